@@ -1,0 +1,35 @@
+// The shape of a LLaMA-family model, read from a Hugging Face config.json and checked field by field.
+#pragma once
+#include <string>
+#include <vector>
+
+namespace swiftk {
+
+struct RopeScaling {
+  enum class Type { Default, Linear, Dynamic, Llama3 } type = Type::Default;
+  double factor = 1;
+  double low_freq_factor = 1, high_freq_factor = 4;  // Llama3
+  int original_max_position = 0;                     // Llama3, Dynamic
+};
+
+struct Config {
+  std::string model_type;                 // "llama", "mistral", "qwen2", "qwen3"
+  int D = 0, H = 0, n_kv = 0, d = 0;      // hidden size, heads, KV heads, head dimension
+  int F = 0, V = 0, L = 0;                // FFN size, vocabulary, layers
+  int max_position = 0;                   // context length
+  float norm_eps = 1e-6f;
+  double rope_theta = 10000;
+  RopeScaling rope;
+  std::vector<int> window;                // [L] sliding window of each layer, 0: none
+  bool qkv_bias = false, o_bias = false, mlp_bias = false, qk_norm = false, tied_head = false;
+  std::string dtype;                      // "float32", "bfloat16", "float16" or "" if the file does not say
+};
+
+// Throws Error(Checkpoint) for unreadable JSON or a missing field, Error(Unsupported) naming field, value and what works.
+Config read_config(const std::string& model_dir);
+
+// Rotary angles of one position as cos[d/2], sin[d/2]; a function of the position alone (a row must not depend on the length
+// of the text around it), so dynamic scaling takes pos + 1 as the current length, as decoding token by token does.
+void rope_row(const Config&, int pos, float* cos, float* sin);
+
+}  // namespace swiftk

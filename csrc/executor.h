@@ -1,0 +1,44 @@
+// run(plan, rows, begin, end): the only layer loop. Prefill, draft, verify and candidate scoring are calls to it.
+#pragma once
+#include <atomic>
+#include <memory>
+
+#include "kvq_cache.h"
+#include "plan.h"
+
+namespace swiftk {
+
+class Executor {
+ public:
+  // Workspace for calls of at most max_rows rows.
+  Executor(std::shared_ptr<const Model>, int threads, int max_rows);
+  ~Executor();
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
+
+  // Computes the rotary tables of `rows` into the workspace and points rows at them; valid until the next call.
+  void prepare(Rows& rows);
+  // Runs steps [begin, end) over the rows; x [n, D] is the residual stream, filled from the embedding if begin == 0.
+  // Throws Error(Cancelled) between steps once cancel is set; K and V of these rows are then undefined, nothing else.
+  void run(const Plan&, const Rows&, int begin, int end, float* x, const KvqCache&, const std::atomic<bool>& cancel);
+  // logits [n, V] of residual rows x [n, D].
+  void head(const float* x, int n, float* logits);
+
+  Ctx& ctx() { return *ctx_; }
+  int max_rows() const { return max_rows_; }
+  size_t workspace_bytes() const;
+  double seconds() const { return seconds_; }  // spent in run() and head() so far
+  const Model& model() const { return *model_; }
+
+ private:
+  void attention(const Step&, const Rows&, float* x, const KvqCache&);
+  void mlp(const Step&, int n, float* x);
+
+  std::shared_ptr<const Model> model_;
+  Ctx* ctx_;
+  int max_rows_;
+  Buffer q_, attn_, h_, rope_;  // [rows, H d], [rows, H d], [rows, F], [2, rows, d/2]
+  double seconds_ = 0;
+};
+
+}  // namespace swiftk

@@ -1,0 +1,38 @@
+// K and V of every layer plus the residual rows ("exit queries") that drafting leaves for verification. No tree logic.
+//
+// Slots [0, length) hold committed tokens, slot == position. Slots from `length` on are scratch: drafts write there and
+// verification overwrites what was approximate. Rolling back is not committing; no cache is ever copied.
+#pragma once
+#include <vector>
+
+#include "model.h"
+
+namespace swiftk {
+
+class KvqCache {
+ public:
+  // Room for `context` committed tokens and kMaxNodes scratch rows. Memory is touched only as it fills.
+  KvqCache(const Model&, int context);
+
+  KvLayer layer(int i) const;
+  float* residual() const { return residual_.as<float>(); }  // [kMaxNodes, D], row i of scratch
+  int length() const { return length_; }
+  int context() const { return context_; }
+  int capacity() const { return shape_.capacity; }
+  void set_length(int length) { length_ = length; }
+  // Copies slot `from` to slot `to` in every layer.
+  void move_row(Ctx&, int from, int to) const;
+  size_t bytes_per_token() const { return bytes_ / shape_.capacity; }
+  // Fills every byte with NaN patterns, so that a test sees any read of what was never written.
+  void poison();
+
+ private:
+  const Ops* ops_;
+  KvShape shape_;
+  int context_ = 0, length_ = 0;
+  size_t bytes_ = 0;
+  std::vector<Buffer> layers_;
+  Buffer residual_;
+};
+
+}  // namespace swiftk

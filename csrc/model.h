@@ -1,0 +1,71 @@
+// A loaded model: config, packed weights and the ops table that reads them. Immutable after load; shared between sessions.
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "checkpoint.h"
+#include "config.h"
+#include "ops.h"
+
+namespace swiftk {
+
+// Memory from Ops::allocate, released with it. Zeroed.
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(const Ops& ops, size_t bytes);
+  Buffer(Buffer&& other) noexcept;
+  Buffer& operator=(Buffer&& other) noexcept;
+  ~Buffer();
+  template <class T> T* as() const { return static_cast<T*>(data_); }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  const Ops* ops_ = nullptr;
+  void* data_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+struct LayerWeights {
+  const float* attn_norm = nullptr;  // [D]
+  Weight wqkv;                       // [(H + 2 n_kv) d, D]
+  const float* q_norm = nullptr;     // [d] or null
+  const float* k_norm = nullptr;     // [d] or null
+  Weight wo;                         // [D, H d]
+  const float* mlp_norm = nullptr;   // [D]
+  Weight w_gate_up;                  // [2F, D] interleaved
+  Weight w_down;                     // [D, F]
+};
+
+struct LoadOptions {
+  std::string dtype;  // of the packed weights: "auto" (the checkpoint's), "float32", "bfloat16", "float16"
+  std::string isa;    // "" : SWIFTK_ISA if set, else the best of this machine
+  int threads = 0;    // 0: one per core this process may use
+  // Called after each tensor with bytes done and bytes in all; returning false cancels the load (Error(Cancelled)).
+  std::function<bool(size_t done, size_t total)> progress;
+};
+
+struct Model {
+  Config config;
+  const Ops* ops = nullptr;
+  int threads = 1;
+  DType dtype = DType::F32;      // of the packed weights and of the KV cache
+  const void* embedding = nullptr;  // [V, D] in the checkpoint's file
+  DType embedding_dtype = DType::F32;
+  std::vector<LayerWeights> layers;
+  const float* final_norm = nullptr;  // [D]
+  Weight head;                        // [V, D]
+
+  size_t weight_bytes = 0;                            // packed
+  std::vector<Buffer> storage;                        // owns what the pointers above point to
+  std::vector<std::shared_ptr<MappedFile>> mappings;  // keeps the embedding table mapped
+};
+
+std::shared_ptr<const Model> load_model(const std::string& dir, const LoadOptions&);
+
+// Cores this process may run on.
+int default_threads();
+
+}  // namespace swiftk

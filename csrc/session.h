@@ -1,0 +1,149 @@
+// One sequence: its cache, its sampler, and the phases prefill, draft, verify, commit and score. Used by one thread at a
+// time; cancel() alone may be called from another.
+//
+// Between phases the text is `history`, of which all but the last token is cached. A round is draft, verify, commit; with
+// an empty draft it is plain decoding, by the same code.
+#pragma once
+#include <array>
+#include <atomic>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "executor.h"
+#include "sampler.h"
+#include "token_tree.h"
+
+namespace swiftk {
+
+enum class Acceptance { Coupled, Rejection };
+
+struct SessionOptions {
+  int context = 0;      // most tokens of text; 0: the model's max_position
+  int threads = 0;      // 0: the model's
+  bool poison = false;  // tests: fill the cache with NaN first
+};
+
+// When to stop drafting, and how wide the tree is. SWIFT section 4.2: stop at confidence < epsilon (after keeping the token);
+// each spine token brings its top-k siblings, k = 10, 5, 3, 1 for confidence in (0, .5], (.5, .8], (.8, .95], (.95, 1].
+struct DraftRule {
+  float confidence = 0.8f;                       // epsilon; 0: never stops early
+  int max_draft = 25;                            // spine tokens
+  int max_nodes = TokenTree::kMaxNodes;          // root, spine and siblings; the spine goes first
+  std::array<float, 3> tier{0.5f, 0.8f, 0.95f};  // upper bounds of the first three widths
+  std::array<int, 4> width{10, 5, 3, 1};
+  std::vector<int32_t> stop_ids;                 // drafting ends behind one of these
+};
+
+struct TokenLogprob {
+  int32_t token;
+  float logprob;
+};
+
+struct Emitted {
+  int32_t token;
+  bool drafted;                    // accepted from the tree; false: bonus token or plain
+  float logprob;                   // under softmax(logits), before penalties and warpers
+  std::vector<TokenLogprob> top;   // as many as set_logprobs asked for
+};
+
+struct Phase {  // wall seconds of the last call of each phase, and rows its passes ran
+  double prefill = 0, draft = 0, verify = 0, commit = 0;
+  int draft_steps = 0, verify_rows = 0;
+};
+
+class Session {
+ public:
+  Session(std::shared_ptr<const Model>, const SessionOptions&);
+
+  void set_sampling(const Sampling&, Acceptance = Acceptance::Coupled);
+  void set_logprobs(int n) { logprobs_ = n; }
+  void set_skip(const SkipSet&);  // recompiles the draft plan; takes effect with the next draft
+
+  // Starts a new text: keeps the longest cached prefix of `tokens` (at most all but the last), forgets the rest; returns its
+  // length. The caller then extends by the others.
+  int reuse(std::span<const int32_t> tokens);
+  // Appends tokens to the text by causal target rows, at most max_chunk() at a time; keeps the last row for sample().
+  void extend(std::span<const int32_t> tokens);
+  // Draws the token behind an extend(); it joins the text, not yet cached.
+  Emitted sample();
+  // reuse, extend in chunks, sample.
+  Emitted prefill(std::span<const int32_t> tokens);
+
+  // Grows the token tree from the last token of the text with the draft plan. max_draft = 0 leaves the root alone.
+  const TokenTree& draft(const DraftRule&);
+  // Or gives the tree: parent[i] < i numbers nodes from 1 (the root is 0), so nodes may come from any source.
+  const TokenTree& set_tree(std::span<const int32_t> token, std::span<const int32_t> parent);
+  // One target pass over the tree; returns what plain decoding would emit next: accepted tokens, then the bonus token.
+  std::span<const Emitted> verify();
+  // Appends the first `count` emitted tokens to the text (a stop condition may cut the block anywhere).
+  void commit(int count);
+
+  struct Score {
+    int rows = 0, matches = 0;  // matchness = matches / rows
+    double seconds = 0;
+  };
+  // Runs a candidate plan over the last `window` (<= 63) cached tokens in scratch rows, against the target's K and V before
+  // them, and counts the rows whose draw is the token that followed. Text and cache stay as they are.
+  Score score(const SkipSet&, int window);
+
+  void cancel() { cancel_.store(true); }  // from any thread: the phase under way throws Error(Cancelled)
+  void clear_cancel() { cancel_.store(false); }
+
+  std::span<const int32_t> history() const { return history_; }
+  const TokenTree& tree() const { return tree_; }
+  std::span<const float> draft_confidence() const { return confidence_; }  // of each spine token
+  int spine_length() const { return spine_; }
+  int shared_steps() const { return shared_; }  // steps of the draft whose results verification keeps
+  int max_chunk() const { return executor_.max_rows(); }
+  int context() const { return cache_.context(); }
+  const Phase& last() const { return last_; }
+  double run_seconds() const { return executor_.seconds(); }
+  size_t cache_bytes() const;
+  size_t workspace_bytes() const;
+  const Model& model() const { return *model_; }
+  // Logits [rows, V] of the last extend (1 row) or verify (a row a node).
+  std::span<const float> logits() const { return {logits_.data(), static_cast<size_t>(logit_rows_) * model_->config.V}; }
+
+ private:
+  struct Drawn {
+    int32_t id[kMaxTopk];
+    float prob[kMaxTopk];
+  };
+  // k best tokens of a logits row under the sampler (coupled noise unless `stream` is Draft).
+  Drawn pick(const float* logits, int32_t pos, std::span<const int32_t> path, int k, Stream stream);
+  Emitted emit(int32_t token, bool drafted, const float* logits);
+  void accept_coupled();
+  void accept_rejection();
+  void run_missing_rows(int n);
+  int32_t position() const { return static_cast<int32_t>(history_.size()); }  // of the next token
+
+  std::shared_ptr<const Model> model_;
+  KvqCache cache_;
+  Executor executor_;
+  Plan target_, draft_;
+  int shared_ = 0;
+
+  Sampling sampling_;
+  Acceptance acceptance_ = Acceptance::Coupled;
+  int logprobs_ = 0;
+  SeenTokens seen_;
+  std::vector<int32_t> history_;
+  std::atomic<bool> cancel_{false};
+
+  TokenTree tree_;
+  int spine_ = 0, ran_ = 0;          // spine tokens; scratch rows whose residual at `shared_` is exact
+  std::vector<float> confidence_;
+  std::vector<Emitted> emitted_;
+  std::vector<int> path_;            // accepted nodes of the last verify, root excluded
+  bool verified_ = false, extended_ = false;
+
+  std::vector<float> logits_, scores_;
+  int logit_rows_ = 0;
+  std::vector<double> draft_prob_, target_prob_;   // rejection: [spine, V], [V]
+  std::vector<std::pair<float, int32_t>> scratch_;
+  Buffer x_, rows_;                                // [max_rows, D]; row metadata
+  Phase last_;
+};
+
+}  // namespace swiftk

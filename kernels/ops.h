@@ -1,0 +1,188 @@
+// THE CONTRACT between the runtime and a backend: argument structs with shapes in comments, and `Ops`, a table of functions.
+//
+// Every compute op is row exact: the bits it writes for a row depend on that row's inputs alone, never on how many rows are
+// in the call, which rows they are, which cache slots they use, or how many threads run. Attention is also path exact: it
+// sees keys by logical position, so a tree row has the bits of the same token decoded alone. Layouts of packed weights and
+// of the cache belong to the backend. Kernels check nothing; callers validate at the edge. Activations are fp32.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "noise.h"
+#include "tensor.h"
+
+namespace swiftk {
+
+struct Ctx;  // a backend's threads (or stream) and scratch memory; one per session, used by one thread at a time
+
+// A packed matrix y[n] = W[n, k] x[k] + bias. Made by Ops::pack.
+struct Weight {
+  const void* data = nullptr;
+  const float* bias = nullptr;  // [n], in the packed row order, or null
+  DType dtype = DType::F32;     // of the stored elements
+  int n = 0, k = 0;
+};
+
+// Rows are tokens with a logical position, a cache slot and a set of visible keys.
+//   Visible to row i: positions 0..prefix_len-1 at slots 0..prefix_len-1, then, in ascending order of j, the scratch rows
+//   j < 64 with bit j set in ancestors[i] (itself included) at slots scratch + j, whose positions are prefix_len,
+//   prefix_len + 1, ... in that order; pos[i] is the last of them. ancestors == null: causal, slot == position everywhere.
+struct Rows {
+  int n = 0;
+  const int32_t* token = nullptr;       // [n]
+  const int32_t* pos = nullptr;         // [n]
+  const int32_t* slot = nullptr;        // [n] where this row's K and V are written
+  const uint64_t* ancestors = nullptr;  // [n] or null
+  int prefix_len = 0;                   // used with ancestors only
+  int scratch = 0;                      // slot of scratch row 0; used with ancestors only
+  const float* cos = nullptr;           // [n, d/2] rotary tables of these rows, scaling included
+  const float* sin = nullptr;           // [n, d/2]
+};
+
+struct KvShape {
+  int n_kv = 0, d = 0;  // KV heads, head dimension
+  int capacity = 0;     // slots
+  DType dtype = DType::F32;
+};
+
+// K and V of one layer; layout private to the backend.
+struct KvLayer {
+  void* data = nullptr;
+  KvShape shape;
+};
+
+struct EmbedArgs {
+  const void* table;  // [V, D] row-major, as in the checkpoint
+  DType dtype;
+  const int32_t* token;  // [n]
+  int n, D;
+  float* x;  // [n, D]
+};
+
+// q, k, v = W rmsnorm(x); optional per-head RMSNorm of q and k (Qwen3); rotary embedding (halves rotated, as Hugging Face
+// does: element i pairs with i + d/2); k and v are stored at rows.slot in the cache's dtype.
+struct QkvArgs {
+  const float* x;     // [n, D]
+  const float* norm;  // [D]
+  float eps;
+  Weight w;             // [(H + 2 n_kv) d, D], packed with group = d from (q, k, v)
+  const float* q_norm;  // [d] or null
+  const float* k_norm;  // [d] or null
+  const Rows* rows;
+  KvLayer kv;
+  int n_heads;
+  float* q;  // [n, H, d]
+};
+
+// out = softmax(scale q k^T) v over the visible keys whose position is > pos - window (window 0: all).
+struct AttentionArgs {
+  const float* q;  // [n, H, d]
+  const Rows* rows;
+  KvLayer kv;
+  int n_heads;
+  int window;
+  float scale;
+  float* out;  // [n, H, d]
+};
+
+// x += W in + bias
+struct ResidualArgs {
+  const float* in;  // [n, K]
+  Weight w;         // [D, K]
+  int n;
+  float* x;  // [n, D], updated in place
+};
+
+// h = silu(Wg y) * (Wu y), y = rmsnorm(x)
+struct GateUpArgs {
+  const float* x;     // [n, D]
+  const float* norm;  // [D]
+  float eps;
+  Weight w;  // [2F, D], packed interleaved from (gate, up) with group = kGateGroup
+  int n;
+  float* h;  // [n, F]
+};
+inline constexpr int kGateGroup = 32;
+
+// logits = W rmsnorm(x)
+struct LmHeadArgs {
+  const float* x;     // [n, D]
+  const float* norm;  // [D]
+  float eps;
+  Weight w;  // [V, D]
+  int n;
+  float* logits;  // [n, V]
+};
+
+// Per row, the k largest of scale * scores + noise, best first, ties to the lowest id. noise is gumbel(seed, pos, token,
+// stream) of noise.h if `noisy`, else 0; a score of -inf never wins. prob and lse are of `logits`, at temperature 1.
+struct TopkArgs {
+  const float* logits;  // [n, V]
+  const float* scores;  // [n, V]; may be `logits`
+  int n, vocab, k;      // 1 <= k <= kMaxTopk
+  float scale;
+  bool noisy;
+  uint64_t seed;
+  Stream stream;
+  const int32_t* pos;  // [n] position of the token that is drawn
+  int32_t* id;         // [n, k]
+  float* prob;         // [n, k] softmax(logits)[id]
+  float* lse;          // [n] log sum exp(logits); NaN or infinite if a logit is
+};
+inline constexpr int kMaxTopk = 64;
+
+struct MoveArgs {
+  KvLayer kv;
+  int from, to;  // slots
+};
+
+// Where a packed matrix comes from: row-major parts, cut into groups of `group` rows that are laid out one after another
+// (q heads, k heads, v heads) or, interleaved, in turn (gate, up, gate, up, ...). A group may be padded by the backend.
+struct PackArgs {
+  const void* part[3];   // each [rows[i], k], dtype `source`
+  int rows[3];           // 0: part absent
+  int k;
+  int group;             // rows per group; the last group of a part may be short. 0: the whole part
+  bool interleave;
+  DType source, dtype;   // converted (rounded to nearest even) if they differ
+  void* dst;             // packed_bytes() bytes, from Ops::allocate
+};
+
+struct Probe {
+  double read_bytes_per_s;   // sequential reads of memory far larger than the caches, all threads
+  double flops_per_s;        // peak of the multiply-add that matmuls of `dtype` use (2 flops each), all threads
+};
+
+struct Ops {
+  const char* name;  // "baseline", "avx2", "avx512", "avx512bf16", later "cuda"
+
+  Ctx* (*create)(int threads);
+  void (*destroy)(Ctx*);
+  void* (*allocate)(size_t bytes);  // 64-byte aligned, zeroed lazily by the system, huge pages where they help; throws bad_alloc
+  void (*release)(void*, size_t bytes);
+
+  size_t (*packed_bytes)(const PackArgs&);  // dst and part pointers unused
+  void (*pack)(Ctx&, const PackArgs&);
+  size_t (*kv_bytes)(const KvShape&);  // of one layer
+
+  void (*embed)(Ctx&, const EmbedArgs&);
+  void (*rmsnorm_qkv_rope_append)(Ctx&, const QkvArgs&);
+  void (*attention)(Ctx&, const AttentionArgs&);  // prefill, decode and verify are one op
+  void (*o_proj_residual)(Ctx&, const ResidualArgs&);
+  void (*rmsnorm_gate_up_silu)(Ctx&, const GateUpArgs&);
+  void (*down_proj_residual)(Ctx&, const ResidualArgs&);
+  void (*rmsnorm_lm_head)(Ctx&, const LmHeadArgs&);
+  void (*topk)(Ctx&, const TopkArgs&);
+  void (*move_row)(Ctx&, const MoveArgs&);
+
+  void (*probe)(Ctx&, DType, Probe*);  // takes about a second
+};
+
+// The CPU table for an instruction set ("baseline", "avx2", "avx512", "avx512bf16"); null or "": the best of this machine.
+// Returns null if the name is unknown or this machine cannot run it.
+const Ops* cpu_ops(const char* isa);
+
+// Names that cpu_ops() accepts on this machine, best first, ended by null.
+const char* const* cpu_isas();
+
+}  // namespace swiftk
