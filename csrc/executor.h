@@ -19,8 +19,8 @@ class Executor {
   // Computes the rotary tables of `rows` into the workspace and points rows at them; valid until the next call.
   void prepare(Rows& rows);
   // Runs steps [begin, end) over the rows; x [n, D] is the residual stream, filled from the embedding if begin == 0.
-  // Throws Error(Cancelled) between steps once cancel is set; K and V of these rows are then undefined, nothing else.
-  void run(const Plan&, const Rows&, int begin, int end, float* x, const KvqCache&, const std::atomic<bool>& cancel);
+  // Throws Error(Cancelled) between steps once cancel is set, and clears it; K and V of these rows are then undefined, nothing else.
+  void run(const Plan&, const Rows&, int begin, int end, float* x, const KvqCache&, std::atomic<bool>& cancel);
   // logits [n, V] of residual rows x [n, D].
   void head(const float* x, int n, float* logits);
 

@@ -57,7 +57,7 @@ class Session {
   Session(std::shared_ptr<const Model>, const SessionOptions&);
 
   void set_sampling(const Sampling&, Acceptance = Acceptance::Coupled);
-  void set_logprobs(int n) { logprobs_ = n; }
+  void set_logprobs(int n);       // alternatives reported beside each token, at most kMaxTopk
   void set_skip(const SkipSet&);  // recompiles the draft plan; takes effect with the next draft
 
   // Starts a new text: keeps the longest cached prefix of `tokens` (at most all but the last), forgets the rest; returns its
@@ -109,13 +109,25 @@ class Session {
   struct Drawn {
     int32_t id[kMaxTopk];
     float prob[kMaxTopk];
+    float lse;
   };
-  // k best tokens of a logits row under the sampler (coupled noise unless `stream` is Draft).
+  // The k best tokens of a logits row under the sampler, with the noise of `stream` at `pos`.
   Drawn pick(const float* logits, int32_t pos, std::span<const int32_t> path, int k, Stream stream);
-  Emitted emit(int32_t token, bool drafted, const float* logits);
+  Emitted emit(int32_t token, bool drafted, const float* logits, float lse);
+  const float* warped(const float* logits, std::span<const int32_t> path);  // null: the sampler leaves logits alone
+  void check_tokens(std::span<const int32_t> tokens, const char* where) const;
+  Rows causal_rows(const int32_t* tokens, int n, int first);
+  Rows tree_rows(int begin, int n);
+  void grow_spine(const DraftRule&, int limit);
+  void add_siblings(const DraftRule&);
+  void run_tree();
   void accept_coupled();
   void accept_rejection();
-  void run_missing_rows(int n);
+  int accept_child(int node, double* p, int32_t pos);
+  uint64_t round_seed() const;
+  void forget_tree();
+  float* residual(int row) const { return cache_.residual() + static_cast<size_t>(row) * model_->config.D; }
+  const float* logits_row(int i) const { return logits_.data() + static_cast<size_t>(i) * model_->config.V; }
   int32_t position() const { return static_cast<int32_t>(history_.size()); }  // of the next token
 
   std::shared_ptr<const Model> model_;
@@ -132,17 +144,23 @@ class Session {
   std::atomic<bool> cancel_{false};
 
   TokenTree tree_;
-  int spine_ = 0, ran_ = 0;          // spine tokens; scratch rows whose residual at `shared_` is exact
-  std::vector<float> confidence_;
+  int spine_ = 0;                        // spine tokens of a drafted tree; nodes 1..spine_
+  int ran_ = 0;                          // leading nodes whose residual row at `shared_` is exact
+  std::vector<float> confidence_;        // [spine]
+  std::vector<int32_t> siblings_;        // [spine, kMaxTopk] runners-up of each spine token
   std::vector<Emitted> emitted_;
-  std::vector<int> path_;            // accepted nodes of the last verify, root excluded
-  bool verified_ = false, extended_ = false;
+  std::vector<int> path_;                // accepted nodes of the last verify, root excluded
+  std::vector<int32_t> path_tokens_;
+  bool verified_ = false;
+  int last_row_ = -1;                    // row of x_ that sample() reads; -1: none
 
-  std::vector<float> logits_, scores_;
+  std::vector<float> logits_, scores_;   // [kMaxNodes, V], [V]
   int logit_rows_ = 0;
-  std::vector<double> draft_prob_, target_prob_;   // rejection: [spine, V], [V]
-  std::vector<std::pair<float, int32_t>> scratch_;
-  Buffer x_, rows_;                                // [max_rows, D]; row metadata
+  std::vector<double> draft_prob_, p_, q_;          // rejection only: [spine, V], [V], [V]
+  uint64_t round_ = 0;
+  std::vector<std::pair<float, int32_t>> scratch_;  // sampler workspace
+  Buffer x_;                                        // [max_rows, D]
+  std::vector<int32_t> pos_, slot_;                 // [max_rows]
   Phase last_;
 };
 

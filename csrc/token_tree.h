@@ -11,6 +11,7 @@ class TokenTree {
  public:
   static constexpr int kMaxNodes = 64;  // one bit each in an ancestor mask
 
+  void clear() { size_ = 0; }
   void reset(int32_t root_token);
   // Appends a child of `parent` (parent < size()); returns its index.
   int add(int parent, int32_t token);
@@ -23,6 +24,7 @@ class TokenTree {
   int depth(int i) const { return depth_[i]; }                   // root 0
   uint64_t ancestors(int i) const { return ancestors_[i]; }      // bit j: node j is i or an ancestor of i
   const int32_t* tokens() const { return token_.data(); }        // [size]
+  const int32_t* parents() const { return parent_.data(); }      // [size], root -1
   const uint64_t* masks() const { return ancestors_.data(); }    // [size]
 
  private:

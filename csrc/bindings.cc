@@ -1,0 +1,220 @@
+// swiftk._core: models and sessions for Python. Every phase releases the GIL; errors become the classes of swiftk.errors.
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <new>
+
+#include "error.h"
+#include "session.h"
+
+namespace py = pybind11;
+using namespace py::literals;
+
+void bind_ops(py::module_& m);  // bind_ops.cc
+
+namespace swiftk {
+namespace {
+
+using Tokens = py::array_t<int32_t, py::array::c_style | py::array::forcecast>;
+using Release = py::call_guard<py::gil_scoped_release>;
+
+const char* python_name(Status status) {
+  switch (status) {
+    case Status::InvalidArgument: return "InvalidArgument";
+    case Status::Checkpoint: return "CheckpointError";
+    case Status::Unsupported: return "UnsupportedModel";
+    case Status::Numerical: return "NumericalError";
+    case Status::Cancelled: return "Cancelled";
+    case Status::OutOfMemory: return "OutOfMemory";
+    default: return "InternalError";
+  }
+}
+
+void raise_python(const char* name, const char* what) {
+  const py::object type = py::module_::import("swiftk.errors").attr(name);
+  PyErr_SetString(type.ptr(), what);
+}
+
+void translate(std::exception_ptr p) {
+  try {
+    if (p) std::rethrow_exception(p);
+  } catch (const Error& e) {
+    raise_python(python_name(e.status()), e.what());
+  } catch (const std::bad_alloc&) {
+    raise_python("OutOfMemory", "[memory] a buffer could not be allocated");
+  }
+}
+
+std::span<const int32_t> span(const Tokens& t) { return {t.data(), static_cast<size_t>(t.size())}; }
+
+const char* dtype_name(DType t) {
+  return t == DType::F32 ? "float32" : t == DType::BF16 ? "bfloat16" : "float16";
+}
+
+DType dtype_of(const std::string& name) {
+  for (const DType t : {DType::F32, DType::BF16, DType::F16}) {
+    if (name == dtype_name(t)) return t;
+  }
+  fail(Status::InvalidArgument, "[dtype] got '" + name + "', want float32, bfloat16 or float16");
+}
+
+py::dict config_dict(const Config& c) {
+  return py::dict("model_type"_a = c.model_type, "hidden_size"_a = c.D, "num_layers"_a = c.L, "num_heads"_a = c.H,
+                  "num_kv_heads"_a = c.n_kv, "head_dim"_a = c.d, "ffn"_a = c.F, "vocab_size"_a = c.V,
+                  "max_position"_a = c.max_position, "window"_a = c.window, "tied_head"_a = c.tied_head,
+                  "rope_theta"_a = c.rope_theta, "dtype"_a = c.dtype);
+}
+
+std::shared_ptr<Model> load(const std::string& dir, const std::string& dtype, const std::string& isa, int threads,
+                            const py::object& progress) {
+  LoadOptions options{.dtype = dtype, .isa = isa, .threads = threads, .progress = {}};
+  if (!progress.is_none()) {
+    options.progress = [&progress](size_t done, size_t total) {
+      const py::gil_scoped_acquire gil;
+      const py::object more = progress(done, total);
+      return more.is_none() || more.cast<bool>();
+    };
+  }
+  const py::gil_scoped_release release;
+  return std::const_pointer_cast<Model>(load_model(dir, options));  // pybind11 holders are not const; the class is read-only
+}
+
+py::array_t<int32_t> copy(std::span<const int32_t> v) { return py::array_t<int32_t>(v.size(), v.data()); }
+
+void bind_model(py::module_& m) {
+  py::class_<Model, std::shared_ptr<Model>>(m, "Model")
+      .def(py::init(&load), "dir"_a, "dtype"_a = "auto", "isa"_a = "", "threads"_a = 0, "progress"_a = py::none())
+      .def_property_readonly("config", [](const Model& self) { return config_dict(self.config); })
+      .def_property_readonly("isa", [](const Model& self) { return self.ops->name; })
+      .def_property_readonly("dtype", [](const Model& self) { return dtype_name(self.dtype); })
+      .def_readonly("threads", &Model::threads)
+      .def_readonly("weight_bytes", &Model::weight_bytes);
+}
+
+std::unique_ptr<Session> make_session(const std::shared_ptr<Model>& model, int context, int threads, bool poison) {
+  return std::make_unique<Session>(model, SessionOptions{.context = context, .threads = threads, .poison = poison});
+}
+
+void set_sampling(Session& self, float temperature, int top_k, float top_p, float min_p, float repetition_penalty,
+                  uint64_t seed, const std::string& acceptance) {
+  if (acceptance != "coupled" && acceptance != "rejection") {
+    fail(Status::InvalidArgument, "[sampling] acceptance is '" + acceptance + "', want coupled or rejection");
+  }
+  self.set_sampling({.temperature = temperature, .top_k = top_k, .top_p = top_p, .min_p = min_p,
+                     .repetition_penalty = repetition_penalty, .seed = seed},
+                    acceptance == "coupled" ? Acceptance::Coupled : Acceptance::Rejection);
+}
+
+int draft(Session& self, float confidence, int max_draft, int max_nodes, const std::array<float, 3>& tier,
+          const std::array<int, 4>& width, const std::vector<int32_t>& stop_ids) {
+  const py::gil_scoped_release release;
+  return self.draft({.confidence = confidence, .max_draft = max_draft, .max_nodes = max_nodes, .tier = tier, .width = width,
+                     .stop_ids = stop_ids})
+      .size();
+}
+
+std::vector<Emitted> verify(Session& self) {
+  const std::span<const Emitted> emitted = self.verify();
+  return {emitted.begin(), emitted.end()};
+}
+
+py::dict phase_dict(const Session& self) {
+  const Phase& p = self.last();
+  return py::dict("prefill"_a = p.prefill, "draft"_a = p.draft, "verify"_a = p.verify, "commit"_a = p.commit,
+                  "draft_steps"_a = p.draft_steps, "verify_rows"_a = p.verify_rows);
+}
+
+py::tuple score(Session& self, const std::vector<int>& attn, const std::vector<int>& mlp, int exit_layer, int window) {
+  Session::Score s;
+  {
+    const py::gil_scoped_release release;
+    s = self.score({attn, mlp, exit_layer}, window);
+  }
+  return py::make_tuple(s.rows, s.matches, s.seconds);
+}
+
+void bind_session(py::module_& m) {
+  const DraftRule rule;
+  py::class_<Session>(m, "Session")
+      .def(py::init(&make_session), "model"_a, "context"_a = 0, "threads"_a = 0, "poison"_a = false)
+      .def("set_sampling", &set_sampling, "temperature"_a = 0.0f, "top_k"_a = 0, "top_p"_a = 1.0f, "min_p"_a = 0.0f,
+           "repetition_penalty"_a = 1.0f, "seed"_a = 0, "acceptance"_a = "coupled")
+      .def("set_logprobs", &Session::set_logprobs, "n"_a)
+      .def("set_skip",
+           [](Session& self, const std::vector<int>& attn, const std::vector<int>& mlp, int exit_layer) {
+             self.set_skip({attn, mlp, exit_layer});
+           },
+           "attn"_a, "mlp"_a, "exit_layer"_a = -1)
+      .def("reuse", [](Session& self, const Tokens& t) { return self.reuse(span(t)); }, "tokens"_a, Release())
+      .def("extend", [](Session& self, const Tokens& t) { self.extend(span(t)); }, "tokens"_a, Release())
+      .def("sample", &Session::sample, Release())
+      .def("prefill", [](Session& self, const Tokens& t) { return self.prefill(span(t)); }, "tokens"_a, Release())
+      .def("draft", &draft, "confidence"_a = rule.confidence, "max_draft"_a = rule.max_draft, "max_nodes"_a = rule.max_nodes,
+           "tier"_a = rule.tier, "width"_a = rule.width, "stop_ids"_a = rule.stop_ids)
+      .def("set_tree", [](Session& self, const Tokens& t, const Tokens& p) { return self.set_tree(span(t), span(p)).size(); },
+           "tokens"_a, "parents"_a)
+      .def("verify", &verify, Release())
+      .def("commit", &Session::commit, "count"_a, Release())
+      .def("score", &score, "attn"_a, "mlp"_a, "exit_layer"_a = -1, "window"_a = 32)
+      .def("cancel", &Session::cancel)
+      .def("clear_cancel", &Session::clear_cancel)
+      .def_property_readonly("tree_tokens", [](const Session& s) { return copy({s.tree().tokens(), size_t(s.tree().size())}); })
+      .def_property_readonly("tree_parents", [](const Session& s) { return copy({s.tree().parents(), size_t(s.tree().size())}); })
+      .def_property_readonly("history", [](const Session& s) { return copy(s.history()); })
+      .def_property_readonly("logits",
+                             [](const Session& s) {
+                               const py::ssize_t vocab = s.model().config.V;
+                               const auto v = s.logits();
+                               return py::array_t<float>({py::ssize_t(v.size()) / vocab, vocab}, v.data());
+                             })
+      .def_property_readonly("draft_confidence",
+                             [](const Session& s) {
+                               const auto v = s.draft_confidence();
+                               return std::vector<float>(v.begin(), v.end());
+                             })
+      .def_property_readonly("last", &phase_dict)
+      .def_property_readonly("spine_length", &Session::spine_length)
+      .def_property_readonly("shared_steps", &Session::shared_steps)
+      .def_property_readonly("max_chunk", &Session::max_chunk)
+      .def_property_readonly("context", &Session::context)
+      .def_property_readonly("run_seconds", &Session::run_seconds)
+      .def_property_readonly("cache_bytes", &Session::cache_bytes)
+      .def_property_readonly("workspace_bytes", &Session::workspace_bytes);
+}
+
+std::pair<double, double> probe(const std::string& dtype, const std::string& isa, int threads) {
+  const Ops* const ops = cpu_ops(isa.empty() ? nullptr : isa.c_str());
+  if (!ops) fail(Status::InvalidArgument, "[probe] isa '" + isa + "' is not available on this machine");
+  Ctx* const ctx = ops->create(threads > 0 ? threads : default_threads());
+  Probe p;
+  ops->probe(*ctx, dtype_of(dtype), &p);
+  ops->destroy(ctx);
+  return {p.read_bytes_per_s, p.flops_per_s};
+}
+
+}  // namespace
+}  // namespace swiftk
+
+PYBIND11_MODULE(_core, m) {
+  using namespace swiftk;
+  py::register_exception_translator(&translate);
+  py::class_<Emitted>(m, "Emitted")
+      .def_readonly("token", &Emitted::token)
+      .def_readonly("drafted", &Emitted::drafted)
+      .def_readonly("logprob", &Emitted::logprob)
+      .def_property_readonly("top", [](const Emitted& e) {
+        std::vector<std::pair<int32_t, float>> top;
+        for (const TokenLogprob& t : e.top) top.emplace_back(t.token, t.logprob);
+        return top;
+      });
+  bind_model(m);
+  bind_session(m);
+  m.def("isas", [] {
+    std::vector<std::string> names;
+    for (const char* const* name = cpu_isas(); *name; ++name) names.emplace_back(*name);
+    return names;
+  });
+  m.def("probe", &probe, "dtype"_a = "bfloat16", "isa"_a = "", "threads"_a = 0, Release());
+  bind_ops(m);
+}

@@ -1,0 +1,94 @@
+#include "executor.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "error.h"
+#include "stopwatch.h"
+#include "token_tree.h"
+
+namespace swiftk {
+namespace {
+
+size_t floats(size_t n) { return n * sizeof(float); }
+
+}  // namespace
+
+Executor::Executor(std::shared_ptr<const Model> model, int threads, int max_rows)
+    : model_(std::move(model)), ctx_(nullptr), max_rows_(std::max(max_rows, TokenTree::kMaxNodes)) {
+  const Config& c = model_->config;
+  const Ops& ops = *model_->ops;
+  const size_t n = max_rows_;
+  q_ = Buffer(ops, floats(n * c.H * c.d));
+  attn_ = Buffer(ops, floats(n * c.H * c.d));
+  h_ = Buffer(ops, floats(n * c.F));
+  rope_ = Buffer(ops, floats(n * c.d));
+  ctx_ = ops.create(threads > 0 ? threads : model_->threads);
+}
+
+Executor::~Executor() { model_->ops->destroy(ctx_); }
+
+void Executor::prepare(Rows& rows) {
+  const int half = model_->config.d / 2;
+  float* const cos = rope_.as<float>();
+  float* const sin = cos + static_cast<size_t>(max_rows_) * half;
+  for (int i = 0; i < rows.n; ++i) {
+    const bool again = i > 0 && rows.pos[i] == rows.pos[i - 1];  // siblings are neighbours
+    if (again) {
+      std::copy_n(cos + (i - 1) * half, half, cos + i * half);
+      std::copy_n(sin + (i - 1) * half, half, sin + i * half);
+    } else {
+      rope_row(model_->config, rows.pos[i], cos + i * half, sin + i * half);
+    }
+  }
+  rows.cos = cos;
+  rows.sin = sin;
+}
+
+void Executor::run(const Plan& plan, const Rows& rows, int begin, int end, float* x, const KvqCache& cache,
+                   std::atomic<bool>& cancel) {
+  const Stopwatch watch(seconds_, Stopwatch::Add);
+  const Config& c = model_->config;
+  if (begin == 0) {
+    model_->ops->embed(*ctx_, {model_->embedding, model_->embedding_dtype, rows.token, rows.n, c.D, x});
+  }
+  for (int i = begin; i < end; ++i) {
+    if (cancel.exchange(false)) fail(Status::Cancelled, "[run] cancelled");
+    if (plan[i].kind == StepKind::Attention) {
+      attention(plan[i], rows, x, cache);
+    } else {
+      mlp(plan[i], rows.n, x);
+    }
+  }
+}
+
+void Executor::attention(const Step& step, const Rows& rows, float* x, const KvqCache& cache) {
+  const Config& c = model_->config;
+  const LayerWeights& w = *step.weights;
+  const KvLayer kv = cache.layer(step.layer);
+  float* const q = q_.as<float>();
+  float* const out = attn_.as<float>();
+  model_->ops->rmsnorm_qkv_rope_append(*ctx_, {.x = x, .norm = w.attn_norm, .eps = c.norm_eps, .w = w.wqkv, .q_norm = w.q_norm,
+                                               .k_norm = w.k_norm, .rows = &rows, .kv = kv, .n_heads = c.H, .q = q});
+  model_->ops->attention(*ctx_, {.q = q, .rows = &rows, .kv = kv, .n_heads = c.H, .window = c.window[step.layer],
+                                 .scale = 1 / std::sqrt(static_cast<float>(c.d)), .out = out});
+  model_->ops->o_proj_residual(*ctx_, {.in = out, .w = w.wo, .n = rows.n, .x = x});
+}
+
+void Executor::mlp(const Step& step, int n, float* x) {
+  const LayerWeights& w = *step.weights;
+  float* const h = h_.as<float>();
+  model_->ops->rmsnorm_gate_up_silu(
+      *ctx_, {.x = x, .norm = w.mlp_norm, .eps = model_->config.norm_eps, .w = w.w_gate_up, .n = n, .h = h});
+  model_->ops->down_proj_residual(*ctx_, {.in = h, .w = w.w_down, .n = n, .x = x});
+}
+
+void Executor::head(const float* x, int n, float* logits) {
+  const Stopwatch watch(seconds_, Stopwatch::Add);
+  model_->ops->rmsnorm_lm_head(*ctx_, {.x = x, .norm = model_->final_norm, .eps = model_->config.norm_eps,
+                                       .w = model_->head, .n = n, .logits = logits});
+}
+
+size_t Executor::workspace_bytes() const { return q_.bytes() + attn_.bytes() + h_.bytes() + rope_.bytes(); }
+
+}  // namespace swiftk

@@ -1,0 +1,234 @@
+// Prefill, commit and score; drafting is in draft.cc, verification in verify.cc.
+#include "session.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <string>
+
+#include "error.h"
+#include "stopwatch.h"
+
+namespace swiftk {
+namespace {
+
+constexpr int kChunk = 512;  // rows of one prefill pass: compute-bound already, and the workspace stays small
+
+int checked_context(const Model& model, const SessionOptions& options) {
+  const int most = model.config.max_position;
+  if (options.context < 0 || options.context > most) {
+    fail(Status::InvalidArgument, "[session] context is " + std::to_string(options.context) + ", want 1.." +
+                                      std::to_string(most) + " (the model's) or 0 for that");
+  }
+  return options.context == 0 ? most : options.context;
+}
+
+}  // namespace
+
+Session::Session(std::shared_ptr<const Model> model, const SessionOptions& options)
+    : model_(std::move(model)),
+      cache_(*model_, checked_context(*model_, options)),
+      executor_(model_, options.threads, std::min(kChunk, cache_.context())),
+      target_(compile_plan(*model_, {})),
+      draft_(target_),
+      shared_(static_cast<int>(target_.size())),
+      seen_(model_->config.V),
+      x_(*model_->ops, sizeof(float) * executor_.max_rows() * model_->config.D),
+      pos_(executor_.max_rows()),
+      slot_(executor_.max_rows()) {
+  history_.reserve(cache_.context() + 1);
+  logits_.resize(static_cast<size_t>(TokenTree::kMaxNodes) * model_->config.V);
+  scores_.resize(model_->config.V);
+  if (options.poison) cache_.poison();
+}
+
+void Session::set_sampling(const Sampling& sampling, Acceptance acceptance) {
+  check(sampling);
+  sampling_ = sampling;
+  acceptance_ = acceptance;
+  if (acceptance == Acceptance::Rejection) {
+    p_.resize(model_->config.V);
+    q_.resize(model_->config.V);
+  }
+  forget_tree();
+}
+
+void Session::set_logprobs(int n) {
+  if (n < 0 || n > kMaxTopk) {
+    fail(Status::InvalidArgument, "[logprobs] got " + std::to_string(n) + ", want 0.." + std::to_string(kMaxTopk));
+  }
+  logprobs_ = n;
+}
+
+void Session::set_skip(const SkipSet& skip) {
+  draft_ = compile_plan(*model_, skip);
+  shared_ = common_prefix(draft_, target_);
+  forget_tree();
+}
+
+void Session::forget_tree() {
+  tree_.clear();
+  spine_ = ran_ = 0;
+  confidence_.clear();
+  emitted_.clear();
+  path_.clear();
+  verified_ = false;
+}
+
+void Session::check_tokens(std::span<const int32_t> tokens, const char* where) const {
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] < 0 || tokens[i] >= model_->config.V) {
+      fail(Status::InvalidArgument, std::string("[") + where + "] token " + std::to_string(i) + " is " +
+                                        std::to_string(tokens[i]) + ", want 0.." + std::to_string(model_->config.V - 1));
+    }
+  }
+}
+
+int Session::reuse(std::span<const int32_t> tokens) {
+  if (tokens.empty()) fail(Status::InvalidArgument, "[prefill] the prompt is empty, want at least one token");
+  check_tokens(tokens, "prefill");
+  if (tokens.size() >= static_cast<size_t>(cache_.context())) {
+    fail(Status::InvalidArgument, "[prefill] the prompt has " + std::to_string(tokens.size()) +
+                                      " tokens, want fewer than the context of " + std::to_string(cache_.context()));
+  }
+  const size_t most = std::min<size_t>({tokens.size() - 1, static_cast<size_t>(cache_.length()), history_.size()});
+  size_t keep = 0;
+  while (keep < most && tokens[keep] == history_[keep]) ++keep;
+  history_.resize(keep);
+  cache_.set_length(static_cast<int>(keep));
+  seen_.reset();
+  for (const int32_t t : history_) seen_.add(t);
+  forget_tree();
+  last_row_ = -1;
+  round_ = 0;
+  return static_cast<int>(keep);
+}
+
+// Rows first, first + 1, ... of the text: slot == position.
+Rows Session::causal_rows(const int32_t* tokens, int n, int first) {
+  for (int i = 0; i < n; ++i) pos_[i] = slot_[i] = first + i;
+  Rows rows{.n = n, .token = tokens, .pos = pos_.data(), .slot = slot_.data()};
+  executor_.prepare(rows);
+  return rows;
+}
+
+void Session::extend(std::span<const int32_t> tokens) {
+  const Stopwatch watch(last_.prefill);
+  const int n = static_cast<int>(tokens.size());
+  if (n < 1 || n > max_chunk()) {
+    fail(Status::InvalidArgument,
+         "[extend] got " + std::to_string(tokens.size()) + " tokens, want 1.." + std::to_string(max_chunk()));
+  }
+  check_tokens(tokens, "extend");
+  if (cache_.length() != position()) {
+    fail(Status::InvalidArgument, "[extend] the last token of the text is not cached yet, want a call of reuse() first");
+  }
+  if (position() + n > cache_.context()) {
+    fail(Status::InvalidArgument, "[extend] the text would have " + std::to_string(position() + n) +
+                                      " tokens, want at most the context of " + std::to_string(cache_.context()));
+  }
+  forget_tree();
+  last_row_ = -1;
+  const Rows rows = causal_rows(tokens.data(), n, position());
+  executor_.run(target_, rows, 0, static_cast<int>(target_.size()), x_.as<float>(), cache_, cancel_);
+  history_.insert(history_.end(), tokens.begin(), tokens.end());
+  for (const int32_t t : tokens) seen_.add(t);
+  cache_.set_length(position());
+  last_row_ = n - 1;
+}
+
+Emitted Session::sample() {
+  const Stopwatch watch(last_.prefill, Stopwatch::Add);
+  if (last_row_ < 0) fail(Status::InvalidArgument, "[sample] nothing to sample from, want a call of extend() before");
+  if (position() >= cache_.context()) {
+    fail(Status::InvalidArgument, "[sample] the text fills the context of " + std::to_string(cache_.context()));
+  }
+  executor_.head(x_.as<float>() + static_cast<size_t>(last_row_) * model_->config.D, 1, logits_.data());
+  logit_rows_ = 1;
+  Emitted e;
+  if (acceptance_ == Acceptance::Rejection && !sampling_.greedy()) {
+    tree_.reset(history_.back());  // a lone root: the rejection rule then draws from the target
+    accept_rejection();
+    e = emitted_[0];
+    forget_tree();
+  } else {
+    const Drawn drawn = pick(logits_.data(), position(), {}, 1, Stream::Target);
+    e = emit(drawn.id[0], false, logits_.data(), drawn.lse);
+  }
+  history_.push_back(e.token);
+  seen_.add(e.token);
+  last_row_ = -1;
+  return e;
+}
+
+Emitted Session::prefill(std::span<const int32_t> tokens) {
+  double seconds = 0;
+  for (size_t done = reuse(tokens); done < tokens.size();) {
+    const size_t n = std::min<size_t>(max_chunk(), tokens.size() - done);
+    extend(tokens.subspan(done, n));
+    seconds += last_.prefill;
+    done += n;
+  }
+  last_.prefill = seconds;
+  return sample();
+}
+
+void Session::commit(int count) {
+  const Stopwatch watch(last_.commit);
+  if (!verified_ || count < 0 || count > static_cast<int>(emitted_.size())) {
+    fail(Status::InvalidArgument, "[commit] got " + std::to_string(count) + " tokens, want 0.." +
+                                      std::to_string(verified_ ? emitted_.size() : 0) + " that verify() emitted");
+  }
+  if (count > 0) {
+    const int base = cache_.length();  // slot of the root
+    for (int i = 0; i + 1 < count; ++i) cache_.move_row(executor_.ctx(), base + path_[i], base + 1 + i);
+    for (int i = 0; i < count; ++i) {
+      history_.push_back(emitted_[i].token);
+      seen_.add(emitted_[i].token);
+    }
+    cache_.set_length(base + count);
+  }
+  ++round_;
+  forget_tree();
+}
+
+Session::Score Session::score(const SkipSet& skip, int window) {
+  if (window < 1 || window >= TokenTree::kMaxNodes) {
+    fail(Status::InvalidArgument, "[score] window is " + std::to_string(window) + ", want 1.." +
+                                      std::to_string(TokenTree::kMaxNodes - 1));
+  }
+  forget_tree();
+  last_row_ = -1;
+  Score score;
+  const Stopwatch watch(score.seconds);
+  const Plan plan = compile_plan(*model_, skip);
+  const int end = position() - 1, first = std::max(0, end - window), n = end - first;
+  if (n < 1) return score;
+  uint64_t ancestors[TokenTree::kMaxNodes];
+  for (int i = 0; i < n; ++i) {
+    pos_[i] = first + i;
+    slot_[i] = cache_.length() + i;
+    ancestors[i] = ~uint64_t{0} >> (63 - i);
+  }
+  Rows rows{.n = n, .token = history_.data() + first, .pos = pos_.data(), .slot = slot_.data(), .ancestors = ancestors,
+            .prefix_len = first, .scratch = cache_.length()};
+  executor_.prepare(rows);
+  executor_.run(plan, rows, 0, static_cast<int>(plan.size()), x_.as<float>(), cache_, cancel_);
+  executor_.head(x_.as<float>(), n, logits_.data());
+  logit_rows_ = n;
+  for (int i = 0; i < n; ++i) {
+    // The penalty sees the whole text here, a little more than the token did when it was drawn: a score is an estimate.
+    score.matches += pick(logits_row(i), first + i + 1, {}, 1, Stream::Target).id[0] == history_[first + i + 1];
+  }
+  score.rows = n;
+  return score;
+}
+
+size_t Session::cache_bytes() const { return cache_.bytes_per_token() * cache_.length(); }
+
+size_t Session::workspace_bytes() const {
+  return executor_.workspace_bytes() + x_.bytes() + (logits_.size() + scores_.size()) * sizeof(float) +
+         (draft_prob_.capacity() + p_.capacity() + q_.capacity()) * sizeof(double);
+}
+
+}  // namespace swiftk

@@ -1,0 +1,156 @@
+// Session's verification: one target pass over the tree, then the walk that finds what plain decoding would have emitted.
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "error.h"
+#include "session.h"
+#include "stopwatch.h"
+
+namespace swiftk {
+
+std::span<const Emitted> Session::verify() {
+  const Stopwatch watch(last_.verify);
+  if (tree_.size() == 0) fail(Status::InvalidArgument, "[verify] there is no tree, want draft() or set_tree() first");
+  if (position() >= cache_.context()) {
+    fail(Status::InvalidArgument, "[verify] the text fills the context of " + std::to_string(cache_.context()));
+  }
+  verified_ = false;
+  emitted_.clear();
+  path_.clear();
+  run_tree();
+  if (acceptance_ == Acceptance::Rejection && !sampling_.greedy()) {
+    accept_rejection();
+  } else {
+    accept_coupled();
+  }
+  verified_ = true;
+  return emitted_;
+}
+
+Rows Session::tree_rows(int begin, int n) {
+  const int base = cache_.length();
+  for (int i = 0; i < n; ++i) {
+    pos_[i] = base + tree_.depth(begin + i);
+    slot_[i] = base + begin + i;
+  }
+  Rows rows{.n = n, .token = tree_.tokens() + begin, .pos = pos_.data(), .slot = slot_.data(),
+            .ancestors = tree_.masks() + begin, .prefix_len = base, .scratch = base};
+  executor_.prepare(rows);
+  return rows;
+}
+
+// Rows that drafting ran are exact up to `shared_`: only the others pass through those steps. residual() holds all rows.
+void Session::run_tree() {
+  const int n = tree_.size(), steps = static_cast<int>(target_.size());
+  const int begin = ran_ > 0 ? shared_ : 0;
+  if (begin > 0 && ran_ < n) {
+    executor_.run(target_, tree_rows(ran_, n - ran_), 0, begin, residual(ran_), cache_, cancel_);
+  }
+  executor_.run(target_, tree_rows(0, n), begin, steps, residual(0), cache_, cancel_);
+  ran_ = 0;  // the rows now hold the end of the target pass
+  executor_.head(residual(0), n, logits_.data());
+  logit_rows_ = last_.verify_rows = n;
+}
+
+const float* Session::warped(const float* logits, std::span<const int32_t> path) {
+  warp(sampling_, logits, model_->config.V, seen_, path, scores_.data(), scratch_);
+  return scores_.data();
+}
+
+Session::Drawn Session::pick(const float* logits, int32_t pos, std::span<const int32_t> path, int k, Stream stream) {
+  const bool plain = sampling_.repetition_penalty == 1 && !sampling_.filters();
+  const float* const scores = plain ? logits : warped(logits, path);
+  const float scale = plain && !sampling_.greedy() ? 1 / sampling_.temperature : 1.0f;
+  Drawn drawn;
+  model_->ops->topk(executor_.ctx(),
+                    {.logits = logits, .scores = scores, .n = 1, .vocab = model_->config.V, .k = k, .scale = scale,
+                     .noisy = !sampling_.greedy(), .seed = stream == Stream::Target ? sampling_.seed : round_seed(),
+                     .stream = stream, .pos = &pos, .id = drawn.id, .prob = drawn.prob, .lse = &drawn.lse});
+  if (!std::isfinite(drawn.lse)) {
+    fail(Status::Numerical, "[logits] NaN or infinite at position " + std::to_string(pos) +
+                                ": the weights hold bad values, or the dtype overflows");
+  }
+  return drawn;
+}
+
+Emitted Session::emit(int32_t token, bool drafted, const float* logits, float lse) {
+  Emitted e{.token = token, .drafted = drafted, .logprob = logits[token] - lse, .top = {}};
+  if (logprobs_ > 0) {
+    const int k = std::min(logprobs_, model_->config.V);
+    const int32_t pos = 0;
+    Drawn best;
+    model_->ops->topk(executor_.ctx(), {.logits = logits, .scores = logits, .n = 1, .vocab = model_->config.V, .k = k,
+                                        .scale = 1, .noisy = false, .seed = 0, .stream = Stream::Target, .pos = &pos,
+                                        .id = best.id, .prob = best.prob, .lse = &best.lse});
+    for (int i = 0; i < k; ++i) e.top.push_back({best.id[i], logits[best.id[i]] - lse});
+  }
+  return e;
+}
+
+// Draws what plain decoding draws at every node on the way; the walk ends where no child holds that token.
+void Session::accept_coupled() {
+  path_tokens_.clear();
+  for (int node = 0; node >= 0;) {
+    const float* const logits = logits_row(node);
+    const Drawn drawn = pick(logits, position() + tree_.depth(node), path_tokens_, 1, Stream::Target);
+    const int child = tree_.child(node, drawn.id[0]);
+    emitted_.push_back(emit(drawn.id[0], child >= 0, logits, drawn.lse));
+    path_tokens_.push_back(drawn.id[0]);
+    if (child >= 0) path_.push_back(child);
+    node = child;
+  }
+}
+
+// Noise of one round only: a position that is drafted again later must not see the same numbers.
+uint64_t Session::round_seed() const { return sampling_.seed ^ (round_ + 1) * 0x9E3779B97F4A7C15u; }
+
+// Recursive rejection without replacement (EAGLE-1, SWIFT; algorithms.md 7.1 R3). p: the target's warped distribution, turned
+// into the residual if every child is rejected. Returns the accepted child or -1. Children without a draft distribution (given
+// by set_tree) count as certain proposals (R4).
+int Session::accept_child(int node, double* p, int32_t pos) {
+  const int V = model_->config.V;
+  const bool drafted = node < spine_;
+  if (drafted) std::copy_n(draft_prob_.data() + static_cast<size_t>(node) * V, V, q_.data());
+  double q_mass = 1;
+  uint32_t index = 0;
+  for (int child = node + 1; child < tree_.size(); ++child) {
+    if (tree_.parent(child) != node) continue;
+    const int32_t x = tree_.token(child);
+    const double qx = drafted ? q_[x] / q_mass : 1;
+    if (qx <= 0) continue;
+    if (uniform(round_seed(), pos, index++, Stream::Accept) * qx <= p[x]) return child;
+    double mass = 0;
+    if (drafted) {
+      for (int i = 0; i < V; ++i) mass += p[i] = std::max(0.0, p[i] - q_[i] / q_mass);
+    } else {
+      p[x] = 0;
+      for (int i = 0; i < V; ++i) mass += p[i];
+    }
+    if (mass <= 0) return child;  // p equals q up to rounding: rejecting had probability 0
+    for (int i = 0; i < V; ++i) p[i] /= mass;
+    if (drafted) q_mass -= std::exchange(q_[x], 0);
+  }
+  return -1;
+}
+
+void Session::accept_rejection() {
+  const int V = model_->config.V;
+  path_tokens_.clear();
+  for (int node = 0; node >= 0;) {
+    const float* const logits = logits_row(node);
+    const int32_t pos = position() + tree_.depth(node);
+    const float lse = pick(logits, pos, path_tokens_, 1, Stream::Target).lse;  // checks the row, too
+    softmax(warped(logits, path_tokens_), V, p_.data());
+    const int child = accept_child(node, p_.data(), pos);
+    const int32_t token = child >= 0 ? tree_.token(child)
+                                     : draw(p_.data(), V, uniform(round_seed(), pos, ~uint32_t{0}, Stream::Accept));
+    emitted_.push_back(emit(token, child >= 0, logits, lse));
+    path_tokens_.push_back(token);
+    if (child >= 0) path_.push_back(child);
+    node = child;
+  }
+}
+
+}  // namespace swiftk
