@@ -40,8 +40,7 @@ const TokenTree& Session::draft(const DraftRule& rule) {
   if (history_.empty() || cache_.length() != position() - 1) {
     fail(Status::InvalidArgument, "[draft] the text must end in one token that is not cached, want prefill() or commit() first");
   }
-  forget_tree();
-  tree_.reset(history_.back());
+  begin_tree();
   // Every accepted token and the bonus token behind it must still fit the context.
   const int room = cache_.context() - position() - 1;
   grow_spine(rule, std::min({rule.max_draft, rule.max_nodes - 1, room}));
@@ -111,8 +110,7 @@ const TokenTree& Session::set_tree(std::span<const int32_t> token, std::span<con
                                         ", want 0.." + std::to_string(i) + " (0: the root)");
     }
   }
-  forget_tree();
-  tree_.reset(history_.back());
+  begin_tree();
   for (size_t i = 0; i < parent.size(); ++i) {
     const int node = tree_.add(parent[i], token[i]);
     if (position() + tree_.depth(node) >= cache_.context()) {

@@ -36,7 +36,13 @@ Session::Session(std::shared_ptr<const Model> model, const SessionOptions& optio
       x_(*model_->ops, sizeof(float) * executor_.max_rows() * model_->config.D),
       pos_(executor_.max_rows()),
       slot_(executor_.max_rows()) {
+  // Sized here so that no phase allocates.
   history_.reserve(cache_.context() + 1);
+  confidence_.reserve(TokenTree::kMaxNodes);
+  siblings_.reserve(TokenTree::kMaxNodes * kMaxTopk);
+  emitted_.reserve(TokenTree::kMaxNodes);
+  path_.reserve(TokenTree::kMaxNodes);
+  path_tokens_.reserve(TokenTree::kMaxNodes);
   logits_.resize(static_cast<size_t>(TokenTree::kMaxNodes) * model_->config.V);
   scores_.resize(model_->config.V);
   if (options.poison) cache_.poison();
@@ -66,13 +72,20 @@ void Session::set_skip(const SkipSet& skip) {
   forget_tree();
 }
 
+// The tree stays readable, for statistics, until the next one begins.
 void Session::forget_tree() {
-  tree_.clear();
-  spine_ = ran_ = 0;
-  confidence_.clear();
+  pending_ = verified_ = false;
+  ran_ = 0;
   emitted_.clear();
   path_.clear();
-  verified_ = false;
+}
+
+void Session::begin_tree() {
+  forget_tree();
+  tree_.reset(history_.back());
+  spine_ = 0;
+  confidence_.clear();
+  pending_ = true;
 }
 
 void Session::check_tokens(std::span<const int32_t> tokens, const char* where) const {
@@ -147,7 +160,7 @@ Emitted Session::sample() {
   logit_rows_ = 1;
   Emitted e;
   if (acceptance_ == Acceptance::Rejection && !sampling_.greedy()) {
-    tree_.reset(history_.back());  // a lone root: the rejection rule then draws from the target
+    begin_tree();  // a lone root: the rejection rule then draws from the target
     accept_rejection();
     e = emitted_[0];
     forget_tree();

@@ -126,6 +126,7 @@ class Session {
   int accept_child(int node, double* p, int32_t pos);
   uint64_t round_seed() const;
   void forget_tree();
+  void begin_tree();
   float* residual(int row) const { return cache_.residual() + static_cast<size_t>(row) * model_->config.D; }
   const float* logits_row(int i) const { return logits_.data() + static_cast<size_t>(i) * model_->config.V; }
   int32_t position() const { return static_cast<int32_t>(history_.size()); }  // of the next token
@@ -151,7 +152,8 @@ class Session {
   std::vector<Emitted> emitted_;
   std::vector<int> path_;                // accepted nodes of the last verify, root excluded
   std::vector<int32_t> path_tokens_;
-  bool verified_ = false;
+  bool pending_ = false;                 // tree_ hangs on the present text and may be verified
+  bool verified_ = false;                // emitted_ may be committed
   int last_row_ = -1;                    // row of x_ that sample() reads; -1: none
 
   std::vector<float> logits_, scores_;   // [kMaxNodes, V], [V]

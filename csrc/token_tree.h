@@ -11,7 +11,6 @@ class TokenTree {
  public:
   static constexpr int kMaxNodes = 64;  // one bit each in an ancestor mask
 
-  void clear() { size_ = 0; }
   void reset(int32_t root_token);
   // Appends a child of `parent` (parent < size()); returns its index.
   int add(int parent, int32_t token);

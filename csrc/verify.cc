@@ -12,7 +12,7 @@ namespace swiftk {
 
 std::span<const Emitted> Session::verify() {
   const Stopwatch watch(last_.verify);
-  if (tree_.size() == 0) fail(Status::InvalidArgument, "[verify] there is no tree, want draft() or set_tree() first");
+  if (!pending_) fail(Status::InvalidArgument, "[verify] there is no tree, want draft() or set_tree() first");
   if (position() >= cache_.context()) {
     fail(Status::InvalidArgument, "[verify] the text fills the context of " + std::to_string(cache_.context()));
   }

@@ -1,0 +1,123 @@
+"""Draws have the distribution they claim: chi-square against the exact warped probabilities, joint over two tokens."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from decode import Rule, open_session
+
+PROMPT = np.asarray([3, 1, 4, 1, 5], np.int32)
+VOCAB = 24
+DRAWS = 4000
+SKIP = ((1,), (0, 1), -1)
+
+
+@pytest.fixture(scope="module")
+def model(tiny_model):
+    return tiny_model("llama3", layers=2, vocab=VOCAB)
+
+
+def warp(logits, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, repetition_penalty=1.0, seen=()):
+    """The reference: transformers' processors, in their order, in float64."""
+    z = logits.astype(np.float64).copy()
+    for t in set(seen):
+        z[t] = z[t] / repetition_penalty if z[t] > 0 else z[t] * repetition_penalty
+    z /= temperature
+    order = np.lexsort((np.arange(len(z)), -z))
+    keep = np.zeros(len(z), bool)
+    keep[order[: top_k or len(z)]] = True
+    p = np.where(keep, np.exp(z - z.max()), 0)
+    p /= p.sum()
+    if top_p < 1:
+        mass = np.cumsum(p[order])
+        keep[order[1:][mass[:-1] >= top_p]] = False
+        p = np.where(keep, p, 0)
+        p /= p.sum()
+    if min_p > 0:
+        p[p < min_p * p.max()] = 0
+    return p / p.sum()
+
+
+def exact_joint(model, sampling):
+    """P(first token, second token) by running the target on every first token."""
+    session = open_session(model)
+    session.prefill(PROMPT)
+    first = warp(session.logits[0], **sampling, seen=PROMPT)
+    joint = np.zeros((VOCAB, VOCAB))
+    for t in np.flatnonzero(first):
+        session.reuse(np.append(PROMPT, [t, 0]).astype(np.int32))
+        session.extend(np.asarray([t], np.int32))
+        session.sample()
+        joint[t] = first[t] * warp(session.logits[0], **sampling, seen=[*PROMPT, t])
+    return joint
+
+
+def sampled_joint(model, sampling, acceptance, speculate):
+    counts = np.zeros((VOCAB, VOCAB))
+    session = open_session(model)
+    session.set_skip(*SKIP)
+    accepted = 0
+    for seed in range(DRAWS):
+        session.set_sampling(**sampling, seed=seed, acceptance=acceptance)
+        a = session.prefill(PROMPT).token
+        session.draft(confidence=0.0, max_draft=2 if speculate else 0, width=(3, 3, 2, 2))
+        e = session.verify()[0]
+        counts[a, e.token] += 1
+        accepted += e.drafted
+    assert not speculate or accepted > DRAWS / 20
+    return counts
+
+
+def chi_square_p(counts, joint):
+    """Cells of small expectation are pooled, so that the statistic follows its distribution."""
+    assert counts[joint == 0].sum() == 0, "a token that the warpers remove was drawn"
+    expected = joint.ravel() * counts.sum()
+    big = expected >= 8
+    observed = np.append(counts.ravel()[big], counts.ravel()[~big].sum())
+    expected = np.append(expected[big], expected[~big].sum())
+    if expected[-1] < 1:
+        observed, expected = observed[:-1], expected[:-1]
+    return stats.chisquare(observed, expected * observed.sum() / expected.sum()).pvalue
+
+
+@pytest.mark.parametrize("acceptance", ["coupled", "rejection"])
+@pytest.mark.parametrize("speculate", [False, True])
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        {"temperature": 1.0},
+        {"temperature": 0.6, "top_p": 0.8},
+        {"temperature": 1.5, "top_k": 7, "min_p": 0.05, "repetition_penalty": 1.3},
+    ],
+    ids=["T=1", "T=.6,p=.8", "T=1.5,k=7,min_p,penalty"],
+)
+def test_two_tokens_are_distributed_as_the_target_says(model, sampling, acceptance, speculate):
+    p = chi_square_p(sampled_joint(model, sampling, acceptance, speculate), exact_joint(model, sampling))
+    assert p > 1e-4
+
+
+def test_the_chi_square_test_can_fail(model):
+    counts = sampled_joint(model, {"temperature": 1.3}, "coupled", False)
+    assert chi_square_p(counts, exact_joint(model, {"temperature": 1.0})) < 1e-6
+
+
+def test_rejection_is_exact_in_later_positions_of_a_block(model):
+    """The bonus token behind an accepted block is drawn under the same warped distribution (the reference draws it raw)."""
+    sampling = {"temperature": 0.5, "top_k": 6}
+    session = open_session(model)
+    session.set_skip(*SKIP)
+    seen = {}
+    for seed in range(DRAWS):
+        session.set_sampling(**sampling, seed=seed, acceptance="rejection")
+        first = session.prefill(PROMPT).token
+        session.draft(confidence=0.0, max_draft=1, width=(2, 2, 2, 2))
+        emitted = session.verify()
+        if len(emitted) == 2:
+            seen.setdefault((first, emitted[0].token), []).append(emitted[1].token)
+    (a, b), draws = max(seen.items(), key=lambda item: len(item[1]))
+    probe = open_session(model)
+    probe.prefill(np.append(PROMPT, [a, b]).astype(np.int32))
+    expected = warp(probe.logits[0], **sampling)
+    counts = np.bincount(draws, minlength=VOCAB)[None]
+    assert counts.sum() > 200
+    assert chi_square_p(counts, expected[None]) > 1e-4
