@@ -23,7 +23,7 @@ class JsonParser {
 
  private:
   [[noreturn]] void stop(const std::string& what) const {
-    fail(Status::Checkpoint, "[" + where_ + "] not valid JSON at byte " + std::to_string(at_) + ": " + what);
+    fail(Status::Checkpoint, where_ + ": not valid JSON at byte " + std::to_string(at_) + ": " + what);
   }
 
   bool done() const { return at_ == text_.size(); }

@@ -28,6 +28,8 @@ class Buffer {
   size_t bytes_ = 0;
 };
 
+// Biases are indexed by logical row in packed order, padding left out: q, k, v one after another; gate and up in turns of
+// kGateGroup rows, the last turn short if kGateGroup does not divide F.
 struct LayerWeights {
   const float* attn_norm = nullptr;  // [D]
   Weight wqkv;                       // [(H + 2 n_kv) d, D]

@@ -1,0 +1,91 @@
+"""The same function, k times as wide: for measuring speed at real sizes with a model whose text is known.
+
+Hidden channels, heads and FFN units are tiled k times and projections divided by k, so every copy computes what the
+original did. RMSNorm keeps its mean square; the final norm is divided by k, which serves a tied head too.
+"""
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from .errors import InvalidArgument
+from .generation_config import read_json
+from .safetensors_io import Stream, Tensor, decode, encode, read_folder, write_folder
+
+_KV_HEADS = {"mistral": 8, "qwen2": 32, "qwen3": 32}  # where config.json leaves num_key_value_heads out
+_BLOCK = 64 << 20  # bytes per write
+
+
+def _tiled(rows: np.ndarray, times: int) -> Iterator[np.ndarray]:
+    """The rows of ``rows``, over and over; blocks of a fixed size, so memory does not grow with the matrix."""
+    step = max(1, _BLOCK // max(1, rows[:1].nbytes))
+    for _ in range(times):
+        for begin in range(0, len(rows), step):
+            yield rows[begin : begin + step]
+
+
+def _wide(rows: np.ndarray, k: int) -> Iterator[np.ndarray]:
+    """The rows of ``rows`` with their columns tiled k times."""
+    step = max(1, _BLOCK // max(1, rows[:1].nbytes * k))
+    for begin in range(0, len(rows), step):
+        yield np.tile(rows[begin : begin + step], (1, k))
+
+
+def _grown(name: str, t: Tensor, k: int) -> Stream | Tensor:
+    def divided() -> np.ndarray:
+        return encode(decode(t) / np.float32(k), t.dtype)
+
+    if name.endswith(("q_norm.weight", "k_norm.weight")):
+        return t  # one head's, and heads stay as they are
+    if name == "model.norm.weight":
+        return Tensor(t.dtype, np.tile(divided(), k))
+    if t.bits.ndim == 1:
+        return Tensor(t.dtype, np.tile(t.bits, k))  # norms and biases act per copy: nothing sums over copies
+    rows, columns = t.bits.shape
+    if name in ("model.embed_tokens.weight", "lm_head.weight"):
+        return Stream(t.dtype, (rows, columns * k), _wide(t.bits, k))
+
+    def blocks() -> Iterator[np.ndarray]:
+        yield from _tiled(np.tile(divided(), (1, k)), k)
+
+    return Stream(t.dtype, (rows * k, columns * k), blocks())
+
+
+def grow(src_dir: str | Path, dst_dir: str | Path, k: int, progress: Callable[[int, int], None] | None = None) -> Path:
+    """Writes the checkpoint of ``src_dir`` k times as wide (k * k times the layer weights) to ``dst_dir``.
+
+    With k a power of two every weight is exact and the logits are equal up to the order of summation; another k also rounds
+    weights to the checkpoint's dtype. ``progress`` gets bytes done and bytes in all after each tensor.
+    """
+    if k < 1:
+        raise InvalidArgument(f"[grow] k is {k}, want at least 1")
+    src, dst = Path(src_dir), Path(dst_dir)
+    config = read_json(src / "config.json")
+    tensors = {name: _grown(name, t, k) for name, t in read_folder(src).items()}
+    dst.mkdir(parents=True, exist_ok=True)
+    heads = config["num_attention_heads"]
+    config["head_dim"] = config.get("head_dim") or (128 if config["model_type"] == "qwen3" else config["hidden_size"] // heads)
+    config["num_key_value_heads"] = config.get("num_key_value_heads") or _KV_HEADS.get(config["model_type"], heads)
+    for field in ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads"):
+        config[field] *= k
+    (dst / "config.json").write_text(json.dumps(config, indent=2))
+    for file in src.iterdir():
+        if file.name != "config.json" and file.suffix in (".json", ".jinja") and not file.name.endswith(".index.json"):
+            shutil.copyfile(file, dst / file.name)
+    total = sum(_nbytes(t) for t in tensors.values())
+    done = 0
+    for size in write_folder(dst, tensors):
+        done += size
+        if progress is not None:
+            progress(done, total)
+    return dst
+
+
+def _nbytes(t: Stream | Tensor) -> int:
+    if isinstance(t, Tensor):
+        return t.bits.nbytes
+    return int(np.prod(t.shape, dtype=np.int64)) * (4 if t.dtype == "F32" else 2)
