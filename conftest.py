@@ -1,0 +1,28 @@
+"""`pytest` runs the tests, `pytest --benchmark` runs the benchmarks; pytest-benchmark itself has no option of that name.
+
+Both run against the installed swiftk: the source tree, which holds no built extension, must not shadow it.
+"""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent
+
+if not any(p.suffix in {".so", ".pyd"} for p in ROOT.glob("swiftk/_core.*")):
+    sys.path[:] = [p for p in sys.path if Path(p or ".").resolve() != ROOT]
+
+
+def pytest_addoption(parser):
+    parser.addoption("--benchmark", action="store_true", help="run the benchmarks in bench/ instead of the tests")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config):
+    if not config.getoption("--benchmark"):
+        return
+    if not config.pluginmanager.hasplugin("benchmark"):
+        raise pytest.UsageError("--benchmark needs the plugin pytest-benchmark: pip install '.[test]'")
+    if config.args_source is not config.ArgsSource.ARGS:
+        config.args = [str(ROOT / "bench")]

@@ -1,0 +1,202 @@
+// The C ABI: models, sessions and generation. The single phases are in c_phases.cc.
+#include "c_api.h"
+
+#include <cstdio>
+
+#include "eos.h"
+
+namespace swiftk::c_api {
+namespace {
+
+thread_local char last_error[1024] = "";  // a fixed array: reporting that memory ran out must not need memory
+
+GenerateOptions generate_options(const swiftk_generate_params* given, const std::vector<int32_t>& eos_ids) {
+  const auto params = read<swiftk_generate_params>(given, SWIFTK_GENERATE_PARAMS_INIT, "params");
+  const auto stop = ids(params.stop_ids, params.n_stop, "stop_ids");
+  GenerateOptions options{.max_new_tokens = params.max_new_tokens,
+                          .stop_ids = {stop.begin(), stop.end()},
+                          .speculate = params.speculate != 0,
+                          .rule = draft_rule(params.rule)};
+  if (!params.ignore_eos) options.stop_ids.insert(options.stop_ids.end(), eos_ids.begin(), eos_ids.end());
+  return options;
+}
+
+const char* dtype_name(DType dtype) {
+  switch (dtype) {
+    case DType::BF16: return "bfloat16";
+    case DType::F16: return "float16";
+    default: return "float32";
+  }
+}
+
+}  // namespace
+
+swiftk_status remember(Status status, const char* what) noexcept {
+  std::snprintf(last_error, sizeof last_error, "%s", what);
+  return static_cast<swiftk_status>(status);
+}
+
+SkipSet skip_set(const swiftk_skip* given) {
+  const swiftk_skip skip = read<swiftk_skip>(given, SWIFTK_SKIP_INIT, "skip");
+  const auto attn = ids(skip.attn, skip.n_attn, "skip.attn"), mlp = ids(skip.mlp, skip.n_mlp, "skip.mlp");
+  return {{attn.begin(), attn.end()}, {mlp.begin(), mlp.end()}, skip.exit_layer};
+}
+
+DraftRule draft_rule(const swiftk_draft_rule* given) {
+  const swiftk_draft_rule rule = read<swiftk_draft_rule>(given, SWIFTK_DRAFT_RULE_INIT, "rule");
+  DraftRule out{
+      .confidence = rule.confidence, .max_draft = rule.max_draft, .max_nodes = rule.max_nodes, .stop_ids = {}};
+  std::copy_n(rule.tier, out.tier.size(), out.tier.begin());
+  std::copy_n(rule.width, out.width.size(), out.width.begin());
+  return out;
+}
+
+uint32_t flag(Origin origin) {
+  switch (origin) {
+    case Origin::Drafted: return SWIFTK_TOKEN_DRAFTED;
+    case Origin::Bonus: return SWIFTK_TOKEN_BONUS;
+    default: return SWIFTK_TOKEN_PLAIN;
+  }
+}
+
+}  // namespace swiftk::c_api
+
+using namespace swiftk::c_api;
+using swiftk::fail;
+using swiftk::Status;
+static_assert(SWIFTK_INTERNAL == static_cast<int>(Status::Internal));
+
+uint32_t swiftk_abi_version(void) { return SWIFTK_ABI_VERSION; }
+const char* swiftk_version(void) { return SWIFTK_VERSION; }
+const char* swiftk_last_error(void) { return last_error; }
+
+const char* swiftk_status_name(swiftk_status status) {
+  static const char* const names[] = {"ok",        "invalid argument", "checkpoint",    "unsupported",
+                                      "numerical", "cancelled",        "out of memory", "internal"};
+  return status >= SWIFTK_OK && status <= SWIFTK_INTERNAL ? names[status] : "unknown status";
+}
+
+swiftk_status swiftk_model_load(const char* dir, const swiftk_load_params* given, swiftk_model** model) {
+  return guarded([&] {
+    need(model, "model") = nullptr;
+    need(dir, "dir");
+    const auto params = read<swiftk_load_params>(given, SWIFTK_LOAD_PARAMS_INIT, "params");
+    swiftk::LoadOptions options{.dtype = params.dtype ? params.dtype : "auto",
+                                .isa = params.isa ? params.isa : "",
+                                .threads = params.threads,
+                                .progress = {}};
+    if (params.progress) {
+      options.progress = [&](size_t done, size_t total) { return params.progress(params.user, done, total) == 0; };
+    }
+    std::vector<int32_t> eos_ids = swiftk::read_eos_ids(dir);
+    *model = new swiftk_model{swiftk::load_model(dir, options), std::move(eos_ids)};
+  });
+}
+
+swiftk_status swiftk_model_get_info(const swiftk_model* handle, swiftk_model_info* info) {
+  return guarded([&] {
+    const swiftk::Model& model = *need(handle, "model").model;
+    const swiftk::Config& c = model.config;
+    write(info,
+          swiftk_model_info{.struct_size = 0,
+                            .vocab = c.V,
+                            .layers = c.L,
+                            .hidden = c.D,
+                            .heads = c.H,
+                            .kv_heads = c.n_kv,
+                            .head_dim = c.d,
+                            .ffn = c.F,
+                            .context = c.max_position,
+                            .threads = model.threads,
+                            .model_type = c.model_type.c_str(),
+                            .dtype = dtype_name(model.dtype),
+                            .isa = model.ops->name,
+                            .weight_bytes = model.weight_bytes,
+                            .eos_ids = handle->eos_ids.data(),
+                            .n_eos = handle->eos_ids.size()},
+          "info");
+  });
+}
+
+swiftk_model* swiftk_model_retain(swiftk_model* model) {
+  if (model) model->references.fetch_add(1, std::memory_order_relaxed);
+  return model;
+}
+
+void swiftk_model_release(swiftk_model* model) {
+  if (model && model->references.fetch_sub(1, std::memory_order_acq_rel) == 1) delete model;
+}
+
+swiftk_status swiftk_session_create(swiftk_model* model, const swiftk_session_params* given, swiftk_session** session) {
+  return guarded([&] {
+    need(session, "session") = nullptr;
+    need(model, "model");
+    const auto params = read<swiftk_session_params>(given, SWIFTK_SESSION_PARAMS_INIT, "params");
+    *session = new swiftk_session(*model, {.context = params.context, .threads = params.threads});
+  });
+}
+
+void swiftk_session_free(swiftk_session* session) { delete session; }
+
+swiftk_status swiftk_session_set_sampling(swiftk_session* session, const swiftk_sampling* given) {
+  return with(session, [&](swiftk_session& s) {
+    const auto in = read<swiftk_sampling>(given, SWIFTK_SAMPLING_INIT, "sampling");
+    if (in.acceptance != SWIFTK_COUPLED && in.acceptance != SWIFTK_REJECTION) {
+      fail(Status::InvalidArgument, "[sampling] acceptance is " + std::to_string(in.acceptance) + ", want 0 or 1");
+    }
+    s.session.set_sampling(
+        {.temperature = in.temperature,
+         .top_k = in.top_k,
+         .top_p = in.top_p,
+         .min_p = in.min_p,
+         .repetition_penalty = in.repetition_penalty,
+         .seed = in.seed},
+        in.acceptance == SWIFTK_COUPLED ? swiftk::Acceptance::Coupled : swiftk::Acceptance::Rejection);
+  });
+}
+
+swiftk_status swiftk_session_set_skip(swiftk_session* session, const swiftk_skip* skip) {
+  return with(session, [&](swiftk_session& s) { s.session.set_skip(skip_set(skip)); });
+}
+
+swiftk_status swiftk_session_cancel(swiftk_session* session) {
+  return guarded([&] { need(session, "session").session.cancel(); });
+}
+
+swiftk_status swiftk_session_clear_cancel(swiftk_session* session) {
+  return guarded([&] { need(session, "session").session.clear_cancel(); });
+}
+
+swiftk_status swiftk_generate(swiftk_session* session, const int32_t* prompt, size_t n_prompt,
+                              const swiftk_generate_params* params, swiftk_on_token on_token, void* user) {
+  return with(session, [&](swiftk_session& s) {
+    const auto tell = [&](const swiftk::Emitted& e, swiftk::Origin origin, bool stops) {
+      const uint32_t flags = flag(origin) | (stops ? SWIFTK_TOKEN_STOP : 0);
+      return !on_token || on_token(user, e.token, flags, e.logprob) == 0;
+    };
+    swiftk::generate(s.session, ids(prompt, n_prompt, "prompt"), generate_options(params, s.eos_ids), tell, s.stats);
+  });
+}
+
+swiftk_status swiftk_session_get_stats(const swiftk_session* session, swiftk_stats* stats) {
+  return with(session, [&](const swiftk_session& s) {
+    const swiftk::GenerateStats& g = s.stats;
+    write(stats,
+          swiftk_stats{.struct_size = 0,
+                       .finish = static_cast<int32_t>(g.finish),
+                       .prompt_tokens = g.prompt_tokens,
+                       .reused_tokens = g.reused_tokens,
+                       .new_tokens = g.new_tokens,
+                       .num_spec_steps = g.spec_steps,
+                       .num_draft_tokens = g.draft_tokens,
+                       .num_accepted_draft_tokens = g.accepted_tokens,
+                       .num_plain_steps = g.plain_steps,
+                       .prefill_seconds = g.prefill,
+                       .draft_seconds = g.draft,
+                       .verify_seconds = g.verify,
+                       .commit_seconds = g.commit,
+                       .cache_bytes = s.session.cache_bytes(),
+                       .workspace_bytes = s.session.workspace_bytes()},
+          "stats");
+  });
+}

@@ -1,0 +1,99 @@
+// The C ABI: the single phases of a session, for hosts that schedule by themselves.
+#include "c_api.h"
+
+using namespace swiftk::c_api;
+using swiftk::Emitted;
+using swiftk::Origin;
+
+namespace {
+
+swiftk_token token(const Emitted& e, Origin otherwise) {
+  return {e.token, flag(e.drafted ? Origin::Drafted : otherwise), e.logprob};
+}
+
+}  // namespace
+
+swiftk_status swiftk_session_reuse(swiftk_session* session, const int32_t* tokens, size_t n, size_t* kept) {
+  return with(session, [&](swiftk_session& s) {
+    size_t& out = need(kept, "kept");
+    out = s.session.reuse(ids(tokens, n, "tokens"));
+  });
+}
+
+swiftk_status swiftk_session_max_chunk(const swiftk_session* session, size_t* n) {
+  return with(session, [&](const swiftk_session& s) { need(n, "n") = s.session.max_chunk(); });
+}
+
+swiftk_status swiftk_session_extend(swiftk_session* session, const int32_t* tokens, size_t n) {
+  return with(session, [&](swiftk_session& s) { s.session.extend(ids(tokens, n, "tokens")); });
+}
+
+swiftk_status swiftk_session_sample(swiftk_session* session, swiftk_token* out) {
+  return with(session, [&](swiftk_session& s) {
+    need(out, "token");
+    *out = token(s.session.sample(), Origin::Plain);
+  });
+}
+
+swiftk_status swiftk_session_draft(swiftk_session* session, const swiftk_draft_rule* rule) {
+  return with(session, [&](swiftk_session& s) { s.session.draft(draft_rule(rule)); });
+}
+
+swiftk_status swiftk_session_set_tree(swiftk_session* session, const int32_t* tokens, const int32_t* parents,
+                                      size_t n) {
+  return with(session,
+              [&](swiftk_session& s) { s.session.set_tree(ids(tokens, n, "tokens"), ids(parents, n, "parents")); });
+}
+
+swiftk_status swiftk_session_tree(const swiftk_session* session, const int32_t** tokens, const int32_t** parents,
+                                  size_t* n) {
+  return with(session, [&](const swiftk_session& s) {
+    need(tokens, "tokens"), need(parents, "parents"), need(n, "n");
+    *tokens = s.session.tree().tokens();
+    *parents = s.session.tree().parents();
+    *n = s.session.tree().size();
+  });
+}
+
+swiftk_status swiftk_session_verify(swiftk_session* session, const swiftk_token** emitted, size_t* n) {
+  return with(session, [&](swiftk_session& s) {
+    need(emitted, "emitted"), need(n, "n");
+    const Origin last = s.session.tree().size() > 1 ? Origin::Bonus : Origin::Plain;
+    s.emitted.clear();
+    for (const Emitted& e : s.session.verify()) s.emitted.push_back(token(e, last));
+    *emitted = s.emitted.data();
+    *n = s.emitted.size();
+  });
+}
+
+swiftk_status swiftk_session_commit(swiftk_session* session, size_t n) {
+  return with(session, [&](swiftk_session& s) { s.session.commit(static_cast<int>(std::min<size_t>(n, INT_MAX))); });
+}
+
+swiftk_status swiftk_session_score(swiftk_session* session, const swiftk_skip* skip, int32_t window,
+                                   swiftk_score* out) {
+  return with(session, [&](swiftk_session& s) {
+    need(out, "score");
+    const swiftk::Session::Score score = s.session.score(skip_set(skip), window);
+    write(out, swiftk_score{.struct_size = 0, .rows = score.rows, .matches = score.matches, .seconds = score.seconds},
+          "score");
+  });
+}
+
+swiftk_status swiftk_session_history(const swiftk_session* session, const int32_t** tokens, size_t* n) {
+  return with(session, [&](const swiftk_session& s) {
+    need(tokens, "tokens"), need(n, "n");
+    *tokens = s.session.history().data();
+    *n = s.session.history().size();
+  });
+}
+
+swiftk_status swiftk_session_logits(const swiftk_session* session, const float** logits, size_t* rows, size_t* vocab) {
+  return with(session, [&](const swiftk_session& s) {
+    need(logits, "logits"), need(rows, "rows"), need(vocab, "vocab");
+    const std::span<const float> all = s.session.logits();
+    *logits = all.data();
+    *vocab = s.session.model().config.V;
+    *rows = all.size() / *vocab;
+  });
+}

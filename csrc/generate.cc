@@ -1,0 +1,98 @@
+#include "generate.h"
+
+#include <algorithm>
+#include <string>
+
+#include "error.h"
+#include "stopwatch.h"
+
+namespace swiftk {
+namespace {
+
+class Loop {
+ public:
+  Loop(Session& session, const GenerateOptions& options, const OnToken& on_token, GenerateStats& stats)
+      : session_(session), options_(options), on_token_(on_token), stats_(stats), rule_(options.rule) {
+    rule_.stop_ids = options.stop_ids;
+    const int sublayers = 2 * session.model().config.L;
+    speculate_ = options.speculate && session.shared_steps() < sublayers;
+  }
+
+  void prefill(std::span<const int32_t> prompt) {
+    Emitted first;
+    {
+      const Stopwatch watch(stats_.prefill);
+      stats_.prompt_tokens = static_cast<int>(prompt.size());
+      stats_.reused_tokens = session_.reuse(prompt);
+      for (size_t done = stats_.reused_tokens; done < prompt.size();) {
+        const size_t n = std::min<size_t>(session_.max_chunk(), prompt.size() - done);
+        session_.extend(prompt.subspan(done, n));
+        done += n;
+      }
+      first = session_.sample();
+    }
+    if (!hand_out(first, Origin::Plain)) fail(Status::Cancelled, "[generate] cancelled by the callback");
+  }
+
+  bool finished() const { return stats_.finish != Finish::None; }
+
+  void round() {
+    const int most = options_.max_new_tokens - stats_.new_tokens - 1;  // the bonus token is not drafted
+    rule_.max_draft = speculate_ ? std::min(options_.rule.max_draft, most) : 0;
+    session_.draft(rule_);
+    const int drafted = session_.spine_length();
+    const std::span<const Emitted> emitted = session_.verify();
+    int count = 0;
+    bool more = true;
+    while (more && count < static_cast<int>(emitted.size()) && !finished()) {
+      const Emitted& e = emitted[count++];
+      stats_.accepted_tokens += e.drafted;
+      more = hand_out(e, e.drafted ? Origin::Drafted : drafted > 0 ? Origin::Bonus : Origin::Plain);
+    }
+    (drafted > 0 ? stats_.spec_steps : stats_.plain_steps) += 1;
+    stats_.draft_tokens += drafted;
+    session_.commit(count);
+    stats_.draft += session_.last().draft;
+    stats_.verify += session_.last().verify;
+    stats_.commit += session_.last().commit;
+    if (!more) fail(Status::Cancelled, "[generate] cancelled by the callback");
+  }
+
+ private:
+  // False: the host has had enough. Sets `finish` if this token is the last for another reason.
+  bool hand_out(const Emitted& e, Origin origin) {
+    ++stats_.new_tokens;
+    const std::vector<int32_t>& ids = options_.stop_ids;
+    const bool stops = std::find(ids.begin(), ids.end(), e.token) != ids.end();
+    const bool full = stats_.prompt_tokens + stats_.new_tokens >= session_.context();
+    if (stops) {
+      stats_.finish = Finish::Stop;
+    } else if (full || stats_.new_tokens >= options_.max_new_tokens) {
+      stats_.finish = Finish::Length;
+    }
+    return on_token_(e, origin, stops);
+  }
+
+  Session& session_;
+  const GenerateOptions& options_;
+  const OnToken& on_token_;
+  GenerateStats& stats_;
+  DraftRule rule_;
+  bool speculate_;
+};
+
+}  // namespace
+
+void generate(Session& session, std::span<const int32_t> prompt, const GenerateOptions& options,
+              const OnToken& on_token, GenerateStats& stats) {
+  stats = {};
+  if (options.max_new_tokens < 1) {
+    fail(Status::InvalidArgument,
+         "[generate] max_new_tokens is " + std::to_string(options.max_new_tokens) + ", want 1 or more");
+  }
+  Loop loop(session, options, on_token, stats);
+  loop.prefill(prompt);
+  while (!loop.finished()) loop.round();
+}
+
+}  // namespace swiftk

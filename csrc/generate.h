@@ -1,0 +1,36 @@
+// The decoding loop for native hosts: prefill, then rounds of draft, verify and commit until something stops it. It has
+// no policy of its own (the Python package has): the draft rule and the session's skip set are what the caller gave.
+#pragma once
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "session.h"
+
+namespace swiftk {
+
+struct GenerateOptions {
+  int max_new_tokens = 128;
+  std::vector<int32_t> stop_ids;  // the token that stops is part of the output
+  bool speculate = true;          // drafts only if the session's skip set leaves something out
+  DraftRule rule;
+};
+
+enum class Origin { Drafted, Bonus, Plain };
+enum class Finish { None, Stop, Length };
+
+struct GenerateStats {
+  Finish finish = Finish::None;
+  int prompt_tokens = 0, reused_tokens = 0, new_tokens = 0;
+  int spec_steps = 0, draft_tokens = 0, accepted_tokens = 0, plain_steps = 0;
+  double prefill = 0, draft = 0, verify = 0, commit = 0;  // seconds
+};
+
+// Returning false ends generation behind this token with Error(Cancelled).
+using OnToken = std::function<bool(const Emitted&, Origin, bool stops)>;
+
+// The text of the session becomes the prompt and exactly the tokens that on_token saw. `stats` is filled as it goes, so
+// it is right after an error, too.
+void generate(Session&, std::span<const int32_t> prompt, const GenerateOptions&, const OnToken&, GenerateStats& stats);
+
+}  // namespace swiftk

@@ -1,0 +1,235 @@
+/* The C ABI of swiftk. C99; usable from C, C++ and anything with a foreign function interface.
+ *
+ * Nothing here aborts, prints, throws or touches signals. Every call that can fail returns a status;
+ * swiftk_last_error() says what was found, where, and what is supported. A failed call leaves model and session usable.
+ *
+ * Threads: a model may be shared by any number of threads. A session belongs to one thread at a time; a call while
+ * another is under way (also from within a callback) fails with SWIFTK_INVALID_ARGUMENT. swiftk_session_cancel() may
+ * come from anywhere.
+ *
+ * Structs begin with their size and only ever grow at the end, so a host built against an older header keeps working:
+ * initialise them with the SWIFTK_*_INIT macros. A null pointer to parameters means their defaults. */
+#ifndef SWIFTK_H
+#define SWIFTK_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if !defined(_WIN32)
+#define SWIFTK_API __attribute__((visibility("default")))
+#elif defined(SWIFTK_BUILD)
+#define SWIFTK_API __declspec(dllexport)
+#else
+#define SWIFTK_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SWIFTK_ABI_VERSION 1
+SWIFTK_API uint32_t swiftk_abi_version(void); /* of the library: equal to SWIFTK_ABI_VERSION of a header that fits it */
+SWIFTK_API const char* swiftk_version(void);
+
+/* ---- Status ---- */
+
+typedef int32_t swiftk_status;
+enum {
+  SWIFTK_OK = 0,
+  SWIFTK_INVALID_ARGUMENT = 1, /* an option, token id, length or pointer */
+  SWIFTK_CHECKPOINT = 2,       /* a file is missing, truncated, or does not fit the config */
+  SWIFTK_UNSUPPORTED = 3,      /* a field of the config that this engine does not implement */
+  SWIFTK_NUMERICAL = 4,        /* NaN or infinite logits */
+  SWIFTK_CANCELLED = 5,
+  SWIFTK_OUT_OF_MEMORY = 6,
+  SWIFTK_INTERNAL = 7
+};
+SWIFTK_API const char* swiftk_status_name(swiftk_status status); /* "invalid argument", ...; never null */
+/* Message of the last call that failed on this thread; "" before the first. Valid until the next failure on this
+ * thread. */
+SWIFTK_API const char* swiftk_last_error(void);
+
+/* ---- Models ---- */
+
+typedef struct swiftk_model swiftk_model;
+
+typedef struct swiftk_load_params {
+  size_t struct_size;
+  const char* dtype; /* of the weights: null or "auto" (the checkpoint's), "float32", "bfloat16", "float16" */
+  const char* isa;   /* null: the best of this machine; else "baseline", "avx2", "avx512", "avx512bf16" */
+  int32_t threads;   /* 0: one per core this process may use */
+  int (*progress)(void* user, size_t bytes_done, size_t bytes_total); /* null, or called as it loads; nonzero cancels */
+  void* user;
+} swiftk_load_params;
+#define SWIFTK_LOAD_PARAMS_INIT {sizeof(swiftk_load_params), NULL, NULL, 0, NULL, NULL}
+
+typedef struct swiftk_model_info {
+  size_t struct_size;
+  int32_t vocab, layers, hidden, heads, kv_heads, head_dim, ffn, context;
+  int32_t threads;
+  const char* model_type; /* these strings live as long as the model */
+  const char* dtype;
+  const char* isa;
+  uint64_t weight_bytes;
+  const int32_t* eos_ids; /* [n_eos] from generation_config.json, else config.json */
+  size_t n_eos;
+} swiftk_model_info;
+
+/* Loads a Hugging Face directory. *model gets one reference. */
+SWIFTK_API swiftk_status swiftk_model_load(const char* dir, const swiftk_load_params* params, swiftk_model** model);
+SWIFTK_API swiftk_status swiftk_model_get_info(const swiftk_model* model, swiftk_model_info* info);
+/* References may be taken and dropped from any thread; null is allowed. Sessions hold the weights themselves. */
+SWIFTK_API swiftk_model* swiftk_model_retain(swiftk_model* model);
+SWIFTK_API void swiftk_model_release(swiftk_model* model);
+
+/* ---- Sessions: one sequence each ---- */
+
+typedef struct swiftk_session swiftk_session;
+
+typedef struct swiftk_session_params {
+  size_t struct_size;
+  int32_t context; /* most tokens of text; 0: the model's */
+  int32_t threads; /* 0: the model's */
+} swiftk_session_params;
+#define SWIFTK_SESSION_PARAMS_INIT {sizeof(swiftk_session_params), 0, 0}
+
+enum { SWIFTK_COUPLED = 0, SWIFTK_REJECTION = 1 };
+
+typedef struct swiftk_sampling {
+  size_t struct_size;
+  float temperature;        /* 0: greedy */
+  float top_p;              /* 1: off */
+  float min_p;              /* 0: off */
+  int32_t top_k;            /* 0: off */
+  float repetition_penalty; /* 1: off */
+  int32_t acceptance; /* coupled: the same seed gives the same tokens, however they are drafted. rejection: as in the
+                         papers */
+  uint64_t seed;
+} swiftk_sampling;
+#define SWIFTK_SAMPLING_INIT {sizeof(swiftk_sampling), 0.0f, 1.0f, 0.0f, 0, 1.0f, SWIFTK_COUPLED, 0}
+
+/* Sublayers that drafts leave out. Any set is legal: a bad one costs speed, never a different token. */
+typedef struct swiftk_skip {
+  size_t struct_size;
+  const int32_t* attn; /* [n_attn] layers */
+  size_t n_attn;
+  const int32_t* mlp; /* [n_mlp] layers */
+  size_t n_mlp;
+  int32_t exit_layer; /* layers from here on are left out whole; -1: none */
+} swiftk_skip;
+#define SWIFTK_SKIP_INIT {sizeof(swiftk_skip), NULL, 0, NULL, 0, -1}
+
+SWIFTK_API swiftk_status swiftk_session_create(swiftk_model* model, const swiftk_session_params* params,
+                                               swiftk_session** session);
+SWIFTK_API void swiftk_session_free(swiftk_session* session); /* null is allowed */
+SWIFTK_API swiftk_status swiftk_session_set_sampling(swiftk_session* session, const swiftk_sampling* sampling);
+SWIFTK_API swiftk_status swiftk_session_set_skip(swiftk_session* session, const swiftk_skip* skip);
+/* Ends the call under way with SWIFTK_CANCELLED, or the next one if there is none; swiftk_session_clear_cancel() takes
+ * a cancellation back that came too late. The text keeps every token that was handed out. */
+SWIFTK_API swiftk_status swiftk_session_cancel(swiftk_session* session);
+SWIFTK_API swiftk_status swiftk_session_clear_cancel(swiftk_session* session);
+
+/* ---- Generation ---- */
+
+enum {                           /* flags of a token */
+       SWIFTK_TOKEN_DRAFTED = 1, /* accepted from the draft */
+       SWIFTK_TOKEN_BONUS = 2,   /* the target's own token at the end of an accepted draft */
+       SWIFTK_TOKEN_PLAIN = 4,   /* nothing was drafted */
+       SWIFTK_TOKEN_STOP = 8     /* a stop id: the last token */
+};
+
+/* When to stop drafting, and how many siblings a drafted token brings: width[i] for the first confidence <= tier[i],
+ * else width[3]. */
+typedef struct swiftk_draft_rule {
+  size_t struct_size;
+  float confidence;  /* drafting ends behind a token less likely than this; 0: never early */
+  int32_t max_draft; /* tokens on the path */
+  int32_t max_nodes; /* root, path and siblings: 1..64 */
+  float tier[3];
+  int32_t width[4];
+} swiftk_draft_rule;
+#define SWIFTK_DRAFT_RULE_INIT {sizeof(swiftk_draft_rule), 0.8f, 25, 64, {0.5f, 0.8f, 0.95f}, {10, 5, 3, 1}}
+
+typedef struct swiftk_generate_params {
+  size_t struct_size;
+  int32_t max_new_tokens;
+  int32_t ignore_eos;      /* nonzero: the model's end-of-text ids do not stop */
+  const int32_t* stop_ids; /* [n_stop] further ids that stop; the one that does is the last token handed out */
+  size_t n_stop;
+  int32_t speculate; /* 0: decode plainly. Without a skip set decoding is plain anyway. The tokens are the same. */
+  const swiftk_draft_rule* rule; /* null: defaults */
+} swiftk_generate_params;
+#define SWIFTK_GENERATE_PARAMS_INIT {sizeof(swiftk_generate_params), 128, 0, NULL, 0, 1, NULL}
+
+/* logprob: under the model's own distribution, before penalties and temperature. Nonzero ends the call with
+ * SWIFTK_CANCELLED behind this token. */
+typedef int (*swiftk_on_token)(void* user, int32_t token, uint32_t flags, float logprob);
+
+/* Replaces the text by `prompt` (the longest cached prefix is kept), then generates until a stop id, max_new_tokens or
+ * the end of the context. The text then holds the prompt and exactly the tokens handed out. on_token may be null. */
+SWIFTK_API swiftk_status swiftk_generate(swiftk_session* session, const int32_t* prompt, size_t n_prompt,
+                                         const swiftk_generate_params* params, swiftk_on_token on_token, void* user);
+
+enum { SWIFTK_FINISH_NONE = 0, SWIFTK_FINISH_STOP = 1, SWIFTK_FINISH_LENGTH = 2 };
+
+typedef struct swiftk_stats { /* counters and seconds are of the last swiftk_generate() */
+  size_t struct_size;
+  int32_t finish;
+  int32_t prompt_tokens, reused_tokens; /* reused: found in the cache */
+  int32_t new_tokens;
+  int32_t num_spec_steps;   /* rounds that drafted */
+  int32_t num_draft_tokens; /* on the paths of those rounds */
+  int32_t num_accepted_draft_tokens;
+  int32_t num_plain_steps;
+  double prefill_seconds, draft_seconds, verify_seconds, commit_seconds;
+  uint64_t cache_bytes, workspace_bytes; /* of the session now */
+} swiftk_stats;
+SWIFTK_API swiftk_status swiftk_session_get_stats(const swiftk_session* session, swiftk_stats* stats);
+
+/* ---- Single phases, for hosts that schedule by themselves ----
+ *
+ * reuse, extend (in chunks), sample; then rounds of draft or set_tree, verify, commit. What a pointer out of a session
+ * points to is valid until the next call with that session. */
+
+typedef struct swiftk_token {
+  int32_t token;
+  uint32_t flags;
+  float logprob;
+} swiftk_token;
+
+/* Starts a new text; *kept tokens of it are cached already (all but the last at most), the caller extends by the
+ * others. */
+SWIFTK_API swiftk_status swiftk_session_reuse(swiftk_session* session, const int32_t* tokens, size_t n, size_t* kept);
+SWIFTK_API swiftk_status swiftk_session_max_chunk(const swiftk_session* session, size_t* n);
+SWIFTK_API swiftk_status swiftk_session_extend(swiftk_session* session, const int32_t* tokens,
+                                               size_t n); /* n <= max_chunk */
+SWIFTK_API swiftk_status swiftk_session_sample(swiftk_session* session, swiftk_token* token);
+SWIFTK_API swiftk_status swiftk_session_draft(swiftk_session* session, const swiftk_draft_rule* rule);
+/* Nodes are numbered from 1, the root being 0; parents[i] <= i is the parent of node i + 1. */
+SWIFTK_API swiftk_status swiftk_session_set_tree(swiftk_session* session, const int32_t* tokens, const int32_t* parents,
+                                                 size_t n);
+/* The tree with its root: parents[0] is -1. */
+SWIFTK_API swiftk_status swiftk_session_tree(const swiftk_session* session, const int32_t** tokens,
+                                             const int32_t** parents, size_t* n);
+SWIFTK_API swiftk_status swiftk_session_verify(swiftk_session* session, const swiftk_token** emitted, size_t* n);
+SWIFTK_API swiftk_status swiftk_session_commit(swiftk_session* session, size_t n); /* the first n emitted tokens */
+
+typedef struct swiftk_score {
+  size_t struct_size;
+  int32_t rows, matches;
+  double seconds;
+} swiftk_score;
+/* How well a skip set would have drafted the last `window` (1..63) tokens of the text; changes nothing. */
+SWIFTK_API swiftk_status swiftk_session_score(swiftk_session* session, const swiftk_skip* skip, int32_t window,
+                                              swiftk_score* score);
+
+SWIFTK_API swiftk_status swiftk_session_history(const swiftk_session* session, const int32_t** tokens, size_t* n);
+/* [rows, vocab] of the last extend and sample (one row) or verify (a row per node of the tree). */
+SWIFTK_API swiftk_status swiftk_session_logits(const swiftk_session* session, const float** logits, size_t* rows,
+                                               size_t* vocab);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,53 @@
+"""Builds the extension with CMake: plumbing only. CMAKE_ARGS passes through; everything else is in pyproject.toml."""
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+ROOT = Path(__file__).resolve().parent
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def cmake_arguments() -> list[str]:
+    """Configuration, with every path given anew: those of an isolated build are gone at the next one."""
+    import pybind11
+
+    arguments = [
+        "-DSWIFTK_PYTHON=ON",
+        "-DSWIFTK_INSTALL=OFF",
+        f"-DPython_EXECUTABLE={sys.executable}",
+        f"-Dpybind11_DIR={pybind11.get_cmake_dir()}",
+    ]
+    ninja = shutil.which("ninja")
+    if ninja and "CMAKE_GENERATOR" not in os.environ:
+        arguments += ["-GNinja", f"-DCMAKE_MAKE_PROGRAM={ninja}"]
+    return arguments + shlex.split(os.environ.get("CMAKE_ARGS", ""))
+
+
+class CMakeBuild(build_ext):
+    """Configures, builds and installs the one target into the place setuptools wants it."""
+
+    def build_extension(self, ext: Extension) -> None:
+        package = Path(self.get_ext_fullpath(ext.name)).resolve().parent
+        build = (ROOT / self.build_temp).resolve()
+        if not shutil.which("ninja") and (build / "build.ninja").exists():
+            shutil.rmtree(build)  # configured for a generator that is not here any more
+        subprocess.check_call(["cmake", "-S", ROOT, "-B", build, *cmake_arguments()])
+        jobs = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL", str(cores()))
+        subprocess.check_call(["cmake", "--build", build, "--target", "_core", "--config", "Release", "-j", jobs])
+        subprocess.check_call(
+            ["cmake", "--install", build, "--config", "Release", "--component", "python", "--prefix", package.parent]
+        )
+
+
+setup(ext_modules=[Extension("swiftk._core", sources=[])], cmdclass={"build_ext": CMakeBuild})
