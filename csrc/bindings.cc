@@ -121,7 +121,7 @@ std::vector<Emitted> verify(Session& self) {
 
 py::dict phase_dict(const Session& self) {
   const Phase& p = self.last();
-  return py::dict("prefill"_a = p.prefill, "draft"_a = p.draft, "verify"_a = p.verify, "commit"_a = p.commit,
+  return py::dict("prefill"_a = p.prefill, "draft"_a = p.draft, "verify"_a = p.verify, "commit"_a = p.commit, "score"_a = p.score,
                   "draft_steps"_a = p.draft_steps, "verify_rows"_a = p.verify_rows);
 }
 
@@ -131,7 +131,7 @@ py::tuple score(Session& self, const std::vector<int>& attn, const std::vector<i
     const py::gil_scoped_release release;
     s = self.score({attn, mlp, exit_layer}, window);
   }
-  return py::make_tuple(s.rows, s.matches, s.seconds);
+  return py::make_tuple(s.rows, s.matches, self.last().score);
 }
 
 void bind_session(py::module_& m) {

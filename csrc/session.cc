@@ -213,10 +213,21 @@ Session::Score Session::score(const SkipSet& skip, int window) {
   forget_tree();
   last_row_ = -1;
   Score score;
-  const Stopwatch watch(score.seconds);
   const Plan plan = compile_plan(*model_, skip);
-  const int end = position() - 1, first = std::max(0, end - window), n = end - first;
-  if (n < 1) return score;
+  const int end = position() - 1, first = std::max(0, end - window);
+  score.rows = std::max(0, end - first);
+  if (score.rows == 0) return score;
+  const Stopwatch watch(last_.score);
+  run_window(plan, first, score.rows);
+  for (int i = 0; i < score.rows; ++i) {
+    // The penalty sees the whole text here, a little more than the token did when it was drawn: a score is an estimate.
+    score.matches += pick(logits_row(i), first + i + 1, {}, 1, Stream::Target).id[0] == history_[first + i + 1];
+  }
+  return score;
+}
+
+// Rows [first, first + n) of the text once more, in scratch slots, as a chain that sees the text before `first`.
+void Session::run_window(const Plan& plan, int first, int n) {
   uint64_t ancestors[TokenTree::kMaxNodes];
   for (int i = 0; i < n; ++i) {
     pos_[i] = first + i;
@@ -229,12 +240,6 @@ Session::Score Session::score(const SkipSet& skip, int window) {
   executor_.run(plan, rows, 0, static_cast<int>(plan.size()), x_.as<float>(), cache_, cancel_);
   executor_.head(x_.as<float>(), n, logits_.data());
   logit_rows_ = n;
-  for (int i = 0; i < n; ++i) {
-    // The penalty sees the whole text here, a little more than the token did when it was drawn: a score is an estimate.
-    score.matches += pick(logits_row(i), first + i + 1, {}, 1, Stream::Target).id[0] == history_[first + i + 1];
-  }
-  score.rows = n;
-  return score;
 }
 
 size_t Session::cache_bytes() const { return cache_.bytes_per_token() * cache_.length(); }

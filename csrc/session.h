@@ -48,7 +48,7 @@ struct Emitted {
 };
 
 struct Phase {  // wall seconds of the last call of each phase, and rows its passes ran
-  double prefill = 0, draft = 0, verify = 0, commit = 0;
+  double prefill = 0, draft = 0, verify = 0, commit = 0, score = 0;
   int draft_steps = 0, verify_rows = 0;
 };
 
@@ -81,7 +81,6 @@ class Session {
 
   struct Score {
     int rows = 0, matches = 0;  // matchness = matches / rows
-    double seconds = 0;
   };
   // Runs a candidate plan over the last `window` (<= 63) cached tokens in scratch rows, against the target's K and V before
   // them, and counts the rows whose draw is the token that followed. Text and cache stay as they are.
@@ -118,6 +117,7 @@ class Session {
   void check_tokens(std::span<const int32_t> tokens, const char* where) const;
   Rows causal_rows(const int32_t* tokens, int n, int first);
   Rows tree_rows(int begin, int n);
+  void run_window(const Plan&, int first, int n);
   void grow_spine(const DraftRule&, int limit);
   void add_siblings(const DraftRule&);
   void run_tree();
