@@ -1,0 +1,58 @@
+"""The swiftk command: one module per subcommand, imported when it is called, so that --help stays quick."""
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import Any
+
+COMMANDS = ("demo", "run", "chat", "info", "check", "doctor", "bench")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the command line; returns the exit status. A user's mistake is one line on stderr and status 2."""
+    try:
+        import click
+        import typer  # noqa: F401
+    except ModuleNotFoundError as error:
+        print(f"swiftk: the command line needs {error.name}; pip install 'swiftk[cli]'", file=sys.stderr)
+        return 2
+    arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        return int(_app(arguments)(arguments, standalone_mode=False, prog_name="swiftk") or 0)
+    except click.ClickException as error:
+        return _fail(error.format_message(), error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        return _fail("interrupted", 130)
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader went away; python would complain once more at exit
+        return 0
+    except (ValueError, TypeError, OSError, ArithmeticError, MemoryError) as error:  # swiftk's own errors among them
+        return _fail(str(error) or type(error).__name__, 2)
+
+
+def _fail(message: str, status: int) -> int:
+    print("swiftk: " + " ".join(message.split()), file=sys.stderr)
+    return status
+
+
+def _app(arguments: list[str]) -> Any:
+    import typer
+
+    from .. import __version__
+    app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None,
+                      help="LLaMA-family models, faster, with not one token changed.")
+
+    def show_version(value: bool) -> None:
+        if value:
+            print(f"swiftk {__version__}")
+            raise typer.Exit
+
+    @app.callback()
+    def top(version: bool = typer.Option(False, "--version", callback=show_version, is_eager=True,
+                                         help="Print the version.")) -> None:
+        """Holds the options that stand before a command."""
+
+    called = next((a for a in arguments if not a.startswith("-")), None)
+    for name in COMMANDS if called not in COMMANDS else (called,):
+        app.command(name)(import_module(f".{name}", __name__).command)
+    return app

@@ -1,0 +1,68 @@
+"""swiftk bench: plain against drafted decoding of one prompt, on the same build, outputs compared."""
+from __future__ import annotations
+
+from statistics import median
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from .common import (PROMPTS, DtypeOption, JsonOption, ModelArgument, ThreadsOption, bar, first_difference, open_model, out,
+                     print_json)
+
+
+def command(
+    model: ModelArgument,
+    prompt: Annotated[str | None, typer.Option(help="Default: a word problem.")] = None,
+    tokens: Annotated[int, typer.Option("--tokens", "-n", min=2)] = 128,
+    repeat: Annotated[int, typer.Option(min=1, help="Runs of each; the median counts.")] = 3,
+    temperature: Annotated[float, typer.Option(min=0.0)] = 0.0,
+    skip: Annotated[str, typer.Option(help="auto, or the path of a saved skip set.")] = "auto",
+    json: JsonOption = False,
+    threads: ThreadsOption = None,
+    dtype: DtypeOption = "auto",
+) -> None:
+    """Measure tokens per second with and without drafts."""
+    lm = open_model(model, threads, dtype)
+    text: Any = prompt or (PROMPTS["arithmetic"] if lm.tokenizer.available else [1, 2, 3, 4, 5, 6, 7, 8])
+    options = {"max_new_tokens": tokens, "temperature": temperature, "seed": 0, "ignore_eos": True}
+    ways: dict[str, dict[str, Any]] = {"plain": {"speculate": False}, "swiftk": {"skip": skip},
+                                       "always drafting": {"skip": skip, "speculate": "always"}}
+    runs: dict[str, list[Any]] = {way: [] for way in ways}
+    with bar(unit_bytes=False) as progress:
+        task = progress.add_task("measuring", total=len(ways) * (repeat + 1))
+        for i in range(repeat + 1):  # interleaved, so that all see the same machine; the first of each only warms up
+            for way, how in ways.items():
+                result = lm.generate(text, **options, **how)
+                runs[way] += [result] if i else []
+                progress.advance(task)
+    facts = {way: _facts(found) for way, found in runs.items()}
+    for way, found in runs.items():
+        facts[way]["ratio"] = facts[way]["tokens_per_second"] / facts["plain"]["tokens_per_second"]
+        facts[way]["identical"] = all(first_difference(r.tokens, runs["plain"][0].tokens) is None for r in found)
+    _report(facts, json)
+    if not all(f["identical"] for f in facts.values()):
+        raise typer.Exit(1)
+
+
+def _facts(runs: list[Any]) -> dict[str, Any]:
+    s = runs[-1].stats
+    return {"tokens_per_second": median(r.stats.tokens_per_second for r in runs), "tokens": s.generated_tokens,
+            "mean_acceptance_length": s.mean_acceptance_length, "draft_acceptance_rate": s.draft_acceptance_rate,
+            "expected_speedup": s.expected_speedup, "draft_cost": s.draft_cost, "reason_off": s.reason_off,
+            "other_share": s.other_seconds / max(s.total_seconds, 1e-9)}
+
+
+def _report(facts: dict[str, dict[str, Any]], json: bool) -> None:
+    if json:
+        print_json(facts)
+        return
+    table = Table("", "tokens/s", "ratio", "Equation 6", "tokens/step", "accepted", "draft step", "output")
+    for way, f in facts.items():
+        number = {k: "" if f[k] is None else f"{f[k]:.2f}" for k in ("expected_speedup", "draft_cost")}
+        table.add_row(way, f"{f['tokens_per_second']:.1f}", f"{f['ratio']:.2f}x", number["expected_speedup"],
+                      f"{f['mean_acceptance_length']:.2f}", f"{f['draft_acceptance_rate']:.0%}", number["draft_cost"],
+                      "identical" if f["identical"] else "[red]differs[/red]")
+    out.print(table)
+    if facts["swiftk"]["reason_off"]:
+        out.print(f"drafting stopped paying: {facts['swiftk']['reason_off']}")

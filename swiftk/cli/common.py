@@ -1,0 +1,63 @@
+"""What commands share: consoles, loading with a progress bar, comparing, JSON."""
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+from .. import demo_model
+from ..api import LM, load
+
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="Checkpoint directory, or 'demo' for the bundled model.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+ThreadsOption = Annotated[int | None, typer.Option("--threads", help="Default: one per core.")]
+DtypeOption = Annotated[str, typer.Option("--dtype", help="auto, float32, bfloat16 or float16.")]
+
+PROMPTS = {
+    "arithmetic": "Question: Natalia sold 48 clips in April, and half as many in May. How many clips did she sell "
+                  "altogether in April and May?\nAnswer:",
+    "code": "def read_lines(path):\n    \"\"\"Return the lines of a file.\"\"\"\n",
+    "prose": "The history of the town begins in the early nineteenth century, when",
+}
+
+
+def bar(unit_bytes: bool = True) -> Progress:
+    """A progress bar on stderr that goes away when it is done."""
+    column = DownloadColumn() if unit_bytes else TextColumn("{task.completed}/{task.total}")
+    return Progress(TextColumn("{task.description}"), BarColumn(), column, TimeRemainingColumn(), console=err,
+                    transient=True, disable=not err.is_terminal)
+
+
+def open_model(model: str, threads: int | None = None, dtype: str = "auto", **options: Any) -> LM:
+    """Loads a model behind a progress bar."""
+    folder = demo_model() if model == "demo" and not Path(model).exists() else Path(model)
+    with bar() as progress:
+        task = progress.add_task(f"loading {folder.name}", total=None)
+
+        def report(done: int, total: int) -> None:
+            progress.update(task, completed=done, total=total)
+
+        return load(folder, threads=threads, dtype=dtype, progress=report, **options)
+
+
+def print_json(value: Any) -> None:
+    print(json.dumps(value, ensure_ascii=False))
+
+
+def megabytes(n: int) -> str:
+    return f"{n / 1e6:,.1f} MB" if n < 1e10 else f"{n / 1e9:,.1f} GB"
+
+
+def first_difference(a: list[int], b: list[int]) -> int | None:
+    """Index of the first token that differs, or where one text ends; None if they are the same."""
+    for i, (x, y) in enumerate(zip(a, b)):
+        if x != y:
+            return i
+    return None if len(a) == len(b) else min(len(a), len(b))

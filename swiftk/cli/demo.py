@@ -1,0 +1,84 @@
+"""swiftk demo: the bundled model, drafted tokens in colour, and a table against plain decoding of the same text."""
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from .. import demo_model
+from .common import PROMPTS, DtypeOption, ThreadsOption, bar, first_difference, open_model, out
+
+
+def command(
+    grow: Annotated[int, typer.Option("--grow", min=1, metavar="K", help="Make the model K times as wide first: the same "
+                                      "text at the cost of a real size. Kept in the cache folder.")] = 1,
+    max_new_tokens: Annotated[int, typer.Option("--max-new-tokens", "-n", min=2)] = 96,
+    temperature: Annotated[float, typer.Option(min=0.0)] = 0.0,
+    seed: Annotated[int, typer.Option()] = 0,
+    threads: ThreadsOption = None,
+    dtype: DtypeOption = "auto",
+) -> None:
+    """See speculative decoding at work."""
+    lm = open_model(str(demo_model() if grow == 1 else _grown(grow)), threads, dtype)
+    out.print(f"{lm.model.config['num_layers']} layers, {lm.model.weight_bytes / 1e6:.0f} MB of {lm.model.dtype} weights, "
+              f"{lm.model.isa} kernels, {lm.model.threads} threads. It was trained for minutes: it babbles.")
+    out.print("[green]Green[/green] tokens were drafted by the model with sublayers skipped, and verified.\n")
+    options = {"max_new_tokens": max_new_tokens, "temperature": temperature, "seed": seed, "ignore_eos": True}
+    table = Table("prompt", "plain tok/s", "swiftk tok/s", "ratio", "tokens/step", "accepted", "output")
+    same = True
+    for name, prompt in PROMPTS.items():
+        drafted = _show(lm, name, prompt, options)
+        plain = lm.generate(prompt, speculate=False, **options)
+        at = first_difference(plain.tokens, drafted.tokens)
+        same = same and at is None
+        s, p = drafted.stats, plain.stats
+        table.add_row(name, f"{p.tokens_per_second:.1f}", f"{s.tokens_per_second:.1f}",
+                      f"{s.tokens_per_second / p.tokens_per_second:.2f}x", f"{s.mean_acceptance_length:.2f}",
+                      f"{s.draft_acceptance_rate:.0%}", "identical" if at is None else f"differs at token {at}")
+        if s.reason_off:
+            out.print(f"[dim]drafting stopped paying: {s.reason_off}[/dim]\n")
+    out.print(table)
+    if not same:
+        out.print("[red]The outputs differ: please report this.[/red]")
+        raise typer.Exit(1)
+    out.print(f"All {len(PROMPTS)} texts are identical, token for token, with and without drafts.")
+
+
+def _show(lm: Any, name: str, prompt: str, options: dict[str, Any]) -> Any:
+    out.print(f"[bold]{name}[/bold]")
+    out.print(prompt, end="", style="dim", markup=False, soft_wrap=True)
+    with lm.generate(prompt, stream=True, **options) as stream:
+        for event in stream:
+            out.print(event.text, end="", style="green" if event.drafted else None, markup=False, soft_wrap=True)
+        out.print("\n")
+        return stream.result
+
+
+def _grown(k: int) -> Path:
+    """The bundled model k times as wide, made once."""
+    from ..testing import grow
+
+    folder = cache_folder() / f"lm13m-x{k}"
+    if (folder / "config.json").is_file():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    partial = folder.with_name(folder.name + f".{os.getpid()}")
+    with bar() as progress:
+        task = progress.add_task(f"growing to {folder}", total=None)
+
+        def report(done: int, total: int) -> None:
+            progress.update(task, completed=done, total=total)
+
+        grow(demo_model(), partial, k, progress=report)
+    if not folder.exists():
+        partial.rename(folder)  # whole or not at all, also when two run at once
+    return folder if not partial.exists() else partial
+
+
+def cache_folder() -> Path:
+    """SWIFTK_CACHE, or swiftk in the user's cache folder."""
+    own = os.environ.get("SWIFTK_CACHE")
+    return Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "swiftk"

@@ -1,0 +1,64 @@
+"""swiftk run: one text, streamed."""
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from .common import DtypeOption, JsonOption, ModelArgument, ThreadsOption, err, open_model, print_json
+
+
+def command(
+    model: ModelArgument,
+    prompt: Annotated[str, typer.Argument(help="Text; - reads stdin.")],
+    max_new_tokens: Annotated[int | None, typer.Option("--max-new-tokens", "-n", help="Default: until EOS.")] = None,
+    temperature: Annotated[float | None, typer.Option(help="0: greedy.")] = None,
+    top_p: Annotated[float | None, typer.Option()] = None,
+    top_k: Annotated[int | None, typer.Option()] = None,
+    min_p: Annotated[float | None, typer.Option()] = None,
+    repetition_penalty: Annotated[float | None, typer.Option()] = None,
+    seed: Annotated[int | None, typer.Option(help="Default: drawn at random, shown by --stats.")] = None,
+    stop: Annotated[list[str] | None, typer.Option(help="Text that ends the output; may be given again.")] = None,
+    skip: Annotated[str, typer.Option(help="auto, or the path of a saved skip set.")] = "auto",
+    no_spec: Annotated[bool, typer.Option("--no-spec", help="Decode without drafts.")] = False,
+    stats: Annotated[bool, typer.Option("--stats", help="Figures on stderr when done.")] = False,
+    json: JsonOption = False,
+    threads: ThreadsOption = None,
+    dtype: DtypeOption = "auto",
+) -> None:
+    """Generate from a prompt."""
+    lm = open_model(model, threads, dtype)
+    text = sys.stdin.read() if prompt == "-" else prompt
+    options: dict[str, Any] = {
+        "max_new_tokens": max_new_tokens, "temperature": temperature, "top_p": top_p, "top_k": top_k, "min_p": min_p,
+        "repetition_penalty": repetition_penalty, "seed": seed, "stop": stop or (), "skip": skip,
+        "speculate": not no_spec}
+    if json:
+        print_json(lm.generate(text, **options).to_dict())
+        return
+    stream = lm.generate(text, stream=True, **options)
+    try:
+        for event in stream:
+            sys.stdout.write(event.text)
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        stream.close()
+        sys.stdout.write("\n")
+        raise
+    sys.stdout.write("\n")
+    if stats:
+        show_stats(stream.result)
+
+
+def show_stats(result: Any) -> None:
+    """The figures a user asks for, one line each, on stderr."""
+    s = result.stats
+    err.print(f"{s.generated_tokens} tokens ({result.finish_reason}), {s.tokens_per_second:.1f} tokens/s, first after "
+              f"{s.time_to_first_token:.3f} s, seed {result.seed}")
+    if s.num_spec_steps:
+        gain = "" if s.speedup_vs_plain is None else f", {s.speedup_vs_plain:.2f}x plain decoding"
+        err.print(f"{s.mean_acceptance_length:.2f} tokens a drafted step, {s.draft_acceptance_rate:.0%} of draft tokens "
+                  f"accepted{gain}")
+    if s.reason_off:
+        err.print(f"speculation {s.speculation}: {s.reason_off}")

@@ -1,0 +1,176 @@
+"""What things cost here and now, from the clock, and whether drafting pays. Pure: it is told seconds and answers yes or no."""
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+_DECAY = 0.2          # weight of the newest sample
+_REPLAIN = 64         # rounds of drafting between two plain ones, which keep the plain step's price fresh
+_ALLOWANCE = 3.0      # plain steps that an episode of drafting may lose before it is questioned
+_CREDIT = 6.0         # plain steps of gain that may offset later losses: a change for the worse shows soon
+_MEMORY = 0.98        # weight that the rounds before keep, in the rate that decides
+_BACKOFF = 192        # plain tokens before drafting is tried again; doubles with every failure
+_BACKOFF_MAX = 8192
+
+
+@dataclass(slots=True)
+class Mean:
+    """Decayed mean that one outlier (a busy machine) moves little."""
+
+    value: float = 0.0
+    count: int = 0
+
+    def add(self, x: float) -> None:
+        if self.count >= 3:
+            x = min(x, 2 * self.value)
+        self.count += 1
+        if self.count == 2:
+            self.value = min(self.value, x)  # the first sample found cold caches
+        else:
+            self.value += max(_DECAY, 1 / self.count) * (x - self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One round as the clock saw it."""
+
+    seconds: float
+    draft_seconds: float = 0.0
+    draft_steps: int = 0
+    verify_seconds: float = 0.0
+    verify_rows: int = 1
+    tokens: int = 1
+    accepted: int = 0  # draft tokens among them
+
+
+def equation_6(mean_length: float, alpha: float, c: float) -> float:
+    """SWIFT's expected speed-up: mean_length tokens a round (bonus included), acceptance alpha, draft step c."""
+    below = (mean_length - 1) * c + alpha
+    return mean_length * alpha / below if below > 0 else 0.0
+
+
+def tokens_per_round(alpha: float, length: int) -> float:
+    """Expected tokens of a round that drafts `length` tokens, each accepted with probability alpha."""
+    return float(length + 1) if alpha >= 1 else (1 - alpha ** (length + 1)) / (1 - alpha)
+
+
+def break_even(c: float, length: int, verify: float = 1.0) -> float | None:
+    """Acceptance at which such rounds run as fast as plain decoding; None if even 1 does not."""
+    cost = c * length + verify
+    if cost > tokens_per_round(1.0, length):
+        return None
+    low, high = 0.0, 1.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (middle, high) if tokens_per_round(middle, length) < cost else (low, middle)
+    return high
+
+
+@dataclass(slots=True)
+class CostModel:
+    """Seconds of a plain step and, for one draft plan, of a draft step and of verification by rows."""
+
+    prior: float = 0.6                                 # draft step in plain steps, before it was measured
+    plain: Mean = field(default_factory=Mean)          # shared by every plan of a model
+    draft: Mean = field(default_factory=Mean)
+    verify: Mean = field(default_factory=Mean)
+    row: Mean = field(default_factory=Mean)            # share of a plain step per further row
+    drafted: Mean = field(default_factory=Mean)        # per round
+    accepted: Mean = field(default_factory=Mean)
+
+    def add(self, r: Round) -> None:
+        if r.draft_steps == 0:
+            self.plain.add(r.seconds)
+            return
+        self.draft.add(r.draft_seconds / r.draft_steps)
+        self.verify.add(r.verify_seconds)
+        self.drafted.add(r.draft_steps)
+        self.accepted.add(r.accepted)
+        if self.plain.count and r.verify_rows > 1:
+            self.row.add(max(0.0, r.verify_seconds / self.plain.value - 1) / (r.verify_rows - 1))
+
+    @property
+    def draft_cost(self) -> float:
+        """c: a draft step in plain steps."""
+        return self.draft.value / self.plain.value if self.draft.count and self.plain.value > 0 else self.prior
+
+    @property
+    def row_cost(self) -> float:
+        return self.row.value if self.row.count else 0.015
+
+    @property
+    def acceptance(self) -> float:
+        return self.accepted.value / self.drafted.value if self.drafted.value > 0 else 0.0
+
+    def usual(self, r: Round) -> float:
+        """Seconds that such a round takes by the means so far."""
+        return r.draft_steps * self.draft.value + self.verify.value
+
+    def explain(self) -> str:
+        """Why drafting does not pay, in numbers."""
+        length = max(1, round(self.drafted.value))
+        verify = self.verify.value / self.plain.value if self.plain.value > 0 else 1.0
+        even = break_even(self.draft_cost, length, verify)
+        want = "out of reach" if even is None else f"{even:.2f}"
+        return (f"draft step costs {self.draft_cost:.2f} of a target step; acceptance {self.acceptance:.2f}; "
+                f"break-even {want}")
+
+
+class Pacer:
+    """Says before each round whether to draft. What drafting loses against plain decoding is summed; past an allowance of
+    a few plain steps the plain step is measured afresh, and if the loss stands, drafting rests, longer each time."""
+
+    def __init__(self, costs: CostModel, mode: bool | str = True) -> None:
+        self.costs = costs
+        self.mode = mode              # True: where it pays; "always"; False
+        self.reason_off: str | None = None
+        self._regret = 0.0            # seconds lost in this episode, gains beyond _CREDIT forgotten
+        self._tokens, self._seconds = 0.0, 0.0  # of the last rounds that drafted
+        self._since_plain = 0
+        self._want_plain = 2          # plain rounds to run before the next decision
+        self._confirm = False
+        self._resting, self._backoff = 0, _BACKOFF
+
+    def start(self) -> None:
+        """A new text: its plain step may cost something else."""
+        self._want_plain = max(self._want_plain, 1 if self.costs.plain.count else 2)
+
+    def draft_next(self) -> bool:
+        if self.mode is not True:
+            return self.mode == "always"
+        return self._want_plain == 0 and self._resting == 0 and self._since_plain < _REPLAIN
+
+    def observe(self, r: Round) -> None:
+        self.costs.add(r)
+        if self.mode is not True:
+            return
+        if r.draft_steps:
+            self._after_draft(r)
+        else:
+            self._after_plain(r)
+
+    def _after_draft(self, r: Round) -> None:
+        plain = self.costs.plain.value
+        seconds = min(r.seconds, 1.5 * self.costs.usual(r))
+        self._since_plain += 1
+        self._tokens = _MEMORY * self._tokens + r.tokens
+        self._seconds = _MEMORY * self._seconds + seconds
+        self._regret = max(self._regret + seconds - r.tokens * plain, -_CREDIT * plain)
+        if self._regret <= -_CREDIT * plain:
+            self._backoff = _BACKOFF
+            self.reason_off = None
+        if self._regret > _ALLOWANCE * plain:
+            self._confirm, self._want_plain = True, 2
+
+    def _after_plain(self, r: Round) -> None:
+        self._since_plain = 0
+        self._want_plain = max(0, self._want_plain - 1)
+        if self._resting:
+            self._resting = max(0, self._resting - r.tokens)
+        if self._confirm and self._want_plain == 0:
+            self._confirm = False
+            if self._seconds > self._tokens * self.costs.plain.value:
+                self.reason_off = self.costs.explain()
+                self._resting = self._backoff
+                self._backoff = min(2 * self._backoff, _BACKOFF_MAX)
+                self._tokens = self._seconds = 0.0
+            self._regret = 0.0

@@ -1,0 +1,98 @@
+"""The loop: prefill, then rounds of draft, verify and commit, cut where the text ends. Takes objects, constructs none."""
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+from .cost import Pacer, Round
+from .gate import AutoGate, FixedGate
+from .result import Event
+from .stats import Recorder
+from .stops import Stopper
+
+
+@dataclass(slots=True)
+class Parts:
+    """What one generation is made of."""
+
+    stopper: Stopper
+    gate: FixedGate | AutoGate
+    pacer: Pacer
+    recorder: Recorder
+    optimizer: Any = None  # step(session) -> seconds spent
+
+
+def decode(session: Any, prompt: Sequence[int], parts: Parts) -> Iterator[Event]:
+    """Yields committed tokens. Between any two native calls an interrupt leaves the session usable: the next text starts
+    with reuse(), which forgets whatever was under way."""
+    yield _prefill(session, prompt, parts)
+    parts.pacer.start()
+    while parts.stopper.finish is None:
+        yield from _round(session, parts)
+
+
+def _prefill(session: Any, prompt: Sequence[int], parts: Parts) -> Event:
+    began = perf_counter()
+    cached = session.reuse(prompt)
+    for at in range(cached, len(prompt), session.max_chunk):
+        session.extend(prompt[at:at + session.max_chunk])
+    event = _event(session.sample(), parts.stopper)
+    r = parts.recorder
+    r.prompt_tokens, r.cached, r.generated = len(prompt), cached, 1
+    r.prefill = r.first_token = perf_counter() - began
+    return event
+
+
+def _round(session: Any, parts: Parts) -> list[Event]:
+    began, ran = perf_counter(), session.run_seconds
+    spine = _draft(session, parts)
+    tree, confidence = session.tree_tokens, session.draft_confidence  # commit() forgets them
+    events = []
+    for one in session.verify():
+        events.append(_event(one, parts.stopper))
+        if parts.stopper.finish is not None:
+            break
+    session.commit(len(events))
+    seconds = perf_counter() - began
+
+    phases = session.last
+    accepted = sum(event.drafted for event in events)
+    parts.recorder.round(phases, spine, len(tree), accepted, len(events))
+    if parts.stopper.finish is None:  # a cut block says nothing about what pays
+        if spine:
+            held = _held(tree[1:spine + 1], events)
+            parts.gate.observe(confidence, held, accepted > held)
+        parts.pacer.observe(Round(seconds, phases["draft"], spine, phases["verify"], len(tree), len(events), accepted))
+        if parts.optimizer is not None:
+            parts.recorder.optimizer += parts.optimizer.step(session)
+    parts.recorder.decode += perf_counter() - began
+    parts.recorder.run += session.run_seconds - ran
+    return events
+
+
+def _draft(session: Any, parts: Parts) -> int:
+    """Grows the tree; spine tokens drafted, 0 for a plain round. A round emits at most one token more than its spine."""
+    if parts.stopper.remaining > 1 and parts.pacer.draft_next():
+        costs = parts.pacer.costs
+        rule = parts.gate.choose(costs.draft_cost, costs.row_cost).clipped(parts.stopper.remaining - 1)
+        session.draft(stop_ids=sorted(parts.stopper.stop_ids), **rule.arguments())
+        return int(session.spine_length)
+    session.draft(max_draft=0)
+    return 0
+
+
+def _held(spine: Sequence[int], events: Sequence[Event]) -> int:
+    """Spine tokens that were accepted."""
+    held = 0
+    for token, event in zip(spine, events):
+        if not event.drafted or event.token != token:
+            break
+        held += 1
+    return held
+
+
+def _event(emitted: Any, stopper: Stopper) -> Event:
+    token = int(emitted.token)
+    return Event(stopper.push(token), token, bool(emitted.drafted), emitted.logprob, tuple(emitted.top))

@@ -1,0 +1,241 @@
+"""What callers may ask for: two frozen option classes, their aliases, ranges and contradictions. Values left out stay None
+until the model's own defaults fill them."""
+from __future__ import annotations
+
+import difflib
+import math
+import operator
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
+
+from .errors import InvalidArgument
+from .gate import DraftRule
+from .generation_config import Defaults
+from .skip import SkipSet
+
+ALIASES = {
+    "max_tokens": "max_new_tokens",
+    "max_completion_tokens": "max_new_tokens",
+    "num_speculative_tokens": "max_draft",
+    "num_assistant_tokens": "max_draft",
+    "stop_strings": "stop",
+    "eos_token_id": "stop_token_ids",
+    "assistant_confidence_threshold": "gate",
+}
+OPTIMIZERS = ("auto", None)
+MAX_LOGPROBS = 64  # the runtime's longest top-k
+MAX_DRAFT = 63     # a tree has 64 nodes, the root among them
+DTYPES = {"auto": "auto", "float32": "float32", "bfloat16": "bfloat16", "float16": "float16",
+          "fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """How a model is loaded."""
+
+    device: str = "auto"        # "auto" or "cpu"
+    dtype: str = "auto"         # of the weights in memory; "auto": the checkpoint's
+    threads: int | None = None  # None: one per core this process may use
+    context: int | None = None  # most tokens of text; None: the model's
+    isa: str | None = None      # instruction set of the kernels; None: the best of this machine
+
+    def __post_init__(self) -> None:
+        device = os.environ.get("SWIFTK_DEVICE", "auto") if self.device == "auto" else self.device
+        if str(device).startswith("cuda"):
+            raise InvalidArgument(f"[load] device={device!r}: this build has no CUDA backend; use device='cpu'")
+        if device not in ("auto", "cpu"):
+            raise InvalidArgument(f"[load] device={device!r}, want 'auto' or 'cpu'")
+        dtype = str(self.dtype).removeprefix("torch.")
+        if dtype not in DTYPES:
+            raise InvalidArgument(f"[load] dtype={self.dtype!r}, want one of {', '.join(sorted(DTYPES))}")
+        _set(self, "dtype", DTYPES[dtype])
+        _integer(self, "threads", 1, 4096, optional=True)
+        _integer(self, "context", 2, 1 << 31, optional=True)
+
+
+@dataclass(frozen=True, slots=True)
+class GenerateOptions:
+    """How one text is generated. None: the model's default (generation_config.json), else no limit or off."""
+
+    max_new_tokens: int | None = None       # None: until EOS or the end of the context
+    do_sample: bool | None = None           # None: by the temperature
+    temperature: float | None = None        # 0: greedy
+    top_k: int | None = None                # 0 or -1: off
+    top_p: float | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    seed: int | None = None                 # None: drawn at random, recorded in the result
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    logprobs: int | None = None             # alternatives per token; 0: the chosen token's own alone
+    speculate: bool | str = True            # True: where it pays; "always": in every round; False: never
+    skip: Any = "auto"                      # "auto", None, a SkipSet, a list of layers, or the path of a saved set
+    assistant_early_exit: int | None = None  # drafts with the first k layers
+    gate: Any = "auto"                      # "auto", SWIFT's confidence threshold, or a DraftRule
+    max_draft: int | None = None            # most tokens drafted a round
+    optimizer: str | None = "auto"
+    acceptance: str = "coupled"             # or "rejection"
+    stream: bool = False
+    verify: bool = False                    # decode again without drafts, and compare
+
+    def __post_init__(self) -> None:
+        for name, low, high in (("max_new_tokens", 1, 1 << 31), ("seed", 0, 2**64 - 1), ("logprobs", 0, MAX_LOGPROBS),
+                                ("max_draft", 1, MAX_DRAFT), ("assistant_early_exit", 0, 1 << 16), ("top_k", -1, 1 << 31)):
+            _integer(self, name, low, high, optional=True)
+        for name, low, high, open_low in (("temperature", 0.0, math.inf, False), ("top_p", 0.0, 1.0, True),
+                                          ("min_p", 0.0, 1.0, False), ("repetition_penalty", 0.0, math.inf, True)):
+            _number(self, name, low, high, open_low)
+        for name in ("do_sample", "ignore_eos", "stream", "verify"):
+            value = getattr(self, name)
+            if not (isinstance(value, bool) or (value is None and name == "do_sample")):
+                raise TypeError(f"generate() option {name!r} is True or False, got {value!r}")
+        _set(self, "stop", _strings(self.stop))
+        _set(self, "stop_token_ids", _ids(self.stop_token_ids))
+        _check_choices(self)
+        _check_contradictions(self)
+
+    @classmethod
+    def parse(cls, given: Mapping[str, Any]) -> GenerateOptions:
+        """From keyword arguments, aliases resolved. An unknown name is a TypeError with the nearest known one."""
+        return cls(**resolve_names("generate", cls, given, ALIASES))
+
+    def filled(self, defaults: Defaults) -> GenerateOptions:
+        """With every sampler setting concrete: what was asked for, else the model's default, else off."""
+        sample = self.do_sample
+        if sample is None:
+            sample = self.temperature > 0 if self.temperature is not None else defaults.do_sample
+        temperature = _first(self.temperature, defaults.temperature, 1.0) if sample else 0.0
+        if sample and temperature == 0:
+            temperature = 1.0  # the file says do_sample and a temperature that would not sample
+        return replace(
+            self, do_sample=sample, temperature=temperature,
+            top_k=max(0, _first(self.top_k, defaults.top_k if sample else None, 0)),
+            top_p=_first(self.top_p, defaults.top_p if sample else None, 1.0),
+            min_p=_first(self.min_p, defaults.min_p if sample else None, 0.0),
+            repetition_penalty=_first(self.repetition_penalty, defaults.repetition_penalty, 1.0),
+            max_new_tokens=_first(self.max_new_tokens, defaults.max_new_tokens, None))
+
+
+def resolve_names(function: str, cls: type, given: Mapping[str, Any], aliases: Mapping[str, str]) -> dict[str, Any]:
+    """`given` under canonical names. TypeError for an unknown name, ValueError for one value given twice, differently."""
+    known = [field.name for field in fields(cls)]
+    named: dict[str, Any] = {}
+    source: dict[str, str] = {}
+    for name, value in given.items():
+        canonical = aliases.get(name, name)
+        if canonical not in known:
+            raise TypeError(_unknown(function, name, known, aliases))
+        if canonical in named and named[canonical] != value:
+            raise InvalidArgument(f"[{function}] {source[canonical]}={named[canonical]!r} and {name}={value!r} are the same "
+                                  f"option; give {canonical!r} alone")
+        named[canonical], source[canonical] = value, name
+    if named.get("ignore_eos") and source.get("stop_token_ids") == "eos_token_id":
+        raise InvalidArgument(f"[{function}] ignore_eos=True contradicts eos_token_id={named['stop_token_ids']!r}; "
+                              "use stop_token_ids for ids that stop all the same")
+    return named
+
+
+def _unknown(function: str, name: str, known: list[str], aliases: Mapping[str, str]) -> str:
+    near = difflib.get_close_matches(name, [*known, *aliases], n=1, cutoff=0.6)
+    if not near:
+        return f"{function}() got unknown option {name!r}; options are {', '.join(known)}"
+    also = f" (alias of {aliases[near[0]]})" if near[0] in aliases else ""
+    return f"{function}() got unknown option {name!r}; did you mean {near[0]!r}{also}?"
+
+
+def _check_choices(o: GenerateOptions) -> None:
+    if not (isinstance(o.speculate, bool) or o.speculate == "always"):
+        raise InvalidArgument(f"[generate] speculate={o.speculate!r}, want True, False or 'always'")
+    if o.acceptance not in ("coupled", "rejection"):
+        raise InvalidArgument(f"[generate] acceptance={o.acceptance!r}, want 'coupled' or 'rejection'")
+    if o.optimizer not in OPTIMIZERS:
+        raise InvalidArgument(f"[generate] optimizer={o.optimizer!r}, want one of {', '.join(map(repr, OPTIMIZERS))}")
+    if isinstance(o.gate, str):
+        if o.gate not in ("auto", "swift"):
+            raise InvalidArgument(f"[generate] gate={o.gate!r}, want 'auto', 'swift', a threshold in [0, 1] or a DraftRule")
+    elif not isinstance(o.gate, DraftRule):
+        _number(o, "gate", 0.0, 1.0, False)
+        if o.gate is None:
+            raise InvalidArgument("[generate] gate=None, want 'auto', 'swift', a threshold in [0, 1] or a DraftRule")
+    if isinstance(o.skip, str) and not o.skip:
+        raise InvalidArgument("[generate] skip='', want 'auto', None, a SkipSet, a list of layers, or a path")
+    if not (o.skip is None or isinstance(o.skip, (str, os.PathLike, SkipSet, Iterable))):
+        raise InvalidArgument(f"[generate] skip={o.skip!r}, want 'auto', None, a SkipSet, a list of layers, or a path")
+
+
+def _check_contradictions(o: GenerateOptions) -> None:
+    if o.do_sample is True and o.temperature == 0:
+        raise InvalidArgument("[generate] do_sample=True contradicts temperature=0; leave one of them out")
+    if o.do_sample is False and o.temperature:
+        raise InvalidArgument(f"[generate] do_sample=False contradicts temperature={o.temperature}; leave one of them out")
+    if o.assistant_early_exit is not None and not (isinstance(o.skip, str) and o.skip == "auto"):
+        raise InvalidArgument(f"[generate] assistant_early_exit={o.assistant_early_exit} and skip={o.skip!r} both say what "
+                              "drafts; use skip=SkipSet(..., exit_layer=...) for both")
+    if o.verify and o.acceptance == "rejection" and o.temperature != 0:
+        raise InvalidArgument("[generate] verify=True needs acceptance='coupled' when sampling: rejection keeps the "
+                              "distribution, not the tokens")
+
+
+def _first(*values: T | None) -> Any:
+    return next((value for value in values if value is not None), None)
+
+
+def _set(o: object, name: str, value: Any) -> None:
+    object.__setattr__(o, name, value)  # the class is frozen for callers; __post_init__ normalises
+
+
+def _integer(o: object, name: str, low: int, high: int, optional: bool) -> None:
+    value = getattr(o, name)
+    if value is None and optional:
+        return
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"option {name!r} is an integer, got {value!r}") from None
+    if not low <= number <= high:
+        raise InvalidArgument(f"[options] {name}={number}, want {low}..{high}")
+    _set(o, name, number)
+
+
+def _number(o: object, name: str, low: float, high: float, open_low: bool) -> None:
+    value = getattr(o, name)
+    if value is None:
+        return
+    try:
+        if isinstance(value, (bool, str)):
+            raise TypeError
+        number = float(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"option {name!r} is a number, got {value!r}") from None
+    if not math.isfinite(number) or not low <= number <= high or (open_low and number == low):
+        raise InvalidArgument(f"[options] {name}={number}, want a number in {'(' if open_low else '['}{low}, {high}]")
+    _set(o, name, number)
+
+
+def _strings(value: Any) -> tuple[str, ...]:
+    strings = (value,) if isinstance(value, str) else tuple(value or ())
+    for s in strings:
+        if not isinstance(s, str):
+            raise TypeError(f"option 'stop' is a string or a list of strings, got {s!r} in it")
+        if not s:
+            raise InvalidArgument("[options] stop='' would stop at once; want strings that are not empty")
+    return strings
+
+
+def _ids(value: Any) -> tuple[int, ...]:
+    try:
+        values = (operator.index(value),)
+    except TypeError:
+        try:
+            values = tuple(operator.index(v) for v in (() if value is None else value))
+        except TypeError:
+            raise TypeError(f"option 'stop_token_ids' is a list of token ids, got {value!r}") from None
+    if any(v < 0 for v in values):
+        raise InvalidArgument(f"[options] stop_token_ids={list(values)}, want ids >= 0")
+    return values

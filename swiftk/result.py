@@ -1,0 +1,52 @@
+"""What a generation returns: one Result, or Events as they come."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from .stats import Stats
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """Natural log-probability of a token under the model's own softmax, before penalties and warpers."""
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()  # the likeliest tokens, best first
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One committed token. Its text may be empty: half a character, or the possible start of a stop string, is held back."""
+
+    text: str
+    token: int
+    drafted: bool
+    logprob: float | None = None
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A finished text. str() of it is the text."""
+
+    text: str                               # without EOS and without the stop string
+    tokens: list[int]                       # the token that ended the text included
+    finish_reason: str                      # "stop" or "length"
+    logprobs: list[TokenLogprobs] | None
+    stats: Stats
+    seed: int
+    prompt_tokens: list[int]
+    drafted: list[bool]                     # of each token: accepted from a draft
+
+    def __str__(self) -> str:
+        return self.text
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        logprobs = None if self.logprobs is None else [
+            {"token": t.token, "logprob": t.logprob, "top": [list(pair) for pair in t.top]} for t in self.logprobs]
+        return {"text": self.text, "tokens": self.tokens, "finish_reason": self.finish_reason, "logprobs": logprobs,
+                "seed": self.seed, "prompt_tokens": self.prompt_tokens, "drafted": self.drafted,
+                "stats": self.stats.to_dict()}

@@ -1,0 +1,112 @@
+"""SkipSet: the sublayers that a draft leaves out. Any set is legal; a bad one costs speed, never a token."""
+from __future__ import annotations
+
+import json
+import operator
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .errors import InvalidArgument
+
+_FORMAT = "swiftk skip set 1"
+
+
+@dataclass(frozen=True, slots=True)
+class SkipSet:
+    """Layers whose attention or MLP the draft skips, and the layer from which it leaves out everything (None: none)."""
+
+    attn: tuple[int, ...] = ()
+    mlp: tuple[int, ...] = ()
+    exit_layer: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("attn", "mlp"):
+            object.__setattr__(self, name, _layers(name, getattr(self, name)))
+        if self.exit_layer is not None:
+            object.__setattr__(self, "exit_layer", _layers("exit_layer", [self.exit_layer])[0])
+
+    @classmethod
+    def uniform(cls, n_layers: int) -> SkipSet:
+        """SWIFT's start: both sublayers of every second layer, the first and the last kept."""
+        odd = tuple(range(1, n_layers - 1, 2))
+        return cls(attn=odd, mlp=odd)
+
+    @classmethod
+    def early_exit(cls, layer: int) -> SkipSet:
+        """LayerSkip's draft: the first `layer` layers."""
+        return cls(exit_layer=layer)
+
+    @classmethod
+    def layers(cls, layers: Iterable[int]) -> SkipSet:
+        """Whole layers."""
+        whole = tuple(layers)
+        return cls(attn=whole, mlp=whole)
+
+    @classmethod
+    def load(cls, path: str | Path) -> SkipSet:
+        """A card that save() wrote."""
+        try:
+            card = json.loads(Path(path).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise InvalidArgument(f"[skip] {path}: {error.strerror or error}") from None
+        except ValueError as error:
+            raise InvalidArgument(f"[skip] {path} is not JSON: {error}") from None
+        if not isinstance(card, dict) or card.get("format") != _FORMAT:
+            raise InvalidArgument(f"[skip] {path} is not a skip set card, want \"format\": \"{_FORMAT}\"")
+        return cls(card.get("attn", ()), card.get("mlp", ()), card.get("exit_layer"))
+
+    def save(self, path: str | Path, **notes: str | int | float) -> None:
+        """Writes the set as JSON, with notes beside it (model, task, score)."""
+        card = {"format": _FORMAT, "attn": list(self.attn), "mlp": list(self.mlp), "exit_layer": self.exit_layer}
+        clash = sorted(set(card) & set(notes))
+        if clash:
+            raise InvalidArgument(f"[skip] notes may not be called {clash[0]!r}")
+        Path(path).write_text(json.dumps({**card, **notes}, indent=1) + "\n", encoding="utf-8")
+
+    def check(self, n_layers: int) -> SkipSet:
+        """Itself, if it fits a model of that many layers."""
+        for name in ("attn", "mlp"):
+            outside = [layer for layer in getattr(self, name) if layer >= n_layers]
+            if outside:
+                raise InvalidArgument(f"[skip] {name} has layer {outside[0]}, want 0..{n_layers - 1}")
+        if self.exit_layer is not None and self.exit_layer > n_layers:
+            raise InvalidArgument(f"[skip] exit_layer={self.exit_layer}, want 0..{n_layers}")
+        return self
+
+    def skipped(self, n_layers: int) -> int:
+        """Sublayers left out of 2 * n_layers."""
+        end = n_layers if self.exit_layer is None else self.exit_layer
+        return 2 * (n_layers - end) + sum(layer < end for layer in (*self.attn, *self.mlp))
+
+    def __str__(self) -> str:
+        parts = [f"attention {list(self.attn)}"] if self.attn else []
+        parts += [f"mlp {list(self.mlp)}"] if self.mlp else []
+        parts += [f"exit before layer {self.exit_layer}"] if self.exit_layer is not None else []
+        return ", ".join(parts) or "nothing"
+
+
+def resolve(value: Any, n_layers: int) -> SkipSet | None:
+    """The set that an option value means: "auto", None, a SkipSet, whole layers, or the path of a card."""
+    if value is None:
+        return None
+    if isinstance(value, str) and value == "auto":
+        return SkipSet.uniform(n_layers)
+    if isinstance(value, (str, Path)) or hasattr(value, "__fspath__"):
+        value = SkipSet.load(value)
+    elif not isinstance(value, SkipSet):
+        value = SkipSet.layers(value)
+    return value.check(n_layers)
+
+
+def _layers(name: str, layers: Any) -> tuple[int, ...]:
+    try:
+        if isinstance(layers, (str, bytes)):
+            raise TypeError
+        found = tuple(sorted({operator.index(layer) for layer in layers}))
+    except TypeError:
+        raise InvalidArgument(f"[skip] {name}={layers!r}, want layer numbers") from None
+    if found and found[0] < 0:
+        raise InvalidArgument(f"[skip] {name} has layer {found[0]}, want 0 or more")
+    return found

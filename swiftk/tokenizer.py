@@ -1,0 +1,123 @@
+"""Text to token ids and back with the checkpoint's own files. The `tokenizers` and `jinja2` libraries load on first use."""
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from .errors import CheckpointError, InvalidArgument
+from .generation_config import read_json
+
+_SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
+
+
+class Tokenizer:
+    """tokenizer.json decides everything, the leading BOS included (its post-processor), as in transformers."""
+
+    def __init__(self, model_dir: str | Path) -> None:
+        self.folder = Path(model_dir)
+        self._file = self.folder / "tokenizer.json"
+        self._backend: Any = None
+        self._template: Any = None
+        self._config: dict[str, Any] | None = None
+
+    @property
+    def available(self) -> bool:
+        """Whether the checkpoint has a tokenizer; without one, prompts are token ids and texts are empty."""
+        return self._file.is_file()
+
+    def encode(self, text: str, special: bool = True) -> list[int]:
+        """special: with the BOS (and whatever else) that the tokenizer puts around a text."""
+        return list(self._load().encode(text, add_special_tokens=special).ids)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Without special tokens. Ids that the tokenizer does not know give no text."""
+        return self._load().decode(list(ids), skip_special_tokens=True)
+
+    @property
+    def has_template(self) -> bool:
+        return self._template_source() is not None
+
+    def render(self, messages: Sequence[Mapping[str, Any]]) -> str:
+        """The checkpoint's chat template over the messages, up to where the assistant speaks."""
+        source = self._template_source()
+        if source is None:
+            raise InvalidArgument(f"[chat] {self.folder} has no chat template (chat_template in tokenizer_config.json, or "
+                                  "chat_template.jinja); give the prompt as text")
+        import jinja2
+        try:
+            if self._template is None:
+                self._template = _environment().from_string(source)
+            return self._template.render(messages=[dict(m) for m in messages], add_generation_prompt=True, tools=None,
+                                         documents=None, **self._special_tokens())
+        except jinja2.TemplateSyntaxError as error:
+            raise CheckpointError(f"[chat] the chat template of {self.folder} does not parse: {error}") from None
+        except (jinja2.TemplateError, TypeError, KeyError) as error:
+            raise InvalidArgument(f"[chat] the chat template refused the messages: {error}") from None
+
+    def encode_chat(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
+        """The template writes the special tokens itself, so the tokenizer adds none."""
+        return self.encode(self.render(messages), special=False)
+
+    def _load(self) -> Any:
+        if self._backend is None:
+            if not self.available:
+                raise InvalidArgument(f"[tokenizer] {self.folder} has no tokenizer.json; give the prompt as token ids")
+            from tokenizers import Tokenizer as Backend
+            try:
+                self._backend = Backend.from_file(str(self._file))
+            except Exception as error:  # the library raises bare Exception
+                raise CheckpointError(f"[tokenizer] {self._file} is not a tokenizer: {error}") from None
+            self._backend.no_truncation()
+            self._backend.no_padding()
+        return self._backend
+
+    def _settings(self) -> dict[str, Any]:
+        if self._config is None:
+            self._config = read_json(self.folder / "tokenizer_config.json")
+        return self._config
+
+    def _special_tokens(self) -> dict[str, str]:
+        named = {**read_json(self.folder / "special_tokens_map.json"), **self._settings()}
+        values = {name: named.get(name) for name in _SPECIAL}
+        return {name: str(v["content"] if isinstance(v, dict) else v) for name, v in values.items() if v is not None}
+
+    def _template_source(self) -> str | None:
+        file = self.folder / "chat_template.jinja"
+        if file.is_file():
+            return file.read_text(encoding="utf-8")
+        found = self._settings().get("chat_template")
+        if isinstance(found, list):  # several, by name
+            found = {entry.get("name"): entry.get("template") for entry in found}.get("default")
+        return found if isinstance(found, str) else None
+
+
+def _environment() -> Any:
+    """Jinja as chat templates expect it; sandboxed, because a template comes with the weights."""
+    import jinja2
+    from jinja2.ext import Extension, loopcontrols
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    class Generation(Extension):
+        """{% generation %} marks what the assistant said, for training; here it passes its body through."""
+
+        tags = {"generation"}
+
+        def parse(self, parser: Any) -> Any:
+            next(parser.stream)
+            return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+    def raise_exception(message: str) -> None:
+        raise jinja2.TemplateError(message)
+
+    def tojson(value: Any, ensure_ascii: bool = False, indent: int | None = None, separators: tuple[str, str] | None = None,
+               sort_keys: bool = False) -> str:
+        return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+    env = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
+    env.filters["tojson"] = tojson
+    env.globals["raise_exception"] = raise_exception
+    env.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
+    return env

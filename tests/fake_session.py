@@ -1,0 +1,79 @@
+"""A session without a model: the text is given, drafts follow it up to a scripted length. Strict about the order of calls."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass
+class FakeEmitted:
+    token: int
+    drafted: bool
+    logprob: float = -0.5
+    top: tuple = ()
+
+
+class FakeSession:
+    """Emits `script` whatever is drafted; the i-th round has `right[i]` correct draft tokens and then a wrong one."""
+
+    max_chunk = 4
+    workspace_bytes = 0
+
+    def __init__(self, script, right=(3,), seconds=(0.1, 0.3, 1.0)):
+        self.script, self.right = list(script), list(right)
+        self.draft_step, self.overhead, self.plain = seconds
+        self.history, self.chunks, self.rounds, self.calls = [], [], 0, []
+        self.prompt_length, self.emitted = None, None
+        self.tree_tokens, self.draft_confidence, self.spine_length = [], [], 0
+        self.run_seconds = 0.0
+        self.last = {"prefill": 0.0, "draft": 0.0, "verify": 0.0, "commit": 0.0, "draft_steps": 0, "verify_rows": 0}
+
+    def reuse(self, tokens):
+        keep = 0
+        while keep < min(len(tokens) - 1, len(self.history)) and tokens[keep] == self.history[keep]:
+            keep += 1
+        self.history = self.history[:keep]
+        self.prompt_length, self.emitted = len(tokens), None
+        return keep
+
+    def extend(self, tokens):
+        assert 1 <= len(tokens) <= self.max_chunk
+        self.chunks.append(len(tokens))
+        self.history += [int(t) for t in tokens]
+
+    def sample(self):
+        token = self.script[0]
+        self.history.append(token)
+        return FakeEmitted(token, False)
+
+    def _next(self):
+        return self.script[len(self.history) - self.prompt_length:]
+
+    def draft(self, confidence=0.8, max_draft=25, max_nodes=64, tier=(), width=(), stop_ids=()):
+        assert self.emitted is None, "draft() between verify() and commit()"
+        self.calls.append(max_draft)
+        self.tree_tokens = [self.history[-1]]
+        if max_draft > 0:
+            right = self.right[self.rounds % len(self.right)]
+            good = self._next()[:min(max_draft, right)]
+            self.tree_tokens += good + ([-7] if len(good) < max_draft else [])
+            self.rounds += 1
+        self.spine_length = len(self.tree_tokens) - 1
+        self.draft_confidence = [0.9] * self.spine_length
+        self.last.update(draft=self.draft_step * self.spine_length, draft_steps=self.spine_length)
+        return len(self.tree_tokens)
+
+    def verify(self):
+        future = self._next()
+        accepted = 0
+        while accepted < self.spine_length and self.tree_tokens[1 + accepted] == future[accepted]:
+            accepted += 1
+        self.emitted = [FakeEmitted(t, True) for t in future[:accepted]] + [FakeEmitted(future[accepted], False)]
+        self.last.update(verify=self.plain, verify_rows=len(self.tree_tokens))
+        self.run_seconds += self.plain
+        return self.emitted
+
+    def commit(self, count):
+        assert 1 <= count <= len(self.emitted)
+        self.history += [e.token for e in self.emitted[:count]]
+        self.emitted = None
+        self.tree_tokens, self.draft_confidence, self.spine_length = [], [], 0

@@ -1,0 +1,117 @@
+"""Tokenizer files: the same ids and the same chat prompts as transformers makes of them."""
+import json
+import shutil
+
+import pytest
+
+import swiftk
+from swiftk.errors import CheckpointError, InvalidArgument
+from swiftk.prompt import token_ids
+from swiftk.tokenizer import Tokenizer
+
+TEXTS = ["Hello world", " leading", "def f(x):\n    return x + 1\n", "日本語 🙂", "</s> in text", "a" * 300]
+TEMPLATE = """{{ bos_token }}{% for m in messages %}{% if loop.index0 > 9 %}{% break %}{% endif %}
+    {% if m.role == 'system' and not loop.first %}{{ raise_exception('system comes first') }}{% endif %}
+<|{{ m['role'] }}|>{{ m.content | trim }}{% generation %}{{ eos_token }}{% endgeneration %}
+{% endfor %}{{ {"a": "<é>", "b": [1, 2]} | tojson }}{% if add_generation_prompt %}<|assistant|>{% endif %}"""
+MESSAGES = [{"role": "user", "content": " hi "}, {"role": "assistant", "content": "hello"}, {"role": "user", "content": "<b>&"}]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name in ("tokenizer.json", "tokenizer_config.json", "config.json"):
+        shutil.copy(swiftk.demo_model() / name, tmp_path / name)
+    return tmp_path
+
+
+def settings(folder, **more):
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **more}))
+
+
+@pytest.mark.parametrize("more", [{}, {"add_bos_token": False}, {"add_bos_token": True, "add_eos_token": True}])
+@pytest.mark.parametrize("post_processor", [True, False])
+def test_ids_are_those_of_transformers(folder, more, post_processor):
+    transformers = pytest.importorskip("transformers")
+    settings(folder, **more)
+    if not post_processor:
+        path = folder / "tokenizer.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "post_processor": None}))
+    theirs, ours = transformers.AutoTokenizer.from_pretrained(folder), Tokenizer(folder)
+    for text in TEXTS:
+        ids = theirs(text)["input_ids"]
+        assert ours.encode(text) == ids
+        assert ours.decode(ids) == theirs.decode(ids, skip_special_tokens=True)
+
+
+def test_truncation_and_padding_of_the_file_are_off(folder):
+    path = folder / "tokenizer.json"
+    more = {"truncation": {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0},
+            "padding": {"strategy": {"Fixed": 64}, "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0,
+                        "pad_type_id": 0, "pad_token": "<unk>"}}
+    path.write_text(json.dumps({**json.loads(path.read_text()), **more}))
+    assert Tokenizer(folder).encode("Hello world, how are you?") == Tokenizer(swiftk.demo_model()).encode(
+        "Hello world, how are you?")
+
+
+@pytest.mark.parametrize("where", ["config", "file", "list"])
+def test_chat_template_as_transformers_renders_it(folder, where):
+    transformers = pytest.importorskip("transformers")
+    if where == "file":
+        settings(folder, chat_template="overridden")
+        (folder / "chat_template.jinja").write_text(TEMPLATE)
+    else:
+        entry = TEMPLATE if where == "config" else [{"name": "tool", "template": "x"}, {"name": "default", "template": TEMPLATE}]
+        settings(folder, chat_template=entry)
+    theirs = transformers.AutoTokenizer.from_pretrained(folder)
+    want = theirs.apply_chat_template(MESSAGES, tokenize=False, add_generation_prompt=True)
+    ours = Tokenizer(folder)
+    assert ours.render(MESSAGES) == want
+    assert ours.encode_chat(MESSAGES) == theirs.encode(want, add_special_tokens=False)
+
+
+def test_template_problems_are_typed(folder):
+    with pytest.raises(InvalidArgument, match="no chat template"):
+        Tokenizer(folder).render(MESSAGES)
+    settings(folder, chat_template=TEMPLATE)
+    with pytest.raises(InvalidArgument, match="system comes first"):
+        Tokenizer(folder).render([*MESSAGES, {"role": "system", "content": "x"}])
+    settings(folder, chat_template="{% for %}")
+    with pytest.raises(CheckpointError, match="does not parse"):
+        Tokenizer(folder).render(MESSAGES)
+
+
+def test_a_template_cannot_reach_python(folder):
+    settings(folder, chat_template="{{ ''.__class__.__mro__ }}")
+    with pytest.raises(InvalidArgument, match="unsafe"):
+        Tokenizer(folder).render(MESSAGES)
+
+
+def test_without_a_tokenizer_text_is_a_typed_error(tmp_path):
+    tokenizer = Tokenizer(tmp_path)
+    assert not tokenizer.available
+    with pytest.raises(InvalidArgument, match="tokenizer.json"):
+        token_ids("text", tokenizer, 100, 50)
+    assert token_ids([1, 2], tokenizer, 100, 50).tolist() == [1, 2]
+
+
+def test_a_broken_tokenizer_names_the_file(folder):
+    (folder / "tokenizer.json").write_text("{}")
+    with pytest.raises(CheckpointError, match="tokenizer.json"):
+        Tokenizer(folder).encode("x")
+
+
+@pytest.mark.parametrize("prompt", [
+    [], "", [100], [-1], [1.5], [[1], [2]], b"bytes", {"role": "user"}, ["two", "texts"], [{"role": "user"}], None, 7,
+    [1, "a"], list(range(50)), [2**70]])
+def test_bad_prompts_are_typed_errors(prompt):
+    with pytest.raises(InvalidArgument):
+        token_ids(prompt, Tokenizer(swiftk.demo_model()), 100, 50)
+
+
+def test_prompt_forms_that_work():
+    np = pytest.importorskip("numpy")
+    tokenizer = Tokenizer(swiftk.demo_model())
+    for prompt in ([3, 4], (3, 4), np.array([3, 4], np.uint8), np.array([[3, 4]]), [np.int64(3), 4]):
+        assert token_ids(prompt, tokenizer, 100, 50).tolist() == [3, 4]
+    assert token_ids("Hello", tokenizer, 4096, 50)[0] == 1
