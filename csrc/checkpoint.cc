@@ -19,7 +19,7 @@ namespace swiftk {
 namespace {
 
 [[noreturn]] void bad(const std::string& file, const std::string& what) {
-  fail(Status::Checkpoint, "[checkpoint] " + file + ": " + what);
+  fail(Status::Checkpoint, printable("[checkpoint] " + file + ": " + what));
 }
 
 std::string show(const std::vector<int64_t>& shape) {

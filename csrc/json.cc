@@ -237,6 +237,13 @@ const Json* Json::find(std::string_view key) const {
   return it != members_.end() && it->key == key ? &it->value : nullptr;
 }
 
+std::string printable(std::string text) {
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  }
+  return text;
+}
+
 std::string Json::show() const {
   constexpr size_t kCut = 60;
   std::string out;
@@ -248,7 +255,7 @@ std::string Json::show() const {
       char text[40];
       std::snprintf(text, sizeof text, "%.10g", number_);
       return text;
-    case Type::String: out = "'" + string_ + "'"; break;
+    case Type::String: out = "'" + printable(string_) + "'"; break;
     case Type::Array:
       for (const Json& item : items_) {
         if (out.size() > kCut) break;
@@ -259,7 +266,7 @@ std::string Json::show() const {
     case Type::Object:
       for (const Member& m : members_) {
         if (out.size() > kCut) break;
-        out += (out.empty() ? "" : ", ") + m.key + ": " + m.value.show();
+        out += (out.empty() ? "" : ", ") + printable(m.key) + ": " + m.value.show();
       }
       out = "{" + out + "}";
       break;

@@ -43,6 +43,9 @@ class Json {
   std::vector<Member> members_;
 };
 
+// For error messages: control characters replaced, as a NUL would end the message.
+std::string printable(std::string text);
+
 struct Json::Member {
   std::string key;
   Json value;

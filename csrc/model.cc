@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "error.h"
+#include "json.h"
 
 namespace swiftk {
 namespace {
@@ -110,7 +111,7 @@ class Manifest {
     for (const std::string& name : checkpoint_.names()) {
       if (name.rfind(kPrefix, 0) != 0 || used_.count(name) || name.find(kRotary) != std::string::npos) continue;
       if (std::atoi(name.c_str() + kPrefix.size()) >= c.L) continue;
-      fail(Status::Checkpoint, "[load] tensor " + name + " is in the checkpoint, but a " + c.model_type +
+      fail(Status::Checkpoint, "[load] tensor " + printable(name) + " is in the checkpoint, but a " + c.model_type +
                                    " of this config.json has none of that name");
     }
   }

@@ -1,0 +1,155 @@
+"""Logits against transformers in float32, on a tiny checkpoint of every family: whole sequences and token by token."""
+
+import json
+
+import numpy as np
+import pytest
+
+from swiftk import _core, demo_model
+from swiftk.testing import FAMILIES, make_tiny
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+LENGTHS = [1, 2, 17, 40, 90, 126]  # around the windows (16, 32) and past the original contexts (64) of the tiny models
+# Largest error allowed, in standard deviations of the logits. The cache has the dtype of the weights.
+TOLERANCE = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 8e-2}
+# What config.json can say beyond the families' usual; None: the field is absent.
+VARIANTS = {
+    "qwen3-layer-types": ("qwen3", {"use_sliding_window": True, "sliding_window": 16,
+                                    "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}),
+    "qwen3-bias": ("qwen3", {"attention_bias": True, "tie_word_embeddings": False}),
+    "qwen2-null-window": ("qwen2", {"use_sliding_window": True, "sliding_window": None, "max_window_layers": 0}),
+    "qwen2-all-slide": ("qwen2", {"use_sliding_window": True, "max_window_layers": 0, "sliding_window": 7}),
+    "mistral-null-window": ("mistral", {"sliding_window": None}),
+    "mistral-head-dim": ("mistral", {"head_dim": 32, "num_attention_heads": 3, "num_key_value_heads": 1}),
+    "llama-tied-with-bias": ("llama2", {"attention_bias": True, "tie_word_embeddings": True}),
+    "llama-odd-sizes": ("llama3", {"hidden_size": 36, "intermediate_size": 33, "num_attention_heads": 3,
+                                   "num_key_value_heads": 3, "vocab_size": 301}),
+    "llama-rope-in-both": ("llama2", {"rope_theta": 100.0, "rope_parameters": {"rope_theta": 70000.0}}),
+    "llama-rope-at-top": ("llama2", {"rope_theta": 700.0, "rope_parameters": {"rope_type": "linear", "factor": 2.5}}),
+    "llama3-original-at-top": ("llama3.1", {"original_max_position_embeddings": 32}),
+    "llama-large-eps": ("llama2", {"rms_norm_eps": 0.5}),
+}
+
+
+def tokens(n, seed=3):
+    return np.random.default_rng(seed).integers(3, 300, n).astype(np.int32)
+
+
+def oracle(folder):
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+    return model.eval()
+
+
+@torch.no_grad()
+def whole(model, ids):
+    return model(torch.tensor(ids.astype(np.int64))[None], use_cache=False).logits[0].numpy()
+
+
+@torch.no_grad()
+def stepwise(model, ids):
+    rows, past = [], None
+    for t in ids:
+        out = model(torch.tensor([[int(t)]]), past_key_values=past, use_cache=True)
+        past = out.past_key_values
+        rows.append(out.logits[0, -1].numpy())
+    return np.stack(rows)
+
+
+def error(got, want):
+    return np.abs(got - want).max() / want.std()
+
+
+def decoded(model, ids):
+    """A row for every token, each computed alone behind what is cached."""
+    session = _core.Session(model, context=len(ids) + 2, poison=True)
+    rows = []
+    for n in range(1, len(ids) + 1):
+        session.prefill(ids[:n])
+        rows.append(session.logits[0])
+    return np.stack(rows)
+
+
+def prefilled(model, ids):
+    """The last row of a prompt that runs in one piece."""
+    session = _core.Session(model, context=len(ids) + 2, poison=True)
+    session.prefill(ids)
+    return session.logits[0]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("dtype", list(TOLERANCE))
+def test_prompts_of_every_length_and_decoding(tiny_dir, family, dtype):
+    folder = tiny_dir(family, dtype=dtype)
+    model, ids = _core.Model(str(folder)), tokens(max(LENGTHS))
+    assert model.dtype == dtype
+    want = whole(oracle(folder), ids)
+    for n in LENGTHS:
+        assert error(prefilled(model, ids[:n]), want[n - 1]) < TOLERANCE[dtype], n
+    assert error(decoded(model, ids), want) < TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("isa", _core.isas())
+@pytest.mark.parametrize("stored", list(TOLERANCE))
+@pytest.mark.parametrize("loaded", list(TOLERANCE))
+def test_dtypes_convert_at_load(tiny_dir, isa, stored, loaded):
+    folder = tiny_dir("qwen3", dtype=stored)
+    model, ids = _core.Model(str(folder), dtype=loaded, isa=isa), tokens(50)
+    assert (model.dtype, model.isa) == (loaded, isa)
+    tolerance = max(TOLERANCE[loaded], TOLERANCE["float32"])
+    assert error(decoded(model, ids), whole(oracle(folder), ids)) < tolerance
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_variants(tmp_path, variant):
+    family, fields = VARIANTS[variant]
+    folder = make_tiny(tmp_path, family, dtype="float32", **fields)
+    model, ids = _core.Model(str(folder)), tokens(100)
+    want = whole(oracle(folder), ids)
+    assert error(decoded(model, ids), want) < TOLERANCE["float32"]
+    assert error(prefilled(model, ids), want[-1]) < TOLERANCE["float32"]
+
+
+@pytest.mark.parametrize("field", ["rms_norm_eps", "rope_theta", "tie_word_embeddings", "hidden_act", "sliding_window",
+                                   "max_window_layers", "use_sliding_window", "torch_dtype"])
+@pytest.mark.parametrize("family", ["llama2", "mistral", "qwen2-sliding", "qwen3"])
+def test_an_absent_field_has_the_default_of_its_family(tmp_path, family, field):
+    folder = make_tiny(tmp_path, family, dtype="float32", tie_word_embeddings=False, rms_norm_eps=1e-6, layers=2)
+    config = json.loads((folder / "config.json").read_text())
+    config.pop(field, None)
+    (folder / "config.json").write_text(json.dumps(config))
+    model, ids = _core.Model(str(folder)), tokens(40)
+    assert error(decoded(model, ids), whole(oracle(folder), ids)) < TOLERANCE["float32"]
+
+
+def test_dynamic_rope_beyond_the_original_context_is_that_of_token_by_token_decoding(tiny_dir):
+    folder = tiny_dir("llama-dynamic", dtype="float32")
+    model, ids = _core.Model(str(folder)), tokens(200)
+    assert model.config["max_position"] == 4 * 128
+    want = stepwise(oracle(folder), ids)
+    assert error(decoded(model, ids), want) < TOLERANCE["float32"]
+    # A row depends on its position alone: a prompt in one piece has the rows of decoding.
+    assert error(prefilled(model, ids), want[-1]) < TOLERANCE["float32"]
+
+
+def test_greedy_text_is_that_of_transformers(tiny_dir):
+    folder = tiny_dir("llama3.2", dtype="float32")
+    ids, n = tokens(12), 40
+    session = _core.Session(_core.Model(str(folder)))
+    got = [session.prefill(ids).token]
+    while len(got) < n:
+        session.draft(max_draft=0)
+        emitted = session.verify()
+        session.commit(len(emitted))
+        got += [e.token for e in emitted]
+    prompt = torch.tensor(ids.astype(np.int64))[None]
+    want = oracle(folder).generate(prompt, max_new_tokens=n, do_sample=False, eos_token_id=None)
+    assert got == want[0, len(ids):].tolist()
+
+
+def test_the_demo_model():
+    folder, ids = demo_model(), tokens(70)
+    want = whole(oracle(folder), ids)
+    assert error(decoded(_core.Model(str(folder), dtype="float32"), ids), want) < TOLERANCE["float32"]
+    assert error(decoded(_core.Model(str(folder)), ids), want) < TOLERANCE["bfloat16"]
