@@ -11,23 +11,24 @@ COMMANDS = ("demo", "run", "chat", "info", "check", "doctor", "bench")
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command line; returns the exit status. A user's mistake is one line on stderr and status 2."""
     try:
-        import click
-        import typer  # noqa: F401
+        import typer
     except ModuleNotFoundError as error:
-        print(f"swiftk: the command line needs {error.name}; pip install 'swiftk[cli]'", file=sys.stderr)
+        print(f"swiftk: the command line needs {error.name}: pip install typer rich", file=sys.stderr)
         return 2
-    arguments = sys.argv[1:] if arguments is None else arguments
+    arguments = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     try:
         return int(_app(arguments)(arguments, standalone_mode=False, prog_name="swiftk") or 0)
-    except click.ClickException as error:
-        return _fail(error.format_message(), error.exit_code)
-    except (click.Abort, KeyboardInterrupt):
+    except (typer.Abort, KeyboardInterrupt):
         return _fail("interrupted", 130)
     except BrokenPipeError:
         sys.stderr.close()  # the reader went away; python would complain once more at exit
         return 0
     except (ValueError, TypeError, OSError, ArithmeticError, MemoryError) as error:  # swiftk's own errors among them
         return _fail(str(error) or type(error).__name__, 2)
+    except Exception as error:  # a usage error of click, whichever copy of it typer brings
+        if not hasattr(error, "format_message"):
+            raise
+        return _fail(error.format_message(), 2)
 
 
 def _fail(message: str, status: int) -> int:
@@ -39,7 +40,7 @@ def _app(arguments: list[str]) -> Any:
     import typer
 
     from .. import __version__
-    app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None,
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
                       help="LLaMA-family models, faster, with not one token changed.")
 
     def show_version(value: bool) -> None:

@@ -1,0 +1,188 @@
+"""The command line: what it prints, where, and with which status."""
+import io
+import json
+
+import pytest
+
+import swiftk
+from swiftk.cli import main
+from swiftk.cli.check import skip_sets
+
+
+@pytest.fixture(scope="module")
+def folder(tiny_dir):
+    return str(tiny_dir("llama3", layers=4))
+
+
+@pytest.fixture
+def swift(capsys):
+    """swift(*arguments) -> (status, stdout, stderr)."""
+    def run(*arguments):
+        status = main(list(arguments))
+        return status, *capsys.readouterr()
+    return run
+
+
+def test_version_and_help(swift):
+    assert swift("--version") == (0, f"swiftk {swiftk.__version__}\n", "")
+    status, out, _ = swift("--help")
+    assert status == 0
+    assert swift() == (0, out, "")
+    for command in ("demo", "run", "chat", "info", "check", "doctor", "bench"):
+        assert command in out
+
+
+@pytest.mark.parametrize("command", ["demo", "run", "chat", "info", "check", "doctor", "bench"])
+def test_help_of_each(swift, command):
+    status, out, _ = swift(command, "--help")
+    assert status == 0
+    assert "Usage" in out
+
+
+@pytest.mark.parametrize("arguments", [
+    ("run", "/no/such/dir", "x"), ("run",), ("info", "/no/such/dir"), ("dance",), ("run", "demo", ""), ("check", "/nowhere"),
+    ("run", "demo", "x", "--temperature", "-1"), ("run", "demo", "x", "--temperatur", "1"), ("run", "demo", "x", "--top-p", "2"),
+    ("run", "demo", "x", "--skip", "/no/card.json"), ("bench", "/nowhere"), ("check", "demo", "--prompts", "/no/file")])
+def test_mistakes_are_one_line_and_status_2(swift, arguments):
+    status, out, err = swift(*arguments)
+    assert status == 2
+    assert err.startswith("swiftk: ")
+    assert err.count("\n") == 1
+    assert "Traceback" not in err
+    assert out == ""
+
+
+def test_run_prints_the_text_alone(swift, folder):
+    want = swiftk.generate(folder, "Question: how", max_new_tokens=12, temperature=0.8, seed=4)
+    arguments = ("run", folder, "Question: how", "--max-new-tokens", "12", "--temperature", "0.8", "--seed", "4")
+    assert swift(*arguments)[:2] == (0, want.text + "\n")
+    assert swift(*arguments, "--no-spec")[:2] == (0, want.text + "\n")
+    status, out, err = swift(*arguments, "--stats")
+    assert (status, out) == (0, want.text + "\n")
+    assert "tokens/s" in err
+
+
+def test_run_reads_stdin_and_writes_json(swift, folder, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("Question: how"))
+    status, out, _ = swift("run", folder, "-", "-n", "5", "--json", "--stop", "zzzz")
+    found = json.loads(out)
+    assert status == 0
+    assert len(found["tokens"]) <= 5
+    assert found["stats"]["generated_tokens"] == len(found["tokens"])
+
+
+def test_chat_keeps_the_conversation(swift, folder, monkeypatch):
+    said = iter(["hello", "again", "/clear", "", "/exit"])
+    monkeypatch.setattr("builtins.input", lambda *_: next(said))
+    status, out, _ = swift("chat", folder, "-n", "4", "--system", "be short")
+    assert status == 0
+    assert out.count(">") >= 4
+
+
+def test_chat_without_a_template_says_so(swift, monkeypatch):
+    def end(*_):
+        raise EOFError
+    monkeypatch.setattr("builtins.input", end)
+    status, _, err = swift("chat", "demo")
+    assert status == 0
+    assert "transcript" in err
+
+
+def test_info(swift, folder):
+    status, out, _ = swift("info", folder, "--json")
+    found = json.loads(out)
+    assert status == 0
+    assert (found["family"], found["layers"], found["vocab_size"], found["context"]) == ("llama", 4, 320, 512)
+    assert found["weight_bytes"] > 0
+    assert found["cache_bytes"] > 0
+    status, out, _ = swift("info", folder)
+    assert status == 0
+    assert found["isa"] in out
+
+
+def test_check_agrees(swift, folder, tmp_path):
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text("hello\n\nQuestion: who?\n")
+    status, out, _ = swift("check", folder, "--tokens", "12", "--prompts", str(prompts), "--json")
+    found = json.loads(out)
+    assert status == 0
+    assert found["identical"]
+    assert len(found["cases"]) == 3 * 5 * 3
+    assert sum(case["drafted"] for case in found["cases"]) > 0
+    assert all(case["tokens"] == 24 for case in found["cases"])
+
+
+def test_check_names_the_first_divergence(swift, folder, monkeypatch):
+    generate = swiftk.LM.generate
+
+    def lies(self, prompt, **options):
+        result = generate(self, prompt, **options)
+        if options.get("speculate") == "always" and options["temperature"] == 0.9:
+            result.tokens[5] = 7777
+        return result
+
+    monkeypatch.setattr(swiftk.LM, "generate", lies)
+    status, out, _ = swift("check", folder, "--tokens", "8")
+    assert status == 1
+    assert "token 5 is 7777" in " ".join(out.split())
+    assert "not identical" in out
+
+
+def test_skip_sets_fit_any_depth():
+    for layers in (1, 2, 3, 32):
+        for skip in skip_sets(layers).values():
+            skip.check(layers)
+
+
+def test_doctor_measures(swift, folder):
+    status, out, _ = swift("doctor", folder, "--json")
+    found = json.loads(out)
+    assert status == 0
+    assert found["read_bytes_per_second"] > 1e8
+    assert found["rows"]["1"] == 1.0
+    assert all(d["draft_cost"] > 0 for d in found["drafts"])
+
+
+def test_bench_compares(swift, folder):
+    status, out, _ = swift("bench", folder, "--tokens", "24", "--repeat", "1", "--json")
+    found = json.loads(out)
+    assert status == 0
+    assert found["plain"]["ratio"] == 1.0
+    assert all(f["identical"] for f in found.values())
+
+
+def test_demo_shows_identical_texts(swift):
+    status, out, _ = swift("demo", "-n", "24")
+    assert status == 0
+    assert out.count("identical") >= 3
+    assert "Question:" in out
+
+
+def test_demo_fails_if_outputs_differ(swift, monkeypatch):
+    generate = swiftk.LM.generate
+
+    def lies(self, prompt, **options):
+        result = generate(self, prompt, **options)
+        if options.get("speculate") is False:
+            result.tokens[2] += 1
+        return result
+
+    monkeypatch.setattr(swiftk.LM, "generate", lies)
+    status, out, _ = swift("demo", "-n", "8")
+    assert status == 1
+    assert "differs at token 2" in " ".join(out.split())
+
+
+def test_demo_grows_a_model_once(swift, monkeypatch, tmp_path):
+    monkeypatch.setenv("SWIFTK_CACHE", str(tmp_path))
+    first = swift("demo", "-n", "4", "--grow", "2")
+    made = {file: file.stat().st_mtime_ns for file in (tmp_path / "lm13m-x2").iterdir()}
+    second = swift("demo", "-n", "4", "--grow", "2")
+    assert (first[0], second[0]) == (0, 0)
+    assert made == {file: file.stat().st_mtime_ns for file in (tmp_path / "lm13m-x2").iterdir()}
+    assert [file.name for file in tmp_path.iterdir()] == ["lm13m-x2"]
+
+
+def test_no_color_is_honoured(swift, monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b[" not in swift("demo", "-n", "4")[1]
