@@ -31,7 +31,7 @@ std::string show(const std::vector<int64_t>& shape) {
 // Bits of an element; 0 for a name that this reader does not know, whose size is then not checked.
 int element_bits(const std::string& dtype) {
   static constexpr std::pair<const char*, int> kSizes[] = {
-      {"F64", 64}, {"I64", 64}, {"U64", 64}, {"F32", 32}, {"I32", 32}, {"U32", 32},     {"F16", 16},     {"BF16", 16},
+      {"F64", 64}, {"I64", 64}, {"U64", 64}, {"F32", 32}, {"I32", 32}, {"U32", 32},    {"F16", 16},    {"BF16", 16},
       {"I16", 16}, {"U16", 16}, {"I8", 8},   {"U8", 8},   {"BOOL", 8}, {"F8_E4M3", 8}, {"F8_E5M2", 8}, {"F8_E8M0", 8}};
   for (const auto& [name, bits] : kSizes) {
     if (dtype == name) return bits;
@@ -80,12 +80,12 @@ struct Range {
 
 // Every byte of the data belongs to exactly one tensor.
 void check_ranges(std::vector<Range> ranges, int64_t data_bytes, const std::string& file) {
-  std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) {
-    return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
-  });
+  std::sort(ranges.begin(), ranges.end(),
+            [](const Range& a, const Range& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
   int64_t at = 0;
   for (const Range& r : ranges) {
-    if (r.begin < at) bad(file, "tensor " + *r.name + " overlaps the one before it, at byte " + std::to_string(r.begin));
+    if (r.begin < at)
+      bad(file, "tensor " + *r.name + " overlaps the one before it, at byte " + std::to_string(r.begin));
     if (r.begin > at) bad(file, std::to_string(r.begin - at) + " bytes before tensor " + *r.name + " belong to none");
     at = r.end;
   }
@@ -113,7 +113,7 @@ std::string hint(const std::string& dir) {
 MappedFile::MappedFile(const std::string& path) : path_(path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) bad(path, std::string("cannot be opened: ") + std::strerror(errno));
-  struct stat info {};
+  struct stat info{};
   if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
     ::close(fd);
     bad(path, "not a regular file");
@@ -188,8 +188,8 @@ void Checkpoint::read_header(std::shared_ptr<MappedFile> file, std::map<std::str
       bad(path, "data_offsets of tensor " + name + " are " + show(offsets) + ", want [begin, end]");
     }
     if (offsets[1] > data_bytes) {
-      bad(path, "truncated: tensor " + name + " ends at byte " + std::to_string(offsets[1]) + " of the data, which has " +
-                    std::to_string(data_bytes));
+      bad(path, "truncated: tensor " + name + " ends at byte " + std::to_string(offsets[1]) +
+                    " of the data, which has " + std::to_string(data_bytes));
     }
     Entry entry;
     entry.dtype = dtype->string();
@@ -228,7 +228,8 @@ void Checkpoint::drop(const TensorView& tensor) const {
   const uintptr_t page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
   const uintptr_t begin = (reinterpret_cast<uintptr_t>(tensor.data) + page - 1) / page * page;
   const uintptr_t end = (reinterpret_cast<uintptr_t>(tensor.data) + tensor.bytes) / page * page;
-  if (end > begin) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);  // advice: failing is harmless
+  if (end > begin)
+    ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);  // advice: failing is harmless
 }
 
 std::vector<std::string> Checkpoint::names() const {

@@ -43,7 +43,7 @@ class Checkpoint {
   explicit Checkpoint(const std::string& model_dir);
 
   bool has(const std::string& name) const { return tensors_.count(name) > 0; }
-  // Throws Error(Checkpoint) naming the tensor if it is missing, has another shape, or a dtype that is not F32, BF16 or F16.
+  // Throws Error(Checkpoint) naming the tensor if it is missing, has another shape, or is not F32, BF16 or F16.
   TensorView get(const std::string& name, std::initializer_list<int64_t> shape) const;
   // Tells the system that the pages of a tensor that was packed will not be needed again.
   void drop(const TensorView&) const;

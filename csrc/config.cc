@@ -117,8 +117,8 @@ void read_sizes(const Fields& in, const Family& family, Config& c) {
   }
   c.d = in.count("head_dim", head_dim);
   if (c.d % 2 != 0) {
-    fail(Status::Unsupported,
-         "[config] config.head_dim=" + std::to_string(c.d) + " is not supported (supported: even numbers, rotary pairs)");
+    fail(Status::Unsupported, "[config] config.head_dim=" + std::to_string(c.d) +
+                                  " is not supported (supported: even numbers, rotary pairs)");
   }
   // Row counts of packed matrices, (H + 2 n_kv) d and 2 F, are ints.
   constexpr int64_t kMost = std::numeric_limits<int>::max();

@@ -211,7 +211,8 @@ class JsonParser {
   void copy_utf8(std::string& out) {
     const unsigned char lead = static_cast<unsigned char>(text_[at_]);
     const int tails = lead >= 0xf0 ? 3 : lead >= 0xe0 ? 2 : 1;
-    if (lead < 0xc2 || lead > 0xf4 || text_.size() - at_ <= static_cast<size_t>(tails)) stop("invalid UTF-8, " + here());
+    if (lead < 0xc2 || lead > 0xf4 || text_.size() - at_ <= static_cast<size_t>(tails))
+      stop("invalid UTF-8, " + here());
     uint32_t code = lead & (0x3f >> tails);
     for (int i = 1; i <= tails; ++i) {
       const unsigned char c = static_cast<unsigned char>(text_[at_ + i]);

@@ -13,8 +13,8 @@ class Json {
   struct Member;
   static constexpr int kMaxDepth = 64;
 
-  // Throws Error(Checkpoint) "<where>: not valid JSON at byte N: ...". Rejects what some readers let pass: trailing commas,
-  // comments, NaN, a byte-order mark, duplicate keys, invalid UTF-8, lone surrogates, text behind the value.
+  // Throws Error(Checkpoint) "<where>: not valid JSON at byte N: ...". Rejects what some readers let pass: trailing
+  // commas, comments, NaN, a byte-order mark, duplicate keys, invalid UTF-8, lone surrogates, text behind the value.
   static Json parse(std::string_view text, const std::string& where);
 
   Type type() const { return type_; }
@@ -25,7 +25,7 @@ class Json {
   bool is_integer() const { return type_ == Type::Number && exact_; }
   int64_t integer() const { return integer_; }
   const std::string& string() const { return string_; }
-  const std::vector<Json>& items() const { return items_; }       // of an array
+  const std::vector<Json>& items() const { return items_; }        // of an array
   const std::vector<Member>& members() const { return members_; }  // of an object, sorted by key
   // The member of an object; null if there is none or this is not an object.
   const Json* find(std::string_view key) const;

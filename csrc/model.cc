@@ -2,6 +2,7 @@
 #include "model.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <set>
@@ -82,7 +83,8 @@ class Manifest {
     const int64_t q = int64_t{c.H} * c.d, kv = int64_t{c.n_kv} * c.d;
     add_vector({get(at + "input_layernorm.weight", {c.D})}, 0, &w.attn_norm);
     add_matrix({get(attn + "q_proj.weight", {q, c.D}), get(attn + "k_proj.weight", {kv, c.D}),
-                get(attn + "v_proj.weight", {kv, c.D})}, c.d, false, &w.wqkv);
+                get(attn + "v_proj.weight", {kv, c.D})},
+               c.d, false, &w.wqkv);
     if (c.qkv_bias) {
       add_vector({get(attn + "q_proj.bias", {q}), get(attn + "k_proj.bias", {kv}), get(attn + "v_proj.bias", {kv})}, 0,
                  &w.wqkv.bias);
@@ -104,8 +106,8 @@ class Manifest {
     }
   }
 
-  // A layer that holds more than the config says (biases, norms, adapters) is another architecture: reading on would give
-  // wrong text. Rotary tables are left over from old checkpoints; layers behind the last are left out on purpose.
+  // A layer that holds more than the config says (biases, norms, adapters) is another architecture: reading on would
+  // give wrong text. Rotary tables are left over from old checkpoints; layers behind the last are left out on purpose.
   void refuse_others(const Config& c) const {
     static const std::string kPrefix = "model.layers.", kRotary = "rotary_emb.inv_freq";
     for (const std::string& name : checkpoint_.names()) {
@@ -127,6 +129,7 @@ class Loader {
 
   void run(const std::string& dtype) {
     model_.dtype = dtype.empty() || dtype == "auto" ? jobs_.matrices.front().parts.front().dtype : parse_dtype(dtype);
+    check_memory();
     load_vectors();
     const std::unique_ptr<Ctx, void (*)(Ctx*)> ctx(model_.ops->create(model_.threads), model_.ops->destroy);
     for (const MatrixJob& job : jobs_.matrices) load_matrix(*ctx, job);
@@ -168,36 +171,52 @@ class Loader {
     }
   }
 
-  void load_matrix(Ctx& ctx, const MatrixJob& job) {
+  // Everything but the pointers.
+  PackArgs describe(const MatrixJob& job) const {
     PackArgs args{};
     args.k = static_cast<int>(job.parts[0].shape[1]);
     args.group = job.group;
     args.interleave = job.interleave;
     args.dtype = model_.dtype;
     args.source = job.parts[0].dtype;
-    bool direct = true;
-    for (const TensorView& part : job.parts) direct &= part.dtype == args.source && aligned(part);
-    if (!direct) args.source = DType::F32;
-    std::vector<std::vector<float>> staged;  // parts of unlike dtypes or at odd addresses take a detour
-    int rows = 0;
     for (size_t i = 0; i < job.parts.size(); ++i) {
       const TensorView& part = job.parts[i];
-      if (!direct) {
-        std::vector<float>& copy = staged.emplace_back(part.bytes / size_of(part.dtype));
-        for (size_t j = 0; j < copy.size(); ++j) copy[j] = element(part, j);
-      }
-      args.part[i] = direct ? part.data : staged[i].data();
       args.rows[i] = static_cast<int>(part.shape[0]);
-      rows += args.rows[i];
+      if (part.dtype != args.source || !aligned(part)) args.source = DType::F32;  // see load_matrix
+    }
+    return args;
+  }
+
+  // Memory is handed out before it exists: without this a model too large ends the process, not the load.
+  void check_memory() const {
+    size_t need = 0;
+    for (const MatrixJob& job : jobs_.matrices) need += model_.ops->packed_bytes(describe(job));
+    const size_t have = available_memory();
+    if (need <= have) return;
+    char text[120];
+    std::snprintf(text, sizeof text, "[load] the weights need %.1f GB of memory, %.1f GB are available", need / 1e9,
+                  have / 1e9);
+    fail(Status::OutOfMemory, text);
+  }
+
+  void load_matrix(Ctx& ctx, const MatrixJob& job) {
+    PackArgs args = describe(job);
+    std::vector<std::vector<float>> staged;  // parts of unlike dtypes or at odd addresses take a detour
+    for (size_t i = 0; i < job.parts.size(); ++i) {
+      const TensorView& part = job.parts[i];
+      args.part[i] = part.data;
+      if (args.source == part.dtype && aligned(part)) continue;
+      std::vector<float>& copy = staged.emplace_back(part.bytes / size_of(part.dtype));
+      for (size_t j = 0; j < copy.size(); ++j) copy[j] = element(part, j);
+      args.part[i] = copy.data();
     }
     const size_t bytes = model_.ops->packed_bytes(args);
-    Buffer& packed = model_.storage.emplace_back(*model_.ops, bytes);
-    args.dst = packed.as<void>();
+    args.dst = model_.storage.emplace_back(*model_.ops, bytes).as<void>();
     model_.ops->pack(ctx, args);
     model_.weight_bytes += bytes;
     job.out->data = args.dst;
     job.out->dtype = args.dtype;
-    job.out->n = rows;
+    job.out->n = args.rows[0] + args.rows[1] + args.rows[2];
     job.out->k = args.k;
     for (const TensorView& part : job.parts) finished(part);
   }
@@ -237,7 +256,8 @@ const Ops* find_ops(const std::string& option) {
 
 }  // namespace
 
-Buffer::Buffer(const Ops& ops, size_t bytes) : ops_(&ops), data_(bytes ? ops.allocate(bytes) : nullptr), bytes_(bytes) {}
+Buffer::Buffer(const Ops& ops, size_t bytes)
+    : ops_(&ops), data_(bytes ? ops.allocate(bytes) : nullptr), bytes_(bytes) {}
 
 Buffer::Buffer(Buffer&& other) noexcept
     : ops_(other.ops_), data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
@@ -256,8 +276,8 @@ Buffer::~Buffer() {
 std::shared_ptr<const Model> load_model(const std::string& dir, const LoadOptions& options) {
   constexpr int kMostThreads = 1024;
   if (options.threads < 0 || options.threads > kMostThreads) {
-    fail(Status::InvalidArgument, "[load] threads is " + std::to_string(options.threads) + ", want 0 (one per core) to " +
-                                      std::to_string(kMostThreads));
+    const std::string got = std::to_string(options.threads), most = std::to_string(kMostThreads);
+    fail(Status::InvalidArgument, "[load] threads is " + got + ", want 0 (one per core) to " + most);
   }
   const auto model = std::make_shared<Model>();
   model->ops = find_ops(options.isa);

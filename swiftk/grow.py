@@ -3,6 +3,7 @@
 Hidden channels, heads and FFN units are tiled k times and projections divided by k, so every copy computes what the
 original did. RMSNorm keeps its mean square; the final norm is divided by k, which serves a tied head too.
 """
+
 from __future__ import annotations
 
 import json
@@ -58,8 +59,8 @@ def _grown(name: str, t: Tensor, k: int) -> Stream | Tensor:
 def grow(src_dir: str | Path, dst_dir: str | Path, k: int, progress: Callable[[int, int], None] | None = None) -> Path:
     """Writes the checkpoint of ``src_dir`` k times as wide (k * k times the layer weights) to ``dst_dir``.
 
-    With k a power of two every weight is exact and the logits are equal up to the order of summation; another k also rounds
-    weights to the checkpoint's dtype. ``progress`` gets bytes done and bytes in all after each tensor.
+    With k a power of two every weight is exact and the logits are equal up to the order of summation; another k also
+    rounds weights to the checkpoint's dtype. ``progress`` gets bytes done and bytes in all after each tensor.
     """
     if k < 1:
         raise InvalidArgument(f"[grow] k is {k}, want at least 1")
@@ -68,7 +69,9 @@ def grow(src_dir: str | Path, dst_dir: str | Path, k: int, progress: Callable[[i
     tensors = {name: _grown(name, t, k) for name, t in read_folder(src).items()}
     dst.mkdir(parents=True, exist_ok=True)
     heads = config["num_attention_heads"]
-    config["head_dim"] = config.get("head_dim") or (128 if config["model_type"] == "qwen3" else config["hidden_size"] // heads)
+    config["head_dim"] = config.get("head_dim") or (
+        128 if config["model_type"] == "qwen3" else config["hidden_size"] // heads
+    )
     config["num_key_value_heads"] = config.get("num_key_value_heads") or _KV_HEADS.get(config["model_type"], heads)
     for field in ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads"):
         config[field] *= k

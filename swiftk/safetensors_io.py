@@ -1,7 +1,9 @@
 """safetensors in numpy alone, for making test models: tensors are memory maps to read and streams of rows to write.
 
-The runtime has its own reader in C++ (csrc/checkpoint.cc); this one exists because numpy has no bfloat16 and torch is heavy.
+The runtime has its own reader in C++ (csrc/checkpoint.cc); this one is for Python, where numpy has no bfloat16 and
+torch is heavy.
 """
+
 from __future__ import annotations
 
 import json

@@ -1,4 +1,5 @@
 """Test models: tiny random checkpoints of every supported family, and ``grow``, a real function at any width."""
+
 from __future__ import annotations
 
 import json
@@ -15,7 +16,11 @@ from .safetensors_io import STORED, Tensor, encode, write_folder
 __all__ = ["FAMILIES", "grow", "make_tiny"]
 
 _LLAMA31 = {
-    "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64,
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
 }
 # What each family's config.json says that the others' do not. Both forms of the rotary fields occur in the wild.
 _FAMILIES: dict[str, dict[str, Any]] = {
@@ -23,21 +28,48 @@ _FAMILIES: dict[str, dict[str, Any]] = {
     "llama2": {"model_type": "llama", "rope_theta": 10000.0, "rope_scaling": None},
     "llama3": {"model_type": "llama", "rope_theta": 500000.0},
     "llama3.1": {"model_type": "llama", "rope_theta": 500000.0, "rope_scaling": _LLAMA31},
-    "llama3.2": {"model_type": "llama", "tie_word_embeddings": True,
-                 "rope_parameters": {**_LLAMA31, "factor": 32.0, "rope_theta": 500000.0}},
+    "llama3.2": {
+        "model_type": "llama",
+        "tie_word_embeddings": True,
+        "rope_parameters": {**_LLAMA31, "factor": 32.0, "rope_theta": 500000.0},
+    },
     "codellama": {"model_type": "llama", "rope_theta": 1000000.0, "num_key_value_heads": 4},
     "yi": {"model_type": "llama", "rope_theta": 5000000.0, "num_key_value_heads": 1},
-    "deepseek-coder": {"model_type": "llama", "rope_theta": 100000.0, "rope_scaling": {"type": "linear", "factor": 4.0}},
-    "llama-dynamic": {"model_type": "llama", "max_position_embeddings": 128,
-                      "rope_parameters": {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 10000.0}},
+    "deepseek-coder": {
+        "model_type": "llama",
+        "rope_theta": 100000.0,
+        "rope_scaling": {"type": "linear", "factor": 4.0},
+    },
+    "llama-dynamic": {
+        "model_type": "llama",
+        "max_position_embeddings": 128,
+        "rope_parameters": {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 10000.0},
+    },
     "llama-bias": {"model_type": "llama", "attention_bias": True, "mlp_bias": True},
     "mistral": {"model_type": "mistral", "sliding_window": 16, "rope_theta": 10000.0},
-    "qwen2": {"model_type": "qwen2", "rope_theta": 1000000.0, "sliding_window": 32, "use_sliding_window": False,
-              "max_window_layers": 2, "rms_norm_eps": 1e-6},
-    "qwen2-sliding": {"model_type": "qwen2", "rope_theta": 1000000.0, "sliding_window": 16, "use_sliding_window": True,
-                      "max_window_layers": 1, "rms_norm_eps": 1e-6},
-    "qwen3": {"model_type": "qwen3", "head_dim": 24, "tie_word_embeddings": True, "rms_norm_eps": 1e-6,
-              "rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0}},
+    "qwen2": {
+        "model_type": "qwen2",
+        "rope_theta": 1000000.0,
+        "sliding_window": 32,
+        "use_sliding_window": False,
+        "max_window_layers": 2,
+        "rms_norm_eps": 1e-6,
+    },
+    "qwen2-sliding": {
+        "model_type": "qwen2",
+        "rope_theta": 1000000.0,
+        "sliding_window": 16,
+        "use_sliding_window": True,
+        "max_window_layers": 1,
+        "rms_norm_eps": 1e-6,
+    },
+    "qwen3": {
+        "model_type": "qwen3",
+        "head_dim": 24,
+        "tie_word_embeddings": True,
+        "rms_norm_eps": 1e-6,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0},
+    },
 }
 FAMILIES = list(_FAMILIES)
 _ARCHITECTURE = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3"}
@@ -66,9 +98,9 @@ def make_tiny(
 ) -> Path:
     """Writes a random checkpoint of ``family`` (``FAMILIES``; "llama" is llama2) to ``dir`` and returns the directory.
 
-    Sizes are odd on purpose. Logits are lively, and a model with later sublayers left out still agrees with itself often.
-    ``tokenizer``: a byte-level BPE and a chat template (None: where the vocabulary has room). ``overrides`` are fields of
-    config.json.
+    Sizes are odd on purpose. Logits are lively, and a model with later sublayers left out still often agrees with the
+    whole. ``tokenizer``: a byte-level BPE and a chat template (None: where the vocabulary has room). ``overrides`` are
+    fields of config.json.
     """
     family = "llama2" if family == "llama" else family
     if family not in _FAMILIES:
@@ -76,10 +108,22 @@ def make_tiny(
     if dtype not in STORED:
         raise InvalidArgument(f"[testing] dtype is {dtype!r}, want one of {', '.join(STORED)}")
     config = {
-        "hidden_size": 64, "intermediate_size": 88, "num_attention_heads": 4, "num_key_value_heads": 2,
-        "max_position_embeddings": 512, "rms_norm_eps": 1e-5, "hidden_act": "silu", "tie_word_embeddings": False,
-        "bos_token_id": 1, "eos_token_id": 2, **_FAMILIES[family], "vocab_size": vocab, "num_hidden_layers": layers,
-        "torch_dtype": dtype, **({} if tied is None else {"tie_word_embeddings": tied}), **overrides,
+        "hidden_size": 64,
+        "intermediate_size": 88,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 512,
+        "rms_norm_eps": 1e-5,
+        "hidden_act": "silu",
+        "tie_word_embeddings": False,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        **_FAMILIES[family],
+        "vocab_size": vocab,
+        "num_hidden_layers": layers,
+        "torch_dtype": dtype,
+        **({} if tied is None else {"tie_word_embeddings": tied}),
+        **overrides,
     }
     config["architectures"] = [_ARCHITECTURE.get(config["model_type"], "Unknown") + "ForCausalLM"]
     dir = Path(dir)
@@ -152,12 +196,23 @@ def _write_tokenizer(dir: Path, vocab: int) -> None:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(vocab_size=vocab, special_tokens=_SPECIAL, show_progress=False,
-                                  initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab,
+        special_tokens=_SPECIAL,
+        show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    )
     tokenizer.train_from_iterator([_CORPUS], trainer)
     tokenizer.post_processor = processors.TemplateProcessing(
-        single="<s> $A", pair="<s> $A <s> $B", special_tokens=[("<s>", tokenizer.token_to_id("<s>"))])
+        single="<s> $A", pair="<s> $A <s> $B", special_tokens=[("<s>", tokenizer.token_to_id("<s>"))]
+    )
     tokenizer.save(str(dir / "tokenizer.json"))
-    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>",
-                "clean_up_tokenization_spaces": False, "chat_template": _CHAT}
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "unk_token": "<unk>",
+        "bos_token": "<s>",
+        "eos_token": "</s>",
+        "clean_up_tokenization_spaces": False,
+        "chat_template": _CHAT,
+    }
     (dir / "tokenizer_config.json").write_text(json.dumps(settings, indent=2))

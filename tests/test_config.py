@@ -13,7 +13,9 @@ REMOVE = object()
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    return {f: make_tiny(tmp_path_factory.mktemp(f), f, tokenizer=False) for f in ["llama2", "mistral", "qwen2", "qwen3"]}
+    return {
+        f: make_tiny(tmp_path_factory.mktemp(f), f, tokenizer=False) for f in ["llama2", "mistral", "qwen2", "qwen3"]
+    }
 
 
 @pytest.fixture
@@ -40,12 +42,20 @@ def load_with(folders, tmp_path):
 
 
 UNSUPPORTED = [
-    ({"model_type": "mixtral"}, "config.model_type='mixtral' is not supported \\(supported: llama, mistral, qwen2, qwen3\\)"),
+    (
+        {"model_type": "mixtral"},
+        "config.model_type='mixtral' is not supported \\(supported: llama, mistral, qwen2, qwen3\\)",
+    ),
     ({"architectures": ["LlamaForSequenceClassification"]}, "config.architectures=.*supported: LlamaForCausalLM"),
-    ({"rope_scaling": {"rope_type": "longrope", "factor": 2.0}},
-     "config.rope_scaling.rope_type='longrope' is not supported \\(supported: default, linear, dynamic, llama3\\)"),
+    (
+        {"rope_scaling": {"rope_type": "longrope", "factor": 2.0}},
+        "config.rope_scaling.rope_type='longrope' is not supported \\(supported: default, linear, dynamic, llama3\\)",
+    ),
     ({"rope_scaling": {"type": "su"}}, "config.rope_scaling.type='su' is not supported"),
-    ({"rope_parameters": {"rope_type": "yarn", "factor": 2.0}}, "config.rope_parameters.rope_type='yarn' is not supported"),
+    (
+        {"rope_parameters": {"rope_type": "yarn", "factor": 2.0}},
+        "config.rope_parameters.rope_type='yarn' is not supported",
+    ),
     ({"rope_parameters": {"full_attention": {"rope_type": "default"}}}, "config.rope_parameters.full_attention="),
     ({"partial_rotary_factor": 0.5}, "config.partial_rotary_factor=0.5 is not supported \\(supported: 1\\)"),
     ({"rope_parameters": {"partial_rotary_factor": 0.25}}, "config.rope_parameters.partial_rotary_factor=0.25"),
@@ -55,19 +65,33 @@ UNSUPPORTED = [
 ]
 
 
-@pytest.mark.parametrize("fields, message", UNSUPPORTED)
+@pytest.mark.parametrize(("fields", "message"), UNSUPPORTED)
 def test_unsupported(load_with, fields, message):
     with pytest.raises(UnsupportedModel, match=message):
         load_with("llama2", **fields)
 
 
-@pytest.mark.parametrize("family, fields, message", [
-    ("mistral", {"attention_bias": True}, "config.attention_bias=true is not supported \\(supported: false for mistral\\)"),
-    ("qwen2", {"mlp_bias": True}, "config.mlp_bias=true is not supported \\(supported: false for qwen2\\)"),
-    ("qwen3", {"layer_types": ["full_attention", "linear_attention", "full_attention"]},
-     "config.layer_types\\[1\\]='linear_attention' is not supported"),
-    ("mistral", {"layer_types": ["full_attention"] * 3}, "config.layer_types\\[0\\]='full_attention' is not supported"),
-])
+@pytest.mark.parametrize(
+    ("family", "fields", "message"),
+    [
+        (
+            "mistral",
+            {"attention_bias": True},
+            "config.attention_bias=true is not supported \\(supported: false for mistral\\)",
+        ),
+        ("qwen2", {"mlp_bias": True}, "config.mlp_bias=true is not supported \\(supported: false for qwen2\\)"),
+        (
+            "qwen3",
+            {"layer_types": ["full_attention", "linear_attention", "full_attention"]},
+            "config.layer_types\\[1\\]='linear_attention' is not supported",
+        ),
+        (
+            "mistral",
+            {"layer_types": ["full_attention"] * 3},
+            "config.layer_types\\[0\\]='full_attention' is not supported",
+        ),
+    ],
+)
 def test_unsupported_in_a_family(load_with, family, fields, message):
     with pytest.raises(UnsupportedModel, match=message):
         load_with(family, **fields)
@@ -112,21 +136,27 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize("fields, message", WRONG)
+@pytest.mark.parametrize(("fields", "message"), WRONG)
 def test_wrong_fields(load_with, fields, message):
     with pytest.raises(CheckpointError, match=message):
         load_with("llama2", **fields)
 
 
-@pytest.mark.parametrize("types, message", [(["full_attention"] * 2, "want a list of 3 names"), ("full", "want a list of 3"),
-                                            (["sliding_attention"] * 3, "as no sliding_window is set")])
+@pytest.mark.parametrize(
+    ("types", "message"),
+    [
+        (["full_attention"] * 2, "want a list of 3 names"),
+        ("full", "want a list of 3"),
+        (["sliding_attention"] * 3, "as no sliding_window is set"),
+    ],
+)
 def test_wrong_layer_types(load_with, types, message):
     with pytest.raises(CheckpointError, match=message):
         load_with("qwen3", layer_types=types)
 
 
 def test_biases_that_the_config_does_not_announce(load_with):
-    with pytest.raises(CheckpointError, match="k_proj.bias is in the checkpoint, but a llama of this config.json has none"):
+    with pytest.raises(CheckpointError, match=r"k_proj\.bias is in the checkpoint, but a llama of this config\.json"):
         load_with("qwen2", model_type="llama", architectures=["LlamaForCausalLM"])
 
 
@@ -169,7 +199,16 @@ def test_bad_json(load_with, text):
     assert "config.json" in str(caught.value)
 
 
-BAD_UTF8 = [b"\x80", b"\xc3", b"\xc0\xaf", b"\xe0\x80\xaf", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xf0\x80\x80\x80", b"\xff"]
+BAD_UTF8 = [
+    b"\x80",
+    b"\xc3",
+    b"\xc0\xaf",
+    b"\xe0\x80\xaf",
+    b"\xed\xa0\x80",
+    b"\xf4\x90\x80\x80",
+    b"\xf0\x80\x80\x80",
+    b"\xff",
+]
 
 
 @pytest.mark.parametrize("sequence", BAD_UTF8)
@@ -180,7 +219,7 @@ def test_bad_utf8(load_with, sequence):
 
 def test_text_of_every_kind_passes(load_with, folders):
     config = json.loads((folders["llama2"] / "config.json").read_text())
-    config["note"] = "\x7f \u00e9 \u20ac \U0001f600 \" \\ / \b\f\n\r\t"
+    config["note"] = '\x7f \u00e9 \u20ac \U0001f600 " \\ / \b\f\n\r\t'
     config["numbers"] = [0, -0, 1.5e-3, -2e10, 1e-320, 2**63, 10**30]
     config["nested"] = [[[{}]], None, True, False]
     for ascii in [True, False]:
@@ -190,22 +229,36 @@ def test_text_of_every_kind_passes(load_with, folders):
 
 def test_config_of_the_model(load_with):
     config = load_with("qwen2", use_sliding_window=True, sliding_window=9, max_window_layers=1).config
-    assert config["window"] == [0, 9, 9] and config["model_type"] == "qwen2" and config["dtype"] == "bfloat16"
+    assert config["window"] == [0, 9, 9]
+    assert config["model_type"] == "qwen2"
+    assert config["dtype"] == "bfloat16"
     assert (config["hidden_size"], config["ffn"], config["vocab_size"], config["num_layers"]) == (64, 88, 320, 3)
     assert (config["num_heads"], config["num_kv_heads"], config["head_dim"]) == (4, 2, 16)
 
 
-@pytest.mark.parametrize("fields", [{"torch_dtype": "float16"}, {"torch_dtype": REMOVE, "dtype": "float16"},
-                                    {"torch_dtype": "torch.float16"}, {"torch_dtype": "float32", "dtype": "float16"}])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"torch_dtype": "float16"},
+        {"torch_dtype": REMOVE, "dtype": "float16"},
+        {"torch_dtype": "torch.float16"},
+        {"torch_dtype": "float32", "dtype": "float16"},
+    ],
+)
 def test_dtype_of_the_config(load_with, fields):
     model = load_with("llama2", **fields)
-    assert model.config["dtype"] == "float16" and model.dtype == "bfloat16"  # what is stored decides
+    assert model.config["dtype"] == "float16"
+    assert model.dtype == "bfloat16"
 
 
-@pytest.mark.parametrize("family, heads, kv_heads, head_dim", [("llama2", 4, 4, 16), ("mistral", 8, 8, 8), ("qwen2", 32, 32, 2),
-                                                               ("qwen3", 32, 32, 128)])
+@pytest.mark.parametrize(
+    ("family", "heads", "kv_heads", "head_dim"),
+    [("llama2", 4, 4, 16), ("mistral", 8, 8, 8), ("qwen2", 32, 32, 2), ("qwen3", 32, 32, 128)],
+)
 def test_defaults_of_the_shape(tmp_path, family, heads, kv_heads, head_dim):
-    made = make_tiny(tmp_path, family, num_attention_heads=heads, num_key_value_heads=kv_heads, head_dim=head_dim, layers=1)
+    made = make_tiny(
+        tmp_path, family, num_attention_heads=heads, num_key_value_heads=kv_heads, head_dim=head_dim, layers=1
+    )
     config = json.loads((made / "config.json").read_text())
     for field in ["num_key_value_heads", "head_dim", "max_position_embeddings"]:
         config.pop(field)

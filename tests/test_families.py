@@ -16,16 +16,30 @@ LENGTHS = [1, 2, 17, 40, 90, 126]  # around the windows (16, 32) and past the or
 TOLERANCE = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 8e-2}
 # What config.json can say beyond the families' usual; None: the field is absent.
 VARIANTS = {
-    "qwen3-layer-types": ("qwen3", {"use_sliding_window": True, "sliding_window": 16,
-                                    "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}),
+    "qwen3-layer-types": (
+        "qwen3",
+        {
+            "use_sliding_window": True,
+            "sliding_window": 16,
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        },
+    ),
     "qwen3-bias": ("qwen3", {"attention_bias": True, "tie_word_embeddings": False}),
     "qwen2-null-window": ("qwen2", {"use_sliding_window": True, "sliding_window": None, "max_window_layers": 0}),
     "qwen2-all-slide": ("qwen2", {"use_sliding_window": True, "max_window_layers": 0, "sliding_window": 7}),
     "mistral-null-window": ("mistral", {"sliding_window": None}),
     "mistral-head-dim": ("mistral", {"head_dim": 32, "num_attention_heads": 3, "num_key_value_heads": 1}),
     "llama-tied-with-bias": ("llama2", {"attention_bias": True, "tie_word_embeddings": True}),
-    "llama-odd-sizes": ("llama3", {"hidden_size": 36, "intermediate_size": 33, "num_attention_heads": 3,
-                                   "num_key_value_heads": 3, "vocab_size": 301}),
+    "llama-odd-sizes": (
+        "llama3",
+        {
+            "hidden_size": 36,
+            "intermediate_size": 33,
+            "num_attention_heads": 3,
+            "num_key_value_heads": 3,
+            "vocab_size": 301,
+        },
+    ),
     "llama-rope-in-both": ("llama2", {"rope_theta": 100.0, "rope_parameters": {"rope_theta": 70000.0}}),
     "llama-rope-at-top": ("llama2", {"rope_theta": 700.0, "rope_parameters": {"rope_type": "linear", "factor": 2.5}}),
     "llama3-original-at-top": ("llama3.1", {"original_max_position_embeddings": 32}),
@@ -111,8 +125,19 @@ def test_variants(tmp_path, variant):
     assert error(prefilled(model, ids), want[-1]) < TOLERANCE["float32"]
 
 
-@pytest.mark.parametrize("field", ["rms_norm_eps", "rope_theta", "tie_word_embeddings", "hidden_act", "sliding_window",
-                                   "max_window_layers", "use_sliding_window", "torch_dtype"])
+@pytest.mark.parametrize(
+    "field",
+    [
+        "rms_norm_eps",
+        "rope_theta",
+        "tie_word_embeddings",
+        "hidden_act",
+        "sliding_window",
+        "max_window_layers",
+        "use_sliding_window",
+        "torch_dtype",
+    ],
+)
 @pytest.mark.parametrize("family", ["llama2", "mistral", "qwen2-sliding", "qwen3"])
 def test_an_absent_field_has_the_default_of_its_family(tmp_path, family, field):
     folder = make_tiny(tmp_path, family, dtype="float32", tie_word_embeddings=False, rms_norm_eps=1e-6, layers=2)
@@ -145,7 +170,7 @@ def test_greedy_text_is_that_of_transformers(tiny_dir):
         got += [e.token for e in emitted]
     prompt = torch.tensor(ids.astype(np.int64))[None]
     want = oracle(folder).generate(prompt, max_new_tokens=n, do_sample=False, eos_token_id=None)
-    assert got == want[0, len(ids):].tolist()
+    assert got == want[0, len(ids) :].tolist()
 
 
 def test_the_demo_model():

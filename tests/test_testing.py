@@ -29,7 +29,9 @@ def files(folder):
 
 
 def test_same_seed_same_files(tmp_path):
-    first, again, other = (make_tiny(tmp_path / name, "qwen2", seed=seed) for name, seed in [("a", 1), ("b", 1), ("c", 2)])
+    first, again, other = (
+        make_tiny(tmp_path / name, "qwen2", seed=seed) for name, seed in [("a", 1), ("b", 1), ("c", 2)]
+    )
     assert files(first) == files(again)
     assert files(first)["model.safetensors"] != files(other)["model.safetensors"]
 
@@ -71,7 +73,9 @@ def test_tokenizer_and_template(tmp_path):
     tokenizer = tokenizers.Tokenizer.from_file(str(made / "tokenizer.json"))
     text = "Question: \u00e9\U0001f600 7?\n"
     ids = tokenizer.encode(text).ids
-    assert ids[0] == 1 and max(ids) < 320 and tokenizer.decode(ids) == text
+    assert ids[0] == 1
+    assert max(ids) < 320
+    assert tokenizer.decode(ids) == text
     template = json.loads((made / "tokenizer_config.json").read_text())["chat_template"]
     chat = [{"role": "user", "content": "Hi"}]
     assert jinja2.Template(template).render(messages=chat, add_generation_prompt=True) == "[user] Hi\n[assistant]"
@@ -96,7 +100,7 @@ def test_no_torch():
 
 
 @pytest.mark.parametrize("family", ["llama3.2", "llama-bias", "mistral", "qwen2", "qwen3", "deepseek-coder"])
-@pytest.mark.parametrize("dtype, k", [("float32", 2), ("float32", 3), ("bfloat16", 4), ("float16", 2)])
+@pytest.mark.parametrize(("dtype", "k"), [("float32", 2), ("float32", 3), ("bfloat16", 4), ("float16", 2)])
 def test_grown_model_computes_the_same(tiny_dir, tmp_path, family, dtype, k):
     small = tiny_dir(family, dtype=dtype)
     big = grow(small, tmp_path / "big", k)
@@ -133,7 +137,9 @@ def test_progress_reaches_the_total(tmp_path):
     calls = []
     grown = grow(demo_model(), tmp_path, 2, progress=lambda done, total: calls.append((done, total)))
     done = [d for d, _ in calls]
-    assert done == sorted(done) and len({t for _, t in calls}) == 1 and done[-1] == calls[0][1]
+    assert done == sorted(done)
+    assert len({t for _, t in calls}) == 1
+    assert done[-1] == calls[0][1]
     assert done[-1] == sum(t.bits.nbytes for t in read_folder(grown).values())
 
 

@@ -1,0 +1,85 @@
+// What the machine lends this process, as seen from inside a container: threads to run on and memory to load into.
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <limits>
+#include <string>
+
+#include "model.h"
+
+namespace swiftk {
+namespace {
+
+int affinity_count() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
+  return static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));  // more CPUs than a cpu_set_t holds
+}
+
+// Smallest of limit(folder) over this process's control group and the groups around it.
+template <class Limit>
+double least_limit(const std::string& controller, Limit limit) {
+  double least = HUGE_VAL;
+  std::ifstream groups("/proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);) {  // "4:cpu,cpuacct:/a/b", or "0::/a/b" (version 2)
+    const size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos) continue;
+    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
+    const bool v2 = controllers == ",,";
+    if (!v2 && controllers.find("," + controller + ",") == std::string::npos) continue;
+    const std::string root = v2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/" + controller;
+    std::string path = line.substr(second + 1);
+    while (true) {  // inside a container the path may not exist here; its root does
+      least = std::min(least, limit(root + path));
+      const size_t slash = path.rfind('/');
+      if (slash == std::string::npos) break;
+      path.resize(slash);
+    }
+  }
+  return least;
+}
+
+// First number of a file; negative if there is none ("max", or no such file).
+double number_in(const std::string& path) {
+  double value;
+  return std::ifstream(path) >> value ? value : -1;
+}
+
+double cpu_quota(const std::string& group) {
+  double quota = -1, period = 0;
+  if (std::ifstream v2(group + "/cpu.max"); v2) {
+    if (!(v2 >> quota >> period)) quota = -1;
+  } else {
+    quota = number_in(group + "/cpu.cfs_quota_us");
+    period = number_in(group + "/cpu.cfs_period_us");
+  }
+  return quota > 0 && period > 0 ? quota / period : HUGE_VAL;
+}
+
+double memory_limit(const std::string& group) {
+  const double v2 = number_in(group + "/memory.max"), v1 = number_in(group + "/memory.limit_in_bytes");
+  return v2 > 0 ? v2 : v1 > 0 ? v1 : HUGE_VAL;
+}
+
+}  // namespace
+
+int default_threads() {
+  const double cpus = std::min<double>(affinity_count(), std::ceil(least_limit("cpu", cpu_quota)));
+  return std::max(1, static_cast<int>(cpus));
+}
+
+size_t available_memory() {
+  double kilobytes = 0;
+  std::ifstream info("/proc/meminfo");
+  for (std::string name, line; info >> name && std::getline(info, line);) {
+    if (name == "MemAvailable:" || name == "SwapFree:") kilobytes += std::stod(line);
+  }
+  const double bytes = std::min(kilobytes > 0 ? kilobytes * 1024 : HUGE_VAL, least_limit("memory", memory_limit));
+  return bytes < 0x1p62 ? static_cast<size_t>(bytes) : std::numeric_limits<size_t>::max();
+}
+
+}  // namespace swiftk
