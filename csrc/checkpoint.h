@@ -42,7 +42,6 @@ class Checkpoint {
   // truncated, header not JSON, offsets outside the file, a shard that lacks a tensor the index promises.
   explicit Checkpoint(const std::string& model_dir);
 
-  bool has(const std::string& name) const { return tensors_.count(name) > 0; }
   // Throws Error(Checkpoint) naming the tensor if it is missing, has another shape, or is not F32, BF16 or F16.
   TensorView get(const std::string& name, std::initializer_list<int64_t> shape) const;
   // Tells the system that the pages of a tensor that was packed will not be needed again.
