@@ -1,4 +1,5 @@
-"""swiftk: LLaMA-family models, faster, with not one token changed. Importing this loads neither the runtime nor numpy."""
+"""swiftk: LLaMA-family models, faster, with not one token changed. Importing this loads neither runtime nor numpy."""
+
 from __future__ import annotations
 
 import logging
@@ -7,19 +8,38 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .api import LM, Stream, generate, load
-    from .options import GenerateOptions, LoadOptions
-    from .result import Event, Result
-    from .skip import SkipSet
-    from .stats import Stats
+    from .api import LM as LM
+    from .api import Stream as Stream
+    from .api import generate as generate
+    from .api import load as load
+    from .gate import DraftRule as DraftRule
+    from .options import GenerateOptions as GenerateOptions
+    from .options import LoadOptions as LoadOptions
+    from .result import Event as Event
+    from .result import Result as Result
+    from .skip import SkipSet as SkipSet
+    from .stats import Stats as Stats
 
 __version__ = "0.1.0"
 
 _HOME = {
-    "LM": "api", "Stream": "api", "generate": "api", "load": "api", "GenerateOptions": "options", "LoadOptions": "options",
-    "Event": "result", "Result": "result", "SkipSet": "skip", "Stats": "stats", "DraftRule": "gate",
-    "SwiftkError": "errors", "InvalidArgument": "errors", "CheckpointError": "errors", "UnsupportedModel": "errors",
-    "NumericalError": "errors", "Cancelled": "errors",
+    "LM": "api",
+    "Stream": "api",
+    "generate": "api",
+    "load": "api",
+    "GenerateOptions": "options",
+    "LoadOptions": "options",
+    "Event": "result",
+    "Result": "result",
+    "SkipSet": "skip",
+    "Stats": "stats",
+    "DraftRule": "gate",
+    "SwiftkError": "errors",
+    "InvalidArgument": "errors",
+    "CheckpointError": "errors",
+    "UnsupportedModel": "errors",
+    "NumericalError": "errors",
+    "Cancelled": "errors",
 }
 _SUBMODULES = ("errors", "testing")
 __all__ = ["__version__", "demo_model", *_HOME]

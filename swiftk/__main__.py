@@ -1,4 +1,5 @@
 """python -m swiftk: the command line."""
+
 import sys
 
 from .cli import main

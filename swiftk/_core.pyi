@@ -1,4 +1,5 @@
 """The native runtime as Python sees it. Every phase releases the GIL. Semantics: csrc/session.h."""
+
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -7,8 +8,14 @@ import numpy as np
 Tokens = Sequence[int] | np.ndarray
 
 class Model:
-    def __init__(self, dir: str, dtype: str = "auto", isa: str = "", threads: int = 0,
-                 progress: Callable[[int, int], bool | None] | None = None) -> None: ...
+    def __init__(
+        self,
+        dir: str,
+        dtype: str = "auto",
+        isa: str = "",
+        threads: int = 0,
+        progress: Callable[[int, int], bool | None] | None = None,
+    ) -> None: ...
     config: dict[str, Any]
     isa: str
     threads: int
@@ -23,27 +30,43 @@ class Emitted:
 
 class Session:
     def __init__(self, model: Model, context: int = 0, threads: int = 0, poison: bool = False) -> None: ...
-    def set_sampling(self, temperature: float = 0.0, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0,
-                     repetition_penalty: float = 1.0, seed: int = 0, acceptance: str = "coupled") -> None: ...
+    def set_sampling(
+        self,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        min_p: float = 0.0,
+        repetition_penalty: float = 1.0,
+        seed: int = 0,
+        acceptance: str = "coupled",
+    ) -> None: ...
     def set_logprobs(self, n: int) -> None: ...
     def set_skip(self, attn: Sequence[int], mlp: Sequence[int], exit_layer: int = -1) -> None: ...
     def reuse(self, tokens: Tokens) -> int: ...
     def extend(self, tokens: Tokens) -> None: ...
     def sample(self) -> Emitted: ...
     def prefill(self, tokens: Tokens) -> Emitted: ...
-    def draft(self, confidence: float = 0.8, max_draft: int = 25, max_nodes: int = 64,
-              tier: tuple[float, float, float] = (0.5, 0.8, 0.95), width: tuple[int, int, int, int] = (10, 5, 3, 1),
-              stop_ids: Sequence[int] = ()) -> int: ...
+    def draft(
+        self,
+        confidence: float = 0.8,
+        max_draft: int = 25,
+        max_nodes: int = 64,
+        tier: tuple[float, float, float] = (0.5, 0.8, 0.95),
+        width: tuple[int, int, int, int] = (10, 5, 3, 1),
+        stop_ids: Sequence[int] = (),
+    ) -> int: ...
     def set_tree(self, tokens: Tokens, parents: Tokens) -> int: ...
     def verify(self) -> list[Emitted]: ...
     def commit(self, count: int) -> None: ...
-    def score(self, attn: Sequence[int], mlp: Sequence[int], exit_layer: int, window: int) -> tuple[int, int, float]: ...
+    def score(
+        self, attn: Sequence[int], mlp: Sequence[int], exit_layer: int, window: int
+    ) -> tuple[int, int, float]: ...
     def cancel(self) -> None: ...
     def clear_cancel(self) -> None: ...
-    tree_tokens: np.ndarray       # [nodes] int32
-    tree_parents: np.ndarray      # [nodes] int32
-    history: np.ndarray           # [n] int32
-    logits: np.ndarray            # [rows, V] float32
+    tree_tokens: np.ndarray  # [nodes] int32
+    tree_parents: np.ndarray  # [nodes] int32
+    history: np.ndarray  # [n] int32
+    logits: np.ndarray  # [rows, V] float32
     draft_confidence: np.ndarray  # [spine] float32
     spine_length: int
     shared_steps: int

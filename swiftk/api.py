@@ -1,4 +1,5 @@
 """The public entry: load a checkpoint, generate from it. Only wires the parts together."""
+
 from __future__ import annotations
 
 import logging
@@ -30,21 +31,37 @@ _log = logging.getLogger("swiftk")
 _POLICIES = 32  # learned gates and costs kept, one for each way of drafting
 
 
-def load(model_dir: str | Path, *, device: str = "auto", dtype: str = "auto", threads: int | None = None,
-         context: int | None = None, isa: str | None = None,
-         progress: Callable[[int, int], Any] | None = None) -> LM:
+def load(
+    model_dir: str | Path,
+    *,
+    device: str = "auto",
+    dtype: str = "auto",
+    threads: int | None = None,
+    context: int | None = None,
+    isa: str | None = None,
+    progress: Callable[[int, int], Any] | None = None,
+) -> LM:
     """Loads a checkpoint directory. progress(done, total) is told bytes; returning False cancels."""
     options = LoadOptions(device, dtype, threads, context, isa)
     folder = Path(model_dir).expanduser()
     if not folder.is_dir():
         raise CheckpointError(f"[load] {folder} is not a directory, want one with config.json and model.safetensors")
     defaults = read_defaults(folder)
-    model = _core.Model(str(folder), dtype=options.dtype, isa=options.isa or "", threads=options.threads or 0,
-                        progress=progress)
+    model = _core.Model(
+        str(folder), dtype=options.dtype, isa=options.isa or "", threads=options.threads or 0, progress=progress
+    )
     lm = LM(folder, model, _core.Session(model, context=options.context or 0), Tokenizer(folder), defaults)
-    _log.info("loaded %s: %s, %d layers, %s weights %.0f MB, %s kernels, %d threads, context %d", folder,
-              model.config["model_type"], model.config["num_layers"], model.dtype, model.weight_bytes / 1e6, model.isa,
-              model.threads, lm.context)
+    _log.info(
+        "loaded %s: %s, %d layers, %s weights %.0f MB, %s kernels, %d threads, context %d",
+        folder,
+        model.config["model_type"],
+        model.config["num_layers"],
+        model.dtype,
+        model.weight_bytes / 1e6,
+        model.isa,
+        model.threads,
+        lm.context,
+    )
     return lm
 
 
@@ -138,8 +155,9 @@ class LM:
 
     def _check(self, o: GenerateOptions) -> None:
         if o.stop and not self.tokenizer.available:
-            raise InvalidArgument(f"[generate] stop={list(o.stop)!r} needs a tokenizer, and {self.folder} has none; use "
-                                  "stop_token_ids")
+            raise InvalidArgument(
+                f"[generate] stop={list(o.stop)!r} needs a tokenizer, and {self.folder} has none; use stop_token_ids"
+            )
         vocab = self.model.config["vocab_size"]
         outside = [t for t in o.stop_token_ids if t >= vocab]
         if outside:
@@ -149,8 +167,10 @@ class LM:
         """Events, then the Result as the generator's value. Holds the model while it lives."""
         me = threading.get_ident()
         if self._owner == me and self._lock.locked():
-            raise InvalidArgument("[generate] this model is still streaming in the same thread; read that stream to its end "
-                                  "or close() it first")
+            raise InvalidArgument(
+                "[generate] this model is still streaming in the same thread; read that stream to its end "
+                "or close() it first"
+            )
         with self._lock:
             self._owner = me
             try:
@@ -164,8 +184,15 @@ class LM:
     def _once(self, ids: np.ndarray, o: GenerateOptions, skip: SkipSet | None) -> Iterator[Event]:
         session = self.session
         session.clear_cancel()
-        session.set_sampling(temperature=o.temperature, top_k=min(o.top_k, self.model.config["vocab_size"]), top_p=o.top_p,
-                             min_p=o.min_p, repetition_penalty=o.repetition_penalty, seed=o.seed, acceptance=o.acceptance)
+        session.set_sampling(
+            temperature=o.temperature,
+            top_k=min(o.top_k, self.model.config["vocab_size"]),
+            top_p=o.top_p,
+            min_p=o.min_p,
+            repetition_penalty=o.repetition_penalty,
+            seed=o.seed,
+            acceptance=o.acceptance,
+        )
         session.set_logprobs(o.logprobs or 0)
         parts = self._parts(ids, o, skip)
         events: list[Event] = []
@@ -176,9 +203,15 @@ class LM:
             text.append(event.text)
             yield event
         return Result(
-            text="".join(text), tokens=[e.token for e in events], finish_reason=parts.stopper.finish,
+            text="".join(text),
+            tokens=[e.token for e in events],
+            finish_reason=parts.stopper.finish,
             logprobs=None if o.logprobs is None else [TokenLogprobs(e.token, e.logprob, e.top) for e in events],
-            stats=self._stats(o, skip, parts), seed=o.seed, prompt_tokens=ids.tolist(), drafted=[e.drafted for e in events])
+            stats=self._stats(o, skip, parts),
+            seed=o.seed,
+            prompt_tokens=ids.tolist(),
+            drafted=[e.drafted for e in events],
+        )
 
     def _parts(self, ids: np.ndarray, o: GenerateOptions, skip: SkipSet | None) -> Parts:
         stop_ids = {*o.stop_token_ids, *(() if o.ignore_eos else self.defaults.eos_token_ids)}
@@ -212,14 +245,17 @@ class LM:
             reason = "skip=None: nothing is skipped, so a draft step would cost as much as a target step"
         elif not parts.recorder.drafted and reason is None:
             reason = "the text ended before drafting began"
-        return parts.recorder.finish(self._plain.value if self._plain.count else None,
-                                     costs.draft_cost if known else None, reason_off=reason,
-                                     skip=None if skip is None else str(skip),
-                                     extra_memory_bytes=int(self.session.workspace_bytes))
+        return parts.recorder.finish(
+            self._plain.value if self._plain.count else None,
+            costs.draft_cost if known else None,
+            reason_off=reason,
+            skip=None if skip is None else str(skip),
+            extra_memory_bytes=int(self.session.workspace_bytes),
+        )
 
     def _compare(self, result: Result, ids: np.ndarray, o: GenerateOptions) -> None:
         again: list[int] = [e.token for e in self._once(ids, replace(o, speculate=False, verify=False), None)]
-        for i, (drafted, plain) in enumerate(zip(result.tokens, again)):
+        for i, (drafted, plain) in enumerate(zip(result.tokens, again, strict=False)):
             if drafted != plain:
                 raise InternalError(f"[verify] token {i}: {drafted} with drafts, {plain} without")
         if len(again) != len(result.tokens):

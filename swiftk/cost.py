@@ -1,14 +1,16 @@
-"""What things cost here and now, from the clock, and whether drafting pays. Pure: it is told seconds and answers yes or no."""
+"""What things cost here and now, from the clock, and whether drafting pays. Pure: it is told seconds, it answers yes
+or no."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-_DECAY = 0.2          # weight of the newest sample
-_REPLAIN = 64         # rounds of drafting between two plain ones, which keep the plain step's price fresh
-_ALLOWANCE = 3.0      # plain steps that an episode of drafting may lose before it is questioned
-_CREDIT = 6.0         # plain steps of gain that may offset later losses: a change for the worse shows soon
-_MEMORY = 0.98        # weight that the rounds before keep, in the rate that decides
-_BACKOFF = 192        # plain tokens before drafting is tried again; doubles with every failure
+_DECAY = 0.2  # weight of the newest sample
+_REPLAIN = 64  # rounds of drafting between two plain ones, which keep the plain step's price fresh
+_ALLOWANCE = 3.0  # plain steps that an episode of drafting may lose before it is questioned
+_CREDIT = 6.0  # plain steps of gain that may offset later losses: a change for the worse shows soon
+_MEMORY = 0.98  # weight that the rounds before keep, in the rate that decides
+_BACKOFF = 192  # plain tokens before drafting is tried again; doubles with every failure
 _BACKOFF_MAX = 8192
 
 
@@ -69,12 +71,12 @@ def break_even(c: float, length: int, verify: float = 1.0) -> float | None:
 class CostModel:
     """Seconds of a plain step and, for one draft plan, of a draft step and of verification by rows."""
 
-    prior: float = 0.6                                 # draft step in plain steps, before it was measured
-    plain: Mean = field(default_factory=Mean)          # shared by every plan of a model
+    prior: float = 0.6  # draft step in plain steps, before it was measured
+    plain: Mean = field(default_factory=Mean)  # shared by every plan of a model
     draft: Mean = field(default_factory=Mean)
     verify: Mean = field(default_factory=Mean)
-    row: Mean = field(default_factory=Mean)            # share of a plain step per further row
-    drafted: Mean = field(default_factory=Mean)        # per round
+    row: Mean = field(default_factory=Mean)  # share of a plain step per further row
+    drafted: Mean = field(default_factory=Mean)  # per round
     accepted: Mean = field(default_factory=Mean)
 
     def add(self, r: Round) -> None:
@@ -111,22 +113,27 @@ class CostModel:
         verify = self.verify.value / self.plain.value if self.plain.value > 0 else 1.0
         even = break_even(self.draft_cost, length, verify)
         want = "out of reach" if even is None else f"{even:.2f}"
-        return (f"draft step costs {self.draft_cost:.2f} of a target step; acceptance {self.acceptance:.2f}; "
-                f"break-even {want}")
+        return (
+            f"draft step costs {self.draft_cost:.2f} of a target step; acceptance {self.acceptance:.2f}; "
+            f"break-even {want}"
+        )
 
 
 class Pacer:
-    """Says before each round whether to draft. What drafting loses against plain decoding is summed; past an allowance of
-    a few plain steps the plain step is measured afresh, and if the loss stands, drafting rests, longer each time."""
+    """Says before each round whether to draft.
+
+    What drafting loses against plain decoding is summed; past an allowance of a few plain steps the plain step is
+    measured afresh, and if the loss stands, drafting rests, longer each time.
+    """
 
     def __init__(self, costs: CostModel, mode: bool | str = True) -> None:
         self.costs = costs
-        self.mode = mode              # True: where it pays; "always"; False
+        self.mode = mode  # True: where it pays; "always"; False
         self.reason_off: str | None = None
-        self._regret = 0.0            # seconds lost in this episode, gains beyond _CREDIT forgotten
+        self._regret = 0.0  # seconds lost in this episode, gains beyond _CREDIT forgotten
         self._tokens, self._seconds = 0.0, 0.0  # of the last rounds that drafted
         self._since_plain = 0
-        self._want_plain = 2          # plain rounds to run before the next decision
+        self._want_plain = 2  # plain rounds to run before the next decision
         self._confirm = False
         self._resting, self._backoff = 0, _BACKOFF
 

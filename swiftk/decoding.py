@@ -1,4 +1,5 @@
-"""The loop: prefill, then rounds of draft, verify and commit, cut where the text ends. Takes objects, constructs none."""
+"""The loop: prefill, then rounds of draft, verify and commit, cut where the text ends. Takes objects, makes none."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
@@ -25,8 +26,11 @@ class Parts:
 
 
 def decode(session: Any, prompt: Sequence[int], parts: Parts) -> Iterator[Event]:
-    """Yields committed tokens. Between any two native calls an interrupt leaves the session usable: the next text starts
-    with reuse(), which forgets whatever was under way."""
+    """Yields committed tokens.
+
+    An interrupt between any two native calls leaves the session usable: the next text starts with reuse(), which
+    forgets whatever was under way.
+    """
     yield _prefill(session, prompt, parts)
     parts.pacer.start()
     while parts.stopper.finish is None:
@@ -37,7 +41,7 @@ def _prefill(session: Any, prompt: Sequence[int], parts: Parts) -> Event:
     began = perf_counter()
     cached = session.reuse(prompt)
     for at in range(cached, len(prompt), session.max_chunk):
-        session.extend(prompt[at:at + session.max_chunk])
+        session.extend(prompt[at : at + session.max_chunk])
     event = _event(session.sample(), parts.stopper)
     r = parts.recorder
     r.prompt_tokens, r.cached, r.generated = len(prompt), cached, 1
@@ -62,7 +66,7 @@ def _round(session: Any, parts: Parts) -> list[Event]:
     parts.recorder.round(phases, spine, len(tree), accepted, len(events))
     if parts.stopper.finish is None:  # a cut block says nothing about what pays
         if spine:
-            held = _held(tree[1:spine + 1], events)
+            held = _held(tree[1 : spine + 1], events)
             parts.gate.observe(confidence, held, accepted > held)
         parts.pacer.observe(Round(seconds, phases["draft"], spine, phases["verify"], len(tree), len(events), accepted))
         if parts.optimizer is not None:
@@ -73,7 +77,7 @@ def _round(session: Any, parts: Parts) -> list[Event]:
 
 
 def _draft(session: Any, parts: Parts) -> int:
-    """Grows the tree; spine tokens drafted, 0 for a plain round. A round emits at most one token more than its spine."""
+    """Grows the tree; returns its spine's length, 0 for a plain round. A round emits at most one token more."""
     if parts.stopper.remaining > 1 and parts.pacer.draft_next():
         costs = parts.pacer.costs
         rule = parts.gate.choose(costs.draft_cost, costs.row_cost).clipped(parts.stopper.remaining - 1)
@@ -86,7 +90,7 @@ def _draft(session: Any, parts: Parts) -> int:
 def _held(spine: Sequence[int], events: Sequence[Event]) -> int:
     """Spine tokens that were accepted."""
     held = 0
-    for token, event in zip(spine, events):
+    for token, event in zip(spine, events, strict=False):
         if not event.drafted or event.token != token:
             break
         held += 1

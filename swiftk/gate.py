@@ -1,4 +1,5 @@
-"""How far and how wide to draft. Pure policy: it sees confidences, acceptances and relative costs, never the runtime."""
+"""How far and how wide to draft. Pure policy: it sees confidences, acceptances and costs, never the runtime."""
+
 from __future__ import annotations
 
 from collections import deque
@@ -10,22 +11,22 @@ import numpy as np
 
 _EPSILONS = np.array([0.0, 0.2, 0.4, 0.55, 0.7, 0.8, 0.9, 0.97])
 _LENGTHS = np.array([1, 2, 3, 4, 6, 8, 12, 16, 25, 40, 63])
-_WINDOW = 64        # rounds that choices are replayed on: 64 x 8 x 11 small integers, 50 us once in _EVERY rounds
+_WINDOW = 64  # rounds that choices are replayed on: 64 x 8 x 11 small integers, 50 us once in _EVERY rounds
 _EVERY = 8
-_ENOUGH = 4         # rounds a choice must have been observable in
-_MARGIN = 1.02      # a change must promise this much
-_FREE_ROWS = 0.12   # siblings may add this share of a target step to verification
+_ENOUGH = 4  # rounds a choice must have been observable in
+_MARGIN = 1.02  # a change must promise this much
+_FREE_ROWS = 0.12  # siblings may add this share of a target step to verification
 
 
 @dataclass(frozen=True, slots=True)
 class DraftRule:
     """SWIFT section 4.2: stop behind a token whose confidence is below epsilon; the less sure, the more siblings."""
 
-    confidence: float = 0.8                                # epsilon; 0 never stops early
-    max_draft: int = 25                                    # spine tokens
-    max_nodes: int = 64                                    # root, spine and siblings; the spine goes first
-    tier: tuple[float, float, float] = (0.5, 0.8, 0.95)    # upper bounds of the first three widths
-    width: tuple[int, int, int, int] = (10, 5, 3, 1)       # children of a spine node, by confidence
+    confidence: float = 0.8  # epsilon; 0 never stops early
+    max_draft: int = 25  # spine tokens
+    max_nodes: int = 64  # root, spine and siblings; the spine goes first
+    tier: tuple[float, float, float] = (0.5, 0.8, 0.95)  # upper bounds of the first three widths
+    width: tuple[int, int, int, int] = (10, 5, 3, 1)  # children of a spine node, by confidence
 
     def clipped(self, budget: int) -> DraftRule:
         """With at most `budget` spine tokens: drafting past the end of the text would be for nothing."""
@@ -33,8 +34,13 @@ class DraftRule:
 
     def arguments(self) -> dict[str, Any]:
         """As Session.draft takes them."""
-        return {"confidence": self.confidence, "max_draft": self.max_draft, "max_nodes": self.max_nodes,
-                "tier": self.tier, "width": self.width}
+        return {
+            "confidence": self.confidence,
+            "max_draft": self.max_draft,
+            "max_nodes": self.max_nodes,
+            "tier": self.tier,
+            "width": self.width,
+        }
 
 
 class FixedGate:
@@ -71,8 +77,11 @@ class AutoGate:
             self._asked = (self._epsilon, self._length)
         length = min(self.limit, int(_LENGTHS[self._asked[1]]))
         free = int(_FREE_ROWS / max(row_cost, 0.002))
-        return DraftRule(confidence=float(_EPSILONS[self._asked[0]]), max_draft=length,
-                         max_nodes=max(2, min(64, max(length + 1, 1 + free))))
+        return DraftRule(
+            confidence=float(_EPSILONS[self._asked[0]]),
+            max_draft=length,
+            max_nodes=max(2, min(64, max(length + 1, 1 + free))),
+        )
 
     def observe(self, confidence: Sequence[float], accepted: int, sibling: bool) -> None:
         """One round: confidence of each spine token, how many of them held, whether a sibling saved the next."""
@@ -87,18 +96,19 @@ class AutoGate:
     def _replay(self, draft_cost: float, row_cost: float) -> None:
         if len(self._rounds) < _ENOUGH:
             return
-        depth = np.stack([r[0] for r in self._rounds])[:, :, None]                     # [rounds, epsilons, 1]
+        depth = np.stack([r[0] for r in self._rounds])[:, :, None]  # [rounds, epsilons, 1]
         accepted = np.array([r[1] for r in self._rounds])[:, None, None]
         saved = np.array([r[2] for r in self._rounds])[:, None, None]
         epsilon = np.array([r[3][0] for r in self._rounds])[:, None, None]
         length = np.array([r[3][1] for r in self._rounds])[:, None, None]
-        seen = ((np.arange(len(_EPSILONS))[None, :, None] >= epsilon)
-                & (np.arange(len(_LENGTHS))[None, None, :] <= length))                 # choices this round can speak for
+        seen = (np.arange(len(_EPSILONS))[None, :, None] >= epsilon) & (
+            np.arange(len(_LENGTHS))[None, None, :] <= length
+        )  # choices this round can speak for
         drafted = np.minimum(depth, _LENGTHS[None, None, :])
         held = np.minimum(accepted, drafted)
         tokens = np.where(seen, held + 1 + (saved & (held < drafted)), 0).sum(0)
         cost = np.where(seen, drafted * (draft_cost + row_cost) + 1.0, 0).sum(0)
-        rate = np.where(seen.sum(0) >= _ENOUGH, tokens / np.maximum(cost, 1e-9), 0)    # [epsilons, lengths]
+        rate = np.where(seen.sum(0) >= _ENOUGH, tokens / np.maximum(cost, 1e-9), 0)  # [epsilons, lengths]
         best = np.unravel_index(int(rate.argmax()), rate.shape)
         if rate[best] > _MARGIN * rate[self._epsilon, self._length]:
             self._epsilon, self._length = int(best[0]), int(best[1])

@@ -1,4 +1,5 @@
 """Sampling defaults of a checkpoint: generation_config.json, and the EOS ids, which config.json may hold instead."""
+
 from __future__ import annotations
 
 import json
@@ -41,7 +42,8 @@ def read_defaults(model_dir: str | Path) -> Defaults:
         min_p=_value(path, found, "min_p", number, 0.0, 1.0),
         repetition_penalty=_value(path, found, "repetition_penalty", number, 0.0, None),
         max_new_tokens=_value(path, found, "max_new_tokens", (int,), 1, None),
-        eos_token_ids=_eos(path, eos))
+        eos_token_ids=_eos(path, eos),
+    )
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -57,7 +59,9 @@ def read_json(path: Path) -> dict[str, Any]:
     return found
 
 
-def _value(path: Path, found: dict[str, Any], name: str, kinds: tuple[type, ...], low: float, high: float | None) -> Any:
+def _value(
+    path: Path, found: dict[str, Any], name: str, kinds: tuple[type, ...], low: float, high: float | None
+) -> Any:
     value = found.get(name)
     if value is None:
         return None
@@ -71,6 +75,10 @@ def _value(path: Path, found: dict[str, Any], name: str, kinds: tuple[type, ...]
 
 def _eos(path: Path, value: Any) -> tuple[int, ...]:
     try:
-        return () if value is None else tuple(operator.index(v) for v in (value if isinstance(value, list) else [value]))
+        return (
+            () if value is None else tuple(operator.index(v) for v in (value if isinstance(value, list) else [value]))
+        )
     except TypeError:
-        raise CheckpointError(f"[{path.name}] eos_token_id={value!r} in {path.parent}, want an id or a list of ids") from None
+        raise CheckpointError(
+            f"[{path.name}] eos_token_id={value!r} in {path.parent}, want an id or a list of ids"
+        ) from None

@@ -1,5 +1,8 @@
-"""What callers may ask for: two frozen option classes, their aliases, ranges and contradictions. Values left out stay None
-until the model's own defaults fill them."""
+"""What callers may ask for: two frozen option classes, their aliases, ranges and contradictions.
+
+Values left out stay None until the model's own defaults fill them.
+"""
+
 from __future__ import annotations
 
 import difflib
@@ -26,9 +29,16 @@ ALIASES = {
 }
 OPTIMIZERS = ("auto", None)
 MAX_LOGPROBS = 64  # the runtime's longest top-k
-MAX_DRAFT = 63     # a tree has 64 nodes, the root among them
-DTYPES = {"auto": "auto", "float32": "float32", "bfloat16": "bfloat16", "float16": "float16",
-          "fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+MAX_DRAFT = 63  # a tree has 64 nodes, the root among them
+DTYPES = {
+    "auto": "auto",
+    "float32": "float32",
+    "bfloat16": "bfloat16",
+    "float16": "float16",
+    "fp32": "float32",
+    "bf16": "bfloat16",
+    "fp16": "float16",
+}
 T = TypeVar("T")
 
 
@@ -36,11 +46,11 @@ T = TypeVar("T")
 class LoadOptions:
     """How a model is loaded."""
 
-    device: str = "auto"        # "auto" or "cpu"
-    dtype: str = "auto"         # of the weights in memory; "auto": the checkpoint's
+    device: str = "auto"  # "auto" or "cpu"
+    dtype: str = "auto"  # of the weights in memory; "auto": the checkpoint's
     threads: int | None = None  # None: one per core this process may use
     context: int | None = None  # most tokens of text; None: the model's
-    isa: str | None = None      # instruction set of the kernels; None: the best of this machine
+    isa: str | None = None  # instruction set of the kernels; None: the best of this machine
 
     def __post_init__(self) -> None:
         device = os.environ.get("SWIFTK_DEVICE", "auto") if self.device == "auto" else self.device
@@ -60,34 +70,44 @@ class LoadOptions:
 class GenerateOptions:
     """How one text is generated. None: the model's default (generation_config.json), else no limit or off."""
 
-    max_new_tokens: int | None = None       # None: until EOS or the end of the context
-    do_sample: bool | None = None           # None: by the temperature
-    temperature: float | None = None        # 0: greedy
-    top_k: int | None = None                # 0 or -1: off
+    max_new_tokens: int | None = None  # None: until EOS or the end of the context
+    do_sample: bool | None = None  # None: by the temperature
+    temperature: float | None = None  # 0: greedy
+    top_k: int | None = None  # 0 or -1: off
     top_p: float | None = None
     min_p: float | None = None
     repetition_penalty: float | None = None
-    seed: int | None = None                 # None: drawn at random, recorded in the result
+    seed: int | None = None  # None: drawn at random, recorded in the result
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
-    logprobs: int | None = None             # alternatives per token; 0: the chosen token's own alone
-    speculate: bool | str = True            # True: where it pays; "always": in every round; False: never
-    skip: Any = "auto"                      # "auto", None, a SkipSet, a list of layers, or the path of a saved set
+    logprobs: int | None = None  # alternatives per token; 0: the chosen token's own alone
+    speculate: bool | str = True  # True: where it pays; "always": in every round; False: never
+    skip: Any = "auto"  # "auto", None, a SkipSet, a list of layers, or the path of a saved set
     assistant_early_exit: int | None = None  # drafts with the first k layers
-    gate: Any = "auto"                      # "auto", SWIFT's confidence threshold, or a DraftRule
-    max_draft: int | None = None            # most tokens drafted a round
+    gate: Any = "auto"  # "auto", SWIFT's confidence threshold, or a DraftRule
+    max_draft: int | None = None  # most tokens drafted a round
     optimizer: str | None = "auto"
-    acceptance: str = "coupled"             # or "rejection"
+    acceptance: str = "coupled"  # or "rejection"
     stream: bool = False
-    verify: bool = False                    # decode again without drafts, and compare
+    verify: bool = False  # decode again without drafts, and compare
 
     def __post_init__(self) -> None:
-        for name, low, high in (("max_new_tokens", 1, 1 << 31), ("seed", 0, 2**64 - 1), ("logprobs", 0, MAX_LOGPROBS),
-                                ("max_draft", 1, MAX_DRAFT), ("assistant_early_exit", 0, 1 << 16), ("top_k", -1, 1 << 31)):
+        for name, low, high in (
+            ("max_new_tokens", 1, 1 << 31),
+            ("seed", 0, 2**64 - 1),
+            ("logprobs", 0, MAX_LOGPROBS),
+            ("max_draft", 1, MAX_DRAFT),
+            ("assistant_early_exit", 0, 1 << 16),
+            ("top_k", -1, 1 << 31),
+        ):
             _integer(self, name, low, high, optional=True)
-        for name, low, high, open_low in (("temperature", 0.0, math.inf, False), ("top_p", 0.0, 1.0, True),
-                                          ("min_p", 0.0, 1.0, False), ("repetition_penalty", 0.0, math.inf, True)):
+        for name, low, high, open_low in (
+            ("temperature", 0.0, math.inf, False),
+            ("top_p", 0.0, 1.0, True),
+            ("min_p", 0.0, 1.0, False),
+            ("repetition_penalty", 0.0, math.inf, True),
+        ):
             _number(self, name, low, high, open_low)
         for name in ("do_sample", "ignore_eos", "stream", "verify"):
             value = getattr(self, name)
@@ -112,16 +132,19 @@ class GenerateOptions:
         if sample and temperature == 0:
             temperature = 1.0  # the file says do_sample and a temperature that would not sample
         return replace(
-            self, do_sample=sample, temperature=temperature,
+            self,
+            do_sample=sample,
+            temperature=temperature,
             top_k=max(0, _first(self.top_k, defaults.top_k if sample else None, 0)),
             top_p=_first(self.top_p, defaults.top_p if sample else None, 1.0),
             min_p=_first(self.min_p, defaults.min_p if sample else None, 0.0),
             repetition_penalty=_first(self.repetition_penalty, defaults.repetition_penalty, 1.0),
-            max_new_tokens=_first(self.max_new_tokens, defaults.max_new_tokens, None))
+            max_new_tokens=_first(self.max_new_tokens, defaults.max_new_tokens, None),
+        )
 
 
 def resolve_names(function: str, cls: type, given: Mapping[str, Any], aliases: Mapping[str, str]) -> dict[str, Any]:
-    """`given` under canonical names. TypeError for an unknown name, ValueError for one value given twice, differently."""
+    """`given` under canonical names. TypeError for an unknown name, ValueError for two values of one option."""
     known = [field.name for field in fields(cls)]
     named: dict[str, Any] = {}
     source: dict[str, str] = {}
@@ -130,12 +153,16 @@ def resolve_names(function: str, cls: type, given: Mapping[str, Any], aliases: M
         if canonical not in known:
             raise TypeError(_unknown(function, name, known, aliases))
         if canonical in named and named[canonical] != value:
-            raise InvalidArgument(f"[{function}] {source[canonical]}={named[canonical]!r} and {name}={value!r} are the same "
-                                  f"option; give {canonical!r} alone")
+            raise InvalidArgument(
+                f"[{function}] {source[canonical]}={named[canonical]!r} and {name}={value!r} are the same "
+                f"option; give {canonical!r} alone"
+            )
         named[canonical], source[canonical] = value, name
     if named.get("ignore_eos") and source.get("stop_token_ids") == "eos_token_id":
-        raise InvalidArgument(f"[{function}] ignore_eos=True contradicts eos_token_id={named['stop_token_ids']!r}; "
-                              "use stop_token_ids for ids that stop all the same")
+        raise InvalidArgument(
+            f"[{function}] ignore_eos=True contradicts eos_token_id={named['stop_token_ids']!r}; "
+            "use stop_token_ids for ids that stop all the same"
+        )
     return named
 
 
@@ -156,7 +183,9 @@ def _check_choices(o: GenerateOptions) -> None:
         raise InvalidArgument(f"[generate] optimizer={o.optimizer!r}, want one of {', '.join(map(repr, OPTIMIZERS))}")
     if isinstance(o.gate, str):
         if o.gate not in ("auto", "swift"):
-            raise InvalidArgument(f"[generate] gate={o.gate!r}, want 'auto', 'swift', a threshold in [0, 1] or a DraftRule")
+            raise InvalidArgument(
+                f"[generate] gate={o.gate!r}, want 'auto', 'swift', a threshold in [0, 1] or a DraftRule"
+            )
     elif not isinstance(o.gate, DraftRule):
         _number(o, "gate", 0.0, 1.0, False)
         if o.gate is None:
@@ -171,13 +200,19 @@ def _check_contradictions(o: GenerateOptions) -> None:
     if o.do_sample is True and o.temperature == 0:
         raise InvalidArgument("[generate] do_sample=True contradicts temperature=0; leave one of them out")
     if o.do_sample is False and o.temperature:
-        raise InvalidArgument(f"[generate] do_sample=False contradicts temperature={o.temperature}; leave one of them out")
+        raise InvalidArgument(
+            f"[generate] do_sample=False contradicts temperature={o.temperature}; leave one of them out"
+        )
     if o.assistant_early_exit is not None and not (isinstance(o.skip, str) and o.skip == "auto"):
-        raise InvalidArgument(f"[generate] assistant_early_exit={o.assistant_early_exit} and skip={o.skip!r} both say what "
-                              "drafts; use skip=SkipSet(..., exit_layer=...) for both")
+        raise InvalidArgument(
+            f"[generate] assistant_early_exit={o.assistant_early_exit} and skip={o.skip!r} both say what "
+            "drafts; use skip=SkipSet(..., exit_layer=...) for both"
+        )
     if o.verify and o.acceptance == "rejection" and o.temperature != 0:
-        raise InvalidArgument("[generate] verify=True needs acceptance='coupled' when sampling: rejection keeps the "
-                              "distribution, not the tokens")
+        raise InvalidArgument(
+            "[generate] verify=True needs acceptance='coupled' when sampling: rejection keeps the "
+            "distribution, not the tokens"
+        )
 
 
 def _first(*values: T | None) -> Any:

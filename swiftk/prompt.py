@@ -1,4 +1,5 @@
 """What a prompt may be, and the checks it must pass to become token ids."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -19,8 +20,10 @@ def token_ids(prompt: Any, tokenizer: Tokenizer, vocab: int, context: int) -> np
     if outside.size:
         raise InvalidArgument(f"[prompt] token {outside[0]} is {ids[outside[0]]}, want 0..{vocab - 1}")
     if ids.size >= context:
-        raise InvalidArgument(f"[prompt] the prompt has {ids.size} tokens, the context {context}: want at most "
-                              f"{context - 1}, so that one can follow")
+        raise InvalidArgument(
+            f"[prompt] the prompt has {ids.size} tokens, the context {context}: want at most "
+            f"{context - 1}, so that one can follow"
+        )
     return np.ascontiguousarray(ids, dtype=np.int32)
 
 
@@ -29,7 +32,7 @@ def _ids(prompt: Any, tokenizer: Tokenizer) -> np.ndarray:
         if not prompt:
             raise InvalidArgument("[prompt] the prompt is empty; to start from nothing, give the BOS id alone")
         return np.asarray(tokenizer.encode(prompt), dtype=np.int64)
-    if isinstance(prompt, Mapping) or isinstance(prompt, (bytes, bytearray)):
+    if isinstance(prompt, (Mapping, bytes, bytearray)):
         raise InvalidArgument(f"[prompt] got {type(prompt).__name__}, want text, token ids or a list of messages")
     if isinstance(prompt, (list, tuple)) and prompt:
         if all(isinstance(m, Mapping) for m in prompt):
@@ -45,7 +48,7 @@ def _chat(messages: Any, tokenizer: Tokenizer) -> list[int]:
     for i, message in enumerate(messages):
         missing = [key for key in ("role", "content") if key not in message]
         if missing:
-            raise InvalidArgument(f"[prompt] message {i} has no {missing[0]!r}, want \"role\" and \"content\"")
+            raise InvalidArgument(f'[prompt] message {i} has no {missing[0]!r}, want "role" and "content"')
     return tokenizer.encode_chat(messages)
 
 
@@ -57,8 +60,9 @@ def _array(prompt: Any) -> np.ndarray:
     if array.ndim == 2 and array.shape[0] == 1:  # input_ids of one text
         array = array[0]
     if array.ndim != 1 or not (np.issubdtype(array.dtype, np.integer) or array.size == 0):
-        raise InvalidArgument(f"[prompt] got {array.dtype} of shape {array.shape}, want text, integer token ids [n] or a "
-                              "list of messages")
+        raise InvalidArgument(
+            f"[prompt] got {array.dtype} of shape {array.shape}, want text, integer token ids [n] or a list of messages"
+        )
     if array.size and array.dtype == np.uint64 and array.max() > 1 << 62:
         raise InvalidArgument(f"[prompt] token id {array.max()} is out of range")
     return array.astype(np.int64)

@@ -1,4 +1,5 @@
 """What a generation returns: one Result, or Events as they come."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ class TokenLogprobs:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One committed token. Its text may be empty: half a character, or the possible start of a stop string, is held back."""
+    """One committed token. Text may be empty: half a character, or a possible start of a stop string, is held back."""
 
     text: str
     token: int
@@ -31,22 +32,34 @@ class Event:
 class Result:
     """A finished text. str() of it is the text."""
 
-    text: str                               # without EOS and without the stop string
-    tokens: list[int]                       # the token that ended the text included
-    finish_reason: str                      # "stop" or "length"
+    text: str  # without EOS and without the stop string
+    tokens: list[int]  # the token that ended the text included
+    finish_reason: str  # "stop" or "length"
     logprobs: list[TokenLogprobs] | None
     stats: Stats
     seed: int
     prompt_tokens: list[int]
-    drafted: list[bool]                     # of each token: accepted from a draft
+    drafted: list[bool]  # of each token: accepted from a draft
 
     def __str__(self) -> str:
         return self.text
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        logprobs = None if self.logprobs is None else [
-            {"token": t.token, "logprob": t.logprob, "top": [list(pair) for pair in t.top]} for t in self.logprobs]
-        return {"text": self.text, "tokens": self.tokens, "finish_reason": self.finish_reason, "logprobs": logprobs,
-                "seed": self.seed, "prompt_tokens": self.prompt_tokens, "drafted": self.drafted,
-                "stats": self.stats.to_dict()}
+        logprobs = (
+            None
+            if self.logprobs is None
+            else [
+                {"token": t.token, "logprob": t.logprob, "top": [list(pair) for pair in t.top]} for t in self.logprobs
+            ]
+        )
+        return {
+            "text": self.text,
+            "tokens": self.tokens,
+            "finish_reason": self.finish_reason,
+            "logprobs": logprobs,
+            "seed": self.seed,
+            "prompt_tokens": self.prompt_tokens,
+            "drafted": self.drafted,
+            "stats": self.stats.to_dict(),
+        }

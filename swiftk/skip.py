@@ -1,4 +1,5 @@
 """SkipSet: the sublayers that a draft leaves out. Any set is legal; a bad one costs speed, never a token."""
+
 from __future__ import annotations
 
 import json
@@ -54,7 +55,7 @@ class SkipSet:
         except ValueError as error:
             raise InvalidArgument(f"[skip] {path} is not JSON: {error}") from None
         if not isinstance(card, dict) or card.get("format") != _FORMAT:
-            raise InvalidArgument(f"[skip] {path} is not a skip set card, want \"format\": \"{_FORMAT}\"")
+            raise InvalidArgument(f'[skip] {path} is not a skip set card, want "format": "{_FORMAT}"')
         return cls(card.get("attn", ()), card.get("mlp", ()), card.get("exit_layer"))
 
     def save(self, path: str | Path, **notes: str | int | float) -> None:

@@ -1,4 +1,5 @@
-"""The figures of one generation, under the names of vLLM's speculative decoding metrics, and the recorder that sums them."""
+"""The figures of one generation, under the names of vLLM's speculative decoding metrics, and what sums them."""
+
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
@@ -7,38 +8,38 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """mean_acceptance_length counts the bonus token. Draft tokens are those of the spine: siblings cost no draft step."""
+    """mean_acceptance_length counts the bonus token. Draft tokens are the spine's: siblings cost no draft step."""
 
     prompt_tokens: int = 0
-    cached_prompt_tokens: int = 0              # taken over from the call before
+    cached_prompt_tokens: int = 0  # taken over from the call before
     generated_tokens: int = 0
-    num_steps: int = 0                         # target passes after the prompt's
-    num_spec_steps: int = 0                    # of these with a draft
+    num_steps: int = 0  # target passes after the prompt's
+    num_spec_steps: int = 0  # of these with a draft
     num_draft_tokens: int = 0
     num_accepted_draft_tokens: int = 0
-    num_tree_tokens: int = 0                   # siblings included
-    mean_acceptance_length: float = 1.0        # 1 + accepted / num_spec_steps
+    num_tree_tokens: int = 0  # siblings included
+    mean_acceptance_length: float = 1.0  # 1 + accepted / num_spec_steps
     draft_acceptance_rate: float = 0.0
-    acceptance_histogram: tuple[int, ...] = () # [i]: spec steps that had i draft tokens accepted
+    acceptance_histogram: tuple[int, ...] = ()  # [i]: spec steps that had i draft tokens accepted
 
     prefill_seconds: float = 0.0
     draft_seconds: float = 0.0
-    verify_seconds: float = 0.0                # plain steps included
+    verify_seconds: float = 0.0  # plain steps included
     commit_seconds: float = 0.0
     optimizer_seconds: float = 0.0
-    other_seconds: float = 0.0                 # decode time outside passes of the model
+    other_seconds: float = 0.0  # decode time outside passes of the model
     total_seconds: float = 0.0
     time_to_first_token: float = 0.0
-    tokens_per_second: float = 0.0             # behind the first token
+    tokens_per_second: float = 0.0  # behind the first token
 
     plain_tokens_per_second: float | None = None  # measured in plain steps of this text or the ones before
     speedup_vs_plain: float | None = None
-    expected_speedup: float | None = None      # Equation 6 of SWIFT at the measured c, M and alpha
-    draft_cost: float | None = None            # c: a draft step in plain steps
-    speculation: str = "off"                   # "on", "off", or "mixed"
+    expected_speedup: float | None = None  # Equation 6 of SWIFT at the measured c, M and alpha
+    draft_cost: float | None = None  # c: a draft step in plain steps
+    speculation: str = "off"  # "on", "off", or "mixed"
     reason_off: str | None = None
-    skip: str | None = None                    # what the draft leaves out
-    extra_memory_bytes: int = 0                # workspace; a draft has no weights and no cache of its own
+    skip: str | None = None  # what the draft leaves out
+    extra_memory_bytes: int = 0  # workspace; a draft has no weights and no cache of its own
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -53,7 +54,7 @@ class Recorder:
     cached: int = 0
     generated: int = 0
     steps: int = 0
-    drafted: list[int] = field(default_factory=list)   # spine tokens of each spec step
+    drafted: list[int] = field(default_factory=list)  # spine tokens of each spec step
     accepted: list[int] = field(default_factory=list)
     tree_tokens: int = 0
     prefill: float = 0.0
@@ -62,8 +63,8 @@ class Recorder:
     commit: float = 0.0
     optimizer: float = 0.0
     first_token: float = 0.0
-    decode: float = 0.0        # wall time of the rounds, the consumer's own time left out
-    run: float = 0.0           # of that, inside passes of the model
+    decode: float = 0.0  # wall time of the rounds, the consumer's own time left out
+    run: float = 0.0  # of that, inside passes of the model
 
     def round(self, phases: dict[str, float], spine: int, nodes: int, accepted: int, tokens: int) -> None:
         """One round that committed `tokens`; a cut block counts what was committed."""
@@ -90,17 +91,33 @@ class Recorder:
         measured = behind > 0 and bool(plain_seconds) and self.decode > 0
         speculation = "off" if not steps else "on" if steps == self.steps else "mixed"
         return Stats(
-            prompt_tokens=self.prompt_tokens, cached_prompt_tokens=self.cached, generated_tokens=self.generated,
-            num_steps=self.steps, num_spec_steps=steps, num_draft_tokens=drafted, num_accepted_draft_tokens=accepted,
-            num_tree_tokens=self.tree_tokens, mean_acceptance_length=1 + accepted / steps if steps else 1.0,
-            draft_acceptance_rate=accepted / drafted if drafted else 0.0, acceptance_histogram=tuple(histogram),
-            prefill_seconds=self.prefill, draft_seconds=self.draft, verify_seconds=self.verify, commit_seconds=self.commit,
-            optimizer_seconds=self.optimizer, other_seconds=max(0.0, self.decode - self.run),
-            total_seconds=self.first_token + self.decode, time_to_first_token=self.first_token, tokens_per_second=rate,
+            prompt_tokens=self.prompt_tokens,
+            cached_prompt_tokens=self.cached,
+            generated_tokens=self.generated,
+            num_steps=self.steps,
+            num_spec_steps=steps,
+            num_draft_tokens=drafted,
+            num_accepted_draft_tokens=accepted,
+            num_tree_tokens=self.tree_tokens,
+            mean_acceptance_length=1 + accepted / steps if steps else 1.0,
+            draft_acceptance_rate=accepted / drafted if drafted else 0.0,
+            acceptance_histogram=tuple(histogram),
+            prefill_seconds=self.prefill,
+            draft_seconds=self.draft,
+            verify_seconds=self.verify,
+            commit_seconds=self.commit,
+            optimizer_seconds=self.optimizer,
+            other_seconds=max(0.0, self.decode - self.run),
+            total_seconds=self.first_token + self.decode,
+            time_to_first_token=self.first_token,
+            tokens_per_second=rate,
             plain_tokens_per_second=1 / plain_seconds if plain_seconds else None,
             speedup_vs_plain=(1.0 if not steps else plain_seconds * rate if measured else None),
-            expected_speedup=_equation_6(steps, drafted, accepted, draft_cost), draft_cost=draft_cost if steps else None,
-            speculation=speculation, **extra)
+            expected_speedup=_equation_6(steps, drafted, accepted, draft_cost),
+            draft_cost=draft_cost if steps else None,
+            speculation=speculation,
+            **extra,
+        )
 
 
 def _equation_6(steps: int, drafted: int, accepted: int, c: float | None) -> float | None:

@@ -1,4 +1,5 @@
-"""Where a text ends: stop ids, EOS, stop strings, the token budget. Decided token by token, so a block may be cut anywhere."""
+"""Where a text ends: stop ids, EOS, stop strings, the budget. Decided by token, so a block may be cut anywhere."""
+
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
@@ -21,10 +22,10 @@ class StopStrings:
             return text, False
         found = [at for s in self._strings if (at := text.find(s)) >= 0]
         if found:
-            return text[:min(found)], True
+            return text[: min(found)], True
         keep = max(_overlap(text, s) for s in self._strings)
-        self._held = text[len(text) - keep:]
-        return text[:len(text) - keep], False
+        self._held = text[len(text) - keep :]
+        return text[: len(text) - keep], False
 
     def flush(self) -> str:
         """What was held back, once the text has ended otherwise."""
@@ -40,17 +41,23 @@ def _overlap(text: str, stop: str) -> int:
 class Stopper:
     """Follows one text. finish is None until push() was given the token that ends it."""
 
-    def __init__(self, budget: int, stop_ids: Collection[int], strings: Sequence[str] = (),
-                 detokenizer: Detokenizer | None = None) -> None:
+    def __init__(
+        self,
+        budget: int,
+        stop_ids: Collection[int],
+        strings: Sequence[str] = (),
+        detokenizer: Detokenizer | None = None,
+    ) -> None:
         self.finish: str | None = None  # "stop" or "length"
-        self.remaining = budget         # tokens
+        self.remaining = budget  # tokens
         self.stop_ids = frozenset(stop_ids)
         self._strings = StopStrings(strings)
         self._detokenizer = detokenizer
 
     def push(self, token: int) -> str:
         """The text this token makes visible."""
-        assert self.finish is None and self.remaining > 0
+        assert self.finish is None
+        assert self.remaining > 0
         self.remaining -= 1
         if token in self.stop_ids:
             self.finish = "stop"

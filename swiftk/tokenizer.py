@@ -1,4 +1,5 @@
-"""Text to token ids and back with the checkpoint's own files. The `tokenizers` and `jinja2` libraries load on first use."""
+"""Text to token ids and back by the checkpoint's own files. `tokenizers` and `jinja2` load on first use."""
+
 from __future__ import annotations
 
 import json
@@ -44,14 +45,22 @@ class Tokenizer:
         """The checkpoint's chat template over the messages, up to where the assistant speaks."""
         source = self._template_source()
         if source is None:
-            raise InvalidArgument(f"[chat] {self.folder} has no chat template (chat_template in tokenizer_config.json, or "
-                                  "chat_template.jinja); give the prompt as text")
+            raise InvalidArgument(
+                f"[chat] {self.folder} has no chat template (chat_template in tokenizer_config.json, or "
+                "chat_template.jinja); give the prompt as text"
+            )
         import jinja2
+
         try:
             if self._template is None:
                 self._template = _environment().from_string(source)
-            return self._template.render(messages=[dict(m) for m in messages], add_generation_prompt=True, tools=None,
-                                         documents=None, **self._special_tokens())
+            return self._template.render(
+                messages=[dict(m) for m in messages],
+                add_generation_prompt=True,
+                tools=None,
+                documents=None,
+                **self._special_tokens(),
+            )
         except jinja2.TemplateSyntaxError as error:
             raise CheckpointError(f"[chat] the chat template of {self.folder} does not parse: {error}") from None
         except (jinja2.TemplateError, TypeError, KeyError) as error:
@@ -66,6 +75,7 @@ class Tokenizer:
             if not self.available:
                 raise InvalidArgument(f"[tokenizer] {self.folder} has no tokenizer.json; give the prompt as token ids")
             from tokenizers import Tokenizer as Backend
+
             try:
                 self._backend = Backend.from_file(str(self._file))
             except Exception as error:  # the library raises bare Exception
@@ -103,7 +113,7 @@ def _environment() -> Any:
     class Generation(Extension):
         """{% generation %} marks what the assistant said, for training; here it passes its body through."""
 
-        tags = {"generation"}
+        tags = frozenset({"generation"})
 
         def parse(self, parser: Any) -> Any:
             next(parser.stream)
@@ -112,8 +122,13 @@ def _environment() -> Any:
     def raise_exception(message: str) -> None:
         raise jinja2.TemplateError(message)
 
-    def tojson(value: Any, ensure_ascii: bool = False, indent: int | None = None, separators: tuple[str, str] | None = None,
-               sort_keys: bool = False) -> str:
+    def tojson(
+        value: Any,
+        ensure_ascii: bool = False,
+        indent: int | None = None,
+        separators: tuple[str, str] | None = None,
+        sort_keys: bool = False,
+    ) -> str:
         return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
     env = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])

@@ -1,4 +1,5 @@
-"""A session without a model: the text is given, drafts follow it up to a scripted length. Strict about the order of calls."""
+"""A session without model: the text is given, drafts follow it to a scripted length. Strict on the order of calls."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -46,7 +47,7 @@ class FakeSession:
         return FakeEmitted(token, False)
 
     def _next(self):
-        return self.script[len(self.history) - self.prompt_length:]
+        return self.script[len(self.history) - self.prompt_length :]
 
     def draft(self, confidence=0.8, max_draft=25, max_nodes=64, tier=(), width=(), stop_ids=()):
         assert self.emitted is None, "draft() between verify() and commit()"
@@ -54,7 +55,7 @@ class FakeSession:
         self.tree_tokens = [self.history[-1]]
         if max_draft > 0:
             right = self.right[self.rounds % len(self.right)]
-            good = self._next()[:min(max_draft, right)]
+            good = self._next()[: min(max_draft, right)]
             self.tree_tokens += good + ([-7] if len(good) < max_draft else [])
             self.rounds += 1
         self.spine_length = len(self.tree_tokens) - 1

@@ -1,4 +1,5 @@
 """The command line: what it prints, where, and with which status."""
+
 import io
 import json
 
@@ -17,9 +18,11 @@ def folder(tiny_dir):
 @pytest.fixture
 def swift(capsys):
     """swift(*arguments) -> (status, stdout, stderr)."""
+
     def run(*arguments):
         status = main(list(arguments))
         return status, *capsys.readouterr()
+
     return run
 
 
@@ -39,10 +42,23 @@ def test_help_of_each(swift, command):
     assert "Usage" in out
 
 
-@pytest.mark.parametrize("arguments", [
-    ("run", "/no/such/dir", "x"), ("run",), ("info", "/no/such/dir"), ("dance",), ("run", "demo", ""), ("check", "/nowhere"),
-    ("run", "demo", "x", "--temperature", "-1"), ("run", "demo", "x", "--temperatur", "1"), ("run", "demo", "x", "--top-p", "2"),
-    ("run", "demo", "x", "--skip", "/no/card.json"), ("bench", "/nowhere"), ("check", "demo", "--prompts", "/no/file")])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("run", "/no/such/dir", "x"),
+        ("run",),
+        ("info", "/no/such/dir"),
+        ("dance",),
+        ("run", "demo", ""),
+        ("check", "/nowhere"),
+        ("run", "demo", "x", "--temperature", "-1"),
+        ("run", "demo", "x", "--temperatur", "1"),
+        ("run", "demo", "x", "--top-p", "2"),
+        ("run", "demo", "x", "--skip", "/no/card.json"),
+        ("bench", "/nowhere"),
+        ("check", "demo", "--prompts", "/no/file"),
+    ],
+)
 def test_mistakes_are_one_line_and_status_2(swift, arguments):
     status, out, err = swift(*arguments)
     assert status == 2
@@ -82,6 +98,7 @@ def test_chat_keeps_the_conversation(swift, folder, monkeypatch):
 def test_chat_without_a_template_says_so(swift, monkeypatch):
     def end(*_):
         raise EOFError
+
     monkeypatch.setattr("builtins.input", end)
     status, _, err = swift("chat", "demo")
     assert status == 0

@@ -1,4 +1,5 @@
 """The cost model and the decision to draft, on a simulated clock."""
+
 import random
 
 import pytest
@@ -13,7 +14,7 @@ def test_equation_6_is_tokens_over_cost():
     assert equation_6(1.0, 0.0, 0.0) == 0.0
 
 
-@pytest.mark.parametrize("c, length, verify", [(0.5, 4, 1.0), (0.28, 8, 1.05), (0.61, 2, 1.0), (0.05, 1, 1.2)])
+@pytest.mark.parametrize(("c", "length", "verify"), [(0.5, 4, 1.0), (0.28, 8, 1.05), (0.61, 2, 1.0), (0.05, 1, 1.2)])
 def test_break_even_is_where_both_run_equally_fast(c, length, verify):
     alpha = break_even(c, length, verify)
     assert tokens_per_round(alpha, length) == pytest.approx(c * length + verify)
@@ -53,7 +54,7 @@ def simulate(c, alpha, length=4, tokens=4000, mode=True, noise=0.0, plain=1.0, c
     return total / (done * plain), pacer
 
 
-@pytest.mark.parametrize("c, alpha", [(0.6, 0.3), (0.9, 0.6), (1.0, 0.0), (0.5, 0.1), (2.0, 0.9)])
+@pytest.mark.parametrize(("c", "alpha"), [(0.6, 0.3), (0.9, 0.6), (1.0, 0.0), (0.5, 0.1), (2.0, 0.9)])
 @pytest.mark.parametrize("plain", [1.0, 1e-3])
 def test_a_bad_draft_costs_at_most_two_percent(c, alpha, plain):
     ratio, pacer = simulate(c, alpha, plain=plain)
@@ -61,7 +62,7 @@ def test_a_bad_draft_costs_at_most_two_percent(c, alpha, plain):
     assert pacer.reason_off is not None
 
 
-@pytest.mark.parametrize("c, alpha", [(0.1, 0.8), (0.28, 0.95), (0.4, 0.9), (0.2, 0.6)])
+@pytest.mark.parametrize(("c", "alpha"), [(0.1, 0.8), (0.28, 0.95), (0.4, 0.9), (0.2, 0.6)])
 def test_a_good_draft_is_kept(c, alpha):
     ratio, pacer = simulate(c, alpha)
     ideal = (4 * c + 1.05) / tokens_per_round(alpha, 4)
@@ -78,7 +79,7 @@ def test_noise_neither_stops_a_good_draft_nor_keeps_a_bad_one(seed):
 
 
 def test_drafting_comes_back_when_it_pays_again():
-    worse, pacer = simulate(0.3, 0.95, change=0.1, tokens=8000)
+    _, pacer = simulate(0.3, 0.95, change=0.1, tokens=8000)
     assert pacer.reason_off is not None
     better, pacer = simulate(0.3, 0.1, change=0.95, tokens=8000)
     assert pacer.reason_off is None

@@ -1,4 +1,5 @@
-"""The decoding loop on a scripted session: every stop condition at every offset of a block, and nothing emitted beyond it."""
+"""The decoding loop on a scripted session: stop conditions at every offset of a block, nothing emitted beyond."""
+
 import pytest
 from fake_session import FakeSession
 from hypothesis import given, settings
@@ -21,8 +22,12 @@ def spell(ids):
 
 
 def run(session, budget=20, stop_ids=(), strings=(), mode="always", prompt=PROMPT, max_draft=4):
-    parts = Parts(Stopper(budget, stop_ids, strings, Detokenizer(spell)), FixedGate(DraftRule(max_draft=max_draft)),
-                  Pacer(CostModel(), mode), Recorder())
+    parts = Parts(
+        Stopper(budget, stop_ids, strings, Detokenizer(spell)),
+        FixedGate(DraftRule(max_draft=max_draft)),
+        Pacer(CostModel(), mode),
+        Recorder(),
+    )
     return list(decode(session, prompt, parts)), parts
 
 
@@ -41,10 +46,10 @@ def test_budget_ends_at_every_offset_of_a_block(budget):
 def test_stop_id_ends_at_every_offset_of_a_block(end, right):
     session = FakeSession(SCRIPT, right)
     events, parts = run(session, budget=100, stop_ids=[end])
-    assert [e.token for e in events] == SCRIPT[:end + 1]
+    assert [e.token for e in events] == SCRIPT[: end + 1]
     assert parts.stopper.finish == "stop"
     assert "".join(e.text for e in events) == spell(SCRIPT[:end])
-    assert session.history == PROMPT + SCRIPT[:end + 1]
+    assert session.history == PROMPT + SCRIPT[: end + 1]
     assert parts.recorder.generated == end + 1
 
 
@@ -52,15 +57,21 @@ def test_stop_id_ends_at_every_offset_of_a_block(end, right):
 @pytest.mark.parametrize("length", [1, 2, 5])
 def test_stop_string_ends_with_the_token_that_completes_it(at, length):
     session = FakeSession(SCRIPT, right=(4, 2))
-    events, parts = run(session, budget=100, strings=[LETTERS[at:at + length], "zzz"])
-    assert [e.token for e in events] == SCRIPT[:at + length]
+    events, parts = run(session, budget=100, strings=[LETTERS[at : at + length], "zzz"])
+    assert [e.token for e in events] == SCRIPT[: at + length]
     assert "".join(e.text for e in events) == LETTERS[:at]
     assert parts.stopper.finish == "stop"
 
 
 @settings(max_examples=80, deadline=None)
-@given(st.integers(1, 40), st.lists(st.integers(0, 6), min_size=1, max_size=6), st.sampled_from(["always", True, False]),
-       st.integers(1, 8), st.sets(st.integers(0, 25), max_size=2), st.lists(st.text(LETTERS[:6], min_size=1, max_size=3), max_size=2))
+@given(
+    st.integers(1, 40),
+    st.lists(st.integers(0, 6), min_size=1, max_size=6),
+    st.sampled_from(["always", True, False]),
+    st.integers(1, 8),
+    st.sets(st.integers(0, 25), max_size=2),
+    st.lists(st.text(LETTERS[:6], min_size=1, max_size=3), max_size=2),
+)
 def test_drafts_change_nothing(budget, right, mode, max_draft, stop_ids, strings):
     plain, plain_parts = run(FakeSession(SCRIPT), budget, stop_ids, strings, mode=False)
     events, parts = run(FakeSession(SCRIPT, right), budget, stop_ids, strings, mode, max_draft=max_draft)

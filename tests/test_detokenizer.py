@@ -1,4 +1,5 @@
 """Detokenising a token at a time gives the text of all tokens, and never half a character."""
+
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -23,8 +24,9 @@ def byte_fallback():
     words = ["<unk>", "▁the", "▁a", "lo", "▁", "x"]
     vocab = {w: i for i, w in enumerate([*words, *(f"<0x{b:02X}>" for b in range(256))])}
     backend = Backend(models.BPE(vocab=vocab, merges=[], byte_fallback=True, unk_token="<unk>"))
-    backend.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(),
-                                         decoders.Strip(" ", 1, 0)])
+    backend.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
     return backend, len(words)
 
 
@@ -40,7 +42,15 @@ def test_byte_level_text_comes_back(byte_level, text):
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.lists(st.one_of(st.integers(1, 5), st.characters(min_codepoint=128, blacklist_categories=["Cs"], blacklist_characters=BROKEN)), max_size=40))
+@given(
+    st.lists(
+        st.one_of(
+            st.integers(1, 5),
+            st.characters(min_codepoint=128, blacklist_categories=["Cs"], blacklist_characters=BROKEN),
+        ),
+        max_size=40,
+    )
+)
 def test_byte_fallback_text_comes_back(byte_fallback, parts):
     backend, first = byte_fallback
     ids = [i for p in parts for i in ([p] if isinstance(p, int) else [first + b for b in p.encode()])]

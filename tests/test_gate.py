@@ -1,4 +1,5 @@
 """Gate policies on scripted confidences and acceptances."""
+
 import random
 
 import pytest
@@ -68,7 +69,9 @@ def best_fixed(c, calibrated):
 
 
 @pytest.mark.parametrize("c", [0.1, 0.3, 0.55])
-@pytest.mark.parametrize("calibrated", [lambda p: p, lambda p: p**3, lambda p: 0.97], ids=["honest", "overconfident", "sure"])
+@pytest.mark.parametrize(
+    "calibrated", [lambda p: p, lambda p: p**3, lambda p: 0.97], ids=["honest", "overconfident", "sure"]
+)
 def test_auto_comes_close_to_the_best_fixed_rule(c, calibrated):
     rate = sum(simulate(c, calibrated, seed=s)[0] for s in range(3)) / 3
     assert rate >= 0.9 * best_fixed(c, calibrated)

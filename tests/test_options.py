@@ -1,4 +1,5 @@
 """Options: aliases, did-you-mean, ranges, contradictions, and the model's own defaults."""
+
 import json
 
 import numpy as np
@@ -15,51 +16,110 @@ def parse(**given):
     return GenerateOptions.parse(given)
 
 
-@pytest.mark.parametrize("alias, value, name, want", [
-    ("max_tokens", 5, "max_new_tokens", 5), ("max_completion_tokens", 5, "max_new_tokens", 5),
-    ("num_speculative_tokens", 6, "max_draft", 6), ("num_assistant_tokens", 6, "max_draft", 6),
-    ("stop_strings", ["x"], "stop", ("x",)), ("stop", "x", "stop", ("x",)),
-    ("eos_token_id", 7, "stop_token_ids", (7,)), ("eos_token_id", [7, 8], "stop_token_ids", (7, 8)),
-    ("assistant_early_exit", 3, "assistant_early_exit", 3), ("top_k", np.int64(4), "top_k", 4)])
+@pytest.mark.parametrize(
+    ("alias", "value", "name", "want"),
+    [
+        ("max_tokens", 5, "max_new_tokens", 5),
+        ("max_completion_tokens", 5, "max_new_tokens", 5),
+        ("num_speculative_tokens", 6, "max_draft", 6),
+        ("num_assistant_tokens", 6, "max_draft", 6),
+        ("stop_strings", ["x"], "stop", ("x",)),
+        ("stop", "x", "stop", ("x",)),
+        ("eos_token_id", 7, "stop_token_ids", (7,)),
+        ("eos_token_id", [7, 8], "stop_token_ids", (7, 8)),
+        ("assistant_early_exit", 3, "assistant_early_exit", 3),
+        ("top_k", np.int64(4), "top_k", 4),
+    ],
+)
 def test_aliases(alias, value, name, want):
     assert getattr(parse(**{alias: value}), name) == want
 
 
-@pytest.mark.parametrize("wrong, near", [("max_token", "max_tokens"), ("temprature", "temperature"), ("topp", "top_p"),
-                                         ("num_speculative_token", "num_speculative_tokens"), ("stop_string", "stop_strings")])
+@pytest.mark.parametrize(
+    ("wrong", "near"),
+    [
+        ("max_token", "max_tokens"),
+        ("temprature", "temperature"),
+        ("topp", "top_p"),
+        ("num_speculative_token", "num_speculative_tokens"),
+        ("stop_string", "stop_strings"),
+    ],
+)
 def test_unknown_option_names_the_nearest(wrong, near):
     with pytest.raises(TypeError, match=f"{wrong!r}; did you mean {near!r}"):
         parse(**{wrong: 1})
 
 
 def test_unknown_option_without_a_near_one_lists_all():
-    with pytest.raises(TypeError, match="max_new_tokens.*stream"):
+    with pytest.raises(TypeError, match=r"max_new_tokens.*stream"):
         parse(quux_zzz=1)
 
 
-@pytest.mark.parametrize("given", [
-    {"max_new_tokens": 0}, {"temperature": -0.1}, {"temperature": float("nan")}, {"temperature": float("inf")},
-    {"top_p": 0.0}, {"top_p": 1.1}, {"top_k": -2}, {"min_p": 1.5}, {"repetition_penalty": 0.0}, {"seed": -1},
-    {"seed": 2**64}, {"logprobs": -1}, {"logprobs": 65}, {"stop": ""}, {"stop": ["a", ""]}, {"stop_token_ids": [-1]},
-    {"max_draft": 0}, {"num_speculative_tokens": 64}, {"gate": 1.2}, {"gate": "clever"}, {"gate": None}, {"skip": 3},
-    {"optimizer": "magic"}, {"acceptance": "typical"}, {"speculate": "sometimes"}])
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"max_new_tokens": 0},
+        {"temperature": -0.1},
+        {"temperature": float("nan")},
+        {"temperature": float("inf")},
+        {"top_p": 0.0},
+        {"top_p": 1.1},
+        {"top_k": -2},
+        {"min_p": 1.5},
+        {"repetition_penalty": 0.0},
+        {"seed": -1},
+        {"seed": 2**64},
+        {"logprobs": -1},
+        {"logprobs": 65},
+        {"stop": ""},
+        {"stop": ["a", ""]},
+        {"stop_token_ids": [-1]},
+        {"max_draft": 0},
+        {"num_speculative_tokens": 64},
+        {"gate": 1.2},
+        {"gate": "clever"},
+        {"gate": None},
+        {"skip": 3},
+        {"optimizer": "magic"},
+        {"acceptance": "typical"},
+        {"speculate": "sometimes"},
+    ],
+)
 def test_out_of_range_is_a_value_error(given):
-    with pytest.raises(ValueError):
+    with pytest.raises(InvalidArgument, match=next(iter(given)).split("num_spec")[0]):
         parse(**given)
 
 
-@pytest.mark.parametrize("given", [{"max_new_tokens": 1.5}, {"max_new_tokens": True}, {"temperature": "hot"}, {"stop": [1]},
-                                   {"stop_token_ids": ["a"]}, {"ignore_eos": 1}, {"stream": "yes"}, {"seed": 1.0}])
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"max_new_tokens": 1.5},
+        {"max_new_tokens": True},
+        {"temperature": "hot"},
+        {"stop": [1]},
+        {"stop_token_ids": ["a"]},
+        {"ignore_eos": 1},
+        {"stream": "yes"},
+        {"seed": 1.0},
+    ],
+)
 def test_wrong_type_is_a_type_error(given):
     with pytest.raises(TypeError):
         parse(**given)
 
 
-@pytest.mark.parametrize("given", [
-    {"do_sample": True, "temperature": 0}, {"do_sample": False, "temperature": 0.7},
-    {"max_tokens": 3, "max_new_tokens": 4}, {"stop": "a", "stop_strings": "b"},
-    {"assistant_early_exit": 3, "skip": SkipSet()}, {"ignore_eos": True, "eos_token_id": 2},
-    {"verify": True, "acceptance": "rejection", "temperature": 1.0}])
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"do_sample": True, "temperature": 0},
+        {"do_sample": False, "temperature": 0.7},
+        {"max_tokens": 3, "max_new_tokens": 4},
+        {"stop": "a", "stop_strings": "b"},
+        {"assistant_early_exit": 3, "skip": SkipSet()},
+        {"ignore_eos": True, "eos_token_id": 2},
+        {"verify": True, "acceptance": "rejection", "temperature": 1.0},
+    ],
+)
 def test_contradictions(given):
     with pytest.raises(InvalidArgument):
         parse(**given)
@@ -74,15 +134,26 @@ def test_errors_list_what_exists():
         parse(optimizer="swarm")
 
 
-MODEL = Defaults(do_sample=True, temperature=0.6, top_p=0.9, top_k=20, min_p=0.1, repetition_penalty=1.1, max_new_tokens=33)
+MODEL = Defaults(
+    do_sample=True, temperature=0.6, top_p=0.9, top_k=20, min_p=0.1, repetition_penalty=1.1, max_new_tokens=33
+)
 
 
-@pytest.mark.parametrize("given, defaults, want", [
-    ({}, Defaults(), (0.0, 0, 1.0)), ({}, MODEL, (0.6, 20, 0.9)), ({"temperature": 0}, MODEL, (0.0, 0, 1.0)),
-    ({"do_sample": False}, MODEL, (0.0, 0, 1.0)), ({"top_k": -1}, MODEL, (0.6, 0, 0.9)),
-    ({"temperature": 0.8}, Defaults(), (0.8, 0, 1.0)), ({"do_sample": True}, Defaults(), (1.0, 0, 1.0)),
-    ({"do_sample": True}, Defaults(temperature=0.3), (0.3, 0, 1.0)), ({"top_p": 0.5}, MODEL, (0.6, 20, 0.5)),
-    ({}, Defaults(temperature=0.6), (0.0, 0, 1.0))])
+@pytest.mark.parametrize(
+    ("given", "defaults", "want"),
+    [
+        ({}, Defaults(), (0.0, 0, 1.0)),
+        ({}, MODEL, (0.6, 20, 0.9)),
+        ({"temperature": 0}, MODEL, (0.0, 0, 1.0)),
+        ({"do_sample": False}, MODEL, (0.0, 0, 1.0)),
+        ({"top_k": -1}, MODEL, (0.6, 0, 0.9)),
+        ({"temperature": 0.8}, Defaults(), (0.8, 0, 1.0)),
+        ({"do_sample": True}, Defaults(), (1.0, 0, 1.0)),
+        ({"do_sample": True}, Defaults(temperature=0.3), (0.3, 0, 1.0)),
+        ({"top_p": 0.5}, MODEL, (0.6, 20, 0.5)),
+        ({}, Defaults(temperature=0.6), (0.0, 0, 1.0)),
+    ],
+)
 def test_explicit_options_win_over_the_files(given, defaults, want):
     o = parse(**given).filled(defaults)
     assert (o.temperature, o.top_k, o.top_p) == want
@@ -111,16 +182,19 @@ def test_generation_config_files(tmp_path):
     assert (found.eos_token_ids, found.do_sample, found.temperature, found.top_p) == ((5, 6), True, 0.6, None)
 
 
-@pytest.mark.parametrize("content", ["{", "[]", '{"temperature": "warm"}', '{"top_p": 7}', '{"eos_token_id": "x"}',
-                                     '{"max_new_tokens": 0}'])
+@pytest.mark.parametrize(
+    "content", ["{", "[]", '{"temperature": "warm"}', '{"top_p": 7}', '{"eos_token_id": "x"}', '{"max_new_tokens": 0}']
+)
 def test_broken_generation_config_names_the_file(tmp_path, content):
     write(tmp_path, generation_config=content)
-    with pytest.raises(CheckpointError, match="generation_config.json"):
+    with pytest.raises(CheckpointError, match=r"generation_config\.json"):
         read_defaults(tmp_path)
 
 
-@pytest.mark.parametrize("given", [{"device": "cuda"}, {"device": "cuda:0"}, {"device": "tpu"}, {"dtype": "int3"},
-                                   {"threads": 0}, {"context": 1}])
+@pytest.mark.parametrize(
+    "given",
+    [{"device": "cuda"}, {"device": "cuda:0"}, {"device": "tpu"}, {"dtype": "int3"}, {"threads": 0}, {"context": 1}],
+)
 def test_load_options_are_checked(given):
     with pytest.raises(InvalidArgument):
         LoadOptions(**given)
@@ -145,8 +219,17 @@ def test_skip_sets(tmp_path):
     assert SkipSet(attn=(5,), exit_layer=5).skipped(6) == 2
 
 
-@pytest.mark.parametrize("make", [lambda: resolve([6], 6), lambda: resolve(SkipSet(exit_layer=7), 6), lambda: SkipSet(attn=[-1]),
-                                  lambda: SkipSet(attn="12"), lambda: SkipSet(mlp=[1.5]), lambda: resolve("/nowhere.json", 6)])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: resolve([6], 6),
+        lambda: resolve(SkipSet(exit_layer=7), 6),
+        lambda: SkipSet(attn=[-1]),
+        lambda: SkipSet(attn="12"),
+        lambda: SkipSet(mlp=[1.5]),
+        lambda: resolve("/nowhere.json", 6),
+    ],
+)
 def test_bad_skip_sets(make):
     with pytest.raises(InvalidArgument):
         make()

@@ -1,4 +1,5 @@
 """Figures of a generation: vLLM's names and counting."""
+
 import json
 
 import pytest

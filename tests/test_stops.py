@@ -1,4 +1,5 @@
 """Stop strings and ids: found by the first token that completes them, never shown, held back no longer than needed."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +17,7 @@ def reference(pieces, strings):
         text += piece
         found = [text.find(s) for s in strings if s in text]
         if found:
-            return text[:min(found)], i + 1
+            return text[: min(found)], i + 1
     return text, len(pieces)
 
 
@@ -47,7 +48,9 @@ def test_the_earlier_of_two_stop_strings_wins():
     assert StopStrings(["lo w", "hello"]).push("say hello world") == ("say ", True)
 
 
-@pytest.mark.parametrize("token, budget, finish", [(9, 5, "stop"), (1, 1, "length"), (9, 1, "stop"), (1, 5, None)])
+@pytest.mark.parametrize(
+    ("token", "budget", "finish"), [(9, 5, "stop"), (1, 1, "length"), (9, 1, "stop"), (1, 5, None)]
+)
 def test_ids_and_budget(token, budget, finish):
     stopper = Stopper(budget, [9])
     assert stopper.push(token) == ""

@@ -1,4 +1,5 @@
 """Tokenizer files: the same ids and the same chat prompts as transformers makes of them."""
+
 import json
 import shutil
 
@@ -14,7 +15,11 @@ TEMPLATE = """{{ bos_token }}{% for m in messages %}{% if loop.index0 > 9 %}{% b
     {% if m.role == 'system' and not loop.first %}{{ raise_exception('system comes first') }}{% endif %}
 <|{{ m['role'] }}|>{{ m.content | trim }}{% generation %}{{ eos_token }}{% endgeneration %}
 {% endfor %}{{ {"a": "<é>", "b": [1, 2]} | tojson }}{% if add_generation_prompt %}<|assistant|>{% endif %}"""
-MESSAGES = [{"role": "user", "content": " hi "}, {"role": "assistant", "content": "hello"}, {"role": "user", "content": "<b>&"}]
+MESSAGES = [
+    {"role": "user", "content": " hi "},
+    {"role": "assistant", "content": "hello"},
+    {"role": "user", "content": "<b>&"},
+]
 
 
 @pytest.fixture
@@ -46,12 +51,21 @@ def test_ids_are_those_of_transformers(folder, more, post_processor):
 
 def test_truncation_and_padding_of_the_file_are_off(folder):
     path = folder / "tokenizer.json"
-    more = {"truncation": {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0},
-            "padding": {"strategy": {"Fixed": 64}, "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0,
-                        "pad_type_id": 0, "pad_token": "<unk>"}}
+    more = {
+        "truncation": {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0},
+        "padding": {
+            "strategy": {"Fixed": 64},
+            "direction": "Right",
+            "pad_to_multiple_of": None,
+            "pad_id": 0,
+            "pad_type_id": 0,
+            "pad_token": "<unk>",
+        },
+    }
     path.write_text(json.dumps({**json.loads(path.read_text()), **more}))
     assert Tokenizer(folder).encode("Hello world, how are you?") == Tokenizer(swiftk.demo_model()).encode(
-        "Hello world, how are you?")
+        "Hello world, how are you?"
+    )
 
 
 @pytest.mark.parametrize("where", ["config", "file", "list"])
@@ -61,7 +75,11 @@ def test_chat_template_as_transformers_renders_it(folder, where):
         settings(folder, chat_template="overridden")
         (folder / "chat_template.jinja").write_text(TEMPLATE)
     else:
-        entry = TEMPLATE if where == "config" else [{"name": "tool", "template": "x"}, {"name": "default", "template": TEMPLATE}]
+        entry = (
+            TEMPLATE
+            if where == "config"
+            else [{"name": "tool", "template": "x"}, {"name": "default", "template": TEMPLATE}]
+        )
         settings(folder, chat_template=entry)
     theirs = transformers.AutoTokenizer.from_pretrained(folder)
     want = theirs.apply_chat_template(MESSAGES, tokenize=False, add_generation_prompt=True)
@@ -90,20 +108,37 @@ def test_a_template_cannot_reach_python(folder):
 def test_without_a_tokenizer_text_is_a_typed_error(tmp_path):
     tokenizer = Tokenizer(tmp_path)
     assert not tokenizer.available
-    with pytest.raises(InvalidArgument, match="tokenizer.json"):
+    with pytest.raises(InvalidArgument, match=r"tokenizer\.json"):
         token_ids("text", tokenizer, 100, 50)
     assert token_ids([1, 2], tokenizer, 100, 50).tolist() == [1, 2]
 
 
 def test_a_broken_tokenizer_names_the_file(folder):
     (folder / "tokenizer.json").write_text("{}")
-    with pytest.raises(CheckpointError, match="tokenizer.json"):
+    with pytest.raises(CheckpointError, match=r"tokenizer\.json"):
         Tokenizer(folder).encode("x")
 
 
-@pytest.mark.parametrize("prompt", [
-    [], "", [100], [-1], [1.5], [[1], [2]], b"bytes", {"role": "user"}, ["two", "texts"], [{"role": "user"}], None, 7,
-    [1, "a"], list(range(50)), [2**70]])
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        [],
+        "",
+        [100],
+        [-1],
+        [1.5],
+        [[1], [2]],
+        b"bytes",
+        {"role": "user"},
+        ["two", "texts"],
+        [{"role": "user"}],
+        None,
+        7,
+        [1, "a"],
+        list(range(50)),
+        [2**70],
+    ],
+)
 def test_bad_prompts_are_typed_errors(prompt):
     with pytest.raises(InvalidArgument):
         token_ids(prompt, Tokenizer(swiftk.demo_model()), 100, 50)

@@ -1,4 +1,5 @@
 """The swiftk command: one module per subcommand, imported when it is called, so that --help stays quick."""
+
 from __future__ import annotations
 
 import sys
@@ -40,8 +41,13 @@ def _app(arguments: list[str]) -> Any:
     import typer
 
     from .. import __version__
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
-                      help="LLaMA-family models, faster, with not one token changed.")
+
+    app = typer.Typer(
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        help="LLaMA-family models, faster, with not one token changed.",
+    )
 
     def show_version(value: bool) -> None:
         if value:
@@ -49,8 +55,11 @@ def _app(arguments: list[str]) -> Any:
             raise typer.Exit
 
     @app.callback()
-    def top(version: bool = typer.Option(False, "--version", callback=show_version, is_eager=True,
-                                         help="Print the version.")) -> None:
+    def top(
+        version: bool = typer.Option(
+            False, "--version", callback=show_version, is_eager=True, help="Print the version."
+        ),
+    ) -> None:
         """Holds the options that stand before a command."""
 
     called = next((a for a in arguments if not a.startswith("-")), None)

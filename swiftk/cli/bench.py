@@ -1,4 +1,5 @@
 """swiftk bench: plain against drafted decoding of one prompt, on the same build, outputs compared."""
+
 from __future__ import annotations
 
 from statistics import median
@@ -7,8 +8,18 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from .common import (PROMPTS, DtypeOption, JsonOption, ModelArgument, ThreadsOption, bar, first_difference, open_model, out,
-                     print_json)
+from .common import (
+    PROMPTS,
+    DtypeOption,
+    JsonOption,
+    ModelArgument,
+    ThreadsOption,
+    bar,
+    first_difference,
+    open_model,
+    out,
+    print_json,
+)
 
 
 def command(
@@ -26,8 +37,11 @@ def command(
     lm = open_model(model, threads, dtype)
     text: Any = prompt or (PROMPTS["arithmetic"] if lm.tokenizer.available else [1, 2, 3, 4, 5, 6, 7, 8])
     options = {"max_new_tokens": tokens, "temperature": temperature, "seed": 0, "ignore_eos": True}
-    ways: dict[str, dict[str, Any]] = {"plain": {"speculate": False}, "swiftk": {"skip": skip},
-                                       "always drafting": {"skip": skip, "speculate": "always"}}
+    ways: dict[str, dict[str, Any]] = {
+        "plain": {"speculate": False},
+        "swiftk": {"skip": skip},
+        "always drafting": {"skip": skip, "speculate": "always"},
+    }
     runs: dict[str, list[Any]] = {way: [] for way in ways}
     with bar(unit_bytes=False) as progress:
         task = progress.add_task("measuring", total=len(ways) * (repeat + 1))
@@ -47,10 +61,16 @@ def command(
 
 def _facts(runs: list[Any]) -> dict[str, Any]:
     s = runs[-1].stats
-    return {"tokens_per_second": median(r.stats.tokens_per_second for r in runs), "tokens": s.generated_tokens,
-            "mean_acceptance_length": s.mean_acceptance_length, "draft_acceptance_rate": s.draft_acceptance_rate,
-            "expected_speedup": s.expected_speedup, "draft_cost": s.draft_cost, "reason_off": s.reason_off,
-            "other_share": s.other_seconds / max(s.total_seconds, 1e-9)}
+    return {
+        "tokens_per_second": median(r.stats.tokens_per_second for r in runs),
+        "tokens": s.generated_tokens,
+        "mean_acceptance_length": s.mean_acceptance_length,
+        "draft_acceptance_rate": s.draft_acceptance_rate,
+        "expected_speedup": s.expected_speedup,
+        "draft_cost": s.draft_cost,
+        "reason_off": s.reason_off,
+        "other_share": s.other_seconds / max(s.total_seconds, 1e-9),
+    }
 
 
 def _report(facts: dict[str, dict[str, Any]], json: bool) -> None:
@@ -60,9 +80,16 @@ def _report(facts: dict[str, dict[str, Any]], json: bool) -> None:
     table = Table("", "tokens/s", "ratio", "Equation 6", "tokens/step", "accepted", "draft step", "output")
     for way, f in facts.items():
         number = {k: "" if f[k] is None else f"{f[k]:.2f}" for k in ("expected_speedup", "draft_cost")}
-        table.add_row(way, f"{f['tokens_per_second']:.1f}", f"{f['ratio']:.2f}x", number["expected_speedup"],
-                      f"{f['mean_acceptance_length']:.2f}", f"{f['draft_acceptance_rate']:.0%}", number["draft_cost"],
-                      "identical" if f["identical"] else "[red]differs[/red]")
+        table.add_row(
+            way,
+            f"{f['tokens_per_second']:.1f}",
+            f"{f['ratio']:.2f}x",
+            number["expected_speedup"],
+            f"{f['mean_acceptance_length']:.2f}",
+            f"{f['draft_acceptance_rate']:.0%}",
+            number["draft_cost"],
+            "identical" if f["identical"] else "[red]differs[/red]",
+        )
     out.print(table)
     if facts["swiftk"]["reason_off"]:
         out.print(f"drafting stopped paying: {facts['swiftk']['reason_off']}")

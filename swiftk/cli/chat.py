@@ -1,4 +1,5 @@
 """swiftk chat: a conversation; the cache carries over from turn to turn."""
+
 from __future__ import annotations
 
 from typing import Annotated, Any

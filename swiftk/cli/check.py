@@ -1,4 +1,5 @@
 """swiftk check: proves on this machine that drafts change nothing, by decoding everything twice."""
+
 from __future__ import annotations
 
 import random
@@ -10,8 +11,18 @@ from rich.table import Table
 
 from ..errors import InvalidArgument
 from ..skip import SkipSet
-from .common import (PROMPTS, DtypeOption, JsonOption, ModelArgument, ThreadsOption, bar, first_difference, open_model, out,
-                     print_json)
+from .common import (
+    PROMPTS,
+    DtypeOption,
+    JsonOption,
+    ModelArgument,
+    ThreadsOption,
+    bar,
+    first_difference,
+    open_model,
+    out,
+    print_json,
+)
 
 _SAMPLERS: dict[str, dict[str, Any]] = {
     "greedy": {"temperature": 0.0},
@@ -42,14 +53,23 @@ def command(
             plain = [_decode(lm, text, options, progress, task, speculate=False, logprobs=2) for text in texts]
             for name, skip in skips.items():
                 for gate_name, gate in _GATES.items():
-                    drafted = [_decode(lm, text, options, progress, task, skip=skip, gate=gate, speculate="always")
-                               for text in texts]
-                    found = [_difference(i, p, d) for i, (p, d) in enumerate(zip(plain, drafted))]
+                    drafted = [
+                        _decode(lm, text, options, progress, task, skip=skip, gate=gate, speculate="always")
+                        for text in texts
+                    ]
+                    found = [_difference(i, p, d) for i, (p, d) in enumerate(zip(plain, drafted, strict=True))]
                     found = [{"sampler": sampler, "skip": name, "gate": gate_name, **f} for f in found if f]
                     differences += found
-                    rows.append({"sampler": sampler, "skip": name, "gate": gate_name, "different": len(found),
-                                 "tokens": sum(len(d.tokens) for d in drafted),
-                                 "drafted": sum(d.stats.num_accepted_draft_tokens for d in drafted)})
+                    rows.append(
+                        {
+                            "sampler": sampler,
+                            "skip": name,
+                            "gate": gate_name,
+                            "different": len(found),
+                            "tokens": sum(len(d.tokens) for d in drafted),
+                            "drafted": sum(d.stats.num_accepted_draft_tokens for d in drafted),
+                        }
+                    )
     _report(rows, differences, json)
     if differences:
         raise typer.Exit(1)
@@ -61,9 +81,13 @@ def skip_sets(n_layers: int) -> dict[str, SkipSet]:
     pick = [i for i in range(n_layers) if shuffled.random() < 0.6]
     other = [i for i in range(n_layers) if shuffled.random() < 0.6]
     everything = range(n_layers)
-    return {"uniform": SkipSet.uniform(n_layers), "random": SkipSet(attn=tuple(pick), mlp=tuple(other)),
-            "early exit": SkipSet.early_exit(max(1, n_layers // 2)), "everything": SkipSet.layers(everything),
-            "nothing": SkipSet()}
+    return {
+        "uniform": SkipSet.uniform(n_layers),
+        "random": SkipSet(attn=tuple(pick), mlp=tuple(other)),
+        "early exit": SkipSet.early_exit(max(1, n_layers // 2)),
+        "everything": SkipSet.layers(everything),
+        "nothing": SkipSet(),
+    }
 
 
 def _prompts(lm: Any, path: Path | None) -> list[Any]:
@@ -90,8 +114,13 @@ def _difference(prompt: int, plain: Any, drafted: Any) -> dict[str, Any] | None:
         return None
     token = [r.tokens[at] if at < len(r.tokens) else None for r in (plain, drafted)]
     best = [logprob for _, logprob in plain.logprobs[at].top] if at < len(plain.logprobs) else []
-    return {"prompt": prompt, "at": at, "plain": token[0], "drafted": token[1],
-            "margin": best[0] - best[1] if len(best) > 1 else None}
+    return {
+        "prompt": prompt,
+        "at": at,
+        "plain": token[0],
+        "drafted": token[1],
+        "margin": best[0] - best[1] if len(best) > 1 else None,
+    }
 
 
 def _report(rows: list[dict[str, Any]], differences: list[dict[str, Any]], json: bool) -> None:
@@ -100,11 +129,21 @@ def _report(rows: list[dict[str, Any]], differences: list[dict[str, Any]], json:
         return
     table = Table("sampler", "draft skips", "gate", "tokens", "from drafts", "result")
     for row in rows:
-        table.add_row(row["sampler"], row["skip"], row["gate"], str(row["tokens"]), str(row["drafted"]),
-                      f"[red]{row['different']} differ[/red]" if row["different"] else "identical")
+        table.add_row(
+            row["sampler"],
+            row["skip"],
+            row["gate"],
+            str(row["tokens"]),
+            str(row["drafted"]),
+            f"[red]{row['different']} differ[/red]" if row["different"] else "identical",
+        )
     out.print(table)
     for d in differences[:8]:
-        out.print(f"{d['sampler']}, skip {d['skip']}, gate {d['gate']}, prompt {d['prompt']}: token {d['at']} is "
-                  f"{d['drafted']}, plain decoding gives {d['plain']} (margin {d['margin']})")
-    out.print(f"{len(rows)} ways of drafting, {sum(row['tokens'] for row in rows)} tokens: "
-              + ("[red]not identical[/red]" if differences else "identical to plain decoding"))
+        out.print(
+            f"{d['sampler']}, skip {d['skip']}, gate {d['gate']}, prompt {d['prompt']}: token {d['at']} is "
+            f"{d['drafted']}, plain decoding gives {d['plain']} (margin {d['margin']})"
+        )
+    out.print(
+        f"{len(rows)} ways of drafting, {sum(row['tokens'] for row in rows)} tokens: "
+        + ("[red]not identical[/red]" if differences else "identical to plain decoding")
+    )

@@ -1,4 +1,5 @@
 """What commands share: consoles, loading with a progress bar, comparing, JSON."""
+
 from __future__ import annotations
 
 import json
@@ -15,15 +16,17 @@ from ..api import LM, load
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
 
-ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="Checkpoint directory, or 'demo' for the bundled model.")]
+ModelArgument = Annotated[
+    str, typer.Argument(metavar="MODEL", help="Checkpoint directory, or 'demo' for the bundled model.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ThreadsOption = Annotated[int | None, typer.Option("--threads", help="Default: one per core.")]
 DtypeOption = Annotated[str, typer.Option("--dtype", help="auto, float32, bfloat16 or float16.")]
 
 PROMPTS = {
     "arithmetic": "Question: Natalia sold 48 clips in April, and half as many in May. How many clips did she sell "
-                  "altogether in April and May?\nAnswer:",
-    "code": "def read_lines(path):\n    \"\"\"Return the lines of a file.\"\"\"\n",
+    "altogether in April and May?\nAnswer:",
+    "code": 'def read_lines(path):\n    """Return the lines of a file."""\n',
     "prose": "The history of the town begins in the early nineteenth century, when",
 }
 
@@ -31,8 +34,15 @@ PROMPTS = {
 def bar(unit_bytes: bool = True) -> Progress:
     """A progress bar on stderr that goes away when it is done."""
     column = DownloadColumn() if unit_bytes else TextColumn("{task.completed}/{task.total}")
-    return Progress(TextColumn("{task.description}"), BarColumn(), column, TimeRemainingColumn(), console=err,
-                    transient=True, disable=not err.is_terminal)
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        column,
+        TimeRemainingColumn(),
+        console=err,
+        transient=True,
+        disable=not err.is_terminal,
+    )
 
 
 def open_model(model: str, threads: int | None = None, dtype: str = "auto", **options: Any) -> LM:
@@ -57,7 +67,7 @@ def megabytes(n: int) -> str:
 
 def first_difference(a: list[int], b: list[int]) -> int | None:
     """Index of the first token that differs, or where one text ends; None if they are the same."""
-    for i, (x, y) in enumerate(zip(a, b)):
+    for i, (x, y) in enumerate(zip(a, b, strict=False)):
         if x != y:
             return i
     return None if len(a) == len(b) else min(len(a), len(b))

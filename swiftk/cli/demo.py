@@ -1,4 +1,5 @@
 """swiftk demo: the bundled model, drafted tokens in colour, and a table against plain decoding of the same text."""
+
 from __future__ import annotations
 
 import os
@@ -13,8 +14,16 @@ from .common import PROMPTS, DtypeOption, ThreadsOption, bar, first_difference, 
 
 
 def command(
-    grow: Annotated[int, typer.Option("--grow", min=1, metavar="K", help="Make the model K times as wide first: the same "
-                                      "text at the cost of a real size. Kept in the cache folder.")] = 1,
+    grow: Annotated[
+        int,
+        typer.Option(
+            "--grow",
+            min=1,
+            metavar="K",
+            help="Make the model K times as wide first: the same "
+            "text at the cost of a real size. Kept in the cache folder.",
+        ),
+    ] = 1,
     max_new_tokens: Annotated[int, typer.Option("--max-new-tokens", "-n", min=2)] = 96,
     temperature: Annotated[float, typer.Option(min=0.0)] = 0.0,
     seed: Annotated[int, typer.Option()] = 0,
@@ -23,8 +32,10 @@ def command(
 ) -> None:
     """See speculative decoding at work."""
     lm = open_model(str(demo_model() if grow == 1 else _grown(grow)), threads, dtype)
-    out.print(f"{lm.model.config['num_layers']} layers, {lm.model.weight_bytes / 1e6:.0f} MB of {lm.model.dtype} weights, "
-              f"{lm.model.isa} kernels, {lm.model.threads} threads. It was trained for minutes: it babbles.")
+    out.print(
+        f"{lm.model.config['num_layers']} layers, {lm.model.weight_bytes / 1e6:.0f} MB of {lm.model.dtype} weights, "
+        f"{lm.model.isa} kernels, {lm.model.threads} threads. It was trained for minutes: it babbles."
+    )
     out.print("[green]Green[/green] tokens were drafted by the model with sublayers skipped, and verified.\n")
     options = {"max_new_tokens": max_new_tokens, "temperature": temperature, "seed": seed, "ignore_eos": True}
     table = Table("prompt", "plain tok/s", "swiftk tok/s", "ratio", "tokens/step", "accepted", "output")
@@ -35,9 +46,15 @@ def command(
         at = first_difference(plain.tokens, drafted.tokens)
         different += [] if at is None else [f"{name} differs at token {at}"]
         s, p = drafted.stats, plain.stats
-        table.add_row(name, f"{p.tokens_per_second:.1f}", f"{s.tokens_per_second:.1f}",
-                      f"{s.tokens_per_second / p.tokens_per_second:.2f}x", f"{s.mean_acceptance_length:.2f}",
-                      f"{s.draft_acceptance_rate:.0%}", "identical" if at is None else "different")
+        table.add_row(
+            name,
+            f"{p.tokens_per_second:.1f}",
+            f"{s.tokens_per_second:.1f}",
+            f"{s.tokens_per_second / p.tokens_per_second:.2f}x",
+            f"{s.mean_acceptance_length:.2f}",
+            f"{s.draft_acceptance_rate:.0%}",
+            "identical" if at is None else "different",
+        )
         if s.reason_off:
             out.print(f"[dim]drafting stopped paying: {s.reason_off}[/dim]\n")
     out.print(table)

@@ -1,4 +1,5 @@
 """swiftk doctor: what this machine can do, what a draft costs on it, and the acceptance from which drafting pays."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -15,12 +16,14 @@ from ..skip import SkipSet
 from .common import DtypeOption, JsonOption, ThreadsOption, bar, open_model, out, print_json
 
 _ROWS = (1, 2, 4, 6, 8, 10, 12, 14, 16)
-_SECONDS = 0.35   # for each figure
-_DRAFT = 6        # tokens
+_SECONDS = 0.35  # for each figure
+_DRAFT = 6  # tokens
 
 
 def command(
-    model: Annotated[str, typer.Argument(metavar="[MODEL]", help="Checkpoint directory; default: the bundled model.")] = "demo",
+    model: Annotated[
+        str, typer.Argument(metavar="[MODEL]", help="Checkpoint directory; default: the bundled model.")
+    ] = "demo",
     json: JsonOption = False,
     threads: ThreadsOption = None,
     dtype: DtypeOption = "auto",
@@ -50,15 +53,26 @@ def _measure(lm: Any, step: Callable[[], None]) -> dict[str, Any]:
         step()
     layers = lm.config["num_layers"]
     drafts = []
-    for name, skip in (("every second layer", SkipSet.uniform(layers)), ("early exit at half", SkipSet.early_exit(layers // 2)),
-                       ("early exit at a quarter", SkipSet.early_exit(max(1, layers // 4)))):
+    for name, skip in (
+        ("every second layer", SkipSet.uniform(layers)),
+        ("early exit at half", SkipSet.early_exit(layers // 2)),
+        ("early exit at a quarter", SkipSet.early_exit(max(1, layers // 4))),
+    ):
         drafts.append(_draft_facts(session, name, skip, layers, seconds))
         step()
     return {
-        "isa": lm.model.isa, "threads": lm.model.threads, "dtype": lm.model.dtype, "read_bytes_per_second": read,
-        "flops_per_second": flops, "weight_bytes": lm.model.weight_bytes, "plain_step_seconds": seconds[1],
-        "plain_tokens_per_second": 1 / seconds[1], "share_of_read_bandwidth": lm.model.weight_bytes / seconds[1] / read,
-        "rows": {str(n): s / seconds[1] for n, s in seconds.items()}, "drafts": drafts}
+        "isa": lm.model.isa,
+        "threads": lm.model.threads,
+        "dtype": lm.model.dtype,
+        "read_bytes_per_second": read,
+        "flops_per_second": flops,
+        "weight_bytes": lm.model.weight_bytes,
+        "plain_step_seconds": seconds[1],
+        "plain_tokens_per_second": 1 / seconds[1],
+        "share_of_read_bandwidth": lm.model.weight_bytes / seconds[1] / read,
+        "rows": {str(n): s / seconds[1] for n, s in seconds.items()},
+        "drafts": drafts,
+    }
 
 
 def _verify(session: Any, rows: int) -> float:
@@ -90,9 +104,15 @@ def _draft_facts(session: Any, name: str, skip: SkipSet, layers: int, seconds: d
         even = break_even(c, length, seconds[rows] / seconds[1])
         if even is not None and (best is None or even < best[0]):
             best = (even, length)
-    return {"skip": name, "sublayers_skipped": skip.skipped(layers), "sublayers": 2 * layers, "draft_cost": c,
-            "break_even_acceptance": best[0] if best else None, "break_even_length": best[1] if best else None,
-            "speedup_at_acceptance": {str(a): _best_speedup(a, c) for a in (0.6, 0.8, 0.9, 0.95)}}
+    return {
+        "skip": name,
+        "sublayers_skipped": skip.skipped(layers),
+        "sublayers": 2 * layers,
+        "draft_cost": c,
+        "break_even_acceptance": best[0] if best else None,
+        "break_even_length": best[1] if best else None,
+        "speedup_at_acceptance": {str(a): _best_speedup(a, c) for a in (0.6, 0.8, 0.9, 0.95)},
+    }
 
 
 def _best_speedup(alpha: float, c: float) -> float:
@@ -100,24 +120,42 @@ def _best_speedup(alpha: float, c: float) -> float:
 
 
 def _show(facts: dict[str, Any]) -> None:
-    out.print(f"{facts['isa']} kernels, {facts['threads']} threads, {facts['dtype']}: reads "
-              f"{facts['read_bytes_per_second'] / 1e9:.1f} GB/s, computes {facts['flops_per_second'] / 1e9:.0f} GFLOP/s")
-    out.print(f"a plain step takes {1e3 * facts['plain_step_seconds']:.2f} ms ({facts['plain_tokens_per_second']:.1f} tokens/s, "
-              f"{facts['share_of_read_bandwidth']:.0%} of the read bandwidth on weights)\n")
+    out.print(
+        f"{facts['isa']} kernels, {facts['threads']} threads, {facts['dtype']}: reads "
+        f"{facts['read_bytes_per_second'] / 1e9:.1f} GB/s, computes {facts['flops_per_second'] / 1e9:.0f} GFLOP/s"
+    )
+    out.print(
+        f"a plain step takes {1e3 * facts['plain_step_seconds']:.2f} ms ({facts['plain_tokens_per_second']:.1f} "
+        f"tokens/s, {facts['share_of_read_bandwidth']:.0%} of the read bandwidth on weights)\n"
+    )
     table = Table("rows verified", *facts["rows"])
     table.add_row("cost", *(f"{v:.2f}" for v in facts["rows"].values()))
     out.print(table)
-    table = Table("draft skips", "sublayers", "draft step", "break-even acceptance", *(f"gain at {a}" for a in
-                  facts["drafts"][0]["speedup_at_acceptance"]))
+    table = Table(
+        "draft skips",
+        "sublayers",
+        "draft step",
+        "break-even acceptance",
+        *(f"gain at {a}" for a in facts["drafts"][0]["speedup_at_acceptance"]),
+    )
     for d in facts["drafts"]:
         even = "none" if d["break_even_acceptance"] is None else f"{d['break_even_acceptance']:.2f}"
-        table.add_row(d["skip"], f"{d['sublayers_skipped']}/{d['sublayers']}", f"{d['draft_cost']:.2f}", even,
-                      *(f"{v:.2f}x" for v in d["speedup_at_acceptance"].values()))
+        table.add_row(
+            d["skip"],
+            f"{d['sublayers_skipped']}/{d['sublayers']}",
+            f"{d['draft_cost']:.2f}",
+            even,
+            *(f"{v:.2f}x" for v in d["speedup_at_acceptance"].values()),
+        )
     out.print(table)
     paying = [d for d in facts["drafts"] if d["break_even_acceptance"] is not None]
     if paying:
         best = min(paying, key=lambda d: d["break_even_acceptance"])
-        out.print(f"drafting pays here from an acceptance of {best['break_even_acceptance']:.2f} ({best['skip']}); "
-                  "swiftk measures yours while it generates, and decodes plainly below that")
+        out.print(
+            f"drafting pays here from an acceptance of {best['break_even_acceptance']:.2f} ({best['skip']}); "
+            "swiftk measures yours while it generates, and decodes plainly below that"
+        )
     else:
-        out.print("drafting does not pay here with this model: verifying costs as much as it saves; swiftk decodes plainly")
+        out.print(
+            "drafting does not pay here with this model: verifying costs as much as it saves; swiftk decodes plainly"
+        )

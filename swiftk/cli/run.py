@@ -1,4 +1,5 @@
 """swiftk run: one text, streamed."""
+
 from __future__ import annotations
 
 import sys
@@ -31,9 +32,17 @@ def command(
     lm = open_model(model, threads, dtype)
     text = sys.stdin.read() if prompt == "-" else prompt
     options: dict[str, Any] = {
-        "max_new_tokens": max_new_tokens, "temperature": temperature, "top_p": top_p, "top_k": top_k, "min_p": min_p,
-        "repetition_penalty": repetition_penalty, "seed": seed, "stop": stop or (), "skip": skip,
-        "speculate": not no_spec}
+        "max_new_tokens": max_new_tokens,
+        "temperature": temperature,
+        "top_p": top_p,
+        "top_k": top_k,
+        "min_p": min_p,
+        "repetition_penalty": repetition_penalty,
+        "seed": seed,
+        "stop": stop or (),
+        "skip": skip,
+        "speculate": not no_spec,
+    }
     if json:
         print_json(lm.generate(text, **options).to_dict())
         return
@@ -54,11 +63,15 @@ def command(
 def show_stats(result: Any) -> None:
     """The figures a user asks for, one line each, on stderr."""
     s = result.stats
-    err.print(f"{s.generated_tokens} tokens ({result.finish_reason}), {s.tokens_per_second:.1f} tokens/s, first after "
-              f"{s.time_to_first_token:.3f} s, seed {result.seed}")
+    err.print(
+        f"{s.generated_tokens} tokens ({result.finish_reason}), {s.tokens_per_second:.1f} tokens/s, first after "
+        f"{s.time_to_first_token:.3f} s, seed {result.seed}"
+    )
     if s.num_spec_steps:
         gain = "" if s.speedup_vs_plain is None else f", {s.speedup_vs_plain:.2f}x plain decoding"
-        err.print(f"{s.mean_acceptance_length:.2f} tokens a drafted step, {s.draft_acceptance_rate:.0%} of draft tokens "
-                  f"accepted{gain}")
+        err.print(
+            f"{s.mean_acceptance_length:.2f} tokens a drafted step, {s.draft_acceptance_rate:.0%} of draft tokens "
+            f"accepted{gain}"
+        )
     if s.reason_off:
         err.print(f"speculation {s.speculation}: {s.reason_off}")

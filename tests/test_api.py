@@ -1,0 +1,274 @@
+"""load() and generate() at the edges: prompts, errors, streams, threads, reuse, statistics, logging, imports."""
+
+import json
+import logging
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+from generating import HARSH, LAYERS, PROMPT, N, drafted, plain
+
+import swiftk
+from swiftk.errors import Cancelled, CheckpointError, InternalError, InvalidArgument
+
+
+@pytest.fixture(scope="module")
+def lm(tiny_dir):
+    return swiftk.load(tiny_dir("llama3", layers=LAYERS), threads=2)
+
+
+@pytest.fixture(scope="module")
+def demo():
+    return swiftk.load(swiftk.demo_model(), threads=2)
+
+
+def test_prompt_forms_agree(lm):
+    ids = lm.encode(PROMPT)
+    want = plain(lm, ids).tokens
+    for prompt in (PROMPT, np.array(ids, np.int64), np.array([ids], np.int32), tuple(ids)):
+        assert plain(lm, prompt).tokens == want
+    messages = [{"role": "user", "content": "hi"}]
+    chat = plain(lm, messages)
+    assert chat.prompt_tokens == lm.tokenizer.encode("[user] hi\n[assistant]", special=False)
+
+
+@pytest.mark.parametrize(
+    "prompt", ["", [], [-1], [320], [1.5], list(range(3, 320)) * 3, None, ["a", "b"], [{"role": "user"}]]
+)
+def test_bad_prompts_leave_the_model_usable(lm, prompt):
+    with pytest.raises(InvalidArgument):
+        lm.generate(prompt)
+    assert len(plain(lm, max_new_tokens=3).tokens) == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"max_tokenz": 3}, TypeError),
+        ({"stop_token_ids": [320]}, ValueError),
+        ({"skip": [LAYERS]}, ValueError),
+        ({"skip": "/no/such/card.json"}, ValueError),
+        ({"assistant_early_exit": 9}, ValueError),
+        ({"optimizer": "x"}, ValueError),
+    ],
+)
+def test_bad_options_leave_the_model_usable(lm, options, error):
+    with pytest.raises(error):
+        lm.generate(PROMPT, **options)
+    with pytest.raises(error):
+        lm.generate(PROMPT, stream=True, **options)  # at the call, not at the first event
+    assert len(plain(lm, max_new_tokens=3).tokens) == 3
+
+
+def test_stream_is_the_result_in_pieces(demo):
+    want = plain(demo)
+    with demo.generate(PROMPT, stream=True, max_new_tokens=N, ignore_eos=True, logprobs=1, **HARSH) as stream:
+        with pytest.raises(ValueError, match="not finished"):
+            stream.result  # noqa: B018
+        events = list(stream)
+    assert "".join(e.text for e in events) == want.text == stream.result.text
+    assert [e.token for e in events] == want.tokens
+    assert [e.drafted for e in events] == stream.result.drafted
+    assert sum(e.drafted for e in events) == stream.result.stats.num_accepted_draft_tokens > 0
+    assert all(e.logprob <= 0 and len(e.top) == 1 for e in events)
+
+
+@pytest.mark.parametrize("taken", [0, 1, 2, 5, 9])
+def test_an_abandoned_stream_frees_the_model(lm, taken):
+    want = plain(lm).tokens
+    stream = lm.generate(PROMPT, stream=True, max_new_tokens=N, ignore_eos=True, **HARSH)
+    got = [next(stream).token for _ in range(taken)]
+    stream.close()
+    assert got == want[:taken]
+    for _ in zip(range(3), lm.generate(PROMPT, stream=True, max_new_tokens=N), strict=False):
+        pass
+    assert drafted(lm).tokens == want
+
+
+def test_a_second_call_under_an_open_stream_is_a_clear_error(lm):
+    stream = lm.generate(PROMPT, stream=True, max_new_tokens=N, ignore_eos=True)
+    next(stream)
+    with pytest.raises(InvalidArgument, match="still streaming"):
+        lm.generate(PROMPT)
+    assert len(list(stream)) == N - 1
+
+
+def test_threads_take_turns(lm):
+    want = {i: plain(lm, [5 + i, 6, 7]).tokens for i in range(4)}
+    got = {}
+
+    def work(i):
+        got[i] = drafted(lm, [5 + i, 6, 7]).tokens
+
+    workers = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for w in workers:
+        w.start()
+    for w in workers:
+        w.join()
+    assert got == want
+
+
+def test_interrupt_and_cancel_leave_the_model_usable(lm, monkeypatch):
+    want = plain(lm).tokens
+    session, calls = lm.session, []
+
+    class Interrupted:
+        def __getattr__(self, name):
+            return getattr(session, name)
+
+        def verify(self):
+            calls.append(1)
+            if len(calls) == 3:
+                raise KeyboardInterrupt
+            return session.verify()
+
+    monkeypatch.setattr(lm, "session", Interrupted())
+    with pytest.raises(KeyboardInterrupt):
+        drafted(lm)
+    monkeypatch.setattr(lm, "session", session)
+    assert drafted(lm).tokens == want
+    stream = lm.generate(PROMPT, stream=True, max_new_tokens=N, ignore_eos=True)
+    next(stream)
+    lm.cancel()
+    with pytest.raises(Cancelled):
+        list(stream)
+    assert drafted(lm).tokens == want
+
+
+def test_prefix_is_taken_over(lm):
+    first = plain(lm, [5, 6, 7, 8, 9], max_new_tokens=6)
+    again = plain(lm, [5, 6, 7, 8, 9, *first.tokens[:4], 33], max_new_tokens=6)
+    assert again.stats.cached_prompt_tokens == 9
+    fresh = swiftk.load(lm.folder, threads=2)
+    assert plain(fresh, [5, 6, 7, 8, 9, *first.tokens[:4], 33], max_new_tokens=6).tokens == again.tokens
+
+
+def test_verify_compares(lm, monkeypatch):
+    assert drafted(lm, verify=True).tokens == plain(lm).tokens
+    once = type(lm)._once
+
+    def lies(self, ids, o, skip):
+        result = yield from once(self, ids, o, skip)
+        if o.speculate:
+            result.tokens[3] += 1
+        return result
+
+    monkeypatch.setattr(type(lm), "_once", lies)
+    with pytest.raises(InternalError, match="token 3"):
+        drafted(lm, verify=True)
+
+
+def test_statistics_add_up(demo):
+    s = drafted(demo, max_new_tokens=60).stats
+    assert s.generated_tokens == 60
+    assert s.num_accepted_draft_tokens <= s.num_draft_tokens <= s.num_tree_tokens
+    assert s.mean_acceptance_length == pytest.approx(1 + s.num_accepted_draft_tokens / s.num_spec_steps)
+    assert sum(s.acceptance_histogram) == s.num_spec_steps
+    assert sum(i * n for i, n in enumerate(s.acceptance_histogram)) == s.num_accepted_draft_tokens
+    assert s.draft_seconds + s.verify_seconds + s.prefill_seconds <= s.total_seconds * 1.001
+    assert s.tokens_per_second > 0
+    assert json.dumps(s.to_dict())
+
+
+def test_speed_up_is_known_once_plain_steps_were_timed(demo):
+    s = demo.generate(PROMPT, max_new_tokens=100, ignore_eos=True).stats
+    assert s.plain_tokens_per_second > 0
+    assert s.speedup_vs_plain > 0
+    assert (s.expected_speedup > 0) == (s.num_spec_steps > 0)
+    assert plain(demo).stats.speedup_vs_plain == 1.0
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"), [({"speculate": False}, "speculate=False"), ({"skip": None}, "nothing is skipped")]
+)
+def test_reason_off(lm, options, reason):
+    s = lm.generate(PROMPT, max_new_tokens=4, ignore_eos=True, **options).stats
+    assert reason in s.reason_off
+    assert (s.speculation, s.num_draft_tokens) == ("off", 0)
+
+
+def test_a_useless_draft_is_switched_off_with_a_reason(demo):
+    everything = swiftk.SkipSet.layers(range(16))
+    s = demo.generate(
+        PROMPT, max_new_tokens=300, ignore_eos=True, skip=everything, gate=0.0, temperature=1.5, seed=1
+    ).stats
+    assert s.num_spec_steps < 100
+    assert "draft step costs" in s.reason_off
+    assert "break-even" in s.reason_off
+
+
+def test_without_a_tokenizer(tiny_dir):
+    lm = swiftk.load(tiny_dir("llama3", layers=LAYERS, tokenizer=False), threads=2)
+    got = lm.generate([5, 6, 7], max_new_tokens=5, ignore_eos=True)
+    assert (got.text, len(got.tokens)) == ("", 5)
+    with pytest.raises(InvalidArgument, match="tokenizer"):
+        lm.generate("text")
+    with pytest.raises(InvalidArgument, match="tokenizer"):
+        lm.generate([5], stop="x")
+
+
+def test_module_level_generate(tiny_dir, lm):
+    got = swiftk.generate(tiny_dir("llama3", layers=LAYERS), PROMPT, max_new_tokens=6, ignore_eos=True, threads=1)
+    assert got.tokens == plain(lm, max_new_tokens=6).tokens
+    with pytest.raises(TypeError, match="did you mean 'temperature'"):
+        swiftk.generate("/no/such/dir", PROMPT, temperatur=1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"device": "cuda"}, InvalidArgument),
+        ({"dtype": "int4"}, InvalidArgument),
+        ({"isa": "avx9000"}, InvalidArgument),
+        ({"context": 1 << 20}, InvalidArgument),
+    ],
+)
+def test_bad_load_arguments(tiny_dir, arguments, error):
+    with pytest.raises(error):
+        swiftk.load(tiny_dir("llama3", layers=LAYERS), **arguments)
+
+
+def test_bad_folders(tmp_path, tiny_dir):
+    with pytest.raises(CheckpointError, match="not a directory"):
+        swiftk.load(tmp_path / "none")
+    with pytest.raises(CheckpointError, match=r"config\.json"):
+        swiftk.load(tmp_path)
+
+
+def test_load_reports_progress_and_can_be_cancelled(tiny_dir):
+    seen = []
+    swiftk.load(tiny_dir("llama3", layers=LAYERS), progress=lambda done, total: seen.append((done, total)))
+    assert seen[-1][0] == seen[-1][1] > 0
+    assert [d for d, _ in seen] == sorted(d for d, _ in seen)
+    with pytest.raises(Cancelled):
+        swiftk.load(tiny_dir("llama3", layers=LAYERS), progress=lambda done, total: False)
+
+
+def test_load_logs_one_line(tiny_dir, caplog):
+    with caplog.at_level(logging.INFO, "swiftk"):
+        swiftk.load(tiny_dir("llama3", layers=LAYERS), threads=2)
+    assert len(caplog.records) == 1
+    assert "2 threads" in caplog.text
+
+
+def test_import_is_quick_and_light():
+    code = (
+        "import sys, time; t = time.perf_counter(); import swiftk; s = time.perf_counter() - t; "
+        "assert not {'torch', 'transformers', 'tokenizers', 'numpy', 'rich'} & set(sys.modules); print(s)"
+    )
+    best = min(
+        float(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout)
+        for _ in range(3)
+    )
+    assert best < 0.5
+
+
+def test_generating_imports_neither_torch_nor_transformers(tiny_dir):
+    code = (
+        f"import sys, swiftk; swiftk.generate({str(tiny_dir('llama3', layers=LAYERS))!r}, 'a', max_new_tokens=2); "
+        "assert not {'torch', 'transformers'} & set(sys.modules)"
+    )
+    out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert out.stdout == out.stderr == ""
