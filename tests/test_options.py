@@ -75,7 +75,7 @@ def test_unknown_option_without_a_near_one_lists_all():
         {"stop": ["a", ""]},
         {"stop_token_ids": [-1]},
         {"max_draft": 0},
-        {"num_speculative_tokens": 64},
+        {"max_draft": 64},
         {"gate": 1.2},
         {"gate": "clever"},
         {"gate": None},
@@ -86,7 +86,7 @@ def test_unknown_option_without_a_near_one_lists_all():
     ],
 )
 def test_out_of_range_is_a_value_error(given):
-    with pytest.raises(InvalidArgument, match=next(iter(given)).split("num_spec")[0]):
+    with pytest.raises(InvalidArgument, match=next(iter(given))):
         parse(**given)
 
 
