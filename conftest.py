@@ -1,4 +1,4 @@
-"""`pytest` runs the tests, `pytest --benchmark` runs the benchmarks; pytest-benchmark itself has no option of that name.
+"""`pytest` runs the tests, `pytest --benchmark` the benchmarks; pytest-benchmark itself has no option of that name.
 
 Both run against the installed swiftk: the source tree, which holds no built extension, must not shadow it.
 """

@@ -1,0 +1,141 @@
+"""The C ABI as a host sees it: installed by CMake, found by find_package, built and run under AddressSanitizer."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import swiftk
+from swiftk.testing import make_tiny
+
+ROOT = Path(__file__).resolve().parents[1]
+HOSTS = ROOT / "tests" / "embedding"
+ISA = "baseline"  # one instruction set builds fastest; the others are compared with it elsewhere
+PROMPT = [5, 9, 2, 7, 7, 1, 30, 12]
+
+
+def find_cmake():
+    """The one beside this interpreter (the cmake package) or the system's."""
+    beside = Path(sys.executable).parent
+    return shutil.which("cmake", path=f"{beside}{os.pathsep}{os.environ.get('PATH', os.defpath)}")
+
+
+def call(*arguments):
+    done = subprocess.run([str(a) for a in arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{arguments}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+class Tree:
+    """A build tree of the library and its installations."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.cmake = find_cmake()
+        if self.cmake is None:
+            pytest.skip("needs CMake, which the test extra brings")
+
+    def configure(self, source, build, **options):
+        if shutil.which("ninja"):
+            options["CMAKE_GENERATOR"] = "Ninja"
+        call(self.cmake, "-S", source, "-B", build, *(f"-D{name}={value}" for name, value in options.items()))
+        call(self.cmake, "--build", build, "-j", len(os.sched_getaffinity(0)))
+
+    def install(self, prefix, **options):
+        # -O1 with asserts: every check in the runtime is on, and it compiles in half the time.
+        build = self.folder / "library"
+        self.configure(ROOT, build, SWIFTK_ISAS=ISA, SWIFTK_WERROR="ON", CMAKE_BUILD_TYPE="Debug",
+                       CMAKE_CXX_FLAGS_DEBUG="-O1", SWIFTK_SANITIZE="address", **options)
+        call(self.cmake, "--install", build, "--prefix", self.folder / prefix)
+        return self.folder / prefix
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory):
+    return Tree(tmp_path_factory.mktemp("embedding"))
+
+
+@pytest.fixture(scope="module")
+def installed(tree):
+    return tree.install("static", BUILD_SHARED_LIBS="OFF")
+
+
+@pytest.fixture(scope="module")
+def hosts(tree, installed):
+    tree.configure(HOSTS, tree.folder / "hosts", CMAKE_PREFIX_PATH=installed)
+    return tree.folder / "hosts"
+
+
+@pytest.fixture(scope="module")
+def model_dir(tmp_path_factory):
+    return make_tiny(tmp_path_factory.mktemp("tiny"), family="llama3", layers=4)
+
+
+def run(host, *arguments):
+    """Sanitizers report on standard error and by the exit status."""
+    command = [str(a) for a in (host, *arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"temperature": 0.8, "seed": 11}, {"temperature": 1.3, "seed": 5}], ids=["greedy", "warm", "hot"]
+)
+@pytest.mark.parametrize("skip", ["", "1,2"], ids=["plain", "speculative"])
+def test_tokens_of_python(hosts, model_dir, options, skip):
+    expected = swiftk.load(model_dir, isa=ISA).generate(PROMPT, max_new_tokens=48, speculate=False, **options)
+    done = run(hosts / "generate", model_dir, f"tokens={','.join(map(str, PROMPT))}", "max=48", f"isa={ISA}",
+               f"skip={skip}", *(f"{name}={value}" for name, value in options.items()))
+    assert done.returncode == 0, done.stderr
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert [int(line[0]) for line in lines] == list(expected.tokens)
+    assert ("stop" in lines[-1]) == (expected.finish_reason == "stop")
+    assert any(line[1] == "drafted" for line in lines) == bool(skip)
+
+
+@pytest.mark.parametrize("host", ["contract", "misuse", "shared"])
+def test_host(hosts, model_dir, host):
+    done = run(hosts / host, model_dir, ISA)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == done.stderr == ""
+
+
+def test_errors_of_a_host(hosts, model_dir, tmp_path):
+    missing = run(hosts / "generate", tmp_path, "tokens=1")
+    assert missing.returncode == 1
+    assert missing.stderr.startswith("checkpoint: ")
+    assert str(tmp_path) in missing.stderr
+    outside = run(hosts / "generate", model_dir, "tokens=1,999999")
+    assert outside.returncode == 1
+    assert "999999" in outside.stderr
+
+
+def test_installed_files(installed):
+    names = {str(p.relative_to(installed)) for p in installed.rglob("*") if p.is_file()}
+    assert "include/swiftk.h" in names
+    assert [n for n in names if n.startswith("include/")] == ["include/swiftk.h"]
+    for name in ("libswiftk.a", "pkgconfig/swiftk.pc", "cmake/swiftk/swiftkConfig.cmake"):
+        assert any(n.endswith(name) for n in names), f"{name} is not among {sorted(names)}"
+
+
+def test_header_is_c99_and_needs_nothing_else(tmp_path):
+    compiler = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("needs a C compiler")
+    source = tmp_path / "only.c"
+    source.write_text('#include "swiftk.h"\nint main(void) { return 0; }\n')
+    strict = ["-std=c99", "-pedantic-errors", "-Wall", "-Wextra", "-Werror"]
+    call(compiler, *strict, "-I", ROOT / "csrc", "-fsyntax-only", source)
+
+
+def test_shared_library_exports_the_abi_alone(tree, installed):
+    library = next((tree.install("shared", BUILD_SHARED_LIBS="ON")).rglob("libswiftk.so"))
+    nm = shutil.which("nm")
+    if nm is None:
+        pytest.skip("needs nm")
+    symbols = {line.split()[-1] for line in call(nm, "-D", "--defined-only", library).splitlines() if " T " in line}
+    assert symbols == set(re.findall(r"\b(swiftk_\w+)\(", (ROOT / "csrc" / "swiftk.h").read_text()))
+    assert os.readlink(library).startswith("libswiftk.so.1")

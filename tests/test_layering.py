@@ -1,0 +1,169 @@
+"""The seams of the source tree: who may include or import whom, and how long a file may get."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+CONTRACT = {"ops.h", "tensor.h", "noise.h"}  # all that csrc may see of kernels/
+PURE = ("optimizer", "gate", "cost", "options", "stats")  # policy that runs, and is tested, without the engine
+CEILING = 320
+LONGER = {}  # path: reason
+LONGEST_FUNCTION = 60
+
+SUFFIXES = {".h", ".cc", ".cu", ".cuh"}
+NATIVE = sorted(p for d in ("kernels", "csrc") for p in (ROOT / d).rglob("*") if p.suffix in SUFFIXES)
+PYTHON = sorted(p for d in ("swiftk", "tests", "bench", "kernels") for p in (ROOT / d).rglob("*.py"))
+PYTHON += [ROOT / "setup.py", ROOT / "conftest.py"]
+
+
+def name(path):
+    return str(path.relative_to(ROOT))
+
+
+def includes(path):
+    """(quoted, system) includes of a C++ file."""
+    text = path.read_text()
+    found = re.findall(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]', text, re.M)
+    return {header for mark, header in found if mark == '"'}, {header for mark, header in found if mark == "<"}
+
+
+def imports(path):
+    """Modules that a Python file imports anywhere, relative ones as they are written (`.gate`)."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            module = "." * node.level + (node.module or "")
+            found.add(module)
+            found |= {f"{module.rstrip('.')}.{alias.name}" for alias in node.names}
+    return found
+
+
+def without_comments(text):
+    return re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.S)
+
+
+def test_there_is_something_to_check():
+    assert len(NATIVE) > 30
+    assert len(PYTHON) > 20
+
+
+@pytest.mark.parametrize("path", [p for p in NATIVE if p.is_relative_to(ROOT / "kernels")], ids=name)
+def test_kernels_are_a_leaf(path):
+    quoted, system = includes(path)
+    for header in quoted:
+        places = [path.parent / header, ROOT / "kernels" / header, ROOT / "kernels" / "cpu" / header]
+        assert any(p.is_file() for p in places), f"{header} is not in kernels/"
+    assert not [h for h in system if re.match(r"Python|pybind11|torch|ATen|c10", h)]
+
+
+@pytest.mark.parametrize("path", [p for p in NATIVE if p.is_relative_to(ROOT / "csrc")], ids=name)
+def test_csrc_sees_only_the_contract_of_kernels(path):
+    quoted, system = includes(path)
+    for header in quoted:
+        assert header in CONTRACT or (path.parent / header).is_file(), f"{header} is neither csrc's nor the contract's"
+    if not path.name.startswith("bind"):
+        assert not [h for h in system if re.match(r"Python|pybind11|torch|ATen|c10", h)]
+    if not path.name.startswith("c_"):
+        assert "swiftk.h" not in quoted, "the C ABI is a layer on top"
+
+
+def test_headers_of_csrc_have_no_cycle():
+    graph = {p.name: includes(p)[0] for p in NATIVE if p.parent.name == "csrc" and p.suffix == ".h"}
+    while graph:
+        leaves = {header for header, needs in graph.items() if not needs & graph.keys()}
+        assert leaves, f"a cycle among {sorted(graph)}"
+        graph = {header: needs for header, needs in graph.items() if header not in leaves}
+
+
+@pytest.mark.parametrize("path", NATIVE, ids=name)
+def test_library_never_prints_or_ends_the_process(path):
+    code = without_comments(path.read_text())
+    words = r"std::(?:cout|cerr)|f?printf|f?puts|abort|_?exit|terminate|signal|sigaction"
+    assert not re.search(rf"\b(?:{words})\s*[(<]", code)
+
+
+def closure(module, seen):
+    """Modules of the package that importing `module` reaches."""
+    path = ROOT / "swiftk" / f"{module}.py"
+    if module in seen or not path.is_file():
+        return seen
+    seen.add(module)
+    for found in imports(path):
+        match = re.match(r"(?:\.|swiftk\.)(\w+)", found)
+        if match:
+            seen = closure(match.group(1), seen) | {match.group(1)}
+    return seen
+
+
+@pytest.mark.parametrize("module", PURE)
+def test_policy_never_reaches_the_extension(module):
+    if not (ROOT / "swiftk" / f"{module}.py").is_file():
+        pytest.skip(f"there is no swiftk/{module}.py")
+    assert "_core" not in closure(module, set())
+
+
+@pytest.mark.parametrize("path", PYTHON, ids=name)
+def test_nothing_imports_tests(path):
+    if path.is_relative_to(ROOT / "tests"):
+        return
+    helpers = {p.stem for p in (ROOT / "tests").glob("*.py")} - {"conftest"}
+    allowed = {"cases"} if path.is_relative_to(ROOT / "bench") else set()
+    found = {m.split(".")[-1] if m.startswith("tests.") else m.split(".")[0] for m in imports(path)}
+    assert not found & (helpers - allowed | {"tests", "bench"})
+
+
+def test_kernels_is_no_package():
+    assert not list((ROOT / "kernels").rglob("__init__.py"))  # `kernels` is somebody else's name
+
+
+def test_import_is_light(tmp_path):
+    heavy = ("torch", "transformers", "triton", "numpy", "swiftk._core")
+    code = f"import sys, swiftk; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("path", [p for p in PYTHON if p.is_relative_to(ROOT / "swiftk")], ids=name)
+def test_package_needs_no_torch(path):
+    heavy = {m.split(".")[0] for m in imports(path)} & {"torch", "transformers", "triton"}
+    assert not heavy
+
+
+@pytest.mark.parametrize("path", NATIVE + PYTHON, ids=name)
+def test_file_is_short_and_says_what_it_is(path):
+    text = path.read_text()
+    lines = text.count("\n")
+    assert lines <= CEILING or name(path) in LONGER, f"{lines} lines, at most {CEILING}"
+    if path.suffix == ".py":
+        assert not text.strip() or ast.get_docstring(ast.parse(text)), "no docstring"
+    elif path.suffix == ".h" or not path.with_suffix(".h").is_file():
+        assert text.startswith(("//", "/*")), "no opening comment"
+
+
+@pytest.mark.parametrize("path", PYTHON, ids=name)
+def test_functions_are_short(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            lines = node.end_lineno - node.lineno + 1
+            assert lines <= LONGEST_FUNCTION, f"{node.name} has {lines} lines"
+
+
+def test_bits_do_not_depend_on_the_optimiser():
+    flags = (ROOT / "CMakeLists.txt").read_text()
+    assert "-ffp-contract=off" in flags
+    assert not re.search(r"-ffast-math|-Ofast|-funsafe|-fassociative", flags)
+
+
+def test_readme_map_matches_the_tree():
+    text = (ROOT / "README.md").read_text()
+    paths = set(re.findall(r"\b((?:kernels|csrc|swiftk|tests|bench)/[\w./-]*\w(?:\.\w+)?/?)", text))
+    assert len(paths) >= 8
+    gone = sorted(p for p in paths if not (ROOT / p).exists())
+    assert not gone
