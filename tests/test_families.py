@@ -12,8 +12,9 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 LENGTHS = [1, 2, 17, 40, 90, 126]  # around the windows (16, 32) and past the original contexts (64) of the tiny models
-# Largest error allowed, in standard deviations of the logits. The cache has the dtype of the weights.
-TOLERANCE = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 8e-2}
+# Largest error of a row allowed: root mean square, in standard deviations of the logits. The cache has the dtype of the
+# weights; for bfloat16 some instruction sets round activations as well, and transformers in bfloat16 is no closer.
+TOLERANCE = {"float32": 1e-5, "float16": 4e-3, "bfloat16": 4e-2}
 # What config.json can say beyond the families' usual; None: the field is absent.
 VARIANTS = {
     "qwen3-layer-types": (
@@ -72,7 +73,8 @@ def stepwise(model, ids):
 
 
 def error(got, want):
-    return np.abs(got - want).max() / want.std()
+    rows = np.sqrt(np.mean((np.atleast_2d(got) - np.atleast_2d(want)) ** 2, axis=1))
+    return rows.max() / want.std()
 
 
 def decoded(model, ids):
