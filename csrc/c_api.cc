@@ -132,6 +132,9 @@ swiftk_status swiftk_session_create(swiftk_model* model, const swiftk_session_pa
     need(session, "session") = nullptr;
     need(model, "model");
     const auto params = read<swiftk_session_params>(given, SWIFTK_SESSION_PARAMS_INIT, "params");
+    if (params.threads < 0) {
+      fail(Status::InvalidArgument, "[session] threads is " + std::to_string(params.threads) + ", want 0 or more");
+    }
     *session = new swiftk_session(*model, {.context = params.context, .threads = params.threads});
   });
 }

@@ -41,6 +41,7 @@ static swiftk_model* load_or_exit(const char* dir, const char* isa) {
   swiftk_load_params params = SWIFTK_LOAD_PARAMS_INIT;
   swiftk_model* model;
   params.isa = isa;
+  params.threads = 1; /* thousands of tokens of a tiny model: handing work to threads would be most of the time */
   if (swiftk_model_load(dir, &params, &model) != SWIFTK_OK) {
     fprintf(stderr, "load: %s\n", swiftk_last_error());
     exit(1);
