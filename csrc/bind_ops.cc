@@ -1,0 +1,327 @@
+// swiftk._core.ops: single ops on arrays, for tests and benchmarks. Arrays of 16-bit floats cross as uint16 (bf16) and float16.
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "error.h"
+#include "ops.h"
+
+namespace py = pybind11;
+using namespace py::literals;
+
+void bind_ops(py::module_& m);
+
+namespace swiftk {
+namespace {
+
+using Floats = py::array_t<float, py::array::c_style | py::array::forcecast>;
+using Ints = py::array_t<int32_t, py::array::c_style | py::array::forcecast>;
+using Masks = py::array_t<uint64_t, py::array::c_style | py::array::forcecast>;
+using Release = py::call_guard<py::gil_scoped_release>;
+
+void want(bool ok, const std::string& what) {
+  if (!ok) fail(Status::InvalidArgument, "[ops] " + what);
+}
+
+DType parse_dtype(const std::string& name) {
+  if (name == "float32") return DType::F32;
+  if (name == "bfloat16") return DType::BF16;
+  if (name == "float16") return DType::F16;
+  fail(Status::InvalidArgument, "[ops] dtype is '" + name + "', want float32, bfloat16 or float16");
+}
+
+DType dtype_of(const py::array& a) {
+  if (a.dtype().is(py::dtype::of<float>())) return DType::F32;
+  if (a.dtype().is(py::dtype::of<uint16_t>())) return DType::BF16;
+  want(a.dtype().equal(py::dtype("float16")), "array is " + py::str(a.dtype()).cast<std::string>() +
+                                                  ", want float32, uint16 (bf16) or float16");
+  return DType::F16;
+}
+
+const float* data_or_null(const std::optional<Floats>& a) { return a ? a->data() : nullptr; }
+
+// Memory of a backend.
+class Memory {
+ public:
+  Memory(const Ops* ops, size_t bytes) : ops_(ops), data_(ops->allocate(bytes)), bytes_(bytes) {}
+  ~Memory() { ops_->release(data_, bytes_); }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  void* data() const { return data_; }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  const Ops* ops_;
+  void* data_;
+  size_t bytes_;
+};
+
+struct PackedWeight {
+  std::unique_ptr<Memory> memory;
+  std::optional<Floats> bias;
+  Weight weight;
+};
+
+struct Cache {
+  std::unique_ptr<Memory> memory;
+  KvLayer layer;
+};
+
+// Rows and the arrays they point into.
+struct RowSet {
+  Ints pos, slot;
+  std::optional<Masks> ancestors;
+  Floats cos, sin;
+  Rows rows;
+};
+
+std::unique_ptr<RowSet> make_rows(Ints pos, Ints slot, Floats cos, Floats sin, std::optional<Masks> ancestors,
+                                  int prefix_len, int scratch) {
+  auto r = std::make_unique<RowSet>(RowSet{pos, slot, ancestors, cos, sin, {}});
+  const int n = static_cast<int>(pos.size());
+  want(n > 0 && slot.size() == n && (!ancestors || ancestors->size() == n), "rows differ in number");
+  want(cos.ndim() == 2 && cos.shape(0) == n && sin.ndim() == 2 && sin.shape(0) == n, "cos and sin want shape [n, d / 2]");
+  r->rows = {.n = n, .token = nullptr, .pos = r->pos.data(), .slot = r->slot.data(),
+             .ancestors = ancestors ? r->ancestors->data() : nullptr, .prefix_len = prefix_len, .scratch = scratch,
+             .cos = r->cos.data(), .sin = r->sin.data()};
+  return r;
+}
+
+class Kernels {
+ public:
+  Kernels(const std::string& isa, int threads) : ops_(cpu_ops(isa.c_str())) {
+    want(ops_, "isa '" + isa + "' is not available on this machine");
+    want(threads >= 1, "threads is " + std::to_string(threads) + ", want 1 or more");
+    ctx_ = ops_->create(threads);
+  }
+  ~Kernels() {
+    if (ctx_) ops_->destroy(ctx_);
+  }
+  Kernels(const Kernels&) = delete;
+  Kernels& operator=(const Kernels&) = delete;
+
+  std::unique_ptr<PackedWeight> pack(const std::vector<py::array>& parts, const std::string& dtype, int group,
+                                     bool interleave, std::optional<Floats> bias) {
+    want(!parts.empty() && parts.size() <= 3, "parts want 1 to 3 matrices");
+    PackArgs args{};
+    args.group = group;
+    args.interleave = interleave;
+    args.dtype = parse_dtype(dtype);
+    args.source = dtype_of(parts[0]);
+    args.k = static_cast<int>(parts[0].shape(1));
+    int n = 0;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const py::array& part = parts[i];
+      want(part.ndim() == 2 && part.shape(1) == args.k && dtype_of(part) == args.source, "parts differ in width or dtype");
+      want(part.flags() & py::array::c_style, "parts want C order");
+      args.part[i] = part.data();
+      args.rows[i] = static_cast<int>(part.shape(0));
+      n += args.rows[i];
+    }
+    auto w = std::make_unique<PackedWeight>();
+    w->memory = std::make_unique<Memory>(ops_, ops_->packed_bytes(args));
+    args.dst = w->memory->data();
+    ops_->pack(*ctx_, args);
+    want(!bias || bias->size() == n, "bias wants one element per row");
+    w->bias = bias;
+    w->weight = {args.dst, bias ? w->bias->data() : nullptr, args.dtype, n, args.k};
+    return w;
+  }
+
+  // Every byte 0xff: NaN in each dtype.
+  std::unique_ptr<Cache> cache(int n_kv, int d, int capacity, const std::string& dtype) {
+    auto c = std::make_unique<Cache>();
+    c->layer.shape = {n_kv, d, capacity, parse_dtype(dtype)};
+    c->memory = std::make_unique<Memory>(ops_, ops_->kv_bytes(c->layer.shape));
+    c->layer.data = c->memory->data();
+    std::memset(c->layer.data, 0xff, c->memory->bytes());
+    return c;
+  }
+
+  // Stores k, v [n, n_kv, d] at slots [n]. Backends hide their layout, so rows go in by the op itself: as its bias.
+  void set_rows(const Cache& cache, const Ints& slot, const Floats& k, const Floats& v) {
+    const KvShape& s = cache.layer.shape;
+    const size_t width = size_t(s.n_kv) * s.d;
+    const py::ssize_t n = slot.size();
+    want(k.size() == py::ssize_t(n * width) && v.size() == k.size(), "k and v want shape [n, n_kv, d]");
+    PackArgs args{.part = {}, .rows = {static_cast<int>(2 * width), 0, 0}, .k = 1, .group = s.d, .interleave = false,
+                  .source = DType::F32, .dtype = DType::F32, .dst = nullptr};
+    const std::vector<float> zeros(2 * width), one(s.d, 1.0f);
+    args.part[0] = zeros.data();
+    const Memory packed(ops_, ops_->packed_bytes(args));
+    args.dst = packed.data();
+    ops_->pack(*ctx_, args);
+    std::vector<float> bias(2 * width);
+    for (py::ssize_t i = 0; i < n; ++i) {
+      want(slot.at(i) >= 0 && slot.at(i) < s.capacity, "slot out of range");
+      std::copy_n(k.data() + i * width, width, bias.begin());
+      std::copy_n(v.data() + i * width, width, bias.begin() + width);
+      const Rows rows{.n = 1, .token = nullptr, .pos = slot.data() + i, .slot = slot.data() + i, .ancestors = nullptr,
+                      .prefix_len = 0, .scratch = 0, .cos = one.data(), .sin = zeros.data()};
+      const Weight w{args.dst, bias.data(), DType::F32, static_cast<int>(2 * width), 1};
+      ops_->rmsnorm_qkv_rope_append(*ctx_, {.x = one.data(), .norm = one.data(), .eps = 0, .w = w, .q_norm = nullptr,
+                                            .k_norm = nullptr, .rows = &rows, .kv = cache.layer, .n_heads = 0, .q = nullptr});
+    }
+  }
+
+  Floats embed(const py::array& table, const Ints& token) {
+    want(table.ndim() == 2 && (table.flags() & py::array::c_style), "table wants two dimensions in C order");
+    for (py::ssize_t i = 0; i < token.size(); ++i) want(token.at(i) >= 0 && token.at(i) < table.shape(0), "token out of range");
+    const int n = static_cast<int>(token.size()), D = static_cast<int>(table.shape(1));
+    Floats x({n, D});
+    ops_->embed(*ctx_, {table.data(), dtype_of(table), token.data(), n, D, x.mutable_data()});
+    return x;
+  }
+
+  Floats qkv(const Floats& x, const Floats& norm, float eps, const PackedWeight& w, const RowSet& rows, const Cache& cache,
+             int n_heads, std::optional<Floats> q_norm, std::optional<Floats> k_norm) {
+    const int n = rows_of(x, w.weight.k), d = cache.layer.shape.d;
+    want(n == rows.rows.n, "x and rows differ in number");
+    want(w.weight.n == (n_heads + 2 * cache.layer.shape.n_kv) * d, "weight does not fit the heads");
+    check_slots(rows, cache);
+    Floats q({n, n_heads, d});
+    const QkvArgs args{.x = x.data(), .norm = norm.data(), .eps = eps, .w = w.weight, .q_norm = data_or_null(q_norm),
+                       .k_norm = data_or_null(k_norm), .rows = &rows.rows, .kv = cache.layer, .n_heads = n_heads,
+                       .q = q.mutable_data()};
+    const py::gil_scoped_release release;
+    ops_->rmsnorm_qkv_rope_append(*ctx_, args);
+    return q;
+  }
+
+  Floats attention(const Floats& q, const RowSet& rows, const Cache& cache, int window, float scale) {
+    want(q.ndim() == 3 && q.shape(0) == rows.rows.n && q.shape(2) == cache.layer.shape.d, "q wants shape [n, H, d]");
+    want(q.shape(1) % cache.layer.shape.n_kv == 0, "heads are not a multiple of KV heads");
+    check_slots(rows, cache);
+    Floats out({q.shape(0), q.shape(1), q.shape(2)});
+    const AttentionArgs args{.q = q.data(), .rows = &rows.rows, .kv = cache.layer, .n_heads = static_cast<int>(q.shape(1)),
+                             .window = window, .scale = scale, .out = out.mutable_data()};
+    const py::gil_scoped_release release;
+    ops_->attention(*ctx_, args);
+    return out;
+  }
+
+  Floats residual(const Floats& in, const PackedWeight& w, const Floats& x, bool down) {
+    const int n = rows_of(in, w.weight.k);
+    want(rows_of(x, w.weight.n) == n, "x and in differ in rows");
+    Floats out({n, w.weight.n});
+    std::copy_n(x.data(), x.size(), out.mutable_data());
+    const ResidualArgs args{in.data(), w.weight, n, out.mutable_data()};
+    const py::gil_scoped_release release;
+    (down ? ops_->down_proj_residual : ops_->o_proj_residual)(*ctx_, args);
+    return out;
+  }
+
+  Floats gate_up(const Floats& x, const Floats& norm, float eps, const PackedWeight& w) {
+    const int n = rows_of(x, w.weight.k);
+    Floats h({n, w.weight.n / 2});
+    const GateUpArgs args{x.data(), norm.data(), eps, w.weight, n, h.mutable_data()};
+    const py::gil_scoped_release release;
+    ops_->rmsnorm_gate_up_silu(*ctx_, args);
+    return h;
+  }
+
+  Floats lm_head(const Floats& x, const Floats& norm, float eps, const PackedWeight& w) {
+    const int n = rows_of(x, w.weight.k);
+    Floats logits({n, w.weight.n});
+    const LmHeadArgs args{x.data(), norm.data(), eps, w.weight, n, logits.mutable_data()};
+    const py::gil_scoped_release release;
+    ops_->rmsnorm_lm_head(*ctx_, args);
+    return logits;
+  }
+
+  py::tuple topk(const Floats& logits, int k, std::optional<Floats> scores, float scale, std::optional<uint64_t> seed,
+                 uint32_t stream, std::optional<Ints> pos) {
+    want(logits.ndim() == 2 && k >= 1 && k <= kMaxTopk && k <= logits.shape(1), "k is out of range");
+    const int n = static_cast<int>(logits.shape(0)), vocab = static_cast<int>(logits.shape(1));
+    want(!scores || (scores->ndim() == 2 && scores->shape(0) == n && scores->shape(1) == vocab), "scores want logits' shape");
+    want(!pos || pos->size() == n, "pos wants one element per row");
+    want(!seed || pos, "noise wants pos");
+    py::array_t<int32_t> id({n, k});
+    Floats prob({n, k}), lse(n);
+    const TopkArgs args{.logits = logits.data(), .scores = scores ? scores->data() : logits.data(), .n = n, .vocab = vocab,
+                        .k = k, .scale = scale, .noisy = seed.has_value(), .seed = seed.value_or(0),
+                        .stream = static_cast<Stream>(stream), .pos = pos ? pos->data() : nullptr, .id = id.mutable_data(),
+                        .prob = prob.mutable_data(), .lse = lse.mutable_data()};
+    {
+      const py::gil_scoped_release release;
+      ops_->topk(*ctx_, args);
+    }
+    return py::make_tuple(id, prob, lse);
+  }
+
+  void move_row(const Cache& cache, int from, int to) {
+    const int capacity = cache.layer.shape.capacity;
+    want(from >= 0 && from < capacity && to >= 0 && to < capacity, "slot out of range");
+    ops_->move_row(*ctx_, {cache.layer, from, to});
+  }
+
+  std::pair<double, double> probe(const std::string& dtype) {
+    Probe p;
+    ops_->probe(*ctx_, parse_dtype(dtype), &p);
+    return {p.read_bytes_per_s, p.flops_per_s};
+  }
+
+  std::string name() const { return ops_->name; }
+
+ private:
+  static int rows_of(const Floats& x, int width) {
+    want(x.ndim() == 2 && x.shape(0) > 0 && x.shape(1) == width, "array wants shape [n, " + std::to_string(width) + "]");
+    return static_cast<int>(x.shape(0));
+  }
+
+  static void check_slots(const RowSet& rows, const Cache& cache) {
+    const int capacity = cache.layer.shape.capacity;
+    want(rows.cos.shape(1) == cache.layer.shape.d / 2 && rows.sin.shape(1) == cache.layer.shape.d / 2, "cos does not fit d");
+    for (int i = 0; i < rows.rows.n; ++i) {
+      const int last = rows.ancestors ? rows.rows.prefix_len - 1 : rows.rows.pos[i];
+      want(rows.rows.slot[i] >= 0 && rows.rows.slot[i] < capacity && last < capacity, "slot out of range");
+      const uint64_t mask = rows.ancestors ? rows.rows.ancestors[i] : 0;
+      want(!mask || rows.rows.scratch + 63 - std::countl_zero(mask) < capacity, "scratch out of range");
+    }
+  }
+
+  const Ops* ops_;
+  Ctx* ctx_ = nullptr;
+};
+
+}  // namespace
+}  // namespace swiftk
+
+void bind_ops(py::module_& parent) {
+  using namespace swiftk;
+  py::module_ m = parent.def_submodule("ops", "Single ops on arrays, for tests and benchmarks.");
+  py::class_<PackedWeight>(m, "PackedWeight")
+      .def_property_readonly("bytes", [](const PackedWeight& w) { return w.memory->bytes(); });
+  py::class_<Cache>(m, "Cache").def_property_readonly("data", [](const Cache& c) {
+    return py::bytes(static_cast<const char*>(c.layer.data), c.memory->bytes());
+  });
+  py::class_<RowSet>(m, "Rows").def(py::init(&make_rows), "pos"_a, "slot"_a, "cos"_a, "sin"_a, "ancestors"_a = py::none(),
+                                    "prefix_len"_a = 0, "scratch"_a = 0);
+  py::class_<Kernels>(m, "Kernels")
+      .def(py::init<const std::string&, int>(), "isa"_a = "", "threads"_a = 1)
+      .def_property_readonly("name", &Kernels::name)
+      .def("pack", &Kernels::pack, "parts"_a, "dtype"_a, "group"_a = 0, "interleave"_a = false, "bias"_a = py::none())
+      .def("cache", &Kernels::cache, "n_kv"_a, "d"_a, "capacity"_a, "dtype"_a)
+      .def("set_rows", &Kernels::set_rows, "cache"_a, "slot"_a, "k"_a, "v"_a)
+      .def("embed", &Kernels::embed, "table"_a, "token"_a)
+      .def("qkv", &Kernels::qkv, "x"_a, "norm"_a, "eps"_a, "w"_a, "rows"_a, "cache"_a, "n_heads"_a, "q_norm"_a = py::none(),
+           "k_norm"_a = py::none())
+      .def("attention", &Kernels::attention, "q"_a, "rows"_a, "cache"_a, "window"_a, "scale"_a)
+      .def("residual", &Kernels::residual, "input"_a, "w"_a, "x"_a, "down"_a = false)
+      .def("gate_up", &Kernels::gate_up, "x"_a, "norm"_a, "eps"_a, "w"_a)
+      .def("lm_head", &Kernels::lm_head, "x"_a, "norm"_a, "eps"_a, "w"_a)
+      .def("topk", &Kernels::topk, "logits"_a, "k"_a, "scores"_a = py::none(), "scale"_a = 1.0f, "seed"_a = py::none(),
+           "stream"_a = 0, "pos"_a = py::none())
+      .def("move_row", &Kernels::move_row, "cache"_a, "from_slot"_a, "to_slot"_a)
+      .def("probe", &Kernels::probe, "dtype"_a, Release());
+  m.def("isas", [] {
+    std::vector<std::string> names;
+    for (const char* const* name = cpu_isas(); *name; ++name) names.emplace_back(*name);
+    return names;
+  });
+}

@@ -1,0 +1,121 @@
+// Activations laid out for the panel kernel, normalised on the way if the op begins with an RMSNorm.
+//
+// Tokens are cut into chunks of at most kMaxTokens; chunk c of M tokens is [k][M] floats, or pairs of bf16 [k / 2][M].
+// Small inputs are laid out before the threads start; large ones by all threads, which costs two barriers.
+#pragma once
+#include <algorithm>
+
+#include "ctx.h"
+#include "panel.h"
+#include "vec_math.h"
+
+namespace swiftk::SWIFTK_ISA {
+
+class Activations {
+ public:
+  // x [n, w.k]. norm [w.k] or null.
+  Activations(Ctx& ctx, const float* x, int n, const Weight& w, const float* norm, float eps)
+      : x_(x), norm_(norm), eps_(eps), n_(n), k_(w.k), lines_(line_count(w.k, w.dtype)), dtype_(w.dtype),
+        chunks_(ceil_div(n, kMaxTokens)), columns_(ceil_div(w.k, kColumns)), rows_left_(norm ? n : 0),
+        tiles_left_(chunks_ * columns_) {
+    constexpr int kSerial = 16384;
+    packed_ = ctx.scratch.take<char>(n * token_bytes());
+    scale_ = ctx.scratch.take<float>(n);
+    ready_ = int64_t{n} * k_ <= kSerial || ctx.pool.size() == 1;
+    if (!ready_) return;
+    compute_scales();
+    pack_tiles();
+  }
+
+  // Called by every thread before it reads.
+  void finish(ThreadPool& pool) {
+    if (ready_) return;
+    if (norm_) {
+      compute_scales();
+      pool.barrier();
+    }
+    pack_tiles();
+    pool.barrier();
+  }
+
+  // out[token * stride + i] = row i of the panel times the token, for all tokens.
+  void multiply(const char* panel, float* out, size_t stride) const {
+    for (int c = 0; c < chunks_; ++c) {
+      const int begin = chunk(c), count = chunk(c + 1) - begin;
+      panel_kernel(dtype_, count)(panel, lines_, packed_ + begin * token_bytes(), out + begin * stride, stride);
+    }
+  }
+
+ private:
+  static constexpr int kColumns = 1024;  // of k, per tile
+  static constexpr int kStep = 16;       // of k, that one token contributes at a time
+
+  int chunk(int c) const { return static_cast<int>(int64_t{n_} * c / chunks_); }
+  bool pairs() const { return uses_pairs(dtype_); }
+  size_t token_bytes() const { return size_t(lines_) * (dtype_ == DType::BF16 && !pairs() ? 8 : 4); }
+
+  void compute_scales() {
+    for (int i, end; rows_left_.next(i, end);) scale_[i] = rms_scale(x_ + size_t(i) * k_, k_, eps_);
+  }
+
+  void pack_tiles() {
+    for (int i, end; tiles_left_.next(i, end);) {
+      const int c = i / columns_, first = i % columns_ * kColumns;
+      pack_tile(chunk(c), chunk(c + 1) - chunk(c), first, std::min(first + kColumns, k_));
+    }
+  }
+
+  // Columns [first, last) of tokens [begin, begin + count): read along k, written across tokens.
+  void pack_tile(int begin, int count, int first, int last) {
+    alignas(64) int32_t tile[kMaxTokens][kStep];
+    const int step = pairs() ? kStep / 2 : kStep;  // words per token
+    int32_t* const out = reinterpret_cast<int32_t*>(packed_ + begin * token_bytes());
+    const int words = static_cast<int>(token_bytes() / 4);
+    for (int k = first; k < last; k += kStep) {
+      for (int m = 0; m < count; ++m) read_step(begin + m, k, tile[m]);
+      const int word = k / kStep * step, stop = std::min(step, words - word);
+      for (int j = 0; j < stop; ++j) {
+        for (int m = 0; m < count; ++m) out[size_t(word + j) * count + m] = tile[m][j];
+      }
+    }
+  }
+
+  // kStep normalised elements of a token, zeros behind the last.
+  void read_step(int row, int k, int32_t* words) const {
+    const float* const x = x_ + size_t(row) * k_ + k;
+    alignas(64) float y[kStep];
+    if (k + kStep <= k_) {
+      for (int i = 0; i < kStep; i += W) store(y + i, norm_ ? load(x + i) * scale_[row] * load(norm_ + k + i) : load(x + i));
+    } else {
+      for (int i = 0; i < kStep; ++i) y[i] = k + i >= k_ ? 0.0f : norm_ ? x[i] * scale_[row] * norm_[k + i] : x[i];
+    }
+#if defined(__AVX512BF16__)
+    if (pairs()) {
+      const __m256bh rounded = _mm512_cvtneps_pbh((__m512)load(y));
+      std::memcpy(words, &rounded, sizeof rounded);
+      return;
+    }
+#endif
+    std::memcpy(words, y, sizeof y);
+  }
+
+  const float* const x_;
+  const float* const norm_;
+  const float eps_;
+  const int n_, k_, lines_;
+  const DType dtype_;
+  const int chunks_, columns_;
+  Tasks rows_left_, tiles_left_;
+  char* packed_;
+  float* scale_;  // [n]
+  bool ready_;
+};
+
+// Panels per task: long enough runs to stream, short enough to end together.
+inline int panel_grain(const Weight& w, int panels, int threads) {
+  constexpr size_t kRun = size_t{128} << 10;
+  const int streamed = static_cast<int>(kRun / panel_bytes(w.k, w.dtype)) + 1;
+  return std::clamp(panels / (threads * 8), 1, streamed);
+}
+
+}  // namespace swiftk::SWIFTK_ISA

@@ -1,0 +1,83 @@
+// Which instruction sets this machine runs, and their tables.
+#include <array>
+#include <cstring>
+
+#include "ops.h"
+
+namespace swiftk {
+
+#define SWIFTK_DECLARE(isa) \
+  namespace isa {           \
+  extern const Ops kOps;    \
+  }
+SWIFTK_DECLARE(baseline)
+#ifdef SWIFTK_HAVE_AVX2
+SWIFTK_DECLARE(avx2)
+#endif
+#ifdef SWIFTK_HAVE_AVX512
+SWIFTK_DECLARE(avx512)
+#endif
+#ifdef SWIFTK_HAVE_AVX512BF16
+SWIFTK_DECLARE(avx512bf16)
+#endif
+#undef SWIFTK_DECLARE
+
+namespace {
+
+// __builtin_cpu_supports asks the system, too: without its support for the wide registers the answer is no.
+#if defined(SWIFTK_HAVE_AVX2) || defined(SWIFTK_HAVE_AVX512) || defined(SWIFTK_HAVE_AVX512BF16)
+bool has_avx2() {
+  __builtin_cpu_init();
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+}
+#endif
+#if defined(SWIFTK_HAVE_AVX512) || defined(SWIFTK_HAVE_AVX512BF16)
+bool has_avx512() {
+  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+}
+#endif
+
+struct Available {
+  std::array<const Ops*, 4> ops{};  // best first
+  std::array<const char*, 5> names{};
+  int n = 0;
+
+  Available() {
+#ifdef SWIFTK_HAVE_AVX512BF16
+    if (has_avx512() && __builtin_cpu_supports("avx512bf16")) add(avx512bf16::kOps);
+#endif
+#ifdef SWIFTK_HAVE_AVX512
+    if (has_avx512()) add(avx512::kOps);
+#endif
+#ifdef SWIFTK_HAVE_AVX2
+    if (has_avx2()) add(avx2::kOps);
+#endif
+    add(baseline::kOps);
+  }
+
+  void add(const Ops& table) {
+    names[n] = table.name;
+    ops[n++] = &table;
+  }
+};
+
+const Available& available() {
+  static const Available a;
+  return a;
+}
+
+}  // namespace
+
+const Ops* cpu_ops(const char* isa) {
+  const Available& a = available();
+  if (!isa || !*isa) return a.ops[0];
+  for (int i = 0; i < a.n; ++i) {
+    if (std::strcmp(isa, a.names[i]) == 0) return a.ops[i];
+  }
+  return nullptr;
+}
+
+const char* const* cpu_isas() { return available().names.data(); }
+
+}  // namespace swiftk

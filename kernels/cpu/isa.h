@@ -1,0 +1,21 @@
+// The ops of one instruction set; every file in isa/ defines some of them, and table.cc lists them.
+#pragma once
+#include "ctx.h"
+#include "ops.h"
+
+namespace swiftk::SWIFTK_ISA {
+
+size_t packed_bytes(const PackArgs&);
+void pack(Ctx&, const PackArgs&);
+size_t kv_bytes(const KvShape&);
+void embed(Ctx&, const EmbedArgs&);
+void rmsnorm_qkv_rope_append(Ctx&, const QkvArgs&);
+void attention(Ctx&, const AttentionArgs&);
+void linear_residual(Ctx&, const ResidualArgs&);
+void rmsnorm_gate_up_silu(Ctx&, const GateUpArgs&);
+void rmsnorm_lm_head(Ctx&, const LmHeadArgs&);
+void topk(Ctx&, const TopkArgs&);
+void move_row(Ctx&, const MoveArgs&);
+void probe(Ctx&, DType, Probe*);
+
+}  // namespace swiftk::SWIFTK_ISA

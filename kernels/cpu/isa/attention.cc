@@ -1,0 +1,310 @@
+// out = softmax(scale q k^T) v over what each row sees: prefill, decode and verify alike.
+//
+// A task is a block of queries (heads that share a KV head, of neighbouring rows) against one KV head. Keys are taken in
+// splits of 512 positions, fixed in place. Within a split: scores go into a buffer in order of position, then maximum,
+// exponentials, sum, and the weighted sum of values, one position after another. Splits are merged in ascending order,
+// whoever computed them: if there are fewer tasks than would keep the threads busy, each split is a task of its own. What a
+// row does not see is never part of its arithmetic.
+#include "attention_kernels.h"
+#include "isa.h"
+#include "vec_math.h"
+#include "visible.h"
+
+namespace swiftk::SWIFTK_ISA {
+namespace {
+
+constexpr int kSplit = 512;                   // positions
+constexpr int kStride = kSplit + kKeys;       // of rows of scores; not a multiple of a cache way
+constexpr int kTail = 64 + 2 * kKeys;         // slots of all scratch rows, rounded out to panels
+
+// Softmax state of some queries over some keys: maximum, sum of exponentials, weighted sum of values.
+struct State {
+  float* max;  // [M]
+  float* sum;  // [M], 0: no keys yet
+  float* out;  // [M, v_stride]
+
+  explicit State(float* data) : max(data), sum(data + kMaxQueries), out(data + kHead) {}
+  static size_t floats(const KvLayout& l) { return kHead + size_t(kMaxQueries) * l.v_stride; }
+  static constexpr int kHead = 32;
+};
+
+// What one thread needs for a task.
+template <DType T>
+class Block {
+ public:
+  Block(const AttentionArgs& a, const KvLayout& layout, float* scratch)
+      : a_(a), layout_(layout), group_(a.n_heads / layout.n_kv), query_(scratch), scores_(query_ + layout.d * kMaxQueries),
+        tail_(scores_ + kMaxQueries * kStride) {}
+  static size_t floats(const KvLayout& l) { return size_t(kMaxQueries) * (l.d + kStride + kTail); }
+
+  // Queries [begin, end) of a KV head; query i is head i % group of row i / group.
+  void set_queries(int kv_head, int begin, int end) {
+    kv_head_ = kv_head;
+    begin_ = begin;
+    count_ = end - begin;
+    first_ = INT32_MAX;
+    last_ = 0;
+    for (int m = 0; m < count_; ++m) {
+      visible_[m].set(*a_.rows, (begin + m) / group_, a_.window);
+      first_ = std::min(first_, visible_[m].first);
+      last_ = std::max(last_, visible_[m].last);
+      const float* const q = a_.q + row_offset(m);
+      for (int i = 0; i < layout_.d; ++i) query_[i * count_ + m] = q[i] * a_.scale;
+    }
+  }
+
+  int count() const { return count_; }
+  int first_split() const { return first_ / kSplit; }
+  int last_split() const { return (last_ - 1) / kSplit; }
+
+  // Keys of one split; sum is 0 for a query that sees none of them.
+  void attend(int split, const State& s) {
+    start_ = split * kSplit;
+    stop_ = start_ + kSplit;
+    score_shared();
+    score_scratch();
+    for (int m = 0; m < count_; ++m) softmax(m, s);
+    std::fill_n(s.out, size_t(count_) * layout_.v_stride, 0.0f);
+    weigh_values(s.out);
+  }
+
+  void write(const State& s) const {
+    for (int m = 0; m < count_; ++m) {
+      float* const out = a_.out + row_offset(m);
+      const float* const from = s.out + size_t(m) * layout_.v_stride;
+      for (int i = 0; i < layout_.d; ++i) out[i] = from[i] / s.sum[m];
+    }
+  }
+
+ private:
+  size_t row_offset(int m) const {
+    const int i = begin_ + m;
+    return (size_t(i / group_) * a_.n_heads + kv_head_ * group_ + i % group_) * layout_.d;
+  }
+  const Element<T>* data() const { return static_cast<const Element<T>*>(a_.kv.data); }
+  Run shared(int m) const { return visible_[m].runs[0].clip(start_, stop_); }
+  float* row(int m) const { return scores_ + m * kStride; }
+
+  // Whole panels, as far as any query sees the shared keys.
+  void score_shared() {
+    int from = stop_, to = start_;
+    for (int m = 0; m < count_; ++m) {
+      const Run run = shared(m);
+      if (run.count <= 0) continue;
+      from = std::min(from, run.pos);
+      to = std::max(to, run.pos + run.count);
+    }
+    if (from >= to) return;
+    const int panel = from / kKeys, panels = ceil_div(to, kKeys) - panel;
+    kScoreRuns<T>[count_ - 1](data() + layout_.key_panel(kv_head_, panel), panels, layout_.d, query_,
+                              scores_ + (panel * kKeys - start_), kStride);
+  }
+
+  // Scratch rows are scored where they lie, then sorted by position.
+  void score_scratch() {
+    int from = INT32_MAX, to = 0;
+    for (int m = 0; m < count_; ++m) {
+      for (int r = 1; r < visible_[m].n; ++r) {
+        const Run run = visible_[m].runs[r].clip(start_, stop_);
+        if (run.count <= 0) continue;
+        from = std::min(from, run.slot);
+        to = std::max(to, run.slot + run.count);
+      }
+    }
+    if (from >= to) return;
+    const int panel = from / kKeys, panels = ceil_div(to, kKeys) - panel;
+    kScoreRuns<T>[count_ - 1](data() + layout_.key_panel(kv_head_, panel), panels, layout_.d, query_, tail_, kTail);
+    for (int m = 0; m < count_; ++m) {
+      for (int r = 1; r < visible_[m].n; ++r) {
+        const Run run = visible_[m].runs[r].clip(start_, stop_);
+        if (run.count > 0) std::copy_n(tail_ + m * kTail + (run.slot - panel * kKeys), run.count, row(m) + (run.pos - start_));
+      }
+    }
+  }
+
+  // Scores become weights. Lanes outside what the query sees count as -inf, so they add an exact zero to the sum.
+  void softmax(int m, const State& s) {
+    s.max[m] = -kInfinity;
+    s.sum[m] = 0;
+    const int begin = std::max(visible_[m].first, start_) - start_, end = std::min(visible_[m].last, stop_) - start_;
+    if (begin >= end) return;
+    float* const x = row(m);
+    const int from = begin / kKeys * kKeys, to = ceil_div(end, kKeys) * kKeys;
+    std::fill(x + from, x + begin, -kInfinity);
+    std::fill(x + end, x + to, -kInfinity);
+    Vec best[kKeys / W], sum[kKeys / W] = {};
+    for (Vec& b : best) b = splat(-kInfinity);
+    for (int i = from; i < to; i += kKeys) {
+      for (int v = 0; v < kKeys / W; ++v) best[v] = max(best[v], load(x + i + v * W));
+    }
+    for (int v = 1; v < kKeys / W; ++v) best[0] = max(best[0], best[v]);
+    const float top = max_lanes(best[0]);
+    for (int i = from; i < to; i += kKeys) {
+      for (int v = 0; v < kKeys / W; ++v) {
+        const Vec p = exp(load(x + i + v * W) - top);
+        store(x + i + v * W, p);
+        sum[v] += p;
+      }
+    }
+    float total = sum_lanes(sum[0]);
+    for (int v = 1; v < kKeys / W; ++v) total += sum_lanes(sum[v]);
+    s.max[m] = top;
+    s.sum[m] = total;
+  }
+
+  void add(int m, const Run& run, float* out) const {
+    if (run.count <= 0) return;
+    kValueRuns<T>[0](data() + layout_.value(kv_head_, run.slot), layout_.v_stride, run.count, row(m) + (run.pos - start_),
+                     kStride, out + size_t(m) * layout_.v_stride);
+  }
+
+  // The shared keys that all queries see are read once for all; before and behind them each query goes alone.
+  void weigh_values(float* out) const {
+    int from = start_, to = stop_;
+    for (int m = 0; m < count_; ++m) {
+      const Run run = shared(m);
+      from = std::max(from, run.pos);
+      to = std::min(to, run.pos + run.count);
+    }
+    if (from >= to) from = to = stop_;
+    for (int m = 0; m < count_; ++m) add(m, shared(m).clip(start_, from), out);
+    if (from < to) {
+      kValueRuns<T>[count_ - 1](data() + layout_.value(kv_head_, from), layout_.v_stride, to - from,
+                                scores_ + (from - start_), kStride, out);
+    }
+    for (int m = 0; m < count_; ++m) {
+      add(m, shared(m).clip(to, stop_), out);
+      for (int r = 1; r < visible_[m].n; ++r) add(m, visible_[m].runs[r].clip(start_, stop_), out);
+    }
+  }
+
+  const AttentionArgs& a_;
+  const KvLayout& layout_;
+  const int group_;
+  float *const query_, *const scores_, *const tail_;  // [d, M], [M, kStride], [M, kTail]
+  std::array<Visible, kMaxQueries> visible_;
+  int kv_head_ = 0, begin_ = 0, count_ = 0;
+  int first_ = 0, last_ = 0;   // positions that any query sees
+  int start_ = 0, stop_ = 0;  // positions of the split
+};
+
+// into = into, then the keys of `s`.
+void merge(const State& into, const State& s, int queries, int stride) {
+  for (int m = 0; m < queries; ++m) {
+    if (s.sum[m] == 0) continue;
+    float* const out = into.out + size_t(m) * stride;
+    const float* const from = s.out + size_t(m) * stride;
+    if (into.sum[m] == 0) {
+      into.max[m] = s.max[m];
+      into.sum[m] = s.sum[m];
+      std::copy_n(from, stride, out);
+      continue;
+    }
+    const float top = s.max[m] > into.max[m] ? s.max[m] : into.max[m];
+    const float old_share = exp(into.max[m] - top), new_share = exp(s.max[m] - top);
+    into.max[m] = top;
+    into.sum[m] = into.sum[m] * old_share + s.sum[m] * new_share;
+    for (int i = 0; i < stride; ++i) out[i] = out[i] * old_share + from[i] * new_share;
+  }
+}
+
+struct Shape {
+  int queries, blocks, tasks;  // queries of a KV head; blocks of them; blocks of all KV heads
+  int first_split, splits;     // that any row needs
+};
+
+Shape shape_of(const AttentionArgs& a) {
+  const Rows& rows = *a.rows;
+  Shape s{};
+  s.queries = rows.n * (a.n_heads / a.kv.shape.n_kv);
+  s.blocks = ceil_div(s.queries, kMaxQueries);
+  s.tasks = s.blocks * a.kv.shape.n_kv;
+  int first = INT32_MAX, last = 0;
+  for (int i = 0; i < rows.n; ++i) {
+    first = std::min(first, a.window > 0 ? std::max(0, rows.pos[i] + 1 - a.window) : 0);
+    last = std::max(last, rows.pos[i]);
+  }
+  s.first_split = first / kSplit;
+  s.splits = last / kSplit - s.first_split + 1;
+  return s;
+}
+
+template <DType T>
+void load_task(Block<T>& block, const Shape& s, int task) {
+  const int i = task % s.blocks;
+  block.set_queries(task / s.blocks, static_cast<int>(int64_t{s.queries} * i / s.blocks),
+                    static_cast<int>(int64_t{s.queries} * (i + 1) / s.blocks));
+}
+
+// Every task goes through its splits.
+template <DType T>
+void run_whole(Ctx& ctx, const AttentionArgs& a, const Shape& s) {
+  const KvLayout layout(a.kv.shape);
+  const size_t state = State::floats(layout), floats = Block<T>::floats(layout) + 2 * state;
+  float* const scratch = ctx.scratch.take<float>(ctx.pool.size() * floats);
+  Tasks tasks(s.tasks);
+  ctx.pool.run([&](int thread) {
+    float* const mine = scratch + thread * floats;
+    Block<T> block(a, layout, mine + 2 * state);
+    for (int task, end; tasks.next(task, end);) {
+      load_task(block, s, s.tasks - 1 - task);  // the last rows see most: the long tasks come first
+      const State total(mine), part(mine + state);
+      block.attend(block.first_split(), total);
+      for (int split = block.first_split() + 1; split <= block.last_split(); ++split) {
+        block.attend(split, part);
+        merge(total, part, block.count(), layout.v_stride);
+      }
+      block.write(total);
+    }
+  });
+}
+
+// Splits are tasks; then the blocks' states are merged.
+template <DType T>
+void run_split(Ctx& ctx, const AttentionArgs& a, const Shape& s) {
+  const KvLayout layout(a.kv.shape);
+  const size_t state = State::floats(layout), floats = Block<T>::floats(layout);
+  float* const states = ctx.scratch.take<float>(size_t(s.tasks) * s.splits * state);  // [tasks, splits]
+  float* const scratch = ctx.scratch.take<float>(ctx.pool.size() * floats);
+  const auto state_at = [&](int task, int split) {
+    return State(states + (size_t(task) * s.splits + split - s.first_split) * state);
+  };
+  Tasks parts(s.tasks * s.splits), tasks(s.tasks);
+  ctx.pool.run([&](int thread) {
+    Block<T> block(a, layout, scratch + thread * floats);
+    for (int i, end; parts.next(i, end);) {
+      load_task(block, s, i / s.splits);
+      const int split = s.first_split + i % s.splits;
+      if (split >= block.first_split() && split <= block.last_split()) block.attend(split, state_at(i / s.splits, split));
+    }
+    ctx.pool.barrier();
+    for (int task, end; tasks.next(task, end);) {
+      load_task(block, s, task);
+      const State total = state_at(task, block.first_split());
+      for (int split = block.first_split() + 1; split <= block.last_split(); ++split) {
+        merge(total, state_at(task, split), block.count(), layout.v_stride);
+      }
+      block.write(total);
+    }
+  });
+}
+
+template <DType T>
+void run(Ctx& ctx, const AttentionArgs& a) {
+  const Shape s = shape_of(a);
+  const bool spread = ctx.pool.size() > 1 && s.splits > 1 && s.tasks < 4 * ctx.pool.size();
+  spread ? run_split<T>(ctx, a, s) : run_whole<T>(ctx, a, s);
+}
+
+}  // namespace
+
+void attention(Ctx& ctx, const AttentionArgs& a) {
+  ctx.scratch.reset();
+  switch (a.kv.shape.dtype) {
+    case DType::F32: return run<DType::F32>(ctx, a);
+    case DType::BF16: return run<DType::BF16>(ctx, a);
+    case DType::F16: return run<DType::F16>(ctx, a);
+  }
+}
+
+}  // namespace swiftk::SWIFTK_ISA

@@ -1,0 +1,36 @@
+// Size of a layer's cache, and moving a row of it.
+#include "isa.h"
+#include "layout.h"
+
+namespace swiftk::SWIFTK_ISA {
+namespace {
+
+template <class Element>
+void move(const KvLayer& kv, int from, int to) {
+  const KvLayout layout(kv.shape);
+  Element* const data = static_cast<Element*>(kv.data);
+  for (int head = 0; head < layout.n_kv; ++head) {
+    const Element* const k = data + layout.key(head, from);
+    const Element* const v = data + layout.value(head, from);
+    Element* const k_to = data + layout.key(head, to);
+    Element* const v_to = data + layout.value(head, to);
+    for (int i = 0; i < layout.d; ++i) {
+      k_to[i * kKeys] = k[i * kKeys];
+      v_to[i] = v[i];
+    }
+  }
+}
+
+}  // namespace
+
+size_t kv_bytes(const KvShape& shape) { return KvLayout(shape).elements() * size_of(shape.dtype); }
+
+void move_row(Ctx&, const MoveArgs& a) {
+  if (size_of(a.kv.shape.dtype) == 2) {
+    move<uint16_t>(a.kv, a.from, a.to);
+  } else {
+    move<uint32_t>(a.kv, a.from, a.to);
+  }
+}
+
+}  // namespace swiftk::SWIFTK_ISA

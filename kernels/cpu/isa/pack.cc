@@ -1,0 +1,98 @@
+// Packs row-major matrices into panels (layout.h). Bound by memory.
+#include <algorithm>
+
+#include "isa.h"
+#include "layout.h"
+
+namespace swiftk::SWIFTK_ISA {
+namespace {
+
+struct Group {
+  int part, first, rows;  // rows [first, first + rows) of a part
+};
+
+int group_rows(const PackArgs& a, int part) { return a.group ? a.group : a.rows[part]; }
+
+// Calls visit(group) for every group in packed order.
+template <class Visit>
+void for_each_group(const PackArgs& a, Visit&& visit) {
+  const auto group = [&](int part, int first) {
+    if (first < a.rows[part]) visit(Group{part, first, std::min(group_rows(a, part), a.rows[part] - first)});
+  };
+  if (!a.interleave) {
+    for (int part = 0; part < 3; ++part) {
+      for (int first = 0; first < a.rows[part]; first += group_rows(a, part)) group(part, first);
+    }
+    return;
+  }
+  const int most = std::max({a.rows[0], a.rows[1], a.rows[2]}), turn = a.group ? a.group : most;
+  for (int first = 0; first < most; first += turn) {
+    for (int part = 0; part < 3; ++part) group(part, first);
+  }
+}
+
+// Reads one element of a row-major part as stored bits of the packed type.
+struct Source {
+  const char* rows;  // first row of the panel
+  DType source, dtype;
+  int k, count;  // count: rows there are; those behind are zero
+
+  uint32_t bits(int row, int column) const {
+    if (row >= count || column >= k) return 0;
+    const size_t i = size_t(row) * k + column;
+    if (source == dtype && source != DType::F32) return reinterpret_cast<const uint16_t*>(rows)[i];
+    const float value = load_element(rows, source, i);
+    switch (dtype) {
+      case DType::F32: return std::bit_cast<uint32_t>(value);
+      case DType::BF16: return f32_to_bf16(value);
+      default: return f32_to_f16(value);
+    }
+  }
+};
+
+void pack_panel(const Source& s, char* dst) {
+  constexpr int kBlock = 32;  // lines at a time: one cache line of each row
+  const int lines = line_count(s.k, s.dtype);
+  for (int first = 0; first < lines; first += kBlock) {
+    const int last = std::min(first + kBlock, lines);
+    for (int row = 0; row < kPanelRows; ++row) {
+      for (int line = first; line < last; ++line) {
+        const size_t at = size_t(line) * kPanelRows + row;
+        if (s.dtype == DType::F16) {
+          reinterpret_cast<uint16_t*>(dst)[at] = static_cast<uint16_t>(s.bits(row, line));
+        } else if (s.dtype == DType::BF16) {
+          reinterpret_cast<uint32_t*>(dst)[at] = s.bits(row, 2 * line) | s.bits(row, 2 * line + 1) << 16;
+        } else {
+          reinterpret_cast<uint32_t*>(dst)[at] = s.bits(row, line);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+size_t packed_bytes(const PackArgs& a) {
+  int panels = 0;
+  for_each_group(a, [&](const Group& g) { panels += panels_of(g.rows); });
+  return panels * panel_bytes(a.k, a.dtype);
+}
+
+void pack(Ctx& ctx, const PackArgs& a) {
+  advise_dense(a.dst, packed_bytes(a));
+  const size_t bytes = panel_bytes(a.k, a.dtype), row_bytes = a.k * size_of(a.source);
+  // Every thread walks all groups, which costs nothing, and packs its share of the panels.
+  ctx.pool.run([&](int thread) {
+    int panel = 0;
+    for_each_group(a, [&](const Group& g) {
+      for (int row = 0; row < g.rows; row += kPanelRows, ++panel) {
+        if (panel % ctx.pool.size() != thread) continue;
+        const char* const rows = static_cast<const char*>(a.part[g.part]) + (g.first + row) * row_bytes;
+        pack_panel({rows, a.source, a.dtype, a.k, std::min(kPanelRows, g.rows - row)},
+                   static_cast<char*>(a.dst) + panel * bytes);
+      }
+    });
+  });
+}
+
+}  // namespace swiftk::SWIFTK_ISA

@@ -1,0 +1,97 @@
+// What this machine can do: sequential reads, and multiply-adds from registers, by all threads together.
+#include <chrono>
+
+#include "isa.h"
+#include "panel.h"
+
+namespace swiftk::SWIFTK_ISA {
+namespace {
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// A value that depends on every byte, so that no read can be left out.
+int32_t read_all(const char* p, size_t bytes) {
+  IntVec sum[4] = {};
+  for (size_t i = 0; i < bytes; i += 4 * sizeof(IntVec)) {
+    prefetch(p + i + kPrefetchAhead);
+    for (int v = 0; v < 4; ++v) sum[v] ^= load_bits(p + i + v * sizeof(IntVec));
+  }
+  const IntVec all = (sum[0] ^ sum[1]) ^ (sum[2] ^ sum[3]);
+  return all[0] ^ all[W - 1];
+}
+
+double measure_reads(Ctx& ctx) {
+  constexpr size_t kPiece = size_t{1} << 20, kBytes = 512 * kPiece;
+  constexpr int kPieces = kBytes / kPiece, kRounds = 6;
+  char* const data = static_cast<char*>(allocate(kBytes));
+  advise_dense(data, kBytes);
+  std::atomic<int32_t> sink{0};
+  double best = 0;
+  for (int round = 0; round <= kRounds; ++round) {  // the first one fills
+    Tasks pieces(kPieces);
+    const auto start = std::chrono::steady_clock::now();
+    ctx.pool.run([&](int) {
+      int32_t seen = 0;
+      for (int i, end; pieces.next(i, end);) {
+        if (round == 0) {
+          std::memset(data + i * kPiece, 1 + i % 7, kPiece);
+        } else {
+          seen ^= read_all(data + i * kPiece, kPiece);
+        }
+      }
+      sink.fetch_xor(seen);
+    });
+    if (round > 0) best = std::max(best, kBytes / seconds_since(start));
+  }
+  release(data, kBytes);
+  return best;
+}
+
+// Multiply-adds of one vector: the instruction that panels of this dtype run on.
+template <bool kPairs>
+float spin(int rounds) {
+  constexpr int kChains = 12;
+  Vec acc[kChains] = {};
+  const Vec a = splat(0.5f), b = splat(1e-3f);
+  for (int i = 0; i < rounds; ++i) {
+#pragma GCC unroll 16
+    for (int c = 0; c < kChains; ++c) {
+#if defined(__AVX512BF16__)
+      if constexpr (kPairs) {
+        acc[c] = (Vec)_mm512_dpbf16_ps((__m512)acc[c], (__m512bh)a, (__m512bh)b);
+        continue;
+      }
+#endif
+      acc[c] = fma(acc[c], a, b);
+    }
+#pragma GCC unroll 16
+    for (int c = 0; c < kChains; ++c) asm volatile("" : "+x"(acc[c]));  // keeps the chains apart
+  }
+  Vec sum{};
+  for (const Vec& v : acc) sum += v;
+  return sum[0];
+}
+
+double measure_flops(Ctx& ctx, bool pairs) {
+  constexpr int kTurns = 1 << 20, kRounds = 6, kChains = 12;
+  std::atomic<int> sink{0};
+  double best = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    const auto start = std::chrono::steady_clock::now();
+    ctx.pool.run([&](int) { sink.fetch_add((pairs ? spin<true>(kTurns) : spin<false>(kTurns)) > 0); });
+    const double flops = 2.0 * W * kChains * (pairs ? 2 : 1) * kTurns * ctx.pool.size();
+    best = std::max(best, flops / seconds_since(start));
+  }
+  return best;
+}
+
+}  // namespace
+
+void probe(Ctx& ctx, DType dtype, Probe* p) {
+  p->read_bytes_per_s = measure_reads(ctx);
+  p->flops_per_s = measure_flops(ctx, uses_pairs(dtype));
+}
+
+}  // namespace swiftk::SWIFTK_ISA

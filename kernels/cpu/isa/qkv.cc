@@ -1,0 +1,71 @@
+// q, k, v = W rmsnorm(x) + bias, norm of heads, rotary embedding, append to the cache. A task is a head: no second pass.
+#include "activations.h"
+#include "isa.h"
+
+namespace swiftk::SWIFTK_ISA {
+namespace {
+
+// x [d], in place: element i turns with i + d / 2.
+void rotate(float* x, const float* cos, const float* sin, int half) {
+  for (int i = 0; i < half; ++i) {
+    const float a = x[i], b = x[i + half];
+    x[i] = a * cos[i] - b * sin[i];
+    x[i + half] = b * cos[i] + a * sin[i];
+  }
+}
+
+void normalise(float* x, const float* weight, int d, float eps) {
+  const float scale = rms_scale(x, d, eps);
+  for (int i = 0; i < d; ++i) x[i] = x[i] * scale * weight[i];
+}
+
+template <class Element, class Convert>
+void scatter(const float* x, int d, void* data, size_t at, int stride, Convert&& convert) {
+  Element* const out = static_cast<Element*>(data) + at;
+  for (int i = 0; i < d; ++i) out[size_t(i) * stride] = convert(x[i]);
+}
+
+// Stores x [d] from element `at` on, `stride` apart.
+void store_cache(const KvLayer& kv, const float* x, size_t at, int stride) {
+  const int d = kv.shape.d;
+  switch (kv.shape.dtype) {
+    case DType::F32: return scatter<float>(x, d, kv.data, at, stride, [](float f) { return f; });
+    case DType::BF16: return scatter<uint16_t>(x, d, kv.data, at, stride, f32_to_bf16);
+    case DType::F16: return scatter<uint16_t>(x, d, kv.data, at, stride, f32_to_f16);
+  }
+}
+
+// x [d]: one row of a head, straight from the matmul.
+void finish_row(const QkvArgs& a, const KvLayout& layout, int head, int row, float* x) {
+  const int d = layout.d, kv_head = head - a.n_heads, v_head = kv_head - layout.n_kv;
+  const Rows& rows = *a.rows;
+  for (int i = 0; a.w.bias && i < d; ++i) x[i] += a.w.bias[size_t(head) * d + i];
+  if (v_head >= 0) return store_cache(a.kv, x, layout.value(v_head, rows.slot[row]), 1);
+  const float* const norm = kv_head < 0 ? a.q_norm : a.k_norm;
+  if (norm) normalise(x, norm, d, a.eps);
+  rotate(x, rows.cos + size_t(row) * (d / 2), rows.sin + size_t(row) * (d / 2), d / 2);
+  if (kv_head >= 0) return store_cache(a.kv, x, layout.key(kv_head, rows.slot[row]), kKeys);
+  std::copy_n(x, d, a.q + (size_t(row) * a.n_heads + head) * d);
+}
+
+}  // namespace
+
+void rmsnorm_qkv_rope_append(Ctx& ctx, const QkvArgs& a) {
+  ctx.scratch.reset();
+  const int n = a.rows->n;
+  Activations x(ctx, a.x, n, a.w, a.norm, a.eps);
+  const KvLayout layout(a.kv.shape);
+  const int panels = panels_of(layout.d), stride = panels * kPanelRows;
+  float* const outs = ctx.scratch.take<float>(size_t(ctx.pool.size()) * n * stride);
+  Tasks heads(a.n_heads + 2 * layout.n_kv);
+  ctx.pool.run([&](int thread) {
+    x.finish(ctx.pool);
+    float* const out = outs + size_t(thread) * n * stride;  // [n, stride]
+    for (int head, end; heads.next(head, end);) {
+      for (int p = 0; p < panels; ++p) x.multiply(panel_at(a.w, head * panels + p), out + p * kPanelRows, stride);
+      for (int i = 0; i < n; ++i) finish_row(a, layout, head, i, out + size_t(i) * stride);
+    }
+  });
+}
+
+}  // namespace swiftk::SWIFTK_ISA

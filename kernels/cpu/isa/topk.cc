@@ -1,0 +1,245 @@
+// Top k of scaled scores plus noise, and log sum exp of the logits.
+//
+// The vocabulary is cut into slices, which are tasks, and these into blocks. The first pass reads everything once: block
+// maxima of the scores and sums of exponentials of the logits, in an order fixed by token id. The second looks only where a
+// candidate can be: the k-th best block maximum bounds the k-th best score from below, noise stays within known bounds, and
+// the noise of a token is a monotone function of 32 random bits, so comparing these with a bound on what they would have to
+// be leaves a handful of logarithms to compute. Pruning never decides: whatever might win is computed exactly.
+#include <cmath>
+#include <functional>
+
+#include "isa.h"
+#include "layout.h"
+#include "vec_math.h"
+
+namespace swiftk::SWIFTK_ISA {
+namespace {
+
+constexpr int kBlock = 1024, kSliceBlocks = 8, kSlice = kBlock * kSliceBlocks;  // tokens, blocks, tokens
+constexpr double kGumbelMin = -3.2;  // below -log(33 log 2), the smallest value gumbel() can return
+
+struct Candidate {
+  double value;
+  int32_t id;
+};
+
+bool better(const Candidate& a, const Candidate& b) { return a.value > b.value || (a.value == b.value && a.id < b.id); }
+
+// The best k seen so far; a heap whose top is the worst of them.
+class Best {
+ public:
+  Best(Candidate* heap, int k) : heap_(heap), k_(k) {}
+
+  void offer(Candidate c) {
+    if (size_ == k_) {
+      if (!better(c, heap_[0])) return;
+      std::pop_heap(heap_, heap_ + size_--, better);
+    }
+    heap_[size_++] = c;
+    std::push_heap(heap_, heap_ + size_, better);
+  }
+  // What a newcomer must reach.
+  double bound() const { return size_ == k_ ? heap_[0].value : -HUGE_VAL; }
+  int size() const { return size_; }
+  Candidate* sort() {
+    std::sort_heap(heap_, heap_ + size_, better);
+    return heap_;
+  }
+
+ private:
+  Candidate* heap_;
+  int k_, size_ = 0;
+};
+
+float max_of(const float* x, int n) {
+  Vec best[4];
+  for (Vec& b : best) b = splat(-kInfinity);
+  int i = 0;
+  for (; i + 4 * W <= n; i += 4 * W) {
+    for (int v = 0; v < 4; ++v) best[v] = max(load(x + i + v * W), best[v]);
+  }
+  float top = max_lanes(max(max(best[0], best[1]), max(best[2], best[3])));
+  for (; i < n; ++i) top = x[i] > top ? x[i] : top;
+  return top;
+}
+
+// Sum of exp(x - top) over a block; NaN if a logit is NaN or infinite (0 * infinity is NaN).
+float sum_exp(const float* x, int n, float top) {
+  Vec sum[2] = {}, odd[2] = {};
+  float tail[2 * W];
+  for (int i = 0; i < n; i += 2 * W) {
+    const float* from = x + i;
+    if (i + 2 * W > n) {
+      std::fill_n(tail, 2 * W, top - 200);  // whose exponential is 0
+      std::copy(x + i, x + n, tail);
+      from = tail;
+    }
+    for (int v = 0; v < 2; ++v) {
+      const Vec logit = load(from + v * W);
+      sum[v] += exp(logit - top);
+      odd[v] = fma(logit, Vec{}, odd[v]);
+    }
+  }
+  return sum_lanes(sum[0] + sum[1]) + sum_lanes(odd[0] + odd[1]);
+}
+
+struct Block {
+  float max_score, max_logit, sum;  // sum of exp(logit - max_logit)
+};
+
+class Topk {
+ public:
+  Topk(Ctx& ctx, const TopkArgs& a)
+      : a_(a), pool_(ctx.pool), blocks_(ceil_div(a.vocab, kBlock)), slices_(ceil_div(a.vocab, kSlice)),
+        first_pass_(a.n * slices_), rows_(a.n), second_pass_(a.n * slices_), last_pass_(a.n) {
+    block_ = ctx.scratch.take<Block>(size_t(a.n) * blocks_);
+    found_ = ctx.scratch.take<Candidate>(size_t(a.n) * slices_ * a.k);
+    count_ = ctx.scratch.take<int>(size_t(a.n) * slices_);
+    floor_ = ctx.scratch.take<double>(a.n);
+    order_ = ctx.scratch.take<float>(size_t(a.n) * blocks_);
+  }
+
+  void run() {
+    for (int i, end; first_pass_.next(i, end);) scan_slice(i / slices_, i % slices_);
+    pool_.barrier();
+    for (int row, end; rows_.next(row, end);) bound_row(row);
+    pool_.barrier();
+    for (int i, end; second_pass_.next(i, end);) search_slice(i / slices_, i % slices_);
+    pool_.barrier();
+    for (int row, end; last_pass_.next(row, end);) finish_row(row);
+  }
+
+ private:
+  const float* logits(int row) const { return a_.logits + size_t(row) * a_.vocab; }
+  const float* scores(int row) const { return a_.scores + size_t(row) * a_.vocab; }
+  Block* blocks(int row) const { return block_ + size_t(row) * blocks_; }
+  int first_block(int slice) const { return slice * kSliceBlocks; }
+  int last_block(int slice) const { return std::min(first_block(slice) + kSliceBlocks, blocks_); }
+  int length(int block) const { return std::min(kBlock, a_.vocab - block * kBlock); }
+  double scaled(float score) const { return static_cast<double>(a_.scale) * score; }  // exact, so order is kept
+
+  void scan_slice(int row, int slice) {
+    for (int b = first_block(slice); b < last_block(slice); ++b) {
+      const int n = length(b);
+      const float* const x = logits(row) + b * kBlock;
+      const float top = max_of(x, n);
+      blocks(row)[b] = {a_.scores == a_.logits ? top : max_of(scores(row) + b * kBlock, n), top, sum_exp(x, n, top)};
+    }
+  }
+
+  // log sum exp, and a value that the k-th best reaches for certain.
+  void bound_row(int row) {
+    const Block* const b = blocks(row);
+    float top = -kInfinity;
+    for (int i = 0; i < blocks_; ++i) top = b[i].max_logit > top ? b[i].max_logit : top;
+    double sum = 0;
+    for (int i = 0; i < blocks_; ++i) sum += b[i].sum * std::exp(static_cast<double>(b[i].max_logit) - top);
+    a_.lse[row] = static_cast<float>(top + std::log(sum));
+    floor_[row] = -HUGE_VAL;
+    if (blocks_ < a_.k) return;
+    float* const order = order_ + size_t(row) * blocks_;
+    for (int i = 0; i < blocks_; ++i) order[i] = b[i].max_score;
+    std::nth_element(order, order + (a_.k - 1), order + blocks_, std::greater<>());
+    floor_[row] = scaled(order[a_.k - 1]) + (a_.noisy ? kGumbelMin : 0);
+  }
+
+  void search_slice(int row, int slice) {
+    const int i = row * slices_ + slice;
+    Best best(found_ + size_t(i) * a_.k, a_.k);
+    for (int b = first_block(slice); b < last_block(slice); ++b) {
+      const float most = blocks(row)[b].max_score;
+      const double reach = scaled(most) + (a_.noisy ? kGumbelMax : 0), need = std::max(floor_[row], best.bound());
+      if (!(reach >= need) || most == -kInfinity) continue;
+      a_.noisy ? search_noisy(row, b, best) : search_plain(row, b, best);
+    }
+    count_[i] = best.size();
+  }
+
+  void search_plain(int row, int block, Best& best) {
+    const int first = block * kBlock, n = length(block);
+    const float* const x = scores(row) + first;
+    constexpr int kGroup = 64;
+    for (int i = 0; i < n; i += kGroup) {
+      const int count = std::min(kGroup, n - i);
+      const double need = std::max(floor_[row], best.bound());
+      if (!(scaled(max_of(x + i, count)) >= need)) continue;
+      for (int j = i; j < i + count; ++j) {
+        if (x[j] > -kInfinity) best.offer({scaled(x[j]), first + j});
+      }
+    }
+  }
+
+  // gumbel(u) >= need - score only if 1 - u <= exp(score - need), as 1 - exp(-t) <= t: most tokens fall here.
+  void search_noisy(int row, int block, Best& best) {
+    const int first = block * kBlock, n = length(block);
+    const float* const x = scores(row) + first;
+    alignas(64) float chance[kBlock];
+    const uint64_t high = static_cast<uint64_t>(a_.stream) << 32 | static_cast<uint32_t>(a_.pos[row]);
+    const float need = static_cast<float>(std::max(floor_[row], best.bound()));
+    bound_chances(x, n, need, chance);
+    for (int i = 0; i < n; i += 4) {
+      const int count = std::min(4, n - i);
+      const auto random = philox(a_.seed, static_cast<uint32_t>(first + i) >> 2, high);
+      for (int j = 0; j < count; ++j) {
+        if (!(static_cast<float>(~random[j]) <= chance[i + j]) || !(x[i + j] > -kInfinity)) continue;
+        const int32_t id = first + i + j;
+        best.offer({scaled(x[i + j]) + gumbel(a_.seed, a_.pos[row], id, a_.stream), id});
+      }
+    }
+  }
+
+  // chance[i] = 2^32 exp(scale x[i] - need), with room for every rounding on the way.
+  void bound_chances(const float* x, int n, float need, float* chance) const {
+    constexpr float kRoom = 1.001f * 0x1p32f;
+    const float slack = 1e-5f * (std::fabs(need) + 1);
+    for (int i = 0; i < n; i += W) {
+      float last[W];
+      const float* from = x + i;
+      if (i + W > n) {
+        std::fill_n(last, W, -kInfinity);
+        std::copy(x + i, x + n, last);
+        from = last;
+      }
+      const Vec scaled = load(from) * a_.scale;
+      const Vec room = (scaled < 0.0f ? -scaled : scaled) * 1e-6f + slack;
+      store(chance + i, exp(scaled - need + room) * kRoom + 2.0f);
+    }
+  }
+
+  // Slices in ascending order; the order among candidates is total, so the result does not depend on how they were found.
+  void finish_row(int row) {
+    Candidate heap[kMaxTopk];
+    Best best(heap, a_.k);
+    for (int slice = 0; slice < slices_; ++slice) {
+      const int i = row * slices_ + slice;
+      for (int j = 0; j < count_[i]; ++j) best.offer(found_[size_t(i) * a_.k + j]);
+    }
+    const Candidate* const sorted = best.sort();
+    for (int j = 0; j < a_.k; ++j) {
+      const size_t at = size_t(row) * a_.k + j;
+      const bool there = j < best.size();
+      a_.id[at] = there ? sorted[j].id : -1;
+      a_.prob[at] = there ? std::exp(logits(row)[sorted[j].id] - a_.lse[row]) : 0.0f;
+    }
+  }
+
+  const TopkArgs& a_;
+  ThreadPool& pool_;
+  const int blocks_, slices_;
+  Tasks first_pass_, rows_, second_pass_, last_pass_;
+  Block* block_;      // [n, blocks]
+  Candidate* found_;  // [n, slices, k]
+  int* count_;        // [n, slices]
+  double* floor_;     // [n]
+  float* order_;      // [n, blocks]
+};
+
+}  // namespace
+
+void topk(Ctx& ctx, const TopkArgs& a) {
+  ctx.scratch.reset();
+  Topk job(ctx, a);
+  ctx.pool.run([&](int) { job.run(); });
+}
+
+}  // namespace swiftk::SWIFTK_ISA

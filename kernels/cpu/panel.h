@@ -1,0 +1,46 @@
+// The matmul microkernel: one panel of 32 outputs times M tokens.
+//
+// One accumulator per (output, token), over all of k in ascending order: a token's result does not depend on M, so rows are
+// exact, and every line of weights is read once for all tokens. Activations are [k][M] floats, or pairs of bf16 [k / 2][M]
+// for the bf16 dot-product instruction (which rounds them; twice the rate).
+#pragma once
+#include "layout.h"
+#include "simd.h"
+
+namespace swiftk::SWIFTK_ISA {
+
+#if defined(__AVX512F__)
+inline constexpr int kMaxTokens = 14, kAccumulators = 28;  // of 32 registers
+#else
+inline constexpr int kMaxTokens = 6, kAccumulators = 12;  // of 16 registers
+#endif
+
+#if defined(__AVX512BF16__)
+inline constexpr bool kBf16Dot = true;
+#else
+inline constexpr bool kBf16Dot = false;
+#endif
+
+// Whether activations for weights of this type are rounded to pairs of bf16.
+constexpr bool uses_pairs(DType t) { return kBf16Dot && t == DType::BF16; }
+
+inline constexpr size_t kPrefetchAhead = 2048;  // bytes
+
+// acc[i][m] += w[i] * x[m]
+template <int N, int M>
+[[gnu::always_inline]] inline void multiply_add(const Vec (&w)[N], const float* x, Vec (&acc)[N][M]) {
+#pragma GCC unroll 16
+  for (int m = 0; m < M; ++m) {
+    const Vec token = splat(x[m]);
+#pragma GCC unroll 8
+    for (int i = 0; i < N; ++i) acc[i][m] = fma(w[i], token, acc[i][m]);
+  }
+}
+
+// out[m * stride + i] = sum over k of row i of the panel times token m, for as many tokens as the kernel is for.
+using PanelKernel = void (*)(const char* panel, int lines, const void* tokens, float* out, size_t stride);
+
+// 1 <= tokens <= kMaxTokens. Defined in isa/panel.cc, where the kernels are compiled.
+PanelKernel panel_kernel(DType, int tokens);
+
+}  // namespace swiftk::SWIFTK_ISA

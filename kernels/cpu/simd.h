@@ -1,0 +1,98 @@
+// Vec: the widest vector of floats that this instruction set has, as a compiler vector type (so + - * / < ?: work on it),
+// and the few operations that need an instruction by name. Every lane computes alike: which lane a number is in, and what is
+// in the others, never shows in its bits.
+#pragma once
+#include <cstdint>
+#include <cstring>
+
+#include "tensor.h"
+
+#if defined(__AVX2__)
+#include <immintrin.h>
+#else
+#include <cmath>
+#endif
+
+namespace swiftk::SWIFTK_ISA {
+
+#if defined(__AVX512F__)
+inline constexpr int W = 16;
+#elif defined(__AVX2__)
+inline constexpr int W = 8;
+#else
+inline constexpr int W = 4;
+#endif
+
+using Vec = float __attribute__((vector_size(4 * W)));
+using IntVec = int32_t __attribute__((vector_size(4 * W)));
+using HalfVec = uint16_t __attribute__((vector_size(2 * W)));
+
+inline Vec load(const float* p) {
+  Vec v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+inline IntVec load_bits(const void* p) {
+  IntVec v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+inline void store(float* p, Vec v) { std::memcpy(p, &v, sizeof v); }
+inline Vec splat(float x) { return x - Vec{}; }  // x - 0 keeps -0 and NaN, which x + 0 would not
+inline IntVec splat_bits(int32_t x) { return x + IntVec{}; }
+inline Vec max(Vec a, Vec b) { return a > b ? a : b; }
+
+// a * b + c; rounded once where the instruction set fuses, else twice, everywhere.
+inline Vec fma(Vec a, Vec b, Vec c) {
+#if defined(__AVX512F__)
+  return (Vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(__AVX2__)
+  return (Vec)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#else
+  return a * b + c;
+#endif
+}
+
+// bf16 in pairs (element 2i and 2i + 1 of a line share a 32-bit lane): the even and the odd ones, as floats.
+inline Vec even_bf16(IntVec pairs) { return (Vec)(pairs << 16); }
+inline Vec odd_bf16(IntVec pairs) { return (Vec)(pairs & static_cast<int32_t>(0xffff0000u)); }
+
+inline Vec load_bf16(const uint16_t* p) {
+#if defined(__AVX512F__)
+  return (Vec)((IntVec)_mm512_maskz_cvtepu16_epi32(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))) << 16);
+#elif defined(__AVX2__)
+  return (Vec)((IntVec)_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))) << 16);
+#else
+  HalfVec h;
+  std::memcpy(&h, p, sizeof h);
+  return (Vec)(__builtin_convertvector(h, IntVec) << 16);
+#endif
+}
+
+inline Vec load_f16(const uint16_t* p) {
+#if defined(__AVX512F__)
+  return (Vec)_mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+#elif defined(__AVX2__)
+  return (Vec)_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+#else
+  // Exponent and fraction move into place; a multiplication then mends the bias, subnormals included.
+  HalfVec h;
+  std::memcpy(&h, p, sizeof h);
+  const IntVec bits = __builtin_convertvector(h, IntVec), magnitude = bits & 0x7fff;
+  const IntVec finite = (IntVec)((Vec)(magnitude << 13) * 0x1p112f);
+  const IntVec special = (magnitude << 13) | 0x7f800000;  // infinity and NaN
+  return (Vec)(((bits & 0x8000) << 16) | (magnitude >= 0x7c00 ? special : finite));
+#endif
+}
+
+// W elements of a stored type.
+template <DType T>
+inline Vec load_as(const void* p) {
+  if constexpr (T == DType::F32) return load(static_cast<const float*>(p));
+  if constexpr (T == DType::BF16) return load_bf16(static_cast<const uint16_t*>(p));
+  if constexpr (T == DType::F16) return load_f16(static_cast<const uint16_t*>(p));
+}
+
+inline void prefetch(const void* p) { __builtin_prefetch(p, 0, 3); }
+
+}  // namespace swiftk::SWIFTK_ISA

@@ -1,0 +1,82 @@
+#include "thread_pool.h"
+
+#include <chrono>
+
+namespace swiftk {
+namespace {
+
+void relax() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// Returns once `a` differs from `old`. Sleeping and waking cost about as much as this spin, and much more than most gaps.
+void await_change(const std::atomic<uint32_t>& a, uint32_t old) {
+  using Clock = std::chrono::steady_clock;
+  constexpr auto kSpin = std::chrono::microseconds(50);
+  const auto start = Clock::now();
+  do {
+    for (int i = 0; i < 32; ++i) {
+      if (a.load(std::memory_order_acquire) != old) return;
+      relax();
+    }
+  } while (Clock::now() - start < kSpin);
+  a.wait(old, std::memory_order_acquire);
+}
+
+}  // namespace
+
+ThreadPool::ThreadPool(int threads) {
+  try {
+    workers_.reserve(std::max(threads - 1, 0));
+    for (int i = 1; i < threads; ++i) workers_.emplace_back(&ThreadPool::work, this, i);
+  } catch (...) {
+    stop();
+    throw;
+  }
+}
+
+ThreadPool::~ThreadPool() { stop(); }
+
+void ThreadPool::stop() {
+  stopping_ = true;
+  job_.fetch_add(1);
+  job_.notify_all();
+  for (std::thread& t : workers_) t.join();
+}
+
+void ThreadPool::fork(Call call, const void* arg) {
+  call_ = call;
+  arg_ = arg;
+  busy_.store(static_cast<uint32_t>(workers_.size()), std::memory_order_relaxed);
+  job_.fetch_add(1);
+  job_.notify_all();
+  call(arg, 0);
+  for (uint32_t busy; (busy = busy_.load(std::memory_order_acquire)) != 0;) await_change(busy_, busy);
+}
+
+void ThreadPool::work(int thread) {
+  for (uint32_t seen = 0;; ++seen) {
+    await_change(job_, seen);
+    if (stopping_) return;
+    call_(arg_, thread);
+    if (busy_.fetch_sub(1) == 1) busy_.notify_one();
+  }
+}
+
+void ThreadPool::barrier() {
+  if (workers_.empty()) return;
+  const uint32_t phase = phase_.load(std::memory_order_relaxed);
+  if (arrived_.fetch_add(1) + 1 == workers_.size() + 1) {
+    arrived_.store(0, std::memory_order_relaxed);
+    phase_.fetch_add(1);
+    phase_.notify_all();
+  } else {
+    await_change(phase_, phase);
+  }
+}
+
+}  // namespace swiftk

@@ -1,0 +1,65 @@
+// A fixed set of threads for fork and join. The caller is thread 0; the others spin for a moment between jobs, so that the
+// ops of a layer meet them awake, then sleep. One job at a time; jobs do not nest.
+#pragma once
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+namespace swiftk {
+
+class ThreadPool {
+ public:
+  explicit ThreadPool(int threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int size() const { return static_cast<int>(workers_.size()) + 1; }
+
+  // Calls job(thread) once on every thread and returns when all have returned. job must not throw.
+  template <class Job>
+  void run(Job&& job) {
+    if (workers_.empty()) return job(0);
+    fork([](const void* arg, int thread) { (*static_cast<const std::remove_reference_t<Job>*>(arg))(thread); }, &job);
+  }
+
+  // Inside a job: waits until every thread has come here.
+  void barrier();
+
+ private:
+  using Call = void (*)(const void*, int);
+  void fork(Call call, const void* arg);
+  void work(int thread);
+  void stop();
+
+  std::vector<std::thread> workers_;
+  Call call_ = nullptr;
+  const void* arg_ = nullptr;
+  // On cache lines of their own: each is written by one side while the other spins on another.
+  alignas(64) std::atomic<uint32_t> job_{0};      // counts jobs; a change starts one
+  alignas(64) std::atomic<uint32_t> busy_{0};     // workers that have not finished it
+  alignas(64) std::atomic<uint32_t> arrived_{0};  // threads inside barrier()
+  alignas(64) std::atomic<uint32_t> phase_{0};    // counts barriers
+  bool stopping_ = false;
+};
+
+// Hands out [0, total) in runs of `grain`, to whoever asks next.
+class Tasks {
+ public:
+  explicit Tasks(int total, int grain = 1) : total_(total), grain_(grain) {}
+
+  bool next(int& begin, int& end) {
+    begin = next_.fetch_add(grain_, std::memory_order_relaxed);
+    end = std::min(begin + grain_, total_);
+    return begin < total_;
+  }
+
+ private:
+  const int total_, grain_;
+  alignas(64) std::atomic<int> next_{0};
+};
+
+}  // namespace swiftk

@@ -1,0 +1,66 @@
+// Vector mathematics on top of simd.h: exp, silu, and reductions whose order is a function of the length alone.
+#pragma once
+#include <cmath>
+#include <limits>
+
+#include "simd.h"
+
+namespace swiftk::SWIFTK_ISA {
+
+inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+// Within 2 ulp of e^x where the result is a normal number; 0 below that, infinity from 2^127.5 on; NaN stays NaN.
+// x = n log 2 + r, |r| <= log 2 / 2, and e^r by its series.
+inline Vec exp(Vec x) {
+  constexpr float kLeast = -87.33f, kMost = 88.37f;
+  const Vec low = splat(kLeast), high = splat(kMost), magic = splat(0x1.8p23f);
+  const Vec c = x < low ? low : x > high ? high : x;
+  const Vec t = fma(c, splat(1.44269504f), magic);  // the integer n, in the last bits
+  const Vec n = t - magic;
+  const Vec r = fma(n, splat(2.12194440e-4f), fma(n, splat(-0.693359375f), c));  // the first constant has few bits: exact
+  Vec p = splat(1.0f / 5040);
+  for (const float factor : {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f}) p = fma(p, r, splat(factor));
+  const IntVec power = (IntVec)t - (IntVec)magic + 127;
+  const Vec y = p * (Vec)(power << 23);
+  return x < low ? Vec{} : x > high ? splat(kInfinity) : y;
+}
+
+inline Vec silu(Vec x) { return x / (1.0f + exp(-x)); }
+
+inline float exp(float x) { return exp(splat(x))[0]; }
+
+// Lanes are added in halves.
+inline float sum_lanes(Vec v) {
+  alignas(sizeof(Vec)) float lane[W];
+  store(lane, v);
+  for (int width = W / 2; width > 0; width /= 2) {
+    for (int i = 0; i < width; ++i) lane[i] += lane[i + width];
+  }
+  return lane[0];
+}
+
+inline float max_lanes(Vec v) {
+  alignas(sizeof(Vec)) float lane[W];
+  store(lane, v);
+  float best = lane[0];
+  for (int i = 1; i < W; ++i) best = lane[i] > best ? lane[i] : best;
+  return best;
+}
+
+// 1 / sqrt(mean of squares + eps)
+inline float rms_scale(const float* x, int n, float eps) {
+  constexpr int kSums = 4;
+  Vec sum[kSums] = {};
+  int i = 0;
+  for (; i + kSums * W <= n; i += kSums * W) {
+    for (int s = 0; s < kSums; ++s) {
+      const Vec v = load(x + i + s * W);
+      sum[s] = fma(v, v, sum[s]);
+    }
+  }
+  float total = sum_lanes((sum[0] + sum[1]) + (sum[2] + sum[3]));
+  for (; i < n; ++i) total += x[i] * x[i];
+  return 1.0f / std::sqrt(total / static_cast<float>(n) + eps);
+}
+
+}  // namespace swiftk::SWIFTK_ISA

@@ -1,0 +1,113 @@
+"""The one oracle: every op, slow and plain, in float64. Takes the numbers as stored, so only arithmetic may differ."""
+
+import numpy as np
+
+MASK64 = (1 << 64) - 1
+
+
+def to_bf16(x):
+    """float32 -> uint16 bits, rounded to nearest even."""
+    u = np.ascontiguousarray(x, np.float32).view(np.uint32).astype(np.uint64)
+    return ((u + 0x7FFF + ((u >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+def stored(x, dtype):
+    """x as an array of a stored dtype; bf16 as its bits."""
+    if dtype == "bfloat16":
+        return to_bf16(x)
+    return np.ascontiguousarray(x, np.float16 if dtype == "float16" else np.float32)
+
+
+def value(a):
+    """A stored array as float64."""
+    if a.dtype == np.uint16:
+        return (a.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    return a.astype(np.float64)
+
+
+def rmsnorm(x, weight, eps):
+    x = np.asarray(x, np.float64)
+    return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * weight
+
+
+def rope(x, cos, sin):
+    """x [n, heads, d]; cos, sin [n, d / 2]."""
+    half = x.shape[-1] // 2
+    a, b = x[..., :half], x[..., half:]
+    cos, sin = np.asarray(cos, np.float64)[:, None], np.asarray(sin, np.float64)[:, None]
+    return np.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
+
+
+def qkv(x, norm, eps, wq, wk, wv, d, cos, sin, bias=None, q_norm=None, k_norm=None):
+    """q [n, H, d], k and v [n, n_kv, d]."""
+    y = rmsnorm(x, norm, eps)
+    out = y @ np.concatenate([value(wq), value(wk), value(wv)]).T
+    if bias is not None:
+        out = out + bias
+    q, k, v = np.split(out, [len(wq), len(wq) + len(wk)], axis=1)
+    q, k, v = (t.reshape(len(x), -1, d) for t in (q, k, v))
+    if q_norm is not None:
+        q = rmsnorm(q, q_norm, eps)
+    if k_norm is not None:
+        k = rmsnorm(k, k_norm, eps)
+    return rope(q, cos, sin), rope(k, cos, sin), v
+
+
+def attention(q, keys, values, window, scale):
+    """q [n, H, d]; keys, values: per row [positions, n_kv, d], in order, the row's own last."""
+    out = np.empty(q.shape)
+    for i, (k, v) in enumerate(zip(keys, values)):
+        k, v = (np.asarray(t[-window:] if window else t, np.float64) for t in (k, v))
+        group = q.shape[1] // k.shape[1]
+        for h in range(q.shape[1]):
+            s = k[:, h // group] @ np.asarray(q[i, h], np.float64) * scale
+            p = np.exp(s - s.max())
+            out[i, h] = p @ v[:, h // group] / p.sum()
+    return out
+
+
+def residual(x, inp, w, bias=None):
+    out = np.asarray(x, np.float64) + np.asarray(inp, np.float64) @ value(w).T
+    return out if bias is None else out + bias
+
+
+def gate_up(x, norm, eps, gate, up, bias=None):
+    """bias: of gate, then of up."""
+    y = rmsnorm(x, norm, eps)
+    g, u = y @ value(gate).T, y @ value(up).T
+    if bias is not None:
+        g, u = g + bias[: len(gate)], u + bias[len(gate) :]
+    return g / (1 + np.exp(-g)) * u
+
+
+def lm_head(x, norm, eps, w):
+    return rmsnorm(x, norm, eps) @ value(w).T
+
+
+def philox(key, low, high):
+    k0, k1 = key & 0xFFFFFFFF, key >> 32
+    c = [low & 0xFFFFFFFF, low >> 32, high & 0xFFFFFFFF, high >> 32]
+    for _ in range(10):
+        p0, p1 = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
+        c = [(p1 >> 32) ^ c[1] ^ k0, p1 & 0xFFFFFFFF, (p0 >> 32) ^ c[3] ^ k1, p0 & 0xFFFFFFFF]
+        k0, k1 = (k0 + 0x9E3779B9) & 0xFFFFFFFF, (k1 + 0xBB67AE85) & 0xFFFFFFFF
+    return c
+
+
+def gumbel(seed, pos, vocab, stream):
+    """Noise of every token at a position."""
+    blocks = (philox(seed & MASK64, i, stream << 32 | pos & 0xFFFFFFFF) for i in range((vocab + 3) // 4))
+    u = (np.array([w for b in blocks for w in b][:vocab], np.float64) + 0.5) / 2**32
+    return -np.log(-np.log(u))
+
+
+def topk(logits, k, scores=None, scale=1.0, noise=None):
+    """ids [n, k], probabilities [n, k], log sum exp [n]."""
+    logits = np.asarray(logits, np.float64)
+    keys = np.asarray(logits if scores is None else scores, np.float64) * np.float64(np.float32(scale))
+    if noise is not None:
+        keys = keys + noise
+    ids = np.argsort(-keys, axis=1, kind="stable")[:, :k]
+    top = logits.max(1, keepdims=True)
+    lse = top + np.log(np.exp(logits - top).sum(1, keepdims=True))
+    return ids, np.exp(np.take_along_axis(logits, ids, 1) - lse), lse[:, 0]

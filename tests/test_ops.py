@@ -1,0 +1,180 @@
+"""Every op, on every instruction set and dtype, against the oracle. Slots that nothing wrote hold NaN."""
+
+import zlib
+
+import numpy as np
+import pytest
+
+import reference as ref
+from cases import ATTENTION_TOLERANCE, DTYPES, EPS, HEADS, SHAPES, STORE_TOLERANCE, tolerance
+from op_data import Keys, angles, causal_rows, normal, path, random_tree, tree_rows, weight
+from swiftk._core import ops
+
+ISAS = ops.isas()
+ROWS = [1, 2, 5, 17]
+
+pytestmark = [pytest.mark.parametrize("isa", ISAS), pytest.mark.parametrize("dtype", DTYPES)]
+each_shape = pytest.mark.parametrize("shape", SHAPES, ids=lambda s: s.name)
+
+
+@pytest.fixture
+def kernels(isa):
+    return ops.Kernels(isa, 2)
+
+
+@pytest.fixture
+def rng(request):
+    return np.random.default_rng(zlib.crc32(request.node.name.encode()))
+
+
+def size(x):
+    return max(np.sqrt((x * x).mean()), 1e-3)
+
+
+def assert_close(got, want, tolerance, unit=None):
+    """tolerance in units of the wanted array's root mean square, unless told."""
+    error = np.abs(got - want).max() / (unit or size(want))
+    assert error <= tolerance, f"largest error {error:.3g}"
+
+
+def test_embed(kernels, dtype, rng, isa):
+    table = weight(rng, 13, 37, dtype)
+    token = np.int32([3, 0, 12, 12, 1] * 4)
+    assert (kernels.embed(table, token) == ref.value(table)[token]).all()
+
+
+@each_shape
+@pytest.mark.parametrize("n", ROWS)
+def test_residual(kernels, shape, n, dtype, isa, rng):
+    for op, down in (("o_proj", False), ("down", True)):
+        rows, columns = shape.matrix(op)
+        w = weight(rng, rows, columns, dtype)
+        bias = normal(rng, rows) if shape.bias else None
+        x, inp = normal(rng, n, rows), normal(rng, n, columns)
+        got = kernels.residual(inp, kernels.pack([w], dtype, bias=bias), x, down)
+        assert_close(got, ref.residual(x, inp, w, bias), tolerance(dtype, isa))
+
+
+@each_shape
+@pytest.mark.parametrize("n", ROWS)
+def test_gate_up(kernels, shape, n, dtype, isa, rng):
+    gate, up = (weight(rng, shape.F, shape.D, dtype) for _ in range(2))
+    bias, turns = None, None
+    if shape.bias:
+        bias = normal(rng, 2 * shape.F)
+        pieces = [part[i : i + 32] for i in range(0, shape.F, 32) for part in (bias[: shape.F], bias[shape.F :])]
+        turns = np.concatenate(pieces)
+    x, norm = 3 * normal(rng, n, shape.D), normal(rng, shape.D)
+    w = kernels.pack([gate, up], dtype, group=32, interleave=True, bias=turns)
+    got = kernels.gate_up(x, norm, EPS, w)
+    assert_close(got, ref.gate_up(x, norm, EPS, gate, up, bias), 4 * tolerance(dtype, isa))
+
+
+@each_shape
+@pytest.mark.parametrize("n", ROWS)
+def test_lm_head(kernels, shape, n, dtype, isa, rng):
+    w = weight(rng, shape.V, shape.D, dtype)
+    x, norm = normal(rng, n, shape.D), normal(rng, shape.D)
+    got = kernels.lm_head(x, norm, EPS, kernels.pack([w], dtype))
+    assert_close(got, ref.lm_head(x, norm, EPS, w), tolerance(dtype, isa))
+
+
+def test_extreme_activations(kernels, dtype, isa, rng):
+    """The gate saturates: silu is 0 far below, the identity far above."""
+    gate, up = np.float32([[400.0], [-400.0], [0.0], [80.0]]), np.ones((4, 1), np.float32)
+    w = kernels.pack([ref.stored(gate, dtype), ref.stored(up, dtype)], dtype, group=32, interleave=True)
+    got = kernels.gate_up(np.ones((1, 1), np.float32), np.ones(1, np.float32), 0.0, w)[0]
+    assert got[0] == 400 and got[1] == 0 and got[2] == 0 and got[3] == 80
+
+
+@each_shape
+@pytest.mark.parametrize("n", ROWS)
+def test_qkv(kernels, shape, n, dtype, isa, rng):
+    """q directly; k and v through attention: with one visible key its value comes back, and scores show the keys."""
+    s = shape
+    wq, wk, wv = (weight(rng, heads * s.d, s.D, dtype) for heads in (s.H, s.n_kv, s.n_kv))
+    bias = normal(rng, s.matrix("qkv")[0]) if s.bias else None
+    q_norm, k_norm = (normal(rng, s.d), normal(rng, s.d)) if s.qk_norm else (None, None)
+    x, norm = normal(rng, n, s.D), normal(rng, s.D)
+    pos = np.arange(3, 3 + n)
+    cos, sin = angles(pos, s.d)
+    cache = kernels.cache(s.n_kv, s.d, 3 + n, dtype)
+    rows = causal_rows(pos, s.d)
+    w = kernels.pack([wq, wk, wv], dtype, group=s.d, bias=bias)
+    q = kernels.qkv(x, norm, EPS, w, rows, cache, s.H, q_norm, k_norm)
+    want_q, k, v = ref.qkv(x, norm, EPS, wq, wk, wv, s.d, cos, sin, bias, q_norm, k_norm)
+    slack = tolerance(dtype, isa) * 2
+    assert_close(q, want_q, slack)
+    alone = kernels.attention(q, rows, cache, 1, 1.0)  # window 1: the row itself
+    assert_close(alone, np.repeat(v, s.H // s.n_kv, axis=1), slack + STORE_TOLERANCE[dtype] * 4)
+    last = causal_rows(pos[-1:], s.d)
+    window = min(n, 4)
+    probe = normal(rng, 1, s.H, s.d)
+    got = kernels.attention(probe, last, cache, window, 0.3)
+    want = ref.attention(probe, [k], [v], window, 0.3)
+    assert_close(got, want, slack * 8 + STORE_TOLERANCE[dtype] * 16, unit=size(v))
+
+
+@pytest.mark.parametrize("heads", HEADS, ids=str)
+@pytest.mark.parametrize("context, window", [(1, 0), (15, 0), (40, 7), (530, 0), (1100, 600)])
+def test_attention_causal(kernels, heads, context, window, dtype, isa, rng):
+    H, n_kv, d = heads
+    keys = Keys(rng, context, n_kv, d, dtype)
+    cache = kernels.cache(n_kv, d, context + 20, dtype)
+    seen = range(max(0, context - window - 12), context) if window else range(context)
+    keys.write(kernels, cache, list(seen), list(seen))  # what is out of every window stays NaN
+    pos = list(range(max(context - 13, seen[0] + max(window, 1) - 1, 0), context))
+    q = normal(rng, len(pos), H, d)
+    got = kernels.attention(q, causal_rows(pos, d), cache, window, d**-0.5)
+    want = ref.attention(q, [keys.k[: p + 1] for p in pos], [keys.v[: p + 1] for p in pos], window, d**-0.5)
+    assert_close(got, want, ATTENTION_TOLERANCE, unit=1)
+
+
+@pytest.mark.parametrize("heads", HEADS[1::2], ids=str)
+@pytest.mark.parametrize("prefix, window, nodes", [(0, 0, 1), (0, 0, 9), (30, 0, 64), (508, 0, 30), (520, 9, 20)])
+def test_attention_tree(kernels, heads, prefix, window, nodes, dtype, isa, rng):
+    H, n_kv, d = heads
+    parents = random_tree(rng, nodes)
+    scratch = prefix + 5  # slots between are never seen
+    keys = Keys(rng, prefix + nodes, n_kv, d, dtype)
+    cache = kernels.cache(n_kv, d, scratch + 64, dtype)
+    slots = list(range(prefix)) + [scratch + i for i in range(nodes)]
+    keys.write(kernels, cache, slots, list(range(prefix + nodes)))
+    q = normal(rng, nodes, H, d)
+    got = kernels.attention(q, tree_rows(parents, d, prefix, scratch), cache, window, d**-0.5)
+    sees = [list(range(prefix)) + [prefix + j for j in path(parents, i)] for i in range(nodes)]
+    want = ref.attention(q, [keys.k[s] for s in sees], [keys.v[s] for s in sees], window, d**-0.5)
+    assert_close(got, want, ATTENTION_TOLERANCE, unit=1)
+
+
+def test_attention_with_large_scores(kernels, dtype, isa, rng):
+    """Scores of hundreds: exponentials must not overflow, and the largest wins."""
+    keys = Keys(rng, 600, 1, 16, dtype)
+    keys.k *= 64  # exact in every dtype
+    cache = kernels.cache(1, 16, 600, dtype)
+    keys.write(kernels, cache, range(600), slice(None))
+    q = 8 * normal(rng, 1, 1, 16)
+    got = kernels.attention(q, causal_rows([599], 16), cache, 0, 1.0)
+    assert_close(got, ref.attention(q, [keys.k], [keys.v], 0, 1.0), 1e-3, unit=1)
+
+
+def test_move_row(kernels, dtype, isa, rng):
+    keys = Keys(rng, 40, 2, 20, dtype)
+    expected, cache = (kernels.cache(2, 20, 40, dtype) for _ in range(2))
+    keys.write(kernels, cache, range(40), slice(None))
+    moved = np.arange(40)
+    for source, target in ((39, 3), (17, 16), (0, 31)):
+        kernels.move_row(cache, source, target)
+        moved[target] = moved[source]
+    keys.write(kernels, expected, range(40), moved)
+    assert cache.data == expected.data
+
+
+@pytest.mark.parametrize("source", DTYPES)
+def test_pack_converts(kernels, source, dtype, isa, rng):
+    """Any checkpoint dtype into any other: as rounding first and packing then."""
+    w = weight(rng, 70, 33, source)
+    x, norm = normal(rng, 3, 33), normal(rng, 33)
+    rounded = ref.stored(ref.value(w).astype(np.float32), dtype)
+    one, other = (kernels.lm_head(x, norm, EPS, kernels.pack([m], dtype)) for m in (w, rounded))
+    assert one.tobytes() == other.tobytes()
