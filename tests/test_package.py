@@ -79,7 +79,7 @@ def test_stub_declares_what_the_extension_has():
 
 
 def test_source_distribution_can_be_built_from(tmp_path):
-    pytest.importorskip("setuptools")
+    pytest.importorskip("setuptools", minversion="77")
     tree = tmp_path / "tree"
     ignore = shutil.ignore_patterns(".git", "build*", "*.egg-info", "__pycache__", "*.so", ".*cache")
     shutil.copytree(ROOT, tree, ignore=ignore)

@@ -3,7 +3,7 @@
 #include "check.h"
 
 static const int32_t kPrompt[] = {5, 9, 2, 7, 7, 1, 30, 12, 4, 8, 21};
-enum { PROMPT = sizeof kPrompt / sizeof *kPrompt, LENGTH = 40 };
+enum { PROMPT = sizeof kPrompt / sizeof *kPrompt, LENGTH = 24 };
 static const int32_t kLayers[] = {1};
 
 static swiftk_session* make_session(swiftk_model* model, int32_t context, float temperature) {
