@@ -113,6 +113,21 @@ def test_errors_of_a_host(hosts, model_dir, tmp_path):
     assert "999999" in outside.stderr
 
 
+C_ALONE = """\
+cmake_minimum_required(VERSION 3.22)
+project(alone LANGUAGES C)
+find_package(swiftk REQUIRED)
+add_executable(alone {source})
+target_link_libraries(alone swiftk::swiftk pthread)
+"""
+
+
+def test_project_in_c_alone(tree, installed, tmp_path):
+    (tmp_path / "CMakeLists.txt").write_text(C_ALONE.format(source=HOSTS / "generate.c"))
+    tree.configure(tmp_path, tmp_path / "build", CMAKE_PREFIX_PATH=installed)
+    assert "no/such" in run(tmp_path / "build" / "alone", "/no/such/model", "tokens=1").stderr
+
+
 def test_installed_files(installed):
     names = {str(p.relative_to(installed)) for p in installed.rglob("*") if p.is_file()}
     assert "include/swiftk.h" in names
