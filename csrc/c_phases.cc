@@ -75,8 +75,10 @@ swiftk_status swiftk_session_score(swiftk_session* session, const swiftk_skip* s
   return with(session, [&](swiftk_session& s) {
     need(out, "score");
     const swiftk::Session::Score score = s.session.score(skip_set(skip), window);
-    write(out, swiftk_score{.struct_size = 0, .rows = score.rows, .matches = score.matches, .seconds = score.seconds},
-          "score");
+    write(
+        out,
+        swiftk_score{.struct_size = 0, .rows = score.rows, .matches = score.matches, .seconds = s.session.last().score},
+        "score");
   });
 }
 
