@@ -59,8 +59,8 @@ def test_generate(benchmark, report, lm, model_dir, rounds):
     table = report("generate", COLUMNS)
     table.notes = [f"{model_dir.name}; {len(texts)} prompts (arithmetic, code, prose), {TOKENS} new tokens, greedy, "
                    "interleaved; medians of whole decode loops behind the first token",
-                   "ratio: to plain decoding of the same prompt in the same run; M counts the bonus token; c: a draft step in "
-                   "plain steps"]
+                   "ratio: to plain decoding of the same prompt in the same run; M counts the bonus token; c: a draft "
+                   "step in plain steps"]
     plain = runs["plain"]
     for name, found in runs.items():
         figures = facts(found)

@@ -42,8 +42,10 @@ class Way:
 
     def rates(self) -> list[float]:
         """Tokens per second of each run, behind the first token of each text."""
-        sums = [{key: sum(t[key] for t in r["texts"]) for key in ("decode_tokens", "decode_seconds")} for r in self.runs]
-        return [s["decode_tokens"] / s["decode_seconds"] for s in sums]
+        def total(run: dict[str, Any], key: str) -> float:
+            return sum(text[key] for text in run["texts"])
+
+        return [total(run, "decode_tokens") / total(run, "decode_seconds") for run in self.runs]
 
     def tokens_per_step(self) -> float:
         texts = self.runs[0]["texts"]
@@ -169,15 +171,16 @@ def _table(ways: list[Way]) -> Table:
     return table
 
 
-def _notes(ways: list[Way], model: Path, machine: Machine, missing: dict[str, str], given: argparse.Namespace) -> list[str]:
+def _notes(ways: list[Way], model: Path, machine: Machine, missing: dict[str, str],
+           given: argparse.Namespace) -> list[str]:
     size = sum(f.stat().st_size for f in model.glob("*.safetensors"))
     versions = {way.peer.split()[0]: way.runs[0]["version"] for way in ways}
     return [
         machine.describe(),
-        f"{model.name}, {size / 1e9:.2f} GB of weights; {given.threads} threads, greedy, batch 1; {given.repeats} runs of "
-        f"{given.prompts} prompts in turn, {given.tokens} new tokens each",
-        "tokens/s: behind the first token of each text; 8 rows / 1: a pass of 8 rows over a pass of one, median; prompt "
-        "tokens/s: 512 at once, best; agrees: tokens before the first that differs from swiftk's, other roundings included",
+        f"{model.name}, {size / 1e9:.2f} GB of weights; {given.threads} threads, greedy, batch 1; {given.repeats} runs "
+        f"of {given.prompts} prompts in turn, {given.tokens} new tokens each",
+        "tokens/s: behind the first token of each text; 8 rows / 1: a pass of 8 rows over a pass of one, median; "
+        "prompt tokens/s: 512 at once, best; agrees with swiftk: share of tokens before the first that differs",
         "versions: " + ", ".join(f"{peer} {version}" for peer, version in versions.items()),
         *(f"left out: {name} ({why})" for name, why in missing.items()),
     ]
@@ -196,8 +199,9 @@ def main() -> int:
     notes = _notes(ways, model, machine, missing, given)
     text = _table(ways).markdown() + "\n\n" + "\n".join(f"- {note}" for note in notes) + "\n"
     print(text, end="")
-    facts = {"machine": machine.facts(), "model": model.name, "notes": notes, "missing": missing, "ways": [
-        {"peer": w.peer, "mode": w.mode, "tokens_per_second": w.rates(), "runs": [_brief(r) for r in w.runs]} for w in ways]}
+    measured = [{"peer": w.peer, "mode": w.mode, "tokens_per_second": w.rates(), "runs": [_brief(r) for r in w.runs]}
+                for w in ways]
+    facts = {"machine": machine.facts(), "model": model.name, "notes": notes, "missing": missing, "ways": measured}
     path = given.json or _HERE / "results" / "compare.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")

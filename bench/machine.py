@@ -39,7 +39,8 @@ class Machine:
     def describe(self) -> str:
         peaks = ", ".join(f"{dtype} {f / 1e9:.0f} GFLOP/s" for dtype, f in self.flops.items())
         reads = self.read_bytes_per_s / 1e9
-        return f"{self.cpu}, {self.threads} threads, {self.isa}; measured: reads {reads:.1f} GB/s, multiply-add peak {peaks}"
+        measured = f"reads {reads:.1f} GB/s, multiply-add peak {peaks}"
+        return f"{self.cpu}, {self.threads} threads, {self.isa}; measured: {measured}"
 
     def facts(self) -> dict[str, Any]:
         return {"cpu": self.cpu, "threads": self.threads, "isa": self.isa, "read_GB_per_s": self.read_bytes_per_s / 1e9,

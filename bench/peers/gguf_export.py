@@ -1,4 +1,4 @@
-"""A Hugging Face directory of the LLaMA family as a GGUF file for llama.cpp. No vocabulary: it is driven with token ids.
+"""A Hugging Face directory of the LLaMA family as a GGUF file for llama.cpp, without vocabulary: tokens go by id.
 
 llama.cpp rotates neighbouring pairs (2i, 2i+1) where Hugging Face rotates halves (i, i + d/2), so the rows of each head
 of q and k are reordered.

@@ -1,0 +1,27 @@
+"""The benchmarks run, at the bundled model's own size, and report what they promise. Says nothing about speed."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+pytest.importorskip("pytest_benchmark")
+
+
+@pytest.mark.parametrize(("name", "words"), [
+    ("ops", ["model qkv", "model lm_head", "model attention over 512", "GB/s", "GFLOP/s"]),
+    ("phases", ["prefill of 512", "plain step", "draft step", "verify 64 rows", "commit"]),
+    ("generate", ["plain", "default", "early exit", "Equation 6", "same"]),
+])
+def test_benchmark_reports(name, words):
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--benchmark", "-q", "-p", "no:cacheprovider", str(ROOT / "bench" / f"bench_{name}.py")],
+        capture_output=True, text=True, timeout=300, check=False, cwd=ROOT, env={**os.environ, "SWIFTK_BENCH_GROW": "1"})
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "DIFFERS" not in done.stdout
+    assert all(word in done.stdout for word in [*words, "measured: reads"])
