@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from importlib import import_module
 from pathlib import Path
+from pkgutil import extend_path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from .stats import Stats as Stats
 
 __version__ = "0.1.0"
+
+# The bare source tree holds no extension: Python started inside it takes the installed package's.
+__path__ = extend_path(__path__, __name__)
 
 _HOME = {
     "LM": "api",

@@ -54,6 +54,12 @@ def test_program_and_module_are_the_same(option, tmp_path):
     assert one.stdout.replace("python -m swiftk", "swiftk") == other.stdout.replace("python -m swiftk", "swiftk")
 
 
+def test_python_started_in_the_source_tree_finds_the_extension():
+    """The folder of the sources comes first on the path there, and holds no extension."""
+    done = run(sys.executable, "-c", "import swiftk; print(swiftk.load)", cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+
+
 def stub_names():
     """What the stub declares: functions and classes, and the members of each class."""
     names = {}
