@@ -15,7 +15,10 @@ _WINDOW = 64  # rounds that choices are replayed on: 64 x 8 x 11 small integers,
 _EVERY = 8
 _ENOUGH = 4  # rounds a choice must have been observable in
 _MARGIN = 1.02  # a change must promise this much
-_FREE_ROWS = 0.12  # siblings may add this share of a target step to verification
+# The r-th best token behind a rejected one is right about .25 / r of the time, worth about .14 / r plain steps:
+# siblings are added up to the rank that pays for its row.
+_SIBLING_WORTH = 0.14
+_TREE_WORTH = 0.35  # plain steps that all rows of a tree may cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +79,13 @@ class AutoGate:
         else:
             self._asked = (self._epsilon, self._length)
         length = min(self.limit, int(_LENGTHS[self._asked[1]]))
-        free = int(_FREE_ROWS / max(row_cost, 0.002))
+        row_cost = max(row_cost, 0.002)
+        siblings = int(_SIBLING_WORTH / row_cost)
         return DraftRule(
             confidence=float(_EPSILONS[self._asked[0]]),
             max_draft=length,
-            max_nodes=max(2, min(64, max(length + 1, 1 + free))),
+            max_nodes=min(64, max(length + 1, 1 + int(_TREE_WORTH / row_cost))),
+            width=tuple(min(w, 1 + siblings) for w in DraftRule().width),
         )
 
     def observe(self, confidence: Sequence[float], accepted: int, sibling: bool) -> None:

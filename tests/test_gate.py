@@ -91,5 +91,7 @@ def test_auto_obeys_the_limit(limit):
 
 
 def test_dear_rows_make_narrow_trees():
+    assert AutoGate().choose(0.5, 0.2).width == (1, 1, 1, 1)
+    assert AutoGate().choose(0.5, 0.05).width == (3, 3, 3, 1)
     assert AutoGate().choose(0.5, 0.002).max_nodes > AutoGate().choose(0.5, 0.5).max_nodes
     assert 2 <= AutoGate(1).choose(0.5, 5.0).max_nodes <= 64

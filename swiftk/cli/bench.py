@@ -6,7 +6,6 @@ from statistics import median
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from .common import (
     PROMPTS,
@@ -16,6 +15,7 @@ from .common import (
     ThreadsOption,
     bar,
     first_difference,
+    make_table,
     open_model,
     out,
     print_json,
@@ -77,7 +77,7 @@ def _report(facts: dict[str, dict[str, Any]], json: bool) -> None:
     if json:
         print_json(facts)
         return
-    table = Table("", "tokens/s", "ratio", "Equation 6", "tokens/step", "accepted", "draft step", "output")
+    table = make_table("", "tok/s", "ratio", "Eq. 6", "tok/step", "accepted", "c", "output")
     for way, f in facts.items():
         number = {k: "" if f[k] is None else f"{f[k]:.2f}" for k in ("expected_speedup", "draft_cost")}
         table.add_row(

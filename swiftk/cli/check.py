@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from ..errors import InvalidArgument
 from ..skip import SkipSet
@@ -19,6 +18,7 @@ from .common import (
     ThreadsOption,
     bar,
     first_difference,
+    make_table,
     open_model,
     out,
     print_json,
@@ -127,7 +127,7 @@ def _report(rows: list[dict[str, Any]], differences: list[dict[str, Any]], json:
     if json:
         print_json({"identical": not differences, "cases": rows, "differences": differences})
         return
-    table = Table("sampler", "draft skips", "gate", "tokens", "from drafts", "result")
+    table = make_table("sampler", "draft skips", "gate", "tokens", "from drafts", "result")
     for row in rows:
         table.add_row(
             row["sampler"],

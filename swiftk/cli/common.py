@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
 
 from .. import demo_model
 from ..api import LM, load
@@ -55,6 +57,11 @@ def open_model(model: str, threads: int | None = None, dtype: str = "auto", **op
             progress.update(task, completed=done, total=total)
 
         return load(folder, threads=threads, dtype=dtype, progress=report, **options)
+
+
+def make_table(*headers: str) -> Table:
+    """A table without frames: figures fit a narrow terminal."""
+    return Table(*headers, box=SIMPLE_HEAD, pad_edge=False)
 
 
 def print_json(value: Any) -> None:

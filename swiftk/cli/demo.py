@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from .. import demo_model
-from .common import PROMPTS, DtypeOption, ThreadsOption, bar, first_difference, open_model, out
+from .common import PROMPTS, DtypeOption, ThreadsOption, bar, first_difference, make_table, open_model, out
 
 
 def command(
@@ -38,7 +37,7 @@ def command(
     )
     out.print("[green]Green[/green] tokens were drafted by the model with sublayers skipped, and verified.\n")
     options = {"max_new_tokens": max_new_tokens, "temperature": temperature, "seed": seed, "ignore_eos": True}
-    table = Table("prompt", "plain tok/s", "swiftk tok/s", "ratio", "tokens/step", "accepted", "output")
+    table = make_table("prompt", "plain tok/s", "swiftk tok/s", "ratio", "tok/step", "accepted", "output")
     different = []
     for name, prompt in PROMPTS.items():
         drafted = _show(lm, name, prompt, options)

@@ -8,12 +8,11 @@ from time import perf_counter
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from .. import _core
 from ..cost import break_even, equation_6, tokens_per_round
 from ..skip import SkipSet
-from .common import DtypeOption, JsonOption, ThreadsOption, bar, open_model, out, print_json
+from .common import DtypeOption, JsonOption, ThreadsOption, bar, make_table, open_model, out, print_json
 
 _ROWS = (1, 2, 4, 6, 8, 10, 12, 14, 16)
 _SECONDS = 0.35  # for each figure
@@ -54,9 +53,9 @@ def _measure(lm: Any, step: Callable[[], None]) -> dict[str, Any]:
     layers = lm.config["num_layers"]
     drafts = []
     for name, skip in (
-        ("every second layer", SkipSet.uniform(layers)),
-        ("early exit at half", SkipSet.early_exit(layers // 2)),
-        ("early exit at a quarter", SkipSet.early_exit(max(1, layers // 4))),
+        ("alternate layers", SkipSet.uniform(layers)),
+        ("exit at half", SkipSet.early_exit(layers // 2)),
+        ("exit at quarter", SkipSet.early_exit(max(1, layers // 4))),
     ):
         drafts.append(_draft_facts(session, name, skip, layers, seconds))
         step()
@@ -128,15 +127,15 @@ def _show(facts: dict[str, Any]) -> None:
         f"a plain step takes {1e3 * facts['plain_step_seconds']:.2f} ms ({facts['plain_tokens_per_second']:.1f} "
         f"tokens/s, {facts['share_of_read_bandwidth']:.0%} of the read bandwidth on weights)\n"
     )
-    table = Table("rows verified", *facts["rows"])
+    table = make_table("rows", *facts["rows"])
     table.add_row("cost", *(f"{v:.2f}" for v in facts["rows"].values()))
     out.print(table)
-    table = Table(
+    table = make_table(
         "draft skips",
         "sublayers",
         "draft step",
-        "break-even acceptance",
-        *(f"gain at {a}" for a in facts["drafts"][0]["speedup_at_acceptance"]),
+        "break-even",
+        *(f"at {a}" for a in facts["drafts"][0]["speedup_at_acceptance"]),
     )
     for d in facts["drafts"]:
         even = "none" if d["break_even_acceptance"] is None else f"{d['break_even_acceptance']:.2f}"
