@@ -6,7 +6,6 @@ import pytest
 import swiftk
 from demo import prompts
 
-TOKENS = 128
 COLUMNS = ["way", "tokens/s", "ratio", "Equation 6", "ratio / Eq. 6", "M", "accepted", "c", "outside passes", "output"]
 WAYS = {
     "plain": {"speculate": False},
@@ -39,7 +38,8 @@ def lm(model_dir):
 
 
 @pytest.mark.benchmark(group="generate")
-def test_generate(benchmark, report, lm, model_dir, rounds):
+def test_generate(benchmark, report, lm, model_dir, grow, rounds):
+    tokens = 128 if grow > 1 else 24
     ways = {name: dict(how) for name, how in WAYS.items()}
     for how in ways.values():
         if "assistant_early_exit" in how:
@@ -51,13 +51,13 @@ def test_generate(benchmark, report, lm, model_dir, rounds):
         for prompt in texts:
             for name, how in ways.items():
                 lm.session.reuse([prompt[-1] ^ 1])
-                runs[name].append(lm.generate(prompt, max_new_tokens=TOKENS, temperature=0.0, ignore_eos=True, **how))
+                runs[name].append(lm.generate(prompt, max_new_tokens=tokens, temperature=0.0, ignore_eos=True, **how))
 
     benchmark.pedantic(round_, rounds=max(1, rounds // 4), warmup_rounds=1)
     for found in runs.values():
         del found[:len(texts)]
     table = report("generate", COLUMNS)
-    table.notes = [f"{model_dir.name}; {len(texts)} prompts (arithmetic, code, prose), {TOKENS} new tokens, greedy, "
+    table.notes = [f"{model_dir.name}; {len(texts)} prompts (arithmetic, code, prose), {tokens} new tokens, greedy, "
                    "interleaved; medians of whole decode loops behind the first token",
                    "ratio: to plain decoding of the same prompt in the same run; M counts the bonus token; c: a draft "
                    "step in plain steps"]
