@@ -17,8 +17,9 @@ from .cost import CostModel, Mean, Pacer
 from .decoding import Parts, decode
 from .detokenizer import Detokenizer
 from .errors import CheckpointError, InternalError, InvalidArgument
-from .gate import AutoGate, FixedGate, make_gate
+from .gate import make_gate
 from .generation_config import Defaults, read_defaults
+from .optimizer import Optimizer, Way, candidates
 from .options import GenerateOptions, LoadOptions
 from .prompt import token_ids
 from .result import Event, Result, TokenLogprobs
@@ -116,7 +117,7 @@ class LM:
         self._lock = threading.Lock()
         self._owner: int | None = None
         self._plain = Mean()  # seconds of a plain step, shared by all ways of drafting
-        self._policies: dict[Any, tuple[CostModel, Pacer, FixedGate | AutoGate]] = {}
+        self._policies: dict[Any, tuple[Pacer, Optimizer]] = {}
 
     @property
     def config(self) -> dict[str, Any]:
@@ -218,26 +219,25 @@ class LM:
         detokenizer = Detokenizer(self.tokenizer.decode, ids.tolist()) if self.tokenizer.available else None
         room = self.context - len(ids)
         budget = room if o.max_new_tokens is None else min(o.max_new_tokens, room)
-        pacer, gate = self._policy(o, skip)
-        if skip is not None and pacer.mode is not False:
-            self.session.set_skip(list(skip.attn), list(skip.mlp), -1 if skip.exit_layer is None else skip.exit_layer)
-        return Parts(Stopper(budget, stop_ids, o.stop, detokenizer), gate, pacer, Recorder())
+        pacer, optimizer = self._policy(o, skip)
+        return Parts(Stopper(budget, stop_ids, o.stop, detokenizer), optimizer, pacer, Recorder())
 
-    def _policy(self, o: GenerateOptions, skip: SkipSet | None) -> tuple[Pacer, FixedGate | AutoGate]:
-        """What was learned about this way of drafting in calls before, or a new start."""
-        key = (skip, o.gate, o.max_draft, o.speculate if skip else False)
+    def _policy(self, o: GenerateOptions, skip: SkipSet | None) -> tuple[Pacer, Optimizer]:
+        """What was learned about drafting like this in calls before, or a new start."""
+        free = o.optimizer == "auto" and o.assistant_early_exit is None and isinstance(o.skip, str) and o.skip == "auto"
+        key = (skip, free, o.gate, o.max_draft, o.speculate if skip is not None else False)
         if key not in self._policies:
             if len(self._policies) >= _POLICIES:
                 del self._policies[next(iter(self._policies))]
             layers = self.model.config["num_layers"]
-            costs = CostModel(prior=1 - (skip.skipped(layers) if skip else 0) / (2 * layers), plain=self._plain)
-            pacer = Pacer(costs, o.speculate if skip is not None else False)
-            self._policies[key] = (costs, pacer, make_gate(o.gate, o.max_draft))
-        return self._policies[key][1:]
+            ways = []
+            for one in candidates(layers) if free else [skip or SkipSet()]:
+                costs = CostModel(prior=1 - one.skipped(layers) / (2 * layers), plain=self._plain)
+                ways.append(Way(one, costs, make_gate(o.gate, o.max_draft)))
+            self._policies[key] = (Pacer(ways[0].costs, key[-1]), Optimizer(ways))
+        return self._policies[key]
 
     def _stats(self, o: GenerateOptions, skip: SkipSet | None, parts: Parts) -> Stats:
-        costs = parts.pacer.costs
-        known = costs.draft.count and costs.plain.count
         reason = parts.pacer.reason_off
         if o.speculate is False:
             reason = "speculate=False"
@@ -247,9 +247,8 @@ class LM:
             reason = "the text ended before drafting began"
         return parts.recorder.finish(
             self._plain.value if self._plain.count else None,
-            costs.draft_cost if known else None,
             reason_off=reason,
-            skip=None if skip is None else str(skip),
+            skip=None if skip is None else str(parts.optimizer.current.skip),
             extra_memory_bytes=int(self.session.workspace_bytes),
         )
 

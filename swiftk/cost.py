@@ -146,14 +146,27 @@ class Pacer:
             return self.mode == "always"
         return self._want_plain == 0 and self._resting == 0 and self._since_plain < _REPLAIN
 
-    def observe(self, r: Round) -> None:
+    def switch(self, costs: CostModel) -> None:
+        """Another way of drafting takes over; what the one before it lost is not held against it."""
+        if costs is not self.costs:
+            self.costs = costs
+            self._regret = self._tokens = self._seconds = 0.0
+
+    def observe(self, r: Round) -> bool:
+        """One round. True when drafting by the current way was just given up: settle() says what follows."""
         self.costs.add(r)
         if self.mode is not True:
-            return
+            return False
         if r.draft_steps:
             self._after_draft(r)
-        else:
-            self._after_plain(r)
+            return False
+        return self._after_plain(r)
+
+    def settle(self, another: bool = False, untried: bool = False) -> None:
+        """Rests, unless another way is known to pay; for no longer than usual while there are untried ways."""
+        self.reason_off = None if another else self.costs.explain()
+        self._resting = 0 if another else self._backoff
+        self._backoff = _BACKOFF if another or untried else min(2 * self._backoff, _BACKOFF_MAX)
 
     def _after_draft(self, r: Round) -> None:
         plain = self.costs.plain.value
@@ -168,16 +181,16 @@ class Pacer:
         if self._regret > _ALLOWANCE * plain:
             self._confirm, self._want_plain = True, 2
 
-    def _after_plain(self, r: Round) -> None:
+    def _after_plain(self, r: Round) -> bool:
         self._since_plain = 0
         self._want_plain = max(0, self._want_plain - 1)
         if self._resting:
             self._resting = max(0, self._resting - r.tokens)
-        if self._confirm and self._want_plain == 0:
-            self._confirm = False
-            if self._seconds > self._tokens * self.costs.plain.value:
-                self.reason_off = self.costs.explain()
-                self._resting = self._backoff
-                self._backoff = min(2 * self._backoff, _BACKOFF_MAX)
-                self._tokens = self._seconds = 0.0
-            self._regret = 0.0
+        if not self._confirm or self._want_plain > 0:
+            return False
+        loses = self._seconds > self._tokens * self.costs.plain.value
+        self._confirm = False
+        self._regret = 0.0
+        if loses:
+            self._tokens = self._seconds = 0.0
+        return loses

@@ -8,7 +8,7 @@ from time import perf_counter
 from typing import Any
 
 from .cost import Pacer, Round
-from .gate import AutoGate, FixedGate
+from .optimizer import Optimizer, Way
 from .result import Event
 from .stats import Recorder
 from .stops import Stopper
@@ -19,10 +19,10 @@ class Parts:
     """What one generation is made of."""
 
     stopper: Stopper
-    gate: FixedGate | AutoGate
+    optimizer: Optimizer
     pacer: Pacer
     recorder: Recorder
-    optimizer: Any = None  # step(session) -> seconds spent
+    way: Way | None = None  # that the session drafts by
 
 
 def decode(session: Any, prompt: Sequence[int], parts: Parts) -> Iterator[Event]:
@@ -65,26 +65,44 @@ def _round(session: Any, parts: Parts) -> list[Event]:
     accepted = sum(event.drafted for event in events)
     parts.recorder.round(phases, spine, len(tree), accepted, len(events))
     if parts.stopper.finish is None:  # a cut block says nothing about what pays
+        r = Round(seconds, phases["draft"], spine, phases["verify"], len(tree), len(events), accepted)
         if spine:
             held = _held(tree[1 : spine + 1], events)
-            parts.gate.observe(confidence, held, accepted > held)
-        parts.pacer.observe(Round(seconds, phases["draft"], spine, phases["verify"], len(tree), len(events), accepted))
-        if parts.optimizer is not None:
-            parts.recorder.optimizer += parts.optimizer.step(session)
+            parts.way.gate.observe(confidence, held, accepted > held)
+        _learn(r, parts)
     parts.recorder.decode += perf_counter() - began
     parts.recorder.run += session.run_seconds - ran
     return events
 
 
+def _learn(r: Round, parts: Parts) -> None:
+    began = perf_counter()
+    pacer, optimizer = parts.pacer, parts.optimizer
+    if pacer.observe(r):
+        pacer.settle(another=optimizer.give_up(), untried=optimizer.untried)
+    if r.draft_steps and pacer.costs.plain.count:
+        optimizer.observe(r.tokens, r.seconds / pacer.costs.plain.value)
+    parts.recorder.optimizer += perf_counter() - began
+
+
 def _draft(session: Any, parts: Parts) -> int:
     """Grows the tree; returns its spine's length, 0 for a plain round. A round emits at most one token more."""
     if parts.stopper.remaining > 1 and parts.pacer.draft_next():
-        costs = parts.pacer.costs
-        rule = parts.gate.choose(costs.draft_cost, costs.row_cost).clipped(parts.stopper.remaining - 1)
+        way = parts.optimizer.next()
+        if way is not parts.way:
+            session.set_skip(list(way.skip.attn), list(way.skip.mlp), _exit(way))
+            parts.way = way
+            parts.pacer.switch(way.costs)
+        costs = way.costs
+        rule = way.gate.choose(costs.draft_cost, costs.row_cost).clipped(parts.stopper.remaining - 1)
         session.draft(stop_ids=sorted(parts.stopper.stop_ids), **rule.arguments())
         return int(session.spine_length)
     session.draft(max_draft=0)
     return 0
+
+
+def _exit(way: Way) -> int:
+    return -1 if way.skip.exit_layer is None else way.skip.exit_layer
 
 
 def _held(spine: Sequence[int], events: Sequence[Event]) -> int:

@@ -78,9 +78,10 @@ class Recorder:
             self.accepted.append(accepted)
             self.tree_tokens += nodes - 1
 
-    def finish(self, plain_seconds: float | None, draft_cost: float | None, **extra: Any) -> Stats:
+    def finish(self, plain_seconds: float | None, **extra: Any) -> Stats:
         """The figures. plain_seconds: of one plain step, None if none was measured."""
         steps, drafted, accepted = len(self.drafted), sum(self.drafted), sum(self.accepted)
+        draft_cost = self.draft / drafted / plain_seconds if drafted and plain_seconds else None
         histogram = [0] * (max(self.drafted, default=-1) + 1)
         for n in self.accepted:
             histogram[n] += 1
@@ -114,7 +115,7 @@ class Recorder:
             plain_tokens_per_second=1 / plain_seconds if plain_seconds else None,
             speedup_vs_plain=(1.0 if not steps else plain_seconds * rate if measured else None),
             expected_speedup=_equation_6(steps, drafted, accepted, draft_cost),
-            draft_cost=draft_cost if steps else None,
+            draft_cost=draft_cost,
             speculation=speculation,
             **extra,
         )

@@ -41,6 +41,9 @@ class FakeSession:
         self.chunks.append(len(tokens))
         self.history += [int(t) for t in tokens]
 
+    def set_skip(self, attn, mlp, exit_layer=-1):
+        self.skip = (list(attn), list(mlp), exit_layer)
+
     def sample(self):
         token = self.script[0]
         self.history.append(token)

@@ -48,7 +48,8 @@ def simulate(c, alpha, length=4, tokens=4000, mode=True, noise=0.0, plain=1.0, c
             r = Round(draft + verify, draft, length, verify, length + 1, accepted + 1, accepted)
         else:
             r = Round(jitter, verify_seconds=jitter)
-        pacer.observe(r)
+        if pacer.observe(r):
+            pacer.settle()
         total += r.seconds / (1 + 0.5 * noise)
         done += r.tokens
     return total / (done * plain), pacer

@@ -9,6 +9,8 @@ from swiftk.cost import CostModel, Pacer
 from swiftk.decoding import Parts, decode
 from swiftk.detokenizer import Detokenizer
 from swiftk.gate import DraftRule, FixedGate
+from swiftk.optimizer import Optimizer, Way
+from swiftk.skip import SkipSet
 from swiftk.stats import Recorder
 from swiftk.stops import Stopper
 
@@ -21,10 +23,14 @@ def spell(ids):
     return "".join(LETTERS[i % 26] for i in ids)
 
 
+def one_way(max_draft):
+    return Optimizer([Way(SkipSet(), CostModel(), FixedGate(DraftRule(max_draft=max_draft)))])
+
+
 def run(session, budget=20, stop_ids=(), strings=(), mode="always", prompt=PROMPT, max_draft=4):
     parts = Parts(
         Stopper(budget, stop_ids, strings, Detokenizer(spell)),
-        FixedGate(DraftRule(max_draft=max_draft)),
+        one_way(max_draft),
         Pacer(CostModel(), mode),
         Recorder(),
     )
@@ -99,7 +105,7 @@ def test_prompt_goes_in_chunks_and_a_known_prefix_is_kept():
 
 def test_closing_early_leaves_the_session_ready():
     session = FakeSession(SCRIPT, right=(4,))
-    parts = Parts(Stopper(50, ()), FixedGate(DraftRule(max_draft=4)), Pacer(CostModel(), "always"), Recorder())
+    parts = Parts(Stopper(50, ()), one_way(4), Pacer(CostModel(), "always"), Recorder())
     stream = decode(session, PROMPT, parts)
     taken = [next(stream).token for _ in range(3)]
     stream.close()

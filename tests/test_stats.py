@@ -8,7 +8,7 @@ from swiftk.cost import equation_6
 from swiftk.result import Result, TokenLogprobs
 from swiftk.stats import Recorder
 
-PHASES = {"prefill": 0.0, "draft": 0.2, "verify": 1.0, "commit": 0.01, "draft_steps": 4, "verify_rows": 9}
+PHASES = {"prefill": 0.0, "draft": 0.625, "verify": 1.0, "commit": 0.01, "draft_steps": 4, "verify_rows": 9}
 
 
 def recorded(rounds, decode=10.0, run=9.0):
@@ -19,7 +19,7 @@ def recorded(rounds, decode=10.0, run=9.0):
 
 
 def test_counts_follow_vllm():
-    s = recorded([(4, 4, 5), (4, 0, 1), (2, 1, 2), (0, 0, 1)]).finish(1.0, 0.25)
+    s = recorded([(4, 4, 5), (4, 0, 1), (2, 1, 2), (0, 0, 1)]).finish(1.0)
     assert (s.num_steps, s.num_spec_steps, s.num_draft_tokens, s.num_accepted_draft_tokens) == (4, 3, 10, 5)
     assert s.num_tree_tokens == 10 + 3 * 2
     assert s.mean_acceptance_length == pytest.approx(1 + 5 / 3)  # the bonus token counts
@@ -28,30 +28,31 @@ def test_counts_follow_vllm():
     assert s.generated_tokens == 10
     assert s.tokens_per_second == pytest.approx(9 / 10)
     assert s.speedup_vs_plain == pytest.approx(0.9)
+    assert s.draft_cost == pytest.approx(0.25)
     assert s.expected_speedup == pytest.approx(equation_6(1 + 5 / 3, 0.5, 0.25))
-    assert (s.draft_seconds, s.verify_seconds, s.other_seconds) == pytest.approx((0.8, 4.0, 1.0))
+    assert (s.draft_seconds, s.verify_seconds, s.other_seconds) == pytest.approx((2.5, 4.0, 1.0))
     assert (s.speculation, s.time_to_first_token, s.cached_prompt_tokens) == ("mixed", 0.5, 2)
 
 
 def test_without_drafts():
-    s = recorded([(0, 0, 1)] * 3).finish(None, None, reason_off="because")
+    s = recorded([(0, 0, 1)] * 3).finish(None, reason_off="because")
     assert (s.mean_acceptance_length, s.draft_acceptance_rate, s.acceptance_histogram) == (1.0, 0.0, ())
     assert (s.speedup_vs_plain, s.expected_speedup, s.speculation, s.reason_off) == (1.0, None, "off", "because")
 
 
 def test_nothing_accepted_has_its_limit():
-    s = recorded([(4, 0, 1)] * 2).finish(1.0, 0.25)
-    assert s.expected_speedup == pytest.approx(0.5)
+    s = recorded([(4, 0, 1)] * 2).finish(1.0)
+    assert s.expected_speedup == pytest.approx(1 / (1 + 1.25 / 2))
     assert s.acceptance_histogram == (2, 0, 0, 0, 0)
 
 
 def test_a_single_token():
-    s = recorded([], decode=0.0, run=0.0).finish(1.0, None)
+    s = recorded([], decode=0.0, run=0.0).finish(1.0)
     assert (s.generated_tokens, s.tokens_per_second) == (1, 2.0)
 
 
 def test_to_dict_is_json():
-    s = recorded([(4, 4, 5)]).finish(1.0, 0.25)
+    s = recorded([(4, 4, 5)]).finish(1.0)
     result = Result("text", [1, 2], "stop", [TokenLogprobs(1, -0.5, ((1, -0.5),))], s, 7, [3], [False, True])
     back = json.loads(json.dumps(result.to_dict()))
     assert back["stats"]["acceptance_histogram"] == [0, 0, 0, 0, 1]
