@@ -39,7 +39,7 @@ class CMakeBuild(build_ext):
 
     def build_extension(self, ext: Extension) -> None:
         package = Path(self.get_ext_fullpath(ext.name)).resolve().parent
-        build = ROOT / "build" / f"cmake-{sys.implementation.cache_tag}"  # kept, so that a second install compiles little
+        build = ROOT / "build" / f"cmake-{sys.implementation.cache_tag}"  # kept: a second install compiles little
         if not shutil.which("ninja") and (build / "build.ninja").exists():
             shutil.rmtree(build)  # configured for a generator that is not here any more
         subprocess.check_call(["cmake", "-S", ROOT, "-B", build, *cmake_arguments()])

@@ -3,6 +3,7 @@
 from statistics import median
 
 import pytest
+
 import swiftk
 from demo import prompts
 

@@ -9,6 +9,7 @@ from time import perf_counter
 
 import numpy as np
 import pytest
+
 from cases import EPS, MATMULS, MODELS, Shape
 from swiftk import _core
 

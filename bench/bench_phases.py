@@ -3,6 +3,7 @@
 from statistics import median
 
 import pytest
+
 from demo import long_prompt
 from machine import Machine
 from swiftk import SkipSet, _core

@@ -17,10 +17,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from demo import grown, long_prompt, prompts
-from machine import Machine
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from demo import grown, long_prompt, prompts
+from machine import Machine
 from swiftk import _core
 from swiftk.cli.demo import cache_folder
 from tables import Table

@@ -7,10 +7,11 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.progress import Progress
+from tokenizers import Tokenizer
+
 from swiftk import demo_model
 from swiftk.cli.demo import cache_folder
 from swiftk.testing import grow
-from tokenizers import Tokenizer
 
 _PROMPTS = Path(__file__).with_name("prompts.jsonl")
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from swiftk._core import ops
 from reference import stored, value
+from swiftk._core import ops
 
 
 def normal(rng, *shape):

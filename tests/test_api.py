@@ -8,9 +8,9 @@ import threading
 
 import numpy as np
 import pytest
-from generating import HARSH, LAYERS, PROMPT, N, drafted, plain
 
 import swiftk
+from generating import HARSH, LAYERS, PROMPT, N, drafted, plain
 from swiftk.errors import Cancelled, CheckpointError, InternalError, InvalidArgument
 
 

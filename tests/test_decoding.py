@@ -1,10 +1,10 @@
 """The decoding loop on a scripted session: stop conditions at every offset of a block, nothing emitted beyond."""
 
 import pytest
-from fake_session import FakeSession
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fake_session import FakeSession
 from swiftk.cost import CostModel, Pacer
 from swiftk.decoding import Parts, decode
 from swiftk.detokenizer import Detokenizer

@@ -3,9 +3,9 @@
 import json
 
 import pytest
-from generating import HARSH, LAYERS, PROMPT, N, drafted, plain
 
 import swiftk
+from generating import HARSH, LAYERS, PROMPT, N, drafted, plain
 
 
 @pytest.fixture(scope="module")

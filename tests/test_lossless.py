@@ -7,9 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from decode import Rule, decode, open_session, path_rows
 from swiftk import _core
 from swiftk.errors import Cancelled
-from decode import Rule, decode, open_session, path_rows
 
 FAMILIES = ["llama3", "qwen3", "qwen2", "mistral"]
 LAYERS = 4

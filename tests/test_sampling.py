@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from decode import Rule, open_session
+from decode import open_session
 
 PROMPT = np.asarray([3, 1, 4, 1, 5], np.int32)
 VOCAB = 24
