@@ -1,4 +1,4 @@
-"""Op cases as data: shapes, dtypes, tolerances, and what an op moves and computes. Shared by the tests and the benchmarks."""
+"""Op cases as data: shapes, dtypes, tolerances, what an op moves and computes. Tests and benchmarks share them."""
 
 from dataclasses import dataclass
 
@@ -70,7 +70,7 @@ MODELS = [
 def tolerance(dtype, isa):
     """Largest error of a matmul's output, relative to the root mean square of that output.
 
-    Weights are exact; what remains is accumulation in float32, and on avx512bf16 the rounding of activations to bfloat16.
+    Weights are exact; what remains is accumulation in float32 and, on avx512bf16, activations rounded to bfloat16.
     """
     return 2e-2 if dtype == "bfloat16" and isa == "avx512bf16" else 3e-5
 

@@ -25,7 +25,7 @@ def causal_rows(pos, d):
 
 
 def tree_rows(parents, d, prefix, scratch, nodes=None):
-    """Rows of the given nodes (default all) of a tree; node i lies at slot scratch + i. parents[i] < i, -1 for a root."""
+    """Rows of the given nodes (default all) of a tree; node i is at slot scratch + i. parents[i] < i, -1 for a root."""
     depth, mask = [], []
     for i, p in enumerate(parents):
         depth.append(depth[p] + 1 if p >= 0 else 0)

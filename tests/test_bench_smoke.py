@@ -19,8 +19,9 @@ pytest.importorskip("pytest_benchmark")
 ])
 def test_benchmark_reports(name, words):
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "--benchmark", "-q", "-p", "no:cacheprovider", str(ROOT / "bench" / f"bench_{name}.py")],
-        capture_output=True, text=True, timeout=300, check=False, cwd=ROOT, env={**os.environ, "SWIFTK_BENCH_GROW": "1"})
+        [sys.executable, "-m", "pytest", "--benchmark", "-q", "-p", "no:cacheprovider", f"{ROOT}/bench/bench_{name}.py"],
+        capture_output=True, text=True, timeout=300, check=False, cwd=ROOT,
+        env={**os.environ, "SWIFTK_BENCH_GROW": "1"})
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert "DIFFERS" not in done.stdout

@@ -1,4 +1,4 @@
-"""The promise: speculative output equals plain decoding, token for token and bit for bit, whatever the speculation does."""
+"""The promise: speculative output equals plain decoding, token for token and bit for bit, whatever is drafted."""
 
 import threading
 
@@ -103,7 +103,7 @@ def test_given_trees_of_any_shape(tiny_model, data, sampling):
 
 @pytest.mark.parametrize("cut", range(8))
 def test_a_block_may_be_cut_anywhere(tiny_model, cut):
-    """A stop condition takes fewer tokens than were accepted; text, cache and what follows stay those of plain decoding."""
+    """A stop condition takes fewer tokens than were accepted; text, cache and what follows are plain decoding's."""
     model = tiny_model("llama3", layers=LAYERS)
     truth = decode(open_session(model), PROMPT, 24).tokens
     session = open_session(model)
