@@ -38,11 +38,16 @@ class Activations {
     pool.barrier();
   }
 
-  // out[token * stride + i] = row i of the panel times the token, for all tokens.
+  // out[token * stride + i] = row i of the panel times the token, for all tokens. One chunk streams its panel from memory.
+  // Several find it in the cache, where the chunks of the panel before have brought it, each its share: memory is read
+  // all the time, not by every first chunk alone.
   void multiply(const char* panel, float* out, size_t stride) const {
+    const size_t bytes = panel_bytes(k_, dtype_), share = bytes / chunks_;
     for (int c = 0; c < chunks_; ++c) {
       const int begin = chunk(c), count = chunk(c + 1) - begin;
-      panel_kernel(dtype_, count)(panel, lines_, packed_ + begin * token_bytes(), out + begin * stride, stride);
+      const Ahead ahead = chunks_ == 1 ? Ahead{panel + kPrefetchAhead, line_bytes(dtype_)}
+                                       : Ahead{panel + bytes + c * share, line_bytes(dtype_) / chunks_};
+      panel_kernel(dtype_, count)(panel, lines_, packed_ + begin * token_bytes(), out + begin * stride, stride, ahead);
     }
   }
 
@@ -110,12 +115,5 @@ class Activations {
   float* scale_;  // [n]
   bool ready_;
 };
-
-// Panels per task: long enough runs to stream, short enough to end together.
-inline int panel_grain(const Weight& w, int panels, int threads) {
-  constexpr size_t kRun = size_t{128} << 10;
-  const int streamed = static_cast<int>(kRun / panel_bytes(w.k, w.dtype)) + 1;
-  return std::clamp(panels / (threads * 8), 1, streamed);
-}
 
 }  // namespace swiftk::SWIFTK_ISA

@@ -37,8 +37,14 @@ template <int N, int M>
   }
 }
 
+// What a kernel fetches while it works: an address that moves on by `step` bytes with every line of weights.
+struct Ahead {
+  const char* at;
+  size_t step;
+};
+
 // out[m * stride + i] = sum over k of row i of the panel times token m, for as many tokens as the kernel is for.
-using PanelKernel = void (*)(const char* panel, int lines, const void* tokens, float* out, size_t stride);
+using PanelKernel = void (*)(const char* panel, int lines, const void* tokens, float* out, size_t stride, Ahead);
 
 // 1 <= tokens <= kMaxTokens. Defined in isa/panel.cc, where the kernels are compiled.
 PanelKernel panel_kernel(DType, int tokens);

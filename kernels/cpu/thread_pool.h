@@ -62,4 +62,24 @@ class Tasks {
   alignas(64) std::atomic<int> next_{0};
 };
 
+// Hands out [0, total) in contiguous runs that shorten toward the end: long, so that a thread streams memory and fetches
+// ahead what it will read itself; short at last, so that all threads end together.
+class Runs {
+ public:
+  Runs(int total, int threads) : total_(total), shares_(2 * threads) {}
+
+  bool next(int& begin, int& end) {
+    begin = next_.load(std::memory_order_relaxed);
+    do {
+      if (begin >= total_) return false;
+      end = begin + std::max(1, (total_ - begin) / shares_);
+    } while (!next_.compare_exchange_weak(begin, end, std::memory_order_relaxed));
+    return true;
+  }
+
+ private:
+  const int total_, shares_;
+  alignas(64) std::atomic<int> next_{0};
+};
+
 }  // namespace swiftk

@@ -30,7 +30,7 @@ void rmsnorm_gate_up_silu(Ctx& ctx, const GateUpArgs& a) {
   const size_t size = size_t(a.n) * kPanelRows;
   float* const outs = ctx.scratch.take<float>(ctx.pool.size() * 2 * size);
   const int hidden = a.w.n / 2, pairs = panels_of(hidden);
-  Tasks tasks(pairs, ceil_div(panel_grain(a.w, 2 * pairs, ctx.pool.size()), 2));
+  Runs tasks(pairs, ctx.pool.size());
   ctx.pool.run([&](int thread) {
     x.finish(ctx.pool);
     float* const gate = outs + thread * 2 * size;

@@ -9,7 +9,7 @@ void rmsnorm_lm_head(Ctx& ctx, const LmHeadArgs& a) {
   Activations x(ctx, a.x, a.n, a.w, a.norm, a.eps);
   float* const outs = ctx.scratch.take<float>(size_t(ctx.pool.size()) * a.n * kPanelRows);
   const int panels = panels_of(a.w.n);
-  Tasks tasks(panels, panel_grain(a.w, panels, ctx.pool.size()));
+  Runs tasks(panels, ctx.pool.size());
   ctx.pool.run([&](int thread) {
     x.finish(ctx.pool);
     float* const out = outs + size_t(thread) * a.n * kPanelRows;  // [n, 32]

@@ -48,7 +48,8 @@ template <DType T, int N, int M>
 }
 
 template <DType T, int M>
-void multiply_panel(const char* panel, int lines, const void* x, float* out, size_t stride) {
+void multiply_panel(const char* panel, int lines, const void* x, float* out, size_t stride,
+                    Ahead ahead) {
   constexpr int N = vectors_for(M);
   constexpr size_t kLine = line_bytes(T);
   constexpr size_t kVector = kLine / kPanelRows * W;  // bytes of a line that one vector of outputs reads
@@ -65,6 +66,8 @@ void multiply_panel(const char* panel, int lines, const void* x, float* out, siz
     for (int k = 0; k < lines; ++k) {
       prefetch(line + kPrefetchAhead);
       if constexpr (N * kVector > 64) prefetch(line + kPrefetchAhead + 64);
+      __builtin_prefetch(ahead.at, 0, 2);
+      ahead.at += ahead.step;
       multiply_line<T>(line, token, acc);
       line += kLine;
       token += kStep;

@@ -57,13 +57,15 @@ void rmsnorm_qkv_rope_append(Ctx& ctx, const QkvArgs& a) {
   const KvLayout layout(a.kv.shape);
   const int panels = panels_of(layout.d), stride = panels * kPanelRows;
   float* const outs = ctx.scratch.take<float>(size_t(ctx.pool.size()) * n * stride);
-  Tasks heads(a.n_heads + 2 * layout.n_kv);
+  Runs heads(a.n_heads + 2 * layout.n_kv, ctx.pool.size());
   ctx.pool.run([&](int thread) {
     x.finish(ctx.pool);
     float* const out = outs + size_t(thread) * n * stride;  // [n, stride]
     for (int head, end; heads.next(head, end);) {
-      for (int p = 0; p < panels; ++p) x.multiply(panel_at(a.w, head * panels + p), out + p * kPanelRows, stride);
-      for (int i = 0; i < n; ++i) finish_row(a, layout, head, i, out + size_t(i) * stride);
+      for (; head < end; ++head) {
+        for (int p = 0; p < panels; ++p) x.multiply(panel_at(a.w, head * panels + p), out + p * kPanelRows, stride);
+        for (int i = 0; i < n; ++i) finish_row(a, layout, head, i, out + size_t(i) * stride);
+      }
     }
   });
 }

@@ -9,7 +9,7 @@ void linear_residual(Ctx& ctx, const ResidualArgs& a) {
   Activations in(ctx, a.in, a.n, a.w, nullptr, 0);
   float* const outs = ctx.scratch.take<float>(size_t(ctx.pool.size()) * a.n * kPanelRows);
   const int panels = panels_of(a.w.n);
-  Tasks tasks(panels, panel_grain(a.w, panels, ctx.pool.size()));
+  Runs tasks(panels, ctx.pool.size());
   ctx.pool.run([&](int thread) {
     in.finish(ctx.pool);
     float* const out = outs + size_t(thread) * a.n * kPanelRows;  // [n, 32]
