@@ -19,7 +19,7 @@ pytest.importorskip("pytest_benchmark")
 ])
 def test_benchmark_reports(name, words):
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "--benchmark", "-q", "-p", "no:cacheprovider", f"{ROOT}/bench/bench_{name}.py"],
+        [sys.executable, "-m", "pytest", "--benchmark", "-q", "-p", "no:cacheprovider", f"bench/bench_{name}.py"],
         capture_output=True, text=True, timeout=300, check=False, cwd=ROOT,
         env={**os.environ, "SWIFTK_BENCH_GROW": "1"})
 
