@@ -23,9 +23,12 @@ inline constexpr int kMaxQueries = 3, kSums = 12;
 template <DType T>
 using Element = std::conditional_t<T == DType::F32, float, uint16_t>;
 
-// out[m * stride + key] = sum over i of query[i][m] * keys[i][key] for P panels of 16 keys. query [d][M].
+inline constexpr int kScoreStride = 512 + kKeys;  // of a query's scores; as large as a split, and no multiple of a cache way
+
+// out[m][key] = sum over i of query[i][m] * keys[i][key] for P panels of 16 keys. query [d][M], out [M][kScoreStride].
+// Where arithmetic is the limit, as many bytes are fetched from `ahead` meanwhile.
 template <DType T, int P, int M>
-void score_panels(const Element<T>* keys, int d, const float* query, float* out, size_t stride) {
+void score_panels(const Element<T>* keys, int d, const float* query, float* out, const char* ahead) {
   constexpr int kPer = kKeys / W, N = P * kPer;  // vectors per panel, in all
   Vec acc[N][M];
 #pragma GCC unroll 8
@@ -33,7 +36,11 @@ void score_panels(const Element<T>* keys, int d, const float* query, float* out,
 #pragma GCC unroll 16
     for (int m = 0; m < M; ++m) acc[i][m] = Vec{};
   }
-  for (int feature = 0; feature < d; ++feature) {
+  constexpr int kBytes = P * kKeys * sizeof(Element<T>);
+  for (int feature = 0; feature < d; ++feature, ahead += kBytes) {
+    if constexpr (2 * M >= kMaxQueries) {
+      for (int i = 0; i < kBytes; i += 64) prefetch_far(ahead + i);
+    }
     Vec k[N];
 #pragma GCC unroll 8
     for (int i = 0; i < N; ++i) {
@@ -44,24 +51,29 @@ void score_panels(const Element<T>* keys, int d, const float* query, float* out,
 #pragma GCC unroll 16
   for (int m = 0; m < M; ++m) {
 #pragma GCC unroll 8
-    for (int i = 0; i < N; ++i) store(out + m * stride + i * W, acc[i][m]);
+    for (int i = 0; i < N; ++i) store(out + m * kScoreStride + i * W, acc[i][m]);
   }
 }
 
-// A run of `panels` panels.
+// A run of `panels` panels. The values that belong to them, which follow next, are fetched on the way.
 template <DType T, int M>
-void score_run(const Element<T>* keys, int panels, int d, const float* query, float* out, size_t stride) {
+void score_run(const Element<T>* keys, int panels, int d, const float* query, float* out, const Element<T>* values) {
   constexpr int kMost = kSums / M * W / kKeys;
   constexpr int P = kMost >= 4 ? 4 : kMost >= 2 ? 2 : 1;
-  for (; panels >= P; panels -= P, keys += size_t(P) * d * kKeys, out += P * kKeys) {
-    score_panels<T, P, M>(keys, d, query, out, stride);
+  const size_t panel = size_t(d) * kKeys;
+  int i = 0;
+  for (; i + P <= panels; i += P) {
+    score_panels<T, P, M>(keys + i * panel, d, query, out + i * kKeys, reinterpret_cast<const char*>(values + i * panel));
   }
-  for (; panels > 0; --panels, keys += size_t(d) * kKeys, out += kKeys) score_panels<T, 1, M>(keys, d, query, out, stride);
+  for (; i < panels; ++i) {
+    score_panels<T, 1, M>(keys + i * panel, d, query, out + i * kKeys, reinterpret_cast<const char*>(values + i * panel));
+  }
 }
 
-// out[m][feature] += sum over keys c < count of weight[m * weight_stride + c] * values[c][feature], N vectors of features.
+// out[m][feature] += sum over keys c < count of weight[m][c] * values[c][feature], N vectors of features.
+// weight [M][kScoreStride].
 template <DType T, int N, int M>
-void add_values(const Element<T>* values, int stride, int count, const float* weight, size_t weight_stride, float* out) {
+void add_values(const Element<T>* values, int stride, int count, const float* weight, float* out) {
   Vec acc[N][M];
 #pragma GCC unroll 16
   for (int m = 0; m < M; ++m) {
@@ -74,7 +86,7 @@ void add_values(const Element<T>* values, int stride, int count, const float* we
     for (int i = 0; i < N; ++i) v[i] = load_as<T>(values + size_t(c) * stride + i * W);
 #pragma GCC unroll 16
     for (int m = 0; m < M; ++m) {
-      const Vec w = splat(weight[m * weight_stride + c]);
+      const Vec w = splat(weight[m * kScoreStride + c]);
 #pragma GCC unroll 8
       for (int i = 0; i < N; ++i) acc[i][m] = fma(v[i], w, acc[i][m]);
     }
@@ -88,13 +100,13 @@ void add_values(const Element<T>* values, int stride, int count, const float* we
 
 // All features; rows of values and of out are `stride` apart, which is a multiple of 16.
 template <DType T, int M>
-void value_run(const Element<T>* values, int stride, int count, const float* weight, size_t weight_stride, float* out) {
+void value_run(const Element<T>* values, int stride, int count, const float* weight, float* out) {
   constexpr int kMost = kSums / M;
   int left = stride / W;
   const auto columns = [&]<int N>(std::integral_constant<int, N>) {
     if constexpr (N <= kMost || N == 1) {
       for (; left >= N; left -= N, values += N * W, out += N * W) {
-        add_values<T, N, M>(values, stride, count, weight, weight_stride, out);
+        add_values<T, N, M>(values, stride, count, weight, out);
       }
     }
   };
@@ -105,9 +117,9 @@ void value_run(const Element<T>* values, int stride, int count, const float* wei
 }
 
 template <DType T>
-using ScoreRun = void (*)(const Element<T>*, int, int, const float*, float*, size_t);
+using ScoreRun = void (*)(const Element<T>*, int, int, const float*, float*, const Element<T>*);
 template <DType T>
-using ValueRun = void (*)(const Element<T>*, int, int, const float*, size_t, float*);
+using ValueRun = void (*)(const Element<T>*, int, int, const float*, float*);
 
 template <DType T, int... I>
 constexpr std::array<ScoreRun<T>, kMaxQueries> score_runs(std::integer_sequence<int, I...>) {

@@ -40,7 +40,38 @@ inline IntVec load_bits(const void* p) {
 inline void store(float* p, Vec v) { std::memcpy(p, &v, sizeof v); }
 inline Vec splat(float x) { return x - Vec{}; }  // x - 0 keeps -0 and NaN, which x + 0 would not
 inline IntVec splat_bits(int32_t x) { return x + IntVec{}; }
-inline Vec max(Vec a, Vec b) { return a > b ? a : b; }
+// b if either is NaN.
+inline Vec greatest(Vec a, Vec b) {
+#if defined(__AVX512F__)
+  return (Vec)_mm512_maskz_max_ps(0xffff, (__m512)a, (__m512)b);
+#elif defined(__AVX2__)
+  return (Vec)_mm256_max_ps((__m256)a, (__m256)b);
+#else
+  return a > b ? a : b;
+#endif
+}
+inline Vec least(Vec a, Vec b) {
+#if defined(__AVX512F__)
+  return (Vec)_mm512_maskz_min_ps(0xffff, (__m512)a, (__m512)b);
+#elif defined(__AVX2__)
+  return (Vec)_mm256_min_ps((__m256)a, (__m256)b);
+#else
+  return a < b ? a : b;
+#endif
+}
+
+// Whether a comparison held in some lane.
+inline bool any_lane(IntVec mask) {
+#if defined(__AVX512F__)
+  return _mm512_test_epi32_mask((__m512i)mask, (__m512i)mask) != 0;
+#elif defined(__AVX2__)
+  return !_mm256_testz_si256((__m256i)mask, (__m256i)mask);
+#else
+  int32_t any = 0;
+  for (int i = 0; i < W; ++i) any |= mask[i];
+  return any != 0;
+#endif
+}
 
 // a * b + c; rounded once where the instruction set fuses, else twice, everywhere.
 inline Vec fma(Vec a, Vec b, Vec c) {
@@ -93,6 +124,7 @@ inline Vec load_as(const void* p) {
   if constexpr (T == DType::F16) return load_f16(static_cast<const uint16_t*>(p));
 }
 
-inline void prefetch(const void* p) { __builtin_prefetch(p, 0, 3); }
+inline void prefetch(const void* p) { __builtin_prefetch(p, 0, 3); }     // into the nearest cache
+inline void prefetch_far(const void* p) { __builtin_prefetch(p, 0, 2); }  // into the second
 
 }  // namespace swiftk::SWIFTK_ISA

@@ -9,20 +9,35 @@ namespace swiftk::SWIFTK_ISA {
 
 inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// Within 2 ulp of e^x where the result is a normal number; 0 below that, infinity from 2^127.5 on; NaN stays NaN.
+// p * 2^n for an integer n in -126..127, and on AVX-512 for any n.
+inline Vec scale_by_power(Vec p, Vec n) {
+#if defined(__AVX512F__)
+  return (Vec)_mm512_maskz_scalef_ps(0xffff, (__m512)p, (__m512)n);
+#else
+  return p * (Vec)((__builtin_convertvector(n, IntVec) + 127) << 23);
+#endif
+}
+
+// Within 2 ulp of e^x where the result is a normal number; 0 far below, infinity far above; NaN stays NaN.
 // x = n log 2 + r, |r| <= log 2 / 2, and e^r by its series.
 inline Vec exp(Vec x) {
+#if defined(__AVX512F__)
+  constexpr float kLeast = -110, kMost = 90;  // scalef rounds to 0 and to infinity by itself
+#else
   constexpr float kLeast = -87.33f, kMost = 88.37f;
+#endif
   const Vec low = splat(kLeast), high = splat(kMost), magic = splat(0x1.8p23f);
-  const Vec c = x < low ? low : x > high ? high : x;
-  const Vec t = fma(c, splat(1.44269504f), magic);  // the integer n, in the last bits
-  const Vec n = t - magic;
+  const Vec c = least(high, greatest(low, x));
+  const Vec n = fma(c, splat(1.44269504f), magic) - magic;  // to the nearest integer
   const Vec r = fma(n, splat(2.12194440e-4f), fma(n, splat(-0.693359375f), c));  // the first constant has few bits: exact
   Vec p = splat(1.0f / 5040);
   for (const float factor : {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f}) p = fma(p, r, splat(factor));
-  const IntVec power = (IntVec)t - (IntVec)magic + 127;
-  const Vec y = p * (Vec)(power << 23);
+  const Vec y = scale_by_power(p, n);
+#if defined(__AVX512F__)
+  return y;
+#else
   return x < low ? Vec{} : x > high ? splat(kInfinity) : y;
+#endif
 }
 
 inline Vec silu(Vec x) { return x / (1.0f + exp(-x)); }

@@ -13,9 +13,7 @@
 namespace swiftk::SWIFTK_ISA {
 namespace {
 
-constexpr int kSplit = 512;                   // positions
-constexpr int kStride = kSplit + kKeys;       // of rows of scores; not a multiple of a cache way
-constexpr int kTail = 64 + 2 * kKeys;         // slots of all scratch rows, rounded out to panels
+constexpr int kSplit = kScoreStride - kKeys;  // positions
 
 // Softmax state of some queries over some keys: maximum, sum of exponentials, weighted sum of values.
 struct State {
@@ -34,8 +32,8 @@ class Block {
  public:
   Block(const AttentionArgs& a, const KvLayout& layout, float* scratch)
       : a_(a), layout_(layout), group_(a.n_heads / layout.n_kv), query_(scratch), scores_(query_ + layout.d * kMaxQueries),
-        tail_(scores_ + kMaxQueries * kStride) {}
-  static size_t floats(const KvLayout& l) { return size_t(kMaxQueries) * (l.d + kStride + kTail); }
+        tail_(scores_ + kMaxQueries * kScoreStride) {}
+  static size_t floats(const KvLayout& l) { return size_t(kMaxQueries) * (l.d + 2 * kScoreStride); }
 
   // Queries [begin, end) of a KV head; query i is head i % group of row i / group.
   void set_queries(int kv_head, int begin, int end) {
@@ -83,7 +81,12 @@ class Block {
   }
   const Element<T>* data() const { return static_cast<const Element<T>*>(a_.kv.data); }
   Run shared(int m) const { return visible_[m].runs[0].clip(start_, stop_); }
-  float* row(int m) const { return scores_ + m * kStride; }
+  float* row(int m) const { return scores_ + m * kScoreStride; }
+
+  void score(int panel, int panels, float* out) const {
+    kScoreRuns<T>[count_ - 1](data() + layout_.key_panel(kv_head_, panel), panels, layout_.d, query_, out,
+                              data() + layout_.value(kv_head_, panel * kKeys));
+  }
 
   // Whole panels, as far as any query sees the shared keys.
   void score_shared() {
@@ -96,8 +99,7 @@ class Block {
     }
     if (from >= to) return;
     const int panel = from / kKeys, panels = ceil_div(to, kKeys) - panel;
-    kScoreRuns<T>[count_ - 1](data() + layout_.key_panel(kv_head_, panel), panels, layout_.d, query_,
-                              scores_ + (panel * kKeys - start_), kStride);
+    score(panel, panels, scores_ + (panel * kKeys - start_));
   }
 
   // Scratch rows are scored where they lie, then sorted by position.
@@ -113,11 +115,11 @@ class Block {
     }
     if (from >= to) return;
     const int panel = from / kKeys, panels = ceil_div(to, kKeys) - panel;
-    kScoreRuns<T>[count_ - 1](data() + layout_.key_panel(kv_head_, panel), panels, layout_.d, query_, tail_, kTail);
+    score(panel, panels, tail_);
     for (int m = 0; m < count_; ++m) {
       for (int r = 1; r < visible_[m].n; ++r) {
         const Run run = visible_[m].runs[r].clip(start_, stop_);
-        if (run.count > 0) std::copy_n(tail_ + m * kTail + (run.slot - panel * kKeys), run.count, row(m) + (run.pos - start_));
+        if (run.count > 0) std::copy_n(tail_ + m * kScoreStride + (run.slot - panel * kKeys), run.count, row(m) + (run.pos - start_));
       }
     }
   }
@@ -135,9 +137,9 @@ class Block {
     Vec best[kKeys / W], sum[kKeys / W] = {};
     for (Vec& b : best) b = splat(-kInfinity);
     for (int i = from; i < to; i += kKeys) {
-      for (int v = 0; v < kKeys / W; ++v) best[v] = max(best[v], load(x + i + v * W));
+      for (int v = 0; v < kKeys / W; ++v) best[v] = greatest(best[v], load(x + i + v * W));
     }
-    for (int v = 1; v < kKeys / W; ++v) best[0] = max(best[0], best[v]);
+    for (int v = 1; v < kKeys / W; ++v) best[0] = greatest(best[0], best[v]);
     const float top = max_lanes(best[0]);
     for (int i = from; i < to; i += kKeys) {
       for (int v = 0; v < kKeys / W; ++v) {
@@ -155,7 +157,7 @@ class Block {
   void add(int m, const Run& run, float* out) const {
     if (run.count <= 0) return;
     kValueRuns<T>[0](data() + layout_.value(kv_head_, run.slot), layout_.v_stride, run.count, row(m) + (run.pos - start_),
-                     kStride, out + size_t(m) * layout_.v_stride);
+                     out + size_t(m) * layout_.v_stride);
   }
 
   // The shared keys that all queries see are read once for all; before and behind them each query goes alone.
@@ -170,7 +172,7 @@ class Block {
     for (int m = 0; m < count_; ++m) add(m, shared(m).clip(start_, from), out);
     if (from < to) {
       kValueRuns<T>[count_ - 1](data() + layout_.value(kv_head_, from), layout_.v_stride, to - from,
-                                scores_ + (from - start_), kStride, out);
+                                scores_ + (from - start_), out);
     }
     for (int m = 0; m < count_; ++m) {
       add(m, shared(m).clip(to, stop_), out);
@@ -181,7 +183,7 @@ class Block {
   const AttentionArgs& a_;
   const KvLayout& layout_;
   const int group_;
-  float *const query_, *const scores_, *const tail_;  // [d, M], [M, kStride], [M, kTail]
+  float *const query_, *const scores_, *const tail_;  // [d, M]; by position, by scratch slot [M, kScoreStride]
   std::array<Visible, kMaxQueries> visible_;
   int kv_head_ = 0, begin_ = 0, count_ = 0;
   int first_ = 0, last_ = 0;   // positions that any query sees

@@ -66,7 +66,7 @@ void multiply_panel(const char* panel, int lines, const void* x, float* out, siz
     for (int k = 0; k < lines; ++k) {
       prefetch(line + kPrefetchAhead);
       if constexpr (N * kVector > 64) prefetch(line + kPrefetchAhead + 64);
-      __builtin_prefetch(ahead.at, 0, 2);
+      prefetch_far(ahead.at);
       ahead.at += ahead.step;
       multiply_line<T>(line, token, acc);
       line += kLine;

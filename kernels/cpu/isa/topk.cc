@@ -2,21 +2,21 @@
 //
 // The vocabulary is cut into slices, which are tasks, and these into blocks. The first pass reads everything once: block
 // maxima of the scores and sums of exponentials of the logits, in an order fixed by token id. The second looks only where a
-// candidate can be: the k-th best block maximum bounds the k-th best score from below, noise stays within known bounds, and
-// the noise of a token is a monotone function of 32 random bits, so comparing these with a bound on what they would have to
-// be leaves a handful of logarithms to compute. Pruning never decides: whatever might win is computed exactly.
+// candidate can be: the k-th best among the block maxima, with their noise, is a bound that the k-th best of all reaches; and
+// as noise is a monotone function of 32 random bits, comparing these with a bound on what they would have to be leaves a
+// handful of logarithms to compute. Pruning never decides: whatever might win is computed exactly.
 #include <cmath>
-#include <functional>
 
 #include "isa.h"
 #include "layout.h"
 #include "vec_math.h"
+#include "vec_noise.h"
 
 namespace swiftk::SWIFTK_ISA {
 namespace {
 
 constexpr int kBlock = 1024, kSliceBlocks = 8, kSlice = kBlock * kSliceBlocks;  // tokens, blocks, tokens
-constexpr double kGumbelMin = -3.2;  // below -log(33 log 2), the smallest value gumbel() can return
+constexpr int kTried = 16;                                                      // block maxima beyond k that get their noise
 
 struct Candidate {
   double value;
@@ -56,9 +56,9 @@ float max_of(const float* x, int n) {
   for (Vec& b : best) b = splat(-kInfinity);
   int i = 0;
   for (; i + 4 * W <= n; i += 4 * W) {
-    for (int v = 0; v < 4; ++v) best[v] = max(load(x + i + v * W), best[v]);
+    for (int v = 0; v < 4; ++v) best[v] = greatest(load(x + i + v * W), best[v]);
   }
-  float top = max_lanes(max(max(best[0], best[1]), max(best[2], best[3])));
+  float top = max_lanes(greatest(greatest(best[0], best[1]), greatest(best[2], best[3])));
   for (; i < n; ++i) top = x[i] > top ? x[i] : top;
   return top;
 }
@@ -83,8 +83,12 @@ float sum_exp(const float* x, int n, float top) {
   return sum_lanes(sum[0] + sum[1]) + sum_lanes(odd[0] + odd[1]);
 }
 
+// Of the first element equal to `top`, which there is unless all are NaN.
+int index_of(const float* x, int n, float top) { return static_cast<int>(std::find(x, x + n - 1, top) - x); }
+
 struct Block {
   float max_score, max_logit, sum;  // sum of exp(logit - max_logit)
+  int32_t id;                       // of max_score; with noise only
 };
 
 class Topk {
@@ -96,7 +100,7 @@ class Topk {
     found_ = ctx.scratch.take<Candidate>(size_t(a.n) * slices_ * a.k);
     count_ = ctx.scratch.take<int>(size_t(a.n) * slices_);
     floor_ = ctx.scratch.take<double>(a.n);
-    order_ = ctx.scratch.take<float>(size_t(a.n) * blocks_);
+    order_ = ctx.scratch.take<Candidate>(size_t(a.n) * blocks_);
   }
 
   void run() {
@@ -116,14 +120,16 @@ class Topk {
   int first_block(int slice) const { return slice * kSliceBlocks; }
   int last_block(int slice) const { return std::min(first_block(slice) + kSliceBlocks, blocks_); }
   int length(int block) const { return std::min(kBlock, a_.vocab - block * kBlock); }
+  double noise(int row, int32_t id) const { return gumbel(a_.seed, a_.pos[row], id, a_.stream); }
   double scaled(float score) const { return static_cast<double>(a_.scale) * score; }  // exact, so order is kept
 
   void scan_slice(int row, int slice) {
     for (int b = first_block(slice); b < last_block(slice); ++b) {
       const int n = length(b);
       const float* const x = logits(row) + b * kBlock;
-      const float top = max_of(x, n);
-      blocks(row)[b] = {a_.scores == a_.logits ? top : max_of(scores(row) + b * kBlock, n), top, sum_exp(x, n, top)};
+      const float* const y = scores(row) + b * kBlock;
+      const float top = max_of(x, n), best = y == x ? top : max_of(y, n);
+      blocks(row)[b] = {best, top, sum_exp(x, n, top), a_.noisy ? b * kBlock + index_of(y, n, best) : 0};
     }
   }
 
@@ -137,10 +143,13 @@ class Topk {
     a_.lse[row] = static_cast<float>(top + std::log(sum));
     floor_[row] = -HUGE_VAL;
     if (blocks_ < a_.k) return;
-    float* const order = order_ + size_t(row) * blocks_;
-    for (int i = 0; i < blocks_; ++i) order[i] = b[i].max_score;
-    std::nth_element(order, order + (a_.k - 1), order + blocks_, std::greater<>());
-    floor_[row] = scaled(order[a_.k - 1]) + (a_.noisy ? kGumbelMin : 0);
+    Candidate* const order = order_ + size_t(row) * blocks_;
+    for (int i = 0; i < blocks_; ++i) order[i] = {scaled(b[i].max_score), b[i].id};
+    const int tried = std::min(blocks_, a_.k + (a_.noisy ? kTried : 0));
+    std::nth_element(order, order + (tried - 1), order + blocks_, better);
+    for (int i = 0; a_.noisy && i < tried; ++i) order[i].value += noise(row, order[i].id);
+    std::nth_element(order, order + (a_.k - 1), order + tried, better);
+    floor_[row] = order[a_.k - 1].value;
   }
 
   void search_slice(int row, int slice) {
@@ -171,24 +180,31 @@ class Topk {
 
   // gumbel(u) >= need - score only if 1 - u <= exp(score - need), as 1 - exp(-t) <= t: most tokens fall here.
   void search_noisy(int row, int block, Best& best) {
-    const int first = block * kBlock, n = length(block);
+    const int first = block * kBlock;
     const float* const x = scores(row) + first;
     alignas(64) float chance[kBlock];
-    const uint64_t high = static_cast<uint64_t>(a_.stream) << 32 | static_cast<uint32_t>(a_.pos[row]);
-    const float need = static_cast<float>(std::max(floor_[row], best.bound()));
-    bound_chances(x, n, need, chance);
-    for (int i = 0; i < n; i += 4) {
-      const int count = std::min(4, n - i);
-      const auto random = philox(a_.seed, static_cast<uint32_t>(first + i) >> 2, high);
-      for (int j = 0; j < count; ++j) {
-        if (!(static_cast<float>(~random[j]) <= chance[i + j]) || !(x[i + j] > -kInfinity)) continue;
-        const int32_t id = first + i + j;
-        best.offer({scaled(x[i + j]) + gumbel(a_.seed, a_.pos[row], id, a_.stream), id});
+    bound_chances(x, length(block), static_cast<float>(std::max(floor_[row], best.bound())), chance);
+    const uint64_t above = static_cast<uint64_t>(a_.stream) << 32 | static_cast<uint32_t>(a_.pos[row]);
+    constexpr int kGroup = 4 * W;  // a block of four tokens per lane
+    for (int i = 0; i < length(block); i += kGroup) {
+      UintVec random[4];
+      philox_lanes(a_.seed, static_cast<uint32_t>(first + i) / 4, above, random);
+      alignas(64) float least[4][W], limit[4][W];
+      for (int j = 0; j < 4; ++j) store(least[j], __builtin_convertvector((IntVec)(~random[j] >> 1), Vec) * 2.0f);
+      for (int lane = 0; lane < W; ++lane) {
+        for (int j = 0; j < 4; ++j) limit[j][lane] = chance[i + 4 * lane + j];
+      }
+      IntVec any{};
+      for (int j = 0; j < 4; ++j) any |= load(least[j]) <= load(limit[j]);
+      if (!any_lane(any)) continue;
+      for (int t = 0; t < kGroup; ++t) {
+        if (!(least[t % 4][t / 4] <= limit[t % 4][t / 4]) || !(x[i + t] > -kInfinity)) continue;
+        best.offer({scaled(x[i + t]) + noise(row, first + i + t), first + i + t});
       }
     }
   }
 
-  // chance[i] = 2^32 exp(scale x[i] - need), with room for every rounding on the way.
+  // chance[i] = 2^32 exp(scale x[i] - need), with room for every rounding on the way; -1 behind the last.
   void bound_chances(const float* x, int n, float need, float* chance) const {
     constexpr float kRoom = 1.001f * 0x1p32f;
     const float slack = 1e-5f * (std::fabs(need) + 1);
@@ -204,6 +220,7 @@ class Topk {
       const Vec room = (scaled < 0.0f ? -scaled : scaled) * 1e-6f + slack;
       store(chance + i, exp(scaled - need + room) * kRoom + 2.0f);
     }
+    std::fill(chance + n, chance + kBlock, -1.0f);
   }
 
   // Slices in ascending order; the order among candidates is total, so the result does not depend on how they were found.
@@ -231,7 +248,7 @@ class Topk {
   Candidate* found_;  // [n, slices, k]
   int* count_;        // [n, slices]
   double* floor_;     // [n]
-  float* order_;      // [n, blocks]
+  Candidate* order_;  // [n, blocks]
 };
 
 }  // namespace
