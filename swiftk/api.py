@@ -199,7 +199,6 @@ class LM:
         events: list[Event] = []
         text: list[str] = []
         for event in decode(session, ids, parts):
-            event = event if o.logprobs is not None else replace(event, logprob=None, top=())
             events.append(event)
             text.append(event.text)
             yield event
@@ -220,7 +219,9 @@ class LM:
         room = self.context - len(ids)
         budget = room if o.max_new_tokens is None else min(o.max_new_tokens, room)
         pacer, optimizer = self._policy(o, skip)
-        return Parts(Stopper(budget, stop_ids, o.stop, detokenizer), optimizer, pacer, Recorder())
+        return Parts(
+            Stopper(budget, stop_ids, o.stop, detokenizer), optimizer, pacer, Recorder(), o.logprobs is not None
+        )
 
     def _policy(self, o: GenerateOptions, skip: SkipSet | None) -> tuple[Pacer, Optimizer]:
         """What was learned about drafting like this in calls before, or a new start."""

@@ -22,6 +22,7 @@ class Parts:
     optimizer: Optimizer
     pacer: Pacer
     recorder: Recorder
+    logprobs: bool = False  # events tell them
     way: Way | None = None  # that the session drafts by
 
 
@@ -42,7 +43,7 @@ def _prefill(session: Any, prompt: Sequence[int], parts: Parts) -> Event:
     cached = session.reuse(prompt)
     for at in range(cached, len(prompt), session.max_chunk):
         session.extend(prompt[at : at + session.max_chunk])
-    event = _event(session.sample(), parts.stopper)
+    event = _event(session.sample(), parts)
     r = parts.recorder
     r.prompt_tokens, r.cached, r.generated = len(prompt), cached, 1
     r.prefill = r.first_token = perf_counter() - began
@@ -52,10 +53,10 @@ def _prefill(session: Any, prompt: Sequence[int], parts: Parts) -> Event:
 def _round(session: Any, parts: Parts) -> list[Event]:
     began, ran = perf_counter(), session.run_seconds
     spine = _draft(session, parts)
-    tree, confidence = session.tree_tokens, session.draft_confidence  # commit() forgets them
+    tree, confidence = session.tree_tokens.tolist(), session.draft_confidence  # commit() forgets them
     events = []
     for one in session.verify():
-        events.append(_event(one, parts.stopper))
+        events.append(_event(one, parts))
         if parts.stopper.finish is not None:
             break
     session.commit(len(events))
@@ -115,6 +116,9 @@ def _held(spine: Sequence[int], events: Sequence[Event]) -> int:
     return held
 
 
-def _event(emitted: Any, stopper: Stopper) -> Event:
+def _event(emitted: Any, parts: Parts) -> Event:
     token = int(emitted.token)
-    return Event(stopper.push(token), token, bool(emitted.drafted), emitted.logprob, tuple(emitted.top))
+    text = parts.stopper.push(token)
+    if not parts.logprobs:
+        return Event(text, token, emitted.drafted)
+    return Event(text, token, emitted.drafted, emitted.logprob, tuple(emitted.top))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-_EPSILONS = np.array([0.0, 0.2, 0.4, 0.55, 0.7, 0.8, 0.9, 0.97])
+_NOTCHES = (0.0, 0.2, 0.4, 0.55, 0.7, 0.8, 0.9, 0.97)
+_EPSILONS = np.array(_NOTCHES)
 _LENGTHS = np.array([1, 2, 3, 4, 6, 8, 12, 16, 25, 40, 63])
 _WINDOW = 64  # rounds that choices are replayed on: 64 x 8 x 11 small integers, 50 us once in _EVERY rounds
 _EVERY = 8
@@ -68,7 +70,7 @@ class AutoGate:
         self._epsilon = int(np.searchsorted(_EPSILONS, 0.8))
         self._length = int(np.searchsorted(_LENGTHS, min(8, self.limit)))
         self._asked = (self._epsilon, self._length)
-        self._rounds: deque[tuple[np.ndarray, int, bool, tuple[int, int]]] = deque(maxlen=_WINDOW)
+        self._rounds: deque[tuple[list[int], int, bool, tuple[int, int]]] = deque(maxlen=_WINDOW)
         self._count = 0
 
     def choose(self, draft_cost: float, row_cost: float) -> DraftRule:
@@ -90,18 +92,20 @@ class AutoGate:
 
     def observe(self, confidence: Sequence[float], accepted: int, sibling: bool) -> None:
         """One round: confidence of each spine token, how many of them held, whether a sibling saved the next."""
-        c = np.asarray(confidence, dtype=np.float64)
         self._count += 1
-        if c.size == 0:
-            return
-        below = c[None, :] < _EPSILONS[:, None]
-        depth = np.where(below.any(1), below.argmax(1) + 1, c.size)  # [epsilons] spine tokens under each
-        self._rounds.append((depth, accepted, sibling, self._asked))
+        depth, open_ = [len(confidence)] * len(_NOTCHES), len(_NOTCHES)  # [epsilons] spine tokens under each
+        for i, c in enumerate(confidence):
+            above = bisect_right(_NOTCHES, c)
+            for k in range(above, open_):
+                depth[k] = i + 1
+            open_ = min(open_, above)
+        if depth[0]:
+            self._rounds.append((depth, accepted, sibling, self._asked))
 
     def _replay(self, draft_cost: float, row_cost: float) -> None:
         if len(self._rounds) < _ENOUGH:
             return
-        depth = np.stack([r[0] for r in self._rounds])[:, :, None]  # [rounds, epsilons, 1]
+        depth = np.array([r[0] for r in self._rounds])[:, :, None]  # [rounds, epsilons, 1]
         accepted = np.array([r[1] for r in self._rounds])[:, None, None]
         saved = np.array([r[2] for r in self._rounds])[:, None, None]
         epsilon = np.array([r[3][0] for r in self._rounds])[:, None, None]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 
 @dataclass
 class FakeEmitted:
@@ -24,7 +26,7 @@ class FakeSession:
         self.draft_step, self.overhead, self.plain = seconds
         self.history, self.chunks, self.rounds, self.calls = [], [], 0, []
         self.prompt_length, self.emitted = None, None
-        self.tree_tokens, self.draft_confidence, self.spine_length = [], [], 0
+        self.tree_tokens, self.draft_confidence, self.spine_length = np.empty(0, np.int64), [], 0
         self.run_seconds = 0.0
         self.last = {"prefill": 0.0, "draft": 0.0, "verify": 0.0, "commit": 0.0, "draft_steps": 0, "verify_rows": 0}
 
@@ -55,13 +57,13 @@ class FakeSession:
     def draft(self, confidence=0.8, max_draft=25, max_nodes=64, tier=(), width=(), stop_ids=()):
         assert self.emitted is None, "draft() between verify() and commit()"
         self.calls.append(max_draft)
-        self.tree_tokens = [self.history[-1]]
+        tree = [self.history[-1]]
         if max_draft > 0:
             right = self.right[self.rounds % len(self.right)]
             good = self._next()[: min(max_draft, right)]
-            self.tree_tokens += good + ([-7] if len(good) < max_draft else [])
+            tree += good + ([-7] if len(good) < max_draft else [])
             self.rounds += 1
-        self.spine_length = len(self.tree_tokens) - 1
+        self.tree_tokens, self.spine_length = np.array(tree), len(tree) - 1
         self.draft_confidence = [0.9] * self.spine_length
         self.last.update(draft=self.draft_step * self.spine_length, draft_steps=self.spine_length)
         return len(self.tree_tokens)
@@ -80,4 +82,4 @@ class FakeSession:
         assert 1 <= count <= len(self.emitted)
         self.history += [e.token for e in self.emitted[:count]]
         self.emitted = None
-        self.tree_tokens, self.draft_confidence, self.spine_length = [], [], 0
+        self.tree_tokens, self.draft_confidence, self.spine_length = np.empty(0, np.int64), [], 0
