@@ -23,7 +23,8 @@ def layer_flops(config):
 def table(report, model, model_dir):
     found = report("phases", COLUMNS)
     found.notes = [f"{model_dir.name}: {model.weight_bytes / 1e9:.2f} GB of packed weights, {model.dtype}",
-                   f"steps of one run in turn, behind {CONTEXT} tokens; medians; bandwidth probed before and behind",
+                   f"steps of one run in turn, behind {CONTEXT} tokens; medians of seconds, and of ratios round by round: "
+                   "bandwidth is probed in every round, since that of a shared machine changes",
                    "verification includes logits and the walk for every row"]
     return found
 
@@ -50,14 +51,15 @@ def test_prefill(benchmark, table, model, model_dir, machine, rounds, tokens):
 
 
 class Steps:
-    """Every kind of step once, in turn, so that all see the same machine; seconds are kept by name."""
+    """Every kind of step once, in turn, so that all see the same machine; figures are kept by name."""
 
     def __init__(self, model, model_dir):
         self.session = _core.Session(model)
         self.prompt = long_prompt(model_dir, CONTEXT + max(ROWS))
         half = SkipSet.uniform(model.config["num_layers"])
         self.session.set_skip(list(half.attn), list(half.mlp))
-        self.seconds = {}
+        self.model = model
+        self.seconds, self.reads = {}, []
 
     def restart(self):
         self.session.reuse([self.prompt[0] ^ 1])
@@ -65,6 +67,7 @@ class Steps:
 
     def round(self):
         session = self.session
+        self.reads.append(_core.probe(self.model.dtype, self.model.isa, self.model.threads)[0])
         self._plain(session)
         session.draft(confidence=0.0, max_draft=4, max_nodes=5)
         self._keep("draft step, half skipped", session.last["draft"] / session.last["draft_steps"])
@@ -88,20 +91,17 @@ class Steps:
 def test_steps(benchmark, table, model, model_dir, rounds):
     steps = Steps(model, model_dir)
     steps.restart()
-    steps.round()
-    steps.seconds.clear()
-    before = Machine.measure(model.threads, model.isa, (model.dtype,))
-    benchmark.pedantic(steps.round, rounds=rounds)
-    behind = Machine.measure(model.threads, model.isa, (model.dtype,))
-    reads = max(before.read_bytes_per_s, behind.read_bytes_per_s)
-    plain = median(steps.seconds["plain step"])
+    benchmark.pedantic(steps.round, rounds=rounds, warmup_rounds=1)
     for name, found in steps.seconds.items():
-        seconds = median(found)
-        figures = {"phase": name, "seconds": seconds, "of_plain": seconds / plain}
-        cells = [name, f"{seconds * 1e3:.2f}", f"{seconds / plain:.3f}", "", "", "", "", ""]
+        seconds = median(found[1:])
+        ratio = median(a / b for a, b in zip(found[1:], steps.seconds["plain step"][1:]))
+        figures = {"phase": name, "seconds": seconds, "of_plain": ratio}
+        cells = [name, f"{seconds * 1e3:.2f}", f"{ratio:.3f}", "", "", "", "", ""]
         if name == "plain step":
-            rate = model.weight_bytes / seconds
-            figures.update(weights_GB_per_s=rate / 1e9, of_reads=rate / reads, reads_GB_per_s=reads / 1e9)
-            cells[3:6] = f"{1 / seconds:.1f}", f"{rate / 1e9:.1f}", f"{rate / reads:.0%}"
+            rates = [model.weight_bytes / s for s in found[1:]]
+            share = median(rate / reads for rate, reads in zip(rates, steps.reads[1:]))
+            figures.update(weights_GB_per_s=median(rates) / 1e9, of_reads=share,
+                           reads_GB_per_s=median(steps.reads[1:]) / 1e9)
+            cells[3:6] = f"{1 / seconds:.1f}", f"{median(rates) / 1e9:.1f}", f"{share:.0%}"
         benchmark.extra_info[name] = figures
         table.add(cells, figures)
