@@ -38,15 +38,16 @@ class Activations {
     pool.barrier();
   }
 
-  // out[token * stride + i] = row i of the panel times the token, for all tokens. One chunk streams its panel from memory.
-  // Several find it in the cache, where the chunks of the panel before have brought it, each its share: memory is read
-  // all the time, not by every first chunk alone.
+  // out[token * stride + i] = row i of the panel times the token, for all tokens. A panel that is passed over once streams
+  // from memory. One that is passed over again, for more tokens or more of its rows, is found in the cache, where the passes
+  // over the panel before have brought it, each its share: memory is read all the time, not by every first pass alone.
   void multiply(const char* panel, float* out, size_t stride) const {
     const size_t bytes = panel_bytes(k_, dtype_), share = bytes / chunks_;
+    const int passes = chunks_ * panel_passes(chunk(1));
     for (int c = 0; c < chunks_; ++c) {
       const int begin = chunk(c), count = chunk(c + 1) - begin;
-      const Ahead ahead = chunks_ == 1 ? Ahead{panel + kPrefetchAhead, line_bytes(dtype_)}
-                                       : Ahead{panel + bytes + c * share, line_bytes(dtype_) / chunks_};
+      const Ahead ahead = passes == 1 ? Ahead{panel + kPrefetchAhead, line_bytes(dtype_)}
+                                      : Ahead{panel + bytes + c * share, line_bytes(dtype_) / passes};
       panel_kernel(dtype_, count)(panel, lines_, packed_ + begin * token_bytes(), out + begin * stride, stride, ahead);
     }
   }

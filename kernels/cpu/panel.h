@@ -37,6 +37,17 @@ template <int N, int M>
   }
 }
 
+// Vectors of outputs that are computed together: as many as registers hold, so that few tokens still keep enough
+// multiply-adds in flight to hide their latency.
+constexpr int vectors_for(int tokens) {
+  int n = kPanelRows / W;
+  while (n > 2 && n * tokens > kAccumulators) n /= 2;
+  return n;
+}
+
+// How often a kernel passes over its panel.
+constexpr int panel_passes(int tokens) { return kPanelRows / W / vectors_for(tokens); }
+
 // What a kernel fetches while it works: an address that moves on by `step` bytes with every line of weights.
 struct Ahead {
   const char* at;

@@ -7,14 +7,6 @@
 namespace swiftk::SWIFTK_ISA {
 namespace {
 
-// Vectors of outputs that are computed together: as many as registers hold, so that few tokens still keep enough
-// multiply-adds in flight to hide their latency.
-constexpr int vectors_for(int tokens) {
-  int n = kPanelRows / W;
-  while (n > 2 && n * tokens > kAccumulators) n /= 2;
-  return n;
-}
-
 // One line of weights, N vectors of it, times M tokens.
 template <DType T, int N, int M>
 [[gnu::always_inline]] inline void multiply_line(const char* line, const void* x, Vec (&acc)[N][M]) {
@@ -48,8 +40,7 @@ template <DType T, int N, int M>
 }
 
 template <DType T, int M>
-void multiply_panel(const char* panel, int lines, const void* x, float* out, size_t stride,
-                    Ahead ahead) {
+void multiply_panel(const char* panel, int lines, const void* x, float* out, size_t stride, Ahead ahead) {
   constexpr int N = vectors_for(M);
   constexpr size_t kLine = line_bytes(T);
   constexpr size_t kVector = kLine / kPanelRows * W;  // bytes of a line that one vector of outputs reads

@@ -16,7 +16,7 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 int32_t read_all(const char* p, size_t bytes) {
   IntVec sum[4] = {};
   for (size_t i = 0; i < bytes; i += 4 * sizeof(IntVec)) {
-    prefetch(p + i + kPrefetchAhead);
+    for (size_t line = 0; line < 4 * sizeof(IntVec); line += 64) prefetch(p + i + line + kPrefetchAhead);
     for (int v = 0; v < 4; ++v) sum[v] ^= load_bits(p + i + v * sizeof(IntVec));
   }
   const IntVec all = (sum[0] ^ sum[1]) ^ (sum[2] ^ sum[3]);
@@ -25,22 +25,24 @@ int32_t read_all(const char* p, size_t bytes) {
 
 // The median: virtual machines may read faster for a moment than they can go on reading.
 double measure_reads(Ctx& ctx) {
-  constexpr size_t kPiece = size_t{1} << 20, kBytes = 512 * kPiece;
+  constexpr size_t kPiece = size_t{1} << 18, kBytes = 2048 * kPiece;
   constexpr int kPieces = kBytes / kPiece, kRounds = 15;
   char* const data = static_cast<char*>(allocate(kBytes));
   advise_dense(data, kBytes);
   std::atomic<int32_t> sink{0};
   double rate[kRounds];
   for (int round = -1; round < kRounds; ++round) {  // the first one fills
-    Tasks pieces(kPieces);
+    Runs pieces(kPieces, ctx.pool.size());
     const auto start = std::chrono::steady_clock::now();
     ctx.pool.run([&](int) {
       int32_t seen = 0;
       for (int i, end; pieces.next(i, end);) {
+        char* const run = data + i * kPiece;
+        const size_t bytes = (end - i) * kPiece;
         if (round < 0) {
-          std::memset(data + i * kPiece, 1 + i % 7, kPiece);
+          std::memset(run, 1 + i % 7, bytes);
         } else {
-          seen ^= read_all(data + i * kPiece, kPiece);
+          seen ^= read_all(run, bytes);
         }
       }
       sink.fetch_xor(seen);
