@@ -1,0 +1,153 @@
+// Runs every op of one instruction set at odd shapes, in memory of exactly the size the contract asks for, from two threads
+// at once with three threads each. A sanitizer watches; results must equal those of a single thread.
+#include <bit>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "ops.h"
+
+using namespace swiftk;
+
+namespace {
+
+using Floats = std::vector<float>;
+
+struct Lines {  // on cache lines, as Ops::allocate gives; an overrun is still an error
+  explicit Lines(size_t bytes) : data(std::aligned_alloc(64, (bytes + 63) / 64 * 64)), size(bytes) { std::memset(data, 0xff, bytes); }
+  ~Lines() { std::free(data); }
+  Lines(const Lines&) = delete;
+  void* data;
+  size_t size;
+};
+
+constexpr int D = 67, H = 6, n_kv = 3, d = 20, F = 50, V = 2101, kRows = 31;
+constexpr float kEps = 1e-5f;
+
+Floats random_floats(size_t n, unsigned seed) {
+  std::mt19937 engine(seed);
+  std::normal_distribution<float> normal;
+  Floats v(n);
+  for (float& x : v) x = normal(engine);
+  return v;
+}
+
+struct Matrix {
+  Floats source, bias;
+  std::unique_ptr<Lines> packed;
+  Weight weight;
+};
+
+Matrix pack(const Ops& ops, Ctx& ctx, DType dtype, std::vector<int> rows, int k, int group, bool interleave) {
+  Matrix m;
+  int n = 0;
+  for (const int r : rows) n += r;
+  m.source = random_floats(size_t(n) * k, n);
+  m.bias = random_floats(n, k);
+  PackArgs args{.part = {}, .rows = {}, .k = k, .group = group, .interleave = interleave, .source = DType::F32,
+                .dtype = dtype, .dst = nullptr};
+  const float* part = m.source.data();
+  for (size_t i = 0; i < rows.size(); ++i) {
+    args.part[i] = part;
+    args.rows[i] = rows[i];
+    part += size_t(rows[i]) * k;
+  }
+  m.packed = std::make_unique<Lines>(ops.packed_bytes(args));
+  args.dst = m.packed->data;
+  ops.pack(ctx, args);
+  m.weight = {args.dst, m.bias.data(), dtype, n, k};
+  return m;
+}
+
+struct Weights {
+  Matrix qkv, o, gate_up, down, head;
+};
+
+// A chain behind a prompt, then a tree on it; returns everything that was computed.
+Floats run_layer(const Ops& ops, Ctx& ctx, const Weights& w, DType dtype) {
+  const int prompt = 600, capacity = prompt + 64;
+  const KvShape shape{n_kv, d, capacity, dtype};
+  const Lines cache(ops.kv_bytes(shape));
+  const KvLayer kv{cache.data, shape};
+  Floats all;
+  const auto keep = [&](const Floats& v) { all.insert(all.end(), v.begin(), v.end()); };
+
+  const auto step = [&](int n, int first, bool tree) {
+    std::vector<int32_t> token(n), pos(n), slot(n);
+    std::vector<uint64_t> ancestors(n);
+    for (int i = 0; i < n; ++i) {
+      token[i] = (first + i) % V;
+      slot[i] = pos[i] = first + i;
+      if (!tree) continue;
+      ancestors[i] = (i > 0 ? ancestors[(i - 1) / 2] : 0) | uint64_t{1} << i;
+      pos[i] = first + std::popcount(ancestors[i]) - 1;
+    }
+    const Floats cos(size_t(n) * d / 2, 0.6f), sin(size_t(n) * d / 2, 0.8f), norm = random_floats(D, 3);
+    const Floats table = random_floats(size_t(V) * D, 4);
+    const Rows rows{n, token.data(), pos.data(), slot.data(), tree ? ancestors.data() : nullptr, first, first, cos.data(), sin.data()};
+    Floats x(size_t(n) * D), q(size_t(n) * H * d), out(q.size()), h(size_t(n) * F), logits(size_t(n) * V);
+    ops.embed(ctx, {table.data(), DType::F32, token.data(), n, D, x.data()});
+    ops.rmsnorm_qkv_rope_append(ctx, {x.data(), norm.data(), kEps, w.qkv.weight, norm.data(), norm.data(), &rows, kv, H, q.data()});
+    for (const int window : {0, 37}) {
+      ops.attention(ctx, {q.data(), &rows, kv, H, window, 0.2f, out.data()});
+      keep(out);
+    }
+    ops.o_proj_residual(ctx, {out.data(), w.o.weight, n, x.data()});
+    ops.rmsnorm_gate_up_silu(ctx, {x.data(), norm.data(), kEps, w.gate_up.weight, n, h.data()});
+    ops.down_proj_residual(ctx, {h.data(), w.down.weight, n, x.data()});
+    ops.rmsnorm_lm_head(ctx, {x.data(), norm.data(), kEps, w.head.weight, n, logits.data()});
+    for (const bool noisy : {false, true}) {
+      const int k = 5;
+      std::vector<int32_t> id(size_t(n) * k);
+      Floats prob(id.size()), lse(n);
+      ops.topk(ctx, {logits.data(), logits.data(), n, V, k, 1.5f, noisy, 9, Stream::Draft, pos.data(), id.data(), prob.data(), lse.data()});
+      keep(prob);
+      keep(lse);
+    }
+  };
+  for (int first = 0; first < prompt; first += 150) step(150, first, false);
+  step(kRows, prompt, true);
+  ops.move_row(ctx, {kv, prompt + 5, prompt + 1});
+  step(1, prompt + 2, false);
+  return all;
+}
+
+bool same(const Floats& a, const Floats& b) { return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * 4) == 0; }
+
+bool check(const Ops& ops, DType dtype) {
+  Ctx* const one = ops.create(1);
+  const auto matrix = [&](std::vector<int> rows, int k, int group, bool interleave) {
+    return pack(ops, *one, dtype, std::move(rows), k, group, interleave);
+  };
+  const Weights w{matrix({H * d, n_kv * d, n_kv * d}, D, d, false), matrix({D}, H * d, 0, false),
+                  matrix({F, F}, D, kGateGroup, true), matrix({D}, F, 0, false), matrix({V}, D, 0, false)};
+  const Floats want = run_layer(ops, *one, w, dtype);
+  ops.destroy(one);
+  bool good[2] = {};
+  const auto host = [&](bool* result) {
+    Ctx* const ctx = ops.create(3);
+    *result = same(run_layer(ops, *ctx, w, dtype), want);
+    ops.destroy(ctx);
+  };
+  std::thread first(host, &good[0]), second(host, &good[1]);
+  first.join();
+  second.join();
+  return good[0] && good[1];
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const Ops* const ops = cpu_ops(argc > 1 ? argv[1] : nullptr);
+  if (!ops) return 2;
+  for (const DType dtype : {DType::F32, DType::BF16, DType::F16}) {
+    if (check(*ops, dtype)) continue;
+    std::printf("%s: results of three threads differ from those of one, dtype %d\n", ops->name, static_cast<int>(dtype));
+    return 1;
+  }
+  return 0;
+}

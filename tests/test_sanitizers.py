@@ -1,0 +1,28 @@
+"""The ops under AddressSanitizer with UndefinedBehaviorSanitizer, and under ThreadSanitizer."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from swiftk._core import ops
+from test_embedding import call, find_cmake
+
+SOURCE = Path(__file__).parent / "native"
+
+
+# The widest vectors overrun the furthest; races do not depend on them, and baseline compiles fastest.
+@pytest.mark.parametrize("sanitizer, isa", [("address", ops.isas()[0]), ("thread", "baseline")])
+def test_ops(tmp_path, sanitizer, isa):
+    cmake = find_cmake()
+    if cmake is None:
+        pytest.skip("needs CMake, which the test extra brings")
+    generator = ["-G", "Ninja"] if shutil.which("ninja") else []
+    isas = "baseline" if isa == "baseline" else f"baseline;{isa}"  # CMake insists on baseline
+    call(cmake, *generator, "-S", SOURCE, "-B", tmp_path, f"-DSWIFTK_SANITIZE={sanitizer}", f"-DSWIFTK_ISAS={isas}",
+         "-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_CXX_FLAGS_DEBUG=-O1")
+    call(cmake, "--build", tmp_path, "--target", "ops_check", "-j", len(os.sched_getaffinity(0)))
+    done = subprocess.run([tmp_path / "ops_check", isa], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
