@@ -1,4 +1,5 @@
-// swiftk._core.ops: single ops on arrays, for tests and benchmarks. Arrays of 16-bit floats cross as uint16 (bf16) and float16.
+// swiftk._core.ops: single ops on arrays, for tests and benchmarks. Arrays of 16-bit floats cross as uint16 (bf16) and
+// float16.
 #include <pybind11/stl.h>
 
 #include <algorithm>
@@ -41,7 +42,8 @@ class Kernels {
     int n = 0;
     for (size_t i = 0; i < parts.size(); ++i) {
       const py::array& part = parts[i];
-      want(part.ndim() == 2 && part.shape(1) == args.k && dtype_of(part) == args.source, "parts differ in width or dtype");
+      want(part.ndim() == 2 && part.shape(1) == args.k && dtype_of(part) == args.source,
+           "parts differ in width or dtype");
       want(part.flags() & py::array::c_style, "parts want C order");
       args.part[i] = part.data();
       args.rows[i] = static_cast<int>(part.shape(0));
@@ -73,8 +75,14 @@ class Kernels {
     const size_t width = size_t(s.n_kv) * s.d;
     const py::ssize_t n = slot.size();
     want(k.size() == py::ssize_t(n * width) && v.size() == k.size(), "k and v want shape [n, n_kv, d]");
-    PackArgs args{.part = {}, .rows = {static_cast<int>(2 * width), 0, 0}, .k = 1, .group = s.d, .interleave = false,
-                  .source = DType::F32, .dtype = DType::F32, .dst = nullptr};
+    PackArgs args{.part = {},
+                  .rows = {static_cast<int>(2 * width), 0, 0},
+                  .k = 1,
+                  .group = s.d,
+                  .interleave = false,
+                  .source = DType::F32,
+                  .dtype = DType::F32,
+                  .dst = nullptr};
     const std::vector<float> zeros(2 * width), one(s.d, 1.0f);
     args.part[0] = zeros.data();
     const Memory packed(ops_, ops_->packed_bytes(args));
@@ -85,32 +93,55 @@ class Kernels {
       want(slot.at(i) >= 0 && slot.at(i) < s.capacity, "slot out of range");
       std::copy_n(k.data() + i * width, width, bias.begin());
       std::copy_n(v.data() + i * width, width, bias.begin() + width);
-      const Rows rows{.n = 1, .token = nullptr, .pos = slot.data() + i, .slot = slot.data() + i, .ancestors = nullptr,
-                      .prefix_len = 0, .scratch = 0, .cos = one.data(), .sin = zeros.data()};
+      const Rows rows{.n = 1,
+                      .token = nullptr,
+                      .pos = slot.data() + i,
+                      .slot = slot.data() + i,
+                      .ancestors = nullptr,
+                      .prefix_len = 0,
+                      .scratch = 0,
+                      .cos = one.data(),
+                      .sin = zeros.data()};
       const Weight w{args.dst, bias.data(), DType::F32, static_cast<int>(2 * width), 1};
-      ops_->rmsnorm_qkv_rope_append(*ctx_, {.x = one.data(), .norm = one.data(), .eps = 0, .w = w, .q_norm = nullptr,
-                                            .k_norm = nullptr, .rows = &rows, .kv = cache.layer, .n_heads = 0, .q = nullptr});
+      ops_->rmsnorm_qkv_rope_append(*ctx_, {.x = one.data(),
+                                            .norm = one.data(),
+                                            .eps = 0,
+                                            .w = w,
+                                            .q_norm = nullptr,
+                                            .k_norm = nullptr,
+                                            .rows = &rows,
+                                            .kv = cache.layer,
+                                            .n_heads = 0,
+                                            .q = nullptr});
     }
   }
 
   Floats embed(const py::array& table, const Ints& token) {
     want(table.ndim() == 2 && (table.flags() & py::array::c_style), "table wants two dimensions in C order");
-    for (py::ssize_t i = 0; i < token.size(); ++i) want(token.at(i) >= 0 && token.at(i) < table.shape(0), "token out of range");
+    for (py::ssize_t i = 0; i < token.size(); ++i)
+      want(token.at(i) >= 0 && token.at(i) < table.shape(0), "token out of range");
     const int n = static_cast<int>(token.size()), D = static_cast<int>(table.shape(1));
     Floats x({n, D});
     ops_->embed(*ctx_, {table.data(), dtype_of(table), token.data(), n, D, x.mutable_data()});
     return x;
   }
 
-  Floats qkv(const Floats& x, const Floats& norm, float eps, const PackedWeight& w, const RowSet& rows, const Cache& cache,
-             int n_heads, std::optional<Floats> q_norm, std::optional<Floats> k_norm) {
+  Floats qkv(const Floats& x, const Floats& norm, float eps, const PackedWeight& w, const RowSet& rows,
+             const Cache& cache, int n_heads, std::optional<Floats> q_norm, std::optional<Floats> k_norm) {
     const int n = rows_of(x, w.weight.k), d = cache.layer.shape.d;
     want(n == rows.rows.n, "x and rows differ in number");
     want(w.weight.n == (n_heads + 2 * cache.layer.shape.n_kv) * d, "weight does not fit the heads");
     check_slots(rows, cache);
     Floats q({n, n_heads, d});
-    const QkvArgs args{.x = x.data(), .norm = norm.data(), .eps = eps, .w = w.weight, .q_norm = data_or_null(q_norm),
-                       .k_norm = data_or_null(k_norm), .rows = &rows.rows, .kv = cache.layer, .n_heads = n_heads,
+    const QkvArgs args{.x = x.data(),
+                       .norm = norm.data(),
+                       .eps = eps,
+                       .w = w.weight,
+                       .q_norm = data_or_null(q_norm),
+                       .k_norm = data_or_null(k_norm),
+                       .rows = &rows.rows,
+                       .kv = cache.layer,
+                       .n_heads = n_heads,
                        .q = q.mutable_data()};
     const py::gil_scoped_release release;
     ops_->rmsnorm_qkv_rope_append(*ctx_, args);
@@ -122,8 +153,13 @@ class Kernels {
     want(q.shape(1) % cache.layer.shape.n_kv == 0, "heads are not a multiple of KV heads");
     check_slots(rows, cache);
     Floats out({q.shape(0), q.shape(1), q.shape(2)});
-    const AttentionArgs args{.q = q.data(), .rows = &rows.rows, .kv = cache.layer, .n_heads = static_cast<int>(q.shape(1)),
-                             .window = window, .scale = scale, .out = out.mutable_data()};
+    const AttentionArgs args{.q = q.data(),
+                             .rows = &rows.rows,
+                             .kv = cache.layer,
+                             .n_heads = static_cast<int>(q.shape(1)),
+                             .window = window,
+                             .scale = scale,
+                             .out = out.mutable_data()};
     const py::gil_scoped_release release;
     ops_->attention(*ctx_, args);
     return out;
@@ -162,15 +198,25 @@ class Kernels {
                  uint32_t stream, std::optional<Ints> pos) {
     want(logits.ndim() == 2 && k >= 1 && k <= kMaxTopk && k <= logits.shape(1), "k is out of range");
     const int n = static_cast<int>(logits.shape(0)), vocab = static_cast<int>(logits.shape(1));
-    want(!scores || (scores->ndim() == 2 && scores->shape(0) == n && scores->shape(1) == vocab), "scores want logits' shape");
+    want(!scores || (scores->ndim() == 2 && scores->shape(0) == n && scores->shape(1) == vocab),
+         "scores want logits' shape");
     want(!pos || pos->size() == n, "pos wants one element per row");
     want(!seed || pos, "noise wants pos");
     py::array_t<int32_t> id({n, k});
     Floats prob({n, k}), lse(n);
-    const TopkArgs args{.logits = logits.data(), .scores = scores ? scores->data() : logits.data(), .n = n, .vocab = vocab,
-                        .k = k, .scale = scale, .noisy = seed.has_value(), .seed = seed.value_or(0),
-                        .stream = static_cast<Stream>(stream), .pos = pos ? pos->data() : nullptr, .id = id.mutable_data(),
-                        .prob = prob.mutable_data(), .lse = lse.mutable_data()};
+    const TopkArgs args{.logits = logits.data(),
+                        .scores = scores ? scores->data() : logits.data(),
+                        .n = n,
+                        .vocab = vocab,
+                        .k = k,
+                        .scale = scale,
+                        .noisy = seed.has_value(),
+                        .seed = seed.value_or(0),
+                        .stream = static_cast<Stream>(stream),
+                        .pos = pos ? pos->data() : nullptr,
+                        .id = id.mutable_data(),
+                        .prob = prob.mutable_data(),
+                        .lse = lse.mutable_data()};
     {
       const py::gil_scoped_release release;
       ops_->topk(*ctx_, args);
@@ -194,13 +240,15 @@ class Kernels {
 
  private:
   static int rows_of(const Floats& x, int width) {
-    want(x.ndim() == 2 && x.shape(0) > 0 && x.shape(1) == width, "array wants shape [n, " + std::to_string(width) + "]");
+    want(x.ndim() == 2 && x.shape(0) > 0 && x.shape(1) == width,
+         "array wants shape [n, " + std::to_string(width) + "]");
     return static_cast<int>(x.shape(0));
   }
 
   static void check_slots(const RowSet& rows, const Cache& cache) {
     const int capacity = cache.layer.shape.capacity;
-    want(rows.cos.shape(1) == cache.layer.shape.d / 2 && rows.sin.shape(1) == cache.layer.shape.d / 2, "cos does not fit d");
+    want(rows.cos.shape(1) == cache.layer.shape.d / 2 && rows.sin.shape(1) == cache.layer.shape.d / 2,
+         "cos does not fit d");
     for (int i = 0; i < rows.rows.n; ++i) {
       const int last = rows.ancestors ? rows.rows.prefix_len - 1 : rows.rows.pos[i];
       want(rows.rows.slot[i] >= 0 && rows.rows.slot[i] < capacity && last < capacity, "slot out of range");
@@ -219,13 +267,14 @@ class Kernels {
 void bind_ops(py::module_& parent) {
   using namespace swiftk;
   py::module_ m = parent.def_submodule("ops", "Single ops on arrays, for tests and benchmarks.");
-  py::class_<PackedWeight>(m, "PackedWeight")
-      .def_property_readonly("bytes", [](const PackedWeight& w) { return w.memory->bytes(); });
+  py::class_<PackedWeight>(m, "PackedWeight").def_property_readonly("bytes", [](const PackedWeight& w) {
+    return w.memory->bytes();
+  });
   py::class_<Cache>(m, "Cache").def_property_readonly("data", [](const Cache& c) {
     return py::bytes(static_cast<const char*>(c.layer.data), c.memory->bytes());
   });
-  py::class_<RowSet>(m, "Rows").def(py::init(&make_rows), "pos"_a, "slot"_a, "cos"_a, "sin"_a, "ancestors"_a = py::none(),
-                                    "prefix_len"_a = 0, "scratch"_a = 0);
+  py::class_<RowSet>(m, "Rows").def(py::init(&make_rows), "pos"_a, "slot"_a, "cos"_a, "sin"_a,
+                                    "ancestors"_a = py::none(), "prefix_len"_a = 0, "scratch"_a = 0);
   py::class_<Kernels>(m, "Kernels")
       .def(py::init<const std::string&, int>(), "isa"_a = "", "threads"_a = 1)
       .def_property_readonly("name", &Kernels::name)
@@ -233,8 +282,8 @@ void bind_ops(py::module_& parent) {
       .def("cache", &Kernels::cache, "n_kv"_a, "d"_a, "capacity"_a, "dtype"_a)
       .def("set_rows", &Kernels::set_rows, "cache"_a, "slot"_a, "k"_a, "v"_a)
       .def("embed", &Kernels::embed, "table"_a, "token"_a)
-      .def("qkv", &Kernels::qkv, "x"_a, "norm"_a, "eps"_a, "w"_a, "rows"_a, "cache"_a, "n_heads"_a, "q_norm"_a = py::none(),
-           "k_norm"_a = py::none())
+      .def("qkv", &Kernels::qkv, "x"_a, "norm"_a, "eps"_a, "w"_a, "rows"_a, "cache"_a, "n_heads"_a,
+           "q_norm"_a = py::none(), "k_norm"_a = py::none())
       .def("attention", &Kernels::attention, "q"_a, "rows"_a, "cache"_a, "window"_a, "scale"_a)
       .def("residual", &Kernels::residual, "input"_a, "w"_a, "x"_a, "down"_a = false)
       .def("gate_up", &Kernels::gate_up, "x"_a, "norm"_a, "eps"_a, "w"_a)

@@ -115,7 +115,8 @@ struct LmHeadArgs {
 };
 
 // Per row, the k largest of scale * scores + noise, best first, ties to the lowest id. noise is gumbel(seed, pos, token,
-// stream) of noise.h if `noisy`, else 0; a score of -inf never wins. prob and lse are of `logits`, at temperature 1.
+// stream) of noise.h if `noisy`, else 0; a score of -inf or NaN never wins: where fewer than k are left, id is -1 and prob
+// 0. prob and lse are of `logits`, at temperature 1. scale > 0.
 struct TopkArgs {
   const float* logits;  // [n, V]
   const float* scores;  // [n, V]; may be `logits`

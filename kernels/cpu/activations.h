@@ -15,8 +15,16 @@ class Activations {
  public:
   // x [n, w.k]. norm [w.k] or null.
   Activations(Ctx& ctx, const float* x, int n, const Weight& w, const float* norm, float eps)
-      : x_(x), norm_(norm), eps_(eps), n_(n), k_(w.k), lines_(line_count(w.k, w.dtype)), dtype_(w.dtype),
-        chunks_(ceil_div(n, kMaxTokens)), columns_(ceil_div(w.k, kColumns)), rows_left_(norm ? n : 0),
+      : x_(x),
+        norm_(norm),
+        eps_(eps),
+        n_(n),
+        k_(w.k),
+        lines_(line_count(w.k, w.dtype)),
+        dtype_(w.dtype),
+        chunks_(ceil_div(n, kMaxTokens)),
+        columns_(ceil_div(w.k, kColumns)),
+        rows_left_(norm ? n : 0),
         tiles_left_(chunks_ * columns_) {
     constexpr int kSerial = 16384;
     packed_ = ctx.scratch.take<char>(n * token_bytes());
@@ -38,15 +46,16 @@ class Activations {
     pool.barrier();
   }
 
-  // out[token * stride + i] = row i of the panel times the token, for all tokens. A panel that is passed over once streams
-  // from memory. One that is passed over again, for more tokens or more of its rows, is found in the cache, where the passes
-  // over the panel before have brought it, each its share: memory is read all the time, not by every first pass alone.
+  // out[token * stride + i] = row i of the panel times the token, for all tokens. A panel that is passed over once
+  // streams from memory. One that is passed over again, for more tokens or more of its rows, is found in the cache,
+  // where the passes over the panel before have brought it, each its share: memory is read all the time, not by every
+  // first pass alone.
   void multiply(const char* panel, float* out, size_t stride) const {
     const size_t bytes = panel_bytes(k_, dtype_), share = bytes / chunks_;
     const int passes = chunks_ * panel_passes(chunk(1));
     for (int c = 0; c < chunks_; ++c) {
       const int begin = chunk(c), count = chunk(c + 1) - begin;
-      const Ahead ahead = passes == 1 ? Ahead{panel + kPrefetchAhead, line_bytes(dtype_)}
+      const Ahead ahead = passes == 1 ? Ahead{panel + (count < kFarTokens ? kPrefetchAhead : kFetchFar), line_bytes(dtype_)}
                                       : Ahead{panel + bytes + c * share, line_bytes(dtype_) / passes};
       panel_kernel(dtype_, count)(panel, lines_, packed_ + begin * token_bytes(), out + begin * stride, stride, ahead);
     }
@@ -91,7 +100,8 @@ class Activations {
     const float* const x = x_ + size_t(row) * k_ + k;
     alignas(64) float y[kStep];
     if (k + kStep <= k_) {
-      for (int i = 0; i < kStep; i += W) store(y + i, norm_ ? load(x + i) * scale_[row] * load(norm_ + k + i) : load(x + i));
+      for (int i = 0; i < kStep; i += W)
+        store(y + i, norm_ ? load(x + i) * scale_[row] * load(norm_ + k + i) : load(x + i));
     } else {
       for (int i = 0; i < kStep; ++i) y[i] = k + i >= k_ ? 0.0f : norm_ ? x[i] * scale_[row] * norm_[k + i] : x[i];
     }

@@ -23,7 +23,8 @@ inline constexpr int kMaxQueries = 3, kSums = 12;
 template <DType T>
 using Element = std::conditional_t<T == DType::F32, float, uint16_t>;
 
-inline constexpr int kScoreStride = 512 + kKeys;  // of a query's scores; as large as a split, and no multiple of a cache way
+inline constexpr int kScoreStride =
+    512 + kKeys;  // of a query's scores; as large as a split, and no multiple of a cache way
 
 // out[m][key] = sum over i of query[i][m] * keys[i][key] for P panels of 16 keys. query [d][M], out [M][kScoreStride].
 // Where arithmetic is the limit, as many bytes are fetched from `ahead` meanwhile.
@@ -63,10 +64,12 @@ void score_run(const Element<T>* keys, int panels, int d, const float* query, fl
   const size_t panel = size_t(d) * kKeys;
   int i = 0;
   for (; i + P <= panels; i += P) {
-    score_panels<T, P, M>(keys + i * panel, d, query, out + i * kKeys, reinterpret_cast<const char*>(values + i * panel));
+    score_panels<T, P, M>(keys + i * panel, d, query, out + i * kKeys,
+                          reinterpret_cast<const char*>(values + i * panel));
   }
   for (; i < panels; ++i) {
-    score_panels<T, 1, M>(keys + i * panel, d, query, out + i * kKeys, reinterpret_cast<const char*>(values + i * panel));
+    score_panels<T, 1, M>(keys + i * panel, d, query, out + i * kKeys,
+                          reinterpret_cast<const char*>(values + i * panel));
   }
 }
 

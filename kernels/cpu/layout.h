@@ -1,8 +1,10 @@
 // Where packed weights and cached keys and values lie in memory. The same for every instruction set.
 //
-// Weights: panels of 32 output rows, k-major. A line is what the 32 rows hold of one k (f32, f16) or of two (bf16, as pairs):
+// Weights: panels of 32 output rows, k-major. A line is what the 32 rows hold of one k (f32, f16) or of two (bf16, as
+// pairs):
 //   f32 [k][32]    f16 [k][32]    bf16 [k / 2][32][2], odd k padded by zeros
-// Cache, per KV head: K [slots / 16][d][16], so that one vector holds a feature of 16 keys; V [slots][d rounded up to 16].
+// Cache, per KV head: K [slots / 16][d][16], so that one vector holds a feature of 16 keys; V [slots][d rounded up to
+// 16].
 #pragma once
 #include "ops.h"
 
@@ -28,7 +30,9 @@ struct KvLayout {
       : d(s.d), v_stride(ceil_div(s.d, kKeys) * kKeys), key_panels(ceil_div(s.capacity, kKeys)), n_kv(s.n_kv) {}
 
   size_t key_panel(int head, int panel) const { return (size_t(head) * key_panels + panel) * d * kKeys; }
-  size_t key(int head, int slot) const { return key_panel(head, slot / kKeys) + slot % kKeys; }  // feature i: + i * kKeys
+  size_t key(int head, int slot) const {
+    return key_panel(head, slot / kKeys) + slot % kKeys;
+  }  // feature i: + i * kKeys
   size_t value(int head, int slot) const {
     return size_t(n_kv) * key_panels * kKeys * d + (size_t(head) * key_panels * kKeys + slot) * v_stride;
   }

@@ -20,7 +20,8 @@ size_t mapped_size(size_t bytes) { return bytes ? round_up(bytes, 4096) : 4096; 
 void* allocate(size_t bytes) {
   const size_t size = mapped_size(bytes), slack = size >= kHugePage ? kHugePage : 0;
   if (size < bytes || size + slack < size) throw std::bad_alloc();
-  void* const p = ::mmap(nullptr, size + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* const p =
+      ::mmap(nullptr, size + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (p == MAP_FAILED) throw std::bad_alloc();
   if (slack == 0) return p;
   const uintptr_t start = reinterpret_cast<uintptr_t>(p), aligned = round_up(start, kHugePage);

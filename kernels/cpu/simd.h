@@ -1,6 +1,6 @@
-// Vec: the widest vector of floats that this instruction set has, as a compiler vector type (so + - * / < ?: work on it),
-// and the few operations that need an instruction by name. Every lane computes alike: which lane a number is in, and what is
-// in the others, never shows in its bits.
+// Vec: the widest vector of floats that this instruction set has, as a compiler vector type (so + - * / < ?: work on
+// it), and the few operations that need an instruction by name. Every lane computes alike: which lane a number is in,
+// and what is in the others, never shows in its bits.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -90,7 +90,8 @@ inline Vec odd_bf16(IntVec pairs) { return (Vec)(pairs & static_cast<int32_t>(0x
 
 inline Vec load_bf16(const uint16_t* p) {
 #if defined(__AVX512F__)
-  return (Vec)((IntVec)_mm512_maskz_cvtepu16_epi32(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))) << 16);
+  return (Vec)((IntVec)_mm512_maskz_cvtepu16_epi32(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))
+               << 16);
 #elif defined(__AVX2__)
   return (Vec)((IntVec)_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))) << 16);
 #else
@@ -124,7 +125,7 @@ inline Vec load_as(const void* p) {
   if constexpr (T == DType::F16) return load_f16(static_cast<const uint16_t*>(p));
 }
 
-inline void prefetch(const void* p) { __builtin_prefetch(p, 0, 3); }     // into the nearest cache
+inline void prefetch(const void* p) { __builtin_prefetch(p, 0, 3); }      // into the nearest cache
 inline void prefetch_far(const void* p) { __builtin_prefetch(p, 0, 2); }  // into the second
 
 }  // namespace swiftk::SWIFTK_ISA

@@ -13,7 +13,8 @@ void relax() {
 #endif
 }
 
-// Returns once `a` differs from `old`. Sleeping and waking cost about as much as this spin, and much more than most gaps.
+// Returns once `a` differs from `old`. Sleeping and waking cost about as much as this spin, and much more than most
+// gaps.
 void await_change(const std::atomic<uint32_t>& a, uint32_t old) {
   using Clock = std::chrono::steady_clock;
   constexpr auto kSpin = std::chrono::microseconds(50);

@@ -1,5 +1,5 @@
-// A fixed set of threads for fork and join. The caller is thread 0; the others spin for a moment between jobs, so that the
-// ops of a layer meet them awake, then sleep. One job at a time; jobs do not nest.
+// A fixed set of threads for fork and join. The caller is thread 0; the others spin for a moment between jobs, so that
+// the ops of a layer meet them awake, then sleep. One job at a time; jobs do not nest.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -62,8 +62,8 @@ class Tasks {
   alignas(64) std::atomic<int> next_{0};
 };
 
-// Hands out [0, total) in contiguous runs that shorten toward the end: long, so that a thread streams memory and fetches
-// ahead what it will read itself; short at last, so that all threads end together.
+// Hands out [0, total) in contiguous runs that shorten toward the end: long, so that a thread streams memory and
+// fetches ahead what it will read itself; short at last, so that all threads end together.
 class Runs {
  public:
   Runs(int total, int threads) : total_(total), shares_(2 * threads) {}

@@ -29,9 +29,11 @@ inline Vec exp(Vec x) {
   const Vec low = splat(kLeast), high = splat(kMost), magic = splat(0x1.8p23f);
   const Vec c = least(high, greatest(low, x));
   const Vec n = fma(c, splat(1.44269504f), magic) - magic;  // to the nearest integer
-  const Vec r = fma(n, splat(2.12194440e-4f), fma(n, splat(-0.693359375f), c));  // the first constant has few bits: exact
+  const Vec r =
+      fma(n, splat(2.12194440e-4f), fma(n, splat(-0.693359375f), c));  // the first constant has few bits: exact
   Vec p = splat(1.0f / 5040);
-  for (const float factor : {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f}) p = fma(p, r, splat(factor));
+  for (const float factor : {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f})
+    p = fma(p, r, splat(factor));
   const Vec y = scale_by_power(p, n);
 #if defined(__AVX512F__)
   return y;

@@ -1,5 +1,5 @@
-// Runs every op of one instruction set at odd shapes, in memory of exactly the size the contract asks for, from two threads
-// at once with three threads each. A sanitizer watches; results must equal those of a single thread.
+// Runs every op of one instruction set at odd shapes, in memory of exactly the size the contract asks for, from two
+// threads at once with three threads each. A sanitizer watches; results must equal those of a single thread.
 #include <bit>
 #include <cstdio>
 #include <cstdlib>
@@ -18,7 +18,9 @@ namespace {
 using Floats = std::vector<float>;
 
 struct Lines {  // on cache lines, as Ops::allocate gives; an overrun is still an error
-  explicit Lines(size_t bytes) : data(std::aligned_alloc(64, (bytes + 63) / 64 * 64)), size(bytes) { std::memset(data, 0xff, bytes); }
+  explicit Lines(size_t bytes) : data(std::aligned_alloc(64, (bytes + 63) / 64 * 64)), size(bytes) {
+    std::memset(data, 0xff, bytes);
+  }
   ~Lines() { std::free(data); }
   Lines(const Lines&) = delete;
   void* data;
@@ -48,8 +50,14 @@ Matrix pack(const Ops& ops, Ctx& ctx, DType dtype, std::vector<int> rows, int k,
   for (const int r : rows) n += r;
   m.source = random_floats(size_t(n) * k, n);
   m.bias = random_floats(n, k);
-  PackArgs args{.part = {}, .rows = {}, .k = k, .group = group, .interleave = interleave, .source = DType::F32,
-                .dtype = dtype, .dst = nullptr};
+  PackArgs args{.part = {},
+                .rows = {},
+                .k = k,
+                .group = group,
+                .interleave = interleave,
+                .source = DType::F32,
+                .dtype = dtype,
+                .dst = nullptr};
   const float* part = m.source.data();
   for (size_t i = 0; i < rows.size(); ++i) {
     args.part[i] = part;
@@ -88,10 +96,12 @@ Floats run_layer(const Ops& ops, Ctx& ctx, const Weights& w, DType dtype) {
     }
     const Floats cos(size_t(n) * d / 2, 0.6f), sin(size_t(n) * d / 2, 0.8f), norm = random_floats(D, 3);
     const Floats table = random_floats(size_t(V) * D, 4);
-    const Rows rows{n, token.data(), pos.data(), slot.data(), tree ? ancestors.data() : nullptr, first, first, cos.data(), sin.data()};
+    const Rows rows{n,     token.data(), pos.data(), slot.data(), tree ? ancestors.data() : nullptr,
+                    first, first,        cos.data(), sin.data()};
     Floats x(size_t(n) * D), q(size_t(n) * H * d), out(q.size()), h(size_t(n) * F), logits(size_t(n) * V);
     ops.embed(ctx, {table.data(), DType::F32, token.data(), n, D, x.data()});
-    ops.rmsnorm_qkv_rope_append(ctx, {x.data(), norm.data(), kEps, w.qkv.weight, norm.data(), norm.data(), &rows, kv, H, q.data()});
+    ops.rmsnorm_qkv_rope_append(
+        ctx, {x.data(), norm.data(), kEps, w.qkv.weight, norm.data(), norm.data(), &rows, kv, H, q.data()});
     for (const int window : {0, 37}) {
       ops.attention(ctx, {q.data(), &rows, kv, H, window, 0.2f, out.data()});
       keep(out);
@@ -104,7 +114,8 @@ Floats run_layer(const Ops& ops, Ctx& ctx, const Weights& w, DType dtype) {
       const int k = 5;
       std::vector<int32_t> id(size_t(n) * k);
       Floats prob(id.size()), lse(n);
-      ops.topk(ctx, {logits.data(), logits.data(), n, V, k, 1.5f, noisy, 9, Stream::Draft, pos.data(), id.data(), prob.data(), lse.data()});
+      ops.topk(ctx, {logits.data(), logits.data(), n, V, k, 1.5f, noisy, 9, Stream::Draft, pos.data(), id.data(),
+                     prob.data(), lse.data()});
       keep(prob);
       keep(lse);
     }
@@ -116,7 +127,9 @@ Floats run_layer(const Ops& ops, Ctx& ctx, const Weights& w, DType dtype) {
   return all;
 }
 
-bool same(const Floats& a, const Floats& b) { return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * 4) == 0; }
+bool same(const Floats& a, const Floats& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * 4) == 0;
+}
 
 bool check(const Ops& ops, DType dtype) {
   Ctx* const one = ops.create(1);
@@ -146,7 +159,8 @@ int main(int argc, char** argv) {
   if (!ops) return 2;
   for (const DType dtype : {DType::F32, DType::BF16, DType::F16}) {
     if (check(*ops, dtype)) continue;
-    std::printf("%s: results of three threads differ from those of one, dtype %d\n", ops->name, static_cast<int>(dtype));
+    std::printf("%s: results of three threads differ from those of one, dtype %d\n", ops->name,
+                static_cast<int>(dtype));
     return 1;
   }
   return 0;

@@ -1,10 +1,10 @@
 // out = softmax(scale q k^T) v over what each row sees: prefill, decode and verify alike.
 //
-// A task is a block of queries (heads that share a KV head, of neighbouring rows) against one KV head. Keys are taken in
-// splits of 512 positions, fixed in place. Within a split: scores go into a buffer in order of position, then maximum,
-// exponentials, sum, and the weighted sum of values, one position after another. Splits are merged in ascending order,
-// whoever computed them: if there are fewer tasks than would keep the threads busy, each split is a task of its own. What a
-// row does not see is never part of its arithmetic.
+// A task is a block of queries (heads that share a KV head, of neighbouring rows) against one KV head. Keys are taken
+// in splits of 512 positions, fixed in place. Within a split: scores go into a buffer in order of position, then
+// maximum, exponentials, sum, and the weighted sum of values, one position after another. Splits are merged in
+// ascending order, whoever computed them: if there are fewer tasks than would keep the threads busy, each split is a
+// task of its own. What a row does not see is never part of its arithmetic.
 #include "attention_kernels.h"
 #include "isa.h"
 #include "vec_math.h"
@@ -31,7 +31,11 @@ template <DType T>
 class Block {
  public:
   Block(const AttentionArgs& a, const KvLayout& layout, float* scratch)
-      : a_(a), layout_(layout), group_(a.n_heads / layout.n_kv), query_(scratch), scores_(query_ + layout.d * kMaxQueries),
+      : a_(a),
+        layout_(layout),
+        group_(a.n_heads / layout.n_kv),
+        query_(scratch),
+        scores_(query_ + layout.d * kMaxQueries),
         tail_(scores_ + kMaxQueries * kScoreStride) {}
   static size_t floats(const KvLayout& l) { return size_t(kMaxQueries) * (l.d + 2 * kScoreStride); }
 
@@ -84,8 +88,9 @@ class Block {
   float* row(int m) const { return scores_ + m * kScoreStride; }
 
   void score(int panel, int panels, float* out) const {
-    kScoreRuns<T>[count_ - 1](data() + layout_.key_panel(kv_head_, panel), panels, layout_.d, query_, out,
-                              data() + layout_.value(kv_head_, panel * kKeys));
+    const Element<T>* const keys = data() + layout_.key_panel(kv_head_, panel);
+    const Element<T>* const values = data() + layout_.value(kv_head_, kKeys * panel);
+    kScoreRuns<T>[count_ - 1](keys, panels, layout_.d, query_, out, values);
   }
 
   // Whole panels, as far as any query sees the shared keys.
@@ -119,7 +124,8 @@ class Block {
     for (int m = 0; m < count_; ++m) {
       for (int r = 1; r < visible_[m].n; ++r) {
         const Run run = visible_[m].runs[r].clip(start_, stop_);
-        if (run.count > 0) std::copy_n(tail_ + m * kScoreStride + (run.slot - panel * kKeys), run.count, row(m) + (run.pos - start_));
+        if (run.count <= 0) continue;
+        std::copy_n(tail_ + m * kScoreStride + (run.slot - panel * kKeys), run.count, row(m) + (run.pos - start_));
       }
     }
   }
@@ -156,8 +162,8 @@ class Block {
 
   void add(int m, const Run& run, float* out) const {
     if (run.count <= 0) return;
-    kValueRuns<T>[0](data() + layout_.value(kv_head_, run.slot), layout_.v_stride, run.count, row(m) + (run.pos - start_),
-                     out + size_t(m) * layout_.v_stride);
+    kValueRuns<T>[0](data() + layout_.value(kv_head_, run.slot), layout_.v_stride, run.count,
+                     row(m) + (run.pos - start_), out + size_t(m) * layout_.v_stride);
   }
 
   // The shared keys that all queries see are read once for all; before and behind them each query goes alone.
@@ -186,7 +192,7 @@ class Block {
   float *const query_, *const scores_, *const tail_;  // [d, M]; by position, by scratch slot [M, kScoreStride]
   std::array<Visible, kMaxQueries> visible_;
   int kv_head_ = 0, begin_ = 0, count_ = 0;
-  int first_ = 0, last_ = 0;   // positions that any query sees
+  int first_ = 0, last_ = 0;  // positions that any query sees
   int start_ = 0, stop_ = 0;  // positions of the split
 };
 
@@ -277,7 +283,8 @@ void run_split(Ctx& ctx, const AttentionArgs& a, const Shape& s) {
     for (int i, end; parts.next(i, end);) {
       load_task(block, s, i / s.splits);
       const int split = s.first_split + i % s.splits;
-      if (split >= block.first_split() && split <= block.last_split()) block.attend(split, state_at(i / s.splits, split));
+      if (split < block.first_split() || split > block.last_split()) continue;
+      block.attend(split, state_at(i / s.splits, split));
     }
     ctx.pool.barrier();
     for (int task, end; tasks.next(task, end);) {

@@ -58,6 +58,7 @@ void multiply_panel(const char* panel, int lines, const void* x, float* out, siz
       prefetch(line + kPrefetchAhead);
       if constexpr (N * kVector > 64) prefetch(line + kPrefetchAhead + 64);
       prefetch_far(ahead.at);
+      if (M >= kFarTokens && ahead.step > 64) prefetch_far(ahead.at + 64);
       ahead.at += ahead.step;
       multiply_line<T>(line, token, acc);
       line += kLine;
@@ -82,7 +83,9 @@ constexpr auto kKernels = kernels<T>(std::make_integer_sequence<int, kMaxTokens>
 }  // namespace
 
 PanelKernel panel_kernel(DType t, int tokens) {
-  return (t == DType::F32 ? kKernels<DType::F32> : t == DType::BF16 ? kKernels<DType::BF16> : kKernels<DType::F16>)[tokens - 1];
+  return (t == DType::F32    ? kKernels<DType::F32>
+          : t == DType::BF16 ? kKernels<DType::BF16>
+                             : kKernels<DType::F16>)[tokens - 1];
 }
 
 }  // namespace swiftk::SWIFTK_ISA

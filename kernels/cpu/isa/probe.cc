@@ -59,7 +59,7 @@ template <bool kPairs>
 float spin(int rounds) {
   constexpr int kChains = 12;
   Vec acc[kChains];
-  for (int c = 0; c < kChains; ++c) acc[c] = splat(static_cast<float>(c));  // unlike, so that none stands in for another
+  for (int c = 0; c < kChains; ++c) acc[c] = splat(static_cast<float>(c));  // unlike: none stands in for another
   const Vec a = splat(0.5f), b = splat(1e-3f);
   for (int i = 0; i < rounds; ++i) {
 #pragma GCC unroll 16

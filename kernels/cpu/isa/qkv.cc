@@ -1,4 +1,4 @@
-// q, k, v = W rmsnorm(x) + bias, norm of heads, rotary embedding, append to the cache. A task is a head: no second pass.
+// q, k, v = W rmsnorm(x) + bias, norm of heads, rotary embedding, append to the cache. A task is a head: one pass.
 #include "activations.h"
 #include "isa.h"
 

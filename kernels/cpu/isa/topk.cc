@@ -1,10 +1,11 @@
 // Top k of scaled scores plus noise, and log sum exp of the logits.
 //
-// The vocabulary is cut into slices, which are tasks, and these into blocks. The first pass reads everything once: block
-// maxima of the scores and sums of exponentials of the logits, in an order fixed by token id. The second looks only where a
-// candidate can be: the k-th best among the block maxima, with their noise, is a bound that the k-th best of all reaches; and
-// as noise is a monotone function of 32 random bits, comparing these with a bound on what they would have to be leaves a
-// handful of logarithms to compute. Pruning never decides: whatever might win is computed exactly.
+// The vocabulary is cut into slices, which are tasks, and these into blocks. The first pass reads everything once:
+// block maxima of the scores and sums of exponentials of the logits, in an order fixed by token id. The second looks
+// only where a candidate can be: the k-th best among the block maxima, with their noise, is a bound that the k-th best
+// of all reaches; and as noise is a monotone function of 32 random bits, comparing these with a bound on what they
+// would have to be leaves a handful of logarithms to compute. Pruning never decides: whatever might win is computed
+// exactly.
 #include <cmath>
 
 #include "isa.h"
@@ -16,7 +17,7 @@ namespace swiftk::SWIFTK_ISA {
 namespace {
 
 constexpr int kBlock = 1024, kSliceBlocks = 8, kSlice = kBlock * kSliceBlocks;  // tokens, blocks, tokens
-constexpr int kTried = 16;                                                      // block maxima beyond k that get their noise
+constexpr int kTried = 16;  // block maxima beyond k that get their noise
 
 struct Candidate {
   double value;
@@ -94,8 +95,14 @@ struct Block {
 class Topk {
  public:
   Topk(Ctx& ctx, const TopkArgs& a)
-      : a_(a), pool_(ctx.pool), blocks_(ceil_div(a.vocab, kBlock)), slices_(ceil_div(a.vocab, kSlice)),
-        first_pass_(a.n * slices_), rows_(a.n), second_pass_(a.n * slices_), last_pass_(a.n) {
+      : a_(a),
+        pool_(ctx.pool),
+        blocks_(ceil_div(a.vocab, kBlock)),
+        slices_(ceil_div(a.vocab, kSlice)),
+        first_pass_(a.n * slices_),
+        rows_(a.n),
+        second_pass_(a.n * slices_),
+        last_pass_(a.n) {
     block_ = ctx.scratch.take<Block>(size_t(a.n) * blocks_);
     found_ = ctx.scratch.take<Candidate>(size_t(a.n) * slices_ * a.k);
     count_ = ctx.scratch.take<int>(size_t(a.n) * slices_);
@@ -223,7 +230,8 @@ class Topk {
     std::fill(chance + n, chance + kBlock, -1.0f);
   }
 
-  // Slices in ascending order; the order among candidates is total, so the result does not depend on how they were found.
+  // Slices in ascending order; the order among candidates is total, so the result does not depend on how they were
+  // found.
   void finish_row(int row) {
     Candidate heap[kMaxTopk];
     Best best(heap, a_.k);
