@@ -132,7 +132,7 @@ def _show(facts: dict[str, Any]) -> None:
     out.print(table)
     table = make_table(
         "draft skips",
-        "sublayers",
+        "skipped",
         "draft step",
         "break-even",
         *(f"at {a}" for a in facts["drafts"][0]["speedup_at_acceptance"]),
