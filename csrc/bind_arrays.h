@@ -42,8 +42,8 @@ inline const float* data_or_null(const std::optional<Floats>& a) { return a ? a-
 // Memory of a backend.
 class Memory {
  public:
-  Memory(const Ops* ops, size_t bytes) : ops_(ops), data_(ops->allocate(bytes)), bytes_(bytes) {}
-  ~Memory() { ops_->release(data_, bytes_); }
+  Memory(const Ops* ops, size_t bytes) : ops_(ops), data_(ops->allocate(ops->device, bytes)), bytes_(bytes) {}
+  ~Memory() { ops_->release(ops_->device, data_, bytes_); }
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
   void* data() const { return data_; }

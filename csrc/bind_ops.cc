@@ -22,7 +22,7 @@ class Kernels {
   Kernels(const std::string& isa, int threads) : ops_(cpu_ops(isa.c_str())) {
     want(ops_, "isa '" + isa + "' is not available on this machine");
     want(threads >= 1, "threads is " + std::to_string(threads) + ", want 1 or more");
-    ctx_ = ops_->create(threads);
+    ctx_ = ops_->create(ops_->device, threads);
   }
   ~Kernels() {
     if (ctx_) ops_->destroy(ctx_);
@@ -203,7 +203,7 @@ class Kernels {
     want(!pos || pos->size() == n, "pos wants one element per row");
     want(!seed || pos, "noise wants pos");
     py::array_t<int32_t> id({n, k});
-    Floats prob({n, k}), lse(n);
+    Floats logit({n, k}), lse(n);
     const TopkArgs args{.logits = logits.data(),
                         .scores = scores ? scores->data() : logits.data(),
                         .n = n,
@@ -215,19 +215,20 @@ class Kernels {
                         .stream = static_cast<Stream>(stream),
                         .pos = pos ? pos->data() : nullptr,
                         .id = id.mutable_data(),
-                        .prob = prob.mutable_data(),
+                        .logit = logit.mutable_data(),
                         .lse = lse.mutable_data()};
     {
       const py::gil_scoped_release release;
       ops_->topk(*ctx_, args);
     }
-    return py::make_tuple(id, prob, lse);
+    return py::make_tuple(id, logit, lse);
   }
 
   void move_row(const Cache& cache, int from, int to) {
     const int capacity = cache.layer.shape.capacity;
     want(from >= 0 && from < capacity && to >= 0 && to < capacity, "slot out of range");
-    ops_->move_row(*ctx_, {cache.layer, from, to});
+    const int32_t source = from, target = to;
+    ops_->move_rows(*ctx_, {.kv = cache.layer, .layer_bytes = 0, .layers = 1, .from = &source, .to = &target, .n = 1});
   }
 
   std::pair<double, double> probe(const std::string& dtype) {

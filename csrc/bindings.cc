@@ -186,7 +186,7 @@ void bind_session(py::module_& m) {
 std::pair<double, double> probe(const std::string& dtype, const std::string& isa, int threads) {
   const Ops* const ops = cpu_ops(isa.empty() ? nullptr : isa.c_str());
   if (!ops) fail(Status::InvalidArgument, "[probe] isa '" + isa + "' is not available on this machine");
-  Ctx* const ctx = ops->create(threads > 0 ? threads : default_threads());
+  Ctx* const ctx = ops->create(ops->device, threads > 0 ? threads : default_threads());
   Probe p;
   ops->probe(*ctx, dtype_of(dtype), &p);
   ops->destroy(ctx);

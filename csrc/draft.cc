@@ -1,5 +1,6 @@
 // Session's drafting: the draft plan extends a spine token by token, then runners-up become siblings.
 #include <algorithm>
+#include <cmath>
 #include <string>
 
 #include "error.h"
@@ -60,17 +61,17 @@ void Session::grow_spine(const DraftRule& rule, int limit) {
   float* const x = x_.as<float>();
   for (int i = 0; i < limit; ++i) {
     const Rows rows = causal_rows(tree_.tokens() + i, 1, base + i);
-    executor_.run(draft_, rows, 0, shared_, residual(i), cache_, cancel_);
+    executor_.run(draft_, rows, 0, shared_, x, cache_, cancel_);
+    model_->ops->copy(executor_.ctx(), residual(i), x, sizeof(float) * D);
     ran_ = i + 1;
-    std::copy_n(residual(i), D, x);
     if (shared_ < steps) executor_.run(draft_, rows, shared_, steps, x, cache_, cancel_);
-    executor_.head(x, 1, logits_.data());
-    const Drawn drawn = pick(logits_.data(), base + i + 1, path_tokens_, k, rejection ? Stream::Draft : Stream::Target);
+    executor_.head(x, 1, logits_.compute(1));
+    const Drawn drawn = pick(0, base + i + 1, path_tokens_, k, rejection ? Stream::Draft : Stream::Target);
     if (rejection) {
-      const float* const scores = warped(logits_.data(), path_tokens_);
+      const float* const scores = warped(0, path_tokens_);
       softmax(scores, model_->config.V, draft_prob_.data() + static_cast<size_t>(i) * model_->config.V);
     }
-    const float confidence = drawn.prob[0];
+    const float confidence = std::exp(drawn.logit[0] - drawn.lse);
     const int alternatives = std::min(width_at(rule, confidence), k);
     std::copy_n(drawn.id + 1, alternatives - 1, siblings_.begin() + static_cast<size_t>(i) * kMaxTopk);
     tree_.add(i, drawn.id[0]);

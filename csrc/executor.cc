@@ -1,6 +1,7 @@
 #include "executor.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "error.h"
@@ -12,6 +13,18 @@ namespace {
 
 size_t floats(size_t n) { return n * sizeof(float); }
 
+// Of what the steps are, not of who owns them: plans share the passes that they have in common.
+uint64_t hash_steps(const Plan& plan, int begin, int end) {
+  uint64_t hash = 0xcbf29ce484222325u ^ (begin == 0);  // a pass from the start embeds, too
+  for (int i = begin; i < end; ++i) {
+    for (const uint64_t word : {uint64_t(plan[i].kind), uint64_t(plan[i].layer), uint64_t(std::bit_cast<uintptr_t>(plan[i].weights))}) {
+      hash = (hash ^ word) * 0x100000001b3u;
+      hash ^= hash >> 29;
+    }
+  }
+  return hash;
+}
+
 }  // namespace
 
 Executor::Executor(std::shared_ptr<const Model> model, int threads, int max_rows)
@@ -22,15 +35,15 @@ Executor::Executor(std::shared_ptr<const Model> model, int threads, int max_rows
   q_ = Buffer(ops, floats(n * c.H * c.d));
   attn_ = Buffer(ops, floats(n * c.H * c.d));
   h_ = Buffer(ops, floats(n * c.F));
-  rope_ = Buffer(ops, floats(n * c.d));
-  ctx_ = ops.create(threads > 0 ? threads : model_->threads);
+  rope_.resize(n * c.d);
+  ctx_ = ops.create(ops.device, threads > 0 ? threads : model_->threads);
 }
 
 Executor::~Executor() { model_->ops->destroy(ctx_); }
 
 void Executor::prepare(Rows& rows) {
   const int half = model_->config.d / 2;
-  float* const cos = rope_.as<float>();
+  float* const cos = rope_.data();
   float* const sin = cos + static_cast<size_t>(max_rows_) * half;
   for (int i = 0; i < rows.n; ++i) {
     const bool again = i > 0 && rows.pos[i] == rows.pos[i - 1];  // siblings are neighbours
@@ -43,11 +56,26 @@ void Executor::prepare(Rows& rows) {
   }
   rows.cos = cos;
   rows.sin = sin;
+  model_->ops->bind(*ctx_, rows);
 }
 
 void Executor::run(const Plan& plan, const Rows& rows, int begin, int end, float* x, const KvqCache& cache,
                    std::atomic<bool>& cancel) {
   const Stopwatch watch(seconds_, Stopwatch::Add);
+  if (cancel.exchange(false)) fail(Status::Cancelled, "[run] cancelled");
+  const PassKey key{hash_steps(plan, begin, end), x, cache.layer(0).data};
+  if (model_->ops->begin_pass(*ctx_, key)) return;
+  try {
+    steps(plan, rows, begin, end, x, cache, cancel);
+  } catch (...) {
+    model_->ops->end_pass(*ctx_, false);
+    throw;
+  }
+  model_->ops->end_pass(*ctx_, true);
+}
+
+void Executor::steps(const Plan& plan, const Rows& rows, int begin, int end, float* x, const KvqCache& cache,
+                     std::atomic<bool>& cancel) {
   const Config& c = model_->config;
   if (begin == 0) {
     model_->ops->embed(*ctx_, {model_->embedding, model_->embedding_dtype, rows.token, rows.n, c.D, x});
@@ -89,6 +117,14 @@ void Executor::head(const float* x, int n, float* logits) {
                                        .w = model_->head, .n = n, .logits = logits});
 }
 
-size_t Executor::workspace_bytes() const { return q_.bytes() + attn_.bytes() + h_.bytes() + rope_.bytes(); }
+void Executor::topk(const TopkArgs& args) {
+  if (!model_->ops->device) return model_->ops->topk(*ctx_, args);
+  const Stopwatch watch(seconds_, Stopwatch::Add);  // mostly waiting for the pass before
+  model_->ops->topk(*ctx_, args);
+}
+
+size_t Executor::workspace_bytes() const {
+  return q_.bytes() + attn_.bytes() + h_.bytes() + rope_.size() * sizeof(float);
+}
 
 }  // namespace swiftk

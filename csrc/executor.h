@@ -2,6 +2,7 @@
 #pragma once
 #include <atomic>
 #include <memory>
+#include <vector>
 
 #include "kvq_cache.h"
 #include "plan.h"
@@ -16,28 +17,32 @@ class Executor {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  // Computes the rotary tables of `rows` into the workspace and points rows at them; valid until the next call.
+  // Computes the rotary tables of `rows` and binds them; all that rows points at must stay until the next call.
   void prepare(Rows& rows);
   // Runs steps [begin, end) over the rows; x [n, D] is the residual stream, filled from the embedding if begin == 0.
-  // Throws Error(Cancelled) between steps once cancel is set, and clears it; K and V of these rows are then undefined, nothing else.
+  // Throws Error(Cancelled) between steps (of a recorded pass: before it) once cancel is set, and clears it; K and V of these
+  // rows are then undefined, nothing else.
   void run(const Plan&, const Rows&, int begin, int end, float* x, const KvqCache&, std::atomic<bool>& cancel);
   // logits [n, V] of residual rows x [n, D].
   void head(const float* x, int n, float* logits);
+  void topk(const TopkArgs&);
 
-  Ctx& ctx() { return *ctx_; }
+  Ctx& ctx() const { return *ctx_; }
   int max_rows() const { return max_rows_; }
   size_t workspace_bytes() const;
-  double seconds() const { return seconds_; }  // spent in run() and head() so far
+  double seconds() const { return seconds_; }  // spent in run(), head() and waiting for what they started
   const Model& model() const { return *model_; }
 
  private:
+  void steps(const Plan&, const Rows&, int begin, int end, float* x, const KvqCache&, std::atomic<bool>& cancel);
   void attention(const Step&, const Rows&, float* x, const KvqCache&);
   void mlp(const Step&, int n, float* x);
 
   std::shared_ptr<const Model> model_;
   Ctx* ctx_;
   int max_rows_;
-  Buffer q_, attn_, h_, rope_;  // [rows, H d], [rows, H d], [rows, F], [2, rows, d/2]
+  Buffer q_, attn_, h_;      // [rows, H d], [rows, H d], [rows, F]
+  std::vector<float> rope_;  // [2, rows, d/2]
   double seconds_ = 0;
 };
 

@@ -3,7 +3,7 @@
 // Slots [0, length) hold committed tokens, slot == position. Slots from `length` on are scratch: drafts write there and
 // verification overwrites what was approximate. Rolling back is not committing; no cache is ever copied.
 #pragma once
-#include <vector>
+#include <span>
 
 #include "model.h"
 
@@ -20,19 +20,18 @@ class KvqCache {
   int context() const { return context_; }
   int capacity() const { return shape_.capacity; }
   void set_length(int length) { length_ = length; }
-  // Copies slot `from` to slot `to` in every layer.
-  void move_row(Ctx&, int from, int to) const;
-  size_t bytes_per_token() const { return bytes_ / shape_.capacity; }
+  // Copies slot from[i] to slot to[i], for i = 0, 1, ... in turn, in every layer.
+  void move_rows(Ctx&, std::span<const int32_t> from, std::span<const int32_t> to) const;
+  size_t bytes_per_token() const { return layers_.bytes() / shape_.capacity; }
   // Fills every byte with NaN patterns, so that a test sees any read of what was never written.
-  void poison();
+  void poison(Ctx&);
 
  private:
   const Ops* ops_;
   KvShape shape_;
-  int context_ = 0, length_ = 0;
-  size_t bytes_ = 0;
-  std::vector<Buffer> layers_;
-  Buffer residual_;
+  int context_ = 0, length_ = 0, n_layers_;
+  size_t layer_bytes_;
+  Buffer layers_, residual_;
 };
 
 }  // namespace swiftk

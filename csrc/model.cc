@@ -5,27 +5,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <set>
 #include <utility>
 
 #include "error.h"
-#include "json.h"
+#include "manifest.h"
 
 namespace swiftk {
 namespace {
-
-struct VectorJob {
-  std::vector<TensorView> parts;
-  int group;  // 0: parts one after another; else in turns of so many elements
-  const float** out;
-};
-
-struct MatrixJob {
-  std::vector<TensorView> parts;  // [rows, k] each
-  int group;
-  bool interleave;
-  Weight* out;
-};
 
 size_t elements(const VectorJob& job) {
   size_t n = 0;
@@ -44,84 +30,6 @@ float element(const TensorView& t, size_t i) {
   return load_element(bits, t.dtype, 0);
 }
 
-// Which tensors a model of this config consists of, and where each goes in `model`.
-class Manifest {
- public:
-  Manifest(const Checkpoint& checkpoint, Model& model) : checkpoint_(checkpoint) {
-    const Config& c = model.config;
-    model.layers.resize(c.L);
-    for (int i = 0; i < c.L; ++i) add_layer(c, "model.layers." + std::to_string(i) + ".", model.layers[i]);
-    embedding = get("model.embed_tokens.weight", {c.V, c.D});
-    add_vector({get("model.norm.weight", {c.D})}, 0, &model.final_norm);
-    add_matrix({c.tied_head ? embedding : get("lm_head.weight", {c.V, c.D})}, 0, false, &model.head);
-    refuse_others(c);
-  }
-
-  std::vector<VectorJob> vectors;
-  std::vector<MatrixJob> matrices;
-  TensorView embedding;
-  size_t bytes = 0;  // of all jobs
-
- private:
-  TensorView get(const std::string& name, std::initializer_list<int64_t> shape) {
-    used_.insert(name);
-    return checkpoint_.get(name, shape);
-  }
-
-  void add_vector(std::vector<TensorView> parts, int group, const float** out) {
-    for (const TensorView& part : parts) bytes += part.bytes;
-    vectors.push_back({std::move(parts), group, out});
-  }
-
-  void add_matrix(std::vector<TensorView> parts, int group, bool interleave, Weight* out) {
-    for (const TensorView& part : parts) bytes += part.bytes;
-    matrices.push_back({std::move(parts), group, interleave, out});
-  }
-
-  void add_layer(const Config& c, const std::string& at, LayerWeights& w) {
-    const std::string attn = at + "self_attn.", mlp = at + "mlp.";
-    const int64_t q = int64_t{c.H} * c.d, kv = int64_t{c.n_kv} * c.d;
-    add_vector({get(at + "input_layernorm.weight", {c.D})}, 0, &w.attn_norm);
-    add_matrix({get(attn + "q_proj.weight", {q, c.D}), get(attn + "k_proj.weight", {kv, c.D}),
-                get(attn + "v_proj.weight", {kv, c.D})},
-               c.d, false, &w.wqkv);
-    if (c.qkv_bias) {
-      add_vector({get(attn + "q_proj.bias", {q}), get(attn + "k_proj.bias", {kv}), get(attn + "v_proj.bias", {kv})}, 0,
-                 &w.wqkv.bias);
-    }
-    if (c.qk_norm) {
-      add_vector({get(attn + "q_norm.weight", {c.d})}, 0, &w.q_norm);
-      add_vector({get(attn + "k_norm.weight", {c.d})}, 0, &w.k_norm);
-    }
-    add_matrix({get(attn + "o_proj.weight", {c.D, q})}, 0, false, &w.wo);
-    if (c.o_bias) add_vector({get(attn + "o_proj.bias", {c.D})}, 0, &w.wo.bias);
-
-    add_vector({get(at + "post_attention_layernorm.weight", {c.D})}, 0, &w.mlp_norm);
-    add_matrix({get(mlp + "gate_proj.weight", {c.F, c.D}), get(mlp + "up_proj.weight", {c.F, c.D})}, kGateGroup, true,
-               &w.w_gate_up);
-    add_matrix({get(mlp + "down_proj.weight", {c.D, c.F})}, 0, false, &w.w_down);
-    if (c.mlp_bias) {
-      add_vector({get(mlp + "gate_proj.bias", {c.F}), get(mlp + "up_proj.bias", {c.F})}, kGateGroup, &w.w_gate_up.bias);
-      add_vector({get(mlp + "down_proj.bias", {c.D})}, 0, &w.w_down.bias);
-    }
-  }
-
-  // A layer that holds more than the config says (biases, norms, adapters) is another architecture: reading on would
-  // give wrong text. Rotary tables are left over from old checkpoints; layers behind the last are left out on purpose.
-  void refuse_others(const Config& c) const {
-    static const std::string kPrefix = "model.layers.", kRotary = "rotary_emb.inv_freq";
-    for (const std::string& name : checkpoint_.names()) {
-      if (name.rfind(kPrefix, 0) != 0 || used_.count(name) || name.find(kRotary) != std::string::npos) continue;
-      if (std::atoi(name.c_str() + kPrefix.size()) >= c.L) continue;
-      fail(Status::Checkpoint, "[load] tensor " + printable(name) + " is in the checkpoint, but a " + c.model_type +
-                                   " of this config.json has none of that name");
-    }
-  }
-
-  const Checkpoint& checkpoint_;
-  std::set<std::string> used_;
-};
-
 class Loader {
  public:
   Loader(const Checkpoint& checkpoint, const LoadOptions& options, Model& model)
@@ -130,10 +38,10 @@ class Loader {
   void run(const std::string& dtype) {
     model_.dtype = dtype.empty() || dtype == "auto" ? jobs_.matrices.front().parts.front().dtype : parse_dtype(dtype);
     check_memory();
-    load_vectors();
-    const std::unique_ptr<Ctx, void (*)(Ctx*)> ctx(model_.ops->create(model_.threads), model_.ops->destroy);
+    const std::unique_ptr<Ctx, void (*)(Ctx*)> ctx(model_.ops->create(model_.ops->device, model_.threads), model_.ops->destroy);
+    load_vectors(*ctx);
     for (const MatrixJob& job : jobs_.matrices) load_matrix(*ctx, job);
-    keep_embedding();
+    model_.ops->device ? load_embedding(*ctx) : keep_embedding();
   }
 
  private:
@@ -151,13 +59,14 @@ class Loader {
   }
 
   // All norms and biases share one buffer.
-  void load_vectors() {
+  void load_vectors(Ctx& ctx) {
     size_t floats = 0;
     for (const VectorJob& job : jobs_.vectors) floats += rounded(elements(job));
-    model_.storage.emplace_back(*model_.ops, floats * sizeof(float));
-    float* dst = model_.storage.back().as<float>();
+    const float* const base = model_.storage.emplace_back(*model_.ops, floats * sizeof(float)).as<float>();
+    std::vector<float> staged(floats);
+    float* dst = staged.data();
     for (const VectorJob& job : jobs_.vectors) {
-      *job.out = dst;
+      *job.out = base + (dst - staged.data());
       float* end = dst;
       const size_t part_size = job.parts[0].shape[0], turn = job.group ? job.group : SIZE_MAX;
       for (size_t begin = 0; begin < part_size; begin += std::min(turn, part_size - begin)) {
@@ -169,6 +78,7 @@ class Loader {
       dst += rounded(elements(job));
       for (const TensorView& part : job.parts) finished(part);
     }
+    model_.ops->upload(ctx, model_.storage.back().as<float>(), staged.data(), floats * sizeof(float));
   }
 
   // Everything but the pointers.
@@ -187,8 +97,9 @@ class Loader {
     return args;
   }
 
-  // Memory is handed out before it exists: without this a model too large ends the process, not the load.
+  // The host's memory is handed out before it exists: without this a model too large ends the process, not the load.
   void check_memory() const {
+    if (model_.ops->device) return;  // which says no by itself
     size_t need = 0;
     for (const MatrixJob& job : jobs_.matrices) need += model_.ops->packed_bytes(describe(job));
     const size_t have = available_memory();
@@ -219,6 +130,18 @@ class Loader {
     job.out->n = args.rows[0] + args.rows[1] + args.rows[2];
     job.out->k = args.k;
     for (const TensorView& part : job.parts) finished(part);
+  }
+
+  // A device reads rows of a packed matrix: of the head, where they are one.
+  void load_embedding(Ctx& ctx) {
+    if (model_.config.tied_head) {
+      model_.embedding = model_.head.data;
+    } else {
+      Weight table;
+      load_matrix(ctx, {{jobs_.embedding}, 0, false, &table});
+      model_.embedding = table.data;
+    }
+    model_.embedding_dtype = model_.dtype;
   }
 
   // Rows of the embedding are read out of the file; its pages come and go with use.
@@ -257,7 +180,7 @@ const Ops* find_ops(const std::string& option) {
 }  // namespace
 
 Buffer::Buffer(const Ops& ops, size_t bytes)
-    : ops_(&ops), data_(bytes ? ops.allocate(bytes) : nullptr), bytes_(bytes) {}
+    : ops_(&ops), data_(bytes ? ops.allocate(ops.device, bytes) : nullptr), bytes_(bytes) {}
 
 Buffer::Buffer(Buffer&& other) noexcept
     : ops_(other.ops_), data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
@@ -270,7 +193,7 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
 }
 
 Buffer::~Buffer() {
-  if (data_) ops_->release(data_, bytes_);
+  if (data_) ops_->release(ops_->device, data_, bytes_);
 }
 
 std::shared_ptr<const Model> load_model(const std::string& dir, const LoadOptions& options) {

@@ -54,7 +54,7 @@ struct Model {
   const Ops* ops = nullptr;
   int threads = 1;
   DType dtype = DType::F32;      // of the packed weights and of the KV cache
-  const void* embedding = nullptr;  // [V, D] in the checkpoint's file
+  const void* embedding = nullptr;  // [V, D] in the checkpoint's file; on a device a packed copy
   DType embedding_dtype = DType::F32;
   std::vector<LayerWeights> layers;
   const float* final_norm = nullptr;  // [D]

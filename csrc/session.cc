@@ -33,6 +33,12 @@ Session::Session(std::shared_ptr<const Model> model, const SessionOptions& optio
       draft_(target_),
       shared_(static_cast<int>(target_.size())),
       seen_(model_->config.V),
+      logits_(*model_->ops, TokenTree::kMaxNodes, model_->config.V),
+      scores_(model_->config.V),
+      device_scores_(*model_->ops, model_->ops->device ? sizeof(float) * model_->config.V : 0),
+      draw_id_(TokenTree::kMaxNodes),
+      draw_logit_(TokenTree::kMaxNodes),
+      draw_lse_(TokenTree::kMaxNodes),
       x_(*model_->ops, sizeof(float) * executor_.max_rows() * model_->config.D),
       pos_(executor_.max_rows()),
       slot_(executor_.max_rows()) {
@@ -43,9 +49,9 @@ Session::Session(std::shared_ptr<const Model> model, const SessionOptions& optio
   emitted_.reserve(TokenTree::kMaxNodes);
   path_.reserve(TokenTree::kMaxNodes);
   path_tokens_.reserve(TokenTree::kMaxNodes);
-  logits_.resize(static_cast<size_t>(TokenTree::kMaxNodes) * model_->config.V);
-  scores_.resize(model_->config.V);
-  if (options.poison) cache_.poison();
+  from_.reserve(TokenTree::kMaxNodes);
+  to_.reserve(TokenTree::kMaxNodes);
+  if (options.poison) cache_.poison(executor_.ctx());
 }
 
 void Session::set_sampling(const Sampling& sampling, Acceptance acceptance) {
@@ -156,8 +162,7 @@ Emitted Session::sample() {
   if (position() >= cache_.context()) {
     fail(Status::InvalidArgument, "[sample] the text fills the context of " + std::to_string(cache_.context()));
   }
-  executor_.head(x_.as<float>() + static_cast<size_t>(last_row_) * model_->config.D, 1, logits_.data());
-  logit_rows_ = 1;
+  executor_.head(x_.as<float>() + static_cast<size_t>(last_row_) * model_->config.D, 1, logits_.compute(1));
   Emitted e;
   if (acceptance_ == Acceptance::Rejection && !sampling_.greedy()) {
     begin_tree();  // a lone root: the rejection rule then draws from the target
@@ -165,8 +170,8 @@ Emitted Session::sample() {
     e = emitted_[0];
     forget_tree();
   } else {
-    const Drawn drawn = pick(logits_.data(), position(), {}, 1, Stream::Target);
-    e = emit(drawn.id[0], false, logits_.data(), drawn.lse);
+    const Drawn drawn = pick(0, position(), {}, 1, Stream::Target);
+    e = emit(drawn, drawn.id[0], false, 0);
   }
   history_.push_back(e.token);
   seen_.add(e.token);
@@ -194,7 +199,14 @@ void Session::commit(int count) {
   }
   if (count > 0) {
     const int base = cache_.length();  // slot of the root
-    for (int i = 0; i + 1 < count; ++i) cache_.move_row(executor_.ctx(), base + path_[i], base + 1 + i);
+    from_.clear();
+    to_.clear();
+    for (int i = 0; i + 1 < count; ++i) {  // a node's index is at least its depth: no move overwrites what a later one reads
+      if (path_[i] == 1 + i) continue;
+      from_.push_back(base + path_[i]);
+      to_.push_back(base + 1 + i);
+    }
+    cache_.move_rows(executor_.ctx(), from_, to_);
     for (int i = 0; i < count; ++i) {
       history_.push_back(emitted_[i].token);
       seen_.add(emitted_[i].token);
@@ -221,7 +233,7 @@ Session::Score Session::score(const SkipSet& skip, int window) {
   run_window(plan, first, score.rows);
   for (int i = 0; i < score.rows; ++i) {
     // The penalty sees the whole text here, a little more than the token did when it was drawn: a score is an estimate.
-    score.matches += pick(logits_row(i), first + i + 1, {}, 1, Stream::Target).id[0] == history_[first + i + 1];
+    score.matches += pick(i, first + i + 1, {}, 1, Stream::Target).id[0] == history_[first + i + 1];
   }
   return score;
 }
@@ -238,14 +250,13 @@ void Session::run_window(const Plan& plan, int first, int n) {
             .prefix_len = first, .scratch = cache_.length()};
   executor_.prepare(rows);
   executor_.run(plan, rows, 0, static_cast<int>(plan.size()), x_.as<float>(), cache_, cancel_);
-  executor_.head(x_.as<float>(), n, logits_.data());
-  logit_rows_ = n;
+  executor_.head(x_.as<float>(), n, logits_.compute(n));
 }
 
 size_t Session::cache_bytes() const { return cache_.bytes_per_token() * cache_.length(); }
 
 size_t Session::workspace_bytes() const {
-  return executor_.workspace_bytes() + x_.bytes() + (logits_.size() + scores_.size()) * sizeof(float) +
+  return executor_.workspace_bytes() + x_.bytes() + logits_.bytes() + scores_.size() * sizeof(float) +
          (draft_prob_.capacity() + p_.capacity() + q_.capacity()) * sizeof(double);
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "executor.h"
+#include "logits.h"
 #include "sampler.h"
 #include "token_tree.h"
 
@@ -102,18 +103,23 @@ class Session {
   size_t workspace_bytes() const;
   const Model& model() const { return *model_; }
   // Logits [rows, V] of the last extend (1 row) or verify (a row a node).
-  std::span<const float> logits() const { return {logits_.data(), static_cast<size_t>(logit_rows_) * model_->config.V}; }
+  std::span<const float> logits() const { return logits_.all(executor_.ctx()); }
 
  private:
   struct Drawn {
     int32_t id[kMaxTopk];
-    float prob[kMaxTopk];
+    float logit[kMaxTopk];
     float lse;
   };
   // The k best tokens of a logits row under the sampler, with the noise of `stream` at `pos`.
-  Drawn pick(const float* logits, int32_t pos, std::span<const int32_t> path, int k, Stream stream);
-  Emitted emit(int32_t token, bool drafted, const float* logits, float lse);
-  const float* warped(const float* logits, std::span<const int32_t> path);  // null: the sampler leaves logits alone
+  Drawn pick(int row, int32_t pos, std::span<const int32_t> path, int k, Stream stream);
+  // The best token of tree node `node`, drawn together with those behind it where the backend likes that better.
+  Drawn pick_node(int node);
+  Emitted emit(const Drawn&, int32_t token, bool drafted, int row);
+  const float* warped(int row, std::span<const int32_t> path);  // on the host, [V]
+  TopkArgs draw_args(Stream) const;  // what the sampler decides of them
+  static void check_lse(float lse, int32_t pos);
+  bool warps() const { return sampling_.repetition_penalty != 1 || sampling_.filters(); }
   void check_tokens(std::span<const int32_t> tokens, const char* where) const;
   Rows causal_rows(const int32_t* tokens, int n, int first);
   Rows tree_rows(int begin, int n);
@@ -128,7 +134,6 @@ class Session {
   void forget_tree();
   void begin_tree();
   float* residual(int row) const { return cache_.residual() + static_cast<size_t>(row) * model_->config.D; }
-  const float* logits_row(int i) const { return logits_.data() + static_cast<size_t>(i) * model_->config.V; }
   int32_t position() const { return static_cast<int32_t>(history_.size()); }  // of the next token
 
   std::shared_ptr<const Model> model_;
@@ -150,14 +155,19 @@ class Session {
   std::vector<float> confidence_;        // [spine]
   std::vector<int32_t> siblings_;        // [spine, kMaxTopk] runners-up of each spine token
   std::vector<Emitted> emitted_;
-  std::vector<int> path_;                // accepted nodes of the last verify, root excluded
+  std::vector<int32_t> path_;            // accepted nodes of the last verify, root excluded
+  std::vector<int32_t> from_, to_;       // slots that a commit moves
   std::vector<int32_t> path_tokens_;
   bool pending_ = false;                 // tree_ hangs on the present text and may be verified
   bool verified_ = false;                // emitted_ may be committed
   int last_row_ = -1;                    // row of x_ that sample() reads; -1: none
 
-  std::vector<float> logits_, scores_;   // [kMaxNodes, V], [V]
-  int logit_rows_ = 0;
+  Logits logits_;                        // [kMaxNodes, V]
+  std::vector<float> scores_;            // [V] warped logits of one row
+  Buffer device_scores_;                 // [V] the same where the backend reads them, if that is not the host's memory
+  std::vector<int32_t> draw_id_;         // [kMaxNodes] draws of neighbouring nodes, made in one call
+  std::vector<float> draw_logit_, draw_lse_;
+  int drawn_begin_ = 0, drawn_end_ = 0;
   std::vector<double> draft_prob_, p_, q_;          // rejection only: [spine, V], [V], [V]
   uint64_t round_ = 0;
   std::vector<std::pair<float, int32_t>> scratch_;  // sampler workspace

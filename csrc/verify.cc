@@ -50,41 +50,85 @@ void Session::run_tree() {
   }
   executor_.run(target_, tree_rows(0, n), begin, steps, residual(0), cache_, cancel_);
   ran_ = 0;  // the rows now hold the end of the target pass
-  executor_.head(residual(0), n, logits_.data());
-  logit_rows_ = last_.verify_rows = n;
+  executor_.head(residual(0), n, logits_.compute(n));
+  drawn_begin_ = drawn_end_ = 0;
+  last_.verify_rows = n;
 }
 
-const float* Session::warped(const float* logits, std::span<const int32_t> path) {
-  warp(sampling_, logits, model_->config.V, seen_, path, scores_.data(), scratch_);
+const float* Session::warped(int row, std::span<const int32_t> path) {
+  warp(sampling_, logits_.host(executor_.ctx(), row), model_->config.V, seen_, path, scores_.data(), scratch_);
   return scores_.data();
 }
 
-Session::Drawn Session::pick(const float* logits, int32_t pos, std::span<const int32_t> path, int k, Stream stream) {
-  const bool plain = sampling_.repetition_penalty == 1 && !sampling_.filters();
-  const float* const scores = plain ? logits : warped(logits, path);
-  const float scale = plain && !sampling_.greedy() ? 1 / sampling_.temperature : 1.0f;
+void Session::check_lse(float lse, int32_t pos) {
+  if (std::isfinite(lse)) return;
+  fail(Status::Numerical, "[logits] NaN or infinite at position " + std::to_string(pos) +
+                              ": the weights hold bad values, or the dtype overflows");
+}
+
+TopkArgs Session::draw_args(Stream stream) const {
+  return {.logits = nullptr, .scores = nullptr, .n = 1, .vocab = model_->config.V, .k = 1,
+          .scale = warps() || sampling_.greedy() ? 1.0f : 1 / sampling_.temperature, .noisy = !sampling_.greedy(),
+          .seed = stream == Stream::Target ? sampling_.seed : round_seed(), .stream = stream,
+          .pos = nullptr, .id = nullptr, .logit = nullptr, .lse = nullptr};
+}
+
+Session::Drawn Session::pick(int row, int32_t pos, std::span<const int32_t> path, int k, Stream stream) {
   Drawn drawn;
-  model_->ops->topk(executor_.ctx(),
-                    {.logits = logits, .scores = scores, .n = 1, .vocab = model_->config.V, .k = k, .scale = scale,
-                     .noisy = !sampling_.greedy(), .seed = stream == Stream::Target ? sampling_.seed : round_seed(),
-                     .stream = stream, .pos = &pos, .id = drawn.id, .prob = drawn.prob, .lse = &drawn.lse});
-  if (!std::isfinite(drawn.lse)) {
-    fail(Status::Numerical, "[logits] NaN or infinite at position " + std::to_string(pos) +
-                                ": the weights hold bad values, or the dtype overflows");
+  TopkArgs args = draw_args(stream);
+  args.logits = args.scores = logits_.row(row);
+  args.k = k;
+  args.pos = &pos;
+  args.id = drawn.id;
+  args.logit = drawn.logit;
+  args.lse = &drawn.lse;
+  if (warps()) {
+    args.scores = warped(row, path);
+    if (model_->ops->device) {
+      model_->ops->upload(executor_.ctx(), device_scores_.as<void>(), args.scores, device_scores_.bytes());
+      args.scores = device_scores_.as<float>();
+    }
   }
+  executor_.topk(args);
+  check_lse(drawn.lse, pos);
   return drawn;
 }
 
-Emitted Session::emit(int32_t token, bool drafted, const float* logits, float lse) {
-  Emitted e{.token = token, .drafted = drafted, .logprob = logits[token] - lse, .top = {}};
+Session::Drawn Session::pick_node(int node) {
+  if (warps()) return pick(node, position() + tree_.depth(node), path_tokens_, 1, Stream::Target);
+  if (node < drawn_begin_ || node >= drawn_end_) {
+    drawn_begin_ = node;
+    drawn_end_ = std::min(tree_.size(), node + model_->ops->draws);
+    int32_t pos[TokenTree::kMaxNodes];
+    for (int i = node; i < drawn_end_; ++i) pos[i - node] = position() + tree_.depth(i);
+    TopkArgs args = draw_args(Stream::Target);
+    args.logits = args.scores = logits_.row(node);
+    args.n = drawn_end_ - node;
+    args.pos = pos;
+    args.id = draw_id_.data() + node;
+    args.logit = draw_logit_.data() + node;
+    args.lse = draw_lse_.data() + node;
+    executor_.topk(args);
+  }
+  check_lse(draw_lse_[node], position() + tree_.depth(node));
+  Drawn drawn;
+  drawn.id[0] = draw_id_[node];
+  drawn.logit[0] = draw_logit_[node];
+  drawn.lse = draw_lse_[node];
+  return drawn;
+}
+
+Emitted Session::emit(const Drawn& drawn, int32_t token, bool drafted, int row) {
+  const float logit = token == drawn.id[0] ? drawn.logit[0] : logits_.host(executor_.ctx(), row)[token];
+  Emitted e{.token = token, .drafted = drafted, .logprob = logit - drawn.lse, .top = {}};
   if (logprobs_ > 0) {
     const int k = std::min(logprobs_, model_->config.V);
     const int32_t pos = 0;
     Drawn best;
-    model_->ops->topk(executor_.ctx(), {.logits = logits, .scores = logits, .n = 1, .vocab = model_->config.V, .k = k,
-                                        .scale = 1, .noisy = false, .seed = 0, .stream = Stream::Target, .pos = &pos,
-                                        .id = best.id, .prob = best.prob, .lse = &best.lse});
-    for (int i = 0; i < k; ++i) e.top.push_back({best.id[i], logits[best.id[i]] - lse});
+    executor_.topk({.logits = logits_.row(row), .scores = logits_.row(row), .n = 1, .vocab = model_->config.V, .k = k,
+                    .scale = 1, .noisy = false, .seed = 0, .stream = Stream::Target, .pos = &pos, .id = best.id,
+                    .logit = best.logit, .lse = &best.lse});
+    for (int i = 0; i < k; ++i) e.top.push_back({best.id[i], best.logit[i] - drawn.lse});
   }
   return e;
 }
@@ -93,10 +137,9 @@ Emitted Session::emit(int32_t token, bool drafted, const float* logits, float ls
 void Session::accept_coupled() {
   path_tokens_.clear();
   for (int node = 0; node >= 0;) {
-    const float* const logits = logits_row(node);
-    const Drawn drawn = pick(logits, position() + tree_.depth(node), path_tokens_, 1, Stream::Target);
+    const Drawn drawn = pick_node(node);
     const int child = tree_.child(node, drawn.id[0]);
-    emitted_.push_back(emit(drawn.id[0], child >= 0, logits, drawn.lse));
+    emitted_.push_back(emit(drawn, drawn.id[0], child >= 0, node));
     path_tokens_.push_back(drawn.id[0]);
     if (child >= 0) path_.push_back(child);
     node = child;
@@ -139,14 +182,13 @@ void Session::accept_rejection() {
   const int V = model_->config.V;
   path_tokens_.clear();
   for (int node = 0; node >= 0;) {
-    const float* const logits = logits_row(node);
     const int32_t pos = position() + tree_.depth(node);
-    const float lse = pick(logits, pos, path_tokens_, 1, Stream::Target).lse;  // checks the row, too
-    softmax(warped(logits, path_tokens_), V, p_.data());
+    const Drawn best = pick(node, pos, path_tokens_, 1, Stream::Target);  // checks the row, too
+    softmax(warped(node, path_tokens_), V, p_.data());
     const int child = accept_child(node, p_.data(), pos);
     const int32_t token = child >= 0 ? tree_.token(child)
                                      : draw(p_.data(), V, uniform(round_seed(), pos, ~uint32_t{0}, Stream::Accept));
-    emitted_.push_back(emit(token, child >= 0, logits, lse));
+    emitted_.push_back(emit(best, token, child >= 0, node));
     path_tokens_.push_back(token);
     if (child >= 0) path_.push_back(child);
     node = child;

@@ -3,7 +3,11 @@
 // Every compute op is row exact: the bits it writes for a row depend on that row's inputs alone, never on how many rows are
 // in the call, which rows they are, which cache slots they use, or how many threads run. Attention is also path exact: it
 // sees keys by logical position, so a tree row has the bits of the same token decoded alone. Layouts of packed weights and
-// of the cache belong to the backend. Kernels check nothing; callers validate at the edge. Activations are fp32.
+// of the cache belong to the backend. Kernels check nothing; callers validate at the edge.
+//
+// Pointers are to memory of the backend (Ops::allocate), but for the arrays of Rows, PackArgs, MoveArgs and what topk
+// writes, which are the host's. Residual rows and logits are fp32. What one op hands to the next (q, attention's out, h)
+// has room for floats, and is stored as the backend likes.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -13,7 +17,8 @@
 
 namespace swiftk {
 
-struct Ctx;  // a backend's threads (or stream) and scratch memory; one per session, used by one thread at a time
+struct Ctx;     // a backend's threads (or stream) and scratch memory; one per session, used by one thread at a time
+struct Device;  // what a backend allocates from and runs on where that is not the host
 
 // A packed matrix y[n] = W[n, k] x[k] + bias. Made by Ops::pack.
 struct Weight {
@@ -52,7 +57,7 @@ struct KvLayer {
 };
 
 struct EmbedArgs {
-  const void* table;  // [V, D] row-major, as in the checkpoint
+  const void* table;  // [V, D] row-major, as in the checkpoint; on a device as one packed part
   DType dtype;
   const int32_t* token;  // [n]
   int n, D;
@@ -115,8 +120,8 @@ struct LmHeadArgs {
 };
 
 // Per row, the k largest of scale * scores + noise, best first, ties to the lowest id. noise is gumbel(seed, pos, token,
-// stream) of noise.h if `noisy`, else 0; a score of -inf or NaN never wins: where fewer than k are left, id is -1 and prob
-// 0. prob and lse are of `logits`, at temperature 1. scale > 0.
+// stream) of noise.h if `noisy`, else 0; a score of -inf or NaN never wins: where fewer than k are left, id is -1 and
+// logit -inf. scale > 0.
 struct TopkArgs {
   const float* logits;  // [n, V]
   const float* scores;  // [n, V]; may be `logits`
@@ -127,14 +132,18 @@ struct TopkArgs {
   Stream stream;
   const int32_t* pos;  // [n] position of the token that is drawn
   int32_t* id;         // [n, k]
-  float* prob;         // [n, k] softmax(logits)[id]
+  float* logit;        // [n, k] logits[id]
   float* lse;          // [n] log sum exp(logits); NaN or infinite if a logit is
 };
 inline constexpr int kMaxTopk = 64;
 
+// Copies slot from[i] to slot to[i], for i = 0, 1, ... in turn, in every layer.
 struct MoveArgs {
-  KvLayer kv;
-  int from, to;  // slots
+  KvLayer kv;          // the first layer
+  size_t layer_bytes;  // from one layer to the next
+  int layers;
+  const int32_t *from, *to;  // [n]
+  int n;
 };
 
 // Where a packed matrix comes from: row-major parts, cut into groups of `group` rows that are laid out one after another
@@ -149,22 +158,45 @@ struct PackArgs {
   void* dst;             // packed_bytes() bytes, from Ops::allocate
 };
 
+// A run of steps over rows that were bound, as far as it can be recorded: calls with equal keys make the same launches.
+struct PassKey {
+  uint64_t steps;  // a hash of the steps
+  const void *x, *kv;
+  bool operator==(const PassKey&) const = default;
+};
+
 struct Probe {
   double read_bytes_per_s;   // sequential reads of memory far larger than the caches, all threads
   double flops_per_s;        // peak of the multiply-add that matmuls of `dtype` use (2 flops each), all threads
 };
 
 struct Ops {
-  const char* name;  // "baseline", "avx2", "avx512", "avx512bf16", later "cuda"
+  const char* name;   // "baseline", "avx2", "avx512", "avx512bf16", "cuda"
+  Device* device;     // null: the host. Handed back to the functions that take one
+  int draws;          // rows a topk call should take: 1 where it costs by the row, more where it waits for a device
+  DType (*handoff)(DType weights);  // how q, attention's out and h are stored
 
-  Ctx* (*create)(int threads);
+  Ctx* (*create)(Device*, int threads);
   void (*destroy)(Ctx*);
-  void* (*allocate)(size_t bytes);  // 64-byte aligned, zeroed lazily by the system, huge pages where they help; throws bad_alloc
-  void (*release)(void*, size_t bytes);
+  // 64-byte aligned and zeroed; on the host lazily by the system, with huge pages where they help. Throws bad_alloc.
+  void* (*allocate)(Device*, size_t bytes);
+  void (*release)(Device*, void*, size_t bytes);
+  // Copies, in turn with the ops. Host memory may be used again, or read, when the call returns.
+  void (*upload)(Ctx&, void* to, const void* from_host, size_t bytes);
+  void (*download)(Ctx&, void* to_host, const void* from, size_t bytes);
+  void (*copy)(Ctx&, void* to, const void* from, size_t bytes);
+  void (*fill)(Ctx&, void* to, int byte, size_t bytes);
 
   size_t (*packed_bytes)(const PackArgs&);  // dst and part pointers unused
   void (*pack)(Ctx&, const PackArgs&);
   size_t (*kv_bytes)(const KvShape&);  // of one layer
+
+  // Makes rows known before the ops that take them; they stay bound, in host memory too, until the next call.
+  void (*bind)(Ctx&, const Rows&);
+  // True: the pass was recorded before and now runs. False: the caller runs the ops, then calls end_pass, with false if it
+  // did not come to the end of them.
+  bool (*begin_pass)(Ctx&, const PassKey&);
+  void (*end_pass)(Ctx&, bool complete);
 
   void (*embed)(Ctx&, const EmbedArgs&);
   void (*rmsnorm_qkv_rope_append)(Ctx&, const QkvArgs&);
@@ -174,7 +206,7 @@ struct Ops {
   void (*down_proj_residual)(Ctx&, const ResidualArgs&);
   void (*rmsnorm_lm_head)(Ctx&, const LmHeadArgs&);
   void (*topk)(Ctx&, const TopkArgs&);
-  void (*move_row)(Ctx&, const MoveArgs&);
+  void (*move_rows)(Ctx&, const MoveArgs&);
 
   void (*probe)(Ctx&, DType, Probe*);  // takes about a second
 };

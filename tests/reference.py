@@ -102,7 +102,7 @@ def gumbel(seed, pos, vocab, stream):
 
 
 def topk(logits, k, scores=None, scale=1.0, noise=None):
-    """ids [n, k], probabilities [n, k], log sum exp [n]."""
+    """ids [n, k], their logits [n, k], log sum exp [n]."""
     logits = np.asarray(logits, np.float64)
     keys = np.asarray(logits if scores is None else scores, np.float64) * np.float64(np.float32(scale))
     if noise is not None:
@@ -110,4 +110,4 @@ def topk(logits, k, scores=None, scale=1.0, noise=None):
     ids = np.argsort(-keys, axis=1, kind="stable")[:, :k]
     top = logits.max(1, keepdims=True)
     lse = top + np.log(np.exp(logits - top).sum(1, keepdims=True))
-    return ids, np.exp(np.take_along_axis(logits, ids, 1) - lse), lse[:, 0]
+    return ids, np.take_along_axis(logits, ids, 1), lse[:, 0]

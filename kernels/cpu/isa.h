@@ -15,7 +15,7 @@ void linear_residual(Ctx&, const ResidualArgs&);
 void rmsnorm_gate_up_silu(Ctx&, const GateUpArgs&);
 void rmsnorm_lm_head(Ctx&, const LmHeadArgs&);
 void topk(Ctx&, const TopkArgs&);
-void move_row(Ctx&, const MoveArgs&);
+void move_rows(Ctx&, const MoveArgs&);
 void probe(Ctx&, DType, Probe*);
 
 }  // namespace swiftk::SWIFTK_ISA

@@ -113,16 +113,17 @@ Floats run_layer(const Ops& ops, Ctx& ctx, const Weights& w, DType dtype) {
     for (const bool noisy : {false, true}) {
       const int k = 5;
       std::vector<int32_t> id(size_t(n) * k);
-      Floats prob(id.size()), lse(n);
+      Floats logit(id.size()), lse(n);
       ops.topk(ctx, {logits.data(), logits.data(), n, V, k, 1.5f, noisy, 9, Stream::Draft, pos.data(), id.data(),
-                     prob.data(), lse.data()});
-      keep(prob);
+                     logit.data(), lse.data()});
+      keep(logit);
       keep(lse);
     }
   };
   for (int first = 0; first < prompt; first += 150) step(150, first, false);
   step(kRows, prompt, true);
-  ops.move_row(ctx, {kv, prompt + 5, prompt + 1});
+  const int32_t from = prompt + 5, to = prompt + 1;
+  ops.move_rows(ctx, {kv, 0, 1, &from, &to, 1});
   step(1, prompt + 2, false);
   return all;
 }
@@ -132,7 +133,7 @@ bool same(const Floats& a, const Floats& b) {
 }
 
 bool check(const Ops& ops, DType dtype) {
-  Ctx* const one = ops.create(1);
+  Ctx* const one = ops.create(ops.device, 1);
   const auto matrix = [&](std::vector<int> rows, int k, int group, bool interleave) {
     return pack(ops, *one, dtype, std::move(rows), k, group, interleave);
   };
@@ -142,7 +143,7 @@ bool check(const Ops& ops, DType dtype) {
   ops.destroy(one);
   bool good[2] = {};
   const auto host = [&](bool* result) {
-    Ctx* const ctx = ops.create(3);
+    Ctx* const ctx = ops.create(ops.device, 3);
     *result = same(run_layer(ops, *ctx, w, dtype), want);
     ops.destroy(ctx);
   };

@@ -1,4 +1,4 @@
-// Size of a layer's cache, and moving a row of it.
+// Size of a layer's cache, and moving rows of it.
 #include "isa.h"
 #include "layout.h"
 
@@ -25,11 +25,12 @@ void move(const KvLayer& kv, int from, int to) {
 
 size_t kv_bytes(const KvShape& shape) { return KvLayout(shape).elements() * size_of(shape.dtype); }
 
-void move_row(Ctx&, const MoveArgs& a) {
-  if (size_of(a.kv.shape.dtype) == 2) {
-    move<uint16_t>(a.kv, a.from, a.to);
-  } else {
-    move<uint32_t>(a.kv, a.from, a.to);
+void move_rows(Ctx&, const MoveArgs& a) {
+  for (int l = 0; l < a.layers; ++l) {
+    const KvLayer kv{static_cast<char*>(a.kv.data) + l * a.layer_bytes, a.kv.shape};
+    for (int i = 0; i < a.n; ++i) {
+      size_of(kv.shape.dtype) == 2 ? move<uint16_t>(kv, a.from[i], a.to[i]) : move<uint32_t>(kv, a.from[i], a.to[i]);
+    }
   }
 }
 

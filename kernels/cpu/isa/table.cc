@@ -1,11 +1,21 @@
 // This instruction set's table.
+#include <cstring>
+
 #include "isa.h"
 
 namespace swiftk::SWIFTK_ISA {
 namespace {
 
-Ctx* create(int threads) { return new Ctx(threads); }
+DType handoff(DType) { return DType::F32; }
+Ctx* create(Device*, int threads) { return new Ctx(threads); }
 void destroy(Ctx* ctx) { delete ctx; }
+void* allocate_host(Device*, size_t bytes) { return allocate(bytes); }
+void release_host(Device*, void* p, size_t bytes) { release(p, bytes); }
+void copy(Ctx&, void* to, const void* from, size_t bytes) { std::memcpy(to, from, bytes); }
+void fill(Ctx&, void* to, int byte, size_t bytes) { std::memset(to, byte, bytes); }
+void bind(Ctx&, const Rows&) {}
+bool begin_pass(Ctx&, const PassKey&) { return false; }
+void end_pass(Ctx&, bool) {}
 
 }  // namespace
 
@@ -15,13 +25,23 @@ void destroy(Ctx* ctx) { delete ctx; }
 extern const Ops kOps;
 const Ops kOps = {
     .name = SWIFTK_STRING(SWIFTK_ISA),
+    .device = nullptr,
+    .draws = 1,
+    .handoff = handoff,
     .create = create,
     .destroy = destroy,
-    .allocate = allocate,
-    .release = release,
+    .allocate = allocate_host,
+    .release = release_host,
+    .upload = copy,
+    .download = copy,
+    .copy = copy,
+    .fill = fill,
     .packed_bytes = packed_bytes,
     .pack = pack,
     .kv_bytes = kv_bytes,
+    .bind = bind,
+    .begin_pass = begin_pass,
+    .end_pass = end_pass,
     .embed = embed,
     .rmsnorm_qkv_rope_append = rmsnorm_qkv_rope_append,
     .attention = attention,
@@ -30,7 +50,7 @@ const Ops kOps = {
     .down_proj_residual = linear_residual,
     .rmsnorm_lm_head = rmsnorm_lm_head,
     .topk = topk,
-    .move_row = move_row,
+    .move_rows = move_rows,
     .probe = probe,
 };
 

@@ -244,7 +244,7 @@ class Topk {
       const size_t at = size_t(row) * a_.k + j;
       const bool there = j < best.size();
       a_.id[at] = there ? sorted[j].id : -1;
-      a_.prob[at] = there ? std::exp(logits(row)[sorted[j].id] - a_.lse[row]) : 0.0f;
+      a_.logit[at] = there ? logits(row)[sorted[j].id] : -kInfinity;
     }
   }
 

@@ -1,0 +1,76 @@
+#include "manifest.h"
+
+#include <cstdlib>
+#include <utility>
+
+#include "error.h"
+#include "json.h"
+
+namespace swiftk {
+
+Manifest::Manifest(const Checkpoint& checkpoint, Model& model) : checkpoint_(checkpoint) {
+  const Config& c = model.config;
+  model.layers.resize(c.L);
+  for (int i = 0; i < c.L; ++i) add_layer(c, "model.layers." + std::to_string(i) + ".", model.layers[i]);
+  embedding = get("model.embed_tokens.weight", {c.V, c.D});
+  add_vector({get("model.norm.weight", {c.D})}, 0, &model.final_norm);
+  add_matrix({c.tied_head ? embedding : get("lm_head.weight", {c.V, c.D})}, 0, false, &model.head);
+  refuse_others(c);
+}
+
+TensorView Manifest::get(const std::string& name, std::initializer_list<int64_t> shape) {
+  used_.insert(name);
+  return checkpoint_.get(name, shape);
+}
+
+void Manifest::add_vector(std::vector<TensorView> parts, int group, const float** out) {
+  for (const TensorView& part : parts) bytes += part.bytes;
+  vectors.push_back({std::move(parts), group, out});
+}
+
+void Manifest::add_matrix(std::vector<TensorView> parts, int group, bool interleave, Weight* out) {
+  for (const TensorView& part : parts) bytes += part.bytes;
+  matrices.push_back({std::move(parts), group, interleave, out});
+}
+
+void Manifest::add_layer(const Config& c, const std::string& at, LayerWeights& w) {
+  const std::string attn = at + "self_attn.", mlp = at + "mlp.";
+  const int64_t q = int64_t{c.H} * c.d, kv = int64_t{c.n_kv} * c.d;
+  add_vector({get(at + "input_layernorm.weight", {c.D})}, 0, &w.attn_norm);
+  add_matrix({get(attn + "q_proj.weight", {q, c.D}), get(attn + "k_proj.weight", {kv, c.D}),
+              get(attn + "v_proj.weight", {kv, c.D})},
+             c.d, false, &w.wqkv);
+  if (c.qkv_bias) {
+    add_vector({get(attn + "q_proj.bias", {q}), get(attn + "k_proj.bias", {kv}), get(attn + "v_proj.bias", {kv})}, 0,
+               &w.wqkv.bias);
+  }
+  if (c.qk_norm) {
+    add_vector({get(attn + "q_norm.weight", {c.d})}, 0, &w.q_norm);
+    add_vector({get(attn + "k_norm.weight", {c.d})}, 0, &w.k_norm);
+  }
+  add_matrix({get(attn + "o_proj.weight", {c.D, q})}, 0, false, &w.wo);
+  if (c.o_bias) add_vector({get(attn + "o_proj.bias", {c.D})}, 0, &w.wo.bias);
+
+  add_vector({get(at + "post_attention_layernorm.weight", {c.D})}, 0, &w.mlp_norm);
+  add_matrix({get(mlp + "gate_proj.weight", {c.F, c.D}), get(mlp + "up_proj.weight", {c.F, c.D})}, kGateGroup, true,
+             &w.w_gate_up);
+  add_matrix({get(mlp + "down_proj.weight", {c.D, c.F})}, 0, false, &w.w_down);
+  if (c.mlp_bias) {
+    add_vector({get(mlp + "gate_proj.bias", {c.F}), get(mlp + "up_proj.bias", {c.F})}, kGateGroup, &w.w_gate_up.bias);
+    add_vector({get(mlp + "down_proj.bias", {c.D})}, 0, &w.w_down.bias);
+  }
+}
+
+// A layer that holds more than the config says (biases, norms, adapters) is another architecture: reading on would
+// give wrong text. Rotary tables are left over from old checkpoints; layers behind the last are left out on purpose.
+void Manifest::refuse_others(const Config& c) const {
+  static const std::string kPrefix = "model.layers.", kRotary = "rotary_emb.inv_freq";
+  for (const std::string& name : checkpoint_.names()) {
+    if (name.rfind(kPrefix, 0) != 0 || used_.count(name) || name.find(kRotary) != std::string::npos) continue;
+    if (std::atoi(name.c_str() + kPrefix.size()) >= c.L) continue;
+    fail(Status::Checkpoint, "[load] tensor " + printable(name) + " is in the checkpoint, but a " + c.model_type +
+                                 " of this config.json has none of that name");
+  }
+}
+
+}  // namespace swiftk
