@@ -1,0 +1,156 @@
+"""The kernels of a pack: which functions, with which constants and argument types, for a model's shape.
+
+Plain data, importable without Triton. Tile sizes, warps and stages live here and nowhere else. What they may not change
+is a row's bits: a matmul sums over K in steps of 16 into one accumulator whatever ROWS, TOKENS and BLOCK_K are, as long
+as its rows are the M side of mma.sync, which ROWS of 16 or 32 see to.
+"""
+
+from dataclasses import dataclass
+
+BUCKETS = (8, 16, 32, 64)  # rows of one program (TOKENS); more rows take several token tiles of 64
+OPTIONS = {"enable_fp_fusion": False}  # for every kernel: contraction would be the compiler's choice, case by case
+POINTER = {"bfloat16": "*bf16", "float16": "*fp16", "float32": "*fp32"}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One kernel to compile: `function` of `<module>.py`."""
+
+    name: str  # in the pack
+    module: str
+    function: str
+    constants: dict  # compile-time arguments
+    signature: dict  # run-time argument: Triton type, in order
+    warps: int
+    stages: int
+    aligned: tuple  # pointer arguments that always point to a multiple of 16 bytes
+
+
+def power_of_2(n):
+    return 1 << max(n - 1, 0).bit_length()
+
+
+def cdiv(a, b):
+    return -(-a // b)
+
+
+class Shape:
+    """A pack header's shape, with its derived sizes."""
+
+    def __init__(self, shape):
+        self.D, self.H, self.KV, self.HD, self.F, self.V = (int(shape[key]) for key in ("D", "H", "KV", "HD", "F", "V"))
+        self.qk_norm, self.qkv_bias, self.o_bias, self.mlp_bias = (
+            bool(shape[key]) for key in ("qk_norm", "qkv_bias", "o_bias", "mlp_bias")
+        )
+        self.eps = float(shape["eps"])
+        self.dtype = shape["dtype"]
+        self.bytes = 4 if self.dtype == "float32" else 2
+
+    def types(self, **arguments):
+        """Argument types; DT stands for a pointer to elements of the weights."""
+        return {name: POINTER[self.dtype] if kind == "DT" else kind for name, kind in arguments.items()}
+
+
+def entries(shape):
+    """Every entry of the pack of a shape (the keys of a pack header's "shape")."""
+    s = Shape(shape)
+    return [*elementwise(s), *matmuls(s), *attention(s), *sampling(s), *probes(s)]
+
+
+def elementwise(s):
+    f32_rows = ("x",) if s.D % 4 == 0 else ()
+    embed = s.types(n_ptr="*i32", token="*i32", table="DT", x="*fp32")
+    norm = s.types(n_ptr="*i32", x="*fp32", weight="*fp32", y="DT")
+    move = s.types(cache="DT", moves="*i32", count="i32", layer_stride="i64", v_offset="i64")
+    block = min(power_of_2(s.D), 1024)
+    yield Entry("embed", "embed", "embed", {"D": s.D, "BLOCK": block}, embed, 4, 1, ("table", *f32_rows))
+    # A whole row in registers: one sum, whose order only D decides.
+    whole = power_of_2(s.D)
+    warps = min(max(whole // 512, 1), 16)
+    constants = {"D": s.D, "EPS": s.eps, "BLOCK": whole}
+    yield Entry("rmsnorm", "rmsnorm", "rmsnorm", constants, norm, warps, 1, ("y", *f32_rows))
+    width = s.KV * s.HD
+    constants = {"WIDTH": width, "BLOCK": min(power_of_2(width), 1024)}
+    yield Entry("move_rows", "cache", "move_rows", constants, move, 4, 1, ("cache",))
+
+
+def tiles(s, tokens, weights):
+    """(ROWS, BLOCK_K, warps, stages) of a matmul that reads `weights` matrices side by side.
+
+    One or two rows of tiles a program, so that even 4096 outputs make a program for every multiprocessor; one warp for
+    16 rows. A stage is 16 KB or less of what is read, and the stages of a program stay below 96 KB, which lets two or
+    more of them run on a multiprocessor: 40 KB in flight there is what keeps the memory of an H200 busy.
+    """
+    rows = 16 if tokens <= 16 else 32
+    k_bytes = {8: 512, 16: 256, 32: 256, 64: 128}[tokens] // (2 if weights == 2 and tokens < 64 else 1)
+    warps = {8: 1, 16: 1, 32: 2, 64: 4}[tokens]
+    return rows, max(k_bytes // s.bytes, 16), warps, 5
+
+
+def matmuls(s):
+    weights = {"D": s.D, "H": s.H, "KV": s.KV, "HD": s.HD, "HAS_BIAS": s.qkv_bias, "QK_NORM": s.qk_norm}
+    qkv = s.types(
+        n_ptr="*i32", y="DT", w="DT", bias="*fp32", slot="*i32", cos="*fp32", sin="*fp32",
+        q="DT", k_cache="DT", v_cache="DT", raw="*fp32",
+    )  # fmt: skip
+    residual = s.types(n_ptr="*i32", y="DT", w="DT", bias="*fp32", x="*fp32")
+    gate_up = s.types(n_ptr="*i32", y="DT", w="DT", bias="*fp32", h="DT")
+    lm_head = s.types(n_ptr="*i32", y="DT", w="DT", logits="*fp32")
+    mlp = {"D": s.D, "F": s.F, "HAS_BIAS": s.mlp_bias}
+    plans = [
+        ("qkv", "qkv", "qkv", weights, qkv, 2),
+        ("o_proj", "residual", "residual", {"N": s.D, "K": s.H * s.HD, "HAS_BIAS": s.o_bias}, residual, 1),
+        ("gate_up", "gate_up", "gate_up", mlp, gate_up, 2),
+        ("down", "residual", "residual", {"N": s.D, "K": s.F, "HAS_BIAS": s.mlp_bias}, residual, 1),
+        ("lm_head", "lm_head", "lm_head", {"D": s.D, "V": s.V}, lm_head, 1),
+    ]
+    for name, module, function, sizes, signature, parts in plans:
+        for tokens in BUCKETS:
+            rows, block_k, warps, stages = tiles(s, tokens, parts)
+            constants = {**sizes, "ROWS": rows, "TOKENS": tokens, "BLOCK_K": block_k}
+            yield Entry(f"{name}.{tokens}", module, function, constants, signature, warps, stages, ("y", "w"))
+    if s.qk_norm:
+        signature = s.types(
+            n_ptr="*i32", raw="*fp32", q_norm="*fp32", k_norm="*fp32", slot="*i32", cos="*fp32", sin="*fp32",
+            q="DT", k_cache="DT", v_cache="DT",
+        )  # fmt: skip
+        constants = {"H": s.H, "KV": s.KV, "HD": s.HD, "EPS": s.eps}
+        yield Entry("qk_norm_rope", "qkv", "qk_norm_rope", constants, signature, 1, 1, ())
+
+
+def attention(s):
+    rows = s.types(
+        n_ptr="*i32", meta="*i32", pos="*i32", ancestors="*i64", q="DT", k_cache="DT", v_cache="DT",
+    )  # fmt: skip
+    sizes = {"H": s.H, "KV": s.KV, "HD": s.HD}
+    tile = {**sizes, "SCALE": s.HD**-0.5, "QROWS": 16, "KEYS": 32}
+    aligned = ("q", "k_cache", "v_cache") if s.KV * s.HD * s.bytes % 16 == 0 else ("q", "k_cache")
+    split = {**rows, "acc": "*fp32", "ml": "*fp32", "window": "i32", "splits": "i32"}
+    yield Entry("attention_split", "attention", "attention_split", tile, split, 1, 3, (*aligned, "acc"))
+    merge = s.types(n_ptr="*i32", acc="*fp32", ml="*fp32", out="DT", splits="i32")
+    yield Entry("attention_merge", "attention", "attention_merge", {"H": s.H, "HD": s.HD}, merge, 1, 4, ("acc", "out"))
+    serial = {**rows, **s.types(out="DT"), "window": "i32"}
+    yield Entry("attention_serial", "attention", "attention_serial", tile, serial, 1, 3, (*aligned, "out"))
+
+
+def sampling(s):
+    block = min(max(power_of_2(s.V), 16), 1024)
+    logits = ("logits", "scores") if s.V % 4 == 0 else ()
+    partial = s.types(
+        logits="*fp32", scores="*fp32", pos="*i32", seed="i64", scale="fp32", noisy="i32", stream="i32", k="i32",
+        part_score="*fp32", part_id="*i32", part_lse="*fp32",
+    )  # fmt: skip
+    yield Entry("topk_partial", "topk", "topk_partial", {"V": s.V, "BLOCK": block}, partial, 4, 1, logits)
+    merge = s.types(
+        logits="*fp32", part_score="*fp32", part_id="*i32", part_lse="*fp32", k="i32", id="*i32", logit="*fp32", lse="*fp32",
+    )  # fmt: skip
+    yield Entry("topk_merge", "topk", "topk_merge", {"V": s.V, "BLOCKS": cdiv(s.V, block)}, merge, 1, 1, ())
+
+
+def probes(s):
+    read = s.types(data="*i32", out="*i32", count="i64")
+    yield Entry("read_probe", "probe", "read_probe", {"BLOCK": 4096, "ITERATIONS": 16}, read, 8, 1, ("data",))
+    # Flops of a program: 2 ROWS TOKENS BLOCK_K CHAINS for each iteration.
+    constants = {"DT": POINTER[s.dtype][1:], "ROWS": 32, "TOKENS": 64, "BLOCK_K": 32, "CHAINS": 4}
+    dot = s.types(out="*fp32", iterations="i32")
+    yield Entry("dot_probe", "probe", "dot_probe", constants, dot, 4, 1, ())
