@@ -5,6 +5,7 @@
 
 #include <new>
 
+#include "cuda/backend.h"
 #include "error.h"
 #include "session.h"
 
@@ -27,6 +28,7 @@ const char* python_name(Status status) {
     case Status::Numerical: return "NumericalError";
     case Status::Cancelled: return "Cancelled";
     case Status::OutOfMemory: return "OutOfMemory";
+    case Status::Device: return "DeviceError";
     default: return "InternalError";
   }
 }
@@ -67,8 +69,8 @@ py::dict config_dict(const Config& c) {
 }
 
 std::shared_ptr<Model> load(const std::string& dir, const std::string& dtype, const std::string& isa, int threads,
-                            const py::object& progress) {
-  LoadOptions options{.dtype = dtype, .isa = isa, .threads = threads, .progress = {}};
+                            const std::string& device, const std::string& pack, const py::object& progress) {
+  LoadOptions options{.dtype = dtype, .isa = isa, .threads = threads, .device = device, .pack = pack, .progress = {}};
   if (!progress.is_none()) {
     options.progress = [&progress](size_t done, size_t total) {
       const py::gil_scoped_acquire gil;
@@ -82,11 +84,23 @@ std::shared_ptr<Model> load(const std::string& dir, const std::string& dtype, co
 
 py::array_t<int32_t> copy(std::span<const int32_t> v) { return py::array_t<int32_t>(v.size(), v.data()); }
 
+// Read bandwidth in bytes/s and peak flop/s of what the model runs on.
+std::pair<double, double> probe_model(const Model& model) {
+  Ctx* const ctx = model.ops->create(model.ops->device, model.threads);
+  Probe p;
+  model.ops->probe(*ctx, model.dtype, &p);
+  model.ops->destroy(ctx);
+  return {p.read_bytes_per_s, p.flops_per_s};
+}
+
 void bind_model(py::module_& m) {
   py::class_<Model, std::shared_ptr<Model>>(m, "Model")
-      .def(py::init(&load), "dir"_a, "dtype"_a = "auto", "isa"_a = "", "threads"_a = 0, "progress"_a = py::none())
+      .def(py::init(&load), "dir"_a, "dtype"_a = "auto", "isa"_a = "", "threads"_a = 0, "device"_a = "cpu", "pack"_a = "",
+           "progress"_a = py::none())
       .def_property_readonly("config", [](const Model& self) { return config_dict(self.config); })
       .def_property_readonly("isa", [](const Model& self) { return self.ops->name; })
+      .def_property_readonly("device", [](const Model& self) { return self.ops->device ? "cuda" : "cpu"; })
+      .def("probe", &probe_model, Release())
       .def_property_readonly("dtype", [](const Model& self) { return dtype_name(self.dtype); })
       .def_readonly("threads", &Model::threads)
       .def_readonly("weight_bytes", &Model::weight_bytes);
@@ -183,6 +197,16 @@ void bind_session(py::module_& m) {
       .def_property_readonly("workspace_bytes", &Session::workspace_bytes);
 }
 
+py::dict gpu_info(int ordinal) {
+  cuda::GpuInfo g;
+  {
+    const py::gil_scoped_release release;
+    g = cuda::describe_gpu(ordinal);
+  }
+  return py::dict("name"_a = g.name, "architecture"_a = g.architecture, "driver"_a = g.driver, "free_bytes"_a = g.free_bytes,
+                  "total_bytes"_a = g.total_bytes);
+}
+
 std::pair<double, double> probe(const std::string& dtype, const std::string& isa, int threads) {
   const Ops* const ops = cpu_ops(isa.empty() ? nullptr : isa.c_str());
   if (!ops) fail(Status::InvalidArgument, "[probe] isa '" + isa + "' is not available on this machine");
@@ -215,6 +239,7 @@ PYBIND11_MODULE(_core, m) {
     for (const char* const* name = cpu_isas(); *name; ++name) names.emplace_back(*name);
     return names;
   });
+  m.def("gpu_info", &gpu_info, "ordinal"_a = 0);
   m.def("probe", &probe, "dtype"_a = "bfloat16", "isa"_a = "", "threads"_a = 0, Release());
   bind_ops(m);
 }

@@ -64,7 +64,7 @@ uint32_t flag(Origin origin) {
 using namespace swiftk::c_api;
 using swiftk::fail;
 using swiftk::Status;
-static_assert(SWIFTK_INTERNAL == static_cast<int>(Status::Internal));
+static_assert(SWIFTK_DEVICE == static_cast<int>(Status::Device));
 
 uint32_t swiftk_abi_version(void) { return SWIFTK_ABI_VERSION; }
 const char* swiftk_version(void) { return SWIFTK_VERSION; }
@@ -72,8 +72,9 @@ const char* swiftk_last_error(void) { return last_error; }
 
 const char* swiftk_status_name(swiftk_status status) {
   static const char* const names[] = {"ok",        "invalid argument", "checkpoint",    "unsupported",
-                                      "numerical", "cancelled",        "out of memory", "internal"};
-  return status >= SWIFTK_OK && status <= SWIFTK_INTERNAL ? names[status] : "unknown status";
+                                      "numerical", "cancelled",        "out of memory", "internal",
+                                      "device"};
+  return status >= SWIFTK_OK && status <= SWIFTK_DEVICE ? names[status] : "unknown status";
 }
 
 swiftk_status swiftk_model_load(const char* dir, const swiftk_load_params* given, swiftk_model** model) {
@@ -84,6 +85,8 @@ swiftk_status swiftk_model_load(const char* dir, const swiftk_load_params* given
     swiftk::LoadOptions options{.dtype = params.dtype ? params.dtype : "auto",
                                 .isa = params.isa ? params.isa : "",
                                 .threads = params.threads,
+                                .device = params.device ? params.device : "",
+                                .pack = params.pack ? params.pack : "",
                                 .progress = {}};
     if (params.progress) {
       options.progress = [&](size_t done, size_t total) { return params.progress(params.user, done, total) == 0; };

@@ -14,6 +14,7 @@ enum class Status : int {
   Cancelled = 5,
   OutOfMemory = 6,
   Internal = 7,
+  Device = 8,            // the accelerator or its driver is absent, or reports an error
 };
 
 class Error : public std::runtime_error {

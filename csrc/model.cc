@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "cuda/backend.h"
 #include "error.h"
 #include "manifest.h"
 
@@ -38,6 +39,7 @@ class Loader {
   void run(const std::string& dtype) {
     model_.dtype = dtype.empty() || dtype == "auto" ? jobs_.matrices.front().parts.front().dtype : parse_dtype(dtype);
     check_memory();
+    if (model_.ops->device) cuda::check_pack(*model_.ops, model_.config, model_.dtype);
     const std::unique_ptr<Ctx, void (*)(Ctx*)> ctx(model_.ops->create(model_.ops->device, model_.threads), model_.ops->destroy);
     load_vectors(*ctx);
     for (const MatrixJob& job : jobs_.matrices) load_matrix(*ctx, job);
@@ -177,6 +179,29 @@ const Ops* find_ops(const std::string& option) {
                                     "', this machine has " + names);
 }
 
+// The N of "cuda:N"; -1 for the host.
+int device_ordinal(const std::string& device) {
+  if (device.empty() || device == "cpu") return -1;
+  if (device == "cuda") return 0;
+  const bool numbered = device.size() > 5 && device.size() < 9 && device.rfind("cuda:", 0) == 0 &&
+                        device.find_first_not_of("0123456789", 5) == std::string::npos;
+  if (!numbered) fail(Status::InvalidArgument, "[load] device is '" + device + "', want cpu, cuda or cuda:N");
+  return std::atoi(device.c_str() + 5);
+}
+
+void open_backend(const LoadOptions& options, Model& model) {
+  const int ordinal = device_ordinal(options.device);
+  if (ordinal < 0) {
+    model.ops = find_ops(options.isa);
+    return;
+  }
+  if (options.pack.empty()) {
+    fail(Status::InvalidArgument, "[load] device '" + options.device + "' needs a kernel pack: `swiftk pack` makes one");
+  }
+  model.backend = cuda::open_ops(ordinal, options.pack);
+  model.ops = model.backend.get();
+}
+
 }  // namespace
 
 Buffer::Buffer(const Ops& ops, size_t bytes)
@@ -203,7 +228,7 @@ std::shared_ptr<const Model> load_model(const std::string& dir, const LoadOption
     fail(Status::InvalidArgument, "[load] threads is " + got + ", want 0 (one per core) to " + most);
   }
   const auto model = std::make_shared<Model>();
-  model->ops = find_ops(options.isa);
+  open_backend(options, *model);
   model->threads = options.threads ? options.threads : default_threads();
   model->config = read_config(dir);
   const Checkpoint checkpoint(dir);

@@ -45,12 +45,15 @@ struct LoadOptions {
   std::string dtype;  // of the packed weights: "auto" (the checkpoint's), "float32", "bfloat16", "float16"
   std::string isa;    // "" : SWIFTK_ISA if set, else the best of this machine
   int threads = 0;    // 0: one per core this process may use
+  std::string device;  // "" or "cpu"; "cuda" or "cuda:N": the N-th GPU, with the kernels of `pack`
+  std::string pack;    // file that swiftk pack made
   // Called after each tensor with bytes done and bytes in all; returning false cancels the load (Error(Cancelled)).
   std::function<bool(size_t done, size_t total)> progress;
 };
 
 struct Model {
   Config config;
+  std::shared_ptr<const Ops> backend;  // owns ops where they belong to a device; goes last
   const Ops* ops = nullptr;
   int threads = 1;
   DType dtype = DType::F32;      // of the packed weights and of the KV cache

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <string>
 
+#include "cuda/backend.h"
 #include "error.h"
 #include "stopwatch.h"
 
@@ -14,13 +15,21 @@ namespace {
 
 constexpr int kChunk = 512;  // rows of one prefill pass: compute-bound already, and the workspace stays small
 
+// What a device's cache takes is gone for everybody: without a wish, at most half of what is free.
+int fitting_context(const Model& model) {
+  if (!model.ops->device) return model.config.max_position;
+  const size_t token = model.ops->kv_bytes({model.config.n_kv, model.config.d, 1, model.dtype}) * model.config.L;
+  const size_t room = cuda::free_memory(*model.ops->device) / 2 / token;
+  return static_cast<int>(std::clamp<size_t>(room, 1, model.config.max_position));
+}
+
 int checked_context(const Model& model, const SessionOptions& options) {
   const int most = model.config.max_position;
   if (options.context < 0 || options.context > most) {
     fail(Status::InvalidArgument, "[session] context is " + std::to_string(options.context) + ", want 1.." +
                                       std::to_string(most) + " (the model's) or 0 for that");
   }
-  return options.context == 0 ? most : options.context;
+  return options.context == 0 ? fitting_context(model) : options.context;
 }
 
 }  // namespace

@@ -42,7 +42,8 @@ enum {
   SWIFTK_NUMERICAL = 4,        /* NaN or infinite logits */
   SWIFTK_CANCELLED = 5,
   SWIFTK_OUT_OF_MEMORY = 6,
-  SWIFTK_INTERNAL = 7
+  SWIFTK_INTERNAL = 7,
+  SWIFTK_DEVICE = 8            /* the accelerator or its driver is absent, or reports an error */
 };
 SWIFTK_API const char* swiftk_status_name(swiftk_status status); /* "invalid argument", ...; never null */
 /* Message of the last call that failed on this thread; "" before the first. Valid until the next failure on this
@@ -60,8 +61,10 @@ typedef struct swiftk_load_params {
   int32_t threads;   /* 0: one per core this process may use */
   int (*progress)(void* user, size_t bytes_done, size_t bytes_total); /* null, or called as it loads; nonzero cancels */
   void* user;
+  const char* device; /* null or "cpu"; "cuda" or "cuda:N": the N-th GPU, with the kernels of pack */
+  const char* pack;   /* file that `swiftk pack` made for this GPU's architecture and this model */
 } swiftk_load_params;
-#define SWIFTK_LOAD_PARAMS_INIT {sizeof(swiftk_load_params), NULL, NULL, 0, NULL, NULL}
+#define SWIFTK_LOAD_PARAMS_INIT {sizeof(swiftk_load_params), NULL, NULL, 0, NULL, NULL, NULL, NULL}
 
 typedef struct swiftk_model_info {
   size_t struct_size;

@@ -29,5 +29,9 @@ class OutOfMemory(SwiftkError, MemoryError):
     """A buffer could not be allocated."""
 
 
+class DeviceError(SwiftkError, RuntimeError):
+    """The accelerator or its driver is absent, or reports an error."""
+
+
 class InternalError(SwiftkError, RuntimeError):
     """A broken invariant of the engine: please report it."""

@@ -46,18 +46,18 @@ T = TypeVar("T")
 class LoadOptions:
     """How a model is loaded."""
 
-    device: str = "auto"  # "auto" or "cpu"
+    device: str = "auto"  # "cpu", "cuda" or "cuda:N"; "auto": SWIFTK_DEVICE if set, else a GPU where there is one
     dtype: str = "auto"  # of the weights in memory; "auto": the checkpoint's
     threads: int | None = None  # None: one per core this process may use
     context: int | None = None  # most tokens of text; None: the model's
-    isa: str | None = None  # instruction set of the kernels; None: the best of this machine
+    isa: str | None = None  # instruction set of the CPU's kernels; None: the best of this machine
+    pack: str | Path | None = None  # kernels for a GPU (`swiftk pack`); None: built at first use, then cached
 
     def __post_init__(self) -> None:
         device = os.environ.get("SWIFTK_DEVICE", "auto") if self.device == "auto" else self.device
-        if str(device).startswith("cuda"):
-            raise InvalidArgument(f"[load] device={device!r}: this build has no CUDA backend; use device='cpu'")
-        if device not in ("auto", "cpu"):
-            raise InvalidArgument(f"[load] device={device!r}, want 'auto' or 'cpu'")
+        if not re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", str(device)):
+            raise InvalidArgument(f"[load] device={device!r}, want 'auto', 'cpu', 'cuda' or 'cuda:N'")
+        _set(self, "device", str(device))
         dtype = str(self.dtype).removeprefix("torch.")
         if dtype not in DTYPES:
             raise InvalidArgument(f"[load] dtype={self.dtype!r}, want one of {', '.join(sorted(DTYPES))}")

@@ -1,0 +1,26 @@
+// The CUDA backend as the runtime sees it: a table of ops for one GPU and one kernel pack.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "../config.h"
+#include "ops.h"
+
+namespace swiftk::cuda {
+
+// The table lives as long as the pointer. Throws Error(Device) without a driver or GPU, Error(Checkpoint) for a bad pack.
+std::shared_ptr<const Ops> open_ops(int ordinal, const std::string& pack_path);
+
+// Throws Error(Checkpoint) if the pack of that table is not for models of this config with weights of this dtype.
+void check_pack(const Ops&, const Config&, DType);
+
+struct GpuInfo {
+  std::string name, architecture, driver;  // "NVIDIA H200", "sm_90", "13.0"
+  size_t free_bytes = 0, total_bytes = 0;
+};
+// Throws Error(Device).
+GpuInfo describe_gpu(int ordinal);
+
+size_t free_memory(const Device&);
+
+}  // namespace swiftk::cuda

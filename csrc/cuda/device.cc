@@ -1,0 +1,111 @@
+#include "device.h"
+
+#include "../error.h"
+
+namespace swiftk {
+namespace cuda {
+namespace {
+
+constexpr int kFreeShared = 48 << 10;  // bytes of dynamic shared memory that a kernel has without asking
+
+int constant(const PackedKernel& kernel, const char* name) {
+  const auto found = kernel.constants.find(name);
+  return found == kernel.constants.end() ? 0 : static_cast<int>(found->second);
+}
+
+}  // namespace
+
+Gpu::Gpu(int ordinal) {
+  int count = 0;
+  driver.check(driver.cuDeviceGetCount(&count), "counting GPUs");
+  if (ordinal < 0 || ordinal >= count) {
+    fail(Status::Device, "[cuda] device is cuda:" + std::to_string(ordinal) + ", this machine has " + std::to_string(count) +
+                             (count == 1 ? " GPU" : " GPUs"));
+  }
+  driver.check(driver.cuDeviceGet(&device, ordinal), "opening the GPU");
+  driver.check(driver.cuDevicePrimaryCtxRetain(&context, device), "starting the GPU");
+}
+
+Gpu::~Gpu() { driver.cuDevicePrimaryCtxRelease_v2(device); }
+
+int Gpu::attribute(int which) const {
+  int value = 0;
+  driver.check(driver.cuDeviceGetAttribute(&value, which, device), "asking the GPU for its attributes");
+  return value;
+}
+
+std::string architecture(const Gpu& gpu) {
+  return "sm_" + std::to_string(gpu.attribute(kMajor)) + std::to_string(gpu.attribute(kMinor));
+}
+
+}  // namespace cuda
+
+using namespace cuda;
+
+Device::Device(int ordinal, const std::string& pack_path) : gpu(ordinal), pack(pack_path) {
+  const Current current(gpu.driver, gpu.context);
+  try {
+    load();
+  } catch (...) {
+    for (const Module m : modules_) gpu.driver.cuModuleUnload(m);
+    throw;
+  }
+}
+
+Device::~Device() {
+  const Current current(gpu.driver, gpu.context);
+  for (const Module m : modules_) gpu.driver.cuModuleUnload(m);
+}
+
+Function Device::function(const std::string& entry) {
+  const PackedKernel& kernel = pack.get(entry);
+  const std::string image(kernel.image, kernel.bytes);  // aligned, and ended by a zero, as images that are text want it
+  Module module = nullptr;
+  if (const Result result = gpu.driver.cuModuleLoadData(&module, image.data())) {
+    gpu.driver.check(result, "kernel " + entry + " of a pack for " + pack.arch() + " does not load on this GPU, which is " +
+                                 architecture(gpu));
+  }
+  modules_.push_back(module);
+  Function f;
+  check(gpu.driver.cuModuleGetFunction(&f.handle, module, kernel.symbol.c_str()), ("finding kernel " + kernel.symbol).c_str());
+  f.threads = 32 * kernel.warps;
+  f.shared = kernel.shared;
+  f.rows = constant(kernel, "ROWS");
+  f.tokens = constant(kernel, "TOKENS");
+  f.block = constant(kernel, "BLOCK");
+  if (kernel.shared > kFreeShared) {
+    check(gpu.driver.cuFuncSetAttribute(f.handle, kMaxDynamicShared, kernel.shared), ("shared memory of kernel " + entry).c_str());
+  }
+  return f;
+}
+
+Bucketed Device::bucketed(const std::string& entry) {
+  Bucketed functions;
+  for (int b = 0; b < kBuckets; ++b) functions[b] = function(entry + "." + std::to_string(kBucketRows[b]));
+  return functions;
+}
+
+void Device::load() {
+  functions.embed = function("embed");
+  functions.rmsnorm = function("rmsnorm");
+  functions.qkv = bucketed("qkv");
+  if (pack.find("qk_norm_rope")) functions.qk_norm_rope = function("qk_norm_rope");
+  functions.attention_split = function("attention_split");
+  functions.attention_merge = function("attention_merge");
+  functions.attention_serial = function("attention_serial");
+  functions.o_proj = bucketed("o_proj");
+  functions.gate_up = bucketed("gate_up");
+  functions.down = bucketed("down");
+  functions.lm_head = bucketed("lm_head");
+  functions.topk_partial = function("topk_partial");
+  functions.topk_merge = function("topk_merge");
+  functions.move_rows = function("move_rows");
+  functions.read_probe = function("read_probe");
+  functions.dot_probe = function("dot_probe");
+  query_rows = constant(pack.get("attention_split"), "QROWS");
+  read_iterations = constant(pack.get("read_probe"), "ITERATIONS");
+  const PackedKernel& dot = pack.get("dot_probe");
+  dot_flops = int64_t{2} * constant(dot, "ROWS") * constant(dot, "TOKENS") * constant(dot, "BLOCK_K") * constant(dot, "CHAINS");
+}
+
+}  // namespace swiftk

@@ -1,0 +1,85 @@
+// One GPU with the kernels of one pack loaded: what an engine's memory and sessions share. Immutable once made.
+#pragma once
+#include <array>
+#include <string>
+#include <vector>
+
+#include "driver.h"
+#include "kernel_pack.h"
+
+namespace swiftk {
+
+namespace cuda {
+
+inline constexpr int kBuckets = 4;  // row counts that recorded passes are made for; more rows are never recorded
+inline constexpr int kBucketRows[kBuckets] = {8, 16, 32, 64};
+
+inline int bucket_of(int rows) {
+  int b = 0;
+  while (b < kBuckets - 1 && rows > kBucketRows[b]) ++b;
+  return b;
+}
+
+constexpr int ceil_div(int64_t n, int64_t by) { return static_cast<int>((n + by - 1) / by); }
+
+struct Function {
+  FunctionHandle handle = nullptr;
+  unsigned threads = 0, shared = 0;
+  int rows = 0, tokens = 0, block = 0;  // the constants ROWS, TOKENS and BLOCK, where the kernel has them
+};
+
+using Bucketed = std::array<Function, kBuckets>;
+
+struct Functions {
+  Function embed, rmsnorm, qk_norm_rope, attention_split, attention_merge, attention_serial;
+  Function topk_partial, topk_merge, move_rows, read_probe, dot_probe;
+  Bucketed qkv, o_proj, gate_up, down, lm_head;
+};
+
+// The driver and a GPU's primary context, which other libraries of the process share.
+struct Gpu {
+  explicit Gpu(int ordinal);
+  ~Gpu();
+  Gpu(const Gpu&) = delete;
+  Gpu& operator=(const Gpu&) = delete;
+  int attribute(int which) const;
+
+  Driver driver;
+  int device = 0;
+  ContextHandle context = nullptr;
+};
+
+}  // namespace cuda
+
+struct Device {
+  // Throws Error(Device) without a driver or a GPU of that number, and for a pack that this GPU cannot run; Error(Checkpoint)
+  // for a bad pack.
+  Device(int ordinal, const std::string& pack_path);
+  ~Device();
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  void check(cuda::Result result, const char* doing) const { gpu.driver.check(result, doing); }
+
+  const cuda::Gpu gpu;
+  const cuda::KernelPack pack;
+  cuda::Functions functions;
+  int query_rows = 0;                             // of a tile of attention
+  int64_t read_iterations = 0, dot_flops = 0;     // of the probes: turns of a program, flops of a program's turn
+
+ private:
+  void load();
+  cuda::Function function(const std::string& entry);
+  cuda::Bucketed bucketed(const std::string& entry);
+
+  std::vector<cuda::Module> modules_;
+};
+
+namespace cuda {
+
+// "sm_90": what kernels are to be built for. Throws Error(Device) as Device does.
+std::string architecture(const Gpu&);
+
+}  // namespace cuda
+
+}  // namespace swiftk

@@ -1,0 +1,69 @@
+#include "driver.h"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+
+#include "../error.h"
+
+namespace swiftk::cuda {
+namespace {
+
+constexpr const char* kSystemDriver = "libcuda.so.1";
+
+// A driver that is not there is what most machines have: say so in words that tell what to do.
+void* open_library() {
+  const char* const chosen = std::getenv("SWIFTK_CUDA_DRIVER");
+  const char* const name = chosen && *chosen ? chosen : kSystemDriver;
+  if (void* const library = ::dlopen(name, RTLD_NOW | RTLD_LOCAL)) return library;
+  const char* const why = ::dlerror();
+  fail(Status::Device, std::string("[cuda] no CUDA driver: ") + (why ? why : name) +
+                           "; device='cuda' needs an NVIDIA GPU with its driver, device='cpu' runs everywhere");
+}
+
+}  // namespace
+
+Driver::Driver() : library_(open_library()) {
+  const char* missing = nullptr;
+#define SWIFTK_LOAD(name, parameters)                                             \
+  name = reinterpret_cast<decltype(name)>(::dlsym(library_, #name));              \
+  if (!name && !missing) missing = #name;
+  SWIFTK_CUDA_FUNCTIONS(SWIFTK_LOAD)
+#undef SWIFTK_LOAD
+  try {
+    if (missing) fail(Status::Device, std::string("[cuda] the driver has no ") + missing + ", want CUDA 12.0 or newer");
+    check(cuInit(0), "starting the driver");
+  } catch (...) {
+    ::dlclose(library_);
+    throw;
+  }
+}
+
+Driver::~Driver() { ::dlclose(library_); }
+
+void Driver::check(Result result, const std::string& doing) const {
+  if (result == 0) return;
+  const char *name = nullptr, *text = nullptr;
+  cuGetErrorName(result, &name);
+  cuGetErrorString(result, &text);
+  fail(result == kOutOfMemory ? Status::OutOfMemory : Status::Device,
+       "[cuda] " + doing + ": " + (text ? text : "unknown error") + " (" + (name ? name : std::to_string(result)) + ")");
+}
+
+std::string Driver::version() const {
+  int v = 0;
+  check(cuDriverGetVersion(&v), "asking for the version");
+  return std::to_string(v / 1000) + "." + std::to_string(v % 1000 / 10);
+}
+
+Current::Current(const Driver& driver, ContextHandle context) : driver_(driver) {
+  driver.check(driver.cuCtxGetCurrent(&before_), "asking for the current context");
+  changed_ = before_ != context;
+  if (changed_) driver.check(driver.cuCtxSetCurrent(context), "making a context current");
+}
+
+Current::~Current() {
+  if (changed_) driver_.cuCtxSetCurrent(before_);
+}
+
+}  // namespace swiftk::cuda

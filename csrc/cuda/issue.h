@@ -1,0 +1,52 @@
+// What every op of the table begins with, and the ops themselves; backend.cc makes the table of them.
+#pragma once
+#include "stream.h"
+
+namespace swiftk::cuda {
+
+// The session's queue behind a Ctx, with its GPU current on this thread while the op is issued.
+struct Issue {
+  explicit Issue(Ctx& ctx)
+      : queue(reinterpret_cast<Queue&>(ctx)),
+        device(queue.device),
+        driver(device.gpu.driver),
+        shape(device.pack.shape()),
+        functions(device.functions),
+        current(driver, device.gpu.context) {}
+
+  Queue& queue;
+  const Device& device;
+  const Driver& driver;
+  const Shape& shape;
+  const Functions& functions;
+  const Current current;
+};
+
+// memory.cc
+Ctx* create(Device*, int threads);
+void destroy(Ctx*);
+void* allocate(Device*, size_t bytes);
+void release(Device*, void*, size_t bytes);
+void upload(Ctx&, void* to, const void* from, size_t bytes);
+void download(Ctx&, void* to, const void* from, size_t bytes);
+void copy(Ctx&, void* to, const void* from, size_t bytes);
+void fill(Ctx&, void* to, int byte, size_t bytes);
+size_t packed_bytes(const PackArgs&);
+void pack(Ctx&, const PackArgs&);
+size_t kv_bytes(const KvShape&);
+
+// ops.cc
+void embed(Ctx&, const EmbedArgs&);
+void rmsnorm_qkv_rope_append(Ctx&, const QkvArgs&);
+void attention(Ctx&, const AttentionArgs&);
+void o_proj_residual(Ctx&, const ResidualArgs&);
+void rmsnorm_gate_up_silu(Ctx&, const GateUpArgs&);
+void down_proj_residual(Ctx&, const ResidualArgs&);
+void rmsnorm_lm_head(Ctx&, const LmHeadArgs&);
+void topk(Ctx&, const TopkArgs&);
+void move_rows(Ctx&, const MoveArgs&);
+
+// probe.cc
+void probe(Ctx&, DType, Probe*);
+
+}  // namespace swiftk::cuda

@@ -1,0 +1,119 @@
+#include "kernel_pack.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "../error.h"
+
+namespace swiftk::cuda {
+namespace {
+
+constexpr int kVersion = 1;
+const char* const kDtypes[] = {"float32", "bfloat16", "float16"};  // by DType
+
+std::string text(const Json* j) { return j && j->is(Json::Type::String) ? j->string() : ""; }
+
+int64_t whole(const Json* j) { return j && j->is_integer() ? j->integer() : -1; }
+
+}  // namespace
+
+void KernelPack::bad(const std::string& what) const { fail(Status::Checkpoint, "[pack] " + file_.path() + ": " + what); }
+
+KernelPack::KernelPack(const std::string& path) : file_(path) {
+  uint64_t length = 0;
+  if (file_.size() < sizeof length) bad("not a kernel pack, too short");
+  std::memcpy(&length, file_.data(), sizeof length);
+  if (length > file_.size() - sizeof length) bad("not a kernel pack, or truncated");
+  const Json header = Json::parse({file_.data() + sizeof length, length}, "[pack] " + path);
+  if (text(header.find("format")) != "swiftk-kernels") bad("not a kernel pack");
+  if (whole(header.find("version")) != kVersion) {
+    const Json* const version = header.find("version");
+    bad("version is " + (version ? version->show() : "missing") + ", want " + std::to_string(kVersion));
+  }
+  arch_ = text(header.find("arch"));
+  const Json* const shape = header.find("shape");
+  const Json* const kernels = header.find("kernels");
+  if (arch_.empty() || !shape || !kernels) bad("arch, shape or kernels is missing");
+  read_shape(*shape);
+  const char* const images = file_.data() + sizeof length + length;
+  const int64_t room = file_.size() - sizeof length - length;
+  for (const Json::Member& m : kernels->members()) read_kernel(m.key, m.value, images, room);
+}
+
+void KernelPack::read_shape(const Json& shape) {
+  const std::pair<const char*, int*> sizes[] = {{"D", &shape_.D},   {"H", &shape_.H}, {"KV", &shape_.KV},
+                                                {"HD", &shape_.HD}, {"F", &shape_.F}, {"V", &shape_.V}};
+  for (const auto& [name, out] : sizes) {
+    const int64_t value = whole(shape.find(name));
+    if (value < 1 || value > INT32_MAX) bad(std::string("the shape has no usable ") + name);
+    *out = static_cast<int>(value);
+  }
+  const std::pair<const char*, bool*> flags[] = {{"qk_norm", &shape_.qk_norm}, {"qkv_bias", &shape_.qkv_bias},
+                                                 {"o_bias", &shape_.o_bias},   {"mlp_bias", &shape_.mlp_bias}};
+  for (const auto& [name, out] : flags) {
+    const Json* const value = shape.find(name);
+    if (!value || !value->is(Json::Type::Bool)) bad(std::string("the shape has no usable ") + name);
+    *out = value->boolean();
+  }
+  const Json* const eps = shape.find("eps");
+  if (!eps || !eps->is(Json::Type::Number)) bad("the shape has no usable eps");
+  shape_.eps = eps->number();
+  const std::string dtype = text(shape.find("dtype"));
+  const auto known = std::find(std::begin(kDtypes), std::end(kDtypes), dtype);
+  if (known == std::end(kDtypes)) bad("dtype is '" + printable(dtype) + "', want float32, bfloat16 or float16");
+  shape_.dtype = static_cast<DType>(known - kDtypes);
+}
+
+void KernelPack::read_kernel(const std::string& name, const Json& j, const char* images, int64_t room) {
+  const int64_t begin = whole(j.find("begin")), end = whole(j.find("end"));
+  PackedKernel k;
+  k.symbol = text(j.find("symbol"));
+  k.warps = static_cast<int>(whole(j.find("warps")));
+  k.shared = static_cast<int>(whole(j.find("shared")));
+  if (begin < 0 || end <= begin || end > room) bad("kernel " + printable(name) + " lies outside the file, which may be truncated");
+  if (k.symbol.empty() || k.warps < 1 || k.warps > 32 || k.shared < 0) bad("kernel " + printable(name) + " lacks launch facts");
+  k.image = images + begin;
+  k.bytes = end - begin;
+  if (const Json* const constants = j.find("constants")) {
+    for (const Json::Member& c : constants->members()) {
+      if (c.value.is_integer()) k.constants[c.key] = c.value.integer();
+    }
+  }
+  kernels_.emplace(name, std::move(k));
+}
+
+void KernelPack::check_fits(const Config& c, DType dtype) const {
+  const auto want = [this](const char* name, auto built, auto model) {
+    if (built != model) {
+      bad(std::string("built for ") + name + " = " + std::to_string(built) + ", the model has " + std::to_string(model));
+    }
+  };
+  want("D", shape_.D, c.D);
+  want("H", shape_.H, c.H);
+  want("KV", shape_.KV, c.n_kv);
+  want("HD", shape_.HD, c.d);
+  want("F", shape_.F, c.F);
+  want("V", shape_.V, c.V);
+  want("qk_norm", shape_.qk_norm, c.qk_norm);
+  want("qkv_bias", shape_.qkv_bias, c.qkv_bias);
+  want("o_bias", shape_.o_bias, c.o_bias);
+  want("mlp_bias", shape_.mlp_bias, c.mlp_bias);
+  if (std::fabs(shape_.eps - c.norm_eps) > 1e-3 * c.norm_eps) want("eps", shape_.eps, double{c.norm_eps});
+  if (dtype != shape_.dtype) {
+    bad(std::string("built for ") + kDtypes[int(shape_.dtype)] + ", the weights are " + kDtypes[int(dtype)]);
+  }
+}
+
+const PackedKernel* KernelPack::find(const std::string& name) const {
+  const auto found = kernels_.find(name);
+  return found == kernels_.end() ? nullptr : &found->second;
+}
+
+const PackedKernel& KernelPack::get(const std::string& name) const {
+  if (const PackedKernel* const kernel = find(name)) return *kernel;
+  bad("kernel " + name + " is missing");
+}
+
+}  // namespace swiftk::cuda

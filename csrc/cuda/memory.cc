@@ -1,0 +1,99 @@
+// Device memory, copies in both directions, and weights as kernels read them.
+#include <algorithm>
+
+#include "issue.h"
+
+namespace swiftk::cuda {
+namespace {
+
+constexpr size_t kChunk = size_t{1} << 20;  // elements converted at a time
+
+void store(DType t, void* to, size_t i, float value) {
+  if (t == DType::F32) {
+    static_cast<float*>(to)[i] = value;
+  } else {
+    static_cast<uint16_t*>(to)[i] = t == DType::BF16 ? f32_to_bf16(value) : f32_to_f16(value);
+  }
+}
+
+// The next chunk is converted while the last one is copied.
+void upload_converted(Queue& queue, char* to, const void* from, DType source, DType dtype, size_t count) {
+  for (size_t begin = 0; begin < count; begin += kChunk) {
+    const size_t n = std::min(kChunk, count - begin);
+    char* const host = queue.staging.next(n * size_of(dtype));
+    for (size_t i = 0; i < n; ++i) store(dtype, host, i, load_element(from, source, begin + i));
+    queue.staging.copy(queue.stream, to + begin * size_of(dtype), n * size_of(dtype));
+  }
+}
+
+}  // namespace
+
+Ctx* create(Device* device, int) {
+  const Current current(device->gpu.driver, device->gpu.context);
+  return reinterpret_cast<Ctx*>(new Queue(*device));
+}
+
+void destroy(Ctx* ctx) {
+  Queue* const queue = reinterpret_cast<Queue*>(ctx);
+  const Current current(queue->device.gpu.driver, queue->device.gpu.context);
+  delete queue;
+}
+
+void* allocate(Device* device, size_t bytes) {
+  const Driver& driver = device->gpu.driver;
+  const Current current(driver, device->gpu.context);
+  Address a = 0;
+  if (const Result result = driver.cuMemAlloc_v2(&a, std::max<size_t>(bytes, 1))) {
+    size_t free = 0, total = 0;
+    driver.cuMemGetInfo_v2(&free, &total);
+    driver.check(result, std::to_string(bytes >> 20) + " MB asked of a GPU with " + std::to_string(free >> 20) + " of " +
+                             std::to_string(total >> 20) + " MB free");
+  }
+  driver.check(driver.cuMemsetD8_v2(a, 0, bytes), "clearing memory");
+  return pointer(a);
+}
+
+void release(Device* device, void* p, size_t) {
+  const Current current(device->gpu.driver, device->gpu.context);
+  device->gpu.driver.cuMemFree_v2(address(p));
+}
+
+void upload(Ctx& ctx, void* to, const void* from, size_t bytes) { Issue(ctx).queue.upload(to, from, bytes); }
+
+void download(Ctx& ctx, void* to, const void* from, size_t bytes) { Issue(ctx).queue.download(to, from, bytes); }
+
+void copy(Ctx& ctx, void* to, const void* from, size_t bytes) {
+  const Issue s(ctx);
+  s.device.check(s.driver.cuMemcpyDtoDAsync_v2(address(to), address(from), bytes, s.queue.stream), "copying on the GPU");
+}
+
+void fill(Ctx& ctx, void* to, int byte, size_t bytes) {
+  const Issue s(ctx);
+  s.device.check(s.driver.cuMemsetD8Async(address(to), static_cast<unsigned char>(byte), bytes, s.queue.stream),
+                 "filling memory");
+}
+
+size_t packed_bytes(const PackArgs& a) {
+  return (size_t{0} + a.rows[0] + a.rows[1] + a.rows[2]) * a.k * size_of(a.dtype);
+}
+
+// Row-major, part after part: what kernels read is the checkpoint's own order.
+void pack(Ctx& ctx, const PackArgs& a) {
+  const Issue s(ctx);
+  char* to = static_cast<char*>(a.dst);
+  for (int p = 0; p < 3; ++p) {
+    const size_t count = size_t(a.rows[p]) * a.k, bytes = count * size_of(a.dtype);
+    if (count == 0) continue;
+    if (a.source == a.dtype) {
+      s.queue.upload(to, a.part[p], bytes);
+    } else {
+      upload_converted(s.queue, to, a.part[p], a.source, a.dtype, count);
+    }
+    to += bytes;
+  }
+  s.queue.synchronize();  // the parts may go when the call returns
+}
+
+size_t kv_bytes(const KvShape& s) { return size_t{2} * s.capacity * s.n_kv * s.d * size_of(s.dtype); }
+
+}  // namespace swiftk::cuda

@@ -1,0 +1,143 @@
+// The table of ops on a GPU: each op is a few launches of the pack's kernels on the session's stream. Grids are those that
+// the kernels' files in kernels/triton/ state.
+#include <cstring>
+
+#include "issue.h"
+
+namespace swiftk::cuda {
+namespace {
+
+constexpr int kDrawStride = kMaxTopk;  // of candidates and draws of a row
+
+const Function& at(const Bucketed& functions, int n) { return functions[bucket_of(n)]; }
+
+// A matmul over n rows: programs for all outputs, and for all tiles of the rows that the grid covers.
+template <class... Args>
+void launch_matmul(Issue& s, const Bucketed& kernels, int outputs, int n, Args... args) {
+  const Function& f = at(kernels, n);
+  s.queue.launch(f, ceil_div(outputs, f.rows), ceil_div(s.queue.grid_rows(n), f.tokens), 1, s.queue.count(n), args...);
+}
+
+// Normalised rows of x, in the weights' dtype.
+const void* normalise(Issue& s, const float* x, const float* norm, int n) {
+  s.queue.reserve(s.queue.y, size_t(s.queue.grid_rows(n)) * s.shape.D * size_of(s.shape.dtype));
+  s.queue.launch(s.functions.rmsnorm, s.queue.grid_rows(n), 1, 1, s.queue.count(n), x, norm, s.queue.y.as<const void>());
+  return s.queue.y.as();
+}
+
+const void* values(const KvLayer& kv) {
+  const KvShape& s = kv.shape;
+  return static_cast<const char*>(kv.data) + size_t(s.capacity) * s.n_kv * s.d * size_of(s.dtype);
+}
+
+}  // namespace
+
+void embed(Ctx& ctx, const EmbedArgs& a) {
+  Issue s(ctx);
+  const Function& f = s.functions.embed;
+  s.queue.launch(f, s.queue.grid_rows(a.n), ceil_div(a.D, f.block), 1, s.queue.count(a.n), s.queue.rows().token, a.table, a.x);
+}
+
+void rmsnorm_qkv_rope_append(Ctx& ctx, const QkvArgs& a) {
+  Issue s(ctx);
+  const DeviceRows& r = s.queue.rows();
+  const KvShape& kv = a.kv.shape;
+  const void* const y = normalise(s, a.x, a.norm, r.n);
+  const Function& f = at(s.functions.qkv, r.n);
+  const int heads = a.n_heads + 2 * kv.n_kv;
+  const void* const raw = s.queue.raw.as();
+  s.queue.launch(f, heads * ceil_div(kv.d / 2, f.rows), ceil_div(r.rows, f.tokens), 1, s.queue.count(r.n), y, a.w.data, a.w.bias,
+                 r.slot, r.cos, r.sin, a.q, a.kv.data, values(a.kv), raw);
+  if (!a.q_norm) return;
+  s.queue.launch(s.functions.qk_norm_rope, r.rows, heads, 1, s.queue.count(r.n), raw, a.q_norm, a.k_norm, r.slot, r.cos, r.sin,
+                 a.q, a.kv.data, values(a.kv));
+}
+
+void attention(Ctx& ctx, const AttentionArgs& a) {
+  Issue s(ctx);
+  const DeviceRows& r = s.queue.rows();
+  const int n_kv = a.kv.shape.n_kv, tiles = ceil_div(int64_t{r.rows} * (a.n_heads / n_kv), s.device.query_rows);
+  const void* const n = s.queue.count(r.n);
+  const void* const v = values(a.kv);
+  const int32_t window = a.window, splits = r.splits;
+  if (r.n > kBucketRows[kBuckets - 1]) {
+    s.queue.launch(s.functions.attention_serial, n_kv, tiles, 1, n, r.meta, r.pos, r.ancestors, a.q, a.kv.data, v, a.out, window);
+    return;
+  }
+  const void *const acc = s.queue.part_acc.as(), *const ml = s.queue.part_ml.as();
+  s.queue.launch(s.functions.attention_split, splits, n_kv, tiles, n, r.meta, r.pos, r.ancestors, a.q, a.kv.data, v, acc, ml,
+                 window, splits);
+  s.queue.launch(s.functions.attention_merge, r.rows, a.n_heads, 1, n, acc, ml, a.out, splits);
+}
+
+void o_proj_residual(Ctx& ctx, const ResidualArgs& a) {
+  Issue s(ctx);
+  launch_matmul(s, s.functions.o_proj, a.w.n, a.n, a.in, a.w.data, a.w.bias, a.x);
+}
+
+void down_proj_residual(Ctx& ctx, const ResidualArgs& a) {
+  Issue s(ctx);
+  launch_matmul(s, s.functions.down, a.w.n, a.n, a.in, a.w.data, a.w.bias, a.x);
+}
+
+void rmsnorm_gate_up_silu(Ctx& ctx, const GateUpArgs& a) {
+  Issue s(ctx);
+  const void* const y = normalise(s, a.x, a.norm, a.n);
+  launch_matmul(s, s.functions.gate_up, a.w.n / 2, a.n, y, a.w.data, a.w.bias, a.h);
+}
+
+void rmsnorm_lm_head(Ctx& ctx, const LmHeadArgs& a) {
+  Issue s(ctx);
+  const void* const y = normalise(s, a.x, a.norm, a.n);
+  launch_matmul(s, s.functions.lm_head, a.w.n, a.n, y, a.w.data, a.logits);
+}
+
+// Draws of a row: kDrawStride ids, as many logits, one log sum exp; all rows' ids come first.
+void topk(Ctx& ctx, const TopkArgs& a) {
+  Issue s(ctx);
+  const size_t n = a.n, wide = n * kDrawStride;
+  const int blocks = ceil_div(a.vocab, s.functions.topk_partial.block);
+  s.queue.reserve(s.queue.candidates, n * blocks * (2 * kDrawStride + 2) * sizeof(float));
+  s.queue.reserve(s.queue.drawn, (2 * wide + 2 * n) * sizeof(float));
+  float* const score = s.queue.candidates.as<float>();
+  float* const candidate = score + wide * blocks;
+  float* const sums = candidate + wide * blocks;
+  float* const id = s.queue.drawn.as<float>();
+  float *const logit = id + wide, *const lse = logit + wide, *const pos = lse + n;
+
+  std::memcpy(s.queue.staging.next(n * sizeof(int32_t)), a.pos, n * sizeof(int32_t));
+  s.queue.staging.copy(s.queue.stream, pos, n * sizeof(int32_t));
+  const int64_t seed = static_cast<int64_t>(a.seed);
+  const int32_t noisy = a.noisy, stream = static_cast<int32_t>(a.stream), k = a.k;
+  s.queue.launch(s.functions.topk_partial, blocks, a.n, 1, a.logits, a.scores, pos, seed, a.scale, noisy, stream, k, score,
+                 candidate, sums);
+  s.queue.launch(s.functions.topk_merge, a.n, 1, 1, a.logits, score, candidate, sums, k, id, logit, lse);
+
+  const size_t bytes = (2 * wide + n) * sizeof(float);
+  float* const host = reinterpret_cast<float*>(s.queue.staging.next(bytes));
+  s.queue.download(host, id, bytes);
+  for (size_t i = 0; i < n; ++i) {
+    std::memcpy(a.id + i * k, host + i * kDrawStride, k * sizeof(int32_t));
+    std::memcpy(a.logit + i * k, host + wide + i * kDrawStride, k * sizeof(float));
+    a.lse[i] = host[2 * wide + i];
+  }
+}
+
+void move_rows(Ctx& ctx, const MoveArgs& a) {
+  Issue s(ctx);
+  const size_t bytes = 2 * sizeof(int32_t) * a.n, element = size_of(a.kv.shape.dtype);
+  s.queue.reserve(s.queue.moves, bytes);
+  int32_t* const host = reinterpret_cast<int32_t*>(s.queue.staging.next(bytes));
+  for (int i = 0; i < a.n; ++i) {
+    host[2 * i] = a.from[i];
+    host[2 * i + 1] = a.to[i];
+  }
+  s.queue.staging.copy(s.queue.stream, s.queue.moves.as(), bytes);
+  const Function& f = s.functions.move_rows;
+  const int64_t width = int64_t{a.kv.shape.n_kv} * a.kv.shape.d, layer = a.layer_bytes / element;
+  const int64_t v = width * a.kv.shape.capacity;
+  const int32_t n = a.n;
+  s.queue.launch(f, a.layers, 2, ceil_div(width, f.block), a.kv.data, s.queue.moves.as<const void>(), n, layer, v);
+}
+
+}  // namespace swiftk::cuda

@@ -1,0 +1,46 @@
+// Passes recorded as CUDA graphs: a run of steps for a bucket of row counts is launched as a whole, at the host's cost of one
+// launch. Kernels read row counts and positions from memory, so a recorded pass serves every call of its bucket.
+#pragma once
+#include <cstdint>
+#include <list>
+#include <vector>
+
+#include "device.h"
+#include "ops.h"
+
+namespace swiftk::cuda {
+
+enum class PassState { None, Direct, Recording };
+
+struct RecordedKey {
+  PassKey pass;
+  int rows = 0, splits = 0;
+  bool operator==(const RecordedKey&) const = default;
+};
+
+class PassCache {
+ public:
+  explicit PassCache(const Device& device) : device_(device) {}
+  ~PassCache() { clear(); }
+  PassCache(const PassCache&) = delete;
+  PassCache& operator=(const PassCache&) = delete;
+
+  // Launches the pass if it was recorded (None: nothing is left to do). Else the caller launches kernel by kernel, and a pass
+  // that comes a second time is recorded as it does: a candidate of the optimizer that is scored once is not worth a graph.
+  PassState begin(const RecordedKey&, Stream);
+  // Ends begin(). A complete recording is kept and launched.
+  void end(PassState, bool complete, Stream);
+  void clear();
+
+ private:
+  struct Entry {
+    RecordedKey key;
+    GraphExec exec;  // null: seen once
+  };
+  static constexpr size_t kMost = 96;  // about a megabyte each; the one unused for longest goes
+
+  const Device& device_;
+  std::list<Entry> entries_;  // latest use first
+};
+
+}  // namespace swiftk::cuda

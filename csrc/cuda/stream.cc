@@ -1,0 +1,166 @@
+#include "stream.h"
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+#include <utility>
+
+namespace swiftk::cuda {
+namespace {
+
+constexpr int kMaxRows = 1024;     // counts that count() knows
+constexpr size_t kAlign = 256;     // of the parts of bound rows
+constexpr int kShortSplit = 256, kShortSplits = 16, kLongSplit = 2048;
+
+size_t aligned(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
+
+}  // namespace
+
+int splits_for(int last) {
+  constexpr int kShortEnd = kShortSplit * kShortSplits;
+  return last < kShortEnd ? last / kShortSplit + 1 : kShortSplits + (last - kShortEnd) / kLongSplit + 1;
+}
+
+Scratch::~Scratch() {
+  if (address_) device_.gpu.driver.cuMemFree_v2(address_);
+}
+
+void Scratch::replace(size_t bytes) {
+  if (address_) device_.gpu.driver.cuMemFree_v2(std::exchange(address_, 0));
+  bytes_ = 0;
+  device_.check(device_.gpu.driver.cuMemAlloc_v2(&address_, bytes), "memory for the work of a session");
+  bytes_ = bytes;
+}
+
+Staging::~Staging() {
+  for (const Turn& t : turns_) {
+    if (t.copied) device_.gpu.driver.cuEventDestroy_v2(t.copied);
+    if (t.data) device_.gpu.driver.cuMemFreeHost(t.data);
+  }
+}
+
+char* Staging::next(size_t bytes) {
+  turn_ = (turn_ + 1) % kTurns;
+  Turn& t = turns_[turn_];
+  const Driver& driver = device_.gpu.driver;
+  if (t.copied) {
+    device_.check(driver.cuEventSynchronize(t.copied), "waiting for a copy");
+  } else {
+    device_.check(driver.cuEventCreate(&t.copied, kEventNoTiming), "making an event");
+  }
+  if (bytes > t.bytes) {
+    if (t.data) driver.cuMemFreeHost(std::exchange(t.data, nullptr));
+    t.bytes = 0;
+    void* data = nullptr;
+    device_.check(driver.cuMemHostAlloc(&data, bytes, 0), "pinned memory for copies");
+    t.data = static_cast<char*>(data);
+    t.bytes = bytes;
+  }
+  return t.data;
+}
+
+void Staging::copy(Stream stream, void* to, size_t bytes) {
+  const Turn& t = turns_[turn_];
+  device_.check(device_.gpu.driver.cuMemcpyHtoDAsync_v2(address(to), t.data, bytes, stream), "copying to the GPU");
+  device_.check(device_.gpu.driver.cuEventRecord(t.copied, stream), "recording an event");
+}
+
+Queue::Queue(const Device& d)
+    : device(d), y(d), raw(d), part_acc(d), part_ml(d), candidates(d), drawn(d), moves(d), staging(d), row_memory_(d),
+      counts_(d), passes_(d) {
+  const Driver& driver = device.gpu.driver;
+  device.check(driver.cuStreamCreate(&stream, kStreamNonBlocking), "making a stream");
+  int32_t counts[kMaxRows + 1];
+  std::iota(counts, counts + kMaxRows + 1, 0);
+  counts_.replace(sizeof counts);
+  upload(counts_.as(), counts, sizeof counts);
+}
+
+Queue::~Queue() {
+  if (!stream) return;
+  device.gpu.driver.cuStreamSynchronize(stream);
+  passes_.clear();
+  device.gpu.driver.cuStreamDestroy_v2(stream);
+}
+
+const void* Queue::count(int n) const {
+  return pass_ != PassState::None && n == rows_.n ? rows_.meta : counts_.as<int32_t>() + n;
+}
+
+void Queue::bind(const Rows& r) {
+  const int half = device.pack.shape().HD / 2;
+  rows_.n = r.n;
+  rows_.rows = grid_rows(r.n);
+  const int last = *std::max_element(r.pos, r.pos + r.n);
+  rows_.splits = static_cast<int>(std::bit_ceil(static_cast<unsigned>(splits_for(last))));
+  reserve_rows();
+
+  const size_t n = r.n, rows = rows_.rows, ints = aligned(sizeof(int32_t) * rows);
+  const size_t token = kAlign, pos = token + ints, slot = pos + ints, ancestors = slot + ints;
+  const size_t cos = ancestors + aligned(sizeof(uint64_t) * rows), table = aligned(sizeof(float) * rows * half);
+  const size_t sin = cos + table, end = sin + sizeof(float) * n * half;
+  char* const host = staging.next(end);
+  const int32_t meta[8] = {r.n, r.prefix_len, r.scratch, r.ancestors != nullptr};
+  std::memcpy(host, meta, sizeof meta);
+  const auto put = [&](size_t at, const void* from, size_t bytes) {
+    if (from) std::memcpy(host + at, from, bytes);
+  };
+  put(token, r.token, sizeof(int32_t) * n);
+  put(pos, r.pos, sizeof(int32_t) * n);
+  put(slot, r.slot, sizeof(int32_t) * n);
+  put(ancestors, r.ancestors, sizeof(uint64_t) * n);
+  put(cos, r.cos, sizeof(float) * n * half);
+  put(sin, r.sin, sizeof(float) * n * half);
+  reserve(row_memory_, sin + table);
+  char* const base = row_memory_.as<char>();
+  staging.copy(stream, base, end);
+  rows_.meta = base;
+  rows_.token = base + token;
+  rows_.pos = base + pos;
+  rows_.slot = base + slot;
+  rows_.ancestors = base + ancestors;
+  rows_.cos = base + cos;
+  rows_.sin = base + sin;
+}
+
+// What the ops of a pass need for the bound rows; here, since nothing may be allocated while a pass is recorded.
+void Queue::reserve_rows() {
+  const Shape& s = device.pack.shape();
+  const size_t rows = rows_.rows, heads = s.H, d = s.HD;
+  reserve(y, rows * s.D * size_of(s.dtype));
+  if (s.qk_norm) reserve(raw, rows * (heads + 2 * s.KV) * d * sizeof(float));
+  if (rows > kBucketRows[kBuckets - 1]) return;
+  reserve(part_acc, rows * heads * rows_.splits * d * sizeof(float));
+  reserve(part_ml, rows * heads * rows_.splits * 2 * sizeof(float));
+}
+
+void Queue::reserve(Scratch& scratch, size_t bytes) {
+  if (bytes <= scratch.bytes()) return;
+  synchronize();
+  passes_.clear();
+  scratch.replace(bytes);
+}
+
+bool Queue::begin_pass(const PassKey& key) {
+  if (rows_.n > kBucketRows[kBuckets - 1]) {
+    pass_ = PassState::Direct;
+    return false;
+  }
+  pass_ = passes_.begin({key, rows_.rows, rows_.splits}, stream);
+  return pass_ == PassState::None;
+}
+
+void Queue::end_pass(bool complete) { passes_.end(std::exchange(pass_, PassState::None), complete, stream); }
+
+void Queue::upload(void* to, const void* from, size_t bytes) {
+  device.check(device.gpu.driver.cuMemcpyHtoDAsync_v2(address(to), from, bytes, stream), "copying to the GPU");
+}
+
+void Queue::download(void* to, const void* from, size_t bytes) {
+  device.check(device.gpu.driver.cuMemcpyDtoHAsync_v2(to, address(from), bytes, stream), "copying from the GPU");
+  synchronize();
+}
+
+void Queue::synchronize() { device.check(device.gpu.driver.cuStreamSynchronize(stream), "waiting for the GPU"); }
+
+}  // namespace swiftk::cuda

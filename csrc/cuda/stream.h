@@ -1,0 +1,113 @@
+// A session's stream of work on a GPU, and the memory that its ops use between calls. Host and device meet here only: rows go
+// up through pinned staging, what was drawn comes down.
+#pragma once
+#include <cstring>
+#include <vector>
+
+#include "device.h"
+#include "passes.h"
+
+namespace swiftk::cuda {
+
+// Device memory that can be replaced by more.
+class Scratch {
+ public:
+  explicit Scratch(const Device& device) : device_(device) {}
+  ~Scratch();
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  // What it held is gone.
+  void replace(size_t bytes);
+  size_t bytes() const { return bytes_; }
+  template <class T = void> T* as() const { return static_cast<T*>(pointer(address_)); }
+
+ private:
+  const Device& device_;
+  Address address_ = 0;
+  size_t bytes_ = 0;
+};
+
+// Pinned host memory in turns: what is copied from one turn may not be overwritten before the copy is done.
+class Staging {
+ public:
+  explicit Staging(const Device& device) : device_(device) {}
+  ~Staging();
+  Staging(const Staging&) = delete;
+  Staging& operator=(const Staging&) = delete;
+  // Memory whose last copy has ended.
+  char* next(size_t bytes);
+  // Copies what next() gave.
+  void copy(Stream, void* to, size_t bytes);
+
+ private:
+  static constexpr int kTurns = 4;
+  struct Turn {
+    char* data = nullptr;
+    size_t bytes = 0;
+    Event copied = nullptr;
+  };
+  const Device& device_;
+  Turn turns_[kTurns];
+  int turn_ = 0;
+};
+
+// Bound rows where kernels read them. Their places depend on `rows`, the row count that grids cover, so that one copy brings
+// all of a small call.
+struct DeviceRows {
+  int n = 0, rows = 0;   // rows: of the bucket, or n where there are more
+  int splits = 0;        // attention's splits, rounded up so that recorded passes last
+  const void *meta, *token, *pos, *slot, *ancestors, *cos, *sin;
+};
+
+class Queue {
+ public:
+  explicit Queue(const Device&);
+  ~Queue();
+  Queue(const Queue&) = delete;
+  Queue& operator=(const Queue&) = delete;
+
+  void bind(const Rows&);
+  const DeviceRows& rows() const { return rows_; }
+  // Grows memory that ops use; what was recorded with the old one is forgotten.
+  void reserve(Scratch&, size_t bytes);
+  // Where kernels find the row count of a call with n rows: in the bound rows while a pass is recorded, which then serves all
+  // counts of the bucket.
+  const void* count(int n) const;
+  int grid_rows(int n) const { return n > kBucketRows[kBuckets - 1] ? n : kBucketRows[bucket_of(n)]; }
+
+  bool begin_pass(const PassKey&);
+  void end_pass(bool complete);
+
+  // Scalars must have the types of the kernel's parameters.
+  template <class... Args>
+  void launch(const Function& f, unsigned x, unsigned y, unsigned z, Args... args) {
+    const void* hidden = nullptr;  // two scratch pointers that Triton appends
+    void* parameters[] = {&args..., &hidden, &hidden};
+    device.check(device.gpu.driver.cuLaunchKernel(f.handle, x, y, z, f.threads, 1, 1, f.shared, stream, parameters, nullptr),
+                 "launching a kernel");
+  }
+  void upload(void* to, const void* from, size_t bytes);
+  void download(void* to, const void* from, size_t bytes);
+  void synchronize();
+
+  const Device& device;
+  Stream stream = nullptr;
+  // Of the rows of a call: normalised rows; q, k and v before their norm; attention's partial results; top-k candidates and
+  // results; slots to move.
+  Scratch y, raw, part_acc, part_ml, candidates, drawn, moves;
+  Staging staging;
+
+ private:
+  void reserve_rows();
+
+  Scratch row_memory_, counts_;
+  DeviceRows rows_;
+  PassCache passes_;
+  PassState pass_ = PassState::None;
+};
+
+// Splits of attention over positions 0..last: 256 keys each as far as 4096, then 2048. Boundaries belong to positions, so that
+// a row's partial sums are the same whatever is computed beside it.
+int splits_for(int last);
+
+}  // namespace swiftk::cuda
