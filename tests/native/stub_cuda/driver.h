@@ -1,0 +1,104 @@
+// The state behind the driver's functions, and the frame that each of them runs in.
+#pragma once
+#include <mutex>
+
+#include "kernel.h"
+#include "memory.h"
+#include "stream.h"
+
+namespace stub {
+
+// Objects behind opaque handles. A handle is no address and is never used again, so one that is dead is known.
+template <class Handle, class T>
+class Handles {
+ public:
+  Handles(const char* kind, uintptr_t tag) : kind_(kind), next_(tag << 40) {}
+
+  Handle add(std::shared_ptr<T> object) {
+    next_ += 16;
+    live_[next_] = std::move(object);
+    return reinterpret_cast<Handle>(next_);
+  }
+  const std::shared_ptr<T>& get(Handle handle) const {
+    const auto at = live_.find(reinterpret_cast<uintptr_t>(handle));
+    if (at == live_.end()) {
+      throw Violation{CUDA_ERROR_INVALID_HANDLE, text("%p is no live %s", static_cast<void*>(handle), kind_)};
+    }
+    return at->second;
+  }
+  void remove(Handle handle) {
+    get(handle);
+    live_.erase(reinterpret_cast<uintptr_t>(handle));
+  }
+  void clear() { live_.clear(); }
+  size_t size() const { return live_.size(); }
+
+ private:
+  const char* kind_;
+  uintptr_t next_;
+  std::map<uintptr_t, std::shared_ptr<T>> live_;
+};
+
+struct Graph {
+  Ops ops;
+};
+
+struct GraphExec {
+  Ops ops;
+};
+
+struct Driver {
+  std::mutex mutex;
+  Record record;
+  Memory memory{record};
+  Streams streams{record};
+  Handles<CUstream, Stream> stream_handles{"stream", 0x51};
+  Handles<CUevent, Event> events{"event", 0x52};
+  Handles<CUmodule, Module> modules{"module", 0x53};
+  Handles<CUfunction, Function> functions{"function", 0x54};
+  Handles<CUgraph, Graph> graphs{"graph", 0x55};
+  Handles<CUgraphExec, GraphExec> execs{"executable graph", 0x56};
+  bool initialised = false;
+  int retained = 0;                // references to the primary context
+  uintptr_t context = 0x50 << 20;  // its handle: another one each time it is made
+
+  CUcontext current_context() const;
+  void check_device(CUdevice device);
+  const std::shared_ptr<Stream>& stream(CUstream handle);
+  void synchronise(const std::shared_ptr<Stream>& stream);
+  void destroy_context();
+};
+
+Driver& driver();
+
+enum class Needs { Nothing, Init, Context };
+
+// Counts the call, injects faults, and checks what the call needs.
+void enter(Driver& driver, const char* name, Needs needs);
+
+// Runs a driver function's body under the driver's lock; what it throws is the result.
+template <class Body>
+CUresult call(const char* name, Needs needs, Body&& body) noexcept {
+  Driver& d = driver();
+  const std::lock_guard lock(d.mutex);
+  try {
+    enter(d, name, needs);
+    body(d);
+    return CUDA_SUCCESS;
+  } catch (const Violation& v) {
+    d.record.log(name, v.text);
+    return v.code;
+  } catch (const Refusal& r) {
+    return r.code;
+  } catch (const std::bad_alloc&) {
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+}
+
+template <class T>
+T& out(T* pointer) {
+  if (!pointer) throw Violation{CUDA_ERROR_INVALID_VALUE, "nowhere to put the result"};
+  return *pointer;
+}
+
+}  // namespace stub

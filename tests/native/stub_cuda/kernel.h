@@ -1,0 +1,96 @@
+// A kernel of the stub pack: a function of plain C++ that runs all programs of a launch in turn.
+#pragma once
+#include <array>
+#include <span>
+
+#include "memory.h"
+#include "tensor.h"
+
+namespace stub {
+
+using swiftk::DType;
+
+// Elements of device memory, from where an argument points to the end of the allocation. Every access is checked.
+template <class T>
+struct Span {
+  T* data;
+  size_t count;
+  int argument;
+
+  T* at(size_t begin, size_t n) const {
+    if (begin > count || n > count - begin) {
+      throw Violation{CUDA_ERROR_ILLEGAL_ADDRESS, text("argument %d: elements %zd to %zd of %zu", argument,
+                                                       static_cast<ssize_t>(begin), static_cast<ssize_t>(begin + n), count)};
+    }
+    return data + begin;
+  }
+  T& operator[](size_t i) const { return *at(i, 1); }
+};
+
+// Elements of the pack's dtype.
+struct Elements {
+  Span<char> bytes;
+  DType type;
+
+  float get(size_t i) const { return swiftk::load_element(at(i, 1), type, 0); }
+  void set(size_t i, float value) const;
+  void read(size_t begin, size_t n, float* to) const;
+  char* at(size_t begin, size_t n) const;
+};
+
+float rounded(float value, DType type);  // to the dtype and back
+
+struct Constants {
+  std::map<std::string, double> numbers;
+  DType type = DType::F32;
+};
+
+struct Module {};
+
+struct Launch;
+
+// What a pack's kernel is here: arguments as letters (p pointer, i int32, l int64, f float), and what it does.
+struct Kernel {
+  const char *name, *arguments;
+  void (*run)(const Launch&);
+};
+const Kernel* find_kernel(std::string_view name);  // null if there is none
+
+struct Function {
+  const Kernel* kernel;
+  Constants constants;
+  int threads = 0;  // a block, 0 if the pack does not say
+  int shared = kSharedDefault;
+  std::weak_ptr<Module> module;
+};
+
+struct Launch {
+  std::shared_ptr<const Function> function;
+  const Memory* memory;
+  unsigned grid[3];
+  std::array<uint64_t, 16> arguments;
+
+  template <class T>
+  Span<T> span(int i) const {
+    const Span<char> s = bytes(i);
+    return {reinterpret_cast<T*>(s.data), s.count / sizeof(T), i};
+  }
+  Elements elements(int i) const { return {bytes(i), type()}; }
+  Span<char> bytes(int i) const;
+  int32_t int32(int i) const { return static_cast<int32_t>(arguments[i]); }
+  int64_t int64(int i) const { return static_cast<int64_t>(arguments[i]); }
+  float real(int i) const { return std::bit_cast<float>(static_cast<uint32_t>(arguments[i])); }
+
+  DType type() const { return function->constants.type; }
+  double number(const char* constant) const;
+  int constant(const char* name) const { return static_cast<int>(number(name)); }
+  // The row count behind argument 0.
+  int rows() const;
+  // Throws unless the grid is what the ABI says along an axis.
+  void expect(int axis, size_t programs) const;
+  void expect_cover(int axis, size_t each, size_t items) const;
+};
+
+inline size_t ceil_div(size_t a, size_t b) { return (a + b - 1) / b; }
+
+}  // namespace stub

@@ -1,0 +1,45 @@
+// Moving cache slots, and the two probes of the device's speed, which here only do their sums.
+#include <cstring>
+
+#include "kernels.h"
+
+namespace stub {
+
+void move_rows(const Launch& launch) {
+  const Elements cache = launch.elements(0);
+  const int count = launch.int32(2), width = launch.constant("WIDTH");
+  const int64_t layer_stride = launch.int64(3), v_offset = launch.int64(4);
+  launch.expect(1, 2);
+  launch.expect(2, ceil_div(width, launch.constant("BLOCK")));
+  if (count <= 0) return;
+  const Span<int32_t> moves = launch.span<int32_t>(1);
+  const size_t bytes = width * swiftk::size_of(cache.type);
+  for (unsigned layer = 0; layer < launch.grid[0]; ++layer) {
+    for (int part = 0; part < 2; ++part) {
+      const size_t begin = layer * layer_stride + part * v_offset;
+      for (int m = 0; m < count; ++m) {
+        const char* const from = cache.at(begin + size_t(moves[2 * m]) * width, width);
+        std::memmove(cache.at(begin + size_t(moves[2 * m + 1]) * width, width), from, bytes);
+      }
+    }
+  }
+}
+
+void read_probe(const Launch& launch) {
+  const Span<uint32_t> data = launch.span<uint32_t>(0), out = launch.span<uint32_t>(1);
+  const size_t count = launch.int64(2), chunk = size_t(launch.constant("BLOCK")) * launch.constant("ITERATIONS");
+  launch.expect(0, ceil_div(count, chunk));
+  for (size_t program = 0; program < launch.grid[0]; ++program) {
+    const size_t begin = program * chunk, n = std::min(chunk, count - begin);
+    uint32_t sum = 0;
+    for (const uint32_t* p = data.at(begin, n); p != data.data + begin + n; ++p) sum += *p;
+    out[program] = sum;
+  }
+}
+
+void dot_probe(const Launch& launch) {
+  const Span<float> out = launch.span<float>(0);
+  for (size_t program = 0; program < launch.grid[0]; ++program) out[program] = static_cast<float>(launch.int32(1));
+}
+
+}  // namespace stub

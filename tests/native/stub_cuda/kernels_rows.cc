@@ -1,0 +1,73 @@
+// Kernels of a row at a time: embed, rmsnorm, and what Qwen3 does to the heads of q and k.
+#include <cmath>
+
+#include "kernels.h"
+
+namespace stub {
+namespace {
+
+// x / rms(x) is x times this.
+float inverse_rms(const float* x, int n, float eps) {
+  float sum = 0;
+  for (int i = 0; i < n; ++i) sum += x[i] * x[i];
+  return 1 / std::sqrt(sum / n + eps);
+}
+
+}  // namespace
+
+void embed(const Launch& launch) {
+  const int D = launch.constant("D"), rows = launch.rows();
+  const Span<int32_t> token = launch.span<int32_t>(1);
+  const Elements table = launch.elements(2);
+  const Span<float> x = launch.span<float>(3);
+  launch.expect_cover(0, 1, rows);
+  launch.expect(1, ceil_div(D, launch.constant("BLOCK")));
+  for (int row = 0; row < rows; ++row) table.read(size_t(token[row]) * D, D, x.at(size_t(row) * D, D));
+}
+
+void rmsnorm(const Launch& launch) {
+  const int D = launch.constant("D"), rows = launch.rows();
+  const float eps = static_cast<float>(launch.number("EPS"));
+  const Span<float> x = launch.span<float>(1), weight = launch.span<float>(2);
+  const Elements y = launch.elements(3);
+  launch.expect_cover(0, 1, rows);
+  for (int row = 0; row < rows; ++row) {
+    const float* const from = x.at(size_t(row) * D, D);
+    const float scale = inverse_rms(from, D, eps);
+    for (int i = 0; i < D; ++i) y.set(size_t(row) * D + i, from[i] * scale * weight[i]);
+  }
+}
+
+void qk_norm_rope(const Launch& launch) {
+  const int H = launch.constant("H"), KV = launch.constant("KV"), HD = launch.constant("HD"), half = HD / 2;
+  const int heads = H + 2 * KV, rows = launch.rows();
+  const float eps = static_cast<float>(launch.number("EPS"));
+  const Span<float> raw = launch.span<float>(1), q_norm = launch.span<float>(2), k_norm = launch.span<float>(3);
+  const Span<int32_t> slot = launch.span<int32_t>(4);
+  const Span<float> cos = launch.span<float>(5), sin = launch.span<float>(6);
+  const Elements q = launch.elements(7), k = launch.elements(8), v = launch.elements(9);
+  launch.expect_cover(0, 1, rows);
+  launch.expect(1, heads);
+  for (size_t i = 0; i < size_t(rows) * heads; ++i) {
+    const size_t row = i / heads, head = i % heads;
+    const bool is_q = head < size_t(H), is_v = head >= size_t(H + KV);
+    const float* const x = raw.at(i * HD, HD);
+    const Elements& to = is_q ? q : is_v ? v : k;
+    const size_t at = is_q ? (row * H + head) * HD : (size_t(slot[row]) * KV + (head - H) % KV) * HD;
+    const float scale = is_v ? 1 : inverse_rms(x, HD, eps);
+    for (int j = 0; j < half; ++j) {
+      float a = x[j], b = x[j + half];
+      if (!is_v) {
+        const Span<float>& weight = is_q ? q_norm : k_norm;
+        const float c = cos[row * half + j], s = sin[row * half + j];
+        const float u = a * scale * weight[j], w = b * scale * weight[j + half];
+        a = u * c - w * s;
+        b = w * c + u * s;
+      }
+      to.set(at + j, a);
+      to.set(at + j + half, b);
+    }
+  }
+}
+
+}  // namespace stub

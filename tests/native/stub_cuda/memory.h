@@ -1,0 +1,53 @@
+// Memory of the device and pinned memory of the host.
+//
+// A device address is an offset into a reservation that no one may touch, so host code that dereferences one crashes; what
+// it stands for is an allocation of malloc, whose end AddressSanitizer knows. Addresses are never used twice. Fresh memory
+// of either kind is all ones: NaN as any floating type, -1 as an integer.
+#pragma once
+#include <map>
+#include <memory>
+
+#include "record.h"
+
+namespace stub {
+
+class Memory {
+ public:
+  explicit Memory(Record& record) : record_(record) {}
+
+  CUdeviceptr allocate(size_t bytes);
+  void release(CUdeviceptr base);
+  void* allocate_pinned(size_t bytes);
+  void release_pinned(void* base);
+  void clear();  // frees everything; returns nothing to anybody
+
+  // The bytes behind a device address; throws a Violation with `code` unless all of them are in one live allocation.
+  char* device(CUdeviceptr address, size_t bytes, CUresult code = CUDA_ERROR_INVALID_VALUE) const;
+  // Same for a kernel, which may read pinned memory too: from the address to the end of its allocation.
+  char* reach(CUdeviceptr address, size_t& bytes) const;
+  // True for pinned memory, false for pageable; throws if it is neither for certain.
+  bool pinned(const void* address, size_t bytes) const;
+  bool is_device(const void* address) const;  // or was, or might be
+  size_t used() const { return used_; }
+  size_t allocations() const { return device_.size(); }
+
+ private:
+  struct Free {
+    void operator()(void* p) const;
+  };
+  struct Block {
+    size_t bytes;
+    std::unique_ptr<char, Free> data;
+  };
+  using Sizes = std::map<CUdeviceptr, size_t>;
+  const std::pair<const CUdeviceptr, Block>* find(CUdeviceptr address) const;
+  std::string explain(CUdeviceptr address, size_t bytes) const;
+
+  Record& record_;
+  std::map<CUdeviceptr, Block> device_;
+  Sizes freed_, pinned_, freed_pinned_;  // bytes by address
+  CUdeviceptr next_ = 0;
+  size_t used_ = 0;
+};
+
+}  // namespace stub
