@@ -50,6 +50,7 @@ void* allocate(Device* device, size_t bytes) {
                              std::to_string(total >> 20) + " MB free");
   }
   driver.check(driver.cuMemsetD8_v2(a, 0, bytes), "clearing memory");
+  driver.check(driver.cuStreamSynchronize(nullptr), "clearing memory");  // which sessions' streams would not wait for
   return pointer(a);
 }
 
