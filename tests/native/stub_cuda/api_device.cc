@@ -13,10 +13,11 @@ struct Attribute {
   int id, value;
 };
 constexpr Attribute kAttributes[] = {
-    {1, 1024},    {2, 1024},  {3, 1024},     {4, 64},       {5, 0x7fffffff}, {6, 65535},      // threads, blocks, grids
-    {7, 65535},   {8, kSharedDefault},       {10, 32},      {12, 65536},     {13, 1980000},   // shared, warp, registers, kHz
-    {18, 0},      {36, 3201000},             {37, 6144},    {38, 60 << 20},  {39, 2048},      // memory kHz, bus, L2
-    {41, 1},      {81, 233472},              {82, 65536},   {95, 1},         {97, kSharedOptIn},
+    {1, 1024},  {2, 1024},           {3, 1024},   {4, 64},        {5, 0x7fffffff},
+    {6, 65535},                                                                   // threads, blocks, grids
+    {7, 65535}, {8, kSharedDefault}, {10, 32},    {12, 65536},    {13, 1980000},  // shared, warp, registers, kHz
+    {18, 0},    {36, 3201000},       {37, 6144},  {38, 60 << 20}, {39, 2048},     // memory kHz, bus, L2
+    {41, 1},    {81, 233472},        {82, 65536}, {95, 1},        {97, kSharedOptIn},
 };
 
 int attribute(Record& record, int id) {
@@ -39,8 +40,9 @@ constexpr Result kResults[] = {
 #undef X
 };
 
-CUresult describe(CUresult code, const char** to, const char* Result::*field) {
-  const auto at = std::find_if(std::begin(kResults), std::end(kResults), [&](const Result& r) { return r.code == code; });
+CUresult describe(CUresult code, const char** to, const char* Result::* field) {
+  const auto at =
+      std::find_if(std::begin(kResults), std::end(kResults), [&](const Result& r) { return r.code == code; });
   if (to) *to = at == std::end(kResults) ? nullptr : at->*field;
   return to && *to ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
@@ -56,7 +58,8 @@ Driver& driver() {
 CUcontext Driver::current_context() const { return current; }
 
 void Driver::check_device(CUdevice device) {
-  if (device < 0 || device >= record.get("devices")) throw Violation{CUDA_ERROR_INVALID_DEVICE, text("device %d", device)};
+  if (device < 0 || device >= record.get("devices"))
+    throw Violation{CUDA_ERROR_INVALID_DEVICE, text("device %d", device)};
 }
 
 void enter(Driver& d, const char* name, Needs needs) {

@@ -1,4 +1,5 @@
-// Driver functions: stream capture and graphs. A graph is a list of operations with the arguments they were captured with.
+// Driver functions: stream capture and graphs. A graph is a list of operations with the arguments they were captured
+// with.
 #include "driver.h"
 
 using namespace stub;
@@ -6,7 +7,8 @@ using namespace stub;
 EXPORTED CUresult cuStreamBeginCapture_v2(CUstream stream, int mode) {
   return call("cuStreamBeginCapture_v2", Needs::Context, [&](Driver& d) {
     const auto& s = d.stream(stream);
-    if (mode < kCaptureGlobal || mode > kCaptureRelaxed) throw Violation{CUDA_ERROR_INVALID_VALUE, text("mode %d", mode)};
+    if (mode < kCaptureGlobal || mode > kCaptureRelaxed)
+      throw Violation{CUDA_ERROR_INVALID_VALUE, text("mode %d", mode)};
     if (s == d.streams.null()) throw Violation{CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "the null stream cannot capture"};
     if (s->capture) throw Violation{CUDA_ERROR_ILLEGAL_STATE, "the stream is capturing already"};
     s->capture = std::make_unique<Capture>(Capture{mode, std::this_thread::get_id(), false, {}});
@@ -60,7 +62,8 @@ EXPORTED CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
     const auto graph = d.execs.get(exec);
     const auto& s = d.stream(stream);
     if (s->capture) d.streams.spoil(*s->capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "the stub nests no graphs");
-    d.streams.submit(s, {"graph", [&d, graph] {
+    d.streams.submit(s, {"graph",
+                         [&d, graph] {
                            d.record.add("graph_launches");
                            for (const Op& op : graph->ops) {
                              try {
@@ -69,7 +72,8 @@ EXPORTED CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
                                throw Violation{v.code, op.what + ": " + v.text};
                              }
                            }
-                         }, {}});
+                         },
+                         {}});
   });
 }
 

@@ -1,8 +1,8 @@
 // Driver functions: memory, copies and fills.
 //
 // Copies from and to pinned memory are done when their stream is run. Pageable memory is read at the call, and written
-// before it returns. A synchronous copy from pageable memory may, as on a real device, return before its bytes are where
-// they go: only work of the null stream and of streams in order with it is sure to see them.
+// before it returns. A synchronous copy from pageable memory may, as on a real device, return before its bytes are
+// where they go: only work of the null stream and of streams in order with it is sure to see them.
 #include <cstring>
 
 #include "driver.h"
@@ -11,35 +11,39 @@ namespace stub {
 namespace {
 
 void write(Driver& d, CUdeviceptr to, const void* from, size_t bytes) {
-  std::memcpy(d.memory.device(to, bytes), from, bytes);
+  std::memcpy(d.memory.write(to, bytes), from, bytes);
   d.record.add("h2d");
   d.record.add("h2d_bytes", bytes);
 }
 
 void read(Driver& d, void* to, CUdeviceptr from, size_t bytes) {
-  std::memcpy(to, d.memory.device(from, bytes), bytes);
+  std::memcpy(to, d.memory.read(from, bytes), bytes);
   d.record.add("d2h");
   d.record.add("d2h_bytes", bytes);
 }
 
 void check_pinned(Driver& d, const void* host, size_t bytes) {
-  if (!d.memory.pinned(host, bytes)) throw Violation{CUDA_ERROR_ILLEGAL_ADDRESS, "pinned memory was freed before its copy"};
+  if (!d.memory.pinned(host, bytes))
+    throw Violation{CUDA_ERROR_ILLEGAL_ADDRESS, "pinned memory was freed before its copy"};
 }
 
 void forbid_pageable(Driver& d, Stream& stream) {
   if (stream.capture) {
-    d.streams.spoil(*stream.capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "a copy of pageable memory cannot be captured");
+    d.streams.spoil(*stream.capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+                    "a copy of pageable memory cannot be captured");
   }
 }
 
 void host_to_device(Driver& d, CUdeviceptr to, const void* from, size_t bytes, const std::shared_ptr<Stream>& stream) {
   if (!bytes) return;
-  d.memory.device(to, bytes);
+  d.memory.check(to, bytes);
   if (d.memory.pinned(from, bytes)) {
-    d.streams.submit(stream, {"copy to device", [&d, to, from, bytes] {
+    d.streams.submit(stream, {"copy to device",
+                              [&d, to, from, bytes] {
                                 check_pinned(d, from, bytes);
                                 write(d, to, from, bytes);
-                              }, {}});
+                              },
+                              {}});
     return;
   }
   forbid_pageable(d, *stream);
@@ -50,35 +54,42 @@ void host_to_device(Driver& d, CUdeviceptr to, const void* from, size_t bytes, c
 
 void device_to_host(Driver& d, void* to, CUdeviceptr from, size_t bytes, const std::shared_ptr<Stream>& stream) {
   if (!bytes) return;
-  d.memory.device(from, bytes);
+  d.memory.check(from, bytes);
   const bool pinned = d.memory.pinned(to, bytes);
   if (!pinned) forbid_pageable(d, *stream);
-  d.streams.submit(stream, {"copy to host", [&d, to, from, bytes, pinned] {
+  d.streams.submit(stream, {"copy to host",
+                            [&d, to, from, bytes, pinned] {
                               if (pinned) check_pinned(d, to, bytes);
                               read(d, to, from, bytes);
-                            }, {}});
+                            },
+                            {}});
   if (!pinned) d.synchronise(stream);
 }
 
-void device_to_device(Driver& d, CUdeviceptr to, CUdeviceptr from, size_t bytes, const std::shared_ptr<Stream>& stream) {
+void device_to_device(Driver& d, CUdeviceptr to, CUdeviceptr from, size_t bytes,
+                      const std::shared_ptr<Stream>& stream) {
   if (!bytes) return;
-  d.memory.device(to, bytes);
-  d.memory.device(from, bytes);
+  d.memory.check(to, bytes);
+  d.memory.check(from, bytes);
   if (to < from + bytes && from < to + bytes) throw Violation{CUDA_ERROR_INVALID_VALUE, "source and target overlap"};
-  d.streams.submit(stream, {"copy on device", [&d, to, from, bytes] {
-                              std::memcpy(d.memory.device(to, bytes), d.memory.device(from, bytes), bytes);
+  d.streams.submit(stream, {"copy on device",
+                            [&d, to, from, bytes] {
+                              std::memcpy(d.memory.write(to, bytes), d.memory.read(from, bytes), bytes);
                               d.record.add("d2d");
                               d.record.add("d2d_bytes", bytes);
-                            }, {}});
+                            },
+                            {}});
 }
 
 void fill(Driver& d, CUdeviceptr to, unsigned char byte, size_t bytes, const std::shared_ptr<Stream>& stream) {
   if (!bytes) return;
-  d.memory.device(to, bytes);
-  d.streams.submit(stream, {"fill", [&d, to, byte, bytes] {
-                              std::memset(d.memory.device(to, bytes), byte, bytes);
+  d.memory.check(to, bytes);
+  d.streams.submit(stream, {"fill",
+                            [&d, to, byte, bytes] {
+                              std::memset(d.memory.write(to, bytes), byte, bytes);
                               d.record.add("fills");
-                            }, {}});
+                            },
+                            {}});
 }
 
 }  // namespace

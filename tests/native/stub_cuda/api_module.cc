@@ -17,7 +17,8 @@ constexpr size_t kLongestImage = 64 << 10;
 std::string_view json_text(const char* image) {
   int depth = 0;
   bool quoted = false;
-  if (image[0] != '{') throw Violation{CUDA_ERROR_INVALID_IMAGE, "no JSON object: the stub runs packs of architecture stub"};
+  if (image[0] != '{')
+    throw Violation{CUDA_ERROR_INVALID_IMAGE, "no JSON object: the stub runs packs of architecture stub"};
   for (size_t i = 0; i < kLongestImage && image[i]; ++i) {
     if (image[i] == '"') quoted = !quoted;
     if (quoted) continue;
@@ -56,7 +57,8 @@ std::shared_ptr<Function> read_image(const char* image) {
   const Json* const name = json.find("kernel");
   const Kernel* const kernel = name ? find_kernel(name->string()) : nullptr;
   if (!kernel) throw Violation{CUDA_ERROR_INVALID_IMAGE, "no kernel that the stub has"};
-  auto function = std::make_shared<Function>(Function{kernel, constants(json.find("constants")), 0, kSharedDefault, {}});
+  auto function =
+      std::make_shared<Function>(Function{kernel, constants(json.find("constants")), 0, kSharedDefault, {}});
   if (const Json* const warps = json.find("warps")) function->threads = static_cast<int>(32 * warps->integer());
   return function;
 }
@@ -74,7 +76,7 @@ std::array<uint64_t, 16> read_arguments(const Kernel& kernel, void** values) {
   for (size_t i = 0; i < n + 2; ++i) {
     if (!values[i]) throw Violation{CUDA_ERROR_INVALID_VALUE, text("argument %zu is missing", i)};
     const char letter = i < n ? kernel.arguments[i] : 'p';
-    std::memcpy(&all[i], values[i], letter == 'p' || letter == 'l' ? 8 : 4);
+    std::memcpy(&all[i], values[i], letter == 'i' || letter == 'f' ? 4 : 8);
   }
   if (all[n] || all[n + 1]) throw Violation{CUDA_ERROR_INVALID_VALUE, "a hidden pointer is not null"};
   return all;
@@ -84,14 +86,15 @@ void check_shape(const Function& f, const CUlaunchConfig& c) {
   const unsigned most[3] = {0x7fffffff, 65535, 65535}, grid[3] = {c.gridDimX, c.gridDimY, c.gridDimZ};
   for (int axis = 0; axis < 3; ++axis) {
     if (grid[axis] == 0 || grid[axis] > most[axis]) {
-      throw Violation{CUDA_ERROR_INVALID_VALUE, text("%s: %u programs along axis %d", f.kernel->name, grid[axis], axis)};
+      throw Violation{CUDA_ERROR_INVALID_VALUE,
+                      text("%s: %u programs along axis %d", f.kernel->name, grid[axis], axis)};
     }
   }
   const unsigned threads = c.blockDimX;
   if (threads == 0 || threads > 1024 || threads % 32 || c.blockDimY != 1 || c.blockDimZ != 1 ||
       (f.threads && threads != static_cast<unsigned>(f.threads))) {
-    throw Violation{CUDA_ERROR_INVALID_VALUE, text("%s: a block of %u x %u x %u threads, want %d", f.kernel->name, threads,
-                                                   c.blockDimY, c.blockDimZ, f.threads)};
+    throw Violation{CUDA_ERROR_INVALID_VALUE, text("%s: a block of %u x %u x %u threads, want %d", f.kernel->name,
+                                                   threads, c.blockDimY, c.blockDimZ, f.threads)};
   }
   if (c.sharedMemBytes > static_cast<unsigned>(f.shared)) {
     throw Violation{CUDA_ERROR_INVALID_VALUE, text("%s: %u bytes of shared memory, at most %d are set", f.kernel->name,
@@ -104,10 +107,13 @@ void launch(Driver& d, const CUlaunchConfig& config, CUfunction handle, void** v
   const auto& stream = d.stream(config.hStream);
   if (extra) throw Violation{CUDA_ERROR_INVALID_VALUE, "the stub takes no extra"};
   check_shape(*function, config);
-  const Launch launch{function, &d.memory, {config.gridDimX, config.gridDimY, config.gridDimZ},
+  const Launch launch{function,
+                      &d.memory,
+                      {config.gridDimX, config.gridDimY, config.gridDimZ},
                       read_arguments(*function->kernel, values)};
   const std::string name = function->kernel->name;
-  d.streams.submit(stream, {name, [&d, launch, name] {
+  d.streams.submit(stream, {name,
+                            [&d, launch, name] {
                               if (launch.function->module.expired()) {
                                 throw Violation{CUDA_ERROR_ILLEGAL_ADDRESS, "its module was unloaded"};
                               }
@@ -115,7 +121,8 @@ void launch(Driver& d, const CUlaunchConfig& config, CUfunction handle, void** v
                               d.record.add("launches");
                               d.record.add("launches." + name);
                               launch.function->kernel->run(launch);
-                            }, {}});
+                            },
+                            {}});
 }
 
 }  // namespace
@@ -150,7 +157,8 @@ EXPORTED CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, con
   return call("cuModuleGetFunction", Needs::Context, [&](Driver& d) {
     const auto image = std::static_pointer_cast<Image>(d.modules.get(module));
     if (!name || std::strcmp(name, image->function->kernel->name) != 0) {
-      throw Violation{CUDA_ERROR_NOT_FOUND, text("no '%s' in the module of %s", name ? name : "", image->function->kernel->name)};
+      throw Violation{CUDA_ERROR_NOT_FOUND,
+                      text("no '%s' in the module of %s", name ? name : "", image->function->kernel->name)};
     }
     out(function) = image->handles.emplace_back(d.functions.add(image->function));
   });
@@ -171,14 +179,15 @@ EXPORTED CUresult cuFuncGetAttribute(int* value, int attribute, CUfunction funct
   return call("cuFuncGetAttribute", Needs::Context, [&](Driver& d) {
     const auto& f = d.functions.get(function);
     constexpr int kValues[] = {1024, 0, 0, 0, 64, 90, 90, 0};  // threads, shared, constant, local, registers, versions
-    if (attribute < 0 || attribute > kFuncMaxShared) throw Violation{CUDA_ERROR_INVALID_VALUE, text("attribute %d", attribute)};
+    if (attribute < 0 || attribute > kFuncMaxShared)
+      throw Violation{CUDA_ERROR_INVALID_VALUE, text("attribute %d", attribute)};
     out(value) = attribute == kFuncMaxShared ? f->shared : kValues[attribute];
   });
 }
 
-EXPORTED CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
-                                 unsigned block_y, unsigned block_z, unsigned shared, CUstream stream, void** arguments,
-                                 void** extra) {
+EXPORTED CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                                 unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared, CUstream stream,
+                                 void** arguments, void** extra) {
   return call("cuLaunchKernel", Needs::Context, [&](Driver& d) {
     const CUlaunchConfig config{grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, nullptr, 0};
     launch(d, config, function, arguments, extra);

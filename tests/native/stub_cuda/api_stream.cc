@@ -39,7 +39,8 @@ CUresult elapsed(const char* name, float* milliseconds, CUevent begin, CUevent e
   return call(name, Needs::Context, [&](Driver& d) {
     const auto &from = mark_of(d, begin), &to = mark_of(d, end);
     const bool timed = d.events.get(begin)->timing && d.events.get(end)->timing;
-    if (!from || !to || !timed) throw Violation{CUDA_ERROR_INVALID_HANDLE, "an event without a record or without timing"};
+    if (!from || !to || !timed)
+      throw Violation{CUDA_ERROR_INVALID_HANDLE, "an event without a record or without timing"};
     for (const auto& mark : {from, to}) {
       if (mark->point.stream->done < mark->point.number) throw Refusal{CUDA_ERROR_NOT_READY};
     }

@@ -51,7 +51,7 @@ struct Driver {
   std::mutex mutex;
   Record record;
   Memory memory{record};
-  Streams streams{record};
+  Streams streams{record, memory};
   Handles<CUstream, Stream> stream_handles{"stream", 0x51};
   Handles<CUevent, Event> events{"event", 0x52};
   Handles<CUmodule, Module> modules{"module", 0x53};

@@ -1,29 +1,31 @@
 #include "kernel.h"
 
+#include <algorithm>
+
 #include "kernels.h"
 
 namespace stub {
 namespace {
 
 constexpr Kernel kKernels[] = {
-    {"embed", "pppp", embed},
-    {"rmsnorm", "pppp", rmsnorm},
-    {"qkv", "ppppppppppp", qkv},
+    {"embed", "ppPD", embed},
+    {"rmsnorm", "pDpP", rmsnorm},
+    {"qkv", "pPPpppppppp", qkv},
     {"qk_norm_rope", "pppppppppp", qk_norm_rope},
-    {"attention_split", "pppppppppii", attention_split},
-    {"attention_merge", "ppppi", attention_merge},
-    {"attention_serial", "ppppppppi", attention_serial},
-    {"residual", "ppppp", residual},
-    {"gate_up", "ppppp", gate_up},
-    {"lm_head", "pppp", lm_head},
-    {"topk_partial", "ppplfiiippp", topk_partial},
+    {"attention_split", "ppppPPCPpii", attention_split},
+    {"attention_merge", "pPpPi", attention_merge},
+    {"attention_serial", "ppppPPCPi", attention_serial},
+    {"residual", "pPPpp", residual},
+    {"gate_up", "pPPpp", gate_up},
+    {"lm_head", "pPPp", lm_head},
+    {"topk_partial", "VVplfiiippp", topk_partial},
     {"topk_merge", "ppppippp", topk_merge},
-    {"move_rows", "ppill", move_rows},
-    {"read_probe", "ppl", read_probe},
+    {"move_rows", "Ppill", move_rows},
+    {"read_probe", "Ppl", read_probe},
     {"dot_probe", "pi", dot_probe},
 };
 
-constexpr size_t kAligned = 16;  // bytes; kernels are compiled for pointers that are
+constexpr size_t kAligned = 16;  // bytes that a thread reads at once
 
 }  // namespace
 
@@ -59,16 +61,35 @@ float rounded(float value, DType type) {
                              : swiftk::f16_to_f32(swiftk::f32_to_f16(value));
 }
 
-Span<char> Launch::bytes(int i) const {
+// What the pointer is compiled as a multiple of.
+size_t Launch::alignment(int i) const {
+  const auto whole = [](size_t bytes) { return bytes % kAligned == 0 ? kAligned : 1; };
+  switch (function->kernel->arguments[i]) {
+    case 'P': return kAligned;
+    case 'D': return whole(constant("D") * sizeof(float));
+    case 'V': return whole(constant("V") * sizeof(float));
+    case 'C': return whole(constant("KV") * constant("HD") * swiftk::size_of(type()));
+    default: return 1;
+  }
+}
+
+Span<char> Launch::bytes(int i, bool write, size_t element) const {
   const CUdeviceptr address = arguments[i];
+  const size_t multiple = std::max(alignment(i), element);
   try {
-    if (address % kAligned) throw Violation{CUDA_ERROR_MISALIGNED_ADDRESS, text("0x%llx is not aligned to 16 bytes", address)};
+    if (address % multiple)
+      throw Violation{CUDA_ERROR_MISALIGNED_ADDRESS, text("0x%llx, want a multiple of %zu", address, multiple)};
     size_t count = 0;
-    char* const data = memory->reach(address, count);
+    char* const data = memory->reach(address, count, write);
     return {data, count, i};
   } catch (const Violation& v) {
     throw Violation{v.code, text("argument %d: ", i) + v.text};
   }
+}
+
+DType Launch::type() const {
+  if (!function->constants.type) throw Violation{CUDA_ERROR_LAUNCH_FAILED, "the pack does not say the dtype"};
+  return *function->constants.type;
 }
 
 double Launch::number(const char* constant) const {
@@ -79,7 +100,7 @@ double Launch::number(const char* constant) const {
 }
 
 int Launch::rows() const {
-  const int n = span<int32_t>(0)[0];
+  const int n = span<const int32_t>(0)[0];
   if (n < 0) throw Violation{CUDA_ERROR_LAUNCH_FAILED, text("%d rows", n)};
   return n;
 }
@@ -92,8 +113,8 @@ void Launch::expect(int axis, size_t programs) const {
 
 void Launch::expect_cover(int axis, size_t each, size_t items) const {
   if (grid[axis] * each < items) {
-    throw Violation{CUDA_ERROR_LAUNCH_FAILED, text("%u programs of %zu along axis %d do not cover %zu", grid[axis], each, axis,
-                                                   items)};
+    throw Violation{CUDA_ERROR_LAUNCH_FAILED,
+                    text("%u programs of %zu along axis %d do not cover %zu", grid[axis], each, axis, items)};
   }
 }
 

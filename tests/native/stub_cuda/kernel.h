@@ -1,7 +1,8 @@
 // A kernel of the stub pack: a function of plain C++ that runs all programs of a launch in turn.
 #pragma once
 #include <array>
-#include <span>
+#include <bit>
+#include <optional>
 
 #include "memory.h"
 #include "tensor.h"
@@ -19,8 +20,9 @@ struct Span {
 
   T* at(size_t begin, size_t n) const {
     if (begin > count || n > count - begin) {
-      throw Violation{CUDA_ERROR_ILLEGAL_ADDRESS, text("argument %d: elements %zd to %zd of %zu", argument,
-                                                       static_cast<ssize_t>(begin), static_cast<ssize_t>(begin + n), count)};
+      throw Violation{CUDA_ERROR_ILLEGAL_ADDRESS,
+                      text("argument %d: elements %zd to %zd of %zu", argument, static_cast<ssize_t>(begin),
+                           static_cast<ssize_t>(begin + n), count)};
     }
     return data + begin;
   }
@@ -42,14 +44,16 @@ float rounded(float value, DType type);  // to the dtype and back
 
 struct Constants {
   std::map<std::string, double> numbers;
-  DType type = DType::F32;
+  std::optional<DType> type;
 };
 
 struct Module {};
 
 struct Launch;
 
-// What a pack's kernel is here: arguments as letters (p pointer, i int32, l int64, f float), and what it does.
+// What a pack's kernel is here: arguments as letters (i int32, l int64, f float, the others pointers:
+// p to elements, P to 16 bytes, D, V or C to 16 bytes where D, V or a cache slot is a multiple of that), and what it
+// does.
 struct Kernel {
   const char *name, *arguments;
   void (*run)(const Launch&);
@@ -66,22 +70,22 @@ struct Function {
 
 struct Launch {
   std::shared_ptr<const Function> function;
-  const Memory* memory;
+  Memory* memory;
   unsigned grid[3];
   std::array<uint64_t, 16> arguments;
 
-  template <class T>
+  template <class T>  // const if it is only read
   Span<T> span(int i) const {
-    const Span<char> s = bytes(i);
+    const Span<char> s = bytes(i, !std::is_const_v<T>, sizeof(T));
     return {reinterpret_cast<T*>(s.data), s.count / sizeof(T), i};
   }
-  Elements elements(int i) const { return {bytes(i), type()}; }
-  Span<char> bytes(int i) const;
+  Elements elements(int i) const { return {bytes(i, false, swiftk::size_of(type())), type()}; }
+  Elements output(int i) const { return {bytes(i, true, swiftk::size_of(type())), type()}; }
   int32_t int32(int i) const { return static_cast<int32_t>(arguments[i]); }
   int64_t int64(int i) const { return static_cast<int64_t>(arguments[i]); }
   float real(int i) const { return std::bit_cast<float>(static_cast<uint32_t>(arguments[i])); }
 
-  DType type() const { return function->constants.type; }
+  DType type() const;
   double number(const char* constant) const;
   int constant(const char* name) const { return static_cast<int>(number(name)); }
   // The row count behind argument 0.
@@ -89,6 +93,10 @@ struct Launch {
   // Throws unless the grid is what the ABI says along an axis.
   void expect(int axis, size_t programs) const;
   void expect_cover(int axis, size_t each, size_t items) const;
+
+ private:
+  Span<char> bytes(int i, bool write, size_t element) const;
+  size_t alignment(int i) const;
 };
 
 inline size_t ceil_div(size_t a, size_t b) { return (a + b - 1) / b; }

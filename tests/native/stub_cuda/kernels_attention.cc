@@ -37,15 +37,15 @@ class Attention {
         keys_(launch.constant("KEYS")),
         window_(window),
         scale_(static_cast<float>(launch.number("SCALE"))),
-        meta_(launch.span<int32_t>(1)),
-        pos_(launch.span<int32_t>(2)),
+        meta_(launch.span<const int32_t>(1)),
+        pos_(launch.span<const int32_t>(2)),
         tree_(meta_[3] != 0),
         q_(launch.elements(4)),
         k_(launch.elements(5)),
         v_(launch.elements(6)),
         query_(HD),
         key_(HD) {
-    if (tree_) ancestors_ = launch.span<uint64_t>(3);
+    if (tree_) ancestors_ = launch.span<const uint64_t>(3);
   }
 
   int position(int row) const { return pos_[row]; }
@@ -55,7 +55,8 @@ class Attention {
     State state(HD);
     q_.read((size_t(row) * H + head) * HD, HD, query_.data());
     const int64_t end = std::min<int64_t>(split_start(s + 1), int64_t{pos_[row]} + 1);
-    for (int64_t p = split_start(s); p < end; p += keys_) step(state, row, head / (H / KV), p, std::min(p + keys_, end));
+    for (int64_t p = split_start(s); p < end; p += keys_)
+      step(state, row, head / (H / KV), p, std::min(p + keys_, end));
     return state;
   }
 
@@ -68,7 +69,8 @@ class Attention {
     if (!tree_ || position < prefix) return position;
     uint64_t mask = ancestors_[row];
     for (int64_t i = position - prefix; i > 0; --i) mask &= mask - 1;
-    if (!mask) throw Violation{CUDA_ERROR_LAUNCH_FAILED, text("row %d has no ancestor at position %ld", row, long(position))};
+    if (!mask)
+      throw Violation{CUDA_ERROR_LAUNCH_FAILED, text("row %d has no ancestor at position %ld", row, long(position))};
     return scratch + std::countr_zero(mask);
   }
 
@@ -102,9 +104,9 @@ class Attention {
   const Launch& launch_;
   const int keys_, window_;
   const float scale_;
-  const Span<int32_t> meta_, pos_;
+  const Span<const int32_t> meta_, pos_;
   const bool tree_;
-  Span<uint64_t> ancestors_;
+  Span<const uint64_t> ancestors_;
   const Elements q_, k_, v_;
   std::vector<float> query_, key_;
 };
@@ -128,7 +130,8 @@ void attention_split(const Launch& launch) {
   launch.expect_cover(2, launch.constant("QROWS"), size_t(attention.rows) * (H / attention.KV));
   for (int row = 0; row < attention.rows; ++row) {
     if (attention.position(row) >= split_start(splits)) {
-      throw Violation{CUDA_ERROR_LAUNCH_FAILED, text("%d splits end before position %d", splits, attention.position(row))};
+      throw Violation{CUDA_ERROR_LAUNCH_FAILED,
+                      text("%d splits end before position %d", splits, attention.position(row))};
     }
     for (int head = 0; head < H; ++head) {
       for (int s = 0; s < splits; ++s) {
@@ -144,8 +147,8 @@ void attention_split(const Launch& launch) {
 
 void attention_merge(const Launch& launch) {
   const int H = launch.constant("H"), HD = launch.constant("HD"), splits = launch.int32(4), rows = launch.rows();
-  const Span<float> acc = launch.span<float>(1), ml = launch.span<float>(2);
-  const Elements out = launch.elements(3);
+  const Span<const float> acc = launch.span<const float>(1), ml = launch.span<const float>(2);
+  const Elements out = launch.output(3);
   launch.expect_cover(0, 1, rows);
   launch.expect(1, H);
   for (int row = 0; row < rows; ++row) {
@@ -162,7 +165,7 @@ void attention_merge(const Launch& launch) {
 
 void attention_serial(const Launch& launch) {
   Attention attention(launch, launch.int32(8));
-  const Elements out = launch.elements(7);
+  const Elements out = launch.output(7);
   const int H = attention.H;
   launch.expect(0, attention.KV);
   launch.expect_cover(1, launch.constant("QROWS"), size_t(attention.rows) * (H / attention.KV));

@@ -58,11 +58,11 @@ void each_output(const Launch& launch, const Elements& in, const Elements& weigh
   }
 }
 
-Span<float> bias_of(const Launch& launch, int argument) {
-  return launch.number("HAS_BIAS") ? launch.span<float>(argument) : Span<float>{nullptr, 0, argument};
+Span<const float> bias_of(const Launch& launch, int argument) {
+  return launch.number("HAS_BIAS") ? launch.span<const float>(argument) : Span<const float>{nullptr, 0, argument};
 }
 
-float plus(float value, const Span<float>& bias, size_t i) { return bias.data ? value + bias[i] : value; }
+float plus(float value, const Span<const float>& bias, size_t i) { return bias.data ? value + bias[i] : value; }
 
 // What becomes of the two halves of a head's outputs: kept for qk_norm_rope, or rotated, and stored.
 struct QkvOut {
@@ -72,12 +72,12 @@ struct QkvOut {
       raw = launch.span<float>(10);
       return;
     }
-    slot = launch.span<int32_t>(4);
-    cos = launch.span<float>(5);
-    sin = launch.span<float>(6);
-    q = launch.elements(7);
-    k = launch.elements(8);
-    v = launch.elements(9);
+    slot = launch.span<const int32_t>(4);
+    cos = launch.span<const float>(5);
+    sin = launch.span<const float>(6);
+    q = launch.output(7);
+    k = launch.output(8);
+    v = launch.output(9);
   }
 
   void put(size_t row, int head, int i, float a, float b) const {
@@ -102,8 +102,9 @@ struct QkvOut {
 
   int H, KV, HD;
   bool norm;
-  Span<int32_t> slot;
-  Span<float> cos, sin, raw;
+  Span<const int32_t> slot;
+  Span<const float> cos, sin;
+  Span<float> raw;
   Elements q, k, v;
 };
 
@@ -114,7 +115,7 @@ void qkv(const Launch& launch) {
   const int D = launch.constant("D"), step = launch.constant("ROWS"), half = result.HD / 2, rows = launch.rows();
   const int tiles = static_cast<int>(ceil_div(half, step)), heads = result.H + 2 * result.KV;
   const Elements in = launch.elements(1), weights = launch.elements(2);
-  const Span<float> bias = bias_of(launch, 3);
+  const Span<const float> bias = bias_of(launch, 3);
   launch.expect(0, size_t(heads) * tiles);
   launch.expect_cover(1, launch.constant("TOKENS"), rows);
   for (unsigned t = 0; t < launch.grid[1]; ++t) {
@@ -136,7 +137,8 @@ void qkv(const Launch& launch) {
 void residual(const Launch& launch) {
   const int N = launch.constant("N"), K = launch.constant("K");
   const Elements in = launch.elements(1), weights = launch.elements(2);
-  const Span<float> bias = bias_of(launch, 3), x = launch.span<float>(4);
+  const Span<const float> bias = bias_of(launch, 3);
+  const Span<float> x = launch.span<float>(4);
   each_output(launch, in, weights, N, K, [&](Tile& tile, int n) {
     tile.use(n);
     for (int row = tile.first; row < tile.last; ++row) x[size_t(row) * N + n] += plus(tile.times(row), bias, n);
@@ -146,8 +148,8 @@ void residual(const Launch& launch) {
 // Biases lie in turns of 32: those of the gate, then those of up.
 void gate_up(const Launch& launch) {
   const int D = launch.constant("D"), F = launch.constant("F");
-  const Elements in = launch.elements(1), weights = launch.elements(2), h = launch.elements(4);
-  const Span<float> bias = bias_of(launch, 3);
+  const Elements in = launch.elements(1), weights = launch.elements(2), h = launch.output(4);
+  const Span<const float> bias = bias_of(launch, 3);
   std::vector<float> gate(launch.constant("TOKENS"));
   each_output(launch, in, weights, F, D, [&](Tile& tile, int j) {
     const int begin = j / 32 * 32, size = std::min(32, F - begin), at = 2 * begin + (j - begin);

@@ -6,13 +6,13 @@
 namespace stub {
 
 void move_rows(const Launch& launch) {
-  const Elements cache = launch.elements(0);
+  const Elements cache = launch.output(0);
   const int count = launch.int32(2), width = launch.constant("WIDTH");
   const int64_t layer_stride = launch.int64(3), v_offset = launch.int64(4);
   launch.expect(1, 2);
   launch.expect(2, ceil_div(width, launch.constant("BLOCK")));
   if (count <= 0) return;
-  const Span<int32_t> moves = launch.span<int32_t>(1);
+  const Span<const int32_t> moves = launch.span<const int32_t>(1);
   const size_t bytes = width * swiftk::size_of(cache.type);
   for (unsigned layer = 0; layer < launch.grid[0]; ++layer) {
     for (int part = 0; part < 2; ++part) {
@@ -26,7 +26,8 @@ void move_rows(const Launch& launch) {
 }
 
 void read_probe(const Launch& launch) {
-  const Span<uint32_t> data = launch.span<uint32_t>(0), out = launch.span<uint32_t>(1);
+  const Span<const uint32_t> data = launch.span<const uint32_t>(0);
+  const Span<uint32_t> out = launch.span<uint32_t>(1);
   const size_t count = launch.int64(2), chunk = size_t(launch.constant("BLOCK")) * launch.constant("ITERATIONS");
   launch.expect(0, ceil_div(count, chunk));
   for (size_t program = 0; program < launch.grid[0]; ++program) {

@@ -17,7 +17,7 @@ float inverse_rms(const float* x, int n, float eps) {
 
 void embed(const Launch& launch) {
   const int D = launch.constant("D"), rows = launch.rows();
-  const Span<int32_t> token = launch.span<int32_t>(1);
+  const Span<const int32_t> token = launch.span<const int32_t>(1);
   const Elements table = launch.elements(2);
   const Span<float> x = launch.span<float>(3);
   launch.expect_cover(0, 1, rows);
@@ -28,8 +28,8 @@ void embed(const Launch& launch) {
 void rmsnorm(const Launch& launch) {
   const int D = launch.constant("D"), rows = launch.rows();
   const float eps = static_cast<float>(launch.number("EPS"));
-  const Span<float> x = launch.span<float>(1), weight = launch.span<float>(2);
-  const Elements y = launch.elements(3);
+  const Span<const float> x = launch.span<const float>(1), weight = launch.span<const float>(2);
+  const Elements y = launch.output(3);
   launch.expect_cover(0, 1, rows);
   for (int row = 0; row < rows; ++row) {
     const float* const from = x.at(size_t(row) * D, D);
@@ -42,10 +42,11 @@ void qk_norm_rope(const Launch& launch) {
   const int H = launch.constant("H"), KV = launch.constant("KV"), HD = launch.constant("HD"), half = HD / 2;
   const int heads = H + 2 * KV, rows = launch.rows();
   const float eps = static_cast<float>(launch.number("EPS"));
-  const Span<float> raw = launch.span<float>(1), q_norm = launch.span<float>(2), k_norm = launch.span<float>(3);
-  const Span<int32_t> slot = launch.span<int32_t>(4);
-  const Span<float> cos = launch.span<float>(5), sin = launch.span<float>(6);
-  const Elements q = launch.elements(7), k = launch.elements(8), v = launch.elements(9);
+  const Span<const float> raw = launch.span<const float>(1), q_norm = launch.span<const float>(2),
+                          k_norm = launch.span<const float>(3);
+  const Span<const int32_t> slot = launch.span<const int32_t>(4);
+  const Span<const float> cos = launch.span<const float>(5), sin = launch.span<const float>(6);
+  const Elements q = launch.output(7), k = launch.output(8), v = launch.output(9);
   launch.expect_cover(0, 1, rows);
   launch.expect(1, heads);
   for (size_t i = 0; i < size_t(rows) * heads; ++i) {
@@ -58,7 +59,7 @@ void qk_norm_rope(const Launch& launch) {
     for (int j = 0; j < half; ++j) {
       float a = x[j], b = x[j + half];
       if (!is_v) {
-        const Span<float>& weight = is_q ? q_norm : k_norm;
+        const Span<const float>& weight = is_q ? q_norm : k_norm;
         const float c = cos[row * half + j], s = sin[row * half + j];
         const float u = a * scale * weight[j], w = b * scale * weight[j + half];
         a = u * c - w * s;

@@ -14,7 +14,9 @@ constexpr int kMost = 64;  // entries of a row, or of a block, in the buffers
 struct Candidate {
   float score;
   int32_t id;
-  bool operator<(const Candidate& other) const { return score > other.score || (score == other.score && id < other.id); }
+  bool operator<(const Candidate& other) const {
+    return score > other.score || (score == other.score && id < other.id);
+  }
 };
 
 // Entry `i` of the best, sorted; behind the last, one that stands for none.
@@ -29,8 +31,8 @@ void check_k(int k) {
 }  // namespace
 
 void topk_partial(const Launch& launch) {
-  const Span<float> logits = launch.span<float>(0), scores = launch.span<float>(1);
-  const Span<int32_t> pos = launch.span<int32_t>(2);
+  const Span<const float> logits = launch.span<const float>(0), scores = launch.span<const float>(1);
+  const Span<const int32_t> pos = launch.span<const int32_t>(2);
   const auto seed = static_cast<uint64_t>(launch.int64(3));
   const float scale = launch.real(4);
   const bool noisy = launch.int32(5);
@@ -66,8 +68,10 @@ void topk_partial(const Launch& launch) {
 }
 
 void topk_merge(const Launch& launch) {
-  const Span<float> logits = launch.span<float>(0), part_score = launch.span<float>(1), part_lse = launch.span<float>(3);
-  const Span<int32_t> part_id = launch.span<int32_t>(2), id = launch.span<int32_t>(5);
+  const Span<const float> logits = launch.span<const float>(0), part_score = launch.span<const float>(1),
+                          part_lse = launch.span<const float>(3);
+  const Span<const int32_t> part_id = launch.span<const int32_t>(2);
+  const Span<int32_t> id = launch.span<int32_t>(5);
   const int k = launch.int32(4), V = launch.constant("V"), blocks = launch.constant("BLOCKS");
   const Span<float> logit = launch.span<float>(6), lse = launch.span<float>(7);
   check_k(k);

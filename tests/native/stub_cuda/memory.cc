@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -40,7 +41,8 @@ void Memory::Free::operator()(void* p) const { std::free(p); }
 CUdeviceptr Memory::allocate(size_t bytes) {
   if (bytes == 0) throw Violation{CUDA_ERROR_INVALID_VALUE, "0 bytes"};
   const size_t total = record_.get("memory");
-  if (used_ > total || bytes > total - used_ || next_ + bytes + kGap > kReserved) throw Refusal{CUDA_ERROR_OUT_OF_MEMORY};
+  if (used_ > total || bytes > total - used_ || next_ + bytes + kGap > kReserved)
+    throw Refusal{CUDA_ERROR_OUT_OF_MEMORY};
   void* data = nullptr;
   if (posix_memalign(&data, 64, bytes) != 0) throw Refusal{CUDA_ERROR_OUT_OF_MEMORY};
   std::memset(data, 0xff, bytes);
@@ -98,11 +100,6 @@ void Memory::clear() {
   while (!pinned_.empty()) release_pinned(reinterpret_cast<void*>(pinned_.begin()->first));
 }
 
-const std::pair<const CUdeviceptr, Memory::Block>* Memory::find(CUdeviceptr address) const {
-  const auto at = before(device_, address);
-  return at != device_.end() && address - at->first < at->second.bytes ? &*at : nullptr;
-}
-
 std::string Memory::explain(CUdeviceptr address, size_t bytes) const {
   const auto hex = [](CUdeviceptr a) { return text("0x%llx", a); };
   if (within(freed_, address, 1)) {
@@ -112,34 +109,58 @@ std::string Memory::explain(CUdeviceptr address, size_t bytes) const {
   if (within(freed_pinned_, address, 1)) return hex(address) + " is in pinned memory that was freed";
   const auto at = before(device_, address);
   if (at != device_.end() && is_device(reinterpret_cast<void*>(address))) {
-    return hex(address) + text(": %zu bytes at %llu of an allocation of %zu", bytes, address - at->first, at->second.bytes);
+    return hex(address) +
+           text(": %zu bytes at %llu of an allocation of %zu", bytes, address - at->first, at->second.bytes);
   }
-  return hex(address) + (is_device(reinterpret_cast<void*>(address)) ? " was never allocated" : " is no device address");
+  return hex(address) +
+         (is_device(reinterpret_cast<void*>(address)) ? " was never allocated" : " is no device address");
 }
 
-char* Memory::device(CUdeviceptr address, size_t bytes, CUresult code) const {
-  const auto* block = find(address);
-  if (!block || bytes > block->second.bytes - (address - block->first)) throw Violation{code, explain(address, bytes)};
-  return block->second.data.get() + (address - block->first);
+void Memory::check(CUdeviceptr address, size_t bytes) const {
+  const auto at = before(device_, address);
+  const size_t offset = at == device_.end() ? 0 : address - at->first;
+  if (at == device_.end() || offset >= at->second.bytes || bytes > at->second.bytes - offset) {
+    throw Violation{CUDA_ERROR_INVALID_VALUE, explain(address, bytes)};
+  }
 }
 
-char* Memory::reach(CUdeviceptr address, size_t& bytes) const {
+void Memory::begin(uint64_t turn, const std::string& what) {
+  turn_ = turn;
+  what_ = what;
+}
+
+char* Memory::access(CUdeviceptr address, size_t bytes, bool write) {
+  check(address, bytes);
+  const auto at = before(device_, address);
+  Block& block = at->second;
+  if (block.written > turn_ || (write && block.read > turn_)) {
+    record_.log(what_, text("a race: it %s what work given later has %s already, in another stream",
+                            write ? "writes" : "reads", block.written > turn_ ? "written" : "read"));
+  }
+  uint64_t& last = write ? block.written : block.read;
+  last = std::max(last, turn_);
+  return block.data.get() + (address - at->first);
+}
+
+char* Memory::reach(CUdeviceptr address, size_t& bytes, bool write) {
   if (within(pinned_, address, 1)) {
     const auto at = before(pinned_, address);
     bytes = at->second - (address - at->first);
     return reinterpret_cast<char*>(address);
   }
-  const auto* block = find(address);
-  if (!block) throw Violation{CUDA_ERROR_ILLEGAL_ADDRESS, explain(address, 1)};
-  bytes = block->second.bytes - (address - block->first);
-  return device(address, bytes);
+  char* const data = access(address, 1, write);
+  const auto at = before(device_, address);
+  bytes = at->second.bytes - (address - at->first);
+  return data;
 }
 
 bool Memory::pinned(const void* address, size_t bytes) const {
   const auto at = reinterpret_cast<CUdeviceptr>(address);
-  if (!address || is_device(address)) throw Violation{CUDA_ERROR_INVALID_VALUE, explain(at, bytes) + ", not host memory"};
+  if (!address || is_device(address))
+    throw Violation{CUDA_ERROR_INVALID_VALUE, explain(at, bytes) + ", not host memory"};
   if (within(pinned_, at, bytes)) return true;
-  if (within(pinned_, at, 1)) throw Violation{CUDA_ERROR_INVALID_VALUE, text("%zu bytes run past pinned memory", bytes)};
+  if (within(pinned_, at, 1))
+    throw Violation{CUDA_ERROR_INVALID_VALUE, text("%zu bytes run past pinned memory", bytes)};
   if (within(freed_pinned_, at, 1)) throw Violation{CUDA_ERROR_INVALID_VALUE, explain(at, bytes)};
   return false;
 }

@@ -20,9 +20,7 @@ void Record::level(const std::string& name, long long by) {
   counters_["peak_" + name] = std::max(counters_["peak_" + name], now);
 }
 
-void Record::log(std::string_view where, const std::string& what) {
-  log_.push_back(std::string(where) + ": " + what);
-}
+void Record::log(std::string_view where, const std::string& what) { log_.push_back(std::string(where) + ": " + what); }
 
 std::string Record::counters() const {
   std::string json = "{";
@@ -61,8 +59,8 @@ void Record::reset() {
   for (const auto& [name, now] : levels_) counters_["peak_" + name] = now;
   log_.clear();
   faults_.clear();
-  settings_ = {{"devices", 1}, {"driver_version", 13000}, {"major", 9},           {"minor", 0},
-               {"sms", 132},   {"eager", 0},              {"memory", 8ll << 30}};
+  settings_ = {{"devices", 1}, {"driver_version", 13000}, {"major", 9}, {"minor", 0}, {"sms", 132},
+               {"eager", 0},   {"memory", 1ll << 30}};
 }
 
 }  // namespace stub

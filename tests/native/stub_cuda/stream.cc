@@ -35,6 +35,7 @@ void Streams::submit(const std::shared_ptr<Stream>& stream, Op op) {
     if (other->capture) spoil(*other->capture, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, "work on the null stream");
     if (other->done < other->given) op.after.push_back(end(other));
   }
+  op.turn = ++turn_;
   stream->queue.push_back(std::move(op));
   ++stream->given;
   if (record_.get("eager")) reach(end(stream));
@@ -59,6 +60,7 @@ void Streams::run(Op& op) {
   for (const Point& point : op.after) reach(point);
   if (failed || !op.run) return;
   try {
+    memory_.begin(op.turn, op.what);
     op.run();
   } catch (const Violation& v) {
     failed = v.code == CUDA_ERROR_INVALID_VALUE ? CUDA_ERROR_ILLEGAL_ADDRESS : v.code;

@@ -1,6 +1,6 @@
 // Streams, events and captures. Work given to a stream waits there until something synchronises with it: a program that
-// reads a result, or writes over a source, before it may, sees what it would see on a slow device. With the setting "eager"
-// work is done at once, as on a fast one.
+// reads a result, or writes over a source, before it may, sees what it would see on a slow device. With the setting
+// "eager" work is done at once, as on a fast one.
 #pragma once
 #include <chrono>
 #include <deque>
@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "record.h"
+#include "memory.h"
 
 namespace stub {
 
@@ -25,6 +25,7 @@ struct Op {
   std::string what;
   std::function<void()> run;  // throws Violation or Refusal: the device has failed
   std::vector<Point> after;
+  uint64_t turn = 0;  // in the order of all work that was given
 };
 
 using Ops = std::vector<Op>;
@@ -57,7 +58,7 @@ struct Event {
 
 class Streams {
  public:
-  explicit Streams(Record& record) : record_(record) { clear(); }
+  Streams(Record& record, Memory& memory) : record_(record), memory_(memory) { clear(); }
 
   std::shared_ptr<Stream> create(bool blocking);
   void destroy(const std::shared_ptr<Stream>& stream);
@@ -66,7 +67,7 @@ class Streams {
 
   void submit(const std::shared_ptr<Stream>& stream, Op op);
   Point end(const std::shared_ptr<Stream>& stream) const { return {stream, stream->given}; }
-  void reach(const Point& point);  // does the work up to it, and what that waits for
+  void reach(const Point& point);    // does the work up to it, and what that waits for
   bool advance(const Point& point);  // does one operation if there is one; true when the point is reached
   void drain();
 
@@ -81,6 +82,8 @@ class Streams {
   void run(Op& op);
 
   Record& record_;
+  Memory& memory_;
+  uint64_t turn_ = 0;
   std::vector<std::shared_ptr<Stream>> all_;  // the null stream first
 };
 
