@@ -60,13 +60,14 @@ void Executor::prepare(Rows& rows) {
 }
 
 void Executor::run(const Plan& plan, const Rows& rows, int begin, int end, float* x, const KvqCache& cache,
-                   std::atomic<bool>& cancel) {
+                   std::atomic<bool>& cancel, float* logits) {
   const Stopwatch watch(seconds_, Stopwatch::Add);
   if (cancel.exchange(false)) fail(Status::Cancelled, "[run] cancelled");
-  const PassKey key{hash_steps(plan, begin, end), x, cache.layer(0).data};
+  const PassKey key{hash_steps(plan, begin, end), x, cache.layer(0).data, logits};
   if (model_->ops->begin_pass(*ctx_, key)) return;
   try {
     steps(plan, rows, begin, end, x, cache, cancel);
+    if (logits) project(x, rows.n, logits);
   } catch (...) {
     model_->ops->end_pass(*ctx_, false);
     throw;
@@ -113,6 +114,10 @@ void Executor::mlp(const Step& step, int n, float* x) {
 
 void Executor::head(const float* x, int n, float* logits) {
   const Stopwatch watch(seconds_, Stopwatch::Add);
+  project(x, n, logits);
+}
+
+void Executor::project(const float* x, int n, float* logits) {
   model_->ops->rmsnorm_lm_head(*ctx_, {.x = x, .norm = model_->final_norm, .eps = model_->config.norm_eps,
                                        .w = model_->head, .n = n, .logits = logits});
 }

@@ -258,8 +258,7 @@ void Session::run_window(const Plan& plan, int first, int n) {
   Rows rows{.n = n, .token = history_.data() + first, .pos = pos_.data(), .slot = slot_.data(), .ancestors = ancestors,
             .prefix_len = first, .scratch = cache_.length()};
   executor_.prepare(rows);
-  executor_.run(plan, rows, 0, static_cast<int>(plan.size()), x_.as<float>(), cache_, cancel_);
-  executor_.head(x_.as<float>(), n, logits_.compute(n));
+  executor_.run(plan, rows, 0, static_cast<int>(plan.size()), x_.as<float>(), cache_, cancel_, logits_.compute(n));
 }
 
 size_t Session::cache_bytes() const { return cache_.bytes_per_token() * cache_.length(); }

@@ -48,9 +48,8 @@ void Session::run_tree() {
   if (begin > 0 && ran_ < n) {
     executor_.run(target_, tree_rows(ran_, n - ran_), 0, begin, residual(ran_), cache_, cancel_);
   }
-  executor_.run(target_, tree_rows(0, n), begin, steps, residual(0), cache_, cancel_);
+  executor_.run(target_, tree_rows(0, n), begin, steps, residual(0), cache_, cancel_, logits_.compute(n));
   ran_ = 0;  // the rows now hold the end of the target pass
-  executor_.head(residual(0), n, logits_.compute(n));
   drawn_begin_ = drawn_end_ = 0;
   last_.verify_rows = n;
 }

@@ -161,7 +161,7 @@ struct PackArgs {
 // A run of steps over rows that were bound, as far as it can be recorded: calls with equal keys make the same launches.
 struct PassKey {
   uint64_t steps;  // a hash of the steps
-  const void *x, *kv;
+  const void *x, *kv, *logits;  // null where the pass has none
   bool operator==(const PassKey&) const = default;
 };
 
