@@ -1,4 +1,4 @@
-"""The stub of the CUDA driver (tests/native/stub_cuda): built once a run, its own functions, and a small host on top."""
+"""The stub of the CUDA driver (tests/native/stub_cuda): built once a run, its own functions, a small host on top."""
 
 import ctypes
 import functools
@@ -31,8 +31,8 @@ def library(folder, sanitize=""):
     return folder / "libstub_cuda.so"
 
 
-@pytest.fixture(scope="session")
-def stub(tmp_path_factory):
+@pytest.fixture(name="stub", scope="session")
+def stub_fixture(tmp_path_factory):
     """The stub, loaded into this process."""
     return Stub(library(tmp_path_factory.getbasetemp() / "stub_cuda"))
 
@@ -90,7 +90,7 @@ def image(kernel, dtype="float32", **constants):
 
 
 class Host:
-    """A program that uses the driver: a context, a stream, memory, launches. Errors of the driver are AssertionErrors."""
+    """A program that uses the driver: a context, a stream, memory, launches. Errors are AssertionErrors."""
 
     def __init__(self, stub, flags=NON_BLOCKING):
         self.library = stub.library
@@ -154,7 +154,7 @@ class Host:
         return self.make("cuModuleGetFunction", module, kernel.encode())
 
     def launch(self, function, grid, *arguments, threads=32, shared=0):
-        """The driver's result. Integers are passed as pointers are; others as ctypes or numpy scalars."""
+        """The driver's result. Integers are passed as pointers are, other scalars as numpy's of the right type."""
         values = [np.uint64(a) if isinstance(a, int) else a for a in (*arguments, 0, 0)]
         boxes = [np.array([v]) for v in values]
         pointers = (ctypes.c_void_p * len(boxes))(*(b.ctypes.data for b in boxes))
@@ -167,8 +167,8 @@ class Host:
         assert self.cu("cuStreamSynchronize", self.stream) == 0
 
 
-@pytest.fixture
-def host(stub):
+@pytest.fixture(name="host")
+def host_fixture(stub):
     """A Host on a fresh stub; the test fails if it ends with a violation it has not looked at, or leaves anything."""
     stub.reset()
     host = Host(stub)

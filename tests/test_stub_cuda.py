@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stub_cuda import GIVEN, Host, host, image, library, stub, without  # noqa: F401  (fixtures)
+from stub_cuda import GIVEN, Host, host_fixture, image, library, stub_fixture, without  # noqa: F401
 from test_embedding import call
 
 INVALID_VALUE, OUT_OF_MEMORY, NO_DEVICE, INVALID_IMAGE, INVALID_CONTEXT = 1, 2, 100, 200, 201
@@ -72,8 +72,8 @@ def test_bad_addresses_are_refused_and_told(host, stub, what):
         assert host.cu("cuMemcpyHtoDAsync_v2", to, source, size, host.stream) == INVALID_VALUE
     elif what == "twice":
         assert host.cu("cuMemFree_v2", p) == INVALID_VALUE
-    words = {"freed": "freed bytes", "past": "of an allocation of 64", "host": "no device address", "twice": "freed bytes"}
-    assert words.get(what, "0 bytes") in take_log(stub)[0]
+    words = {"past": "of an allocation of 64", "host": "no device address", "size 0": "0 bytes"}
+    assert words.get(what, "freed bytes") in take_log(stub)[0]
 
 
 def test_out_of_memory_is_no_violation(host, stub):
@@ -219,7 +219,7 @@ def test_faults(host, stub):
     stub.fail("residual", LAUNCH_FAILED)
     assert launch() == 0
     assert host.cu("cuStreamSynchronize", host.stream) == LAUNCH_FAILED
-    assert launch.__closure__ and host.cu("cuMemsetD8Async", p, 0, 16, host.stream) == LAUNCH_FAILED
+    assert host.cu("cuMemsetD8Async", p, 0, 16, host.stream) == LAUNCH_FAILED
     assert not take_log(stub)
 
 
@@ -245,7 +245,11 @@ def test_launches_are_checked(host, stub):
 
 @pytest.mark.parametrize(
     "rows, offset, code, words",
-    [(3, 0, LAUNCH_FAILED, "do not cover 3"), (2, 8, MISALIGNED, "multiple of 16"), (2, 64, ILLEGAL_ADDRESS, "argument 1")],
+    [
+        (3, 0, LAUNCH_FAILED, "do not cover 3"),
+        (2, 8, MISALIGNED, "multiple of 16"),
+        (2, 64, ILLEGAL_ADDRESS, "elements 16 to 32"),
+    ],
 )
 def test_kernels_fail_where_a_device_would(host, stub, rows, offset, code, words):
     n, x = host.put(np.int32([rows])), host.put(np.ones((2, 16), np.float32))
