@@ -26,7 +26,9 @@ def library(folder, sanitize=""):
     if cmake is None or not (shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")):
         pytest.skip("needs CMake and a C++ compiler")
     generator = ["-G", "Ninja"] if shutil.which("ninja") else []
-    call(cmake, *generator, "-S", SOURCE, "-B", folder, f"-DSWIFTK_SANITIZE={sanitize}")
+    # Where speed does not matter, -O1 compiles in half the time.
+    quick = ["-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_CXX_FLAGS_DEBUG=-O1"] if sanitize else []
+    call(cmake, *generator, "-S", SOURCE, "-B", folder, f"-DSWIFTK_SANITIZE={sanitize}", *quick)
     call(cmake, "--build", folder, "-j", len(os.sched_getaffinity(0)))
     return folder / "libstub_cuda.so"
 
