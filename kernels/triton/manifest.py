@@ -114,7 +114,7 @@ def matmuls(s):
             n_ptr="*i32", raw="*fp32", q_norm="*fp32", k_norm="*fp32", slot="*i32", cos="*fp32", sin="*fp32",
             q="DT", k_cache="DT", v_cache="DT",
         )  # fmt: skip
-        constants = {"H": s.H, "KV": s.KV, "HD": s.HD, "EPS": s.eps}
+        constants = {"H": s.H, "KV": s.KV, "HD": s.HD, "EPS": s.eps, "BLOCK": power_of_2(s.HD // 2)}
         yield Entry("qk_norm_rope", "qkv", "qk_norm_rope", constants, signature, 1, 1, ())
 
 
@@ -126,11 +126,11 @@ def attention(s):
     tile = {**sizes, "SCALE": s.HD**-0.5, "QROWS": 16, "KEYS": 32}
     aligned = ("q", "k_cache", "v_cache") if s.KV * s.HD * s.bytes % 16 == 0 else ("q", "k_cache")
     split = {**rows, "acc": "*fp32", "ml": "*fp32", "window": "i32", "splits": "i32"}
-    yield Entry("attention_split", "attention", "attention_split", tile, split, 1, 3, (*aligned, "acc"))
+    yield Entry("attention_split", "attention", "attention_split", tile, split, 4, 4, (*aligned, "acc"))
     merge = s.types(n_ptr="*i32", acc="*fp32", ml="*fp32", out="DT", splits="i32")
     yield Entry("attention_merge", "attention", "attention_merge", {"H": s.H, "HD": s.HD}, merge, 1, 4, ("acc", "out"))
     serial = {**rows, **s.types(out="DT"), "window": "i32"}
-    yield Entry("attention_serial", "attention", "attention_serial", tile, serial, 1, 3, (*aligned, "out"))
+    yield Entry("attention_serial", "attention", "attention_serial", tile, serial, 4, 4, (*aligned, "out"))
 
 
 def sampling(s):
@@ -150,7 +150,8 @@ def sampling(s):
 def probes(s):
     read = s.types(data="*i32", out="*i32", count="i64")
     yield Entry("read_probe", "probe", "read_probe", {"BLOCK": 4096, "ITERATIONS": 16}, read, 8, 1, ("data",))
-    # Flops of a program: 2 ROWS TOKENS BLOCK_K CHAINS for each iteration.
-    constants = {"DT": POINTER[s.dtype][1:], "ROWS": 32, "TOKENS": 64, "BLOCK_K": 32, "CHAINS": 4}
+    # Flops of a program: 2 ROWS TOKENS BLOCK_K for each iteration. Large tiles, so that operands come from shared memory
+    # seldom enough; two warps, as four would get another instruction for 64 rows.
+    constants = {"DT": POINTER[s.dtype][1:], "ROWS": 64, "TOKENS": 128, "BLOCK_K": 32}
     dot = s.types(out="*fp32", iterations="i32")
-    yield Entry("dot_probe", "probe", "dot_probe", constants, dot, 4, 1, ())
+    yield Entry("dot_probe", "probe", "dot_probe", constants, dot, 2, 1, ())

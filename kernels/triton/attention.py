@@ -1,0 +1,116 @@
+"""softmax(q k^T) v over the visible keys, one query tile of a KV head at a time, split by split.
+
+A query tile is QROWS rows of the heads that share a KV head: row r is head r % G of the group, of token r // G. Keys
+come in tiles of KEYS at fixed positions, tiles in splits that start at fixed positions, and every row takes the same
+steps over them alone or among others: a key that it does not see changes nothing, to the bit.
+"""
+
+import triton
+import triton.language as tl
+
+from .span import FAR, scan, split_of
+
+
+@triton.jit
+def join(m, mass, acc, top, weight, part):
+    """Takes the next split, if anything was seen in it: the one rule of merging, in registers or from memory."""
+    seen = weight > 0.0
+    best = tl.where(seen, tl.maximum(m, top), m)
+    base = tl.where(best == float("-inf"), 0.0, best)
+    alpha = tl.exp(m - base)
+    beta = tl.exp(top - base)
+    mass = tl.where(seen, mass * alpha + weight * beta, mass)
+    acc = tl.where(seen[:, None], acc * alpha[:, None] + part * beta[:, None], acc)
+    return best, mass, acc
+
+
+@triton.jit
+def query_rows(n, pos, window, tile, kv, H: tl.constexpr, KV: tl.constexpr, QROWS: tl.constexpr):
+    """Of a query tile's rows: token, head of q or out [n H], first and last visible position (none beyond row n)."""
+    G: tl.constexpr = H // KV
+    r = tile * QROWS + tl.arange(0, QROWS)
+    token = r // G
+    last = tl.load(pos + token, mask=token < n, other=-1)
+    first = tl.where(token < n, tl.maximum(last - window + 1, 0), FAR)
+    first = tl.where((window > 0) | (token >= n), first, 0)
+    return token, token.to(tl.int64) * H + kv * G + r % G, first, last
+
+
+@triton.jit
+def load_queries(q, head, there, HD: tl.constexpr, BLOCK: tl.constexpr):
+    d = tl.arange(0, BLOCK)[None, :]
+    return tl.load(q + head[:, None] * HD + d, mask=there[:, None] & (d < HD), other=0.0)
+
+
+@triton.jit
+def attention_split(
+    n_ptr, meta, pos, ancestors, q, k_cache, v_cache, acc, ml, window, splits,
+    H: tl.constexpr, KV: tl.constexpr, HD: tl.constexpr, SCALE: tl.constexpr, QROWS: tl.constexpr, KEYS: tl.constexpr,
+):  # fmt: skip
+    """One split of one query tile; what it sums is not yet divided."""
+    BLOCK: tl.constexpr = triton.next_power_of_2(HD)
+    s = tl.program_id(0)
+    kv = tl.program_id(1)
+    tile = tl.program_id(2)
+    n = tl.load(n_ptr)
+    if tile * QROWS >= n * (H // KV):
+        return
+    token, head, first, last = query_rows(n, pos, window, tile, kv, H, KV, QROWS)
+    query = load_queries(q, head, token < n, HD, BLOCK)
+    m, mass, part = scan(
+        s, query, token, first, last, n, meta, pos, ancestors, k_cache + kv * HD, v_cache + kv * HD, window,
+        KV * HD, HD, SCALE, KEYS,
+    )  # fmt: skip
+    to = head * splits + s
+    d = tl.arange(0, BLOCK)[None, :]
+    tl.store(acc + to[:, None] * HD + d, part, mask=((mass > 0.0) & (token < n))[:, None] & (d < HD))
+    tl.store(ml + 2 * to, m, mask=token < n)
+    tl.store(ml + 2 * to + 1, mass, mask=token < n)
+
+
+@triton.jit
+def attention_merge(n_ptr, acc, ml, out, splits, H: tl.constexpr, HD: tl.constexpr):
+    BLOCK: tl.constexpr = triton.next_power_of_2(HD)
+    row = tl.program_id(0)
+    if row >= tl.load(n_ptr):
+        return
+    head = row.to(tl.int64) * H + tl.program_id(1) + tl.arange(0, 1)
+    d = tl.arange(0, BLOCK)[None, :]
+    m = tl.full((1,), float("-inf"), tl.float32)
+    mass = tl.zeros((1,), tl.float32)
+    total = tl.zeros((1, BLOCK), tl.float32)
+    for s in tl.range(0, splits, num_stages=4):
+        at = head * splits + s
+        top = tl.load(ml + 2 * at)
+        weight = tl.load(ml + 2 * at + 1)
+        part = tl.load(acc + at[:, None] * HD + d, mask=d < HD, other=0.0)
+        m, mass, total = join(m, mass, total, top, weight, part)
+    tl.store(out + head[:, None] * HD + d, (total / mass[:, None]).to(out.dtype.element_ty), mask=d < HD)
+
+
+@triton.jit
+def attention_serial(
+    n_ptr, meta, pos, ancestors, q, k_cache, v_cache, out, window,
+    H: tl.constexpr, KV: tl.constexpr, HD: tl.constexpr, SCALE: tl.constexpr, QROWS: tl.constexpr, KEYS: tl.constexpr,
+):  # fmt: skip
+    """All splits in turn and their merge, for calls of so many rows that splits need no programs of their own."""
+    BLOCK: tl.constexpr = triton.next_power_of_2(HD)
+    kv = tl.program_id(0)
+    tile = tl.program_id(1)
+    n = tl.load(n_ptr)
+    if tile * QROWS >= n * (H // KV):
+        return
+    token, head, first, last = query_rows(n, pos, window, tile, kv, H, KV, QROWS)
+    query = load_queries(q, head, token < n, HD, BLOCK)
+    m = tl.full((QROWS,), float("-inf"), tl.float32)
+    mass = tl.zeros((QROWS,), tl.float32)
+    total = tl.zeros((QROWS, BLOCK), tl.float32)
+    for s in range(split_of(tl.min(first, 0)), split_of(tl.max(last, 0)) + 1):
+        top, weight, part = scan(
+            s, query, token, first, last, n, meta, pos, ancestors, k_cache + kv * HD, v_cache + kv * HD, window,
+            KV * HD, HD, SCALE, KEYS,
+        )  # fmt: skip
+        m, mass, total = join(m, mass, total, top, weight, part)
+    d = tl.arange(0, BLOCK)[None, :]
+    to = out + head[:, None] * HD + d
+    tl.store(to, (total / mass[:, None]).to(out.dtype.element_ty), mask=(token < n)[:, None] & (d < HD))

@@ -1,0 +1,28 @@
+"""x += W in + bias: the output projection of attention, and the down projection."""
+
+import triton
+import triton.language as tl
+
+from .tile import multiply, place
+
+
+@triton.jit
+def residual(
+    n_ptr, y, w, bias, x,
+    N: tl.constexpr, K: tl.constexpr, HAS_BIAS: tl.constexpr,
+    ROWS: tl.constexpr, TOKENS: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    tile, token_tile = place()
+    n = tl.load(n_ptr)
+    first = token_tile * TOKENS
+    if first >= n:
+        return
+    row = tile * ROWS
+    out = multiply(w, y, row, N - row, first, n, K, ROWS, N % ROWS == 0, TOKENS, BLOCK_K)
+    i = row + tl.arange(0, ROWS)[:, None]
+    j = first + tl.arange(0, TOKENS)[None, :]
+    if HAS_BIAS:
+        out += tl.load(bias + i, mask=i < N, other=0.0)
+    there = (i < N) & (j < n)
+    to = x + j.to(tl.int64) * N + i
+    tl.store(to, tl.load(to, mask=there, other=0.0) + out, mask=there)
