@@ -55,6 +55,7 @@ class Stub:
         self.library = ctypes.CDLL(str(path))
         for name in ("stub_counters", "stub_log"):
             getattr(self.library, name).restype = ctypes.c_size_t
+        self.library.stub_kernel.restype = ctypes.c_char_p
 
     def _text(self, function):
         size = function(None, ctypes.c_size_t(0))
@@ -76,6 +77,10 @@ class Stub:
     def fail(self, name, error, after=1):
         """The `after`-th call of a driver function, or run of a kernel, from now on gives this error, once."""
         self.library.stub_fail(name.encode(), error, after)
+
+    def arguments(self, kernel):
+        """A kernel's arguments as letters; see kernel.h."""
+        return self.library.stub_kernel(kernel.encode()).decode()
 
     def set(self, **settings):
         for name, value in settings.items():

@@ -183,7 +183,7 @@ def test_graphs_replay_what_was_captured(host, stub):
     assert (counters["launches"], counters["launches.residual"], counters["calls.cuLaunchKernel"]) == (2, 2, 1)
 
 
-@pytest.mark.parametrize("what", ["allocate", "synchronise", "pageable", "copy", "free"])
+@pytest.mark.parametrize("what", ["allocate", "synchronise", "pageable", "copy", "free", "query"])
 def test_what_may_synchronise_spoils_a_capture(host, stub, what):
     p, array = host.allocate(8), np.zeros(8, np.uint8)
     assert host.cu("cuStreamBeginCapture_v2", host.stream, 1) == 0
@@ -193,6 +193,7 @@ def test_what_may_synchronise_spoils_a_capture(host, stub, what):
         "pageable": lambda: host.cu("cuMemcpyHtoDAsync_v2", p, array.ctypes.data, 8, host.stream),
         "copy": lambda: host.cu("cuMemcpyDtoH_v2", array.ctypes.data, p, 8),
         "free": lambda: host.cu("cuMemFree_v2", p),
+        "query": lambda: host.cu("cuStreamQuery", None),
     }[what]()
     assert code == CAPTURING
     assert host.cu("cuMemsetD8Async", p, 0, 8, host.stream) == SPOILT
@@ -273,7 +274,7 @@ def test_what_is_left_in_a_context_is_told(stub):
     host.allocate(8)
     assert host.cu("cuDevicePrimaryCtxRelease_v2", ctypes.c_int(0)) == 0
     assert [line.split(": ")[1] for line in take_log(stub)] == ["1 allocations left", "1 streams left"]
-    assert stub.count("allocations") == 0
+    assert stub.count("allocations") == stub.count("streams") == 0
 
 
 def test_devices_to_order(stub):
@@ -300,6 +301,8 @@ def test_a_driver_may_lack_a_function(stub, tmp_path):
 def test_under_sanitizers(tmp_path):
     path = library(tmp_path, sanitize="address")
     runtimes = [call("c++", f"-print-file-name={name}").strip() for name in ("libasan.so", "libstdc++.so")]
+    if not Path(runtimes[0]).is_file():
+        pytest.skip("the compiler has no shared AddressSanitizer")
     preload = " ".join(runtimes)  # the second, for AddressSanitizer to see exceptions thrown
     environment = {**os.environ, GIVEN: str(path), "LD_PRELOAD": preload, "ASAN_OPTIONS": "detect_leaks=0"}
     files = [Path(__file__), Path(__file__).with_name("test_stub_kernels.py")]

@@ -1,5 +1,8 @@
 """Kernels of the stub driver against the oracle, and their exactness: a row's bits, and a path's, are its own."""
 
+import importlib.util
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -7,6 +10,7 @@ import reference
 from reference import stored, value
 from stub_cuda import host_fixture, stub_fixture  # noqa: F401
 
+MANIFEST = Path(__file__).parents[1] / "kernels" / "triton" / "manifest.py"
 DTYPES = ("float32", "bfloat16", "float16")
 TOLERANCE = {"float32": 1e-5, "bfloat16": 1.6e-2, "float16": 2e-3}
 EPS = 1e-5
@@ -39,6 +43,23 @@ def angles(pos, d):
 def undo(y):
     """Weights with which the oracle's norm leaves rows as they are: kernels take rows that are normed already."""
     return np.sqrt((y * y).mean(-1, keepdims=True) + EPS)
+
+
+@pytest.mark.parametrize("D, V, HD", [(64, 128, 16), (30, 70, 10), (6, 7, 2)])
+def test_arguments_are_those_of_the_pack(stub, D, V, HD):
+    spec = importlib.util.spec_from_file_location("manifest", MANIFEST)
+    manifest = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(manifest)
+    shape = {"D": D, "H": 3, "KV": 3, "HD": HD, "F": 40, "V": V, "dtype": "bfloat16", "eps": EPS}
+    shape |= dict.fromkeys(("qk_norm", "qkv_bias", "o_bias", "mlp_bias"), True)
+    aligned = {"P": True, "D": D % 4 == 0, "V": V % 4 == 0, "C": 3 * HD % 8 == 0}
+    for entry in manifest.entries(shape):
+        letters = stub.arguments(entry.function)
+        assert len(letters) == len(entry.signature), entry.name
+        for letter, (name, kind) in zip(letters, entry.signature.items()):
+            expected = {"i32": "i", "i64": "l", "fp32": "f"}.get(kind)
+            assert letter == expected or (kind[0] == "*" and letter in "pPDVC"), f"{entry.name}: {name}"
+            assert aligned.get(letter, False) == (name in entry.aligned), f"{entry.name}: {name}"
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -75,25 +75,25 @@ void enter(Driver& d, const char* name, Needs needs) {
   if (d.streams.failed) throw Refusal{d.streams.failed};
 }
 
+// After a failure of the device nothing can be freed before, so what is left is nobody's fault.
 void Driver::destroy_context() {
   streams.drain();
   const auto left = [&](size_t n, const char* what) {
-    if (n) record.log("cuDevicePrimaryCtxRelease_v2", text("%zu %s left", n, what));
+    if (n && !streams.failed) record.log("cuDevicePrimaryCtxRelease_v2", text("%zu %s left", n, what));
+  };
+  const auto clear = [&](auto& handles) {
+    left(handles.size(), handles.kind());
+    handles.clear();
   };
   left(memory.allocations(), "allocations");
-  left(stream_handles.size(), "streams");
-  left(events.size(), "events");
-  left(modules.size(), "modules");
-  left(graphs.size(), "graphs");
-  left(execs.size(), "executable graphs");
   memory.clear();
-  streams.clear();
-  stream_handles.clear();
-  events.clear();
-  modules.clear();
+  clear(stream_handles);
+  clear(events);
+  clear(modules);
+  clear(graphs);
+  clear(execs);
   functions.clear();
-  graphs.clear();
-  execs.clear();
+  streams.clear();
 }
 
 }  // namespace stub

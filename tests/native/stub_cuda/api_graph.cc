@@ -27,7 +27,6 @@ EXPORTED CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
     const auto capture = std::move(s->capture);
     if (capture->broken) throw Refusal{CUDA_ERROR_STREAM_CAPTURE_INVALIDATED};
     *graph = d.graphs.add(std::make_shared<Graph>(Graph{std::move(capture->ops)}));
-    d.record.level("graphs", 1);
   });
 }
 
@@ -53,7 +52,6 @@ EXPORTED CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph, 
     if (flags & ~15ull) throw Violation{CUDA_ERROR_INVALID_VALUE, text("flags %#llx", flags)};
     out(exec) = d.execs.add(std::make_shared<GraphExec>(GraphExec{d.graphs.get(graph)->ops}));
     d.record.add("instantiations");
-    d.record.level("graph_execs", 1);
   });
 }
 
@@ -78,15 +76,9 @@ EXPORTED CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
 }
 
 EXPORTED CUresult cuGraphDestroy(CUgraph graph) {
-  return call("cuGraphDestroy", Needs::Context, [&](Driver& d) {
-    d.graphs.remove(graph);
-    d.record.level("graphs", -1);
-  });
+  return call("cuGraphDestroy", Needs::Context, [&](Driver& d) { d.graphs.remove(graph); });
 }
 
 EXPORTED CUresult cuGraphExecDestroy(CUgraphExec exec) {
-  return call("cuGraphExecDestroy", Needs::Context, [&](Driver& d) {
-    d.execs.remove(exec);
-    d.record.level("graph_execs", -1);
-  });
+  return call("cuGraphExecDestroy", Needs::Context, [&](Driver& d) { d.execs.remove(exec); });
 }

@@ -138,7 +138,6 @@ EXPORTED CUresult cuModuleLoadData(CUmodule* module, const void* image) {
     loaded->function = read_image(static_cast<const char*>(image));
     loaded->function->module = loaded;
     out(module) = d.modules.add(loaded);
-    d.record.level("modules", 1);
   });
 }
 
@@ -149,7 +148,6 @@ EXPORTED CUresult cuModuleUnload(CUmodule module) {
     d.streams.drain();
     for (const CUfunction f : image->handles) d.functions.remove(f);
     d.modules.remove(module);
-    d.record.level("modules", -1);
   });
 }
 

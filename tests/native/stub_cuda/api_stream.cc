@@ -70,6 +70,7 @@ EXPORTED CUresult cuStreamDestroy_v2(CUstream stream) {
 EXPORTED CUresult cuStreamSynchronize(CUstream stream) {
   return call("cuStreamSynchronize", Needs::Context, [&](Driver& d) {
     const auto& s = d.stream(stream);
+    d.streams.forbid_in_capture();
     forbid_capturing(d, *s);
     d.synchronise(s);
   });
@@ -78,6 +79,7 @@ EXPORTED CUresult cuStreamSynchronize(CUstream stream) {
 EXPORTED CUresult cuStreamQuery(CUstream stream) {
   return call("cuStreamQuery", Needs::Context, [&](Driver& d) {
     const auto& s = d.stream(stream);
+    d.streams.forbid_in_capture();
     forbid_capturing(d, *s);
     query(d, d.streams.end(s));
   });
@@ -101,15 +103,11 @@ EXPORTED CUresult cuEventCreate(CUevent* event, unsigned flags) {
   return call("cuEventCreate", Needs::Context, [&](Driver& d) {
     if (flags & ~3u) throw Violation{CUDA_ERROR_INVALID_VALUE, text("flags %#x", flags)};
     out(event) = d.events.add(std::make_shared<Event>(Event{!(flags & kEventDisableTiming), nullptr}));
-    d.record.level("events", 1);
   });
 }
 
 EXPORTED CUresult cuEventDestroy_v2(CUevent event) {
-  return call("cuEventDestroy_v2", Needs::Context, [&](Driver& d) {
-    d.events.remove(event);
-    d.record.level("events", -1);
-  });
+  return call("cuEventDestroy_v2", Needs::Context, [&](Driver& d) { d.events.remove(event); });
 }
 
 EXPORTED CUresult cuEventRecord(CUevent event, CUstream stream) {
@@ -126,6 +124,7 @@ EXPORTED CUresult cuEventRecord(CUevent event, CUstream stream) {
 
 EXPORTED CUresult cuEventSynchronize(CUevent event) {
   return call("cuEventSynchronize", Needs::Context, [&](Driver& d) {
+    d.streams.forbid_in_capture();
     d.record.add("syncs");
     if (const auto& mark = mark_of(d, event)) d.streams.reach(mark->point);
     if (d.streams.failed) throw Refusal{d.streams.failed};
@@ -134,6 +133,7 @@ EXPORTED CUresult cuEventSynchronize(CUevent event) {
 
 EXPORTED CUresult cuEventQuery(CUevent event) {
   return call("cuEventQuery", Needs::Context, [&](Driver& d) {
+    d.streams.forbid_in_capture();
     if (const auto& mark = mark_of(d, event)) query(d, mark->point);
   });
 }

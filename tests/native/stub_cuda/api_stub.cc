@@ -24,7 +24,8 @@ using namespace stub;
 
 // A JSON object: "launches", "launches.<kernel>", "calls.<function>", "graph_launches", "captures", "instantiations",
 // "h2d", "d2h", "d2d" with "_bytes", "fills", "syncs"; and levels with "peak_": "allocations", "bytes",
-// "pinned_allocations", "pinned_bytes", "streams", "events", "modules", "graphs", "graph_execs", "contexts".
+// "pinned_allocations", "pinned_bytes", "streams", "events", "modules", "functions", "graphs", "graph_execs",
+// "contexts".
 EXPORTED size_t stub_counters(char* to, size_t room) {
   const std::lock_guard lock(driver().mutex);
   return hand_out(driver().record.counters(), to, room);
@@ -49,6 +50,12 @@ EXPORTED int stub_set(const char* name, long long value) {
   long long* const setting = driver().record.setting(name);
   if (setting) *setting = value;
   return setting != nullptr;
+}
+
+// The arguments of a kernel as letters (see kernel.h); null if the stub has none of that name.
+EXPORTED const char* stub_kernel(const char* name) {
+  const Kernel* const kernel = find_kernel(name);
+  return kernel ? kernel->arguments : nullptr;
 }
 
 // Forgets counters, log, faults, settings and a failure of the device. What is allocated stays.

@@ -8,32 +8,40 @@
 
 namespace stub {
 
-// Objects behind opaque handles. A handle is no address and is never used again, so one that is dead is known.
+// Objects behind opaque handles, counted as a level. A handle is no address and is never used again, so one that is
+// dead is known.
 template <class Handle, class T>
 class Handles {
  public:
-  Handles(const char* kind, uintptr_t tag) : kind_(kind), next_(tag << 40) {}
+  Handles(Record& record, const char* kind, uintptr_t tag) : record_(record), kind_(kind), next_(tag << 40) {}
 
   Handle add(std::shared_ptr<T> object) {
     next_ += 16;
     live_[next_] = std::move(object);
+    record_.level(kind_, 1);
     return reinterpret_cast<Handle>(next_);
   }
   const std::shared_ptr<T>& get(Handle handle) const {
     const auto at = live_.find(reinterpret_cast<uintptr_t>(handle));
     if (at == live_.end()) {
-      throw Violation{CUDA_ERROR_INVALID_HANDLE, text("%p is no live %s", static_cast<void*>(handle), kind_)};
+      throw Violation{CUDA_ERROR_INVALID_HANDLE, text("%p is none of the live %s", static_cast<void*>(handle), kind_)};
     }
     return at->second;
   }
   void remove(Handle handle) {
     get(handle);
     live_.erase(reinterpret_cast<uintptr_t>(handle));
+    record_.level(kind_, -1);
   }
-  void clear() { live_.clear(); }
   size_t size() const { return live_.size(); }
+  const char* kind() const { return kind_; }
+  void clear() {
+    record_.level(kind_, -static_cast<long long>(live_.size()));
+    live_.clear();
+  }
 
  private:
+  Record& record_;
   const char* kind_;
   uintptr_t next_;
   std::map<uintptr_t, std::shared_ptr<T>> live_;
@@ -52,12 +60,12 @@ struct Driver {
   Record record;
   Memory memory{record};
   Streams streams{record, memory};
-  Handles<CUstream, Stream> stream_handles{"stream", 0x51};
-  Handles<CUevent, Event> events{"event", 0x52};
-  Handles<CUmodule, Module> modules{"module", 0x53};
-  Handles<CUfunction, Function> functions{"function", 0x54};
-  Handles<CUgraph, Graph> graphs{"graph", 0x55};
-  Handles<CUgraphExec, GraphExec> execs{"executable graph", 0x56};
+  Handles<CUstream, Stream> stream_handles{record, "streams", 0x51};
+  Handles<CUevent, Event> events{record, "events", 0x52};
+  Handles<CUmodule, Module> modules{record, "modules", 0x53};
+  Handles<CUfunction, Function> functions{record, "functions", 0x54};
+  Handles<CUgraph, Graph> graphs{record, "graphs", 0x55};
+  Handles<CUgraphExec, GraphExec> execs{record, "graph_execs", 0x56};
   bool initialised = false;
   int retained = 0;                // references to the primary context
   uintptr_t context = 0x50 << 20;  // its handle: another one each time it is made

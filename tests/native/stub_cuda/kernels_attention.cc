@@ -75,28 +75,28 @@ class Attention {
   }
 
   void step(State& state, int row, int kv_head, int64_t begin, int64_t end) {
-    std::vector<size_t> at;
-    std::vector<float> score;
+    at_.clear();
+    score_.clear();
     float top = state.m;
     if (window_ > 0) begin = std::max(begin, int64_t{pos_[row]} - window_ + 1);
     for (int64_t p = begin; p < end; ++p) {
-      at.push_back((slot(row, p) * KV + kv_head) * HD);
-      k_.read(at.back(), HD, key_.data());
+      at_.push_back((slot(row, p) * KV + kv_head) * HD);
+      k_.read(at_.back(), HD, key_.data());
       float sum = 0;
       for (int i = 0; i < HD; ++i) sum += query_[i] * key_[i];
-      score.push_back(sum * scale_);
-      top = std::max(top, score.back());
+      score_.push_back(sum * scale_);
+      top = std::max(top, score_.back());
     }
-    if (at.empty()) return;
+    if (at_.empty()) return;
     const float alpha = top == -kInfinity ? 1 : std::exp(state.m - top);
     float sum = 0;
-    for (float& s : score) sum += s = std::exp(s - top);
+    for (float& s : score_) sum += s = std::exp(s - top);
     state.l = state.l * alpha + sum;
     state.m = top;
     for (float& a : state.acc) a *= alpha;
-    for (size_t j = 0; j < at.size(); ++j) {
-      v_.read(at[j], HD, key_.data());
-      const float p = rounded(score[j], launch_.type());
+    for (size_t j = 0; j < at_.size(); ++j) {
+      v_.read(at_[j], HD, key_.data());
+      const float p = rounded(score_[j], launch_.type());
       for (int i = 0; i < HD; ++i) state.acc[i] += p * key_[i];
     }
   }
@@ -108,7 +108,8 @@ class Attention {
   const bool tree_;
   Span<const uint64_t> ancestors_;
   const Elements q_, k_, v_;
-  std::vector<float> query_, key_;
+  std::vector<float> query_, key_, score_;  // score_ and at_: of a tile's keys
+  std::vector<size_t> at_;                  // their first elements in the cache
 };
 
 // acc [rows, H, splits, HD] and ml [rows, H, splits, 2].

@@ -7,7 +7,6 @@ namespace stub {
 std::shared_ptr<Stream> Streams::create(bool blocking) {
   all_.push_back(std::make_shared<Stream>());
   all_.back()->blocking = blocking;
-  record_.level("streams", 1);
   return all_.back();
 }
 
@@ -15,11 +14,9 @@ void Streams::destroy(const std::shared_ptr<Stream>& stream) {
   if (stream->capture) throw Violation{CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "the stream is capturing"};
   reach(end(stream));
   all_.erase(std::find(all_.begin(), all_.end(), stream));
-  record_.level("streams", -1);
 }
 
 void Streams::clear() {
-  if (!all_.empty()) record_.level("streams", 1 - static_cast<long long>(all_.size()));
   all_ = {std::make_shared<Stream>()};
   failed = CUDA_SUCCESS;
 }
