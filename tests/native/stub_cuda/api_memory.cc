@@ -22,11 +22,6 @@ void read(Driver& d, void* to, CUdeviceptr from, size_t bytes) {
   d.record.add("d2h_bytes", bytes);
 }
 
-void check_pinned(Driver& d, const void* host, size_t bytes) {
-  if (!d.memory.pinned(host, bytes))
-    throw Violation{CUDA_ERROR_ILLEGAL_ADDRESS, "pinned memory was freed before its copy"};
-}
-
 void forbid_pageable(Driver& d, Stream& stream) {
   if (stream.capture) {
     d.streams.spoil(*stream.capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
@@ -40,7 +35,7 @@ void host_to_device(Driver& d, CUdeviceptr to, const void* from, size_t bytes, c
   if (d.memory.pinned(from, bytes)) {
     d.streams.submit(stream, {"copy to device",
                               [&d, to, from, bytes] {
-                                check_pinned(d, from, bytes);
+                                d.memory.pinned(from, bytes);  // throws if it was freed
                                 write(d, to, from, bytes);
                               },
                               {}});
@@ -59,7 +54,7 @@ void device_to_host(Driver& d, void* to, CUdeviceptr from, size_t bytes, const s
   if (!pinned) forbid_pageable(d, *stream);
   d.streams.submit(stream, {"copy to host",
                             [&d, to, from, bytes, pinned] {
-                              if (pinned) check_pinned(d, to, bytes);
+                              if (pinned) d.memory.pinned(to, bytes);  // throws if it was freed
                               read(d, to, from, bytes);
                             },
                             {}});

@@ -16,32 +16,32 @@ using CUgraph = struct CUgraph_st*;
 using CUgraphExec = struct CUgraphExec_st*;
 using CUgraphNode = struct CUgraphNode_st*;
 
-#define STUB_RESULTS(X)                                                                                             \
-  X(CUDA_SUCCESS, 0, "no error")                                                                                    \
-  X(CUDA_ERROR_INVALID_VALUE, 1, "invalid argument")                                                                \
-  X(CUDA_ERROR_OUT_OF_MEMORY, 2, "out of memory")                                                                   \
-  X(CUDA_ERROR_NOT_INITIALIZED, 3, "initialization error")                                                          \
-  X(CUDA_ERROR_NO_DEVICE, 100, "no CUDA-capable device is detected")                                                \
-  X(CUDA_ERROR_INVALID_DEVICE, 101, "invalid device ordinal")                                                       \
-  X(CUDA_ERROR_INVALID_IMAGE, 200, "device kernel image is invalid")                                                \
-  X(CUDA_ERROR_INVALID_CONTEXT, 201, "invalid device context")                                                      \
-  X(CUDA_ERROR_NO_BINARY_FOR_GPU, 209, "no kernel image is available for this device")                              \
-  X(CUDA_ERROR_ECC_UNCORRECTABLE, 214, "uncorrectable ECC error encountered")                                       \
-  X(CUDA_ERROR_INVALID_HANDLE, 400, "invalid resource handle")                                                      \
-  X(CUDA_ERROR_ILLEGAL_STATE, 401, "the operation cannot be performed in this state")                               \
-  X(CUDA_ERROR_NOT_FOUND, 500, "named symbol not found")                                                            \
-  X(CUDA_ERROR_NOT_READY, 600, "device not ready")                                                                  \
-  X(CUDA_ERROR_ILLEGAL_ADDRESS, 700, "an illegal memory access was encountered")                                    \
-  X(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, 701, "too many resources requested for launch")                             \
-  X(CUDA_ERROR_LAUNCH_TIMEOUT, 702, "the launch timed out and was terminated")                                      \
-  X(CUDA_ERROR_CONTEXT_IS_DESTROYED, 709, "context is destroyed")                                                   \
-  X(CUDA_ERROR_MISALIGNED_ADDRESS, 716, "misaligned address")                                                       \
-  X(CUDA_ERROR_LAUNCH_FAILED, 719, "unspecified launch failure")                                                    \
-  X(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, 900, "operation not permitted when stream is capturing")                 \
-  X(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, 901, "operation failed due to a previous error during capture")          \
-  X(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, 906, "operation would make the legacy stream depend on a capturing one")    \
-  X(CUDA_ERROR_CAPTURED_EVENT, 907, "operation not permitted on an event last recorded in a capturing stream")      \
-  X(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD, 908, "attempt to terminate a thread-local capture from another thread") \
+#define STUB_RESULTS(X)                                                                   \
+  X(CUDA_SUCCESS, 0, "no error")                                                          \
+  X(CUDA_ERROR_INVALID_VALUE, 1, "an argument is not valid")                              \
+  X(CUDA_ERROR_OUT_OF_MEMORY, 2, "the device is out of memory")                           \
+  X(CUDA_ERROR_NOT_INITIALIZED, 3, "the driver is not initialised")                       \
+  X(CUDA_ERROR_NO_DEVICE, 100, "there is no device")                                      \
+  X(CUDA_ERROR_INVALID_DEVICE, 101, "no such device")                                     \
+  X(CUDA_ERROR_INVALID_IMAGE, 200, "not an image of kernels")                             \
+  X(CUDA_ERROR_INVALID_CONTEXT, 201, "no valid context")                                  \
+  X(CUDA_ERROR_NO_BINARY_FOR_GPU, 209, "the image has nothing for this device")           \
+  X(CUDA_ERROR_ECC_UNCORRECTABLE, 214, "a memory error that cannot be corrected")         \
+  X(CUDA_ERROR_INVALID_HANDLE, 400, "no valid handle")                                    \
+  X(CUDA_ERROR_ILLEGAL_STATE, 401, "not possible in this state")                          \
+  X(CUDA_ERROR_NOT_FOUND, 500, "no such name")                                            \
+  X(CUDA_ERROR_NOT_READY, 600, "not done yet")                                            \
+  X(CUDA_ERROR_ILLEGAL_ADDRESS, 700, "a kernel used an illegal address")                  \
+  X(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, 701, "a launch asked for too much")               \
+  X(CUDA_ERROR_LAUNCH_TIMEOUT, 702, "a launch took too long")                             \
+  X(CUDA_ERROR_CONTEXT_IS_DESTROYED, 709, "the context is gone")                          \
+  X(CUDA_ERROR_MISALIGNED_ADDRESS, 716, "a kernel used an address that is not aligned")   \
+  X(CUDA_ERROR_LAUNCH_FAILED, 719, "a launch failed")                                     \
+  X(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, 900, "not permitted while a stream captures")  \
+  X(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, 901, "the capture failed before")              \
+  X(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, 906, "the null stream would depend on a capture") \
+  X(CUDA_ERROR_CAPTURED_EVENT, 907, "the event belongs to a capture")                     \
+  X(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD, 908, "another thread began the capture")      \
   X(CUDA_ERROR_UNKNOWN, 999, "unknown error")
 
 enum CUresult : int {
