@@ -23,7 +23,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from demo import grown, long_prompt, prompts
 from machine import Machine
 from swiftk import _core
-from swiftk.cli.demo import cache_folder
+from swiftk.folders import cache_folder
 from tables import Table
 
 _HERE = Path(__file__).parent

@@ -10,7 +10,7 @@ from rich.progress import Progress
 from tokenizers import Tokenizer
 
 from swiftk import demo_model
-from swiftk.cli.demo import cache_folder
+from swiftk.folders import cache_folder
 from swiftk.testing import grow
 
 _PROMPTS = Path(__file__).with_name("prompts.jsonl")

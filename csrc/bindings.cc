@@ -5,6 +5,7 @@
 
 #include <new>
 
+#include "checkpoint.h"
 #include "cuda/backend.h"
 #include "error.h"
 #include "session.h"
@@ -66,6 +67,16 @@ py::dict config_dict(const Config& c) {
                   "num_kv_heads"_a = c.n_kv, "head_dim"_a = c.d, "ffn"_a = c.F, "vocab_size"_a = c.V,
                   "max_position"_a = c.max_position, "window"_a = c.window, "tied_head"_a = c.tied_head,
                   "rope_theta"_a = c.rope_theta, "dtype"_a = c.dtype);
+}
+
+// What kernels are built for, known before any weight is loaded.
+py::dict kernel_shape(const std::string& dir, const std::string& dtype) {
+  const Config c = read_config(dir);
+  const TensorView first = Checkpoint(dir).get("model.layers.0.self_attn.q_proj.weight", {int64_t{c.H} * c.d, c.D});
+  const DType type = dtype == "auto" ? first.dtype : dtype_of(dtype);
+  return py::dict("D"_a = c.D, "H"_a = c.H, "KV"_a = c.n_kv, "HD"_a = c.d, "F"_a = c.F, "V"_a = c.V, "dtype"_a = dtype_name(type),
+                  "qk_norm"_a = c.qk_norm, "qkv_bias"_a = c.qkv_bias, "o_bias"_a = c.o_bias, "mlp_bias"_a = c.mlp_bias,
+                  "eps"_a = c.norm_eps);
 }
 
 std::shared_ptr<Model> load(const std::string& dir, const std::string& dtype, const std::string& isa, int threads,
@@ -239,6 +250,7 @@ PYBIND11_MODULE(_core, m) {
     for (const char* const* name = cpu_isas(); *name; ++name) names.emplace_back(*name);
     return names;
   });
+  m.def("kernel_shape", &kernel_shape, "dir"_a, "dtype"_a = "auto");
   m.def("gpu_info", &gpu_info, "ordinal"_a = 0);
   m.def("probe", &probe, "dtype"_a = "bfloat16", "isa"_a = "", "threads"_a = 0, Release());
   bind_ops(m);

@@ -61,12 +61,12 @@ void Session::grow_spine(const DraftRule& rule, int limit) {
   float* const x = x_.as<float>();
   for (int i = 0; i < limit; ++i) {
     const Rows rows = causal_rows(tree_.tokens() + i, 1, base + i);
-    if (shared_ > 0) {
-      executor_.run(draft_, rows, 0, shared_, x, cache_, cancel_);
+    if (kept_ > 0) {
+      executor_.run(draft_, rows, 0, kept_, x, cache_, cancel_);
       model_->ops->copy(executor_.ctx(), residual(i), x, sizeof(float) * D);
       ran_ = i + 1;
     }
-    executor_.run(draft_, rows, shared_, steps, x, cache_, cancel_, logits_.compute(1));
+    executor_.run(draft_, rows, kept_, steps, x, cache_, cancel_, logits_.compute(1));
     const Drawn drawn = pick(0, base + i + 1, path_tokens_, k, rejection ? Stream::Draft : Stream::Target);
     if (rejection) {
       const float* const scores = warped(0, path_tokens_);

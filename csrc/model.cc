@@ -39,6 +39,7 @@ class Loader {
   void run(const std::string& dtype) {
     model_.dtype = dtype.empty() || dtype == "auto" ? jobs_.matrices.front().parts.front().dtype : parse_dtype(dtype);
     check_memory();
+    total_ = jobs_.bytes + (copies_embedding() ? jobs_.embedding.bytes : 0);
     if (model_.ops->device) cuda::check_pack(*model_.ops, model_.config, model_.dtype);
     const std::unique_ptr<Ctx, void (*)(Ctx*)> ctx(model_.ops->create(model_.ops->device, model_.threads), model_.ops->destroy);
     load_vectors(*ctx);
@@ -54,10 +55,12 @@ class Loader {
     fail(Status::InvalidArgument, "[load] dtype is '" + name + "', want auto, float32, bfloat16 or float16");
   }
 
+  bool copies_embedding() const { return model_.ops->device && !model_.config.tied_head; }
+
   void finished(const TensorView& tensor) {
     checkpoint_.drop(tensor);
     done_ += tensor.bytes;
-    if (options_.progress && !options_.progress(done_, jobs_.bytes)) fail(Status::Cancelled, "[load] cancelled");
+    if (options_.progress && !options_.progress(done_, total_)) fail(Status::Cancelled, "[load] cancelled");
   }
 
   // All norms and biases share one buffer.
@@ -136,13 +139,9 @@ class Loader {
 
   // A device reads rows of a packed matrix: of the head, where they are one.
   void load_embedding(Ctx& ctx) {
-    if (model_.config.tied_head) {
-      model_.embedding = model_.head.data;
-    } else {
-      Weight table;
-      load_matrix(ctx, {{jobs_.embedding}, 0, false, &table});
-      model_.embedding = table.data;
-    }
+    Weight table = model_.head;
+    if (copies_embedding()) load_matrix(ctx, {{jobs_.embedding}, 0, false, &table});
+    model_.embedding = table.data;
     model_.embedding_dtype = model_.dtype;
   }
 
@@ -166,7 +165,7 @@ class Loader {
   const LoadOptions& options_;
   Model& model_;
   Manifest jobs_;
-  size_t done_ = 0;
+  size_t done_ = 0, total_ = 0;  // bytes of tensors
 };
 
 const Ops* find_ops(const std::string& option) {

@@ -41,6 +41,7 @@ Session::Session(std::shared_ptr<const Model> model, const SessionOptions& optio
       target_(compile_plan(*model_, {})),
       draft_(target_),
       shared_(static_cast<int>(target_.size())),
+      kept_(model_->ops->device ? 0 : shared_),
       seen_(model_->config.V),
       logits_(*model_->ops, TokenTree::kMaxNodes, model_->config.V),
       scores_(model_->config.V),
@@ -84,6 +85,7 @@ void Session::set_logprobs(int n) {
 void Session::set_skip(const SkipSet& skip) {
   draft_ = compile_plan(*model_, skip);
   shared_ = common_prefix(draft_, target_);
+  kept_ = model_->ops->device ? 0 : shared_;
   forget_tree();
 }
 

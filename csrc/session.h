@@ -141,6 +141,9 @@ class Session {
   Executor executor_;
   Plan target_, draft_;
   int shared_ = 0;
+  // Leading steps of the draft whose rows verification takes over. None on a device: it would read their weights again for the
+  // rows that drafting did not run, in a second pass, and save nothing.
+  int kept_ = 0;
 
   Sampling sampling_;
   Acceptance acceptance_ = Acceptance::Coupled;
@@ -151,7 +154,7 @@ class Session {
 
   TokenTree tree_;
   int spine_ = 0;                        // spine tokens of a drafted tree; nodes 1..spine_
-  int ran_ = 0;                          // leading nodes whose residual row at `shared_` is exact
+  int ran_ = 0;                          // leading nodes whose residual row at `kept_` is exact
   std::vector<float> confidence_;        // [spine]
   std::vector<int32_t> siblings_;        // [spine, kMaxTopk] runners-up of each spine token
   std::vector<Emitted> emitted_;

@@ -41,10 +41,10 @@ Rows Session::tree_rows(int begin, int n) {
   return rows;
 }
 
-// Rows that drafting ran are exact up to `shared_`: only the others pass through those steps. residual() holds all rows.
+// Rows that drafting ran are exact up to `kept_`: only the others pass through those steps. residual() holds all rows.
 void Session::run_tree() {
   const int n = tree_.size(), steps = static_cast<int>(target_.size());
-  const int begin = ran_ > 0 ? shared_ : 0;
+  const int begin = ran_ > 0 ? kept_ : 0;
   if (begin > 0 && ran_ < n) {
     executor_.run(target_, tree_rows(ran_, n - ran_), 0, begin, residual(ran_), cache_, cancel_);
   }

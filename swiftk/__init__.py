@@ -44,6 +44,7 @@ _HOME = {
     "UnsupportedModel": "errors",
     "NumericalError": "errors",
     "Cancelled": "errors",
+    "DeviceError": "errors",
 }
 _SUBMODULES = ("errors", "testing")
 __all__ = ["__version__", "demo_model", *_HOME]

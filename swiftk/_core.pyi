@@ -14,10 +14,14 @@ class Model:
         dtype: str = "auto",
         isa: str = "",
         threads: int = 0,
+        device: str = "cpu",
+        pack: str = "",
         progress: Callable[[int, int], bool | None] | None = None,
     ) -> None: ...
+    def probe(self) -> tuple[float, float]: ...
     config: dict[str, Any]
     isa: str
+    device: str
     threads: int
     dtype: str
     weight_bytes: int
@@ -79,3 +83,4 @@ class Session:
 
 def isas() -> list[str]: ...
 def probe(dtype: str = "bfloat16", isa: str = "", threads: int = 0) -> tuple[float, float]: ...
+def gpu_info(ordinal: int = 0) -> dict[str, Any]: ...

@@ -16,6 +16,7 @@ from . import _core
 from .cost import CostModel, Mean, Pacer
 from .decoding import Parts, decode
 from .detokenizer import Detokenizer
+from .device import choose, kernels
 from .errors import CheckpointError, InternalError, InvalidArgument
 from .gate import make_gate
 from .generation_config import Defaults, read_defaults
@@ -40,16 +41,28 @@ def load(
     threads: int | None = None,
     context: int | None = None,
     isa: str | None = None,
+    pack: str | Path | None = None,
     progress: Callable[[int, int], Any] | None = None,
 ) -> LM:
-    """Loads a checkpoint directory. progress(done, total) is told bytes; returning False cancels."""
-    options = LoadOptions(device, dtype, threads, context, isa)
+    """Loads a checkpoint directory. progress(done, total) is told bytes; returning False cancels.
+
+    A GPU needs kernels for its architecture and the model's shape: `pack` names a file that `swiftk pack` made; without
+    it they are built, which takes a minute, and cached.
+    """
+    options = LoadOptions(device, dtype, threads, context, isa, pack)
     folder = Path(model_dir).expanduser()
     if not folder.is_dir():
         raise CheckpointError(f"[load] {folder} is not a directory, want one with config.json and model.safetensors")
     defaults = read_defaults(folder)
+    chosen = choose(options.device)
     model = _core.Model(
-        str(folder), dtype=options.dtype, isa=options.isa or "", threads=options.threads or 0, progress=progress
+        str(folder),
+        dtype=options.dtype,
+        isa=options.isa or "",
+        threads=options.threads or 0,
+        device=chosen,
+        pack=str(options.pack or kernels(folder, options.dtype, chosen)),
+        progress=progress,
     )
     lm = LM(folder, model, _core.Session(model, context=options.context or 0), Tokenizer(folder), defaults)
     _log.info(

@@ -19,6 +19,7 @@ from .safetensors_io import Stream, Tensor, decode, encode, read_folder, write_f
 
 _KV_HEADS = {"mistral": 8, "qwen2": 32, "qwen3": 32}  # where config.json leaves num_key_value_heads out
 _BLOCK = 64 << 20  # bytes per write
+_SHARD = 2 << 30  # bytes of a file where one does not hold the model
 
 
 def _tiled(rows: np.ndarray, times: int) -> Iterator[np.ndarray]:
@@ -81,7 +82,7 @@ def grow(src_dir: str | Path, dst_dir: str | Path, k: int, progress: Callable[[i
             shutil.copyfile(file, dst / file.name)
     total = sum(_nbytes(t) for t in tensors.values())
     done = 0
-    for size in write_folder(dst, tensors):
+    for size in write_folder(dst, tensors, -(-total // _SHARD)):
         done += size
         if progress is not None:
             progress(done, total)

@@ -9,8 +9,10 @@ import difflib
 import math
 import operator
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 from .errors import InvalidArgument

@@ -7,8 +7,10 @@ torch is heavy.
 from __future__ import annotations
 
 import json
+import os
 import struct
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -104,20 +106,29 @@ def write_file(path: str | Path, tensors: Mapping[str, Tensor | Stream]) -> Iter
 
 
 def write_folder(folder: str | Path, tensors: Mapping[str, Tensor | Stream], shards: int = 1) -> Iterator[int]:
-    """model.safetensors, or ``shards`` files of about as many tensors each and their index."""
+    """model.safetensors, or ``shards`` files of about as many tensors each and their index; yields as write_file does.
+
+    Shards are written at once, a thread each: what takes time is the system finding memory for the pages of a file, and
+    it does that for one writer of a file at a time.
+    """
     folder = Path(folder)
     if shards == 1:
         yield from write_file(folder / "model.safetensors", tensors)
         return
     names = list(tensors)
     cuts = [len(names) * i // shards for i in range(shards + 1)]
-    weight_map, total = {}, 0
-    for i in range(shards):
-        file = f"model-{i + 1:05d}-of-{shards:05d}.safetensors"
-        part = names[cuts[i] : cuts[i + 1]]
-        weight_map.update(dict.fromkeys(part, file))
-        for size in write_file(folder / file, {name: tensors[name] for name in part}):
-            total += size
-            yield size
+    parts = {
+        f"model-{i + 1:05d}-of-{shards:05d}.safetensors": names[cuts[i] : cuts[i + 1]] for i in range(shards)
+    }
+
+    def write(file: str) -> list[int]:
+        return list(write_file(folder / file, {name: tensors[name] for name in parts[file]}))
+
+    total = 0
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        for sizes in threads.map(write, parts):
+            total += sum(sizes)
+            yield from sizes
+    weight_map = {name: file for file, part in parts.items() for name in part}
     index = {"metadata": {"total_size": total}, "weight_map": weight_map}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2))

@@ -1,11 +1,29 @@
-"""Tiny random checkpoints and loaded models, made once per run."""
+"""Tiny random checkpoints and loaded models, made once per run, on the CPU or on what --device says."""
 
 import functools
+import os
 
 import pytest
 
-from swiftk import _core
+from swiftk import _core, device
 from swiftk.testing import make_tiny
+
+DEVICES = ("cpu", "cuda", "stub")
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--device", choices=DEVICES, default="cpu", help="run models on a GPU, or on the tests' stub of its driver"
+    )
+
+
+def pytest_configure(config):
+    """swiftk.load() goes where its environment says."""
+    chosen = config.getoption("--device")
+    os.environ["SWIFTK_DEVICE"] = "cpu" if chosen == "cpu" else "cuda"
+    if chosen == "stub":
+        os.environ["SWIFTK_CUDA_ARCH"] = "stub"
+        os.environ["SWIFTK_CUDA_DRIVER"] = os.environ["SWIFTK_STUB_CUDA"]
 
 
 @pytest.fixture(scope="session")
@@ -19,13 +37,19 @@ def tiny_dir(tmp_path_factory):
     return make
 
 
+def open_model(folder, dtype="auto", isa="", threads=2):
+    """A checkpoint on the device of this run; `isa` is for the CPU."""
+    chosen = os.environ["SWIFTK_DEVICE"]
+    pack = device.kernels(folder, dtype, chosen)
+    return _core.Model(str(folder), dtype=dtype, isa=isa, threads=threads, device=chosen, pack=pack)
+
+
 @pytest.fixture(scope="session")
 def tiny_model(tiny_dir):
     """tiny_model(family, isa=.., threads=.., load_dtype=.., **overrides) -> _core.Model."""
 
     @functools.cache
     def load(family="llama3", isa="", threads=2, load_dtype="auto", **overrides):
-        return _core.Model(str(tiny_dir(family, **overrides)), dtype=load_dtype, isa=isa, threads=threads)
+        return open_model(tiny_dir(family, **overrides), load_dtype, isa, threads)
 
     return load
-

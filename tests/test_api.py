@@ -11,7 +11,7 @@ import pytest
 
 import swiftk
 from generating import HARSH, LAYERS, PROMPT, N, drafted, plain
-from swiftk.errors import Cancelled, CheckpointError, InternalError, InvalidArgument
+from swiftk.errors import Cancelled, CheckpointError, DeviceError, InternalError, InvalidArgument
 
 
 @pytest.fixture(scope="module")
@@ -219,9 +219,9 @@ def test_module_level_generate(tiny_dir, lm):
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        ({"device": "cuda"}, InvalidArgument),
+        ({"device": "cuda:99"}, DeviceError),
         ({"dtype": "int4"}, InvalidArgument),
-        ({"isa": "avx9000"}, InvalidArgument),
+        ({"isa": "avx9000", "device": "cpu"}, InvalidArgument),
         ({"context": 1 << 20}, InvalidArgument),
     ],
 )

@@ -9,6 +9,7 @@ import typer
 
 from .common import (
     PROMPTS,
+    DeviceOption,
     DtypeOption,
     JsonOption,
     ModelArgument,
@@ -32,9 +33,10 @@ def command(
     json: JsonOption = False,
     threads: ThreadsOption = None,
     dtype: DtypeOption = "auto",
+    device: DeviceOption = "auto",
 ) -> None:
     """Measure tokens per second with and without drafts."""
-    lm = open_model(model, threads, dtype)
+    lm = open_model(model, threads, dtype, device)
     text: Any = prompt or (PROMPTS["arithmetic"] if lm.tokenizer.available else [1, 2, 3, 4, 5, 6, 7, 8])
     options = {"max_new_tokens": tokens, "temperature": temperature, "seed": 0, "ignore_eos": True}
     ways: dict[str, dict[str, Any]] = {

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .common import DtypeOption, ModelArgument, ThreadsOption, err, open_model, out
+from .common import DeviceOption, DtypeOption, ModelArgument, ThreadsOption, err, open_model, out
 from .run import show_stats
 
 
@@ -20,9 +20,10 @@ def command(
     stats: Annotated[bool, typer.Option("--stats")] = False,
     threads: ThreadsOption = None,
     dtype: DtypeOption = "auto",
+    device: DeviceOption = "auto",
 ) -> None:
     """Talk with a model. /exit leaves, /clear forgets; Ctrl-C stops an answer."""
-    lm = open_model(model, threads, dtype)
+    lm = open_model(model, threads, dtype, device)
     messages: list[dict[str, str]] = [{"role": "system", "content": system}] if system else []
     if not lm.tokenizer.has_template:
         err.print("this checkpoint has no chat template: the conversation is written as a plain transcript")

@@ -12,6 +12,7 @@ from ..errors import InvalidArgument
 from ..skip import SkipSet
 from .common import (
     PROMPTS,
+    DeviceOption,
     DtypeOption,
     JsonOption,
     ModelArgument,
@@ -39,9 +40,10 @@ def command(
     json: JsonOption = False,
     threads: ThreadsOption = None,
     dtype: DtypeOption = "auto",
+    device: DeviceOption = "auto",
 ) -> None:
     """Compare drafted with plain decoding, token by token; status 1 if anything differs."""
-    lm = open_model(model, threads, dtype)
+    lm = open_model(model, threads, dtype, device)
     texts = _prompts(lm, prompts)
     skips = skip_sets(lm.config["num_layers"])
     rows, differences = [], []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +15,8 @@ from rich.table import Table
 
 from .. import demo_model
 from ..api import LM, load
+from ..device import choose, kernels
+from ..options import LoadOptions
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -23,6 +26,7 @@ ModelArgument = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ThreadsOption = Annotated[int | None, typer.Option("--threads", help="Default: one per core.")]
+DeviceOption = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
 DtypeOption = Annotated[str, typer.Option("--dtype", help="auto, float32, bfloat16 or float16.")]
 
 PROMPTS = {
@@ -47,16 +51,27 @@ def bar(unit_bytes: bool = True) -> Progress:
     )
 
 
-def open_model(model: str, threads: int | None = None, dtype: str = "auto", **options: Any) -> LM:
-    """Loads a model behind a progress bar."""
+def open_model(model: str, threads: int | None = None, dtype: str = "auto", device: str = "auto") -> LM:
+    """Loads a model behind a progress bar, and one for its kernels where they have to be built first."""
     folder = demo_model() if model == "demo" and not Path(model).exists() else Path(model)
+    device = choose(LoadOptions(device=device).device)
+    with bar(unit_bytes=False) as progress:
+        pack = kernels(folder, LoadOptions(dtype=dtype).dtype, device, _report(progress, "building kernels"))
     with bar() as progress:
-        task = progress.add_task(f"loading {folder.name}", total=None)
+        report = _report(progress, f"loading {folder.name}")
+        return load(folder, device=device, pack=pack or None, threads=threads, dtype=dtype, progress=report)
 
-        def report(done: int, total: int) -> None:
-            progress.update(task, completed=done, total=total)
 
-        return load(folder, threads=threads, dtype=dtype, progress=report, **options)
+def _report(progress: Progress, what: str) -> Callable[[int, int], None]:
+    """A callback that shows done of total, from the first call on."""
+    tasks: list[Any] = []
+
+    def report(done: int, total: int) -> None:
+        if not tasks:
+            tasks.append(progress.add_task(what, total=total))
+        progress.update(tasks[0], completed=done, total=total)
+
+    return report
 
 
 def make_table(*headers: str) -> Table:

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from .. import demo_model
-from .common import PROMPTS, DtypeOption, ThreadsOption, bar, first_difference, make_table, open_model, out
+from ..folders import cache_folder
+from .common import PROMPTS, DeviceOption, DtypeOption, ThreadsOption, bar, first_difference, make_table, open_model, out
 
 
 def command(
@@ -28,9 +29,10 @@ def command(
     seed: Annotated[int, typer.Option()] = 0,
     threads: ThreadsOption = None,
     dtype: DtypeOption = "auto",
+    device: DeviceOption = "auto",
 ) -> None:
     """See speculative decoding at work."""
-    lm = open_model(str(demo_model() if grow == 1 else _grown(grow)), threads, dtype)
+    lm = open_model(str(demo_model() if grow == 1 else _grown(grow)), threads, dtype, device)
     out.print(
         f"{lm.model.config['num_layers']} layers, {lm.model.weight_bytes / 1e6:.0f} MB of {lm.model.dtype} weights, "
         f"{lm.model.isa} kernels, {lm.model.threads} threads. It was trained for minutes: it babbles."
@@ -92,9 +94,3 @@ def _grown(k: int) -> Path:
     if not folder.exists():
         partial.rename(folder)  # whole or not at all, also when two run at once
     return folder if not partial.exists() else partial
-
-
-def cache_folder() -> Path:
-    """SWIFTK_CACHE, or swiftk in the user's cache folder."""
-    own = os.environ.get("SWIFTK_CACHE")
-    return Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "swiftk"

@@ -9,10 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from .. import _core
 from ..cost import break_even, equation_6, tokens_per_round
 from ..skip import SkipSet
-from .common import DtypeOption, JsonOption, ThreadsOption, bar, make_table, open_model, out, print_json
+from .common import DeviceOption, DtypeOption, JsonOption, ThreadsOption, bar, make_table, open_model, out, print_json
 
 _ROWS = (1, 2, 4, 6, 8, 10, 12, 14, 16)
 _SECONDS = 0.35  # for each figure
@@ -26,9 +25,10 @@ def command(
     json: JsonOption = False,
     threads: ThreadsOption = None,
     dtype: DtypeOption = "auto",
+    device: DeviceOption = "auto",
 ) -> None:
     """Measure the machine and say what drafting needs to pay. Takes about ten seconds."""
-    lm = open_model(model, threads, dtype)
+    lm = open_model(model, threads, dtype, device)
     with bar(unit_bytes=False) as progress:
         task = progress.add_task("measuring", total=2 + len(_ROWS) + 3)
         facts = _measure(lm, lambda: progress.advance(task))
@@ -39,7 +39,7 @@ def command(
 
 
 def _measure(lm: Any, step: Callable[[], None]) -> dict[str, Any]:
-    read, flops = _core.probe(dtype=lm.model.dtype, isa=lm.model.isa, threads=lm.model.threads)
+    read, flops = lm.model.probe()
     step()
     session, vocab = lm.session, lm.config["vocab_size"]
     session.clear_cancel()

@@ -5,14 +5,18 @@ from __future__ import annotations
 from rich.table import Table
 
 from .. import __version__
-from .common import DtypeOption, JsonOption, ModelArgument, ThreadsOption, megabytes, open_model, out, print_json
+from .common import DeviceOption, DtypeOption, JsonOption, ModelArgument, ThreadsOption, megabytes, open_model, out, print_json
 
 
 def command(
-    model: ModelArgument, json: JsonOption = False, threads: ThreadsOption = None, dtype: DtypeOption = "auto"
+    model: ModelArgument,
+    json: JsonOption = False,
+    threads: ThreadsOption = None,
+    dtype: DtypeOption = "auto",
+    device: DeviceOption = "auto",
 ) -> None:
     """Show sizes, kernels and memory."""
-    lm = open_model(model, threads, dtype)
+    lm = open_model(model, threads, dtype, device)
     config = lm.config
     element = 4 if lm.model.dtype == "float32" else 2
     per_token = 2 * config["num_layers"] * config["num_kv_heads"] * config["head_dim"] * element
@@ -28,7 +32,7 @@ def command(
         "ffn": config["ffn"],
         "vocab_size": config["vocab_size"],
         "context": lm.context,
-        "device": "cpu",
+        "device": lm.model.device,
         "isa": lm.model.isa,
         "threads": lm.model.threads,
         "dtype": lm.model.dtype,

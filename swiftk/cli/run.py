@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .common import DtypeOption, JsonOption, ModelArgument, ThreadsOption, err, open_model, print_json
+from .common import DeviceOption, DtypeOption, JsonOption, ModelArgument, ThreadsOption, err, open_model, print_json
 
 
 def command(
@@ -27,9 +27,10 @@ def command(
     json: JsonOption = False,
     threads: ThreadsOption = None,
     dtype: DtypeOption = "auto",
+    device: DeviceOption = "auto",
 ) -> None:
     """Generate from a prompt."""
-    lm = open_model(model, threads, dtype)
+    lm = open_model(model, threads, dtype, device)
     text = sys.stdin.read() if prompt == "-" else prompt
     options: dict[str, Any] = {
         "max_new_tokens": max_new_tokens,

@@ -1,0 +1,40 @@
+"""Where a model runs: the CPU, or a GPU with kernels built for it. A GPU that cannot be used is said, never passed over."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from . import _core, pack
+from .errors import DeviceError
+
+_log = logging.getLogger("swiftk")
+
+
+def choose(device: str) -> str:
+    """The device that LoadOptions.device asks for; "auto" takes the first GPU, else the CPU."""
+    if device != "auto":
+        return device
+    try:
+        gpu = _core.gpu_info(0)
+    except DeviceError as error:
+        _log.info("running on the CPU: %s", error)
+        return "cpu"
+    _log.info("running on %s", gpu["name"])
+    return "cuda"
+
+
+def architecture(device: str) -> str:
+    """What kernels for this device are compiled for ("sm_90"); SWIFTK_CUDA_ARCH overrides."""
+    ordinal = int(device.partition(":")[2] or 0)
+    return os.environ.get("SWIFTK_CUDA_ARCH") or _core.gpu_info(ordinal)["architecture"]
+
+
+def kernels(folder: Path, dtype: str, device: str, progress: Callable[[int, int], Any] | None = None) -> str:
+    """The kernel pack of a checkpoint for a device, built if it is not cached; "" for the CPU, which needs none."""
+    if device == "cpu":
+        return ""
+    return str(pack.ensure(pack.shape_of(folder, dtype), architecture(device), progress))
