@@ -1,33 +1,50 @@
 """Triton kernels in Triton's interpreter, in a process of its own: it has to be chosen before Triton is imported.
 
-`Interpreter.run` sends a launch over a pipe and copies what the kernel wrote back into the caller's arrays. Dots are
-summed along K one by one, as the tensor core does in steps: a matrix library picks an order by the shape of the whole.
+A launch goes over a pipe, and what the kernel wrote is copied back into the caller's arrays. Dots are summed along K one
+by one, for the tensor core goes through K in steps, too: a matrix library picks an order by the shape of the whole.
 """
 
 import importlib
+import importlib.util
 import os
 import pickle
 import subprocess
 import sys
+import traceback
 import types
 from pathlib import Path
 
-KERNELS = Path(__file__).resolve().parents[1] / "kernels" / "triton"
+import numpy as np
+import pytest
+
+TESTS = Path(__file__).resolve().parent
+KERNELS = TESTS.parent / "kernels" / "triton"
 
 
 def kernels(module):
-    """A file of kernels/triton, as a module of a package that is not on the disk."""
+    """A file of kernels/triton (or a kernel of the tests), as a module of a package that is not on the disk."""
     package = sys.modules.setdefault("swiftk_triton", types.ModuleType("swiftk_triton"))
-    package.__path__ = [str(KERNELS)]
+    package.__path__ = [str(KERNELS), str(TESTS)]
     return importlib.import_module(f"swiftk_triton.{module}")
+
+
+manifest = kernels("manifest")
+cdiv = manifest.cdiv
+
+
+@pytest.fixture(name="interpreter", scope="module")
+def interpreter_fixture():
+    if importlib.util.find_spec("triton") is None:
+        pytest.skip("needs triton")
+    with Interpreter() as interpreter:
+        yield interpreter
 
 
 class Interpreter:
     def __enter__(self):
         environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-        self.process = subprocess.Popen(
-            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
-        )
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        self.process = subprocess.Popen([sys.executable, __file__], env=environment, **pipes)
         return self
 
     def __exit__(self, *_):
@@ -35,33 +52,64 @@ class Interpreter:
         self.process.stdout.close()
         self.process.wait()
 
-    def run(self, module, function, grid, arguments, constants):
-        """arguments: arrays and scalars in order. None is a pointer that nothing may follow."""
+    def launch(self, module, function, grid, arguments, constants):
+        """arguments: arrays and scalars in order."""
         pickle.dump((module, function, grid, arguments, constants), self.process.stdin)
         self.process.stdin.flush()
         result = pickle.load(self.process.stdout)
         if isinstance(result, str):
             raise RuntimeError(result)
         for mine, theirs in zip(arguments, result):
-            if hasattr(mine, "shape") and mine.shape:
+            if hasattr(mine, "shape"):
                 mine[...] = theirs
+
+
+class Pack:
+    """The kernels of a shape, with the constants that the manifest gives them."""
+
+    def __init__(self, interpreter, shape, dtype="float32", eps=1e-5):
+        """shape: of cases.py."""
+        self.interpreter, self.shape = interpreter, shape
+        flags = {"qk_norm": shape.qk_norm, "qkv_bias": shape.bias, "o_bias": shape.bias, "mlp_bias": shape.bias}
+        sizes = {"D": shape.D, "H": shape.H, "KV": shape.n_kv, "HD": shape.d, "F": shape.F, "V": shape.V}
+        self.entries = {e.name: e for e in manifest.entries({**sizes, **flags, "dtype": dtype, "eps": eps})}
+
+    def run(self, name, grid, *arguments):
+        e = self.entries[name]
+        assert len(arguments) == len(e.signature)
+        self.interpreter.launch(e.module, e.function, grid, list(arguments), e.constants)
+
+    def matmul(self, name, tokens, n, outputs, *arguments):
+        """n rows in programs of `tokens`, and a token tile beyond them."""
+        grid = cdiv(outputs, self.entries[f"{name}.{tokens}"].constants["ROWS"]), cdiv(n, tokens) + 1
+        self.run(f"{name}.{tokens}", grid, np.int32([n]), *arguments)
 
 
 def ordered_dot(self, a, b, d, input_precision, max_num_imprecise_acc):
     """d + a b, from the first k to the last."""
-    total = d.data.copy()
-    left, right = a.data.astype(total.dtype), b.data.astype(total.dtype)
-    for k in range(left.shape[1]):
-        total += left[:, k : k + 1] * right[k : k + 1]
-    return type(d)(total, d.dtype.scalar)
+    terms = np.empty((a.data.shape[1] + 1, *d.data.shape), d.data.dtype)
+    terms[0] = d.data
+    np.multiply(a.data.T[:, :, None], b.data[:, None, :], out=terms[1:], dtype=terms.dtype)
+    return type(d)(np.add.reduce(terms, 0), d.dtype.scalar)
+
+
+def repair(interpreter):
+    """Triton 3.6 makes arrays of one element of scalars, which numpy since 2.4 takes for no index."""
+    patch = interpreter._patch_lang_tensor
+
+    def patched(tensor, scope):
+        patch(tensor, scope)
+        tensor.__index__ = lambda self: int(self.handle.data.squeeze())
+
+    interpreter._patch_lang_tensor = patched
 
 
 def serve(requests, replies):
-    import numpy as np
     import torch
     from triton.runtime import interpreter
 
     interpreter.InterpreterBuilder.create_dot = ordered_dot
+    repair(interpreter)
     np.seterr(all="ignore")
     while True:
         try:
@@ -72,10 +120,8 @@ def serve(requests, replies):
             passed = [torch.from_numpy(a) if isinstance(a, np.ndarray) else a for a in arguments]
             getattr(kernels(module), function)[grid](*passed, **constants)
             result = arguments
-        except Exception as error:
-            import traceback
-
-            result = f"{error!r}\n{traceback.format_exc()}"
+        except Exception:
+            result = traceback.format_exc()
         pickle.dump(result, replies)
         replies.flush()
 

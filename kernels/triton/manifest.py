@@ -151,7 +151,8 @@ def probes(s):
     read = s.types(data="*i32", out="*i32", count="i64")
     yield Entry("read_probe", "probe", "read_probe", {"BLOCK": 4096, "ITERATIONS": 16}, read, 8, 1, ("data",))
     # Flops of a program: 2 ROWS TOKENS BLOCK_K for each iteration. Large tiles, so that operands come from shared memory
-    # seldom enough; two warps, as four would get another instruction for 64 rows.
-    constants = {"DT": POINTER[s.dtype][1:], "ROWS": 64, "TOKENS": 128, "BLOCK_K": 32}
+    # seldom enough; two warps, as four would get another instruction for 64 rows. In f32 it is plain arithmetic.
+    rows, tokens = (32, 32) if s.dtype == "float32" else (64, 128)
+    constants = {"DT": POINTER[s.dtype][1:], "ROWS": rows, "TOKENS": tokens, "BLOCK_K": 32}
     dot = s.types(out="*fp32", iterations="i32")
     yield Entry("dot_probe", "probe", "dot_probe", constants, dot, 2, 1, ())

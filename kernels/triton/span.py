@@ -83,8 +83,9 @@ def scan(
     common = tl.minimum(tl.min(tl.where(last < 0, FAR, last + 1), 0), prefix)
     uncut = begin >= tl.max(tl.where(last < 0, 0, first), 0)
     ragged = tl.where(uncut, tl.maximum(tl.minimum(end, common) // KEYS * KEYS, begin), begin)
+    stride = tl.full((), STRIDE, tl.int64)
     for base in range(begin, ragged, KEYS):
-        at = base.to(tl.int64) * STRIDE
+        at = stride * base
         k, v = load_tile(k_cache + at, v_cache + at, key * STRIDE, key, HD, BLOCK, False)
         m, mass, acc = step(query, k, v, True, m, mass, acc, SCALE, False)
 
@@ -104,7 +105,7 @@ def scan(
         slot = tl.where(p < prefix, p, scratch + nth_set_bit(tl.load(ancestors + t), p - prefix))
         # Found by one lane a key. Without the gather, the compiler repeats it in every thread that loads from the slot.
         slot = tl.gather(tl.where((p >= low) & (p <= high), slot, -1), key, 0)
-        k, v = load_tile(k_cache, v_cache, slot.to(tl.int64) * STRIDE, slot >= 0, HD, BLOCK, True)
+        k, v = load_tile(k_cache, v_cache, slot * stride, slot >= 0, HD, BLOCK, True)
         from_here = tl.where(of_all | (token == t), first, FAR)
         visible = (p[None, :] >= from_here[:, None]) & (p[None, :] <= last[:, None])
         m, mass, acc = step(query, k, v, visible, m, mass, acc, SCALE, True)

@@ -1,0 +1,152 @@
+"""Triton's attention in the interpreter: against the oracle, and to the bit against itself.
+
+Slots that nothing wrote hold NaN. Every case runs both kernels, split by split with a merge and in one go.
+"""
+
+import numpy as np
+import pytest
+
+import reference as ref
+from cases import Shape
+from op_data import path, random_tree
+from reference import stored, value
+from triton_interpreter import Pack, cdiv, interpreter_fixture  # noqa: F401
+
+DTYPES = ["float32", "float16"]
+TOLERANCE = {"float32": 2e-5, "float16": 2e-3}  # float16: probabilities are rounded, too
+HEADS = [(1, 1, 2), (4, 2, 10), (3, 1, 16), (3, 3, 24), (6, 2, 64), (1, 1, 80), (8, 1, 96), (16, 1, 128), (71, 1, 4)]
+FEW = [(4, 2, 10), (8, 1, 24)]
+
+each_dtype = pytest.mark.parametrize("dtype", DTYPES)
+
+
+def splits_of(positions):
+    """How many splits that many positions have."""
+    return cdiv(positions, 256) if positions <= 4096 else 16 + cdiv(positions - 4096, 2048)
+
+
+class Attention:
+    """Random keys and values by position, and a cache that has some of them."""
+
+    def __init__(self, interpreter, heads, dtype, positions, slots, rows, seed=0):
+        self.H, self.KV, self.HD = heads
+        self.pack = Pack(interpreter, Shape("", D=1, H=self.H, n_kv=self.KV, d=self.HD, F=1, V=1), dtype)
+        rng = np.random.default_rng(seed)
+        shape = positions, self.KV, self.HD
+        self.k, self.v = (stored(rng.standard_normal(shape).astype(np.float32), dtype) for _ in range(2))
+        self.q = stored(rng.standard_normal((rows, self.H, self.HD)).astype(np.float32), dtype)
+        self.cache = np.full((2, slots, self.KV, self.HD), np.nan, dtype)
+
+    def write(self, slots, positions):
+        """The cache with these slots, and no others, written."""
+        cache = np.full_like(self.cache, np.nan)
+        cache[0][slots], cache[1][slots] = self.k[positions], self.v[positions]
+        self.cache = cache
+
+    def run(self, pos, queries, window=0, masks=None, prefix=0, scratch=0):
+        """[rows, H, HD] of both kernels, whose bits must be the same. A bucket has room for two more rows and splits."""
+        n, H, HD = len(pos), self.H, self.HD
+        count, meta = np.int32([n]), np.int32([n, prefix, scratch, masks is not None, 0, 0, 0, 0])
+        masks = np.uint64([0] * n if masks is None else masks).view(np.int64)
+        rows = count, meta, np.int32(pos), masks, self.q[queries].copy(), self.cache[0], self.cache[1]
+        splits = int(splits_of(max(pos) + 1)) + 2
+        acc = np.full((n, H, splits, HD), np.nan, np.float32)
+        ml = np.full((n, H, splits, 2), np.nan, np.float32)
+        one, other = (np.full((n + 2, H, HD), np.nan, self.cache.dtype) for _ in range(2))
+        tiles = cdiv((n + 2) * (H // self.KV), 16)
+        self.pack.run("attention_split", (splits, self.KV, tiles), *rows, acc, ml, window, splits)
+        self.pack.run("attention_merge", (n + 2, H), count, acc, ml, one, splits)
+        self.pack.run("attention_serial", (self.KV, tiles), *rows, other, window)
+        assert one.tobytes() == other.tobytes()
+        assert np.isnan(one[n:]).all()
+        unseen = ml[..., 1] == 0
+        assert unseen[:, :, -2:].all() and (ml[unseen][:, 0] == -np.inf).all()
+        return one[:n]
+
+    def check(self, found, queries, paths, window=0):
+        keys, values = ([value(t)[p] for p in paths] for t in (self.k, self.v))
+        expected = ref.attention(value(self.q[queries]), keys, values, window, self.HD**-0.5)
+        assert np.abs(value(found) - expected).max() <= TOLERANCE[str(self.cache.dtype)]
+
+
+@each_dtype
+@pytest.mark.parametrize("heads", HEADS, ids=str)
+def test_heads(interpreter, heads, dtype):
+    """Rows of one text from its start, over more than one split; then its last row alone, in a cache without gaps."""
+    case = Attention(interpreter, heads, dtype, 291, 300, 3)
+    case.write(np.arange(291), np.arange(291))
+    found = case.run([288, 289, 290], [0, 1, 2])
+    case.check(found, [0, 1, 2], [np.arange(p + 1) for p in (288, 289, 290)])
+    case.write(np.arange(290), np.arange(290))
+    assert case.run([289], [1]).tobytes() == found[1].tobytes()
+
+
+@each_dtype
+@pytest.mark.parametrize("window", [0, 7, 260])
+@pytest.mark.parametrize("first, n", [(0, 1), (0, 40), (500, 20)])
+def test_causal(interpreter, first, n, window, dtype):
+    """A text's rows, and each alone: the same bits. What is out of every window holds NaN."""
+    case = Attention(interpreter, FEW[1], dtype, first + n, first + n + 9, n)
+    pos = np.arange(first, first + n)
+    seen = np.arange(max(first - window + 1, 0) if window else 0, first + n)
+    case.write(seen, seen)
+    found = case.run(pos, pos - first, window)
+    case.check(found, pos - first, [np.arange(p + 1) for p in pos], window)
+    for i in sorted({0, n // 3, n - 1}):
+        p = first + i
+        seen = np.arange(max(p - window + 1, 0) if window else 0, p + 1)
+        case.write(seen, seen)
+        assert case.run([p], [i], window).tobytes() == found[i].tobytes()
+
+
+@each_dtype
+@pytest.mark.parametrize("window", [0, 9])
+@pytest.mark.parametrize("prefix, nodes", [(0, 1), (0, 9), (30, 64), (250, 20), (512, 5)])
+def test_tree(interpreter, prefix, nodes, window, dtype):
+    """A row of a tree has the bits of the same text decoded alone, where slots are positions."""
+    rng = np.random.default_rng(prefix + nodes)
+    parents = random_tree(rng, nodes)
+    paths = [path(parents, i) for i in range(nodes)]
+    masks = [sum(1 << j for j in p) for p in paths]
+    pos = np.int32([prefix + len(p) - 1 for p in paths])
+    scratch = prefix + 5
+    texts = [np.concatenate([np.arange(prefix), prefix + np.int64(p)]) for p in paths]
+    case = Attention(interpreter, FEW[nodes % 2], dtype, prefix + nodes, scratch + 64, nodes)
+    low = max(pos.min() - window + 1, 0) if window else 0
+    visible = np.arange(low, prefix)
+    case.write(
+        np.concatenate([visible, scratch + np.arange(nodes)]), np.concatenate([visible, prefix + np.arange(nodes)])
+    )
+    found = case.run(pos, range(nodes), window, masks, prefix, scratch)
+    case.check(found, range(nodes), texts, window)
+    some = rng.permutation(nodes)[:7]
+    few = case.run(pos[some], some, window, [masks[i] for i in some], prefix, scratch)
+    assert few.tobytes() == found[some].tobytes()
+    for i in some[:3]:
+        case.write(np.arange(len(texts[i])), texts[i])
+        assert case.run([pos[i]], [i], window).tobytes() == found[i].tobytes()
+
+
+@pytest.mark.parametrize("window", [0, 2000])
+def test_long_text(interpreter, window):
+    """Beyond 4096, where splits are longer; a branch across the boundary of two."""
+    case = Attention(interpreter, (2, 1, 4), "float32", 6200, 6210, 4)
+    texts = [np.arange(6143), np.arange(6144), np.arange(6145), np.r_[np.arange(6143), 6150, 6160]]
+    case.write(np.arange(6143), np.arange(6143))
+    for t, positions in enumerate((6143, 6144, 6150, 6160)):
+        case.cache[:, 6145 + t] = case.k[positions], case.v[positions]
+    masks, pos = [0b0001, 0b0011, 0b1100], [6143, 6144, 6144]
+    found = case.run(pos, [0, 1, 3], window, masks, 6143, 6145)
+    case.check(found, [0, 1, 3], [texts[1], texts[2], texts[3]], window)
+    case.write(np.arange(6145), texts[3])
+    assert case.run([6144], [3], window).tobytes() == found[2].tobytes()
+
+
+@each_dtype
+def test_large_scores(interpreter, dtype):
+    """Scores of hundreds: exponentials must not overflow, and the largest wins."""
+    case = Attention(interpreter, (1, 1, 16), dtype, 300, 300, 1)
+    case.k *= 64
+    case.q *= 8
+    case.write(np.arange(300), np.arange(300))
+    case.check(case.run([299], [0]), [0], [np.arange(300)])
