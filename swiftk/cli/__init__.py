@@ -6,7 +6,9 @@ import sys
 from importlib import import_module
 from typing import Any
 
-COMMANDS = ("demo", "run", "chat", "info", "check", "doctor", "bench")
+from ..errors import SwiftkError
+
+COMMANDS = ("demo", "run", "chat", "info", "check", "doctor", "bench", "pack")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -24,7 +26,7 @@ def main(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()  # the reader went away; python would complain once more at exit
         return 0
-    except (ValueError, TypeError, OSError, ArithmeticError, MemoryError) as error:  # swiftk's own errors among them
+    except (SwiftkError, ValueError, TypeError, OSError, ArithmeticError, MemoryError) as error:
         return _fail(str(error) or type(error).__name__, 2)
     except Exception as error:  # a usage error of click, whichever copy of it typer brings
         if not hasattr(error, "format_message"):

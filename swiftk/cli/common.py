@@ -56,13 +56,13 @@ def open_model(model: str, threads: int | None = None, dtype: str = "auto", devi
     folder = demo_model() if model == "demo" and not Path(model).exists() else Path(model)
     device = choose(LoadOptions(device=device).device)
     with bar(unit_bytes=False) as progress:
-        pack = kernels(folder, LoadOptions(dtype=dtype).dtype, device, _report(progress, "building kernels"))
+        pack = kernels(folder, LoadOptions(dtype=dtype).dtype, device, show_progress(progress, "building kernels"))
     with bar() as progress:
-        report = _report(progress, f"loading {folder.name}")
+        report = show_progress(progress, f"loading {folder.name}")
         return load(folder, device=device, pack=pack or None, threads=threads, dtype=dtype, progress=report)
 
 
-def _report(progress: Progress, what: str) -> Callable[[int, int], None]:
+def show_progress(progress: Progress, what: str) -> Callable[[int, int], None]:
     """A callback that shows done of total, from the first call on."""
     tasks: list[Any] = []
 

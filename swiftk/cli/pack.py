@@ -1,0 +1,57 @@
+"""swiftk pack: build the kernels of a model for a GPU ahead, for hosts without Triton; or show what a pack holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from .. import demo_model, pack
+from ..errors import InvalidArgument
+from ..options import LoadOptions
+from .common import DtypeOption, JsonOption, bar, megabytes, out, print_json, show_progress
+
+
+def command(
+    model: Annotated[
+        str | None, typer.Option("--model", help="Checkpoint directory, or 'demo' for the bundled model.")
+    ] = None,
+    arch: Annotated[str | None, typer.Option("--arch", help="sm_80, sm_90, sm_100, ...; default: this GPU's.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write.")] = None,
+    dtype: DtypeOption = "auto",
+    show: Annotated[Path | None, typer.Option("--show", help="Show what a pack holds.")] = None,
+    json: JsonOption = False,
+) -> None:
+    """Build a kernel pack. No GPU is needed for it, only Triton."""
+    if show is None:
+        if model is None or output is None:
+            raise InvalidArgument("[pack] want --model DIR and -o FILE, or --show FILE")
+        folder = demo_model() if model == "demo" and not Path(model).exists() else Path(model)
+        shape = pack.shape_of(folder, LoadOptions(dtype=dtype).dtype)
+        with bar(unit_bytes=False) as progress:
+            pack.build(shape, arch or _this_gpu(), output, show_progress(progress, "building kernels"))
+    _show(show or output, json)
+
+
+def _this_gpu() -> str:
+    from ..device import architecture
+
+    return architecture("cuda")
+
+
+def _show(path: Path | None, json: bool) -> None:
+    assert path is not None
+    header = pack.read_header(path)
+    if json:
+        print_json(header)
+        return
+    shape = ", ".join(f"{name} {value}" for name, value in header["shape"].items())
+    out.print(f"{path}: {megabytes(path.stat().st_size)} for {header['arch']}, built with {header['built_with']}")
+    out.print(f"shape: {shape}")
+    table = Table("kernel", "warps", "shared memory", "image", box=None)
+    for name, kernel in header["kernels"].items():
+        size = kernel["end"] - kernel["begin"]
+        table.add_row(name, str(kernel["warps"]), f"{kernel['shared']:,}", f"{size:,}")
+    out.print(table)
