@@ -2,6 +2,15 @@
 // with.
 #include "driver.h"
 
+namespace stub {
+
+void Driver::drop_capture(CUstream handle) {
+  const std::lock_guard lock(mutex);
+  if (stream_handles.has(handle)) stream_handles.get(handle)->capture.reset();
+}
+
+}  // namespace stub
+
 using namespace stub;
 
 EXPORTED CUresult cuStreamBeginCapture_v2(CUstream stream, int mode) {
@@ -16,8 +25,9 @@ EXPORTED CUresult cuStreamBeginCapture_v2(CUstream stream, int mode) {
   });
 }
 
+// A capture is over however its end fails, but for the wrong thread.
 EXPORTED CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
-  return call("cuStreamEndCapture", Needs::Context, [&](Driver& d) {
+  const CUresult result = call("cuStreamEndCapture", Needs::Context, [&](Driver& d) {
     out(graph) = nullptr;
     const auto& s = d.stream(stream);
     if (!s->capture) throw Violation{CUDA_ERROR_ILLEGAL_STATE, "the stream is not capturing"};
@@ -28,6 +38,8 @@ EXPORTED CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
     if (capture->broken) throw Refusal{CUDA_ERROR_STREAM_CAPTURE_INVALIDATED};
     *graph = d.graphs.add(std::make_shared<Graph>(Graph{std::move(capture->ops)}));
   });
+  if (result != CUDA_SUCCESS && result != CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD) driver().drop_capture(stream);
+  return result;
 }
 
 EXPORTED CUresult cuStreamIsCapturing(CUstream stream, int* status) {

@@ -28,6 +28,7 @@ class Handles {
     }
     return at->second;
   }
+  bool has(Handle handle) const { return live_.count(reinterpret_cast<uintptr_t>(handle)) != 0; }
   void remove(Handle handle) {
     get(handle);
     live_.erase(reinterpret_cast<uintptr_t>(handle));
@@ -74,6 +75,7 @@ struct Driver {
   void check_device(CUdevice device);
   const std::shared_ptr<Stream>& stream(CUstream handle);
   void synchronise(const std::shared_ptr<Stream>& stream);
+  void drop_capture(CUstream handle);  // takes the lock
   void destroy_context();
 };
 
