@@ -16,7 +16,7 @@ import re
 import struct
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
@@ -81,9 +81,18 @@ def hash_of(shape: dict[str, Any], arch: str) -> str:
 
 def build(shape: dict[str, Any], arch: str, path: str | Path, progress: Progress | None = None) -> None:
     """Compiles every kernel for `arch` ("sm_90") and writes the pack: whole, or not at all."""
-    header = {"format": FORMAT, "version": VERSION, "arch": arch, "built_with": compiler(arch), "hash": hash_of(shape, arch)}
+    header = {
+        "format": FORMAT,
+        "version": VERSION,
+        "arch": arch,
+        "built_with": compiler(arch),
+        "hash": hash_of(shape, arch),
+    }
     entries = manifest().entries(shape)
-    images = [_stub(e, shape["dtype"]) for e in entries] if arch == STUB else compile_kernels(entries, arch, progress)
+    if arch == STUB:
+        images = [_stub(entry, shape["dtype"]) for entry in entries]
+    else:
+        images = compile_kernels(kernel_sources(), entries, arch, progress)
     begins: dict[bytes, int] = {}  # equal images are stored once
     kernels, data = {}, bytearray()
     for entry, image in zip(entries, images, strict=True):
@@ -177,7 +186,8 @@ def _write(path: Path, data: bytes) -> None:
             partial.write_bytes(data)
             partial.replace(path)
         except OSError:
-            partial.unlink(missing_ok=True)
+            with suppress(OSError):
+                partial.unlink()
             raise
 
 

@@ -1,7 +1,7 @@
 """Compiles the kernels of a pack with Triton, which needs no GPU, in processes of their own.
 
-So what a compiler leaves behind, or a crash of it, is not the caller's. A process takes recipes, a line of JSON each, and
-answers each with a line: `compile_kernels` is this side, `main` the other.
+So what a compiler leaves behind, or a crash of it, is not the caller's. A process takes recipes, a line of JSON each,
+and answers each with a line: `compile_kernels` is this side, `main` the other.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 from .errors import DeviceError
-from .folders import kernel_sources
 
 PACKAGE = "swiftk_triton"  # what the folder of kernels is imported as: it is no package on disk
 _MOST = 16  # processes: each takes some 300 MB
@@ -38,9 +37,9 @@ class Image:
 
 
 def compile_kernels(
-    entries: Sequence[Any], arch: str, progress: Callable[[int, int], Any] | None = None
+    sources: Path, entries: Sequence[Any], arch: str, progress: Callable[[int, int], Any] | None = None
 ) -> list[Image]:
-    """Images of manifest entries, in their order. Equal recipes are compiled once."""
+    """Images of manifest entries, in their order, of the kernels in a folder. Equal recipes are compiled once."""
     recipes = [json.dumps({**asdict(entry), "name": ""}) for entry in entries]
     names = dict(zip(reversed(recipes), (entry.name for entry in reversed(entries)), strict=True))
     todo, doing, images = list(names), {}, {}
@@ -54,7 +53,7 @@ def compile_kernels(
 
         for i in range(min(_cores(), _MOST, len(todo))):
             complaints = stack.enter_context(open(Path(scratch, str(i)), "w+"))
-            process: Any = stack.enter_context(_start(arch, scratch, complaints))
+            process: Any = stack.enter_context(_start([str(sources), arch], scratch, complaints))
             stack.callback(process.kill)
             ready.register(process.stdout, selectors.EVENT_READ, (process, complaints))
             feed(process)
@@ -73,12 +72,12 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _start(arch: str, scratch: str, complaints: Any) -> subprocess.Popen[str]:
-    """A process that sees the modules that this one sees. Lines of source in an image would be paths of this machine."""
+def _start(arguments: list[str], scratch: str, complaints: Any) -> subprocess.Popen[str]:
+    """A process that sees the modules that this one sees; images without the lines, and so the paths, of sources."""
     code = f"import sys; sys.path[:] = {sys.path!r}; from swiftk.pack_compile import main; main(*sys.argv[1:])"
     settings = {"TRITON_INTERPRET": "0", "TRITON_CACHE_DIR": scratch, "TRITON_DISABLE_LINE_INFO": "1"}
     return subprocess.Popen(
-        [sys.executable, "-c", code, str(kernel_sources()), arch],
+        [sys.executable, "-c", code, *arguments],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=complaints, text=True, bufsize=1,
         env={**os.environ, **settings},
     )  # fmt: skip
