@@ -9,6 +9,7 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
 
@@ -34,6 +35,17 @@ def cmake_arguments() -> list[str]:
     return arguments + shlex.split(os.environ.get("CMAKE_ARGS", ""))
 
 
+class KernelCopy(build_py):
+    """Puts the kernels that are compiled on the user's machine into the package; an editable one finds them here."""
+
+    def run(self) -> None:
+        super().run()
+        if not self.editable_mode:
+            folder = Path(self.build_lib, "swiftk", "kernels", "triton")
+            shutil.rmtree(folder, ignore_errors=True)  # an earlier build's
+            shutil.copytree(ROOT / "kernels" / "triton", folder, ignore=shutil.ignore_patterns("__pycache__"))
+
+
 class CMakeBuild(build_ext):
     """Configures, builds and installs the one target into the place setuptools wants it."""
 
@@ -50,4 +62,4 @@ class CMakeBuild(build_ext):
         )
 
 
-setup(ext_modules=[Extension("swiftk._core", sources=[])], cmdclass={"build_ext": CMakeBuild})
+setup(ext_modules=[Extension("swiftk._core", sources=[])], cmdclass={"build_ext": CMakeBuild, "build_py": KernelCopy})
