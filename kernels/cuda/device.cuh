@@ -1,0 +1,197 @@
+// What kernels ask of the machine that C++ has no words for: copies into shared memory that end at a barrier, the tensor
+// core's multiplication, clusters. Nothing here needs a header, so any CUDA compiler will do.
+//
+// Kernels reach the machine through this file alone: a build for a CPU puts its own in this place, by the guard.
+#ifndef SWIFTK_DEVICE
+#define SWIFTK_DEVICE
+
+#define SWIFTK_INLINE __device__ __forceinline__
+
+// A kernel of `threads` threads a block, `blocks` blocks a multiprocessor and `cluster` a cluster, known by its plain name.
+#define SWIFTK_ENTRY(threads, blocks, cluster) SWIFTK_ENTRY_(threads, blocks, cluster)
+#define SWIFTK_ENTRY_(threads, blocks, cluster) \
+  extern "C" __global__ void __launch_bounds__(threads, blocks) SWIFTK_CLUSTER_##cluster
+#define SWIFTK_CLUSTER_1
+#define SWIFTK_CLUSTER_2 __cluster_dims__(2, 1, 1)
+#define SWIFTK_CLUSTER_4 __cluster_dims__(4, 1, 1)
+
+namespace swiftk {
+
+using u16 = unsigned short;
+using u32 = unsigned int;
+using u64 = unsigned long long;
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#define SWIFTK_HOPPER 1
+#endif
+
+// Whether a copy of any length is one instruction of one thread. Otherwise all lanes copy 16 bytes at a time.
+#ifdef SWIFTK_HOPPER
+constexpr bool kBulkCopies = true;
+#else
+constexpr bool kBulkCopies = false;
+#endif
+
+struct Bf16 {
+  u16 bits;
+};
+struct F16 {
+  u16 bits;
+};
+
+// To nearest, ties to even.
+template <class T>
+SWIFTK_INLINE T rounded(float value);
+
+template <>
+SWIFTK_INLINE Bf16 rounded(float value) {
+  Bf16 out;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(out.bits) : "f"(value));
+  return out;
+}
+
+template <>
+SWIFTK_INLINE F16 rounded(float value) {
+  F16 out;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(out.bits) : "f"(value));
+  return out;
+}
+
+// sum += a b: a is 16 x 16, b 16 x 8. Lane 4 g + c has a[g, 2c..], a[g + 8, 2c..], a[g, 2c + 8..], a[g + 8, 2c + 8..],
+// b[2c.., g], b[2c + 8.., g] (pairs along k) and sum[g, 2c], sum[g, 2c + 1], sum[g + 8, 2c], sum[g + 8, 2c + 1].
+#define SWIFTK_MULTIPLY(type)                                                                                \
+  asm("mma.sync.aligned.m16n8k16.row.col.f32." type "." type ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "     \
+      "{%8, %9}, {%0, %1, %2, %3};"                                                                          \
+      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])                                               \
+      : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1))
+
+template <class T>
+SWIFTK_INLINE void multiply(float (&sum)[4], const uint4& a, u32 b0, u32 b1);
+
+template <>
+SWIFTK_INLINE void multiply<Bf16>(float (&sum)[4], const uint4& a, u32 b0, u32 b1) {
+  SWIFTK_MULTIPLY("bf16");
+}
+
+template <>
+SWIFTK_INLINE void multiply<F16>(float (&sum)[4], const uint4& a, u32 b0, u32 b1) {
+  SWIFTK_MULTIPLY("f16");
+}
+
+SWIFTK_INLINE char* shared_memory() {
+  extern __shared__ __align__(128) char shared[];
+  return shared;
+}
+
+SWIFTK_INLINE u32 shared_address(const void* p) { return static_cast<u32>(__cvta_generic_to_shared(p)); }
+
+// A barrier in shared memory: a turn ends when it was arrived at `count` times and all bytes that were announced for the
+// turn are there. Turns have parity 0, 1, 0, ...; of a new barrier, the turn before the first counts as ended.
+struct Barrier {
+  u64 state;
+};
+
+SWIFTK_INLINE void prepare(Barrier& barrier, u32 count) {
+  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(&barrier)), "r"(count) : "memory");
+}
+
+// Between the preparing of barriers and the __syncthreads() that publishes them.
+SWIFTK_INLINE void publish_barriers() {
+#ifdef SWIFTK_HOPPER
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
+}
+
+SWIFTK_INLINE void arrive(Barrier& barrier) {
+  asm volatile("{\n .reg .b64 state;\n mbarrier.arrive.shared.b64 state, [%0];\n}" ::"r"(shared_address(&barrier)) : "memory");
+}
+
+SWIFTK_INLINE bool turn_ended(Barrier& barrier, u32 parity) {
+  u32 ended;
+#ifdef SWIFTK_HOPPER
+  asm volatile(
+      "{\n .reg .pred p;\n mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n selp.u32 %0, 1, 0, p;\n}"
+#else
+  asm volatile(
+      "{\n .reg .pred p;\n mbarrier.test_wait.parity.shared.b64 p, [%1], %2;\n selp.u32 %0, 1, 0, p;\n}"
+#endif
+      : "=r"(ended)
+      : "r"(shared_address(&barrier)), "r"(parity)
+      : "memory");
+  return ended != 0;
+}
+
+SWIFTK_INLINE void wait(Barrier& barrier, u32 parity) {
+  while (!turn_ended(barrier, parity)) {
+  }
+}
+
+// Arrives, and announces bytes of bulk copies that belong to the turn.
+SWIFTK_INLINE void arrive_announcing(Barrier& barrier, u32 bytes) {
+#ifdef SWIFTK_HOPPER
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&barrier)), "r"(bytes) : "memory");
+#endif
+}
+
+// Multiples of 16 bytes, at multiples of 16.
+SWIFTK_INLINE void copy_bulk(void* to_shared, const void* from, u32 bytes, Barrier& barrier) {
+#ifdef SWIFTK_HOPPER
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                   shared_address(to_shared)),
+               "l"(from), "r"(bytes), "r"(shared_address(&barrier))
+               : "memory");
+#endif
+}
+
+// 16 bytes; zeros, with `from` unread, unless `there`.
+SWIFTK_INLINE void copy_16(void* to_shared, const void* from, bool there) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to_shared)), "l"(from), "r"(there ? 16 : 0)
+               : "memory");
+}
+
+// Arrives once this thread's copies of 16 bytes are there.
+SWIFTK_INLINE void arrive_after_copies(Barrier& barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(shared_address(&barrier)) : "memory");
+}
+
+// Among the first `threads` threads of the block.
+template <int threads>
+SWIFTK_INLINE void synchronize_first() {
+  asm volatile("bar.sync 1, %0;" ::"n"(threads) : "memory");
+}
+
+SWIFTK_INLINE void synchronize_cluster() {
+#ifdef SWIFTK_HOPPER
+  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
+}
+
+// What lies at `p`, an address in this block's shared memory, in that of block `rank` of the cluster.
+SWIFTK_INLINE float load_from_cluster(const float* p, u32 rank) {
+  float value = *p;
+#ifdef SWIFTK_HOPPER
+  asm volatile("{\n .reg .b32 at;\n mapa.shared::cluster.u32 at, %1, %2;\n ld.shared::cluster.f32 %0, [at];\n}"
+               : "=f"(value)
+               : "r"(shared_address(p)), "r"(rank)
+               : "memory");
+#endif
+  return value;
+}
+
+// Until what the kernel before this one wrote can be read, where the two were launched to overlap.
+SWIFTK_INLINE void wait_for_inputs() {
+#ifdef SWIFTK_HOPPER
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// The next kernel may start, up to its wait, where it was launched to overlap.
+SWIFTK_INLINE void let_next_start() {
+#ifdef SWIFTK_HOPPER
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+}  // namespace swiftk
+
+#endif  // SWIFTK_DEVICE
