@@ -69,11 +69,13 @@ py::dict config_dict(const Config& c) {
                   "rope_theta"_a = c.rope_theta, "dtype"_a = c.dtype);
 }
 
-// What kernels are built for, known before any weight is loaded.
+// What kernels are built for, known before any weight is loaded; for a given dtype, from config.json alone.
 py::dict kernel_shape(const std::string& dir, const std::string& dtype) {
   const Config c = read_config(dir);
-  const TensorView first = Checkpoint(dir).get("model.layers.0.self_attn.q_proj.weight", {int64_t{c.H} * c.d, c.D});
-  const DType type = dtype == "auto" ? first.dtype : dtype_of(dtype);
+  const auto stored = [&] {
+    return Checkpoint(dir).get("model.layers.0.self_attn.q_proj.weight", {int64_t{c.H} * c.d, c.D}).dtype;
+  };
+  const DType type = dtype == "auto" ? stored() : dtype_of(dtype);
   return py::dict("D"_a = c.D, "H"_a = c.H, "KV"_a = c.n_kv, "HD"_a = c.d, "F"_a = c.F, "V"_a = c.V, "dtype"_a = dtype_name(type),
                   "qk_norm"_a = c.qk_norm, "qkv_bias"_a = c.qkv_bias, "o_bias"_a = c.o_bias, "mlp_bias"_a = c.mlp_bias,
                   "eps"_a = c.norm_eps);

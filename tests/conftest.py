@@ -23,7 +23,7 @@ def pytest_configure(config):
     os.environ["SWIFTK_DEVICE"] = "cpu" if chosen == "cpu" else "cuda"
     if chosen == "stub":
         os.environ["SWIFTK_CUDA_ARCH"] = "stub"
-        os.environ["SWIFTK_CUDA_DRIVER"] = os.environ["SWIFTK_STUB_CUDA"]
+        os.environ["SWIFTK_CUDA_DRIVER"] = os.environ["SWIFTK_STUB_CUDA"]  # built by test_cuda_suite.py
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from test_embedding import call, find_cmake
+from building import call, find_cmake
 
 SOURCE = Path(__file__).parent / "native" / "stub_cuda"
 GIVEN = "SWIFTK_STUB_CUDA"  # a library to use instead of building one

@@ -9,25 +9,16 @@ from pathlib import Path
 
 import pytest
 
+import stub_cuda
 import swiftk
+from building import call, find_cmake
+from swiftk import pack
 from swiftk.testing import make_tiny
 
 ROOT = Path(__file__).resolve().parents[1]
 HOSTS = ROOT / "tests" / "embedding"
 ISA = "baseline"  # one instruction set builds fastest; the others are compared with it elsewhere
 PROMPT = [5, 9, 2, 7, 7, 1, 30, 12]
-
-
-def find_cmake():
-    """The one beside this interpreter (the cmake package) or the system's."""
-    beside = Path(sys.executable).parent
-    return shutil.which("cmake", path=f"{beside}{os.pathsep}{os.environ.get('PATH', os.defpath)}")
-
-
-def call(*arguments):
-    done = subprocess.run([str(a) for a in arguments], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{arguments}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
 
 
 class Tree:
@@ -94,6 +85,20 @@ def test_tokens_of_python(hosts, model_dir, options, skip):
     assert [int(line[0]) for line in lines] == list(expected.tokens)
     assert ("stop" in lines[-1]) == (expected.finish_reason == "stop")
     assert any(line[1] == "drafted" for line in lines) == bool(skip)
+
+
+def test_on_a_gpu_under_sanitizers(hosts, model_dir, tmp_path, monkeypatch):
+    """Host and stub driver are both instrumented: what is read or written beside its memory, on either side, ends the run."""
+    monkeypatch.setenv("SWIFTK_CUDA_DRIVER", str(stub_cuda.library(tmp_path / "stub", "address")))
+    kernels = tmp_path / "kernels.pack"
+    pack.build(pack.shape_of(model_dir), "stub", kernels)
+    arguments = (model_dir, f"tokens={','.join(map(str, PROMPT))}", "max=48", "device=cuda", f"pack={kernels}")
+    plain, fast = (run(hosts / "generate", *arguments, f"skip={skip}") for skip in ("", "1,2"))
+    assert (plain.returncode, fast.returncode) == (0, 0), plain.stderr + fast.stderr
+    assert [line.split()[0] for line in fast.stdout.splitlines()] == [line.split()[0] for line in plain.stdout.splitlines()]
+    assert "drafted" in fast.stdout
+    nowhere = run(hosts / "generate", model_dir, "tokens=1", "device=cuda:7", f"pack={kernels}")
+    assert (nowhere.returncode, nowhere.stderr.split(":")[0]) == (1, "device")
 
 
 @pytest.mark.parametrize("host", ["contract", "misuse", "shared"])

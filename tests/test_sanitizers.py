@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from swiftk._core import ops
-from test_embedding import call, find_cmake
+from building import call, find_cmake
 
 SOURCE = Path(__file__).parent / "native"
 

@@ -56,10 +56,9 @@ std::string Driver::version() const {
   return std::to_string(v / 1000) + "." + std::to_string(v % 1000 / 10);
 }
 
-Current::Current(const Driver& driver, ContextHandle context) : driver_(driver) {
-  driver.check(driver.cuCtxGetCurrent(&before_), "asking for the current context");
-  changed_ = before_ != context;
-  if (changed_) driver.check(driver.cuCtxSetCurrent(context), "making a context current");
+Current::Current(const Driver& driver, ContextHandle context) noexcept : driver_(driver) {
+  changed_ = driver.cuCtxGetCurrent(&before_) != 0 || before_ != context;
+  if (changed_) driver.cuCtxSetCurrent(context);
 }
 
 Current::~Current() {

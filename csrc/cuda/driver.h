@@ -91,9 +91,10 @@ class Driver {
 };
 
 // Makes a context current on this thread for a while, and what was current before again behind it: a host may use another.
+// Never throws, so that what is released can be; where it fails, the calls behind it do, too.
 class Current {
  public:
-  Current(const Driver&, ContextHandle);
+  Current(const Driver&, ContextHandle) noexcept;
   ~Current();
   Current(const Current&) = delete;
   Current& operator=(const Current&) = delete;

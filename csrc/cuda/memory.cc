@@ -49,8 +49,10 @@ void* allocate(Device* device, size_t bytes) {
     driver.check(result, std::to_string(bytes >> 20) + " MB asked of a GPU with " + std::to_string(free >> 20) + " of " +
                              std::to_string(total >> 20) + " MB free");
   }
-  driver.check(driver.cuMemsetD8_v2(a, 0, bytes), "clearing memory");
-  driver.check(driver.cuStreamSynchronize(nullptr), "clearing memory");  // which sessions' streams would not wait for
+  Result cleared = driver.cuMemsetD8_v2(a, 0, bytes);
+  if (cleared == 0) cleared = driver.cuStreamSynchronize(nullptr);  // sessions' streams would not wait for it
+  if (cleared != 0) driver.cuMemFree_v2(a);
+  driver.check(cleared, "clearing memory");
   return pointer(a);
 }
 

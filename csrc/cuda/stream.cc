@@ -65,23 +65,22 @@ void Staging::copy(Stream stream, void* to, size_t bytes) {
   device_.check(device_.gpu.driver.cuEventRecord(t.copied, stream), "recording an event");
 }
 
+OwnedStream::OwnedStream(const Device& d) : device(d) {
+  device.check(device.gpu.driver.cuStreamCreate(&handle, kStreamNonBlocking), "making a stream");
+}
+
+OwnedStream::~OwnedStream() { device.gpu.driver.cuStreamDestroy_v2(handle); }
+
 Queue::Queue(const Device& d)
-    : device(d), y(d), raw(d), part_acc(d), part_ml(d), candidates(d), drawn(d), moves(d), staging(d), row_memory_(d),
+    : device(d), own_(d), stream(own_.handle), y(d), raw(d), part_acc(d), part_ml(d), candidates(d), drawn(d), moves(d), staging(d), row_memory_(d),
       counts_(d), passes_(d) {
-  const Driver& driver = device.gpu.driver;
-  device.check(driver.cuStreamCreate(&stream, kStreamNonBlocking), "making a stream");
   int32_t counts[kMaxRows + 1];
   std::iota(counts, counts + kMaxRows + 1, 0);
   counts_.replace(sizeof counts);
   upload(counts_.as(), counts, sizeof counts);
 }
 
-Queue::~Queue() {
-  if (!stream) return;
-  device.gpu.driver.cuStreamSynchronize(stream);
-  passes_.clear();
-  device.gpu.driver.cuStreamDestroy_v2(stream);
-}
+Queue::~Queue() { device.gpu.driver.cuStreamSynchronize(stream); }
 
 const void* Queue::count(int n) const {
   return pass_ != PassState::None && n == rows_.n ? rows_.meta : counts_.as<int32_t>() + n;

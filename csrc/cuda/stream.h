@@ -59,6 +59,15 @@ struct DeviceRows {
   const void *meta, *token, *pos, *slot, *ancestors, *cos, *sin;
 };
 
+struct OwnedStream {
+  explicit OwnedStream(const Device&);
+  ~OwnedStream();
+  OwnedStream(const OwnedStream&) = delete;
+  OwnedStream& operator=(const OwnedStream&) = delete;
+  const Device& device;
+  Stream handle = nullptr;
+};
+
 class Queue {
  public:
   explicit Queue(const Device&);
@@ -91,7 +100,12 @@ class Queue {
   void synchronize();
 
   const Device& device;
-  Stream stream = nullptr;
+
+ private:
+  OwnedStream own_;  // goes last: what is below may still be in use by it
+
+ public:
+  const Stream stream;
   // Of the rows of a call: normalised rows; q, k and v before their norm; attention's partial results; top-k candidates and
   // results; slots to move.
   Scratch y, raw, part_acc, part_ml, candidates, drawn, moves;

@@ -1,7 +1,8 @@
 /* A complete host: loads a model, generates from token ids, prints them as they come. With `timeout`, a second thread cancels
  * after that many milliseconds.
  *
- *   generate MODEL_DIR tokens=1,2,3 [max=N] [temperature=T] [seed=S] [skip=layer,..] [isa=NAME] [timeout=MS] */
+ *   generate MODEL_DIR tokens=1,2,3 [max=N] [temperature=T] [seed=S] [skip=layer,..] [isa=NAME] [timeout=MS]
+ *            [device=cuda pack=FILE] */
 #define _POSIX_C_SOURCE 200809L
 #include <pthread.h>
 #include <stdio.h>
@@ -97,6 +98,8 @@ int main(int argc, char** argv) {
   }
   swiftk_load_params params = SWIFTK_LOAD_PARAMS_INIT;
   params.isa = option(argc, argv, "isa", NULL);
+  params.device = option(argc, argv, "device", NULL);
+  params.pack = option(argc, argv, "pack", NULL);
   swiftk_model* model;
   if (report(swiftk_model_load(argv[1], &params, &model)) != SWIFTK_OK) return 1;
 

@@ -1,0 +1,23 @@
+"""Tests of the runtime and of generate() once more, in a process whose models run on the stub of a GPU's driver."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import stub_cuda
+
+HERE = Path(__file__).parent
+SUITES = ["test_lossless.py", "test_sampling.py", "test_generate.py", "test_api.py", "test_families.py", "test_decoding.py"]
+
+
+def test_on_the_stub(request, tmp_path_factory):
+    if request.config.getoption("--device") != "cpu":
+        pytest.skip("the whole run is on a GPU")
+    library = stub_cuda.library(tmp_path_factory.getbasetemp() / "stub_cuda")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--device", "stub", *SUITES]
+    environment = {**os.environ, stub_cuda.GIVEN: str(library)}
+    done = subprocess.run(command, cwd=HERE, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
