@@ -93,15 +93,22 @@ def ordered_dot(self, a, b, d, input_precision, max_num_imprecise_acc):
     return type(d)(np.add.reduce(terms, 0), d.dtype.scalar)
 
 
-def repair(interpreter):
-    """Triton 3.6 makes arrays of one element of scalars, which numpy since 2.4 takes for no index."""
-    patch = interpreter._patch_lang_tensor
+def patch_once(interpreter):
+    """Triton's language is turned into the interpreter's once, for good, and not for every call of a function.
 
-    def patched(tensor, scope):
-        patch(tensor, scope)
-        tensor.__index__ = lambda self: int(self.handle.data.squeeze())
+    And a scalar becomes an index: Triton 3.6 makes arrays of one element of scalars, which numpy since 2.4 refuses.
+    """
+    patch, done = interpreter._patch_lang, set()
 
-    interpreter._patch_lang_tensor = patched
+    def patched(fn):
+        languages = frozenset(name for name in ("tl", "core") if name in fn.__globals__)
+        if languages not in done:
+            done.add(languages)
+            patch(fn)
+            interpreter.tl.tensor.__index__ = lambda self: int(self.handle.data.squeeze())
+        return interpreter._LangPatchScope()
+
+    interpreter._patch_lang = patched
 
 
 def serve(requests, replies):
@@ -109,7 +116,7 @@ def serve(requests, replies):
     from triton.runtime import interpreter
 
     interpreter.InterpreterBuilder.create_dot = ordered_dot
-    repair(interpreter)
+    patch_once(interpreter)
     np.seterr(all="ignore")
     while True:
         try:

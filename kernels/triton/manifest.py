@@ -125,12 +125,15 @@ def attention(s):
     sizes = {"H": s.H, "KV": s.KV, "HD": s.HD}
     tile = {**sizes, "SCALE": s.HD**-0.5, "QROWS": 16, "KEYS": 32}
     aligned = ("q", "k_cache", "v_cache") if s.KV * s.HD * s.bytes % 16 == 0 else ("q", "k_cache")
+    # Four warps share the keys of a tile, and then the columns of V: it is over sooner, and one query row is all that
+    # decoding has. Both kernels have as many, for that is part of the order of a row's sums. Up to 64 KB of tiles ahead.
+    warps, stages = 4, max(min(1 + 65536 // (2 * 32 * power_of_2(s.HD) * s.bytes), 4), 2)
     split = {**rows, "acc": "*fp32", "ml": "*fp32", "window": "i32", "splits": "i32"}
-    yield Entry("attention_split", "attention", "attention_split", tile, split, 4, 4, (*aligned, "acc"))
+    yield Entry("attention_split", "attention", "attention_split", tile, split, warps, stages, (*aligned, "acc"))
     merge = s.types(n_ptr="*i32", acc="*fp32", ml="*fp32", out="DT", splits="i32")
     yield Entry("attention_merge", "attention", "attention_merge", {"H": s.H, "HD": s.HD}, merge, 1, 4, ("acc", "out"))
     serial = {**rows, **s.types(out="DT"), "window": "i32"}
-    yield Entry("attention_serial", "attention", "attention_serial", tile, serial, 4, 4, (*aligned, "out"))
+    yield Entry("attention_serial", "attention", "attention_serial", tile, serial, warps, stages, (*aligned, "out"))
 
 
 def sampling(s):

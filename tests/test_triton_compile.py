@@ -1,0 +1,158 @@
+"""Every kernel of the manifest compiles without a GPU, to what its speed and its exactness rest on."""
+
+import functools
+import importlib.util
+import os
+import re
+import subprocess
+
+import pytest
+
+from cases import MODELS
+from triton_interpreter import kernels, manifest
+
+if importlib.util.find_spec("triton") is None:
+    pytest.skip("needs triton", allow_module_level=True)
+
+SEVEN = next(m for m in MODELS if m.name == "7b")
+FLAGS = {"qk_norm": False, "qkv_bias": False, "o_bias": False, "mlp_bias": False, "eps": 1e-5}
+LLAMA = {"D": SEVEN.D, "H": SEVEN.H, "KV": SEVEN.n_kv, "HD": SEVEN.d, "F": SEVEN.F, "V": SEVEN.V, "dtype": "bfloat16", **FLAGS}
+QWEN = {**LLAMA, "KV": 8, "qk_norm": True, "qkv_bias": True, "o_bias": True, "mlp_bias": True}
+ODD = {**QWEN, "D": 67, "H": 6, "KV": 2, "HD": 10, "F": 50, "V": 101}
+LONG_V = {**LLAMA, "D": 8192, "V": 300000, "dtype": "float16"}  # D V is beyond 2^31
+SHARED = 99 * 1024  # bytes that a block of any architecture from sm_80 on may have
+
+MATMULS = re.compile(r"(qkv|o_proj|gate_up|down|lm_head)\.\d+")
+
+
+def named(shape, pattern="."):
+    return [e for e in manifest.entries(shape) if re.match(pattern, e.name)]
+
+
+def by_name(entries):
+    return pytest.mark.parametrize("entry", entries, ids=lambda e: e.name)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _own_cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRITON_CACHE_DIR", str(tmp_path_factory.mktemp("triton")))
+        patch.delenv("TRITON_INTERPRET", raising=False)
+        yield
+
+
+def build(entry, arch):
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    function = getattr(kernels(entry.module), entry.function)
+    names = function.arg_names
+    assert names == [*entry.signature, *entry.constants], "the manifest and the kernel disagree"
+    signature = {**entry.signature, **dict.fromkeys(entry.constants, "constexpr")}
+    aligned = {(names.index(name),): [["tt.divisibility", 16]] for name in entry.aligned}
+    options = {"num_warps": entry.warps, "num_stages": entry.stages, **manifest.OPTIONS}
+    source = ASTSource(function, signature, entry.constants, aligned)
+    return triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
+
+
+@functools.cache
+def for_hopper(name):
+    return build(next(e for e in manifest.entries(LLAMA) if e.name == name), 90)
+
+
+def resources(kernel, folder):
+    """Bytes of stack and of local memory that a thread takes."""
+    from triton import knobs
+
+    path = folder / "kernel.cubin"
+    path.write_bytes(kernel.asm["cubin"])
+    tool = knobs.nvidia.cuobjdump.path
+    if not os.access(tool, os.X_OK):
+        pytest.skip("this Triton comes without cuobjdump")
+    text = subprocess.run([tool, "-res-usage", path], capture_output=True, text=True, check=True).stdout
+    return [int(x) for x in re.search(r"STACK:(\d+) .*LOCAL:(\d+)", text).groups()]
+
+
+@by_name(named(LLAMA))
+def test_hopper(entry, tmp_path):
+    """Nothing spills; small enough to run twice on a multiprocessor."""
+    kernel = for_hopper(entry.name)
+    assert resources(kernel, tmp_path) == [0, 0]
+    assert kernel.metadata.shared <= SHARED
+    assert kernel.metadata.global_scratch_size == 0 and kernel.metadata.profile_scratch_size == 0
+
+
+def copies_of(kernel):
+    """Bytes of each of its copies into shared memory."""
+    found = re.findall(r"cp\.async\.c[ag]\.shared\.global \[[^]]*\], \[[^]]*\], (\w+)", kernel.asm["ptx"])
+    return [int(size, 0) for size in found]
+
+
+def places_along_k(kernel):
+    """How many neighbours along K a lane holds of an operand: another number is another order within an instruction."""
+    return set(re.findall(r"dot_op<.*?kWidth = (\d+)", kernel.asm["ttgir"]))
+
+
+@by_name(named(LLAMA, MATMULS))
+def test_matmuls_stream_their_weights_into_one_instruction(entry):
+    """mma.sync at every TOKENS, so one order of sums; 16 bytes a copy, and copies ahead of their use."""
+    ptx = for_hopper(entry.name).asm["ptx"]
+    assert set(re.findall(r"(?:wgmma|mma|tcgen05)\.\S*?m\d+n\d+k\d+", ptx)) == {"mma.sync.aligned.m16n8k16"}
+    copies = copies_of(for_hopper(entry.name))
+    constants, warps = entry.constants, entry.warps
+    matrices = 2 if entry.function in ("qkv", "gate_up") else 1
+    stage = (matrices * constants["ROWS"] + constants["TOKENS"]) * constants["BLOCK_K"] * 2 // (16 * 32 * warps)
+    assert len(copies) == stage * entry.stages  # one stage in the loop, the others before it
+    assert set(copies) == {16}
+    assert not re.search(r"ld\.global\S*\.b16", ptx)
+    assert places_along_k(for_hopper(entry.name)) == {"2"}
+
+
+def layouts(kernel, pattern):
+    """The layouts, spelled out, of the tensors that a pattern finds in the kernel's intermediate form."""
+    text = kernel.asm["ttgir"]
+    known = dict(re.findall(r"^(#\w+) = (.*)$", text, re.M))
+    return {known[name] for name in re.findall(pattern, text)}
+
+
+@pytest.mark.parametrize("dtype", manifest.POINTER)
+def test_attention_sums_in_one_order(dtype):
+    """Both kernels take a row's sums in the same layout: what makes their bits equal on a device."""
+    split, serial = (build(e, 90) for e in named({**LLAMA, "dtype": dtype}, "attention_(split|serial)"))
+    sums = [layouts(kernel, r"\(tensor<16x32xf32, (#\w+)>\) -> tensor<16xf32") for kernel in (split, serial)]
+    dots = [layouts(kernel, r"tt\.dot .*-> tensor<\w+, (#\w+)>") for kernel in (split, serial)]
+    assert sums[0] == sums[1] and len(sums[0]) == 1
+    assert dots[0] == dots[1]
+    if dtype != "float32":
+        assert sums[0] == dots[0]
+        assert places_along_k(split) == places_along_k(serial) == {"2"}
+        for kernel in (split, serial):
+            assert set(copies_of(kernel)) == {16}
+
+
+@by_name(named(LLAMA, r".*\.(8|64)|attention|topk|rmsnorm|read"))
+@pytest.mark.parametrize("arch", [80, 100])
+def test_other_architectures(entry, arch):
+    kernel = build(entry, arch)
+    assert kernel.metadata.shared <= SHARED
+    if MATMULS.match(entry.name):
+        assert "mma.sync.aligned.m16n8k16" in kernel.asm["ptx"]
+
+
+@by_name(named(ODD, r".*\.(8|32)|[^.]*$"))
+def test_odd_shape(entry):
+    assert build(entry, 90).metadata.shared <= SHARED
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("name", ["qkv.16", "gate_up.64", "attention_serial", "embed", "move_rows"])
+def test_other_dtypes(name, dtype):
+    (entry,) = named({**QWEN, "dtype": dtype}, f"{name}$")
+    assert build(entry, 90).metadata.shared <= SHARED
+
+
+def test_large_matrices_are_addressed_with_64_bits():
+    (entry,) = named(LONG_V, r"lm_head\.8")
+    ttir = build(entry, 90).asm["ttir"]
+    assert re.search(r"arith\.muli .* : i64", ttir)
