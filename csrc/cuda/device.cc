@@ -105,7 +105,7 @@ void Device::load() {
   query_rows = constant(pack.get("attention_split"), "QROWS");
   read_iterations = constant(pack.get("read_probe"), "ITERATIONS");
   const PackedKernel& dot = pack.get("dot_probe");
-  dot_flops = int64_t{2} * constant(dot, "ROWS") * constant(dot, "TOKENS") * constant(dot, "BLOCK_K") * constant(dot, "CHAINS");
+  dot_flops = int64_t{2} * constant(dot, "ROWS") * constant(dot, "TOKENS") * constant(dot, "BLOCK_K");
 }
 
 }  // namespace swiftk
