@@ -40,7 +40,7 @@ _log = logging.getLogger("swiftk")
 
 
 def shape_of(folder: str | Path, dtype: str = "auto") -> dict[str, Any]:
-    """What kernels for a checkpoint are compiled for. Reads config.json and, for "auto", the header of the weights."""
+    """What kernels for a checkpoint are compiled for: by its config.json and, for "auto", the header of its weights."""
     return _core.kernel_shape(str(folder), dtype)
 
 
@@ -210,6 +210,5 @@ def _typed(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise DeviceError(
-            f"[pack] {path} cannot be written: {error.strerror} (SWIFTK_CACHE names another folder for kernels)"
-        ) from error
+        hint = "; SWIFTK_CACHE names another folder" if path.is_relative_to(cache_folder()) else ""
+        raise DeviceError(f"[pack] {path} cannot be written: {error.strerror}{hint}") from error

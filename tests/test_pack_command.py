@@ -1,0 +1,40 @@
+"""swiftk pack: what it writes and prints, and what it says to mistakes."""
+
+import json
+
+import pytest
+
+import swiftk
+from swiftk import pack
+from swiftk.cli import main
+
+
+def test_the_command_builds_and_shows(tmp_path, capsys):
+    path = tmp_path / "a.pack"
+    assert main(["pack", "--model", str(swiftk.demo_model()), "--arch", "stub", "-o", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == pack.read_header(path)
+    assert pack.read_header(path)["shape"] == pack.shape_of(swiftk.demo_model())
+    assert main(["pack", "--model", "demo", "--arch", "stub", "-o", str(path), "--dtype", "float16"]) == 0
+    shown = capsys.readouterr().out
+    assert main(["pack", "--show", str(path)]) == 0
+    assert capsys.readouterr().out == shown
+    assert "for stub" in shown and "dtype float16" in shown
+    assert all(name in shown for name in pack.read_header(path)["kernels"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--model", "demo"], "want --model DIR and -o FILE"),
+        (["--show", "/no/file"], "/no/file: No such file"),
+        (["--model", "/no/dir", "--arch", "stub", "-o", "a.pack"], "/no/dir/config.json"),
+        (["--model", "demo", "--arch", "volta", "-o", "a.pack"], "arch is 'volta', want sm_80"),
+        (["--model", "demo", "--arch", "stub", "-o", "a.pack", "--dtype", "int4"], "dtype='int4'"),
+        (["--model", "demo", "--arch", "stub", "-o", "/proc/a.pack"], "/proc/a.pack cannot be written"),
+    ],
+)
+def test_mistakes_are_one_line_and_status_2(monkeypatch, tmp_path, capsys, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    assert main(["pack", *arguments]) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.count("\n") == 1 and message in said.err
