@@ -50,7 +50,7 @@ class Kernels {
       n += args.rows[i];
     }
     auto w = std::make_unique<PackedWeight>();
-    w->memory = std::make_unique<Memory>(ops_, ops_->packed_bytes(args));
+    w->memory = std::make_unique<Memory>(ops_, ops_->packed_bytes(ops_->device, args));
     args.dst = w->memory->data();
     ops_->pack(*ctx_, args);
     want(!bias || bias->size() == n, "bias wants one element per row");
@@ -85,7 +85,7 @@ class Kernels {
                   .dst = nullptr};
     const std::vector<float> zeros(2 * width), one(s.d, 1.0f);
     args.part[0] = zeros.data();
-    const Memory packed(ops_, ops_->packed_bytes(args));
+    const Memory packed(ops_, ops_->packed_bytes(ops_->device, args));
     args.dst = packed.data();
     ops_->pack(*ctx_, args);
     std::vector<float> bias(2 * width);

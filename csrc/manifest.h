@@ -16,6 +16,7 @@ struct VectorJob {
 };
 
 struct MatrixJob {
+  Matrix role;
   std::vector<TensorView> parts;  // [rows, k] each
   int group;
   bool interleave;
@@ -35,7 +36,7 @@ class Manifest {
  private:
   TensorView get(const std::string& name, std::initializer_list<int64_t> shape);
   void add_vector(std::vector<TensorView> parts, int group, const float** out);
-  void add_matrix(std::vector<TensorView> parts, int group, bool interleave, Weight* out);
+  void add_matrix(Matrix role, std::vector<TensorView> parts, int group, bool interleave, Weight* out);
   void add_layer(const Config& c, const std::string& at, LayerWeights& w);
   void refuse_others(const Config& c) const;
 

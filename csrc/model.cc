@@ -55,7 +55,7 @@ class Loader {
     fail(Status::InvalidArgument, "[load] dtype is '" + name + "', want auto, float32, bfloat16 or float16");
   }
 
-  bool copies_embedding() const { return model_.ops->device && !model_.config.tied_head; }
+  bool copies_embedding() const { return model_.ops->device && !(model_.config.tied_head && model_.ops->shares_table); }
 
   void finished(const TensorView& tensor) {
     checkpoint_.drop(tensor);
@@ -89,6 +89,7 @@ class Loader {
   // Everything but the pointers.
   PackArgs describe(const MatrixJob& job) const {
     PackArgs args{};
+    args.role = job.role;
     args.k = static_cast<int>(job.parts[0].shape[1]);
     args.group = job.group;
     args.interleave = job.interleave;
@@ -106,7 +107,7 @@ class Loader {
   void check_memory() const {
     if (model_.ops->device) return;  // which says no by itself
     size_t need = 0;
-    for (const MatrixJob& job : jobs_.matrices) need += model_.ops->packed_bytes(describe(job));
+    for (const MatrixJob& job : jobs_.matrices) need += model_.ops->packed_bytes(nullptr, describe(job));
     const size_t have = available_memory();
     if (need <= have) return;
     char text[120];
@@ -126,7 +127,7 @@ class Loader {
       for (size_t j = 0; j < copy.size(); ++j) copy[j] = element(part, j);
       args.part[i] = copy.data();
     }
-    const size_t bytes = model_.ops->packed_bytes(args);
+    const size_t bytes = model_.ops->packed_bytes(model_.ops->device, args);
     args.dst = model_.storage.emplace_back(*model_.ops, bytes).as<void>();
     model_.ops->pack(ctx, args);
     model_.weight_bytes += bytes;
@@ -140,7 +141,7 @@ class Loader {
   // A device reads rows of a packed matrix: of the head, where they are one.
   void load_embedding(Ctx& ctx) {
     Weight table = model_.head;
-    if (copies_embedding()) load_matrix(ctx, {{jobs_.embedding}, 0, false, &table});
+    if (copies_embedding()) load_matrix(ctx, {Matrix::Embedding, {jobs_.embedding}, 0, false, &table});
     model_.embedding = table.data;
     model_.embedding_dtype = model_.dtype;
   }

@@ -146,9 +146,13 @@ struct MoveArgs {
   int n;
 };
 
+// Which matrix it is: a backend may lay them out in different ways.
+enum class Matrix : uint8_t { Qkv, Output, GateUp, Down, Head, Embedding };
+
 // Where a packed matrix comes from: row-major parts, cut into groups of `group` rows that are laid out one after another
 // (q heads, k heads, v heads) or, interleaved, in turn (gate, up, gate, up, ...). A group may be padded by the backend.
 struct PackArgs {
+  Matrix role = Matrix::Head;
   const void* part[3];   // each [rows[i], k], dtype `source`
   int rows[3];           // 0: part absent
   int k;
@@ -174,6 +178,7 @@ struct Ops {
   const char* name;   // "baseline", "avx2", "avx512", "avx512bf16", "cuda"
   Device* device;     // null: the host. Handed back to the functions that take one
   int draws;          // rows a topk call should take: 1 where it costs by the row, more where it waits for a device
+  bool shares_table;  // a device's packed head serves as the table of embed, too
   DType (*handoff)(DType weights);  // how q, attention's out and h are stored
 
   Ctx* (*create)(Device*, int threads);
@@ -187,7 +192,7 @@ struct Ops {
   void (*copy)(Ctx&, void* to, const void* from, size_t bytes);
   void (*fill)(Ctx&, void* to, int byte, size_t bytes);
 
-  size_t (*packed_bytes)(const PackArgs&);  // dst and part pointers unused
+  size_t (*packed_bytes)(const Device*, const PackArgs&);  // dst and part pointers unused
   void (*pack)(Ctx&, const PackArgs&);
   size_t (*kv_bytes)(const KvShape&);  // of one layer
 

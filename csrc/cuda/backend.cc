@@ -10,6 +10,7 @@ struct Backend {
     ops = {.name = "cuda",
            .device = &device,
            .draws = kMaxTopk,
+           .shares_table = device.pack.layout(Matrix::Head).kernel.empty(),
            .handoff = [](DType weights) { return weights; },
            .create = create,
            .destroy = destroy,

@@ -73,6 +73,7 @@ Function Device::function(const std::string& entry) {
   f.rows = constant(kernel, "ROWS");
   f.tokens = constant(kernel, "TOKENS");
   f.block = constant(kernel, "BLOCK");
+  f.grid = constant(kernel, "GRID");
   if (kernel.shared > kFreeShared) {
     check(gpu.driver.cuFuncSetAttribute(f.handle, kMaxDynamicShared, kernel.shared), ("shared memory of kernel " + entry).c_str());
   }
@@ -102,6 +103,10 @@ void Device::load() {
   functions.move_rows = function("move_rows");
   functions.read_probe = function("read_probe");
   functions.dot_probe = function("dot_probe");
+  for (int i = 0; i < kMatrices; ++i) {
+    const Layout& layout = pack.layout(static_cast<Matrix>(i));
+    if (!layout.kernel.empty()) functions.pack[i] = function(layout.kernel);
+  }
   query_rows = constant(pack.get("attention_split"), "QROWS");
   read_iterations = constant(pack.get("read_probe"), "ITERATIONS");
   const PackedKernel& dot = pack.get("dot_probe");

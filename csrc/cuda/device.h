@@ -26,6 +26,7 @@ struct Function {
   FunctionHandle handle = nullptr;
   unsigned threads = 0, shared = 0;
   int rows = 0, tokens = 0, block = 0;  // the constants ROWS, TOKENS and BLOCK, where the kernel has them
+  int grid = 0;                         // the constant GRID: blocks that find their tiles by themselves; 0: one a tile
 };
 
 using Bucketed = std::array<Function, kBuckets>;
@@ -34,6 +35,7 @@ struct Functions {
   Function embed, rmsnorm, qk_norm_rope, attention_split, attention_merge, attention_serial;
   Function topk_partial, topk_merge, move_rows, read_probe, dot_probe;
   Bucketed qkv, o_proj, gate_up, down, lm_head;
+  std::array<Function, kMatrices> pack;  // for matrices that have a layout
 };
 
 // The driver and a GPU's primary context, which other libraries of the process share.

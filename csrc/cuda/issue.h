@@ -31,7 +31,7 @@ void upload(Ctx&, void* to, const void* from, size_t bytes);
 void download(Ctx&, void* to, const void* from, size_t bytes);
 void copy(Ctx&, void* to, const void* from, size_t bytes);
 void fill(Ctx&, void* to, int byte, size_t bytes);
-size_t packed_bytes(const PackArgs&);
+size_t packed_bytes(const Device*, const PackArgs&);
 void pack(Ctx&, const PackArgs&);
 size_t kv_bytes(const KvShape&);
 

@@ -40,6 +40,26 @@ KernelPack::KernelPack(const std::string& path) : file_(path) {
   const char* const images = file_.data() + sizeof length + length;
   const int64_t room = file_.size() - sizeof length - length;
   for (const Json::Member& m : kernels->members()) read_kernel(m.key, m.value, images, room);
+  if (const Json* const layouts = header.find("layouts")) read_layouts(*layouts);
+}
+
+void KernelPack::read_layouts(const Json& layouts) {
+  static const char* const kNames[kMatrices] = {"qkv", "o_proj", "gate_up", "down", "lm_head", "embedding"};
+  for (int i = 0; i < kMatrices; ++i) {
+    const Json* const j = layouts.find(kNames[i]);
+    if (!j) continue;
+    Layout& l = layouts_[i];
+    l.kernel = text(j->find("kernel"));
+    l.bytes = whole(j->find("bytes"));
+    const std::pair<const char*, int32_t*> numbers[] = {{"rows", &l.rows},     {"units", &l.units},   {"per", &l.per}, {"stride", &l.stride},
+                                                        {"second", &l.second}, {"step", &l.step}, {"half", &l.half}};
+    for (const auto& [name, out] : numbers) {
+      const int64_t value = whole(j->find(name));
+      if (value < 0 || value > INT32_MAX) bad(std::string("the layout of ") + kNames[i] + " has no usable " + name);
+      *out = static_cast<int32_t>(value);
+    }
+    if (!find(l.kernel) || l.bytes <= 0) bad(std::string("the layout of ") + kNames[i] + " has no usable kernel or size");
+  }
 }
 
 void KernelPack::read_shape(const Json& shape) {

@@ -1,12 +1,14 @@
 // A kernel pack: the kernels of one architecture, model shape and dtype in one file, built ahead or at first load by
 // swiftk/pack.py. Eight bytes of header length, a JSON header, then the images.
 #pragma once
+#include <array>
 #include <map>
 #include <string>
 
 #include "../checkpoint.h"
 #include "../config.h"
 #include "../json.h"
+#include "ops.h"
 
 namespace swiftk::cuda {
 
@@ -17,6 +19,14 @@ struct PackedKernel {
   const char* image = nullptr;
   size_t bytes = 0;
 };
+
+// Of a matrix that kernels do not read row by row: the kernel that lays it out, and its arguments (kernels/cuda/pack.cu).
+struct Layout {
+  std::string kernel;  // empty: rows, as in the checkpoint
+  int64_t bytes = 0;
+  int32_t rows = 0, units = 0, per = 0, stride = 0, second = 0, step = 0, half = 0;
+};
+inline constexpr int kMatrices = 6;  // by Matrix of ops.h
 
 // What the kernels of a pack were compiled for.
 struct Shape {
@@ -33,6 +43,7 @@ class KernelPack {
 
   const std::string& arch() const { return arch_; }
   const Shape& shape() const { return shape_; }
+  const Layout& layout(Matrix m) const { return layouts_[static_cast<int>(m)]; }
   // Throws Error(Checkpoint) naming the first field in which the pack's shape is not the model's.
   void check_fits(const Config&, DType) const;
   // Null if there is none of that name.
@@ -42,12 +53,14 @@ class KernelPack {
 
  private:
   void read_shape(const Json&);
+  void read_layouts(const Json&);
   void read_kernel(const std::string& name, const Json&, const char* images, int64_t room);
   [[noreturn]] void bad(const std::string& what) const;
 
   MappedFile file_;
   std::string arch_;
   Shape shape_;
+  std::array<Layout, kMatrices> layouts_;
   std::map<std::string, PackedKernel> kernels_;
 };
 

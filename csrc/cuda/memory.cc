@@ -26,6 +26,24 @@ void upload_converted(Queue& queue, char* to, const void* from, DType source, DT
   }
 }
 
+size_t row_major_bytes(const PackArgs& a) {
+  return (size_t{0} + a.rows[0] + a.rows[1] + a.rows[2]) * a.k * size_of(a.dtype);
+}
+
+// Part after part, each in the checkpoint's own order.
+void upload_rows(Queue& queue, char* to, const PackArgs& a) {
+  for (int p = 0; p < 3; ++p) {
+    const size_t count = size_t(a.rows[p]) * a.k, bytes = count * size_of(a.dtype);
+    if (count == 0) continue;
+    if (a.source == a.dtype) {
+      queue.upload(to, a.part[p], bytes);
+    } else {
+      upload_converted(queue, to, a.part[p], a.source, a.dtype, count);
+    }
+    to += bytes;
+  }
+}
+
 }  // namespace
 
 Ctx* create(Device* device, int) {
@@ -76,23 +94,22 @@ void fill(Ctx& ctx, void* to, int byte, size_t bytes) {
                  "filling memory");
 }
 
-size_t packed_bytes(const PackArgs& a) {
-  return (size_t{0} + a.rows[0] + a.rows[1] + a.rows[2]) * a.k * size_of(a.dtype);
+size_t packed_bytes(const Device* device, const PackArgs& a) {
+  const Layout& layout = device->pack.layout(a.role);
+  return layout.kernel.empty() ? row_major_bytes(a) : layout.bytes;
 }
 
-// Row-major, part after part: what kernels read is the checkpoint's own order.
 void pack(Ctx& ctx, const PackArgs& a) {
   const Issue s(ctx);
-  char* to = static_cast<char*>(a.dst);
-  for (int p = 0; p < 3; ++p) {
-    const size_t count = size_t(a.rows[p]) * a.k, bytes = count * size_of(a.dtype);
-    if (count == 0) continue;
-    if (a.source == a.dtype) {
-      s.queue.upload(to, a.part[p], bytes);
-    } else {
-      upload_converted(s.queue, to, a.part[p], a.source, a.dtype, count);
-    }
-    to += bytes;
+  const Layout& layout = s.device.pack.layout(a.role);
+  if (layout.kernel.empty()) {
+    upload_rows(s.queue, static_cast<char*>(a.dst), a);
+  } else {
+    s.queue.reserve(s.queue.unpacked, row_major_bytes(a));
+    upload_rows(s.queue, s.queue.unpacked.as<char>(), a);
+    const int64_t pieces = layout.bytes / 16;
+    s.queue.launch(s.functions.pack[static_cast<int>(a.role)], ceil_div(pieces, 256), 1, 1, s.queue.unpacked.as<const void>(),
+                   a.dst, layout.rows, layout.units, layout.per, layout.stride, layout.second, layout.step, layout.half);
   }
   s.queue.synchronize();  // the parts may go when the call returns
 }

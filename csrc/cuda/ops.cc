@@ -11,12 +11,14 @@ constexpr int kDrawStride = kMaxTopk;  // of candidates and draws of a row
 
 const Function& at(const Bucketed& functions, int n) { return functions[bucket_of(n)]; }
 
-// A matmul over n rows: programs for all outputs, and for all tiles of the rows that the grid covers.
+// A matmul over n rows: programs for all tiles of outputs, and for all tiles of the rows that the grid covers.
 template <class... Args>
-void launch_matmul(Issue& s, const Bucketed& kernels, int outputs, int n, Args... args) {
+void launch_matmul(Issue& s, const Bucketed& kernels, int tiles, int n, Args... args) {
   const Function& f = at(kernels, n);
-  s.queue.launch(f, ceil_div(outputs, f.rows), ceil_div(s.queue.grid_rows(n), f.tokens), 1, s.queue.count(n), args...);
+  s.queue.launch(f, f.grid ? f.grid : tiles, ceil_div(s.queue.grid_rows(n), f.tokens), 1, s.queue.count(n), args...);
 }
+
+int tiles(const Bucketed& kernels, int n, int outputs) { return ceil_div(outputs, at(kernels, n).rows); }
 
 // Normalised rows of x, in the weights' dtype.
 const void* normalise(Issue& s, const float* x, const float* norm, int n) {
@@ -43,11 +45,10 @@ void rmsnorm_qkv_rope_append(Ctx& ctx, const QkvArgs& a) {
   const DeviceRows& r = s.queue.rows();
   const KvShape& kv = a.kv.shape;
   const void* const y = normalise(s, a.x, a.norm, r.n);
-  const Function& f = at(s.functions.qkv, r.n);
   const int heads = a.n_heads + 2 * kv.n_kv;
   const void* const raw = s.queue.raw.as();
-  s.queue.launch(f, heads * ceil_div(kv.d / 2, f.rows), ceil_div(r.rows, f.tokens), 1, s.queue.count(r.n), y, a.w.data, a.w.bias,
-                 r.slot, r.cos, r.sin, a.q, a.kv.data, values(a.kv), raw);
+  launch_matmul(s, s.functions.qkv, heads * tiles(s.functions.qkv, r.n, kv.d / 2), r.n, y, a.w.data, a.w.bias, r.slot, r.cos,
+                r.sin, a.q, a.kv.data, values(a.kv), raw);
   if (!a.q_norm) return;
   s.queue.launch(s.functions.qk_norm_rope, r.rows, heads, 1, s.queue.count(r.n), raw, a.q_norm, a.k_norm, r.slot, r.cos, r.sin,
                  a.q, a.kv.data, values(a.kv));
@@ -72,24 +73,24 @@ void attention(Ctx& ctx, const AttentionArgs& a) {
 
 void o_proj_residual(Ctx& ctx, const ResidualArgs& a) {
   Issue s(ctx);
-  launch_matmul(s, s.functions.o_proj, a.w.n, a.n, a.in, a.w.data, a.w.bias, a.x);
+  launch_matmul(s, s.functions.o_proj, tiles(s.functions.o_proj, a.n, a.w.n), a.n, a.in, a.w.data, a.w.bias, a.x);
 }
 
 void down_proj_residual(Ctx& ctx, const ResidualArgs& a) {
   Issue s(ctx);
-  launch_matmul(s, s.functions.down, a.w.n, a.n, a.in, a.w.data, a.w.bias, a.x);
+  launch_matmul(s, s.functions.down, tiles(s.functions.down, a.n, a.w.n), a.n, a.in, a.w.data, a.w.bias, a.x);
 }
 
 void rmsnorm_gate_up_silu(Ctx& ctx, const GateUpArgs& a) {
   Issue s(ctx);
   const void* const y = normalise(s, a.x, a.norm, a.n);
-  launch_matmul(s, s.functions.gate_up, a.w.n / 2, a.n, y, a.w.data, a.w.bias, a.h);
+  launch_matmul(s, s.functions.gate_up, tiles(s.functions.gate_up, a.n, a.w.n / 2), a.n, y, a.w.data, a.w.bias, a.h);
 }
 
 void rmsnorm_lm_head(Ctx& ctx, const LmHeadArgs& a) {
   Issue s(ctx);
   const void* const y = normalise(s, a.x, a.norm, a.n);
-  launch_matmul(s, s.functions.lm_head, a.w.n, a.n, y, a.w.data, a.logits);
+  launch_matmul(s, s.functions.lm_head, tiles(s.functions.lm_head, a.n, a.w.n), a.n, y, a.w.data, a.logits);
 }
 
 // Draws of a row: kDrawStride ids, as many logits, one log sum exp; all rows' ids come first.

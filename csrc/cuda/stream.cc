@@ -72,7 +72,7 @@ OwnedStream::OwnedStream(const Device& d) : device(d) {
 OwnedStream::~OwnedStream() { device.gpu.driver.cuStreamDestroy_v2(handle); }
 
 Queue::Queue(const Device& d)
-    : device(d), own_(d), stream(own_.handle), y(d), raw(d), part_acc(d), part_ml(d), candidates(d), drawn(d), moves(d), staging(d), row_memory_(d),
+    : device(d), own_(d), stream(own_.handle), y(d), raw(d), part_acc(d), part_ml(d), candidates(d), drawn(d), moves(d), unpacked(d), staging(d), row_memory_(d),
       counts_(d), passes_(d) {
   int32_t counts[kMaxRows + 1];
   std::iota(counts, counts + kMaxRows + 1, 0);

@@ -107,8 +107,8 @@ class Queue {
  public:
   const Stream stream;
   // Of the rows of a call: normalised rows; q, k and v before their norm; attention's partial results; top-k candidates and
-  // results; slots to move.
-  Scratch y, raw, part_acc, part_ml, candidates, drawn, moves;
+  // results; slots to move; a matrix before it is laid out.
+  Scratch y, raw, part_acc, part_ml, candidates, drawn, moves, unpacked;
   Staging staging;
 
  private:

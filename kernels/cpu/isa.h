@@ -5,7 +5,7 @@
 
 namespace swiftk::SWIFTK_ISA {
 
-size_t packed_bytes(const PackArgs&);
+size_t packed_bytes(const Device*, const PackArgs&);
 void pack(Ctx&, const PackArgs&);
 size_t kv_bytes(const KvShape&);
 void embed(Ctx&, const EmbedArgs&);

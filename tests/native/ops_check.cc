@@ -64,7 +64,7 @@ Matrix pack(const Ops& ops, Ctx& ctx, DType dtype, std::vector<int> rows, int k,
     args.rows[i] = rows[i];
     part += size_t(rows[i]) * k;
   }
-  m.packed = std::make_unique<Lines>(ops.packed_bytes(args));
+  m.packed = std::make_unique<Lines>(ops.packed_bytes(ops.device, args));
   args.dst = m.packed->data;
   ops.pack(ctx, args);
   m.weight = {args.dst, m.bias.data(), dtype, n, k};

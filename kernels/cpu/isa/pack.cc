@@ -72,14 +72,14 @@ void pack_panel(const Source& s, char* dst) {
 
 }  // namespace
 
-size_t packed_bytes(const PackArgs& a) {
+size_t packed_bytes(const Device*, const PackArgs& a) {
   int panels = 0;
   for_each_group(a, [&](const Group& g) { panels += panels_of(g.rows); });
   return panels * panel_bytes(a.k, a.dtype);
 }
 
 void pack(Ctx& ctx, const PackArgs& a) {
-  advise_dense(a.dst, packed_bytes(a));
+  advise_dense(a.dst, packed_bytes(nullptr, a));
   const size_t bytes = panel_bytes(a.k, a.dtype), row_bytes = a.k * size_of(a.source);
   // Every thread walks all groups, which costs nothing, and packs its share of the panels.
   ctx.pool.run([&](int thread) {

@@ -27,6 +27,7 @@ const Ops kOps = {
     .name = SWIFTK_STRING(SWIFTK_ISA),
     .device = nullptr,
     .draws = 1,
+    .shares_table = false,
     .handoff = handoff,
     .create = create,
     .destroy = destroy,
