@@ -136,7 +136,9 @@ class Matmuls:
 STORED = {"qkv": True, "gate_up": True}
 
 
-@pytest.mark.parametrize("tokens, n, dtype", [(8, 1, "float32"), (16, 19, "float16"), (64, 70, "float32"), (32, 5, "float16")])
+@pytest.mark.parametrize(
+    "tokens, n, dtype", [(8, 1, "float32"), (16, 19, "float16"), (64, 70, "float32"), (32, 5, "float16")]
+)
 @pytest.mark.parametrize("shape", ODD, **by_name)
 def test_matmuls(interpreter, dtype, shape, tokens, n):
     case = Matmuls(interpreter, shape, dtype, n)

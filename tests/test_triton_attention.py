@@ -42,7 +42,7 @@ class Attention:
         self.cache = cache
 
     def run(self, pos, queries, window=0, masks=None, prefix=0, scratch=0):
-        """[rows, H, HD] of both kernels, whose bits must be the same. A bucket has room for two more rows and splits."""
+        """[n, H, HD] of both kernels, whose bits must be the same. Buckets have room for two rows and splits more."""
         n, H, HD = len(pos), self.H, self.HD
         count, meta = np.int32([n]), np.int32([n, prefix, scratch, masks is not None, 0, 0, 0, 0])
         masks = np.uint64([0] * n if masks is None else masks).view(np.int64)

@@ -16,9 +16,11 @@ if importlib.util.find_spec("triton") is None:
 
 SEVEN = next(m for m in MODELS if m.name == "7b")
 FLAGS = {"qk_norm": False, "qkv_bias": False, "o_bias": False, "mlp_bias": False, "eps": 1e-5}
-LLAMA = {"D": SEVEN.D, "H": SEVEN.H, "KV": SEVEN.n_kv, "HD": SEVEN.d, "F": SEVEN.F, "V": SEVEN.V, "dtype": "bfloat16", **FLAGS}
+SIZES = {"D": SEVEN.D, "H": SEVEN.H, "KV": SEVEN.n_kv, "HD": SEVEN.d, "F": SEVEN.F, "V": SEVEN.V}
+LLAMA = {**SIZES, **FLAGS, "dtype": "bfloat16"}
 QWEN = {**LLAMA, "KV": 8, "qk_norm": True, "qkv_bias": True, "o_bias": True, "mlp_bias": True}
 ODD = {**QWEN, "D": 67, "H": 6, "KV": 2, "HD": 10, "F": 50, "V": 101}
+NARROW = {**LLAMA, "D": 1, "H": 1, "KV": 1, "HD": 2, "F": 1, "V": 1}
 LONG_V = {**LLAMA, "D": 8192, "V": 300000, "dtype": "float16"}  # D V is beyond 2^31
 SHARED = 99 * 1024  # bytes that a block of any architecture from sm_80 on may have
 
@@ -143,6 +145,19 @@ def test_other_architectures(entry, arch):
 @by_name(named(ODD, r".*\.(8|32)|[^.]*$"))
 def test_odd_shape(entry):
     assert build(entry, 90).metadata.shared <= SHARED
+
+
+@by_name(named(NARROW, r"qkv\.8|down\.64|attention|rmsnorm|topk|embed|move"))
+def test_narrow_shape(entry):
+    build(entry, 90)
+
+
+@pytest.mark.parametrize("HD", [64, 80, 96, 256])
+def test_heads_are_read_16_bytes_at_a_time(HD, tmp_path):
+    (entry,) = named({**QWEN, "HD": HD}, "attention_split")
+    kernel = build(entry, 90)
+    assert set(copies_of(kernel)) == {16}
+    assert resources(kernel, tmp_path) == [0, 0] and kernel.metadata.shared <= SHARED
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])

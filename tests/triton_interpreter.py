@@ -1,7 +1,7 @@
 """Triton kernels in Triton's interpreter, in a process of its own: it has to be chosen before Triton is imported.
 
-A launch goes over a pipe, and what the kernel wrote is copied back into the caller's arrays. Dots are summed along K one
-by one, for the tensor core goes through K in steps, too: a matrix library picks an order by the shape of the whole.
+A launch goes over a pipe, and what the kernel wrote is copied back into the caller's arrays. Dots are summed along K
+one by one, as the tensor core goes through K in steps: a matrix library picks an order by the shape of the whole.
 """
 
 import importlib

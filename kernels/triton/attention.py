@@ -48,7 +48,7 @@ def attention_split(
     H: tl.constexpr, KV: tl.constexpr, HD: tl.constexpr, SCALE: tl.constexpr, QROWS: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
     """One split of one query tile; what it sums is not yet divided."""
-    BLOCK: tl.constexpr = triton.next_power_of_2(HD)
+    BLOCK: tl.constexpr = triton.next_power_of_2(HD) if HD > 16 else 16
     s = tl.program_id(0)
     kv = tl.program_id(1)
     tile = tl.program_id(2)
@@ -70,7 +70,7 @@ def attention_split(
 
 @triton.jit
 def attention_merge(n_ptr, acc, ml, out, splits, H: tl.constexpr, HD: tl.constexpr):
-    BLOCK: tl.constexpr = triton.next_power_of_2(HD)
+    BLOCK: tl.constexpr = triton.next_power_of_2(HD) if HD > 16 else 16
     row = tl.program_id(0)
     if row >= tl.load(n_ptr):
         return
@@ -94,7 +94,7 @@ def attention_serial(
     H: tl.constexpr, KV: tl.constexpr, HD: tl.constexpr, SCALE: tl.constexpr, QROWS: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
     """All splits in turn and their merge, for calls of so many rows that splits need no programs of their own."""
-    BLOCK: tl.constexpr = triton.next_power_of_2(HD)
+    BLOCK: tl.constexpr = triton.next_power_of_2(HD) if HD > 16 else 16
     kv = tl.program_id(0)
     tile = tl.program_id(1)
     n = tl.load(n_ptr)

@@ -1,4 +1,4 @@
-"""h = silu(Wg y + bias) * (Wu y + bias). A program has the same rows of both halves of W, so h never leaves registers."""
+"""h = silu(Wg y + bias) * (Wu y + bias). A program has the same rows of Wg and Wu, and makes h in registers."""
 
 import triton
 import triton.language as tl

@@ -23,7 +23,7 @@ class Entry:
     signature: dict  # run-time argument: Triton type, in order
     warps: int
     stages: int
-    aligned: tuple  # pointer arguments that always point to a multiple of 16 bytes
+    aligned: tuple  # pointers that always point to a multiple of 16 bytes, and integers that are multiples of 16
 
 
 def power_of_2(n):
@@ -71,20 +71,22 @@ def elementwise(s):
     yield Entry("rmsnorm", "rmsnorm", "rmsnorm", constants, norm, warps, 1, ("y", *f32_rows))
     width = s.KV * s.HD
     constants = {"WIDTH": width, "BLOCK": min(power_of_2(width), 1024)}
-    yield Entry("move_rows", "cache", "move_rows", constants, move, 4, 1, ("cache",))
+    # A layer's stride and where its V begins are whole slots.
+    aligned = ("cache", "layer_stride", "v_offset") if width % 16 == 0 else ()
+    yield Entry("move_rows", "cache", "move_rows", constants, move, 4, 1, aligned)
 
 
-def tiles(s, tokens, weights):
-    """(ROWS, BLOCK_K, warps, stages) of a matmul that reads `weights` matrices side by side.
+def tiles(s, tokens, matrices):
+    """(ROWS, BLOCK_K, warps, stages) of a matmul that reads so many matrices side by side.
 
-    One or two rows of tiles a program, so that even 4096 outputs make a program for every multiprocessor; one warp for
-    16 rows. A stage is 16 KB or less of what is read, and the stages of a program stay below 96 KB, which lets two or
-    more of them run on a multiprocessor: 40 KB in flight there is what keeps the memory of an H200 busy.
+    16 rows where there are few tokens: 4096 outputs are then two programs for each multiprocessor of an H200. Where y
+    weighs more, 32, for every program reads all of its y. A stage holds 8 KB of weights and up to 16 KB of y; four of
+    them are on their way, so 32 KB of weights a program, where 26 KB a multiprocessor would do for 4.3 TB/s at a
+    latency of 0.8 us. At most 96 KB a program, which every architecture from sm_80 on has.
     """
     rows = 16 if tokens <= 16 else 32
-    k_bytes = {8: 512, 16: 256, 32: 256, 64: 128}[tokens] // (2 if weights == 2 and tokens < 64 else 1)
     warps = {8: 1, 16: 1, 32: 2, 64: 4}[tokens]
-    return rows, max(k_bytes // s.bytes, 16), warps, 5
+    return rows, 8192 // (rows * matrices * s.bytes), warps, 5
 
 
 def matmuls(s):
@@ -124,10 +126,10 @@ def attention(s):
     )  # fmt: skip
     sizes = {"H": s.H, "KV": s.KV, "HD": s.HD}
     tile = {**sizes, "SCALE": s.HD**-0.5, "QROWS": 16, "KEYS": 32}
-    aligned = ("q", "k_cache", "v_cache") if s.KV * s.HD * s.bytes % 16 == 0 else ("q", "k_cache")
+    aligned = ("q", "k_cache", "v_cache") if s.KV * s.HD * s.bytes % 16 == 0 else ("q",)  # layers lie in one memory
     # Four warps share the keys of a tile, and then the columns of V: it is over sooner, and one query row is all that
-    # decoding has. Both kernels have as many, for that is part of the order of a row's sums. Up to 64 KB of tiles ahead.
-    warps, stages = 4, max(min(1 + 65536 // (2 * 32 * power_of_2(s.HD) * s.bytes), 4), 2)
+    # decoding has. Both kernels have as many, for that is part of the order of a row's sums. 64 KB of tiles ahead.
+    warps, stages = 4, max(min(1 + 65536 // (2 * 32 * max(power_of_2(s.HD), 16) * s.bytes), 4), 2)
     split = {**rows, "acc": "*fp32", "ml": "*fp32", "window": "i32", "splits": "i32"}
     yield Entry("attention_split", "attention", "attention_split", tile, split, warps, stages, (*aligned, "acc"))
     merge = s.types(n_ptr="*i32", acc="*fp32", ml="*fp32", out="DT", splits="i32")
@@ -145,7 +147,8 @@ def sampling(s):
     )  # fmt: skip
     yield Entry("topk_partial", "topk", "topk_partial", {"V": s.V, "BLOCK": block}, partial, 4, 1, logits)
     merge = s.types(
-        logits="*fp32", part_score="*fp32", part_id="*i32", part_lse="*fp32", k="i32", id="*i32", logit="*fp32", lse="*fp32",
+        logits="*fp32", part_score="*fp32", part_id="*i32", part_lse="*fp32", k="i32",
+        id="*i32", logit="*fp32", lse="*fp32",
     )  # fmt: skip
     yield Entry("topk_merge", "topk", "topk_merge", {"V": s.V, "BLOCKS": cdiv(s.V, block)}, merge, 1, 1, ())
 
@@ -153,8 +156,8 @@ def sampling(s):
 def probes(s):
     read = s.types(data="*i32", out="*i32", count="i64")
     yield Entry("read_probe", "probe", "read_probe", {"BLOCK": 4096, "ITERATIONS": 16}, read, 8, 1, ("data",))
-    # Flops of a program: 2 ROWS TOKENS BLOCK_K for each iteration. Large tiles, so that operands come from shared memory
-    # seldom enough; two warps, as four would get another instruction for 64 rows. In f32 it is plain arithmetic.
+    # Flops of a program: 2 ROWS TOKENS BLOCK_K for each iteration. Tiles are large, so that operands come from shared
+    # memory seldom enough; two warps, as four would get another instruction for 64 rows. In f32 it is plain arithmetic.
     rows, tokens = (32, 32) if s.dtype == "float32" else (64, 128)
     constants = {"DT": POINTER[s.dtype][1:], "ROWS": rows, "TOKENS": tokens, "BLOCK_K": 32}
     dot = s.types(out="*fp32", iterations="i32")

@@ -8,8 +8,8 @@ import triton.language as tl
 def minus_log(word):
     """-log((word + 1/2) / 2^32), to a few units in the last place of f32.
 
-    Above 1/2 it is the distance x from 1 that f32 knows well: -log(1 - x) is taken as -log(y) x / (1 - y) with y the f32
-    nearest to 1 - x, which makes good what y has lost.
+    Above 1/2 it is the distance x from 1 that f32 knows well: -log(1 - x) is taken as -log(y) x / (1 - y) with y the
+    f32 nearest to 1 - x, which makes good what y has lost.
     """
     low = (word.to(tl.float32) + 0.5) * 2.0**-32
     x = ((0xFFFFFFFF - word).to(tl.float32) + 0.5) * 2.0**-32
