@@ -1,0 +1,137 @@
+"""The matmuls of a pack in CUDA C++: tiles by shape and rows, launch parameters, and how to compile them.
+
+Plain data, importable without a toolkit. Nothing here can change a row's bits: tile.cuh fixes the order.
+
+A grid is (blocks, token tiles). Blocks go on to further tiles by themselves, so that any multiple of CLUSTER is right;
+as many as run at once keep the weights coming across tiles.
+"""
+
+from dataclasses import dataclass
+
+BUCKETS = (8, 16, 32, 64)
+DTYPES = {"bfloat16": "Bf16", "float16": "F16"}
+MULTIPROCESSORS = 132  # that blocks are counted for; other counts are right too
+SHARED = {"sm_80": 163, "sm_86": 99, "sm_89": 99, "sm_120": 99}  # KB of a block, where it is not 227
+SLICES, CHUNK = 4, 64
+
+
+def cdiv(a, b):
+    return -(-a // b)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A matmul of a pack for up to TOKENS rows at a time."""
+
+    name: str
+    source: str  # and the function in it
+    sizes: dict  # constants of the operation
+    tile: dict  # constants of tile.cuh, and BLOCKS
+    outputs: int  # rows of W, those included that fill units up
+    K: int
+
+    @property
+    def threads(self):
+        return 32 * self.tile["ROW_WARPS"] * self.tile["K_WARPS"] + 64
+
+    @property
+    def rows(self):
+        """Outputs of a block."""
+        return 16 * self.tile["TILES"] * self.tile["ROW_WARPS"]
+
+    @property
+    def tiles(self):
+        return cdiv(self.outputs, self.rows)
+
+    @property
+    def shared(self):
+        """Bytes of dynamic shared memory."""
+        return shared_bytes(self.tile, self.tile["STAGES"])
+
+    @property
+    def blocks(self):
+        """Blocks of the grid's first dimension."""
+        at_once = MULTIPROCESSORS * self.tile["BLOCKS"] // self.tile["CLUSTER"]
+        return min(self.tiles, at_once) * self.tile["CLUSTER"]
+
+    def defines(self, dtype):
+        values = {**self.sizes, **self.tile, "DT": DTYPES[dtype]}
+        return [f"-DSWIFTK_{name}={int(value) if isinstance(value, bool) else value}" for name, value in values.items()]
+
+
+def compile_command(kernel, dtype, arch, source, output):
+    """Without contraction: a sum that is rounded in one kernel and not in another would have other bits."""
+    options = ["-cubin", f"-arch={arch}", "-std=c++17", "-fmad=false", "-o", str(output), str(source)]
+    return ["nvcc", *options, *kernel.defines(dtype)]
+
+
+def shared_bytes(tile, stages):
+    rows = 16 * tile["TILES"] * tile["ROW_WARPS"]
+    stage = (rows + tile["TOKENS"]) * CHUNK * 2 * tile["K_WARPS"] + 2 * 8
+    return stages * stage + tile["K_WARPS"] * tile["TOKENS"] * (rows + 4) * 4
+
+
+def unit(outputs, pairs):
+    """Tiles of 16 outputs of a unit of packed W: two, where that makes enough blocks of them."""
+    return 2 if pairs or outputs >= 32 * 96 else 1
+
+
+def tile(outputs, unit, tokens, arch="sm_90"):
+    """The constants of tile.cuh.
+
+    Up to 16 rows, a block has a unit of outputs, in four warps with a slice of K each. Beyond, y would be most of what
+    L2 has to deliver, so a block has 128 outputs, in four warps with all of K; where that leaves multiprocessors idle,
+    four blocks have a slice each, as a cluster. The ring takes what is left of shared memory, or of half of it where
+    there is work for two blocks of a multiprocessor.
+    """
+    small = SHARED.get(arch.rstrip("a"))  # then without clusters, too
+    if tokens <= 16:
+        choice = {"TILES": unit, "ROW_WARPS": 1, "K_WARPS": 4, "CLUSTER": 1}
+    else:
+        cluster = 1 if small or outputs >= 128 * 90 else 4
+        choice = {"TILES": 2, "ROW_WARPS": 2 if small or unit == 1 else 4, "K_WARPS": 1, "CLUSTER": cluster}
+    choice = {"TOKENS": tokens, "UNIT": unit, **choice}
+    blocks = cdiv(outputs, 16 * choice["TILES"] * choice["ROW_WARPS"]) * choice["CLUSTER"]
+    share = 2 if blocks > MULTIPROCESSORS else 1
+    room = ((small or 227) + 1) * 1024 // share - 1024  # a block costs 1 KB beside what it has
+    sums, one = (shared_bytes(choice, stages) for stages in (0, 1))
+    return {**choice, "STAGES": min((room - sums) // (one - sums), 16), "BLOCKS": share}
+
+
+def operations(s):
+    """(name, source, sizes, outputs, K, pairs) of the matmuls of a shape (the keys of a pack header's "shape")."""
+    D, H, KV, HD, F, V = (s[key] for key in ("D", "H", "KV", "HD", "F", "V"))
+    heads, half, mlp = H + 2 * KV, 16 * cdiv(HD // 2, 16), int(s["mlp_bias"])
+    qkv = {"D": D, "H": H, "KV": KV, "HD": HD, "HAS_BIAS": int(s["qkv_bias"]), "QK_NORM": int(s["qk_norm"])}
+    yield "qkv", "qkv", qkv, 2 * heads * half, D, True
+    yield "o_proj", "residual", {"N": D, "K": H * HD, "HAS_BIAS": int(s["o_bias"])}, D, H * HD, False
+    yield "gate_up", "gate_up", {"D": D, "F": F, "HAS_BIAS": mlp}, 32 * cdiv(F, 16), D, True
+    yield "down", "residual", {"N": D, "K": F, "HAS_BIAS": mlp}, D, F, False
+    yield "lm_head", "lm_head", {"D": D, "V": V}, V, D, False
+
+
+def kernels(shape, arch="sm_90"):
+    """Every matmul of a pack, by its entry's name."""
+    for name, source, sizes, outputs, K, pairs in operations(shape):
+        for tokens in BUCKETS:
+            choice = tile(outputs, unit(outputs, pairs), tokens, arch)
+            yield Kernel(f"{name}.{tokens}", source, sizes, choice, outputs, K)
+
+
+def packed_shape(outputs, K, unit):
+    """(units, columns) of packed W: multiples of 128 outputs and of 256 columns."""
+    return cdiv(outputs, 128) * 128 // (16 * unit), cdiv(K, SLICES * CHUNK) * SLICES * CHUNK
+
+
+def rows_of_units(name, shape, unit):
+    """Arguments rows, units, per, stride, second, step, half of pack.cu, for a matmul's row-major matrix."""
+    outputs = {o[0]: o[3] for o in operations(shape)}[name]
+    D, F, HD, V = (shape[key] for key in ("D", "F", "HD", "V"))
+    units = packed_shape(outputs, 1, unit)[0]
+    if name == "qkv":
+        rows = (shape["H"] + 2 * shape["KV"]) * HD
+        return rows, units, cdiv(HD // 2, 16), HD, HD // 2, 16, HD // 2
+    if name == "gate_up":
+        return 2 * F, units, units, 0, F, 16, F
+    rows = V if name == "lm_head" else D
+    return rows, units, units, 0, 16, 16 * unit, rows

@@ -1,0 +1,102 @@
+"""What nvcc makes of the CUDA C++ kernels for models as they are: registers, shared memory, instructions."""
+
+import os
+import re
+import shutil
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import cuda_shim
+
+plan = cuda_shim.load_plan()
+SMALL = {"D": 2048, "H": 32, "KV": 8, "HD": 64, "F": 8192, "V": 128256}
+LARGE = {"D": 4096, "H": 32, "KV": 8, "HD": 128, "F": 14336, "V": 128256}
+OTHERS = [
+    {"D": 4096, "H": 32, "KV": 32, "HD": 128, "F": 11008, "V": 32000},
+    {"D": 5120, "H": 40, "KV": 40, "HD": 128, "F": 13824, "V": 32000},
+]
+PLAIN = {"dtype": "bfloat16", "qk_norm": False, "qkv_bias": False, "o_bias": False, "mlp_bias": False}
+FULL = {"dtype": "float16", "qk_norm": True, "qkv_bias": True, "o_bias": True, "mlp_bias": True}
+BUILDS = {
+    "sm_90a": [({**LARGE, **PLAIN}, None), ({**SMALL, **FULL}, None)],
+    "sm_100": [({**LARGE, **PLAIN}, ("qkv.64", "down.8", "gate_up.32"))],
+    "sm_80": [({**LARGE, **FULL}, ("qkv.64", "down.8", "gate_up.32"))],
+}
+KB = {"sm_80": 163}
+
+
+def compiled(folder, arch, shape, kernel):
+    """(kernel, compiler's report, path of the image)."""
+    image = Path(folder) / f"{kernel.name}.{shape['D']}.{arch}.cubin"
+    source = cuda_shim.KERNELS / f"{kernel.source}.cu"
+    command = plan.compile_command(kernel, shape["dtype"], arch, source, image)
+    done = subprocess.run([*command, "-Xptxas", "-v"], capture_output=True, text=True)
+    return kernel, done.stdout + done.stderr, image
+
+
+@pytest.fixture(name="builds", scope="module")
+def builds_fixture(tmp_path_factory):
+    if shutil.which("nvcc") is None:
+        pytest.skip("needs nvcc")
+    folder = tmp_path_factory.mktemp("cuda")
+    work = [
+        (arch, shape, kernel)
+        for arch, shapes in BUILDS.items()
+        for shape, wanted in shapes
+        for kernel in plan.kernels(shape, arch)
+        if wanted is None or kernel.name in wanted
+    ]
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        results = list(pool.map(lambda w: compiled(folder, *w), work))
+    return [(arch, *result) for (arch, _, _), result in zip(work, results)]
+
+
+def test_kernels_compile_without_spills(builds):
+    for arch, kernel, report, image in builds:
+        assert image.is_file(), f"{arch} {kernel.name}: {report}"
+        assert "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads" in report, (arch, kernel.name, report)
+        assert "warning" not in report, (arch, kernel.name, report)
+        registers = int(re.search(r"Used (\d+) registers", report)[1])
+        assert -(-registers // 8) * 8 * kernel.threads * kernel.tile["BLOCKS"] <= 65536
+        assert (kernel.shared + 1024) * kernel.tile["BLOCKS"] <= (KB.get(arch, 227) + 1) * 1024
+        assert kernel.tile["STAGES"] >= 3
+
+
+def tool(name):
+    """A disassembler: the toolkit's, or the one that comes with Triton."""
+    if shutil.which(name):
+        return shutil.which(name)
+    triton = pytest.importorskip("triton")
+    return str(Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / name)
+
+
+def test_instructions_are_those_that_were_meant(builds):
+    disassembler = tool("cuobjdump")
+    environment = {**os.environ, "PATH": f"{Path(tool('nvdisasm')).parent}:{os.environ['PATH']}"}
+    for arch, kernel, _, image in builds:
+        if kernel.tile["TOKENS"] not in (8, 64):
+            continue
+        done = subprocess.run([disassembler, "-sass", str(image)], capture_output=True, text=True, env=environment)
+        if done.returncode:
+            pytest.skip(f"cuobjdump: {done.stderr.strip()[:200]}")
+        code = done.stdout
+        tiles = kernel.tile["TILES"] * kernel.tile["TOKENS"] // 8
+        assert len(re.findall(r"HMMA\.16816\.F32", code)) == 4 * tiles, (arch, kernel.name)  # 16 by 16 of a chunk of 64
+        loads = 4 * kernel.tile["TILES"] + 2 * kernel.tile["TOKENS"] // 8
+        assert len(re.findall(r"\bLDS\.128\b", code)) == loads, (arch, kernel.name)
+        assert "LDGSTS.E.BYPASS.128" in code, (arch, kernel.name)
+        assert ("UBLKCP" in code) == (arch != "sm_80"), (arch, kernel.name)
+        assert not re.search(r"\b(LDL|STL|RED|ATOMG)\b", code), (arch, kernel.name)
+
+
+def test_a_grid_is_enough_for_the_machine():
+    """Work for nearly all multiprocessors, at every row count, in models from 1 to 13 billion weights."""
+    for sizes in (SMALL, LARGE, *OTHERS):
+        for kernel in plan.kernels({**sizes, **PLAIN}):
+            tile = kernel.tile
+            assert kernel.tiles * tile["CLUSTER"] >= 96, kernel.name
+            stage = kernel.rows * plan.CHUNK * 2 * tile["K_WARPS"]
+            assert stage * tile["STAGES"] * tile["BLOCKS"] >= 96 << 10, kernel.name
