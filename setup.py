@@ -41,9 +41,11 @@ class KernelCopy(build_py):
     def run(self) -> None:
         super().run()
         if not self.editable_mode:
-            folder = Path(self.build_lib, "swiftk", "kernels", "triton")
-            shutil.rmtree(folder, ignore_errors=True)  # an earlier build's
-            shutil.copytree(ROOT / "kernels" / "triton", folder, ignore=shutil.ignore_patterns("__pycache__"))
+            package = Path(self.build_lib, "swiftk", "kernels")
+            shutil.rmtree(package, ignore_errors=True)  # an earlier build's
+            for folder in ("triton", "cuda"):
+                ignored = shutil.ignore_patterns("__pycache__")
+                shutil.copytree(ROOT / "kernels" / folder, package / folder, ignore=ignored)
 
 
 class CMakeBuild(build_ext):

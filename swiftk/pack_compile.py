@@ -64,7 +64,7 @@ def compile_kernels(
                 images[recipe] = _image(process, complaints, f"{names[recipe]} for {arch}")
                 feed(process)
                 if progress:
-                    progress(len(images), len(names))
+                    progress(sum(recipe in images for recipe in recipes), len(recipes))
     return [images[recipe] for recipe in recipes]
 
 
