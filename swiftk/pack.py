@@ -17,12 +17,11 @@ import struct
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from . import _core
+from . import _core, pack_cuda
 from .errors import CheckpointError, DeviceError, InvalidArgument
 from .folders import cache_folder, kernel_sources
 from .pack_compile import Image, compile_kernels
@@ -54,7 +53,15 @@ def manifest() -> ModuleType:
     return module
 
 
-def compiler(arch: str) -> str:
+def chosen_matmuls(matmuls: str | None = None) -> str:
+    """"triton", or "cuda" for those in CUDA C++; SWIFTK_MATMULS decides where nothing is given."""
+    chosen = matmuls or os.environ.get("SWIFTK_MATMULS") or "triton"
+    if chosen not in ("triton", "cuda"):
+        raise InvalidArgument(f"[pack] matmuls is {chosen!r}, want 'triton' or 'cuda'")
+    return chosen
+
+
+def compiler(arch: str, matmuls: str = "triton") -> str:
     """What builds kernels for an architecture, as "triton 3.6.0". Raises DeviceError where nothing can."""
     if arch == STUB:
         return "none"
@@ -62,8 +69,11 @@ def compiler(arch: str) -> str:
         raise InvalidArgument(f"[pack] arch is {arch!r}, want sm_80, sm_90, sm_100 or the like")
     if int(arch[3:]) < OLDEST:
         raise DeviceError(f"[pack] there are no kernels for {arch} (supported: sm_{OLDEST} and newer)")
+    from importlib import metadata  # slow to import, and a CPU needs none of it
+
     try:
-        return f"triton {metadata.version('triton')}"
+        triton = f"triton {metadata.version('triton')}"
+        return triton if matmuls == "triton" else f"{triton}, {pack_cuda.compiler()}"
     except metadata.PackageNotFoundError:
         raise DeviceError(
             "[pack] kernels for a GPU are built by Triton, which is not installed: pip install 'swiftk[cuda]', or give "
@@ -71,28 +81,45 @@ def compiler(arch: str) -> str:
         ) from None
 
 
-def hash_of(shape: dict[str, Any], arch: str) -> str:
+def hash_of(shape: dict[str, Any], arch: str, matmuls: str | None = None) -> str:
     """Changes with anything that kernels are made from."""
-    digest = hashlib.sha256(json.dumps([VERSION, shape, arch, compiler(arch)], sort_keys=True).encode())
-    for source in sorted(kernel_sources().glob("*.py")):
+    matmuls = chosen_matmuls(matmuls)
+    made = [VERSION, shape, arch, matmuls, compiler(arch, matmuls)]
+    digest = hashlib.sha256(json.dumps(made, sort_keys=True).encode())
+    for source in [*sorted(kernel_sources().glob("*.py")), *sorted(pack_cuda.sources().glob("*.*"))]:
         digest.update(f"\0{source.name}\0".encode() + source.read_bytes())
     return digest.hexdigest()
 
 
-def build(shape: dict[str, Any], arch: str, path: str | Path, progress: Progress | None = None) -> None:
-    """Compiles every kernel for `arch` ("sm_90") and writes the pack: whole, or not at all."""
+def build(
+    shape: dict[str, Any], arch: str, path: str | Path, progress: Progress | None = None, matmuls: str | None = None
+) -> None:
+    """Compiles every kernel for `arch` ("sm_90") and writes the pack: whole, or not at all.
+
+    `matmuls`: "triton", or "cuda" for those in CUDA C++ (16-bit weights; needs nvcc). Bits differ between the two.
+    """
+    matmuls = chosen_matmuls(matmuls)
     header = {
         "format": FORMAT,
         "version": VERSION,
         "arch": arch,
-        "built_with": compiler(arch),
-        "hash": hash_of(shape, arch),
+        "built_with": compiler(arch, matmuls),
+        "hash": hash_of(shape, arch, matmuls),
     }
-    entries = manifest().entries(shape)
+    entries, own = manifest().entries(shape), []
+    if matmuls == "cuda":
+        if not pack_cuda.supports(shape):
+            raise DeviceError("[pack] matmuls='cuda' wants 16-bit weights with rows of multiples of 8 elements")
+        own, header["layouts"] = pack_cuda.entries(shape, arch)
+        names = {entry.name for entry in own}
+        entries = [entry for entry in entries if entry.name not in names]
     if arch == STUB:
-        images = [_stub(entry, shape["dtype"]) for entry in entries]
+        images = [_stub(entry, shape["dtype"]) for entry in (*entries, *own)]
     else:
-        images = compile_kernels(kernel_sources(), entries, arch, progress)
+        total = len(entries) + len(own)
+        images = compile_kernels(kernel_sources(), entries, arch, _part(progress, 0, total))
+        images += pack_cuda.compile_entries(own, arch, _part(progress, len(entries), total))
+    entries = [*entries, *own]
     begins: dict[bytes, int] = {}  # equal images are stored once
     kernels, data = {}, bytearray()
     for entry, image in zip(entries, images, strict=True):
@@ -115,20 +142,27 @@ def build(shape: dict[str, Any], arch: str, path: str | Path, progress: Progress
     _write(Path(path), struct.pack("<Q", len(text)) + text + data)
 
 
+def _part(progress: Progress | None, before: int, total: int) -> Progress | None:
+    """Progress of a part as progress of the whole."""
+    return progress and (lambda done, _: progress(before + done, total))
+
+
 def _stub(entry: Any, dtype: str) -> Image:
     facts = {"kernel": entry.function, "warps": entry.warps, "constants": {**entry.constants, "DT": dtype}}
     return Image(json.dumps(facts).encode(), entry.function, _STUB_SHARED if entry.stages > 1 else 0)
 
 
-def ensure(shape: dict[str, Any], arch: str, progress: Progress | None = None) -> Path:
+def ensure(
+    shape: dict[str, Any], arch: str, progress: Progress | None = None, matmuls: str | None = None
+) -> Path:
     """The cached pack of a shape, built first where there is none. Two processes do not build it twice."""
-    key = hash_of(shape, arch)
+    key = hash_of(shape, arch, matmuls)
     path = cache_folder() / "kernels" / f"{arch}-{key[:20]}.pack"
     if not _cached(path, key):
         with _locked(path.parent):
             if not _cached(path, key):  # still: another process may have built it meanwhile
                 _log.info("building kernels for %s: %s", arch, path)
-                build(shape, arch, path, progress)
+                build(shape, arch, path, progress, matmuls)
     return path
 
 

@@ -117,9 +117,7 @@ def write_folder(folder: str | Path, tensors: Mapping[str, Tensor | Stream], sha
         return
     names = list(tensors)
     cuts = [len(names) * i // shards for i in range(shards + 1)]
-    parts = {
-        f"model-{i + 1:05d}-of-{shards:05d}.safetensors": names[cuts[i] : cuts[i + 1]] for i in range(shards)
-    }
+    parts = {f"model-{i + 1:05d}-of-{shards:05d}.safetensors": names[cuts[i] : cuts[i + 1]] for i in range(shards)}
 
     def write(file: str) -> list[int]:
         return list(write_file(folder / file, {name: tensors[name] for name in parts[file]}))

@@ -8,7 +8,8 @@ import pytest
 
 from decode import Rule, decode
 from gpu import chain, clean_fixture, gpu_fixture, logits_behind, on_stub_only, tokens  # noqa: F401
-from swiftk import _core
+from swiftk import _core, device, pack
+from swiftk.errors import DeviceError
 
 LAYERS = 4
 PROMPT = [5, 9, 2, 7, 7, 1, 30, 12, 4, 8, 21]
@@ -104,6 +105,26 @@ def test_drafts_change_no_token(gpu, tiny_dir, family, sampling):
     assert fast.tokens[:40] == plain.tokens
     assert fast.accepted > 0, "nothing was accepted: the test would say nothing"
     assert np.array(fast.logits[:40]).tobytes() == np.array(plain.logits).tobytes()
+
+
+def test_matmuls_that_lay_weights_out(gpu, tiny_dir, tmp_path):
+    """The kernels in CUDA C++ read W in an order of their own; on the stub, as its kernels do then."""
+    for family, extra in (("llama3", {"tie_word_embeddings": True}), ("qwen3", {}), ("llama-bias", {"intermediate_size": 72})):
+        folder = tiny_dir(family, layers=2, **extra)
+        path = tmp_path / f"{family}.pack"
+        try:
+            pack.build(pack.shape_of(folder), device.architecture("cuda"), path, matmuls="cuda")
+        except DeviceError as error:
+            pytest.skip(str(error))
+        model = gpu.open(folder, pack=path)
+        session = gpu.session(model)
+        text = tokens(70, model.config["vocab_size"])
+        want = logits_behind(_core.Session(_core.Model(str(folder))), text)
+        assert np.abs(logits_behind(session, text) - want).max() < TOLERANCE["bfloat16"] * want.std()
+        drawn = session.prefill(text).token
+        whole = tree_logits(session, text, drawn, text[:63], chain(63))
+        for n in (1, 9, 17, 33):
+            assert tree_logits(session, text, drawn, text[: n - 1], chain(n - 1)).tobytes() == whole[:n].tobytes()
 
 
 def test_sessions_run_side_by_side(gpu, tiny_dir):

@@ -21,6 +21,9 @@ def command(
     arch: Annotated[str | None, typer.Option("--arch", help="sm_80, sm_90, sm_100, ...; default: this GPU's.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write.")] = None,
     dtype: DtypeOption = "auto",
+    matmuls: Annotated[
+        str | None, typer.Option("--matmuls", help="triton, or cuda: CUDA C++, which needs nvcc. Default: triton.")
+    ] = None,
     show: Annotated[Path | None, typer.Option("--show", help="Show what a pack holds.")] = None,
     json: JsonOption = False,
 ) -> None:
@@ -31,7 +34,7 @@ def command(
         folder = demo_model() if model == "demo" and not Path(model).exists() else Path(model)
         shape = pack.shape_of(folder, LoadOptions(dtype=dtype).dtype)
         with bar(unit_bytes=False) as progress:
-            pack.build(shape, arch or _this_gpu(), output, show_progress(progress, "building kernels"))
+            pack.build(shape, arch or _this_gpu(), output, show_progress(progress, "building kernels"), matmuls)
     _show(show or output, json)
 
 

@@ -21,6 +21,7 @@ constexpr Kernel kKernels[] = {
     {"topk_partial", "VVplfiiippp", topk_partial},
     {"topk_merge", "ppppippp", topk_merge},
     {"move_rows", "Ppill", move_rows},
+    {"pack", "PPiiiiiii", pack},
     {"read_probe", "Ppl", read_probe},
     {"dot_probe", "pi", dot_probe},
 };

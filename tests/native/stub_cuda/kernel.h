@@ -86,6 +86,7 @@ struct Launch {
   float real(int i) const { return std::bit_cast<float>(static_cast<uint32_t>(arguments[i])); }
 
   DType type() const;
+  bool has(const char* constant) const { return function->constants.numbers.count(constant) > 0; }
   double number(const char* constant) const;
   int constant(const char* name) const { return static_cast<int>(number(name)); }
   // The row count behind argument 0.

@@ -21,26 +21,64 @@ float dot(const float* w, const float* y, int K) {
   return sum;
 }
 
+// A matrix of weights: row after row, or in the layout of kernels/cuda/tile.cuh, whose numbers the pack then gives.
+class Weights {
+ public:
+  Weights(const Launch& launch, const Elements& all, int K) : all_(all), K_(K), packed_(launch.has("UNIT")) {
+    if (!packed_) return;
+    unit_ = launch.constant("UNIT");
+    per_ = launch.constant("PER");
+    stride_ = launch.constant("STRIDE");
+    second_ = launch.constant("SECOND");
+    step_ = launch.constant("STEP");
+    half_ = launch.constant("HALF");
+  }
+
+  void read(int row, float* to) const {
+    if (!packed_) return all_.read(size_t(row) * K_, K_, to);
+    for (int m = 0; m < unit_; ++m) {
+      const int rest = row - m * second_, block = stride_ ? rest / stride_ : 0, within = rest - block * stride_;
+      if (rest < 0 || within >= half_ || within % step_ >= 16 || within / step_ >= per_) continue;
+      return read_packed(block * per_ + within / step_, m, within % step_, to);
+    }
+    throw Violation{CUDA_ERROR_INVALID_VALUE, text("row %d is nowhere in the layout of its matrix", row)};
+  }
+
+ private:
+  void read_packed(int u, int m, int i, float* to) const {
+    const size_t sixteens = (K_ + 255) / 256 * 16;
+    for (int k = 0; k < K_; ++k) {
+      const int t = k / 32 * 2 + k % 8 / 4, c = k % 32 / 8, e = k % 4 / 2 * 4 + i / 8 * 2 + k % 2;
+      to[k] = all_.get((((u * sixteens + t) * unit_ + m) * 32 + 4 * (i % 8) + c) * 8 + e);
+    }
+  }
+
+  const Elements& all_;
+  const int K_;
+  const bool packed_;
+  int unit_ = 0, per_ = 0, stride_ = 0, second_ = 0, step_ = 0, half_ = 0;
+};
+
 // The rows of a token tile, and products of weight rows with them.
 class Tile {
  public:
   Tile(const Launch& launch, int tile, int rows, const Elements& in, const Elements& weights, int K)
       : first(tile * launch.constant("TOKENS")),
         last(std::min(first + launch.constant("TOKENS"), rows)),
-        weights_(weights),
+        weights_(launch, weights, K),
         K_(K),
         y_(size_t(std::max(last - first, 0)) * K),
         w_(K) {
     if (last > first) in.read(size_t(first) * K, y_.size(), y_.data());
   }
 
-  void use(size_t weight_row) { weights_.read(weight_row * K_, K_, w_.data()); }
+  void use(int weight_row) { weights_.read(weight_row, w_.data()); }
   float times(int token) const { return dot(w_.data(), &y_[size_t(token - first) * K_], K_); }
 
   const int first, last;  // tokens
 
  private:
-  const Elements& weights_;
+  const Weights weights_;
   const int K_;
   std::vector<float> y_, w_;
 };
@@ -49,7 +87,7 @@ class Tile {
 template <class Body>
 void each_output(const Launch& launch, const Elements& in, const Elements& weights, int N, int K, Body&& body) {
   const int rows = launch.rows(), step = launch.constant("ROWS");
-  launch.expect(0, ceil_div(N, step));
+  if (!launch.has("GRID")) launch.expect(0, ceil_div(N, step));
   launch.expect_cover(1, launch.constant("TOKENS"), rows);
   for (unsigned t = 0; t < launch.grid[1]; ++t) {
     Tile tile(launch, t, rows, in, weights, K);
@@ -116,7 +154,7 @@ void qkv(const Launch& launch) {
   const int tiles = static_cast<int>(ceil_div(half, step)), heads = result.H + 2 * result.KV;
   const Elements in = launch.elements(1), weights = launch.elements(2);
   const Span<const float> bias = bias_of(launch, 3);
-  launch.expect(0, size_t(heads) * tiles);
+  if (!launch.has("GRID")) launch.expect(0, size_t(heads) * tiles);
   launch.expect_cover(1, launch.constant("TOKENS"), rows);
   for (unsigned t = 0; t < launch.grid[1]; ++t) {
     Tile tile(launch, t, rows, in, weights, D);
@@ -155,7 +193,7 @@ void gate_up(const Launch& launch) {
     const int begin = j / 32 * 32, size = std::min(32, F - begin), at = 2 * begin + (j - begin);
     tile.use(j);
     for (int row = tile.first; row < tile.last; ++row) gate[row - tile.first] = plus(tile.times(row), bias, at);
-    tile.use(size_t(F) + j);
+    tile.use(F + j);
     for (int row = tile.first; row < tile.last; ++row) {
       const float g = gate[row - tile.first], up = plus(tile.times(row), bias, at + size);
       h.set(size_t(row) * F + j, g / (1 + std::exp(-g)) * up);

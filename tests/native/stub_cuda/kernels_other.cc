@@ -25,6 +25,25 @@ void move_rows(const Launch& launch) {
   }
 }
 
+// A matrix in the layout of kernels/cuda/tile.cuh, a thread for 16 bytes of it.
+void pack(const Launch& launch) {
+  const Span<const uint16_t> w = launch.span<const uint16_t>(0);
+  const Span<uint16_t> to = launch.span<uint16_t>(1);
+  const int rows = launch.int32(2), units = launch.int32(3), per = launch.int32(4), stride = launch.int32(5);
+  const int second = launch.int32(6), step = launch.int32(7), half = launch.int32(8);
+  const size_t K = launch.constant("K"), unit = launch.constant("UNIT"), sixteens = (K + 255) / 256 * 16;
+  const size_t pieces = units * sixteens * unit * 32, given = size_t(launch.grid[0]) * 256;
+  for (size_t at = 0; at < std::min(pieces, given); ++at) {
+    const size_t lane = at % 32, m = at / 32 % unit, t = at / 32 / unit % sixteens, u = at / 32 / unit / sixteens;
+    for (size_t e = 0; e < 8; ++e) {
+      const size_t k = t / 2 * 32 + lane % 4 * 8 + t % 2 * 4 + e / 4 * 2 + e % 2;
+      const size_t within = u % per * step + lane / 4 + e / 2 % 2 * 8, row = u / per * stride + m * second + within;
+      const bool there = within < size_t(half) && row < size_t(rows) && k < K;
+      to[at * 8 + e] = there ? w[row * K + k] : 0;
+    }
+  }
+}
+
 void read_probe(const Launch& launch) {
   const Span<const uint32_t> data = launch.span<const uint32_t>(0);
   const Span<uint32_t> out = launch.span<uint32_t>(1);
