@@ -63,8 +63,8 @@ def for_hopper(name):
     return build(next(e for e in manifest.entries(LLAMA) if e.name == name), 90)
 
 
-def resources(kernel, folder):
-    """Bytes of stack and of local memory that a thread takes."""
+def dump(kernel, folder, option):
+    """What cuobjdump says of a kernel."""
     from triton import knobs
 
     path = folder / "kernel.cubin"
@@ -72,7 +72,12 @@ def resources(kernel, folder):
     tool = knobs.nvidia.cuobjdump.path
     if not os.access(tool, os.X_OK):
         pytest.skip("this Triton comes without cuobjdump")
-    text = subprocess.run([tool, "-res-usage", path], capture_output=True, text=True, check=True).stdout
+    return subprocess.run([tool, option, path], capture_output=True, text=True, check=True).stdout
+
+
+def resources(kernel, folder):
+    """Bytes of stack and of local memory that a thread takes."""
+    text = dump(kernel, folder, "-res-usage")
     return [int(x) for x in re.search(r"STACK:(\d+) .*LOCAL:(\d+)", text).groups()]
 
 
@@ -83,6 +88,14 @@ def test_hopper(entry, tmp_path):
     assert resources(kernel, tmp_path) == [0, 0]
     assert kernel.metadata.shared <= SHARED
     assert kernel.metadata.global_scratch_size == 0 and kernel.metadata.profile_scratch_size == 0
+
+
+@by_name(named(LLAMA, r".*\.(8|64)|attention|rmsnorm"))
+def test_nothing_is_contracted(entry, tmp_path):
+    """A product and a sum are rounded apart: which of them the compiler joins would differ from kernel to kernel."""
+    code = dump(for_hopper(entry.name), tmp_path, "-sass")
+    assert "FMUL" in code or "HMMA" in code
+    assert "FFMA" not in code
 
 
 def copies_of(kernel):

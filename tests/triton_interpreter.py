@@ -1,4 +1,5 @@
 """Triton kernels in Triton's interpreter, in a process of its own: it has to be chosen before Triton is imported.
+Under --device cuda, the same kernels on the GPU.
 
 A launch goes over a pipe, and what the kernel wrote is copied back into the caller's arrays. Dots are summed along K
 one by one, as the tensor core goes through K in steps: a matrix library picks an order by the shape of the whole.
@@ -31,13 +32,46 @@ def kernels(module):
 manifest = kernels("manifest")
 cdiv = manifest.cdiv
 
+# Set by --device, and by the stub of the driver, which runs no Triton kernels.
+ON_GPU = os.environ.get("SWIFTK_DEVICE") == "cuda" and "SWIFTK_CUDA_DRIVER" not in os.environ
+# The interpreter computes bfloat16 wrongly.
+DTYPES = ["float32", "float16", "bfloat16"] if ON_GPU else ["float32", "float16"]
+
+
+def unwritten(shape, dtype):
+    """NaN everywhere; bfloat16 as its bits."""
+    return np.full(shape, 0x7FC0, np.uint16) if dtype == "bfloat16" else np.full(shape, np.nan, dtype)
+
 
 @pytest.fixture(name="interpreter", scope="module")
 def interpreter_fixture():
     if importlib.util.find_spec("triton") is None:
         pytest.skip("needs triton")
+    if ON_GPU:
+        yield Gpu()
+        return
     with Interpreter() as interpreter:
         yield interpreter
+
+
+class Gpu:
+    """Launches as the interpreter's, by Triton's own launcher."""
+
+    def launch(self, module, function, grid, arguments, constants, **options):
+        import torch
+
+        def tensor(a):
+            there = torch.from_numpy(np.ascontiguousarray(a))
+            if a.dtype == np.uint16:
+                there = there.view(torch.bfloat16)
+            return there.cuda()
+
+        passed = [tensor(a) if isinstance(a, np.ndarray) else a for a in arguments]
+        getattr(kernels(module), function)[grid](*passed, **constants, **options)
+        for mine, theirs in zip(arguments, passed):
+            if isinstance(mine, np.ndarray):
+                bits = theirs.view(torch.uint16) if mine.dtype == np.uint16 else theirs
+                mine[...] = bits.cpu().numpy()
 
 
 class Interpreter:
@@ -52,7 +86,7 @@ class Interpreter:
         self.process.stdout.close()
         self.process.wait()
 
-    def launch(self, module, function, grid, arguments, constants):
+    def launch(self, module, function, grid, arguments, constants, **_):
         """arguments: arrays and scalars in order."""
         pickle.dump((module, function, grid, arguments, constants), self.process.stdin)
         self.process.stdin.flush()
@@ -77,7 +111,8 @@ class Pack:
     def run(self, name, grid, *arguments):
         e = self.entries[name]
         assert len(arguments) == len(e.signature)
-        self.interpreter.launch(e.module, e.function, grid, list(arguments), e.constants)
+        options = {"num_warps": e.warps, "num_stages": e.stages, **manifest.OPTIONS}
+        self.interpreter.launch(e.module, e.function, grid, list(arguments), e.constants, **options)
 
     def matmul(self, name, tokens, n, outputs, *arguments):
         """n rows in programs of `tokens`, and a token tile beyond them."""
