@@ -12,15 +12,15 @@ constexpr Kernel kKernels[] = {
     {"rmsnorm", "pDpP", rmsnorm},
     {"qkv", "pPPpppppppp", qkv},
     {"qk_norm_rope", "pppppppppp", qk_norm_rope},
-    {"attention_split", "ppppPPCPpii", attention_split},
+    {"attention_split", "ppppPCCPpii", attention_split},
     {"attention_merge", "pPpPi", attention_merge},
-    {"attention_serial", "ppppPPCPi", attention_serial},
+    {"attention_serial", "ppppPCCPi", attention_serial},
     {"residual", "pPPpp", residual},
     {"gate_up", "pPPpp", gate_up},
     {"lm_head", "pPPp", lm_head},
     {"topk_partial", "VVplfiiippp", topk_partial},
     {"topk_merge", "ppppippp", topk_merge},
-    {"move_rows", "Ppill", move_rows},
+    {"move_rows", "Wpill", move_rows},
     {"pack", "PPiiiiiii", pack},
     {"read_probe", "Ppl", read_probe},
     {"dot_probe", "pi", dot_probe},
@@ -70,6 +70,7 @@ size_t Launch::alignment(int i) const {
     case 'D': return whole(constant("D") * sizeof(float));
     case 'V': return whole(constant("V") * sizeof(float));
     case 'C': return whole(constant("KV") * constant("HD") * swiftk::size_of(type()));
+    case 'W': return constant("WIDTH") % 16 == 0 ? kAligned : 1;
     default: return 1;
   }
 }
