@@ -58,7 +58,7 @@ def test_arguments_are_those_of_the_pack(stub, D, V, HD):
         assert len(letters) == len(entry.signature), entry.name
         for letter, (name, kind) in zip(letters, entry.signature.items()):
             expected = {"i32": "i", "i64": "l", "fp32": "f"}.get(kind)
-            assert letter == expected or (kind[0] == "*" and letter in "pPDVC"), f"{entry.name}: {name}"
+            assert letter == expected or (kind[0] == "*" and letter in "pPDVCW"), f"{entry.name}: {name}"
             assert kind[0] != "*" or aligned.get(letter, False) == (name in entry.aligned), f"{entry.name}: {name}"
 
 
