@@ -51,7 +51,7 @@ def compile_kernels(
                 doing[process] = todo.pop()
                 process.stdin.write(doing[process] + "\n")
 
-        for i in range(min(_cores(), _MOST, len(todo))):
+        for i in range(min(cores(), _MOST, len(todo))):
             complaints = stack.enter_context(open(Path(scratch, str(i)), "w+"))
             process: Any = stack.enter_context(_start([str(sources), arch], scratch, complaints))
             stack.callback(process.kill)
@@ -68,7 +68,8 @@ def compile_kernels(
     return [images[recipe] for recipe in recipes]
 
 
-def _cores() -> int:
+def cores() -> int:
+    """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

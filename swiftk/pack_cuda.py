@@ -20,7 +20,7 @@ from typing import Any
 
 from .errors import DeviceError
 from .folders import kernel_sources
-from .pack_compile import Image
+from .pack_compile import Image, cores
 
 MATMULS = ("qkv", "o_proj", "gate_up", "down", "lm_head")
 _PACK_WARPS = 8
@@ -96,10 +96,8 @@ def compile_entries(
     found: Sequence[Entry], arch: str, progress: Callable[[int, int], Any] | None = None
 ) -> list[Image]:
     """Images of entries, in their order."""
-    done = 0
 
     def one(index: int, entry: Entry, folder: Path) -> Image:
-        nonlocal done
         output = folder / f"{index}.cubin"
         run = subprocess.run(
             entry.command(arch, sources() / f"{entry.function}.cu", output), capture_output=True, text=True, check=False
@@ -107,13 +105,15 @@ def compile_entries(
         if run.returncode:
             last = " ".join((run.stderr or run.stdout).strip().splitlines()[-1:])
             raise DeviceError(f"[pack] compiling {entry.name} for {arch}: {last}")
-        done += 1
-        if progress:
-            progress(done, len(found))
         return Image(output.read_bytes(), entry.function, entry.shared)
 
-    with tempfile.TemporaryDirectory(prefix="swiftk-") as folder, ThreadPoolExecutor() as pool:
-        return list(pool.map(lambda job: one(*job, Path(folder)), enumerate(found)))
+    images = []
+    with tempfile.TemporaryDirectory(prefix="swiftk-") as folder, ThreadPoolExecutor(cores()) as pool:
+        for image in pool.map(lambda job: one(*job, Path(folder)), enumerate(found)):
+            images.append(image)
+            if progress:
+                progress(len(images), len(found))
+    return images
 
 
 def _matmul_command(p: ModuleType, kernel: Any, dtype: str, arch: str, source: Path, output: Path) -> list[str]:

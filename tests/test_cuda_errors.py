@@ -1,6 +1,7 @@
 """What can go wrong with a GPU: each is a typed error that says what and where, and the engine goes on."""
 
 import struct
+from pathlib import Path
 
 import pytest
 
@@ -8,7 +9,7 @@ import stub_cuda
 import swiftk
 from decode import Rule, decode
 from gpu import clean_fixture, gpu_fixture, on_stub_only  # noqa: F401
-from swiftk import _core, device, pack
+from swiftk import _core, device
 from swiftk.errors import CheckpointError, DeviceError, InvalidArgument, OutOfMemory, SwiftkError
 
 PROMPT = [5, 9, 2, 7, 7, 1, 30, 12]
@@ -56,6 +57,12 @@ def test_auto_takes_the_gpu_where_there_is_one(gpu, folder, monkeypatch):
         gpu.stub.reset()
 
 
+def copied(folder, to):
+    """A copy of the kernel pack for the GPU of this run."""
+    to.write_bytes(Path(device.kernels(folder, "auto", "cuda")).read_bytes())
+    return to
+
+
 def replaced(path, old, new):
     """A copy of a pack with a text of its header exchanged."""
     data = path.read_bytes()
@@ -85,15 +92,12 @@ def replaced(path, old, new):
     ],
 )
 def test_packs_that_do_not_fit(gpu, folder, tmp_path, old, new, words):
-    path = tmp_path / "a.pack"
-    pack.build(pack.shape_of(folder), "stub", path)
     with pytest.raises(CheckpointError, match=words):
-        gpu.open(folder, pack=replaced(path, old, new))
+        gpu.open(folder, pack=replaced(copied(folder, tmp_path / "a.pack"), old, new))
 
 
 def test_a_truncated_pack(gpu, folder, tmp_path):
-    whole = tmp_path / "a.pack"
-    pack.build(pack.shape_of(folder), "stub", whole)
+    whole = copied(folder, tmp_path / "a.pack")
     data = whole.read_bytes()
     for size in (0, 7, 8, 100, len(data) - 100):
         whole.write_bytes(data[:size])
@@ -103,8 +107,7 @@ def test_a_truncated_pack(gpu, folder, tmp_path):
 
 def test_kernels_for_another_gpu(gpu, folder, tmp_path):
     on_stub_only(gpu)
-    path = tmp_path / "a.pack"
-    pack.build(pack.shape_of(folder), "stub", path)
+    path = copied(folder, tmp_path / "a.pack")
     image = path.read_bytes().replace(b'{"kernel"', b'?"kernel"')
     path.write_bytes(image)
     with pytest.raises(DeviceError, match="of a pack for stub does not load on this GPU, which is sm_90"):
