@@ -1,0 +1,179 @@
+"""swiftk on the shapes of known models: tokens/s of one row, the price of n rows, prefill, overhead, equal bits."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import models
+import numpy as np
+import record
+
+import swiftk
+from swiftk import SkipSet, _core
+
+_ROWS = (1, 2, 4, 8, 16, 32, 48, 64)
+_CONTEXT = 128  # tokens of text before each step
+_LONG = 3500
+_TOKENS_PER_SECOND = {"7b": 290, "1b": 1390, "13b": 151, "8b": 256}
+_VERIFY = {8: 1.03, 16: 1.05, 32: 1.10, 64: 1.20}
+_OVERHEAD_US = 30
+
+
+def free_bytes(device: str) -> int:
+    return _core.gpu_info()["free_bytes"] if device == "cuda" else 0
+
+
+class Subject:
+    """A model on the device, and what the measurements of it share."""
+
+    def __init__(self, part: record.Part, name: str, store: models.Store) -> None:
+        self.part, self.name, self.label = part, name, models.label(name)
+        self.tiny = part.given.tiny
+        self.config = models.config(name, self.tiny)
+        folder = store.ensure(name)
+        self.free = free_bytes(part.given.device)
+        began = perf_counter()
+        self.lm = swiftk.load(folder, device=part.given.device, context=self.config["max_position_embeddings"])
+        part.note(f"{self.label}: loaded in {perf_counter() - began:.1f} s, {self.lm.model.weight_bytes / 1e9:.2f} GB")
+        store.remove(name)  # the weights are on the device
+        self.bytes = models.step_bytes(self.config)
+        self.reads = record.reads(part.given) or self.lm.model.probe()[0]
+        rng = np.random.default_rng(1)
+        self.text = rng.integers(3, self.config["vocab_size"], _LONG).tolist()
+
+    def generate(self, prompt: list[int], count: int, **how: Any) -> Any:
+        self.forget()
+        return self.lm.generate(prompt, max_new_tokens=count, temperature=0.0, ignore_eos=True, **how)
+
+    def forget(self) -> None:
+        self.lm.session.reuse([self.text[0] ^ 1])
+
+    def row(self, measure: str, value: Any, unit: str = "", **more: Any) -> None:
+        self.part.add(self.label, measure, value, unit, **more)
+
+
+def plain(s: Subject) -> None:
+    """Whole texts, as a user decodes them."""
+    count = 8 if s.tiny else 128
+    runs = [s.generate(s.text[:_CONTEXT], count, speculate=False) for _ in range(4)][1:]
+    rate = median(r.stats.tokens_per_second for r in runs)
+    s.row("one row", rate, "tokens/s", of_reads=rate * s.bytes / s.reads, at_least=_TOKENS_PER_SECOND[s.name])
+    outside = median(r.stats.other_seconds / r.stats.num_steps for r in runs)
+    s.row("outside passes, a step", outside * 1e6, "us", at_most=_OVERHEAD_US)
+    s.part.keep(f"{s.name}_tokens_per_second", rate)
+    s.row("decoding repeats itself", all(r.tokens == runs[0].tokens for r in runs), must=True)
+
+
+def steps(s: Subject) -> None:
+    """Passes of n rows in turn, behind the same text; ratios round by round."""
+    session = s.lm.session
+    half = SkipSet.uniform(s.config["num_hidden_layers"])
+    session.set_skip(list(half.attn), list(half.mlp))
+    s.forget()
+    session.prefill(s.text[:_CONTEXT])
+    taken: dict[Any, list[float]] = {}
+    for _ in range(3 if s.tiny else 15):
+        for n in _ROWS:
+            session.set_tree(s.text[_CONTEXT : _CONTEXT + n - 1], list(range(n - 1)))
+            session.verify()
+            taken.setdefault(n, []).append(session.last["verify"])
+        session.draft(confidence=0.0, max_draft=4, max_nodes=5)
+        taken.setdefault("draft", []).append(session.last["draft"] / session.last["draft_steps"])
+        session.verify()
+        session.commit(1)
+    figures = {key: median(found[2:]) for key, found in taken.items()}
+    s.part.keep(f"{s.name}_step_seconds", {str(key): value for key, value in figures.items()})
+    s.row("step of one row", figures[1] * 1e3, "ms", of_reads=s.bytes / figures[1] / s.reads)
+    for n, most in _VERIFY.items():
+        s.row(f"verify {n} rows over one", median(a / b for a, b in zip(taken[n][2:], taken[1][2:])), at_most=most)
+    s.row("draft step, half skipped, over one row", figures["draft"] / figures[1])
+
+
+def bits(s: Subject) -> None:
+    """Logits of the same text, verified by n rows at once and token by token, by memcmp."""
+    session = s.lm.session
+    s.forget()
+    root = session.prefill(s.text[:_CONTEXT]).token
+    chain = s.text[_CONTEXT : _CONTEXT + max(_ROWS) - 1]
+    logits = {}
+    for n in _ROWS:
+        session.set_tree(chain[: n - 1], list(range(n - 1)))
+        session.verify()
+        logits[n] = np.array(session.logits)
+    whole = logits[max(_ROWS)]
+    same = all(found.tobytes() == whole[:n].tobytes() for n, found in logits.items())
+    s.row(f"rows equal, 1 to {max(_ROWS)} at once", same, must=True)
+    text, same = [*s.text[:_CONTEXT], root], True
+    for i in range(8):
+        session.prefill(text + chain[:i])  # all but the last token is cached by now: a pass of one row
+        same = same and np.array(session.logits[0]).tobytes() == whole[i].tobytes()
+    s.row("rows equal, token by token", same, must=True)
+
+
+def prefill(s: Subject) -> None:
+    count, session, taken = 512, s.lm.session, []
+    for _ in range(4):
+        s.forget()
+        session.prefill(s.text[:count])
+        taken.append(session.last["prefill"])
+    seconds = median(taken[1:])
+    flops = count * models.layer_flops(s.config) / seconds
+    s.row(f"prefill of {count}", count / seconds, "tokens/s")
+    s.row(f"prefill of {count}", flops / 1e12, "TFLOP/s")
+
+
+def worst_case(s: Subject) -> None:
+    """Text that no draft predicts: noise goes on differently with every sublayer left out."""
+    ratios, same = [], True
+    for _ in range(2):
+        ways: tuple[dict, ...] = ({}, {"speculate": False})
+        drafted, base = (s.generate(s.text[:_CONTEXT], 8 if s.tiny else 256, **how) for how in ways)
+        ratios.append(drafted.stats.tokens_per_second / base.stats.tokens_per_second)
+        same = same and drafted.tokens == base.tokens
+    s.row("default options over plain, worst case", min(ratios), at_least=0.98)
+    s.row("default options give the plain text", same, must=True)
+
+
+def long_context(s: Subject) -> None:
+    run = s.generate(s.text[: 64 if s.tiny else _LONG], 8 if s.tiny else 96, speculate=False)
+    c = s.config
+    cached = 4 * c["num_hidden_layers"] * c["num_key_value_heads"] * c["head_dim"] * (run.stats.prompt_tokens + 48)
+    rate = run.stats.tokens_per_second
+    share = rate * (s.bytes + cached) / s.reads
+    s.row(f"one row behind {run.stats.prompt_tokens} tokens", rate, "tokens/s", of_reads=share)
+
+
+def memory(s: Subject) -> None:
+    session = s.lm.session
+    needed = s.lm.model.weight_bytes + session.cache_bytes + session.workspace_bytes
+    if s.free:
+        s.row("memory beside weights, cache, workspace", (s.free - free_bytes(s.part.given.device) - needed) / 1e9, "GB")
+    s.row("workspace", session.workspace_bytes / 1e6, "MB")
+
+
+def measure(part: record.Part, name: str, store: models.Store) -> None:
+    subject = Subject(part, name, store)
+    todo: list[Callable[[Subject], None]] = [plain, steps, bits, prefill, worst_case, memory]
+    if name in ("7b", "8b"):
+        todo.append(long_context)
+    for one in todo:
+        part.attempt(f"{subject.label}, {one.__name__}", one, subject)
+
+
+def main() -> None:
+    given = models.options(argparse.ArgumentParser(description=__doc__)).parse_args()
+    with record.Part("decode", given) as part:
+        part.note("random weights in the shapes of these models, bf16, batch 1; medians; steps of n rows take turns "
+                  f"behind {_CONTEXT} tokens; % of reads: bytes of weights (and of a long context) of the best stream")
+        store = models.Store(given)
+        for name in models.ORDER:
+            if name in models.SHAPES:
+                part.attempt(models.label(name), measure, part, name, store)
+
+
+if __name__ == "__main__":
+    main()

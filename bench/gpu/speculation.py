@@ -1,0 +1,76 @@
+"""Plain against drafted decoding of real prompts by the demo model at the size of 13 B; every token compared."""
+
+from __future__ import annotations
+
+import argparse
+from statistics import median
+from typing import Any
+
+import models
+import record
+
+import swiftk
+from bench_generate import WAYS, facts
+from demo import prompts
+
+
+def ways(layers: int) -> dict[str, dict[str, Any]]:
+    found = {name: dict(how) for name, how in WAYS.items()}
+    for how in found.values():
+        if "assistant_early_exit" in how:
+            how["assistant_early_exit"] = layers // 2
+    return found
+
+
+def measure(part: record.Part, lm: Any, texts: list[list[int]]) -> dict[str, list[Any]]:
+    """Runs of every way, in turn. The first round warms up: costs and gates are learned, graphs recorded."""
+    tiny = part.given.tiny
+    chosen = ways(lm.config["num_layers"])
+    runs: dict[str, list[Any]] = {name: [] for name in chosen}
+    for turn in range(2 if tiny else 3):
+        for prompt in texts:
+            for name, how in chosen.items():
+                lm.session.reuse([prompt[-1] ^ 1])
+                found = lm.generate(prompt, max_new_tokens=16 if tiny else 128, temperature=0.0, ignore_eos=True, **how)
+                runs[name] += [found] if turn else []
+    return runs
+
+
+def tell(part: record.Part, name: str, found: list[Any], plain: list[Any]) -> None:
+    figures = facts(found)
+    part.keep(name, figures)
+    part.add(name, "decoding", figures["tokens_per_second"], "tokens/s")
+    ratio = median(a.stats.tokens_per_second / b.stats.tokens_per_second for a, b in zip(found, plain))
+    if found is not plain:
+        part.add(name, "over plain", ratio, at_least=0.98 if name == "default" else None)
+        same = all(a.tokens == b.tokens for a, b in zip(found, plain))
+        part.add(name, "every token equals plain decoding's", same, must=True)
+    if figures["expected_speedup"]:
+        part.add(name, "over plain, of Equation 6", ratio / figures["expected_speedup"], at_least=0.97)
+        part.add(name, "Equation 6", figures["expected_speedup"])
+        part.add(name, "tokens a round (M)", figures["mean_acceptance_length"])
+        part.add(name, "accepted", figures["draft_acceptance_rate"])
+        part.add(name, "draft step over plain step (c)", figures["draft_cost"])
+    rounds = median(r.stats.other_seconds / max(1, r.stats.num_steps) for r in found)
+    part.add(name, "outside passes, a round", rounds * 1e6, "us", at_most=30)
+    if figures["reason_off"] and found is not plain:
+        part.note(f"{name}: {figures['reason_off']}")
+
+
+def main() -> None:
+    given = models.options(argparse.ArgumentParser(description=__doc__)).parse_args()
+    with record.Part("speculation", given) as part:
+        store = models.Store(given)
+        folder = store.ensure(models.GROWN)
+        texts = prompts(folder, 3)
+        lm = swiftk.load(folder, device=given.device)
+        store.remove(models.GROWN)
+        part.note(f"{models.label(models.GROWN)}: {lm.model.weight_bytes / 1e9:.2f} GB of {lm.model.dtype} weights; "
+                  f"{len(texts)} prompts (arithmetic, code, prose), 128 new tokens, greedy, in turn; medians of texts")
+        runs = measure(part, lm, texts)
+        for name, found in runs.items():
+            tell(part, name, found, runs["plain"])
+
+
+if __name__ == "__main__":
+    main()

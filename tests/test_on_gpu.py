@@ -1,0 +1,280 @@
+"""bench/on_gpu.sh where there is no GPU: it says so; its parts run on small shapes; what is measured outlives a kill."""
+
+import importlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from argparse import Namespace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from swiftk import _core, demo_model
+from swiftk.safetensors_io import read_folder
+
+BENCH = Path(__file__).resolve().parents[1] / "bench"
+GPU = BENCH / "gpu"
+SCRIPT = BENCH / "on_gpu.sh"
+NO_DRIVER = {**os.environ, "SWIFTK_CUDA_DRIVER": "/nowhere/libcuda.so.1"}
+
+
+@pytest.fixture
+def tool(monkeypatch):
+    """tool(name) -> a module of bench/gpu."""
+    monkeypatch.setattr(sys, "path", [str(GPU), *sys.path])
+    yield importlib.import_module
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None)).startswith(str(BENCH)):
+            del sys.modules[name]
+
+
+def call(*command, env=NO_DRIVER, **more):
+    return subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=300, env=env, check=False, **more)
+
+
+def found(results):
+    return json.loads((results / "gpu.json").read_text())
+
+
+def given(results, **more):
+    return Namespace(**{"device": "cpu", "tiny": True, "results": results, "models": results / "models", **more})
+
+
+# The run as a whole
+
+
+def test_without_a_gpu_it_says_so(tmp_path):
+    done = call("bash", SCRIPT, "--results", tmp_path / "results")
+    assert done.returncode == 0, done.stderr
+    assert "no NVIDIA GPU" in done.stdout
+    assert not (tmp_path / "results").exists()
+
+
+def test_an_unknown_part_is_named():
+    done = call("bash", SCRIPT, "decoding")
+    assert done.returncode == 2
+    assert "'decoding'" in done.stderr and "speculation" in done.stderr
+
+
+PARTS = {
+    "build": "import record as r; from sys import argv; from argparse import ArgumentParser as A\n"
+             "with r.Part('build', r.options(A()).parse_args()) as part: part.note('built')\n",
+    "smoke": "import record as r; from argparse import ArgumentParser as A\n"
+             "with r.Part('smoke', r.options(A()).parse_args()) as part:\n"
+             "    part.add('model', 'same', False, must=True)\n    raise ValueError('broken')\n",
+    "hardware": "import record as r, time; from argparse import ArgumentParser as A\n"
+                "with r.Part('hardware', r.options(A()).parse_args()) as part:\n"
+                "    part.add('card', 'reads', 1.25, 'GB/s')\n    time.sleep(60)\n",
+    "decode": "raise SystemExit('never begun')\n",
+    "models": "import sys, time\nif 'make' in sys.argv: time.sleep(60)\n",
+}  # fmt: skip
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """A source tree whose parts are these."""
+    gpu = tmp_path / "bench" / "gpu"
+    gpu.mkdir(parents=True)
+    for path in (SCRIPT, BENCH / "tables.py", GPU / "record.py", GPU / "summary.py"):
+        shutil.copy(path, tmp_path / path.relative_to(BENCH.parent))
+    for name, code in PARTS.items():
+        (gpu / f"{name}.py").write_text(code)
+    python = tmp_path / "build" / "gpu" / "venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    return tmp_path
+
+
+def test_parts_fail_or_end_at_the_limit_and_the_rest_goes_on(tree):
+    out = tree / "out"
+    out.mkdir()
+    parts = ["build", "smoke", "hardware", "decode"]
+    began = time.monotonic()
+    done = call("bash", tree / "bench" / "on_gpu.sh", "--device", "cpu", "--tiny", *parts,
+                env={**NO_DRIVER, "SWIFTK_GPU_SECONDS": "9", "OUT": str(out)})
+    assert time.monotonic() - began < 25
+    assert done.returncode == 1
+    results = tree / "bench" / "results"
+    states = {name: part["state"] for name, part in found(results)["parts"].items()}
+    assert states == {"build": "done", "smoke": "failed", "hardware": "stopped at its limit",
+                      "decode": "not run: no time was left"}
+    assert found(results)["parts"]["smoke"]["notes"] == ["ValueError: broken"]
+    text = (results / "gpu.md").read_text()
+    assert "1.25 GB/s" in text and "missed" in text and "trial on small shapes" in text
+    assert text in done.stdout
+    assert {f.name for f in out.iterdir()} == {"gpu.json", "gpu.md", "on_gpu.log"}
+    assert (out / "gpu.md").read_text() == text
+
+
+def test_named_parts_leave_the_others_alone(tree):
+    for part in ("smoke", "build"):
+        call("bash", tree / "bench" / "on_gpu.sh", "--device", "cpu", part)
+    assert set(found(tree / "bench" / "results")["parts"]) == {"smoke", "build"}
+
+
+# Records
+
+
+def test_targets_count_on_a_gpu_alone(tool, tmp_path, capsys):
+    record = tool("record")
+    for device, met in (("cpu", None), ("cuda", False)):
+        with record.Part("decode", given(tmp_path, device=device, tiny=False)) as part:
+            part.add("7b", "one row", 280.0, "tokens/s", of_reads=0.91, at_least=290)
+        (row,) = found(tmp_path)["parts"]["decode"]["rows"]
+        assert row.get("met") == met
+    text = (tmp_path / "gpu.md").read_text()
+    assert all(word in text for word in ("decode: 7b", "280 tokens/s", "91%", ">= 290", "missed", "decode: done"))
+
+
+def test_a_measurement_that_fails_costs_no_other(tool, tmp_path, capsys):
+    record = tool("record")
+
+    def broken(part):
+        raise RuntimeError("no memory")
+
+    with pytest.raises(SystemExit), record.Part("hardware", given(tmp_path)) as part:
+        part.attempt("reads", broken, part)
+        part.add("card", "copies", 2)
+    kept = found(tmp_path)["parts"]["hardware"]
+    assert kept["state"] == "done, 1 failures"
+    assert kept["notes"] == ["reads: RuntimeError: no memory"]
+    assert len(kept["rows"]) == 1
+
+
+@pytest.mark.parametrize(("value", "text"), [(0.0, "0.0"), (1.0, "1.00"), (0.04567, "0.0457"), (290.4, "290"), (4312.7, "4313"),
+                                             (7, "7"), (True, "yes"), (False, "no"), (float("nan"), "nan")])  # fmt: skip
+def test_short(tool, value, text):
+    assert tool("record").short(value) == text
+
+
+# Models
+
+
+def test_shapes_are_those_of_the_models(tool):
+    models = tool("models")
+    sizes = {name: models.total_bytes(models.config(name, False)) / 2e9 for name in models.SHAPES}
+    assert {name: round(size, 2) for name, size in sizes.items()} == {"7b": 6.74, "1b": 1.24, "13b": 13.02, "8b": 8.03}
+    steps = {name: models.step_bytes(models.config(name, False)) / 1e9 for name in models.SHAPES}
+    assert {name: round(size, 2) for name, size in steps.items()} == {"7b": 13.21, "1b": 2.47, "13b": 25.7, "8b": 15.01}
+
+
+def test_models_are_made_once_and_whole(tool, tmp_path, monkeypatch, capsys):
+    models = tool("models")
+    monkeypatch.setattr(models, "_SHARD", 1 << 16)
+    store = models.Store(given(tmp_path))
+    (store.root / "1b.partial").mkdir(parents=True)
+    (store.root / "1b.partial" / "config.json").write_text("half")
+    for name in models.ORDER:
+        folder = store.ensure(name)
+        assert store.ensure(name) == folder
+        tensors = read_folder(folder)
+        if name != models.GROWN:
+            config = models.config(name, True)
+            assert {k: t.bits.shape for k, t in tensors.items()} == models.shapes(config)
+            assert len(list(folder.glob("*.safetensors"))) > 1
+        size = sum(t.bits.nbytes for t in tensors.values())
+        assert 0.9 * store.bytes(name) < size <= store.bytes(name)
+        model = _core.Model(str(folder))
+        _core.Session(model).prefill(np.arange(5, dtype=np.int32))  # finite
+        store.remove(name)
+        assert not folder.exists()
+    assert not list(store.root.glob("*.partial"))
+
+
+def test_noise_differs_from_matrix_to_matrix(tool, tmp_path):
+    models = tool("models")
+    models.random_model(tmp_path, models.config("7b", True))
+    matrices = [t.bits.tobytes()[:2048] for t in read_folder(tmp_path).values() if t.bits.ndim == 2]
+    assert len(set(matrices)) == len(matrices)
+
+
+def test_no_room_is_an_error_with_both_figures(tool, tmp_path, monkeypatch):
+    models = tool("models")
+    monkeypatch.setattr(models.shutil, "disk_usage", lambda _: Namespace(total=1 << 40, free=1 << 30))
+    with pytest.raises(models.NoRoom, match=r"no room for the 0\.0 GB of Llama-2-7B"):
+        models.Store(given(tmp_path)).ensure("7b")
+
+
+def test_a_model_grown_into_shards_is_the_same(tmp_path, monkeypatch):
+    module = importlib.import_module("swiftk.grow")
+    whole = read_folder(module.grow(demo_model(), tmp_path / "a", 2))
+    monkeypatch.setattr(module, "_SHARD", 20 << 20)
+    module.grow(demo_model(), tmp_path / "b", 2)
+    assert len(list((tmp_path / "b").glob("*.safetensors"))) == 5
+    parts = read_folder(tmp_path / "b")
+    assert set(parts) == set(whole)
+    assert all(np.array_equal(parts[name].bits, whole[name].bits) for name in whole)
+
+
+# Parts on small shapes
+
+
+@pytest.mark.parametrize(("part", "words"), [
+    ("smoke", ["drafted text equals plain text", "rows equal among 1 to 64", "tokens equal to the CPU's"]),
+    ("decode", ["Llama-2-7B", "Llama-3.1-8B", "verify 16 rows", "prefill of 512", "worst case"]),
+    ("speculation", ["early exit at half", "of Equation 6", "every token equals plain"]),
+])
+def test_part_runs_on_small_shapes(tmp_path, part, words):
+    models = [] if part == "smoke" else ["--models", tmp_path / "models"]
+    done = call(sys.executable, GPU / f"{part}.py", "--device", "cpu", "--tiny", "--results", tmp_path, *models)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert found(tmp_path)["parts"][part]["state"] == "done"
+    text = (tmp_path / "gpu.md").read_text()
+    assert all(word in text for word in words)
+    assert "missed" not in text
+
+
+def test_tests_part_counts_outcomes(tmp_path):
+    done = call(sys.executable, GPU / "tests.py", "--device", "cpu", "--results", tmp_path, "--select", "tests/test_gate.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = {row["measure"]: row["value"] for row in found(tmp_path)["parts"]["tests"]["rows"]}
+    assert rows["passed"] > 5
+    assert rows["failed"] == 0
+
+
+def test_peer_computes_what_transformers_does(tool):
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    config = {**tool("models").config("1b", True), "rope_theta": 10000.0}
+    del config["rope_scaling"]
+    fields = {key: value for key, value in config.items() if key not in ("architectures", "torch_dtype")}
+    torch.manual_seed(0)
+    theirs = transformers.AutoModelForCausalLM.from_config(transformers.LlamaConfig(**fields), dtype=torch.float32).eval()
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+        ours = tool("torch_llama").Llama(config, dict(theirs.state_dict()), 32)
+        tokens = torch.arange(7, 21)
+        ours.start(tokens.tolist())
+        text = [*tokens.tolist(), ours.token.item()]
+        for _ in range(8):
+            want = theirs(torch.tensor([text])).logits[0, -1]
+            got = ours.forward(ours.token, ours.position)[0]
+            assert (got - want).abs().max() < 1e-4 * want.std()
+            ours.step()
+            text.append(ours.token.item())
+            assert text[-1] == want.argmax()
+
+
+@pytest.mark.parametrize("way", [0, 2, 3])
+def test_peer_runs_on_small_shapes(tool, way):
+    pytest.importorskip("transformers")
+    name = tool("peer").WAYS[way]
+    done = call(sys.executable, GPU / "peer.py", name, "1b", "--device", "cpu", "--tiny", "--tokens", "4")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["seconds"] > 0
+
+
+@pytest.mark.parametrize("arch", [80, 90])
+def test_read_kernels_compile(tmp_path, arch):
+    if not shutil.which("nvcc"):
+        pytest.skip("needs nvcc")
+    code = f"-gencode=arch=compute_{arch},code=sm_{arch}"
+    done = call("nvcc", code, "-cubin", "-std=c++17", "-Xptxas", "-v", GPU / "streams.cu", "-o", tmp_path / "cubin")
+    assert done.returncode == 0, done.stderr
+    assert "0 bytes spill stores" in done.stderr
+    assert ("read_bulk" in done.stderr) == (arch >= 90)
