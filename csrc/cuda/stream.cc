@@ -65,14 +65,14 @@ void Staging::copy(Stream stream, void* to, size_t bytes) {
   device_.check(device_.gpu.driver.cuEventRecord(t.copied, stream), "recording an event");
 }
 
-OwnedStream::OwnedStream(const Device& d) : device(d) {
-  device.check(device.gpu.driver.cuStreamCreate(&handle, kStreamNonBlocking), "making a stream");
+OwnedStream::OwnedStream(const Device& device) : device_(device) {
+  device.check(device.gpu.driver.cuStreamCreate(&handle_, kStreamNonBlocking), "making a stream");
 }
 
-OwnedStream::~OwnedStream() { device.gpu.driver.cuStreamDestroy_v2(handle); }
+OwnedStream::~OwnedStream() { device_.gpu.driver.cuStreamDestroy_v2(handle_); }
 
 Queue::Queue(const Device& d)
-    : device(d), own_(d), stream(own_.handle), y(d), raw(d), part_acc(d), part_ml(d), candidates(d), drawn(d), moves(d), unpacked(d), staging(d), row_memory_(d),
+    : device(d), stream(d), y(d), raw(d), part_acc(d), part_ml(d), candidates(d), drawn(d), moves(d), unpacked(d), staging(d), row_memory_(d),
       counts_(d), passes_(d) {
   int32_t counts[kMaxRows + 1];
   std::iota(counts, counts + kMaxRows + 1, 0);

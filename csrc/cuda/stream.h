@@ -64,8 +64,11 @@ struct OwnedStream {
   ~OwnedStream();
   OwnedStream(const OwnedStream&) = delete;
   OwnedStream& operator=(const OwnedStream&) = delete;
-  const Device& device;
-  Stream handle = nullptr;
+  operator Stream() const { return handle_; }
+
+ private:
+  const Device& device_;
+  Stream handle_ = nullptr;
 };
 
 class Queue {
@@ -100,12 +103,7 @@ class Queue {
   void synchronize();
 
   const Device& device;
-
- private:
-  OwnedStream own_;  // goes last: what is below may still be in use by it
-
- public:
-  const Stream stream;
+  const OwnedStream stream;  // goes last: what is below may still be in use by it
   // Of the rows of a call: normalised rows; q, k and v before their norm; attention's partial results; top-k candidates and
   // results; slots to move; a matrix before it is laid out.
   Scratch y, raw, part_acc, part_ml, candidates, drawn, moves, unpacked;
