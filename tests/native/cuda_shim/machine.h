@@ -1,7 +1,7 @@
 // A GPU for the CUDA C++ kernels on one CPU thread: a cluster of blocks at a time, a fiber for each thread.
 //
-// What may happen in any order on a GPU happens in random order here, by a seed: which thread goes on, and when an
-// asynchronous copy arrives. Where one is under way, and where nothing was written yet, memory is NaN in every format. What
+// What may happen in any order on a GPU happens in random order here, by a seed: which thread goes on, how long a warp is
+// left behind, and when an asynchronous copy arrives. Where one is under way, and where nothing was written yet, memory is NaN in every format. What
 // a thread waits for is a condition, so that all waiting for ever is found, and the copies know which memory they may read.
 #pragma once
 #include <ucontext.h>
@@ -36,6 +36,7 @@ struct Meeting {
 
 struct Warp {
   Meeting meeting;
+  unsigned asleep = 0;           // rounds that it is left behind for
   const void* given[32] = {};  // by each lane, for what the warp does together
 };
 
@@ -70,7 +71,7 @@ class Machine {
   }
 
   Thread& thread() { return *running_; }
-  Warp& warp() { return thread().block->warps[thread().index.x / 32]; }
+  Warp& warp() { return warp_of(thread()); }
   Block& block(unsigned rank) { return *blocks_.at(rank); }
 
   void wait(std::function<bool()> ready) {
@@ -116,6 +117,8 @@ class Machine {
  private:
   static constexpr size_t kStack = size_t{64} << 10;
 
+  static Warp& warp_of(Thread& t) { return t.block->warps[t.index.x / 32]; }
+
   void run_cluster(unsigned x, unsigned y) {
     blocks_.clear();
     std::vector<std::unique_ptr<Thread>> threads;
@@ -141,23 +144,35 @@ class Machine {
     }
   }
 
-  // Lets those threads go on that can, and some copies arrive.
+  // Lets those threads go on that can, and some copies arrive; all of them if there is no other way to go on.
   bool step(std::vector<Thread*>& live) {
+    for (const auto& b : blocks_) {
+      for (Warp& w : b->warps) w.asleep = w.asleep ? w.asleep - 1 : random_() % 128 ? 0 : random_() % 512;
+    }
+    bool moved = go_on(live);
+    if (!moved) {
+      for (const auto& b : blocks_) {
+        for (Warp& w : b->warps) w.asleep = 0;
+      }
+      for (Thread* t : live) moved |= deliver(*t);
+      moved |= go_on(live);
+    }
+    std::erase_if(live, [](const Thread* t) { return t->done && t->copies.empty(); });
+    return moved;
+  }
+
+  bool go_on(const std::vector<Thread*>& live) {
     bool moved = false;
     const size_t start = random_() % live.size();
     for (size_t i = 0; i < live.size() && !failed_; ++i) {
       Thread& t = *live[(start + i) % live.size()];
       if (!t.copies.empty() && random_() % 2) moved |= deliver(t);
-      if (t.done || (t.ready && !t.ready())) continue;
+      if (t.done || warp_of(t).asleep || (t.ready && !t.ready())) continue;
       t.ready = nullptr;
       running_ = &t;
       swapcontext(&scheduler_, &t.context);
       moved = true;
     }
-    if (!moved) {
-      for (Thread* t : live) moved |= deliver(*t);
-    }
-    std::erase_if(live, [](const Thread* t) { return t->done && t->copies.empty(); });
     return moved;
   }
 
