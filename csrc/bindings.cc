@@ -1,4 +1,5 @@
-// swiftk._core: models and sessions for Python. Every phase releases the GIL; errors become the classes of swiftk.errors.
+// swiftk._core: models and sessions for Python. Every phase releases the GIL; errors become the classes of
+// swiftk.errors.
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -51,9 +52,7 @@ void translate(std::exception_ptr p) {
 
 std::span<const int32_t> span(const Tokens& t) { return {t.data(), static_cast<size_t>(t.size())}; }
 
-const char* dtype_name(DType t) {
-  return t == DType::F32 ? "float32" : t == DType::BF16 ? "bfloat16" : "float16";
-}
+const char* dtype_name(DType t) { return t == DType::F32 ? "float32" : t == DType::BF16 ? "bfloat16" : "float16"; }
 
 DType dtype_of(const std::string& name) {
   for (const DType t : {DType::F32, DType::BF16, DType::F16}) {
@@ -76,9 +75,9 @@ py::dict kernel_shape(const std::string& dir, const std::string& dtype) {
     return Checkpoint(dir).get("model.layers.0.self_attn.q_proj.weight", {int64_t{c.H} * c.d, c.D}).dtype;
   };
   const DType type = dtype == "auto" ? stored() : dtype_of(dtype);
-  return py::dict("D"_a = c.D, "H"_a = c.H, "KV"_a = c.n_kv, "HD"_a = c.d, "F"_a = c.F, "V"_a = c.V, "dtype"_a = dtype_name(type),
-                  "qk_norm"_a = c.qk_norm, "qkv_bias"_a = c.qkv_bias, "o_bias"_a = c.o_bias, "mlp_bias"_a = c.mlp_bias,
-                  "eps"_a = c.norm_eps);
+  return py::dict("D"_a = c.D, "H"_a = c.H, "KV"_a = c.n_kv, "HD"_a = c.d, "F"_a = c.F, "V"_a = c.V,
+                  "dtype"_a = dtype_name(type), "qk_norm"_a = c.qk_norm, "qkv_bias"_a = c.qkv_bias,
+                  "o_bias"_a = c.o_bias, "mlp_bias"_a = c.mlp_bias, "eps"_a = c.norm_eps);
 }
 
 std::shared_ptr<Model> load(const std::string& dir, const std::string& dtype, const std::string& isa, int threads,
@@ -92,7 +91,8 @@ std::shared_ptr<Model> load(const std::string& dir, const std::string& dtype, co
     };
   }
   const py::gil_scoped_release release;
-  return std::const_pointer_cast<Model>(load_model(dir, options));  // pybind11 holders are not const; the class is read-only
+  return std::const_pointer_cast<Model>(
+      load_model(dir, options));  // pybind11 holders are not const; the class is read-only
 }
 
 py::array_t<int32_t> copy(std::span<const int32_t> v) { return py::array_t<int32_t>(v.size(), v.data()); }
@@ -108,8 +108,8 @@ std::pair<double, double> probe_model(const Model& model) {
 
 void bind_model(py::module_& m) {
   py::class_<Model, std::shared_ptr<Model>>(m, "Model")
-      .def(py::init(&load), "dir"_a, "dtype"_a = "auto", "isa"_a = "", "threads"_a = 0, "device"_a = "cpu", "pack"_a = "",
-           "progress"_a = py::none())
+      .def(py::init(&load), "dir"_a, "dtype"_a = "auto", "isa"_a = "", "threads"_a = 0, "device"_a = "cpu",
+           "pack"_a = "", "progress"_a = py::none())
       .def_property_readonly("config", [](const Model& self) { return config_dict(self.config); })
       .def_property_readonly("isa", [](const Model& self) { return self.ops->name; })
       .def_property_readonly("device", [](const Model& self) { return self.ops->device ? "cuda" : "cpu"; })
@@ -128,16 +128,25 @@ void set_sampling(Session& self, float temperature, int top_k, float top_p, floa
   if (acceptance != "coupled" && acceptance != "rejection") {
     fail(Status::InvalidArgument, "[sampling] acceptance is '" + acceptance + "', want coupled or rejection");
   }
-  self.set_sampling({.temperature = temperature, .top_k = top_k, .top_p = top_p, .min_p = min_p,
-                     .repetition_penalty = repetition_penalty, .seed = seed},
+  self.set_sampling({.temperature = temperature,
+                     .top_k = top_k,
+                     .top_p = top_p,
+                     .min_p = min_p,
+                     .repetition_penalty = repetition_penalty,
+                     .seed = seed},
                     acceptance == "coupled" ? Acceptance::Coupled : Acceptance::Rejection);
 }
 
 int draft(Session& self, float confidence, int max_draft, int max_nodes, const std::array<float, 3>& tier,
           const std::array<int, 4>& width, const std::vector<int32_t>& stop_ids) {
   const py::gil_scoped_release release;
-  return self.draft({.confidence = confidence, .max_draft = max_draft, .max_nodes = max_nodes, .tier = tier, .width = width,
-                     .stop_ids = stop_ids})
+  return self
+      .draft({.confidence = confidence,
+              .max_draft = max_draft,
+              .max_nodes = max_nodes,
+              .tier = tier,
+              .width = width,
+              .stop_ids = stop_ids})
       .size();
 }
 
@@ -148,8 +157,8 @@ std::vector<Emitted> verify(Session& self) {
 
 py::dict phase_dict(const Session& self) {
   const Phase& p = self.last();
-  return py::dict("prefill"_a = p.prefill, "draft"_a = p.draft, "verify"_a = p.verify, "commit"_a = p.commit, "score"_a = p.score,
-                  "draft_steps"_a = p.draft_steps, "verify_rows"_a = p.verify_rows);
+  return py::dict("prefill"_a = p.prefill, "draft"_a = p.draft, "verify"_a = p.verify, "commit"_a = p.commit,
+                  "score"_a = p.score, "draft_steps"_a = p.draft_steps, "verify_rows"_a = p.verify_rows);
 }
 
 py::tuple score(Session& self, const std::vector<int>& attn, const std::vector<int>& mlp, int exit_layer, int window) {
@@ -168,26 +177,34 @@ void bind_session(py::module_& m) {
       .def("set_sampling", &set_sampling, "temperature"_a = 0.0f, "top_k"_a = 0, "top_p"_a = 1.0f, "min_p"_a = 0.0f,
            "repetition_penalty"_a = 1.0f, "seed"_a = 0, "acceptance"_a = "coupled")
       .def("set_logprobs", &Session::set_logprobs, "n"_a)
-      .def("set_skip",
-           [](Session& self, const std::vector<int>& attn, const std::vector<int>& mlp, int exit_layer) {
-             self.set_skip({attn, mlp, exit_layer});
-           },
-           "attn"_a, "mlp"_a, "exit_layer"_a = -1)
-      .def("reuse", [](Session& self, const Tokens& t) { return self.reuse(span(t)); }, "tokens"_a, Release())
-      .def("extend", [](Session& self, const Tokens& t) { self.extend(span(t)); }, "tokens"_a, Release())
+      .def(
+          "set_skip",
+          [](Session& self, const std::vector<int>& attn, const std::vector<int>& mlp, int exit_layer) {
+            self.set_skip({attn, mlp, exit_layer});
+          },
+          "attn"_a, "mlp"_a, "exit_layer"_a = -1)
+      .def(
+          "reuse", [](Session& self, const Tokens& t) { return self.reuse(span(t)); }, "tokens"_a, Release())
+      .def(
+          "extend", [](Session& self, const Tokens& t) { self.extend(span(t)); }, "tokens"_a, Release())
       .def("sample", &Session::sample, Release())
-      .def("prefill", [](Session& self, const Tokens& t) { return self.prefill(span(t)); }, "tokens"_a, Release())
-      .def("draft", &draft, "confidence"_a = rule.confidence, "max_draft"_a = rule.max_draft, "max_nodes"_a = rule.max_nodes,
-           "tier"_a = rule.tier, "width"_a = rule.width, "stop_ids"_a = rule.stop_ids)
-      .def("set_tree", [](Session& self, const Tokens& t, const Tokens& p) { return self.set_tree(span(t), span(p)).size(); },
-           "tokens"_a, "parents"_a)
+      .def(
+          "prefill", [](Session& self, const Tokens& t) { return self.prefill(span(t)); }, "tokens"_a, Release())
+      .def("draft", &draft, "confidence"_a = rule.confidence, "max_draft"_a = rule.max_draft,
+           "max_nodes"_a = rule.max_nodes, "tier"_a = rule.tier, "width"_a = rule.width, "stop_ids"_a = rule.stop_ids)
+      .def(
+          "set_tree",
+          [](Session& self, const Tokens& t, const Tokens& p) { return self.set_tree(span(t), span(p)).size(); },
+          "tokens"_a, "parents"_a)
       .def("verify", &verify, Release())
       .def("commit", &Session::commit, "count"_a, Release())
       .def("score", &score, "attn"_a, "mlp"_a, "exit_layer"_a = -1, "window"_a = 32)
       .def("cancel", &Session::cancel)
       .def("clear_cancel", &Session::clear_cancel)
-      .def_property_readonly("tree_tokens", [](const Session& s) { return copy({s.tree().tokens(), size_t(s.tree().size())}); })
-      .def_property_readonly("tree_parents", [](const Session& s) { return copy({s.tree().parents(), size_t(s.tree().size())}); })
+      .def_property_readonly("tree_tokens",
+                             [](const Session& s) { return copy({s.tree().tokens(), size_t(s.tree().size())}); })
+      .def_property_readonly("tree_parents",
+                             [](const Session& s) { return copy({s.tree().parents(), size_t(s.tree().size())}); })
       .def_property_readonly("history", [](const Session& s) { return copy(s.history()); })
       .def_property_readonly("logits",
                              [](const Session& s) {
@@ -216,8 +233,8 @@ py::dict gpu_info(int ordinal) {
     const py::gil_scoped_release release;
     g = cuda::describe_gpu(ordinal);
   }
-  return py::dict("name"_a = g.name, "architecture"_a = g.architecture, "driver"_a = g.driver, "free_bytes"_a = g.free_bytes,
-                  "total_bytes"_a = g.total_bytes);
+  return py::dict("name"_a = g.name, "architecture"_a = g.architecture, "driver"_a = g.driver,
+                  "free_bytes"_a = g.free_bytes, "total_bytes"_a = g.total_bytes);
 }
 
 std::pair<double, double> probe(const std::string& dtype, const std::string& isa, int threads) {

@@ -13,8 +13,7 @@ namespace {
 void check_rule(const DraftRule& rule) {
   const auto want = [](bool ok, const char* field, double got, const std::string& range) {
     if (!ok) {
-      fail(Status::InvalidArgument,
-           std::string("[draft] ") + field + " is " + std::to_string(got) + ", want " + range);
+      fail(Status::InvalidArgument, std::string("[draft] ") + field + " is " + std::to_string(got) + ", want " + range);
     }
   };
   want(rule.confidence >= 0 && rule.confidence <= 1, "confidence", rule.confidence, "in [0, 1]");
@@ -39,7 +38,8 @@ const TokenTree& Session::draft(const DraftRule& rule) {
   last_.draft_steps = 0;
   check_rule(rule);
   if (history_.empty() || cache_.length() != position() - 1) {
-    fail(Status::InvalidArgument, "[draft] the text must end in one token that is not cached, want prefill() or commit() first");
+    fail(Status::InvalidArgument,
+         "[draft] the text must end in one token that is not cached, want prefill() or commit() first");
   }
   begin_tree();
   // Every accepted token and the bonus token behind it must still fit the context.
@@ -49,7 +49,8 @@ const TokenTree& Session::draft(const DraftRule& rule) {
   return tree_;
 }
 
-// Step i reads spine node i and proposes node i + 1. Its residual row where draft and target part is kept for verification.
+// Step i reads spine node i and proposes node i + 1. Its residual row where draft and target part is kept for
+// verification.
 void Session::grow_spine(const DraftRule& rule, int limit) {
   const int base = cache_.length(), steps = static_cast<int>(draft_.size()), D = model_->config.D;
   const bool rejection = acceptance_ == Acceptance::Rejection && !sampling_.greedy();
@@ -117,7 +118,8 @@ const TokenTree& Session::set_tree(std::span<const int32_t> token, std::span<con
     const int node = tree_.add(parent[i], token[i]);
     if (position() + tree_.depth(node) >= cache_.context()) {
       forget_tree();
-      fail(Status::InvalidArgument, "[set_tree] node " + std::to_string(node) + " and the token behind it do not fit the context of " +
+      fail(Status::InvalidArgument, "[set_tree] node " + std::to_string(node) +
+                                        " and the token behind it do not fit the context of " +
                                         std::to_string(cache_.context()));
     }
   }

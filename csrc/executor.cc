@@ -17,7 +17,8 @@ size_t floats(size_t n) { return n * sizeof(float); }
 uint64_t hash_steps(const Plan& plan, int begin, int end) {
   uint64_t hash = 0xcbf29ce484222325u ^ (begin == 0);  // a pass from the start embeds, too
   for (int i = begin; i < end; ++i) {
-    for (const uint64_t word : {uint64_t(plan[i].kind), uint64_t(plan[i].layer), uint64_t(std::bit_cast<uintptr_t>(plan[i].weights))}) {
+    for (const uint64_t word :
+         {uint64_t(plan[i].kind), uint64_t(plan[i].layer), uint64_t(std::bit_cast<uintptr_t>(plan[i].weights))}) {
       hash = (hash ^ word) * 0x100000001b3u;
       hash ^= hash >> 29;
     }
@@ -97,10 +98,23 @@ void Executor::attention(const Step& step, const Rows& rows, float* x, const Kvq
   const KvLayer kv = cache.layer(step.layer);
   float* const q = q_.as<float>();
   float* const out = attn_.as<float>();
-  model_->ops->rmsnorm_qkv_rope_append(*ctx_, {.x = x, .norm = w.attn_norm, .eps = c.norm_eps, .w = w.wqkv, .q_norm = w.q_norm,
-                                               .k_norm = w.k_norm, .rows = &rows, .kv = kv, .n_heads = c.H, .q = q});
-  model_->ops->attention(*ctx_, {.q = q, .rows = &rows, .kv = kv, .n_heads = c.H, .window = c.window[step.layer],
-                                 .scale = 1 / std::sqrt(static_cast<float>(c.d)), .out = out});
+  model_->ops->rmsnorm_qkv_rope_append(*ctx_, {.x = x,
+                                               .norm = w.attn_norm,
+                                               .eps = c.norm_eps,
+                                               .w = w.wqkv,
+                                               .q_norm = w.q_norm,
+                                               .k_norm = w.k_norm,
+                                               .rows = &rows,
+                                               .kv = kv,
+                                               .n_heads = c.H,
+                                               .q = q});
+  model_->ops->attention(*ctx_, {.q = q,
+                                 .rows = &rows,
+                                 .kv = kv,
+                                 .n_heads = c.H,
+                                 .window = c.window[step.layer],
+                                 .scale = 1 / std::sqrt(static_cast<float>(c.d)),
+                                 .out = out});
   model_->ops->o_proj_residual(*ctx_, {.in = out, .w = w.wo, .n = rows.n, .x = x});
 }
 
@@ -118,8 +132,12 @@ void Executor::head(const float* x, int n, float* logits) {
 }
 
 void Executor::project(const float* x, int n, float* logits) {
-  model_->ops->rmsnorm_lm_head(*ctx_, {.x = x, .norm = model_->final_norm, .eps = model_->config.norm_eps,
-                                       .w = model_->head, .n = n, .logits = logits});
+  model_->ops->rmsnorm_lm_head(*ctx_, {.x = x,
+                                       .norm = model_->final_norm,
+                                       .eps = model_->config.norm_eps,
+                                       .w = model_->head,
+                                       .n = n,
+                                       .logits = logits});
 }
 
 void Executor::topk(const TopkArgs& args) {

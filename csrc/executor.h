@@ -19,10 +19,9 @@ class Executor {
 
   // Computes the rotary tables of `rows` and binds them; all that rows points at must stay until the next call.
   void prepare(Rows& rows);
-  // Runs steps [begin, end) over the rows; x [n, D] is the residual stream, filled from the embedding if begin == 0. Then, if
-  // `logits` is given, the head over all rows.
-  // Throws Error(Cancelled) between steps (of a recorded pass: before it) once cancel is set, and clears it; K and V of these
-  // rows are then undefined, nothing else.
+  // Runs steps [begin, end) over the rows; x [n, D] is the residual stream, filled from the embedding if begin == 0.
+  // Then, if `logits` is given, the head over all rows. Throws Error(Cancelled) between steps (of a recorded pass:
+  // before it) once cancel is set, and clears it; K and V of these rows are then undefined, nothing else.
   void run(const Plan&, const Rows&, int begin, int end, float* x, const KvqCache&, std::atomic<bool>& cancel,
            float* logits = nullptr);
   // logits [n, V] of residual rows x [n, D].

@@ -24,7 +24,11 @@ KvLayer KvqCache::layer(int i) const { return {layers_.as<char>() + i * layer_by
 
 void KvqCache::move_rows(Ctx& ctx, std::span<const int32_t> from, std::span<const int32_t> to) const {
   if (from.empty()) return;
-  ops_->move_rows(ctx, {.kv = layer(0), .layer_bytes = layer_bytes_, .layers = n_layers_, .from = from.data(), .to = to.data(),
+  ops_->move_rows(ctx, {.kv = layer(0),
+                        .layer_bytes = layer_bytes_,
+                        .layers = n_layers_,
+                        .from = from.data(),
+                        .to = to.data(),
                         .n = static_cast<int>(from.size())});
 }
 

@@ -37,7 +37,8 @@ void Manifest::add_layer(const Config& c, const std::string& at, LayerWeights& w
   const std::string attn = at + "self_attn.", mlp = at + "mlp.";
   const int64_t q = int64_t{c.H} * c.d, kv = int64_t{c.n_kv} * c.d;
   add_vector({get(at + "input_layernorm.weight", {c.D})}, 0, &w.attn_norm);
-  add_matrix(Matrix::Qkv, {get(attn + "q_proj.weight", {q, c.D}), get(attn + "k_proj.weight", {kv, c.D}),
+  add_matrix(Matrix::Qkv,
+             {get(attn + "q_proj.weight", {q, c.D}), get(attn + "k_proj.weight", {kv, c.D}),
               get(attn + "v_proj.weight", {kv, c.D})},
              c.d, false, &w.wqkv);
   if (c.qkv_bias) {
@@ -52,8 +53,8 @@ void Manifest::add_layer(const Config& c, const std::string& at, LayerWeights& w
   if (c.o_bias) add_vector({get(attn + "o_proj.bias", {c.D})}, 0, &w.wo.bias);
 
   add_vector({get(at + "post_attention_layernorm.weight", {c.D})}, 0, &w.mlp_norm);
-  add_matrix(Matrix::GateUp, {get(mlp + "gate_proj.weight", {c.F, c.D}), get(mlp + "up_proj.weight", {c.F, c.D})}, kGateGroup, true,
-             &w.w_gate_up);
+  add_matrix(Matrix::GateUp, {get(mlp + "gate_proj.weight", {c.F, c.D}), get(mlp + "up_proj.weight", {c.F, c.D})},
+             kGateGroup, true, &w.w_gate_up);
   add_matrix(Matrix::Down, {get(mlp + "down_proj.weight", {c.D, c.F})}, 0, false, &w.w_down);
   if (c.mlp_bias) {
     add_vector({get(mlp + "gate_proj.bias", {c.F}), get(mlp + "up_proj.bias", {c.F})}, kGateGroup, &w.w_gate_up.bias);

@@ -41,7 +41,8 @@ class Loader {
     check_memory();
     total_ = jobs_.bytes + (copies_embedding() ? jobs_.embedding.bytes : 0);
     if (model_.ops->device) cuda::check_pack(*model_.ops, model_.config, model_.dtype);
-    const std::unique_ptr<Ctx, void (*)(Ctx*)> ctx(model_.ops->create(model_.ops->device, model_.threads), model_.ops->destroy);
+    const std::unique_ptr<Ctx, void (*)(Ctx*)> ctx(model_.ops->create(model_.ops->device, model_.threads),
+                                                   model_.ops->destroy);
     load_vectors(*ctx);
     for (const MatrixJob& job : jobs_.matrices) load_matrix(*ctx, job);
     model_.ops->device ? load_embedding(*ctx) : keep_embedding();
@@ -196,7 +197,8 @@ void open_backend(const LoadOptions& options, Model& model) {
     return;
   }
   if (options.pack.empty()) {
-    fail(Status::InvalidArgument, "[load] device '" + options.device + "' needs a kernel pack: `swiftk pack` makes one");
+    fail(Status::InvalidArgument,
+         "[load] device '" + options.device + "' needs a kernel pack: `swiftk pack` makes one");
   }
   model.backend = cuda::open_ops(ordinal, options.pack);
   model.ops = model.backend.get();

@@ -109,7 +109,8 @@ void Session::check_tokens(std::span<const int32_t> tokens, const char* where) c
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i] < 0 || tokens[i] >= model_->config.V) {
       fail(Status::InvalidArgument, std::string("[") + where + "] token " + std::to_string(i) + " is " +
-                                        std::to_string(tokens[i]) + ", want 0.." + std::to_string(model_->config.V - 1));
+                                        std::to_string(tokens[i]) + ", want 0.." +
+                                        std::to_string(model_->config.V - 1));
     }
   }
 }
@@ -151,7 +152,8 @@ void Session::extend(std::span<const int32_t> tokens) {
   }
   check_tokens(tokens, "extend");
   if (cache_.length() != position()) {
-    fail(Status::InvalidArgument, "[extend] the last token of the text is not cached yet, want a call of reuse() first");
+    fail(Status::InvalidArgument,
+         "[extend] the last token of the text is not cached yet, want a call of reuse() first");
   }
   if (position() + n > cache_.context()) {
     fail(Status::InvalidArgument, "[extend] the text would have " + std::to_string(position() + n) +
@@ -212,7 +214,8 @@ void Session::commit(int count) {
     const int base = cache_.length();  // slot of the root
     from_.clear();
     to_.clear();
-    for (int i = 0; i + 1 < count; ++i) {  // a node's index is at least its depth: no move overwrites what a later one reads
+    for (int i = 0; i + 1 < count;
+         ++i) {  // a node's index is at least its depth: no move overwrites what a later one reads
       if (path_[i] == 1 + i) continue;
       from_.push_back(base + path_[i]);
       to_.push_back(base + 1 + i);
@@ -230,8 +233,8 @@ void Session::commit(int count) {
 
 Session::Score Session::score(const SkipSet& skip, int window) {
   if (window < 1 || window >= TokenTree::kMaxNodes) {
-    fail(Status::InvalidArgument, "[score] window is " + std::to_string(window) + ", want 1.." +
-                                      std::to_string(TokenTree::kMaxNodes - 1));
+    fail(Status::InvalidArgument,
+         "[score] window is " + std::to_string(window) + ", want 1.." + std::to_string(TokenTree::kMaxNodes - 1));
   }
   forget_tree();
   last_row_ = -1;
@@ -257,8 +260,13 @@ void Session::run_window(const Plan& plan, int first, int n) {
     slot_[i] = cache_.length() + i;
     ancestors[i] = ~uint64_t{0} >> (63 - i);
   }
-  Rows rows{.n = n, .token = history_.data() + first, .pos = pos_.data(), .slot = slot_.data(), .ancestors = ancestors,
-            .prefix_len = first, .scratch = cache_.length()};
+  Rows rows{.n = n,
+            .token = history_.data() + first,
+            .pos = pos_.data(),
+            .slot = slot_.data(),
+            .ancestors = ancestors,
+            .prefix_len = first,
+            .scratch = cache_.length()};
   executor_.prepare(rows);
   executor_.run(plan, rows, 0, static_cast<int>(plan.size()), x_.as<float>(), cache_, cancel_, logits_.compute(n));
 }

@@ -1,8 +1,8 @@
-// One sequence: its cache, its sampler, and the phases prefill, draft, verify, commit and score. Used by one thread at a
-// time; cancel() alone may be called from another.
+// One sequence: its cache, its sampler, and the phases prefill, draft, verify, commit and score. Used by one thread at
+// a time; cancel() alone may be called from another.
 //
-// Between phases the text is `history`, of which all but the last token is cached. A round is draft, verify, commit; with
-// an empty draft it is plain decoding, by the same code.
+// Between phases the text is `history`, of which all but the last token is cached. A round is draft, verify, commit;
+// with an empty draft it is plain decoding, by the same code.
 #pragma once
 #include <array>
 #include <atomic>
@@ -25,15 +25,16 @@ struct SessionOptions {
   bool poison = false;  // tests: fill the cache with NaN first
 };
 
-// When to stop drafting, and how wide the tree is. SWIFT section 4.2: stop at confidence < epsilon (after keeping the token);
-// each spine token brings its top-k siblings, k = 10, 5, 3, 1 for confidence in (0, .5], (.5, .8], (.8, .95], (.95, 1].
+// When to stop drafting, and how wide the tree is. SWIFT section 4.2: stop at confidence < epsilon (after keeping the
+// token); each spine token brings its top-k siblings, k = 10, 5, 3, 1 for confidence in (0, .5], (.5, .8], (.8, .95],
+// (.95, 1].
 struct DraftRule {
   float confidence = 0.8f;                       // epsilon; 0: never stops early
   int max_draft = 25;                            // spine tokens
   int max_nodes = TokenTree::kMaxNodes;          // root, spine and siblings; the spine goes first
   std::array<float, 3> tier{0.5f, 0.8f, 0.95f};  // upper bounds of the first three widths
   std::array<int, 4> width{10, 5, 3, 1};
-  std::vector<int32_t> stop_ids;                 // drafting ends behind one of these
+  std::vector<int32_t> stop_ids;  // drafting ends behind one of these
 };
 
 struct TokenLogprob {
@@ -43,9 +44,9 @@ struct TokenLogprob {
 
 struct Emitted {
   int32_t token;
-  bool drafted;                    // accepted from the tree; false: bonus token or plain
-  float logprob;                   // under softmax(logits), before penalties and warpers
-  std::vector<TokenLogprob> top;   // as many as set_logprobs asked for
+  bool drafted;                   // accepted from the tree; false: bonus token or plain
+  float logprob;                  // under softmax(logits), before penalties and warpers
+  std::vector<TokenLogprob> top;  // as many as set_logprobs asked for
 };
 
 struct Phase {  // wall seconds of the last call of each phase, and rows its passes ran
@@ -61,8 +62,8 @@ class Session {
   void set_logprobs(int n);       // alternatives reported beside each token, at most kMaxTopk
   void set_skip(const SkipSet&);  // recompiles the draft plan; takes effect with the next draft
 
-  // Starts a new text: keeps the longest cached prefix of `tokens` (at most all but the last), forgets the rest; returns its
-  // length. The caller then extends by the others.
+  // Starts a new text: keeps the longest cached prefix of `tokens` (at most all but the last), forgets the rest;
+  // returns its length. The caller then extends by the others.
   int reuse(std::span<const int32_t> tokens);
   // Appends tokens to the text by causal target rows, at most max_chunk() at a time; keeps the last row for sample().
   void extend(std::span<const int32_t> tokens);
@@ -83,8 +84,8 @@ class Session {
   struct Score {
     int rows = 0, matches = 0;  // matchness = matches / rows
   };
-  // Runs a candidate plan over the last `window` (<= 63) cached tokens in scratch rows, against the target's K and V before
-  // them, and counts the rows whose draw is the token that followed. Text and cache stay as they are.
+  // Runs a candidate plan over the last `window` (<= 63) cached tokens in scratch rows, against the target's K and V
+  // before them, and counts the rows whose draw is the token that followed. Text and cache stay as they are.
   Score score(const SkipSet&, int window);
 
   void cancel() { cancel_.store(true); }  // from any thread: the phase under way throws Error(Cancelled)
@@ -117,7 +118,7 @@ class Session {
   Drawn pick_node(int node);
   Emitted emit(const Drawn&, int32_t token, bool drafted, int row);
   const float* warped(int row, std::span<const int32_t> path);  // on the host, [V]
-  TopkArgs draw_args(Stream) const;  // what the sampler decides of them
+  TopkArgs draw_args(Stream) const;                             // what the sampler decides of them
   static void check_lse(float lse, int32_t pos);
   bool warps() const { return sampling_.repetition_penalty != 1 || sampling_.filters(); }
   void check_tokens(std::span<const int32_t> tokens, const char* where) const;
@@ -141,8 +142,8 @@ class Session {
   Executor executor_;
   Plan target_, draft_;
   int shared_ = 0;
-  // Leading steps of the draft whose rows verification takes over. None on a device: it would read their weights again for the
-  // rows that drafting did not run, in a second pass, and save nothing.
+  // Leading steps of the draft whose rows verification takes over. None on a device: it would read their weights again
+  // for the rows that drafting did not run, in a second pass, and save nothing.
   int kept_ = 0;
 
   Sampling sampling_;
@@ -153,25 +154,25 @@ class Session {
   std::atomic<bool> cancel_{false};
 
   TokenTree tree_;
-  int spine_ = 0;                        // spine tokens of a drafted tree; nodes 1..spine_
-  int ran_ = 0;                          // leading nodes whose residual row at `kept_` is exact
-  std::vector<float> confidence_;        // [spine]
-  std::vector<int32_t> siblings_;        // [spine, kMaxTopk] runners-up of each spine token
+  int spine_ = 0;                  // spine tokens of a drafted tree; nodes 1..spine_
+  int ran_ = 0;                    // leading nodes whose residual row at `kept_` is exact
+  std::vector<float> confidence_;  // [spine]
+  std::vector<int32_t> siblings_;  // [spine, kMaxTopk] runners-up of each spine token
   std::vector<Emitted> emitted_;
-  std::vector<int32_t> path_;            // accepted nodes of the last verify, root excluded
-  std::vector<int32_t> from_, to_;       // slots that a commit moves
+  std::vector<int32_t> path_;       // accepted nodes of the last verify, root excluded
+  std::vector<int32_t> from_, to_;  // slots that a commit moves
   std::vector<int32_t> path_tokens_;
-  bool pending_ = false;                 // tree_ hangs on the present text and may be verified
-  bool verified_ = false;                // emitted_ may be committed
-  int last_row_ = -1;                    // row of x_ that sample() reads; -1: none
+  bool pending_ = false;   // tree_ hangs on the present text and may be verified
+  bool verified_ = false;  // emitted_ may be committed
+  int last_row_ = -1;      // row of x_ that sample() reads; -1: none
 
-  Logits logits_;                        // [kMaxNodes, V]
-  std::vector<float> scores_;            // [V] warped logits of one row
-  Buffer device_scores_;                 // [V] the same where the backend reads them, if that is not the host's memory
-  std::vector<int32_t> draw_id_;         // [kMaxNodes] draws of neighbouring nodes, made in one call
+  Logits logits_;                 // [kMaxNodes, V]
+  std::vector<float> scores_;     // [V] warped logits of one row
+  Buffer device_scores_;          // [V] the same where the backend reads them, if that is not the host's memory
+  std::vector<int32_t> draw_id_;  // [kMaxNodes] draws of neighbouring nodes, made in one call
   std::vector<float> draw_logit_, draw_lse_;
   int drawn_begin_ = 0, drawn_end_ = 0;
-  std::vector<double> draft_prob_, p_, q_;          // rejection only: [spine, V], [V], [V]
+  std::vector<double> draft_prob_, p_, q_;  // rejection only: [spine, V], [V], [V]
   uint64_t round_ = 0;
   std::vector<std::pair<float, int32_t>> scratch_;  // sampler workspace
   Buffer x_;                                        // [max_rows, D]

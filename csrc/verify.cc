@@ -1,4 +1,5 @@
-// Session's verification: one target pass over the tree, then the walk that finds what plain decoding would have emitted.
+// Session's verification: one target pass over the tree, then the walk that finds what plain decoding would have
+// emitted.
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -35,8 +36,13 @@ Rows Session::tree_rows(int begin, int n) {
     pos_[i] = base + tree_.depth(begin + i);
     slot_[i] = base + begin + i;
   }
-  Rows rows{.n = n, .token = tree_.tokens() + begin, .pos = pos_.data(), .slot = slot_.data(),
-            .ancestors = tree_.masks() + begin, .prefix_len = base, .scratch = base};
+  Rows rows{.n = n,
+            .token = tree_.tokens() + begin,
+            .pos = pos_.data(),
+            .slot = slot_.data(),
+            .ancestors = tree_.masks() + begin,
+            .prefix_len = base,
+            .scratch = base};
   executor_.prepare(rows);
   return rows;
 }
@@ -66,10 +72,19 @@ void Session::check_lse(float lse, int32_t pos) {
 }
 
 TopkArgs Session::draw_args(Stream stream) const {
-  return {.logits = nullptr, .scores = nullptr, .n = 1, .vocab = model_->config.V, .k = 1,
-          .scale = warps() || sampling_.greedy() ? 1.0f : 1 / sampling_.temperature, .noisy = !sampling_.greedy(),
-          .seed = stream == Stream::Target ? sampling_.seed : round_seed(), .stream = stream,
-          .pos = nullptr, .id = nullptr, .logit = nullptr, .lse = nullptr};
+  return {.logits = nullptr,
+          .scores = nullptr,
+          .n = 1,
+          .vocab = model_->config.V,
+          .k = 1,
+          .scale = warps() || sampling_.greedy() ? 1.0f : 1 / sampling_.temperature,
+          .noisy = !sampling_.greedy(),
+          .seed = stream == Stream::Target ? sampling_.seed : round_seed(),
+          .stream = stream,
+          .pos = nullptr,
+          .id = nullptr,
+          .logit = nullptr,
+          .lse = nullptr};
 }
 
 Session::Drawn Session::pick(int row, int32_t pos, std::span<const int32_t> path, int k, Stream stream) {
@@ -124,9 +139,19 @@ Emitted Session::emit(const Drawn& drawn, int32_t token, bool drafted, int row) 
     const int k = std::min(logprobs_, model_->config.V);
     const int32_t pos = 0;
     Drawn best;
-    executor_.topk({.logits = logits_.row(row), .scores = logits_.row(row), .n = 1, .vocab = model_->config.V, .k = k,
-                    .scale = 1, .noisy = false, .seed = 0, .stream = Stream::Target, .pos = &pos, .id = best.id,
-                    .logit = best.logit, .lse = &best.lse});
+    executor_.topk({.logits = logits_.row(row),
+                    .scores = logits_.row(row),
+                    .n = 1,
+                    .vocab = model_->config.V,
+                    .k = k,
+                    .scale = 1,
+                    .noisy = false,
+                    .seed = 0,
+                    .stream = Stream::Target,
+                    .pos = &pos,
+                    .id = best.id,
+                    .logit = best.logit,
+                    .lse = &best.lse});
     for (int i = 0; i < k; ++i) e.top.push_back({best.id[i], best.logit[i] - drawn.lse});
   }
   return e;
@@ -148,9 +173,9 @@ void Session::accept_coupled() {
 // Noise of one round only: a position that is drafted again later must not see the same numbers.
 uint64_t Session::round_seed() const { return sampling_.seed ^ (round_ + 1) * 0x9E3779B97F4A7C15u; }
 
-// Recursive rejection without replacement (EAGLE-1, SWIFT; algorithms.md 7.1 R3). p: the target's warped distribution, turned
-// into the residual if every child is rejected. Returns the accepted child or -1. Children without a draft distribution (given
-// by set_tree) count as certain proposals (R4).
+// Recursive rejection without replacement (EAGLE-1, SWIFT; algorithms.md 7.1 R3). p: the target's warped distribution,
+// turned into the residual if every child is rejected. Returns the accepted child or -1. Children without a draft
+// distribution (given by set_tree) count as certain proposals (R4).
 int Session::accept_child(int node, double* p, int32_t pos) {
   const int V = model_->config.V;
   const bool drafted = node < spine_;
@@ -185,8 +210,8 @@ void Session::accept_rejection() {
     const Drawn best = pick(node, pos, path_tokens_, 1, Stream::Target);  // checks the row, too
     softmax(warped(node, path_tokens_), V, p_.data());
     const int child = accept_child(node, p_.data(), pos);
-    const int32_t token = child >= 0 ? tree_.token(child)
-                                     : draw(p_.data(), V, uniform(round_seed(), pos, ~uint32_t{0}, Stream::Accept));
+    const int32_t token =
+        child >= 0 ? tree_.token(child) : draw(p_.data(), V, uniform(round_seed(), pos, ~uint32_t{0}, Stream::Accept));
     emitted_.push_back(emit(best, token, child >= 0, node));
     path_tokens_.push_back(token);
     if (child >= 0) path_.push_back(child);

@@ -90,8 +90,8 @@ class GenerateOptions:
     gate: Any = "auto"  # "auto", SWIFT's confidence threshold, or a DraftRule
     max_draft: int | None = None  # most tokens drafted a round
     optimizer: str | None = "auto"
-    # "coupled": the seed alone decides the tokens. "rejection": the papers' rule, same distribution; its draws belong to
-    # rounds of drafting, so a seed repeats its tokens only with a gate and an optimizer that do not go by the clock.
+    # "coupled": the seed alone decides the tokens. "rejection": the papers' rule, same distribution; its draws belong
+    # to rounds of drafting, so a seed repeats its tokens only with a gate and an optimizer that do not go by the clock.
     acceptance: str = "coupled"
     stream: bool = False
     verify: bool = False  # decode again without drafts, and compare

@@ -1,4 +1,4 @@
-"""The CUDA backend: the same bits for a row in any company, the CPU's numbers within rounding, recorded passes, no leaks."""
+"""The CUDA backend: a row's bits in any company, the CPU's numbers within rounding, recorded passes, no leaks."""
 
 import gc
 import threading
@@ -89,14 +89,16 @@ def test_long_contexts_split_at_the_same_positions(gpu, tiny_dir):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_logits_are_those_of_the_cpu(gpu, tiny_dir, family, dtype):
     folder = tiny_dir(family, layers=LAYERS, **FAMILIES[family])
-    ours, cpu = gpu.open(folder, dtype), _core.Model(str(folder), dtype="float32" if dtype == "float32" else dtype)
+    ours, cpu = gpu.open(folder, dtype), _core.Model(str(folder), dtype=dtype)
     text = tokens(70, ours.config["vocab_size"])
     for n in (1, 5, 40, 70):
         got, want = (logits_behind(_core.Session(m, poison=True), text[:n]) for m in (ours, cpu))
         assert np.abs(got - want).max() < TOLERANCE[dtype] * want.std()
 
 
-@pytest.mark.parametrize("sampling", [{}, {"temperature": 1.0, "seed": 5}, {"temperature": 0.8, "top_p": 0.9, "seed": 1}])
+@pytest.mark.parametrize(
+    "sampling", [{}, {"temperature": 1.0, "seed": 5}, {"temperature": 0.8, "top_p": 0.9, "seed": 1}]
+)
 @pytest.mark.parametrize("family", ["llama3", "qwen3", "mistral"])
 def test_drafts_change_no_token(gpu, tiny_dir, family, sampling):
     model = gpu.open(tiny_dir(family, layers=LAYERS))
@@ -109,7 +111,8 @@ def test_drafts_change_no_token(gpu, tiny_dir, family, sampling):
 
 def test_matmuls_that_lay_weights_out(gpu, tiny_dir, tmp_path):
     """The kernels in CUDA C++ read W in an order of their own; on the stub, as its kernels do then."""
-    for family, extra in (("llama3", {"tie_word_embeddings": True}), ("qwen3", {}), ("llama-bias", {"intermediate_size": 72})):
+    families = {"llama3": {"tie_word_embeddings": True}, "qwen3": {}, "llama-bias": {"intermediate_size": 72}}
+    for family, extra in families.items():
         folder = tiny_dir(family, layers=2, **extra)
         path = tmp_path / f"{family}.pack"
         try:

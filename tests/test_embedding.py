@@ -4,7 +4,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -88,14 +87,15 @@ def test_tokens_of_python(hosts, model_dir, options, skip):
 
 
 def test_on_a_gpu_under_sanitizers(hosts, model_dir, tmp_path, monkeypatch):
-    """Host and stub driver are both instrumented: what is read or written beside its memory, on either side, ends the run."""
+    """Host and stub driver are both instrumented: an access beside its memory, on either side, ends the run."""
     monkeypatch.setenv("SWIFTK_CUDA_DRIVER", str(stub_cuda.library(tmp_path / "stub", "address")))
     kernels = tmp_path / "kernels.pack"
     pack.build(pack.shape_of(model_dir), "stub", kernels)
     arguments = (model_dir, f"tokens={','.join(map(str, PROMPT))}", "max=48", "device=cuda", f"pack={kernels}")
     plain, fast = (run(hosts / "generate", *arguments, f"skip={skip}") for skip in ("", "1,2"))
     assert (plain.returncode, fast.returncode) == (0, 0), plain.stderr + fast.stderr
-    assert [line.split()[0] for line in fast.stdout.splitlines()] == [line.split()[0] for line in plain.stdout.splitlines()]
+    ids = [[line.split()[0] for line in done.stdout.splitlines()] for done in (plain, fast)]
+    assert ids[0] == ids[1]
     assert "drafted" in fast.stdout
     nowhere = run(hosts / "generate", model_dir, "tokens=1", "device=cuda:7", f"pack={kernels}")
     assert (nowhere.returncode, nowhere.stderr.split(":")[0]) == (1, "device")

@@ -193,7 +193,10 @@ def test_broken_generation_config_names_the_file(tmp_path, content):
 
 @pytest.mark.parametrize(
     "given",
-    [{"device": "cuda:x"}, {"device": "cuda:1234"}, {"device": "tpu"}, {"dtype": "int3"}, {"threads": 0}, {"context": 1}],
+    [
+        *({"device": device} for device in ("cuda:x", "cuda:1234", "tpu")),
+        *({"dtype": "int3"}, {"threads": 0}, {"context": 1}),
+    ],
 )
 def test_load_options_are_checked(given):
     with pytest.raises(InvalidArgument):

@@ -44,7 +44,7 @@ def test_shapes_without_such_kernels_are_errors(tmp_path, change):
 def test_without_a_toolkit_the_error_says_what_works(monkeypatch, tmp_path):
     pytest.importorskip("triton", reason="the other kernels are Triton's")
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    with pytest.raises(DeviceError, match="needs nvcc.*matmuls='triton' does not"):
+    with pytest.raises(DeviceError, match=r"needs nvcc.*matmuls='triton' does not"):
         pack.build(SHAPE, "sm_90", tmp_path / "a.pack", matmuls="cuda")
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from swiftk._core import ops
 from building import call, find_cmake
+from swiftk._core import ops
 
 SOURCE = Path(__file__).parent / "native"
 

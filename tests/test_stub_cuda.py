@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stub_cuda import GIVEN, Host, host_fixture, image, library, stub_fixture, without  # noqa: F401
 from building import call
+from stub_cuda import GIVEN, Host, host_fixture, image, library, stub_fixture, without  # noqa: F401
 
 INVALID_VALUE, OUT_OF_MEMORY, NO_DEVICE, INVALID_IMAGE, INVALID_CONTEXT = 1, 2, 100, 200, 201
 INVALID_HANDLE, NOT_FOUND, NOT_READY, ILLEGAL_ADDRESS, MISALIGNED, LAUNCH_FAILED = 400, 500, 600, 700, 716, 719

@@ -8,7 +8,8 @@
 
 namespace swiftk::cuda {
 
-// The table lives as long as the pointer. Throws Error(Device) without a driver or GPU, Error(Checkpoint) for a bad pack.
+// The table lives as long as the pointer. Throws Error(Device) without a driver or GPU, Error(Checkpoint) for a bad
+// pack.
 std::shared_ptr<const Ops> open_ops(int ordinal, const std::string& pack_path);
 
 // Throws Error(Checkpoint) if the pack of that table is not for models of this config with weights of this dtype.

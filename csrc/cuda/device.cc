@@ -19,8 +19,8 @@ Gpu::Gpu(int ordinal) {
   int count = 0;
   driver.check(driver.cuDeviceGetCount(&count), "counting GPUs");
   if (ordinal < 0 || ordinal >= count) {
-    fail(Status::Device, "[cuda] device is cuda:" + std::to_string(ordinal) + ", this machine has " + std::to_string(count) +
-                             (count == 1 ? " GPU" : " GPUs"));
+    fail(Status::Device, "[cuda] device is cuda:" + std::to_string(ordinal) + ", this machine has " +
+                             std::to_string(count) + (count == 1 ? " GPU" : " GPUs"));
   }
   driver.check(driver.cuDeviceGet(&device, ordinal), "opening the GPU");
   driver.check(driver.cuDevicePrimaryCtxRetain(&context, device), "starting the GPU");
@@ -62,12 +62,13 @@ Function Device::function(const std::string& entry) {
   const std::string image(kernel.image, kernel.bytes);  // aligned, and ended by a zero, as images that are text want it
   Module module = nullptr;
   if (const Result result = gpu.driver.cuModuleLoadData(&module, image.data())) {
-    gpu.driver.check(result, "kernel " + entry + " of a pack for " + pack.arch() + " does not load on this GPU, which is " +
-                                 architecture(gpu));
+    gpu.driver.check(result, "kernel " + entry + " of a pack for " + pack.arch() +
+                                 " does not load on this GPU, which is " + architecture(gpu));
   }
   modules_.push_back(module);
   Function f;
-  check(gpu.driver.cuModuleGetFunction(&f.handle, module, kernel.symbol.c_str()), ("finding kernel " + kernel.symbol).c_str());
+  check(gpu.driver.cuModuleGetFunction(&f.handle, module, kernel.symbol.c_str()),
+        ("finding kernel " + kernel.symbol).c_str());
   f.threads = 32 * kernel.warps;
   f.shared = kernel.shared;
   f.rows = constant(kernel, "ROWS");
@@ -75,7 +76,8 @@ Function Device::function(const std::string& entry) {
   f.block = constant(kernel, "BLOCK");
   f.grid = constant(kernel, "GRID");
   if (kernel.shared > kFreeShared) {
-    check(gpu.driver.cuFuncSetAttribute(f.handle, kMaxDynamicShared, kernel.shared), ("shared memory of kernel " + entry).c_str());
+    check(gpu.driver.cuFuncSetAttribute(f.handle, kMaxDynamicShared, kernel.shared),
+          ("shared memory of kernel " + entry).c_str());
   }
   return f;
 }

@@ -54,8 +54,8 @@ struct Gpu {
 }  // namespace cuda
 
 struct Device {
-  // Throws Error(Device) without a driver or a GPU of that number, and for a pack that this GPU cannot run; Error(Checkpoint)
-  // for a bad pack.
+  // Throws Error(Device) without a driver or a GPU of that number, and for a pack that this GPU cannot run;
+  // Error(Checkpoint) for a bad pack.
   Device(int ordinal, const std::string& pack_path);
   ~Device();
   Device(const Device&) = delete;
@@ -66,8 +66,8 @@ struct Device {
   const cuda::Gpu gpu;
   const cuda::KernelPack pack;
   cuda::Functions functions;
-  int query_rows = 0;                             // of a tile of attention
-  int64_t read_iterations = 0, dot_flops = 0;     // of the probes: turns of a program, flops of a program's turn
+  int query_rows = 0;                          // of a tile of attention
+  int64_t read_iterations = 0, dot_flops = 0;  // of the probes: turns of a program, flops of a program's turn
 
  private:
   void load();

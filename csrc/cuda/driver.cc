@@ -25,8 +25,8 @@ void* open_library() {
 
 Driver::Driver() : library_(open_library()) {
   const char* missing = nullptr;
-#define SWIFTK_LOAD(name, parameters)                                             \
-  name = reinterpret_cast<decltype(name)>(::dlsym(library_, #name));              \
+#define SWIFTK_LOAD(name, parameters)                                \
+  name = reinterpret_cast<decltype(name)>(::dlsym(library_, #name)); \
   if (!name && !missing) missing = #name;
   SWIFTK_CUDA_FUNCTIONS(SWIFTK_LOAD)
 #undef SWIFTK_LOAD
@@ -46,8 +46,9 @@ void Driver::check(Result result, const std::string& doing) const {
   const char *name = nullptr, *text = nullptr;
   cuGetErrorName(result, &name);
   cuGetErrorString(result, &text);
-  fail(result == kOutOfMemory ? Status::OutOfMemory : Status::Device,
-       "[cuda] " + doing + ": " + (text ? text : "unknown error") + " (" + (name ? name : std::to_string(result)) + ")");
+  fail(
+      result == kOutOfMemory ? Status::OutOfMemory : Status::Device,
+      "[cuda] " + doing + ": " + (text ? text : "unknown error") + " (" + (name ? name : std::to_string(result)) + ")");
 }
 
 std::string Driver::version() const {

@@ -1,6 +1,6 @@
-// The CUDA driver API, found when it is first needed: a table of the functions used, declared by hand, so that the library
-// builds and loads on machines without a toolkit and without a GPU. Names, types and numbers are those of NVIDIA's cuda.h,
-// whose ABI is stable.
+// The CUDA driver API, found when it is first needed: a table of the functions used, declared by hand, so that the
+// library builds and loads on machines without a toolkit and without a GPU. Names, types and numbers are those of
+// NVIDIA's cuda.h, whose ABI is stable.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -23,50 +23,50 @@ inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr unsigned kEventDefault = 0, kEventNoTiming = 2;
 inline constexpr int kCaptureThreadLocal = 1;
 inline constexpr int kMajor = 75, kMinor = 76, kMultiprocessors = 16;  // device attributes
-inline constexpr int kMaxDynamicShared = 8;                           // function attribute
+inline constexpr int kMaxDynamicShared = 8;                            // function attribute
 
-#define SWIFTK_CUDA_FUNCTIONS(F)                                                                            \
-  F(cuInit, (unsigned flags))                                                                               \
-  F(cuDriverGetVersion, (int* version))                                                                     \
-  F(cuGetErrorName, (Result, const char** name))                                                            \
-  F(cuGetErrorString, (Result, const char** text))                                                          \
-  F(cuDeviceGetCount, (int* count))                                                                         \
-  F(cuDeviceGet, (int* device, int ordinal))                                                                \
-  F(cuDeviceGetName, (char* name, int size, int device))                                                    \
-  F(cuDeviceGetAttribute, (int* value, int attribute, int device))                                          \
-  F(cuDevicePrimaryCtxRetain, (ContextHandle*, int device))                                                 \
-  F(cuDevicePrimaryCtxRelease_v2, (int device))                                                             \
-  F(cuCtxGetCurrent, (ContextHandle*))                                                                      \
-  F(cuCtxSetCurrent, (ContextHandle))                                                                       \
-  F(cuMemAlloc_v2, (Address*, size_t bytes))                                                                \
-  F(cuMemFree_v2, (Address))                                                                                \
-  F(cuMemHostAlloc, (void**, size_t bytes, unsigned flags))                                                 \
-  F(cuMemFreeHost, (void*))                                                                                 \
-  F(cuMemGetInfo_v2, (size_t* free, size_t* total))                                                         \
-  F(cuMemcpyHtoDAsync_v2, (Address, const void*, size_t bytes, Stream))                                     \
-  F(cuMemcpyDtoHAsync_v2, (void*, Address, size_t bytes, Stream))                                           \
-  F(cuMemcpyDtoDAsync_v2, (Address, Address, size_t bytes, Stream))                                         \
-  F(cuMemsetD8Async, (Address, unsigned char value, size_t bytes, Stream))                                  \
-  F(cuMemsetD8_v2, (Address, unsigned char value, size_t bytes))                                            \
-  F(cuModuleLoadData, (Module*, const void* image))                                                         \
-  F(cuModuleUnload, (Module))                                                                               \
-  F(cuModuleGetFunction, (FunctionHandle*, Module, const char* name))                                       \
-  F(cuFuncSetAttribute, (FunctionHandle, int attribute, int value))                                         \
-  F(cuLaunchKernel, (FunctionHandle, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,   \
+#define SWIFTK_CUDA_FUNCTIONS(F)                                                                                \
+  F(cuInit, (unsigned flags))                                                                                   \
+  F(cuDriverGetVersion, (int* version))                                                                         \
+  F(cuGetErrorName, (Result, const char** name))                                                                \
+  F(cuGetErrorString, (Result, const char** text))                                                              \
+  F(cuDeviceGetCount, (int* count))                                                                             \
+  F(cuDeviceGet, (int* device, int ordinal))                                                                    \
+  F(cuDeviceGetName, (char* name, int size, int device))                                                        \
+  F(cuDeviceGetAttribute, (int* value, int attribute, int device))                                              \
+  F(cuDevicePrimaryCtxRetain, (ContextHandle*, int device))                                                     \
+  F(cuDevicePrimaryCtxRelease_v2, (int device))                                                                 \
+  F(cuCtxGetCurrent, (ContextHandle*))                                                                          \
+  F(cuCtxSetCurrent, (ContextHandle))                                                                           \
+  F(cuMemAlloc_v2, (Address*, size_t bytes))                                                                    \
+  F(cuMemFree_v2, (Address))                                                                                    \
+  F(cuMemHostAlloc, (void**, size_t bytes, unsigned flags))                                                     \
+  F(cuMemFreeHost, (void*))                                                                                     \
+  F(cuMemGetInfo_v2, (size_t* free, size_t* total))                                                             \
+  F(cuMemcpyHtoDAsync_v2, (Address, const void*, size_t bytes, Stream))                                         \
+  F(cuMemcpyDtoHAsync_v2, (void*, Address, size_t bytes, Stream))                                               \
+  F(cuMemcpyDtoDAsync_v2, (Address, Address, size_t bytes, Stream))                                             \
+  F(cuMemsetD8Async, (Address, unsigned char value, size_t bytes, Stream))                                      \
+  F(cuMemsetD8_v2, (Address, unsigned char value, size_t bytes))                                                \
+  F(cuModuleLoadData, (Module*, const void* image))                                                             \
+  F(cuModuleUnload, (Module))                                                                                   \
+  F(cuModuleGetFunction, (FunctionHandle*, Module, const char* name))                                           \
+  F(cuFuncSetAttribute, (FunctionHandle, int attribute, int value))                                             \
+  F(cuLaunchKernel, (FunctionHandle, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,       \
                      unsigned block_y, unsigned block_z, unsigned shared, Stream, void** params, void** extra)) \
-  F(cuStreamCreate, (Stream*, unsigned flags))                                                              \
-  F(cuStreamDestroy_v2, (Stream))                                                                           \
-  F(cuStreamSynchronize, (Stream))                                                                          \
-  F(cuStreamBeginCapture_v2, (Stream, int mode))                                                            \
-  F(cuStreamEndCapture, (Stream, Graph*))                                                                   \
-  F(cuEventCreate, (Event*, unsigned flags))                                                                \
-  F(cuEventDestroy_v2, (Event))                                                                             \
-  F(cuEventRecord, (Event, Stream))                                                                         \
-  F(cuEventSynchronize, (Event))                                                                            \
-  F(cuEventElapsedTime, (float* milliseconds, Event, Event))                                                \
-  F(cuGraphInstantiateWithFlags, (GraphExec*, Graph, unsigned long long flags))                             \
-  F(cuGraphLaunch, (GraphExec, Stream))                                                                     \
-  F(cuGraphDestroy, (Graph))                                                                                \
+  F(cuStreamCreate, (Stream*, unsigned flags))                                                                  \
+  F(cuStreamDestroy_v2, (Stream))                                                                               \
+  F(cuStreamSynchronize, (Stream))                                                                              \
+  F(cuStreamBeginCapture_v2, (Stream, int mode))                                                                \
+  F(cuStreamEndCapture, (Stream, Graph*))                                                                       \
+  F(cuEventCreate, (Event*, unsigned flags))                                                                    \
+  F(cuEventDestroy_v2, (Event))                                                                                 \
+  F(cuEventRecord, (Event, Stream))                                                                             \
+  F(cuEventSynchronize, (Event))                                                                                \
+  F(cuEventElapsedTime, (float* milliseconds, Event, Event))                                                    \
+  F(cuGraphInstantiateWithFlags, (GraphExec*, Graph, unsigned long long flags))                                 \
+  F(cuGraphLaunch, (GraphExec, Stream))                                                                         \
+  F(cuGraphDestroy, (Graph))                                                                                    \
   F(cuGraphExecDestroy, (GraphExec))
 
 class Driver {
@@ -90,8 +90,8 @@ class Driver {
   void* library_;
 };
 
-// Makes a context current on this thread for a while, and what was current before again behind it: a host may use another.
-// Never throws, so that what is released can be; where it fails, the calls behind it do, too.
+// Makes a context current on this thread for a while, and what was current before again behind it: a host may use
+// another. Never throws, so that what is released can be; where it fails, the calls behind it do, too.
 class Current {
  public:
   Current(const Driver&, ContextHandle) noexcept;

@@ -19,7 +19,9 @@ int64_t whole(const Json* j) { return j && j->is_integer() ? j->integer() : -1; 
 
 }  // namespace
 
-void KernelPack::bad(const std::string& what) const { fail(Status::Checkpoint, "[pack] " + file_.path() + ": " + what); }
+void KernelPack::bad(const std::string& what) const {
+  fail(Status::Checkpoint, "[pack] " + file_.path() + ": " + what);
+}
 
 KernelPack::KernelPack(const std::string& path) : file_(path) {
   uint64_t length = 0;
@@ -51,14 +53,16 @@ void KernelPack::read_layouts(const Json& layouts) {
     Layout& l = layouts_[i];
     l.kernel = text(j->find("kernel"));
     l.bytes = whole(j->find("bytes"));
-    const std::pair<const char*, int32_t*> numbers[] = {{"rows", &l.rows},     {"units", &l.units},   {"per", &l.per}, {"stride", &l.stride},
-                                                        {"second", &l.second}, {"step", &l.step}, {"half", &l.half}};
+    const std::pair<const char*, int32_t*> numbers[] = {{"rows", &l.rows},     {"units", &l.units},   {"per", &l.per},
+                                                        {"stride", &l.stride}, {"second", &l.second}, {"step", &l.step},
+                                                        {"half", &l.half}};
     for (const auto& [name, out] : numbers) {
       const int64_t value = whole(j->find(name));
       if (value < 0 || value > INT32_MAX) bad(std::string("the layout of ") + kNames[i] + " has no usable " + name);
       *out = static_cast<int32_t>(value);
     }
-    if (!find(l.kernel) || l.bytes <= 0) bad(std::string("the layout of ") + kNames[i] + " has no usable kernel or size");
+    if (!find(l.kernel) || l.bytes <= 0)
+      bad(std::string("the layout of ") + kNames[i] + " has no usable kernel or size");
   }
 }
 
@@ -70,8 +74,10 @@ void KernelPack::read_shape(const Json& shape) {
     if (value < 1 || value > INT32_MAX) bad(std::string("the shape has no usable ") + name);
     *out = static_cast<int>(value);
   }
-  const std::pair<const char*, bool*> flags[] = {{"qk_norm", &shape_.qk_norm}, {"qkv_bias", &shape_.qkv_bias},
-                                                 {"o_bias", &shape_.o_bias},   {"mlp_bias", &shape_.mlp_bias}};
+  const std::pair<const char*, bool*> flags[] = {{"qk_norm", &shape_.qk_norm},
+                                                 {"qkv_bias", &shape_.qkv_bias},
+                                                 {"o_bias", &shape_.o_bias},
+                                                 {"mlp_bias", &shape_.mlp_bias}};
   for (const auto& [name, out] : flags) {
     const Json* const value = shape.find(name);
     if (!value || !value->is(Json::Type::Bool)) bad(std::string("the shape has no usable ") + name);
@@ -92,8 +98,10 @@ void KernelPack::read_kernel(const std::string& name, const Json& j, const char*
   k.symbol = text(j.find("symbol"));
   k.warps = static_cast<int>(whole(j.find("warps")));
   k.shared = static_cast<int>(whole(j.find("shared")));
-  if (begin < 0 || end <= begin || end > room) bad("kernel " + printable(name) + " lies outside the file, which may be truncated");
-  if (k.symbol.empty() || k.warps < 1 || k.warps > 32 || k.shared < 0) bad("kernel " + printable(name) + " lacks launch facts");
+  if (begin < 0 || end <= begin || end > room)
+    bad("kernel " + printable(name) + " lies outside the file, which may be truncated");
+  if (k.symbol.empty() || k.warps < 1 || k.warps > 32 || k.shared < 0)
+    bad("kernel " + printable(name) + " lacks launch facts");
   k.image = images + begin;
   k.bytes = end - begin;
   if (const Json* const constants = j.find("constants")) {
@@ -107,7 +115,8 @@ void KernelPack::read_kernel(const std::string& name, const Json& j, const char*
 void KernelPack::check_fits(const Config& c, DType dtype) const {
   const auto want = [this](const char* name, auto built, auto model) {
     if (built != model) {
-      bad(std::string("built for ") + name + " = " + std::to_string(built) + ", the model has " + std::to_string(model));
+      bad(std::string("built for ") + name + " = " + std::to_string(built) + ", the model has " +
+          std::to_string(model));
     }
   };
   want("D", shape_.D, c.D);

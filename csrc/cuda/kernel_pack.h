@@ -14,13 +14,14 @@ namespace swiftk::cuda {
 
 struct PackedKernel {
   std::string symbol;
-  int warps = 0, shared = 0;                // shared: bytes of dynamic shared memory
+  int warps = 0, shared = 0;                 // shared: bytes of dynamic shared memory
   std::map<std::string, int64_t> constants;  // tile sizes and dimensions that it was compiled for
   const char* image = nullptr;
   size_t bytes = 0;
 };
 
-// Of a matrix that kernels do not read row by row: the kernel that lays it out, and its arguments (kernels/cuda/pack.cu).
+// Of a matrix that kernels do not read row by row: the kernel that lays it out, and its arguments
+// (kernels/cuda/pack.cu).
 struct Layout {
   std::string kernel;  // empty: rows, as in the checkpoint
   int64_t bytes = 0;

@@ -64,8 +64,8 @@ void* allocate(Device* device, size_t bytes) {
   if (const Result result = driver.cuMemAlloc_v2(&a, std::max<size_t>(bytes, 1))) {
     size_t free = 0, total = 0;
     driver.cuMemGetInfo_v2(&free, &total);
-    driver.check(result, std::to_string(bytes >> 20) + " MB asked of a GPU with " + std::to_string(free >> 20) + " of " +
-                             std::to_string(total >> 20) + " MB free");
+    driver.check(result, std::to_string(bytes >> 20) + " MB asked of a GPU with " + std::to_string(free >> 20) +
+                             " of " + std::to_string(total >> 20) + " MB free");
   }
   Result cleared = driver.cuMemsetD8_v2(a, 0, bytes);
   if (cleared == 0) cleared = driver.cuStreamSynchronize(nullptr);  // sessions' streams would not wait for it
@@ -85,7 +85,8 @@ void download(Ctx& ctx, void* to, const void* from, size_t bytes) { Issue(ctx).q
 
 void copy(Ctx& ctx, void* to, const void* from, size_t bytes) {
   const Issue s(ctx);
-  s.device.check(s.driver.cuMemcpyDtoDAsync_v2(address(to), address(from), bytes, s.queue.stream), "copying on the GPU");
+  s.device.check(s.driver.cuMemcpyDtoDAsync_v2(address(to), address(from), bytes, s.queue.stream),
+                 "copying on the GPU");
 }
 
 void fill(Ctx& ctx, void* to, int byte, size_t bytes) {
@@ -108,8 +109,9 @@ void pack(Ctx& ctx, const PackArgs& a) {
     s.queue.reserve(s.queue.unpacked, row_major_bytes(a));
     upload_rows(s.queue, s.queue.unpacked.as<char>(), a);
     const int64_t pieces = layout.bytes / 16;
-    s.queue.launch(s.functions.pack[static_cast<int>(a.role)], ceil_div(pieces, 256), 1, 1, s.queue.unpacked.as<const void>(),
-                   a.dst, layout.rows, layout.units, layout.per, layout.stride, layout.second, layout.step, layout.half);
+    s.queue.launch(s.functions.pack[static_cast<int>(a.role)], ceil_div(pieces, 256), 1, 1,
+                   s.queue.unpacked.as<const void>(), a.dst, layout.rows, layout.units, layout.per, layout.stride,
+                   layout.second, layout.step, layout.half);
   }
   s.queue.synchronize();  // the parts may go when the call returns
 }

@@ -1,5 +1,5 @@
-// The table of ops on a GPU: each op is a few launches of the pack's kernels on the session's stream. Grids are those that
-// the kernels' files in kernels/triton/ state.
+// The table of ops on a GPU: each op is a few launches of the pack's kernels on the session's stream. Grids are those
+// that the kernels' files in kernels/triton/ state.
 #include <cstring>
 
 #include "issue.h"
@@ -23,7 +23,8 @@ int tiles(const Bucketed& kernels, int n, int outputs) { return ceil_div(outputs
 // Normalised rows of x, in the weights' dtype.
 const void* normalise(Issue& s, const float* x, const float* norm, int n) {
   s.queue.reserve(s.queue.y, size_t(s.queue.grid_rows(n)) * s.shape.D * size_of(s.shape.dtype));
-  s.queue.launch(s.functions.rmsnorm, s.queue.grid_rows(n), 1, 1, s.queue.count(n), x, norm, s.queue.y.as<const void>());
+  s.queue.launch(s.functions.rmsnorm, s.queue.grid_rows(n), 1, 1, s.queue.count(n), x, norm,
+                 s.queue.y.as<const void>());
   return s.queue.y.as();
 }
 
@@ -37,7 +38,8 @@ const void* values(const KvLayer& kv) {
 void embed(Ctx& ctx, const EmbedArgs& a) {
   Issue s(ctx);
   const Function& f = s.functions.embed;
-  s.queue.launch(f, s.queue.grid_rows(a.n), ceil_div(a.D, f.block), 1, s.queue.count(a.n), s.queue.rows().token, a.table, a.x);
+  s.queue.launch(f, s.queue.grid_rows(a.n), ceil_div(a.D, f.block), 1, s.queue.count(a.n), s.queue.rows().token,
+                 a.table, a.x);
 }
 
 void rmsnorm_qkv_rope_append(Ctx& ctx, const QkvArgs& a) {
@@ -47,11 +49,11 @@ void rmsnorm_qkv_rope_append(Ctx& ctx, const QkvArgs& a) {
   const void* const y = normalise(s, a.x, a.norm, r.n);
   const int heads = a.n_heads + 2 * kv.n_kv;
   const void* const raw = s.queue.raw.as();
-  launch_matmul(s, s.functions.qkv, heads * tiles(s.functions.qkv, r.n, kv.d / 2), r.n, y, a.w.data, a.w.bias, r.slot, r.cos,
-                r.sin, a.q, a.kv.data, values(a.kv), raw);
+  launch_matmul(s, s.functions.qkv, heads * tiles(s.functions.qkv, r.n, kv.d / 2), r.n, y, a.w.data, a.w.bias, r.slot,
+                r.cos, r.sin, a.q, a.kv.data, values(a.kv), raw);
   if (!a.q_norm) return;
-  s.queue.launch(s.functions.qk_norm_rope, r.rows, heads, 1, s.queue.count(r.n), raw, a.q_norm, a.k_norm, r.slot, r.cos, r.sin,
-                 a.q, a.kv.data, values(a.kv));
+  s.queue.launch(s.functions.qk_norm_rope, r.rows, heads, 1, s.queue.count(r.n), raw, a.q_norm, a.k_norm, r.slot, r.cos,
+                 r.sin, a.q, a.kv.data, values(a.kv));
 }
 
 void attention(Ctx& ctx, const AttentionArgs& a) {
@@ -62,12 +64,13 @@ void attention(Ctx& ctx, const AttentionArgs& a) {
   const void* const v = values(a.kv);
   const int32_t window = a.window, splits = r.splits;
   if (r.n > kBucketRows[kBuckets - 1]) {
-    s.queue.launch(s.functions.attention_serial, n_kv, tiles, 1, n, r.meta, r.pos, r.ancestors, a.q, a.kv.data, v, a.out, window);
+    s.queue.launch(s.functions.attention_serial, n_kv, tiles, 1, n, r.meta, r.pos, r.ancestors, a.q, a.kv.data, v,
+                   a.out, window);
     return;
   }
   const void *const acc = s.queue.part_acc.as(), *const ml = s.queue.part_ml.as();
-  s.queue.launch(s.functions.attention_split, splits, n_kv, tiles, n, r.meta, r.pos, r.ancestors, a.q, a.kv.data, v, acc, ml,
-                 window, splits);
+  s.queue.launch(s.functions.attention_split, splits, n_kv, tiles, n, r.meta, r.pos, r.ancestors, a.q, a.kv.data, v,
+                 acc, ml, window, splits);
   s.queue.launch(s.functions.attention_merge, r.rows, a.n_heads, 1, n, acc, ml, a.out, splits);
 }
 
@@ -110,8 +113,8 @@ void topk(Ctx& ctx, const TopkArgs& a) {
   s.queue.staging.copy(s.queue.stream, pos, n * sizeof(int32_t));
   const int64_t seed = static_cast<int64_t>(a.seed);
   const int32_t noisy = a.noisy, stream = static_cast<int32_t>(a.stream), k = a.k;
-  s.queue.launch(s.functions.topk_partial, blocks, a.n, 1, a.logits, a.scores, pos, seed, a.scale, noisy, stream, k, score,
-                 candidate, sums);
+  s.queue.launch(s.functions.topk_partial, blocks, a.n, 1, a.logits, a.scores, pos, seed, a.scale, noisy, stream, k,
+                 score, candidate, sums);
   s.queue.launch(s.functions.topk_merge, a.n, 1, 1, a.logits, score, candidate, sums, k, id, logit, lse);
 
   const size_t bytes = (2 * wide + n) * sizeof(float);

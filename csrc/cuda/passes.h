@@ -1,5 +1,5 @@
-// Passes recorded as CUDA graphs: a run of steps for a bucket of row counts is launched as a whole, at the host's cost of one
-// launch. Kernels read row counts and positions from memory, so a recorded pass serves every call of its bucket.
+// Passes recorded as CUDA graphs: a run of steps for a bucket of row counts is launched as a whole, at the host's cost
+// of one launch. Kernels read row counts and positions from memory, so a recorded pass serves every call of its bucket.
 #pragma once
 #include <cstdint>
 #include <list>
@@ -25,8 +25,9 @@ class PassCache {
   PassCache(const PassCache&) = delete;
   PassCache& operator=(const PassCache&) = delete;
 
-  // Launches the pass if it was recorded (None: nothing is left to do). Else the caller launches kernel by kernel, and a pass
-  // that comes a second time is recorded as it does: a candidate of the optimizer that is scored once is not worth a graph.
+  // Launches the pass if it was recorded (None: nothing is left to do). Else the caller launches kernel by kernel, and
+  // a pass that comes a second time is recorded as it does: a candidate of the optimizer that is scored once is not
+  // worth a graph.
   PassState begin(const RecordedKey&, Stream);
   // Ends begin(). A complete recording is kept and launched.
   void end(PassState, bool complete, Stream);

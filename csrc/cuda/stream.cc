@@ -8,8 +8,8 @@
 namespace swiftk::cuda {
 namespace {
 
-constexpr int kMaxRows = 1024;     // counts that count() knows
-constexpr size_t kAlign = 256;     // of the parts of bound rows
+constexpr int kMaxRows = 1024;  // counts that count() knows
+constexpr size_t kAlign = 256;  // of the parts of bound rows
 constexpr int kShortSplit = 256, kShortSplits = 16, kLongSplit = 2048;
 
 size_t aligned(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
@@ -72,8 +72,20 @@ OwnedStream::OwnedStream(const Device& device) : device_(device) {
 OwnedStream::~OwnedStream() { device_.gpu.driver.cuStreamDestroy_v2(handle_); }
 
 Queue::Queue(const Device& d)
-    : device(d), stream(d), y(d), raw(d), part_acc(d), part_ml(d), candidates(d), drawn(d), moves(d), unpacked(d), staging(d), row_memory_(d),
-      counts_(d), passes_(d) {
+    : device(d),
+      stream(d),
+      y(d),
+      raw(d),
+      part_acc(d),
+      part_ml(d),
+      candidates(d),
+      drawn(d),
+      moves(d),
+      unpacked(d),
+      staging(d),
+      row_memory_(d),
+      counts_(d),
+      passes_(d) {
   int32_t counts[kMaxRows + 1];
   std::iota(counts, counts + kMaxRows + 1, 0);
   counts_.replace(sizeof counts);

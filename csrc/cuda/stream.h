@@ -1,5 +1,5 @@
-// A session's stream of work on a GPU, and the memory that its ops use between calls. Host and device meet here only: rows go
-// up through pinned staging, what was drawn comes down.
+// A session's stream of work on a GPU, and the memory that its ops use between calls. Host and device meet here only:
+// rows go up through pinned staging, what was drawn comes down.
 #pragma once
 #include <cstring>
 #include <vector>
@@ -19,7 +19,10 @@ class Scratch {
   // What it held is gone.
   void replace(size_t bytes);
   size_t bytes() const { return bytes_; }
-  template <class T = void> T* as() const { return static_cast<T*>(pointer(address_)); }
+  template <class T = void>
+  T* as() const {
+    return static_cast<T*>(pointer(address_));
+  }
 
  private:
   const Device& device_;
@@ -51,11 +54,11 @@ class Staging {
   int turn_ = 0;
 };
 
-// Bound rows where kernels read them. Their places depend on `rows`, the row count that grids cover, so that one copy brings
-// all of a small call.
+// Bound rows where kernels read them. Their places depend on `rows`, the row count that grids cover, so that one copy
+// brings all of a small call.
 struct DeviceRows {
-  int n = 0, rows = 0;   // rows: of the bucket, or n where there are more
-  int splits = 0;        // attention's splits, rounded up so that recorded passes last
+  int n = 0, rows = 0;  // rows: of the bucket, or n where there are more
+  int splits = 0;       // attention's splits, rounded up so that recorded passes last
   const void *meta, *token, *pos, *slot, *ancestors, *cos, *sin;
 };
 
@@ -82,8 +85,8 @@ class Queue {
   const DeviceRows& rows() const { return rows_; }
   // Grows memory that ops use; what was recorded with the old one is forgotten.
   void reserve(Scratch&, size_t bytes);
-  // Where kernels find the row count of a call with n rows: in the bound rows while a pass is recorded, which then serves all
-  // counts of the bucket.
+  // Where kernels find the row count of a call with n rows: in the bound rows while a pass is recorded, which then
+  // serves all counts of the bucket.
   const void* count(int n) const;
   int grid_rows(int n) const { return n > kBucketRows[kBuckets - 1] ? n : kBucketRows[bucket_of(n)]; }
 
@@ -95,8 +98,9 @@ class Queue {
   void launch(const Function& f, unsigned x, unsigned y, unsigned z, Args... args) {
     const void* hidden = nullptr;  // two scratch pointers that Triton appends
     void* parameters[] = {&args..., &hidden, &hidden};
-    device.check(device.gpu.driver.cuLaunchKernel(f.handle, x, y, z, f.threads, 1, 1, f.shared, stream, parameters, nullptr),
-                 "launching a kernel");
+    device.check(
+        device.gpu.driver.cuLaunchKernel(f.handle, x, y, z, f.threads, 1, 1, f.shared, stream, parameters, nullptr),
+        "launching a kernel");
   }
   void upload(void* to, const void* from, size_t bytes);
   void download(void* to, const void* from, size_t bytes);
@@ -104,8 +108,8 @@ class Queue {
 
   const Device& device;
   const OwnedStream stream;  // goes last: what is below may still be in use by it
-  // Of the rows of a call: normalised rows; q, k and v before their norm; attention's partial results; top-k candidates and
-  // results; slots to move; a matrix before it is laid out.
+  // Of the rows of a call: normalised rows; q, k and v before their norm; attention's partial results; top-k candidates
+  // and results; slots to move; a matrix before it is laid out.
   Scratch y, raw, part_acc, part_ml, candidates, drawn, moves, unpacked;
   Staging staging;
 
@@ -118,8 +122,8 @@ class Queue {
   PassState pass_ = PassState::None;
 };
 
-// Splits of attention over positions 0..last: 256 keys each as far as 4096, then 2048. Boundaries belong to positions, so that
-// a row's partial sums are the same whatever is computed beside it.
+// Splits of attention over positions 0..last: 256 keys each as far as 4096, then 2048. Boundaries belong to positions,
+// so that a row's partial sums are the same whatever is computed beside it.
 int splits_for(int last);
 
 }  // namespace swiftk::cuda

@@ -10,7 +10,17 @@ import typer
 
 from .. import demo_model
 from ..folders import cache_folder
-from .common import PROMPTS, DeviceOption, DtypeOption, ThreadsOption, bar, first_difference, make_table, open_model, out
+from .common import (
+    PROMPTS,
+    DeviceOption,
+    DtypeOption,
+    ThreadsOption,
+    bar,
+    first_difference,
+    make_table,
+    open_model,
+    out,
+)
 
 
 def command(

@@ -5,7 +5,17 @@ from __future__ import annotations
 from rich.table import Table
 
 from .. import __version__
-from .common import DeviceOption, DtypeOption, JsonOption, ModelArgument, ThreadsOption, megabytes, open_model, out, print_json
+from .common import (
+    DeviceOption,
+    DtypeOption,
+    JsonOption,
+    ModelArgument,
+    ThreadsOption,
+    megabytes,
+    open_model,
+    out,
+    print_json,
+)
 
 
 def command(
