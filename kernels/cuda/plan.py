@@ -82,7 +82,8 @@ def tile(outputs, unit, tokens, arch="sm_90"):
     Up to 16 rows, a block has a unit of outputs, in four warps with a slice of K each. Beyond, y would be most of what
     L2 has to deliver, so a block has 128 outputs, in four warps with all of K; where that leaves multiprocessors idle,
     four blocks have a slice each, as a cluster. The ring takes what is left of shared memory, or of half of it where
-    there is work for two blocks of a multiprocessor.
+    there is work for two blocks of a multiprocessor. Clusters too leave room for two: the multiprocessors that may hold
+    one together come in groups that four need not divide, and no cluster should have to wait for another's end.
     """
     small = SHARED.get(arch.rstrip("a"))  # then without clusters, too
     if tokens <= 16:
@@ -92,10 +93,12 @@ def tile(outputs, unit, tokens, arch="sm_90"):
         choice = {"TILES": 2, "ROW_WARPS": 2 if small or unit == 1 else 4, "K_WARPS": 1, "CLUSTER": cluster}
     choice = {"TOKENS": tokens, "UNIT": unit, **choice}
     blocks = cdiv(outputs, 16 * choice["TILES"] * choice["ROW_WARPS"]) * choice["CLUSTER"]
-    share = 2 if blocks > MULTIPROCESSORS else 1
-    room = ((small or 227) + 1) * 1024 // share - 1024  # a block costs 1 KB beside what it has
+    share = 2 if blocks > MULTIPROCESSORS or choice["CLUSTER"] > 1 else 1
     sums, one = (shared_bytes(choice, stages) for stages in (0, 1))
-    return {**choice, "STAGES": min((room - sums) // (one - sums), 16), "BLOCKS": share}
+    room = ((small or 227) + 1) * 1024  # of a multiprocessor; each block costs 1 KB beside what it has
+    stages = {n: min((room // n - 1024 - sums) // (one - sums), 16) for n in (1, 2)}
+    share = share if stages[share] >= 3 else 1
+    return {**choice, "STAGES": stages[share], "BLOCKS": share}
 
 
 def operations(s):

@@ -13,7 +13,7 @@
 // weights are a few contiguous pieces of 2 to 16 KB, and a warp reads them from shared memory 512 bytes at a time, without
 // conflicts. k is permuted within 32 so that a lane finds what it needs of a row of y in 16 contiguous bytes.
 //
-// Cost. In flight are all stages of the ring: 160 KB of a multiprocessor's 227 at 8 rows, 96 to 112 KB at 64. Of L2, y
+// Cost. In flight are all stages of the ring: 160 KB of a multiprocessor's 227 at 8 rows, 48 to 128 KB at 64. Of L2, y
 // takes TOKENS / outputs of a block of what W takes: 1/4 at 8 rows (32 outputs), 1/2 at 16, 1/4 at 32 (128 outputs), 1/2
 // at 64. Of shared memory's bandwidth at 64 rows, writing takes 1.5 and reading 3 times what memory delivers, together 84
 // of 128 bytes a cycle on an H200; of the tensor cores' rate, 45 %.
