@@ -1,4 +1,4 @@
-"""bench/on_gpu.sh where there is no GPU: it says so; its parts run on small shapes; what is measured outlives a kill."""
+"""bench/on_gpu.sh without a GPU: it says so; its parts run on small shapes; what was measured outlives a kill."""
 
 import importlib
 import json
@@ -32,8 +32,8 @@ def tool(monkeypatch):
             del sys.modules[name]
 
 
-def call(*command, env=NO_DRIVER, **more):
-    return subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=300, env=env, check=False, **more)
+def call(*command, env=NO_DRIVER):
+    return subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=300, env=env, check=False)
 
 
 def found(results):
@@ -137,17 +137,22 @@ def test_a_measurement_that_fails_costs_no_other(tool, tmp_path, capsys):
     def broken(part):
         raise RuntimeError("no memory")
 
-    with pytest.raises(SystemExit), record.Part("hardware", given(tmp_path)) as part:
-        part.attempt("reads", broken, part)
-        part.add("card", "copies", 2)
+    part = record.Part("hardware", given(tmp_path))
+    part.attempt("reads", broken, part)
+    part.add("card", "copies", 2)
+    with pytest.raises(SystemExit):
+        part.__exit__(None, None, None)
     kept = found(tmp_path)["parts"]["hardware"]
     assert kept["state"] == "done, 1 failures"
     assert kept["notes"] == ["reads: RuntimeError: no memory"]
     assert len(kept["rows"]) == 1
 
 
-@pytest.mark.parametrize(("value", "text"), [(0.0, "0.0"), (1.0, "1.00"), (0.04567, "0.0457"), (290.4, "290"), (4312.7, "4313"),
-                                             (7, "7"), (True, "yes"), (False, "no"), (float("nan"), "nan")])  # fmt: skip
+SHORT = [(0.0, "0.0"), (1.0, "1.00"), (0.04567, "0.0457"), (290.4, "290"), (4312.7, "4313"), (7, "7"), (True, "yes"),
+         (False, "no"), (float("nan"), "nan")]  # fmt: skip
+
+
+@pytest.mark.parametrize(("value", "text"), SHORT)
 def test_short(tool, value, text):
     assert tool("record").short(value) == text
 
@@ -230,7 +235,8 @@ def test_part_runs_on_small_shapes(tmp_path, part, words):
 
 
 def test_tests_part_counts_outcomes(tmp_path):
-    done = call(sys.executable, GPU / "tests.py", "--device", "cpu", "--results", tmp_path, "--select", "tests/test_gate.py")
+    chosen = ["--select", "tests/test_gate.py"]
+    done = call(sys.executable, GPU / "tests.py", "--device", "cpu", "--results", tmp_path, *chosen)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = {row["measure"]: row["value"] for row in found(tmp_path)["parts"]["tests"]["rows"]}
     assert rows["passed"] > 5
@@ -243,7 +249,7 @@ def test_peer_computes_what_transformers_does(tool):
     del config["rope_scaling"]
     fields = {key: value for key, value in config.items() if key not in ("architectures", "torch_dtype")}
     torch.manual_seed(0)
-    theirs = transformers.AutoModelForCausalLM.from_config(transformers.LlamaConfig(**fields), dtype=torch.float32).eval()
+    theirs = transformers.LlamaForCausalLM(transformers.LlamaConfig(**fields)).float().eval()
     with torch.no_grad():
         for parameter in theirs.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.1)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import re
+import shutil
 import site
 import subprocess
 import sys
 import venv
+from importlib import metadata
 from pathlib import Path
 
 import record
@@ -23,12 +26,25 @@ def environment() -> Path:
     return ENVIRONMENT / "bin" / "python"
 
 
+def sources() -> Path:
+    """The source tree; for a setuptools older than 77, a copy that names the licence as it was done before."""
+    if int(metadata.version("setuptools").partition(".")[0]) >= 77:
+        return record.ROOT
+    copy = ENVIRONMENT.with_name("source")
+    unwanted = shutil.ignore_patterns("build", "shared", ".*", "__pycache__")
+    shutil.copytree(record.ROOT, copy, ignore=unwanted, dirs_exist_ok=True)
+    settings = copy / "pyproject.toml"
+    text = re.sub(r'^license = (".*")$', r"license = { text = \1 }", settings.read_text(), flags=re.M)
+    settings.write_text(re.sub(r"^license-files .*\n", "", text, flags=re.M))
+    return copy
+
+
 def main() -> None:
     given = record.options(argparse.ArgumentParser(description=__doc__)).parse_args()
     with record.Part("build", given) as part:
         python = environment()
         install = [python, "-m", "pip", "install", "--no-build-isolation", "--no-deps", "--no-index", "--no-cache-dir",
-                   "--disable-pip-version-check", record.ROOT]
+                   "--disable-pip-version-check", sources()]
         done = subprocess.run(install, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
         if done.returncode:
             raise SystemError("\n".join(done.stdout.splitlines()[-60:]))

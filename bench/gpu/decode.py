@@ -151,7 +151,8 @@ def memory(s: Subject) -> None:
     session = s.lm.session
     needed = s.lm.model.weight_bytes + session.cache_bytes + session.workspace_bytes
     if s.free:
-        s.row("memory beside weights, cache, workspace", (s.free - free_bytes(s.part.given.device) - needed) / 1e9, "GB")
+        used = s.free - free_bytes(s.part.given.device)
+        s.row("memory beside weights, cache, workspace", (used - needed) / 1e9, "GB")
     s.row("workspace", session.workspace_bytes / 1e6, "MB")
 
 

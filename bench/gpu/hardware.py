@@ -9,6 +9,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import launches
+import library
 import record
 
 _SOURCE = Path(__file__).with_name("streams.cu")
@@ -57,8 +59,10 @@ class Streams:
         return count * unit
 
     def seconds(self, run: Callable[[], Any], repeats: int = 9) -> float:
-        """Median device time of what run() starts, as one recorded graph."""
+        """Median device time of what run() starts, as one recorded graph; kernels are loaded before."""
         with self.stream:
+            run()
+            self.stream.synchronize()
             self.stream.begin_capture()
             run()
             graph = self.stream.end_capture()
@@ -73,7 +77,7 @@ class Streams:
         return median(taken[2:])
 
 
-def measure_reads(part: record.Part, streams: Streams, ways: list[tuple[str, int, int]]) -> tuple[str, int, int]:
+def measure_reads(part: record.Part, streams: Streams, ways: tuple[tuple[str, int, int], ...]) -> tuple[str, int, int]:
     """Rate of a long stream in every way; returns the best."""
     rates, size = {}, streams.data.size
     for way in ways:
@@ -124,35 +128,28 @@ def measure_gap(part: record.Part, streams: Streams) -> None:
     part.add("launches in a graph", f"empty kernel, {blocks} blocks", taken / count * 1e6, "us")
 
 
-def measure(part: record.Part) -> None:
-    streams = part.attempt("streams", Streams, _STREAM)
-    if streams is None:
-        return
-    part.keep("card", streams.facts)
-    best = measure_reads(part, streams, list(_WAYS))
+def measure(part: record.Part, streams: Streams, ways: tuple[tuple[str, int, int], ...]) -> None:
+    best = measure_reads(part, streams, ways)
     part.attempt("bursts", measure_bursts, part, streams, best)
-    part.attempt("copies", measure_copies, part, streams)
-    part.attempt("gap", measure_gap, part, streams)
-    if "read_bulk" in streams.kernels:
-        bulk = part.attempt("read_bulk", measure_reads, part, streams, [("read_bulk", 1, 1)])
-        if bulk:
-            part.attempt("bursts", measure_bursts, part, streams, bulk)
 
 
 def main() -> None:
     given = record.options(argparse.ArgumentParser(description=__doc__)).parse_args()
     with record.Part("hardware", given) as part:
-        if given.device == "cuda":
-            measure(part)
-        else:
+        if given.device != "cuda":
             part.note("reads, copies and launches need a GPU")
-        import library
-
+            library.measure(part)
+            return
+        streams = part.attempt("streams", Streams, _STREAM)
+        if streams:
+            part.keep("card", streams.facts)
+            part.attempt("reads", measure, part, streams, _WAYS)
+            part.attempt("copies", measure_copies, part, streams)
+            part.attempt("gap", measure_gap, part, streams)
         part.attempt("library", library.measure, part)
-        if given.device == "cuda":
-            import launches
-
-            part.attempt("launches", launches.measure, part)
+        part.attempt("launches", launches.measure, part)
+        if streams and "read_bulk" in streams.kernels:
+            part.attempt("reads", measure, part, streams, (("read_bulk", 1, 1),))
 
 
 if __name__ == "__main__":

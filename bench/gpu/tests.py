@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import record
@@ -52,10 +53,9 @@ def main() -> None:
     parser = record.options(argparse.ArgumentParser(description=__doc__))
     parser.add_argument("--select", nargs="*", help="of the tests part alone: files instead of all")
     given = parser.parse_args()
-    with record.Part("tests", given) as part:
-        path = record.ROOT / "build" / "gpu" / "outcomes.jsonl"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("")
+    with TemporaryDirectory() as folder, record.Part("tests", given) as part:
+        path = Path(folder, "outcomes.jsonl")
+        path.touch()
         known = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(known), "SWIFTK_OUTCOMES": str(path),
                        "PYTHONHASHSEED": "0"}  # workers must collect the same tests
