@@ -11,6 +11,7 @@ from typing import Any
 
 import launches
 import library
+import numpy as np
 import record
 
 _SOURCE = Path(__file__).with_name("streams.cu")
@@ -37,7 +38,7 @@ class Streams:
         if attributes["major"] >= 9:
             self.kernels["read_bulk"] = module.get_function("read_bulk")
             self.kernels["read_bulk"].max_dynamic_shared_size_bytes = _BULK["shared"]
-        noise = cupy.random.randint(0, 256, 64 << 20, dtype=cupy.uint8)
+        noise = cupy.asarray(np.random.default_rng(0).integers(0, 256, 64 << 20, dtype=np.uint8))
         self.data = cupy.empty(size, cupy.uint8)
         for at in range(0, size, noise.size):
             self.data[at : at + noise.size] = noise[: size - at]
@@ -47,8 +48,6 @@ class Streams:
 
     def read(self, way: tuple[str, int, int], begin: int, size: int) -> int:
         """Starts a kernel over that part of the buffer; returns the bytes it reads."""
-        import numpy as np
-
         name, threads, blocks = way
         unit = _BULK["box"] if name == "read_bulk" else 16 * threads * int(name.rpartition("_")[2])
         count = size // unit
