@@ -1,5 +1,5 @@
-// What kernels ask of the machine that C++ has no words for: copies into shared memory that end at a barrier, the tensor
-// core's multiplication, clusters. Nothing here needs a header, so any CUDA compiler will do.
+// What kernels ask of the machine that C++ has no words for: copies into shared memory that end at a barrier, the
+// tensor core's multiplication, clusters. Nothing here needs a header, so any CUDA compiler will do.
 //
 // Kernels reach the machine through this file alone: a build for a CPU puts its own in this place, by the guard.
 #ifndef SWIFTK_DEVICE
@@ -7,7 +7,8 @@
 
 #define SWIFTK_INLINE __device__ __forceinline__
 
-// A kernel of `threads` threads a block, `blocks` blocks a multiprocessor and `cluster` a cluster, known by its plain name.
+// A kernel of `threads` threads a block, `blocks` blocks a multiprocessor and `cluster` a cluster, known by its plain
+// name.
 #define SWIFTK_ENTRY(threads, blocks, cluster) SWIFTK_ENTRY_(threads, blocks, cluster)
 #define SWIFTK_ENTRY_(threads, blocks, cluster) \
   extern "C" __global__ void __launch_bounds__(threads, blocks) SWIFTK_CLUSTER_##cluster
@@ -59,10 +60,11 @@ SWIFTK_INLINE F16 rounded(float value) {
 
 // sum += a b: a is 16 x 16, b 16 x 8. Lane 4 g + c has a[g, 2c..], a[g + 8, 2c..], a[g, 2c + 8..], a[g + 8, 2c + 8..],
 // b[2c.., g], b[2c + 8.., g] (pairs along k) and sum[g, 2c], sum[g, 2c + 1], sum[g + 8, 2c], sum[g + 8, 2c + 1].
-#define SWIFTK_MULTIPLY(type)                                                                                \
-  asm("mma.sync.aligned.m16n8k16.row.col.f32." type "." type ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "     \
-      "{%8, %9}, {%0, %1, %2, %3};"                                                                          \
-      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])                                               \
+#define SWIFTK_MULTIPLY(type)                                  \
+  asm("mma.sync.aligned.m16n8k16.row.col.f32." type "." type   \
+      ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "              \
+      "{%8, %9}, {%0, %1, %2, %3};"                            \
+      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3]) \
       : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1))
 
 template <class T>
@@ -85,8 +87,8 @@ SWIFTK_INLINE char* shared_memory() {
 
 SWIFTK_INLINE u32 shared_address(const void* p) { return static_cast<u32>(__cvta_generic_to_shared(p)); }
 
-// A barrier in shared memory: a turn ends when it was arrived at `count` times and all bytes that were announced for the
-// turn are there. Turns have parity 0, 1, 0, ...; of a new barrier, the turn before the first counts as ended.
+// A barrier in shared memory: a turn ends when it was arrived at `count` times and all bytes that were announced for
+// the turn are there. Turns have parity 0, 1, 0, ...; of a new barrier, the turn before the first counts as ended.
 struct Barrier {
   u64 state;
 };
@@ -103,21 +105,20 @@ SWIFTK_INLINE void publish_barriers() {
 }
 
 SWIFTK_INLINE void arrive(Barrier& barrier) {
-  asm volatile("{\n .reg .b64 state;\n mbarrier.arrive.shared.b64 state, [%0];\n}" ::"r"(shared_address(&barrier)) : "memory");
+  asm volatile("{\n .reg .b64 state;\n mbarrier.arrive.shared.b64 state, [%0];\n}" ::"r"(shared_address(&barrier))
+               : "memory");
 }
 
 SWIFTK_INLINE bool turn_ended(Barrier& barrier, u32 parity) {
   u32 ended;
 #ifdef SWIFTK_HOPPER
-  asm volatile(
-      "{\n .reg .pred p;\n mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n selp.u32 %0, 1, 0, p;\n}"
+  asm volatile("{\n .reg .pred p;\n mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n selp.u32 %0, 1, 0, p;\n}"
 #else
-  asm volatile(
-      "{\n .reg .pred p;\n mbarrier.test_wait.parity.shared.b64 p, [%1], %2;\n selp.u32 %0, 1, 0, p;\n}"
+  asm volatile("{\n .reg .pred p;\n mbarrier.test_wait.parity.shared.b64 p, [%1], %2;\n selp.u32 %0, 1, 0, p;\n}"
 #endif
-      : "=r"(ended)
-      : "r"(shared_address(&barrier)), "r"(parity)
-      : "memory");
+               : "=r"(ended)
+               : "r"(shared_address(&barrier)), "r"(parity)
+               : "memory");
   return ended != 0;
 }
 
@@ -129,7 +130,8 @@ SWIFTK_INLINE void wait(Barrier& barrier, u32 parity) {
 // Arrives, and announces bytes of bulk copies that belong to the turn.
 SWIFTK_INLINE void arrive_announcing(Barrier& barrier, u32 bytes) {
 #ifdef SWIFTK_HOPPER
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&barrier)), "r"(bytes) : "memory");
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&barrier)), "r"(bytes)
+               : "memory");
 #endif
 }
 
@@ -145,7 +147,8 @@ SWIFTK_INLINE void copy_bulk(void* to_shared, const void* from, u32 bytes, Barri
 
 // 16 bytes; zeros, with `from` unread, unless `there`.
 SWIFTK_INLINE void copy_16(void* to_shared, const void* from, bool there) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to_shared)), "l"(from), "r"(there ? 16 : 0)
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to_shared)), "l"(from),
+               "r"(there ? 16 : 0)
                : "memory");
 }
 

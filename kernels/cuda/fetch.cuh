@@ -30,8 +30,8 @@ struct Ring {
   u32 round = 0;
 };
 
-// What a block computes: tiles of outputs, each for all tiles of tokens before the next, so that W is fetched once. A grid
-// of any size covers them.
+// What a block computes: tiles of outputs, each for all tiles of tokens before the next, so that W is fetched once. A
+// grid of any size covers them.
 template <class T>
 struct Work {
   SWIFTK_INLINE explicit Work(int outputs) : end((outputs + T::kRows - 1) / T::kRows * static_cast<int>(gridDim.y)) {
@@ -69,8 +69,8 @@ SWIFTK_INLINE void fetch_weights(const u16* w, Ring<T> ring, Work<T> work, const
           if (lane == 0) arrive_announcing(ring.full(), T::kWeightBytes);
           __syncwarp();
           if (lane < T::kPieces) {
-            copy_bulk(ring.weights() + lane * T::kPieceBytes, from + static_cast<u64>(lane) * kUnitElements * T::kPaddedK,
-                      T::kPieceBytes, ring.full());
+            copy_bulk(ring.weights() + lane * T::kPieceBytes,
+                      from + static_cast<u64>(lane) * kUnitElements * T::kPaddedK, T::kPieceBytes, ring.full());
           }
         } else {
           for (int piece = 0; piece < T::kPieces; ++piece) {

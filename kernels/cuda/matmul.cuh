@@ -9,7 +9,8 @@ namespace swiftk {
 
 // One chunk of a slice: a warp's TILES x 16 outputs times all tokens.
 template <class T, class DT>
-SWIFTK_INLINE void multiply_chunk(const char* weights, const char* tokens, int lane, float (&sum)[T::TILES][T::TOKENS / 8][4]) {
+SWIFTK_INLINE void multiply_chunk(const char* weights, const char* tokens, int lane,
+                                  float (&sum)[T::TILES][T::TOKENS / 8][4]) {
   constexpr int kBlocks = T::TOKENS / 8;
   const int g = lane / 4, c = lane % 4;
 #pragma unroll
@@ -72,8 +73,8 @@ SWIFTK_INLINE void synchronize_sums() {
   }
 }
 
-// epilogue(output, token, value), or with kPair epilogue(pair, token, a, b): pair p is outputs p % 16 of tiles 2 (p / 16)
-// and 2 (p / 16) + 1.
+// epilogue(output, token, value), or with kPair epilogue(pair, token, a, b): pair p is outputs p % 16 of tiles 2 (p /
+// 16) and 2 (p / 16) + 1.
 template <class T, class DT, class Epilogue>
 SWIFTK_INLINE void consume(Ring<T> ring, Work<T> work, const int* n_ptr, int thread, const Epilogue& epilogue) {
   constexpr int kOutputs = Epilogue::kPair ? T::kRows / 2 : T::kRows;
@@ -102,7 +103,8 @@ SWIFTK_INLINE void consume(Ring<T> ring, Work<T> work, const int* n_ptr, int thr
       const int token = e / kOutputs, output = e % kOutputs;
       if constexpr (Epilogue::kPair) {
         const int row = output / 16 * 32 + output % 16;
-        epilogue(work.tile() * kOutputs + output, first + token, total<T>(sums, row, token), total<T>(sums, row + 16, token));
+        epilogue(work.tile() * kOutputs + output, first + token, total<T>(sums, row, token),
+                 total<T>(sums, row + 16, token));
       } else {
         epilogue(work.tile() * kOutputs + output, first + token, total<T>(sums, output, token));
       }

@@ -1,7 +1,7 @@
 // q, k, v = W y + bias; q and k rotated; k and v stored in the cache at the rows' slots.
 //
-// Element i of a head pairs with i + HD / 2 in the rotation, so a unit of W is 16 rows of the first half of a head and the
-// same of the second; the last unit of a head may be padded.
+// Element i of a head pairs with i + HD / 2 in the rotation, so a unit of W is 16 rows of the first half of a head and
+// the same of the second; the last unit of a head may be padded.
 #include "matmul.cuh"
 
 namespace swiftk {
@@ -49,9 +49,9 @@ struct Qkv {
 using Projection = SWIFTK_TILE(SWIFTK_D);
 constexpr int kOutputs = Qkv::kHeads * Qkv::kPaddedHalf * 2;
 
-SWIFTK_KERNEL(Projection) qkv(const int* n_ptr, const SWIFTK_DT* y, const SWIFTK_DT* w, const float* bias,
-                              const int* slot, const float* cos, const float* sin, SWIFTK_DT* q, SWIFTK_DT* k_cache,
-                              SWIFTK_DT* v_cache, float* raw) {
+SWIFTK_KERNEL(Projection)
+qkv(const int* n_ptr, const SWIFTK_DT* y, const SWIFTK_DT* w, const float* bias, const int* slot, const float* cos,
+    const float* sin, SWIFTK_DT* q, SWIFTK_DT* k_cache, SWIFTK_DT* v_cache, float* raw) {
   matmul<Projection>(n_ptr, y, w, kOutputs, Qkv{bias, slot, cos, sin, q, k_cache, v_cache, raw});
 }
 

@@ -10,13 +10,13 @@
 //   ((((unit Kp/16 + t) UNIT + m) 32 + 4 g + c) 8 + e)   is, of that unit,
 //   W[16 m + g + 8 (e/2 % 2), 32 (t/2) + 8 c + 4 (t%2) + 2 (e/4) + e%2]
 // with Kp = K rounded up to 256. Rows and columns beyond W are zeros; units make multiples of 128 outputs. So a stage's
-// weights are a few contiguous pieces of 2 to 16 KB, and a warp reads them from shared memory 512 bytes at a time, without
-// conflicts. k is permuted within 32 so that a lane finds what it needs of a row of y in 16 contiguous bytes.
+// weights are a few contiguous pieces of 2 to 16 KB, and a warp reads them from shared memory 512 bytes at a time,
+// without conflicts. k is permuted within 32 so that a lane finds what it needs of a row of y in 16 contiguous bytes.
 //
 // Cost. In flight are all stages of the ring: 160 KB of a multiprocessor's 227 at 8 rows, 48 to 128 KB at 64. Of L2, y
-// takes TOKENS / outputs of a block of what W takes: 1/4 at 8 rows (32 outputs), 1/2 at 16, 1/4 at 32 (128 outputs), 1/2
-// at 64. Of shared memory's bandwidth at 64 rows, writing takes 1.5 and reading 3 times what memory delivers, together 84
-// of 128 bytes a cycle on an H200; of the tensor cores' rate, 45 %.
+// takes TOKENS / outputs of a block of what W takes: 1/4 at 8 rows (32 outputs), 1/2 at 16, 1/4 at 32 (128 outputs),
+// 1/2 at 64. Of shared memory's bandwidth at 64 rows, writing takes 1.5 and reading 3 times what memory delivers,
+// together 84 of 128 bytes a cycle on an H200; of the tensor cores' rate, 45 %.
 #pragma once
 #include "device.cuh"
 
@@ -30,15 +30,15 @@ struct Tile {
   static constexpr int K_WARPS = K_WARPS_, CLUSTER = CLUSTER_, STAGES = STAGES_;
   static constexpr int kSlices = 4, kChunk = 64;
   static constexpr int kPaddedK = (K + kSlices * kChunk - 1) / (kSlices * kChunk) * (kSlices * kChunk);
-  static constexpr int kSteps = kPaddedK / (kSlices * kChunk);   // chunks of a slice
-  static constexpr bool kTurns = K_WARPS * CLUSTER == 1;         // whether a warp sums the slices one after another
-  static constexpr int kParts = kTurns ? 1 : kSlices;            // sums of an output that the end adds up
-  static constexpr int kRows = 16 * TILES * ROW_WARPS;           // outputs of a block
-  static constexpr int kPieces = TILES * ROW_WARPS / UNIT;       // units of a block
+  static constexpr int kSteps = kPaddedK / (kSlices * kChunk);  // chunks of a slice
+  static constexpr bool kTurns = K_WARPS * CLUSTER == 1;        // whether a warp sums the slices one after another
+  static constexpr int kParts = kTurns ? 1 : kSlices;           // sums of an output that the end adds up
+  static constexpr int kRows = 16 * TILES * ROW_WARPS;          // outputs of a block
+  static constexpr int kPieces = TILES * ROW_WARPS / UNIT;      // units of a block
   static constexpr int kPieceBytes = UNIT * 16 * kChunk * 2 * K_WARPS;
-  static constexpr int kWeightBytes = kPieces * kPieceBytes;     // of a stage
+  static constexpr int kWeightBytes = kPieces * kPieceBytes;  // of a stage
   static constexpr int kTokenBytes = TOKENS * kChunk * 2 * K_WARPS;
-  static constexpr int kPitch = kRows + 4;                       // of a token's sums: lanes that store hit all banks
+  static constexpr int kPitch = kRows + 4;  // of a token's sums: lanes that store hit all banks
   static constexpr int kConsumers = 32 * ROW_WARPS * K_WARPS;
   static constexpr int kThreads = kConsumers + 64;
   static constexpr int kTokenOffset = STAGES * kWeightBytes;
@@ -53,8 +53,8 @@ struct Tile {
 };
 
 // The Tile of a pack's kernel: its constants come as -DSWIFTK_<name>=<value>.
-#define SWIFTK_TILE(K)                                                                                               \
-  ::swiftk::Tile<K, SWIFTK_TOKENS, SWIFTK_UNIT, SWIFTK_TILES, SWIFTK_ROW_WARPS, SWIFTK_K_WARPS, SWIFTK_CLUSTER,     \
+#define SWIFTK_TILE(K)                                                                                          \
+  ::swiftk::Tile<K, SWIFTK_TOKENS, SWIFTK_UNIT, SWIFTK_TILES, SWIFTK_ROW_WARPS, SWIFTK_K_WARPS, SWIFTK_CLUSTER, \
                  SWIFTK_STAGES>
 #define SWIFTK_KERNEL(T) SWIFTK_ENTRY(T::kThreads, SWIFTK_BLOCKS, SWIFTK_CLUSTER)
 

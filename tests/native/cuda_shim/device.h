@@ -8,7 +8,7 @@
 #include "tensor.h"
 
 #define SWIFTK_INLINE inline
-#define SWIFTK_ENTRY(threads, blocks, cluster) \
+#define SWIFTK_ENTRY(threads, blocks, cluster)                           \
   inline constexpr int kEntryThreads = threads, kEntryCluster = cluster; \
   inline void
 #define threadIdx (::shim::machine->thread().index)
@@ -137,9 +137,7 @@ inline void copy_bulk(void* to, const void* from, u32 bytes, Barrier& b) { copy_
 inline void copy_16(void* to, const void* from, bool there) { copy_later(to, from, 16, there, nullptr); }
 
 inline void arrive_after_copies(Barrier& b) {
-  shim::machine->thread().copies.push_back([&b] {
-    arrive(b);
-  });
+  shim::machine->thread().copies.push_back([&b] { arrive(b); });
 }
 
 template <int threads>
@@ -171,8 +169,8 @@ void call(void (*kernel)(A...), void** arguments, std::index_sequence<I...>) {
 
 // Calls a kernel with arguments that lie at the given places. The error, or null.
 template <class... A>
-const char* launch(void (*kernel)(A...), unsigned grid_x, unsigned grid_y, unsigned cluster, unsigned threads, size_t shared,
-                   void** arguments, const Range* memory, size_t ranges, uint64_t seed) {
+const char* launch(void (*kernel)(A...), unsigned grid_x, unsigned grid_y, unsigned cluster, unsigned threads,
+                   size_t shared, void** arguments, const Range* memory, size_t ranges, uint64_t seed) {
   static std::string error;
   Machine m({grid_x, grid_y, 1}, cluster, threads, shared, {memory, memory + ranges}, seed);
   machine = &m;

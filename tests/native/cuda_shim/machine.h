@@ -1,8 +1,9 @@
 // A GPU for the CUDA C++ kernels on one CPU thread: a cluster of blocks at a time, a fiber for each thread.
 //
-// What may happen in any order on a GPU happens in random order here, by a seed: which thread goes on, how long a warp is
-// left behind, and when an asynchronous copy arrives. Where one is under way, and where nothing was written yet, memory is NaN in every format. What
-// a thread waits for is a condition, so that all waiting for ever is found, and the copies know which memory they may read.
+// What may happen in any order on a GPU happens in random order here, by a seed: which thread goes on, how long a warp
+// is left behind, and when an asynchronous copy arrives. Where one is under way, and where nothing was written yet,
+// memory is NaN in every format. What a thread waits for is a condition, so that all waiting for ever is found, and the
+// copies know which memory they may read.
 #pragma once
 #include <ucontext.h>
 
@@ -36,7 +37,7 @@ struct Meeting {
 
 struct Warp {
   Meeting meeting;
-  unsigned asleep = 0;           // rounds that it is left behind for
+  unsigned asleep = 0;         // rounds that it is left behind for
   const void* given[32] = {};  // by each lane, for what the warp does together
 };
 
@@ -52,8 +53,8 @@ struct Thread {
   Index index;
   Block* block = nullptr;
   ucontext_t context;
-  std::function<bool()> ready;                  // null: it may go on
-  std::deque<std::function<void()>> copies;     // under way, in turn
+  std::function<bool()> ready;               // null: it may go on
+  std::deque<std::function<void()>> copies;  // under way, in turn
   bool done = false;
 };
 
@@ -102,7 +103,8 @@ class Machine {
 
   void check_copy(const char* to, const char* from, size_t bytes) {
     const Block& b = *thread().block;
-    check(reinterpret_cast<uintptr_t>(to) % 16 == 0 && reinterpret_cast<uintptr_t>(from) % 16 == 0, "a copy out of line");
+    check(reinterpret_cast<uintptr_t>(to) % 16 == 0 && reinterpret_cast<uintptr_t>(from) % 16 == 0,
+          "a copy out of line");
     check(to >= b.shared && to + bytes <= b.shared + shared_, "a copy beyond shared memory");
     for (const Range& r : memory_) {
       if (from >= r.begin && from + bytes <= r.begin + r.bytes) return;
@@ -115,7 +117,7 @@ class Machine {
   unsigned cluster_threads() const { return cluster_ * threads_; }
 
  private:
-  static constexpr size_t kStack = size_t{64} << 10;
+  static constexpr size_t kStack = size_t{64} << 10, kBeyond = 1024;
 
   static Warp& warp_of(Thread& t) { return t.block->warps[t.index.x / 32]; }
 
@@ -125,7 +127,7 @@ class Machine {
     for (unsigned rank = 0; rank < cluster_; ++rank) {
       Block& b = *blocks_.emplace_back(std::make_unique<Block>());
       b.index = {x + rank, y, 0};
-      b.memory.assign(shared_ + 128, char(0xFF));
+      b.memory.assign(shared_ + kBeyond + 128, char(0xFF));
       b.shared = b.memory.data() + (128 - reinterpret_cast<uintptr_t>(b.memory.data()) % 128);
       b.warps.resize(threads_ / 32);
       for (unsigned i = 0; i < threads_; ++i) {
@@ -141,6 +143,9 @@ class Machine {
       const bool moved = step(live);
       if (!moved) fail("all threads wait");
       if (failed_) throw std::runtime_error(message_);
+    }
+    for (const auto& b : blocks_) {
+      for (size_t i = 0; i < kBeyond; ++i) check(b->shared[shared_ + i] == char(0xFF), "written beyond shared memory");
     }
   }
 
