@@ -102,15 +102,13 @@ void topk(Ctx& ctx, const TopkArgs& a) {
   const size_t n = a.n, wide = n * kDrawStride;
   const int blocks = ceil_div(a.vocab, s.functions.topk_partial.block);
   s.queue.reserve(s.queue.candidates, n * blocks * (2 * kDrawStride + 2) * sizeof(float));
-  s.queue.reserve(s.queue.drawn, (2 * wide + 2 * n) * sizeof(float));
+  s.queue.reserve(s.queue.drawn, (2 * wide + n) * sizeof(float));
   float* const score = s.queue.candidates.as<float>();
   float* const candidate = score + wide * blocks;
   float* const sums = candidate + wide * blocks;
   float* const id = s.queue.drawn.as<float>();
-  float *const logit = id + wide, *const lse = logit + wide, *const pos = lse + n;
-
-  std::memcpy(s.queue.staging.next(n * sizeof(int32_t)), a.pos, n * sizeof(int32_t));
-  s.queue.staging.copy(s.queue.stream, pos, n * sizeof(int32_t));
+  float *const logit = id + wide, *const lse = logit + wide;
+  const void* const pos = a.noisy ? s.queue.positions(a.pos, a.n) : s.queue.rows().pos;  // greedy draws read none
   const int64_t seed = static_cast<int64_t>(a.seed);
   const int32_t noisy = a.noisy, stream = static_cast<int32_t>(a.stream), k = a.k;
   s.queue.launch(s.functions.topk_partial, blocks, a.n, 1, a.logits, a.scores, pos, seed, a.scale, noisy, stream, k,

@@ -80,6 +80,7 @@ Queue::Queue(const Device& d)
       part_ml(d),
       candidates(d),
       drawn(d),
+      drawn_at(d),
       moves(d),
       unpacked(d),
       staging(d),
@@ -107,7 +108,8 @@ void Queue::bind(const Rows& r) {
   reserve_rows();
 
   const size_t n = r.n, rows = rows_.rows, ints = aligned(sizeof(int32_t) * rows);
-  const size_t token = kAlign, pos = token + ints, slot = pos + ints, ancestors = slot + ints;
+  const size_t token = kAlign, pos = token + ints, next = pos + ints, slot = next + ints;
+  const size_t ancestors = slot + ints;
   const size_t cos = ancestors + aligned(sizeof(uint64_t) * rows), table = aligned(sizeof(float) * rows * half);
   const size_t sin = cos + table, end = sin + sizeof(float) * n * half;
   char* const host = staging.next(end);
@@ -118,6 +120,9 @@ void Queue::bind(const Rows& r) {
   };
   put(token, r.token, sizeof(int32_t) * n);
   put(pos, r.pos, sizeof(int32_t) * n);
+  next_.assign(r.pos, r.pos + n);
+  for (int32_t& p : next_) ++p;
+  put(next, next_.data(), sizeof(int32_t) * n);
   put(slot, r.slot, sizeof(int32_t) * n);
   put(ancestors, r.ancestors, sizeof(uint64_t) * n);
   put(cos, r.cos, sizeof(float) * n * half);
@@ -128,10 +133,20 @@ void Queue::bind(const Rows& r) {
   rows_.meta = base;
   rows_.token = base + token;
   rows_.pos = base + pos;
+  rows_.next = base + next;
   rows_.slot = base + slot;
   rows_.ancestors = base + ancestors;
   rows_.cos = base + cos;
   rows_.sin = base + sin;
+}
+
+const void* Queue::positions(const int32_t* pos, int n) {
+  if (n <= rows_.n && std::equal(pos, pos + n, next_.begin())) return rows_.next;
+  const size_t bytes = sizeof(int32_t) * n;
+  reserve(drawn_at, bytes);
+  std::memcpy(staging.next(bytes), pos, bytes);
+  staging.copy(stream, drawn_at.as(), bytes);
+  return drawn_at.as();
 }
 
 // What the ops of a pass need for the bound rows; here, since nothing may be allocated while a pass is recorded.

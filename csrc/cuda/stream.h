@@ -59,7 +59,9 @@ class Staging {
 struct DeviceRows {
   int n = 0, rows = 0;  // rows: of the bucket, or n where there are more
   int splits = 0;       // attention's splits, rounded up so that recorded passes last
-  const void *meta, *token, *pos, *slot, *ancestors, *cos, *sin;
+  const void *meta = nullptr, *token = nullptr, *pos = nullptr, *slot = nullptr, *ancestors = nullptr;
+  const void *cos = nullptr, *sin = nullptr;
+  const void* next = nullptr;  // pos + 1: of the tokens that rows draw
 };
 
 struct OwnedStream {
@@ -88,6 +90,8 @@ class Queue {
   // Where kernels find the row count of a call with n rows: in the bound rows while a pass is recorded, which then
   // serves all counts of the bucket.
   const void* count(int n) const;
+  // Where kernels find the positions that n draws are for. Most often they are those behind the bound rows, and there.
+  const void* positions(const int32_t* pos, int n);
   int grid_rows(int n) const { return n > kBucketRows[kBuckets - 1] ? n : kBucketRows[bucket_of(n)]; }
 
   bool begin_pass(const PassKey&);
@@ -109,8 +113,8 @@ class Queue {
   const Device& device;
   const OwnedStream stream;  // goes last: what is below may still be in use by it
   // Of the rows of a call: normalised rows; q, k and v before their norm; attention's partial results; top-k candidates
-  // and results; slots to move; a matrix before it is laid out.
-  Scratch y, raw, part_acc, part_ml, candidates, drawn, moves, unpacked;
+  // and results, and their positions; slots to move; a matrix before it is laid out.
+  Scratch y, raw, part_acc, part_ml, candidates, drawn, drawn_at, moves, unpacked;
   Staging staging;
 
  private:
@@ -118,6 +122,7 @@ class Queue {
 
   Scratch row_memory_, counts_;
   DeviceRows rows_;
+  std::vector<int32_t> next_;  // rows_.next, on the host
   PassCache passes_;
   PassState pass_ = PassState::None;
 };
