@@ -4,8 +4,8 @@
 #
 #   bench/on_gpu.sh [--device cpu] [--tiny] [--results DIR] [PART...]
 #
-# Parts, by value: build smoke hardware decode speculation tests peers. Named parts alone are run; what other parts found
-# stays. Each part is one script of bench/gpu/ with a limit of its own; one that fails is recorded and the rest goes on.
+# Parts, by value: build smoke hardware decode speculation tests peers matmuls. Named parts alone are run; what other parts
+# found stays. Each part is one script of bench/gpu/ with a limit of its own; one that fails is recorded and the rest goes on.
 # --device cpu --tiny tries everything on small shapes without a GPU. SWIFTK_GPU_SECONDS: the limit of the whole (530).
 set -u
 
@@ -14,12 +14,12 @@ gpu=$root/bench/gpu
 work=$root/build/gpu
 limit() { # seconds of a part
   case $1 in
-    build) echo 150 ;; smoke) echo 60 ;; hardware) echo 60 ;; decode) echo 190 ;; speculation) echo 100 ;; tests) echo 150 ;;
-    peers) echo 150 ;; *) echo 0 ;;
+    build) echo 150 ;; smoke) echo 60 ;; hardware) echo 60 ;; decode) echo 220 ;; speculation) echo 100 ;; tests) echo 150 ;;
+    peers) echo 150 ;; matmuls) echo 60 ;; *) echo 0 ;;
   esac
 }
 
-all=(build smoke hardware decode speculation tests peers)
+all=(build smoke hardware decode speculation tests peers matmuls)
 device=cuda
 flags=()
 parts=()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -13,7 +14,8 @@ import numpy as np
 import record
 
 import swiftk
-from swiftk import SkipSet, _core
+from swiftk import SkipSet, _core, pack
+from swiftk.device import architecture
 
 _ROWS = (1, 2, 4, 8, 16, 32, 48, 64)
 _CONTEXT = 128  # tokens of text before each step
@@ -21,6 +23,7 @@ _LONG = 3500
 _TOKENS_PER_SECOND = {"7b": 290, "1b": 1390, "13b": 151, "8b": 256}
 _VERIFY = {8: 1.03, 16: 1.05, 32: 1.10, 64: 1.20}
 _OVERHEAD_US = 30
+_MATMULS = {"triton": "", "cuda": ", matmuls in CUDA C++"}
 
 
 def free_bytes(device: str) -> int:
@@ -30,16 +33,16 @@ def free_bytes(device: str) -> int:
 class Subject:
     """A model on the device, and what the measurements of it share."""
 
-    def __init__(self, part: record.Part, name: str, store: models.Store) -> None:
-        self.part, self.name, self.label = part, name, models.label(name)
+    def __init__(self, part: record.Part, name: str, folder: Path, matmuls: str) -> None:
+        self.part, self.name, self.label = part, name, f"{models.label(name)}{_MATMULS[matmuls]}"
         self.tiny = part.given.tiny
         self.config = models.config(name, self.tiny)
-        folder = store.ensure(name)
-        self.free = free_bytes(part.given.device)
+        device = part.given.device
+        kernels = pack.ensure(pack.shape_of(folder), architecture(device), matmuls=matmuls) if device != "cpu" else None
+        self.free = free_bytes(device)
         began = perf_counter()
-        self.lm = swiftk.load(folder, device=part.given.device, context=self.config["max_position_embeddings"])
+        self.lm = swiftk.load(folder, device=device, pack=kernels, context=self.config["max_position_embeddings"])
         part.note(f"{self.label}: loaded in {perf_counter() - began:.1f} s, {self.lm.model.weight_bytes / 1e9:.2f} GB")
-        store.remove(name)  # the weights are on the device
         self.bytes = models.step_bytes(self.config)
         self.reads = record.reads(part.given) or self.lm.model.probe()[0]
         rng = np.random.default_rng(1)
@@ -157,12 +160,21 @@ def memory(s: Subject) -> None:
 
 
 def measure(part: record.Part, name: str, store: models.Store) -> None:
-    subject = Subject(part, name, store)
+    folder = store.ensure(name)
     todo: list[Callable[[Subject], None]] = [plain, steps, bits, prefill, worst_case, memory]
     if name in ("7b", "8b"):
         todo.append(long_context)
-    for one in todo:
-        part.attempt(f"{subject.label}, {one.__name__}", one, subject)
+    try:
+        # Those of the other family are an alternative to the default's: enough is measured of them to choose.
+        for matmuls, some in (("triton", todo), ("cuda", todo[:4])):
+            if matmuls == "cuda" and part.given.device == "cpu":
+                continue
+            subject = Subject(part, name, folder, matmuls)
+            for one in some:
+                part.attempt(f"{subject.label}, {one.__name__}", one, subject)
+            del subject  # its memory is the next one's
+    finally:
+        store.remove(name)
 
 
 def main() -> None:

@@ -295,7 +295,7 @@ def main() -> None:
     parser.add_argument("--sweep", action="store_true", help="other tiles too")
     parser.add_argument("--only", choices=MODELS, action="append", help="a model")
     parser.add_argument("--seconds", type=float, default=55)
-    given = parser.parse_args()
+    given, _ = parser.parse_known_args()  # bench/on_gpu.sh has options that are not for this
     deadline = time.monotonic() + given.seconds
     plan, images = load_plan(), Images("sm_90a")
     ceiling = measure_reads(images)

@@ -24,7 +24,7 @@ sys.path.append(str(BENCH))  # for the tables, prompts and models that all bench
 
 from tables import Table  # noqa: E402
 
-PARTS = ("build", "smoke", "hardware", "decode", "speculation", "tests", "peers")
+PARTS = ("build", "smoke", "hardware", "decode", "speculation", "tests", "peers", "matmuls")
 COLUMNS = ["case", "measure", "value", "% of reads", "target", ""]
 
 

@@ -15,7 +15,8 @@ from typing import Any
 
 import record
 
-_FIRST = ("exactness", "lossless", "ops", "topk", "decoding", "generate", "sampling", "families", "api", "load")
+_FIRST = ("cuda", "triton", "triton_attention", "triton_topk", "lossless", "sampling", "generate", "families", "api",
+          "cuda_errors", "exactness", "load")
 _WORKERS = 8
 _TEST_SECONDS = 60
 
