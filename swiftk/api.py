@@ -16,7 +16,7 @@ from . import _core
 from .cost import CostModel, Mean, Pacer
 from .decoding import Parts, decode
 from .detokenizer import Detokenizer
-from .device import choose, kernels
+from .device import place
 from .errors import CheckpointError, InternalError, InvalidArgument
 from .gate import make_gate
 from .generation_config import Defaults, read_defaults
@@ -54,14 +54,14 @@ def load(
     if not folder.is_dir():
         raise CheckpointError(f"[load] {folder} is not a directory, want one with config.json and model.safetensors")
     defaults = read_defaults(folder)
-    chosen = choose(options.device)
+    chosen, kernels = place(folder, options.device, options.dtype, options.pack)
     model = _core.Model(
         str(folder),
         dtype=options.dtype,
         isa=options.isa or "",
         threads=options.threads or 0,
         device=chosen,
-        pack=str(options.pack or kernels(folder, options.dtype, chosen)),
+        pack=kernels,
         progress=progress,
     )
     lm = LM(folder, model, _core.Session(model, context=options.context or 0), Tokenizer(folder), defaults)

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import _core, pack
+from . import _core
+from . import pack as packs
 from .errors import DeviceError
 
 _log = logging.getLogger("swiftk")
@@ -38,4 +39,22 @@ def kernels(folder: Path, dtype: str, device: str, progress: Callable[[int, int]
     """The kernel pack of a checkpoint for a device, built if it is not cached; "" for the CPU, which needs none."""
     if device == "cpu":
         return ""
-    return str(pack.ensure(pack.shape_of(folder, dtype), architecture(device), progress))
+    return str(packs.ensure(packs.shape_of(folder, dtype), architecture(device), progress))
+
+
+def place(
+    folder: Path,
+    device: str,
+    dtype: str = "auto",
+    pack: str | Path | None = None,
+    progress: Callable[[int, int], Any] | None = None,
+) -> tuple[str, str]:
+    """Device and kernel pack for a checkpoint. "auto" goes to the CPU, with a warning, where a GPU gets no kernels."""
+    chosen = choose(device)
+    try:
+        return chosen, str(pack) if pack and chosen != "cpu" else kernels(folder, dtype, chosen, progress)
+    except DeviceError as error:
+        if device != "auto":
+            raise
+        _log.warning("running on the CPU although there is a GPU: %s", error)
+        return "cpu", ""

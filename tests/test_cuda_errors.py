@@ -57,6 +57,15 @@ def test_auto_takes_the_gpu_where_there_is_one(gpu, folder, monkeypatch):
         gpu.stub.reset()
 
 
+def test_auto_says_why_a_gpu_is_not_used(gpu, folder, monkeypatch, caplog):
+    monkeypatch.delenv("SWIFTK_DEVICE")
+    monkeypatch.setenv("SWIFTK_CUDA_ARCH", "sm_10")
+    assert swiftk.load(folder).model.device == "cpu"
+    assert "although there is a GPU: [pack] there are no kernels for sm_10" in caplog.text
+    with pytest.raises(DeviceError, match="no kernels for sm_10"):
+        swiftk.load(folder, device="cuda")
+
+
 def copied(folder, to):
     """A copy of the kernel pack for the GPU of this run."""
     to.write_bytes(Path(device.kernels(folder, "auto", "cuda")).read_bytes())
@@ -142,13 +151,13 @@ def test_any_call_may_fail(gpu, folder, function, error, after):
     want = decode(gpu.session(gpu.open(folder)), PROMPT, 24).tokens
     expected = OutOfMemory if error == OUT_OF_MEMORY else DeviceError
     gpu.stub.fail(function, error, after)
-    session = None
+    session = raised = None
     try:
         session = gpu.session(gpu.open(folder))
         decode(session, PROMPT, 24, RULE)
-    except SwiftkError as raised:
-        assert isinstance(raised, expected)
-        assert str(raised).startswith("[cuda] ")
+    except SwiftkError as error:
+        raised = error
+    assert raised is None or (isinstance(raised, expected) and str(raised).startswith("[cuda] "))
     gpu.stub.reset()
     session = session or gpu.session(gpu.open(folder))
     session.reuse([PROMPT[0] ^ 1, 0])

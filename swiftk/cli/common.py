@@ -15,7 +15,7 @@ from rich.table import Table
 
 from .. import demo_model
 from ..api import LM, load
-from ..device import choose, kernels
+from ..device import place
 from ..options import LoadOptions
 
 out = Console(highlight=False)
@@ -54,9 +54,10 @@ def bar(unit_bytes: bool = True) -> Progress:
 def open_model(model: str, threads: int | None = None, dtype: str = "auto", device: str = "auto") -> LM:
     """Loads a model behind a progress bar, and one for its kernels where they have to be built first."""
     folder = demo_model() if model == "demo" and not Path(model).exists() else Path(model)
-    device = choose(LoadOptions(device=device).device)
+    options = LoadOptions(device=device, dtype=dtype)
     with bar(unit_bytes=False) as progress:
-        pack = kernels(folder, LoadOptions(dtype=dtype).dtype, device, show_progress(progress, "building kernels"))
+        report = show_progress(progress, "building kernels")
+        device, pack = place(folder, options.device, options.dtype, None, report)
     with bar() as progress:
         report = show_progress(progress, f"loading {folder.name}")
         return load(folder, device=device, pack=pack or None, threads=threads, dtype=dtype, progress=report)
