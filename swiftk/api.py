@@ -47,7 +47,7 @@ def load(
     """Loads a checkpoint directory. progress(done, total) is told bytes; returning False cancels.
 
     A GPU needs kernels for its architecture and the model's shape: `pack` names a file that `swiftk pack` made; without
-    it they are built, which takes a minute, and cached.
+    it they are built, which takes some ten seconds, and cached.
     """
     options = LoadOptions(device, dtype, threads, context, isa, pack)
     folder = Path(model_dir).expanduser()

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import importlib.util
 import json
 import logging
 import os
 import re
 import struct
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,7 +21,7 @@ from typing import Any
 
 from . import _core, pack_cuda
 from .errors import CheckpointError, DeviceError, InvalidArgument
-from .folders import cache_folder, kernel_sources
+from .folders import cache_folder, kernel_sources, load_source
 from .pack_compile import Image, compile_kernels
 
 FORMAT, VERSION = "swiftk-kernels", 1
@@ -45,12 +43,7 @@ def shape_of(folder: str | Path, dtype: str = "auto") -> dict[str, Any]:
 
 def manifest() -> ModuleType:
     """kernels/triton/manifest.py, which needs no Triton."""
-    spec = importlib.util.spec_from_file_location("swiftk_kernel_manifest", kernel_sources() / "manifest.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
+    return load_source(kernel_sources() / "manifest.py")
 
 
 def chosen_matmuls(matmuls: str | None = None) -> str:

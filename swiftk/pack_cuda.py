@@ -5,10 +5,8 @@ kernels/cuda/plan.py holds tiles, launch parameters and layouts as data; this tu
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from .errors import DeviceError
-from .folders import kernel_sources
+from .folders import kernel_sources, load_source
 from .pack_compile import Image, cores
 
 MATMULS = ("qkv", "o_proj", "gate_up", "down", "lm_head")
@@ -44,12 +42,8 @@ def sources() -> Path:
 
 
 def plan() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("swiftk_cuda_plan", sources() / "plan.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
+    """kernels/cuda/plan.py, which needs no toolkit."""
+    return load_source(sources() / "plan.py")
 
 
 def supports(shape: dict[str, Any]) -> bool:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import stub_cuda
+from decode import open_session
 from swiftk import _core, device
 
 
@@ -31,9 +32,7 @@ class Gpu:
         return _core.Model(str(folder), dtype=dtype, device="cuda", pack=str(pack))
 
     def session(self, model, sampling=None, context=0):
-        session = _core.Session(model, context=context, poison=True)
-        session.set_sampling(**(sampling or {}))
-        return session
+        return open_session(model, context=context, sampling=sampling)
 
 
 @pytest.fixture(name="clean")
