@@ -91,8 +91,8 @@ std::shared_ptr<Model> load(const std::string& dir, const std::string& dtype, co
     };
   }
   const py::gil_scoped_release release;
-  return std::const_pointer_cast<Model>(
-      load_model(dir, options));  // pybind11 holders are not const; the class is read-only
+  // pybind11's holders are not const; the class is read-only.
+  return std::const_pointer_cast<Model>(load_model(dir, options));
 }
 
 py::array_t<int32_t> copy(std::span<const int32_t> v) { return py::array_t<int32_t>(v.size(), v.data()); }
@@ -233,8 +233,7 @@ py::dict gpu_info(int ordinal) {
     const py::gil_scoped_release release;
     g = cuda::describe_gpu(ordinal);
   }
-  return py::dict("name"_a = g.name, "architecture"_a = g.architecture, "driver"_a = g.driver,
-                  "free_bytes"_a = g.free_bytes, "total_bytes"_a = g.total_bytes);
+  return py::dict("name"_a = g.name, "architecture"_a = g.architecture, "driver"_a = g.driver);
 }
 
 std::pair<double, double> probe(const std::string& dtype, const std::string& isa, int threads) {
@@ -271,6 +270,7 @@ PYBIND11_MODULE(_core, m) {
   });
   m.def("kernel_shape", &kernel_shape, "dir"_a, "dtype"_a = "auto");
   m.def("gpu_info", &gpu_info, "ordinal"_a = 0);
+  m.def("gpu_free_bytes", [](int ordinal) { return cuda::free_memory(ordinal); }, "ordinal"_a = 0, Release());
   m.def("probe", &probe, "dtype"_a = "bfloat16", "isa"_a = "", "threads"_a = 0, Release());
   bind_ops(m);
 }

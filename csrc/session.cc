@@ -214,8 +214,8 @@ void Session::commit(int count) {
     const int base = cache_.length();  // slot of the root
     from_.clear();
     to_.clear();
-    for (int i = 0; i + 1 < count;
-         ++i) {  // a node's index is at least its depth: no move overwrites what a later one reads
+    // A node's index is at least its depth: no move overwrites what a later one reads.
+    for (int i = 0; i + 1 < count; ++i) {
       if (path_[i] == 1 + i) continue;
       from_.push_back(base + path_[i]);
       to_.push_back(base + 1 + i);

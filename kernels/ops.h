@@ -179,7 +179,6 @@ struct Ops {
   Device* device;     // null: the host. Handed back to the functions that take one
   int draws;          // rows a topk call should take: 1 where it costs by the row, more where it waits for a device
   bool shares_table;  // a device's packed head serves as the table of embed, too
-  DType (*handoff)(DType weights);  // how q, attention's out and h are stored
 
   Ctx* (*create)(Device*, int threads);
   void (*destroy)(Ctx*);

@@ -27,7 +27,7 @@ _MATMULS = {"triton": "", "cuda": ", matmuls in CUDA C++"}
 
 
 def free_bytes(device: str) -> int:
-    return _core.gpu_info()["free_bytes"] if device == "cuda" else 0
+    return _core.gpu_free_bytes() if device == "cuda" else 0
 
 
 class Subject:

@@ -11,7 +11,6 @@ struct Backend {
            .device = &device,
            .draws = kMaxTopk,
            .shares_table = device.pack.layout(Matrix::Head).kernel.empty(),
-           .handoff = [](DType weights) { return weights; },
            .create = create,
            .destroy = destroy,
            .allocate = allocate,
@@ -41,6 +40,13 @@ struct Backend {
   Ops ops;
 };
 
+size_t free_of(const Gpu& gpu) {
+  const Current current(gpu.driver, gpu.context);
+  size_t free = 0, total = 0;
+  gpu.driver.check(gpu.driver.cuMemGetInfo_v2(&free, &total), "asking the GPU for its memory");
+  return free;
+}
+
 }  // namespace
 
 std::shared_ptr<const Ops> open_ops(int ordinal, const std::string& pack_path) {
@@ -51,23 +57,14 @@ std::shared_ptr<const Ops> open_ops(int ordinal, const std::string& pack_path) {
 void check_pack(const Ops& ops, const Config& config, DType dtype) { ops.device->pack.check_fits(config, dtype); }
 
 GpuInfo describe_gpu(int ordinal) {
-  const Gpu gpu(ordinal);
-  const Current current(gpu.driver, gpu.context);
-  GpuInfo info;
-  char text[256] = {};
-  gpu.driver.check(gpu.driver.cuDeviceGetName(text, sizeof text, gpu.device), "asking the GPU for its name");
-  gpu.driver.check(gpu.driver.cuMemGetInfo_v2(&info.free_bytes, &info.total_bytes), "asking the GPU for its memory");
-  info.name = text;
-  info.architecture = architecture(gpu);
-  info.driver = gpu.driver.version();
-  return info;
+  const Card card(ordinal);
+  char name[256] = {};
+  card.driver.check(card.driver.cuDeviceGetName(name, sizeof name, card.device), "asking the GPU for its name");
+  return {name, card.architecture(), card.driver.version()};
 }
 
-size_t free_memory(const Device& device) {
-  const Current current(device.gpu.driver, device.gpu.context);
-  size_t free = 0, total = 0;
-  device.gpu.driver.check(device.gpu.driver.cuMemGetInfo_v2(&free, &total), "asking the GPU for its memory");
-  return free;
-}
+size_t free_memory(const Device& device) { return free_of(device.gpu); }
+
+size_t free_memory(int ordinal) { return free_of(Gpu(ordinal)); }
 
 }  // namespace swiftk::cuda

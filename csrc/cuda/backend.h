@@ -17,11 +17,11 @@ void check_pack(const Ops&, const Config&, DType);
 
 struct GpuInfo {
   std::string name, architecture, driver;  // "NVIDIA H200", "sm_90", "13.0"
-  size_t free_bytes = 0, total_bytes = 0;
 };
-// Throws Error(Device).
+// Without starting the GPU. Throws Error(Device).
 GpuInfo describe_gpu(int ordinal);
 
 size_t free_memory(const Device&);
+size_t free_memory(int ordinal);
 
 }  // namespace swiftk::cuda

@@ -15,7 +15,7 @@ int constant(const PackedKernel& kernel, const char* name) {
 
 }  // namespace
 
-Gpu::Gpu(int ordinal) {
+Card::Card(int ordinal) {
   int count = 0;
   driver.check(driver.cuDeviceGetCount(&count), "counting GPUs");
   if (ordinal < 0 || ordinal >= count) {
@@ -23,19 +23,22 @@ Gpu::Gpu(int ordinal) {
                              std::to_string(count) + (count == 1 ? " GPU" : " GPUs"));
   }
   driver.check(driver.cuDeviceGet(&device, ordinal), "opening the GPU");
+}
+
+Gpu::Gpu(int ordinal) : Card(ordinal) {
   driver.check(driver.cuDevicePrimaryCtxRetain(&context, device), "starting the GPU");
 }
 
 Gpu::~Gpu() { driver.cuDevicePrimaryCtxRelease_v2(device); }
 
-int Gpu::attribute(int which) const {
+int Card::attribute(int which) const {
   int value = 0;
   driver.check(driver.cuDeviceGetAttribute(&value, which, device), "asking the GPU for its attributes");
   return value;
 }
 
-std::string architecture(const Gpu& gpu) {
-  return "sm_" + std::to_string(gpu.attribute(kMajor)) + std::to_string(gpu.attribute(kMinor));
+std::string Card::architecture() const {
+  return "sm_" + std::to_string(attribute(kMajor)) + std::to_string(attribute(kMinor));
 }
 
 }  // namespace cuda
@@ -63,7 +66,7 @@ Function Device::function(const std::string& entry) {
   Module module = nullptr;
   if (const Result result = gpu.driver.cuModuleLoadData(&module, image.data())) {
     gpu.driver.check(result, "kernel " + entry + " of a pack for " + pack.arch() +
-                                 " does not load on this GPU, which is " + architecture(gpu));
+                                 " does not load on this GPU, which is " + gpu.architecture());
   }
   modules_.push_back(module);
   Function f;

@@ -14,6 +14,8 @@ namespace cuda {
 inline constexpr int kBuckets = 4;  // row counts that recorded passes are made for; more rows are never recorded
 inline constexpr int kBucketRows[kBuckets] = {8, 16, 32, 64};
 
+inline constexpr int kRecordedRows = kBucketRows[kBuckets - 1];
+
 inline int bucket_of(int rows) {
   int b = 0;
   while (b < kBuckets - 1 && rows > kBucketRows[b]) ++b;
@@ -38,16 +40,23 @@ struct Functions {
   std::array<Function, kMatrices> pack;  // for matrices that have a layout
 };
 
-// The driver and a GPU's primary context, which other libraries of the process share.
-struct Gpu {
+// The driver and one of its GPUs, which is asked but not started: that takes a good part of a second.
+struct Card {
+  explicit Card(int ordinal);
+  int attribute(int which) const;
+  std::string architecture() const;  // "sm_90": what kernels are to be built for
+
+  Driver driver;
+  int device = 0;
+};
+
+// A card with its primary context, which other libraries of the process share.
+struct Gpu : Card {
   explicit Gpu(int ordinal);
   ~Gpu();
   Gpu(const Gpu&) = delete;
   Gpu& operator=(const Gpu&) = delete;
-  int attribute(int which) const;
 
-  Driver driver;
-  int device = 0;
   ContextHandle context = nullptr;
 };
 
@@ -76,12 +85,5 @@ struct Device {
 
   std::vector<cuda::Module> modules_;
 };
-
-namespace cuda {
-
-// "sm_90": what kernels are to be built for. Throws Error(Device) as Device does.
-std::string architecture(const Gpu&);
-
-}  // namespace cuda
 
 }  // namespace swiftk

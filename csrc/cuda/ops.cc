@@ -1,5 +1,6 @@
 // The table of ops on a GPU: each op is a few launches of the pack's kernels on the session's stream. Grids are those
 // that the kernels' files in kernels/triton/ state.
+#include <algorithm>
 #include <cstring>
 
 #include "issue.h"
@@ -63,7 +64,7 @@ void attention(Ctx& ctx, const AttentionArgs& a) {
   const void* const n = s.queue.count(r.n);
   const void* const v = values(a.kv);
   const int32_t window = a.window, splits = r.splits;
-  if (r.n > kBucketRows[kBuckets - 1]) {
+  if (r.n > kRecordedRows) {
     s.queue.launch(s.functions.attention_serial, n_kv, tiles, 1, n, r.meta, r.pos, r.ancestors, a.q, a.kv.data, v,
                    a.out, window);
     return;
@@ -101,8 +102,9 @@ void topk(Ctx& ctx, const TopkArgs& a) {
   Issue s(ctx);
   const size_t n = a.n, wide = n * kDrawStride;
   const int blocks = ceil_div(a.vocab, s.functions.topk_partial.block);
-  s.queue.reserve(s.queue.candidates, n * blocks * (2 * kDrawStride + 2) * sizeof(float));
-  s.queue.reserve(s.queue.drawn, (2 * wide + n) * sizeof(float));
+  const size_t most = std::max(a.n, kRecordedRows);
+  s.queue.reserve(s.queue.candidates, most * blocks * (2 * kDrawStride + 2) * sizeof(float));
+  s.queue.reserve(s.queue.drawn, most * (2 * kDrawStride + 1) * sizeof(float));
   float* const score = s.queue.candidates.as<float>();
   float* const candidate = score + wide * blocks;
   float* const sums = candidate + wide * blocks;
@@ -128,7 +130,7 @@ void topk(Ctx& ctx, const TopkArgs& a) {
 void move_rows(Ctx& ctx, const MoveArgs& a) {
   Issue s(ctx);
   const size_t bytes = 2 * sizeof(int32_t) * a.n, element = size_of(a.kv.shape.dtype);
-  s.queue.reserve(s.queue.moves, bytes);
+  s.queue.reserve(s.queue.moves, 2 * sizeof(int32_t) * std::max(a.n, kRecordedRows));
   int32_t* const host = reinterpret_cast<int32_t*>(s.queue.staging.next(bytes));
   for (int i = 0; i < a.n; ++i) {
     host[2 * i] = a.from[i];

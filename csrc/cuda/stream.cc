@@ -14,6 +14,24 @@ constexpr int kShortSplit = 256, kShortSplits = 16, kLongSplit = 2048;
 
 size_t aligned(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
+size_t at_least_recorded(int rows) { return std::max(rows, kRecordedRows); }
+
+// Where the parts of bound rows lie; the counts and flags of `meta` come first.
+struct RowLayout {
+  RowLayout(size_t rows, size_t half) {
+    const size_t ints = aligned(sizeof(int32_t) * rows), table = aligned(sizeof(float) * rows * half);
+    token = kAlign;
+    pos = token + ints;
+    next = pos + ints;
+    slot = next + ints;
+    ancestors = slot + ints;
+    cos = ancestors + aligned(sizeof(uint64_t) * rows);
+    sin = cos + table;
+    end = sin + table;
+  }
+  size_t token, pos, next, slot, ancestors, cos, sin, end;
+};
+
 }  // namespace
 
 int splits_for(int last) {
@@ -100,50 +118,47 @@ const void* Queue::count(int n) const {
 }
 
 void Queue::bind(const Rows& r) {
-  const int half = device.pack.shape().HD / 2;
+  const size_t n = r.n, half = device.pack.shape().HD / 2;
   rows_.n = r.n;
   rows_.rows = grid_rows(r.n);
   const int last = *std::max_element(r.pos, r.pos + r.n);
   rows_.splits = static_cast<int>(std::bit_ceil(static_cast<unsigned>(splits_for(last))));
   reserve_rows();
 
-  const size_t n = r.n, rows = rows_.rows, ints = aligned(sizeof(int32_t) * rows);
-  const size_t token = kAlign, pos = token + ints, next = pos + ints, slot = next + ints;
-  const size_t ancestors = slot + ints;
-  const size_t cos = ancestors + aligned(sizeof(uint64_t) * rows), table = aligned(sizeof(float) * rows * half);
-  const size_t sin = cos + table, end = sin + sizeof(float) * n * half;
+  const RowLayout at(rows_.rows, half);
+  const size_t end = at.sin + sizeof(float) * n * half;
   char* const host = staging.next(end);
   const int32_t meta[8] = {r.n, r.prefix_len, r.scratch, r.ancestors != nullptr};
   std::memcpy(host, meta, sizeof meta);
-  const auto put = [&](size_t at, const void* from, size_t bytes) {
-    if (from) std::memcpy(host + at, from, bytes);
+  const auto put = [&](size_t offset, const void* from, size_t bytes) {
+    if (from) std::memcpy(host + offset, from, bytes);
   };
-  put(token, r.token, sizeof(int32_t) * n);
-  put(pos, r.pos, sizeof(int32_t) * n);
+  put(at.token, r.token, sizeof(int32_t) * n);
+  put(at.pos, r.pos, sizeof(int32_t) * n);
   next_.assign(r.pos, r.pos + n);
   for (int32_t& p : next_) ++p;
-  put(next, next_.data(), sizeof(int32_t) * n);
-  put(slot, r.slot, sizeof(int32_t) * n);
-  put(ancestors, r.ancestors, sizeof(uint64_t) * n);
-  put(cos, r.cos, sizeof(float) * n * half);
-  put(sin, r.sin, sizeof(float) * n * half);
-  reserve(row_memory_, sin + table);
+  put(at.next, next_.data(), sizeof(int32_t) * n);
+  put(at.slot, r.slot, sizeof(int32_t) * n);
+  put(at.ancestors, r.ancestors, sizeof(uint64_t) * n);
+  put(at.cos, r.cos, sizeof(float) * n * half);
+  put(at.sin, r.sin, sizeof(float) * n * half);
+  reserve(row_memory_, RowLayout(at_least_recorded(rows_.rows), half).end);
   char* const base = row_memory_.as<char>();
   staging.copy(stream, base, end);
   rows_.meta = base;
-  rows_.token = base + token;
-  rows_.pos = base + pos;
-  rows_.next = base + next;
-  rows_.slot = base + slot;
-  rows_.ancestors = base + ancestors;
-  rows_.cos = base + cos;
-  rows_.sin = base + sin;
+  rows_.token = base + at.token;
+  rows_.pos = base + at.pos;
+  rows_.next = base + at.next;
+  rows_.slot = base + at.slot;
+  rows_.ancestors = base + at.ancestors;
+  rows_.cos = base + at.cos;
+  rows_.sin = base + at.sin;
 }
 
 const void* Queue::positions(const int32_t* pos, int n) {
   if (n <= rows_.n && std::equal(pos, pos + n, next_.begin())) return rows_.next;
   const size_t bytes = sizeof(int32_t) * n;
-  reserve(drawn_at, bytes);
+  reserve(drawn_at, sizeof(int32_t) * at_least_recorded(n));
   std::memcpy(staging.next(bytes), pos, bytes);
   staging.copy(stream, drawn_at.as(), bytes);
   return drawn_at.as();
@@ -152,10 +167,10 @@ const void* Queue::positions(const int32_t* pos, int n) {
 // What the ops of a pass need for the bound rows; here, since nothing may be allocated while a pass is recorded.
 void Queue::reserve_rows() {
   const Shape& s = device.pack.shape();
-  const size_t rows = rows_.rows, heads = s.H, d = s.HD;
+  const size_t rows = at_least_recorded(rows_.rows), heads = s.H, d = s.HD;
   reserve(y, rows * s.D * size_of(s.dtype));
   if (s.qk_norm) reserve(raw, rows * (heads + 2 * s.KV) * d * sizeof(float));
-  if (rows > kBucketRows[kBuckets - 1]) return;
+  if (rows > kRecordedRows) return;
   reserve(part_acc, rows * heads * rows_.splits * d * sizeof(float));
   reserve(part_ml, rows * heads * rows_.splits * 2 * sizeof(float));
 }
@@ -168,7 +183,7 @@ void Queue::reserve(Scratch& scratch, size_t bytes) {
 }
 
 bool Queue::begin_pass(const PassKey& key) {
-  if (rows_.n > kBucketRows[kBuckets - 1]) {
+  if (rows_.n > kRecordedRows) {
     pass_ = PassState::Direct;
     return false;
   }

@@ -85,14 +85,15 @@ class Queue {
 
   void bind(const Rows&);
   const DeviceRows& rows() const { return rows_; }
-  // Grows memory that ops use; what was recorded with the old one is forgotten.
+  // Grows memory that ops use; what was recorded with the old one is forgotten. So callers ask for kRecordedRows rows
+  // at least: a session that comes to larger trees then records nothing again.
   void reserve(Scratch&, size_t bytes);
   // Where kernels find the row count of a call with n rows: in the bound rows while a pass is recorded, which then
   // serves all counts of the bucket.
   const void* count(int n) const;
   // Where kernels find the positions that n draws are for. Most often they are those behind the bound rows, and there.
   const void* positions(const int32_t* pos, int n);
-  int grid_rows(int n) const { return n > kBucketRows[kBuckets - 1] ? n : kBucketRows[bucket_of(n)]; }
+  int grid_rows(int n) const { return n > kRecordedRows ? n : kBucketRows[bucket_of(n)]; }
 
   bool begin_pass(const PassKey&);
   void end_pass(bool complete);

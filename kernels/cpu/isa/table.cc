@@ -6,7 +6,6 @@
 namespace swiftk::SWIFTK_ISA {
 namespace {
 
-DType handoff(DType) { return DType::F32; }
 Ctx* create(Device*, int threads) { return new Ctx(threads); }
 void destroy(Ctx* ctx) { delete ctx; }
 void* allocate_host(Device*, size_t bytes) { return allocate(bytes); }
@@ -28,7 +27,6 @@ const Ops kOps = {
     .device = nullptr,
     .draws = 1,
     .shares_table = false,
-    .handoff = handoff,
     .create = create,
     .destroy = destroy,
     .allocate = allocate_host,
