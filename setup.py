@@ -46,6 +46,7 @@ class KernelCopy(build_py):
             for folder in ("triton", "cuda"):
                 ignored = shutil.ignore_patterns("__pycache__")
                 shutil.copytree(ROOT / "kernels" / folder, package / folder, ignore=ignored)
+            shutil.copy(ROOT / "kernels" / "gate_rule.h", package)
 
 
 class CMakeBuild(build_ext):

@@ -112,6 +112,8 @@ void bind_model(py::module_& m) {
            "pack"_a = "", "progress"_a = py::none())
       .def_property_readonly("config", [](const Model& self) { return config_dict(self.config); })
       .def_property_readonly("isa", [](const Model& self) { return self.ops->name; })
+      // Whether drafts are taken in one go, without the host between their steps.
+      .def_property_readonly("drafts_at_once", [](const Model& self) { return self.ops->draft_spine != nullptr; })
       .def_property_readonly("device", [](const Model& self) { return self.ops->device ? "cuda" : "cpu"; })
       .def("probe", &probe_model, Release())
       .def_property_readonly("dtype", [](const Model& self) { return dtype_name(self.dtype); })
@@ -138,10 +140,14 @@ void set_sampling(Session& self, float temperature, int top_k, float top_p, floa
 }
 
 int draft(Session& self, float confidence, int max_draft, int max_nodes, const std::array<float, 3>& tier,
-          const std::array<int, 4>& width, const std::vector<int32_t>& stop_ids) {
+          const std::array<int, 4>& width, const std::vector<int32_t>& stop_ids,
+          const std::array<float, kHoldBuckets>& hold, const std::array<float, kHoldBuckets - 1>& edges, float reach) {
   const py::gil_scoped_release release;
   return self
       .draft({.confidence = confidence,
+              .hold = hold,
+              .edges = edges,
+              .reach = reach,
               .max_draft = max_draft,
               .max_nodes = max_nodes,
               .tier = tier,
@@ -191,7 +197,8 @@ void bind_session(py::module_& m) {
       .def(
           "prefill", [](Session& self, const Tokens& t) { return self.prefill(span(t)); }, "tokens"_a, Release())
       .def("draft", &draft, "confidence"_a = rule.confidence, "max_draft"_a = rule.max_draft,
-           "max_nodes"_a = rule.max_nodes, "tier"_a = rule.tier, "width"_a = rule.width, "stop_ids"_a = rule.stop_ids)
+           "max_nodes"_a = rule.max_nodes, "tier"_a = rule.tier, "width"_a = rule.width, "stop_ids"_a = rule.stop_ids,
+           "hold"_a = rule.hold, "edges"_a = rule.edges, "reach"_a = rule.reach)
       .def(
           "set_tree",
           [](Session& self, const Tokens& t, const Tokens& p) { return self.set_tree(span(t), span(p)).size(); },

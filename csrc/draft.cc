@@ -20,6 +20,12 @@ void check_rule(const DraftRule& rule) {
   want(rule.max_draft >= 0, "max_draft", rule.max_draft, "0 or more");
   want(rule.max_nodes >= 1 && rule.max_nodes <= TokenTree::kMaxNodes, "max_nodes", rule.max_nodes,
        "1.." + std::to_string(TokenTree::kMaxNodes));
+  want(rule.reach >= 0 && rule.reach <= 1, "reach", rule.reach, "in [0, 1]");
+  for (const float hold : rule.hold) want(hold >= 0 && hold <= 1, "hold", hold, "in [0, 1]");
+  for (size_t i = 1; i < rule.edges.size(); ++i) {
+    want(rule.edges[i] >= rule.edges[i - 1], "edges", rule.edges[i], "ascending");
+  }
+  want(rule.edges[0] >= 0 && rule.edges.back() <= 1, "edges", rule.edges[0], "in [0, 1]");
   for (const int width : rule.width) {
     want(width >= 1 && width <= kMaxTopk, "width", width, "1.." + std::to_string(kMaxTopk));
   }
@@ -29,6 +35,13 @@ int width_at(const DraftRule& rule, float confidence) {
   size_t tier = 0;
   while (tier < rule.tier.size() && confidence > rule.tier[tier]) ++tier;
   return rule.width[tier];
+}
+
+GateRule gate_of(const DraftRule& rule) {
+  GateRule gate{.floor = std::log(rule.confidence), .reach = rule.reach, .hold = {}, .edges = {}};
+  std::copy(rule.hold.begin(), rule.hold.end(), gate.hold);
+  std::transform(rule.edges.begin(), rule.edges.end(), gate.edges, [](float edge) { return std::log(edge); });
+  return gate;
 }
 
 }  // namespace
@@ -49,40 +62,81 @@ const TokenTree& Session::draft(const DraftRule& rule) {
   return tree_;
 }
 
-// Step i reads spine node i and proposes node i + 1. Its residual row where draft and target part is kept for
-// verification.
+// The spine: `limit` tokens at most, each with its runners-up.
 void Session::grow_spine(const DraftRule& rule, int limit) {
-  const int base = cache_.length(), steps = static_cast<int>(draft_.size()), D = model_->config.D;
-  const bool rejection = acceptance_ == Acceptance::Rejection && !sampling_.greedy();
   const int width = *std::max_element(rule.width.begin(), rule.width.end());
   const int k = std::min(width, model_->config.V);
   siblings_.assign(static_cast<size_t>(std::max(limit, 0)) * kMaxTopk, -1);
-  if (rejection) draft_prob_.resize(static_cast<size_t>(std::max(limit, 0)) * model_->config.V);
   path_tokens_.clear();
+  if (limit < 1) return;
+  const GateRule gate = gate_of(rule);
+  if (!draft_at_once(rule, gate, limit, k)) draft_by_steps(rule, gate, limit, k);
+}
+
+void Session::add_to_spine(const DraftRule& rule, const int32_t* id, int k, float log_p) {
+  const float confidence = std::exp(log_p);
+  const int alternatives = std::min(width_at(rule, confidence), k);
+  std::copy_n(id + 1, alternatives - 1, siblings_.begin() + static_cast<size_t>(spine_) * kMaxTopk);
+  tree_.add(spine_, id[0]);
+  confidence_.push_back(confidence);
+  ++spine_;
+  ++last_.draft_steps;
+}
+
+// False: this draft is none that the backend can take by itself. What needs the host between its steps is not.
+bool Session::draft_at_once(const DraftRule& rule, const GateRule& gate, int limit, int k) {
+  const bool rejection = acceptance_ == Acceptance::Rejection && !sampling_.greedy();
+  if (!model_->ops->draft_spine || rejection || warps()) return false;
+  Rows rows = causal_rows(tree_.tokens(), limit, cache_.length());
+  executor_.rotate(rows);
+  TopkArgs draw = draw_args(Stream::Target);
+  draw.logits = draw.scores = logits_.compute(1);
+  draw.k = k;
+  draw.id = spine_id_.data();
+  draw.logit = spine_logit_.data();
+  draw.lse = spine_lse_.data();
+  const int steps = executor_.draft(draft_,
+                                    {.rows = &rows,
+                                     .pass = {},
+                                     .issue = nullptr,
+                                     .of = nullptr,
+                                     .draw = draw,
+                                     .gate = gate,
+                                     .stop_ids = rule.stop_ids.data(),
+                                     .stops = static_cast<int>(rule.stop_ids.size())},
+                                    x_.as<float>(), cache_, cancel_, logits_.row(0));
+  for (int i = 0; i < steps; ++i) {
+    check_lse(spine_lse_[i], cache_.length() + i + 1);
+    const size_t at = static_cast<size_t>(i) * k;
+    add_to_spine(rule, spine_id_.data() + at, k, spine_logit_[at] - spine_lse_[i]);
+  }
+  return steps > 0;
+}
+
+// Step i reads spine node i and proposes node i + 1. Its residual row where draft and target part is kept for
+// verification.
+void Session::draft_by_steps(const DraftRule& rule, const GateRule& gate, int limit, int k) {
+  const int base = cache_.length(), steps = static_cast<int>(draft_.size()), V = model_->config.V;
+  const bool rejection = acceptance_ == Acceptance::Rejection && !sampling_.greedy();
+  if (rejection) draft_prob_.resize(static_cast<size_t>(limit) * V);
   float* const x = x_.as<float>();
+  float held = 1;
   for (int i = 0; i < limit; ++i) {
-    const Rows rows = causal_rows(tree_.tokens() + i, 1, base + i);
+    Rows rows = causal_rows(tree_.tokens() + i, 1, base + i);
+    executor_.prepare(rows);
     if (kept_ > 0) {
       executor_.run(draft_, rows, 0, kept_, x, cache_, cancel_);
-      model_->ops->copy(executor_.ctx(), residual(i), x, sizeof(float) * D);
+      model_->ops->copy(executor_.ctx(), residual(i), x, sizeof(float) * model_->config.D);
       ran_ = i + 1;
     }
     executor_.run(draft_, rows, kept_, steps, x, cache_, cancel_, logits_.compute(1));
     const Drawn drawn = pick(0, base + i + 1, path_tokens_, k, rejection ? Stream::Draft : Stream::Target);
-    if (rejection) {
-      const float* const scores = warped(0, path_tokens_);
-      softmax(scores, model_->config.V, draft_prob_.data() + static_cast<size_t>(i) * model_->config.V);
-    }
-    const float confidence = std::exp(drawn.logit[0] - drawn.lse);
-    const int alternatives = std::min(width_at(rule, confidence), k);
-    std::copy_n(drawn.id + 1, alternatives - 1, siblings_.begin() + static_cast<size_t>(i) * kMaxTopk);
-    tree_.add(i, drawn.id[0]);
+    if (rejection) softmax(warped(0, path_tokens_), V, draft_prob_.data() + static_cast<size_t>(i) * V);
+    const float log_p = drawn.logit[0] - drawn.lse;
+    add_to_spine(rule, drawn.id, k, log_p);
     path_tokens_.push_back(drawn.id[0]);
-    confidence_.push_back(confidence);
-    ++spine_;
-    ++last_.draft_steps;
-    const bool stop = std::find(rule.stop_ids.begin(), rule.stop_ids.end(), drawn.id[0]) != rule.stop_ids.end();
-    if (stop || confidence < rule.confidence) break;
+    const int stops = static_cast<int>(rule.stop_ids.size());
+    if (!goes_on(gate, rule.stop_ids.data(), stops, drawn.id[0], log_p, held)) break;
   }
 }
 

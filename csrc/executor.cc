@@ -37,26 +37,31 @@ Executor::Executor(std::shared_ptr<const Model> model, int threads, int max_rows
   attn_ = Buffer(ops, floats(n * c.H * c.d));
   h_ = Buffer(ops, floats(n * c.F));
   rope_.resize(n * c.d);
+  known_rope_.resize(size_t{kKnown} * c.d);
+  known_pos_.assign(kKnown, -1);
   ctx_ = ops.create(ops.device, threads > 0 ? threads : model_->threads);
 }
 
 Executor::~Executor() { model_->ops->destroy(ctx_); }
 
-void Executor::prepare(Rows& rows) {
+void Executor::rotate(Rows& rows) {
   const int half = model_->config.d / 2;
   float* const cos = rope_.data();
   float* const sin = cos + static_cast<size_t>(max_rows_) * half;
   for (int i = 0; i < rows.n; ++i) {
-    const bool again = i > 0 && rows.pos[i] == rows.pos[i - 1];  // siblings are neighbours
-    if (again) {
-      std::copy_n(cos + (i - 1) * half, half, cos + i * half);
-      std::copy_n(sin + (i - 1) * half, half, sin + i * half);
-    } else {
-      rope_row(model_->config, rows.pos[i], cos + i * half, sin + i * half);
-    }
+    const int at = rows.pos[i] % kKnown;
+    float* const known = known_rope_.data() + static_cast<size_t>(at) * 2 * half;
+    if (known_pos_[at] != rows.pos[i]) rope_row(model_->config, rows.pos[i], known, known + half);
+    known_pos_[at] = rows.pos[i];
+    std::copy_n(known, half, cos + i * half);
+    std::copy_n(known + half, half, sin + i * half);
   }
   rows.cos = cos;
   rows.sin = sin;
+}
+
+void Executor::prepare(Rows& rows) {
+  rotate(rows);
   model_->ops->bind(*ctx_, rows);
 }
 
@@ -74,6 +79,23 @@ void Executor::run(const Plan& plan, const Rows& rows, int begin, int end, float
     throw;
   }
   model_->ops->end_pass(*ctx_, true);
+}
+
+int Executor::draft(const Plan& plan, SpineArgs spine, float* x, const KvqCache& cache, std::atomic<bool>& cancel,
+                    float* logits) {
+  const Stopwatch watch(seconds_, Stopwatch::Add);
+  if (cancel.exchange(false)) fail(Status::Cancelled, "[run] cancelled");
+  Rows row = *spine.rows;
+  row.n = 1;
+  const int end = static_cast<int>(plan.size());
+  auto pass = [&] {
+    steps(plan, row, 0, end, x, cache, cancel);
+    project(x, 1, logits);
+  };
+  spine.pass = {hash_steps(plan, 0, end), x, cache.layer(0).data, logits};
+  spine.of = &pass;
+  spine.issue = [](void* of) { (*static_cast<decltype(pass)*>(of))(); };
+  return model_->ops->draft_spine(*ctx_, spine);
 }
 
 void Executor::steps(const Plan& plan, const Rows& rows, int begin, int end, float* x, const KvqCache& cache,
@@ -147,7 +169,7 @@ void Executor::topk(const TopkArgs& args) {
 }
 
 size_t Executor::workspace_bytes() const {
-  return q_.bytes() + attn_.bytes() + h_.bytes() + rope_.size() * sizeof(float);
+  return q_.bytes() + attn_.bytes() + h_.bytes() + (rope_.size() + known_rope_.size()) * sizeof(float);
 }
 
 }  // namespace swiftk

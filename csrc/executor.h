@@ -17,7 +17,9 @@ class Executor {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  // Computes the rotary tables of `rows` and binds them; all that rows points at must stay until the next call.
+  // Computes the rotary tables of `rows`, which last until the next call.
+  void rotate(Rows& rows);
+  // The same, and binds them; all that rows points at must stay until the next call.
   void prepare(Rows& rows);
   // Runs steps [begin, end) over the rows; x [n, D] is the residual stream, filled from the embedding if begin == 0.
   // Then, if `logits` is given, the head over all rows. Throws Error(Cancelled) between steps (of a recorded pass:
@@ -27,6 +29,9 @@ class Executor {
   // logits [n, V] of residual rows x [n, D].
   void head(const float* x, int n, float* logits);
   void topk(const TopkArgs&);
+  // A draft in one go of the backend, as Ops::draft_spine says; x, cache and logits as in run(). spine.rows has its
+  // rotary tables; the pass is filled in here.
+  int draft(const Plan&, SpineArgs spine, float* x, const KvqCache&, std::atomic<bool>& cancel, float* logits);
 
   Ctx& ctx() const { return *ctx_; }
   int max_rows() const { return max_rows_; }
@@ -45,6 +50,10 @@ class Executor {
   int max_rows_;
   Buffer q_, attn_, h_;      // [rows, H d], [rows, H d], [rows, F]
   std::vector<float> rope_;  // [2, rows, d/2]
+  // Tables of late positions: a round comes to most of the last one's again, and they cost microseconds each.
+  static constexpr int kKnown = 128;
+  std::vector<float> known_rope_;  // [kKnown, 2, d/2], by position % kKnown
+  std::vector<int> known_pos_;     // [kKnown], -1: none
   double seconds_ = 0;
 };
 

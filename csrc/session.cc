@@ -61,6 +61,11 @@ Session::Session(std::shared_ptr<const Model> model, const SessionOptions& optio
   path_tokens_.reserve(TokenTree::kMaxNodes);
   from_.reserve(TokenTree::kMaxNodes);
   to_.reserve(TokenTree::kMaxNodes);
+  if (model_->ops->draft_spine) {
+    spine_id_.resize(TokenTree::kMaxNodes * kMaxTopk);
+    spine_logit_.resize(spine_id_.size());
+    spine_lse_.resize(TokenTree::kMaxNodes);
+  }
   if (options.poison) cache_.poison(executor_.ctx());
 }
 
@@ -138,9 +143,7 @@ int Session::reuse(std::span<const int32_t> tokens) {
 // Rows first, first + 1, ... of the text: slot == position.
 Rows Session::causal_rows(const int32_t* tokens, int n, int first) {
   for (int i = 0; i < n; ++i) pos_[i] = slot_[i] = first + i;
-  Rows rows{.n = n, .token = tokens, .pos = pos_.data(), .slot = slot_.data()};
-  executor_.prepare(rows);
-  return rows;
+  return {.n = n, .token = tokens, .pos = pos_.data(), .slot = slot_.data()};
 }
 
 void Session::extend(std::span<const int32_t> tokens) {
@@ -161,7 +164,8 @@ void Session::extend(std::span<const int32_t> tokens) {
   }
   forget_tree();
   last_row_ = -1;
-  const Rows rows = causal_rows(tokens.data(), n, position());
+  Rows rows = causal_rows(tokens.data(), n, position());
+  executor_.prepare(rows);
   executor_.run(target_, rows, 0, static_cast<int>(target_.size()), x_.as<float>(), cache_, cancel_);
   history_.insert(history_.end(), tokens.begin(), tokens.end());
   for (const int32_t t : tokens) seen_.add(t);

@@ -26,10 +26,15 @@ struct SessionOptions {
 };
 
 // When to stop drafting, and how wide the tree is. SWIFT section 4.2: stop at confidence < epsilon (after keeping the
-// token); each spine token brings its top-k siblings, k = 10, 5, 3, 1 for confidence in (0, .5], (.5, .8], (.8, .95],
+// token), here also where all of the draft is unlikely to be accepted; each spine token brings its top-k siblings, k = 10, 5, 3, 1 for confidence in (0, .5], (.5, .8], (.8, .95],
 // (.95, 1].
 struct DraftRule {
-  float confidence = 0.8f;                       // epsilon; 0: never stops early
+  float confidence = 0.8f;  // epsilon; 0: never stops early
+  // Probability that a token is accepted, by the bucket of its confidence, and upper bounds of the first 15 buckets,
+  // ascending; drafting stops where the product over the draft falls below reach. All 1: never.
+  std::array<float, kHoldBuckets> hold{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+  std::array<float, kHoldBuckets - 1> edges{};
+  float reach = 0;
   int max_draft = 25;                            // spine tokens
   int max_nodes = TokenTree::kMaxNodes;          // root, spine and siblings; the spine goes first
   std::array<float, 3> tier{0.5f, 0.8f, 0.95f};  // upper bounds of the first three widths
@@ -134,6 +139,9 @@ class Session {
   uint64_t round_seed() const;
   void forget_tree();
   void begin_tree();
+  void add_to_spine(const DraftRule&, const int32_t* id, int k, float log_p);
+  bool draft_at_once(const DraftRule&, const GateRule&, int limit, int k);
+  void draft_by_steps(const DraftRule&, const GateRule&, int limit, int k);
   float* residual(int row) const { return cache_.residual() + static_cast<size_t>(row) * model_->config.D; }
   int32_t position() const { return static_cast<int32_t>(history_.size()); }  // of the next token
 
@@ -171,6 +179,8 @@ class Session {
   Buffer device_scores_;          // [V] the same where the backend reads them, if that is not the host's memory
   std::vector<int32_t> draw_id_;  // [kMaxNodes] draws of neighbouring nodes, made in one call
   std::vector<float> draw_logit_, draw_lse_;
+  std::vector<int32_t> spine_id_;  // [kMaxNodes, kMaxTopk] what the steps of a draft drew that a backend takes in one go
+  std::vector<float> spine_logit_, spine_lse_;
   int drawn_begin_ = 0, drawn_end_ = 0;
   std::vector<double> draft_prob_, p_, q_;  // rejection only: [spine, V], [V], [V]
   uint64_t round_ = 0;

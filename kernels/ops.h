@@ -5,13 +5,14 @@
 // sees keys by logical position, so a tree row has the bits of the same token decoded alone. Layouts of packed weights and
 // of the cache belong to the backend. Kernels check nothing; callers validate at the edge.
 //
-// Pointers are to memory of the backend (Ops::allocate), but for the arrays of Rows, PackArgs, MoveArgs and what topk
-// writes, which are the host's. Residual rows and logits are fp32. What one op hands to the next (q, attention's out, h)
+// Pointers are to memory of the backend (Ops::allocate), but for the arrays of Rows, PackArgs, MoveArgs, SpineArgs
+// and what topk writes, which are the host's. Residual rows and logits are fp32. What one op hands to the next (q, attention's out, h)
 // has room for floats, and is stored as the backend likes.
 #pragma once
 #include <cstddef>
 #include <cstdint>
 
+#include "gate_rule.h"
 #include "noise.h"
 #include "tensor.h"
 
@@ -169,6 +170,19 @@ struct PassKey {
   bool operator==(const PassKey&) const = default;
 };
 
+// A draft's spine: row 0 goes through the ops of a pass and a topk, its best token is that of row 1, and so on, until the
+// gate says no or there are no more rows.
+struct SpineArgs {
+  const Rows* rows;  // causal, not bound; n: most steps. Of their tokens only the first is read
+  PassKey pass;      // of a step's pass, whose rows are one
+  void (*issue)(void* of);  // calls the ops of that pass
+  void* of;
+  TopkArgs draw;  // of a step (n = 1, pos unused). What the steps drew goes to id and logit [rows->n, k], lse [rows->n]
+  GateRule gate;
+  const int32_t* stop_ids;  // [stops]
+  int stops;
+};
+
 struct Probe {
   double read_bytes_per_s;   // sequential reads of memory far larger than the caches, all threads
   double flops_per_s;        // peak of the multiply-add that matmuls of `dtype` use (2 flops each), all threads
@@ -211,6 +225,9 @@ struct Ops {
   void (*rmsnorm_lm_head)(Ctx&, const LmHeadArgs&);
   void (*topk)(Ctx&, const TopkArgs&);
   void (*move_rows)(Ctx&, const MoveArgs&);
+  // Null where steps cost nothing between them. Returns the steps taken, behind which no rows are bound; 0: this spine
+  // has to be drafted step by step.
+  int (*draft_spine)(Ctx&, const SpineArgs&);
 
   void (*probe)(Ctx&, DType, Probe*);  // takes about a second
 };

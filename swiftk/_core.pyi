@@ -58,6 +58,9 @@ class Session:
         tier: tuple[float, float, float] = (0.5, 0.8, 0.95),
         width: tuple[int, int, int, int] = (10, 5, 3, 1),
         stop_ids: Sequence[int] = (),
+        hold: Sequence[float] = ...,  # [16]
+        edges: Sequence[float] = ...,  # [15]
+        reach: float = 0.0,
     ) -> int: ...
     def set_tree(self, tokens: Tokens, parents: Tokens) -> int: ...
     def verify(self) -> list[Emitted]: ...

@@ -66,7 +66,8 @@ def compiler(arch: str, matmuls: str = "triton") -> str:
 
     try:
         triton = f"triton {metadata.version('triton')}"
-        return triton if matmuls == "triton" else f"{triton}, {pack_cuda.compiler()}"
+        needed = matmuls != "triton" or pack_cuda.available()  # the gate is made wherever it can be
+        return f"{triton}, {pack_cuda.compiler()}" if needed else triton
     except metadata.PackageNotFoundError:
         raise DeviceError(
             "[pack] kernels for a GPU are built by Triton, which is not installed: pip install 'swiftk[cuda]', or give "
@@ -79,7 +80,8 @@ def hash_of(shape: dict[str, Any], arch: str, matmuls: str | None = None) -> str
     matmuls = chosen_matmuls(matmuls)
     made = [VERSION, shape, arch, matmuls, compiler(arch, matmuls)]
     digest = hashlib.sha256(json.dumps(made, sort_keys=True).encode())
-    for source in [*sorted(kernel_sources().glob("*.py")), *sorted(pack_cuda.sources().glob("*.*"))]:
+    sources = [*sorted(kernel_sources().glob("*.py")), *sorted(pack_cuda.sources().glob("*.*")), pack_cuda.header()]
+    for source in sources:
         digest.update(f"\0{source.name}\0".encode() + source.read_bytes())
     return digest.hexdigest()
 
@@ -106,13 +108,19 @@ def build(
         own, header["layouts"] = pack_cuda.entries(shape, arch)
         names = {entry.name for entry in own}
         entries = [entry for entry in entries if entry.name not in names]
+    gate = [pack_cuda.gate()] if arch == STUB or pack_cuda.available() else []
     if arch == STUB:
-        images = [_stub(entry, shape["dtype"]) for entry in (*entries, *own)]
+        images = [_stub(entry, shape["dtype"]) for entry in (*entries, *own, *gate)]
     else:
-        total = len(entries) + len(own)
+        total = len(entries) + len(own) + len(gate)
         images = compile_kernels(kernel_sources(), entries, arch, _part(progress, 0, total))
-        images += pack_cuda.compile_entries(own, arch, _part(progress, len(entries), total))
-    entries = [*entries, *own]
+        images += pack_cuda.compile_entries(own, arch, _part(progress, len(images), total))
+        try:
+            images += pack_cuda.compile_entries(gate, arch, _part(progress, len(images), total))
+        except DeviceError as error:  # of CUDA before 12.4, say
+            _log.warning("drafts on this GPU will wait for the host at every step: %s", error)
+            gate = []
+    entries = [*entries, *own, *gate]
     begins: dict[bytes, int] = {}  # equal images are stored once
     kernels, data = {}, bytearray()
     for entry, image in zip(entries, images, strict=True):

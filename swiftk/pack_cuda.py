@@ -1,4 +1,4 @@
-"""The matmuls of a pack in CUDA C++, compiled by nvcc, and the layout of weights that they read.
+"""The kernels of a pack in CUDA C++, compiled by nvcc: matmuls with the layout of weights that they read, and the gate.
 
 kernels/cuda/plan.py holds tiles, launch parameters and layouts as data; this turns them into entries of a pack.
 """
@@ -46,6 +46,15 @@ def plan() -> ModuleType:
     return load_source(sources() / "plan.py")
 
 
+def header() -> Path:
+    """What the gate shares with the runtime."""
+    return sources().parent / "gate_rule.h"
+
+
+def available() -> bool:
+    return shutil.which("nvcc") is not None
+
+
 def supports(shape: dict[str, Any]) -> bool:
     """Whether there are kernels for a shape: 16-bit weights, whose rows are multiples of 16 bytes."""
     widths = (shape["D"], shape["F"], shape["H"] * shape["HD"])
@@ -86,6 +95,12 @@ def entries(shape: dict[str, Any], arch: str) -> tuple[list[Entry], dict[str, di
     return found, layouts
 
 
+def gate() -> Entry:
+    """The kernel that lets the device take a draft's steps without the host."""
+    p = plan()
+    return Entry("gate", "gate", {}, p.GATE_WARPS, 0, partial(_gate_command, p), stages=1)
+
+
 def compile_entries(
     found: Sequence[Entry], arch: str, progress: Callable[[int, int], Any] | None = None
 ) -> list[Image]:
@@ -112,6 +127,11 @@ def compile_entries(
 
 def _matmul_command(p: ModuleType, kernel: Any, dtype: str, arch: str, source: Path, output: Path) -> list[str]:
     command: list[str] = p.compile_command(kernel, dtype, arch, source, output)
+    return command
+
+
+def _gate_command(p: ModuleType, arch: str, source: Path, output: Path) -> list[str]:
+    command: list[str] = p.gate_command(arch, header().parent, source, output)
     return command
 
 

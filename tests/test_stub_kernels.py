@@ -252,7 +252,7 @@ def test_topk(host):
     out = [host.allocate(n * 64 * 4) for _ in range(2)] + [host.allocate(n * 4)]
     count = np.int32(k)
     for noisy in (0, 1):
-        scalars = np.int64(seed), np.float32(scale), np.int32(noisy), np.int32(1), count
+        scalars = host.put(np.int64([seed])), host.put(np.float32([scale])), np.int32(noisy), np.int32(1), count
         row = host.put(np.int32(pos))
         host.run("topk_partial", "float32", {"V": V, "BLOCK": block}, (blocks, n), x, y, row, *scalars, *part)
         host.run("topk_merge", "float32", {"V": V, "BLOCKS": blocks}, (n,), x, *part, count, *out)
@@ -271,8 +271,8 @@ def test_topk_says_where_fewer_are_left_and_where_logits_are_bad(host):
     part = [host.allocate(2 * 64 * 4) for _ in range(2)] + [host.allocate(16)]
     out = [host.allocate(64 * 4) for _ in range(2)] + [host.allocate(4)]
     zero = np.int32(0)
-    host.run("topk_partial", "float32", {"V": 20, "BLOCK": 16}, (2, 1), x, x, pos, np.int64(0), np.float32(1),
-             zero, zero, k, *part)  # fmt: skip
+    host.run("topk_partial", "float32", {"V": 20, "BLOCK": 16}, (2, 1), x, x, pos, host.put(np.int64([0])),
+             host.put(np.float32([1])), zero, zero, k, *part)  # fmt: skip
     host.run("topk_merge", "float32", {"V": 20, "BLOCKS": 2}, (1,), x, *part, k, *out)
     assert host.get(out[0], 64, np.int32)[:2].tolist() == [4, -1]
     assert host.get(out[1], 64)[:2].tolist() == [1, -np.inf]

@@ -29,7 +29,7 @@ class Topk:
             np.full((n, self.blocks, LISTED), -7, np.int32),
             np.full((n, self.blocks, 2), np.nan, np.float32),
         )
-        scalars = seed, float(np.float32(scale)), int(noisy), stream, k
+        scalars = np.int64([seed]), np.float32([scale]), int(noisy), stream, k
         self.pack.run("topk_partial", (self.blocks, n), logits, scores, pos, *scalars, *part)
         return part
 

@@ -1,9 +1,18 @@
 #include "backend.h"
 
+#include <cstdlib>
+#include <string_view>
+
 #include "issue.h"
 
 namespace swiftk::cuda {
 namespace {
+
+bool drafts_by_itself(const Device& device) {
+  const char* const stepwise = std::getenv("SWIFTK_CUDA_STEPWISE");
+  const bool wanted = !stepwise || std::string_view(stepwise).empty() || std::string_view(stepwise) == "0";
+  return wanted && device.functions.gate.handle && device.gpu.driver.has_loops();
+}
 
 struct Backend {
   Backend(int ordinal, const std::string& pack_path) : device(ordinal, pack_path) {
@@ -34,6 +43,7 @@ struct Backend {
            .rmsnorm_lm_head = rmsnorm_lm_head,
            .topk = topk,
            .move_rows = move_rows,
+           .draft_spine = drafts_by_itself(device) ? draft_spine : nullptr,
            .probe = probe};
   }
   Device device;

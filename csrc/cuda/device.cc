@@ -106,6 +106,7 @@ void Device::load() {
   functions.topk_partial = function("topk_partial");
   functions.topk_merge = function("topk_merge");
   functions.move_rows = function("move_rows");
+  if (pack.find("gate")) functions.gate = function("gate");
   functions.read_probe = function("read_probe");
   functions.dot_probe = function("dot_probe");
   for (int i = 0; i < kMatrices; ++i) {

@@ -36,6 +36,7 @@ using Bucketed = std::array<Function, kBuckets>;
 struct Functions {
   Function embed, rmsnorm, qk_norm_rope, attention_split, attention_merge, attention_serial;
   Function topk_partial, topk_merge, move_rows, read_probe, dot_probe;
+  Function gate;  // without a handle where the pack has none
   Bucketed qkv, o_proj, gate_up, down, lm_head;
   std::array<Function, kMatrices> pack;  // for matrices that have a layout
 };

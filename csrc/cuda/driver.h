@@ -17,6 +17,8 @@ using Stream = struct CUstream_st*;
 using Event = struct CUevent_st*;
 using Graph = struct CUgraph_st*;
 using GraphExec = struct CUgraphExec_st*;
+using GraphNode = struct CUgraphNode_st*;
+using Conditional = unsigned long long;  // what kernels know a conditional node by
 
 inline constexpr Result kOutOfMemory = 2;
 inline constexpr unsigned kStreamNonBlocking = 1;
@@ -24,6 +26,20 @@ inline constexpr unsigned kEventDefault = 0, kEventNoTiming = 2;
 inline constexpr int kCaptureThreadLocal = 1;
 inline constexpr int kMajor = 75, kMinor = 76, kMultiprocessors = 16;  // device attributes
 inline constexpr int kMaxDynamicShared = 8;                            // function attribute
+inline constexpr unsigned kAssignDefault = 1;                          // of a conditional, at every launch
+inline constexpr int kConditionalNode = 13, kWhile = 1;
+
+// Parameters of a conditional node: CUgraphNodeParams, as far as they are used.
+struct NodeParams {
+  int type = kConditionalNode, reserved[3] = {};
+  Conditional handle = 0;
+  int kind = kWhile;
+  unsigned size = 1;
+  Graph* bodies = nullptr;  // [size], of the driver, who sets it
+  ContextHandle context = nullptr;
+  long long padding[26] = {};
+};
+static_assert(sizeof(NodeParams) == 256);
 
 #define SWIFTK_CUDA_FUNCTIONS(F)                                                                                \
   F(cuInit, (unsigned flags))                                                                                   \
@@ -69,6 +85,13 @@ inline constexpr int kMaxDynamicShared = 8;                            // functi
   F(cuGraphDestroy, (Graph))                                                                                    \
   F(cuGraphExecDestroy, (GraphExec))
 
+// Of CUDA 12.4 and newer: graphs that repeat a part of themselves.
+#define SWIFTK_CUDA_LOOP_FUNCTIONS(F)                                                                             \
+  F(cuGraphCreate, (Graph*, unsigned flags))                                                                      \
+  F(cuGraphConditionalHandleCreate, (Conditional*, Graph, ContextHandle, unsigned value, unsigned flags))         \
+  F(cuGraphAddNode_v2, (GraphNode*, Graph, const GraphNode* after, const void* edges, size_t count, NodeParams*)) \
+  F(cuStreamBeginCaptureToGraph, (Stream, Graph, const GraphNode* after, const void* edges, size_t count, int mode))
+
 class Driver {
  public:
   // Opens the library that SWIFTK_CUDA_DRIVER names, else the system's driver, and initialises it. Throws Error(Device)
@@ -80,14 +103,19 @@ class Driver {
 
 #define SWIFTK_DECLARE(name, parameters) Result(*name) parameters = nullptr;
   SWIFTK_CUDA_FUNCTIONS(SWIFTK_DECLARE)
+  SWIFTK_CUDA_LOOP_FUNCTIONS(SWIFTK_DECLARE)
 #undef SWIFTK_DECLARE
 
   // Throws Error(Device), or Error(OutOfMemory), with the driver's own words for the error behind `doing`.
   void check(Result, const std::string& doing) const;
   std::string version() const;  // "13.0"
+  bool has_loops() const { return loops_; }  // whether the functions of CUDA 12.4 are there
 
  private:
+  int version_number() const;
+
   void* library_;
+  bool loops_ = true;
 };
 
 // Makes a context current on this thread for a while, and what was current before again behind it: a host may use

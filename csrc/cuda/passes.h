@@ -1,5 +1,6 @@
 // Passes recorded as CUDA graphs: a run of steps for a bucket of row counts is launched as a whole, at the host's cost
 // of one launch. Kernels read row counts and positions from memory, so a recorded pass serves every call of its bucket.
+// So is the loop of a draft's steps, of which the device decides how often it goes round.
 #pragma once
 #include <cstdint>
 #include <list>
@@ -15,6 +16,7 @@ enum class PassState { None, Direct, Recording };
 struct RecordedKey {
   PassKey pass;
   int rows = 0, splits = 0;
+  int drawn = 0;  // of a loop: draws a step, negative where they have no noise; 0: a pass
   bool operator==(const RecordedKey&) const = default;
 };
 
@@ -29,6 +31,9 @@ class PassCache {
   // a pass that comes a second time is recorded as it does: a candidate of the optimizer that is scored once is not
   // worth a graph.
   PassState begin(const RecordedKey&, Stream);
+  // The same for a loop, which is recorded at once: a draft takes several steps. What is launched until end() is its
+  // body, to be repeated as long as a kernel of it wants by `again`.
+  PassState begin_loop(const RecordedKey&, Stream, Conditional& again);
   // Ends begin(). A complete recording is kept and launched.
   void end(PassState, bool complete, Stream);
   void clear();
@@ -36,9 +41,15 @@ class PassCache {
  private:
   struct Entry {
     RecordedKey key;
-    GraphExec exec;  // null: seen once
+    GraphExec exec = nullptr;  // null: seen once
+    Graph loop = nullptr;      // what exec was made of, in which its conditional lives; null: a pass
   };
   static constexpr size_t kMost = 96;  // about a megabyte each; the one unused for longest goes
+
+  // Makes the key's entry the first; false if there was none.
+  bool find(const RecordedKey&);
+  bool launch(Stream);
+  void drop(Entry&);
 
   const Device& device_;
   std::list<Entry> entries_;  // latest use first

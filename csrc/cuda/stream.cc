@@ -16,11 +16,11 @@ size_t aligned(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
 size_t at_least_recorded(int rows) { return std::max(rows, kRecordedRows); }
 
-// Where the parts of bound rows lie; the counts and flags of `meta` come first.
+// Where the parts of bound rows lie; the counts and flags of `meta` come first, then of a spine its state.
 struct RowLayout {
-  RowLayout(size_t rows, size_t half) {
+  RowLayout(size_t rows, size_t half, size_t state) {
     const size_t ints = aligned(sizeof(int32_t) * rows), table = aligned(sizeof(float) * rows * half);
-    token = kAlign;
+    token = kAlign + aligned(state);
     pos = token + ints;
     next = pos + ints;
     slot = next + ints;
@@ -99,16 +99,19 @@ Queue::Queue(const Device& d)
       candidates(d),
       drawn(d),
       drawn_at(d),
+      spine_drawn(d),
       moves(d),
       unpacked(d),
       staging(d),
       row_memory_(d),
       counts_(d),
+      seed_memory_(d),
       passes_(d) {
   int32_t counts[kMaxRows + 1];
   std::iota(counts, counts + kMaxRows + 1, 0);
   counts_.replace(sizeof counts);
   upload(counts_.as(), counts, sizeof counts);
+  seed_memory_.replace(sizeof(DrawSeed));
 }
 
 Queue::~Queue() { device.gpu.driver.cuStreamSynchronize(stream); }
@@ -117,22 +120,27 @@ const void* Queue::count(int n) const {
   return pass_ != PassState::None && n == rows_.n ? rows_.meta : counts_.as<int32_t>() + n;
 }
 
-void Queue::bind(const Rows& r) {
+void Queue::bind(const Rows& r) { bind(r, nullptr); }
+
+void Queue::bind_spine(const Rows& r, const SpineState& state) { bind(r, &state); }
+
+void Queue::bind(const Rows& r, const SpineState* spine) {
   const size_t n = r.n, half = device.pack.shape().HD / 2;
-  rows_.n = r.n;
-  rows_.rows = grid_rows(r.n);
+  rows_.n = spine ? 1 : r.n;
+  rows_.rows = grid_rows(rows_.n);
   const int last = *std::max_element(r.pos, r.pos + r.n);
   rows_.splits = static_cast<int>(std::bit_ceil(static_cast<unsigned>(splits_for(last))));
   reserve_rows();
 
-  const RowLayout at(rows_.rows, half);
+  const RowLayout at(spine ? kRecordedRows : rows_.rows, half, spine ? sizeof *spine : 0);
   const size_t end = at.sin + sizeof(float) * n * half;
   char* const host = staging.next(end);
-  const int32_t meta[8] = {r.n, r.prefix_len, r.scratch, r.ancestors != nullptr};
+  const int32_t meta[8] = {rows_.n, r.prefix_len, r.scratch, r.ancestors != nullptr};
   std::memcpy(host, meta, sizeof meta);
   const auto put = [&](size_t offset, const void* from, size_t bytes) {
     if (from) std::memcpy(host + offset, from, bytes);
   };
+  put(kAlign, spine, sizeof *spine);
   put(at.token, r.token, sizeof(int32_t) * n);
   put(at.pos, r.pos, sizeof(int32_t) * n);
   next_.assign(r.pos, r.pos + n);
@@ -142,10 +150,11 @@ void Queue::bind(const Rows& r) {
   put(at.ancestors, r.ancestors, sizeof(uint64_t) * n);
   put(at.cos, r.cos, sizeof(float) * n * half);
   put(at.sin, r.sin, sizeof(float) * n * half);
-  reserve(row_memory_, RowLayout(at_least_recorded(rows_.rows), half).end);
+  reserve(row_memory_, RowLayout(at_least_recorded(rows_.rows), half, sizeof *spine).end);
   char* const base = row_memory_.as<char>();
   staging.copy(stream, base, end);
   rows_.meta = base;
+  rows_.spine = base + kAlign;
   rows_.token = base + at.token;
   rows_.pos = base + at.pos;
   rows_.next = base + at.next;
@@ -182,12 +191,27 @@ void Queue::reserve(Scratch& scratch, size_t bytes) {
   scratch.replace(bytes);
 }
 
+const void* Queue::draw_seed(uint64_t seed, float scale) {
+  const DrawSeed wanted{seed, scale};
+  if (seed_ != wanted) {
+    seed_.reset();
+    upload(seed_memory_.as(), &wanted, sizeof wanted);
+    seed_ = wanted;
+  }
+  return seed_memory_.as();
+}
+
 bool Queue::begin_pass(const PassKey& key) {
   if (rows_.n > kRecordedRows) {
     pass_ = PassState::Direct;
     return false;
   }
   pass_ = passes_.begin({key, rows_.rows, rows_.splits}, stream);
+  return pass_ == PassState::None;
+}
+
+bool Queue::begin_spine(const PassKey& key, int drawn, Conditional& again) {
+  pass_ = passes_.begin_loop({key, rows_.rows, rows_.splits, drawn}, stream, again);
   return pass_ == PassState::None;
 }
 

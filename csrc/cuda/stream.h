@@ -2,6 +2,7 @@
 // rows go up through pinned staging, what was drawn comes down.
 #pragma once
 #include <cstring>
+#include <optional>
 #include <vector>
 
 #include "device.h"
@@ -62,6 +63,7 @@ struct DeviceRows {
   const void *meta = nullptr, *token = nullptr, *pos = nullptr, *slot = nullptr, *ancestors = nullptr;
   const void *cos = nullptr, *sin = nullptr;
   const void* next = nullptr;  // pos + 1: of the tokens that rows draw
+  void* spine = nullptr;       // of a spine, its SpineState
 };
 
 struct OwnedStream {
@@ -84,6 +86,9 @@ class Queue {
   Queue& operator=(const Queue&) = delete;
 
   void bind(const Rows&);
+  // Rows of a draft that the device takes by itself: row 0 is the only one until it moves another there.
+  void bind_spine(const Rows&, const SpineState&);
+  void unbind() { rows_.n = 0; }
   const DeviceRows& rows() const { return rows_; }
   // Grows memory that ops use; what was recorded with the old one is forgotten. So callers ask for kRecordedRows rows
   // at least: a session that comes to larger trees then records nothing again.
@@ -95,7 +100,13 @@ class Queue {
   const void* positions(const int32_t* pos, int n);
   int grid_rows(int n) const { return n > kRecordedRows ? n : kBucketRows[bucket_of(n)]; }
 
+  // Where kernels find the seed of a draw, and behind it the scale of its scores: recorded draws serve all of them.
+  const void* draw_seed(uint64_t seed, float scale);
+  static const void* scale_of(const void* seed) { return static_cast<const int64_t*>(seed) + 1; }
+
   bool begin_pass(const PassKey&);
+  // The same for the loop of a spine's steps.
+  bool begin_spine(const PassKey&, int drawn, Conditional& again);
   void end_pass(bool complete);
 
   // Scalars must have the types of the kernel's parameters.
@@ -114,15 +125,22 @@ class Queue {
   const Device& device;
   const OwnedStream stream;  // goes last: what is below may still be in use by it
   // Of the rows of a call: normalised rows; q, k and v before their norm; attention's partial results; top-k candidates
-  // and results, and their positions; slots to move; a matrix before it is laid out.
-  Scratch y, raw, part_acc, part_ml, candidates, drawn, drawn_at, moves, unpacked;
+  // and results, and their positions; what a spine drew; slots to move; a matrix before it is laid out.
+  Scratch y, raw, part_acc, part_ml, candidates, drawn, drawn_at, spine_drawn, moves, unpacked;
   Staging staging;
 
  private:
+  struct DrawSeed {
+    uint64_t seed;
+    float scale;
+    bool operator==(const DrawSeed&) const = default;
+  };
+  void bind(const Rows&, const SpineState*);
   void reserve_rows();
 
-  Scratch row_memory_, counts_;
+  Scratch row_memory_, counts_, seed_memory_;
   DeviceRows rows_;
+  std::optional<DrawSeed> seed_;  // what lies in seed_memory_
   std::vector<int32_t> next_;  // rows_.next, on the host
   PassCache passes_;
   PassState pass_ = PassState::None;

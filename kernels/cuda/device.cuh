@@ -16,6 +16,9 @@
 #define SWIFTK_CLUSTER_2 __cluster_dims__(2, 1, 1)
 #define SWIFTK_CLUSTER_4 __cluster_dims__(4, 1, 1)
 
+// Of the device runtime; declared here so that compilers which do not know it yet build the kernels without it.
+extern "C" __device__ void cudaGraphSetConditional(unsigned long long handle, unsigned int value);
+
 namespace swiftk {
 
 using u16 = unsigned short;
@@ -194,6 +197,9 @@ SWIFTK_INLINE void let_next_start() {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
+
+// Whether the graph that the kernel runs in repeats the part that `handle` stands for. Of one thread.
+SWIFTK_INLINE void repeat_graph(u64 handle, bool again) { cudaGraphSetConditional(handle, again ? 1 : 0); }
 
 }  // namespace swiftk
 

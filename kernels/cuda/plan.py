@@ -1,4 +1,4 @@
-"""The matmuls of a pack in CUDA C++: tiles by shape and rows, launch parameters, and how to compile them.
+"""The kernels of a pack in CUDA C++: matmuls' tiles by shape and rows, launch parameters, and how to compile them.
 
 Plain data, importable without a toolkit. Nothing here can change a row's bits: tile.cuh fixes the order.
 
@@ -63,6 +63,16 @@ def compile_command(kernel, dtype, arch, source, output):
     """Without contraction: a sum that is rounded in one kernel and not in another would have other bits."""
     options = ["-cubin", f"-arch={arch}", "-std=c++17", "-fmad=false", "-o", str(output), str(source)]
     return ["nvcc", *options, *kernel.defines(dtype)]
+
+
+GATE_WARPS = 4
+
+
+def gate_command(arch, headers, source, output):
+    """The gate asks the driver to repeat its graph by a call that only linked code may have; `headers`: gate_rule.h's."""
+    link = ["-rdc=true", "-dlink", "-cubin", "-lcudadevrt"]
+    options = [f"-arch={arch}", "-std=c++17", "-fmad=false", f"-I{headers}"]
+    return ["nvcc", *link, *options, "-o", str(output), str(source)]
 
 
 def shared_bytes(tile, stages):

@@ -142,7 +142,7 @@ def sampling(s):
     block = min(max(power_of_2(s.V), 16), 1024)
     logits = ("logits", "scores") if s.V % 4 == 0 else ()
     partial = s.types(
-        logits="*fp32", scores="*fp32", pos="*i32", seed="i64", scale="fp32", noisy="i32", stream="i32", k="i32",
+        logits="*fp32", scores="*fp32", pos="*i32", seed="*i64", scale="*fp32", noisy="i32", stream="i32", k="i32",
         part_score="*fp32", part_id="*i32", part_lse="*fp32",
     )  # fmt: skip
     yield Entry("topk_partial", "topk", "topk_partial", {"V": s.V, "BLOCK": block}, partial, 4, 1, logits)

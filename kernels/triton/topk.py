@@ -44,9 +44,9 @@ def topk_partial(
     id = block * BLOCK + tl.arange(0, BLOCK)
     at = row.to(tl.int64) * V + id
     logit = tl.load(logits + at, mask=id < V, other=float("-inf"))
-    score = tl.load(scores + at, mask=id < V, other=float("-inf")) * scale
+    score = tl.load(scores + at, mask=id < V, other=float("-inf")) * tl.load(scale)
     if noisy != 0:
-        score += gumbel(seed, tl.load(pos + row), stream, block * (BLOCK // 4), BLOCK)
+        score += gumbel(tl.load(seed), tl.load(pos + row), stream, block * (BLOCK // 4), BLOCK)
 
     part = row.to(tl.int64) * tl.num_programs(0) + block
     top = tl.max(logit, 0)

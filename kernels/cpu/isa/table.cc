@@ -50,6 +50,7 @@ const Ops kOps = {
     .rmsnorm_lm_head = rmsnorm_lm_head,
     .topk = topk,
     .move_rows = move_rows,
+    .draft_spine = nullptr,
     .probe = probe,
 };
 

@@ -92,6 +92,7 @@ void Driver::destroy_context() {
   clear(modules);
   clear(graphs);
   clear(execs);
+  conditions.clear();
   functions.clear();
   streams.clear();
 }

@@ -1,12 +1,72 @@
 // Driver functions: stream capture and graphs. A graph is a list of operations with the arguments they were captured
-// with.
+// with; an operation may be a loop over those of another graph, its body.
+#include <algorithm>
+
 #include "driver.h"
 
 namespace stub {
+namespace {
+
+constexpr int kConditionalNode = 13, kWhile = 1;
+constexpr unsigned kAssignDefault = 1;
+constexpr int kForever = 100000;  // rounds
+
+// As `begin` and its relatives: the stream starts to capture, into a graph that is there or a new one.
+void begin_capture(Driver& d, CUstream stream, int mode, std::shared_ptr<Graph> into) {
+  const auto& s = d.stream(stream);
+  if (mode < kCaptureGlobal || mode > kCaptureRelaxed)
+    throw Violation{CUDA_ERROR_INVALID_VALUE, text("mode %d", mode)};
+  if (s == d.streams.null()) throw Violation{CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "the null stream cannot capture"};
+  if (s->capture) throw Violation{CUDA_ERROR_ILLEGAL_STATE, "the stream is capturing already"};
+  if (into) into->capturing = true;
+  s->capture = std::make_unique<Capture>(Capture{mode, std::this_thread::get_id(), false, {}, std::move(into)});
+  d.record.add("captures");
+}
+
+void run_all(const Ops& ops) {
+  for (const Op& op : ops) {
+    try {
+      op.run();
+    } catch (const Violation& v) {
+      throw Violation{v.code, op.what + ": " + v.text};
+    }
+  }
+}
+
+void run_loop(Record& record, const Loop& loop) {
+  for (int round = 0; loop.value; ++round) {
+    if (round == kForever) throw Violation{CUDA_ERROR_LAUNCH_TIMEOUT, "a loop that does not end"};
+    record.add("loop_rounds");
+    run_all(loop.body->ops);
+  }
+}
+
+// Those of its loops are set at every launch, and can be set by kernels while it runs.
+void run_graph(Driver& d, const GraphExec& exec) {
+  d.record.add("graph_launches");
+  if (!exec.loops.empty() && exec.graph.expired())
+    throw Violation{CUDA_ERROR_ILLEGAL_ADDRESS, "the graph that its conditions belong to was destroyed"};
+  for (const auto& loop : exec.loops) {
+    loop->value = loop->initial;
+    d.conditions[loop->handle] = [loop](unsigned value) { loop->value = value; };
+  }
+  try {
+    run_all(exec.ops);
+  } catch (...) {
+    for (const auto& loop : exec.loops) d.conditions.erase(loop->handle);
+    throw;
+  }
+  for (const auto& loop : exec.loops) d.conditions.erase(loop->handle);
+}
+
+}  // namespace
 
 void Driver::drop_capture(CUstream handle) {
   const std::lock_guard lock(mutex);
-  if (stream_handles.has(handle)) stream_handles.get(handle)->capture.reset();
+  if (!stream_handles.has(handle)) return;
+  auto& capture = stream_handles.get(handle)->capture;
+  if (capture && capture->into) capture->into->capturing = false;
+  capture.reset();
 }
 
 }  // namespace stub
@@ -14,14 +74,17 @@ void Driver::drop_capture(CUstream handle) {
 using namespace stub;
 
 EXPORTED CUresult cuStreamBeginCapture_v2(CUstream stream, int mode) {
-  return call("cuStreamBeginCapture_v2", Needs::Context, [&](Driver& d) {
-    const auto& s = d.stream(stream);
-    if (mode < kCaptureGlobal || mode > kCaptureRelaxed)
-      throw Violation{CUDA_ERROR_INVALID_VALUE, text("mode %d", mode)};
-    if (s == d.streams.null()) throw Violation{CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "the null stream cannot capture"};
-    if (s->capture) throw Violation{CUDA_ERROR_ILLEGAL_STATE, "the stream is capturing already"};
-    s->capture = std::make_unique<Capture>(Capture{mode, std::this_thread::get_id(), false, {}});
-    d.record.add("captures");
+  return call("cuStreamBeginCapture_v2", Needs::Context,
+              [&](Driver& d) { begin_capture(d, stream, mode, nullptr); });
+}
+
+EXPORTED CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgraphNode*, const void*,
+                                              size_t count, int mode) {
+  return call("cuStreamBeginCaptureToGraph", Needs::Context, [&](Driver& d) {
+    const auto& into = d.graphs.get(graph);
+    if (count) throw Violation{CUDA_ERROR_INVALID_VALUE, "the stub captures behind no nodes"};
+    if (into->capturing) throw Violation{CUDA_ERROR_ILLEGAL_STATE, "the graph takes another capture"};
+    begin_capture(d, stream, mode, into);
   });
 }
 
@@ -35,8 +98,14 @@ EXPORTED CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
       throw Violation{CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD, "another thread began the capture"};
     }
     const auto capture = std::move(s->capture);
+    if (capture->into) capture->into->capturing = false;
     if (capture->broken) throw Refusal{CUDA_ERROR_STREAM_CAPTURE_INVALIDATED};
-    *graph = d.graphs.add(std::make_shared<Graph>(Graph{std::move(capture->ops)}));
+    if (capture->into) {
+      for (Op& op : capture->ops) capture->into->ops.push_back(std::move(op));
+      *graph = d.graphs.handle(capture->into);
+      return;
+    }
+    *graph = d.graphs.add(std::make_shared<Graph>(Graph{std::move(capture->ops), {}, false, false, {}}));
   });
   if (result != CUDA_SUCCESS && result != CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD) driver().drop_capture(stream);
   return result;
@@ -59,10 +128,62 @@ EXPORTED CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode* nodes, size_t* cou
   });
 }
 
+EXPORTED CUresult cuGraphCreate(CUgraph* graph, unsigned flags) {
+  return call("cuGraphCreate", Needs::Context, [&](Driver& d) {
+    if (flags) throw Violation{CUDA_ERROR_INVALID_VALUE, "flags must be 0"};
+    out(graph) = d.graphs.add(std::make_shared<Graph>());
+  });
+}
+
+EXPORTED CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle* handle, CUgraph graph, CUcontext context,
+                                                 unsigned value, unsigned flags) {
+  return call("cuGraphConditionalHandleCreate", Needs::Context, [&](Driver& d) {
+    const auto& g = d.graphs.get(graph);
+    if (context != d.current_context()) throw Violation{CUDA_ERROR_INVALID_CONTEXT, "not the current context"};
+    if (flags != kAssignDefault) throw Violation{CUDA_ERROR_INVALID_VALUE, "the stub assigns the default"};
+    out(handle) = d.next_condition += 16;
+    g->loops.push_back(std::make_shared<Loop>(Loop{*handle, value, 0, nullptr, nullptr}));
+  });
+}
+
+EXPORTED CUresult cuGraphAddNode_v2(CUgraphNode* node, CUgraph graph, const CUgraphNode*, const void*, size_t count,
+                                    CUgraphNodeParams* params) {
+  return call("cuGraphAddNode_v2", Needs::Context, [&](Driver& d) {
+    const auto& g = d.graphs.get(graph);
+    const CUgraphNodeParams& p = out(params);
+    if (p.type != kConditionalNode || p.kind != kWhile || p.size != 1 || count)
+      throw Violation{CUDA_ERROR_INVALID_VALUE, "the stub adds loops of one body behind nothing"};
+    for (const long long rest : p.padding) {
+      if (rest) throw Violation{CUDA_ERROR_INVALID_VALUE, "what is reserved must be 0"};
+    }
+    const auto at = std::find_if(g->loops.begin(), g->loops.end(), [&](auto& l) { return l->handle == p.handle; });
+    if (at == g->loops.end() || p.context != d.current_context())
+      throw Violation{CUDA_ERROR_INVALID_VALUE, "the handle is of another graph or context"};
+    const std::shared_ptr<Loop> loop = *at;
+    if (loop->body) throw Violation{CUDA_ERROR_INVALID_VALUE, "the handle has a node already"};
+    loop->body = std::make_shared<Graph>();
+    loop->body->is_body = true;
+    loop->body_handle = d.graphs.add(loop->body);
+    params->bodies = &loop->body_handle;
+    g->ops.push_back({"loop", [&record = d.record, loop] { run_loop(record, *loop); }, {}});
+    out(node) = reinterpret_cast<CUgraphNode>(reinterpret_cast<uintptr_t>(graph) + g->ops.size());
+  });
+}
+
 EXPORTED CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph, unsigned long long flags) {
   return call("cuGraphInstantiateWithFlags", Needs::Context, [&](Driver& d) {
     if (flags & ~15ull) throw Violation{CUDA_ERROR_INVALID_VALUE, text("flags %#llx", flags)};
-    out(exec) = d.execs.add(std::make_shared<GraphExec>(GraphExec{d.graphs.get(graph)->ops}));
+    const auto& g = d.graphs.get(graph);
+    if (g->is_body) throw Violation{CUDA_ERROR_INVALID_VALUE, "the body of a loop"};
+    if (!g->loops.empty() && !g->exec.expired())
+      throw Violation{CUDA_ERROR_INVALID_VALUE, "a graph with a condition is instantiated once at a time"};
+    for (const auto& loop : g->loops) {
+      if (!loop->body) throw Violation{CUDA_ERROR_INVALID_VALUE, "a condition without a node"};
+      if (loop->body->capturing) throw Violation{CUDA_ERROR_ILLEGAL_STATE, "its body is being captured"};
+    }
+    const auto made = std::make_shared<GraphExec>(GraphExec{g->ops, g, g->loops});
+    g->exec = made;
+    out(exec) = d.execs.add(made);
     d.record.add("instantiations");
   });
 }
@@ -72,23 +193,19 @@ EXPORTED CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
     const auto graph = d.execs.get(exec);
     const auto& s = d.stream(stream);
     if (s->capture) d.streams.spoil(*s->capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "the stub nests no graphs");
-    d.streams.submit(s, {"graph",
-                         [&d, graph] {
-                           d.record.add("graph_launches");
-                           for (const Op& op : graph->ops) {
-                             try {
-                               op.run();
-                             } catch (const Violation& v) {
-                               throw Violation{v.code, op.what + ": " + v.text};
-                             }
-                           }
-                         },
-                         {}});
+    d.streams.submit(s, {"graph", [&d, graph] { run_graph(d, *graph); }, {}});
   });
 }
 
 EXPORTED CUresult cuGraphDestroy(CUgraph graph) {
-  return call("cuGraphDestroy", Needs::Context, [&](Driver& d) { d.graphs.remove(graph); });
+  return call("cuGraphDestroy", Needs::Context, [&](Driver& d) {
+    const auto g = d.graphs.get(graph);
+    if (g->is_body) throw Violation{CUDA_ERROR_INVALID_VALUE, "the body of a loop goes with the graph around it"};
+    for (const auto& loop : g->loops) {
+      if (loop->body) d.graphs.remove(loop->body_handle);
+    }
+    d.graphs.remove(graph);
+  });
 }
 
 EXPORTED CUresult cuGraphExecDestroy(CUgraphExec exec) {

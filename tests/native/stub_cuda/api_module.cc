@@ -109,6 +109,7 @@ void launch(Driver& d, const CUlaunchConfig& config, CUfunction handle, void** v
   check_shape(*function, config);
   const Launch launch{function,
                       &d.memory,
+                      &d.conditions,
                       {config.gridDimX, config.gridDimY, config.gridDimZ},
                       read_arguments(*function->kernel, values)};
   const std::string name = function->kernel->name;

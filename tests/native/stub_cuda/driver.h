@@ -1,5 +1,6 @@
 // The state behind the driver's functions, and the frame that each of them runs in.
 #pragma once
+#include <algorithm>
 #include <mutex>
 
 #include "kernel.h"
@@ -28,6 +29,11 @@ class Handles {
     }
     return at->second;
   }
+  // Of an object that is there.
+  Handle handle(const std::shared_ptr<T>& object) const {
+    const auto at = std::find_if(live_.begin(), live_.end(), [&](const auto& e) { return e.second == object; });
+    return at == live_.end() ? Handle{} : reinterpret_cast<Handle>(at->first);
+  }
   bool has(Handle handle) const { return live_.count(reinterpret_cast<uintptr_t>(handle)) != 0; }
   void remove(Handle handle) {
     get(handle);
@@ -48,12 +54,25 @@ class Handles {
   std::map<uintptr_t, std::shared_ptr<T>> live_;
 };
 
+// A conditional node: its value, its body, and where the driver keeps the body's handle.
+struct Loop {
+  CUgraphConditionalHandle handle;
+  unsigned initial, value = 0;
+  std::shared_ptr<struct Graph> body;
+  CUgraph body_handle = nullptr;
+};
+
 struct Graph {
   Ops ops;
+  std::vector<std::shared_ptr<Loop>> loops;  // that belong to it
+  bool is_body = false, capturing = false;
+  std::weak_ptr<struct GraphExec> exec;  // with loops there is one at a time
 };
 
 struct GraphExec {
   Ops ops;
+  std::weak_ptr<Graph> graph;
+  std::vector<std::shared_ptr<Loop>> loops;
 };
 
 struct Driver {
@@ -67,6 +86,8 @@ struct Driver {
   Handles<CUfunction, Function> functions{record, "functions", 0x54};
   Handles<CUgraph, Graph> graphs{record, "graphs", 0x55};
   Handles<CUgraphExec, GraphExec> execs{record, "graph_execs", 0x56};
+  Conditions conditions;  // that the graph which runs has
+  CUgraphConditionalHandle next_condition = 0x57ull << 40;
   bool initialised = false;
   int retained = 0;                // references to the primary context
   uintptr_t context = 0x50 << 20;  // its handle: another one each time it is made

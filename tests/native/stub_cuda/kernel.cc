@@ -18,9 +18,10 @@ constexpr Kernel kKernels[] = {
     {"residual", "pPPpp", residual},
     {"gate_up", "pPPpp", gate_up},
     {"lm_head", "pPPp", lm_head},
-    {"topk_partial", "VVplfiiippp", topk_partial},
+    {"topk_partial", "VVpppiiippp", topk_partial},
     {"topk_merge", "ppppippp", topk_merge},
     {"move_rows", "Wpill", move_rows},
+    {"gate", "lpppppppppii", gate},
     {"pack", "PPiiiiiii", pack},
     {"read_probe", "Ppl", read_probe},
     {"dot_probe", "pi", dot_probe},
@@ -87,6 +88,12 @@ Span<char> Launch::bytes(int i, bool write, size_t element) const {
   } catch (const Violation& v) {
     throw Violation{v.code, text("argument %d: ", i) + v.text};
   }
+}
+
+void Launch::set_condition(unsigned long long handle, unsigned value) const {
+  const auto at = conditions->find(handle);
+  if (at == conditions->end()) throw Violation{CUDA_ERROR_ILLEGAL_ADDRESS, text("no condition %#llx", handle)};
+  at->second(value);
 }
 
 DType Launch::type() const {

@@ -2,6 +2,8 @@
 #pragma once
 #include <array>
 #include <bit>
+#include <functional>
+#include <map>
 #include <optional>
 
 #include "memory.h"
@@ -68,9 +70,13 @@ struct Function {
   std::weak_ptr<Module> module;
 };
 
+// What a kernel may set of the graph that it runs in, by handle.
+using Conditions = std::map<unsigned long long, std::function<void(unsigned)>>;
+
 struct Launch {
   std::shared_ptr<const Function> function;
   Memory* memory;
+  const Conditions* conditions;
   unsigned grid[3];
   std::array<uint64_t, 16> arguments;
 
@@ -84,6 +90,9 @@ struct Launch {
   int32_t int32(int i) const { return static_cast<int32_t>(arguments[i]); }
   int64_t int64(int i) const { return static_cast<int64_t>(arguments[i]); }
   float real(int i) const { return std::bit_cast<float>(static_cast<uint32_t>(arguments[i])); }
+
+  // Of a kernel that decides whether its graph repeats a part.
+  void set_condition(unsigned long long handle, unsigned value) const;
 
   DType type() const;
   bool has(const char* constant) const { return function->constants.numbers.count(constant) > 0; }

@@ -17,6 +17,7 @@ void attention_serial(const Launch&);
 void topk_partial(const Launch&);
 void topk_merge(const Launch&);
 void move_rows(const Launch&);
+void gate(const Launch&);
 void pack(const Launch&);
 void read_probe(const Launch&);
 void dot_probe(const Launch&);

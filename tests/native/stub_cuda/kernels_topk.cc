@@ -1,7 +1,9 @@
-// The k best of scaled scores plus noise, and log sum exp of the logits: of blocks, then of rows.
+// The k best of scaled scores plus noise, and log sum exp of the logits: of blocks, then of rows. And the gate, which
+// goes on from what a row drew.
 #include <algorithm>
 #include <cmath>
 
+#include "gate_rule.h"
 #include "kernels.h"
 #include "noise.h"
 
@@ -33,8 +35,8 @@ void check_k(int k) {
 void topk_partial(const Launch& launch) {
   const Span<const float> logits = launch.span<const float>(0), scores = launch.span<const float>(1);
   const Span<const int32_t> pos = launch.span<const int32_t>(2);
-  const auto seed = static_cast<uint64_t>(launch.int64(3));
-  const float scale = launch.real(4);
+  const auto seed = static_cast<uint64_t>(launch.span<const int64_t>(3)[0]);
+  const float scale = launch.span<const float>(4)[0];
   const bool noisy = launch.int32(5);
   const auto stream = static_cast<swiftk::Stream>(launch.int32(6));
   const int k = launch.int32(7), V = launch.constant("V"), block = launch.constant("BLOCK");
@@ -95,6 +97,38 @@ void topk_merge(const Launch& launch) {
     }
     lse[row] = top + std::log(sum);
   }
+}
+
+void gate(const Launch& launch) {
+  int32_t* const words = launch.span<int32_t>(1).at(0, sizeof(swiftk::SpineState) / sizeof(int32_t));
+  swiftk::SpineState& state = *reinterpret_cast<swiftk::SpineState*>(words);
+  const Span<const int32_t> drawn = launch.span<const int32_t>(2);
+  const Span<float> cos = launch.span<float>(7), sin = launch.span<float>(8);
+  const Span<int32_t> out = launch.span<int32_t>(9);
+  const int k = launch.int32(10), half = launch.int32(11), ahead = state.step + 1;
+  for (int axis = 0; axis < 3; ++axis) launch.expect(axis, 1);
+  check_k(k);
+  if (state.step < 0 || ahead > state.most) throw Violation{CUDA_ERROR_LAUNCH_FAILED, text("step %d", state.step)};
+  const size_t at = 1 + size_t(state.step) * (2 * k + 1);
+  for (int i = 0; i < k; ++i) {
+    out[at + i] = drawn[i];
+    out[at + k + i] = drawn[kMost + i];
+  }
+  out[at + 2 * k] = drawn[2 * kMost];
+  out[0] = state.step = ahead;
+
+  const float lse = std::bit_cast<float>(drawn[2 * kMost]), log_p = std::bit_cast<float>(drawn[kMost]) - lse;
+  const bool on = swiftk::goes_on(state.rule, state.stop_ids, state.stops, drawn[0], log_p, state.held);
+  const bool more = ahead < state.most;
+  if (more) {
+    launch.span<int32_t>(3)[0] = drawn[0];
+    for (int i = 4; i < 7; ++i) launch.span<int32_t>(i)[0] = launch.span<int32_t>(i)[ahead];  // pos, next, slot
+    for (int i = 0; i < half; ++i) {
+      cos[i] = cos[size_t(ahead) * half + i];
+      sin[i] = sin[size_t(ahead) * half + i];
+    }
+  }
+  launch.set_condition(launch.int64(0), more && on && std::isfinite(lse));
 }
 
 }  // namespace stub

@@ -35,6 +35,7 @@ struct Capture {
   std::thread::id thread;
   bool broken = false;
   Ops ops;
+  std::shared_ptr<struct Graph> into;  // an existing graph that takes what is captured
 };
 
 struct Stream {

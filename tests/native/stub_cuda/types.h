@@ -15,6 +15,7 @@ using CUevent = struct CUevent_st*;
 using CUgraph = struct CUgraph_st*;
 using CUgraphExec = struct CUgraphExec_st*;
 using CUgraphNode = struct CUgraphNode_st*;
+using CUgraphConditionalHandle = unsigned long long;
 
 #define STUB_RESULTS(X)                                                                   \
   X(CUDA_SUCCESS, 0, "no error")                                                          \
@@ -37,6 +38,7 @@ using CUgraphNode = struct CUgraphNode_st*;
   X(CUDA_ERROR_CONTEXT_IS_DESTROYED, 709, "the context is gone")                          \
   X(CUDA_ERROR_MISALIGNED_ADDRESS, 716, "a kernel used an address that is not aligned")   \
   X(CUDA_ERROR_LAUNCH_FAILED, 719, "a launch failed")                                     \
+  X(CUDA_ERROR_NOT_SUPPORTED, 801, "not supported")                                       \
   X(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, 900, "not permitted while a stream captures")  \
   X(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, 901, "the capture failed before")              \
   X(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, 906, "the null stream would depend on a capture") \
@@ -61,6 +63,17 @@ struct CUlaunchConfig {
   CUstream hStream;
   CUlaunchAttribute* attrs;
   unsigned numAttrs;
+};
+
+// Of a conditional node; others the stub does not make.
+struct CUgraphNodeParams {
+  int type, reserved[3];
+  CUgraphConditionalHandle handle;
+  int kind;
+  unsigned size;
+  CUgraph* bodies;
+  CUcontext context;
+  long long padding[26];
 };
 
 namespace stub {
