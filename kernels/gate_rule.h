@@ -1,5 +1,6 @@
-// When a draft ends, as one rule for host and device. It compares logarithms of confidences with bounds whose logarithms
-// the host takes once a draft, and multiplies: no exponential, nothing to contract, so both decide alike to the bit.
+// When a draft ends, as one rule for host and device. It compares logarithms of confidences with bounds whose
+// logarithms the host takes once a draft, and multiplies: no exponential, nothing to contract, so both decide alike to
+// the bit.
 //
 // Without other headers, for CUDA C++ kernels include this, too.
 #pragma once

@@ -24,7 +24,7 @@ def load_plan():
 
 def source(cases):
     """A translation unit with the kernel `function` of each (file, defines) in a namespace and a caller of its own."""
-    text = ["#include <device.h>", '#include "matmul.cuh"']
+    text = ["#include <device.h>", '#include "matmul.cuh"', '#include "gate_rule.h"']
     for i, (file, defines) in enumerate(cases):
         names = [d[2:].split("=") for d in defines]
         text += [f"#define {name} {value}" for name, value in names]

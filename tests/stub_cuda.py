@@ -160,6 +160,33 @@ class Host:
         self.live.append(("cuModuleUnload", module))
         return self.make("cuModuleGetFunction", module, kernel.encode())
 
+    def add_loop(self, graph, handle):
+        """(result, body) of a node of `graph` that repeats its body while the condition behind `handle` is not 0."""
+        node = np.zeros(32, np.uint64)  # CUgraphNodeParams
+        node[0], node[2], node[3], node[5] = 13, handle, 1 | 1 << 32, self.context
+        made = ctypes.byref(ctypes.c_uint64())
+        result = self.cu("cuGraphAddNode_v2", made, graph, None, None, 0, node.ctypes.data)
+        return result, result == 0 and ctypes.cast(int(node[4]), ctypes.POINTER(ctypes.c_uint64))[0]
+
+    def loop(self):
+        """(graph, condition, body) of a graph that is one loop, whose body is empty."""
+        graph = self.make("cuGraphCreate", 0)
+        self.live.append(("cuGraphDestroy", graph))
+        handle = self.make("cuGraphConditionalHandleCreate", graph, self.context, 1, 1)
+        result, body = self.add_loop(graph, handle)
+        assert result == 0
+        return graph, handle, body
+
+    def capture_into(self, body, *launches):
+        assert self.cu("cuStreamBeginCaptureToGraph", self.stream, body, None, None, 0, 1) == 0
+        assert [launch() for launch in launches] == [0] * len(launches)
+        assert self.make_last("cuStreamEndCapture", self.stream) == body
+
+    def instantiate(self, graph):
+        made = self.make("cuGraphInstantiateWithFlags", graph, 0)
+        self.live.append(("cuGraphExecDestroy", made))
+        return made
+
     def launch(self, function, grid, *arguments, threads=32, shared=0):
         """The driver's result. Integers are passed as pointers are, other scalars as numpy's of the right type."""
         values = [np.uint64(a) if isinstance(a, int) else a for a in (*arguments, 0, 0)]

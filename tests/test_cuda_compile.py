@@ -73,16 +73,41 @@ def tool(name):
     return str(Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / name)
 
 
-def test_instructions_are_those_that_were_meant(builds):
-    disassembler = tool("cuobjdump")
+def disassembled(image):
     environment = {**os.environ, "PATH": f"{Path(tool('nvdisasm')).parent}:{os.environ['PATH']}"}
+    command = [tool("cuobjdump"), "-sass", str(image)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    if done.returncode:
+        pytest.skip(f"cuobjdump: {done.stderr.strip()[:200]}")
+    return done.stdout
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100"])
+def test_the_gate_is_whole(tmp_path, arch):
+    """Linked: of what it calls, the driver's own function alone is left for the driver to find."""
+    if shutil.which("nvcc") is None:
+        pytest.skip("needs nvcc")
+    image = tmp_path / "gate.cubin"
+    command = plan.gate_command(arch, cuda_shim.ROOT / "kernels", cuda_shim.KERNELS / "gate.cu", image)
+    done = subprocess.run([*command, "-Xptxas", "-v"], capture_output=True, text=True)
+    report = done.stdout + done.stderr
+    assert done.returncode == 0, report
+    assert "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads" in report
+    assert "warning" not in report
+    listed = subprocess.run([tool("cuobjdump"), "-elf", str(image)], capture_output=True, text=True).stdout
+    assert "type=ET_EXEC" in listed
+    assert f"sm={arch[3:]}" in listed
+    functions = re.findall(r"^ *0x\w+ +\w+ +\w+ +0x\w*2 +\w+ +(\w+) +(\w+) *$", listed, re.M)
+    assert {name for section, name in functions if section == "0"} == {"cudaGraphSetConditional"}
+    assert "gate" in {name for section, name in functions if section != "0"}
+    assert not re.search(r"\b(FFMA|MUFU\.EX2)\b", disassembled(image)), "the rule would not be the host's to the bit"
+
+
+def test_instructions_are_those_that_were_meant(builds):
     for arch, kernel, _, image in builds:
         if kernel.tile["TOKENS"] not in (8, 64):
             continue
-        done = subprocess.run([disassembler, "-sass", str(image)], capture_output=True, text=True, env=environment)
-        if done.returncode:
-            pytest.skip(f"cuobjdump: {done.stderr.strip()[:200]}")
-        code = done.stdout
+        code = disassembled(image)
         tiles = kernel.tile["TILES"] * kernel.tile["TOKENS"] // 8
         assert len(re.findall(r"HMMA\.16816\.F32", code)) == 4 * tiles, (arch, kernel.name)  # 16 by 16 of a chunk of 64
         loads = 4 * kernel.tile["TILES"] + 2 * kernel.tile["TOKENS"] // 8

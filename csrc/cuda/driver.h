@@ -108,7 +108,7 @@ class Driver {
 
   // Throws Error(Device), or Error(OutOfMemory), with the driver's own words for the error behind `doing`.
   void check(Result, const std::string& doing) const;
-  std::string version() const;  // "13.0"
+  std::string version() const;               // "13.0"
   bool has_loops() const { return loops_; }  // whether the functions of CUDA 12.4 are there
 
  private:

@@ -46,8 +46,8 @@ void rmsnorm_lm_head(Ctx&, const LmHeadArgs&);
 void topk(Ctx&, const TopkArgs&);
 void move_rows(Ctx&, const MoveArgs&);
 
-// Launches a draw of a.n rows, behind reserve_draws(). Into Queue::drawn: kMaxTopk ids a row, then as many logits a row,
-// then a log sum exp a row. pos: where kernels find the positions; seed: as Queue::draw_seed() gives it.
+// Launches a draw of a.n rows, behind reserve_draws(). Into Queue::drawn: kMaxTopk ids a row, then as many logits a
+// row, then a log sum exp a row. pos: where kernels find the positions; seed: as Queue::draw_seed() gives it.
 void reserve_draws(Issue&, int rows, int vocab);
 void draw(Issue&, const TopkArgs&, const void* pos, const void* seed);
 

@@ -40,9 +40,8 @@ PassState PassCache::begin_loop(const RecordedKey& key, Stream stream, Condition
   device_.check(driver.cuGraphCreate(&entry.loop, 0), "making a graph");
   try {
     NodeParams node{.context = device_.gpu.context};
-    device_.check(
-        driver.cuGraphConditionalHandleCreate(&node.handle, entry.loop, node.context, 1, kAssignDefault),
-        "making a condition");
+    device_.check(driver.cuGraphConditionalHandleCreate(&node.handle, entry.loop, node.context, 1, kAssignDefault),
+                  "making a condition");
     GraphNode made = nullptr;
     device_.check(driver.cuGraphAddNode_v2(&made, entry.loop, nullptr, nullptr, 0, &node), "making a loop");
     device_.check(driver.cuStreamBeginCaptureToGraph(stream, node.bodies[0], nullptr, nullptr, 0, kCaptureThreadLocal),

@@ -186,8 +186,10 @@ void Queue::reserve_rows() {
 
 void Queue::reserve(Scratch& scratch, size_t bytes) {
   if (bytes <= scratch.bytes()) return;
-  synchronize();
-  passes_.clear();
+  if (scratch.bytes() > 0) {
+    synchronize();
+    passes_.clear();
+  }
   scratch.replace(bytes);
 }
 

@@ -141,7 +141,7 @@ class Queue {
   Scratch row_memory_, counts_, seed_memory_;
   DeviceRows rows_;
   std::optional<DrawSeed> seed_;  // what lies in seed_memory_
-  std::vector<int32_t> next_;  // rows_.next, on the host
+  std::vector<int32_t> next_;     // rows_.next, on the host
   PassCache passes_;
   PassState pass_ = PassState::None;
 };

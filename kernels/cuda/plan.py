@@ -69,7 +69,7 @@ GATE_WARPS = 4
 
 
 def gate_command(arch, headers, source, output):
-    """The gate asks the driver to repeat its graph by a call that only linked code may have; `headers`: gate_rule.h's."""
+    """Linked, as what repeats a graph is the device runtime's. `headers`: the folder of gate_rule.h."""
     link = ["-rdc=true", "-dlink", "-cubin", "-lcudadevrt"]
     options = [f"-arch={arch}", "-std=c++17", "-fmad=false", f"-I{headers}"]
     return ["nvcc", *link, *options, "-o", str(output), str(source)]

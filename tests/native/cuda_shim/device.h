@@ -155,6 +155,7 @@ inline float load_from_cluster(const float* p, u32 rank) {
   return *reinterpret_cast<const float*>(shim::machine->block(rank).shared + at);
 }
 
+inline void repeat_graph(u64 handle, bool again) { *reinterpret_cast<int*>(handle) = again; }
 inline void wait_for_inputs() {}
 inline void let_next_start() {}
 

@@ -14,8 +14,7 @@ constexpr int kForever = 100000;  // rounds
 // As `begin` and its relatives: the stream starts to capture, into a graph that is there or a new one.
 void begin_capture(Driver& d, CUstream stream, int mode, std::shared_ptr<Graph> into) {
   const auto& s = d.stream(stream);
-  if (mode < kCaptureGlobal || mode > kCaptureRelaxed)
-    throw Violation{CUDA_ERROR_INVALID_VALUE, text("mode %d", mode)};
+  if (mode < kCaptureGlobal || mode > kCaptureRelaxed) throw Violation{CUDA_ERROR_INVALID_VALUE, text("mode %d", mode)};
   if (s == d.streams.null()) throw Violation{CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "the null stream cannot capture"};
   if (s->capture) throw Violation{CUDA_ERROR_ILLEGAL_STATE, "the stream is capturing already"};
   if (into) into->capturing = true;
@@ -74,8 +73,7 @@ void Driver::drop_capture(CUstream handle) {
 using namespace stub;
 
 EXPORTED CUresult cuStreamBeginCapture_v2(CUstream stream, int mode) {
-  return call("cuStreamBeginCapture_v2", Needs::Context,
-              [&](Driver& d) { begin_capture(d, stream, mode, nullptr); });
+  return call("cuStreamBeginCapture_v2", Needs::Context, [&](Driver& d) { begin_capture(d, stream, mode, nullptr); });
 }
 
 EXPORTED CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgraphNode*, const void*,

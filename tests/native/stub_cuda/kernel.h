@@ -54,8 +54,8 @@ struct Module {};
 struct Launch;
 
 // What a pack's kernel is here: arguments as letters (i int32, l int64, f float, the others pointers:
-// p to elements, P to 16 bytes, D, V or C to 16 bytes where D, V or a cache slot is a multiple of that, W where a slot is
-// one of 16 elements), and what it does.
+// p to elements, P to 16 bytes, D, V or C to 16 bytes where D, V or a cache slot is a multiple of that, W where a slot
+// is one of 16 elements), and what it does.
 struct Kernel {
   const char *name, *arguments;
   void (*run)(const Launch&);

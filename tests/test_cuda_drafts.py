@@ -1,0 +1,267 @@
+"""Drafts that a GPU takes by itself: the trees of a draft taken step by step, one launch and one wait each."""
+
+import shutil
+from contextlib import nullcontext
+
+import numpy as np
+import pytest
+
+import stub_cuda
+from decode import Rule, decode, open_session
+from gpu import clean_fixture, gpu_fixture, on_stub_only, tokens  # noqa: F401
+from swiftk import _core, device
+from swiftk.errors import InvalidArgument, SwiftkError
+from swiftk.safetensors_io import Tensor, read_folder, write_folder
+from test_cuda_errors import copied, replaced
+
+LAYERS = 4
+PROMPT = [5, 9, 2, 7, 7, 1, 30, 12, 4, 8, 21]
+SKIP = ((1,), (1, 2), -1)
+HALVES = [i / 16 for i in range(1, 16)]
+RULES = {
+    "fixed length": {"confidence": 0.0, "max_draft": 6},
+    "epsilon": {"confidence": 0.3, "max_draft": 25},
+    "reach": {"confidence": 0.0, "hold": list(np.linspace(0.6, 1, 16)), "edges": HALVES, "reach": 0.2},
+    "stop ids": {"confidence": 0.0, "stop_ids": list(range(0, 128, 9))[:32]},
+    "chain": {"confidence": 0.25, "width": (1, 1, 1, 1)},
+    "wide": {"confidence": 0.1, "max_nodes": 40, "width": (12, 6, 3, 2)},
+}
+SAMPLINGS = {"greedy": {}, "sampled": {"temperature": 0.9, "seed": 3}}
+
+pytestmark = pytest.mark.usefixtures("clean")
+
+
+@pytest.fixture(name="pair")
+def pair_fixture(gpu, monkeypatch):
+    """pair(folder) -> the same model, drafting at once and step by step."""
+
+    def make(folder, **options):
+        at_once = gpu.open(folder, **options)
+        with monkeypatch.context() as patch:
+            patch.setenv("SWIFTK_CUDA_STEPWISE", "1")
+            by_steps = gpu.open(folder, **options)
+        if not at_once.drafts_at_once:
+            pytest.skip("this GPU's driver has no loops, or its pack no gate")
+        assert not by_steps.drafts_at_once
+        return at_once, by_steps
+
+    return make
+
+
+def rounds(session, prompt, count, rule, skip=SKIP):
+    """Trees, confidences and tokens of some rounds, to be compared to the bit."""
+    found = [session.prefill(np.int32(prompt)).token]
+    session.set_skip(*skip)
+    for _ in range(count):
+        session.draft(**rule)
+        tree = session.tree_tokens.tolist(), session.tree_parents.tolist()
+        found += [*tree, session.spine_length, session.draft_confidence, session.last["draft_steps"]]
+        emitted = [e.token for e in session.verify()]
+        session.commit(len(emitted))
+        found.append(emitted)
+    return found
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+def test_trees_are_those_of_single_steps(pair, tiny_dir, rule, sampling):
+    at_once, by_steps = (open_session(m, sampling=sampling) for m in pair(tiny_dir("llama3", layers=LAYERS)))
+    want = rounds(by_steps, PROMPT, 8, rule)
+    assert rounds(at_once, PROMPT, 8, rule) == want
+    assert len(set(want[3::6])) > 1 or rule is RULES["fixed length"], "all drafts have one length"
+
+
+@pytest.mark.parametrize("family", ["qwen3", "mistral", "llama-bias"])
+@pytest.mark.parametrize("length", [1, 120, 250])
+def test_in_other_families_and_across_splits(pair, tiny_dir, family, length):
+    extra = {"mistral": {"sliding_window": 7}}.get(family, {})
+    models = pair(tiny_dir(family, layers=3, max_position_embeddings=512, **extra))
+    prompt = tokens(length, models[0].config["vocab_size"], length)
+    rule = {"confidence": 0.0, "max_draft": 9}
+    at_once, by_steps = (rounds(open_session(m), prompt, 4, rule, ((1,), (0,), -1)) for m in models)
+    assert at_once == by_steps
+
+
+def test_up_to_the_end_of_the_context(pair, tiny_dir):
+    """A draft near it has fewer steps; the last round none."""
+    found = []
+    for model in pair(tiny_dir("llama3", layers=LAYERS)):
+        session = open_session(model, context=40)
+        run = rounds(session, PROMPT, 1, RULES["fixed length"])
+        while len(session.history) < 40:
+            session.draft(confidence=0.0)
+            run += [session.spine_length, [e.token for e in session.verify()]]
+            session.commit(len(run[-1]))
+        found.append(run)
+    assert found[0] == found[1]
+
+
+def drafted(stub, session, **rule):
+    """What a draft asked of the driver."""
+    before = stub.counters()
+    session.draft(**rule)
+    after = stub.counters()
+    session.commit(len(session.verify()))
+    return {name: after[name] - before.get(name, 0) for name in after if after[name] != before.get(name, 0)}
+
+
+def test_a_draft_is_one_launch_and_one_wait(gpu, tiny_dir):
+    on_stub_only(gpu)
+    session = gpu.session(gpu.open(tiny_dir("llama3", layers=LAYERS)))
+    session.prefill(np.int32(PROMPT))
+    session.set_skip(*SKIP)
+    assert drafted(gpu.stub, session, confidence=0.0, max_draft=5)["instantiations"] == 1
+    for _ in range(4):  # until there is enough memory to copy from
+        drafted(gpu.stub, session, confidence=0.0, max_draft=5)
+    for _ in range(5):
+        counted = drafted(gpu.stub, session, confidence=0.0, max_draft=5)
+        calls = {name: n for name, n in counted.items() if name.startswith("calls.cu") and "Ctx" not in name}
+        calls.pop("calls.cuEventSynchronize")  # of memory to copy from, which is free long since
+        assert calls == {
+            "calls.cuMemcpyHtoDAsync_v2": 1,
+            "calls.cuEventRecord": 1,
+            "calls.cuGraphLaunch": 1,
+            "calls.cuMemcpyDtoHAsync_v2": 1,
+            "calls.cuStreamSynchronize": 1,
+        }
+        assert (counted["graph_launches"], counted["loop_rounds"]) == (1, 5)
+
+
+def test_what_changes_from_draft_to_draft_records_nothing(gpu, tiny_dir):
+    """Neither do epsilon, tables, lengths and stop ids, nor seeds, temperatures and texts."""
+    on_stub_only(gpu)
+    session = gpu.session(gpu.open(tiny_dir("llama3", layers=LAYERS)), {"temperature": 1.0, "seed": 1})
+    session.prefill(np.int32(PROMPT))
+    session.set_skip(*SKIP)
+    session.draft(confidence=0.0, max_draft=3)
+    gpu.stub.reset()
+    for seed, rule in enumerate(RULES.values()):
+        session.set_sampling(temperature=0.5 + seed, seed=seed)
+        session.reuse([7 + seed])
+        session.prefill(tokens(30 + 5 * seed, 128, seed))
+        session.draft(**{**rule, "width": (10, 5, 3, 1)})
+    assert gpu.stub.count("loop_rounds") > len(RULES)
+    assert gpu.stub.count("calls.cuGraphCreate") == 0  # prompts are recorded, too, but not as loops
+    session.set_sampling(temperature=0.0)
+    session.draft(confidence=0.0)
+    assert gpu.stub.count("calls.cuGraphCreate") == 1
+
+
+def test_a_new_skip_set_records_its_own_draft(gpu, tiny_dir):
+    on_stub_only(gpu)
+    session = gpu.session(gpu.open(tiny_dir("llama3", layers=LAYERS)))
+    rule = {"confidence": 0.0, "max_draft": 5, "width": (1, 1, 1, 1)}
+    for skip in 2 * (((1,), (1, 2), -1), ((2,), (), -1)):
+        rounds(session, PROMPT, 6, rule, skip)
+    gpu.stub.reset()
+    rounds(session, PROMPT, 6, rule, ((), (0, 3), -1))
+    assert gpu.stub.count("instantiations") == 1
+
+
+LACKING = ["cuGraphCreate", "cuGraphConditionalHandleCreate", "cuGraphAddNode_v2", "cuStreamBeginCaptureToGraph"]
+
+
+@pytest.mark.parametrize("lacking", [*LACKING, "version", "gate"])
+def test_without_loops_drafts_go_step_by_step(gpu, tiny_dir, tmp_path, monkeypatch, lacking):
+    on_stub_only(gpu)
+    folder = tiny_dir("llama3", layers=LAYERS)
+    want = rounds(gpu.session(gpu.open(folder)), PROMPT, 4, RULES["epsilon"])
+    pack, stub = device.kernels(folder, "auto", "cuda"), gpu.stub
+    if lacking == "gate":
+        pack = replaced(copied(folder, tmp_path / "a.pack"), b'"gate": {', b'"gait": {')
+    elif lacking == "version":
+        gpu.stub.set(driver_version=12030)
+    else:
+        stub = stub_cuda.Stub(stub_cuda.without(gpu.stub.path, lacking, tmp_path / "libold.so"))
+        monkeypatch.setenv("SWIFTK_CUDA_DRIVER", str(stub.path))
+    model = _core.Model(str(folder), device="cuda", pack=str(pack))
+    assert not model.drafts_at_once
+    assert rounds(open_session(model), PROMPT, 4, RULES["epsilon"]) == want
+    assert stub.count("loop_rounds") == 0 or stub is gpu.stub
+    assert not stub.log()
+
+
+@pytest.mark.parametrize("how", ["penalty", "top_p", "rejection", "many stop ids"])
+def test_what_needs_the_host_between_steps_goes_step_by_step(gpu, tiny_dir, how):
+    on_stub_only(gpu)
+    model = gpu.open(tiny_dir("llama3", layers=LAYERS))
+    rule = {**RULES["fixed length"], "stop_ids": list(range(100, 133)) if how == "many stop ids" else []}
+    sampling = {"penalty": {"repetition_penalty": 1.2}, "top_p": {"top_p": 0.9}}.get(how, {})
+    acceptance = "rejection" if how == "rejection" else "coupled"
+    session = open_session(model, sampling={"temperature": 1.0, "seed": 2, **sampling}, acceptance=acceptance)
+    rounds(session, PROMPT, 3, rule)
+    assert gpu.stub.count("loop_rounds") == 0
+    session.set_sampling()
+    rounds(session, PROMPT[:4], 3, RULES["fixed length"])
+    assert gpu.stub.count("loop_rounds") > 0
+
+
+@pytest.mark.parametrize("error", [1, 2, 700])
+@pytest.mark.parametrize("function", [*LACKING, "cuStreamEndCapture", "cuGraphInstantiateWithFlags", "cuGraphLaunch"])
+def test_a_draft_that_fails_leaves_the_session_usable(gpu, tiny_dir, function, error):
+    """At its recording and, where it is called then, at the launch of a recorded one."""
+    on_stub_only(gpu)
+    session = gpu.session(gpu.open(tiny_dir("llama3", layers=LAYERS)))
+    rule = {"confidence": 0.0, "max_draft": 4}
+    want = rounds(session, PROMPT, 3, rule)
+    session.prefill(np.int32(PROMPT))
+    for skip in (((2,), (), -1), SKIP):
+        session.set_skip(*skip)
+        gpu.stub.fail(function, error)
+        reached = skip is not SKIP or function == "cuGraphLaunch"
+        with pytest.raises(SwiftkError, match=r"^\[cuda\] ") if reached else nullcontext():
+            session.draft(**rule)
+        gpu.stub.reset()
+        session.reuse([PROMPT[0] ^ 1])
+        assert rounds(session, PROMPT, 3, rule) == want
+
+
+def test_bad_logits_are_told_before_anything_is_built_on_them(pair, tiny_dir, tmp_path):
+    """A token that drafts come to has an embedding of NaN."""
+    folder, rule = tiny_dir("llama3", layers=LAYERS), RULES["fixed length"]
+    session = open_session(pair(folder)[0])
+    rounds(session, PROMPT, 0, rule)
+    session.draft(**rule)
+    text = session.tree_tokens.tolist()[: session.spine_length + 1]
+    step = next(i for i, token in enumerate(text) if token not in text[:i] and token not in PROMPT and i > 0)
+    tensors = read_folder(folder)
+    table = tensors["model.embed_tokens.weight"].bits.copy()
+    table[text[step]] = 0x7FC0
+    tensors["model.embed_tokens.weight"] = Tensor("BF16", table)
+    shutil.copytree(folder, tmp_path / "bad")
+    list(write_folder(tmp_path / "bad", tensors))
+    for model in pair(tmp_path / "bad"):
+        session = open_session(model)
+        rounds(session, PROMPT, 0, rule)
+        with pytest.raises(SwiftkError, match=f"NaN or infinite at position {len(PROMPT) + step + 1}:"):
+            session.draft(**rule)
+
+
+def test_a_cancelled_draft_leaves_the_session_usable(gpu, tiny_dir):
+    session = gpu.session(gpu.open(tiny_dir("llama3", layers=LAYERS)))
+    want = rounds(session, PROMPT, 2, RULES["fixed length"])
+    session.prefill(np.int32(PROMPT))
+    session.cancel()
+    with pytest.raises(SwiftkError, match="cancelled"):
+        session.draft(confidence=0.0)
+    session.reuse([PROMPT[0] ^ 1])
+    assert rounds(session, PROMPT, 2, RULES["fixed length"]) == want
+
+
+def test_whole_texts_are_those_of_plain_decoding(gpu, tiny_dir):
+    model = gpu.open(tiny_dir("llama3", layers=LAYERS))
+    for sampling in SAMPLINGS.values():
+        plain = decode(gpu.session(model, sampling), PROMPT, 60)
+        fast = decode(gpu.session(model, sampling), PROMPT, 60, Rule(SKIP, 0.2, 8))
+        assert fast.tokens[:60] == plain.tokens
+        assert fast.accepted > 0
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"reach": 1.5}, {"hold": [0.5] * 15 + [1.1]}, {"edges": HALVES[::-1]}, {"edges": [0.5] * 14 + [2]}]
+)
+def test_rules_out_of_range(gpu, tiny_dir, wrong):
+    session = gpu.session(gpu.open(tiny_dir("llama3", layers=LAYERS)))
+    session.prefill(np.int32(PROMPT))
+    with pytest.raises(InvalidArgument, match=rf"\[draft\] {next(iter(wrong))} is"):
+        session.draft(**wrong)
