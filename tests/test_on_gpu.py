@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stub_cuda import stub_fixture  # noqa: F401
 from swiftk import _core, demo_model
 from swiftk.safetensors_io import read_folder
 
@@ -232,6 +233,23 @@ def test_part_runs_on_small_shapes(tmp_path, part, words):
     text = (tmp_path / "gpu.md").read_text()
     assert all(word in text for word in words)
     assert "missed" not in text
+
+
+def test_one_graph_is_compared_with_single_steps(tool, stub, tmp_path, monkeypatch):
+    """On the stub of a driver, whose times say nothing; that both ways draft the same is a row of its own."""
+    monkeypatch.setenv("SWIFTK_CUDA_DRIVER", str(stub.path))
+    monkeypatch.setenv("SWIFTK_CUDA_ARCH", "stub")
+    decode, record, models = tool("decode"), tool("record"), tool("models")
+    arguments = given(tmp_path, device="cuda")
+    with record.Part("decode", arguments) as part:
+        subject = decode.Subject(part, "1b", models.Store(arguments).ensure("1b"), "triton")
+        decode.drafts(subject)
+        del subject
+    rows = {row["measure"]: row for row in found(tmp_path)["parts"]["decode"]["rows"]}
+    assert rows["drafts of both ways are equal"]["met"]
+    assert len(rows) == 4
+    assert stub.count("loop_rounds") == 5 * (4 + 12)
+    assert "SWIFTK_CUDA_STEPWISE" not in os.environ
 
 
 def test_tests_part_counts_outcomes(tmp_path):

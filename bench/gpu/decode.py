@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -38,10 +40,12 @@ class Subject:
         self.tiny = part.given.tiny
         self.config = models.config(name, self.tiny)
         device = part.given.device
-        kernels = pack.ensure(pack.shape_of(folder), architecture(device), matmuls=matmuls) if device != "cpu" else None
+        self.folder, self.kernels = folder, None
+        if device != "cpu":
+            self.kernels = pack.ensure(pack.shape_of(folder), architecture(device), matmuls=matmuls)
         self.free = free_bytes(device)
         began = perf_counter()
-        self.lm = swiftk.load(folder, device=device, pack=kernels, context=self.config["max_position_embeddings"])
+        self.lm = swiftk.load(folder, device=device, pack=self.kernels, context=self.config["max_position_embeddings"])
         part.note(f"{self.label}: loaded in {perf_counter() - began:.1f} s, {self.lm.model.weight_bytes / 1e9:.2f} GB")
         self.bytes = models.step_bytes(self.config)
         self.reads = record.reads(part.given) or self.lm.model.probe()[0]
@@ -117,6 +121,53 @@ def bits(s: Subject) -> None:
     s.row("rows equal, token by token", same, must=True)
 
 
+def draft_seconds(lm: Any, text: list[int], lengths: tuple[int, ...], rounds: int) -> tuple[dict, list]:
+    """Median seconds of drafts of some lengths, in turn, and every token that was drafted."""
+    session, half = lm.session, SkipSet.uniform(lm.config["num_layers"])
+    session.set_skip(list(half.attn), list(half.mlp))
+    session.reuse([text[0] ^ 1])
+    session.prefill(text)
+    taken: dict[int, list[float]] = {n: [] for n in lengths}
+    drafted = []
+    for _ in range(rounds):
+        for n in lengths:
+            session.draft(confidence=0.0, max_draft=n, max_nodes=n + 1, width=(1, 1, 1, 1))
+            taken[n].append(session.last["draft"])
+            drafted += session.tree_tokens.tolist()
+            session.verify()
+            session.commit(1)
+    return {n: median(found[3:]) for n, found in taken.items()}, drafted
+
+
+def drafts(s: Subject) -> None:
+    """What a draft takes beside its steps, which cost what one more costs where the device takes them by itself."""
+    if not s.lm.model.drafts_at_once:
+        s.part.note(f"{s.label}: drafts go step by step here, so what one graph saves was not measured")
+        return
+    with stepwise():
+        other = swiftk.load(s.folder, device=s.part.given.device, pack=s.kernels, context=s.lm.session.context)
+    text, lengths, rounds = s.text[:_CONTEXT], (4, 12), 5 if s.tiny else 23
+    graph, drafted = draft_seconds(s.lm, text, lengths, rounds)
+    steps, same = draft_seconds(other, text, lengths, rounds)
+    short, long = lengths
+    step = (graph[long] - graph[short]) / (long - short)
+    s.row("draft step in one graph", step * 1e6, "us")
+    s.row(f"draft of {long} in one graph, beside its steps", (graph[long] - long * step) * 1e6, "us",
+          at_most=_OVERHEAD_US)
+    s.row(f"draft of {long} step by step, beside its steps", (steps[long] - long * step) * 1e6, "us")
+    s.row("drafts of both ways are equal", drafted == same, must=True)
+
+
+@contextmanager
+def stepwise() -> Iterator[None]:
+    """Models loaded inside wait for the host at every step of a draft."""
+    os.environ["SWIFTK_CUDA_STEPWISE"] = "1"
+    try:
+        yield
+    finally:
+        del os.environ["SWIFTK_CUDA_STEPWISE"]
+
+
 def prefill(s: Subject) -> None:
     count, session, taken = 512, s.lm.session, []
     for _ in range(4):
@@ -164,6 +215,8 @@ def measure(part: record.Part, name: str, store: models.Store) -> None:
     todo: list[Callable[[Subject], None]] = [plain, steps, bits, prefill, worst_case, memory]
     if name in ("7b", "8b"):
         todo.append(long_context)
+    if name == "1b":  # whose steps are short, and of which a second copy is soon loaded
+        todo.append(drafts)
     try:
         # Those of the other family are an alternative to the default's: enough is measured of them to choose.
         for matmuls, some in (("triton", todo), ("cuda", todo[:4])):
