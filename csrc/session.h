@@ -26,8 +26,8 @@ struct SessionOptions {
 };
 
 // When to stop drafting, and how wide the tree is. SWIFT section 4.2: stop at confidence < epsilon (after keeping the
-// token), here also where all of the draft is unlikely to be accepted; each spine token brings its top-k siblings, k = 10, 5, 3, 1 for confidence in (0, .5], (.5, .8], (.8, .95],
-// (.95, 1].
+// token); each spine token brings its top-k siblings, k = 10, 5, 3, 1 for confidence in (0, .5], (.5, .8], (.8, .95],
+// (.95, 1]. Or stop where all of the draft is unlikely to be accepted.
 struct DraftRule {
   float confidence = 0.8f;  // epsilon; 0: never stops early
   // Probability that a token is accepted, by the bucket of its confidence, and upper bounds of the first 15 buckets,

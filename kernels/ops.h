@@ -5,8 +5,8 @@
 // sees keys by logical position, so a tree row has the bits of the same token decoded alone. Layouts of packed weights and
 // of the cache belong to the backend. Kernels check nothing; callers validate at the edge.
 //
-// Pointers are to memory of the backend (Ops::allocate), but for the arrays of Rows, PackArgs, MoveArgs, SpineArgs
-// and what topk writes, which are the host's. Residual rows and logits are fp32. What one op hands to the next (q, attention's out, h)
+// Pointers are to memory of the backend (Ops::allocate), but for the arrays of Rows, PackArgs, MoveArgs, SpineArgs and
+// what topk writes, which are the host's. Residual rows and logits are fp32. What one op hands to the next (q, attention's out, h)
 // has room for floats, and is stored as the backend likes.
 #pragma once
 #include <cstddef>

@@ -22,6 +22,7 @@ class Model:
     config: dict[str, Any]
     isa: str
     device: str
+    drafts_at_once: bool
     threads: int
     dtype: str
     weight_bytes: int
