@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -46,6 +46,16 @@ class DraftRule:
             "tier": self.tier,
             "width": self.width,
         }
+
+
+class Gate(Protocol):
+    """How far and wide to draft in the next round, learned or not."""
+
+    def choose(self, draft_cost: float, row_cost: float) -> DraftRule:
+        """The rule of the next round, for a draft step and one more verified row priced in plain steps."""
+
+    def observe(self, confidence: Sequence[float], accepted: int, sibling: bool) -> None:
+        """One round: confidence of each spine token, how many of them held, whether a sibling saved the next."""
 
 
 class FixedGate:
