@@ -1,7 +1,8 @@
-// Session's drafting: the draft plan extends a spine token by token, then runners-up become siblings.
+// Session's drafting: steps of the draft plan extend the tree from its root; runners-up become leaves.
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <tuple>
 
 #include "error.h"
 #include "session.h"
@@ -16,12 +17,18 @@ void check_rule(const DraftRule& rule) {
       fail(Status::InvalidArgument, std::string("[draft] ") + field + " is " + std::to_string(got) + ", want " + range);
     }
   };
+  const std::string nodes = "1.." + std::to_string(TokenTree::kMaxNodes);
   want(rule.confidence >= 0 && rule.confidence <= 1, "confidence", rule.confidence, "in [0, 1]");
   want(rule.max_draft >= 0, "max_draft", rule.max_draft, "0 or more");
-  want(rule.max_nodes >= 1 && rule.max_nodes <= TokenTree::kMaxNodes, "max_nodes", rule.max_nodes,
-       "1.." + std::to_string(TokenTree::kMaxNodes));
+  want(rule.max_nodes >= 1 && rule.max_nodes <= TokenTree::kMaxNodes, "max_nodes", rule.max_nodes, nodes);
   for (const int width : rule.width) {
     want(width >= 1 && width <= kMaxTopk, "width", width, "1.." + std::to_string(kMaxTopk));
+  }
+  want(rule.beam >= 1 && rule.beam <= kMaxBeam, "beam", rule.beam, "1.." + std::to_string(kMaxBeam));
+  want(rule.reach >= 0, "reach", rule.reach, "0 or more");
+  for (const float p : rule.hold) want(p >= 0 && p <= 1, "hold", p, "in [0, 1]");
+  for (const auto& ranks : rule.runner_up) {
+    for (const float p : ranks) want(p >= 0 && p <= 1, "runner_up", p, "in [0, 1]");
   }
 }
 
@@ -29,6 +36,15 @@ int width_at(const DraftRule& rule, float confidence) {
   size_t tier = 0;
   while (tier < rule.tier.size() && confidence > rule.tier[tier]) ++tier;
   return rule.width[tier];
+}
+
+bool stops(const DraftRule& rule, int32_t token) {
+  return std::find(rule.stop_ids.begin(), rule.stop_ids.end(), token) != rule.stop_ids.end();
+}
+
+// A total order: equal worths stay in the order of draws, as rejection needs siblings.
+bool better(const DraftNode& a, const DraftNode& b) {
+  return std::tie(b.worth, a.parent, a.rank) < std::tie(a.worth, b.parent, b.rank);
 }
 
 }  // namespace
@@ -44,57 +60,119 @@ const TokenTree& Session::draft(const DraftRule& rule) {
   begin_tree();
   // Every accepted token and the bonus token behind it must still fit the context.
   const int room = cache_.context() - position() - 1;
-  grow_spine(rule, std::min({rule.max_draft, rule.max_nodes - 1, room}));
-  add_siblings(rule);
+  grow(rule, std::min({rule.max_draft, rule.max_nodes - 1, room}));
+  if (rule.by_time()) {
+    add_worthy(rule);
+  } else {
+    add_siblings(rule);
+  }
   return tree_;
 }
 
-// Step i reads spine node i and proposes node i + 1. Its residual row where draft and target part is kept for
-// verification.
-void Session::grow_spine(const DraftRule& rule, int limit) {
-  const int base = cache_.length(), steps = static_cast<int>(draft_.size()), D = model_->config.D;
+// Each step reads the nodes [grown_, grown_ + n) and proposes their children. By time the best leaves are read next, as
+// long as they are worth it; else the last node's best child, up to one below epsilon.
+void Session::grow(const DraftRule& rule, int limit) {
   const bool rejection = acceptance_ == Acceptance::Rejection && !sampling_.greedy();
-  const int width = *std::max_element(rule.width.begin(), rule.width.end());
-  const int k = std::min(width, model_->config.V);
-  siblings_.assign(static_cast<size_t>(std::max(limit, 0)) * kMaxTopk, -1);
-  if (rejection) draft_prob_.resize(static_cast<size_t>(std::max(limit, 0)) * model_->config.V);
-  path_tokens_.clear();
-  float* const x = x_.as<float>();
-  for (int i = 0; i < limit; ++i) {
-    const Rows rows = causal_rows(tree_.tokens() + i, 1, base + i);
-    if (kept_ > 0) {
-      executor_.run(draft_, rows, 0, kept_, x, cache_, cancel_);
-      model_->ops->copy(executor_.ctx(), residual(i), x, sizeof(float) * D);
-      ran_ = i + 1;
-    }
-    executor_.run(draft_, rows, kept_, steps, x, cache_, cancel_, logits_.compute(1));
-    const Drawn drawn = pick(0, base + i + 1, path_tokens_, k, rejection ? Stream::Draft : Stream::Target);
-    if (rejection) {
-      const float* const scores = warped(0, path_tokens_);
-      softmax(scores, model_->config.V, draft_prob_.data() + static_cast<size_t>(i) * model_->config.V);
-    }
-    const float confidence = std::exp(drawn.logit[0] - drawn.lse);
-    const int alternatives = std::min(width_at(rule, confidence), k);
-    std::copy_n(drawn.id + 1, alternatives - 1, siblings_.begin() + static_cast<size_t>(i) * kMaxTopk);
-    tree_.add(i, drawn.id[0]);
-    path_tokens_.push_back(drawn.id[0]);
-    confidence_.push_back(confidence);
-    ++spine_;
+  const int widest = rule.by_time() ? DraftRule::kRanks : *std::max_element(rule.width.begin(), rule.width.end());
+  choices_ = std::min(widest, model_->config.V);
+  if (rejection) draft_prob_.resize(static_cast<size_t>(limit) * model_->config.V);
+  worth_[0] = 1;
+  for (int n = 1; last_.draft_steps < limit && n > 0;) {
+    run_draft(n);
+    for (int i = 0; i < n; ++i) propose(rule, i, rejection);
+    grown_ += n;
     ++last_.draft_steps;
-    const bool stop = std::find(rule.stop_ids.begin(), rule.stop_ids.end(), drawn.id[0]) != rule.stop_ids.end();
-    if (stop || confidence < rule.confidence) break;
+    if (last_.draft_steps == limit && rule.by_time()) break;
+    n = rule.by_time() ? promote(rule, rejection ? 1 : rule.beam, rule.reach) : follow(rule);
   }
 }
 
-// Nearest to the root first: what depends on fewer guesses is accepted more often.
+// One pass of the draft plan over nodes [grown_, grown_ + n). Residual rows where draft and target part are kept for
+// verification.
+void Session::run_draft(int n) {
+  const int steps = static_cast<int>(draft_.size()), D = model_->config.D;
+  float* const x = x_.as<float>();
+  const Rows rows = tree_rows(grown_, n);
+  if (kept_ > 0) {
+    executor_.run(draft_, rows, 0, kept_, x, cache_, cancel_);
+    model_->ops->copy(executor_.ctx(), residual(grown_), x, sizeof(float) * D * n);
+    ran_ = grown_ + n;
+  }
+  executor_.run(draft_, rows, kept_, steps, x, cache_, cancel_, logits_.compute(n));
+}
+
+// The candidate children of node grown_ + row, whose logits are `row`.
+void Session::propose(const DraftRule& rule, int row, bool rejection) {
+  const int node = grown_ + row, V = model_->config.V;
+  path_tokens_.clear();
+  for (int i = 1; i <= node; ++i) {
+    if (tree_.ancestors(node) >> i & 1) path_tokens_.push_back(tree_.token(i));
+  }
+  const int32_t pos = position() + tree_.depth(node);
+  const Drawn drawn = pick(row, pos, path_tokens_, choices_, rejection ? Stream::Draft : Stream::Target);
+  if (rejection) softmax(warped(row, path_tokens_), V, draft_prob_.data() + static_cast<size_t>(node) * V);
+  const float confidence = std::exp(drawn.logit[0] - drawn.lse);
+  confidence_.push_back(confidence);
+  std::copy_n(drawn.id, choices_, choice_.begin() + static_cast<size_t>(node) * kMaxTopk);
+  if (!rule.by_time()) return;
+  const int b = rule.bucket(confidence), first = static_cast<int>(leaves_.size());
+  for (int r = 0; r < choices_; ++r) {
+    leaves_.push_back({node, r, drawn.id[r], worth_[node] * (r == 0 ? rule.hold[b] : rule.runner_up[b][r - 1])});
+  }
+  if (!rejection) return;
+  // Rejection needs siblings in the order of their draws, none left out: each is worth what the best behind it is.
+  for (int i = static_cast<int>(leaves_.size()) - 2; i >= first; --i) {
+    leaves_[i].worth = std::max(leaves_[i].worth, leaves_[i + 1].worth);
+  }
+}
+
+// The best leaves, at most `most`, become nodes to draft from if together they are worth `reach`. Returns how many.
+int Session::promote(const DraftRule& rule, int most, float reach) {
+  std::sort(leaves_.begin(), leaves_.end(), better);
+  int n = 0;
+  float worth = 0;
+  const int room = std::min(most, rule.max_nodes - tree_.size());
+  for (auto leaf = leaves_.begin(); leaf != leaves_.end() && n < room && !stops(rule, leaf->token); ++leaf, ++n) {
+    worth += leaf->worth;
+  }
+  if (n == 0 || worth < reach) return 0;
+  for (int i = 0; i < n; ++i) worth_[tree_.add(leaves_[i].parent, leaves_[i].token)] = leaves_[i].worth;
+  leaves_.erase(leaves_.begin(), leaves_.begin() + n);
+  return n;
+}
+
+// SWIFT: the last node's best token joins the spine, and is drafted from unless drafting stops behind it.
+int Session::follow(const DraftRule& rule) {
+  const int node = grown_ - 1;
+  const int32_t token = choice_[static_cast<size_t>(node) * kMaxTopk];
+  tree_.add(node, token);
+  return !stops(rule, token) && confidence_[node] >= rule.confidence;
+}
+
+// SWIFT: nearest to the root first: what depends on fewer guesses is accepted more often.
 void Session::add_siblings(const DraftRule& rule) {
-  for (int i = 0; i < spine_; ++i) {
-    for (int s = 0; s < kMaxTopk && tree_.size() < rule.max_nodes; ++s) {
-      const int32_t token = siblings_[static_cast<size_t>(i) * kMaxTopk + s];
-      if (token < 0) break;
-      tree_.add(i, token);
+  for (int node = 0; node < grown_; ++node) {
+    const int width = std::min(width_at(rule, confidence_[node]), choices_);
+    for (int r = 1; r < width && tree_.size() < rule.max_nodes; ++r) {
+      tree_.add(node, choice_[static_cast<size_t>(node) * kMaxTopk + r]);
     }
   }
+}
+
+// As many of the best leaves as bring most beyond the price of their rows.
+void Session::add_worthy(const DraftRule& rule) {
+  std::sort(leaves_.begin(), leaves_.end(), better);
+  const int begin = tree_.size(), end = std::min<int>(rule.max_nodes, static_cast<int>(rule.row_price.size()));
+  float gain = 0, best = 0;
+  int take = 0;
+  for (int i = 0; i < static_cast<int>(leaves_.size()) && begin + i < end; ++i) {
+    gain += leaves_[i].worth - (rule.row_price[begin + i] - rule.row_price[begin + i - 1]);
+    if (gain > best) {
+      best = gain;
+      take = i + 1;
+    }
+  }
+  for (int i = 0; i < take; ++i) tree_.add(leaves_[i].parent, leaves_[i].token);
 }
 
 const TokenTree& Session::set_tree(std::span<const int32_t> token, std::span<const int32_t> parent) {

@@ -2,6 +2,7 @@
 // emitted.
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <string>
 #include <utility>
 
@@ -19,6 +20,7 @@ std::span<const Emitted> Session::verify() {
   }
   verified_ = false;
   emitted_.clear();
+  outcomes_.clear();
   path_.clear();
   run_tree();
   if (acceptance_ == Acceptance::Rejection && !sampling_.greedy()) {
@@ -157,12 +159,23 @@ Emitted Session::emit(const Drawn& drawn, int32_t token, bool drafted, int row) 
   return e;
 }
 
+int Session::rank_of(int node, int32_t token) const {
+  const auto first = choice_.begin() + static_cast<std::ptrdiff_t>(node) * kMaxTopk, last = first + choices_;
+  const auto found = std::find(first, last, token);
+  return found == last ? -1 : static_cast<int>(found - first);
+}
+
+void Session::note_outcome(int node, int32_t token) {
+  if (node < grown_) outcomes_.push_back({confidence_[node], rank_of(node, token)});
+}
+
 // Draws what plain decoding draws at every node on the way; the walk ends where no child holds that token.
 void Session::accept_coupled() {
   path_tokens_.clear();
   for (int node = 0; node >= 0;) {
     const Drawn drawn = pick_node(node);
     const int child = tree_.child(node, drawn.id[0]);
+    note_outcome(node, drawn.id[0]);
     emitted_.push_back(emit(drawn, drawn.id[0], child >= 0, node));
     path_tokens_.push_back(drawn.id[0]);
     if (child >= 0) path_.push_back(child);
@@ -178,7 +191,7 @@ uint64_t Session::round_seed() const { return sampling_.seed ^ (round_ + 1) * 0x
 // distribution (given by set_tree) count as certain proposals (R4).
 int Session::accept_child(int node, double* p, int32_t pos) {
   const int V = model_->config.V;
-  const bool drafted = node < spine_;
+  const bool drafted = node < grown_;
   if (drafted) std::copy_n(draft_prob_.data() + static_cast<size_t>(node) * V, V, q_.data());
   double q_mass = 1;
   uint32_t index = 0;
@@ -212,6 +225,7 @@ void Session::accept_rejection() {
     const int child = accept_child(node, p_.data(), pos);
     const int32_t token =
         child >= 0 ? tree_.token(child) : draw(p_.data(), V, uniform(round_seed(), pos, ~uint32_t{0}, Stream::Accept));
+    note_outcome(node, token);
     emitted_.push_back(emit(best, token, child >= 0, node));
     path_tokens_.push_back(token);
     if (child >= 0) path_.push_back(child);

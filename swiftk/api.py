@@ -13,21 +13,24 @@ from typing import Any
 import numpy as np
 
 from . import _core
-from .cost import CostModel, Mean, Pacer
-from .decoding import Parts, decode
+from .cost import CostModel, Mean, Pacer, RowPrices
+from .decoding import Parts, SessionScorer, decode
 from .detokenizer import Detokenizer
 from .device import place
 from .errors import CheckpointError, InternalError, InvalidArgument
 from .gate import make_gate
 from .generation_config import Defaults, read_defaults
-from .optimizer import Optimizer, Way, candidates
+from .optimizers.auto import Auto
+from .optimizers.base import Optimizer
 from .options import GenerateOptions, LoadOptions
 from .prompt import token_ids
 from .result import Event, Result, TokenLogprobs
 from .skip import SkipSet, resolve
 from .stats import Recorder, Stats
 from .stops import Stopper
+from .sublayers import SublayerPrices
 from .tokenizer import Tokenizer
+from .way import Way
 
 _log = logging.getLogger("swiftk")
 _POLICIES = 32  # learned gates and costs kept, one for each way of drafting
@@ -130,6 +133,8 @@ class LM:
         self._lock = threading.Lock()
         self._owner: int | None = None
         self._plain = Mean()  # seconds of a plain step, shared by all ways of drafting
+        self._rows = RowPrices()
+        self._prices = SublayerPrices(model.config)
         self._policies: dict[Any, tuple[Pacer, Optimizer]] = {}
 
     @property
@@ -233,7 +238,12 @@ class LM:
         budget = room if o.max_new_tokens is None else min(o.max_new_tokens, room)
         pacer, optimizer = self._policy(o, skip)
         return Parts(
-            Stopper(budget, stop_ids, o.stop, detokenizer), optimizer, pacer, Recorder(), o.logprobs is not None
+            Stopper(budget, stop_ids, o.stop, detokenizer),
+            optimizer,
+            pacer,
+            Recorder(),
+            SessionScorer(self.session),
+            o.logprobs is not None,
         )
 
     def _policy(self, o: GenerateOptions, skip: SkipSet | None) -> tuple[Pacer, Optimizer]:
@@ -244,11 +254,15 @@ class LM:
             if len(self._policies) >= _POLICIES:
                 del self._policies[next(iter(self._policies))]
             layers = self.model.config["num_layers"]
-            ways = []
-            for one in candidates(layers) if free else [skip or SkipSet()]:
-                costs = CostModel(prior=1 - one.skipped(layers) / (2 * layers), plain=self._plain)
-                ways.append(Way(one, costs, make_gate(o.gate, o.max_draft)))
-            self._policies[key] = (Pacer(ways[0].costs, key[-1]), Optimizer(ways))
+
+            def way(one: SkipSet) -> Way:
+                prior = self._prices.price(one)
+                return Way(
+                    one, CostModel(prior=prior, plain=self._plain, rows=self._rows), make_gate(o.gate, o.max_draft)
+                )
+
+            optimizer = Auto(layers, way, self._prices) if free else Optimizer(way(skip or SkipSet()))
+            self._policies[key] = (Pacer(optimizer.current.costs, key[-1]), optimizer)
         return self._policies[key]
 
     def _stats(self, o: GenerateOptions, skip: SkipSet | None, parts: Parts) -> Stats:

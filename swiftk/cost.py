@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
+
 _DECAY = 0.2  # weight of the newest sample
 _REPLAIN = 64  # rounds of drafting between two plain ones, which keep the plain step's price fresh
 _ALLOWANCE = 3.0  # plain steps that an episode of drafting may lose before it is questioned
@@ -29,6 +31,51 @@ class Mean:
             self.value = min(self.value, x)  # the first sample found cold caches
         else:
             self.value += max(_DECAY, 1 / self.count) * (x - self.value)
+
+
+_ROW = 0.015  # share of a plain step per further row, before any was measured
+_KEEP = 0.97  # weight that earlier rounds keep
+_KNOTS = np.array([2, 3, 4, 6, 8, 10, 12, 14, 16, 20, 24, 32, 48, 64])  # row counts that are told apart
+
+
+class RowPrices:
+    """What verifying n rows costs beyond one, in plain steps: v(n) - 1, never falling with n."""
+
+    def __init__(self) -> None:
+        self._price, self._weight = np.zeros(len(_KNOTS)), np.zeros(len(_KNOTS))  # decayed sums by knot
+        self._sum, self._rows = 0.0, 0.0  # and of all
+
+    def add(self, rows: int, price: float) -> None:
+        if rows <= 1:
+            return
+        knot = int(np.abs(_KNOTS - rows).argmin())
+        self._price[knot] = _KEEP * self._price[knot] + price
+        self._weight[knot] = _KEEP * self._weight[knot] + 1
+        self._sum, self._rows = _KEEP * self._sum + price, _KEEP * self._rows + rows - 1
+
+    @property
+    def marginal(self) -> float:
+        """Of one more row, where trees usually end."""
+        return max(self._sum, 0.0) / self._rows if self._rows else _ROW
+
+    def table(self) -> np.ndarray:
+        """[64]: of 1..64 rows. Beyond what was measured a row costs what it does on average."""
+        known = self._weight > 0
+        at = np.append(1, _KNOTS[known])
+        price = np.maximum.accumulate(np.append(0.0, self._price[known] / self._weight[known]))
+        rows = np.arange(1, 65)
+        beyond = np.maximum(0, rows - at[-1]) * max(self.marginal, 0.002)
+        return np.maximum(np.interp(rows, at, price) + beyond, 1e-4 * (rows - 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """What a gate goes by, in plain steps."""
+
+    draft: float  # a draft step
+    row: float  # one more verified row
+    rows: np.ndarray  # [64] a tree of 1..64 nodes, beyond its root
+    seconds: float = 0.0  # of a plain step
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +122,7 @@ class CostModel:
     plain: Mean = field(default_factory=Mean)  # shared by every plan of a model
     draft: Mean = field(default_factory=Mean)
     verify: Mean = field(default_factory=Mean)
-    row: Mean = field(default_factory=Mean)  # share of a plain step per further row
+    rows: RowPrices = field(default_factory=RowPrices)  # shared like the plain step
     drafted: Mean = field(default_factory=Mean)  # per round
     accepted: Mean = field(default_factory=Mean)
 
@@ -88,16 +135,15 @@ class CostModel:
         self.drafted.add(r.draft_steps)
         self.accepted.add(r.accepted)
         if self.plain.count and r.verify_rows > 1:
-            self.row.add(max(0.0, r.verify_seconds / self.plain.value - 1) / (r.verify_rows - 1))
+            self.rows.add(r.verify_rows, r.verify_seconds / self.plain.value - 1)
 
     @property
     def draft_cost(self) -> float:
         """c: a draft step in plain steps."""
         return self.draft.value / self.plain.value if self.draft.count and self.plain.value > 0 else self.prior
 
-    @property
-    def row_cost(self) -> float:
-        return self.row.value if self.row.count else 0.015
+    def prices(self) -> Prices:
+        return Prices(self.draft_cost, self.rows.marginal, self.rows.table(), self.plain.value)
 
     @property
     def acceptance(self) -> float:
@@ -161,6 +207,11 @@ class Pacer:
             self._after_draft(r)
             return False
         return self._after_plain(r)
+
+    def wake(self) -> None:
+        """A way was found that promises to pay."""
+        self._resting, self._backoff = 0, _BACKOFF
+        self.reason_off = None
 
     def settle(self, another: bool = False, untried: bool = False) -> None:
         """Rests, unless another way is known to pay; for no longer than usual while there are untried ways."""

@@ -47,7 +47,7 @@ def manifest() -> ModuleType:
 
 
 def chosen_matmuls(matmuls: str | None = None) -> str:
-    """"triton", or "cuda" for those in CUDA C++; SWIFTK_MATMULS decides where nothing is given."""
+    """ "triton", or "cuda" for those in CUDA C++; SWIFTK_MATMULS decides where nothing is given."""
     chosen = matmuls or os.environ.get("SWIFTK_MATMULS") or "triton"
     if chosen not in ("triton", "cuda"):
         raise InvalidArgument(f"[pack] matmuls is {chosen!r}, want 'triton' or 'cuda'")
@@ -145,9 +145,7 @@ def _stub(entry: Any, dtype: str) -> Image:
     return Image(json.dumps(facts).encode(), entry.function, _STUB_SHARED if entry.stages > 1 else 0)
 
 
-def ensure(
-    shape: dict[str, Any], arch: str, progress: Progress | None = None, matmuls: str | None = None
-) -> Path:
+def ensure(shape: dict[str, Any], arch: str, progress: Progress | None = None, matmuls: str | None = None) -> Path:
     """The cached pack of a shape, built first where there is none. Two processes do not build it twice."""
     key = hash_of(shape, arch, matmuls)
     path = cache_folder() / "kernels" / f"{arch}-{key[:20]}.pack"

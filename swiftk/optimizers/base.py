@@ -3,8 +3,9 @@ tokens, prices and scores, and never sees the runtime."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
@@ -31,8 +32,25 @@ class Score:
         return float(np.mean(self.rank == 0)) if len(self.rank) else 0.0
 
 
-# score(skip, window): over the last `window` (1..63) cached tokens of the text; fewer rows where the text is shorter.
-Scorer = Callable[[SkipSet, int], Score]
+class Scorer(Protocol):
+    """What an optimizer may ask of the session between two rounds. It takes time, which the loop accounts for."""
+
+    def __call__(self, skip: SkipSet, window: int, end: int | None = None) -> Score:
+        """Over `window` cached tokens, the last before position `end` of the text (None: of all)."""
+
+    def propose(self, most: int) -> list[SkipSet]:
+        """For each count of skipped sublayers up to `most` (63 or less) the set that keeps the residual stream nearest
+        to the target's (CLaSp, KnapSpec)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where a text stands."""
+
+    prompt: int  # tokens
+    generated: int  # tokens, the last of them not cached yet
+    seconds: float  # of decoding, behind the first token
+    plain_seconds: float  # of a plain step; 0 while unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +73,7 @@ class Optimizer:
     current: Way
     trace: list[Candidate] = field(default_factory=list)
 
-    def start(self) -> None:
+    def start(self, prompt: Sequence[int]) -> None:
         """A new text begins."""
 
     def next(self) -> Way:
@@ -75,6 +93,9 @@ class Optimizer:
         """Whether there are ways whose worth is unknown yet."""
         return False
 
-    def step(self, score: Scorer, generated: int, plain_seconds: float) -> None:
-        """Between two rounds of a text with `generated` tokens so far: may score candidates, which takes time that
-        the loop accounts for. `plain_seconds`: of a plain step, 0 while unknown."""
+    def step(self, score: Scorer, progress: Progress) -> bool:
+        """Between two rounds: may score candidates. Returns whether a way was found that pays where drafting rests."""
+        return False
+
+    def finish(self) -> None:
+        """The text has ended."""
