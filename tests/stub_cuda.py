@@ -119,6 +119,7 @@ class Host:
         self.cu("cuStreamDestroy_v2", self.stream)
         for release, handle in reversed(self.live):
             assert self.cu(release, handle) == 0
+        assert self.cu("cuCtxSetCurrent", None) == 0  # what is current would be restored by whoever comes next
         assert self.cu("cuDevicePrimaryCtxRelease_v2", ctypes.c_int(0)) == 0
 
     def cu(self, name, *arguments):
