@@ -27,6 +27,7 @@ from .pack_compile import Image, compile_kernels
 FORMAT, VERSION = "swiftk-kernels", 1
 STUB = "stub"  # images are JSON that names the kernel and its constants: for a driver that emulates
 OLDEST = 80  # the first architecture with bfloat16 in its tensor cores
+OVERLAPPING = 90  # the first on which a kernel may start before the one before it has ended
 Progress = Callable[[int, int], Any]
 
 _FIELDS = {"arch": str, "hash": str, "digest": str, "built_with": str, "shape": dict, "kernels": dict}
@@ -99,11 +100,12 @@ def build(
         "built_with": compiler(arch, matmuls),
         "hash": hash_of(shape, arch, matmuls),
     }
-    entries, own = manifest().entries(shape), []
+    early = arch == STUB or int(arch.removeprefix("sm_")) >= OVERLAPPING
+    entries, own = manifest().entries(shape, early), []
     if matmuls == "cuda":
         if not pack_cuda.supports(shape):
             raise DeviceError("[pack] matmuls='cuda' wants 16-bit weights with rows of multiples of 8 elements")
-        own, header["layouts"] = pack_cuda.entries(shape, arch)
+        own, header["layouts"] = pack_cuda.entries(shape, arch, early)
         names = {entry.name for entry in own}
         entries = [entry for entry in entries if entry.name not in names]
     if arch == STUB:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import cuda_shim
+import sass
 
 plan = cuda_shim.load_plan()
 SMALL = {"D": 2048, "H": 32, "KV": 8, "HD": 64, "F": 8192, "V": 128256}
@@ -73,16 +74,32 @@ def tool(name):
     return str(Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / name)
 
 
-def test_instructions_are_those_that_were_meant(builds):
-    disassembler = tool("cuobjdump")
+def disassembled(image):
     environment = {**os.environ, "PATH": f"{Path(tool('nvdisasm')).parent}:{os.environ['PATH']}"}
+    done = subprocess.run([tool("cuobjdump"), "-sass", str(image)], capture_output=True, text=True, env=environment)
+    if done.returncode:
+        pytest.skip(f"cuobjdump: {done.stderr.strip()[:200]}")
+    return done.stdout
+
+
+def test_before_it_waits_a_kernel_reads_weights_alone(builds):
+    """Bulk copies, which fetch nothing else; and the next kernel may start before any of them."""
+    for arch, kernel, _, image in builds:
+        code = disassembled(image)
+        if arch == "sm_80":
+            assert sass.WAIT not in code and sass.TRIGGER not in code, kernel.name
+            continue
+        assert {opcode.split(".")[0] for opcode in sass.memory_before_waiting(code)} == {"UBLKCP"}, (arch, kernel.name)
+        ahead = sass.before_waiting(code)
+        bulk = next(i for i, opcode in enumerate(ahead) if opcode.startswith("UBLKCP"))
+        assert sass.TRIGGER in ahead[:bulk], (arch, kernel.name)
+
+
+def test_instructions_are_those_that_were_meant(builds):
     for arch, kernel, _, image in builds:
         if kernel.tile["TOKENS"] not in (8, 64):
             continue
-        done = subprocess.run([disassembler, "-sass", str(image)], capture_output=True, text=True, env=environment)
-        if done.returncode:
-            pytest.skip(f"cuobjdump: {done.stderr.strip()[:200]}")
-        code = done.stdout
+        code = disassembled(image)
         tiles = kernel.tile["TILES"] * kernel.tile["TOKENS"] // 8
         assert len(re.findall(r"HMMA\.16816\.F32", code)) == 4 * tiles, (arch, kernel.name)  # 16 by 16 of a chunk of 64
         loads = 4 * kernel.tile["TILES"] + 2 * kernel.tile["TOKENS"] // 8

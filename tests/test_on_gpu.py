@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import stub_cuda
 from swiftk import _core, demo_model
 from swiftk.safetensors_io import read_folder
 
@@ -221,7 +222,7 @@ def test_a_model_grown_into_shards_is_the_same(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("part", "words"), [
     ("smoke", ["drafted text equals plain text", "rows equal among 1 to 64", "tokens equal to the CPU's"]),
-    ("decode", ["Llama-2-7B", "Llama-3.1-8B", "verify 16 rows", "prefill of 512", "worst case"]),
+    ("decode", ["Llama-2-7B", "Llama-3.1-8B", "verify 16 rows", "launches in turn", "prefill of 512", "worst case"]),
     ("speculation", ["early exit at half", "of Equation 6", "every token equals plain"]),
 ])
 def test_part_runs_on_small_shapes(tmp_path, part, words):
@@ -232,6 +233,20 @@ def test_part_runs_on_small_shapes(tmp_path, part, words):
     text = (tmp_path / "gpu.md").read_text()
     assert all(word in text for word in words)
     assert "missed" not in text
+
+
+def test_decode_runs_on_the_stub_of_a_gpu(tmp_path, tmp_path_factory):
+    """Both families of matmuls, overlapped and in turn."""
+    stub = stub_cuda.library(tmp_path_factory.getbasetemp() / "stub_cuda")
+    environment = {"SWIFTK_CUDA_DRIVER": str(stub), "SWIFTK_CUDA_ARCH": "stub", "SWIFTK_CACHE": str(tmp_path / "cache")}
+    done = call(sys.executable, GPU / "decode.py", "--device", "cuda", "--tiny", "--results", tmp_path,
+                "--models", tmp_path / "models", env={**os.environ, **environment})  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    part = found(tmp_path)["parts"]["decode"]
+    assert part["state"] == "done", part["notes"]
+    rows = {(row["case"], row["measure"]): row["value"] for row in part["rows"]}
+    for case in ("Llama-2-7B", "Llama-2-7B, matmuls in CUDA C++"):
+        assert rows[case, "step of one row, launches overlap"] > 0 and rows[case, "in turn over overlapped"] > 0
 
 
 def test_tests_part_counts_outcomes(tmp_path):

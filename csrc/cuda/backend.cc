@@ -60,7 +60,7 @@ GpuInfo describe_gpu(int ordinal) {
   const Card card(ordinal);
   char name[256] = {};
   card.driver.check(card.driver.cuDeviceGetName(name, sizeof name, card.device), "asking the GPU for its name");
-  return {name, card.architecture(), card.driver.version()};
+  return {name, card.architecture(), card.driver.version_text()};
 }
 
 size_t free_memory(const Device& device) { return free_of(device.gpu); }

@@ -25,10 +25,13 @@ void* open_library() {
 
 Driver::Driver() : library_(open_library()) {
   const char* missing = nullptr;
-#define SWIFTK_LOAD(name, parameters)                                \
-  name = reinterpret_cast<decltype(name)>(::dlsym(library_, #name)); \
+#define SWIFTK_LOAD(name, parameters) name = reinterpret_cast<decltype(name)>(::dlsym(library_, #name));
+#define SWIFTK_REQUIRE(name, parameters) \
   if (!name && !missing) missing = #name;
   SWIFTK_CUDA_FUNCTIONS(SWIFTK_LOAD)
+  SWIFTK_CUDA_FUNCTIONS(SWIFTK_REQUIRE)
+  SWIFTK_CUDA_OPTIONAL_FUNCTIONS(SWIFTK_LOAD)
+#undef SWIFTK_REQUIRE
 #undef SWIFTK_LOAD
   try {
     if (missing) fail(Status::Device, std::string("[cuda] the driver has no ") + missing + ", want CUDA 12.0 or newer");
@@ -51,9 +54,14 @@ void Driver::check(Result result, const std::string& doing) const {
       "[cuda] " + doing + ": " + (text ? text : "unknown error") + " (" + (name ? name : std::to_string(result)) + ")");
 }
 
-std::string Driver::version() const {
+int Driver::version() const {
   int v = 0;
   check(cuDriverGetVersion(&v), "asking for the version");
+  return v;
+}
+
+std::string Driver::version_text() const {
+  const int v = version();
   return std::to_string(v / 1000) + "." + std::to_string(v % 1000 / 10);
 }
 

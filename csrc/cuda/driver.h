@@ -23,7 +23,24 @@ inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr unsigned kEventDefault = 0, kEventNoTiming = 2;
 inline constexpr int kCaptureThreadLocal = 1;
 inline constexpr int kMajor = 75, kMinor = 76, kMultiprocessors = 16;  // device attributes
-inline constexpr int kMaxDynamicShared = 8;                            // function attribute
+inline constexpr int kMaxDynamicShared = 8, kSharedCarveout = 9;       // function attributes
+inline constexpr unsigned kProgrammaticStreamSerialization = 6;        // launch attribute
+
+struct LaunchAttribute {
+  unsigned id;
+  char pad[4];
+  int value;  // the first of 64 bytes, whose meaning the id decides
+  char rest[60];
+};
+
+struct LaunchConfig {
+  unsigned grid_x, grid_y, grid_z, block_x, block_y, block_z, shared;
+  Stream stream;
+  LaunchAttribute* attributes;
+  unsigned attribute_count;
+};
+
+static_assert(sizeof(LaunchAttribute) == 72 && sizeof(LaunchConfig) == 56 && offsetof(LaunchConfig, stream) == 32);
 
 #define SWIFTK_CUDA_FUNCTIONS(F)                                                                                \
   F(cuInit, (unsigned flags))                                                                                   \
@@ -69,6 +86,10 @@ inline constexpr int kMaxDynamicShared = 8;                            // functi
   F(cuGraphDestroy, (Graph))                                                                                    \
   F(cuGraphExecDestroy, (GraphExec))
 
+// Null in a driver that lacks them.
+#define SWIFTK_CUDA_OPTIONAL_FUNCTIONS(F) \
+  F(cuLaunchKernelEx, (const LaunchConfig*, FunctionHandle, void** params, void** extra))
+
 class Driver {
  public:
   // Opens the library that SWIFTK_CUDA_DRIVER names, else the system's driver, and initialises it. Throws Error(Device)
@@ -80,11 +101,13 @@ class Driver {
 
 #define SWIFTK_DECLARE(name, parameters) Result(*name) parameters = nullptr;
   SWIFTK_CUDA_FUNCTIONS(SWIFTK_DECLARE)
+  SWIFTK_CUDA_OPTIONAL_FUNCTIONS(SWIFTK_DECLARE)
 #undef SWIFTK_DECLARE
 
   // Throws Error(Device), or Error(OutOfMemory), with the driver's own words for the error behind `doing`.
   void check(Result, const std::string& doing) const;
-  std::string version() const;  // "13.0"
+  int version() const;               // of CUDA: 13000
+  std::string version_text() const;  // "13.0"
 
  private:
   void* library_;

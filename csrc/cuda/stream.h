@@ -4,7 +4,7 @@
 #include <cstring>
 #include <vector>
 
-#include "device.h"
+#include "launch.h"
 #include "passes.h"
 
 namespace swiftk::cuda {
@@ -103,9 +103,7 @@ class Queue {
   void launch(const Function& f, unsigned x, unsigned y, unsigned z, Args... args) {
     const void* hidden = nullptr;  // two scratch pointers that Triton appends
     void* parameters[] = {&args..., &hidden, &hidden};
-    device.check(
-        device.gpu.driver.cuLaunchKernel(f.handle, x, y, z, f.threads, 1, 1, f.shared, stream, parameters, nullptr),
-        "launching a kernel");
+    device.check(cuda::launch(device.gpu.driver, f, {x, y, z}, stream, parameters, overlap_), "launching a kernel");
   }
   void upload(void* to, const void* from, size_t bytes);
   void download(void* to, const void* from, size_t bytes);
@@ -121,6 +119,7 @@ class Queue {
  private:
   void reserve_rows();
 
+  const bool overlap_ = wants_overlap(device);
   Scratch row_memory_, counts_;
   DeviceRows rows_;
   std::vector<int32_t> next_;  // rows_.next, on the host

@@ -155,7 +155,7 @@ inline float load_from_cluster(const float* p, u32 rank) {
   return *reinterpret_cast<const float*>(shim::machine->block(rank).shared + at);
 }
 
-inline void wait_for_inputs() {}
+inline void wait_for_inputs() { shim::machine->thread().waited = true; }
 inline void let_next_start() {}
 
 }  // namespace swiftk

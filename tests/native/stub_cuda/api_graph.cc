@@ -72,18 +72,9 @@ EXPORTED CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
     const auto graph = d.execs.get(exec);
     const auto& s = d.stream(stream);
     if (s->capture) d.streams.spoil(*s->capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "the stub nests no graphs");
-    d.streams.submit(s, {"graph",
-                         [&d, graph] {
-                           d.record.add("graph_launches");
-                           for (const Op& op : graph->ops) {
-                             try {
-                               op.run();
-                             } catch (const Violation& v) {
-                               throw Violation{v.code, op.what + ": " + v.text};
-                             }
-                           }
-                         },
-                         {}});
+    Op op{"graph", [&d] { d.record.add("graph_launches"); }, {}};
+    op.parts = {graph, &graph->ops};
+    d.streams.submit(s, std::move(op));
   });
 }
 

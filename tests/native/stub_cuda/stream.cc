@@ -32,7 +32,8 @@ void Streams::submit(const std::shared_ptr<Stream>& stream, Op op) {
     if (other->capture) spoil(*other->capture, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, "work on the null stream");
     if (other->done < other->given) op.after.push_back(end(other));
   }
-  op.turn = ++turn_;
+  op.turn = turn_ + 1;
+  turn_ += 1 + (op.parts ? op.parts->size() : 0);
   stream->queue.push_back(std::move(op));
   ++stream->given;
   if (record_.get("eager")) reach(end(stream));
@@ -47,24 +48,37 @@ bool Streams::advance(const Point& point) {
   if (stream.done < point.number) {
     Op op = std::move(stream.queue.front());
     stream.queue.pop_front();
-    run(op);
+    run(stream, op);
     ++stream.done;
   }
   return stream.done >= point.number;
 }
 
-void Streams::run(Op& op) {
+void Streams::run(Stream& stream, const Op& op) {
   for (const Point& point : op.after) reach(point);
   if (failed || !op.run) return;
   try {
-    memory_.begin(op.turn, op.what);
-    op.run();
+    perform(stream, op, op.turn);
+    for (size_t i = 0; op.parts && i < op.parts->size(); ++i) {
+      const Op& part = (*op.parts)[i];
+      try {
+        perform(stream, part, op.turn + 1 + i);
+      } catch (const Violation& v) {
+        throw Violation{v.code, part.what + ": " + v.text};
+      }
+    }
   } catch (const Violation& v) {
     failed = v.code == CUDA_ERROR_INVALID_VALUE ? CUDA_ERROR_ILLEGAL_ADDRESS : v.code;
     record_.log(op.what, v.text);
   } catch (const Refusal& r) {
     failed = r.code;
   }
+}
+
+void Streams::perform(Stream& stream, const Op& op, uint64_t turn) {
+  if (!op.early) stream.open = turn;
+  memory_.begin(turn, op.what, stream.open);
+  op.run();
 }
 
 void Streams::drain() {
