@@ -12,6 +12,7 @@ from .optimizer import Optimizer, Way
 from .result import Event
 from .stats import Recorder
 from .stops import Stopper
+from .trace import TracedRound
 
 
 @dataclass(slots=True)
@@ -65,14 +66,15 @@ def _round(session: Any, parts: Parts) -> list[Event]:
     phases = session.last
     accepted = sum(event.drafted for event in events)
     parts.recorder.round(phases, spine, len(tree), accepted, len(events))
+    r = Round(seconds, phases["draft"], spine, phases["verify"], len(tree), len(events), accepted)
     if parts.stopper.finish is None:  # a cut block says nothing about what pays
-        r = Round(seconds, phases["draft"], spine, phases["verify"], len(tree), len(events), accepted)
         if spine:
             held = _held(tree[1 : spine + 1], events)
             parts.way.gate.observe(confidence, held, accepted > held)
         _learn(r, parts)
     parts.recorder.decode += perf_counter() - began
     parts.recorder.run += session.run_seconds - ran
+    parts.recorder.rounds.append(TracedRound(r, parts.way.skip if spine else None, parts.recorder.decode))
     return events
 
 

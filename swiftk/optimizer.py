@@ -11,6 +11,7 @@ from math import inf
 
 from .cost import CostModel
 from .gate import AutoGate, FixedGate
+from .optimizers.base import Candidate
 from .skip import SkipSet
 
 _BLOCK = 5  # rounds between two choices
@@ -43,6 +44,7 @@ class Optimizer:
 
     def __init__(self, ways: list[Way]) -> None:
         self.ways = ways
+        self.trace: list[Candidate] = []
         self.current = ways[0]
         self._left = _BLOCK * _START
 
