@@ -30,6 +30,7 @@ from .stats import Recorder, Stats
 from .stops import Stopper
 from .sublayers import SublayerPrices
 from .tokenizer import Tokenizer
+from .trace import Trace
 from .way import Way
 
 _log = logging.getLogger("swiftk")
@@ -214,6 +215,7 @@ class LM:
         )
         session.set_logprobs(o.logprobs or 0)
         parts = self._parts(ids, o, skip)
+        tried = len(parts.optimizer.trace)
         events: list[Event] = []
         text: list[str] = []
         for event in decode(session, ids, parts):
@@ -229,6 +231,14 @@ class LM:
             seed=o.seed,
             prompt_tokens=ids.tolist(),
             drafted=[e.drafted for e in events],
+            trace=Trace(
+                self.folder.name,
+                self.model.config["num_layers"],
+                tuple(text),
+                tuple(parts.recorder.rounds),
+                tuple(parts.optimizer.trace),
+                tried,
+            ),
         )
 
     def _parts(self, ids: np.ndarray, o: GenerateOptions, skip: SkipSet | None) -> Parts:

@@ -10,9 +10,10 @@ from typing import Any
 from .cost import Pacer, Round
 from .optimizers.base import Optimizer, Progress, Score
 from .result import Event
-from .stats import Recorder
 from .skip import SkipSet
+from .stats import Recorder
 from .stops import Stopper
+from .trace import TracedRound
 from .way import Way
 
 
@@ -84,10 +85,12 @@ def _round(session: Any, parts: Parts) -> list[Event]:
     steps = phases["draft_steps"]
     accepted = sum(event.drafted for event in events)
     parts.recorder.round(phases, steps, nodes, accepted, len(events))
+    r = Round(seconds, phases["draft"], steps, phases["verify"], nodes, len(events), accepted)
     if parts.stopper.finish is None:  # a cut block says nothing about what pays
-        _learn(session, Round(seconds, phases["draft"], steps, phases["verify"], nodes, len(events), accepted), parts)
+        _learn(session, r, parts)
     parts.recorder.decode += perf_counter() - began
     parts.recorder.run += session.run_seconds - ran
+    parts.recorder.rounds.append(TracedRound(r, parts.way.skip if steps else None, parts.recorder.decode))
     return events
 
 
