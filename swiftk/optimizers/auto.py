@@ -6,6 +6,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from time import perf_counter
 
 from ..cost import Round
 from ..skip import SkipSet
@@ -25,6 +26,7 @@ _RATE = 0.1  # plain steps that scoring a token costs a plan of a plain step's p
 _DP_WIDTH = 24  # sublayers that a proposal by dynamic programming leaves out at most
 _DRIFT, _ALARM = 0.1, 8.0  # loss a round that is tolerated, and tokens of loss beyond it that re-open the search
 _PAYS = 1.02
+_EVERY = 8  # rounds between two looks at the prices
 
 
 @dataclass(slots=True)
@@ -62,7 +64,7 @@ class Budget:
 
 
 class Auto(Optimizer):
-    """Searches skip sets and early exits while it drafts with the best one found; starts again when the text changes."""
+    """Searches skip sets and early exits while it drafts with the best one found; again when the text changes."""
 
     def __init__(
         self,
@@ -87,6 +89,7 @@ class Auto(Optimizer):
         self._seconds, self._generated = 0.0, 1
         self._total = 0  # tokens, over the optimizer's life
         self._rate = 0.0  # seconds of scoring a token, for a plan of a plain step's price
+        self._thinking = 0.0  # seconds of judging what a score says
         self._loss, self._usual, self._rounds = 0.0, 0.0, 0
         self._moves = self._proposals()
 
@@ -99,7 +102,7 @@ class Auto(Optimizer):
     def observe(self, r: Round) -> None:
         way = self.current
         way.observe(r)
-        if r.draft_steps:
+        if self._rounds % _EVERY == 0:
             self.prices.observe(way.skip, way.costs.draft_cost)
         gained = r.tokens - r.seconds / way.costs.plain.value
         self._rounds += 1
@@ -113,8 +116,8 @@ class Auto(Optimizer):
         live = self.current.gate.calibration
         kept = self.current.rate / max(self._race.promise(self._race.incumbent, live), 1e-6)
         others = [arm for arm in self._arms.values() if arm.windows and arm is not self._race.incumbent]
-        best = max(others, key=self._promise, default=None)
-        if best is None or kept * self._promise(best) < _PAYS:
+        best = max(others, key=lambda arm: arm.promise, default=None)
+        if best is None or kept * best.promise < _PAYS:
             return False
         self._adopt(best)
         return True
@@ -129,31 +132,37 @@ class Auto(Optimizer):
         self._budget.earn(progress.seconds - self._seconds, tokens, progress.plain_seconds)
         self._seconds, self._generated = progress.seconds, progress.generated
         self._open_window(progress)
-        if not self._windows or progress.plain_seconds <= 0:
+        if not self._windows or self._budget.left <= 0:
             return False
+        began = perf_counter()
         job = self._race.missing([number for number, _ in self._windows]) or self._fresh(score)
-        if job is None:
-            return False
-        arm, number = job
-        cost = self.prices.price(arm.way.skip) * _WINDOW * (self._rate or _RATE * progress.plain_seconds)
-        if cost > self._budget.left:
-            if not arm.windows and arm is not self._race.incumbent:
-                self._queue.appendleft((arm.kind, arm.way.skip))
-            return False
-        return self._run(score, arm, number)
+        found, better = 0.0, False
+        if job and self._affordable(job[0], progress.plain_seconds):
+            found, better = self._run(score, *job)
+            self._thinking += (perf_counter() - began - found - self._thinking) / 4
+        self._budget.spend(max(found, perf_counter() - began))
+        return better
+
+    def _affordable(self, arm: Arm, plain: float) -> bool:
+        cost = self.prices.price(arm.way.skip) * _WINDOW * (self._rate or _RATE * plain) + self._thinking
+        if cost <= self._budget.left:
+            return True
+        if not arm.windows and arm is not self._race.incumbent:
+            self._queue.appendleft((arm.kind, arm.way.skip))
+        return False
 
     def finish(self) -> None:
         if self.current.rounds:
             self.domains.leave(self.current.skip, self.current.rate)
 
-    def _run(self, score: Scorer, arm: Arm, number: int) -> bool:
+    def _run(self, score: Scorer, arm: Arm, number: int) -> tuple[float, bool]:
+        """Seconds of the score, and whether a better way was found by it."""
         end = dict(self._windows)[number]
         first = number == self._windows[0][0]
         found: Score = score(arm.way.skip, _FIRST if first else _WINDOW, end)
-        self._budget.spend(found.seconds)
         rate = found.seconds / max(found.rows * self.prices.price(arm.way.skip), 1e-9)
         self._rate = rate if not self._rate else 0.8 * self._rate + 0.2 * rate
-        arm.add(number, found)
+        self._race.learn(arm, number, found)
         if arm is not self._race.incumbent and arm not in self._race.field:
             self._race.enter(arm)
         self._note(arm, found, False)
@@ -162,10 +171,10 @@ class Auto(Optimizer):
             if verdict:
                 self._adopt(one)
                 self._note(one, found, True)
-                return self._promise(one) > _PAYS
+                return found.seconds, one.promise > _PAYS
             if verdict is False:
-                self._race.field.remove(one)
-        return False
+                self._race.drop(one)
+        return found.seconds, False
 
     def _open_window(self, progress: Progress) -> None:
         """Scored tokens are generated ones: it is these that a draft must guess."""
@@ -218,13 +227,10 @@ class Auto(Optimizer):
         """Sets that were good before are tried first."""
         self._budget.reopen()
         self._loss, self._rounds = 0.0, 0
-        known = sorted((arm for arm in self._arms.values() if arm.windows), key=self._promise, reverse=True)
+        known = sorted((arm for arm in self._arms.values() if arm.windows), key=lambda arm: arm.promise, reverse=True)
         again = [(arm.kind, arm.way.skip) for arm in known[:6]] + first_candidates(self.n_layers)
-        self._queue = deque(dict((skip, (kind, skip)) for kind, skip in again).values())
+        self._queue = deque({skip: (kind, skip) for kind, skip in again}.values())
         self._race.field.clear()
-
-    def _promise(self, arm: Arm) -> float:
-        return self._race.promise(arm, arm.pooled(arm.windows))
 
     def _arm(self, kind: str, skip: SkipSet) -> Arm:
         if skip not in self._arms:
@@ -239,6 +245,4 @@ class Auto(Optimizer):
         """A score, or the adoption that it led to."""
         seen = arm.pooled(arm.windows)
         seconds = 0.0 if kept else score.seconds
-        self.trace.append(
-            Candidate(self._total, arm.kind, arm.way.skip, seen.matchness, self._promise(arm), kept, seconds)
-        )
+        self.trace.append(Candidate(self._total, arm.kind, arm.way.skip, seen.matchness, arm.promise, kept, seconds))

@@ -29,14 +29,14 @@ def skip_set(skipped: Iterable[int], n_layers: int) -> SkipSet:
 
 
 def first_candidates(n_layers: int) -> list[tuple[str, SkipSet]]:
-    """Models trained with layer dropout are best cut, others best thinned: exits from deep to shallow, coarse to fine."""
+    """Models trained with layer dropout are best cut, others best thinned: exits, coarse to fine."""
     exits = [round(n_layers * share) for share in (3 / 16, 3 / 8, 1 / 8, 1 / 4, 1 / 16, 1 / 2)]
     kept = dict.fromkeys(layer for layer in exits if 0 < layer < n_layers)
     return [("uniform", SkipSet.uniform(n_layers)), *(("exit", SkipSet.early_exit(layer)) for layer in kept)]
 
 
 def local_move(skip: SkipSet, n_layers: int, rng: random.Random) -> SkipSet:
-    """One to three sublayers more, fewer, or others; the last kept one near the exit as likely as all others together."""
+    """One to three sublayers more, fewer, or others; those at the exit most often."""
     skipped = set(sublayers(skip, n_layers))
     for _ in range(rng.choice((1, 1, 2, 3))):
         kept = [s for s in range(2 * n_layers) if s not in skipped]

@@ -24,6 +24,7 @@ class Arm:
     way: Way
     kind: str
     windows: dict[int, Calibration] = field(default_factory=dict)
+    promise: float = 0.0  # tokens per plain step, by all of them
 
     def add(self, window: int, score: Score) -> None:
         seen = Calibration()
@@ -40,19 +41,33 @@ class Arm:
 
 
 class Race:
-    """The incumbent and its challengers. `price` says what a draft step of a set costs, `row` what a verified row does."""
+    """The incumbent and its challengers. `price`: of a draft step of a set; `row`: of a verified row."""
 
     def __init__(self, incumbent: Arm, price: Callable[[SkipSet], float], row: Callable[[], float]) -> None:
         self.incumbent = incumbent
         self.field: list[Arm] = []
         self._price, self._row = price, row
+        self._leads: dict[int, tuple[float, float, bool]] = {}  # by id of the arm, until there is new evidence
 
     def promise(self, arm: Arm, seen: Calibration) -> float:
         """Tokens per plain step that a gate by time would reach."""
         return forecast(seen.tables(), self._price(arm.way.skip), self._row()).rate
 
+    def learn(self, arm: Arm, window: int, score: Score) -> None:
+        """The arm was scored."""
+        arm.add(window, score)
+        arm.promise = self.promise(arm, arm.pooled(arm.windows))
+        if arm is self.incumbent:
+            self._leads.clear()
+        self._leads.pop(id(arm), None)
+
     def lead(self, arm: Arm) -> tuple[float, float, bool]:
         """(promised rate over the incumbent's, outcomes behind it, whether both were scored on the same tokens)."""
+        if id(arm) not in self._leads:
+            self._leads[id(arm)] = self._lead(arm)
+        return self._leads[id(arm)]
+
+    def _lead(self, arm: Arm) -> tuple[float, float, bool]:
         common = arm.windows.keys() & self.incumbent.windows.keys()
         if common:
             seen = arm.pooled(common)
@@ -90,7 +105,7 @@ class Race:
         """Joins the field; the one furthest behind leaves a full one."""
         self.field.append(arm)
         if len(self.field) > _FIELD:
-            self.field.remove(min(self.field, key=lambda one: self.lead(one)[0]))
+            self.drop(min(self.field, key=lambda one: self.lead(one)[0]))
 
     def crown(self, arm: Arm) -> None:
         """It drafts from now on. Its gate starts with what its scores have shown."""
@@ -100,3 +115,8 @@ class Race:
         if gate.calibration.outcomes == 0:
             gate.calibration.merge(arm.pooled(arm.windows))
         self.incumbent = arm
+        self._leads.clear()
+
+    def drop(self, arm: Arm) -> None:
+        self.field.remove(arm)
+        self._leads.pop(id(arm), None)
