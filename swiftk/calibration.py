@@ -1,4 +1,4 @@
-"""How often a draft is right, learned from verified texts: by the draft's confidence, and for each of its runners-up."""
+"""How often a draft is right, learned from verified texts: by its confidence, and for each of its runners-up."""
 
 from __future__ import annotations
 

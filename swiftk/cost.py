@@ -3,7 +3,9 @@ or no."""
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
+from statistics import median
 
 import numpy as np
 
@@ -34,38 +36,44 @@ class Mean:
 
 
 _ROW = 0.015  # share of a plain step per further row, before any was measured
-_KEEP = 0.97  # weight that earlier rounds keep
+_NEAR = 6  # rounds behind a plain one that are compared with it: a machine's speed drifts
+_SAMPLES = 9  # of a row count
 _KNOTS = np.array([2, 3, 4, 6, 8, 10, 12, 14, 16, 20, 24, 32, 48, 64])  # row counts that are told apart
 
 
 class RowPrices:
-    """What verifying n rows costs beyond one, in plain steps: v(n) - 1, never falling with n."""
+    """What verifying n rows costs beyond one, in plain steps: v(n) - 1, never falling with n. Medians of samples that
+    were taken beside a plain step: neither a busy machine nor one that changes its speed moves them far."""
 
     def __init__(self) -> None:
-        self._price, self._weight = np.zeros(len(_KNOTS)), np.zeros(len(_KNOTS))  # decayed sums by knot
-        self._sum, self._rows = 0.0, 0.0  # and of all
+        self._samples: list[deque[float]] = [deque(maxlen=_SAMPLES) for _ in _KNOTS]
+        self._plain, self._near = 0.0, 0
 
-    def add(self, rows: int, price: float) -> None:
-        if rows <= 1:
-            return
-        knot = int(np.abs(_KNOTS - rows).argmin())
-        self._price[knot] = _KEEP * self._price[knot] + price
-        self._weight[knot] = _KEEP * self._weight[knot] + 1
-        self._sum, self._rows = _KEEP * self._sum + price, _KEEP * self._rows + rows - 1
+    def plain(self, seconds: float) -> None:
+        """A plain step was measured."""
+        self._plain, self._near = seconds, _NEAR
+
+    def add(self, rows: int, seconds: float) -> None:
+        """Rows were verified."""
+        self._near -= 1
+        if rows > 1 and self._near >= 0 and self._plain > 0:
+            self._samples[int(np.abs(_KNOTS - rows).argmin())].append(seconds / self._plain - 1)
+
+    def table(self) -> np.ndarray:
+        """[64]: of 1..64 rows. Around what was measured a row costs what it is taken to cost before."""
+        knots = [knot for knot, samples in zip(_KNOTS, self._samples, strict=True) if samples]
+        price = [median(samples) for samples in self._samples if samples]
+        rows = np.arange(1, 65)
+        if not knots:
+            return _ROW * (rows - 1)
+        rising = np.maximum.accumulate([0.0, *price])
+        beyond = np.maximum(0, rows - knots[-1]) * max(rising[-1] / (knots[-1] - 1), _ROW)
+        return np.maximum(np.interp(rows, [1, *knots], rising) + beyond, 1e-4 * (rows - 1))
 
     @property
     def marginal(self) -> float:
-        """Of one more row, where trees usually end."""
-        return max(self._sum, 0.0) / self._rows if self._rows else _ROW
-
-    def table(self) -> np.ndarray:
-        """[64]: of 1..64 rows. Beyond what was measured a row costs what it does on average."""
-        known = self._weight > 0
-        at = np.append(1, _KNOTS[known])
-        price = np.maximum.accumulate(np.append(0.0, self._price[known] / self._weight[known]))
-        rows = np.arange(1, 65)
-        beyond = np.maximum(0, rows - at[-1]) * max(self.marginal, 0.002)
-        return np.maximum(np.interp(rows, at, price) + beyond, 1e-4 * (rows - 1))
+        """Of one more row in a tree of eight."""
+        return float(self.table()[7]) / 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +81,7 @@ class Prices:
     """What a gate goes by, in plain steps."""
 
     draft: float  # a draft step
-    row: float  # one more verified row
+    row: float  # one more verified row, in a tree of eight
     rows: np.ndarray  # [64] a tree of 1..64 nodes, beyond its root
     seconds: float = 0.0  # of a plain step
 
@@ -129,13 +137,13 @@ class CostModel:
     def add(self, r: Round) -> None:
         if r.draft_steps == 0:
             self.plain.add(r.seconds)
+            self.rows.plain(r.verify_seconds)
             return
         self.draft.add(r.draft_seconds / r.draft_steps)
         self.verify.add(r.verify_seconds)
         self.drafted.add(r.draft_steps)
         self.accepted.add(r.accepted)
-        if self.plain.count and r.verify_rows > 1:
-            self.rows.add(r.verify_rows, r.verify_seconds / self.plain.value - 1)
+        self.rows.add(r.verify_rows, r.verify_seconds)
 
     @property
     def draft_cost(self) -> float:
@@ -143,7 +151,8 @@ class CostModel:
         return self.draft.value / self.plain.value if self.draft.count and self.plain.value > 0 else self.prior
 
     def prices(self) -> Prices:
-        return Prices(self.draft_cost, self.rows.marginal, self.rows.table(), self.plain.value)
+        rows = self.rows.table()
+        return Prices(self.draft_cost, float(rows[7]) / 7, rows, self.plain.value)
 
     @property
     def acceptance(self) -> float:

@@ -13,7 +13,7 @@ _EVERY = 8  # rounds between two looks at the calibration: half a millisecond ea
 _PATIENCE = 64  # as many at most, where rounds are so short that looking would be felt
 _LOOK = 0.005  # share of the decoding time that looking may take
 _COST = 6e-4  # seconds of a look
-_EAGER = 0.8  # of the reach that pays, in one round of _EVERY: to see what lies behind
+_EAGER = 0.7  # of what a step must bring and of what rows cost, in one round of _EVERY: to see what lies behind
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,8 @@ class TimedGate:
             self.beam,
         )
         self._rule = DraftRule(confidence=0.0, max_draft=self.limit, timed=timed)
-        self._eager = replace(self._rule, timed=replace(timed, reach=_EAGER * timed.reach))
+        cheap = tuple((_EAGER * best.rate * prices.rows).tolist())
+        self._eager = replace(self._rule, timed=replace(timed, reach=_EAGER * timed.reach, row_price=cheap))
         rounds = _COST / (_LOOK * prices.seconds) if prices.seconds > 0 else 0
         self._due = self._rounds + int(min(max(_EVERY, rounds), _PATIENCE))
 

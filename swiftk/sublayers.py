@@ -1,4 +1,4 @@
-"""What a draft step of any skip set costs, from the clock: head, attention and MLP sublayers priced by what was played."""
+"""What a draft step of any skip set costs: head, attention and MLP sublayers, priced by the clock of those played."""
 
 from __future__ import annotations
 
