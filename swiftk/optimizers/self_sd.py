@@ -18,8 +18,8 @@ _THRESHOLD = 0.5  # of a coordinate: above it the sublayer is skipped
 def search(
     lm: Any, prompts: Sequence[Any], steps: int, max_new_tokens: int = 32, seed: int = 1, **options: Any
 ) -> Iterator[Candidate]:
-    """One candidate a step; `kept` where it was the fastest so far, `rate` in tokens per second. Starts from the uniform
-    set. `options` go to generate()."""
+    """One candidate a step, the uniform set first; `kept` where it was the fastest so far, `rate` in tokens per second.
+    `options` go to generate()."""
     n_layers = lm.config["num_layers"]
     points: list[list[float]] = []
     scores: list[float] = []

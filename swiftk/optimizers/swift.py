@@ -1,5 +1,5 @@
-"""SWIFT as its paper states it (arXiv 2410.06916, section 4): random search and Bayesian suggestions for the skip set of
-a fixed ratio that matches most of the last tokens, while the text is generated."""
+"""SWIFT as its paper states it (arXiv 2410.06916, section 4): random search and Bayesian suggestions for the skip set
+of a fixed ratio that matches most of the last tokens, while the text is generated."""
 
 from __future__ import annotations
 
