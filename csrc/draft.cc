@@ -116,7 +116,7 @@ void Session::propose(const DraftRule& rule, int row, bool rejection) {
   std::copy_n(drawn.id, choices_, choice_.begin() + static_cast<size_t>(node) * kMaxTopk);
   if (!rule.by_time()) return;
   const int b = rule.bucket(confidence), first = static_cast<int>(leaves_.size());
-  for (int r = 0; r < choices_; ++r) {
+  for (int r = 0; r < choices_ && drawn.id[r] >= 0; ++r) {  // a filter may leave fewer
     leaves_.push_back({node, r, drawn.id[r], worth_[node] * (r == 0 ? rule.hold[b] : rule.runner_up[b][r - 1])});
   }
   if (!rejection) return;
@@ -154,7 +154,9 @@ void Session::add_siblings(const DraftRule& rule) {
   for (int node = 0; node < grown_; ++node) {
     const int width = std::min(width_at(rule, confidence_[node]), choices_);
     for (int r = 1; r < width && tree_.size() < rule.max_nodes; ++r) {
-      tree_.add(node, choice_[static_cast<size_t>(node) * kMaxTopk + r]);
+      const int32_t token = choice_[static_cast<size_t>(node) * kMaxTopk + r];
+      if (token < 0) break;  // a filter left fewer
+      tree_.add(node, token);
     }
   }
 }
