@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -31,6 +32,19 @@ class Calibration:
                 self.confidence[b] *= 1 - 1 / _MEMORY
             self.counts[b, rank] += 1
             self.confidence[b] += confidence
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"counts": self.counts.round(2).tolist(), "confidence": self.confidence.round(3).tolist()}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Calibration:
+        """ValueError where it does not hold what to_dict() wrote."""
+        counts, confidence = np.array(values["counts"], float), np.array(values["confidence"], float)
+        if counts.shape != (BUCKETS, RANKS + 1) or confidence.shape != (BUCKETS,):
+            raise ValueError(f"calibration has shapes {counts.shape} and {confidence.shape}")
+        if not (np.isfinite(counts).all() and np.isfinite(confidence).all() and counts.min() >= 0):
+            raise ValueError("calibration has counts that are no counts")
+        return cls(counts, confidence)
 
     def merge(self, other: Calibration) -> None:
         self.counts = self.counts + other.counts

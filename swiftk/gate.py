@@ -131,11 +131,15 @@ class TimedGate:
         self._due = self._rounds + int(min(max(_EVERY, rounds), _PATIENCE))
 
 
-def make_gate(gate: Any, max_draft: int | None) -> FixedGate | TimedGate:
+def make_gate(gate: Any, max_draft: int | None, optimizer: str | None = "auto") -> Gate:
     """The policy that the options `gate` and `max_draft` name."""
     if isinstance(gate, DraftRule):
         return FixedGate(gate if max_draft is None else gate.clipped(max_draft))
-    if gate == "auto":
+    if gate == "auto" and optimizer == "self-sd":
+        from .self_sd_gate import SelfSdGate
+
+        return SelfSdGate(max_draft)
+    if gate == "auto" and optimizer != "swift":
         return TimedGate(max_draft)
-    rule = DraftRule() if gate == "swift" else DraftRule(confidence=float(gate))
+    rule = DraftRule() if gate in ("auto", "swift") else DraftRule(confidence=float(gate))
     return FixedGate(rule if max_draft is None else replace(rule, max_draft=max_draft))

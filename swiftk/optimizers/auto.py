@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
+from typing import Any
 
+from ..calibration import Calibration
 from ..cost import Round
 from ..skip import SkipSet
 from ..sublayers import SublayerPrices
@@ -71,16 +73,15 @@ class Auto(Optimizer):
         n_layers: int,
         make_way: Callable[[SkipSet], Way],
         prices: SublayerPrices,
-        domains: Domains | None = None,
         seed: int = 0,
     ) -> None:
         self.n_layers, self.prices = n_layers, prices
-        self.domains = domains or Domains()
+        self.domains = Domains()
         self._make_way, self._rng = make_way, random.Random(seed)
         self._arms: dict[SkipSet, Arm] = {}
         self._queue: deque[tuple[str, SkipSet]] = deque(first_candidates(n_layers))
         _, first = self._queue.popleft()
-        arm = self._arm("uniform", self.domains.best or first)
+        arm = self._arm("uniform", first)
         super().__init__(arm.way)
         self._race = Race(arm, prices.price, lambda: self.current.costs.rows.marginal)
         self._budget = Budget()
@@ -154,6 +155,27 @@ class Auto(Optimizer):
     def finish(self) -> None:
         if self.current.rounds:
             self.domains.leave(self.current.skip, self.current.rate)
+
+    def state(self) -> dict[str, Any]:
+        """What another process can go on from."""
+        known = {domain.skip for domain in self.domains.known}
+        gates = [
+            {"skip": skip.to_dict(), "calibration": self._arms[skip].way.gate.calibration.to_dict()}
+            for skip in known & self._arms.keys()
+        ]
+        return {"domains": self.domains.to_list(), "gates": gates}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """What state() gave. ValueError, KeyError or TypeError, with nothing taken over, where it is something else."""
+        gates = [
+            (SkipSet.from_dict(gate["skip"]).check(self.n_layers), Calibration.from_dict(gate["calibration"]))
+            for gate in state["gates"]
+        ]
+        self.domains.restore(state["domains"], self.n_layers)
+        for skip, calibration in gates:
+            self._arm("remembered", skip).way.gate.calibration.merge(calibration)
+        if self.domains.best:
+            self._adopt(self._arm("remembered", self.domains.best))
 
     def _run(self, score: Scorer, arm: Arm, number: int) -> tuple[float, bool]:
         """Seconds of the score, and whether a better way was found by it."""

@@ -6,8 +6,9 @@ cost no pass of the model.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,7 @@ _SIZE = 512  # hashed token counts
 _ALIKE, _ALIKE_ALONE = 0.3, 0.2  # cosine with prompts of one kind: with the mean of several, and with one or two
 _SEVERAL = 3
 _MOST = 32
+_SCALE = 255  # saved features are integers up to this
 
 
 def features(tokens: Sequence[int]) -> np.ndarray:
@@ -71,6 +73,28 @@ class Domains:
             self.known = [domain for domain in self.known if domain is not near]
             near = Domain(near.features + self._here, near.prompts + 1, skip, rate)
         self.known = [*self.known, near][-_MOST:]
+
+    def to_list(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "features": (domain.features * _SCALE / np.linalg.norm(domain.features)).round().astype(int).tolist(),
+                "prompts": domain.prompts,
+                "skip": domain.skip.to_dict(),
+                "rate": round(domain.rate, 4),
+            }
+            for domain in self.known
+        ]
+
+    def restore(self, values: Sequence[Mapping[str, Any]], n_layers: int) -> None:
+        """What to_list() gave. ValueError or KeyError where it is something else."""
+        known = []
+        for value in values:
+            features, prompts = np.array(value["features"], np.float32), int(value["prompts"])
+            if features.shape != (_SIZE,) or not np.isfinite(features).all() or prompts < 1:
+                raise ValueError(f"a kind of prompt has {prompts} prompts and features of shape {features.shape}")
+            skip = SkipSet.from_dict(value["skip"]).check(n_layers)
+            known.append(Domain(features * (prompts / _SCALE), prompts, skip, float(value["rate"])))
+        self.known = known[-_MOST:]
 
     def _nearest(self, here: np.ndarray) -> Domain | None:
         near = max(self.known, key=lambda domain: domain.likeness(here), default=None)
