@@ -13,6 +13,7 @@
 #include "draft_rule.h"
 #include "executor.h"
 #include "logits.h"
+#include "nucleus.h"
 #include "sampler.h"
 #include "token_tree.h"
 
@@ -122,11 +123,13 @@ class Session {
   };
   // The k best tokens of a logits row under the sampler, with the noise of `stream` at `pos`.
   Drawn pick(int row, int32_t pos, std::span<const int32_t> path, int k, Stream stream);
-  // The best token of tree node `node`, drawn together with those behind it where the backend likes that better.
+  // The best token of tree node `node`, listed together with those behind it where the backend likes that better.
   Drawn pick_node(int node);
   Emitted emit(const Drawn&, int32_t token, bool drafted, int row);
   const float* warped(int row, std::span<const int32_t> path);  // on the host, [V]
-  TopkArgs draw_args(Stream) const;                             // what the sampler decides of them
+  void list(int row, int n, int k, Stream);
+  Drawn draw_row(int row, std::span<const int32_t> path, int k);
+  void draw_whole(TopkArgs, int row, std::span<const int32_t> path, int k, Drawn&);
   static void check_lse(float lse, int32_t pos);
   bool warps() const { return sampling_.repetition_penalty != 1 || sampling_.filters(); }
   void check_tokens(std::span<const int32_t> tokens, const char* where) const;
@@ -188,12 +191,15 @@ class Session {
   Logits logits_;                 // [kMaxNodes, V]
   std::vector<float> scores_;     // [V] warped logits of one row
   Buffer device_scores_;          // [V] the same where the backend reads them, if that is not the host's memory
-  std::vector<int32_t> draw_id_;  // [kMaxNodes] draws of neighbouring nodes, made in one call
-  std::vector<float> draw_logit_, draw_lse_;
-  int drawn_begin_ = 0, drawn_end_ = 0;
+  // Best tokens of rows [listed_, listed_ + list_.n): of neighbouring nodes, where the backend likes that better.
+  TopkArgs list_{};
+  int listed_ = 0;
+  std::vector<int32_t> list_pos_, list_id_;               // [kMaxNodes], [kMaxNodes, kMaxTopk]
+  std::vector<float> list_logit_, list_lse_, list_mass_;  // [kMaxNodes, kMaxTopk], [kMaxNodes], [kMaxNodes]
   std::vector<double> draft_prob_, p_, q_;  // rejection only: [grown, V], [V], [V]
   uint64_t round_ = 0;
-  std::vector<std::pair<float, int32_t>> scratch_;  // sampler workspace
+  std::vector<Candidate> best_;                     // of a list
+  std::vector<std::pair<float, int32_t>> scratch_;  // sampler workspace for a whole row
   Buffer x_;                                        // [max_rows, D]
   std::vector<int32_t> pos_, slot_;                 // [max_rows]
   Phase last_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -58,7 +59,7 @@ void Session::run_tree() {
   }
   executor_.run(target_, tree_rows(0, n), begin, steps, residual(0), cache_, cancel_, logits_.compute(n));
   ran_ = 0;  // the rows now hold the end of the target pass
-  drawn_begin_ = drawn_end_ = 0;
+  list_.n = 0;
   last_.verify_rows = n;
 }
 
@@ -73,65 +74,90 @@ void Session::check_lse(float lse, int32_t pos) {
                               ": the weights hold bad values, or the dtype overflows");
 }
 
-TopkArgs Session::draw_args(Stream stream) const {
-  return {.logits = nullptr,
-          .scores = nullptr,
-          .n = 1,
-          .vocab = model_->config.V,
-          .k = 1,
-          .scale = warps() || sampling_.greedy() ? 1.0f : 1 / sampling_.temperature,
-          .noisy = !sampling_.greedy(),
-          .seed = stream == Stream::Target ? sampling_.seed : round_seed(),
-          .stream = stream,
-          .pos = nullptr,
-          .id = nullptr,
-          .logit = nullptr,
-          .lse = nullptr};
+// Asks for the best tokens of logits rows [row, row + n), as many as a draw of the best k wants.
+void Session::list(int row, int n, int k, Stream stream) {
+  const Wanted want = wanted(sampling_, model_->config.V, k);
+  listed_ = row;
+  list_ = {.logits = logits_.row(row),
+           .scores = logits_.row(row),
+           .n = n,
+           .vocab = model_->config.V,
+           .k = want.k,
+           .scale = sampling_.greedy() ? 1.0f : 1 / sampling_.temperature,
+           .noisy = want.noisy,
+           .seed = stream == Stream::Target ? sampling_.seed : round_seed(),
+           .stream = stream,
+           .pos = list_pos_.data(),
+           .id = list_id_.data(),
+           .logit = list_logit_.data(),
+           .lse = list_lse_.data(),
+           .mass = want.mass ? list_mass_.data() : nullptr};
+  executor_.topk(list_);
 }
 
-Session::Drawn Session::pick(int row, int32_t pos, std::span<const int32_t> path, int k, Stream stream) {
+// The best k of a row that was listed, from the whole row if the list does not tell.
+Session::Drawn Session::draw_row(int row, std::span<const int32_t> path, int k) {
+  const int at = row - listed_;
+  TopkArgs list = list_;
+  list.n = 1;
+  list.pos += at;
+  list.id += at * list.k;
+  list.logit += at * list.k;
+  list.lse += at;
+  if (list.mass) list.mass += at;
+  check_lse(*list.lse, *list.pos);
   Drawn drawn;
-  TopkArgs args = draw_args(stream);
-  args.logits = args.scores = logits_.row(row);
+  drawn.lse = *list.lse;
+  if (!warps()) {
+    std::copy_n(list.id, k, drawn.id);
+    std::copy_n(list.logit, k, drawn.logit);
+    return drawn;
+  }
+  const bool reads = wanted(sampling_, list.vocab, k).seen_logits;
+  const float* const logits = reads ? logits_.host(executor_.ctx(), row) : nullptr;
+  if (!draw_listed(sampling_, list, logits, {seen_, path}, k, best_)) {
+    draw_whole(list, row, path, k, drawn);
+    return drawn;
+  }
+  for (int i = 0; i < k; ++i) {
+    const bool there = i < static_cast<int>(best_.size());
+    drawn.id[i] = there ? best_[i].id : -1;
+    drawn.logit[i] = there ? best_[i].logit : -std::numeric_limits<float>::infinity();
+  }
+  return drawn;
+}
+
+// The slow way, for a nucleus larger than a list: takes the row to the host and back, and sorts it there.
+void Session::draw_whole(TopkArgs args, int row, std::span<const int32_t> path, int k, Drawn& drawn) {
+  args.logits = logits_.row(row);
+  args.scores = warped(row, path);
+  if (model_->ops->device) {
+    model_->ops->upload(executor_.ctx(), device_scores_.as<void>(), args.scores, device_scores_.bytes());
+    args.scores = device_scores_.as<float>();
+  }
   args.k = k;
-  args.pos = &pos;
+  args.scale = 1;
+  args.noisy = !sampling_.greedy();
   args.id = drawn.id;
   args.logit = drawn.logit;
   args.lse = &drawn.lse;
-  if (warps()) {
-    args.scores = warped(row, path);
-    if (model_->ops->device) {
-      model_->ops->upload(executor_.ctx(), device_scores_.as<void>(), args.scores, device_scores_.bytes());
-      args.scores = device_scores_.as<float>();
-    }
-  }
+  args.mass = nullptr;
   executor_.topk(args);
-  check_lse(drawn.lse, pos);
-  return drawn;
+}
+
+Session::Drawn Session::pick(int row, int32_t pos, std::span<const int32_t> path, int k, Stream stream) {
+  list_pos_[0] = pos;
+  list(row, 1, k, stream);
+  return draw_row(row, path, k);
 }
 
 Session::Drawn Session::pick_node(int node) {
-  if (warps()) return pick(node, position() + tree_.depth(node), path_tokens_, 1, Stream::Target);
-  if (node < drawn_begin_ || node >= drawn_end_) {
-    drawn_begin_ = node;
-    drawn_end_ = std::min(tree_.size(), node + model_->ops->draws);
-    int32_t pos[TokenTree::kMaxNodes];
-    for (int i = node; i < drawn_end_; ++i) pos[i - node] = position() + tree_.depth(i);
-    TopkArgs args = draw_args(Stream::Target);
-    args.logits = args.scores = logits_.row(node);
-    args.n = drawn_end_ - node;
-    args.pos = pos;
-    args.id = draw_id_.data() + node;
-    args.logit = draw_logit_.data() + node;
-    args.lse = draw_lse_.data() + node;
-    executor_.topk(args);
+  if (node < listed_ || node >= listed_ + list_.n) {
+    const int n = std::min(tree_.size() - node, model_->ops->draws);
+    for (int i = 0; i < n; ++i) list_pos_[i] = position() + tree_.depth(node + i);
+    list(node, n, 1, Stream::Target);
   }
-  check_lse(draw_lse_[node], position() + tree_.depth(node));
-  Drawn drawn;
-  drawn.id[0] = draw_id_[node];
-  drawn.logit[0] = draw_logit_[node];
-  drawn.lse = draw_lse_[node];
-  return drawn;
+  return draw_row(node, path_tokens_, 1);
 }
 
 Emitted Session::emit(const Drawn& drawn, int32_t token, bool drafted, int row) {

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from .errors import InvalidArgument
 from .gate import DraftRule
 from .generation_config import Defaults
+from .optimizers.swift import SwiftSettings
 from .skip import SkipSet
 
 ALIASES = {
@@ -118,6 +119,8 @@ class GenerateOptions:
             value = getattr(self, name)
             if not (isinstance(value, bool) or (value is None and name == "do_sample")):
                 raise TypeError(f"generate() option {name!r} is True or False, got {value!r}")
+        if isinstance(self.swift, Mapping):
+            _set(self, "swift", SwiftSettings.parse(self.swift))
         _set(self, "stop", _strings(self.stop))
         _set(self, "stop_token_ids", _ids(self.stop_token_ids))
         _check_choices(self)
@@ -218,6 +221,8 @@ def _check_contradictions(o: GenerateOptions) -> None:
             "[generate] optimizer='self-sd' searches offline: run `swiftk tune MODEL --optimizer self-sd --data FILE "
             "--out card.json` and give skip='card.json'"
         )
+    if not (o.swift is None or isinstance(o.swift, SwiftSettings)):
+        raise InvalidArgument(f"[generate] swift={o.swift!r}, want SwiftSettings or a mapping of its fields")
     if o.swift is not None and o.optimizer != "swift":
         raise InvalidArgument(f"[generate] swift={o.swift!r} needs optimizer='swift', got {o.optimizer!r}")
     if o.assistant_early_exit is not None and not (isinstance(o.skip, str) and o.skip == "auto"):

@@ -97,33 +97,34 @@ void rmsnorm_lm_head(Ctx& ctx, const LmHeadArgs& a) {
   launch_matmul(s, s.functions.lm_head, tiles(s.functions.lm_head, a.n, a.w.n), a.n, y, a.w.data, a.logits);
 }
 
-// Draws of a row: kDrawStride ids, as many logits, one log sum exp; all rows' ids come first.
+// Draws of a row: kDrawStride ids, as many logits, one log sum exp, one mass; all rows' ids come first.
 void topk(Ctx& ctx, const TopkArgs& a) {
   Issue s(ctx);
   const size_t n = a.n, wide = n * kDrawStride;
   const int blocks = ceil_div(a.vocab, s.functions.topk_partial.block);
   const size_t most = std::max(a.n, kRecordedRows);
-  s.queue.reserve(s.queue.candidates, most * blocks * (2 * kDrawStride + 2) * sizeof(float));
-  s.queue.reserve(s.queue.drawn, most * (2 * kDrawStride + 1) * sizeof(float));
+  s.queue.reserve(s.queue.candidates, most * blocks * (2 * kDrawStride + 3) * sizeof(float));
+  s.queue.reserve(s.queue.drawn, most * (2 * kDrawStride + 2) * sizeof(float));
   float* const score = s.queue.candidates.as<float>();
   float* const candidate = score + wide * blocks;
   float* const sums = candidate + wide * blocks;
   float* const id = s.queue.drawn.as<float>();
-  float *const logit = id + wide, *const lse = logit + wide;
+  float *const logit = id + wide, *const lse = logit + wide, *const mass = lse + n;
   const void* const pos = a.noisy ? s.queue.positions(a.pos, a.n) : s.queue.rows().pos;  // greedy draws read none
   const int64_t seed = static_cast<int64_t>(a.seed);
   const int32_t noisy = a.noisy, stream = static_cast<int32_t>(a.stream), k = a.k;
   s.queue.launch(s.functions.topk_partial, blocks, a.n, 1, a.logits, a.scores, pos, seed, a.scale, noisy, stream, k,
                  score, candidate, sums);
-  s.queue.launch(s.functions.topk_merge, a.n, 1, 1, a.logits, score, candidate, sums, k, id, logit, lse);
+  s.queue.launch(s.functions.topk_merge, a.n, 1, 1, a.logits, score, candidate, sums, a.scale, k, id, logit, lse, mass);
 
-  const size_t bytes = (2 * wide + n) * sizeof(float);
+  const size_t bytes = 2 * (wide + n) * sizeof(float);
   float* const host = reinterpret_cast<float*>(s.queue.staging.next(bytes));
   s.queue.download(host, id, bytes);
   for (size_t i = 0; i < n; ++i) {
     std::memcpy(a.id + i * k, host + i * kDrawStride, k * sizeof(int32_t));
     std::memcpy(a.logit + i * k, host + wide + i * kDrawStride, k * sizeof(float));
     a.lse[i] = host[2 * wide + i];
+    if (a.mass) a.mass[i] = host[2 * wide + n + i];
   }
 }
 

@@ -154,8 +154,8 @@ def sampling(s):
     )  # fmt: skip
     yield Entry("topk_partial", "topk", "topk_partial", {"V": s.V, "BLOCK": block}, partial, 4, 1, logits)
     merge = s.types(
-        logits="*fp32", part_score="*fp32", part_id="*i32", part_lse="*fp32", k="i32",
-        id="*i32", logit="*fp32", lse="*fp32",
+        logits="*fp32", part_score="*fp32", part_id="*i32", part_lse="*fp32", scale="fp32", k="i32",
+        id="*i32", logit="*fp32", lse="*fp32", mass="*fp32",
     )  # fmt: skip
     yield Entry("topk_merge", "topk", "topk_merge", {"V": s.V, "BLOCKS": cdiv(s.V, block)}, merge, 1, 1, ())
 

@@ -19,7 +19,7 @@ constexpr Kernel kKernels[] = {
     {"gate_up", "pPPpp", gate_up, 2},
     {"lm_head", "pPPp", lm_head, 2},
     {"topk_partial", "VVplfiiippp", topk_partial},
-    {"topk_merge", "ppppippp", topk_merge},
+    {"topk_merge", "ppppfipppp", topk_merge},
     {"move_rows", "Wpill", move_rows},
     {"pack", "PPiiiiiii", pack},
     {"read_probe", "Ppl", read_probe},
