@@ -70,7 +70,7 @@ const TokenTree& Session::draft(const DraftRule& rule) {
 }
 
 // Each step reads the nodes [grown_, grown_ + n) and proposes their children. By time the best leaves are read next, as
-// long as they are worth it; else the last node's best child, up to one below epsilon.
+// long as they are worth it; else, and under rejection, the last node's best child.
 void Session::grow(const DraftRule& rule, int limit) {
   const bool rejection = acceptance_ == Acceptance::Rejection && !sampling_.greedy();
   const int widest = rule.by_time() ? DraftRule::kRanks : *std::max_element(rule.width.begin(), rule.width.end());
@@ -82,8 +82,11 @@ void Session::grow(const DraftRule& rule, int limit) {
     for (int i = 0; i < n; ++i) propose(rule, i, rejection);
     grown_ += n;
     ++last_.draft_steps;
-    if (last_.draft_steps == limit && rule.by_time()) break;
-    n = rule.by_time() ? promote(rule, rejection ? 1 : rule.beam, rule.reach) : follow(rule);
+    if (rejection || !rule.by_time()) {
+      n = follow(rule);
+    } else {
+      n = last_.draft_steps < limit ? promote(rule) : 0;
+    }
   }
 }
 
@@ -116,7 +119,7 @@ void Session::propose(const DraftRule& rule, int row, bool rejection) {
   std::copy_n(drawn.id, choices_, choice_.begin() + static_cast<size_t>(node) * kMaxTopk);
   if (!rule.by_time()) return;
   const int b = rule.bucket(confidence), first = static_cast<int>(leaves_.size());
-  for (int r = 0; r < choices_ && drawn.id[r] >= 0; ++r) {  // a filter may leave fewer
+  for (int r = rejection ? 1 : 0; r < choices_ && drawn.id[r] >= 0; ++r) {
     leaves_.push_back({node, r, drawn.id[r], worth_[node] * (r == 0 ? rule.hold[b] : rule.runner_up[b][r - 1])});
   }
   if (!rejection) return;
@@ -126,38 +129,39 @@ void Session::propose(const DraftRule& rule, int row, bool rejection) {
   }
 }
 
-// The best leaves, at most `most`, become nodes to draft from if together they are worth `reach`. Returns how many.
-int Session::promote(const DraftRule& rule, int most, float reach) {
+// The best leaves, up to the beam, become nodes to draft from if together they are worth it. Returns how many.
+int Session::promote(const DraftRule& rule) {
   std::sort(leaves_.begin(), leaves_.end(), better);
   int n = 0;
   float worth = 0;
-  const int room = std::min(most, rule.max_nodes - tree_.size());
+  const int room = std::min(rule.beam, rule.max_nodes - tree_.size());
   for (auto leaf = leaves_.begin(); leaf != leaves_.end() && n < room && !stops(rule, leaf->token); ++leaf, ++n) {
     worth += leaf->worth;
   }
-  if (n == 0 || worth < reach) return 0;
+  if (n == 0 || worth < rule.reach) return 0;
   for (int i = 0; i < n; ++i) worth_[tree_.add(leaves_[i].parent, leaves_[i].token)] = leaves_[i].worth;
   leaves_.erase(leaves_.begin(), leaves_.begin() + n);
   return n;
 }
 
-// SWIFT: the last node's best token joins the spine, and is drafted from unless drafting stops behind it.
+// The last node's best token joins the tree, and is drafted from unless drafting stops behind it. Rejection draws that
+// token from the draft's distribution: were it left out for what it is, the output would not be the target's.
 int Session::follow(const DraftRule& rule) {
   const int node = grown_ - 1;
   const int32_t token = choice_[static_cast<size_t>(node) * kMaxTopk];
-  tree_.add(node, token);
-  return !stops(rule, token) && confidence_[node] >= rule.confidence;
+  const int child = tree_.add(node, token);
+  if (stops(rule, token)) return 0;
+  if (!rule.by_time()) return confidence_[node] >= rule.confidence;
+  worth_[child] = worth_[node] * rule.hold[rule.bucket(confidence_[node])];
+  return worth_[child] >= rule.reach;
 }
 
 // SWIFT: nearest to the root first: what depends on fewer guesses is accepted more often.
 void Session::add_siblings(const DraftRule& rule) {
   for (int node = 0; node < grown_; ++node) {
     const int width = std::min(width_at(rule, confidence_[node]), choices_);
-    for (int r = 1; r < width && tree_.size() < rule.max_nodes; ++r) {
-      const int32_t token = choice_[static_cast<size_t>(node) * kMaxTopk + r];
-      if (token < 0) break;  // a filter left fewer
-      tree_.add(node, token);
-    }
+    const int32_t* const token = choice_.data() + static_cast<size_t>(node) * kMaxTopk;
+    for (int r = 1; r < width && token[r] >= 0 && tree_.size() < rule.max_nodes; ++r) tree_.add(node, token[r]);
   }
 }
 

@@ -21,7 +21,8 @@ struct DraftRule {
 
   // By time (with `row_price`): a node is worth the probability that it is accepted, hold and runner_up multiplied
   // along its path. A draft step runs for the `beam` best nodes as long as they are worth `reach` together; the tree
-  // then takes nodes, best first, up to where they are worth most beyond their rows' price.
+  // then takes nodes, best first, up to where they are worth most beyond their rows' price. Under rejection steps follow
+  // the first draws alone, and all of these are taken.
   int beam = 1;
   float reach = 0;
   std::array<float, kBuckets - 1> edges{};                          // upper bounds of the first buckets, ascending

@@ -139,7 +139,7 @@ class Session {
   void grow(const DraftRule&, int limit);
   void run_draft(int n);
   void propose(const DraftRule&, int row, bool rejection);
-  int promote(const DraftRule&, int most, float reach);
+  int promote(const DraftRule&);
   int follow(const DraftRule&);
   void add_siblings(const DraftRule&);
   void add_worthy(const DraftRule&);
@@ -176,7 +176,7 @@ class Session {
   int ran_ = 0;                    // of them, those whose residual row at `kept_` is exact
   int choices_ = 0;                // candidate children of each
   std::vector<float> confidence_;  // [grown] in the best of them
-  std::vector<int32_t> choice_;    // [kMaxNodes, kMaxTopk] their tokens, best first
+  std::vector<int32_t> choice_;    // [kMaxNodes, kMaxTopk] their tokens, best first; -1: none left
   std::array<float, TokenTree::kMaxNodes> worth_{};
   std::vector<DraftNode> leaves_;  // candidates that are no nodes yet
   std::vector<Outcome> outcomes_, scored_;

@@ -24,13 +24,14 @@ class Calibration:
     confidence: np.ndarray = field(default_factory=lambda: np.zeros(BUCKETS))  # sums
 
     def add(self, outcomes: Iterable[tuple[float, int]]) -> None:
-        """Outcomes (confidence, rank) of nodes that were drafted from; rank -1: none of the candidates was right."""
+        """Outcomes (confidence, rank) of nodes that were drafted from; rank -1: none of the candidates was right, which
+        is what ranks behind the table's count as."""
         for confidence, rank in outcomes:
             b = int(np.searchsorted(EDGES, confidence))
             if self.counts[b].sum() >= _MEMORY:
                 self.counts[b] *= 1 - 1 / _MEMORY
                 self.confidence[b] *= 1 - 1 / _MEMORY
-            self.counts[b, rank] += 1
+            self.counts[b, min(rank, RANKS)] += 1
             self.confidence[b] += confidence
 
     def to_dict(self) -> dict[str, Any]:

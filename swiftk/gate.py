@@ -70,6 +70,8 @@ class DraftRule:
 class Gate(Protocol):
     """How far and wide to draft in the next round, learned or not."""
 
+    calibration: Calibration  # of what it was told
+
     def choose(self, costs: CostModel) -> DraftRule:
         """The rule of the next round."""
 
@@ -79,16 +81,17 @@ class Gate(Protocol):
 
 
 class FixedGate:
-    """One rule, whatever happens."""
+    """One rule, whatever happens. What it hears is for others to read."""
 
     def __init__(self, rule: DraftRule) -> None:
         self.rule = rule
+        self.calibration = Calibration()
 
     def choose(self, costs: CostModel) -> DraftRule:
         return self.rule
 
     def observe(self, outcomes: Iterable[tuple[float, int]], drafted: int) -> None:
-        """Nothing to learn."""
+        self.calibration.add(outcomes)
 
 
 class TimedGate:
