@@ -9,10 +9,7 @@ namespace swiftk {
 namespace {
 
 constexpr int kSpare = 16;  // listed beside those that are drawn, as a penalty may take some of these
-
-// Relative error of TopkArgs::mass: of 128 sums in a row, and of scores of this size where a device does not round
-// them.
-double mass_error(double score) { return 1e-5 + std::fabs(score) * 0x1p-23; }
+constexpr double kMassError = 1e-5;  // relative, of TopkArgs::mass: at most 128 sums in a row in f32
 
 bool better(const Candidate& a, const Candidate& b) { return a.value > b.value || (a.value == b.value && a.id < b.id); }
 
@@ -118,7 +115,7 @@ class ListedDraw {
         moved += std::exp(score(penalised(row_[id])) - top) - std::exp(score(row_[id]) - top);
       });
     }
-    const double error = mass * mass_error(raw);
+    const double error = mass * kMassError;
     return {top_k_cuts() ? listed : mass + moved - error, mass + moved + error};
   }
 
