@@ -84,7 +84,8 @@ class Forecast:
     reach: float  # a draft step pays behind nodes that are accepted with at least this probability; above 1: never
 
 
-_GRID = np.geomspace(1e-3, 1.0, 32)  # probabilities that all so far was accepted
+# Probabilities that all so far was accepted. What drafting on brings is nearly linear in them, where it pays.
+_GRID = np.arange(1, 49) / 48
 
 
 def forecast(tables: tuple[np.ndarray, np.ndarray, np.ndarray], draft_cost: float, row_cost: float) -> Forecast:
@@ -106,19 +107,27 @@ def forecast(tables: tuple[np.ndarray, np.ndarray, np.ndarray], draft_cost: floa
         value, price = np.maximum(0.0, gain), np.zeros(len(_GRID))
         for _ in range(24):
             value = np.maximum(0.0, gain + onward @ value)
-        pays = gain + onward @ value > 0
+        onwards = gain + onward @ value
+        pays = onwards > 0
         for _ in range(24):
             price = np.where(pays, draft_cost + rows + onward @ price, 0.0)
         step = (1.0 + value[-1] - rate) / (1.0 + price[-1])
         rate += float(step)
         if step < 1e-3:
             break
-    return Forecast(rate, float(_GRID[int(pays.argmax())]) if pays.any() else 1.5)
+    return Forecast(rate, _first_root(onwards) if pays.any() else 1.5)
+
+
+def _first_root(values: np.ndarray) -> float:
+    """Where a function on the grid becomes positive."""
+    i = int((values > 0).argmax())
+    below = values[i - 1] if i else min(0.0, 2 * values[0] - values[1])
+    return float(_GRID[i] - (_GRID[1] - _GRID[0]) * values[i] / (values[i] - below))
 
 
 def _interpolation(weight: np.ndarray, hold: np.ndarray) -> np.ndarray:
     """[grid, grid]: the mean over confidences of a function on the grid, taken at p * hold; below the grid it is 0."""
-    at = (np.log(_GRID[:, None] * hold) - np.log(_GRID[0])) / np.log(_GRID[1] / _GRID[0])  # [grid, buckets]
+    at = _GRID[:, None] * hold * len(_GRID) - 1  # [grid, buckets]
     low = np.floor(at).astype(int)
     part = at - low
     matrix = np.zeros((len(_GRID), len(_GRID)))

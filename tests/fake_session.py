@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-
 CONFIDENCE = 0.9  # of all drafts
-RULE = set("confidence max_nodes tier width stop_ids beam reach edges hold runner_up row_price".split())
+RULE = {"confidence", "max_nodes", "tier", "width", "stop_ids"}  # what draft() takes beside max_draft
+RULE |= {"beam", "reach", "edges", "hold", "runner_up", "row_price"}
 
 
 @dataclass

@@ -160,7 +160,9 @@ def learning(layers=8):
         {"num_layers": layers, "hidden_size": 8, "num_heads": 2, "num_kv_heads": 2, "head_dim": 4, "ffn": 24}
         | {"vocab_size": 32}
     )
-    return auto.Auto(layers, lambda skip: Way(skip, CostModel(prices.price(skip), plain, rows=rows), TimedGate()), prices)
+    return auto.Auto(
+        layers, lambda skip: Way(skip, CostModel(prices.price(skip), plain, rows=rows), TimedGate()), prices
+    )
 
 
 def test_scoring_between_rounds_changes_nothing_and_keeps_to_its_share(monkeypatch):
