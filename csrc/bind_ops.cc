@@ -10,6 +10,7 @@
 
 using namespace py::literals;
 
+void bind_draw(py::module_& m);  // bind_draw.cc
 void bind_ops(py::module_& m);
 
 namespace swiftk {
@@ -203,7 +204,7 @@ class Kernels {
     want(!pos || pos->size() == n, "pos wants one element per row");
     want(!seed || pos, "noise wants pos");
     py::array_t<int32_t> id({n, k});
-    Floats logit({n, k}), lse(n);
+    Floats logit({n, k}), lse(n), mass(n);
     const TopkArgs args{.logits = logits.data(),
                         .scores = scores ? scores->data() : logits.data(),
                         .n = n,
@@ -216,12 +217,13 @@ class Kernels {
                         .pos = pos ? pos->data() : nullptr,
                         .id = id.mutable_data(),
                         .logit = logit.mutable_data(),
-                        .lse = lse.mutable_data()};
+                        .lse = lse.mutable_data(),
+                        .mass = mass.mutable_data()};
     {
       const py::gil_scoped_release release;
       ops_->topk(*ctx_, args);
     }
-    return py::make_tuple(id, logit, lse);
+    return py::make_tuple(id, logit, lse, mass);
   }
 
   void move_row(const Cache& cache, int from, int to) {
@@ -293,6 +295,7 @@ void bind_ops(py::module_& parent) {
            "stream"_a = 0, "pos"_a = py::none())
       .def("move_row", &Kernels::move_row, "cache"_a, "from_slot"_a, "to_slot"_a)
       .def("probe", &Kernels::probe, "dtype"_a, Release());
+  bind_draw(m);
   m.def("isas", [] {
     std::vector<std::string> names;
     for (const char* const* name = cpu_isas(); *name; ++name) names.emplace_back(*name);

@@ -112,8 +112,6 @@ void bind_model(py::module_& m) {
            "pack"_a = "", "progress"_a = py::none())
       .def_property_readonly("config", [](const Model& self) { return config_dict(self.config); })
       .def_property_readonly("isa", [](const Model& self) { return self.ops->name; })
-      // Whether drafts are taken in one go, without the host between their steps.
-      .def_property_readonly("drafts_at_once", [](const Model& self) { return self.ops->draft_spine != nullptr; })
       .def_property_readonly("device", [](const Model& self) { return self.ops->device ? "cuda" : "cpu"; })
       .def("probe", &probe_model, Release())
       .def_property_readonly("dtype", [](const Model& self) { return dtype_name(self.dtype); })
@@ -140,19 +138,23 @@ void set_sampling(Session& self, float temperature, int top_k, float top_p, floa
 }
 
 int draft(Session& self, float confidence, int max_draft, int max_nodes, const std::array<float, 3>& tier,
-          const std::array<int, 4>& width, const std::vector<int32_t>& stop_ids,
-          const std::array<float, kHoldBuckets>& hold, const std::array<float, kHoldBuckets - 1>& edges, float reach) {
+          const std::array<int, 4>& width, const std::vector<int32_t>& stop_ids, int beam, float reach,
+          const decltype(DraftRule::edges)& edges, const decltype(DraftRule::hold)& hold,
+          const decltype(DraftRule::runner_up)& runner_up, const std::vector<float>& row_price) {
   const py::gil_scoped_release release;
   return self
       .draft({.confidence = confidence,
-              .hold = hold,
-              .edges = edges,
-              .reach = reach,
               .max_draft = max_draft,
               .max_nodes = max_nodes,
               .tier = tier,
               .width = width,
-              .stop_ids = stop_ids})
+              .stop_ids = stop_ids,
+              .beam = beam,
+              .reach = reach,
+              .edges = edges,
+              .hold = hold,
+              .runner_up = runner_up,
+              .row_price = row_price})
       .size();
 }
 
@@ -164,16 +166,24 @@ std::vector<Emitted> verify(Session& self) {
 py::dict phase_dict(const Session& self) {
   const Phase& p = self.last();
   return py::dict("prefill"_a = p.prefill, "draft"_a = p.draft, "verify"_a = p.verify, "commit"_a = p.commit,
-                  "score"_a = p.score, "draft_steps"_a = p.draft_steps, "verify_rows"_a = p.verify_rows);
+                  "score"_a = p.score, "draft_steps"_a = p.draft_steps, "verify_rows"_a = p.verify_rows,
+                  "at_once"_a = p.at_once);
 }
 
-py::tuple score(Session& self, const std::vector<int>& attn, const std::vector<int>& mlp, int exit_layer, int window) {
-  Session::Score s;
+py::tuple score(Session& self, const std::vector<int>& attn, const std::vector<int>& mlp, int exit_layer, int window,
+                int end) {
+  std::span<const Outcome> outcomes;
   {
     const py::gil_scoped_release release;
-    s = self.score({attn, mlp, exit_layer}, window);
+    outcomes = self.score({attn, mlp, exit_layer}, window, end);
   }
-  return py::make_tuple(s.rows, s.matches, self.last().score);
+  py::array_t<float> confidence(outcomes.size());
+  py::array_t<int32_t> rank(outcomes.size());
+  for (size_t i = 0; i < outcomes.size(); ++i) {
+    confidence.mutable_at(i) = outcomes[i].confidence;
+    rank.mutable_at(i) = outcomes[i].rank;
+  }
+  return py::make_tuple(confidence, rank, self.last().score);
 }
 
 void bind_session(py::module_& m) {
@@ -198,14 +208,24 @@ void bind_session(py::module_& m) {
           "prefill", [](Session& self, const Tokens& t) { return self.prefill(span(t)); }, "tokens"_a, Release())
       .def("draft", &draft, "confidence"_a = rule.confidence, "max_draft"_a = rule.max_draft,
            "max_nodes"_a = rule.max_nodes, "tier"_a = rule.tier, "width"_a = rule.width, "stop_ids"_a = rule.stop_ids,
-           "hold"_a = rule.hold, "edges"_a = rule.edges, "reach"_a = rule.reach)
+           "beam"_a = rule.beam, "reach"_a = rule.reach, "edges"_a = rule.edges, "hold"_a = rule.hold,
+           "runner_up"_a = rule.runner_up, "row_price"_a = rule.row_price)
       .def(
           "set_tree",
           [](Session& self, const Tokens& t, const Tokens& p) { return self.set_tree(span(t), span(p)).size(); },
           "tokens"_a, "parents"_a)
       .def("verify", &verify, Release())
       .def("commit", &Session::commit, "count"_a, Release())
-      .def("score", &score, "attn"_a, "mlp"_a, "exit_layer"_a = -1, "window"_a = 32)
+      .def("score", &score, "attn"_a, "mlp"_a, "exit_layer"_a = -1, "window"_a = 32, "end"_a = -1)
+      .def(
+          "propose_skips",
+          [](Session& self, int most) {
+            std::vector<std::pair<std::vector<int>, std::vector<int>>> sets;
+            const py::gil_scoped_release release;
+            for (SkipSet& skip : self.propose_skips(most)) sets.emplace_back(skip.attn, skip.mlp);
+            return sets;
+          },
+          "most"_a)
       .def("cancel", &Session::cancel)
       .def("clear_cancel", &Session::clear_cancel)
       .def_property_readonly("tree_tokens",
@@ -219,13 +239,14 @@ void bind_session(py::module_& m) {
                                const auto v = s.logits();
                                return py::array_t<float>({py::ssize_t(v.size()) / vocab, vocab}, v.data());
                              })
-      .def_property_readonly("draft_confidence",
+      .def_property_readonly("outcomes",
                              [](const Session& s) {
-                               const auto v = s.draft_confidence();
-                               return std::vector<float>(v.begin(), v.end());
+                               std::vector<std::pair<float, int>> outcomes;
+                               for (const Outcome& o : s.outcomes()) outcomes.emplace_back(o.confidence, o.rank);
+                               return outcomes;
                              })
       .def_property_readonly("last", &phase_dict)
-      .def_property_readonly("spine_length", &Session::spine_length)
+      .def_property_readonly("drafted_from", &Session::drafted_from)
       .def_property_readonly("shared_steps", &Session::shared_steps)
       .def_property_readonly("max_chunk", &Session::max_chunk)
       .def_property_readonly("context", &Session::context)

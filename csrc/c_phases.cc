@@ -1,4 +1,6 @@
 // The C ABI: the single phases of a session, for hosts that schedule by themselves.
+#include <algorithm>
+
 #include "c_api.h"
 
 using namespace swiftk::c_api;
@@ -74,11 +76,14 @@ swiftk_status swiftk_session_score(swiftk_session* session, const swiftk_skip* s
                                    swiftk_score* out) {
   return with(session, [&](swiftk_session& s) {
     need(out, "score");
-    const swiftk::Session::Score score = s.session.score(skip_set(skip), window);
-    write(
-        out,
-        swiftk_score{.struct_size = 0, .rows = score.rows, .matches = score.matches, .seconds = s.session.last().score},
-        "score");
+    const std::span<const swiftk::Outcome> outcomes = s.session.score(skip_set(skip), window);
+    const auto matches = std::count_if(outcomes.begin(), outcomes.end(), [](const auto& o) { return o.rank == 0; });
+    write(out,
+          swiftk_score{.struct_size = 0,
+                       .rows = static_cast<int32_t>(outcomes.size()),
+                       .matches = static_cast<int32_t>(matches),
+                       .seconds = s.session.last().score},
+          "score");
   });
 }
 

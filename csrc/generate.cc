@@ -40,7 +40,7 @@ class Loop {
     const int most = options_.max_new_tokens - stats_.new_tokens - 1;  // the bonus token is not drafted
     rule_.max_draft = speculate_ ? std::min(options_.rule.max_draft, most) : 0;
     session_.draft(rule_);
-    const int drafted = session_.spine_length();
+    const int drafted = session_.last().draft_steps;
     const std::span<const Emitted> emitted = session_.verify();
     int count = 0;
     bool more = true;

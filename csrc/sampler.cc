@@ -19,8 +19,6 @@ void want(bool ok, const char* field, double value, const char* range) {
   }
 }
 
-void penalise(float penalty, float& logit) { logit = logit > 0 ? logit / penalty : logit * penalty; }
-
 using Candidates = std::vector<std::pair<float, int32_t>>;
 
 // Best first, ties to the lowest id: one order for every filter, so the kept set is a function of the row alone.
@@ -98,11 +96,7 @@ void warp(const Sampling& s, const float* logits, int vocab, const SeenTokens& s
           float* scores, std::vector<std::pair<float, int32_t>>& scratch) {
   std::copy(logits, logits + vocab, scores);
   if (s.repetition_penalty != 1) {
-    for (const int32_t t : seen.text()) penalise(s.repetition_penalty, scores[t]);
-    for (size_t i = 0; i < path.size(); ++i) {
-      const bool repeated = std::find(path.begin(), path.begin() + i, path[i]) != path.begin() + i;
-      if (!repeated && !seen.contains(path[i])) penalise(s.repetition_penalty, scores[path[i]]);
-    }
+    seen.each(path, [&](int32_t t) { scores[t] = penalised(scores[t], s.repetition_penalty); });
   }
   if (s.greedy()) return;
   const float scale = 1 / s.temperature;

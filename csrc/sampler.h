@@ -1,6 +1,7 @@
 // What turns logits into tokens: penalties and warpers, the coupled draw, and the rejection rule. All of it is a function of
 // one logits row, its position and the tokens before it, so drafting, verifying and plain decoding agree bit for bit.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -29,13 +30,25 @@ class SeenTokens {
   explicit SeenTokens(int vocab) : seen_(vocab, 0) {}
   void reset();
   void add(int32_t token);  // committed text
-  std::span<const int32_t> text() const { return text_; }  // each token once
-  bool contains(int32_t token) const { return seen_[token]; }
+  bool contains(std::span<const int32_t> path, int32_t token) const {
+    return seen_[token] || std::find(path.begin(), path.end(), token) != path.end();
+  }
+  // Calls f(token) once for each token of the text and of the path behind it.
+  template <class F>
+  void each(std::span<const int32_t> path, F f) const {
+    for (const int32_t t : text_) f(t);
+    for (size_t i = 0; i < path.size(); ++i) {
+      if (!contains(path.first(i), path[i])) f(path[i]);
+    }
+  }
 
  private:
   std::vector<uint8_t> seen_;
-  std::vector<int32_t> text_;
+  std::vector<int32_t> text_;  // each token once
 };
+
+// What the repetition penalty makes of the logit of a seen token.
+inline float penalised(float logit, float penalty) { return logit > 0 ? logit / penalty : logit * penalty; }
 
 // scores = warp(logits): penalty, temperature, top-k, top-p, min-p, in that order (transformers' order); removed tokens are
 // -inf. path: the tokens between the text and this row. scratch: workspace of vocab pairs, kept by the caller.

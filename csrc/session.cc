@@ -46,26 +46,26 @@ Session::Session(std::shared_ptr<const Model> model, const SessionOptions& optio
       logits_(*model_->ops, TokenTree::kMaxNodes, model_->config.V),
       scores_(model_->config.V),
       device_scores_(*model_->ops, model_->ops->device ? sizeof(float) * model_->config.V : 0),
-      draw_id_(TokenTree::kMaxNodes),
-      draw_logit_(TokenTree::kMaxNodes),
-      draw_lse_(TokenTree::kMaxNodes),
+      list_pos_(TokenTree::kMaxNodes),
+      list_id_(TokenTree::kMaxNodes * kMaxTopk),
+      list_logit_(TokenTree::kMaxNodes * kMaxTopk),
+      list_lse_(TokenTree::kMaxNodes),
+      list_mass_(TokenTree::kMaxNodes),
       x_(*model_->ops, sizeof(float) * executor_.max_rows() * model_->config.D),
       pos_(executor_.max_rows()),
       slot_(executor_.max_rows()) {
   // Sized here so that no phase allocates.
   history_.reserve(cache_.context() + 1);
   confidence_.reserve(TokenTree::kMaxNodes);
-  siblings_.reserve(TokenTree::kMaxNodes * kMaxTopk);
+  choice_.resize(TokenTree::kMaxNodes * kMaxTopk);
+  leaves_.reserve(TokenTree::kMaxNodes * DraftRule::kRanks);
+  outcomes_.reserve(TokenTree::kMaxNodes);
   emitted_.reserve(TokenTree::kMaxNodes);
   path_.reserve(TokenTree::kMaxNodes);
   path_tokens_.reserve(TokenTree::kMaxNodes);
   from_.reserve(TokenTree::kMaxNodes);
   to_.reserve(TokenTree::kMaxNodes);
-  if (model_->ops->draft_spine) {
-    spine_id_.resize(TokenTree::kMaxNodes * kMaxTopk);
-    spine_logit_.resize(spine_id_.size());
-    spine_lse_.resize(TokenTree::kMaxNodes);
-  }
+  best_.reserve(2 * kMaxTopk);
   if (options.poison) cache_.poison(executor_.ctx());
 }
 
@@ -105,8 +105,9 @@ void Session::forget_tree() {
 void Session::begin_tree() {
   forget_tree();
   tree_.reset(history_.back());
-  spine_ = 0;
+  grown_ = choices_ = 0;
   confidence_.clear();
+  leaves_.clear();
   pending_ = true;
 }
 
@@ -143,7 +144,9 @@ int Session::reuse(std::span<const int32_t> tokens) {
 // Rows first, first + 1, ... of the text: slot == position.
 Rows Session::causal_rows(const int32_t* tokens, int n, int first) {
   for (int i = 0; i < n; ++i) pos_[i] = slot_[i] = first + i;
-  return {.n = n, .token = tokens, .pos = pos_.data(), .slot = slot_.data()};
+  Rows rows{.n = n, .token = tokens, .pos = pos_.data(), .slot = slot_.data()};
+  executor_.prepare(rows);
+  return rows;
 }
 
 void Session::extend(std::span<const int32_t> tokens) {
@@ -164,8 +167,7 @@ void Session::extend(std::span<const int32_t> tokens) {
   }
   forget_tree();
   last_row_ = -1;
-  Rows rows = causal_rows(tokens.data(), n, position());
-  executor_.prepare(rows);
+  const Rows rows = causal_rows(tokens.data(), n, position());
   executor_.run(target_, rows, 0, static_cast<int>(target_.size()), x_.as<float>(), cache_, cancel_);
   history_.insert(history_.end(), tokens.begin(), tokens.end());
   for (const int32_t t : tokens) seen_.add(t);
@@ -235,25 +237,32 @@ void Session::commit(int count) {
   forget_tree();
 }
 
-Session::Score Session::score(const SkipSet& skip, int window) {
-  if (window < 1 || window >= TokenTree::kMaxNodes) {
-    fail(Status::InvalidArgument,
-         "[score] window is " + std::to_string(window) + ", want 1.." + std::to_string(TokenTree::kMaxNodes - 1));
+std::span<const Outcome> Session::score(const SkipSet& skip, int window, int end) {
+  if (window < 1) fail(Status::InvalidArgument, "[score] window is " + std::to_string(window) + ", want 1 or more");
+  if (end > position() - 1) {
+    fail(Status::InvalidArgument, "[score] end is " + std::to_string(end) + ", want at most the " +
+                                      std::to_string(position() - 1) + " tokens that are cached, or -1 for that");
   }
   forget_tree();
   last_row_ = -1;
-  Score score;
+  scored_.clear();
+  if (end < 0) end = position() - 1;
   const Plan plan = compile_plan(*model_, skip);
-  const int end = position() - 1, first = std::max(0, end - window);
-  score.rows = std::max(0, end - first);
-  if (score.rows == 0) return score;
+  const int k = std::min(DraftRule::kRanks, model_->config.V);
   const Stopwatch watch(last_.score);
-  run_window(plan, first, score.rows);
-  for (int i = 0; i < score.rows; ++i) {
-    // The penalty sees the whole text here, a little more than the token did when it was drawn: a score is an estimate.
-    score.matches += pick(i, first + i + 1, {}, 1, Stream::Target).id[0] == history_[first + i + 1];
+  for (int first = std::max(0, end - window); first < end;) {
+    const int n = std::min(TokenTree::kMaxNodes - 1, end - first);
+    run_window(plan, first, n);
+    for (int i = 0; i < n; ++i, ++first) {
+      // The penalty sees the whole text here, a little more than the token did when it was drawn: a score is an
+      // estimate.
+      const Drawn drawn = pick(i, first + 1, {}, k, Stream::Target);
+      const int32_t* const found = std::find(drawn.id, drawn.id + k, history_[first + 1]);
+      const int rank = static_cast<int>(found - drawn.id);
+      scored_.push_back({std::exp(drawn.logit[0] - drawn.lse), rank < k ? rank : -1});
+    }
   }
-  return score;
+  return scored_;
 }
 
 // Rows [first, first + n) of the text once more, in scratch slots, as a chain that sees the text before `first`.

@@ -10,8 +10,10 @@
 #include <span>
 #include <vector>
 
+#include "draft_rule.h"
 #include "executor.h"
 #include "logits.h"
+#include "nucleus.h"
 #include "sampler.h"
 #include "token_tree.h"
 
@@ -23,23 +25,6 @@ struct SessionOptions {
   int context = 0;      // most tokens of text; 0: the model's max_position
   int threads = 0;      // 0: the model's
   bool poison = false;  // tests: fill the cache with NaN first
-};
-
-// When to stop drafting, and how wide the tree is. SWIFT section 4.2: stop at confidence < epsilon (after keeping the
-// token); each spine token brings its top-k siblings, k = 10, 5, 3, 1 for confidence in (0, .5], (.5, .8], (.8, .95],
-// (.95, 1]. Or stop where all of the draft is unlikely to be accepted.
-struct DraftRule {
-  float confidence = 0.8f;  // epsilon; 0: never stops early
-  // Probability that a token is accepted, by the bucket of its confidence, and upper bounds of the first 15 buckets,
-  // ascending; drafting stops where the product over the draft falls below reach. All 1: never.
-  std::array<float, kHoldBuckets> hold{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
-  std::array<float, kHoldBuckets - 1> edges{};
-  float reach = 0;
-  int max_draft = 25;                            // spine tokens
-  int max_nodes = TokenTree::kMaxNodes;          // root, spine and siblings; the spine goes first
-  std::array<float, 3> tier{0.5f, 0.8f, 0.95f};  // upper bounds of the first three widths
-  std::array<int, 4> width{10, 5, 3, 1};
-  std::vector<int32_t> stop_ids;  // drafting ends behind one of these
 };
 
 struct TokenLogprob {
@@ -54,9 +39,26 @@ struct Emitted {
   std::vector<TokenLogprob> top;  // as many as set_logprobs asked for
 };
 
+// A node that was drafted from and reached by the verified text: how sure the draft was, and the place of the token that
+// the target drew among the draft's candidates (0: its best; -1: none of them).
+struct Outcome {
+  float confidence;
+  int rank;
+};
+
+// A candidate node of a tree that grows: no step has read it yet.
+struct DraftNode {
+  int parent, rank;  // rank among its siblings
+  int32_t token;
+  float worth;  // probability that it is accepted
+};
+
+inline constexpr int kMaxBeam = 8;
+
 struct Phase {  // wall seconds of the last call of each phase, and rows its passes ran
   double prefill = 0, draft = 0, verify = 0, commit = 0, score = 0;
   int draft_steps = 0, verify_rows = 0;
+  bool at_once = false;  // the draft: without the host between its steps
 };
 
 class Session {
@@ -77,7 +79,8 @@ class Session {
   // reuse, extend in chunks, sample.
   Emitted prefill(std::span<const int32_t> tokens);
 
-  // Grows the token tree from the last token of the text with the draft plan. max_draft = 0 leaves the root alone.
+  // Grows the token tree from the last token of the text with the draft plan. max_draft = 0 leaves the root alone. Nodes
+  // that were drafted from come first.
   const TokenTree& draft(const DraftRule&);
   // Or gives the tree: parent[i] < i numbers nodes from 1 (the root is 0), so nodes may come from any source.
   const TokenTree& set_tree(std::span<const int32_t> token, std::span<const int32_t> parent);
@@ -86,20 +89,22 @@ class Session {
   // Appends the first `count` emitted tokens to the text (a stop condition may cut the block anywhere).
   void commit(int count);
 
-  struct Score {
-    int rows = 0, matches = 0;  // matchness = matches / rows
-  };
-  // Runs a candidate plan over the last `window` (<= 63) cached tokens in scratch rows, against the target's K and V
-  // before them, and counts the rows whose draw is the token that followed. Text and cache stay as they are.
-  Score score(const SkipSet&, int window);
+  // Runs a candidate plan over `window` cached tokens, the last before position `end` (-1: of all), in scratch rows, 63 at
+  // a time, against the target's K and V before them: an outcome a row, matchness = share of rank 0. Text and cache stay
+  // as they are.
+  std::span<const Outcome> score(const SkipSet&, int window, int end = -1);
+  // For each count of sublayers up to `most` (1..63) the set that leaves the residual stream of the last cached token
+  // nearest to the target's, by dynamic programming over the steps (CLaSp, arXiv 2505.24196; KnapSpec, 2602.20217): a
+  // proposal to score, no more. Costs about a pass over `most` rows. Never the first and the last layer.
+  std::vector<SkipSet> propose_skips(int most);
 
   void cancel() { cancel_.store(true); }  // from any thread: the phase under way throws Error(Cancelled)
   void clear_cancel() { cancel_.store(false); }
 
   std::span<const int32_t> history() const { return history_; }
   const TokenTree& tree() const { return tree_; }
-  std::span<const float> draft_confidence() const { return confidence_; }  // of each spine token
-  int spine_length() const { return spine_; }
+  int drafted_from() const { return grown_; }                        // leading nodes of the tree that a step has read
+  std::span<const Outcome> outcomes() const { return outcomes_; }  // of the last verify, from the root on
   int shared_steps() const { return shared_; }  // steps of the draft whose results verification keeps
   int max_chunk() const { return executor_.max_rows(); }
   int context() const { return cache_.context(); }
@@ -119,29 +124,36 @@ class Session {
   };
   // The k best tokens of a logits row under the sampler, with the noise of `stream` at `pos`.
   Drawn pick(int row, int32_t pos, std::span<const int32_t> path, int k, Stream stream);
-  // The best token of tree node `node`, drawn together with those behind it where the backend likes that better.
+  // The best token of tree node `node`, listed together with those behind it where the backend likes that better.
   Drawn pick_node(int node);
   Emitted emit(const Drawn&, int32_t token, bool drafted, int row);
   const float* warped(int row, std::span<const int32_t> path);  // on the host, [V]
-  TopkArgs draw_args(Stream) const;                             // what the sampler decides of them
+  void aim(int row, int n, int k, Stream);
+  Drawn draw_row(int row, std::span<const int32_t> path, int k);
+  void draw_whole(TopkArgs, int row, std::span<const int32_t> path, int k, Drawn&);
   static void check_lse(float lse, int32_t pos);
   bool warps() const { return sampling_.repetition_penalty != 1 || sampling_.filters(); }
   void check_tokens(std::span<const int32_t> tokens, const char* where) const;
   Rows causal_rows(const int32_t* tokens, int n, int first);
   Rows tree_rows(int begin, int n);
   void run_window(const Plan&, int first, int n);
-  void grow_spine(const DraftRule&, int limit);
+  void grow(const DraftRule&, int limit);
+  int draft_at_once(const DraftRule&, int limit);
+  void run_draft(int n);
+  void propose(const DraftRule&, int row, bool rejection);
+  int promote(const DraftRule&);
+  int follow(const DraftRule&);
   void add_siblings(const DraftRule&);
+  void add_worthy(const DraftRule&);
   void run_tree();
   void accept_coupled();
   void accept_rejection();
+  void note_outcome(int node, int32_t token);
+  int rank_of(int node, int32_t token) const;
   int accept_child(int node, double* p, int32_t pos);
   uint64_t round_seed() const;
   void forget_tree();
   void begin_tree();
-  void add_to_spine(const DraftRule&, const int32_t* id, int k, float log_p);
-  bool draft_at_once(const DraftRule&, const GateRule&, int limit, int k);
-  void draft_by_steps(const DraftRule&, const GateRule&, int limit, int k);
   float* residual(int row) const { return cache_.residual() + static_cast<size_t>(row) * model_->config.D; }
   int32_t position() const { return static_cast<int32_t>(history_.size()); }  // of the next token
 
@@ -162,10 +174,17 @@ class Session {
   std::atomic<bool> cancel_{false};
 
   TokenTree tree_;
-  int spine_ = 0;                  // spine tokens of a drafted tree; nodes 1..spine_
-  int ran_ = 0;                    // leading nodes whose residual row at `kept_` is exact
-  std::vector<float> confidence_;  // [spine]
-  std::vector<int32_t> siblings_;  // [spine, kMaxTopk] runners-up of each spine token
+  int grown_ = 0;                  // leading nodes that were drafted from
+  int ran_ = 0;                    // of them, those whose residual row at `kept_` is exact
+  int choices_ = 0;                // candidate children of each
+  int drawn_ = 0;                  // nodes whose candidates are listed already
+  GateRule gate_{};
+  float log_p_ = 0;                // of the best candidate of the last node
+  std::vector<float> confidence_;  // [grown] in the best of them
+  std::vector<int32_t> choice_;    // [kMaxNodes, kMaxTopk] their tokens, best first; -1: none left
+  std::array<float, TokenTree::kMaxNodes> worth_{};
+  std::vector<DraftNode> leaves_;  // candidates that are no nodes yet
+  std::vector<Outcome> outcomes_, scored_;
   std::vector<Emitted> emitted_;
   std::vector<int32_t> path_;       // accepted nodes of the last verify, root excluded
   std::vector<int32_t> from_, to_;  // slots that a commit moves
@@ -177,14 +196,16 @@ class Session {
   Logits logits_;                 // [kMaxNodes, V]
   std::vector<float> scores_;     // [V] warped logits of one row
   Buffer device_scores_;          // [V] the same where the backend reads them, if that is not the host's memory
-  std::vector<int32_t> draw_id_;  // [kMaxNodes] draws of neighbouring nodes, made in one call
-  std::vector<float> draw_logit_, draw_lse_;
-  std::vector<int32_t> spine_id_;  // [kMaxNodes, kMaxTopk] what the steps of a draft drew that a backend takes in one go
-  std::vector<float> spine_logit_, spine_lse_;
-  int drawn_begin_ = 0, drawn_end_ = 0;
-  std::vector<double> draft_prob_, p_, q_;  // rejection only: [spine, V], [V], [V]
+  // Best tokens of rows [listed_, listed_ + list_.n): of neighbouring nodes, where the backend likes that better. Of a
+  // draft that it took by itself: of the nodes that it drafted from.
+  TopkArgs list_{};
+  int listed_ = 0;
+  std::vector<int32_t> list_pos_, list_id_;               // [kMaxNodes], [kMaxNodes, kMaxTopk]
+  std::vector<float> list_logit_, list_lse_, list_mass_;  // [kMaxNodes, kMaxTopk], [kMaxNodes], [kMaxNodes]
+  std::vector<double> draft_prob_, p_, q_;                // rejection only: [grown, V], [V], [V]
   uint64_t round_ = 0;
-  std::vector<std::pair<float, int32_t>> scratch_;  // sampler workspace
+  std::vector<Candidate> best_;                     // of a list
+  std::vector<std::pair<float, int32_t>> scratch_;  // sampler workspace for a whole row
   Buffer x_;                                        // [max_rows, D]
   std::vector<int32_t> pos_, slot_;                 // [max_rows]
   Phase last_;

@@ -222,7 +222,7 @@ typedef struct swiftk_score {
   int32_t rows, matches;
   double seconds;
 } swiftk_score;
-/* How well a skip set would have drafted the last `window` (1..63) tokens of the text; changes nothing. */
+/* How well a skip set would have drafted the last `window` (1 or more) tokens of the text; changes nothing. */
 SWIFTK_API swiftk_status swiftk_session_score(swiftk_session* session, const swiftk_skip* skip, int32_t window,
                                               swiftk_score* score);
 

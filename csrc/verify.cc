@@ -2,6 +2,8 @@
 // emitted.
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -19,6 +21,7 @@ std::span<const Emitted> Session::verify() {
   }
   verified_ = false;
   emitted_.clear();
+  outcomes_.clear();
   path_.clear();
   run_tree();
   if (acceptance_ == Acceptance::Rejection && !sampling_.greedy()) {
@@ -56,7 +59,7 @@ void Session::run_tree() {
   }
   executor_.run(target_, tree_rows(0, n), begin, steps, residual(0), cache_, cancel_, logits_.compute(n));
   ran_ = 0;  // the rows now hold the end of the target pass
-  drawn_begin_ = drawn_end_ = 0;
+  list_.n = 0;
   last_.verify_rows = n;
 }
 
@@ -71,65 +74,91 @@ void Session::check_lse(float lse, int32_t pos) {
                               ": the weights hold bad values, or the dtype overflows");
 }
 
-TopkArgs Session::draw_args(Stream stream) const {
-  return {.logits = nullptr,
-          .scores = nullptr,
-          .n = 1,
-          .vocab = model_->config.V,
-          .k = 1,
-          .scale = warps() || sampling_.greedy() ? 1.0f : 1 / sampling_.temperature,
-          .noisy = !sampling_.greedy(),
-          .seed = stream == Stream::Target ? sampling_.seed : round_seed(),
-          .stream = stream,
-          .pos = nullptr,
-          .id = nullptr,
-          .logit = nullptr,
-          .lse = nullptr};
+// What asks for the best tokens of logits rows [row, row + n), as many as a draw of the best k wants.
+void Session::aim(int row, int n, int k, Stream stream) {
+  const Wanted want = wanted(sampling_, model_->config.V, k);
+  listed_ = row;
+  list_ = {.logits = logits_.row(row),
+           .scores = logits_.row(row),
+           .n = n,
+           .vocab = model_->config.V,
+           .k = want.k,
+           .scale = sampling_.greedy() ? 1.0f : 1 / sampling_.temperature,
+           .noisy = want.noisy,
+           .seed = stream == Stream::Target ? sampling_.seed : round_seed(),
+           .stream = stream,
+           .pos = list_pos_.data(),
+           .id = list_id_.data(),
+           .logit = list_logit_.data(),
+           .lse = list_lse_.data(),
+           .mass = want.mass ? list_mass_.data() : nullptr};
 }
 
-Session::Drawn Session::pick(int row, int32_t pos, std::span<const int32_t> path, int k, Stream stream) {
+// The best k of a row that was listed, from the whole row if the list does not tell.
+Session::Drawn Session::draw_row(int row, std::span<const int32_t> path, int k) {
+  const int at = row - listed_;
+  TopkArgs list = list_;
+  list.n = 1;
+  list.pos += at;
+  list.id += at * list.k;
+  list.logit += at * list.k;
+  list.lse += at;
+  if (list.mass) list.mass += at;
+  check_lse(*list.lse, *list.pos);
   Drawn drawn;
-  TopkArgs args = draw_args(stream);
-  args.logits = args.scores = logits_.row(row);
+  drawn.lse = *list.lse;
+  if (!warps()) {
+    std::copy_n(list.id, k, drawn.id);
+    std::copy_n(list.logit, k, drawn.logit);
+    return drawn;
+  }
+  const bool reads = wanted(sampling_, list.vocab, k).seen_logits;
+  const float* const logits = reads ? logits_.host(executor_.ctx(), row) : nullptr;
+  if (!draw_listed(sampling_, list, logits, {seen_, path}, k, best_)) {
+    draw_whole(list, row, path, k, drawn);
+    return drawn;
+  }
+  for (int i = 0; i < k; ++i) {
+    const bool there = i < static_cast<int>(best_.size());
+    drawn.id[i] = there ? best_[i].id : -1;
+    drawn.logit[i] = there ? best_[i].logit : -std::numeric_limits<float>::infinity();
+  }
+  return drawn;
+}
+
+// The slow way, for a nucleus larger than a list: takes the row to the host and back, and sorts it there.
+void Session::draw_whole(TopkArgs args, int row, std::span<const int32_t> path, int k, Drawn& drawn) {
+  args.logits = logits_.row(row);
+  args.scores = warped(row, path);
+  if (model_->ops->device) {
+    model_->ops->upload(executor_.ctx(), device_scores_.as<void>(), args.scores, device_scores_.bytes());
+    args.scores = device_scores_.as<float>();
+  }
   args.k = k;
-  args.pos = &pos;
+  args.scale = 1;
+  args.noisy = !sampling_.greedy();
   args.id = drawn.id;
   args.logit = drawn.logit;
   args.lse = &drawn.lse;
-  if (warps()) {
-    args.scores = warped(row, path);
-    if (model_->ops->device) {
-      model_->ops->upload(executor_.ctx(), device_scores_.as<void>(), args.scores, device_scores_.bytes());
-      args.scores = device_scores_.as<float>();
-    }
-  }
+  args.mass = nullptr;
   executor_.topk(args);
-  check_lse(drawn.lse, pos);
-  return drawn;
+}
+
+Session::Drawn Session::pick(int row, int32_t pos, std::span<const int32_t> path, int k, Stream stream) {
+  list_pos_[0] = pos;
+  aim(row, 1, k, stream);
+  executor_.topk(list_);
+  return draw_row(row, path, k);
 }
 
 Session::Drawn Session::pick_node(int node) {
-  if (warps()) return pick(node, position() + tree_.depth(node), path_tokens_, 1, Stream::Target);
-  if (node < drawn_begin_ || node >= drawn_end_) {
-    drawn_begin_ = node;
-    drawn_end_ = std::min(tree_.size(), node + model_->ops->draws);
-    int32_t pos[TokenTree::kMaxNodes];
-    for (int i = node; i < drawn_end_; ++i) pos[i - node] = position() + tree_.depth(i);
-    TopkArgs args = draw_args(Stream::Target);
-    args.logits = args.scores = logits_.row(node);
-    args.n = drawn_end_ - node;
-    args.pos = pos;
-    args.id = draw_id_.data() + node;
-    args.logit = draw_logit_.data() + node;
-    args.lse = draw_lse_.data() + node;
-    executor_.topk(args);
+  if (node < listed_ || node >= listed_ + list_.n) {
+    const int n = std::min(tree_.size() - node, model_->ops->draws);
+    for (int i = 0; i < n; ++i) list_pos_[i] = position() + tree_.depth(node + i);
+    aim(node, n, 1, Stream::Target);
+    executor_.topk(list_);
   }
-  check_lse(draw_lse_[node], position() + tree_.depth(node));
-  Drawn drawn;
-  drawn.id[0] = draw_id_[node];
-  drawn.logit[0] = draw_logit_[node];
-  drawn.lse = draw_lse_[node];
-  return drawn;
+  return draw_row(node, path_tokens_, 1);
 }
 
 Emitted Session::emit(const Drawn& drawn, int32_t token, bool drafted, int row) {
@@ -157,12 +186,23 @@ Emitted Session::emit(const Drawn& drawn, int32_t token, bool drafted, int row) 
   return e;
 }
 
+int Session::rank_of(int node, int32_t token) const {
+  const auto first = choice_.begin() + static_cast<std::ptrdiff_t>(node) * kMaxTopk, last = first + choices_;
+  const auto found = std::find(first, last, token);
+  return found == last ? -1 : static_cast<int>(found - first);
+}
+
+void Session::note_outcome(int node, int32_t token) {
+  if (node < grown_) outcomes_.push_back({confidence_[node], rank_of(node, token)});
+}
+
 // Draws what plain decoding draws at every node on the way; the walk ends where no child holds that token.
 void Session::accept_coupled() {
   path_tokens_.clear();
   for (int node = 0; node >= 0;) {
     const Drawn drawn = pick_node(node);
     const int child = tree_.child(node, drawn.id[0]);
+    note_outcome(node, drawn.id[0]);
     emitted_.push_back(emit(drawn, drawn.id[0], child >= 0, node));
     path_tokens_.push_back(drawn.id[0]);
     if (child >= 0) path_.push_back(child);
@@ -178,7 +218,7 @@ uint64_t Session::round_seed() const { return sampling_.seed ^ (round_ + 1) * 0x
 // distribution (given by set_tree) count as certain proposals (R4).
 int Session::accept_child(int node, double* p, int32_t pos) {
   const int V = model_->config.V;
-  const bool drafted = node < spine_;
+  const bool drafted = node < grown_;
   if (drafted) std::copy_n(draft_prob_.data() + static_cast<size_t>(node) * V, V, q_.data());
   double q_mass = 1;
   uint32_t index = 0;
@@ -212,6 +252,7 @@ void Session::accept_rejection() {
     const int child = accept_child(node, p_.data(), pos);
     const int32_t token =
         child >= 0 ? tree_.token(child) : draw(p_.data(), V, uniform(round_seed(), pos, ~uint32_t{0}, Stream::Accept));
+    note_outcome(node, token);
     emitted_.push_back(emit(best, token, child >= 0, node));
     path_tokens_.push_back(token);
     if (child >= 0) path_.push_back(child);

@@ -1,6 +1,6 @@
-// When a draft ends, as one rule for host and device. It compares logarithms of confidences with bounds whose
-// logarithms the host takes once a draft, and multiplies: no exponential, nothing to contract, so both decide alike to
-// the bit.
+// Which node a draft reads next, as one rule for host and device. It compares logarithms of confidences with bounds
+// whose logarithms the host takes once a draft, and multiplies once a node: no exponential, nothing to contract, so
+// both decide alike to the bit. And what a device keeps of a draft that it takes by itself.
 //
 // Without other headers, for CUDA C++ kernels include this, too.
 #pragma once
@@ -13,36 +13,43 @@
 
 namespace swiftk {
 
-inline constexpr int kHoldBuckets = 16;
+inline constexpr int kHoldBuckets = 16, kLeafRanks = 10, kDraftNodes = 64;
 
+// DraftRule of csrc/draft_rule.h, as far as steps depend on it. A node's candidate children are its `ranks` best
+// tokens.
 struct GateRule {
-  float floor;                    // drafting ends behind a token whose log p is below,
-  float reach;                    // or when the product of `hold` over the tokens so far is below
-  float hold[kHoldBuckets];       // probability that a token is accepted, by the bucket of its log p
-  float edges[kHoldBuckets - 1];  // upper bounds of the first buckets, ascending
+  int by_time;  // the best leaf is read next; else the last node's best child
+  int ranks;
+  float floor;                                    // else: nothing is read behind a token whose log p is below
+  float reach;                                    // by time: nor where no leaf is worth this much
+  float edges[kHoldBuckets - 1];                  // upper bounds of log p of the first buckets, ascending
+  float hold[kHoldBuckets];                       // probability that the best child is right, by its bucket,
+  float runner_up[kHoldBuckets][kLeafRanks - 1];  // and that the 2nd, 3rd, ... best is
 };
 
-// Whether drafting goes on behind `token`, of probability exp(log_p); `held` is the product so far, 1 before the first.
-SWIFTK_HOST_DEVICE inline bool goes_on(const GateRule& rule, const int* stop_ids, int stops, int token, float log_p,
-                                       float& held) {
+// Of a node whose best child has the probability exp(log_p). NaN is in the first.
+SWIFTK_HOST_DEVICE inline int bucket_of(const GateRule& rule, float log_p) {
   int bucket = 0;
   while (bucket < kHoldBuckets - 1 && log_p > rule.edges[bucket]) ++bucket;
-  held *= rule.hold[bucket];
-  for (int i = 0; i < stops; ++i) {
-    if (stop_ids[i] == token) return false;
-  }
-  return log_p >= rule.floor && held >= rule.reach;  // neither holds of NaN
+  return bucket;
 }
 
-inline constexpr int kSpineStops = 32;
+// Probability that a child is accepted: it counts in the order of worths, equal ones in that of parents, then of ranks.
+SWIFTK_HOST_DEVICE inline float worth_of(const GateRule& rule, int bucket, int rank, float parents) {
+  return parents * (rank == 0 ? rule.hold[bucket] : rule.runner_up[bucket][rank - 1]);
+}
 
-// A draft that a device takes by itself, between its steps.
+inline constexpr int kGateStops = 32;
+
 struct SpineState {
-  int step, most;  // steps that were taken, and that may be
-  int stops;       // of stop_ids
-  float held;
+  int step, most;  // steps that were taken, and that may be: step i reads node i
+  int stops;       // of stop_ids, behind which nothing is read
+  int stop_ids[kGateStops];
   GateRule rule;
-  int stop_ids[kSpineStops];
+  int depth[kDraftNodes];
+  float worth[kDraftNodes];
+  unsigned long long path[kDraftNodes];  // ancestors of a node and itself, a bit each
+  float leaf[kDraftNodes * kLeafRanks];  // worth of each candidate by parent and rank; -1: none, or a node by now
 };
 
 }  // namespace swiftk

@@ -120,9 +120,9 @@ struct LmHeadArgs {
   float* logits;  // [n, V]
 };
 
-// Per row, the k largest of scale * scores + noise, best first, ties to the lowest id. noise is gumbel(seed, pos, token,
-// stream) of noise.h if `noisy`, else 0; a score of -inf or NaN never wins: where fewer than k are left, id is -1 and
-// logit -inf. scale > 0.
+// Per row, the k largest of scale * scores + noise, best first, ties to the lowest id. scale * scores is rounded to f32;
+// noise is gumbel(seed, pos, token, stream) of noise.h if `noisy`, else 0. What is -inf or NaN never wins: where fewer
+// than k are left, id is -1 and logit -inf. scale > 0.
 struct TopkArgs {
   const float* logits;  // [n, V]
   const float* scores;  // [n, V]; may be `logits`
@@ -135,6 +135,7 @@ struct TopkArgs {
   int32_t* id;         // [n, k]
   float* logit;        // [n, k] logits[id]
   float* lse;          // [n] log sum exp(logits); NaN or infinite if a logit is
+  float* mass = nullptr;  // [n] or null: sum exp(scale * logits - the largest of them); no noise
 };
 inline constexpr int kMaxTopk = 64;
 

@@ -22,7 +22,6 @@ class Model:
     config: dict[str, Any]
     isa: str
     device: str
-    drafts_at_once: bool
     threads: int
     dtype: str
     weight_bytes: int
@@ -59,24 +58,28 @@ class Session:
         tier: tuple[float, float, float] = (0.5, 0.8, 0.95),
         width: tuple[int, int, int, int] = (10, 5, 3, 1),
         stop_ids: Sequence[int] = (),
-        hold: Sequence[float] = ...,  # [16]
-        edges: Sequence[float] = ...,  # [15]
+        beam: int = 1,
         reach: float = 0.0,
+        edges: Sequence[float] = ...,  # [15]
+        hold: Sequence[float] = ...,  # [16]
+        runner_up: Sequence[Sequence[float]] = ...,  # [16][9]
+        row_price: Sequence[float] = (),
     ) -> int: ...
     def set_tree(self, tokens: Tokens, parents: Tokens) -> int: ...
     def verify(self) -> list[Emitted]: ...
     def commit(self, count: int) -> None: ...
     def score(
-        self, attn: Sequence[int], mlp: Sequence[int], exit_layer: int, window: int
-    ) -> tuple[int, int, float]: ...
+        self, attn: Sequence[int], mlp: Sequence[int], exit_layer: int = -1, window: int = 32, end: int = -1
+    ) -> tuple[np.ndarray, np.ndarray, float]: ...  # confidence [rows] float32, rank [rows] int32, seconds
+    def propose_skips(self, most: int) -> list[tuple[list[int], list[int]]]: ...  # (attn, mlp)
     def cancel(self) -> None: ...
     def clear_cancel(self) -> None: ...
     tree_tokens: np.ndarray  # [nodes] int32
     tree_parents: np.ndarray  # [nodes] int32
     history: np.ndarray  # [n] int32
     logits: np.ndarray  # [rows, V] float32
-    draft_confidence: np.ndarray  # [spine] float32
-    spine_length: int
+    outcomes: list[tuple[float, int]]  # of the last verify: confidence and rank of each node drafted from on the path
+    drafted_from: int
     shared_steps: int
     max_chunk: int
     context: int

@@ -13,24 +13,22 @@ from typing import Any
 import numpy as np
 
 from . import _core
-from .cost import CostModel, Mean, Pacer
-from .decoding import Parts, decode
+from .decoding import Parts, SessionScorer, decode
 from .detokenizer import Detokenizer
 from .device import place
 from .errors import CheckpointError, InternalError, InvalidArgument
-from .gate import make_gate
 from .generation_config import Defaults, read_defaults
-from .optimizer import Optimizer, Way, candidates
 from .options import GenerateOptions, LoadOptions
+from .policies import Policies
 from .prompt import token_ids
 from .result import Event, Result, TokenLogprobs
 from .skip import SkipSet, resolve
 from .stats import Recorder, Stats
 from .stops import Stopper
 from .tokenizer import Tokenizer
+from .trace import Trace
 
 _log = logging.getLogger("swiftk")
-_POLICIES = 32  # learned gates and costs kept, one for each way of drafting
 
 
 def load(
@@ -129,8 +127,7 @@ class LM:
         self.tokenizer, self.defaults = tokenizer, defaults
         self._lock = threading.Lock()
         self._owner: int | None = None
-        self._plain = Mean()  # seconds of a plain step, shared by all ways of drafting
-        self._policies: dict[Any, tuple[Pacer, Optimizer]] = {}
+        self.policies = Policies(folder, model)
 
     @property
     def config(self) -> dict[str, Any]:
@@ -166,6 +163,11 @@ class LM:
     def cancel(self) -> None:
         """From another thread: the phase under way raises Cancelled."""
         self.session.cancel()
+
+    def forget(self) -> None:
+        """Drops what was learned about drafting with this model; the next text starts from what is on disk."""
+        with self._lock:
+            self.policies.forget()
 
     def _check(self, o: GenerateOptions) -> None:
         if o.stop and not self.tokenizer.available:
@@ -209,12 +211,14 @@ class LM:
         )
         session.set_logprobs(o.logprobs or 0)
         parts = self._parts(ids, o, skip)
+        tried = len(parts.optimizer.trace)
         events: list[Event] = []
         text: list[str] = []
         for event in decode(session, ids, parts):
             events.append(event)
             text.append(event.text)
             yield event
+        self.policies.keep(o, parts.optimizer)
         return Result(
             text="".join(text),
             tokens=[e.token for e in events],
@@ -224,6 +228,14 @@ class LM:
             seed=o.seed,
             prompt_tokens=ids.tolist(),
             drafted=[e.drafted for e in events],
+            trace=Trace(
+                self.folder.name,
+                self.model.config["num_layers"],
+                tuple(text),
+                tuple(parts.recorder.rounds),
+                tuple(parts.optimizer.trace),
+                tried,
+            ),
         )
 
     def _parts(self, ids: np.ndarray, o: GenerateOptions, skip: SkipSet | None) -> Parts:
@@ -231,25 +243,15 @@ class LM:
         detokenizer = Detokenizer(self.tokenizer.decode, ids.tolist()) if self.tokenizer.available else None
         room = self.context - len(ids)
         budget = room if o.max_new_tokens is None else min(o.max_new_tokens, room)
-        pacer, optimizer = self._policy(o, skip)
+        pacer, optimizer = self.policies.get(o, skip)
         return Parts(
-            Stopper(budget, stop_ids, o.stop, detokenizer), optimizer, pacer, Recorder(), o.logprobs is not None
+            Stopper(budget, stop_ids, o.stop, detokenizer),
+            optimizer,
+            pacer,
+            Recorder(),
+            SessionScorer(self.session),
+            o.logprobs is not None,
         )
-
-    def _policy(self, o: GenerateOptions, skip: SkipSet | None) -> tuple[Pacer, Optimizer]:
-        """What was learned about drafting like this in calls before, or a new start."""
-        free = o.optimizer == "auto" and o.assistant_early_exit is None and isinstance(o.skip, str) and o.skip == "auto"
-        key = (skip, free, o.gate, o.max_draft, o.speculate if skip is not None else False)
-        if key not in self._policies:
-            if len(self._policies) >= _POLICIES:
-                del self._policies[next(iter(self._policies))]
-            layers = self.model.config["num_layers"]
-            ways = []
-            for one in candidates(layers) if free else [skip or SkipSet()]:
-                costs = CostModel(prior=1 - one.skipped(layers) / (2 * layers), plain=self._plain)
-                ways.append(Way(one, costs, make_gate(o.gate, o.max_draft)))
-            self._policies[key] = (Pacer(ways[0].costs, key[-1]), Optimizer(ways))
-        return self._policies[key]
 
     def _stats(self, o: GenerateOptions, skip: SkipSet | None, parts: Parts) -> Stats:
         reason = parts.pacer.reason_off
@@ -260,7 +262,7 @@ class LM:
         elif not parts.recorder.drafted and reason is None:
             reason = "the text ended before drafting began"
         return parts.recorder.finish(
-            self._plain.value if self._plain.count else None,
+            self.policies.plain.value if self.policies.plain.count else None,
             reason_off=reason,
             skip=None if skip is None else str(parts.optimizer.current.skip),
             extra_memory_bytes=int(self.session.workspace_bytes),

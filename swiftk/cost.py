@@ -3,7 +3,11 @@ or no."""
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
+from statistics import median
+
+import numpy as np
 
 _DECAY = 0.2  # weight of the newest sample
 _REPLAIN = 64  # rounds of drafting between two plain ones, which keep the plain step's price fresh
@@ -29,6 +33,57 @@ class Mean:
             self.value = min(self.value, x)  # the first sample found cold caches
         else:
             self.value += max(_DECAY, 1 / self.count) * (x - self.value)
+
+
+_ROW = 0.015  # share of a plain step per further row, before any was measured
+_NEAR = 6  # rounds behind a plain one that are compared with it: a machine's speed drifts
+_SAMPLES = 9  # of a row count
+_KNOTS = np.array([2, 3, 4, 6, 8, 10, 12, 14, 16, 20, 24, 32, 48, 64])  # row counts that are told apart
+
+
+class RowPrices:
+    """What verifying n rows costs beyond one, in plain steps: v(n) - 1, never falling with n. Medians of samples that
+    were taken beside a plain step: neither a busy machine nor one that changes its speed moves them far."""
+
+    def __init__(self) -> None:
+        self._samples: list[deque[float]] = [deque(maxlen=_SAMPLES) for _ in _KNOTS]
+        self._plain, self._near = 0.0, 0
+
+    def plain(self, seconds: float) -> None:
+        """A plain step was measured."""
+        self._plain, self._near = seconds, _NEAR
+
+    def add(self, rows: int, seconds: float) -> None:
+        """Rows were verified."""
+        self._near -= 1
+        if rows > 1 and self._near >= 0 and self._plain > 0:
+            self._samples[int(np.abs(_KNOTS - rows).argmin())].append(seconds / self._plain - 1)
+
+    def table(self) -> np.ndarray:
+        """[64]: of 1..64 rows. Around what was measured a row costs what it is taken to cost before."""
+        knots = [knot for knot, samples in zip(_KNOTS, self._samples, strict=True) if samples]
+        price = [median(samples) for samples in self._samples if samples]
+        rows = np.arange(1, 65)
+        if not knots:
+            return _ROW * (rows - 1)
+        rising = np.maximum.accumulate([0.0, *price])
+        beyond = np.maximum(0, rows - knots[-1]) * max(rising[-1] / (knots[-1] - 1), _ROW)
+        return np.maximum(np.interp(rows, [1, *knots], rising) + beyond, 1e-4 * (rows - 1))
+
+    @property
+    def marginal(self) -> float:
+        """Of one more row in a tree of eight."""
+        return float(self.table()[7]) / 7
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """What a gate goes by, in plain steps."""
+
+    draft: float  # a draft step
+    row: float  # one more verified row, in a tree of eight
+    rows: np.ndarray  # [64] a tree of 1..64 nodes, beyond its root
+    seconds: float = 0.0  # of a plain step
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,29 +130,29 @@ class CostModel:
     plain: Mean = field(default_factory=Mean)  # shared by every plan of a model
     draft: Mean = field(default_factory=Mean)
     verify: Mean = field(default_factory=Mean)
-    row: Mean = field(default_factory=Mean)  # share of a plain step per further row
+    rows: RowPrices = field(default_factory=RowPrices)  # shared like the plain step
     drafted: Mean = field(default_factory=Mean)  # per round
     accepted: Mean = field(default_factory=Mean)
 
     def add(self, r: Round) -> None:
         if r.draft_steps == 0:
             self.plain.add(r.seconds)
+            self.rows.plain(r.verify_seconds)
             return
         self.draft.add(r.draft_seconds / r.draft_steps)
         self.verify.add(r.verify_seconds)
         self.drafted.add(r.draft_steps)
         self.accepted.add(r.accepted)
-        if self.plain.count and r.verify_rows > 1:
-            self.row.add(max(0.0, r.verify_seconds / self.plain.value - 1) / (r.verify_rows - 1))
+        self.rows.add(r.verify_rows, r.verify_seconds)
 
     @property
     def draft_cost(self) -> float:
         """c: a draft step in plain steps."""
         return self.draft.value / self.plain.value if self.draft.count and self.plain.value > 0 else self.prior
 
-    @property
-    def row_cost(self) -> float:
-        return self.row.value if self.row.count else 0.015
+    def prices(self) -> Prices:
+        rows = self.rows.table()
+        return Prices(self.draft_cost, float(rows[7]) / 7, rows, self.plain.value)
 
     @property
     def acceptance(self) -> float:
@@ -161,6 +216,11 @@ class Pacer:
             self._after_draft(r)
             return False
         return self._after_plain(r)
+
+    def wake(self) -> None:
+        """A way was found that promises to pay."""
+        self._resting, self._backoff = 0, _BACKOFF
+        self.reason_off = None
 
     def settle(self, another: bool = False, untried: bool = False) -> None:
         """Rests, unless another way is known to pay; for no longer than usual while there are untried ways."""

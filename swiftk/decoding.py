@@ -8,10 +8,27 @@ from time import perf_counter
 from typing import Any
 
 from .cost import Pacer, Round
-from .optimizer import Optimizer, Way
+from .optimizers.base import Optimizer, Progress, Score
 from .result import Event
+from .skip import SkipSet
 from .stats import Recorder
 from .stops import Stopper
+from .trace import TracedRound
+from .way import Way
+
+
+@dataclass(frozen=True, slots=True)
+class SessionScorer:
+    """optimizers.base.Scorer on a session."""
+
+    session: Any
+
+    def __call__(self, skip: SkipSet, window: int, end: int | None = None) -> Score:
+        last = -1 if end is None else end
+        return Score(*self.session.score(list(skip.attn), list(skip.mlp), _exit(skip), window, last))
+
+    def propose(self, most: int) -> list[SkipSet]:
+        return [SkipSet(attn, mlp) for attn, mlp in self.session.propose_skips(most)]
 
 
 @dataclass(slots=True)
@@ -22,6 +39,7 @@ class Parts:
     optimizer: Optimizer
     pacer: Pacer
     recorder: Recorder
+    scorer: SessionScorer
     logprobs: bool = False  # events tell them
     way: Way | None = None  # that the session drafts by
 
@@ -34,8 +52,10 @@ def decode(session: Any, prompt: Sequence[int], parts: Parts) -> Iterator[Event]
     """
     yield _prefill(session, prompt, parts)
     parts.pacer.start()
+    parts.optimizer.start(prompt)
     while parts.stopper.finish is None:
         yield from _round(session, parts)
+    parts.optimizer.finish()
 
 
 def _prefill(session: Any, prompt: Sequence[int], parts: Parts) -> Event:
@@ -52,8 +72,7 @@ def _prefill(session: Any, prompt: Sequence[int], parts: Parts) -> Event:
 
 def _round(session: Any, parts: Parts) -> list[Event]:
     began, ran = perf_counter(), session.run_seconds
-    spine = _draft(session, parts)
-    tree, confidence = session.tree_tokens.tolist(), session.draft_confidence  # commit() forgets them
+    nodes = _draft(session, parts)
     events = []
     for one in session.verify():
         events.append(_event(one, parts))
@@ -63,57 +82,50 @@ def _round(session: Any, parts: Parts) -> list[Event]:
     seconds = perf_counter() - began
 
     phases = session.last
+    steps = phases["draft_steps"]
     accepted = sum(event.drafted for event in events)
-    parts.recorder.round(phases, spine, len(tree), accepted, len(events))
+    parts.recorder.round(phases, steps, nodes, accepted, len(events))
+    r = Round(seconds, phases["draft"], steps, phases["verify"], nodes, len(events), accepted)
     if parts.stopper.finish is None:  # a cut block says nothing about what pays
-        r = Round(seconds, phases["draft"], spine, phases["verify"], len(tree), len(events), accepted)
-        if spine:
-            held = _held(tree[1 : spine + 1], events)
-            parts.way.gate.observe(confidence, held, accepted > held)
-        _learn(r, parts)
+        _learn(session, r, parts)
     parts.recorder.decode += perf_counter() - began
     parts.recorder.run += session.run_seconds - ran
+    parts.recorder.rounds.append(TracedRound(r, parts.way.skip if steps else None, parts.recorder.decode))
     return events
 
 
-def _learn(r: Round, parts: Parts) -> None:
+def _learn(session: Any, r: Round, parts: Parts) -> None:
     began = perf_counter()
     pacer, optimizer = parts.pacer, parts.optimizer
+    if r.draft_steps:
+        optimizer.current.gate.observe(session.outcomes, r.draft_steps)
     if pacer.observe(r):
         pacer.settle(another=optimizer.give_up(), untried=optimizer.untried)
     if r.draft_steps and pacer.costs.plain.count:
-        optimizer.observe(r.tokens, r.seconds / pacer.costs.plain.value)
+        optimizer.observe(r)
+    if pacer.mode:
+        recorder = parts.recorder
+        progress = Progress(recorder.prompt_tokens, recorder.generated, recorder.decode, pacer.costs.plain.value)
+        if optimizer.step(parts.scorer, progress):
+            pacer.wake()
     parts.recorder.optimizer += perf_counter() - began
 
 
 def _draft(session: Any, parts: Parts) -> int:
-    """Grows the tree; returns its spine's length, 0 for a plain round. A round emits at most one token more."""
+    """Grows the tree; returns its nodes, 1 for a plain round. A round emits at most one token more."""
     if parts.stopper.remaining > 1 and parts.pacer.draft_next():
         way = parts.optimizer.next()
         if way is not parts.way:
-            session.set_skip(list(way.skip.attn), list(way.skip.mlp), _exit(way))
+            session.set_skip(list(way.skip.attn), list(way.skip.mlp), _exit(way.skip))
             parts.way = way
             parts.pacer.switch(way.costs)
-        costs = way.costs
-        rule = way.gate.choose(costs.draft_cost, costs.row_cost).clipped(parts.stopper.remaining - 1)
-        session.draft(stop_ids=sorted(parts.stopper.stop_ids), **rule.arguments())
-        return int(session.spine_length)
-    session.draft(max_draft=0)
-    return 0
+        rule = way.gate.choose(way.costs).clipped(parts.stopper.remaining - 1)
+        return int(session.draft(stop_ids=sorted(parts.stopper.stop_ids), **rule.arguments()))
+    return int(session.draft(max_draft=0))
 
 
-def _exit(way: Way) -> int:
-    return -1 if way.skip.exit_layer is None else way.skip.exit_layer
-
-
-def _held(spine: Sequence[int], events: Sequence[Event]) -> int:
-    """Spine tokens that were accepted."""
-    held = 0
-    for token, event in zip(spine, events, strict=False):
-        if not event.drafted or event.token != token:
-            break
-        held += 1
-    return held
+def _exit(skip: SkipSet) -> int:
+    return -1 if skip.exit_layer is None else skip.exit_layer
 
 
 def _event(emitted: Any, parts: Parts) -> Event:

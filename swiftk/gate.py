@@ -1,26 +1,43 @@
-"""How far and how wide to draft. Pure policy: it sees confidences, acceptances and costs, never the runtime."""
+"""How far and wide to draft. Pure policy: it sees confidences, acceptances and costs, never the runtime."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
-import numpy as np
+from .calibration import EDGES, Calibration, forecast
+from .cost import CostModel, Prices
 
-_NOTCHES = (0.0, 0.2, 0.4, 0.55, 0.7, 0.8, 0.9, 0.97)
-_EPSILONS = np.array(_NOTCHES)
-_LENGTHS = np.array([1, 2, 3, 4, 6, 8, 12, 16, 25, 40, 63])
-_WINDOW = 64  # rounds that choices are replayed on: 64 x 8 x 11 small integers, 50 us once in _EVERY rounds
-_EVERY = 8
-_ENOUGH = 4  # rounds a choice must have been observable in
-_MARGIN = 1.02  # a change must promise this much
-# The r-th best token behind a rejected one is right about .25 / r of the time, worth about .14 / r plain steps:
-# siblings are added up to the rank that pays for its row.
-_SIBLING_WORTH = 0.14
-_TREE_WORTH = 0.35  # plain steps that all rows of a tree may cost
+_EVERY = 8  # rounds between two looks at the calibration: half a millisecond each
+_PATIENCE = 64  # as many at most, where rounds are so short that looking would be felt
+_LOOK = 0.005  # share of the decoding time that looking may take
+_COST = 6e-4  # seconds of a look
+_EAGER = 0.7  # of what a step must bring and of what rows cost, in one round of _EVERY: to see what lies behind
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """A tree by time (csrc/draft_rule.h): a node is worth the probability that it is accepted."""
+
+    reach: float  # a draft step runs for nodes that are worth this much together
+    hold: tuple[float, ...]  # [16] probability that the draft's best token is right, by its confidence
+    runner_up: tuple[tuple[float, ...], ...]  # [16][9] that its 2nd, 3rd, ... best is
+    row_price: tuple[float, ...]  # [nodes] tokens that verifying so many nodes must bring
+    beam: int = 1  # nodes that a draft step reads at most
+
+    def arguments(self) -> dict[str, Any]:
+        return {
+            "beam": self.beam,
+            "reach": self.reach,
+            "edges": _EDGES,
+            "hold": self.hold,
+            "runner_up": self.runner_up,
+            "row_price": self.row_price,
+        }
+
+
+_EDGES = tuple(EDGES.tolist())
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +49,7 @@ class DraftRule:
     max_nodes: int = 64  # root, spine and siblings; the spine goes first
     tier: tuple[float, float, float] = (0.5, 0.8, 0.95)  # upper bounds of the first three widths
     width: tuple[int, int, int, int] = (10, 5, 3, 1)  # children of a spine node, by confidence
+    timed: Timed | None = None  # by expected tokens per time instead
 
     def clipped(self, budget: int) -> DraftRule:
         """With at most `budget` spine tokens: drafting past the end of the text would be for nothing."""
@@ -45,89 +63,86 @@ class DraftRule:
             "max_nodes": self.max_nodes,
             "tier": self.tier,
             "width": self.width,
+            **(self.timed.arguments() if self.timed else {}),
         }
 
 
+class Gate(Protocol):
+    """How far and wide to draft in the next round, learned or not."""
+
+    calibration: Calibration  # of what it was told
+
+    def choose(self, costs: CostModel) -> DraftRule:
+        """The rule of the next round."""
+
+    def observe(self, outcomes: Iterable[tuple[float, int]], drafted: int) -> None:
+        """One round of `drafted` steps: for each node drafted from that the text came through, the draft's confidence
+        and the place of the right token among its candidates (0: the best; -1: none)."""
+
+
 class FixedGate:
-    """One rule, whatever happens."""
+    """One rule, whatever happens. What it hears is for others to read."""
 
     def __init__(self, rule: DraftRule) -> None:
         self.rule = rule
+        self.calibration = Calibration()
 
-    def choose(self, draft_cost: float, row_cost: float) -> DraftRule:
+    def choose(self, costs: CostModel) -> DraftRule:
         return self.rule
 
-    def observe(self, confidence: Sequence[float], accepted: int, sibling: bool) -> None:
-        """Nothing to learn."""
+    def observe(self, outcomes: Iterable[tuple[float, int]], drafted: int) -> None:
+        self.calibration.add(outcomes)
 
 
-class AutoGate:
-    """Chooses epsilon and length by replaying recent rounds: a round drafted to depth n shows exactly what any stricter
-    choice would have drafted and had accepted. Every eighth round drafts one notch further, to see past the choice."""
+class TimedGate:
+    """Drafts as long as a further step pays, for a tree as wide as its rows pay (algorithms.md, section 0): acceptance
+    is calibrated by confidence as texts are verified, prices come from the clock."""
 
-    def __init__(self, max_draft: int | None = None) -> None:
-        self.limit = min(max_draft or 25, int(_LENGTHS[-1]))
-        self._epsilon = int(np.searchsorted(_EPSILONS, 0.8))
-        self._length = int(np.searchsorted(_LENGTHS, min(8, self.limit)))
-        self._asked = (self._epsilon, self._length)
-        self._rounds: deque[tuple[list[int], int, bool, tuple[int, int]]] = deque(maxlen=_WINDOW)
-        self._count = 0
+    def __init__(self, max_draft: int | None = None, beam: int = 1) -> None:
+        self.limit = min(max_draft or 25, 63)
+        self.beam = beam
+        self.calibration = Calibration()
+        self._rule: DraftRule | None = None
+        self._eager: DraftRule | None = None
+        self._rounds, self._due = 0, 0
 
-    def choose(self, draft_cost: float, row_cost: float) -> DraftRule:
-        """The rule of the next round, for a draft step and one more verified row priced in plain steps."""
-        if self._count % _EVERY == _EVERY - 1:
-            self._replay(draft_cost, row_cost)
-            self._asked = (max(0, self._epsilon - 1), min(len(_LENGTHS) - 1, self._length + 1))
-        else:
-            self._asked = (self._epsilon, self._length)
-        length = min(self.limit, int(_LENGTHS[self._asked[1]]))
-        row_cost = max(row_cost, 0.002)
-        siblings = int(_SIBLING_WORTH / row_cost)
-        return DraftRule(
-            confidence=float(_EPSILONS[self._asked[0]]),
-            max_draft=length,
-            max_nodes=min(64, max(length + 1, 1 + int(_TREE_WORTH / row_cost))),
-            width=tuple(min(w, 1 + siblings) for w in DraftRule().width),
+    def choose(self, costs: CostModel) -> DraftRule:
+        if self._rounds >= self._due:
+            self._look(costs.prices())
+        self._rounds += 1
+        rule = self._eager if self._rounds % _EVERY == 0 else self._rule
+        assert rule is not None
+        return rule
+
+    def observe(self, outcomes: Iterable[tuple[float, int]], drafted: int) -> None:
+        self.calibration.add(outcomes)
+
+    def _look(self, prices: Prices) -> None:
+        tables = self.calibration.tables()
+        best = forecast(tables, prices.draft, prices.row)
+        timed = Timed(
+            min(best.reach, 1.0),  # whoever asks wants one step at least
+            tuple(tables[1].tolist()),
+            tuple(map(tuple, tables[2].tolist())),
+            tuple((best.rate * prices.rows).tolist()),
+            self.beam,
         )
-
-    def observe(self, confidence: Sequence[float], accepted: int, sibling: bool) -> None:
-        """One round: confidence of each spine token, how many of them held, whether a sibling saved the next."""
-        self._count += 1
-        depth, open_ = [len(confidence)] * len(_NOTCHES), len(_NOTCHES)  # [epsilons] spine tokens under each
-        for i, c in enumerate(confidence):
-            above = bisect_right(_NOTCHES, c)
-            for k in range(above, open_):
-                depth[k] = i + 1
-            open_ = min(open_, above)
-        if depth[0]:
-            self._rounds.append((depth, accepted, sibling, self._asked))
-
-    def _replay(self, draft_cost: float, row_cost: float) -> None:
-        if len(self._rounds) < _ENOUGH:
-            return
-        depth = np.array([r[0] for r in self._rounds])[:, :, None]  # [rounds, epsilons, 1]
-        accepted = np.array([r[1] for r in self._rounds])[:, None, None]
-        saved = np.array([r[2] for r in self._rounds])[:, None, None]
-        epsilon = np.array([r[3][0] for r in self._rounds])[:, None, None]
-        length = np.array([r[3][1] for r in self._rounds])[:, None, None]
-        seen = (np.arange(len(_EPSILONS))[None, :, None] >= epsilon) & (
-            np.arange(len(_LENGTHS))[None, None, :] <= length
-        )  # choices this round can speak for
-        drafted = np.minimum(depth, _LENGTHS[None, None, :])
-        held = np.minimum(accepted, drafted)
-        tokens = np.where(seen, held + 1 + (saved & (held < drafted)), 0).sum(0)
-        cost = np.where(seen, drafted * (draft_cost + row_cost) + 1.0, 0).sum(0)
-        rate = np.where(seen.sum(0) >= _ENOUGH, tokens / np.maximum(cost, 1e-9), 0)  # [epsilons, lengths]
-        best = np.unravel_index(int(rate.argmax()), rate.shape)
-        if rate[best] > _MARGIN * rate[self._epsilon, self._length]:
-            self._epsilon, self._length = int(best[0]), int(best[1])
+        self._rule = DraftRule(confidence=0.0, max_draft=self.limit, timed=timed)
+        cheap = tuple((_EAGER * best.rate * prices.rows).tolist())
+        self._eager = replace(self._rule, timed=replace(timed, reach=_EAGER * timed.reach, row_price=cheap))
+        rounds = _COST / (_LOOK * prices.seconds) if prices.seconds > 0 else 0
+        self._due = self._rounds + int(min(max(_EVERY, rounds), _PATIENCE))
 
 
-def make_gate(gate: Any, max_draft: int | None) -> FixedGate | AutoGate:
+def make_gate(gate: Any, max_draft: int | None, optimizer: str | None = "auto") -> Gate:
     """The policy that the options `gate` and `max_draft` name."""
     if isinstance(gate, DraftRule):
         return FixedGate(gate if max_draft is None else gate.clipped(max_draft))
-    if gate == "auto":
-        return AutoGate(max_draft)
-    rule = DraftRule() if gate == "swift" else DraftRule(confidence=float(gate))
+    if gate == "auto" and optimizer == "self-sd":
+        from .self_sd_gate import SelfSdGate
+
+        return SelfSdGate(max_draft)
+    if gate == "auto" and optimizer != "swift":
+        return TimedGate(max_draft)
+    rule = DraftRule() if gate in ("auto", "swift") else DraftRule(confidence=float(gate))
     return FixedGate(rule if max_draft is None else replace(rule, max_draft=max_draft))

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from .errors import InvalidArgument
 from .gate import DraftRule
 from .generation_config import Defaults
+from .optimizers.swift import SwiftSettings
 from .skip import SkipSet
 
 ALIASES = {
@@ -29,7 +30,7 @@ ALIASES = {
     "eos_token_id": "stop_token_ids",
     "assistant_confidence_threshold": "gate",
 }
-OPTIMIZERS = ("auto", None)
+OPTIMIZERS = ("auto", "swift", "self-sd", None)
 MAX_LOGPROBS = 64  # the runtime's longest top-k
 MAX_DRAFT = 63  # a tree has 64 nodes, the root among them
 DTYPES = {
@@ -89,7 +90,8 @@ class GenerateOptions:
     assistant_early_exit: int | None = None  # drafts with the first k layers
     gate: Any = "auto"  # "auto", SWIFT's confidence threshold, or a DraftRule
     max_draft: int | None = None  # most tokens drafted a round
-    optimizer: str | None = "auto"
+    optimizer: str | None = "auto"  # which sublayers drafts skip; a given skip set is never changed
+    swift: Any = None  # SwiftSettings, or a mapping of its fields, for optimizer="swift"
     # "coupled": the seed alone decides the tokens. "rejection": the papers' rule, same distribution; its draws belong
     # to rounds of drafting, so a seed repeats its tokens only with a gate and an optimizer that do not go by the clock.
     acceptance: str = "coupled"
@@ -117,6 +119,8 @@ class GenerateOptions:
             value = getattr(self, name)
             if not (isinstance(value, bool) or (value is None and name == "do_sample")):
                 raise TypeError(f"generate() option {name!r} is True or False, got {value!r}")
+        if isinstance(self.swift, Mapping):
+            _set(self, "swift", SwiftSettings.parse(self.swift))
         _set(self, "stop", _strings(self.stop))
         _set(self, "stop_token_ids", _ids(self.stop_token_ids))
         _check_choices(self)
@@ -207,6 +211,20 @@ def _check_contradictions(o: GenerateOptions) -> None:
         raise InvalidArgument(
             f"[generate] do_sample=False contradicts temperature={o.temperature}; leave one of them out"
         )
+    given = o.assistant_early_exit is not None or not (isinstance(o.skip, str) and o.skip == "auto")
+    if o.optimizer == "swift" and given:
+        raise InvalidArgument(
+            "[generate] optimizer='swift' learns what to skip, and skip= says it; leave one of them out"
+        )
+    if o.optimizer == "self-sd" and not given:
+        raise InvalidArgument(
+            "[generate] optimizer='self-sd' searches offline: run `swiftk tune MODEL --optimizer self-sd --data FILE "
+            "--out card.json` and give skip='card.json'"
+        )
+    if not (o.swift is None or isinstance(o.swift, SwiftSettings)):
+        raise InvalidArgument(f"[generate] swift={o.swift!r}, want SwiftSettings or a mapping of its fields")
+    if o.swift is not None and o.optimizer != "swift":
+        raise InvalidArgument(f"[generate] swift={o.swift!r} needs optimizer='swift', got {o.optimizer!r}")
     if o.assistant_early_exit is not None and not (isinstance(o.skip, str) and o.skip == "auto"):
         raise InvalidArgument(
             f"[generate] assistant_early_exit={o.assistant_early_exit} and skip={o.skip!r} both say what "

@@ -27,6 +27,7 @@ from .pack_compile import Image, compile_kernels
 FORMAT, VERSION = "swiftk-kernels", 1
 STUB = "stub"  # images are JSON that names the kernel and its constants: for a driver that emulates
 OLDEST = 80  # the first architecture with bfloat16 in its tensor cores
+OVERLAPPING = 90  # the first on which a kernel may start before the one before it has ended
 Progress = Callable[[int, int], Any]
 
 _FIELDS = {"arch": str, "hash": str, "digest": str, "built_with": str, "shape": dict, "kernels": dict}
@@ -47,7 +48,7 @@ def manifest() -> ModuleType:
 
 
 def chosen_matmuls(matmuls: str | None = None) -> str:
-    """"triton", or "cuda" for those in CUDA C++; SWIFTK_MATMULS decides where nothing is given."""
+    """ "triton", or "cuda" for those in CUDA C++; SWIFTK_MATMULS decides where nothing is given."""
     chosen = matmuls or os.environ.get("SWIFTK_MATMULS") or "triton"
     if chosen not in ("triton", "cuda"):
         raise InvalidArgument(f"[pack] matmuls is {chosen!r}, want 'triton' or 'cuda'")
@@ -101,11 +102,12 @@ def build(
         "built_with": compiler(arch, matmuls),
         "hash": hash_of(shape, arch, matmuls),
     }
-    entries, own = manifest().entries(shape), []
+    early = arch == STUB or int(arch.removeprefix("sm_")) >= OVERLAPPING
+    entries, own = manifest().entries(shape, early), []
     if matmuls == "cuda":
         if not pack_cuda.supports(shape):
             raise DeviceError("[pack] matmuls='cuda' wants 16-bit weights with rows of multiples of 8 elements")
-        own, header["layouts"] = pack_cuda.entries(shape, arch)
+        own, header["layouts"] = pack_cuda.entries(shape, arch, early)
         names = {entry.name for entry in own}
         entries = [entry for entry in entries if entry.name not in names]
     gate = [pack_cuda.gate()] if arch == STUB or pack_cuda.available() else []
@@ -153,9 +155,7 @@ def _stub(entry: Any, dtype: str) -> Image:
     return Image(json.dumps(facts).encode(), entry.function, _STUB_SHARED if entry.stages > 1 else 0)
 
 
-def ensure(
-    shape: dict[str, Any], arch: str, progress: Progress | None = None, matmuls: str | None = None
-) -> Path:
+def ensure(shape: dict[str, Any], arch: str, progress: Progress | None = None, matmuls: str | None = None) -> Path:
     """The cached pack of a shape, built first where there is none. Two processes do not build it twice."""
     key = hash_of(shape, arch, matmuls)
     path = cache_folder() / "kernels" / f"{arch}-{key[:20]}.pack"

@@ -71,7 +71,7 @@ def compiler() -> str:
     return f"nvcc {rest.split(',')[0]}" if found else "nvcc"
 
 
-def entries(shape: dict[str, Any], arch: str) -> tuple[list[Entry], dict[str, dict[str, Any]]]:
+def entries(shape: dict[str, Any], arch: str, early: bool) -> tuple[list[Entry], dict[str, dict[str, Any]]]:
     """The matmuls and the kernels that lay their weights out, and the pack header's "layouts"."""
     p = plan()
     # The stub of the driver reads the layout by its numbers, which kernels have compiled in.
@@ -89,7 +89,7 @@ def entries(shape: dict[str, Any], arch: str) -> tuple[list[Entry], dict[str, di
         found.append(Entry(kernel, "pack", constants, _PACK_WARPS, 0, command))
     for k in p.kernels(shape, arch):
         layout = {key.upper(): value for key, value in layouts[k.name.split(".")[0]].items() if isinstance(value, int)}
-        sizes = {**layout, **k.sizes, **k.tile, "K": k.K, "ROWS": k.rows, "GRID": k.blocks}
+        sizes = {**layout, **k.sizes, **k.tile, "K": k.K, "ROWS": k.rows, "GRID": k.blocks, "EARLY": early}
         command = partial(_matmul_command, p, k, shape["dtype"])
         found.append(Entry(k.name, k.source, sizes, k.threads // 32, k.shared, command))
     return found, layouts
@@ -98,7 +98,7 @@ def entries(shape: dict[str, Any], arch: str) -> tuple[list[Entry], dict[str, di
 def gate() -> Entry:
     """The kernel that lets the device take a draft's steps without the host."""
     p = plan()
-    return Entry("gate", "gate", {}, p.GATE_WARPS, 0, partial(_gate_command, p), stages=1)
+    return Entry("gate", "gate", {}, p.GATE_WARPS, p.GATE_SHARED, partial(_gate_command, p), stages=1)
 
 
 def compile_entries(

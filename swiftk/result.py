@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from .stats import Stats
+from .trace import Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,7 @@ class Result:
     seed: int
     prompt_tokens: list[int]
     drafted: list[bool]  # of each token: accepted from a draft
+    trace: Trace | None = field(default=None, repr=False, compare=False)  # for report(); to_dict() leaves it out
 
     def __str__(self) -> str:
         return self.text
@@ -63,3 +66,10 @@ class Result:
             "drafted": self.drafted,
             "stats": self.stats.to_dict(),
         }
+
+    def report(self, path: str | Path) -> Path:
+        """Writes what happened as one HTML page that needs nothing else: the text by where each token came from, the
+        layers skipped, speed and time. Returns its path."""
+        from .report import write
+
+        return write(self, path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,15 +56,22 @@ class SkipSet:
             raise InvalidArgument(f"[skip] {path} is not JSON: {error}") from None
         if not isinstance(card, dict) or card.get("format") != _FORMAT:
             raise InvalidArgument(f'[skip] {path} is not a skip set card, want "format": "{_FORMAT}"')
-        return cls(card.get("attn", ()), card.get("mlp", ()), card.get("exit_layer"))
+        return cls.from_dict(card)
 
     def save(self, path: str | Path, **notes: str | int | float) -> None:
         """Writes the set as JSON, with notes beside it (model, task, score)."""
-        card = {"format": _FORMAT, "attn": list(self.attn), "mlp": list(self.mlp), "exit_layer": self.exit_layer}
+        card = {"format": _FORMAT, **self.to_dict()}
         clash = sorted(set(card) & set(notes))
         if clash:
             raise InvalidArgument(f"[skip] notes may not be called {clash[0]!r}")
         Path(path).write_text(json.dumps({**card, **notes}, indent=1) + "\n", encoding="utf-8")
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"attn": list(self.attn), "mlp": list(self.mlp), "exit_layer": self.exit_layer}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> SkipSet:
+        return cls(values.get("attn", ()), values.get("mlp", ()), values.get("exit_layer"))
 
     def check(self, n_layers: int) -> SkipSet:
         """Itself, if it fits a model of that many layers."""

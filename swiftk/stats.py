@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .trace import TracedRound
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,7 @@ class Recorder:
     first_token: float = 0.0
     decode: float = 0.0  # wall time of the rounds, the consumer's own time left out
     run: float = 0.0  # of that, inside passes of the model
+    rounds: list[TracedRound] = field(default_factory=list)
 
     def round(self, phases: dict[str, float], spine: int, nodes: int, accepted: int, tokens: int) -> None:
         """One round that committed `tokens`; a cut block counts what was committed."""

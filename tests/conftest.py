@@ -19,6 +19,7 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     """swiftk.load() goes where its environment says."""
+    os.environ.setdefault("SWIFTK_LEARNED", "0")  # a test starts from nothing and leaves nothing behind
     chosen = config.getoption("--device")
     os.environ["SWIFTK_DEVICE"] = "cpu" if chosen == "cpu" else "cuda"
     if chosen == "stub":

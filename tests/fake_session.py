@@ -6,6 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+CONFIDENCE = 0.9  # of all drafts
+RULE = {"confidence", "max_nodes", "tier", "width", "stop_ids"}  # what draft() takes beside max_draft
+RULE |= {"beam", "reach", "edges", "hold", "runner_up", "row_price"}
+
 
 @dataclass
 class FakeEmitted:
@@ -20,14 +24,16 @@ class FakeSession:
 
     max_chunk = 4
     workspace_bytes = 0
+    scoring = 0.5  # seconds of a score
 
     def __init__(self, script, right=(3,), seconds=(0.1, 0.3, 1.0)):
         self.script, self.right = list(script), list(right)
         self.draft_step, self.overhead, self.plain = seconds
-        self.history, self.chunks, self.rounds, self.calls = [], [], 0, []
+        self.history, self.chunks, self.rounds, self.calls, self.scores = [], [], 0, [], []
         self.prompt_length, self.emitted = None, None
-        self.tree_tokens, self.draft_confidence, self.spine_length = np.empty(0, np.int64), [], 0
+        self.tree_tokens, self.outcomes = np.empty(0, np.int64), []
         self.run_seconds = 0.0
+        self.clock = 0.0  # moved by passes alone
         self.last = {"prefill": 0.0, "draft": 0.0, "verify": 0.0, "commit": 0.0, "draft_steps": 0, "verify_rows": 0}
 
     def reuse(self, tokens):
@@ -54,7 +60,8 @@ class FakeSession:
     def _next(self):
         return self.script[len(self.history) - self.prompt_length :]
 
-    def draft(self, confidence=0.8, max_draft=25, max_nodes=64, tier=(), width=(), stop_ids=()):
+    def draft(self, max_draft=25, **rule):
+        assert rule.keys() <= RULE, rule.keys() - RULE
         assert self.emitted is None, "draft() between verify() and commit()"
         self.calls.append(max_draft)
         tree = [self.history[-1]]
@@ -63,23 +70,40 @@ class FakeSession:
             good = self._next()[: min(max_draft, right)]
             tree += good + ([-7] if len(good) < max_draft else [])
             self.rounds += 1
-        self.tree_tokens, self.spine_length = np.array(tree), len(tree) - 1
-        self.draft_confidence = [0.9] * self.spine_length
-        self.last.update(draft=self.draft_step * self.spine_length, draft_steps=self.spine_length)
+        self.tree_tokens, steps = np.array(tree), len(tree) - 1
+        self.last.update(draft=self.draft_step * steps, draft_steps=steps)
+        self.clock += self.draft_step * steps
         return len(self.tree_tokens)
 
     def verify(self):
         future = self._next()
         accepted = 0
-        while accepted < self.spine_length and self.tree_tokens[1 + accepted] == future[accepted]:
+        while accepted < len(self.tree_tokens) - 1 and self.tree_tokens[1 + accepted] == future[accepted]:
             accepted += 1
+        reached = min(accepted + 1, self.last["draft_steps"])
+        self.outcomes = [(CONFIDENCE, 0 if i < accepted else -1) for i in range(reached)]
         self.emitted = [FakeEmitted(t, True) for t in future[:accepted]] + [FakeEmitted(future[accepted], False)]
         self.last.update(verify=self.plain, verify_rows=len(self.tree_tokens))
         self.run_seconds += self.plain
+        self.clock += self.plain
         return self.emitted
 
     def commit(self, count):
         assert 1 <= count <= len(self.emitted)
         self.history += [e.token for e in self.emitted[:count]]
         self.emitted = None
-        self.tree_tokens, self.draft_confidence, self.spine_length = np.empty(0, np.int64), [], 0
+        self.tree_tokens = np.empty(0, np.int64)
+
+    def score(self, attn, mlp, exit_layer, window, end):
+        """Every candidate guesses all of the text right. Noted down: scoring must not change what is emitted."""
+        assert self.emitted is None, "score() between verify() and commit()"
+        end = len(self.history) - 1 if end < 0 else end
+        assert end < len(self.history), "the last token is not cached"
+        rows = min(window, end)
+        self.scores.append((tuple(attn), tuple(mlp), exit_layer, rows))
+        self.clock += self.scoring
+        return np.full(rows, CONFIDENCE, np.float32), np.zeros(rows, np.int32), self.scoring
+
+    def propose_skips(self, most):
+        assert self.emitted is None, "propose_skips() between verify() and commit()"
+        return [(list(range(1, 1 + count)), []) for count in range(1, most + 1)]

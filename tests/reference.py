@@ -102,12 +102,14 @@ def gumbel(seed, pos, vocab, stream):
 
 
 def topk(logits, k, scores=None, scale=1.0, noise=None):
-    """ids [n, k], their logits [n, k], log sum exp [n]."""
+    """ids [n, k], their logits [n, k], log sum exp [n], sum exp(scale * logits - the largest) [n]."""
+    keys = (np.asarray(logits if scores is None else scores, np.float32) * np.float32(scale)).astype(np.float64)
     logits = np.asarray(logits, np.float64)
-    keys = np.asarray(logits if scores is None else scores, np.float64) * np.float64(np.float32(scale))
     if noise is not None:
         keys = keys + noise
     ids = np.argsort(-keys, axis=1, kind="stable")[:, :k]
     top = logits.max(1, keepdims=True)
     lse = top + np.log(np.exp(logits - top).sum(1, keepdims=True))
-    return ids, np.take_along_axis(logits, ids, 1), lse[:, 0]
+    scaled = (logits.astype(np.float32) * np.float32(scale)).astype(np.float64)
+    mass = np.exp(scaled - scaled.max(1, keepdims=True)).sum(1)
+    return ids, np.take_along_axis(logits, ids, 1), lse[:, 0], mass

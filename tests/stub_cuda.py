@@ -5,6 +5,7 @@ import functools
 import json
 import os
 import shutil
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from building import call, find_cmake
 SOURCE = Path(__file__).parent / "native" / "stub_cuda"
 GIVEN = "SWIFTK_STUB_CUDA"  # a library to use instead of building one
 NON_BLOCKING = 1
+OVERLAP = 6  # launch attribute: programmatic stream serialization
 
 
 @functools.cache
@@ -96,6 +98,11 @@ def image(kernel, dtype="float32", **constants):
     return json.dumps({"kernel": kernel, "constants": {"DT": dtype, **constants}}).encode()
 
 
+def address_of(data):
+    """Of bytes, for as long as they live."""
+    return ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p).value
+
+
 class Host:
     """A program that uses the driver: a context, a stream, memory, launches. Errors are AssertionErrors."""
 
@@ -112,6 +119,7 @@ class Host:
         self.cu("cuStreamDestroy_v2", self.stream)
         for release, handle in reversed(self.live):
             assert self.cu(release, handle) == 0
+        assert self.cu("cuCtxSetCurrent", None) == 0  # what is current would be restored by whoever comes next
         assert self.cu("cuDevicePrimaryCtxRelease_v2", ctypes.c_int(0)) == 0
 
     def cu(self, name, *arguments):
@@ -187,12 +195,16 @@ class Host:
         self.live.append(("cuGraphExecDestroy", made))
         return made
 
-    def launch(self, function, grid, *arguments, threads=32, shared=0):
+    def launch(self, function, grid, *arguments, threads=32, shared=0, early=False):
         """The driver's result. Integers are passed as pointers are, other scalars as numpy's of the right type."""
         values = [np.uint64(a) if isinstance(a, int) else a for a in (*arguments, 0, 0)]
         boxes = [np.array([v]) for v in values]
         pointers = (ctypes.c_void_p * len(boxes))(*(b.ctypes.data for b in boxes))
         grid = (*grid, 1, 1)[:3]
+        if early:
+            attribute = struct.pack("<I4xi60x", OVERLAP, 1)
+            config = struct.pack("<7I4xQQI4x", *grid, threads, 1, 1, shared, self.stream, address_of(attribute), 1)
+            return self.cu("cuLaunchKernelEx", config, function, pointers, None)
         return self.cu("cuLaunchKernel", function, *grid, threads, 1, 1, shared, self.stream, pointers, None)
 
     def run(self, kernel, dtype, constants, grid, *arguments):

@@ -55,6 +55,7 @@ def test_help_of_each(swift, command):
         ("run", "demo", "x", "--temperatur", "1"),
         ("run", "demo", "x", "--top-p", "2"),
         ("run", "demo", "x", "--skip", "/no/card.json"),
+        ("run", "demo", "x", "--report", "/no/folder/page.html"),
         ("bench", "/nowhere"),
         ("check", "demo", "--prompts", "/no/file"),
     ],
@@ -85,6 +86,15 @@ def test_run_reads_stdin_and_writes_json(swift, folder, monkeypatch):
     assert status == 0
     assert len(found["tokens"]) <= 5
     assert found["stats"]["generated_tokens"] == len(found["tokens"])
+
+
+@pytest.mark.parametrize("how", [(), ("--json",)])
+def test_run_writes_a_report(swift, folder, tmp_path, how):
+    page = tmp_path / "page.html"
+    status, out, _ = swift("run", folder, "Question: how", "-n", "5", "--report", str(page), *how)
+    assert status == 0
+    assert page.read_text(encoding="utf-8").count('title="token ') == 5
+    assert swift("run", folder, "Question: how", "-n", "5")[1] == out or how
 
 
 def test_chat_keeps_the_conversation(swift, folder, monkeypatch):

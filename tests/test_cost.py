@@ -1,10 +1,11 @@
 """The cost model and the decision to draft, on a simulated clock."""
 
+import itertools
 import random
 
 import pytest
 
-from swiftk.cost import CostModel, Mean, Pacer, Round, break_even, equation_6, tokens_per_round
+from swiftk.cost import CostModel, Mean, Pacer, Round, RowPrices, break_even, equation_6, tokens_per_round
 
 
 def test_equation_6_is_tokens_over_cost():
@@ -98,3 +99,106 @@ def test_the_reason_is_in_numbers():
     _, pacer = simulate(0.61, 0.48)
     assert pacer.reason_off.startswith("draft step costs 0.61 of a target step; acceptance 0.")
     assert "break-even 0." in pacer.reason_off or "out of reach" in pacer.reason_off
+
+
+def test_waking_ends_a_rest_and_its_growth():
+    _, pacer = simulate(1.0, 0.0)
+    assert pacer.reason_off is not None and not pacer.draft_next()
+    pacer.wake()
+    assert pacer.reason_off is None
+    assert pacer.draft_next()
+    pacer.settle()
+    rested = 0
+    while not pacer.draft_next():
+        pacer.observe(Round(1.0, verify_seconds=1.0))
+        rested += 1
+    assert rested == 192, "a rest after waking is as short as the first one"
+
+
+def test_waking_does_not_override_the_mode():
+    for mode in (False, "always"):
+        pacer = Pacer(CostModel(), mode)
+        pacer.wake()
+        assert pacer.draft_next() == (mode == "always")
+
+
+# Prices of rows
+
+
+def priced(truth, rows=(2, 4, 8, 14, 32), rounds=300, seed=0, spikes=0.0, drift=0.0):
+    """RowPrices of a machine on which n rows take truth(n) plain steps."""
+    rng, prices = random.Random(seed), RowPrices()
+    for i in range(rounds):
+        speed = 1 + drift * i / rounds
+        prices.plain(speed)
+        for _ in range(4):
+            n = rng.choice(rows)
+            prices.add(n, speed * truth(n) * (10 if rng.random() < spikes else 1))
+    return prices.table()
+
+
+def linear(n):
+    return 1 + 0.02 * (n - 1)
+
+
+@pytest.mark.parametrize(("spikes", "drift"), [(0.0, 0.0), (0.1, 0.0), (0.0, 5.0), (0.1, 5.0)])
+def test_row_prices_are_found_on_a_busy_machine_that_changes_its_speed(spikes, drift):
+    table = priced(linear, spikes=spikes, drift=drift)
+    want = [linear(n) - 1 for n in range(1, 33)]
+    assert table[:32] == pytest.approx(want, rel=0.02, abs=1e-3)
+
+
+def test_rounds_far_from_a_plain_one_say_nothing():
+    """The machine's speed changes behind a plain step: only a few rounds are compared with it."""
+    prices = RowPrices()
+    prices.plain(1.0)
+    for _ in range(6):
+        prices.add(8, 1.1)
+    for _ in range(50):
+        prices.add(8, 9.0)
+    assert prices.table()[7] == pytest.approx(0.1)
+
+
+def test_one_row_and_rows_before_a_plain_step_say_nothing():
+    prices = RowPrices()
+    before = prices.table()
+    prices.add(8, 5.0)
+    prices.plain(1.0)
+    prices.add(1, 5.0)
+    assert prices.table() == pytest.approx(before)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_row_prices_never_fall(seed):
+    rng, prices = random.Random(seed), RowPrices()
+    for _ in range(100):
+        prices.plain(1.0)
+        prices.add(rng.randint(2, 64), rng.uniform(0.8, 1.5))
+        table = prices.table()
+        assert table[0] == 0 < table[1] and len(table) == 64
+        assert all(b >= a for a, b in itertools.pairwise(table))
+
+
+def test_beyond_what_was_measured_rows_cost_what_they_did():
+    table = priced(linear, rows=(2, 8))
+    assert table[63] == pytest.approx(63 * 0.02, rel=0.02)
+    cheap = priced(lambda n: 1.0, rows=(2, 8))
+    assert cheap[7] < 0.01
+    assert cheap[63] > 0.5, "no measurement says that 64 rows are free"
+
+
+def test_a_step_in_the_prices_is_seen():
+    """Kernels take rows in tiles: 17 rows may cost twice 16."""
+    table = priced(lambda n: 1.0 if n <= 16 else 2.0, rows=(8, 16, 20, 24))
+    assert table[15] < 0.01 and table[19] == pytest.approx(1.0)
+
+
+def test_a_cost_model_prices_rows_by_verification_alone():
+    model = CostModel()
+    for _ in range(4):
+        model.add(Round(1.5, verify_seconds=1.0))  # half a second of other work
+        model.add(Round(3.0, 1.2, 4, 1.3, 8, 3, 2))
+    prices = model.prices()
+    assert prices.rows[7] == pytest.approx(0.3)
+    assert prices.row == pytest.approx(0.3 / 7)
+    assert (prices.draft, prices.seconds) == (pytest.approx(0.3 / 1.5), 1.5)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import cuda_shim
+import sass
 
 plan = cuda_shim.load_plan()
 SMALL = {"D": 2048, "H": 32, "KV": 8, "HD": 64, "F": 8192, "V": 128256}
@@ -75,13 +76,23 @@ def tool(name):
 
 def disassembled(image):
     environment = {**os.environ, "PATH": f"{Path(tool('nvdisasm')).parent}:{os.environ['PATH']}"}
-    command = [tool("cuobjdump"), "-sass", str(image)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    done = subprocess.run([tool("cuobjdump"), "-sass", str(image)], capture_output=True, text=True, env=environment)
     if done.returncode:
         pytest.skip(f"cuobjdump: {done.stderr.strip()[:200]}")
     return done.stdout
 
 
+def test_before_it_waits_a_kernel_reads_weights_alone(builds):
+    """Bulk copies, which fetch nothing else; and the next kernel may start before any of them."""
+    for arch, kernel, _, image in builds:
+        code = disassembled(image)
+        if arch == "sm_80":
+            assert sass.WAIT not in code and sass.TRIGGER not in code, kernel.name
+            continue
+        assert {opcode.split(".")[0] for opcode in sass.memory_before_waiting(code)} == {"UBLKCP"}, (arch, kernel.name)
+        ahead = sass.before_waiting(code)
+        bulk = next(i for i, opcode in enumerate(ahead) if opcode.startswith("UBLKCP"))
+        assert sass.TRIGGER in ahead[:bulk], (arch, kernel.name)
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100"])
 def test_the_gate_is_whole(tmp_path, arch):
     """Linked: of what it calls, the driver's own function alone is left for the driver to find."""

@@ -136,6 +136,8 @@ def test_kernels_for_another_gpu(gpu, folder, tmp_path):
         ("cuStreamCreate", 1),
         ("cuEventCreate", 1),
         ("cuLaunchKernel", 1),
+        ("cuLaunchKernelEx", 1),
+        ("cuFuncSetAttribute", 1),
         ("cuStreamBeginCapture_v2", 1),
         ("cuStreamEndCapture", 1),
         ("cuGraphInstantiateWithFlags", OUT_OF_MEMORY),

@@ -7,33 +7,45 @@ import cuda_shim
 from cuda_shim import aligned
 from stub_cuda import host_fixture, stub_fixture  # noqa: F401
 
-LISTED, HALF, K, MOST = 64, 5, 3, 6
+plan = cuda_shim.load_plan()
+LISTED, HALF, K, MOST, RANKS = 64, 5, 4, 7, 10
 STATE = np.dtype(
-    [("step", "i4"), ("most", "i4"), ("stops", "i4"), ("held", "f4"), ("floor", "f4"), ("reach", "f4"),
-     ("hold", "f4", 16), ("edges", "f4", 15), ("stop_ids", "i4", 32)]
+    [("step", "i4"), ("most", "i4"), ("stops", "i4"), ("stop_ids", "i4", 32), ("by_time", "i4"), ("ranks", "i4"),
+     ("floor", "f4"), ("reach", "f4"), ("edges", "f4", 15), ("hold", "f4", 16), ("runner_up", "f4", (16, 9)),
+     ("depth", "i4", 64), ("worth", "f4", 64), ("path", "u8", 64), ("leaf", "f4", 64 * RANKS)]
 )  # fmt: skip
 HALVES = tuple(np.arange(1, 16) / 16)
-FALLING = tuple(np.linspace(0.5, 1, 16))  # the more confident, the likelier
+FALLING = np.linspace(0.5, 1, 16)  # the more confident, the likelier
+OTHERS = np.linspace(0.3, 0.02, 16)[:, None] * 0.7 ** np.arange(9)
+TIMED = {"by_time": 1, "ranks": K, "hold": FALLING, "edges": HALVES, "runner_up": OTHERS}
+# The rule, confidence of each step, steps; None: those that the oracle takes.
 RULES = {
     "most": ({"most": 4}, [0.5] * 4, 4),
     "all": ({}, [0.5] * MOST, MOST),
     "confidence": ({"confidence": 0.4}, [0.9, 0.41, 0.39, 1.0], 3),
     "stop id": ({"stop_ids": (7, 2002)}, [0.9, 0.9, 0.9, 0.9], 3),
-    "reach": ({"hold": FALLING, "edges": HALVES, "reach": 0.5}, [0.95, 0.8, 0.5, 0.2, 0.9], None),
     "only one": ({"most": 1}, [0.9], 1),
-    "nothing left": ({"hold": (0.0,) * 16, "reach": 0.1}, [0.9], 1),
     "bad logits": ({}, [0.9, np.nan, 0.9], 2),
     "infinite": ({}, [0.9, 0.9, np.inf, 0.9], 3),
+    "by time": (TIMED, [0.95, 0.8, 0.5, 0.2, 0.9, 0.1, 0.7], MOST),
+    "back to a runner-up": (TIMED, [0.5, 0.01, 0.01, 0.9, 0.9, 0.9, 0.9], MOST),
+    "reach": ({**TIMED, "reach": 0.5}, [0.95, 0.8, 0.5, 0.2, 0.9, 0.9, 0.9], None),
+    "stop id by time": ({**TIMED, "stop_ids": (2001,)}, [0.95] * MOST, 2),
+    "equal worths": ({**TIMED, "hold": np.full(16, 0.5), "runner_up": np.full((16, 9), 0.5)}, [0.9] * MOST, MOST),
+    "nothing is worth anything": ({**TIMED, "hold": np.zeros(16), "reach": 0.1, "runner_up": 0}, [0.9], 1),
+    "few candidates": ({**TIMED, "ranks": 1}, [0.9] * MOST, MOST),
+    "bad logits by time": (TIMED, [0.9, np.nan, 0.9], 2),
 }
 
 
-def state_of(most=MOST, confidence=0.0, hold=(1.0,) * 16, edges=(0.0,) * 15, reach=0.0, stop_ids=()):
+def state_of(most=MOST, confidence=0.0, edges=(0.0,) * 15, stop_ids=(), **fields):
     state = np.zeros(1, STATE)
-    state["most"], state["held"], state["reach"], state["stops"] = most, 1, reach, len(stop_ids)
+    for name, value in {"most": most, "stops": len(stop_ids), **fields}.items():
+        state[name] = value
     with np.errstate(divide="ignore"):
         state["floor"], state["edges"] = np.log(np.float32(confidence)), np.log(np.float32(edges))
-    state["hold"] = hold
     state["stop_ids"][0, : len(stop_ids)] = stop_ids
+    state["worth"][0, 0] = state["path"][0, 0] = 1
     return state
 
 
@@ -41,38 +53,56 @@ def draws(step, confidence):
     """What topk_merge leaves of a row: ids, of which the best is 2000 + step, logits, log sum exp."""
     words = np.random.default_rng(step).integers(0, 1000, 2 * LISTED + 1, dtype=np.int32)
     words[0] = 2000 + step
+    words[K - 1] = -1 if step % 2 else words[K - 1]  # none left
     best = np.float32(1.25 + step)
-    words.view(np.float32)[LISTED : LISTED + K] = best, best - 1, best - 2
+    words.view(np.float32)[LISTED : LISTED + K] = best - np.arange(K, dtype=np.float32)
     words.view(np.float32)[2 * LISTED] = best - np.log(np.float32(confidence))
     return words
 
 
 def spine(state):
-    """state, drawn, token, pos, next, slot, cos, sin, out of a spine of MOST rows."""
+    """state, drawn, token, pos, next, slot, ancestors, cos, sin, out of a spine of MOST rows."""
     rng = np.random.default_rng(4)
     rows = [np.arange(MOST, dtype=np.int32) + first for first in (500, 30, 31, 30)]
     tables = [rng.standard_normal((MOST, HALF)).astype(np.float32) for _ in range(2)]
-    return [state, draws(0, 1.0), *rows, *tables, np.full(1 + MOST * (2 * K + 1), -5, np.int32)]
+    path = np.full(MOST, 1, np.uint64)
+    return [state, draws(0, 1.0), *rows, path, *tables, np.full(1 + MOST * (2 * K + 1), -5, np.int32)]
+
+
+def next_leaf(s, step, log_p, drawn):
+    """Adds the step's candidates to those of the steps before; the index of what is read next, or -1."""
+    bucket = int((log_p > s["edges"]).sum())
+    for rank in range(RANKS):
+        there = rank < s["ranks"] and drawn[rank] >= 0
+        right = s["hold"][bucket] if rank == 0 else s["runner_up"][bucket, rank - 1]
+        s["leaf"][step * RANKS + rank] = s["worth"][step] * right if there else -1
+    if not s["by_time"]:
+        return step * RANKS if log_p >= s["floor"] else -1
+    best = int(s["leaf"][: (step + 1) * RANKS].argmax())
+    return best if s["leaf"][best] >= max(s["reach"], 0) else -1
 
 
 def stepped(arrays):
     """The arrays behind a step, and whether there is to be another."""
-    state, drawn, *rows, cos, sin, out = [a.copy() for a in arrays]
+    state, drawn, token, pos, next_, slot, path, cos, sin, out = arrays = [a.copy() for a in arrays]
     s, step, floats = state[0], int(state[0]["step"]), drawn.view(np.float32)
-    lse = floats[2 * LISTED]
-    log_p, ahead = floats[LISTED] - lse, step + 1
-    s["held"] *= s["hold"][int((log_p > s["edges"]).sum())]
-    stopped = drawn[0] in s["stop_ids"][: s["stops"]].tolist() or not np.isfinite(lse)
-    more = ahead < s["most"]
-    s["step"] = out[0] = ahead
-    begin = 1 + step * (2 * K + 1)
+    lse, ahead, begin = floats[2 * LISTED], step + 1, 1 + step * (2 * K + 1)
     out[begin : begin + 2 * K + 1] = [*drawn[:K], *drawn[LISTED : LISTED + K], drawn[2 * LISTED]]
-    if more:
-        rows[0][0] = drawn[0]
-        for row in (*rows[1:], cos, sin):
-            row[0] = row[ahead]
-    on = more and not stopped and log_p >= s["floor"] and s["held"] >= s["reach"]
-    return [state, drawn, *rows, cos, sin, out], bool(on)
+    chosen = next_leaf(s, step, floats[LISTED] - lse, drawn)
+    s["step"] = out[0] = ahead
+    if chosen < 0 or ahead >= s["most"] or not np.isfinite(lse):
+        return arrays, False
+    parent, rank = divmod(chosen, RANKS)
+    id = out[1 + parent * (2 * K + 1) + rank]
+    if id in s["stop_ids"][: s["stops"]].tolist():
+        return arrays, False
+    depth = s["depth"][ahead] = s["depth"][parent] + 1
+    s["worth"][ahead] = s["leaf"][chosen] if s["by_time"] else 0
+    s["path"][ahead] = path[0] = s["path"][parent] | np.uint64(1 << ahead)
+    s["leaf"][chosen] = -1
+    token[0], slot[0] = id, slot[ahead]
+    pos[0], next_[0], cos[0], sin[0] = (row[depth] for row in (pos, next_, cos, sin))
+    return arrays, True
 
 
 def equal(found, want):
@@ -93,12 +123,12 @@ def test_the_kernel_follows_the_rule(library, name):
         arrays[1][:] = draws(taken, confidences[taken])
         want, on = stepped(arrays)
         again = aligned(np.int32([-1]))  # where the shim's condition is kept
-        library.run(0, (1, 1), 0, again, *arrays, K, HALF, seed=taken)
+        library.run(0, (1, 1), plan.GATE_SHARED, again, *arrays, K, HALF, seed=taken)
         taken += 1
         assert equal(arrays, want), taken
         assert again[0] == on, taken
     assert steps is None or taken == steps
-    assert 0 < taken < len(confidences) + (steps is not None)
+    assert taken < MOST or steps is not None
 
 
 @pytest.mark.parametrize("name", RULES)

@@ -4,15 +4,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fake_session import FakeSession
-from swiftk.cost import CostModel, Pacer
-from swiftk.decoding import Parts, decode
+from fake_session import CONFIDENCE, FakeSession
+from swiftk import decoding
+from swiftk.cost import CostModel, Mean, Pacer, RowPrices
+from swiftk.decoding import Parts, SessionScorer, decode
 from swiftk.detokenizer import Detokenizer
-from swiftk.gate import DraftRule, FixedGate
-from swiftk.optimizer import Optimizer, Way
+from swiftk.gate import DraftRule, FixedGate, TimedGate
+from swiftk.optimizers import auto
+from swiftk.optimizers.base import Optimizer
 from swiftk.skip import SkipSet
 from swiftk.stats import Recorder
 from swiftk.stops import Stopper
+from swiftk.sublayers import SublayerPrices
+from swiftk.way import Way
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 SCRIPT = list(range(26)) * 8
@@ -24,15 +28,17 @@ def spell(ids):
 
 
 def one_way(max_draft):
-    return Optimizer([Way(SkipSet(), CostModel(), FixedGate(DraftRule(max_draft=max_draft)))])
+    return Optimizer(Way(SkipSet(), CostModel(), FixedGate(DraftRule(max_draft=max_draft))))
 
 
-def run(session, budget=20, stop_ids=(), strings=(), mode="always", prompt=PROMPT, max_draft=4):
+def run(session, budget=20, stop_ids=(), strings=(), mode="always", prompt=PROMPT, max_draft=4, optimizer=None):
+    optimizer = optimizer or one_way(max_draft)
     parts = Parts(
         Stopper(budget, stop_ids, strings, Detokenizer(spell)),
-        one_way(max_draft),
-        Pacer(CostModel(), mode),
+        optimizer,
+        Pacer(optimizer.current.costs, mode),
         Recorder(),
+        SessionScorer(session),
     )
     return list(decode(session, prompt, parts)), parts
 
@@ -105,7 +111,7 @@ def test_prompt_goes_in_chunks_and_a_known_prefix_is_kept():
 
 def test_closing_early_leaves_the_session_ready():
     session = FakeSession(SCRIPT, right=(4,))
-    parts = Parts(Stopper(50, ()), one_way(4), Pacer(CostModel(), "always"), Recorder())
+    parts = Parts(Stopper(50, ()), one_way(4), Pacer(CostModel(), "always"), Recorder(), SessionScorer(session))
     stream = decode(session, PROMPT, parts)
     taken = [next(stream).token for _ in range(3)]
     stream.close()
@@ -126,3 +132,52 @@ def test_an_interrupt_between_draft_and_commit_is_survived():
     session.verify = verify
     events, _ = run(session, budget=9)
     assert [e.token for e in events] == SCRIPT[:9]
+
+
+class HearingGate(FixedGate):
+    """Notes what it is told."""
+
+    def __init__(self, rule):
+        super().__init__(rule)
+        self.heard = []
+
+    def observe(self, outcomes, drafted):
+        self.heard.append((list(outcomes), drafted))
+
+
+def test_a_gate_is_told_the_outcomes_of_whole_rounds():
+    session = FakeSession(SCRIPT, right=(3, 0, 4))
+    gate = HearingGate(DraftRule(max_draft=4))
+    run(session, budget=1 + 4 + 1 + 2, optimizer=Optimizer(Way(SkipSet(), CostModel(), gate)))
+    right, wrong = (CONFIDENCE, 0), (CONFIDENCE, -1)
+    assert gate.heard == [([right] * 3 + [wrong], 4), ([wrong], 1)]  # the third round is cut: it tells nothing
+
+
+def learning(layers=8):
+    """The default optimizer, wired as generate() does it."""
+    plain, rows = Mean(), RowPrices()
+    prices = SublayerPrices(
+        {"num_layers": layers, "hidden_size": 8, "num_heads": 2, "num_kv_heads": 2, "head_dim": 4, "ffn": 24}
+        | {"vocab_size": 32}
+    )
+    return auto.Auto(
+        layers, lambda skip: Way(skip, CostModel(prices.price(skip), plain, rows=rows), TimedGate()), prices
+    )
+
+
+def test_scoring_between_rounds_changes_nothing_and_keeps_to_its_share(monkeypatch):
+    session = FakeSession(SCRIPT * 8, right=(3, 0, 4))
+    for module in (decoding, auto):
+        monkeypatch.setattr(module, "perf_counter", lambda: session.clock)
+    events, parts = run(session, budget=1500, mode=True, optimizer=learning())
+    assert [e.token for e in events] == (SCRIPT * 8)[:1500]
+    assert len({one[:3] for one in session.scores}) > 3
+    recorder = parts.recorder
+    assert recorder.optimizer == pytest.approx(session.scoring * len(session.scores))
+    assert recorder.optimizer <= 0.015 * recorder.decode
+
+
+def test_plain_decoding_scores_nothing():
+    session = FakeSession(SCRIPT)
+    run(session, budget=200, mode=False, optimizer=learning())
+    assert session.scores == []

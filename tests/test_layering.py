@@ -10,7 +10,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 CONTRACT = {"ops.h", "tensor.h", "noise.h", "gate_rule.h"}  # all that csrc may see of kernels/
-PURE = ("optimizer", "gate", "cost", "options", "stats")  # policy that runs, and is tested, without the engine
+PURE = ["calibration", "cost", "gate", "learned", "options", "policies", "skip", "stats", "stops", "sublayers"]
+PURE += ["trace", "way"]  # policy that runs, and is tested, without the engine
+PURE += sorted(f"optimizers.{p.stem}" for p in (ROOT / "swiftk" / "optimizers").glob("[!_]*.py"))
 CEILING = 320
 LONGER = {}  # path: reason
 LONGEST_FUNCTION = 60
@@ -89,24 +91,48 @@ def test_library_never_prints_or_ends_the_process(path):
     assert not re.search(rf"\b(?:{words})\s*[(<]", code)
 
 
+def module_file(module):
+    """File of swiftk's module `module`, a dotted path; None if there is no such file."""
+    path = ROOT / "swiftk" / module.replace(".", "/")
+    return next((p for p in (path.with_suffix(".py"), path / "__init__.py") if p.is_file()), None)
+
+
+def inside(found, package):
+    """Path below swiftk of an import that imports() found in a module of `package` (a list); None if it is outside."""
+    name = found.lstrip(".")
+    level = len(found) - len(name)
+    if level:
+        return [*package[: len(package) - level + 1], *filter(None, name.split("."))]
+    return found.split(".")[1:] if found.startswith("swiftk.") else None
+
+
 def closure(module, seen):
-    """Modules of the package that importing `module` reaches."""
-    path = ROOT / "swiftk" / f"{module}.py"
-    if module in seen or not path.is_file():
+    """Modules of the package that importing `module` reaches, by their dotted paths, and names that are no files."""
+    if module in seen:
         return seen
     seen.add(module)
+    path = module_file(module)
+    if path is None:
+        return seen
+    package = list(path.relative_to(ROOT / "swiftk").parts[:-1])
     for found in imports(path):
-        match = re.match(r"(?:\.|swiftk\.)(\w+)", found)
-        if match:
-            seen = closure(match.group(1), seen) | {match.group(1)}
+        target = inside(found, package)
+        for n in range(1, len(target or ()) + 1):
+            seen = closure(".".join(target[:n]), seen)
     return seen
+
+
+def test_the_closure_follows_packages():
+    reached = closure("optimizers.auto", set())
+    assert {"optimizers", "optimizers.race", "calibration", "sublayers", "way", "gate", "cost", "skip"} <= reached
+    assert {"_core", "decoding"} <= closure("api", set())
+    assert "_core" in closure("cli.run", set())
 
 
 @pytest.mark.parametrize("module", PURE)
 def test_policy_never_reaches_the_extension(module):
-    if not (ROOT / "swiftk" / f"{module}.py").is_file():
-        pytest.skip(f"there is no swiftk/{module}.py")
-    assert "_core" not in closure(module, set())
+    assert module_file(module), f"there is no module {module}"
+    assert not {"_core", "api", "decoding"} & closure(module, set())
 
 
 @pytest.mark.parametrize("path", PYTHON, ids=name)

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stub_cuda import stub_fixture  # noqa: F401
+import stub_cuda
 from swiftk import _core, demo_model
 from swiftk.safetensors_io import read_folder
 
@@ -222,7 +222,7 @@ def test_a_model_grown_into_shards_is_the_same(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("part", "words"), [
     ("smoke", ["drafted text equals plain text", "rows equal among 1 to 64", "tokens equal to the CPU's"]),
-    ("decode", ["Llama-2-7B", "Llama-3.1-8B", "verify 16 rows", "prefill of 512", "worst case"]),
+    ("decode", ["Llama-2-7B", "Llama-3.1-8B", "verify 16 rows", "launches in turn", "prefill of 512", "worst case"]),
     ("speculation", ["early exit at half", "of Equation 6", "every token equals plain"]),
 ])
 def test_part_runs_on_small_shapes(tmp_path, part, words):
@@ -235,21 +235,19 @@ def test_part_runs_on_small_shapes(tmp_path, part, words):
     assert "missed" not in text
 
 
-def test_one_graph_is_compared_with_single_steps(tool, stub, tmp_path, monkeypatch):
-    """On the stub of a driver, whose times say nothing; that both ways draft the same is a row of its own."""
-    monkeypatch.setenv("SWIFTK_CUDA_DRIVER", str(stub.path))
-    monkeypatch.setenv("SWIFTK_CUDA_ARCH", "stub")
-    decode, record, models = tool("decode"), tool("record"), tool("models")
-    arguments = given(tmp_path, device="cuda")
-    with record.Part("decode", arguments) as part:
-        subject = decode.Subject(part, "1b", models.Store(arguments).ensure("1b"), "triton")
-        decode.drafts(subject)
-        del subject
-    rows = {row["measure"]: row for row in found(tmp_path)["parts"]["decode"]["rows"]}
-    assert rows["drafts of both ways are equal"]["met"]
-    assert len(rows) == 4
-    assert stub.count("loop_rounds") == 5 * (4 + 12)
-    assert "SWIFTK_CUDA_STEPWISE" not in os.environ
+def test_decode_runs_on_the_stub_of_a_gpu(tmp_path, tmp_path_factory):
+    """Both families of matmuls, overlapped and in turn."""
+    stub = stub_cuda.library(tmp_path_factory.getbasetemp() / "stub_cuda")
+    environment = {"SWIFTK_CUDA_DRIVER": str(stub), "SWIFTK_CUDA_ARCH": "stub", "SWIFTK_CACHE": str(tmp_path / "cache")}
+    done = call(sys.executable, GPU / "decode.py", "--device", "cuda", "--tiny", "--results", tmp_path,
+                "--models", tmp_path / "models", env={**os.environ, **environment})  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    part = found(tmp_path)["parts"]["decode"]
+    assert part["state"] == "done", part["notes"]
+    rows = {(row["case"], row["measure"]): row["value"] for row in part["rows"]}
+    for case in ("Llama-2-7B", "Llama-2-7B, matmuls in CUDA C++"):
+        assert rows[case, "step of one row, launches overlap"] > 0 and rows[case, "in turn over overlapped"] > 0
+    assert rows["Llama-3.2-1B", "drafts of both ways are equal"] is True
 
 
 def test_tests_part_counts_outcomes(tmp_path):

@@ -272,6 +272,7 @@ def test_what_is_left_in_a_context_is_told(stub):
     stub.reset()
     host = Host(stub)
     host.allocate(8)
+    assert host.cu("cuCtxSetCurrent", None) == 0
     assert host.cu("cuDevicePrimaryCtxRelease_v2", ctypes.c_int(0)) == 0
     assert [line.split(": ")[1] for line in take_log(stub)] == ["1 allocations left", "1 streams left"]
     assert stub.count("allocations") == stub.count("streams") == 0

@@ -247,33 +247,34 @@ def test_topk(host):
     scores = logits.copy()
     scores[0, :50], scores[1, [7, 200]], scores[1, 3] = -np.inf, 9, np.nan
     pos, blocks = [11, 300], cdiv(V, block)
-    part = [host.allocate(n * blocks * 64 * 4) for _ in range(2)] + [host.allocate(n * blocks * 8)]
+    part = [host.allocate(n * blocks * 64 * 4) for _ in range(2)] + [host.allocate(n * blocks * 12)]
     x, y = host.put(logits), host.put(scores)
-    out = [host.allocate(n * 64 * 4) for _ in range(2)] + [host.allocate(n * 4)]
+    out = [host.allocate(n * 64 * 4) for _ in range(2)] + [host.allocate(n * 4) for _ in range(2)]
     count = np.int32(k)
     for noisy in (0, 1):
         scalars = host.put(np.int64([seed])), host.put(np.float32([scale])), np.int32(noisy), np.int32(1), count
         row = host.put(np.int32(pos))
         host.run("topk_partial", "float32", {"V": V, "BLOCK": block}, (blocks, n), x, y, row, *scalars, *part)
-        host.run("topk_merge", "float32", {"V": V, "BLOCKS": blocks}, (n,), x, *part, count, *out)
+        host.run("topk_merge", "float32", {"V": V, "BLOCKS": blocks}, (n,), x, *part, scalars[1], count, *out)
         ids, values = host.get(out[0], (n, 64), np.int32)[:, :k], host.get(out[1], (n, 64))[:, :k]
         noise = np.array([reference.gumbel(seed, p, V, 1) for p in pos]) if noisy else None
-        expected, _, lse = reference.topk(logits, k, np.nan_to_num(scores, nan=-np.inf), scale, noise)
+        expected, _, lse, mass = reference.topk(logits, k, np.nan_to_num(scores, nan=-np.inf), scale, noise)
         assert np.array_equal(ids, expected)
         assert np.array_equal(values, np.take_along_axis(logits, ids, 1))
         assert np.allclose(host.get(out[2], n), lse, rtol=1e-6)
+        assert np.allclose(host.get(out[3], n), mass, rtol=1e-5)
 
 
 def test_topk_says_where_fewer_are_left_and_where_logits_are_bad(host):
     logits = np.full((1, 20), -np.inf, np.float32)
     logits[0, 4] = 1
     x, pos, k = host.put(logits), host.put(np.int32([0])), np.int32(2)
-    part = [host.allocate(2 * 64 * 4) for _ in range(2)] + [host.allocate(16)]
-    out = [host.allocate(64 * 4) for _ in range(2)] + [host.allocate(4)]
+    part = [host.allocate(2 * 64 * 4) for _ in range(2)] + [host.allocate(24)]
+    out = [host.allocate(64 * 4) for _ in range(2)] + [host.allocate(4) for _ in range(2)]
     zero = np.int32(0)
     host.run("topk_partial", "float32", {"V": 20, "BLOCK": 16}, (2, 1), x, x, pos, host.put(np.int64([0])),
              host.put(np.float32([1])), zero, zero, k, *part)  # fmt: skip
-    host.run("topk_merge", "float32", {"V": 20, "BLOCKS": 2}, (1,), x, *part, k, *out)
+    host.run("topk_merge", "float32", {"V": 20, "BLOCKS": 2}, (1,), x, *part, host.put(np.float32([1])), k, *out)
     assert host.get(out[0], 64, np.int32)[:2].tolist() == [4, -1]
     assert host.get(out[1], 64)[:2].tolist() == [1, -np.inf]
     assert not np.isfinite(host.get(out[2], 1)[0])

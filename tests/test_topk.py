@@ -22,6 +22,7 @@ def check(got, want):
     np.testing.assert_array_equal(got[0], want[0])
     np.testing.assert_array_equal(got[1], want[1])
     np.testing.assert_allclose(got[2], want[2], rtol=2e-6, atol=1e-5)
+    np.testing.assert_allclose(got[3], want[3], rtol=1e-5)
 
 
 @pytest.mark.parametrize("vocab", VOCABS)
@@ -71,9 +72,9 @@ def test_separate_scores(isa, vocab, k, noisy, removed, scale, seed):
     pos = np.int32([5, 6])
     noise = np.stack([ref.gumbel(seed, int(p), vocab, 0) for p in pos]) if noisy else None
     got = ops.Kernels(isa, 2).topk(logits, k, scores, scale, seed if noisy else None, 0, pos)
-    ids, logit, lse = ref.topk(logits, k, scores, scale, noise)
+    ids, logit, lse, mass = ref.topk(logits, k, scores, scale, noise)
     there = np.arange(k) < (scores > -np.inf).sum(1)[:, None]
-    check(got, (np.where(there, ids, -1), np.where(there, logit, -np.inf), lse))
+    check(got, (np.where(there, ids, -1), np.where(there, logit, -np.inf), lse, mass))
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -82,13 +83,13 @@ def test_separate_scores(isa, vocab, k, noisy, removed, scale, seed):
 def test_bad_logits_surface(kernels, bad, at, noisy):
     logits = np.zeros((2, 2050), np.float32)
     logits[1, at] = bad
-    _, _, lse = kernels.topk(logits, 3, seed=1 if noisy else None, pos=np.int32([1, 1]))
+    lse = kernels.topk(logits, 3, seed=1 if noisy else None, pos=np.int32([1, 1]))[2]
     assert np.isfinite(lse[0]) and not np.isfinite(lse[1])
 
 
 @pytest.mark.parametrize("value", [np.nan, -np.inf])
 def test_nothing_but_bad_logits(kernels, value):
-    ids, _, lse = kernels.topk(np.full((1, 3000), value, np.float32), 4)
+    ids, _, lse, _ = kernels.topk(np.full((1, 3000), value, np.float32), 4)
     assert (ids == -1).all() and not np.isfinite(lse[0])
 
 

@@ -8,6 +8,7 @@ import subprocess
 
 import pytest
 
+import sass
 from cases import MODELS
 from triton_interpreter import kernels, manifest
 
@@ -51,10 +52,11 @@ def build(entry, arch):
     function = getattr(kernels(entry.module), entry.function)
     names = function.arg_names
     assert names == [*entry.signature, *entry.constants], "the manifest and the kernel disagree"
-    signature = {**entry.signature, **dict.fromkeys(entry.constants, "constexpr")}
+    constants = {name: arch >= 90 if name == "EARLY" else value for name, value in entry.constants.items()}
+    signature = {**entry.signature, **dict.fromkeys(constants, "constexpr")}
     aligned = {(names.index(name),): [["tt.divisibility", 16]] for name in entry.aligned}
     options = {"num_warps": entry.warps, "num_stages": entry.stages, **manifest.OPTIONS}
-    source = ASTSource(function, signature, entry.constants, aligned)
+    source = ASTSource(function, signature, constants, aligned)
     return triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
 
 
@@ -96,6 +98,29 @@ def test_nothing_is_contracted(entry, tmp_path):
     code = dump(for_hopper(entry.name), tmp_path, "-sass")
     assert "FMUL" in code or "HMMA" in code
     assert "FFMA" not in code
+
+
+@by_name([e for e in named(QWEN) if "EARLY" in e.constants])
+@pytest.mark.parametrize("arch", [90, 100])
+def test_early_kernels_let_the_next_one_start_and_wait_first_of_all(entry, arch, tmp_path):
+    kernel = build(entry, arch)
+    asked = re.findall(r"griddepcontrol\.\w+|(?:ld|st)\.global|cp\.async\.c\w", kernel.asm["ptx"])
+    assert asked[:2] == ["griddepcontrol.launch_dependents", "griddepcontrol.wait"]
+    assert sum(word.startswith("grid") for word in asked) == 2
+    code = dump(kernel, tmp_path, "-sass")
+    assert sass.TRIGGER in sass.before_waiting(code)
+    assert not sass.memory_before_waiting(code)
+
+
+@by_name([e for e in named(QWEN, r".*\.8|[^.]*$") if "EARLY" in e.constants])
+def test_before_sm_90_nothing_is_early(entry):
+    assert "griddepcontrol" not in build(entry, 80).asm["ptx"]
+
+
+def test_every_kernel_of_a_pass_is_early():
+    early = {e.function for e in manifest.entries(QWEN, early=True) if e.constants.get("EARLY")}
+    others = {"topk_partial", "topk_merge", "move_rows", "read_probe", "dot_probe"}
+    assert early == {e.function for e in manifest.entries(QWEN)} - others
 
 
 def copies_of(kernel):

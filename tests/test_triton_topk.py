@@ -20,33 +20,34 @@ class Topk:
         self.blocks = self.pack.entries["topk_merge"].constants["BLOCKS"]
 
     def lists(self, logits, k, scores=None, scale=1.0, seed=0, noisy=False, stream=0, pos=None):
-        """What the blocks found: scores, ids, (max, sum)."""
+        """What the blocks found: scores, ids, (max, sum, mass)."""
         n = len(logits)
         scores = logits if scores is None else scores
         pos = np.zeros(n, np.int32) if pos is None else pos
         part = (
             np.full((n, self.blocks, LISTED), np.nan, np.float32),
             np.full((n, self.blocks, LISTED), -7, np.int32),
-            np.full((n, self.blocks, 2), np.nan, np.float32),
+            np.full((n, self.blocks, 3), np.nan, np.float32),
         )
         scalars = np.int64([seed]), np.float32([scale]), int(noisy), stream, k
         self.pack.run("topk_partial", (self.blocks, n), logits, scores, pos, *scalars, *part)
         return part
 
-    def run(self, logits, k, *arguments, **options):
+    def run(self, logits, k, scores=None, scale=1.0, **options):
         n = len(logits)
-        part = self.lists(logits, k, *arguments, **options)
+        part = self.lists(logits, k, scores, scale, **options)
         id, logit = np.full((n, LISTED), -7, np.int32), np.full((n, LISTED), np.nan, np.float32)
-        lse = np.empty(n, np.float32)
-        self.pack.run("topk_merge", (n,), logits, *part, k, id, logit, lse)
+        lse, mass = np.empty(n, np.float32), np.empty(n, np.float32)
+        self.pack.run("topk_merge", (n,), logits, *part, np.float32([scale]), k, id, logit, lse, mass)
         assert (id[:, k:] == -7).all()
-        return id[:, :k], logit[:, :k], lse
+        return id[:, :k], logit[:, :k], lse, mass
 
 
 def check(found, expected):
     assert np.array_equal(found[0], expected[0])
     assert np.array_equal(found[1], expected[1])
     np.testing.assert_allclose(found[2], expected[2], rtol=2e-6, atol=1e-5)
+    np.testing.assert_allclose(found[3], expected[3], rtol=1e-5)
 
 
 @pytest.mark.parametrize("vocab, k", [(1, 1), (3, 3), (100, 10), (1024, 1), (2500, 64)])
@@ -95,7 +96,7 @@ def test_scores_apart_and_removed(interpreter):
     rng = np.random.default_rng(6)
     logits, scores = logits_of(rng, 2, 1100), np.full((2, 1100), -np.inf, np.float32)
     scores[0, [1090, 3]], scores[1, 7] = (2, 1), np.nan
-    id, logit, lse = Topk(interpreter, 1100).run(logits, 3, scores, 0.5)
+    id, logit, lse, _ = Topk(interpreter, 1100).run(logits, 3, scores, 0.5)
     assert id.tolist() == [[1090, 3, -1], [-1] * 3]
     assert logit[0].tolist() == [logits[0, 1090], logits[0, 3], -np.inf] and (logit[1] == -np.inf).all()
     np.testing.assert_allclose(lse, ref.topk(logits, 1)[2], rtol=2e-6)
@@ -112,5 +113,5 @@ def test_bad_logits_surface(interpreter, bad, at):
 
 @pytest.mark.parametrize("value", [np.nan, -np.inf])
 def test_nothing_but_bad_logits(interpreter, value):
-    id, _, lse = Topk(interpreter, 1500).run(np.full((1, 1500), value, np.float32), 4)
+    id, _, lse, _ = Topk(interpreter, 1500).run(np.full((1, 1500), value, np.float32), 4)
     assert (id == -1).all() and not np.isfinite(lse[0])

@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import Any
+from unittest.mock import patch
 
 import models
 import numpy as np
@@ -100,6 +101,30 @@ def steps(s: Subject) -> None:
     s.row("draft step, half skipped, over one row", figures["draft"] / figures[1])
 
 
+def overlap(s: Subject) -> None:
+    """Steps of one row with launches that overlap and with launches in turn, by two sessions in turn; their bits."""
+    sessions, taken = [], ([], [])
+    for allowed in "10":
+        with patch.dict(os.environ, SWIFTK_CUDA_OVERLAP=allowed):
+            sessions.append(_core.Session(s.lm.model, context=2 * _CONTEXT))
+    for session in sessions:
+        session.prefill(s.text[:_CONTEXT])
+    same = True
+    for _ in range(3 if s.tiny else 40):
+        rows = []
+        for session, times in zip(sessions, taken):
+            session.set_tree([], [])
+            session.verify()
+            times.append(session.last["verify"])
+            rows.append(np.array(session.logits[0]).tobytes())
+        same = same and rows[0] == rows[1]
+    overlapped, in_turn = (median(times[2:]) for times in taken)
+    s.row("step of one row, launches overlap", overlapped * 1e3, "ms", of_reads=s.bytes / overlapped / s.reads)
+    s.row("step of one row, launches in turn", in_turn * 1e3, "ms", of_reads=s.bytes / in_turn / s.reads)
+    s.row("in turn over overlapped", median(b / a for a, b in zip(taken[0][2:], taken[1][2:])))
+    s.row("rows equal, overlapped and in turn", same, must=True)
+
+
 def bits(s: Subject) -> None:
     """Logits of the same text, verified by n rows at once and token by token, by memcmp."""
     session = s.lm.session
@@ -141,13 +166,13 @@ def draft_seconds(lm: Any, text: list[int], lengths: tuple[int, ...], rounds: in
 
 def drafts(s: Subject) -> None:
     """What a draft takes beside its steps, which cost what one more costs where the device takes them by itself."""
-    if not s.lm.model.drafts_at_once:
+    text, lengths, rounds = s.text[:_CONTEXT], (4, 12), 5 if s.tiny else 23
+    graph, drafted = draft_seconds(s.lm, text, lengths, rounds)
+    if not s.lm.session.last["at_once"]:
         s.part.note(f"{s.label}: drafts go step by step here, so what one graph saves was not measured")
         return
     with stepwise():
         other = swiftk.load(s.folder, device=s.part.given.device, pack=s.kernels, context=s.lm.session.context)
-    text, lengths, rounds = s.text[:_CONTEXT], (4, 12), 5 if s.tiny else 23
-    graph, drafted = draft_seconds(s.lm, text, lengths, rounds)
     steps, same = draft_seconds(other, text, lengths, rounds)
     short, long = lengths
     step = (graph[long] - graph[short]) / (long - short)
@@ -212,14 +237,14 @@ def memory(s: Subject) -> None:
 
 def measure(part: record.Part, name: str, store: models.Store) -> None:
     folder = store.ensure(name)
-    todo: list[Callable[[Subject], None]] = [plain, steps, bits, prefill, worst_case, memory]
+    todo: list[Callable[[Subject], None]] = [plain, steps, overlap, bits, prefill, worst_case, memory]
     if name in ("7b", "8b"):
         todo.append(long_context)
     if name == "1b":  # whose steps are short, and of which a second copy is soon loaded
         todo.append(drafts)
     try:
         # Those of the other family are an alternative to the default's: enough is measured of them to choose.
-        for matmuls, some in (("triton", todo), ("cuda", todo[:4])):
+        for matmuls, some in (("triton", todo), ("cuda", todo[:5])):
             if matmuls == "cuda" and part.given.device == "cpu":
                 continue
             subject = Subject(part, name, folder, matmuls)

@@ -8,10 +8,15 @@
 namespace swiftk::cuda {
 namespace {
 
+constexpr int kLoopVersion = 12040;
+
 bool drafts_by_itself(const Device& device) {
+  const Driver& d = device.gpu.driver;
+  const bool loops = d.cuGraphCreate && d.cuGraphConditionalHandleCreate && d.cuGraphAddNode_v2 &&
+                     d.cuStreamBeginCaptureToGraph && d.version() >= kLoopVersion;
   const char* const stepwise = std::getenv("SWIFTK_CUDA_STEPWISE");
   const bool wanted = !stepwise || std::string_view(stepwise).empty() || std::string_view(stepwise) == "0";
-  return wanted && device.functions.gate.handle && device.gpu.driver.has_loops();
+  return wanted && loops && device.functions.gate.handle;
 }
 
 struct Backend {
@@ -70,7 +75,7 @@ GpuInfo describe_gpu(int ordinal) {
   const Card card(ordinal);
   char name[256] = {};
   card.driver.check(card.driver.cuDeviceGetName(name, sizeof name, card.device), "asking the GPU for its name");
-  return {name, card.architecture(), card.driver.version()};
+  return {name, card.architecture(), card.driver.version_text()};
 }
 
 size_t free_memory(const Device& device) { return free_of(device.gpu); }

@@ -7,6 +7,7 @@ namespace cuda {
 namespace {
 
 constexpr int kFreeShared = 48 << 10;  // bytes of dynamic shared memory that a kernel has without asking
+constexpr int kOverlapMajor = 9, kOverlapVersion = 12030;  // from which on early launches can be recorded, too
 
 int constant(const PackedKernel& kernel, const char* name) {
   const auto found = kernel.constants.find(name);
@@ -82,6 +83,11 @@ Function Device::function(const std::string& entry) {
     check(gpu.driver.cuFuncSetAttribute(f.handle, kMaxDynamicShared, kernel.shared),
           ("shared memory of kernel " + entry).c_str());
   }
+  f.early = constant(kernel, "EARLY");
+  if (overlaps && f.early) {
+    // One division of shared memory and cache for all: to another one, a multiprocessor may change when it is empty.
+    check(gpu.driver.cuFuncSetAttribute(f.handle, kSharedCarveout, 100), ("setting of kernel " + entry).c_str());
+  }
   return f;
 }
 
@@ -92,6 +98,8 @@ Bucketed Device::bucketed(const std::string& entry) {
 }
 
 void Device::load() {
+  overlaps =
+      gpu.driver.cuLaunchKernelEx && gpu.attribute(kMajor) >= kOverlapMajor && gpu.driver.version() >= kOverlapVersion;
   functions.embed = function("embed");
   functions.rmsnorm = function("rmsnorm");
   functions.qkv = bucketed("qkv");

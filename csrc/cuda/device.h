@@ -29,6 +29,7 @@ struct Function {
   unsigned threads = 0, shared = 0;
   int rows = 0, tokens = 0, block = 0;  // the constants ROWS, TOKENS and BLOCK, where the kernel has them
   int grid = 0;                         // the constant GRID: blocks that find their tiles by themselves; 0: one a tile
+  bool early = false;                   // the constant EARLY: it may be launched early (launch.h)
 };
 
 using Bucketed = std::array<Function, kBuckets>;
@@ -76,6 +77,7 @@ struct Device {
   const cuda::Gpu gpu;
   const cuda::KernelPack pack;
   cuda::Functions functions;
+  bool overlaps = false;                       // whether kernels can be launched early
   int query_rows = 0;                          // of a tile of attention
   int64_t read_iterations = 0, dot_flops = 0;  // of the probes: turns of a program, flops of a program's turn
 

@@ -10,7 +10,6 @@ namespace swiftk::cuda {
 namespace {
 
 constexpr const char* kSystemDriver = "libcuda.so.1";
-constexpr int kLoopVersion = 12040;
 
 // A driver that is not there is what most machines have: say so in words that tell what to do.
 void* open_library() {
@@ -26,20 +25,17 @@ void* open_library() {
 
 Driver::Driver() : library_(open_library()) {
   const char* missing = nullptr;
-#define SWIFTK_LOAD(name, parameters)                                \
-  name = reinterpret_cast<decltype(name)>(::dlsym(library_, #name)); \
+#define SWIFTK_LOAD(name, parameters) name = reinterpret_cast<decltype(name)>(::dlsym(library_, #name));
+#define SWIFTK_REQUIRE(name, parameters) \
   if (!name && !missing) missing = #name;
   SWIFTK_CUDA_FUNCTIONS(SWIFTK_LOAD)
-#undef SWIFTK_LOAD
-#define SWIFTK_LOAD(name, parameters)                                \
-  name = reinterpret_cast<decltype(name)>(::dlsym(library_, #name)); \
-  loops_ = loops_ && name;
-  SWIFTK_CUDA_LOOP_FUNCTIONS(SWIFTK_LOAD)
+  SWIFTK_CUDA_FUNCTIONS(SWIFTK_REQUIRE)
+  SWIFTK_CUDA_OPTIONAL_FUNCTIONS(SWIFTK_LOAD)
+#undef SWIFTK_REQUIRE
 #undef SWIFTK_LOAD
   try {
     if (missing) fail(Status::Device, std::string("[cuda] the driver has no ") + missing + ", want CUDA 12.0 or newer");
     check(cuInit(0), "starting the driver");
-    loops_ = loops_ && version_number() >= kLoopVersion;
   } catch (...) {
     ::dlclose(library_);
     throw;
@@ -58,14 +54,14 @@ void Driver::check(Result result, const std::string& doing) const {
       "[cuda] " + doing + ": " + (text ? text : "unknown error") + " (" + (name ? name : std::to_string(result)) + ")");
 }
 
-int Driver::version_number() const {
-  int version = 0;
-  check(cuDriverGetVersion(&version), "asking for the version");
-  return version;
+int Driver::version() const {
+  int v = 0;
+  check(cuDriverGetVersion(&v), "asking for the version");
+  return v;
 }
 
-std::string Driver::version() const {
-  const int v = version_number();
+std::string Driver::version_text() const {
+  const int v = version();
   return std::to_string(v / 1000) + "." + std::to_string(v % 1000 / 10);
 }
 

@@ -25,9 +25,26 @@ inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr unsigned kEventDefault = 0, kEventNoTiming = 2;
 inline constexpr int kCaptureThreadLocal = 1;
 inline constexpr int kMajor = 75, kMinor = 76, kMultiprocessors = 16;  // device attributes
-inline constexpr int kMaxDynamicShared = 8;                            // function attribute
-inline constexpr unsigned kAssignDefault = 1;                          // of a conditional, at every launch
+inline constexpr int kMaxDynamicShared = 8, kSharedCarveout = 9;       // function attributes
+inline constexpr unsigned kProgrammaticStreamSerialization = 6;        // launch attribute
+inline constexpr unsigned kAssignDefault = 1;                          // of a condition, at every launch
 inline constexpr int kConditionalNode = 13, kWhile = 1;
+
+struct LaunchAttribute {
+  unsigned id;
+  char pad[4];
+  int value;  // the first of 64 bytes, whose meaning the id decides
+  char rest[60];
+};
+
+struct LaunchConfig {
+  unsigned grid_x, grid_y, grid_z, block_x, block_y, block_z, shared;
+  Stream stream;
+  LaunchAttribute* attributes;
+  unsigned attribute_count;
+};
+
+static_assert(sizeof(LaunchAttribute) == 72 && sizeof(LaunchConfig) == 56 && offsetof(LaunchConfig, stream) == 32);
 
 // Parameters of a conditional node: CUgraphNodeParams, as far as they are used.
 struct NodeParams {
@@ -85,8 +102,9 @@ static_assert(sizeof(NodeParams) == 256);
   F(cuGraphDestroy, (Graph))                                                                                    \
   F(cuGraphExecDestroy, (GraphExec))
 
-// Of CUDA 12.4 and newer: graphs that repeat a part of themselves.
-#define SWIFTK_CUDA_LOOP_FUNCTIONS(F)                                                                             \
+// Null in a driver that lacks them: launches that overlap, and graphs that repeat a part of themselves.
+#define SWIFTK_CUDA_OPTIONAL_FUNCTIONS(F)                                                                         \
+  F(cuLaunchKernelEx, (const LaunchConfig*, FunctionHandle, void** params, void** extra))                         \
   F(cuGraphCreate, (Graph*, unsigned flags))                                                                      \
   F(cuGraphConditionalHandleCreate, (Conditional*, Graph, ContextHandle, unsigned value, unsigned flags))         \
   F(cuGraphAddNode_v2, (GraphNode*, Graph, const GraphNode* after, const void* edges, size_t count, NodeParams*)) \
@@ -103,19 +121,16 @@ class Driver {
 
 #define SWIFTK_DECLARE(name, parameters) Result(*name) parameters = nullptr;
   SWIFTK_CUDA_FUNCTIONS(SWIFTK_DECLARE)
-  SWIFTK_CUDA_LOOP_FUNCTIONS(SWIFTK_DECLARE)
+  SWIFTK_CUDA_OPTIONAL_FUNCTIONS(SWIFTK_DECLARE)
 #undef SWIFTK_DECLARE
 
   // Throws Error(Device), or Error(OutOfMemory), with the driver's own words for the error behind `doing`.
   void check(Result, const std::string& doing) const;
-  std::string version() const;               // "13.0"
-  bool has_loops() const { return loops_; }  // whether the functions of CUDA 12.4 are there
+  int version() const;               // of CUDA: 13000
+  std::string version_text() const;  // "13.0"
 
  private:
-  int version_number() const;
-
   void* library_;
-  bool loops_ = true;
 };
 
 // Makes a context current on this thread for a while, and what was current before again behind it: a host may use

@@ -99,8 +99,8 @@ void rmsnorm_lm_head(Ctx& ctx, const LmHeadArgs& a) {
 
 void reserve_draws(Issue& s, int rows, int vocab) {
   const size_t most = std::max(rows, kRecordedRows), blocks = ceil_div(vocab, s.functions.topk_partial.block);
-  s.queue.reserve(s.queue.candidates, most * blocks * (2 * kDrawStride + 2) * sizeof(float));
-  s.queue.reserve(s.queue.drawn, most * (2 * kDrawStride + 1) * sizeof(float));
+  s.queue.reserve(s.queue.candidates, most * blocks * (2 * kDrawStride + 3) * sizeof(float));
+  s.queue.reserve(s.queue.drawn, most * (2 * kDrawStride + 2) * sizeof(float));
 }
 
 void draw(Issue& s, const TopkArgs& a, const void* pos, const void* seed) {
@@ -110,11 +110,12 @@ void draw(Issue& s, const TopkArgs& a, const void* pos, const void* seed) {
   float* const candidate = score + wide * blocks;
   float* const sums = candidate + wide * blocks;
   float* const id = s.queue.drawn.as<float>();
-  float *const logit = id + wide, *const lse = logit + wide;
+  float *const logit = id + wide, *const lse = logit + wide, *const mass = lse + n;
+  const void* const scale = Queue::scale_of(seed);
   const int32_t noisy = a.noisy, stream = static_cast<int32_t>(a.stream), k = a.k;
-  s.queue.launch(s.functions.topk_partial, blocks, a.n, 1, a.logits, a.scores, pos, seed, Queue::scale_of(seed), noisy,
-                 stream, k, score, candidate, sums);
-  s.queue.launch(s.functions.topk_merge, a.n, 1, 1, a.logits, score, candidate, sums, k, id, logit, lse);
+  s.queue.launch(s.functions.topk_partial, blocks, a.n, 1, a.logits, a.scores, pos, seed, scale, noisy, stream, k,
+                 score, candidate, sums);
+  s.queue.launch(s.functions.topk_merge, a.n, 1, 1, a.logits, score, candidate, sums, scale, k, id, logit, lse, mass);
 }
 
 void topk(Ctx& ctx, const TopkArgs& a) {
@@ -124,13 +125,14 @@ void topk(Ctx& ctx, const TopkArgs& a) {
   draw(s, a, pos, s.queue.draw_seed(a.seed, a.scale));
 
   const size_t n = a.n, k = a.k, wide = n * kDrawStride;
-  const size_t bytes = (2 * wide + n) * sizeof(float);
+  const size_t bytes = 2 * (wide + n) * sizeof(float);
   float* const host = reinterpret_cast<float*>(s.queue.staging.next(bytes));
   s.queue.download(host, s.queue.drawn.as<void>(), bytes);
   for (size_t i = 0; i < n; ++i) {
     std::memcpy(a.id + i * k, host + i * kDrawStride, k * sizeof(int32_t));
     std::memcpy(a.logit + i * k, host + wide + i * kDrawStride, k * sizeof(float));
     a.lse[i] = host[2 * wide + i];
+    if (a.mass) a.mass[i] = host[2 * wide + n + i];
   }
 }
 

@@ -35,40 +35,36 @@ PassState PassCache::begin(const RecordedKey& key, Stream stream) {
 PassState PassCache::begin_loop(const RecordedKey& key, Stream stream, Conditional& again) {
   find(key);
   if (launch(stream)) return PassState::None;
-  const Driver& driver = device_.gpu.driver;
+  const Driver& d = device_.gpu.driver;
   Entry& entry = entries_.front();
-  device_.check(driver.cuGraphCreate(&entry.loop, 0), "making a graph");
-  try {
-    NodeParams node{.context = device_.gpu.context};
-    device_.check(driver.cuGraphConditionalHandleCreate(&node.handle, entry.loop, node.context, 1, kAssignDefault),
-                  "making a condition");
-    GraphNode made = nullptr;
-    device_.check(driver.cuGraphAddNode_v2(&made, entry.loop, nullptr, nullptr, 0, &node), "making a loop");
-    device_.check(driver.cuStreamBeginCaptureToGraph(stream, node.bodies[0], nullptr, nullptr, 0, kCaptureThreadLocal),
-                  "recording a loop");
-    again = node.handle;
-  } catch (...) {
-    drop(entry);
-    throw;
-  }
-  return PassState::Recording;
+  NodeParams node{.context = device_.gpu.context};
+  GraphNode made = nullptr;
+  const bool begun =
+      d.cuGraphCreate(&entry.loop, 0) == 0 &&
+      d.cuGraphConditionalHandleCreate(&node.handle, entry.loop, node.context, 1, kAssignDefault) == 0 &&
+      d.cuGraphAddNode_v2(&made, entry.loop, nullptr, nullptr, 0, &node) == 0 &&
+      d.cuStreamBeginCaptureToGraph(stream, node.bodies[0], nullptr, nullptr, 0, kCaptureThreadLocal) == 0;
+  if (!begun) drop(entry);
+  again = node.handle;
+  return begun ? PassState::Recording : PassState::Direct;
 }
 
-void PassCache::end(PassState state, bool complete, Stream stream) {
-  if (state != PassState::Recording) return;
+bool PassCache::end(PassState state, bool complete, Stream stream) {
+  if (state != PassState::Recording) return true;
   const Driver& driver = device_.gpu.driver;
   Entry& entry = entries_.front();
+  const bool loop = entry.loop;
   Graph captured = nullptr;  // of a loop, its body
-  const Result ended = driver.cuStreamEndCapture(stream, &captured);
-  Graph const pass = entry.loop ? nullptr : captured;
-  Result made = ended;
-  if (complete && ended == 0) made = driver.cuGraphInstantiateWithFlags(&entry.exec, entry.loop ? entry.loop : pass, 0);
-  if (pass) driver.cuGraphDestroy(pass);
+  Result made = driver.cuStreamEndCapture(stream, &captured);
+  if (complete && made == 0) {
+    made = driver.cuGraphInstantiateWithFlags(&entry.exec, loop ? entry.loop : captured, 0);
+  }
+  if (captured && !loop) driver.cuGraphDestroy(captured);
   if (!complete || made != 0) drop(entry);
-  if (!complete) return;
-  device_.check(ended, "recording a pass");
+  if (!complete) return true;
+  if (loop && made != 0) return false;
   device_.check(made, "making a recorded pass");
-  launch(stream);
+  return launch(stream);
 }
 
 void PassCache::drop(Entry& entry) {

@@ -32,10 +32,10 @@ class PassCache {
   // worth a graph.
   PassState begin(const RecordedKey&, Stream);
   // The same for a loop, which is recorded at once: a draft takes several steps. What is launched until end() is its
-  // body, to be repeated as long as a kernel of it wants by `again`.
+  // body, to be repeated as long as a kernel of it wants by `again`. Direct: the driver refuses.
   PassState begin_loop(const RecordedKey&, Stream, Conditional& again);
-  // Ends begin(). A complete recording is kept and launched.
-  void end(PassState, bool complete, Stream);
+  // Ends begin(). A complete recording is kept and launched; false if it is a loop that the driver refuses.
+  bool end(PassState, bool complete, Stream);
   void clear();
 
  private:

@@ -16,9 +16,10 @@ SpineState initial_state(const SpineArgs& a) {
   SpineState state{};
   state.most = a.rows->n;
   state.stops = a.stops;
-  state.held = 1;
-  state.rule = a.gate;
   std::copy_n(a.stop_ids, a.stops, state.stop_ids);
+  state.rule = a.gate;
+  state.worth[0] = 1;
+  state.path[0] = 1;
   return state;
 }
 
@@ -28,7 +29,7 @@ void record(Issue& s, const SpineArgs& a, const void* seed, Conditional again) {
   draw(s, a.draw, r.next, seed);
   const int32_t k = a.draw.k, half = s.shape.HD / 2;
   s.queue.launch(s.functions.gate, 1, 1, 1, again, r.spine, s.queue.drawn.as<const void>(), r.token, r.pos, r.next,
-                 r.slot, r.cos, r.sin, s.queue.spine_drawn.as(), k, half);
+                 r.slot, r.ancestors, r.cos, r.sin, s.queue.spine_drawn.as(), k, half);
 }
 
 // Waits for the draft; returns its steps.
@@ -52,15 +53,16 @@ int read(Issue& s, const SpineArgs& a) {
 }  // namespace
 
 int draft_spine(Ctx& ctx, const SpineArgs& a) {
-  if (a.stops > kSpineStops || a.rows->n > kRecordedRows) return 0;
   Issue s(ctx);
   Queue& queue = s.queue;
+  if (queue.loops_refused || a.stops > kGateStops || a.rows->n > kDraftNodes) return 0;
   reserve_draws(s, 1, a.draw.vocab);
   queue.reserve(queue.spine_drawn, sizeof(int32_t) * (1 + kRecordedRows * step_words(kMaxTopk)));
   const void* const seed = queue.draw_seed(a.draw.seed, a.draw.scale);
   queue.bind_spine(*a.rows, initial_state(a));
   Conditional again = 0;
-  if (!queue.begin_spine(a.pass, a.draw.noisy ? a.draw.k : -a.draw.k, again)) {
+  const bool ready = queue.begin_spine(a.pass, a.draw.noisy ? a.draw.k : -a.draw.k, again);
+  if (!ready && !queue.loops_refused) {
     try {
       record(s, a, seed, again);
     } catch (...) {
@@ -70,7 +72,7 @@ int draft_spine(Ctx& ctx, const SpineArgs& a) {
     queue.end_pass(true);
   }
   queue.unbind();  // the device has moved them
-  return read(s, a);
+  return queue.loops_refused ? 0 : read(s, a);
 }
 
 }  // namespace swiftk::cuda

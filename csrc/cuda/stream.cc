@@ -214,10 +214,13 @@ bool Queue::begin_pass(const PassKey& key) {
 
 bool Queue::begin_spine(const PassKey& key, int drawn, Conditional& again) {
   pass_ = passes_.begin_loop({key, rows_.rows, rows_.splits, drawn}, stream, again);
+  loops_refused = pass_ == PassState::Direct;
   return pass_ == PassState::None;
 }
 
-void Queue::end_pass(bool complete) { passes_.end(std::exchange(pass_, PassState::None), complete, stream); }
+void Queue::end_pass(bool complete) {
+  if (!passes_.end(std::exchange(pass_, PassState::None), complete, stream)) loops_refused = true;
+}
 
 void Queue::upload(void* to, const void* from, size_t bytes) {
   device.check(device.gpu.driver.cuMemcpyHtoDAsync_v2(address(to), from, bytes, stream), "copying to the GPU");

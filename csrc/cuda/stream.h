@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "device.h"
+#include "launch.h"
 #include "passes.h"
 
 namespace swiftk::cuda {
@@ -105,7 +105,7 @@ class Queue {
   static const void* scale_of(const void* seed) { return static_cast<const int64_t*>(seed) + 1; }
 
   bool begin_pass(const PassKey&);
-  // The same for the loop of a spine's steps.
+  // The same for the loop of a spine's steps; see loops_refused.
   bool begin_spine(const PassKey&, int drawn, Conditional& again);
   void end_pass(bool complete);
 
@@ -114,9 +114,7 @@ class Queue {
   void launch(const Function& f, unsigned x, unsigned y, unsigned z, Args... args) {
     const void* hidden = nullptr;  // two scratch pointers that Triton appends
     void* parameters[] = {&args..., &hidden, &hidden};
-    device.check(
-        device.gpu.driver.cuLaunchKernel(f.handle, x, y, z, f.threads, 1, 1, f.shared, stream, parameters, nullptr),
-        "launching a kernel");
+    device.check(cuda::launch(device.gpu.driver, f, {x, y, z}, stream, parameters, overlap_), "launching a kernel");
   }
   void upload(void* to, const void* from, size_t bytes);
   void download(void* to, const void* from, size_t bytes);
@@ -128,6 +126,7 @@ class Queue {
   // and results, and their positions; what a spine drew; slots to move; a matrix before it is laid out.
   Scratch y, raw, part_acc, part_ml, candidates, drawn, drawn_at, spine_drawn, moves, unpacked;
   Staging staging;
+  bool loops_refused = false;  // the driver would not make one: drafts of this session then go step by step
 
  private:
   struct DrawSeed {
@@ -138,6 +137,7 @@ class Queue {
   void bind(const Rows&, const SpineState*);
   void reserve_rows();
 
+  const bool overlap_ = wants_overlap(device);
   Scratch row_memory_, counts_, seed_memory_;
   DeviceRows rows_;
   std::optional<DrawSeed> seed_;  // what lies in seed_memory_

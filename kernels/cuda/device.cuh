@@ -184,7 +184,8 @@ SWIFTK_INLINE float load_from_cluster(const float* p, u32 rank) {
   return value;
 }
 
-// Until what the kernel before this one wrote can be read, where the two were launched to overlap.
+// Until the kernel before this one is complete and what it wrote can be read, where the two were launched to overlap. A
+// thread that did not wait reads nothing but weights, and writes nothing.
 SWIFTK_INLINE void wait_for_inputs() {
 #ifdef SWIFTK_HOPPER
   asm volatile("griddepcontrol.wait;" ::: "memory");

@@ -54,12 +54,16 @@ struct Work {
 template <class T>
 constexpr int kTurnCount = T::kTurns ? T::kSlices : 1;
 
-// The warp that fetches weights never waits for what an earlier kernel computes.
+// The warp that fetches weights waits for no kernel before, as long as it reads nothing else: with several tiles of
+// tokens it has to know their number.
 template <class T>
 SWIFTK_INLINE void fetch_weights(const u16* w, Ring<T> ring, Work<T> work, const int* n_ptr, int lane) {
   constexpr int kUnitElements = T::UNIT * 16;  // of one k
   for (; work.more(); work.next()) {
-    if (work.first_token() > 0 && work.first_token() >= *n_ptr) continue;
+    if (work.first_token() > 0) {
+      wait_for_inputs();
+      if (work.first_token() >= *n_ptr) continue;
+    }
     const u16* const units = w + static_cast<u64>(work.tile()) * T::kPieces * kUnitElements * T::kPaddedK;
     for (int turn = 0; turn < kTurnCount<T>; ++turn) {
       for (int i = 0; i < T::kSteps; ++i) {
@@ -89,7 +93,6 @@ SWIFTK_INLINE void fetch_weights(const u16* w, Ring<T> ring, Work<T> work, const
       synchronize_cluster();
     }
   }
-  let_next_start();
 }
 
 // A stage's y: for each slice, rows of 64 elements = 8 pieces of 16 bytes; odd rows have the halves swapped, so that a

@@ -1,9 +1,10 @@
-// The end of a draft's step on the device: stores what the step drew, makes the next row, and decides whether there is
-// to be one. Its draft is a graph that repeats a step's kernels and this one until it says no.
+// The end of a draft's step on the device: stores what the step drew, chooses the node that the next one reads, makes
+// its row, and decides whether there is to be one. The draft is a graph that repeats a step's kernels and this one
+// until it says no.
 //
 //   drawn   ids [64], logits [64], log sum exp: of the step's only row, as topk_merge leaves them
-//   rows    of the whole spine, row 0 being the one that the step's kernels read: row step + 1 moves there, with the
-//           best token. Tokens alone depend on what was drawn; cos and sin are [most, half].
+//   rows    row 0 is the one that the step's kernels read; row i holds what belongs to depth i (position, cos and sin)
+//           and to node i (slot). So the next node's row is gathered from them; cos and sin are [most, half].
 //   out     steps [1], then of each step k ids, k logits and the log sum exp
 #include "device.cuh"
 #include "gate_rule.h"
@@ -12,36 +13,80 @@ namespace swiftk {
 
 constexpr int kGateThreads = 128, kDrawn = 64;
 
+struct BestLeaf {
+  float worth;
+  int at;
+};
+
+SWIFTK_INLINE bool comes_before(const BestLeaf& a, const BestLeaf& b) {
+  return a.worth > b.worth || (a.worth == b.worth && a.at < b.at);
+}
+
+// The best of the first n leaves, known to all threads; at < 0: there is none.
+SWIFTK_INLINE BestLeaf best_leaf(const float* leaf, int n) {
+  BestLeaf* const found = reinterpret_cast<BestLeaf*>(shared_memory());
+  const int thread = threadIdx.x;
+  BestLeaf mine = {-1, -1};
+  for (int i = thread; i < n; i += kGateThreads) {
+    if (leaf[i] > mine.worth) mine = {leaf[i], i};
+  }
+  found[thread] = mine;
+  for (int half = kGateThreads / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (thread < half && comes_before(found[thread + half], found[thread])) found[thread] = found[thread + half];
+  }
+  __syncthreads();
+  return found[0];
+}
+
+SWIFTK_INLINE bool stops(const SpineState& state, int token) {
+  for (int i = 0; i < state.stops; ++i) {
+    if (state.stop_ids[i] == token) return true;
+  }
+  return false;
+}
+
 SWIFTK_ENTRY(128, 1, 1)
-gate(u64 again, SpineState* state, const int* drawn, int* token, int* pos, int* next, int* slot, float* cos, float* sin,
-     int* out, int k, int half) {
-  const int thread = threadIdx.x, step = state->step, ahead = step + 1;
-  int* const of_step = out + 1 + step * (2 * k + 1);
-  for (int i = thread; i < 2 * k + 1; i += kGateThreads) {
-    of_step[i] = drawn[i < k ? i : i < 2 * k ? kDrawn + i - k : 2 * kDrawn];
+gate(u64 again, SpineState* state, const int* drawn, int* token, int* pos, int* next, int* slot, u64* ancestors,
+     float* cos, float* sin, int* out, int k, int half) {
+  const int thread = threadIdx.x, step = state->step, ahead = step + 1, words = 2 * k + 1;
+  const GateRule& rule = state->rule;
+  for (int i = thread; i < words; i += kGateThreads) {
+    out[1 + step * words + i] = drawn[i < k ? i : i < 2 * k ? kDrawn + i - k : 2 * kDrawn];
   }
-  const bool more = ahead < state->most;
-  for (int i = thread; more && i < half; i += kGateThreads) {
-    cos[i] = cos[ahead * half + i];
-    sin[i] = sin[ahead * half + i];
+  const float* const logits = reinterpret_cast<const float*>(drawn) + kDrawn;
+  const float lse = logits[kDrawn], log_p = logits[0] - lse;
+  if (thread < kLeafRanks) {
+    const bool there = thread < rule.ranks && drawn[thread] >= 0;
+    const float worth = there ? worth_of(rule, bucket_of(rule, log_p), thread, state->worth[step]) : -1;
+    state->leaf[step * kLeafRanks + thread] = worth;
   }
-  __syncthreads();  // all have read the step
+  __syncthreads();
+
+  BestLeaf best = {0, step * kLeafRanks};
+  if (rule.by_time) best = best_leaf(state->leaf, ahead * kLeafRanks);
+  bool on = ahead < state->most && best.at >= 0 && lse - lse == 0;  // bad logits: nothing is built on them
+  const int parent = on ? best.at / kLeafRanks : 0, id = out[1 + parent * words + (on ? best.at % kLeafRanks : 0)];
+  on = on && !stops(*state, id) && (rule.by_time ? best.worth >= rule.reach : log_p >= rule.floor);
+  const int depth = state->depth[parent] + 1;
+  for (int i = thread; on && i < half; i += kGateThreads) {
+    cos[i] = cos[depth * half + i];
+    sin[i] = sin[depth * half + i];
+  }
+  __syncthreads();  // all have read the state
   if (thread != 0) return;
-  const float* const drawn_logits = reinterpret_cast<const float*>(drawn) + kDrawn;
-  const float lse = drawn_logits[kDrawn];
-  float held = state->held;
-  const bool finite = lse - lse == 0;  // else the host shall see it before anything is built on it
-  const bool on = goes_on(state->rule, state->stop_ids, state->stops, drawn[0], drawn_logits[0] - lse, held);
-  if (more) {
-    token[0] = drawn[0];
-    pos[0] = pos[ahead];
-    next[0] = next[ahead];
+  if (on) {
+    token[0] = id;
+    pos[0] = pos[depth];
+    next[0] = next[depth];
     slot[0] = slot[ahead];
+    ancestors[0] = state->path[ahead] = state->path[parent] | u64{1} << ahead;
+    state->depth[ahead] = depth;
+    state->worth[ahead] = best.worth;
+    state->leaf[best.at] = -1;
   }
-  state->held = held;
-  state->step = ahead;
-  out[0] = ahead;
-  repeat_graph(again, more && on && finite);
+  out[0] = state->step = ahead;
+  repeat_graph(again, on);
 }
 
 }  // namespace swiftk

@@ -1,7 +1,9 @@
 // W y^T: memory's speed at one row, and the same bits for a row at any count of rows (tile.cuh says how).
 //
 // One warp fetches weights, one fetches y, the others multiply; stages of a ring pass between them. A block fetches on
-// through its next tile while it finishes the last.
+// through its next tile while it finishes the last, and before its first, weights come while the kernel before still
+// runs: csrc/cuda/launch.h says why that is right. The next kernel may start at once: its blocks take room that this
+// one's leave, so that memory stays busy between the first of them that ends and the last.
 #pragma once
 #include "fetch.cuh"
 
@@ -118,6 +120,7 @@ SWIFTK_INLINE void matmul(const int* n_ptr, const DT* y, const DT* w, int output
   static_assert(!Epilogue::kPair || T::UNIT == 2, "a pair is the two tiles of a unit");
   const int thread = threadIdx.x, warp = thread / 32;
   const Ring<T> ring(shared_memory());
+  let_next_start();
   if (thread < T::STAGES) {
     prepare(ring.full(thread), (kBulkCopies ? 1 : 32) + 32);
     prepare(ring.empty(thread), T::kConsumers / 32);

@@ -65,7 +65,7 @@ def compile_command(kernel, dtype, arch, source, output):
     return ["nvcc", *options, *kernel.defines(dtype)]
 
 
-GATE_WARPS = 4
+GATE_WARPS, GATE_SHARED = 4, 1024
 
 
 def gate_command(arch, headers, source, output):

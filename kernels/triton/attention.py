@@ -8,6 +8,7 @@ steps over them alone or among others: a key that it does not see changes nothin
 import triton
 import triton.language as tl
 
+from .overlap import begin
 from .span import FAR, scan, split_of
 
 
@@ -46,8 +47,10 @@ def load_queries(q, head, there, HD: tl.constexpr, BLOCK: tl.constexpr):
 def attention_split(
     n_ptr, meta, pos, ancestors, q, k_cache, v_cache, acc, ml, window, splits,
     H: tl.constexpr, KV: tl.constexpr, HD: tl.constexpr, SCALE: tl.constexpr, QROWS: tl.constexpr, KEYS: tl.constexpr,
+    EARLY: tl.constexpr,
 ):  # fmt: skip
     """One split of one query tile; what it sums is not yet divided."""
+    begin(EARLY)
     BLOCK: tl.constexpr = triton.next_power_of_2(HD) if HD > 16 else 16
     s = tl.program_id(0)
     kv = tl.program_id(1)
@@ -69,7 +72,8 @@ def attention_split(
 
 
 @triton.jit
-def attention_merge(n_ptr, acc, ml, out, splits, H: tl.constexpr, HD: tl.constexpr):
+def attention_merge(n_ptr, acc, ml, out, splits, H: tl.constexpr, HD: tl.constexpr, EARLY: tl.constexpr):
+    begin(EARLY)
     BLOCK: tl.constexpr = triton.next_power_of_2(HD) if HD > 16 else 16
     row = tl.program_id(0)
     if row >= tl.load(n_ptr):
@@ -92,8 +96,10 @@ def attention_merge(n_ptr, acc, ml, out, splits, H: tl.constexpr, HD: tl.constex
 def attention_serial(
     n_ptr, meta, pos, ancestors, q, k_cache, v_cache, out, window,
     H: tl.constexpr, KV: tl.constexpr, HD: tl.constexpr, SCALE: tl.constexpr, QROWS: tl.constexpr, KEYS: tl.constexpr,
+    EARLY: tl.constexpr,
 ):  # fmt: skip
     """All splits in turn and their merge, for calls of so many rows that splits need no programs of their own."""
+    begin(EARLY)
     BLOCK: tl.constexpr = triton.next_power_of_2(HD) if HD > 16 else 16
     kv = tl.program_id(0)
     tile = tl.program_id(1)

@@ -3,9 +3,12 @@
 import triton
 import triton.language as tl
 
+from .overlap import begin
+
 
 @triton.jit
-def embed(n_ptr, token, table, x, D: tl.constexpr, BLOCK: tl.constexpr):
+def embed(n_ptr, token, table, x, D: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr):
+    begin(EARLY)
     i = tl.program_id(0)
     if i >= tl.load(n_ptr):
         return

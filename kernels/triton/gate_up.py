@@ -3,6 +3,7 @@
 import triton
 import triton.language as tl
 
+from .overlap import begin
 from .tile import multiply_pair, place
 
 
@@ -10,8 +11,9 @@ from .tile import multiply_pair, place
 def gate_up(
     n_ptr, y, w, bias, h,
     D: tl.constexpr, F: tl.constexpr, HAS_BIAS: tl.constexpr,
-    ROWS: tl.constexpr, TOKENS: tl.constexpr, BLOCK_K: tl.constexpr,
+    ROWS: tl.constexpr, TOKENS: tl.constexpr, BLOCK_K: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
+    begin(EARLY)
     tile, token_tile = place()
     n = tl.load(n_ptr)
     first = token_tile * TOKENS

@@ -3,14 +3,17 @@
 import triton
 import triton.language as tl
 
+from .overlap import begin
 from .tile import multiply, place
 
 
 @triton.jit
 def lm_head(
     n_ptr, y, w, logits,
-    D: tl.constexpr, V: tl.constexpr, ROWS: tl.constexpr, TOKENS: tl.constexpr, BLOCK_K: tl.constexpr,
+    D: tl.constexpr, V: tl.constexpr,
+    ROWS: tl.constexpr, TOKENS: tl.constexpr, BLOCK_K: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
+    begin(EARLY)
     tile, token_tile = place()
     n = tl.load(n_ptr)
     first = token_tile * TOKENS

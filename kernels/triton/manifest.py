@@ -35,9 +35,10 @@ def cdiv(a, b):
 
 
 class Shape:
-    """A pack header's shape, with its derived sizes."""
+    """A pack header's shape, with its derived sizes, and whether kernels of a pass start early (overlap.py)."""
 
-    def __init__(self, shape):
+    def __init__(self, shape, early):
+        self.early = early
         self.D, self.H, self.KV, self.HD, self.F, self.V = (int(shape[key]) for key in ("D", "H", "KV", "HD", "F", "V"))
         self.qk_norm, self.qkv_bias, self.o_bias, self.mlp_bias = (
             bool(shape[key]) for key in ("qk_norm", "qkv_bias", "o_bias", "mlp_bias")
@@ -51,9 +52,12 @@ class Shape:
         return {name: POINTER[self.dtype] if kind == "DT" else kind for name, kind in arguments.items()}
 
 
-def entries(shape):
-    """Every entry of the pack of a shape (the keys of a pack header's "shape")."""
-    s = Shape(shape)
+def entries(shape, early=False):
+    """Every entry of the pack of a shape (the keys of a pack header's "shape").
+
+    early: for machines on which kernels may start before the one before them has ended (sm_90 and newer).
+    """
+    s = Shape(shape, early)
     return [*elementwise(s), *matmuls(s), *attention(s), *sampling(s), *probes(s)]
 
 
@@ -63,11 +67,12 @@ def elementwise(s):
     norm = s.types(n_ptr="*i32", x="*fp32", weight="*fp32", y="DT")
     move = s.types(cache="DT", moves="*i32", count="i32", layer_stride="i64", v_offset="i64")
     block = min(power_of_2(s.D), 1024)
-    yield Entry("embed", "embed", "embed", {"D": s.D, "BLOCK": block}, embed, 4, 1, ("table", *f32_rows))
+    constants = {"D": s.D, "BLOCK": block, "EARLY": s.early}
+    yield Entry("embed", "embed", "embed", constants, embed, 4, 1, ("table", *f32_rows))
     # A whole row in registers: one sum, whose order only D decides.
     whole = power_of_2(s.D)
     warps = min(max(whole // 512, 1), 16)
-    constants = {"D": s.D, "EPS": s.eps, "BLOCK": whole}
+    constants = {"D": s.D, "EPS": s.eps, "BLOCK": whole, "EARLY": s.early}
     yield Entry("rmsnorm", "rmsnorm", "rmsnorm", constants, norm, warps, 1, ("y", *f32_rows))
     width = s.KV * s.HD
     constants = {"WIDTH": width, "BLOCK": min(power_of_2(width), 1024)}
@@ -109,14 +114,15 @@ def matmuls(s):
     for name, module, function, sizes, signature, parts in plans:
         for tokens in BUCKETS:
             rows, block_k, warps, stages = tiles(s, tokens, parts)
-            constants = {**sizes, "ROWS": rows, "TOKENS": tokens, "BLOCK_K": block_k}
+            constants = {**sizes, "ROWS": rows, "TOKENS": tokens, "BLOCK_K": block_k, "EARLY": s.early}
             yield Entry(f"{name}.{tokens}", module, function, constants, signature, warps, stages, ("y", "w"))
     if s.qk_norm:
         signature = s.types(
             n_ptr="*i32", raw="*fp32", q_norm="*fp32", k_norm="*fp32", slot="*i32", cos="*fp32", sin="*fp32",
             q="DT", k_cache="DT", v_cache="DT",
         )  # fmt: skip
-        constants = {"H": s.H, "KV": s.KV, "HD": s.HD, "EPS": s.eps, "BLOCK": power_of_2(s.HD // 2)}
+        sizes = {"H": s.H, "KV": s.KV, "HD": s.HD, "EPS": s.eps, "BLOCK": power_of_2(s.HD // 2)}
+        constants = {**sizes, "EARLY": s.early}
         yield Entry("qk_norm_rope", "qkv", "qk_norm_rope", constants, signature, 1, 1, ())
 
 
@@ -125,7 +131,7 @@ def attention(s):
         n_ptr="*i32", meta="*i32", pos="*i32", ancestors="*i64", q="DT", k_cache="DT", v_cache="DT",
     )  # fmt: skip
     sizes = {"H": s.H, "KV": s.KV, "HD": s.HD}
-    tile = {**sizes, "SCALE": s.HD**-0.5, "QROWS": 16, "KEYS": 32}
+    tile = {**sizes, "SCALE": s.HD**-0.5, "QROWS": 16, "KEYS": 32, "EARLY": s.early}
     aligned = ("q", "k_cache", "v_cache") if s.KV * s.HD * s.bytes % 16 == 0 else ("q",)  # layers lie in one memory
     # Four warps share the keys of a tile, and then the columns of V: it is over sooner, and one query row is all that
     # decoding has. Both kernels have as many, for that is part of the order of a row's sums. 64 KB of tiles ahead.
@@ -133,7 +139,8 @@ def attention(s):
     split = {**rows, "acc": "*fp32", "ml": "*fp32", "window": "i32", "splits": "i32"}
     yield Entry("attention_split", "attention", "attention_split", tile, split, warps, stages, (*aligned, "acc"))
     merge = s.types(n_ptr="*i32", acc="*fp32", ml="*fp32", out="DT", splits="i32")
-    yield Entry("attention_merge", "attention", "attention_merge", {"H": s.H, "HD": s.HD}, merge, 1, 4, ("acc", "out"))
+    constants = {"H": s.H, "HD": s.HD, "EARLY": s.early}
+    yield Entry("attention_merge", "attention", "attention_merge", constants, merge, 1, 4, ("acc", "out"))
     serial = {**rows, **s.types(out="DT"), "window": "i32"}
     yield Entry("attention_serial", "attention", "attention_serial", tile, serial, warps, stages, (*aligned, "out"))
 
@@ -147,8 +154,8 @@ def sampling(s):
     )  # fmt: skip
     yield Entry("topk_partial", "topk", "topk_partial", {"V": s.V, "BLOCK": block}, partial, 4, 1, logits)
     merge = s.types(
-        logits="*fp32", part_score="*fp32", part_id="*i32", part_lse="*fp32", k="i32",
-        id="*i32", logit="*fp32", lse="*fp32",
+        logits="*fp32", part_score="*fp32", part_id="*i32", part_lse="*fp32", scale="*fp32", k="i32",
+        id="*i32", logit="*fp32", lse="*fp32", mass="*fp32",
     )  # fmt: skip
     yield Entry("topk_merge", "topk", "topk_merge", {"V": s.V, "BLOCKS": cdiv(s.V, block)}, merge, 1, 1, ())
 

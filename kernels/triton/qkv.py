@@ -6,6 +6,7 @@ Element i of a head pairs with i + HD / 2 in the rotation, so a program has the 
 import triton
 import triton.language as tl
 
+from .overlap import begin
 from .tile import multiply_pair, place
 
 
@@ -18,8 +19,9 @@ def rotate(a, b, cos, sin):
 def qkv(
     n_ptr, y, w, bias, slot, cos, sin, q, k_cache, v_cache, raw,
     D: tl.constexpr, H: tl.constexpr, KV: tl.constexpr, HD: tl.constexpr, HAS_BIAS: tl.constexpr, QK_NORM: tl.constexpr,
-    ROWS: tl.constexpr, TOKENS: tl.constexpr, BLOCK_K: tl.constexpr,
+    ROWS: tl.constexpr, TOKENS: tl.constexpr, BLOCK_K: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
+    begin(EARLY)
     HALF: tl.constexpr = HD // 2
     TILES: tl.constexpr = (HALF + ROWS - 1) // ROWS
     tile, token_tile = place()
@@ -66,8 +68,10 @@ def qkv(
 def qk_norm_rope(
     n_ptr, raw, q_norm, k_norm, slot, cos, sin, q, k_cache, v_cache,
     H: tl.constexpr, KV: tl.constexpr, HD: tl.constexpr, EPS: tl.constexpr, BLOCK: tl.constexpr,
+    EARLY: tl.constexpr,
 ):  # fmt: skip
     """What is left of a head where q and k are normed: it needs the whole head, which no program of qkv has."""
+    begin(EARLY)
     HALF: tl.constexpr = HD // 2
     j = tl.program_id(0)
     head = tl.program_id(1)

@@ -3,9 +3,12 @@
 import triton
 import triton.language as tl
 
+from .overlap import begin
+
 
 @triton.jit
-def rmsnorm(n_ptr, x, weight, y, D: tl.constexpr, EPS: tl.constexpr, BLOCK: tl.constexpr):
+def rmsnorm(n_ptr, x, weight, y, D: tl.constexpr, EPS: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr):
+    begin(EARLY)
     i = tl.program_id(0)
     if i >= tl.load(n_ptr):
         return

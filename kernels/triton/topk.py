@@ -1,4 +1,4 @@
-"""The k best of scale * scores + noise, best first, and log sum exp of the logits: block by block, then merged.
+"""The k best of scale * scores + noise, best first, and sums of exponentials of logits: block by block, then merged.
 
 A score and its id are one 64-bit key: the score's bits in an order of integers above, the id's complement below. So
 one maximum finds the best and, among equals, the lowest id.
@@ -41,10 +41,11 @@ def topk_partial(
 ):  # fmt: skip
     block = tl.program_id(0)
     row = tl.program_id(1)
+    scale = tl.load(scale)
     id = block * BLOCK + tl.arange(0, BLOCK)
     at = row.to(tl.int64) * V + id
     logit = tl.load(logits + at, mask=id < V, other=float("-inf"))
-    score = tl.load(scores + at, mask=id < V, other=float("-inf")) * tl.load(scale)
+    score = tl.load(scores + at, mask=id < V, other=float("-inf")) * scale
     if noisy != 0:
         score += gumbel(tl.load(seed), tl.load(pos + row), stream, block * (BLOCK // 4), BLOCK)
 
@@ -52,8 +53,9 @@ def topk_partial(
     top = tl.max(logit, 0)
     odd = (id < V) & (tl.abs(logit) == float("inf"))  # the sum shall tell; NaN does by itself
     sum = tl.sum(tl.where(odd, float("nan"), tl.exp(logit - top)), 0)
-    tl.store(part_lse + 2 * part, top)
-    tl.store(part_lse + 2 * part + 1, sum)
+    tl.store(part_lse + 3 * part, top)
+    tl.store(part_lse + 3 * part + 1, sum)
+    tl.store(part_lse + 3 * part + 2, tl.sum(tl.exp(logit * scale - top * scale), 0))
 
     key = key_of(score, id)
     for i in range(0, k):
@@ -72,20 +74,23 @@ def entry(part_score, part_id, at, there):
 
 @triton.jit
 def topk_merge(
-    logits, part_score, part_id, part_lse, k, id, logit, lse,
+    logits, part_score, part_id, part_lse, scale, k, id, logit, lse, mass,
     V: tl.constexpr, BLOCKS: tl.constexpr,
 ):  # fmt: skip
     """Every block's list has a head; the best head is taken, and the next of its list moves up."""
     WIDTH: tl.constexpr = triton.next_power_of_2(BLOCKS)
     row = tl.program_id(0).to(tl.int64)
+    scale = tl.load(scale)
     block = tl.arange(0, WIDTH)
     there = block < BLOCKS
     part = row * BLOCKS + block
-    top = tl.load(part_lse + 2 * part, mask=there, other=float("-inf"))
-    sum = tl.load(part_lse + 2 * part + 1, mask=there, other=0.0)
+    top = tl.load(part_lse + 3 * part, mask=there, other=float("-inf"))
+    sum = tl.load(part_lse + 3 * part + 1, mask=there, other=0.0)
+    scaled = tl.load(part_lse + 3 * part + 2, mask=there, other=0.0)
     highest = tl.max(top, 0)
     total = tl.sum(tl.where(there, sum * tl.exp(top - highest), 0.0), 0)
     tl.store(lse + row, highest + tl.log(total))
+    tl.store(mass + row, tl.sum(tl.where(there, scaled * tl.exp(top * scale - highest * scale), 0.0), 0))
 
     head = part * LISTED
     left = tl.where(there, k, 0)

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import SwiftkError
 
-COMMANDS = ("demo", "run", "chat", "info", "check", "doctor", "bench", "pack")
+COMMANDS = ("demo", "run", "chat", "info", "check", "doctor", "bench", "tune", "pack")
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ..report import check
 from .common import DeviceOption, DtypeOption, JsonOption, ModelArgument, ThreadsOption, err, open_model, print_json
 
 
@@ -23,6 +24,9 @@ def command(
     stop: Annotated[list[str] | None, typer.Option(help="Text that ends the output; may be given again.")] = None,
     skip: Annotated[str, typer.Option(help="auto, or the path of a saved skip set.")] = "auto",
     no_spec: Annotated[bool, typer.Option("--no-spec", help="Decode without drafts.")] = False,
+    report: Annotated[
+        str | None, typer.Option("--report", metavar="FILE", help="A page (HTML) with what happened.")
+    ] = None,
     stats: Annotated[bool, typer.Option("--stats", help="Figures on stderr when done.")] = False,
     json: JsonOption = False,
     threads: ThreadsOption = None,
@@ -30,6 +34,8 @@ def command(
     device: DeviceOption = "auto",
 ) -> None:
     """Generate from a prompt."""
+    if report is not None:
+        check(report)
     lm = open_model(model, threads, dtype, device)
     text = sys.stdin.read() if prompt == "-" else prompt
     options: dict[str, Any] = {
@@ -44,9 +50,17 @@ def command(
         "skip": skip,
         "speculate": not no_spec,
     }
+    result = lm.generate(text, **options) if json else _streamed(lm, text, options)
     if json:
-        print_json(lm.generate(text, **options).to_dict())
-        return
+        print_json(result.to_dict())
+    elif stats:
+        show_stats(result)
+    if report is not None:
+        result.report(report)
+
+
+def _streamed(lm: Any, text: str, options: dict[str, Any]) -> Any:
+    """The text on stdout as it comes; the result."""
     stream = lm.generate(text, stream=True, **options)
     try:
         for event in stream:
@@ -57,8 +71,7 @@ def command(
         sys.stdout.write("\n")
         raise
     sys.stdout.write("\n")
-    if stats:
-        show_stats(stream.result)
+    return stream.result
 
 
 def show_stats(result: Any) -> None:

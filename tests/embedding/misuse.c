@@ -156,7 +156,7 @@ static void check_order(swiftk_session* session) {
   CHECK_BAD(swiftk_session_extend(session, kPrompt, 1));
   CHECK_BAD(swiftk_session_set_tree(session, &token, &child, 1)); /* its own parent */
   CHECK_BAD(swiftk_session_set_tree(session, &token, NULL, 1));
-  CHECK_BAD(swiftk_session_score(session, NULL, 64, &(swiftk_score){.struct_size = sizeof(swiftk_score)}));
+  CHECK_BAD(swiftk_session_score(session, NULL, 0, &(swiftk_score){.struct_size = sizeof(swiftk_score)}));
   CHECK_OK(swiftk_session_set_tree(session, NULL, NULL, 0)); /* the root alone */
   CHECK_BAD(swiftk_session_verify(session, NULL, &n));
   CHECK_OK(swiftk_session_verify(session, &emitted, &n));

@@ -113,11 +113,12 @@ Floats run_layer(const Ops& ops, Ctx& ctx, const Weights& w, DType dtype) {
     for (const bool noisy : {false, true}) {
       const int k = 5;
       std::vector<int32_t> id(size_t(n) * k);
-      Floats logit(id.size()), lse(n);
+      Floats logit(id.size()), lse(n), mass(n);
       ops.topk(ctx, {logits.data(), logits.data(), n, V, k, 1.5f, noisy, 9, Stream::Draft, pos.data(), id.data(),
-                     logit.data(), lse.data()});
+                     logit.data(), lse.data(), mass.data()});
       keep(logit);
       keep(lse);
+      keep(mass);
     }
   };
   for (int first = 0; first < prompt; first += 150) step(150, first, false);

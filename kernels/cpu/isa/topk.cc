@@ -1,4 +1,4 @@
-// Top k of scaled scores plus noise, and log sum exp of the logits.
+// Top k of scaled scores plus noise, and sums of exponentials of the logits.
 //
 // The vocabulary is cut into slices, which are tasks, and these into blocks. The first pass reads everything once:
 // block maxima of the scores and sums of exponentials of the logits, in an order fixed by token id. The second looks
@@ -17,6 +17,7 @@ namespace swiftk::SWIFTK_ISA {
 namespace {
 
 constexpr int kBlock = 1024, kSliceBlocks = 8, kSlice = kBlock * kSliceBlocks;  // tokens, blocks, tokens
+constexpr int kUnbounded = 128;  // tokens looked at before there is a bound, which then spares the others their noise
 constexpr int kTried = 16;  // block maxima beyond k that get their noise
 
 struct Candidate {
@@ -64,20 +65,21 @@ float max_of(const float* x, int n) {
   return top;
 }
 
-// Sum of exp(x - top) over a block; NaN if a logit is NaN or infinite (0 * infinity is NaN).
-float sum_exp(const float* x, int n, float top) {
+// Sum of exp(scale x - scale top) over a block; NaN if a logit is NaN or infinite (0 * infinity is NaN).
+float sum_exp(const float* x, int n, float top, float scale) {
   Vec sum[2] = {}, odd[2] = {};
   float tail[2 * W];
+  const float highest = top * scale;
   for (int i = 0; i < n; i += 2 * W) {
     const float* from = x + i;
     if (i + 2 * W > n) {
-      std::fill_n(tail, 2 * W, top - 200);  // whose exponential is 0
+      std::fill_n(tail, 2 * W, -std::numeric_limits<float>::max());  // whose exponential is 0
       std::copy(x + i, x + n, tail);
       from = tail;
     }
     for (int v = 0; v < 2; ++v) {
       const Vec logit = load(from + v * W);
-      sum[v] += exp(logit - top);
+      sum[v] += exp(logit * scale - highest);
       odd[v] = fma(logit, Vec{}, odd[v]);
     }
   }
@@ -89,6 +91,7 @@ int index_of(const float* x, int n, float top) { return static_cast<int>(std::fi
 
 struct Block {
   float max_score, max_logit, sum;  // sum of exp(logit - max_logit)
+  float mass;                       // the same of scaled logits, if asked for
   int32_t id;                       // of max_score; with noise only
 };
 
@@ -128,7 +131,7 @@ class Topk {
   int last_block(int slice) const { return std::min(first_block(slice) + kSliceBlocks, blocks_); }
   int length(int block) const { return std::min(kBlock, a_.vocab - block * kBlock); }
   double noise(int row, int32_t id) const { return gumbel(a_.seed, a_.pos[row], id, a_.stream); }
-  double scaled(float score) const { return static_cast<double>(a_.scale) * score; }  // exact, so order is kept
+  double scaled(float score) const { return a_.scale * score; }  // in f32; never changes an order, but may make ties
 
   void scan_slice(int row, int slice) {
     for (int b = first_block(slice); b < last_block(slice); ++b) {
@@ -136,7 +139,8 @@ class Topk {
       const float* const x = logits(row) + b * kBlock;
       const float* const y = scores(row) + b * kBlock;
       const float top = max_of(x, n), best = y == x ? top : max_of(y, n);
-      blocks(row)[b] = {best, top, sum_exp(x, n, top), a_.noisy ? b * kBlock + index_of(y, n, best) : 0};
+      const float sum = sum_exp(x, n, top, 1), mass = !a_.mass || a_.scale == 1 ? sum : sum_exp(x, n, top, a_.scale);
+      blocks(row)[b] = {best, top, sum, mass, a_.noisy ? b * kBlock + index_of(y, n, best) : 0};
     }
   }
 
@@ -145,9 +149,11 @@ class Topk {
     const Block* const b = blocks(row);
     float top = -kInfinity;
     for (int i = 0; i < blocks_; ++i) top = b[i].max_logit > top ? b[i].max_logit : top;
-    double sum = 0;
+    double sum = 0, mass = 0;
     for (int i = 0; i < blocks_; ++i) sum += b[i].sum * std::exp(static_cast<double>(b[i].max_logit) - top);
+    for (int i = 0; i < blocks_; ++i) mass += b[i].mass * std::exp(scaled(b[i].max_logit) - scaled(top));
     a_.lse[row] = static_cast<float>(top + std::log(sum));
+    if (a_.mass) a_.mass[row] = static_cast<float>(mass);
     floor_[row] = -HUGE_VAL;
     if (blocks_ < a_.k) return;
     Candidate* const order = order_ + size_t(row) * blocks_;
@@ -166,7 +172,12 @@ class Topk {
       const float most = blocks(row)[b].max_score;
       const double reach = scaled(most) + (a_.noisy ? kGumbelMax : 0), need = std::max(floor_[row], best.bound());
       if (!(reach >= need) || most == -kInfinity) continue;
-      a_.noisy ? search_noisy(row, b, best) : search_plain(row, b, best);
+      if (!a_.noisy) search_plain(row, b, best);
+      for (int i = 0, n; a_.noisy && i < length(b); i += n) {
+        const bool bounded = std::max(floor_[row], best.bound()) > -HUGE_VAL;
+        n = std::min(bounded ? kBlock : kUnbounded, length(b) - i);
+        search_noisy(row, b * kBlock + i, n, best);
+      }
     }
     count_[i] = best.size();
   }
@@ -180,20 +191,19 @@ class Topk {
       const double need = std::max(floor_[row], best.bound());
       if (!(scaled(max_of(x + i, count)) >= need)) continue;
       for (int j = i; j < i + count; ++j) {
-        if (x[j] > -kInfinity) best.offer({scaled(x[j]), first + j});
+        if (scaled(x[j]) > -kInfinity) best.offer({scaled(x[j]), first + j});
       }
     }
   }
 
   // gumbel(u) >= need - score only if 1 - u <= exp(score - need), as 1 - exp(-t) <= t: most tokens fall here.
-  void search_noisy(int row, int block, Best& best) {
-    const int first = block * kBlock;
+  void search_noisy(int row, int first, int n, Best& best) {
     const float* const x = scores(row) + first;
     alignas(64) float chance[kBlock];
-    bound_chances(x, length(block), static_cast<float>(std::max(floor_[row], best.bound())), chance);
+    bound_chances(x, n, static_cast<float>(std::max(floor_[row], best.bound())), chance);
     const uint64_t above = static_cast<uint64_t>(a_.stream) << 32 | static_cast<uint32_t>(a_.pos[row]);
     constexpr int kGroup = 4 * W;  // a block of four tokens per lane
-    for (int i = 0; i < length(block); i += kGroup) {
+    for (int i = 0; i < n; i += kGroup) {
       UintVec random[4];
       philox_lanes(a_.seed, static_cast<uint32_t>(first + i) / 4, above, random);
       alignas(64) float least[4][W], limit[4][W];
@@ -205,7 +215,7 @@ class Topk {
       for (int j = 0; j < 4; ++j) any |= load(least[j]) <= load(limit[j]);
       if (!any_lane(any)) continue;
       for (int t = 0; t < kGroup; ++t) {
-        if (!(least[t % 4][t / 4] <= limit[t % 4][t / 4]) || !(x[i + t] > -kInfinity)) continue;
+        if (!(least[t % 4][t / 4] <= limit[t % 4][t / 4]) || !(scaled(x[i + t]) > -kInfinity)) continue;
         best.offer({scaled(x[i + t]) + noise(row, first + i + t), first + i + t});
       }
     }

@@ -7,6 +7,7 @@
 #pragma once
 #include <ucontext.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -55,6 +56,7 @@ struct Thread {
   ucontext_t context;
   std::function<bool()> ready;               // null: it may go on
   std::deque<std::function<void()>> copies;  // under way, in turn
+  bool waited = false;                       // for the kernel before
   bool done = false;
 };
 
@@ -106,10 +108,11 @@ class Machine {
     check(reinterpret_cast<uintptr_t>(to) % 16 == 0 && reinterpret_cast<uintptr_t>(from) % 16 == 0,
           "a copy out of line");
     check(to >= b.shared && to + bytes <= b.shared + shared_, "a copy beyond shared memory");
-    for (const Range& r : memory_) {
-      if (from >= r.begin && from + bytes <= r.begin + r.bytes) return;
-    }
-    check(false, "a copy from no memory of the kernel");
+    const Range* const found = std::find_if(memory_.data(), memory_.data() + memory_.size(), [&](const Range& r) {
+      return from >= r.begin && from + bytes <= r.begin + r.bytes;
+    });
+    check(found != memory_.data() + memory_.size(), "a copy from no memory of the kernel");
+    check(thread().waited || found == memory_.data() + kWeights, "a copy of what the kernel before may still write");
   }
 
   Index grid;
@@ -117,6 +120,7 @@ class Machine {
   unsigned cluster_threads() const { return cluster_ * threads_; }
 
  private:
+  static constexpr size_t kWeights = 2;  // of a matmul's arguments
   static constexpr size_t kStack = size_t{64} << 10, kBeyond = 1024;
 
   static Warp& warp_of(Thread& t) { return t.block->warps[t.index.x / 32]; }

@@ -9,7 +9,6 @@ namespace {
 
 constexpr int kConditionalNode = 13, kWhile = 1;
 constexpr unsigned kAssignDefault = 1;
-constexpr int kForever = 100000;  // rounds
 
 // As `begin` and its relatives: the stream starts to capture, into a graph that is there or a new one.
 void begin_capture(Driver& d, CUstream stream, int mode, std::shared_ptr<Graph> into) {
@@ -22,40 +21,26 @@ void begin_capture(Driver& d, CUstream stream, int mode, std::shared_ptr<Graph> 
   d.record.add("captures");
 }
 
-void run_all(const Ops& ops) {
-  for (const Op& op : ops) {
-    try {
-      op.run();
-    } catch (const Violation& v) {
-      throw Violation{v.code, op.what + ": " + v.text};
-    }
-  }
-}
-
-void run_loop(Record& record, const Loop& loop) {
-  for (int round = 0; loop.value; ++round) {
-    if (round == kForever) throw Violation{CUDA_ERROR_LAUNCH_TIMEOUT, "a loop that does not end"};
-    record.add("loop_rounds");
-    run_all(loop.body->ops);
-  }
-}
-
-// Those of its loops are set at every launch, and can be set by kernels while it runs.
-void run_graph(Driver& d, const GraphExec& exec) {
-  d.record.add("graph_launches");
-  if (!exec.loops.empty() && exec.graph.expired())
-    throw Violation{CUDA_ERROR_ILLEGAL_ADDRESS, "the graph that its conditions belong to was destroyed"};
-  for (const auto& loop : exec.loops) {
+// A node that runs its body as long as a kernel in it wants to: by default it does at every launch of its graph.
+Op loop_op(Driver& d, const std::shared_ptr<Loop>& loop, const std::weak_ptr<Graph>& of) {
+  const auto begin = [&d, loop, of] {
+    if (of.expired())
+      throw Violation{CUDA_ERROR_ILLEGAL_ADDRESS, "the graph that its condition belongs to was destroyed"};
     loop->value = loop->initial;
     d.conditions[loop->handle] = [loop](unsigned value) { loop->value = value; };
-  }
-  try {
-    run_all(exec.ops);
-  } catch (...) {
-    for (const auto& loop : exec.loops) d.conditions.erase(loop->handle);
-    throw;
-  }
-  for (const auto& loop : exec.loops) d.conditions.erase(loop->handle);
+  };
+  const auto again = [&d, loop] {
+    if (loop->value) {
+      d.record.add("loop_rounds");
+    } else {
+      d.conditions.erase(loop->handle);
+    }
+    return loop->value != 0;
+  };
+  Op op{"loop", begin, {}};
+  op.parts = {loop->body, &loop->body->ops};
+  op.again = again;
+  return op;
 }
 
 }  // namespace
@@ -163,7 +148,7 @@ EXPORTED CUresult cuGraphAddNode_v2(CUgraphNode* node, CUgraph graph, const CUgr
     loop->body->is_body = true;
     loop->body_handle = d.graphs.add(loop->body);
     params->bodies = &loop->body_handle;
-    g->ops.push_back({"loop", [&record = d.record, loop] { run_loop(record, *loop); }, {}});
+    g->ops.push_back(loop_op(d, loop, g));
     out(node) = reinterpret_cast<CUgraphNode>(reinterpret_cast<uintptr_t>(graph) + g->ops.size());
   });
 }
@@ -179,7 +164,7 @@ EXPORTED CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph, 
       if (!loop->body) throw Violation{CUDA_ERROR_INVALID_VALUE, "a condition without a node"};
       if (loop->body->capturing) throw Violation{CUDA_ERROR_ILLEGAL_STATE, "its body is being captured"};
     }
-    const auto made = std::make_shared<GraphExec>(GraphExec{g->ops, g, g->loops});
+    const auto made = std::make_shared<GraphExec>(GraphExec{g->ops});
     g->exec = made;
     out(exec) = d.execs.add(made);
     d.record.add("instantiations");
@@ -191,7 +176,9 @@ EXPORTED CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
     const auto graph = d.execs.get(exec);
     const auto& s = d.stream(stream);
     if (s->capture) d.streams.spoil(*s->capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "the stub nests no graphs");
-    d.streams.submit(s, {"graph", [&d, graph] { run_graph(d, *graph); }, {}});
+    Op op{"graph", [&d] { d.record.add("graph_launches"); }, {}};
+    op.parts = {graph, &graph->ops};
+    d.streams.submit(s, std::move(op));
   });
 }
 

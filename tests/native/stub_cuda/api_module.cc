@@ -102,6 +102,21 @@ void check_shape(const Function& f, const CUlaunchConfig& c) {
   }
 }
 
+// Whether the attributes of a launch let it begin while the kernel before it runs.
+bool read_attributes(Driver& d, const CUlaunchConfig& c, const Stream& stream) {
+  bool early = false;
+  for (unsigned i = 0; i < c.numAttrs; ++i) {
+    int value = 0;
+    std::memcpy(&value, c.attrs[i].value, sizeof value);
+    if (c.attrs[i].id != kAttributeOverlap || (value != 0 && value != 1))
+      throw Violation{CUDA_ERROR_INVALID_VALUE, text("launch attribute %d is %d", c.attrs[i].id, value)};
+    early = value == 1;
+  }
+  if (early && stream.capture && d.record.get("driver_version") < kOverlapCaptured)
+    d.streams.spoil(*stream.capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "an early launch cannot be captured");
+  return early && d.record.get("major") >= kOverlapMajor;
+}
+
 void launch(Driver& d, const CUlaunchConfig& config, CUfunction handle, void** values, void** extra) {
   const auto& function = d.functions.get(handle);
   const auto& stream = d.stream(config.hStream);
@@ -113,17 +128,23 @@ void launch(Driver& d, const CUlaunchConfig& config, CUfunction handle, void** v
                       {config.gridDimX, config.gridDimY, config.gridDimZ},
                       read_arguments(*function->kernel, values)};
   const std::string name = function->kernel->name;
+  const bool early = read_attributes(d, config, *stream);
   d.streams.submit(stream, {name,
-                            [&d, launch, name] {
+                            [&d, launch, name, early] {
                               if (launch.function->module.expired()) {
                                 throw Violation{CUDA_ERROR_ILLEGAL_ADDRESS, "its module was unloaded"};
                               }
                               d.record.use(name);
                               d.record.add("launches");
                               d.record.add("launches." + name);
+                              if (early) {
+                                d.record.add("early_launches");
+                                launch.begin_early();
+                              }
                               launch.function->kernel->run(launch);
                             },
-                            {}});
+                            {},
+                            early});
 }
 
 }  // namespace

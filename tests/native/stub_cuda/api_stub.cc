@@ -22,10 +22,10 @@ size_t hand_out(const std::string& text, char* to, size_t room) {
 
 using namespace stub;
 
-// A JSON object: "launches", "launches.<kernel>", "calls.<function>", "graph_launches", "captures", "instantiations",
-// "loop_rounds", "h2d", "d2h", "d2d" with "_bytes", "fills", "syncs"; and levels with "peak_": "allocations", "bytes",
-// "pinned_allocations", "pinned_bytes", "streams", "events", "modules", "functions", "graphs", "graph_execs",
-// "contexts".
+// A JSON object: "launches", "launches.<kernel>", "early_launches", "calls.<function>", "graph_launches", "loop_rounds",
+// "captures", "instantiations", "h2d", "d2h", "d2d" with "_bytes", "fills", "syncs"; and levels with "peak_":
+// "allocations", "bytes", "pinned_allocations", "pinned_bytes", "streams", "events", "modules", "functions", "graphs",
+// "graph_execs", "contexts".
 EXPORTED size_t stub_counters(char* to, size_t room) {
   const std::lock_guard lock(driver().mutex);
   return hand_out(driver().record.counters(), to, room);

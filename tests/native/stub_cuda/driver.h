@@ -64,15 +64,13 @@ struct Loop {
 
 struct Graph {
   Ops ops;
-  std::vector<std::shared_ptr<Loop>> loops;  // that belong to it
+  std::vector<std::shared_ptr<Loop>> loops;  // whose conditions belong to it
   bool is_body = false, capturing = false;
   std::weak_ptr<struct GraphExec> exec;  // with loops there is one at a time
 };
 
 struct GraphExec {
   Ops ops;
-  std::weak_ptr<Graph> graph;
-  std::vector<std::shared_ptr<Loop>> loops;
 };
 
 struct Driver {
@@ -86,7 +84,7 @@ struct Driver {
   Handles<CUfunction, Function> functions{record, "functions", 0x54};
   Handles<CUgraph, Graph> graphs{record, "graphs", 0x55};
   Handles<CUgraphExec, GraphExec> execs{record, "graph_execs", 0x56};
-  Conditions conditions;  // that the graph which runs has
+  Conditions conditions;  // of the loops that run
   CUgraphConditionalHandle next_condition = 0x57ull << 40;
   bool initialised = false;
   int retained = 0;                // references to the primary context

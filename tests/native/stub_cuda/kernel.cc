@@ -10,18 +10,18 @@ namespace {
 constexpr Kernel kKernels[] = {
     {"embed", "ppPD", embed},
     {"rmsnorm", "pDpP", rmsnorm},
-    {"qkv", "pPPpppppppp", qkv},
+    {"qkv", "pPPpppppppp", qkv, 2},
     {"qk_norm_rope", "pppppppppp", qk_norm_rope},
     {"attention_split", "ppppPCCPpii", attention_split},
     {"attention_merge", "pPpPi", attention_merge},
     {"attention_serial", "ppppPCCPi", attention_serial},
-    {"residual", "pPPpp", residual},
-    {"gate_up", "pPPpp", gate_up},
-    {"lm_head", "pPPp", lm_head},
+    {"residual", "pPPpp", residual, 2},
+    {"gate_up", "pPPpp", gate_up, 2},
+    {"lm_head", "pPPp", lm_head, 2},
     {"topk_partial", "VVpppiiippp", topk_partial},
-    {"topk_merge", "ppppippp", topk_merge},
+    {"topk_merge", "pppppipppp", topk_merge},
     {"move_rows", "Wpill", move_rows},
-    {"gate", "lpppppppppii", gate},
+    {"gate", "lppppppppppii", gate},
     {"pack", "PPiiiiiii", pack},
     {"read_probe", "Ppl", read_probe},
     {"dot_probe", "pi", dot_probe},
@@ -118,6 +118,12 @@ void Launch::expect(int axis, size_t programs) const {
   if (grid[axis] != programs) {
     throw Violation{CUDA_ERROR_LAUNCH_FAILED, text("%u programs along axis %d, want %zu", grid[axis], axis, programs)};
   }
+}
+
+void Launch::begin_early() const {
+  const int weights = function->kernel->weights;
+  if (weights >= 0 && has("UNIT")) bytes(weights, false, 1);
+  if (has("EARLY") && number("EARLY")) memory->wait();
 }
 
 void Launch::expect_cover(int axis, size_t each, size_t items) const {

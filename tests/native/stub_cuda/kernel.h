@@ -55,10 +55,11 @@ struct Launch;
 
 // What a pack's kernel is here: arguments as letters (i int32, l int64, f float, the others pointers:
 // p to elements, P to 16 bytes, D, V or C to 16 bytes where D, V or a cache slot is a multiple of that, W where a slot
-// is one of 16 elements), and what it does.
+// is one of 16 elements), and what it does. Where weights come in a layout of their own, they are read before it waits.
 struct Kernel {
   const char *name, *arguments;
   void (*run)(const Launch&);
+  int weights = -1;  // the argument
 };
 const Kernel* find_kernel(std::string_view name);  // null if there is none
 
@@ -103,6 +104,8 @@ struct Launch {
   // Throws unless the grid is what the ABI says along an axis.
   void expect(int axis, size_t programs) const;
   void expect_cover(int axis, size_t each, size_t items) const;
+  // What it does while the kernel before it may still run, if it was launched so.
+  void begin_early() const;
 
  private:
   Span<char> bytes(int i, bool write, size_t element) const;

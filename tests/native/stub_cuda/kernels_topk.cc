@@ -1,9 +1,7 @@
-// The k best of scaled scores plus noise, and log sum exp of the logits: of blocks, then of rows. And the gate, which
-// goes on from what a row drew.
+// The k best of scaled scores plus noise, and sums of exponentials of the logits: of blocks, then of rows.
 #include <algorithm>
 #include <cmath>
 
-#include "gate_rule.h"
 #include "kernels.h"
 #include "noise.h"
 
@@ -62,10 +60,12 @@ void topk_partial(const Launch& launch) {
       part_id[program * kMost + i] = entry(best, i).id;
     }
     const float top = *std::max_element(x, x + n);
-    float sum = 0;
+    float sum = 0, scaled = 0;
     for (int i = 0; i < n; ++i) sum += std::exp(x[i] - top) + x[i] * 0;  // NaN if a logit is NaN or infinite
-    part_lse[program * 2] = top;
-    part_lse[program * 2 + 1] = sum;
+    for (int i = 0; i < n; ++i) scaled += std::exp(x[i] * scale - top * scale);
+    part_lse[program * 3] = top;
+    part_lse[program * 3 + 1] = sum;
+    part_lse[program * 3 + 2] = scaled;
   }
 }
 
@@ -73,21 +73,23 @@ void topk_merge(const Launch& launch) {
   const Span<const float> logits = launch.span<const float>(0), part_score = launch.span<const float>(1),
                           part_lse = launch.span<const float>(3);
   const Span<const int32_t> part_id = launch.span<const int32_t>(2);
-  const Span<int32_t> id = launch.span<int32_t>(5);
-  const int k = launch.int32(4), V = launch.constant("V"), blocks = launch.constant("BLOCKS");
-  const Span<float> logit = launch.span<float>(6), lse = launch.span<float>(7);
+  const float scale = launch.span<const float>(4)[0];
+  const Span<int32_t> id = launch.span<int32_t>(6);
+  const int k = launch.int32(5), V = launch.constant("V"), blocks = launch.constant("BLOCKS");
+  const Span<float> logit = launch.span<float>(7), lse = launch.span<float>(8), mass = launch.span<float>(9);
   check_k(k);
   for (size_t row = 0; row < launch.grid[0]; ++row) {
     std::vector<Candidate> best;
-    float top = -kInfinity, sum = 0;
+    float top = -kInfinity, sum = 0, scaled = 0;
     for (size_t part = row * blocks; part < (row + 1) * blocks; ++part) {
       for (int i = 0; i < k && part_id[part * kMost + i] >= 0; ++i) {
         best.push_back({part_score[part * kMost + i], part_id[part * kMost + i]});
       }
-      top = std::max(top, part_lse[2 * part]);
+      top = std::max(top, part_lse[3 * part]);
     }
     for (size_t part = row * blocks; part < (row + 1) * blocks; ++part) {
-      sum += part_lse[2 * part + 1] * std::exp(part_lse[2 * part] - top);
+      sum += part_lse[3 * part + 1] * std::exp(part_lse[3 * part] - top);
+      scaled += part_lse[3 * part + 2] * std::exp(part_lse[3 * part] * scale - top * scale);
     }
     std::sort(best.begin(), best.end());
     for (int i = 0; i < k; ++i) {
@@ -96,39 +98,8 @@ void topk_merge(const Launch& launch) {
       logit[row * kMost + i] = c.id < 0 ? -kInfinity : logits[row * V + c.id];
     }
     lse[row] = top + std::log(sum);
+    mass[row] = scaled;
   }
-}
-
-void gate(const Launch& launch) {
-  int32_t* const words = launch.span<int32_t>(1).at(0, sizeof(swiftk::SpineState) / sizeof(int32_t));
-  swiftk::SpineState& state = *reinterpret_cast<swiftk::SpineState*>(words);
-  const Span<const int32_t> drawn = launch.span<const int32_t>(2);
-  const Span<float> cos = launch.span<float>(7), sin = launch.span<float>(8);
-  const Span<int32_t> out = launch.span<int32_t>(9);
-  const int k = launch.int32(10), half = launch.int32(11), ahead = state.step + 1;
-  for (int axis = 0; axis < 3; ++axis) launch.expect(axis, 1);
-  check_k(k);
-  if (state.step < 0 || ahead > state.most) throw Violation{CUDA_ERROR_LAUNCH_FAILED, text("step %d", state.step)};
-  const size_t at = 1 + size_t(state.step) * (2 * k + 1);
-  for (int i = 0; i < k; ++i) {
-    out[at + i] = drawn[i];
-    out[at + k + i] = drawn[kMost + i];
-  }
-  out[at + 2 * k] = drawn[2 * kMost];
-  out[0] = state.step = ahead;
-
-  const float lse = std::bit_cast<float>(drawn[2 * kMost]), log_p = std::bit_cast<float>(drawn[kMost]) - lse;
-  const bool on = swiftk::goes_on(state.rule, state.stop_ids, state.stops, drawn[0], log_p, state.held);
-  const bool more = ahead < state.most;
-  if (more) {
-    launch.span<int32_t>(3)[0] = drawn[0];
-    for (int i = 4; i < 7; ++i) launch.span<int32_t>(i)[0] = launch.span<int32_t>(i)[ahead];  // pos, next, slot
-    for (int i = 0; i < half; ++i) {
-      cos[i] = cos[size_t(ahead) * half + i];
-      sin[i] = sin[size_t(ahead) * half + i];
-    }
-  }
-  launch.set_condition(launch.int64(0), more && on && std::isfinite(lse));
 }
 
 }  // namespace stub

@@ -124,8 +124,9 @@ void Memory::check(CUdeviceptr address, size_t bytes) const {
   }
 }
 
-void Memory::begin(uint64_t turn, const std::string& what) {
+void Memory::begin(uint64_t turn, const std::string& what, uint64_t open) {
   turn_ = turn;
+  open_ = open;
   what_ = what;
 }
 
@@ -133,9 +134,14 @@ char* Memory::access(CUdeviceptr address, size_t bytes, bool write) {
   check(address, bytes);
   const auto at = before(device_, address);
   Block& block = at->second;
-  if (block.written > turn_ || (write && block.read > turn_)) {
-    record_.log(what_, text("a race: it %s what work given later has %s already, in another stream",
-                            write ? "writes" : "reads", block.written > turn_ ? "written" : "read"));
+  const auto races = [&](uint64_t other) { return other > turn_ || (other >= open_ && other < turn_); };
+  if (races(block.written) || (write && races(block.read))) {
+    const bool written = races(block.written), later = (written ? block.written : block.read) > turn_;
+    record_.log(what_, text("a race: it %s what work given %s", write ? "writes" : "reads",
+                            later     ? written ? "later has written already, in another stream"
+                                                : "later has read already, in another stream"
+                            : written ? "before may still write"
+                                      : "before may still read"));
   }
   uint64_t& last = write ? block.written : block.read;
   last = std::max(last, turn_);

@@ -26,8 +26,9 @@ class Memory {
 
   // What operations get to memory by. Each has a turn, the order in which work was given to the device; one that
   // touches what another of a later turn wrote, or writes what it read, is ordered with it by nothing: a race, which is
-  // logged.
-  void begin(uint64_t turn, const std::string& what);
+  // logged. So is the same with one of the turns from `open` on, which may still be under way until it waits.
+  void begin(uint64_t turn, const std::string& what, uint64_t open);
+  void wait() { open_ = turn_; }
   const char* read(CUdeviceptr address, size_t bytes) { return access(address, bytes, false); }
   char* write(CUdeviceptr address, size_t bytes) { return access(address, bytes, true); }
   // For a kernel, which may use pinned memory too: from the address to the end of its allocation.
@@ -57,7 +58,7 @@ class Memory {
   Sizes freed_, pinned_, freed_pinned_;  // bytes by address
   CUdeviceptr next_ = 0;
   size_t used_ = 0;
-  uint64_t turn_ = 0;
+  uint64_t turn_ = 0, open_ = 0;
   std::string what_;  // the operation of this turn
 };
 

@@ -3,6 +3,17 @@
 #include <algorithm>
 
 namespace stub {
+namespace {
+
+constexpr uint64_t kForever = 100000;  // rounds of a loop
+
+}  // namespace
+
+uint64_t Op::turns() const {
+  uint64_t sum = 0;
+  for (size_t i = 0; parts && i < parts->size(); ++i) sum += (*parts)[i].turns();
+  return 1 + (again ? kForever : 1) * sum;
+}
 
 std::shared_ptr<Stream> Streams::create(bool blocking) {
   all_.push_back(std::make_shared<Stream>());
@@ -32,7 +43,8 @@ void Streams::submit(const std::shared_ptr<Stream>& stream, Op op) {
     if (other->capture) spoil(*other->capture, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, "work on the null stream");
     if (other->done < other->given) op.after.push_back(end(other));
   }
-  op.turn = ++turn_;
+  op.turn = turn_ + 1;
+  turn_ += op.turns();
   stream->queue.push_back(std::move(op));
   ++stream->given;
   if (record_.get("eager")) reach(end(stream));
@@ -47,23 +59,40 @@ bool Streams::advance(const Point& point) {
   if (stream.done < point.number) {
     Op op = std::move(stream.queue.front());
     stream.queue.pop_front();
-    run(op);
+    run(stream, op);
     ++stream.done;
   }
   return stream.done >= point.number;
 }
 
-void Streams::run(Op& op) {
+void Streams::run(Stream& stream, const Op& op) {
   for (const Point& point : op.after) reach(point);
   if (failed || !op.run) return;
   try {
-    memory_.begin(op.turn, op.what);
-    op.run();
+    perform(stream, op, op.turn);
   } catch (const Violation& v) {
     failed = v.code == CUDA_ERROR_INVALID_VALUE ? CUDA_ERROR_ILLEGAL_ADDRESS : v.code;
     record_.log(op.what, v.text);
   } catch (const Refusal& r) {
     failed = r.code;
+  }
+}
+
+void Streams::perform(Stream& stream, const Op& op, uint64_t turn) {
+  if (!op.early) stream.open = turn;
+  memory_.begin(turn, op.what, stream.open);
+  op.run();
+  uint64_t next = turn + 1;
+  for (uint64_t round = 0; op.parts && (op.again ? op.again() : round == 0); ++round) {
+    if (round == kForever) throw Violation{CUDA_ERROR_LAUNCH_TIMEOUT, "a loop that does not end"};
+    for (const Op& part : *op.parts) {
+      try {
+        perform(stream, part, next);
+      } catch (const Violation& v) {
+        throw Violation{v.code, part.what + ": " + v.text};
+      }
+      next += part.turns();
+    }
   }
 }
 

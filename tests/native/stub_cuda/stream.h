@@ -21,14 +21,20 @@ struct Point {
   uint64_t number = 0;
 };
 
+struct Op;
+using Ops = std::vector<Op>;
+
 struct Op {
   std::string what;
   std::function<void()> run;  // throws Violation or Refusal: the device has failed
   std::vector<Point> after;
-  uint64_t turn = 0;  // in the order of all work that was given
-};
+  bool early = false;                          // a kernel that may begin while the one before it runs
+  std::shared_ptr<const Ops> parts = nullptr;  // of a graph: run in turn behind itself
+  std::function<bool()> again = nullptr;       // of a loop: whether its parts are run once more; else they are run once
+  uint64_t turn = 0;  // in the order of all work that was given; each part has one of its own, every time it is run
 
-using Ops = std::vector<Op>;
+  uint64_t turns() const;  // that it may take, with those of its parts
+};
 
 struct Capture {
   int mode;
@@ -42,6 +48,7 @@ struct Stream {
   bool blocking = true;  // in order with the null stream
   std::deque<Op> queue;
   uint64_t given = 0, done = 0;
+  uint64_t open = 0;  // turn of the last operation that began when all before it was over
   std::unique_ptr<Capture> capture;
 };
 
@@ -80,7 +87,8 @@ class Streams {
   CUresult failed = CUDA_SUCCESS;
 
  private:
-  void run(Op& op);
+  void run(Stream& stream, const Op& op);
+  void perform(Stream& stream, const Op& op, uint64_t turn);
 
   Record& record_;
   Memory& memory_;

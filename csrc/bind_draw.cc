@@ -1,0 +1,82 @@
+// swiftk._core.ops.draw: one draw from one row, by the row's best logits or by the whole row, for tests of their
+// equality.
+#include <pybind11/stl.h>
+
+#include "bind_arrays.h"
+#include "nucleus.h"
+
+using namespace py::literals;
+
+namespace swiftk {
+namespace {
+
+struct FreeCtx {
+  const Ops* ops;
+  void operator()(Ctx* ctx) const { ops->destroy(ctx); }
+};
+
+// The ids of the best k that are kept; none if the list does not tell.
+std::optional<std::vector<int32_t>> draw(const Floats& logits, const Sampling& s, int k, int32_t pos, const Ints& text,
+                                         const std::vector<int32_t>& path, const std::string& isa, bool whole) {
+  check(s);
+  const int vocab = static_cast<int>(logits.size());
+  want(k >= 1 && k <= kMaxTopk && k <= vocab, "k is out of range");
+  SeenTokens seen(vocab);
+  for (py::ssize_t i = 0; i < text.size(); ++i) seen.add(text.at(i));
+  const Ops* const ops = cpu_ops(isa.c_str());
+  want(ops, "isa '" + isa + "' is unknown here");
+  const std::unique_ptr<Ctx, FreeCtx> ctx(ops->create(nullptr, 1), {ops});
+
+  const Wanted wanted = swiftk::wanted(s, vocab, k);
+  std::vector<float> scores(vocab), logit(kMaxTopk);
+  std::vector<int32_t> id(kMaxTopk);
+  float lse = 0, mass = 0;
+  TopkArgs args{.logits = logits.data(),
+                .scores = logits.data(),
+                .n = 1,
+                .vocab = vocab,
+                .k = wanted.k,
+                .scale = s.greedy() ? 1.0f : 1 / s.temperature,
+                .noisy = wanted.noisy,
+                .seed = s.seed,
+                .stream = Stream::Target,
+                .pos = &pos,
+                .id = id.data(),
+                .logit = logit.data(),
+                .lse = &lse,
+                .mass = wanted.mass ? &mass : nullptr};
+  if (whole) {
+    std::vector<std::pair<float, int32_t>> scratch;
+    warp(s, logits.data(), vocab, seen, path, scores.data(), scratch);
+    args.scores = scores.data();
+    args.k = k;
+    args.scale = 1;
+    args.noisy = !s.greedy();
+    args.mass = nullptr;
+    ops->topk(*ctx, args);
+    id.resize(std::find(id.begin(), id.begin() + k, -1) - id.begin());
+    return id;
+  }
+  ops->topk(*ctx, args);
+  std::vector<Candidate> best;
+  if (!draw_listed(s, args, wanted.seen_logits ? logits.data() : nullptr, {seen, path}, k, best)) return {};
+  id.clear();
+  for (const Candidate& c : best) id.push_back(c.id);
+  return id;
+}
+
+}  // namespace
+}  // namespace swiftk
+
+void bind_draw(py::module_& m) {
+  using namespace swiftk;
+  m.def(
+      "draw",
+      [](const Floats& logits, float temperature, int top_k, float top_p, float min_p, float penalty, uint64_t seed,
+         int k, int32_t pos, const Ints& text, const std::vector<int32_t>& path, const std::string& isa, bool whole) {
+        return draw(logits, {temperature, top_k, top_p, min_p, penalty, seed}, k, pos, text, path, isa, whole);
+      },
+      "logits"_a, py::kw_only(), "temperature"_a = 0.0f, "top_k"_a = 0, "top_p"_a = 1.0f, "min_p"_a = 0.0f,
+      "repetition_penalty"_a = 1.0f, "seed"_a = 0, "k"_a = 1, "pos"_a = 0, "text"_a, "path"_a, "isa"_a = "",
+      "whole"_a = false);
+}

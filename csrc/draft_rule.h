@@ -1,0 +1,38 @@
+// How far and how wide to draft: SWIFT's fixed thresholds, or a tree by expected tokens per time.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "gate_rule.h"
+
+namespace swiftk {
+
+struct DraftRule {
+  static constexpr int kBuckets = kHoldBuckets;  // of confidence
+  static constexpr int kRanks = kLeafRanks;      // of a node's candidate children
+
+  // SWIFT section 4.2: stop at confidence < epsilon (after keeping the token); each spine token brings its top-k
+  // siblings, k = 10, 5, 3, 1 for confidence in (0, .5], (.5, .8], (.8, .95], (.95, 1].
+  float confidence = 0.8f;                       // epsilon; 0: never stops early
+  int max_draft = 25;                            // draft steps
+  int max_nodes = 64;                            // of the tree, root included; what was drafted from goes first
+  std::array<float, 3> tier{0.5f, 0.8f, 0.95f};  // upper bounds of the first three widths
+  std::array<int, 4> width{10, 5, 3, 1};
+  std::vector<int32_t> stop_ids;  // nothing is drafted behind one of these
+
+  // By time (with `row_price`): a node is worth the probability that it is accepted, hold and runner_up multiplied
+  // along its path. A draft step runs for the `beam` best nodes as long as they are worth `reach` together; the tree
+  // then takes nodes, best first, up to where they are worth most beyond their rows' price. Under rejection steps
+  // follow the first draws alone, and all of these are taken.
+  int beam = 1;
+  float reach = 0;
+  std::array<float, kBuckets - 1> edges{};                          // upper bounds of the first buckets, ascending
+  std::array<float, kBuckets> hold{};                               // that the best token is right, by its confidence
+  std::array<std::array<float, kRanks - 1>, kBuckets> runner_up{};  // that the 2nd, 3rd, ... best is
+  std::vector<float> row_price;  // [i]: what verifying a tree of i + 1 nodes costs, in tokens; beyond: too much
+
+  bool by_time() const { return !row_price.empty(); }
+};
+
+}  // namespace swiftk

@@ -1,0 +1,92 @@
+// Session's proposals of skip sets: which sublayers can go with the residual stream staying where the target has it.
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "error.h"
+#include "session.h"
+#include "stopwatch.h"
+
+namespace swiftk {
+namespace {
+
+double cosine(const float* a, const float* b, int n) {
+  double ab = 0, aa = 0, bb = 0;
+  for (int i = 0; i < n; ++i) {
+    ab += double{a[i]} * b[i];
+    aa += double{a[i]} * a[i];
+    bb += double{b[i]} * b[i];
+  }
+  return ab / std::sqrt(aa * bb + 1e-30);
+}
+
+// skipped[step][count]: whether the best way to have skipped `count` of the first step + 1 sublayers skips this one.
+using Choices = std::vector<std::vector<bool>>;
+
+SkipSet trace_back(const Plan& plan, const Choices& skipped, int count) {
+  SkipSet skip;
+  for (int step = static_cast<int>(plan.size()) - 1; step >= 0 && count > 0; --step) {
+    if (!skipped[step][count]) continue;
+    (plan[step].kind == StepKind::Attention ? skip.attn : skip.mlp).push_back(plan[step].layer);
+    --count;
+  }
+  return skip;
+}
+
+}  // namespace
+
+// Row j is the best state found with j sublayers skipped; row 0 skips none and is the target's own. Every row sees the
+// text and itself, not the others.
+std::vector<SkipSet> Session::propose_skips(int most) {
+  const int kMost = TokenTree::kMaxNodes - 1, layers = model_->config.L, D = model_->config.D;
+  if (most < 1 || most > kMost || cache_.length() < 1) {
+    fail(Status::InvalidArgument, "[propose] most is " + std::to_string(most) + " with " +
+                                      std::to_string(cache_.length()) + " cached tokens, want 1.." +
+                                      std::to_string(kMost) + " and one token at least");
+  }
+  const Stopwatch watch(last_.score);
+  forget_tree();
+  last_row_ = -1;
+  const int last = cache_.length() - 1, steps = static_cast<int>(target_.size());
+  std::vector<int32_t> token(most + 1, history_[last]);
+  std::vector<uint64_t> itself(most + 1);
+  for (int i = 0; i <= most; ++i) {
+    pos_[i] = last;
+    slot_[i] = cache_.length() + i;
+    itself[i] = uint64_t{1} << i;
+  }
+  Choices skipped(steps, std::vector<bool>(most + 1, false));
+  std::vector<float> before(static_cast<size_t>(most + 1) * D), state(before.size());
+  const Ops& ops = *model_->ops;
+  for (int step = 0, n = 1; step < steps; ++step) {
+    Rows rows{.n = n,
+              .token = token.data(),
+              .pos = pos_.data(),
+              .slot = slot_.data(),
+              .ancestors = itself.data(),
+              .prefix_len = last,
+              .scratch = cache_.length()};
+    executor_.prepare(rows);
+    std::swap(before, state);
+    executor_.run(target_, rows, step, step + 1, x_.as<float>(), cache_, cancel_);
+    ops.download(executor_.ctx(), state.data(), x_.as<float>(), sizeof(float) * D * n);
+    if (target_[step].layer == 0 || target_[step].layer == layers - 1) continue;
+    const bool room = n <= most;
+    for (int j = room ? n : n - 1; j > 0; --j) {
+      float* const ran = state.data() + static_cast<size_t>(j) * D;
+      const float* const left = before.data() + static_cast<size_t>(j - 1) * D;
+      skipped[step][j] = j == n || cosine(left, state.data(), D) > cosine(ran, state.data(), D);
+      if (skipped[step][j]) std::copy_n(left, D, ran);
+    }
+    n += room;
+    ops.upload(executor_.ctx(), x_.as<float>(), state.data(), sizeof(float) * D * n);
+  }
+  std::vector<SkipSet> sets;
+  for (int count = 1; count <= std::min(most, 2 * (layers - 2)); ++count) {
+    sets.push_back(trace_back(target_, skipped, count));
+  }
+  return sets;
+}
+
+}  // namespace swiftk

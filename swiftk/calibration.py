@@ -1,0 +1,138 @@
+"""How often a draft is right, learned from verified texts: by its confidence, and for each of its runners-up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+EDGES = np.array([0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.87, 0.92, 0.95, 0.975, 0.99])
+BUCKETS, RANKS = len(EDGES) + 1, 10
+_MEMORY = 300  # outcomes that a bucket remembers
+_PRIOR = 4.0  # outcomes that the rest of the table counts as, in a bucket
+_MISSES = 12.0  # misses that the guess below counts as: rank r is right .25 / r of the times that all before are wrong
+_GUESS = 0.25 / np.arange(1, RANKS)
+
+
+@dataclass(slots=True)
+class Calibration:
+    """Counts of outcomes: [bucket of confidence, rank of the right token, the last one for none of them]."""
+
+    counts: np.ndarray = field(default_factory=lambda: np.zeros((BUCKETS, RANKS + 1)))
+    confidence: np.ndarray = field(default_factory=lambda: np.zeros(BUCKETS))  # sums
+
+    def add(self, outcomes: Iterable[tuple[float, int]]) -> None:
+        """Outcomes (confidence, rank) of nodes that were drafted from; rank -1: none of the candidates was right, which
+        is what ranks behind the table's count as."""
+        for confidence, rank in outcomes:
+            b = int(np.searchsorted(EDGES, confidence))
+            if self.counts[b].sum() >= _MEMORY:
+                self.counts[b] *= 1 - 1 / _MEMORY
+                self.confidence[b] *= 1 - 1 / _MEMORY
+            self.counts[b, min(rank, RANKS)] += 1
+            self.confidence[b] += confidence
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"counts": self.counts.round(2).tolist(), "confidence": self.confidence.round(3).tolist()}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Calibration:
+        """ValueError where it does not hold what to_dict() wrote."""
+        counts, confidence = np.array(values["counts"], float), np.array(values["confidence"], float)
+        if counts.shape != (BUCKETS, RANKS + 1) or confidence.shape != (BUCKETS,):
+            raise ValueError(f"calibration has shapes {counts.shape} and {confidence.shape}")
+        if not (np.isfinite(counts).all() and np.isfinite(confidence).all() and counts.min() >= 0):
+            raise ValueError("calibration has counts that are no counts")
+        return cls(counts, confidence)
+
+    def merge(self, other: Calibration) -> None:
+        self.counts = self.counts + other.counts
+        self.confidence = self.confidence + other.confidence
+
+    @property
+    def matchness(self) -> float:
+        """Share of best candidates that were right."""
+        return float(self.counts[:, 0].sum() / max(self.counts.sum(), 1e-9))
+
+    @property
+    def outcomes(self) -> float:
+        return float(self.counts.sum())
+
+    def tables(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(weight [buckets], hold [buckets], runner_up [buckets, ranks - 1]): how often a confidence occurs, and the
+        probabilities that the best and the other candidates are right under it. What was seen seldom is completed by
+        the whole table: acceptance in proportion to confidence, runners-up as behind all misses."""
+        seen = self.counts.sum(1)
+        total, held = seen.sum(), self.counts[:, 0].sum()
+        scale = np.clip((held + 2.0) / (self.confidence.sum() + 2.5), 0.2, 1.3)
+        middle = (np.append(0, EDGES) + np.append(EDGES, 1)) / 2
+        expected = np.clip(scale * middle, 0.01, 0.99)
+        hold = (self.counts[:, 0] + _PRIOR * expected) / (seen + _PRIOR)
+        missed = (self.counts[:, 1:RANKS].sum(0) + _MISSES * _GUESS) / (total - held + _MISSES)
+        runner_up = (self.counts[:, 1:RANKS] + _PRIOR * (1 - hold[:, None]) * missed) / (seen + _PRIOR)[:, None]
+        weight = (seen + 0.5) / (total + 0.5 * BUCKETS)
+        return weight, hold, runner_up
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What drafting is worth under a calibration, if every round drafts as long as it pays."""
+
+    rate: float  # tokens per plain step
+    reach: float  # a draft step pays behind nodes that are accepted with at least this probability; above 1: never
+
+
+# Probabilities that all so far was accepted. What drafting on brings is nearly linear in them, where it pays.
+_GRID = np.arange(1, 49) / 48
+
+
+def forecast(tables: tuple[np.ndarray, np.ndarray, np.ndarray], draft_cost: float, row_cost: float) -> Forecast:
+    """The best rate of a chain with siblings, and its rule, for a draft step and a verified row priced in plain steps.
+
+    Optimal stopping: with f(p) the tokens beyond their price at `rate` that drafting on still brings once all so far is
+    accepted with probability p, f(p) = max(0, gain(p) - rate * draft_cost + mean over confidences of f(p * hold)), and
+    the best rate is the one at which a round earns nothing: 1 + f(1) = rate (algorithms.md, section 0).
+    """
+    weight, hold, runner_up = tables
+    onward = _interpolation(weight, hold)
+    chances = np.concatenate([hold[:, None], runner_up], 1)  # [buckets, ranks]
+    worth = _GRID[:, None, None] * chances
+    rate = 1.0
+    for _ in range(6):  # Newton's method: what rounds earn falls with the rate, by the price of a round
+        taken = worth > rate * row_cost
+        rows = row_cost * np.einsum("b,gbr->g", weight, taken)
+        gain = np.einsum("b,gbr->g", weight, worth * taken) - rate * (rows + draft_cost)
+        value, price = np.maximum(0.0, gain), np.zeros(len(_GRID))
+        for _ in range(24):
+            value = np.maximum(0.0, gain + onward @ value)
+        onwards = gain + onward @ value
+        pays = onwards > 0
+        for _ in range(24):
+            price = np.where(pays, draft_cost + rows + onward @ price, 0.0)
+        step = (1.0 + value[-1] - rate) / (1.0 + price[-1])
+        rate += float(step)
+        if step < 1e-3:
+            break
+    return Forecast(rate, _first_root(onwards) if pays.any() else 1.5)
+
+
+def _first_root(values: np.ndarray) -> float:
+    """Where a function on the grid becomes positive."""
+    i = int((values > 0).argmax())
+    below = values[i - 1] if i else min(0.0, 2 * values[0] - values[1])
+    return float(_GRID[i] - (_GRID[1] - _GRID[0]) * values[i] / (values[i] - below))
+
+
+def _interpolation(weight: np.ndarray, hold: np.ndarray) -> np.ndarray:
+    """[grid, grid]: the mean over confidences of a function on the grid, taken at p * hold; below the grid it is 0."""
+    at = _GRID[:, None] * hold * len(_GRID) - 1  # [grid, buckets]
+    low = np.floor(at).astype(int)
+    part = at - low
+    matrix = np.zeros((len(_GRID), len(_GRID)))
+    rows = np.broadcast_to(np.arange(len(_GRID))[:, None], at.shape)
+    for index, share in ((low, 1 - part), (low + 1, part)):
+        inside = (index >= 0) & (index < len(_GRID))
+        np.add.at(matrix, (rows[inside], index[inside]), (np.broadcast_to(weight, at.shape) * share)[inside])
+    return matrix

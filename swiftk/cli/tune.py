@@ -1,0 +1,166 @@
+"""swiftk tune: searches the sublayers to skip over given prompts, and writes them to a card that skip= takes."""
+
+from __future__ import annotations
+
+import gzip
+import json as jsonlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter
+from typing import Annotated, Any
+
+import typer
+
+from ..api import LM
+from ..errors import InvalidArgument
+from ..optimizers import self_sd
+from ..skip import SkipSet
+from .common import (
+    DeviceOption,
+    DtypeOption,
+    JsonOption,
+    ModelArgument,
+    ThreadsOption,
+    bar,
+    make_table,
+    open_model,
+    out,
+    print_json,
+)
+
+_FIELDS = ("prompt", "question", "text", "turns")
+_OPTIMIZERS = ("auto", "swift", "self-sd")
+
+
+@dataclass(slots=True)
+class Found:
+    """The best set so far; matchness is the share of its drafted tokens that were right."""
+
+    skip: SkipSet
+    matchness: float = 0.0
+    steps: int = 0
+    seconds: float = 0.0
+    notes: dict[str, Any] = field(default_factory=dict)
+
+
+def command(
+    model: ModelArgument,
+    data: Annotated[Path, typer.Option(help="Prompts: text a line, or JSON lines; .gz as well.")],
+    card: Annotated[Path, typer.Option("--out", "-o", help="The card to write.")],
+    optimizer: Annotated[str, typer.Option(help="auto, swift or self-sd.")] = "auto",
+    steps: Annotated[int, typer.Option(min=1, help="Candidates to score at most.")] = 200,
+    limit: Annotated[int, typer.Option(min=1, help="Prompts to use at most.")] = 16,
+    new_tokens: Annotated[int, typer.Option("--new-tokens", min=8, help="Generated for each prompt.")] = 128,
+    json: JsonOption = False,
+    threads: ThreadsOption = None,
+    dtype: DtypeOption = "auto",
+    device: DeviceOption = "auto",
+) -> None:
+    """Search offline which sublayers drafts skip. Ctrl-C writes the best set so far."""
+    if optimizer not in _OPTIMIZERS:
+        raise InvalidArgument(f"[tune] --optimizer {optimizer}, want one of {', '.join(_OPTIMIZERS)}")
+    if not card.parent.is_dir():
+        raise InvalidArgument(f"[tune] --out {card}: {card.parent} is not a folder")
+    texts = read_prompts(data)[:limit]
+    lm = open_model(model, threads, dtype, device)
+    found = Found(SkipSet.uniform(lm.config["num_layers"]))
+    began = perf_counter()
+    searching = _offline if optimizer == "self-sd" else _online
+    with bar(unit_bytes=False) as progress:
+        task = progress.add_task(f"searching ({optimizer})", total=steps)
+        try:
+            for _ in searching(lm, texts, optimizer, steps, new_tokens, found):
+                progress.update(task, completed=found.steps)
+        except KeyboardInterrupt:
+            out.print("interrupted: writing the best set so far", style="yellow")
+    found.seconds = perf_counter() - began
+    rates = {
+        "plain": _rate(lm, texts, new_tokens, speculate=False),
+        "before": _rate(lm, texts, new_tokens, skip=SkipSet.uniform(lm.config["num_layers"]), speculate="always"),
+        "after": _rate(lm, texts, new_tokens, skip=found.skip, speculate="always"),
+    }
+    notes = {
+        "model": lm.folder.name,
+        "dtype": lm.model.dtype,
+        "device": lm.model.device,
+        "optimizer": optimizer,
+        "steps": found.steps,
+        "seconds": round(found.seconds, 1),
+        "matchness": round(found.matchness, 4),
+        **{f"tokens_per_second_{name}": round(rate, 2) for name, rate in rates.items()},
+    }
+    found.skip.save(card, **notes)
+    if json:
+        print_json({"card": str(card), "skip": found.skip.to_dict(), **notes})
+        return
+    table = make_table("", "tokens/s", "of plain")
+    for name, rate in rates.items():
+        label = {"plain": "plain", "before": "uniform set", "after": "found set"}[name]
+        table.add_row(label, f"{rate:.1f}", f"{rate / rates['plain']:.2f}")
+    out.print(table)
+    out.print(f"{found.steps} steps, {found.seconds:.0f} s; skips {found.skip}\nwritten to {card}: skip={str(card)!r}")
+
+
+def read_prompts(path: Path) -> list[str]:
+    """Of a text file, a line each, or of JSON lines with a field prompt, question, text or turns (its first)."""
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
+            lines = [line.strip() for line in file if line.strip()]
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise InvalidArgument(f"[tune] --data {path}: {getattr(error, 'strerror', None) or error}") from None
+    if not lines:
+        raise InvalidArgument(f"[tune] --data {path} has no prompt")
+    if ".jsonl" not in path.suffixes and not lines[0].startswith("{"):
+        return lines
+    return [_prompt(path, number, line) for number, line in enumerate(lines, 1)]
+
+
+def _prompt(path: Path, number: int, line: str) -> str:
+    try:
+        value = jsonlib.loads(line)
+    except ValueError as error:
+        raise InvalidArgument(f"[tune] {path} line {number} is not JSON: {error}") from None
+    for name in _FIELDS:
+        text = value.get(name) if isinstance(value, dict) else None
+        text = text[0] if isinstance(text, list) and text else text
+        if isinstance(text, str) and text:
+            return text
+    raise InvalidArgument(f"[tune] {path} line {number} has none of the fields {', '.join(_FIELDS)}")
+
+
+def _offline(lm: LM, texts: list[str], optimizer: str, steps: int, tokens: int, found: Found) -> Iterator[None]:
+    for candidate in self_sd.search(lm, texts, steps, min(tokens, 32)):
+        found.steps += 1
+        if candidate.kept:
+            found.skip, found.matchness = candidate.skip, candidate.matchness
+        yield
+
+
+def _online(lm: LM, texts: list[str], optimizer: str, steps: int, tokens: int, found: Found) -> Iterator[None]:
+    """The optimizer as it runs in generate(), text after text, until it has scored enough."""
+    lm.forget()
+    while found.steps < steps:
+        before = found.steps
+        for text in texts:
+            asked = {"optimizer": optimizer, "temperature": 0.0, "ignore_eos": True}
+            trace = lm.generate(text, max_new_tokens=tokens, **asked).trace
+            found.steps = sum(not candidate.kept or optimizer == "swift" for candidate in trace.candidates)
+            for candidate in trace.candidates:
+                if candidate.kept:
+                    found.skip, found.matchness = candidate.skip, candidate.matchness
+            yield
+            if found.steps >= steps:
+                return
+        if found.steps == before:  # the search has ended by itself
+            return
+
+
+def _rate(lm: LM, texts: list[str], tokens: int, **options: Any) -> float:
+    """Tokens per second behind the first token."""
+    generated, seconds = 0, 0.0
+    for text in texts[:4]:
+        s = lm.generate(text, max_new_tokens=tokens, temperature=0.0, ignore_eos=True, **options).stats
+        generated += s.generated_tokens - 1
+        seconds += s.total_seconds - s.time_to_first_token
+    return generated / max(seconds, 1e-9)

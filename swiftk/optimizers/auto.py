@@ -1,0 +1,270 @@
+"""The default: the set that promises most tokens per time, raced on the text's own tokens within a budget of time."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+from ..calibration import Calibration
+from ..cost import Round
+from ..skip import SkipSet
+from ..sublayers import SublayerPrices
+from ..way import Way
+from .base import Candidate, Optimizer, Progress, Score, Scorer
+from .domains import Domains
+from .proposals import first_candidates, local_move, random_set, sublayers
+from .race import Arm, Race
+
+_WINDOW = 32  # tokens that candidates are scored on
+_FIRST = 20  # of a text's first window
+_EAGER_TOKENS, _EAGER, _STEADY = 200, 0.05, 0.01  # shares of decoding time that scoring may take: at first, and later
+_REPAYING = 0.003
+_ADVANCE = 4.0  # plain steps that scoring may take ahead of that share
+_RATE = 0.1  # plain steps that scoring a token costs a plan of a plain step's price, before one was measured
+_DP_WIDTH = 24  # sublayers that a proposal by dynamic programming leaves out at most
+_DRIFT, _ALARM = 0.1, 8.0  # loss a round that is tolerated, and tokens of loss beyond it that re-open the search
+_PAYS = 1.02
+_EVERY = 8  # rounds between two looks at the prices
+
+
+@dataclass(slots=True)
+class Budget:
+    """Seconds that scoring may take: a share of decoding time, a larger one for the first tokens of a search, which is
+    made up for later by a smaller one until the usual share has caught up."""
+
+    left: float = 0.0
+    debt: float = 0.0
+    tokens: int = 0
+    advanced: bool = False
+
+    def earn(self, seconds: float, tokens: int, plain: float) -> None:
+        self.tokens += tokens
+        if self.tokens <= _EAGER_TOKENS:
+            self.left += _EAGER * seconds
+            self.debt += (_EAGER - _STEADY) * seconds
+            if plain > 0 and not self.advanced:
+                self.advanced = True
+                self.left += _ADVANCE * plain
+                self.debt += _ADVANCE * plain
+        elif self.debt > 0:
+            self.left += _REPAYING * seconds
+            self.debt -= (_STEADY - _REPAYING) * seconds
+        else:
+            self.left += _STEADY * seconds
+
+    def spend(self, seconds: float) -> None:
+        self.left -= seconds
+
+    def reopen(self) -> None:
+        """A new search, at full pace once the one before it is made up for."""
+        if self.debt <= 0:
+            self.tokens, self.advanced = 0, False
+
+
+class Auto(Optimizer):
+    """Searches skip sets and early exits while it drafts with the best one found; again when the text changes."""
+
+    def __init__(
+        self,
+        n_layers: int,
+        make_way: Callable[[SkipSet], Way],
+        prices: SublayerPrices,
+        seed: int = 0,
+    ) -> None:
+        self.n_layers, self.prices = n_layers, prices
+        self.domains = Domains()
+        self._make_way, self._rng = make_way, random.Random(seed)
+        self._arms: dict[SkipSet, Arm] = {}
+        self._queue: deque[tuple[str, SkipSet]] = deque(first_candidates(n_layers))
+        _, first = self._queue.popleft()
+        arm = self._arm("uniform", first)
+        super().__init__(arm.way)
+        self._race = Race(arm, prices.price, lambda: self.current.costs.rows.marginal)
+        self._budget = Budget()
+        self._windows: list[tuple[int, int]] = []  # (number, end) in this text
+        self._window_count = 0
+        self._seconds, self._generated = 0.0, 1
+        self._total = 0  # tokens, over the optimizer's life
+        self._rate = 0.0  # seconds of scoring a token, for a plan of a plain step's price
+        self._thinking = 0.0  # seconds of judging what a score says
+        self._loss, self._usual, self._rounds = 0.0, 0.0, 0
+        self._moves = self._proposals()
+
+    def start(self, prompt: Sequence[int]) -> None:
+        self._windows, self._seconds, self._generated = [], 0.0, 1
+        known = self.domains.enter(prompt)
+        if known is not None and known != self.current.skip:
+            self._adopt(self._arm("remembered", known))
+
+    def observe(self, r: Round) -> None:
+        way = self.current
+        way.observe(r)
+        if self._rounds % _EVERY == 0:
+            self.prices.observe(way.skip, way.costs.draft_cost)
+        gained = r.tokens - r.seconds / way.costs.plain.value
+        self._rounds += 1
+        self._usual += (gained - self._usual) * max(0.01, 1 / self._rounds)
+        self._loss = max(0.0, self._loss + self._usual - _DRIFT - gained) if self._rounds > 24 else 0.0
+        if self._loss > _ALARM:
+            self._reopen()
+
+    def give_up(self) -> bool:
+        """Others are believed by as much as the incumbent kept of what it had promised."""
+        live = self.current.gate.calibration
+        kept = self.current.rate / max(self._race.promise(self._race.incumbent, live), 1e-6)
+        others = [arm for arm in self._arms.values() if arm.windows and arm is not self._race.incumbent]
+        best = max(others, key=lambda arm: arm.promise, default=None)
+        if best is None or kept * best.promise < _PAYS:
+            return False
+        self._adopt(best)
+        return True
+
+    @property
+    def untried(self) -> bool:
+        return any(kind == "exit" for kind, _ in self._queue)
+
+    def step(self, score: Scorer, progress: Progress) -> bool:
+        tokens = progress.generated - self._generated
+        self._total += tokens
+        self._budget.earn(progress.seconds - self._seconds, tokens, progress.plain_seconds)
+        self._seconds, self._generated = progress.seconds, progress.generated
+        self._open_window(progress)
+        if not self._windows or self._budget.left <= 0:
+            return False
+        began = perf_counter()
+        job = self._race.missing([number for number, _ in self._windows]) or self._fresh(score)
+        found, better = 0.0, False
+        if job and self._affordable(job[0], progress.plain_seconds):
+            found, better = self._run(score, *job)
+            self._thinking += (perf_counter() - began - found - self._thinking) / 4
+        self._budget.spend(max(found, perf_counter() - began))
+        return better
+
+    def _affordable(self, arm: Arm, plain: float) -> bool:
+        cost = self.prices.price(arm.way.skip) * _WINDOW * (self._rate or _RATE * plain) + self._thinking
+        if cost <= self._budget.left:
+            return True
+        if not arm.windows and arm is not self._race.incumbent:
+            self._queue.appendleft((arm.kind, arm.way.skip))
+        return False
+
+    def finish(self) -> None:
+        if self.current.rounds:
+            self.domains.leave(self.current.skip, self.current.rate)
+
+    def state(self) -> dict[str, Any]:
+        """What another process can go on from."""
+        known = {domain.skip for domain in self.domains.known}
+        gates = [
+            {"skip": skip.to_dict(), "calibration": self._arms[skip].way.gate.calibration.to_dict()}
+            for skip in known & self._arms.keys()
+        ]
+        return {"domains": self.domains.to_list(), "gates": gates}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """What state() gave. ValueError, KeyError or TypeError, with nothing taken over, where it is something else."""
+        gates = [
+            (SkipSet.from_dict(gate["skip"]).check(self.n_layers), Calibration.from_dict(gate["calibration"]))
+            for gate in state["gates"]
+        ]
+        self.domains.restore(state["domains"], self.n_layers)
+        for skip, calibration in gates:
+            self._arm("remembered", skip).way.gate.calibration.merge(calibration)
+        if self.domains.best:
+            self._adopt(self._arm("remembered", self.domains.best))
+
+    def _run(self, score: Scorer, arm: Arm, number: int) -> tuple[float, bool]:
+        """Seconds of the score, and whether a better way was found by it."""
+        end = dict(self._windows)[number]
+        first = number == self._windows[0][0]
+        found: Score = score(arm.way.skip, _FIRST if first else _WINDOW, end)
+        rate = found.seconds / max(found.rows * self.prices.price(arm.way.skip), 1e-9)
+        self._rate = rate if not self._rate else 0.8 * self._rate + 0.2 * rate
+        self._race.learn(arm, number, found)
+        if arm is not self._race.incumbent and arm not in self._race.field:
+            self._race.enter(arm)
+        self._note(arm, found, False)
+        for one in list(self._race.field):
+            verdict = self._race.judge(one)
+            if verdict:
+                self._adopt(one)
+                self._note(one, found, True)
+                return found.seconds, one.promise > _PAYS
+            if verdict is False:
+                self._race.drop(one)
+        return found.seconds, False
+
+    def _open_window(self, progress: Progress) -> None:
+        """Scored tokens are generated ones: it is these that a draft must guess."""
+        last = self._windows[-1][1] if self._windows else progress.prompt
+        end = progress.prompt + progress.generated - 1
+        if end - last >= (_WINDOW if self._windows else _FIRST):
+            self._windows.append((self._window_count, end))
+            self._window_count += 1
+
+    def _fresh(self, score: Scorer) -> tuple[Arm, int] | None:
+        """A candidate that was not scored on this text, on its newest window."""
+        newest = self._windows[-1][0]
+        for _ in range(20):
+            if not self._queue:
+                self._queue.append(next(self._moves))
+            kind, skip = self._queue.popleft()
+            if kind == "dp":
+                self._queue.extend(self._by_programming(score))
+                continue
+            arm = self._arm(kind, skip)
+            if newest not in arm.windows and arm is not self._race.incumbent:
+                return arm, newest
+        return None
+
+    def _proposals(self) -> Iterator[tuple[str, SkipSet]]:
+        """Without end: mostly neighbours of the incumbent."""
+        while True:
+            for _ in range(12):
+                yield "move", local_move(self.current.skip, self.n_layers, self._rng)
+            yield "dp", SkipSet()
+            yield "random", random_set(self._rng.randint(2, 2 * self.n_layers - 4), self.n_layers, self._rng)
+
+    def _by_programming(self, score: Scorer) -> list[tuple[str, SkipSet]]:
+        """As many sublayers out as the incumbent skips, and a few more or fewer: if it can be paid for."""
+        most = min(_DP_WIDTH, 2 * self.n_layers - 4)
+        cost = 0.5 * most * self._rate
+        if most < 1 or cost > self._budget.left:
+            return []
+        self._budget.spend(cost)
+        sets = score.propose(most)
+        count = min(len(sublayers(self.current.skip, self.n_layers)), most)
+        return [("dp", sets[i - 1]) for i in {max(1, count - 3), max(1, count), min(most, count + 3)}]
+
+    def _adopt(self, arm: Arm) -> None:
+        self._race.crown(arm)
+        self.current = arm.way
+        self._loss, self._usual, self._rounds = 0.0, 0.0, 0
+
+    def _reopen(self) -> None:
+        """Sets that were good before are tried first."""
+        self._budget.reopen()
+        self._loss, self._rounds = 0.0, 0
+        known = sorted((arm for arm in self._arms.values() if arm.windows), key=lambda arm: arm.promise, reverse=True)
+        again = [(arm.kind, arm.way.skip) for arm in known[:6]] + first_candidates(self.n_layers)
+        self._queue = deque({skip: (kind, skip) for kind, skip in again}.values())
+        self._race.field.clear()
+
+    def _arm(self, kind: str, skip: SkipSet) -> Arm:
+        if skip not in self._arms:
+            if len(self._arms) > 200:  # sets long forgotten make room
+                for old in list(self._arms)[:50]:
+                    if self._arms[old] is not self._race.incumbent:
+                        del self._arms[old]
+            self._arms[skip] = Arm(self._make_way(skip), kind)
+        return self._arms[skip]
+
+    def _note(self, arm: Arm, score: Score, kept: bool) -> None:
+        """A score, or the adoption that it led to."""
+        seen = arm.pooled(arm.windows)
+        seconds = 0.0 if kept else score.seconds
+        self.trace.append(Candidate(self._total, arm.kind, arm.way.skip, seen.matchness, arm.promise, kept, seconds))

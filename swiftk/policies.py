@@ -1,0 +1,98 @@
+"""What a model's drafting goes by, from call to call: one pacer and one optimizer for each way in which callers ask."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from .cost import CostModel, Mean, Pacer, RowPrices
+from .gate import make_gate
+from .learned import LearnedFile
+from .optimizers.auto import Auto
+from .optimizers.base import Optimizer
+from .options import GenerateOptions
+from .skip import SkipSet
+from .sublayers import SublayerPrices
+from .way import Way
+
+_log = logging.getLogger("swiftk")
+_MOST = 32  # kept in memory
+_SAVE = 30.0  # seconds between two writes of what was learned, unless another set drafts now
+
+
+class Policies:
+    """Costs are shared: a plain step, a row and a sublayer cost what they do however a text is drafted."""
+
+    def __init__(self, folder: Path, model: Any) -> None:
+        self.n_layers = int(model.config["num_layers"])
+        self.plain = Mean()  # seconds of a plain step
+        self._config, self._rows, self._prices = model.config, RowPrices(), SublayerPrices(model.config)
+        self._kept: dict[Any, tuple[Pacer, Optimizer]] = {}
+        self._file = LearnedFile(folder, model.dtype, f"{model.device}-{model.isa}-{model.threads}")
+        self._saved: dict[str, tuple[SkipSet, float]] = {}
+
+    def get(self, o: GenerateOptions, skip: SkipSet | None) -> tuple[Pacer, Optimizer]:
+        """What was learned about drafting like this in calls before, or a new start. `skip`: None where nothing is
+        skipped, so that nothing is drafted."""
+        free = o.optimizer is not None and o.assistant_early_exit is None and o.skip == "auto"
+        mode = o.speculate if skip is not None else False
+        sampled = bool(o.temperature)
+        key = (skip, o.optimizer if free else None, o.swift, o.gate, o.max_draft, mode, sampled)
+        if key not in self._kept:
+            if len(self._kept) >= _MOST:
+                del self._kept[next(iter(self._kept))]
+            optimizer = self._optimizer(o, skip or SkipSet(), free)
+            if self._lasting(o, optimizer):
+                self._restore(_kind(o), optimizer)
+            self._kept[key] = (Pacer(optimizer.current.costs, mode), optimizer)
+        return self._kept[key]
+
+    def keep(self, o: GenerateOptions, optimizer: Optimizer) -> None:
+        """A text has ended."""
+        kind, now = _kind(o), monotonic()
+        if not self._lasting(o, optimizer) or not optimizer.domains.known:
+            return
+        before, at = self._saved.get(kind, (None, 0.0))
+        if before != optimizer.current.skip or now - at > _SAVE:
+            self._saved[kind] = (optimizer.current.skip, now)
+            self._file.save(kind, optimizer.state())
+
+    def forget(self) -> None:
+        """In memory; what is on disk stays, and is read again."""
+        self.plain, self._rows, self._prices = Mean(), RowPrices(), SublayerPrices(self._config)
+        self._kept.clear()
+        self._saved.clear()
+
+    def way(self, o: GenerateOptions, skip: SkipSet) -> Way:
+        costs = CostModel(prior=self._prices.price(skip), plain=self.plain, rows=self._rows)
+        return Way(skip, costs, make_gate(o.gate, o.max_draft, o.optimizer))
+
+    def _optimizer(self, o: GenerateOptions, skip: SkipSet, free: bool) -> Optimizer:
+        def make_way(one: SkipSet) -> Way:
+            return self.way(o, one)
+
+        if free and o.optimizer == "auto":
+            return Auto(self.n_layers, make_way, self._prices)
+        if free and o.optimizer == "swift":
+            from .optimizers.swift import Swift
+
+            return Swift(self.n_layers, make_way, o.swift)
+        return Optimizer(make_way(skip))
+
+    def _lasting(self, o: GenerateOptions, optimizer: Optimizer) -> bool:
+        return isinstance(optimizer, Auto) and o.gate == "auto" and o.max_draft is None and o.speculate is True
+
+    def _restore(self, kind: str, optimizer: Auto) -> None:
+        state = self._file.load(kind)
+        if state is None:
+            return
+        try:
+            optimizer.restore(state)
+        except (ValueError, KeyError, TypeError) as error:
+            _log.warning("what was learned before is not used: %s: %s", self._file.path, error)
+
+
+def _kind(o: GenerateOptions) -> str:
+    return "sampled" if o.temperature else "greedy"

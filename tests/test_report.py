@@ -1,0 +1,312 @@
+"""The page about a text: every token once and in order, by where it came from; figures that are the trace's."""
+
+import math
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from time import perf_counter
+
+import pytest
+
+import swiftk
+from swiftk.charts import kept_sets, parts
+from swiftk.cost import Round
+from swiftk.errors import InvalidArgument
+from swiftk.optimizers.base import Candidate
+from swiftk.report import render
+from swiftk.result import Result, TokenLogprobs
+from swiftk.skip import SkipSet
+from swiftk.stats import Recorder
+from swiftk.svg import thinned, ticks
+from swiftk.trace import Trace, TracedRound
+
+LAYERS = 6
+UNIFORM = SkipSet.uniform(LAYERS)
+
+
+class Page(HTMLParser):
+    """What a reader of the page gets: tokens, figures, the table, cells of the layers' grid."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tokens, self.table, self.tiles, self.columns, self.blocks = [], {}, {}, [], []
+        self.tags, self.open, self.words, self.cells = [], [], "", []
+        self.source = text
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        attributes = dict(attributes)
+        self.tags.append((tag, attributes))
+        css = (attributes.get("class") or "").split()
+        if tag != "meta":
+            self.open.append((tag, css))
+        if tag == "span" and attributes.get("title", "").startswith("token "):
+            self.tokens.append([css[0], "", attributes["title"]])
+        if tag == "tr":
+            self.cells = []
+        if tag in ("td", "b", "h1"):
+            self.words = ""
+        if tag == "g" and css == ["set"]:
+            self.columns.append({"skip": [], "exit": []})
+        if tag == "rect" and css == ["runs"]:
+            self.blocks.append((float(attributes["y"]), float(attributes["height"])))
+        if tag == "path" and css[0] in ("skip", "exit"):
+            found = re.findall(r"M([\d.]+) ([\d.]+)h", attributes["d"])
+            self.columns[-1][css[0]] = [(float(x), float(y)) for x, y in found]
+
+    def handle_startendtag(self, tag, attributes):
+        self.handle_starttag(tag, attributes)
+        self.open.pop()
+
+    def handle_data(self, data):
+        self.words += data
+        if self.tokens and self.open and self.open[-1][0] == "span" and self.open[-1][1][:1] in (["d"], ["b"], ["p"]):
+            self.tokens[-1][1] += data
+
+    def handle_endtag(self, tag):
+        assert self.open.pop()[0] == tag
+        if tag == "td":
+            self.cells.append(self.words)
+        elif tag == "tr" and len(self.cells) == 2:
+            self.table[self.cells[0]] = self.cells[1]
+        elif tag == "b":
+            self.value, self.words = self.words, ""
+        elif tag == "span" and any(css == ["tiles"] for _, css in self.open):
+            self.tiles[self.words] = self.value
+
+    @property
+    def text(self):
+        return "".join(shown for _, shown, _ in self.tokens)
+
+
+def made(texts, rounds, logprobs=False, reason_off=None, plain=0.01, **trace):
+    """A Result of (spine, tokens, accepted, skip) rounds behind a first token."""
+    recorder = Recorder(prompt_tokens=3, generated=1, prefill=0.5, first_token=0.5)
+    turns, drafted = [], [False]
+    for spine, tokens, accepted, skip in rounds:
+        phases = {"draft": 0.004 * spine, "verify": 0.012, "commit": 0.0001}
+        recorder.round(phases, spine, spine + 3 if spine else 1, accepted, tokens)
+        recorder.decode += 0.0125 + 0.004 * spine
+        turns.append(TracedRound(Round(0.0125, tokens=tokens, draft_steps=spine), skip, recorder.decode))
+        drafted += [i < accepted for i in range(tokens)]
+    assert len(texts) == len(drafted)
+    ids = [1000 + i for i in range(len(texts))]
+    stats = recorder.finish(plain, reason_off=reason_off, skip=str(UNIFORM))
+    told = [TokenLogprobs(t, -0.25 * i) for i, t in enumerate(ids)] if logprobs else None
+    kept = Trace("some <model>", LAYERS, tuple(texts), tuple(turns), **trace)
+    return Result("".join(texts), ids, "length", told, stats, 7, [1, 2, 3], drafted, kept)
+
+
+ROUNDS = [(0, 1, 0, None), (3, 3, 2, UNIFORM), (2, 1, 0, UNIFORM), (4, 2, 2, SkipSet.early_exit(2))]
+TEXTS = ["<b>", "", "</script>", "&amp;", " \n\n  x", "\r\t", "\U0001f600", "\0"]
+
+
+def shown(texts):
+    return [t.replace("\0", "␀") for t in texts]
+
+
+def test_every_token_once_in_order_and_escaped():
+    page = Page(render(made(TEXTS, ROUNDS)))
+    assert [t for _, t, _ in page.tokens] == shown(TEXTS)
+    assert [kind for kind, _, _ in page.tokens] == ["p", "p", "d", "d", "b", "b", "d", "d"]
+    assert [int(re.match(r"token (\d+)", hover)[1]) for _, _, hover in page.tokens] == list(range(1000, 1008))
+    turns = ["the prompt's pass", "round 1", "round 2", "round 2", "round 2", "round 3", "round 4", "round 4"]
+    assert [hover.split(", ")[1] for _, _, hover in page.tokens] == turns
+
+
+def test_logprobs_are_told():
+    hovers = [hover for _, _, hover in Page(render(made(TEXTS, ROUNDS, logprobs=True))).tokens]
+    assert hovers[2].endswith("logprob -0.500")
+
+
+def test_without_a_tokenizer_ids_are_shown():
+    page = Page(render(made([""] * 8, ROUNDS)))
+    assert page.text.split() == [str(1000 + i) for i in range(8)]
+
+
+def test_a_lone_surrogate_is_written(tmp_path):
+    made(["\ud800"], []).report(tmp_path / "a.html")
+    assert "&#55296;" in (tmp_path / "a.html").read_text(encoding="utf-8")
+
+
+def test_page_needs_nothing_else():
+    page = Page(render(made(TEXTS, ROUNDS, candidates=SEARCH)))
+    assert not {tag for tag, _ in page.tags} & {"script", "link", "img", "iframe", "object", "image", "use"}
+    names = {name for _, attributes in page.tags for name in attributes}
+    assert not {n for n in names if n.startswith("on") or n in ("src", "href", "xlink:href", "action")}
+    assert not re.search(r"https?:|//|url\(|@import", page.source.replace("</", ""))
+
+
+def test_figures_are_the_stats():
+    result = made(TEXTS, ROUNDS)
+    page, s = Page(render(result)), result.stats
+    assert page.tiles["tokens/s"] == f"{s.tokens_per_second:.1f}"
+    assert page.tiles["speed-up over plain"] == f"{s.speedup_vs_plain:.2f}x"
+    assert page.tiles["expected by Equation 6"] == f"{s.expected_speedup:.2f}x"
+    assert page.tiles["M: tokens per drafted round"] == f"{s.mean_acceptance_length:.2f}"
+    assert page.tiles["alpha: draft tokens accepted"] == f"{s.draft_acceptance_rate:.0%}"
+    assert page.tiles["c: a draft step in plain steps"] == f"{s.draft_cost:.2f}"
+    for name, value in s.to_dict().items():
+        if isinstance(value, float):
+            assert float(page.table[name]) == pytest.approx(value, rel=1e-5)
+        else:
+            assert page.table[name] == ("–" if value is None else str(value))
+
+
+def test_time_adds_up():
+    s = made(TEXTS, ROUNDS).stats
+    assert sum(seconds for _, seconds, _ in parts(s)) == pytest.approx(s.total_seconds)
+    named = {name: seconds for name, seconds, _ in parts(s)}
+    assert (named["draft"], named["verify"]) == (s.draft_seconds, s.verify_seconds)
+    assert named["other"] == pytest.approx(4 * 0.0004)
+
+
+def test_speed_up_ends_where_the_stats_say():
+    result = made(["x"] * 21, [(2, 2, 1, UNIFORM)] * 10)
+    line = next(a["d"] for t, a in Page(render(result)).tags if t == "path" and a.get("class") == "line overall")
+    level = next(a["d"] for t, a in Page(render(result)).tags if t == "path" and a.get("class") == "even")
+    bottom = next(a["d"] for t, a in Page(render(result)).tags if t == "path" and a.get("class") == "axis")
+    last, one, low = (
+        float(line.split()[-1]),
+        float(level.split()[1].split("H")[0]),
+        float(bottom.split()[1].split("H")[0]),
+    )
+    start = 0.5 if result.stats.speedup_vs_plain > 0.55 else 0.0  # of the axis
+    assert start + (low - last) / (low - one) * (1 - start) == pytest.approx(result.stats.speedup_vs_plain, rel=0.01)
+
+
+SEARCH = tuple(
+    Candidate(16 * i, "random" if i else "uniform", skip, 0.4 + 0.1 * i, rate, kept, 0.01)
+    for i, (skip, rate, kept) in enumerate(
+        [
+            (UNIFORM, None, True),
+            (SkipSet((0, 2), (5,)), 1.2, False),
+            (SkipSet((1, 2, 3), (0, 5)), 1.3, True),
+            (SkipSet((4,), (4,), 5), 1.1, True),
+        ]
+    )
+)
+
+
+def filled(page):
+    """The grid read back from its squares: layers of attention and of MLPs that are skipped or behind the exit."""
+    return [{kind: tuple(layers_in(cells, b) for b in page.blocks) for kind, cells in c.items()} for c in page.columns]
+
+
+def layers_in(cells, block):
+    top, height = block
+    return [round((y - top) / height * LAYERS) for _, y in cells if top - 1 < y < top + height - 1]
+
+
+def test_grid_shows_the_kept_sets():
+    page = Page(render(made(TEXTS, ROUNDS, candidates=SEARCH)))
+    kept = [c.skip for c in SEARCH if c.kept]
+    assert [skip for _, skip in kept_sets(made(TEXTS, ROUNDS, candidates=SEARCH).trace)] == kept
+    for skip, column in zip(kept, filled(page), strict=True):
+        end = LAYERS if skip.exit_layer is None else skip.exit_layer
+        assert column["skip"] == ([i for i in skip.attn if i < end], [i for i in skip.mlp if i < end])
+        assert column["exit"] == (list(range(end, LAYERS)), list(range(end, LAYERS)))
+
+
+def test_grid_shows_what_drafted_where_nothing_was_tried():
+    result = made(TEXTS, ROUNDS)
+    assert [skip for _, skip in kept_sets(result.trace)] == [UNIFORM, SkipSet.early_exit(2)]
+    assert [words for words, _ in kept_sets(result.trace)] == ["from token 2", "from token 6"]
+    assert filled(Page(render(result)))[1] == {"skip": ([], []), "exit": ([2, 3, 4, 5], [2, 3, 4, 5])}
+
+
+def test_many_candidates_stay_readable():
+    many = tuple(replace(SEARCH[i % 2], tokens=i, kept=True) for i in range(5000))
+    page = Page(render(made(TEXTS, ROUNDS, candidates=many, earlier=4000)))
+    assert len(page.columns) == 48
+    assert len(page.source) < 200_000
+    assert "48 of 5000 shown" in page.source
+    assert "this text" in page.source
+
+
+def test_without_drafts():
+    page = Page(render(made(["a", "b"], [(0, 1, 0, None)], reason_off="it does <not> pay")))
+    assert "it does &lt;not&gt; pay" in page.source
+    assert [kind for kind, _, _ in page.tokens] == ["p", "p"]
+    assert page.columns == []
+    assert page.tiles["alpha: draft tokens accepted"] == "–"
+
+
+@pytest.mark.parametrize("plain", [0.01, None])
+@pytest.mark.parametrize("rounds", [[], ROUNDS])
+def test_figures_hold_no_nan(plain, rounds):
+    page = Page(render(made(TEXTS if rounds else ["x"], rounds, plain=plain)))
+    pixels = " ".join(a[n] for _, a in page.tags for n in ("d", "x", "y", "width", "height") if a.get(n))
+    numbers = re.findall(r"-?\d+\.?\d*(?:e-?\d+)?", pixels)
+    assert all(math.isfinite(float(n)) and abs(float(n)) < 2000 for n in numbers)
+    assert not re.search(r"\b(?:nan|inf)\b", page.source)
+
+
+def test_ten_thousand_tokens(tmp_path):
+    result = made(["word "] * 10_001, [(4, 5, 4, UNIFORM)] * 2000, logprobs=True)
+    began = perf_counter()
+    path = result.report(tmp_path / "long.html")
+    assert perf_counter() - began < 5
+    assert path.stat().st_size < 3_000_000
+    assert Page(path.read_text(encoding="utf-8")).text == result.text
+
+
+def test_a_path_that_cannot_be_written(tmp_path):
+    result = made(["x"], [])
+    for path in (tmp_path, tmp_path / "none" / "a.html"):
+        with pytest.raises(InvalidArgument, match=re.escape(str(path))):
+            result.report(path)
+
+
+def test_a_result_without_trace():
+    with pytest.raises(InvalidArgument, match="no trace"):
+        render(replace(made(["x"], []), trace=None))
+
+
+def test_trace_costs_results_nothing():
+    result = made(TEXTS, ROUNDS)
+    assert result == replace(result, trace=None)
+    assert "trace" not in repr(result)
+    assert "trace" not in result.to_dict()
+
+
+@pytest.mark.parametrize("low, high", [(0, 1), (-0.5, 0.5), (0.2, 97.3), (0, 10_000), (0, 1e-3)])
+def test_ticks_are_round_and_inside(low, high):
+    found = ticks(low, high)
+    assert 2 <= len(found) <= 8
+    assert all(low - 1e-9 <= t <= high + 1e-9 for t in found)
+    assert thinned(list(range(100)), 5) == [0, 24, 49, 74, 99]
+
+
+@pytest.fixture(scope="module")
+def demo():
+    return swiftk.load(swiftk.demo_model())
+
+
+@pytest.mark.parametrize("options", [{"speculate": "always"}, {}, {"speculate": False}, {"max_new_tokens": 1}])
+def test_page_of_a_real_text(demo, options, tmp_path):
+    result = demo.generate("Question: How many", **{"max_new_tokens": 80, "ignore_eos": True, "logprobs": 0, **options})
+    assert "".join(result.trace.texts) == result.text
+    rounds = [t.round for t in result.trace.rounds]
+    assert 1 + sum(r.tokens for r in rounds) == len(result.tokens)
+    assert sum(r.draft_steps for r in rounds) == result.stats.num_draft_tokens
+    assert sum(r.accepted for r in rounds) == sum(result.drafted)
+    assert all((t.skip is None) == (t.round.draft_steps == 0) for t in result.trace.rounds)
+    if rounds:
+        assert result.stats.total_seconds - result.stats.time_to_first_token == result.trace.rounds[-1].clock
+    page = Page(result.report(tmp_path / "text.html").read_text(encoding="utf-8"))
+    assert page.text == result.text
+    assert [kind == "d" for kind, _, _ in page.tokens] == result.drafted
+    spec = {i + 1 for i, r in enumerate(rounds) if r.draft_steps}
+    for kind, _, hover in page.tokens:
+        turn = re.search(r"round (\d+)", hover)
+        assert (kind in "db") == (turn is not None and int(turn[1]) in spec)
+
+
+def test_page_of_ids(tiny_dir, tmp_path):
+    lm = swiftk.load(tiny_dir("llama3", layers=4, tokenizer=False))
+    result = lm.generate([5, 6, 7], max_new_tokens=24, ignore_eos=True, speculate="always")
+    page = Page(result.report(tmp_path / "ids.html").read_text())
+    assert [int(t) for t in page.text.split()] == result.tokens
