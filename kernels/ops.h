@@ -6,8 +6,8 @@
 // of the cache belong to the backend. Kernels check nothing; callers validate at the edge.
 //
 // Pointers are to memory of the backend (Ops::allocate), but for the arrays of Rows, PackArgs, MoveArgs, SpineArgs and
-// what topk writes, which are the host's. Residual rows and logits are fp32. What one op hands to the next (q, attention's out, h)
-// has room for floats, and is stored as the backend likes.
+// what topk writes, which are the host's. Residual rows and logits are fp32. What one op hands to the next (q,
+// attention's out, h) has room for floats, and is stored as the backend likes.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -171,16 +171,18 @@ struct PassKey {
   bool operator==(const PassKey&) const = default;
 };
 
-// A draft's spine: row 0 goes through the ops of a pass and a topk, its best token is that of row 1, and so on, until the
-// gate says no or there are no more rows.
+// A draft in one go: a node's row goes through the ops of a pass and a topk, which make its candidate children; of them
+// and those before, the rule chooses whose row is next (gate_rule.h), until it chooses none or there are no more rows.
 struct SpineArgs {
-  const Rows* rows;  // causal, not bound; n: most steps. Of their tokens only the first is read
-  PassKey pass;      // of a step's pass, whose rows are one
+  // Row i is what belongs to depth i (pos, cos, sin) and to the i-th node that is read (slot); the root's token and
+  // ancestors are there, too. Not bound. n: most steps.
+  const Rows* rows;
+  PassKey pass;             // of a step's pass, whose rows are one
   void (*issue)(void* of);  // calls the ops of that pass
   void* of;
   TopkArgs draw;  // of a step (n = 1, pos unused). What the steps drew goes to id and logit [rows->n, k], lse [rows->n]
   GateRule gate;
-  const int32_t* stop_ids;  // [stops]
+  const int32_t* stop_ids;  // [stops] nothing is read behind
   int stops;
 };
 
