@@ -10,7 +10,8 @@ import pytest
 import stub_cuda
 
 HERE = Path(__file__).parent
-SUITES = [f"test_{name}.py" for name in ("lossless", "sampling", "generate", "api", "families", "decoding", "timed_trees", "score", "propose")]
+NAMES = ["lossless", "sampling", "generate", "api", "families", "decoding", "timed_trees", "score", "propose"]
+SUITES = [f"test_{name}.py" for name in NAMES]
 
 
 def test_on_the_stub(request, tmp_path_factory):
