@@ -1,4 +1,5 @@
-// swiftk._core.ops.draw: one draw from one row, by the row's best logits or by the whole row, for tests of their equality.
+// swiftk._core.ops.draw: one draw from one row, by the row's best logits or by the whole row, for tests of their
+// equality.
 #include <pybind11/stl.h>
 
 #include "bind_arrays.h"

@@ -9,9 +9,7 @@ namespace swiftk {
 namespace {
 
 constexpr int kSpare = 16;  // listed beside those that are drawn, as a penalty may take some of these
-
-// Relative error of TopkArgs::mass: of 128 sums in a row, and of scores of this size where a device does not round them.
-double mass_error(double score) { return 1e-5 + std::fabs(score) * 0x1p-23; }
+constexpr double kMassError = 1e-5;  // relative, of TopkArgs::mass: at most 128 sums in a row in f32
 
 bool better(const Candidate& a, const Candidate& b) { return a.value > b.value || (a.value == b.value && a.id < b.id); }
 
@@ -23,7 +21,8 @@ struct Range {
 
 class ListedDraw {
  public:
-  ListedDraw(const Sampling& s, const TopkArgs& list, const float* row, const Before& before, std::vector<Candidate>& best)
+  ListedDraw(const Sampling& s, const TopkArgs& list, const float* row, const Before& before,
+             std::vector<Candidate>& best)
       : s_(s), list_(list), row_(row), before_(before), best_(best) {
     while (size_ < list.k && list.id[size_] >= 0) ++size_;
     if (size_ == 0) return;
@@ -54,8 +53,8 @@ class ListedDraw {
   bool seen(int32_t id) const { return penalty() && before_.text.contains(before_.path, id); }
   float penalised(float logit) const { return swiftk::penalised(logit, s_.repetition_penalty); }
 
-  // The best of the row, in order. A token that is not listed lies behind the last that is, and a penalty that can raise
-  // it brings it here; so what is not behind that last one has its final place.
+  // The best of the row, in order. A token that is not listed lies behind the last that is, and a penalty that can
+  // raise it brings it here; so what is not behind that last one has its final place.
   void collect() {
     best_.clear();
     for (int i = 0; i < size_; ++i) {
@@ -77,7 +76,8 @@ class ListedDraw {
     if (c.value > -HUGE_VAL && (whole || !better(last_, c))) best_.push_back(c);
   }
 
-  // Cuts best_ to what the filters leave of the row. Each of them leaves a number of the best, and the least one counts.
+  // Cuts best_ to what the filters leave of the row. Each of them leaves a number of the best, and the least one
+  // counts.
   bool keep() {
     const size_t top_k = top_k_cuts() ? s_.top_k : list_.vocab;
     if (top_k < best_.size()) best_.resize(top_k);
@@ -115,7 +115,7 @@ class ListedDraw {
         moved += std::exp(score(penalised(row_[id])) - top) - std::exp(score(row_[id]) - top);
       });
     }
-    const double error = mass * mass_error(raw);
+    const double error = mass * kMassError;
     return {top_k_cuts() ? listed : mass + moved - error, mass + moved + error};
   }
 

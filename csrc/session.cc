@@ -65,6 +65,7 @@ Session::Session(std::shared_ptr<const Model> model, const SessionOptions& optio
   path_tokens_.reserve(TokenTree::kMaxNodes);
   from_.reserve(TokenTree::kMaxNodes);
   to_.reserve(TokenTree::kMaxNodes);
+  best_.reserve(2 * kMaxTopk);
   if (options.poison) cache_.poison(executor_.ctx());
 }
 

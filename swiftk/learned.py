@@ -7,6 +7,7 @@ import hashlib
 import json
 import logging
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,8 @@ class LearnedFile:
             part.write_text(json.dumps({"format": _FORMAT, "states": states}), encoding="utf-8")
             part.replace(self.path)
         except OSError as error:
-            part.unlink(missing_ok=True)
+            with suppress(OSError):
+                part.unlink()
             self.enabled = False
             _log.warning("what was learned is not kept: %s: %s", self.path, error.strerror or error)
         self._states = states

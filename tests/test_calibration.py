@@ -100,7 +100,7 @@ def test_merging_is_having_seen_both():
 
 def rate_of(tables, reach, draft_cost, row_cost, rate, rounds=4000, seed=0):
     """Tokens per plain step of chains with siblings that are drafted while worth `reach`, 25 steps at most. Rows are
-    taken where they bring more than they cost at `rate`. Confidences are drawn; what is accepted is taken at its mean."""
+    taken where they bring more than they cost at `rate`. Confidences are drawn; acceptance counts by its mean."""
     weight, hold, runner_up = tables
     rng = np.random.default_rng(seed)
     chances = np.concatenate([hold[:, None], runner_up], 1)

@@ -160,6 +160,26 @@ def test_a_step_is_one_recorded_launch(gpu, tiny_dir):
     assert launched["launches.topk_partial"] == launched["launches.topk_merge"] == 21
 
 
+@pytest.mark.parametrize("sampling", [
+    {"temperature": 0.6, "top_k": 20, "top_p": 0.9},
+    {"temperature": 0.2, "top_p": 0.9},
+    {"temperature": 0.6, "repetition_penalty": 1.1},
+    {"repetition_penalty": 1.1},
+], ids=str)  # fmt: skip
+def test_a_filtered_tree_is_drawn_without_its_rows(gpu, tiny_dir, sampling):
+    """One list of the nodes' best tokens comes to the host, and not one row of logits."""
+    on_stub_only(gpu)
+    session = gpu.session(gpu.open(tiny_dir("llama3", layers=1, vocab=4000)), {**sampling, "seed": 3})
+    session.prefill(PROMPT)
+    session.set_tree(tokens(20, 4000), [0] * 10 + [1] * 10)
+    gpu.stub.reset()
+    session.verify()
+    counted = gpu.stub.counters()
+    assert counted["launches.topk_partial"] == counted["d2h"] == 1
+    assert counted["d2h_bytes"] < 4000 * 4 * 3
+    assert counted["h2d_bytes"] < 4000
+
+
 def test_a_new_skip_set_records_no_target_pass(gpu, tiny_dir):
     on_stub_only(gpu)
     session = gpu.session(gpu.open(tiny_dir("llama3", layers=LAYERS)))

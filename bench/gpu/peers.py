@@ -1,14 +1,16 @@
-"""Others on the same card in the same run: the same shapes, one row, greedy; each in a process with its own limit."""
+"""Others on the same card in the same run: attention by itself; then whole models of the same shapes, one row, greedy,
+each in a process with its own limit.
+"""
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import subprocess
 import sys
 from pathlib import Path
 
+import attention
 import models
 import record
 from peer import WAYS
@@ -42,8 +44,7 @@ def main() -> None:
     with record.Part("peers", given) as part:
         part.note("random weights made on the device, 128 tokens of prompt, 128 new ones, the best of the runs; "
                   "rates are those of decoding alone")
-        if importlib.util.find_spec("flash_attn") is None:
-            part.note("flash_attn is not installed")
+        part.attempt("attention", attention.measure, part)
         for way, model, limit in _JOBS:
             part.attempt(f"{way}, {models.label(model)}", run, part, way, model, limit)
 

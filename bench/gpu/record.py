@@ -52,8 +52,10 @@ def save(results: Path, found: dict[str, Any]) -> None:
             shutil.copy(results / name, os.environ["OUT"])
 
 
-def short(value: float) -> str:
-    """Three significant digits, more of a large number; "yes" or "no" of a bool."""
+def short(value: float | str) -> str:
+    """Three significant digits, more of a large number; "yes" or "no" of a bool; words as they are."""
+    if isinstance(value, str):
+        return value
     if isinstance(value, int):
         return ("no", "yes")[value] if isinstance(value, bool) else str(value)
     if not math.isfinite(value) or value == 0:

@@ -1,4 +1,4 @@
-"""The k best of scale * scores + noise, best first, and sums of exponentials of the logits: block by block, then merged.
+"""The k best of scale * scores + noise, best first, and sums of exponentials of logits: block by block, then merged.
 
 A score and its id are one 64-bit key: the score's bits in an order of integers above, the id's complement below. So
 one maximum finds the best and, among equals, the lowest id.

@@ -17,7 +17,7 @@ namespace swiftk::SWIFTK_ISA {
 namespace {
 
 constexpr int kBlock = 1024, kSliceBlocks = 8, kSlice = kBlock * kSliceBlocks;  // tokens, blocks, tokens
-constexpr int kPart = 128;  // tokens of a block whose noise is looked at together
+constexpr int kUnbounded = 128;  // tokens looked at before there is a bound, which then spares the others their noise
 constexpr int kTried = 16;  // block maxima beyond k that get their noise
 
 struct Candidate {
@@ -173,9 +173,10 @@ class Topk {
       const double reach = scaled(most) + (a_.noisy ? kGumbelMax : 0), need = std::max(floor_[row], best.bound());
       if (!(reach >= need) || most == -kInfinity) continue;
       if (!a_.noisy) search_plain(row, b, best);
-      // In parts, as a list that is not full yet bounds nothing.
-      for (int i = 0; a_.noisy && i < length(b); i += kPart) {
-        search_noisy(row, b * kBlock + i, std::min(kPart, length(b) - i), best);
+      for (int i = 0, n; a_.noisy && i < length(b); i += n) {
+        const bool bounded = std::max(floor_[row], best.bound()) > -HUGE_VAL;
+        n = std::min(bounded ? kBlock : kUnbounded, length(b) - i);
+        search_noisy(row, b * kBlock + i, n, best);
       }
     }
     count_[i] = best.size();
@@ -198,7 +199,7 @@ class Topk {
   // gumbel(u) >= need - score only if 1 - u <= exp(score - need), as 1 - exp(-t) <= t: most tokens fall here.
   void search_noisy(int row, int first, int n, Best& best) {
     const float* const x = scores(row) + first;
-    alignas(64) float chance[kPart];
+    alignas(64) float chance[kBlock];
     bound_chances(x, n, static_cast<float>(std::max(floor_[row], best.bound())), chance);
     const uint64_t above = static_cast<uint64_t>(a_.stream) << 32 | static_cast<uint32_t>(a_.pos[row]);
     constexpr int kGroup = 4 * W;  // a block of four tokens per lane
@@ -236,7 +237,7 @@ class Topk {
       const Vec room = (scaled < 0.0f ? -scaled : scaled) * 1e-6f + slack;
       store(chance + i, exp(scaled - need + room) * kRoom + 2.0f);
     }
-    std::fill(chance + n, chance + kPart, -1.0f);
+    std::fill(chance + n, chance + kBlock, -1.0f);
   }
 
   // Slices in ascending order; the order among candidates is total, so the result does not depend on how they were

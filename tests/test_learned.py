@@ -1,0 +1,133 @@
+"""What was learned is kept between processes, and never believed blindly."""
+
+import json
+import logging
+
+import pytest
+
+import swiftk
+from swiftk.cli import main
+from swiftk.errors import InvalidArgument
+from swiftk.learned import LearnedFile
+
+PROMPT = "Question: Tom has 3 apples and buys 4 more. How many apples has he?\nAnswer:"
+OPTIONS = {"max_new_tokens": 90, "ignore_eos": True, "temperature": 0.0}
+
+
+@pytest.fixture
+def kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("SWIFTK_CACHE", str(tmp_path))
+    monkeypatch.setenv("SWIFTK_LEARNED", "1")
+    return tmp_path
+
+
+def files(folder):
+    return sorted((folder / "learned").glob("*"))
+
+
+def test_a_second_process_starts_where_the_first_ended(kept):
+    first = swiftk.load(swiftk.demo_model(), device="cpu")
+    text = first.generate(PROMPT, **OPTIONS)
+    assert len(files(kept)) == 1
+    saved = json.loads(files(kept)[0].read_text())["states"]["greedy"]
+    second = swiftk.load(swiftk.demo_model(), device="cpu")
+    again = second.generate(PROMPT, **{**OPTIONS, "max_new_tokens": 4})
+    assert again.stats.skip == str(swiftk.SkipSet.from_dict(saved["domains"][-1]["skip"]))
+    assert again.tokens == text.tokens[:4]
+
+
+def test_forget_starts_from_the_file_again(kept):
+    lm = swiftk.load(swiftk.demo_model(), device="cpu")
+    lm.generate(PROMPT, **OPTIONS)
+    before = lm.policies.get
+    lm.forget()
+    assert lm.policies.plain.count == 0
+    assert lm.policies.get == before
+    assert lm.generate(PROMPT, **OPTIONS).stats.plain_tokens_per_second
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "garbage",
+        "[]",
+        '{"format": "other", "states": {}}',
+        '{"format": "swiftk learned 1", "states": {"greedy": 3}}',
+        '{"format": "swiftk learned 1", "states": {"greedy": {"domains": [{"features": [1]}], "gates": []}}}',
+        '{"format": "swiftk learned 1", "states": {"greedy": {"domains": [], "gates": [{"skip": {"attn": [99]}}]}}}',
+    ],
+)
+def test_a_file_that_cannot_be_used_is_a_warning(kept, caplog, content):
+    lm = swiftk.load(swiftk.demo_model(), device="cpu")
+    lm.generate(PROMPT, **OPTIONS)
+    files(kept)[0].write_text(content)
+    plain = lm.generate(PROMPT, speculate=False, **OPTIONS).tokens
+    with caplog.at_level(logging.WARNING, "swiftk"):
+        again = swiftk.load(swiftk.demo_model(), device="cpu").generate(PROMPT, **OPTIONS)
+    assert "what was learned before is not used" in caplog.text
+    assert again.tokens == plain
+
+
+def test_a_folder_that_cannot_be_written_is_a_warning(kept, caplog):
+    (kept / "learned").write_text("a file where the folder should be")
+    with caplog.at_level(logging.WARNING, "swiftk"):
+        result = swiftk.load(swiftk.demo_model(), device="cpu").generate(PROMPT, **OPTIONS)
+    assert len(result.tokens) == OPTIONS["max_new_tokens"]
+    assert "not kept" in caplog.text
+
+
+def test_nothing_is_written_when_it_is_off(kept, monkeypatch):
+    monkeypatch.setenv("SWIFTK_LEARNED", "0")
+    swiftk.load(swiftk.demo_model(), device="cpu").generate(PROMPT, **OPTIONS)
+    assert not files(kept)
+
+
+def test_models_and_devices_have_files_of_their_own(kept, tiny_dir):
+    paths = {LearnedFile(tiny_dir(), "bfloat16", "cpu").path, LearnedFile(tiny_dir(), "float32", "cpu").path}
+    paths |= {LearnedFile(swiftk.demo_model(), "bfloat16", "cpu").path, LearnedFile(tiny_dir(), "float32", "cuda").path}
+    assert len(paths) == 4
+
+
+@pytest.mark.parametrize("optimizer", ["auto", "swift", "self-sd"])
+def test_tune_writes_a_card_that_drafts(tmp_path, optimizer, capsys):
+    data, card = tmp_path / "p.jsonl", tmp_path / "card.json"
+    data.write_text("\n".join(json.dumps({"question": PROMPT}) for _ in range(2)))
+    arguments = ["tune", "demo", "--data", str(data), "--out", str(card), "--optimizer", optimizer, "--steps", "4"]
+    assert main([*arguments, "--limit", "1", "--new-tokens", "64", "--json", "--device", "cpu"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["optimizer"] == optimizer
+    assert json.loads(card.read_text())["steps"] >= 1
+    lm = swiftk.load(swiftk.demo_model(), device="cpu")
+    asked = {**OPTIONS, "max_new_tokens": 24}
+    with_card = lm.generate(PROMPT, skip=str(card), optimizer="self-sd", speculate="always", **asked)
+    assert with_card.tokens == lm.generate(PROMPT, speculate=False, **asked).tokens
+    assert with_card.stats.num_spec_steps > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("p.jsonl", '{"a": 1}', "line 1 has none of the fields"),
+        ("p.jsonl", '{"question": "q"}\nnot json', "line 2 is not JSON"),
+        ("p.txt", "", "has no prompt"),
+        ("p.gz", "not gzip", "p.gz"),
+    ],
+)
+def test_tune_names_bad_data(tmp_path, name, content, says, capsys):
+    (tmp_path / name).write_text(content)
+    assert main(["tune", "demo", "--data", str(tmp_path / name), "--out", str(tmp_path / "c.json")]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_swift_and_self_sd_options():
+    from swiftk import GenerateOptions
+
+    assert GenerateOptions(optimizer="swift", swift={"window": 64}).swift.window == 64
+    for bad, says in (
+        ({"optimizer": "self-sd"}, "swiftk tune"),
+        ({"optimizer": "swift", "skip": [3]}, "leave one of them out"),
+        ({"swift": {"window": 8}}, "optimizer='swift'"),
+        ({"optimizer": "swift", "swift": 3}, "SwiftSettings"),
+    ):
+        with pytest.raises(InvalidArgument, match=says):
+            GenerateOptions(**bad)
