@@ -27,6 +27,10 @@ void check_rule(const DraftRule& rule) {
   }
   want(rule.beam >= 1 && rule.beam <= kMaxBeam, "beam", rule.beam, "1.." + std::to_string(kMaxBeam));
   want(rule.reach >= 0, "reach", rule.reach, "0 or more");
+  for (size_t i = 1; i < rule.edges.size(); ++i) {
+    want(rule.edges[i] >= rule.edges[i - 1], "edges", rule.edges[i], "in ascending order");
+  }
+  for (const float price : rule.row_price) want(price >= 0, "row_price", price, "0 or more");
   for (const float p : rule.hold) want(p >= 0 && p <= 1, "hold", p, "in [0, 1]");
   for (const auto& ranks : rule.runner_up) {
     for (const float p : ranks) want(p >= 0 && p <= 1, "runner_up", p, "in [0, 1]");

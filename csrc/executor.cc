@@ -15,13 +15,16 @@ size_t floats(size_t n) { return n * sizeof(float); }
 
 // Of what the steps are, not of who owns them: plans share the passes that they have in common.
 uint64_t hash_steps(const Plan& plan, int begin, int end) {
-  uint64_t hash = 0xcbf29ce484222325u ^ (begin == 0);  // a pass from the start embeds, too
+  uint64_t hash = 0xcbf29ce484222325u;
+  const auto mix = [&](uint64_t word) {
+    hash = (hash ^ word) * 0x100000001b3u;
+    hash ^= hash >> 29;
+  };
+  mix(begin == 0);  // a pass from the start embeds, too
   for (int i = begin; i < end; ++i) {
-    for (const uint64_t word :
-         {uint64_t(plan[i].kind), uint64_t(plan[i].layer), uint64_t(std::bit_cast<uintptr_t>(plan[i].weights))}) {
-      hash = (hash ^ word) * 0x100000001b3u;
-      hash ^= hash >> 29;
-    }
+    mix(uint64_t(plan[i].kind));
+    mix(uint64_t(plan[i].layer));
+    mix(std::bit_cast<uintptr_t>(plan[i].weights));
   }
   return hash;
 }
@@ -69,6 +72,7 @@ void Executor::run(const Plan& plan, const Rows& rows, int begin, int end, float
                    std::atomic<bool>& cancel, float* logits) {
   const Stopwatch watch(seconds_, Stopwatch::Add);
   if (cancel.exchange(false)) fail(Status::Cancelled, "[run] cancelled");
+  if (end - begin == 1 && !logits) return steps(plan, rows, begin, end, x, cache, cancel);  // not worth a recording
   const PassKey key{hash_steps(plan, begin, end), x, cache.layer(0).data, logits};
   if (model_->ops->begin_pass(*ctx_, key)) return;
   try {

@@ -17,6 +17,8 @@ class Rule:
     max_nodes: int = 64
     tier: tuple = (0.5, 0.8, 0.95)
     width: tuple = (10, 5, 3, 1)
+    timed: dict = field(default_factory=dict)  # by time (timed_rule.py)
+    stop_ids: tuple = ()
 
     def draft(self, session, most):
         return session.draft(
@@ -25,6 +27,8 @@ class Rule:
             max_nodes=self.max_nodes,
             tier=self.tier,
             width=self.width,
+            stop_ids=self.stop_ids,
+            **self.timed,
         )
 
 

@@ -143,22 +143,6 @@ def test_rejected_siblings_leave_nothing_behind(tiny_model):
     assert np.array(rows).tobytes() == np.array(plain.logits[1:7]).tobytes()
 
 
-@pytest.mark.parametrize("skip", [UNIFORM, ((), (3,), -1), ((0,), (), -1), ((), (), 2), ((), (), 0)])
-def test_score_counts_matches_and_leaves_the_text_alone(tiny_model, skip):
-    model = tiny_model("llama3", layers=LAYERS)
-    truth = decode(open_session(model), PROMPT, 40).tokens
-    session = open_session(model)
-    got = decode(session, PROMPT, 20).tokens
-    rows, matches, seconds = session.score(*skip, window=15)
-    assert rows == 15 and 0 <= matches <= 15 and seconds > 0
-    assert session.score([], [], window=15)[:2] == (15, 15), "the target agrees with itself"
-    while len(got) < 40:
-        session.draft(max_draft=0)
-        got += [e.token for e in session.verify()]
-        session.commit(1)
-    assert got == truth
-
-
 @pytest.mark.parametrize("cut", [1, 3, 7, 10])
 def test_a_reused_prefix_has_the_bits_of_a_fresh_prefill(tiny_model, cut):
     model = tiny_model("llama3", layers=LAYERS)

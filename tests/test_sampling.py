@@ -10,11 +10,22 @@ PROMPT = np.asarray([3, 1, 4, 1, 5], np.int32)
 VOCAB = 24
 DRAWS = 4000
 SKIP = ((1,), (0, 1), -1)
+SWIFT = {"confidence": 0.0, "max_draft": 2, "width": (3, 3, 2, 2)}
+# What a first draw is worth goes by its own confidence, and the least confident ones do not pay for their rows.
+TIMED = {
+    "max_draft": 2,
+    "edges": [0.01, 0.02, 0.03, 0.05, 0.08, 0.12, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95],
+    "hold": [*[0.0] * 6, *[0.3] * 10],
+    "runner_up": [[0.0] * 9] * 16,
+    "row_price": [0.1 * i for i in range(64)],
+}
+SIBLINGS = {"runner_up": [[0.2, 0.15, 0.12, 0.02, *[0.0] * 5]] * 16}
+DEAR = {"row_price": [0.4 * i for i in range(64)]}
 
 
 @pytest.fixture(scope="module")
 def model(tiny_model):
-    return tiny_model("llama3", layers=2, vocab=VOCAB)
+    return tiny_model("llama3", layers=2, vocab=VOCAB, threads=1)
 
 
 def warp(logits, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, repetition_penalty=1.0, seen=()):
@@ -52,7 +63,7 @@ def exact_joint(model, sampling):
     return joint
 
 
-def sampled_joint(model, sampling, acceptance, speculate):
+def sampled_joint(model, sampling, acceptance, speculate, rule=SWIFT):
     counts = np.zeros((VOCAB, VOCAB))
     session = open_session(model)
     session.set_skip(*SKIP)
@@ -60,7 +71,7 @@ def sampled_joint(model, sampling, acceptance, speculate):
     for seed in range(DRAWS):
         session.set_sampling(**sampling, seed=seed, acceptance=acceptance)
         a = session.prefill(PROMPT).token
-        session.draft(confidence=0.0, max_draft=2 if speculate else 0, width=(3, 3, 2, 2))
+        session.draft(**{**rule, **({} if speculate else {"max_draft": 0})})
         e = session.verify()[0]
         counts[a, e.token] += 1
         accepted += e.drafted
@@ -93,6 +104,22 @@ def chi_square_p(counts, joint):
 )
 def test_two_tokens_are_distributed_as_the_target_says(model, sampling, acceptance, speculate):
     p = chi_square_p(sampled_joint(model, sampling, acceptance, speculate), exact_joint(model, sampling))
+    assert p > 1e-4
+
+
+@pytest.mark.parametrize("acceptance", ["coupled", "rejection"])
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {**TIMED, "reach": 0.25},
+        {**TIMED, **SIBLINGS, "reach": 0.0, "beam": 4, "max_draft": 5},
+        {**TIMED, **DEAR, "reach": 0.0, "stop_ids": list(range(0, VOCAB, 2))},
+    ],
+    ids=["first draws", "siblings", "stops"],
+)
+@pytest.mark.parametrize("sampling", [{"temperature": 0.7}, {"temperature": 1.5, "top_k": 7}], ids=str)
+def test_trees_by_time_change_no_distribution(model, rule, sampling, acceptance):
+    p = chi_square_p(sampled_joint(model, sampling, acceptance, True, rule), exact_joint(model, sampling))
     assert p > 1e-4
 
 

@@ -28,6 +28,7 @@ _RATE = 0.1  # plain steps that scoring a token costs a plan of a plain step's p
 _DP_WIDTH = 24  # sublayers that a proposal by dynamic programming leaves out at most
 _DRIFT, _ALARM = 0.1, 8.0  # loss a round that is tolerated, and tokens of loss beyond it that re-open the search
 _PAYS = 1.02
+_PROOF, _DISPROVED = 60, 0.92  # rounds behind which a set must have kept its lead, live, over the one before
 _EVERY = 8  # rounds between two looks at the prices
 
 
@@ -92,6 +93,7 @@ class Auto(Optimizer):
         self._rate = 0.0  # seconds of scoring a token, for a plan of a plain step's price
         self._thinking = 0.0  # seconds of judging what a score says
         self._loss, self._usual, self._rounds = 0.0, 0.0, 0
+        self._before = (arm, 0.0)  # the incumbent before this one, and its live rate
         self._moves = self._proposals()
 
     def start(self, prompt: Sequence[int]) -> None:
@@ -105,8 +107,12 @@ class Auto(Optimizer):
         way.observe(r)
         if self._rounds % _EVERY == 0:
             self.prices.observe(way.skip, way.costs.draft_cost)
-        gained = r.tokens - r.seconds / way.costs.plain.value
+        gained = r.tokens - way.costs.usual(r) / way.costs.plain.value  # a machine that stutters is no change of text
         self._rounds += 1
+        if self._rounds == _PROOF and way.rate < _DISPROVED * self._before[1]:
+            self._race.incumbent.windows.clear()
+            self._adopt(self._before[0])
+            return
         self._usual += (gained - self._usual) * max(0.01, 1 / self._rounds)
         self._loss = max(0.0, self._loss + self._usual - _DRIFT - gained) if self._rounds > 24 else 0.0
         if self._loss > _ALARM:
@@ -227,7 +233,7 @@ class Auto(Optimizer):
             for _ in range(12):
                 yield "move", local_move(self.current.skip, self.n_layers, self._rng)
             yield "dp", SkipSet()
-            yield "random", random_set(self._rng.randint(2, 2 * self.n_layers - 4), self.n_layers, self._rng)
+            yield "random", random_set(self._rng.randint(1, max(1, 2 * self.n_layers - 4)), self.n_layers, self._rng)
 
     def _by_programming(self, score: Scorer) -> list[tuple[str, SkipSet]]:
         """As many sublayers out as the incumbent skips, and a few more or fewer: if it can be paid for."""
@@ -241,6 +247,8 @@ class Auto(Optimizer):
         return [("dp", sets[i - 1]) for i in {max(1, count - 3), max(1, count), min(most, count + 3)}]
 
     def _adopt(self, arm: Arm) -> None:
+        former = self._race.incumbent
+        self._before = (former, former.way.rate if former.way.rounds >= _PROOF // 2 else 0.0)
         self._race.crown(arm)
         self.current = arm.way
         self._loss, self._usual, self._rounds = 0.0, 0.0, 0
