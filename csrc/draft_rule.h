@@ -17,7 +17,7 @@ struct DraftRule {
   int max_nodes = 64;                            // of the tree, root included; what was drafted from goes first
   std::array<float, 3> tier{0.5f, 0.8f, 0.95f};  // upper bounds of the first three widths
   std::array<int, 4> width{10, 5, 3, 1};
-  std::vector<int32_t> stop_ids;  // nothing is drafted behind one of these
+  std::vector<int32_t> stop_ids{};  // nothing is drafted behind one of these
 
   // By time (with `row_price`): a node is worth the probability that it is accepted, hold and runner_up multiplied
   // along its path. A draft step runs for the `beam` best nodes as long as they are worth `reach` together; the tree
@@ -28,7 +28,7 @@ struct DraftRule {
   std::array<float, kBuckets - 1> edges{};                          // upper bounds of the first buckets, ascending
   std::array<float, kBuckets> hold{};                               // that the best token is right, by its confidence
   std::array<std::array<float, kRanks - 1>, kBuckets> runner_up{};  // that the 2nd, 3rd, ... best is
-  std::vector<float> row_price;  // [i]: what verifying a tree of i + 1 nodes costs, in tokens; beyond: too much
+  std::vector<float> row_price{};  // [i]: what verifying a tree of i + 1 nodes costs, in tokens; beyond: too much
 
   bool by_time() const { return !row_price.empty(); }
   int bucket(float confidence_of_best) const {

@@ -47,7 +47,7 @@ class Ours:
         dtype = str(p.q.dtype).removeprefix("torch.")
         shape = {"H": p.H, "KV": p.KV, "HD": p.HD, "dtype": dtype, "eps": 1e-5, **dict.fromkeys(("D", "F", "V"), 1),
                  **dict.fromkeys(("qk_norm", "qkv_bias", "o_bias", "mlp_bias"), False)}
-        self.entries = {e.name: e for e in self.manifest.attention(self.manifest.Shape(shape))}
+        self.entries = {e.name: e for e in self.manifest.attention(self.manifest.Shape(shape, early=False))}
         self.rows = next(b for b in self.manifest.BUCKETS if p.n <= b)
         last = p.context + p.n - 1
         self.splits = self.manifest.power_of_2(last // 256 + 1 if last < 4096 else 17 + (last - 4096) // 2048)
