@@ -23,7 +23,7 @@ def layer_flops(config):
 def table(report, model, model_dir):
     found = report("phases", COLUMNS)
     found.notes = [f"{model_dir.name}: {model.weight_bytes / 1e9:.2f} GB of packed weights, {model.dtype}",
-                   f"steps of one run in turn, behind {CONTEXT} tokens; medians of seconds, and of ratios round by round: "
+                   f"steps of one run in turn, behind {CONTEXT} tokens; medians of seconds, and of ratios by round: "
                    "bandwidth is probed in every round, since that of a shared machine changes",
                    "verification includes logits and the walk for every row"]
     return found

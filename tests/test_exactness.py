@@ -1,4 +1,4 @@
-"""The promises of the ops, compared by bits: a row does not depend on its company, its slots, its tree or the threads."""
+"""The promises of the ops, by bits: a row does not depend on its company, its slots, its tree or the threads."""
 
 import numpy as np
 import pytest
@@ -160,7 +160,7 @@ def test_tree_rows_have_the_bits_of_their_path(isa, dtype, threads, heads, prefi
 @each_isa
 @each_dtype
 def test_chunks_of_a_prompt(isa, dtype):
-    """Layer by layer as the runtime does: K and V of a prompt written in any chunks, by any threads, give the same bits."""
+    """Layer by layer, as the runtime does: K and V of a prompt in any chunks, by any threads, have the same bits."""
     s, n = SHAPE, 90
     layer = Layer(isa, dtype)
 

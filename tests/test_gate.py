@@ -5,6 +5,7 @@ import random
 import numpy as np
 import pytest
 
+from simulated_text import play
 from swiftk.calibration import BUCKETS, RANKS
 from swiftk.cost import CostModel, Round
 from swiftk.gate import DraftRule, FixedGate, TimedGate, make_gate
@@ -55,43 +56,18 @@ class Text:
     def __init__(self, calibrated, seed):
         self.calibrated, self.rng = calibrated, random.Random(seed)
 
-    def outcome(self):
+    def outcome(self, _=0):
         confidence = self.rng.betavariate(2, 0.7)
         if self.rng.random() < self.calibrated(confidence):
             return confidence, 0
         return confidence, 1 if self.rng.random() < 0.5 else -1
 
 
-def play(rule, text):
-    """One round of a chain with siblings as csrc/draft.cc grows it: (tokens, draft steps, rows, outcomes)."""
-    timed, worth = rule.timed, 1.0
-    leaves, chain, heard, tokens, alive = [], [], [], 1, True
-    while len(chain) < rule.max_draft:
-        confidence, rank = text.outcome()
-        b = int(np.searchsorted(timed.arguments()["edges"], confidence))
-        if alive:
-            heard.append((confidence, rank))
-            tokens += rank == 0
-        chain.append((rank, alive, len(chain)))
-        leaves += [(worth * p, alive and rank == r + 1) for r, p in enumerate(timed.runner_up[b])]
-        alive = alive and rank == 0
-        worth *= timed.hold[b]
-        if worth < timed.reach:
-            break
-    leaves.sort(key=lambda leaf: -leaf[0])
-    steps = len(chain)
-    price = timed.row_price
-    gains = np.cumsum([w - (price[steps + 1 + i] - price[steps + i]) for i, (w, _) in enumerate(leaves[: 63 - steps])])
-    take = int(gains.argmax()) + 1 if len(gains) and gains.max() > 0 else 0
-    tokens += sum(right for _, right in leaves[:take])
-    return tokens, steps, 1 + steps + take, heard
-
-
 def simulate(gate, c, calibrated, rounds=400, seed=0):
     """Tokens per plain step of the last two thirds."""
     text, model, tokens, spent = Text(calibrated, seed), costs(c), 0, 0.0
     for i in range(rounds):
-        n, steps, rows, heard = play(gate.choose(model), text)
+        n, steps, rows, heard = play(gate.choose(model), text.outcome)
         gate.observe(heard, steps)
         if i >= rounds // 3:
             tokens += n
@@ -132,7 +108,7 @@ def test_timed_is_as_fast_as_the_best_fixed_rule(c, calibrated):
 def test_timed_drafts_little_when_drafts_are_dear_and_wrong():
     gate, model, text = TimedGate(), costs(0.9), Text(lambda p: 0.1, 0)
     for _ in range(200):
-        _, steps, _, heard = play(gate.choose(model), text)
+        _, steps, _, heard = play(gate.choose(model), text.outcome)
         gate.observe(heard, steps)
     assert steps == 1
     assert gate.choose(model).timed.reach > 0.5

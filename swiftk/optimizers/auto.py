@@ -38,6 +38,7 @@ class Budget:
     made up for later by a smaller one until the usual share has caught up."""
 
     left: float = 0.0
+    ahead: float = 0.0  # taken out of what the first tokens will earn
     debt: float = 0.0
     tokens: int = 0
     advanced: bool = False
@@ -45,12 +46,14 @@ class Budget:
     def earn(self, seconds: float, tokens: int, plain: float) -> None:
         self.tokens += tokens
         if self.tokens <= _EAGER_TOKENS:
-            self.left += _EAGER * seconds
-            self.debt += (_EAGER - _STEADY) * seconds
             if plain > 0 and not self.advanced:
                 self.advanced = True
                 self.left += _ADVANCE * plain
-                self.debt += _ADVANCE * plain
+                self.ahead += _ADVANCE * plain
+            returned = min(self.ahead, _EAGER * seconds)
+            self.ahead -= returned
+            self.left += _EAGER * seconds - returned
+            self.debt += (_EAGER - _STEADY) * seconds
         elif self.debt > 0:
             self.left += _REPAYING * seconds
             self.debt -= (_STEADY - _REPAYING) * seconds

@@ -1,0 +1,144 @@
+"""A machine and a text without a model: what a draft guesses right follows from the sublayers it leaves out. The clock
+is simulated, too."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from swiftk.calibration import EDGES, Calibration, forecast
+from swiftk.cost import CostModel, Mean, Pacer, Round, RowPrices
+from swiftk.gate import TimedGate
+from swiftk.optimizers.auto import Auto
+from swiftk.optimizers.base import Progress, Score
+from swiftk.optimizers.proposals import skip_set, sublayers
+from swiftk.sublayers import SublayerPrices
+from swiftk.way import Way
+
+LAYERS, PROMPT, ROW, PLAIN = 12, 50, 0.01, 0.05  # PLAIN: seconds of a plain step
+SCORED = 0.05  # plain steps that scoring a token costs a plan of a plain step's price
+CONFIG = {"num_layers": LAYERS, "hidden_size": 64, "vocab_size": 500, "head_dim": 16, "num_heads": 4}
+CONFIG |= {"num_kv_heads": 4, "ffn": 200}
+
+
+def play(rule, outcome):
+    """One round of a chain with siblings as csrc/draft.cc grows it; outcome(i): of the draft's i-th step. Returns
+    (tokens, draft steps, rows, outcomes that verification reports)."""
+    timed, worth, alive, steps = rule.timed, 1.0, True, 0
+    leaves, heard, tokens = [], [], 1
+    while steps < rule.max_draft:
+        confidence, rank = outcome(steps)
+        b = int(np.searchsorted(EDGES, confidence))
+        steps += 1
+        if alive:
+            heard.append((confidence, rank))
+            tokens += rank == 0
+        leaves += [(worth * p, alive and rank == r + 1) for r, p in enumerate(timed.runner_up[b])]
+        alive = alive and rank == 0
+        worth *= timed.hold[b]
+        if worth < timed.reach:
+            break
+    leaves.sort(key=lambda leaf: -leaf[0])
+    price = timed.row_price
+    gains = np.cumsum([w - (price[steps + 1 + i] - price[steps + i]) for i, (w, _) in enumerate(leaves[: 63 - steps])])
+    take = int(gains.argmax()) + 1 if gains.max() > 0 else 0
+    tokens += sum(right for _, right in leaves[:take])
+    return tokens, steps, 1 + steps + take, heard
+
+
+class World:
+    """Texts of kinds that weigh sublayers differently. kind(t) -> harm [2 LAYERS] of leaving a sublayer out at token t;
+    logits of being right fall by the harm of all that is left out."""
+
+    def __init__(self, kind, seed=0):
+        rng = np.random.default_rng(seed)
+        self.kind, self.clock, self.scoring = kind, 0.0, 0.0
+        self.ease, self.luck = rng.normal(0, 1.5, 20000), rng.random(20000)
+        self.prices = SublayerPrices(CONFIG)
+        self.liars = {}  # skip set: how much easier its scores make it look
+
+    def outcome(self, skip, t, bonus=0.0):
+        harm = sum(self.kind(t)[s] for s in sublayers(skip, LAYERS))
+        confidence = 1 / (1 + np.exp(harm - 3.0 - bonus - self.ease[t % 20000]))
+        left = self.luck[t % 20000] - confidence
+        return confidence, 0 if left < 0 else 1 if left < 0.5 * confidence * (1 - confidence) else -1
+
+    def price(self, skip):
+        return self.prices.price(skip)
+
+    def rate(self, skip, t):
+        """True tokens per plain step with this set around token t."""
+        seen = Calibration()
+        kind = self.kind(t)
+        seen.add(self.outcome(skip, i) for i in range(20000 - 3000, 20000) if self.kind(t) is kind)
+        return forecast(seen.tables(), self.price(skip), ROW).rate
+
+    def __call__(self, skip, window, end=None):
+        """optimizers.base.Scorer."""
+        rows = [self.outcome(skip, t, self.liars.get(skip, 0.0)) for t in range(end - window + 1, end + 1)]
+        seconds = SCORED * PLAIN * len(rows) * self.price(skip)
+        self.clock += seconds
+        self.scoring += seconds
+        return Score(np.array([c for c, _ in rows], np.float32), np.array([r for _, r in rows], np.int32), seconds)
+
+    def propose(self, most):
+        """The least harmful inner sublayers here."""
+        self.clock += 0.3 * most * SCORED * PLAIN
+        self.scoring += 0.3 * most * SCORED * PLAIN
+        order = sorted(range(2, 2 * LAYERS - 2), key=lambda s: self.kind(self.at)[s])
+        return [skip_set(order[:n], LAYERS) for n in range(1, most + 1)]
+
+    at = PROMPT
+
+
+@dataclass
+class Generation:
+    """One text, drafted by the default optimizer as decoding.py would."""
+
+    world: World
+    seed: int = 0
+    mode: bool | str = True
+    share: list = field(default_factory=list)  # of scoring in decoding time, by tokens
+    drafted: list = field(default_factory=list)  # whether each token's round drafted
+    woken: int = 0
+
+    def __post_init__(self):
+        plain, rows = Mean(), RowPrices()
+
+        def way(skip):
+            return Way(skip, CostModel(self.world.price(skip), plain, rows=rows), TimedGate())
+
+        self.auto = Auto(LAYERS, way, SublayerPrices(CONFIG), seed=self.seed)
+        self.pacer = Pacer(self.auto.current.costs, self.mode)
+        self.pacer.start()
+        self.auto.start(range(PROMPT))
+        self.generated = 1
+
+    def run(self, tokens):
+        while self.generated < tokens:
+            self._round()
+        return self
+
+    def _round(self):
+        world, pacer, auto = self.world, self.pacer, self.auto
+        at = world.at = PROMPT + self.generated - 1
+        heard, way = [], auto.next()
+        if pacer.draft_next():
+            pacer.switch(way.costs)
+            n, steps, rows, heard = play(way.gate.choose(way.costs), lambda i: world.outcome(way.skip, at + 1 + i))
+            draft, verify = world.price(way.skip) * steps * PLAIN, PLAIN * (1 + ROW * (rows - 1))
+            r = Round(draft + verify, draft, steps, verify, rows, n, n - 1)
+        else:
+            r = Round(PLAIN, verify_seconds=PLAIN)
+        world.clock += r.seconds
+        self.generated += r.tokens
+        if r.draft_steps:
+            auto.current.gate.observe(heard, r.draft_steps)
+        if pacer.observe(r):
+            pacer.settle(another=auto.give_up(), untried=auto.untried)
+        if r.draft_steps and pacer.costs.plain.count:
+            auto.observe(r)
+        if auto.step(world, Progress(PROMPT, self.generated, world.clock, pacer.costs.plain.value)):
+            pacer.wake()
+            self.woken += 1
+        self.share += [world.scoring / world.clock] * r.tokens
+        self.drafted += [bool(r.draft_steps)] * r.tokens
