@@ -11,7 +11,7 @@ from .skip import SkipSet
 _MEMORY = 0.99  # weight that the rounds before keep
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Way:
     """One way of drafting, and what was learned about it."""
 
@@ -32,3 +32,7 @@ class Way:
         self.tokens = _MEMORY * self.tokens + r.tokens
         self.price = _MEMORY * self.price + r.seconds / self.costs.plain.value
         self.rounds += 1
+
+    def forget(self) -> None:
+        """What follows is another text: the rate so far is not its."""
+        self.tokens, self.price, self.rounds = 0.0, 0.0, 0

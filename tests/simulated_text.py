@@ -66,10 +66,9 @@ class World:
         return self.prices.price(skip)
 
     def rate(self, skip, t):
-        """True tokens per plain step with this set around token t."""
-        seen = Calibration()
-        kind = self.kind(t)
-        seen.add(self.outcome(skip, i) for i in range(20000 - 3000, 20000) if self.kind(t) is kind)
+        """True tokens per plain step with this set in text like that at token t."""
+        seen, always = Calibration(), World(lambda _: self.kind(t))
+        seen.add(always.outcome(skip, i) for i in range(4000))
         return forecast(seen.tables(), self.price(skip), ROW).rate
 
     def __call__(self, skip, window, end=None):
@@ -112,6 +111,14 @@ class Generation:
         self.pacer.start()
         self.auto.start(range(PROMPT))
         self.generated = 1
+
+    def start(self, prompt=range(PROMPT)):
+        """Another text, as long after the one before."""
+        self.auto.finish()
+        self.generated = 1
+        self.pacer.start()
+        self.auto.start(prompt)
+        return self
 
     def run(self, tokens):
         while self.generated < tokens:

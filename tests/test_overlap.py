@@ -14,7 +14,7 @@ from swiftk import device, pack
 
 PROMPT = [5, 9, 2, 7, 7, 1, 30, 12]
 RULE = Rule(((1,), (1, 2), -1), 0.0, 5)
-IN_TURN = ("topk_partial", "topk_merge", "move_rows", "pack")  # kernels that wait for all before them
+IN_TURN = ("topk_partial", "topk_merge", "gate", "move_rows", "pack")  # kernels that wait for all before them
 CAPTURING, SPOILT = 900, 901
 SIZES = {"D": 16, "EPS": 1e-5, "BLOCK": 16}
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import swiftk
 from swiftk import demo_model
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -87,29 +88,45 @@ def test_time_budget_cuts_texts_but_no_part(results, tmp_path):
     assert "cut short" in (tmp_path / "overhead.md").read_text()
 
 
-@pytest.mark.parametrize("ways", range(1, 6))
-@pytest.mark.parametrize("backwards", [False, True])
-def test_every_way_runs_next_to_a_plain_run(paper, ways, backwards):
+def test_ways_go_side_by_side(paper, monkeypatch):
+    """A few tokens each in turn, every way on a model of its own; a stream's own time is what counts."""
     runs, _ = paper
-    named = [runs.Way(str(i)) for i in range(ways)]
-    groups = runs.order(named, backwards)
+    read, loaded = [], []
 
-    assert sorted(w.name for group in groups for w in group if w is not runs.PLAIN) == [w.name for w in named]
-    for group in groups:
-        assert sum(way is runs.PLAIN for way in group) == 1
-        assert all(abs(at - group.index(runs.PLAIN)) <= 1 for at in range(len(group)))
+    def load():
+        loaded.append(swiftk.load(demo_model()))
+        return loaded[-1]
+
+    advance = runs._advance
+    def note(turn, tokens):
+        read.append((id(turn[0]), tokens))
+        return advance(turn, tokens)
+
+    monkeypatch.setattr(runs, "_advance", note)
+    every = runs.side_by_side(runs.Lanes(load), [1, 5, 9], [runs.AUTO, runs.swift()], 30, {})
+
+    assert len(loaded) == 3 and [one.way.name for one in every] == ["plain", "auto", "swift"]
+    assert all(one.result.tokens == every[0].result.tokens for one in every)
+    assert all(len(one.times) == 30 and one.times == sorted(one.times) for one in every)
+    for one in every:
+        stats = one.result.stats
+        assert one.seconds == pytest.approx(stats.total_seconds - stats.time_to_first_token)
+    assert [tokens for _, tokens in read] == [8] * 3 + [16] * 3 + [24] * 3 + [32] * 3
+    assert len({stream for stream, _ in read[:3]}) == 3
 
 
 def test_totals_are_equation_6(paper):
     runs, _ = paper
     pair = {"tokens": 434, "steps": 100, "drafted": 337, "accepted": 334, "same": True, "optimizer_seconds": 0.0}
-    seconds = {"plain_seconds": 434.0, "seconds": 300.0, "draft_seconds": 337 * 0.55}
-    slow = {"plain_seconds": 868.0, "seconds": 600.0, "draft_seconds": 674 * 0.55}  # the same on a machine half as fast
+    seconds = {"plain_seconds": 434.0, "seconds": 300.0, "draft_seconds": 337 * 0.55, "verify_seconds": 110.0}
+    slow = {name: 2 * value for name, value in seconds.items()}  # the same on a machine half as fast
     total = runs.Totals.of([{**pair, **seconds}, {**pair, **slow}])
 
     assert (total.length, round(total.alpha, 2), round(total.cost, 6)) == (4.34, 0.99, 0.55)
     assert round(total.expected, 2) == 1.52  # LLaMA-2-13B on CNN/DM, the paper's Table 4
     assert total.speedup == pytest.approx(434 / 300)
+    assert total.verify == pytest.approx(1.1)
+    assert total.expected_of_rows == pytest.approx(434 / (337 * 0.55 + 110), rel=0.01)
 
 
 def test_prompts_fit_the_demo_model(paper):

@@ -52,8 +52,8 @@ def main() -> None:
     easy = study.stream("english")[:4]
 
     def behind(part: Part) -> dict:
-        measure(study.lm, easy, ways, study.tokens, part=part)
-        return {"pairs": measure(study.lm, hostile, ways, study.tokens, sampling=HOT, part=part)}
+        measure(study.lanes, easy, ways, study.tokens, part=part)
+        return {"pairs": measure(study.lanes, hostile, ways, study.tokens, sampling=HOT, part=part)}
 
     works = {
         "cold": study.pairs(hostile, ways, sampling=HOT),

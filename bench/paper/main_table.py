@@ -19,21 +19,25 @@ from tables import Table
 MODES = {"greedy": {}, "sampled": SAMPLED}
 WAYS = ("uniform", "swift", "auto")
 NOTES = (
-    "sampled: temperature .6, top_p .95; M: tokens per target pass; alpha: accepted per draft step; c: a draft step "
-    "in plain steps; E(Spd.): Equation 6 of these three",
+    "sampled: temperature .6, top_p .95; M: tokens per target pass; alpha: accepted per draft step; c, v: a draft "
+    "step and a target pass in plain steps; E(Spd.): Equation 6 of M, alpha and c, where v is 1; at v: with the one "
+    "measured",
+    "without search: the time that its optimizer took left out",
 )
 
 
 def table(kept: Kept) -> Table:
-    found = Table(["stream", "way", *COLUMNS])
+    found = Table(["stream", "way", *COLUMNS, "without search"])
     for mode in MODES:
         parts = {key.rpartition(", ")[0]: part["pairs"] for key, part in kept.items() if key.endswith(f", {mode}")}
         if len(parts) > 1:
             parts["all streams"] = [pair for pairs in parts.values() for pair in pairs]
         for name, pairs in parts.items():
-            found.add(f"{name}, {mode}", "plain", *plain_cells(Totals.of(of_way(pairs, WAYS[0]))))
+            found.add(f"{name}, {mode}", "plain", *plain_cells(Totals.of(of_way(pairs, WAYS[0]))), "")
             for way in WAYS:
-                found.add(f"{name}, {mode}", way, *cells(Totals.of(of_way(pairs, way))))
+                t = Totals.of(of_way(pairs, way))
+                without = t.plain_seconds / (t.seconds - t.optimizer_seconds)
+                found.add(f"{name}, {mode}", way, *cells(t), f"{without:.3f}")
     return found
 
 

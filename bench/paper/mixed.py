@@ -37,11 +37,7 @@ class Clock:
         self.seconds: dict[tuple[str, str], list[tuple[np.ndarray, np.ndarray]]] = {}
 
     def __call__(self, instance: Instance, one: Run, plain: Run) -> None:
-        steps = np.diff(one.times)
-        both = (
-            steps,
-            np.full(len(steps), plain.seconds / len(steps)),
-        )  # of plain steps, the mean: less of the clock's noise
+        both = (np.diff(one.times), np.diff(plain.times))
         self.seconds.setdefault((one.way.name, instance.stream), []).append(both)
 
     def curve(self, way: str, domain: str) -> np.ndarray:
@@ -125,10 +121,11 @@ def work(study: Study) -> Work:
         steps, share = 2 if study.quick else STEPS, part.share(of=1 + len(streams) / 2)
         best = searched(study.lm, training, steps, share)[-1]
         ways = [*names[:2], fixed("self-sd", best.skip, gate=NO_TREE)]
-        study.lm.forget()
+        study.lanes.forget()
         clock, pairs = Clock(), []
         for at, instances in enumerate(streams.values()):
-            pairs += measure(study.lm, instances, ways, study.tokens, part=part.share(len(streams) - at), watch=clock)
+            share = part.share(len(streams) - at)
+            pairs += measure(study.lanes, instances, ways, study.tokens, part=share, watch=clock)
         return {"pairs": pairs, "domains": clock.summary(list(streams)), "search_seconds": best.seconds}
 
     return study.work([i for s in streams.values() for i in s], names, do, steps=STEPS)

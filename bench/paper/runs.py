@@ -1,9 +1,12 @@
 """Measuring: every text is generated plainly and under each way, by the same build in the same process. The machine's
-bandwidth drifts within minutes, so a plain run lies next to each drafted one, and ratios are of summed seconds."""
+bandwidth drifts within seconds, so all go through a text side by side, each on a copy of the model, a few tokens at a
+time in turn; ratios are of summed seconds.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from itertools import accumulate
 from time import perf_counter
@@ -14,6 +17,7 @@ from swiftk import LM, DraftRule, Result, SkipSet
 from swiftk.cost import equation_6
 
 SAMPLED = {"temperature": 0.6, "top_p": 0.95}
+BLOCK = 8  # tokens that a lane goes on before the next one does
 NO_TREE = DraftRule(width=(1, 1, 1, 1))
 
 
@@ -46,7 +50,7 @@ def uniform(lm: LM, name: str = "uniform") -> Way:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One text under a way, and what the plain run beside it took. Everything behind the first token."""
+    """One text under a way, and what the plain lane beside it took. Everything behind the first token."""
 
     way: str
     stream: str
@@ -59,6 +63,7 @@ class Pair:
     drafted: int  # draft steps
     accepted: int
     draft_seconds: float
+    verify_seconds: float
     optimizer_seconds: float
     same: bool  # the output is plain decoding's, token by token
     off: str | None  # why drafting rested
@@ -73,7 +78,8 @@ class Totals:
     plain_seconds: float
     length: float  # M: tokens per target pass
     alpha: float  # accepted per draft step
-    cost: float  # c: a draft step in plain steps of the run beside it
+    cost: float  # c: a draft step in plain steps of the lane beside it
+    verify: float  # v: a target pass, over the rows of its tree, in the same
     optimizer_seconds: float
     same: bool
 
@@ -81,14 +87,17 @@ class Totals:
     def of(cls, pairs: Iterable[dict[str, Any]]) -> Totals:
         p = list(pairs)
         drafted, steps = sum(x["drafted"] for x in p), sum(x["steps"] for x in p)
-        plain_steps = sum(x["drafted"] * x["plain_seconds"] / x["tokens"] for x in p)  # seconds, had drafts cost one
+        plain = [x["plain_seconds"] / x["tokens"] for x in p]  # of a step
+        drafts = sum(x["drafted"] * one for x, one in zip(p, plain))  # seconds, had each cost a plain step
+        passes = sum(x["steps"] * one for x, one in zip(p, plain))
         return cls(
             tokens=sum(x["tokens"] for x in p),
             seconds=sum(x["seconds"] for x in p),
             plain_seconds=sum(x["plain_seconds"] for x in p),
             length=sum(x["tokens"] for x in p) / steps,
             alpha=sum(x["accepted"] for x in p) / drafted if drafted else 0.0,
-            cost=sum(x["draft_seconds"] for x in p) / plain_steps if drafted else 0.0,
+            cost=sum(x["draft_seconds"] for x in p) / drafts if drafted else 0.0,
+            verify=sum(x["verify_seconds"] for x in p) / passes,
             optimizer_seconds=sum(x["optimizer_seconds"] for x in p),
             same=all(x["same"] for x in p),
         )
@@ -103,6 +112,11 @@ class Totals:
         return equation_6(self.length, self.alpha, self.cost) if self.alpha else 1.0
 
     @property
+    def expected_of_rows(self) -> float:
+        """The same with a target pass at its measured v, which Equation 6 takes for 1."""
+        return 1 / (1 / self.expected + (self.verify - 1) / self.length)
+
+    @property
     def rate(self) -> float:
         return self.tokens / self.seconds
 
@@ -115,7 +129,7 @@ class Totals:
         return self.optimizer_seconds / self.seconds
 
 
-COLUMNS = ["M", "alpha", "c", "speed-up", "E(Spd.)", "realised / E", "tokens/s", "output"]
+COLUMNS = ["M", "alpha", "c", "v", "speed-up", "E(Spd.)", "realised / E", "/ E at v", "tokens/s", "output"]
 
 
 def cells(t: Totals) -> list[str]:
@@ -124,9 +138,11 @@ def cells(t: Totals) -> list[str]:
         f"{t.length:.2f}",
         f"{t.alpha:.2f}",
         f"{t.cost:.2f}",
+        f"{t.verify:.2f}",
         f"{t.speedup:.3f}",
         f"{t.expected:.3f}",
         f"{t.speedup / t.expected:.3f}",
+        f"{t.speedup / t.expected_of_rows:.3f}",
         f"{t.rate:.1f}",
         "same" if t.same else "DIFFERS",
     ]
@@ -134,12 +150,12 @@ def cells(t: Totals) -> list[str]:
 
 def plain_cells(t: Totals) -> list[str]:
     """The row of the plain runs beside it."""
-    return ["1.00", "", "", "1.000", "", "", f"{t.plain_rate:.1f}", ""]
+    return ["1.00", "", "", "", "1.000", "", "", "", f"{t.plain_rate:.1f}", ""]
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One text and when each of its tokens was committed, in seconds behind the first."""
+    """One text and when each of its tokens was committed, in seconds of decoding behind the first."""
 
     way: Way
     result: Result
@@ -147,26 +163,67 @@ class Run:
 
     @property
     def seconds(self) -> float:
-        return self.result.stats.total_seconds - self.result.stats.time_to_first_token
+        return self.times[-1]
+
+
+class Lanes:
+    """Copies of a model, made when they are first asked for: lane 0 decodes plainly, way i in lane 1 + i, where what it
+    learned stays from text to text."""
+
+    def __init__(self, load: Callable[[], LM]) -> None:
+        self._load, self._lms = load, []
+
+    def __getitem__(self, lane: int) -> LM:
+        while len(self._lms) <= lane:
+            self._lms.append(self._load())
+        return self._lms[lane]
+
+    def forget(self) -> None:
+        for lm in self._lms:
+            lm.forget()
 
 
 def of_way(pairs: Iterable[dict[str, Any]], way: str, stream: str | None = None) -> list[dict[str, Any]]:
     return [p for p in pairs if p["way"] == way and stream in (None, p["stream"])]
 
 
-def run(lm: LM, ids: Sequence[int], way: Way, tokens: int, sampling: dict[str, Any]) -> Run:
-    options = {"max_new_tokens": tokens, "ignore_eos": True, "seed": 1, **sampling, **way.options}
-    times = []
-    with lm.generate(list(ids), stream=True, **options) as events:
-        for _ in events:
-            times.append(perf_counter())
-    return Run(way, events.result, [t - times[0] for t in times])
+def side_by_side(
+    lanes: Lanes, ids: Sequence[int], ways: Sequence[Way], tokens: int, sampling: dict[str, Any]
+) -> list[Run]:
+    """One text under every way, the plain one first. Seconds are a lane's own: it stands still while others go on."""
+    options = {"max_new_tokens": tokens, "ignore_eos": True, "seed": 1, **sampling}
+    every = [PLAIN, *ways]
+    with ExitStack() as stack:
+        streams = [
+            stack.enter_context(lanes[i].generate(list(ids), stream=True, **{**options, **way.options}))
+            for i, way in enumerate(every)
+        ]
+        turns, done = [[s, 0] for s in streams], 0
+        while turns:
+            done += BLOCK
+            for turn in list(turns):
+                if not _advance(turn, done):
+                    turns.remove(turn)
+            turns.reverse()  # whoever goes first meets the caches of another
+    return [Run(way, s.result, _times(s.result)) for way, s in zip(every, streams)]
 
 
-def order(ways: Sequence[Way], backwards: bool) -> list[list[Way]]:
-    """Groups in which a plain run lies between two drafted ones: next to both, and so the measure of both."""
-    groups = [[*ways[at : at + 1], PLAIN, *ways[at + 1 : at + 2]] for at in range(0, len(ways), 2)]
-    return [group[::-1] for group in groups[::-1]] if backwards else groups
+def _advance(turn: list[Any], tokens: int) -> bool:
+    """Reads a stream up to so many tokens; false at its end."""
+    stream, read = turn
+    while read < tokens:
+        if next(stream, None) is None:
+            return False
+        read += 1
+    turn[1] = read
+    return True
+
+
+def _times(result: Result) -> list[float]:
+    times = [0.0]
+    for one in result.trace.rounds:
+        times += [one.clock] * one.round.tokens
+    return times
 
 
 @dataclass(slots=True)
@@ -189,7 +246,7 @@ class Part:
 
 
 def measure(
-    lm: LM,
+    lanes: Lanes,
     instances: Sequence[Instance],
     ways: Sequence[Way],
     tokens: int,
@@ -198,33 +255,27 @@ def measure(
     part: Part,
     watch: Callable[[Instance, Run, Run], Any] = lambda *_: None,
 ) -> list[dict[str, Any]]:
-    """Pairs, as plain values. Each way keeps what it learned from text to text; the order turns round with each
-    instance. The part's deadline holds between instances; watch() sees (instance, drafted, plain)."""
+    """Pairs, as plain values. The part's deadline holds between instances; watch() sees (instance, drafted, plain)."""
     pairs: list[dict[str, Any]] = []
-    run(lm, instances[0].turns[0], PLAIN, 8, {})  # cold caches are nobody's
+    side_by_side(lanes, instances[0].turns[0], [PLAIN] * len(ways), 8, {})  # cold caches
     for at, instance in enumerate(instances):
         if pairs and not part.go_on():
             break
         history: list[int] = []
         for number, turn in enumerate(instance.turns):
             ids = [*history, *turn]
-            for group in order(ways, backwards=at % 2 == 1):
-                runs = []
-                for way in group:
-                    runs.append(run(lm, ids, way, tokens, {"seed": at + 1, **(sampling or {})}))
-                    part.tick()
-                plain = next(r for r in runs if r.way is PLAIN)
-                for one in runs:
-                    if one is not plain:
-                        pairs.append(_plain_values(_pair(instance, number, one, plain)))
-                        watch(instance, one, plain)
+            plain, *drafted = side_by_side(lanes, ids, ways, tokens, {"seed": at + 1, **(sampling or {})})
+            for one in drafted:
+                pairs.append(_plain_values(_pair(instance, number, one, plain)))
+                watch(instance, one, plain)
+                part.tick()
             history = [*ids, *plain.result.tokens]
     return pairs
 
 
 def count(instances: Sequence[Instance], ways: Sequence[Way]) -> int:
-    """Runs that measure() makes."""
-    return sum(len(i.turns) for i in instances) * sum(map(len, order(ways, False)))
+    """Pairs that measure() makes."""
+    return sum(len(i.turns) for i in instances) * len(ways)
 
 
 def _plain_values(pair: Pair) -> dict[str, Any]:
@@ -245,6 +296,7 @@ def _pair(instance: Instance, turn: int, one: Run, plain: Run) -> Pair:
         drafted=s.num_draft_tokens,
         accepted=s.num_accepted_draft_tokens,
         draft_seconds=s.draft_seconds,
+        verify_seconds=s.verify_seconds,
         optimizer_seconds=s.optimizer_seconds,
         same=one.result.tokens == plain.result.tokens,
         off=s.reason_off,

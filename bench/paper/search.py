@@ -110,9 +110,9 @@ def cost(study: Study) -> Work:
     def do(part: Part) -> dict[str, Any]:
         found = searched(study.lm, training, max(budgets), part.share(of=2))
         offline = {f"self-sd, {f.steps} steps": f for f in found if f.steps in budgets or f is found[-1]}
-        study.lm.forget()
+        study.lanes.forget()
         every = [*online, *(fixed(way, f.skip, NO_TREE) for way, f in offline.items())]
-        pairs = measure(study.lm, instances, every, study.tokens, part=part)
+        pairs = measure(study.lanes, instances, every, study.tokens, part=part)
         spent = {way.name: Totals.of(of_way(pairs, way.name)).optimizer_seconds for way in online}
         facts: dict[str, Any] = {way: {"steps": 0, "seconds": s} for way, s in spent.items()}
         facts |= {way: {"steps": f.steps, "seconds": f.seconds, "skip": str(f.skip)} for way, f in offline.items()}

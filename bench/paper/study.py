@@ -32,7 +32,7 @@ import plots  # noqa: E402
 import swiftk  # noqa: E402
 from demo import grown  # noqa: E402
 from machine import Machine  # noqa: E402
-from runs import Part, Way, count, measure  # noqa: E402
+from runs import BLOCK, Lanes, Part, Way, count, measure  # noqa: E402
 from streams import Instance, stream  # noqa: E402
 from swiftk import _core  # noqa: E402
 from tables import Table  # noqa: E402
@@ -43,7 +43,7 @@ Kept = dict[str, dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A part to do: do(part) returns plain values; `runs` of generate() are expected."""
+    """A part to do: do(part) returns plain values; `runs` pairs of texts are expected."""
 
     runs: int
     what: str  # of texts and ways: kept results of others are no longer its
@@ -68,9 +68,13 @@ class Study:
         self._minutes = given.minutes
 
     @cached_property
+    def lanes(self) -> Lanes:
+        return Lanes(lambda: swiftk.load(self.model_dir))
+
+    @property
     def lm(self) -> swiftk.LM:
-        with _err.status(f"loading {self.model_dir}"):
-            return swiftk.load(self.model_dir)
+        """The plain lane's."""
+        return self.lanes[0]
 
     @cached_property
     def machine(self) -> Machine:
@@ -83,7 +87,7 @@ class Study:
         """The work of measure(): every instance under every way."""
 
         def do(part: Part) -> dict[str, Any]:
-            return {"pairs": measure(self.lm, instances, ways, self.tokens, part=part, **measuring)}
+            return {"pairs": measure(self.lanes, instances, ways, self.tokens, part=part, **measuring)}
 
         return self.work(instances, ways, do, **measuring)
 
@@ -106,7 +110,7 @@ class Study:
             for at, key in enumerate(todo):
                 task = progress.add_task(f"{self.name}: {key}", total=works[key].runs)
                 part = Part(self._deadline(len(todo) - at), lambda task=task: progress.advance(task), stopped)
-                self.lm.forget()
+                self.lanes.forget()
                 found = works[key].do(part)
                 kept[key] = {"what": works[key].what, "cut": not progress.tasks[task].finished, **found}
                 progress.update(task, visible=False)
@@ -164,7 +168,8 @@ class Study:
             self.about.splitlines()[0],
             self.machine.describe(),
             f"{self.model_dir.name}, {size / 1e9:.2f} GB of weights; batch 1, up to {self.instances} instances a part, "
-            f"{self.tokens} new tokens a text; seconds behind the first token, a plain run beside each drafted one",
+            f"{self.tokens} new tokens a text; seconds behind the first token; all ways side by side, {BLOCK} tokens "
+            "each in turn",
             "output: every text compared with plain decoding's of the same seed, token by token",
             *([f"cut short by the time budget: {', '.join(cut)}"] if cut else []),
         ]

@@ -17,18 +17,22 @@ from ..way import Way
 from .base import Candidate, Optimizer, Progress, Score, Scorer
 from .domains import Domains
 from .proposals import first_candidates, local_move, random_set, sublayers
-from .race import Arm, Race
+from .race import PAYS, Arm, Race
 
 _WINDOW = 32  # tokens that candidates are scored on
 _FIRST = 20  # of a text's first window
 _EAGER_TOKENS, _EAGER, _STEADY = 200, 0.05, 0.01  # shares of decoding time that scoring may take: at first, and later
 _REPAYING = 0.003
 _ADVANCE = 4.0  # plain steps that scoring may take ahead of that share
+_CREDIT = 6.0  # plain steps of debt, about one search's, with which another may begin
 _RATE = 0.1  # plain steps that scoring a token costs a plan of a plain step's price, before one was measured
 _DP_WIDTH = 24  # sublayers that a proposal by dynamic programming leaves out at most
-_DRIFT, _ALARM = 0.1, 8.0  # loss a round that is tolerated, and tokens of loss beyond it that re-open the search
-_PAYS = 1.02
+_PROPOSE = ("dp", None)  # in the queue: what that proposes
+_DP = 0.5  # scored tokens that one of them costs
+_DRIFT, _ALARM = 0.2, 12.0  # loss a round that is tolerated, and tokens of loss beyond it that re-open the search
+_AGAIN = 256  # tokens behind which a search that found nothing may begin again
 _PROOF, _DISPROVED = 60, 0.92  # rounds behind which a set must have kept its lead, live, over the one before
+_MOST_ARMS, _PROVEN = 200, 4
 _EVERY = 8  # rounds between two looks at the prices
 
 
@@ -40,11 +44,13 @@ class Budget:
     left: float = 0.0
     ahead: float = 0.0  # taken out of what the first tokens will earn
     debt: float = 0.0
+    credit: float = 0.0
     tokens: int = 0
     advanced: bool = False
 
     def earn(self, seconds: float, tokens: int, plain: float) -> None:
         self.tokens += tokens
+        self.credit = _CREDIT * plain
         if self.tokens <= _EAGER_TOKENS:
             if plain > 0 and not self.advanced:
                 self.advanced = True
@@ -64,8 +70,8 @@ class Budget:
         self.left -= seconds
 
     def reopen(self) -> None:
-        """A new search, at full pace once the one before it is made up for."""
-        if self.debt <= 0:
+        """A new search, at full pace unless those before it are still to be made up for."""
+        if self.debt <= self.credit:
             self.tokens, self.advanced = 0, False
 
 
@@ -83,24 +89,25 @@ class Auto(Optimizer):
         self.domains = Domains()
         self._make_way, self._rng = make_way, random.Random(seed)
         self._arms: dict[SkipSet, Arm] = {}
-        self._queue: deque[tuple[str, SkipSet]] = deque(first_candidates(n_layers))
+        self._queue: deque[tuple[str, SkipSet | None]] = deque(first_candidates(n_layers))
         _, first = self._queue.popleft()
         arm = self._arm("uniform", first)
         super().__init__(arm.way)
         self._race = Race(arm, prices.price, lambda: self.current.costs.rows.marginal)
         self._budget = Budget()
         self._windows: list[tuple[int, int]] = []  # (number, end) in this text
-        self._window_count = 0
+        self._since = self._end = self._window_count = 0  # positions from where text is scored, and behind it
         self._seconds, self._generated = 0.0, 1
-        self._total = 0  # tokens, over the optimizer's life
+        self._total = self._opened = 0  # tokens, over the optimizer's life; when the last search began
         self._rate = 0.0  # seconds of scoring a token, for a plan of a plain step's price
         self._thinking = 0.0  # seconds of judging what a score says
         self._loss, self._usual, self._rounds = 0.0, 0.0, 0
         self._before = (arm, 0.0)  # the incumbent before this one, and its live rate
+        self._proven: list[Arm] = []  # that had drafted for a while at a gain
         self._moves = self._proposals()
 
     def start(self, prompt: Sequence[int]) -> None:
-        self._windows, self._seconds, self._generated = [], 0.0, 1
+        self._windows, self._seconds, self._generated, self._since = [], 0.0, 1, 0
         known = self.domains.enter(prompt)
         if known is not None and known != self.current.skip:
             self._adopt(self._arm("remembered", known))
@@ -127,7 +134,9 @@ class Auto(Optimizer):
         kept = self.current.rate / max(self._race.promise(self._race.incumbent, live), 1e-6)
         others = [arm for arm in self._arms.values() if arm.windows and arm is not self._race.incumbent]
         best = max(others, key=lambda arm: arm.promise, default=None)
-        if best is None or kept * best.promise < _PAYS:
+        if best is None or kept * best.promise < PAYS:
+            if self._total - self._opened >= _AGAIN:
+                self._reopen()
             return False
         self._adopt(best)
         return True
@@ -202,17 +211,17 @@ class Auto(Optimizer):
             if verdict:
                 self._adopt(one)
                 self._note(one, found, True)
-                return found.seconds, one.promise > _PAYS
+                return found.seconds, one.promise > PAYS
             if verdict is False:
                 self._race.drop(one)
         return found.seconds, False
 
     def _open_window(self, progress: Progress) -> None:
         """Scored tokens are generated ones: it is these that a draft must guess."""
-        last = self._windows[-1][1] if self._windows else progress.prompt
-        end = progress.prompt + progress.generated - 1
-        if end - last >= (_WINDOW if self._windows else _FIRST):
-            self._windows.append((self._window_count, end))
+        self._end = progress.prompt + progress.generated - 1
+        last = self._windows[-1][1] if self._windows else max(progress.prompt, self._since)
+        if self._end - last >= (_WINDOW if self._windows else _FIRST):
+            self._windows.append((self._window_count, self._end))
             self._window_count += 1
 
     def _fresh(self, score: Scorer) -> tuple[Arm, int] | None:
@@ -222,57 +231,74 @@ class Auto(Optimizer):
             if not self._queue:
                 self._queue.append(next(self._moves))
             kind, skip = self._queue.popleft()
-            if kind == "dp":
-                self._queue.extend(self._by_programming(score))
+            if skip is None:
+                if _DP * _DP_WIDTH * self._rate > self._budget.left:
+                    self._queue.appendleft((kind, skip))
+                    return None
+                self._queue.extendleft(self._by_programming(score))
                 continue
             arm = self._arm(kind, skip)
             if newest not in arm.windows and arm is not self._race.incumbent:
                 return arm, newest
         return None
 
-    def _proposals(self) -> Iterator[tuple[str, SkipSet]]:
+    def _proposals(self) -> Iterator[tuple[str, SkipSet | None]]:
         """Without end: mostly neighbours of the incumbent."""
         while True:
+            yield _PROPOSE
             for _ in range(12):
                 yield "move", local_move(self.current.skip, self.n_layers, self._rng)
-            yield "dp", SkipSet()
             yield "random", random_set(self._rng.randint(1, max(1, 2 * self.n_layers - 4)), self.n_layers, self._rng)
 
     def _by_programming(self, score: Scorer) -> list[tuple[str, SkipSet]]:
-        """As many sublayers out as the incumbent skips, and a few more or fewer: if it can be paid for."""
-        most = min(_DP_WIDTH, 2 * self.n_layers - 4)
-        cost = 0.5 * most * self._rate
-        if most < 1 or cost > self._budget.left:
-            return []
-        self._budget.spend(cost)
-        sets = score.propose(most)
-        count = min(len(sublayers(self.current.skip, self.n_layers)), most)
-        return [("dp", sets[i - 1]) for i in {max(1, count - 3), max(1, count), min(most, count + 3)}]
+        """As many sublayers out as the incumbent leaves out, two fifths and three fifths of those that may be."""
+        inner = 2 * self.n_layers - 4
+        count = len(sublayers(self.current.skip, self.n_layers))
+        counts = {n for n in (count, round(0.4 * inner), round(0.6 * inner)) if 0 < n <= min(_DP_WIDTH, inner)}
+        sets = score.propose(max(counts)) if counts else []
+        return [("dp", sets[n - 1]) for n in counts]
 
     def _adopt(self, arm: Arm) -> None:
         former = self._race.incumbent
-        self._before = (former, former.way.rate if former.way.rounds >= _PROOF // 2 else 0.0)
+        proven = former.way.rounds >= _PROOF // 2
+        self._before = (former, former.way.rate if proven else 0.0)
+        if proven and former.way.rate > PAYS:
+            self._prove(former)
         self._race.crown(arm)
         self.current = arm.way
         self._loss, self._usual, self._rounds = 0.0, 0.0, 0
 
+    def _prove(self, arm: Arm) -> None:
+        """Latest first."""
+        self._proven = [arm, *(one for one in self._proven if one is not arm)][:_PROVEN]
+
     def _reopen(self) -> None:
-        """Sets that were good before are tried first."""
+        """Sets that were good before are tried first. What was seen of them so far says nothing about what follows."""
         self._budget.reopen()
+        self._opened = self._total
         self._loss, self._rounds = 0.0, 0
-        known = sorted((arm for arm in self._arms.values() if arm.windows), key=lambda arm: arm.promise, reverse=True)
-        again = [(arm.kind, arm.way.skip) for arm in known[:6]] + first_candidates(self.n_layers)
+        again = [(arm.kind, arm.way.skip) for arm in self._proven] + [_PROPOSE] + first_candidates(self.n_layers)
         self._queue = deque({skip: (kind, skip) for kind, skip in again}.values())
-        self._race.field.clear()
+        self._race.reopen()
+        for arm in self._arms.values():
+            arm.windows.clear()
+            arm.way.forget()
+        self._before = (self._race.incumbent, 0.0)
+        self._windows, self._since = [], self._end
 
     def _arm(self, kind: str, skip: SkipSet) -> Arm:
         if skip not in self._arms:
-            if len(self._arms) > 200:  # sets long forgotten make room
-                for old in list(self._arms)[:50]:
-                    if self._arms[old] is not self._race.incumbent:
-                        del self._arms[old]
+            if len(self._arms) >= _MOST_ARMS:
+                self._forget()
             self._arms[skip] = Arm(self._make_way(skip), kind)
         return self._arms[skip]
+
+    def _forget(self) -> None:
+        """Makes room: the least promising quarter goes."""
+        playing = [self._race.incumbent, self._before[0], *self._race.field, *self._proven]
+        idle = [skip for skip, arm in self._arms.items() if arm not in playing]
+        for skip in sorted(idle, key=lambda skip: self._arms[skip].promise)[: _MOST_ARMS // 4]:
+            del self._arms[skip]
 
     def _note(self, arm: Arm, score: Score, kept: bool) -> None:
         """A score, or the adoption that it led to."""

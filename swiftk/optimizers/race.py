@@ -14,10 +14,11 @@ _MARGIN = 0.6  # a lead counts once it exceeds this over the square root of the 
 _CLEAR = 1.25  # a lead over what the incumbent does live that needs no scoring of the incumbent on the same tokens
 _TIE = 256  # outcomes after which an undecided race is dropped
 _FIELD = 4  # undecided candidates at a time
+PAYS = 1.02  # tokens per plain step from which drafting is worth while
 _WINDOWS = 12  # of evidence that an arm keeps
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Arm:
     """A candidate, and what was seen of it on each window of text."""
 
@@ -83,17 +84,21 @@ class Race:
     def missing(self, windows: list[int]) -> tuple[Arm, int] | None:
         """The score that decides most: of the leading challenger on a window it was not run on, or of the incumbent
         where only that makes them comparable. None: all that can be known on these windows is known."""
+        kept = windows[-_WINDOWS:]  # older ones would be forgotten at once
         for arm in sorted(self.field, key=lambda arm: -self.lead(arm)[0]):
-            for window in windows:
-                if window in arm.windows and window not in self.incumbent.windows:
-                    return self.incumbent, window
-                if window not in arm.windows:
-                    return arm, window
+            unpaired = [window for window in kept if window in arm.windows and window not in self.incumbent.windows]
+            if unpaired:
+                return self.incumbent, unpaired[-1]
+            new = [window for window in kept if window not in arm.windows]
+            if new:
+                return arm, next((window for window in new if window in self.incumbent.windows), new[-1])
         return None
 
     def judge(self, arm: Arm) -> bool | None:
         """True: it leads beyond doubt. False: it does not, or no longer matters. None: undecided."""
         lead, outcomes, paired = self.lead(arm)
+        if arm.promise < PAYS:
+            return False
         margin = _MARGIN / max(outcomes, 1.0) ** 0.5
         if not paired:
             return True if lead > _CLEAR + margin else False if lead < 1 / (_CLEAR + margin) else None
@@ -115,6 +120,11 @@ class Race:
         if gate.calibration.outcomes == 0:
             gate.calibration.merge(arm.pooled(arm.windows))
         self.incumbent = arm
+        self._leads.clear()
+
+    def reopen(self) -> None:
+        """What follows is another text."""
+        self.field.clear()
         self._leads.clear()
 
     def drop(self, arm: Arm) -> None:

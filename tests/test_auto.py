@@ -1,0 +1,117 @@
+"""The default optimizer on simulated texts, by a simulated clock: what it finds, what it spends, and how it goes on
+when the text changes."""
+
+import numpy as np
+import pytest
+
+from simulated_text import LAYERS, PLAIN, PROMPT, Generation, World
+from swiftk.optimizers import auto
+from swiftk.optimizers.race import Race
+from swiftk.skip import SkipSet
+
+CUT = np.concatenate([np.full(8, 1.2), np.full(16, 0.12)])  # harm of sublayers: best cut behind the fourth layer
+THIN = np.full(2 * LAYERS, 0.06)  # best thinned
+THIN[[0, 1, 8, 9, 10, 11, -4, -3, -2, -1]] = 1.5
+HARD = np.full(2 * LAYERS, 0.9)
+
+
+@pytest.fixture
+def play(monkeypatch):
+    """play(kind, seed): a text whose kind is kind(token)."""
+
+    def start(kind, seed=0, **options):
+        world = World(kind, seed)
+        monkeypatch.setattr(auto, "perf_counter", lambda: world.clock)
+        return Generation(world, seed, **options)
+
+    return start
+
+
+def rate(g):
+    return g.world.rate(g.auto.current.skip, g.generated + PROMPT)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_drafts_after_a_while_is_near_the_best_that_was_seen(play, seed):
+    g = play(lambda t: CUT, seed).run(600)
+    best = max(g.world.rate(skip, 0) for skip in {one.skip for one in g.auto.trace})
+    assert best > 1.2 and rate(g) > 0.95 * best
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_change_of_text_is_made_up_for_within_300_tokens(play, seed):
+    g = play(lambda t: THIN if t < PROMPT + 1500 else CUT, seed).run(1500)
+    g.run(1800)
+    own = play(lambda t: CUT, seed).run(1500)
+    assert rate(g) >= 0.9 * rate(own) > 1.2
+
+
+def test_what_was_good_before_is_tried_first(play):
+    kinds = {0: CUT, 1: THIN}
+    g = play(lambda t: kinds[(t - PROMPT) // 1200 % 2]).run(1200)
+    first = g.auto.current.skip
+    g.run(2400)
+    assert g.auto.current.skip != first
+    seen = len(g.auto.trace)
+    g.run(2700)
+    assert first in {one.skip for one in g.auto.trace[seen:]}
+    assert rate(g) > 0.95 * g.world.rate(first, 0)
+
+
+def test_a_proposal_that_cannot_be_paid_for_yet_is_scored_later(play):
+    g = play(lambda t: THIN).run(600)
+    assert rate(g) > 1.2
+    assert {one.kind for one in g.auto.trace if one.kept} == {"dp"}
+
+
+def test_text_that_cannot_be_drafted_costs_next_to_nothing(play):
+    g = play(lambda t: HARD).run(2000)
+    assert np.mean(g.drafted[1000:]) < 0.05
+    assert g.generated * PLAIN / g.world.clock > 0.97
+
+
+def test_when_it_can_be_drafted_again_it_is(play):
+    g = play(lambda t: HARD if t < PROMPT + 1000 else 0.5 * CUT).run(3000)
+    assert np.mean(g.drafted[2500:]) > 0.9 and rate(g) > 1.2
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_scoring_keeps_to_its_share(play, seed):
+    g = play(lambda t: CUT, seed).run(3000)
+    assert g.share[199] < 0.07
+    assert g.world.scoring < 0.01 * g.world.clock + 2 * auto._CREDIT * PLAIN
+
+
+def test_a_set_that_scores_better_than_it_drafts_goes(play):
+    g = play(lambda t: 0.8 * CUT)
+    liar = SkipSet.early_exit(2)
+    g.world.liars = {liar: 6.0}
+    g.run(2000)
+    assert g.auto.current.skip != liar and rate(g) > 1.1
+    assert liar in {one.skip for one in g.auto.trace if one.kept}  # it had been believed
+
+
+def test_it_forgets_the_least_promising(play, monkeypatch):
+    monkeypatch.setattr(auto, "_MOST_ARMS", 16)
+    kinds = [CUT, THIN, HARD]
+    g = play(lambda t: kinds[t // 700 % 3])
+    for _ in range(4):
+        g.run(2500)
+        assert len(g.auto._arms) <= 16 and g.auto.current.skip in g.auto._arms
+        g.start()
+    assert len({one.skip for one in g.auto.trace}) > 16
+
+
+def test_a_window_too_old_to_keep_is_not_asked_for(play):
+    """It would be scored, forgotten, and asked for again."""
+    g = play(lambda t: CUT).run(100)
+    race: Race = g.auto._race
+    arm = g.auto._arm("move", SkipSet([3], [3]))
+    race.enter(arm)
+    for window in range(40):
+        score = g.world(arm.way.skip, 32, PROMPT + 40)
+        race.learn(arm, window, score)
+        race.learn(race.incumbent, window, score)
+    asked = race.missing(list(range(40)))
+    assert asked is None or asked[0] is not arm
+    assert arm in race.field and min(arm.windows) == 28
