@@ -23,6 +23,7 @@ WORDS = {
     "mixed": ["auto", "swift", "self-sd", "recovered", "settled"],
     "defeat": ["cold", "behind easy text", "holds"],
     "overhead": ["auto", "swift", "share", "holds"],
+    "constructed": ["6 drafted", "Equation 6", "/ E at v"],
 }
 
 

@@ -11,7 +11,9 @@ import sys
 import threading
 import weakref
 from collections import deque
+from contextlib import redirect_stdout
 from importlib.util import find_spec
+from io import StringIO
 from typing import Any
 
 _log = logging.getLogger("swiftk")
@@ -116,18 +118,18 @@ def suggest(points: list[list[float]], scores: list[float], seed: int) -> list[f
         allow_duplicate_points=True,
     )
     search.set_gp_params(alpha=_ALPHA)
-    for point, score in zip(points, scores, strict=True):
-        search.register(dict(zip(names, point, strict=True)), score)
-    found = search.suggest()
+    with redirect_stdout(StringIO()):  # it prints a line for each point that was seen before
+        for point, score in zip(points, scores, strict=True):
+            search.register(dict(zip(names, point, strict=True)), score)
+        found = search.suggest()
     return [float(found[name]) for name in names]
 
 
 def _serve(seed: int) -> None:
     os.nice(10)
-    answers, sys.stdout = sys.stdout, sys.stderr  # the package may print
     for count, line in enumerate(sys.stdin):
         told = json.loads(line)
-        print(json.dumps(suggest(told["points"], told["scores"], seed + count)), file=answers, flush=True)
+        print(json.dumps(suggest(told["points"], told["scores"], seed + count)), flush=True)
 
 
 if __name__ == "__main__":
