@@ -13,7 +13,8 @@ _DECAY = 0.2  # weight of the newest sample
 _REPLAIN = 64  # rounds of drafting between two plain ones, which keep the plain step's price fresh
 _ALLOWANCE = 3.0  # plain steps that an episode of drafting may lose before it is questioned
 _CREDIT = 6.0  # plain steps of gain that may offset later losses: a change for the worse shows soon
-_MEMORY = 0.98  # weight that the rounds before keep, in the rate that decides
+_MEMORY = 0.97  # weight that the rounds before keep, in the rate that decides
+_FAILURES = 2  # in a row that make the allowance smaller
 _BACKOFF = 192  # plain tokens before drafting is tried again; doubles with every failure
 _BACKOFF_MAX = 8192
 
@@ -178,15 +179,18 @@ class Pacer:
     """Says before each round whether to draft.
 
     What drafting loses against plain decoding is summed; past an allowance of a few plain steps the plain step is
-    measured afresh, and if the loss stands, drafting rests, longer each time.
+    measured afresh, and if the loss stands, drafting rests, longer each time. Another way may take over once, on half
+    the allowance; if that loses, too, drafting rests nevertheless.
     """
 
     def __init__(self, costs: CostModel, mode: bool | str = True) -> None:
         self.costs = costs
         self.mode = mode  # True: where it pays; "always"; False
         self.reason_off: str | None = None
+        self.rate = 1.0  # tokens per plain step of the rounds before drafting was questioned last
         self._regret = 0.0  # seconds lost in this episode, gains beyond _CREDIT forgotten
         self._tokens, self._seconds = 0.0, 0.0  # of the last rounds that drafted
+        self._failures = 0  # episodes given up in a row
         self._since_plain = 0
         self._want_plain = 2  # plain rounds to run before the next decision
         self._confirm = False
@@ -224,9 +228,11 @@ class Pacer:
 
     def settle(self, another: bool = False, untried: bool = False) -> None:
         """Rests, unless another way is known to pay; for no longer than usual while there are untried ways."""
-        self.reason_off = None if another else self.costs.explain()
-        self._resting = 0 if another else self._backoff
-        self._backoff = _BACKOFF if another or untried else min(2 * self._backoff, _BACKOFF_MAX)
+        go_on = another and self._failures == 0
+        self._failures = min(self._failures + 1, _FAILURES)
+        self.reason_off = None if go_on else self.costs.explain()
+        self._resting = 0 if go_on else self._backoff
+        self._backoff = _BACKOFF if go_on or untried else min(2 * self._backoff, _BACKOFF_MAX)
 
     def _after_draft(self, r: Round) -> None:
         plain = self.costs.plain.value
@@ -236,9 +242,9 @@ class Pacer:
         self._seconds = _MEMORY * self._seconds + seconds
         self._regret = max(self._regret + seconds - r.tokens * plain, -_CREDIT * plain)
         if self._regret <= -_CREDIT * plain:
-            self._backoff = _BACKOFF
+            self._backoff, self._failures = _BACKOFF, 0
             self.reason_off = None
-        if self._regret > _ALLOWANCE * plain:
+        if self._regret > _ALLOWANCE * plain / (1 + self._failures):
             self._confirm, self._want_plain = True, 2
 
     def _after_plain(self, r: Round) -> bool:
@@ -249,6 +255,7 @@ class Pacer:
         if not self._confirm or self._want_plain > 0:
             return False
         loses = self._seconds > self._tokens * self.costs.plain.value
+        self.rate = self._tokens * self.costs.plain.value / self._seconds if self._seconds else 1.0
         self._confirm = False
         self._regret = 0.0
         if loses:

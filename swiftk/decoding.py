@@ -100,7 +100,7 @@ def _learn(session: Any, r: Round, parts: Parts) -> None:
     if r.draft_steps:
         optimizer.current.gate.observe(session.outcomes, r.draft_steps)
     if pacer.observe(r):
-        pacer.settle(another=optimizer.give_up(), untried=optimizer.untried)
+        pacer.settle(another=optimizer.give_up(pacer.rate), untried=optimizer.untried)
     if r.draft_steps and pacer.costs.plain.count:
         optimizer.observe(r)
     if pacer.mode:

@@ -141,7 +141,7 @@ class Generation:
         if r.draft_steps:
             auto.current.gate.observe(heard, r.draft_steps)
         if pacer.observe(r):
-            pacer.settle(another=auto.give_up(), untried=auto.untried)
+            pacer.settle(another=auto.give_up(pacer.rate), untried=auto.untried)
         if r.draft_steps and pacer.costs.plain.count:
             auto.observe(r)
         if auto.step(world, Progress(PROMPT, self.generated, world.clock, pacer.costs.plain.value)):

@@ -70,6 +70,16 @@ def test_text_that_cannot_be_drafted_costs_next_to_nothing(play):
     assert g.generated * PLAIN / g.world.clock > 0.97
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_text_that_turns_bad_costs_a_few_steps(play, seed):
+    """However many other sets had promised something before."""
+    g = play(lambda t: CUT if t < PROMPT + 1000 else HARD, seed).run(1000)
+    before, at = g.world.clock, g.generated
+    g.run(1200)
+    lost = (g.world.clock - before) / PLAIN - (g.generated - at)
+    assert lost < 28, "what was gained lately, an allowance, half of one, and a new search"
+
+
 def test_when_it_can_be_drafted_again_it_is(play):
     g = play(lambda t: HARD if t < PROMPT + 1000 else 0.5 * CUT).run(3000)
     assert np.mean(g.drafted[2500:]) > 0.9 and rate(g) > 1.2

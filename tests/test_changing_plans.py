@@ -1,4 +1,5 @@
-"""Output stays plain decoding's while optimizers score candidates and change the draft's plan between any two rounds."""
+"""Output stays plain decoding's while optimizers score candidates and change the draft's plan between any two
+rounds."""
 
 import random
 

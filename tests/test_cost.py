@@ -101,6 +101,44 @@ def test_the_reason_is_in_numbers():
     assert "break-even 0." in pacer.reason_off or "out of reach" in pacer.reason_off
 
 
+def lose(pacer):
+    """Drafts at a loss until it is given up; rounds it took."""
+    for n in range(1, 1000):
+        drafts = pacer.draft_next()
+        r = Round(1.4, 0.4, 1, 1.0, 2, 1, 0) if drafts else Round(1.0, verify_seconds=1.0)
+        if pacer.observe(r):
+            return n
+    raise AssertionError("never given up")
+
+
+def test_another_way_takes_over_once_and_on_half_the_allowance():
+    pacer = Pacer(CostModel())
+    pacer.start()
+    first = lose(pacer)
+    assert pacer.rate == pytest.approx(1 / 1.4, rel=0.01)
+    pacer.settle(another=True)
+    assert pacer.draft_next()
+    pacer.switch(CostModel(plain=pacer.costs.plain))
+    second = lose(pacer)
+    pacer.settle(another=True)
+    assert second < 0.75 * first
+    assert not pacer.draft_next() and pacer.reason_off
+
+
+def test_gains_make_good_for_failures():
+    pacer = Pacer(CostModel())
+    pacer.start()
+    first = lose(pacer)
+    pacer.settle(another=True)
+    for _ in range(200):
+        drafts = pacer.draft_next()
+        pacer.observe(Round(1.4, 0.4, 1, 1.0, 2, 3, 2) if drafts else Round(1.0, verify_seconds=1.0))
+    assert pacer.reason_off is None
+    assert lose(pacer) > first, "the credit of what was gained"
+    pacer.settle(another=True)
+    assert pacer.draft_next()
+
+
 def test_waking_ends_a_rest_and_its_growth():
     _, pacer = simulate(1.0, 0.0)
     assert pacer.reason_off is not None and not pacer.draft_next()

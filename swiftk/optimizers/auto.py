@@ -128,10 +128,10 @@ class Auto(Optimizer):
         if self._loss > _ALARM:
             self._reopen()
 
-    def give_up(self) -> bool:
-        """Others are believed by as much as the incumbent kept of what it had promised."""
+    def give_up(self, rate: float) -> bool:
+        """Others are believed by as much as the incumbent keeps of what it had promised."""
         live = self.current.gate.calibration
-        kept = self.current.rate / max(self._race.promise(self._race.incumbent, live), 1e-6)
+        kept = rate / max(self._race.promise(self._race.incumbent, live), 1e-6)
         others = [arm for arm in self._arms.values() if arm.windows and arm is not self._race.incumbent]
         best = max(others, key=lambda arm: arm.promise, default=None)
         if best is None or kept * best.promise < PAYS:

@@ -84,8 +84,9 @@ class Optimizer:
         """A round of the current way, priced by a known plain step."""
         self.current.observe(r)
 
-    def give_up(self) -> bool:
-        """The current way loses against plain decoding. Returns whether another one is known to pay."""
+    def give_up(self, rate: float) -> bool:
+        """The current way loses against plain decoding: so many tokens per plain step lately. Returns whether another
+        one is known to pay."""
         return False
 
     @property
