@@ -21,10 +21,10 @@ from .race import PAYS, Arm, Race
 
 _WINDOW = 32  # tokens that candidates are scored on
 _FIRST = 20  # of a text's first window
-_EAGER_TOKENS, _EAGER, _STEADY = 200, 0.05, 0.01  # shares of decoding time that scoring may take: at first, and later
-_REPAYING = 0.003
+_EAGER_TOKENS, _EAGER, _STEADY = 200, 0.045, 0.01  # shares of decoding time that scoring may take: at first, and later
+_REPAYING = 0.001
 _ADVANCE = 4.0  # plain steps that scoring may take ahead of that share
-_CREDIT = 6.0  # plain steps of debt, about one search's, with which another may begin
+_CREDIT = 1.0  # plain steps of debt with which another search may begin at full pace
 _RATE = 0.1  # plain steps that scoring a token costs a plan of a plain step's price, before one was measured
 _DP_WIDTH = 24  # sublayers that a proposal by dynamic programming leaves out at most
 _PROPOSE = ("dp", None)  # in the queue: what that proposes
