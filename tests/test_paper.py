@@ -21,7 +21,7 @@ WORDS = {
     "gamma": ["gamma 16", "gamma 128", "ms/token"],
     "search": ["S 800, beta 10", "no Bayesian steps", "self-sd, 5 steps", "matchness"],
     "mixed": ["auto", "swift", "self-sd", "recovered", "settled"],
-    "defeat": ["cold", "behind easy text", "holds"],
+    "defeat": ["cold", "behind easy text", "layers reversed", "holds"],
     "overhead": ["auto", "swift", "share", "holds"],
     "constructed": ["6 drafted", "Equation 6", "/ E at v"],
 }

@@ -11,7 +11,16 @@ from pathlib import Path
 from time import perf_counter
 
 # Shares of the time.
-WEIGHTS = {"main_table": 8, "mixed": 4, "search": 4, "ablation": 3, "gamma": 2, "overhead": 2, "defeat": 1, "constructed": 1}
+WEIGHTS = {
+    "main_table": 8,
+    "mixed": 4,
+    "search": 4,
+    "ablation": 3,
+    "gamma": 2,
+    "overhead": 2,
+    "defeat": 2,
+    "constructed": 1,
+}
 
 
 def main() -> int:

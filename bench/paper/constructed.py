@@ -8,17 +8,13 @@ of the papers' LLaMA-2-13B at c .55.
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
-import numpy as np
-
+from altered import silent
 from plots import break_even, picture
 from runs import COLUMNS, Totals, cells, fixed, of_way, plain_cells
 from study import Kept, Study
 from swiftk import DraftRule, SkipSet
-from swiftk.folders import cache_folder
-from swiftk.safetensors_io import Tensor, read_folder, write_file
 from tables import Table
 
 LENGTHS = (1, 2, 3, 4, 6)
@@ -27,29 +23,6 @@ NOTES = ("no siblings: a tree of n drafted tokens has n + 1 rows; alpha below 1 
 
 def name(length: int) -> str:
     return f"{length} drafted"
-
-
-def silent(folder: Path, skip: SkipSet) -> Path:
-    """The model whose skipped sublayers have zeros for output projections; made once."""
-    made = cache_folder() / f"{folder.name}-silent"
-    if (made / "config.json").is_file():
-        return made
-    made.mkdir(parents=True, exist_ok=True)
-    zeros = {f"model.layers.{i}.self_attn.o_proj.weight" for i in skip.attn}
-    zeros |= {f"model.layers.{i}.mlp.down_proj.weight" for i in skip.mlp}
-    tensors = read_folder(folder)
-    missing = zeros - tensors.keys()
-    if missing:
-        raise SystemExit(f"{folder}: no tensor {min(missing)}")
-    for key in zeros:
-        tensors[key] = Tensor(tensors[key].dtype, np.zeros_like(tensors[key].bits))
-    for _ in write_file(made / "model.safetensors", tensors):
-        pass
-    for path in folder.iterdir():
-        if path.suffix == ".json" and not path.name.endswith(".index.json") and path.name != "config.json":
-            shutil.copyfile(path, made / path.name)
-    shutil.copyfile(folder / "config.json", made / "config.json")  # last: it says that all is there
-    return made
 
 
 def table(kept: Kept) -> Table:

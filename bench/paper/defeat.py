@@ -1,14 +1,17 @@
-"""A stream made to defeat drafting: prompts of random tokens, temperature 1.5. What counts is that nothing is lost.
+"""Streams made to defeat drafting. What counts is that nothing is lost.
 
-Cold: nothing was learned before. Behind easy text: what was learned on plain English is wrong here.
+Cold: prompts of random tokens at temperature 1.5, nothing learned before. Behind easy text: what was learned on plain
+English is wrong there. Layers reversed: a model whose layers were put in another order drafts hardly anything right.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import swiftk
+from altered import reversed_layers
 from plots import BY_WAY, break_even, picture
-from runs import AUTO, COLUMNS, Part, Totals, cells, measure, of_way, plain_cells, uniform
+from runs import AUTO, COLUMNS, Lanes, Part, Totals, cells, measure, of_way, plain_cells, uniform
 from streams import noise
 from study import Kept, Study
 from tables import Table
@@ -32,7 +35,7 @@ def table(kept: Kept) -> Table:
 
 
 def paint(kept: Kept, path: Path) -> None:
-    with picture(path, panels=len(kept), sharey=True) as axes:
+    with picture(path, panels=len(kept), width=11, sharey=True) as axes:
         for axis, (key, part) in zip(axes, kept.items()):
             for way in WAYS:
                 pairs = of_way(part["pairs"], way)
@@ -55,9 +58,14 @@ def main() -> None:
         measure(study.lanes, easy, ways, study.tokens, part=part)
         return {"pairs": measure(study.lanes, hostile, ways, study.tokens, sampling=HOT, part=part)}
 
+    def reversed_(part: Part) -> dict:
+        lanes = Lanes(lambda: swiftk.load(reversed_layers(study.model_dir, study.lm.config["num_layers"])))
+        return {"pairs": measure(lanes, hostile, ways, study.tokens, sampling={"temperature": 0.0}, part=part)}
+
     works = {
         "cold": study.pairs(hostile, ways, sampling=HOT),
         "behind easy text": study.work([*easy, *hostile], ways, behind, sampling=HOT),
+        "layers reversed, greedy": study.work(hostile, ways, reversed_),
     }
     kept = study.run(works, table, NOTES)
     study.draw(lambda path: paint(kept, path))
