@@ -24,7 +24,7 @@ _FIRST = 20  # of a text's first window
 _EAGER_TOKENS, _EAGER, _STEADY = 200, 0.045, 0.01  # shares of decoding time that scoring may take: at first, and later
 _REPAYING = 0.001
 _ADVANCE = 4.0  # plain steps that scoring may take ahead of that share
-_CREDIT = 1.0  # plain steps of debt with which another search may begin at full pace
+_CREDIT = 6.0  # plain steps of debt with which a new search may still take that much ahead
 _RATE = 0.1  # plain steps that scoring a token costs a plan of a plain step's price, before one was measured
 _DP_WIDTH = 24  # sublayers that a proposal by dynamic programming leaves out at most
 _PROPOSE = ("dp", None)  # in the queue: what that proposes
@@ -44,13 +44,13 @@ class Budget:
     left: float = 0.0
     ahead: float = 0.0  # taken out of what the first tokens will earn
     debt: float = 0.0
-    credit: float = 0.0
+    plain: float = 0.0  # seconds of a step
     tokens: int = 0
     advanced: bool = False
 
     def earn(self, seconds: float, tokens: int, plain: float) -> None:
         self.tokens += tokens
-        self.credit = _CREDIT * plain
+        self.plain = plain
         if self.tokens <= _EAGER_TOKENS:
             if plain > 0 and not self.advanced:
                 self.advanced = True
@@ -70,9 +70,12 @@ class Budget:
         self.left -= seconds
 
     def reopen(self) -> None:
-        """A new search, at full pace unless those before it are still to be made up for."""
-        if self.debt <= self.credit:
+        """A new search: at full pace if those before it are made up for; if not, what is urgent, on credit."""
+        if self.debt <= 0:
             self.tokens, self.advanced = 0, False
+        elif self.debt <= _CREDIT * self.plain:
+            self.left = max(self.left, 0.0) + _ADVANCE * self.plain
+            self.debt += _ADVANCE * self.plain
 
 
 class Auto(Optimizer):
@@ -136,7 +139,7 @@ class Auto(Optimizer):
         best = max(others, key=lambda arm: arm.promise, default=None)
         if best is None or kept * best.promise < PAYS:
             if self._total - self._opened >= _AGAIN:
-                self._reopen()
+                self._reopen(_FIRST)
             return False
         self._adopt(best)
         return True
@@ -272,19 +275,21 @@ class Auto(Optimizer):
         """Latest first."""
         self._proven = [arm, *(one for one in self._proven if one is not arm)][:_PROVEN]
 
-    def _reopen(self) -> None:
-        """Sets that were good before are tried first. What was seen of them so far says nothing about what follows."""
+    def _reopen(self, recent: int = 0) -> None:
+        """Sets that were good before are tried first. What was seen of them so far says nothing about what follows, of
+        which there are `recent` tokens already."""
         self._budget.reopen()
         self._opened = self._total
         self._loss, self._rounds = 0.0, 0
-        again = [(arm.kind, arm.way.skip) for arm in self._proven] + [_PROPOSE] + first_candidates(self.n_layers)
+        uniform, *exits = first_candidates(self.n_layers)
+        again = [*((arm.kind, arm.way.skip) for arm in self._proven), uniform, _PROPOSE, *exits]
         self._queue = deque({skip: (kind, skip) for kind, skip in again}.values())
         self._race.reopen()
         for arm in self._arms.values():
             arm.windows.clear()
             arm.way.forget()
         self._before = (self._race.incumbent, 0.0)
-        self._windows, self._since = [], self._end
+        self._windows, self._since = [], self._end - recent
 
     def _arm(self, kind: str, skip: SkipSet) -> Arm:
         if skip not in self._arms:
