@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from .bpe import SMALLEST, write_bpe
 from .errors import InvalidArgument
 from .grow import grow
 from .safetensors_io import STORED, Tensor, encode, write_folder
@@ -81,7 +82,6 @@ _CHAT = (
     "{% for m in messages %}{{ '[' + m['role'] + '] ' + m['content'] + '\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '[assistant]' }}{% endif %}"
 )
-_SPECIAL = ["<unk>", "<s>", "</s>"]
 
 
 def make_tiny(
@@ -133,8 +133,8 @@ def make_tiny(
     (dir / "generation_config.json").write_text(json.dumps(eos, indent=2))
     for _ in write_folder(dir, _tensors(config, STORED[dtype], seed), shards):
         pass
-    if tokenizer if tokenizer is not None else vocab >= 256 + len(_SPECIAL):
-        _write_tokenizer(dir, vocab)
+    if tokenizer if tokenizer is not None else vocab >= SMALLEST:
+        write_bpe(dir, [_CORPUS], vocab, _CHAT)
     return dir
 
 
@@ -187,32 +187,3 @@ def _tensors(config: dict[str, Any], stored: str, seed: int) -> dict[str, Tensor
     if not config["tie_word_embeddings"]:
         put("lm_head.weight", noise("lm_head", vocab, hidden) * unit)
     return out
-
-
-def _write_tokenizer(dir: Path, vocab: int) -> None:
-    """Bytes, what merges of the corpus the vocabulary has room for, and a BOS in front of a text."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
-
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocab,
-        special_tokens=_SPECIAL,
-        show_progress=False,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-    )
-    tokenizer.train_from_iterator([_CORPUS], trainer)
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="<s> $A", pair="<s> $A <s> $B", special_tokens=[("<s>", tokenizer.token_to_id("<s>"))]
-    )
-    tokenizer.save(str(dir / "tokenizer.json"))
-    settings = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "unk_token": "<unk>",
-        "bos_token": "<s>",
-        "eos_token": "</s>",
-        "clean_up_tokenization_spaces": False,
-        "chat_template": _CHAT,
-    }
-    (dir / "tokenizer_config.json").write_text(json.dumps(settings, indent=2))

@@ -27,3 +27,17 @@ def test_benchmark_reports(name, words):
     assert done.returncode == 0, done.stdout + done.stderr
     assert "DIFFERS" not in done.stdout
     assert all(word in done.stdout for word in [*words, "measured: reads"])
+
+
+def test_the_demo_s_recipe_trains_and_drafts(tmp_path):
+    pytest.importorskip("torch")
+    (tmp_path / "text.txt").write_text("Question: how many are one and two? They are three, or so we count. " * 2000)
+    sizes = {"layers": 4, "hidden": 32, "heads": 2, "kv-heads": 1, "ffn": 32, "steps": 2, "threads": 2}
+    arguments = [word for name, value in sizes.items() for word in (f"--{name}", str(value))]
+
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "bench/train_demo.py"), "text.txt", "--out", "models", "--control", *arguments],
+        capture_output=True, text=True, timeout=300, check=False, cwd=tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    assert all(word in done.stdout for word in ["layerskip", "plain", "held-out loss", "drafts accepted"])

@@ -12,7 +12,11 @@ ROOT = Path(__file__).resolve().parents[1]
 CONTRACT = {"ops.h", "tensor.h", "noise.h", "gate_rule.h"}  # all that csrc may see of kernels/
 PURE = ["calibration", "cost", "gate", "learned", "options", "policies", "skip", "stats", "stops", "sublayers"]
 PURE += ["trace", "way"]  # policy that runs, and is tested, without the engine
+PURE += ["bpe"]
+PURE += [f"train.{name}" for name in ("settings", "recipe", "files", "texts", "tokens", "log")]
 PURE += sorted(f"optimizers.{p.stem}" for p in (ROOT / "swiftk" / "optimizers").glob("[!_]*.py"))
+TRAIN = ROOT / "swiftk" / "train"
+WITH_TORCH = {"model", "weights", "loop"}
 CEILING = 320
 LONGER = {}  # path: reason
 LONGEST_FUNCTION = 60
@@ -159,8 +163,30 @@ def test_import_is_light(tmp_path):
 @pytest.mark.parametrize("path", [p for p in PYTHON if p.is_relative_to(ROOT / "swiftk")], ids=name)
 def test_package_needs_no_torch(path):
     allowed = {"triton"} if path.name == "pack_compile.py" else set()  # a process of its own, for kernels of GPUs
+    if path.is_relative_to(TRAIN):
+        allowed = {"torch"} if path.stem in WITH_TORCH else set()
     heavy = {m.split(".")[0] for m in imports(path)} & {"torch", "transformers", "triton"}
     assert not heavy - allowed
+
+
+def outside_of_train():
+    return [p for p in PYTHON if p.is_relative_to(ROOT / "swiftk") and not p.is_relative_to(TRAIN)]
+
+
+@pytest.mark.parametrize("path", outside_of_train(), ids=name)
+def test_nothing_in_the_package_imports_the_trainer(path):
+    package = list(path.relative_to(ROOT / "swiftk").parts[:-1])
+    assert not [m for m in imports(path) if (inside(m, package) or [""])[0] == "train"]
+
+
+def test_help_of_the_trainer_needs_neither_torch_nor_the_extension(tmp_path):
+    code = (
+        "import sys\nfrom swiftk.train.__main__ import main\n"
+        "try: main(['--help'])\nexcept SystemExit: pass\n"
+        "print([m for m in ('torch', 'transformers', 'swiftk._core') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
 
 
 @pytest.mark.parametrize("path", NATIVE + PYTHON, ids=name)

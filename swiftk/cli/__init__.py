@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -12,30 +13,35 @@ COMMANDS = ("demo", "run", "chat", "info", "check", "doctor", "bench", "tune", "
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the command line; returns the exit status. A user's mistake is one line on stderr and status 2."""
+    """Runs the command line; returns the exit status."""
+    arguments = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    return guarded(lambda: int(_app(arguments)(arguments, standalone_mode=False, prog_name="swiftk") or 0))
+
+
+def guarded(run: Callable[[], int], program: str = "swiftk") -> int:
+    """The exit status of a program; a user's mistake is one line on stderr and status 2."""
     try:
         import typer
     except ModuleNotFoundError as error:
-        print(f"swiftk: the command line needs {error.name}: pip install typer rich", file=sys.stderr)
+        print(f"{program}: the command line needs {error.name}: pip install typer rich", file=sys.stderr)
         return 2
-    arguments = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     try:
-        return int(_app(arguments)(arguments, standalone_mode=False, prog_name="swiftk") or 0)
+        return run()
     except (typer.Abort, KeyboardInterrupt):
-        return _fail("interrupted", 130)
+        return _fail(program, "interrupted", 130)
     except BrokenPipeError:
         sys.stderr.close()  # the reader went away; python would complain once more at exit
         return 0
     except (SwiftkError, ValueError, TypeError, OSError, ArithmeticError, MemoryError) as error:
-        return _fail(str(error) or type(error).__name__, 2)
+        return _fail(program, str(error) or type(error).__name__, 2)
     except Exception as error:  # a usage error of click, whichever copy of it typer brings
         if not hasattr(error, "format_message"):
             raise
-        return _fail(error.format_message(), 2)
+        return _fail(program, error.format_message(), 2)
 
 
-def _fail(message: str, status: int) -> int:
-    print("swiftk: " + " ".join(message.split()), file=sys.stderr)
+def _fail(program: str, message: str, status: int) -> int:
+    print(f"{program}: " + " ".join(message.split()), file=sys.stderr)
     return status
 
 
