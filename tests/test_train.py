@@ -19,6 +19,7 @@ from swiftk.safetensors_io import read_file
 from swiftk.train import log
 from swiftk.train.files import SaveError
 from swiftk.train.settings import NEW_MODEL, Settings, flag
+from swiftk.train.tokens import read, windows
 
 torch = pytest.importorskip("torch")
 from swiftk.train import loop, weights  # noqa: E402
@@ -193,23 +194,30 @@ def test_transformers_load_it(finished):
     assert tokenizer("one two").input_ids == swiftk.load(finished, device="cpu").tokenizer.encode("one two")
 
 
+@torch.no_grad()
+def agreement(folder):
+    """Share of held-out tokens at which exit 2 and the model say the same next."""
+    model = Llama(read_shape(folder, SMALL.context))
+    weights.load(model, folder)
+    held_out = read(folder / "training" / "tokens", SMALL.context, SMALL.held_out).valid
+    batch = torch.from_numpy(windows(held_out, 31, range(0, 32 * 31, 31)))
+    exits = [model.head(x).argmax(-1) for x in model.exits(batch, [False, True, False, True])]
+    return (exits[0] == exits[1]).double().mean().item()
+
+
 def test_the_recipe_makes_early_exits_agree(corpus, finished, tmp_path):
-    """Against the same model by plain training: exit 2 has a lower loss and its drafts are taken more often."""
+    """Against the same model by plain training, exit 2 is close to the last; and as a draft it is taken."""
     plain = trained(tmp_path / "plain", corpus, p_max=0.0, e_scale=0.0)
     losses = [[float(x) for x in log.read(folder / "training" / "valid.csv")[-1][1:]] for folder in (finished, plain)]
-    assert losses[0][1] < losses[1][1] - 0.5
-    assert losses[0][3] < np.log(300) / 2  # it has learned
-    taken = []
-    for folder in (finished, plain):
-        lm = swiftk.load(folder, device="cpu")
-        how = {"max_new_tokens": 60, "ignore_eos": True}
-        drafted = lm.generate(
-            "three four", skip=swiftk.SkipSet.early_exit(2), optimizer=None, speculate="always", **how
-        )
-        assert drafted.tokens == lm.generate("three four", speculate=False, **how).tokens
-        taken.append(drafted.stats.draft_acceptance_rate)
-    assert taken[0] > taken[1]
-    assert taken[0] > 0.3
+    (near, last), (far, best) = ((x[1], x[3]) for x in losses)
+    assert near - last < (far - best) / 3
+    assert last < np.log(300) / 3  # it has learned
+    assert agreement(finished) > agreement(plain) + 0.1
+    lm = swiftk.load(finished, device="cpu")
+    how = {"max_new_tokens": 60, "ignore_eos": True}
+    drafted = lm.generate("three four", skip=swiftk.SkipSet.early_exit(2), optimizer=None, speculate="always", **how)
+    assert drafted.tokens == lm.generate("three four", speculate=False, **how).tokens
+    assert drafted.stats.draft_acceptance_rate > 0.5
 
 
 def test_tables_have_the_exits_of_each_step(finished):
