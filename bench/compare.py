@@ -107,11 +107,11 @@ def _job(way: Way, model: Path, given: argparse.Namespace) -> dict[str, Any]:
             "exit_layer": given.exit_layer or layers // 2, "flash_attention": not given.no_flash_attention}
 
 
-def _run(job: dict[str, Any], given: argparse.Namespace) -> dict[str, Any]:
-    others = {"llama_cpp": given.python_llama, "transformers": given.python_transformers}
-    command = [*shlex.split(given.prefix), others.get(job["peer"], sys.executable), str(_HERE / "peers" / "worker.py")]
+def run_job(job: dict[str, Any], python: str = sys.executable, prefix: str = "") -> dict[str, Any]:
+    """What the job's peer measured in a process of its own, or why it is missing."""
+    command = [*shlex.split(prefix), python, str(_HERE / "peers" / "worker.py")]
     done = subprocess.run(command, input=json.dumps(job), capture_output=True, text=True, check=False,
-                          env={**os.environ, "OMP_NUM_THREADS": str(given.threads)})
+                          env={**os.environ, "OMP_NUM_THREADS": str(job["threads"])})
     if done.returncode or not done.stdout:
         lines = done.stderr.strip().splitlines()
         return {"missing": f"exit status {done.returncode}: {lines[-1] if lines else 'no message'}"}
@@ -121,6 +121,7 @@ def _run(job: dict[str, Any], given: argparse.Namespace) -> dict[str, Any]:
 def _measure(ways: list[Way], model: Path, given: argparse.Namespace) -> dict[str, str]:
     """Fills in the runs; returns what was left out, and why."""
     missing: dict[str, str] = {}
+    others = {"llama_cpp": given.python_llama, "transformers": given.python_transformers}
     jobs: dict[int, dict[str, Any]] = {}
     columns = (TextColumn("{task.description:32}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=_err, transient=True) as progress:
@@ -132,7 +133,7 @@ def _measure(ways: list[Way], model: Path, given: argparse.Namespace) -> dict[st
                 if name not in missing:
                     try:
                         jobs[i] = jobs.get(i) or _job(way, model, given)
-                        result = _run(jobs[i], given)
+                        result = run_job(jobs[i], others.get(jobs[i]["peer"], sys.executable), given.prefix)
                     except ImportError as error:
                         result = {"missing": str(error)}
                     if "missing" in result:
@@ -143,7 +144,7 @@ def _measure(ways: list[Way], model: Path, given: argparse.Namespace) -> dict[st
     return missing
 
 
-def _same_start(a: list[list[int]], b: list[list[int]]) -> float:
+def same_start(a: list[list[int]], b: list[list[int]]) -> float:
     """Share of tokens before the first that differs, over all texts."""
     total = same = 0
     for x, y in zip(a, b):
@@ -168,7 +169,7 @@ def _table(ways: list[Way]) -> Table:
                   f"{way.tokens_per_step():.2f}", "" if ratio is None else f"{ratio:.2f}",
                   "" if prefill is None else f"{prefill:.0f}", f"{max(r['peak_bytes'] for r in way.runs) / 1e9:.2f} GB",
                   "" if own in (None, way) else "same" if own.texts() == way.texts() else "differs",
-                  "" if swiftk in (None, way) else f"{_same_start(way.texts(), swiftk.texts()):.0%}")
+                  "" if swiftk in (None, way) else f"{same_start(way.texts(), swiftk.texts()):.0%}")
     return table
 
 

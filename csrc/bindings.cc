@@ -167,7 +167,8 @@ py::dict phase_dict(const Session& self) {
   const Phase& p = self.last();
   return py::dict("prefill"_a = p.prefill, "draft"_a = p.draft, "verify"_a = p.verify, "commit"_a = p.commit,
                   "score"_a = p.score, "draft_steps"_a = p.draft_steps, "verify_rows"_a = p.verify_rows,
-                  "at_once"_a = p.at_once);
+                  "reused_rows"_a = p.reused_rows, "reused_share"_a = p.reused_share,
+                  "saved_weight_bytes"_a = p.saved_weight_bytes, "at_once"_a = p.at_once);
 }
 
 py::tuple score(Session& self, const std::vector<int>& attn, const std::vector<int>& mlp, int exit_layer, int window,
@@ -199,6 +200,7 @@ void bind_session(py::module_& m) {
             self.set_skip({attn, mlp, exit_layer});
           },
           "attn"_a, "mlp"_a, "exit_layer"_a = -1)
+      .def("set_kvq", &Session::set_kvq, "on"_a)
       .def(
           "reuse", [](Session& self, const Tokens& t) { return self.reuse(span(t)); }, "tokens"_a, Release())
       .def(

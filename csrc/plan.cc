@@ -42,4 +42,14 @@ int common_prefix(const Plan& a, const Plan& b) {
   return static_cast<int>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
 }
 
+size_t weight_bytes(const Plan& plan, int steps) {
+  const auto bytes = [](const Weight& w) { return size_of(w.dtype) * w.n * w.k; };
+  size_t sum = 0;
+  for (int i = 0; i < steps; ++i) {
+    const LayerWeights& w = *plan[i].weights;
+    sum += plan[i].kind == StepKind::Attention ? bytes(w.wqkv) + bytes(w.wo) : bytes(w.w_gate_up) + bytes(w.w_down);
+  }
+  return sum;
+}
+
 }  // namespace swiftk

@@ -30,4 +30,7 @@ Plan compile_plan(const Model&, const SkipSet&);
 // Number of steps that both plans begin with. Their K, V and residual rows are equal bit for bit.
 int common_prefix(const Plan&, const Plan&);
 
+// Of the matrices that the first `steps` steps read, padding left out.
+size_t weight_bytes(const Plan&, int steps);
+
 }  // namespace swiftk

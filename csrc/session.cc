@@ -41,7 +41,6 @@ Session::Session(std::shared_ptr<const Model> model, const SessionOptions& optio
       target_(compile_plan(*model_, {})),
       draft_(target_),
       shared_(static_cast<int>(target_.size())),
-      kept_(model_->ops->device ? 0 : shared_),
       seen_(model_->config.V),
       logits_(*model_->ops, TokenTree::kMaxNodes, model_->config.V),
       scores_(model_->config.V),
@@ -67,6 +66,7 @@ Session::Session(std::shared_ptr<const Model> model, const SessionOptions& optio
   to_.reserve(TokenTree::kMaxNodes);
   best_.reserve(2 * kMaxTopk);
   if (options.poison) cache_.poison(executor_.ctx());
+  keep_shared();
 }
 
 void Session::set_sampling(const Sampling& sampling, Acceptance acceptance) {
@@ -90,7 +90,19 @@ void Session::set_logprobs(int n) {
 void Session::set_skip(const SkipSet& skip) {
   draft_ = compile_plan(*model_, skip);
   shared_ = common_prefix(draft_, target_);
-  kept_ = model_->ops->device ? 0 : shared_;
+  keep_shared();
+}
+
+void Session::set_kvq(bool on) {
+  kvq_ = on;
+  keep_shared();
+}
+
+// Nothing is kept on a device: it would read the weights again for the rows that drafting did not run, in a second
+// pass, and save nothing.
+void Session::keep_shared() {
+  kept_ = kvq_ && !model_->ops->device ? shared_ : 0;
+  kept_bytes_ = weight_bytes(target_, kept_);
   forget_tree();
 }
 

@@ -58,6 +58,11 @@ inline constexpr int kMaxBeam = 8;
 struct Phase {  // wall seconds of the last call of each phase, and rows its passes ran
   double prefill = 0, draft = 0, verify = 0, commit = 0, score = 0;
   int draft_steps = 0, verify_rows = 0;
+  // Of verification: rows that drafting had run up to some step; the share of rows x steps that so did not run again;
+  // weights that were not read, mostly none, since any row that runs a step reads its weights.
+  int reused_rows = 0;
+  double reused_share = 0;
+  size_t saved_weight_bytes = 0;
   bool at_once = false;  // the draft: without the host between its steps
 };
 
@@ -68,6 +73,9 @@ class Session {
   void set_sampling(const Sampling&, Acceptance = Acceptance::Coupled);
   void set_logprobs(int n);       // alternatives reported beside each token, at most kMaxTopk
   void set_skip(const SkipSet&);  // recompiles the draft plan; takes effect with the next draft
+  // LayerSkip's KVQ cache, on at first: verification takes K, V and residual rows of the steps that draft and target
+  // share at their start from drafting. Off, it runs these steps again, to the same bits.
+  void set_kvq(bool on);
 
   // Starts a new text: keeps the longest cached prefix of `tokens` (at most all but the last), forgets the rest;
   // returns its length. The caller then extends by the others.
@@ -154,6 +162,7 @@ class Session {
   uint64_t round_seed() const;
   void forget_tree();
   void begin_tree();
+  void keep_shared();
   float* residual(int row) const { return cache_.residual() + static_cast<size_t>(row) * model_->config.D; }
   int32_t position() const { return static_cast<int32_t>(history_.size()); }  // of the next token
 
@@ -162,9 +171,9 @@ class Session {
   Executor executor_;
   Plan target_, draft_;
   int shared_ = 0;
-  // Leading steps of the draft whose rows verification takes over. None on a device: it would read their weights again
-  // for the rows that drafting did not run, in a second pass, and save nothing.
-  int kept_ = 0;
+  bool kvq_ = true;
+  int kept_ = 0;           // leading steps of the draft whose rows verification takes over
+  size_t kept_bytes_ = 0;  // weights that they read
 
   Sampling sampling_;
   Acceptance acceptance_ = Acceptance::Coupled;

@@ -50,17 +50,20 @@ Rows Session::tree_rows(int begin, int n) {
   return rows;
 }
 
-// Rows that drafting ran are exact up to `kept_`: only the others pass through those steps. residual() holds all rows.
+// Rows that drafting ran are exact up to `kept_`: only the others pass through those steps. residual() holds all rows,
+// which move on: after this pass, also after half of it, another one must start from the tokens.
 void Session::run_tree() {
-  const int n = tree_.size(), steps = static_cast<int>(target_.size());
-  const int begin = ran_ > 0 ? kept_ : 0;
-  if (begin > 0 && ran_ < n) {
-    executor_.run(target_, tree_rows(ran_, n - ran_), 0, begin, residual(ran_), cache_, cancel_);
+  const int n = tree_.size(), steps = static_cast<int>(target_.size()), ran = std::exchange(ran_, 0);
+  const int begin = ran > 0 ? kept_ : 0;
+  if (begin > 0 && ran < n) {
+    executor_.run(target_, tree_rows(ran, n - ran), 0, begin, residual(ran), cache_, cancel_);
   }
   executor_.run(target_, tree_rows(0, n), begin, steps, residual(0), cache_, cancel_, logits_.compute(n));
-  ran_ = 0;  // the rows now hold the end of the target pass
   list_.n = 0;
   last_.verify_rows = n;
+  last_.reused_rows = ran;
+  last_.reused_share = static_cast<double>(ran) * begin / (static_cast<double>(n) * steps);
+  last_.saved_weight_bytes = ran == n ? kept_bytes_ : 0;
 }
 
 const float* Session::warped(int row, std::span<const int32_t> path) {

@@ -210,6 +210,7 @@ class LM:
             acceptance=o.acceptance,
         )
         session.set_logprobs(o.logprobs or 0)
+        session.set_kvq(o.kvq)
         parts = self._parts(ids, o, skip)
         tried = len(parts.optimizer.trace)
         events: list[Event] = []

@@ -88,6 +88,7 @@ class GenerateOptions:
     speculate: bool | str = True  # True: where it pays; "always": in every round; False: never
     skip: Any = "auto"  # "auto", None, a SkipSet, a list of layers, or the path of a saved set
     assistant_early_exit: int | None = None  # drafts with the first k layers
+    kvq: bool = True  # verifying takes over what a draft ran exactly, its first steps; False: runs them again
     gate: Any = "auto"  # "auto", SWIFT's confidence threshold, or a DraftRule
     max_draft: int | None = None  # most tokens drafted a round
     optimizer: str | None = "auto"  # which sublayers drafts skip; a given skip set is never changed
@@ -115,7 +116,7 @@ class GenerateOptions:
             ("repetition_penalty", 0.0, math.inf, True),
         ):
             _number(self, name, low, high, open_low)
-        for name in ("do_sample", "ignore_eos", "stream", "verify"):
+        for name in ("do_sample", "ignore_eos", "kvq", "stream", "verify"):
             value = getattr(self, name)
             if not (isinstance(value, bool) or (value is None and name == "do_sample")):
                 raise TypeError(f"generate() option {name!r} is True or False, got {value!r}")

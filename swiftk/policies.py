@@ -39,7 +39,7 @@ class Policies:
         free = o.optimizer is not None and o.assistant_early_exit is None and o.skip == "auto"
         mode = o.speculate if skip is not None else False
         sampled = bool(o.temperature)
-        key = (skip, o.optimizer if free else None, o.swift, o.gate, o.max_draft, mode, sampled)
+        key = (skip, o.optimizer if free else None, o.swift, o.gate, o.max_draft, o.kvq, mode, sampled)
         if key not in self._kept:
             if len(self._kept) >= _MOST:
                 del self._kept[next(iter(self._kept))]

@@ -82,6 +82,7 @@ def _tiles(s: Stats) -> str:
         (_figure(s.draft_acceptance_rate if s.num_spec_steps else None, ".0%"), "alpha: draft tokens accepted"),
         (_figure(s.draft_cost, ".2f"), "c: a draft step in plain steps"),
         (_figure(s.draft_seconds / times, ".0%"), "of the time in drafting"),
+        (_figure(s.reused_step_share if s.num_spec_steps else None, ".0%"), "of verifying taken over from drafting"),
     ]
     return "".join(f'<div class="card"><b>{value}</b><span>{words}</span></div>' for value, words in figures)
 

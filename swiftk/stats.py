@@ -21,6 +21,9 @@ class Stats:
     num_draft_tokens: int = 0
     num_accepted_draft_tokens: int = 0
     num_tree_tokens: int = 0  # siblings included
+    num_reused_rows: int = 0  # verified rows whose first steps were the draft's, exact, and did not run again
+    reused_step_share: float = 0.0  # of rows x steps in verifying drafts: what was not run again
+    saved_weight_bytes: int = 0  # not read again, where no row ran those steps: mostly siblings and the last token do
     mean_acceptance_length: float = 1.0  # 1 + accepted / num_spec_steps
     draft_acceptance_rate: float = 0.0
     acceptance_histogram: tuple[int, ...] = ()  # [i]: spec steps that had i draft tokens accepted
@@ -60,6 +63,10 @@ class Recorder:
     drafted: list[int] = field(default_factory=list)  # spine tokens of each spec step
     accepted: list[int] = field(default_factory=list)
     tree_tokens: int = 0
+    tree_rows: int = 0  # verified in spec steps
+    reused_rows: int = 0
+    row_shares: float = 0.0  # summed over these rows: the share of the target's steps that they did not run again
+    saved_bytes: int = 0
     prefill: float = 0.0
     draft: float = 0.0
     verify: float = 0.0
@@ -81,6 +88,10 @@ class Recorder:
             self.drafted.append(spine)
             self.accepted.append(accepted)
             self.tree_tokens += nodes - 1
+            self.tree_rows += nodes
+            self.reused_rows += int(phases["reused_rows"])
+            self.row_shares += phases["reused_share"] * nodes
+            self.saved_bytes += int(phases["saved_weight_bytes"])
 
     def finish(self, plain_seconds: float | None, **extra: Any) -> Stats:
         """The figures. plain_seconds: of one plain step, None if none was measured."""
@@ -104,6 +115,9 @@ class Recorder:
             num_draft_tokens=drafted,
             num_accepted_draft_tokens=accepted,
             num_tree_tokens=self.tree_tokens,
+            num_reused_rows=self.reused_rows,
+            reused_step_share=self.row_shares / self.tree_rows if self.tree_rows else 0.0,
+            saved_weight_bytes=self.saved_bytes,
             mean_acceptance_length=1 + accepted / steps if steps else 1.0,
             draft_acceptance_rate=accepted / drafted if drafted else 0.0,
             acceptance_histogram=tuple(histogram),

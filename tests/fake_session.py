@@ -35,6 +35,7 @@ class FakeSession:
         self.run_seconds = 0.0
         self.clock = 0.0  # moved by passes alone
         self.last = {"prefill": 0.0, "draft": 0.0, "verify": 0.0, "commit": 0.0, "draft_steps": 0, "verify_rows": 0}
+        self.last |= {"reused_rows": 0, "reused_share": 0.0, "saved_weight_bytes": 0}
 
     def reuse(self, tokens):
         keep = 0

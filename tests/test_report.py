@@ -87,6 +87,7 @@ def made(texts, rounds, logprobs=False, reason_off=None, plain=0.01, **trace):
     turns, drafted = [], [False]
     for spine, tokens, accepted, skip in rounds:
         phases = {"draft": 0.004 * spine, "verify": 0.012, "commit": 0.0001}
+        phases |= {"reused_rows": spine, "reused_share": 0.25, "saved_weight_bytes": 0}
         recorder.round(phases, spine, spine + 3 if spine else 1, accepted, tokens)
         recorder.decode += 0.0125 + 0.004 * spine
         turns.append(TracedRound(Round(0.0125, tokens=tokens, draft_steps=spine), skip, recorder.decode))
@@ -148,6 +149,7 @@ def test_figures_are_the_stats():
     assert page.tiles["M: tokens per drafted round"] == f"{s.mean_acceptance_length:.2f}"
     assert page.tiles["alpha: draft tokens accepted"] == f"{s.draft_acceptance_rate:.0%}"
     assert page.tiles["c: a draft step in plain steps"] == f"{s.draft_cost:.2f}"
+    assert page.tiles["of verifying taken over from drafting"] == f"{s.reused_step_share:.0%}"
     for name, value in s.to_dict().items():
         if isinstance(value, float):
             assert float(page.table[name]) == pytest.approx(value, rel=1e-5)

@@ -9,6 +9,7 @@ from swiftk.result import Result, TokenLogprobs
 from swiftk.stats import Recorder
 
 PHASES = {"prefill": 0.0, "draft": 0.625, "verify": 1.0, "commit": 0.01, "draft_steps": 4, "verify_rows": 9}
+PHASES |= {"reused_rows": 4, "reused_share": 0.25, "saved_weight_bytes": 1000}
 
 
 def recorded(rounds, decode=10.0, run=9.0):
@@ -32,12 +33,20 @@ def test_counts_follow_vllm():
     assert s.expected_speedup == pytest.approx(equation_6(1 + 5 / 3, 0.5, 0.25))
     assert (s.draft_seconds, s.verify_seconds, s.other_seconds) == pytest.approx((2.5, 4.0, 1.0))
     assert (s.speculation, s.time_to_first_token, s.cached_prompt_tokens) == ("mixed", 0.5, 2)
+    assert (s.num_reused_rows, s.reused_step_share, s.saved_weight_bytes) == (12, 0.25, 3000)
 
 
 def test_without_drafts():
     s = recorded([(0, 0, 1)] * 3).finish(None, reason_off="because")
     assert (s.mean_acceptance_length, s.draft_acceptance_rate, s.acceptance_histogram) == (1.0, 0.0, ())
     assert (s.speedup_vs_plain, s.expected_speedup, s.speculation, s.reason_off) == (1.0, None, "off", "because")
+
+
+def test_shares_of_rows_are_weighed_by_the_rows():
+    r = Recorder(generated=1)
+    r.round({**PHASES, "reused_share": 0.5}, 4, 8, 2, 3)
+    r.round({**PHASES, "reused_share": 0.1}, 4, 32, 2, 3)
+    assert r.finish(1.0).reused_step_share == pytest.approx((0.5 * 8 + 0.1 * 32) / 40)
 
 
 def test_nothing_accepted_has_its_limit():

@@ -55,15 +55,26 @@ class Work:
 
 
 class Study:
-    def __init__(self, name: str, about: str, *, instances: int, tokens: int, streams: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        name: str,
+        about: str,
+        *,
+        instances: int,
+        tokens: int,
+        streams: Sequence[str] = (),
+        folder: str = "paper",  # of bench/results
+        arguments: Sequence[str] | None = None,  # None: the command line's
+    ) -> None:
         self.name, self.about = name, about
-        given = _arguments(about, instances, tokens, streams)
+        home = BENCH / "results" / folder
+        given = _parser(about, instances, tokens, streams, home).parse_args(arguments)
         self.quick = given.quick
         self.instances = given.instances or (1 if self.quick else instances)
         self.tokens = given.tokens or (16 if self.quick else tokens)
         self.streams = tuple(given.streams or (streams[:2] if self.quick else streams))
         self.model_dir = given.model or grown(1 if self.quick else given.grow)
-        self.out = given.out or (None if self.quick else BENCH / "results" / "paper")
+        self.out = given.out or (None if self.quick else home)
         self._fresh, self._began = given.fresh, perf_counter()
         self._minutes = given.minutes
 
@@ -203,7 +214,7 @@ def _interrupts() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, before)
 
 
-def _arguments(about: str, instances: int, tokens: int, streams: Sequence[str]) -> argparse.Namespace:
+def _parser(about: str, instances: int, tokens: int, streams: Sequence[str], home: Path) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--quick", action="store_true", help="seconds: the bundled model, few and short texts")
     parser.add_argument("--model", type=Path, help="checkpoint directory; default: the demo model grown --grow times")
@@ -212,9 +223,9 @@ def _arguments(about: str, instances: int, tokens: int, streams: Sequence[str]) 
     parser.add_argument("--tokens", type=int, help=f"new tokens of a text; default {tokens}")
     parser.add_argument("--streams", nargs="+", help=f"default: {' '.join(streams)}" if streams else argparse.SUPPRESS)
     parser.add_argument("--minutes", type=float, help="time budget: parts are cut short, none is left out")
-    parser.add_argument("--out", type=Path, help="of the results; default bench/results/paper, none with --quick")
+    parser.add_argument("--out", type=Path, help=f"of the results; default {home}, none with --quick")
     parser.add_argument("--fresh", action="store_true", help="measure anew what is there already")
-    return parser.parse_args()
+    return parser
 
 
 def _build() -> str:

@@ -32,7 +32,7 @@ def generate(peer: Any, prompt: list[int], count: int) -> dict[str, Any]:
     first, last = blocks[0], blocks[-1]
     tokens = [token for _, block in blocks for token in block]
     return {"tokens": tokens, "first_seconds": first[0] - began, "decode_seconds": last[0] - first[0],
-            "decode_tokens": len(tokens) - len(first[1]), "steps": steps}
+            "decode_tokens": len(tokens) - len(first[1]), "steps": steps, "drafted": getattr(peer, "drafted", None)}
 
 
 def prefill_seconds(peer: Any, tokens: list[int], repeats: int) -> float:
