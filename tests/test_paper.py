@@ -23,7 +23,7 @@ WORDS = {
     "mixed": ["auto", "swift", "self-sd", "recovered", "settled"],
     "defeat": ["cold", "behind easy text", "layers reversed", "holds"],
     "overhead": ["auto", "swift", "share", "holds"],
-    "constructed": ["6 drafted", "Equation 6", "/ E at v"],
+    "constructed": ["6 drafted", "E(Spd.)", "/ E at v"],
 }
 
 
