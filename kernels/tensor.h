@@ -6,8 +6,12 @@
 
 namespace swiftk {
 
-enum class DType : uint8_t { F32, BF16, F16 };
+// The last three hold weights that only drafts read, in groups along k that share a scale; how is the backend's matter.
+enum class DType : uint8_t { F32, BF16, F16, Int8, Int4, Int3 };
 
+constexpr bool low_bit(DType t) { return t >= DType::Int8; }
+
+// Of an element; not for low_bit() ones.
 constexpr size_t size_of(DType t) { return t == DType::F32 ? 4 : 2; }
 
 constexpr float bf16_to_f32(uint16_t b) { return std::bit_cast<float>(uint32_t{b} << 16); }
