@@ -146,7 +146,7 @@ int Session::draft_at_once(const DraftRule& rule, int limit) {
 // One pass of the draft plan over nodes [grown_, grown_ + n). Residual rows where draft and target part are kept for
 // verification.
 void Session::run_draft(int n) {
-  const int steps = static_cast<int>(draft_.size()), D = model_->config.D;
+  const int steps = draft_.size(), D = model_->config.D;
   float* const x = x_.as<float>();
   const Rows rows = tree_rows(grown_, n);
   if (kept_ > 0) {

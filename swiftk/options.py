@@ -19,7 +19,7 @@ from .errors import InvalidArgument
 from .gate import DraftRule
 from .generation_config import Defaults
 from .optimizers.swift import SwiftSettings
-from .skip import SkipSet
+from .skip import WEIGHTS, SkipSet
 
 ALIASES = {
     "max_tokens": "max_new_tokens",
@@ -55,6 +55,10 @@ class LoadOptions:
     context: int | None = None  # most tokens of text; None: the model's
     isa: str | None = None  # instruction set of the CPU's kernels; None: the best of this machine
     pack: str | Path | None = None  # kernels for a GPU (`swiftk pack`); None: built at first use, then cached
+    # Copies in fewer bits that drafts may read: "int8", "int4", "int3", or a list; "auto": int4 or int3, if one fits;
+    # "own": none.
+    draft_weights: Any = "auto"
+    draft_memory: int | None = None  # most bytes of all copies; None: a quarter of the memory that is available
 
     def __post_init__(self) -> None:
         device = os.environ.get("SWIFTK_DEVICE", "auto") if self.device == "auto" else self.device
@@ -67,6 +71,8 @@ class LoadOptions:
         _set(self, "dtype", DTYPES[dtype])
         _integer(self, "threads", 1, 4096, optional=True)
         _integer(self, "context", 2, 1 << 31, optional=True)
+        _integer(self, "draft_memory", 1, 1 << 62, optional=True)
+        _set(self, "draft_weights", _forms(self.draft_weights))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +92,8 @@ class GenerateOptions:
     ignore_eos: bool = False
     logprobs: int | None = None  # alternatives per token; 0: the chosen token's own alone
     speculate: bool | str = True  # True: where it pays; "always": in every round; False: never
-    skip: Any = "auto"  # "auto", None, a SkipSet, a list of layers, or the path of a saved set
+    # "auto", None, a SkipSet, a list of layers, the path of a saved set, or the weights to read: "int4"
+    skip: Any = "auto"
     assistant_early_exit: int | None = None  # drafts with the first k layers
     kvq: bool = True  # verifying takes over what a draft ran exactly, its first steps; False: runs them again
     gate: Any = "auto"  # "auto", SWIFT's confidence threshold, or a DraftRule
@@ -284,6 +291,19 @@ def _strings(value: Any) -> tuple[str, ...]:
         if not s:
             raise InvalidArgument("[options] stop='' would stop at once; want strings that are not empty")
     return strings
+
+
+def _forms(value: Any) -> str:
+    """As the native loader takes them."""
+    names = [value] if isinstance(value, str) else list(value or ["own"])
+    if names in (["auto"], ["own"]):
+        return str(names[0])
+    for name in names:
+        if name not in WEIGHTS or name == "own" or names.count(name) > 1:
+            raise InvalidArgument(
+                f"[load] draft_weights={value!r}, want 'auto', 'own', or each at most once of {', '.join(WEIGHTS[1:])}"
+            )
+    return ",".join(names)
 
 
 def _ids(value: Any) -> tuple[int, ...]:
