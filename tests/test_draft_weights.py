@@ -70,7 +70,7 @@ def test_drafts_are_close_to_the_target(model, skip):
         session.commit(1)
     _, rank, _ = session.score(**skip.arguments(), window=40)
     _, cut, _ = session.score(**SkipSet(exit_layer=1).arguments(), window=40)
-    assert np.mean(rank == 0) > 0.8
+    assert np.mean(rank == 0) > (0.9 if skip.weights == "int8" else 0.6)
     assert np.mean(rank == 0) > np.mean(cut == 0)
 
 
@@ -151,7 +151,7 @@ def test_absent_weights_are_named(folder, lm):
         plain.generate(PROMPT, max_new_tokens=4, skip="int4")
     with pytest.raises(InvalidArgument, match="weights are int4, the model has its own"):
         plain.session.set_skip(**SkipSet(weights="int4").arguments())
-    with pytest.raises(InvalidArgument, match="weights names 3 forms, want 1 or 4"):
+    with pytest.raises(InvalidArgument, match="weights names 3 forms, want one or 4"):
         lm.generate(PROMPT, max_new_tokens=4, skip=SkipSet(weights=("own", "int4", "int4")))
     with pytest.raises(InvalidArgument, match="weights='int2', want one of own, int8, int4, int3"):
         SkipSet(weights="int2")
