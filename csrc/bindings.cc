@@ -5,6 +5,7 @@
 #include <pybind11/stl.h>
 
 #include <new>
+#include <optional>
 
 #include "checkpoint.h"
 #include "cuda/backend.h"
@@ -171,20 +172,32 @@ py::dict phase_dict(const Session& self) {
                   "saved_weight_bytes"_a = p.saved_weight_bytes, "at_once"_a = p.at_once);
 }
 
-py::tuple score(Session& self, const std::vector<int>& attn, const std::vector<int>& mlp, int exit_layer, int window,
-                int end) {
+// (confidence, rank, seconds) of what `run` scores; `exits`: of so many candidates, a row each.
+template <typename Run>
+py::tuple scored(Session& self, Run run, std::optional<size_t> exits = {}) {
   std::span<const Outcome> outcomes;
   {
     const py::gil_scoped_release release;
-    outcomes = self.score({attn, mlp, exit_layer}, window, end);
+    outcomes = run();
   }
-  py::array_t<float> confidence(outcomes.size());
-  py::array_t<int32_t> rank(outcomes.size());
+  std::vector<size_t> shape{outcomes.size()};
+  if (exits) shape = {*exits, outcomes.size() / *exits};
+  py::array_t<float> confidence(shape);
+  py::array_t<int32_t> rank(shape);
   for (size_t i = 0; i < outcomes.size(); ++i) {
-    confidence.mutable_at(i) = outcomes[i].confidence;
-    rank.mutable_at(i) = outcomes[i].rank;
+    confidence.mutable_data()[i] = outcomes[i].confidence;
+    rank.mutable_data()[i] = outcomes[i].rank;
   }
   return py::make_tuple(confidence, rank, self.last().score);
+}
+
+py::tuple score(Session& self, const std::vector<int>& attn, const std::vector<int>& mlp, int exit_layer, int window,
+                int end) {
+  return scored(self, [&] { return self.score({attn, mlp, exit_layer}, window, end); });
+}
+
+py::tuple score_exits(Session& self, const std::vector<int32_t>& exits, int window, int end) {
+  return scored(self, [&] { return self.score_exits(exits, window, end); }, exits.size());
 }
 
 void bind_session(py::module_& m) {
@@ -219,6 +232,7 @@ void bind_session(py::module_& m) {
       .def("verify", &verify, Release())
       .def("commit", &Session::commit, "count"_a, Release())
       .def("score", &score, "attn"_a, "mlp"_a, "exit_layer"_a = -1, "window"_a = 32, "end"_a = -1)
+      .def("score_exits", &score_exits, "exits"_a, "window"_a = 32, "end"_a = -1)
       .def(
           "propose_skips",
           [](Session& self, int most) {
