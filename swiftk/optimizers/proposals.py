@@ -28,11 +28,10 @@ def skip_set(skipped: Iterable[int], n_layers: int) -> SkipSet:
     )
 
 
-def first_candidates(n_layers: int) -> list[tuple[str, SkipSet]]:
-    """Models trained with layer dropout are best cut, others best thinned: exits, coarse to fine."""
-    exits = [round(n_layers * share) for share in (3 / 16, 3 / 8, 1 / 8, 1 / 4, 1 / 16, 1 / 2)]
-    kept = dict.fromkeys(layer for layer in exits if 0 < layer < n_layers)
-    return [("uniform", SkipSet.uniform(n_layers)), *(("exit", SkipSet.early_exit(layer)) for layer in kept)]
+def first_candidates(n_layers: int) -> list[tuple[str, SkipSet | None]]:
+    """Models trained with layer dropout are best cut, others best thinned. None: a proposal that takes a pass, here of
+    the best exits."""
+    return [("uniform", SkipSet.uniform(n_layers)), *([("exits", None)] if n_layers > 1 else [])]
 
 
 def local_move(skip: SkipSet, n_layers: int, rng: random.Random) -> SkipSet:
