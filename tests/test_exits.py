@@ -1,5 +1,7 @@
 """All exits by one pass: score_exits() against score(), and the optimizer that goes by it."""
 
+import os
+
 import numpy as np
 import pytest
 
@@ -55,6 +57,8 @@ def test_every_exit_has_the_bits_of_its_own_score(model, sampling, window, end, 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("isa", _core.isas())
 def test_on_every_instruction_set(tiny_dir, isa, dtype):
+    if os.environ["SWIFTK_DEVICE"] != "cpu":
+        pytest.skip("instruction sets are the CPU's")
     session = after(open_model(tiny_dir("llama3", layers=4), dtype=dtype, isa=isa), 40)
     confidence, rank, _ = session.score_exits([1, 2, 3], window=33)
     for i, layer in enumerate([1, 2, 3]):
@@ -240,7 +244,7 @@ def silent_from_3(tmp_path_factory):
 
 @pytest.mark.parametrize("sampling", [{}, {"temperature": 0.9, "top_p": 0.9, "seed": 7}], ids=["greedy", "sampled"])
 def test_generate_finds_the_exit_and_writes_the_same(silent_from_3, sampling):
-    lm = swiftk.load(silent_from_3, device="cpu", threads=1)
+    lm = swiftk.load(silent_from_3, threads=1)
     options = {"max_new_tokens": 300, "ignore_eos": True, **sampling}
     want = plain(lm, TEXT, **options)
     got = lm.generate(TEXT, assistant_early_exit="auto", speculate="always", **options)
@@ -253,7 +257,7 @@ def test_generate_finds_the_exit_and_writes_the_same(silent_from_3, sampling):
 
 
 def test_it_goes_with_a_given_length_and_without_kvq(silent_from_3):
-    lm = swiftk.load(silent_from_3, device="cpu", threads=1)
+    lm = swiftk.load(silent_from_3, threads=1)
     options = {"max_new_tokens": 120, "ignore_eos": True}
     want = plain(lm, TEXT, **options)
     how = {"assistant_early_exit": "auto", "speculate": "always", "kvq": False}
@@ -264,12 +268,12 @@ def test_it_goes_with_a_given_length_and_without_kvq(silent_from_3):
 
 @pytest.mark.parametrize("other", [{"skip": [1]}, {"optimizer": None}, {"optimizer": "swift"}, {"skip": None}], ids=str)
 def test_what_contradicts_it_is_named(silent_from_3, other):
-    lm = swiftk.load(silent_from_3, device="cpu", threads=1)
+    lm = swiftk.load(silent_from_3, threads=1)
     with pytest.raises(InvalidArgument, match=r"assistant_early_exit='auto'|optimizer='swift'"):
         lm.generate(TEXT, assistant_early_exit="auto", **other)
 
 
 def test_another_word_is_refused(silent_from_3):
-    lm = swiftk.load(silent_from_3, device="cpu", threads=1)
+    lm = swiftk.load(silent_from_3, threads=1)
     with pytest.raises(TypeError, match=r"assistant_early_exit.*integer.*'best'"):
         lm.generate(TEXT, assistant_early_exit="best")
