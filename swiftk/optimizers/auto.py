@@ -115,7 +115,7 @@ class Auto(Optimizer):
         began = perf_counter()
         job = self._race.missing([number for number, _ in self._windows]) or self._fresh(score)
         found, better = 0.0, False
-        if job and self._affordable(job[0], progress.plain_seconds):
+        if job and self._affordable(*job, progress.plain_seconds):
             arm, number = job
             found = self._run(score, arm, number) if arm else self._run_exits(score, number)
             better = self._decide()
@@ -123,9 +123,9 @@ class Auto(Optimizer):
         self._budget.spend(max(found, perf_counter() - began))
         return better
 
-    def _affordable(self, arm: Arm | None, plain: float) -> bool:
+    def _affordable(self, arm: Arm | None, number: int, plain: float) -> bool:
         price = self.prices.price(arm.way.skip) if arm else pass_price(len(self._exits()), self._head())
-        if price * _WINDOW * (self._rate or _RATE * plain) + self._thinking <= self._budget.left:
+        if price * self._window(number)[0] * (self._rate or _RATE * plain) + self._thinking <= self._budget.left:
             return True
         if arm is None:
             self._queue.appendleft(_EXITS)
