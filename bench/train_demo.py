@@ -1,23 +1,24 @@
 """Trains a model as the bundled one was: LayerSkip's recipe, from scratch; --control trains a twin without the recipe.
 
-Then drafts with every other exit of each. `python bench/train_demo.py DATA... --out DIR [--steps N]` downloads nothing.
+Then measures the exits of each, as layerskip/exits.py does. `python bench/train_demo.py DATA... --out DIR [--steps N]`
+downloads nothing.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import sys
 from dataclasses import replace
 from pathlib import Path
 
+sys.path.insert(1, str(Path(__file__).resolve().parent / "layerskip"))
+
+import exits
 import swiftk
-from demo import prompts
 from swiftk.cli import guarded
 from swiftk.train.loop import begin, train
 from swiftk.train.prepare import reopen
 from swiftk.train.settings import Settings
-from tables import Table
 
 # GSM8K's questions and answers, prose and code went into it; the numbers are in swiftk/models/lm13m/README.md.
 DEMO = Settings(
@@ -36,7 +37,7 @@ DEMO = Settings(
     batch=16,
     context=256,
 )
-PROMPTS, NEW_TOKENS = 6, 64
+TEXTS, NEW_TOKENS = 2, 64  # of each kind, on which exits are measured
 
 
 def main() -> int:
@@ -56,30 +57,13 @@ def main() -> int:
         if not _trained(out / name, settings):
             return 130
     for name in runs:
-        print(f"\n{name}\n\n{_drafts(out / name)}")
+        print(f"\n{name}\n\n{exits.table(exits.measure(swiftk.load(out / name), TEXTS, NEW_TOKENS)).markdown()}")
     return 0
 
 
 def _trained(folder: Path, settings: Settings) -> bool:
     there = (folder / "training" / "run.json").is_file()
     return train(reopen(folder, {}) if there else begin(folder, settings))
-
-
-def _drafts(folder: Path) -> str:
-    """How well the first layers draft: their held-out loss, and what share of greedy drafts the whole model takes."""
-    with open(folder / "training" / "valid.csv", encoding="utf-8") as file:
-        losses = list(csv.reader(file))[-1]
-    lm = swiftk.load(folder)
-    table = Table(["layers run", "held-out loss", "drafts accepted", "tokens per step"])
-    texts = prompts(folder, PROMPTS)
-    for layers in range(2, lm.config["num_layers"], 2):
-        options = {"skip": swiftk.SkipSet.early_exit(layers), "optimizer": None, "speculate": "always"}
-        stats = [lm.generate(p, max_new_tokens=NEW_TOKENS, ignore_eos=True, **options).stats for p in texts]
-        accepted = sum(s.num_accepted_draft_tokens for s in stats) / max(1, sum(s.num_draft_tokens for s in stats))
-        length = sum(s.mean_acceptance_length for s in stats) / len(stats)
-        table.add(str(layers), f"{float(losses[layers]):.3f}", f"{accepted:.0%}", f"{length:.2f}")
-    table.add("all", f"{float(losses[-1]):.3f}", "", "")
-    return table.markdown()
 
 
 if __name__ == "__main__":

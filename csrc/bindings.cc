@@ -5,6 +5,7 @@
 #include <pybind11/stl.h>
 
 #include <new>
+#include <optional>
 
 #include "dtype_names.h"
 #include "error.h"
@@ -118,21 +119,33 @@ SkipSet skip_set(const Session& self, const std::vector<int>& attn, const std::v
   return skip;
 }
 
-py::tuple score(Session& self, const std::vector<int>& attn, const std::vector<int>& mlp, int exit_layer,
-                const std::vector<std::string>& weights, int window, int end) {
-  const SkipSet skip = skip_set(self, attn, mlp, exit_layer, weights);
+// (confidence, rank, seconds) of what `run` scores; `exits`: of so many candidates, a row each.
+template <typename Run>
+py::tuple scored(Session& self, Run run, std::optional<size_t> exits = {}) {
   std::span<const Outcome> outcomes;
   {
     const py::gil_scoped_release release;
-    outcomes = self.score(skip, window, end);
+    outcomes = run();
   }
-  py::array_t<float> confidence(outcomes.size());
-  py::array_t<int32_t> rank(outcomes.size());
+  std::vector<size_t> shape{outcomes.size()};
+  if (exits) shape = {*exits, outcomes.size() / *exits};
+  py::array_t<float> confidence(shape);
+  py::array_t<int32_t> rank(shape);
   for (size_t i = 0; i < outcomes.size(); ++i) {
-    confidence.mutable_at(i) = outcomes[i].confidence;
-    rank.mutable_at(i) = outcomes[i].rank;
+    confidence.mutable_data()[i] = outcomes[i].confidence;
+    rank.mutable_data()[i] = outcomes[i].rank;
   }
   return py::make_tuple(confidence, rank, self.last().score);
+}
+
+py::tuple score(Session& self, const std::vector<int>& attn, const std::vector<int>& mlp, int exit_layer,
+                const std::vector<std::string>& weights, int window, int end) {
+  const SkipSet skip = skip_set(self, attn, mlp, exit_layer, weights);
+  return scored(self, [&] { return self.score(skip, window, end); });
+}
+
+py::tuple score_exits(Session& self, const std::vector<int32_t>& exits, int window, int end) {
+  return scored(self, [&] { return self.score_exits(exits, window, end); }, exits.size());
 }
 
 void bind_session(py::module_& m) {
@@ -167,6 +180,7 @@ void bind_session(py::module_& m) {
       .def("commit", &Session::commit, "count"_a, Release())
       .def("score", &score, "attn"_a, "mlp"_a, "exit_layer"_a = -1, "weights"_a = std::vector<std::string>(),
            "window"_a = 32, "end"_a = -1)
+      .def("score_exits", &score_exits, "exits"_a, "window"_a = 32, "end"_a = -1)
       .def(
           "propose_skips",
           [](Session& self, int most) {

@@ -1,4 +1,4 @@
-// Prefill, commit and score; drafting is in draft.cc, verification in verify.cc.
+// Prefill and commit; drafting is in draft.cc, verification in verify.cc, scoring in score.cc.
 #include "session.h"
 
 #include <algorithm>
@@ -247,53 +247,6 @@ void Session::commit(int count) {
   }
   ++round_;
   forget_tree();
-}
-
-std::span<const Outcome> Session::score(const SkipSet& skip, int window, int end) {
-  if (window < 1) fail(Status::InvalidArgument, "[score] window is " + std::to_string(window) + ", want 1 or more");
-  if (end > position() - 1) {
-    fail(Status::InvalidArgument, "[score] end is " + std::to_string(end) + ", want at most the " +
-                                      std::to_string(position() - 1) + " tokens that are cached, or -1 for that");
-  }
-  forget_tree();
-  last_row_ = -1;
-  scored_.clear();
-  if (end < 0) end = position() - 1;
-  const Plan plan = compile_plan(*model_, skip);
-  const int k = std::min(DraftRule::kRanks, model_->config.V);
-  const Stopwatch watch(last_.score);
-  for (int first = std::max(0, end - window); first < end;) {
-    const int n = std::min(TokenTree::kMaxNodes - 1, end - first);
-    run_window(plan, first, n);
-    for (int i = 0; i < n; ++i, ++first) {
-      // The penalty sees the whole text here, a little more than the token did when it was drawn: a score is an
-      // estimate.
-      const Drawn drawn = pick(i, first + 1, {}, k, Stream::Target);
-      const int32_t* const found = std::find(drawn.id, drawn.id + k, history_[first + 1]);
-      const int rank = static_cast<int>(found - drawn.id);
-      scored_.push_back({std::exp(drawn.logit[0] - drawn.lse), rank < k ? rank : -1});
-    }
-  }
-  return scored_;
-}
-
-// Rows [first, first + n) of the text once more, in scratch slots, as a chain that sees the text before `first`.
-void Session::run_window(const Plan& plan, int first, int n) {
-  uint64_t ancestors[TokenTree::kMaxNodes];
-  for (int i = 0; i < n; ++i) {
-    pos_[i] = first + i;
-    slot_[i] = cache_.length() + i;
-    ancestors[i] = ~uint64_t{0} >> (63 - i);
-  }
-  Rows rows{.n = n,
-            .token = history_.data() + first,
-            .pos = pos_.data(),
-            .slot = slot_.data(),
-            .ancestors = ancestors,
-            .prefix_len = first,
-            .scratch = cache_.length()};
-  executor_.prepare(rows);
-  executor_.run(plan, rows, 0, plan.size(), x_.as<float>(), cache_, cancel_, logits_.compute(n));
 }
 
 size_t Session::cache_bytes() const { return cache_.bytes_per_token() * cache_.length(); }

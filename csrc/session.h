@@ -101,6 +101,9 @@ class Session {
   // a time, against the target's K and V before them: an outcome a row, matchness = share of rank 0. Text and cache stay
   // as they are.
   std::span<const Outcome> score(const SkipSet&, int window, int end = -1);
+  // Every exit's score by one pass of the target over the window, and a head behind each of the layers `exits` (rising, 0
+  // to L): outcomes [exits, rows], those that score() gives for the plan that exits there, bit for bit.
+  std::span<const Outcome> score_exits(std::span<const int32_t> exits, int window, int end = -1);
   // For each count of sublayers up to `most` (1..63) the set that leaves the residual stream of the last cached token
   // nearest to the target's, by dynamic programming over the steps (CLaSp, arXiv 2505.24196; KnapSpec, 2602.20217): a
   // proposal to score, no more. Costs about a pass over `most` rows. Never the first and the last layer.
@@ -144,7 +147,9 @@ class Session {
   void check_tokens(std::span<const int32_t> tokens, const char* where) const;
   Rows causal_rows(const int32_t* tokens, int n, int first);
   Rows tree_rows(int begin, int n);
-  void run_window(const Plan&, int first, int n);
+  std::span<const Outcome> score_at(const Plan&, std::span<const int> ends, int window, int end);
+  void note_scores(int first, int n, Outcome*);
+  Rows scratch_chain(int first, int n, uint64_t* ancestors);
   void grow(const DraftRule&, int limit);
   int draft_at_once(const DraftRule&, int limit);
   void run_draft(int n);

@@ -83,6 +83,9 @@ class Session:
         window: int = 32,
         end: int = -1,
     ) -> tuple[np.ndarray, np.ndarray, float]: ...  # confidence [rows] float32, rank [rows] int32, seconds
+    def score_exits(
+        self, exits: Sequence[int], window: int = 32, end: int = -1
+    ) -> tuple[np.ndarray, np.ndarray, float]: ...  # confidence and rank [exits, rows], seconds
     def propose_skips(self, most: int) -> list[tuple[list[int], list[int]]]: ...  # (attn, mlp)
     def cancel(self) -> None: ...
     def clear_cancel(self) -> None: ...

@@ -287,4 +287,5 @@ class LM:
 
 
 def _early_exit(o: GenerateOptions) -> Any:
-    return o.skip if o.assistant_early_exit is None else SkipSet.early_exit(o.assistant_early_exit)
+    by_number = isinstance(o.assistant_early_exit, int)
+    return SkipSet.early_exit(o.assistant_early_exit) if by_number else o.skip

@@ -27,6 +27,10 @@ class SessionScorer:
         last = -1 if end is None else end
         return Score(*self.session.score(**skip.arguments(), window=window, end=last))
 
+    def exits(self, layers: Sequence[int], window: int, end: int | None = None) -> list[Score]:
+        confidence, rank, seconds = self.session.score_exits(list(layers), window, -1 if end is None else end)
+        return [Score(*outcomes, seconds / len(layers)) for outcomes in zip(confidence, rank, strict=True)]
+
     def propose(self, most: int) -> list[SkipSet]:
         return [SkipSet(attn, mlp) for attn, mlp in self.session.propose_skips(most)]
 

@@ -94,7 +94,7 @@ class GenerateOptions:
     speculate: bool | str = True  # True: where it pays; "always": in every round; False: never
     # "auto", None, a SkipSet, a list of layers, the path of a saved set, or the weights to read: "int4"
     skip: Any = "auto"
-    assistant_early_exit: int | None = None  # drafts with the first k layers
+    assistant_early_exit: int | str | None = None  # drafts with the first k layers; "auto": as many as pay best
     kvq: bool = True  # verifying takes over what a draft ran exactly, its first steps; False: runs them again
     gate: Any = "auto"  # "auto", SWIFT's confidence threshold, or a DraftRule
     max_draft: int | None = None  # most tokens drafted a round
@@ -112,7 +112,6 @@ class GenerateOptions:
             ("seed", 0, 2**64 - 1),
             ("logprobs", 0, MAX_LOGPROBS),
             ("max_draft", 1, MAX_DRAFT),
-            ("assistant_early_exit", 0, 1 << 16),
             ("top_k", -1, 1 << 31),
         ):
             _integer(self, name, low, high, optional=True)
@@ -127,6 +126,8 @@ class GenerateOptions:
             value = getattr(self, name)
             if not (isinstance(value, bool) or (value is None and name == "do_sample")):
                 raise TypeError(f"generate() option {name!r} is True or False, got {value!r}")
+        if self.assistant_early_exit != "auto":
+            _integer(self, "assistant_early_exit", 0, 1 << 16, optional=True)
         if isinstance(self.swift, Mapping):
             _set(self, "swift", SwiftSettings.parse(self.swift))
         _set(self, "stop", _strings(self.stop))
@@ -220,6 +221,11 @@ def _check_contradictions(o: GenerateOptions) -> None:
             f"[generate] do_sample=False contradicts temperature={o.temperature}; leave one of them out"
         )
     given = o.assistant_early_exit is not None or not (isinstance(o.skip, str) and o.skip == "auto")
+    if o.assistant_early_exit == "auto" and o.optimizer != "auto":
+        raise InvalidArgument(
+            f"[generate] assistant_early_exit='auto' chooses while it drafts, and optimizer={o.optimizer!r} does not; "
+            "leave one of them out"
+        )
     if o.optimizer == "swift" and given:
         raise InvalidArgument(
             "[generate] optimizer='swift' learns what to skip, and skip= says it; leave one of them out"
@@ -235,7 +241,7 @@ def _check_contradictions(o: GenerateOptions) -> None:
         raise InvalidArgument(f"[generate] swift={o.swift!r} needs optimizer='swift', got {o.optimizer!r}")
     if o.assistant_early_exit is not None and not (isinstance(o.skip, str) and o.skip == "auto"):
         raise InvalidArgument(
-            f"[generate] assistant_early_exit={o.assistant_early_exit} and skip={o.skip!r} both say what "
+            f"[generate] assistant_early_exit={o.assistant_early_exit!r} and skip={o.skip!r} both say what "
             "drafts; use skip=SkipSet(..., exit_layer=...) for both"
         )
     if o.verify and o.acceptance == "rejection" and o.temperature != 0:

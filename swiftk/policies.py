@@ -12,6 +12,7 @@ from .gate import make_gate
 from .learned import LearnedFile
 from .optimizers.auto import Auto
 from .optimizers.base import Optimizer
+from .optimizers.exits import Exits
 from .options import GenerateOptions
 from .skip import SkipSet
 from .sublayers import SublayerPrices
@@ -41,10 +42,11 @@ class Policies:
     def get(self, o: GenerateOptions, skip: SkipSet | None) -> tuple[Pacer, Optimizer]:
         """What was learned about drafting like this in calls before, or a new start. `skip`: None where nothing is
         skipped, so that nothing is drafted."""
-        free = o.optimizer is not None and o.assistant_early_exit is None and o.skip == "auto"
+        free = o.optimizer is not None and o.assistant_early_exit in (None, "auto") and o.skip == "auto"
         mode = o.speculate if skip is not None else False
         sampled = bool(o.temperature)
-        key = (skip, o.optimizer if free else None, o.swift, o.gate, o.max_draft, o.kvq, mode, sampled)
+        search = (o.optimizer, o.assistant_early_exit) if free else None
+        key = (skip, search, o.swift, o.gate, o.max_draft, o.kvq, mode, sampled)
         if key not in self._kept:
             if len(self._kept) >= _MOST:
                 del self._kept[next(iter(self._kept))]
@@ -79,6 +81,8 @@ class Policies:
         def make_way(one: SkipSet) -> Way:
             return self.way(o, one)
 
+        if o.assistant_early_exit == "auto":
+            return Exits(self.n_layers, make_way, self._prices)
         if free and o.optimizer == "auto":
             return Auto(self.n_layers, make_way, self._prices, copies=self.copies)
         if free and o.optimizer == "swift":

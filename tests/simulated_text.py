@@ -1,7 +1,9 @@
 """A machine and a text without a model: what a draft guesses right follows from the sublayers it leaves out. The clock
 is simulated, too."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -9,8 +11,9 @@ from swiftk.calibration import EDGES, Calibration, forecast
 from swiftk.cost import CostModel, Mean, Pacer, Round, RowPrices
 from swiftk.gate import TimedGate
 from swiftk.optimizers.auto import Auto
-from swiftk.optimizers.base import Progress, Score
+from swiftk.optimizers.base import Optimizer, Progress, Score
 from swiftk.optimizers.proposals import skip_set, sublayers
+from swiftk.skip import SkipSet
 from swiftk.sublayers import SublayerPrices
 from swiftk.way import Way
 
@@ -73,8 +76,16 @@ class World:
 
     def __call__(self, skip, window, end=None):
         """optimizers.base.Scorer."""
+        return self._score(skip, window, end, SCORED * PLAIN * window * self.price(skip))
+
+    def exits(self, layers, window, end=None):
+        """A pass, and a head behind each layer."""
+        heads = (len(layers) - 1) * self.price(SkipSet.early_exit(0))
+        seconds = SCORED * PLAIN * window * (1 + heads) / len(layers)
+        return [self._score(SkipSet.early_exit(layer), window, end, seconds) for layer in layers]
+
+    def _score(self, skip, window, end, seconds):
         rows = [self.outcome(skip, t, self.liars.get(skip, 0.0)) for t in range(end - window + 1, end + 1)]
-        seconds = SCORED * PLAIN * len(rows) * self.price(skip)
         self.clock += seconds
         self.scoring += seconds
         return Score(np.array([c for c, _ in rows], np.float32), np.array([r for _, r in rows], np.int32), seconds)
@@ -91,11 +102,12 @@ class World:
 
 @dataclass
 class Generation:
-    """One text, drafted by the default optimizer as decoding.py would."""
+    """One text, drafted by an optimizer as decoding.py would."""
 
     world: World
     seed: int = 0
     mode: bool | str = True
+    make: Callable[..., Optimizer] | None = None  # (layers, make_way, prices); None: the default optimizer
     share: list = field(default_factory=list)  # of scoring in decoding time, by tokens
     drafted: list = field(default_factory=list)  # whether each token's round drafted
     woken: int = 0
@@ -106,7 +118,8 @@ class Generation:
         def way(skip):
             return Way(skip, CostModel(self.world.price(skip), plain, rows=rows), TimedGate())
 
-        self.auto = Auto(LAYERS, way, SublayerPrices(CONFIG), seed=self.seed)
+        make = self.make or partial(Auto, seed=self.seed)
+        self.auto = make(LAYERS, way, SublayerPrices(CONFIG))
         self.pacer = Pacer(self.auto.current.costs, self.mode)
         self.pacer.start()
         self.auto.start(range(PROMPT))

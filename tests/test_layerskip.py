@@ -14,7 +14,8 @@ from swiftk import demo_model
 ROOT = Path(__file__).resolve().parent.parent
 WORDS = {
     "kvq": ["exit 4, chain of 4", "exit 8, tree of 16", "rows x steps", "predicted"],
-    "sweep": ["d = 2", "d = 5", "best d", "accepted"],
+    "sweep": ["d = 2", "d = 5", "tree", "best", "accepted"],
+    "online": ["exit by time", "auto", "exit 2", "exit 4", "choosing"],
 }
 DRAWN = importlib.util.find_spec("matplotlib") is not None
 
@@ -56,7 +57,9 @@ def test_both_ways_of_kvq_run_the_same_rounds(tmp_path):
         assert 0 < on["reused"] < on["rows"] and off["reused"] == 0
         assert 0 < on["row_shares"] / on["rows"] < (0.25 if name.startswith("exit 4") else 0.5)
         assert part["depth"] == pytest.approx(0.25 if name.startswith("exit 4") else 0.5, abs=0.1)
-        assert len(part["prices"]) == 9 and part["prices"][0] == 1
+        passes = part["passes"]
+        assert passes["on"] > 0 and passes["off"] > 0
+        assert (passes["rows"], passes["reused"]) in ((5, 4), (16, 5))
 
 
 def test_sweep_takes_several_models(tmp_path):
@@ -70,6 +73,21 @@ def test_sweep_takes_several_models(tmp_path):
     assert [line.split("|")[1].strip() for line in texts[0].splitlines()[2:]] == ["4", "8"]
     accepted = [[part.split(")")[0] for part in text.split("(")[1:]] for text in texts]
     assert accepted[0] == accepted[1]  # of the same weights
+
+
+def test_exits_of_a_model_without_a_clock(tmp_path):
+    script = ROOT / "bench/layerskip/exits.py"
+    command = [sys.executable, str(script), "--instances", "1", "--tokens", "16", "--out", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    table, found = report(tmp_path, "exits-lm13m")
+    assert table == done.stdout
+    exits = found["models"]["lm13m"]
+    assert [one["layer"] for one in exits] == list(range(1, 17))
+    assert exits[-1]["agreement"] == 1 and exits[-1]["accepted"] is None
+    assert exits[0]["loss"] > exits[7]["loss"] > exits[15]["loss"] > 2
+    assert exits[0]["agreement"] < exits[14]["agreement"] and exits[0]["accepted"] < exits[14]["accepted"]
+    assert all(1 <= one["length"] <= 5 for one in exits[:-1])
 
 
 def test_transformers_beside_swiftk(tmp_path):

@@ -25,3 +25,8 @@ def early_exit(name: str, layer: int, drafts: DraftRule, **options: Any) -> Way:
     """Drafts with the first layers in every round."""
     way = fixed(name, SkipSet.early_exit(layer), drafts)
     return Way(name, {**way.options, **options})
+
+
+def by_time(name: str, layer: int) -> Way:
+    """Drafts with the first layers where that pays, as far and wide as it pays."""
+    return Way(name, {"skip": SkipSet.early_exit(layer), "optimizer": None})

@@ -1,15 +1,15 @@
 """LayerSkip's KVQ cache on against off: what verification saves by not running again what drafts ran exactly.
 
-Both ways write the same text in the same rounds, so seconds are compared round for round. Predicted: the rows that
-drafts ran leave the passes over the first layers, at what so many rows cost here beyond one (measured, too).
+Both ways write the same text in the same rounds, side by side. What a pass saves is measured on the same tree, on and
+off in turn; predicted: the rows that drafts ran leave the first layers, at what so many rows cost beyond the others.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -23,27 +23,13 @@ from swiftk.sublayers import SublayerPrices
 from tables import Table
 
 SHAPES = {"chain of 4": (4, 1), "chain of 8": (8, 1), "chain of 12": (12, 1), "tree of 16": (5, 3)}
-ROWS = (1, 2, 4, 6, 8, 10, 12, 14, 16)  # whose passes are timed
-REPEATS = 9
+REPEATS = 15
+PROMPT = 256  # tokens at most behind which passes are timed
 NOTES = (
-    "rows x steps: share of verification that did not run again; verify, saved, predicted: a round's, in plain steps "
-    "of the lane beside it; rows that no draft ran (the last token, siblings) still read the first layers' weights, so "
-    "where memory is the limit there is nothing to save",
+    "verify, saved, predicted: medians over repeats on the same tree, in plain steps of the same repeat; rows x steps: "
+    "share of a text's verification that did not run again; rows that no draft ran (the last token, siblings) still "
+    "read the first layers' weights, so where memory is the limit there is little to save",
 )
-
-
-def pass_prices(lm: LM, prompt: list[int]) -> list[float]:
-    """Seconds of a target pass over n rows, in passes over one: medians, sizes in turn."""
-    session = lm.session
-    session.prefill(prompt)
-    taken: dict[int, list[float]] = {n: [] for n in ROWS}
-    for _ in range(REPEATS):
-        for n in ROWS:
-            session.set_tree(prompt[: n - 1], list(range(n - 1)))
-            began = perf_counter()
-            session.verify()
-            taken[n].append(perf_counter() - began)
-    return [median(taken[n]) / median(taken[1]) for n in ROWS]
 
 
 def depth(lm: LM, layer: int) -> float:
@@ -52,14 +38,54 @@ def depth(lm: LM, layer: int) -> float:
     return prices.price(SkipSet.early_exit(layer)) - prices.price(SkipSet.early_exit(0))
 
 
+def passes(lm: LM, prompts: Sequence[Sequence[int]], layer: int, shape: tuple[int, int]) -> dict[str, float]:
+    """Of verifying one round's tree, in plain steps: KVQ on, off, and what the prices of rows say of the difference."""
+    session, share = lm.session, depth(lm, layer)
+    session.set_sampling()
+    found: dict[str, list[float]] = {"on": [], "off": [], "saved": [], "predicted": [], "rows": [], "reused": []}
+    for prompt in prompts:
+        session.prefill(list(prompt)[:PROMPT])
+        session.set_skip([], [], layer)
+        for turn in range(REPEATS):
+            one = _turn(session, shape, ("on", "off") if turn % 2 else ("off", "on"))
+            step = one["step"]
+            for way in ("on", "off"):
+                found[way].append(one[way] / step)
+            found["saved"].append((one["off"] - one["on"]) / step)
+            found["predicted"].append(share * (one["all"] - one["others"]) / step)
+            found["rows"].append(one["rows"])
+            found["reused"].append(one["reused"])
+    session.set_kvq(True)
+    return {name: median(values) for name, values in found.items()}
+
+
+def _turn(session: Any, shape: tuple[int, int], order: Sequence[str]) -> dict[str, float]:
+    """Seconds of passes within a few tenths of a second: the same tree on and off, then all its rows and those that no
+    draft ran as rows of a given tree, and one row."""
+    found: dict[str, float] = {}
+    for way in order:
+        session.set_kvq(way == "on")
+        session.draft(**harness.rule(*shape).arguments())
+        tokens, parents = session.tree_tokens[1:], session.tree_parents[1:]
+        session.verify()
+        found[way] = session.last["verify"]
+        if way == "on":
+            found["rows"], found["reused"] = session.last["verify_rows"], session.last["reused_rows"]
+    others = max(1, round(found["rows"] - found["reused"]))
+    for name, rows in (("all", len(tokens) + 1), ("others", others), ("step", 1)):
+        session.set_tree(tokens[: rows - 1], parents[: rows - 1])
+        session.verify()
+        found[name] = session.last["verify"]
+    return found
+
+
 @dataclass
 class Sums:
     """watch() of measure(): rounds that drafted, summed for each way."""
 
     found: dict[str, dict[str, float]] = field(default_factory=dict)
 
-    def __call__(self, _: Any, one: Any, plain: Any) -> None:
-        step = plain.seconds / (len(plain.result.tokens) - 1)
+    def __call__(self, _: Any, one: Any, __: Any) -> None:
         stats, sums = one.result.stats, self.found.setdefault(one.way.name, {})
         rounds = [turn.round for turn in one.result.trace.rounds if turn.round.draft_steps]
         more = {
@@ -68,24 +94,9 @@ class Sums:
             "reused": stats.num_reused_rows,
             "row_shares": stats.reused_step_share * sum(r.verify_rows for r in rounds),
             "saved_bytes": stats.saved_weight_bytes,
-            "verify": sum(r.verify_seconds for r in rounds) / step,
-            "draft": sum(r.draft_seconds for r in rounds) / step,
         }
         for name, value in more.items():
             sums[name] = sums.get(name, 0) + value
-
-
-def predicted(part: dict[str, Any]) -> float:
-    """Plain steps a round: the first layers' passes with all rows, less those without the rows that drafts ran."""
-    on = part["sums"]["on"]
-    rows, reused = on["rows"] / on["rounds"], on["reused"] / on["rounds"]
-    price = np.interp([rows, max(1.0, rows - reused)], ROWS, part["prices"])
-    return part["depth"] * float(price[0] - price[1])
-
-
-def saved(part: dict[str, Any]) -> float:
-    per_round = {way: sums["verify"] / sums["rounds"] for way, sums in part["sums"].items()}
-    return per_round["off"] - per_round["on"]
 
 
 def table(kept: Kept) -> Table:
@@ -94,17 +105,17 @@ def table(kept: Kept) -> Table:
         + ["gain", "output"]
     )
     for name, part in kept.items():
-        on, off = part["sums"]["on"], part["sums"]["off"]
+        on, passes = part["sums"]["on"], part["passes"]
         totals = {way: Totals.of(of_way(part["pairs"], way)) for way in ("on", "off")}
         found.add(
             name,
-            f"{on['rows'] / on['rounds']:.1f}",
-            f"{on['reused'] / on['rounds']:.1f}",
+            f"{passes['rows']:.0f}",
+            f"{passes['reused']:.0f}",
             f"{on['row_shares'] / on['rows']:.0%}",
-            f"{off['verify'] / off['rounds']:.3f}",
-            f"{on['verify'] / on['rounds']:.3f}",
-            f"{saved(part):.3f}",
-            f"{predicted(part):.3f}",
+            f"{passes['off']:.3f}",
+            f"{passes['on']:.3f}",
+            f"{passes['saved']:.3f}",
+            f"{passes['predicted']:.3f}",
             f"{totals['off'].rate:.1f}",
             f"{totals['on'].rate:.1f}",
             f"{totals['on'].speedup / totals['off'].speedup:.3f}",
@@ -114,20 +125,21 @@ def table(kept: Kept) -> Table:
 
 
 def paint(kept: Kept, path: Path) -> None:
-    with picture(path, panels=2, width=10, height=3.8, width_ratios=[3, 2]) as (left, right):
+    with picture(path, panels=2, width=10, height=3.8, width_ratios=[3, 2], sharey=True) as (left, right):
         place = np.arange(len(kept))
-        left.barh(place - 0.19, [saved(part) for part in kept.values()], 0.36, label="measured")
-        left.barh(place + 0.19, [predicted(part) for part in kept.values()], 0.36, label="predicted")
+        for at, name in ((-0.19, "saved"), (0.19, "predicted")):
+            left.barh(place + at, [part["passes"][name] for part in kept.values()], 0.36, label=name)
         left.set_yticks(place, list(kept))
         left.invert_yaxis()
         left.axvline(0, color="#222222", linewidth=0.8)
         left.set_title("saved a round, in plain steps")
         left.legend()
-        left.grid(axis="y", visible=False)
-        for part in kept.values():
-            right.plot(ROWS, part["prices"], color="#0072b2", alpha=0.5, linewidth=1)
-        right.set_ylim(bottom=0)
-        right.set_title("a target pass by its rows, in passes of one")
+        totals = [[Totals.of(of_way(part["pairs"], way)).speedup for way in ("on", "off")] for part in kept.values()]
+        right.plot([on / off for on, off in totals], place, "o", markersize=5)
+        right.axvline(1, color="#222222", linewidth=0.8)
+        right.set_title("tokens per second, on over off")
+        for axis in (left, right):
+            axis.grid(axis="y", visible=False)
 
 
 def work(study: Study, layer: int, shape: tuple[int, int]) -> Work:
@@ -137,24 +149,24 @@ def work(study: Study, layer: int, shape: tuple[int, int]) -> Work:
     pairs = study.pairs(instances, ways, watch=sums)
 
     def do(part: Part) -> dict[str, Any]:
-        prompt = list(instances[0].turns[0])[:64]
-        before = pass_prices(study.lm, prompt)
-        found = pairs.do(part)
-        after = pass_prices(study.lm, prompt)
-        prices = [(a + b) / 2 for a, b in zip(before, after)]
-        return {**found, "sums": sums.found, "prices": prices, "depth": depth(study.lm, layer)}
+        prompts = [one.turns[0] for one in instances]
+        return {
+            "passes": passes(study.lm, prompts, layer, shape),
+            **pairs.do(part),
+            "sums": sums.found,
+            "depth": depth(study.lm, layer),
+        }
 
     return Work(pairs.runs, pairs.what, do)
 
 
 def main() -> None:
-    study = Study("kvq", __doc__, instances=2, tokens=64, streams=harness.STREAMS, folder=harness.FOLDER)
+    study = Study("kvq", __doc__, instances=1, tokens=64, streams=harness.STREAMS, folder=harness.FOLDER)
     layers = study.lm.config["num_layers"]
-    exits = [layers // 4, layers // 2, 3 * layers // 4]
     shapes = dict(list(SHAPES.items())[::3]) if study.quick else SHAPES
     works = {
         f"exit {layer}, {name}": work(study, layer, shape)
-        for layer in (exits[:2] if study.quick else exits)
+        for layer in (layers // 4, layers // 2)
         for name, shape in shapes.items()
     }
     kept = study.run(works, table, NOTES)

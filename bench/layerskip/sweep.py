@@ -1,6 +1,7 @@
 """LayerSkip's two numbers: every exit layer with every draft length, by tokens per second and acceptance.
 
-Drafts are chains of a fixed length in every round, as in the paper; `--model` takes any number of directories.
+Drafts are chains of a fixed length in every round, as in the paper; beside them trees by time. `--model` takes any
+number of directories.
 """
 
 from __future__ import annotations
@@ -17,40 +18,39 @@ from runs import Totals, of_way
 from study import Kept, Study
 from tables import Table
 
-LENGTHS = range(1, 9)
-LANES = 4  # ways beside a plain lane, each with a copy of the model
+LENGTHS = (1, 2, 3, 4, 6, 8)
+TREE = "tree"  # the way that chooses length and tree by time; the others are called by their length
 NOTES = (
-    "cells: speed-up over the plain lane beside it (share of draft tokens accepted); each row's best in the columns "
-    "behind, with its tokens per target pass",
+    "cells: speed-up over the plain lane beside it (share of draft tokens accepted); tree: length and tree by time; "
+    "M, c and v of the row's best: tokens per target pass, a draft step and a target pass in plain steps",
 )
-Cells = dict[int, dict[int, Totals]]
+Cells = dict[int, dict[str, Totals]]
 
 
 def cells(kept: Kept) -> Cells:
-    """[exit layer][draft length]"""
-    found: Cells = {}
-    for part in kept.values():
-        for length in part["lengths"]:
-            pairs = of_way(part["pairs"], str(length))
-            found.setdefault(part["exit"], {})[length] = Totals.of(pairs)
-    return found
+    """[exit layer][way]"""
+    return {
+        part["exit"]: {way: Totals.of(of_way(part["pairs"], way)) for way in part["ways"]} for part in kept.values()
+    }
 
 
 def table(kept: Kept) -> Table:
     every = cells(kept)
-    lengths = sorted({length for row in every.values() for length in row})
-    found = Table(["exit", *(f"d = {length}" for length in lengths), "best d", "M", "tokens/s", "plain", "output"])
+    ways = list(next(iter(every.values()), {}))
+    names = [way if way == TREE else f"d = {way}" for way in ways]
+    found = Table(["exit", *names, "best", "M", "c", "v", "tokens/s", "plain", "output"])
     for layer, row in every.items():
-        best = max(row, key=lambda length: row[length].speedup)
+        best = max(row, key=lambda way: row[way].speedup)
         t = row[best]
-        shown = [f"{row[d].speedup:.2f} ({row[d].alpha:.0%})" if d in row else "" for d in lengths]
+        shown = [f"{one.speedup:.2f} ({one.alpha:.0%})" for one in row.values()]
         same = "same" if all(one.same for one in row.values()) else "DIFFERS"
-        found.add(str(layer), *shown, str(best), f"{t.length:.2f}", f"{t.rate:.1f}", f"{t.plain_rate:.1f}", same)
+        facts = [f"{t.length:.2f}", f"{t.cost:.2f}", f"{t.verify:.2f}", f"{t.rate:.1f}", f"{t.plain_rate:.1f}"]
+        found.add(str(layer), *shown, names[ways.index(best)], *facts, same)
     return found
 
 
 def heat(axis: Any, every: Cells, title: str, values: np.ndarray, form: str, colours: str) -> None:
-    layers, lengths = list(every), sorted(next(iter(every.values())))
+    layers, ways = list(every), list(next(iter(every.values())))
     axis.imshow(values, aspect="auto", cmap=colours, origin="lower")
     middle = (values.min() + values.max()) / 2
     for (y, x), value in np.ndenumerate(values):
@@ -58,7 +58,7 @@ def heat(axis: Any, every: Cells, title: str, values: np.ndarray, form: str, col
         axis.text(x, y, f"{value:{form}}", ha="center", va="center", fontsize=7, color="white" if dark else "#222222")
     top = np.unravel_index(values.argmax(), values.shape)
     axis.plot(top[1], top[0], "s", markersize=15, markerfacecolor="none", markeredgecolor="#d55e00")
-    axis.set_xticks(range(len(lengths)), map(str, lengths))
+    axis.set_xticks(range(len(ways)), ways)
     axis.set_yticks(range(len(layers)), map(str, layers))
     axis.set_xlabel("draft length")
     axis.set_ylabel("exit layer")
@@ -69,7 +69,7 @@ def heat(axis: Any, every: Cells, title: str, values: np.ndarray, form: str, col
 def paint(kept: Kept, path: Path) -> None:
     every = cells(kept)
     speed, held = (
-        np.array([[of(t) for _, t in sorted(row.items())] for row in every.values()])
+        np.array([[of(t) for t in row.values()] for row in every.values()])
         for of in (lambda t: t.speedup, lambda t: t.alpha)
     )
     with picture(path, panels=2, width=10, height=1.6 + 0.26 * len(every)) as (left, right):
@@ -77,22 +77,20 @@ def paint(kept: Kept, path: Path) -> None:
         heat(right, every, "share of draft tokens accepted", held, ".2f", "Greens")
 
 
-def sweep(name: str, arguments: list[str]) -> None:
+def sweep(name: str, given: argparse.Namespace, arguments: list[str]) -> None:
     study = Study(
         name, __doc__, instances=1, tokens=48, streams=harness.STREAMS, folder=harness.FOLDER, arguments=arguments
     )
     layers = study.lm.config["num_layers"]
-    exits = [layers // 4, layers // 2] if study.quick else range(1, layers)
-    lengths = [2, 5] if study.quick else list(LENGTHS)
+    exits = given.exits or ([layers // 4, layers // 2] if study.quick else range(1, layers))
+    lengths = given.lengths or ([2, 5] if study.quick else LENGTHS)
     instances = [one for stream in study.streams for one in study.stream(stream)]
     works = {}
     for layer in exits:
-        for at in range(0, len(lengths), LANES):
-            some = lengths[at : at + LANES]
-            ways = [harness.early_exit(str(length), layer, harness.rule(length)) for length in some]
-            work = study.pairs(instances, ways)
-            told = {"exit": layer, "lengths": some}
-            works[f"exit {layer}, d {some[0]}..{some[-1]}"] = work.adding(lambda told=told: told)
+        ways = [harness.early_exit(str(length), layer, harness.rule(length)) for length in lengths]
+        ways.append(harness.by_time(TREE, layer))
+        told = {"exit": layer, "ways": [way.name for way in ways]}
+        works[f"exit {layer}"] = study.pairs(instances, ways).adding(lambda told=told: told)
     kept = study.run(works, table, NOTES)
     study.draw(lambda path: paint(kept, path))
 
@@ -100,12 +98,14 @@ def sweep(name: str, arguments: list[str]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(add_help=False)  # the rest is the study's
     parser.add_argument("--model", type=Path, nargs="+", default=[])
+    parser.add_argument("--exits", type=int, nargs="+", help="default: all")
+    parser.add_argument("--lengths", type=int, nargs="+", help=f"default: {' '.join(map(str, LENGTHS))}")
     given, others = parser.parse_known_args()
     if len(given.model) < 2:
-        sweep("sweep", [*others, *(f"--model={model}" for model in given.model)])
+        sweep("sweep", given, [*others, *(f"--model={model}" for model in given.model)])
         return
     for model in given.model:
-        sweep(f"sweep-{model.resolve().name}", [*others, f"--model={model}"])
+        sweep(f"sweep-{model.resolve().name}", given, [*others, f"--model={model}"])
 
 
 if __name__ == "__main__":

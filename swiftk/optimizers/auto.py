@@ -17,6 +17,7 @@ from ..way import Way
 from .base import Candidate, Optimizer, Progress, Score, Scorer
 from .budget import Budget
 from .domains import Domains
+from .exits import exits_to_score, most_promising, pass_price
 from .proposals import first_candidates, local_move, random_set, sublayers
 from .race import PAYS, Arm, Race
 
@@ -25,6 +26,7 @@ _FIRST = 20  # of a text's first window
 _RATE = 0.1  # plain steps that scoring a token costs a plan of a plain step's price, before one was measured
 _DP_WIDTH = 24  # sublayers that a proposal by dynamic programming leaves out at most
 _PROPOSE = ("dp", None)  # in the queue: what that proposes
+_EXITS = ("exits", None)  # and the exits that one pass finds best
 _DP = 0.5  # scored tokens that one of them costs
 _DRIFT, _ALARM = 0.2, 12.0  # loss a round that is tolerated, and tokens of loss beyond it that re-open the search
 _AGAIN = 256  # tokens behind which a search that found nothing may begin again
@@ -51,7 +53,7 @@ class Auto(Optimizer):
         self._arms: dict[SkipSet, Arm] = {}
         self._queue: deque[tuple[str, SkipSet | None]] = deque(first_candidates(n_layers, self.copies))
         kind, first = self._queue.popleft()
-        arm = self._arm(kind, first)
+        arm = self._arm(kind, first or SkipSet.uniform(n_layers))
         super().__init__(arm.way)
         self._race = Race(arm, prices.price, lambda: self.current.costs.rows.marginal)
         self._budget = Budget()
@@ -103,7 +105,7 @@ class Auto(Optimizer):
 
     @property
     def untried(self) -> bool:
-        return any(kind == "exit" for kind, _ in self._queue)
+        return any(kind in ("exits", "exit") for kind, _ in self._queue)
 
     def step(self, score: Scorer, progress: Progress) -> bool:
         tokens = progress.generated - self._generated
@@ -116,19 +118,29 @@ class Auto(Optimizer):
         began = perf_counter()
         job = self._race.missing([number for number, _ in self._windows]) or self._fresh(score)
         found, better = 0.0, False
-        if job and self._affordable(job[0], progress.plain_seconds):
-            found, better = self._run(score, *job)
+        if job and self._affordable(*job, progress.plain_seconds):
+            arm, number = job
+            found = self._run(score, arm, number) if arm else self._run_exits(score, number)
+            better = self._decide()
             self._thinking += (perf_counter() - began - found - self._thinking) / 4
         self._budget.spend(max(found, perf_counter() - began))
         return better
 
-    def _affordable(self, arm: Arm, plain: float) -> bool:
-        cost = self.prices.price(arm.way.skip) * _WINDOW * (self._rate or _RATE * plain) + self._thinking
-        if cost <= self._budget.left:
+    def _affordable(self, arm: Arm | None, number: int, plain: float) -> bool:
+        price = self.prices.price(arm.way.skip) if arm else pass_price(len(self._exits()), self._head())
+        if price * self._window(number)[0] * (self._rate or _RATE * plain) + self._thinking <= self._budget.left:
             return True
-        if not arm.windows and arm is not self._race.incumbent:
+        if arm is None:
+            self._queue.appendleft(_EXITS)
+        elif not arm.windows and arm is not self._race.incumbent:
             self._queue.appendleft((arm.kind, arm.way.skip))
         return False
+
+    def _exits(self) -> list[int]:
+        return exits_to_score(self.n_layers, self._head())
+
+    def _head(self) -> float:
+        return self.prices.price(SkipSet.early_exit(0))
 
     def finish(self) -> None:
         if self.current.rounds:
@@ -158,26 +170,59 @@ class Auto(Optimizer):
         if self.domains.best:
             self._adopt(self._arm("remembered", self.domains.best))
 
-    def _run(self, score: Scorer, arm: Arm, number: int) -> tuple[float, bool]:
-        """Seconds of the score, and whether a better way was found by it."""
-        end = dict(self._windows)[number]
-        first = number == self._windows[0][0]
-        found: Score = score(arm.way.skip, _FIRST if first else _WINDOW, end)
-        rate = found.seconds / max(found.rows * self.prices.price(arm.way.skip), 1e-9)
+    def _run(self, score: Scorer, arm: Arm, number: int) -> float:
+        """Seconds of the score."""
+        found = score(arm.way.skip, *self._window(number))
+        self._price_scores(found.seconds, found.rows * self.prices.price(arm.way.skip))
+        self._enter(arm, number, found)
+        return found.seconds
+
+    def _run_exits(self, score: Scorer, number: int) -> float:
+        """Seconds of one pass for all exits, of which the most promising join the race."""
+        layers = self._exits()
+        found = dict(zip(layers, score.exits(layers, *self._window(number)), strict=True))
+        seconds, rows = sum(one.seconds for one in found.values()), found[layers[0]].rows
+        self._price_scores(seconds, rows * pass_price(len(layers), self._head()))
+        seen = {layer: (one.matchness * one.rows, one.rows) for layer, one in found.items()}
+        weights = self.copies[0] if self.copies else "own"
+
+        def price(skip: SkipSet) -> float:
+            return self.prices.price(replace(skip, weights=weights))
+
+        for layer in most_promising(seen, price, self.current.costs.rows.marginal):
+            skip = SkipSet.early_exit(layer)
+            if self.copies:  # what the pass has read is not what such a draft would read
+                self._queue.append(("exit", replace(skip, weights=weights)))
+            else:
+                self._enter(self._arm("exit", skip), number, found[layer])
+        return seconds
+
+    def _window(self, number: int) -> tuple[int, int]:
+        """(tokens, end)"""
+        return _FIRST if number == self._windows[0][0] else _WINDOW, dict(self._windows)[number]
+
+    def _price_scores(self, seconds: float, of: float) -> None:
+        rate = seconds / max(of, 1e-9)
         self._rate = rate if not self._rate else 0.8 * self._rate + 0.2 * rate
+
+    def _enter(self, arm: Arm, number: int, found: Score) -> None:
+        """What a score has shown."""
         self._race.learn(arm, number, found)
         if arm is not self._race.incumbent and arm not in self._race.field:
             self._race.enter(arm)
-        self._note(arm, found, False)
-        for one in list(self._race.field):
+        self._note(arm, found.seconds, False)
+
+    def _decide(self) -> bool:
+        """Whether a better way was found."""
+        for one in sorted(self._race.field, key=lambda arm: -self._race.lead(arm)[0]):
             verdict = self._race.judge(one)
             if verdict:
                 self._adopt(one)
-                self._note(one, found, True)
-                return found.seconds, one.promise > PAYS
+                self._note(one, 0.0, True)
+                return one.promise > PAYS
             if verdict is False:
                 self._race.drop(one)
-        return found.seconds, False
+        return False
 
     def _open_window(self, progress: Progress) -> None:
         """Scored tokens are generated ones: it is these that a draft must guess."""
@@ -187,13 +232,15 @@ class Auto(Optimizer):
             self._windows.append((self._window_count, self._end))
             self._window_count += 1
 
-    def _fresh(self, score: Scorer) -> tuple[Arm, int] | None:
-        """A candidate that was not scored on this text, on its newest window."""
+    def _fresh(self, score: Scorer) -> tuple[Arm | None, int] | None:
+        """A candidate that was not scored on this text, on its newest window; None in its place: all exits at once."""
         newest = self._windows[-1][0]
         for _ in range(20):
             if not self._queue:
                 self._queue.append(next(self._moves))
             kind, skip = self._queue.popleft()
+            if kind == "exits":
+                return None, newest
             if skip is None:
                 if _DP * _DP_WIDTH * self._rate > self._budget.left:
                     self._queue.appendleft((kind, skip))
@@ -243,8 +290,8 @@ class Auto(Optimizer):
         self._opened = self._total
         self._loss, self._rounds = 0.0, 0
         first, *others = first_candidates(self.n_layers, self.copies)
-        again = [*((arm.kind, arm.way.skip) for arm in self._proven), first, _PROPOSE, *others]
-        self._queue = deque({skip: (kind, skip) for kind, skip in again}.values())
+        again = [*((arm.kind, arm.way.skip) for arm in self._proven), first, *others, _PROPOSE]
+        self._queue = deque({skip or kind: (kind, skip) for kind, skip in again}.values())
         self._race.reopen()
         for arm in self._arms.values():
             arm.windows.clear()
@@ -266,8 +313,7 @@ class Auto(Optimizer):
         for skip in sorted(idle, key=lambda skip: self._arms[skip].promise)[: _MOST_ARMS // 4]:
             del self._arms[skip]
 
-    def _note(self, arm: Arm, score: Score, kept: bool) -> None:
+    def _note(self, arm: Arm, seconds: float, kept: bool) -> None:
         """A score, or the adoption that it led to."""
         seen = arm.pooled(arm.windows)
-        seconds = 0.0 if kept else score.seconds
         self.trace.append(Candidate(self._total, arm.kind, arm.way.skip, seen.matchness, arm.promise, kept, seconds))

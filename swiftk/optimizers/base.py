@@ -38,6 +38,9 @@ class Scorer(Protocol):
     def __call__(self, skip: SkipSet, window: int, end: int | None = None) -> Score:
         """Over `window` cached tokens, the last before position `end` of the text (None: of all)."""
 
+    def exits(self, layers: Sequence[int], window: int, end: int | None = None) -> list[Score]:
+        """Of every early exit among `layers`, rising, from one pass of the target, whose seconds they share."""
+
     def propose(self, most: int) -> list[SkipSet]:
         """For each count of skipped sublayers up to `most` (63 or less) the set that keeps the residual stream nearest
         to the target's (CLaSp, KnapSpec)."""

@@ -1,10 +1,10 @@
-"""Seconds that a search may take while a text is decoded."""
+"""How much time scoring may take: a small share of decoding, a larger one while a search is young."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-_EAGER_TOKENS, _EAGER, _STEADY = 200, 0.045, 0.01  # shares of decoding time that scoring may take: at first, and later
+_EAGER_TOKENS, _EAGER, _STEADY = 200, 0.045, 0.01  # shares of decoding time: at first, and later
 _REPAYING = 0.001
 _ADVANCE = 4.0  # plain steps that scoring may take ahead of that share
 _CREDIT = 6.0  # plain steps of debt with which a new search may still take that much ahead

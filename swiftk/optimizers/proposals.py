@@ -32,14 +32,12 @@ def skip_set(skipped: Iterable[int], n_layers: int, weights: str | tuple[str, ..
     )
 
 
-def first_candidates(n_layers: int, copies: Sequence[str] = ()) -> list[tuple[str, SkipSet]]:
-    """Models trained with layer dropout are best cut, others best thinned: exits, coarse to fine. Copies of the weights
-    come first, whole; the others then read the first of them."""
-    exits = [round(n_layers * share) for share in (3 / 16, 3 / 8, 1 / 8, 1 / 4, 1 / 16, 1 / 2)]
-    kept = dict.fromkeys(layer for layer in exits if 0 < layer < n_layers)
-    found = [("uniform", SkipSet.uniform(n_layers)), *(("exit", SkipSet.early_exit(layer)) for layer in kept)]
+def first_candidates(n_layers: int, copies: Sequence[str] = ()) -> list[tuple[str, SkipSet | None]]:
+    """Models trained with layer dropout are best cut, others best thinned; copies of the weights come first, whole, and
+    the first of them is what the others read. None: a proposal that takes a pass, here of the best exits."""
     whole = [("weights", SkipSet(weights=form)) for form in copies]
-    return [*whole, *((kind, replace(skip, weights=copies[0])) for kind, skip in found)] if copies else found
+    thinned = replace(SkipSet.uniform(n_layers), weights=copies[0] if copies else "own")
+    return [*whole, ("uniform", thinned), *([("exits", None)] if n_layers > 1 else [])]
 
 
 def local_move(skip: SkipSet, n_layers: int, rng: random.Random, copies: Sequence[str] = ()) -> SkipSet:

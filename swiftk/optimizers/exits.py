@@ -1,0 +1,174 @@
+"""Early exits by time, as in DEL (arXiv 2504.05598): one pass of the target says what every exit would have guessed of
+the last tokens; the exit that promises most tokens per time drafts, chosen again as the text goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from time import perf_counter
+
+import numpy as np
+
+from ..calibration import Calibration, forecast
+from ..cost import Round
+from ..gate import FixedGate
+from ..skip import SkipSet
+from ..sublayers import SublayerPrices
+from ..way import Way
+from .base import Candidate, Optimizer, Progress, Score, Scorer
+from .budget import Budget
+from .race import PAYS
+
+_DEEPEST = 0.75  # share of the layers: an exit behind more of them costs too much, however right it is
+_HEADS = 1.0  # passes of the target that the heads behind exits may cost together
+LENGTHS = range(19)  # of chains, as DEL has them
+
+_FIRST, _WINDOW = 16, 32  # new tokens that a score waits for, and those that it looks at most
+_RATE = 0.1  # plain steps that scoring a token costs a pass of the target, before one was measured
+_KEEP = 0.7  # weight that what was seen keeps when a window is added
+_CLOSE = 3  # exits whose promises are worked out
+_LEAD = 1.03  # over the exit that drafts, on the same tokens
+_EVERY = 8  # rounds between two looks at the prices
+
+
+def chain_rate(held: float, draft: float, row: float, lengths: Iterable[int] = LENGTHS) -> float:
+    """Tokens per plain step of chains of the best of these lengths, a draft token being right `held` of the times:
+    DEL's TPL, at the prices of the clock."""
+    n = np.array(list(lengths), float)
+    tokens = n + 1 if held >= 1 else (1 - held ** (n + 1)) / (1 - held)
+    return float((tokens / (1 + n * (draft + row))).max())
+
+
+def exits_to_score(n_layers: int, head: float) -> list[int]:
+    """Every exit that may pay; evenly fewer where a head costs so much of a pass that all of them would be dear."""
+    every = range(1, max(1, int(_DEEPEST * n_layers)) + 1) if n_layers > 1 else range(0)
+    most = min(len(every), max(4, int(_HEADS / max(head, 1e-6))))
+    return [every[round((i + 0.5) * len(every) / most - 0.5)] for i in range(most)]
+
+
+def pass_price(exits: int, head: float) -> float:
+    """Of a pass with so many heads, in passes of the target."""
+    return 1 + (exits - 1) * head
+
+
+def most_promising(
+    seen: Mapping[int, tuple[float, float]], price: Callable[[SkipSet], float], row: float, most: int = _CLOSE
+) -> list[int]:
+    """Of exits, by (times right, tokens seen) of each: those that the best chains draft with, best first."""
+
+    def rate(layer: int) -> float:
+        right, tokens = seen[layer]
+        return chain_rate((right + 1) / (tokens + 2), price(SkipSet.early_exit(layer)), row)
+
+    return sorted(seen, key=rate, reverse=True)[:most]
+
+
+class Exits(Optimizer):
+    """Drafts with an early exit and nothing else skipped."""
+
+    def __init__(self, n_layers: int, make_way: Callable[[SkipSet], Way], prices: SublayerPrices) -> None:
+        self.n_layers, self.prices = n_layers, prices
+        self._make_way = make_way
+        self._ways: dict[int, Way] = {}
+        self._layer = max(1, n_layers // 4)  # that drafts; a guess, until the first score
+        self._seen: dict[int, Calibration] = {}  # of every exit that was scored
+        super().__init__(self._way(self._layer))
+        self._budget = Budget()
+        self._rate = 0.0  # seconds of scoring a token, in a pass of the price 1
+        self._seconds, self._generated, self._total, self._rounds = 0.0, 1, 0, 0
+        self._thinking = 0.0  # seconds of judging what a score says
+        self._scored = 0  # position behind the last token that a score has looked at
+        self._kept = 1.0  # share of what an exit had promised that it brought when it was given up
+
+    def start(self, prompt: Sequence[int]) -> None:
+        self._seconds, self._generated, self._scored = 0.0, 1, len(prompt)
+
+    def observe(self, r: Round) -> None:
+        self.current.observe(r)
+        if self._rounds % _EVERY == 0:
+            self.prices.observe(self.current.skip, self.current.costs.draft_cost)
+        self._rounds += 1
+
+    @property
+    def untried(self) -> bool:
+        return not self._seen
+
+    def give_up(self, rate: float) -> bool:
+        """Others are believed by as much as this one keeps of what it had promised."""
+        if self._layer not in self._seen:
+            return False
+        self._kept = min(1.0, rate / max(self._promise(self._layer), 1e-6))
+        others = {layer: self._promise(layer) for layer in self._close() if layer != self._layer}
+        best = max(others, key=others.__getitem__, default=None)
+        if best is None or self._kept * others[best] < PAYS:
+            return False
+        self._adopt(best)
+        return True
+
+    def step(self, score: Scorer, progress: Progress) -> bool:
+        tokens = progress.generated - self._generated
+        self._total += tokens
+        self._budget.earn(progress.seconds - self._seconds, tokens, progress.plain_seconds)
+        self._seconds, self._generated = progress.seconds, progress.generated
+        end = progress.prompt + progress.generated - 1
+        rows = min(_WINDOW, end - self._scored)
+        head = self.prices.price(SkipSet.early_exit(0))
+        exits = sorted({*exits_to_score(self.n_layers, head), self._layer})
+        cost = rows * pass_price(len(exits), head)
+        scoring = cost * (self._rate or _RATE * progress.plain_seconds)
+        if rows < _FIRST or scoring + self._thinking > self._budget.left:
+            return False
+        began = perf_counter()
+        found = score.exits(exits, rows, end)
+        seconds = sum(one.seconds for one in found)
+        self._rate += (seconds / cost - self._rate) * (0.2 if self._rate else 1.0)
+        self._scored = end
+        self._learn(dict(zip(exits, found, strict=True)))
+        better = self._choose(seconds)
+        self._thinking += (perf_counter() - began - seconds - self._thinking) / 4
+        self._budget.spend(max(seconds, perf_counter() - began))
+        return better
+
+    def _learn(self, found: Mapping[int, Score]) -> None:
+        for layer, score in found.items():
+            seen = self._seen.setdefault(layer, Calibration())
+            seen.counts *= _KEEP
+            seen.confidence *= _KEEP
+            seen.add(zip(score.confidence.tolist(), score.rank.tolist(), strict=True))
+
+    def _choose(self, seconds: float) -> bool:
+        """By the same tokens for all. Returns whether drafting may begin again by it."""
+        promises = {layer: self._promise(layer) for layer in {*self._close(), self._layer}}
+        best = max(promises, key=promises.__getitem__)
+        changed = promises[best] > _LEAD * promises[self._layer]
+        for layer, promise in promises.items():
+            kept = changed and layer == best
+            matchness = self._seen[layer].matchness
+            one = Candidate(self._total, "exit", SkipSet.early_exit(layer), matchness, promise, kept, seconds)
+            self.trace.append(one)
+            seconds = 0.0
+        if changed:
+            self._adopt(best)
+        return changed and self._kept * promises[best] > PAYS
+
+    def _close(self) -> list[int]:
+        seen = {layer: (float(one.counts[:, 0].sum()), one.outcomes) for layer, one in self._seen.items()}
+        return most_promising(seen, self.prices.price, self.current.costs.rows.marginal)
+
+    def _promise(self, layer: int) -> float:
+        """Tokens per plain step: of a gate by time, or of chains of the length that was given."""
+        seen, gate = self._seen[layer], self.current.gate
+        price, row = self.prices.price(SkipSet.early_exit(layer)), self.current.costs.rows.marginal
+        if isinstance(gate, FixedGate):
+            return chain_rate(seen.matchness, price, row, (gate.rule.max_draft,))
+        return forecast(seen.tables(), price, row).rate
+
+    def _adopt(self, layer: int) -> None:
+        """Its gate starts with what scores have shown, unless it has drafted before."""
+        self._layer, self.current = layer, self._way(layer)
+        if self.current.gate.calibration.outcomes == 0:
+            self.current.gate.calibration.merge(self._seen[layer])
+
+    def _way(self, layer: int) -> Way:
+        if layer not in self._ways:
+            self._ways[layer] = self._make_way(SkipSet.early_exit(layer))
+        return self._ways[layer]
