@@ -20,6 +20,7 @@ from .gate import DraftRule
 from .generation_config import Defaults
 from .optimizers.swift import SwiftSettings
 from .skip import SkipSet
+from .sources import DRAFTERS
 
 ALIASES = {
     "max_tokens": "max_new_tokens",
@@ -91,6 +92,11 @@ class GenerateOptions:
     kvq: bool = True  # verifying takes over what a draft ran exactly, its first steps; False: runs them again
     gate: Any = "auto"  # "auto", SWIFT's confidence threshold, or a DraftRule
     max_draft: int | None = None  # most tokens drafted a round
+    # What proposes tokens: "plan", the model with sublayers skipped; "suffix", the text's own repetitions; "recycle",
+    # what the model listed behind a token before; "auto", all three by time; "lookup", "lookahead" and "parallel" as
+    # their papers have them. None: "auto" with a gate by time, else "plan".
+    drafter: str | None = None
+    recall: bool = False  # repetitions of earlier texts count, too
     optimizer: str | None = "auto"  # which sublayers drafts skip; a given skip set is never changed
     swift: Any = None  # SwiftSettings, or a mapping of its fields, for optimizer="swift"
     # "coupled": the seed alone decides the tokens. "rejection": the papers' rule, same distribution; its draws belong
@@ -116,7 +122,7 @@ class GenerateOptions:
             ("repetition_penalty", 0.0, math.inf, True),
         ):
             _number(self, name, low, high, open_low)
-        for name in ("do_sample", "ignore_eos", "kvq", "stream", "verify"):
+        for name in ("do_sample", "ignore_eos", "kvq", "recall", "stream", "verify"):
             value = getattr(self, name)
             if not (isinstance(value, bool) or (value is None and name == "do_sample")):
                 raise TypeError(f"generate() option {name!r} is True or False, got {value!r}")
@@ -126,6 +132,16 @@ class GenerateOptions:
         _set(self, "stop_token_ids", _ids(self.stop_token_ids))
         _check_choices(self)
         _check_contradictions(self)
+
+    @property
+    def drafter_name(self) -> str:
+        """What is meant by None told."""
+        return self.drafter or ("auto" if self.by_time else "plan")
+
+    @property
+    def by_time(self) -> bool:
+        """Whether trees are chosen by time."""
+        return isinstance(self.gate, str) and self.gate == "auto" and self.optimizer not in ("swift", "self-sd")
 
     @classmethod
     def parse(cls, given: Mapping[str, Any]) -> GenerateOptions:
@@ -190,6 +206,8 @@ def _check_choices(o: GenerateOptions) -> None:
         raise InvalidArgument(f"[generate] acceptance={o.acceptance!r}, want 'coupled' or 'rejection'")
     if o.optimizer not in OPTIMIZERS:
         raise InvalidArgument(f"[generate] optimizer={o.optimizer!r}, want one of {', '.join(map(repr, OPTIMIZERS))}")
+    if not (o.drafter is None or o.drafter in DRAFTERS):
+        raise InvalidArgument(f"[generate] drafter={o.drafter!r}, want one of {', '.join(map(repr, DRAFTERS))}")
     if isinstance(o.gate, str):
         if o.gate not in ("auto", "swift"):
             raise InvalidArgument(
@@ -213,6 +231,7 @@ def _check_contradictions(o: GenerateOptions) -> None:
             f"[generate] do_sample=False contradicts temperature={o.temperature}; leave one of them out"
         )
     given = o.assistant_early_exit is not None or not (isinstance(o.skip, str) and o.skip == "auto")
+    _check_drafter(o, given)
     if o.optimizer == "swift" and given:
         raise InvalidArgument(
             "[generate] optimizer='swift' learns what to skip, and skip= says it; leave one of them out"
@@ -236,6 +255,18 @@ def _check_contradictions(o: GenerateOptions) -> None:
             "[generate] verify=True needs acceptance='coupled' when sampling: rejection keeps the "
             "distribution, not the tokens"
         )
+
+
+def _check_drafter(o: GenerateOptions, skip_given: bool) -> None:
+    if o.drafter is None or o.drafter == "plan":
+        return
+    if not o.by_time:
+        raise InvalidArgument(
+            f"[generate] drafter={o.drafter!r} goes by time, gate={o.gate!r} with optimizer={o.optimizer!r} does not; "
+            "leave them out, or take drafter='plan'"
+        )
+    if not DRAFTERS[o.drafter].plan and skip_given and o.skip is not None:
+        raise InvalidArgument(f"[generate] drafter={o.drafter!r} skips nothing, and skip= says what to; leave one out")
 
 
 def _first(*values: T | None) -> Any:

@@ -26,6 +26,7 @@ class Event:
     text: str
     token: int
     drafted: bool
+    source: str | None = None  # that proposed it: "plan", "suffix", "recycle", ...; None: the model's own
     logprob: float | None = None
     top: tuple[tuple[int, float], ...] = ()
 
@@ -42,6 +43,7 @@ class Result:
     seed: int
     prompt_tokens: list[int]
     drafted: list[bool]  # of each token: accepted from a draft
+    sources: list[str | None]  # of each token: what proposed it; None: the model's own
     trace: Trace | None = field(default=None, repr=False, compare=False)  # for report(); to_dict() leaves it out
 
     def __str__(self) -> str:
@@ -64,6 +66,7 @@ class Result:
             "seed": self.seed,
             "prompt_tokens": self.prompt_tokens,
             "drafted": self.drafted,
+            "sources": self.sources,
             "stats": self.stats.to_dict(),
         }
 
