@@ -194,7 +194,8 @@ void Session::enter(int i) {
 // What sources propose is not to be mixed with the draws of a plan that must be accepted by their distribution.
 void Session::forget_promoted() {
   tree_.reset(tree_.token(0));
-  prospects_.start(tree_.token(0), prospects_[0].at);
+  const Cursors root = prospects_[0].at;
+  prospects_.start(tree_.token(0), root);
 }
 
 // The last node's best token joins the tree, and is drafted from unless drafting stops behind it. Rejection draws that

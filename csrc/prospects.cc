@@ -119,8 +119,8 @@ void Prospects::ask(const DraftRule& rule, const Sources& sources, const Samplin
 bool Prospects::better(int a, int b) const {
   const auto key = [this](int i) {
     const Prospect& c = all_[i];
-    const int parent = c.parent < 0 ? -1 : all_[c.parent].node;
-    return std::tuple(-c.worth, c.parent >= 0 && parent < 0 ? TokenTree::kMaxNodes : parent, c.rank, i);
+    if (c.parent >= 0 && all_[c.parent].node < 0) return std::tuple(-c.worth, TokenTree::kMaxNodes, 0, i);
+    return std::tuple(-c.worth, c.parent < 0 ? -1 : all_[c.parent].node, c.rank, i);
   };
   return key(a) < key(b);
 }

@@ -15,7 +15,8 @@ class SuffixAutomaton {
   void append(int32_t token);
   void separate();  // no match reaches from what follows back over this point
   void clear();
-  int size() const { return static_cast<int>(text_.size()); }
+  int size() const { return static_cast<int>(text_.size()); }  // tokens
+  int states() const { return static_cast<int>(states_.size()); }
 
   // at: a state, length: of the match.
   Cursor root() const { return known({end_, states_[end_].length}); }  // behind the text
