@@ -23,6 +23,7 @@ from .policies import Policies
 from .prompt import token_ids
 from .result import Event, Result, TokenLogprobs
 from .skip import SkipSet, resolve
+from .sources import DRAFTERS
 from .stats import Recorder, Stats
 from .stops import Stopper
 from .tokenizer import Tokenizer
@@ -268,7 +269,7 @@ class LM:
         return parts.recorder.finish(
             self.policies.plain.value if self.policies.plain.count else None,
             reason_off=reason,
-            skip=None if skip is None else str(parts.optimizer.current.skip),
+            skip=str(parts.optimizer.current.skip) if skip is not None and DRAFTERS[o.drafter_name].plan else None,
             extra_memory_bytes=int(self.session.workspace_bytes),
         )
 

@@ -56,11 +56,11 @@ class DraftRule:
 
     confidence: float = 0.8  # epsilon; 0 never stops early
     max_draft: int = 25  # spine tokens
-    max_depth: int = 63  # tokens on a path, whoever proposes them
     max_nodes: int = 64  # root, spine and siblings; the spine goes first
     tier: tuple[float, float, float] = (0.5, 0.8, 0.95)  # upper bounds of the first three widths
     width: tuple[int, int, int, int] = (10, 5, 3, 1)  # children of a spine node, by confidence
     timed: Timed | None = None  # by expected tokens per time instead
+    max_depth: int = 63  # tokens on a path, whoever proposes them
 
     def clipped(self, budget: int) -> DraftRule:
         """With at most `budget` tokens on a path: drafting past the end of the text would be for nothing."""
@@ -146,7 +146,7 @@ class TimedGate:
         pace = self.sources.rate if self.sources else 1.0
         best = forecast(tables, prices.draft, prices.row, pace)
         # Where nothing but the plan proposes, whoever asks wants one step at least.
-        reach = best.reach if best.rate == pace else min(best.reach, 1.0)
+        reach = best.reach if best.rate == pace > 1 else min(best.reach, 1.0)
         timed = Timed(
             reach,
             tuple(tables[1].tolist()),

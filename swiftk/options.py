@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import difflib
 import math
-import operator
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -19,6 +18,7 @@ from .errors import InvalidArgument
 from .gate import DraftRule
 from .generation_config import Defaults
 from .optimizers.swift import SwiftSettings
+from .option_values import ids, integer, number, put, strings
 from .skip import SkipSet
 from .sources import DRAFTERS
 
@@ -61,13 +61,13 @@ class LoadOptions:
         device = os.environ.get("SWIFTK_DEVICE", "auto") if self.device == "auto" else self.device
         if not re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", str(device)):
             raise InvalidArgument(f"[load] device={device!r}, want 'auto', 'cpu', 'cuda' or 'cuda:N'")
-        _set(self, "device", str(device))
+        put(self, "device", str(device))
         dtype = str(self.dtype).removeprefix("torch.")
         if dtype not in DTYPES:
             raise InvalidArgument(f"[load] dtype={self.dtype!r}, want one of {', '.join(sorted(DTYPES))}")
-        _set(self, "dtype", DTYPES[dtype])
-        _integer(self, "threads", 1, 4096, optional=True)
-        _integer(self, "context", 2, 1 << 31, optional=True)
+        put(self, "dtype", DTYPES[dtype])
+        integer(self, "threads", 1, 4096, optional=True)
+        integer(self, "context", 2, 1 << 31, optional=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,22 +114,22 @@ class GenerateOptions:
             ("assistant_early_exit", 0, 1 << 16),
             ("top_k", -1, 1 << 31),
         ):
-            _integer(self, name, low, high, optional=True)
+            integer(self, name, low, high, optional=True)
         for name, low, high, open_low in (
             ("temperature", 0.0, math.inf, False),
             ("top_p", 0.0, 1.0, True),
             ("min_p", 0.0, 1.0, False),
             ("repetition_penalty", 0.0, math.inf, True),
         ):
-            _number(self, name, low, high, open_low)
+            number(self, name, low, high, open_low)
         for name in ("do_sample", "ignore_eos", "kvq", "recall", "stream", "verify"):
             value = getattr(self, name)
             if not (isinstance(value, bool) or (value is None and name == "do_sample")):
                 raise TypeError(f"generate() option {name!r} is True or False, got {value!r}")
         if isinstance(self.swift, Mapping):
-            _set(self, "swift", SwiftSettings.parse(self.swift))
-        _set(self, "stop", _strings(self.stop))
-        _set(self, "stop_token_ids", _ids(self.stop_token_ids))
+            put(self, "swift", SwiftSettings.parse(self.swift))
+        put(self, "stop", strings(self.stop))
+        put(self, "stop_token_ids", ids(self.stop_token_ids))
         _check_choices(self)
         _check_contradictions(self)
 
@@ -214,7 +214,7 @@ def _check_choices(o: GenerateOptions) -> None:
                 f"[generate] gate={o.gate!r}, want 'auto', 'swift', a threshold in [0, 1] or a DraftRule"
             )
     elif not isinstance(o.gate, DraftRule):
-        _number(o, "gate", 0.0, 1.0, False)
+        number(o, "gate", 0.0, 1.0, False)
         if o.gate is None:
             raise InvalidArgument("[generate] gate=None, want 'auto', 'swift', a threshold in [0, 1] or a DraftRule")
     if isinstance(o.skip, str) and not o.skip:
@@ -271,60 +271,3 @@ def _check_drafter(o: GenerateOptions, skip_given: bool) -> None:
 
 def _first(*values: T | None) -> Any:
     return next((value for value in values if value is not None), None)
-
-
-def _set(o: object, name: str, value: Any) -> None:
-    object.__setattr__(o, name, value)  # the class is frozen for callers; __post_init__ normalises
-
-
-def _integer(o: object, name: str, low: int, high: int, optional: bool) -> None:
-    value = getattr(o, name)
-    if value is None and optional:
-        return
-    try:
-        if isinstance(value, bool):
-            raise TypeError
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(f"option {name!r} is an integer, got {value!r}") from None
-    if not low <= number <= high:
-        raise InvalidArgument(f"[options] {name}={number}, want {low}..{high}")
-    _set(o, name, number)
-
-
-def _number(o: object, name: str, low: float, high: float, open_low: bool) -> None:
-    value = getattr(o, name)
-    if value is None:
-        return
-    try:
-        if isinstance(value, (bool, str)):
-            raise TypeError
-        number = float(value)
-    except (TypeError, ValueError):
-        raise TypeError(f"option {name!r} is a number, got {value!r}") from None
-    if not math.isfinite(number) or not low <= number <= high or (open_low and number == low):
-        raise InvalidArgument(f"[options] {name}={number}, want a number in {'(' if open_low else '['}{low}, {high}]")
-    _set(o, name, number)
-
-
-def _strings(value: Any) -> tuple[str, ...]:
-    strings = (value,) if isinstance(value, str) else tuple(value or ())
-    for s in strings:
-        if not isinstance(s, str):
-            raise TypeError(f"option 'stop' is a string or a list of strings, got {s!r} in it")
-        if not s:
-            raise InvalidArgument("[options] stop='' would stop at once; want strings that are not empty")
-    return strings
-
-
-def _ids(value: Any) -> tuple[int, ...]:
-    try:
-        values = (operator.index(value),)
-    except TypeError:
-        try:
-            values = tuple(operator.index(v) for v in (() if value is None else value))
-        except TypeError:
-            raise TypeError(f"option 'stop_token_ids' is a list of token ids, got {value!r}") from None
-    if any(v < 0 for v in values):
-        raise InvalidArgument(f"[options] stop_token_ids={list(values)}, want ids >= 0")
-    return values

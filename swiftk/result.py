@@ -43,8 +43,8 @@ class Result:
     seed: int
     prompt_tokens: list[int]
     drafted: list[bool]  # of each token: accepted from a draft
-    sources: list[str | None]  # of each token: what proposed it; None: the model's own
     trace: Trace | None = field(default=None, repr=False, compare=False)  # for report(); to_dict() leaves it out
+    sources: list[str | None] = field(default_factory=list)  # of each token: what proposed it; None: the model's own
 
     def __str__(self) -> str:
         return self.text

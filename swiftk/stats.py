@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """mean_acceptance_length counts the bonus token. Draft tokens are the spine's: siblings, and what sources guess, cost
-    no draft step. Acceptance rate and cost are of draft steps."""
+    """mean_acceptance_length counts the bonus token. Draft tokens are the spine's: siblings, and what sources guess,
+    cost no draft step. Acceptance rate and cost are of draft steps."""
 
     prompt_tokens: int = 0
     cached_prompt_tokens: int = 0  # taken over from the call before

@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from decode import Rule, decode, open_session
-from swiftk.errors import Cancelled, InvalidArgument
 from slow_sources import slow_guess
+from swiftk.errors import Cancelled, InvalidArgument
 from timed_rule import random_rule
 
 LAYERS = 4
