@@ -73,7 +73,7 @@ def test_events_tell_who_proposed(demo):
 
 
 def asked(lm):
-    """[bucket, rank] of all that the first source was asked in the latest texts. Whether it pays is the clock's to say."""
+    """[bucket, rank] of what the first source guessed in the latest texts. Whether it pays is the clock's to say."""
     _, _, guesser = list(lm.policies._kept.values())[-1]
     return next(iter(guesser.sources.counts.values()))
 
