@@ -14,8 +14,9 @@
 namespace py = pybind11;
 using namespace py::literals;
 
-void bind_model(py::module_& m);  // bind_model.cc
-void bind_ops(py::module_& m);    // bind_ops.cc
+void bind_model(py::module_& m);    // bind_model.cc
+void bind_ops(py::module_& m);      // bind_ops.cc
+void bind_sources(py::module_& m);  // bind_sources.cc
 
 namespace swiftk {
 namespace {
@@ -76,11 +77,15 @@ void set_sampling(Session& self, float temperature, int top_k, float top_p, floa
 int draft(Session& self, float confidence, int max_draft, int max_nodes, const std::array<float, 3>& tier,
           const std::array<int, 4>& width, const std::vector<int32_t>& stop_ids, int beam, float reach,
           const decltype(DraftRule::edges)& edges, const decltype(DraftRule::hold)& hold,
-          const decltype(DraftRule::runner_up)& runner_up, const std::vector<float>& row_price) {
+          const decltype(DraftRule::runner_up)& runner_up, const std::vector<float>& row_price, int max_depth,
+          int chain, float row_reach, const std::vector<std::pair<int, decltype(SourceRule::chance)>>& sources) {
   const py::gil_scoped_release release;
+  std::vector<SourceRule> asked;
+  for (const auto& [id, chance] : sources) asked.push_back({static_cast<SourceId>(id), chance});
   return self
       .draft({.confidence = confidence,
               .max_draft = max_draft,
+              .max_depth = max_depth,
               .max_nodes = max_nodes,
               .tier = tier,
               .width = width,
@@ -90,7 +95,10 @@ int draft(Session& self, float confidence, int max_draft, int max_nodes, const s
               .edges = edges,
               .hold = hold,
               .runner_up = runner_up,
-              .row_price = row_price})
+              .row_price = row_price,
+              .sources = std::move(asked),
+              .chain = chain,
+              .row_reach = row_reach})
       .size();
 }
 
@@ -104,7 +112,7 @@ py::dict phase_dict(const Session& self) {
   return py::dict("prefill"_a = p.prefill, "draft"_a = p.draft, "verify"_a = p.verify, "commit"_a = p.commit,
                   "score"_a = p.score, "draft_steps"_a = p.draft_steps, "verify_rows"_a = p.verify_rows,
                   "reused_rows"_a = p.reused_rows, "reused_share"_a = p.reused_share,
-                  "saved_weight_bytes"_a = p.saved_weight_bytes, "at_once"_a = p.at_once);
+                  "saved_weight_bytes"_a = p.saved_weight_bytes, "at_once"_a = p.at_once, "proposed"_a = p.proposed);
 }
 
 // weights: "own" or names of dtypes, as SkipSet has them.
@@ -161,6 +169,7 @@ void bind_session(py::module_& m) {
              const std::vector<std::string>& weights) { self.set_skip(skip_set(self, attn, mlp, exit_layer, weights)); },
           "attn"_a, "mlp"_a, "exit_layer"_a = -1, "weights"_a = std::vector<std::string>())
       .def("set_kvq", &Session::set_kvq, "on"_a)
+      .def("set_recall", &Session::set_recall, "on"_a)
       .def(
           "reuse", [](Session& self, const Tokens& t) { return self.reuse(span(t)); }, "tokens"_a, Release())
       .def(
@@ -171,7 +180,9 @@ void bind_session(py::module_& m) {
       .def("draft", &draft, "confidence"_a = rule.confidence, "max_draft"_a = rule.max_draft,
            "max_nodes"_a = rule.max_nodes, "tier"_a = rule.tier, "width"_a = rule.width, "stop_ids"_a = rule.stop_ids,
            "beam"_a = rule.beam, "reach"_a = rule.reach, "edges"_a = rule.edges, "hold"_a = rule.hold,
-           "runner_up"_a = rule.runner_up, "row_price"_a = rule.row_price)
+           "runner_up"_a = rule.runner_up, "row_price"_a = rule.row_price, "max_depth"_a = rule.max_depth,
+           "chain"_a = rule.chain, "row_reach"_a = rule.row_reach,
+           "sources"_a = std::vector<std::pair<int, decltype(SourceRule::chance)>>{})
       .def(
           "set_tree",
           [](Session& self, const Tokens& t, const Tokens& p) { return self.set_tree(span(t), span(p)).size(); },
@@ -209,6 +220,20 @@ void bind_session(py::module_& m) {
                                for (const Outcome& o : s.outcomes()) outcomes.emplace_back(o.confidence, o.rank);
                                return outcomes;
                              })
+      .def_property_readonly("guessed",
+                             [](const Session& s) {
+                               std::vector<std::tuple<int, int, int>> guessed;
+                               for (const Guessed& g : s.guessed()) {
+                                 guessed.emplace_back(static_cast<int>(g.source), g.bucket, g.rank);
+                               }
+                               return guessed;
+                             })
+      .def_property_readonly("tree_sources",
+                             [](const Session& s) {
+                               std::vector<int> sources;
+                               for (const SourceId id : s.tree_sources()) sources.push_back(static_cast<int>(id));
+                               return sources;
+                             })
       .def_property_readonly("last", &phase_dict)
       .def_property_readonly("drafted_from", &Session::drafted_from)
       .def_property_readonly("shared_steps", &Session::shared_steps)
@@ -228,6 +253,7 @@ PYBIND11_MODULE(_core, m) {
   py::class_<Emitted>(m, "Emitted")
       .def_readonly("token", &Emitted::token)
       .def_readonly("drafted", &Emitted::drafted)
+      .def_property_readonly("source", [](const Emitted& e) { return static_cast<int>(e.source); })
       .def_readonly("logprob", &Emitted::logprob)
       .def_property_readonly("top", [](const Emitted& e) {
         std::vector<std::pair<int32_t, float>> top;
@@ -236,5 +262,6 @@ PYBIND11_MODULE(_core, m) {
       });
   bind_model(m);
   bind_session(m);
+  bind_sources(m);
   bind_ops(m);
 }

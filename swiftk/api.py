@@ -23,6 +23,7 @@ from .policies import Policies
 from .prompt import token_ids
 from .result import Event, Result, TokenLogprobs
 from .skip import SkipSet, resolve
+from .sources import DRAFTERS
 from .stats import Recorder, Stats
 from .stops import Stopper
 from .tokenizer import Tokenizer
@@ -218,6 +219,7 @@ class LM:
         )
         session.set_logprobs(o.logprobs or 0)
         session.set_kvq(o.kvq)
+        session.set_recall(o.recall)
         parts = self._parts(ids, o, skip)
         tried = len(parts.optimizer.trace)
         events: list[Event] = []
@@ -236,6 +238,7 @@ class LM:
             seed=o.seed,
             prompt_tokens=ids.tolist(),
             drafted=[e.drafted for e in events],
+            sources=[e.source for e in events],
             trace=Trace(
                 self.folder.name,
                 self.model.config["num_layers"],
@@ -251,7 +254,7 @@ class LM:
         detokenizer = Detokenizer(self.tokenizer.decode, ids.tolist()) if self.tokenizer.available else None
         room = self.context - len(ids)
         budget = room if o.max_new_tokens is None else min(o.max_new_tokens, room)
-        pacer, optimizer = self.policies.get(o, skip)
+        pacer, optimizer, guesser = self.policies.get(o, skip)
         return Parts(
             Stopper(budget, stop_ids, o.stop, detokenizer),
             optimizer,
@@ -259,20 +262,21 @@ class LM:
             Recorder(),
             SessionScorer(self.session),
             o.logprobs is not None,
+            guesser=guesser,
         )
 
     def _stats(self, o: GenerateOptions, skip: SkipSet | None, parts: Parts) -> Stats:
         reason = parts.pacer.reason_off
         if o.speculate is False:
             reason = "speculate=False"
-        elif skip is None:
+        elif skip is None and parts.guesser is None:
             reason = "skip=None: nothing is skipped, so a draft step would cost as much as a target step"
         elif not parts.recorder.drafted and reason is None:
             reason = "the text ended before drafting began"
         return parts.recorder.finish(
             self.policies.plain.value if self.policies.plain.count else None,
             reason_off=reason,
-            skip=None if skip is None else str(parts.optimizer.current.skip),
+            skip=str(parts.optimizer.current.skip) if skip is not None and DRAFTERS[o.drafter_name].plan else None,
             extra_memory_bytes=int(self.session.workspace_bytes) + sum(self.model.copies.values()),
             draft_weight_bytes=sum(self.model.copies.values()),
         )

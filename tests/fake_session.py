@@ -8,7 +8,7 @@ import numpy as np
 
 CONFIDENCE = 0.9  # of all drafts
 RULE = {"confidence", "max_nodes", "tier", "width", "stop_ids"}  # what draft() takes beside max_draft
-RULE |= {"beam", "reach", "edges", "hold", "runner_up", "row_price"}
+RULE |= {"max_depth", "sources", "chain", "row_reach", "beam", "reach", "edges", "hold", "runner_up", "row_price"}
 
 
 @dataclass
@@ -17,6 +17,7 @@ class FakeEmitted:
     drafted: bool
     logprob: float = -0.5
     top: tuple = ()
+    source: int = 1
 
 
 class FakeSession:
@@ -35,7 +36,7 @@ class FakeSession:
         self.run_seconds = 0.0
         self.clock = 0.0  # moved by passes alone
         self.last = {"prefill": 0.0, "draft": 0.0, "verify": 0.0, "commit": 0.0, "draft_steps": 0, "verify_rows": 0}
-        self.last |= {"reused_rows": 0, "reused_share": 0.0, "saved_weight_bytes": 0}
+        self.last |= {"proposed": [1, 0, 0, 0, 0, 0, 0], "reused_rows": 0, "reused_share": 0.0, "saved_weight_bytes": 0}
 
     def reuse(self, tokens):
         keep = 0
