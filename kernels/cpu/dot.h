@@ -22,8 +22,9 @@ inline Vec load_bytes(const int8_t* p) {
 #endif
 }
 
+// kDotBytes: codes may have 8 bits; else 4. One group of 32 k, from `from` on.
 #if defined(__AVX512VNNI__)
-template <bool kNibbles>
+inline constexpr bool kDotBytes = true;
 struct Dot {
   IntVec sum;
   void start(int32_t from) { sum = splat_bits(from); }
@@ -34,52 +35,35 @@ struct Dot {
 };
 
 #elif defined(__AVX2__)
-#if defined(__AVX512F__)
-inline IntVec multiply_bytes(IntVec codes, IntVec x) {
-  return (IntVec)_mm512_maddubs_epi16((__m512i)codes, (__m512i)x);
-}
-inline IntVec multiply_shorts(IntVec a, IntVec b) { return (IntVec)_mm512_madd_epi16((__m512i)a, (__m512i)b); }
-inline IntVec add_shorts(IntVec a, IntVec b) { return (IntVec)_mm512_add_epi16((__m512i)a, (__m512i)b); }
-inline IntVec low_bytes(IntVec x) { return (IntVec)_mm512_srai_epi16(_mm512_slli_epi16((__m512i)x, 8), 8); }
-inline IntVec high_bytes(IntVec x) { return (IntVec)_mm512_srai_epi16((__m512i)x, 8); }
-#else
-inline IntVec multiply_bytes(IntVec codes, IntVec x) {
-  return (IntVec)_mm256_maddubs_epi16((__m256i)codes, (__m256i)x);
-}
-inline IntVec multiply_shorts(IntVec a, IntVec b) { return (IntVec)_mm256_madd_epi16((__m256i)a, (__m256i)b); }
-inline IntVec add_shorts(IntVec a, IntVec b) { return (IntVec)_mm256_add_epi16((__m256i)a, (__m256i)b); }
-inline IntVec low_bytes(IntVec x) { return (IntVec)_mm256_srai_epi16(_mm256_slli_epi16((__m256i)x, 8), 8); }
-inline IntVec high_bytes(IntVec x) { return (IntVec)_mm256_srai_epi16((__m256i)x, 8); }
-#endif
-
-// Nibbles: 16 bits hold what a group adds up to, 8 quads * 2 * 15 * 127 at most. Bytes: pairs would not fit 16 bits, so
-// they are widened first, even and odd k apart.
-template <bool kNibbles>
+// 16 bits hold what the nibbles of a group add up to: 8 quads * 2 * 15 * 127 at most.
+inline constexpr bool kDotBytes = false;
 struct Dot {
   IntVec sum;
-  void start(int32_t from) { sum = splat_bits(kNibbles ? 0 : from); }
+  void start(int32_t) { sum = IntVec{}; }
+#if defined(__AVX512F__)
   void add(IntVec codes, int32_t x) {
-    const IntVec token = splat_bits(x);
-    if constexpr (kNibbles) {
-      sum = add_shorts(sum, multiply_bytes(codes, token));
-    } else {
-      sum += multiply_shorts(codes & 0x00ff00ff, low_bytes(token));
-      sum += multiply_shorts((codes >> 8) & 0x00ff00ff, high_bytes(token));
-    }
+    sum = (IntVec)_mm512_add_epi16((__m512i)sum, _mm512_maddubs_epi16((__m512i)codes, _mm512_set1_epi32(x)));
   }
   IntVec total(int32_t from) const {
-    return kNibbles ? multiply_shorts(sum, splat_bits(0x00010001)) + splat_bits(from) : sum;
+    return (IntVec)_mm512_madd_epi16((__m512i)sum, _mm512_set1_epi16(1)) + splat_bits(from);
   }
+#else
+  void add(IntVec codes, int32_t x) {
+    sum = (IntVec)_mm256_add_epi16((__m256i)sum, _mm256_maddubs_epi16((__m256i)codes, _mm256_set1_epi32(x)));
+  }
+  IntVec total(int32_t from) const {
+    return (IntVec)_mm256_madd_epi16((__m256i)sum, _mm256_set1_epi16(1)) + splat_bits(from);
+  }
+#endif
 };
 
 #else
-template <bool kNibbles>
+inline constexpr bool kDotBytes = true;
 struct Dot {
   IntVec sum;
   void start(int32_t from) { sum = splat_bits(from); }
   void add(IntVec codes, int32_t x) {
-    for (int byte = 0; byte < 4; ++byte)
-      sum += ((codes >> 8 * byte) & 0xff) * int32_t{static_cast<int8_t>(x >> 8 * byte)};
+    for (int i = 0; i < 4; ++i) sum += ((codes >> 8 * i) & 0xff) * int32_t{static_cast<int8_t>(x >> 8 * i)};
   }
   IntVec total(int32_t) const { return sum; }
 };

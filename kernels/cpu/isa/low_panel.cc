@@ -10,28 +10,56 @@
 namespace swiftk::SWIFTK_ISA {
 namespace {
 
-template <bool kNibbles, int M>
-[[gnu::always_inline]] inline void add_quad(IntVec codes, const int32_t* x, Dot<kNibbles> (&sum)[M]) {
+template <int M>
+[[gnu::always_inline]] inline void add_quad(IntVec codes, const int32_t* x, Dot (&sum)[M]) {
 #pragma GCC unroll 16
   for (int m = 0; m < M; ++m) sum[m].add(codes, x[m]);
 }
 
-// A group's lines, of which this vector of rows reads its part, times its quads of M tokens [8][M].
-template <DType T, bool kNibbles, int M>
-[[gnu::always_inline]] inline void add_group(const char* lines, const int32_t* x, Dot<kNibbles> (&sum)[M]) {
-  if constexpr (T == DType::Int8) {
-#pragma GCC unroll 8
-    for (int quad = 0; quad < kQuads; ++quad) add_quad(load_bits(lines + quad * 64), x + quad * M, sum);
-  } else {
-    constexpr int32_t kCodes = T == DType::Int4 ? 0x0f0f0f0f : 0x07070707;
-    IntVec spare{};
+// Of a group's lines this vector of rows reads its part. x: quads of M tokens [8][M].
+template <DType T, int M>
+[[gnu::always_inline]] inline void add_nibbles(const char* lines, const int32_t* x, Dot (&sum)[M]) {
+  constexpr int32_t kCodes = T == DType::Int4 ? 0x0f0f0f0f : 0x07070707;
+  IntVec spare{};
 #pragma GCC unroll 4
-    for (int i = 0; i < kQuads / 2; ++i) {
-      const IntVec line = i < group_lines(T) ? load_bits(lines + i * 64) : spare;
-      if (T == DType::Int3 && i < group_lines(T)) spare |= (line >> (3 - i)) & (0x11111111 << i);
-      add_quad(line & kCodes, x + 2 * i * M, sum);
-      add_quad((line >> 4) & kCodes, x + (2 * i + 1) * M, sum);
-    }
+  for (int i = 0; i < kQuads / 2; ++i) {
+    const IntVec line = i < group_lines(T) ? load_bits(lines + i * 64) : spare;
+    if (T == DType::Int3 && i < group_lines(T)) spare |= (line >> (3 - i)) & (0x11111111 << i);
+    add_quad(line & kCodes, x + 2 * i * M, sum);
+    add_quad((line >> 4) & kCodes, x + (2 * i + 1) * M, sum);
+  }
+}
+
+// Bytes, or one nibble of them: those at `shift`.
+template <bool kNibble, int M>
+[[gnu::always_inline]] inline void add_bytes(const char* lines, int shift, const int32_t* x, Dot (&sum)[M]) {
+#pragma GCC unroll 8
+  for (int i = 0; i < kQuads; ++i) {
+    const IntVec line = load_bits(lines + i * 64);
+    add_quad(kNibble ? (line >> shift) & 0x0f0f0f0f : line, x + i * M, sum);
+  }
+}
+
+// total[m] = offset[m] + sum over the group of code times byte
+template <DType T, int M>
+[[gnu::always_inline]] inline void add_group(const char* lines, const int32_t* x, IntVec (&total)[M]) {
+  const int32_t* const offset = x + kQuads * M;
+  Dot sum[M];
+#pragma GCC unroll 16
+  for (int m = 0; m < M; ++m) sum[m].start(offset[m]);
+  if constexpr (T != DType::Int8) {
+    add_nibbles<T>(lines, x, sum);
+  } else {
+    add_bytes<!kDotBytes>(lines, 0, x, sum);
+  }
+#pragma GCC unroll 16
+  for (int m = 0; m < M; ++m) total[m] = sum[m].total(offset[m]);
+  if constexpr (T == DType::Int8 && !kDotBytes) {
+#pragma GCC unroll 16
+    for (int m = 0; m < M; ++m) sum[m].start(0);
+    add_bytes<true>(lines, 4, x, sum);
+#pragma GCC unroll 16
+    for (int m = 0; m < M; ++m) total[m] += sum[m].total(0) << 4;
   }
 }
 
@@ -52,15 +80,12 @@ template <DType T, int M>
     fetch(line);
     line += 64;
     for (int left = std::min(kBlock, groups - g); left > 0; --left, scale += kHalf, x += kTokenWords * M) {
-      const int32_t* const offset = x + kQuads * M;
-      const float* const token = reinterpret_cast<const float*>(offset + M);
-      Dot<T != DType::Int8> sum[M];
-#pragma GCC unroll 16
-      for (int m = 0; m < M; ++m) sum[m].start(offset[m]);
+      IntVec sum[M];
       add_group<T>(line + vector, x, sum);
+      const float* const token = reinterpret_cast<const float*>(x + (kQuads + 1) * M);
       const Vec s = load_bytes(scale);
 #pragma GCC unroll 16
-      for (int m = 0; m < M; ++m) acc[m] = fma(to_float(sum[m].total(offset[m])), s * splat(token[m]), acc[m]);
+      for (int m = 0; m < M; ++m) acc[m] = fma(to_float(sum[m]), s * splat(token[m]), acc[m]);
       for (int i = 0; i < group_lines(T); ++i) fetch(line + i * 64);
       line += group_lines(T) * 64;
     }
