@@ -80,7 +80,7 @@ class Exits(Optimizer):
         self._kept = 1.0  # share of what an exit had promised that it brought when it was given up
 
     def start(self, prompt: Sequence[int]) -> None:
-        self._seconds, self._generated, self._scored = 0.0, 1, len(prompt)
+        self._seconds, self._generated, self._scored, self._kept = 0.0, 1, len(prompt), 1.0
 
     def observe(self, r: Round) -> None:
         self.current.observe(r)
