@@ -143,8 +143,10 @@ class GenerateOptions:
 
     @property
     def drafter_name(self) -> str:
-        """What is meant by None told."""
-        return self.drafter or ("auto" if self.by_time else "plan")
+        """None: the plan alone where callers say what it is, else whatever pays."""
+        free = self.skip is None or (isinstance(self.skip, str) and self.skip == "auto")
+        free = free and self.by_time and self.optimizer == "auto" and self.assistant_early_exit is None
+        return self.drafter or ("auto" if free else "plan")
 
     @property
     def by_time(self) -> bool:

@@ -110,7 +110,7 @@ class FakeSession:
         """The more layers, the more it guesses right: all of the text from four on."""
         rows, first = 0, len(self.scores)
         for layer in exits:
-            confidence, _, _ = self.score([], [], layer, window, end)
+            confidence, _, _ = self.score([], [], layer, [], window, end)
             rows = len(confidence)
         del self.scores[first:]
         self.clock -= self.scoring * (len(exits) - 1)
