@@ -101,7 +101,7 @@ class GenerateOptions:
     max_draft: int | None = None  # most tokens drafted a round
     # What proposes tokens: "plan", the model with sublayers skipped; "suffix", the text's own repetitions; "recycle",
     # what the model listed behind a token before; "auto", all three by time; "lookup", "lookahead" and "parallel" as
-    # their papers have them. None: "auto" with a gate by time, else "plan".
+    # their papers have them. None: "auto" with a gate by time, unless a plan is given; else "plan".
     drafter: str | None = None
     recall: bool = False  # repetitions of earlier texts count, too
     optimizer: str | None = "auto"  # which sublayers drafts skip; a given skip set is never changed
