@@ -1,4 +1,4 @@
-// swiftk._core: models and sessions for Python. Every phase releases the GIL; errors become the classes of
+// swiftk._core: sessions for Python. Every phase releases the GIL; errors become the classes of
 // swiftk.errors.
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
@@ -6,16 +6,15 @@
 
 #include <new>
 
-#include "checkpoint.h"
-#include "cuda/backend.h"
+#include "dtype_names.h"
 #include "error.h"
 #include "session.h"
 
 namespace py = pybind11;
 using namespace py::literals;
 
-void bind_machine(py::module_& m);  // bind_machine.cc
-void bind_ops(py::module_& m);      // bind_ops.cc
+void bind_model(py::module_& m);  // bind_model.cc
+void bind_ops(py::module_& m);    // bind_ops.cc
 void bind_sources(py::module_& m);  // bind_sources.cc
 
 namespace swiftk {
@@ -54,53 +53,7 @@ void translate(std::exception_ptr p) {
 
 std::span<const int32_t> span(const Tokens& t) { return {t.data(), static_cast<size_t>(t.size())}; }
 
-const char* dtype_name(DType t) { return t == DType::F32 ? "float32" : t == DType::BF16 ? "bfloat16" : "float16"; }
-
-py::dict config_dict(const Config& c) {
-  return py::dict("model_type"_a = c.model_type, "hidden_size"_a = c.D, "num_layers"_a = c.L, "num_heads"_a = c.H,
-                  "num_kv_heads"_a = c.n_kv, "head_dim"_a = c.d, "ffn"_a = c.F, "vocab_size"_a = c.V,
-                  "max_position"_a = c.max_position, "window"_a = c.window, "tied_head"_a = c.tied_head,
-                  "rope_theta"_a = c.rope_theta, "dtype"_a = c.dtype);
-}
-
-std::shared_ptr<Model> load(const std::string& dir, const std::string& dtype, const std::string& isa, int threads,
-                            const std::string& device, const std::string& pack, const py::object& progress) {
-  LoadOptions options{.dtype = dtype, .isa = isa, .threads = threads, .device = device, .pack = pack, .progress = {}};
-  if (!progress.is_none()) {
-    options.progress = [&progress](size_t done, size_t total) {
-      const py::gil_scoped_acquire gil;
-      const py::object more = progress(done, total);
-      return more.is_none() || more.cast<bool>();
-    };
-  }
-  const py::gil_scoped_release release;
-  // pybind11's holders are not const; the class is read-only.
-  return std::const_pointer_cast<Model>(load_model(dir, options));
-}
-
 py::array_t<int32_t> copy(std::span<const int32_t> v) { return py::array_t<int32_t>(v.size(), v.data()); }
-
-// Read bandwidth in bytes/s and peak flop/s of what the model runs on.
-std::pair<double, double> probe_model(const Model& model) {
-  Ctx* const ctx = model.ops->create(model.ops->device, model.threads);
-  Probe p;
-  model.ops->probe(*ctx, model.dtype, &p);
-  model.ops->destroy(ctx);
-  return {p.read_bytes_per_s, p.flops_per_s};
-}
-
-void bind_model(py::module_& m) {
-  py::class_<Model, std::shared_ptr<Model>>(m, "Model")
-      .def(py::init(&load), "dir"_a, "dtype"_a = "auto", "isa"_a = "", "threads"_a = 0, "device"_a = "cpu",
-           "pack"_a = "", "progress"_a = py::none())
-      .def_property_readonly("config", [](const Model& self) { return config_dict(self.config); })
-      .def_property_readonly("isa", [](const Model& self) { return self.ops->name; })
-      .def_property_readonly("device", [](const Model& self) { return self.ops->device ? "cuda" : "cpu"; })
-      .def("probe", &probe_model, Release())
-      .def_property_readonly("dtype", [](const Model& self) { return dtype_name(self.dtype); })
-      .def_readonly("threads", &Model::threads)
-      .def_readonly("weight_bytes", &Model::weight_bytes);
-}
 
 std::unique_ptr<Session> make_session(const std::shared_ptr<Model>& model, int context, int threads, bool poison) {
   return std::make_unique<Session>(model, SessionOptions{.context = context, .threads = threads, .poison = poison});
@@ -161,12 +114,25 @@ py::dict phase_dict(const Session& self) {
                   "saved_weight_bytes"_a = p.saved_weight_bytes, "at_once"_a = p.at_once, "proposed"_a = p.proposed);
 }
 
-py::tuple score(Session& self, const std::vector<int>& attn, const std::vector<int>& mlp, int exit_layer, int window,
-                int end) {
+// weights: "own" or names of dtypes, as SkipSet has them.
+SkipSet skip_set(const Session& self, const std::vector<int>& attn, const std::vector<int>& mlp, int exit_layer,
+                 const std::vector<std::string>& weights) {
+  SkipSet skip{attn, mlp, exit_layer};
+  for (const std::string& name : weights) {
+    const std::optional<DType> found = name == "own" ? self.model().dtype : dtype_named(name);
+    if (!found) fail(Status::InvalidArgument, "[skip] weights has '" + name + "', want own or names of dtypes");
+    skip.weights.push_back(*found);
+  }
+  return skip;
+}
+
+py::tuple score(Session& self, const std::vector<int>& attn, const std::vector<int>& mlp, int exit_layer,
+                const std::vector<std::string>& weights, int window, int end) {
+  const SkipSet skip = skip_set(self, attn, mlp, exit_layer, weights);
   std::span<const Outcome> outcomes;
   {
     const py::gil_scoped_release release;
-    outcomes = self.score({attn, mlp, exit_layer}, window, end);
+    outcomes = self.score(skip, window, end);
   }
   py::array_t<float> confidence(outcomes.size());
   py::array_t<int32_t> rank(outcomes.size());
@@ -186,10 +152,9 @@ void bind_session(py::module_& m) {
       .def("set_logprobs", &Session::set_logprobs, "n"_a)
       .def(
           "set_skip",
-          [](Session& self, const std::vector<int>& attn, const std::vector<int>& mlp, int exit_layer) {
-            self.set_skip({attn, mlp, exit_layer});
-          },
-          "attn"_a, "mlp"_a, "exit_layer"_a = -1)
+          [](Session& self, const std::vector<int>& attn, const std::vector<int>& mlp, int exit_layer,
+             const std::vector<std::string>& weights) { self.set_skip(skip_set(self, attn, mlp, exit_layer, weights)); },
+          "attn"_a, "mlp"_a, "exit_layer"_a = -1, "weights"_a = std::vector<std::string>())
       .def("set_kvq", &Session::set_kvq, "on"_a)
       .def("set_recall", &Session::set_recall, "on"_a)
       .def(
@@ -211,7 +176,8 @@ void bind_session(py::module_& m) {
           "tokens"_a, "parents"_a)
       .def("verify", &verify, Release())
       .def("commit", &Session::commit, "count"_a, Release())
-      .def("score", &score, "attn"_a, "mlp"_a, "exit_layer"_a = -1, "window"_a = 32, "end"_a = -1)
+      .def("score", &score, "attn"_a, "mlp"_a, "exit_layer"_a = -1, "weights"_a = std::vector<std::string>(),
+           "window"_a = 32, "end"_a = -1)
       .def(
           "propose_skips",
           [](Session& self, int most) {
@@ -282,7 +248,6 @@ PYBIND11_MODULE(_core, m) {
       });
   bind_model(m);
   bind_session(m);
-  bind_machine(m);
   bind_sources(m);
   bind_ops(m);
 }

@@ -40,7 +40,7 @@ Session::Session(std::shared_ptr<const Model> model, const SessionOptions& optio
       executor_(model_, options.threads, std::min(kChunk, cache_.context())),
       target_(compile_plan(*model_, {})),
       draft_(target_),
-      shared_(static_cast<int>(target_.size())),
+      shared_(target_.size()),
       seen_(model_->config.V),
       logits_(*model_->ops, TokenTree::kMaxNodes, model_->config.V),
       scores_(model_->config.V),
@@ -186,7 +186,7 @@ void Session::extend(std::span<const int32_t> tokens) {
   forget_tree();
   last_row_ = -1;
   const Rows rows = causal_rows(tokens.data(), n, position());
-  executor_.run(target_, rows, 0, static_cast<int>(target_.size()), x_.as<float>(), cache_, cancel_);
+  executor_.run(target_, rows, 0, target_.size(), x_.as<float>(), cache_, cancel_);
   history_.insert(history_.end(), tokens.begin(), tokens.end());
   for (const int32_t t : tokens) seen_.add(t);
   cache_.set_length(position());
@@ -299,7 +299,7 @@ void Session::run_window(const Plan& plan, int first, int n) {
             .prefix_len = first,
             .scratch = cache_.length()};
   executor_.prepare(rows);
-  executor_.run(plan, rows, 0, static_cast<int>(plan.size()), x_.as<float>(), cache_, cancel_, logits_.compute(n));
+  executor_.run(plan, rows, 0, plan.size(), x_.as<float>(), cache_, cancel_, logits_.compute(n));
 }
 
 size_t Session::cache_bytes() const { return cache_.bytes_per_token() * cache_.length(); }

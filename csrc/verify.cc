@@ -56,7 +56,7 @@ Rows Session::tree_rows(int begin, int n) {
 // Rows that drafting ran are exact up to `kept_`: only the others pass through those steps. residual() holds all rows,
 // which move on: after this pass, also after half of it, another one must start from the tokens.
 void Session::run_tree() {
-  const int n = tree_.size(), steps = static_cast<int>(target_.size()), ran = std::exchange(ran_, 0);
+  const int n = tree_.size(), steps = target_.size(), ran = std::exchange(ran_, 0);
   const int begin = ran > 0 ? kept_ : 0;
   if (begin > 0 && ran < n) {
     executor_.run(target_, tree_rows(ran, n - ran), 0, begin, residual(ran), cache_, cancel_);

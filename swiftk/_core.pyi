@@ -16,6 +16,8 @@ class Model:
         threads: int = 0,
         device: str = "cpu",
         pack: str = "",
+        draft_weights: str = "own",
+        draft_memory: int = 0,
         progress: Callable[[int, int], bool | None] | None = None,
     ) -> None: ...
     def probe(self) -> tuple[float, float]: ...
@@ -25,6 +27,7 @@ class Model:
     threads: int
     dtype: str
     weight_bytes: int
+    copies: dict[str, int]  # bytes of each that drafts may read
 
 class Emitted:
     token: int
@@ -45,7 +48,9 @@ class Session:
         acceptance: str = "coupled",
     ) -> None: ...
     def set_logprobs(self, n: int) -> None: ...
-    def set_skip(self, attn: Sequence[int], mlp: Sequence[int], exit_layer: int = -1) -> None: ...
+    def set_skip(
+        self, attn: Sequence[int], mlp: Sequence[int], exit_layer: int = -1, weights: Sequence[str] = ()
+    ) -> None: ...
     def set_kvq(self, on: bool) -> None: ...
     def reuse(self, tokens: Tokens) -> int: ...
     def extend(self, tokens: Tokens) -> None: ...
@@ -70,7 +75,13 @@ class Session:
     def verify(self) -> list[Emitted]: ...
     def commit(self, count: int) -> None: ...
     def score(
-        self, attn: Sequence[int], mlp: Sequence[int], exit_layer: int = -1, window: int = 32, end: int = -1
+        self,
+        attn: Sequence[int],
+        mlp: Sequence[int],
+        exit_layer: int = -1,
+        weights: Sequence[str] = (),
+        window: int = 32,
+        end: int = -1,
     ) -> tuple[np.ndarray, np.ndarray, float]: ...  # confidence [rows] float32, rank [rows] int32, seconds
     def propose_skips(self, most: int) -> list[tuple[list[int], list[int]]]: ...  # (attn, mlp)
     def cancel(self) -> None: ...

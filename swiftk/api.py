@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -41,14 +41,18 @@ def load(
     context: int | None = None,
     isa: str | None = None,
     pack: str | Path | None = None,
+    draft_weights: str | Sequence[str] = "auto",
+    draft_memory: int | None = None,
     progress: Callable[[int, int], Any] | None = None,
 ) -> LM:
     """Loads a checkpoint directory. progress(done, total) is told bytes; returning False cancels.
 
     A GPU needs kernels for its architecture and the model's shape: `pack` names a file that `swiftk pack` made; without
     it they are built, which takes some ten seconds, and cached.
+
+    Copies of the weights in fewer bits draft faster, for a quarter (int4) of the weights' memory: see LoadOptions.
     """
-    options = LoadOptions(device, dtype, threads, context, isa, pack)
+    options = LoadOptions(device, dtype, threads, context, isa, pack, draft_weights, draft_memory)
     folder = Path(model_dir).expanduser()
     if not folder.is_dir():
         raise CheckpointError(f"[load] {folder} is not a directory, want one with config.json and model.safetensors")
@@ -61,16 +65,19 @@ def load(
         threads=options.threads or 0,
         device=chosen,
         pack=kernels,
+        draft_weights=options.draft_weights,
+        draft_memory=options.draft_memory or 0,
         progress=progress,
     )
     lm = LM(folder, model, _core.Session(model, context=options.context or 0), Tokenizer(folder), defaults)
     _log.info(
-        "loaded %s: %s, %d layers, %s weights %.0f MB, %s kernels, %d threads, context %d",
+        "loaded %s: %s, %d layers, %s weights %.0f MB%s, %s kernels, %d threads, context %d",
         folder,
         model.config["model_type"],
         model.config["num_layers"],
         model.dtype,
         model.weight_bytes / 1e6,
+        "".join(f", {name} {size / 1e6:.0f} MB" for name, size in model.copies.items()),
         model.isa,
         model.threads,
         lm.context,
@@ -144,7 +151,7 @@ class LM:
         asked = GenerateOptions.parse({**options, "stream": stream}).filled(self.defaults)
         if asked.seed is None:
             asked = replace(asked, seed=secrets.randbits(48))
-        skip = resolve(_early_exit(asked), self.model.config["num_layers"])
+        skip = resolve(_early_exit(asked), self.model.config["num_layers"], self.model.copies)
         ids = token_ids(prompt, self.tokenizer, self.model.config["vocab_size"], self.context)
         self._check(asked)
         events = Stream(self._run(ids, asked, skip))
@@ -270,7 +277,8 @@ class LM:
             self.policies.plain.value if self.policies.plain.count else None,
             reason_off=reason,
             skip=str(parts.optimizer.current.skip) if skip is not None and DRAFTERS[o.drafter_name].plan else None,
-            extra_memory_bytes=int(self.session.workspace_bytes),
+            extra_memory_bytes=int(self.session.workspace_bytes) + sum(self.model.copies.values()),
+            draft_weight_bytes=sum(self.model.copies.values()),
         )
 
     def _compare(self, result: Result, ids: np.ndarray, o: GenerateOptions) -> None:

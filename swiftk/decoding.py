@@ -29,7 +29,7 @@ class SessionScorer:
 
     def __call__(self, skip: SkipSet, window: int, end: int | None = None) -> Score:
         last = -1 if end is None else end
-        return Score(*self.session.score(list(skip.attn), list(skip.mlp), _exit(skip), window, last))
+        return Score(*self.session.score(**skip.arguments(), window=window, end=last))
 
     def propose(self, most: int) -> list[SkipSet]:
         return [SkipSet(attn, mlp) for attn, mlp in self.session.propose_skips(most)]
@@ -129,7 +129,7 @@ def _draft(session: Any, parts: Parts) -> int:
     if most > 0 and parts.pacer.draft_next():
         way = parts.optimizer.next()
         if way is not parts.way:
-            session.set_skip(list(way.skip.attn), list(way.skip.mlp), _exit(way.skip))
+            session.set_skip(**way.skip.arguments())
             parts.way = way
             parts.pacer.switch(way.costs)
         rule = way.gate.choose(way.costs)
@@ -138,10 +138,6 @@ def _draft(session: Any, parts: Parts) -> int:
     if rule is None:
         return int(session.draft(max_draft=0))
     return int(session.draft(stop_ids=sorted(parts.stopper.stop_ids), **rule.clipped(most).arguments()))
-
-
-def _exit(skip: SkipSet) -> int:
-    return -1 if skip.exit_layer is None else skip.exit_layer
 
 
 def _event(emitted: Any, parts: Parts) -> Event:

@@ -7,6 +7,7 @@ import operator
 from typing import Any
 
 from .errors import InvalidArgument
+from .skip import WEIGHTS
 
 
 def put(o: object, name: str, value: Any) -> None:
@@ -51,6 +52,19 @@ def strings(value: Any) -> tuple[str, ...]:
         if not s:
             raise InvalidArgument("[options] stop='' would stop at once; want strings that are not empty")
     return strings
+
+
+def forms(value: Any) -> str:
+    """Of the weights of drafts, as the native loader takes them."""
+    names = [value] if isinstance(value, str) else list(value or ["own"])
+    if names in (["auto"], ["own"]):
+        return str(names[0])
+    for name in names:
+        if name not in WEIGHTS or name == "own" or names.count(name) > 1:
+            raise InvalidArgument(
+                f"[load] draft_weights={value!r}, want 'auto', 'own', or each at most once of {', '.join(WEIGHTS[1:])}"
+            )
+    return ",".join(names)
 
 
 def ids(value: Any) -> tuple[int, ...]:

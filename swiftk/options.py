@@ -18,7 +18,7 @@ from .errors import InvalidArgument
 from .gate import DraftRule
 from .generation_config import Defaults
 from .optimizers.swift import SwiftSettings
-from .option_values import ids, integer, number, put, strings
+from .option_values import forms, ids, integer, number, put, strings
 from .skip import SkipSet
 from .sources import DRAFTERS
 
@@ -56,6 +56,10 @@ class LoadOptions:
     context: int | None = None  # most tokens of text; None: the model's
     isa: str | None = None  # instruction set of the CPU's kernels; None: the best of this machine
     pack: str | Path | None = None  # kernels for a GPU (`swiftk pack`); None: built at first use, then cached
+    # Copies in fewer bits that drafts may read: "int8", "int4", "int3", or a list; "auto": int4 or int3, if one fits;
+    # "own": none.
+    draft_weights: Any = "auto"
+    draft_memory: int | None = None  # most bytes of all copies; None: a quarter of the memory that is available
 
     def __post_init__(self) -> None:
         device = os.environ.get("SWIFTK_DEVICE", "auto") if self.device == "auto" else self.device
@@ -68,6 +72,8 @@ class LoadOptions:
         put(self, "dtype", DTYPES[dtype])
         integer(self, "threads", 1, 4096, optional=True)
         integer(self, "context", 2, 1 << 31, optional=True)
+        integer(self, "draft_memory", 1, 1 << 62, optional=True)
+        put(self, "draft_weights", forms(self.draft_weights))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +93,8 @@ class GenerateOptions:
     ignore_eos: bool = False
     logprobs: int | None = None  # alternatives per token; 0: the chosen token's own alone
     speculate: bool | str = True  # True: where it pays; "always": in every round; False: never
-    skip: Any = "auto"  # "auto", None, a SkipSet, a list of layers, or the path of a saved set
+    # "auto", None, a SkipSet, a list of layers, the path of a saved set, or the weights to read: "int4"
+    skip: Any = "auto"
     assistant_early_exit: int | None = None  # drafts with the first k layers
     kvq: bool = True  # verifying takes over what a draft ran exactly, its first steps; False: runs them again
     gate: Any = "auto"  # "auto", SWIFT's confidence threshold, or a DraftRule

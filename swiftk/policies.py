@@ -29,9 +29,14 @@ class Policies:
     def __init__(self, folder: Path, model: Any) -> None:
         self.n_layers = int(model.config["num_layers"])
         self.plain = Mean()  # seconds of a plain step
-        self._config, self._rows, self._prices = model.config, RowPrices(), SublayerPrices(model.config)
+        self.copies = tuple(model.copies)
+        self._config, self._rows = model.config, RowPrices()
+        self._sizes = {name: size / model.weight_bytes for name, size in model.copies.items()}
+        self._prices = SublayerPrices(model.config, self._sizes)
         self._kept: dict[Any, tuple[Pacer, Optimizer, SourceGate | None]] = {}
-        self._file = LearnedFile(folder, model.dtype, f"{model.device}-{model.isa}-{model.threads}")
+        self._file = LearnedFile(
+            folder, model.dtype, "-".join([model.device, model.isa, str(model.threads), *self.copies])
+        )
         self._saved: dict[str, tuple[SkipSet, float]] = {}
 
     def get(self, o: GenerateOptions, skip: SkipSet | None) -> tuple[Pacer, Optimizer, SourceGate | None]:
@@ -65,7 +70,8 @@ class Policies:
 
     def forget(self) -> None:
         """In memory; what is on disk stays, and is read again."""
-        self.plain, self._rows, self._prices = Mean(), RowPrices(), SublayerPrices(self._config)
+        self.plain, self._rows = Mean(), RowPrices()
+        self._prices = SublayerPrices(self._config, self._sizes)
         self._kept.clear()
         self._saved.clear()
 
@@ -84,7 +90,7 @@ class Policies:
             return self.way(o, one, guesser)
 
         if free and o.optimizer == "auto":
-            return Auto(self.n_layers, make_way, self._prices)
+            return Auto(self.n_layers, make_way, self._prices, copies=self.copies)
         if free and o.optimizer == "swift":
             from .optimizers.swift import Swift
 

@@ -52,7 +52,8 @@ class Stats:
     speculation: str = "off"  # "on", "off", or "mixed"
     reason_off: str | None = None
     skip: str | None = None  # what the draft leaves out
-    extra_memory_bytes: int = 0  # workspace; a draft has no weights and no cache of its own
+    extra_memory_bytes: int = 0  # workspace, and copies of the weights; a draft has no cache of its own
+    draft_weight_bytes: int = 0  # of these copies
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""

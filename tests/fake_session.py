@@ -51,8 +51,8 @@ class FakeSession:
         self.chunks.append(len(tokens))
         self.history += [int(t) for t in tokens]
 
-    def set_skip(self, attn, mlp, exit_layer=-1):
-        self.skip = (list(attn), list(mlp), exit_layer)
+    def set_skip(self, attn, mlp, exit_layer=-1, weights=()):
+        self.skip = (list(attn), list(mlp), exit_layer, list(weights))
 
     def sample(self):
         token = self.script[0]
@@ -96,7 +96,7 @@ class FakeSession:
         self.emitted = None
         self.tree_tokens = np.empty(0, np.int64)
 
-    def score(self, attn, mlp, exit_layer, window, end):
+    def score(self, attn, mlp, exit_layer, weights, window, end):
         """Every candidate guesses all of the text right. Noted down: scoring must not change what is emitted."""
         assert self.emitted is None, "score() between verify() and commit()"
         end = len(self.history) - 1 if end < 0 else end

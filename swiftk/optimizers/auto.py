@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
@@ -15,16 +15,13 @@ from ..skip import SkipSet
 from ..sublayers import SublayerPrices
 from ..way import Way
 from .base import Candidate, Optimizer, Progress, Score, Scorer
+from .budget import Budget
 from .domains import Domains
 from .proposals import first_candidates, local_move, random_set, sublayers
 from .race import PAYS, Arm, Race
 
 _WINDOW = 32  # tokens that candidates are scored on
 _FIRST = 20  # of a text's first window
-_EAGER_TOKENS, _EAGER, _STEADY = 200, 0.045, 0.01  # shares of decoding time that scoring may take: at first, and later
-_REPAYING = 0.001
-_ADVANCE = 4.0  # plain steps that scoring may take ahead of that share
-_CREDIT = 6.0  # plain steps of debt with which a new search may still take that much ahead
 _RATE = 0.1  # plain steps that scoring a token costs a plan of a plain step's price, before one was measured
 _DP_WIDTH = 24  # sublayers that a proposal by dynamic programming leaves out at most
 _PROPOSE = ("dp", None)  # in the queue: what that proposes
@@ -36,48 +33,6 @@ _MOST_ARMS, _PROVEN = 200, 4
 _EVERY = 8  # rounds between two looks at the prices
 
 
-@dataclass(slots=True)
-class Budget:
-    """Seconds that scoring may take: a share of decoding time, a larger one for the first tokens of a search, which is
-    made up for later by a smaller one until the usual share has caught up."""
-
-    left: float = 0.0
-    ahead: float = 0.0  # taken out of what the first tokens will earn
-    debt: float = 0.0
-    plain: float = 0.0  # seconds of a step
-    tokens: int = 0
-    advanced: bool = False
-
-    def earn(self, seconds: float, tokens: int, plain: float) -> None:
-        self.tokens += tokens
-        self.plain = plain
-        if self.tokens <= _EAGER_TOKENS:
-            if plain > 0 and not self.advanced:
-                self.advanced = True
-                self.left += _ADVANCE * plain
-                self.ahead += _ADVANCE * plain
-            returned = min(self.ahead, _EAGER * seconds)
-            self.ahead -= returned
-            self.left += _EAGER * seconds - returned
-            self.debt += (_EAGER - _STEADY) * seconds
-        elif self.debt > 0:
-            self.left += _REPAYING * seconds
-            self.debt -= (_STEADY - _REPAYING) * seconds
-        else:
-            self.left += _STEADY * seconds
-
-    def spend(self, seconds: float) -> None:
-        self.left -= seconds
-
-    def reopen(self) -> None:
-        """A new search: at full pace if those before it are made up for; if not, what is urgent, on credit."""
-        if self.debt <= 0:
-            self.tokens, self.advanced = 0, False
-        elif self.debt <= _CREDIT * self.plain:
-            self.left = max(self.left, 0.0) + _ADVANCE * self.plain
-            self.debt += _ADVANCE * self.plain
-
-
 class Auto(Optimizer):
     """Searches skip sets and early exits while it drafts with the best one found; again when the text changes."""
 
@@ -87,14 +42,16 @@ class Auto(Optimizer):
         make_way: Callable[[SkipSet], Way],
         prices: SublayerPrices,
         seed: int = 0,
+        copies: Sequence[str] = (),
     ) -> None:
         self.n_layers, self.prices = n_layers, prices
+        self.copies = tuple(copies)  # of the weights, that drafts may read; the most promising first
         self.domains = Domains()
         self._make_way, self._rng = make_way, random.Random(seed)
         self._arms: dict[SkipSet, Arm] = {}
-        self._queue: deque[tuple[str, SkipSet | None]] = deque(first_candidates(n_layers))
-        _, first = self._queue.popleft()
-        arm = self._arm("uniform", first)
+        self._queue: deque[tuple[str, SkipSet | None]] = deque(first_candidates(n_layers, self.copies))
+        kind, first = self._queue.popleft()
+        arm = self._arm(kind, first)
         super().__init__(arm.way)
         self._race = Race(arm, prices.price, lambda: self.current.costs.rows.marginal)
         self._budget = Budget()
@@ -189,10 +146,13 @@ class Auto(Optimizer):
     def restore(self, state: Mapping[str, Any]) -> None:
         """What state() gave. ValueError, KeyError or TypeError, with nothing taken over, where it is something else."""
         gates = [
-            (SkipSet.from_dict(gate["skip"]).check(self.n_layers), Calibration.from_dict(gate["calibration"]))
+            (
+                SkipSet.from_dict(gate["skip"]).check(self.n_layers, self.copies),
+                Calibration.from_dict(gate["calibration"]),
+            )
             for gate in state["gates"]
         ]
-        self.domains.restore(state["domains"], self.n_layers)
+        self.domains.restore(state["domains"], self.n_layers, self.copies)
         for skip, calibration in gates:
             self._arm("remembered", skip).way.gate.calibration.merge(calibration)
         if self.domains.best:
@@ -250,8 +210,9 @@ class Auto(Optimizer):
         while True:
             yield _PROPOSE
             for _ in range(12):
-                yield "move", local_move(self.current.skip, self.n_layers, self._rng)
-            yield "random", random_set(self._rng.randint(1, max(1, 2 * self.n_layers - 4)), self.n_layers, self._rng)
+                yield "move", local_move(self.current.skip, self.n_layers, self._rng, self.copies)
+            count = self._rng.randint(1, max(1, 2 * self.n_layers - 4))
+            yield "random", replace(random_set(count, self.n_layers, self._rng), weights=self.current.skip.weights)
 
     def _by_programming(self, score: Scorer) -> list[tuple[str, SkipSet]]:
         """As many sublayers out as the incumbent leaves out, two fifths and three fifths of those that may be."""
@@ -259,7 +220,7 @@ class Auto(Optimizer):
         count = len(sublayers(self.current.skip, self.n_layers))
         counts = {n for n in (count, round(0.4 * inner), round(0.6 * inner)) if 0 < n <= min(_DP_WIDTH, inner)}
         sets = score.propose(max(counts)) if counts else []
-        return [("dp", sets[n - 1]) for n in counts]
+        return [("dp", replace(sets[n - 1], weights=self.current.skip.weights)) for n in counts]
 
     def _adopt(self, arm: Arm) -> None:
         former = self._race.incumbent
@@ -281,8 +242,8 @@ class Auto(Optimizer):
         self._budget.reopen()
         self._opened = self._total
         self._loss, self._rounds = 0.0, 0
-        uniform, *exits = first_candidates(self.n_layers)
-        again = [*((arm.kind, arm.way.skip) for arm in self._proven), uniform, _PROPOSE, *exits]
+        first, *others = first_candidates(self.n_layers, self.copies)
+        again = [*((arm.kind, arm.way.skip) for arm in self._proven), first, _PROPOSE, *others]
         self._queue = deque({skip: (kind, skip) for kind, skip in again}.values())
         self._race.reopen()
         for arm in self._arms.values():
