@@ -60,7 +60,7 @@ def restless(monkeypatch):
         policies = type(lm.policies)(lm.folder, lm.model)
         found = Restless(lambda skip: policies.way(GenerateOptions.parse(options), skip), seed)
         pacer = Pacer(found.current.costs, "always")
-        monkeypatch.setattr(lm.policies, "get", lambda o, skip: (pacer, found))
+        monkeypatch.setattr(lm.policies, "get", lambda o, skip: (pacer, found, None))
         return found
 
     return put
