@@ -81,7 +81,8 @@ void bind_lookahead(py::module_& m) {
 
 }  // namespace
 
-void bind_sources(py::module_& m) {
+void bind_sources(py::module_& root) {
+  py::module_ m = root.def_submodule("sources");
   bind_suffixes(m);
   bind_recycler(m);
   bind_lookahead(m);

@@ -71,18 +71,23 @@ void Session::grow(const DraftRule& rule, int limit) {
   const int widest = rule.by_time() ? DraftRule::kRanks : *std::max_element(rule.width.begin(), rule.width.end());
   choices_ = std::min(widest, model_->config.V);
   gate_ = rule.gate(choices_);
+  last_.at_once = false;
   int n = 1;
   if (asking_) {
     n = limit > 0 ? promote(rule) : 0;
     if (n == 0) return;
-    if (rejection) {
+    // What sources propose is not to be mixed with draws that must be accepted by the plan's distribution; and where
+    // nothing of theirs is read, a draft that needs no host between its steps goes first.
+    if (rejection || (n == 1 && fits_spine(rule))) {
+      const Cursors root = prospects_[0].at;
+      tree_.reset(tree_.token(0));
+      prospects_.start(tree_.token(0), root);
       asking_ = false;
-      forget_promoted();
       n = 1;
     }
   }
   if (rejection) draft_prob_.resize(static_cast<size_t>(limit) * model_->config.V);
-  drawn_ = rejection || prospects_.size() > 1 ? 0 : draft_at_once(rule, limit);
+  drawn_ = rejection || asking_ ? 0 : draft_at_once(rule, limit);
   last_.at_once = drawn_ > 0;
   while (last_.draft_steps < limit && n > 0) {
     if (drawn_ == 0) run_draft(n);
@@ -96,12 +101,17 @@ void Session::grow(const DraftRule& rule, int limit) {
       n = last_.draft_steps < limit ? promote(rule) : 0;
     }
   }
+  asking_ = sources_.active() > 0 && !rejection;
+}
+
+bool Session::fits_spine(const DraftRule& rule) const {
+  return model_->ops->draft_spine && !warps() && !(rule.by_time() && rule.beam > 1);
 }
 
 // All steps in one go of the backend, which follows the same rule: what they drew is listed, and the tree grows from
 // that. Returns their number; 0 if this draft needs the host between steps.
 int Session::draft_at_once(const DraftRule& rule, int limit) {
-  if (!model_->ops->draft_spine || warps() || (rule.by_time() && rule.beam > 1) || limit < 1) return 0;
+  if (!fits_spine(rule) || limit < 1) return 0;
   const int base = cache_.length();
   for (int i = 0; i < limit; ++i) pos_[i] = slot_[i] = base + i;
   Rows rows{.n = limit,
@@ -189,13 +199,6 @@ int Session::promote(const DraftRule& rule) {
 void Session::enter(int i) {
   const Prospect& c = prospects_[i];
   if (c.node < 0) prospects_.enter(i, add_node(prospects_[c.parent].node, c.token, c.source));
-}
-
-// What sources propose is not to be mixed with the draws of a plan that must be accepted by their distribution.
-void Session::forget_promoted() {
-  tree_.reset(tree_.token(0));
-  const Cursors root = prospects_[0].at;
-  prospects_.start(tree_.token(0), root);
 }
 
 // The last node's best token joins the tree, and is drafted from unless drafting stops behind it. Rejection draws that

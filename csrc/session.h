@@ -166,7 +166,7 @@ class Session {
   void propose(const DraftRule&, int row, bool rejection);
   void plan_children(int node, bool rejection);
   int promote(const DraftRule&);
-  void forget_promoted();
+  bool fits_spine(const DraftRule&) const;
   int follow(const DraftRule&);
   void add_siblings(const DraftRule&);
   void add_worthy(const DraftRule&);

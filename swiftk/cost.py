@@ -232,6 +232,8 @@ class Pacer:
         self.costs.add(r)
         if self.mode is not True:
             return False
+        if 0 < self._resting <= r.tokens:
+            self._regret = self._tokens = self._seconds = 0.0  # what sources gained is no credit for drafts
         self._resting, self._quiet = max(0, self._resting - r.tokens), max(0, self._quiet - r.tokens)
         if r.speculative:
             self._after_draft(r)
@@ -258,7 +260,7 @@ class Pacer:
         self._tokens = _MEMORY * self._tokens + r.tokens
         self._seconds = _MEMORY * self._seconds + seconds
         self._regret = max(self._regret + seconds - r.tokens * plain, -_CREDIT * plain)
-        if self._regret <= -_CREDIT * plain:
+        if r.draft_steps and self._regret <= -_CREDIT * plain:
             self._backoff, self._failures = _BACKOFF, 0
             self.reason_off = None
         if self._regret > _ALLOWANCE * plain / (1 + self._failures):

@@ -54,6 +54,19 @@ def strings(value: Any) -> tuple[str, ...]:
     return strings
 
 
+def forms(value: Any) -> str:
+    """Of the weights of drafts, as the native loader takes them."""
+    names = [value] if isinstance(value, str) else list(value or ["own"])
+    if names in (["auto"], ["own"]):
+        return str(names[0])
+    for name in names:
+        if name not in WEIGHTS or name == "own" or names.count(name) > 1:
+            raise InvalidArgument(
+                f"[load] draft_weights={value!r}, want 'auto', 'own', or each at most once of {', '.join(WEIGHTS[1:])}"
+            )
+    return ",".join(names)
+
+
 def ids(value: Any) -> tuple[int, ...]:
     try:
         values = (operator.index(value),)

@@ -14,7 +14,7 @@ many = settings(max_examples=150, deadline=None)
 
 
 def automaton(text):
-    found = _core.SuffixAutomaton()
+    found = _core.sources.SuffixAutomaton()
     for token in text:
         found.append(token)
     return found
@@ -50,7 +50,7 @@ def test_an_automaton_has_the_states_that_a_text_needs(text):
 @many
 @given(earlier=st.lists(texts, min_size=1, max_size=3), text=texts, path=st.lists(st.integers(0, 3), max_size=6))
 def test_matches_reach_into_earlier_texts_but_not_across_them(earlier, text, path):
-    found = _core.SuffixAutomaton()
+    found = _core.sources.SuffixAutomaton()
     for one in earlier:
         for token in one:
             found.append(token)
@@ -86,7 +86,7 @@ def test_recycled_lists_are_drawn_with_the_noise_of_their_place(logits, temperat
     vocab = 40
     kept = np.array(logits[:8], np.float32)
     ids = np.random.default_rng(len(logits)).permutation(vocab)[: len(logits)].tolist()
-    recycler = _core.Recycler()
+    recycler = _core.sources.Recycler()
     assert recycler.guess(3, temperature, seed, pos)[1] == []
     recycler.learn(vocab, 3, ids, logits, float(np.log(np.exp(kept.astype(float)).sum())))
     noise = reference.gumbel(seed, pos, vocab, 0)[ids[: len(kept)]] if temperature else 0
@@ -109,7 +109,7 @@ def test_prompt_lookup_copies_as_transformers_does(text):
         if starts:
             want = text[starts[0] : starts[0] + 10]
             break
-    assert _core.prompt_lookup(text) == want
+    assert _core.sources.prompt_lookup(text) == want
 
 
 class SlowLookahead:
@@ -137,7 +137,7 @@ class SlowLookahead:
 @given(seed=st.integers(0, 10**6), vocab=st.integers(2, 5))
 def test_lookahead_keeps_the_ngrams_of_its_window(seed, vocab):
     rng = np.random.default_rng(seed)
-    pool = _core.NgramPool()
+    pool = _core.sources.NgramPool()
     pool.start(rng.integers(0, vocab, 9).tolist())
     level_0 = [None, *(token for _, token, _ in pool.scouts())]
     slow = SlowLookahead(level_0)
@@ -170,7 +170,7 @@ def test_lookahead_keeps_the_ngrams_of_its_window(seed, vocab):
 
 def test_the_window_hangs_column_by_column():
     """Level 0 is a chain behind the root; level 1 of column i hangs on its level 0."""
-    pool = _core.NgramPool()
+    pool = _core.sources.NgramPool()
     pool.start([1, 2, 3])
     pool.learn(9, 5, [5] * 6)
     pool.learn(9, 6, [6] * 7)
@@ -180,7 +180,7 @@ def test_the_window_hangs_column_by_column():
 
 @given(taken=st.integers(1, 8))
 def test_jacobi_moves_its_guesses_on(taken):
-    jacobi = _core.Jacobi()
+    jacobi = _core.sources.Jacobi()
     jacobi.start([4, 5, 6])
     first = jacobi.scouts()
     assert [parent for parent, _, _ in first] == list(range(-1, 6)) and all(wanted for _, _, wanted in first)
@@ -196,4 +196,4 @@ def test_short_texts_have_nothing_to_say(length):
     text = list(range(length))
     found = automaton(text)
     assert found.guess(found.root())[1] == []
-    assert _core.prompt_lookup(text) == []
+    assert _core.sources.prompt_lookup(text) == []
