@@ -32,6 +32,7 @@ class Model:
 class Emitted:
     token: int
     drafted: bool
+    source: int  # swiftk.sources.NAMES: who proposed it
     logprob: float
     top: list[tuple[int, float]]
 

@@ -78,16 +78,3 @@ def ids(value: Any) -> tuple[int, ...]:
     if any(v < 0 for v in values):
         raise InvalidArgument(f"[options] stop_token_ids={list(values)}, want ids >= 0")
     return values
-
-
-def forms(value: Any) -> str:
-    """Stored forms of the weights, as the native loader takes them."""
-    names = [value] if isinstance(value, str) else list(value or ["own"])
-    if names in (["auto"], ["own"]):
-        return str(names[0])
-    for name in names:
-        if name not in WEIGHTS or name == "own" or names.count(name) > 1:
-            raise InvalidArgument(
-                f"[load] draft_weights={value!r}, want 'auto', 'own', or each at most once of {', '.join(WEIGHTS[1:])}"
-            )
-    return ",".join(names)
