@@ -110,7 +110,8 @@ def test_sources_join_drafts_of_either_kind(pair, tiny_dir):
     at_once, by_steps = (open_session(m, sampling=loops) for m in models)
     plain = decode(open_session(models[0], sampling=loops), PROMPT, 40).tokens
     for session in (at_once, by_steps):
-        assert decode(session, PROMPT, 40, Rule(SKIP, max_draft=8, timed={name: value for name, value in rule.items() if name != "confidence"})).tokens == plain
+        timed = {name: value for name, value in rule.items() if name != "confidence"}
+        assert decode(session, PROMPT, 40, Rule(SKIP, max_draft=8, timed=timed)).tokens == plain
     found = [at_once.prefill(np.int32(PROMPT)).token]
     kinds = set()
     while len(found) < 60:
