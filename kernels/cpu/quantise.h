@@ -13,7 +13,7 @@ inline constexpr int32_t kRoundBits = 0x4b400000;
 struct QuantisedGroup {
   alignas(64) int32_t quads[kQuads];  // of bytes
   int32_t sum;                        // of the bytes
-  float scale;                        // NaN if an element is NaN or infinite, and then all that it is used for
+  float scale;                        // NaN if an element is NaN or infinite
 };
 
 // y [32]. Magnitudes are compared as integers, among which NaN is the largest.
@@ -23,24 +23,17 @@ inline QuantisedGroup quantise_group(const float* y) {
     const IntVec magnitude = load_bits(y + i) & 0x7fffffff;
     largest = magnitude > largest ? magnitude : largest;
   }
-  alignas(64) int32_t lane[W];
-  std::memcpy(lane, &largest, sizeof lane);
-  int32_t most = 0;
-  for (int i = 0; i < W; ++i) most = std::max(most, lane[i]);
-  const float limit = std::bit_cast<float>(most);
+  const float limit = std::bit_cast<float>(max_lanes(largest));
   QuantisedGroup q;
-  q.scale = limit * (1.0f / 127);
+  q.scale = limit * (1.0f / 127) + (limit - limit);
   const float inverse = limit > 0 ? 127 / limit : 0;
   IntVec sum{};
   for (int i = 0; i < kGroup; i += W) {
     const IntVec rounded = (IntVec)(load(y + i) * inverse + kRound) - kRoundBits;
-    const ByteVec bytes = __builtin_convertvector(rounded, ByteVec);
-    std::memcpy(reinterpret_cast<char*>(q.quads) + i, &bytes, sizeof bytes);
-    sum += __builtin_convertvector(bytes, IntVec);
+    store_bytes(reinterpret_cast<char*>(q.quads) + i, rounded);
+    sum += (rounded << 24) >> 24;  // as stored: what becomes of NaN must not overflow
   }
-  std::memcpy(lane, &sum, sizeof lane);
-  q.sum = 0;
-  for (int i = 0; i < W; ++i) q.sum += lane[i];
+  q.sum = sum_lanes(sum);
   return q;
 }
 

@@ -61,9 +61,7 @@ float largest_of(const PanelSource& s, int row) {
       most = bits > most ? bits : most;
     }
   }
-  int32_t bits = 0;
-  for (int i = 0; i < W; ++i) bits = std::max(bits, int32_t{most[i]});
-  return std::bit_cast<float>(bits);
+  return std::bit_cast<float>(max_lanes(most));
 }
 
 // The scales of W rows' groups, in units of the rows' scales: integers. w [32][16], of which the first W columns are
