@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -37,11 +38,13 @@ NOTES = (
 class SourceStudy(Study):
     """Lanes are sessions of one model: eight copies of its weights would not fit everywhere."""
 
+    loading: Mapping[str, Any] = {}  # options of load()
+
     @cached_property
     def lanes(self) -> Lanes:
         import swiftk
 
-        first = swiftk.load(self.model_dir)
+        first = swiftk.load(self.model_dir, **self.loading)
         ready = [first]
 
         def lane() -> LM:

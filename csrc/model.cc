@@ -21,6 +21,8 @@ size_t elements(const VectorJob& job) {
   return n;
 }
 
+size_t lines(size_t bytes) { return (bytes + 63) / 64 * 64; }  // whole cache lines, as packed matrices begin on one
+
 size_t rounded(size_t floats) { return (floats + 15) / 16 * 16; }  // vectors start on cache lines
 
 bool aligned(const TensorView& t) { return reinterpret_cast<uintptr_t>(t.data) % size_of(t.dtype) == 0; }
@@ -49,13 +51,18 @@ class Loader {
     const std::unique_ptr<Ctx, void (*)(Ctx*)> ctx(model_.ops->create(model_.ops->device, model_.threads),
                                                    model_.ops->destroy);
     load_vectors(*ctx);
+    std::vector<char*> blocks;  // of each copy: matrices with a mapping each end on small pages, a tenth of a short read
     for (Weights& copy : model_.copies) {
       copy.layers = model_.own.layers;  // norms and biases
       copy.head = model_.own.head;
+      blocks.push_back(model_.storage.emplace_back(*model_.ops, bytes_of(copy.dtype)).as<char>());
     }
     for (const MatrixJob& job : jobs_.matrices) {
       load_matrix(*ctx, job, model_.dtype, job.in(model_.own), model_.own.bytes);
-      for (Weights& copy : model_.copies) load_matrix(*ctx, job, copy.dtype, job.in(copy), copy.bytes);
+      for (size_t i = 0; i < blocks.size(); ++i) {
+        Weights& copy = model_.copies[i];
+        load_matrix(*ctx, job, copy.dtype, job.in(copy), copy.bytes, blocks[i] + copy.bytes);
+      }
       for (const TensorView& part : job.parts) checkpoint_.drop(part);
     }
     model_.ops->device ? load_embedding(*ctx) : keep_embedding();
@@ -121,7 +128,7 @@ class Loader {
   size_t bytes_of(DType dtype) const {
     size_t sum = 0;
     for (const MatrixJob& job : jobs_.matrices) {
-      sum += model_.ops->packed_bytes(model_.ops->device, describe(job, dtype));
+      sum += lines(model_.ops->packed_bytes(model_.ops->device, describe(job, dtype)));
     }
     return sum;
   }
@@ -166,7 +173,8 @@ class Loader {
     check_memory("copies for drafting", need, std::min(have - own, options_.draft_memory ? most : have));
   }
 
-  void load_matrix(Ctx& ctx, const MatrixJob& job, DType dtype, Weight& out, size_t& sum) {
+  // Adds the bytes it takes to `sum`. place: where it goes; null: into memory of its own.
+  void load_matrix(Ctx& ctx, const MatrixJob& job, DType dtype, Weight& out, size_t& sum, char* place = nullptr) {
     PackArgs args = describe(job, dtype);
     std::vector<std::vector<float>> staged;  // parts of unlike dtypes or at odd addresses take a detour
     for (size_t i = 0; i < job.parts.size(); ++i) {
@@ -178,9 +186,9 @@ class Loader {
       args.part[i] = copy.data();
     }
     const size_t bytes = model_.ops->packed_bytes(model_.ops->device, args);
-    args.dst = model_.storage.emplace_back(*model_.ops, bytes).as<void>();
+    args.dst = place ? place : model_.storage.emplace_back(*model_.ops, bytes).as<char>();
     model_.ops->pack(ctx, args);
-    sum += bytes;
+    sum += lines(bytes);
     out.data = args.dst;
     out.dtype = args.dtype;
     out.n = args.rows[0] + args.rows[1] + args.rows[2];

@@ -59,7 +59,8 @@ def main() -> None:
         return {"pairs": measure(study.lanes, hostile, ways, study.tokens, sampling=HOT, part=part)}
 
     def reversed_(part: Part) -> dict:
-        lanes = Lanes(lambda: swiftk.load(reversed_layers(study.model_dir, study.lm.config["num_layers"])))
+        folder = reversed_layers(study.model_dir, study.lm.config["num_layers"])
+        lanes = Lanes(lambda: swiftk.load(folder, draft_weights="own"))
         return {"pairs": measure(lanes, hostile, ways, study.tokens, sampling={"temperature": 0.0}, part=part)}
 
     works = {

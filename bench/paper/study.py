@@ -80,7 +80,7 @@ class Study:
 
     @cached_property
     def lanes(self) -> Lanes:
-        return Lanes(lambda: swiftk.load(self.model_dir))
+        return Lanes(lambda: swiftk.load(self.model_dir, draft_weights="own"))
 
     @property
     def lm(self) -> swiftk.LM:

@@ -1,0 +1,92 @@
+"""Everything that can draft, on the same texts: sublayers skipped, an early exit, copies of the weights in fewer bits,
+tokens that cost no draft step, and the default, which chooses among all of them by time.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path[1:1] = [str(Path(__file__).with_name("paper"))]
+
+from plots import break_even, picture  # noqa: E402
+from runs import SAMPLED, Totals, Way, of_way, swift  # noqa: E402
+from sources import SourceStudy  # noqa: E402
+from study import Kept  # noqa: E402
+from swiftk import SkipSet  # noqa: E402
+from tables import Table  # noqa: E402
+
+FORMS = ("int8", "int4", "int3")
+SAMPLINGS = {"greedy": {"temperature": 0.0}, "T .6": SAMPLED, "T 1": {"temperature": 1.0}}
+STREAMS = ("gsm8k", "humaneval", "summarization", "english")
+EXIT = 3 / 16  # of the layers
+NOTES = (
+    "M: tokens per target pass; alpha: accepted per draft step; c, v: a draft step and a target pass in plain steps; "
+    "E: Equation 6 of M, alpha and c, for ways whose tokens all come from draft steps",
+    "memory: of copies of the weights, as a share of the model's own; auto has all three copies to choose from",
+    "lookup, lookahead and parallel take all that they guess, as their papers do",
+)
+
+
+class ModeStudy(SourceStudy):
+    loading = {"draft_weights": FORMS}  # noqa: RUF012
+
+
+def ways(n_layers: int) -> list[Way]:
+    def alone(skip: object) -> dict[str, object]:
+        return {"skip": skip, "optimizer": None}
+
+    return [
+        Way("uniform skip", alone(SkipSet.uniform(n_layers))),
+        swift(),
+        Way("early exit", alone(SkipSet.early_exit(max(1, round(EXIT * n_layers))))),
+        *(Way(form, alone(form)) for form in FORMS),
+        *(Way(name, {"drafter": name}) for name in ("suffix", "recycle", "lookup", "lookahead", "parallel")),
+        Way("auto"),
+    ]
+
+
+def table(kept: Kept) -> Table:
+    columns = ["M", "alpha", "c", "v", "tokens/s", "speed-up", "E", "realised / E", "memory", "output"]
+    found = Table(["stream", "way", *columns])
+    for key, part in kept.items():
+        names = list(dict.fromkeys(pair["way"] for pair in part["pairs"]))
+        plain = Totals.of(of_way(part["pairs"], names[0])).plain_rate
+        found.add(key, "plain", "1.00", "", "", "", f"{plain:.1f}", "1.000", "", "", "", "")
+        for name in names:
+            t = Totals.of(of_way(part["pairs"], name))
+            planned = name in ("uniform skip", "swift", "early exit", *FORMS)
+            figures = [f"{t.alpha:.2f}", f"{t.cost:.2f}"] if planned else ["", ""]
+            expected = [f"{t.expected:.3f}", f"{t.speedup / t.expected:.3f}"] if planned else ["", ""]
+            found.add(key, name, f"{t.length:.2f}", *figures, f"{t.verify:.2f}", f"{t.rate:.1f}", f"{t.speedup:.3f}",
+                      *expected, part["memory"].get(name, ""), "same" if t.same else "DIFFERS")
+    return found
+
+
+def paint(kept: Kept, path: Path) -> None:
+    with picture(path, panels=len(kept), width=3 * len(kept), height=3.6, sharey=True) as axes:
+        for axis, (key, part) in zip(axes, kept.items()):
+            names = list(dict.fromkeys(pair["way"] for pair in part["pairs"]))
+            axis.bar(names, [Totals.of(of_way(part["pairs"], name)).speedup for name in names])
+            break_even(axis)
+            axis.tick_params(axis="x", rotation=90)
+            axis.set_title(key)
+        axes[0].set_ylabel("speed-up over plain decoding")
+
+
+def main() -> None:
+    study = ModeStudy("modes", __doc__, instances=2, tokens=96, streams=STREAMS, folder="")
+    every = ways(study.lm.config["num_layers"])
+    sizes = {form: size / study.lm.model.weight_bytes for form, size in study.lm.model.copies.items()}
+    memory = {**{form: f"{share:.1%}" for form, share in sizes.items()}, "auto": f"{sum(sizes.values()):.1%}"}
+    works = {
+        f"{name}, {mode}": study.pairs(study.stream(name), every, sampling=options).adding(lambda: {"memory": memory})
+        for name in study.streams
+        for mode, options in SAMPLINGS.items()
+    }
+    kept = study.run(works, table, NOTES)
+    study.draw(lambda path: paint(kept, path))
+
+
+if __name__ == "__main__":
+    main()
