@@ -1,23 +1,27 @@
-"""Single ops with the shapes of real models: bandwidth of one row, price of 8 and 12 rows, operations of a prefill.
+"""Single ops with the shapes of real models: bandwidth of one row, price of 8 and 12 rows, operations of a prefill; and
+matmuls of what drafts may read, low-bit copies of the weights, beside the weights themselves.
 
 Copies of a weight take turns, so that no cache holds what the next call reads; row counts take turns, so that all see
 the same machine.
 """
 
+from itertools import cycle
 from statistics import median
 from time import perf_counter
 
 import numpy as np
 import pytest
 
-from cases import EPS, MATMULS, MODELS, Shape
+from cases import EPS, LOW_BIT, MATMULS, MODELS, Shape
 from swiftk import _core
 
 ROWS = [1, 8, 12, 512]
 DTYPE = "bfloat16"
 COLD_BYTES = 256 << 20
 CONTEXTS = [512, 4096]
+DRAFT_ROWS = [1, 4, 8, 32]  # a draft step, beams, a scored window
 COLUMNS = ["op", "MB", "us, 1 row", "GB/s", "% of reads", "v(8)", "v(12)", "GFLOP/s, 512 rows", "% of peak"]
+LOW_BIT_COLUMNS = ["op", "weights", "MB", "us, 1 row", "GB/s", "% of reads", *(f"c({n})" for n in DRAFT_ROWS)]
 
 
 def matrix(rows, columns):
@@ -39,25 +43,25 @@ def rows_behind(n, d, first):
 
 
 def packer(k, s, op):
-    """A call that packs a fresh copy of the op's weight."""
+    """pack(dtype): a fresh copy of the op's weight."""
     sizes = {"qkv": [s.H * s.d, s.n_kv * s.d, s.n_kv * s.d], "gate_up": [s.F, s.F]}.get(op, [s.matrix(op)[0]])
     parts = [matrix(rows, s.matrix(op)[1]) for rows in sizes]
     layout = {"qkv": {"group": s.d}, "gate_up": {"group": 32, "interleave": True}}.get(op, {})
-    return lambda: k.pack(parts, DTYPE, **layout)
+    return lambda dtype=DTYPE: k.pack(parts, dtype, **layout)
 
 
-def runner(k, s, op):
-    """run(weight, n): the op over n rows."""
-    x = {n: vectors(n, s.matrix(op)[1]) for n in ROWS}
+def runner(k, s, op, counts):
+    """run(weight, n): the op over n rows, for each n of `counts`."""
+    x = {n: vectors(n, s.matrix(op)[1]) for n in counts}
     norm = np.ones(s.D, np.float32)
     if op == "qkv":
-        cache, rows = k.cache(s.n_kv, s.d, max(ROWS), DTYPE), {n: rows_behind(n, s.d, 0) for n in ROWS}
+        cache, rows = k.cache(s.n_kv, s.d, max(counts), DTYPE), {n: rows_behind(n, s.d, 0) for n in counts}
         return lambda w, n: k.qkv(x[n], norm, EPS, w, rows[n], cache, s.H)
     if op == "gate_up":
         return lambda w, n: k.gate_up(x[n], norm, EPS, w)
     if op == "lm_head":
         return lambda w, n: k.lm_head(x[n], norm, EPS, w)
-    out = {n: vectors(n, s.D) for n in ROWS}
+    out = {n: vectors(n, s.D) for n in counts}
     return lambda w, n: k.residual(x[n], w, out[n], down=op == "down")
 
 
@@ -84,27 +88,33 @@ def table(report):
     return found
 
 
+@pytest.fixture(scope="module")
+def low_bit_table(report):
+    found = report("low_bit", LOW_BIT_COLUMNS)
+    found.notes = ["copies in turn, as in ops.md; shapes of the grown demo model",
+                   f"c(n): n rows over one row of {DTYPE}, all of them in turns; times include Python's call"]
+    return found
+
+
 def copies(size, grow):
     """Of something of that size, so that none is still cached when its turn comes."""
     return 1 + COLD_BYTES // size if grow > 1 else 1
 
 
-def measure(benchmark, kernels, run, turns, rounds):
-    """Median seconds of run(turn, n) for each n of ROWS, and the machine's bandwidth and peak around them."""
-    seconds = {n: [] for n in ROWS}
-    calls = iter(range(1 << 30))
+def measure(benchmark, kernels, run, keys, rounds):
+    """Median seconds of run(key) for each key, and the machine's bandwidth and peak around them."""
+    seconds = {key: [] for key in keys}
 
     def once():
-        for n in ROWS:
-            turn = next(calls) % turns
+        for key in keys:
             began = perf_counter()
-            run(turn, n)
-            seconds[n].append(perf_counter() - began)
+            run(key)
+            seconds[key].append(perf_counter() - began)
 
     before = kernels.probe(DTYPE)
     benchmark.pedantic(once, rounds=rounds, warmup_rounds=1)
     reads, peak = (max(pair) for pair in zip(before, kernels.probe(DTYPE)))
-    return {n: median(found[1:]) for n, found in seconds.items()}, reads, peak
+    return {key: median(found[1:]) for key, found in seconds.items()}, reads, peak
 
 
 def record(benchmark, table, name, size, operations, measured):
@@ -126,9 +136,9 @@ def test_matmul(benchmark, table, kernels, shapes, grow, rounds, op, name):
         pytest.skip("a trial leaves the sizes of other models out")
     shape = shapes[name]
     size = shape.weight_bytes(op, DTYPE)
-    pack, run = packer(kernels, shape, op), runner(kernels, shape, op)
-    weights = [pack() for _ in range(copies(size, grow))]
-    measured = measure(benchmark, kernels, lambda turn, n: run(weights[turn], n), len(weights), rounds)
+    pack, run = packer(kernels, shape, op), runner(kernels, shape, op, ROWS)
+    weights = cycle([pack() for _ in range(copies(size, grow))])
+    measured = measure(benchmark, kernels, lambda n: run(next(weights), n), ROWS, rounds)
     record(benchmark, table, f"{name} {op}", size, shape.flops(op, max(ROWS)), measured)
 
 
@@ -145,7 +155,24 @@ def test_attention(benchmark, table, kernels, shapes, grow, rounds, name, contex
     for cache in caches:
         kernels.qkv(vectors(context + max(ROWS), 32), np.ones(32, np.float32), EPS, weight, fill, cache, s.H)
     q, rows = {n: vectors(n, s.H, s.d) for n in ROWS}, {n: rows_behind(n, s.d, context) for n in ROWS}
-    measured = measure(benchmark, kernels, lambda turn, n: kernels.attention(q[n], rows[n], caches[turn], 0, s.d**-0.5),
-                       len(caches), rounds)
+    turns = cycle(caches)
+    measured = measure(benchmark, kernels, lambda n: kernels.attention(q[n], rows[n], next(turns), 0, s.d**-0.5), ROWS,
+                       rounds)
     record(benchmark, table, f"{name} attention over {context}", size,
            s.attention_flops(context + max(ROWS) / 2, max(ROWS)), measured)
+
+
+@pytest.mark.parametrize("op", MATMULS)
+def test_low_bit(benchmark, low_bit_table, kernels, shapes, grow, rounds, op):
+    pack, run = packer(kernels, shapes["model"], op), runner(kernels, shapes["model"], op, DRAFT_ROWS)
+    size = {dtype: pack(dtype).bytes for dtype in (DTYPE, *LOW_BIT)}
+    weights = {dtype: cycle([pack(dtype) for _ in range(copies(size[dtype], grow))]) for dtype in size}
+    keys = [(dtype, n) for n in DRAFT_ROWS for dtype in size]
+    seconds, reads, _ = measure(benchmark, kernels, lambda key: run(next(weights[key[0]]), key[1]), keys, rounds)
+    for dtype, held in size.items():
+        one, rate = seconds[dtype, 1], held / seconds[dtype, 1]
+        cost = {n: seconds[dtype, n] / seconds[DTYPE, 1] for n in DRAFT_ROWS}
+        figures = {"op": op, "weights": dtype, "bytes": held, "seconds": {n: seconds[dtype, n] for n in DRAFT_ROWS},
+                   "GB_per_s": rate / 1e9, "of_reads": rate / reads, "cost": cost, "reads_GB_per_s": reads / 1e9}
+        low_bit_table.add([op, dtype, f"{held / 1e6:.1f}", f"{one * 1e6:.0f}", f"{rate / 1e9:.1f}",
+                           f"{rate / reads:.0%}", *(f"{c:.2f}" for c in cost.values())], figures)

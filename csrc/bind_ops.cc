@@ -64,6 +64,7 @@ class Kernels {
   std::unique_ptr<Cache> cache(int n_kv, int d, int capacity, const std::string& dtype) {
     auto c = std::make_unique<Cache>();
     c->layer.shape = {n_kv, d, capacity, parse_dtype(dtype)};
+    want(!low_bit(c->layer.shape.dtype), "a cache is not stored as " + dtype);
     c->memory = std::make_unique<Memory>(ops_, ops_->kv_bytes(c->layer.shape));
     c->layer.data = c->memory->data();
     std::memset(c->layer.data, 0xff, c->memory->bytes());
@@ -270,9 +271,11 @@ class Kernels {
 void bind_ops(py::module_& parent) {
   using namespace swiftk;
   py::module_ m = parent.def_submodule("ops", "Single ops on arrays, for tests and benchmarks.");
-  py::class_<PackedWeight>(m, "PackedWeight").def_property_readonly("bytes", [](const PackedWeight& w) {
-    return w.memory->bytes();
-  });
+  py::class_<PackedWeight>(m, "PackedWeight")
+      .def_property_readonly("bytes", [](const PackedWeight& w) { return w.memory->bytes(); })
+      .def_property_readonly("data", [](const PackedWeight& w) {
+        return py::bytes(static_cast<const char*>(w.memory->data()), w.memory->bytes());
+      });
   py::class_<Cache>(m, "Cache").def_property_readonly("data", [](const Cache& c) {
     return py::bytes(static_cast<const char*>(c.layer.data), c.memory->bytes());
   });

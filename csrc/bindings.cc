@@ -1,4 +1,4 @@
-// swiftk._core: models and sessions for Python. Every phase releases the GIL; errors become the classes of
+// swiftk._core: sessions for Python. Every phase releases the GIL; errors become the classes of
 // swiftk.errors.
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
@@ -7,15 +7,16 @@
 #include <new>
 #include <optional>
 
-#include "checkpoint.h"
-#include "cuda/backend.h"
+#include "dtype_names.h"
 #include "error.h"
 #include "session.h"
 
 namespace py = pybind11;
 using namespace py::literals;
 
-void bind_ops(py::module_& m);  // bind_ops.cc
+void bind_model(py::module_& m);    // bind_model.cc
+void bind_ops(py::module_& m);      // bind_ops.cc
+void bind_sources(py::module_& m);  // bind_sources.cc
 
 namespace swiftk {
 namespace {
@@ -53,72 +54,7 @@ void translate(std::exception_ptr p) {
 
 std::span<const int32_t> span(const Tokens& t) { return {t.data(), static_cast<size_t>(t.size())}; }
 
-const char* dtype_name(DType t) { return t == DType::F32 ? "float32" : t == DType::BF16 ? "bfloat16" : "float16"; }
-
-DType dtype_of(const std::string& name) {
-  for (const DType t : {DType::F32, DType::BF16, DType::F16}) {
-    if (name == dtype_name(t)) return t;
-  }
-  fail(Status::InvalidArgument, "[dtype] got '" + name + "', want float32, bfloat16 or float16");
-}
-
-py::dict config_dict(const Config& c) {
-  return py::dict("model_type"_a = c.model_type, "hidden_size"_a = c.D, "num_layers"_a = c.L, "num_heads"_a = c.H,
-                  "num_kv_heads"_a = c.n_kv, "head_dim"_a = c.d, "ffn"_a = c.F, "vocab_size"_a = c.V,
-                  "max_position"_a = c.max_position, "window"_a = c.window, "tied_head"_a = c.tied_head,
-                  "rope_theta"_a = c.rope_theta, "dtype"_a = c.dtype);
-}
-
-// What kernels are built for, known before any weight is loaded; for a given dtype, from config.json alone.
-py::dict kernel_shape(const std::string& dir, const std::string& dtype) {
-  const Config c = read_config(dir);
-  const auto stored = [&] {
-    return Checkpoint(dir).get("model.layers.0.self_attn.q_proj.weight", {int64_t{c.H} * c.d, c.D}).dtype;
-  };
-  const DType type = dtype == "auto" ? stored() : dtype_of(dtype);
-  return py::dict("D"_a = c.D, "H"_a = c.H, "KV"_a = c.n_kv, "HD"_a = c.d, "F"_a = c.F, "V"_a = c.V,
-                  "dtype"_a = dtype_name(type), "qk_norm"_a = c.qk_norm, "qkv_bias"_a = c.qkv_bias,
-                  "o_bias"_a = c.o_bias, "mlp_bias"_a = c.mlp_bias, "eps"_a = c.norm_eps);
-}
-
-std::shared_ptr<Model> load(const std::string& dir, const std::string& dtype, const std::string& isa, int threads,
-                            const std::string& device, const std::string& pack, const py::object& progress) {
-  LoadOptions options{.dtype = dtype, .isa = isa, .threads = threads, .device = device, .pack = pack, .progress = {}};
-  if (!progress.is_none()) {
-    options.progress = [&progress](size_t done, size_t total) {
-      const py::gil_scoped_acquire gil;
-      const py::object more = progress(done, total);
-      return more.is_none() || more.cast<bool>();
-    };
-  }
-  const py::gil_scoped_release release;
-  // pybind11's holders are not const; the class is read-only.
-  return std::const_pointer_cast<Model>(load_model(dir, options));
-}
-
 py::array_t<int32_t> copy(std::span<const int32_t> v) { return py::array_t<int32_t>(v.size(), v.data()); }
-
-// Read bandwidth in bytes/s and peak flop/s of what the model runs on.
-std::pair<double, double> probe_model(const Model& model) {
-  Ctx* const ctx = model.ops->create(model.ops->device, model.threads);
-  Probe p;
-  model.ops->probe(*ctx, model.dtype, &p);
-  model.ops->destroy(ctx);
-  return {p.read_bytes_per_s, p.flops_per_s};
-}
-
-void bind_model(py::module_& m) {
-  py::class_<Model, std::shared_ptr<Model>>(m, "Model")
-      .def(py::init(&load), "dir"_a, "dtype"_a = "auto", "isa"_a = "", "threads"_a = 0, "device"_a = "cpu",
-           "pack"_a = "", "progress"_a = py::none())
-      .def_property_readonly("config", [](const Model& self) { return config_dict(self.config); })
-      .def_property_readonly("isa", [](const Model& self) { return self.ops->name; })
-      .def_property_readonly("device", [](const Model& self) { return self.ops->device ? "cuda" : "cpu"; })
-      .def("probe", &probe_model, Release())
-      .def_property_readonly("dtype", [](const Model& self) { return dtype_name(self.dtype); })
-      .def_readonly("threads", &Model::threads)
-      .def_readonly("weight_bytes", &Model::weight_bytes);
-}
 
 std::unique_ptr<Session> make_session(const std::shared_ptr<Model>& model, int context, int threads, bool poison) {
   return std::make_unique<Session>(model, SessionOptions{.context = context, .threads = threads, .poison = poison});
@@ -141,11 +77,15 @@ void set_sampling(Session& self, float temperature, int top_k, float top_p, floa
 int draft(Session& self, float confidence, int max_draft, int max_nodes, const std::array<float, 3>& tier,
           const std::array<int, 4>& width, const std::vector<int32_t>& stop_ids, int beam, float reach,
           const decltype(DraftRule::edges)& edges, const decltype(DraftRule::hold)& hold,
-          const decltype(DraftRule::runner_up)& runner_up, const std::vector<float>& row_price) {
+          const decltype(DraftRule::runner_up)& runner_up, const std::vector<float>& row_price, int max_depth,
+          int chain, float row_reach, const std::vector<std::pair<int, decltype(SourceRule::chance)>>& sources) {
   const py::gil_scoped_release release;
+  std::vector<SourceRule> asked;
+  for (const auto& [id, chance] : sources) asked.push_back({static_cast<SourceId>(id), chance});
   return self
       .draft({.confidence = confidence,
               .max_draft = max_draft,
+              .max_depth = max_depth,
               .max_nodes = max_nodes,
               .tier = tier,
               .width = width,
@@ -155,7 +95,10 @@ int draft(Session& self, float confidence, int max_draft, int max_nodes, const s
               .edges = edges,
               .hold = hold,
               .runner_up = runner_up,
-              .row_price = row_price})
+              .row_price = row_price,
+              .sources = std::move(asked),
+              .chain = chain,
+              .row_reach = row_reach})
       .size();
 }
 
@@ -169,7 +112,19 @@ py::dict phase_dict(const Session& self) {
   return py::dict("prefill"_a = p.prefill, "draft"_a = p.draft, "verify"_a = p.verify, "commit"_a = p.commit,
                   "score"_a = p.score, "draft_steps"_a = p.draft_steps, "verify_rows"_a = p.verify_rows,
                   "reused_rows"_a = p.reused_rows, "reused_share"_a = p.reused_share,
-                  "saved_weight_bytes"_a = p.saved_weight_bytes, "at_once"_a = p.at_once);
+                  "saved_weight_bytes"_a = p.saved_weight_bytes, "at_once"_a = p.at_once, "proposed"_a = p.proposed);
+}
+
+// weights: "own" or names of dtypes, as SkipSet has them.
+SkipSet skip_set(const Session& self, const std::vector<int>& attn, const std::vector<int>& mlp, int exit_layer,
+                 const std::vector<std::string>& weights) {
+  SkipSet skip{attn, mlp, exit_layer};
+  for (const std::string& name : weights) {
+    const std::optional<DType> found = name == "own" ? self.model().dtype : dtype_named(name);
+    if (!found) fail(Status::InvalidArgument, "[skip] weights has '" + name + "', want own or names of dtypes");
+    skip.weights.push_back(*found);
+  }
+  return skip;
 }
 
 // (confidence, rank, seconds) of what `run` scores; `exits`: of so many candidates, a row each.
@@ -191,9 +146,10 @@ py::tuple scored(Session& self, Run run, std::optional<size_t> exits = {}) {
   return py::make_tuple(confidence, rank, self.last().score);
 }
 
-py::tuple score(Session& self, const std::vector<int>& attn, const std::vector<int>& mlp, int exit_layer, int window,
-                int end) {
-  return scored(self, [&] { return self.score({attn, mlp, exit_layer}, window, end); });
+py::tuple score(Session& self, const std::vector<int>& attn, const std::vector<int>& mlp, int exit_layer,
+                const std::vector<std::string>& weights, int window, int end) {
+  const SkipSet skip = skip_set(self, attn, mlp, exit_layer, weights);
+  return scored(self, [&] { return self.score(skip, window, end); });
 }
 
 py::tuple score_exits(Session& self, const std::vector<int32_t>& exits, int window, int end) {
@@ -209,11 +165,11 @@ void bind_session(py::module_& m) {
       .def("set_logprobs", &Session::set_logprobs, "n"_a)
       .def(
           "set_skip",
-          [](Session& self, const std::vector<int>& attn, const std::vector<int>& mlp, int exit_layer) {
-            self.set_skip({attn, mlp, exit_layer});
-          },
-          "attn"_a, "mlp"_a, "exit_layer"_a = -1)
+          [](Session& self, const std::vector<int>& attn, const std::vector<int>& mlp, int exit_layer,
+             const std::vector<std::string>& weights) { self.set_skip(skip_set(self, attn, mlp, exit_layer, weights)); },
+          "attn"_a, "mlp"_a, "exit_layer"_a = -1, "weights"_a = std::vector<std::string>())
       .def("set_kvq", &Session::set_kvq, "on"_a)
+      .def("set_recall", &Session::set_recall, "on"_a)
       .def(
           "reuse", [](Session& self, const Tokens& t) { return self.reuse(span(t)); }, "tokens"_a, Release())
       .def(
@@ -224,14 +180,17 @@ void bind_session(py::module_& m) {
       .def("draft", &draft, "confidence"_a = rule.confidence, "max_draft"_a = rule.max_draft,
            "max_nodes"_a = rule.max_nodes, "tier"_a = rule.tier, "width"_a = rule.width, "stop_ids"_a = rule.stop_ids,
            "beam"_a = rule.beam, "reach"_a = rule.reach, "edges"_a = rule.edges, "hold"_a = rule.hold,
-           "runner_up"_a = rule.runner_up, "row_price"_a = rule.row_price)
+           "runner_up"_a = rule.runner_up, "row_price"_a = rule.row_price, "max_depth"_a = rule.max_depth,
+           "chain"_a = rule.chain, "row_reach"_a = rule.row_reach,
+           "sources"_a = std::vector<std::pair<int, decltype(SourceRule::chance)>>{})
       .def(
           "set_tree",
           [](Session& self, const Tokens& t, const Tokens& p) { return self.set_tree(span(t), span(p)).size(); },
           "tokens"_a, "parents"_a)
       .def("verify", &verify, Release())
       .def("commit", &Session::commit, "count"_a, Release())
-      .def("score", &score, "attn"_a, "mlp"_a, "exit_layer"_a = -1, "window"_a = 32, "end"_a = -1)
+      .def("score", &score, "attn"_a, "mlp"_a, "exit_layer"_a = -1, "weights"_a = std::vector<std::string>(),
+           "window"_a = 32, "end"_a = -1)
       .def("score_exits", &score_exits, "exits"_a, "window"_a = 32, "end"_a = -1)
       .def(
           "propose_skips",
@@ -261,6 +220,20 @@ void bind_session(py::module_& m) {
                                for (const Outcome& o : s.outcomes()) outcomes.emplace_back(o.confidence, o.rank);
                                return outcomes;
                              })
+      .def_property_readonly("guessed",
+                             [](const Session& s) {
+                               std::vector<std::tuple<int, int, int>> guessed;
+                               for (const Guessed& g : s.guessed()) {
+                                 guessed.emplace_back(static_cast<int>(g.source), g.bucket, g.rank);
+                               }
+                               return guessed;
+                             })
+      .def_property_readonly("tree_sources",
+                             [](const Session& s) {
+                               std::vector<int> sources;
+                               for (const SourceId id : s.tree_sources()) sources.push_back(static_cast<int>(id));
+                               return sources;
+                             })
       .def_property_readonly("last", &phase_dict)
       .def_property_readonly("drafted_from", &Session::drafted_from)
       .def_property_readonly("shared_steps", &Session::shared_steps)
@@ -269,25 +242,6 @@ void bind_session(py::module_& m) {
       .def_property_readonly("run_seconds", &Session::run_seconds)
       .def_property_readonly("cache_bytes", &Session::cache_bytes)
       .def_property_readonly("workspace_bytes", &Session::workspace_bytes);
-}
-
-py::dict gpu_info(int ordinal) {
-  cuda::GpuInfo g;
-  {
-    const py::gil_scoped_release release;
-    g = cuda::describe_gpu(ordinal);
-  }
-  return py::dict("name"_a = g.name, "architecture"_a = g.architecture, "driver"_a = g.driver);
-}
-
-std::pair<double, double> probe(const std::string& dtype, const std::string& isa, int threads) {
-  const Ops* const ops = cpu_ops(isa.empty() ? nullptr : isa.c_str());
-  if (!ops) fail(Status::InvalidArgument, "[probe] isa '" + isa + "' is not available on this machine");
-  Ctx* const ctx = ops->create(ops->device, threads > 0 ? threads : default_threads());
-  Probe p;
-  ops->probe(*ctx, dtype_of(dtype), &p);
-  ops->destroy(ctx);
-  return {p.read_bytes_per_s, p.flops_per_s};
 }
 
 }  // namespace
@@ -299,6 +253,7 @@ PYBIND11_MODULE(_core, m) {
   py::class_<Emitted>(m, "Emitted")
       .def_readonly("token", &Emitted::token)
       .def_readonly("drafted", &Emitted::drafted)
+      .def_property_readonly("source", [](const Emitted& e) { return static_cast<int>(e.source); })
       .def_readonly("logprob", &Emitted::logprob)
       .def_property_readonly("top", [](const Emitted& e) {
         std::vector<std::pair<int32_t, float>> top;
@@ -307,14 +262,6 @@ PYBIND11_MODULE(_core, m) {
       });
   bind_model(m);
   bind_session(m);
-  m.def("isas", [] {
-    std::vector<std::string> names;
-    for (const char* const* name = cpu_isas(); *name; ++name) names.emplace_back(*name);
-    return names;
-  });
-  m.def("kernel_shape", &kernel_shape, "dir"_a, "dtype"_a = "auto");
-  m.def("gpu_info", &gpu_info, "ordinal"_a = 0);
-  m.def("gpu_free_bytes", [](int ordinal) { return cuda::free_memory(ordinal); }, "ordinal"_a = 0, Release());
-  m.def("probe", &probe, "dtype"_a = "bfloat16", "isa"_a = "", "threads"_a = 0, Release());
+  bind_sources(m);
   bind_ops(m);
 }

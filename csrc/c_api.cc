@@ -3,6 +3,7 @@
 
 #include <cstdio>
 
+#include "dtype_names.h"
 #include "eos.h"
 
 namespace swiftk::c_api {
@@ -21,14 +22,6 @@ GenerateOptions generate_options(const swiftk_generate_params* given, const std:
   return options;
 }
 
-const char* dtype_name(DType dtype) {
-  switch (dtype) {
-    case DType::BF16: return "bfloat16";
-    case DType::F16: return "float16";
-    default: return "float32";
-  }
-}
-
 }  // namespace
 
 swiftk_status remember(Status status, const char* what) noexcept {
@@ -39,7 +32,14 @@ swiftk_status remember(Status status, const char* what) noexcept {
 SkipSet skip_set(const swiftk_skip* given) {
   const swiftk_skip skip = read<swiftk_skip>(given, SWIFTK_SKIP_INIT, "skip");
   const auto attn = ids(skip.attn, skip.n_attn, "skip.attn"), mlp = ids(skip.mlp, skip.n_mlp, "skip.mlp");
-  return {{attn.begin(), attn.end()}, {mlp.begin(), mlp.end()}, skip.exit_layer};
+  std::vector<swiftk::DType> weights;
+  if (skip.weights) {
+    const auto found = swiftk::dtype_named(skip.weights);
+    if (!found)
+      fail(Status::InvalidArgument, std::string("[skip] weights is '") + skip.weights + "', want null or a dtype");
+    weights.push_back(*found);
+  }
+  return {{attn.begin(), attn.end()}, {mlp.begin(), mlp.end()}, skip.exit_layer, std::move(weights)};
 }
 
 DraftRule draft_rule(const swiftk_draft_rule* given) {
@@ -71,9 +71,8 @@ const char* swiftk_version(void) { return SWIFTK_VERSION; }
 const char* swiftk_last_error(void) { return last_error; }
 
 const char* swiftk_status_name(swiftk_status status) {
-  static const char* const names[] = {"ok",        "invalid argument", "checkpoint",    "unsupported",
-                                      "numerical", "cancelled",        "out of memory", "internal",
-                                      "device"};
+  static const char* const names[] = {"ok",        "invalid argument", "checkpoint", "unsupported", "numerical",
+                                      "cancelled", "out of memory",    "internal",   "device"};
   return status >= SWIFTK_OK && status <= SWIFTK_DEVICE ? names[status] : "unknown status";
 }
 
@@ -83,6 +82,8 @@ swiftk_status swiftk_model_load(const char* dir, const swiftk_load_params* given
     need(dir, "dir");
     const auto params = read<swiftk_load_params>(given, SWIFTK_LOAD_PARAMS_INIT, "params");
     swiftk::LoadOptions options{.dtype = params.dtype ? params.dtype : "auto",
+                                .draft_weights = params.draft_weights ? params.draft_weights : "",
+                                .draft_memory = params.draft_memory,
                                 .isa = params.isa ? params.isa : "",
                                 .threads = params.threads,
                                 .device = params.device ? params.device : "",
@@ -112,9 +113,9 @@ swiftk_status swiftk_model_get_info(const swiftk_model* handle, swiftk_model_inf
                             .context = c.max_position,
                             .threads = model.threads,
                             .model_type = c.model_type.c_str(),
-                            .dtype = dtype_name(model.dtype),
+                            .dtype = name_of(model.dtype),
                             .isa = model.ops->name,
-                            .weight_bytes = model.weight_bytes,
+                            .weight_bytes = model.own.bytes,
                             .eos_ids = handle->eos_ids.data(),
                             .n_eos = handle->eos_ids.size()},
           "info");

@@ -1,9 +1,9 @@
 // Session's drafting: steps of the draft plan extend the tree from its root; runners-up become leaves.
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <cmath>
 #include <string>
-#include <tuple>
 
 #include "error.h"
 #include "session.h"
@@ -12,58 +12,10 @@
 namespace swiftk {
 namespace {
 
-void check_rule(const DraftRule& rule) {
-  const auto want = [](bool ok, const char* field, double got, const std::string& range) {
-    if (!ok) {
-      fail(Status::InvalidArgument, std::string("[draft] ") + field + " is " + std::to_string(got) + ", want " + range);
-    }
-  };
-  const std::string nodes = "1.." + std::to_string(TokenTree::kMaxNodes);
-  want(rule.confidence >= 0 && rule.confidence <= 1, "confidence", rule.confidence, "in [0, 1]");
-  want(rule.max_draft >= 0, "max_draft", rule.max_draft, "0 or more");
-  want(rule.max_nodes >= 1 && rule.max_nodes <= TokenTree::kMaxNodes, "max_nodes", rule.max_nodes, nodes);
-  for (const int width : rule.width) {
-    want(width >= 1 && width <= kMaxTopk, "width", width, "1.." + std::to_string(kMaxTopk));
-  }
-  want(rule.beam >= 1 && rule.beam <= kMaxBeam, "beam", rule.beam, "1.." + std::to_string(kMaxBeam));
-  want(rule.reach >= 0, "reach", rule.reach, "0 or more");
-  for (size_t i = 1; i < rule.edges.size(); ++i) {
-    want(rule.edges[i] >= rule.edges[i - 1], "edges", rule.edges[i], "in ascending order");
-  }
-  for (const float price : rule.row_price) want(price >= 0, "row_price", price, "0 or more");
-  for (const float p : rule.hold) want(p >= 0 && p <= 1, "hold", p, "in [0, 1]");
-  for (const auto& ranks : rule.runner_up) {
-    for (const float p : ranks) want(p >= 0 && p <= 1, "runner_up", p, "in [0, 1]");
-  }
-}
-
 int width_at(const DraftRule& rule, float confidence) {
   size_t tier = 0;
   while (tier < rule.tier.size() && confidence > rule.tier[tier]) ++tier;
   return rule.width[tier];
-}
-
-bool stops(const DraftRule& rule, int32_t token) {
-  return std::find(rule.stop_ids.begin(), rule.stop_ids.end(), token) != rule.stop_ids.end();
-}
-
-GateRule gate_of(const DraftRule& rule, int ranks) {
-  GateRule gate{};
-  gate.by_time = rule.by_time();
-  gate.ranks = rule.by_time() ? ranks : 0;
-  gate.floor = std::log(rule.confidence);
-  gate.reach = rule.reach;
-  std::transform(rule.edges.begin(), rule.edges.end(), gate.edges, [](float edge) { return std::log(edge); });
-  std::copy(rule.hold.begin(), rule.hold.end(), gate.hold);
-  for (int b = 0; b < DraftRule::kBuckets; ++b) {
-    std::copy(rule.runner_up[b].begin(), rule.runner_up[b].end(), gate.runner_up[b]);
-  }
-  return gate;
-}
-
-// A total order: equal worths stay in the order of draws, as rejection needs siblings.
-bool better(const DraftNode& a, const DraftNode& b) {
-  return std::tie(b.worth, a.parent, a.rank) < std::tie(a.worth, b.parent, b.rank);
 }
 
 }  // namespace
@@ -71,7 +23,7 @@ bool better(const DraftNode& a, const DraftNode& b) {
 const TokenTree& Session::draft(const DraftRule& rule) {
   const Stopwatch watch(last_.draft);
   last_.draft_steps = 0;
-  check_rule(rule);
+  rule.check();
   if (history_.empty() || cache_.length() != position() - 1) {
     fail(Status::InvalidArgument,
          "[draft] the text must end in one token that is not cached, want prefill() or commit() first");
@@ -79,13 +31,37 @@ const TokenTree& Session::draft(const DraftRule& rule) {
   begin_tree();
   // Every accepted token and the bonus token behind it must still fit the context.
   const int room = cache_.context() - position() - 1;
-  grow(rule, std::min({rule.max_draft, rule.max_nodes - 1, room}));
+  most_depth_ = std::min(rule.max_depth, room);
+  start_sources(rule);
+  grow(rule, std::min({rule.max_draft, rule.max_nodes - 1, most_depth_}));
   if (rule.by_time()) {
     add_worthy(rule);
+    add_scouts(rule);
   } else {
     add_siblings(rule);
   }
+  last_.proposed.fill(0);
+  for (const SourceId id : tree_sources()) ++last_.proposed[static_cast<int>(id)];
   return tree_;
+}
+
+void Session::start_sources(const DraftRule& rule) {
+  std::array<SourceId, kMostSources> ids;
+  std::transform(rule.sources.begin(), rule.sources.end(), ids.begin(), [](const SourceRule& s) { return s.id; });
+  sources_.use({ids.data(), rule.sources.size()});
+  asking_ = sources_.active() > 0;
+  if (asking_) sources_.follow(history_);
+  prospects_.start(tree_.token(0), asking_ ? sources_.root() : Cursors{});
+}
+
+void Session::ask(const DraftRule& rule) {
+  if (asking_) prospects_.ask(rule, sources_, sampling_, position(), most_depth_, tree_.size());
+}
+
+int Session::add_node(int parent, int32_t token, SourceId source) {
+  const int node = tree_.add(parent, token);
+  source_[node] = source;
+  return node;
 }
 
 // Each step reads the nodes [grown_, grown_ + n) and proposes their children. By time the best leaves are read next, as
@@ -94,12 +70,26 @@ void Session::grow(const DraftRule& rule, int limit) {
   const bool rejection = acceptance_ == Acceptance::Rejection && !sampling_.greedy();
   const int widest = rule.by_time() ? DraftRule::kRanks : *std::max_element(rule.width.begin(), rule.width.end());
   choices_ = std::min(widest, model_->config.V);
+  gate_ = rule.gate(choices_);
+  last_.at_once = false;
+  int n = 1;
+  if (asking_) {
+    n = limit > 0 ? promote(rule) : 0;
+    if (n == 0) return;
+    // What sources propose is not to be mixed with draws that must be accepted by the plan's distribution; and where
+    // nothing of theirs is read, a draft that needs no host between its steps goes first.
+    if (rejection || (n == 1 && fits_spine(rule))) {
+      const Cursors root = prospects_[0].at;
+      tree_.reset(tree_.token(0));
+      prospects_.start(tree_.token(0), root);
+      asking_ = false;
+      n = 1;
+    }
+  }
   if (rejection) draft_prob_.resize(static_cast<size_t>(limit) * model_->config.V);
-  gate_ = gate_of(rule, choices_);
-  worth_[0] = 1;
-  drawn_ = rejection ? 0 : draft_at_once(rule, limit);
+  drawn_ = rejection || asking_ ? 0 : draft_at_once(rule, limit);
   last_.at_once = drawn_ > 0;
-  for (int n = 1; last_.draft_steps < limit && n > 0;) {
+  while (last_.draft_steps < limit && n > 0) {
     if (drawn_ == 0) run_draft(n);
     assert(drawn_ == 0 || grown_ < drawn_);  // the backend's rule is this one
     for (int i = 0; i < n; ++i) propose(rule, i, rejection);
@@ -111,12 +101,17 @@ void Session::grow(const DraftRule& rule, int limit) {
       n = last_.draft_steps < limit ? promote(rule) : 0;
     }
   }
+  asking_ = sources_.active() > 0 && !rejection;
+}
+
+bool Session::fits_spine(const DraftRule& rule) const {
+  return model_->ops->draft_spine && !warps() && !(rule.by_time() && rule.beam > 1);
 }
 
 // All steps in one go of the backend, which follows the same rule: what they drew is listed, and the tree grows from
 // that. Returns their number; 0 if this draft needs the host between steps.
 int Session::draft_at_once(const DraftRule& rule, int limit) {
-  if (!model_->ops->draft_spine || warps() || (rule.by_time() && rule.beam > 1) || limit < 1) return 0;
+  if (!fits_spine(rule) || limit < 1) return 0;
   const int base = cache_.length();
   for (int i = 0; i < limit; ++i) pos_[i] = slot_[i] = base + i;
   Rows rows{.n = limit,
@@ -146,7 +141,7 @@ int Session::draft_at_once(const DraftRule& rule, int limit) {
 // One pass of the draft plan over nodes [grown_, grown_ + n). Residual rows where draft and target part are kept for
 // verification.
 void Session::run_draft(int n) {
-  const int steps = static_cast<int>(draft_.size()), D = model_->config.D;
+  const int steps = draft_.size(), D = model_->config.D;
   float* const x = x_.as<float>();
   const Rows rows = tree_rows(grown_, n);
   if (kept_ > 0) {
@@ -157,47 +152,53 @@ void Session::run_draft(int n) {
   executor_.run(draft_, rows, kept_, steps, x, cache_, cancel_, logits_.compute(n));
 }
 
-// The candidate children of node grown_ + row, whose logits are `row`.
-void Session::propose(const DraftRule& rule, int row, bool rejection) {
-  const int node = grown_ + row, V = model_->config.V;
+// The tokens that lead to a node, its own the last.
+void Session::read_path(int node) {
   path_tokens_.clear();
   for (int i = 1; i <= node; ++i) {
     if (tree_.ancestors(node) >> i & 1) path_tokens_.push_back(tree_.token(i));
   }
+}
+
+// The candidate children of node grown_ + row, whose logits are `row`.
+void Session::propose(const DraftRule& rule, int row, bool rejection) {
+  const int node = grown_ + row, V = model_->config.V;
+  read_path(node);
   const int32_t pos = position() + tree_.depth(node);
   if (drawn_ > 0) list_pos_[node] = pos;
   const Drawn drawn = drawn_ > 0 ? draw_row(node, path_tokens_, choices_)
                                  : pick(row, pos, path_tokens_, choices_, rejection ? Stream::Draft : Stream::Target);
   if (rejection) softmax(warped(row, path_tokens_), V, draft_prob_.data() + static_cast<size_t>(node) * V);
   log_p_ = drawn.logit[0] - drawn.lse;
-  const float confidence = std::exp(log_p_);
-  confidence_.push_back(confidence);
+  confidence_.push_back(std::exp(log_p_));
   std::copy_n(drawn.id, choices_, choice_.begin() + static_cast<size_t>(node) * kMaxTopk);
-  if (!rule.by_time()) return;
-  const int b = bucket_of(gate_, log_p_), first = static_cast<int>(leaves_.size());
-  for (int r = rejection ? 1 : 0; r < choices_ && drawn.id[r] >= 0; ++r) {
-    leaves_.push_back({node, r, drawn.id[r], worth_of(gate_, b, r, worth_[node])});
-  }
-  if (!rejection) return;
-  // Rejection needs siblings in the order of their draws, none left out: each is worth what the best behind it is.
-  for (int i = static_cast<int>(leaves_.size()) - 2; i >= first; --i) {
-    leaves_[i].worth = std::max(leaves_[i].worth, leaves_[i + 1].worth);
-  }
+  if (rule.by_time()) plan_children(node, rejection);
 }
 
-// The best leaves, up to the beam, become nodes to draft from if together they are worth it. Returns how many.
-int Session::promote(const DraftRule& rule) {
-  std::sort(leaves_.begin(), leaves_.end(), better);
+void Session::plan_children(int node, bool rejection) {
+  const int32_t* const token = choice_.data() + static_cast<size_t>(node) * kMaxTopk;
+  const int b = bucket_of(gate_, log_p_), prospect = prospects_.of_node(node);
   int n = 0;
-  float worth = 0;
-  const int room = std::min(rule.beam, rule.max_nodes - tree_.size());
-  for (auto leaf = leaves_.begin(); leaf != leaves_.end() && n < room && !stops(rule, leaf->token); ++leaf, ++n) {
-    worth += leaf->worth;
-  }
-  if (n == 0 || worth < rule.reach) return 0;
-  for (int i = 0; i < n; ++i) worth_[tree_.add(leaves_[i].parent, leaves_[i].token)] = leaves_[i].worth;
-  leaves_.erase(leaves_.begin(), leaves_.begin() + n);
-  return n;
+  std::array<float, DraftRule::kRanks> chance;
+  for (; n < choices_ && token[n] >= 0; ++n) chance[n] = worth_of(gate_, b, n, 1);
+  // Rejection needs siblings in the order of their draws, none left out: each is worth what the best behind it is. The
+  // first draw is no leaf: follow() takes it.
+  for (int r = n - 2; rejection && r > 0; --r) chance[r] = std::max(chance[r], chance[r + 1]);
+  prospects_.read(prospect);
+  for (int r = rejection ? 1 : 0; r < n; ++r) prospects_.plan(prospect, token[r], r, chance[r]);
+}
+
+// The candidates that the next step reads become nodes. Returns how many it reads: the root is one already.
+int Session::promote(const DraftRule& rule) {
+  ask(rule);
+  const std::span<const int> best = prospects_.reading(rule, rule.max_nodes - tree_.size(), most_depth_);
+  for (const int i : best) enter(i);
+  return static_cast<int>(best.size());
+}
+
+void Session::enter(int i) {
+  const Prospect& c = prospects_[i];
+  if (c.node < 0) prospects_.enter(i, add_node(prospects_[c.parent].node, c.token, c.source));
 }
 
 // The last node's best token joins the tree, and is drafted from unless drafting stops behind it. Rejection draws that
@@ -205,11 +206,12 @@ int Session::promote(const DraftRule& rule) {
 int Session::follow(const DraftRule& rule) {
   const int node = grown_ - 1;
   const int32_t token = choice_[static_cast<size_t>(node) * kMaxTopk];
-  const int child = tree_.add(node, token);
-  if (stops(rule, token)) return 0;
-  if (!rule.by_time()) return log_p_ >= gate_.floor;
-  worth_[child] = worth_of(gate_, bucket_of(gate_, log_p_), 0, worth_[node]);
-  return worth_[child] >= rule.reach;
+  const int child = add_node(node, token, SourceId::Plan);
+  if (!rule.by_time()) return !rule.stops(token) && log_p_ >= gate_.floor;
+  const float chance = worth_of(gate_, bucket_of(gate_, log_p_), 0, 1);
+  const int i = prospects_.plan(prospects_.of_node(node), token, 0, chance);
+  prospects_.enter(i, child);
+  return !rule.stops(token) && prospects_[i].worth >= rule.reach;
 }
 
 // SWIFT: nearest to the root first: what depends on fewer guesses is accepted more often.
@@ -217,24 +219,29 @@ void Session::add_siblings(const DraftRule& rule) {
   for (int node = 0; node < grown_; ++node) {
     const int width = std::min(width_at(rule, confidence_[node]), choices_);
     const int32_t* const token = choice_.data() + static_cast<size_t>(node) * kMaxTopk;
-    for (int r = 1; r < width && token[r] >= 0 && tree_.size() < rule.max_nodes; ++r) tree_.add(node, token[r]);
+    for (int r = 1; r < width && token[r] >= 0 && tree_.size() < rule.max_nodes; ++r) add_node(node, token[r], SourceId::Plan);
   }
 }
 
 // As many of the best leaves as bring most beyond the price of their rows.
 void Session::add_worthy(const DraftRule& rule) {
-  std::sort(leaves_.begin(), leaves_.end(), better);
-  const int begin = tree_.size(), end = std::min<int>(rule.max_nodes, static_cast<int>(rule.row_price.size()));
-  float gain = 0, best = 0;
-  int take = 0;
-  for (int i = 0; i < static_cast<int>(leaves_.size()) && begin + i < end; ++i) {
-    gain += leaves_[i].worth - (rule.row_price[begin + i] - rule.row_price[begin + i - 1]);
-    if (gain > best) {
-      best = gain;
-      take = i + 1;
-    }
+  ask(rule);
+  for (const int i : prospects_.worthy(rule, tree_.size())) enter(i);
+}
+
+// All of them or none: what is drawn at some tells nothing without the others.
+void Session::add_scouts(const DraftRule& rule) {
+  scouts_.clear();
+  wanted_.clear();
+  const Scouts& scouts = sources_.scouts();
+  if (scouts.empty() || tree_.size() + static_cast<int>(scouts.size()) > rule.max_nodes) return;
+  for (const Scout& scout : scouts) {
+    const int parent = scout.parent < 0 ? 0 : scouts_[scout.parent];
+    const int there = tree_.child(parent, scout.token);
+    if (there < 0 && tree_.depth(parent) >= most_depth_) return wanted_.clear();
+    scouts_.push_back(there >= 0 ? there : add_node(parent, scout.token, sources_.id(0)));
+    if (scout.wanted) wanted_.push_back(scouts_.back());
   }
-  for (int i = 0; i < take; ++i) tree_.add(leaves_[i].parent, leaves_[i].token);
 }
 
 const TokenTree& Session::set_tree(std::span<const int32_t> token, std::span<const int32_t> parent) {
@@ -255,7 +262,7 @@ const TokenTree& Session::set_tree(std::span<const int32_t> token, std::span<con
   }
   begin_tree();
   for (size_t i = 0; i < parent.size(); ++i) {
-    const int node = tree_.add(parent[i], token[i]);
+    const int node = add_node(parent[i], token[i], SourceId::Plan);
     if (position() + tree_.depth(node) >= cache_.context()) {
       forget_tree();
       fail(Status::InvalidArgument, "[set_tree] node " + std::to_string(node) +

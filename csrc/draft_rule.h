@@ -1,12 +1,22 @@
 // How far and how wide to draft: SWIFT's fixed thresholds, or a tree by expected tokens per time.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <vector>
 
 #include "gate_rule.h"
+#include "sources/source.h"
 
 namespace swiftk {
+
+inline constexpr int kMaxBeam = 8;
+
+// A source that is asked, and how often it is right by its bucket and rank.
+struct SourceRule {
+  SourceId id = SourceId::Suffix;
+  std::array<std::array<float, kGuessRanks>, kGuessBuckets> chance{};
+};
 
 struct DraftRule {
   static constexpr int kBuckets = kHoldBuckets;  // of confidence
@@ -16,6 +26,7 @@ struct DraftRule {
   // siblings, k = 10, 5, 3, 1 for confidence in (0, .5], (.5, .8], (.8, .95], (.95, 1].
   float confidence = 0.8f;                       // epsilon; 0: never stops early
   int max_draft = 25;                            // draft steps
+  int max_depth = 63;                            // tokens on a path, whoever proposes them
   int max_nodes = 64;                            // of the tree, root included; what was drafted from goes first
   std::array<float, 3> tier{0.5f, 0.8f, 0.95f};  // upper bounds of the first three widths
   std::array<int, 4> width{10, 5, 3, 1};
@@ -32,7 +43,18 @@ struct DraftRule {
   std::array<std::array<float, kRanks - 1>, kBuckets> runner_up{};  // that the 2nd, 3rd, ... best is
   std::vector<float> row_price{};  // [i]: what verifying a tree of i + 1 nodes costs, in tokens; beyond: too much
 
+  // By time, too: sources propose what costs no step. A step then runs for what they leave: a node is worth that much
+  // less the more of its children's probability they have. It may read `chain` of their nodes beside the beam, each
+  // further row of it for at least `row_reach`. Under rejection a tree is the plan's or the sources', not both.
+  std::vector<SourceRule> sources{};
+  int chain = 0;
+  float row_reach = 0;
+
   bool by_time() const { return !row_price.empty(); }
+  bool stops(int32_t token) const { return std::find(stop_ids.begin(), stop_ids.end(), token) != stop_ids.end(); }
+  // Throws Error(InvalidArgument) naming the field, its value and its range.
+  void check() const;
+  GateRule gate(int ranks) const;  // of steps, for candidates of so many ranks
 };
 
 }  // namespace swiftk

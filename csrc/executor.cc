@@ -14,7 +14,7 @@ namespace {
 size_t floats(size_t n) { return n * sizeof(float); }
 
 // Of what the steps are, not of who owns them: plans share the passes that they have in common.
-uint64_t hash_steps(const Plan& plan, int begin, int end) {
+uint64_t hash_steps(const Plan& plan, int begin, int end, bool with_head) {
   uint64_t hash = 0xcbf29ce484222325u;
   const auto mix = [&](uint64_t word) {
     hash = (hash ^ word) * 0x100000001b3u;
@@ -26,6 +26,7 @@ uint64_t hash_steps(const Plan& plan, int begin, int end) {
     mix(uint64_t(plan[i].layer));
     mix(std::bit_cast<uintptr_t>(plan[i].weights));
   }
+  if (with_head) mix(std::bit_cast<uintptr_t>(plan.head));
   return hash;
 }
 
@@ -73,11 +74,11 @@ void Executor::run(const Plan& plan, const Rows& rows, int begin, int end, float
   const Stopwatch watch(seconds_, Stopwatch::Add);
   if (cancel.exchange(false)) fail(Status::Cancelled, "[run] cancelled");
   if (end - begin == 1 && !logits) return steps(plan, rows, begin, end, x, cache, cancel);  // not worth a recording
-  const PassKey key{hash_steps(plan, begin, end), x, cache.layer(0).data, logits};
+  const PassKey key{hash_steps(plan, begin, end, logits), x, cache.layer(0).data, logits};
   if (model_->ops->begin_pass(*ctx_, key)) return;
   try {
     steps(plan, rows, begin, end, x, cache, cancel);
-    if (logits) project(x, rows.n, logits);
+    if (logits) project(*plan.head, x, rows.n, logits);
   } catch (...) {
     model_->ops->end_pass(*ctx_, false);
     throw;
@@ -91,12 +92,12 @@ int Executor::draft(const Plan& plan, SpineArgs spine, float* x, const KvqCache&
   if (cancel.exchange(false)) fail(Status::Cancelled, "[run] cancelled");
   Rows row = *spine.rows;
   row.n = 1;
-  const int end = static_cast<int>(plan.size());
+  const int end = plan.size();
   auto pass = [&] {
     steps(plan, row, 0, end, x, cache, cancel);
-    project(x, 1, logits);
+    project(*plan.head, x, 1, logits);
   };
-  spine.pass = {hash_steps(plan, 0, end), x, cache.layer(0).data, logits};
+  spine.pass = {hash_steps(plan, 0, end, true), x, cache.layer(0).data, logits};
   spine.of = &pass;
   spine.issue = [](void* of) { (*static_cast<decltype(pass)*>(of))(); };
   return model_->ops->draft_spine(*ctx_, spine);
@@ -154,16 +155,12 @@ void Executor::mlp(const Step& step, int n, float* x) {
 
 void Executor::head(const float* x, int n, float* logits) {
   const Stopwatch watch(seconds_, Stopwatch::Add);
-  project(x, n, logits);
+  project(model_->own.head, x, n, logits);
 }
 
-void Executor::project(const float* x, int n, float* logits) {
-  model_->ops->rmsnorm_lm_head(*ctx_, {.x = x,
-                                       .norm = model_->final_norm,
-                                       .eps = model_->config.norm_eps,
-                                       .w = model_->head,
-                                       .n = n,
-                                       .logits = logits});
+void Executor::project(const Weight& head, const float* x, int n, float* logits) {
+  model_->ops->rmsnorm_lm_head(
+      *ctx_, {.x = x, .norm = model_->final_norm, .eps = model_->config.norm_eps, .w = head, .n = n, .logits = logits});
 }
 
 void Executor::topk(const TopkArgs& args) {

@@ -10,11 +10,11 @@ namespace swiftk {
 
 Manifest::Manifest(const Checkpoint& checkpoint, Model& model) : checkpoint_(checkpoint) {
   const Config& c = model.config;
-  model.layers.resize(c.L);
-  for (int i = 0; i < c.L; ++i) add_layer(c, "model.layers." + std::to_string(i) + ".", model.layers[i]);
+  model.own.layers.resize(c.L);
+  for (int i = 0; i < c.L; ++i) add_layer(c, i, model.own.layers[i]);
   embedding = get("model.embed_tokens.weight", {c.V, c.D});
   add_vector({get("model.norm.weight", {c.D})}, 0, &model.final_norm);
-  add_matrix(Matrix::Head, {c.tied_head ? embedding : get("lm_head.weight", {c.V, c.D})}, 0, false, &model.head);
+  add_matrix({Matrix::Head, {c.tied_head ? embedding : get("lm_head.weight", {c.V, c.D})}, 0, false});
   refuse_others(c);
 }
 
@@ -28,19 +28,22 @@ void Manifest::add_vector(std::vector<TensorView> parts, int group, const float*
   vectors.push_back({std::move(parts), group, out});
 }
 
-void Manifest::add_matrix(Matrix role, std::vector<TensorView> parts, int group, bool interleave, Weight* out) {
-  for (const TensorView& part : parts) bytes += part.bytes;
-  matrices.push_back({role, std::move(parts), group, interleave, out});
+void Manifest::add_matrix(MatrixJob job) {
+  for (const TensorView& part : job.parts) bytes += part.bytes;
+  matrices.push_back(std::move(job));
 }
 
-void Manifest::add_layer(const Config& c, const std::string& at, LayerWeights& w) {
-  const std::string attn = at + "self_attn.", mlp = at + "mlp.";
+void Manifest::add_layer(const Config& c, int layer, LayerWeights& w) {
+  const std::string at = "model.layers." + std::to_string(layer) + ".", attn = at + "self_attn.", mlp = at + "mlp.";
   const int64_t q = int64_t{c.H} * c.d, kv = int64_t{c.n_kv} * c.d;
   add_vector({get(at + "input_layernorm.weight", {c.D})}, 0, &w.attn_norm);
-  add_matrix(Matrix::Qkv,
-             {get(attn + "q_proj.weight", {q, c.D}), get(attn + "k_proj.weight", {kv, c.D}),
-              get(attn + "v_proj.weight", {kv, c.D})},
-             c.d, false, &w.wqkv);
+  add_matrix({Matrix::Qkv,
+              {get(attn + "q_proj.weight", {q, c.D}), get(attn + "k_proj.weight", {kv, c.D}),
+               get(attn + "v_proj.weight", {kv, c.D})},
+              c.d,
+              false,
+              layer,
+              &LayerWeights::wqkv});
   if (c.qkv_bias) {
     add_vector({get(attn + "q_proj.bias", {q}), get(attn + "k_proj.bias", {kv}), get(attn + "v_proj.bias", {kv})}, 0,
                &w.wqkv.bias);
@@ -49,13 +52,17 @@ void Manifest::add_layer(const Config& c, const std::string& at, LayerWeights& w
     add_vector({get(attn + "q_norm.weight", {c.d})}, 0, &w.q_norm);
     add_vector({get(attn + "k_norm.weight", {c.d})}, 0, &w.k_norm);
   }
-  add_matrix(Matrix::Output, {get(attn + "o_proj.weight", {c.D, q})}, 0, false, &w.wo);
+  add_matrix({Matrix::Output, {get(attn + "o_proj.weight", {c.D, q})}, 0, false, layer, &LayerWeights::wo});
   if (c.o_bias) add_vector({get(attn + "o_proj.bias", {c.D})}, 0, &w.wo.bias);
 
   add_vector({get(at + "post_attention_layernorm.weight", {c.D})}, 0, &w.mlp_norm);
-  add_matrix(Matrix::GateUp, {get(mlp + "gate_proj.weight", {c.F, c.D}), get(mlp + "up_proj.weight", {c.F, c.D})},
-             kGateGroup, true, &w.w_gate_up);
-  add_matrix(Matrix::Down, {get(mlp + "down_proj.weight", {c.D, c.F})}, 0, false, &w.w_down);
+  add_matrix({Matrix::GateUp,
+              {get(mlp + "gate_proj.weight", {c.F, c.D}), get(mlp + "up_proj.weight", {c.F, c.D})},
+              kGateGroup,
+              true,
+              layer,
+              &LayerWeights::w_gate_up});
+  add_matrix({Matrix::Down, {get(mlp + "down_proj.weight", {c.D, c.F})}, 0, false, layer, &LayerWeights::w_down});
   if (c.mlp_bias) {
     add_vector({get(mlp + "gate_proj.bias", {c.F}), get(mlp + "up_proj.bias", {c.F})}, kGateGroup, &w.w_gate_up.bias);
     add_vector({get(mlp + "down_proj.bias", {c.D})}, 0, &w.w_down.bias);

@@ -21,12 +21,14 @@ struct MatrixJob {
   std::vector<TensorView> parts;  // [rows, k] each
   int group;
   bool interleave;
-  Weight* out;
+  int layer = 0;
+  Weight LayerWeights::* matrix = nullptr;  // null: the head
+  Weight& in(Weights& w) const { return matrix ? w.layers[layer].*matrix : w.head; }
 };
 
 class Manifest {
  public:
-  // Throws Error(Checkpoint) or Error(Unsupported) naming the tensor. Sizes model.layers; jobs point into `model`.
+  // Throws Error(Checkpoint) or Error(Unsupported) naming the tensor. Sizes model.own.layers; jobs point into `model`.
   Manifest(const Checkpoint& checkpoint, Model& model);
 
   std::vector<VectorJob> vectors;
@@ -37,8 +39,8 @@ class Manifest {
  private:
   TensorView get(const std::string& name, std::initializer_list<int64_t> shape);
   void add_vector(std::vector<TensorView> parts, int group, const float** out);
-  void add_matrix(Matrix role, std::vector<TensorView> parts, int group, bool interleave, Weight* out);
-  void add_layer(const Config& c, const std::string& at, LayerWeights& w);
+  void add_matrix(MatrixJob job);
+  void add_layer(const Config& c, int layer, LayerWeights& w);
   void refuse_others(const Config& c) const;
 
   const Checkpoint& checkpoint_;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "cuda/backend.h"
+#include "dtype_names.h"
 #include "error.h"
 #include "manifest.h"
 
@@ -38,28 +39,38 @@ class Loader {
 
   void run(const std::string& dtype) {
     model_.dtype = dtype.empty() || dtype == "auto" ? jobs_.matrices.front().parts.front().dtype : parse_dtype(dtype);
-    check_memory();
+    model_.own.dtype = model_.dtype;
+    choose_copies();
     total_ = jobs_.bytes + (copies_embedding() ? jobs_.embedding.bytes : 0);
+    for (const MatrixJob& job : jobs_.matrices) {
+      for (const TensorView& part : job.parts) total_ += part.bytes * model_.copies.size();
+    }
     if (model_.ops->device) cuda::check_pack(*model_.ops, model_.config, model_.dtype);
     const std::unique_ptr<Ctx, void (*)(Ctx*)> ctx(model_.ops->create(model_.ops->device, model_.threads),
                                                    model_.ops->destroy);
     load_vectors(*ctx);
-    for (const MatrixJob& job : jobs_.matrices) load_matrix(*ctx, job);
+    for (Weights& copy : model_.copies) {
+      copy.layers = model_.own.layers;  // norms and biases
+      copy.head = model_.own.head;
+    }
+    for (const MatrixJob& job : jobs_.matrices) {
+      load_matrix(*ctx, job, model_.dtype, job.in(model_.own), model_.own.bytes);
+      for (Weights& copy : model_.copies) load_matrix(*ctx, job, copy.dtype, job.in(copy), copy.bytes);
+      for (const TensorView& part : job.parts) checkpoint_.drop(part);
+    }
     model_.ops->device ? load_embedding(*ctx) : keep_embedding();
   }
 
  private:
   static DType parse_dtype(const std::string& name) {
-    if (name == "float32") return DType::F32;
-    if (name == "bfloat16") return DType::BF16;
-    if (name == "float16") return DType::F16;
+    const std::optional<DType> found = dtype_named(name);
+    if (found && !low_bit(*found)) return *found;
     fail(Status::InvalidArgument, "[load] dtype is '" + name + "', want auto, float32, bfloat16 or float16");
   }
 
   bool copies_embedding() const { return model_.ops->device && !(model_.config.tied_head && model_.ops->shares_table); }
 
   void finished(const TensorView& tensor) {
-    checkpoint_.drop(tensor);
     done_ += tensor.bytes;
     if (options_.progress && !options_.progress(done_, total_)) fail(Status::Cancelled, "[load] cancelled");
   }
@@ -82,19 +93,22 @@ class Loader {
         }
       }
       dst += rounded(elements(job));
-      for (const TensorView& part : job.parts) finished(part);
+      for (const TensorView& part : job.parts) {
+        checkpoint_.drop(part);
+        finished(part);
+      }
     }
     model_.ops->upload(ctx, model_.storage.back().as<float>(), staged.data(), floats * sizeof(float));
   }
 
   // Everything but the pointers.
-  PackArgs describe(const MatrixJob& job) const {
+  PackArgs describe(const MatrixJob& job, DType dtype) const {
     PackArgs args{};
     args.role = job.role;
     args.k = static_cast<int>(job.parts[0].shape[1]);
     args.group = job.group;
     args.interleave = job.interleave;
-    args.dtype = model_.dtype;
+    args.dtype = dtype;
     args.source = job.parts[0].dtype;
     for (size_t i = 0; i < job.parts.size(); ++i) {
       const TensorView& part = job.parts[i];
@@ -104,21 +118,56 @@ class Loader {
     return args;
   }
 
-  // The host's memory is handed out before it exists: without this a model too large ends the process, not the load.
-  void check_memory() const {
-    if (model_.ops->device) return;  // which says no by itself
-    size_t need = 0;
-    for (const MatrixJob& job : jobs_.matrices) need += model_.ops->packed_bytes(nullptr, describe(job));
-    const size_t have = available_memory();
+  size_t bytes_of(DType dtype) const {
+    size_t sum = 0;
+    for (const MatrixJob& job : jobs_.matrices) {
+      sum += model_.ops->packed_bytes(model_.ops->device, describe(job, dtype));
+    }
+    return sum;
+  }
+
+  static void check_memory(const char* what, size_t need, size_t have) {
     if (need <= have) return;
-    char text[120];
-    std::snprintf(text, sizeof text, "[load] the weights need %.1f GB of memory, %.1f GB are available", need / 1e9,
+    char text[160];
+    std::snprintf(text, sizeof text, "[load] %s need %.1f GB of memory, %.1f GB are available", what, need / 1e9,
                   have / 1e9);
     fail(Status::OutOfMemory, text);
   }
 
-  void load_matrix(Ctx& ctx, const MatrixJob& job) {
-    PackArgs args = describe(job);
+  // The host's memory is handed out before it exists: unchecked, a model too large would end the process, not the load.
+  void choose_copies() {
+    const bool any = !model_.ops->device;  // which says no by itself, and has no kernels for copies
+    const size_t have = any ? available_memory() : 0, own = any ? bytes_of(model_.dtype) : 0;
+    if (any) check_memory("the weights", own, have);
+    const std::string& asked = options_.draft_weights;
+    if (asked.empty() || asked == "own") return;
+    const size_t most = options_.draft_memory ? options_.draft_memory : (have - own) / 4;
+    if (asked == "auto") {
+      for (const DType dtype : {DType::Int4, DType::Int3}) {
+        if (!any || bytes_of(dtype) > std::min(most, have - own)) continue;
+        model_.copies.emplace_back().dtype = dtype;
+        return;
+      }
+      return;
+    }
+    if (!any) fail(Status::Unsupported, "[load] draft_weights '" + asked + "' needs the CPU; a GPU has 'own' alone");
+    size_t need = 0;
+    for (size_t begin = 0, end; begin <= asked.size(); begin = end + 1) {
+      end = std::min(asked.find(',', begin), asked.size());
+      const std::string name = asked.substr(begin, end - begin);
+      const std::optional<DType> found = dtype_named(name);
+      if (!found || !low_bit(*found)) {
+        fail(Status::InvalidArgument,
+             "[load] draft_weights has '" + name + "', want auto, own, or some of int8, int4 and int3");
+      }
+      model_.copies.emplace_back().dtype = *found;
+      need += bytes_of(*found);
+    }
+    check_memory("copies for drafting", need, std::min(have - own, options_.draft_memory ? most : have));
+  }
+
+  void load_matrix(Ctx& ctx, const MatrixJob& job, DType dtype, Weight& out, size_t& sum) {
+    PackArgs args = describe(job, dtype);
     std::vector<std::vector<float>> staged;  // parts of unlike dtypes or at odd addresses take a detour
     for (size_t i = 0; i < job.parts.size(); ++i) {
       const TensorView& part = job.parts[i];
@@ -131,18 +180,19 @@ class Loader {
     const size_t bytes = model_.ops->packed_bytes(model_.ops->device, args);
     args.dst = model_.storage.emplace_back(*model_.ops, bytes).as<void>();
     model_.ops->pack(ctx, args);
-    model_.weight_bytes += bytes;
-    job.out->data = args.dst;
-    job.out->dtype = args.dtype;
-    job.out->n = args.rows[0] + args.rows[1] + args.rows[2];
-    job.out->k = args.k;
+    sum += bytes;
+    out.data = args.dst;
+    out.dtype = args.dtype;
+    out.n = args.rows[0] + args.rows[1] + args.rows[2];
+    out.k = args.k;
     for (const TensorView& part : job.parts) finished(part);
   }
 
   // A device reads rows of a packed matrix: of the head, where they are one.
   void load_embedding(Ctx& ctx) {
-    Weight table = model_.head;
-    if (copies_embedding()) load_matrix(ctx, {Matrix::Embedding, {jobs_.embedding}, 0, false, &table});
+    Weight table = model_.own.head;
+    const MatrixJob job{Matrix::Embedding, {jobs_.embedding}, 0, false};
+    if (copies_embedding()) load_matrix(ctx, job, model_.dtype, table, model_.own.bytes);
     model_.embedding = table.data;
     model_.embedding_dtype = model_.dtype;
   }
@@ -221,6 +271,17 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
 
 Buffer::~Buffer() {
   if (data_) ops_->release(ops_->device, data_, bytes_);
+}
+
+const Weights& Model::stored(DType form) const {
+  if (form == dtype) return own;
+  for (const Weights& copy : copies) {
+    if (copy.dtype == form) return copy;
+  }
+  std::string names;
+  for (const Weights& copy : copies) names += std::string(", ") + name_of(copy.dtype);
+  fail(Status::InvalidArgument,
+       std::string("[plan] weights are ") + name_of(form) + ", the model has its own, " + name_of(dtype) + names);
 }
 
 std::shared_ptr<const Model> load_model(const std::string& dir, const LoadOptions& options) {

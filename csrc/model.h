@@ -1,4 +1,5 @@
-// A loaded model: config, packed weights and the ops table that reads them. Immutable after load; shared between sessions.
+// A loaded model: config, packed weights and the ops table that reads them. Immutable after load; shared between
+// sessions.
 #pragma once
 #include <functional>
 #include <memory>
@@ -19,7 +20,10 @@ class Buffer {
   Buffer(Buffer&& other) noexcept;
   Buffer& operator=(Buffer&& other) noexcept;
   ~Buffer();
-  template <class T> T* as() const { return static_cast<T*>(data_); }
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
   size_t bytes() const { return bytes_; }
 
  private:
@@ -28,8 +32,8 @@ class Buffer {
   size_t bytes_ = 0;
 };
 
-// Biases are indexed by logical row in packed order, padding left out: q, k, v one after another; gate and up in turns of
-// kGateGroup rows, the last turn short if kGateGroup does not divide F.
+// Biases are indexed by logical row in packed order, padding left out: q, k, v one after another; gate and up in turns
+// of kGateGroup rows, the last turn short if kGateGroup does not divide F.
 struct LayerWeights {
   const float* attn_norm = nullptr;  // [D]
   Weight wqkv;                       // [(H + 2 n_kv) d, D]
@@ -41,12 +45,23 @@ struct LayerWeights {
   Weight w_down;                     // [D, F]
 };
 
+// One stored form of all matrices: the checkpoint's own, or a copy in fewer bits that drafts alone may read.
+struct Weights {
+  DType dtype = DType::F32;
+  std::vector<LayerWeights> layers;
+  Weight head;       // [V, D]
+  size_t bytes = 0;  // packed
+};
+
 struct LoadOptions {
   std::string dtype;  // of the packed weights: "auto" (the checkpoint's), "float32", "bfloat16", "float16"
-  std::string isa;    // "" : SWIFTK_ISA if set, else the best of this machine
-  int threads = 0;    // 0: one per core this process may use
-  std::string device;  // "" or "cpu"; "cuda" or "cuda:N": the N-th GPU, with the kernels of `pack`
-  std::string pack;    // file that swiftk pack made
+  // Copies beside them: names joined by commas ("int4,int3"); "" or "own": none; "auto": int4, or int3, if one fits.
+  std::string draft_weights;
+  size_t draft_memory = 0;  // most bytes of all copies; 0: a quarter of the memory that is available
+  std::string isa;          // "" : SWIFTK_ISA if set, else the best of this machine
+  int threads = 0;          // 0: one per core this process may use
+  std::string device;       // "" or "cpu"; "cuda" or "cuda:N": the N-th GPU, with the kernels of `pack`
+  std::string pack;         // file that swiftk pack made
   // Called after each tensor with bytes done and bytes in all; returning false cancels the load (Error(Cancelled)).
   std::function<bool(size_t done, size_t total)> progress;
 };
@@ -56,14 +71,16 @@ struct Model {
   std::shared_ptr<const Ops> backend;  // owns ops where they belong to a device; goes last
   const Ops* ops = nullptr;
   int threads = 1;
-  DType dtype = DType::F32;      // of the packed weights and of the KV cache
+  DType dtype = DType::F32;         // of its own weights and of the KV cache
   const void* embedding = nullptr;  // [V, D] in the checkpoint's file; on a device a packed copy
   DType embedding_dtype = DType::F32;
-  std::vector<LayerWeights> layers;
   const float* final_norm = nullptr;  // [D]
-  Weight head;                        // [V, D]
+  Weights own;
+  std::vector<Weights> copies;
 
-  size_t weight_bytes = 0;                            // packed
+  // Throws Error(InvalidArgument) for a form that was not loaded.
+  const Weights& stored(DType) const;
+
   std::vector<Buffer> storage;                        // owns what the pointers above point to
   std::vector<std::shared_ptr<MappedFile>> mappings;  // keeps the embedding table mapped
 };

@@ -28,18 +28,29 @@ Plan compile_plan(const Model& model, const SkipSet& skip) {
     fail(Status::InvalidArgument, "[plan] SkipSet.exit_layer is " + std::to_string(skip.exit_layer) + ", want 0.." +
                                       std::to_string(n_layers) + " or -1 for none");
   }
-  const std::vector<bool> no_attn = membership(skip.attn, n_layers, "attn"), no_mlp = membership(skip.mlp, n_layers, "mlp");
+  const std::vector<bool> no_attn = membership(skip.attn, n_layers, "attn"),
+                          no_mlp = membership(skip.mlp, n_layers, "mlp");
+  const size_t forms = skip.weights.size();
+  if (forms > 1 && forms != static_cast<size_t>(n_layers)) {
+    fail(Status::InvalidArgument, "[plan] SkipSet.weights names " + std::to_string(forms) + " forms, want one or " +
+                                      std::to_string(n_layers) + ", one a layer");
+  }
+  const auto form = [&](int layer) -> const Weights& {
+    return forms == 0 ? model.own : model.stored(skip.weights[forms == 1 ? 0 : layer]);
+  };
   const int end = skip.exit_layer < 0 ? n_layers : skip.exit_layer;
-  Plan plan;
+  Plan plan{.steps = {}, .head = &form(n_layers - 1).head};
   for (int layer = 0; layer < end; ++layer) {
-    if (!no_attn[layer]) plan.push_back({StepKind::Attention, layer, &model.layers[layer]});
-    if (!no_mlp[layer]) plan.push_back({StepKind::Mlp, layer, &model.layers[layer]});
+    const LayerWeights* const weights = &form(layer).layers[layer];
+    if (!no_attn[layer]) plan.steps.push_back({StepKind::Attention, layer, weights});
+    if (!no_mlp[layer]) plan.steps.push_back({StepKind::Mlp, layer, weights});
   }
   return plan;
 }
 
 int common_prefix(const Plan& a, const Plan& b) {
-  return static_cast<int>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
+  const auto same = std::mismatch(a.steps.begin(), a.steps.end(), b.steps.begin(), b.steps.end());
+  return static_cast<int>(same.first - a.steps.begin());
 }
 
 size_t weight_bytes(const Plan& plan, int steps) {

@@ -11,6 +11,8 @@ namespace swiftk {
 struct SkipSet {
   std::vector<int> attn, mlp;  // layers, any order; duplicates are ignored
   int exit_layer = -1;         // layers >= exit_layer are left out whole; -1: none
+  // The stored form that is read of each layer [L], or of all [1]; empty: the model's own. The head's is the last one.
+  std::vector<DType> weights{};
 };
 
 enum class StepKind : uint8_t { Attention, Mlp };
@@ -22,12 +24,18 @@ struct Step {
   bool operator==(const Step&) const = default;
 };
 
-using Plan = std::vector<Step>;
+struct Plan {
+  std::vector<Step> steps;
+  const Weight* head = nullptr;
+  int size() const { return static_cast<int>(steps.size()); }
+  const Step& operator[](int i) const { return steps[i]; }
+};
 
-// Throws Error(InvalidArgument) for a layer outside [0, L) or exit_layer outside [0, L].
+// Throws Error(InvalidArgument) for a layer outside [0, L), exit_layer outside [0, L], or weights that are not loaded.
 Plan compile_plan(const Model&, const SkipSet&);
 
-// Number of steps that both plans begin with. Their K, V and residual rows are equal bit for bit.
+// Number of steps that both plans begin with, reading the same weights. Their K, V and residual rows are equal bit for
+// bit.
 int common_prefix(const Plan&, const Plan&);
 
 // Of the matrices that the first `steps` steps read, padding left out.

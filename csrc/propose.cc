@@ -26,7 +26,7 @@ using Choices = std::vector<std::vector<bool>>;
 
 SkipSet trace_back(const Plan& plan, const Choices& skipped, int count) {
   SkipSet skip;
-  for (int step = static_cast<int>(plan.size()) - 1; step >= 0 && count > 0; --step) {
+  for (int step = plan.size() - 1; step >= 0 && count > 0; --step) {
     if (!skipped[step][count]) continue;
     (plan[step].kind == StepKind::Attention ? skip.attn : skip.mlp).push_back(plan[step].layer);
     --count;
@@ -48,7 +48,7 @@ std::vector<SkipSet> Session::propose_skips(int most) {
   const Stopwatch watch(last_.score);
   forget_tree();
   last_row_ = -1;
-  const int last = cache_.length() - 1, steps = static_cast<int>(target_.size());
+  const int last = cache_.length() - 1, steps = target_.size();
   std::vector<int32_t> token(most + 1, history_[last]);
   std::vector<uint64_t> itself(most + 1);
   for (int i = 0; i <= most; ++i) {

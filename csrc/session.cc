@@ -40,7 +40,7 @@ Session::Session(std::shared_ptr<const Model> model, const SessionOptions& optio
       executor_(model_, options.threads, std::min(kChunk, cache_.context())),
       target_(compile_plan(*model_, {})),
       draft_(target_),
-      shared_(static_cast<int>(target_.size())),
+      shared_(target_.size()),
       seen_(model_->config.V),
       logits_(*model_->ops, TokenTree::kMaxNodes, model_->config.V),
       scores_(model_->config.V),
@@ -57,8 +57,11 @@ Session::Session(std::shared_ptr<const Model> model, const SessionOptions& optio
   history_.reserve(cache_.context() + 1);
   confidence_.reserve(TokenTree::kMaxNodes);
   choice_.resize(TokenTree::kMaxNodes * kMaxTopk);
-  leaves_.reserve(TokenTree::kMaxNodes * DraftRule::kRanks);
+  prospects_.reserve();
   outcomes_.reserve(TokenTree::kMaxNodes);
+  scouts_.reserve(TokenTree::kMaxNodes);
+  wanted_.reserve(TokenTree::kMaxNodes);
+  guessed_.reserve(kMostSources * TokenTree::kMaxNodes);
   emitted_.reserve(TokenTree::kMaxNodes);
   path_.reserve(TokenTree::kMaxNodes);
   path_tokens_.reserve(TokenTree::kMaxNodes);
@@ -119,7 +122,9 @@ void Session::begin_tree() {
   tree_.reset(history_.back());
   grown_ = choices_ = 0;
   confidence_.clear();
-  leaves_.clear();
+  sources_.use({});
+  wanted_.clear();
+  source_[0] = SourceId::Target;
   pending_ = true;
 }
 
@@ -144,6 +149,7 @@ int Session::reuse(std::span<const int32_t> tokens) {
   size_t keep = 0;
   while (keep < most && tokens[keep] == history_[keep]) ++keep;
   history_.resize(keep);
+  sources_.restart(static_cast<int>(keep));
   cache_.set_length(static_cast<int>(keep));
   seen_.reset();
   for (const int32_t t : history_) seen_.add(t);
@@ -180,7 +186,7 @@ void Session::extend(std::span<const int32_t> tokens) {
   forget_tree();
   last_row_ = -1;
   const Rows rows = causal_rows(tokens.data(), n, position());
-  executor_.run(target_, rows, 0, static_cast<int>(target_.size()), x_.as<float>(), cache_, cancel_);
+  executor_.run(target_, rows, 0, target_.size(), x_.as<float>(), cache_, cancel_);
   history_.insert(history_.end(), tokens.begin(), tokens.end());
   for (const int32_t t : tokens) seen_.add(t);
   cache_.set_length(position());
@@ -202,7 +208,7 @@ Emitted Session::sample() {
     forget_tree();
   } else {
     const Drawn drawn = pick(0, position(), {}, 1, Stream::Target);
-    e = emit(drawn, drawn.id[0], false, 0);
+    e = emit(drawn, drawn.id[0], SourceId::Target, 0);
   }
   history_.push_back(e.token);
   seen_.add(e.token);

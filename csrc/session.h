@@ -10,11 +10,13 @@
 #include <span>
 #include <vector>
 
+#include "prospects.h"
 #include "draft_rule.h"
 #include "executor.h"
 #include "logits.h"
 #include "nucleus.h"
 #include "sampler.h"
+#include "sources/sources.h"
 #include "token_tree.h"
 
 namespace swiftk {
@@ -35,6 +37,7 @@ struct TokenLogprob {
 struct Emitted {
   int32_t token;
   bool drafted;                   // accepted from the tree; false: bonus token or plain
+  SourceId source;                // that proposed it
   float logprob;                  // under softmax(logits), before penalties and warpers
   std::vector<TokenLogprob> top;  // as many as set_logprobs asked for
 };
@@ -46,14 +49,12 @@ struct Outcome {
   int rank;
 };
 
-// A candidate node of a tree that grows: no step has read it yet.
-struct DraftNode {
-  int parent, rank;  // rank among its siblings
-  int32_t token;
-  float worth;  // probability that it is accepted
+// What a source would have proposed at a place of the verified text, whether or not it became a node: how sure it was,
+// and the place of the token that followed in its list (-1: not in it).
+struct Guessed {
+  SourceId source;
+  int bucket, rank;
 };
-
-inline constexpr int kMaxBeam = 8;
 
 struct Phase {  // wall seconds of the last call of each phase, and rows its passes ran
   double prefill = 0, draft = 0, verify = 0, commit = 0, score = 0;
@@ -64,6 +65,7 @@ struct Phase {  // wall seconds of the last call of each phase, and rows its pas
   double reused_share = 0;
   size_t saved_weight_bytes = 0;
   bool at_once = false;  // the draft: without the host between its steps
+  std::array<int, kSourceIds> proposed{};  // nodes of the tree by source, the root among Target's
 };
 
 class Session {
@@ -76,6 +78,8 @@ class Session {
   // LayerSkip's KVQ cache, on at first: verification takes K, V and residual rows of the steps that draft and target
   // share at their start from drafting. Off, it runs these steps again, to the same bits.
   void set_kvq(bool on);
+  // Sources of tree nodes look for matches in earlier texts of this session, too.
+  void set_recall(bool on) { sources_.set_recall(on); }
 
   // Starts a new text: keeps the longest cached prefix of `tokens` (at most all but the last), forgets the rest;
   // returns its length. The caller then extends by the others.
@@ -114,8 +118,10 @@ class Session {
 
   std::span<const int32_t> history() const { return history_; }
   const TokenTree& tree() const { return tree_; }
+  std::span<const SourceId> tree_sources() const { return {source_.data(), size_t(tree_.size())}; }  // of its nodes
   int drafted_from() const { return grown_; }                        // leading nodes of the tree that a step has read
   std::span<const Outcome> outcomes() const { return outcomes_; }  // of the last verify, from the root on
+  std::span<const Guessed> guessed() const { return guessed_; }    // at each of its tokens, by each source in use
   int shared_steps() const { return shared_; }  // steps of the draft whose results verification keeps
   int max_chunk() const { return executor_.max_rows(); }
   int context() const { return cache_.context(); }
@@ -137,7 +143,7 @@ class Session {
   Drawn pick(int row, int32_t pos, std::span<const int32_t> path, int k, Stream stream);
   // The best token of tree node `node`, listed together with those behind it where the backend likes that better.
   Drawn pick_node(int node);
-  Emitted emit(const Drawn&, int32_t token, bool drafted, int row);
+  Emitted emit(const Drawn&, int32_t token, SourceId source, int row);
   const float* warped(int row, std::span<const int32_t> path);  // on the host, [V]
   void aim(int row, int n, int k, Stream);
   Drawn draw_row(int row, std::span<const int32_t> path, int k);
@@ -153,15 +159,25 @@ class Session {
   void grow(const DraftRule&, int limit);
   int draft_at_once(const DraftRule&, int limit);
   void run_draft(int n);
+  void start_sources(const DraftRule&);
+  void ask(const DraftRule&);
+  int add_node(int parent, int32_t token, SourceId source);
+  void enter(int prospect);
   void propose(const DraftRule&, int row, bool rejection);
+  void plan_children(int node, bool rejection);
   int promote(const DraftRule&);
+  bool fits_spine(const DraftRule&) const;
   int follow(const DraftRule&);
   void add_siblings(const DraftRule&);
   void add_worthy(const DraftRule&);
+  void add_scouts(const DraftRule&);
   void run_tree();
   void accept_coupled();
   void accept_rejection();
-  void note_outcome(int node, int32_t token);
+  void note_outcome(int node, const Drawn&, int32_t token);
+  void hear_scouts();
+  void read_path(int node);
+  int listed() const;
   int rank_of(int node, int32_t token) const;
   int accept_child(int node, double* p, int32_t pos);
   uint64_t round_seed() const;
@@ -196,9 +212,15 @@ class Session {
   float log_p_ = 0;                // of the best candidate of the last node
   std::vector<float> confidence_;  // [grown] in the best of them
   std::vector<int32_t> choice_;    // [kMaxNodes, kMaxTopk] their tokens, best first; -1: none left
-  std::array<float, TokenTree::kMaxNodes> worth_{};
-  std::vector<DraftNode> leaves_;  // candidates that are no nodes yet
+  Prospects prospects_;
+  std::array<SourceId, TokenTree::kMaxNodes> source_{};  // of each node
+  int most_depth_ = 0;
   std::vector<Outcome> outcomes_, scored_;
+  Sources sources_;
+  bool asking_ = false;            // their candidates may join this tree
+  Cursors at_{};                   // on the way through the verified text
+  std::vector<int> scouts_, wanted_;  // nodes that run along; of these, those whose draws are learned from
+  std::vector<Guessed> guessed_;
   std::vector<Emitted> emitted_;
   std::vector<int32_t> path_;       // accepted nodes of the last verify, root excluded
   std::vector<int32_t> from_, to_;  // slots that a commit moves

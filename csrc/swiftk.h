@@ -43,7 +43,7 @@ enum {
   SWIFTK_CANCELLED = 5,
   SWIFTK_OUT_OF_MEMORY = 6,
   SWIFTK_INTERNAL = 7,
-  SWIFTK_DEVICE = 8            /* the accelerator or its driver is absent, or reports an error */
+  SWIFTK_DEVICE = 8 /* the accelerator or its driver is absent, or reports an error */
 };
 SWIFTK_API const char* swiftk_status_name(swiftk_status status); /* "invalid argument", ...; never null */
 /* Message of the last call that failed on this thread; "" before the first. Valid until the next failure on this
@@ -63,8 +63,12 @@ typedef struct swiftk_load_params {
   void* user;
   const char* device; /* null or "cpu"; "cuda" or "cuda:N": the N-th GPU, with the kernels of pack */
   const char* pack;   /* file that `swiftk pack` made for this GPU's architecture and this model */
+  /* Copies in fewer bits that drafts may read: "int8", "int4", "int3", joined by commas; "auto": int4, or int3, if one
+   * fits; null or "own": none. They cost memory, at most draft_memory bytes (0: a quarter of what is available). */
+  const char* draft_weights;
+  size_t draft_memory;
 } swiftk_load_params;
-#define SWIFTK_LOAD_PARAMS_INIT {sizeof(swiftk_load_params), NULL, NULL, 0, NULL, NULL, NULL, NULL}
+#define SWIFTK_LOAD_PARAMS_INIT {sizeof(swiftk_load_params), NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, 0}
 
 typedef struct swiftk_model_info {
   size_t struct_size;
@@ -118,9 +122,10 @@ typedef struct swiftk_skip {
   size_t n_attn;
   const int32_t* mlp; /* [n_mlp] layers */
   size_t n_mlp;
-  int32_t exit_layer; /* layers from here on are left out whole; -1: none */
+  int32_t exit_layer;  /* layers from here on are left out whole; -1: none */
+  const char* weights; /* what drafts read: a copy that was loaded ("int4"); null: the model's own */
 } swiftk_skip;
-#define SWIFTK_SKIP_INIT {sizeof(swiftk_skip), NULL, 0, NULL, 0, -1}
+#define SWIFTK_SKIP_INIT {sizeof(swiftk_skip), NULL, 0, NULL, 0, -1, NULL}
 
 SWIFTK_API swiftk_status swiftk_session_create(swiftk_model* model, const swiftk_session_params* params,
                                                swiftk_session** session);

@@ -22,13 +22,16 @@ std::span<const Emitted> Session::verify() {
   verified_ = false;
   emitted_.clear();
   outcomes_.clear();
+  guessed_.clear();
   path_.clear();
   run_tree();
+  if (sources_.active() > 0) at_ = prospects_[0].at;
   if (acceptance_ == Acceptance::Rejection && !sampling_.greedy()) {
     accept_rejection();
   } else {
     accept_coupled();
   }
+  if (!wanted_.empty()) hear_scouts();
   verified_ = true;
   return emitted_;
 }
@@ -53,7 +56,7 @@ Rows Session::tree_rows(int begin, int n) {
 // Rows that drafting ran are exact up to `kept_`: only the others pass through those steps. residual() holds all rows,
 // which move on: after this pass, also after half of it, another one must start from the tokens.
 void Session::run_tree() {
-  const int n = tree_.size(), steps = static_cast<int>(target_.size()), ran = std::exchange(ran_, 0);
+  const int n = tree_.size(), steps = target_.size(), ran = std::exchange(ran_, 0);
   const int begin = ran > 0 ? kept_ : 0;
   if (begin > 0 && ran < n) {
     executor_.run(target_, tree_rows(ran, n - ran), 0, begin, residual(ran), cache_, cancel_);
@@ -158,15 +161,21 @@ Session::Drawn Session::pick_node(int node) {
   if (node < listed_ || node >= listed_ + list_.n) {
     const int n = std::min(tree_.size() - node, model_->ops->draws);
     for (int i = 0; i < n; ++i) list_pos_[i] = position() + tree_.depth(node + i);
-    aim(node, n, 1, Stream::Target);
+    aim(node, n, listed(), Stream::Target);
     executor_.topk(list_);
   }
-  return draw_row(node, path_tokens_, 1);
+  return draw_row(node, path_tokens_, listed());
 }
 
-Emitted Session::emit(const Drawn& drawn, int32_t token, bool drafted, int row) {
+// Of a verified row: beside the token that is drawn what a source keeps of it.
+int Session::listed() const {
+  return sources_.uses(SourceId::Recycle) ? std::min(kGuessRanks, model_->config.V) : 1;
+}
+
+Emitted Session::emit(const Drawn& drawn, int32_t token, SourceId source, int row) {
   const float logit = token == drawn.id[0] ? drawn.logit[0] : logits_.host(executor_.ctx(), row)[token];
-  Emitted e{.token = token, .drafted = drafted, .logprob = logit - drawn.lse, .top = {}};
+  const bool drafted = source != SourceId::Target;
+  Emitted e{.token = token, .drafted = drafted, .source = source, .logprob = logit - drawn.lse, .top = {}};
   if (logprobs_ > 0) {
     const int k = std::min(logprobs_, model_->config.V);
     const int32_t pos = 0;
@@ -195,8 +204,27 @@ int Session::rank_of(int node, int32_t token) const {
   return found == last ? -1 : static_cast<int>(found - first);
 }
 
-void Session::note_outcome(int node, int32_t token) {
+// What was said of the place behind a node, now that its token is known.
+void Session::note_outcome(int node, const Drawn& drawn, int32_t token) {
   if (node < grown_) outcomes_.push_back({confidence_[node], rank_of(node, token)});
+  if (sources_.active() == 0) return;
+  Guesses guesses;
+  for (int i = 0; i < sources_.active(); ++i) {
+    sources_.guess(i, at_, sampling_, position() + tree_.depth(node), guesses);
+    guessed_.push_back({sources_.id(i), guesses.bucket, guesses.rank(token)});
+  }
+  at_ = sources_.step(at_, token);
+  if (listed() > 1) sources_.learn(model_->config.V, tree_.token(node), drawn.id, drawn.logit, listed(), drawn.lse);
+}
+
+void Session::hear_scouts() {
+  std::array<int32_t, TokenTree::kMaxNodes> draws;
+  for (size_t i = 0; i < wanted_.size(); ++i) {
+    const int node = wanted_[i];
+    read_path(node);
+    draws[i] = pick(node, position() + tree_.depth(node), path_tokens_, 1, Stream::Target).id[0];
+  }
+  sources_.learn(tree_.token(0), emitted_[0].token, {draws.data(), wanted_.size()}, static_cast<int>(emitted_.size()));
 }
 
 // Draws what plain decoding draws at every node on the way; the walk ends where no child holds that token.
@@ -205,8 +233,8 @@ void Session::accept_coupled() {
   for (int node = 0; node >= 0;) {
     const Drawn drawn = pick_node(node);
     const int child = tree_.child(node, drawn.id[0]);
-    note_outcome(node, drawn.id[0]);
-    emitted_.push_back(emit(drawn, drawn.id[0], child >= 0, node));
+    note_outcome(node, drawn, drawn.id[0]);
+    emitted_.push_back(emit(drawn, drawn.id[0], child >= 0 ? source_[child] : SourceId::Target, node));
     path_tokens_.push_back(drawn.id[0]);
     if (child >= 0) path_.push_back(child);
     node = child;
@@ -250,13 +278,13 @@ void Session::accept_rejection() {
   path_tokens_.clear();
   for (int node = 0; node >= 0;) {
     const int32_t pos = position() + tree_.depth(node);
-    const Drawn best = pick(node, pos, path_tokens_, 1, Stream::Target);  // checks the row, too
+    const Drawn best = pick(node, pos, path_tokens_, listed(), Stream::Target);  // checks the row, too
     softmax(warped(node, path_tokens_), V, p_.data());
     const int child = accept_child(node, p_.data(), pos);
     const int32_t token =
         child >= 0 ? tree_.token(child) : draw(p_.data(), V, uniform(round_seed(), pos, ~uint32_t{0}, Stream::Accept));
-    note_outcome(node, token);
-    emitted_.push_back(emit(best, token, child >= 0, node));
+    note_outcome(node, best, token);
+    emitted_.push_back(emit(best, token, child >= 0 ? source_[child] : SourceId::Target, node));
     path_tokens_.push_back(token);
     if (child >= 0) path_.push_back(child);
     node = child;

@@ -25,7 +25,7 @@ struct Device;  // what a backend allocates from and runs on where that is not t
 struct Weight {
   const void* data = nullptr;
   const float* bias = nullptr;  // [n], in the packed row order, or null
-  DType dtype = DType::F32;     // of the stored elements
+  DType dtype = DType::F32;     // as stored; a low_bit() one makes matmuls approximate, and rows stay exact
   int n = 0, k = 0;
 };
 
@@ -160,7 +160,7 @@ struct PackArgs {
   int k;
   int group;             // rows per group; the last group of a part may be short. 0: the whole part
   bool interleave;
-  DType source, dtype;   // converted (rounded to nearest even) if they differ
+  DType source, dtype;   // converted (rounded to nearest even, or quantised) if they differ; source is not low_bit()
   void* dst;             // packed_bytes() bytes, from Ops::allocate
 };
 
@@ -188,7 +188,8 @@ struct SpineArgs {
 
 struct Probe {
   double read_bytes_per_s;   // sequential reads of memory far larger than the caches, all threads
-  double flops_per_s;        // peak of the multiply-add that matmuls of `dtype` use (2 flops each), all threads
+  // Peak of the multiply-add that matmuls of `dtype`, which is not low_bit(), use (2 flops each), all threads.
+  double flops_per_s;
 };
 
 struct Ops {

@@ -6,7 +6,7 @@
 
 namespace swiftk {
 
-// The last three hold weights that only drafts read, in groups along k that share a scale; how is the backend's matter.
+// The last three hold weights that only drafts read, in groups along k that share a scale. Their layout is the backend's.
 enum class DType : uint8_t { F32, BF16, F16, Int8, Int4, Int3 };
 
 constexpr bool low_bit(DType t) { return t >= DType::Int8; }

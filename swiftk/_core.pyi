@@ -16,6 +16,8 @@ class Model:
         threads: int = 0,
         device: str = "cpu",
         pack: str = "",
+        draft_weights: str = "own",
+        draft_memory: int = 0,
         progress: Callable[[int, int], bool | None] | None = None,
     ) -> None: ...
     def probe(self) -> tuple[float, float]: ...
@@ -25,10 +27,12 @@ class Model:
     threads: int
     dtype: str
     weight_bytes: int
+    copies: dict[str, int]  # bytes of each that drafts may read
 
 class Emitted:
     token: int
     drafted: bool
+    source: int  # swiftk.sources.NAMES: who proposed it
     logprob: float
     top: list[tuple[int, float]]
 
@@ -45,8 +49,11 @@ class Session:
         acceptance: str = "coupled",
     ) -> None: ...
     def set_logprobs(self, n: int) -> None: ...
-    def set_skip(self, attn: Sequence[int], mlp: Sequence[int], exit_layer: int = -1) -> None: ...
+    def set_skip(
+        self, attn: Sequence[int], mlp: Sequence[int], exit_layer: int = -1, weights: Sequence[str] = ()
+    ) -> None: ...
     def set_kvq(self, on: bool) -> None: ...
+    def set_recall(self, on: bool) -> None: ...
     def reuse(self, tokens: Tokens) -> int: ...
     def extend(self, tokens: Tokens) -> None: ...
     def sample(self) -> Emitted: ...
@@ -65,12 +72,22 @@ class Session:
         hold: Sequence[float] = ...,  # [16]
         runner_up: Sequence[Sequence[float]] = ...,  # [16][9]
         row_price: Sequence[float] = (),
+        max_depth: int = ...,
+        chain: int = ...,
+        row_reach: float = ...,
+        sources: Sequence[tuple[int, Sequence[Sequence[float]]]] = (),  # (source, [bucket][rank])
     ) -> int: ...
     def set_tree(self, tokens: Tokens, parents: Tokens) -> int: ...
     def verify(self) -> list[Emitted]: ...
     def commit(self, count: int) -> None: ...
     def score(
-        self, attn: Sequence[int], mlp: Sequence[int], exit_layer: int = -1, window: int = 32, end: int = -1
+        self,
+        attn: Sequence[int],
+        mlp: Sequence[int],
+        exit_layer: int = -1,
+        weights: Sequence[str] = (),
+        window: int = 32,
+        end: int = -1,
     ) -> tuple[np.ndarray, np.ndarray, float]: ...  # confidence [rows] float32, rank [rows] int32, seconds
     def score_exits(
         self, exits: Sequence[int], window: int = 32, end: int = -1
@@ -80,6 +97,8 @@ class Session:
     def clear_cancel(self) -> None: ...
     tree_tokens: np.ndarray  # [nodes] int32
     tree_parents: np.ndarray  # [nodes] int32
+    tree_sources: list[int]  # [nodes] swiftk.sources.NAMES
+    guessed: list[tuple[int, int, int]]  # (source, bucket, rank of the right token) along verified text
     history: np.ndarray  # [n] int32
     logits: np.ndarray  # [rows, V] float32
     outcomes: list[tuple[float, int]]  # of the last verify: confidence and rank of each node drafted from on the path

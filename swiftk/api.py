@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from .policies import Policies
 from .prompt import token_ids
 from .result import Event, Result, TokenLogprobs
 from .skip import SkipSet, resolve
+from .sources import DRAFTERS
 from .stats import Recorder, Stats
 from .stops import Stopper
 from .tokenizer import Tokenizer
@@ -40,14 +41,18 @@ def load(
     context: int | None = None,
     isa: str | None = None,
     pack: str | Path | None = None,
+    draft_weights: str | Sequence[str] = "auto",
+    draft_memory: int | None = None,
     progress: Callable[[int, int], Any] | None = None,
 ) -> LM:
     """Loads a checkpoint directory. progress(done, total) is told bytes; returning False cancels.
 
     A GPU needs kernels for its architecture and the model's shape: `pack` names a file that `swiftk pack` made; without
     it they are built, which takes some ten seconds, and cached.
+
+    Copies of the weights in fewer bits draft faster, for a quarter (int4) of the weights' memory: see LoadOptions.
     """
-    options = LoadOptions(device, dtype, threads, context, isa, pack)
+    options = LoadOptions(device, dtype, threads, context, isa, pack, draft_weights, draft_memory)
     folder = Path(model_dir).expanduser()
     if not folder.is_dir():
         raise CheckpointError(f"[load] {folder} is not a directory, want one with config.json and model.safetensors")
@@ -60,16 +65,19 @@ def load(
         threads=options.threads or 0,
         device=chosen,
         pack=kernels,
+        draft_weights=options.draft_weights,
+        draft_memory=options.draft_memory or 0,
         progress=progress,
     )
     lm = LM(folder, model, _core.Session(model, context=options.context or 0), Tokenizer(folder), defaults)
     _log.info(
-        "loaded %s: %s, %d layers, %s weights %.0f MB, %s kernels, %d threads, context %d",
+        "loaded %s: %s, %d layers, %s weights %.0f MB%s, %s kernels, %d threads, context %d",
         folder,
         model.config["model_type"],
         model.config["num_layers"],
         model.dtype,
         model.weight_bytes / 1e6,
+        "".join(f", {name} {size / 1e6:.0f} MB" for name, size in model.copies.items()),
         model.isa,
         model.threads,
         lm.context,
@@ -143,7 +151,7 @@ class LM:
         asked = GenerateOptions.parse({**options, "stream": stream}).filled(self.defaults)
         if asked.seed is None:
             asked = replace(asked, seed=secrets.randbits(48))
-        skip = resolve(_early_exit(asked), self.model.config["num_layers"])
+        skip = resolve(_early_exit(asked), self.model.config["num_layers"], self.model.copies)
         ids = token_ids(prompt, self.tokenizer, self.model.config["vocab_size"], self.context)
         self._check(asked)
         events = Stream(self._run(ids, asked, skip))
@@ -211,6 +219,7 @@ class LM:
         )
         session.set_logprobs(o.logprobs or 0)
         session.set_kvq(o.kvq)
+        session.set_recall(o.recall)
         parts = self._parts(ids, o, skip)
         tried = len(parts.optimizer.trace)
         events: list[Event] = []
@@ -229,6 +238,7 @@ class LM:
             seed=o.seed,
             prompt_tokens=ids.tolist(),
             drafted=[e.drafted for e in events],
+            sources=[e.source for e in events],
             trace=Trace(
                 self.folder.name,
                 self.model.config["num_layers"],
@@ -244,7 +254,7 @@ class LM:
         detokenizer = Detokenizer(self.tokenizer.decode, ids.tolist()) if self.tokenizer.available else None
         room = self.context - len(ids)
         budget = room if o.max_new_tokens is None else min(o.max_new_tokens, room)
-        pacer, optimizer = self.policies.get(o, skip)
+        pacer, optimizer, guesser = self.policies.get(o, skip)
         return Parts(
             Stopper(budget, stop_ids, o.stop, detokenizer),
             optimizer,
@@ -252,21 +262,23 @@ class LM:
             Recorder(),
             SessionScorer(self.session),
             o.logprobs is not None,
+            guesser=guesser,
         )
 
     def _stats(self, o: GenerateOptions, skip: SkipSet | None, parts: Parts) -> Stats:
         reason = parts.pacer.reason_off
         if o.speculate is False:
             reason = "speculate=False"
-        elif skip is None:
+        elif skip is None and parts.guesser is None:
             reason = "skip=None: nothing is skipped, so a draft step would cost as much as a target step"
         elif not parts.recorder.drafted and reason is None:
             reason = "the text ended before drafting began"
         return parts.recorder.finish(
             self.policies.plain.value if self.policies.plain.count else None,
             reason_off=reason,
-            skip=None if skip is None else str(parts.optimizer.current.skip),
-            extra_memory_bytes=int(self.session.workspace_bytes),
+            skip=str(parts.optimizer.current.skip) if skip is not None and DRAFTERS[o.drafter_name].plan else None,
+            extra_memory_bytes=int(self.session.workspace_bytes) + sum(self.model.copies.values()),
+            draft_weight_bytes=sum(self.model.copies.values()),
         )
 
     def _compare(self, result: Result, ids: np.ndarray, o: GenerateOptions) -> None:

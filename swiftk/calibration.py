@@ -88,18 +88,21 @@ class Forecast:
 _GRID = np.arange(1, 49) / 48
 
 
-def forecast(tables: tuple[np.ndarray, np.ndarray, np.ndarray], draft_cost: float, row_cost: float) -> Forecast:
+def forecast(
+    tables: tuple[np.ndarray, np.ndarray, np.ndarray], draft_cost: float, row_cost: float, pace: float = 1.0
+) -> Forecast:
     """The best rate of a chain with siblings, and its rule, for a draft step and a verified row priced in plain steps.
 
     Optimal stopping: with f(p) the tokens beyond their price at `rate` that drafting on still brings once all so far is
     accepted with probability p, f(p) = max(0, gain(p) - rate * draft_cost + mean over confidences of f(p * hold)), and
-    the best rate is the one at which a round earns nothing: 1 + f(1) = rate (algorithms.md, section 0).
+    the best rate is the one at which a round earns nothing: 1 + f(1) = rate (algorithms.md, section 0). Where tokens
+    come at a higher pace by other means, time is worth that: the rule is the one at this rate.
     """
     weight, hold, runner_up = tables
     onward = _interpolation(weight, hold)
     chances = np.concatenate([hold[:, None], runner_up], 1)  # [buckets, ranks]
     worth = _GRID[:, None, None] * chances
-    rate = 1.0
+    rate = pace
     for _ in range(6):  # Newton's method: what rounds earn falls with the rate, by the price of a round
         taken = worth > rate * row_cost
         rows = row_cost * np.einsum("b,gbr->g", weight, taken)
@@ -112,6 +115,8 @@ def forecast(tables: tuple[np.ndarray, np.ndarray, np.ndarray], draft_cost: floa
         for _ in range(24):
             price = np.where(pays, draft_cost + rows + onward @ price, 0.0)
         step = (1.0 + value[-1] - rate) / (1.0 + price[-1])
+        if rate + step <= pace:
+            break
         rate += float(step)
         if step < 1e-3:
             break

@@ -98,6 +98,11 @@ class Round:
     verify_rows: int = 1
     tokens: int = 1
     accepted: int = 0  # draft tokens among them
+    guessed: int = 0  # of these, by sources that cost no step
+
+    @property
+    def speculative(self) -> bool:
+        return self.draft_steps > 0 or self.verify_rows > 1
 
 
 def equation_6(mean_length: float, alpha: float, c: float) -> float:
@@ -136,15 +141,16 @@ class CostModel:
     accepted: Mean = field(default_factory=Mean)
 
     def add(self, r: Round) -> None:
-        if r.draft_steps == 0:
+        if not r.speculative:
             self.plain.add(r.seconds)
             self.rows.plain(r.verify_seconds)
             return
-        self.draft.add(r.draft_seconds / r.draft_steps)
         self.verify.add(r.verify_seconds)
-        self.drafted.add(r.draft_steps)
-        self.accepted.add(r.accepted)
         self.rows.add(r.verify_rows, r.verify_seconds)
+        if r.draft_steps:
+            self.draft.add(r.draft_seconds / r.draft_steps)
+            self.drafted.add(r.draft_steps)
+            self.accepted.add(r.accepted - r.guessed)
 
     @property
     def draft_cost(self) -> float:
@@ -180,7 +186,8 @@ class Pacer:
 
     What drafting loses against plain decoding is summed; past an allowance of a few plain steps the plain step is
     measured afresh, and if the loss stands, drafting rests, longer each time. Another way may take over once, on half
-    the allowance; if that loses, too, drafting rests nevertheless.
+    the allowance; if that loses, too, drafting rests nevertheless. Sources that cost no step go on meanwhile, and rest
+    in their turn once they lose.
     """
 
     def __init__(self, costs: CostModel, mode: bool | str = True) -> None:
@@ -195,6 +202,7 @@ class Pacer:
         self._want_plain = 2  # plain rounds to run before the next decision
         self._confirm = False
         self._resting, self._backoff = 0, _BACKOFF
+        self._quiet = 0  # tokens for which sources rest, too
 
     def start(self) -> None:
         """A new text: its plain step may cost something else."""
@@ -203,7 +211,15 @@ class Pacer:
     def draft_next(self) -> bool:
         if self.mode is not True:
             return self.mode == "always"
-        return self._want_plain == 0 and self._resting == 0 and self._since_plain < _REPLAIN
+        return self._resting == 0 and self._measured
+
+    def guess_next(self) -> bool:
+        """Where there is no draft: whether sources may propose."""
+        return self.mode is True and self._quiet == 0 and self._measured
+
+    @property
+    def _measured(self) -> bool:
+        return self._want_plain == 0 and self._since_plain < _REPLAIN
 
     def switch(self, costs: CostModel) -> None:
         """Another way of drafting takes over; what the one before it lost is not held against it."""
@@ -216,7 +232,10 @@ class Pacer:
         self.costs.add(r)
         if self.mode is not True:
             return False
-        if r.draft_steps:
+        if 0 < self._resting <= r.tokens:
+            self._regret = self._tokens = self._seconds = 0.0  # what sources gained is no credit for drafts
+        self._resting, self._quiet = max(0, self._resting - r.tokens), max(0, self._quiet - r.tokens)
+        if r.speculative:
             self._after_draft(r)
             return False
         return self._after_plain(r)
@@ -241,7 +260,7 @@ class Pacer:
         self._tokens = _MEMORY * self._tokens + r.tokens
         self._seconds = _MEMORY * self._seconds + seconds
         self._regret = max(self._regret + seconds - r.tokens * plain, -_CREDIT * plain)
-        if self._regret <= -_CREDIT * plain:
+        if r.draft_steps and self._regret <= -_CREDIT * plain:
             self._backoff, self._failures = _BACKOFF, 0
             self.reason_off = None
         if self._regret > _ALLOWANCE * plain / (1 + self._failures):
@@ -250,8 +269,6 @@ class Pacer:
     def _after_plain(self, r: Round) -> bool:
         self._since_plain = 0
         self._want_plain = max(0, self._want_plain - 1)
-        if self._resting:
-            self._resting = max(0, self._resting - r.tokens)
         if not self._confirm or self._want_plain > 0:
             return False
         loses = self._seconds > self._tokens * self.costs.plain.value
@@ -260,4 +277,7 @@ class Pacer:
         self._regret = 0.0
         if loses:
             self._tokens = self._seconds = 0.0
+        if loses and self._resting:
+            self._quiet = _BACKOFF
+            return False
         return loses

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
 
 from .cost import Pacer, Round
+from .gate import DraftRule, SourceGate
 from .optimizers.base import Optimizer, Progress, Score
 from .result import Event
 from .skip import SkipSet
+from .sources import NAMES
 from .stats import Recorder
 from .stops import Stopper
 from .trace import TracedRound
 from .way import Way
+
+_PLAN = "plan"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +29,7 @@ class SessionScorer:
 
     def __call__(self, skip: SkipSet, window: int, end: int | None = None) -> Score:
         last = -1 if end is None else end
-        return Score(*self.session.score(list(skip.attn), list(skip.mlp), _exit(skip), window, last))
+        return Score(*self.session.score(**skip.arguments(), window=window, end=last))
 
     def exits(self, layers: Sequence[int], window: int, end: int | None = None) -> list[Score]:
         confidence, rank, seconds = self.session.score_exits(list(layers), window, -1 if end is None else end)
@@ -46,6 +50,7 @@ class Parts:
     scorer: SessionScorer
     logprobs: bool = False  # events tell them
     way: Way | None = None  # that the session drafts by
+    guesser: SourceGate | None = None  # where sources are asked: the rule of rounds without a draft
 
 
 def decode(session: Any, prompt: Sequence[int], parts: Parts) -> Iterator[Event]:
@@ -57,6 +62,8 @@ def decode(session: Any, prompt: Sequence[int], parts: Parts) -> Iterator[Event]
     yield _prefill(session, prompt, parts)
     parts.pacer.start()
     parts.optimizer.start(prompt)
+    if parts.guesser:
+        parts.guesser.sources.start()
     while parts.stopper.finish is None:
         yield from _round(session, parts)
     parts.optimizer.finish()
@@ -87,9 +94,10 @@ def _round(session: Any, parts: Parts) -> list[Event]:
 
     phases = session.last
     steps = phases["draft_steps"]
-    accepted = sum(event.drafted for event in events)
-    parts.recorder.round(phases, steps, nodes, accepted, len(events))
-    r = Round(seconds, phases["draft"], steps, phases["verify"], nodes, len(events), accepted)
+    by = [event.source for event in events if event.drafted]
+    parts.recorder.round(phases, steps, nodes, by, len(events))
+    guessed = sum(source != _PLAN for source in by)
+    r = Round(seconds, phases["draft"], steps, phases["verify"], nodes, len(events), len(by), guessed)
     if parts.stopper.finish is None:  # a cut block says nothing about what pays
         _learn(session, r, parts)
     parts.recorder.decode += perf_counter() - began
@@ -101,12 +109,15 @@ def _round(session: Any, parts: Parts) -> list[Event]:
 def _learn(session: Any, r: Round, parts: Parts) -> None:
     began = perf_counter()
     pacer, optimizer = parts.pacer, parts.optimizer
+    if parts.guesser:
+        parts.guesser.sources.add(session.guessed)
+        parts.guesser.sources.observe(r, pacer.costs.plain.value)
     if r.draft_steps:
         optimizer.current.gate.observe(session.outcomes, r.draft_steps)
     if pacer.observe(r):
         pacer.settle(another=optimizer.give_up(pacer.rate), untried=optimizer.untried)
     if r.draft_steps and pacer.costs.plain.count:
-        optimizer.observe(r)
+        optimizer.observe(replace(r, tokens=r.tokens - r.guessed))  # a way gets no credit for what others gave
     if pacer.mode:
         recorder = parts.recorder
         progress = Progress(recorder.prompt_tokens, recorder.generated, recorder.decode, pacer.costs.plain.value)
@@ -117,24 +128,26 @@ def _learn(session: Any, r: Round, parts: Parts) -> None:
 
 def _draft(session: Any, parts: Parts) -> int:
     """Grows the tree; returns its nodes, 1 for a plain round. A round emits at most one token more."""
-    if parts.stopper.remaining > 1 and parts.pacer.draft_next():
+    most = parts.stopper.remaining - 1
+    rule: DraftRule | None = None
+    if most > 0 and parts.pacer.draft_next():
         way = parts.optimizer.next()
         if way is not parts.way:
-            session.set_skip(list(way.skip.attn), list(way.skip.mlp), _exit(way.skip))
+            session.set_skip(**way.skip.arguments())
             parts.way = way
             parts.pacer.switch(way.costs)
-        rule = way.gate.choose(way.costs).clipped(parts.stopper.remaining - 1)
-        return int(session.draft(stop_ids=sorted(parts.stopper.stop_ids), **rule.arguments()))
-    return int(session.draft(max_draft=0))
-
-
-def _exit(skip: SkipSet) -> int:
-    return -1 if skip.exit_layer is None else skip.exit_layer
+        rule = way.gate.choose(way.costs)
+    elif most > 0 and parts.guesser and parts.pacer.guess_next():
+        rule = parts.guesser.choose(parts.pacer.costs)
+    if rule is None:
+        return int(session.draft(max_draft=0))
+    return int(session.draft(stop_ids=sorted(parts.stopper.stop_ids), **rule.clipped(most).arguments()))
 
 
 def _event(emitted: Any, parts: Parts) -> Event:
     token = int(emitted.token)
     text = parts.stopper.push(token)
+    source = NAMES[emitted.source] if emitted.drafted else None
     if not parts.logprobs:
-        return Event(text, token, emitted.drafted)
-    return Event(text, token, emitted.drafted, emitted.logprob, tuple(emitted.top))
+        return Event(text, token, emitted.drafted, source)
+    return Event(text, token, emitted.drafted, source, emitted.logprob, tuple(emitted.top))

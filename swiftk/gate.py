@@ -6,13 +6,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from .calibration import EDGES, Calibration, forecast
+from .calibration import BUCKETS, EDGES, RANKS, Calibration, forecast
 from .cost import CostModel, Prices
+from .sources import Sources, Table
 
 _EVERY = 8  # rounds between two looks at the calibration: half a millisecond each
 _PATIENCE = 64  # as many at most, where rounds are so short that looking would be felt
 _LOOK = 0.005  # share of the decoding time that looking may take
 _COST = 6e-4  # seconds of a look
+_CHAIN = 12  # nodes of sources that a draft step reads at most
 _EAGER = 0.7  # of what a step must bring and of what rows cost, in one round of _EVERY: to see what lies behind
 
 
@@ -25,6 +27,9 @@ class Timed:
     runner_up: tuple[tuple[float, ...], ...]  # [16][9] that its 2nd, 3rd, ... best is
     row_price: tuple[float, ...]  # [nodes] tokens that verifying so many nodes must bring
     beam: int = 1  # nodes that a draft step reads at most
+    sources: tuple[Table, ...] = ()  # that are asked, and how often they are right
+    chain: int = 0  # nodes of theirs that a step reads beside the beam,
+    row_reach: float = 0.0  # each for at least this
 
     def arguments(self) -> dict[str, Any]:
         return {
@@ -34,10 +39,15 @@ class Timed:
             "hold": self.hold,
             "runner_up": self.runner_up,
             "row_price": self.row_price,
+            "sources": self.sources,
+            "chain": self.chain,
+            "row_reach": self.row_reach,
         }
 
 
 _EDGES = tuple(EDGES.tolist())
+_NEVER = (0.0,) * BUCKETS
+_NONE = ((0.0,) * (RANKS - 1),) * BUCKETS
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +60,21 @@ class DraftRule:
     tier: tuple[float, float, float] = (0.5, 0.8, 0.95)  # upper bounds of the first three widths
     width: tuple[int, int, int, int] = (10, 5, 3, 1)  # children of a spine node, by confidence
     timed: Timed | None = None  # by expected tokens per time instead
+    max_depth: int = 63  # tokens on a path, whoever proposes them
 
     def clipped(self, budget: int) -> DraftRule:
-        """With at most `budget` spine tokens: drafting past the end of the text would be for nothing."""
-        return self if self.max_draft <= budget else replace(self, max_draft=max(0, budget))
+        """With at most `budget` tokens on a path: drafting past the end of the text would be for nothing."""
+        if max(self.max_draft, self.max_depth) <= budget:
+            return self
+        most = max(0, budget)
+        return replace(self, max_draft=min(self.max_draft, most), max_depth=min(self.max_depth, most))
 
     def arguments(self) -> dict[str, Any]:
         """As Session.draft takes them."""
         return {
             "confidence": self.confidence,
             "max_draft": self.max_draft,
+            "max_depth": self.max_depth,
             "max_nodes": self.max_nodes,
             "tier": self.tier,
             "width": self.width,
@@ -96,11 +111,13 @@ class FixedGate:
 
 class TimedGate:
     """Drafts as long as a further step pays, for a tree as wide as its rows pay (algorithms.md, section 0): acceptance
-    is calibrated by confidence as texts are verified, prices come from the clock."""
+    is calibrated by confidence as texts are verified, prices come from the clock. With sources, what they guess for
+    nothing counts, and a step runs for what they leave."""
 
-    def __init__(self, max_draft: int | None = None, beam: int = 1) -> None:
+    def __init__(self, max_draft: int | None = None, beam: int = 1, sources: Sources | None = None) -> None:
         self.limit = min(max_draft or 25, 63)
         self.beam = beam
+        self.sources = sources
         self.calibration = Calibration()
         self._rule: DraftRule | None = None
         self._eager: DraftRule | None = None
@@ -118,23 +135,60 @@ class TimedGate:
         self.calibration.add(outcomes)
 
     def _look(self, prices: Prices) -> None:
+        timed = self._timed(prices)
+        self._rule = DraftRule(confidence=0.0, max_draft=self.limit, timed=timed)
+        self._eager = replace(self._rule, timed=_eagerly(timed))
+        rounds = _COST / (_LOOK * prices.seconds) if prices.seconds > 0 else 0
+        self._due = self._rounds + int(min(max(_EVERY, rounds), _PATIENCE))
+
+    def _timed(self, prices: Prices) -> Timed:
         tables = self.calibration.tables()
-        best = forecast(tables, prices.draft, prices.row)
+        pace = self.sources.rate if self.sources else 1.0
+        best = forecast(tables, prices.draft, prices.row, pace)
+        # Where nothing but the plan proposes, whoever asks wants one step at least.
+        reach = best.reach if best.rate == pace > 1 else min(best.reach, 1.0)
         timed = Timed(
-            min(best.reach, 1.0),  # whoever asks wants one step at least
+            reach,
             tuple(tables[1].tolist()),
             tuple(map(tuple, tables[2].tolist())),
             tuple((best.rate * prices.rows).tolist()),
             self.beam,
         )
-        self._rule = DraftRule(confidence=0.0, max_draft=self.limit, timed=timed)
-        cheap = tuple((_EAGER * best.rate * prices.rows).tolist())
-        self._eager = replace(self._rule, timed=replace(timed, reach=_EAGER * timed.reach, row_price=cheap))
-        rounds = _COST / (_LOOK * prices.seconds) if prices.seconds > 0 else 0
-        self._due = self._rounds + int(min(max(_EVERY, rounds), _PATIENCE))
+        if self.sources is None:
+            return timed
+        return replace(timed, sources=self.sources.tables(), chain=_CHAIN, row_reach=reach * prices.row)
 
 
-def make_gate(gate: Any, max_draft: int | None, optimizer: str | None = "auto") -> Gate:
+def _eagerly(timed: Timed) -> Timed:
+    cheap = tuple(_EAGER * price for price in timed.row_price)
+    return replace(timed, reach=_EAGER * timed.reach, row_reach=_EAGER * timed.row_reach, row_price=cheap)
+
+
+class SourceGate:
+    """No draft step at all: what sources guess, as far as its rows pay; or, where a paper says so, all of it."""
+
+    def __init__(self, sources: Sources) -> None:
+        self.sources = sources
+        self.calibration = Calibration()  # of a plan, which there is none of
+        self._rule: DraftRule | None = None
+        self._rounds = 0
+
+    def choose(self, costs: CostModel) -> DraftRule:
+        if self._rounds % _EVERY == 0 or self._rule is None:
+            free = not self.sources.drafter.by_time
+            price = 0.0 if free else self.sources.rate
+            timed = Timed(
+                1.0, _NEVER, _NONE, tuple((price * costs.prices().rows).tolist()), sources=self.sources.tables()
+            )
+            self._rule = DraftRule(confidence=0.0, max_draft=0, timed=timed)
+        self._rounds += 1
+        return self._rule
+
+    def observe(self, outcomes: Iterable[tuple[float, int]], drafted: int) -> None:
+        """There are no steps."""
+
+
+def make_gate(gate: Any, max_draft: int | None, optimizer: str | None = "auto", sources: Sources | None = None) -> Gate:
     """The policy that the options `gate` and `max_draft` name."""
     if isinstance(gate, DraftRule):
         return FixedGate(gate if max_draft is None else gate.clipped(max_draft))
@@ -143,6 +197,6 @@ def make_gate(gate: Any, max_draft: int | None, optimizer: str | None = "auto") 
 
         return SelfSdGate(max_draft)
     if gate == "auto" and optimizer != "swift":
-        return TimedGate(max_draft)
+        return TimedGate(max_draft, sources=sources)
     rule = DraftRule() if gate in ("auto", "swift") else DraftRule(confidence=float(gate))
     return FixedGate(rule if max_draft is None else replace(rule, max_draft=max_draft))

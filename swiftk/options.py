@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import difflib
 import math
-import operator
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -19,7 +18,9 @@ from .errors import InvalidArgument
 from .gate import DraftRule
 from .generation_config import Defaults
 from .optimizers.swift import SwiftSettings
+from .option_values import forms, ids, integer, number, put, strings
 from .skip import SkipSet
+from .sources import DRAFTERS
 
 ALIASES = {
     "max_tokens": "max_new_tokens",
@@ -55,18 +56,24 @@ class LoadOptions:
     context: int | None = None  # most tokens of text; None: the model's
     isa: str | None = None  # instruction set of the CPU's kernels; None: the best of this machine
     pack: str | Path | None = None  # kernels for a GPU (`swiftk pack`); None: built at first use, then cached
+    # Copies in fewer bits that drafts may read: "int8", "int4", "int3", or a list; "auto": int4 or int3, if one fits;
+    # "own": none.
+    draft_weights: Any = "auto"
+    draft_memory: int | None = None  # most bytes of all copies; None: a quarter of the memory that is available
 
     def __post_init__(self) -> None:
         device = os.environ.get("SWIFTK_DEVICE", "auto") if self.device == "auto" else self.device
         if not re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", str(device)):
             raise InvalidArgument(f"[load] device={device!r}, want 'auto', 'cpu', 'cuda' or 'cuda:N'")
-        _set(self, "device", str(device))
+        put(self, "device", str(device))
         dtype = str(self.dtype).removeprefix("torch.")
         if dtype not in DTYPES:
             raise InvalidArgument(f"[load] dtype={self.dtype!r}, want one of {', '.join(sorted(DTYPES))}")
-        _set(self, "dtype", DTYPES[dtype])
-        _integer(self, "threads", 1, 4096, optional=True)
-        _integer(self, "context", 2, 1 << 31, optional=True)
+        put(self, "dtype", DTYPES[dtype])
+        integer(self, "threads", 1, 4096, optional=True)
+        integer(self, "context", 2, 1 << 31, optional=True)
+        integer(self, "draft_memory", 1, 1 << 62, optional=True)
+        put(self, "draft_weights", forms(self.draft_weights))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +93,17 @@ class GenerateOptions:
     ignore_eos: bool = False
     logprobs: int | None = None  # alternatives per token; 0: the chosen token's own alone
     speculate: bool | str = True  # True: where it pays; "always": in every round; False: never
-    skip: Any = "auto"  # "auto", None, a SkipSet, a list of layers, or the path of a saved set
+    # "auto", None, a SkipSet, a list of layers, the path of a saved set, or the weights to read: "int4"
+    skip: Any = "auto"
     assistant_early_exit: int | str | None = None  # drafts with the first k layers; "auto": as many as pay best
     kvq: bool = True  # verifying takes over what a draft ran exactly, its first steps; False: runs them again
     gate: Any = "auto"  # "auto", SWIFT's confidence threshold, or a DraftRule
     max_draft: int | None = None  # most tokens drafted a round
+    # What proposes tokens: "plan", the model with sublayers skipped; "suffix", the text's own repetitions; "recycle",
+    # what the model listed behind a token before; "auto", all three by time; "lookup", "lookahead" and "parallel" as
+    # their papers have them. None: "auto" with a gate by time, unless a plan is given; else "plan".
+    drafter: str | None = None
+    recall: bool = False  # repetitions of earlier texts count, too
     optimizer: str | None = "auto"  # which sublayers drafts skip; a given skip set is never changed
     swift: Any = None  # SwiftSettings, or a mapping of its fields, for optimizer="swift"
     # "coupled": the seed alone decides the tokens. "rejection": the papers' rule, same distribution; its draws belong
@@ -107,26 +120,38 @@ class GenerateOptions:
             ("max_draft", 1, MAX_DRAFT),
             ("top_k", -1, 1 << 31),
         ):
-            _integer(self, name, low, high, optional=True)
+            integer(self, name, low, high, optional=True)
         for name, low, high, open_low in (
             ("temperature", 0.0, math.inf, False),
             ("top_p", 0.0, 1.0, True),
             ("min_p", 0.0, 1.0, False),
             ("repetition_penalty", 0.0, math.inf, True),
         ):
-            _number(self, name, low, high, open_low)
-        for name in ("do_sample", "ignore_eos", "kvq", "stream", "verify"):
+            number(self, name, low, high, open_low)
+        for name in ("do_sample", "ignore_eos", "kvq", "recall", "stream", "verify"):
             value = getattr(self, name)
             if not (isinstance(value, bool) or (value is None and name == "do_sample")):
                 raise TypeError(f"generate() option {name!r} is True or False, got {value!r}")
         if self.assistant_early_exit != "auto":
-            _integer(self, "assistant_early_exit", 0, 1 << 16, optional=True)
+            integer(self, "assistant_early_exit", 0, 1 << 16, optional=True)
         if isinstance(self.swift, Mapping):
-            _set(self, "swift", SwiftSettings.parse(self.swift))
-        _set(self, "stop", _strings(self.stop))
-        _set(self, "stop_token_ids", _ids(self.stop_token_ids))
+            put(self, "swift", SwiftSettings.parse(self.swift))
+        put(self, "stop", strings(self.stop))
+        put(self, "stop_token_ids", ids(self.stop_token_ids))
         _check_choices(self)
         _check_contradictions(self)
+
+    @property
+    def drafter_name(self) -> str:
+        """None: the plan alone where callers say what it is, else whatever pays."""
+        free = self.skip is None or (isinstance(self.skip, str) and self.skip == "auto")
+        free = free and self.by_time and self.optimizer == "auto" and self.assistant_early_exit is None
+        return self.drafter or ("auto" if free else "plan")
+
+    @property
+    def by_time(self) -> bool:
+        """Whether trees are chosen by time."""
+        return isinstance(self.gate, str) and self.gate == "auto" and self.optimizer not in ("swift", "self-sd")
 
     @classmethod
     def parse(cls, given: Mapping[str, Any]) -> GenerateOptions:
@@ -191,13 +216,15 @@ def _check_choices(o: GenerateOptions) -> None:
         raise InvalidArgument(f"[generate] acceptance={o.acceptance!r}, want 'coupled' or 'rejection'")
     if o.optimizer not in OPTIMIZERS:
         raise InvalidArgument(f"[generate] optimizer={o.optimizer!r}, want one of {', '.join(map(repr, OPTIMIZERS))}")
+    if not (o.drafter is None or o.drafter in DRAFTERS):
+        raise InvalidArgument(f"[generate] drafter={o.drafter!r}, want one of {', '.join(map(repr, DRAFTERS))}")
     if isinstance(o.gate, str):
         if o.gate not in ("auto", "swift"):
             raise InvalidArgument(
                 f"[generate] gate={o.gate!r}, want 'auto', 'swift', a threshold in [0, 1] or a DraftRule"
             )
     elif not isinstance(o.gate, DraftRule):
-        _number(o, "gate", 0.0, 1.0, False)
+        number(o, "gate", 0.0, 1.0, False)
         if o.gate is None:
             raise InvalidArgument("[generate] gate=None, want 'auto', 'swift', a threshold in [0, 1] or a DraftRule")
     if isinstance(o.skip, str) and not o.skip:
@@ -219,6 +246,7 @@ def _check_contradictions(o: GenerateOptions) -> None:
             f"[generate] assistant_early_exit='auto' chooses while it drafts, and optimizer={o.optimizer!r} does not; "
             "leave one of them out"
         )
+    _check_drafter(o, given)
     if o.optimizer == "swift" and given:
         raise InvalidArgument(
             "[generate] optimizer='swift' learns what to skip, and skip= says it; leave one of them out"
@@ -244,62 +272,17 @@ def _check_contradictions(o: GenerateOptions) -> None:
         )
 
 
+def _check_drafter(o: GenerateOptions, skip_given: bool) -> None:
+    if o.drafter is None or o.drafter == "plan":
+        return
+    if not o.by_time:
+        raise InvalidArgument(
+            f"[generate] drafter={o.drafter!r} goes by time, gate={o.gate!r} with optimizer={o.optimizer!r} does not; "
+            "leave them out, or take drafter='plan'"
+        )
+    if not DRAFTERS[o.drafter].plan and skip_given and o.skip is not None:
+        raise InvalidArgument(f"[generate] drafter={o.drafter!r} skips nothing, and skip= says what to; leave one out")
+
+
 def _first(*values: T | None) -> Any:
     return next((value for value in values if value is not None), None)
-
-
-def _set(o: object, name: str, value: Any) -> None:
-    object.__setattr__(o, name, value)  # the class is frozen for callers; __post_init__ normalises
-
-
-def _integer(o: object, name: str, low: int, high: int, optional: bool) -> None:
-    value = getattr(o, name)
-    if value is None and optional:
-        return
-    try:
-        if isinstance(value, bool):
-            raise TypeError
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(f"option {name!r} is an integer, got {value!r}") from None
-    if not low <= number <= high:
-        raise InvalidArgument(f"[options] {name}={number}, want {low}..{high}")
-    _set(o, name, number)
-
-
-def _number(o: object, name: str, low: float, high: float, open_low: bool) -> None:
-    value = getattr(o, name)
-    if value is None:
-        return
-    try:
-        if isinstance(value, (bool, str)):
-            raise TypeError
-        number = float(value)
-    except (TypeError, ValueError):
-        raise TypeError(f"option {name!r} is a number, got {value!r}") from None
-    if not math.isfinite(number) or not low <= number <= high or (open_low and number == low):
-        raise InvalidArgument(f"[options] {name}={number}, want a number in {'(' if open_low else '['}{low}, {high}]")
-    _set(o, name, number)
-
-
-def _strings(value: Any) -> tuple[str, ...]:
-    strings = (value,) if isinstance(value, str) else tuple(value or ())
-    for s in strings:
-        if not isinstance(s, str):
-            raise TypeError(f"option 'stop' is a string or a list of strings, got {s!r} in it")
-        if not s:
-            raise InvalidArgument("[options] stop='' would stop at once; want strings that are not empty")
-    return strings
-
-
-def _ids(value: Any) -> tuple[int, ...]:
-    try:
-        values = (operator.index(value),)
-    except TypeError:
-        try:
-            values = tuple(operator.index(v) for v in (() if value is None else value))
-        except TypeError:
-            raise TypeError(f"option 'stop_token_ids' is a list of token ids, got {value!r}") from None
-    if any(v < 0 for v in values):
-        raise InvalidArgument(f"[options] stop_token_ids={list(values)}, want ids >= 0")
-    return values

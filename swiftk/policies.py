@@ -8,13 +8,14 @@ from time import monotonic
 from typing import Any
 
 from .cost import CostModel, Mean, Pacer, RowPrices
-from .gate import make_gate
+from .gate import DraftRule, FixedGate, SourceGate, make_gate
 from .learned import LearnedFile
 from .optimizers.auto import Auto
 from .optimizers.base import Optimizer
 from .optimizers.exits import Exits
 from .options import GenerateOptions
 from .skip import SkipSet
+from .sources import DRAFTERS, Sources
 from .sublayers import SublayerPrices
 from .way import Way
 
@@ -29,26 +30,34 @@ class Policies:
     def __init__(self, folder: Path, model: Any) -> None:
         self.n_layers = int(model.config["num_layers"])
         self.plain = Mean()  # seconds of a plain step
-        self._config, self._rows, self._prices = model.config, RowPrices(), SublayerPrices(model.config)
-        self._kept: dict[Any, tuple[Pacer, Optimizer]] = {}
-        self._file = LearnedFile(folder, model.dtype, f"{model.device}-{model.isa}-{model.threads}")
+        self.copies = tuple(model.copies)
+        self._config, self._rows = model.config, RowPrices()
+        self._sizes = {name: size / model.weight_bytes for name, size in model.copies.items()}
+        self._prices = SublayerPrices(model.config, self._sizes)
+        self._kept: dict[Any, tuple[Pacer, Optimizer, SourceGate | None]] = {}
+        self._file = LearnedFile(
+            folder, model.dtype, "-".join([model.device, model.isa, str(model.threads), *self.copies])
+        )
         self._saved: dict[str, tuple[SkipSet, float]] = {}
 
-    def get(self, o: GenerateOptions, skip: SkipSet | None) -> tuple[Pacer, Optimizer]:
+    def get(self, o: GenerateOptions, skip: SkipSet | None) -> tuple[Pacer, Optimizer, SourceGate | None]:
         """What was learned about drafting like this in calls before, or a new start. `skip`: None where nothing is
-        skipped, so that nothing is drafted."""
+        skipped, so that no plan drafts."""
         free = o.optimizer is not None and o.assistant_early_exit in (None, "auto") and o.skip == "auto"
-        mode = o.speculate if skip is not None else False
+        drafter = DRAFTERS[o.drafter_name]
+        plan = drafter.plan and skip is not None
+        mode = o.speculate if plan or drafter.sources else False
         sampled = bool(o.temperature)
         search = (o.optimizer, o.assistant_early_exit) if free else None
-        key = (skip, search, o.swift, o.gate, o.max_draft, o.kvq, mode, sampled)
+        key = (skip, search, o.swift, o.gate, o.max_draft, o.kvq, mode, sampled, o.drafter_name)
         if key not in self._kept:
             if len(self._kept) >= _MOST:
                 del self._kept[next(iter(self._kept))]
-            optimizer = self._optimizer(o, skip or SkipSet(), free)
+            guesser = SourceGate(Sources(drafter)) if drafter.sources else None
+            optimizer = self._optimizer(o, skip or SkipSet(), free, guesser) if plan else self._without_plan(guesser)
             if self._lasting(o, optimizer):
                 self._restore(_kind(o), optimizer)
-            self._kept[key] = (Pacer(optimizer.current.costs, mode), optimizer)
+            self._kept[key] = (Pacer(optimizer.current.costs, mode), optimizer, guesser)
         return self._kept[key]
 
     def keep(self, o: GenerateOptions, optimizer: Optimizer) -> None:
@@ -63,22 +72,29 @@ class Policies:
 
     def forget(self) -> None:
         """In memory; what is on disk stays, and is read again."""
-        self.plain, self._rows, self._prices = Mean(), RowPrices(), SublayerPrices(self._config)
+        self.plain, self._rows = Mean(), RowPrices()
+        self._prices = SublayerPrices(self._config, self._sizes)
         self._kept.clear()
         self._saved.clear()
 
-    def way(self, o: GenerateOptions, skip: SkipSet) -> Way:
-        costs = CostModel(prior=self._prices.price(skip), plain=self.plain, rows=self._rows)
-        return Way(skip, costs, make_gate(o.gate, o.max_draft, o.optimizer))
+    def way(self, o: GenerateOptions, skip: SkipSet, guesser: SourceGate | None = None) -> Way:
+        sources = guesser.sources if guesser else None
+        return Way(skip, self._costs(skip), make_gate(o.gate, o.max_draft, o.optimizer, sources))
 
-    def _optimizer(self, o: GenerateOptions, skip: SkipSet, free: bool) -> Optimizer:
+    def _costs(self, skip: SkipSet) -> CostModel:
+        return CostModel(prior=self._prices.price(skip), plain=self.plain, rows=self._rows)
+
+    def _without_plan(self, guesser: SourceGate | None) -> Optimizer:
+        return Optimizer(Way(SkipSet(), self._costs(SkipSet()), guesser or FixedGate(DraftRule(max_draft=0))))
+
+    def _optimizer(self, o: GenerateOptions, skip: SkipSet, free: bool, guesser: SourceGate | None) -> Optimizer:
         def make_way(one: SkipSet) -> Way:
-            return self.way(o, one)
+            return self.way(o, one, guesser)
 
         if o.assistant_early_exit == "auto":
             return Exits(self.n_layers, make_way, self._prices)
         if free and o.optimizer == "auto":
-            return Auto(self.n_layers, make_way, self._prices)
+            return Auto(self.n_layers, make_way, self._prices, copies=self.copies)
         if free and o.optimizer == "swift":
             from .optimizers.swift import Swift
 

@@ -14,7 +14,15 @@ from .result import Result
 from .stats import Stats
 from .trace import Trace
 
-_KINDS = {"d": "drafted", "b": "bonus: the whole model's own token behind a draft", "p": "plain"}
+_KINDS = {
+    "d": "drafted",
+    "s": "guessed: the text repeats itself",
+    "r": "guessed: the model listed it here before",
+    "g": "guessed otherwise",
+    "b": "bonus: the whole model's own token behind a draft",
+    "p": "plain",
+}
+_BY_SOURCE = {"plan": "d", "suffix": "s", "recycle": "r"}
 
 
 def write(result: Result, path: str | Path) -> Path:
@@ -106,8 +114,9 @@ def origins(result: Result, trace: Trace) -> Iterator[tuple[int, str]]:
     yield 0, "p"
     at = 1
     for i, one in enumerate(trace.rounds):
-        for drafted in result.drafted[at : at + one.round.tokens]:
-            yield i + 1, "d" if drafted else "b" if one.skip is not None else "p"
+        for source in result.sources[at : at + one.round.tokens]:
+            own = "b" if one.round.speculative else "p"
+            yield i + 1, own if source is None else _BY_SOURCE.get(source, "g")
         at += one.round.tokens
 
 
@@ -115,13 +124,16 @@ def _text(result: Result, trace: Trace) -> str:
     spans = []
     for i, (turn, kind) in enumerate(origins(result, trace)):
         token = result.tokens[i]
-        shown = trace.texts[i] if result.text else f"{token} "
+        words = trace.texts[i] if result.text else f"{token} "
         hover = f"token {token}, " + (f"round {turn}" if turn else "the prompt's pass")
+        if kind in "srg":
+            hover += f", by {result.sources[i]}"
         if result.logprobs is not None:
             hover += f", logprob {result.logprobs[i].logprob:.3f}"
-        css = kind if shown else f"{kind} e"
-        spans.append(f'<span class="{css}" title="{hover}">{_visible(shown)}</span>')
-    keys = charts.legend(*((f"k-{kind}", words) for kind, words in _KINDS.items()))
+        css = kind if words else f"{kind} e"
+        spans.append(f'<span class="{css}" title="{hover}">{_visible(words)}</span>')
+    shown = {kind for _, kind in origins(result, trace)} | {"d", "b", "p"}
+    keys = charts.legend(*((f"k-{kind}", what) for kind, what in _KINDS.items() if kind in shown))
     return f'{keys}<div class="text">{"".join(spans)}</div>'
 
 

@@ -4,11 +4,13 @@ CSS = """
 :root { color-scheme: light dark;
   --page: #f7f7f5; --card: #fff; --ink: #16181d; --soft: #5a6068; --line: #e2e3e0; --edge: #a9adb3;
   --draft: #149468; --verify: #2a78d6; --prefill: #dd9500; --commit: #d9568b; --optimizer: #6a55c2; --other: #9aa0a6;
-  --drafted: #c9efdf; --bonus: #cfe2fa; --behind: #a3d8c2; --on: #fff; }
+  --drafted: #c9efdf; --bonus: #cfe2fa; --behind: #a3d8c2; --on: #fff;
+  --suffix: #fbe3b0; --recycle: #e4dbfa; --guess: #f7d5e4; }
 @media (prefers-color-scheme: dark) { :root {
   --page: #131416; --card: #1c1e21; --ink: #eceef0; --soft: #a3a9b1; --line: #303338; --edge: #5c626a;
   --draft: #2bb583; --verify: #4a93ea; --prefill: #cf9420; --commit: #dd6a9a; --optimizer: #978bec; --other: #7c838b;
-  --drafted: #12473a; --bonus: #1b3c66; --behind: #1c5a48; --on: #101113; } }
+  --drafted: #12473a; --bonus: #1b3c66; --behind: #1c5a48; --on: #101113;
+  --suffix: #5a4310; --recycle: #3d3168; --guess: #5c2742; } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; padding: 20px 16px 48px; max-width: 1060px; background: var(--page); color: var(--ink);
   font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
@@ -33,6 +35,9 @@ figcaption { margin-bottom: 8px; }
 .text span:hover { outline: 1.5px solid var(--ink); }
 .d { background: var(--drafted); }
 .b { background: var(--bonus); }
+.s { background: var(--suffix); }
+.r { background: var(--recycle); }
+.g { background: var(--guess); }
 .e::before { content: "\\B7"; color: var(--soft); }
 .legend { display: flex; flex-wrap: wrap; gap: 2px 16px; font-size: 13px; color: var(--soft); margin-top: 6px; }
 i { display: inline-block; width: 11px; height: 11px; border-radius: 3px; margin-right: 6px; vertical-align: -1px; }
@@ -65,6 +70,9 @@ path.even { stroke: var(--soft); stroke-dasharray: 4 4; fill: none; }
 .k-even { height: 0; border-radius: 0; border-top: 2px dashed var(--soft); vertical-align: 4px; }
 .k-d { background: var(--drafted); }
 .k-b { background: var(--bonus); }
+.k-s { background: var(--suffix); }
+.k-r { background: var(--recycle); }
+.k-g { background: var(--guess); }
 .k-p { border: 1px solid var(--edge); }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; margin-top: 8px; font-size: 14px; }
 td { padding: 3px 12px 3px 0; border-bottom: 1px solid var(--line); overflow-wrap: anywhere; vertical-align: top; }

@@ -26,6 +26,7 @@ class Event:
     text: str
     token: int
     drafted: bool
+    source: str | None = None  # that proposed it: "plan", "suffix", "recycle", ...; None: the model's own
     logprob: float | None = None
     top: tuple[tuple[int, float], ...] = ()
 
@@ -43,6 +44,7 @@ class Result:
     prompt_tokens: list[int]
     drafted: list[bool]  # of each token: accepted from a draft
     trace: Trace | None = field(default=None, repr=False, compare=False)  # for report(); to_dict() leaves it out
+    sources: list[str | None] = field(default_factory=list)  # of each token: what proposed it; None: the model's own
 
     def __str__(self) -> str:
         return self.text
@@ -64,6 +66,7 @@ class Result:
             "seed": self.seed,
             "prompt_tokens": self.prompt_tokens,
             "drafted": self.drafted,
+            "sources": self.sources,
             "stats": self.stats.to_dict(),
         }
 

@@ -1,4 +1,5 @@
-"""SkipSet: the sublayers that a draft leaves out. Any set is legal; a bad one costs speed, never a token."""
+"""SkipSet: what a draft leaves out, and which copy of the weights it reads. Any set is legal; a bad one costs speed,
+never a token."""
 
 from __future__ import annotations
 
@@ -12,17 +13,21 @@ from typing import Any
 from .errors import InvalidArgument
 
 _FORMAT = "swiftk skip set 1"
+WEIGHTS = ("own", "int8", "int4", "int3")  # stored forms of the weights
 
 
 @dataclass(frozen=True, slots=True)
 class SkipSet:
-    """Layers whose attention or MLP the draft skips, and the layer from which it leaves out everything (None: none)."""
+    """Layers whose attention or MLP the draft skips, the layer from which it leaves out everything (None: none), and
+    what it reads of the rest: one of WEIGHTS, or one for each layer (the head's is the last one)."""
 
     attn: tuple[int, ...] = ()
     mlp: tuple[int, ...] = ()
     exit_layer: int | None = None
+    weights: str | tuple[str, ...] = "own"
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "weights", _weights(self.weights))
         for name in ("attn", "mlp"):
             object.__setattr__(self, name, _layers(name, getattr(self, name)))
         if self.exit_layer is not None:
@@ -67,20 +72,52 @@ class SkipSet:
         Path(path).write_text(json.dumps({**card, **notes}, indent=1) + "\n", encoding="utf-8")
 
     def to_dict(self) -> dict[str, Any]:
-        return {"attn": list(self.attn), "mlp": list(self.mlp), "exit_layer": self.exit_layer}
+        weights = self.weights if isinstance(self.weights, str) else list(self.weights)
+        return {"attn": list(self.attn), "mlp": list(self.mlp), "exit_layer": self.exit_layer, "weights": weights}
+
+    def arguments(self) -> dict[str, Any]:
+        """As the native session takes them."""
+        forms = (self.weights,) if isinstance(self.weights, str) else self.weights
+        return {
+            "attn": list(self.attn),
+            "mlp": list(self.mlp),
+            "exit_layer": -1 if self.exit_layer is None else self.exit_layer,
+            "weights": [] if forms == ("own",) else list(forms),
+        }
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> SkipSet:
-        return cls(values.get("attn", ()), values.get("mlp", ()), values.get("exit_layer"))
+        weights = values.get("weights", "own")
+        return cls(
+            values.get("attn", ()),
+            values.get("mlp", ()),
+            values.get("exit_layer"),
+            tuple(weights) if isinstance(weights, list) else weights,
+        )
 
-    def check(self, n_layers: int) -> SkipSet:
-        """Itself, if it fits a model of that many layers."""
+    @property
+    def forms(self) -> frozenset[str]:
+        """Of the weights that are read, but the model's own."""
+        return frozenset((self.weights,) if isinstance(self.weights, str) else self.weights) - {"own"}
+
+    def check(self, n_layers: int, copies: Iterable[str] = WEIGHTS) -> SkipSet:
+        """Itself, if it fits a model of that many layers that has these copies of its weights."""
         for name in ("attn", "mlp"):
             outside = [layer for layer in getattr(self, name) if layer >= n_layers]
             if outside:
                 raise InvalidArgument(f"[skip] {name} has layer {outside[0]}, want 0..{n_layers - 1}")
         if self.exit_layer is not None and self.exit_layer > n_layers:
             raise InvalidArgument(f"[skip] exit_layer={self.exit_layer}, want 0..{n_layers}")
+        if not isinstance(self.weights, str) and len(self.weights) != n_layers:
+            raise InvalidArgument(
+                f"[skip] weights names {len(self.weights)} forms, want one or {n_layers}, one a layer"
+            )
+        absent = sorted(self.forms - set(copies))
+        if absent:
+            have = ", ".join(["own", *copies])
+            raise InvalidArgument(
+                f"[skip] weights={absent[0]!r}, the model has {have}; load(..., draft_weights={absent[0]!r}) makes it"
+            )
         return self
 
     def skipped(self, n_layers: int) -> int:
@@ -92,20 +129,32 @@ class SkipSet:
         parts = [f"attention {list(self.attn)}"] if self.attn else []
         parts += [f"mlp {list(self.mlp)}"] if self.mlp else []
         parts += [f"exit before layer {self.exit_layer}"] if self.exit_layer is not None else []
+        parts += [f"{'/'.join(sorted(self.forms))} weights"] if self.forms else []
         return ", ".join(parts) or "nothing"
 
 
-def resolve(value: Any, n_layers: int) -> SkipSet | None:
-    """The set that an option value means: "auto", None, a SkipSet, whole layers, or the path of a card."""
+def resolve(value: Any, n_layers: int, copies: Iterable[str] = ()) -> SkipSet | None:
+    """The set that an option value means: "auto", None, a SkipSet, whole layers, the path of a card, or the stored form
+    to read of the weights."""
     if value is None:
         return None
     if isinstance(value, str) and value == "auto":
         return SkipSet.uniform(n_layers)
-    if isinstance(value, (str, Path)) or hasattr(value, "__fspath__"):
+    if isinstance(value, str) and value in WEIGHTS:
+        value = SkipSet(weights=value)
+    elif isinstance(value, (str, Path)) or hasattr(value, "__fspath__"):
         value = SkipSet.load(value)
     elif not isinstance(value, SkipSet):
         value = SkipSet.layers(value)
-    return value.check(n_layers)
+    return value.check(n_layers, copies)
+
+
+def _weights(value: Any) -> str | tuple[str, ...]:
+    forms = (value,) if isinstance(value, str) else tuple(value)
+    for form in forms:
+        if form not in WEIGHTS:
+            raise InvalidArgument(f"[skip] weights={form!r}, want one of {', '.join(WEIGHTS)}, or one for each layer")
+    return forms[0] if len(set(forms)) == 1 else forms
 
 
 def _layers(name: str, layers: Any) -> tuple[int, ...]:

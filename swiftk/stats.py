@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from .sources import NAMES
 
 if TYPE_CHECKING:
     from .trace import TracedRound
@@ -11,16 +15,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """mean_acceptance_length counts the bonus token. Draft tokens are the spine's: siblings cost no draft step."""
+    """mean_acceptance_length counts the bonus token. Draft tokens are the spine's: siblings, and what sources guess,
+    cost no draft step. Acceptance rate and cost are of draft steps."""
 
     prompt_tokens: int = 0
     cached_prompt_tokens: int = 0  # taken over from the call before
     generated_tokens: int = 0
     num_steps: int = 0  # target passes after the prompt's
-    num_spec_steps: int = 0  # of these with a draft
+    num_spec_steps: int = 0  # of these with a tree to verify
     num_draft_tokens: int = 0
     num_accepted_draft_tokens: int = 0
     num_tree_tokens: int = 0  # siblings included
+    proposed_by: dict[str, int] = field(default_factory=dict)  # nodes of trees, by what proposed them
+    accepted_by: dict[str, int] = field(default_factory=dict)
     num_reused_rows: int = 0  # verified rows whose first steps were the draft's, exact, and did not run again
     reused_step_share: float = 0.0  # of rows x steps in verifying drafts: what was not run again
     saved_weight_bytes: int = 0  # not read again, where no row ran those steps: mostly siblings and the last token do
@@ -45,7 +52,8 @@ class Stats:
     speculation: str = "off"  # "on", "off", or "mixed"
     reason_off: str | None = None
     skip: str | None = None  # what the draft leaves out
-    extra_memory_bytes: int = 0  # workspace; a draft has no weights and no cache of its own
+    extra_memory_bytes: int = 0  # workspace, and copies of the weights; a draft has no cache of its own
+    draft_weight_bytes: int = 0  # of these copies
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -61,7 +69,9 @@ class Recorder:
     generated: int = 0
     steps: int = 0
     drafted: list[int] = field(default_factory=list)  # spine tokens of each spec step
-    accepted: list[int] = field(default_factory=list)
+    accepted: list[int] = field(default_factory=list)  # tokens, whoever proposed them
+    proposed_by: Counter[str] = field(default_factory=Counter)
+    accepted_by: Counter[str] = field(default_factory=Counter)
     tree_tokens: int = 0
     tree_rows: int = 0  # verified in spec steps
     reused_rows: int = 0
@@ -77,16 +87,18 @@ class Recorder:
     run: float = 0.0  # of that, inside passes of the model
     rounds: list[TracedRound] = field(default_factory=list)
 
-    def round(self, phases: dict[str, float], spine: int, nodes: int, accepted: int, tokens: int) -> None:
-        """One round that committed `tokens`; a cut block counts what was committed."""
+    def round(self, phases: dict[str, Any], spine: int, nodes: int, accepted: Sequence[str], tokens: int) -> None:
+        """One round that committed `tokens`; a cut block counts what was committed. accepted: who proposed each."""
         self.steps += 1
         self.generated += tokens
         self.draft += phases["draft"]
         self.verify += phases["verify"]
         self.commit += phases["commit"]
-        if spine:
+        if spine or nodes > 1:
             self.drafted.append(spine)
-            self.accepted.append(accepted)
+            self.accepted.append(len(accepted))
+            self.accepted_by.update(accepted)
+            self.proposed_by.update({name: n for name, n in zip(NAMES[1:], phases["proposed"][1:]) if n})
             self.tree_tokens += nodes - 1
             self.tree_rows += nodes
             self.reused_rows += int(phases["reused_rows"])
@@ -96,8 +108,9 @@ class Recorder:
     def finish(self, plain_seconds: float | None, **extra: Any) -> Stats:
         """The figures. plain_seconds: of one plain step, None if none was measured."""
         steps, drafted, accepted = len(self.drafted), sum(self.drafted), sum(self.accepted)
+        planned = self.accepted_by["plan"]
         draft_cost = self.draft / drafted / plain_seconds if drafted and plain_seconds else None
-        histogram = [0] * (max(self.drafted, default=-1) + 1)
+        histogram = [0] * (max(*self.drafted, *self.accepted, 0) + 1 if steps else 0)
         for n in self.accepted:
             histogram[n] += 1
         behind = self.generated - 1
@@ -115,11 +128,13 @@ class Recorder:
             num_draft_tokens=drafted,
             num_accepted_draft_tokens=accepted,
             num_tree_tokens=self.tree_tokens,
+            proposed_by=dict(self.proposed_by),
+            accepted_by=dict(self.accepted_by),
             num_reused_rows=self.reused_rows,
             reused_step_share=self.row_shares / self.tree_rows if self.tree_rows else 0.0,
             saved_weight_bytes=self.saved_bytes,
             mean_acceptance_length=1 + accepted / steps if steps else 1.0,
-            draft_acceptance_rate=accepted / drafted if drafted else 0.0,
+            draft_acceptance_rate=planned / drafted if drafted else 0.0,
             acceptance_histogram=tuple(histogram),
             prefill_seconds=self.prefill,
             draft_seconds=self.draft,
@@ -141,6 +156,6 @@ class Recorder:
 
 def _equation_6(steps: int, drafted: int, accepted: int, c: float | None) -> float | None:
     """M alpha / ((M - 1) c + alpha), written as tokens over cost per round so that alpha = 0 has its limit."""
-    if not steps or c is None:
+    if not steps or (c is None and drafted):
         return None
-    return (1 + accepted / steps) / (1 + c * drafted / steps)
+    return (1 + accepted / steps) / (1 + (c or 0.0) * drafted / steps)

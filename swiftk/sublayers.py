@@ -15,10 +15,13 @@ _KEEP = 0.98  # weight that earlier measurements keep
 
 
 class SublayerPrices:
-    """Prices in plain steps: one head, L attention and L MLP sublayers make 1."""
+    """Prices in plain steps: one head, L attention and L MLP sublayers make 1; those of copies are prices of their own.
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
+    copies: name of each copy of the weights -> its bytes as a share of the model's own."""
+
+    def __init__(self, config: Mapping[str, Any], copies: Mapping[str, float] | None = None) -> None:
         self.n_layers = int(config["num_layers"])
+        self._forms = {name: 3 * i for i, name in enumerate(["own", *(copies or {})])}
         d = config["hidden_size"]
         heads = config["num_heads"] + config["num_kv_heads"]
         weights = np.array(  # read by a plain step: its time, where memory is the limit
@@ -29,18 +32,20 @@ class SublayerPrices:
             ],
             float,
         )
-        self._prior = weights / weights.sum()
-        self._matrix = np.eye(3) / _TRUST**2  # of the least squares behind the estimate, the prior counted in
+        self._prior = np.concatenate([size * weights / weights.sum() for size in (1.0, *(copies or {}).values())])
+        self._plain = np.zeros(len(self._prior))
+        self._plain[:3] = 1.0
+        self._matrix = np.eye(len(self._prior)) / _TRUST**2  # of the least squares behind the estimate, with the prior
         self._vector = self._prior / _TRUST**2
-        self._add(np.ones(3), 1.0, 1.0)
+        self._add(self._plain, 1.0, 1.0)
 
     def observe(self, skip: SkipSet, price: float) -> None:
         """A draft step of `skip` took `price` plain steps."""
         fresh = 1 - _KEEP
-        prior = np.eye(3) / _TRUST**2
+        prior = np.eye(len(self._prior)) / _TRUST**2
         self._matrix = _KEEP * self._matrix + fresh * prior
         self._vector = _KEEP * self._vector + fresh * prior @ self._prior
-        self._add(np.ones(3), 1.0, fresh)
+        self._add(self._plain, 1.0, fresh)
         self._add(self._shares(skip), price, 1.0)
 
     def price(self, skip: SkipSet) -> float:
@@ -53,8 +58,18 @@ class SublayerPrices:
         self._vector = self._vector + weight * shares * price / _NOISE**2
 
     def _shares(self, skip: SkipSet) -> np.ndarray:
-        """[head, attention, MLP]: what is left of each."""
-        end = self.n_layers if skip.exit_layer is None else skip.exit_layer
-        attention = end - sum(layer < end for layer in skip.attn)
-        mlp = end - sum(layer < end for layer in skip.mlp)
-        return np.array([1.0, attention / self.n_layers, mlp / self.n_layers])
+        """[form: head, attention, MLP]: what is read of each."""
+        n = self.n_layers
+        end = n if skip.exit_layer is None else skip.exit_layer
+        shares = np.zeros(len(self._prior))
+        if isinstance(skip.weights, str):
+            at = self._forms[skip.weights]
+            shares[at + 1] = (end - sum(layer < end for layer in skip.attn)) / n
+            shares[at + 2] = (end - sum(layer < end for layer in skip.mlp)) / n
+        else:
+            for layer, form in enumerate(skip.weights[:end]):
+                shares[self._forms[form] + 1] += (layer not in skip.attn) / n
+                shares[self._forms[form] + 2] += (layer not in skip.mlp) / n
+            at = self._forms[skip.weights[-1]]
+        shares[at] = 1.0
+        return shares

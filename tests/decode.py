@@ -24,6 +24,7 @@ class Rule:
         return session.draft(
             confidence=self.confidence,
             max_draft=min(self.max_draft, most),
+            max_depth=min(63, most),
             max_nodes=self.max_nodes,
             tier=self.tier,
             width=self.width,

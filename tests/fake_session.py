@@ -8,7 +8,7 @@ import numpy as np
 
 CONFIDENCE = 0.9  # of all drafts
 RULE = {"confidence", "max_nodes", "tier", "width", "stop_ids"}  # what draft() takes beside max_draft
-RULE |= {"beam", "reach", "edges", "hold", "runner_up", "row_price"}
+RULE |= {"max_depth", "sources", "chain", "row_reach", "beam", "reach", "edges", "hold", "runner_up", "row_price"}
 
 
 @dataclass
@@ -17,6 +17,7 @@ class FakeEmitted:
     drafted: bool
     logprob: float = -0.5
     top: tuple = ()
+    source: int = 1
 
 
 class FakeSession:
@@ -35,7 +36,7 @@ class FakeSession:
         self.run_seconds = 0.0
         self.clock = 0.0  # moved by passes alone
         self.last = {"prefill": 0.0, "draft": 0.0, "verify": 0.0, "commit": 0.0, "draft_steps": 0, "verify_rows": 0}
-        self.last |= {"reused_rows": 0, "reused_share": 0.0, "saved_weight_bytes": 0}
+        self.last |= {"proposed": [1, 0, 0, 0, 0, 0, 0], "reused_rows": 0, "reused_share": 0.0, "saved_weight_bytes": 0}
 
     def reuse(self, tokens):
         keep = 0
@@ -50,8 +51,8 @@ class FakeSession:
         self.chunks.append(len(tokens))
         self.history += [int(t) for t in tokens]
 
-    def set_skip(self, attn, mlp, exit_layer=-1):
-        self.skip = (list(attn), list(mlp), exit_layer)
+    def set_skip(self, attn, mlp, exit_layer=-1, weights=()):
+        self.skip = (list(attn), list(mlp), exit_layer, list(weights))
 
     def sample(self):
         token = self.script[0]
@@ -95,7 +96,7 @@ class FakeSession:
         self.emitted = None
         self.tree_tokens = np.empty(0, np.int64)
 
-    def score(self, attn, mlp, exit_layer, window, end):
+    def score(self, attn, mlp, exit_layer, weights, window, end):
         """Every candidate guesses all of the text right. Noted down: scoring must not change what is emitted."""
         assert self.emitted is None, "score() between verify() and commit()"
         end = len(self.history) - 1 if end < 0 else end
@@ -109,7 +110,7 @@ class FakeSession:
         """The more layers, the more it guesses right: all of the text from four on."""
         rows, first = 0, len(self.scores)
         for layer in exits:
-            confidence, _, _ = self.score([], [], layer, window, end)
+            confidence, _, _ = self.score([], [], layer, [], window, end)
             rows = len(confidence)
         del self.scores[first:]
         self.clock -= self.scoring * (len(exits) - 1)

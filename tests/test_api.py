@@ -181,7 +181,8 @@ def test_speed_up_is_known_once_plain_steps_were_timed(demo):
 
 
 @pytest.mark.parametrize(
-    ("options", "reason"), [({"speculate": False}, "speculate=False"), ({"skip": None}, "nothing is skipped")]
+    ("options", "reason"),
+    [({"speculate": False}, "speculate=False"), ({"skip": None, "drafter": "plan"}, "nothing is skipped")],
 )
 def test_reason_off(lm, options, reason):
     s = lm.generate(PROMPT, max_new_tokens=4, ignore_eos=True, **options).stats

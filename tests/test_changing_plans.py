@@ -60,7 +60,7 @@ def restless(monkeypatch):
         policies = type(lm.policies)(lm.folder, lm.model)
         found = Restless(lambda skip: policies.way(GenerateOptions.parse(options), skip), seed)
         pacer = Pacer(found.current.costs, "always")
-        monkeypatch.setattr(lm.policies, "get", lambda o, skip: (pacer, found))
+        monkeypatch.setattr(lm.policies, "get", lambda o, skip: (pacer, found, None))
         return found
 
     return put
@@ -91,7 +91,7 @@ def test_real_optimizers_change_no_token(lm, optimizer, sampling):
         found = lm.generate(PROMPT, seed=seed, speculate="always", optimizer=optimizer, **quick, **options)
         assert found.tokens == want
         tried |= {one.skip for one in found.trace.candidates}
-    assert len(tried) > (3 if optimizer == "swift" else 0)  # the default one goes by the clock
+    assert len(tried) > 3 or optimizer == "auto"  # which goes by the clock: a busy machine may leave it no time
 
 
 @pytest.mark.parametrize("acceptance", ["coupled", "rejection"])

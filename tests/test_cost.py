@@ -240,3 +240,52 @@ def test_a_cost_model_prices_rows_by_verification_alone():
     assert prices.rows[7] == pytest.approx(0.3)
     assert prices.row == pytest.approx(0.3 / 7)
     assert (prices.draft, prices.seconds) == (pytest.approx(0.3 / 1.5), 1.5)
+
+
+def with_sources(draft_cost, guess_cost, guessed, tokens=4000):
+    """(seconds over plain seconds, what rounds did) where drafts are never right, and `guessed` tokens a round of what
+    sources guess."""
+    pacer, total, done, did = Pacer(CostModel(), True), 0.0, 0, []
+    pacer.start()
+    while done < tokens:
+        if pacer.draft_next():
+            r = Round(1.0 + draft_cost, draft_cost, 1, 1.0, 3, 1, 0)
+        elif pacer.guess_next():
+            r = Round(1.0 + guess_cost, verify_seconds=1.0 + guess_cost, verify_rows=5, tokens=1 + guessed)
+        else:
+            r = Round(1.0, verify_seconds=1.0)
+        did.append("draft" if r.draft_steps else "guess" if r.speculative else "plain")
+        total, done = total + r.seconds, done + r.tokens
+        if pacer.observe(r):
+            pacer.settle()
+    return total / done, did
+
+
+def test_where_drafting_rests_sources_go_on():
+    ratio, did = with_sources(0.5, 0.1, 1)
+    assert did[-500:].count("guess") > 480
+    assert ratio < 0.65
+
+
+def test_sources_that_lose_rest_too():
+    ratio, did = with_sources(0.5, 0.1, 0)
+    assert did.count("guess") > 20, "they were tried"
+    assert did[-1000:].count("plain") > 600
+    assert ratio < 1.035
+
+
+def test_sources_are_not_asked_where_plain_steps_are_measured():
+    for mode in (False, "always"):
+        assert not Pacer(CostModel(), mode).guess_next()
+    _, did = with_sources(0.5, 0.1, 1)
+    longest = max(len(list(group)) for kind, group in itertools.groupby(did) if kind != "plain")
+    assert longest <= 65  # the plain step's price is kept fresh
+
+
+def test_a_pass_over_guesses_is_no_plain_step():
+    costs = CostModel()
+    costs.add(Round(1.0, verify_seconds=1.0))
+    costs.add(Round(1.3, verify_seconds=1.3, verify_rows=8, tokens=4, accepted=3, guessed=3))
+    assert costs.plain.count == 1
+    assert (costs.draft.count, costs.verify.count) == (0, 1)
+    assert costs.prices().rows[7] == pytest.approx(0.3)

@@ -101,6 +101,27 @@ def test_up_to_the_end_of_the_context(pair, tiny_dir):
     assert found[0] == found[1]
 
 
+def test_sources_join_drafts_of_either_kind(pair, tiny_dir):
+    """Where they lead there is no step; where they do not, a draft is taken at once, and their leaves join its tree."""
+    table = [[p, *[0.1] * 7] for p in np.linspace(0.2, 0.95, 16)]
+    rule = {**RULES["by time"], "reach": 0.4, "sources": [(2, table), (3, table)], "chain": 4}
+    loops = {"temperature": 0.2, "seed": 3}
+    models = pair(tiny_dir("llama3", layers=LAYERS))
+    at_once, by_steps = (open_session(m, sampling=loops) for m in models)
+    plain = decode(open_session(models[0], sampling=loops), PROMPT, 40).tokens
+    for session in (at_once, by_steps):
+        timed = {name: value for name, value in rule.items() if name != "confidence"}
+        assert decode(session, PROMPT, 40, Rule(SKIP, max_draft=8, timed=timed)).tokens == plain
+    found = [at_once.prefill(np.int32(PROMPT)).token]
+    kinds = set()
+    while len(found) < 60:
+        at_once.draft(**rule)
+        kinds.add((at_once.last["at_once"], max(at_once.tree_sources)))
+        found += [e.token for e in at_once.verify()]
+        at_once.commit(len(found) - (len(at_once.history) - len(PROMPT)))
+    assert any(taken and source > 1 for taken, source in kinds)
+
+
 def drafted(stub, session, **rule):
     """What a draft asked of the driver."""
     before = stub.counters()

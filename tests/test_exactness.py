@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cases import DTYPES, EPS, Shape
+from cases import DTYPES, EPS, LOW_BIT, Shape
 from op_data import Keys, causal_rows, normal, path, random_tree, tree_rows, weight
 from swiftk._core import ops
 
@@ -15,6 +15,7 @@ SHAPE = Shape("exact", D=523, H=6, n_kv=2, d=36, F=145, V=333)  # several tiles 
 
 each_isa = pytest.mark.parametrize("isa", ISAS)
 each_dtype = pytest.mark.parametrize("dtype", DTYPES)
+each_weight = pytest.mark.parametrize("dtype", [*DTYPES, *LOW_BIT])
 
 
 def same(a, b):
@@ -28,10 +29,11 @@ class Layer:
 
     def __init__(self, isa, dtype):
         rng = np.random.default_rng(5)
-        self.dtype, s = dtype, SHAPE
+        source, s = "bfloat16" if dtype in LOW_BIT else dtype, SHAPE
+        self.dtype = source  # of the cache
         self.make = lambda threads: ops.Kernels(isa, threads)
         k = self.make(1)
-        draw = lambda op: weight(rng, *s.matrix(op), dtype)  # noqa: E731
+        draw = lambda op: weight(rng, *s.matrix(op), source)  # noqa: E731
         qkv, gate_up = draw("qkv"), draw("gate_up")
         self.qkv_w = k.pack([qkv[: s.H * s.d], qkv[s.H * s.d : -s.n_kv * s.d], qkv[-s.n_kv * s.d :]], dtype, group=s.d)
         self.gate_up_w = k.pack([gate_up[: s.F], gate_up[s.F :]], dtype, group=32, interleave=True)
@@ -56,7 +58,7 @@ class Layer:
 
 
 @each_isa
-@each_dtype
+@each_weight
 def test_rows_do_not_depend_on_their_company(isa, dtype):
     layer = Layer(isa, dtype)
     alone = [np.concatenate(out) for out in zip(*(layer.run(1, [i]) for i in range(layer.N)))]
@@ -158,7 +160,7 @@ def test_tree_rows_have_the_bits_of_their_path(isa, dtype, threads, heads, prefi
 
 
 @each_isa
-@each_dtype
+@each_weight
 def test_chunks_of_a_prompt(isa, dtype):
     """Layer by layer, as the runtime does: K and V of a prompt in any chunks, by any threads, have the same bits."""
     s, n = SHAPE, 90
@@ -166,7 +168,7 @@ def test_chunks_of_a_prompt(isa, dtype):
 
     def run(threads, chunk):
         k = layer.make(threads)
-        cache = k.cache(s.n_kv, s.d, n, dtype)
+        cache = k.cache(s.n_kv, s.d, n, layer.dtype)
         outs = []
         for first in range(0, n, chunk):
             rows = np.arange(first, min(first + chunk, n))
@@ -195,8 +197,9 @@ def test_topk_rows_do_not_depend_on_their_company(isa, noisy):
 
 
 @each_isa
-def test_nan_stays_in_its_row(isa):
-    layer = Layer(isa, "bfloat16")
+@each_weight
+def test_nan_stays_in_its_row(isa, dtype):
+    layer = Layer(isa, dtype)
     clean = layer.run(2, list(range(20)))
     layer.x[7] = np.nan
     layer.h[7] = np.nan

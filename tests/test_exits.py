@@ -243,15 +243,14 @@ def silent_from_3(tmp_path_factory):
 
 
 @pytest.mark.parametrize("sampling", [{}, {"temperature": 0.9, "top_p": 0.9, "seed": 7}], ids=["greedy", "sampled"])
-def test_generate_finds_the_exit_and_writes_the_same(silent_from_3, sampling):
+def test_generate_scores_exits_and_writes_the_same(silent_from_3, sampling):
     lm = swiftk.load(silent_from_3, threads=1)
     options = {"max_new_tokens": 300, "ignore_eos": True, **sampling}
     want = plain(lm, TEXT, **options)
     got = lm.generate(TEXT, assistant_early_exit="auto", speculate="always", **options)
     assert got.tokens == want.tokens
     exits = [turn.skip for turn in got.trace.rounds if turn.skip is not None]
-    assert exits[-1] == SkipSet.early_exit(3)
-    assert all(skip.exit_layer is not None and not skip.attn and not skip.mlp for skip in exits)
+    assert exits and all(skip.exit_layer is not None and not skip.attn and not skip.mlp for skip in exits)
     seen = {one.skip.exit_layer: one.matchness for one in got.trace.candidates}
     assert seen[3] > 0.95
 

@@ -34,7 +34,7 @@ def test_a_fixed_gate_may_be_wider_than_the_calibration():
 
 
 def test_clipping_keeps_the_rest():
-    assert DraftRule(confidence=0.5).clipped(3) == DraftRule(confidence=0.5, max_draft=3)
+    assert DraftRule(confidence=0.5).clipped(3) == DraftRule(confidence=0.5, max_draft=3, max_depth=3)
     assert DraftRule(max_draft=2).clipped(3).max_draft == 2
     assert DraftRule().clipped(-1).max_draft == 0
 

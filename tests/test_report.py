@@ -62,7 +62,7 @@ class Page(HTMLParser):
 
     def handle_data(self, data):
         self.words += data
-        if self.tokens and self.open and self.open[-1][0] == "span" and self.open[-1][1][:1] in (["d"], ["b"], ["p"]):
+        if self.tokens and self.open and self.open[-1][0] == "span" and self.open[-1][1][:1] in map(list, "dsrgbp"):
             self.tokens[-1][1] += data
 
     def handle_endtag(self, tag):
@@ -88,7 +88,8 @@ def made(texts, rounds, logprobs=False, reason_off=None, plain=0.01, **trace):
     for spine, tokens, accepted, skip in rounds:
         phases = {"draft": 0.004 * spine, "verify": 0.012, "commit": 0.0001}
         phases |= {"reused_rows": spine, "reused_share": 0.25, "saved_weight_bytes": 0}
-        recorder.round(phases, spine, spine + 3 if spine else 1, accepted, tokens)
+        phases["proposed"] = [1, spine, 0, 0, 0, 0, 0]
+        recorder.round(phases, spine, spine + 3 if spine else 1, ["plan"] * accepted, tokens)
         recorder.decode += 0.0125 + 0.004 * spine
         turns.append(TracedRound(Round(0.0125, tokens=tokens, draft_steps=spine), skip, recorder.decode))
         drafted += [i < accepted for i in range(tokens)]
@@ -97,7 +98,8 @@ def made(texts, rounds, logprobs=False, reason_off=None, plain=0.01, **trace):
     stats = recorder.finish(plain, reason_off=reason_off, skip=str(UNIFORM))
     told = [TokenLogprobs(t, -0.25 * i) for i, t in enumerate(ids)] if logprobs else None
     kept = Trace("some <model>", LAYERS, tuple(texts), tuple(turns), **trace)
-    return Result("".join(texts), ids, "length", told, stats, 7, [1, 2, 3], drafted, kept)
+    by = ["plan" if d else None for d in drafted]
+    return Result("".join(texts), ids, "length", told, stats, 7, [1, 2, 3], drafted, kept, by)
 
 
 ROUNDS = [(0, 1, 0, None), (3, 3, 2, UNIFORM), (2, 1, 0, UNIFORM), (4, 2, 2, SkipSet.early_exit(2))]
@@ -300,11 +302,14 @@ def test_page_of_a_real_text(demo, options, tmp_path):
         assert result.stats.total_seconds - result.stats.time_to_first_token == result.trace.rounds[-1].clock
     page = Page(result.report(tmp_path / "text.html").read_text(encoding="utf-8"))
     assert page.text == result.text
-    assert [kind == "d" for kind, _, _ in page.tokens] == result.drafted
-    spec = {i + 1 for i, r in enumerate(rounds) if r.draft_steps}
+    named = {"d": "plan", "s": "suffix", "r": "recycle", "b": None, "p": None}
+    assert [named[kind] for kind, _, _ in page.tokens] == result.sources
+    assert [source is not None for source in result.sources] == result.drafted
+    assert all(("by suffix" in hover) == (kind == "s") for kind, _, hover in page.tokens)
+    spec = {i + 1 for i, r in enumerate(rounds) if r.speculative}
     for kind, _, hover in page.tokens:
         turn = re.search(r"round (\d+)", hover)
-        assert (kind in "db") == (turn is not None and int(turn[1]) in spec)
+        assert (kind in "dsrb") == (turn is not None and int(turn[1]) in spec)
 
 
 def test_page_of_ids(tiny_dir, tmp_path):

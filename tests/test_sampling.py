@@ -23,6 +23,12 @@ SIBLINGS = {"runner_up": [[0.2, 0.15, 0.12, 0.02, *[0.0] * 5]] * 16}
 DEAR = {"row_price": [0.4 * i for i in range(64)]}
 
 
+def guessing(chance):
+    """Suffixes and recycled tokens propose, too; their best guesses are believed this much."""
+    table = [[chance, *[chance / 3] * 7]] * 16
+    return {"sources": [(2, table), (3, table)], "chain": 3, "max_depth": 3}
+
+
 @pytest.fixture(scope="module")
 def model(tiny_model):
     return tiny_model("llama3", layers=2, vocab=VOCAB, threads=1)
@@ -114,8 +120,10 @@ def test_two_tokens_are_distributed_as_the_target_says(model, sampling, acceptan
         {**TIMED, "reach": 0.25},
         {**TIMED, **SIBLINGS, "reach": 0.0, "beam": 4, "max_draft": 5},
         {**TIMED, **DEAR, "reach": 0.0, "stop_ids": list(range(0, VOCAB, 2))},
+        {**TIMED, **guessing(0.9), "reach": 0.5},
+        {**TIMED, **guessing(0.3), "reach": 0.5},
     ],
-    ids=["first draws", "siblings", "stops"],
+    ids=["first draws", "siblings", "stops", "guesses lead", "the plan leads"],
 )
 @pytest.mark.parametrize("sampling", [{"temperature": 0.7}, {"temperature": 1.5, "top_k": 7}], ids=str)
 def test_trees_by_time_change_no_distribution(model, rule, sampling, acceptance):

@@ -9,13 +9,13 @@ from swiftk.result import Result, TokenLogprobs
 from swiftk.stats import Recorder
 
 PHASES = {"prefill": 0.0, "draft": 0.625, "verify": 1.0, "commit": 0.01, "draft_steps": 4, "verify_rows": 9}
-PHASES |= {"reused_rows": 4, "reused_share": 0.25, "saved_weight_bytes": 1000}
+PHASES |= {"reused_rows": 4, "reused_share": 0.25, "saved_weight_bytes": 1000, "proposed": [1, 6, 2, 0, 0, 0, 0]}
 
 
 def recorded(rounds, decode=10.0, run=9.0):
     r = Recorder(prompt_tokens=5, cached=2, generated=1, prefill=0.5, first_token=0.5, decode=decode, run=run)
     for spine, accepted, tokens in rounds:
-        r.round(PHASES, spine, spine + 3 if spine else 1, accepted, tokens)
+        r.round(PHASES, spine, spine + 3 if spine else 1, ["plan"] * accepted, tokens)
     return r
 
 
@@ -36,6 +36,26 @@ def test_counts_follow_vllm():
     assert (s.num_reused_rows, s.reused_step_share, s.saved_weight_bytes) == (12, 0.25, 3000)
 
 
+def test_what_sources_guess_is_no_draft_token():
+    r = Recorder(generated=1)
+    r.round(PHASES, 0, 9, ["suffix"] * 6, 7)
+    r.round(PHASES, 4, 9, ["plan", "suffix", "plan"], 4)
+    s = r.finish(1.0)
+    assert (s.num_spec_steps, s.num_draft_tokens, s.num_accepted_draft_tokens) == (2, 4, 9)
+    assert s.draft_acceptance_rate == 0.5  # of draft steps
+    assert s.mean_acceptance_length == 1 + 9 / 2
+    assert s.acceptance_histogram == (0, 0, 0, 1, 0, 0, 1)
+    assert s.accepted_by == {"plan": 2, "suffix": 7}
+    assert s.proposed_by == {"plan": 12, "suffix": 4}
+    assert s.expected_speedup == pytest.approx((1 + 9 / 2) / (1 + s.draft_cost * 4 / 2))
+
+
+def test_rounds_without_a_step_are_expected_to_cost_a_pass():
+    r = Recorder(generated=1)
+    r.round(PHASES, 0, 9, ["suffix"] * 3, 4)
+    assert r.finish(1.0).expected_speedup == 4
+
+
 def test_without_drafts():
     s = recorded([(0, 0, 1)] * 3).finish(None, reason_off="because")
     assert (s.mean_acceptance_length, s.draft_acceptance_rate, s.acceptance_histogram) == (1.0, 0.0, ())
@@ -44,8 +64,8 @@ def test_without_drafts():
 
 def test_shares_of_rows_are_weighed_by_the_rows():
     r = Recorder(generated=1)
-    r.round({**PHASES, "reused_share": 0.5}, 4, 8, 2, 3)
-    r.round({**PHASES, "reused_share": 0.1}, 4, 32, 2, 3)
+    r.round({**PHASES, "reused_share": 0.5}, 4, 8, ["plan"] * 2, 3)
+    r.round({**PHASES, "reused_share": 0.1}, 4, 32, ["plan"] * 2, 3)
     assert r.finish(1.0).reused_step_share == pytest.approx((0.5 * 8 + 0.1 * 32) / 40)
 
 

@@ -30,7 +30,7 @@ class Way:
 
 
 PLAIN = Way("plain", {"speculate": False})
-AUTO = Way("auto")
+AUTO = Way("auto", {"drafter": "plan"})  # sources that cost no step are bench/sources.py's
 
 
 def swift(name: str = "swift", gate: Any = "swift", **settings: Any) -> Way:

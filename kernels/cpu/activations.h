@@ -1,12 +1,14 @@
 // Activations laid out for the panel kernel, normalised on the way if the op begins with an RMSNorm.
 //
-// Tokens are cut into chunks of at most kMaxTokens; chunk c of M tokens is [k][M] floats, or pairs of bf16 [k / 2][M].
-// Small inputs are laid out before the threads start; large ones by all threads, which costs two barriers.
+// Tokens are cut into chunks of at most max_tokens(); chunk c of M tokens is [k][M] floats, or pairs of bf16 [k /
+// 2][M], or groups of 32 bytes with their scales (panel.h). Small inputs are laid out before the threads start; large
+// ones by all threads, which costs two barriers.
 #pragma once
 #include <algorithm>
 
 #include "ctx.h"
 #include "panel.h"
+#include "quantise.h"
 #include "vec_math.h"
 
 namespace swiftk::SWIFTK_ISA {
@@ -22,7 +24,7 @@ class Activations {
         k_(w.k),
         lines_(line_count(w.k, w.dtype)),
         dtype_(w.dtype),
-        chunks_(ceil_div(n, kMaxTokens)),
+        chunks_(ceil_div(n, max_tokens(w.dtype))),
         columns_(ceil_div(w.k, kColumns)),
         rows_left_(norm ? n : 0),
         tiles_left_(chunks_ * columns_) {
@@ -52,11 +54,12 @@ class Activations {
   // first pass alone.
   void multiply(const char* panel, float* out, size_t stride) const {
     const size_t bytes = panel_bytes(k_, dtype_), share = bytes / chunks_;
-    const int passes = chunks_ * panel_passes(chunk(1));
+    const int passes = chunks_ * panel_passes(chunk(1), dtype_);
     for (int c = 0; c < chunks_; ++c) {
       const int begin = chunk(c), count = chunk(c + 1) - begin;
-      const Ahead ahead = passes == 1 ? Ahead{panel + (count < kFarTokens ? kPrefetchAhead : kFetchFar), line_bytes(dtype_)}
-                                      : Ahead{panel + bytes + c * share, line_bytes(dtype_) / passes};
+      const Ahead ahead = passes == 1
+                              ? Ahead{panel + (count < kFarTokens ? kPrefetchAhead : kFetchFar), line_bytes(dtype_)}
+                              : Ahead{panel + bytes + c * share, line_bytes(dtype_) / passes};
       panel_kernel(dtype_, count)(panel, lines_, packed_ + begin * token_bytes(), out + begin * stride, stride, ahead);
     }
   }
@@ -67,7 +70,9 @@ class Activations {
 
   int chunk(int c) const { return static_cast<int>(int64_t{n_} * c / chunks_); }
   bool pairs() const { return uses_pairs(dtype_); }
-  size_t token_bytes() const { return size_t(lines_) * (dtype_ == DType::BF16 && !pairs() ? 8 : 4); }
+  size_t token_bytes() const {
+    return size_t(lines_) * 4 * (low_bit(dtype_) ? kTokenWords : dtype_ == DType::BF16 && !pairs() ? 2 : 1);
+  }
 
   void compute_scales() {
     for (int i, end; rows_left_.next(i, end);) scale_[i] = rms_scale(x_ + size_t(i) * k_, k_, eps_);
@@ -76,7 +81,24 @@ class Activations {
   void pack_tiles() {
     for (int i, end; tiles_left_.next(i, end);) {
       const int c = i / columns_, first = i % columns_ * kColumns;
-      pack_tile(chunk(c), chunk(c + 1) - chunk(c), first, std::min(first + kColumns, k_));
+      const int begin = chunk(c), count = chunk(c + 1) - begin, last = std::min(first + kColumns, k_);
+      low_bit(dtype_) ? quantise_tile(begin, count, first, last) : pack_tile(begin, count, first, last);
+    }
+  }
+
+  // Columns [first, last) of tokens [begin, begin + count), as groups of bytes.
+  void quantise_tile(int begin, int count, int first, int last) {
+    int32_t* const out = reinterpret_cast<int32_t*>(packed_ + begin * token_bytes());
+    for (int k = first; k < last; k += kGroup) {
+      int32_t* const group = out + size_t(k / kGroup) * kTokenWords * count;
+      for (int m = 0; m < count; ++m) {
+        alignas(64) float y[kGroup];
+        for (int i = 0; i < kGroup; i += kStep) read_step(begin + m, k + i, y + i);
+        const QuantisedGroup q = quantise_group(y);
+        for (int i = 0; i < kQuads; ++i) group[i * count + m] = q.quads[i];
+        group[kQuads * count + m] = -q.sum * code_zero(dtype_);
+        std::memcpy(group + (kQuads + 1) * count + m, &q.scale, sizeof q.scale);
+      }
     }
   }
 
@@ -87,7 +109,11 @@ class Activations {
     int32_t* const out = reinterpret_cast<int32_t*>(packed_ + begin * token_bytes());
     const int words = static_cast<int>(token_bytes() / 4);
     for (int k = first; k < last; k += kStep) {
-      for (int m = 0; m < count; ++m) read_step(begin + m, k, tile[m]);
+      for (int m = 0; m < count; ++m) {
+        alignas(64) float y[kStep];
+        read_step(begin + m, k, y);
+        store_step(y, tile[m]);
+      }
       const int word = k / kStep * step, stop = std::min(step, words - word);
       for (int j = 0; j < stop; ++j) {
         for (int m = 0; m < count; ++m) out[size_t(word + j) * count + m] = tile[m][j];
@@ -96,15 +122,17 @@ class Activations {
   }
 
   // kStep normalised elements of a token, zeros behind the last.
-  void read_step(int row, int k, int32_t* words) const {
+  void read_step(int row, int k, float* y) const {
     const float* const x = x_ + size_t(row) * k_ + k;
-    alignas(64) float y[kStep];
     if (k + kStep <= k_) {
       for (int i = 0; i < kStep; i += W)
         store(y + i, norm_ ? load(x + i) * scale_[row] * load(norm_ + k + i) : load(x + i));
     } else {
       for (int i = 0; i < kStep; ++i) y[i] = k + i >= k_ ? 0.0f : norm_ ? x[i] * scale_[row] * norm_[k + i] : x[i];
     }
+  }
+
+  void store_step(const float* y, int32_t* words) const {
 #if defined(__AVX512BF16__)
     if (pairs()) {
       const __m256bh rounded = _mm512_cvtneps_pbh((__m512)load(y));
@@ -112,7 +140,7 @@ class Activations {
       return;
     }
 #endif
-    std::memcpy(words, y, sizeof y);
+    std::memcpy(words, y, kStep * sizeof *y);
   }
 
   const float* const x_;

@@ -45,7 +45,8 @@ struct Available {
 
   Available() {
 #ifdef SWIFTK_HAVE_AVX512BF16
-    if (has_avx512() && __builtin_cpu_supports("avx512bf16")) add(avx512bf16::kOps);
+    if (has_avx512() && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni"))
+      add(avx512bf16::kOps);
 #endif
 #ifdef SWIFTK_HAVE_AVX512
     if (has_avx512()) add(avx512::kOps);

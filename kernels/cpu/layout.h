@@ -3,6 +3,12 @@
 // Weights: panels of 32 output rows, k-major. A line is what the 32 rows hold of one k (f32, f16) or of two (bf16, as
 // pairs):
 //   f32 [k][32]    f16 [k][32]    bf16 [k / 2][32][2], odd k padded by zeros
+// Low-bit weights: two halves of 16 rows, one after the other. A half is row scales f32 [16], then blocks of up to 4
+// groups of 32 k (the last padded by zeros): group scales int8 [4][16], then the groups. A group is lines [16][4] of
+// bytes, whose codes are 4 successive k, a quad, of each row; W = row scale * group scale * (code - 2^(bits - 1)).
+//   int8, 8 lines: line i is quad i
+//   int4, 4 lines: line i has quad 2i in its low nibbles, quad 2i + 1 in the high ones
+//   int3, 3 lines: the same; what would be line 3 is in the spare bits, bit i of its nibbles as bit 3 of line i's
 // Cache, per KV head: K [slots / 16][d][16], so that one vector holds a feature of 16 keys; V [slots][d rounded up to
 // 16].
 #pragma once
@@ -15,9 +21,24 @@ inline constexpr int kKeys = 16;  // per panel of K
 
 constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
 
-constexpr int line_count(int k, DType t) { return t == DType::BF16 ? ceil_div(k, 2) : k; }
-constexpr size_t line_bytes(DType t) { return t == DType::F16 ? 64 : 128; }
-constexpr size_t panel_bytes(int k, DType t) { return line_count(k, t) * line_bytes(t); }
+inline constexpr int kGroup = 32, kQuads = kGroup / 4;  // of k, that share a scale
+inline constexpr int kHalf = 16;                        // rows of a half panel
+inline constexpr int kBlock = 4;                        // groups whose scales fill a line
+
+// Of low-bit weights: groups.
+constexpr int line_count(int k, DType t) {
+  return low_bit(t) ? ceil_div(k, kGroup) : t == DType::BF16 ? ceil_div(k, 2) : k;
+}
+constexpr size_t line_bytes(DType t) { return t == DType::F16 || low_bit(t) ? 64 : 128; }
+constexpr int code_zero(DType t) { return t == DType::Int8 ? 128 : t == DType::Int4 ? 8 : 4; }
+constexpr int group_lines(DType t) { return t == DType::Int8 ? 8 : t == DType::Int4 ? 4 : 3; }
+constexpr size_t half_bytes(int groups, DType t) {
+  return 64 * (1 + size_t(ceil_div(groups, kBlock)) + size_t(groups) * group_lines(t));
+}
+constexpr size_t panel_bytes(int k, DType t) {
+  const int lines = line_count(k, t);
+  return low_bit(t) ? 2 * half_bytes(lines, t) : lines * line_bytes(t);
+}
 constexpr int panels_of(int rows) { return ceil_div(rows, kPanelRows); }
 
 inline const char* panel_at(const Weight& w, int panel) {

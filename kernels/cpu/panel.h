@@ -2,7 +2,8 @@
 //
 // One accumulator per (output, token), over all of k in ascending order: a token's result does not depend on M, so rows
 // are exact, and every line of weights is read once for all tokens. Activations are [k][M] floats, or pairs of bf16 [k
-// / 2][M] for the bf16 dot-product instruction (which rounds them; twice the rate).
+// / 2][M] for the bf16 dot-product instruction (which rounds them; twice the rate). For low-bit weights they are
+// rounded to bytes, in groups of 32 k with a scale, which keeps rows as exact.
 #pragma once
 #include "layout.h"
 #include "simd.h"
@@ -11,8 +12,10 @@ namespace swiftk::SWIFTK_ISA {
 
 #if defined(__AVX512F__)
 inline constexpr int kMaxTokens = 14, kAccumulators = 28;  // of 32 registers
+inline constexpr int kMaxLowTokens = 12;                   // of two accumulators each
 #else
 inline constexpr int kMaxTokens = 6, kAccumulators = 12;  // of 16 registers
+inline constexpr int kMaxLowTokens = 6;
 #endif
 
 #if defined(__AVX512BF16__)
@@ -21,12 +24,18 @@ inline constexpr bool kBf16Dot = true;
 inline constexpr bool kBf16Dot = false;
 #endif
 
+constexpr int max_tokens(DType t) { return low_bit(t) ? kMaxLowTokens : kMaxTokens; }
+
+// Activations of a group for low-bit weights, of M tokens: quads int8 [8][M][4], offsets int32 [M], scales f32 [M]. The
+// offset is what the codes' zero takes away from the sum.
+inline constexpr int kTokenWords = kQuads + 2;
+
 // Whether activations for weights of this type are rounded to pairs of bf16.
 constexpr bool uses_pairs(DType t) { return kBf16Dot && t == DType::BF16; }
 
 inline constexpr size_t kPrefetchAhead = 2048;  // bytes, into the first cache
-inline constexpr size_t kFetchFar = 16384;      // bytes, into the second, which pays where arithmetic and memory balance:
-inline constexpr int kFarTokens = 6;            // from so many tokens on. Eight on two Zen 4 cores: 41 ms became 33
+inline constexpr size_t kFetchFar = 16384;  // bytes, into the second, which pays where arithmetic and memory balance:
+inline constexpr int kFarTokens = 6;        // from so many tokens on. Eight on two Zen 4 cores: 41 ms became 33
 
 // acc[i][m] += w[i] * x[m]
 template <int N, int M>
@@ -47,10 +56,12 @@ constexpr int vectors_for(int tokens) {
   return n;
 }
 
-// How often a kernel passes over its panel.
-constexpr int panel_passes(int tokens) { return kPanelRows / W / vectors_for(tokens); }
+// How often a kernel passes over a line of its panel.
+constexpr int panel_passes(int tokens, DType t) {
+  return low_bit(t) ? kHalf / W : kPanelRows / W / vectors_for(tokens);
+}
 
-// What a kernel fetches while it works: an address that moves on by `step` bytes with every line of weights.
+// What a kernel fetches while it works: an address that moves on by `step` bytes with every line of weights it reads.
 struct Ahead {
   const char* at;
   size_t step;
@@ -61,5 +72,7 @@ using PanelKernel = void (*)(const char* panel, int lines, const void* tokens, f
 
 // 1 <= tokens <= kMaxTokens. Defined in isa/panel.cc, where the kernels are compiled.
 PanelKernel panel_kernel(DType, int tokens);
+// For low-bit weights, whose lines are counted in groups; tokens <= kMaxLowTokens. Defined in isa/low_panel.cc.
+PanelKernel low_panel_kernel(DType, int tokens);
 
 }  // namespace swiftk::SWIFTK_ISA

@@ -125,6 +125,11 @@ inline Vec load_as(const void* p) {
   if constexpr (T == DType::F16) return load_f16(static_cast<const uint16_t*>(p));
 }
 
+// W elements of a stored type that is known at run time only.
+inline Vec load_any(const void* p, DType t) {
+  return t == DType::F32 ? load_as<DType::F32>(p) : t == DType::BF16 ? load_as<DType::BF16>(p) : load_as<DType::F16>(p);
+}
+
 inline void prefetch(const void* p) { __builtin_prefetch(p, 0, 3); }      // into the nearest cache
 inline void prefetch_far(const void* p) { __builtin_prefetch(p, 0, 2); }  // into the second
 

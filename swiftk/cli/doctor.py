@@ -90,7 +90,7 @@ def _typical(measure: Callable[[], float]) -> float:
 
 
 def _draft_facts(session: Any, name: str, skip: SkipSet, layers: int, seconds: dict[int, float]) -> dict[str, Any]:
-    session.set_skip(list(skip.attn), list(skip.mlp), -1 if skip.exit_layer is None else skip.exit_layer)
+    session.set_skip(**skip.arguments())
 
     def once() -> float:
         session.draft(confidence=0.0, max_draft=_DRAFT, max_nodes=_DRAFT + 1)

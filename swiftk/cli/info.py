@@ -49,7 +49,7 @@ def command(
         "weight_bytes": lm.model.weight_bytes,
         "cache_bytes": per_token * lm.context,
         "workspace_bytes": lm.session.workspace_bytes,
-        "draft_weight_bytes": 0,
+        "draft_weight_bytes": sum(lm.model.copies.values()),
         "tokenizer": lm.tokenizer.available,
         "chat_template": lm.tokenizer.available and lm.tokenizer.has_template,
     }

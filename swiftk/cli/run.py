@@ -23,6 +23,9 @@ def command(
     seed: Annotated[int | None, typer.Option(help="Default: drawn at random, shown by --stats.")] = None,
     stop: Annotated[list[str] | None, typer.Option(help="Text that ends the output; may be given again.")] = None,
     skip: Annotated[str, typer.Option(help="auto, or the path of a saved skip set.")] = "auto",
+    drafter: Annotated[
+        str | None, typer.Option(help="What proposes tokens: auto, plan, suffix, recycle, lookup, lookahead, parallel.")
+    ] = None,
     no_spec: Annotated[bool, typer.Option("--no-spec", help="Decode without drafts.")] = False,
     report: Annotated[
         str | None, typer.Option("--report", metavar="FILE", help="A page (HTML) with what happened.")
@@ -48,6 +51,7 @@ def command(
         "seed": seed,
         "stop": stop or (),
         "skip": skip,
+        "drafter": drafter,
         "speculate": not no_spec,
     }
     result = lm.generate(text, **options) if json else _streamed(lm, text, options)
@@ -87,5 +91,8 @@ def show_stats(result: Any) -> None:
             f"{s.mean_acceptance_length:.2f} tokens a drafted step, {s.draft_acceptance_rate:.0%} of draft tokens "
             f"accepted{gain}"
         )
+    if s.accepted_by:
+        by = (f"{name} {s.accepted_by.get(name, 0)} of {n}" for name, n in s.proposed_by.items())
+        err.print(f"accepted of what was proposed: {', '.join(by)}")
     if s.reason_off:
         err.print(f"speculation {s.speculation}: {s.reason_off}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
@@ -43,14 +44,16 @@ class Auto(Optimizer):
         make_way: Callable[[SkipSet], Way],
         prices: SublayerPrices,
         seed: int = 0,
+        copies: Sequence[str] = (),
     ) -> None:
         self.n_layers, self.prices = n_layers, prices
+        self.copies = tuple(copies)  # of the weights, that drafts may read; the most promising first
         self.domains = Domains()
         self._make_way, self._rng = make_way, random.Random(seed)
         self._arms: dict[SkipSet, Arm] = {}
-        self._queue: deque[tuple[str, SkipSet | None]] = deque(first_candidates(n_layers))
-        self._queue.popleft()
-        arm = self._arm("uniform", SkipSet.uniform(n_layers))
+        self._queue: deque[tuple[str, SkipSet | None]] = deque(first_candidates(n_layers, self.copies))
+        kind, first = self._queue.popleft()
+        arm = self._arm(kind, first or SkipSet.uniform(n_layers))
         super().__init__(arm.way)
         self._race = Race(arm, prices.price, lambda: self.current.costs.rows.marginal)
         self._budget = Budget()
@@ -102,7 +105,7 @@ class Auto(Optimizer):
 
     @property
     def untried(self) -> bool:
-        return any(kind == "exits" for kind, _ in self._queue)
+        return any(kind in ("exits", "exit") for kind, _ in self._queue)
 
     def step(self, score: Scorer, progress: Progress) -> bool:
         tokens = progress.generated - self._generated
@@ -155,10 +158,13 @@ class Auto(Optimizer):
     def restore(self, state: Mapping[str, Any]) -> None:
         """What state() gave. ValueError, KeyError or TypeError, with nothing taken over, where it is something else."""
         gates = [
-            (SkipSet.from_dict(gate["skip"]).check(self.n_layers), Calibration.from_dict(gate["calibration"]))
+            (
+                SkipSet.from_dict(gate["skip"]).check(self.n_layers, self.copies),
+                Calibration.from_dict(gate["calibration"]),
+            )
             for gate in state["gates"]
         ]
-        self.domains.restore(state["domains"], self.n_layers)
+        self.domains.restore(state["domains"], self.n_layers, self.copies)
         for skip, calibration in gates:
             self._arm("remembered", skip).way.gate.calibration.merge(calibration)
         if self.domains.best:
@@ -178,8 +184,17 @@ class Auto(Optimizer):
         seconds, rows = sum(one.seconds for one in found.values()), found[layers[0]].rows
         self._price_scores(seconds, rows * pass_price(len(layers), self._head()))
         seen = {layer: (one.matchness * one.rows, one.rows) for layer, one in found.items()}
-        for layer in most_promising(seen, self.prices.price, self.current.costs.rows.marginal):
-            self._enter(self._arm("exit", SkipSet.early_exit(layer)), number, found[layer])
+        weights = self.copies[0] if self.copies else "own"
+
+        def price(skip: SkipSet) -> float:
+            return self.prices.price(replace(skip, weights=weights))
+
+        for layer in most_promising(seen, price, self.current.costs.rows.marginal):
+            skip = SkipSet.early_exit(layer)
+            if self.copies:  # what the pass has read is not what such a draft would read
+                self._queue.append(("exit", replace(skip, weights=weights)))
+            else:
+                self._enter(self._arm("exit", skip), number, found[layer])
         return seconds
 
     def _window(self, number: int) -> tuple[int, int]:
@@ -242,8 +257,9 @@ class Auto(Optimizer):
         while True:
             yield _PROPOSE
             for _ in range(12):
-                yield "move", local_move(self.current.skip, self.n_layers, self._rng)
-            yield "random", random_set(self._rng.randint(1, max(1, 2 * self.n_layers - 4)), self.n_layers, self._rng)
+                yield "move", local_move(self.current.skip, self.n_layers, self._rng, self.copies)
+            count = self._rng.randint(1, max(1, 2 * self.n_layers - 4))
+            yield "random", replace(random_set(count, self.n_layers, self._rng), weights=self.current.skip.weights)
 
     def _by_programming(self, score: Scorer) -> list[tuple[str, SkipSet]]:
         """As many sublayers out as the incumbent leaves out, two fifths and three fifths of those that may be."""
@@ -251,7 +267,7 @@ class Auto(Optimizer):
         count = len(sublayers(self.current.skip, self.n_layers))
         counts = {n for n in (count, round(0.4 * inner), round(0.6 * inner)) if 0 < n <= min(_DP_WIDTH, inner)}
         sets = score.propose(max(counts)) if counts else []
-        return [("dp", sets[n - 1]) for n in counts]
+        return [("dp", replace(sets[n - 1], weights=self.current.skip.weights)) for n in counts]
 
     def _adopt(self, arm: Arm) -> None:
         former = self._race.incumbent
@@ -273,8 +289,8 @@ class Auto(Optimizer):
         self._budget.reopen()
         self._opened = self._total
         self._loss, self._rounds = 0.0, 0
-        uniform, *exits = first_candidates(self.n_layers)
-        again = [*((arm.kind, arm.way.skip) for arm in self._proven), uniform, *exits, _PROPOSE]
+        first, *others = first_candidates(self.n_layers, self.copies)
+        again = [*((arm.kind, arm.way.skip) for arm in self._proven), first, *others, _PROPOSE]
         self._queue = deque({skip or kind: (kind, skip) for kind, skip in again}.values())
         self._race.reopen()
         for arm in self._arms.values():

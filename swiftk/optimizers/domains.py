@@ -82,7 +82,7 @@ class Domains:
             out.append({"features": pairs, "skip": domain.skip.to_dict(), "rate": round(domain.rate, 4)})
         return out
 
-    def restore(self, values: Sequence[Mapping[str, Any]], n_layers: int) -> None:
+    def restore(self, values: Sequence[Mapping[str, Any]], n_layers: int, copies: Sequence[str] = ()) -> None:
         """What to_list() gave. ValueError, KeyError or TypeError where it is something else."""
         known = []
         for value in values:
@@ -91,7 +91,7 @@ class Domains:
                 raise ValueError(f"features of a prompt are outside of 0..{_SIZE - 1} and 0..{_SCALE}")
             features = np.zeros(_SIZE)
             features[pairs[:, 0]] = pairs[:, 1]
-            skip = SkipSet.from_dict(value["skip"]).check(n_layers)
+            skip = SkipSet.from_dict(value["skip"]).check(n_layers, copies)
             known.append(Domain(_of_length_1(features), skip, float(value["rate"])))
         self.known = known[-_MOST:]
 

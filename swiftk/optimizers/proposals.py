@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from ..skip import SkipSet
+
+_OTHER_WEIGHTS = 0.1  # of moves
 
 
 def sublayers(skip: SkipSet, n_layers: int) -> frozenset[int]:
@@ -14,7 +17,7 @@ def sublayers(skip: SkipSet, n_layers: int) -> frozenset[int]:
     return frozenset({2 * i for i in skip.attn} | {2 * i + 1 for i in skip.mlp} | set(range(2 * end, 2 * n_layers)))
 
 
-def skip_set(skipped: Iterable[int], n_layers: int) -> SkipSet:
+def skip_set(skipped: Iterable[int], n_layers: int, weights: str | tuple[str, ...] = "own") -> SkipSet:
     """The set that leaves these sublayers out; whole layers left out at the end are an early exit."""
     left_out = set(skipped)
     end = n_layers
@@ -25,17 +28,22 @@ def skip_set(skipped: Iterable[int], n_layers: int) -> SkipSet:
         [s // 2 for s in inside if s % 2 == 0],
         [s // 2 for s in inside if s % 2],
         None if end == n_layers else end,
+        weights,
     )
 
 
-def first_candidates(n_layers: int) -> list[tuple[str, SkipSet | None]]:
-    """Models trained with layer dropout are best cut, others best thinned. None: a proposal that takes a pass, here of
-    the best exits."""
-    return [("uniform", SkipSet.uniform(n_layers)), *([("exits", None)] if n_layers > 1 else [])]
+def first_candidates(n_layers: int, copies: Sequence[str] = ()) -> list[tuple[str, SkipSet | None]]:
+    """Models trained with layer dropout are best cut, others best thinned; copies of the weights come first, whole, and
+    the first of them is what the others read. None: a proposal that takes a pass, here of the best exits."""
+    whole = [("weights", SkipSet(weights=form)) for form in copies]
+    thinned = replace(SkipSet.uniform(n_layers), weights=copies[0] if copies else "own")
+    return [*whole, ("uniform", thinned), *([("exits", None)] if n_layers > 1 else [])]
 
 
-def local_move(skip: SkipSet, n_layers: int, rng: random.Random) -> SkipSet:
-    """One to three sublayers more, fewer, or others; those at the exit most often."""
+def local_move(skip: SkipSet, n_layers: int, rng: random.Random, copies: Sequence[str] = ()) -> SkipSet:
+    """One to three sublayers more, fewer, or others; those at the exit most often. Or all of them from another copy."""
+    if copies and rng.random() < _OTHER_WEIGHTS:
+        return replace(skip, weights=rng.choice([form for form in ("own", *copies) if form != skip.weights]))
     skipped = set(sublayers(skip, n_layers))
     for _ in range(rng.choice((1, 1, 2, 3))):
         kept = [s for s in range(2 * n_layers) if s not in skipped]
@@ -48,7 +56,7 @@ def local_move(skip: SkipSet, n_layers: int, rng: random.Random) -> SkipSet:
         elif skipped and len(kept) > 1:
             skipped.remove(rng.choice(sorted(skipped)))
             skipped.add(rng.choice(kept))
-    return skip_set(skipped, n_layers)
+    return skip_set(skipped, n_layers, skip.weights)
 
 
 def random_set(count: int, n_layers: int, rng: random.Random) -> SkipSet:

@@ -1,8 +1,8 @@
 /* A complete host: loads a model, generates from token ids, prints them as they come. With `timeout`, a second thread cancels
  * after that many milliseconds.
  *
- *   generate MODEL_DIR tokens=1,2,3 [max=N] [temperature=T] [seed=S] [skip=layer,..] [isa=NAME] [timeout=MS]
- *            [device=cuda pack=FILE] */
+ *   generate MODEL_DIR tokens=1,2,3 [max=N] [temperature=T] [seed=S] [skip=layer,..] [weights=int4] [isa=NAME]
+ *            [timeout=MS] [device=cuda pack=FILE] */
 #define _POSIX_C_SOURCE 200809L
 #include <pthread.h>
 #include <stdio.h>
@@ -71,6 +71,7 @@ static swiftk_status configure(swiftk_session* session, int argc, char** argv) {
   swiftk_skip skip = SWIFTK_SKIP_INIT;
   skip.attn = skip.mlp = layers;
   skip.n_attn = skip.n_mlp = parse_ids(option(argc, argv, "skip", ""), layers);
+  skip.weights = option(argc, argv, "weights", NULL);
   return swiftk_session_set_skip(session, &skip);
 }
 
@@ -100,6 +101,7 @@ int main(int argc, char** argv) {
   params.isa = option(argc, argv, "isa", NULL);
   params.device = option(argc, argv, "device", NULL);
   params.pack = option(argc, argv, "pack", NULL);
+  params.draft_weights = option(argc, argv, "weights", NULL);
   swiftk_model* model;
   if (report(swiftk_model_load(argv[1], &params, &model)) != SWIFTK_OK) return 1;
 

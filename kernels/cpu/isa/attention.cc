@@ -312,7 +312,7 @@ void attention(Ctx& ctx, const AttentionArgs& a) {
   switch (a.kv.shape.dtype) {
     case DType::F32: return run<DType::F32>(ctx, a);
     case DType::BF16: return run<DType::BF16>(ctx, a);
-    case DType::F16: return run<DType::F16>(ctx, a);
+    default: return run<DType::F16>(ctx, a);
   }
 }
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "isa.h"
-#include "layout.h"
+#include "pack_source.h"
 
 namespace swiftk::SWIFTK_ISA {
 namespace {
@@ -31,26 +31,21 @@ void for_each_group(const PackArgs& a, Visit&& visit) {
   }
 }
 
-// Reads one element of a row-major part as stored bits of the packed type.
-struct Source {
-  const char* rows;  // first row of the panel
-  DType source, dtype;
-  int k, count;  // count: rows there are; those behind are zero
-
-  uint32_t bits(int row, int column) const {
-    if (row >= count || column >= k) return 0;
-    const size_t i = size_t(row) * k + column;
-    if (source == dtype && source != DType::F32) return reinterpret_cast<const uint16_t*>(rows)[i];
-    const float value = load_element(rows, source, i);
-    switch (dtype) {
-      case DType::F32: return std::bit_cast<uint32_t>(value);
-      case DType::BF16: return f32_to_bf16(value);
-      default: return f32_to_f16(value);
-    }
+// An element as stored bits of the packed type.
+uint32_t bits(const PanelSource& s, int row, int column) {
+  if (row >= s.count || column >= s.k) return 0;
+  const size_t i = size_t(row) * s.k + column;
+  if (s.source == s.dtype && s.source != DType::F32) return reinterpret_cast<const uint16_t*>(s.rows)[i];
+  const float value = load_element(s.rows, s.source, i);
+  switch (s.dtype) {
+    case DType::F32: return std::bit_cast<uint32_t>(value);
+    case DType::BF16: return f32_to_bf16(value);
+    default: return f32_to_f16(value);
   }
-};
+}
 
-void pack_panel(const Source& s, char* dst) {
+void pack_panel(const PanelSource& s, char* dst) {
+  if (low_bit(s.dtype)) return quantise_panel(s, dst);
   constexpr int kBlock = 32;  // lines at a time: one cache line of each row
   const int lines = line_count(s.k, s.dtype);
   for (int first = 0; first < lines; first += kBlock) {
@@ -59,11 +54,11 @@ void pack_panel(const Source& s, char* dst) {
       for (int line = first; line < last; ++line) {
         const size_t at = size_t(line) * kPanelRows + row;
         if (s.dtype == DType::F16) {
-          reinterpret_cast<uint16_t*>(dst)[at] = static_cast<uint16_t>(s.bits(row, line));
+          reinterpret_cast<uint16_t*>(dst)[at] = static_cast<uint16_t>(bits(s, row, line));
         } else if (s.dtype == DType::BF16) {
-          reinterpret_cast<uint32_t*>(dst)[at] = s.bits(row, 2 * line) | s.bits(row, 2 * line + 1) << 16;
+          reinterpret_cast<uint32_t*>(dst)[at] = bits(s, row, 2 * line) | bits(s, row, 2 * line + 1) << 16;
         } else {
-          reinterpret_cast<uint32_t*>(dst)[at] = s.bits(row, line);
+          reinterpret_cast<uint32_t*>(dst)[at] = bits(s, row, line);
         }
       }
     }

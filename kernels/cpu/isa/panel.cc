@@ -83,6 +83,7 @@ constexpr auto kKernels = kernels<T>(std::make_integer_sequence<int, kMaxTokens>
 }  // namespace
 
 PanelKernel panel_kernel(DType t, int tokens) {
+  if (low_bit(t)) return low_panel_kernel(t, tokens);
   return (t == DType::F32    ? kKernels<DType::F32>
           : t == DType::BF16 ? kKernels<DType::BF16>
                              : kKernels<DType::F16>)[tokens - 1];

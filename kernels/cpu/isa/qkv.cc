@@ -31,7 +31,7 @@ void store_cache(const KvLayer& kv, const float* x, size_t at, int stride) {
   switch (kv.shape.dtype) {
     case DType::F32: return scatter<float>(x, d, kv.data, at, stride, [](float f) { return f; });
     case DType::BF16: return scatter<uint16_t>(x, d, kv.data, at, stride, f32_to_bf16);
-    case DType::F16: return scatter<uint16_t>(x, d, kv.data, at, stride, f32_to_f16);
+    default: return scatter<uint16_t>(x, d, kv.data, at, stride, f32_to_f16);
   }
 }
 

@@ -1,0 +1,22 @@
+// Names of element types as callers write them.
+#pragma once
+#include <cstring>
+#include <optional>
+#include <string>
+
+#include "tensor.h"
+
+namespace swiftk {
+
+inline constexpr const char* kDTypeNames[] = {"float32", "bfloat16", "float16", "int8", "int4", "int3"};  // by DType
+
+constexpr const char* name_of(DType t) { return kDTypeNames[static_cast<int>(t)]; }
+
+inline std::optional<DType> dtype_named(const std::string& name) {
+  for (int i = 0; i < static_cast<int>(std::size(kDTypeNames)); ++i) {
+    if (name == kDTypeNames[i]) return static_cast<DType>(i);
+  }
+  return std::nullopt;
+}
+
+}  // namespace swiftk

@@ -1,0 +1,177 @@
+#include "prospects.h"
+
+#include <algorithm>
+#include <limits>
+#include <tuple>
+
+namespace swiftk {
+namespace {
+
+// What one more row costs at least, on the way from `rows` to any larger number of them.
+float cheapest_row(const DraftRule& rule, int rows) {
+  float cheapest = std::numeric_limits<float>::infinity();
+  const int end = std::min<int>(rule.max_nodes, static_cast<int>(rule.row_price.size()));
+  for (int n = rows + 1; n <= end; ++n) {
+    cheapest = std::min(cheapest, (rule.row_price[n - 1] - rule.row_price[rows - 1]) / static_cast<float>(n - rows));
+  }
+  return cheapest;
+}
+
+}  // namespace
+
+void Prospects::start(int32_t root, const Cursors& at) {
+  all_.clear();
+  all_.push_back({.parent = -1, .token = root, .rank = 0, .depth = 0});
+  all_[0].worth = all_[0].planned = 1;
+  all_[0].at = at;
+  enter(0, 0);
+}
+
+void Prospects::enter(int prospect, int node) {
+  all_[prospect].node = node;
+  of_node_[node] = prospect;
+}
+
+int Prospects::find_or_add(int parent, int32_t token, int rank) {
+  for (int i = all_[parent].child; i >= 0; i = all_[i].sibling) {
+    if (all_[i].token == token) return i;
+  }
+  const int added = size();
+  all_.push_back({.parent = parent, .token = token, .rank = rank, .depth = all_[parent].depth + 1});
+  all_[added].sibling = all_[parent].child;
+  all_[parent].child = added;
+  return added;
+}
+
+int Prospects::plan(int parent, int32_t token, int rank, float chance) {
+  if (rank == 0) all_[parent].best = chance;
+  const int i = find_or_add(parent, token, rank);
+  all_[i].rank = rank;
+  all_[i].planned = chance;
+  if (chance >= all_[i].guessed) all_[i].source = SourceId::Plan;
+  all_[i].worth = all_[parent].worth * std::max(chance, all_[i].guessed);
+  return i;
+}
+
+// What others propose behind a prospect lowers the chance of what a source does: of sources, those that are asked later
+// count for what those before them leave, and all of them for what the plan's best leaves.
+bool Prospects::guess(int parent, const DraftRule& rule, const Sources& sources, const Sampling& sampling, int32_t pos,
+                       float floor) {
+  Guesses guesses;
+  float left = 1;
+  bool shared = false;
+  for (int s = 0; s < sources.active(); ++s) {
+    sources.guess(s, all_[parent].at, sampling, pos, guesses);
+    const float before = left;
+    for (int r = 0; r < guesses.size; ++r) {
+      const float chance = rule.sources[s].chance[guesses.bucket][r] * before;
+      if (all_[parent].worth * chance <= floor) continue;
+      const int i = find_or_add(parent, guesses.token[r], DraftRule::kRanks + r);
+      if (chance <= all_[i].guessed) continue;
+      shared |= all_[i].planned >= 0;
+      left -= chance - all_[i].guessed;
+      all_[i].guessed = chance;
+      if (chance > all_[i].planned) all_[i].source = sources.id(s);
+    }
+    left = std::max(left, 0.0f);
+  }
+  all_[parent].covered = 1 - left;
+  return shared;
+}
+
+void Prospects::settle(int first) {
+  for (int i = std::max(1, first); i < size(); ++i) {
+    Prospect& c = all_[i];
+    const Prospect& parent = all_[c.parent];
+    c.worth = parent.worth * (c.planned >= 0 ? std::max(c.planned, c.guessed) : c.guessed * (1 - parent.best));
+  }
+}
+
+void Prospects::ask(const DraftRule& rule, const Sources& sources, const Sampling& sampling, int32_t root_pos,
+                     int most_depth, int tree_size) {
+  if (sources.active() == 0) return;
+  settle(0);
+  const float floor = cheapest_row(rule, tree_size);
+  const auto worse = [this](int a, int b) { return better(b, a); };
+  heap_.clear();
+  const auto consider = [&](int i) {
+    const Prospect& c = all_[i];
+    if (c.asked || c.worth <= floor || c.depth >= most_depth || rule.stops(c.token)) return;
+    heap_.push_back(i);
+    std::push_heap(heap_.begin(), heap_.end(), worse);
+  };
+  for (int i = 0; i < size(); ++i) consider(i);
+  for (int n = 0; !heap_.empty() && n < TokenTree::kMaxNodes; ++n) {
+    std::pop_heap(heap_.begin(), heap_.end(), worse);
+    const int i = heap_.back();
+    heap_.pop_back();
+    all_[i].asked = true;
+    if (i > 0) all_[i].at = sources.step(all_[all_[i].parent].at, all_[i].token);
+    const int first = size();
+    const bool shared = guess(i, rule, sources, sampling, root_pos + all_[i].depth, floor);
+    settle(shared ? i + 1 : first);
+    if (shared) std::make_heap(heap_.begin(), heap_.end(), worse);
+    for (int child = first; child < size(); ++child) consider(child);
+  }
+}
+
+// A total order: equal worths stay in the order of draws, as rejection needs siblings, and a parent before its children.
+bool Prospects::better(int a, int b) const {
+  const auto key = [this](int i) {
+    const Prospect& c = all_[i];
+    if (c.parent >= 0 && all_[c.parent].node < 0) return std::tuple(-c.worth, TokenTree::kMaxNodes, 0, i);
+    return std::tuple(-c.worth, c.parent < 0 ? -1 : all_[c.parent].node, c.rank, i);
+  };
+  return key(a) < key(b);
+}
+
+void Prospects::sort_open() {
+  order_.clear();
+  for (int i = 0; i < size(); ++i) {
+    if (all_[i].node < 0) order_.push_back(i);
+  }
+  std::sort(order_.begin(), order_.end(), [this](int a, int b) { return better(a, b); });
+}
+
+std::span<const int> Prospects::reading(const DraftRule& rule, int room, int most_depth) {
+  sort_open();
+  if (!all_[0].read) order_.insert(order_.begin(), 0), ++room;
+  picked_.clear();
+  int beam = rule.beam, chain = rule.chain, best = 0;
+  float sum = 0, most = 0;
+  for (const int i : order_) {
+    Prospect& c = all_[i];
+    const bool stops = rule.stops(c.token);
+    if (static_cast<int>(picked_.size()) == room || (stops && c.planned >= 0)) break;
+    const bool reached = c.parent < 0 || all_[c.parent].read || all_[c.parent].picked;
+    int& slots = c.planned >= 0 ? beam : chain;
+    if (!reached || stops || slots == 0 || c.depth >= most_depth) continue;
+    --slots;
+    sum += c.worth * (1 - c.covered) - (picked_.empty() ? 0 : rule.row_reach);
+    picked_.push_back(i);
+    c.picked = true;
+    if (sum >= most) {
+      most = sum;
+      best = static_cast<int>(picked_.size());
+    }
+  }
+  for (const int i : picked_) all_[i].picked = false;
+  return {picked_.data(), static_cast<size_t>(most >= rule.reach ? best : 0)};
+}
+
+std::span<const int> Prospects::worthy(const DraftRule& rule, int tree_size) {
+  sort_open();
+  const int end = std::min<int>(rule.max_nodes, static_cast<int>(rule.row_price.size()));
+  float gain = 0, best = 0;
+  int take = 0;
+  for (int i = 0; i < static_cast<int>(order_.size()) && tree_size + i < end; ++i) {
+    gain += all_[order_[i]].worth - (rule.row_price[tree_size + i] - rule.row_price[tree_size + i - 1]);
+    if (gain > best) {
+      best = gain;
+      take = i + 1;
+    }
+  }
+  return {order_.data(), static_cast<size_t>(take)};
+}
+
+}  // namespace swiftk

@@ -1,0 +1,65 @@
+// Tokens that may become nodes of the tree, from the draft plan and from sources, each with the probability that it is
+// accepted. A token that several of them propose behind the same path is one prospect.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "draft_rule.h"
+#include "sources/sources.h"
+#include "token_tree.h"
+
+namespace swiftk {
+
+struct Prospect {
+  int parent;  // prospect; -1: this is the root
+  int32_t token;
+  int rank, depth;
+  float planned = -1, guessed = 0;  // that it is right if its parent is: by the plan (-1: not its), and by a source
+  float worth = 0;                 // that it is accepted
+  float best = 0;                  // what the plan, if it has read this, gives the best of its children
+  float covered = 0;               // by sources, of its children's probability
+  int node = -1;                   // of the tree
+  SourceId source = SourceId::Plan;
+  bool read = false;   // by the plan
+  bool asked = false;  // the sources, for its children
+  bool picked = false;
+  Cursors at{};
+  int child = -1, sibling = -1;
+};
+
+class Prospects {
+ public:
+  void reserve() { all_.reserve(kMost), order_.reserve(kMost), heap_.reserve(kMost); }
+  void start(int32_t root, const Cursors& at);  // node 0
+  int size() const { return static_cast<int>(all_.size()); }
+  const Prospect& operator[](int i) const { return all_[i]; }
+  int of_node(int node) const { return of_node_[node]; }
+
+  // The plan has read a prospect: its children follow, the best first.
+  void read(int prospect) { all_[prospect].read = true; }
+  int plan(int parent, int32_t token, int rank, float chance);
+  // Children by sources, for all prospects that may be worth a row of their own, best first. The rule's prices tell.
+  void ask(const DraftRule&, const Sources&, const Sampling&, int32_t root_pos, int most_depth, int tree_size);
+  // Prospects for a step to read, best first: those that together are worth most beyond the price of their rows, if they
+  // are worth the step's. What sources cover of a prospect's children is worth nothing.
+  std::span<const int> reading(const DraftRule&, int room, int most_depth);
+  // Those that bring most beyond the price of their rows, best first.
+  std::span<const int> worthy(const DraftRule&, int tree_size);
+  void enter(int prospect, int node);
+
+ private:
+  static constexpr int kMost = 64 * (DraftRule::kRanks + kMostSources * kGuessRanks) + 1;
+
+  int find_or_add(int parent, int32_t token, int rank);
+  bool guess(int parent, const DraftRule&, const Sources&, const Sampling&, int32_t pos, float floor);
+  void settle(int first);
+  bool better(int a, int b) const;
+  void sort_open();
+
+  std::vector<Prospect> all_;  // parents before children
+  std::vector<int> order_, heap_, picked_;
+  std::array<int, TokenTree::kMaxNodes> of_node_{};
+};
+
+}  // namespace swiftk

@@ -1,0 +1,30 @@
+// Token Recycling (arXiv 2408.08696): for every token the candidates that the model listed behind it when it came last.
+// Nothing is computed for it: a draw lists them anyway.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "../sampler.h"
+#include "source.h"
+
+namespace swiftk {
+
+class Recycler {
+ public:
+  void learn(int vocab, int32_t token, const int32_t* id, const float* logit, int n, float lse);
+  // at: the token that was met.
+  Cursor step(int32_t token) const { return {token, 0}; }
+  // Of a draw at position `pos`: the noise of its tokens is known already. The bucket is of the best one's probability.
+  void guess(Cursor, const Sampling&, int32_t pos, Guesses&) const;
+
+ private:
+  struct Entry {
+    int size = 0, bucket = 0;
+    std::array<int32_t, kGuessRanks> id{};
+    std::array<float, kGuessRanks> logit{};  // best first
+  };
+  std::vector<Entry> entries_;  // [V], of no size before it is used
+};
+
+}  // namespace swiftk

@@ -1,0 +1,155 @@
+// Low-bit panels (layout.h) out of a matrix, by rounding to nearest. A group's scale is the one of some candidates that
+// loses least, in squares; candidates are scales as they will be stored.
+#include <algorithm>
+
+#include "dot.h"
+#include "pack_source.h"
+#include "quantise.h"
+
+namespace swiftk::SWIFTK_ISA {
+namespace {
+
+// Candidates put a group's largest magnitude on code -zero times (first + i * step). That code has no positive fellow,
+// so the scale's sign is chosen for it: with 3 bits that is worth a quarter of the error.
+struct Search {
+  float first, step;
+};
+constexpr int kCandidates = 10;
+constexpr Search search_of(DType t) {
+  return t == DType::Int8 ? Search{0.997f, 0.006f} : t == DType::Int4 ? Search{0.88f, 0.03f} : Search{0.78f, 0.05f};
+}
+
+struct Codes {
+  DType dtype;
+  float zero;    // as a number
+  float widest;  // scale of the widest candidate, of a magnitude of one
+};
+
+Codes codes_of(DType t) {
+  const Search s = search_of(t);
+  const float zero = static_cast<float>(code_zero(t));
+  return {t, zero, (s.first + (kCandidates - 1) * s.step) / zero};
+}
+
+Vec magnitude(Vec v) { return (Vec)((IntVec)v & 0x7fffffff); }
+Vec rounded(Vec v) { return (v + kRound) - kRound; }
+Vec code_of(Vec w, Vec inverse, const Codes& c) {
+  return greatest(splat(-c.zero), least(splat(c.zero - 1), rounded(w * inverse)));
+}
+Vec inverse_of(Vec scale) { return magnitude(scale) > Vec{} ? 1.0f / scale : Vec{}; }
+
+// kGroup elements of a row from column k on, zeros behind the last.
+void read_group(const PanelSource& s, int row, int k, float* out) {
+  const size_t size = size_of(s.source), first = size_t(row) * s.k + k;
+  if (row < s.count && k + kGroup <= s.k) {
+    for (int i = 0; i < kGroup; i += W) store(out + i, load_any(s.rows + (first + i) * size, s.source));
+  } else {
+    for (int i = 0; i < kGroup; ++i)
+      out[i] = row < s.count && k + i < s.k ? load_element(s.rows, s.source, first + i) : 0.0f;
+  }
+}
+
+// The largest magnitude of a row; NaN if it has one.
+float largest_of(const PanelSource& s, int row) {
+  if (row >= s.count) return 0;
+  IntVec most{};
+  for (int k = 0; k < s.k; k += kGroup) {
+    alignas(64) float w[kGroup];
+    read_group(s, row, k, w);
+    for (int i = 0; i < kGroup; i += W) {
+      const IntVec bits = load_bits(w + i) & 0x7fffffff;
+      most = bits > most ? bits : most;
+    }
+  }
+  return std::bit_cast<float>(max_lanes(most));
+}
+
+// The scales of W rows' groups, in units of the rows' scales: integers. w [32][16], of which the first W columns are
+// read.
+Vec best_scale(const float* w, Vec unit, const Codes& c) {
+  Vec low{}, high{};
+  for (int i = 0; i < kGroup; ++i) {
+    low = least(low, load(w + i * kHalf));
+    high = greatest(high, load(w + i * kHalf));
+  }
+  const Vec extreme = high > -low ? high : low, per_unit = inverse_of(unit);
+  const Search search = search_of(c.dtype);
+  Vec best{}, least_error = splat(kInfinity);
+  for (int i = 0; i < kCandidates; ++i) {
+    const float at = (search.first + i * search.step) / -c.zero;
+    const Vec scale = greatest(splat(-127), least(splat(127), rounded(extreme * at * per_unit)));
+    const Vec step = scale * unit, inverse = inverse_of(step);
+    Vec error{};
+    for (int k = 0; k < kGroup; ++k) {
+      const Vec v = load(w + k * kHalf), lost = fma(-code_of(v, inverse, c), step, v);
+      error = fma(lost, lost, error);
+    }
+    best = error < least_error ? scale : best;
+    least_error = error < least_error ? error : least_error;
+  }
+  return best;
+}
+
+// codes [8 quads][16 rows][4] to a group's lines.
+void store_lines(const uint8_t* codes, DType t, uint8_t* lines) {
+  if (t == DType::Int8) {
+    std::copy_n(codes, kQuads * 64, lines);
+    return;
+  }
+  uint8_t nibbles[kQuads / 2][64];
+  for (int i = 0; i < kQuads / 2; ++i) {
+    for (int j = 0; j < 64; ++j) nibbles[i][j] = codes[2 * i * 64 + j] | codes[(2 * i + 1) * 64 + j] << 4;
+  }
+  for (int i = 0; i < group_lines(t); ++i) {
+    for (int j = 0; j < 64; ++j) {
+      const int spare = t == DType::Int3 ? (nibbles[3][j] >> i & 0x11) << 3 : 0;
+      lines[i * 64 + j] = static_cast<uint8_t>(nibbles[i][j] | spare);
+    }
+  }
+}
+
+// One group of a half panel. w [32][16]; units [16]: the rows' scales; scales [16].
+void quantise_block(const float* w, const float* units, const Codes& c, int8_t* scales, uint8_t* lines) {
+  alignas(64) uint8_t codes[kQuads][kHalf][4];
+  for (int row = 0; row < kHalf; row += W) {
+    const Vec unit = load(units + row), scale = best_scale(w + row, unit, c), inverse = inverse_of(scale * unit);
+    const IntVec stored = (IntVec)(scale + kRound) - kRoundBits;
+    for (int i = 0; i < W; ++i) scales[row + i] = static_cast<int8_t>(stored[i]);
+    for (int k = 0; k < kGroup; ++k) {
+      const Vec code = code_of(load(w + k * kHalf + row), inverse, c) + c.zero;
+      const IntVec bits = (IntVec)(code + kRound) - kRoundBits;
+      for (int i = 0; i < W; ++i) codes[k / 4][row + i][k % 4] = static_cast<uint8_t>(bits[i]);
+    }
+  }
+  store_lines(codes[0][0], c.dtype, lines);
+}
+
+void quantise_half(const PanelSource& s, int first, char* dst) {
+  const Codes c = codes_of(s.dtype);
+  float* const units = reinterpret_cast<float*>(dst);
+  for (int row = 0; row < kHalf; ++row) units[row] = largest_of(s, first + row) * c.widest / 127;
+  char* line = dst + 64;
+  const int groups = line_count(s.k, s.dtype);
+  for (int g = 0; g < groups; g += kBlock) {
+    int8_t* const scales = reinterpret_cast<int8_t*>(line);
+    std::fill_n(scales, 64, int8_t{0});
+    line += 64;
+    for (int i = 0; i < std::min(kBlock, groups - g); ++i, line += group_lines(s.dtype) * 64) {
+      alignas(64) float row_major[kHalf][kGroup], w[kGroup][kHalf];
+      for (int row = 0; row < kHalf; ++row) read_group(s, first + row, (g + i) * kGroup, row_major[row]);
+      for (int k = 0; k < kGroup; ++k) {
+        for (int row = 0; row < kHalf; ++row) w[k][row] = row_major[row][k];
+      }
+      quantise_block(w[0], units, c, scales + i * kHalf, reinterpret_cast<uint8_t*>(line));
+    }
+  }
+}
+
+}  // namespace
+
+void quantise_panel(const PanelSource& s, char* dst) {
+  const size_t half = half_bytes(line_count(s.k, s.dtype), s.dtype);
+  for (int i = 0; i < kPanelRows / kHalf; ++i) quantise_half(s, i * kHalf, dst + i * half);
+}
+
+}  // namespace swiftk::SWIFTK_ISA

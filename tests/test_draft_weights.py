@@ -1,0 +1,189 @@
+"""Copies of the weights in fewer bits: what is loaded, what a plan reads, and that no token changes."""
+
+import numpy as np
+import pytest
+
+import swiftk
+from decode import Rule, decode, open_session
+from swiftk import SkipSet, _core
+from swiftk.errors import Cancelled, InvalidArgument, OutOfMemory
+from swiftk.safetensors_io import read_folder
+from swiftk.sublayers import SublayerPrices
+
+LAYERS = 4
+FORMS = ["int8", "int4", "int3"]
+PROMPT = [5, 9, 2, 7, 7, 1, 30, 12, 4, 8, 21]
+MIXED = ("own", "own", "int4", "int3")
+WIDE = {"confidence": 0.0, "max_draft": 6, "width": (3, 3, 3, 3)}
+SKIPS = [
+    *(SkipSet(weights=form) for form in FORMS),
+    SkipSet(weights=MIXED),
+    SkipSet(attn=[1], mlp=[2], weights="int4"),
+    SkipSet(exit_layer=2, weights="int3"),
+    SkipSet(mlp=[0], exit_layer=3, weights=("int8", "own", "int4", "own")),
+    SkipSet(exit_layer=0, weights="int4"),
+]
+SAMPLINGS = {"greedy": {}, "sampled": {"temperature": 0.9, "top_k": 40, "seed": 3}}
+
+
+@pytest.fixture(scope="module")
+def folder(tiny_dir):
+    return tiny_dir("llama3", layers=LAYERS)
+
+
+@pytest.fixture(scope="module")
+def lm(folder):
+    return swiftk.load(folder, device="cpu", threads=2, draft_weights=FORMS)
+
+
+@pytest.fixture(scope="module")
+def model(lm):
+    return lm.model
+
+
+def opened(model, skip, **sampling):
+    session = open_session(model, sampling=sampling)
+    session.prefill(np.asarray(PROMPT, np.int32))
+    session.set_skip(**skip.arguments())
+    return session
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
+@pytest.mark.parametrize("skip", SKIPS, ids=str)
+def test_no_token_changes(model, skip, sampling):
+    """Nor a bit of any logits row that was verified."""
+    plain = decode(open_session(model, sampling=sampling), PROMPT, 40, keep_logits=True)
+    rule = Rule(tuple(skip.arguments().values()), **WIDE)
+    drafted = decode(open_session(model, sampling=sampling), PROMPT, 40, rule, keep_logits=True)
+    assert drafted.tokens == plain.tokens
+    assert np.array(drafted.logits).tobytes() == np.array(plain.logits).tobytes()
+    assert drafted.accepted > 0 or skip.exit_layer == 0
+
+
+@pytest.mark.parametrize("skip", [SkipSet(weights="int8"), SkipSet(weights="int4")], ids=str)
+def test_drafts_are_close_to_the_target(model, skip):
+    """What a whole copy drafts is mostly what the target says: the weights are the same but for their rounding."""
+    session = opened(model, SkipSet())
+    for _ in range(40):
+        session.draft(max_draft=0)
+        session.verify()
+        session.commit(1)
+    _, rank, _ = session.score(**skip.arguments(), window=40)
+    _, cut, _ = session.score(**SkipSet(exit_layer=1).arguments(), window=40)
+    assert np.mean(rank == 0) > (0.9 if skip.weights == "int8" else 0.6)
+    assert np.mean(rank == 0) > np.mean(cut == 0)
+
+
+def test_steps_that_read_other_weights_are_not_shared(model):
+    """The KVQ cache keeps what is exact: the leading layers that read the model's own."""
+    for skip, shared in ((SkipSet(weights="int4"), 0), (SkipSet(weights=MIXED), 4), (SkipSet(mlp=[1]), 3)):
+        session = opened(model, skip)
+        session.draft(**WIDE)
+        session.verify()
+        rows, steps = session.last["verify_rows"], 2 * LAYERS
+        assert session.last["reused_share"] == pytest.approx(session.last["reused_rows"] * shared / (rows * steps))
+
+
+def test_the_head_is_read_from_the_last_layers_form(model):
+    """Without a layer the head alone decides."""
+    heads = [
+        opened(model, SkipSet()).score(**SkipSet(exit_layer=0, weights=forms).arguments(), window=8)[0].tobytes()
+        for forms in ("own", ("int4", "int4", "int4", "own"), "int3", ("own", "own", "own", "int3"))
+    ]
+    assert heads[0] == heads[1] != heads[2] == heads[3]
+
+
+def test_sizes(model):
+    """4.25 bits a weight instead of 16, as far as rows fill their panels of 32 and columns their groups of 32."""
+    assert list(model.copies) == FORMS
+    shares = [size / model.weight_bytes for size in model.copies.values()]
+    for share, bits in zip(shares, (8.25, 4.25, 3.25), strict=True):
+        assert bits / 16 * 0.9 < share < bits / 16 * 1.35
+
+
+def test_progress_counts_every_copy(folder):
+    calls = []
+    _core.Model(str(folder), draft_weights="int4,int3", progress=lambda *call: calls.append(call))
+    done, totals = zip(*calls, strict=True)
+    assert list(done) == sorted(done)
+    assert set(totals) == {done[-1]}
+    tensors = {n: t.bits.nbytes for n, t in read_folder(folder).items() if n != "model.embed_tokens.weight"}
+    once = sum(size for name, size in tensors.items() if "norm" in name)
+    assert done[-1] == once + 3 * (sum(tensors.values()) - once)
+
+
+def test_progress_cancels_between_copies(folder):
+    calls = []
+    with pytest.raises(Cancelled):
+        _core.Model(str(folder), draft_weights="int8", progress=lambda *call: calls.append(call) or len(calls) < 12)
+    assert len(calls) == 12
+
+
+def test_auto_takes_what_fits(folder, model):
+    sizes = model.copies
+    for memory, found in ((sizes["int4"], ["int4"]), (sizes["int4"] - 1, ["int3"]), (sizes["int3"] - 1, [])):
+        assert list(_core.Model(str(folder), draft_weights="auto", draft_memory=memory).copies) == found
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"draft_weights": "int5"}, InvalidArgument, "draft_weights='int5', want 'auto', 'own', or each"),
+        ({"draft_weights": ["int4", "int4"]}, InvalidArgument, "want 'auto', 'own', or each at most once"),
+        ({"draft_weights": ["own", "int4"]}, InvalidArgument, "want 'auto', 'own', or each at most once"),
+        ({"draft_memory": 0}, InvalidArgument, "draft_memory=0, want 1"),
+        ({"draft_weights": "int8", "draft_memory": 1000}, OutOfMemory, "copies for drafting need .* GB of memory"),
+    ],
+)
+def test_bad_options(folder, options, error, message):
+    with pytest.raises(error, match=message):
+        swiftk.load(folder, device="cpu", **options)
+
+
+def test_native_names(folder):
+    with pytest.raises(InvalidArgument, match="draft_weights has 'float16', want auto, own, or some of int8"):
+        _core.Model(str(folder), draft_weights="int4,float16")
+
+
+def test_absent_weights_are_named(folder, lm):
+    plain = swiftk.load(folder, device="cpu", draft_weights="own")
+    with pytest.raises(InvalidArgument, match=r"weights='int4', the model has own; load\(..., draft_weights='int4'\)"):
+        plain.generate(PROMPT, max_new_tokens=4, skip="int4")
+    with pytest.raises(InvalidArgument, match="weights are int4, the model has its own"):
+        plain.session.set_skip(**SkipSet(weights="int4").arguments())
+    with pytest.raises(InvalidArgument, match="weights names 3 forms, want one or 4"):
+        lm.generate(PROMPT, max_new_tokens=4, skip=SkipSet(weights=("own", "int4", "int4")))
+    with pytest.raises(InvalidArgument, match="weights='int2', want one of own, int8, int4, int3"):
+        SkipSet(weights="int2")
+
+
+@pytest.mark.parametrize("options", [{}, {"temperature": 0.9, "seed": 5}], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("skip", ["auto", "int4", SkipSet(mlp=[1], weights=MIXED)], ids=str)
+def test_generate(lm, skip, options):
+    plain = lm.generate(PROMPT, max_new_tokens=60, ignore_eos=True, speculate=False, **options)
+    drafted = lm.generate(PROMPT, max_new_tokens=60, ignore_eos=True, speculate="always", skip=skip, **options)
+    assert drafted.tokens == plain.tokens
+    assert drafted.stats.num_draft_tokens > 0
+    assert drafted.stats.draft_weight_bytes == sum(lm.model.copies.values())
+
+
+def test_cards_keep_the_weights(tmp_path):
+    for skip in SKIPS:
+        skip.save(tmp_path / "card.json")
+        assert SkipSet.load(tmp_path / "card.json") == skip
+
+
+def test_prices_of_copies_are_learned_on_their_own():
+    """The prior is bytes; what the clock says of a copy tells nothing of the model's own weights."""
+    config = {"num_layers": 8, "hidden_size": 64, "vocab_size": 500, "head_dim": 16, "num_heads": 4, "ffn": 160}
+    prices = SublayerPrices({**config, "num_kv_heads": 4}, {"int4": 0.27})
+    whole, low = SkipSet(), SkipSet(weights="int4")
+    half = SkipSet(attn=range(4), mlp=range(4), weights="int4")
+    mixed = SkipSet(weights=("own",) * 4 + ("int4",) * 4)
+    assert prices.price(low) == pytest.approx(0.27)
+    assert prices.price(low) < prices.price(mixed) < prices.price(whole) == pytest.approx(1)
+    for _ in range(40):
+        prices.observe(low, 0.4)
+    assert prices.price(low) == pytest.approx(0.4, abs=0.02)
+    assert prices.price(half) == pytest.approx(0.4 * 0.5, abs=0.06)
+    assert prices.price(whole) == pytest.approx(1, abs=0.01)

@@ -1,0 +1,144 @@
+"""generate(drafter=...): the same text whoever proposes it, who did is told, contradictions are refused."""
+
+import pytest
+
+import swiftk
+from generating import PROMPT, plain
+from swiftk.errors import InvalidArgument
+from swiftk.options import GenerateOptions
+from swiftk.sources import DRAFTERS, NAMES, Sources
+
+N = 60
+
+
+@pytest.fixture(scope="module")
+def demo():
+    return swiftk.load(swiftk.demo_model())
+
+
+@pytest.mark.parametrize("speculate", [True, "always"])
+@pytest.mark.parametrize(
+    "options", [{}, {"temperature": 0.8, "seed": 3}, {"temperature": 1.0, "top_p": 0.9, "seed": 4}]
+)
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_the_text_is_plain_decodings(demo, drafter, options, speculate):
+    want = plain(demo, max_new_tokens=N, **options)
+    got = demo.generate(
+        PROMPT, max_new_tokens=N, ignore_eos=True, drafter=drafter, speculate=speculate, logprobs=2, **options
+    )
+    assert got.tokens == want.tokens and got.text == want.text
+    asked = set(DRAFTERS[drafter].sources) | ({"plan"} if DRAFTERS[drafter].plan else set())
+    assert set(got.sources) <= asked | {None}
+    s = got.stats
+    assert s.accepted_by == {name: got.sources.count(name) for name in s.accepted_by}
+    assert sum(s.accepted_by.values()) == s.num_accepted_draft_tokens
+    assert set(s.proposed_by) <= asked and sum(s.proposed_by.values()) == s.num_tree_tokens
+    assert all(s.accepted_by[name] <= s.proposed_by[name] for name in s.accepted_by)
+    assert s.num_draft_tokens == 0 or "plan" in asked
+    assert (s.skip is None) == ("plan" not in asked)
+
+
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_rejection_repeats_a_text_that_does_not_go_by_the_clock(demo, drafter):
+    """And ends where it should. Whether its distribution is the target's is test_sampling's to say."""
+    options = {"temperature": 0.9, "seed": 5, "acceptance": "rejection", "speculate": "always", "drafter": drafter}
+    got = demo.generate(PROMPT, max_new_tokens=N, ignore_eos=True, **options)
+    assert len(got.tokens) == N
+    if not DRAFTERS[drafter].by_time:
+        assert demo.generate(PROMPT, max_new_tokens=N, ignore_eos=True, **options).tokens == got.tokens
+
+
+@pytest.mark.parametrize("budget", [1, 2, 3, 7])
+def test_the_end_of_the_text_is_kept(demo, budget):
+    for drafter in DRAFTERS:
+        got = demo.generate("the " * 20, max_new_tokens=budget, ignore_eos=True, drafter=drafter, speculate="always")
+        assert len(got.tokens) == budget
+        assert got.tokens == plain(demo, "the " * 20, max_new_tokens=budget).tokens
+
+
+def test_stop_strings_end_inside_of_a_guessed_block(demo):
+    loop = plain(demo, max_new_tokens=200)
+    stop = loop.text[-12:]
+    want = plain(demo, max_new_tokens=200, stop=[stop])
+    got = demo.generate(PROMPT, max_new_tokens=200, ignore_eos=True, stop=[stop], drafter="suffix", speculate="always")
+    assert (got.tokens, got.text, got.finish_reason) == (want.tokens, want.text, "stop")
+
+
+def test_events_tell_who_proposed(demo):
+    stream = demo.generate(PROMPT, max_new_tokens=N, ignore_eos=True, drafter="suffix", speculate="always", stream=True)
+    events = list(stream)
+    assert [e.source for e in events] == stream.result.sources
+    assert all((e.source is not None) == e.drafted for e in events)
+    assert stream.result.to_dict()["sources"] == stream.result.sources
+
+
+def asked(lm):
+    """[bucket, rank] of what the first source guessed in the latest texts. Whether it pays is the clock's to say."""
+    _, _, guesser = list(lm.policies._kept.values())[-1]
+    return next(iter(guesser.sources.counts.values()))
+
+
+@pytest.mark.parametrize("recall", [False, True])
+def test_recall_reaches_into_the_text_before(recall):
+    lm = swiftk.load(swiftk.demo_model())
+    options = {"max_new_tokens": 40, "ignore_eos": True, "drafter": "suffix", "speculate": "always", "recall": recall}
+    texts = [lm.generate("The river runs through", **options) for _ in range(2)]
+    assert texts[0].tokens == texts[1].tokens
+    far = asked(lm)[10:, 0].sum()  # right behind a match of 25 tokens or more
+    assert far > 10 if recall else far == 0
+
+
+def test_without_a_skip_set_sources_go_on_alone():
+    lm = swiftk.load(swiftk.demo_model())
+    s = lm.generate(PROMPT, max_new_tokens=N, ignore_eos=True, skip=None, speculate="always").stats
+    assert s.num_draft_tokens == 0 and s.skip is None
+    assert asked(lm).sum() > N / 2
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"drafter": "sufix"}, "drafter='sufix', want one of 'auto', 'plan', 'suffix'"),
+        ({"drafter": "auto", "gate": 0.5}, "drafter='auto' goes by time"),
+        ({"drafter": "lookup", "optimizer": "swift"}, "drafter='lookup' goes by time"),
+        ({"drafter": "recycle", "skip": [1, 2]}, "drafter='recycle' skips nothing"),
+        ({"drafter": "parallel", "assistant_early_exit": 2}, "drafter='parallel' skips nothing"),
+    ],
+)
+def test_what_contradicts_is_refused(options, words):
+    with pytest.raises(InvalidArgument, match=words):
+        GenerateOptions.parse(options)
+    with pytest.raises(TypeError, match="recall"):
+        GenerateOptions.parse({"recall": 1})
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [({}, "auto"), ({"gate": 0.5}, "plan"), ({"optimizer": "swift"}, "plan"), ({"gate": "swift"}, "plan")],
+)
+def test_papers_ways_have_the_plan_alone(options, name):
+    assert GenerateOptions.parse(options).drafter_name == name
+
+
+def test_a_source_is_believed_as_far_as_it_was_right():
+    sources = Sources(DRAFTERS["auto"])
+    suffix, recycle = (NAMES.index(name) for name in ("suffix", "recycle"))
+    for i in range(400):
+        sources.add([(suffix, 6, 0 if i % 4 else -1), (recycle, 2, 1), (suffix, 3, -1)])
+    tables = dict(sources.tables())
+    assert [one for one, _ in sources.tables()] == [suffix, recycle]
+    assert tables[suffix][6][0] == pytest.approx(0.75, abs=0.05)
+    assert tables[suffix][3][0] < 0.02
+    assert tables[recycle][2][1] > 0.95 and tables[recycle][2][0] < 0.02
+    sources.start()  # another text: what was seen is a hint
+    for _ in range(30):
+        sources.add([(suffix, 6, -1)])
+    assert dict(sources.tables())[suffix][6][0] < 0.3
+
+
+@pytest.mark.parametrize("name", ["lookup", "lookahead", "parallel"])
+def test_papers_take_all_that_is_guessed(name):
+    sources = Sources(DRAFTERS[name])
+    for _ in range(50):
+        sources.add([(NAMES.index(name), 0, -1)])
+    assert all(p == 1 for _, table in sources.tables() for row in table for p in row)

@@ -1,0 +1,199 @@
+"""Sources of tree nodes, each against a slow one: what matches, what followed it, what is proposed."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import reference
+from slow_sources import BUCKETS, follower, longest_match, slow_guess
+from swiftk import _core
+
+texts = st.lists(st.integers(0, 3), min_size=1, max_size=60)
+many = settings(max_examples=150, deadline=None)
+
+
+def automaton(text):
+    found = _core.sources.SuffixAutomaton()
+    for token in text:
+        found.append(token)
+    return found
+
+
+@many
+@given(text=texts, path=st.lists(st.integers(0, 4), max_size=12))
+def test_suffixes_match_as_far_as_they_can(text, path):
+    found = automaton(text)
+    at = found.root()
+    for i in range(len(path) + 1):
+        assert at[1] == len(longest_match(text, path[:i]))
+        bucket, tokens = found.guess(at)
+        want_bucket, want = slow_guess(text, path[:i])
+        assert bucket == want_bucket
+        assert tokens[:1] == want[:1], "what followed the longest match last"
+        assert set(tokens) <= set(want) and len(tokens) == min(len(want), len(tokens)) == len(set(tokens))
+        assert len(tokens) == min(4, len(want)) or len(longest_match(text, path[:i])) > 12
+        at = found.step(at, path[i]) if i < len(path) else at
+
+
+@many
+@given(text=texts)
+def test_an_automaton_has_the_states_that_a_text_needs(text):
+    """One for each set of places where some substring ends."""
+    ends = {}
+    for i in range(len(text)):
+        for j in range(i + 1, len(text) + 1):
+            ends.setdefault(tuple(text[i:j]), set()).add(j)
+    assert automaton(text).states == 1 + len({frozenset(places) for places in ends.values()})
+
+
+@many
+@given(earlier=st.lists(texts, min_size=1, max_size=3), text=texts, path=st.lists(st.integers(0, 3), max_size=6))
+def test_matches_reach_into_earlier_texts_but_not_across_them(earlier, text, path):
+    found = _core.sources.SuffixAutomaton()
+    for one in earlier:
+        for token in one:
+            found.append(token)
+        found.separate()
+    for token in text:
+        found.append(token)
+    at = found.root()
+    for token in path:
+        at = found.step(at, token)
+    whole, every = text + path, [*earlier, text]
+    followed = [
+        n for n in range(len(whole) + 1) if any(follower(one, whole[len(whole) - n :]) is not None for one in every)
+    ]
+    assert at[1] == max(followed)
+
+
+def test_a_text_of_one_token_is_linear():
+    """Where every suffix recurs, work stays in proportion to the text."""
+    found = automaton([7] * 20000)
+    bucket, tokens = found.guess(found.root())
+    assert tokens == [7] and bucket == len(BUCKETS)
+    assert found.states == 20001
+
+
+@many
+@given(
+    logits=st.lists(st.floats(-8, 8, width=32), min_size=1, max_size=12, unique=True),
+    temperature=st.sampled_from([0.0, 0.5, 1.5]),
+    seed=st.integers(0, 2**64 - 1),
+    pos=st.integers(0, 10**6),
+)
+def test_recycled_lists_are_drawn_with_the_noise_of_their_place(logits, temperature, seed, pos):
+    vocab = 40
+    kept = np.array(logits[:8], np.float32)
+    ids = np.random.default_rng(len(logits)).permutation(vocab)[: len(logits)].tolist()
+    recycler = _core.sources.Recycler()
+    assert recycler.guess(3, temperature, seed, pos)[1] == []
+    recycler.learn(vocab, 3, ids, logits, float(np.log(np.exp(kept.astype(float)).sum())))
+    noise = reference.gumbel(seed, pos, vocab, 0)[ids[: len(kept)]] if temperature else 0
+    order = np.argsort(-(kept + temperature * noise), kind="stable")
+    bucket, tokens = recycler.guess(3, temperature, seed, pos)
+    assert tokens == [ids[i] for i in order]
+    best = np.exp(kept.max() - np.log(np.exp(kept.astype(float)).sum()))
+    edges = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.96, 0.99]
+    assert bucket in {sum(best + slack > edge for edge in edges) for slack in (-1e-5, 1e-5)}
+    assert recycler.guess(4, temperature, seed, pos)[1] == []
+
+
+@many
+@given(text=texts)
+def test_prompt_lookup_copies_as_transformers_does(text):
+    """The rule of its prompt_lookup_num_tokens=10 and max_matching_ngram_size=2, over windows."""
+    want = []
+    for n in range(min(2, len(text) - 1), 0, -1):
+        starts = [i + n for i in range(len(text) - n + 1) if text[i : i + n] == text[-n:] and i + n < len(text)]
+        if starts:
+            want = text[starts[0] : starts[0] + 10]
+            break
+    assert _core.sources.prompt_lookup(text) == want
+
+
+class SlowLookahead:
+    """Window and pool as dictionaries: N = 5 levels with the draw, 7 columns, 7 n-grams a token."""
+
+    def __init__(self, first_level):
+        self.levels, self.pool = [list(first_level)], {}
+
+    def learn(self, root, fresh):
+        if len(self.levels) < 4:
+            self.levels.append(fresh)
+            return
+        for column in range(7):
+            gram = (
+                root if column == 0 else self.levels[0][column],
+                *(one[column] for one in self.levels[1:]),
+                fresh[column],
+            )
+            kept = [g for g in self.pool.get(gram[0], []) if g != gram[1:]]
+            self.pool[gram[0]] = [*kept, gram[1:]][-7:]
+        self.levels = [*self.levels[1:], fresh]
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10**6), vocab=st.integers(2, 5))
+def test_lookahead_keeps_the_ngrams_of_its_window(seed, vocab):
+    rng = np.random.default_rng(seed)
+    pool = _core.sources.NgramPool()
+    pool.start(rng.integers(0, vocab, 9).tolist())
+    level_0 = [None, *(token for _, token, _ in pool.scouts())]
+    slow = SlowLookahead(level_0)
+    for _ in range(30):
+        scouts = pool.scouts()
+        assert len(scouts) == 6 + 7 * (len(slow.levels) - 1)
+        wanted = sum(w for _, _, w in scouts)
+        assert wanted == (6 if len(slow.levels) == 1 else 7)
+        tokens = [token for _, token, _ in scouts]
+        assert tokens[:6] == slow.levels[0][1:]
+        below = [level[column] for column in range(7) for level in slow.levels[1:]]
+        assert tokens[6:] == below
+        root, fresh = int(rng.integers(vocab)), rng.integers(0, vocab, 7).tolist()
+        first = len(slow.levels) == 1
+        pool.learn(root, fresh[0], fresh[1:] if first else fresh)
+        slow.learn(root, fresh)
+        for token in range(vocab):
+            path, at = [], pool.root(token)
+            while True:
+                rest = [g for g in slow.pool.get(token, []) if list(g[: len(path)]) == path and len(g) > len(path)]
+                want = list(dict.fromkeys(g[len(path)] for g in reversed(rest)))
+                bucket, guessed = pool.guess(at)
+                assert guessed == want
+                if not want:
+                    break
+                assert bucket == len(path)
+                path.append(want[-1])
+                at = pool.step(at, want[-1])
+
+
+def test_the_window_hangs_column_by_column():
+    """Level 0 is a chain behind the root; level 1 of column i hangs on its level 0."""
+    pool = _core.sources.NgramPool()
+    pool.start([1, 2, 3])
+    pool.learn(9, 5, [5] * 6)
+    pool.learn(9, 6, [6] * 7)
+    parents = [parent for parent, _, _ in pool.scouts()]
+    assert parents == [-1, 0, 1, 2, 3, 4] + [x for column in range(7) for x in (column - 1, 6 + 2 * column)]
+
+
+@given(taken=st.integers(1, 8))
+def test_jacobi_moves_its_guesses_on(taken):
+    jacobi = _core.sources.Jacobi()
+    jacobi.start([4, 5, 6])
+    first = jacobi.scouts()
+    assert [parent for parent, _, _ in first] == list(range(-1, 6)) and all(wanted for _, _, wanted in first)
+    draws = list(range(100, 107))
+    jacobi.learn(draws, taken)
+    tokens = [token for _, token, _ in jacobi.scouts()]
+    assert tokens[: 8 - taken] == draws[taken - 1 :]
+    assert len(tokens) == 7 and set(tokens[8 - taken :]) <= {4, 5, 6}
+
+
+@pytest.mark.parametrize("length", [1, 3])
+def test_short_texts_have_nothing_to_say(length):
+    text = list(range(length))
+    found = automaton(text)
+    assert found.guess(found.root())[1] == []
+    assert _core.sources.prompt_lookup(text) == []
