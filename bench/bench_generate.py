@@ -16,6 +16,12 @@ WAYS = {
 }
 
 
+def middle(figures):
+    """The median of those there are; None: no text has one, as where sources have drafted alone."""
+    known = [figure for figure in figures if figure]
+    return median(known) if known else None
+
+
 def facts(runs):
     """Figures of one way over all its texts."""
     stats = [r.stats for r in runs]
@@ -25,9 +31,9 @@ def facts(runs):
     decode = [s.total_seconds - s.prefill_seconds for s in stats]
     return {"tokens_per_second": median(s.tokens_per_second for s in stats),
             "mean_acceptance_length": 1 + accepted / spec if spec else 1.0,
-            "draft_acceptance_rate": accepted / drafted if drafted else 0.0,
-            "draft_cost": median(s.draft_cost for s in stats if s.draft_cost) if spec else None,
-            "expected_speedup": median(s.expected_speedup for s in stats if s.expected_speedup) if spec else None,
+            "draft_acceptance_rate": sum(s.draft_acceptance_rate * s.num_draft_tokens for s in stats) / max(drafted, 1),
+            "draft_cost": middle(s.draft_cost for s in stats),
+            "expected_speedup": middle(s.expected_speedup for s in stats),
             "outside_passes": sum(s.other_seconds for s in stats) / max(sum(decode), 1e-9),
             "phases_share": sum(seconds) / max(sum(decode), 1e-9),
             "reason_off": next((s.reason_off for s in reversed(stats) if s.reason_off), None)}

@@ -55,7 +55,7 @@ def losses(lm: LM, texts: list[list[int]]) -> np.ndarray:
             targets = text[end - ROWS + 1 : end + 1]
             tokens += ROWS
             for layer in range(1, layers + 1):
-                session.score([], [], layer, ROWS, end)
+                session.score([], [], layer, window=ROWS, end=end)
                 sums[layer - 1] += cross_entropy(session.logits, targets)
     return sums / tokens
 
