@@ -17,8 +17,7 @@ namespace {
 using Release = py::call_guard<py::gil_scoped_release>;
 
 DType dtype_of(const std::string& name) {
-  const std::optional<DType> found = dtype_named(name);
-  if (found && !low_bit(*found)) return *found;
+  if (const std::optional<DType> found = full_dtype_named(name)) return *found;
   fail(Status::InvalidArgument, "[dtype] got '" + name + "', want float32, bfloat16 or float16");
 }
 

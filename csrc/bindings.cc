@@ -252,7 +252,7 @@ PYBIND11_MODULE(_core, m) {
   py::register_exception_translator(&translate);
   py::class_<Emitted>(m, "Emitted")
       .def_readonly("token", &Emitted::token)
-      .def_readonly("drafted", &Emitted::drafted)
+      .def_property_readonly("drafted", &Emitted::drafted)
       .def_property_readonly("source", [](const Emitted& e) { return static_cast<int>(e.source); })
       .def_readonly("logprob", &Emitted::logprob)
       .def_property_readonly("top", [](const Emitted& e) {

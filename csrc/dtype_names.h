@@ -1,6 +1,6 @@
 // Names of element types as callers write them.
 #pragma once
-#include <cstring>
+#include <iterator>
 #include <optional>
 #include <string>
 
@@ -17,6 +17,12 @@ inline std::optional<DType> dtype_named(const std::string& name) {
     if (name == kDTypeNames[i]) return static_cast<DType>(i);
   }
   return std::nullopt;
+}
+
+// The same for what a checkpoint and a cache may hold.
+inline std::optional<DType> full_dtype_named(const std::string& name) {
+  const std::optional<DType> found = dtype_named(name);
+  return found && !low_bit(*found) ? found : std::nullopt;
 }
 
 }  // namespace swiftk

@@ -46,8 +46,8 @@ class Loop {
     bool more = true;
     while (more && count < static_cast<int>(emitted.size()) && !finished()) {
       const Emitted& e = emitted[count++];
-      stats_.accepted_tokens += e.drafted;
-      more = hand_out(e, e.drafted ? Origin::Drafted : drafted > 0 ? Origin::Bonus : Origin::Plain);
+      stats_.accepted_tokens += e.drafted();
+      more = hand_out(e, e.drafted() ? Origin::Drafted : drafted > 0 ? Origin::Bonus : Origin::Plain);
     }
     (drafted > 0 ? stats_.spec_steps : stats_.plain_steps) += 1;
     stats_.draft_tokens += drafted;

@@ -1,232 +1,16 @@
-// Loads a model: every tensor is found and checked first, so a bad file fails at once, then packed one after another.
+// Opens a model: its device, its config, its weights.
 #include "model.h"
 
-#include <algorithm>
-#include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <utility>
 
 #include "cuda/backend.h"
 #include "dtype_names.h"
 #include "error.h"
-#include "manifest.h"
+#include "loader.h"
 
 namespace swiftk {
 namespace {
-
-size_t elements(const VectorJob& job) {
-  size_t n = 0;
-  for (const TensorView& part : job.parts) n += part.shape[0];
-  return n;
-}
-
-size_t lines(size_t bytes) { return (bytes + 63) / 64 * 64; }  // whole cache lines, as packed matrices begin on one
-
-size_t rounded(size_t floats) { return (floats + 15) / 16 * 16; }  // vectors start on cache lines
-
-bool aligned(const TensorView& t) { return reinterpret_cast<uintptr_t>(t.data) % size_of(t.dtype) == 0; }
-
-// load_element for data at any address.
-float element(const TensorView& t, size_t i) {
-  alignas(4) char bits[4];
-  std::memcpy(bits, static_cast<const char*>(t.data) + i * size_of(t.dtype), size_of(t.dtype));
-  return load_element(bits, t.dtype, 0);
-}
-
-class Loader {
- public:
-  Loader(const Checkpoint& checkpoint, const LoadOptions& options, Model& model)
-      : checkpoint_(checkpoint), options_(options), model_(model), jobs_(checkpoint, model) {}
-
-  void run(const std::string& dtype) {
-    model_.dtype = dtype.empty() || dtype == "auto" ? jobs_.matrices.front().parts.front().dtype : parse_dtype(dtype);
-    model_.own.dtype = model_.dtype;
-    choose_copies();
-    total_ = jobs_.bytes + (copies_embedding() ? jobs_.embedding.bytes : 0);
-    for (const MatrixJob& job : jobs_.matrices) {
-      for (const TensorView& part : job.parts) total_ += part.bytes * model_.copies.size();
-    }
-    if (model_.ops->device) cuda::check_pack(*model_.ops, model_.config, model_.dtype);
-    const std::unique_ptr<Ctx, void (*)(Ctx*)> ctx(model_.ops->create(model_.ops->device, model_.threads),
-                                                   model_.ops->destroy);
-    load_vectors(*ctx);
-    std::vector<char*> blocks;  // of each copy: matrices with a mapping each end on small pages, a tenth of a short read
-    for (Weights& copy : model_.copies) {
-      copy.layers = model_.own.layers;  // norms and biases
-      copy.head = model_.own.head;
-      blocks.push_back(model_.storage.emplace_back(*model_.ops, bytes_of(copy.dtype)).as<char>());
-    }
-    for (const MatrixJob& job : jobs_.matrices) {
-      load_matrix(*ctx, job, model_.dtype, job.in(model_.own), model_.own.bytes);
-      for (size_t i = 0; i < blocks.size(); ++i) {
-        Weights& copy = model_.copies[i];
-        load_matrix(*ctx, job, copy.dtype, job.in(copy), copy.bytes, blocks[i] + copy.bytes);
-      }
-      for (const TensorView& part : job.parts) checkpoint_.drop(part);
-    }
-    model_.ops->device ? load_embedding(*ctx) : keep_embedding();
-  }
-
- private:
-  static DType parse_dtype(const std::string& name) {
-    const std::optional<DType> found = dtype_named(name);
-    if (found && !low_bit(*found)) return *found;
-    fail(Status::InvalidArgument, "[load] dtype is '" + name + "', want auto, float32, bfloat16 or float16");
-  }
-
-  bool copies_embedding() const { return model_.ops->device && !(model_.config.tied_head && model_.ops->shares_table); }
-
-  void finished(const TensorView& tensor) {
-    done_ += tensor.bytes;
-    if (options_.progress && !options_.progress(done_, total_)) fail(Status::Cancelled, "[load] cancelled");
-  }
-
-  // All norms and biases share one buffer.
-  void load_vectors(Ctx& ctx) {
-    size_t floats = 0;
-    for (const VectorJob& job : jobs_.vectors) floats += rounded(elements(job));
-    const float* const base = model_.storage.emplace_back(*model_.ops, floats * sizeof(float)).as<float>();
-    std::vector<float> staged(floats);
-    float* dst = staged.data();
-    for (const VectorJob& job : jobs_.vectors) {
-      *job.out = base + (dst - staged.data());
-      float* end = dst;
-      const size_t part_size = job.parts[0].shape[0], turn = job.group ? job.group : SIZE_MAX;
-      for (size_t begin = 0; begin < part_size; begin += std::min(turn, part_size - begin)) {
-        for (const TensorView& part : job.parts) {
-          const size_t size = part.shape[0], stop = size - begin > turn ? begin + turn : size;
-          for (size_t i = begin; i < stop; ++i) *end++ = element(part, i);
-        }
-      }
-      dst += rounded(elements(job));
-      for (const TensorView& part : job.parts) {
-        checkpoint_.drop(part);
-        finished(part);
-      }
-    }
-    model_.ops->upload(ctx, model_.storage.back().as<float>(), staged.data(), floats * sizeof(float));
-  }
-
-  // Everything but the pointers.
-  PackArgs describe(const MatrixJob& job, DType dtype) const {
-    PackArgs args{};
-    args.role = job.role;
-    args.k = static_cast<int>(job.parts[0].shape[1]);
-    args.group = job.group;
-    args.interleave = job.interleave;
-    args.dtype = dtype;
-    args.source = job.parts[0].dtype;
-    for (size_t i = 0; i < job.parts.size(); ++i) {
-      const TensorView& part = job.parts[i];
-      args.rows[i] = static_cast<int>(part.shape[0]);
-      if (part.dtype != args.source || !aligned(part)) args.source = DType::F32;  // see load_matrix
-    }
-    return args;
-  }
-
-  size_t bytes_of(DType dtype) const {
-    size_t sum = 0;
-    for (const MatrixJob& job : jobs_.matrices) {
-      sum += lines(model_.ops->packed_bytes(model_.ops->device, describe(job, dtype)));
-    }
-    return sum;
-  }
-
-  static void check_memory(const char* what, size_t need, size_t have) {
-    if (need <= have) return;
-    char text[160];
-    std::snprintf(text, sizeof text, "[load] %s need %.1f GB of memory, %.1f GB are available", what, need / 1e9,
-                  have / 1e9);
-    fail(Status::OutOfMemory, text);
-  }
-
-  // The host's memory is handed out before it exists: unchecked, a model too large would end the process, not the load.
-  void choose_copies() {
-    const bool any = !model_.ops->device;  // which says no by itself, and has no kernels for copies
-    const size_t have = any ? available_memory() : 0, own = any ? bytes_of(model_.dtype) : 0;
-    if (any) check_memory("the weights", own, have);
-    const std::string& asked = options_.draft_weights;
-    if (asked.empty() || asked == "own") return;
-    const size_t most = options_.draft_memory ? options_.draft_memory : (have - own) / 4;
-    if (asked == "auto") {
-      for (const DType dtype : {DType::Int4, DType::Int3}) {
-        if (!any || bytes_of(dtype) > std::min(most, have - own)) continue;
-        model_.copies.emplace_back().dtype = dtype;
-        return;
-      }
-      return;
-    }
-    if (!any) fail(Status::Unsupported, "[load] draft_weights '" + asked + "' needs the CPU; a GPU has 'own' alone");
-    size_t need = 0;
-    for (size_t begin = 0, end; begin <= asked.size(); begin = end + 1) {
-      end = std::min(asked.find(',', begin), asked.size());
-      const std::string name = asked.substr(begin, end - begin);
-      const std::optional<DType> found = dtype_named(name);
-      if (!found || !low_bit(*found)) {
-        fail(Status::InvalidArgument,
-             "[load] draft_weights has '" + name + "', want auto, own, or some of int8, int4 and int3");
-      }
-      model_.copies.emplace_back().dtype = *found;
-      need += bytes_of(*found);
-    }
-    check_memory("copies for drafting", need, std::min(have - own, options_.draft_memory ? most : have));
-  }
-
-  // Adds the bytes it takes to `sum`. place: where it goes; null: into memory of its own.
-  void load_matrix(Ctx& ctx, const MatrixJob& job, DType dtype, Weight& out, size_t& sum, char* place = nullptr) {
-    PackArgs args = describe(job, dtype);
-    std::vector<std::vector<float>> staged;  // parts of unlike dtypes or at odd addresses take a detour
-    for (size_t i = 0; i < job.parts.size(); ++i) {
-      const TensorView& part = job.parts[i];
-      args.part[i] = part.data;
-      if (args.source == part.dtype && aligned(part)) continue;
-      std::vector<float>& copy = staged.emplace_back(part.bytes / size_of(part.dtype));
-      for (size_t j = 0; j < copy.size(); ++j) copy[j] = element(part, j);
-      args.part[i] = copy.data();
-    }
-    const size_t bytes = model_.ops->packed_bytes(model_.ops->device, args);
-    args.dst = place ? place : model_.storage.emplace_back(*model_.ops, bytes).as<char>();
-    model_.ops->pack(ctx, args);
-    sum += lines(bytes);
-    out.data = args.dst;
-    out.dtype = args.dtype;
-    out.n = args.rows[0] + args.rows[1] + args.rows[2];
-    out.k = args.k;
-    for (const TensorView& part : job.parts) finished(part);
-  }
-
-  // A device reads rows of a packed matrix: of the head, where they are one.
-  void load_embedding(Ctx& ctx) {
-    Weight table = model_.own.head;
-    const MatrixJob job{Matrix::Embedding, {jobs_.embedding}, 0, false};
-    if (copies_embedding()) load_matrix(ctx, job, model_.dtype, table, model_.own.bytes);
-    model_.embedding = table.data;
-    model_.embedding_dtype = model_.dtype;
-  }
-
-  // Rows of the embedding are read out of the file; its pages come and go with use.
-  void keep_embedding() {
-    const TensorView& table = jobs_.embedding;
-    model_.embedding = table.data;
-    model_.embedding_dtype = table.dtype;
-    if (aligned(table)) {
-      for (const auto& file : checkpoint_.files()) {
-        if (file.get() == table.file) model_.mappings.push_back(file);
-      }
-    } else {
-      Buffer& copy = model_.storage.emplace_back(*model_.ops, table.bytes);
-      std::memcpy(copy.as<char>(), table.data, table.bytes);
-      model_.embedding = copy.as<void>();
-    }
-  }
-
-  const Checkpoint& checkpoint_;
-  const LoadOptions& options_;
-  Model& model_;
-  Manifest jobs_;
-  size_t done_ = 0, total_ = 0;  // bytes of tensors
-};
 
 const Ops* find_ops(const std::string& option) {
   const char* const env = std::getenv("SWIFTK_ISA");
@@ -302,8 +86,7 @@ std::shared_ptr<const Model> load_model(const std::string& dir, const LoadOption
   open_backend(options, *model);
   model->threads = options.threads ? options.threads : default_threads();
   model->config = read_config(dir);
-  const Checkpoint checkpoint(dir);
-  Loader(checkpoint, options, *model).run(options.dtype);
+  load_weights(Checkpoint(dir), options, *model);
   return model;
 }
 

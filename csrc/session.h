@@ -10,11 +10,11 @@
 #include <span>
 #include <vector>
 
-#include "prospects.h"
 #include "draft_rule.h"
 #include "executor.h"
 #include "logits.h"
 #include "nucleus.h"
+#include "prospects.h"
 #include "sampler.h"
 #include "sources/sources.h"
 #include "token_tree.h"
@@ -36,10 +36,10 @@ struct TokenLogprob {
 
 struct Emitted {
   int32_t token;
-  bool drafted;                   // accepted from the tree; false: bonus token or plain
-  SourceId source;                // that proposed it
+  SourceId source;                // that proposed it; Target: nobody did, a bonus token or plain
   float logprob;                  // under softmax(logits), before penalties and warpers
   std::vector<TokenLogprob> top;  // as many as set_logprobs asked for
+  bool drafted() const { return source != SourceId::Target; }  // accepted from the tree
 };
 
 // A node that was drafted from and reached by the verified text: how sure the draft was, and the place of the token that

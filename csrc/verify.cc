@@ -174,8 +174,7 @@ int Session::listed() const {
 
 Emitted Session::emit(const Drawn& drawn, int32_t token, SourceId source, int row) {
   const float logit = token == drawn.id[0] ? drawn.logit[0] : logits_.host(executor_.ctx(), row)[token];
-  const bool drafted = source != SourceId::Target;
-  Emitted e{.token = token, .drafted = drafted, .source = source, .logprob = logit - drawn.lse, .top = {}};
+  Emitted e{.token = token, .source = source, .logprob = logit - drawn.lse, .top = {}};
   if (logprobs_ > 0) {
     const int k = std::min(logprobs_, model_->config.V);
     const int32_t pos = 0;

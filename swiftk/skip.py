@@ -77,12 +77,11 @@ class SkipSet:
 
     def arguments(self) -> dict[str, Any]:
         """As the native session takes them."""
-        forms = (self.weights,) if isinstance(self.weights, str) else self.weights
         return {
             "attn": list(self.attn),
             "mlp": list(self.mlp),
             "exit_layer": -1 if self.exit_layer is None else self.exit_layer,
-            "weights": [] if forms == ("own",) else list(forms),
+            "weights": [] if self.weights == "own" else list(_forms(self.weights)),
         }
 
     @classmethod
@@ -98,7 +97,7 @@ class SkipSet:
     @property
     def forms(self) -> frozenset[str]:
         """Of the weights that are read, but the model's own."""
-        return frozenset((self.weights,) if isinstance(self.weights, str) else self.weights) - {"own"}
+        return frozenset(_forms(self.weights)) - {"own"}
 
     def check(self, n_layers: int, copies: Iterable[str] = WEIGHTS) -> SkipSet:
         """Itself, if it fits a model of that many layers that has these copies of its weights."""
@@ -149,8 +148,12 @@ def resolve(value: Any, n_layers: int, copies: Iterable[str] = ()) -> SkipSet | 
     return value.check(n_layers, copies)
 
 
+def _forms(weights: Any) -> tuple[str, ...]:
+    return (weights,) if isinstance(weights, str) else tuple(weights)
+
+
 def _weights(value: Any) -> str | tuple[str, ...]:
-    forms = (value,) if isinstance(value, str) else tuple(value)
+    forms = _forms(value)
     for form in forms:
         if form not in WEIGHTS:
             raise InvalidArgument(f"[skip] weights={form!r}, want one of {', '.join(WEIGHTS)}, or one for each layer")

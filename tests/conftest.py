@@ -2,7 +2,9 @@
 
 import functools
 import os
+import zlib
 
+import numpy as np
 import pytest
 
 from swiftk import _core, device
@@ -54,3 +56,15 @@ def tiny_model(tiny_dir):
         return open_model(tiny_dir(family, **overrides), load_dtype, isa, threads)
 
     return load
+
+
+@pytest.fixture
+def kernels(isa):
+    """The CPU's ops of an instruction set, on two threads."""
+    return _core.ops.Kernels(isa, 2)
+
+
+@pytest.fixture
+def rng(request):
+    """Numbers of a test's own, the same in every run."""
+    return np.random.default_rng(zlib.crc32(request.node.name.encode()))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from decode import Rule, decode, open_session
 from slow_sources import slow_guess
 from swiftk.errors import Cancelled, InvalidArgument
-from timed_rule import random_rule
+from timed_rule import assert_plain, random_rule, samplings
 
 LAYERS = 4
 PROMPT = [5, 9, 2, 7, 7, 1, 30, 12, 4, 8, 21, 5, 9, 2, 7, 7]
@@ -19,18 +19,6 @@ SUFFIX, RECYCLE, LOOKUP, LOOKAHEAD, PARALLEL = range(2, 7)
 SETS = [(SUFFIX,), (RECYCLE,), (SUFFIX, RECYCLE), (LOOKUP,), (LOOKAHEAD,), (PARALLEL,), (RECYCLE, SUFFIX, LOOKUP)]
 LOOPS = {"repetition_penalty": 0.5}  # below 1 it makes texts of random models run in circles
 many = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-samplings = st.one_of(
-    st.just({}),
-    st.just({"repetition_penalty": 1.3}),
-    st.fixed_dictionaries(
-        {
-            "temperature": st.sampled_from([0.5, 1.0, 2.0]),
-            "top_k": st.sampled_from([0, 1, 3, 50]),
-            "top_p": st.sampled_from([1.0, 0.3]),
-            "seed": st.integers(0, 2**64 - 1),
-        }
-    ),
-)
 
 
 def source_rule(seed, ids, chain=0, row_reach=0.0, sure=False, **more):
@@ -68,12 +56,9 @@ rules = st.builds(
     n=st.integers(1, 50),
 )
 def test_any_tree_with_sources_gives_plain_decoding(tiny_model, family, skip, timed, sampling, limits, n):
-    model = tiny_model(family, layers=LAYERS, threads=1)
     most, nodes, stops = limits
     rule = Rule(skip=skip, max_draft=most, max_nodes=nodes, timed=timed, stop_ids=tuple(stops))
-    plain = decode(open_session(model, sampling=sampling), PROMPT, n)
-    fast = decode(open_session(model, sampling=sampling), PROMPT, n, rule)
-    assert fast.tokens == plain.tokens
+    assert_plain(tiny_model(family, layers=LAYERS, threads=1), PROMPT, n, rule, sampling)
 
 
 @pytest.mark.parametrize("ids", SETS)

@@ -1,7 +1,5 @@
 """Low-bit weights: what packing keeps of them, and every matmul on them against the oracle on the unpacked rows."""
 
-import zlib
-
 import numpy as np
 import pytest
 
@@ -18,16 +16,6 @@ each_isa = pytest.mark.parametrize("isa", ISAS)
 each_dtype = pytest.mark.parametrize("dtype", LOW_BIT)
 each_shape = pytest.mark.parametrize("shape", SHAPES, ids=lambda s: s.name)
 each_count = pytest.mark.parametrize("n", ROWS)
-
-
-@pytest.fixture
-def kernels(isa):
-    return ops.Kernels(isa, 2)
-
-
-@pytest.fixture
-def rng(request):
-    return np.random.default_rng(zlib.crc32(request.node.name.encode()))
 
 
 def groups_of(x, fill=0.0):

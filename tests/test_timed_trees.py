@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from decode import Rule, decode, open_session
 from swiftk.errors import InvalidArgument
-from timed_rule import BUCKETS, RANKS, DraftRows, Tree, random_rule
+from timed_rule import BUCKETS, RANKS, DraftRows, Tree, assert_plain, random_rule, samplings
 
 LAYERS = 4
 PROMPT = [5, 9, 2, 7, 7, 1, 30, 12, 4, 8, 21]
@@ -22,18 +22,6 @@ timed = st.builds(
     beam=st.integers(1, 8),
     reach=st.sampled_from([0.0, 0.05, 0.3, 0.8, 1.0, 2.0]),
     price=st.sampled_from([0.0, 0.003, 0.03, 0.2, 5.0]),
-)
-samplings = st.one_of(
-    st.just({}),
-    st.just({"repetition_penalty": 1.3}),
-    st.fixed_dictionaries(
-        {
-            "temperature": st.sampled_from([0.5, 1.0, 2.0]),
-            "top_k": st.sampled_from([0, 1, 3, 50]),
-            "top_p": st.sampled_from([1.0, 0.3]),
-            "seed": st.integers(0, 2**64 - 1),
-        }
-    ),
 )
 
 
@@ -61,12 +49,9 @@ def expected(model, session, skip, rule, sampling=None, **limits):
     n=st.integers(1, 40),
 )
 def test_any_tree_by_time_gives_plain_decoding(tiny_model, family, skip, timed, sampling, limits, n):
-    model = tiny_model(family, layers=LAYERS, threads=1)
     most, nodes, stops = limits
     rule = Rule(skip=skip, max_draft=most, max_nodes=nodes, timed=timed, stop_ids=tuple(stops))
-    plain = decode(open_session(model, sampling=sampling), PROMPT, n)
-    fast = decode(open_session(model, sampling=sampling), PROMPT, n, rule)
-    assert fast.tokens == plain.tokens
+    assert_plain(tiny_model(family, layers=LAYERS, threads=1), PROMPT, n, rule, sampling)
 
 
 @many

@@ -1,12 +1,32 @@
 """Trees by time, slowly: random rules, and the tree that one must give, from the draft's own logits row by row."""
 
 import numpy as np
+from hypothesis import strategies as st
 
 import reference
-from decode import open_session
+from decode import decode, open_session
 
 BUCKETS, RANKS, MAX_NODES = 16, 10, 64
 f32 = np.float32
+samplings = st.one_of(
+    st.just({}),
+    st.just({"repetition_penalty": 1.3}),
+    st.fixed_dictionaries(
+        {
+            "temperature": st.sampled_from([0.5, 1.0, 2.0]),
+            "top_k": st.sampled_from([0, 1, 3, 50]),
+            "top_p": st.sampled_from([1.0, 0.3]),
+            "seed": st.integers(0, 2**64 - 1),
+        }
+    ),
+)
+
+
+def assert_plain(model, prompt, n, rule, sampling):
+    """``n`` tokens are plain decoding's under the rule."""
+    plain = decode(open_session(model, sampling=sampling), prompt, n)
+    fast = decode(open_session(model, sampling=sampling), prompt, n, rule)
+    assert fast.tokens == plain.tokens
 
 
 def random_rule(seed, beam=1, reach=0.3, price=0.02):

@@ -1,17 +1,16 @@
 #include "kernel_pack.h"
 
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 
+#include "../dtype_names.h"
 #include "../error.h"
 
 namespace swiftk::cuda {
 namespace {
 
 constexpr int kVersion = 1;
-const char* const kDtypes[] = {"float32", "bfloat16", "float16"};  // by DType
 
 std::string text(const Json* j) { return j && j->is(Json::Type::String) ? j->string() : ""; }
 
@@ -87,9 +86,9 @@ void KernelPack::read_shape(const Json& shape) {
   if (!eps || !eps->is(Json::Type::Number)) bad("the shape has no usable eps");
   shape_.eps = eps->number();
   const std::string dtype = text(shape.find("dtype"));
-  const auto known = std::find(std::begin(kDtypes), std::end(kDtypes), dtype);
-  if (known == std::end(kDtypes)) bad("dtype is '" + printable(dtype) + "', want float32, bfloat16 or float16");
-  shape_.dtype = static_cast<DType>(known - kDtypes);
+  const std::optional<DType> known = full_dtype_named(dtype);
+  if (!known) bad("dtype is '" + printable(dtype) + "', want float32, bfloat16 or float16");
+  shape_.dtype = *known;
 }
 
 void KernelPack::read_kernel(const std::string& name, const Json& j, const char* images, int64_t room) {
@@ -131,7 +130,7 @@ void KernelPack::check_fits(const Config& c, DType dtype) const {
   want("mlp_bias", shape_.mlp_bias, c.mlp_bias);
   if (std::fabs(shape_.eps - c.norm_eps) > 1e-3 * c.norm_eps) want("eps", shape_.eps, double{c.norm_eps});
   if (dtype != shape_.dtype) {
-    bad(std::string("built for ") + kDtypes[int(shape_.dtype)] + ", the weights are " + kDtypes[int(dtype)]);
+    bad(std::string("built for ") + name_of(shape_.dtype) + ", the weights are " + name_of(dtype));
   }
 }
 

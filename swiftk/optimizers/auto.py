@@ -59,7 +59,6 @@ class Auto(Optimizer):
         self._budget = Budget()
         self._windows: list[tuple[int, int]] = []  # (number, end) in this text
         self._since = self._end = self._window_count = 0  # positions from where text is scored, and behind it
-        self._seconds, self._generated = 0.0, 1
         self._total = self._opened = 0  # tokens, over the optimizer's life; when the last search began
         self._rate = 0.0  # seconds of scoring a token, for a plan of a plain step's price
         self._thinking = 0.0  # seconds of judging what a score says
@@ -69,7 +68,8 @@ class Auto(Optimizer):
         self._moves = self._proposals()
 
     def start(self, prompt: Sequence[int]) -> None:
-        self._windows, self._seconds, self._generated, self._since = [], 0.0, 1, 0
+        self._budget.start()
+        self._windows, self._since = [], 0
         known = self.domains.enter(prompt)
         if known is not None and known != self.current.skip:
             self._adopt(self._arm("remembered", known))
@@ -108,10 +108,7 @@ class Auto(Optimizer):
         return any(kind in ("exits", "exit") for kind, _ in self._queue)
 
     def step(self, score: Scorer, progress: Progress) -> bool:
-        tokens = progress.generated - self._generated
-        self._total += tokens
-        self._budget.earn(progress.seconds - self._seconds, tokens, progress.plain_seconds)
-        self._seconds, self._generated = progress.seconds, progress.generated
+        self._total += self._budget.follow(progress)
         self._open_window(progress)
         if not self._windows or self._budget.left <= 0:
             return False

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .base import Progress
+
 _EAGER_TOKENS, _EAGER, _STEADY = 200, 0.045, 0.01  # shares of decoding time: at first, and later
 _REPAYING = 0.001
 _ADVANCE = 4.0  # plain steps that scoring may take ahead of that share
@@ -21,8 +23,21 @@ class Budget:
     plain: float = 0.0  # seconds of a step
     tokens: int = 0
     advanced: bool = False
+    seconds: float = 0.0  # of this text, that were earned for
+    generated: int = 1  # tokens of it
 
-    def earn(self, seconds: float, tokens: int, plain: float) -> None:
+    def start(self) -> None:
+        """A new text."""
+        self.seconds, self.generated = 0.0, 1
+
+    def follow(self, progress: Progress) -> int:
+        """Earns for what the text has gone on by; returns its tokens."""
+        tokens = progress.generated - self.generated
+        self._earn(progress.seconds - self.seconds, tokens, progress.plain_seconds)
+        self.seconds, self.generated = progress.seconds, progress.generated
+        return tokens
+
+    def _earn(self, seconds: float, tokens: int, plain: float) -> None:
         self.tokens += tokens
         self.plain = plain
         if self.tokens <= _EAGER_TOKENS:

@@ -74,13 +74,14 @@ class Exits(Optimizer):
         super().__init__(self._way(self._layer))
         self._budget = Budget()
         self._rate = 0.0  # seconds of scoring a token, in a pass of the price 1
-        self._seconds, self._generated, self._total, self._rounds = 0.0, 1, 0, 0
+        self._total, self._rounds = 0, 0
         self._thinking = 0.0  # seconds of judging what a score says
         self._scored = 0  # position behind the last token that a score has looked at
         self._kept = 1.0  # share of what an exit had promised that it brought when it was given up
 
     def start(self, prompt: Sequence[int]) -> None:
-        self._seconds, self._generated, self._scored, self._kept = 0.0, 1, len(prompt), 1.0
+        self._budget.start()
+        self._scored, self._kept = len(prompt), 1.0
 
     def observe(self, r: Round) -> None:
         self.current.observe(r)
@@ -105,10 +106,7 @@ class Exits(Optimizer):
         return True
 
     def step(self, score: Scorer, progress: Progress) -> bool:
-        tokens = progress.generated - self._generated
-        self._total += tokens
-        self._budget.earn(progress.seconds - self._seconds, tokens, progress.plain_seconds)
-        self._seconds, self._generated = progress.seconds, progress.generated
+        self._total += self._budget.follow(progress)
         end = progress.prompt + progress.generated - 1
         rows = min(_WINDOW, end - self._scored)
         head = self.prices.price(SkipSet.early_exit(0))
