@@ -8,12 +8,17 @@ from typing import Any
 
 import numpy as np
 
+from .odds import Prior, logit, odds
+
 EDGES = np.array([0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.87, 0.92, 0.95, 0.975, 0.99])
 BUCKETS, RANKS = len(EDGES) + 1, 10
 _MEMORY = 300  # outcomes that a bucket remembers
-_PRIOR = 4.0  # outcomes that the rest of the table counts as, in a bucket
-_MISSES = 12.0  # misses that the guess below counts as: rank r is right .25 / r of the times that all before are wrong
-_GUESS = 0.25 / np.arange(1, RANKS)
+_SURENESS = logit((np.append(0.005, EDGES) + np.append(EDGES, 0.999)) / 2)
+
+# On the streams of bench/paper, greedy and sampled: a draft without some of its sublayers; and a copy of the weights in
+# fewer bits, which agrees with the model where neither is sure of anything.
+THINNED = Prior(0.8, 0.4, tuple(0.25 / r for r in range(1, RANKS)), (0.7, 20.0))
+WHOLE = Prior(3.0, 0.3, tuple(0.75 * 0.2 ** (r - 1) for r in range(1, RANKS)), (1.5, 20.0))
 
 
 @dataclass(slots=True)
@@ -21,7 +26,7 @@ class Calibration:
     """Counts of outcomes: [bucket of confidence, rank of the right token, the last one for none of them]."""
 
     counts: np.ndarray = field(default_factory=lambda: np.zeros((BUCKETS, RANKS + 1)))
-    confidence: np.ndarray = field(default_factory=lambda: np.zeros(BUCKETS))  # sums
+    prior: Prior = THINNED
 
     def add(self, outcomes: Iterable[tuple[float, int]]) -> None:
         """Outcomes (confidence, rank) of nodes that were drafted from; rank -1: none of the candidates was right, which
@@ -30,26 +35,23 @@ class Calibration:
             b = int(np.searchsorted(EDGES, confidence))
             if self.counts[b].sum() >= _MEMORY:
                 self.counts[b] *= 1 - 1 / _MEMORY
-                self.confidence[b] *= 1 - 1 / _MEMORY
             self.counts[b, min(rank, RANKS)] += 1
-            self.confidence[b] += confidence
 
     def to_dict(self) -> dict[str, Any]:
-        return {"counts": self.counts.round(2).tolist(), "confidence": self.confidence.round(3).tolist()}
+        return {"counts": self.counts.round(2).tolist()}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Calibration:
         """ValueError where it does not hold what to_dict() wrote."""
-        counts, confidence = np.array(values["counts"], float), np.array(values["confidence"], float)
-        if counts.shape != (BUCKETS, RANKS + 1) or confidence.shape != (BUCKETS,):
-            raise ValueError(f"calibration has shapes {counts.shape} and {confidence.shape}")
-        if not (np.isfinite(counts).all() and np.isfinite(confidence).all() and counts.min() >= 0):
+        counts = np.array(values["counts"], float)
+        if counts.shape != (BUCKETS, RANKS + 1):
+            raise ValueError(f"calibration has the shape {counts.shape}")
+        if not (np.isfinite(counts).all() and counts.min() >= 0):
             raise ValueError("calibration has counts that are no counts")
-        return cls(counts, confidence)
+        return cls(counts)
 
     def merge(self, other: Calibration) -> None:
         self.counts = self.counts + other.counts
-        self.confidence = self.confidence + other.confidence
 
     @property
     def matchness(self) -> float:
@@ -62,18 +64,9 @@ class Calibration:
 
     def tables(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(weight [buckets], hold [buckets], runner_up [buckets, ranks - 1]): how often a confidence occurs, and the
-        probabilities that the best and the other candidates are right under it. What was seen seldom is completed by
-        the whole table: acceptance in proportion to confidence, runners-up as behind all misses."""
+        probabilities that the best and the other candidates are right under it."""
         seen = self.counts.sum(1)
-        total, held = seen.sum(), self.counts[:, 0].sum()
-        scale = np.clip((held + 2.0) / (self.confidence.sum() + 2.5), 0.2, 1.3)
-        middle = (np.append(0, EDGES) + np.append(EDGES, 1)) / 2
-        expected = np.clip(scale * middle, 0.01, 0.99)
-        hold = (self.counts[:, 0] + _PRIOR * expected) / (seen + _PRIOR)
-        missed = (self.counts[:, 1:RANKS].sum(0) + _MISSES * _GUESS) / (total - held + _MISSES)
-        runner_up = (self.counts[:, 1:RANKS] + _PRIOR * (1 - hold[:, None]) * missed) / (seen + _PRIOR)[:, None]
-        weight = (seen + 0.5) / (total + 0.5 * BUCKETS)
-        return weight, hold, runner_up
+        return (seen + 0.5) / (seen.sum() + 0.5 * BUCKETS), *odds(self.counts, _SURENESS, self.prior)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,8 @@ class Mean:
             self.value += max(_DECAY, 1 / self.count) * (x - self.value)
 
 
-_ROW = 0.015  # share of a plain step per further row, before any was measured
+_ROW = 0.015  # share of a plain step per further row, before any was measured,
+_FEW, _BEYOND = 8, 0.06  # up to so many; rows beyond all that were measured may be bound by arithmetic
 _NEAR = 6  # rounds behind a plain one that are compared with it: a machine's speed drifts
 _SAMPLES = 9  # of a row count
 _KNOTS = np.array([2, 3, 4, 6, 8, 10, 12, 14, 16, 20, 24, 32, 48, 64])  # row counts that are told apart
@@ -65,10 +66,11 @@ class RowPrices:
         knots = [knot for knot, samples in zip(_KNOTS, self._samples, strict=True) if samples]
         price = [median(samples) for samples in self._samples if samples]
         rows = np.arange(1, 65)
-        if not knots:
-            return _ROW * (rows - 1)
         rising = np.maximum.accumulate([0.0, *price])
-        beyond = np.maximum(0, rows - knots[-1]) * max(rising[-1] / (knots[-1] - 1), _ROW)
+        most = max([1, *knots])
+        near, far = np.clip(rows, most, max(most, _FEW)) - most, np.maximum(0, rows - max(most, _FEW))
+        slope = rising[-1] / (most - 1) if knots else _ROW
+        beyond = max(slope, _ROW) * near + max(slope, _BEYOND) * far
         return np.maximum(np.interp(rows, [1, *knots], rising) + beyond, 1e-4 * (rows - 1))
 
     @property

@@ -7,6 +7,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from .calibration import THINNED, WHOLE
 from .cost import CostModel, Mean, Pacer, RowPrices
 from .gate import DraftRule, FixedGate, SourceGate, make_gate
 from .learned import LearnedFile
@@ -79,7 +80,8 @@ class Policies:
 
     def way(self, o: GenerateOptions, skip: SkipSet, guesser: SourceGate | None = None) -> Way:
         sources = guesser.sources if guesser else None
-        return Way(skip, self._costs(skip), make_gate(o.gate, o.max_draft, o.optimizer, sources))
+        prior = THINNED if skip.thinned else WHOLE
+        return Way(skip, self._costs(skip), make_gate(o.gate, o.max_draft, o.optimizer, sources, prior))
 
     def _costs(self, skip: SkipSet) -> CostModel:
         return CostModel(prior=self._prices.price(skip), plain=self.plain, rows=self._rows)
@@ -94,7 +96,7 @@ class Policies:
         if o.assistant_early_exit == "auto":
             return Exits(self.n_layers, make_way, self._prices)
         if free and o.optimizer == "auto":
-            return Auto(self.n_layers, make_way, self._prices, copies=self.copies)
+            return Auto(self.n_layers, make_way, self._prices, copies=self.copies, sources=guesser is not None)
         if free and o.optimizer == "swift":
             from .optimizers.swift import Swift
 

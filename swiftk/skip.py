@@ -99,6 +99,11 @@ class SkipSet:
         """Of the weights that are read, but the model's own."""
         return frozenset(_forms(self.weights)) - {"own"}
 
+    @property
+    def thinned(self) -> bool:
+        """Whether anything is left out."""
+        return bool(self.attn or self.mlp) or self.exit_layer is not None
+
     def check(self, n_layers: int, copies: Iterable[str] = WEIGHTS) -> SkipSet:
         """Itself, if it fits a model of that many layers that has these copies of its weights."""
         for name in ("attn", "mlp"):

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from .cost import Round
+from .odds import Prior, odds
 
 NAMES = ("target", "plan", "suffix", "recycle", "lookup", "lookahead", "parallel")  # csrc/sources/source.h: SourceId
 BUCKETS, RANKS = 16, 8
 _MEMORY = 120  # outcomes that a bucket remembers
-_CARRIED = 12.0  # of these, into the next text
-_PRIOR = 3.0  # outcomes that the guess below counts as
+_CARRIED = 4.0  # of these, into the next text
+_TIGHT = (0.15, 60.0)  # texts differ: their first tokens tell
 _PACE = 0.94  # weight that the rounds before keep in the rate
 _FASTEST = 12.0
 
@@ -25,7 +26,7 @@ class Drafter:
 
     plan: bool  # a draft plan does
     sources: tuple[str, ...]
-    by_time: bool = True  # else as its paper has it, whatever it costs
+    by_time: bool = True  # else as its paper has it: all that it guesses, whatever it costs
 
 
 DRAFTERS = {
@@ -39,19 +40,13 @@ DRAFTERS = {
 }
 
 
-def _priors() -> dict[str, np.ndarray]:
-    """[bucket, rank] before anything was seen: suffixes by their length, recycled tokens by how sure the model was."""
-    tail = 0.4 ** np.arange(RANKS)
-    suffix = np.minimum(0.9, 0.15 + 0.08 * np.arange(BUCKETS))
-    recycle = np.minimum(0.7, 0.08 + 0.05 * np.arange(BUCKETS))
-    return {
-        "suffix": np.outer(suffix, tail) * np.where(np.arange(RANKS) > 0, (1 - suffix)[:, None], 1.0),
-        "recycle": np.outer(recycle, tail),
-    }
-
-
-_PRIORS = _priors()
-_ONES = np.ones((BUCKETS, RANKS))
+_SURENESS = np.arange(BUCKETS, dtype=float)
+# Suffixes by their length, recycled tokens by how sure the model was: in prose seldom right, in loops nearly always.
+_PRIORS = {
+    "suffix": Prior(-2.2, 0.5, tuple(0.05 * 0.4 ** (r - 1) for r in range(1, RANKS)), _TIGHT),
+    "recycle": Prior(-1.2, 0.15, tuple(0.08 * 0.6 ** (r - 1) for r in range(1, RANKS)), _TIGHT),
+}
+_ONES = [[1.0] * RANKS] * BUCKETS
 
 Table = tuple[int, list[list[float]]]  # as Session.draft takes it: number of the source, [bucket][rank]
 
@@ -94,7 +89,10 @@ class Sources:
         """Of each source, in the order of their say: the probability that a guess is right."""
         found = []
         for source, counts in self.counts.items():
-            prior = _PRIORS.get(NAMES[source], _ONES)
-            chance = (counts[:, :RANKS] + _PRIOR * prior) / (counts.sum(1, keepdims=True) + _PRIOR)
-            found.append((source, (chance if self.drafter.by_time else _ONES).tolist()))
+            prior = _PRIORS.get(NAMES[source])
+            if prior is None:
+                found.append((source, _ONES))
+            else:
+                hold, runner_up = odds(counts, _SURENESS, prior)
+                found.append((source, np.concatenate([hold[:, None], runner_up], 1).tolist()))
         return tuple(found)

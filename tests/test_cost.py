@@ -217,9 +217,12 @@ def test_row_prices_never_fall(seed):
         assert all(b >= a for a, b in itertools.pairwise(table))
 
 
-def test_beyond_what_was_measured_rows_cost_what_they_did():
+def test_beyond_what_was_measured_rows_may_be_bound_by_arithmetic():
     table = priced(linear, rows=(2, 8))
-    assert table[63] == pytest.approx(63 * 0.02, rel=0.02)
+    assert table[7] == pytest.approx(7 * 0.02, rel=0.02)
+    assert table[63] == pytest.approx(table[7] + 56 * 0.06, rel=0.02)
+    dear = priced(lambda n: 1 + 0.1 * (n - 1), rows=(2, 8))
+    assert dear[63] == pytest.approx(63 * 0.1, rel=0.02)
     cheap = priced(lambda n: 1.0, rows=(2, 8))
     assert cheap[7] < 0.01
     assert cheap[63] > 0.5, "no measurement says that 64 rows are free"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
 from typing import Any
@@ -18,19 +18,19 @@ from .base import Candidate, Optimizer, Progress, Score, Scorer
 from .budget import Budget
 from .domains import Domains
 from .exits import exits_to_score, most_promising, pass_price
-from .proposals import first_candidates, local_move, random_set, sublayers
+from .proposals import PROGRAM, first_candidates, sublayers, without_end
 from .race import PAYS, Arm, Race
 
 _WINDOW = 32  # tokens that candidates are scored on
 _FIRST = 20  # of a text's first window
 _RATE = 0.1  # plain steps that scoring a token costs a plan of a plain step's price, before one was measured
 _DP_WIDTH = 24  # sublayers that a proposal by dynamic programming leaves out at most
-_PROPOSE = ("dp", None)  # in the queue: what that proposes
-_EXITS = ("exits", None)  # and the exits that one pass finds best
+_EXITS = ("exits", None)  # in the queue: those that one pass finds best
 _DP = 0.5  # scored tokens that one of them costs
 _DRIFT, _ALARM = 0.2, 12.0  # loss a round that is tolerated, and tokens of loss beyond it that re-open the search
 _AGAIN = 256  # tokens behind which a search that found nothing may begin again
 _PROOF, _DISPROVED = 60, 0.92  # rounds behind which a set must have kept its lead, live, over the one before
+_TRIED = 4  # rounds behind which the one before it is gone back to, rather than to none
 _MOST_ARMS, _PROVEN = 200, 4
 _EVERY = 8  # rounds between two looks at the prices
 
@@ -45,6 +45,7 @@ class Auto(Optimizer):
         prices: SublayerPrices,
         seed: int = 0,
         copies: Sequence[str] = (),
+        sources: bool = False,  # that propose tokens, too
     ) -> None:
         self.n_layers, self.prices = n_layers, prices
         self.copies = tuple(copies)  # of the weights, that drafts may read; the most promising first
@@ -55,7 +56,7 @@ class Auto(Optimizer):
         kind, first = self._queue.popleft()
         arm = self._arm(kind, first or SkipSet.uniform(n_layers))
         super().__init__(arm.way)
-        self._race = Race(arm, prices.price, lambda: self.current.costs.rows.marginal)
+        self._race = Race(arm, prices.price, lambda: self.current.costs.rows.marginal, sources)
         self._budget = Budget()
         self._windows: list[tuple[int, int]] = []  # (number, end) in this text
         self._since = self._end = self._window_count = 0  # positions from where text is scored, and behind it
@@ -65,7 +66,7 @@ class Auto(Optimizer):
         self._loss, self._usual, self._rounds = 0.0, 0.0, 0
         self._before = (arm, 0.0)  # the incumbent before this one, and its live rate
         self._proven: list[Arm] = []  # that had drafted for a while at a gain
-        self._moves = self._proposals()
+        self._moves = without_end(lambda: self.current.skip, n_layers, self._rng, self.copies)
 
     def start(self, prompt: Sequence[int]) -> None:
         self._budget.start()
@@ -96,7 +97,11 @@ class Auto(Optimizer):
         kept = rate / max(self._race.promise(self._race.incumbent, live), 1e-6)
         others = [arm for arm in self._arms.values() if arm.windows and arm is not self._race.incumbent]
         best = max(others, key=lambda arm: arm.promise, default=None)
-        if best is None or kept * best.promise < PAYS:
+        former, _ = self._before
+        if former is not self._race.incumbent and former.way.rounds >= _TRIED and former.way.rate > PAYS:
+            self._race.incumbent.windows.clear()
+            best = former
+        elif best is None or kept * best.promise < PAYS:
             if self._total - self._opened >= _AGAIN:
                 self._reopen(_FIRST)
             return False
@@ -249,15 +254,6 @@ class Auto(Optimizer):
                 return arm, newest
         return None
 
-    def _proposals(self) -> Iterator[tuple[str, SkipSet | None]]:
-        """Without end: mostly neighbours of the incumbent."""
-        while True:
-            yield _PROPOSE
-            for _ in range(12):
-                yield "move", local_move(self.current.skip, self.n_layers, self._rng, self.copies)
-            count = self._rng.randint(1, max(1, 2 * self.n_layers - 4))
-            yield "random", replace(random_set(count, self.n_layers, self._rng), weights=self.current.skip.weights)
-
     def _by_programming(self, score: Scorer) -> list[tuple[str, SkipSet]]:
         """As many sublayers out as the incumbent leaves out, two fifths and three fifths of those that may be."""
         inner = 2 * self.n_layers - 4
@@ -287,7 +283,7 @@ class Auto(Optimizer):
         self._opened = self._total
         self._loss, self._rounds = 0.0, 0
         first, *others = first_candidates(self.n_layers, self.copies)
-        again = [*((arm.kind, arm.way.skip) for arm in self._proven), first, *others, _PROPOSE]
+        again = [*((arm.kind, arm.way.skip) for arm in self._proven), first, *others, PROGRAM]
         self._queue = deque({skip or kind: (kind, skip) for kind, skip in again}.values())
         self._race.reopen()
         for arm in self._arms.values():

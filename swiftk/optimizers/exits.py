@@ -130,7 +130,6 @@ class Exits(Optimizer):
         for layer, score in found.items():
             seen = self._seen.setdefault(layer, Calibration())
             seen.counts *= _KEEP
-            seen.confidence *= _KEEP
             seen.add(zip(score.confidence.tolist(), score.rank.tolist(), strict=True))
 
     def _choose(self, seconds: float) -> bool:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from ..skip import SkipSet
 
 _OTHER_WEIGHTS = 0.1  # of moves
+
+
+PROGRAM = ("dp", None)  # what dynamic programming finds on the text
 
 
 def sublayers(skip: SkipSet, n_layers: int) -> frozenset[int]:
@@ -57,6 +60,18 @@ def local_move(skip: SkipSet, n_layers: int, rng: random.Random, copies: Sequenc
             skipped.remove(rng.choice(sorted(skipped)))
             skipped.add(rng.choice(kept))
     return skip_set(skipped, n_layers, skip.weights)
+
+
+def without_end(
+    incumbent: Callable[[], SkipSet], n_layers: int, rng: random.Random, copies: Sequence[str] = ()
+) -> Iterator[tuple[str, SkipSet | None]]:
+    """Mostly neighbours of the incumbent."""
+    while True:
+        yield PROGRAM
+        for _ in range(12):
+            yield "move", local_move(incumbent(), n_layers, rng, copies)
+        count = rng.randint(1, max(1, 2 * n_layers - 4))
+        yield "random", replace(random_set(count, n_layers, rng), weights=incumbent().weights)
 
 
 def random_set(count: int, n_layers: int, rng: random.Random) -> SkipSet:

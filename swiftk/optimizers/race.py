@@ -35,19 +35,22 @@ class Arm:
             del self.windows[min(self.windows)]
 
     def pooled(self, windows: Iterable[int]) -> Calibration:
-        total = Calibration()
+        total = Calibration(prior=self.way.gate.calibration.prior)
         for window in windows:
             total.merge(self.windows[window])
         return total
 
 
 class Race:
-    """The incumbent and its challengers. `price`: of a draft step of a set; `row`: of a verified row."""
+    """The incumbent and its challengers. `price`: of a draft step of a set; `row`: of a verified row; `paired`: only
+    scores on the same tokens tell who is better, as where sources guess the easy ones and drafts see the rest."""
 
-    def __init__(self, incumbent: Arm, price: Callable[[SkipSet], float], row: Callable[[], float]) -> None:
+    def __init__(
+        self, incumbent: Arm, price: Callable[[SkipSet], float], row: Callable[[], float], paired: bool = False
+    ) -> None:
         self.incumbent = incumbent
         self.field: list[Arm] = []
-        self._price, self._row = price, row
+        self._price, self._row, self._paired = price, row, paired
         self._leads: dict[int, tuple[float, float, bool]] = {}  # by id of the arm, until there is new evidence
 
     def promise(self, arm: Arm, seen: Calibration) -> float:
@@ -100,6 +103,8 @@ class Race:
         if arm.promise < PAYS:
             return False
         margin = _MARGIN / max(outcomes, 1.0) ** 0.5
+        if not paired and self._paired:
+            return None
         if not paired:
             return True if lead > _CLEAR + margin else False if lead < 1 / (_CLEAR + margin) else None
         if lead > 1 + margin:
