@@ -17,8 +17,8 @@ _SURENESS = logit((np.append(0.005, EDGES) + np.append(EDGES, 0.999)) / 2)
 
 # On the streams of bench/paper, greedy and sampled: a draft without some of its sublayers; and a copy of the weights in
 # fewer bits, which agrees with the model where neither is sure of anything.
-THINNED = Prior(0.8, 0.4, tuple(0.25 / r for r in range(1, RANKS)), (0.7, 20.0))
-WHOLE = Prior(3.0, 0.3, tuple(0.75 * 0.2 ** (r - 1) for r in range(1, RANKS)), (1.5, 20.0))
+THINNED = Prior(0.8, 0.4, tuple(0.25 / r for r in range(1, RANKS)), (1.5, 20.0))
+WHOLE = Prior(3.0, 0.3, tuple(0.75 * 0.2 ** (r - 1) for r in range(1, RANKS)), (4.0, 20.0))
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-_WEIGHT = 8.0  # outcomes that the line counts as, in a bucket
+_WEIGHT = 20.0  # outcomes that the line counts as, in a bucket
 _MISSES = 12.0  # misses that a prior's runners-up count as
 _STEPS = 4  # of Newton's method
 
