@@ -21,8 +21,9 @@ SAMPLINGS = {"greedy": {"temperature": 0.0}, "T .6": SAMPLED, "T 1": {"temperatu
 STREAMS = ("gsm8k", "humaneval", "summarization", "english")
 EXIT = 3 / 16  # of the layers
 NOTES = (
-    "M: tokens per target pass; alpha: accepted per draft step; c, v: a draft step and a target pass in plain steps; "
-    "E: Equation 6 of M, alpha and c, for ways whose tokens all come from draft steps",
+    "M: tokens per target pass; alpha: accepted per draft step, whoever proposed them; c, v: a draft step and a target "
+    "pass in plain steps; E: Equation 6 of M, alpha and c, M where there is no draft step; at v: of the same with a "
+    "target pass at its measured v, which Equation 6 takes for 1",
     "memory: of copies of the weights, as a share of the model's own; auto has all three copies to choose from",
     "lookup, lookahead and parallel take all that they guess, as their papers do",
 )
@@ -47,18 +48,17 @@ def ways(n_layers: int) -> list[Way]:
 
 
 def table(kept: Kept) -> Table:
-    columns = ["M", "alpha", "c", "v", "tokens/s", "speed-up", "E", "realised / E", "memory", "output"]
+    columns = ["M", "alpha", "c", "v", "tokens/s", "speed-up", "E", "realised / E", "at v", "memory", "output"]
     found = Table(["stream", "way", *columns])
     for key, part in kept.items():
         names = list(dict.fromkeys(pair["way"] for pair in part["pairs"]))
         plain = Totals.of(of_way(part["pairs"], names[0])).plain_rate
-        found.add(key, "plain", "1.00", "", "", "", f"{plain:.1f}", "1.000", "", "", "", "")
+        found.add(key, "plain", "1.00", "", "", "", f"{plain:.1f}", "1.000", "", "", "", "", "")
         for name in names:
             t = Totals.of(of_way(part["pairs"], name))
-            planned = name in ("uniform skip", "swift", "early exit", *FORMS)
-            figures = [f"{t.alpha:.2f}", f"{t.cost:.2f}"] if planned else ["", ""]
-            expected = [f"{t.expected:.3f}", f"{t.speedup / t.expected:.3f}"] if planned else ["", ""]
-            found.add(key, name, f"{t.length:.2f}", *figures, f"{t.verify:.2f}", f"{t.rate:.1f}", f"{t.speedup:.3f}",
+            draft = [f"{t.alpha:.2f}", f"{t.cost:.2f}"] if t.alpha else ["", ""]
+            expected = [f"{t.expected:.3f}", f"{t.speedup / t.expected:.3f}", f"{t.speedup / t.expected_of_rows:.3f}"]
+            found.add(key, name, f"{t.length:.2f}", *draft, f"{t.verify:.2f}", f"{t.rate:.1f}", f"{t.speedup:.3f}",
                       *expected, part["memory"].get(name, ""), "same" if t.same else "DIFFERS")
     return found
 

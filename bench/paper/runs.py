@@ -108,8 +108,8 @@ class Totals:
 
     @property
     def expected(self) -> float:
-        """Equation 6 at the measured M, alpha and c; 1 where nothing was drafted."""
-        return equation_6(self.length, self.alpha, self.cost) if self.alpha else 1.0
+        """Equation 6 at the measured M, alpha and c; M where tokens cost no draft step."""
+        return equation_6(self.length, self.alpha, self.cost) if self.alpha else self.length
 
     @property
     def expected_of_rows(self) -> float:
