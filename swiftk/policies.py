@@ -96,7 +96,7 @@ class Policies:
         if o.assistant_early_exit == "auto":
             return Exits(self.n_layers, make_way, self._prices)
         if free and o.optimizer == "auto":
-            return Auto(self.n_layers, make_way, self._prices, copies=self.copies, sources=guesser is not None)
+            return Auto(self.n_layers, make_way, self._prices, copies=self.copies)
         if free and o.optimizer == "swift":
             from .optimizers.swift import Swift
 

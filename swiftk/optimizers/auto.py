@@ -18,7 +18,7 @@ from .base import Candidate, Optimizer, Progress, Score, Scorer
 from .budget import Budget
 from .domains import Domains
 from .exits import exits_to_score, most_promising, pass_price
-from .proposals import PROGRAM, first_candidates, sublayers, without_end
+from .proposals import PROGRAM, by_promise, first_candidates, sublayers, without_end
 from .race import PAYS, Arm, Race
 
 _WINDOW = 32  # tokens that candidates are scored on
@@ -31,6 +31,7 @@ _DRIFT, _ALARM = 0.2, 12.0  # loss a round that is tolerated, and tokens of loss
 _AGAIN = 256  # tokens behind which a search that found nothing may begin again
 _PROOF, _DISPROVED = 60, 0.92  # rounds behind which a set must have kept its lead, live, over the one before
 _TRIED = 4  # rounds behind which the one before it is gone back to, rather than to none
+_SHARED = 0.1  # of tokens, by sources: what live drafts have seen is then not what scores see
 _MOST_ARMS, _PROVEN = 200, 4
 _EVERY = 8  # rounds between two looks at the prices
 
@@ -45,10 +46,9 @@ class Auto(Optimizer):
         prices: SublayerPrices,
         seed: int = 0,
         copies: Sequence[str] = (),
-        sources: bool = False,  # that propose tokens, too
     ) -> None:
         self.n_layers, self.prices = n_layers, prices
-        self.copies = tuple(copies)  # of the weights, that drafts may read; the most promising first
+        self.copies = by_promise(copies)  # of the weights, that drafts may read
         self.domains = Domains()
         self._make_way, self._rng = make_way, random.Random(seed)
         self._arms: dict[SkipSet, Arm] = {}
@@ -56,13 +56,14 @@ class Auto(Optimizer):
         kind, first = self._queue.popleft()
         arm = self._arm(kind, first or SkipSet.uniform(n_layers))
         super().__init__(arm.way)
-        self._race = Race(arm, prices.price, lambda: self.current.costs.rows.marginal, sources)
+        self._race = Race(arm, prices.price, lambda: self.current.costs.rows.marginal, lambda: self._guessed > _SHARED)
         self._budget = Budget()
         self._windows: list[tuple[int, int]] = []  # (number, end) in this text
         self._since = self._end = self._window_count = 0  # positions from where text is scored, and behind it
         self._total = self._opened = 0  # tokens, over the optimizer's life; when the last search began
         self._rate = 0.0  # seconds of scoring a token, for a plan of a plain step's price
         self._thinking = 0.0  # seconds of judging what a score says
+        self._guessed = 0.0  # share of tokens that sources proposed, lately
         self._loss, self._usual, self._rounds = 0.0, 0.0, 0
         self._before = (arm, 0.0)  # the incumbent before this one, and its live rate
         self._proven: list[Arm] = []  # that had drafted for a while at a gain
@@ -78,6 +79,7 @@ class Auto(Optimizer):
     def observe(self, r: Round) -> None:
         way = self.current
         way.observe(r)
+        self._guessed += 0.1 * (r.guessed / (r.tokens + r.guessed) - self._guessed)
         if self._rounds % _EVERY == 0:
             self.prices.observe(way.skip, way.costs.draft_cost)
         gained = r.tokens - way.costs.usual(r) / way.costs.plain.value  # a machine that stutters is no change of text

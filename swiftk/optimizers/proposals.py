@@ -9,9 +9,16 @@ from dataclasses import replace
 from ..skip import SkipSet
 
 _OTHER_WEIGHTS = 0.1  # of moves
+_PROMISING = ("int4", "int3", "int8")  # a third bit less costs agreement, four more twice the time
 
 
 PROGRAM = ("dp", None)  # what dynamic programming finds on the text
+
+
+def by_promise(copies: Sequence[str]) -> tuple[str, ...]:
+    """Copies of the weights, the most promising first; those that nothing is known of last."""
+    known = [form for form in _PROMISING if form in copies]
+    return (*known, *(form for form in copies if form not in known))
 
 
 def sublayers(skip: SkipSet, n_layers: int) -> frozenset[int]:

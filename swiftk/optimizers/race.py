@@ -42,11 +42,11 @@ class Arm:
 
 
 class Race:
-    """The incumbent and its challengers. `price`: of a draft step of a set; `row`: of a verified row; `paired`: only
-    scores on the same tokens tell who is better, as where sources guess the easy ones and drafts see the rest."""
+    """The incumbent and its challengers. `price`: of a draft step of a set; `row`: of a verified row; `paired`: whether
+    only scores on the same tokens tell who is better, as where sources guess the easy ones and drafts see the rest."""
 
     def __init__(
-        self, incumbent: Arm, price: Callable[[SkipSet], float], row: Callable[[], float], paired: bool = False
+        self, incumbent: Arm, price: Callable[[SkipSet], float], row: Callable[[], float], paired: Callable[[], bool]
     ) -> None:
         self.incumbent = incumbent
         self.field: list[Arm] = []
@@ -103,7 +103,7 @@ class Race:
         if arm.promise < PAYS:
             return False
         margin = _MARGIN / max(outcomes, 1.0) ** 0.5
-        if not paired and self._paired:
+        if not paired and self._paired():
             return None
         if not paired:
             return True if lead > _CLEAR + margin else False if lead < 1 / (_CLEAR + margin) else None
