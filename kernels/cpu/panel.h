@@ -61,7 +61,8 @@ constexpr int panel_passes(int tokens, DType t) {
   return low_bit(t) ? kHalf / W : kPanelRows / W / vectors_for(tokens);
 }
 
-// What a kernel fetches while it works: an address that moves on by `step` bytes with every line of weights it reads.
+// What a kernel fetches while it works: an address that moves on by `step` bytes with every line of weights it reads. For
+// planes it is as if upper planes, which are a plane apart, lay one behind the other; lower ones follow it.
 struct Ahead {
   const char* at;
   size_t step;
@@ -74,5 +75,7 @@ using PanelKernel = void (*)(const char* panel, int lines, const void* tokens, f
 PanelKernel panel_kernel(DType, int tokens);
 // For low-bit weights, whose lines are counted in groups; tokens <= kMaxLowTokens. Defined in isa/low_panel.cc.
 PanelKernel low_panel_kernel(DType, int tokens);
+// For planes. Defined in isa/planes.cc.
+PanelKernel plane_kernel(DType, int tokens);
 
 }  // namespace swiftk::SWIFTK_ISA
