@@ -193,8 +193,9 @@ class Loader {
 
   void want_float16() const {
     if (model_.dtype == DType::F16) return;
-    fail(Status::InvalidArgument, std::string("[load] draft_weights 'upper' is the upper byte of float16, weights are ") +
-                                      name_of(model_.dtype) + "; dtype 'float16' makes them so");
+    const std::string got = name_of(model_.dtype);
+    fail(Status::InvalidArgument,
+         "[load] draft_weights 'upper' is the upper byte of float16, weights are " + got + "; want dtype 'float16'");
   }
 
   // The same memory, of which upper planes are half.

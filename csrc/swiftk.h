@@ -64,7 +64,8 @@ typedef struct swiftk_load_params {
   const char* device; /* null or "cpu"; "cuda" or "cuda:N": the N-th GPU, with the kernels of pack */
   const char* pack;   /* file that `swiftk pack` made for this GPU's architecture and this model */
   /* Copies in fewer bits that drafts may read: "int8", "int4", "int3", joined by commas; "auto": int4, or int3, if one
-   * fits; null or "own": none. They cost memory, at most draft_memory bytes (0: a quarter of what is available). */
+   * fits; null or "own": none. They cost memory, at most draft_memory bytes (0: a quarter of what is available).
+   * "upper", alone or among them, costs none: it is the upper bytes of weights whose dtype is "float16". */
   const char* draft_weights;
   size_t draft_memory;
 } swiftk_load_params;

@@ -6,7 +6,7 @@
 
 namespace swiftk {
 
-// What an element of a checkpoint or a cache may be, and more forms that packed weights may have. Layouts are the backend's.
+// What an element of a checkpoint or a cache may be, and more forms of packed weights, whose layouts are the backend's:
 //   Int8, Int4, Int3: groups along k share a scale. Only drafts read them
 //   Planes: F16 as bytes of two planes, upper and lower ones, with the values and the sums of F16
 //   Upper: the same memory, of which only the upper bytes are read, by drafts: 3 significant bits of each value

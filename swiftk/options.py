@@ -57,7 +57,7 @@ class LoadOptions:
     isa: str | None = None  # instruction set of the CPU's kernels; None: the best of this machine
     pack: str | Path | None = None  # kernels for a GPU (`swiftk pack`); None: built at first use, then cached
     # Copies in fewer bits that drafts may read: "int8", "int4", "int3", or a list; "auto": int4 or int3, if one fits;
-    # "own": none.
+    # "own": none. "upper": the upper bytes of float16 weights (dtype="float16"), which cost no memory.
     draft_weights: Any = "auto"
     draft_memory: int | None = None  # most bytes of all copies; None: a quarter of the memory that is available
 

