@@ -222,7 +222,7 @@ class LM:
         session.set_kvq(o.kvq)
         session.set_recall(o.recall)
         parts = self._parts(ids, o, skip)
-        tried = len(parts.optimizer.trace)
+        tried = parts.optimizer.trim()
         events: list[Event] = []
         text: list[str] = []
         for event in decode(session, ids, parts):

@@ -103,7 +103,7 @@ class GenerateOptions:
     # what the model listed behind a token before; "auto", all three by time; "lookup", "lookahead" and "parallel" as
     # their papers have them. None: "auto" with a gate by time, unless a plan is given; else "plan".
     drafter: str | None = None
-    recall: bool = False  # repetitions of earlier texts count, too
+    recall: bool = False  # sources that cost no draft step remember earlier texts, too
     optimizer: str | None = "auto"  # which sublayers drafts skip; a given skip set is never changed
     swift: Any = None  # SwiftSettings, or a mapping of its fields, for optimizer="swift"
     # "coupled": the seed alone decides the tokens. "rejection": the papers' rule, same distribution; its draws belong
