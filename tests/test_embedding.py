@@ -74,7 +74,9 @@ def run(host, *arguments):
 @pytest.mark.parametrize(
     "options", [{}, {"temperature": 0.8, "seed": 11}, {"temperature": 1.3, "seed": 5}], ids=["greedy", "warm", "hot"]
 )
-@pytest.mark.parametrize("skip", ["skip=", "skip=1,2", "weights=int4"], ids=["plain", "speculative", "int4"])
+@pytest.mark.parametrize(
+    "skip", ["skip=", "skip=1,2", "weights=int4", "drafter=recycle"], ids=["plain", "speculative", "int4", "recycle"]
+)
 def test_tokens_of_python(hosts, model_dir, options, skip):
     expected = swiftk.load(model_dir, isa=ISA).generate(PROMPT, max_new_tokens=48, speculate=False, **options)
     done = run(hosts / "generate", model_dir, f"tokens={','.join(map(str, PROMPT))}", "max=48", f"isa={ISA}",
@@ -84,6 +86,7 @@ def test_tokens_of_python(hosts, model_dir, options, skip):
     assert [int(line[0]) for line in lines] == list(expected.tokens)
     assert ("stop" in lines[-1]) == (expected.finish_reason == "stop")
     assert any(line[1] == "drafted" for line in lines) == (skip != "skip=")
+    assert {line[2] for line in lines if line[1] == "drafted"} <= {"recycle" if "drafter" in skip else "plan"}
 
 
 def test_on_a_gpu_under_sanitizers(hosts, model_dir, tmp_path, monkeypatch):
@@ -101,7 +104,7 @@ def test_on_a_gpu_under_sanitizers(hosts, model_dir, tmp_path, monkeypatch):
     assert (nowhere.returncode, nowhere.stderr.split(":")[0]) == (1, "device")
 
 
-@pytest.mark.parametrize("host", ["contract", "misuse", "shared"])
+@pytest.mark.parametrize("host", ["contract", "drafters", "misuse", "shared"])
 def test_host(hosts, model_dir, host):
     done = run(hosts / host, model_dir, ISA)
     assert done.returncode == 0, done.stderr
