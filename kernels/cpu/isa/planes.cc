@@ -54,13 +54,13 @@ WordVec odd_bits(WordVec upper, WordVec lower) {
 }
 
 #if defined(__AVX512BF16__)
-// Upper bytes as pairs of bf16, whose products are summed in one instruction; to it, what is below 2^-14 is zero.
+// Upper bytes as pairs of bf16, whose products are summed in one instruction. To it, what is below 2^-14 is zero; what
+// was rounded up to infinity is 2^16 there.
 template <int N, int M>
 [[gnu::always_inline]] inline void multiply_pairs(const char* line, const int32_t* x, Vec (&acc)[N][M]) {
   static_assert(N == 2);
-  const WordVec bytes = finite(load_words(line));
   __m256i half[N];
-  std::memcpy(half, &bytes, sizeof half);
+  std::memcpy(half, line, sizeof half);
   __m512bh w[N];
   for (int i = 0; i < N; ++i) {
     const WordVec wide = (WordVec)_mm512_cvtepi8_epi16(half[i]);
@@ -119,14 +119,14 @@ void multiply_panel(const char* panel, int lines, const void* x, float* out, siz
     const float* token = static_cast<const float*>(x);
     for (int k = 0; k < lines; ++k) {
       const char* const near = beyond(line + kPrefetchAhead);
-      const char* const far = beyond(ahead.at);
       prefetch(near);
-      prefetch_far(far);
-      if constexpr (T == DType::Planes) {
-        prefetch(near + plane);
-        prefetch_far(far + plane);
+      if constexpr (T == DType::Planes) prefetch(near + plane);
+      if constexpr (M >= kFarTokens || panel_passes(M, T) > 1) {  // else it is the same address
+        const char* const far = beyond(ahead.at);
+        prefetch_far(far);
+        if constexpr (T == DType::Planes) prefetch_far(far + plane);
+        ahead.at += ahead.step;
       }
-      ahead.at += ahead.step;
       multiply_line<T>(line, plane, token, acc);
       line += line_bytes(T);
       token += (uses_pairs(T) ? 1 : 2) * M;
