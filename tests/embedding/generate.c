@@ -1,8 +1,8 @@
-/* A complete host: loads a model, generates from token ids, prints them as they come. With `timeout`, a second thread cancels
- * after that many milliseconds.
+/* A complete host: loads a model, generates from token ids, prints them as they come. With `timeout`, a second thread
+ * cancels after that many milliseconds.
  *
  *   generate MODEL_DIR tokens=1,2,3 [max=N] [temperature=T] [seed=S] [skip=layer,..] [weights=int4] [drafter=NAME]
- *            [isa=NAME] [timeout=MS] [device=cuda pack=FILE] */
+ *            [dtype=NAME] [isa=NAME] [timeout=MS] [device=cuda pack=FILE] */
 #define _POSIX_C_SOURCE 200809L
 #include <pthread.h>
 #include <stdio.h>
@@ -102,6 +102,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   swiftk_load_params params = SWIFTK_LOAD_PARAMS_INIT;
+  params.dtype = option(argc, argv, "dtype", NULL);
   params.isa = option(argc, argv, "isa", NULL);
   params.device = option(argc, argv, "device", NULL);
   params.pack = option(argc, argv, "pack", NULL);
