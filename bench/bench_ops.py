@@ -1,5 +1,5 @@
 """Single ops with the shapes of real models: bandwidth of one row, price of 8 and 12 rows, operations of a prefill; and
-matmuls of what drafts may read, low-bit copies of the weights, beside the weights themselves.
+matmuls of what drafts may read, low-bit copies and upper bytes of the weights, beside the weights themselves.
 
 Copies of a weight take turns, so that no cache holds what the next call reads; row counts take turns, so that all see
 the same machine.
@@ -19,6 +19,7 @@ ROWS = [1, 8, 12, 512]
 DTYPE = "bfloat16"
 COLD_BYTES = 256 << 20
 CONTEXTS = [512, 4096]
+HALVES = ["float16", "planes", "upper"]  # float16: as it is; in two planes; the upper one alone
 DRAFT_ROWS = [1, 4, 8, 32]  # a draft step, beams, a scored window
 COLUMNS = ["op", "MB", "us, 1 row", "GB/s", "% of reads", "v(8)", "v(12)", "GFLOP/s, 512 rows", "% of peak"]
 LOW_BIT_COLUMNS = ["op", "weights", "MB", "us, 1 row", "GB/s", "% of reads", *(f"c({n})" for n in DRAFT_ROWS)]
@@ -165,14 +166,15 @@ def test_attention(benchmark, table, kernels, shapes, grow, rounds, name, contex
 @pytest.mark.parametrize("op", MATMULS)
 def test_low_bit(benchmark, low_bit_table, kernels, shapes, grow, rounds, op):
     pack, run = packer(kernels, shapes["model"], op), runner(kernels, shapes["model"], op, DRAFT_ROWS)
-    size = {dtype: pack(dtype).bytes for dtype in (DTYPE, *LOW_BIT)}
+    held = {dtype: pack(dtype).bytes for dtype in (DTYPE, *LOW_BIT, *HALVES)}
+    size = {dtype: n // 2 if dtype == "upper" else n for dtype, n in held.items()}  # that a matmul reads
     weights = {dtype: cycle([pack(dtype) for _ in range(copies(size[dtype], grow))]) for dtype in size}
     keys = [(dtype, n) for n in DRAFT_ROWS for dtype in size]
     seconds, reads, _ = measure(benchmark, kernels, lambda key: run(next(weights[key[0]]), key[1]), keys, rounds)
-    for dtype, held in size.items():
-        one, rate = seconds[dtype, 1], held / seconds[dtype, 1]
+    for dtype, read in size.items():
+        one, rate = seconds[dtype, 1], read / seconds[dtype, 1]
         cost = {n: seconds[dtype, n] / seconds[DTYPE, 1] for n in DRAFT_ROWS}
-        figures = {"op": op, "weights": dtype, "bytes": held, "seconds": {n: seconds[dtype, n] for n in DRAFT_ROWS},
+        figures = {"op": op, "weights": dtype, "bytes": read, "seconds": {n: seconds[dtype, n] for n in DRAFT_ROWS},
                    "GB_per_s": rate / 1e9, "of_reads": rate / reads, "cost": cost, "reads_GB_per_s": reads / 1e9}
-        low_bit_table.add([op, dtype, f"{held / 1e6:.1f}", f"{one * 1e6:.0f}", f"{rate / 1e9:.1f}",
+        low_bit_table.add([op, dtype, f"{read / 1e6:.1f}", f"{one * 1e6:.0f}", f"{rate / 1e9:.1f}",
                            f"{rate / reads:.0%}", *(f"{c:.2f}" for c in cost.values())], figures)

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "dtype_names.h"
 #include "error.h"
 #include "ops.h"
 
@@ -23,13 +24,9 @@ inline void want(bool ok, const std::string& what) {
 }
 
 inline DType parse_dtype(const std::string& name) {
-  if (name == "float32") return DType::F32;
-  if (name == "bfloat16") return DType::BF16;
-  if (name == "float16") return DType::F16;
-  if (name == "int8") return DType::Int8;
-  if (name == "int4") return DType::Int4;
-  if (name == "int3") return DType::Int3;
-  fail(Status::InvalidArgument, "[ops] dtype is '" + name + "', want float32, bfloat16, float16, int8, int4 or int3");
+  const std::optional<DType> found = dtype_named(name);
+  want(found.has_value(), "dtype is '" + name + "', want float32, bfloat16, float16 or a form of packed weights");
+  return *found;
 }
 
 inline DType dtype_of(const py::array& a) {

@@ -79,6 +79,15 @@ py::dict copy_bytes(const Model& model) {
   return found;
 }
 
+// What a pass over each of them reads, in bytes that a pass over the model's own does.
+py::dict copy_shares(const Model& model) {
+  py::dict found;
+  for (const Weights& copy : model.copies) {
+    found[name_of(copy.dtype)] = static_cast<double>(copy.read_bytes) / model.own.read_bytes;
+  }
+  return found;
+}
+
 py::dict gpu_info(int ordinal) {
   cuda::GpuInfo g;
   {
@@ -113,7 +122,8 @@ void bind_model(py::module_& m) {
       .def_property_readonly("dtype", [](const Model& self) { return name_of(self.dtype); })
       .def_readonly("threads", &Model::threads)
       .def_property_readonly("weight_bytes", [](const Model& self) { return self.own.bytes; })
-      .def_property_readonly("copies", &copy_bytes);
+      .def_property_readonly("copies", &copy_bytes)
+      .def_property_readonly("copy_shares", &copy_shares);
   m.def("isas", [] {
     std::vector<std::string> names;
     for (const char* const* name = cpu_isas(); *name; ++name) names.emplace_back(*name);

@@ -64,7 +64,7 @@ class Kernels {
   std::unique_ptr<Cache> cache(int n_kv, int d, int capacity, const std::string& dtype) {
     auto c = std::make_unique<Cache>();
     c->layer.shape = {n_kv, d, capacity, parse_dtype(dtype)};
-    want(!low_bit(c->layer.shape.dtype), "a cache is not stored as " + dtype);
+    want(full(c->layer.shape.dtype), "a cache is not stored as " + dtype);
     c->memory = std::make_unique<Memory>(ops_, ops_->kv_bytes(c->layer.shape));
     c->layer.data = c->memory->data();
     std::memset(c->layer.data, 0xff, c->memory->bytes());

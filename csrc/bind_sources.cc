@@ -4,6 +4,7 @@
 
 #include <tuple>
 
+#include "drafters.h"
 #include "sources/sources.h"
 
 namespace py = pybind11;
@@ -86,6 +87,7 @@ void bind_sources(py::module_& root) {
   bind_suffixes(m);
   bind_recycler(m);
   bind_lookahead(m);
+  m.def("usual_chance", [](int id) { return usual_chance(static_cast<SourceId>(id)); }, "id"_a);
   // The chain that prompt lookup copies behind a text.
   m.def("prompt_lookup", [](const std::vector<int32_t>& text) {
     std::vector<int32_t> chain;

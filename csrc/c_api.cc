@@ -3,6 +3,7 @@
 
 #include <cstdio>
 
+#include "drafters.h"
 #include "dtype_names.h"
 #include "eos.h"
 
@@ -48,14 +49,15 @@ DraftRule draft_rule(const swiftk_draft_rule* given) {
       .confidence = rule.confidence, .max_draft = rule.max_draft, .max_nodes = rule.max_nodes, .stop_ids = {}};
   std::copy_n(rule.tier, out.tier.size(), out.tier.begin());
   std::copy_n(rule.width, out.width.size(), out.width.begin());
-  return out;
+  return swiftk::with_drafter(out, rule.drafter ? rule.drafter : "plan", rule.row_price);
 }
 
-uint32_t flag(Origin origin) {
+uint32_t flags_of(const Emitted& e, Origin origin) {
+  const uint32_t source = static_cast<uint32_t>(e.source) << 8;
   switch (origin) {
-    case Origin::Drafted: return SWIFTK_TOKEN_DRAFTED;
-    case Origin::Bonus: return SWIFTK_TOKEN_BONUS;
-    default: return SWIFTK_TOKEN_PLAIN;
+    case Origin::Drafted: return source | SWIFTK_TOKEN_DRAFTED;
+    case Origin::Bonus: return source | SWIFTK_TOKEN_BONUS;
+    default: return source | SWIFTK_TOKEN_PLAIN;
   }
 }
 
@@ -65,6 +67,8 @@ using namespace swiftk::c_api;
 using swiftk::fail;
 using swiftk::Status;
 static_assert(SWIFTK_DEVICE == static_cast<int>(Status::Device));
+static_assert(SWIFTK_SOURCE_PARALLEL == static_cast<int>(swiftk::SourceId::Parallel));
+static_assert(SWIFTK_SOURCE_PARALLEL + 1 == swiftk::kSourceIds && swiftk::kSourceIds <= SWIFTK_SOURCES);
 
 uint32_t swiftk_abi_version(void) { return SWIFTK_ABI_VERSION; }
 const char* swiftk_version(void) { return SWIFTK_VERSION; }
@@ -140,6 +144,7 @@ swiftk_status swiftk_session_create(swiftk_model* model, const swiftk_session_pa
       fail(Status::InvalidArgument, "[session] threads is " + std::to_string(params.threads) + ", want 0 or more");
     }
     *session = new swiftk_session(*model, {.context = params.context, .threads = params.threads});
+    (*session)->session.set_recall(params.recall != 0);
   });
 }
 
@@ -178,7 +183,7 @@ swiftk_status swiftk_generate(swiftk_session* session, const int32_t* prompt, si
                               const swiftk_generate_params* params, swiftk_on_token on_token, void* user) {
   return with(session, [&](swiftk_session& s) {
     const auto tell = [&](const swiftk::Emitted& e, swiftk::Origin origin, bool stops) {
-      const uint32_t flags = flag(origin) | (stops ? SWIFTK_TOKEN_STOP : 0);
+      const uint32_t flags = flags_of(e, origin) | (stops ? SWIFTK_TOKEN_STOP : 0);
       return !on_token || on_token(user, e.token, flags, e.logprob) == 0;
     };
     swiftk::generate(s.session, ids(prompt, n_prompt, "prompt"), generate_options(params, s.eos_ids), tell, s.stats);
@@ -188,22 +193,25 @@ swiftk_status swiftk_generate(swiftk_session* session, const int32_t* prompt, si
 swiftk_status swiftk_session_get_stats(const swiftk_session* session, swiftk_stats* stats) {
   return with(session, [&](const swiftk_session& s) {
     const swiftk::GenerateStats& g = s.stats;
-    write(stats,
-          swiftk_stats{.struct_size = 0,
-                       .finish = static_cast<int32_t>(g.finish),
-                       .prompt_tokens = g.prompt_tokens,
-                       .reused_tokens = g.reused_tokens,
-                       .new_tokens = g.new_tokens,
-                       .num_spec_steps = g.spec_steps,
-                       .num_draft_tokens = g.draft_tokens,
-                       .num_accepted_draft_tokens = g.accepted_tokens,
-                       .num_plain_steps = g.plain_steps,
-                       .prefill_seconds = g.prefill,
-                       .draft_seconds = g.draft,
-                       .verify_seconds = g.verify,
-                       .commit_seconds = g.commit,
-                       .cache_bytes = s.session.cache_bytes(),
-                       .workspace_bytes = s.session.workspace_bytes()},
-          "stats");
+    swiftk_stats told{.struct_size = 0,
+                      .finish = static_cast<int32_t>(g.finish),
+                      .prompt_tokens = g.prompt_tokens,
+                      .reused_tokens = g.reused_tokens,
+                      .new_tokens = g.new_tokens,
+                      .num_spec_steps = g.spec_steps,
+                      .num_draft_tokens = g.draft_tokens,
+                      .num_accepted_draft_tokens = g.accepted_tokens,
+                      .num_plain_steps = g.plain_steps,
+                      .prefill_seconds = g.prefill,
+                      .draft_seconds = g.draft,
+                      .verify_seconds = g.verify,
+                      .commit_seconds = g.commit,
+                      .cache_bytes = s.session.cache_bytes(),
+                      .workspace_bytes = s.session.workspace_bytes(),
+                      .proposed = {},
+                      .accepted = {}};
+    std::copy(g.proposed.begin(), g.proposed.end(), told.proposed);
+    std::copy(g.accepted.begin(), g.accepted.end(), told.accepted);
+    write(stats, told, "stats");
   });
 }

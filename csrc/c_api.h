@@ -129,6 +129,6 @@ swiftk_status with(const swiftk_session* session, F&& f) noexcept {
 
 SkipSet skip_set(const swiftk_skip*);
 DraftRule draft_rule(const swiftk_draft_rule*);
-uint32_t flag(Origin);
+uint32_t flags_of(const Emitted&, Origin);
 
 }  // namespace swiftk::c_api

@@ -10,7 +10,7 @@ using swiftk::Origin;
 namespace {
 
 swiftk_token token(const Emitted& e, Origin otherwise) {
-  return {e.token, flag(e.drafted() ? Origin::Drafted : otherwise), e.logprob};
+  return {e.token, flags_of(e, e.drafted() ? Origin::Drafted : otherwise), e.logprob};
 }
 
 }  // namespace

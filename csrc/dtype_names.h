@@ -8,7 +8,8 @@
 
 namespace swiftk {
 
-inline constexpr const char* kDTypeNames[] = {"float32", "bfloat16", "float16", "int8", "int4", "int3"};  // by DType
+inline constexpr const char* kDTypeNames[] = {"float32", "bfloat16", "float16", "int8",
+                                              "int4",    "int3",     "planes",  "upper"};  // by DType
 
 constexpr const char* name_of(DType t) { return kDTypeNames[static_cast<int>(t)]; }
 
@@ -22,7 +23,7 @@ inline std::optional<DType> dtype_named(const std::string& name) {
 // The same for what a checkpoint and a cache may hold.
 inline std::optional<DType> full_dtype_named(const std::string& name) {
   const std::optional<DType> found = dtype_named(name);
-  return found && !low_bit(*found) ? found : std::nullopt;
+  return found && full(*found) ? found : std::nullopt;
 }
 
 }  // namespace swiftk

@@ -15,7 +15,8 @@ class Loop {
       : session_(session), options_(options), on_token_(on_token), stats_(stats), rule_(options.rule) {
     rule_.stop_ids = options.stop_ids;
     const int sublayers = 2 * session.model().config.L;
-    speculate_ = options.speculate && session.shared_steps() < sublayers;
+    speculate_ = options.speculate && (!rule_.sources.empty() || session.shared_steps() < sublayers);
+    if (!speculate_) rule_.sources.clear();
   }
 
   void prefill(std::span<const int32_t> prompt) {
@@ -39,18 +40,20 @@ class Loop {
   void round() {
     const int most = options_.max_new_tokens - stats_.new_tokens - 1;  // the bonus token is not drafted
     rule_.max_draft = speculate_ ? std::min(options_.rule.max_draft, most) : 0;
-    session_.draft(rule_);
-    const int drafted = session_.last().draft_steps;
+    rule_.max_depth = std::min(options_.rule.max_depth, most);
+    const bool proposed = session_.draft(rule_).size() > 1 || session_.last().draft_steps > 0;
     const std::span<const Emitted> emitted = session_.verify();
     int count = 0;
     bool more = true;
     while (more && count < static_cast<int>(emitted.size()) && !finished()) {
       const Emitted& e = emitted[count++];
       stats_.accepted_tokens += e.drafted();
-      more = hand_out(e, e.drafted() ? Origin::Drafted : drafted > 0 ? Origin::Bonus : Origin::Plain);
+      stats_.accepted[static_cast<int>(e.source)] += e.drafted();
+      more = hand_out(e, e.drafted() ? Origin::Drafted : proposed ? Origin::Bonus : Origin::Plain);
     }
-    (drafted > 0 ? stats_.spec_steps : stats_.plain_steps) += 1;
-    stats_.draft_tokens += drafted;
+    (proposed ? stats_.spec_steps : stats_.plain_steps) += 1;
+    stats_.draft_tokens += session_.last().draft_steps;
+    for (int id = 1; id < kSourceIds; ++id) stats_.proposed[id] += session_.last().proposed[id];
     session_.commit(count);
     stats_.draft += session_.last().draft;
     stats_.verify += session_.last().verify;

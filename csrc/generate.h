@@ -1,6 +1,7 @@
 // The decoding loop for native hosts: prefill, then rounds of draft, verify and commit until something stops it. It has
 // no policy of its own (the Python package has): the draft rule and the session's skip set are what the caller gave.
 #pragma once
+#include <array>
 #include <functional>
 #include <span>
 #include <vector>
@@ -12,7 +13,7 @@ namespace swiftk {
 struct GenerateOptions {
   int max_new_tokens = 128;
   std::vector<int32_t> stop_ids;  // the token that stops is part of the output
-  bool speculate = true;          // drafts only if the session's skip set leaves something out
+  bool speculate = true;          // by the plan only if the session's skip set leaves something out
   DraftRule rule;
 };
 
@@ -23,6 +24,7 @@ struct GenerateStats {
   Finish finish = Finish::None;
   int prompt_tokens = 0, reused_tokens = 0, new_tokens = 0;
   int spec_steps = 0, draft_tokens = 0, accepted_tokens = 0, plain_steps = 0;
+  std::array<int, kSourceIds> proposed{}, accepted{};     // nodes of trees and tokens, by who proposed them
   double prefill = 0, draft = 0, verify = 0, commit = 0;  // seconds
 };
 

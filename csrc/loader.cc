@@ -58,13 +58,16 @@ class Loader {
       blocks.push_back(model_.storage.emplace_back(*model_.ops, bytes_of(copy.dtype)).as<char>());
     }
     for (const MatrixJob& job : jobs_.matrices) {
-      load_matrix(*ctx, job, model_.dtype, job.in(model_.own), model_.own.bytes);
+      load_matrix(*ctx, job, upper_ ? DType::Planes : model_.dtype, job.in(model_.own), model_.own.bytes);
       for (size_t i = 0; i < blocks.size(); ++i) {
         Weights& copy = model_.copies[i];
         load_matrix(*ctx, job, copy.dtype, job.in(copy), copy.bytes, blocks[i] + copy.bytes);
       }
       drop(job.parts);
     }
+    model_.own.read_bytes = model_.own.bytes;
+    for (Weights& copy : model_.copies) copy.read_bytes = copy.bytes;
+    if (upper_) model_.copies.push_back(upper_of(model_.own));
     model_.ops->device ? load_embedding(*ctx) : keep_embedding();
   }
 
@@ -81,9 +84,9 @@ class Loader {
       end = std::min(names.find(',', begin), names.size());
       const std::string name = names.substr(begin, end - begin);
       const std::optional<DType> found = dtype_named(name);
-      if (!found || !low_bit(*found)) {
+      if (!found || !(low_bit(*found) || *found == DType::Upper)) {
         fail(Status::InvalidArgument,
-             "[load] draft_weights has '" + name + "', want auto, own, or some of int8, int4 and int3");
+             "[load] draft_weights has '" + name + "', want auto, own, or some of int8, int4, int3 and upper");
       }
       forms.push_back(*found);
     }
@@ -177,10 +180,34 @@ class Loader {
     if (!any) fail(Status::Unsupported, "[load] draft_weights '" + asked + "' needs the CPU; a GPU has 'own' alone");
     size_t need = 0;
     for (const DType dtype : parse_forms(asked)) {
+      if (dtype == DType::Upper) {
+        want_float16();
+        upper_ = true;
+        continue;
+      }
       model_.copies.emplace_back().dtype = dtype;
       need += bytes_of(dtype);
     }
     check_memory("copies for drafting", need, std::min(have - own, options_.draft_memory ? most : have));
+  }
+
+  void want_float16() const {
+    if (model_.dtype == DType::F16) return;
+    const std::string got = name_of(model_.dtype);
+    fail(Status::InvalidArgument,
+         "[load] draft_weights 'upper' is the upper byte of float16, weights are " + got + "; want dtype 'float16'");
+  }
+
+  // The same memory, of which upper planes are half.
+  static Weights upper_of(const Weights& own) {
+    Weights upper = own;
+    upper.dtype = upper.head.dtype = DType::Upper;
+    for (LayerWeights& layer : upper.layers) {
+      for (Weight* w : {&layer.wqkv, &layer.wo, &layer.w_gate_up, &layer.w_down}) w->dtype = DType::Upper;
+    }
+    upper.bytes = 0;
+    upper.read_bytes = own.bytes / 2;
+    return upper;
   }
 
   // Adds the bytes it takes to `sum`. place: where it goes; null: into memory of its own.
@@ -238,6 +265,7 @@ class Loader {
   const LoadOptions& options_;
   Model& model_;
   Manifest jobs_;
+  bool upper_ = false;           // drafts may read the upper bytes
   size_t done_ = 0, total_ = 0;  // bytes of tensors
 };
 

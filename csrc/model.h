@@ -49,13 +49,15 @@ struct LayerWeights {
 struct Weights {
   DType dtype = DType::F32;
   std::vector<LayerWeights> layers;
-  Weight head;       // [V, D]
-  size_t bytes = 0;  // packed
+  Weight head;            // [V, D]
+  size_t bytes = 0;       // of memory; none where it is a part of the own ones'
+  size_t read_bytes = 0;  // by a pass over all of them
 };
 
 struct LoadOptions {
   std::string dtype;  // of the packed weights: "auto" (the checkpoint's), "float32", "bfloat16", "float16"
   // Copies beside them: names joined by commas ("int4,int3"); "" or "own": none; "auto": int4, or int3, if one fits.
+  // "upper" is no copy, but the upper bytes of float16 weights, which are then packed so that they can be read alone.
   std::string draft_weights;
   size_t draft_memory = 0;  // most bytes of all copies; 0: a quarter of the memory that is available
   std::string isa;          // "" : SWIFTK_ISA if set, else the best of this machine

@@ -149,7 +149,7 @@ int Session::reuse(std::span<const int32_t> tokens) {
   size_t keep = 0;
   while (keep < most && tokens[keep] == history_[keep]) ++keep;
   history_.resize(keep);
-  sources_.restart(static_cast<int>(keep));
+  sources_.restart(static_cast<int>(keep), static_cast<int>(keep) == cache_.length());
   cache_.set_length(static_cast<int>(keep));
   seen_.reset();
   for (const int32_t t : history_) seen_.add(t);

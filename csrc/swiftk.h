@@ -64,7 +64,8 @@ typedef struct swiftk_load_params {
   const char* device; /* null or "cpu"; "cuda" or "cuda:N": the N-th GPU, with the kernels of pack */
   const char* pack;   /* file that `swiftk pack` made for this GPU's architecture and this model */
   /* Copies in fewer bits that drafts may read: "int8", "int4", "int3", joined by commas; "auto": int4, or int3, if one
-   * fits; null or "own": none. They cost memory, at most draft_memory bytes (0: a quarter of what is available). */
+   * fits; null or "own": none. They cost memory, at most draft_memory bytes (0: a quarter of what is available).
+   * "upper", alone or among them, costs none: it is the upper bytes of weights whose dtype is "float16". */
   const char* draft_weights;
   size_t draft_memory;
 } swiftk_load_params;
@@ -97,8 +98,9 @@ typedef struct swiftk_session_params {
   size_t struct_size;
   int32_t context; /* most tokens of text; 0: the model's */
   int32_t threads; /* 0: the model's */
+  int32_t recall;  /* nonzero: drafters that cost no draft step remember earlier texts of this session */
 } swiftk_session_params;
-#define SWIFTK_SESSION_PARAMS_INIT {sizeof(swiftk_session_params), 0, 0}
+#define SWIFTK_SESSION_PARAMS_INIT {sizeof(swiftk_session_params), 0, 0, 0}
 
 enum { SWIFTK_COUPLED = 0, SWIFTK_REJECTION = 1 };
 
@@ -146,8 +148,27 @@ enum {                           /* flags of a token */
        SWIFTK_TOKEN_STOP = 8     /* a stop id: the last token */
 };
 
-/* When to stop drafting, and how many siblings a drafted token brings: width[i] for the first confidence <= tier[i],
- * else width[3]. */
+/* Who proposed a token: in bits 8 to 15 of its flags. */
+enum {
+  SWIFTK_SOURCE_TARGET = 0, /* nobody but the model */
+  SWIFTK_SOURCE_PLAN = 1,
+  SWIFTK_SOURCE_SUFFIX = 2,
+  SWIFTK_SOURCE_RECYCLE = 3,
+  SWIFTK_SOURCE_LOOKUP = 4,
+  SWIFTK_SOURCE_LOOKAHEAD = 5,
+  SWIFTK_SOURCE_PARALLEL = 6,
+  SWIFTK_SOURCES = 16 /* room for more */
+};
+#define SWIFTK_TOKEN_SOURCE(flags) ((int)((flags) >> 8 & 0xff))
+
+/* What drafts, and how far. The plan: when to stop, and how many siblings a drafted token brings, width[i] for the
+ * first confidence <= tier[i], else width[3].
+ *
+ * Other drafters cost no draft step, need no skip set and leave the plan out; of the fields before `drafter` they take
+ * max_draft and max_nodes. "suffix" finds where the text repeats itself, "recycle" (arXiv 2408.08696) keeps what the
+ * model listed behind each token: their guesses become nodes where they are worth row_price, by fixed tables of how
+ * often they are right; nothing is measured. "lookup" (prompt lookup as transformers has it), "lookahead" (2402.02057)
+ * and "parallel" (2305.10427) take all that they guess, as their papers do. */
 typedef struct swiftk_draft_rule {
   size_t struct_size;
   float confidence;  /* drafting ends behind a token less likely than this; 0: never early */
@@ -155,8 +176,11 @@ typedef struct swiftk_draft_rule {
   int32_t max_nodes; /* root, path and siblings: 1..64 */
   float tier[3];
   int32_t width[4];
+  const char* drafter; /* null or "plan", "suffix", "recycle", "lookup", "lookahead", "parallel" */
+  float row_price;     /* tokens that a node of "suffix" or "recycle" must bring: what a row costs, of a plain step */
 } swiftk_draft_rule;
-#define SWIFTK_DRAFT_RULE_INIT {sizeof(swiftk_draft_rule), 0.8f, 25, 64, {0.5f, 0.8f, 0.95f}, {10, 5, 3, 1}}
+#define SWIFTK_DRAFT_RULE_INIT \
+  {sizeof(swiftk_draft_rule), 0.8f, 25, 64, {0.5f, 0.8f, 0.95f}, {10, 5, 3, 1}, NULL, 0.04f}
 
 typedef struct swiftk_generate_params {
   size_t struct_size;
@@ -164,7 +188,7 @@ typedef struct swiftk_generate_params {
   int32_t ignore_eos;      /* nonzero: the model's end-of-text ids do not stop */
   const int32_t* stop_ids; /* [n_stop] further ids that stop; the one that does is the last token handed out */
   size_t n_stop;
-  int32_t speculate; /* 0: decode plainly. Without a skip set decoding is plain anyway. The tokens are the same. */
+  int32_t speculate;             /* 0: decode plainly. So does the plan without a skip set. The tokens are the same. */
   const swiftk_draft_rule* rule; /* null: defaults */
 } swiftk_generate_params;
 #define SWIFTK_GENERATE_PARAMS_INIT {sizeof(swiftk_generate_params), 128, 0, NULL, 0, 1, NULL}
@@ -185,12 +209,14 @@ typedef struct swiftk_stats { /* counters and seconds are of the last swiftk_gen
   int32_t finish;
   int32_t prompt_tokens, reused_tokens; /* reused: found in the cache */
   int32_t new_tokens;
-  int32_t num_spec_steps;   /* rounds that drafted */
-  int32_t num_draft_tokens; /* on the paths of those rounds */
+  int32_t num_spec_steps;   /* rounds with something to verify */
+  int32_t num_draft_tokens; /* that the plan drafted, siblings left out */
   int32_t num_accepted_draft_tokens;
   int32_t num_plain_steps;
   double prefill_seconds, draft_seconds, verify_seconds, commit_seconds;
   uint64_t cache_bytes, workspace_bytes; /* of the session now */
+  int32_t proposed[SWIFTK_SOURCES];      /* nodes of trees by who proposed them, siblings and all */
+  int32_t accepted[SWIFTK_SOURCES];
 } swiftk_stats;
 SWIFTK_API swiftk_status swiftk_session_get_stats(const swiftk_session* session, swiftk_stats* stats);
 

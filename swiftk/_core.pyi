@@ -27,7 +27,8 @@ class Model:
     threads: int
     dtype: str
     weight_bytes: int
-    copies: dict[str, int]  # bytes of each that drafts may read
+    copies: dict[str, int]  # bytes of memory for each that drafts may read
+    copy_shares: dict[str, float]  # of the bytes of the model's own that a pass reads, what it reads of each
 
 class Emitted:
     token: int

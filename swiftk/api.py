@@ -50,7 +50,8 @@ def load(
     A GPU needs kernels for its architecture and the model's shape: `pack` names a file that `swiftk pack` made; without
     it they are built, which takes some ten seconds, and cached.
 
-    Copies of the weights in fewer bits draft faster, for a quarter (int4) of the weights' memory: see LoadOptions.
+    Copies of the weights in fewer bits draft faster, for a quarter (int4) of the weights' memory; the upper bytes of
+    float16 weights do, for none: see LoadOptions.
     """
     options = LoadOptions(device, dtype, threads, context, isa, pack, draft_weights, draft_memory)
     folder = Path(model_dir).expanduser()
@@ -221,7 +222,7 @@ class LM:
         session.set_kvq(o.kvq)
         session.set_recall(o.recall)
         parts = self._parts(ids, o, skip)
-        tried = len(parts.optimizer.trace)
+        tried = parts.optimizer.trim()
         events: list[Event] = []
         text: list[str] = []
         for event in decode(session, ids, parts):

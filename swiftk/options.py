@@ -57,7 +57,7 @@ class LoadOptions:
     isa: str | None = None  # instruction set of the CPU's kernels; None: the best of this machine
     pack: str | Path | None = None  # kernels for a GPU (`swiftk pack`); None: built at first use, then cached
     # Copies in fewer bits that drafts may read: "int8", "int4", "int3", or a list; "auto": int4 or int3, if one fits;
-    # "own": none.
+    # "own": none. "upper": the upper bytes of float16 weights (dtype="float16"), which cost no memory.
     draft_weights: Any = "auto"
     draft_memory: int | None = None  # most bytes of all copies; None: a quarter of the memory that is available
 
@@ -103,7 +103,7 @@ class GenerateOptions:
     # what the model listed behind a token before; "auto", all three by time; "lookup", "lookahead" and "parallel" as
     # their papers have them. None: "auto" with a gate by time, unless a plan is given; else "plan".
     drafter: str | None = None
-    recall: bool = False  # repetitions of earlier texts count, too
+    recall: bool = False  # sources that cost no draft step remember earlier texts, too
     optimizer: str | None = "auto"  # which sublayers drafts skip; a given skip set is never changed
     swift: Any = None  # SwiftSettings, or a mapping of its fields, for optimizer="swift"
     # "coupled": the seed alone decides the tokens. "rejection": the papers' rule, same distribution; its draws belong

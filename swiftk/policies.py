@@ -33,8 +33,8 @@ class Policies:
         self.plain = Mean()  # seconds of a plain step
         self.copies = tuple(model.copies)
         self._config, self._rows = model.config, RowPrices()
-        self._sizes = {name: size / model.weight_bytes for name, size in model.copies.items()}
-        self._prices = SublayerPrices(model.config, self._sizes)
+        self._shares = model.copy_shares
+        self._prices = SublayerPrices(model.config, self._shares)
         self._kept: dict[Any, tuple[Pacer, Optimizer, SourceGate | None]] = {}
         self._file = LearnedFile(
             folder, model.dtype, "-".join([model.device, model.isa, str(model.threads), *self.copies])
@@ -74,7 +74,7 @@ class Policies:
     def forget(self) -> None:
         """In memory; what is on disk stays, and is read again."""
         self.plain, self._rows = Mean(), RowPrices()
-        self._prices = SublayerPrices(self._config, self._sizes)
+        self._prices = SublayerPrices(self._config, self._shares)
         self._kept.clear()
         self._saved.clear()
 

@@ -13,7 +13,7 @@ from typing import Any
 from .errors import InvalidArgument
 
 _FORMAT = "swiftk skip set 1"
-WEIGHTS = ("own", "int8", "int4", "int3")  # stored forms of the weights
+WEIGHTS = ("own", "int8", "int4", "int3", "upper")  # stored forms; "upper": the upper bytes of float16 weights
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ _KEEP = 0.98  # weight that earlier measurements keep
 class SublayerPrices:
     """Prices in plain steps: one head, L attention and L MLP sublayers make 1; those of copies are prices of their own.
 
-    copies: name of each copy of the weights -> its bytes as a share of the model's own."""
+    copies: name of each copy of the weights -> bytes that are read of it, as a share of the model's own."""
 
     def __init__(self, config: Mapping[str, Any], copies: Mapping[str, float] | None = None) -> None:
         self.n_layers = int(config["num_layers"])

@@ -27,5 +27,5 @@ class Trace:
     layers: int
     texts: tuple[str, ...]  # [tokens], together the text; may be empty
     rounds: tuple[TracedRound, ...]
-    candidates: tuple[Candidate, ...] = ()  # over the optimizer's life
+    candidates: tuple[Candidate, ...] = ()  # over the optimizer's life, the latest of texts before
     earlier: int = 0  # of these, tried in texts before

@@ -23,6 +23,11 @@ SKIPS = [
     SkipSet(mlp=[0], exit_layer=3, weights=("int8", "own", "int4", "own")),
     SkipSet(exit_layer=0, weights="int4"),
 ]
+UPPER = [
+    SkipSet(weights="upper"),
+    SkipSet(attn=[1], weights=("own", "upper", "int4", "upper")),
+    SkipSet(exit_layer=3, weights="upper"),
+]
 SAMPLINGS = {"greedy": {}, "sampled": {"temperature": 0.9, "top_k": 40, "seed": 3}}
 
 
@@ -39,6 +44,12 @@ def lm(folder):
 @pytest.fixture(scope="module")
 def model(lm):
     return lm.model
+
+
+@pytest.fixture(scope="module")
+def halves(folder):
+    """Drafts may read the upper bytes of its weights, or a copy."""
+    return swiftk.load(folder, device="cpu", dtype="float16", threads=2, draft_weights=["upper", "int4"])
 
 
 def opened(model, skip, **sampling):
@@ -60,9 +71,43 @@ def test_no_token_changes(model, skip, sampling):
     assert drafted.accepted > 0 or skip.exit_layer == 0
 
 
-@pytest.mark.parametrize("skip", [SkipSet(weights="int8"), SkipSet(weights="int4")], ids=str)
-def test_drafts_are_close_to_the_target(model, skip):
+@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
+@pytest.mark.parametrize("skip", UPPER, ids=str)
+def test_upper_bytes_change_no_token(folder, halves, skip, sampling):
+    """Nor does the layout that holds them: the bits are those of float16 weights that are packed plainly."""
+    whole = _core.Model(str(folder), dtype="float16", threads=2)
+    plain = decode(open_session(whole, sampling=sampling), PROMPT, 40, keep_logits=True)
+    rule = Rule(tuple(skip.arguments().values()), **WIDE)
+    drafted = decode(open_session(halves.model, sampling=sampling), PROMPT, 40, rule, keep_logits=True)
+    assert drafted.tokens == plain.tokens
+    assert np.array(drafted.logits).tobytes() == np.array(plain.logits).tobytes()
+    assert drafted.accepted > 0
+
+
+def test_upper_bytes_are_read_and_cost_nothing(halves, folder):
+    model = halves.model
+    assert model.copies == {"int4": model.copies["int4"], "upper": 0}
+    assert model.copy_shares["upper"] == 0.5
+    assert model.weight_bytes == _core.Model(str(folder), dtype="float16").weight_bytes
+    drafts = [
+        opened(model, SkipSet()).score(**SkipSet(weights=form).arguments(), window=8)[0].tobytes()
+        for form in ("own", "upper", "int4")
+    ]
+    assert len(set(drafts)) == 3
+    assert swiftk.load(folder, device="cpu", dtype="float16", draft_weights="upper", draft_memory=1).model.copies == {
+        "upper": 0
+    }
+
+
+def test_upper_bytes_need_float16(folder):
+    with pytest.raises(InvalidArgument, match="'upper' is the upper byte of float16, weights are bfloat16; want dtype"):
+        swiftk.load(folder, device="cpu", draft_weights="upper")
+
+
+@pytest.mark.parametrize("form", ["int8", "int4", "upper"])
+def test_drafts_are_close_to_the_target(model, halves, form):
     """What a whole copy drafts is mostly what the target says: the weights are the same but for their rounding."""
+    model, skip = (halves.model if form == "upper" else model), SkipSet(weights=form)
     session = opened(model, SkipSet())
     for _ in range(40):
         session.draft(max_draft=0)
@@ -70,7 +115,7 @@ def test_drafts_are_close_to_the_target(model, skip):
         session.commit(1)
     _, rank, _ = session.score(**skip.arguments(), window=40)
     _, cut, _ = session.score(**SkipSet(exit_layer=1).arguments(), window=40)
-    assert np.mean(rank == 0) > (0.9 if skip.weights == "int8" else 0.6)
+    assert np.mean(rank == 0) > {"int8": 0.9, "int4": 0.6, "upper": 0.5}[form]
     assert np.mean(rank == 0) > np.mean(cut == 0)
 
 
@@ -153,13 +198,14 @@ def test_absent_weights_are_named(folder, lm):
         plain.session.set_skip(**SkipSet(weights="int4").arguments())
     with pytest.raises(InvalidArgument, match="weights names 3 forms, want one or 4"):
         lm.generate(PROMPT, max_new_tokens=4, skip=SkipSet(weights=("own", "int4", "int4")))
-    with pytest.raises(InvalidArgument, match="weights='int2', want one of own, int8, int4, int3"):
+    with pytest.raises(InvalidArgument, match="weights='int2', want one of own, int8, int4, int3, upper"):
         SkipSet(weights="int2")
 
 
 @pytest.mark.parametrize("options", [{}, {"temperature": 0.9, "seed": 5}], ids=["greedy", "sampled"])
-@pytest.mark.parametrize("skip", ["auto", "int4", SkipSet(mlp=[1], weights=MIXED)], ids=str)
-def test_generate(lm, skip, options):
+@pytest.mark.parametrize("skip", ["auto", "int4", "upper", SkipSet(mlp=[1], weights=MIXED)], ids=str)
+def test_generate(lm, halves, skip, options):
+    lm = halves if skip == "upper" else lm
     plain = lm.generate(PROMPT, max_new_tokens=60, ignore_eos=True, speculate=False, **options)
     drafted = lm.generate(PROMPT, max_new_tokens=60, ignore_eos=True, speculate="always", skip=skip, **options)
     assert drafted.tokens == plain.tokens
@@ -168,7 +214,7 @@ def test_generate(lm, skip, options):
 
 
 def test_cards_keep_the_weights(tmp_path):
-    for skip in SKIPS:
+    for skip in SKIPS + UPPER:
         skip.save(tmp_path / "card.json")
         assert SkipSet.load(tmp_path / "card.json") == skip
 

@@ -166,15 +166,16 @@ def test_a_cut_block_is_taken_in_as_far_as_it_counts(tiny_model):
     assert got[:80] == truth
 
 
+@pytest.mark.parametrize("source", [SUFFIX, RECYCLE])
 @pytest.mark.parametrize("recall", [False, True])
-def test_another_text_begins_anew(tiny_model, recall):
+def test_another_text_begins_anew(tiny_model, source, recall):
     """Its output is its own; what went before is matched only where that was asked for."""
     model = tiny_model("llama3", layers=LAYERS, threads=1)
     other = [33, 3, 18, 40, 2]
     want = decode(open_session(model), other, 60).tokens
     session = open_session(model)
     session.set_recall(recall)
-    rule = Rule(max_draft=0, timed=all_of(SUFFIX))
+    rule = Rule(max_draft=0, timed=all_of(source))
     assert decode(session, other, 60, rule).tokens == want
     first = decode(session, PROMPT, 30, rule)
     assert first.tokens == decode(open_session(model), PROMPT, 30).tokens
@@ -182,6 +183,26 @@ def test_another_text_begins_anew(tiny_model, recall):
     assert again.tokens == want
     fresh = decode(open_session(model), other, 60, rule)
     assert again.rounds < 0.7 * fresh.rounds if recall else again.rounds == fresh.rounds
+
+
+def test_the_same_prompt_again_finds_nothing_of_the_text_before(tiny_model):
+    """Its tokens are all cached, and so a benchmark that repeats it would measure what was learned the first time."""
+    session = open_session(tiny_model("llama3", layers=LAYERS, threads=1))
+    rule = Rule(max_draft=0, timed=all_of(SUFFIX, RECYCLE))
+    rounds = [decode(session, PROMPT, 60, rule).rounds for _ in range(2)]
+    assert rounds[0] == rounds[1]
+    session.set_recall(True)
+    assert decode(session, PROMPT, 60, rule).rounds < 0.7 * rounds[0]
+
+
+def test_a_text_that_goes_on_keeps_what_the_model_listed(tiny_model):
+    model = tiny_model("llama3", layers=LAYERS, threads=1)
+    session, rule = open_session(model), Rule(max_draft=0, timed=all_of(RECYCLE))
+    answer = decode(session, PROMPT, 60, rule).tokens
+    more = decode(session, [*PROMPT, *answer], 40, rule)
+    fresh = decode(open_session(model), [*PROMPT, *answer], 40, rule)
+    assert more.tokens == fresh.tokens
+    assert more.rounds < fresh.rounds
 
 
 def test_a_text_that_goes_on_is_not_taken_in_twice(tiny_model):

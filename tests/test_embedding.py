@@ -74,16 +74,27 @@ def run(host, *arguments):
 @pytest.mark.parametrize(
     "options", [{}, {"temperature": 0.8, "seed": 11}, {"temperature": 1.3, "seed": 5}], ids=["greedy", "warm", "hot"]
 )
-@pytest.mark.parametrize("skip", ["skip=", "skip=1,2", "weights=int4"], ids=["plain", "speculative", "int4"])
-def test_tokens_of_python(hosts, model_dir, options, skip):
-    expected = swiftk.load(model_dir, isa=ISA).generate(PROMPT, max_new_tokens=48, speculate=False, **options)
-    done = run(hosts / "generate", model_dir, f"tokens={','.join(map(str, PROMPT))}", "max=48", f"isa={ISA}",
-               skip, *(f"{name}={value}" for name, value in options.items()))
+@pytest.mark.parametrize(
+    ("drafts", "by"),
+    [
+        ({}, None),
+        ({"skip": "1,2"}, "plan"),
+        ({"weights": "int4"}, "plan"),
+        ({"weights": "upper", "dtype": "float16"}, "plan"),
+        ({"drafter": "recycle"}, "recycle"),
+    ],
+    ids=str,
+)
+def test_tokens_of_python(hosts, model_dir, options, drafts, by):
+    lm = swiftk.load(model_dir, isa=ISA, dtype=drafts.get("dtype", "auto"))
+    expected = lm.generate(PROMPT, max_new_tokens=48, speculate=False, **options)
+    asked = {"tokens": ",".join(map(str, PROMPT)), "max": 48, "isa": ISA, **drafts, **options}
+    done = run(hosts / "generate", model_dir, *(f"{name}={value}" for name, value in asked.items()))
     assert done.returncode == 0, done.stderr
     lines = [line.split() for line in done.stdout.splitlines()]
     assert [int(line[0]) for line in lines] == list(expected.tokens)
     assert ("stop" in lines[-1]) == (expected.finish_reason == "stop")
-    assert any(line[1] == "drafted" for line in lines) == (skip != "skip=")
+    assert {line[2] for line in lines if line[1] == "drafted"} == ({by} if by else set())
 
 
 def test_on_a_gpu_under_sanitizers(hosts, model_dir, tmp_path, monkeypatch):
@@ -101,7 +112,7 @@ def test_on_a_gpu_under_sanitizers(hosts, model_dir, tmp_path, monkeypatch):
     assert (nowhere.returncode, nowhere.stderr.split(":")[0]) == (1, "device")
 
 
-@pytest.mark.parametrize("host", ["contract", "misuse", "shared"])
+@pytest.mark.parametrize("host", ["contract", "drafters", "misuse", "shared"])
 def test_host(hosts, model_dir, host):
     done = run(hosts / host, model_dir, ISA)
     assert done.returncode == 0, done.stderr

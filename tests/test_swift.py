@@ -8,11 +8,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+import swiftk
 from swiftk.cost import CostModel
 from swiftk.errors import InvalidArgument
 from swiftk.gate import DraftRule, FixedGate
-from swiftk.optimizers import bayes
-from swiftk.optimizers.base import Progress, Score
+from swiftk.optimizers import base, bayes
+from swiftk.optimizers.base import _TRACED, Candidate, Progress, Score
 from swiftk.optimizers.proposals import sublayers
 from swiftk.optimizers.swift import Swift, SwiftSettings
 from swiftk.skip import SkipSet
@@ -208,3 +209,25 @@ def test_bayesian_steps_score_vertices(monkeypatch):
     best = [c for c in optimizer.trace if c.kind == "bayes"]
     assert sublayers(best[0].skip, LAYERS) == frozenset(sorted(INNER)[-SwiftSettings().skipped(LAYERS) :])
     assert all(set(point) <= {0.0, 1.0} for point in asked)
+
+
+def test_a_long_life_keeps_the_latest_of_its_trace():
+    optimizer = swift()
+    optimizer.trace += [
+        Candidate(i, "random", SkipSet(), 0.5, None, kept=False, seconds=0.1) for i in range(2 * _TRACED)
+    ]
+    assert optimizer.trim() == _TRACED == len(optimizer.trace)
+    assert [one.tokens for one in optimizer.trace] == list(range(_TRACED, 2 * _TRACED))
+    assert optimizer.trim() == _TRACED
+
+
+def test_reports_tell_new_candidates_from_those_that_are_left(monkeypatch, tmp_path):
+    monkeypatch.setattr(base, "_TRACED", 2)
+    lm = swiftk.load(swiftk.demo_model(), device="cpu")
+    options = {"max_new_tokens": 80, "ignore_eos": True, "optimizer": "swift", "swift": {"window": 8}}
+    results = [lm.generate("The river", speculate="always", **options) for _ in range(3)]
+    traces = [result.trace for result in results]
+    assert [trace.earlier for trace in traces] == [0, 2, 2]
+    assert len(traces[0].candidates) > 2
+    assert traces[1].candidates[:2] == traces[0].candidates[-2:]
+    assert all(result.report(tmp_path / "page.html").stat().st_size > 0 for result in results)

@@ -12,6 +12,8 @@ namespace swiftk {
 
 class Recycler {
  public:
+  // All that was learned.
+  void clear() { entries_.clear(); }
   void learn(int vocab, int32_t token, const int32_t* id, const float* logit, int n, float lse);
   // at: the token that was met.
   Cursor step(int32_t token) const { return {token, 0}; }

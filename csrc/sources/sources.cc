@@ -18,9 +18,10 @@ bool Sources::uses(SourceId id) const {
 }
 
 // An automaton forgets nothing but all: what was kept of the text is taken in again.
-void Sources::restart(int keep) {
+void Sources::restart(int keep, bool goes_on) {
   pool_.clear();
   jacobi_.clear();
+  if (!goes_on && !recall_) recycler_.clear();
   if (keep >= known_) return;
   known_ = 0;
   if (recall_ && suffixes_.size() < kRecalled) {

@@ -26,10 +26,10 @@ class Sources {
   SourceId id(int i) const { return ids_[i]; }
   bool uses(SourceId) const;
 
-  // Earlier texts stay in the automaton.
+  // Earlier texts stay in the automaton, and what the model listed in them in the recycler's table.
   void set_recall(bool on) { recall_ = on; }
-  // A text begins, or its first `keep` tokens stay.
-  void restart(int keep);
+  // A text begins with the first `keep` tokens of the one before; it goes on with it if these are all that were cached.
+  void restart(int keep, bool goes_on);
   // Takes in what the text has grown by.
   void follow(std::span<const int32_t> text);
 

@@ -53,7 +53,7 @@ class Activations {
   // where the passes over the panel before have brought it, each its share: memory is read all the time, not by every
   // first pass alone.
   void multiply(const char* panel, float* out, size_t stride) const {
-    const size_t bytes = panel_bytes(k_, dtype_), share = bytes / chunks_;
+    const size_t bytes = stream_bytes(k_, dtype_), share = bytes / chunks_;
     const int passes = chunks_ * panel_passes(chunk(1), dtype_);
     for (int c = 0; c < chunks_; ++c) {
       const int begin = chunk(c), count = chunk(c + 1) - begin;
@@ -71,7 +71,7 @@ class Activations {
   int chunk(int c) const { return static_cast<int>(int64_t{n_} * c / chunks_); }
   bool pairs() const { return uses_pairs(dtype_); }
   size_t token_bytes() const {
-    return size_t(lines_) * 4 * (low_bit(dtype_) ? kTokenWords : dtype_ == DType::BF16 && !pairs() ? 2 : 1);
+    return size_t(lines_) * 4 * (low_bit(dtype_) ? kTokenWords : pairs() ? 1 : line_columns(dtype_));
   }
 
   void compute_scales() {
@@ -135,7 +135,8 @@ class Activations {
   void store_step(const float* y, int32_t* words) const {
 #if defined(__AVX512BF16__)
     if (pairs()) {
-      const __m256bh rounded = _mm512_cvtneps_pbh((__m512)load(y));
+      const Vec v = dtype_ == DType::Upper ? load(y) * kUpperTokens : load(y);
+      const __m256bh rounded = _mm512_cvtneps_pbh((__m512)v);
       std::memcpy(words, &rounded, sizeof rounded);
       return;
     }

@@ -9,6 +9,10 @@
 //   int8, 8 lines: line i is quad i
 //   int4, 4 lines: line i has quad 2i in its low nibbles, quad 2i + 1 in the high ones
 //   int3, 3 lines: the same; what would be line 3 is in the spare bits, bit i of its nibbles as bit 3 of line i's
+// Float16 in planes: the bytes of bits + 128, modulo 2^16: upper ones [k / 2][32][2], then lower ones [k / 2][32][2];
+// odd k padded by -0, which adds nothing to any sum. So an upper byte is a value rounded to 3 significant bits, and
+// both are the value.
+//
 // Cache, per KV head: K [slots / 16][d][16], so that one vector holds a feature of 16 keys; V [slots][d rounded up to
 // 16].
 #pragma once
@@ -25,11 +29,13 @@ inline constexpr int kGroup = 32, kQuads = kGroup / 4;  // of k, that share a sc
 inline constexpr int kHalf = 16;                        // rows of a half panel
 inline constexpr int kBlock = 4;                        // groups whose scales fill a line
 
-// Of low-bit weights: groups.
-constexpr int line_count(int k, DType t) {
-  return low_bit(t) ? ceil_div(k, kGroup) : t == DType::BF16 ? ceil_div(k, 2) : k;
-}
-constexpr size_t line_bytes(DType t) { return t == DType::F16 || low_bit(t) ? 64 : 128; }
+constexpr bool in_planes(DType t) { return t == DType::Planes || t == DType::Upper; }
+constexpr DType element_of(DType t) { return in_planes(t) ? DType::F16 : t; }
+
+constexpr int line_columns(DType t) { return low_bit(t) ? kGroup : t == DType::BF16 || in_planes(t) ? 2 : 1; }
+// Of low-bit weights: groups. Of planes: lines of one of them.
+constexpr int line_count(int k, DType t) { return ceil_div(k, line_columns(t)); }
+constexpr size_t line_bytes(DType t) { return t == DType::F32 || t == DType::BF16 ? 128 : 64; }
 constexpr int code_zero(DType t) { return t == DType::Int8 ? 128 : t == DType::Int4 ? 8 : 4; }
 constexpr int group_lines(DType t) { return t == DType::Int8 ? 8 : t == DType::Int4 ? 4 : 3; }
 constexpr size_t half_bytes(int groups, DType t) {
@@ -37,8 +43,10 @@ constexpr size_t half_bytes(int groups, DType t) {
 }
 constexpr size_t panel_bytes(int k, DType t) {
   const int lines = line_count(k, t);
-  return low_bit(t) ? 2 * half_bytes(lines, t) : lines * line_bytes(t);
+  return low_bit(t) ? 2 * half_bytes(lines, t) : lines * line_bytes(t) * (in_planes(t) ? 2 : 1);
 }
+// Of one panel, or of one of its planes: what a kernel reads in one go.
+constexpr size_t stream_bytes(int k, DType t) { return panel_bytes(k, t) / (in_planes(t) ? 2 : 1); }
 constexpr int panels_of(int rows) { return ceil_div(rows, kPanelRows); }
 
 inline const char* panel_at(const Weight& w, int panel) {

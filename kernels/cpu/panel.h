@@ -31,7 +31,11 @@ constexpr int max_tokens(DType t) { return low_bit(t) ? kMaxLowTokens : kMaxToke
 inline constexpr int kTokenWords = kQuads + 2;
 
 // Whether activations for weights of this type are rounded to pairs of bf16.
-constexpr bool uses_pairs(DType t) { return kBf16Dot && t == DType::BF16; }
+constexpr bool uses_pairs(DType t) { return kBf16Dot && (t == DType::BF16 || t == DType::Upper); }
+
+// Upper bytes are put where bf16 has its sign, exponent and fraction, without a word for the other bias: as weights
+// they are 2^112 too small. Tokens take 2^96 of that, so that no product is lost, and sums the rest.
+inline constexpr float kUpperTokens = 0x1p96f, kUpperSums = 0x1p16f;
 
 inline constexpr size_t kPrefetchAhead = 2048;  // bytes, into the first cache
 inline constexpr size_t kFetchFar = 16384;  // bytes, into the second, which pays where arithmetic and memory balance:
@@ -62,6 +66,7 @@ constexpr int panel_passes(int tokens, DType t) {
 }
 
 // What a kernel fetches while it works: an address that moves on by `step` bytes with every line of weights it reads.
+// For planes it is as if upper planes, which are a plane apart, lay one behind the other; lower ones follow it.
 struct Ahead {
   const char* at;
   size_t step;
@@ -74,5 +79,7 @@ using PanelKernel = void (*)(const char* panel, int lines, const void* tokens, f
 PanelKernel panel_kernel(DType, int tokens);
 // For low-bit weights, whose lines are counted in groups; tokens <= kMaxLowTokens. Defined in isa/low_panel.cc.
 PanelKernel low_panel_kernel(DType, int tokens);
+// For planes. Defined in isa/planes.cc.
+PanelKernel plane_kernel(DType, int tokens);
 
 }  // namespace swiftk::SWIFTK_ISA

@@ -101,20 +101,24 @@ inline Vec load_bf16(const uint16_t* p) {
 #endif
 }
 
-inline Vec load_f16(const uint16_t* p) {
+inline Vec from_f16(HalfVec h) {
 #if defined(__AVX512F__)
-  return (Vec)_mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  return (Vec)_mm512_maskz_cvtph_ps(0xffff, (__m256i)h);
 #elif defined(__AVX2__)
-  return (Vec)_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  return (Vec)_mm256_cvtph_ps((__m128i)h);
 #else
   // Exponent and fraction move into place; a multiplication then mends the bias, subnormals included.
-  HalfVec h;
-  std::memcpy(&h, p, sizeof h);
   const IntVec bits = __builtin_convertvector(h, IntVec), magnitude = bits & 0x7fff;
   const IntVec finite = (IntVec)((Vec)(magnitude << 13) * 0x1p112f);
   const IntVec special = (magnitude << 13) | 0x7f800000;  // infinity and NaN
   return (Vec)(((bits & 0x8000) << 16) | (magnitude >= 0x7c00 ? special : finite));
 #endif
+}
+
+inline Vec load_f16(const uint16_t* p) {
+  HalfVec h;
+  std::memcpy(&h, p, sizeof h);
+  return from_f16(h);
 }
 
 // W elements of a stored type.

@@ -13,6 +13,8 @@ from ..cost import Round
 from ..skip import SkipSet
 from ..way import Way
 
+_TRACED = 1024  # candidates of texts before that are kept for reports
+
 
 @dataclass(frozen=True, slots=True)
 class Score:
@@ -75,6 +77,11 @@ class Optimizer:
 
     current: Way
     trace: list[Candidate] = field(default_factory=list)
+
+    def trim(self) -> int:
+        """Between two texts: forgets the oldest candidates, if there are many. How many are left."""
+        del self.trace[:-_TRACED]
+        return len(self.trace)
 
     def start(self, prompt: Sequence[int]) -> None:
         """A new text begins."""

@@ -1,8 +1,8 @@
-/* A complete host: loads a model, generates from token ids, prints them as they come. With `timeout`, a second thread cancels
- * after that many milliseconds.
+/* A complete host: loads a model, generates from token ids, prints them as they come. With `timeout`, a second thread
+ * cancels after that many milliseconds.
  *
- *   generate MODEL_DIR tokens=1,2,3 [max=N] [temperature=T] [seed=S] [skip=layer,..] [weights=int4] [isa=NAME]
- *            [timeout=MS] [device=cuda pack=FILE] */
+ *   generate MODEL_DIR tokens=1,2,3 [max=N] [temperature=T] [seed=S] [skip=layer,..] [weights=int4] [drafter=NAME]
+ *            [dtype=NAME] [isa=NAME] [timeout=MS] [device=cuda pack=FILE] */
 #define _POSIX_C_SOURCE 200809L
 #include <pthread.h>
 #include <stdio.h>
@@ -29,8 +29,9 @@ static void* cancel_later(void* argument) {
 
 static int print_token(void* user, int32_t token, uint32_t flags, float logprob) {
   (void)user, (void)logprob;
+  static const char* const sources[] = {"target", "plan", "suffix", "recycle", "lookup", "lookahead", "parallel"};
   const char* origin = flags & SWIFTK_TOKEN_DRAFTED ? "drafted" : flags & SWIFTK_TOKEN_BONUS ? "bonus" : "plain";
-  printf("%d %s%s\n", token, origin, flags & SWIFTK_TOKEN_STOP ? " stop" : "");
+  printf("%d %s %s%s\n", token, origin, sources[SWIFTK_TOKEN_SOURCE(flags)], flags & SWIFTK_TOKEN_STOP ? " stop" : "");
   fflush(stdout);
   return 0; /* nonzero would cancel */
 }
@@ -87,6 +88,9 @@ static swiftk_status run(swiftk_session* session, int argc, char** argv) {
   const size_t n = parse_ids(option(argc, argv, "tokens", ""), prompt);
   swiftk_generate_params params = SWIFTK_GENERATE_PARAMS_INIT;
   params.max_new_tokens = (int32_t)strtol(option(argc, argv, "max", "32"), NULL, 10);
+  swiftk_draft_rule rule = SWIFTK_DRAFT_RULE_INIT;
+  rule.drafter = option(argc, argv, "drafter", NULL);
+  params.rule = &rule;
   status = swiftk_generate(session, prompt, n, &params, print_token, NULL);
   if (timed) pthread_join(thread, NULL);
   return status;
@@ -98,6 +102,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   swiftk_load_params params = SWIFTK_LOAD_PARAMS_INIT;
+  params.dtype = option(argc, argv, "dtype", NULL);
   params.isa = option(argc, argv, "isa", NULL);
   params.device = option(argc, argv, "device", NULL);
   params.pack = option(argc, argv, "pack", NULL);

@@ -35,12 +35,22 @@ void for_each_group(const PackArgs& a, Visit&& visit) {
 uint32_t bits(const PanelSource& s, int row, int column) {
   if (row >= s.count || column >= s.k) return 0;
   const size_t i = size_t(row) * s.k + column;
-  if (s.source == s.dtype && s.source != DType::F32) return reinterpret_cast<const uint16_t*>(s.rows)[i];
+  if (s.source == element_of(s.dtype) && s.source != DType::F32) return reinterpret_cast<const uint16_t*>(s.rows)[i];
   const float value = load_element(s.rows, s.source, i);
   switch (s.dtype) {
     case DType::F32: return std::bit_cast<uint32_t>(value);
     case DType::BF16: return f32_to_bf16(value);
     default: return f32_to_f16(value);
+  }
+}
+
+// One line of each plane.
+void split(const PanelSource& s, int row, int line, uint8_t* upper, uint8_t* lower) {
+  constexpr uint32_t kMinusZero = 0x8000;
+  for (int column = 2 * line; column < 2 * line + 2; ++column) {
+    const uint32_t shifted = (column < s.k ? bits(s, row, column) : kMinusZero) + 128;
+    *upper++ = static_cast<uint8_t>(shifted >> 8);
+    *lower++ = static_cast<uint8_t>(shifted);
   }
 }
 
@@ -53,7 +63,10 @@ void pack_panel(const PanelSource& s, char* dst) {
     for (int row = 0; row < kPanelRows; ++row) {
       for (int line = first; line < last; ++line) {
         const size_t at = size_t(line) * kPanelRows + row;
-        if (s.dtype == DType::F16) {
+        if (in_planes(s.dtype)) {
+          uint8_t* const upper = reinterpret_cast<uint8_t*>(dst) + 2 * at;
+          split(s, row, line, upper, upper + stream_bytes(s.k, s.dtype));
+        } else if (s.dtype == DType::F16) {
           reinterpret_cast<uint16_t*>(dst)[at] = static_cast<uint16_t>(bits(s, row, line));
         } else if (s.dtype == DType::BF16) {
           reinterpret_cast<uint32_t*>(dst)[at] = bits(s, row, 2 * line) | bits(s, row, 2 * line + 1) << 16;

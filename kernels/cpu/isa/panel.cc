@@ -84,6 +84,7 @@ constexpr auto kKernels = kernels<T>(std::make_integer_sequence<int, kMaxTokens>
 
 PanelKernel panel_kernel(DType t, int tokens) {
   if (low_bit(t)) return low_panel_kernel(t, tokens);
+  if (in_planes(t)) return plane_kernel(t, tokens);
   return (t == DType::F32    ? kKernels<DType::F32>
           : t == DType::BF16 ? kKernels<DType::BF16>
                              : kKernels<DType::F16>)[tokens - 1];
