@@ -1,5 +1,6 @@
 #include "drafters.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "error.h"
@@ -23,14 +24,19 @@ SourceId source_named(const std::string& name) {
 
 }  // namespace
 
+// swiftk/sources.py: the best guess by a line through logits, the others share what it leaves.
 decltype(SourceRule::chance) usual_chance(SourceId id) {
+  struct Line {
+    float level, slope, second, ratio;
+  };
+  const Line line = id == SourceId::Suffix ? Line{-2.2f, 0.5f, 0.05f, 0.4f} : Line{-1.2f, 0.15f, 0.08f, 0.6f};
   decltype(SourceRule::chance) chance;
   for (int bucket = 0; bucket < kGuessBuckets; ++bucket) {
-    const bool suffix = id == SourceId::Suffix;
-    const float first = suffix ? std::min(0.9f, 0.15f + 0.08f * bucket) : std::min(0.7f, 0.08f + 0.05f * bucket);
-    for (int rank = 0; rank < kGuessRanks; ++rank) {
-      const float share = rank > 0 && suffix ? 1 - first : 1;  // of what the first leaves
-      chance[bucket][rank] = by_price(id) ? first * std::pow(0.4f, static_cast<float>(rank)) * share : 1;
+    const float first = std::clamp(1 / (1 + std::exp(-line.level - line.slope * bucket)), 0.01f, 0.99f);
+    float share = (1 - first) * line.second;
+    chance[bucket][0] = by_price(id) ? first : 1;
+    for (int rank = 1; rank < kGuessRanks; ++rank, share *= line.ratio) {
+      chance[bucket][rank] = by_price(id) ? share : 1;
     }
   }
   return chance;

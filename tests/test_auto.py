@@ -116,6 +116,8 @@ def test_a_window_too_old_to_keep_is_not_asked_for(play):
     """It would be scored, forgotten, and asked for again."""
     g = play(lambda t: CUT).run(100)
     race: Race = g.auto._race
+    race.reopen()
+    race.incumbent.windows.clear()
     arm = g.auto._arm("move", SkipSet([3], [3]))
     race.enter(arm)
     for window in range(40):
