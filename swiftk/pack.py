@@ -76,10 +76,15 @@ def compiler(arch: str, matmuls: str = "triton") -> str:
         ) from None
 
 
-def hash_of(shape: dict[str, Any], arch: str, matmuls: str | None = None) -> str:
+def forms_of(draft_weights: str) -> tuple[str, ...]:
+    """Copies of the weights that kernels are built for, by LoadOptions.draft_weights."""
+    return {"auto": ("int4",), "own": ()}.get(draft_weights, tuple(sorted(draft_weights.split(","))))
+
+
+def hash_of(shape: dict[str, Any], arch: str, matmuls: str | None = None, draft_weights: str = "own") -> str:
     """Changes with anything that kernels are made from."""
     matmuls = chosen_matmuls(matmuls)
-    made = [VERSION, shape, arch, matmuls, compiler(arch, matmuls)]
+    made = [VERSION, shape, arch, matmuls, compiler(arch, matmuls), forms_of(draft_weights)]
     digest = hashlib.sha256(json.dumps(made, sort_keys=True).encode())
     sources = [*sorted(kernel_sources().glob("*.py")), *sorted(pack_cuda.sources().glob("*.*")), pack_cuda.header()]
     for source in sources:
@@ -88,11 +93,17 @@ def hash_of(shape: dict[str, Any], arch: str, matmuls: str | None = None) -> str
 
 
 def build(
-    shape: dict[str, Any], arch: str, path: str | Path, progress: Progress | None = None, matmuls: str | None = None
+    shape: dict[str, Any],
+    arch: str,
+    path: str | Path,
+    progress: Progress | None = None,
+    matmuls: str | None = None,
+    draft_weights: str = "own",
 ) -> None:
     """Compiles every kernel for `arch` ("sm_90") and writes the pack: whole, or not at all.
 
     `matmuls`: "triton", or "cuda" for those in CUDA C++ (16-bit weights; needs nvcc). Bits differ between the two.
+    `draft_weights`: what drafts may read beside the model's own, as LoadOptions has it; these matmuls are Triton's always.
     """
     matmuls = chosen_matmuls(matmuls)
     header = {
@@ -100,10 +111,10 @@ def build(
         "version": VERSION,
         "arch": arch,
         "built_with": compiler(arch, matmuls),
-        "hash": hash_of(shape, arch, matmuls),
+        "hash": hash_of(shape, arch, matmuls, draft_weights),
     }
     early = arch == STUB or int(arch.removeprefix("sm_")) >= OVERLAPPING
-    entries, own = manifest().entries(shape, early), []
+    entries, own = manifest().entries(shape, early, forms_of(draft_weights)), []
     if matmuls == "cuda":
         if not pack_cuda.supports(shape):
             raise DeviceError("[pack] matmuls='cuda' wants 16-bit weights with rows of multiples of 8 elements")
@@ -155,15 +166,21 @@ def _stub(entry: Any, dtype: str) -> Image:
     return Image(json.dumps(facts).encode(), entry.function, _STUB_SHARED if entry.stages > 1 else 0)
 
 
-def ensure(shape: dict[str, Any], arch: str, progress: Progress | None = None, matmuls: str | None = None) -> Path:
+def ensure(
+    shape: dict[str, Any],
+    arch: str,
+    progress: Progress | None = None,
+    matmuls: str | None = None,
+    draft_weights: str = "own",
+) -> Path:
     """The cached pack of a shape, built first where there is none. Two processes do not build it twice."""
-    key = hash_of(shape, arch, matmuls)
+    key = hash_of(shape, arch, matmuls, draft_weights)
     path = cache_folder() / "kernels" / f"{arch}-{key[:20]}.pack"
     if not _cached(path, key):
         with _locked(path.parent):
             if not _cached(path, key):  # still: another process may have built it meanwhile
                 _log.info("building kernels for %s: %s", arch, path)
-                build(shape, arch, path, progress, matmuls)
+                build(shape, arch, path, progress, matmuls, draft_weights)
     return path
 
 

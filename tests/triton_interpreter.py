@@ -101,12 +101,13 @@ class Interpreter:
 class Pack:
     """The kernels of a shape, with the constants that the manifest gives them."""
 
-    def __init__(self, interpreter, shape, dtype="float32", eps=1e-5):
+    def __init__(self, interpreter, shape, dtype="float32", eps=1e-5, forms=()):
         """shape: of cases.py."""
         self.interpreter, self.shape = interpreter, shape
         flags = {"qk_norm": shape.qk_norm, "qkv_bias": shape.bias, "o_bias": shape.bias, "mlp_bias": shape.bias}
         sizes = {"D": shape.D, "H": shape.H, "KV": shape.n_kv, "HD": shape.d, "F": shape.F, "V": shape.V}
-        self.entries = {e.name: e for e in manifest.entries({**sizes, **flags, "dtype": dtype, "eps": eps})}
+        entries = manifest.entries({**sizes, **flags, "dtype": dtype, "eps": eps}, forms=forms)
+        self.entries = {e.name: e for e in entries}
 
     def run(self, name, grid, *arguments):
         e = self.entries[name]

@@ -9,6 +9,12 @@
 //   int8, 8 lines: line i is quad i
 //   int4, 4 lines: line i has quad 2i in its low nibbles, quad 2i + 1 in the high ones
 //   int3, 3 lines: the same; what would be line 3 is in the spare bits, bit i of its nibbles as bit 3 of line i's
+// Fragments, what a GPU reads instead (kernels/triton/low_bit.py): the same halves, but all blocks have 4 groups, scales are
+// int8 [16][4], and the 2048 codes of a block lie by the lane that multiplies them, as mma.sync wants its operand: lane
+// 4 (row % 8) + k % 16 / 4 has 32 pairs of codes (k and k + 1), of which pair 8 (k / 32) + 4 (k / 16 % 2) + 2 (k / 2 % 2)
+// + row / 8 is pair p. Its 32 words hold of pair p, 16 bits apart, `bits` bits from bit (p * bits) % 16 of word p * bits / 16:
+// a plane. Up to 4 words of a lane are neighbours, then comes the next lane.
+//   int8, int4: one plane    int3: a plane of the two low bits, then one of the high bit
 // Cache, per KV head: K [slots / 16][d][16], so that one vector holds a feature of 16 keys; V [slots][d rounded up to
 // 16].
 #pragma once
@@ -35,8 +41,9 @@ constexpr int group_lines(DType t) { return t == DType::Int8 ? 8 : t == DType::I
 constexpr size_t half_bytes(int groups, DType t) {
   return 64 * (1 + size_t(ceil_div(groups, kBlock)) + size_t(groups) * group_lines(t));
 }
-constexpr size_t panel_bytes(int k, DType t) {
-  const int lines = line_count(k, t);
+constexpr int whole_blocks(int groups) { return ceil_div(groups, kBlock) * kBlock; }
+constexpr size_t panel_bytes(int k, DType t, bool fragments = false) {
+  const int lines = fragments ? whole_blocks(line_count(k, t)) : line_count(k, t);
   return low_bit(t) ? 2 * half_bytes(lines, t) : lines * line_bytes(t);
 }
 constexpr int panels_of(int rows) { return ceil_div(rows, kPanelRows); }

@@ -8,6 +8,8 @@ are read along K, which lies in 16-byte pieces in W and y alike, into shared mem
 import triton
 import triton.language as tl
 
+from .low_bit import scale_of, values_of
+
 
 @triton.jit
 def place():
@@ -35,6 +37,26 @@ def rows_of(w, row, valid, k, K: tl.constexpr, ROWS: tl.constexpr, WHOLE: tl.con
 
 
 @triton.jit
+def weights_of(
+    w, y, row, valid, k,
+    K: tl.constexpr, ROWS: tl.constexpr, WHOLE: tl.constexpr, BLOCK_K: tl.constexpr, BITS: tl.constexpr,
+):  # fmt: skip
+    """rows_of, whatever form W is stored in: in `BITS` bits (low_bit.py), without its rows' scales, or, if 0, as y is."""
+    if BITS:
+        return values_of(w, row, k, K, ROWS, BLOCK_K, BITS, y.dtype.element_ty)
+    else:
+        return rows_of(w, row, valid, k, K, ROWS, WHOLE, BLOCK_K)
+
+
+@triton.jit
+def finished(acc, w, row, K: tl.constexpr, ROWS: tl.constexpr, BITS: tl.constexpr):
+    """Sums over weights_of as sums over W."""
+    if BITS:
+        acc *= scale_of(w, row, K, ROWS, BITS)[:, None]
+    return acc
+
+
+@triton.jit
 def tokens_of(y, first, n, k, K: tl.constexpr, TOKENS: tl.constexpr, BLOCK_K: tl.constexpr):
     """y[first : first + TOKENS, k : k + BLOCK_K], transposed; 0 from row n on and beyond K."""
     j = tl.arange(0, TOKENS)[None, :]
@@ -50,27 +72,29 @@ def tokens_of(y, first, n, k, K: tl.constexpr, TOKENS: tl.constexpr, BLOCK_K: tl
 def multiply(
     w, y, row, valid, first, n,
     K: tl.constexpr, ROWS: tl.constexpr, WHOLE: tl.constexpr, TOKENS: tl.constexpr, BLOCK_K: tl.constexpr,
+    BITS: tl.constexpr,
 ):  # fmt: skip
     """W[row : row + ROWS] y[first : first + TOKENS]^T, [ROWS, TOKENS]."""
     acc = tl.zeros((ROWS, TOKENS), tl.float32)
     for k in range(0, K, BLOCK_K):
-        a = rows_of(w, row, valid, k, K, ROWS, WHOLE, BLOCK_K)
+        a = weights_of(w, y, row, valid, k, K, ROWS, WHOLE, BLOCK_K, BITS)
         acc = tl.dot(a, tokens_of(y, first, n, k, K, TOKENS, BLOCK_K), acc, input_precision="ieee")
-    return acc
+    return finished(acc, w, row, K, ROWS, BITS)
 
 
 @triton.jit
 def multiply_pair(
     w, y, row, other_row, valid, first, n,
     K: tl.constexpr, ROWS: tl.constexpr, WHOLE: tl.constexpr, TOKENS: tl.constexpr, BLOCK_K: tl.constexpr,
+    BITS: tl.constexpr,
 ):  # fmt: skip
     """The same of two tiles of W, that y is read for once."""
     acc = tl.zeros((ROWS, TOKENS), tl.float32)
     other = tl.zeros((ROWS, TOKENS), tl.float32)
     for k in range(0, K, BLOCK_K):
-        a = rows_of(w, row, valid, k, K, ROWS, WHOLE, BLOCK_K)
-        b = rows_of(w, other_row, valid, k, K, ROWS, WHOLE, BLOCK_K)
+        a = weights_of(w, y, row, valid, k, K, ROWS, WHOLE, BLOCK_K, BITS)
+        b = weights_of(w, y, other_row, valid, k, K, ROWS, WHOLE, BLOCK_K, BITS)
         tokens = tokens_of(y, first, n, k, K, TOKENS, BLOCK_K)
         acc = tl.dot(a, tokens, acc, input_precision="ieee")
         other = tl.dot(b, tokens, other, input_precision="ieee")
-    return acc, other
+    return finished(acc, w, row, K, ROWS, BITS), finished(other, w, other_row, K, ROWS, BITS)
