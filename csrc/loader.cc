@@ -181,7 +181,8 @@ class Loader {
       if (!has_kernels(dtype)) {
         const std::string name = name_of(dtype);
         fail(Status::InvalidArgument, "[load] draft_weights has " + name + ", " + options_.pack +
-                                          " has no kernels for it: `swiftk pack --draft-weights " + name + "` builds them");
+                                          " has no kernels for it: `swiftk pack --draft-weights " + name +
+                                          "` builds them");
       }
       model_.copies.emplace_back().dtype = dtype;
       need += bytes_of(dtype);

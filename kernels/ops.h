@@ -161,7 +161,7 @@ struct PackArgs {
   int group;             // rows per group; the last group of a part may be short. 0: the whole part
   bool interleave;
   DType source, dtype;   // converted (rounded to nearest even, or quantised) if they differ; source is not low_bit()
-  bool fragments;        // low_bit() weights as a GPU's tensor cores take them; of the CPU's table, which quantises for both
+  bool fragments;        // of low_bit() weights, by the CPU's table: as a GPU reads them
   void* dst;             // packed_bytes() bytes, from Ops::allocate
 };
 

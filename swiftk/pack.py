@@ -103,7 +103,7 @@ def build(
     """Compiles every kernel for `arch` ("sm_90") and writes the pack: whole, or not at all.
 
     `matmuls`: "triton", or "cuda" for those in CUDA C++ (16-bit weights; needs nvcc). Bits differ between the two.
-    `draft_weights`: what drafts may read beside the model's own, as LoadOptions has it; these matmuls are Triton's always.
+    `draft_weights`: what drafts may read beside the model's own, as in LoadOptions; its matmuls are always Triton's.
     """
     matmuls = chosen_matmuls(matmuls)
     header = {
@@ -133,8 +133,16 @@ def build(
         except DeviceError as error:  # of CUDA before 12.4, say
             _log.warning("drafts on this GPU will wait for the host at every step: %s", error)
             gate = []
-    entries = [*entries, *own, *gate]
-    begins: dict[bytes, int] = {}  # equal images are stored once
+    kernels, data = _lay_out([*entries, *own, *gate], images)
+    header |= {"digest": hashlib.sha256(data).hexdigest(), "shape": shape, "kernels": kernels}
+    text = json.dumps(header).encode()
+    text += b" " * (-(8 + len(text)) % _ALIGNMENT)
+    _write(Path(path), struct.pack("<Q", len(text)) + text + data)
+
+
+def _lay_out(entries: list[Any], images: list[Image]) -> tuple[dict[str, Any], bytes]:
+    """The header's "kernels", and what they point to: equal images are stored once."""
+    begins: dict[bytes, int] = {}
     kernels, data = {}, bytearray()
     for entry, image in zip(entries, images, strict=True):
         if image.code not in begins:
@@ -150,10 +158,7 @@ def build(
             "begin": begin,
             "end": begin + len(image.code),
         }
-    header |= {"digest": hashlib.sha256(data).hexdigest(), "shape": shape, "kernels": kernels}
-    text = json.dumps(header).encode()
-    text += b" " * (-(8 + len(text)) % _ALIGNMENT)
-    _write(Path(path), struct.pack("<Q", len(text)) + text + data)
+    return kernels, bytes(data)
 
 
 def _part(progress: Progress | None, before: int, total: int) -> Progress | None:

@@ -73,7 +73,7 @@ def test_copies_say_what_they_say_on_the_cpu(gpu, folder, dtype):
     own = scored(sessions[0])
     for form in FORMS:
         there, here = (scored(session, weights=form) for session in sessions)
-        assert np.abs(there - here).mean() < 0.005
+        assert np.abs(there - here).mean() < 0.02
         assert form == "int8" or np.abs(there - here).mean() < np.abs(there - own).mean() / 3
 
 
@@ -110,12 +110,12 @@ def test_a_pack_without_kernels_for_a_copy(gpu, folder):
     arch = "stub" if gpu.stub else _core.gpu_info(0)["architecture"]
     path = str(pack.ensure(pack.shape_of(folder), arch, draft_weights="int4"))
     assert list(_core.Model(str(folder), device="cuda", pack=path, draft_weights="int4").copies) == ["int4"]
-    with pytest.raises(InvalidArgument, match=r"draft_weights has int3, .*\.pack has no kernels.*--draft-weights int3`"):
+    with pytest.raises(InvalidArgument, match=r"has int3, .*\.pack has no kernels .*--draft-weights int3`"):
         _core.Model(str(folder), device="cuda", pack=path, draft_weights="int4,int3")
 
 
 def test_too_little_memory(gpu, folder, kernels, clean):
-    with pytest.raises(OutOfMemory, match="copies for drafting need .* GB of memory"):
+    with pytest.raises(OutOfMemory, match=r"copies for drafting need .* GB of memory"):
         _core.Model(str(folder), device="cuda", pack=kernels, draft_weights="int8", draft_memory=1000)
 
 

@@ -117,12 +117,18 @@ class Pack:
 
     def matmul(self, name, tokens, n, outputs, *arguments):
         """n rows in programs of `tokens`, and a token tile beyond them."""
-        grid = cdiv(outputs, self.entries[f"{name}.{tokens}"].constants["ROWS"]), cdiv(n, tokens) + 1
-        self.run(f"{name}.{tokens}", grid, np.int32([n]), *arguments)
+        self.run(f"{name}.{tokens}", self.grid(f"{name}.{tokens}", n, outputs), np.int32([n]), *arguments)
+
+    def grid(self, name, n, outputs):
+        constants = self.entries[name].constants
+        return cdiv(outputs, constants["ROWS"]), cdiv(n, constants["TOKENS"]) + 1
 
 
 def ordered_dot(self, a, b, d, input_precision, max_num_imprecise_acc):
-    """d + a b, from the first k to the last."""
+    """d + a b, from the first k to the last; of each of a batch."""
+    if a.data.ndim == 3:
+        each = [ordered_dot(self, *(type(d)(t.data[i], t.dtype) for t in (a, b, d)), 0, 0) for i in range(len(a.data))]
+        return type(d)(np.stack([product.data for product in each]), d.dtype.scalar)
     terms = np.empty((a.data.shape[1] + 1, *d.data.shape), d.data.dtype)
     terms[0] = d.data
     np.multiply(a.data.T[:, :, None], b.data[:, None, :], out=terms[1:], dtype=terms.dtype)

@@ -7,7 +7,7 @@ from cases import EPS, MATMULS, STORE_TOLERANCE, tolerance
 from low_bit import parts, unpack_fragments
 from reference import stored, value
 from swiftk._core import ops
-from triton_interpreter import Pack, cdiv, unwritten
+from triton_interpreter import Pack, unwritten
 
 
 def normal(rng, *shape):
@@ -87,8 +87,8 @@ class Matmuls:
         cache = unwritten((2, self.n + 3, s.n_kv, s.d), self.dtype)
         slot, cos, sin = (a[rows].copy() for a in (self.slot, self.cos, self.sin))
         name = f"qkv{self.suffix}.{tokens}"
-        constants = self.pack.entries[name].constants
-        grid = heads * cdiv(s.d // 2, constants["ROWS"]), cdiv(n, tokens) + 1
+        halves, token_tiles = self.pack.grid(name, n, s.d // 2)
+        grid = heads * halves, token_tiles
         count = np.int32([n])
         matrix = self.packed["qkv"], self.bias["qkv"]
         self.pack.run(name, grid, count, y, *matrix, slot, cos, sin, q, cache[0], cache[1], raw)

@@ -43,7 +43,7 @@ inline constexpr DType kCopies[] = {DType::Int8, DType::Int4, DType::Int3};
 struct Functions {
   Function embed, rmsnorm, qk_norm_rope, attention_split, attention_merge, attention_serial;
   Function topk_partial, topk_merge, move_rows, read_probe, dot_probe;
-  Function gate;  // without a handle where the pack has none
+  Function gate;                     // without a handle where the pack has none
   Matmuls own;                       // of weights in the pack's dtype
   std::array<Matmuls, 3> of_copies;  // of kCopies, without handles where the pack has none
   const Matmuls& reading(const Weight& w) const {

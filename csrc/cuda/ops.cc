@@ -51,8 +51,8 @@ void rmsnorm_qkv_rope_append(Ctx& ctx, const QkvArgs& a) {
   const int heads = a.n_heads + 2 * kv.n_kv;
   const void* const raw = s.queue.raw.as();
   const Bucketed& kernels = s.functions.reading(a.w).qkv;
-  launch_matmul(s, kernels, heads * tiles(kernels, r.n, kv.d / 2), r.n, y, a.w.data, a.w.bias, r.slot,
-                r.cos, r.sin, a.q, a.kv.data, values(a.kv), raw);
+  launch_matmul(s, kernels, heads * tiles(kernels, r.n, kv.d / 2), r.n, y, a.w.data, a.w.bias, r.slot, r.cos, r.sin,
+                a.q, a.kv.data, values(a.kv), raw);
   if (!a.q_norm) return;
   s.queue.launch(s.functions.qk_norm_rope, r.rows, heads, 1, s.queue.count(r.n), raw, a.q_norm, a.k_norm, r.slot, r.cos,
                  r.sin, a.q, a.kv.data, values(a.kv));

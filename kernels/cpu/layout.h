@@ -9,11 +9,11 @@
 //   int8, 8 lines: line i is quad i
 //   int4, 4 lines: line i has quad 2i in its low nibbles, quad 2i + 1 in the high ones
 //   int3, 3 lines: the same; what would be line 3 is in the spare bits, bit i of its nibbles as bit 3 of line i's
-// Fragments, what a GPU reads instead (kernels/triton/low_bit.py): the same halves, but all blocks have 4 groups, scales are
-// int8 [16][4], and the 2048 codes of a block lie by the lane that multiplies them, as mma.sync wants its operand: lane
-// 4 (row % 8) + k % 16 / 4 has 32 pairs of codes (k and k + 1), of which pair 8 (k / 32) + 4 (k / 16 % 2) + 2 (k / 2 % 2)
-// + row / 8 is pair p. Its 32 words hold of pair p, 16 bits apart, `bits` bits from bit (p * bits) % 16 of word p * bits / 16:
-// a plane. Up to 4 words of a lane are neighbours, then comes the next lane.
+// Fragments are what a GPU reads instead (kernels/triton/low_bit.py): the same halves, but every block has 4 groups,
+// its scales are int8 [16][4], and its 2048 codes lie as the lanes of mma.sync take them. Lane 4 (row % 8) + k % 16 / 4
+// has 32 pairs of codes, of an even k and the next: p = 8 (k / 32) + 4 (k / 16 % 2) + 2 (k / 2 % 2) + row / 8. In a
+// plane of b bits a lane has 2 b words of 32 bits; pair p is in word p b / 16, from bits p b % 16 and p b % 16 + 16 on.
+// Up to four words of a lane are neighbours; then come the next lane's.
 //   int8, int4: one plane    int3: a plane of the two low bits, then one of the high bit
 // Cache, per KV head: K [slots / 16][d][16], so that one vector holds a feature of 16 keys; V [slots][d rounded up to
 // 16].

@@ -101,14 +101,13 @@ def tiles(s, tokens, matrices):
 def low_bit_tiles(s, tokens, matrices, bits):
     """The same where weights have few bits.
 
-    Blocks of them have 128 columns. Up to 16 KB of y make a stage, for its weights are few bytes: 4 KB of int4, four
-    times 512 columns of 16 rows, are on their way. As many registers as values of a stage, halved, hold one.
+    Four warps have a slice of K each, of which a stage takes one block of 128 columns; two where there is room, as less
+    of the time is then for addresses. Such a stage has 8 KB of int4 and 16 KB of y.
     """
-    rows = 16 if tokens <= 16 else 32
-    warps = {8: 1, 16: 1, 32: 2, 64: 4}[tokens]
-    block_k = max({8: 512, 16: 512, 32: 256, 64: 128}[tokens] // matrices * 2 // s.bytes, 128)
-    stage = block_k * (tokens * s.bytes + matrices * rows * bits // 8)
-    return rows, block_k, warps, min(1 + MOST_SHARED // stage, 5)
+    rows = 16
+    block_k = 256 if tokens == 8 and matrices == 1 and s.bytes == 2 else 128
+    stage = 4 * block_k * (tokens * s.bytes + matrices * rows * bits // 8)
+    return rows, block_k, 4, min(1 + MOST_SHARED // stage, 5)
 
 
 def matmuls(s, form=""):
@@ -133,9 +132,10 @@ def matmuls(s, form=""):
     ]
     for name, module, function, sizes, signature, parts in plans:
         for tokens in BUCKETS:
-            tile = low_bit_tiles(s, tokens, parts, bits) if bits else tiles(s, tokens, parts)
+            wide = min(tokens, 32) if bits else tokens  # wider sums of four slices would not fit into registers
+            tile = low_bit_tiles(s, wide, parts, bits) if bits else tiles(s, tokens, parts)
             rows, block_k, warps, stages = tile
-            constants = {**sizes, "ROWS": rows, "TOKENS": tokens, "BLOCK_K": block_k, "BITS": bits, "EARLY": s.early}
+            constants = {**sizes, "ROWS": rows, "TOKENS": wide, "BLOCK_K": block_k, "BITS": bits, "EARLY": s.early}
             entry = ".".join(filter(None, (name, form, str(tokens))))
             yield Entry(entry, module, function, constants, signature, warps, stages, ("y", "w"))
 

@@ -34,9 +34,7 @@ def qkv(
     r0 = tile % TILES * ROWS
     STORED: tl.constexpr = stored_rows(HALF, BITS)
     row = head * (2 * STORED) + r0
-    a, b = multiply_pair(
-        w, y, row, row + STORED, HALF - r0, first, n, D, ROWS, HALF % ROWS == 0, TOKENS, BLOCK_K, BITS
-    )
+    a, b = multiply_pair(w, y, row, row + STORED, HALF - r0, first, n, D, ROWS, HALF % ROWS == 0, TOKENS, BLOCK_K, BITS)
     i = r0 + tl.arange(0, ROWS)[:, None]
     j = first + tl.arange(0, TOKENS)[None, :]
     there = (i < HALF) & (j < n)

@@ -8,7 +8,7 @@ are read along K, which lies in 16-byte pieces in W and y alike, into shared mem
 import triton
 import triton.language as tl
 
-from .low_bit import scale_of, values_of
+from .low_bit import sliced_product, sliced_products
 
 
 @triton.jit
@@ -37,26 +37,6 @@ def rows_of(w, row, valid, k, K: tl.constexpr, ROWS: tl.constexpr, WHOLE: tl.con
 
 
 @triton.jit
-def weights_of(
-    w, y, row, valid, k,
-    K: tl.constexpr, ROWS: tl.constexpr, WHOLE: tl.constexpr, BLOCK_K: tl.constexpr, BITS: tl.constexpr,
-):  # fmt: skip
-    """rows_of, whatever form W is stored in: in `BITS` bits (low_bit.py), without its rows' scales, or, if 0, as y is."""
-    if BITS:
-        return values_of(w, row, k, K, ROWS, BLOCK_K, BITS, y.dtype.element_ty)
-    else:
-        return rows_of(w, row, valid, k, K, ROWS, WHOLE, BLOCK_K)
-
-
-@triton.jit
-def finished(acc, w, row, K: tl.constexpr, ROWS: tl.constexpr, BITS: tl.constexpr):
-    """Sums over weights_of as sums over W."""
-    if BITS:
-        acc *= scale_of(w, row, K, ROWS, BITS)[:, None]
-    return acc
-
-
-@triton.jit
 def tokens_of(y, first, n, k, K: tl.constexpr, TOKENS: tl.constexpr, BLOCK_K: tl.constexpr):
     """y[first : first + TOKENS, k : k + BLOCK_K], transposed; 0 from row n on and beyond K."""
     j = tl.arange(0, TOKENS)[None, :]
@@ -74,12 +54,15 @@ def multiply(
     K: tl.constexpr, ROWS: tl.constexpr, WHOLE: tl.constexpr, TOKENS: tl.constexpr, BLOCK_K: tl.constexpr,
     BITS: tl.constexpr,
 ):  # fmt: skip
-    """W[row : row + ROWS] y[first : first + TOKENS]^T, [ROWS, TOKENS]."""
-    acc = tl.zeros((ROWS, TOKENS), tl.float32)
-    for k in range(0, K, BLOCK_K):
-        a = weights_of(w, y, row, valid, k, K, ROWS, WHOLE, BLOCK_K, BITS)
-        acc = tl.dot(a, tokens_of(y, first, n, k, K, TOKENS, BLOCK_K), acc, input_precision="ieee")
-    return finished(acc, w, row, K, ROWS, BITS)
+    """W[row : row + ROWS] y[first : first + TOKENS]^T, [ROWS, TOKENS]. BITS: of weights that have few, or 0."""
+    if BITS:
+        return sliced_product(w, y, row, first, n, K, ROWS, TOKENS, BLOCK_K, BITS)
+    else:
+        acc = tl.zeros((ROWS, TOKENS), tl.float32)
+        for k in range(0, K, BLOCK_K):
+            a = rows_of(w, row, valid, k, K, ROWS, WHOLE, BLOCK_K)
+            acc = tl.dot(a, tokens_of(y, first, n, k, K, TOKENS, BLOCK_K), acc, input_precision="ieee")
+        return acc
 
 
 @triton.jit
@@ -89,12 +72,15 @@ def multiply_pair(
     BITS: tl.constexpr,
 ):  # fmt: skip
     """The same of two tiles of W, that y is read for once."""
-    acc = tl.zeros((ROWS, TOKENS), tl.float32)
-    other = tl.zeros((ROWS, TOKENS), tl.float32)
-    for k in range(0, K, BLOCK_K):
-        a = weights_of(w, y, row, valid, k, K, ROWS, WHOLE, BLOCK_K, BITS)
-        b = weights_of(w, y, other_row, valid, k, K, ROWS, WHOLE, BLOCK_K, BITS)
-        tokens = tokens_of(y, first, n, k, K, TOKENS, BLOCK_K)
-        acc = tl.dot(a, tokens, acc, input_precision="ieee")
-        other = tl.dot(b, tokens, other, input_precision="ieee")
-    return finished(acc, w, row, K, ROWS, BITS), finished(other, w, other_row, K, ROWS, BITS)
+    if BITS:
+        return sliced_products(w, y, row, other_row, first, n, K, ROWS, TOKENS, BLOCK_K, BITS)
+    else:
+        acc = tl.zeros((ROWS, TOKENS), tl.float32)
+        other = tl.zeros((ROWS, TOKENS), tl.float32)
+        for k in range(0, K, BLOCK_K):
+            a = rows_of(w, row, valid, k, K, ROWS, WHOLE, BLOCK_K)
+            b = rows_of(w, other_row, valid, k, K, ROWS, WHOLE, BLOCK_K)
+            tokens = tokens_of(y, first, n, k, K, TOKENS, BLOCK_K)
+            acc = tl.dot(a, tokens, acc, input_precision="ieee")
+            other = tl.dot(b, tokens, other, input_precision="ieee")
+        return acc, other
