@@ -119,6 +119,20 @@ def test_too_little_memory(gpu, folder, kernels, clean):
         _core.Model(str(folder), device="cuda", pack=kernels, draft_weights="int8", draft_memory=1000)
 
 
+def test_copies_beside_matmuls_in_another_layout(gpu, tmp_path):
+    """Of CUDA C++, that the model's own weights are laid out for: the copies are Triton's as ever."""
+    on_stub_only(gpu)
+    folder, path = swiftk.demo_model(), tmp_path / "a.pack"
+    pack.build(pack.shape_of(folder), "stub", path, matmuls="cuda", draft_weights="int4")
+    lm = swiftk.load(folder, device="cuda", pack=path, context=64)
+    plain, drafted = (
+        lm.generate(PROMPT, max_new_tokens=12, ignore_eos=True, **how)
+        for how in ({"speculate": False}, {"speculate": "always", "skip": "int4"})
+    )
+    assert drafted.tokens == plain.tokens
+    assert drafted.stats.draft_acceptance_rate > 0.5
+
+
 def test_load_builds_kernels_for_the_copies_it_makes(gpu, folder):
     lm = swiftk.load(folder, device="cuda")
     assert list(lm.model.copies) == ["int4"]
