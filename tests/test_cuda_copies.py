@@ -5,7 +5,7 @@ import pytest
 
 import swiftk
 from decode import Rule, decode
-from gpu import clean_fixture, gpu_fixture, on_stub_only, tokens  # noqa: F401
+from gpu import clean_fixture, gpu_fixture, held, on_stub_only, tokens  # noqa: F401
 from swiftk import SkipSet, _core, pack
 from swiftk.errors import InvalidArgument, OutOfMemory
 
@@ -117,6 +117,13 @@ def test_a_pack_without_kernels_for_a_copy(gpu, folder):
 def test_too_little_memory(gpu, folder, kernels, clean):
     with pytest.raises(OutOfMemory, match=r"copies for drafting need .* GB of memory"):
         _core.Model(str(folder), device="cuda", pack=kernels, draft_weights="int8", draft_memory=1000)
+    if gpu.stub:
+        own = _core.Model(str(folder), device="cuda", pack=kernels).weight_bytes
+        gpu.stub.set(memory=held(gpu.stub)["bytes"] + own * 2)  # the embedding is there, too
+        with pytest.raises(OutOfMemory, match=r"copies for drafting need .* GB of memory"):
+            _core.Model(str(folder), device="cuda", pack=kernels, draft_weights=",".join(FORMS))
+        assert not _core.Model(str(folder), device="cuda", pack=kernels, draft_weights="auto").copies
+        gpu.stub.reset()
 
 
 def test_copies_beside_matmuls_in_another_layout(gpu, tmp_path):

@@ -123,6 +123,11 @@ def test_every_kernel_of_a_pass_is_early():
     assert early == {e.function for e in manifest.entries(QWEN)} - others
 
 
+def matrices_of(entry):
+    """That it reads side by side."""
+    return 2 if entry.function in ("qkv", "gate_up") else 1
+
+
 def copies_of(kernel):
     """Bytes of each of its copies into shared memory."""
     found = re.findall(r"cp\.async\.c[ag]\.shared\.global \[[^]]*\], \[[^]]*\], (\w+)", kernel.asm["ptx"])
@@ -141,7 +146,7 @@ def test_matmuls_stream_their_weights_into_one_instruction(entry):
     assert set(re.findall(r"(?:wgmma|mma|tcgen05)\.\S*?m\d+n\d+k\d+", ptx)) == {"mma.sync.aligned.m16n8k16"}
     copies = copies_of(for_hopper(entry.name))
     constants, warps = entry.constants, entry.warps
-    matrices = 2 if entry.function in ("qkv", "gate_up") else 1
+    matrices = matrices_of(entry)
     stage = (matrices * constants["ROWS"] + constants["TOKENS"]) * constants["BLOCK_K"] * 2 // (16 * 32 * warps)
     assert len(copies) == stage * entry.stages  # one stage in the loop, the others before it
     assert set(copies) == {16}
@@ -165,9 +170,10 @@ def test_weights_of_few_bits_become_values_where_they_are(entry, tmp_path):
     assert "tt.dot" in loop and not re.search(r"convert_layout|local_store|local_alloc %", loop)
     code = dump(kernel, tmp_path, "-sass")
     assert "LDS.128" in code and "FFMA" not in code
+    assert len(re.findall(r"LOP3\.LUT.* 0x43004300", code)) <= 1  # an exponent is set by the mask's instruction
     # Copies of words, of a column that scales lie in, and of y: a stage's in the loop, the others' before it.
     constants, bits = entry.constants, entry.constants["BITS"]
-    matrices = 2 if entry.function in ("qkv", "gate_up") else 1
+    matrices = matrices_of(entry)
     columns = 4 * constants["BLOCK_K"]
     words = matrices * 16 * columns * (bits if bits != 3 or constants["BLOCK_K"] > 128 else 2) // 8
     stage = (words + columns * constants["TOKENS"] * 2) // (16 * 128)
