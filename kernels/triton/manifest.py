@@ -2,7 +2,8 @@
 
 Plain data, importable without Triton. Tile sizes, warps and stages live here and nowhere else. What they may not change
 is a row's bits: a matmul sums over K in steps of 16 into one accumulator whatever ROWS, TOKENS and BLOCK_K are, as long
-as its rows are the M side of mma.sync, which ROWS of 16 or 32 see to.
+as its rows are the M side of mma.sync, which ROWS of 16 or 32 see to. Over weights of few bits there are four such
+accumulators, for a quarter of K each, and one order in which they are added.
 """
 
 from dataclasses import dataclass
