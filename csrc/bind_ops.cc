@@ -32,12 +32,14 @@ class Kernels {
   Kernels& operator=(const Kernels&) = delete;
 
   std::unique_ptr<PackedWeight> pack(const std::vector<py::array>& parts, const std::string& dtype, int group,
-                                     bool interleave, std::optional<Floats> bias) {
+                                     bool interleave, std::optional<Floats> bias, bool fragments) {
     want(!parts.empty() && parts.size() <= 3, "parts want 1 to 3 matrices");
     PackArgs args{};
     args.group = group;
     args.interleave = interleave;
     args.dtype = parse_dtype(dtype);
+    args.fragments = fragments;
+    want(!fragments || low_bit(args.dtype), "fragments are of low-bit weights");
     args.source = dtype_of(parts[0]);
     args.k = static_cast<int>(parts[0].shape(1));
     int n = 0;
@@ -84,6 +86,7 @@ class Kernels {
                   .interleave = false,
                   .source = DType::F32,
                   .dtype = DType::F32,
+                  .fragments = false,
                   .dst = nullptr};
     const std::vector<float> zeros(2 * width), one(s.d, 1.0f);
     args.part[0] = zeros.data();
@@ -284,7 +287,8 @@ void bind_ops(py::module_& parent) {
   py::class_<Kernels>(m, "Kernels")
       .def(py::init<const std::string&, int>(), "isa"_a = "", "threads"_a = 1)
       .def_property_readonly("name", &Kernels::name)
-      .def("pack", &Kernels::pack, "parts"_a, "dtype"_a, "group"_a = 0, "interleave"_a = false, "bias"_a = py::none())
+      .def("pack", &Kernels::pack, "parts"_a, "dtype"_a, "group"_a = 0, "interleave"_a = false, "bias"_a = py::none(),
+           "fragments"_a = false)
       .def("cache", &Kernels::cache, "n_kv"_a, "d"_a, "capacity"_a, "dtype"_a)
       .def("set_rows", &Kernels::set_rows, "cache"_a, "slot"_a, "k"_a, "v"_a)
       .def("embed", &Kernels::embed, "table"_a, "token"_a)

@@ -41,12 +41,12 @@ class Loader {
     const std::string& dtype = options_.dtype;
     model_.dtype = dtype.empty() || dtype == "auto" ? jobs_.matrices.front().parts.front().dtype : parse_dtype(dtype);
     model_.own.dtype = model_.dtype;
+    if (model_.ops->device) cuda::check_pack(*model_.ops, model_.config, model_.dtype);
     choose_copies();
     total_ = jobs_.bytes + (copies_embedding() ? jobs_.embedding.bytes : 0);
     for (const MatrixJob& job : jobs_.matrices) {
       for (const TensorView& part : job.parts) total_ += part.bytes * model_.copies.size();
     }
-    if (model_.ops->device) cuda::check_pack(*model_.ops, model_.config, model_.dtype);
     const std::unique_ptr<Ctx, void (*)(Ctx*)> ctx(model_.ops->create(model_.ops->device, model_.threads),
                                                    model_.ops->destroy);
     load_vectors(*ctx);
@@ -163,21 +163,22 @@ class Loader {
   }
 
   // The host's memory is handed out before it exists: unchecked, a model too large would end the process, not the load.
+  // A device says no by itself.
   void choose_copies() {
-    const bool any = !model_.ops->device;  // which says no by itself, and has no kernels for copies
-    const size_t have = any ? available_memory() : 0, own = any ? bytes_of(model_.dtype) : 0;
-    if (any) check_memory("the weights", own, have);
+    const Ops& ops = *model_.ops;
+    const size_t have = ops.device ? cuda::free_memory(*ops.device) : available_memory();
+    const size_t own = bytes_of(model_.dtype) + (copies_embedding() ? jobs_.embedding.bytes : 0);
+    if (!ops.device) check_memory("the weights", own, have);
     const std::string& asked = options_.draft_weights;
     if (asked.empty() || asked == "own") return;
-    const size_t most = options_.draft_memory ? options_.draft_memory : (have - own) / 4;
+    const size_t left = have - std::min(own, have), most = options_.draft_memory ? options_.draft_memory : left / 4;
     if (asked == "auto") {
       for (const DType dtype : {DType::Int4, DType::Int3}) {
-        const bool fits = any && bytes_of(dtype) <= std::min(most, have - own);
+        const bool fits = has_kernels(dtype) && bytes_of(dtype) <= std::min(most, left);
         if (fits && model_.copies.empty()) model_.copies.emplace_back().dtype = dtype;
       }
       return;
     }
-    if (!any) fail(Status::Unsupported, "[load] draft_weights '" + asked + "' needs the CPU; a GPU has 'own' alone");
     size_t need = 0;
     for (const DType dtype : parse_forms(asked)) {
       if (dtype == DType::Upper) {
@@ -185,13 +186,22 @@ class Loader {
         upper_ = true;
         continue;
       }
+      if (!has_kernels(dtype)) {
+        const std::string name = name_of(dtype);
+        fail(Status::InvalidArgument, "[load] draft_weights has " + name + ", " + options_.pack +
+                                          " has no kernels for it: `swiftk pack --draft-weights " + name +
+                                          "` builds them");
+      }
       model_.copies.emplace_back().dtype = dtype;
       need += bytes_of(dtype);
     }
-    check_memory("copies for drafting", need, std::min(have - own, options_.draft_memory ? most : have));
+    check_memory("copies for drafting", need, std::min(left, options_.draft_memory ? most : left));
   }
 
   void want_float16() const {
+    if (model_.ops->device) {
+      fail(Status::Unsupported, "[load] draft_weights 'upper' needs the CPU; a GPU has copies in fewer bits");
+    }
     if (model_.dtype == DType::F16) return;
     const std::string got = name_of(model_.dtype);
     fail(Status::InvalidArgument,
@@ -209,6 +219,8 @@ class Loader {
     upper.read_bytes = own.bytes / 2;
     return upper;
   }
+
+  bool has_kernels(DType copy) const { return !model_.ops->device || cuda::reads(*model_.ops, copy); }
 
   // Adds the bytes it takes to `sum`. place: where it goes; null: into memory of its own.
   void load_matrix(Ctx& ctx, const MatrixJob& job, DType dtype, Weight& out, size_t& sum, char* place = nullptr) {

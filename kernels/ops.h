@@ -161,6 +161,7 @@ struct PackArgs {
   int group;             // rows per group; the last group of a part may be short. 0: the whole part
   bool interleave;
   DType source, dtype;   // converted (rounded to nearest even, or quantised) if they differ; source is not low_bit()
+  bool fragments;        // of low_bit() weights, by the CPU's table: as a GPU reads them
   void* dst;             // packed_bytes() bytes, from Ops::allocate
 };
 

@@ -58,7 +58,8 @@ def load(
     if not folder.is_dir():
         raise CheckpointError(f"[load] {folder} is not a directory, want one with config.json and model.safetensors")
     defaults = read_defaults(folder)
-    chosen, kernels = place(folder, options.device, options.dtype, options.pack)
+    copies = options.draft_weights
+    chosen, kernels = place(folder, options.device, options.dtype, options.pack, draft_weights=copies)
     model = _core.Model(
         str(folder),
         dtype=options.dtype,
@@ -66,7 +67,7 @@ def load(
         threads=options.threads or 0,
         device=chosen,
         pack=kernels,
-        draft_weights=options.draft_weights,
+        draft_weights=copies,
         draft_memory=options.draft_memory or 0,
         progress=progress,
     )

@@ -35,11 +35,18 @@ def architecture(device: str) -> str:
     return os.environ.get("SWIFTK_CUDA_ARCH") or _core.gpu_info(ordinal)["architecture"]
 
 
-def kernels(folder: Path, dtype: str, device: str, progress: Callable[[int, int], Any] | None = None) -> str:
+def kernels(
+    folder: Path,
+    dtype: str,
+    device: str,
+    progress: Callable[[int, int], Any] | None = None,
+    draft_weights: str = "own",
+) -> str:
     """The kernel pack of a checkpoint for a device, built if it is not cached; "" for the CPU, which needs none."""
     if device == "cpu":
         return ""
-    return str(packs.ensure(packs.shape_of(folder, dtype), architecture(device), progress))
+    shape = packs.shape_of(folder, dtype)
+    return str(packs.ensure(shape, architecture(device), progress, draft_weights=draft_weights))
 
 
 def place(
@@ -48,11 +55,14 @@ def place(
     dtype: str = "auto",
     pack: str | Path | None = None,
     progress: Callable[[int, int], Any] | None = None,
+    draft_weights: str = "own",
 ) -> tuple[str, str]:
     """Device and kernel pack for a checkpoint. "auto" goes to the CPU, with a warning, where a GPU gets no kernels."""
     chosen = choose(device)
     try:
-        return chosen, str(pack) if pack and chosen != "cpu" else kernels(folder, dtype, chosen, progress)
+        if pack and chosen != "cpu":
+            return chosen, str(pack)
+        return chosen, kernels(folder, dtype, chosen, progress, draft_weights)
     except DeviceError as error:
         if device != "auto":
             raise

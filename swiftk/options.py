@@ -56,8 +56,9 @@ class LoadOptions:
     context: int | None = None  # most tokens of text; None: the model's
     isa: str | None = None  # instruction set of the CPU's kernels; None: the best of this machine
     pack: str | Path | None = None  # kernels for a GPU (`swiftk pack`); None: built at first use, then cached
-    # Copies in fewer bits that drafts may read: "int8", "int4", "int3", or a list; "auto": int4 or int3, if one fits;
-    # "own": none. "upper": the upper bytes of float16 weights (dtype="float16"), which cost no memory.
+    # Copies in fewer bits that drafts may read: "int8", "int4", "int3", or a list; "auto": int4 or int3, if one fits
+    # (and a GPU's pack has kernels for it); "own": none. "upper": the upper bytes of float16 weights (dtype="float16",
+    # on a CPU), which cost no memory.
     draft_weights: Any = "auto"
     draft_memory: int | None = None  # most bytes of all copies; None: a quarter of the memory that is available
 

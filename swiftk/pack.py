@@ -76,10 +76,15 @@ def compiler(arch: str, matmuls: str = "triton") -> str:
         ) from None
 
 
-def hash_of(shape: dict[str, Any], arch: str, matmuls: str | None = None) -> str:
+def forms_of(draft_weights: str) -> tuple[str, ...]:
+    """Copies of the weights that kernels are built for, by LoadOptions.draft_weights."""
+    return {"auto": ("int4",), "own": ()}.get(draft_weights, tuple(sorted(draft_weights.split(","))))
+
+
+def hash_of(shape: dict[str, Any], arch: str, matmuls: str | None = None, draft_weights: str = "own") -> str:
     """Changes with anything that kernels are made from."""
     matmuls = chosen_matmuls(matmuls)
-    made = [VERSION, shape, arch, matmuls, compiler(arch, matmuls)]
+    made = [VERSION, shape, arch, matmuls, compiler(arch, matmuls), forms_of(draft_weights)]
     digest = hashlib.sha256(json.dumps(made, sort_keys=True).encode())
     sources = [*sorted(kernel_sources().glob("*.py")), *sorted(pack_cuda.sources().glob("*.*")), pack_cuda.header()]
     for source in sources:
@@ -88,11 +93,17 @@ def hash_of(shape: dict[str, Any], arch: str, matmuls: str | None = None) -> str
 
 
 def build(
-    shape: dict[str, Any], arch: str, path: str | Path, progress: Progress | None = None, matmuls: str | None = None
+    shape: dict[str, Any],
+    arch: str,
+    path: str | Path,
+    progress: Progress | None = None,
+    matmuls: str | None = None,
+    draft_weights: str = "own",
 ) -> None:
     """Compiles every kernel for `arch` ("sm_90") and writes the pack: whole, or not at all.
 
     `matmuls`: "triton", or "cuda" for those in CUDA C++ (16-bit weights; needs nvcc). Bits differ between the two.
+    `draft_weights`: what drafts may read beside the model's own, as in LoadOptions; its matmuls are always Triton's.
     """
     matmuls = chosen_matmuls(matmuls)
     header = {
@@ -100,10 +111,10 @@ def build(
         "version": VERSION,
         "arch": arch,
         "built_with": compiler(arch, matmuls),
-        "hash": hash_of(shape, arch, matmuls),
+        "hash": hash_of(shape, arch, matmuls, draft_weights),
     }
     early = arch == STUB or int(arch.removeprefix("sm_")) >= OVERLAPPING
-    entries, own = manifest().entries(shape, early), []
+    entries, own = manifest().entries(shape, early, forms_of(draft_weights)), []
     if matmuls == "cuda":
         if not pack_cuda.supports(shape):
             raise DeviceError("[pack] matmuls='cuda' wants 16-bit weights with rows of multiples of 8 elements")
@@ -122,8 +133,16 @@ def build(
         except DeviceError as error:  # of CUDA before 12.4, say
             _log.warning("drafts on this GPU will wait for the host at every step: %s", error)
             gate = []
-    entries = [*entries, *own, *gate]
-    begins: dict[bytes, int] = {}  # equal images are stored once
+    kernels, data = _lay_out([*entries, *own, *gate], images)
+    header |= {"digest": hashlib.sha256(data).hexdigest(), "shape": shape, "kernels": kernels}
+    text = json.dumps(header).encode()
+    text += b" " * (-(8 + len(text)) % _ALIGNMENT)
+    _write(Path(path), struct.pack("<Q", len(text)) + text + data)
+
+
+def _lay_out(entries: list[Any], images: list[Image]) -> tuple[dict[str, Any], bytes]:
+    """The header's "kernels", and what they point to: equal images are stored once."""
+    begins: dict[bytes, int] = {}
     kernels, data = {}, bytearray()
     for entry, image in zip(entries, images, strict=True):
         if image.code not in begins:
@@ -139,10 +158,7 @@ def build(
             "begin": begin,
             "end": begin + len(image.code),
         }
-    header |= {"digest": hashlib.sha256(data).hexdigest(), "shape": shape, "kernels": kernels}
-    text = json.dumps(header).encode()
-    text += b" " * (-(8 + len(text)) % _ALIGNMENT)
-    _write(Path(path), struct.pack("<Q", len(text)) + text + data)
+    return kernels, bytes(data)
 
 
 def _part(progress: Progress | None, before: int, total: int) -> Progress | None:
@@ -155,15 +171,21 @@ def _stub(entry: Any, dtype: str) -> Image:
     return Image(json.dumps(facts).encode(), entry.function, _STUB_SHARED if entry.stages > 1 else 0)
 
 
-def ensure(shape: dict[str, Any], arch: str, progress: Progress | None = None, matmuls: str | None = None) -> Path:
+def ensure(
+    shape: dict[str, Any],
+    arch: str,
+    progress: Progress | None = None,
+    matmuls: str | None = None,
+    draft_weights: str = "own",
+) -> Path:
     """The cached pack of a shape, built first where there is none. Two processes do not build it twice."""
-    key = hash_of(shape, arch, matmuls)
+    key = hash_of(shape, arch, matmuls, draft_weights)
     path = cache_folder() / "kernels" / f"{arch}-{key[:20]}.pack"
     if not _cached(path, key):
         with _locked(path.parent):
             if not _cached(path, key):  # still: another process may have built it meanwhile
                 _log.info("building kernels for %s: %s", arch, path)
-                build(shape, arch, path, progress, matmuls)
+                build(shape, arch, path, progress, matmuls, draft_weights)
     return path
 
 

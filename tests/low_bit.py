@@ -44,7 +44,37 @@ def unpack(data, dtype, k):
     return out.reshape(-1, groups * GROUP)[:, :k]
 
 
-def parts(data, dtype, k, rows, group=0, interleave=False):
+PLANES = {"int8": (8,), "int4": (4,), "int3": (2, 1)}  # bits of each
+
+
+def fragment_codes(blocks, dtype):
+    """[.., 16 rows, 128] codes of blocks [.., words], by the fragments of layout.h."""
+    row, k = np.arange(16)[:, None], np.arange(128)
+    lane = 4 * (row % 8) + k % 16 // 4
+    pair = 8 * (k // 32) + 4 * (k // 16 % 2) + 2 * (k // 2 % 2) + row // 8
+    found, shift, start = 0, 0, 0
+    for bits in PLANES[dtype]:
+        words, word = 2 * bits, pair * bits // 16
+        near = min(words, 4)
+        at = start + word // near * 32 * near + lane * near + word % near
+        found = found | (blocks[..., at] >> (pair * bits % 16 + 16 * (k % 2)) & ((1 << bits) - 1)) << shift
+        shift, start = shift + bits, start + 32 * words
+    return found
+
+
+def unpack_fragments(data, dtype, k, stored="float64"):
+    """The same of fragments. `stored`: what codes times their groups' scales are rounded to."""
+    blocks, zero = -(-k // 128), 1 << (LOW_BIT[dtype] - 1)
+    tiles = np.frombuffer(data, np.uint32).reshape(-1, 16 + blocks * (16 + 64 * LOW_BIT[dtype]))
+    unit, body = tiles[:, :16].copy().view(np.float32), tiles[:, 16:].reshape(len(tiles), blocks, -1)
+    scales = np.ascontiguousarray(body[..., :16]).view(np.int8).reshape(len(tiles), blocks, 16, 4)
+    values = fragment_codes(body[..., 16:].astype(np.int64), dtype) - zero
+    values = (values * np.repeat(scales, GROUP, -1).astype(np.int64)).astype(stored).astype(np.float64)
+    values = values.transpose(0, 2, 1, 3).reshape(len(tiles), 16, -1) * unit[..., None]
+    return values.reshape(len(tiles) * 16, -1)[:, :k]
+
+
+def parts(data, dtype, k, rows, group=0, interleave=False, unpack=unpack):
     """The matrices that were packed: `rows` of each, from panels that were padded group by group."""
     unpacked, at = unpack(data, dtype, k), 0
     found = [[] for _ in rows]

@@ -223,8 +223,9 @@ def test_a_model_grown_into_shards_is_the_same(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("part", "words"), [
     ("smoke", ["drafted text equals plain text", "rows equal among 1 to 64", "tokens equal to the CPU's"]),
-    ("decode", ["Llama-2-7B", "Llama-3.1-8B", "verify 16 rows", "launches in turn", "prefill of 512", "worst case"]),
-    ("speculation", ["early exit at half", "of Equation 6", "every token equals plain"]),
+    ("decode", ["Llama-2-7B", "Llama-3.1-8B", "verify 16 rows", "launches in turn", "prefill of 512", "worst case",
+                "draft step, int4 weights"]),
+    ("speculation", ["early exit at half", "int4 weights", "of Equation 6", "every token equals plain"]),
 ])
 def test_part_runs_on_small_shapes(tmp_path, part, words):
     models = [] if part == "smoke" else ["--models", tmp_path / "models"]

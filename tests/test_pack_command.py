@@ -22,6 +22,22 @@ def test_the_command_builds_and_shows(tmp_path, capsys):
     assert all(name in shown for name in pack.read_header(path)["kernels"])
 
 
+def test_copies_that_a_pack_has_kernels_for(tmp_path):
+    """int4 unless something else is wanted, and the matmuls of each alone."""
+    path, found = tmp_path / "a.pack", {}
+    for wanted in ("auto", "own", "int3,int8"):
+        assert main(["pack", "--model", "demo", "--arch", "stub", "-o", str(path), "--draft-weights", wanted]) == 0
+        found[wanted] = pack.read_header(path)
+    plain = set(found["own"]["kernels"])
+    for wanted, forms in (("auto", ["int4"]), ("int3,int8", ["int3", "int8"])):
+        ops, rows = ("qkv", "o_proj", "gate_up", "down", "lm_head"), (8, 16, 32, 64)
+        added = {f"{op}.{form}.{n}" for op in ops for form in forms for n in rows}
+        assert set(found[wanted]["kernels"]) == plain | added
+        for name in added:
+            assert found[wanted]["kernels"][name]["constants"]["BITS"] == int(name.split(".")[1][3:])
+    assert len({header["hash"] for header in found.values()}) == 3
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -30,6 +46,7 @@ def test_the_command_builds_and_shows(tmp_path, capsys):
         (["--model", "/no/dir", "--arch", "stub", "-o", "a.pack"], "/no/dir/config.json"),
         (["--model", "demo", "--arch", "volta", "-o", "a.pack"], "arch is 'volta', want sm_80"),
         (["--model", "demo", "--arch", "stub", "-o", "a.pack", "--dtype", "int4"], "dtype='int4'"),
+        (["--model", "demo", "--arch", "stub", "-o", "a.pack", "--draft-weights", "int5"], "draft_weights=['int5']"),
         (["--model", "demo", "--arch", "stub", "-o", "/proc/a.pack"], "/proc/a.pack cannot be written"),
     ],
 )

@@ -123,6 +123,11 @@ def test_every_kernel_of_a_pass_is_early():
     assert early == {e.function for e in manifest.entries(QWEN)} - others
 
 
+def matrices_of(entry):
+    """That it reads side by side."""
+    return 2 if entry.function in ("qkv", "gate_up") else 1
+
+
 def copies_of(kernel):
     """Bytes of each of its copies into shared memory."""
     found = re.findall(r"cp\.async\.c[ag]\.shared\.global \[[^]]*\], \[[^]]*\], (\w+)", kernel.asm["ptx"])
@@ -141,12 +146,57 @@ def test_matmuls_stream_their_weights_into_one_instruction(entry):
     assert set(re.findall(r"(?:wgmma|mma|tcgen05)\.\S*?m\d+n\d+k\d+", ptx)) == {"mma.sync.aligned.m16n8k16"}
     copies = copies_of(for_hopper(entry.name))
     constants, warps = entry.constants, entry.warps
-    matrices = 2 if entry.function in ("qkv", "gate_up") else 1
+    matrices = matrices_of(entry)
     stage = (matrices * constants["ROWS"] + constants["TOKENS"]) * constants["BLOCK_K"] * 2 // (16 * 32 * warps)
     assert len(copies) == stage * entry.stages  # one stage in the loop, the others before it
     assert set(copies) == {16}
     assert not re.search(r"ld\.global\S*\.b16", ptx)
     assert places_along_k(for_hopper(entry.name)) == {"2"}
+
+
+LOW = {e.name: e for e in manifest.entries(LLAMA, early=True, forms=manifest.FORMS) if re.search(r"\.int\d\.", e.name)}
+BUILT = [LOW[name] for name in LOW if re.fullmatch(r".*\.int4\.8|down\.int[38]\.8|(qkv|down)\.int\d\.32", name)]
+
+
+@by_name(BUILT)
+def test_weights_of_few_bits_become_values_where_they_are(entry, tmp_path):
+    """Nothing spills, no value goes through shared memory; 16 bytes a copy; one order of sums at every TOKENS."""
+    kernel = build(entry, 90)
+    assert resources(kernel, tmp_path) == [0, 0] and kernel.metadata.shared <= SHARED
+    asm = kernel.asm
+    assert set(re.findall(r"(?:wgmma|mma|tcgen05)\.\S*?m\d+n\d+k\d+", asm["ptx"])) == {"mma.sync.aligned.m16n8k16"}
+    assert places_along_k(kernel) == {"4"}
+    loop = asm["ttgir"][asm["ttgir"].index("scf.for") : asm["ttgir"].index("scf.yield")]
+    assert "tt.dot" in loop and not re.search(r"convert_layout|local_store|local_alloc %", loop)
+    code = dump(kernel, tmp_path, "-sass")
+    assert "LDS.128" in code and "FFMA" not in code
+    assert len(re.findall(r"LOP3\.LUT.* 0x43004300", code)) <= 1  # an exponent is set by the mask's instruction
+    # Copies of words, of a column that scales lie in, and of y: a stage's in the loop, the others' before it.
+    constants, bits = entry.constants, entry.constants["BITS"]
+    matrices = matrices_of(entry)
+    columns = 4 * constants["BLOCK_K"]
+    words = matrices * 16 * columns * (bits if bits != 3 or constants["BLOCK_K"] > 128 else 2) // 8
+    stage = (words + columns * constants["TOKENS"] * 2) // (16 * 128)
+    assert copies_of(kernel).count(16) == stage * entry.stages
+    assert not re.search(r"ld\.global\S*\.(b16|u8|s8)", asm["ptx"])
+
+
+@by_name([LOW[f"{name}.8"] for name in ("qkv.int4", "down.int3", "lm_head.int8")])
+@pytest.mark.parametrize("arch", [80, 100])
+def test_weights_of_few_bits_on_other_architectures(entry, arch):
+    kernel = build(entry, arch)
+    assert kernel.metadata.shared <= SHARED
+    assert "mma.sync.aligned.m16n8k16" in kernel.asm["ptx"]
+
+
+@pytest.mark.parametrize(
+    "shape, name",
+    [(ODD, "qkv.int4.8"), (NARROW, "gate_up.int3.16"), ({**ODD, "dtype": "float32"}, "down.int8.64")],
+    ids=["odd", "narrow", "float32"],
+)
+def test_weights_of_few_bits_of_odd_shapes(shape, name):
+    (entry,) = (e for e in manifest.entries(shape, forms=manifest.FORMS) if e.name == name)
+    assert build(entry, 90).metadata.shared <= SHARED
 
 
 def layouts(kernel, pattern):

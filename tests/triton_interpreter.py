@@ -101,12 +101,13 @@ class Interpreter:
 class Pack:
     """The kernels of a shape, with the constants that the manifest gives them."""
 
-    def __init__(self, interpreter, shape, dtype="float32", eps=1e-5):
+    def __init__(self, interpreter, shape, dtype="float32", eps=1e-5, forms=()):
         """shape: of cases.py."""
         self.interpreter, self.shape = interpreter, shape
         flags = {"qk_norm": shape.qk_norm, "qkv_bias": shape.bias, "o_bias": shape.bias, "mlp_bias": shape.bias}
         sizes = {"D": shape.D, "H": shape.H, "KV": shape.n_kv, "HD": shape.d, "F": shape.F, "V": shape.V}
-        self.entries = {e.name: e for e in manifest.entries({**sizes, **flags, "dtype": dtype, "eps": eps})}
+        entries = manifest.entries({**sizes, **flags, "dtype": dtype, "eps": eps}, forms=forms)
+        self.entries = {e.name: e for e in entries}
 
     def run(self, name, grid, *arguments):
         e = self.entries[name]
@@ -116,12 +117,18 @@ class Pack:
 
     def matmul(self, name, tokens, n, outputs, *arguments):
         """n rows in programs of `tokens`, and a token tile beyond them."""
-        grid = cdiv(outputs, self.entries[f"{name}.{tokens}"].constants["ROWS"]), cdiv(n, tokens) + 1
-        self.run(f"{name}.{tokens}", grid, np.int32([n]), *arguments)
+        self.run(f"{name}.{tokens}", self.grid(f"{name}.{tokens}", n, outputs), np.int32([n]), *arguments)
+
+    def grid(self, name, n, outputs):
+        constants = self.entries[name].constants
+        return cdiv(outputs, constants["ROWS"]), cdiv(n, constants["TOKENS"]) + 1
 
 
 def ordered_dot(self, a, b, d, input_precision, max_num_imprecise_acc):
-    """d + a b, from the first k to the last."""
+    """d + a b, from the first k to the last; of each of a batch."""
+    if a.data.ndim == 3:
+        each = [ordered_dot(self, *(type(d)(t.data[i], t.dtype) for t in (a, b, d)), 0, 0) for i in range(len(a.data))]
+        return type(d)(np.stack([product.data for product in each]), d.dtype.scalar)
     terms = np.empty((a.data.shape[1] + 1, *d.data.shape), d.data.dtype)
     terms[0] = d.data
     np.multiply(a.data.T[:, :, None], b.data[:, None, :], out=terms[1:], dtype=terms.dtype)

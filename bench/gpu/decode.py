@@ -26,6 +26,7 @@ _LONG = 3500
 _TOKENS_PER_SECOND = {"7b": 290, "1b": 1390, "13b": 151, "8b": 256}
 _VERIFY = {8: 1.03, 16: 1.05, 32: 1.10, 64: 1.20}
 _OVERHEAD_US = 30
+_COPIES = ("int8", "int4", "int3")
 _MATMULS = {"triton": "", "cuda": ", matmuls in CUDA C++"}
 
 
@@ -43,15 +44,19 @@ class Subject:
         device = part.given.device
         self.folder, self.kernels = folder, None
         if device != "cpu":
-            self.kernels = pack.ensure(pack.shape_of(folder), architecture(device), matmuls=matmuls)
+            arch, forms = architecture(device), ",".join(_COPIES)
+            self.kernels = pack.ensure(pack.shape_of(folder), arch, matmuls=matmuls, draft_weights=forms)
         self.free = free_bytes(device)
         began = perf_counter()
-        self.lm = swiftk.load(folder, device=device, pack=self.kernels, context=self.config["max_position_embeddings"])
+        self.lm = self.load(context=self.config["max_position_embeddings"])
         part.note(f"{self.label}: loaded in {perf_counter() - began:.1f} s, {self.lm.model.weight_bytes / 1e9:.2f} GB")
         self.bytes = models.step_bytes(self.config)
         self.reads = record.reads(part.given) or self.lm.model.probe()[0]
         rng = np.random.default_rng(1)
         self.text = rng.integers(3, self.config["vocab_size"], _LONG).tolist()
+
+    def load(self, **options: Any) -> Any:
+        return swiftk.load(self.folder, device=self.part.given.device, pack=self.kernels, **options)
 
     def generate(self, prompt: list[int], count: int, **how: Any) -> Any:
         self.forget()
@@ -146,10 +151,12 @@ def bits(s: Subject) -> None:
     s.row("rows equal, token by token", same, must=True)
 
 
-def draft_seconds(lm: Any, text: list[int], lengths: tuple[int, ...], rounds: int) -> tuple[dict, list]:
+def draft_seconds(
+    lm: Any, text: list[int], lengths: tuple[int, ...], rounds: int, skip: SkipSet
+) -> tuple[dict, list]:
     """Median seconds of drafts of some lengths, in turn, and every token that was drafted."""
-    session, half = lm.session, SkipSet.uniform(lm.config["num_layers"])
-    session.set_skip(list(half.attn), list(half.mlp))
+    session = lm.session
+    session.set_skip(**skip.arguments())
     session.reuse([text[0] ^ 1])
     session.prefill(text)
     taken: dict[int, list[float]] = {n: [] for n in lengths}
@@ -167,13 +174,14 @@ def draft_seconds(lm: Any, text: list[int], lengths: tuple[int, ...], rounds: in
 def drafts(s: Subject) -> None:
     """What a draft takes beside its steps, which cost what one more costs where the device takes them by itself."""
     text, lengths, rounds = s.text[:_CONTEXT], (4, 12), 5 if s.tiny else 23
-    graph, drafted = draft_seconds(s.lm, text, lengths, rounds)
+    half = SkipSet.uniform(s.lm.config["num_layers"])
+    graph, drafted = draft_seconds(s.lm, text, lengths, rounds, half)
     if not s.lm.session.last["at_once"]:
         s.part.note(f"{s.label}: drafts go step by step here, so what one graph saves was not measured")
         return
     with stepwise():
-        other = swiftk.load(s.folder, device=s.part.given.device, pack=s.kernels, context=s.lm.session.context)
-    steps, same = draft_seconds(other, text, lengths, rounds)
+        other = s.load(context=s.lm.session.context)
+    steps, same = draft_seconds(other, text, lengths, rounds, half)
     short, long = lengths
     step = (graph[long] - graph[short]) / (long - short)
     s.row("draft step in one graph", step * 1e6, "us")
@@ -181,6 +189,20 @@ def drafts(s: Subject) -> None:
           at_most=_OVERHEAD_US)
     s.row(f"draft of {long} step by step, beside its steps", (steps[long] - long * step) * 1e6, "us")
     s.row("drafts of both ways are equal", drafted == same, must=True)
+
+
+def copies(s: Subject) -> None:
+    """A draft's step that reads a copy of the weights in few bits, by the copy's bytes; what loading them takes."""
+    began = perf_counter()
+    lm = s.load(draft_weights=_COPIES, context=2 * _CONTEXT)
+    s.part.note(f"{s.label}: loaded with copies in {', '.join(_COPIES)} in {perf_counter() - began:.1f} s")
+    (short, long), rounds = (2, 8), 5 if s.tiny else 13
+    for form in ("own", *_COPIES):
+        found, _ = draft_seconds(lm, s.text[:_CONTEXT], (short, long), rounds, SkipSet(weights=form))
+        step = (found[long] - found[short]) / (long - short)
+        size = lm.model.copies.get(form, s.bytes)
+        s.row(f"draft step, {form} weights", step * 1e6, "us", of_reads=size / step / s.reads)
+        s.part.keep(f"{s.name}_draft_step_seconds_{form}", step)
 
 
 @contextmanager
@@ -228,7 +250,8 @@ def long_context(s: Subject) -> None:
 
 def memory(s: Subject) -> None:
     session = s.lm.session
-    needed = s.lm.model.weight_bytes + session.cache_bytes + session.workspace_bytes
+    weights = s.lm.model.weight_bytes + sum(s.lm.model.copies.values())
+    needed = weights + session.cache_bytes + session.workspace_bytes
     if s.free:
         used = s.free - free_bytes(s.part.given.device)
         s.row("memory beside weights, cache, workspace", (used - needed) / 1e9, "GB")
@@ -240,6 +263,8 @@ def measure(part: record.Part, name: str, store: models.Store) -> None:
     todo: list[Callable[[Subject], None]] = [plain, steps, overlap, bits, prefill, worst_case, memory]
     if name in ("7b", "8b"):
         todo.append(long_context)
+    if name in ("1b", "8b"):
+        todo.append(copies)
     if name == "1b":  # whose steps are short, and of which a second copy is soon loaded
         todo.append(drafts)
     try:

@@ -19,7 +19,7 @@ def ways(layers: int) -> dict[str, dict[str, Any]]:
     for how in found.values():
         if "assistant_early_exit" in how:
             how["assistant_early_exit"] = layers // 2
-    return found
+    return {**found, "always, int4 weights": {"speculate": "always", "skip": "int4"}}
 
 
 def measure(part: record.Part, lm: Any, texts: list[list[int]]) -> dict[str, list[Any]]:
@@ -50,6 +50,7 @@ def tell(part: record.Part, name: str, found: list[Any], plain: list[Any]) -> No
         part.add(name, "Equation 6", figures["expected_speedup"])
         part.add(name, "tokens a round (M)", figures["mean_acceptance_length"])
         part.add(name, "accepted", figures["draft_acceptance_rate"])
+    if figures["draft_cost"]:
         part.add(name, "draft step over plain step (c)", figures["draft_cost"])
     rounds = median(r.stats.other_seconds / max(1, r.stats.num_steps) for r in found)
     part.add(name, "outside passes, a round", rounds * 1e6, "us", at_most=30)
@@ -63,10 +64,12 @@ def main() -> None:
         store = models.Store(given)
         folder = store.ensure(models.GROWN)
         texts = prompts(folder, 3)
-        lm = swiftk.load(folder, device=given.device)
+        lm = swiftk.load(folder, device=given.device, draft_weights="int4")
         store.remove(models.GROWN)
-        part.note(f"{models.label(models.GROWN)}: {lm.model.weight_bytes / 1e9:.2f} GB of {lm.model.dtype} weights; "
-                  f"{len(texts)} prompts (arithmetic, code, prose), 128 new tokens, greedy, in turn; medians of texts")
+        copy = sum(lm.model.copies.values()) / 1e9
+        part.note(f"{models.label(models.GROWN)}: {lm.model.weight_bytes / 1e9:.2f} GB of {lm.model.dtype} weights and "
+                  f"{copy:.2f} GB of an int4 copy; {len(texts)} prompts (arithmetic, code, prose), 128 new tokens, "
+                  "greedy, in turn; medians of texts")
         runs = measure(part, lm, texts)
         for name, found in runs.items():
             tell(part, name, found, runs["plain"])

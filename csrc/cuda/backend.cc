@@ -71,6 +71,8 @@ std::shared_ptr<const Ops> open_ops(int ordinal, const std::string& pack_path) {
 
 void check_pack(const Ops& ops, const Config& config, DType dtype) { ops.device->pack.check_fits(config, dtype); }
 
+bool reads(const Ops& ops, DType copy) { return ops.device->pack.reads(copy); }
+
 GpuInfo describe_gpu(int ordinal) {
   const Card card(ordinal);
   char name[256] = {};

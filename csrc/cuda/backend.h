@@ -15,6 +15,9 @@ std::shared_ptr<const Ops> open_ops(int ordinal, const std::string& pack_path);
 // Throws Error(Checkpoint) if the pack of that table is not for models of this config with weights of this dtype.
 void check_pack(const Ops&, const Config&, DType);
 
+// Whether that pack has kernels for copies of the weights in this form.
+bool reads(const Ops&, DType);
+
 struct GpuInfo {
   std::string name, architecture, driver;  // "NVIDIA H200", "sm_90", "13.0"
 };

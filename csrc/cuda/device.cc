@@ -1,5 +1,6 @@
 #include "device.h"
 
+#include "../dtype_names.h"
 #include "../error.h"
 
 namespace swiftk {
@@ -97,20 +98,27 @@ Bucketed Device::bucketed(const std::string& entry) {
   return functions;
 }
 
+Matmuls Device::matmuls(const std::string& suffix) {
+  return {.qkv = bucketed("qkv" + suffix),
+          .o_proj = bucketed("o_proj" + suffix),
+          .gate_up = bucketed("gate_up" + suffix),
+          .down = bucketed("down" + suffix),
+          .lm_head = bucketed("lm_head" + suffix)};
+}
+
 void Device::load() {
   overlaps =
       gpu.driver.cuLaunchKernelEx && gpu.attribute(kMajor) >= kOverlapMajor && gpu.driver.version() >= kOverlapVersion;
   functions.embed = function("embed");
   functions.rmsnorm = function("rmsnorm");
-  functions.qkv = bucketed("qkv");
   if (pack.find("qk_norm_rope")) functions.qk_norm_rope = function("qk_norm_rope");
   functions.attention_split = function("attention_split");
   functions.attention_merge = function("attention_merge");
   functions.attention_serial = function("attention_serial");
-  functions.o_proj = bucketed("o_proj");
-  functions.gate_up = bucketed("gate_up");
-  functions.down = bucketed("down");
-  functions.lm_head = bucketed("lm_head");
+  functions.own = matmuls("");
+  for (size_t i = 0; i < std::size(kCopies); ++i) {
+    if (pack.reads(kCopies[i])) functions.of_copies[i] = matmuls(std::string(".") + name_of(kCopies[i]));
+  }
   functions.topk_partial = function("topk_partial");
   functions.topk_merge = function("topk_merge");
   functions.move_rows = function("move_rows");

@@ -34,11 +34,21 @@ struct Function {
 
 using Bucketed = std::array<Function, kBuckets>;
 
+struct Matmuls {
+  Bucketed qkv, o_proj, gate_up, down, lm_head;
+};
+
+inline constexpr DType kCopies[] = {DType::Int8, DType::Int4, DType::Int3};
+
 struct Functions {
   Function embed, rmsnorm, qk_norm_rope, attention_split, attention_merge, attention_serial;
   Function topk_partial, topk_merge, move_rows, read_probe, dot_probe;
-  Function gate;  // without a handle where the pack has none
-  Bucketed qkv, o_proj, gate_up, down, lm_head;
+  Function gate;                     // without a handle where the pack has none
+  Matmuls own;                       // of weights in the pack's dtype
+  std::array<Matmuls, 3> of_copies;  // of kCopies, without handles where the pack has none
+  const Matmuls& reading(const Weight& w) const {
+    return low_bit(w.dtype) ? of_copies[static_cast<int>(w.dtype) - static_cast<int>(DType::Int8)] : own;
+  }
   std::array<Function, kMatrices> pack;  // for matrices that have a layout
 };
 
@@ -85,6 +95,7 @@ struct Device {
   void load();
   cuda::Function function(const std::string& entry);
   cuda::Bucketed bucketed(const std::string& entry);
+  cuda::Matmuls matmuls(const std::string& suffix);
 
   std::vector<cuda::Module> modules_;
 };

@@ -35,6 +35,10 @@ size_t packed_bytes(const Device*, const PackArgs&);
 void pack(Ctx&, const PackArgs&);
 size_t kv_bytes(const KvShape&);
 
+// low_bit.cc: the two above for weights that drafts alone read
+size_t copy_bytes(const PackArgs&);
+void pack_copy(Ctx&, const PackArgs&);
+
 // ops.cc
 void embed(Ctx&, const EmbedArgs&);
 void rmsnorm_qkv_rope_append(Ctx&, const QkvArgs&);

@@ -47,6 +47,8 @@ class KernelPack {
   const Layout& layout(Matrix m) const { return layouts_[static_cast<int>(m)]; }
   // Throws Error(Checkpoint) naming the first field in which the pack's shape is not the model's.
   void check_fits(const Config&, DType) const;
+  // Whether it has matmuls for low_bit() weights of this kind.
+  bool reads(DType) const;
   // Null if there is none of that name.
   const PackedKernel* find(const std::string& name) const;
   // Throws Error(Checkpoint).

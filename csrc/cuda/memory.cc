@@ -46,9 +46,9 @@ void upload_rows(Queue& queue, char* to, const PackArgs& a) {
 
 }  // namespace
 
-Ctx* create(Device* device, int) {
+Ctx* create(Device* device, int threads) {
   const Current current(device->gpu.driver, device->gpu.context);
-  return reinterpret_cast<Ctx*>(new Queue(*device));
+  return reinterpret_cast<Ctx*>(new Queue(*device, threads));
 }
 
 void destroy(Ctx* ctx) {
@@ -96,11 +96,13 @@ void fill(Ctx& ctx, void* to, int byte, size_t bytes) {
 }
 
 size_t packed_bytes(const Device* device, const PackArgs& a) {
+  if (low_bit(a.dtype)) return copy_bytes(a);
   const Layout& layout = device->pack.layout(a.role);
   return layout.kernel.empty() ? row_major_bytes(a) : layout.bytes;
 }
 
 void pack(Ctx& ctx, const PackArgs& a) {
+  if (low_bit(a.dtype)) return pack_copy(ctx, a);
   const Issue s(ctx);
   const Layout& layout = s.device.pack.layout(a.role);
   if (layout.kernel.empty()) {

@@ -50,8 +50,9 @@ void rmsnorm_qkv_rope_append(Ctx& ctx, const QkvArgs& a) {
   const void* const y = normalise(s, a.x, a.norm, r.n);
   const int heads = a.n_heads + 2 * kv.n_kv;
   const void* const raw = s.queue.raw.as();
-  launch_matmul(s, s.functions.qkv, heads * tiles(s.functions.qkv, r.n, kv.d / 2), r.n, y, a.w.data, a.w.bias, r.slot,
-                r.cos, r.sin, a.q, a.kv.data, values(a.kv), raw);
+  const Bucketed& kernels = s.functions.reading(a.w).qkv;
+  launch_matmul(s, kernels, heads * tiles(kernels, r.n, kv.d / 2), r.n, y, a.w.data, a.w.bias, r.slot, r.cos, r.sin,
+                a.q, a.kv.data, values(a.kv), raw);
   if (!a.q_norm) return;
   s.queue.launch(s.functions.qk_norm_rope, r.rows, heads, 1, s.queue.count(r.n), raw, a.q_norm, a.k_norm, r.slot, r.cos,
                  r.sin, a.q, a.kv.data, values(a.kv));
@@ -77,24 +78,28 @@ void attention(Ctx& ctx, const AttentionArgs& a) {
 
 void o_proj_residual(Ctx& ctx, const ResidualArgs& a) {
   Issue s(ctx);
-  launch_matmul(s, s.functions.o_proj, tiles(s.functions.o_proj, a.n, a.w.n), a.n, a.in, a.w.data, a.w.bias, a.x);
+  const Bucketed& kernels = s.functions.reading(a.w).o_proj;
+  launch_matmul(s, kernels, tiles(kernels, a.n, a.w.n), a.n, a.in, a.w.data, a.w.bias, a.x);
 }
 
 void down_proj_residual(Ctx& ctx, const ResidualArgs& a) {
   Issue s(ctx);
-  launch_matmul(s, s.functions.down, tiles(s.functions.down, a.n, a.w.n), a.n, a.in, a.w.data, a.w.bias, a.x);
+  const Bucketed& kernels = s.functions.reading(a.w).down;
+  launch_matmul(s, kernels, tiles(kernels, a.n, a.w.n), a.n, a.in, a.w.data, a.w.bias, a.x);
 }
 
 void rmsnorm_gate_up_silu(Ctx& ctx, const GateUpArgs& a) {
   Issue s(ctx);
   const void* const y = normalise(s, a.x, a.norm, a.n);
-  launch_matmul(s, s.functions.gate_up, tiles(s.functions.gate_up, a.n, a.w.n / 2), a.n, y, a.w.data, a.w.bias, a.h);
+  const Bucketed& kernels = s.functions.reading(a.w).gate_up;
+  launch_matmul(s, kernels, tiles(kernels, a.n, a.w.n / 2), a.n, y, a.w.data, a.w.bias, a.h);
 }
 
 void rmsnorm_lm_head(Ctx& ctx, const LmHeadArgs& a) {
   Issue s(ctx);
   const void* const y = normalise(s, a.x, a.norm, a.n);
-  launch_matmul(s, s.functions.lm_head, tiles(s.functions.lm_head, a.n, a.w.n), a.n, y, a.w.data, a.logits);
+  const Bucketed& kernels = s.functions.reading(a.w).lm_head;
+  launch_matmul(s, kernels, tiles(kernels, a.n, a.w.n), a.n, y, a.w.data, a.logits);
 }
 
 void reserve_draws(Issue& s, int rows, int vocab) {

@@ -89,8 +89,9 @@ OwnedStream::OwnedStream(const Device& device) : device_(device) {
 
 OwnedStream::~OwnedStream() { device_.gpu.driver.cuStreamDestroy_v2(handle_); }
 
-Queue::Queue(const Device& d)
+Queue::Queue(const Device& d, int host_threads)
     : device(d),
+      threads(host_threads),
       stream(d),
       y(d),
       raw(d),

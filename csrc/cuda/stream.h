@@ -80,7 +80,7 @@ struct OwnedStream {
 
 class Queue {
  public:
-  explicit Queue(const Device&);
+  explicit Queue(const Device&, int threads = 1);
   ~Queue();
   Queue(const Queue&) = delete;
   Queue& operator=(const Queue&) = delete;
@@ -121,6 +121,7 @@ class Queue {
   void synchronize();
 
   const Device& device;
+  const int threads;         // of the host, for what it makes ready
   const OwnedStream stream;  // goes last: what is below may still be in use by it
   // Of the rows of a call: normalised rows; q, k and v before their norm; attention's partial results; top-k candidates
   // and results, and their positions; what a spine drew; slots to move; a matrix before it is laid out.

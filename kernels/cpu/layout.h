@@ -9,6 +9,14 @@
 //   int8, 8 lines: line i is quad i
 //   int4, 4 lines: line i has quad 2i in its low nibbles, quad 2i + 1 in the high ones
 //   int3, 3 lines: the same; what would be line 3 is in the spare bits, bit i of its nibbles as bit 3 of line i's
+//
+// Fragments are what a GPU reads instead (kernels/triton/low_bit.py): the same halves, but every block has 4 groups,
+// its scales are int8 [16][4], and its 2048 codes lie as the lanes of mma.sync take them. Lane 4 (row % 8) + k % 16 / 4
+// has 32 pairs of codes, of an even k and the next: p = 8 (k / 32) + 4 (k / 16 % 2) + 2 (k / 2 % 2) + row / 8. In a
+// plane of b bits a lane has 2 b words of 32 bits; pair p is in word p b / 16, from bits p b % 16 and p b % 16 + 16 on.
+// Up to four words of a lane are neighbours; then come the next lane's.
+//   int8, int4: one plane    int3: a plane of the two low bits, then one of the high bit
+//
 // Float16 in planes: the bytes of bits + 128, modulo 2^16: upper ones [k / 2][32][2], then lower ones [k / 2][32][2];
 // odd k padded by -0, which adds nothing to any sum. So an upper byte is a value rounded to 3 significant bits, and
 // both are the value.
@@ -41,8 +49,9 @@ constexpr int group_lines(DType t) { return t == DType::Int8 ? 8 : t == DType::I
 constexpr size_t half_bytes(int groups, DType t) {
   return 64 * (1 + size_t(ceil_div(groups, kBlock)) + size_t(groups) * group_lines(t));
 }
-constexpr size_t panel_bytes(int k, DType t) {
-  const int lines = line_count(k, t);
+constexpr int whole_blocks(int groups) { return ceil_div(groups, kBlock) * kBlock; }
+constexpr size_t panel_bytes(int k, DType t, bool fragments = false) {
+  const int lines = fragments ? whole_blocks(line_count(k, t)) : line_count(k, t);
   return low_bit(t) ? 2 * half_bytes(lines, t) : lines * line_bytes(t) * (in_planes(t) ? 2 : 1);
 }
 // Of one panel, or of one of its planes: what a kernel reads in one go.

@@ -8,9 +8,19 @@ struct PanelSource {
   const char* rows;     // [count, k] of `source`
   DType source, dtype;  // dtype: of the panel
   int k, count;         // rows behind the count are zero
+  bool fragments;
 };
 
 // Low-bit panels. Defined in isa/quantise.cc.
 void quantise_panel(const PanelSource&, char* dst);
+
+// The codes of up to kBlock groups of a half panel, a block, and their scales as a panel stores them, or as fragments.
+struct Block {
+  uint8_t codes[kBlock][kQuads][kHalf][4];
+  int8_t scales[kBlock][kHalf];
+};
+
+// Defined in isa/fragments.cc. 64 + 256 * bits bytes.
+void store_fragments(const Block&, DType, char* dst);
 
 }  // namespace swiftk::SWIFTK_ISA

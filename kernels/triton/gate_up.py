@@ -3,6 +3,7 @@
 import triton
 import triton.language as tl
 
+from .low_bit import stored_rows
 from .overlap import begin
 from .tile import multiply_pair, place
 
@@ -11,7 +12,7 @@ from .tile import multiply_pair, place
 def gate_up(
     n_ptr, y, w, bias, h,
     D: tl.constexpr, F: tl.constexpr, HAS_BIAS: tl.constexpr,
-    ROWS: tl.constexpr, TOKENS: tl.constexpr, BLOCK_K: tl.constexpr, EARLY: tl.constexpr,
+    ROWS: tl.constexpr, TOKENS: tl.constexpr, BLOCK_K: tl.constexpr, BITS: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     begin(EARLY)
     tile, token_tile = place()
@@ -20,7 +21,8 @@ def gate_up(
     if first >= n:
         return
     row = tile * ROWS
-    g, u = multiply_pair(w, y, row, F + row, F - row, first, n, D, ROWS, F % ROWS == 0, TOKENS, BLOCK_K)
+    up_row = stored_rows(F, BITS) + row
+    g, u = multiply_pair(w, y, row, up_row, F - row, first, n, D, ROWS, F % ROWS == 0, TOKENS, BLOCK_K, BITS)
     i = row + tl.arange(0, ROWS)[:, None]
     j = first + tl.arange(0, TOKENS)[None, :]
     if HAS_BIAS:

@@ -11,7 +11,7 @@ from .tile import multiply, place
 def lm_head(
     n_ptr, y, w, logits,
     D: tl.constexpr, V: tl.constexpr,
-    ROWS: tl.constexpr, TOKENS: tl.constexpr, BLOCK_K: tl.constexpr, EARLY: tl.constexpr,
+    ROWS: tl.constexpr, TOKENS: tl.constexpr, BLOCK_K: tl.constexpr, BITS: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     begin(EARLY)
     tile, token_tile = place()
@@ -20,7 +20,7 @@ def lm_head(
     if first >= n:
         return
     row = tile * ROWS
-    out = multiply(w, y, row, V - row, first, n, D, ROWS, V % ROWS == 0, TOKENS, BLOCK_K)
+    out = multiply(w, y, row, V - row, first, n, D, ROWS, V % ROWS == 0, TOKENS, BLOCK_K, BITS)
     i = row + tl.arange(0, ROWS)[:, None]
     j = first + tl.arange(0, TOKENS)[None, :]
     tl.store(logits + j.to(tl.int64) * V + i, out, mask=(i < V) & (j < n))

@@ -2,13 +2,16 @@
 
 Plain data, importable without Triton. Tile sizes, warps and stages live here and nowhere else. What they may not change
 is a row's bits: a matmul sums over K in steps of 16 into one accumulator whatever ROWS, TOKENS and BLOCK_K are, as long
-as its rows are the M side of mma.sync, which ROWS of 16 or 32 see to.
+as its rows are the M side of mma.sync, which ROWS of 16 or 32 see to. Over weights of few bits there are four such
+accumulators, for a quarter of K each, and one order in which they are added.
 """
 
 from dataclasses import dataclass
 
 BUCKETS = (8, 16, 32, 64)  # rows of one program (TOKENS); more rows take several token tiles of 64
+MOST_SHARED = 98 * 1024  # bytes of a program's tiles: what every architecture from sm_80 on has
 OPTIONS = {"enable_fp_fusion": False}  # for every kernel: contraction would be the compiler's choice, case by case
+FORMS = {"int8": 8, "int4": 4, "int3": 3}  # of weights that only drafts read, and their bits
 POINTER = {"bfloat16": "*bf16", "float16": "*fp16", "float32": "*fp32"}
 
 
@@ -52,13 +55,15 @@ class Shape:
         return {name: POINTER[self.dtype] if kind == "DT" else kind for name, kind in arguments.items()}
 
 
-def entries(shape, early=False):
+def entries(shape, early=False, forms=()):
     """Every entry of the pack of a shape (the keys of a pack header's "shape").
 
     early: for machines on which kernels may start before the one before them has ended (sm_90 and newer).
+    forms: of FORMS; the matmuls are there for each of them, too, as "qkv.int4.8".
     """
     s = Shape(shape, early)
-    return [*elementwise(s), *matmuls(s), *attention(s), *sampling(s), *probes(s)]
+    low = [entry for form in forms for entry in matmuls(s, form)]
+    return [*elementwise(s), *matmuls(s), *low, *norms(s), *attention(s), *sampling(s), *probes(s)]
 
 
 def elementwise(s):
@@ -94,15 +99,30 @@ def tiles(s, tokens, matrices):
     return rows, 8192 // (rows * matrices * s.bytes), warps, 5
 
 
-def matmuls(s):
+def low_bit_tiles(s, tokens, matrices, bits):
+    """The same where weights have few bits.
+
+    Four warps have a slice of K each, of which a stage takes one block of 128 columns; two where there is room, as less
+    of the time is then for addresses. Such a stage has 8 KB of int4 and 16 KB of y.
+    """
+    rows = 16
+    block_k = 256 if tokens == 8 and matrices == 1 and s.bytes == 2 else 128
+    stage = 4 * block_k * (tokens * s.bytes + matrices * rows * bits // 8)
+    return rows, block_k, 4, min(1 + MOST_SHARED // stage, 5)
+
+
+def matmuls(s, form=""):
+    """form: of the weights; "": as the model's are stored."""
+    bits = FORMS.get(form, 0)
+    matrix = "*i32" if bits else POINTER[s.dtype]
     weights = {"D": s.D, "H": s.H, "KV": s.KV, "HD": s.HD, "HAS_BIAS": s.qkv_bias, "QK_NORM": s.qk_norm}
     qkv = s.types(
-        n_ptr="*i32", y="DT", w="DT", bias="*fp32", slot="*i32", cos="*fp32", sin="*fp32",
+        n_ptr="*i32", y="DT", w=matrix, bias="*fp32", slot="*i32", cos="*fp32", sin="*fp32",
         q="DT", k_cache="DT", v_cache="DT", raw="*fp32",
     )  # fmt: skip
-    residual = s.types(n_ptr="*i32", y="DT", w="DT", bias="*fp32", x="*fp32")
-    gate_up = s.types(n_ptr="*i32", y="DT", w="DT", bias="*fp32", h="DT")
-    lm_head = s.types(n_ptr="*i32", y="DT", w="DT", logits="*fp32")
+    residual = s.types(n_ptr="*i32", y="DT", w=matrix, bias="*fp32", x="*fp32")
+    gate_up = s.types(n_ptr="*i32", y="DT", w=matrix, bias="*fp32", h="DT")
+    lm_head = s.types(n_ptr="*i32", y="DT", w=matrix, logits="*fp32")
     mlp = {"D": s.D, "F": s.F, "HAS_BIAS": s.mlp_bias}
     plans = [
         ("qkv", "qkv", "qkv", weights, qkv, 2),
@@ -113,9 +133,15 @@ def matmuls(s):
     ]
     for name, module, function, sizes, signature, parts in plans:
         for tokens in BUCKETS:
-            rows, block_k, warps, stages = tiles(s, tokens, parts)
-            constants = {**sizes, "ROWS": rows, "TOKENS": tokens, "BLOCK_K": block_k, "EARLY": s.early}
-            yield Entry(f"{name}.{tokens}", module, function, constants, signature, warps, stages, ("y", "w"))
+            wide = min(tokens, 32) if bits else tokens  # wider sums of four slices would not fit into registers
+            tile = low_bit_tiles(s, wide, parts, bits) if bits else tiles(s, tokens, parts)
+            rows, block_k, warps, stages = tile
+            constants = {**sizes, "ROWS": rows, "TOKENS": wide, "BLOCK_K": block_k, "BITS": bits, "EARLY": s.early}
+            entry = ".".join(filter(None, (name, form, str(tokens))))
+            yield Entry(entry, module, function, constants, signature, warps, stages, ("y", "w"))
+
+
+def norms(s):
     if s.qk_norm:
         signature = s.types(
             n_ptr="*i32", raw="*fp32", q_norm="*fp32", k_norm="*fp32", slot="*i32", cos="*fp32", sin="*fp32",

@@ -6,6 +6,7 @@ Element i of a head pairs with i + HD / 2 in the rotation, so a program has the 
 import triton
 import triton.language as tl
 
+from .low_bit import stored_rows
 from .overlap import begin
 from .tile import multiply_pair, place
 
@@ -19,7 +20,7 @@ def rotate(a, b, cos, sin):
 def qkv(
     n_ptr, y, w, bias, slot, cos, sin, q, k_cache, v_cache, raw,
     D: tl.constexpr, H: tl.constexpr, KV: tl.constexpr, HD: tl.constexpr, HAS_BIAS: tl.constexpr, QK_NORM: tl.constexpr,
-    ROWS: tl.constexpr, TOKENS: tl.constexpr, BLOCK_K: tl.constexpr, EARLY: tl.constexpr,
+    ROWS: tl.constexpr, TOKENS: tl.constexpr, BLOCK_K: tl.constexpr, BITS: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     begin(EARLY)
     HALF: tl.constexpr = HD // 2
@@ -31,8 +32,9 @@ def qkv(
         return
     head = tile // TILES
     r0 = tile % TILES * ROWS
-    row = head * HD + r0
-    a, b = multiply_pair(w, y, row, row + HALF, HALF - r0, first, n, D, ROWS, HALF % ROWS == 0, TOKENS, BLOCK_K)
+    STORED: tl.constexpr = stored_rows(HALF, BITS)
+    row = head * (2 * STORED) + r0
+    a, b = multiply_pair(w, y, row, row + STORED, HALF - r0, first, n, D, ROWS, HALF % ROWS == 0, TOKENS, BLOCK_K, BITS)
     i = r0 + tl.arange(0, ROWS)[:, None]
     j = first + tl.arange(0, TOKENS)[None, :]
     there = (i < HALF) & (j < n)

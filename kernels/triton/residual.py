@@ -11,7 +11,7 @@ from .tile import multiply, place
 def residual(
     n_ptr, y, w, bias, x,
     N: tl.constexpr, K: tl.constexpr, HAS_BIAS: tl.constexpr,
-    ROWS: tl.constexpr, TOKENS: tl.constexpr, BLOCK_K: tl.constexpr, EARLY: tl.constexpr,
+    ROWS: tl.constexpr, TOKENS: tl.constexpr, BLOCK_K: tl.constexpr, BITS: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     begin(EARLY)
     tile, token_tile = place()
@@ -25,7 +25,7 @@ def residual(
     there = (i < N) & (j < n)
     to = x + j.to(tl.int64) * N + i
     before = tl.load(to, mask=there, other=0.0)  # early: what waits at the end of a program waits for nothing else
-    out = multiply(w, y, row, N - row, first, n, K, ROWS, N % ROWS == 0, TOKENS, BLOCK_K)
+    out = multiply(w, y, row, N - row, first, n, K, ROWS, N % ROWS == 0, TOKENS, BLOCK_K, BITS)
     if HAS_BIAS:
         out += tl.load(bias + i, mask=i < N, other=0.0)
     tl.store(to, before + out, mask=there)

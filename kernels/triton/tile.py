@@ -8,6 +8,8 @@ are read along K, which lies in 16-byte pieces in W and y alike, into shared mem
 import triton
 import triton.language as tl
 
+from .low_bit import sliced_product, sliced_products
+
 
 @triton.jit
 def place():
@@ -50,27 +52,35 @@ def tokens_of(y, first, n, k, K: tl.constexpr, TOKENS: tl.constexpr, BLOCK_K: tl
 def multiply(
     w, y, row, valid, first, n,
     K: tl.constexpr, ROWS: tl.constexpr, WHOLE: tl.constexpr, TOKENS: tl.constexpr, BLOCK_K: tl.constexpr,
+    BITS: tl.constexpr,
 ):  # fmt: skip
-    """W[row : row + ROWS] y[first : first + TOKENS]^T, [ROWS, TOKENS]."""
-    acc = tl.zeros((ROWS, TOKENS), tl.float32)
-    for k in range(0, K, BLOCK_K):
-        a = rows_of(w, row, valid, k, K, ROWS, WHOLE, BLOCK_K)
-        acc = tl.dot(a, tokens_of(y, first, n, k, K, TOKENS, BLOCK_K), acc, input_precision="ieee")
-    return acc
+    """W[row : row + ROWS] y[first : first + TOKENS]^T, [ROWS, TOKENS]. BITS: of weights that have few, or 0."""
+    if BITS:
+        return sliced_product(w, y, row, first, n, K, ROWS, TOKENS, BLOCK_K, BITS)
+    else:
+        acc = tl.zeros((ROWS, TOKENS), tl.float32)
+        for k in range(0, K, BLOCK_K):
+            a = rows_of(w, row, valid, k, K, ROWS, WHOLE, BLOCK_K)
+            acc = tl.dot(a, tokens_of(y, first, n, k, K, TOKENS, BLOCK_K), acc, input_precision="ieee")
+        return acc
 
 
 @triton.jit
 def multiply_pair(
     w, y, row, other_row, valid, first, n,
     K: tl.constexpr, ROWS: tl.constexpr, WHOLE: tl.constexpr, TOKENS: tl.constexpr, BLOCK_K: tl.constexpr,
+    BITS: tl.constexpr,
 ):  # fmt: skip
     """The same of two tiles of W, that y is read for once."""
-    acc = tl.zeros((ROWS, TOKENS), tl.float32)
-    other = tl.zeros((ROWS, TOKENS), tl.float32)
-    for k in range(0, K, BLOCK_K):
-        a = rows_of(w, row, valid, k, K, ROWS, WHOLE, BLOCK_K)
-        b = rows_of(w, other_row, valid, k, K, ROWS, WHOLE, BLOCK_K)
-        tokens = tokens_of(y, first, n, k, K, TOKENS, BLOCK_K)
-        acc = tl.dot(a, tokens, acc, input_precision="ieee")
-        other = tl.dot(b, tokens, other, input_precision="ieee")
-    return acc, other
+    if BITS:
+        return sliced_products(w, y, row, other_row, first, n, K, ROWS, TOKENS, BLOCK_K, BITS)
+    else:
+        acc = tl.zeros((ROWS, TOKENS), tl.float32)
+        other = tl.zeros((ROWS, TOKENS), tl.float32)
+        for k in range(0, K, BLOCK_K):
+            a = rows_of(w, row, valid, k, K, ROWS, WHOLE, BLOCK_K)
+            b = rows_of(w, other_row, valid, k, K, ROWS, WHOLE, BLOCK_K)
+            tokens = tokens_of(y, first, n, k, K, TOKENS, BLOCK_K)
+            acc = tl.dot(a, tokens, acc, input_precision="ieee")
+            other = tl.dot(b, tokens, other, input_precision="ieee")
+        return acc, other

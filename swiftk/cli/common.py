@@ -57,7 +57,7 @@ def open_model(model: str, threads: int | None = None, dtype: str = "auto", devi
     options = LoadOptions(device=device, dtype=dtype)
     with bar(unit_bytes=False) as progress:
         report = show_progress(progress, "building kernels")
-        device, pack = place(folder, options.device, options.dtype, None, report)
+        device, pack = place(folder, options.device, options.dtype, None, report, options.draft_weights)
     with bar() as progress:
         report = show_progress(progress, f"loading {folder.name}")
         return load(folder, device=device, pack=pack or None, threads=threads, dtype=dtype, progress=report)

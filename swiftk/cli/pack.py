@@ -24,6 +24,9 @@ def command(
     matmuls: Annotated[
         str | None, typer.Option("--matmuls", help="triton, or cuda: CUDA C++, which needs nvcc. Default: triton.")
     ] = None,
+    draft_weights: Annotated[
+        str, typer.Option("--draft-weights", help="Copies drafts may read: int4, int3, int8, joined by commas; or own.")
+    ] = "auto",
     show: Annotated[Path | None, typer.Option("--show", help="Show what a pack holds.")] = None,
     json: JsonOption = False,
 ) -> None:
@@ -32,9 +35,11 @@ def command(
         if model is None or output is None:
             raise InvalidArgument("[pack] want --model DIR and -o FILE, or --show FILE")
         folder = demo_model() if model == "demo" and not Path(model).exists() else Path(model)
-        shape = pack.shape_of(folder, LoadOptions(dtype=dtype).dtype)
+        options = LoadOptions(dtype=dtype, draft_weights=draft_weights.split(","))
+        shape, copies = pack.shape_of(folder, options.dtype), options.draft_weights
         with bar(unit_bytes=False) as progress:
-            pack.build(shape, arch or _this_gpu(), output, show_progress(progress, "building kernels"), matmuls)
+            report = show_progress(progress, "building kernels")
+            pack.build(shape, arch or _this_gpu(), output, report, matmuls, copies)
     _show(show or output, json)
 
 

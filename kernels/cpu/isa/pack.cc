@@ -83,12 +83,12 @@ void pack_panel(const PanelSource& s, char* dst) {
 size_t packed_bytes(const Device*, const PackArgs& a) {
   int panels = 0;
   for_each_group(a, [&](const Group& g) { panels += panels_of(g.rows); });
-  return panels * panel_bytes(a.k, a.dtype);
+  return panels * panel_bytes(a.k, a.dtype, a.fragments);
 }
 
 void pack(Ctx& ctx, const PackArgs& a) {
   advise_dense(a.dst, packed_bytes(nullptr, a));
-  const size_t bytes = panel_bytes(a.k, a.dtype), row_bytes = a.k * size_of(a.source);
+  const size_t bytes = panel_bytes(a.k, a.dtype, a.fragments), row_bytes = a.k * size_of(a.source);
   // Every thread walks all groups, which costs nothing, and packs its share of the panels.
   ctx.pool.run([&](int thread) {
     int panel = 0;
@@ -96,7 +96,7 @@ void pack(Ctx& ctx, const PackArgs& a) {
       for (int row = 0; row < g.rows; row += kPanelRows, ++panel) {
         if (panel % ctx.pool.size() != thread) continue;
         const char* const rows = static_cast<const char*>(a.part[g.part]) + (g.first + row) * row_bytes;
-        pack_panel({rows, a.source, a.dtype, a.k, std::min(kPanelRows, g.rows - row)},
+        pack_panel({rows, a.source, a.dtype, a.k, std::min(kPanelRows, g.rows - row), a.fragments},
                    static_cast<char*>(a.dst) + panel * bytes);
       }
     });

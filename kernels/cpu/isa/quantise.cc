@@ -108,9 +108,8 @@ void store_lines(const uint8_t* codes, DType t, uint8_t* lines) {
   }
 }
 
-// One group of a half panel. w [32][16]; units [16]: the rows' scales; scales [16].
-void quantise_block(const float* w, const float* units, const Codes& c, int8_t* scales, uint8_t* lines) {
-  alignas(64) uint8_t codes[kQuads][kHalf][4];
+// One group of a half panel. w [32][16]; units [16]: the rows' scales; codes [8 quads][16 rows][4]; scales [16].
+void quantise_rows(const float* w, const float* units, const Codes& c, uint8_t (*codes)[kHalf][4], int8_t* scales) {
   for (int row = 0; row < kHalf; row += W) {
     const Vec unit = load(units + row), scale = best_scale(w + row, unit, c), inverse = inverse_of(scale * unit);
     const IntVec stored = (IntVec)(scale + kRound) - kRoundBits;
@@ -121,34 +120,41 @@ void quantise_block(const float* w, const float* units, const Codes& c, int8_t* 
       for (int i = 0; i < W; ++i) codes[k / 4][row + i][k % 4] = static_cast<uint8_t>(bits[i]);
     }
   }
-  store_lines(codes[0][0], c.dtype, lines);
 }
 
 void quantise_half(const PanelSource& s, int first, char* dst) {
   const Codes c = codes_of(s.dtype);
   float* const units = reinterpret_cast<float*>(dst);
   for (int row = 0; row < kHalf; ++row) units[row] = largest_of(s, first + row) * c.widest / 127;
-  char* line = dst + 64;
-  const int groups = line_count(s.k, s.dtype);
+  char* out = dst + 64;
+  const int groups = line_count(s.k, s.dtype), bytes = group_lines(s.dtype) * 64;
   for (int g = 0; g < groups; g += kBlock) {
-    int8_t* const scales = reinterpret_cast<int8_t*>(line);
-    std::fill_n(scales, 64, int8_t{0});
-    line += 64;
-    for (int i = 0; i < std::min(kBlock, groups - g); ++i, line += group_lines(s.dtype) * 64) {
+    Block block{};
+    const int present = std::min(kBlock, groups - g);
+    for (int i = 0; i < present; ++i) {
       alignas(64) float row_major[kHalf][kGroup], w[kGroup][kHalf];
       for (int row = 0; row < kHalf; ++row) read_group(s, first + row, (g + i) * kGroup, row_major[row]);
       for (int k = 0; k < kGroup; ++k) {
         for (int row = 0; row < kHalf; ++row) w[k][row] = row_major[row][k];
       }
-      quantise_block(w[0], units, c, scales + i * kHalf, reinterpret_cast<uint8_t*>(line));
+      quantise_rows(w[0], units, c, block.codes[i], block.scales[i]);
     }
+    if (s.fragments) {
+      store_fragments(block, s.dtype, out);
+      out += 64 + kBlock * bytes;
+      continue;
+    }
+    std::copy_n(block.scales[0], 64, reinterpret_cast<int8_t*>(out));
+    out += 64;
+    for (int i = 0; i < present; ++i, out += bytes)
+      store_lines(block.codes[i][0][0], s.dtype, reinterpret_cast<uint8_t*>(out));
   }
 }
 
 }  // namespace
 
 void quantise_panel(const PanelSource& s, char* dst) {
-  const size_t half = half_bytes(line_count(s.k, s.dtype), s.dtype);
+  const size_t half = panel_bytes(s.k, s.dtype, s.fragments) / 2;
   for (int i = 0; i < kPanelRows / kHalf; ++i) quantise_half(s, i * kHalf, dst + i * half);
 }
 

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "kernels.h"
+#include "low_bit.h"
 
 namespace stub {
 namespace {
@@ -21,10 +22,15 @@ float dot(const float* w, const float* y, int K) {
   return sum;
 }
 
-// A matrix of weights: row after row, or in the layout of kernels/cuda/tile.cuh, whose numbers the pack then gives.
+// A matrix of weights: row after row, in few bits, or in the layout of kernels/cuda/tile.cuh, by the pack's numbers.
 class Weights {
  public:
   Weights(const Launch& launch, const Elements& all, int K) : all_(all), K_(K), packed_(launch.has("UNIT")) {
+    const int bits = launch.has("BITS") ? launch.constant("BITS") : 0;
+    if (bits) {
+      const int part = launch.has("HD") ? launch.constant("HD") / 2 : launch.has("F") ? launch.constant("F") : 0;
+      low_.emplace(all, K, bits, part);
+    }
     if (!packed_) return;
     unit_ = launch.constant("UNIT");
     per_ = launch.constant("PER");
@@ -35,6 +41,7 @@ class Weights {
   }
 
   void read(int row, float* to) const {
+    if (low_) return low_->read(row, to);
     if (!packed_) return all_.read(size_t(row) * K_, K_, to);
     for (int m = 0; m < unit_; ++m) {
       const int rest = row - m * second_, block = stride_ ? rest / stride_ : 0, within = rest - block * stride_;
@@ -56,6 +63,7 @@ class Weights {
   const Elements& all_;
   const int K_;
   const bool packed_;
+  std::optional<LowBitRows> low_;
   int unit_ = 0, per_ = 0, stride_ = 0, second_ = 0, step_ = 0, half_ = 0;
 };
 
