@@ -78,7 +78,11 @@ def compiler(arch: str, matmuls: str = "triton") -> str:
 
 def forms_of(draft_weights: str) -> tuple[str, ...]:
     """Copies of the weights that kernels are built for, by LoadOptions.draft_weights."""
-    return {"auto": ("int4",), "own": ()}.get(draft_weights, tuple(sorted(draft_weights.split(","))))
+    forms = {"auto": ("int4",), "own": ()}.get(draft_weights, tuple(sorted(draft_weights.split(","))))
+    for form in forms:
+        if form not in manifest().FORMS:
+            raise InvalidArgument(f"[pack] draft_weights has {form!r}, kernels read {', '.join(manifest().FORMS)}")
+    return forms
 
 
 def hash_of(shape: dict[str, Any], arch: str, matmuls: str | None = None, draft_weights: str = "own") -> str:

@@ -47,6 +47,7 @@ def test_copies_that_a_pack_has_kernels_for(tmp_path):
         (["--model", "demo", "--arch", "volta", "-o", "a.pack"], "arch is 'volta', want sm_80"),
         (["--model", "demo", "--arch", "stub", "-o", "a.pack", "--dtype", "int4"], "dtype='int4'"),
         (["--model", "demo", "--arch", "stub", "-o", "a.pack", "--draft-weights", "int5"], "draft_weights=['int5']"),
+        (["--model", "demo", "--arch", "stub", "-o", "a.pack", "--draft-weights", "upper"], "has 'upper'"),
         (["--model", "demo", "--arch", "stub", "-o", "/proc/a.pack"], "/proc/a.pack cannot be written"),
     ],
 )
