@@ -78,7 +78,8 @@ int draft(Session& self, float confidence, int max_draft, int max_nodes, const s
           const std::array<int, 4>& width, const std::vector<int32_t>& stop_ids, int beam, float reach,
           const decltype(DraftRule::edges)& edges, const decltype(DraftRule::hold)& hold,
           const decltype(DraftRule::runner_up)& runner_up, const std::vector<float>& row_price, int max_depth,
-          int chain, float row_reach, const std::vector<std::pair<int, decltype(SourceRule::chance)>>& sources) {
+          int chain, float row_reach, float usual,
+          const std::vector<std::pair<int, decltype(SourceRule::chance)>>& sources) {
   const py::gil_scoped_release release;
   std::vector<SourceRule> asked;
   for (const auto& [id, chance] : sources) asked.push_back({static_cast<SourceId>(id), chance});
@@ -98,7 +99,8 @@ int draft(Session& self, float confidence, int max_draft, int max_nodes, const s
               .row_price = row_price,
               .sources = std::move(asked),
               .chain = chain,
-              .row_reach = row_reach})
+              .row_reach = row_reach,
+              .usual = usual})
       .size();
 }
 
@@ -181,7 +183,7 @@ void bind_session(py::module_& m) {
            "max_nodes"_a = rule.max_nodes, "tier"_a = rule.tier, "width"_a = rule.width, "stop_ids"_a = rule.stop_ids,
            "beam"_a = rule.beam, "reach"_a = rule.reach, "edges"_a = rule.edges, "hold"_a = rule.hold,
            "runner_up"_a = rule.runner_up, "row_price"_a = rule.row_price, "max_depth"_a = rule.max_depth,
-           "chain"_a = rule.chain, "row_reach"_a = rule.row_reach,
+           "chain"_a = rule.chain, "row_reach"_a = rule.row_reach, "usual"_a = rule.usual,
            "sources"_a = std::vector<std::pair<int, decltype(SourceRule::chance)>>{})
       .def(
           "set_tree",

@@ -37,6 +37,7 @@ void DraftRule::check() const {
   for (const auto& ranks : runner_up) check_chances("runner_up", ranks.data(), ranks.size());
   want(chain >= 0 && chain < TokenTree::kMaxNodes, "chain", chain, "0.." + std::to_string(TokenTree::kMaxNodes - 1));
   want(row_reach >= 0, "row_reach", row_reach, "0 or more");
+  want(usual > 0 && usual <= 1, "usual", usual, "in (0, 1]");
   want(sources.size() <= kMostSources, "sources", static_cast<double>(sources.size()),
        "at most " + std::to_string(kMostSources));
   want(sources.empty() || by_time(), "sources", static_cast<double>(sources.size()), "none without row_price");

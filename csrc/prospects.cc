@@ -17,6 +17,11 @@ float cheapest_row(const DraftRule& rule, int rows) {
   return cheapest;
 }
 
+// Of what reading a node is worth, the share that is left where sources have `covered` of its children's probability.
+float share_left(const DraftRule& rule, float covered) {
+  return covered < rule.usual ? (rule.usual - covered) / (rule.usual * (1 - covered)) : 0;
+}
+
 }  // namespace
 
 void Prospects::start(int32_t root, const Cursors& at) {
@@ -147,7 +152,7 @@ std::span<const int> Prospects::reading(const DraftRule& rule, int room, int mos
     int& slots = c.planned >= 0 ? beam : chain;
     if (!reached || stops || slots == 0 || c.depth >= most_depth) continue;
     --slots;
-    sum += c.worth * (1 - c.covered) - (picked_.empty() ? 0 : rule.row_reach);
+    sum += c.worth * share_left(rule, c.covered) - (picked_.empty() ? 0 : rule.row_reach);
     picked_.push_back(i);
     c.picked = true;
     if (sum >= most) {

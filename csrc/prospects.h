@@ -42,7 +42,7 @@ class Prospects {
   // Children by sources, for all prospects that may be worth a row of their own, best first. The rule's prices tell.
   void ask(const DraftRule&, const Sources&, const Sampling&, int32_t root_pos, int most_depth, int tree_size);
   // Prospects for a step to read, best first: those that together are worth most beyond the price of their rows, if they
-  // are worth the step's. What sources cover of a prospect's children is worth nothing.
+  // are worth the step's.
   std::span<const int> reading(const DraftRule&, int room, int most_depth);
   // Those that bring most beyond the price of their rows, best first.
   std::span<const int> worthy(const DraftRule&, int tree_size);

@@ -76,6 +76,7 @@ class Session:
         max_depth: int = ...,
         chain: int = ...,
         row_reach: float = ...,
+        usual: float = ...,
         sources: Sequence[tuple[int, Sequence[Sequence[float]]]] = (),  # (source, [bucket][rank])
     ) -> int: ...
     def set_tree(self, tokens: Tokens, parents: Tokens) -> int: ...

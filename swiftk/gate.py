@@ -31,6 +31,7 @@ class Timed:
     sources: tuple[Table, ...] = ()  # that are asked, and how often they are right
     chain: int = 0  # nodes of theirs that a step reads beside the beam,
     row_reach: float = 0.0  # each for at least this
+    usual: float = 1.0  # that the draft is right, whatever its confidence
 
     def arguments(self) -> dict[str, Any]:
         return {
@@ -43,6 +44,7 @@ class Timed:
             "sources": self.sources,
             "chain": self.chain,
             "row_reach": self.row_reach,
+            "usual": self.usual,
         }
 
 
@@ -159,7 +161,8 @@ class TimedGate:
         )
         if self.sources is None:
             return timed
-        return replace(timed, sources=self.sources.tables(), chain=_CHAIN, row_reach=reach * prices.row)
+        usual = float(tables[0] @ tables[1])
+        return replace(timed, sources=self.sources.tables(), chain=_CHAIN, row_reach=reach * prices.row, usual=usual)
 
 
 def _eagerly(timed: Timed) -> Timed:

@@ -84,7 +84,7 @@ def test_what_was_seen_of_one_confidence_completes_the_others():
         return hold / (1 - hold)
 
     assert (odds((0.3, 0)) > odds()).all()
-    assert (odds((0.3, -1)) < 0.1 * odds()).all()
+    assert (odds((0.3, -1)) < 0.3 * odds()).all()
 
 
 def test_merging_is_having_seen_both():

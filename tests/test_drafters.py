@@ -21,11 +21,11 @@ LOOPS = {"repetition_penalty": 0.5}  # below 1 it makes texts of random models r
 many = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-def source_rule(seed, ids, chain=0, row_reach=0.0, sure=False, **more):
+def source_rule(seed, ids, chain=0, row_reach=0.0, usual=1.0, sure=False, **more):
     """A rule by time with sources that are believed at random, or for certain."""
     rng = np.random.default_rng(seed)
     tables = [(one, (np.ones((16, 8)) if sure else rng.uniform(0, 1, (16, 8))).tolist()) for one in ids]
-    return {**random_rule(seed, **more), "sources": tables, "chain": chain, "row_reach": row_reach}
+    return {**random_rule(seed, **more), "sources": tables, "chain": chain, "row_reach": row_reach, "usual": usual}
 
 
 def all_of(*ids):
@@ -39,6 +39,7 @@ rules = st.builds(
     ids=st.sampled_from(SETS),
     chain=st.sampled_from([0, 1, 12]),
     row_reach=st.sampled_from([0.0, 0.05]),
+    usual=st.sampled_from([0.3, 0.9, 1.0]),
     sure=st.booleans(),
     beam=st.integers(1, 4),
     reach=st.sampled_from([0.0, 0.3, 1.0, 2.0]),
@@ -264,6 +265,8 @@ def test_a_cancelled_round_starts_anew(tiny_model, ids):
         ("chain", -1),
         ("chain", 64),
         ("row_reach", float("nan")),
+        ("usual", 0.0),
+        ("usual", 1.5),
         ("max_depth", -1),
     ],
 )
