@@ -43,11 +43,11 @@ struct DraftRule {
   std::array<std::array<float, kRanks - 1>, kBuckets> runner_up{};  // that the 2nd, 3rd, ... best is
   std::vector<float> row_price{};  // [i]: what verifying a tree of i + 1 nodes costs, in tokens; beyond: too much
 
-  // By time, too: sources propose what costs no step. A step then runs for what they leave. Where they are right with
-  // the probability c, and the plan with `usual`, h, reading a node brings h + h c / (1 - c) tokens, were they to go on
-  // like that behind it, and not reading it c / (1 - c): it is worth (h - c) / (h (1 - c)) of what it is worth without
-  // them. A step may read `chain` of their nodes beside the beam, each
-  // further row of it for at least `row_reach`. Under rejection a tree is the plan's or the sources', not both.
+  // By time, too: sources propose what costs no step. A step then runs for what they leave. Right with the probability
+  // c here, and with sqrt(c) from there on, as repetitions last, they bring s = c / (1 - sqrt(c)) tokens; reading a
+  // node brings h + h s, where the plan is right with `usual`, h. So it is worth 1 - s (1 - h) / h of what it is
+  // without them. A step may read `chain` of their nodes beside the beam, each further row of it for at least
+  // `row_reach`. Under rejection a tree is the plan's or the sources', not both.
   std::vector<SourceRule> sources{};
   int chain = 0;
   float row_reach = 0;

@@ -1,6 +1,7 @@
 #include "prospects.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <tuple>
 
@@ -19,7 +20,9 @@ float cheapest_row(const DraftRule& rule, int rows) {
 
 // Of what reading a node is worth, the share that is left where sources have `covered` of its children's probability.
 float share_left(const DraftRule& rule, float covered) {
-  return covered < rule.usual ? (rule.usual - covered) / (rule.usual * (1 - covered)) : 0;
+  if (covered >= 1) return 0;
+  const float onward = covered / (1 - std::sqrt(covered));
+  return std::max(0.0f, 1 - onward * (1 - rule.usual) / rule.usual);
 }
 
 }  // namespace
