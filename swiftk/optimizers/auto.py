@@ -34,6 +34,7 @@ _TRIED = 4  # rounds behind which the one before it is gone back to, rather than
 _SHARED = 0.1  # of tokens, by sources: what live drafts have seen is then not what scores see
 _MOST_ARMS, _PROVEN = 200, 4
 _EVERY = 8  # rounds between two looks at the prices
+_FRUGAL = {"eager": 0.02, "advance": 1.5}  # where a whole copy drafts, there is less left to find
 
 
 class Auto(Optimizer):
@@ -57,7 +58,7 @@ class Auto(Optimizer):
         arm = self._arm(kind, first or SkipSet.uniform(n_layers))
         super().__init__(arm.way)
         self._race = Race(arm, prices.price, lambda: self.current.costs.rows.marginal, lambda: self._guessed > _SHARED)
-        self._budget = Budget()
+        self._budget = Budget(**_FRUGAL) if copies else Budget()
         self._windows: list[tuple[int, int]] = []  # (number, end) in this text
         self._since = self._end = self._window_count = 0  # positions from where text is scored, and behind it
         self._total = self._opened = 0  # tokens, over the optimizer's life; when the last search began

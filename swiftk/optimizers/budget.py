@@ -23,6 +23,8 @@ class Budget:
     plain: float = 0.0  # seconds of a step
     tokens: int = 0
     advanced: bool = False
+    eager: float = _EAGER
+    advance: float = _ADVANCE
     seconds: float = 0.0  # of this text, that were earned for
     generated: int = 1  # tokens of it
 
@@ -43,12 +45,12 @@ class Budget:
         if self.tokens <= _EAGER_TOKENS:
             if plain > 0 and not self.advanced:
                 self.advanced = True
-                self.left += _ADVANCE * plain
-                self.ahead += _ADVANCE * plain
-            returned = min(self.ahead, _EAGER * seconds)
+                self.left += self.advance * plain
+                self.ahead += self.advance * plain
+            returned = min(self.ahead, self.eager * seconds)
             self.ahead -= returned
-            self.left += _EAGER * seconds - returned
-            self.debt += (_EAGER - _STEADY) * seconds
+            self.left += self.eager * seconds - returned
+            self.debt += (self.eager - _STEADY) * seconds
         elif self.debt > 0:
             self.left += _REPAYING * seconds
             self.debt -= (_STEADY - _REPAYING) * seconds
@@ -63,5 +65,5 @@ class Budget:
         if self.debt <= 0:
             self.tokens, self.advanced = 0, False
         elif self.debt <= _CREDIT * self.plain:
-            self.left = max(self.left, 0.0) + _ADVANCE * self.plain
-            self.debt += _ADVANCE * self.plain
+            self.left = max(self.left, 0.0) + self.advance * self.plain
+            self.debt += self.advance * self.plain
