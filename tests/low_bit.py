@@ -1,4 +1,5 @@
-"""Low-bit weights by their documented layout, in numpy: what a panel says its rows are, and what activations become."""
+"""Low-bit weights by their documented layout, in numpy: what a panel says its rows are, and what activations become;
+and the drafts that tests let read them."""
 
 import numpy as np
 
@@ -8,6 +9,11 @@ GROUP = 32  # of k
 HALF = 16  # rows of half a panel
 BLOCK = 4  # groups whose scales share a line
 LINES = {"int8": 8, "int4": 4, "int3": 3}
+
+FORMS = ["int8", "int4", "int3"]
+PROMPT = [5, 9, 2, 7, 7, 1, 30, 12, 4, 8, 21]
+MIXED = ("own", "own", "int4", "int3")  # of four layers
+WIDE = {"confidence": 0.0, "max_draft": 6, "width": (3, 3, 3, 3)}
 
 
 def half_bytes(dtype, k):

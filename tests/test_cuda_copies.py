@@ -6,14 +6,11 @@ import pytest
 import swiftk
 from decode import Rule, decode
 from gpu import clean_fixture, gpu_fixture, held, on_stub_only, tokens  # noqa: F401
+from low_bit import FORMS, MIXED, PROMPT, WIDE
 from swiftk import SkipSet, _core, pack
 from swiftk.errors import InvalidArgument, OutOfMemory
 
 LAYERS = 4
-FORMS = ["int8", "int4", "int3"]
-PROMPT = [5, 9, 2, 7, 7, 1, 30, 12, 4, 8, 21]
-MIXED = ("own", "own", "int4", "int3")
-WIDE = {"confidence": 0.0, "max_draft": 6, "width": (3, 3, 3, 3)}
 SKIPS = [
     *(SkipSet(weights=form) for form in FORMS),
     SkipSet(attn=[1], mlp=[0], weights=MIXED),

@@ -5,16 +5,13 @@ import pytest
 
 import swiftk
 from decode import Rule, decode, open_session
+from low_bit import FORMS, MIXED, PROMPT, WIDE
 from swiftk import SkipSet, _core
 from swiftk.errors import Cancelled, InvalidArgument, OutOfMemory
 from swiftk.safetensors_io import read_folder
 from swiftk.sublayers import SublayerPrices
 
 LAYERS = 4
-FORMS = ["int8", "int4", "int3"]
-PROMPT = [5, 9, 2, 7, 7, 1, 30, 12, 4, 8, 21]
-MIXED = ("own", "own", "int4", "int3")
-WIDE = {"confidence": 0.0, "max_draft": 6, "width": (3, 3, 3, 3)}
 SKIPS = [
     *(SkipSet(weights=form) for form in FORMS),
     SkipSet(weights=MIXED),

@@ -5,6 +5,9 @@
 // / 2][M] for the bf16 dot-product instruction (which rounds them; twice the rate). For low-bit weights they are
 // rounded to bytes, in groups of 32 k with a scale, which keeps rows as exact.
 #pragma once
+#include <array>
+#include <utility>
+
 #include "layout.h"
 #include "simd.h"
 
@@ -74,6 +77,14 @@ struct Ahead {
 
 // out[m * stride + i] = sum over k of row i of the panel times token m, for as many tokens as the kernel is for.
 using PanelKernel = void (*)(const char* panel, int lines, const void* tokens, float* out, size_t stride, Ahead);
+
+// make.operator()<M>() for M = 1 .. N, at M - 1.
+template <int N, class Make>
+constexpr std::array<PanelKernel, N> for_each_count(Make make) {
+  return [&]<int... I>(std::integer_sequence<int, I...>) {
+    return std::array<PanelKernel, N>{make.template operator()<I + 1>()...};
+  }(std::make_integer_sequence<int, N>());
+}
 
 // 1 <= tokens <= kMaxTokens. Defined in isa/panel.cc, where the kernels are compiled.
 PanelKernel panel_kernel(DType, int tokens);

@@ -1,8 +1,6 @@
 // The panel kernels of low-bit weights. Within a group of 32 k sums are of integers; one float accumulator per (output,
 // token) takes them group by group.
 #include <algorithm>
-#include <array>
-#include <utility>
 
 #include "dot.h"
 #include "panel.h"
@@ -103,13 +101,8 @@ void multiply_panel(const char* panel, int groups, const void* x, float* out, si
   }
 }
 
-template <DType T, int... I>
-constexpr std::array<PanelKernel, kMaxLowTokens> kernels(std::integer_sequence<int, I...>) {
-  return {multiply_panel<T, I + 1>...};
-}
-
 template <DType T>
-constexpr auto kKernels = kernels<T>(std::make_integer_sequence<int, kMaxLowTokens>());
+constexpr auto kKernels = for_each_count<kMaxLowTokens>([]<int M>() -> PanelKernel { return multiply_panel<T, M>; });
 
 }  // namespace
 

@@ -1,9 +1,6 @@
 // The panel kernels: one for every stored type and number of tokens.
 #include "panel.h"
 
-#include <array>
-#include <utility>
-
 namespace swiftk::SWIFTK_ISA {
 namespace {
 
@@ -72,13 +69,8 @@ void multiply_panel(const char* panel, int lines, const void* x, float* out, siz
   }
 }
 
-template <DType T, int... I>
-constexpr std::array<PanelKernel, kMaxTokens> kernels(std::integer_sequence<int, I...>) {
-  return {multiply_panel<T, I + 1>...};
-}
-
 template <DType T>
-constexpr auto kKernels = kernels<T>(std::make_integer_sequence<int, kMaxTokens>());
+constexpr auto kKernels = for_each_count<kMaxTokens>([]<int M>() -> PanelKernel { return multiply_panel<T, M>; });
 
 }  // namespace
 

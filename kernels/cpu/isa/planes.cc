@@ -1,8 +1,5 @@
 // The panel kernels of float16 in planes (layout.h): of both planes, with the bits that the same weights have in one,
 // and of the upper plane alone.
-#include <array>
-#include <utility>
-
 #include "panel.h"
 
 namespace swiftk::SWIFTK_ISA {
@@ -141,13 +138,8 @@ void multiply_panel(const char* panel, int lines, const void* x, float* out, siz
   }
 }
 
-template <DType T, int... I>
-constexpr std::array<PanelKernel, kMaxTokens> kernels(std::integer_sequence<int, I...>) {
-  return {multiply_panel<T, I + 1>...};
-}
-
 template <DType T>
-constexpr auto kKernels = kernels<T>(std::make_integer_sequence<int, kMaxTokens>());
+constexpr auto kKernels = for_each_count<kMaxTokens>([]<int M>() -> PanelKernel { return multiply_panel<T, M>; });
 
 }  // namespace
 
