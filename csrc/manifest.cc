@@ -81,4 +81,16 @@ void Manifest::refuse_others(const Config& c) const {
   }
 }
 
+double Manifest::head_share() const {
+  double all = 0, head = 0;
+  for (const MatrixJob& job : matrices) {
+    for (const TensorView& part : job.parts) {
+      const double size = static_cast<double>(part.bytes / size_of(part.dtype));
+      all += size;
+      if (job.head()) head += size;
+    }
+  }
+  return head / all;
+}
+
 }  // namespace swiftk

@@ -23,7 +23,8 @@ struct MatrixJob {
   bool interleave;
   int layer = 0;
   Weight LayerWeights::* matrix = nullptr;  // null: the head
-  Weight& in(Weights& w) const { return matrix ? w.layers[layer].*matrix : w.head; }
+  bool head() const { return matrix == nullptr; }
+  Weight& in(Weights& w) const { return head() ? w.head : w.layers[layer].*matrix; }
 };
 
 class Manifest {
@@ -35,6 +36,7 @@ class Manifest {
   std::vector<MatrixJob> matrices;
   TensorView embedding;
   size_t bytes = 0;  // of all jobs
+  double head_share() const;  // of the matrices' elements
 
  private:
   TensorView get(const std::string& name, std::initializer_list<int64_t> shape);

@@ -74,6 +74,23 @@ def test_copies_say_what_they_say_on_the_cpu(gpu, folder, dtype):
         assert form == "int8" or np.abs(there - here).mean() < np.abs(there - own).mean() / 3
 
 
+def test_a_small_head_is_read_in_int8(gpu, tiny_dir):
+    """As on the CPU, by kernels that every pack for copies has; one without reads it as the copy's other matrices."""
+    small, options = tiny_dir("llama3", layers=16), {"draft_weights": "int4"}
+    arch = "stub" if gpu.stub else _core.gpu_info(0)["architecture"]
+    built = pack.ensure(pack.shape_of(small), arch, **options)
+    model, host = _core.Model(str(small), device="cuda", pack=str(built), **options), _core.Model(str(small), **options)
+    sessions = [gpu.session(one) for one in (model, host)]
+    for session in sessions:
+        session.prefill(tokens(40, 60))
+    there, here = (scored(session, exit_layer=0, weights="int4") for session in sessions)
+    own = scored(sessions[0], exit_layer=0)
+    assert 0 < np.abs(there - own).mean() < 0.01
+    assert np.abs(there - here).mean() < 0.01
+    rule = Rule(tuple(SkipSet(weights="int4").arguments().values()), **WIDE)
+    assert decode(gpu.session(model), PROMPT, 24, rule).tokens == decode(gpu.session(model), PROMPT, 24).tokens
+
+
 def test_what_a_load_takes(gpu, folder, kernels, model):
     """A block of each copy beside the model's own, and nothing left behind."""
     on_stub_only(gpu)

@@ -135,6 +135,21 @@ def test_the_head_is_read_from_the_last_layers_form(model):
     assert heads[0] == heads[1] != heads[2] == heads[3]
 
 
+def head_alone(model, form):
+    """How sure drafts without a layer are."""
+    return opened(model, SkipSet()).score(**SkipSet(exit_layer=0, weights=form).arguments(), window=8)[0].tobytes()
+
+
+def test_a_head_that_is_a_small_part_of_the_weights_is_read_more_exactly(tiny_dir, model):
+    """Its errors reach the logits undiluted: int8 in every copy, and whole where upper bytes are read."""
+    small = tiny_dir("llama3", layers=16)
+    fine = _core.Model(str(small), dtype="float16", draft_weights="upper,int8,int4,int3")
+    heads = {form: head_alone(fine, form) for form in ("own", "upper", *FORMS)}
+    assert heads["int4"] == heads["int3"] == heads["int8"] != heads["own"] == heads["upper"]
+    assert fine.copy_shares["upper"] > 0.5
+    assert len({head_alone(model, form) for form in FORMS}) == len(FORMS)  # a quarter of the weights
+
+
 def test_sizes(model):
     """4.25 bits a weight instead of 16, as far as rows fill their panels of 32 and columns their groups of 32."""
     assert list(model.copies) == FORMS

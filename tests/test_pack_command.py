@@ -23,7 +23,7 @@ def test_the_command_builds_and_shows(tmp_path, capsys):
 
 
 def test_copies_that_a_pack_has_kernels_for(tmp_path):
-    """int4 unless something else is wanted, and the matmuls of each alone."""
+    """int4 unless something else is wanted, and the matmuls of each alone; of int8, in any case, the head's."""
     path, found = tmp_path / "a.pack", {}
     for wanted in ("auto", "own", "int3,int8"):
         assert main(["pack", "--model", "demo", "--arch", "stub", "-o", str(path), "--draft-weights", wanted]) == 0
@@ -32,6 +32,7 @@ def test_copies_that_a_pack_has_kernels_for(tmp_path):
     for wanted, forms in (("auto", ["int4"]), ("int3,int8", ["int3", "int8"])):
         ops, rows = ("qkv", "o_proj", "gate_up", "down", "lm_head"), (8, 16, 32, 64)
         added = {f"{op}.{form}.{n}" for op in ops for form in forms for n in rows}
+        added |= {f"lm_head.int8.{n}" for n in rows}
         assert set(found[wanted]["kernels"]) == plain | added
         for name in added:
             assert found[wanted]["kernels"][name]["constants"]["BITS"] == int(name.split(".")[1][3:])

@@ -73,6 +73,8 @@ void check_pack(const Ops& ops, const Config& config, DType dtype) { ops.device-
 
 bool reads(const Ops& ops, DType copy) { return ops.device->pack.reads(copy); }
 
+bool reads_head(const Ops& ops, DType copy) { return ops.device->pack.reads_head(copy); }
+
 GpuInfo describe_gpu(int ordinal) {
   const Card card(ordinal);
   char name[256] = {};

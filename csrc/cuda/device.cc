@@ -117,7 +117,12 @@ void Device::load() {
   functions.attention_serial = function("attention_serial");
   functions.own = matmuls("");
   for (size_t i = 0; i < std::size(kCopies); ++i) {
-    if (pack.reads(kCopies[i])) functions.of_copies[i] = matmuls(std::string(".") + name_of(kCopies[i]));
+    const std::string form = std::string(".") + name_of(kCopies[i]);
+    if (pack.reads(kCopies[i])) {
+      functions.of_copies[i] = matmuls(form);
+    } else if (pack.reads_head(kCopies[i])) {
+      functions.of_copies[i].lm_head = bucketed("lm_head" + form);
+    }
   }
   functions.topk_partial = function("topk_partial");
   functions.topk_merge = function("topk_merge");

@@ -136,6 +136,8 @@ void KernelPack::check_fits(const Config& c, DType dtype) const {
 
 bool KernelPack::reads(DType copy) const { return find(std::string("qkv.") + name_of(copy) + ".8"); }
 
+bool KernelPack::reads_head(DType copy) const { return find(std::string("lm_head.") + name_of(copy) + ".8"); }
+
 const PackedKernel* KernelPack::find(const std::string& name) const {
   const auto found = kernels_.find(name);
   return found == kernels_.end() ? nullptr : &found->second;

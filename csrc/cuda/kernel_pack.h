@@ -49,6 +49,7 @@ class KernelPack {
   void check_fits(const Config&, DType) const;
   // Whether it has matmuls for low_bit() weights of this kind.
   bool reads(DType) const;
+  bool reads_head(DType) const;
   // Null if there is none of that name.
   const PackedKernel* find(const std::string& name) const;
   // Throws Error(Checkpoint).

@@ -12,6 +12,7 @@ BUCKETS = (8, 16, 32, 64)  # rows of one program (TOKENS); more rows take severa
 MOST_SHARED = 98 * 1024  # bytes of a program's tiles: what every architecture from sm_80 on has
 OPTIONS = {"enable_fp_fusion": False}  # for every kernel: contraction would be the compiler's choice, case by case
 FORMS = {"int8": 8, "int4": 4, "int3": 3}  # of weights that only drafts read, and their bits
+HEAD_FORM = "int8"  # of the head in all copies, where it is a small part of the weights
 POINTER = {"bfloat16": "*bf16", "float16": "*fp16", "float32": "*fp32"}
 
 
@@ -59,10 +60,12 @@ def entries(shape, early=False, forms=()):
     """Every entry of the pack of a shape (the keys of a pack header's "shape").
 
     early: for machines on which kernels may start before the one before them has ended (sm_90 and newer).
-    forms: of FORMS; the matmuls are there for each of them, too, as "qkv.int4.8".
+    forms: of FORMS; the matmuls are there for each of them, too, as "qkv.int4.8", and the head's in int8 (loader.cc).
     """
     s = Shape(shape, early)
     low = [entry for form in forms for entry in matmuls(s, form)]
+    if forms and HEAD_FORM not in forms:
+        low += [entry for entry in matmuls(s, HEAD_FORM) if entry.module == "lm_head"]
     return [*elementwise(s), *matmuls(s), *low, *norms(s), *attention(s), *sampling(s), *probes(s)]
 
 
