@@ -16,9 +16,8 @@ struct Prospect {
   int32_t token;
   int rank, depth;
   float planned = -1, guessed = 0;  // that it is right if its parent is: by the plan (-1: not its), and by a source
-  float worth = 0;                 // that it is accepted
-  float best = 0;                  // what the plan, if it has read this, gives the best of its children
-  float covered = 0;               // by sources, of its children's probability
+  float worth = 0;                  // that it is accepted
+  float covered = 0;                // by sources, of its children's probability
   int node = -1;                   // of the tree
   SourceId source = SourceId::Plan;
   bool read = false;   // by the plan
@@ -51,7 +50,9 @@ class Prospects {
  private:
   static constexpr int kMost = 64 * (DraftRule::kRanks + kMostSources * kGuessRanks) + 1;
 
+  int find(int parent, int32_t token) const;  // -1: no child of it
   int find_or_add(int parent, int32_t token, int rank);
+  float chance_of(const Prospect&) const;
   bool guess(int parent, const DraftRule&, const Sources&, const Sampling&, int32_t pos, float floor);
   void settle(int first);
   bool better(int a, int b) const;

@@ -81,7 +81,7 @@ def asked(lm):
 @pytest.mark.parametrize("recall", [False, True])
 def test_recall_reaches_into_the_text_before(recall):
     lm = swiftk.load(swiftk.demo_model())
-    options = {"max_new_tokens": 40, "ignore_eos": True, "drafter": "suffix", "speculate": "always", "recall": recall}
+    options = {"max_new_tokens": 64, "ignore_eos": True, "drafter": "suffix", "speculate": "always", "recall": recall}
     texts = [lm.generate("The river runs through", **options) for _ in range(2)]
     assert texts[0].tokens == texts[1].tokens
     far = asked(lm)[10:, 0].sum()  # right behind a match of 25 tokens or more

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from decode import Rule, decode, open_session
 from slow_sources import slow_guess
 from swiftk.errors import Cancelled, InvalidArgument
-from timed_rule import assert_plain, random_rule, samplings
+from timed_rule import DraftRows, assert_plain, random_rule, samplings
 
 LAYERS = 4
 PROMPT = [5, 9, 2, 7, 7, 1, 30, 12, 4, 8, 21, 5, 9, 2, 7, 7]
@@ -280,3 +280,25 @@ def test_a_bad_field_is_named(tiny_model, field, value):
         session.draft(sources=rule["sources"])
     session.draft(**rule)
     assert session.verify()
+
+
+def test_behind_what_the_plan_has_read_only_what_it_lists_is_taken(tiny_model):
+    """Sources are a second opinion there. Before it has read, whatever they guess may be a node."""
+    model = tiny_model("llama3", layers=LAYERS, threads=1)
+    session = open_session(model)
+    decode(session, PROMPT, 60)
+    session.set_skip(*SKIPS[0])
+    rule, strangers = {**source_rule(1, (SUFFIX, RECYCLE), reach=0.0), "row_price": [0.0] * 64}, 0
+    for _ in range(30):
+        listed = DraftRows(model, session.history, SKIPS[0], {})(())[1]
+
+        def children(most, rule=rule):
+            session.draft(**rule, max_draft=most)
+            assert session.last["draft_steps"] == most
+            return {t for t, parent in zip(session.tree_tokens[1:], session.tree_parents[1:]) if parent == 0}
+
+        strangers += len(children(0) - set(listed))
+        assert children(1) <= set(listed)
+        session.verify()
+        session.commit(1)
+    assert strangers > 3
