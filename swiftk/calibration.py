@@ -18,7 +18,7 @@ _SURENESS = logit((np.append(0.005, EDGES) + np.append(EDGES, 0.999)) / 2)
 # On the streams of bench/paper, greedy and sampled: a draft without some of its sublayers; and a copy of the weights in
 # fewer bits, which agrees with the model where neither is sure of anything.
 THINNED = Prior(0.8, 0.4, tuple(0.25 / r for r in range(1, RANKS)), (1.5, 20.0))
-WHOLE = Prior(3.0, 0.3, tuple(0.75 * 0.2 ** (r - 1) for r in range(1, RANKS)), (4.0, 20.0))
+WHOLE = Prior(3.7, 0.3, tuple(0.75 * 0.2 ** (r - 1) for r in range(1, RANKS)), (2.0, 20.0))
 
 
 @dataclass(slots=True)
@@ -62,7 +62,7 @@ class Calibration:
     def outcomes(self) -> float:
         return float(self.counts.sum())
 
-    def tables(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def tables(self) -> Tables:
         """(weight [buckets], hold [buckets], runner_up [buckets, ranks - 1]): how often a confidence occurs, and the
         probabilities that the best and the other candidates are right under it."""
         seen = self.counts.sum(1)
@@ -79,41 +79,74 @@ class Forecast:
 
 # Probabilities that all so far was accepted. What drafting on brings is nearly linear in them, where it pays.
 _GRID = np.arange(1, 49) / 48
+_STEPS = 25
+STAGE = 5  # steps whose rows have one price
+
+Tables = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
-def forecast(
-    tables: tuple[np.ndarray, np.ndarray, np.ndarray], draft_cost: float, row_cost: float, pace: float = 1.0
-) -> Forecast:
-    """The best rate of a chain with siblings, and its rule, for a draft step and a verified row priced in plain steps.
+def forecast(tables: Tables, draft_cost: float, row_cost: float | np.ndarray, pace: float = 1.0) -> Forecast:
+    """The best rate of a chain with siblings, and its rule, for a draft step and a verified row priced in plain steps:
+    one price, or [stages] prices, each for the rows of STAGE steps, the last one for all behind.
 
-    Optimal stopping: with f(p) the tokens beyond their price at `rate` that drafting on still brings once all so far is
-    accepted with probability p, f(p) = max(0, gain(p) - rate * draft_cost + mean over confidences of f(p * hold)), and
-    the best rate is the one at which a round earns nothing: 1 + f(1) = rate (algorithms.md, section 0). Where tokens
-    come at a higher pace by other means, time is worth that: the rule is the one at this rate.
+    Optimal stopping: with f_i(p) the tokens beyond their price at `rate` that drafting on still brings behind step i if
+    all so far is accepted with probability p, f_i(p) = max(0, gain_i(p) - rate * draft_cost + mean over confidences of
+    f_i+1(p * hold)), and the best rate is the one at which a round earns nothing: 1 + f_0(1) = rate (algorithms.md,
+    section 0). Where tokens come at a higher pace by other means, time is worth that: the rule is the one at this rate.
     """
-    weight, hold, runner_up = tables
+    weight, hold, _ = tables
     onward = _interpolation(weight, hold)
-    chances = np.concatenate([hold[:, None], runner_up], 1)  # [buckets, ranks]
-    worth = _GRID[:, None, None] * chances
+    prices = np.atleast_1d(np.asarray(row_cost, float))
+    stages = [min(step // STAGE, len(prices) - 1) for step in range(_STEPS)]
+    candidates = _Candidates(tables)
     rate = pace
     for _ in range(6):  # Newton's method: what rounds earn falls with the rate, by the price of a round
-        taken = worth > rate * row_cost
-        rows = row_cost * np.einsum("b,gbr->g", weight, taken)
-        gain = np.einsum("b,gbr->g", weight, worth * taken) - rate * (rows + draft_cost)
-        value, price = np.maximum(0.0, gain), np.zeros(len(_GRID))
-        for _ in range(24):
-            value = np.maximum(0.0, gain + onward @ value)
-        onwards = gain + onward @ value
-        pays = onwards > 0
-        for _ in range(24):
-            price = np.where(pays, draft_cost + rows + onward @ price, 0.0)
+        gained, rows = candidates.taken(rate * prices)
+        cost = draft_cost + prices[:, None] * rows  # [stages, grid]
+        gain = gained - rate * cost
+        value = price = np.zeros(len(_GRID))
+        onwards = []  # the last step first
+        for stage in reversed(stages):
+            onwards.append(gain[stage] + onward @ value)
+            value = np.maximum(0.0, onwards[-1])
+            price = np.where(onwards[-1] > 0, cost[stage] + onward @ price, 0.0)
         step = (1.0 + value[-1] - rate) / (1.0 + price[-1])
         if rate + step <= pace:
             break
         rate += float(step)
         if step < 1e-3:
             break
-    return Forecast(rate, _first_root(onwards) if pays.any() else 1.5)
+    return Forecast(rate, _usual_stop(onwards[::-1], float(weight @ hold)))
+
+
+class _Candidates:
+    """What a step proposes: the best token and its runners-up under all confidences, in the order of their chances."""
+
+    def __init__(self, tables: Tables) -> None:
+        weight, hold, runner_up = tables
+        chances = np.concatenate([hold[:, None], runner_up], 1)  # [buckets, ranks]
+        weights = np.broadcast_to(weight[:, None], chances.shape).ravel()
+        order = np.argsort(-chances.ravel())
+        self._falling = -chances.ravel()[order]
+        self._chance = np.append(0.0, np.cumsum((weights * chances.ravel())[order]))
+        self._count = np.append(0.0, np.cumsum(weights[order]))
+
+    def taken(self, least: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """([prices, grid] tokens, [prices, grid] rows) of a step, whose candidates are taken if worth more."""
+        many = np.searchsorted(self._falling, -least[:, None] / _GRID)
+        return _GRID * self._chance[many], self._count[many]
+
+
+def _usual_stop(onwards: list[np.ndarray], usual: float) -> float:
+    """Behind which probability a step still pays. Rows get dearer from step to step, so this is where drafts of the
+    usual acceptance end; none of their steps before that one is to be left out."""
+    likely = before = 1.0
+    for values in onwards:
+        reach = _first_root(values) if (values > 0).any() else 1.5
+        if likely < reach:
+            return min(reach, before * usual**0.5) if likely < 1 else reach
+        before, likely = likely, likely * usual
+    return min(reach, before)
 
 
 def _first_root(values: np.ndarray) -> float:

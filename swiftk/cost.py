@@ -9,6 +9,8 @@ from statistics import median
 
 import numpy as np
 
+from .calibration import STAGE
+
 _DECAY = 0.2  # weight of the newest sample
 _REPLAIN = 64  # rounds of drafting between two plain ones, which keep the plain step's price fresh
 _ALLOWANCE = 3.0  # plain steps that an episode of drafting may lose before it is questioned
@@ -37,7 +39,7 @@ class Mean:
 
 
 _ROW = 0.015  # share of a plain step per further row, before any was measured,
-_FEW, _BEYOND = 8, 0.06  # up to so many; rows beyond all that were measured may be bound by arithmetic
+_FEW, _BEYOND = 8, 0.09  # up to so many; rows beyond all that were measured may be bound by arithmetic
 _NEAR = 6  # rounds behind a plain one that are compared with it: a machine's speed drifts
 _SAMPLES = 9  # of a row count
 _KNOTS = np.array([2, 3, 4, 6, 8, 10, 12, 14, 16, 20, 24, 32, 48, 64])  # row counts that are told apart
@@ -45,10 +47,12 @@ _KNOTS = np.array([2, 3, 4, 6, 8, 10, 12, 14, 16, 20, 24, 32, 48, 64])  # row co
 
 class RowPrices:
     """What verifying n rows costs beyond one, in plain steps: v(n) - 1, never falling with n. Medians of samples that
-    were taken beside a plain step: neither a busy machine nor one that changes its speed moves them far."""
+    were taken beside a plain step: neither a busy machine nor one that changes its speed moves them far. Where there
+    are none, of others."""
 
     def __init__(self) -> None:
-        self._samples: list[deque[float]] = [deque(maxlen=_SAMPLES) for _ in _KNOTS]
+        self._beside: list[deque[float]] = [deque(maxlen=_SAMPLES) for _ in _KNOTS]
+        self._others: list[deque[float]] = [deque(maxlen=_SAMPLES) for _ in _KNOTS]
         self._plain, self._near = 0.0, 0
 
     def plain(self, seconds: float) -> None:
@@ -58,13 +62,15 @@ class RowPrices:
     def add(self, rows: int, seconds: float) -> None:
         """Rows were verified."""
         self._near -= 1
-        if rows > 1 and self._near >= 0 and self._plain > 0:
-            self._samples[int(np.abs(_KNOTS - rows).argmin())].append(seconds / self._plain - 1)
+        if rows > 1 and self._plain > 0:
+            samples = self._beside if self._near >= 0 else self._others
+            samples[int(np.abs(_KNOTS - rows).argmin())].append(seconds / self._plain - 1)
 
     def table(self) -> np.ndarray:
         """[64]: of 1..64 rows. Around what was measured a row costs what it is taken to cost before."""
-        knots = [knot for knot, samples in zip(_KNOTS, self._samples, strict=True) if samples]
-        price = [median(samples) for samples in self._samples if samples]
+        known = [beside or others for beside, others in zip(self._beside, self._others, strict=True)]
+        knots = [knot for knot, samples in zip(_KNOTS, known, strict=True) if samples]
+        price = [median(samples) for samples in known if samples]
         rows = np.arange(1, 65)
         rising = np.maximum.accumulate([0.0, *price])
         most = max([1, *knots])
@@ -77,6 +83,16 @@ class RowPrices:
     def marginal(self) -> float:
         """Of one more row in a tree of eight."""
         return float(self.table()[7]) / 7
+
+    @property
+    def stages(self) -> np.ndarray:
+        """Of one more row, as forecast() takes it."""
+        return stages(self.table())
+
+
+def stages(rows: np.ndarray) -> np.ndarray:
+    """[stages]: what a row costs in a chain that has grown by so many steps, from the prices of whole trees."""
+    return np.diff(rows[: 5 * STAGE + 1 : STAGE]) / STAGE
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from .calibration import BUCKETS, EDGES, RANKS, THINNED, Calibration, forecast
-from .cost import CostModel, Prices
+from .cost import CostModel, Prices, stages
 from .odds import Prior
 from .sources import Sources, Table
 
@@ -149,7 +149,7 @@ class TimedGate:
     def _timed(self, prices: Prices) -> Timed:
         tables = self.calibration.tables()
         pace = self.sources.rate if self.sources else 1.0
-        best = forecast(tables, prices.draft, prices.row, pace)
+        best = forecast(tables, prices.draft, stages(prices.rows), pace)
         # Where nothing but the plan proposes, whoever asks wants one step at least.
         reach = best.reach if best.rate == pace > 1 else min(best.reach, 1.0)
         timed = Timed(
@@ -162,7 +162,11 @@ class TimedGate:
         if self.sources is None:
             return timed
         usual = float(tables[0] @ tables[1])
-        return replace(timed, sources=self.sources.tables(), chain=_CHAIN, row_reach=reach * prices.row, usual=usual)
+        # What a step of its own reads is worth the step, from `reach` on; what is read beside others, a row of a tree
+        # that has about eight.
+        further = float(prices.rows[11] - prices.rows[3]) / 8
+        row_reach = reach * further / prices.draft if prices.draft > 0 else 0.0
+        return replace(timed, sources=self.sources.tables(), chain=_CHAIN, row_reach=row_reach, usual=usual)
 
 
 def _eagerly(timed: Timed) -> Timed:

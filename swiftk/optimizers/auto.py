@@ -34,6 +34,7 @@ _TRIED = 4  # rounds behind which the one before it is gone back to, rather than
 _SHARED = 0.1  # of tokens, by sources: what live drafts have seen is then not what scores see
 _MOST_ARMS, _PROVEN = 200, 4
 _EVERY = 8  # rounds between two looks at the prices
+_MARGIN, _STRICT = 0.6, 1.0  # of the race; the latter where a whole copy drafts, beside which leads are small
 _FRUGAL = {"eager": 0.02, "advance": 1.5}  # where a whole copy drafts, there is less left to find
 
 
@@ -57,7 +58,8 @@ class Auto(Optimizer):
         kind, first = self._queue.popleft()
         arm = self._arm(kind, first or SkipSet.uniform(n_layers))
         super().__init__(arm.way)
-        self._race = Race(arm, prices.price, lambda: self.current.costs.rows.marginal, lambda: self._guessed > _SHARED)
+        margin = _STRICT if copies else _MARGIN
+        self._race = Race(arm, prices.price, lambda: self.current.costs.rows.stages, self._shared, margin)
         self._budget = Budget(**_FRUGAL) if copies else Budget()
         self._windows: list[tuple[int, int]] = []  # (number, end) in this text
         self._since = self._end = self._window_count = 0  # positions from where text is scored, and behind it
@@ -76,6 +78,9 @@ class Auto(Optimizer):
         known = self.domains.enter(prompt)
         if known is not None and known != self.current.skip:
             self._adopt(self._arm("remembered", known))
+
+    def _shared(self) -> bool:
+        return self._guessed > _SHARED
 
     def observe(self, r: Round) -> None:
         way = self.current

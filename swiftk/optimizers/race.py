@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from ..calibration import Calibration, forecast
 from ..skip import SkipSet
 from ..way import Way
 from .base import Score
 
-_MARGIN = 0.6  # a lead counts once it exceeds this over the square root of the outcomes it was seen on
 _CLEAR = 1.25  # a lead over what the incumbent does live that needs no scoring of the incumbent on the same tokens
 _TIE = 256  # outcomes after which an undecided race is dropped
 _FIELD = 4  # undecided candidates at a time
@@ -42,20 +43,26 @@ class Arm:
 
 
 class Race:
-    """The incumbent and its challengers. `price`: of a draft step of a set; `row`: of a verified row; `paired`: whether
-    only scores on the same tokens tell who is better, as where sources guess the easy ones and drafts see the rest."""
+    """The incumbent and its challengers. `price`: of a draft step of a set; `rows`: of verified rows (forecast());
+    `paired`: whether only scores on the same tokens tell who is better, as where sources guess the easy ones and drafts
+    see the rest; `margin`: a lead counts once it exceeds this over the square root of the outcomes it was seen on."""
 
     def __init__(
-        self, incumbent: Arm, price: Callable[[SkipSet], float], row: Callable[[], float], paired: Callable[[], bool]
+        self,
+        incumbent: Arm,
+        price: Callable[[SkipSet], float],
+        rows: Callable[[], np.ndarray],
+        paired: Callable[[], bool],
+        margin: float,
     ) -> None:
-        self.incumbent = incumbent
+        self.incumbent, self.margin = incumbent, margin
         self.field: list[Arm] = []
-        self._price, self._row, self._paired = price, row, paired
+        self._price, self._rows, self._paired = price, rows, paired
         self._leads: dict[int, tuple[float, float, bool]] = {}  # by id of the arm, until there is new evidence
 
     def promise(self, arm: Arm, seen: Calibration) -> float:
         """Tokens per plain step that a gate by time would reach."""
-        return forecast(seen.tables(), self._price(arm.way.skip), self._row()).rate
+        return forecast(seen.tables(), self._price(arm.way.skip), self._rows()).rate
 
     def learn(self, arm: Arm, window: int, score: Score) -> None:
         """The arm was scored."""
@@ -102,7 +109,7 @@ class Race:
         lead, outcomes, paired = self.lead(arm)
         if arm.promise < PAYS:
             return False
-        margin = _MARGIN / max(outcomes, 1.0) ** 0.5
+        margin = self.margin / max(outcomes, 1.0) ** 0.5
         if not paired and self._paired():
             return None
         if not paired:
