@@ -60,7 +60,7 @@ int Prospects::find_or_add(int parent, int32_t token, int rank) {
 // does not even list did not come once in 700 times (int4 on the streams of bench/modes.py, greedy and T = 1: bests
 // 356 of 356.4 expected, runners-up 26 of 48 where the larger of the two words expected 101).
 float Prospects::chance_of(const Prospect& c) const {
-  if (c.planned < 0) return c.parent >= 0 && all_[c.parent].read ? 0 : c.guessed;
+  if (c.planned < 0) return all_[c.parent].read ? 0 : c.guessed;
   if (c.rank == 0) return c.planned + (1 - c.planned) * c.guessed;
   return c.guessed > c.planned ? std::sqrt(c.planned * c.guessed) : c.planned;
 }

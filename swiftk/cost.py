@@ -48,7 +48,7 @@ _KNOTS = np.array([2, 3, 4, 6, 8, 10, 12, 14, 16, 20, 24, 32, 48, 64])  # row co
 class RowPrices:
     """What verifying n rows costs beyond one, in plain steps: v(n) - 1, never falling with n. Medians of samples that
     were taken beside a plain step: neither a busy machine nor one that changes its speed moves them far. Where there
-    are none, of others."""
+    are none, of others, until the next plain step: what once stuttered is to be tried again."""
 
     def __init__(self) -> None:
         self._beside: list[deque[float]] = [deque(maxlen=_SAMPLES) for _ in _KNOTS]
@@ -57,6 +57,8 @@ class RowPrices:
 
     def plain(self, seconds: float) -> None:
         """A plain step was measured."""
+        for samples in self._others:
+            samples.clear()
         self._plain, self._near = seconds, _NEAR
 
     def add(self, rows: int, seconds: float) -> None:

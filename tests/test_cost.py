@@ -3,9 +3,10 @@
 import itertools
 import random
 
+import numpy as np
 import pytest
 
-from swiftk.cost import CostModel, Mean, Pacer, Round, RowPrices, break_even, equation_6, tokens_per_round
+from swiftk.cost import CostModel, Mean, Pacer, Round, RowPrices, break_even, equation_6, stages, tokens_per_round
 
 
 def test_equation_6_is_tokens_over_cost():
@@ -195,6 +196,25 @@ def test_rounds_far_from_a_plain_one_say_nothing():
     for _ in range(50):
         prices.add(8, 9.0)
     assert prices.table()[7] == pytest.approx(0.1)
+
+
+def test_where_no_others_are_they_count_until_the_next_plain_step():
+    """A tree that was never seen beside a plain step is not taken to cost less than it did."""
+    prices = RowPrices()
+    prices.plain(1.0)
+    for _ in range(6):
+        prices.add(8, 1.1)
+    unseen = prices.table()[23]
+    prices.add(24, 4.0)
+    assert prices.table()[23] == pytest.approx(3.0) and prices.table()[7] == pytest.approx(0.1)
+    prices.plain(1.0)
+    assert prices.table()[23] == pytest.approx(unseen)
+
+
+def test_chains_pay_for_rows_by_their_length():
+    """forecast() is told what a row costs behind so many steps."""
+    table = np.concatenate([np.zeros(8), np.arange(1, 57) * 0.1])
+    assert stages(table) == pytest.approx([0.0, 0.06, 0.1, 0.1, 0.1])
 
 
 def test_one_row_and_rows_before_a_plain_step_say_nothing():
