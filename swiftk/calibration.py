@@ -79,8 +79,8 @@ class Forecast:
 
 # Probabilities that all so far was accepted. What drafting on brings is nearly linear in them, where it pays.
 _GRID = np.arange(1, 49) / 48
-_STEPS = 25
-STAGE = 5  # steps whose rows have one price
+STEPS = 25  # that a forecast looks ahead
+STAGE = 5  # of them whose rows have one price
 
 Tables = tuple[np.ndarray, np.ndarray, np.ndarray]
 
@@ -97,7 +97,7 @@ def forecast(tables: Tables, draft_cost: float, row_cost: float | np.ndarray, pa
     weight, hold, _ = tables
     onward = _interpolation(weight, hold)
     prices = np.atleast_1d(np.asarray(row_cost, float))
-    stages = [min(step // STAGE, len(prices) - 1) for step in range(_STEPS)]
+    stages = [min(step // STAGE, len(prices) - 1) for step in range(STEPS)]
     candidates = _Candidates(tables)
     rate = pace
     for _ in range(6):  # Newton's method: what rounds earn falls with the rate, by the price of a round

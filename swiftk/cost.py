@@ -9,7 +9,7 @@ from statistics import median
 
 import numpy as np
 
-from .calibration import STAGE
+from .calibration import STAGE, STEPS
 
 _DECAY = 0.2  # weight of the newest sample
 _REPLAIN = 64  # rounds of drafting between two plain ones, which keep the plain step's price fresh
@@ -94,7 +94,7 @@ class RowPrices:
 
 def stages(rows: np.ndarray) -> np.ndarray:
     """[stages]: what a row costs in a chain that has grown by so many steps, from the prices of whole trees."""
-    return np.diff(rows[: 5 * STAGE + 1 : STAGE]) / STAGE
+    return np.diff(rows[: STEPS + 1 : STAGE]) / STAGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,6 @@ class Prices:
     """What a gate goes by, in plain steps."""
 
     draft: float  # a draft step
-    row: float  # one more verified row, in a tree of eight
     rows: np.ndarray  # [64] a tree of 1..64 nodes, beyond its root
     seconds: float = 0.0  # of a plain step
 
@@ -178,8 +177,7 @@ class CostModel:
         return self.draft.value / self.plain.value if self.draft.count and self.plain.value > 0 else self.prior
 
     def prices(self) -> Prices:
-        rows = self.rows.table()
-        return Prices(self.draft_cost, float(rows[7]) / 7, rows, self.plain.value)
+        return Prices(self.draft_cost, self.rows.table(), self.plain.value)
 
     @property
     def acceptance(self) -> float:

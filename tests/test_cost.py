@@ -261,7 +261,7 @@ def test_a_cost_model_prices_rows_by_verification_alone():
         model.add(Round(3.0, 1.2, 4, 1.3, 8, 3, 2))
     prices = model.prices()
     assert prices.rows[7] == pytest.approx(0.3)
-    assert prices.row == pytest.approx(0.3 / 7)
+    assert prices.rows[7] / 7 == pytest.approx(0.3 / 7)
     assert (prices.draft, prices.seconds) == (pytest.approx(0.3 / 1.5), 1.5)
 
 

@@ -126,18 +126,18 @@ def test_steps_that_read_other_weights_are_not_shared(model):
         assert session.last["reused_share"] == pytest.approx(session.last["reused_rows"] * shared / (rows * steps))
 
 
+def head_alone(model, forms):
+    """How sure drafts without a layer are."""
+    return opened(model, SkipSet()).score(**SkipSet(exit_layer=0, weights=forms).arguments(), window=8)[0].tobytes()
+
+
 def test_the_head_is_read_from_the_last_layers_form(model):
     """Without a layer the head alone decides."""
     heads = [
-        opened(model, SkipSet()).score(**SkipSet(exit_layer=0, weights=forms).arguments(), window=8)[0].tobytes()
+        head_alone(model, forms)
         for forms in ("own", ("int4", "int4", "int4", "own"), "int3", ("own", "own", "own", "int3"))
     ]
     assert heads[0] == heads[1] != heads[2] == heads[3]
-
-
-def head_alone(model, form):
-    """How sure drafts without a layer are."""
-    return opened(model, SkipSet()).score(**SkipSet(exit_layer=0, weights=form).arguments(), window=8)[0].tobytes()
 
 
 def test_a_head_that_is_a_small_part_of_the_weights_is_read_more_exactly(tiny_dir, model):
