@@ -7,7 +7,6 @@ latency that it is. What waits for memory is left out: predict.py counts that by
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import subprocess
@@ -25,7 +24,8 @@ from swiftk.errors import DeviceError
 
 _LINE = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(?:@(!?U?P\w+)\s+)?([A-Z][\w.]*)\s*([^;]*);")
 _REGISTER = re.compile(r"\b(UR|R|UP|P)(\d+)(\.64)?")
-_NO_RESULT = re.compile(r"ST|BAR|BRA|UBLKCP|LDGSTS|DEPBAR|EXIT|BSSY|BSYNC|WARPSYNC|ARRIVES|RED\b|NOP|YIELD|FENCE|SYNCS\.(?!PHASE)")
+_NO_RESULT = re.compile(r"ST|BAR|BRA|UBLKCP|LDGSTS|DEPBAR|EXIT|BSSY|BSYNC|WARPSYNC|ARRIVES|RED\b|NOP|YIELD|FENCE|"
+                        r"SYNCS\.(?!PHASE)")
 
 
 def disassembler() -> str:
@@ -57,7 +57,8 @@ class Instruction:
 def _wide(opcode: str) -> int:
     """Registers of what a load, a store or a product reads or makes."""
     width = re.search(r"\.(64|128)\b|\.M88\.([24])|^(HMMA)|(WIDE)", opcode)
-    return 1 if not width else {"64": 2, "128": 4, "2": 2, "4": 4, "HMMA": 4, "WIDE": 2}[next(filter(None, width.groups()))]
+    known = {"64": 2, "128": 4, "2": 2, "4": 4, "HMMA": 4, "WIDE": 2}
+    return known[next(filter(None, width.groups()))] if width else 1
 
 
 def _instruction(at: str, guard: str, opcode: str, operands: str) -> Instruction:
@@ -125,6 +126,10 @@ class Image:
     static_shared: int
     spills: int
     code: tuple[Instruction, ...]
+
+    @property
+    def early(self) -> bool:
+        return bool(self.constants.get("EARLY"))
 
     @cached_property
     def resident(self) -> int:
