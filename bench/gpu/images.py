@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import tempfile
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -72,6 +73,8 @@ def _instruction(at: str, guard: str, opcode: str, operands: str) -> Instruction
             width = _wide(opcode) if kind in ("R", "UR") else 1
         elif opcode.startswith("HMMA"):
             width = 2 if i == 2 else 4
+        elif opcode.startswith("ST") and i == len(found) - 1:
+            width = _wide(opcode)
         (writes if i < results else reads).update(f"{kind}{n + w}" for w in range(width))
     unit, latency, occupied = next(rest for begin, *rest in UNITS if re.match(begin, opcode))
     occupied *= _wide(opcode) if unit == "shared" else 1
@@ -151,7 +154,11 @@ class Image:
         return sorted(found, key=lambda loop: len(loop.body))
 
 
-def _read(name: str, kernel: dict[str, Any], code: bytes) -> Image:
+def instructions(disassembly: str) -> Iterator[Instruction]:
+    return (_instruction(*line) for line in _LINE.findall(disassembly))
+
+
+def read(name: str, kernel: dict[str, Any], code: bytes) -> Image:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(code)
         file.flush()
@@ -159,7 +166,7 @@ def _read(name: str, kernel: dict[str, Any], code: bytes) -> Image:
                 for option in ("--dump-resource-usage", "-sass")]
     numbers = {key: int(value) for key, value in re.findall(r"(REG|STACK|SHARED|LOCAL):(\d+)", said[0])}
     return Image(name, kernel["warps"], kernel["shared"], kernel["constants"], numbers["REG"], numbers["SHARED"],
-                 numbers["LOCAL"] + numbers["STACK"], tuple(_instruction(*line) for line in _LINE.findall(said[1])))
+                 numbers["LOCAL"] + numbers["STACK"], tuple(instructions(said[1])))
 
 
 class Pack:
@@ -177,5 +184,5 @@ class Pack:
     def __getitem__(self, name: str) -> Image:
         if name not in self._read:
             k = self.header["kernels"][name]
-            self._read[name] = _read(name, k, self._images[k["begin"]:k["end"]])
+            self._read[name] = read(name, k, self._images[k["begin"]:k["end"]])
         return self._read[name]

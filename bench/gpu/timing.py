@@ -137,18 +137,21 @@ def triton_matmul(m: Machine, image: Image, rows: int) -> Time:
              "gate_up": lambda: cdiv(c["F"], c["ROWS"]), "lm_head": lambda: cdiv(c["V"], c["ROWS"])}
     outputs = tiles.get(kind, lambda: cdiv(c["N"], c["ROWS"]))()
     token_tiles = cdiv(rows, c["TOKENS"])
-    (loop,) = image.loops("HMMA")
+    loops = image.loops("HMMA")
     wide = c["BLOCK_K"] * (4 if c["BITS"] else 1)
     rounds = cdiv(columns, wide)
     per_tile = LOW_BIT[c["BITS"]] * wide // 128 if c["BITS"] else 16 * wide * 2
     weights, y = parts * c["ROWS"] // 16 * per_tile, tokens * wide * 2
     stage = weights + c["TOKENS"] * wide * 2
     ahead = max(image.shared // stage, 1)
+    products = parts * c["ROWS"] * c["TOKENS"] * wide / (16 * 8 * 16) / image.warps  # of a warp's round
+    loop = loops[0] if loops else Loop(image.code)  # short ones are unrolled
+    unrolled = loop.count("HMMA") / products
 
     def wave(blocks: int) -> dict[str, float]:
-        cycles = round_cycles(m, loop, image.warps, sharing(m, image, blocks), ahead)
+        cycles = round_cycles(m, loop, image.warps, sharing(m, image, blocks), ahead / unrolled)
         moved = blocks * rounds * (weights + y)
-        limits = {name: rounds * value / m.clock for name, value in cycles.items()}
+        limits = {name: rounds / unrolled * value / m.clock for name, value in cycles.items()}
         memory = blocks * rounds * weights / token_tiles / m.reads
         return {**limits, "memory": memory, "L2": moved / m.l2,
                 "port": moved / (min(blocks, m.multiprocessors) * m.l2_port * m.clock)}
