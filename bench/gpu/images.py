@@ -18,6 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import flow
 from constants import H200, UNITS
 
 from swiftk import pack
@@ -46,6 +47,7 @@ def disassembler() -> str:
 @dataclass(frozen=True)
 class Instruction:
     at: int
+    guarded: bool
     opcode: str
     operands: str
     reads: frozenset[str]
@@ -78,12 +80,13 @@ def _instruction(at: str, guard: str, opcode: str, operands: str) -> Instruction
         (writes if i < results else reads).update(f"{kind}{n + w}" for w in range(width))
     unit, latency, occupied = next(rest for begin, *rest in UNITS if re.match(begin, opcode))
     occupied *= _wide(opcode) if unit == "shared" else 1
-    return Instruction(int(at, 16), opcode, operands, frozenset(reads), frozenset(writes), unit, latency, occupied)
+    return Instruction(int(at, 16), bool(guard), opcode, operands, frozenset(reads), frozenset(writes), unit, latency,
+                       occupied)
 
 
 @dataclass(frozen=True)
 class Loop:
-    """A loop's instructions in their order; of loops inside, `inner`, those that run once a round are in it."""
+    """A loop's instructions, in their order."""
 
     body: tuple[Instruction, ...]
 
@@ -113,9 +116,6 @@ class Loop:
             load[i.unit] += i.occupied
         return load
 
-    def without(self, inner: Loop) -> Loop:
-        return Loop(tuple(i for i in self.body if i not in set(inner.body)))
-
 
 @dataclass(frozen=True)
 class Image:
@@ -142,16 +142,19 @@ class Image:
         shared = self.shared + max(self.static_shared, m.block_shared)  # which counts among what is static
         return min(m.blocks, m.threads // (32 * self.warps), m.registers // registers, m.shared // shared)
 
+    @cached_property
+    def all_loops(self) -> list[Loop]:
+        return [Loop(tuple(self.code[place] for place in places)) for places in flow.loops(self.code)]
+
     def loops(self, opcode: str) -> list[Loop]:
         """The loops that hold an opcode, shortest first; of equal ones the first in the code."""
-        found = []
-        for i in self.code:
-            target = re.search(r"\b0x([0-9a-f]+)", i.operands) if i.opcode == "BRA" else None
-            if target and int(target[1], 16) < i.at:
-                loop = Loop(tuple(j for j in self.code if int(target[1], 16) <= j.at <= i.at))
-                if loop.count(opcode):
-                    found.append(loop)
-        return sorted(found, key=lambda loop: len(loop.body))
+        return sorted((found for found in self.all_loops if found.count(opcode)), key=lambda found: len(found.body))
+
+    def around(self, opcode: str, end: str) -> float:
+        """Cycles of a round of the loop around an opcode and what ends a round, less those of loops inside."""
+        outer = next(found for found in self.loops(opcode) if found.count(end))
+        inner = {i for found in self.all_loops if set(found.body) < set(outer.body) for i in found.body}
+        return Loop(tuple(i for i in outer.body if i not in inner)).cycles / outer.count(end)
 
 
 def instructions(disassembly: str) -> Iterator[Instruction]:

@@ -106,14 +106,16 @@ def cpp_matmul(m: Machine, image: Image, rows: int) -> Time:
     turns = cdiv(tiles * token_tiles, c["GRID"] // c["CLUSTER"])
     weights, y = c["ROWS"] * 128 * c["K_WARPS"], tokens * 128 * c["K_WARPS"]
 
-    multiply, fetch = image.loops("HMMA")[0], image.loops("UBLKCP")[0]
-    four, piece = image.loops("LDGSTS")[:2]  # copies of y four at a time, in the loop of a stage
-    pieces = cdiv(tokens * c["K_WARPS"] * 8, 32)
-    copy = piece.without(four).cycles + pieces // 4 * four.cycles
-    bulk = fetch.cycles + c["TILES"] * c["ROW_WARPS"] // c["UNIT"] * m.bulk_copy
+    multiply, products = image.loops("HMMA")[0], c["TILES"] * c["TOKENS"] // 8 * 4
     at_once, consumers = sharing(m, image, c["GRID"]), image.warps - 2
-    cycles = {**round_cycles(m, multiply, consumers, at_once), "warp that fetches y": copy,
-              "warp that fetches weights": bulk}
+    cycles = {name: value * products / multiply.count("HMMA")  # one round of those that are unrolled
+              for name, value in round_cycles(m, multiply, consumers, at_once).items()}
+    # The loop of a stage: of y, around one that copies four pieces of each lane; of weights, around one for each copy.
+    pieces, copies = cdiv(tokens * c["K_WARPS"] * 8, 32), c["TILES"] * c["ROW_WARPS"] // c["UNIT"]
+    four, stage = image.loops("LDGSTS")[0], image.around("LDGSTS", "ARRIVES.LDGSTS")
+    copy, bulk = image.loops("UBLKCP")[0], image.around("UBLKCP", "SYNCS.ARRIVE")
+    cycles["warp that fetches y"] = stage + pieces // 4 * four.cycles
+    cycles["warp that fetches weights"] = bulk + copies * (copy.cycles + m.bulk_copy)
     cycles["in flight"] = m.busy_latency * m.clock / c["STAGES"]
     cycles["shared memory"] += at_once * (weights + y) / m.shared_port / m.reached
     items = tiles * token_tiles * c["CLUSTER"]
