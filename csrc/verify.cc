@@ -36,6 +36,7 @@ std::span<const Emitted> Session::verify() {
   return emitted_;
 }
 
+// A chain lies where its text would: it needs no ancestors, and attention takes its rows together.
 Rows Session::tree_rows(int begin, int n) {
   const int base = cache_.length();
   for (int i = 0; i < n; ++i) {
@@ -46,7 +47,7 @@ Rows Session::tree_rows(int begin, int n) {
             .token = tree_.tokens() + begin,
             .pos = pos_.data(),
             .slot = slot_.data(),
-            .ancestors = tree_.masks() + begin,
+            .ancestors = tree_.is_chain() ? nullptr : tree_.masks() + begin,
             .prefix_len = base,
             .scratch = base};
   executor_.prepare(rows);

@@ -114,6 +114,7 @@ void Device::load() {
   if (pack.find("qk_norm_rope")) functions.qk_norm_rope = function("qk_norm_rope");
   functions.attention_split = function("attention_split");
   functions.attention_merge = function("attention_merge");
+  functions.attention_branch = function("attention_branch");
   functions.attention_serial = function("attention_serial");
   functions.own = matmuls("");
   for (size_t i = 0; i < std::size(kCopies); ++i) {

@@ -10,9 +10,18 @@ namespace {
 
 constexpr int kMaxRows = 1024;  // counts that count() knows
 constexpr size_t kAlign = 256;  // of the parts of bound rows
-constexpr int kShortSplit = 256, kShortSplits = 16, kLongSplit = 2048;
+
+struct Splits {
+  int keys, begin;  // of each; position from which they have so many
+};
+constexpr Splits kSplits[] = {{256, 0}, {512, 4096}, {1024, 32768}};
+constexpr int kSplitStep = 8;  // recorded passes have a multiple of so many, or a power of two below
 
 size_t aligned(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
+
+int recorded_splits(int splits) {
+  return splits > kSplitStep ? ceil_div(splits, kSplitStep) * kSplitStep : std::bit_ceil(unsigned(splits));
+}
 
 size_t at_least_recorded(int rows) { return std::max(rows, kRecordedRows); }
 
@@ -35,8 +44,12 @@ struct RowLayout {
 }  // namespace
 
 int splits_for(int last) {
-  constexpr int kShortEnd = kShortSplit * kShortSplits;
-  return last < kShortEnd ? last / kShortSplit + 1 : kShortSplits + (last - kShortEnd) / kLongSplit + 1;
+  int count = 0;
+  for (size_t i = 0; i < std::size(kSplits) && last >= kSplits[i].begin; ++i) {
+    const int end = i + 1 < std::size(kSplits) ? std::min(last + 1, kSplits[i + 1].begin) : last + 1;
+    count += ceil_div(end - kSplits[i].begin, kSplits[i].keys);
+  }
+  return count;
 }
 
 Scratch::~Scratch() {
@@ -130,7 +143,8 @@ void Queue::bind(const Rows& r, const SpineState* spine) {
   rows_.n = spine ? 1 : r.n;
   rows_.rows = grid_rows(rows_.n);
   const int last = *std::max_element(r.pos, r.pos + r.n);
-  rows_.splits = static_cast<int>(std::bit_ceil(static_cast<unsigned>(splits_for(last))));
+  rows_.tree = r.ancestors != nullptr;
+  rows_.splits = recorded_splits(splits_for(last));
   reserve_rows();
 
   const RowLayout at(spine ? kRecordedRows : rows_.rows, half, spine ? sizeof *spine : 0);
@@ -209,12 +223,12 @@ bool Queue::begin_pass(const PassKey& key) {
     pass_ = PassState::Direct;
     return false;
   }
-  pass_ = passes_.begin({key, rows_.rows, rows_.splits}, stream);
+  pass_ = passes_.begin({key, rows_.rows, rows_.splits, rows_.tree}, stream);
   return pass_ == PassState::None;
 }
 
 bool Queue::begin_spine(const PassKey& key, int drawn, Conditional& again) {
-  pass_ = passes_.begin_loop({key, rows_.rows, rows_.splits, drawn}, stream, again);
+  pass_ = passes_.begin_loop({key, rows_.rows, rows_.splits, rows_.tree, drawn}, stream, again);
   loops_refused = pass_ == PassState::Direct;
   return pass_ == PassState::None;
 }

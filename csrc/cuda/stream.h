@@ -60,6 +60,7 @@ class Staging {
 struct DeviceRows {
   int n = 0, rows = 0;  // rows: of the bucket, or n where there are more
   int splits = 0;       // attention's splits, rounded up so that recorded passes last
+  bool tree = false;    // whether rows have ancestors
   const void *meta = nullptr, *token = nullptr, *pos = nullptr, *slot = nullptr, *ancestors = nullptr;
   const void *cos = nullptr, *sin = nullptr;
   const void* next = nullptr;  // pos + 1: of the tokens that rows draw
@@ -147,8 +148,8 @@ class Queue {
   PassState pass_ = PassState::None;
 };
 
-// Splits of attention over positions 0..last: 256 keys each as far as 4096, then 2048. Boundaries belong to positions,
-// so that a row's partial sums are the same whatever is computed beside it.
+// Splits of attention over positions 0..last, by SPLITS of kernels/triton/manifest.py. Boundaries belong to positions, so
+// that a row's partial sums are the same whatever is computed beside it.
 int splits_for(int last);
 
 }  // namespace swiftk::cuda
