@@ -21,8 +21,8 @@ SMALL = {**dict(zip(SIZES, (64, 4, 2, 16, 88, 320))), "dtype": "bfloat16", **dic
 ODD = {**dict(zip(SIZES, (30, 3, 1, 10, 75, 101))), "dtype": "float32", **dict.fromkeys(FLAGS, True), "eps": 1e-6}
 SQUARE = {**SMALL, "F": 64, "dtype": "float16"}  # o_proj and down are one kernel
 SHAPES = {"small": SMALL, "odd": ODD, "square": SQUARE}
-ONE_EACH = {"embed", "rmsnorm", "attention_split", "attention_merge", "attention_branch", "attention_serial", "topk_partial",
-            "topk_merge", "gate", "move_rows", "read_probe", "dot_probe"}  # fmt: skip
+ONE_EACH = {"embed", "rmsnorm", "attention_split", "attention_merge", "attention_branch", "attention_serial",
+            "topk_partial", "topk_merge", "gate", "move_rows", "read_probe", "dot_probe"}  # fmt: skip
 MATMULS = ("qkv", "o_proj", "gate_up", "down", "lm_head")
 
 
