@@ -13,8 +13,8 @@ MOST_SHARED = 98 * 1024  # bytes of a program's tiles: what every architecture f
 # Splits of attention, by position: (keys of a split, where such splits end); csrc/cuda/stream.cc has them, too. They
 # are part of a row's bits. Four to eight tiles take about as long as joining splits does, until memory is the limit.
 SPLITS = ((256, 4096), (512, 32768), (1024, None))
-# Registers of a thread where three programs of attention share a multiprocessor, as their tiles let them at 128 elements
-# a head. Unasked, the assembler spills a few to make room for more.
+# Registers of a thread where three programs of attention share a multiprocessor, as their tiles let them at heads of
+# 128. Unasked, the assembler spills a few to make room for more.
 _A_THIRD = 168
 MOST_AHEAD = 64 * 1024  # bytes of keys and values on their way to a program of attention
 OPTIONS = {"enable_fp_fusion": False}  # for every kernel: contraction would be the compiler's choice, case by case
