@@ -179,7 +179,7 @@ class Session {
   void read_path(int node);
   int listed() const;
   int rank_of(int node, int32_t token) const;
-  int accept_child(int node, double* p, int32_t pos);
+  int accept_child(int node, std::span<double> p, int32_t pos);
   uint64_t round_seed() const;
   void forget_tree();
   void begin_tree();

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "error.h"
+#include "rejection.h"
 #include "session.h"
 #include "stopwatch.h"
 
@@ -244,31 +245,18 @@ void Session::accept_coupled() {
 // Noise of one round only: a position that is drafted again later must not see the same numbers.
 uint64_t Session::round_seed() const { return sampling_.seed ^ (round_ + 1) * 0x9E3779B97F4A7C15u; }
 
-// Recursive rejection without replacement (EAGLE-1, SWIFT; algorithms.md 7.1 R3). p: the target's warped distribution,
-// turned into the residual if every child is rejected. Returns the accepted child or -1. Children without a draft
-// distribution (given by set_tree) count as certain proposals (R4).
-int Session::accept_child(int node, double* p, int32_t pos) {
-  const int V = model_->config.V;
+// The accepted child of a node or -1; then p, the target's warped distribution, is what is left of it. Children without a
+// draft distribution were given by set_tree().
+int Session::accept_child(int node, std::span<double> p, int32_t pos) {
+  const size_t V = p.size();
   const bool drafted = node < grown_;
-  if (drafted) std::copy_n(draft_prob_.data() + static_cast<size_t>(node) * V, V, q_.data());
-  double q_mass = 1;
+  if (drafted) std::copy_n(draft_prob_.data() + node * V, V, q_.data());
+  Rejection rule(p, drafted ? std::span<double>(q_) : std::span<double>());
   uint32_t index = 0;
   for (int child = node + 1; child < tree_.size(); ++child) {
     if (tree_.parent(child) != node) continue;
-    const int32_t x = tree_.token(child);
-    const double qx = drafted ? q_[x] / q_mass : 1;
-    if (qx <= 0) continue;
-    if (uniform(round_seed(), pos, index++, Stream::Accept) * qx <= p[x]) return child;
-    double mass = 0;
-    if (drafted) {
-      for (int i = 0; i < V; ++i) mass += p[i] = std::max(0.0, p[i] - q_[i] / q_mass);
-    } else {
-      p[x] = 0;
-      for (int i = 0; i < V; ++i) mass += p[i];
-    }
-    if (mass <= 0) return child;  // p equals q up to rounding: rejecting had probability 0
-    for (int i = 0; i < V; ++i) p[i] /= mass;
-    if (drafted) q_mass -= std::exchange(q_[x], 0);
+    if (uniform(round_seed(), pos, index++, Stream::Accept) < rule.chance(tree_.token(child))) return child;
+    rule.reject(tree_.token(child));
   }
   return -1;
 }
@@ -280,7 +268,7 @@ void Session::accept_rejection() {
     const int32_t pos = position() + tree_.depth(node);
     const Drawn best = pick(node, pos, path_tokens_, listed(), Stream::Target);  // checks the row, too
     softmax(warped(node, path_tokens_), V, p_.data());
-    const int child = accept_child(node, p_.data(), pos);
+    const int child = accept_child(node, p_, pos);
     const int32_t token =
         child >= 0 ? tree_.token(child) : draw(p_.data(), V, uniform(round_seed(), pos, ~uint32_t{0}, Stream::Accept));
     note_outcome(node, best, token);
