@@ -162,3 +162,25 @@ def test_rejection_is_exact_in_later_positions_of_a_block(model):
     counts = np.bincount(draws, minlength=VOCAB)[None]
     assert counts.sum() > 200
     assert chi_square_p(counts, expected[None]) > 1e-4
+
+
+@pytest.mark.parametrize("temperature", [0.02, 0.05, 0.1])
+def test_no_token_comes_that_the_target_excludes(model, temperature):
+    """Whole texts under rejection, with siblings: each token's probability by the target, counted."""
+    session, probe = open_session(model), open_session(model)
+    session.set_skip(*SKIP)
+    least, count = 1.0, 0
+    for seed in range(12):
+        session.set_sampling(temperature=temperature, seed=seed, acceptance="rejection")
+        tokens = [session.prefill(PROMPT ^ seed % 8).token]
+        while len(tokens) < 60:
+            session.draft(**{**SWIFT, "max_draft": 4})
+            emitted = session.verify()
+            session.commit(len(emitted))
+            tokens += [e.token for e in emitted]
+        text = np.append(PROMPT ^ seed % 8, tokens[:60]).astype(np.int32)
+        for end in range(len(PROMPT), len(text)):
+            probe.prefill(text[:end])
+            least = min(least, warp(probe.logits[0], temperature=temperature)[text[end]])
+            count += 1
+    assert count == 720 and least > IMPOSSIBLE
