@@ -257,6 +257,8 @@ void Session::commit(int count) {
 
 size_t Session::cache_bytes() const { return cache_.bytes_per_token() * cache_.length(); }
 
+const char* Session::fallbacks() const { return model_->ops->fallbacks ? model_->ops->fallbacks(executor_.ctx()) : ""; }
+
 size_t Session::workspace_bytes() const {
   return executor_.workspace_bytes() + x_.bytes() + logits_.bytes() + scores_.size() * sizeof(float) +
          (draft_prob_.capacity() + p_.capacity() + q_.capacity()) * sizeof(double);

@@ -129,6 +129,7 @@ class Session {
   double run_seconds() const { return executor_.seconds(); }
   size_t cache_bytes() const;
   size_t workspace_bytes() const;
+  const char* fallbacks() const;  // as Ops::fallbacks
   const Model& model() const { return *model_; }
   // Logits [rows, V] of the last extend (1 row) or verify (a row a node).
   std::span<const float> logits() const { return logits_.all(executor_.ctx()); }

@@ -10,6 +10,9 @@ namespace {
 
 constexpr int kMaxRows = 1024;  // counts that count() knows
 constexpr size_t kAlign = 256;  // of the parts of bound rows
+constexpr const char* kByKernels = "a pass is launched kernel by kernel";
+constexpr const char* kInTurn = "kernels of drafts do not overlap";
+constexpr const char* kBySteps = "drafts go step by step";
 
 struct Splits {
   int keys, begin;  // of each; position from which they have so many
@@ -224,17 +227,43 @@ bool Queue::begin_pass(const PassKey& key) {
     return false;
   }
   pass_ = passes_.begin({key, rows_.rows, rows_.splits, rows_.tree}, stream);
+  if (passes_.refused()) fall_back(kByKernels);
   return pass_ == PassState::None;
 }
 
-bool Queue::begin_spine(const PassKey& key, int drawn, Conditional& again) {
-  pass_ = passes_.begin_loop({key, rows_.rows, rows_.splits, rows_.tree, drawn}, stream, again);
-  loops_refused = pass_ == PassState::Direct;
-  return pass_ == PassState::None;
+bool Queue::end_pass(bool complete) {
+  const bool done = passes_.end(std::exchange(pass_, PassState::None), complete, stream);
+  if (!done) fall_back(kByKernels);
+  return done;
 }
 
-void Queue::end_pass(bool complete) {
-  if (!passes_.end(std::exchange(pass_, PassState::None), complete, stream)) loops_refused = true;
+PassState Queue::begin_spine(const PassKey& key, int drawn, Conditional& again) {
+  if (loops_ == Loops::Refused) return PassState::Direct;
+  const PassState state = passes_.begin_loop({key, rows_.rows, rows_.splits, rows_.tree, drawn}, stream, again);
+  if (state == PassState::Recording) {
+    pass_ = state;
+    early_ = loops_ == Loops::Overlapping;
+  } else if (state == PassState::Direct) {
+    loops_ = Loops::Refused;
+    fall_back(kBySteps);
+  }
+  return state;
+}
+
+bool Queue::end_spine(bool complete) {
+  early_ = overlap_;
+  const bool done = passes_.end(std::exchange(pass_, PassState::None), complete, stream);
+  if (!done) {
+    const bool once_more = loops_ == Loops::Overlapping;
+    loops_ = once_more ? Loops::InTurn : Loops::Refused;
+    fall_back(once_more ? kInTurn : kBySteps);
+  }
+  return done;
+}
+
+void Queue::fall_back(const char* to) {
+  const std::string line = std::string(to) + ", since the driver refused: " + passes_.refusal() + "\n";
+  if (fallbacks_.find(line) == std::string::npos) fallbacks_ += line;
 }
 
 void Queue::upload(void* to, const void* from, size_t bytes) {
