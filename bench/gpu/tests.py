@@ -1,4 +1,4 @@
-"""The whole test suite on the device: exact bits first, then what runs on it, then the rest."""
+"""Tests whose models run on the device, or those of equal bits among them."""
 
 from __future__ import annotations
 
@@ -9,23 +9,26 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import record
 
-_FIRST = ("cuda", "triton", "triton_attention", "triton_topk", "lossless", "sampling", "generate", "families", "api",
-          "cuda_errors", "exactness", "load")
+from swiftk.folders import cache_folder
+
+# Those whose models run on the device: bits first.
+FILES = ("cuda", "cuda_drafts", "cuda_copies", "lossless", "overlap", "sampling", "nucleus", "triton", "triton_attention",
+         "triton_topk", "triton_low_bit", "families", "generate", "timed_trees", "score", "exits", "propose", "drafters",
+         "decoding", "api", "cuda_errors")
+_BITS = ("cuda", "cuda_drafts", "cuda_copies", "lossless")
 _WORKERS = 8
-_TEST_SECONDS = 60
+_TEST_SECONDS, _BUILDING_SECONDS = 60, 300  # of one test; where its kernels have to be built first
 
 
-def files() -> list[str]:
-    found = sorted((record.ROOT / "tests").glob("test_*.py"))
-    first = [f"test_{name}.py" for name in _FIRST]
-    found.sort(key=lambda path: first.index(path.name) if path.name in first else len(first))
-    return [str(path.relative_to(record.ROOT)) for path in found]
+def paths(names: Sequence[str]) -> list[str]:
+    return [f"tests/test_{name}.py" for name in names]
 
 
 def command(given: argparse.Namespace) -> list[str]:
@@ -34,8 +37,10 @@ def command(given: argparse.Namespace) -> list[str]:
     if importlib.util.find_spec("xdist"):
         out += ["-n", str(min(_WORKERS, os.cpu_count() or 1)), "--dist", "worksteal"]
     if importlib.util.find_spec("pytest_timeout"):
-        out += ["--timeout", str(_TEST_SECONDS)]
-    return [*out, *(given.select or files())]
+        prepared = any((cache_folder() / "kernels").glob("*.pack"))
+        # A test that waits for the device for ever takes its whole process with it.
+        out += ["--timeout", str(_TEST_SECONDS if prepared else _BUILDING_SECONDS), "--timeout-method", "thread"]
+    return [*out, *(given.select or paths(("gate",) if given.tiny else _BITS if given.short else FILES))]
 
 
 def tell(part: record.Part, path: Path) -> None:
@@ -52,9 +57,10 @@ def tell(part: record.Part, path: Path) -> None:
 
 def main() -> None:
     parser = record.options(argparse.ArgumentParser(description=__doc__))
-    parser.add_argument("--select", nargs="*", help="of the tests part alone: files instead of all")
+    parser.add_argument("--select", nargs="*", help="files instead")
+    parser.add_argument("--short", action="store_true", help="those of equal bits alone")
     given = parser.parse_args()
-    with TemporaryDirectory() as folder, record.Part("tests", given) as part:
+    with TemporaryDirectory() as folder, record.Part(given.part, given) as part:
         path = Path(folder, "outcomes.jsonl")
         path.touch()
         known = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
