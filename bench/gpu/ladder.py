@@ -38,7 +38,7 @@ LADDER = {
     "overlap": Part("smoke", 45, {**_TRITON, **_BY_HOST}, ("smoke",)),
     "triton": Part("smoke", 45, _TRITON, ("smoke", "loops", "overlap")),
     "cuda": Part("smoke", 45, _CUDA, ("smoke", "matmuls")),
-    "same bits": Part("tests", 150, needs=("smoke",), arguments=("--short",)),
+    "same bits": Part("suite", 150, needs=("smoke",), arguments=("--short",)),
 }
 PARTS = {
     "build": Part("build", 150),
@@ -50,7 +50,7 @@ PARTS = {
     "bits": Part("bits", 100, needs=("smoke",), models=("1b", "7b")),
     "peers": Part("peers", 210),
     "speculation": Part("speculation", 130, needs=("smoke",), models=("grown",), any_model=False),
-    "tests": Part("tests", 200, needs=("smoke",)),
+    "tests": Part("suite", 200, needs=("smoke",)),
 }
 ORDER = ("build", "ladder", "hardware", "decode", "contexts", "bits", "peers", "speculation", "tests")
 ENDED = "not run: "

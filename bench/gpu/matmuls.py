@@ -1,5 +1,5 @@
-"""The CUDA C++ matmuls by themselves, as a model's pack has them, at 1 to 64 rows: their error against torch in float32,
-equal bits, time against memory's speed and torch.mm.
+"""The CUDA C++ matmuls by themselves, as a model's pack has them, at 1 to 64 rows: their error against torch in
+float32, equal bits, time against memory's speed and torch.mm.
 
 With --sweep other tiles than the plan's are tried too (by nvcc), each of which must give the same bits.
 """
