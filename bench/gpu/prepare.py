@@ -129,7 +129,7 @@ def main() -> None:
     print(f"\nCopy {PREPARED.relative_to(record.ROOT)} ({total / 1e6:.1f} MB) with the source tree, and run there:")
     for parts in _RUNS:
         print(f"  bench/on_gpu.sh {parts}")
-    print("Where each finds a fresh machine, bench/results/gpu.json goes along, too: one goes by what the last one found.")
+    print("Where each finds a fresh machine, bench/results/gpu.json goes along: one goes by what the last one found.")
 
 
 if __name__ == "__main__":
