@@ -54,6 +54,7 @@ PARTS = {
 }
 ORDER = ("build", "ladder", "hardware", "decode", "contexts", "bits", "peers", "speculation", "tests")
 ENDED = "not run: "
+BY_DEVICE = "drafts are taken by the device"
 
 
 def outcome(part: Mapping[str, Any] | None) -> str:
@@ -95,6 +96,9 @@ def says(parts: Mapping[str, Any]) -> str:
     for rung, what in _MEANS.items():
         if rung in found:
             blame.append(f"{what} ({rung}: {found[rung]})")
+    loops = parts.get("loops", {"rows": []})
+    if any(row["measure"] == BY_DEVICE and not row["value"] for row in loops["rows"]):
+        blame.append("loops are not used: drafts go step by step")
     if not blame:
         missing = [name for name in LADDER if not outcome(parts.get(name))]
         return f"nothing faults; not tried: {', '.join(missing)}" if missing else "nothing faults"

@@ -69,7 +69,7 @@ def machine(given: argparse.Namespace) -> dict[str, str]:
 
 def surroundings() -> None:
     """Tools beside this Python and those of CUDA's toolkit come first; packs that were built ahead are put in place."""
-    before = [str(Path(sys.executable).parent), "/usr/local/cuda/bin"]
+    before = [str(Path(sys.executable).parent), str(Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"), "bin"))]
     os.environ["PATH"] = os.pathsep.join([*before, os.environ.get("PATH", os.defpath)])
     os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")
     cache = Path(os.environ.setdefault("SWIFTK_CACHE", str(_WORK / "cache")))
@@ -195,7 +195,9 @@ def main() -> int:
             faulty = name == "smoke" and name in ladder.faults(record.load(given.results)["parts"])
             if faulty and shutil.which("compute-sanitizer"):
                 run.part("sanitizer")
-    print(record.markdown(record.load(given.results)))
+    found = record.load(given.results)
+    print(record.markdown({**found, "parts": {name: part for name, part in found["parts"].items() if name in parts}}))
+    print(f"== ladder: {ladder.says(found['parts']) or 'not run'}")
     return int(run.failed)
 
 

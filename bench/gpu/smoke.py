@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import ladder
 import numpy as np
 import record
 
@@ -55,6 +56,16 @@ def bits(s: Smoke) -> None:
     s.row("", "rows equal among 1 to 64 at once", same)
 
 
+def loops(s: Smoke) -> None:
+    """Which way drafts go: where the driver takes no loops, the rungs with them say nothing about loops."""
+    session = s.lm.session
+    session.set_sampling()
+    session.reuse([s.long[0] ^ 1])
+    session.prefill(s.long[:96])
+    session.draft(confidence=0.0, max_draft=4)
+    s.part.add(s.folder.name, ladder.BY_DEVICE, bool(session.last["at_once"]))
+
+
 def agrees_with_cpu(s: Smoke) -> None:
     other = swiftk.load(s.folder, device="cpu")
     errors = []
@@ -78,7 +89,7 @@ def main() -> None:
     with record.Part(given.part, given) as part, TemporaryDirectory() as folder:
         model = make_tiny(Path(folder, "tiny"), layers=4) if given.tiny else swiftk.demo_model()
         s = Smoke(part, model, given.tiny or given.short)
-        for one in (bits, drafted_is_plain, agrees_with_cpu):
+        for one in (bits, drafted_is_plain, agrees_with_cpu, *([loops] if given.device != "cpu" else [])):
             part.attempt(one.__name__.replace("_", " "), one, s)
 
 
