@@ -1,4 +1,4 @@
-"""The parts of bench/on_gpu.sh on small shapes, without a GPU or on the stub of one; the models they are measured with."""
+"""Parts of bench/on_gpu.sh on small shapes, without a GPU or on the stub of one; the models they are measured with."""
 
 import importlib
 import json
@@ -66,6 +66,39 @@ def test_no_room_is_an_error_with_both_figures(tool, tmp_path, monkeypatch):
         models.Store(given(tmp_path)).ensure("7b")
 
 
+def test_models_go_for_another_when_it_is_needed(tool, tmp_path, monkeypatch, capsys):
+    """Those first that were not used for the longest time; what is made ahead waits instead."""
+    models = tool("models")
+    store = models.Store(given(tmp_path))
+    for name in ("7b", "1b", "8b"):
+        store.ensure(name)
+    for age, name in enumerate(("8b", "1b", "7b")):
+        os.utime(store.root / name, (1000 - age, 1000 - age))
+    store.ensure("7b")  # used
+
+    def usage(_):
+        there = [path.name for path in store.root.iterdir() if path.is_dir()]
+        return Namespace(total=1 << 40, free=(1 << 40) * (len(there) < 2))
+
+    monkeypatch.setattr(models.shutil, "disk_usage", usage)
+    with pytest.raises(models.NoRoom):
+        store.ensure("13b", ahead=True)
+    assert store.ensure("13b").is_dir()
+    assert {path.name for path in store.root.iterdir() if path.is_dir()} == {"7b", "13b"}
+
+
+def test_where_memory_is_small_models_are_made_on_disk_and_it_says_so(tool, tmp_path, monkeypatch, capsys):
+    models = tool("models")
+    monkeypatch.setattr(models.record, "ROOT", tmp_path)
+    for total, place in ((64 << 20, tmp_path / "build" / "gpu" / "swiftk-models"), (1 << 40, Path("/dev/shm"))):
+        monkeypatch.setattr(models.shutil, "disk_usage", lambda _, total=total: Namespace(total=total, free=total))
+        monkeypatch.setattr(Path, "mkdir", lambda *_, **__: None)
+        root = models.Store(given(tmp_path, tiny=False, models=None)).root
+        assert root == place or root.parent == place
+        said = capsys.readouterr().out
+        assert (f"/dev/shm has 0.1 GB, too few for models: they are made in {place}" in said) == (total < 1 << 30)
+
+
 def test_a_model_grown_into_shards_is_the_same(tmp_path, monkeypatch):
     module = importlib.import_module("swiftk.grow")
     whole = read_folder(module.grow(demo_model(), tmp_path / "a", 2))
@@ -80,40 +113,82 @@ def test_a_model_grown_into_shards_is_the_same(tmp_path, monkeypatch):
 # Parts on small shapes
 
 
+def part_of(name, tmp_path, *arguments, env=os.environ):
+    """A part's rows, as {(case, measure): value}, and gpu.md."""
+    models = [] if name == "smoke" else ["--models", tmp_path / "models"]
+    done = call(sys.executable, GPU / f"{name}.py", "--tiny", "--results", tmp_path, *models, *arguments, env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    part, text = found(tmp_path)["parts"][name], (tmp_path / "gpu.md").read_text()
+    assert part["state"] == "done", part["notes"]
+    assert "missed" not in text
+    return {(row["case"], row["measure"]): row["value"] for row in part["rows"]}, text
+
+
 @pytest.mark.parametrize(("part", "words"), [
-    ("smoke", ["drafted text equals plain text", "rows equal among 1 to 64", "tokens equal to the CPU's"]),
-    ("decode", ["Llama-2-7B", "Llama-3.1-8B", "verify 16 rows", "launches in turn", "prefill of 512", "worst case",
-                "draft step, int4 weights"]),
+    ("smoke", ["drafted text equals plain text", "rows equal among 1 to 64", "the CPU agrees"]),
+    ("decode", ["Llama-2-7B", "verify 8 rows", "launches in turn", "prefill of 512", "worst case"]),
+    ("contexts", ["Llama-2-7B", "step of one row behind 128", "8 rows over one behind 16, tree"]),
     ("speculation", ["early exit at half", "int4 weights", "of Equation 6", "every token equals plain"]),
 ])
 def test_part_runs_on_small_shapes(tmp_path, part, words):
-    models = [] if part == "smoke" else ["--models", tmp_path / "models"]
-    done = call(sys.executable, GPU / f"{part}.py", "--device", "cpu", "--tiny", "--results", tmp_path, *models)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert found(tmp_path)["parts"][part]["state"] == "done"
-    text = (tmp_path / "gpu.md").read_text()
+    only = [] if part == "smoke" else ["--only", "7b"]
+    _, text = part_of(part, tmp_path, "--device", "cpu", *only)
     assert all(word in text for word in words)
-    assert "missed" not in text
+    assert "Llama-3.1-8B" not in text
 
 
-def test_decode_runs_on_the_stub_of_a_gpu(tmp_path, tmp_path_factory):
-    """Both families of matmuls, overlapped and in turn."""
+@pytest.fixture(name="on_stub")
+def on_stub_fixture(tmp_path, tmp_path_factory):
     stub = stub_cuda.library(tmp_path_factory.getbasetemp() / "stub_cuda")
-    environment = {"SWIFTK_CUDA_DRIVER": str(stub), "SWIFTK_CUDA_ARCH": "stub", "SWIFTK_CACHE": str(tmp_path / "cache")}
-    done = call(sys.executable, GPU / "decode.py", "--device", "cuda", "--tiny", "--results", tmp_path,
-                "--models", tmp_path / "models", env={**os.environ, **environment})  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    part = found(tmp_path)["parts"]["decode"]
-    assert part["state"] == "done", part["notes"]
-    rows = {(row["case"], row["measure"]): row["value"] for row in part["rows"]}
-    for case in ("Llama-2-7B", "Llama-2-7B, matmuls in CUDA C++"):
+    return {**os.environ, "SWIFTK_CUDA_DRIVER": str(stub), "SWIFTK_CUDA_ARCH": "stub",
+            "SWIFTK_CACHE": str(tmp_path / "cache")}  # fmt: skip
+
+
+def test_decode_runs_on_the_stub_of_a_gpu(tmp_path, on_stub):
+    """Both families of matmuls, overlapped and in turn; one alone where the ladder says so."""
+    rows, _ = part_of("decode", tmp_path, "--only", "1b", env=on_stub)
+    for case in ("Llama-3.2-1B, C++ matmuls", "Llama-3.2-1B, Triton matmuls"):
         assert rows[case, "step of one row, launches overlap"] > 0 and rows[case, "in turn over overlapped"] > 0
-    assert rows["Llama-3.2-1B", "drafts of both ways are equal"] is True
+    assert rows["Llama-3.2-1B, C++ matmuls", "drafts of both ways are equal"] is True
+    assert rows["Llama-3.2-1B, C++ matmuls", "draft step, int4 weights"] > 0
+    rows, _ = part_of("decode", tmp_path, "--only", "7b", env={**on_stub, "SWIFTK_MATMULS": "triton"})
+    assert {case for case, _ in rows} == {"Llama-2-7B, Triton matmuls"}
+
+
+def test_bits_are_compared_where_a_gpu_may_get_them_wrong(tmp_path, on_stub):
+    rows, _ = part_of("bits", tmp_path, "--only", "1b", env=on_stub)
+    for case in ("Llama-3.2-1B, C++ matmuls", "Llama-3.2-1B, Triton matmuls"):
+        for measure in ("row counts with other bits behind 20", "nodes of a tree with other bits behind 40"):
+            assert rows[case, measure] == "none"
+        for measure in ("rows equal over a poisoned cache behind 20", "rows equal, overlapped and in turn, behind 40",
+                        "drafts equal, by loops and step by step, behind 60"):  # fmt: skip
+            assert rows[case, measure] is True
+
+
+def test_smoke_says_whether_the_device_drafts_by_itself(tmp_path, on_stub):
+    for stepwise in ("0", "1"):
+        rows, _ = part_of("smoke", tmp_path, env={**on_stub, "SWIFTK_CUDA_STEPWISE": stepwise})
+        assert rows["tiny", "drafts are taken by the device"] == (stepwise == "0")
+
+
+def test_speculation_keeps_its_rows_when_it_is_killed(tmp_path):
+    """After the first round there are rows of every way; the next one adds to them."""
+    command = [sys.executable, GPU / "speculation.py", "--device", "cpu", "--tiny", "--results", tmp_path]
+    with subprocess.Popen([str(c) for c in (*command, "--models", tmp_path / "models")], stdout=subprocess.PIPE,
+                          text=True) as process:  # fmt: skip
+        for line in process.stdout:
+            if "rounds behind the one that warms up 0" in line:
+                process.kill()
+                break
+    part = found(tmp_path)["parts"]["speculation"]
+    assert part["state"] == "unfinished"
+    ways = {row["case"] for row in part["rows"] if row["measure"] == "decoding"}
+    assert ways >= {"plain", "default", "always, half skipped", "always, int4 weights"}
 
 
 def test_tests_part_counts_outcomes(tmp_path):
-    chosen = ["--select", "tests/test_gate.py"]
-    done = call(sys.executable, GPU / "tests.py", "--device", "cpu", "--results", tmp_path, *chosen)
+    chosen = ["--select", "tests/test_stops.py"]
+    done = call(sys.executable, GPU / "suite.py", "--device", "cpu", "--results", tmp_path, *chosen)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = {row["measure"]: row["value"] for row in found(tmp_path)["parts"]["tests"]["rows"]}
     assert rows["passed"] > 5

@@ -3,12 +3,11 @@
 import json
 import os
 import shutil
-import signal
-import subprocess
 import sys
+import sysconfig
+import tarfile
 import time
 import zipfile
-from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ import pytest
 import stub_cuda
 import swiftk
 from on_gpu import BENCH, GPU, NO_DRIVER, call, found, given, tool_fixture  # noqa: F401
-from swiftk import pack
+from swiftk.folders import kernel_sources
 
 SCRIPT = BENCH / "on_gpu.sh"
 
@@ -190,6 +189,73 @@ def test_tools_beside_the_running_python_are_found(tree, tmp_path):
     assert f"[machine] python3: {beside}\n" in done.stdout
     assert f"[machine] nvcc: {toolkit}\n" in done.stdout
     assert "/dev/shm" in done.stdout
+
+
+# What is made ahead
+
+
+def wheel(folder):
+    """Of swiftk as it runs here, for this Python, without the weights of its model."""
+    package, kernels = Path(swiftk.__file__).parent, kernel_sources().parent
+    files = {path.relative_to(package): path for path in package.rglob("*") if path.is_file()}
+    files = {name: path for name, path in files.items() if path.suffix not in (".safetensors", ".pyc")}
+    ours = (kernels / "gate_rule.h", *kernels.glob("triton/*.py"), *kernels.glob("cuda/*.*"))
+    files |= {Path("kernels", path.relative_to(kernels)): path for path in ours}
+    info = f"swiftk-{swiftk.__version__}.dist-info"
+    python, system = f"cp{sys.version_info[0]}{sys.version_info[1]}", sysconfig.get_platform().replace("-", "_")
+    facts = {"METADATA": f"Metadata-Version: 2.1\nName: swiftk\nVersion: {swiftk.__version__}\n", "RECORD": "",
+             "WHEEL": f"Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: {python}-{python}-{system}\n"}
+    folder.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(folder / f"swiftk-{swiftk.__version__}-{python}-{python}-{system}.whl", "w") as out:
+        for name, path in files.items():
+            out.write(path, Path("swiftk", name))
+        for name, text in facts.items():
+            out.writestr(f"{info}/{name}", text)
+
+
+@pytest.fixture
+def bare(tmp_path, monkeypatch, tool):
+    """The benchmarks in a tree without sources, and an environment without compilers and Triton."""
+    shutil.copytree(BENCH, tmp_path / "bench", ignore=shutil.ignore_patterns("results", "paper", "__pycache__"))
+    shutil.copy(BENCH.parent / "pyproject.toml", tmp_path)
+    (tmp_path / "tests").symlink_to(BENCH.parent / "tests")
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in ("bash", "dirname", "mkdir", "tee", "timeout"):
+        (tools / name).symlink_to(shutil.which(name))
+    (tmp_path / "blocked").mkdir()
+    (tmp_path / "blocked" / "triton.py").write_text("raise ImportError('there is no Triton here')\n")
+    build = tool("build")
+    monkeypatch.setattr(build, "ENVIRONMENT", tmp_path / "outer")
+    python = build.environment()
+    return tmp_path, {"PATH": f"{python.parent}:{tools}", "PYTHONPATH": str(tmp_path / "blocked"),
+                      "CUDA_HOME": str(tmp_path / "nowhere"), "HOME": str(tmp_path)}  # fmt: skip
+
+
+def test_what_is_made_ahead_serves_where_nothing_can_be_compiled(bare, tmp_path_factory):
+    tree, environment = bare
+    stub = {"SWIFTK_STUB_CUDA": str(stub_cuda.library(tmp_path_factory.getbasetemp() / "stub_cuda"))}
+    here = {"PYTHONPATH": str(Path(swiftk.__file__).parents[1]),
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}  # fmt: skip
+    done = call("bash", tree / "bench" / "gpu" / "prepare.sh", "--arch", "stub", "--no-wheel", "--tests",
+                "tests/test_api.py::test_prompt_forms_agree", env={**os.environ, **stub, **here})  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "bench/on_gpu.sh hardware decode contexts bits" in done.stdout
+    prepared = tree / "build" / "gpu" / "prepared"
+    with tarfile.open(prepared / "packs.tar.xz") as archive:
+        packs = set(archive.getnames())
+    assert len(packs) >= 14, "two kinds of matmuls for six models and a test's"
+    shutil.rmtree(tree / "build" / "gpu" / "cache")
+    wheel(prepared)
+    environment |= {"SWIFTK_CUDA_DRIVER": stub["SWIFTK_STUB_CUDA"], "SWIFTK_CUDA_ARCH": "stub"}
+    done = call("bash", tree / "bench" / "on_gpu.sh", "--tiny", *LADDER[:-1], env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for missing in ("nvcc", "cmake"):
+        assert f"[machine] {missing}: not found" in done.stdout
+    parts = found(tree / "bench" / "results")["parts"]
+    assert {part["state"] for part in parts.values()} == {"done"}
+    assert f"from swiftk-{swiftk.__version__}-cp" in parts["build"]["notes"][0]
+    assert {path.name for path in (tree / "build" / "gpu" / "cache" / "kernels").iterdir()} == packs, "one was built"
 
 
 # Records

@@ -47,7 +47,10 @@ def packs_of_tests(files: list[str], folder: Path) -> list[Path]:
         call("cmake", "--build", WORK / "stub", "-j", len(os.sched_getaffinity(0)))
         library = str(WORK / "stub" / "libstub_cuda.so")
     environment = suite.environment(folder / "outcomes.jsonl")
-    call(*suite.command("stub", files), env={**environment, "SWIFTK_STUB_CUDA": library, "SWIFTK_CACHE": str(folder)})
+    environment |= {"SWIFTK_STUB_CUDA": library, "SWIFTK_CACHE": str(folder)}
+    done = subprocess.run(suite.command("stub", files), cwd=record.ROOT, env=environment, check=False)
+    if done.returncode:
+        print("Some of these tests fail here: kernels that they would have asked for may be missing.")
     return sorted((folder / "kernels").glob("*.pack"))
 
 
