@@ -32,7 +32,7 @@ class Part:
 
 
 LADDER = {
-    "matmuls": Part("matmuls", 60, arguments=("--only", "7b")),
+    "matmuls": Part("matmuls", 75, arguments=("--only", "7b")),
     "smoke": Part("smoke", 60, {**_TRITON, **_IN_TURN, **_BY_HOST}),
     "loops": Part("smoke", 45, {**_TRITON, **_IN_TURN}, ("smoke",)),
     "overlap": Part("smoke", 45, {**_TRITON, **_BY_HOST}, ("smoke",)),

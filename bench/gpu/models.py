@@ -212,7 +212,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help=f"some of {', '.join(ORDER)}; default: all")
     given = parser.parse_args()
     store = Store(given)
-    for name in given.names or ORDER:
+    for name in given.names or (*ORDER, *(path.name for path in store.root.glob("*.partial"))):
         (make if given.action == "make" else Store.remove)(store, name)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import multiprocessing
 import os
 import shutil
 import signal
@@ -173,6 +174,30 @@ class Part:
             self.raised += 1
             self.note(f"{what}: {type(error).__name__}: {error}"[:400])
             return None
+
+    def apart(self, what: str, seconds: float, run: Callable[..., Any], *arguments: Any) -> None:
+        """attempt() in a process of its own: what ends it, or spoils its device, costs no other measurement."""
+
+        def child() -> None:
+            before = self.raised
+            self.attempt(what, run, *arguments)
+            raise SystemExit(self.raised - before)
+
+        process = multiprocessing.get_context("fork").Process(target=child, daemon=True)
+        process.start()
+        try:
+            process.join(seconds)
+        finally:  # also when this part is at its limit
+            late = process.is_alive()
+            process.kill()
+            process.join()
+            self.found = load(self.given.results)["parts"][self.name]
+        if process.exitcode >= 0:
+            self.raised += process.exitcode
+            return
+        self.raised += 1
+        why = f"not done in {seconds:.0f} s" if late else f"crashed with signal {-process.exitcode}"
+        self.note(f"{what}: {why}")
 
     def _write(self) -> None:
         self.found["seconds"] = time.perf_counter() - self._began

@@ -24,6 +24,7 @@ ROWS = (1, 2, 4, 8, 16, 32, 48, 64)
 CONTEXT = 128  # tokens of text before most steps
 KINDS = {"cuda": ", C++ matmuls", "triton": ", Triton matmuls", "": ""}
 _TEXT = 17000
+_SECONDS = 110  # that a model may take with one kind of matmuls
 
 
 def kinds(device: str) -> list[str]:
@@ -159,7 +160,7 @@ def both_ways(s: Subject, context: int) -> list[Any]:
 def each(
     part: record.Part, names: Sequence[str], kinds: Sequence[str], context: int, measure: Callable[[Subject], None]
 ) -> None:
-    """measure(subject) for every model, with these kinds of matmuls."""
+    """measure(subject) for every model, with these kinds of matmuls, each in a process of its own."""
     store = models.Store(part.given)
 
     def one(name: str, kind: str) -> None:
@@ -167,4 +168,4 @@ def each(
 
     for name in names:
         for kind in kinds:
-            part.attempt(f"{models.label(name)}{KINDS[kind]}", one, name, kind)
+            part.apart(f"{models.label(name)}{KINDS[kind]}", _SECONDS, one, name, kind)
