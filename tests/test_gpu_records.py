@@ -1,4 +1,4 @@
-"""Results of bench/on_gpu.sh: rows are kept whatever ends a part; beside them what was predicted and what was wanted."""
+"""Results of bench/on_gpu.sh: rows are kept whatever ends a part; beside them what was predicted, what was wanted."""
 
 import os
 import signal
