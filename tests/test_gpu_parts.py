@@ -127,7 +127,7 @@ def part_of(name, tmp_path, *arguments, env=os.environ):
 @pytest.mark.parametrize(("part", "words"), [
     ("smoke", ["drafted text equals plain text", "rows equal among 1 to 64", "the CPU agrees"]),
     ("decode", ["Llama-2-7B", "verify 8 rows", "launches in turn", "prefill of 512", "worst case"]),
-    ("contexts", ["Llama-2-7B", "step of one row behind 128", "8 rows over one behind 16, tree"]),
+    ("contexts", ["Llama-2-7B", "one row behind 128 tokens", "verify 8 rows of a tree over one behind 16 tokens"]),
     ("speculation", ["early exit at half", "int4 weights", "of Equation 6", "every token equals plain"]),
 ])
 def test_part_runs_on_small_shapes(tmp_path, part, words):
@@ -147,17 +147,17 @@ def on_stub_fixture(tmp_path, tmp_path_factory):
 def test_decode_runs_on_the_stub_of_a_gpu(tmp_path, on_stub):
     """Both families of matmuls, overlapped and in turn; one alone where the ladder says so."""
     rows, _ = part_of("decode", tmp_path, "--only", "1b", env=on_stub)
-    for case in ("Llama-3.2-1B, C++ matmuls", "Llama-3.2-1B, Triton matmuls"):
+    for case in ("Llama-3.2-1B, matmuls in CUDA C++", "Llama-3.2-1B"):
         assert rows[case, "step of one row, launches overlap"] > 0 and rows[case, "in turn over overlapped"] > 0
-    assert rows["Llama-3.2-1B, C++ matmuls", "drafts of both ways are equal"] is True
-    assert rows["Llama-3.2-1B, C++ matmuls", "draft step, int4 weights"] > 0
+    assert rows["Llama-3.2-1B, matmuls in CUDA C++", "drafts of both ways are equal"] is True
+    assert rows["Llama-3.2-1B, matmuls in CUDA C++", "draft step, int4 weights"] > 0
     rows, _ = part_of("decode", tmp_path, "--only", "7b", env={**on_stub, "SWIFTK_MATMULS": "triton"})
-    assert {case for case, _ in rows} == {"Llama-2-7B, Triton matmuls"}
+    assert {case for case, _ in rows} == {"Llama-2-7B"}
 
 
 def test_bits_are_compared_where_a_gpu_may_get_them_wrong(tmp_path, on_stub):
     rows, _ = part_of("bits", tmp_path, "--only", "1b", env=on_stub)
-    for case in ("Llama-3.2-1B, C++ matmuls", "Llama-3.2-1B, Triton matmuls"):
+    for case in ("Llama-3.2-1B, matmuls in CUDA C++", "Llama-3.2-1B"):
         for measure in ("row counts with other bits behind 20", "nodes of a tree with other bits behind 40"):
             assert rows[case, measure] == "none"
         for measure in ("rows equal over a poisoned cache behind 20", "rows equal, overlapped and in turn, behind 40",

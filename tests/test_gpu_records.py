@@ -13,7 +13,7 @@ from on_gpu import found, given, tool_fixture  # noqa: F401
 def test_targets_count_on_a_gpu_alone(tool, tmp_path, monkeypatch, capsys):
     record = tool("record")
     predicted = tmp_path / "predicted.json"
-    predicted.write_text('{"7b": {"one row": 283.4}}')
+    predicted.write_text('{"predicted": {"7b": {"one row": 283.4}}}')
     monkeypatch.setattr(record, "_PREDICTED", predicted)
     for device, met in (("cpu", None), ("cuda", False)):
         with record.Part("decode", given(tmp_path, device=device, tiny=False)) as part:

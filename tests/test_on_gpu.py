@@ -1,5 +1,6 @@
 """bench/on_gpu.sh without a GPU: it says so; what its ladder makes of rungs that fail, hang and crash; what is kept."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -65,7 +66,7 @@ def tree(tmp_path):
     """A source tree whose parts do what FAKE in their environment says."""
     gpu = tmp_path / "bench" / "gpu"
     gpu.mkdir(parents=True)
-    for path in (SCRIPT, BENCH / "tables.py", *(GPU / f"{name}.py" for name in ("run", "record", "ladder"))):
+    for path in (SCRIPT, BENCH / "tables.py", *(GPU / f"{name}.py" for name in ("run", "record", "ladder", "ahead"))):
         shutil.copy(path, tmp_path / path.relative_to(BENCH.parent))
     for name in ("build", "matmuls", "smoke", "suite", "hardware", "decode", "speculation", "peers"):
         (gpu / f"{name}.py").write_text(FAKE)
@@ -211,6 +212,7 @@ def wheel(folder):
             out.write(path, Path("swiftk", name))
         for name, text in facts.items():
             out.writestr(f"{info}/{name}", text)
+    (folder / "sources").write_text(hashlib.sha256().hexdigest())  # of none, as there are in a bare tree
 
 
 @pytest.fixture
@@ -256,3 +258,14 @@ def test_what_is_made_ahead_serves_where_nothing_can_be_compiled(bare, tmp_path_
     assert {part["state"] for part in parts.values()} == {"done"}
     assert f"from swiftk-{swiftk.__version__}-cp" in parts["build"]["notes"][0]
     assert {path.name for path in (tree / "build" / "gpu" / "cache" / "kernels").iterdir()} == packs, "one was built"
+
+
+def test_a_wheel_of_other_sources_or_for_another_python_is_not_taken(tool, tmp_path, monkeypatch):
+    ahead = tool("ahead")
+    monkeypatch.setattr(ahead, "PREPARED", tmp_path)
+    assert ahead.wheels() == []
+    wheel(tmp_path)
+    (tmp_path / "swiftk-0.1.0-cp27-cp27-linux_x86_64.whl").touch()
+    assert ahead.wheels() == []
+    (tmp_path / "sources").write_text(ahead.digest())
+    assert len(ahead.wheels()) == 1

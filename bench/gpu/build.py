@@ -13,9 +13,10 @@ import venv
 from importlib import metadata
 from pathlib import Path
 
+import ahead
 import record
 
-ENVIRONMENT = record.ROOT / "build" / "gpu" / "venv"
+ENVIRONMENT = ahead.WORK / "venv"
 
 
 def environment() -> Path:
@@ -40,12 +41,6 @@ def sources() -> Path:
     return copy
 
 
-def fitting() -> list[Path]:
-    """Wheels that prepare.sh made for this version of Python."""
-    tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
-    return sorted((ENVIRONMENT.parent / "prepared").glob(f"swiftk-*-{tag}-{tag}-*.whl"))
-
-
 def install(python: Path, what: Path) -> str:
     """What the installed package says of itself. Raises SystemError with pip's last words."""
     command = [python, "-m", "pip", "install", "--no-build-isolation", "--no-deps", "--no-index", "--no-cache-dir",
@@ -63,7 +58,7 @@ def main() -> None:
     given = record.options(argparse.ArgumentParser(description=__doc__)).parse_args()
     with record.Part("build", given) as part:
         python = environment()
-        for wheel in fitting():
+        for wheel in ahead.wheels():
             try:
                 part.note(f"swiftk {install(python, wheel)} from {wheel.name}, Python {sys.version.split()[0]}")
                 return

@@ -8,24 +8,25 @@ from statistics import median
 import ladder
 import models
 import record
-from subject import Subject, chain, each, kinds, ratio, tree
+from subject import CONTEXT, Subject, chain, each, kinds, ratio, tree
 
-_CONTEXTS = (128, 1024, 4096, 8192, 16384)
+_CONTEXTS = (CONTEXT, 1024, 4096, 8192, 16000)
 
 
-def behind(s: Subject, context: int) -> None:
+def rows(s: Subject, context: int) -> None:
     taken = s.seconds(context, [chain, tree])
     one = taken[0, 1]
-    s.row(f"step of one row behind {context}", median(one) * 1e3, "ms", of_reads=s.share(median(one), context))
+    s.row(f"one row behind {context} tokens", 1 / median(one), "tokens/s", of_reads=s.share(median(one), context))
+    behind = "" if context == CONTEXT else f" behind {context} tokens"
     for (shape, n), found in sorted(taken.items()):
         if n > 1:
-            s.row(f"{n} rows over one behind {context}, {('chain', 'tree')[shape]}", ratio(found, one))
+            s.row(f"verify {n} rows{' of a tree' * shape} over one{behind}", ratio(found, one))
     s.part.keep(f"{s.label}, {context}", {f"{('chain', 'tree')[i]} {n}": median(t) for (i, n), t in taken.items()})
 
 
 def measure(s: Subject) -> None:
-    for context in (16, 128) if s.tiny else _CONTEXTS:
-        s.part.attempt(f"{s.label}, behind {context}", behind, s, context)
+    for context in (16, CONTEXT) if s.tiny else _CONTEXTS:
+        s.part.attempt(f"{s.label}, behind {context}", rows, s, context)
 
 
 def main() -> None:

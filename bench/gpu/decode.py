@@ -112,7 +112,7 @@ def prefill(s: Subject) -> None:
         seconds = median(taken[1:])
         flops = count * models.layer_flops(s.config) / seconds
         s.row(f"prefill of {count}", count / seconds, "tokens/s")
-        s.row(f"prefill of {count}", flops / 1e12, "TFLOP/s")
+        s.row(f"arithmetic of a prefill of {count}", flops / 1e12, "TFLOP/s")
 
 
 def worst_case(s: Subject) -> None:

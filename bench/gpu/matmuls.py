@@ -60,7 +60,8 @@ class Images:
 
         def one(kernel: Any) -> None:
             source, to = pack_cuda.sources() / f"{kernel.source}.cu", self.folder / f"{kernel.name}.cubin"
-            subprocess.run(pack_cuda.plan().compile_command(kernel, "bfloat16", self.arch, source, to), check=True)
+            options = ["-cubin", f"-arch={self.arch}", "-std=c++17", "-fmad=false", "-o", str(to), str(source)]
+            subprocess.run(["nvcc", *options, *kernel.defines("bfloat16")], check=True)
 
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
             list(pool.map(one, kernels))

@@ -39,7 +39,7 @@ def run(part: record.Part, way: str, model: str, limit: int) -> None:
     share = rate * models.step_bytes(models.config(model, given.tiny)) / reads if reads else None
     part.add(models.label(model), f"{way} ({found['version']})", rate, "tokens/s", of_reads=share)
     for kind, own in ours(given, model).items():
-        part.add(models.label(model), f"swiftk{KINDS[kind]}, over {way}", own / rate)
+        part.add(models.label(model), f"swiftk{KINDS[kind]} over {way}", own / rate)
 
 
 def main() -> None:

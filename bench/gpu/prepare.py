@@ -11,7 +11,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tarfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -23,14 +22,13 @@ import record
 
 sys.path.append(str(record.ROOT))  # where swiftk is not installed
 
+import ahead
 import models
 import subject
 import suite
 
 from swiftk import pack, pack_cuda
 
-WORK = record.ROOT / "build" / "gpu"
-PREPARED = WORK / "prepared"
 _RUNS = ("ladder", "hardware decode contexts bits", "peers speculation tests")
 Job = tuple[dict[str, Any], str, str]  # shape, kind of matmuls, forms of copies
 
@@ -43,9 +41,9 @@ def packs_of_tests(files: list[str], folder: Path) -> list[Path]:
     """The packs that tests load, as they are for the stub, left in a folder."""
     library = os.environ.get("SWIFTK_STUB_CUDA")
     if not library:
-        call("cmake", "-S", "tests/native/stub_cuda", "-B", WORK / "stub")
-        call("cmake", "--build", WORK / "stub", "-j", len(os.sched_getaffinity(0)))
-        library = str(WORK / "stub" / "libstub_cuda.so")
+        call("cmake", "-S", "tests/native/stub_cuda", "-B", ahead.WORK / "stub")
+        call("cmake", "--build", ahead.WORK / "stub", "-j", len(os.sched_getaffinity(0)))
+        library = str(ahead.WORK / "stub" / "libstub_cuda.so")
     environment = suite.environment(folder / "outcomes.jsonl")
     environment |= {"SWIFTK_STUB_CUDA": library, "SWIFTK_CACHE": str(folder)}
     done = subprocess.run(suite.command("stub", files), cwd=record.ROOT, env=environment, check=False)
@@ -85,7 +83,7 @@ class Remembering:
         return [self.known[recipe] for recipe in recipes]
 
 
-def build(job: Job, arch: str, what: str) -> Path:
+def compiled(job: Job, arch: str, what: str) -> Path:
     shape, kind, forms = job
     began = time.monotonic()
 
@@ -99,16 +97,6 @@ def build(job: Job, arch: str, what: str) -> Path:
     return path
 
 
-def archive(paths: list[Path], to: Path) -> None:
-    """All in one stream: most kernels of two packs are much alike."""
-    to.parent.mkdir(parents=True, exist_ok=True)
-    partial = to.with_suffix(".partial")
-    with tarfile.open(partial, "w:xz", preset=9) as out:
-        for path in paths:
-            out.add(path, path.name)
-    partial.replace(to)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(prog="bench/gpu/prepare.sh", description=__doc__)
     parser.add_argument("--arch", default="sm_90")
@@ -116,20 +104,24 @@ def main() -> None:
     parser.add_argument("--tests", nargs="*", default=suite.paths(suite.FILES), help="files to find shapes in")
     parser.add_argument("--no-wheel", action="store_true")
     given = parser.parse_args()
-    os.environ["SWIFTK_CACHE"] = str(WORK / "cache")
+    os.environ["SWIFTK_CACHE"] = str(ahead.WORK / "cache")
     if not given.no_wheel:
         if not shutil.which(given.python):
             parser.error(f"there is no {given.python} on the PATH: --python names another")
-        call(given.python, "-m", "pip", "wheel", "--no-deps", "-w", PREPARED, ".")
+        for old in ahead.PREPARED.glob("*.whl"):
+            old.unlink()
+        call(given.python, "-m", "pip", "wheel", "--no-deps", "-w", ahead.PREPARED, ".")
+        (ahead.PREPARED / "sources").write_text(ahead.digest())
     pack.compile_kernels = Remembering(pack.compile_kernels)
     todo = list({str(job): job for job in jobs(given.tests)}.values())
-    built = [build(job, given.arch, f"{i} of {len(todo)}") for i, job in enumerate(todo, 1)]
-    archive(list(dict.fromkeys(built)), PREPARED / "packs.tar.xz")
+    built = [compiled(job, given.arch, f"{i} of {len(todo)}") for i, job in enumerate(todo, 1)]
+    ahead.pack_up(list(dict.fromkeys(built)))
     total = 0
-    for path in sorted(PREPARED.iterdir()):
+    for path in sorted(ahead.PREPARED.iterdir()):
         total += path.stat().st_size
         print(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
-    print(f"\nCopy {PREPARED.relative_to(record.ROOT)} ({total / 1e6:.1f} MB) with the source tree, and run there:")
+    folder = ahead.PREPARED.relative_to(record.ROOT)
+    print(f"\nCopy {folder} ({total / 1e6:.1f} MB) with the source tree, and run there:")
     for parts in _RUNS:
         print(f"  bench/on_gpu.sh {parts}")
     print("Where each finds a fresh machine, bench/results/gpu.json goes along: one goes by what the last one found.")

@@ -28,7 +28,7 @@ sys.path.append(str(BENCH))  # for the tables, prompts and models that all bench
 from tables import Table  # noqa: E402
 
 COLUMNS = ["case", "measure", "value", "predicted", "% of reads", "target", ""]
-_PREDICTED = BENCH / "results" / "gpu" / "predicted.json"  # {case: {measure: value}}, where there is one
+_PREDICTED = BENCH / "results" / "gpu" / "predicted.json"  # {"predicted": {case: {measure: value}}}
 
 
 def options(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
@@ -76,7 +76,7 @@ def markdown(found: dict[str, Any]) -> str:
     """One table of all parts in order, then what is to be known about them."""
     table, rungs = Table(COLUMNS), ladder.says(found["parts"])
     notes = [words(found["machine"]), f"ladder: {rungs}" if rungs else ""]
-    predicted = json.loads(_PREDICTED.read_text(encoding="utf-8")) if _PREDICTED.is_file() else {}
+    predicted = json.loads(_PREDICTED.read_text(encoding="utf-8"))["predicted"] if _PREDICTED.is_file() else {}
     for name in sorted(found["parts"], key=list(ladder.PARTS).index):
         part = found["parts"][name]
         for row in part["rows"]:

@@ -12,7 +12,6 @@ import platform
 import shutil
 import subprocess
 import sys
-import tarfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,12 +19,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import ahead
 import ladder
 import record
 
 _HERE = Path(__file__).resolve().parent
-_WORK = record.ROOT / "build" / "gpu"
-_PREPARED = _WORK / "prepared"  # by prepare.sh
 _TOOLS = ("python3", "nvcc", "cmake", "compute-sanitizer")
 _PACKAGES = ("torch", "triton", "cupy-cuda13x", "transformers")
 _LEAST = 5  # seconds that are worth beginning a part for
@@ -55,15 +53,14 @@ def _version(package: str) -> str | None:
         return None
 
 
-def machine(given: argparse.Namespace) -> dict[str, str]:
+def machine() -> dict[str, str]:
     """What the figures are measured with."""
     gpu = _output("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader").splitlines()
     nvcc = _output("nvcc", "--version").rpartition("release ")[2].partition(",")[0]
-    trial = "on small shapes" if given.tiny else f"on {given.device}" if given.device != "cuda" else None
     found = {"GPU": gpu[0].replace(", ", ", driver ", 1) if gpu else "none", "cores": str(os.cpu_count()),
              "Python": platform.python_version(), "nvcc": nvcc,
              **{package: _version(package) for package in _PACKAGES},
-             "commit": _output("git", "rev-parse", "--short", "HEAD"), "trial": trial}
+             "commit": _output("git", "rev-parse", "--short", "HEAD")}
     return {key: value for key, value in found.items() if value}
 
 
@@ -72,17 +69,12 @@ def surroundings() -> None:
     before = [str(Path(sys.executable).parent), str(Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"), "bin"))]
     os.environ["PATH"] = os.pathsep.join([*before, os.environ.get("PATH", os.defpath)])
     os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")
-    cache = Path(os.environ.setdefault("SWIFTK_CACHE", str(_WORK / "cache")))
+    cache = Path(os.environ.setdefault("SWIFTK_CACHE", str(ahead.WORK / "cache")))
     for tool in _TOOLS:
         print(f"[machine] {tool}: {shutil.which(tool) or 'not found'}")
     print(f"[machine] {_output('df', '-h', '/dev/shm') or 'no /dev/shm'}")
-    packs = _PREPARED / "packs.tar.xz"
-    if packs.is_file():
-        with tarfile.open(packs) as archive:
-            archive.extractall(cache / "kernels", filter="data")
-            print(f"[machine] {len(archive.getnames())} packs from {packs}")
-    else:
-        print(f"[machine] no packs in {packs}: kernels are built when they are needed")
+    packs = ahead.place_packs(cache)
+    print(f"[machine] {packs} packs from {ahead.PACKS}{'' if packs else ': kernels are built when they are needed'}")
 
 
 class Run:
@@ -91,14 +83,16 @@ class Run:
     def __init__(self, given: argparse.Namespace) -> None:
         self.given, self.failed = given, False
         self.deadline = time.monotonic() + float(os.environ.get("SWIFTK_GPU_SECONDS", 560))
-        self.python = _WORK / "venv" / "bin" / "python"
+        self.python = ahead.WORK / "venv" / "bin" / "python"
         self.flags = ["--device", given.device, "--results", str(given.results), *(["--tiny"] if given.tiny else [])]
         self.flags += [word for model in given.only or () for word in ("--only", model)]
 
     def begin(self, parts: Sequence[str], fresh: bool) -> None:
         """Forgets rungs that are tried again; parts that were measured elsewhere say where."""
         found = {"machine": {}, "parts": {}} if fresh else record.load(self.given.results)
-        now = machine(self.given)
+        now = machine()
+        if self.given.tiny or self.given.device != "cuda":
+            now["trial"] = "on small shapes" if self.given.tiny else f"on {self.given.device}"
         again = {*ladder.LADDER} & {*parts} | ({"sanitizer"} if "smoke" in parts else set())
         found["parts"] = {name: part for name, part in found["parts"].items() if name not in again}
         if found["machine"] != now:
@@ -136,7 +130,7 @@ class Run:
     def process(self, name: str, part: ladder.Part, limit: int, environment: dict[str, str]) -> int:
         python, wrapper = self.python if name != "build" else sys.executable, []
         if name == "sanitizer":
-            log = Path(os.environ.get("OUT") or _WORK) / "sanitizer.log"
+            log = Path(os.environ.get("OUT") or ahead.WORK) / "sanitizer.log"
             wrapper = ["compute-sanitizer", "--log-file", str(log)]
         command = ["timeout", "-k", "5", str(limit), *wrapper, str(python), str(_HERE / f"{part.script}.py"),
                    *self.flags, "--part", name, *part.arguments]

@@ -22,7 +22,7 @@ from swiftk.device import architecture
 
 ROWS = (1, 2, 4, 8, 16, 32, 48, 64)
 CONTEXT = 128  # tokens of text before most steps
-KINDS = {"cuda": ", C++ matmuls", "triton": ", Triton matmuls", "": ""}
+KINDS = {"cuda": ", matmuls in CUDA C++", "triton": "", "": ""}  # what a case's name says of them
 _TEXT = 17000
 _SECONDS = 110  # that a model may take with one kind of matmuls
 
