@@ -1,6 +1,5 @@
 """bench/on_gpu.sh without a GPU: it says so; what its ladder makes of rungs that fail, hang and crash; what is kept."""
 
-import hashlib
 import json
 import os
 import shutil
@@ -212,7 +211,6 @@ def wheel(folder):
             out.write(path, Path("swiftk", name))
         for name, text in facts.items():
             out.writestr(f"{info}/{name}", text)
-    (folder / "sources").write_text(hashlib.sha256().hexdigest())  # of none, as there are in a bare tree
 
 
 @pytest.fixture
@@ -230,6 +228,9 @@ def bare(tmp_path, monkeypatch, tool):
     build = tool("build")
     monkeypatch.setattr(build, "ENVIRONMENT", tmp_path / "outer")
     python = build.environment()
+    monkeypatch.setattr(tool("record"), "ROOT", tmp_path)
+    wheel(tmp_path / "build" / "gpu" / "prepared")
+    (tmp_path / "build" / "gpu" / "prepared" / "sources").write_text(tool("ahead").digest())
     return tmp_path, {"PATH": f"{python.parent}:{tools}", "PYTHONPATH": str(tmp_path / "blocked"),
                       "CUDA_HOME": str(tmp_path / "nowhere"), "HOME": str(tmp_path)}  # fmt: skip
 
@@ -248,7 +249,6 @@ def test_what_is_made_ahead_serves_where_nothing_can_be_compiled(bare, tmp_path_
         packs = set(archive.getnames())
     assert len(packs) >= 14, "two kinds of matmuls for six models and a test's"
     shutil.rmtree(tree / "build" / "gpu" / "cache")
-    wheel(prepared)
     environment |= {"SWIFTK_CUDA_DRIVER": stub["SWIFTK_STUB_CUDA"], "SWIFTK_CUDA_ARCH": "stub"}
     done = call("bash", tree / "bench" / "on_gpu.sh", "--tiny", *LADDER[:-1], env=environment)
     assert done.returncode == 0, done.stdout + done.stderr

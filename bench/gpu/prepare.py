@@ -20,7 +20,8 @@ from typing import Any
 
 import record
 
-sys.path.append(str(record.ROOT))  # where swiftk is not installed
+if any(record.ROOT.glob("swiftk/_core.*.so")):  # built in the tree: an installed one may be older
+    sys.path.insert(0, str(record.ROOT))
 
 import ahead
 import models
@@ -70,6 +71,15 @@ def jobs(files: list[str]) -> Iterator[Job]:
             yield shape, kind, forms
 
 
+def other_sources() -> list[str]:
+    """Kernels of the tree that differ from those that swiftk here would compile."""
+    ours, theirs = record.ROOT / "kernels", pack.kernel_sources().parent
+    files = [path.relative_to(ours) for path in ours.glob("*/*.*") if path.suffix in (".py", ".cu", ".cuh")]
+    files = [file for file in files if file.parts[0] in ("triton", "cuda")]
+    return [str(file) for file in files
+            if not (theirs / file).is_file() or (theirs / file).read_bytes() != (ours / file).read_bytes()]
+
+
 class Remembering:
     """Compiles kernels as packs have it done, but none that an earlier pack of this run had."""
 
@@ -104,6 +114,8 @@ def main() -> None:
     parser.add_argument("--tests", nargs="*", default=suite.paths(suite.FILES), help="files to find shapes in")
     parser.add_argument("--no-wheel", action="store_true")
     given = parser.parse_args()
+    if other_sources():
+        parser.error(f"the installed swiftk is not of this tree: {', '.join(other_sources())} differ")
     os.environ["SWIFTK_CACHE"] = str(ahead.WORK / "cache")
     if not given.no_wheel:
         if not shutil.which(given.python):
