@@ -139,6 +139,9 @@ def test_the_next_run_goes_by_the_last_one_and_the_user_has_the_last_word(tree):
     _, parts = run(tree, "peers")
     assert "decode: measured before, with GPU another" in (results.with_suffix(".md")).read_text()
     assert "machine" not in parts["peers"]
+    before = parts["decode"]
+    done, parts = run(tree, "smoke", "decode", FAKE='{"smoke": "wrong"}')
+    assert parts["decode"] == before and "== decode: not run: smoke faults" in done.stdout
 
 
 def test_a_sanitizer_runs_over_kernels_that_fault(tree, tmp_path):

@@ -101,11 +101,18 @@ class Run:
         record.save(self.given.results, {**found, "machine": now})
 
     def end(self, name: str, state: str) -> None:
+        """What an earlier run found of a part that is not run now stays."""
         found = record.load(self.given.results)
         part = found["parts"].setdefault(name, {"rows": [], "notes": [], "figures": {}})
-        part["state"] = state
+        if not (part["rows"] and state.startswith(ladder.ENDED)):
+            part["state"] = state
         record.save(self.given.results, found)
         print(f"== {name}: {state}")
+
+    def forget(self, name: str) -> None:
+        found = record.load(self.given.results)
+        found["parts"].pop(name, None)
+        record.save(self.given.results, found)
 
     def part(self, name: str) -> None:
         part, found = ladder.PARTS[name], record.load(self.given.results)["parts"]
@@ -121,6 +128,7 @@ class Run:
         limit = int(min(most, left))
         shown = " ".join(f"{key}={chosen[key]}" for key in ladder.SETTINGS if key in chosen)
         print(f"== {name} (at most {limit} s) {shown}".rstrip())
+        self.forget(name)
         status = self.process(name, part, limit, chosen)
         state = record.load(self.given.results)["parts"].get(name, {}).get("state", "unfinished")
         if status and state in ("unfinished", "done"):
