@@ -35,7 +35,7 @@ def command(device: str, files: Sequence[str]) -> list[str]:
     out = [sys.executable, "-m", "pytest", "-q", "-p", "outcomes", "-p", "no:cacheprovider", "--device", device]
     if importlib.util.find_spec("xdist"):
         out += ["-n", str(min(_WORKERS, os.cpu_count() or 1)), "--dist", "worksteal"]
-    if importlib.util.find_spec("pytest_timeout"):
+    if device == "cuda" and importlib.util.find_spec("pytest_timeout"):
         prepared = any((cache_folder() / "kernels").glob("*.pack"))
         # A test that waits for the device for ever takes its whole process with it.
         out += ["--timeout", str(_TEST_SECONDS if prepared else _BUILDING_SECONDS), "--timeout-method", "thread"]
