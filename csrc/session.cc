@@ -201,7 +201,7 @@ Emitted Session::sample() {
   }
   executor_.head(x_.as<float>() + static_cast<size_t>(last_row_) * model_->config.D, 1, logits_.compute(1));
   Emitted e;
-  if (acceptance_ == Acceptance::Rejection && !sampling_.greedy()) {
+  if (rejects()) {
     begin_tree();  // a lone root: the rejection rule then draws from the target
     accept_rejection();
     e = emitted_[0];

@@ -27,7 +27,7 @@ std::span<const Emitted> Session::verify() {
   path_.clear();
   run_tree();
   if (sources_.active() > 0) at_ = prospects_[0].at;
-  if (acceptance_ == Acceptance::Rejection && !sampling_.greedy()) {
+  if (rejects()) {
     accept_rejection();
   } else {
     accept_coupled();
@@ -179,24 +179,30 @@ Emitted Session::emit(const Drawn& drawn, int32_t token, SourceId source, int ro
   Emitted e{.token = token, .source = source, .logprob = logit - drawn.lse, .top = {}};
   if (logprobs_ > 0) {
     const int k = std::min(logprobs_, model_->config.V);
-    const int32_t pos = 0;
-    Drawn best;
-    executor_.topk({.logits = logits_.row(row),
-                    .scores = logits_.row(row),
-                    .n = 1,
-                    .vocab = model_->config.V,
-                    .k = k,
-                    .scale = 1,
-                    .noisy = false,
-                    .seed = 0,
-                    .stream = Stream::Target,
-                    .pos = &pos,
-                    .id = best.id,
-                    .logit = best.logit,
-                    .lse = &best.lse});
-    for (int i = 0; i < k; ++i) e.top.push_back({best.id[i], best.logit[i] - drawn.lse});
+    const Drawn found = best(row, k);
+    for (int i = 0; i < k; ++i) e.top.push_back({found.id[i], found.logit[i] - drawn.lse});
   }
   return e;
+}
+
+// The k best of a row's logits, without noise.
+Session::Drawn Session::best(int row, int k) {
+  const int32_t pos = 0;
+  Drawn found;
+  executor_.topk({.logits = logits_.row(row),
+                  .scores = logits_.row(row),
+                  .n = 1,
+                  .vocab = model_->config.V,
+                  .k = k,
+                  .scale = 1,
+                  .noisy = false,
+                  .seed = 0,
+                  .stream = Stream::Target,
+                  .pos = &pos,
+                  .id = found.id,
+                  .logit = found.logit,
+                  .lse = &found.lse});
+  return found;
 }
 
 int Session::rank_of(int node, int32_t token) const {

@@ -4,7 +4,6 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-
 from swiftk._core.ops import rejection
 
 
