@@ -1,9 +1,10 @@
 // swiftk._core.ops.draw: one draw from one row, by the row's best logits or by the whole row, for tests of their
-// equality.
+// equality. swiftk._core.ops.rejection: what the rejection rule makes of siblings, for tests that enumerate them.
 #include <pybind11/stl.h>
 
 #include "bind_arrays.h"
 #include "nucleus.h"
+#include "rejection.h"
 
 using namespace py::literals;
 
@@ -65,6 +66,20 @@ std::optional<std::vector<int32_t>> draw(const Floats& logits, const Sampling& s
   return id;
 }
 
+// How likely each sibling is accepted where those before were not, and what is left of p behind the last.
+std::pair<std::vector<double>, std::vector<double>> rejection(std::vector<double> p, std::vector<double> q,
+                                                              const std::vector<int32_t>& siblings) {
+  want(q.empty() || q.size() == p.size(), "p and q differ in size");
+  Rejection rule(p, q);
+  std::vector<double> chances;
+  for (const int32_t x : siblings) {
+    want(x >= 0 && static_cast<size_t>(x) < p.size(), "a sibling is out of range");
+    chances.push_back(rule.chance(x));
+    rule.reject(x);
+  }
+  return {chances, p};
+}
+
 }  // namespace
 }  // namespace swiftk
 
@@ -79,4 +94,5 @@ void bind_draw(py::module_& m) {
       "logits"_a, py::kw_only(), "temperature"_a = 0.0f, "top_k"_a = 0, "top_p"_a = 1.0f, "min_p"_a = 0.0f,
       "repetition_penalty"_a = 1.0f, "seed"_a = 0, "k"_a = 1, "pos"_a = 0, "text"_a, "path"_a, "isa"_a = "",
       "whole"_a = false);
+  m.def("rejection", rejection, "p"_a, "q"_a, "siblings"_a);
 }

@@ -243,7 +243,8 @@ void bind_session(py::module_& m) {
       .def_property_readonly("context", &Session::context)
       .def_property_readonly("run_seconds", &Session::run_seconds)
       .def_property_readonly("cache_bytes", &Session::cache_bytes)
-      .def_property_readonly("workspace_bytes", &Session::workspace_bytes);
+      .def_property_readonly("workspace_bytes", &Session::workspace_bytes)
+      .def_property_readonly("fallbacks", &Session::fallbacks);
 }
 
 }  // namespace

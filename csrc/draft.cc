@@ -67,7 +67,7 @@ int Session::add_node(int parent, int32_t token, SourceId source) {
 // Each step reads the nodes [grown_, grown_ + n) and proposes their children. By time the best leaves are read next, as
 // long as they are worth it; else, and under rejection, the last node's best child.
 void Session::grow(const DraftRule& rule, int limit) {
-  const bool rejection = acceptance_ == Acceptance::Rejection && !sampling_.greedy();
+  const bool rejection = rejects();
   const int widest = rule.by_time() ? DraftRule::kRanks : *std::max_element(rule.width.begin(), rule.width.end());
   choices_ = std::min(widest, model_->config.V);
   gate_ = rule.gate(choices_);

@@ -75,15 +75,17 @@ void Executor::run(const Plan& plan, const Rows& rows, int begin, int end, float
   if (cancel.exchange(false)) fail(Status::Cancelled, "[run] cancelled");
   if (end - begin == 1 && !logits) return steps(plan, rows, begin, end, x, cache, cancel);  // not worth a recording
   const PassKey key{hash_steps(plan, begin, end, logits), x, cache.layer(0).data, logits};
-  if (model_->ops->begin_pass(*ctx_, key)) return;
-  try {
-    steps(plan, rows, begin, end, x, cache, cancel);
-    if (logits) project(*plan.head, x, rows.n, logits);
-  } catch (...) {
-    model_->ops->end_pass(*ctx_, false);
-    throw;
+  bool done = model_->ops->begin_pass(*ctx_, key);
+  while (!done) {
+    try {
+      steps(plan, rows, begin, end, x, cache, cancel);
+      if (logits) project(*plan.head, x, rows.n, logits);
+    } catch (...) {
+      model_->ops->end_pass(*ctx_, false);
+      throw;
+    }
+    done = model_->ops->end_pass(*ctx_, true) || model_->ops->begin_pass(*ctx_, key);
   }
-  model_->ops->end_pass(*ctx_, true);
 }
 
 int Executor::draft(const Plan& plan, SpineArgs spine, float* x, const KvqCache& cache, std::atomic<bool>& cancel,

@@ -61,7 +61,8 @@ void Session::note_scores(int first, int n, Outcome* outcome) {
   const int k = std::min(DraftRule::kRanks, model_->config.V);
   for (int i = 0; i < n; ++i, ++first) {
     // The penalty sees the whole text here, a little more than the token did when it was drawn: a score is an estimate.
-    const Drawn drawn = pick(i, first + 1, {}, k, Stream::Target);
+    // Under rejection no noise says what the token was drawn with: candidates rank by their logits (SWIFT, Equation 3).
+    const Drawn drawn = rejects() ? best(i, k) : pick(i, first + 1, {}, k, Stream::Target);
     const int32_t* const found = std::find(drawn.id, drawn.id + k, history_[first + 1]);
     const int rank = static_cast<int>(found - drawn.id);
     outcome[i] = {std::exp(drawn.logit[0] - drawn.lse), rank < k ? rank : -1};

@@ -201,7 +201,7 @@ Emitted Session::sample() {
   }
   executor_.head(x_.as<float>() + static_cast<size_t>(last_row_) * model_->config.D, 1, logits_.compute(1));
   Emitted e;
-  if (acceptance_ == Acceptance::Rejection && !sampling_.greedy()) {
+  if (rejects()) {
     begin_tree();  // a lone root: the rejection rule then draws from the target
     accept_rejection();
     e = emitted_[0];
@@ -256,6 +256,8 @@ void Session::commit(int count) {
 }
 
 size_t Session::cache_bytes() const { return cache_.bytes_per_token() * cache_.length(); }
+
+const char* Session::fallbacks() const { return model_->ops->fallbacks ? model_->ops->fallbacks(executor_.ctx()) : ""; }
 
 size_t Session::workspace_bytes() const {
   return executor_.workspace_bytes() + x_.bytes() + logits_.bytes() + scores_.size() * sizeof(float) +

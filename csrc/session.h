@@ -129,6 +129,7 @@ class Session {
   double run_seconds() const { return executor_.seconds(); }
   size_t cache_bytes() const;
   size_t workspace_bytes() const;
+  const char* fallbacks() const;  // as Ops::fallbacks
   const Model& model() const { return *model_; }
   // Logits [rows, V] of the last extend (1 row) or verify (a row a node).
   std::span<const float> logits() const { return logits_.all(executor_.ctx()); }
@@ -141,6 +142,7 @@ class Session {
   };
   // The k best tokens of a logits row under the sampler, with the noise of `stream` at `pos`.
   Drawn pick(int row, int32_t pos, std::span<const int32_t> path, int k, Stream stream);
+  Drawn best(int row, int k);
   // The best token of tree node `node`, listed together with those behind it where the backend likes that better.
   Drawn pick_node(int node);
   Emitted emit(const Drawn&, int32_t token, SourceId source, int row);
@@ -179,7 +181,8 @@ class Session {
   void read_path(int node);
   int listed() const;
   int rank_of(int node, int32_t token) const;
-  int accept_child(int node, double* p, int32_t pos);
+  bool rejects() const { return acceptance_ == Acceptance::Rejection && !sampling_.greedy(); }
+  int accept_child(int node, std::span<double> p, int32_t pos);
   uint64_t round_seed() const;
   void forget_tree();
   void begin_tree();

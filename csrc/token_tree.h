@@ -21,6 +21,7 @@ class TokenTree {
   int32_t token(int i) const { return token_[i]; }
   int parent(int i) const { return parent_[i]; }
   int depth(int i) const { return depth_[i]; }                   // root 0
+  bool is_chain() const { return depth_[size_ - 1] == size_ - 1; }
   uint64_t ancestors(int i) const { return ancestors_[i]; }      // bit j: node j is i or an ancestor of i
   const int32_t* tokens() const { return token_.data(); }        // [size]
   const int32_t* parents() const { return parent_.data(); }      // [size], root -1

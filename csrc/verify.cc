@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "error.h"
+#include "rejection.h"
 #include "session.h"
 #include "stopwatch.h"
 
@@ -26,7 +27,7 @@ std::span<const Emitted> Session::verify() {
   path_.clear();
   run_tree();
   if (sources_.active() > 0) at_ = prospects_[0].at;
-  if (acceptance_ == Acceptance::Rejection && !sampling_.greedy()) {
+  if (rejects()) {
     accept_rejection();
   } else {
     accept_coupled();
@@ -36,6 +37,7 @@ std::span<const Emitted> Session::verify() {
   return emitted_;
 }
 
+// A chain lies where its text would: it needs no ancestors, and attention takes its rows together.
 Rows Session::tree_rows(int begin, int n) {
   const int base = cache_.length();
   for (int i = 0; i < n; ++i) {
@@ -46,7 +48,7 @@ Rows Session::tree_rows(int begin, int n) {
             .token = tree_.tokens() + begin,
             .pos = pos_.data(),
             .slot = slot_.data(),
-            .ancestors = tree_.masks() + begin,
+            .ancestors = tree_.is_chain() ? nullptr : tree_.masks() + begin,
             .prefix_len = base,
             .scratch = base};
   executor_.prepare(rows);
@@ -177,24 +179,30 @@ Emitted Session::emit(const Drawn& drawn, int32_t token, SourceId source, int ro
   Emitted e{.token = token, .source = source, .logprob = logit - drawn.lse, .top = {}};
   if (logprobs_ > 0) {
     const int k = std::min(logprobs_, model_->config.V);
-    const int32_t pos = 0;
-    Drawn best;
-    executor_.topk({.logits = logits_.row(row),
-                    .scores = logits_.row(row),
-                    .n = 1,
-                    .vocab = model_->config.V,
-                    .k = k,
-                    .scale = 1,
-                    .noisy = false,
-                    .seed = 0,
-                    .stream = Stream::Target,
-                    .pos = &pos,
-                    .id = best.id,
-                    .logit = best.logit,
-                    .lse = &best.lse});
-    for (int i = 0; i < k; ++i) e.top.push_back({best.id[i], best.logit[i] - drawn.lse});
+    const Drawn found = best(row, k);
+    for (int i = 0; i < k; ++i) e.top.push_back({found.id[i], found.logit[i] - drawn.lse});
   }
   return e;
+}
+
+// The k best of a row's logits, without noise.
+Session::Drawn Session::best(int row, int k) {
+  const int32_t pos = 0;
+  Drawn found;
+  executor_.topk({.logits = logits_.row(row),
+                  .scores = logits_.row(row),
+                  .n = 1,
+                  .vocab = model_->config.V,
+                  .k = k,
+                  .scale = 1,
+                  .noisy = false,
+                  .seed = 0,
+                  .stream = Stream::Target,
+                  .pos = &pos,
+                  .id = found.id,
+                  .logit = found.logit,
+                  .lse = &found.lse});
+  return found;
 }
 
 int Session::rank_of(int node, int32_t token) const {
@@ -243,31 +251,18 @@ void Session::accept_coupled() {
 // Noise of one round only: a position that is drafted again later must not see the same numbers.
 uint64_t Session::round_seed() const { return sampling_.seed ^ (round_ + 1) * 0x9E3779B97F4A7C15u; }
 
-// Recursive rejection without replacement (EAGLE-1, SWIFT; algorithms.md 7.1 R3). p: the target's warped distribution,
-// turned into the residual if every child is rejected. Returns the accepted child or -1. Children without a draft
-// distribution (given by set_tree) count as certain proposals (R4).
-int Session::accept_child(int node, double* p, int32_t pos) {
-  const int V = model_->config.V;
+// The accepted child of a node or -1; then p, the target's warped distribution, is what is left of it. Children without a
+// draft distribution were given by set_tree().
+int Session::accept_child(int node, std::span<double> p, int32_t pos) {
+  const size_t V = p.size();
   const bool drafted = node < grown_;
-  if (drafted) std::copy_n(draft_prob_.data() + static_cast<size_t>(node) * V, V, q_.data());
-  double q_mass = 1;
+  if (drafted) std::copy_n(draft_prob_.data() + node * V, V, q_.data());
+  Rejection rule(p, drafted ? std::span<double>(q_) : std::span<double>());
   uint32_t index = 0;
   for (int child = node + 1; child < tree_.size(); ++child) {
     if (tree_.parent(child) != node) continue;
-    const int32_t x = tree_.token(child);
-    const double qx = drafted ? q_[x] / q_mass : 1;
-    if (qx <= 0) continue;
-    if (uniform(round_seed(), pos, index++, Stream::Accept) * qx <= p[x]) return child;
-    double mass = 0;
-    if (drafted) {
-      for (int i = 0; i < V; ++i) mass += p[i] = std::max(0.0, p[i] - q_[i] / q_mass);
-    } else {
-      p[x] = 0;
-      for (int i = 0; i < V; ++i) mass += p[i];
-    }
-    if (mass <= 0) return child;  // p equals q up to rounding: rejecting had probability 0
-    for (int i = 0; i < V; ++i) p[i] /= mass;
-    if (drafted) q_mass -= std::exchange(q_[x], 0);
+    if (uniform(round_seed(), pos, index++, Stream::Accept) < rule.chance(tree_.token(child))) return child;
+    rule.reject(tree_.token(child));
   }
   return -1;
 }
@@ -279,7 +274,7 @@ void Session::accept_rejection() {
     const int32_t pos = position() + tree_.depth(node);
     const Drawn best = pick(node, pos, path_tokens_, listed(), Stream::Target);  // checks the row, too
     softmax(warped(node, path_tokens_), V, p_.data());
-    const int child = accept_child(node, p_.data(), pos);
+    const int child = accept_child(node, p_, pos);
     const int32_t token =
         child >= 0 ? tree_.token(child) : draw(p_.data(), V, uniform(round_seed(), pos, ~uint32_t{0}, Stream::Accept));
     note_outcome(node, best, token);

@@ -217,9 +217,10 @@ struct Ops {
   // Makes rows known before the ops that take them; they stay bound, in host memory too, until the next call.
   void (*bind)(Ctx&, const Rows&);
   // True: the pass was recorded before and now runs. False: the caller runs the ops, then calls end_pass, with false if it
-  // did not come to the end of them.
+  // did not come to the end of them. That says false where the ops were to be recorded and could not be: they have not
+  // run, and the caller begins once more.
   bool (*begin_pass)(Ctx&, const PassKey&);
-  void (*end_pass)(Ctx&, bool complete);
+  bool (*end_pass)(Ctx&, bool complete);
 
   void (*embed)(Ctx&, const EmbedArgs&);
   void (*rmsnorm_qkv_rope_append)(Ctx&, const QkvArgs&);
@@ -233,6 +234,8 @@ struct Ops {
   // Null where steps cost nothing between them. Returns the steps taken, behind which no rows are bound; 0: this spine
   // has to be drafted step by step.
   int (*draft_spine)(Ctx&, const SpineArgs&);
+  // Null where there are none. What is done in a slower way since a device refused the usual one, and why: lines.
+  const char* (*fallbacks)(Ctx&);
 
   void (*probe)(Ctx&, DType, Probe*);  // takes about a second
 };

@@ -111,6 +111,7 @@ class Session:
     cache_bytes: int
     workspace_bytes: int
     run_seconds: float
+    fallbacks: str  # lines: what a GPU's driver refused, and is done in a slower way
     last: dict[str, Any]
 
 def isas() -> list[str]: ...

@@ -137,6 +137,7 @@ class LM:
         self.tokenizer, self.defaults = tokenizer, defaults
         self._lock = threading.Lock()
         self._owner: int | None = None
+        self._told: set[str] = set()
         self.policies = Policies(folder, model)
 
     @property
@@ -231,6 +232,7 @@ class LM:
             text.append(event.text)
             yield event
         self.policies.keep(o, parts.optimizer)
+        self._tell_fallbacks()
         return Result(
             text="".join(text),
             tokens=[e.token for e in events],
@@ -282,6 +284,13 @@ class LM:
             extra_memory_bytes=int(self.session.workspace_bytes) + sum(self.model.copies.values()),
             draft_weight_bytes=sum(self.model.copies.values()),
         )
+
+    def _tell_fallbacks(self) -> None:
+        """Once each."""
+        for line in self.session.fallbacks.splitlines():
+            if line not in self._told:
+                self._told.add(line)
+                _log.warning("slower than it could be: %s", line)
 
     def _compare(self, result: Result, ids: np.ndarray, o: GenerateOptions) -> None:
         again: list[int] = [e.token for e in self._once(ids, replace(o, speculate=False, verify=False), None)]

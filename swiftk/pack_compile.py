@@ -110,7 +110,7 @@ def compile_kernel(job: dict[str, Any], arch: str) -> Any:
     from triton.compiler import ASTSource
 
     function = getattr(importlib.import_module(f"{PACKAGE}.{job['module']}"), job["function"])
-    options = importlib.import_module(f"{PACKAGE}.manifest").OPTIONS
+    entry = importlib.import_module(f"{PACKAGE}.manifest").Entry(**job)
     names = function.arg_names
     if [name for name in names if name not in job["constants"]] != list(job["signature"]):
         raise ValueError(f"takes {', '.join(names)}, which is not what the manifest says")
@@ -120,7 +120,7 @@ def compile_kernel(job: dict[str, Any], arch: str) -> Any:
     kernel = triton.compile(
         ASTSource(function, signature, constants, attributes),
         target=GPUTarget("cuda", int(arch.removeprefix("sm_")), 32),
-        options={"num_warps": job["warps"], "num_stages": job["stages"], **options},
+        options=entry.options,
     )
     if kernel.metadata.global_scratch_size or kernel.metadata.profile_scratch_size:
         raise ValueError("wants scratch memory, which the launcher does not give")

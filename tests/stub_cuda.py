@@ -163,10 +163,12 @@ class Host:
         assert self.cu("cuMemcpyDtoHAsync_v2", array.ctypes.data, address, array.nbytes, self.stream) == 0
         return array
 
-    def function(self, kernel, dtype="float32", **constants):
+    def function(self, kernel, dtype="float32", *, load=True, **constants):
         module = self.make("cuModuleLoadData", image(kernel, dtype, **constants))
         self.live.append(("cuModuleUnload", module))
-        return self.make("cuModuleGetFunction", module, kernel.encode())
+        function = self.make("cuModuleGetFunction", module, kernel.encode())
+        assert not load or self.cu("cuFuncLoad", function) == 0
+        return function
 
     def add_loop(self, graph, handle):
         """(result, body) of a node of `graph` that repeats its body while the condition behind `handle` is not 0."""

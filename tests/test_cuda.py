@@ -25,6 +25,7 @@ FAMILIES = {
     "qwen3": {},
 }
 LONG = {"max_position_embeddings": 8192, "layers": 1}
+NARROW = {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4}
 
 pytestmark = pytest.mark.usefixtures("clean")
 
@@ -75,14 +76,18 @@ def test_branches_have_the_bits_of_their_text(gpu, tiny_dir):
             assert logits_behind(session, [*prompt, drawn, *path[::-1]]).tobytes() == rows[leaf].tobytes()
 
 
-def test_long_contexts_split_at_the_same_positions(gpu, tiny_dir):
-    model = gpu.open(tiny_dir("llama3", **LONG))
-    session = gpu.session(model, context=4700)
+@pytest.mark.parametrize("length", [4400, 8188])
+def test_long_contexts_split_at_the_same_positions(gpu, tiny_dir, length):
+    """A chain and a tree, across the boundary of two splits."""
+    model = gpu.open(tiny_dir("llama3", max_position_embeddings=9000, layers=1, **NARROW))
+    session = gpu.session(model, context=length + 80)
     vocab = model.config["vocab_size"]
-    prompt, nodes = tokens(4400, vocab), tokens(5, vocab, 1)
+    prompt, nodes = tokens(length, vocab), tokens(8, vocab, 1)
     drawn = session.prefill(prompt).token
-    rows = tree_logits(session, prompt, drawn, nodes, chain(5))
-    assert logits_behind(session, [*prompt, drawn, *nodes[:3]]).tobytes() == rows[3].tobytes()
+    rows = tree_logits(session, prompt, drawn, nodes, chain(8))
+    forks = tree_logits(session, prompt, drawn, nodes, np.int32([0, 0, 2, 3, 4, 1, 6, 7]))
+    assert logits_behind(session, [*prompt, drawn, *nodes[:5]]).tobytes() == rows[5].tobytes()
+    assert logits_behind(session, [*prompt, drawn, *nodes[1:5]]).tobytes() == forks[5].tobytes()
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
@@ -109,14 +114,13 @@ def test_drafts_change_no_token(gpu, tiny_dir, family, sampling):
     assert np.array(fast.logits[:40]).tobytes() == np.array(plain.logits).tobytes()
 
 
-def test_matmuls_that_lay_weights_out(gpu, tiny_dir, tmp_path):
+def test_matmuls_that_lay_weights_out(gpu, tiny_dir):
     """The kernels in CUDA C++ read W in an order of their own; on the stub, as its kernels do then."""
     families = {"llama3": {"tie_word_embeddings": True}, "qwen3": {}, "llama-bias": {"intermediate_size": 72}}
     for family, extra in families.items():
         folder = tiny_dir(family, layers=2, **extra)
-        path = tmp_path / f"{family}.pack"
         try:
-            pack.build(pack.shape_of(folder), device.architecture("cuda"), path, matmuls="cuda")
+            path = pack.ensure(pack.shape_of(folder), device.architecture("cuda"), matmuls="cuda")
         except DeviceError as error:
             pytest.skip(str(error))
         model = gpu.open(folder, pack=path)

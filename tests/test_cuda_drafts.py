@@ -220,21 +220,6 @@ def test_what_needs_the_host_between_steps_goes_step_by_step(gpu, tiny_dir, how)
     rounds(session, PROMPT[:4], 3, RULES["fixed length"], at_once=True)
 
 
-@pytest.mark.parametrize("error", [1, 2, 801])
-@pytest.mark.parametrize("function", [*LACKING, "cuStreamEndCapture", "cuGraphInstantiateWithFlags"])
-def test_a_driver_that_refuses_a_loop_is_not_asked_again(gpu, tiny_dir, function, error):
-    on_stub_only(gpu)
-    model = gpu.open(tiny_dir("llama3", layers=LAYERS))
-    rule = RULES["fixed length"]
-    want = rounds(gpu.session(model), PROMPT, 3, rule, at_once=True)
-    session = gpu.session(model)
-    session.prefill(np.int32(PROMPT))
-    gpu.stub.fail(function, error)
-    session.draft(**rule)
-    session.reuse([PROMPT[0] ^ 1])
-    assert rounds(session, PROMPT, 3, rule, at_once=False) == want
-
-
 @pytest.mark.parametrize("function", ["cuGraphLaunch", "cuMemcpyDtoHAsync_v2", "cuStreamSynchronize"])
 def test_a_draft_that_fails_leaves_the_session_usable(gpu, tiny_dir, function):
     on_stub_only(gpu)
@@ -243,6 +228,8 @@ def test_a_draft_that_fails_leaves_the_session_usable(gpu, tiny_dir, function):
     want = rounds(session, PROMPT, 3, rule)
     session.prefill(np.int32(PROMPT))
     for skip in (((2,), (), -1), SKIP):  # to be recorded, and recorded
+        if function == "cuGraphLaunch" and skip != SKIP:
+            continue  # the first launch is part of the recording: test_cuda_recording.py
         session.set_skip(*skip)
         gpu.stub.fail(function, 1)
         with pytest.raises(SwiftkError, match=r"^\[cuda\] "):

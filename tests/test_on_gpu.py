@@ -1,49 +1,23 @@
-"""bench/on_gpu.sh without a GPU: it says so; its parts run on small shapes; what was measured outlives a kill."""
+"""bench/on_gpu.sh without a GPU: it says so; what its ladder makes of rungs that fail, hang and crash; what is kept."""
 
-import importlib
 import json
-import math
 import os
 import shutil
-import subprocess
 import sys
+import sysconfig
+import tarfile
 import time
-from argparse import Namespace
+import zipfile
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import stub_cuda
-from swiftk import _core, demo_model
-from swiftk.safetensors_io import read_folder
+import swiftk
+from on_gpu import BENCH, GPU, NO_DRIVER, call, found, given, tool_fixture  # noqa: F401
+from swiftk.folders import kernel_sources
 
-BENCH = Path(__file__).resolve().parents[1] / "bench"
-GPU = BENCH / "gpu"
 SCRIPT = BENCH / "on_gpu.sh"
-NO_DRIVER = {**os.environ, "SWIFTK_CUDA_DRIVER": "/nowhere/libcuda.so.1"}
-
-
-@pytest.fixture
-def tool(monkeypatch):
-    """tool(name) -> a module of bench/gpu."""
-    monkeypatch.setattr(sys, "path", [str(GPU), *sys.path])
-    yield importlib.import_module
-    for name, module in list(sys.modules.items()):
-        if str(getattr(module, "__file__", None)).startswith(str(BENCH)):
-            del sys.modules[name]
-
-
-def call(*command, env=NO_DRIVER):
-    return subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=300, env=env, check=False)
-
-
-def found(results):
-    return json.loads((results / "gpu.json").read_text())
-
-
-def given(results, **more):
-    return Namespace(**{"device": "cpu", "tiny": True, "results": results, "models": results / "models", **more})
 
 
 # The run as a whole
@@ -59,32 +33,43 @@ def test_without_a_gpu_it_says_so(tmp_path):
 def test_an_unknown_part_is_named():
     done = call("bash", SCRIPT, "decoding")
     assert done.returncode == 2
-    assert "'decoding'" in done.stderr and "speculation" in done.stderr
+    assert "'decoding'" in done.stdout and "speculation" in done.stdout
 
 
-PARTS = {
-    "build": "import record as r; from sys import argv; from argparse import ArgumentParser as A\n"
-             "with r.Part('build', r.options(A()).parse_args()) as part: part.note('built')\n",
-    "smoke": "import record as r; from argparse import ArgumentParser as A\n"
-             "with r.Part('smoke', r.options(A()).parse_args()) as part:\n"
-             "    part.add('model', 'same', False, must=True)\n    raise ValueError('broken')\n",
-    "hardware": "import record as r, time; from argparse import ArgumentParser as A\n"
-                "with r.Part('hardware', r.options(A()).parse_args()) as part:\n"
-                "    part.add('card', 'reads', 1.25, 'GB/s')\n    time.sleep(60)\n",
-    "decode": "raise SystemExit('never begun')\n",
-    "models": "import sys, time\nif 'make' in sys.argv: time.sleep(60)\n",
-}  # fmt: skip
+FAKE = '''
+import argparse, json, os, signal, sys, time
+import ladder, record
+given = record.options(argparse.ArgumentParser()).parse_known_args()[0]
+how = json.loads(os.environ.get("FAKE", "{}")).get(given.part, "ok")
+with record.Part(given.part, given) as part:
+    part.keep("settings", {key: os.environ[key] for key in ladder.SETTINGS if key in os.environ})
+    part.add("model", "speed", 1.25, "GB/s")
+    part.add("model", "same", how != "wrong", must=True)
+    if how == "broken":
+        raise ValueError("no memory")
+    if how == "hung":
+        time.sleep(60)
+    if how == "deaf":  # as one that waits for the device in native code
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        time.sleep(60)
+    if how == "crashed":
+        os.kill(os.getpid(), signal.SIGSEGV)
+'''
+LADDER = ["matmuls", "smoke", "loops", "overlap", "triton", "cuda", "same bits"]
+LATER = ["hardware", "decode", "speculation", "peers"]
+BY_HOST, IN_TURN, TRITON = ({"SWIFTK_CUDA_STEPWISE": "1"}, {"SWIFTK_CUDA_OVERLAP": "0"}, {"SWIFTK_MATMULS": "triton"})
 
 
 @pytest.fixture
 def tree(tmp_path):
-    """A source tree whose parts are these."""
+    """A source tree whose parts do what FAKE in their environment says."""
     gpu = tmp_path / "bench" / "gpu"
     gpu.mkdir(parents=True)
-    for path in (SCRIPT, BENCH / "tables.py", GPU / "record.py", GPU / "summary.py"):
+    for path in (SCRIPT, BENCH / "tables.py", *(GPU / f"{name}.py" for name in ("run", "record", "ladder", "ahead"))):
         shutil.copy(path, tmp_path / path.relative_to(BENCH.parent))
-    for name, code in PARTS.items():
-        (gpu / f"{name}.py").write_text(code)
+    for name in ("build", "matmuls", "smoke", "suite", "hardware", "decode", "speculation", "peers"):
+        (gpu / f"{name}.py").write_text(FAKE)
+    (gpu / "models.py").write_text("import sys, time\nif 'make' in sys.argv: time.sleep(60)\n")
     python = tmp_path / "build" / "gpu" / "venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
@@ -92,213 +77,198 @@ def tree(tmp_path):
     return tmp_path
 
 
+def run(tree, *arguments, **environment):
+    """(process, the parts' records)."""
+    done = call("bash", tree / "bench" / "on_gpu.sh", "--device", "cpu", "--tiny", *arguments,
+                env={**NO_DRIVER, **environment})  # fmt: skip
+    return done, found(tree / "bench" / "results")["parts"]
+
+
+CASES = {
+    "nothing": ({}, "nothing faults", {}, [], []),
+    "kernels": ({"smoke": "crashed"}, "kernels fault, launched in turn and by the host (smoke: crashed); ended: decode",
+                {}, LADDER[2:], ["decode", "speculation"]),
+    "kernels, wrong": ({"smoke": "wrong"}, "(smoke: wrong); ended", {}, LADDER[2:], ["decode", "speculation"]),
+    "kernels, hung": ({"smoke": "deaf"}, "(smoke: hung); ended", {}, LADDER[2:], ["decode", "speculation"]),
+    "loops": ({"loops": "hung"}, "kernels work, loops on the device fault (loops: hung); later parts run with "
+              "SWIFTK_CUDA_STEPWISE=1", BY_HOST, ["triton"], []),
+    "overlap": ({"overlap": "crashed"}, "launches that overlap fault (overlap: crashed); later parts run with "
+                "SWIFTK_CUDA_OVERLAP=0", IN_TURN, ["triton"], []),
+    "loops and overlap": ({"loops": "wrong", "overlap": "broken"}, "later parts run with SWIFTK_CUDA_STEPWISE=1 "
+                          "SWIFTK_CUDA_OVERLAP=0", {**BY_HOST, **IN_TURN}, ["triton"], []),
+    "together": ({"triton": "wrong"}, "loops and overlap work, but not together (triton: wrong)", BY_HOST, [], []),
+    "C++ matmuls": ({"cuda": "broken"}, "the C++ matmuls fault in a model (cuda: broken); later parts run with "
+                    "SWIFTK_MATMULS=triton", TRITON, [], []),
+    "C++ matmuls alone": ({"matmuls": "wrong"}, "the C++ matmuls fault by themselves (matmuls: wrong)", TRITON,
+                          ["cuda"], []),
+    "unmeasured": ({"matmuls": "broken"}, "nothing faults", {}, [], []),
+    "tests": ({"same bits": "wrong"}, "tests of equal bits fail (same bits: wrong)", {}, [], []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("fake", "words", "settings", "rungs", "ended"), CASES.values(), ids=CASES)
+def test_the_ladder_names_what_faults_and_later_parts_go_around_it(tree, fake, words, settings, rungs, ended):
+    hangs = {"hung", "deaf"} & {*fake.values()}
+    done, parts = run(tree, "ladder", *LATER, "--part-seconds", "4" if hangs else "30", FAKE=json.dumps(fake))
+    assert done.returncode == bool(fake)
+    (line,) = {line for line in done.stdout.splitlines() if line.startswith("== ladder: ")}
+    assert words in line and line == done.stdout.splitlines()[-1]
+    skipped = {name for name, part in parts.items() if part["state"].startswith("not run: ")}
+    assert skipped == {*rungs, *ended}
+    for name in {*LATER} - skipped:
+        assert parts[name]["figures"]["settings"] == settings
+    if not skipped & {"cuda"}:
+        assert parts["cuda"]["figures"]["settings"] == {**settings, "SWIFTK_MATMULS": "cuda"}
+    for name in {*LADDER} - {*fake} - skipped:
+        assert parts[name]["state"] == "done"
+    assert all(parts[name]["rows"] for name in fake), "a row is there the moment it is known"
+
+
+def test_the_next_run_goes_by_the_last_one_and_the_user_has_the_last_word(tree):
+    run(tree, "loops", FAKE='{"loops": "broken"}')
+    _, parts = run(tree, "decode")
+    assert parts["decode"]["figures"]["settings"] == BY_HOST
+    _, parts = run(tree, "decode", SWIFTK_CUDA_STEPWISE="0")
+    assert parts["decode"]["figures"]["settings"] == {"SWIFTK_CUDA_STEPWISE": "0"}
+    _, parts = run(tree, "loops", "decode")
+    assert parts["decode"]["figures"]["settings"] == {} and parts["loops"]["state"] == "done"
+    results = tree / "bench" / "results" / "gpu.json"
+    elsewhere = json.loads(results.read_text())
+    elsewhere["machine"]["GPU"] = "another"
+    results.write_text(json.dumps(elsewhere))
+    _, parts = run(tree, "peers")
+    assert "decode: measured before, with GPU another" in (results.with_suffix(".md")).read_text()
+    assert "machine" not in parts["peers"]
+    before = parts["decode"]
+    done, parts = run(tree, "smoke", "decode", FAKE='{"smoke": "wrong"}')
+    assert parts["decode"] == before and "== decode: not run: smoke faults" in done.stdout
+
+
+def test_a_sanitizer_runs_over_kernels_that_fault(tree, tmp_path):
+    tool = tmp_path / "bin" / "compute-sanitizer"
+    tool.parent.mkdir()
+    tool.write_text('#!/bin/sh\necho "Invalid __global__ read" > "$2"\nshift 2\nexec "$@"\n')
+    tool.chmod(0o755)
+    out = tmp_path / "out"
+    out.mkdir()
+    path = f"{tool.parent}{os.pathsep}{os.environ['PATH']}"
+    _, parts = run(tree, "smoke", "loops", FAKE='{"smoke": "crashed"}', PATH=path, OUT=str(out))
+    assert parts["sanitizer"]["figures"]["settings"] == {**TRITON, **IN_TURN, **BY_HOST}
+    assert (out / "sanitizer.log").read_text() == "Invalid __global__ read\n"
+    _, parts = run(tree, "smoke", PATH=path)
+    assert "sanitizer" not in parts
+
+
 def test_parts_fail_or_end_at_the_limit_and_the_rest_goes_on(tree):
     out = tree / "out"
     out.mkdir()
-    parts = ["build", "smoke", "hardware", "decode"]
     began = time.monotonic()
-    done = call("bash", tree / "bench" / "on_gpu.sh", "--device", "cpu", "--tiny", *parts,
-                env={**NO_DRIVER, "SWIFTK_GPU_SECONDS": "9", "OUT": str(out)})
-    assert time.monotonic() - began < 25
+    done, parts = run(tree, "build", "peers", "hardware", "decode", SWIFTK_GPU_SECONDS="11", OUT=str(out),
+                      FAKE='{"peers": "broken", "hardware": "hung"}')  # fmt: skip
+    assert time.monotonic() - began < 40
     assert done.returncode == 1
-    results = tree / "bench" / "results"
-    states = {name: part["state"] for name, part in found(results)["parts"].items()}
-    assert states == {"build": "done", "smoke": "failed", "hardware": "stopped at its limit",
-                      "decode": "not run: no time was left"}
-    assert found(results)["parts"]["smoke"]["notes"] == ["ValueError: broken"]
-    text = (results / "gpu.md").read_text()
-    assert "1.25 GB/s" in text and "missed" in text and "trial on small shapes" in text
+    assert {name: part["state"] for name, part in parts.items()} == {
+        "build": "done", "peers": "failed", "hardware": "stopped at its limit",
+        "decode": "not run: no time was left"}  # fmt: skip
+    assert parts["peers"]["notes"] == ["ValueError: no memory"]
+    text = (tree / "bench" / "results" / "gpu.md").read_text()
+    assert "1.25 GB/s" in text and "trial on small shapes" in text
     assert text in done.stdout
     assert {f.name for f in out.iterdir()} == {"gpu.json", "gpu.md", "on_gpu.log"}
     assert (out / "gpu.md").read_text() == text
 
 
-def test_named_parts_leave_the_others_alone(tree):
-    for part in ("smoke", "build"):
-        call("bash", tree / "bench" / "on_gpu.sh", "--device", "cpu", part)
-    assert set(found(tree / "bench" / "results")["parts"]) == {"smoke", "build"}
+def test_tools_beside_the_running_python_are_found(tree, tmp_path):
+    python = tmp_path / "bin" / "python3"
+    python.parent.mkdir()
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    toolkit = tmp_path / "toolkit" / "bin" / "nvcc"
+    toolkit.parent.mkdir(parents=True)
+    for tool in (python, toolkit):
+        tool.touch()
+        tool.chmod(0o755)
+    done, _ = run(tree, "peers", PATH=f"{python.parent}:/usr/bin:/bin", CUDA_HOME=str(toolkit.parents[1]))
+    beside = shutil.which("python3", path=f"{Path(sys.executable).parent}:{python.parent}")
+    assert f"[machine] python3: {beside}\n" in done.stdout
+    assert f"[machine] nvcc: {toolkit}\n" in done.stdout
+    assert "/dev/shm" in done.stdout
 
 
-# Records
+# What is made ahead
 
 
-def test_targets_count_on_a_gpu_alone(tool, tmp_path, capsys):
-    record = tool("record")
-    for device, met in (("cpu", None), ("cuda", False)):
-        with record.Part("decode", given(tmp_path, device=device, tiny=False)) as part:
-            part.add("7b", "one row", 280.0, "tokens/s", of_reads=0.91, at_least=290)
-        (row,) = found(tmp_path)["parts"]["decode"]["rows"]
-        assert row.get("met") == met
-    text = (tmp_path / "gpu.md").read_text()
-    assert all(word in text for word in ("decode: 7b", "280 tokens/s", "91%", ">= 290", "missed", "decode: done"))
+def wheel(folder):
+    """Of swiftk as it runs here, for this Python, without the weights of its model."""
+    package, kernels = Path(swiftk.__file__).parent, kernel_sources().parent
+    files = {path.relative_to(package): path for path in package.rglob("*") if path.is_file()}
+    files = {name: path for name, path in files.items() if path.suffix not in (".safetensors", ".pyc")}
+    ours = (kernels / "gate_rule.h", *kernels.glob("triton/*.py"), *kernels.glob("cuda/*.*"))
+    files |= {Path("kernels", path.relative_to(kernels)): path for path in ours}
+    info = f"swiftk-{swiftk.__version__}.dist-info"
+    python, system = f"cp{sys.version_info[0]}{sys.version_info[1]}", sysconfig.get_platform().replace("-", "_")
+    facts = {"METADATA": f"Metadata-Version: 2.1\nName: swiftk\nVersion: {swiftk.__version__}\n", "RECORD": "",
+             "WHEEL": f"Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: {python}-{python}-{system}\n"}
+    folder.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(folder / f"swiftk-{swiftk.__version__}-{python}-{python}-{system}.whl", "w") as out:
+        for name, path in files.items():
+            out.write(path, Path("swiftk", name))
+        for name, text in facts.items():
+            out.writestr(f"{info}/{name}", text)
 
 
-def test_a_measurement_that_fails_costs_no_other(tool, tmp_path, capsys):
-    record = tool("record")
-
-    def broken(part):
-        raise RuntimeError("no memory")
-
-    part = record.Part("hardware", given(tmp_path))
-    part.attempt("reads", broken, part)
-    part.add("card", "copies", 2)
-    with pytest.raises(SystemExit):
-        part.__exit__(None, None, None)
-    kept = found(tmp_path)["parts"]["hardware"]
-    assert kept["state"] == "done, 1 failures"
-    assert kept["notes"] == ["reads: RuntimeError: no memory"]
-    assert len(kept["rows"]) == 1
-
-
-SHORT = [(0.0, "0.0"), (1.0, "1.00"), (0.04567, "0.0457"), (290.4, "290"), (4312.7, "4313"), (7, "7"), (True, "yes"),
-         (False, "no"), (float("nan"), "nan")]  # fmt: skip
-
-
-@pytest.mark.parametrize(("value", "text"), SHORT)
-def test_short(tool, value, text):
-    assert tool("record").short(value) == text
+@pytest.fixture
+def bare(tmp_path, monkeypatch, tool):
+    """The benchmarks in a tree without sources, and an environment without compilers and Triton."""
+    shutil.copytree(BENCH, tmp_path / "bench", ignore=shutil.ignore_patterns("results", "paper", "__pycache__"))
+    shutil.copy(BENCH.parent / "pyproject.toml", tmp_path)
+    (tmp_path / "tests").symlink_to(BENCH.parent / "tests")
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in ("bash", "dirname", "mkdir", "tee", "timeout"):
+        (tools / name).symlink_to(shutil.which(name))
+    (tmp_path / "blocked").mkdir()
+    (tmp_path / "blocked" / "triton.py").write_text("raise ImportError('there is no Triton here')\n")
+    build = tool("build")
+    monkeypatch.setattr(build, "ENVIRONMENT", tmp_path / "outer")
+    python = build.environment()
+    monkeypatch.setattr(tool("record"), "ROOT", tmp_path)
+    wheel(tmp_path / "build" / "gpu" / "prepared")
+    (tmp_path / "build" / "gpu" / "prepared" / "sources").write_text(tool("ahead").digest())
+    return tmp_path, {"PATH": f"{python.parent}:{tools}", "PYTHONPATH": str(tmp_path / "blocked"),
+                      "CUDA_HOME": str(tmp_path / "nowhere"), "HOME": str(tmp_path)}  # fmt: skip
 
 
-# Models
-
-
-def test_shapes_are_those_of_the_models(tool):
-    models = tool("models")
-    sizes = {name: models.total_bytes(models.config(name, False)) / 2e9 for name in models.SHAPES}
-    assert {name: round(size, 2) for name, size in sizes.items()} == {"7b": 6.74, "1b": 1.24, "13b": 13.02, "8b": 8.03}
-    steps = {name: models.step_bytes(models.config(name, False)) / 1e9 for name in models.SHAPES}
-    assert {name: round(size, 2) for name, size in steps.items()} == {"7b": 13.21, "1b": 2.47, "13b": 25.7, "8b": 15.01}
-
-
-def test_models_are_made_once_and_whole(tool, tmp_path, monkeypatch, capsys):
-    models = tool("models")
-    monkeypatch.setattr(models, "_SHARD", 1 << 16)
-    store = models.Store(given(tmp_path))
-    (store.root / "1b.partial").mkdir(parents=True)
-    (store.root / "1b.partial" / "config.json").write_text("half")
-    for name in models.ORDER:
-        folder = store.ensure(name)
-        assert store.ensure(name) == folder
-        tensors = read_folder(folder)
-        if name != models.GROWN:
-            config = models.config(name, True)
-            assert {k: t.bits.shape for k, t in tensors.items()} == models.shapes(config)
-            assert len(list(folder.glob("*.safetensors"))) > 1
-        size = sum(t.bits.nbytes for t in tensors.values())
-        assert 0.9 * store.bytes(name) < size <= store.bytes(name)
-        model = _core.Model(str(folder))
-        _core.Session(model).prefill(np.arange(5, dtype=np.int32))  # finite
-        store.remove(name)
-        assert not folder.exists()
-    assert not list(store.root.glob("*.partial"))
-
-
-def test_noise_differs_from_matrix_to_matrix(tool, tmp_path):
-    models = tool("models")
-    models.random_model(tmp_path, models.config("7b", True))
-    matrices = [t.bits.tobytes()[:2048] for t in read_folder(tmp_path).values() if t.bits.ndim == 2]
-    assert len(set(matrices)) == len(matrices)
-
-
-def test_no_room_is_an_error_with_both_figures(tool, tmp_path, monkeypatch):
-    models = tool("models")
-    monkeypatch.setattr(models.shutil, "disk_usage", lambda _: Namespace(total=1 << 40, free=1 << 30))
-    with pytest.raises(models.NoRoom, match=r"no room for the 0\.0 GB of Llama-2-7B"):
-        models.Store(given(tmp_path)).ensure("7b")
-
-
-def test_a_model_grown_into_shards_is_the_same(tmp_path, monkeypatch):
-    module = importlib.import_module("swiftk.grow")
-    whole = read_folder(module.grow(demo_model(), tmp_path / "a", 2))
-    monkeypatch.setattr(module, "_SHARD", 20 << 20)
-    module.grow(demo_model(), tmp_path / "b", 2)
-    assert len(list((tmp_path / "b").glob("*.safetensors"))) == 5
-    parts = read_folder(tmp_path / "b")
-    assert set(parts) == set(whole)
-    assert all(np.array_equal(parts[name].bits, whole[name].bits) for name in whole)
-
-
-# Parts on small shapes
-
-
-@pytest.mark.parametrize(("part", "words"), [
-    ("smoke", ["drafted text equals plain text", "rows equal among 1 to 64", "tokens equal to the CPU's"]),
-    ("decode", ["Llama-2-7B", "Llama-3.1-8B", "verify 16 rows", "launches in turn", "prefill of 512", "worst case",
-                "draft step, int4 weights"]),
-    ("speculation", ["early exit at half", "int4 weights", "of Equation 6", "every token equals plain"]),
-])
-def test_part_runs_on_small_shapes(tmp_path, part, words):
-    models = [] if part == "smoke" else ["--models", tmp_path / "models"]
-    done = call(sys.executable, GPU / f"{part}.py", "--device", "cpu", "--tiny", "--results", tmp_path, *models)
+def test_what_is_made_ahead_serves_where_nothing_can_be_compiled(bare, tmp_path_factory):
+    tree, environment = bare
+    stub = {"SWIFTK_STUB_CUDA": str(stub_cuda.library(tmp_path_factory.getbasetemp() / "stub_cuda"))}
+    here = {"PYTHONPATH": str(Path(swiftk.__file__).parents[1]),
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}  # fmt: skip
+    done = call("bash", tree / "bench" / "gpu" / "prepare.sh", "--arch", "stub", "--no-wheel", "--tests",
+                "tests/test_api.py::test_prompt_forms_agree", env={**os.environ, **stub, **here})  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    assert found(tmp_path)["parts"][part]["state"] == "done"
-    text = (tmp_path / "gpu.md").read_text()
-    assert all(word in text for word in words)
-    assert "missed" not in text
-
-
-def test_decode_runs_on_the_stub_of_a_gpu(tmp_path, tmp_path_factory):
-    """Both families of matmuls, overlapped and in turn."""
-    stub = stub_cuda.library(tmp_path_factory.getbasetemp() / "stub_cuda")
-    environment = {"SWIFTK_CUDA_DRIVER": str(stub), "SWIFTK_CUDA_ARCH": "stub", "SWIFTK_CACHE": str(tmp_path / "cache")}
-    done = call(sys.executable, GPU / "decode.py", "--device", "cuda", "--tiny", "--results", tmp_path,
-                "--models", tmp_path / "models", env={**os.environ, **environment})  # fmt: skip
+    assert "bench/on_gpu.sh hardware decode contexts bits" in done.stdout
+    prepared = tree / "build" / "gpu" / "prepared"
+    with tarfile.open(prepared / "packs.tar.xz") as archive:
+        packs = set(archive.getnames())
+    assert len(packs) >= 14, "two kinds of matmuls for six models and a test's"
+    shutil.rmtree(tree / "build" / "gpu" / "cache")
+    environment |= {"SWIFTK_CUDA_DRIVER": stub["SWIFTK_STUB_CUDA"], "SWIFTK_CUDA_ARCH": "stub"}
+    done = call("bash", tree / "bench" / "on_gpu.sh", "--tiny", *LADDER[:-1], env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
-    part = found(tmp_path)["parts"]["decode"]
-    assert part["state"] == "done", part["notes"]
-    rows = {(row["case"], row["measure"]): row["value"] for row in part["rows"]}
-    for case in ("Llama-2-7B", "Llama-2-7B, matmuls in CUDA C++"):
-        assert rows[case, "step of one row, launches overlap"] > 0 and rows[case, "in turn over overlapped"] > 0
-    assert rows["Llama-3.2-1B", "drafts of both ways are equal"] is True
+    for missing in ("nvcc", "cmake"):
+        assert f"[machine] {missing}: not found" in done.stdout
+    parts = found(tree / "bench" / "results")["parts"]
+    assert {part["state"] for part in parts.values()} == {"done"}
+    assert f"from swiftk-{swiftk.__version__}-cp" in parts["build"]["notes"][0]
+    assert {path.name for path in (tree / "build" / "gpu" / "cache" / "kernels").iterdir()} == packs, "one was built"
 
 
-def test_tests_part_counts_outcomes(tmp_path):
-    chosen = ["--select", "tests/test_gate.py"]
-    done = call(sys.executable, GPU / "tests.py", "--device", "cpu", "--results", tmp_path, *chosen)
-    assert done.returncode == 0, done.stdout + done.stderr
-    rows = {row["measure"]: row["value"] for row in found(tmp_path)["parts"]["tests"]["rows"]}
-    assert rows["passed"] > 5
-    assert rows["failed"] == 0
-
-
-def test_peer_computes_what_transformers_does(tool):
-    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
-    config = {**tool("models").config("1b", True), "rope_theta": 10000.0}
-    del config["rope_scaling"]
-    fields = {key: value for key, value in config.items() if key not in ("architectures", "torch_dtype")}
-    torch.manual_seed(0)
-    theirs = transformers.LlamaForCausalLM(transformers.LlamaConfig(**fields)).float().eval()
-    with torch.no_grad():
-        for parameter in theirs.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.1)
-        ours = tool("torch_llama").Llama(config, dict(theirs.state_dict()), 32)
-        tokens = torch.arange(7, 21)
-        ours.start(tokens.tolist())
-        text = [*tokens.tolist(), ours.token.item()]
-        for _ in range(8):
-            want = theirs(torch.tensor([text])).logits[0, -1]
-            got = ours.forward(ours.token, ours.position)[0]
-            assert (got - want).abs().max() < 1e-4 * want.std()
-            ours.step()
-            text.append(ours.token.item())
-            assert text[-1] == want.argmax()
-
-
-@pytest.mark.parametrize("way", [0, 2, 3])
-def test_peer_runs_on_small_shapes(tool, way):
-    pytest.importorskip("transformers")
-    name = tool("peer").WAYS[way]
-    done = call(sys.executable, GPU / "peer.py", name, "1b", "--device", "cpu", "--tiny", "--tokens", "4")
-    assert done.returncode == 0, done.stderr
-    assert math.isfinite(json.loads(done.stdout)["seconds"])  # of two tokens, on a machine that may be busy
-
-
-@pytest.mark.parametrize("arch", [80, 90])
-def test_read_kernels_compile(tmp_path, arch):
-    if not shutil.which("nvcc"):
-        pytest.skip("needs nvcc")
-    code = f"-gencode=arch=compute_{arch},code=sm_{arch}"
-    done = call("nvcc", code, "-cubin", "-std=c++17", "-Xptxas", "-v", GPU / "streams.cu", "-o", tmp_path / "cubin")
-    assert done.returncode == 0, done.stderr
-    assert "0 bytes spill stores" in done.stderr
-    assert ("read_bulk" in done.stderr) == (arch >= 90)
+def test_a_wheel_of_other_sources_or_for_another_python_is_not_taken(tool, tmp_path, monkeypatch):
+    ahead = tool("ahead")
+    monkeypatch.setattr(ahead, "PREPARED", tmp_path)
+    assert ahead.wheels() == []
+    wheel(tmp_path)
+    (tmp_path / "swiftk-0.1.0-cp27-cp27-linux_x86_64.whl").touch()
+    assert ahead.wheels() == []
+    (tmp_path / "sources").write_text(ahead.digest())
+    assert len(ahead.wheels()) == 1

@@ -21,8 +21,8 @@ SMALL = {**dict(zip(SIZES, (64, 4, 2, 16, 88, 320))), "dtype": "bfloat16", **dic
 ODD = {**dict(zip(SIZES, (30, 3, 1, 10, 75, 101))), "dtype": "float32", **dict.fromkeys(FLAGS, True), "eps": 1e-6}
 SQUARE = {**SMALL, "F": 64, "dtype": "float16"}  # o_proj and down are one kernel
 SHAPES = {"small": SMALL, "odd": ODD, "square": SQUARE}
-ONE_EACH = {"embed", "rmsnorm", "attention_split", "attention_merge", "attention_serial", "topk_partial", "topk_merge",
-            "gate", "move_rows", "read_probe", "dot_probe"}  # fmt: skip
+ONE_EACH = {"embed", "rmsnorm", "attention_split", "attention_merge", "attention_branch", "attention_serial",
+            "topk_partial", "topk_merge", "gate", "move_rows", "read_probe", "dot_probe"}  # fmt: skip
 MATMULS = ("qkv", "o_proj", "gate_up", "down", "lm_head")
 
 
@@ -89,7 +89,7 @@ def test_a_pack_holds_every_kernel(tmp_path, shape):
 
 
 def test_equal_kernels_are_stored_once(tmp_path):
-    for shape, count in ((SQUARE, 27), (SMALL, 31)):
+    for shape, count in ((SQUARE, 28), (SMALL, 32)):
         pack.build(shape, "stub", tmp_path / "a.pack")
         kernels = parts(tmp_path / "a.pack")[0]["kernels"]
         assert len({kernel["begin"] for kernel in kernels.values()}) == count
@@ -279,8 +279,8 @@ def test_a_real_pack_without_a_gpu(monkeypatch, sources, tmp_path):
     pack.build(SQUARE, "sm_90", path, lambda done, total: seen.append((done, total)))
     header = pack.read_header(path)
     more = int(shutil.which("nvcc") is not None)  # the gate
-    assert len(header["kernels"]) == 30 + more
-    assert seen == sorted(seen) and len(seen) == 26 + more and seen[-1] == (30 + more, 30 + more)
+    assert len(header["kernels"]) == 31 + more
+    assert seen == sorted(seen) and len(seen) == 27 + more and seen[-1] == (31 + more, 31 + more)
     assert header["built_with"].startswith("triton 3.")
     for name, kernel in header["kernels"].items():
         code = image(path, name)

@@ -9,6 +9,7 @@ from decode import open_session
 PROMPT = np.asarray([3, 1, 4, 1, 5], np.int32)
 VOCAB = 24
 DRAWS = 4000
+IMPOSSIBLE = 1e-12  # of a token: in so many draws it does not come
 SKIP = ((1,), (0, 1), -1)
 SWIFT = {"confidence": 0.0, "max_draft": 2, "width": (3, 3, 2, 2)}
 # What a first draw is worth goes by its own confidence, and the least confident ones do not pay for their rows.
@@ -87,13 +88,15 @@ def sampled_joint(model, sampling, acceptance, speculate, rule=SWIFT):
 
 def chi_square_p(counts, joint):
     """Cells of small expectation are pooled, so that the statistic follows its distribution."""
-    assert counts[joint == 0].sum() == 0, "a token that the warpers remove was drawn"
+    assert counts[joint < IMPOSSIBLE].sum() == 0, "a token that the target excludes was drawn"
     expected = joint.ravel() * counts.sum()
     big = expected >= 8
     observed = np.append(counts.ravel()[big], counts.ravel()[~big].sum())
     expected = np.append(expected[big], expected[~big].sum())
     if expected[-1] < 1:
         observed, expected = observed[:-1], expected[:-1]
+    if len(expected) == 1:
+        return 1.0  # all is in one cell, of which the assertion above says enough
     return stats.chisquare(observed, expected * observed.sum() / expected.sum()).pvalue
 
 
@@ -105,8 +108,11 @@ def chi_square_p(counts, joint):
         {"temperature": 1.0},
         {"temperature": 0.6, "top_p": 0.8},
         {"temperature": 1.5, "top_k": 7, "min_p": 0.05, "repetition_penalty": 1.3},
+        {"temperature": 0.02},
+        {"temperature": 0.1},
+        {"temperature": 0.3},
     ],
-    ids=["T=1", "T=.6,p=.8", "T=1.5,k=7,min_p,penalty"],
+    ids=["T=1", "T=.6,p=.8", "T=1.5,k=7,min_p,penalty", "T=.02", "T=.1", "T=.3"],
 )
 def test_two_tokens_are_distributed_as_the_target_says(model, sampling, acceptance, speculate):
     p = chi_square_p(sampled_joint(model, sampling, acceptance, speculate), exact_joint(model, sampling))
@@ -156,3 +162,25 @@ def test_rejection_is_exact_in_later_positions_of_a_block(model):
     counts = np.bincount(draws, minlength=VOCAB)[None]
     assert counts.sum() > 200
     assert chi_square_p(counts, expected[None]) > 1e-4
+
+
+@pytest.mark.parametrize("temperature", [0.02, 0.05, 0.1])
+def test_no_token_comes_that_the_target_excludes(model, temperature):
+    """Whole texts under rejection, with siblings: each token's probability by the target, counted."""
+    session, probe = open_session(model), open_session(model)
+    session.set_skip(*SKIP)
+    least, count = 1.0, 0
+    for seed in range(12):
+        session.set_sampling(temperature=temperature, seed=seed, acceptance="rejection")
+        tokens = [session.prefill(PROMPT ^ seed % 8).token]
+        while len(tokens) < 60:
+            session.draft(**{**SWIFT, "max_draft": 4})
+            emitted = session.verify()
+            session.commit(len(emitted))
+            tokens += [e.token for e in emitted]
+        text = np.append(PROMPT ^ seed % 8, tokens[:60]).astype(np.int32)
+        for end in range(len(PROMPT), len(text)):
+            probe.prefill(text[:end])
+            least = min(least, warp(probe.logits[0], temperature=temperature)[text[end]])
+            count += 1
+    assert count == 720 and least > IMPOSSIBLE

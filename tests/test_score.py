@@ -62,6 +62,23 @@ def test_the_target_is_right_about_itself(model):
         assert rank.tolist() == [0] * 79
 
 
+def test_under_rejection_candidates_rank_without_noise(model):
+    """The text was drawn with noise that no score can know: a rank is that of the token among the logits."""
+    session, probe = open_session(model), open_session(model)
+    session.set_sampling(temperature=1.0, seed=3, acceptance="rejection")
+    text = [*PROMPT, session.prefill(np.int32(PROMPT)).token]
+    while len(text) < 90:
+        session.draft(max_draft=0)
+        text += [session.verify()[0].token]
+        session.commit(1)
+    _, rank, _ = session.score([], [], window=70)
+    for r, end in zip(rank[::7], range(len(text) - 71, len(text) - 1, 7)):
+        probe.prefill(np.int32(text[: end + 1]))
+        order = np.argsort(-probe.logits[0], kind="stable")[:RANKS].tolist()
+        assert r == (order.index(text[end + 1]) if text[end + 1] in order else -1)
+    assert 0 < np.mean(rank == 0) < 1
+
+
 def test_a_draft_is_as_right_as_it_is_when_it_drafts(model):
     """One row at a time: the draft's own candidates behind the same text."""
     session = after(model, 40)

@@ -306,7 +306,7 @@ def test_under_sanitizers(tmp_path):
         pytest.skip("the compiler has no shared AddressSanitizer")
     preload = " ".join(runtimes)  # the second, for AddressSanitizer to see exceptions thrown
     environment = {**os.environ, GIVEN: str(path), "LD_PRELOAD": preload, "ASAN_OPTIONS": "detect_leaks=0"}
-    files = [Path(__file__), Path(__file__).with_name("test_stub_kernels.py")]
+    files = [Path(__file__).with_name(f"test_stub_{name}.py") for name in ("cuda", "kernels", "loops")]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--noconftest", *files],
         env=environment, cwd=Path(__file__).parents[1], capture_output=True, text=True,

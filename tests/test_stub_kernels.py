@@ -1,6 +1,5 @@
 """Kernels of the stub driver against the oracle, and their exactness: a row's bits, and a path's, are its own."""
 
-import importlib.util
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +8,9 @@ import pytest
 import reference
 from reference import stored, value
 from stub_cuda import host_fixture, stub_fixture  # noqa: F401
+from swiftk.folders import load_source
 
-MANIFEST = Path(__file__).parents[1] / "kernels" / "triton" / "manifest.py"
+manifest = load_source(Path(__file__).parents[1] / "kernels" / "triton" / "manifest.py")
 DTYPES = ("float32", "bfloat16", "float16")
 TOLERANCE = {"float32": 1e-5, "bfloat16": 1.6e-2, "float16": 2e-3}
 EPS = 1e-5
@@ -47,9 +47,6 @@ def undo(y):
 
 @pytest.mark.parametrize("D, V, HD", [(64, 128, 16), (30, 70, 10), (6, 7, 2)])
 def test_arguments_are_those_of_the_pack(stub, D, V, HD):
-    spec = importlib.util.spec_from_file_location("manifest", MANIFEST)
-    manifest = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(manifest)
     shape = {"D": D, "H": 3, "KV": 3, "HD": HD, "F": 40, "V": V, "dtype": "bfloat16", "eps": EPS}
     shape |= dict.fromkeys(("qk_norm", "qkv_bias", "o_bias", "mlp_bias"), True)
     aligned = {"P": True, "D": D % 4 == 0, "V": V % 4 == 0, "C": 3 * HD % 8 == 0, "W": 3 * HD % 16 == 0}
@@ -186,21 +183,28 @@ class Attention:
         return self.host.put(cache)
 
     def run(self, cache, pos, queries, window=0, masks=None, prefix=0, scratch=0):
-        """Rows by both kernels, whose bits must be the same."""
+        """A text's rows by all splits' kernels and in one go, to the same bits; or a tree's."""
         host, n = self.host, len(pos)
-        meta = np.int32([n, prefix, scratch, masks is not None, 0, 0, 0, 0])
+        meta = host.put(np.int32([n, prefix, scratch, masks is not None, 0, 0, 0, 0]))
         v = cache + self.slots * self.KV * self.HD * np.dtype(element(self.dtype)).itemsize
-        splits = next(s for s in range(1, 99) if (256 * s if s <= 16 else 4096 + 2048 * (s - 16)) > max(pos))
-        row_data = (host.put(a) for a in (meta[:1], meta, np.int32(pos), np.uint64(masks or [0])))
-        inputs = *row_data, host.put(self.q[queries]), cache, v
+        splits = manifest.splits_of(max(pos) + 1)
+        count, places = host.put(np.int32([n])), host.put(np.int32(pos))
+        reads = host.put(self.q[queries]), cache, v
         sizes = {"H": self.H, "KV": self.KV, "HD": self.HD}
-        tile = {**sizes, "SCALE": self.HD**-0.5, "QROWS": self.QROWS, "KEYS": 32}
+        tile = {**sizes, "SCALE": self.HD**-0.5, "QROWS": self.QROWS, "KEYS": 64}
         acc, ml = host.allocate(4 * n * self.H * splits * self.HD), host.allocate(8 * n * self.H * splits)
         one, other = (host.allocate(4 * n * self.H * self.HD) for _ in range(2))
         tiles, w, s = cdiv(n * self.H // self.KV, self.QROWS), np.int32(window), np.int32(splits)
-        host.run("attention_split", self.dtype, tile, (splits, self.KV, tiles), *inputs, acc, ml, w, s)
-        host.run("attention_merge", self.dtype, sizes, (n, self.H), inputs[0], acc, ml, one, s)
-        host.run("attention_serial", self.dtype, tile, (self.KV, tiles), *inputs, other, w)
+        grid = tiles, self.KV, splits
+        host.run("attention_split", self.dtype, tile, grid, count, meta, places, *reads, acc, ml, w, s)
+        if masks is None:
+            host.run("attention_merge", self.dtype, sizes, (n, self.H), count, places, acc, ml, one, s)
+            host.run("attention_serial", self.dtype, tile, (tiles, self.KV), count, places, *reads, other, w)
+        else:
+            grid, bits = (n, self.KV, cdiv(self.H // self.KV, self.QROWS)), host.put(np.uint64(masks))
+            rest = (*reads, acc, ml, one, w, s)
+            host.run("attention_branch", self.dtype, tile, grid, count, meta, places, bits, *rest)
+            other = one
         one, other = (host.get(a, (n, self.H, self.HD), element(self.dtype)) for a in (one, other))
         assert np.array_equal(one, other)
         return one

@@ -7,9 +7,9 @@ import pytest
 
 from stub_cuda import host_fixture, stub_fixture  # noqa: F401
 from test_cuda_gate import HALF, K, spine, state_of
-from test_stub_cuda import ILLEGAL_ADDRESS, INVALID_VALUE, take_log
+from test_stub_cuda import CAPTURING, ILLEGAL_ADDRESS, INVALID_VALUE, OUT_OF_MEMORY, SPOILT, take_log
 
-ILLEGAL_STATE, INVALID_CONTEXT = 401, 201
+ILLEGAL_STATE, INVALID_CONTEXT, NOT_SUPPORTED, UNKNOWN = 401, 201, 801, 999
 
 
 def instantiated(host, graph):
@@ -97,3 +97,76 @@ def test_what_a_loop_writes_is_a_race_like_any_other(host, stub):
     assert host.cu("cuStreamSynchronize", other) == host.cu("cuStreamSynchronize", host.stream) == 0
     assert host.cu("cuStreamDestroy_v2", other) == 0
     assert "a race" in take_log(stub)[0]
+
+
+def begin_body(host, body):
+    assert host.cu("cuStreamBeginCaptureToGraph", host.stream, body, None, None, 0, 1) == 0
+
+
+def end_capture(host):
+    return host.cu("cuStreamEndCapture", host.stream, ctypes.byref(ctypes.c_uint64()))
+
+
+@pytest.mark.parametrize("how", ["spoilt", "end"])
+def test_a_body_whose_capture_fails_is_freed_under_its_graph(host, stub, how):
+    """As drivers do, which crash when that graph is destroyed; nothing of it counts as left."""
+    before = stub.count("graphs")
+    graph, _, body = host.loop()
+    host.live.remove(("cuGraphDestroy", graph))
+    begin_body(host, body)
+    if how == "spoilt":
+        assert host.cu("cuStreamSynchronize", host.stream) == CAPTURING
+        assert end_capture(host) == SPOILT
+    else:
+        stub.fail("cuStreamEndCapture", OUT_OF_MEMORY)
+        assert end_capture(host) == OUT_OF_MEMORY
+    assert (stub.count("graphs"), stub.count("damaged_graphs")) == (before, 1)
+    assert host.cu("cuGraphDestroy", graph) == UNKNOWN
+    assert "a driver crashes here" in take_log(stub)[-1]
+    graph, _, body = host.loop()
+    begin_body(host, body)
+    assert end_capture(host) == 0
+
+
+@pytest.mark.parametrize("where", [1, 2, 3, 4])
+def test_early_launches_in_a_body_may_be_refused(host, stub, where):
+    function, memory = host.function("rmsnorm", D=16, EPS=1e-5, BLOCK=16), host.put(np.ones(16, np.float32))
+    arguments = host.put(np.int32([1])), memory, memory, host.allocate(64)
+    stub.set(refused_edges=where)
+    for early in (False, True):
+        graph, again, body = host.loop()
+        gate = gate_of(host, again)
+        begin_body(host, body)
+        steps = [host.launch(function, (1,), *arguments, early=early)]
+        steps += [gate()] if steps == [0] else []
+        steps.append(end_capture(host))
+        if steps[-1] == 0:
+            made = ctypes.c_uint64()
+            steps.append(host.cu("cuGraphInstantiateWithFlags", ctypes.byref(made), graph, 0))
+            if steps[-1] == 0:
+                host.live.append(("cuGraphExecDestroy", made.value))
+                steps.append(host.cu("cuGraphLaunch", made.value, host.stream))
+        if early and where < 3:
+            host.live.remove(("cuGraphDestroy", graph))
+        refused = {1: [NOT_SUPPORTED, SPOILT], 2: [0, 0, NOT_SUPPORTED]}.get(where, [0] * where + [NOT_SUPPORTED])
+        assert steps == (refused if early else [0] * 5)
+
+
+def test_functions_are_loaded_when_they_are_launched_first(host, stub):
+    arguments = host.put(np.int32([1])), *[host.put(np.ones(16, np.float32)) for _ in range(3)]
+    for lazy, launched, loaded in ((1, 0, 0), (1, 1, 0), (1, 0, 1), (0, 0, 0)):
+        stub.set(lazy=lazy)
+        function = host.function("rmsnorm", load=bool(loaded), D=16, EPS=1e-5, BLOCK=16)
+        if launched:
+            assert host.launch(function, (1,), *arguments) == 0
+        assert host.cu("cuStreamBeginCapture_v2", host.stream, 1) == 0
+        refused = lazy and not launched and not loaded
+        assert host.launch(function, (1,), *arguments) == (CAPTURING if refused else 0)
+        graph = ctypes.c_uint64()
+        assert host.cu("cuStreamEndCapture", host.stream, ctypes.byref(graph)) == (SPOILT if refused else 0)
+        assert refused or host.cu("cuGraphDestroy", graph.value) == 0
+    assert host.cu("cuStreamBeginCapture_v2", host.stream, 1) == 0
+    assert host.cu("cuFuncLoad", function) == CAPTURING
+    assert end_capture(host) == SPOILT
+    log = take_log(stub)
+    assert len(log) == 2 and "rmsnorm would be loaded while the stream captures" in log[0]

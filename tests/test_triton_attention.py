@@ -1,6 +1,7 @@
 """Triton's attention in the interpreter: against the oracle, and to the bit against itself.
 
-Slots that nothing wrote hold NaN. Every case runs both kernels, split by split with a merge and in one go.
+Slots that nothing wrote hold NaN. Texts run split by split with a merge, and in one go; trees split by split, and then
+along their branches.
 """
 
 import numpy as np
@@ -10,16 +11,11 @@ import reference as ref
 from cases import Shape
 from op_data import path, random_tree
 from reference import stored, value
-from triton_interpreter import DTYPES, ON_GPU, Pack, cdiv, interpreter_fixture, unwritten  # noqa: F401
+from triton_interpreter import DTYPES, ON_GPU, Pack, cdiv, interpreter_fixture, manifest, unwritten  # noqa: F401
 
 TOLERANCE = {"float32": 2e-5, "float16": 2e-3, "bfloat16": 1.6e-2}  # probabilities are rounded, too
 HEADS = [(1, 1, 2), (4, 2, 10), (3, 1, 16), (2, 2, 24), (6, 2, 64), (1, 1, 80), (8, 1, 96), (16, 1, 128), (40, 1, 4)]
 FEW = [(2, 1, 10), (3, 1, 24)]
-
-
-def splits_of(positions):
-    """How many splits that many positions have."""
-    return cdiv(positions, 256) if positions <= 4096 else 16 + cdiv(positions - 4096, 2048)
 
 
 class Attention:
@@ -41,24 +37,32 @@ class Attention:
         self.cache = cache
 
     def run(self, pos, queries, window=0, masks=None, prefix=0, scratch=0):
-        """[n, H, HD] of both kernels, whose bits must be the same. Buckets have room for two rows and splits more."""
+        """[n, H, HD] of a text's rows by all splits' kernels and in one go, to the same bits; or of a tree's.
+
+        Buckets have room for two rows and splits more.
+        """
         n, H, HD = len(pos), self.H, self.HD
         count, meta = np.int32([n]), np.int32([n, prefix, scratch, masks is not None, 0, 0, 0, 0])
-        masks = np.uint64([0] * n if masks is None else masks).view(np.int64)
-        rows = count, meta, np.int32(pos), masks, self.q[queries].copy(), self.cache[0], self.cache[1]
-        splits = int(splits_of(max(pos) + 1)) + 2
+        pos, reads = np.int32([*pos, 0, 0]), (self.q[queries].copy(), self.cache[0], self.cache[1])
+        known = manifest.splits_of(int(max(pos)) + 1)
+        splits = known + 2
         acc = np.full((n, H, splits, HD), np.nan, np.float32)
         ml = np.full((n, H, splits, 2), np.nan, np.float32)
-        one, other = (unwritten((n + 2, H, HD), self.dtype) for _ in range(2))
+        out = unwritten((n + 2, H, HD), self.dtype)
         tiles = cdiv((n + 2) * (H // self.KV), 16)
-        self.pack.run("attention_split", (splits, self.KV, tiles), *rows, acc, ml, window, splits)
-        self.pack.run("attention_merge", (n + 2, H), count, acc, ml, one, splits)
-        self.pack.run("attention_serial", (self.KV, tiles), *rows, other, window)
-        assert one.tobytes() == other.tobytes()
-        assert np.isnan(value(one[n:])).all()
-        unseen = ml[..., 1] == 0
-        assert unseen[:, :, -2:].all() and (ml[unseen][:, 0] == -np.inf).all()
-        return one[:n]
+        self.pack.run("attention_split", (tiles, self.KV, splits), count, meta, pos, *reads, acc, ml, window, splits)
+        if masks is None:
+            self.pack.run("attention_merge", (n + 2, H), count, pos, acc, ml, out, splits)
+            other = unwritten(out.shape, self.dtype)
+            self.pack.run("attention_serial", (tiles, self.KV), count, pos, *reads, other, window)
+            assert out.tobytes() == other.tobytes()
+        else:
+            masks = np.uint64([*masks, 0, 0]).view(np.int64)
+            grid = n + 2, self.KV, cdiv(H // self.KV, 16)
+            self.pack.run("attention_branch", grid, count, meta, pos, masks, *reads, acc, ml, out, window, splits)
+        assert np.isnan(value(out[n:])).all()
+        assert np.isnan(ml[:, :, known:]).all() and np.isnan(acc[ml[..., 1] == 0]).all()
+        return out[:n]
 
     def check(self, found, queries, paths, window=0):
         keys, values = ([value(t)[p] for p in paths] for t in (self.k, self.v))
@@ -131,19 +135,20 @@ def test_tree(interpreter, prefix, nodes, window, dtype):
         assert case.run([pos[i]], [i], window).tobytes() == found[list(rows).index(i)].tobytes()
 
 
-@pytest.mark.parametrize("window", [0, 2000])
-def test_long_text(interpreter, window):
-    """Beyond 4096, where splits are longer; a branch across the boundary of two."""
-    case = Attention(interpreter, (2, 1, 4), "float32", 6200, 6210, 4)
-    texts = [np.arange(6143), np.arange(6144), np.arange(6145), np.r_[np.arange(6143), 6150, 6160]]
-    case.write(np.arange(6143), np.arange(6143))
-    for t, positions in enumerate((6143, 6144, 6150, 6160)):
-        case.cache[:, 6145 + t] = case.k[positions], case.v[positions]
-    masks, pos = [0b0001, 0b0011, 0b1100], [6143, 6144, 6144]
-    found = case.run(pos, [0, 1, 3], window, masks, 6143, 6145)
-    case.check(found, [0, 1, 3], [texts[1], texts[2], texts[3]], window)
-    case.write(np.arange(6145), texts[3])
-    assert case.run([6144], [3], window).tobytes() == found[2].tobytes()
+@pytest.mark.parametrize("end, window", [(6144, 0), (6144, 2000), (16384, 0), (33792, 0), (33792, 600)])
+def test_long_text(interpreter, end, window):
+    """Where splits are longer: a branch across the boundary `end` of two."""
+    case = Attention(interpreter, (2, 1, 4), "float32", end + 50, end + 60, 4)
+    shared = np.arange(end - 1)
+    texts = [np.r_[shared, end - 1], np.r_[shared, end - 1, end], np.r_[shared, end + 6, end + 16]]
+    case.write(shared, shared)
+    for t, positions in enumerate((end - 1, end, end + 6, end + 16)):
+        case.cache[:, end + 1 + t] = case.k[positions], case.v[positions]
+    masks, pos = [0b0001, 0b0011, 0b1100], [end - 1, end, end]
+    found = case.run(pos, [0, 1, 3], window, masks, end - 1, end + 1)
+    case.check(found, [0, 1, 3], texts, window)
+    case.write(np.arange(end + 1), texts[2])
+    assert case.run([end], [3], window).tobytes() == found[2].tobytes()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

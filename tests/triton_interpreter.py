@@ -112,8 +112,7 @@ class Pack:
     def run(self, name, grid, *arguments):
         e = self.entries[name]
         assert len(arguments) == len(e.signature)
-        options = {"num_warps": e.warps, "num_stages": e.stages, **manifest.OPTIONS}
-        self.interpreter.launch(e.module, e.function, grid, list(arguments), e.constants, **options)
+        self.interpreter.launch(e.module, e.function, grid, list(arguments), e.constants, **e.options)
 
     def matmul(self, name, tokens, n, outputs, *arguments):
         """n rows in programs of `tokens`, and a token tile beyond them."""

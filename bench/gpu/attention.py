@@ -49,15 +49,12 @@ class Ours:
                  **dict.fromkeys(("qk_norm", "qkv_bias", "o_bias", "mlp_bias"), False)}
         self.entries = {e.name: e for e in self.manifest.attention(self.manifest.Shape(shape, early=False))}
         self.rows = next(b for b in self.manifest.BUCKETS if p.n <= b)
-        last = p.context + p.n - 1
-        self.splits = self.manifest.power_of_2(last // 256 + 1 if last < 4096 else 17 + (last - 4096) // 2048)
+        self.splits = self.manifest.splits_of(p.context + p.n)
         there, f32 = {"device": p.q.device}, {"device": p.q.device, "dtype": torch.float32}
         self.count = torch.tensor([p.n], dtype=torch.int32, **there)
-        self.meta = torch.tensor([p.n, p.context, p.context, 1, 0, 0, 0, 0], dtype=torch.int32, **there)
+        self.meta = torch.tensor([p.n, 0, 0, 0, 0, 0, 0, 0], dtype=torch.int32, **there)
         self.pos = torch.zeros(self.rows, dtype=torch.int32, **there)
         self.pos[: p.n] = p.context + torch.arange(p.n, **there)
-        self.ancestors = torch.zeros(self.rows, dtype=torch.int64, **there)
-        self.ancestors[: p.n] = 2 ** (torch.arange(p.n, **there) + 1) - 1
         self.q = torch.zeros(self.rows, p.H, p.HD, dtype=p.q.dtype, **there)
         self.q[: p.n] = p.q
         self.out = torch.zeros_like(self.q)
@@ -68,16 +65,16 @@ class Ours:
     def _launch(self, name: str, grid: tuple[int, ...], *arguments: Any) -> None:
         e = self.entries[name]
         kernel = getattr(importlib.import_module(f"{PACKAGE}.{e.module}"), e.function)
-        kernel[grid](*arguments, **e.constants, num_warps=e.warps, num_stages=e.stages, **self.manifest.OPTIONS)
+        kernel[grid](*arguments, **e.constants, **e.options)
 
     def run(self, cache: torch.Tensor) -> torch.Tensor:
         """[n, H, HD]"""
         p = self.problem
         tiles = self.manifest.cdiv(self.rows * (p.H // p.KV), self.entries["attention_split"].constants["QROWS"])
-        rows = self.count, self.meta, self.pos, self.ancestors, self.q
-        self._launch("attention_split", (self.splits, p.KV, tiles), *rows, cache[0], cache[1], self.acc, self.ml, 0,
+        reads, parts = (self.pos, self.q, cache[0], cache[1]), (self.acc, self.ml)
+        self._launch("attention_split", (tiles, p.KV, self.splits), self.count, self.meta, *reads, *parts, 0,
                      self.splits)
-        self._launch("attention_merge", (self.rows, p.H), self.count, self.acc, self.ml, self.out, self.splits)
+        self._launch("attention_merge", (self.rows, p.H), self.count, self.pos, *parts, self.out, self.splits)
         return self.out[: p.n]
 
 

@@ -1,4 +1,5 @@
-"""Installs swiftk into an environment of its own that sees the packages of this Python. Nothing is downloaded."""
+"""Installs swiftk, from a wheel that was made ahead if there is one for this Python, else from its sources, into an
+environment of its own that sees the packages of this Python. Nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -12,9 +13,10 @@ import venv
 from importlib import metadata
 from pathlib import Path
 
+import ahead
 import record
 
-ENVIRONMENT = record.ROOT / "build" / "gpu" / "venv"
+ENVIRONMENT = ahead.WORK / "venv"
 
 
 def environment() -> Path:
@@ -39,18 +41,30 @@ def sources() -> Path:
     return copy
 
 
+def install(python: Path, what: Path) -> str:
+    """What the installed package says of itself. Raises SystemError with pip's last words."""
+    command = [python, "-m", "pip", "install", "--no-build-isolation", "--no-deps", "--no-index", "--no-cache-dir",
+               "--force-reinstall", "--disable-pip-version-check", what]
+    code = "import swiftk, swiftk._core as core; print(swiftk.__version__, *core.isas())"
+    for step in (command, [python, "-c", code]):
+        done = subprocess.run(step, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ENVIRONMENT,
+                              check=False)
+        if done.returncode:
+            raise SystemError("\n".join(done.stdout.splitlines()[-60:]))
+    return done.stdout.strip()
+
+
 def main() -> None:
     given = record.options(argparse.ArgumentParser(description=__doc__)).parse_args()
     with record.Part("build", given) as part:
         python = environment()
-        install = [python, "-m", "pip", "install", "--no-build-isolation", "--no-deps", "--no-index", "--no-cache-dir",
-                   "--disable-pip-version-check", sources()]
-        done = subprocess.run(install, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-        if done.returncode:
-            raise SystemError("\n".join(done.stdout.splitlines()[-60:]))
-        code = "import swiftk, swiftk._core as core; print(swiftk.__version__, *core.isas())"
-        said = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True, cwd=ENVIRONMENT)
-        part.note(f"swiftk {said.stdout.strip()}, Python {sys.version.split()[0]}")
+        for wheel in ahead.wheels():
+            try:
+                part.note(f"swiftk {install(python, wheel)} from {wheel.name}, Python {sys.version.split()[0]}")
+                return
+            except SystemError as error:
+                part.note(f"{wheel.name} does not serve here: {error}"[-400:])
+        part.note(f"swiftk {install(python, sources())} from its sources, Python {sys.version.split()[0]}")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Checkpoints to measure with: random weights in the shapes of known models, and the demo model grown to 13 B.
 
-Each is made once, used once and deleted by its user, since memory holds about two; bench/on_gpu.sh starts `make` in the
-background before all else, as what takes time is the system finding memory for the files.
+Each is made once and kept while there is room; who needs another then deletes those that were not used for the longest
+time. run.py starts `make` in the background before all else, as what takes time is the system finding memory for files.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _config(hidden: int, ffn: int, layers: int, heads: int, kv_heads: int, vocab
             "hidden_size": hidden, "intermediate_size": ffn, "num_attention_heads": heads,
             "num_key_value_heads": kv_heads,
             "head_dim": hidden // heads, "vocab_size": vocab, "tie_word_embeddings": tied, "rms_norm_eps": 1e-5,
-            "hidden_act": "silu", "rope_theta": 10000.0, "max_position_embeddings": 4096, "torch_dtype": "bfloat16",
+            "hidden_act": "silu", "rope_theta": 10000.0, "max_position_embeddings": 32768, "torch_dtype": "bfloat16",
             "bos_token_id": 1, "eos_token_id": 2, **rope}
 
 
@@ -47,7 +47,8 @@ SHAPES = {
     "13b": ("Llama-2-13B", _config(5120, 13824, 40, 40, 40, 32000)),
     "8b": ("Llama-3.1-8B", _config(4096, 14336, 32, 32, 8, 128256, rope_factor=8.0)),
 }
-ORDER = ("7b", "1b", "13b", GROWN, "8b")  # by the value of what is measured with them
+ORDER = (*SHAPES, GROWN)
+_SMALL = 32e9  # bytes: less does not hold the largest
 
 
 def label(name: str) -> str:
@@ -123,16 +124,23 @@ class NoRoom(Exception):
 class Store:
     """The folder of the models. One at a time is made; who wants one that is being made waits for it."""
 
+    factor = 32  # of the demo model's width when it is grown
+
     def __init__(self, given: argparse.Namespace) -> None:
-        self.tiny, self.factor = given.tiny, 2 if given.tiny else 32
+        self.tiny = given.tiny
+        self.factor = 2 if self.tiny else Store.factor
         self.root = given.models or self._roomiest()
         self.root.mkdir(parents=True, exist_ok=True)
 
     def _roomiest(self) -> Path:
-        """Memory if it could take two of the largest, else a folder on disk; the same whatever lies there by now."""
+        """Memory if it could take the largest, else a folder on disk; the same whatever lies there by now."""
         shared, name = Path("/dev/shm"), "swiftk-trial" if self.tiny else "swiftk-models"
         room = shutil.disk_usage(shared).total if os.access(shared, os.W_OK) else 0
-        return shared / name if room > 60e9 else record.ROOT / "build" / "gpu" / name
+        if room >= _SMALL:
+            return shared / name
+        folder = record.ROOT / "build" / "gpu" / name
+        print(f"[models] {shared} has {room / 1e9:.1f} GB, too few for models: they are made in {folder}", flush=True)
+        return folder
 
     def bytes(self, name: str) -> int:
         """At most."""
@@ -146,17 +154,27 @@ class Store:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
-    def ensure(self, name: str) -> Path:
-        """The model's folder, made if it is not there."""
-        folder = self.root / name
+    def _evict(self, needed: int) -> None:
+        """Deletes models until there is room for another, those first that were not used for the longest time."""
+        there = sorted((path for path in self.root.iterdir() if path.is_dir()), key=lambda path: path.stat().st_mtime)
+        for folder in there:
+            if shutil.disk_usage(self.root).free < needed:
+                shutil.rmtree(folder)
+
+    def ensure(self, name: str, ahead: bool = False) -> Path:
+        """The model's folder, made if it is not there; others may have to go for it unless it is made ahead."""
+        folder, needed = self.root / name, self.bytes(name) + _SPARE
         if folder.is_dir():
+            folder.touch()
             return folder
         with self._alone():
             for left in self.root.glob("*.partial"):
                 shutil.rmtree(left)
             if folder.is_dir():
                 return folder
-            if shutil.disk_usage(self.root).free < self.bytes(name) + _SPARE:
+            if not ahead:
+                self._evict(needed)
+            if shutil.disk_usage(self.root).free < needed:
                 raise NoRoom(f"{self.root} has no room for the {self.bytes(name) / 1e9:.1f} GB of {label(name)}")
             partial = self.root / f"{name}.partial"
             began = time.perf_counter()
@@ -179,10 +197,10 @@ def options(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
 
 
 def make(store: Store, name: str) -> None:
-    """Waits for room: others are used, and deleted, meanwhile."""
+    """Waits for room: what is there may be in use."""
     while True:
         try:
-            store.ensure(name)
+            store.ensure(name, ahead=True)
             return
         except NoRoom:
             time.sleep(1)
@@ -194,7 +212,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help=f"some of {', '.join(ORDER)}; default: all")
     given = parser.parse_args()
     store = Store(given)
-    for name in given.names or ORDER:
+    for name in given.names or (*ORDER, *(path.name for path in store.root.glob("*.partial"))):
         (make if given.action == "make" else Store.remove)(store, name)
 
 

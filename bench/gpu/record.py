@@ -1,6 +1,6 @@
 """What a part of bench/on_gpu.sh found out: each row is in gpu.json and gpu.md the moment it is known.
 
-A part may be killed at its limit, and so may the whole run; what was measured before is kept.
+A part may be killed at its limit, and so may the whole run; what was measured before, in earlier runs too, is kept.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import multiprocessing
 import os
 import shutil
 import signal
@@ -18,14 +19,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import ladder
+
 BENCH = Path(__file__).resolve().parents[1]
 ROOT = BENCH.parent
 sys.path.append(str(BENCH))  # for the tables, prompts and models that all benchmarks share
 
 from tables import Table  # noqa: E402
 
-PARTS = ("build", "smoke", "hardware", "decode", "speculation", "tests", "peers", "matmuls")
-COLUMNS = ["case", "measure", "value", "% of reads", "target", ""]
+COLUMNS = ["case", "measure", "value", "predicted", "% of reads", "target", ""]
+_PREDICTED = BENCH / "results" / "gpu" / "predicted.json"  # {"predicted": {case: {measure: value}}}
 
 
 def options(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
@@ -33,6 +36,8 @@ def options(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--tiny", action="store_true", help="small shapes and few repeats: a trial, not a measurement")
     parser.add_argument("--results", type=Path, default=BENCH / "results", help="folder of gpu.json and gpu.md")
+    parser.add_argument("--only", action="append", metavar="MODEL", help="may be given again; default: every one")
+    parser.add_argument("--part", default=Path(sys.argv[0]).stem, help=argparse.SUPPRESS)
     return parser
 
 
@@ -63,19 +68,26 @@ def short(value: float | str) -> str:
     return f"{value:.{max(0, 2 - math.floor(math.log10(abs(value))))}f}"
 
 
+def words(machine: dict[str, str]) -> str:
+    return ", ".join(f"{key} {value}" for key, value in machine.items())
+
+
 def markdown(found: dict[str, Any]) -> str:
     """One table of all parts in order, then what is to be known about them."""
-    table = Table(COLUMNS)
-    notes = [", ".join(f"{key} {value}" for key, value in found["machine"].items())]
-    for name in sorted(found["parts"], key=PARTS.index):
+    table, rungs = Table(COLUMNS), ladder.says(found["parts"])
+    notes = [words(found["machine"]), f"ladder: {rungs}" if rungs else ""]
+    predicted = json.loads(_PREDICTED.read_text(encoding="utf-8"))["predicted"] if _PREDICTED.is_file() else {}
+    for name in sorted(found["parts"], key=list(ladder.PARTS).index):
         part = found["parts"][name]
         for row in part["rows"]:
-            share = row.get("of_reads")
+            share, foretold = row.get("of_reads"), predicted.get(row["case"], {}).get(row["measure"])
             verdict = {True: "met", False: "missed"}.get(row.get("met"), "")
             table.add(f"{name}: {row['case']}", row["measure"], f"{short(row['value'])} {row['unit']}".strip(),
-                      "" if share is None else f"{share:.0%}", row.get("target", ""), verdict)
+                      "" if foretold is None else short(foretold), "" if share is None else f"{share:.0%}",
+                      row.get("target", ""), verdict)
         notes.append(f"{name}: {part['state']}, {part.get('seconds', 0):.0f} s")
         notes += [f"{name}: {note}" for note in part["notes"]]
+        notes += [f"{name}: measured before, with {words(part['machine'])}"] if "machine" in part else []
     return table.markdown() + "\n\n" + "\n".join(f"- {note}" for note in notes if note) + "\n"
 
 
@@ -94,8 +106,13 @@ class Part:
         self.name, self.given = name, given
         self.real = given.device == "cuda" and not given.tiny  # only then do targets mean anything
         self.found: dict[str, Any] = {"state": "unfinished", "seconds": 0.0, "rows": [], "notes": [], "figures": {}}
-        self.failures = 0  # measurements that raised, and promises that were not kept
+        self.raised = 0  # measurements that ended with an error
         self._began = time.perf_counter()
+
+    @property
+    def failures(self) -> int:
+        """Measurements that raised, and promises that were not kept."""
+        return self.raised + sum(row.get("must", False) and not row["met"] for row in self.found["rows"])
 
     def __enter__(self) -> Part:
         signal.signal(signal.SIGTERM, _stop)
@@ -115,23 +132,30 @@ class Part:
 
     def add(self, case: str, measure: str, value: Any, unit: str = "", *, of_reads: float | None = None,
             at_least: float | None = None, at_most: float | None = None, must: Any = None) -> None:
-        """A row of the table; at most one of the last three is its target."""
+        """A row of the table, in the place of one that said the same before; at most one of the last three is its
+        target."""
         row = {"case": case, "measure": measure, "value": value, "unit": unit}
         if of_reads is not None:
             row["of_reads"] = of_reads
         if must is not None:
-            row.update(target=short(must), met=value == must)
-            self.failures += value != must
+            row.update(target=short(must), met=value == must, must=True)
         elif self.real and at_least is not None:
             row.update(target=f">= {short(at_least)}", met=value >= at_least)
         elif self.real and at_most is not None:
             row.update(target=f"<= {short(at_most)}", met=value <= at_most)
-        self.found["rows"].append(row)
+        for i, known in enumerate(self.found["rows"]):
+            if all(known[key] == row[key] for key in ("case", "measure", "unit")):
+                self.found["rows"][i] = row
+                break
+        else:
+            self.found["rows"].append(row)
         print(f"[{self.name}] {case}: {measure} {short(value)} {unit}"
               + (f" ({row['target']}: {'met' if row['met'] else 'MISSED'})" if "target" in row else ""), flush=True)
         self._write()
 
     def note(self, text: str) -> None:
+        if text in self.found["notes"]:
+            return
         self.found["notes"].append(text)
         print(f"[{self.name}] {text}", flush=True)
         self._write()
@@ -147,9 +171,33 @@ class Part:
             return run(*arguments)
         except Exception as error:
             traceback.print_exc()
-            self.failures += 1
+            self.raised += 1
             self.note(f"{what}: {type(error).__name__}: {error}"[:400])
             return None
+
+    def apart(self, what: str, seconds: float, run: Callable[..., Any], *arguments: Any) -> None:
+        """attempt() in a process of its own: what ends it, or spoils its device, costs no other measurement."""
+
+        def child() -> None:
+            before = self.raised
+            self.attempt(what, run, *arguments)
+            raise SystemExit(self.raised - before)
+
+        process = multiprocessing.get_context("fork").Process(target=child, daemon=True)
+        process.start()
+        try:
+            process.join(seconds)
+        finally:  # also when this part is at its limit
+            late = process.is_alive()
+            process.kill()
+            process.join()
+            self.found = load(self.given.results)["parts"][self.name]
+        if process.exitcode >= 0:
+            self.raised += process.exitcode
+            return
+        self.raised += 1
+        why = f"not done in {seconds:.0f} s" if late else f"crashed with signal {-process.exitcode}"
+        self.note(f"{what}: {why}")
 
     def _write(self) -> None:
         self.found["seconds"] = time.perf_counter() - self._began

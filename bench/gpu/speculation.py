@@ -22,28 +22,32 @@ def ways(layers: int) -> dict[str, dict[str, Any]]:
     return {**found, "always, int4 weights": {"speculate": "always", "skip": "int4"}}
 
 
-def measure(part: record.Part, lm: Any, texts: list[list[int]]) -> dict[str, list[Any]]:
-    """Runs of every way, in turn. The first round warms up: costs and gates are learned, graphs recorded."""
+def measure(part: record.Part, lm: Any, texts: list[list[int]]) -> None:
+    """Runs of every way, in turn, told after every round. In the first one costs and gates are learned, and graphs
+    recorded: its times count only until there are others."""
     tiny = part.given.tiny
     chosen = ways(lm.config["num_layers"])
     runs: dict[str, list[Any]] = {name: [] for name in chosen}
-    for turn in range(2 if tiny else 3):
+    for turn in range(2 if tiny else 4):
         for prompt in texts:
             for name, how in chosen.items():
                 lm.session.reuse([prompt[-1] ^ 1])
                 found = lm.generate(prompt, max_new_tokens=16 if tiny else 128, temperature=0.0, ignore_eos=True, **how)
-                runs[name] += [found] if turn else []
-    return runs
+                runs[name].append(found)
+        for name, found in runs.items():
+            tell(part, name, found, runs["plain"], len(texts) if turn else 0)
+        part.add("all ways", "rounds behind the one that warms up", turn)
 
 
-def tell(part: record.Part, name: str, found: list[Any], plain: list[Any]) -> None:
+def tell(part: record.Part, name: str, runs: list[Any], plain_runs: list[Any], first: int) -> None:
+    found, plain = runs[first:], plain_runs[first:]
     figures = facts(found)
     part.keep(name, figures)
     part.add(name, "decoding", figures["tokens_per_second"], "tokens/s")
     ratio = median(a.stats.tokens_per_second / b.stats.tokens_per_second for a, b in zip(found, plain))
-    if found is not plain:
+    if name != "plain":
         part.add(name, "over plain", ratio, at_least=0.98 if name == "default" else None)
-        same = all(a.tokens == b.tokens for a, b in zip(found, plain))
+        same = all(a.tokens == b.tokens for a, b in zip(runs, plain_runs))
         part.add(name, "every token equals plain decoding's", same, must=True)
     if figures["expected_speedup"]:
         part.add(name, "over plain, of Equation 6", ratio / figures["expected_speedup"], at_least=0.97)
@@ -54,7 +58,7 @@ def tell(part: record.Part, name: str, found: list[Any], plain: list[Any]) -> No
         part.add(name, "draft step over plain step (c)", figures["draft_cost"])
     rounds = median(r.stats.other_seconds / max(1, r.stats.num_steps) for r in found)
     part.add(name, "outside passes, a round", rounds * 1e6, "us", at_most=30)
-    if figures["reason_off"] and found is not plain:
+    if figures["reason_off"] and name != "plain":
         part.note(f"{name}: {figures['reason_off']}")
 
 
@@ -65,14 +69,11 @@ def main() -> None:
         folder = store.ensure(models.GROWN)
         texts = prompts(folder, 3)
         lm = swiftk.load(folder, device=given.device, draft_weights="int4")
-        store.remove(models.GROWN)
         copy = sum(lm.model.copies.values()) / 1e9
         part.note(f"{models.label(models.GROWN)}: {lm.model.weight_bytes / 1e9:.2f} GB of {lm.model.dtype} weights and "
                   f"{copy:.2f} GB of an int4 copy; {len(texts)} prompts (arithmetic, code, prose), 128 new tokens, "
                   "greedy, in turn; medians of texts")
-        runs = measure(part, lm, texts)
-        for name, found in runs.items():
-            tell(part, name, found, runs["plain"])
+        measure(part, lm, texts)
 
 
 if __name__ == "__main__":

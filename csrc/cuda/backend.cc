@@ -38,7 +38,7 @@ struct Backend {
            .kv_bytes = kv_bytes,
            .bind = [](Ctx& ctx, const Rows& rows) { Issue(ctx).queue.bind(rows); },
            .begin_pass = [](Ctx& ctx, const PassKey& key) { return Issue(ctx).queue.begin_pass(key); },
-           .end_pass = [](Ctx& ctx, bool complete) { Issue(ctx).queue.end_pass(complete); },
+           .end_pass = [](Ctx& ctx, bool complete) { return Issue(ctx).queue.end_pass(complete); },
            .embed = embed,
            .rmsnorm_qkv_rope_append = rmsnorm_qkv_rope_append,
            .attention = attention,
@@ -49,6 +49,7 @@ struct Backend {
            .topk = topk,
            .move_rows = move_rows,
            .draft_spine = drafts_by_itself(device) ? draft_spine : nullptr,
+           .fallbacks = [](Ctx& ctx) { return Issue(ctx).queue.fallbacks(); },
            .probe = probe};
   }
   Device device;

@@ -89,6 +89,8 @@ Function Device::function(const std::string& entry) {
     // One division of shared memory and cache for all: to another one, a multiprocessor may change when it is empty.
     check(gpu.driver.cuFuncSetAttribute(f.handle, kSharedCarveout, 100), ("setting of kernel " + entry).c_str());
   }
+  // Else at its first launch, which may be one of a recording, where nothing can be loaded.
+  if (gpu.driver.cuFuncLoad) check(gpu.driver.cuFuncLoad(f.handle), ("loading kernel " + entry).c_str());
   return f;
 }
 
@@ -114,6 +116,7 @@ void Device::load() {
   if (pack.find("qk_norm_rope")) functions.qk_norm_rope = function("qk_norm_rope");
   functions.attention_split = function("attention_split");
   functions.attention_merge = function("attention_merge");
+  functions.attention_branch = function("attention_branch");
   functions.attention_serial = function("attention_serial");
   functions.own = matmuls("");
   for (size_t i = 0; i < std::size(kCopies); ++i) {

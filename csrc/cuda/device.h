@@ -41,7 +41,7 @@ struct Matmuls {
 inline constexpr DType kCopies[] = {DType::Int8, DType::Int4, DType::Int3};
 
 struct Functions {
-  Function embed, rmsnorm, qk_norm_rope, attention_split, attention_merge, attention_serial;
+  Function embed, rmsnorm, qk_norm_rope, attention_split, attention_merge, attention_branch, attention_serial;
   Function topk_partial, topk_merge, move_rows, read_probe, dot_probe;
   Function gate;                     // without a handle where the pack has none
   Matmuls own;                       // of weights in the pack's dtype

@@ -46,12 +46,14 @@ Driver::~Driver() { ::dlclose(library_); }
 
 void Driver::check(Result result, const std::string& doing) const {
   if (result == 0) return;
+  fail(result == kOutOfMemory ? Status::OutOfMemory : Status::Device, "[cuda] " + doing + ": " + describe(result));
+}
+
+std::string Driver::describe(Result result) const {
   const char *name = nullptr, *text = nullptr;
   cuGetErrorName(result, &name);
   cuGetErrorString(result, &text);
-  fail(
-      result == kOutOfMemory ? Status::OutOfMemory : Status::Device,
-      "[cuda] " + doing + ": " + (text ? text : "unknown error") + " (" + (name ? name : std::to_string(result)) + ")");
+  return std::string(text ? text : "unknown error") + " (" + (name ? name : std::to_string(result)) + ")";
 }
 
 int Driver::version() const {

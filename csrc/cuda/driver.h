@@ -102,8 +102,10 @@ static_assert(sizeof(NodeParams) == 256);
   F(cuGraphDestroy, (Graph))                                                                                    \
   F(cuGraphExecDestroy, (GraphExec))
 
-// Null in a driver that lacks them: launches that overlap, and graphs that repeat a part of themselves.
+// Null in a driver that lacks them: functions loaded ahead, launches that overlap, and graphs that repeat a part of
+// themselves.
 #define SWIFTK_CUDA_OPTIONAL_FUNCTIONS(F)                                                                         \
+  F(cuFuncLoad, (FunctionHandle))                                                                                 \
   F(cuLaunchKernelEx, (const LaunchConfig*, FunctionHandle, void** params, void** extra))                         \
   F(cuGraphCreate, (Graph*, unsigned flags))                                                                      \
   F(cuGraphConditionalHandleCreate, (Conditional*, Graph, ContextHandle, unsigned value, unsigned flags))         \
@@ -126,8 +128,9 @@ class Driver {
 
   // Throws Error(Device), or Error(OutOfMemory), with the driver's own words for the error behind `doing`.
   void check(Result, const std::string& doing) const;
-  int version() const;               // of CUDA: 13000
-  std::string version_text() const;  // "13.0"
+  std::string describe(Result) const;  // the driver's own words: "not supported (CUDA_ERROR_NOT_SUPPORTED)"
+  int version() const;                 // of CUDA: 13000
+  std::string version_text() const;    // "13.0"
 
  private:
   void* library_;

@@ -61,19 +61,23 @@ void rmsnorm_qkv_rope_append(Ctx& ctx, const QkvArgs& a) {
 void attention(Ctx& ctx, const AttentionArgs& a) {
   Issue s(ctx);
   const DeviceRows& r = s.queue.rows();
-  const int n_kv = a.kv.shape.n_kv, tiles = ceil_div(int64_t{r.rows} * (a.n_heads / n_kv), s.device.query_rows);
+  const int n_kv = a.kv.shape.n_kv, group = a.n_heads / n_kv, query_rows = s.device.query_rows;
+  const int tiles = ceil_div(int64_t{r.rows} * group, query_rows);
   const void* const n = s.queue.count(r.n);
-  const void* const v = values(a.kv);
+  const void *const k = a.kv.data, *const v = values(a.kv);
   const int32_t window = a.window, splits = r.splits;
-  if (r.n > kRecordedRows) {
-    s.queue.launch(s.functions.attention_serial, n_kv, tiles, 1, n, r.meta, r.pos, r.ancestors, a.q, a.kv.data, v,
-                   a.out, window);
+  if (r.n > kRecordedRows) {  // never a tree
+    s.queue.launch(s.functions.attention_serial, tiles, n_kv, 1, n, r.pos, a.q, k, v, a.out, window);
     return;
   }
   const void *const acc = s.queue.part_acc.as(), *const ml = s.queue.part_ml.as();
-  s.queue.launch(s.functions.attention_split, splits, n_kv, tiles, n, r.meta, r.pos, r.ancestors, a.q, a.kv.data, v,
-                 acc, ml, window, splits);
-  s.queue.launch(s.functions.attention_merge, r.rows, a.n_heads, 1, n, acc, ml, a.out, splits);
+  s.queue.launch(s.functions.attention_split, tiles, n_kv, splits, n, r.meta, r.pos, a.q, k, v, acc, ml, window, splits);
+  if (r.tree) {
+    s.queue.launch(s.functions.attention_branch, r.rows, n_kv, ceil_div(group, query_rows), n, r.meta, r.pos,
+                   r.ancestors, a.q, k, v, acc, ml, a.out, window, splits);
+  } else {
+    s.queue.launch(s.functions.attention_merge, r.rows, a.n_heads, 1, n, r.pos, acc, ml, a.out, splits);
+  }
 }
 
 void o_proj_residual(Ctx& ctx, const ResidualArgs& a) {

@@ -26,13 +26,18 @@ bool PassCache::launch(Stream stream) {
 }
 
 PassState PassCache::begin(const RecordedKey& key, Stream stream) {
+  refused_ = 0;
   if (!find(key)) return PassState::Direct;
   if (launch(stream)) return PassState::None;
-  device_.check(device_.gpu.driver.cuStreamBeginCapture_v2(stream, kCaptureThreadLocal), "recording a pass");
-  return PassState::Recording;
+  Entry& entry = entries_.front();
+  if (entry.refused) return PassState::Direct;
+  entry.refused =
+      !accepts(device_.gpu.driver.cuStreamBeginCapture_v2(stream, kCaptureThreadLocal), "beginning a recording");
+  return entry.refused ? PassState::Direct : PassState::Recording;
 }
 
 PassState PassCache::begin_loop(const RecordedKey& key, Stream stream, Conditional& again) {
+  refused_ = 0;
   find(key);
   if (launch(stream)) return PassState::None;
   const Driver& d = device_.gpu.driver;
@@ -40,13 +45,27 @@ PassState PassCache::begin_loop(const RecordedKey& key, Stream stream, Condition
   NodeParams node{.context = device_.gpu.context};
   GraphNode made = nullptr;
   const bool begun =
-      d.cuGraphCreate(&entry.loop, 0) == 0 &&
-      d.cuGraphConditionalHandleCreate(&node.handle, entry.loop, node.context, 1, kAssignDefault) == 0 &&
-      d.cuGraphAddNode_v2(&made, entry.loop, nullptr, nullptr, 0, &node) == 0 &&
-      d.cuStreamBeginCaptureToGraph(stream, node.bodies[0], nullptr, nullptr, 0, kCaptureThreadLocal) == 0;
+      accepts(d.cuGraphCreate(&entry.loop, 0), "making a graph") &&
+      accepts(d.cuGraphConditionalHandleCreate(&node.handle, entry.loop, node.context, 1, kAssignDefault),
+              "making a condition") &&
+      accepts(d.cuGraphAddNode_v2(&made, entry.loop, nullptr, nullptr, 0, &node), "making a loop") &&
+      accepts(d.cuStreamBeginCaptureToGraph(stream, node.bodies[0], nullptr, nullptr, 0, kCaptureThreadLocal),
+              "beginning a recording");
   if (!begun) drop(entry);
   again = node.handle;
   return begun ? PassState::Recording : PassState::Direct;
+}
+
+bool PassCache::accepts(Result result, const char* doing) {
+  if (result != 0 && refused_ == 0) {
+    refused_ = result;
+    refused_doing_ = doing;
+  }
+  return result == 0;
+}
+
+std::string PassCache::refusal() const {
+  return std::string(refused_doing_) + ": " + device_.gpu.driver.describe(refused_);
 }
 
 bool PassCache::end(PassState state, bool complete, Stream stream) {
@@ -55,16 +74,18 @@ bool PassCache::end(PassState state, bool complete, Stream stream) {
   Entry& entry = entries_.front();
   const bool loop = entry.loop;
   Graph captured = nullptr;  // of a loop, its body
-  Result made = driver.cuStreamEndCapture(stream, &captured);
-  if (complete && made == 0) {
-    made = driver.cuGraphInstantiateWithFlags(&entry.exec, loop ? entry.loop : captured, 0);
-  }
+  const bool whole = accepts(driver.cuStreamEndCapture(stream, &captured), "ending a recording");
+  // Where a body cannot be recorded, the driver frees it, and crashes when the graph around it is destroyed, which has
+  // it still (github.com/NVIDIA/cuda-python/issues/2918). So that graph is left behind.
+  if (!whole) entry.loop = nullptr;
+  const bool made = complete && !refused() &&
+                    accepts(driver.cuGraphInstantiateWithFlags(&entry.exec, loop ? entry.loop : captured, 0),
+                            "making a graph ready") &&
+                    accepts(driver.cuGraphLaunch(entry.exec, stream), "launching a graph for the first time");
   if (captured && !loop) driver.cuGraphDestroy(captured);
-  if (!complete || made != 0) drop(entry);
-  if (!complete) return true;
-  if (loop && made != 0) return false;
-  device_.check(made, "making a recorded pass");
-  return launch(stream);
+  if (!made) drop(entry);
+  entry.refused = complete && !made;
+  return made || !complete;
 }
 
 void PassCache::drop(Entry& entry) {

@@ -4,6 +4,7 @@
 #pragma once
 #include <cstdint>
 #include <list>
+#include <string>
 #include <vector>
 
 #include "device.h"
@@ -16,6 +17,7 @@ enum class PassState { None, Direct, Recording };
 struct RecordedKey {
   PassKey pass;
   int rows = 0, splits = 0;
+  bool tree = false;
   int drawn = 0;  // of a loop: draws a step, negative where they have no noise; 0: a pass
   bool operator==(const RecordedKey&) const = default;
 };
@@ -29,20 +31,28 @@ class PassCache {
 
   // Launches the pass if it was recorded (None: nothing is left to do). Else the caller launches kernel by kernel, and
   // a pass that comes a second time is recorded as it does: a candidate of the optimizer that is scored once is not
-  // worth a graph.
+  // worth a graph. One that the driver refused to record is not recorded again.
   PassState begin(const RecordedKey&, Stream);
   // The same for a loop, which is recorded at once: a draft takes several steps. What is launched until end() is its
   // body, to be repeated as long as a kernel of it wants by `again`. Direct: the driver refuses.
   PassState begin_loop(const RecordedKey&, Stream, Conditional& again);
-  // Ends begin(). A complete recording is kept and launched; false if it is a loop that the driver refuses.
+  // Takes what a call of the recording came to: an error refuses all of it. One of the device itself is thrown by the
+  // next call outside of recordings, since it stays.
+  bool accepts(Result, const char* doing);
+  // Ends begin(). A complete recording is kept and launched; false if the driver refused it, and nothing has run.
   bool end(PassState, bool complete, Stream);
   void clear();
+
+  // Of the recording that was begun last.
+  bool refused() const { return refused_ != 0; }
+  std::string refusal() const;
 
  private:
   struct Entry {
     RecordedKey key;
     GraphExec exec = nullptr;  // null: seen once
     Graph loop = nullptr;      // what exec was made of, in which its conditional lives; null: a pass
+    bool refused = false;
   };
   static constexpr size_t kMost = 96;  // about a megabyte each; the one unused for longest goes
 
@@ -52,6 +62,8 @@ class PassCache {
   void drop(Entry&);
 
   const Device& device_;
+  Result refused_ = 0;
+  const char* refused_doing_ = nullptr;
   std::list<Entry> entries_;  // latest use first
 };
 

@@ -32,6 +32,22 @@ void record(Issue& s, const SpineArgs& a, const void* seed, Conditional again) {
                  r.slot, r.ancestors, r.cos, r.sin, s.queue.spine_drawn.as(), k, half);
 }
 
+// Launches the draft, which is recorded first if it is a new one. False: the driver makes no loops.
+bool launch(Issue& s, const SpineArgs& a, const void* seed) {
+  for (;;) {
+    Conditional again = 0;
+    const PassState state = s.queue.begin_spine(a.pass, a.draw.noisy ? a.draw.k : -a.draw.k, again);
+    if (state != PassState::Recording) return state == PassState::None;
+    try {
+      record(s, a, seed, again);
+    } catch (...) {
+      s.queue.end_spine(false);
+      throw;
+    }
+    if (s.queue.end_spine(true)) return true;
+  }
+}
+
 // Waits for the draft; returns its steps.
 int read(Issue& s, const SpineArgs& a) {
   const size_t k = a.draw.k, most = a.rows->n, words = 1 + most * step_words(k);
@@ -55,24 +71,14 @@ int read(Issue& s, const SpineArgs& a) {
 int draft_spine(Ctx& ctx, const SpineArgs& a) {
   Issue s(ctx);
   Queue& queue = s.queue;
-  if (queue.loops_refused || a.stops > kGateStops || a.rows->n > kDraftNodes) return 0;
+  if (queue.loops() == Loops::Refused || a.stops > kGateStops || a.rows->n > kDraftNodes) return 0;
   reserve_draws(s, 1, a.draw.vocab);
   queue.reserve(queue.spine_drawn, sizeof(int32_t) * (1 + kRecordedRows * step_words(kMaxTopk)));
   const void* const seed = queue.draw_seed(a.draw.seed, a.draw.scale);
   queue.bind_spine(*a.rows, initial_state(a));
-  Conditional again = 0;
-  const bool ready = queue.begin_spine(a.pass, a.draw.noisy ? a.draw.k : -a.draw.k, again);
-  if (!ready && !queue.loops_refused) {
-    try {
-      record(s, a, seed, again);
-    } catch (...) {
-      queue.end_pass(false);
-      throw;
-    }
-    queue.end_pass(true);
-  }
+  const bool launched = launch(s, a, seed);
   queue.unbind();  // the device has moved them
-  return queue.loops_refused ? 0 : read(s, a);
+  return launched ? read(s, a) : 0;
 }
 
 }  // namespace swiftk::cuda

@@ -10,9 +10,21 @@ namespace {
 
 constexpr int kMaxRows = 1024;  // counts that count() knows
 constexpr size_t kAlign = 256;  // of the parts of bound rows
-constexpr int kShortSplit = 256, kShortSplits = 16, kLongSplit = 2048;
+constexpr const char* kByKernels = "a pass is launched kernel by kernel";
+constexpr const char* kInTurn = "kernels of drafts do not overlap";
+constexpr const char* kBySteps = "drafts go step by step";
+
+struct Splits {
+  int keys, begin;  // of each; position from which they have so many
+};
+constexpr Splits kSplits[] = {{256, 0}, {512, 4096}, {1024, 32768}};
+constexpr int kSplitStep = 8;  // recorded passes have a multiple of so many, or a power of two below
 
 size_t aligned(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
+
+int recorded_splits(int splits) {
+  return splits > kSplitStep ? ceil_div(splits, kSplitStep) * kSplitStep : std::bit_ceil(unsigned(splits));
+}
 
 size_t at_least_recorded(int rows) { return std::max(rows, kRecordedRows); }
 
@@ -35,8 +47,12 @@ struct RowLayout {
 }  // namespace
 
 int splits_for(int last) {
-  constexpr int kShortEnd = kShortSplit * kShortSplits;
-  return last < kShortEnd ? last / kShortSplit + 1 : kShortSplits + (last - kShortEnd) / kLongSplit + 1;
+  int count = 0;
+  for (size_t i = 0; i < std::size(kSplits) && last >= kSplits[i].begin; ++i) {
+    const int end = i + 1 < std::size(kSplits) ? std::min(last + 1, kSplits[i + 1].begin) : last + 1;
+    count += ceil_div(end - kSplits[i].begin, kSplits[i].keys);
+  }
+  return count;
 }
 
 Scratch::~Scratch() {
@@ -130,7 +146,8 @@ void Queue::bind(const Rows& r, const SpineState* spine) {
   rows_.n = spine ? 1 : r.n;
   rows_.rows = grid_rows(rows_.n);
   const int last = *std::max_element(r.pos, r.pos + r.n);
-  rows_.splits = static_cast<int>(std::bit_ceil(static_cast<unsigned>(splits_for(last))));
+  rows_.tree = r.ancestors != nullptr;
+  rows_.splits = recorded_splits(splits_for(last));
   reserve_rows();
 
   const RowLayout at(spine ? kRecordedRows : rows_.rows, half, spine ? sizeof *spine : 0);
@@ -209,18 +226,44 @@ bool Queue::begin_pass(const PassKey& key) {
     pass_ = PassState::Direct;
     return false;
   }
-  pass_ = passes_.begin({key, rows_.rows, rows_.splits}, stream);
+  pass_ = passes_.begin({key, rows_.rows, rows_.splits, rows_.tree}, stream);
+  if (passes_.refused()) fall_back(kByKernels);
   return pass_ == PassState::None;
 }
 
-bool Queue::begin_spine(const PassKey& key, int drawn, Conditional& again) {
-  pass_ = passes_.begin_loop({key, rows_.rows, rows_.splits, drawn}, stream, again);
-  loops_refused = pass_ == PassState::Direct;
-  return pass_ == PassState::None;
+bool Queue::end_pass(bool complete) {
+  const bool done = passes_.end(std::exchange(pass_, PassState::None), complete, stream);
+  if (!done) fall_back(kByKernels);
+  return done;
 }
 
-void Queue::end_pass(bool complete) {
-  if (!passes_.end(std::exchange(pass_, PassState::None), complete, stream)) loops_refused = true;
+PassState Queue::begin_spine(const PassKey& key, int drawn, Conditional& again) {
+  if (loops_ == Loops::Refused) return PassState::Direct;
+  const PassState state = passes_.begin_loop({key, rows_.rows, rows_.splits, rows_.tree, drawn}, stream, again);
+  if (state == PassState::Recording) {
+    pass_ = state;
+    early_ = loops_ == Loops::Overlapping;
+  } else if (state == PassState::Direct) {
+    loops_ = Loops::Refused;
+    fall_back(kBySteps);
+  }
+  return state;
+}
+
+bool Queue::end_spine(bool complete) {
+  early_ = overlap_;
+  const bool done = passes_.end(std::exchange(pass_, PassState::None), complete, stream);
+  if (!done) {
+    const bool once_more = loops_ == Loops::Overlapping;
+    loops_ = once_more ? Loops::InTurn : Loops::Refused;
+    fall_back(once_more ? kInTurn : kBySteps);
+  }
+  return done;
+}
+
+void Queue::fall_back(const char* to) {
+  const std::string line = std::string(to) + ", since the driver refused: " + passes_.refusal() + "\n";
+  if (fallbacks_.find(line) == std::string::npos) fallbacks_ += line;
 }
 
 void Queue::upload(void* to, const void* from, size_t bytes) {

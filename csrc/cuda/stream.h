@@ -3,6 +3,7 @@
 #pragma once
 #include <cstring>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "launch.h"
@@ -60,6 +61,7 @@ class Staging {
 struct DeviceRows {
   int n = 0, rows = 0;  // rows: of the bucket, or n where there are more
   int splits = 0;       // attention's splits, rounded up so that recorded passes last
+  bool tree = false;    // whether rows have ancestors
   const void *meta = nullptr, *token = nullptr, *pos = nullptr, *slot = nullptr, *ancestors = nullptr;
   const void *cos = nullptr, *sin = nullptr;
   const void* next = nullptr;  // pos + 1: of the tokens that rows draw
@@ -77,6 +79,10 @@ struct OwnedStream {
   const Device& device_;
   Stream handle_ = nullptr;
 };
+
+// How a session's drafts are recorded: with launches that overlap; in turn, where the driver refuses that; or not at
+// all, and they go step by step.
+enum class Loops { Overlapping, InTurn, Refused };
 
 class Queue {
  public:
@@ -104,17 +110,26 @@ class Queue {
   const void* draw_seed(uint64_t seed, float scale);
   static const void* scale_of(const void* seed) { return static_cast<const int64_t*>(seed) + 1; }
 
+  // As in Ops.
   bool begin_pass(const PassKey&);
-  // The same for the loop of a spine's steps; see loops_refused.
-  bool begin_spine(const PassKey&, int drawn, Conditional& again);
-  void end_pass(bool complete);
+  bool end_pass(bool complete);
+  const char* fallbacks() const { return fallbacks_.c_str(); }
+  // The same for the loop of a spine's steps. Direct: loops() is Refused. False of a complete one: it was refused, and
+  // may be begun once more.
+  PassState begin_spine(const PassKey&, int drawn, Conditional& again);
+  bool end_spine(bool complete);
+  Loops loops() const { return loops_; }
 
   // Scalars must have the types of the kernel's parameters.
   template <class... Args>
   void launch(const Function& f, unsigned x, unsigned y, unsigned z, Args... args) {
     const void* hidden = nullptr;  // two scratch pointers that Triton appends
     void* parameters[] = {&args..., &hidden, &hidden};
-    device.check(cuda::launch(device.gpu.driver, f, {x, y, z}, stream, parameters, overlap_), "launching a kernel");
+    const bool recording = pass_ == PassState::Recording;
+    if (recording && passes_.refused()) return;  // the rest is not worth anything
+    const Result result = cuda::launch(device.gpu.driver, f, {x, y, z}, stream, parameters, early_);
+    constexpr const char* kDoing = "launching a kernel";
+    recording ? void(passes_.accepts(result, kDoing)) : device.check(result, kDoing);
   }
   void upload(void* to, const void* from, size_t bytes);
   void download(void* to, const void* from, size_t bytes);
@@ -127,7 +142,6 @@ class Queue {
   // and results, and their positions; what a spine drew; slots to move; a matrix before it is laid out.
   Scratch y, raw, part_acc, part_ml, candidates, drawn, drawn_at, spine_drawn, moves, unpacked;
   Staging staging;
-  bool loops_refused = false;  // the driver would not make one: drafts of this session then go step by step
 
  private:
   struct DrawSeed {
@@ -137,8 +151,12 @@ class Queue {
   };
   void bind(const Rows&, const SpineState*);
   void reserve_rows();
+  void fall_back(const char* to);
 
   const bool overlap_ = wants_overlap(device);
+  bool early_ = overlap_;  // of what is launched now
+  Loops loops_ = overlap_ ? Loops::Overlapping : Loops::InTurn;
+  std::string fallbacks_;
   Scratch row_memory_, counts_, seed_memory_;
   DeviceRows rows_;
   std::optional<DrawSeed> seed_;  // what lies in seed_memory_
@@ -147,8 +165,8 @@ class Queue {
   PassState pass_ = PassState::None;
 };
 
-// Splits of attention over positions 0..last: 256 keys each as far as 4096, then 2048. Boundaries belong to positions,
-// so that a row's partial sums are the same whatever is computed beside it.
+// Splits of attention over positions 0..last, by SPLITS of kernels/triton/manifest.py. Boundaries belong to positions, so
+// that a row's partial sums are the same whatever is computed beside it.
 int splits_for(int last);
 
 }  // namespace swiftk::cuda

@@ -3,13 +3,18 @@
 A query tile is QROWS rows of the heads that share a KV head: row r is head r % G of the group, of token r // G. Keys
 come in tiles of KEYS at fixed positions, tiles in splits that start at fixed positions, and every row takes the same
 steps over them alone or among others: a key that it does not see changes nothing, to the bit.
+
+Few rows: a program for each split (attention_split), then the splits are joined in order, by attention_merge, or where
+rows are a tree by attention_branch, which first goes on with the splits that hold a token's own branch. Many rows are
+never a tree: a program does both for all splits in turn (attention_serial). Query tiles are the fastest axis of a grid,
+so that programs that read the same keys run side by side.
 """
 
 import triton
 import triton.language as tl
 
 from .overlap import begin
-from .span import FAR, scan, split_of
+from .span import FAR, nothing, scan, scan_branch, shared_end, split_of, split_start
 
 
 @triton.jit
@@ -45,25 +50,27 @@ def load_queries(q, head, there, HD: tl.constexpr, BLOCK: tl.constexpr):
 
 @triton.jit
 def attention_split(
-    n_ptr, meta, pos, ancestors, q, k_cache, v_cache, acc, ml, window, splits,
+    n_ptr, meta, pos, q, k_cache, v_cache, acc, ml, window, splits,
     H: tl.constexpr, KV: tl.constexpr, HD: tl.constexpr, SCALE: tl.constexpr, QROWS: tl.constexpr, KEYS: tl.constexpr,
     EARLY: tl.constexpr,
 ):  # fmt: skip
-    """One split of one query tile; what it sums is not yet divided."""
+    """One split of one query tile, up to where a tree's branches begin; what it sums is not yet divided."""
     begin(EARLY)
     BLOCK: tl.constexpr = triton.next_power_of_2(HD) if HD > 16 else 16
-    s = tl.program_id(0)
+    tile = tl.program_id(0)
     kv = tl.program_id(1)
-    tile = tl.program_id(2)
+    s = tl.program_id(2)
     n = tl.load(n_ptr)
+    limit = shared_end(meta, KEYS)
     if tile * QROWS >= n * (H // KV):
         return
     token, head, first, last = query_rows(n, pos, window, tile, kv, H, KV, QROWS)
+    if split_start(s) > tl.max(last, 0):
+        return
     query = load_queries(q, head, token < n, HD, BLOCK)
     m, mass, part = scan(
-        s, query, token, first, last, n, meta, pos, ancestors, k_cache + kv * HD, v_cache + kv * HD, window,
-        KV * HD, HD, SCALE, KEYS,
-    )  # fmt: skip
+        s, query, first, last, limit, k_cache + kv * HD, v_cache + kv * HD, KV * HD, HD, SCALE, KEYS
+    )
     to = head * splits + s
     d = tl.arange(0, BLOCK)[None, :]
     tl.store(acc + to[:, None] * HD + d, part, mask=((mass > 0.0) & (token < n))[:, None] & (d < HD))
@@ -72,18 +79,18 @@ def attention_split(
 
 
 @triton.jit
-def attention_merge(n_ptr, acc, ml, out, splits, H: tl.constexpr, HD: tl.constexpr, EARLY: tl.constexpr):
+def attention_merge(n_ptr, pos, acc, ml, out, splits, H: tl.constexpr, HD: tl.constexpr, EARLY: tl.constexpr):
+    """A head of a row: its splits, joined in order."""
     begin(EARLY)
     BLOCK: tl.constexpr = triton.next_power_of_2(HD) if HD > 16 else 16
     row = tl.program_id(0)
+    last = tl.load(pos + row)
     if row >= tl.load(n_ptr):
         return
     head = row.to(tl.int64) * H + tl.program_id(1) + tl.arange(0, 1)
     d = tl.arange(0, BLOCK)[None, :]
-    m = tl.full((1,), float("-inf"), tl.float32)
-    mass = tl.zeros((1,), tl.float32)
-    total = tl.zeros((1, BLOCK), tl.float32)
-    for s in tl.range(0, splits, num_stages=4):
+    m, mass, total = nothing(1, BLOCK)
+    for s in tl.range(0, split_of(last) + 1, num_stages=4):
         at = head * splits + s
         top = tl.load(ml + 2 * at)
         weight = tl.load(ml + 2 * at + 1)
@@ -93,29 +100,73 @@ def attention_merge(n_ptr, acc, ml, out, splits, H: tl.constexpr, HD: tl.constex
 
 
 @triton.jit
+def attention_branch(
+    n_ptr, meta, pos, ancestors, q, k_cache, v_cache, acc, ml, out, window, splits,
+    H: tl.constexpr, KV: tl.constexpr, HD: tl.constexpr, SCALE: tl.constexpr, QROWS: tl.constexpr, KEYS: tl.constexpr,
+    EARLY: tl.constexpr,
+):  # fmt: skip
+    """Heads of a token of a tree that share a KV head: its splits, of which the last ones go on along its branch."""
+    begin(EARLY)
+    BLOCK: tl.constexpr = triton.next_power_of_2(HD) if HD > 16 else 16
+    G: tl.constexpr = H // KV
+    token = tl.program_id(0)
+    kv = tl.program_id(1)
+    last = tl.load(pos + token)
+    own = shared_end(meta, KEYS)
+    prefix = tl.load(meta + 1)
+    scratch = tl.load(meta + 2)
+    mask = tl.load(ancestors + token)
+    if token >= tl.load(n_ptr):
+        return
+    g = tl.program_id(2) * QROWS + tl.arange(0, QROWS)
+    there = g < G
+    head = token.to(tl.int64) * H + kv * G + g
+    first = tl.where(window > 0, tl.maximum(last - window + 1, 0), 0)
+    d = tl.arange(0, BLOCK)[None, :]
+    tail = tl.minimum(split_of(own), split_of(last) + 1)
+    m, mass, total = nothing(QROWS, BLOCK)
+    for s in tl.range(0, tail, num_stages=2):
+        at = head * splits + s
+        top = tl.load(ml + 2 * at, mask=there, other=0.0)
+        weight = tl.load(ml + 2 * at + 1, mask=there, other=0.0)
+        part = tl.load(acc + at[:, None] * HD + d, mask=there[:, None] & (d < HD), other=0.0)
+        m, mass, total = join(m, mass, total, top, weight, part)
+    query = load_queries(q, head, there, HD, BLOCK)
+    for s in range(tail, split_of(last) + 1):
+        at = head * splits + s
+        top = tl.load(ml + 2 * at, mask=there, other=float("-inf"))
+        weight = tl.load(ml + 2 * at + 1, mask=there, other=0.0)
+        part = tl.load(acc + at[:, None] * HD + d, mask=(weight > 0.0)[:, None] & (d < HD), other=0.0)
+        top, weight, part = scan_branch(
+            s, query, first, last, own, mask, prefix, scratch, top, weight, part,
+            k_cache + kv * HD, v_cache + kv * HD, KV * HD, HD, SCALE, KEYS,
+        )  # fmt: skip
+        m, mass, total = join(m, mass, total, top, weight, part)
+    to = out + head[:, None] * HD + d
+    tl.store(to, (total / mass[:, None]).to(out.dtype.element_ty), mask=there[:, None] & (d < HD))
+
+
+@triton.jit
 def attention_serial(
-    n_ptr, meta, pos, ancestors, q, k_cache, v_cache, out, window,
+    n_ptr, pos, q, k_cache, v_cache, out, window,
     H: tl.constexpr, KV: tl.constexpr, HD: tl.constexpr, SCALE: tl.constexpr, QROWS: tl.constexpr, KEYS: tl.constexpr,
     EARLY: tl.constexpr,
 ):  # fmt: skip
     """All splits in turn and their merge, for calls of so many rows that splits need no programs of their own."""
     begin(EARLY)
     BLOCK: tl.constexpr = triton.next_power_of_2(HD) if HD > 16 else 16
-    kv = tl.program_id(0)
-    tile = tl.program_id(1)
+    tile = tl.program_id(0)
+    kv = tl.program_id(1)
     n = tl.load(n_ptr)
     if tile * QROWS >= n * (H // KV):
         return
     token, head, first, last = query_rows(n, pos, window, tile, kv, H, KV, QROWS)
     query = load_queries(q, head, token < n, HD, BLOCK)
-    m = tl.full((QROWS,), float("-inf"), tl.float32)
-    mass = tl.zeros((QROWS,), tl.float32)
-    total = tl.zeros((QROWS, BLOCK), tl.float32)
+    m, mass, total = nothing(QROWS, BLOCK)
     for s in range(split_of(tl.min(first, 0)), split_of(tl.max(last, 0)) + 1):
         top, weight, part = scan(
-            s, query, token, first, last, n, meta, pos, ancestors, k_cache + kv * HD, v_cache + kv * HD, window,
-            KV * HD, HD, SCALE, KEYS,
-        )  # fmt: skip
+            s, query, first, last, FAR, k_cache + kv * HD, v_cache + kv * HD, KV * HD, HD, SCALE, KEYS
+        )
         m, mass, total = join(m, mass, total, top, weight, part)
     d = tl.arange(0, BLOCK)[None, :]
     to = out + head[:, None] * HD + d

@@ -10,6 +10,13 @@ from dataclasses import dataclass
 
 BUCKETS = (8, 16, 32, 64)  # rows of one program (TOKENS); more rows take several token tiles of 64
 MOST_SHARED = 98 * 1024  # bytes of a program's tiles: what every architecture from sm_80 on has
+# Splits of attention, by position: (keys of a split, where such splits end); csrc/cuda/stream.cc has them, too. They
+# are part of a row's bits. Four to eight tiles take about as long as joining splits does, until memory is the limit.
+SPLITS = ((256, 4096), (512, 32768), (1024, None))
+# Registers of a thread where three programs of attention share a multiprocessor, as their tiles let them at heads of
+# 128. Unasked, the assembler spills a few to make room for more.
+_A_THIRD = 168
+MOST_AHEAD = 64 * 1024  # bytes of keys and values on their way to a program of attention
 OPTIONS = {"enable_fp_fusion": False}  # for every kernel: contraction would be the compiler's choice, case by case
 FORMS = {"int8": 8, "int4": 4, "int3": 3}  # of weights that only drafts read, and their bits
 HEAD_FORM = "int8"  # of the head in all copies, where it is a small part of the weights
@@ -28,6 +35,13 @@ class Entry:
     warps: int
     stages: int
     aligned: tuple  # pointers that always point to a multiple of 16 bytes, and integers that are multiples of 16
+    registers: int = 0  # of a thread, at most; 0: as the assembler likes
+
+    @property
+    def options(self):
+        """What Triton is told beside the signature."""
+        limit = {"maxnreg": self.registers} if self.registers else {}
+        return {"num_warps": self.warps, "num_stages": self.stages, **limit, **OPTIONS}
 
 
 def power_of_2(n):
@@ -36,6 +50,15 @@ def power_of_2(n):
 
 def cdiv(a, b):
     return -(-a // b)
+
+
+def splits_of(positions):
+    """How many splits so many positions have."""
+    count, begin = 0, 0
+    for keys, end in SPLITS:
+        count += max(cdiv((min(positions, end) if end else positions) - begin, keys), 0)
+        begin = end
+    return count
 
 
 class Shape:
@@ -156,22 +179,31 @@ def norms(s):
 
 
 def attention(s):
-    rows = s.types(
-        n_ptr="*i32", meta="*i32", pos="*i32", ancestors="*i64", q="DT", k_cache="DT", v_cache="DT",
-    )  # fmt: skip
+    rows = s.types(q="DT", k_cache="DT", v_cache="DT")
+    causal = {"n_ptr": "*i32", "pos": "*i32", **rows}
+    shared = {"n_ptr": "*i32", "meta": "*i32", "pos": "*i32", **rows}
+    branch = {"n_ptr": "*i32", "meta": "*i32", "pos": "*i32", "ancestors": "*i64", **rows}
+    parts, split = {"acc": "*fp32", "ml": "*fp32"}, {"window": "i32", "splits": "i32"}
+    out = s.types(out="DT")
     sizes = {"H": s.H, "KV": s.KV, "HD": s.HD}
-    tile = {**sizes, "SCALE": s.HD**-0.5, "QROWS": 16, "KEYS": 32, "EARLY": s.early}
+    # A tile of 64 keys takes no longer than one of 32: what it takes is its chain of products, reductions, barriers.
+    slot = 2 * max(power_of_2(s.HD), 16) * s.bytes
+    keys = 64 if 64 * slot <= MOST_AHEAD else 32
+    tile = {**sizes, "SCALE": s.HD**-0.5, "QROWS": 16, "KEYS": keys, "EARLY": s.early}
     aligned = ("q", "k_cache", "v_cache") if s.KV * s.HD * s.bytes % 16 == 0 else ("q",)  # layers lie in one memory
     # Four warps share the keys of a tile, and then the columns of V: it is over sooner, and one query row is all that
-    # decoding has. Both kernels have as many, for that is part of the order of a row's sums. 64 KB of tiles ahead.
-    warps, stages = 4, max(min(1 + 65536 // (2 * 32 * max(power_of_2(s.HD), 16) * s.bytes), 4), 2)
-    split = {**rows, "acc": "*fp32", "ml": "*fp32", "window": "i32", "splits": "i32"}
-    yield Entry("attention_split", "attention", "attention_split", tile, split, warps, stages, (*aligned, "acc"))
-    merge = s.types(n_ptr="*i32", acc="*fp32", ml="*fp32", out="DT", splits="i32")
+    # decoding has. All that read keys have as many, for that is part of the order of a row's sums.
+    warps, stages = 4, max(min(1 + MOST_AHEAD // (keys * slot), 4), 2)
+
+    def entry(name, constants, signature, count, depth, pointers, registers=_A_THIRD):
+        return Entry(name, "attention", name, constants, signature, count, depth, pointers, registers)
+
+    yield entry("attention_split", tile, {**shared, **parts, **split}, warps, stages, (*aligned, "acc"))
+    merge = {"n_ptr": "*i32", "pos": "*i32", **parts, **out, "splits": "i32"}
     constants = {"H": s.H, "HD": s.HD, "EARLY": s.early}
-    yield Entry("attention_merge", "attention", "attention_merge", constants, merge, 1, 4, ("acc", "out"))
-    serial = {**rows, **s.types(out="DT"), "window": "i32"}
-    yield Entry("attention_serial", "attention", "attention_serial", tile, serial, warps, stages, (*aligned, "out"))
+    yield entry("attention_merge", constants, merge, 1, 4, ("acc", "out"), 0)
+    yield entry("attention_branch", tile, {**branch, **parts, **out, **split}, warps, 2, (*aligned, "acc", "out"))
+    yield entry("attention_serial", tile, {**causal, **out, "window": "i32"}, warps, stages, (*aligned, "out"))
 
 
 def sampling(s):

@@ -1,27 +1,49 @@
-"""Online softmax over the keys of one split.
+"""Online softmax over the keys of one split: those that the rows of a query tile share, then those of a branch.
 
 Where rows are a tree, a key's slot is not its position. Up to the last whole tile of the prefix all rows see the same
-keys; the rest of a branch is gathered by position, for one token after another: every row of the query tile takes the
-step, and those of that token keep the result. So a branch has the bits of the same text decoded alone.
+keys (`scan`); the rest of a branch is gathered by position, for one token alone (`scan_branch`), from the state that
+the shared keys left. So a branch has the bits of the same text decoded alone.
 """
 
 import triton
 import triton.language as tl
 
+from .manifest import SPLITS
 from .path import nth_set_bit
 
 FAR = tl.constexpr(1 << 30)  # beyond every position
+SHORT, MIDDLE, LONG = (tl.constexpr(keys) for keys, _ in SPLITS)
+SHORT_END, MIDDLE_END = (tl.constexpr(end) for _, end in SPLITS[:2])
+MIDDLES = tl.constexpr(SHORT_END.value // SHORT.value)  # the first split of MIDDLE keys
+LONGS = tl.constexpr(MIDDLES.value + (MIDDLE_END.value - SHORT_END.value) // MIDDLE.value)
 
 
 @triton.jit
 def split_start(s):
-    """First position of a split: 256 positions each at first, so that short texts are spread wide; later 2048."""
-    return tl.where(s <= 16, 256 * s, 4096 + 2048 * (s - 16))
+    """First position of a split."""
+    later = tl.where(s <= LONGS, SHORT_END + MIDDLE * (s - MIDDLES), MIDDLE_END + LONG * (s - LONGS))
+    return tl.where(s <= MIDDLES, SHORT * s, later)
 
 
 @triton.jit
 def split_of(position):
-    return tl.where(position < 4096, position // 256, 16 + (position - 4096) // 2048)
+    later = tl.where(
+        position < MIDDLE_END, MIDDLES + (position - SHORT_END) // MIDDLE, LONGS + (position - MIDDLE_END) // LONG
+    )
+    return tl.where(position < SHORT_END, position // SHORT, later)
+
+
+@triton.jit
+def shared_end(meta, KEYS: tl.constexpr):
+    """Where the keys end that all rows have at slot == position, in whole tiles; FAR where no rows are a tree."""
+    return tl.where(tl.load(meta + 3) != 0, tl.load(meta + 1) // KEYS * KEYS, FAR)
+
+
+@triton.jit
+def nothing(QROWS: tl.constexpr, BLOCK: tl.constexpr):
+    """(m, mass, acc) of rows that have seen no key."""
+    m = tl.full((QROWS,), float("-inf"), tl.float32)
+    return m, tl.zeros((QROWS,), tl.float32), tl.zeros((QROWS, BLOCK), tl.float32)
 
 
 @triton.jit
@@ -59,54 +81,53 @@ def load_tile(k_cache, v_cache, at, seen, HD: tl.constexpr, BLOCK: tl.constexpr,
 
 @triton.jit
 def scan(
-    s, query, token, first, last, n, meta, pos, ancestors, k_cache, v_cache, window,
+    s, query, first, last, limit, k_cache, v_cache,
     STRIDE: tl.constexpr, HD: tl.constexpr, SCALE: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
-    """(m, mass, acc) of split s for the rows of a query tile, that see the positions first..last of their token.
+    """(m, mass, acc) of split s up to position `limit`, for rows that see the positions first..last of their token.
 
     What comes out for rows that are none (last < 0) is nobody's.
     """
     QROWS: tl.constexpr = query.shape[0]
     BLOCK: tl.constexpr = query.shape[1]
-    m = tl.full((QROWS,), float("-inf"), tl.float32)
-    mass = tl.zeros((QROWS,), tl.float32)
-    acc = tl.zeros((QROWS, BLOCK), tl.float32)
-    prefix = tl.where(tl.load(meta + 3) != 0, tl.load(meta + 1), FAR)
-    scratch = tl.load(meta + 2)
+    m, mass, acc = nothing(QROWS, BLOCK)
     key = tl.arange(0, KEYS)
     lowest = tl.min(first, 0)
-    highest = tl.max(last, 0)
+    end = tl.minimum(tl.minimum(split_start(s + 1), tl.max(last, 0) + 1), limit)
     begin = tl.maximum(split_start(s), lowest // KEYS * KEYS)
-    end = tl.minimum(split_start(s + 1), highest + 1)
 
     # Tiles that every row sees whole need no masks. A split that a window cuts is taken to have none of them.
-    common = tl.minimum(tl.min(tl.where(last < 0, FAR, last + 1), 0), prefix)
+    common = tl.min(tl.where(last < 0, FAR, last + 1), 0)
     uncut = begin >= tl.max(tl.where(last < 0, 0, first), 0)
     ragged = tl.where(uncut, tl.maximum(tl.minimum(end, common) // KEYS * KEYS, begin), begin)
     stride = tl.full((), STRIDE, tl.int64)
     for base in range(begin, ragged, KEYS):
-        at = stride * base
-        k, v = load_tile(k_cache + at, v_cache + at, key * STRIDE, key, HD, BLOCK, False)
+        k, v = load_tile(k_cache, v_cache, (base + key) * stride, key, HD, BLOCK, False)
         m, mass, acc = step(query, k, v, True, m, mass, acc, SCALE, False)
+    for base in tl.range(ragged, end, KEYS, num_stages=2):
+        p = base + key
+        k, v = load_tile(k_cache, v_cache, p * stride, (p >= lowest) & (p < end), HD, BLOCK, True)
+        visible = (p[None, :] >= first[:, None]) & (p[None, :] <= last[:, None])
+        m, mass, acc = step(query, k, v, visible, m, mass, acc, SCALE, True)
+    return m, mass, acc
 
-    # The rest: `joint` tiles for all rows at once, where slots are positions; then the others, token by token.
-    tiles = tl.maximum(end - ragged + KEYS - 1, 0) // KEYS
-    joint = tl.minimum(tl.maximum(prefix - ragged, 0) // KEYS, tiles)
-    t0 = tl.min(token, 0)
-    tokens = tl.minimum(tl.max(token, 0) + 1, n) - t0
-    for i in tl.range(0, joint + tokens * (tiles - joint), num_stages=2):
-        of_all = i < joint
-        apart = tl.maximum(tiles - joint, 1)
-        t = t0 + tl.where(of_all, 0, (i - joint) // apart)
-        p = ragged + tl.where(of_all, i, joint + (i - joint) % apart) * KEYS + key
-        t_last = tl.load(pos + t)
-        low = tl.where(of_all, lowest, tl.where(window > 0, t_last - window + 1, 0))
-        high = tl.where(of_all, highest, t_last)
-        slot = tl.where(p < prefix, p, scratch + nth_set_bit(tl.load(ancestors + t), p - prefix))
+
+@triton.jit
+def scan_branch(
+    s, query, first, last, begin, mask, prefix, scratch, m, mass, acc, k_cache, v_cache,
+    STRIDE: tl.constexpr, HD: tl.constexpr, SCALE: tl.constexpr, KEYS: tl.constexpr,
+):  # fmt: skip
+    """Goes on with split s from position `begin`, for heads of one token, which sees first..last, and of its scratch
+    rows those in `mask`."""
+    key = tl.arange(0, KEYS)
+    stride = tl.full((), STRIDE, tl.int64)
+    begin = tl.maximum(tl.maximum(split_start(s), begin), first // KEYS * KEYS)
+    for base in tl.range(begin, tl.minimum(split_start(s + 1), last + 1), KEYS, num_stages=2):
+        p = base + key
+        slot = tl.where(p < prefix, p, scratch + nth_set_bit(mask, p - prefix))
         # Found by one lane a key. Without the gather, the compiler repeats it in every thread that loads from the slot.
-        slot = tl.gather(tl.where((p >= low) & (p <= high), slot, -1), key, 0)
-        k, v = load_tile(k_cache, v_cache, slot * stride, slot >= 0, HD, BLOCK, True)
-        from_here = tl.where(of_all | (token == t), first, FAR)
-        visible = (p[None, :] >= from_here[:, None]) & (p[None, :] <= last[:, None])
+        slot = tl.gather(tl.where((p >= first) & (p <= last), slot, -1), key, 0)
+        k, v = load_tile(k_cache, v_cache, slot * stride, slot >= 0, HD, BLOCK=query.shape[1], MASKED=True)
+        visible = ((p >= first) & (p <= last))[None, :]
         m, mass, acc = step(query, k, v, visible, m, mass, acc, SCALE, True)
     return m, mass, acc

@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any
+from typing import Any, TextIO
 
 from ..errors import SwiftkError
 
+LONGEST_LINE = 1 << 20  # columns
 COMMANDS = ("demo", "run", "chat", "info", "check", "doctor", "bench", "tune", "pack")
 
 
@@ -40,6 +41,11 @@ def guarded(run: Callable[[], int], program: str = "swiftk") -> int:
         return _fail(program, error.format_message(), 2)
 
 
+def line_width(stream: TextIO) -> int | None:
+    """Columns of a line: None, as many as the terminal has; what is no terminal takes all lines whole."""
+    return None if stream.isatty() else LONGEST_LINE
+
+
 def _fail(program: str, message: str, status: int) -> int:
     print(f"{program}: " + " ".join(message.split()), file=sys.stderr)
     return status
@@ -54,6 +60,7 @@ def _app(arguments: list[str]) -> Any:
         add_completion=False,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
+        context_settings={"terminal_width": line_width(sys.stdout)},
         help="LLaMA-family models, faster, with not one token changed.",
     )
 

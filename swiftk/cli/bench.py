@@ -6,6 +6,7 @@ from statistics import median
 from typing import Annotated, Any
 
 import typer
+from rich.text import Text
 
 from .common import (
     PROMPTS,
@@ -90,7 +91,7 @@ def _report(facts: dict[str, dict[str, Any]], json: bool) -> None:
             f"{f['mean_acceptance_length']:.2f}",
             f"{f['draft_acceptance_rate']:.0%}",
             number["draft_cost"],
-            "identical" if f["identical"] else "[red]differs[/red]",
+            "identical" if f["identical"] else Text("differs", style="red"),
         )
     out.print(table)
     if facts["swiftk"]["reason_off"]:

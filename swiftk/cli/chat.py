@@ -50,7 +50,7 @@ def _answer(lm: Any, messages: list[dict[str, str]], options: dict[str, Any], st
     try:
         for event in stream:
             text.append(event.text)
-            out.print(event.text, end="", markup=False, soft_wrap=True)
+            out.print(event.text, end="", soft_wrap=True)
     except KeyboardInterrupt:
         stream.close()
     out.print()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.text import Text
 
 from ..errors import InvalidArgument
 from ..skip import SkipSet
@@ -137,7 +138,7 @@ def _report(rows: list[dict[str, Any]], differences: list[dict[str, Any]], json:
             row["gate"],
             str(row["tokens"]),
             str(row["drafted"]),
-            f"[red]{row['different']} differ[/red]" if row["different"] else "identical",
+            Text(f"{row['different']} differ", style="red") if row["different"] else "identical",
         )
     out.print(table)
     for d in differences[:8]:
@@ -145,7 +146,5 @@ def _report(rows: list[dict[str, Any]], differences: list[dict[str, Any]], json:
             f"{d['sampler']}, skip {d['skip']}, gate {d['gate']}, prompt {d['prompt']}: token {d['at']} is "
             f"{d['drafted']}, plain decoding gives {d['plain']} (margin {d['margin']})"
         )
-    out.print(
-        f"{len(rows)} ways of drafting, {sum(row['tokens'] for row in rows)} tokens: "
-        + ("[red]not identical[/red]" if differences else "identical to plain decoding")
-    )
+    verdict = ("not identical", "red") if differences else "identical to plain decoding"
+    out.print(Text.assemble(f"{len(rows)} ways of drafting, {sum(row['tokens'] for row in rows)} tokens: ", verdict))

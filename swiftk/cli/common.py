@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.console import Console, ConsoleDimensions
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -17,9 +17,23 @@ from .. import demo_model
 from ..api import LM, load
 from ..device import place
 from ..options import LoadOptions
+from . import line_width
 
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+
+class Lines(Console):
+    """Prints text as it is: rich wraps, crops and folds it on terminals alone, and finds no markup in a path."""
+
+    def __init__(self, stderr: bool = False) -> None:
+        super().__init__(stderr=stderr, highlight=False, markup=False, emoji=False)
+
+    @property
+    def size(self) -> ConsoleDimensions:
+        width, height = super().size
+        return ConsoleDimensions(line_width(self.file) or width, height)
+
+
+out = Lines()
+err = Lines(stderr=True)
 
 ModelArgument = Annotated[
     str, typer.Argument(metavar="MODEL", help="Checkpoint directory, or 'demo' for the bundled model.")
@@ -41,13 +55,13 @@ def bar(unit_bytes: bool = True) -> Progress:
     """A progress bar on stderr that goes away when it is done."""
     column = DownloadColumn() if unit_bytes else TextColumn("{task.completed}/{task.total}")
     return Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         column,
         TimeRemainingColumn(),
         console=err,
         transient=True,
-        disable=not err.is_terminal,
+        disable=line_width(err.file) is not None,
     )
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.text import Text
 
 from .. import demo_model
 from ..folders import cache_folder
@@ -47,7 +48,8 @@ def command(
         f"{lm.model.config['num_layers']} layers, {lm.model.weight_bytes / 1e6:.0f} MB of {lm.model.dtype} weights, "
         f"{lm.model.isa} kernels, {lm.model.threads} threads. It was trained for minutes: it babbles."
     )
-    out.print("[green]Green[/green] tokens were drafted by the model with sublayers skipped, and verified.\n")
+    rest = " tokens were drafted by the model with sublayers skipped, and verified.\n"
+    out.print(Text.assemble(("Green", "green"), rest))
     options = {"max_new_tokens": max_new_tokens, "temperature": temperature, "seed": seed, "ignore_eos": True}
     table = make_table("prompt", "plain tok/s", "swiftk tok/s", "ratio", "tok/step", "accepted", "output")
     different = []
@@ -67,20 +69,20 @@ def command(
             "identical" if at is None else "different",
         )
         if s.reason_off:
-            out.print(f"[dim]drafting stopped paying: {s.reason_off}[/dim]\n")
+            out.print(f"drafting stopped paying: {s.reason_off}\n", style="dim")
     out.print(table)
     if different:
-        out.print(f"[red]{', '.join(different)}: please report this.[/red]")
+        out.print(f"{', '.join(different)}: please report this.", style="red")
         raise typer.Exit(1)
     out.print(f"All {len(PROMPTS)} texts are identical, token for token, with and without drafts.")
 
 
 def _show(lm: Any, name: str, prompt: str, options: dict[str, Any]) -> Any:
-    out.print(f"[bold]{name}[/bold]")
-    out.print(prompt, end="", style="dim", markup=False, soft_wrap=True)
+    out.print(name, style="bold")
+    out.print(prompt, end="", style="dim", soft_wrap=True)
     with lm.generate(prompt, stream=True, **options) as stream:
         for event in stream:
-            out.print(event.text, end="", style="green" if event.drafted else None, markup=False, soft_wrap=True)
+            out.print(event.text, end="", style="green" if event.drafted else None, soft_wrap=True)
         out.print("\n")
         return stream.result
 

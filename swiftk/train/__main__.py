@@ -6,10 +6,11 @@ import argparse
 import sys
 import textwrap
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..cli import guarded
+from ..cli import guarded, line_width
 from ..errors import InvalidArgument
 from .settings import GROUPS, Settings, default, flag
 
@@ -71,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
         usage="%(prog)s DATA [DATA ...] --out DIR [options]\n       %(prog)s --resume DIR [options]",
         description=textwrap.dedent(_DESCRIPTION),
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=partial(argparse.RawDescriptionHelpFormatter, width=line_width(sys.stdout)),
         argument_default=argparse.SUPPRESS,
         allow_abbrev=False,
     )

@@ -14,7 +14,7 @@ void copy(Ctx&, void* to, const void* from, size_t bytes) { std::memcpy(to, from
 void fill(Ctx&, void* to, int byte, size_t bytes) { std::memset(to, byte, bytes); }
 void bind(Ctx&, const Rows&) {}
 bool begin_pass(Ctx&, const PassKey&) { return false; }
-void end_pass(Ctx&, bool) {}
+bool end_pass(Ctx&, bool) { return true; }
 
 }  // namespace
 
@@ -51,6 +51,7 @@ const Ops kOps = {
     .topk = topk,
     .move_rows = move_rows,
     .draft_spine = nullptr,
+    .fallbacks = nullptr,
     .probe = probe,
 };
 

@@ -43,14 +43,37 @@ Op loop_op(Driver& d, const std::shared_ptr<Loop>& loop, const std::weak_ptr<Gra
   return op;
 }
 
+bool overlaps(const Ops& ops) {
+  return std::any_of(ops.begin(), ops.end(), [](const Op& op) { return op.early; });
+}
+
+// Early launches in the body of a loop, which may be refused at any of these points.
+void check_edges(Driver& d, const Ops& graph, Refused here) {
+  if (d.record.get("refused_edges") != here) return;
+  for (const Op& op : graph) {
+    if (op.again && overlaps(*op.parts)) throw Refusal{CUDA_ERROR_NOT_SUPPORTED};
+  }
+}
+
 }  // namespace
 
 void Driver::drop_capture(CUstream handle) {
   const std::lock_guard lock(mutex);
   if (!stream_handles.has(handle)) return;
   auto& capture = stream_handles.get(handle)->capture;
-  if (capture && capture->into) capture->into->capturing = false;
+  if (capture && capture->into) free_body(capture->into);
   capture.reset();
+}
+
+// A body whose capture fails is freed with it, though the graph around it has it still: to destroy that one would free
+// it once more (github.com/NVIDIA/cuda-python/issues/2918). So nobody has to.
+void Driver::free_body(const std::shared_ptr<Graph>& body) {
+  body->capturing = false;
+  if (!body->around || damaged.count(body->around)) return;
+  record.add("damaged_graphs");
+  damaged.insert(body->around);
+  graphs.remove(graphs.handle(body));
+  graphs.remove(body->around);
 }
 
 }  // namespace stub
@@ -80,15 +103,18 @@ EXPORTED CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
     if (s->capture->mode != kCaptureRelaxed && s->capture->thread != std::this_thread::get_id()) {
       throw Violation{CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD, "another thread began the capture"};
     }
+    if (s->capture->into && d.record.get("refused_edges") == kAtEnd && overlaps(s->capture->ops)) {
+      throw Refusal{CUDA_ERROR_NOT_SUPPORTED};
+    }
+    if (s->capture->broken) throw Refusal{CUDA_ERROR_STREAM_CAPTURE_INVALIDATED};
     const auto capture = std::move(s->capture);
-    if (capture->into) capture->into->capturing = false;
-    if (capture->broken) throw Refusal{CUDA_ERROR_STREAM_CAPTURE_INVALIDATED};
     if (capture->into) {
+      capture->into->capturing = false;
       for (Op& op : capture->ops) capture->into->ops.push_back(std::move(op));
       *graph = d.graphs.handle(capture->into);
       return;
     }
-    *graph = d.graphs.add(std::make_shared<Graph>(Graph{std::move(capture->ops), {}, false, false, {}}));
+    *graph = d.graphs.add(std::make_shared<Graph>(Graph{std::move(capture->ops), {}, nullptr, false, {}}));
   });
   if (result != CUDA_SUCCESS && result != CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD) driver().drop_capture(stream);
   return result;
@@ -145,7 +171,7 @@ EXPORTED CUresult cuGraphAddNode_v2(CUgraphNode* node, CUgraph graph, const CUgr
     const std::shared_ptr<Loop> loop = *at;
     if (loop->body) throw Violation{CUDA_ERROR_INVALID_VALUE, "the handle has a node already"};
     loop->body = std::make_shared<Graph>();
-    loop->body->is_body = true;
+    loop->body->around = graph;
     loop->body_handle = d.graphs.add(loop->body);
     params->bodies = &loop->body_handle;
     g->ops.push_back(loop_op(d, loop, g));
@@ -157,13 +183,14 @@ EXPORTED CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph, 
   return call("cuGraphInstantiateWithFlags", Needs::Context, [&](Driver& d) {
     if (flags & ~15ull) throw Violation{CUDA_ERROR_INVALID_VALUE, text("flags %#llx", flags)};
     const auto& g = d.graphs.get(graph);
-    if (g->is_body) throw Violation{CUDA_ERROR_INVALID_VALUE, "the body of a loop"};
+    if (g->around) throw Violation{CUDA_ERROR_INVALID_VALUE, "the body of a loop"};
     if (!g->loops.empty() && !g->exec.expired())
       throw Violation{CUDA_ERROR_INVALID_VALUE, "a graph with a condition is instantiated once at a time"};
     for (const auto& loop : g->loops) {
       if (!loop->body) throw Violation{CUDA_ERROR_INVALID_VALUE, "a condition without a node"};
       if (loop->body->capturing) throw Violation{CUDA_ERROR_ILLEGAL_STATE, "its body is being captured"};
     }
+    check_edges(d, g->ops, kAtInstantiation);
     const auto made = std::make_shared<GraphExec>(GraphExec{g->ops});
     g->exec = made;
     out(exec) = d.execs.add(made);
@@ -176,6 +203,7 @@ EXPORTED CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
     const auto graph = d.execs.get(exec);
     const auto& s = d.stream(stream);
     if (s->capture) d.streams.spoil(*s->capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "the stub nests no graphs");
+    check_edges(d, graph->ops, kAtGraphLaunch);
     Op op{"graph", [&d] { d.record.add("graph_launches"); }, {}};
     op.parts = {graph, &graph->ops};
     d.streams.submit(s, std::move(op));
@@ -184,8 +212,9 @@ EXPORTED CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
 
 EXPORTED CUresult cuGraphDestroy(CUgraph graph) {
   return call("cuGraphDestroy", Needs::Context, [&](Driver& d) {
+    if (d.damaged.count(graph)) throw Violation{CUDA_ERROR_UNKNOWN, "its body was freed: a driver crashes here"};
     const auto g = d.graphs.get(graph);
-    if (g->is_body) throw Violation{CUDA_ERROR_INVALID_VALUE, "the body of a loop goes with the graph around it"};
+    if (g->around) throw Violation{CUDA_ERROR_INVALID_VALUE, "the body of a loop goes with the graph around it"};
     for (const auto& loop : g->loops) {
       if (loop->body) d.graphs.remove(loop->body_handle);
     }

@@ -114,6 +114,10 @@ bool read_attributes(Driver& d, const CUlaunchConfig& c, const Stream& stream) {
   }
   if (early && stream.capture && d.record.get("driver_version") < kOverlapCaptured)
     d.streams.spoil(*stream.capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "an early launch cannot be captured");
+  if (early && stream.capture && stream.capture->into && d.record.get("refused_edges") == kAtLaunch) {
+    stream.capture->broken = true;
+    throw Refusal{CUDA_ERROR_NOT_SUPPORTED};
+  }
   return early && d.record.get("major") >= kOverlapMajor;
 }
 
@@ -122,6 +126,10 @@ void launch(Driver& d, const CUlaunchConfig& config, CUfunction handle, void** v
   const auto& stream = d.stream(config.hStream);
   if (extra) throw Violation{CUDA_ERROR_INVALID_VALUE, "the stub takes no extra"};
   check_shape(*function, config);
+  if (!function->loaded && stream->capture)
+    d.streams.spoil(*stream->capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+                    text("%s would be loaded while the stream captures", function->kernel->name));
+  function->loaded = true;
   const Launch launch{function,
                       &d.memory,
                       &d.conditions,
@@ -159,6 +167,7 @@ EXPORTED CUresult cuModuleLoadData(CUmodule* module, const void* image) {
     const auto loaded = std::make_shared<Image>();
     loaded->function = read_image(static_cast<const char*>(image));
     loaded->function->module = loaded;
+    loaded->function->loaded = !d.record.get("lazy");
     out(module) = d.modules.add(loaded);
   });
 }
@@ -181,6 +190,13 @@ EXPORTED CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, con
                       text("no '%s' in the module of %s", name ? name : "", image->function->kernel->name)};
     }
     out(function) = image->handles.emplace_back(d.functions.add(image->function));
+  });
+}
+
+EXPORTED CUresult cuFuncLoad(CUfunction function) {
+  return call("cuFuncLoad", Needs::Context, [&](Driver& d) {
+    d.streams.forbid_in_capture();
+    d.functions.get(function)->loaded = true;
   });
 }
 

@@ -23,9 +23,9 @@ size_t hand_out(const std::string& text, char* to, size_t room) {
 using namespace stub;
 
 // A JSON object: "launches", "launches.<kernel>", "early_launches", "calls.<function>", "graph_launches", "loop_rounds",
-// "captures", "instantiations", "h2d", "d2h", "d2d" with "_bytes", "fills", "syncs"; and levels with "peak_":
-// "allocations", "bytes", "pinned_allocations", "pinned_bytes", "streams", "events", "modules", "functions", "graphs",
-// "graph_execs", "contexts".
+// "captures", "damaged_graphs", "instantiations", "h2d", "d2h", "d2d" with "_bytes", "fills", "syncs"; and levels with
+// "peak_": "allocations", "bytes", "pinned_allocations", "pinned_bytes", "streams", "events", "modules", "functions",
+// "graphs", "graph_execs", "contexts".
 EXPORTED size_t stub_counters(char* to, size_t room) {
   const std::lock_guard lock(driver().mutex);
   return hand_out(driver().record.counters(), to, room);
@@ -43,8 +43,10 @@ EXPORTED void stub_fail(const char* name, int error, int n) {
   driver().record.fail(name, static_cast<CUresult>(error), n);
 }
 
-// "devices", "driver_version", "major", "minor", "sms", "memory" (bytes), "eager" (work is done when it is given).
-// Returns 0 if there is no such setting.
+// "devices", "driver_version", "major", "minor", "sms", "memory" (bytes), "eager" (work is done when it is given),
+// "lazy" (functions that cuFuncLoad did not load are when they are launched first), "refused_edges" (where early
+// launches in the body of a loop are refused: 1 by the launch, 2 when its capture ends, 3 when the graph is
+// instantiated, 4 when it is launched). Returns 0 if there is no such setting.
 EXPORTED int stub_set(const char* name, long long value) {
   const std::lock_guard lock(driver().mutex);
   long long* const setting = driver().record.setting(name);

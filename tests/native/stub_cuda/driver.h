@@ -2,6 +2,7 @@
 #pragma once
 #include <algorithm>
 #include <mutex>
+#include <set>
 
 #include "kernel.h"
 #include "memory.h"
@@ -65,7 +66,8 @@ struct Loop {
 struct Graph {
   Ops ops;
   std::vector<std::shared_ptr<Loop>> loops;  // whose conditions belong to it
-  bool is_body = false, capturing = false;
+  CUgraph around = nullptr;                  // of a body: the graph with its node
+  bool capturing = false;
   std::weak_ptr<struct GraphExec> exec;  // with loops there is one at a time
 };
 
@@ -84,7 +86,8 @@ struct Driver {
   Handles<CUfunction, Function> functions{record, "functions", 0x54};
   Handles<CUgraph, Graph> graphs{record, "graphs", 0x55};
   Handles<CUgraphExec, GraphExec> execs{record, "graph_execs", 0x56};
-  Conditions conditions;  // of the loops that run
+  Conditions conditions;      // of the loops that run
+  std::set<CUgraph> damaged;  // whose destruction brings the driver down
   CUgraphConditionalHandle next_condition = 0x57ull << 40;
   bool initialised = false;
   int retained = 0;                // references to the primary context
@@ -95,6 +98,7 @@ struct Driver {
   const std::shared_ptr<Stream>& stream(CUstream handle);
   void synchronise(const std::shared_ptr<Stream>& stream);
   void drop_capture(CUstream handle);  // takes the lock
+  void free_body(const std::shared_ptr<Graph>& body);
   void destroy_context();
 };
 

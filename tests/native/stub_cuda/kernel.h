@@ -69,6 +69,7 @@ struct Function {
   int threads = 0;  // a block, 0 if the pack does not say
   int shared = kSharedDefault;
   std::weak_ptr<Module> module;
+  bool loaded = true;  // else at its first launch, or when asked
 };
 
 // What a kernel may set of the graph that it runs in, by handle.

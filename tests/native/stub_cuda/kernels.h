@@ -13,6 +13,7 @@ void gate_up(const Launch&);
 void lm_head(const Launch&);
 void attention_split(const Launch&);
 void attention_merge(const Launch&);
+void attention_branch(const Launch&);
 void attention_serial(const Launch&);
 void topk_partial(const Launch&);
 void topk_merge(const Launch&);

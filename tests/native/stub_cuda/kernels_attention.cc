@@ -9,7 +9,16 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-int64_t split_start(int64_t s) { return s <= 16 ? 256 * s : 4096 + 2048 * (s - 16); }
+struct Splits {
+  int64_t keys, begin;
+};
+constexpr Splits kSplits[] = {{1024, 32768}, {512, 4096}, {256, 0}};
+
+int64_t split_start(int64_t s) {
+  int64_t at = 0;
+  for (; s > 0; --s) at += std::find_if(kSplits, std::end(kSplits), [&](Splits x) { return at >= x.begin; })->keys;
+  return at;
+}
 
 struct State {
   explicit State(int d) : acc(d) {}
@@ -25,62 +34,54 @@ void merge(State& to, const float* acc, float m, float l) {
   for (size_t i = 0; i < to.acc.size(); ++i) to.acc[i] = to.acc[i] * keep + acc[i] * take;
 }
 
-// Arguments 0 to 6 of both kernels that read the cache.
+// What the kernels that read the cache share. q, K and V are neighbours among the arguments.
 class Attention {
  public:
-  Attention(const Launch& launch, int window)
+  Attention(const Launch& launch, int pos, int q, int window)
       : H(launch.constant("H")),
         KV(launch.constant("KV")),
         HD(launch.constant("HD")),
+        keys(launch.constant("KEYS")),
         rows(launch.rows()),
         launch_(launch),
-        keys_(launch.constant("KEYS")),
-        window_(window),
+        window_(launch.int32(window)),
         scale_(static_cast<float>(launch.number("SCALE"))),
-        meta_(launch.span<const int32_t>(1)),
-        pos_(launch.span<const int32_t>(2)),
-        tree_(meta_[3] != 0),
-        q_(launch.elements(4)),
-        k_(launch.elements(5)),
-        v_(launch.elements(6)),
+        pos_(launch.span<const int32_t>(pos)),
+        q_(launch.elements(q)),
+        k_(launch.elements(q + 1)),
+        v_(launch.elements(q + 2)),
         query_(HD),
-        key_(HD) {
-    if (tree_) ancestors_ = launch.span<const uint64_t>(3);
-  }
+        key_(HD) {}
 
   int position(int row) const { return pos_[row]; }
 
-  // A head of a row over a split.
-  State split(int row, int head, int64_t s) {
-    State state(HD);
+  // A head of a row goes on over a split's positions from `begin` on, up to `limit`; `slot` of a position is its key's.
+  template <class Slot>
+  void go_on(State& state, int row, int head, int64_t s, int64_t begin, int64_t limit, Slot slot) {
     q_.read((size_t(row) * H + head) * HD, HD, query_.data());
-    const int64_t end = std::min<int64_t>(split_start(s + 1), int64_t{pos_[row]} + 1);
-    for (int64_t p = split_start(s); p < end; p += keys_)
-      step(state, row, head / (H / KV), p, std::min(p + keys_, end));
+    const int64_t end = std::min({split_start(s + 1), int64_t{pos_[row]} + 1, limit});
+    for (int64_t p = std::max(split_start(s), begin); p < end; p += keys)
+      step(state, row, head / (H / KV), p, std::min(p + keys, end), slot);
+  }
+
+  // A split of which all keys are at slot == position.
+  State split(int row, int head, int64_t s, int64_t limit = INT64_MAX) {
+    State state(HD);
+    go_on(state, row, head, s, 0, limit, [](int64_t p) { return p; });
     return state;
   }
 
-  const int H, KV, HD, rows;
+  const int H, KV, HD, keys, rows;
 
  private:
-  // Where a row finds the key of a visible position.
-  size_t slot(int row, int64_t position) const {
-    const int prefix = meta_[1], scratch = meta_[2];
-    if (!tree_ || position < prefix) return position;
-    uint64_t mask = ancestors_[row];
-    for (int64_t i = position - prefix; i > 0; --i) mask &= mask - 1;
-    if (!mask)
-      throw Violation{CUDA_ERROR_LAUNCH_FAILED, text("row %d has no ancestor at position %ld", row, long(position))};
-    return scratch + std::countr_zero(mask);
-  }
-
-  void step(State& state, int row, int kv_head, int64_t begin, int64_t end) {
+  template <class Slot>
+  void step(State& state, int row, int kv_head, int64_t begin, int64_t end, Slot slot) {
     at_.clear();
     score_.clear();
     float top = state.m;
     if (window_ > 0) begin = std::max(begin, int64_t{pos_[row]} - window_ + 1);
     for (int64_t p = begin; p < end; ++p) {
-      at_.push_back((slot(row, p) * KV + kv_head) * HD);
+      at_.push_back((slot(p) * KV + kv_head) * HD);
       k_.read(at_.back(), HD, key_.data());
       float sum = 0;
       for (int i = 0; i < HD; ++i) sum += query_[i] * key_[i];
@@ -102,15 +103,18 @@ class Attention {
   }
 
   const Launch& launch_;
-  const int keys_, window_;
+  const int window_;
   const float scale_;
-  const Span<const int32_t> meta_, pos_;
-  const bool tree_;
-  Span<const uint64_t> ancestors_;
+  const Span<const int32_t> pos_;
   const Elements q_, k_, v_;
   std::vector<float> query_, key_, score_;  // score_ and at_: of a tile's keys
   std::vector<size_t> at_;                  // their first elements in the cache
 };
+
+// Where the keys end that rows have at slot == position: in whole tiles, where rows are a tree.
+int64_t shared_end(const Span<const int32_t>& meta, int keys) {
+  return meta[3] != 0 ? meta[1] / keys * keys : INT64_MAX;
+}
 
 // acc [rows, H, splits, HD] and ml [rows, H, splits, 2].
 size_t part(int H, int splits, size_t row, int head, int s) { return (row * H + head) * splits + s; }
@@ -123,22 +127,23 @@ void store(const Elements& out, size_t head, const State& state) {
 }  // namespace
 
 void attention_split(const Launch& launch) {
-  Attention attention(launch, launch.int32(9));
-  const Span<float> acc = launch.span<float>(7), ml = launch.span<float>(8);
-  const int splits = launch.int32(10), H = attention.H, HD = attention.HD;
-  launch.expect(0, splits);
+  Attention attention(launch, 2, 3, 8);
+  const Span<const int32_t> meta = launch.span<const int32_t>(1);
+  const Span<float> acc = launch.span<float>(6), ml = launch.span<float>(7);
+  const int splits = launch.int32(9), H = attention.H, HD = attention.HD;
+  launch.expect_cover(0, launch.constant("QROWS"), size_t(attention.rows) * (H / attention.KV));
   launch.expect(1, attention.KV);
-  launch.expect_cover(2, launch.constant("QROWS"), size_t(attention.rows) * (H / attention.KV));
+  launch.expect(2, splits);
   for (int row = 0; row < attention.rows; ++row) {
     if (attention.position(row) >= split_start(splits)) {
       throw Violation{CUDA_ERROR_LAUNCH_FAILED,
                       text("%d splits end before position %d", splits, attention.position(row))};
     }
     for (int head = 0; head < H; ++head) {
-      for (int s = 0; s < splits; ++s) {
-        const State state = attention.split(row, head, s);
+      for (int s = 0; split_start(s) <= attention.position(row); ++s) {
+        const State state = attention.split(row, head, s, shared_end(meta, attention.keys));
         const size_t at = part(H, splits, row, head, s);
-        std::copy(state.acc.begin(), state.acc.end(), acc.at(at * HD, HD));
+        if (state.l > 0) std::copy(state.acc.begin(), state.acc.end(), acc.at(at * HD, HD));
         ml[2 * at] = state.m;
         ml[2 * at + 1] = state.l;
       }
@@ -147,15 +152,16 @@ void attention_split(const Launch& launch) {
 }
 
 void attention_merge(const Launch& launch) {
-  const int H = launch.constant("H"), HD = launch.constant("HD"), splits = launch.int32(4), rows = launch.rows();
-  const Span<const float> acc = launch.span<const float>(1), ml = launch.span<const float>(2);
-  const Elements out = launch.output(3);
+  const int H = launch.constant("H"), HD = launch.constant("HD"), splits = launch.int32(5), rows = launch.rows();
+  const Span<const int32_t> pos = launch.span<const int32_t>(1);
+  const Span<const float> acc = launch.span<const float>(2), ml = launch.span<const float>(3);
+  const Elements out = launch.output(4);
   launch.expect_cover(0, 1, rows);
   launch.expect(1, H);
   for (int row = 0; row < rows; ++row) {
     for (int head = 0; head < H; ++head) {
       State all(HD);
-      for (int s = 0; s < splits; ++s) {
+      for (int s = 0; split_start(s) <= pos[row]; ++s) {
         const size_t at = part(H, splits, row, head, s);
         merge(all, acc.at(at * HD, HD), ml[2 * at], ml[2 * at + 1]);
       }
@@ -164,12 +170,47 @@ void attention_merge(const Launch& launch) {
   }
 }
 
+void attention_branch(const Launch& launch) {
+  Attention attention(launch, 2, 4, 10);
+  const Span<const int32_t> meta = launch.span<const int32_t>(1);
+  const Span<const uint64_t> ancestors = launch.span<const uint64_t>(3);
+  const Span<const float> acc = launch.span<const float>(7), ml = launch.span<const float>(8);
+  const Elements out = launch.output(9);
+  const int splits = launch.int32(11), H = attention.H, HD = attention.HD;
+  launch.expect_cover(0, 1, attention.rows);
+  launch.expect(1, attention.KV);
+  launch.expect_cover(2, launch.constant("QROWS"), H / attention.KV);
+  const int prefix = meta[1], scratch = meta[2];
+  const int64_t own = shared_end(meta, attention.keys);
+  for (int row = 0; row < attention.rows; ++row) {
+    const auto slot = [&](int64_t position) -> size_t {
+      if (position < prefix) return position;
+      uint64_t mask = ancestors[row];
+      for (int64_t i = position - prefix; i > 0; --i) mask &= mask - 1;
+      if (!mask)
+        throw Violation{CUDA_ERROR_LAUNCH_FAILED, text("row %d has no ancestor at position %ld", row, long(position))};
+      return scratch + std::countr_zero(mask);
+    };
+    for (int head = 0; head < H; ++head) {
+      State all(HD);
+      for (int s = 0; split_start(s) <= attention.position(row); ++s) {
+        const size_t at = part(H, splits, row, head, s);
+        State one(HD);
+        merge(one, acc.at(at * HD, HD), ml[2 * at], ml[2 * at + 1]);
+        if (split_start(s + 1) > own) attention.go_on(one, row, head, s, own, INT64_MAX, slot);
+        merge(all, one.acc.data(), one.m, one.l);
+      }
+      store(out, size_t(row) * H + head, all);
+    }
+  }
+}
+
 void attention_serial(const Launch& launch) {
-  Attention attention(launch, launch.int32(8));
-  const Elements out = launch.output(7);
+  Attention attention(launch, 1, 2, 6);
+  const Elements out = launch.output(5);
   const int H = attention.H;
-  launch.expect(0, attention.KV);
-  launch.expect_cover(1, launch.constant("QROWS"), size_t(attention.rows) * (H / attention.KV));
+  launch.expect_cover(0, launch.constant("QROWS"), size_t(attention.rows) * (H / attention.KV));
+  launch.expect(1, attention.KV);
   for (int row = 0; row < attention.rows; ++row) {
     for (int head = 0; head < H; ++head) {
       State all(attention.HD);

@@ -59,8 +59,8 @@ void Record::reset() {
   for (const auto& [name, now] : levels_) counters_["peak_" + name] = now;
   log_.clear();
   faults_.clear();
-  settings_ = {{"devices", 1}, {"driver_version", 13000}, {"major", 9}, {"minor", 0}, {"sms", 132},
-               {"eager", 0},   {"memory", 1ll << 30}};
+  settings_ = {{"devices", 1}, {"driver_version", 13000}, {"major", 9},        {"minor", 0}, {"sms", 132}, {"eager", 0},
+               {"lazy", 1},    {"memory", 1ll << 30},     {"refused_edges", 0}};
 }
 
 }  // namespace stub

@@ -80,8 +80,9 @@ namespace stub {
 
 inline constexpr unsigned kStreamNonBlocking = 1, kEventDisableTiming = 2;
 inline constexpr int kCaptureGlobal = 0, kCaptureThreadLocal = 1, kCaptureRelaxed = 2;
-inline constexpr int kAttributeOverlap = 6;                             // "programmatic stream serialization": an int
-inline constexpr int kOverlapMajor = 9, kOverlapCaptured = 12030;       // the first with it; with it in captures
-inline constexpr int kSharedDefault = 48 << 10, kSharedOptIn = 232448;  // bytes a block, of an H100 or H200
+inline constexpr int kAttributeOverlap = 6;                        // "programmatic stream serialization": an int
+inline constexpr int kOverlapMajor = 9, kOverlapCaptured = 12030;  // the first with it; with it in captures
+enum Refused { kNowhere, kAtLaunch, kAtEnd, kAtInstantiation, kAtGraphLaunch };  // early launches in the body of a loop
+inline constexpr int kSharedDefault = 48 << 10, kSharedOptIn = 232448;           // bytes a block, of an H100 or H200
 
 }  // namespace stub
