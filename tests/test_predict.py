@@ -46,7 +46,7 @@ def kernels(bench):
         bench.images.disassembler()
     except DeviceError as error:
         pytest.skip(str(error))
-    wanted = {"attention_split", "attention_merge", "rmsnorm", "gate_up.8"}
+    wanted = {"attention_split", "attention_merge", "attention_branch", "rmsnorm", "gate_up.8"}
     entries = [entry for entry in pack.manifest().entries(SHAPE, early=True) if entry.name in wanted]
     images = pack_compile.compile_kernels(kernel_sources(), entries, "sm_90")
     return {
@@ -155,8 +155,8 @@ def test_splits_are_the_kernels(bench):
     ends = bench.attention_time.split_ends
     assert ends(1) == [1]
     assert ends(600) == [256, 512, 600]
-    assert len(ends(4096)) == 16
-    assert ends(4097)[-2:] == [4096, 4097]
+    for length in (4096, 4097, 16384, 40000):
+        assert len(ends(length)) == pack.manifest().splits_of(length)
 
 
 def test_blocks_take_turns(bench):

@@ -28,7 +28,6 @@ class Machine:
     l2: float = 6.5e12  # guess: 5.5 to 7 are reported for loads of an H100; whatever memory delivers passes it, too
     l2_port: float = 64.0  # sheet: bytes a cycle from L2 into a multiprocessor
     shared_port: float = 128.0  # sheet: bytes a cycle of shared memory
-    l2_size: float = 40e6  # sheet: 50 MB, 60 as the driver says (seen); what else passes takes some of it
     memory_latency: float = 0.65e-6  # h100: of an idle memory
     busy_latency: float = 0.8e-6  # guess: of one that is busy
     l2_latency: float = 0.16e-6  # h100: 270 to 290 cycles

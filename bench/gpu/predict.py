@@ -19,7 +19,7 @@ from typing import Any
 
 import models
 import record
-import summary
+import run
 from steps import CHUNK, CONTEXT, FORM, Model, Step
 
 from tables import Table
@@ -28,7 +28,13 @@ NAMES = ("7b", "1b", "8b", "13b")
 LABELS = {"cuda": ", matmuls in CUDA C++", "triton": ""}  # as bench/gpu/decode.py calls them
 PARTS = ("matmuls", "attention", "norms", "draws", "launches")
 LIMIT = {"7b": 4096, "13b": 4096}  # of contexts
+ROWS = (2, 4, 8, 16, 32, 48, 64)
 Models = dict[tuple[str, str], Model]
+
+
+def depth(rows: int) -> int:
+    """Of a tree in which the first of four children goes on."""
+    return -(-rows // 4) if rows > 1 else 0
 
 
 def measures(model: Model) -> dict[str, float]:
@@ -38,15 +44,18 @@ def measures(model: Model) -> dict[str, float]:
              "step of one row, launches overlap": one * 1e3, "step of one row, launches in turn": in_turn * 1e3,
              "in turn over overlapped": in_turn / one}
     alone = model.step(CONTEXT, 1).parts()["matmuls"]
-    for rows in (8, 16, 32, 64):
-        found[f"verify {rows} rows over one"] = model.seconds(CONTEXT, rows) / one
-        found[f"verify {rows} rows of a tree over one"] = model.seconds(CONTEXT, rows, rows // 4) / one
+    for rows in ROWS:
         found[f"matmuls of {rows} rows over one"] = model.step(CONTEXT, rows).parts()["matmuls"] / alone
+    for context in (CONTEXT, 1024, 4096, 8192, 16000):
+        if context <= LIMIT.get(model.name, 1 << 17):
+            one, behind = model.seconds(context, 1), "" if context == CONTEXT else f" behind {context} tokens"
+            found[f"one row behind {context} tokens"] = 1 / one
+            for rows in ROWS:
+                for kind, deep in (("", 0), (" of a tree", depth(rows))):
+                    taken = model.seconds(context, rows, deep)
+                    found[f"verify {rows} rows{kind} over one{behind}"] = taken / one
     for form in ("own", FORM):
         found[f"draft step, {form} weights"] = model.draft_step("" if form == "own" else form).seconds * 1e6
-    for context in (1024, 3500, 8192, 16000):
-        if context < LIMIT.get(model.name, 1 << 17):
-            found[f"one row behind {context} tokens"] = 1 / model.seconds(context, 1)
     for count in (512, 2048):
         taken = model.prompt(count)
         found |= {f"prefill of {count}": count / taken, f"prompt of {count}": taken * 1e3}
@@ -55,7 +64,7 @@ def measures(model: Model) -> dict[str, float]:
 
 CASES: list[tuple[str, str, Callable[[Model], Step]]] = [
     *((name, "one row", lambda model: model.step(CONTEXT, 1)) for name in NAMES),
-    *(("7b", f"{n} rows, a {kind}", lambda model, n=n, deep=deep: model.step(CONTEXT, n, n // 4 * deep))
+    *(("7b", f"{n} rows, a {kind}", lambda model, n=n, deep=deep: model.step(CONTEXT, n, depth(n) * deep))
       for n in (8, 16, 64) for kind, deep in (("chain", 0), ("tree", 1))),
     *(("8b", f"one row behind {n}", lambda model, n=n: model.step(n, 1)) for n in (1024, 8192, 16000)),
     *(("8b", f"16 rows behind {n}, a {kind}", lambda model, n=n, deep=deep: model.step(n, 16, deep))
@@ -75,10 +84,10 @@ def limits_of(step: Step) -> str:
 
 def run_cases(found: Models) -> list[dict[str, Any]]:
     rows = []
-    for name, case, run in CASES:
+    for name, case, take in CASES:
         for kind in LABELS:
             if (name, kind) in found:
-                step = run(found[name, kind])
+                step = take(found[name, kind])
                 parts = {part: step.parts().get(part, 0.0) * 1e3 for part in PARTS}
                 rows.append({"case": f"{models.label(name)}, {case}", "matmuls": kind, "ms": step.seconds * 1e3,
                              "parts": parts, "limits": limits_of(step)})
@@ -115,8 +124,8 @@ def kernels_table(model: Model, rows: int) -> Table:
 
 
 def attention_table(found: Models) -> Table:
-    """A layer's attention by itself, in us; a tree of n rows is n / 4 deep."""
-    counts = [(1, 0), *((n, deep) for n in (8, 16, 64) for deep in (0, n // 4))]
+    """A layer's attention by itself, in us."""
+    counts = [(1, 0), *((n, deep) for n in (8, 16, 64) for deep in (0, depth(n)))]
     table = Table(["a layer, us", "behind", *(f"{n} rows, {'tree' if deep else 'chain'}" for n, deep in counts)])
     for name in NAMES:
         model = next((m for (n, _), m in found.items() if n == name), None)
@@ -163,14 +172,16 @@ DOUBTS = (("reads", 4.1e12), ("l2", 5.5e12), ("clock", 1.98e9), ("memory_latency
 
 def doubts_table(model: Model) -> Table:
     """How far a step moves with each constant, in %."""
-    runs = {"one row": lambda m: m.seconds(CONTEXT, 1), "16 rows": lambda m: m.seconds(CONTEXT, 16),
-            "64 rows": lambda m: m.seconds(CONTEXT, 64), "one row behind 4000": lambda m: m.seconds(4000, 1),
-            "prompt of 512": lambda m: m.prompt(512), "draft step, int4": lambda m: m.draft_step(FORM).seconds}
-    base = {name: run(model) for name, run in runs.items()}
-    table = Table(["constant", "taken for", "if it were", *runs])
+    steps: dict[str, Callable[[Model], float]] = {
+        "one row": lambda m: m.seconds(CONTEXT, 1), "16 rows": lambda m: m.seconds(CONTEXT, 16),
+        "64 rows": lambda m: m.seconds(CONTEXT, 64), "one row behind 4096": lambda m: m.seconds(4096, 1),
+        "prompt of 512": lambda m: m.prompt(512), "draft step, int4": lambda m: m.draft_step(FORM).seconds,
+    }  # fmt: skip
+    base = {name: take(model) for name, take in steps.items()}
+    table = Table(["constant", "taken for", "if it were", *steps])
     for constant, value in DOUBTS:
         other = model.on(replace(model.machine, **{constant: value}))
-        moved = (f"{run(other) / base[name] - 1:+.1%}" for name, run in runs.items())
+        moved = (f"{take(other) / base[name] - 1:+.1%}" for name, take in steps.items())
         table.add(constant, f"{getattr(model.machine, constant):g}", f"{value:g}", *moved)
     return table
 
@@ -204,7 +215,7 @@ def main() -> None:
     values = {models.label(name) + LABELS[kind]: measures(model) for (name, kind), model in found.items()}
     rows = run_cases(found)
     built = ", ".join(dict.fromkeys(model.kernels.header["built_with"] for model in found.values()))
-    commit = summary.machine().get("commit", "unknown")
+    commit = run.machine().get("commit", "unknown")
     made = f"`python bench/gpu/predict.py {' '.join(sys.argv[1:])}`, commit {commit}, kernels built with {built}."
     before = given.out.with_name(given.out.name + "_before.json")
     earlier = json.loads(before.read_text())["cases"] if before.is_file() else []
