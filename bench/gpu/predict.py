@@ -155,10 +155,9 @@ BY_HAND = {
     ("7b", "draft step, int4 weights"): (1900, 1900),
 }  # fmt: skip
 
-WHY = """Where they differ by more than 15 %: prompts, as 64 rows of y fill shared memory beside 128 rows of W, of whose rate
-80 % are taken for what can be reached, and as attention of a prompt goes through tiles for 16 rows of one head at a
-time. Chains of 16 and 64 rows, if here they have no branches: estimates by hand had them token by token (and 1.07 and
-1.2 for chains without)."""
+WHY = """Where they differ by more than 15 %: prompts, since 64 rows of y pass shared memory beside 128 rows of W, and
+80 % of its rate is taken for reached, and since attention of a prompt goes through tiles for 16 rows at a time.
+Chains of 16 and 64 rows, where they have no branches: by hand they were taken token by token (1.07 and 1.2 without)."""
 
 
 def by_hand_table(values: dict[str, dict[str, float]]) -> Table:
