@@ -22,7 +22,8 @@ def command(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write.")] = None,
     dtype: DtypeOption = "auto",
     matmuls: Annotated[
-        str | None, typer.Option("--matmuls", help="triton, or cuda: CUDA C++, which needs nvcc. Default: triton.")
+        str | None,
+        typer.Option("--matmuls", help="cuda: in CUDA C++ (16-bit weights); triton. Default: cuda where that can be."),
     ] = None,
     draft_weights: Annotated[
         str, typer.Option("--draft-weights", help="Copies drafts may read: int4, int3, int8, joined by commas; or own.")
