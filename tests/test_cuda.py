@@ -109,14 +109,15 @@ def test_drafts_change_no_token(gpu, tiny_dir, family, sampling):
     assert np.array(fast.logits[:40]).tobytes() == np.array(plain.logits).tobytes()
 
 
-def test_matmuls_that_lay_weights_out(gpu, tiny_dir, tmp_path):
-    """The kernels in CUDA C++ read W in an order of their own; on the stub, as its kernels do then."""
+@pytest.mark.parametrize("matmuls", ["cuda", "triton"])
+def test_both_kinds_of_matmuls(gpu, tiny_dir, tmp_path, matmuls):
+    """Those in CUDA C++ read W in an order of their own; on the stub, as its kernels do then."""
     families = {"llama3": {"tie_word_embeddings": True}, "qwen3": {}, "llama-bias": {"intermediate_size": 72}}
     for family, extra in families.items():
         folder = tiny_dir(family, layers=2, **extra)
         path = tmp_path / f"{family}.pack"
         try:
-            pack.build(pack.shape_of(folder), device.architecture("cuda"), path, matmuls="cuda")
+            pack.build(pack.shape_of(folder), device.architecture("cuda"), path, matmuls=matmuls)
         except DeviceError as error:
             pytest.skip(str(error))
         model = gpu.open(folder, pack=path)
