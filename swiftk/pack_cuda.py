@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import re
 import shutil
 import subprocess
 import sys
@@ -174,8 +175,10 @@ def _compile(
         run = subprocess.run(command, capture_output=True, text=True, check=False)
         if run.returncode:
             said = (run.stderr or run.stdout).strip().splitlines()
-            told = next((line for line in said if "error" in line), "".join(said[-1:]) or f"status {run.returncode}")
-            raise Unavailable(f"compiling {entry.name} for {arch} with {compiler.name}: {told}")
+            told = next((line for line in said if re.search(r"\b(error|fatal)\b", line)), "".join(said[-1:]))
+            raise Unavailable(
+                f"compiling {entry.name} for {arch} with {compiler.name}: {told or f'status {run.returncode}'}"
+            )
         return output.read_bytes()
 
     todo: dict[Any, Entry] = {}

@@ -1,5 +1,6 @@
 """Packs whose matmuls are in CUDA C++, the default: entries, layouts, compilers, what is said where there are none."""
 
+import shutil
 import sys
 from importlib import metadata
 from types import SimpleNamespace
@@ -205,6 +206,28 @@ def test_a_cache_that_cannot_be_written_keeps_no_gate(monkeypatch, machine, tmp_
     monkeypatch.setenv("SWIFTK_CACHE", str(tmp_path / "file"))
     pack.build(SHAPE, "sm_90", tmp_path / "a.pack")
     assert "gate" in pack.read_header(tmp_path / "a.pack")["kernels"]
+
+
+@pytest.mark.parametrize("kind", ["nvrtc", "nvcc"])
+@pytest.mark.parametrize(
+    ("added", "message"),
+    [
+        ("#error broken on purpose", "error.*broken on purpose"),
+        ('extern "C" __device__ void no_such();\nextern "C" __global__ void f() { no_such(); }', "fatal.*no_such"),
+    ],
+)
+def test_what_a_compiler_says_is_told(monkeypatch, tmp_path, kind, added, message):
+    there = [c for c in pack_cuda.compilers() if c.name.startswith(kind)]
+    if not there:
+        pytest.skip(f"needs {kind}")
+    copy = tmp_path / "kernels" / "cuda"
+    shutil.copytree(pack_cuda.sources(), copy)
+    shutil.copy(pack_cuda.header(), copy.parent)
+    (copy / "gate.cu").write_text((copy / "gate.cu").read_text() + added)
+    monkeypatch.setattr(pack_cuda, "sources", lambda: copy)
+    monkeypatch.setattr(pack_cuda, "compilers", lambda: there[:1])
+    with pytest.raises(DeviceError, match=f"compiling gate for sm_90 with {kind}.*{message}"):
+        pack_cuda.gate_image("sm_90")
 
 
 @pytest.mark.parametrize("kind", ["nvrtc", "nvcc"])

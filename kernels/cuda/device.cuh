@@ -16,7 +16,7 @@
 #define SWIFTK_CLUSTER_2 __cluster_dims__(2, 1, 1)
 #define SWIFTK_CLUSTER_4 __cluster_dims__(4, 1, 1)
 
-// Of the device runtime; declared here so that compilers which do not know it yet build the kernels without it.
+// The driver's: it puts the function in when it loads an image. Assemblers let that pass from CUDA 12.4 on.
 extern "C" __device__ void cudaGraphSetConditional(unsigned long long handle, unsigned int value);
 
 namespace swiftk {
