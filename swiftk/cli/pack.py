@@ -1,4 +1,4 @@
-"""swiftk pack: build the kernels of a model for a GPU ahead, for hosts without Triton; or show what a pack holds."""
+"""swiftk pack: build the kernels of a model for a GPU ahead, for hosts without compilers; or show what a pack holds."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def command(
     show: Annotated[Path | None, typer.Option("--show", help="Show what a pack holds.")] = None,
     json: JsonOption = False,
 ) -> None:
-    """Build a kernel pack. No GPU is needed for it, only Triton."""
+    """Build a kernel pack. No GPU is needed for it, only compilers: pip install 'swiftk[cuda]'."""
     if show is None:
         if model is None or output is None:
             raise InvalidArgument("[pack] want --model DIR and -o FILE, or --show FILE")
