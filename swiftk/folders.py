@@ -5,8 +5,12 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
+
+from .errors import DeviceError
 
 _PACKAGE = Path(__file__).resolve().parent
 
@@ -32,3 +36,27 @@ def load_source(path: Path) -> ModuleType:
     sys.modules[spec.name] = module  # dataclasses look their module up
     spec.loader.exec_module(module)
     return module
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """The file, or what was there before."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    with typed(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            partial.write_bytes(data)
+            partial.replace(path)
+        except OSError:
+            with suppress(OSError):
+                partial.unlink()
+            raise
+
+
+@contextmanager
+def typed(path: Path) -> Iterator[None]:
+    """An operating system's error as one of ours that names the path."""
+    try:
+        yield
+    except OSError as error:
+        hint = "; SWIFTK_CACHE names another folder" if path.is_relative_to(cache_folder()) else ""
+        raise DeviceError(f"[pack] {path} cannot be written: {error.strerror}{hint}") from error

@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from . import _core, pack_cuda
 from .errors import CheckpointError, DeviceError, InvalidArgument
-from .folders import cache_folder, kernel_sources, load_source
+from .folders import cache_folder, kernel_sources, load_source, typed, write_whole
 from .pack_compile import Image, compile_kernels
 
 FORMAT, VERSION = "swiftk-kernels", 1
@@ -29,6 +29,7 @@ STUB = "stub"  # images are JSON that names the kernel and its constants: for a 
 OLDEST = 80  # the first architecture with bfloat16 in its tensor cores
 OVERLAPPING = 90  # the first on which a kernel may start before the one before it has ended
 Progress = Callable[[int, int], Any]
+_T = TypeVar("_T")
 
 _FIELDS = {"arch": str, "hash": str, "digest": str, "built_with": str, "shape": dict, "kernels": dict}
 _SIZES, _FLAGS = ("D", "H", "KV", "HD", "F", "V"), ("qk_norm", "qkv_bias", "o_bias", "mlp_bias")
@@ -47,30 +48,42 @@ def manifest() -> ModuleType:
     return load_source(kernel_sources() / "manifest.py")
 
 
-def chosen_matmuls(matmuls: str | None = None) -> str:
-    """ "triton", or "cuda" for those in CUDA C++; SWIFTK_MATMULS decides where nothing is given."""
-    chosen = matmuls or os.environ.get("SWIFTK_MATMULS") or "triton"
-    if chosen not in ("triton", "cuda"):
+def chosen_matmuls(matmuls: str | None = None) -> str | None:
+    """ "cuda" for those in CUDA C++, "triton", or None: nobody chose, and SWIFTK_MATMULS did not either."""
+    chosen = matmuls or os.environ.get("SWIFTK_MATMULS")
+    if chosen not in (None, "", "triton", "cuda"):
         raise InvalidArgument(f"[pack] matmuls is {chosen!r}, want 'triton' or 'cuda'")
-    return chosen
+    return chosen or None
 
 
-def compiler(arch: str, matmuls: str = "triton") -> str:
-    """What builds kernels for an architecture, as "triton 3.6.0". Raises DeviceError where nothing can."""
-    if arch == STUB:
-        return "none"
-    if not re.fullmatch(r"sm_\d{2,3}", arch):
+def _by_preference(matmuls: str | None, make: Callable[[str], _T]) -> _T:
+    """What `make` makes of the matmuls that were chosen; else of those in CUDA C++, or of Triton's where it cannot."""
+    chosen = chosen_matmuls(matmuls)
+    if chosen:
+        return make(chosen)
+    try:
+        return make("cuda")
+    except pack_cuda.Unavailable as error:
+        made = make("triton")
+        _log.warning("matmuls are Triton's, which are slower: %s", error)
+        return made
+
+
+def _check_arch(arch: str) -> None:
+    if arch != STUB and not re.fullmatch(r"sm_\d{2,3}", arch):
         raise InvalidArgument(f"[pack] arch is {arch!r}, want sm_80, sm_90, sm_100 or the like")
-    if int(arch[3:]) < OLDEST:
+    if arch != STUB and int(arch[3:]) < OLDEST:
         raise DeviceError(f"[pack] there are no kernels for {arch} (supported: sm_{OLDEST} and newer)")
+
+
+def _triton() -> str:
+    """What compiles most kernels, as "triton 3.6.0"."""
     from importlib import metadata  # slow to import, and a CPU needs none of it
 
     try:
-        triton = f"triton {metadata.version('triton')}"
-        needed = matmuls != "triton" or pack_cuda.available()  # the gate is made wherever it can be
-        return f"{triton}, {pack_cuda.compiler()}" if needed else triton
+        return f"triton {metadata.version('triton')}"
     except metadata.PackageNotFoundError:
-        raise DeviceError(
+        raise pack_cuda.Unavailable(
             "[pack] kernels for a GPU are built by Triton, which is not installed: pip install 'swiftk[cuda]', or give "
             "a pack built elsewhere (pack=, made by `swiftk pack`)"
         ) from None
@@ -86,12 +99,21 @@ def forms_of(draft_weights: str) -> tuple[str, ...]:
 
 
 def hash_of(shape: dict[str, Any], arch: str, matmuls: str | None = None, draft_weights: str = "own") -> str:
-    """Changes with anything that kernels are made from."""
-    matmuls = chosen_matmuls(matmuls)
-    made = [VERSION, shape, arch, matmuls, compiler(arch, matmuls), forms_of(draft_weights)]
+    """Changes with anything that kernels are made from, and not with what compiles them.
+
+    So a pack that was prepared on another machine is found, also where no compiler is, and an update of a compiler
+    costs nobody a build. The order of every sum is the sources', so that what a compiler decides is speed; which it was
+    is in the header (built_with). To have kernels from another one, the cached pack is removed.
+    """
+    _check_arch(arch)
+    matmuls = chosen_matmuls(matmuls) or ("cuda" if pack_cuda.supports(shape) else "triton")
+    made = [VERSION, shape, arch, matmuls, forms_of(draft_weights)]
+    return _digest(made, [*kernel_sources().glob("*.py"), *pack_cuda.source_files()])
+
+
+def _digest(made: list[Any], sources: list[Path]) -> str:
     digest = hashlib.sha256(json.dumps(made, sort_keys=True).encode())
-    sources = [*sorted(kernel_sources().glob("*.py")), *sorted(pack_cuda.sources().glob("*.*")), pack_cuda.header()]
-    for source in sources:
+    for source in sorted(sources, key=lambda source: source.name):
         digest.update(f"\0{source.name}\0".encode() + source.read_bytes())
     return digest.hexdigest()
 
@@ -106,49 +128,65 @@ def build(
 ) -> None:
     """Compiles every kernel for `arch` ("sm_90") and writes the pack: whole, or not at all.
 
-    `matmuls`: "triton", or "cuda" for those in CUDA C++ (16-bit weights; needs nvcc). Bits differ between the two.
+    `matmuls`: "cuda" for those in CUDA C++ (16-bit weights; needs NVRTC or nvcc), "triton", or None: "cuda" where that
+    can be, else "triton". Bits differ between the two.
     `draft_weights`: what drafts may read beside the model's own, as in LoadOptions; its matmuls are always Triton's.
     """
-    matmuls = chosen_matmuls(matmuls)
-    header = {
-        "format": FORMAT,
-        "version": VERSION,
-        "arch": arch,
-        "built_with": compiler(arch, matmuls),
-        "hash": hash_of(shape, arch, matmuls, draft_weights),
-    }
+    _check_arch(arch)
+    _by_preference(matmuls, lambda chosen: _build(shape, arch, Path(path), progress, chosen, draft_weights))
+
+
+def _build(
+    shape: dict[str, Any], arch: str, path: Path, progress: Progress | None, matmuls: str, draft_weights: str
+) -> None:
+    header: dict[str, Any] = {"format": FORMAT, "version": VERSION, "arch": arch}
+    header["hash"] = hash_of(shape, arch, matmuls, draft_weights)
     early = arch == STUB or int(arch.removeprefix("sm_")) >= OVERLAPPING
     entries, own = manifest().entries(shape, early, forms_of(draft_weights)), []
     if matmuls == "cuda":
         if not pack_cuda.supports(shape):
-            raise DeviceError("[pack] matmuls='cuda' wants 16-bit weights with rows of multiples of 8 elements")
+            raise pack_cuda.Unavailable("[pack] matmuls in CUDA C++ want 16-bit weights with rows of multiples of 8")
         own, header["layouts"] = pack_cuda.entries(shape, arch, early)
         names = {entry.name for entry in own}
         entries = [entry for entry in entries if entry.name not in names]
-    gate = [pack_cuda.gate()] if arch == STUB or pack_cuda.available() else []
     if arch == STUB:
-        images = [_stub(entry, shape["dtype"]) for entry in (*entries, *own, *gate)]
+        found = [(entry, _stub(entry, shape["dtype"])) for entry in (*entries, *own, pack_cuda.gate())]
+        header["built_with"] = "none"
     else:
-        total = len(entries) + len(own) + len(gate)
-        images = compile_kernels(kernel_sources(), entries, arch, _part(progress, 0, total))
-        images += pack_cuda.compile_entries(own, arch, _part(progress, len(images), total))
-        try:
-            images += pack_cuda.compile_entries(gate, arch, _part(progress, len(images), total))
-        except DeviceError as error:  # of CUDA before 12.4, say
-            _log.warning("drafts on this GPU will wait for the host at every step: %s", error)
-            gate = []
-    kernels, data = _lay_out([*entries, *own, *gate], images)
+        found, facts = _compile(own, entries, arch, progress)
+        header |= facts
+    kernels, data = _lay_out(found)
     header |= {"digest": hashlib.sha256(data).hexdigest(), "shape": shape, "kernels": kernels}
     text = json.dumps(header).encode()
     text += b" " * (-(8 + len(text)) % _ALIGNMENT)
-    _write(Path(path), struct.pack("<Q", len(text)) + text + data)
+    write_whole(path, struct.pack("<Q", len(text)) + text + data)
 
 
-def _lay_out(entries: list[Any], images: list[Image]) -> tuple[dict[str, Any], bytes]:
+def _compile(
+    own: list[Any], entries: list[Any], arch: str, progress: Progress | None
+) -> tuple[list[tuple[Any, Image]], dict[str, str]]:
+    """Entries in CUDA C++, the gate and Triton's, with their images; and what the header says about their making."""
+    names, images, total = [_triton()], [], len(own) + 1 + len(entries)
+    if own:
+        images, name = pack_cuda.compile_entries(own, arch, _part(progress, 0, total))
+        names.append(name)
+    found, facts = list(zip(own, images, strict=True)), {}
+    try:
+        image, name = pack_cuda.gate_image(arch)
+        found.append((pack_cuda.gate(), image))
+        names += [name] if name not in names else []
+    except pack_cuda.Unavailable as error:
+        _log.warning("drafts on this GPU will wait for the host at every step: %s", error)
+        facts, total = {"no_gate": str(error)} if pack_cuda.compilers() else {}, total - 1
+    images = compile_kernels(kernel_sources(), entries, arch, _part(progress, len(found), total))
+    return [*found, *zip(entries, images, strict=True)], {**facts, "built_with": ", ".join(names)}
+
+
+def _lay_out(found: list[tuple[Any, Image]]) -> tuple[dict[str, Any], bytes]:
     """The header's "kernels", and what they point to: equal images are stored once."""
     begins: dict[bytes, int] = {}
     kernels, data = {}, bytearray()
-    for entry, image in zip(entries, images, strict=True):
+    for entry, image in found:
         if image.code not in begins:
             begins[image.code] = len(data)
             data += image.code
@@ -183,13 +221,17 @@ def ensure(
     draft_weights: str = "own",
 ) -> Path:
     """The cached pack of a shape, built first where there is none. Two processes do not build it twice."""
+    return _by_preference(matmuls, lambda chosen: _cached(shape, arch, progress, chosen, draft_weights))
+
+
+def _cached(shape: dict[str, Any], arch: str, progress: Progress | None, matmuls: str, draft_weights: str) -> Path:
     key = hash_of(shape, arch, matmuls, draft_weights)
     path = cache_folder() / "kernels" / f"{arch}-{key[:20]}.pack"
-    if not _cached(path, key):
+    if not _is_good(path, key):
         with _locked(path.parent):
-            if not _cached(path, key):  # still: another process may have built it meanwhile
+            if not _is_good(path, key):  # still: another process may have built it meanwhile
                 _log.info("building kernels for %s: %s", arch, path)
-                build(shape, arch, path, progress, matmuls, draft_weights)
+                _build(shape, arch, path, progress, matmuls, draft_weights)
     return path
 
 
@@ -226,50 +268,36 @@ def read_header(path: str | Path) -> dict[str, Any]:
     return header
 
 
-def _cached(path: Path, key: str) -> bool:
+def _is_good(path: Path, key: str) -> bool:
+    """Whether a cached pack is there and whole, and has the gate if that can be built now."""
     if not path.exists():
         return False
     try:
-        if read_header(path)["hash"] == key:
-            return True
-        _log.warning("%s is not what its name says: kernels are built again", path)
+        header = read_header(path)
     except CheckpointError as error:
         _log.warning("%s: kernels are built again", error)
+        return False
+    if header["hash"] != key:
+        _log.warning("%s is not what its name says: kernels are built again", path)
+        return False
+    return "gate" in header["kernels"] or "no_gate" in header or not _can_build()
+
+
+def _can_build() -> bool:
+    with suppress(pack_cuda.Unavailable):
+        return bool(_triton() and pack_cuda.compilers())
     return False
-
-
-def _write(path: Path, data: bytes) -> None:
-    """The file, or what was there before."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    with _typed(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            partial.write_bytes(data)
-            partial.replace(path)
-        except OSError:
-            with suppress(OSError):
-                partial.unlink()
-            raise
 
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """Alone in a folder, among all processes: two builds at once would only share the cores."""
-    with _typed(folder):
+    with typed(folder):
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder, os.O_RDONLY)
     try:
-        with _typed(folder):
+        with typed(folder):
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield
     finally:
         os.close(handle)  # and the lock with it
-
-
-@contextmanager
-def _typed(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        hint = "; SWIFTK_CACHE names another folder" if path.is_relative_to(cache_folder()) else ""
-        raise DeviceError(f"[pack] {path} cannot be written: {error.strerror}{hint}") from error

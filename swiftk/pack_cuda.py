@@ -1,23 +1,32 @@
-"""The kernels of a pack in CUDA C++, compiled by nvcc: matmuls with the layout of weights that they read, and the gate.
+"""The kernels of a pack in CUDA C++: matmuls with the layout of weights that they read, and the gate.
 
-kernels/cuda/plan.py holds tiles, launch parameters and layouts as data; this turns them into entries of a pack.
+kernels/cuda/plan.py holds tiles, launch parameters and layouts as data; this turns them into entries of a pack, and
+compiles them with what is there: NVRTC from a wheel, or nvcc. NVRTC comes first, since it needs no compiler for the
+host and takes half the time; of several, the oldest, as images of CUDA 12 run on its drivers and on later ones.
+
+Images of the two differ even where their versions do not: NVRTC takes 64 bits for a pointer to shared memory, nvcc 32,
+and so they unroll the loop behind the sums unequally and take other registers. The order of the sums is the sources'.
 """
 
 from __future__ import annotations
 
+import hashlib
+import importlib.util
+import re
 import shutil
 import subprocess
+import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from .errors import DeviceError
-from .folders import kernel_sources, load_source
+from .folders import cache_folder, kernel_sources, load_source, write_whole
 from .pack_compile import Image, cores
 
 MATMULS = ("qkv", "o_proj", "gate_up", "down", "lm_head")
@@ -33,8 +42,23 @@ class Entry:
     constants: dict[str, int]
     warps: int
     shared: int
-    command: Callable[[str, Path, Path], list[str]]  # of compiling it: (arch, source, output)
+    defines: tuple[str, ...] = ()
     stages: int = 2
+
+    @property
+    def job(self) -> tuple[str, tuple[str, ...]]:
+        """What is compiled: that of several entries may be one."""
+        return self.function, self.defines
+
+
+@dataclass(frozen=True)
+class Compiler:
+    name: str  # "nvrtc 12.9"
+    command: tuple[str, ...]  # before output, source and options
+
+
+class Unavailable(DeviceError):
+    """Kernels that cannot be built here, or for this shape."""
 
 
 def sources() -> Path:
@@ -51,8 +75,8 @@ def header() -> Path:
     return sources().parent / "gate_rule.h"
 
 
-def available() -> bool:
-    return shutil.which("nvcc") is not None
+def source_files() -> list[Path]:
+    return [*sources().glob("*.*"), header()]
 
 
 def supports(shape: dict[str, Any]) -> bool:
@@ -61,14 +85,28 @@ def supports(shape: dict[str, Any]) -> bool:
     return shape["dtype"] != "float32" and all(width % 8 == 0 for width in widths)
 
 
-def compiler() -> str:
-    """What compiles, as "nvcc 13.0". Raises DeviceError where there is none."""
+def compilers() -> list[Compiler]:
+    """What compiles CUDA C++ here, the best first."""
+    return [*_nvrtc(), *_nvcc()]
+
+
+def _nvrtc() -> Iterator[Compiler]:
+    wheels = importlib.util.find_spec("nvidia")
+    folders = wheels.submodule_search_locations if wheels else None
+    found = [path for folder in folders or () for path in Path(folder).glob("*/lib/libnvrtc-builtins.so.*")]
+    versions = {path: path.name.partition(".so.")[2].split(".") for path in found}
+    for path in sorted(found, key=lambda path: [int(part) for part in versions[path]]):
+        library = path.with_name(f"libnvrtc.so.{versions[path][0]}")
+        program = (sys.executable, "-I", str(Path(__file__).with_name("nvrtc.py")), str(path), str(library))
+        yield Compiler(f"nvrtc {'.'.join(versions[path])}", program)
+
+
+def _nvcc() -> Iterator[Compiler]:
     path = shutil.which("nvcc")
-    if path is None:
-        raise DeviceError("[pack] matmuls='cuda' needs nvcc of CUDA's toolkit on the PATH; matmuls='triton' does not")
-    said = subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout
-    _, found, rest = said.partition("release ")
-    return f"nvcc {rest.split(',')[0]}" if found else "nvcc"
+    if path is not None:
+        said = subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout
+        _, found, rest = said.partition("release ")
+        yield Compiler(f"nvcc {rest.split(',')[0]}" if found else "nvcc", (path, "-cubin", "-o"))
 
 
 def entries(shape: dict[str, Any], arch: str, early: bool) -> tuple[list[Entry], dict[str, dict[str, Any]]]:
@@ -85,56 +123,78 @@ def entries(shape: dict[str, Any], arch: str, early: bool) -> tuple[list[Entry],
         size = units * unit * 16 * columns * 2
         layouts[name] = {"kernel": kernel, "bytes": size, "rows": rows, **fields}
         constants = {"K": K, "UNIT": unit}
-        command = partial(_pack_command, constants)
-        found.append(Entry(kernel, "pack", constants, _PACK_WARPS, 0, command))
+        found.append(Entry(kernel, "pack", constants, _PACK_WARPS, 0, tuple(p.defines(constants))))
     for k in p.kernels(shape, arch):
         layout = {key.upper(): value for key, value in layouts[k.name.split(".")[0]].items() if isinstance(value, int)}
         sizes = {**layout, **k.sizes, **k.tile, "K": k.K, "ROWS": k.rows, "GRID": k.blocks, "EARLY": early}
-        command = partial(_matmul_command, p, k, shape["dtype"])
-        found.append(Entry(k.name, k.source, sizes, k.threads // 32, k.shared, command))
+        found.append(Entry(k.name, k.source, sizes, k.threads // 32, k.shared, tuple(k.defines(shape["dtype"]))))
     return found, layouts
 
 
 def gate() -> Entry:
     """The kernel that lets the device take a draft's steps without the host."""
     p = plan()
-    return Entry("gate", "gate", {}, p.GATE_WARPS, p.GATE_SHARED, partial(_gate_command, p), stages=1)
+    return Entry("gate", "gate", {}, p.GATE_WARPS, p.GATE_SHARED, stages=1)
+
+
+def gate_image(arch: str) -> tuple[Image, str]:
+    """Of the gate, and what compiled it. An architecture has one for all packs, which is kept beside them."""
+    entry, digest = gate(), hashlib.sha256(repr((arch, plan().OPTIONS)).encode())
+    for source in sorted(source_files(), key=lambda source: source.name):
+        digest.update(source.read_bytes())
+    path = cache_folder() / "kernels" / f"{arch}-{digest.hexdigest()[:20]}.gate"
+    with suppress(OSError, ValueError):
+        check, name, code = path.read_bytes().split(b"\n", 2)
+        if check.decode() == hashlib.sha256(code).hexdigest():
+            return Image(code, entry.function, entry.shared), name.decode()
+    (image,), name = compile_entries([entry], arch)
+    with suppress(DeviceError):  # a folder that cannot be written costs the next pack half a second
+        write_whole(path, f"{hashlib.sha256(image.code).hexdigest()}\n{name}\n".encode() + image.code)
+    return image, name
 
 
 def compile_entries(
     found: Sequence[Entry], arch: str, progress: Callable[[int, int], Any] | None = None
+) -> tuple[list[Image], str]:
+    """Images of entries, in their order, and the name of the first compiler that makes all of them."""
+    failed = ["needs NVRTC (pip install 'swiftk[cuda]') or nvcc of CUDA's toolkit on the PATH"]
+    for compiler in compilers():
+        try:
+            return _compile(compiler, found, arch, progress), compiler.name
+        except Unavailable as error:
+            failed.append(str(error))
+    raise Unavailable(f"[pack] CUDA C++: {'; '.join(failed[1:] or failed)}")
+
+
+def _compile(
+    compiler: Compiler, found: Sequence[Entry], arch: str, progress: Callable[[int, int], Any] | None
 ) -> list[Image]:
-    """Images of entries, in their order."""
-
-    def one(index: int, entry: Entry, folder: Path) -> Image:
+    def one(index: int, entry: Entry, folder: Path) -> bytes:
         output = folder / f"{index}.cubin"
-        run = subprocess.run(
-            entry.command(arch, sources() / f"{entry.function}.cu", output), capture_output=True, text=True, check=False
-        )
+        command = compile_command(compiler, entry, arch, output)
+        run = subprocess.run(command, capture_output=True, text=True, check=False)
         if run.returncode:
-            last = " ".join((run.stderr or run.stdout).strip().splitlines()[-1:])
-            raise DeviceError(f"[pack] compiling {entry.name} for {arch}: {last}")
-        return Image(output.read_bytes(), entry.function, entry.shared)
+            said = (run.stderr or run.stdout).strip().splitlines()
+            told = next((line for line in said if re.search(r"\b(error|fatal)\b", line)), "".join(said[-1:]))
+            raise Unavailable(
+                f"compiling {entry.name} for {arch} with {compiler.name}: {told or f'status {run.returncode}'}"
+            )
+        return output.read_bytes()
 
-    images = []
+    todo: dict[Any, Entry] = {}
+    for entry in found:
+        todo.setdefault(entry.job, entry)
+    codes: dict[Any, bytes] = {}
     with tempfile.TemporaryDirectory(prefix="swiftk-") as folder, ThreadPoolExecutor(cores()) as pool:
-        for image in pool.map(lambda job: one(*job, Path(folder)), enumerate(found)):
-            images.append(image)
+        for code in pool.map(lambda numbered: one(*numbered, Path(folder)), enumerate(todo.values())):
+            codes[list(todo)[len(codes)]] = code
             if progress:
-                progress(len(images), len(found))
-    return images
+                progress(sum(entry.job in codes for entry in found), len(found))
+    return [Image(codes[entry.job], entry.function, entry.shared) for entry in found]
 
 
-def _matmul_command(p: ModuleType, kernel: Any, dtype: str, arch: str, source: Path, output: Path) -> list[str]:
-    command: list[str] = p.compile_command(kernel, dtype, arch, source, output)
-    return command
-
-
-def _gate_command(p: ModuleType, arch: str, source: Path, output: Path) -> list[str]:
-    command: list[str] = p.gate_command(arch, header().parent, source, output)
-    return command
-
-
-def _pack_command(constants: dict[str, int], arch: str, source: Path, output: Path) -> list[str]:
-    defines = [f"-DSWIFTK_{name}={value}" for name, value in constants.items()]
-    return ["nvcc", "-cubin", f"-arch={arch}", "-std=c++17", "-o", str(output), str(source), *defines]
+def compile_command(compiler: Compiler, entry: Entry, arch: str, output: Path) -> list[str]:
+    """What is linked in nothing: the one function that a kernel calls, of the gate, is the driver's."""
+    includes = [f"-I{sources()}", f"-I{header().parent}"]
+    source = sources() / f"{entry.function}.cu"
+    return [*compiler.command, str(output), str(source), f"-arch={arch}", *plan().OPTIONS, *includes, *entry.defines]

@@ -1,6 +1,8 @@
-"""What a kernel's machine code may do before it waits for the kernel before it, from a disassembly of cuobjdump."""
+"""What a kernel's machine code may do before it waits for the kernel before it, from a disassembly of cuobjdump; and
+what functions an image has and wants."""
 
 import re
+import struct
 
 WAIT, TRIGGER = "ACQBULK", "PREEXIT"
 # Loads, stores and reductions of memory that other kernels see, and copies from it.
@@ -41,3 +43,16 @@ def before_waiting(text):
 
 def memory_before_waiting(text):
     return {opcode for opcode in before_waiting(text) if GLOBAL.match(opcode)}
+
+
+def functions(image):
+    """(name, whether it is there) of each function that an image (ELF, 64 bits) has or wants."""
+    begin, size, count = *struct.unpack_from("<Q", image, 40), *struct.unpack_from("<2H", image, 58)
+    sections = [struct.unpack_from("<2I4Q2I2Q", image, begin + i * size) for i in range(count)]
+    for _, kind, _, _, at, length, link, _, _, each in sections:
+        if kind == 2:  # symbols
+            for symbol in range(at, at + length, each):
+                name, info, _, section = struct.unpack_from("<IBBH", image, symbol)
+                if info & 15 == 2:
+                    first = sections[link][4] + name
+                    yield image[first : image.index(b"\0", first)].decode(), section != 0

@@ -114,13 +114,14 @@ def test_drafts_change_no_token(gpu, tiny_dir, family, sampling):
     assert np.array(fast.logits[:40]).tobytes() == np.array(plain.logits).tobytes()
 
 
-def test_matmuls_that_lay_weights_out(gpu, tiny_dir):
-    """The kernels in CUDA C++ read W in an order of their own; on the stub, as its kernels do then."""
+@pytest.mark.parametrize("matmuls", ["cuda", "triton"])
+def test_both_kinds_of_matmuls(gpu, tiny_dir, matmuls):
+    """Those in CUDA C++ read W in an order of their own; on the stub, as its kernels do then."""
     families = {"llama3": {"tie_word_embeddings": True}, "qwen3": {}, "llama-bias": {"intermediate_size": 72}}
     for family, extra in families.items():
         folder = tiny_dir(family, layers=2, **extra)
         try:
-            path = pack.ensure(pack.shape_of(folder), device.architecture("cuda"), matmuls="cuda")
+            path = pack.ensure(pack.shape_of(folder), device.architecture("cuda"), matmuls=matmuls)
         except DeviceError as error:
             pytest.skip(str(error))
         model = gpu.open(folder, pack=path)

@@ -40,7 +40,7 @@ def pair_fixture(gpu, monkeypatch):
     def make(folder):
         kernels = device.kernels(folder, "auto", "cuda")
         if "gate" not in pack.read_header(kernels)["kernels"]:
-            pytest.skip("kernels were built without nvcc")
+            pytest.skip("kernels were built without NVRTC and nvcc")
         at_once = gpu.open(folder)
         with monkeypatch.context() as patch:
             patch.setenv("SWIFTK_CUDA_STEPWISE", "1")

@@ -24,9 +24,8 @@ def folder(tiny_dir):
     return tiny_dir("llama3", layers=4)
 
 
-def cuda_pack(folder, path):
-    """A pack with the matmuls whose weights come ahead."""
-    pack.build(pack.shape_of(folder), device.architecture("cuda"), path, matmuls="cuda")
+def pack_of(folder, path, matmuls):
+    pack.build(pack.shape_of(folder), device.architecture("cuda"), path, matmuls=matmuls)
     return path
 
 
@@ -45,8 +44,7 @@ def run(gpu, folder, kernels=None):
 @pytest.mark.usefixtures("clean")
 def test_every_launch_of_a_pass_is_early(gpu, folder, tmp_path, matmuls):
     on_stub_only(gpu)
-    kernels = cuda_pack(folder, tmp_path / "a.pack") if matmuls == "cuda" else None
-    _, early, could = run(gpu, folder, kernels)
+    _, early, could = run(gpu, folder, pack_of(folder, tmp_path / "a.pack", matmuls))
     assert early == could > 1000
 
 
@@ -78,7 +76,7 @@ def test_a_kernel_that_forgets_to_wait_is_found(gpu, tiny_dir, tmp_path, kernel)
     """The runtime takes the pack's word for it; the kernel itself has no wait."""
     on_stub_only(gpu)
     folder = tiny_dir("qwen3")
-    path = cuda_pack(folder, tmp_path / "a.pack")
+    path = pack_of(folder, tmp_path / "a.pack", "cuda")
     data = path.read_bytes()
     image = re.compile(rb'\{"kernel": "%s"[^}]*"EARLY": true' % kernel.encode())
     changed = image.sub(lambda m: m[0].replace(b": true", b":false"), data)

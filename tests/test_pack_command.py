@@ -39,6 +39,13 @@ def test_copies_that_a_pack_has_kernels_for(tmp_path):
     assert len({header["hash"] for header in found.values()}) == 3
 
 
+def test_matmuls_are_in_cuda_unless_something_else_is_wanted(tmp_path):
+    path = tmp_path / "a.pack"
+    for arguments, own in (([], True), (["--matmuls", "cuda"], True), (["--matmuls", "triton"], False)):
+        assert main(["pack", "--model", "demo", "--arch", "stub", "-o", str(path), *arguments]) == 0
+        assert ("layouts" in pack.read_header(path)) == own
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -47,6 +54,8 @@ def test_copies_that_a_pack_has_kernels_for(tmp_path):
         (["--model", "/no/dir", "--arch", "stub", "-o", "a.pack"], "/no/dir/config.json"),
         (["--model", "demo", "--arch", "volta", "-o", "a.pack"], "arch is 'volta', want sm_80"),
         (["--model", "demo", "--arch", "stub", "-o", "a.pack", "--dtype", "int4"], "dtype='int4'"),
+        (["--model", "demo", "--arch", "stub", "-o", "a.pack", "--matmuls", "blas"], "'blas', want 'triton'"),
+        (["--model", "demo", "--arch", "stub", "-o", "a.pack", "--dtype", "float32", "--matmuls", "cuda"], "16-bit"),
         (["--model", "demo", "--arch", "stub", "-o", "a.pack", "--draft-weights", "int5"], "draft_weights=['int5']"),
         (["--model", "demo", "--arch", "stub", "-o", "a.pack", "--draft-weights", "upper"], "has 'upper'"),
         (["--model", "demo", "--arch", "stub", "-o", "/proc/a.pack"], "/proc/a.pack cannot be written"),

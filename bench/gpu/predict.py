@@ -196,7 +196,7 @@ def sections(found: Models, rows: list[dict[str, Any]], values: dict[str, Any], 
     yield f"# Predicted for an H200\n\n{made}\n\n{__doc__.strip().splitlines()[0]}"
     yield ("## Steps\n\nParts in ms, on the device; what the host adds to a step is in the measures. A part is what it "
            "adds, so without what is hidden under others.\n\n" + cases_table(rows, earlier).markdown())
-    yield ("## Measures\n\nAs bench/gpu/decode.py names them, for bench/gpu/summary.py to lay what came beside: steps "
+    yield ("## Measures\n\nAs bench/gpu/decode.py names them, for bench/gpu/record.py to lay what came beside: steps "
            "and prompts in ms, drafts in us, one row and prefill in tokens a second.\n\n"
            + measures_table(values).markdown())
     yield "## Attention\n\nThe launches of a layer, by themselves.\n\n" + attention_table(found).markdown()

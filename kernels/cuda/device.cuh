@@ -16,7 +16,7 @@
 #define SWIFTK_CLUSTER_2 __cluster_dims__(2, 1, 1)
 #define SWIFTK_CLUSTER_4 __cluster_dims__(4, 1, 1)
 
-// Of the device runtime; declared here so that compilers which do not know it yet build the kernels without it.
+// The driver's: it puts the function in when it loads an image. Assemblers let that pass from CUDA 12.4 on.
 extern "C" __device__ void cudaGraphSetConditional(unsigned long long handle, unsigned int value);
 
 namespace swiftk {
@@ -83,21 +83,24 @@ SWIFTK_INLINE void multiply<F16>(float (&sum)[4], const uint4& a, u32 b0, u32 b1
   SWIFTK_MULTIPLY("f16");
 }
 
-SWIFTK_INLINE char* shared_memory() {
+// Shared memory is known by addresses of its own, not by pointers: with those nvcc calculates in 32 bits and NVRTC in
+// 64, which costs up to 60 registers.
+SWIFTK_INLINE u32 shared_memory() {
   extern __shared__ __align__(128) char shared[];
-  return shared;
+  return static_cast<u32>(__cvta_generic_to_shared(shared));
 }
 
-SWIFTK_INLINE u32 shared_address(const void* p) { return static_cast<u32>(__cvta_generic_to_shared(p)); }
+// Element i of the T that lie at an address.
+template <class T>
+SWIFTK_INLINE T& shared_at(u32 address, int i = 0) {
+  return *reinterpret_cast<T*>(__cvta_shared_to_generic(address + i * static_cast<u32>(sizeof(T))));
+}
 
-// A barrier in shared memory: a turn ends when it was arrived at `count` times and all bytes that were announced for
-// the turn are there. Turns have parity 0, 1, 0, ...; of a new barrier, the turn before the first counts as ended.
-struct Barrier {
-  u64 state;
-};
-
-SWIFTK_INLINE void prepare(Barrier& barrier, u32 count) {
-  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(&barrier)), "r"(count) : "memory");
+// A barrier is 8 bytes of shared memory, known by their address: a turn ends when it was arrived at `count` times and
+// all bytes that were announced for the turn are there. Turns have parity 0, 1, 0, ...; of a new barrier, the turn
+// before the first counts as ended.
+SWIFTK_INLINE void prepare(u32 barrier, u32 count) {
+  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
 }
 
 // Between the preparing of barriers and the __syncthreads() that publishes them.
@@ -107,12 +110,11 @@ SWIFTK_INLINE void publish_barriers() {
 #endif
 }
 
-SWIFTK_INLINE void arrive(Barrier& barrier) {
-  asm volatile("{\n .reg .b64 state;\n mbarrier.arrive.shared.b64 state, [%0];\n}" ::"r"(shared_address(&barrier))
-               : "memory");
+SWIFTK_INLINE void arrive(u32 barrier) {
+  asm volatile("{\n .reg .b64 state;\n mbarrier.arrive.shared.b64 state, [%0];\n}" ::"r"(barrier) : "memory");
 }
 
-SWIFTK_INLINE bool turn_ended(Barrier& barrier, u32 parity) {
+SWIFTK_INLINE bool turn_ended(u32 barrier, u32 parity) {
   u32 ended;
 #ifdef SWIFTK_HOPPER
   asm volatile("{\n .reg .pred p;\n mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n selp.u32 %0, 1, 0, p;\n}"
@@ -120,44 +122,40 @@ SWIFTK_INLINE bool turn_ended(Barrier& barrier, u32 parity) {
   asm volatile("{\n .reg .pred p;\n mbarrier.test_wait.parity.shared.b64 p, [%1], %2;\n selp.u32 %0, 1, 0, p;\n}"
 #endif
                : "=r"(ended)
-               : "r"(shared_address(&barrier)), "r"(parity)
+               : "r"(barrier), "r"(parity)
                : "memory");
   return ended != 0;
 }
 
-SWIFTK_INLINE void wait(Barrier& barrier, u32 parity) {
+SWIFTK_INLINE void wait(u32 barrier, u32 parity) {
   while (!turn_ended(barrier, parity)) {
   }
 }
 
 // Arrives, and announces bytes of bulk copies that belong to the turn.
-SWIFTK_INLINE void arrive_announcing(Barrier& barrier, u32 bytes) {
+SWIFTK_INLINE void arrive_announcing(u32 barrier, u32 bytes) {
 #ifdef SWIFTK_HOPPER
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&barrier)), "r"(bytes)
-               : "memory");
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 #endif
 }
 
 // Multiples of 16 bytes, at multiples of 16.
-SWIFTK_INLINE void copy_bulk(void* to_shared, const void* from, u32 bytes, Barrier& barrier) {
+SWIFTK_INLINE void copy_bulk(u32 to, const void* from, u32 bytes, u32 barrier) {
 #ifdef SWIFTK_HOPPER
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                   shared_address(to_shared)),
-               "l"(from), "r"(bytes), "r"(shared_address(&barrier))
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+               "l"(from), "r"(bytes), "r"(barrier)
                : "memory");
 #endif
 }
 
 // 16 bytes; zeros, with `from` unread, unless `there`.
-SWIFTK_INLINE void copy_16(void* to_shared, const void* from, bool there) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to_shared)), "l"(from),
-               "r"(there ? 16 : 0)
-               : "memory");
+SWIFTK_INLINE void copy_16(u32 to, const void* from, bool there) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0) : "memory");
 }
 
 // Arrives once this thread's copies of 16 bytes are there.
-SWIFTK_INLINE void arrive_after_copies(Barrier& barrier) {
-  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(shared_address(&barrier)) : "memory");
+SWIFTK_INLINE void arrive_after_copies(u32 barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier) : "memory");
 }
 
 // Among the first `threads` threads of the block.
@@ -172,13 +170,13 @@ SWIFTK_INLINE void synchronize_cluster() {
 #endif
 }
 
-// What lies at `p`, an address in this block's shared memory, in that of block `rank` of the cluster.
-SWIFTK_INLINE float load_from_cluster(const float* p, u32 rank) {
-  float value = *p;
+// What lies at an address of this block's shared memory in that of block `rank` of the cluster.
+SWIFTK_INLINE float load_from_cluster(u32 address, u32 rank) {
+  float value = shared_at<float>(address);
 #ifdef SWIFTK_HOPPER
   asm volatile("{\n .reg .b32 at;\n mapa.shared::cluster.u32 at, %1, %2;\n ld.shared::cluster.f32 %0, [at];\n}"
                : "=f"(value)
-               : "r"(shared_address(p)), "r"(rank)
+               : "r"(address), "r"(rank)
                : "memory");
 #endif
   return value;

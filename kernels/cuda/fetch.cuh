@@ -7,14 +7,14 @@ namespace swiftk {
 // The stages in shared memory, and where a warp stands in their round.
 template <class T>
 struct Ring {
-  SWIFTK_INLINE explicit Ring(char* shared) : shared(shared) {}
+  SWIFTK_INLINE explicit Ring(u32 shared) : shared(shared) {}
 
-  SWIFTK_INLINE char* weights() const { return shared + slot * T::kWeightBytes; }
-  SWIFTK_INLINE char* tokens() const { return shared + T::kTokenOffset + slot * T::kTokenBytes; }
-  SWIFTK_INLINE Barrier& full(int s) const { return reinterpret_cast<Barrier*>(shared + T::kBarrierOffset)[s]; }
-  SWIFTK_INLINE Barrier& empty(int s) const { return full(T::STAGES + s); }
-  SWIFTK_INLINE Barrier& full() const { return full(slot); }
-  SWIFTK_INLINE Barrier& empty() const { return empty(slot); }
+  SWIFTK_INLINE u32 weights() const { return shared + slot * T::kWeightBytes; }
+  SWIFTK_INLINE u32 tokens() const { return shared + T::kTokenOffset + slot * T::kTokenBytes; }
+  SWIFTK_INLINE u32 full(int s) const { return shared + T::kBarrierOffset + s * 8; }
+  SWIFTK_INLINE u32 empty(int s) const { return full(T::STAGES + s); }
+  SWIFTK_INLINE u32 full() const { return full(slot); }
+  SWIFTK_INLINE u32 empty() const { return empty(slot); }
   SWIFTK_INLINE void wait_full() const { wait(full(), round); }
   SWIFTK_INLINE void wait_empty() const { wait(empty(), round ^ 1); }
 
@@ -25,7 +25,7 @@ struct Ring {
     }
   }
 
-  char* const shared;
+  const u32 shared;
   int slot = 0;
   u32 round = 0;
 };
@@ -115,7 +115,7 @@ SWIFTK_INLINE void fetch_tokens(const u16* y, Ring<T> ring, Work<T> work, const 
           const int token = at / kRowPieces, slice = at % kRowPieces / 8, piece = at % 8;
           const int k = k0 + at % kRowPieces * 8;
           const bool there = T::K == T::kPaddedK || k < T::K;
-          char* const to = ring.tokens() + ((slice * T::TOKENS + token) * 8 + (piece ^ token % 2 * 4)) * 16;
+          const u32 to = ring.tokens() + ((slice * T::TOKENS + token) * 8 + (piece ^ token % 2 * 4)) * 16;
           copy_16(to, y + static_cast<u64>(first + token) * T::K + (there ? k : 0), there);
         }
         arrive_after_copies(ring.full());

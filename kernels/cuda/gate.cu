@@ -24,19 +24,21 @@ SWIFTK_INLINE bool comes_before(const BestLeaf& a, const BestLeaf& b) {
 
 // The best of the first n leaves, known to all threads; at < 0: there is none.
 SWIFTK_INLINE BestLeaf best_leaf(const float* leaf, int n) {
-  BestLeaf* const found = reinterpret_cast<BestLeaf*>(shared_memory());
+  const u32 found = shared_memory();
   const int thread = threadIdx.x;
   BestLeaf mine = {-1, -1};
   for (int i = thread; i < n; i += kGateThreads) {
     if (leaf[i] > mine.worth) mine = {leaf[i], i};
   }
-  found[thread] = mine;
+  BestLeaf& best = shared_at<BestLeaf>(found, thread);
+  best = mine;
   for (int half = kGateThreads / 2; half > 0; half /= 2) {
     __syncthreads();
-    if (thread < half && comes_before(found[thread + half], found[thread])) found[thread] = found[thread + half];
+    const BestLeaf& other = shared_at<BestLeaf>(found, thread + half);
+    if (thread < half && comes_before(other, best)) best = other;
   }
   __syncthreads();
-  return found[0];
+  return shared_at<BestLeaf>(found);
 }
 
 SWIFTK_INLINE bool stops(const SpineState& state, int token) {

@@ -11,8 +11,7 @@ namespace swiftk {
 
 // One chunk of a slice: a warp's TILES x 16 outputs times all tokens.
 template <class T, class DT>
-SWIFTK_INLINE void multiply_chunk(const char* weights, const char* tokens, int lane,
-                                  float (&sum)[T::TILES][T::TOKENS / 8][4]) {
+SWIFTK_INLINE void multiply_chunk(u32 weights, u32 tokens, int lane, float (&sum)[T::TILES][T::TOKENS / 8][4]) {
   constexpr int kBlocks = T::TOKENS / 8;
   const int g = lane / 4, c = lane % 4;
 #pragma unroll
@@ -20,14 +19,14 @@ SWIFTK_INLINE void multiply_chunk(const char* weights, const char* tokens, int l
     uint4 b[kBlocks];
 #pragma unroll
     for (int j = 0; j < kBlocks; ++j) {
-      b[j] = *reinterpret_cast<const uint4*>(tokens + ((j * 8 + g) * 8 + ((half * 4 + c) ^ g % 2 * 4)) * 16);
+      b[j] = shared_at<uint4>(tokens, (j * 8 + g) * 8 + ((half * 4 + c) ^ g % 2 * 4));
     }
 #pragma unroll
     for (int step = 0; step < 2; ++step) {
 #pragma unroll
       for (int m = 0; m < T::TILES; ++m) {
         const int fragment = m / T::UNIT * (T::kPieceBytes / 512) + (half * 2 + step) * T::UNIT + m % T::UNIT;
-        const uint4 a = *reinterpret_cast<const uint4*>(weights + (fragment * 32 + lane) * 16);
+        const uint4 a = shared_at<uint4>(weights, fragment * 32 + lane);
 #pragma unroll
         for (int j = 0; j < kBlocks; ++j) {
           multiply<DT>(sum[m][j], a, step == 0 ? b[j].x : b[j].z, step == 0 ? b[j].y : b[j].w);
@@ -39,15 +38,16 @@ SWIFTK_INLINE void multiply_chunk(const char* weights, const char* tokens, int l
 
 // A lane's sums, to where the block's others find them; with `add`, on top of what this lane left there.
 template <class T>
-SWIFTK_INLINE void store_sums(float* to, int lane, bool add, const float (&sum)[T::TILES][T::TOKENS / 8][4]) {
+SWIFTK_INLINE void store_sums(u32 to, int lane, bool add, const float (&sum)[T::TILES][T::TOKENS / 8][4]) {
 #pragma unroll
   for (int m = 0; m < T::TILES; ++m) {
 #pragma unroll
     for (int j = 0; j < T::TOKENS / 8; ++j) {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        float* const at = to + (j * 8 + lane % 4 * 2 + e % 2) * T::kPitch + m * 16 + lane / 4 + e / 2 * 8;
-        *at = add ? *at + sum[m][j][e] : sum[m][j][e];
+        const int i = (j * 8 + lane % 4 * 2 + e % 2) * T::kPitch + m * 16 + lane / 4 + e / 2 * 8;
+        float& at = shared_at<float>(to, i);
+        at = add ? at + sum[m][j][e] : sum[m][j][e];
       }
     }
   }
@@ -55,12 +55,12 @@ SWIFTK_INLINE void store_sums(float* to, int lane, bool add, const float (&sum)[
 
 // An output's slices, added in order.
 template <class T>
-SWIFTK_INLINE float total(const float* sums, int row, int token) {
+SWIFTK_INLINE float total(u32 sums, int row, int token) {
   float value = 0;
 #pragma unroll
   for (int s = 0; s < T::kParts; ++s) {
-    const float* const at = sums + (s % T::K_WARPS * T::TOKENS + token) * T::kPitch + row;
-    const float part = T::CLUSTER > 1 ? load_from_cluster(at, s / T::K_WARPS) : *at;
+    const u32 at = sums + ((s % T::K_WARPS * T::TOKENS + token) * T::kPitch + row) * 4;
+    const float part = T::CLUSTER > 1 ? load_from_cluster(at, s / T::K_WARPS) : shared_at<float>(at);
     value = s == 0 ? part : value + part;
   }
   return value;
@@ -81,7 +81,7 @@ template <class T, class DT, class Epilogue>
 SWIFTK_INLINE void consume(Ring<T> ring, Work<T> work, const int* n_ptr, int thread, const Epilogue& epilogue) {
   constexpr int kOutputs = Epilogue::kPair ? T::kRows / 2 : T::kRows;
   const int lane = thread % 32, row_warp = thread / 32 % T::ROW_WARPS, k_warp = thread / 32 / T::ROW_WARPS;
-  float* const sums = reinterpret_cast<float*>(ring.shared + T::kSumOffset);
+  const u32 sums = ring.shared + T::kSumOffset;
   const int piece = row_warp * (T::TILES / T::UNIT) * T::kPieceBytes + k_warp * (T::kPieceBytes / T::K_WARPS);
   wait_for_inputs();
   const int n = *n_ptr;
@@ -97,7 +97,7 @@ SWIFTK_INLINE void consume(Ring<T> ring, Work<T> work, const int* n_ptr, int thr
         if (lane == 0) arrive(ring.empty());
         ring.advance();
       }
-      store_sums<T>(sums + k_warp * T::TOKENS * T::kPitch + row_warp * T::TILES * 16, lane, turn > 0, sum);
+      store_sums<T>(sums + (k_warp * T::TOKENS * T::kPitch + row_warp * T::TILES * 16) * 4, lane, turn > 0, sum);
     }
     synchronize_sums<T>();
     const int count = (n - first < T::TOKENS ? n - first : T::TOKENS) * kOutputs;

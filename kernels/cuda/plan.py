@@ -1,4 +1,4 @@
-"""The kernels of a pack in CUDA C++: matmuls' tiles by shape and rows, launch parameters, and how to compile them.
+"""The kernels of a pack in CUDA C++: matmuls' tiles by shape and rows, launch parameters, and compilers' options.
 
 Plain data, importable without a toolkit. Nothing here can change a row's bits: tile.cuh fixes the order.
 
@@ -13,10 +13,17 @@ DTYPES = {"bfloat16": "Bf16", "float16": "F16"}
 MULTIPROCESSORS = 132  # that blocks are counted for; other counts are right too
 SHARED = {"sm_80": 163, "sm_86": 99, "sm_89": 99, "sm_120": 99}  # KB of a block, where it is not 227
 SLICES, CHUNK = 4, 64
+# Of nvcc and NVRTC alike. Without contraction: a sum that is rounded in one kernel and not in another would have other
+# bits.
+OPTIONS = ("-std=c++17", "-fmad=false")
 
 
 def cdiv(a, b):
     return -(-a // b)
+
+
+def defines(values):
+    return [f"-DSWIFTK_{name}={int(value) if isinstance(value, bool) else value}" for name, value in values.items()]
 
 
 @dataclass(frozen=True)
@@ -56,23 +63,10 @@ class Kernel:
 
     def defines(self, dtype):
         values = {**self.sizes, **self.tile, "DT": DTYPES[dtype]}
-        return [f"-DSWIFTK_{name}={int(value) if isinstance(value, bool) else value}" for name, value in values.items()]
-
-
-def compile_command(kernel, dtype, arch, source, output):
-    """Without contraction: a sum that is rounded in one kernel and not in another would have other bits."""
-    options = ["-cubin", f"-arch={arch}", "-std=c++17", "-fmad=false", "-o", str(output), str(source)]
-    return ["nvcc", *options, *kernel.defines(dtype)]
+        return defines(values)
 
 
 GATE_WARPS, GATE_SHARED = 4, 1024
-
-
-def gate_command(arch, headers, source, output):
-    """Linked, as what repeats a graph is the device runtime's. `headers`: the folder of gate_rule.h."""
-    link = ["-rdc=true", "-dlink", "-cubin", "-lcudadevrt"]
-    options = [f"-arch={arch}", "-std=c++17", "-fmad=false", f"-I{headers}"]
-    return ["nvcc", *link, *options, "-o", str(output), str(source)]
 
 
 def shared_bytes(tile, stages):

@@ -1,4 +1,4 @@
-"""swiftk pack: build the kernels of a model for a GPU ahead, for hosts without Triton; or show what a pack holds."""
+"""swiftk pack: build the kernels of a model for a GPU ahead, for hosts without compilers; or show what a pack holds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def command(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write.")] = None,
     dtype: DtypeOption = "auto",
     matmuls: Annotated[
-        str | None, typer.Option("--matmuls", help="triton, or cuda: CUDA C++, which needs nvcc. Default: triton.")
+        str | None,
+        typer.Option("--matmuls", help="cuda: in CUDA C++ (16-bit weights); triton. Default: cuda where that can be."),
     ] = None,
     draft_weights: Annotated[
         str, typer.Option("--draft-weights", help="Copies drafts may read: int4, int3, int8, joined by commas; or own.")
@@ -30,7 +31,7 @@ def command(
     show: Annotated[Path | None, typer.Option("--show", help="Show what a pack holds.")] = None,
     json: JsonOption = False,
 ) -> None:
-    """Build a kernel pack. No GPU is needed for it, only Triton."""
+    """Build a kernel pack. No GPU is needed for it, only compilers: pip install 'swiftk[cuda]'."""
     if show is None:
         if model is None or output is None:
             raise InvalidArgument("[pack] want --model DIR and -o FILE, or --show FILE")

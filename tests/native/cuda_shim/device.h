@@ -81,7 +81,12 @@ void multiply(float (&sum)[4], const uint4& a, u32 b0, u32 b1) {
   });
 }
 
-inline char* shared_memory() { return shim::machine->thread().block->shared; }
+inline u32 shared_memory() { return 0; }
+
+template <class T>
+T& shared_at(u32 address, int i = 0) {
+  return reinterpret_cast<T*>(shim::machine->thread().block->shared + address)[i];
+}
 
 struct Barrier {
   u64 count : 12, pending : 12, turns : 16;
@@ -94,7 +99,8 @@ inline void settle(Barrier& b) {
   ++b.turns;
 }
 
-inline void prepare(Barrier& b, u32 count) {
+inline void prepare(u32 barrier, u32 count) {
+  Barrier& b = shared_at<Barrier>(barrier);
   b.count = b.pending = count;
   b.turns = 0;
   b.bytes = 0;
@@ -107,18 +113,21 @@ inline void arrive(Barrier& b) {
   --b.pending;
   settle(b);
 }
+inline void arrive(u32 barrier) { arrive(shared_at<Barrier>(barrier)); }
 
-inline void arrive_announcing(Barrier& b, u32 bytes) {
-  b.bytes += bytes;
-  arrive(b);
+inline void arrive_announcing(u32 barrier, u32 bytes) {
+  shared_at<Barrier>(barrier).bytes += bytes;
+  arrive(barrier);
 }
 
-inline void wait(Barrier& b, u32 parity) {
+inline void wait(u32 barrier, u32 parity) {
+  const Barrier& b = shared_at<Barrier>(barrier);
   shim::machine->wait([&b, parity] { return (b.turns & 1) != parity; });
 }
 
-inline void copy_later(void* to, const void* from, u32 bytes, bool there, Barrier* barrier) {
-  if (there) shim::machine->check_copy(static_cast<char*>(to), static_cast<const char*>(from), bytes);
+inline void copy_later(u32 address, const void* from, u32 bytes, bool there, Barrier* barrier) {
+  char* const to = &shared_at<char>(address);
+  if (there) shim::machine->check_copy(to, static_cast<const char*>(from), bytes);
   std::memset(to, 0xFF, bytes);
   shim::machine->thread().copies.push_back([=] {
     if (there) {
@@ -133,10 +142,13 @@ inline void copy_later(void* to, const void* from, u32 bytes, bool there, Barrie
   });
 }
 
-inline void copy_bulk(void* to, const void* from, u32 bytes, Barrier& b) { copy_later(to, from, bytes, true, &b); }
-inline void copy_16(void* to, const void* from, bool there) { copy_later(to, from, 16, there, nullptr); }
+inline void copy_bulk(u32 to, const void* from, u32 bytes, u32 barrier) {
+  copy_later(to, from, bytes, true, &shared_at<Barrier>(barrier));
+}
+inline void copy_16(u32 to, const void* from, bool there) { copy_later(to, from, 16, there, nullptr); }
 
-inline void arrive_after_copies(Barrier& b) {
+inline void arrive_after_copies(u32 barrier) {
+  Barrier& b = shared_at<Barrier>(barrier);
   shim::machine->thread().copies.push_back([&b] { arrive(b); });
 }
 
@@ -150,9 +162,8 @@ inline void synchronize_cluster() {
   shim::machine->meet(shim::machine->cluster, static_cast<int>(shim::machine->cluster_threads()));
 }
 
-inline float load_from_cluster(const float* p, u32 rank) {
-  const ptrdiff_t at = reinterpret_cast<const char*>(p) - shared_memory();
-  return *reinterpret_cast<const float*>(shim::machine->block(rank).shared + at);
+inline float load_from_cluster(u32 address, u32 rank) {
+  return *reinterpret_cast<const float*>(shim::machine->block(rank).shared + address);
 }
 
 inline void repeat_graph(u64 handle, bool again) { *reinterpret_cast<int*>(handle) = again; }
