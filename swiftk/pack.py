@@ -64,9 +64,10 @@ def _by_preference(matmuls: str | None, make: Callable[[str], _T]) -> _T:
     try:
         return make("cuda")
     except pack_cuda.Unavailable as error:
-        made = make("triton")
-        _log.warning("matmuls are Triton's, which are slower: %s", error)
-        return made
+        reason = str(error)  # a record that is kept shall not keep frames
+    made = make("triton")
+    _log.warning("matmuls are Triton's, which are slower: %s", reason)
+    return made
 
 
 def _check_arch(arch: str) -> None:
@@ -176,7 +177,7 @@ def _compile(
         found.append((pack_cuda.gate(), image))
         names += [name] if name not in names else []
     except pack_cuda.Unavailable as error:
-        _log.warning("drafts on this GPU will wait for the host at every step: %s", error)
+        _log.warning("drafts on this GPU will wait for the host at every step: %s", str(error))
         facts, total = {"no_gate": str(error)} if pack_cuda.compilers() else {}, total - 1
     images = compile_kernels(kernel_sources(), entries, arch, _part(progress, len(found), total))
     return [*found, *zip(entries, images, strict=True)], {**facts, "built_with": ", ".join(names)}

@@ -117,8 +117,9 @@ def test_a_truncated_pack(gpu, folder, tmp_path):
 def test_kernels_for_another_gpu(gpu, folder, tmp_path):
     on_stub_only(gpu)
     path = copied(folder, tmp_path / "a.pack")
-    image = path.read_bytes().replace(b'{"kernel"', b'?"kernel"')
-    path.write_bytes(image)
+    data = path.read_bytes()
+    images = 8 + int.from_bytes(data[:8], "little")
+    path.write_bytes(data[:images] + data[images:].replace(b'{"kernel"', b'?"kernel"'))
     with pytest.raises(DeviceError, match="of a pack for stub does not load on this GPU, which is sm_90"):
         gpu.open(folder, pack=path)
 
