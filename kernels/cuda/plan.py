@@ -13,6 +13,7 @@ DTYPES = {"bfloat16": "Bf16", "float16": "F16"}
 MULTIPROCESSORS = 132  # that blocks are counted for; other counts are right too
 SHARED = {"sm_80": 163, "sm_86": 99, "sm_89": 99, "sm_120": 99}  # KB of a block, where it is not 227
 SLICES, CHUNK = 4, 64
+ATTENTION = 73 * 1024  # bytes of a program of attention over heads of 128; the matmul behind it fetches meanwhile
 # Of nvcc and NVRTC alike. Without contraction: a sum that is rounded in one kernel and not in another would have other
 # bits.
 OPTIONS = ("-std=c++17", "-fmad=false")
@@ -80,7 +81,7 @@ def unit(outputs, pairs):
     return 2 if pairs or outputs >= 32 * 96 else 1
 
 
-def tile(outputs, unit, tokens, arch="sm_90"):
+def tile(outputs, unit, tokens, arch="sm_90", beside=0):
     """The constants of tile.cuh.
 
     Up to 16 rows, a block has a unit of outputs, in four warps with a slice of K each. Beyond, y would be most of what
@@ -88,6 +89,7 @@ def tile(outputs, unit, tokens, arch="sm_90"):
     four blocks have a slice each, as a cluster. The ring takes what is left of shared memory, or of half of it where
     there is work for two blocks of a multiprocessor. Clusters too leave room for two: the multiprocessors that may hold
     one together come in groups that four need not divide, and no cluster should have to wait for another's end.
+    `beside`: bytes of shared memory that stay free for the kernel before.
     """
     small = SHARED.get(arch.rstrip("a"))  # then without clusters, too
     if tokens <= 16:
@@ -100,7 +102,7 @@ def tile(outputs, unit, tokens, arch="sm_90"):
     share = 2 if blocks > MULTIPROCESSORS or choice["CLUSTER"] > 1 else 1
     sums, one = (shared_bytes(choice, stages) for stages in (0, 1))
     room = ((small or 227) + 1) * 1024  # of a multiprocessor; each block costs 1 KB beside what it has
-    stages = {n: min((room // n - 1024 - sums) // (one - sums), 16) for n in (1, 2)}
+    stages = {n: min(((room - beside) // n - 1024 - sums) // (one - sums), 16) for n in (1, 2)}
     share = share if stages[share] >= 3 else 1
     return {**choice, "STAGES": stages[share], "BLOCKS": share}
 
@@ -121,7 +123,8 @@ def kernels(shape, arch="sm_90"):
     """Every matmul of a pack, by its entry's name."""
     for name, source, sizes, outputs, K, pairs in operations(shape):
         for tokens in BUCKETS:
-            choice = tile(outputs, unit(outputs, pairs), tokens, arch)
+            beside = ATTENTION if name == "o_proj" and tokens <= 16 and arch.rstrip("a") not in SHARED else 0
+            choice = tile(outputs, unit(outputs, pairs), tokens, arch, beside)
             yield Kernel(f"{name}.{tokens}", source, sizes, choice, outputs, K)
 
 

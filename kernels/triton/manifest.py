@@ -13,9 +13,9 @@ MOST_SHARED = 98 * 1024  # bytes of a program's tiles: what every architecture f
 # Splits of attention, by position: (keys of a split, where such splits end); csrc/cuda/stream.cc has them, too. They
 # are part of a row's bits. Four to eight tiles take about as long as joining splits does, until memory is the limit.
 SPLITS = ((256, 4096), (512, 32768), (1024, None))
-# Registers of a thread where three programs of attention share a multiprocessor, as their tiles let them at heads of
-# 128. Unasked, the assembler spills a few to make room for more.
-_A_THIRD = 168
+# Registers of a thread where three or four programs of attention share a multiprocessor, as their tiles let them at
+# heads of 128. Unasked, the assembler spills a few to make room for more.
+_A_THIRD, _A_QUARTER = 168, 128
 MOST_AHEAD = 64 * 1024  # bytes of keys and values on their way to a program of attention
 OPTIONS = {"enable_fp_fusion": False}  # for every kernel: contraction would be the compiler's choice, case by case
 FORMS = {"int8": 8, "int4": 4, "int3": 3}  # of weights that only drafts read, and their bits
@@ -202,7 +202,8 @@ def attention(s):
     merge = {"n_ptr": "*i32", "pos": "*i32", **parts, **out, "splits": "i32"}
     constants = {"H": s.H, "HD": s.HD, "EARLY": s.early}
     yield entry("attention_merge", constants, merge, 1, 4, ("acc", "out"), 0)
-    yield entry("attention_branch", tile, {**branch, **parts, **out, **split}, warps, 2, (*aligned, "acc", "out"))
+    pointers = (*aligned, "acc", "out")
+    yield entry("attention_branch", tile, {**branch, **parts, **out, **split}, warps, 2, pointers, _A_QUARTER)
     yield entry("attention_serial", tile, {**causal, **out, "window": "i32"}, warps, stages, (*aligned, "out"))
 
 

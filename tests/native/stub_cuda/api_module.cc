@@ -78,7 +78,7 @@ std::array<uint64_t, 16> read_arguments(const Kernel& kernel, void** values) {
     const char letter = i < n ? kernel.arguments[i] : 'p';
     std::memcpy(&all[i], values[i], letter == 'i' || letter == 'f' ? 4 : 8);
   }
-  if (all[n] || all[n + 1]) throw Violation{CUDA_ERROR_INVALID_VALUE, "a hidden pointer is not null"};
+  if (all[n] || all[n + 1]) throw Violation{CUDA_ERROR_INVALID_VALUE, text("%s: a hidden pointer is not null", kernel.name)};
   return all;
 }
 
