@@ -198,13 +198,12 @@ class Attention:
         grid = tiles, self.KV, splits
         host.run("attention_split", self.dtype, tile, grid, count, meta, places, *reads, acc, ml, w, s)
         if masks is None:
-            host.run("attention_merge", self.dtype, sizes, (n, self.H), count, places, acc, ml, one, s)
             host.run("attention_serial", self.dtype, tile, (tiles, self.KV), count, places, *reads, other, w)
         else:
             grid, bits = (n, self.KV, cdiv(self.H // self.KV, self.QROWS)), host.put(np.uint64(masks))
-            rest = (*reads, acc, ml, one, w, s)
-            host.run("attention_branch", self.dtype, tile, grid, count, meta, places, bits, *rest)
+            host.run("attention_branch", self.dtype, tile, grid, count, meta, places, bits, *reads, acc, ml, w, s)
             other = one
+        host.run("attention_merge", self.dtype, sizes, (n, self.H), count, places, acc, ml, one, s)
         one, other = (host.get(a, (n, self.H, self.HD), element(self.dtype)) for a in (one, other))
         assert np.array_equal(one, other)
         return one

@@ -51,15 +51,15 @@ class Attention:
         out = unwritten((n + 2, H, HD), self.dtype)
         tiles = cdiv((n + 2) * (H // self.KV), 16)
         self.pack.run("attention_split", (tiles, self.KV, splits), count, meta, pos, *reads, acc, ml, window, splits)
+        if masks is not None:
+            masks = np.uint64([*masks, 0, 0]).view(np.int64)
+            grid = n + 2, self.KV, cdiv(H // self.KV, 16)
+            self.pack.run("attention_branch", grid, count, meta, pos, masks, *reads, acc, ml, window, splits)
+        self.pack.run("attention_merge", (n + 2, H), count, pos, acc, ml, out, splits)
         if masks is None:
-            self.pack.run("attention_merge", (n + 2, H), count, pos, acc, ml, out, splits)
             other = unwritten(out.shape, self.dtype)
             self.pack.run("attention_serial", (tiles, self.KV), count, pos, *reads, other, window)
             assert out.tobytes() == other.tobytes()
-        else:
-            masks = np.uint64([*masks, 0, 0]).view(np.int64)
-            grid = n + 2, self.KV, cdiv(H // self.KV, 16)
-            self.pack.run("attention_branch", grid, count, meta, pos, masks, *reads, acc, ml, out, window, splits)
         assert np.isnan(value(out[n:])).all()
         assert np.isnan(ml[:, :, known:]).all() and np.isnan(acc[ml[..., 1] == 0]).all()
         return out[:n]

@@ -99,28 +99,25 @@ def merge(m: Machine, image: Image, a: Attention) -> Time:
 
 
 def branch(m: Machine, image: Image, a: Attention) -> Time:
-    """attention_branch: a program for each token and KV head joins the splits, and goes on with the last of them."""
+    """attention_branch: a program for each token and KV head goes on with the last splits."""
     keys, query_rows = image.constants["KEYS"], image.constants["QROWS"]
     own, ends = a.context // keys * keys, split_ends(a.length)
-    joined = sum(end <= own for end in ends)
-    on = sum(cdiv(end - max(start, own), keys) for start, end in zip([0, *ends], ends) if end > own)
+    tails = [cdiv(end - max(start, own), keys) for start, end in zip([0, *ends], ends) if end > own]
     blocks = a.rows * a.KV * cdiv(a.group, query_rows)
     tile, around = image.loops("HMMA")[:2]  # and for each split that goes on, what is around its tiles
-    join = next(found for found in image.loops("LDGSTS") if not found.count("HMMA"))
-    taken = 2 * m.l2_latency + straight(m, image, blocks, around, join)
-    for loop, times in ((join, joined), (tile, on)):
-        taken += times * max(round_cycles(m, loop, image.warps, sharing(m, image, blocks)).values()) / m.clock
-    taken += (len(ends) - joined) * ((around.cycles - tile.cycles) / m.clock + m.memory_latency)
+    taken = 2 * m.l2_latency + straight(m, image, blocks, around)
+    taken += sum(tails) * max(round_cycles(m, tile, image.warps, sharing(m, image, blocks)).values()) / m.clock
+    taken += len(tails) * ((around.cycles - tile.cycles) / m.clock + m.memory_latency)
     waves = cdiv(blocks, m.multiprocessors * image.resident)
-    tails = a.rows * a.KV * 4 * a.HD * (a.length - own)
-    return Time(image.name, {"chain": waves * taken, "L2": (a.parts(len(ends)) + tails) / m.l2},
+    keys_read = a.rows * a.KV * 4 * a.HD * (a.length - own)
+    return Time(image.name, {"chain": waves * taken, "L2": (2 * a.parts(len(tails)) + keys_read) / m.l2},
                 room=room(m, image, blocks), early=image.early)
 
 
 def launches(m: Machine, kernels: Mapping[str, Image], a: Attention) -> list[Time]:
     """Of a few rows, as csrc/cuda/ops.cc launches them."""
-    last = branch(m, kernels["attention_branch"], a) if a.depth else merge(m, kernels["attention_merge"], a)
-    return [split(m, kernels["attention_split"], a), last]
+    along = [branch(m, kernels["attention_branch"], a)] if a.depth else []
+    return [split(m, kernels["attention_split"], a), *along, merge(m, kernels["attention_merge"], a)]
 
 
 def serial(m: Machine, kernels: Mapping[str, Image], a: Attention) -> Time:

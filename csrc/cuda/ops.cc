@@ -74,10 +74,9 @@ void attention(Ctx& ctx, const AttentionArgs& a) {
   s.queue.launch(s.functions.attention_split, tiles, n_kv, splits, n, r.meta, r.pos, a.q, k, v, acc, ml, window, splits);
   if (r.tree) {
     s.queue.launch(s.functions.attention_branch, r.rows, n_kv, ceil_div(group, query_rows), n, r.meta, r.pos,
-                   r.ancestors, a.q, k, v, acc, ml, a.out, window, splits);
-  } else {
-    s.queue.launch(s.functions.attention_merge, r.rows, a.n_heads, 1, n, r.pos, acc, ml, a.out, splits);
+                   r.ancestors, a.q, k, v, acc, ml, window, splits);
   }
+  s.queue.launch(s.functions.attention_merge, r.rows, a.n_heads, 1, n, r.pos, acc, ml, a.out, splits);
 }
 
 void o_proj_residual(Ctx& ctx, const ResidualArgs& a) {

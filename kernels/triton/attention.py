@@ -4,9 +4,9 @@ A query tile is QROWS rows of the heads that share a KV head: row r is head r % 
 come in tiles of KEYS at fixed positions, tiles in splits that start at fixed positions, and every row takes the same
 steps over them alone or among others: a key that it does not see changes nothing, to the bit.
 
-Few rows: a program for each split (attention_split), then the splits are joined in order, by attention_merge, or where
-rows are a tree by attention_branch, which first goes on with the splits that hold a token's own branch. Many rows are
-never a tree: a program does both for all splits in turn (attention_serial). Query tiles are the fastest axis of a grid,
+Few rows: a program for each split (attention_split); where rows are a tree, those of the last splits that go on along a
+token's own branch (attention_branch); then the splits are joined in order (attention_merge). Many rows are never a
+tree: a program does all splits in turn, and joins them (attention_serial). Query tiles are the fastest axis of a grid,
 so that programs that read the same keys run side by side.
 """
 
@@ -79,6 +79,45 @@ def attention_split(
 
 
 @triton.jit
+def attention_branch(
+    n_ptr, meta, pos, ancestors, q, k_cache, v_cache, acc, ml, window, splits,
+    H: tl.constexpr, KV: tl.constexpr, HD: tl.constexpr, SCALE: tl.constexpr, QROWS: tl.constexpr, KEYS: tl.constexpr,
+    EARLY: tl.constexpr,
+):  # fmt: skip
+    """Heads of a token of a tree that share a KV head: the last splits go on along its branch."""
+    begin(EARLY)
+    BLOCK: tl.constexpr = triton.next_power_of_2(HD) if HD > 16 else 16
+    G: tl.constexpr = H // KV
+    token = tl.program_id(0)
+    kv = tl.program_id(1)
+    last = tl.load(pos + token)
+    own = shared_end(meta, KEYS)
+    prefix = tl.load(meta + 1)
+    scratch = tl.load(meta + 2)
+    mask = tl.load(ancestors + token)
+    if token >= tl.load(n_ptr):
+        return
+    g = tl.program_id(2) * QROWS + tl.arange(0, QROWS)
+    there = g < G
+    head = token.to(tl.int64) * H + kv * G + g
+    first = tl.where(window > 0, tl.maximum(last - window + 1, 0), 0)
+    query = load_queries(q, head, there, HD, BLOCK)
+    d = tl.arange(0, BLOCK)[None, :]
+    for s in range(split_of(own), split_of(last) + 1):
+        at = head * splits + s
+        m = tl.load(ml + 2 * at, mask=there, other=float("-inf"))
+        mass = tl.load(ml + 2 * at + 1, mask=there, other=0.0)
+        part = tl.load(acc + at[:, None] * HD + d, mask=(mass > 0.0)[:, None] & (d < HD), other=0.0)
+        m, mass, part = scan_branch(
+            s, query, first, last, own, mask, prefix, scratch, m, mass, part,
+            k_cache + kv * HD, v_cache + kv * HD, KV * HD, HD, SCALE, KEYS,
+        )  # fmt: skip
+        tl.store(acc + at[:, None] * HD + d, part, mask=(there & (mass > 0.0))[:, None] & (d < HD))
+        tl.store(ml + 2 * at, m, mask=there)
+        tl.store(ml + 2 * at + 1, mass, mask=there)
+
+
+@triton.jit
 def attention_merge(n_ptr, pos, acc, ml, out, splits, H: tl.constexpr, HD: tl.constexpr, EARLY: tl.constexpr):
     """A head of a row: its splits, joined in order."""
     begin(EARLY)
@@ -97,53 +136,6 @@ def attention_merge(n_ptr, pos, acc, ml, out, splits, H: tl.constexpr, HD: tl.co
         part = tl.load(acc + at[:, None] * HD + d, mask=d < HD, other=0.0)
         m, mass, total = join(m, mass, total, top, weight, part)
     tl.store(out + head[:, None] * HD + d, (total / mass[:, None]).to(out.dtype.element_ty), mask=d < HD)
-
-
-@triton.jit
-def attention_branch(
-    n_ptr, meta, pos, ancestors, q, k_cache, v_cache, acc, ml, out, window, splits,
-    H: tl.constexpr, KV: tl.constexpr, HD: tl.constexpr, SCALE: tl.constexpr, QROWS: tl.constexpr, KEYS: tl.constexpr,
-    EARLY: tl.constexpr,
-):  # fmt: skip
-    """Heads of a token of a tree that share a KV head: its splits, of which the last ones go on along its branch."""
-    begin(EARLY)
-    BLOCK: tl.constexpr = triton.next_power_of_2(HD) if HD > 16 else 16
-    G: tl.constexpr = H // KV
-    token = tl.program_id(0)
-    kv = tl.program_id(1)
-    last = tl.load(pos + token)
-    own = shared_end(meta, KEYS)
-    prefix = tl.load(meta + 1)
-    scratch = tl.load(meta + 2)
-    mask = tl.load(ancestors + token)
-    if token >= tl.load(n_ptr):
-        return
-    g = tl.program_id(2) * QROWS + tl.arange(0, QROWS)
-    there = g < G
-    head = token.to(tl.int64) * H + kv * G + g
-    first = tl.where(window > 0, tl.maximum(last - window + 1, 0), 0)
-    d = tl.arange(0, BLOCK)[None, :]
-    tail = tl.minimum(split_of(own), split_of(last) + 1)
-    m, mass, total = nothing(QROWS, BLOCK)
-    for s in tl.range(0, tail, num_stages=2):
-        at = head * splits + s
-        top = tl.load(ml + 2 * at, mask=there, other=0.0)
-        weight = tl.load(ml + 2 * at + 1, mask=there, other=0.0)
-        part = tl.load(acc + at[:, None] * HD + d, mask=there[:, None] & (d < HD), other=0.0)
-        m, mass, total = join(m, mass, total, top, weight, part)
-    query = load_queries(q, head, there, HD, BLOCK)
-    for s in range(tail, split_of(last) + 1):
-        at = head * splits + s
-        top = tl.load(ml + 2 * at, mask=there, other=float("-inf"))
-        weight = tl.load(ml + 2 * at + 1, mask=there, other=0.0)
-        part = tl.load(acc + at[:, None] * HD + d, mask=(weight > 0.0)[:, None] & (d < HD), other=0.0)
-        top, weight, part = scan_branch(
-            s, query, first, last, own, mask, prefix, scratch, top, weight, part,
-            k_cache + kv * HD, v_cache + kv * HD, KV * HD, HD, SCALE, KEYS,
-        )  # fmt: skip
-        m, mass, total = join(m, mass, total, top, weight, part)
-    to = out + head[:, None] * HD + d
-    tl.store(to, (total / mass[:, None]).to(out.dtype.element_ty), mask=there[:, None] & (d < HD))
 
 
 @triton.jit

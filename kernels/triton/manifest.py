@@ -202,8 +202,7 @@ def attention(s):
     merge = {"n_ptr": "*i32", "pos": "*i32", **parts, **out, "splits": "i32"}
     constants = {"H": s.H, "HD": s.HD, "EARLY": s.early}
     yield entry("attention_merge", constants, merge, 1, 4, ("acc", "out"), 0)
-    pointers = (*aligned, "acc", "out")
-    yield entry("attention_branch", tile, {**branch, **parts, **out, **split}, warps, 2, pointers, _A_QUARTER)
+    yield entry("attention_branch", tile, {**branch, **parts, **split}, warps, 2, (*aligned, "acc"), _A_QUARTER)
     yield entry("attention_serial", tile, {**causal, **out, "window": "i32"}, warps, stages, (*aligned, "out"))
 
 

@@ -128,6 +128,6 @@ def scan_branch(
         # Found by one lane a key. Without the gather, the compiler repeats it in every thread that loads from the slot.
         slot = tl.gather(tl.where((p >= first) & (p <= last), slot, -1), key, 0)
         k, v = load_tile(k_cache, v_cache, slot * stride, slot >= 0, HD, BLOCK=query.shape[1], MASKED=True)
-        visible = ((p >= first) & (p <= last))[None, :]
+        visible = (slot >= 0)[None, :]
         m, mass, acc = step(query, k, v, visible, m, mass, acc, SCALE, True)
     return m, mass, acc

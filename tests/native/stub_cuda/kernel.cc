@@ -14,7 +14,7 @@ constexpr Kernel kKernels[] = {
     {"qk_norm_rope", "pppppppppp", qk_norm_rope},
     {"attention_split", "pppPCCPpii", attention_split},
     {"attention_merge", "ppPpPi", attention_merge},
-    {"attention_branch", "ppppPCCPpPii", attention_branch},
+    {"attention_branch", "ppppPCCPpii", attention_branch},
     {"attention_serial", "ppPCCPi", attention_serial},
     {"residual", "pPPpp", residual, 2},
     {"gate_up", "pPPpp", gate_up, 2},

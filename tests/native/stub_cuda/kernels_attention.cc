@@ -171,12 +171,11 @@ void attention_merge(const Launch& launch) {
 }
 
 void attention_branch(const Launch& launch) {
-  Attention attention(launch, 2, 4, 10);
+  Attention attention(launch, 2, 4, 9);
   const Span<const int32_t> meta = launch.span<const int32_t>(1);
   const Span<const uint64_t> ancestors = launch.span<const uint64_t>(3);
-  const Span<const float> acc = launch.span<const float>(7), ml = launch.span<const float>(8);
-  const Elements out = launch.output(9);
-  const int splits = launch.int32(11), H = attention.H, HD = attention.HD;
+  const Span<float> acc = launch.span<float>(7), ml = launch.span<float>(8);
+  const int splits = launch.int32(10), H = attention.H, HD = attention.HD;
   launch.expect_cover(0, 1, attention.rows);
   launch.expect(1, attention.KV);
   launch.expect_cover(2, launch.constant("QROWS"), H / attention.KV);
@@ -192,15 +191,16 @@ void attention_branch(const Launch& launch) {
       return scratch + std::countr_zero(mask);
     };
     for (int head = 0; head < H; ++head) {
-      State all(HD);
       for (int s = 0; split_start(s) <= attention.position(row); ++s) {
+        if (split_start(s + 1) <= own) continue;
         const size_t at = part(H, splits, row, head, s);
         State one(HD);
         merge(one, acc.at(at * HD, HD), ml[2 * at], ml[2 * at + 1]);
-        if (split_start(s + 1) > own) attention.go_on(one, row, head, s, own, INT64_MAX, slot);
-        merge(all, one.acc.data(), one.m, one.l);
+        attention.go_on(one, row, head, s, own, INT64_MAX, slot);
+        if (one.l > 0) std::copy(one.acc.begin(), one.acc.end(), acc.at(at * HD, HD));
+        ml[2 * at] = one.m;
+        ml[2 * at + 1] = one.l;
       }
-      store(out, size_t(row) * H + head, all);
     }
   }
 }
