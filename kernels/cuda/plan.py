@@ -13,7 +13,7 @@ DTYPES = {"bfloat16": "Bf16", "float16": "F16"}
 MULTIPROCESSORS = 132  # that blocks are counted for; other counts are right too
 SHARED = {"sm_80": 163, "sm_86": 99, "sm_89": 99, "sm_120": 99}  # KB of a block, where it is not 227
 SLICES, CHUNK = 4, 64
-ATTENTION = 73 * 1024  # bytes of a program of attention over heads of 128; the matmul behind it fetches meanwhile
+ATTENTION = {64: 54 * 1024, 128: 73 * 1024}  # bytes of a program of it, by size of heads; o_proj fetches beside it
 # Of nvcc and NVRTC alike. Without contraction: a sum that is rounded in one kernel and not in another would have other
 # bits.
 OPTIONS = ("-std=c++17", "-fmad=false")
@@ -123,7 +123,8 @@ def kernels(shape, arch="sm_90"):
     """Every matmul of a pack, by its entry's name."""
     for name, source, sizes, outputs, K, pairs in operations(shape):
         for tokens in BUCKETS:
-            beside = ATTENTION if name == "o_proj" and tokens <= 16 and arch.rstrip("a") not in SHARED else 0
+            follows = name == "o_proj" and tokens <= 16 and arch.rstrip("a") not in SHARED
+            beside = ATTENTION[64 if shape["HD"] <= 64 else 128] if follows else 0
             choice = tile(outputs, unit(outputs, pairs), tokens, arch, beside)
             yield Kernel(f"{name}.{tokens}", source, sizes, choice, outputs, K)
 
