@@ -13,9 +13,9 @@ MOST_SHARED = 98 * 1024  # bytes of a program's tiles: what every architecture f
 # Splits of attention, by position: (keys of a split, where such splits end); csrc/cuda/stream.cc has them, too. They
 # are part of a row's bits. Four to eight tiles take about as long as joining splits does, until memory is the limit.
 SPLITS = ((256, 4096), (512, 32768), (1024, None))
-# Registers of a thread where three or four programs of attention share a multiprocessor, as their tiles let them at
-# heads of 128. Unasked, the assembler spills a few to make room for more.
-_A_THIRD, _A_QUARTER = 168, 128
+# Registers of a thread where two, three or four programs of attention share a multiprocessor, as their tiles let them.
+# Unasked, the assembler spills a few to make room for more.
+_A_HALF, _A_THIRD, _A_QUARTER = 255, 168, 128
 MOST_AHEAD = 64 * 1024  # bytes of keys and values on their way to a program of attention
 OPTIONS = {"enable_fp_fusion": False}  # for every kernel: contraction would be the compiler's choice, case by case
 FORMS = {"int8": 8, "int4": 4, "int3": 3}  # of weights that only drafts read, and their bits
@@ -196,7 +196,8 @@ def attention(s):
     warps, stages = 4, max(min(1 + MOST_AHEAD // (keys * slot), 4), 2)
 
     def entry(name, constants, signature, count, depth, pointers, registers=_A_THIRD):
-        return Entry(name, "attention", name, constants, signature, count, depth, pointers, registers)
+        wide = s.HD > 128
+        return Entry(name, "attention", name, constants, signature, count, depth, pointers, _A_HALF if wide else registers)
 
     yield entry("attention_split", tile, {**shared, **parts, **split}, warps, stages, (*aligned, "acc"))
     merge = {"n_ptr": "*i32", "pos": "*i32", **parts, **out, "splits": "i32"}
