@@ -196,8 +196,8 @@ def attention(s):
     warps, stages = 4, max(min(1 + MOST_AHEAD // (keys * slot), 4), 2)
 
     def entry(name, constants, signature, count, depth, pointers, registers=_A_THIRD):
-        wide = s.HD > 128
-        return Entry(name, "attention", name, constants, signature, count, depth, pointers, _A_HALF if wide else registers)
+        limit = registers if s.HD <= 128 else _A_HALF
+        return Entry(name, "attention", name, constants, signature, count, depth, pointers, limit)
 
     yield entry("attention_split", tile, {**shared, **parts, **split}, warps, stages, (*aligned, "acc"))
     merge = {"n_ptr": "*i32", "pos": "*i32", **parts, **out, "splits": "i32"}
