@@ -272,13 +272,13 @@ void Session::accept_rejection() {
   path_tokens_.clear();
   for (int node = 0; node >= 0;) {
     const int32_t pos = position() + tree_.depth(node);
-    const Drawn best = pick(node, pos, path_tokens_, listed(), Stream::Target);  // checks the row, too
+    const Drawn drawn = pick(node, pos, path_tokens_, listed(), Stream::Target);  // checks the row, too
     softmax(warped(node, path_tokens_), V, p_.data());
     const int child = accept_child(node, p_, pos);
     const int32_t token =
         child >= 0 ? tree_.token(child) : draw(p_.data(), V, uniform(round_seed(), pos, ~uint32_t{0}, Stream::Accept));
-    note_outcome(node, best, token);
-    emitted_.push_back(emit(best, token, child >= 0 ? source_[child] : SourceId::Target, node));
+    note_outcome(node, drawn, token);
+    emitted_.push_back(emit(drawn, token, child >= 0 ? source_[child] : SourceId::Target, node));
     path_tokens_.push_back(token);
     if (child >= 0) path_.push_back(child);
     node = child;

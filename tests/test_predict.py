@@ -156,6 +156,7 @@ def test_splits_are_the_kernels(bench):
     assert ends(600) == [256, 512, 600]
     for length in (4096, 4097, 16384, 40000):
         assert len(ends(length)) == pack.manifest().splits_of(length)
+    assert [len(ends(length)) for length in (4096, 4097, 16384, 40000)] == [16, 17, 40, 80]
 
 
 def test_blocks_take_turns(bench):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from constants import Machine
@@ -11,7 +11,7 @@ from timing import Time, cdiv, makespan, room, round_cycles, sharing, small, str
 
 from swiftk import pack
 
-SPLITS = pack.manifest().SPLITS  # keys of a split, up to which position
+split_ends = pack.manifest().split_ends
 
 
 @dataclass(frozen=True)
@@ -41,16 +41,6 @@ class Attention:
     def parts(self, splits: int) -> float:
         """Bytes of what is known of the rows' splits before they are joined."""
         return self.rows * self.H * splits * (self.HD + 2) * 4
-
-
-def split_ends(length: int, rule: Iterable[tuple[int, int | None]] = SPLITS) -> list[int]:
-    """Position behind each split of so many keys."""
-    ends, at = [], 0
-    for keys, until in rule:
-        while at < length and (until is None or at < until):
-            at += keys
-            ends.append(min(at, length))
-    return ends
 
 
 def begin(m: Machine, image: Image, blocks: int) -> float:

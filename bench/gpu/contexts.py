@@ -10,7 +10,7 @@ import models
 import record
 from subject import CONTEXT, Subject, chain, each, kinds, ratio, tree
 
-_CONTEXTS = (CONTEXT, 1024, 4096, 8192, 16000)
+CONTEXTS = (CONTEXT, 1024, 4096, 8192, 16000)
 
 
 def rows(s: Subject, context: int) -> None:
@@ -25,7 +25,7 @@ def rows(s: Subject, context: int) -> None:
 
 
 def measure(s: Subject) -> None:
-    for context in (16, CONTEXT) if s.tiny else _CONTEXTS:
+    for context in (16, CONTEXT) if s.tiny else CONTEXTS:
         s.part.attempt(f"{s.label}, behind {context}", rows, s, context)
 
 

@@ -20,16 +20,16 @@ from typing import Any
 import models
 import record
 import run
-from steps import CHUNK, CONTEXT, FORM, Model, Step
+from contexts import CONTEXTS
+from steps import CHUNK, FORM, Model, Step
+from subject import CONTEXT, KINDS, ROWS
 
 from swiftk import pack
 from tables import Table
 
 NAMES = ("7b", "1b", "8b", "13b")
-LABELS = {"cuda": ", matmuls in CUDA C++", "triton": ""}  # as bench/gpu/decode.py calls them
 PARTS = ("matmuls", "attention", "norms", "draws", "launches")
 LIMIT = {"7b": 4096, "13b": 4096}  # of contexts
-ROWS = (2, 4, 8, 16, 32, 48, 64)
 Models = dict[tuple[str, str], Model]
 
 
@@ -45,13 +45,13 @@ def measures(model: Model) -> dict[str, float]:
              "step of one row, launches overlap": one * 1e3, "step of one row, launches in turn": in_turn * 1e3,
              "in turn over overlapped": in_turn / one}
     alone = model.step(CONTEXT, 1).parts()["matmuls"]
-    for rows in ROWS:
+    for rows in ROWS[1:]:
         found[f"matmuls of {rows} rows over one"] = model.step(CONTEXT, rows).parts()["matmuls"] / alone
-    for context in (CONTEXT, 1024, 4096, 8192, 16000):
+    for context in CONTEXTS:
         if context <= LIMIT.get(model.name, 1 << 17):
             one, behind = model.seconds(context, 1), "" if context == CONTEXT else f" behind {context} tokens"
             found[f"one row behind {context} tokens"] = 1 / one
-            for rows in ROWS:
+            for rows in ROWS[1:]:
                 for kind, deep in (("", 0), (" of a tree", depth(rows))):
                     taken = model.seconds(context, rows, deep)
                     found[f"verify {rows} rows{kind} over one{behind}"] = taken / one
@@ -86,7 +86,7 @@ def limits_of(step: Step) -> str:
 def run_cases(found: Models) -> list[dict[str, Any]]:
     rows = []
     for name, case, take in CASES:
-        for kind in LABELS:
+        for kind in ("cuda", "triton"):
             if (name, kind) in found:
                 step = take(found[name, kind])
                 parts = {part: step.parts().get(part, 0.0) * 1e3 for part in PARTS}
@@ -163,7 +163,7 @@ Chains of 16 and 64 rows, where they have no branches: by hand they were taken t
 def by_hand_table(values: dict[str, dict[str, float]]) -> Table:
     table = Table(["measure", "by hand: Triton", "C++", "here: Triton", "C++", "here over by hand: Triton", "C++"])
     for (name, measure), (triton, cuda) in BY_HAND.items():
-        here = [values.get(models.label(name) + LABELS[kind], {}).get(measure) for kind in ("triton", "cuda")]
+        here = [values.get(models.label(name) + KINDS[kind], {}).get(measure) for kind in ("triton", "cuda")]
         if None not in here:
             table.add(f"{models.label(name)}, {measure}", str(triton), str(cuda), *map(record.short, here),
                       f"{here[0] / triton:.2f}", f"{here[1] / cuda:.2f}")
@@ -202,7 +202,7 @@ def sections(found: Models, rows: list[dict[str, Any]], values: dict[str, Any], 
     yield "## Attention\n\nThe launches of a layer, by themselves.\n\n" + attention_table(found).markdown()
     for (name, kind), model in found.items():
         if name == "7b":
-            yield (f"## Kernels: {models.label(name)}{LABELS[kind]}\n\nA layer and the end of a step of one row, us. "
+            yield (f"## Kernels: {models.label(name)}{KINDS[kind]}\n\nA layer and the end of a step of one row, us. "
                    "Of limits the largest counts. In the step: less what was fetched before inputs were there.\n\n"
                    + kernels_table(model, 1).markdown())
     yield "## Estimates by hand\n\n" + by_hand_table(values).markdown() + "\n\n" + WHY
@@ -218,8 +218,8 @@ def main() -> None:
     given = parser.parse_args()
     if not Path(pack.__file__).is_relative_to(record.ROOT):
         parser.error(f"kernels would be those of {Path(pack.__file__).parent}, not of this tree: want PYTHONPATH=.")
-    found = {(name, kind): Model(name, kind) for name in given.only.split(",") for kind in LABELS}
-    values = {models.label(name) + LABELS[kind]: measures(model) for (name, kind), model in found.items()}
+    found = {(name, kind): Model(name, kind) for name in given.only.split(",") for kind in ("cuda", "triton")}
+    values = {models.label(name) + KINDS[kind]: measures(model) for (name, kind), model in found.items()}
     rows = run_cases(found)
     built = ", ".join(dict.fromkeys(model.kernels.header["built_with"] for model in found.values()))
     commit = run.machine().get("commit", "unknown")

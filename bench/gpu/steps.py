@@ -9,28 +9,20 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import Any
 
 import models
 from attention_time import Attention, launches, serial
 from constants import H200, Machine
 from images import Pack
+from subject import CONTEXT, kernel_shape
 from timing import Time, matmul, small
 
 from swiftk import pack
 
 ARCH, FORM = "sm_90", "int4"
+BUCKETS = pack.manifest().BUCKETS
 CHUNK = 512  # rows of a pass of a prompt (csrc/session.cc)
-CONTEXT = 128
 KINDS = (("embed|rmsnorm", "norms"), ("attention", "attention"), ("topk|gate$", "draws"), ("", "matmuls"))
-
-
-def shape_of(name: str) -> dict[str, Any]:
-    c = models.config(name, False)
-    sizes = {"D": "hidden_size", "H": "num_attention_heads", "KV": "num_key_value_heads", "HD": "head_dim",
-             "F": "intermediate_size", "V": "vocab_size"}
-    flags = dict.fromkeys(("qk_norm", "qkv_bias", "o_bias", "mlp_bias"), False)
-    return {**{key: c[field] for key, field in sizes.items()}, **flags, "eps": c["rms_norm_eps"], "dtype": "bfloat16"}
 
 
 @dataclass(frozen=True)
@@ -79,14 +71,14 @@ class Model:
 
     def __init__(self, name: str, matmuls: str, machine: Machine = H200, kernels: Pack | None = None) -> None:
         self.name, self.matmuls, self.machine = name, matmuls, machine
-        self.config, self.shape = models.config(name, False), shape_of(name)
+        self.config, self.shape = models.config(name, False), kernel_shape(name)
         self.kernels = kernels or Pack(pack.ensure(self.shape, ARCH, matmuls=matmuls, draft_weights=FORM))
 
     def on(self, machine: Machine) -> Model:
         return Model(self.name, self.matmuls, machine, self.kernels)
 
     def _matmul(self, name: str, rows: int, form: str) -> Time:
-        bucket = next((b for b in (8, 16, 32, 64) if rows <= b), 64)
+        bucket = next((b for b in BUCKETS if rows <= b), BUCKETS[-1])
         if form and name == "lm_head" and self.shape["V"] * self.shape["D"] <= models.step_bytes(self.config) / 20:
             form = "int8"  # of a head that is at most a tenth of the weights
         return matmul(self.machine, self.kernels[".".join(filter(None, (name, form, str(bucket))))], rows)

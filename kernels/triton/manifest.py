@@ -52,13 +52,19 @@ def cdiv(a, b):
     return -(-a // b)
 
 
+def split_ends(positions):
+    """Where each split of so many positions ends."""
+    ends, at = [], 0
+    for keys, until in SPLITS:
+        while at < positions and (until is None or at < until):
+            at += keys
+            ends.append(min(at, positions))
+    return ends
+
+
 def splits_of(positions):
     """How many splits so many positions have."""
-    count, begin = 0, 0
-    for keys, end in SPLITS:
-        count += max(cdiv((min(positions, end) if end else positions) - begin, keys), 0)
-        begin = end
-    return count
+    return len(split_ends(positions))
 
 
 class Shape:
@@ -195,16 +201,16 @@ def attention(s):
     # decoding has. All that read keys have as many, for that is part of the order of a row's sums.
     warps, stages = 4, max(min(1 + MOST_AHEAD // (keys * slot), 4), 2)
 
-    def entry(name, constants, signature, count, depth, pointers, registers=_A_THIRD):
+    def reads_keys(name, signature, depth, result, registers):
         limit = registers if s.HD <= 128 else _A_HALF
-        return Entry(name, "attention", name, constants, signature, count, depth, pointers, limit)
+        return Entry(name, "attention", name, tile, signature, warps, depth, (*aligned, result), limit)
 
-    yield entry("attention_split", tile, {**shared, **parts, **split}, warps, stages, (*aligned, "acc"))
+    yield reads_keys("attention_split", {**shared, **parts, **split}, stages, "acc", _A_THIRD)
     merge = {"n_ptr": "*i32", "pos": "*i32", **parts, **out, "splits": "i32"}
     constants = {"H": s.H, "HD": s.HD, "EARLY": s.early}
-    yield entry("attention_merge", constants, merge, 1, 4, ("acc", "out"), 0)
-    yield entry("attention_branch", tile, {**branch, **parts, **split}, warps, 2, (*aligned, "acc"), _A_QUARTER)
-    yield entry("attention_serial", tile, {**causal, **out, "window": "i32"}, warps, stages, (*aligned, "out"))
+    yield Entry("attention_merge", "attention", "attention_merge", constants, merge, 1, 4, ("acc", "out"))
+    yield reads_keys("attention_branch", {**branch, **parts, **split}, 2, "acc", _A_QUARTER)
+    yield reads_keys("attention_serial", {**causal, **out, "window": "i32"}, stages, "out", _A_THIRD)
 
 
 def sampling(s):
