@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .api import generate as generate
     from .api import load as load
     from .gate import DraftRule as DraftRule
-    from .optimizers.swift import SwiftSettings as SwiftSettings
+    from .optimizers.swift_settings import SwiftSettings as SwiftSettings
     from .options import GenerateOptions as GenerateOptions
     from .options import LoadOptions as LoadOptions
     from .result import Event as Event
@@ -39,7 +39,7 @@ _HOME = {
     "SkipSet": "skip",
     "Stats": "stats",
     "DraftRule": "gate",
-    "SwiftSettings": "optimizers.swift",
+    "SwiftSettings": "optimizers.swift_settings",
     "SwiftkError": "errors",
     "InvalidArgument": "errors",
     "CheckpointError": "errors",

@@ -258,6 +258,16 @@ class Pacer:
             return False
         return self._after_plain(r)
 
+    @property
+    def resting(self) -> bool:
+        return self._resting > 0
+
+    def charge(self, seconds: float) -> None:
+        """Spent for drafts, outside of a round."""
+        if self.mode is True and not self.resting:
+            self._regret += seconds
+            self._seconds += seconds
+
     def wake(self) -> None:
         """A way was found that promises to pay."""
         self._resting, self._backoff = 0, _BACKOFF

@@ -112,17 +112,27 @@ def _learn(session: Any, r: Round, parts: Parts) -> None:
     if parts.guesser:
         parts.guesser.sources.add(session.guessed)
         parts.guesser.sources.observe(r, pacer.costs.plain.value)
-    if r.draft_steps:
-        optimizer.current.gate.observe(session.outcomes, r.draft_steps)
+    outcomes = session.outcomes if r.draft_steps else ()
+    if outcomes:
+        optimizer.current.gate.observe(outcomes, r.draft_steps)
     if pacer.observe(r):
         pacer.settle(another=optimizer.give_up(pacer.rate), untried=optimizer.untried)
     if r.draft_steps and pacer.costs.plain.count:
         optimizer.observe(replace(r, tokens=r.tokens - r.guessed))  # a way gets no credit for what others gave
     if pacer.mode:
         recorder = parts.recorder
-        progress = Progress(recorder.prompt_tokens, recorder.generated, recorder.decode, pacer.costs.plain.value)
+        progress = Progress(
+            recorder.prompt_tokens,
+            recorder.generated,
+            recorder.decode,
+            pacer.costs.plain.value,
+            pacer.resting,
+            r.tokens,
+            [rank == 0 for _, rank in outcomes],
+        )
         if optimizer.step(parts.scorer, progress):
             pacer.wake()
+        pacer.charge(optimizer.unpaid)
     parts.recorder.optimizer += perf_counter() - began
 
 

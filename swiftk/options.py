@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from .errors import InvalidArgument
 from .gate import DraftRule
 from .generation_config import Defaults
-from .optimizers.swift import SwiftSettings
+from .optimizers.swift_settings import SwiftSettings
 from .option_values import forms, ids, integer, number, put, strings
 from .skip import SkipSet
 from .sources import DRAFTERS

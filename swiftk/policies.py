@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -14,6 +15,7 @@ from .learned import LearnedFile
 from .optimizers.auto import Auto
 from .optimizers.base import Optimizer
 from .optimizers.exits import Exits
+from .optimizers.swift_settings import SwiftSettings
 from .options import GenerateOptions
 from .skip import SkipSet
 from .sources import DRAFTERS, Sources
@@ -98,10 +100,17 @@ class Policies:
         if free and o.optimizer == "auto":
             return Auto(self.n_layers, make_way, self._prices, copies=self.copies)
         if free and o.optimizer == "swift":
-            from .optimizers.swift import Swift
-
-            return Swift(self.n_layers, make_way, o.swift)
+            return self._swift(o.swift or SwiftSettings(), make_way)
         return Optimizer(make_way(skip))
+
+    def _swift(self, settings: SwiftSettings, make_way: Callable[[SkipSet], Way]) -> Optimizer:
+        from .optimizers.swift import Swift
+        from .optimizers.timed_swift import TimedSwift
+
+        parameters = self._prices.parameters
+        if settings.opt_interval is None:
+            return TimedSwift(self.n_layers, make_way, self._prices, settings, parameters)
+        return Swift(self.n_layers, make_way, settings, parameters)
 
     def _lasting(self, o: GenerateOptions, optimizer: Optimizer) -> bool:
         return isinstance(optimizer, Auto) and o.gate == "auto" and o.max_draft is None and o.speculate is True

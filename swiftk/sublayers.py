@@ -32,6 +32,7 @@ class SublayerPrices:
             ],
             float,
         )
+        self.parameters = float(weights.sum())  # about: embeddings that are no head, norms and biases left out
         self._prior = np.concatenate([size * weights / weights.sum() for size in (1.0, *(copies or {}).values())])
         self._plain = np.zeros(len(self._prior))
         self._plain[:3] = 1.0

@@ -15,7 +15,8 @@ from swiftk.gate import DraftRule, FixedGate
 from swiftk.optimizers import base, bayes
 from swiftk.optimizers.base import _TRACED, Candidate, Progress, Score
 from swiftk.optimizers.proposals import sublayers
-from swiftk.optimizers.swift import Swift, SwiftSettings
+from swiftk.optimizers.swift import Swift
+from swiftk.optimizers.swift_settings import SwiftSettings, paper_ratio
 from swiftk.skip import SkipSet
 from swiftk.way import Way
 
@@ -30,22 +31,24 @@ def scored(matchness, rows=32):
 
 def swift(**settings):
     settings.setdefault("bayes", False)
+    settings.setdefault("opt_interval", 1)
     return Swift(LAYERS, lambda skip: Way(skip, CostModel(), FixedGate(DraftRule())), SwiftSettings(**settings))
 
 
-def run(optimizer, truth, steps, window=32, per_round=1):
+def run(optimizer, truth, steps, window=32, per_round=1, resting=False):
     """`steps` rounds of a text; truth(skip) is a set's matchness. Returns the sets that were scored."""
     asked = []
 
     def score(skip, rows, end=None):
         asked.append(skip)
         assert rows == optimizer.settings.window
+        assert end == 3 + rows, "all candidates of a text are scored on its first tokens"
         return scored(truth(skip))
 
     optimizer.start([1, 2, 3])
     for i in range(steps):
         generated = window + 1 + i * per_round
-        optimizer.step(score, Progress(3, generated, 0.05 * generated, 0.04))
+        optimizer.step(score, Progress(3, generated, 0.05 * generated, 0.04, resting))
     return asked
 
 
@@ -54,12 +57,26 @@ def overlap(skip):
     return np.mean([s >= 14 for s in sublayers(skip, LAYERS)])
 
 
-def test_starts_uniform_and_scores_that_first():
+def test_starts_uniform_and_any_other_set_replaces_it():
     optimizer = swift(max_score=1.0)
     assert optimizer.current.skip == SkipSet.uniform(LAYERS)
-    asked = run(optimizer, overlap, 20)
-    assert asked[0] == SkipSet.uniform(LAYERS)
-    assert optimizer.trace[0].kind == "uniform"
+    asked = run(optimizer, lambda _: 0.1, 20)
+    assert len(asked) == 20
+    assert optimizer.current.skip == asked[0], "as in the paper's code, where nothing is known of the uniform set"
+
+
+@pytest.mark.parametrize("interval", [1, 3])
+def test_a_candidate_every_so_many_rounds(interval):
+    assert len(run(swift(max_score=1.0, opt_interval=interval), overlap, 30)) == 30 // interval
+
+
+def test_rests_with_drafting():
+    optimizer = swift(max_score=1.0)
+    assert not run(optimizer, overlap, 30, resting=True)
+    run(optimizer, overlap, 1)
+    assert optimizer.unpaid > 0
+    run(optimizer, overlap, 1, resting=True)
+    assert optimizer.unpaid == 0
 
 
 def test_waits_for_its_context():
@@ -80,25 +97,19 @@ def test_candidates_skip_the_asked_share_of_inner_sublayers(ratio):
             assert len(skipped) == int(2 * (LAYERS - 2) * ratio)
 
 
-def test_keeps_the_best_set_of_a_context():
+def test_keeps_the_best_set():
     optimizer = swift(max_score=1.0)
     run(optimizer, overlap, 200, per_round=0)
     assert overlap(optimizer.current.skip) == max(overlap(c.skip) for c in optimizer.trace)
     assert overlap(optimizer.current.skip) > overlap(SkipSet.uniform(LAYERS))
 
 
-def test_a_new_context_scores_the_set_that_drafts_again():
+def test_the_best_score_is_kept_from_text_to_text():
     optimizer = swift(max_score=1.0)
-    run(optimizer, overlap, 100)
-    again = [c for c in optimizer.trace if c.kind == "again"]
-    assert len(again) == 3  # 100 tokens, a context of 32
-    assert not any(c.kept for c in again)
-
-
-def test_a_lucky_context_does_not_freeze_the_search():
-    optimizer, luck = swift(max_score=1.0), iter([0.9])
-    run(optimizer, lambda skip: next(luck, overlap(skip) * 0.5), 150)
-    assert optimizer.current.skip != SkipSet.uniform(LAYERS)
+    run(optimizer, lambda _: 0.8, 5)
+    best = optimizer.current.skip
+    run(optimizer, lambda _: 0.7, 50)
+    assert optimizer.current.skip == best
 
 
 @pytest.mark.parametrize(
@@ -120,7 +131,10 @@ def test_ends(settings, truth, why):
 
 @pytest.mark.parametrize(
     "settings",
-    [{"max_steps": -1}, {"window": 0}, {"window": True}, {"tolerance": 0}, {"max_score": 0}, {"skip_ratio": 1.5}],
+    [
+        *({"max_steps": -1}, {"window": 0}, {"window": True}, {"tolerance": 0}, {"max_score": 0}, {"skip_ratio": 1.5}),
+        *({"opt_interval": 0}, {"opt_interval": True}, {"alpha": 0}, {"kappa": -1}, {"bayes": 1}, {"wait": "no"}),
+    ],
 )
 def test_bad_settings_are_named(settings):
     with pytest.raises(InvalidArgument, match=next(iter(settings))):
@@ -132,9 +146,14 @@ def test_unknown_settings_are_named():
         SwiftSettings.parse({"gamma": 3})
 
 
-def test_larger_models_skip_half():
-    assert SwiftSettings().skipped(80) == 78
-    assert SwiftSettings().skipped(40) == 34
+@pytest.mark.parametrize(
+    ("layers", "billions", "ratio"),
+    [(40, 13, 0.45), (48, 34, 0.5), (60, 34, 0.45), (80, 70.6, 0.4), (80, 69, 0.5), (16, 1.2, 0.45), (32, 8, 0.45)],
+)
+def test_the_ratio_is_the_papers_of_the_nearest_size(layers, billions, ratio):
+    assert paper_ratio(layers, billions * 1e9) == ratio
+    assert SwiftSettings().skipped(layers, billions * 1e9) == int(2 * (layers - 2) * ratio)
+    assert SwiftSettings(skip_ratio=0.3).skipped(layers, billions * 1e9) == int(2 * (layers - 2) * 0.3)
 
 
 def told(dimensions=6, points=12, seed=0):
@@ -161,6 +180,30 @@ def test_suggestions_come_later_and_point_uphill():
     assert len(point) == 6
     assert np.mean(point[:2]) > np.mean(point[2:])
     suggestions.close()
+
+
+def test_those_who_wait_have_their_answer_at_once():
+    suggestions = told()
+    suggestions.waits = True
+    suggestions.ask()
+    assert len(suggestions.answer()) == 6
+    suggestions.close()
+
+
+def test_waiting_ends_with_the_process():
+    suggestions = told()
+    suggestions.waits = True
+    suggestions.ask()
+    suggestions._process.kill()
+    assert suggestions.answer() is None
+
+
+def test_bayesian_steps_happen_on_fast_models():
+    lm = swiftk.load(swiftk.demo_model(), device="cpu")
+    settings = {"window": 8, "opt_interval": 1, "bayes_interval": 5, "max_steps": 12, "max_score": 1.0}
+    options = {"max_new_tokens": 120, "ignore_eos": True, "optimizer": "swift", "speculate": "always"}
+    trace = lm.generate("The river", swift=settings, **options).trace
+    assert [i for i, one in enumerate(trace.candidates, 1) if one.kind == "bayes"] == [5, 10]
 
 
 def test_a_process_that_dies_ends_suggestions_with_a_warning(caplog):
@@ -204,10 +247,10 @@ def test_bayesian_steps_score_vertices(monkeypatch):
         close=lambda: None,
     )
     optimizer = swift(bayes=True, max_score=1.0)
-    monkeypatch.setattr(optimizer, "_suggestions", answers)
+    monkeypatch.setattr(optimizer._sets, "_suggestions", answers)
     run(optimizer, overlap, 3, per_round=0)
     best = [c for c in optimizer.trace if c.kind == "bayes"]
-    assert sublayers(best[0].skip, LAYERS) == frozenset(sorted(INNER)[-SwiftSettings().skipped(LAYERS) :])
+    assert sublayers(best[0].skip, LAYERS) == frozenset(sorted(INNER)[-SwiftSettings().skipped(LAYERS, 0.0) :])
     assert all(set(point) <= {0.0, 1.0} for point in asked)
 
 
@@ -224,8 +267,8 @@ def test_a_long_life_keeps_the_latest_of_its_trace():
 def test_reports_tell_new_candidates_from_those_that_are_left(monkeypatch, tmp_path):
     monkeypatch.setattr(base, "_TRACED", 2)
     lm = swiftk.load(swiftk.demo_model(), device="cpu")
-    options = {"max_new_tokens": 80, "ignore_eos": True, "optimizer": "swift", "swift": {"window": 8}}
-    results = [lm.generate("The river", speculate="always", **options) for _ in range(3)]
+    options = {"max_new_tokens": 80, "ignore_eos": True, "optimizer": "swift", "speculate": "always"}
+    results = [lm.generate("The river", swift={"window": 8, "opt_interval": 1}, **options) for _ in range(3)]
     traces = [result.trace for result in results]
     assert [trace.earlier for trace in traces] == [0, 2, 2]
     assert len(traces[0].candidates) > 2

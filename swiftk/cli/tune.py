@@ -138,12 +138,15 @@ def _offline(lm: LM, texts: list[str], optimizer: str, steps: int, tokens: int, 
 
 
 def _online(lm: LM, texts: list[str], optimizer: str, steps: int, tokens: int, found: Found) -> Iterator[None]:
-    """The optimizer as it runs in generate(), text after text, until it has scored enough."""
+    """The optimizer as it runs in generate(), text after text, until it has scored enough; SWIFT by its own schedule,
+    since here the time is for searching."""
     lm.forget()
+    asked = {"optimizer": optimizer, "temperature": 0.0, "ignore_eos": True}
+    if optimizer == "swift":
+        asked |= {"swift": {"opt_interval": 1, "max_steps": steps}, "speculate": "always"}
     while found.steps < steps:
         before = found.steps
         for text in texts:
-            asked = {"optimizer": optimizer, "temperature": 0.0, "ignore_eos": True}
             trace = lm.generate(text, max_new_tokens=tokens, **asked).trace
             found.steps = sum(not candidate.kept or optimizer == "swift" for candidate in trace.candidates)
             for candidate in trace.candidates:

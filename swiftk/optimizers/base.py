@@ -56,6 +56,9 @@ class Progress:
     generated: int  # tokens, the last of them not cached yet
     seconds: float  # of decoding, behind the first token
     plain_seconds: float  # of a plain step; 0 while unknown
+    resting: bool = False  # drafting does
+    tokens: int = 0  # of the last round
+    right: Sequence[bool] = ()  # of the first of these: whether the plan's best guess was right
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,7 @@ class Optimizer:
 
     current: Way
     trace: list[Candidate] = field(default_factory=list)
+    unpaid: float = 0.0  # seconds of the last step that no budget holds down: drafting is to earn them
 
     def trim(self) -> int:
         """Between two texts: forgets the oldest candidates, if there are many. How many are left."""

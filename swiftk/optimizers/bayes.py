@@ -11,25 +11,30 @@ import sys
 import threading
 import weakref
 from collections import deque
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from importlib.util import find_spec
 from io import StringIO
+from queue import Empty, SimpleQueue
 from typing import Any
 
 _log = logging.getLogger("swiftk")
-_ALPHA, _KAPPA = 1e-2, 2.5  # of the Gaussian process and its upper confidence bound, as in SWIFT's code
 _REMEMBERED = 300  # points: the price of a suggestion grows with their cube
+_LOOK = 1.0  # seconds between two looks whether the process still lives
 
 
 class Suggestions:
-    """Points in [0, 1]^n that promise a high score. Told and asked without ever waiting; without the package, or when
-    its process dies, there is just never an answer."""
+    """Points in [0, 1]^n that promise a high score. alpha: variance of a score's noise; kappa: of the upper confidence
+    bound; waits: an answer is waited for. If not, its process has the time that nobody else wants. Without the package,
+    or when its process dies, there is just never an answer."""
 
-    def __init__(self, dimensions: int, seed: int) -> None:
-        self.dimensions, self._seed = dimensions, seed
+    def __init__(
+        self, dimensions: int, seed: int, alpha: float = 1e-2, kappa: float = 2.5, waits: bool = False
+    ) -> None:
+        self.dimensions, self.waits = dimensions, waits
+        self._arguments = [str(seed), str(alpha), str(kappa), "nice" if waits else "idle"]
         self._told: deque[tuple[list[float], float]] = deque(maxlen=_REMEMBERED)
         self._process: subprocess.Popen[str] | None = None
-        self._answers: deque[list[float]] = deque()
+        self._answers: SimpleQueue[list[float]] = SimpleQueue()
         self._asked = False
         self._closed = dimensions < 1
 
@@ -52,15 +57,20 @@ class Suggestions:
 
     def answer(self) -> list[float] | None:
         """The point asked for, once it is there."""
-        if self._answers:
-            self._asked = False
-            return self._answers.popleft()
-        if self._asked and self._process is not None and self._process.poll() is not None:
-            self._lost()
+        while self._asked:
+            with suppress(Empty):
+                point = self._answers.get(timeout=_LOOK) if self.waits else self._answers.get_nowait()
+                self._asked = False
+                return point
+            if self._process is not None and self._process.poll() is not None:
+                self._lost()
+            if not self.waits:
+                break
         return None
 
     def close(self) -> None:
-        self._closed = True
+        """For now: another question starts another process."""
+        self._asked = False
         if self._process is not None:
             _end(self._process)
             self._process = None
@@ -72,7 +82,7 @@ class Suggestions:
             _log.warning("Bayesian steps need the package bayesian-optimization; the search goes on at random")
             self._closed = True
             return False
-        command = [sys.executable, "-m", __name__, str(self.dimensions), str(self._seed)]
+        command = [sys.executable, "-m", __name__, *self._arguments]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
@@ -83,13 +93,14 @@ class Suggestions:
     def _lost(self) -> None:
         _log.warning("the process that makes Bayesian suggestions ended; the search goes on at random")
         self.close()
+        self._closed = True
 
 
-def _listen(lines: Any, answers: deque[list[float]]) -> None:
+def _listen(lines: Any, answers: SimpleQueue[list[float]]) -> None:
     for line in lines:
         if not line.endswith("\n"):
             return  # killed while it wrote
-        answers.append(json.loads(line))
+        answers.put(json.loads(line))
 
 
 def _end(process: subprocess.Popen[str]) -> None:
@@ -103,8 +114,10 @@ def _end(process: subprocess.Popen[str]) -> None:
             pass  # what was still to be written has no reader
 
 
-def suggest(points: list[list[float]], scores: list[float], seed: int) -> list[float]:
-    """The point that the scores so far make most promising."""
+def suggest(
+    points: list[list[float]], scores: list[float], seed: int, alpha: float = 1e-2, kappa: float = 2.5
+) -> list[float]:
+    """The point that the scores so far make most promising. alpha, kappa: as in SWIFT's code."""
     from bayes_opt import BayesianOptimization
     from bayes_opt.acquisition import UpperConfidenceBound
 
@@ -112,12 +125,12 @@ def suggest(points: list[list[float]], scores: list[float], seed: int) -> list[f
     search = BayesianOptimization(
         None,
         dict.fromkeys(names, (0.0, 1.0)),
-        acquisition_function=UpperConfidenceBound(kappa=_KAPPA),
+        acquisition_function=UpperConfidenceBound(kappa=kappa),
         random_state=seed,
         verbose=0,
         allow_duplicate_points=True,
     )
-    search.set_gp_params(alpha=_ALPHA)
+    search.set_gp_params(alpha=alpha)
     with redirect_stdout(StringIO()):  # it prints a line for each point that was seen before
         for point, score in zip(points, scores, strict=True):
             search.register(dict(zip(names, point, strict=True)), score)
@@ -125,14 +138,17 @@ def suggest(points: list[list[float]], scores: list[float], seed: int) -> list[f
     return [float(found[name]) for name in names]
 
 
-def _serve(seed: int) -> None:
+def _serve(seed: int, alpha: float, kappa: float, pace: str) -> None:
     os.nice(10)
+    if pace == "idle" and hasattr(os, "SCHED_IDLE"):
+        with suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     for count, line in enumerate(sys.stdin):
         told = json.loads(line)
-        print(json.dumps(suggest(told["points"], told["scores"], seed + count)), flush=True)
+        print(json.dumps(suggest(told["points"], told["scores"], seed + count, alpha, kappa)), flush=True)
 
 
 if __name__ == "__main__":
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[name] = "1"  # before numpy is loaded: decoding has the cores
-    _serve(int(sys.argv[2]))
+    _serve(int(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3]), sys.argv[4])
