@@ -199,8 +199,8 @@ swiftk_status swiftk_session_get_stats(const swiftk_session* session, swiftk_sta
                       .reused_tokens = g.reused_tokens,
                       .new_tokens = g.new_tokens,
                       .num_spec_steps = g.spec_steps,
-                      .num_draft_tokens = g.draft_tokens,
-                      .num_accepted_draft_tokens = g.accepted_tokens,
+                      .num_draft_tokens = g.drafted,
+                      .num_accepted_draft_tokens = g.accepted[static_cast<int>(swiftk::SourceId::Plan)],
                       .num_plain_steps = g.plain_steps,
                       .prefill_seconds = g.prefill,
                       .draft_seconds = g.draft,
@@ -209,7 +209,10 @@ swiftk_status swiftk_session_get_stats(const swiftk_session* session, swiftk_sta
                       .cache_bytes = s.session.cache_bytes(),
                       .workspace_bytes = s.session.workspace_bytes(),
                       .proposed = {},
-                      .accepted = {}};
+                      .accepted = {},
+                      .num_draft_steps = g.draft_steps,
+                      .mean_generated_length =
+                          g.whole_steps > 0 ? static_cast<double>(g.whole_tokens) / g.whole_steps : 1.0};
     std::copy(g.proposed.begin(), g.proposed.end(), told.proposed);
     std::copy(g.accepted.begin(), g.accepted.end(), told.accepted);
     write(stats, told, "stats");

@@ -22,7 +22,7 @@ int width_at(const DraftRule& rule, float confidence) {
 
 const TokenTree& Session::draft(const DraftRule& rule) {
   const Stopwatch watch(last_.draft);
-  last_.draft_steps = 0;
+  last_.draft_steps = last_.drafted = 0;
   rule.check();
   if (history_.empty() || cache_.length() != position() - 1) {
     fail(Status::InvalidArgument,
@@ -40,6 +40,7 @@ const TokenTree& Session::draft(const DraftRule& rule) {
   } else {
     add_siblings(rule);
   }
+  last_.drafted = grown_;
   last_.proposed.fill(0);
   for (const SourceId id : tree_sources()) ++last_.proposed[static_cast<int>(id)];
   return tree_;

@@ -47,12 +47,16 @@ class Loop {
     bool more = true;
     while (more && count < static_cast<int>(emitted.size()) && !finished()) {
       const Emitted& e = emitted[count++];
-      stats_.accepted_tokens += e.drafted();
       stats_.accepted[static_cast<int>(e.source)] += e.drafted();
       more = hand_out(e, e.drafted() ? Origin::Drafted : proposed ? Origin::Bonus : Origin::Plain);
     }
     (proposed ? stats_.spec_steps : stats_.plain_steps) += 1;
-    stats_.draft_tokens += session_.last().draft_steps;
+    stats_.draft_steps += session_.last().draft_steps;
+    stats_.drafted += session_.last().drafted;
+    if (count == static_cast<int>(emitted.size())) {
+      stats_.whole_steps += 1;
+      stats_.whole_tokens += count;
+    }
     for (int id = 1; id < kSourceIds; ++id) stats_.proposed[id] += session_.last().proposed[id];
     session_.commit(count);
     stats_.draft += session_.last().draft;

@@ -210,13 +210,15 @@ typedef struct swiftk_stats { /* counters and seconds are of the last swiftk_gen
   int32_t prompt_tokens, reused_tokens; /* reused: found in the cache */
   int32_t new_tokens;
   int32_t num_spec_steps;   /* rounds with something to verify */
-  int32_t num_draft_tokens; /* that the plan drafted, siblings left out */
-  int32_t num_accepted_draft_tokens;
+  int32_t num_draft_tokens; /* places of the text that the plan drafted, with siblings or without */
+  int32_t num_accepted_draft_tokens; /* of the plan's: never more. All that were accepted: the sum of accepted[] */
   int32_t num_plain_steps;
   double prefill_seconds, draft_seconds, verify_seconds, commit_seconds;
   uint64_t cache_bytes, workspace_bytes; /* of the session now */
   int32_t proposed[SWIFTK_SOURCES];      /* nodes of trees by who proposed them, siblings and all */
   int32_t accepted[SWIFTK_SOURCES];
+  int32_t num_draft_steps;
+  double mean_generated_length; /* tokens per target pass behind the prompt's; a last block that was cut left out */
 } swiftk_stats;
 SWIFTK_API swiftk_status swiftk_session_get_stats(const swiftk_session* session, swiftk_stats* stats);
 

@@ -275,7 +275,7 @@ class LM:
             reason = "speculate=False"
         elif skip is None and parts.guesser is None:
             reason = "skip=None: nothing is skipped, so a draft step would cost as much as a target step"
-        elif not parts.recorder.drafted and reason is None:
+        elif not parts.recorder.spec and reason is None:
             reason = "the text ended before drafting began"
         return parts.recorder.finish(
             self.policies.plain.value if self.policies.plain.count else None,

@@ -14,6 +14,7 @@ from .calibration import STAGE, STEPS
 _DECAY = 0.2  # weight of the newest sample
 _REPLAIN = 64  # rounds of drafting between two plain ones, which keep the plain step's price fresh
 _ALLOWANCE = 3.0  # plain steps that an episode of drafting may lose before it is questioned
+_GUESSING = 2.0  # the same where sources are all that drafts: where they pay, they soon pay more
 _CREDIT = 6.0  # plain steps of gain that may offset later losses: a change for the worse shows soon
 _MEMORY = 0.97  # weight that the rounds before keep, in the rate that decides
 _FAILURES = 2  # in a row that make the allowance smaller
@@ -208,9 +209,10 @@ class Pacer:
     in their turn once they lose.
     """
 
-    def __init__(self, costs: CostModel, mode: bool | str = True) -> None:
+    def __init__(self, costs: CostModel, mode: bool | str = True, plan: bool = True) -> None:
         self.costs = costs
         self.mode = mode  # True: where it pays; "always"; False
+        self.plan = plan  # drafts, and not sources alone
         self.reason_off: str | None = None
         self.rate = 1.0  # tokens per plain step of the rounds before drafting was questioned last
         self._regret = 0.0  # seconds lost in this episode, gains beyond _CREDIT forgotten
@@ -233,7 +235,7 @@ class Pacer:
 
     def guess_next(self) -> bool:
         """Where there is no draft: whether sources may propose."""
-        return self.mode is True and self._quiet == 0 and self._measured
+        return self.mode is True and self.plan and self._quiet == 0 and self._measured
 
     @property
     def _measured(self) -> bool:
@@ -291,7 +293,8 @@ class Pacer:
         if r.draft_steps and self._regret <= -_CREDIT * plain:
             self._backoff, self._failures = _BACKOFF, 0
             self.reason_off = None
-        if self._regret > _ALLOWANCE * plain / (1 + self._failures):
+        allowance = _ALLOWANCE if self.plan else _GUESSING
+        if self._regret > allowance * plain / (1 + self._failures):
             self._confirm, self._want_plain = True, 2
 
     def _after_plain(self, r: Round) -> bool:

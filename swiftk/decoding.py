@@ -84,8 +84,8 @@ def _prefill(session: Any, prompt: Sequence[int], parts: Parts) -> Event:
 def _round(session: Any, parts: Parts) -> list[Event]:
     began, ran = perf_counter(), session.run_seconds
     nodes = _draft(session, parts)
-    events = []
-    for one in session.verify():
+    events, emitted = [], session.verify()
+    for one in emitted:
         events.append(_event(one, parts))
         if parts.stopper.finish is not None:
             break
@@ -95,7 +95,7 @@ def _round(session: Any, parts: Parts) -> list[Event]:
     phases = session.last
     steps = phases["draft_steps"]
     by = [event.source for event in events if event.drafted]
-    parts.recorder.round(phases, steps, nodes, by, len(events))
+    parts.recorder.round(phases, nodes, by, len(events), cut=len(events) < len(emitted))
     guessed = sum(source != _PLAN for source in by)
     r = Round(seconds, phases["draft"], steps, phases["verify"], nodes, len(events), len(by), guessed)
     if parts.stopper.finish is None:  # a cut block says nothing about what pays

@@ -60,7 +60,7 @@ class Policies:
             optimizer = self._optimizer(o, skip or SkipSet(), free, guesser) if plan else self._without_plan(guesser)
             if self._lasting(o, optimizer):
                 self._restore(_kind(o), optimizer)
-            self._kept[key] = (Pacer(optimizer.current.costs, mode), optimizer, guesser)
+            self._kept[key] = (Pacer(optimizer.current.costs, mode, plan), optimizer, guesser)
         return self._kept[key]
 
     def keep(self, o: GenerateOptions, optimizer: Optimizer) -> None:

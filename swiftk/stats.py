@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from .cost import equation_6
 from .sources import NAMES
 
 if TYPE_CHECKING:
@@ -15,25 +16,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """mean_acceptance_length counts the bonus token. Draft tokens are the spine's: siblings, and what sources guess,
-    cost no draft step. Acceptance rate and cost are of draft steps."""
+    """Counts are of the whole text; lengths, rates and what they promise are of all its blocks but a last one that was
+    cut, whose end is the text's and no draft's. Draft tokens are the plan's: what sources guess, which costs no draft
+    step, is told beside them by `proposed_by` and `accepted_by`."""
 
     prompt_tokens: int = 0
     cached_prompt_tokens: int = 0  # taken over from the call before
     generated_tokens: int = 0
     num_steps: int = 0  # target passes after the prompt's
     num_spec_steps: int = 0  # of these with a tree to verify
-    num_draft_tokens: int = 0
-    num_accepted_draft_tokens: int = 0
+    num_draft_steps: int = 0
+    num_draft_tokens: int = 0  # places of the text that the plan drafted, with siblings or without
+    num_accepted_draft_tokens: int = 0  # of these: never more
     num_tree_tokens: int = 0  # siblings included
     proposed_by: dict[str, int] = field(default_factory=dict)  # nodes of trees, by what proposed them
-    accepted_by: dict[str, int] = field(default_factory=dict)
+    accepted_by: dict[str, int] = field(default_factory=dict)  # tokens; their sum is what was accepted in all
     num_reused_rows: int = 0  # verified rows whose first steps were the draft's, exact, and did not run again
     reused_step_share: float = 0.0  # of rows x steps in verifying drafts: what was not run again
     saved_weight_bytes: int = 0  # not read again, where no row ran those steps: mostly siblings and the last token do
-    mean_acceptance_length: float = 1.0  # 1 + accepted / num_spec_steps
-    draft_acceptance_rate: float = 0.0
-    acceptance_histogram: tuple[int, ...] = ()  # [i]: spec steps that had i draft tokens accepted
+    mean_acceptance_length: float = 1.0  # tokens per spec step, whoever proposed them, and the model's own behind them
+    mean_generated_length: float = 1.0  # M of SWIFT: tokens per target pass, plain ones included
+    draft_acceptance_rate: float = 0.0  # alpha: accepted draft tokens, of num_draft_tokens
+    acceptance_histogram: tuple[int, ...] = ()  # [i]: spec steps that had i tokens accepted
 
     prefill_seconds: float = 0.0
     draft_seconds: float = 0.0
@@ -47,7 +51,8 @@ class Stats:
 
     plain_tokens_per_second: float | None = None  # measured in plain steps of this text or the ones before
     speedup_vs_plain: float | None = None
-    expected_speedup: float | None = None  # Equation 6 of SWIFT at the measured c, M and alpha
+    expected_speedup: float | None = None  # Equation 6 of SWIFT at M, alpha and c: as if the plan had drafted all
+    forecast_speedup: float | None = None  # M over what a target pass and its draft steps cost, for any sources
     draft_cost: float | None = None  # c: a draft step in plain steps
     speculation: str = "off"  # "on", "off", or "mixed"
     reason_off: str | None = None
@@ -60,6 +65,17 @@ class Stats:
         return {**asdict(self), "acceptance_histogram": list(self.acceptance_histogram)}
 
 
+@dataclass(frozen=True, slots=True)
+class Block:
+    """What one spec step drafted and got."""
+
+    steps: int  # of drafting
+    drafted: int  # places that the plan drafted
+    planned: int  # accepted tokens that are the plan's
+    accepted: int  # whoever proposed them
+    cut: bool  # the text ended inside
+
+
 @dataclass(slots=True)
 class Recorder:
     """Sums one generation, round by round."""
@@ -67,9 +83,8 @@ class Recorder:
     prompt_tokens: int = 0
     cached: int = 0
     generated: int = 0
-    steps: int = 0
-    drafted: list[int] = field(default_factory=list)  # spine tokens of each spec step
-    accepted: list[int] = field(default_factory=list)  # tokens, whoever proposed them
+    spec: list[Block] = field(default_factory=list)
+    plain: int = 0  # steps
     proposed_by: Counter[str] = field(default_factory=Counter)
     accepted_by: Counter[str] = field(default_factory=Counter)
     tree_tokens: int = 0
@@ -87,16 +102,18 @@ class Recorder:
     run: float = 0.0  # of that, inside passes of the model
     rounds: list[TracedRound] = field(default_factory=list)
 
-    def round(self, phases: dict[str, Any], spine: int, nodes: int, accepted: Sequence[str], tokens: int) -> None:
-        """One round that committed `tokens`; a cut block counts what was committed. accepted: who proposed each."""
-        self.steps += 1
+    def round(self, phases: dict[str, Any], nodes: int, accepted: Sequence[str], tokens: int, cut: bool) -> None:
+        """One round that committed `tokens`, of a block that ended there or was cut. accepted: who proposed each."""
         self.generated += tokens
         self.draft += phases["draft"]
         self.verify += phases["verify"]
         self.commit += phases["commit"]
-        if spine or nodes > 1:
-            self.drafted.append(spine)
-            self.accepted.append(len(accepted))
+        steps = int(phases["draft_steps"])
+        if steps == 0 and nodes == 1:
+            self.plain += 1
+        else:
+            planned = sum(source == "plan" for source in accepted)
+            self.spec.append(Block(steps, int(phases["drafted"]), planned, len(accepted), cut))
             self.accepted_by.update(accepted)
             self.proposed_by.update({name: n for name, n in zip(NAMES[1:], phases["proposed"][1:]) if n})
             self.tree_tokens += nodes - 1
@@ -107,34 +124,42 @@ class Recorder:
 
     def finish(self, plain_seconds: float | None, **extra: Any) -> Stats:
         """The figures. plain_seconds: of one plain step, None if none was measured."""
-        steps, drafted, accepted = len(self.drafted), sum(self.drafted), sum(self.accepted)
-        planned = self.accepted_by["plan"]
-        draft_cost = self.draft / drafted / plain_seconds if drafted and plain_seconds else None
-        histogram = [0] * (max(*self.drafted, *self.accepted, 0) + 1 if steps else 0)
-        for n in self.accepted:
-            histogram[n] += 1
+        steps = sum(block.steps for block in self.spec)
+        cost = self.draft / steps / plain_seconds if steps and plain_seconds else None  # c
+        whole = [block for block in self.spec if not block.cut]
+        passes = len(whole) + self.plain
+        accepted, drafted = sum(block.accepted for block in whole), sum(block.drafted for block in whole)
+        length = 1 + accepted / passes if passes else 1.0  # M
+        alpha = sum(block.planned for block in whole) / drafted if drafted else 0.0
+        histogram = [0] * (max(max(block.drafted, block.accepted) for block in whole) + 1 if whole else 0)
+        for block in whole:
+            histogram[block.accepted] += 1
+        known = bool(whole) and not (drafted and cost is None)
+        per_pass = (cost or 0.0) * sum(block.steps for block in whole) / passes if passes else 0.0
         behind = self.generated - 1
         rate = behind / self.decode if behind > 0 and self.decode > 0 else 0.0
         if behind == 0 and self.first_token > 0:
             rate = 1 / self.first_token
         measured = behind > 0 and bool(plain_seconds) and self.decode > 0
-        speculation = "off" if not steps else "on" if steps == self.steps else "mixed"
+        speculation = "off" if not self.spec else "mixed" if self.plain else "on"
         return Stats(
             prompt_tokens=self.prompt_tokens,
             cached_prompt_tokens=self.cached,
             generated_tokens=self.generated,
-            num_steps=self.steps,
-            num_spec_steps=steps,
-            num_draft_tokens=drafted,
-            num_accepted_draft_tokens=accepted,
+            num_steps=len(self.spec) + self.plain,
+            num_spec_steps=len(self.spec),
+            num_draft_steps=steps,
+            num_draft_tokens=sum(block.drafted for block in self.spec),
+            num_accepted_draft_tokens=self.accepted_by["plan"],
             num_tree_tokens=self.tree_tokens,
             proposed_by=dict(self.proposed_by),
             accepted_by=dict(self.accepted_by),
             num_reused_rows=self.reused_rows,
             reused_step_share=self.row_shares / self.tree_rows if self.tree_rows else 0.0,
             saved_weight_bytes=self.saved_bytes,
-            mean_acceptance_length=1 + accepted / steps if steps else 1.0,
-            draft_acceptance_rate=planned / drafted if drafted else 0.0,
+            mean_acceptance_length=1 + accepted / len(whole) if whole else 1.0,
+            mean_generated_length=length,
+            draft_acceptance_rate=alpha,
             acceptance_histogram=tuple(histogram),
             prefill_seconds=self.prefill,
             draft_seconds=self.draft,
@@ -146,16 +171,10 @@ class Recorder:
             time_to_first_token=self.first_token,
             tokens_per_second=rate,
             plain_tokens_per_second=1 / plain_seconds if plain_seconds else None,
-            speedup_vs_plain=(1.0 if not steps else plain_seconds * rate if measured else None),
-            expected_speedup=_equation_6(steps, drafted, accepted, draft_cost),
-            draft_cost=draft_cost,
+            speedup_vs_plain=(1.0 if not self.spec else plain_seconds * rate if measured else None),
+            expected_speedup=equation_6(length, alpha, cost) if alpha > 0 and cost is not None else None,
+            forecast_speedup=length / (1 + per_pass) if known else None,
+            draft_cost=cost,
             speculation=speculation,
             **extra,
         )
-
-
-def _equation_6(steps: int, drafted: int, accepted: int, c: float | None) -> float | None:
-    """M alpha / ((M - 1) c + alpha), written as tokens over cost per round so that alpha = 0 has its limit."""
-    if not steps or (c is None and drafted):
-        return None
-    return (1 + accepted / steps) / (1 + (c or 0.0) * drafted / steps)

@@ -37,7 +37,8 @@ class FakeSession:
         self.run_seconds = 0.0
         self.clock = 0.0  # moved by passes alone
         self.last = {"prefill": 0.0, "draft": 0.0, "verify": 0.0, "commit": 0.0, "draft_steps": 0, "verify_rows": 0}
-        self.last |= {"proposed": [1, 0, 0, 0, 0, 0, 0], "reused_rows": 0, "reused_share": 0.0, "saved_weight_bytes": 0}
+        self.last |= {"drafted": 0, "proposed": [1, 0, 0, 0, 0, 0, 0]}
+        self.last |= {"reused_rows": 0, "reused_share": 0.0, "saved_weight_bytes": 0}
 
     def reuse(self, tokens):
         keep = 0
@@ -74,7 +75,7 @@ class FakeSession:
             tree += good + ([-7] if len(good) < max_draft else [])
             self.rounds += 1
         self.tree_tokens, steps = np.array(tree), len(tree) - 1
-        self.last.update(draft=self.draft_step * steps, draft_steps=steps)
+        self.last.update(draft=self.draft_step * steps, draft_steps=steps, drafted=steps)
         self.clock += self.draft_step * steps
         return len(self.tree_tokens)
 

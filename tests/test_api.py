@@ -71,7 +71,7 @@ def test_stream_is_the_result_in_pieces(demo):
     assert "".join(e.text for e in events) == want.text == stream.result.text
     assert [e.token for e in events] == want.tokens
     assert [e.drafted for e in events] == stream.result.drafted
-    assert sum(e.drafted for e in events) == stream.result.stats.num_accepted_draft_tokens > 0
+    assert sum(e.drafted for e in events) == sum(stream.result.stats.accepted_by.values()) > 0
     assert all(e.logprob <= 0 and len(e.top) == 1 for e in events)
 
 
@@ -164,9 +164,11 @@ def test_statistics_add_up(demo):
     s = drafted(demo, max_new_tokens=60).stats
     assert s.generated_tokens == 60
     assert s.num_accepted_draft_tokens <= s.num_draft_tokens <= s.num_tree_tokens
-    assert s.mean_acceptance_length == pytest.approx(1 + s.num_accepted_draft_tokens / s.num_spec_steps)
-    assert sum(s.acceptance_histogram) == s.num_spec_steps
-    assert sum(i * n for i, n in enumerate(s.acceptance_histogram)) == s.num_accepted_draft_tokens
+    whole = sum(s.acceptance_histogram)  # a last block that was cut left out
+    assert s.num_spec_steps - 1 <= whole <= s.num_spec_steps
+    accepted = sum(i * n for i, n in enumerate(s.acceptance_histogram))
+    assert s.mean_acceptance_length == pytest.approx(1 + accepted / whole)
+    assert accepted <= sum(s.accepted_by.values())
     assert s.draft_seconds + s.verify_seconds + s.prefill_seconds <= s.total_seconds * 1.001
     assert s.tokens_per_second > 0
     assert json.dumps(s.to_dict())
@@ -176,7 +178,7 @@ def test_speed_up_is_known_once_plain_steps_were_timed(demo):
     s = demo.generate(PROMPT, max_new_tokens=100, ignore_eos=True).stats
     assert s.plain_tokens_per_second > 0
     assert s.speedup_vs_plain > 0
-    assert (s.expected_speedup > 0) == (s.num_spec_steps > 0)
+    assert (s.forecast_speedup > 0) == (s.num_spec_steps > 0)
     assert plain(demo).stats.speedup_vs_plain == 1.0
 
 

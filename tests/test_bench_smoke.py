@@ -16,7 +16,7 @@ pytest.importorskip("pytest_benchmark")
     ("ops", ["model qkv", "model lm_head", "model attention over 512", "GB/s", "GFLOP/s", "int3"]),
     ("phases", ["prefill of 512", "plain step", "draft step", "verify 64 rows", "commit"]),
     ("draws", ["32000", "top_p .95", "penalty 1.1"]),
-    ("generate", ["plain", "default", "early exit", "Equation 6", "same"]),
+    ("generate", ["plain", "default", "early exit", "forecast", "same"]),
 ])
 def test_benchmark_reports(name, words):
     done = subprocess.run(

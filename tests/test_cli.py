@@ -1,12 +1,13 @@
 """The command line: what it prints, where, and with which status."""
 
 import io
+import itertools
 import json
 
 import pytest
 
 import swiftk
-from swiftk.cli import main
+from swiftk.cli import doctor, main
 from swiftk.cli.check import skip_sets
 
 
@@ -168,6 +169,20 @@ def test_doctor_measures(swift, folder):
     assert found["read_bytes_per_second"] > 1e8
     assert found["rows"]["1"] == 1.0
     assert all(d["draft_cost"] > 0 for d in found["drafts"])
+
+
+def test_doctor_keeps_ratios_where_the_machine_changes_its_speed():
+    """Each figure is compared with a plain step beside it: a machine that gets eight times slower changes none."""
+    calls = itertools.count()
+
+    def cost(share):
+        speed = 8.0 if next(calls) > 60 else 1.0  # from some turn on
+        return share * speed
+
+    every = {1: lambda: cost(1.0), 2: lambda: cost(1.1), "draft": lambda: cost(0.5)}
+    plain, share = doctor._in_turn(every, lambda: None)
+    assert plain in (1.0, 8.0)
+    assert share == pytest.approx({1: 1.0, 2: 1.1, "draft": 0.5})
 
 
 def test_bench_compares(swift, folder):

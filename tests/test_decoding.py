@@ -90,7 +90,7 @@ def test_drafts_change_nothing(budget, right, mode, max_draft, stop_ids, strings
     assert [(e.token, e.text) for e in events] == [(e.token, e.text) for e in plain]
     assert parts.stopper.finish == plain_parts.stopper.finish
     assert parts.recorder.generated == len(events)
-    assert sum(parts.recorder.accepted) == sum(e.drafted for e in events)
+    assert sum(parts.recorder.accepted_by.values()) == sum(e.drafted for e in events)
 
 
 def test_never_drafts_further_than_the_text_may_go():

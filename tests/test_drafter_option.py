@@ -31,7 +31,7 @@ def test_the_text_is_plain_decodings(demo, drafter, options, speculate):
     assert set(got.sources) <= asked | {None}
     s = got.stats
     assert s.accepted_by == {name: got.sources.count(name) for name in s.accepted_by}
-    assert sum(s.accepted_by.values()) == s.num_accepted_draft_tokens
+    assert s.accepted_by.get("plan", 0) == s.num_accepted_draft_tokens <= s.num_draft_tokens
     assert set(s.proposed_by) <= asked and sum(s.proposed_by.values()) == s.num_tree_tokens
     assert all(s.accepted_by[name] <= s.proposed_by[name] for name in s.accepted_by)
     assert s.num_draft_tokens == 0 or "plan" in asked

@@ -89,7 +89,8 @@ def made(texts, rounds, logprobs=False, reason_off=None, plain=0.01, **trace):
         phases = {"draft": 0.004 * spine, "verify": 0.012, "commit": 0.0001}
         phases |= {"reused_rows": spine, "reused_share": 0.25, "saved_weight_bytes": 0}
         phases["proposed"] = [1, spine, 0, 0, 0, 0, 0]
-        recorder.round(phases, spine, spine + 3 if spine else 1, ["plan"] * accepted, tokens)
+        phases |= {"draft_steps": spine, "drafted": spine}
+        recorder.round(phases, spine + 3 if spine else 1, ["plan"] * accepted, tokens, tokens <= accepted)
         recorder.decode += 0.0125 + 0.004 * spine
         turns.append(TracedRound(Round(0.0125, tokens=tokens, draft_steps=spine), skip, recorder.decode))
         drafted += [i < accepted for i in range(tokens)]
@@ -147,8 +148,8 @@ def test_figures_are_the_stats():
     page, s = Page(render(result)), result.stats
     assert page.tiles["tokens/s"] == f"{s.tokens_per_second:.1f}"
     assert page.tiles["speed-up over plain"] == f"{s.speedup_vs_plain:.2f}x"
-    assert page.tiles["expected by Equation 6"] == f"{s.expected_speedup:.2f}x"
-    assert page.tiles["M: tokens per drafted round"] == f"{s.mean_acceptance_length:.2f}"
+    assert page.tiles["forecast from M and c"] == f"{s.forecast_speedup:.2f}x"
+    assert page.tiles["M: tokens per target pass"] == f"{s.mean_generated_length:.2f}"
     assert page.tiles["alpha: draft tokens accepted"] == f"{s.draft_acceptance_rate:.0%}"
     assert page.tiles["c: a draft step in plain steps"] == f"{s.draft_cost:.2f}"
     assert page.tiles["of verifying taken over from drafting"] == f"{s.reused_step_share:.0%}"
@@ -295,7 +296,7 @@ def test_page_of_a_real_text(demo, options, tmp_path):
     assert "".join(result.trace.texts) == result.text
     rounds = [t.round for t in result.trace.rounds]
     assert 1 + sum(r.tokens for r in rounds) == len(result.tokens)
-    assert sum(r.draft_steps for r in rounds) == result.stats.num_draft_tokens
+    assert sum(r.draft_steps for r in rounds) == result.stats.num_draft_steps
     assert sum(r.accepted for r in rounds) == sum(result.drafted)
     assert all((t.skip is None) == (t.round.draft_steps == 0) for t in result.trace.rounds)
     if rounds:

@@ -67,9 +67,9 @@ def _facts(runs: list[Any]) -> dict[str, Any]:
     return {
         "tokens_per_second": median(r.stats.tokens_per_second for r in runs),
         "tokens": s.generated_tokens,
-        "mean_acceptance_length": s.mean_acceptance_length,
+        "mean_generated_length": s.mean_generated_length,
         "draft_acceptance_rate": s.draft_acceptance_rate,
-        "expected_speedup": s.expected_speedup,
+        "forecast_speedup": s.forecast_speedup,
         "draft_cost": s.draft_cost,
         "reason_off": s.reason_off,
         "other_share": s.other_seconds / max(s.total_seconds, 1e-9),
@@ -80,15 +80,15 @@ def _report(facts: dict[str, dict[str, Any]], json: bool) -> None:
     if json:
         print_json(facts)
         return
-    table = make_table("", "tok/s", "ratio", "Eq. 6", "tok/step", "accepted", "c", "output")
+    table = make_table("", "tok/s", "ratio", "forecast", "tok/pass", "accepted", "c", "output")
     for way, f in facts.items():
-        number = {k: "" if f[k] is None else f"{f[k]:.2f}" for k in ("expected_speedup", "draft_cost")}
+        number = {k: "" if f[k] is None else f"{f[k]:.2f}" for k in ("forecast_speedup", "draft_cost")}
         table.add_row(
             way,
             f"{f['tokens_per_second']:.1f}",
             f"{f['ratio']:.2f}x",
-            number["expected_speedup"],
-            f"{f['mean_acceptance_length']:.2f}",
+            number["forecast_speedup"],
+            f"{f['mean_generated_length']:.2f}",
             f"{f['draft_acceptance_rate']:.0%}",
             number["draft_cost"],
             "identical" if f["identical"] else Text("differs", style="red"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from statistics import median
 from time import perf_counter
 from typing import Annotated, Any
@@ -14,7 +15,7 @@ from ..skip import SkipSet
 from .common import DeviceOption, DtypeOption, JsonOption, ThreadsOption, bar, make_table, open_model, out, print_json
 
 _ROWS = (1, 2, 4, 6, 8, 10, 12, 14, 16)
-_SECONDS = 0.35  # for each figure
+_SECONDS, _TURNS, _SAMPLES = 6.0, 9, 40  # of all figures; one after another in each turn, at most so many times
 _DRAFT = 6  # tokens
 
 
@@ -30,7 +31,7 @@ def command(
     """Measure the machine and say what drafting needs to pay. Takes about ten seconds."""
     lm = open_model(model, threads, dtype, device)
     with bar(unit_bytes=False) as progress:
-        task = progress.add_task("measuring", total=2 + len(_ROWS) + 3)
+        task = progress.add_task("measuring", total=2 + _TURNS)
         facts = _measure(lm, lambda: progress.advance(task))
     if json:
         print_json(facts)
@@ -41,24 +42,20 @@ def command(
 def _measure(lm: Any, step: Callable[[], None]) -> dict[str, Any]:
     read, flops = lm.model.probe()
     step()
-    session, vocab = lm.session, lm.config["vocab_size"]
+    session, vocab, layers = lm.session, lm.config["vocab_size"], lm.config["num_layers"]
     session.clear_cancel()
     session.set_sampling()
     session.set_logprobs(0)
     session.prefill([(7 * i + 1) % vocab for i in range(min(48, lm.context // 2))])
-    seconds = {}
-    for rows in [n for n in _ROWS if n <= vocab]:
-        seconds[rows] = _typical(lambda n=rows: _verify(session, n))
-        step()
-    layers = lm.config["num_layers"]
-    drafts = []
-    for name, skip in (
-        ("alternate layers", SkipSet.uniform(layers)),
-        ("exit at half", SkipSet.early_exit(layers // 2)),
-        ("exit at quarter", SkipSet.early_exit(max(1, layers // 4))),
-    ):
-        drafts.append(_draft_facts(session, name, skip, layers, seconds))
-        step()
+    skips = {
+        "alternate layers": SkipSet.uniform(layers),
+        "exit at half": SkipSet.early_exit(layers // 2),
+        "exit at quarter": SkipSet.early_exit(max(1, layers // 4)),
+    }
+    every: dict[Any, Callable[[], float]] = {n: partial(_verify, session, n) for n in _ROWS if n <= vocab}
+    every |= {name: partial(_draft_step, session, skip) for name, skip in skips.items()}
+    plain, cost = _in_turn(every, step)
+    rows = {n: cost[n] for n in _ROWS if n in cost}
     return {
         "isa": lm.model.isa,
         "threads": lm.model.threads,
@@ -66,12 +63,26 @@ def _measure(lm: Any, step: Callable[[], None]) -> dict[str, Any]:
         "read_bytes_per_second": read,
         "flops_per_second": flops,
         "weight_bytes": lm.model.weight_bytes,
-        "plain_step_seconds": seconds[1],
-        "plain_tokens_per_second": 1 / seconds[1],
-        "share_of_read_bandwidth": lm.model.weight_bytes / seconds[1] / read,
-        "rows": {str(n): s / seconds[1] for n, s in seconds.items()},
-        "drafts": drafts,
+        "plain_step_seconds": plain,
+        "plain_tokens_per_second": 1 / plain,
+        "share_of_read_bandwidth": lm.model.weight_bytes / plain / read,
+        "rows": {str(n): share for n, share in rows.items()},
+        "drafts": [_draft_facts(name, skip, layers, cost[name], rows) for name, skip in skips.items()],
     }
+
+
+def _in_turn(every: dict[Any, Callable[[], float]], step: Callable[[], None]) -> tuple[float, dict[Any, float]]:
+    """(seconds of a plain step, each in plain steps): medians over turns, in each of which all are measured beside a
+    plain step, for a machine's speed changes meanwhile."""
+    turns: list[dict[Any, float]] = []
+    for turn in range(_TURNS + 1):
+        end, samples = perf_counter() + _SECONDS / _TURNS, []
+        while not samples or (turn and perf_counter() < end and len(samples) < _SAMPLES):
+            samples.append({what: measure() for what, measure in every.items()})
+        turns += samples if turn else []  # the first one finds cold caches
+        step()
+    share = {what: median(found[what] / found[1] for found in turns) for what in every}
+    return median(found[1] for found in turns), share
 
 
 def _verify(session: Any, rows: int) -> float:
@@ -80,27 +91,17 @@ def _verify(session: Any, rows: int) -> float:
     return float(session.last["verify"])
 
 
-def _typical(measure: Callable[[], float]) -> float:
-    """Median of repeats that fill the time for one figure."""
-    measure()
-    samples, end = [], perf_counter() + _SECONDS
-    while len(samples) < 3 or (perf_counter() < end and len(samples) < 200):
-        samples.append(measure())
-    return median(samples)
-
-
-def _draft_facts(session: Any, name: str, skip: SkipSet, layers: int, seconds: dict[int, float]) -> dict[str, Any]:
+def _draft_step(session: Any, skip: SkipSet) -> float:
     session.set_skip(**skip.arguments())
+    session.draft(confidence=0.0, max_draft=_DRAFT, max_nodes=_DRAFT + 1)
+    return float(session.last["draft"]) / max(1, int(session.last["draft_steps"]))
 
-    def once() -> float:
-        session.draft(confidence=0.0, max_draft=_DRAFT, max_nodes=_DRAFT + 1)
-        return float(session.last["draft"]) / max(1, int(session.last["draft_steps"]))
 
-    c = _typical(once) / seconds[1]
+def _draft_facts(name: str, skip: SkipSet, layers: int, c: float, cost: dict[int, float]) -> dict[str, Any]:
     best: tuple[float, int] | None = None
     for length in range(1, 9):
-        rows = min((n for n in seconds if n > length), default=max(seconds))
-        even = break_even(c, length, seconds[rows] / seconds[1])
+        rows = min((n for n in cost if n > length), default=max(cost))
+        even = break_even(c, length, cost[rows])
         if even is not None and (best is None or even < best[0]):
             best = (even, length)
     return {

@@ -166,6 +166,8 @@ static void check_tokens(swiftk_model* model, float temperature) {
   size_t drafted = 0;
   for (size_t i = 0; i < got.n; ++i) drafted += got.flags[i] & SWIFTK_TOKEN_DRAFTED;
   CHECK(drafted == (size_t)stats.num_accepted_draft_tokens && drafted > 0);
+  CHECK(stats.num_accepted_draft_tokens <= stats.num_draft_tokens && stats.num_draft_steps == stats.num_draft_tokens);
+  CHECK(stats.mean_generated_length >= 1 && stats.mean_generated_length <= stats.new_tokens);
 
   check_stops(session, &whole, 0);
   check_stops(session, &whole, 1);
