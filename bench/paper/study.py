@@ -32,7 +32,7 @@ import plots  # noqa: E402
 import swiftk  # noqa: E402
 from demo import grown  # noqa: E402
 from machine import Machine  # noqa: E402
-from runs import BLOCK, Lanes, Part, Way, count, measure  # noqa: E402
+from runs import BLOCK, Lanes, Part, Way, count, measure, sessions  # noqa: E402
 from streams import Instance, stream  # noqa: E402
 from swiftk import _core  # noqa: E402
 from tables import Table  # noqa: E402
@@ -55,6 +55,8 @@ class Work:
 
 
 class Study:
+    loading: Mapping[str, Any] = {"draft_weights": "own"}  # options of load()
+
     def __init__(
         self,
         name: str,
@@ -80,7 +82,7 @@ class Study:
 
     @cached_property
     def lanes(self) -> Lanes:
-        return Lanes(lambda: swiftk.load(self.model_dir, draft_weights="own"))
+        return sessions(self.model_dir, **self.loading)
 
     @property
     def lm(self) -> swiftk.LM:
