@@ -66,13 +66,21 @@ def _shrink(path: Path) -> None:
     small.save(path, optimize=True)
 
 
-def heat(axis: Any, values: Sequence[Sequence[float]], rows: Sequence[str], columns: Sequence[str]) -> None:
-    """A table of speed-ups, coloured: blue is faster than plain decoding, red slower."""
-    axis.imshow(values, aspect="auto", cmap="RdBu", vmin=0, vmax=2)
+def heat(
+    axis: Any,
+    values: Sequence[Sequence[float]],
+    rows: Sequence[str],
+    columns: Sequence[str],
+    between: tuple[float, float] = (0, 2),  # of speed-ups: blue is faster than plain decoding, red slower
+    colours: str = "RdBu",
+) -> None:
+    """A table whose cells are coloured; the best of a column is bold."""
+    drawn = axis.imshow(values, aspect="auto", cmap=colours, vmin=between[0], vmax=between[1])
     for y, row in enumerate(values):
         for x, value in enumerate(row):
-            dark = abs(value - 1) > 0.6
-            axis.text(x, y, f"{value:.2f}", ha="center", va="center", color="white" if dark else "#222222")
+            colour = "#222222" if sum(drawn.cmap(drawn.norm(value))[:3]) > 1.5 else "white"
+            weight = "bold" if value == max(other[x] for other in values) else "normal"
+            axis.text(x, y, f"{value:.2f}", ha="center", va="center", color=colour, weight=weight)
     axis.set_xticks(range(len(columns)), columns, rotation=30, ha="right", rotation_mode="anchor")
     axis.set_yticks(range(len(rows)), rows)
     axis.grid(visible=False)

@@ -197,13 +197,14 @@ class Lanes:
 
 def sessions(folder: Path, **loading: Any) -> Lanes:
     """Lanes that read the same weights: a copy for each of eight ways would not fit everywhere."""
-    first = swiftk.load(folder, **loading)
-    ready = [first]
+    made: list[LM] = []
 
     def lane() -> LM:
-        if ready:
-            return ready.pop()
-        return LM(first.folder, first.model, _core.Session(first.model), first.tokenizer, first.defaults)
+        if made:
+            one = made[0]
+            return LM(one.folder, one.model, _core.Session(one.model), one.tokenizer, one.defaults)
+        made.append(swiftk.load(folder, **loading))
+        return made[0]
 
     return Lanes(lane)
 
