@@ -1,8 +1,8 @@
 """SWIFT's main results (Tables 2-4, and the methods of Table 10) on this machine: every stream, greedy and sampled.
 
-As their papers have them, drafting in every round: lookahead, parallel, layerskip (a chain behind a fixed exit), self-sd
-(a set searched before inference, on other texts of the stream), uniform (every second layer), swift (paper). By the
-clock: swift, the paper's search within a budget of time, and auto, swiftk's defaults. `--ways` takes some of them.
+As their papers have them, drafting in every round: lookahead, parallel, layerskip (a chain behind a fixed exit),
+self-sd (a set searched before inference, on other texts of the stream), uniform (every second layer), swift (paper). By
+the clock: swift, the paper's search within a budget of time, and auto, swiftk's defaults. `--ways` takes some of them.
 """
 
 from __future__ import annotations

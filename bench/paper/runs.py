@@ -148,8 +148,7 @@ def cells(t: Totals) -> list[str]:
     """A way's row under COLUMNS."""
     return [
         f"{t.length:.2f}",
-        f"{t.alpha:.2f}",
-        f"{t.cost:.2f}",
+        *([f"{t.alpha:.2f}", f"{t.cost:.2f}"] if t.cost else ["", ""]),  # no draft steps, no shares of them
         f"{t.verify:.2f}",
         f"{t.speedup:.3f}",
         f"{t.expected:.3f}",
