@@ -9,7 +9,7 @@ from pathlib import Path
 
 sys.path[1:1] = [str(Path(__file__).with_name("paper"))]
 
-from plots import picture  # noqa: E402
+from plots import heat, picture  # noqa: E402
 from runs import SAMPLED, Totals, Way, of_way, swift  # noqa: E402
 from sources import SourceStudy  # noqa: E402
 from study import Kept  # noqa: E402
@@ -71,15 +71,8 @@ def paint(kept: Kept, path: Path) -> None:
     with picture(path, panels=len(shown), width=3.6 * len(shown), height=4.4, sharey=True) as axes:
         for axis, (mode, keys) in zip(axes, shown.items()):
             values = [[Totals.of(of_way(kept[key]["pairs"], name)).speedup for key in keys] for name in names]
-            axis.imshow(values, aspect="auto", cmap="RdBu", vmin=0, vmax=2)
-            for y, row in enumerate(values):
-                for x, value in enumerate(row):
-                    dark = abs(value - 1) > 0.6
-                    axis.text(x, y, f"{value:.2f}", ha="center", va="center", color="white" if dark else "#222222")
-            axis.set_xticks(range(len(keys)), [key.removesuffix(f", {mode}") for key in keys], rotation=30)
-            axis.set_yticks(range(len(names)), names)
+            heat(axis, values, names, [key.removesuffix(f", {mode}") for key in keys])
             axis.set_title(f"{mode}: speed-up")
-            axis.grid(visible=False)
 
 
 def main() -> None:

@@ -9,17 +9,15 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Mapping
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 sys.path[1:1] = [str(Path(__file__).with_name("paper"))]
 
 from plots import picture  # noqa: E402
-from runs import Lanes, Run, Totals, Way, of_way  # noqa: E402
+from runs import Run, Totals, Way, of_way  # noqa: E402
 from streams import Instance, noise, stream  # noqa: E402
 from study import Kept, Study  # noqa: E402
-from swiftk import LM, _core  # noqa: E402
 from swiftk.sources import DRAFTERS  # noqa: E402
 from tables import Table  # noqa: E402
 
@@ -36,23 +34,9 @@ NOTES = (
 
 
 class SourceStudy(Study):
-    """Lanes are sessions of one model: eight copies of its weights would not fit everywhere."""
+    """Drafts may read what copies of the weights load() makes."""
 
-    loading: Mapping[str, Any] = {}  # options of load()
-
-    @cached_property
-    def lanes(self) -> Lanes:
-        import swiftk
-
-        first = swiftk.load(self.model_dir, **self.loading)
-        ready = [first]
-
-        def lane() -> LM:
-            if ready:
-                return ready.pop()
-            return LM(first.folder, first.model, _core.Session(first.model), first.tokenizer, first.defaults)
-
-        return Lanes(lane)
+    loading: Mapping[str, Any] = {}
 
     def again(self, name: str) -> list[Instance]:
         """The model's own words, and their beginning once more."""

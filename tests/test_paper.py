@@ -16,7 +16,12 @@ ROOT = Path(__file__).resolve().parent.parent
 PAPER = ROOT / "bench" / "paper"
 DATA = sorted((PAPER / "data").glob("*.jsonl"))
 WORDS = {
-    "main_table": ["uniform", "swift", "auto", "greedy", "sampled", "E(Spd.)", "realised / E"],
+    "main_table": ["lookahead", "parallel", "layerskip", "self-sd", "uniform", "swift (paper)", "auto",
+                   "greedy", "sampled", "E(Spd.)", "realised / E"],
+    "topk": ["k = 10", "k by confidence", "within k"],
+    "transfer": ["applied to", "set for", "gsm8k", "summarization", "uniform", "matchness"],
+    "inference": ["swift (paper)", "draft", "verify", "commit", "search", "other", "matchness"],
+    "scaling": ["lm13m", "lm13m-x2", "r .45", "uniform", "swift", "auto"],
     "ablation": ["no early stop", "no dynamic verification", "no optimisation"],
     "gamma": ["gamma 16", "gamma 128", "ms/token"],
     "search": ["S 800, beta 10", "no Bayesian steps", "self-sd, 5 steps", "matchness"],
@@ -46,7 +51,7 @@ def results(tmp_path_factory):
 def paper(monkeypatch):
     """The experiments' own modules."""
     monkeypatch.syspath_prepend(str(PAPER))
-    for name in ("runs", "streams"):
+    for name in ("runs", "streams", "offline"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     import runs
     import streams
@@ -87,6 +92,36 @@ def test_time_budget_cuts_texts_but_no_part(results, tmp_path):
     assert {len({pair["instance"] for pair in part["pairs"]}) for part in found.values()} == {1}
     assert all(part["cut"] for part in found.values())
     assert "cut short" in (tmp_path / "overhead.md").read_text()
+
+
+def test_rows_of_the_main_table_may_be_left_out(tmp_path):
+    done = run("main_table.py", "--out", tmp_path, "--streams", "gsm8k", "--ways", "swift", "lookahead")
+    found = json.loads((tmp_path / "main_table.json").read_text())["parts"]
+
+    assert done.returncode == 0, done.stderr
+    assert {pair["way"] for part in found.values() for pair in part["pairs"]} == {"lookahead", "swift"}
+    assert run("main_table.py", "--ways", "magic").returncode == 2
+
+
+def test_the_paper_s_schedule_is_told_apart(paper):
+    runs, _ = paper
+    often, spare = runs.paper_swift(window=16).options, runs.swift(window=16).options
+
+    assert often["swift"] == {"opt_interval": 1, "window": 16} and often["speculate"] == "always"
+    assert spare["swift"] == {"window": 16} and "speculate" not in spare
+
+
+def test_offline_search_is_of_the_texts_alone(paper):
+    import offline
+
+    _, streams = paper
+    texts = offline.Texts(demo_model(), streams.stream("gsm8k", demo_model(), 2))
+    first, again = (texts.best(8) for _ in range(2))
+
+    assert first == again and len(first.attn) + len(first.mlp) == 12  # .45 of the 28 inner sublayers
+    assert texts(first).rows == 2 * offline.WINDOW
+    assert texts(texts.best(4)).matchness <= texts(first).matchness
+    assert texts(swiftk.SkipSet()).matchness == 1
 
 
 def test_ways_go_side_by_side(paper, monkeypatch):

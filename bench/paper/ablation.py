@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from plots import picture
-from runs import COLUMNS, NO_TREE, Totals, cells, of_way, plain_cells, swift, uniform
+from runs import COLUMNS, NO_TREE, Totals, cells, of_way, paper_swift, plain_cells, uniform
 from study import Kept, Study
 from swiftk import DraftRule
 from tables import Table
@@ -48,9 +48,9 @@ def paint(kept: Kept, path: Path) -> None:
 def main() -> None:
     study = Study("ablation", __doc__, instances=10, tokens=192, streams=("summarization", "english"))
     ways = [
-        swift(FULL),
-        swift(LONG, gate=DraftRule(confidence=0.0)),
-        swift(SPINE, gate=NO_TREE),
+        paper_swift(FULL),
+        paper_swift(LONG, gate=DraftRule(confidence=0.0)),
+        paper_swift(SPINE, gate=NO_TREE),
         uniform(study.lm, START),
     ]
     kept = study.run({name: study.pairs(study.stream(name), ways) for name in study.streams}, table, NOTES)

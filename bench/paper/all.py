@@ -12,10 +12,14 @@ from time import perf_counter
 
 # Shares of the time.
 WEIGHTS = {
-    "main_table": 8,
+    "main_table": 16,
     "mixed": 4,
     "search": 4,
+    "inference": 3,
+    "transfer": 3,
     "ablation": 3,
+    "topk": 2,
+    "scaling": 2,
     "gamma": 2,
     "overhead": 2,
     "defeat": 2,

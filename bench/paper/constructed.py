@@ -7,7 +7,6 @@ of the papers' LLaMA-2-13B at c .55.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from altered import silent
@@ -48,8 +47,7 @@ def paint(kept: Kept, path: Path) -> None:
 
 def main() -> None:
     study = Study("constructed", __doc__, instances=6, tokens=128, streams=("gsm8k",))
-    layers = json.loads((study.model_dir / "config.json").read_text())["num_hidden_layers"]
-    skip = SkipSet.uniform(layers)
+    skip = SkipSet.uniform(study.layers)
     study.model_dir = silent(study.model_dir, skip)
     ways = [fixed(name(n), skip, DraftRule(0.0, n, width=(1, 1, 1, 1))) for n in LENGTHS]
     kept = study.run({one: study.pairs(study.stream(one), ways) for one in study.streams}, table, NOTES)

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import swiftk
 from altered import reversed_layers
 from plots import BY_WAY, break_even, picture
-from runs import AUTO, COLUMNS, Lanes, Part, Totals, cells, measure, of_way, plain_cells, uniform
+from runs import AUTO, COLUMNS, Part, Totals, cells, measure, of_way, plain_cells, sessions, uniform
 from streams import noise
 from study import Kept, Study
 from tables import Table
@@ -60,7 +59,7 @@ def main() -> None:
 
     def reversed_(part: Part) -> dict:
         folder = reversed_layers(study.model_dir, study.lm.config["num_layers"])
-        lanes = Lanes(lambda: swiftk.load(folder, draft_weights="own"))
+        lanes = sessions(folder, **study.loading)
         return {"pairs": measure(lanes, hostile, ways, study.tokens, sampling={"temperature": 0.0}, part=part)}
 
     works = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from plots import picture
-from runs import COLUMNS, Steps, Totals, cells, of_way, plain_cells, swift
+from runs import COLUMNS, Steps, Totals, cells, of_way, paper_swift, plain_cells
 from study import Kept, Study
 from tables import Table
 
@@ -64,7 +64,7 @@ def paint(kept: Kept, path: Path) -> None:
 
 def main() -> None:
     study = Study("gamma", __doc__, instances=10, tokens=192, streams=("summarization", "english"))
-    ways = [swift(name(window), window=window) for window in WINDOWS]
+    ways = [paper_swift(name(window), window=window) for window in WINDOWS]
     works = {}
     for stream in study.streams:
         steps = Steps()

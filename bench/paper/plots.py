@@ -7,7 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-BY_WAY = {"auto": "#0072b2", "swift": "#d55e00", "self-sd": "#009e73", "uniform": "#999999"}  # the same in all
+BY_WAY = {  # the same in all
+    "auto": "#0072b2",
+    "swift": "#d55e00",
+    "swift (paper)": "#e69f00",
+    "self-sd": "#009e73",
+    "uniform": "#999999",
+}
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#555555")  # told apart by everyone
 _STYLE = {
     "axes.spines.top": False,
@@ -58,6 +64,26 @@ def _shrink(path: Path) -> None:
     with Image.open(path) as drawn:
         small = drawn.convert("RGB").quantize(64)
     small.save(path, optimize=True)
+
+
+def heat(
+    axis: Any,
+    values: Sequence[Sequence[float]],
+    rows: Sequence[str],
+    columns: Sequence[str],
+    between: tuple[float, float] = (0, 2),  # of speed-ups: blue is faster than plain decoding, red slower
+    colours: str = "RdBu",
+) -> None:
+    """A table whose cells are coloured; the best of a column is bold."""
+    drawn = axis.imshow(values, aspect="auto", cmap=colours, vmin=between[0], vmax=between[1])
+    for y, row in enumerate(values):
+        for x, value in enumerate(row):
+            colour = "#222222" if sum(drawn.cmap(drawn.norm(value))[:3]) > 1.5 else "white"
+            weight = "bold" if value == max(other[x] for other in values) else "normal"
+            axis.text(x, y, f"{value:.2f}", ha="center", va="center", color=colour, weight=weight)
+    axis.set_xticks(range(len(columns)), columns, rotation=30, ha="right", rotation_mode="anchor")
+    axis.set_yticks(range(len(rows)), rows)
+    axis.grid(visible=False)
 
 
 def break_even(axis: Any, at: float = 1.0) -> None:

@@ -1,6 +1,6 @@
 """Measuring: every text is generated plainly and under each way, by the same build in the same process. The machine's
-bandwidth drifts within seconds, so all go through a text side by side, each on a copy of the model, a few tokens at a
-time in turn; ratios are of summed seconds.
+bandwidth drifts within seconds, so all go through a text side by side, each in a session of its own, a few tokens at
+a time in turn; ratios are of summed seconds.
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from itertools import accumulate
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import swiftk
 from streams import Instance
-from swiftk import LM, DraftRule, Result, SkipSet
+from swiftk import LM, DraftRule, Result, SkipSet, _core
 from swiftk.cost import equation_6
 
 SAMPLED = {"temperature": 0.6, "top_p": 0.95}
@@ -34,14 +36,23 @@ AUTO = Way("auto", {"drafter": "plan"})  # sources that cost no step are bench/s
 
 
 def swift(name: str = "swift", gate: Any = "swift", **settings: Any) -> Way:
-    """The paper's method, which drafts in every round. Settings are those of its search."""
-    options = {"optimizer": "swift", "gate": gate, "speculate": "always"}
-    return Way(name, {**options, "swift": settings} if settings else options)
+    """The paper's search as the engine runs it: within a budget of time, and drafts rest where they do not pay."""
+    return Way(name, {"optimizer": "swift", "gate": gate, "swift": settings})
+
+
+def paper_swift(name: str = "swift (paper)", gate: Any = "swift", **settings: Any) -> Way:
+    """By the paper's own schedule: a score after every round while the search lasts, and drafts in every round."""
+    return Way(name, {**swift(name, gate, opt_interval=1, **settings).options, "speculate": "always"})
 
 
 def fixed(name: str, skip: SkipSet, gate: Any = "swift") -> Way:
     """One skip set for ever."""
     return Way(name, {"skip": skip, "optimizer": None, "gate": gate, "speculate": "always"})
+
+
+def self_sd(skip: SkipSet, name: str = "self-sd") -> Way:
+    """A set that was searched before, and Self-SD's gate: chains, whose least confidence follows their acceptance."""
+    return Way(name, {"skip": skip, "optimizer": "self-sd", "speculate": "always"})
 
 
 def uniform(lm: LM, name: str = "uniform") -> Way:
@@ -64,6 +75,7 @@ class Pair:
     accepted: int
     draft_seconds: float
     verify_seconds: float
+    commit_seconds: float
     optimizer_seconds: float
     same: bool  # the output is plain decoding's, token by token
     off: str | None  # why drafting rested
@@ -136,8 +148,7 @@ def cells(t: Totals) -> list[str]:
     """A way's row under COLUMNS."""
     return [
         f"{t.length:.2f}",
-        f"{t.alpha:.2f}",
-        f"{t.cost:.2f}",
+        *([f"{t.alpha:.2f}", f"{t.cost:.2f}"] if t.cost else ["", ""]),  # no draft steps, no shares of them
         f"{t.verify:.2f}",
         f"{t.speedup:.3f}",
         f"{t.expected:.3f}",
@@ -167,8 +178,8 @@ class Run:
 
 
 class Lanes:
-    """Copies of a model, made when they are first asked for: lane 0 decodes plainly, way i in lane 1 + i, where what it
-    learned stays from text to text."""
+    """Models, made when they are first asked for: lane 0 decodes plainly, way i in lane 1 + i, where what it learned
+    stays from text to text."""
 
     def __init__(self, load: Callable[[], LM]) -> None:
         self._load, self._lms = load, []
@@ -181,6 +192,20 @@ class Lanes:
     def forget(self) -> None:
         for lm in self._lms:
             lm.forget()
+
+
+def sessions(folder: Path, **loading: Any) -> Lanes:
+    """Lanes that read the same weights: a copy for each of eight ways would not fit everywhere."""
+    made: list[LM] = []
+
+    def lane() -> LM:
+        if made:
+            one = made[0]
+            return LM(one.folder, one.model, _core.Session(one.model), one.tokenizer, one.defaults)
+        made.append(swiftk.load(folder, **loading))
+        return made[0]
+
+    return Lanes(lane)
 
 
 def of_way(pairs: Iterable[dict[str, Any]], way: str, stream: str | None = None) -> list[dict[str, Any]]:
@@ -297,6 +322,7 @@ def _pair(instance: Instance, turn: int, one: Run, plain: Run) -> Pair:
         accepted=s.num_accepted_draft_tokens,
         draft_seconds=s.draft_seconds,
         verify_seconds=s.verify_seconds,
+        commit_seconds=s.commit_seconds,
         optimizer_seconds=s.optimizer_seconds,
         same=one.result.tokens == plain.result.tokens,
         off=s.reason_off,

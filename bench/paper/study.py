@@ -32,9 +32,9 @@ import plots  # noqa: E402
 import swiftk  # noqa: E402
 from demo import grown  # noqa: E402
 from machine import Machine  # noqa: E402
-from runs import BLOCK, Lanes, Part, Way, count, measure  # noqa: E402
+from runs import BLOCK, Lanes, Part, Way, count, measure, sessions  # noqa: E402
 from streams import Instance, stream  # noqa: E402
-from swiftk import _core  # noqa: E402
+from swiftk import _core, demo_model  # noqa: E402
 from tables import Table  # noqa: E402
 
 _err = Console(stderr=True)
@@ -55,6 +55,8 @@ class Work:
 
 
 class Study:
+    loading: Mapping[str, Any] = {"draft_weights": "own"}  # options of load()
+
     def __init__(
         self,
         name: str,
@@ -63,29 +65,37 @@ class Study:
         instances: int,
         tokens: int,
         streams: Sequence[str] = (),
+        ways: Sequence[str] = (),  # that may be left out
         folder: str = "paper",  # of bench/results
         arguments: Sequence[str] | None = None,  # None: the command line's
     ) -> None:
         self.name, self.about = name, about
         home = BENCH / "results" / folder
-        given = _parser(about, instances, tokens, streams, home).parse_args(arguments)
+        given = _parser(about, instances, tokens, streams, ways, home).parse_args(arguments)
         self.quick = given.quick
         self.instances = given.instances or (1 if self.quick else instances)
         self.tokens = given.tokens or (16 if self.quick else tokens)
         self.streams = tuple(given.streams or (streams[:2] if self.quick else streams))
-        self.model_dir = given.model or grown(1 if self.quick else given.grow)
+        self.ways = tuple(way for way in ways if way in given.ways)
+        self.grow = None if given.model else 1 if self.quick else given.grow
+        self.model_dir = given.model or grown(self.grow)
+        self.small = given.model or demo_model()  # says what model_dir says, in a fraction of the time
         self.out = given.out or (None if self.quick else home)
         self._fresh, self._began = given.fresh, perf_counter()
         self._minutes = given.minutes
 
     @cached_property
     def lanes(self) -> Lanes:
-        return Lanes(lambda: swiftk.load(self.model_dir, draft_weights="own"))
+        return sessions(self.model_dir, **self.loading)
 
     @property
     def lm(self) -> swiftk.LM:
         """The plain lane's."""
         return self.lanes[0]
+
+    @cached_property
+    def layers(self) -> int:
+        return json.loads((self.model_dir / "config.json").read_text(encoding="utf-8"))["num_hidden_layers"]
 
     @cached_property
     def machine(self) -> Machine:
@@ -214,7 +224,9 @@ def _interrupts() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, before)
 
 
-def _parser(about: str, instances: int, tokens: int, streams: Sequence[str], home: Path) -> argparse.ArgumentParser:
+def _parser(
+    about: str, instances: int, tokens: int, streams: Sequence[str], ways: Sequence[str], home: Path
+) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--quick", action="store_true", help="seconds: the bundled model, few and short texts")
     parser.add_argument("--model", type=Path, help="checkpoint directory; default: the demo model grown --grow times")
@@ -222,6 +234,8 @@ def _parser(about: str, instances: int, tokens: int, streams: Sequence[str], hom
     parser.add_argument("--instances", type=int, help=f"of each stream; default {instances}")
     parser.add_argument("--tokens", type=int, help=f"new tokens of a text; default {tokens}")
     parser.add_argument("--streams", nargs="+", help=f"default: {' '.join(streams)}" if streams else argparse.SUPPRESS)
+    listed = f"of {', '.join(ways)}; default: all" if ways else argparse.SUPPRESS
+    parser.add_argument("--ways", nargs="+", default=ways, choices=ways or None, metavar="WAY", help=listed)
     parser.add_argument("--minutes", type=float, help="time budget: parts are cut short, none is left out")
     parser.add_argument("--out", type=Path, help=f"of the results; default {home}, none with --quick")
     parser.add_argument("--fresh", action="store_true", help="measure anew what is there already")
