@@ -21,9 +21,9 @@ SAMPLINGS = {"greedy": {"temperature": 0.0}, "T .6": SAMPLED, "T 1": {"temperatu
 STREAMS = ("gsm8k", "humaneval", "summarization", "english")
 EXIT = 3 / 16  # of the layers
 NOTES = (
-    "M: tokens per target pass; alpha: accepted per draft step, whoever proposed them; c, v: a draft step and a target "
-    "pass in plain steps; E: Equation 6 of M, alpha and c, M where there is no draft step; at v: of the same with a "
-    "target pass at its measured v, which Equation 6 takes for 1",
+    "M: tokens per target pass; alpha: the plan's tokens accepted, of the places it drafted; c, v: a draft step and a "
+    "target pass in plain steps; E: M over a pass and its draft steps, Equation 6 where the plan alone drafts; "
+    "at v: of the same with a target pass at its measured v, which Equation 6 takes for 1",
     "memory: of copies of the weights, as a share of the model's own; auto has all three copies to choose from",
     "lookup, lookahead and parallel take all that they guess, as their papers do",
 )

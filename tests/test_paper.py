@@ -120,7 +120,7 @@ def test_offline_search_is_of_the_texts_alone(paper):
 
     assert first == again and len(first.attn) + len(first.mlp) == 12  # .45 of the 28 inner sublayers
     assert texts(first).rows == 2 * offline.WINDOW
-    assert texts(texts.best(4)).matchness <= texts(first).matchness
+    assert texts(texts.best(1)).matchness <= texts(first).matchness  # the first of the same sets
     assert texts(swiftk.SkipSet()).matchness == 1
 
 
@@ -153,7 +153,8 @@ def test_ways_go_side_by_side(paper, monkeypatch):
 
 def test_totals_are_equation_6(paper):
     runs, _ = paper
-    pair = {"tokens": 434, "steps": 100, "drafted": 337, "accepted": 334, "same": True, "optimizer_seconds": 0.0}
+    pair = {"tokens": 434, "steps": 100, "draft_steps": 337, "drafted": 337, "accepted": 334}
+    pair |= {"same": True, "optimizer_seconds": 0.0}
     seconds = {"plain_seconds": 434.0, "seconds": 300.0, "draft_seconds": 337 * 0.55, "verify_seconds": 110.0}
     slow = {name: 2 * value for name, value in seconds.items()}  # the same on a machine half as fast
     total = runs.Totals.of([{**pair, **seconds}, {**pair, **slow}])

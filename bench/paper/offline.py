@@ -15,7 +15,7 @@ from swiftk import LM, SkipSet
 from swiftk.optimizers import self_sd
 from swiftk.optimizers.base import Score
 from swiftk.optimizers.proposals import skip_set
-from swiftk.optimizers.swift import SwiftSettings
+from swiftk.optimizers.swift_settings import SwiftSettings
 
 TOKENS = 32  # of a text, as in its paper
 WINDOW = 63  # tokens of a score at most
@@ -66,12 +66,12 @@ class Texts:
         """Of so many sets of the ratio (None: SWIFT's) the one that guesses most: random ones, as in SWIFT's search,
         then the best with one sublayer exchanged. No Bayesian steps: the same texts always give the same set."""
         layers = self._lms[0].config["num_layers"]
-        settings = SwiftSettings(skip_ratio=ratio)
-        draw, inner = random.Random(settings.seed), range(2, 2 * layers - 2)
+        count = SwiftSettings(skip_ratio=ratio).skipped(layers, self._lms[0].model.weight_bytes / 2)
+        draw, inner = random.Random(0), range(2, 2 * layers - 2)
         best, most = frozenset[int](), -1.0
         for step in range(steps):
             if step < steps // 2 or not step:
-                drawn = frozenset(draw.sample(inner, settings.skipped(layers)))
+                drawn = frozenset(draw.sample(inner, count))
             else:
                 drawn = best - {draw.choice(sorted(best))} | {draw.choice(sorted(set(inner) - best))}
             found = self(skip_set(drawn, layers)).matchness

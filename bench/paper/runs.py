@@ -16,7 +16,6 @@ from typing import Any
 import swiftk
 from streams import Instance
 from swiftk import LM, DraftRule, Result, SkipSet, _core
-from swiftk.cost import equation_6
 
 SAMPLED = {"temperature": 0.6, "top_p": 0.95}
 BLOCK = 8  # tokens that a lane goes on before the next one does
@@ -71,8 +70,9 @@ class Pair:
     seconds: float
     plain_seconds: float
     steps: int  # target passes
-    drafted: int  # draft steps
-    accepted: int
+    draft_steps: int
+    drafted: int  # places of the text that the plan drafted
+    accepted: int  # of these
     draft_seconds: float
     verify_seconds: float
     commit_seconds: float
@@ -89,7 +89,8 @@ class Totals:
     seconds: float
     plain_seconds: float
     length: float  # M: tokens per target pass
-    alpha: float  # accepted per draft step
+    alpha: float  # accepted, of the places that the plan drafted
+    drafts: float  # draft steps a target pass
     cost: float  # c: a draft step in plain steps of the lane beside it
     verify: float  # v: a target pass, over the rows of its tree, in the same
     optimizer_seconds: float
@@ -98,9 +99,10 @@ class Totals:
     @classmethod
     def of(cls, pairs: Iterable[dict[str, Any]]) -> Totals:
         p = list(pairs)
-        drafted, steps = sum(x["drafted"] for x in p), sum(x["steps"] for x in p)
+        drafted, drafts = sum(x["drafted"] for x in p), sum(x["draft_steps"] for x in p)
+        steps = sum(x["steps"] for x in p)
         plain = [x["plain_seconds"] / x["tokens"] for x in p]  # of a step
-        drafts = sum(x["drafted"] * one for x, one in zip(p, plain))  # seconds, had each cost a plain step
+        as_plain = sum(x["draft_steps"] * one for x, one in zip(p, plain))  # seconds, had each cost a plain step
         passes = sum(x["steps"] * one for x, one in zip(p, plain))
         return cls(
             tokens=sum(x["tokens"] for x in p),
@@ -108,7 +110,8 @@ class Totals:
             plain_seconds=sum(x["plain_seconds"] for x in p),
             length=sum(x["tokens"] for x in p) / steps,
             alpha=sum(x["accepted"] for x in p) / drafted if drafted else 0.0,
-            cost=sum(x["draft_seconds"] for x in p) / drafts if drafted else 0.0,
+            drafts=drafts / steps,
+            cost=sum(x["draft_seconds"] for x in p) / as_plain if drafts else 0.0,
             verify=sum(x["verify_seconds"] for x in p) / passes,
             optimizer_seconds=sum(x["optimizer_seconds"] for x in p),
             same=all(x["same"] for x in p),
@@ -120,8 +123,8 @@ class Totals:
 
     @property
     def expected(self) -> float:
-        """Equation 6 at the measured M, alpha and c; M where tokens cost no draft step."""
-        return equation_6(self.length, self.alpha, self.cost) if self.alpha else self.length
+        """M over what a pass and its draft steps cost: Equation 6, if all drafts are the plan's, one place a step."""
+        return self.length / (1 + self.cost * self.drafts)
 
     @property
     def expected_of_rows(self) -> float:
@@ -318,6 +321,7 @@ def _pair(instance: Instance, turn: int, one: Run, plain: Run) -> Pair:
         seconds=one.seconds,
         plain_seconds=plain.seconds,
         steps=s.num_steps,
+        draft_steps=s.num_draft_steps,
         drafted=s.num_draft_tokens,
         accepted=s.num_accepted_draft_tokens,
         draft_seconds=s.draft_seconds,
