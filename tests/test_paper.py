@@ -120,7 +120,7 @@ def test_offline_search_is_of_the_texts_alone(paper):
 
     assert first == again and len(first.attn) + len(first.mlp) == 12  # .45 of the 28 inner sublayers
     assert texts(first).rows == 2 * offline.WINDOW
-    assert texts(texts.best(4)).matchness <= texts(first).matchness
+    assert texts(texts.best(1)).matchness <= texts(first).matchness
     assert texts(swiftk.SkipSet()).matchness == 1
 
 
