@@ -113,7 +113,8 @@ class GenerateOptions:
     optimizer: str | None = "auto"  # which sublayers drafts skip; a given skip set is never changed
     swift: Any = None  # SwiftSettings, or a mapping of its fields, for optimizer="swift"
     # "coupled": the seed alone decides the tokens. "rejection": the papers' rule, same distribution; its draws belong
-    # to rounds of drafting, so a seed repeats its tokens only with a gate and an optimizer that do not go by the clock.
+    # to rounds of drafting, so a seed repeats its tokens only with a gate and an optimizer that do not go by the clock,
+    # and with recall=False.
     acceptance: str = "coupled"
     stream: bool = False
     verify: bool = False  # decode again without drafts, and compare
