@@ -14,6 +14,7 @@ from runs import SAMPLED, Totals, Way, of_way, swift  # noqa: E402
 from sources import SourceStudy  # noqa: E402
 from study import Kept  # noqa: E402
 from swiftk import SkipSet  # noqa: E402
+from swiftk.sources import DRAFTERS  # noqa: E402
 from tables import Table  # noqa: E402
 
 FORMS = ("int8", "int4", "int3")
@@ -25,7 +26,7 @@ NOTES = (
     "target pass in plain steps; E: M over a pass and its draft steps, Equation 6 where the plan alone drafts; "
     "at v: of the same with a target pass at its measured v, which Equation 6 takes for 1",
     "memory: of copies of the weights, as a share of the model's own; auto has all three copies to choose from",
-    "lookup, lookahead and parallel take all that they guess, as their papers do",
+    "lookup, lookahead, parallel and template (Token Recycling's tree) take all that they guess, as their papers do",
 )
 
 
@@ -42,7 +43,7 @@ def ways(n_layers: int) -> list[Way]:
         swift(),
         Way("early exit", alone(SkipSet.early_exit(max(1, round(EXIT * n_layers))))),
         *(Way(form, alone(form)) for form in FORMS),
-        *(Way(name, {"drafter": name}) for name in ("suffix", "recycle", "lookup", "lookahead", "parallel")),
+        *(Way(name, {"drafter": name}) for name, one in DRAFTERS.items() if not one.plan),
         Way("auto"),
     ]
 

@@ -28,7 +28,8 @@ WAYS = [Way(name, {"drafter": name}) for name in DRAFTERS]
 NOTES = (
     "over plan: tokens/s over those of the draft plan alone on the same texts; v: a target pass, with all rows of its "
     "tree, in plain steps; accepted: tokens by what proposed them",
-    "lookup, lookahead and parallel take all that they guess, as their papers do, until drafting is seen to lose",
+    "lookup, lookahead, parallel and template (Token Recycling's tree) take all that they guess, as their papers do, "
+    "until drafting is seen to lose",
     "noise: prompts of random tokens at temperature 1.5, where no source has anything to go by",
 )
 

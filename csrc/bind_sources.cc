@@ -28,6 +28,7 @@ std::vector<std::tuple<int, int32_t, bool>> told(const Scouts& scouts) {
 }
 
 void bind_suffixes(py::module_& m) {
+  const SuffixSettings usual;
   py::class_<SuffixAutomaton>(m, "SuffixAutomaton")
       .def(py::init<>())
       .def("append", &SuffixAutomaton::append, "token"_a)
@@ -36,11 +37,14 @@ void bind_suffixes(py::module_& m) {
       .def_property_readonly("states", &SuffixAutomaton::states)
       .def("root", [](const SuffixAutomaton& s) { return place(s.root()); })
       .def("step", [](const SuffixAutomaton& s, Place p, int32_t token) { return place(s.step(cursor(p), token)); })
-      .def("guess", [](const SuffixAutomaton& s, Place p) {
-        Guesses g;
-        s.guess(cursor(p), g);
-        return listed(g);
-      });
+      .def(
+          "guess",
+          [](const SuffixAutomaton& s, Place p, int length, int matches, int ranks) {
+            Guesses g;
+            s.guess(cursor(p), {length, matches, ranks}, g);
+            return listed(g);
+          },
+          "at"_a, "length"_a = usual.length, "matches"_a = usual.matches, "ranks"_a = usual.ranks);
 }
 
 void bind_recycler(py::module_& m) {
@@ -56,12 +60,32 @@ void bind_recycler(py::module_& m) {
         Guesses g;
         r.guess(r.step(token), sampling, pos, g);
         return listed(g);
+      })
+      // The paper's tree behind a token, breadth first: (parent, token), the root being 0.
+      .def("template_tree", [](const Recycler& r, int32_t token) {
+        std::vector<std::pair<int, int32_t>> nodes;
+        std::vector<Cursor> at{TemplateTree::root(token)};
+        Guesses g;
+        for (size_t i = 0; i < at.size(); ++i) {
+          TemplateTree::guess(r, at[i], g);
+          for (int rank = 0; rank < g.size; ++rank) {
+            nodes.emplace_back(static_cast<int>(i), g.token[rank]);
+            at.push_back(TemplateTree::step(r, at[i], g.token[rank]));
+          }
+        }
+        return nodes;
       });
 }
 
 void bind_lookahead(py::module_& m) {
+  const LookaheadSettings usual;
   py::class_<NgramPool>(m, "NgramPool")
-      .def(py::init<>())
+      .def(py::init([](int ngram, int window, int guesses) {
+             NgramPool pool;
+             pool.set({ngram, window, guesses});
+             return pool;
+           }),
+           "ngram"_a = usual.ngram, "window"_a = usual.window, "guesses"_a = usual.guesses)
       .def("start", [](NgramPool& p, const std::vector<int32_t>& prompt) { p.start(prompt); })
       .def("scouts",
            [](const NgramPool& p) {
@@ -89,17 +113,28 @@ void bind_sources(py::module_& root) {
   bind_lookahead(m);
   m.def("usual_chance", [](int id) { return usual_chance(static_cast<SourceId>(id)); }, "id"_a);
   // The chain that prompt lookup copies behind a text.
-  m.def("prompt_lookup", [](const std::vector<int32_t>& text) {
-    std::vector<int32_t> chain;
-    Guesses g;
-    for (Cursor c = PromptLookup::root(text); c.at >= 0; c = PromptLookup::step(text, c, chain.back())) {
-      PromptLookup::guess(text, c, g);
-      chain.push_back(g.token[0]);
-    }
-    return chain;
-  });
+  const SourceSettings usual;
+  m.def(
+      "prompt_lookup",
+      [](const std::vector<int32_t>& text, int ngram, int tokens) {
+        const LookupSettings settings{ngram, tokens};
+        std::vector<int32_t> chain;
+        Guesses g;
+        for (Cursor c = PromptLookup::root(text, settings); c.at >= 0;
+             c = PromptLookup::step(text, settings, c, chain.back())) {
+          PromptLookup::guess(text, c, g);
+          chain.push_back(g.token[0]);
+        }
+        return chain;
+      },
+      "text"_a, "ngram"_a = usual.lookup.ngram, "tokens"_a = usual.lookup.tokens);
   py::class_<Jacobi>(m, "Jacobi")
-      .def(py::init<>())
+      .def(py::init([](int tokens) {
+             Jacobi jacobi;
+             jacobi.set({tokens});
+             return jacobi;
+           }),
+           "tokens"_a = usual.parallel.tokens)
       .def("start", [](Jacobi& j, const std::vector<int32_t>& prompt) { j.start(prompt); })
       .def("scouts",
            [](const Jacobi& j) {

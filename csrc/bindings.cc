@@ -104,6 +104,15 @@ int draft(Session& self, float confidence, int max_draft, int max_nodes, const s
       .size();
 }
 
+void set_sources(Session& self, int suffix_length, int suffix_matches, int suffix_ranks, int lookup_ngram,
+                 int lookup_tokens, int lookahead_ngram, int lookahead_window, int lookahead_guesses,
+                 int parallel_tokens) {
+  self.set_sources({.suffix = {suffix_length, suffix_matches, suffix_ranks},
+                    .lookup = {lookup_ngram, lookup_tokens},
+                    .lookahead = {lookahead_ngram, lookahead_window, lookahead_guesses},
+                    .parallel = {parallel_tokens}});
+}
+
 std::vector<Emitted> verify(Session& self) {
   const std::span<const Emitted> emitted = self.verify();
   return {emitted.begin(), emitted.end()};
@@ -160,6 +169,7 @@ py::tuple score_exits(Session& self, const std::vector<int32_t>& exits, int wind
 
 void bind_session(py::module_& m) {
   const DraftRule rule;
+  const SourceSettings sources;
   py::class_<Session>(m, "Session")
       .def(py::init(&make_session), "model"_a, "context"_a = 0, "threads"_a = 0, "poison"_a = false)
       .def("set_sampling", &set_sampling, "temperature"_a = 0.0f, "top_k"_a = 0, "top_p"_a = 1.0f, "min_p"_a = 0.0f,
@@ -171,7 +181,18 @@ void bind_session(py::module_& m) {
              const std::vector<std::string>& weights) { self.set_skip(skip_set(self, attn, mlp, exit_layer, weights)); },
           "attn"_a, "mlp"_a, "exit_layer"_a = -1, "weights"_a = std::vector<std::string>())
       .def("set_kvq", &Session::set_kvq, "on"_a)
-      .def("set_recall", &Session::set_recall, "on"_a)
+      .def(
+          "set_recall",
+          [](Session& self, std::optional<bool> recall) {
+            self.set_recall(!recall ? Recall::Matrix : *recall ? Recall::All : Recall::Nothing);
+          },
+          "recall"_a)
+      .def("set_sources", &set_sources, "suffix_length"_a = sources.suffix.length,
+           "suffix_matches"_a = sources.suffix.matches, "suffix_ranks"_a = sources.suffix.ranks,
+           "lookup_ngram"_a = sources.lookup.ngram, "lookup_tokens"_a = sources.lookup.tokens,
+           "lookahead_ngram"_a = sources.lookahead.ngram, "lookahead_window"_a = sources.lookahead.window,
+           "lookahead_guesses"_a = sources.lookahead.guesses, "parallel_tokens"_a = sources.parallel.tokens)
+      .def("forget_sources", &Session::forget_sources)
       .def(
           "reuse", [](Session& self, const Tokens& t) { return self.reuse(span(t)); }, "tokens"_a, Release())
       .def(

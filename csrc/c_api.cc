@@ -67,8 +67,8 @@ using namespace swiftk::c_api;
 using swiftk::fail;
 using swiftk::Status;
 static_assert(SWIFTK_DEVICE == static_cast<int>(Status::Device));
-static_assert(SWIFTK_SOURCE_PARALLEL == static_cast<int>(swiftk::SourceId::Parallel));
-static_assert(SWIFTK_SOURCE_PARALLEL + 1 == swiftk::kSourceIds && swiftk::kSourceIds <= SWIFTK_SOURCES);
+static_assert(SWIFTK_SOURCE_TEMPLATE == static_cast<int>(swiftk::SourceId::Template));
+static_assert(SWIFTK_SOURCE_TEMPLATE + 1 == swiftk::kSourceIds && swiftk::kSourceIds <= SWIFTK_SOURCES);
 
 uint32_t swiftk_abi_version(void) { return SWIFTK_ABI_VERSION; }
 const char* swiftk_version(void) { return SWIFTK_VERSION; }
@@ -144,7 +144,9 @@ swiftk_status swiftk_session_create(swiftk_model* model, const swiftk_session_pa
       fail(Status::InvalidArgument, "[session] threads is " + std::to_string(params.threads) + ", want 0 or more");
     }
     *session = new swiftk_session(*model, {.context = params.context, .threads = params.threads});
-    (*session)->session.set_recall(params.recall != 0);
+    using swiftk::Recall;
+    const Recall kept = params.recall > 0 ? Recall::All : params.recall < 0 ? Recall::Nothing : Recall::Matrix;
+    (*session)->session.set_recall(kept);
   });
 }
 
@@ -169,6 +171,16 @@ swiftk_status swiftk_session_set_sampling(swiftk_session* session, const swiftk_
 
 swiftk_status swiftk_session_set_skip(swiftk_session* session, const swiftk_skip* skip) {
   return with(session, [&](swiftk_session& s) { s.session.set_skip(skip_set(skip)); });
+}
+
+swiftk_status swiftk_session_set_sources(swiftk_session* session, const swiftk_source_settings* given) {
+  return with(session, [&](swiftk_session& s) {
+    const auto in = read<swiftk_source_settings>(given, SWIFTK_SOURCE_SETTINGS_INIT, "sources");
+    s.session.set_sources({.suffix = {in.suffix_length, in.suffix_matches, in.suffix_ranks},
+                           .lookup = {in.lookup_ngram, in.lookup_tokens},
+                           .lookahead = {in.lookahead_ngram, in.lookahead_window, in.lookahead_guesses},
+                           .parallel = {in.parallel_tokens}});
+  });
 }
 
 swiftk_status swiftk_session_cancel(swiftk_session* session) {

@@ -240,7 +240,7 @@ void Session::add_scouts(const DraftRule& rule) {
     const int parent = scout.parent < 0 ? 0 : scouts_[scout.parent];
     const int there = tree_.child(parent, scout.token);
     if (there < 0 && tree_.depth(parent) >= most_depth_) return wanted_.clear();
-    scouts_.push_back(there >= 0 ? there : add_node(parent, scout.token, sources_.id(0)));
+    scouts_.push_back(there >= 0 ? there : add_node(parent, scout.token, sources_.scouting()));
     if (scout.wanted) wanted_.push_back(scouts_.back());
   }
 }

@@ -9,7 +9,7 @@
 namespace swiftk {
 namespace {
 
-constexpr const char* kNames[] = {"target", "plan", "suffix", "recycle", "lookup", "lookahead", "parallel"};
+constexpr const char* kNames[] = {"target", "plan", "suffix", "recycle", "lookup", "lookahead", "parallel", "template"};
 static_assert(std::size(kNames) == kSourceIds);
 
 bool by_price(SourceId id) { return id == SourceId::Suffix || id == SourceId::Recycle; }
@@ -19,7 +19,7 @@ SourceId source_named(const std::string& name) {
     if (name == kNames[id]) return static_cast<SourceId>(id);
   }
   fail(Status::InvalidArgument,
-       "[draft] drafter is '" + name + "', want plan, suffix, recycle, lookup, lookahead or parallel");
+       "[draft] drafter is '" + name + "', want plan, suffix, recycle, lookup, lookahead, parallel or template");
 }
 
 }  // namespace

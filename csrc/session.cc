@@ -101,6 +101,17 @@ void Session::set_kvq(bool on) {
   keep_shared();
 }
 
+void Session::set_sources(const SourceSettings& settings) {
+  settings.check();
+  sources_.set(settings);
+  forget_tree();  // whose scouts are of the old ones
+}
+
+void Session::forget_sources() {
+  sources_.forget();
+  forget_tree();
+}
+
 // Nothing is kept on a device: it would read the weights again for the rows that drafting did not run, in a second
 // pass, and save nothing.
 void Session::keep_shared() {

@@ -79,8 +79,10 @@ class Session {
   // LayerSkip's KVQ cache, on at first: verification takes K, V and residual rows of the steps that draft and target
   // share at their start from drafting. Off, it runs these steps again, to the same bits.
   void set_kvq(bool on);
-  // Sources of tree nodes look for matches in earlier texts of this session, too.
-  void set_recall(bool on) { sources_.set_recall(on); }
+  void set_recall(Recall recall) { sources_.set_recall(recall); }  // of sources, when another text begins
+  // What sources do. Where that changes what they keep, they begin anew.
+  void set_sources(const SourceSettings&);
+  void forget_sources();  // what they have learned
 
   // Starts a new text: keeps the longest cached prefix of `tokens` (at most all but the last), forgets the rest;
   // returns its length. The caller then extends by the others.
@@ -144,6 +146,7 @@ class Session {
   // The k best tokens of a logits row under the sampler, with the noise of `stream` at `pos`.
   Drawn pick(int row, int32_t pos, std::span<const int32_t> path, int k, Stream stream);
   Drawn best(int row, int k);
+  TopkArgs bare(int row, int n, int k);
   // The best token of tree node `node`, listed together with those behind it where the backend likes that better.
   Drawn pick_node(int node);
   Emitted emit(const Drawn&, int32_t token, SourceId source, int row);
@@ -177,7 +180,8 @@ class Session {
   void run_tree();
   void accept_coupled();
   void accept_rejection();
-  void note_outcome(int node, const Drawn&, int32_t token);
+  void note_outcome(int node, int32_t token);
+  void recycle();
   void hear_scouts();
   void read_path(int node);
   int listed() const;

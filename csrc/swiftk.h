@@ -98,7 +98,9 @@ typedef struct swiftk_session_params {
   size_t struct_size;
   int32_t context; /* most tokens of text; 0: the model's */
   int32_t threads; /* 0: the model's */
-  int32_t recall;  /* nonzero: drafters that cost no draft step remember earlier texts of this session */
+  /* What drafters that cost no draft step keep when another text begins. 0: the matrix of "recycle" and "template";
+   * positive: the texts of "suffix", too; negative: nothing. */
+  int32_t recall;
 } swiftk_session_params;
 #define SWIFTK_SESSION_PARAMS_INIT {sizeof(swiftk_session_params), 0, 0, 0}
 
@@ -129,11 +131,29 @@ typedef struct swiftk_skip {
 } swiftk_skip;
 #define SWIFTK_SKIP_INIT {sizeof(swiftk_skip), NULL, 0, NULL, 0, -1, NULL}
 
+/* What drafters that cost no draft step do (see swiftk_draft_rule). Beside the ranges given,
+ * (lookahead_ngram - 1) * (lookahead_window + lookahead_guesses) is at most 64, the nodes of a tree. */
+typedef struct swiftk_source_settings {
+  size_t struct_size;
+  int32_t suffix_length;     /* 1..64: shortest match that proposes */
+  int32_t suffix_matches;    /* 1..64: ever shorter ones that are looked at for one list */
+  int32_t suffix_ranks;      /* 1..8: tokens of a list */
+  int32_t lookup_ngram;      /* 1..16: of the text's last tokens that are looked for, at most */
+  int32_t lookup_tokens;     /* 1..63: copied, at most */
+  int32_t lookahead_ngram;   /* 2..16: N */
+  int32_t lookahead_window;  /* 2..63: W */
+  int32_t lookahead_guesses; /* 1..8: G */
+  int32_t parallel_tokens;   /* 1..63 */
+} swiftk_source_settings;
+#define SWIFTK_SOURCE_SETTINGS_INIT {sizeof(swiftk_source_settings), 1, 12, 4, 2, 10, 5, 7, 7, 7}
+
 SWIFTK_API swiftk_status swiftk_session_create(swiftk_model* model, const swiftk_session_params* params,
                                                swiftk_session** session);
 SWIFTK_API void swiftk_session_free(swiftk_session* session); /* null is allowed */
 SWIFTK_API swiftk_status swiftk_session_set_sampling(swiftk_session* session, const swiftk_sampling* sampling);
 SWIFTK_API swiftk_status swiftk_session_set_skip(swiftk_session* session, const swiftk_skip* skip);
+/* Where this changes what a drafter keeps, it begins anew. No token changes. */
+SWIFTK_API swiftk_status swiftk_session_set_sources(swiftk_session* session, const swiftk_source_settings* settings);
 /* Ends the call under way with SWIFTK_CANCELLED, or the next one if there is none; swiftk_session_clear_cancel() takes
  * a cancellation back that came too late. The text keeps every token that was handed out. */
 SWIFTK_API swiftk_status swiftk_session_cancel(swiftk_session* session);
@@ -157,6 +177,7 @@ enum {
   SWIFTK_SOURCE_LOOKUP = 4,
   SWIFTK_SOURCE_LOOKAHEAD = 5,
   SWIFTK_SOURCE_PARALLEL = 6,
+  SWIFTK_SOURCE_TEMPLATE = 7,
   SWIFTK_SOURCES = 16 /* room for more */
 };
 #define SWIFTK_TOKEN_SOURCE(flags) ((int)((flags) >> 8 & 0xff))
@@ -167,8 +188,9 @@ enum {
  * Other drafters cost no draft step, need no skip set and leave the plan out; of the fields before `drafter` they take
  * max_draft and max_nodes. "suffix" finds where the text repeats itself, "recycle" (arXiv 2408.08696) keeps what the
  * model listed behind each token: their guesses become nodes where they are worth row_price, by fixed tables of how
- * often they are right; nothing is measured. "lookup" (prompt lookup as transformers has it), "lookahead" (2402.02057)
- * and "parallel" (2305.10427) take all that they guess, as their papers do. */
+ * often they are right; nothing is measured. "lookup" (prompt lookup as transformers has it), "lookahead" (2402.02057),
+ * "parallel" (2305.10427) and "template" (the tree of 2408.08696, cut to 63 nodes) take all that they guess, as their
+ * papers do. */
 typedef struct swiftk_draft_rule {
   size_t struct_size;
   float confidence;  /* drafting ends behind a token less likely than this; 0: never early */
@@ -176,7 +198,7 @@ typedef struct swiftk_draft_rule {
   int32_t max_nodes; /* root, path and siblings: 1..64 */
   float tier[3];
   int32_t width[4];
-  const char* drafter; /* null or "plan", "suffix", "recycle", "lookup", "lookahead", "parallel" */
+  const char* drafter; /* null or "plan", "suffix", "recycle", "lookup", "lookahead", "parallel", "template" */
   float row_price;     /* tokens that a node of "suffix" or "recycle" must bring: what a row costs, of a plain step */
 } swiftk_draft_rule;
 #define SWIFTK_DRAFT_RULE_INIT \

@@ -32,6 +32,7 @@ std::span<const Emitted> Session::verify() {
   } else {
     accept_coupled();
   }
+  if (sources_.recycle()) recycle();
   if (!wanted_.empty()) hear_scouts();
   verified_ = true;
   return emitted_;
@@ -161,7 +162,7 @@ Session::Drawn Session::pick(int row, int32_t pos, std::span<const int32_t> path
 
 Session::Drawn Session::pick_node(int node) {
   if (node < listed_ || node >= listed_ + list_.n) {
-    const int n = std::min(tree_.size() - node, model_->ops->draws);
+    const int n = std::min(tree_.size() - node, listed() > 1 ? TokenTree::kMaxNodes : model_->ops->draws);
     for (int i = 0; i < n; ++i) list_pos_[i] = position() + tree_.depth(node + i);
     aim(node, n, listed(), Stream::Target);
     executor_.topk(list_);
@@ -169,9 +170,10 @@ Session::Drawn Session::pick_node(int node) {
   return draw_row(node, path_tokens_, listed());
 }
 
-// Of a verified row: beside the token that is drawn what a source keeps of it.
+// Of a verified row: the token that is drawn, or what a source keeps of all rows where that is the same list.
 int Session::listed() const {
-  return sources_.uses(SourceId::Recycle) ? std::min(kGuessRanks, model_->config.V) : 1;
+  const bool alike = sources_.recycle() && sampling_.greedy() && !warps();
+  return alike ? std::min(kGuessRanks, model_->config.V) : 1;
 }
 
 Emitted Session::emit(const Drawn& drawn, int32_t token, SourceId source, int row) {
@@ -185,23 +187,30 @@ Emitted Session::emit(const Drawn& drawn, int32_t token, SourceId source, int ro
   return e;
 }
 
-// The k best of a row's logits, without noise.
+// What asks for the k best logits of rows [row, row + n), whatever the sampler.
+TopkArgs Session::bare(int row, int n, int k) {
+  return {.logits = logits_.row(row),
+          .scores = logits_.row(row),
+          .n = n,
+          .vocab = model_->config.V,
+          .k = k,
+          .scale = 1,
+          .noisy = false,
+          .seed = 0,
+          .stream = Stream::Target,
+          .pos = list_pos_.data(),
+          .id = list_id_.data(),
+          .logit = list_logit_.data(),
+          .lse = list_lse_.data()};
+}
+
 Session::Drawn Session::best(int row, int k) {
-  const int32_t pos = 0;
   Drawn found;
-  executor_.topk({.logits = logits_.row(row),
-                  .scores = logits_.row(row),
-                  .n = 1,
-                  .vocab = model_->config.V,
-                  .k = k,
-                  .scale = 1,
-                  .noisy = false,
-                  .seed = 0,
-                  .stream = Stream::Target,
-                  .pos = &pos,
-                  .id = found.id,
-                  .logit = found.logit,
-                  .lse = &found.lse});
+  TopkArgs args = bare(row, 1, k);
+  args.id = found.id;
+  args.logit = found.logit;
+  args.lse = &found.lse;
+  executor_.topk(args);
   return found;
 }
 
@@ -212,7 +221,7 @@ int Session::rank_of(int node, int32_t token) const {
 }
 
 // What was said of the place behind a node, now that its token is known.
-void Session::note_outcome(int node, const Drawn& drawn, int32_t token) {
+void Session::note_outcome(int node, int32_t token) {
   if (node < grown_) outcomes_.push_back({confidence_[node], rank_of(node, token)});
   if (sources_.active() == 0) return;
   Guesses guesses;
@@ -221,7 +230,24 @@ void Session::note_outcome(int node, const Drawn& drawn, int32_t token) {
     guessed_.push_back({sources_.id(i), guesses.bucket, guesses.rank(token)});
   }
   at_ = sources_.step(at_, token);
-  if (listed() > 1) sources_.learn(model_->config.V, tree_.token(node), drawn.id, drawn.logit, listed(), drawn.lse);
+}
+
+// What the model lists behind every node, accepted or not, in one call for all of them. A token may be at several: a
+// node that was likelier comes earlier and so has the later word, the accepted path the last.
+void Session::recycle() {
+  const int n = tree_.size(), V = model_->config.V;
+  if (listed() == 1) {
+    list_ = bare(0, n, std::min(kGuessRanks, V));
+    listed_ = 0;
+    executor_.topk(list_);
+  }
+  const auto learn = [&](int node) {
+    const int at = node * list_.k;
+    if (!std::isfinite(list_.lse[node])) return;
+    sources_.learn(V, tree_.token(node), list_.id + at, list_.logit + at, list_.k, list_.lse[node]);
+  };
+  for (int node = n - 1; node >= 0; --node) learn(node);
+  for (const int node : path_) learn(node);
 }
 
 void Session::hear_scouts() {
@@ -240,7 +266,7 @@ void Session::accept_coupled() {
   for (int node = 0; node >= 0;) {
     const Drawn drawn = pick_node(node);
     const int child = tree_.child(node, drawn.id[0]);
-    note_outcome(node, drawn, drawn.id[0]);
+    note_outcome(node, drawn.id[0]);
     emitted_.push_back(emit(drawn, drawn.id[0], child >= 0 ? source_[child] : SourceId::Target, node));
     path_tokens_.push_back(drawn.id[0]);
     if (child >= 0) path_.push_back(child);
@@ -277,7 +303,7 @@ void Session::accept_rejection() {
     const int child = accept_child(node, p_, pos);
     const int32_t token =
         child >= 0 ? tree_.token(child) : draw(p_.data(), V, uniform(round_seed(), pos, ~uint32_t{0}, Stream::Accept));
-    note_outcome(node, drawn, token);
+    note_outcome(node, token);
     emitted_.push_back(emit(drawn, token, child >= 0 ? source_[child] : SourceId::Target, node));
     path_tokens_.push_back(token);
     if (child >= 0) path_.push_back(child);

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .result import Event as Event
     from .result import Result as Result
     from .skip import SkipSet as SkipSet
+    from .source_settings import SourceSettings as SourceSettings
     from .stats import Stats as Stats
 
 __version__ = "0.1.0"
@@ -40,6 +41,7 @@ _HOME = {
     "Stats": "stats",
     "DraftRule": "gate",
     "SwiftSettings": "optimizers.swift_settings",
+    "SourceSettings": "source_settings",
     "SwiftkError": "errors",
     "InvalidArgument": "errors",
     "CheckpointError": "errors",

@@ -176,9 +176,11 @@ class LM:
         self.session.cancel()
 
     def forget(self) -> None:
-        """Drops what was learned about drafting with this model; the next text starts from what is on disk."""
+        """Drops what was learned about drafting with this model, and what drafters remember of texts; the next text
+        starts from what is on disk."""
         with self._lock:
             self.policies.forget()
+            self.session.forget_sources()
 
     def _check(self, o: GenerateOptions) -> None:
         if o.stop and not self.tokenizer.available:
@@ -223,6 +225,7 @@ class LM:
         session.set_logprobs(o.logprobs or 0)
         session.set_kvq(o.kvq)
         session.set_recall(o.recall)
+        session.set_sources(**o.sources.arguments())
         parts = self._parts(ids, o, skip)
         tried = parts.optimizer.trim()
         events: list[Event] = []

@@ -20,6 +20,7 @@ from .generation_config import Defaults
 from .optimizers.swift_settings import SwiftSettings
 from .option_values import forms, ids, integer, number, put, strings
 from .skip import SkipSet
+from .source_settings import SourceSettings
 from .sources import DRAFTERS
 
 ALIASES = {
@@ -101,14 +102,19 @@ class GenerateOptions:
     gate: Any = "auto"  # "auto", SWIFT's confidence threshold, or a DraftRule
     max_draft: int | None = None  # most tokens drafted a round
     # What proposes tokens: "plan", the model with sublayers skipped; "suffix", the text's own repetitions; "recycle",
-    # what the model listed behind a token before; "auto", all three by time; "lookup", "lookahead" and "parallel" as
-    # their papers have them. None: "auto" with a gate by time, unless a plan is given; else "plan".
+    # what the model listed behind a token before; "auto", all three by time; as their papers have them, "lookup",
+    # "lookahead", "parallel", and "template", Token Recycling's tree. None: "auto" with a gate by time, unless a plan
+    # is given; else "plan".
     drafter: str | None = None
-    recall: bool = False  # sources that cost no draft step remember earlier texts, too
+    # What sources that cost no draft step keep when another text begins. None: "recycle" and "template" their matrix of
+    # tokens, which is the model's more than the text's; True: "suffix" the texts, too; False: nothing.
+    recall: bool | None = None
+    sources: Any = None  # SourceSettings, or a mapping of its fields, for what costs no draft step
     optimizer: str | None = "auto"  # which sublayers drafts skip; a given skip set is never changed
     swift: Any = None  # SwiftSettings, or a mapping of its fields, for optimizer="swift"
     # "coupled": the seed alone decides the tokens. "rejection": the papers' rule, same distribution; its draws belong
-    # to rounds of drafting, so a seed repeats its tokens only with a gate and an optimizer that do not go by the clock.
+    # to rounds of drafting, so a seed repeats its tokens only with a gate and an optimizer that do not go by the clock,
+    # and with recall=False.
     acceptance: str = "coupled"
     stream: bool = False
     verify: bool = False  # decode again without drafts, and compare
@@ -131,12 +137,13 @@ class GenerateOptions:
             number(self, name, low, high, open_low)
         for name in ("do_sample", "ignore_eos", "kvq", "recall", "stream", "verify"):
             value = getattr(self, name)
-            if not (isinstance(value, bool) or (value is None and name == "do_sample")):
+            if not (isinstance(value, bool) or (value is None and name in ("do_sample", "recall"))):
                 raise TypeError(f"generate() option {name!r} is True or False, got {value!r}")
         if self.assistant_early_exit != "auto":
             integer(self, "assistant_early_exit", 0, 1 << 16, optional=True)
         if isinstance(self.swift, Mapping):
             put(self, "swift", SwiftSettings.parse(self.swift))
+        put(self, "sources", SourceSettings.parse(self.sources))
         put(self, "stop", strings(self.stop))
         put(self, "stop_token_ids", ids(self.stop_token_ids))
         _check_choices(self)
@@ -274,6 +281,8 @@ def _check_contradictions(o: GenerateOptions) -> None:
 
 
 def _check_drafter(o: GenerateOptions, skip_given: bool) -> None:
+    if o.sources != SourceSettings() and not DRAFTERS[o.drafter_name].sources:
+        raise InvalidArgument(f"[generate] sources= is for drafters that ask some, got drafter={o.drafter_name!r}")
     if o.drafter is None or o.drafter == "plan":
         return
     if not o.by_time:

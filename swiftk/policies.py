@@ -52,7 +52,7 @@ class Policies:
         mode = o.speculate if plan or drafter.sources else False
         sampled = bool(o.temperature)
         search = (o.optimizer, o.assistant_early_exit) if free else None
-        key = (skip, search, o.swift, o.gate, o.max_draft, o.kvq, mode, sampled, o.drafter_name)
+        key = (skip, search, o.swift, o.gate, o.max_draft, o.kvq, mode, sampled, o.drafter_name, o.sources)
         if key not in self._kept:
             if len(self._kept) >= _MOST:
                 del self._kept[next(iter(self._kept))]

@@ -11,7 +11,7 @@ import numpy as np
 from .cost import Round
 from .odds import Prior, odds
 
-NAMES = ("target", "plan", "suffix", "recycle", "lookup", "lookahead", "parallel")  # csrc/sources/source.h: SourceId
+NAMES = ("target", "plan", "suffix", "recycle", "lookup", "lookahead", "parallel", "template")  # csrc/sources/source.h
 BUCKETS, RANKS = 16, 8
 _MEMORY = 120  # outcomes that a bucket remembers
 _CARRIED = 4.0  # of these, into the next text
@@ -37,6 +37,7 @@ DRAFTERS = {
     "lookup": Drafter(False, ("lookup",), by_time=False),
     "lookahead": Drafter(False, ("lookahead",), by_time=False),
     "parallel": Drafter(False, ("parallel",), by_time=False),
+    "template": Drafter(False, ("template",), by_time=False),
 }
 
 

@@ -42,6 +42,7 @@ def test_the_text_is_plain_decodings(demo, drafter, options, speculate):
 def test_rejection_repeats_a_text_that_does_not_go_by_the_clock(demo, drafter):
     """And ends where it should. Whether its distribution is the target's is test_sampling's to say."""
     options = {"temperature": 0.9, "seed": 5, "acceptance": "rejection", "speculate": "always", "drafter": drafter}
+    options["recall"] = False  # what is proposed decides which draws are made
     got = demo.generate(PROMPT, max_new_tokens=N, ignore_eos=True, **options)
     assert len(got.tokens) == N
     if not DRAFTERS[drafter].by_time:
@@ -78,7 +79,7 @@ def asked(lm):
     return next(iter(guesser.sources.counts.values()))
 
 
-@pytest.mark.parametrize("recall", [False, True])
+@pytest.mark.parametrize("recall", [None, False, True])
 def test_recall_reaches_into_the_text_before(recall):
     lm = swiftk.load(swiftk.demo_model())
     options = {"max_new_tokens": 64, "ignore_eos": True, "drafter": "suffix", "speculate": "always", "recall": recall}
@@ -86,6 +87,25 @@ def test_recall_reaches_into_the_text_before(recall):
     assert texts[0].tokens == texts[1].tokens
     far = asked(lm)[10:, 0].sum()  # right behind a match of 25 tokens or more
     assert far > 10 if recall else far == 0
+
+
+def rounds(lm, **options):
+    """Those of a text that sources alone draft, whatever pays."""
+    chosen = {"max_new_tokens": N, "ignore_eos": True, "drafter": "template", "speculate": "always", **options}
+    result = lm.generate(PROMPT, **chosen)
+    assert result.tokens == plain(lm, max_new_tokens=N).tokens
+    return result.stats.num_steps
+
+
+def test_a_matrix_stays_until_it_is_forgotten():
+    lm = swiftk.load(swiftk.demo_model())
+    first = rounds(lm)
+    again = rounds(lm)
+    assert again < first
+    assert rounds(lm, recall=False) == first
+    rounds(lm)
+    lm.forget()
+    assert rounds(lm) == first
 
 
 def test_without_a_skip_set_sources_go_on_alone():
@@ -103,6 +123,10 @@ def test_without_a_skip_set_sources_go_on_alone():
         ({"drafter": "lookup", "optimizer": "swift"}, "drafter='lookup' goes by time"),
         ({"drafter": "recycle", "skip": [1, 2]}, "drafter='recycle' skips nothing"),
         ({"drafter": "parallel", "assistant_early_exit": 2}, "drafter='parallel' skips nothing"),
+        ({"drafter": "plan", "sources": {"suffix_ranks": 2}}, "sources= is for drafters that ask some"),
+        ({"optimizer": "swift", "sources": {"suffix_ranks": 2}}, "sources= is for drafters that ask some"),
+        ({"sources": {"sufix": 2}}, "unknown setting 'sufix', want some of suffix_length"),
+        ({"sources": 3}, "got 3, want SourceSettings or a mapping"),
     ],
 )
 def test_what_contradicts_is_refused(options, words):
@@ -136,7 +160,7 @@ def test_a_source_is_believed_as_far_as_it_was_right():
     assert dict(sources.tables())[suffix][6][0] < 0.3
 
 
-@pytest.mark.parametrize("name", ["lookup", "lookahead", "parallel"])
+@pytest.mark.parametrize("name", ["lookup", "lookahead", "parallel", "template"])
 def test_papers_take_all_that_is_guessed(name):
     sources = Sources(DRAFTERS[name])
     for _ in range(50):

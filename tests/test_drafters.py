@@ -9,28 +9,11 @@ from hypothesis import strategies as st
 
 from decode import Rule, decode, open_session
 from slow_sources import slow_guess
+from source_rules import LAYERS, LOOPS, PARALLEL, PROMPT, RECYCLE, SETS, SKIPS, SUFFIX, all_of, source_rule
 from swiftk.errors import Cancelled, InvalidArgument
-from timed_rule import DraftRows, assert_plain, random_rule, samplings
+from timed_rule import DraftRows, assert_plain, samplings
 
-LAYERS = 4
-PROMPT = [5, 9, 2, 7, 7, 1, 30, 12, 4, 8, 21, 5, 9, 2, 7, 7]
-SKIPS = [((1,), (1, 2), -1), ((), (), 2), ((), (), 0)]
-SUFFIX, RECYCLE, LOOKUP, LOOKAHEAD, PARALLEL = range(2, 7)
-SETS = [(SUFFIX,), (RECYCLE,), (SUFFIX, RECYCLE), (LOOKUP,), (LOOKAHEAD,), (PARALLEL,), (RECYCLE, SUFFIX, LOOKUP)]
-LOOPS = {"repetition_penalty": 0.5}  # below 1 it makes texts of random models run in circles
 many = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-
-
-def source_rule(seed, ids, chain=0, row_reach=0.0, usual=1.0, sure=False, **more):
-    """A rule by time with sources that are believed at random, or for certain."""
-    rng = np.random.default_rng(seed)
-    tables = [(one, (np.ones((16, 8)) if sure else rng.uniform(0, 1, (16, 8))).tolist()) for one in ids]
-    return {**random_rule(seed, **more), "sources": tables, "chain": chain, "row_reach": row_reach, "usual": usual}
-
-
-def all_of(*ids):
-    """Whatever sources guess, as far as there is room."""
-    return {**source_rule(0, ids, sure=True), "row_price": [0.0] * 64}
 
 
 rules = st.builds(
@@ -91,7 +74,7 @@ def test_trees_keep_their_limits_and_hold_each_token_once(tiny_model, timed, sam
         asked = {one for one, _ in timed["sources"]}
         assert set(session.tree_sources[1:]) <= asked | {1}
         proposed = session.last["proposed"]
-        assert [session.tree_sources.count(i) for i in range(7)] == proposed
+        assert [session.tree_sources.count(i) for i in range(8)] == proposed
         session.commit(len(session.verify()))
 
 
@@ -167,54 +150,6 @@ def test_a_cut_block_is_taken_in_as_far_as_it_counts(tiny_model):
     assert got[:80] == truth
 
 
-@pytest.mark.parametrize("source", [SUFFIX, RECYCLE])
-@pytest.mark.parametrize("recall", [False, True])
-def test_another_text_begins_anew(tiny_model, source, recall):
-    """Its output is its own; what went before is matched only where that was asked for."""
-    model = tiny_model("llama3", layers=LAYERS, threads=1)
-    other = [33, 3, 18, 40, 2]
-    want = decode(open_session(model), other, 60).tokens
-    session = open_session(model)
-    session.set_recall(recall)
-    rule = Rule(max_draft=0, timed=all_of(source))
-    assert decode(session, other, 60, rule).tokens == want
-    first = decode(session, PROMPT, 30, rule)
-    assert first.tokens == decode(open_session(model), PROMPT, 30).tokens
-    again = decode(session, other, 60, rule)
-    assert again.tokens == want
-    fresh = decode(open_session(model), other, 60, rule)
-    assert again.rounds < 0.7 * fresh.rounds if recall else again.rounds == fresh.rounds
-
-
-def test_the_same_prompt_again_finds_nothing_of_the_text_before(tiny_model):
-    """Its tokens are all cached, and so a benchmark that repeats it would measure what was learned the first time."""
-    session = open_session(tiny_model("llama3", layers=LAYERS, threads=1))
-    rule = Rule(max_draft=0, timed=all_of(SUFFIX, RECYCLE))
-    rounds = [decode(session, PROMPT, 60, rule).rounds for _ in range(2)]
-    assert rounds[0] == rounds[1]
-    session.set_recall(True)
-    assert decode(session, PROMPT, 60, rule).rounds < 0.7 * rounds[0]
-
-
-def test_a_text_that_goes_on_keeps_what_the_model_listed(tiny_model):
-    model = tiny_model("llama3", layers=LAYERS, threads=1)
-    session, rule = open_session(model), Rule(max_draft=0, timed=all_of(RECYCLE))
-    answer = decode(session, PROMPT, 60, rule).tokens
-    more = decode(session, [*PROMPT, *answer], 40, rule)
-    fresh = decode(open_session(model), [*PROMPT, *answer], 40, rule)
-    assert more.tokens == fresh.tokens
-    assert more.rounds < fresh.rounds
-
-
-def test_a_text_that_goes_on_is_not_taken_in_twice(tiny_model):
-    model = tiny_model("llama3", layers=LAYERS, threads=1)
-    session = open_session(model)
-    rule = Rule(max_draft=0, timed=all_of(SUFFIX))
-    answer = decode(session, PROMPT, 20, rule).tokens
-    more = [*PROMPT, *answer, 3, 4]
-    assert decode(session, more, 30, rule).tokens == decode(open_session(model), more, 30).tokens
-
-
 @pytest.mark.parametrize("ids", SETS)
 @pytest.mark.parametrize("sampling", [{}, {"temperature": 1.1, "seed": 5}], ids=["greedy", "sampled"])
 def test_the_context_ends(tiny_model, ids, sampling):
@@ -258,7 +193,7 @@ def test_a_cancelled_round_starts_anew(tiny_model, ids):
     ("field", "value"),
     [
         ("sources", [(1, np.zeros((16, 8)).tolist())]),
-        ("sources", [(7, np.zeros((16, 8)).tolist())]),
+        ("sources", [(8, np.zeros((16, 8)).tolist())]),
         ("sources", [(SUFFIX, np.full((16, 8), 1.5).tolist())]),
         ("sources", [(SUFFIX, np.full((16, 8), np.nan).tolist())]),
         ("sources", [(SUFFIX, np.zeros((16, 8)).tolist())] * 4),

@@ -38,6 +38,20 @@ def test_suffixes_match_as_far_as_they_can(text, path):
 
 
 @many
+@given(text=texts, path=st.lists(st.integers(0, 4), max_size=6), length=st.integers(1, 6), ranks=st.integers(1, 8))
+def test_suffixes_propose_from_their_shortest_match_on(text, path, length, ranks):
+    found = automaton(text)
+    at = found.root()
+    for token in path:
+        at = found.step(at, token)
+    match = longest_match(text, path)
+    want = list(dict.fromkeys(follower(text, match[i:]) for i in range(len(match) - length + 1)))
+    assert found.guess(at, length=length, matches=64, ranks=ranks)[1] == want[:ranks]
+    few = found.guess(at, length=length, matches=1, ranks=ranks)[1]
+    assert few == want[:1]
+
+
+@many
 @given(text=texts)
 def test_an_automaton_has_the_states_that_a_text_needs(text):
     """One for each set of places where some substring ends."""
@@ -100,58 +114,116 @@ def test_recycled_lists_are_drawn_with_the_noise_of_their_place(logits, temperat
     assert recycler.guess(4, temperature, seed, pos)[1] == []
 
 
+# Of the first ranks of each node of the paper's tree, level by level: template "2.2.2" of Luowaterbi/TokenRecycling.
+PAPER = {
+    (): 8,
+    **{(0,): 8, (1,): 4, (2,): 3, (3,): 2, (4,): 1, (5,): 1, (6,): 1, (7,): 1},
+    **{(0, 0): 8, (0, 1): 3, (0, 2): 2, **{(0, r): 1 for r in range(3, 8)}},
+    **{(1, 0): 2, (1, 1): 1, **{(r, 0): 1 for r in range(2, 6)}},
+    **{(0, 0, 0): 5, (0, 0, 1): 2, (0, 0, 2): 1, (0, 0, 3): 1, (0, 0, 4): 1, (0, 1, 0): 1, (0, 2, 0): 1},
+    **{(r, 0, 0): 1 for r in (1, 2, 3)},
+    **{(0, 0, 0, 0): 3, (0, 0, 0, 1): 1, (0, 0, 0, 2): 1, (0, 0, 1, 0): 1, (0, 1, 0, 0): 1, (1, 0, 0, 0): 1},
+    **{(0, 0, 0, 0, 0): 2, (0, 0, 0, 1, 0): 1},
+}
+
+
+def test_the_template_is_the_papers_as_far_as_a_tree_goes():
+    """Its 63 cheapest nodes: whatever the 17 others cost, nobody pays less."""
+    paths = {(*node, rank) for node, n in PAPER.items() for rank in range(n)}
+    assert len(paths) == 80
+    vocab = 100
+    recycler = _core.sources.Recycler()
+    listed = {t: np.random.default_rng(t).permutation(vocab)[:8].tolist() for t in range(vocab)}
+    for token, ids in listed.items():
+        recycler.learn(vocab, token, ids, np.linspace(3, -3, 8).tolist(), 4.0)
+    nodes, path = recycler.template_tree(7), {0: ()}
+    for i, (parent, token) in enumerate(nodes, 1):
+        at = 7
+        for rank in path[parent]:
+            at = listed[at][rank]
+        path[i] = (*path[parent], listed[at].index(token))
+    kept = set(path.values()) - {()}
+    assert len(nodes) == len(kept) == 63 and kept < paths
+    assert max(map(len, kept)) == 6
+
+    def price(path):
+        return sum([2, 5, 7, 8, 9, 9, 10, 10][rank] for rank in path)
+
+    assert max(map(price, kept)) < min(map(price, paths - kept))
+    beside = {(*node, rank) for node in {(), *paths} for rank in range(8)} - paths
+    assert sum(price(node) >= 15 for node in paths) + sum(price(node) < 14 for node in beside) < 10
+
+
 @many
-@given(text=texts)
-def test_prompt_lookup_copies_as_transformers_does(text):
-    """The rule of its prompt_lookup_num_tokens=10 and max_matching_ngram_size=2, over windows."""
+@given(ids=st.lists(st.integers(0, 5), min_size=1, max_size=8, unique=True))
+def test_the_template_takes_what_is_listed(ids):
+    recycler = _core.sources.Recycler()
+    assert recycler.template_tree(0) == []
+    recycler.learn(6, 0, ids, [float(-i) for i in range(len(ids))], 1.0)
+    nodes = recycler.template_tree(0)
+    assert [token for parent, token in nodes if parent == 0] == ids
+    assert all(parent == 0 or nodes[parent - 1][1] == 0 for parent, _ in nodes)
+
+
+@many
+@given(text=texts, ngram=st.integers(1, 6), tokens=st.integers(1, 30))
+def test_prompt_lookup_copies_as_transformers_does(text, ngram, tokens):
+    """The rule of its prompt_lookup_num_tokens and max_matching_ngram_size, over windows."""
     want = []
-    for n in range(min(2, len(text) - 1), 0, -1):
+    for n in range(min(ngram, len(text) - 1), 0, -1):
         starts = [i + n for i in range(len(text) - n + 1) if text[i : i + n] == text[-n:] and i + n < len(text)]
         if starts:
-            want = text[starts[0] : starts[0] + 10]
+            want = text[starts[0] : starts[0] + tokens]
             break
-    assert _core.sources.prompt_lookup(text) == want
+    assert _core.sources.prompt_lookup(text, ngram, tokens) == want
+    assert _core.sources.prompt_lookup(text) == _core.sources.prompt_lookup(text, 2, 10)
 
 
 class SlowLookahead:
-    """Window and pool as dictionaries: N = 5 levels with the draw, 7 columns, 7 n-grams a token."""
+    """Window and pool as dictionaries: N levels with the draw, W columns, G n-grams a token."""
 
-    def __init__(self, first_level):
+    def __init__(self, first_level, n, guesses):
         self.levels, self.pool = [list(first_level)], {}
+        self.most, self.columns, self.guesses = n - 1, len(first_level), guesses
 
     def learn(self, root, fresh):
-        if len(self.levels) < 4:
+        if len(self.levels) < self.most:
             self.levels.append(fresh)
             return
-        for column in range(7):
+        for column in range(self.columns):
             gram = (
                 root if column == 0 else self.levels[0][column],
                 *(one[column] for one in self.levels[1:]),
                 fresh[column],
             )
             kept = [g for g in self.pool.get(gram[0], []) if g != gram[1:]]
-            self.pool[gram[0]] = [*kept, gram[1:]][-7:]
+            self.pool[gram[0]] = [*kept, gram[1:]][-self.guesses :]
         self.levels = [*self.levels[1:], fresh]
 
 
-@settings(max_examples=40, deadline=None)
-@given(seed=st.integers(0, 10**6), vocab=st.integers(2, 5))
-def test_lookahead_keeps_the_ngrams_of_its_window(seed, vocab):
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    vocab=st.integers(2, 5),
+    shape=st.sampled_from([(5, 7, 7), (2, 2, 1), (2, 56, 8), (3, 2, 2), (4, 9, 3), (16, 2, 2), (9, 3, 5)]),
+)
+def test_lookahead_keeps_the_ngrams_of_its_window(seed, vocab, shape):
+    n, w, g = shape
     rng = np.random.default_rng(seed)
-    pool = _core.sources.NgramPool()
+    pool = _core.sources.NgramPool(*shape)
     pool.start(rng.integers(0, vocab, 9).tolist())
     level_0 = [None, *(token for _, token, _ in pool.scouts())]
-    slow = SlowLookahead(level_0)
+    slow = SlowLookahead(level_0, n, g)
     for _ in range(30):
         scouts = pool.scouts()
-        assert len(scouts) == 6 + 7 * (len(slow.levels) - 1)
+        assert len(scouts) == w - 1 + w * (len(slow.levels) - 1)
         wanted = sum(w for _, _, w in scouts)
-        assert wanted == (6 if len(slow.levels) == 1 else 7)
+        assert wanted == (w - 1 if len(slow.levels) == 1 else w)
         tokens = [token for _, token, _ in scouts]
-        assert tokens[:6] == slow.levels[0][1:]
-        below = [level[column] for column in range(7) for level in slow.levels[1:]]
-        assert tokens[6:] == below
-        root, fresh = int(rng.integers(vocab)), rng.integers(0, vocab, 7).tolist()
+        assert tokens[: w - 1] == slow.levels[0][1:]
+        below = [level[column] for column in range(w) for level in slow.levels[1:]]
+        assert tokens[w - 1 :] == below
+        root, fresh = int(rng.integers(vocab)), rng.integers(0, vocab, w).tolist()
         first = len(slow.levels) == 1
         pool.learn(root, fresh[0], fresh[1:] if first else fresh)
         slow.learn(root, fresh)
@@ -179,17 +251,19 @@ def test_the_window_hangs_column_by_column():
     assert parents == [-1, 0, 1, 2, 3, 4] + [x for column in range(7) for x in (column - 1, 6 + 2 * column)]
 
 
-@given(taken=st.integers(1, 8))
-def test_jacobi_moves_its_guesses_on(taken):
-    jacobi = _core.sources.Jacobi()
+@given(n=st.integers(1, 63), data=st.data())
+def test_jacobi_moves_its_guesses_on(n, data):
+    taken = data.draw(st.integers(1, n + 1))
+    jacobi = _core.sources.Jacobi(n)
     jacobi.start([4, 5, 6])
     first = jacobi.scouts()
-    assert [parent for parent, _, _ in first] == list(range(-1, 6)) and all(wanted for _, _, wanted in first)
-    draws = list(range(100, 107))
+    assert [parent for parent, _, _ in first] == list(range(-1, n - 1)) and all(wanted for _, _, wanted in first)
+    draws = list(range(100, 100 + n))
     jacobi.learn(draws, taken)
     tokens = [token for _, token, _ in jacobi.scouts()]
-    assert tokens[: 8 - taken] == draws[taken - 1 :]
-    assert len(tokens) == 7 and set(tokens[8 - taken :]) <= {4, 5, 6}
+    assert tokens[: n + 1 - taken] == draws[taken - 1 :]
+    assert len(tokens) == n and set(tokens[n + 1 - taken :]) <= {4, 5, 6}
+    assert len(_core.sources.Jacobi().scouts()) == 0
 
 
 @pytest.mark.parametrize("length", [1, 3])
@@ -200,7 +274,7 @@ def test_short_texts_have_nothing_to_say(length):
     assert _core.sources.prompt_lookup(text) == []
 
 
-@pytest.mark.parametrize("name", ["suffix", "recycle", "lookup", "lookahead", "parallel"])
+@pytest.mark.parametrize("name", ["suffix", "recycle", "lookup", "lookahead", "parallel", "template"])
 def test_native_hosts_take_what_python_begins_with(name):
     ((source, chance),) = Sources(DRAFTERS[name]).tables()
     np.testing.assert_allclose(_core.sources.usual_chance(source), chance, rtol=1e-5)

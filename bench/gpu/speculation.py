@@ -32,6 +32,7 @@ def measure(part: record.Part, lm: Any, texts: list[list[int]]) -> None:
         for prompt in texts:
             for name, how in chosen.items():
                 lm.session.reuse([prompt[-1] ^ 1])
+                lm.session.forget_sources()
                 found = lm.generate(prompt, max_new_tokens=16 if tiny else 128, temperature=0.0, ignore_eos=True, **how)
                 runs[name].append(found)
         for name, found in runs.items():

@@ -89,6 +89,7 @@ class Subject:
 
     def forget(self) -> None:
         self.lm.session.reuse([self.text[0] ^ 1])
+        self.lm.session.forget_sources()
 
     def row(self, measure: str, value: Any, unit: str = "", **more: Any) -> None:
         self.part.add(self.label, measure, value, unit, **more)

@@ -31,6 +31,7 @@ class Peer:
 
     def forget(self) -> None:
         self._lm.session.reuse([0])
+        self._lm.session.forget_sources()
 
     def prefill(self, tokens: list[int]) -> None:
         self._lm.session.prefill(tokens)

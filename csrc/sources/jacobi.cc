@@ -2,11 +2,21 @@
 
 namespace swiftk {
 
+void Jacobi::set(const ParallelSettings& settings) {
+  if (settings == settings_) return;
+  settings_ = settings;
+  clear();
+}
+
+void Jacobi::fill() {
+  while (static_cast<int>(guesses_.size()) < settings_.tokens) guesses_.push_back(any_token(prompt_, spent_++));
+}
+
 void Jacobi::start(std::span<const int32_t> prompt) {
   prompt_.assign(prompt.begin(), prompt.end());
   guesses_.clear();
   spent_ = 0;
-  while (guesses_.size() < kTokens) guesses_.push_back(any_token(prompt_, spent_++));
+  fill();
 }
 
 void Jacobi::scouts(Scouts& scouts) const {
@@ -18,7 +28,7 @@ void Jacobi::scouts(Scouts& scouts) const {
 void Jacobi::learn(std::span<const int32_t> draws, int taken) {
   guesses_.clear();
   for (size_t i = taken - 1; i < draws.size(); ++i) guesses_.push_back(draws[i]);
-  while (guesses_.size() < kTokens) guesses_.push_back(any_token(prompt_, spent_++));
+  fill();
 }
 
 }  // namespace swiftk

@@ -6,13 +6,14 @@
 #include <vector>
 
 #include "scout.h"
+#include "settings.h"
 
 namespace swiftk {
 
 class Jacobi {
  public:
-  static constexpr int kTokens = 7;
-
+  // Forgets, where they are others.
+  void set(const ParallelSettings&);
   void clear() { guesses_.clear(); }
   void start(std::span<const int32_t> prompt);
   bool started() const { return !guesses_.empty(); }
@@ -21,6 +22,9 @@ class Jacobi {
   void learn(std::span<const int32_t> draws, int taken);
 
  private:
+  void fill();
+
+  ParallelSettings settings_;
   std::vector<int32_t> guesses_, prompt_;
   uint32_t spent_ = 0;
 };

@@ -1,26 +1,26 @@
 // Lookahead decoding (arXiv 2402.02057): a window of W columns and N - 1 levels of guesses runs along with every pass and
 // gives W new n-grams; those that begin with the last token of the text are proposed.
 #pragma once
-#include <array>
 #include <cstdint>
 #include <span>
 #include <unordered_map>
 #include <vector>
 
 #include "scout.h"
+#include "settings.h"
 #include "source.h"
 
 namespace swiftk {
 
 class NgramPool {
  public:
-  static constexpr int kN = 5, kColumns = 7, kGuesses = 7;
-
+  // Forgets, where they are others.
+  void set(const LookaheadSettings&);
   void clear();
   void start(std::span<const int32_t> prompt);
   bool started() const { return filled_ > 0; }
 
-  // length: n-grams that agree with the path, a bit each, above the tokens of it.
+  // length: n-grams that agree with the path, a bit each; above these, the tokens of it.
   Cursor root(int32_t token) const;
   Cursor step(Cursor, int32_t token) const;
   void guess(Cursor, Guesses&) const;
@@ -32,13 +32,16 @@ class NgramPool {
   void learn(int32_t root, int32_t root_draw, std::span<const int32_t> draws);
 
  private:
-  using Rest = std::array<int32_t, kN - 1>;
+  using Rest = std::vector<int32_t>;  // [N - 1]
 
+  int levels() const { return settings_.ngram - 1; }
   void keep(int32_t first, const Rest& rest);
+
+  LookaheadSettings settings_;
 
   std::unordered_map<int32_t, std::vector<Rest>> pool_;  // by first token; the latest last
   int filled_ = 0;                                       // levels
-  std::array<std::array<int32_t, kColumns>, kN - 1> window_{};  // [level][column]; [0][0] is the root's, unused
+  std::vector<std::vector<int32_t>> window_;             // [N - 1][W]; [0][0] is the root's, unused
   uint32_t spent_ = 0;
   std::vector<int32_t> prompt_;
 };

@@ -8,8 +8,8 @@
 namespace swiftk {
 
 // Of a token. Target: the whole model's own, Plan: the draft plan's.
-enum class SourceId : uint8_t { Target, Plan, Suffix, Recycle, Lookup, Lookahead, Parallel };
-inline constexpr int kSourceIds = 7;
+enum class SourceId : uint8_t { Target, Plan, Suffix, Recycle, Lookup, Lookahead, Parallel, Template };
+inline constexpr int kSourceIds = 8;
 
 inline constexpr int kGuessBuckets = 16, kGuessRanks = 8;
 

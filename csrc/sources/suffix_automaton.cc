@@ -4,8 +4,6 @@ namespace swiftk {
 namespace {
 
 constexpr int kNewest = 64;  // suffixes of a text, longest first, that learn of their latest occurrence
-constexpr int kShorter = 12;  // matches that are looked at for one list
-constexpr int kRanks = 4;
 constexpr size_t kTable = 64;  // at first; a power of two
 constexpr int32_t kLongest[] = {1, 2, 3, 4, 5, 7, 9, 12, 16, 24, 40};  // of the first buckets
 
@@ -111,12 +109,13 @@ Cursor SuffixAutomaton::step(Cursor c, int32_t token) const {
   return known({edges_[e].to, c.length + 1});
 }
 
-void SuffixAutomaton::guess(Cursor c, Guesses& guesses) const {
+void SuffixAutomaton::guess(Cursor c, const SuffixSettings& settings, Guesses& guesses) const {
   const auto last = std::end(kLongest);
   guesses.start(static_cast<int>(std::lower_bound(std::begin(kLongest), last, c.length) - std::begin(kLongest)));
-  for (int n = 0; c.at > 0 && n < kShorter && guesses.size < kRanks; ++n) {
+  for (int n = 0; c.length >= settings.length && n < settings.matches && guesses.size < settings.ranks; ++n) {
     if (states_[c.at].follow >= 0) guesses.add(text_[states_[c.at].follow]);
     c.at = states_[c.at].link;
+    c.length = states_[c.at].length;
   }
 }
 

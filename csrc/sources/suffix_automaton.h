@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "settings.h"
 #include "source.h"
 
 namespace swiftk {
@@ -22,7 +23,7 @@ class SuffixAutomaton {
   Cursor root() const { return known({end_, states_[end_].length}); }  // behind the text
   Cursor step(Cursor, int32_t token) const;
   // What followed the match, then what followed ever shorter ones. The bucket is of the match's length.
-  void guess(Cursor, Guesses&) const;
+  void guess(Cursor, const SuffixSettings&, Guesses&) const;
 
  private:
   struct State {

@@ -24,7 +24,8 @@ def command(
     stop: Annotated[list[str] | None, typer.Option(help="Text that ends the output; may be given again.")] = None,
     skip: Annotated[str, typer.Option(help="auto, or the path of a saved skip set.")] = "auto",
     drafter: Annotated[
-        str | None, typer.Option(help="What proposes tokens: auto, plan, suffix, recycle, lookup, lookahead, parallel.")
+        str | None,
+        typer.Option(help="What proposes tokens: auto, plan, suffix, recycle, lookup, lookahead, parallel, template."),
     ] = None,
     no_spec: Annotated[bool, typer.Option("--no-spec", help="Decode without drafts.")] = False,
     report: Annotated[

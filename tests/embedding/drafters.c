@@ -13,7 +13,8 @@ static const struct {
                  {"recycle", SWIFTK_SOURCE_RECYCLE},
                  {"lookup", SWIFTK_SOURCE_LOOKUP},
                  {"lookahead", SWIFTK_SOURCE_LOOKAHEAD},
-                 {"parallel", SWIFTK_SOURCE_PARALLEL}};
+                 {"parallel", SWIFTK_SOURCE_PARALLEL},
+                 {"template", SWIFTK_SOURCE_TEMPLATE}};
 enum { DRAFTERS = sizeof kDrafters / sizeof *kDrafters };
 
 static swiftk_session* make_session(swiftk_model* model, int32_t context, int32_t recall, float temperature) {
@@ -75,7 +76,7 @@ static void check_sources(const swiftk_session* session, const Record* got, int 
 }
 
 static void check_drafter(swiftk_model* model, const Record* whole, const char* name, int source, float temperature) {
-  swiftk_session* session = make_session(model, 0, 0, temperature);
+  swiftk_session* session = make_session(model, 0, -1, temperature);
   Record got = generate(session, name, LENGTH, NULL);
   CHECK(got.n == LENGTH && same(&got, whole));
   check_sources(session, &got, source, temperature);
@@ -120,19 +121,45 @@ static void check_phases(swiftk_model* model, const Record* whole, const char* n
   swiftk_session_free(session);
 }
 
-/* The same text again is as new, unless the session is to remember it. */
+/* The same text again is as new where the session is to remember nothing; a matrix stays unless told otherwise. */
 static void check_recall(swiftk_model* model) {
-  for (int32_t recall = 0; recall < 2; ++recall) {
-    swiftk_session* session = make_session(model, 0, recall, 0.0f);
-    for (int i = 0; i < 2; ++i) {
+  for (int32_t recall = -1; recall < 2; ++recall) {
+    for (int i = 0; i < DRAFTERS; ++i) {
+      const int source = kDrafters[i].source;
+      const int matrix = source == SWIFTK_SOURCE_RECYCLE || source == SWIFTK_SOURCE_TEMPLATE;
+      swiftk_session* session = make_session(model, 0, recall, 0.0f);
       generate(session, kDrafters[i].name, LENGTH, NULL);
-      const int32_t before = stats_of(session).accepted[kDrafters[i].source];
+      const int32_t before = stats_of(session).accepted[source];
       generate(session, kDrafters[i].name, LENGTH, NULL);
-      const int32_t again = stats_of(session).accepted[kDrafters[i].source];
-      CHECK(recall ? again > before : again == before);
+      const int32_t again = stats_of(session).accepted[source];
+      const int stays = matrix ? recall >= 0 : source == SWIFTK_SOURCE_SUFFIX && recall > 0;
+      CHECK(stays ? again > before : again == before);
+      swiftk_session_free(session);
     }
-    swiftk_session_free(session);
   }
+}
+
+static void check_settings(swiftk_model* model, const Record* whole) {
+  swiftk_session* session = make_session(model, 0, 0, 0.0f);
+  swiftk_source_settings settings = SWIFTK_SOURCE_SETTINGS_INIT;
+  settings.parallel_tokens = 20;
+  settings.lookahead_ngram = 3;
+  settings.lookahead_window = 9;
+  CHECK_OK(swiftk_session_set_sources(session, &settings));
+  Record got = generate(session, "parallel", LENGTH, NULL);
+  CHECK(got.n == LENGTH && same(&got, whole) && stats_of(session).proposed[SWIFTK_SOURCE_PARALLEL] > 10 * LENGTH);
+  got = generate(session, "lookahead", LENGTH, NULL);
+  CHECK(got.n == LENGTH && same(&got, whole));
+  settings.lookahead_window = 26;
+  CHECK_BAD(swiftk_session_set_sources(session, &settings));
+  CHECK(strstr(swiftk_last_error(), "is 66, want at most 64"));
+  settings.suffix_ranks = 9;
+  CHECK_BAD(swiftk_session_set_sources(session, &settings));
+  CHECK(strstr(swiftk_last_error(), "suffix_ranks is 9, want 1..8"));
+  CHECK_OK(swiftk_session_set_sources(session, NULL));
+  got = generate(session, "parallel", LENGTH, NULL);
+  CHECK(same(&got, whole) && stats_of(session).proposed[SWIFTK_SOURCE_PARALLEL] <= 7 * LENGTH);
+  swiftk_session_free(session);
 }
 
 static void check_misuse(swiftk_model* model) {
@@ -173,6 +200,7 @@ int main(int argc, char** argv) {
       check_drafter(model, &whole, kDrafters[i].name, kDrafters[i].source, temperature);
       if (!warm) check_phases(model, &whole, kDrafters[i].name, kDrafters[i].source);
     }
+    if (!warm) check_settings(model, &whole);
   }
   check_recall(model);
   check_misuse(model);

@@ -1,0 +1,38 @@
+// What callers may set of sources; as it is here, they are as papers have them, or as was measured.
+#pragma once
+
+namespace swiftk {
+
+struct SuffixSettings {
+  int length = 1;    // of the shortest match that proposes
+  int matches = 12;  // ever shorter ones that are looked at for one list
+  int ranks = 4;     // tokens of a list
+};
+
+struct LookupSettings {
+  int ngram = 2;    // of the text's last tokens, at most
+  int tokens = 10;  // copied, at most
+};
+
+// N, W and G of the paper. The root is one node of the window: with all that may be guessed it takes (N - 1)(W + G).
+struct LookaheadSettings {
+  int ngram = 5, window = 7, guesses = 7;
+  bool operator==(const LookaheadSettings&) const = default;
+};
+
+struct ParallelSettings {
+  int tokens = 7;
+  bool operator==(const ParallelSettings&) const = default;
+};
+
+struct SourceSettings {
+  SuffixSettings suffix;
+  LookupSettings lookup;
+  LookaheadSettings lookahead;
+  ParallelSettings parallel;
+
+  // Throws Error(InvalidArgument) naming the field, its value and its range.
+  void check() const;
+};
+
+}  // namespace swiftk

@@ -1,0 +1,67 @@
+"""What callers may set of the sources that cost no draft step (csrc/sources/settings.h)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from .errors import InvalidArgument
+
+NODES = 64  # of a tree, the root among them
+_RANGES = {
+    "suffix_length": (1, 64),
+    "suffix_matches": (1, 64),
+    "suffix_ranks": (1, 8),
+    "lookup_ngram": (1, 16),
+    "lookup_tokens": (1, NODES - 1),
+    "lookahead_ngram": (2, 16),
+    "lookahead_window": (2, NODES - 1),
+    "lookahead_guesses": (1, 8),
+    "parallel_tokens": (1, NODES - 1),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSettings:
+    """Where a paper has them, its numbers. They change speed, never a token."""
+
+    suffix_length: int = 1  # tokens of the shortest match that proposes
+    suffix_matches: int = 12  # ever shorter ones that are looked at for one list
+    suffix_ranks: int = 4  # tokens of a list
+    lookup_ngram: int = 2  # of the text's last tokens that are looked for, at most
+    lookup_tokens: int = 10  # copied, at most
+    # N, W and G of the paper. Window and guesses fill (N - 1)(W + G) nodes of a tree, which has 64.
+    lookahead_ngram: int = 5
+    lookahead_window: int = 7
+    lookahead_guesses: int = 7
+    parallel_tokens: int = 7
+
+    def __post_init__(self) -> None:
+        for name, (low, high) in _RANGES.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+                raise InvalidArgument(f"[sources] {name}={value!r}, want an integer in {low}..{high}")
+        nodes = (self.lookahead_ngram - 1) * (self.lookahead_window + self.lookahead_guesses)
+        if nodes > NODES:
+            raise InvalidArgument(
+                f"[sources] (lookahead_ngram - 1) * (lookahead_window + lookahead_guesses) is {nodes}, want at most "
+                f"{NODES}, the nodes of a tree"
+            )
+
+    @classmethod
+    def parse(cls, value: SourceSettings | Mapping[str, Any] | None) -> SourceSettings:
+        """From a mapping of some fields. InvalidArgument names what is unknown."""
+        if value is None or isinstance(value, SourceSettings):
+            return value or cls()
+        if not isinstance(value, Mapping):
+            raise InvalidArgument(f"[sources] got {value!r}, want SourceSettings or a mapping of its fields")
+        known = [field.name for field in fields(cls)]
+        unknown = sorted(map(str, set(value) - set(known)))
+        if unknown:
+            raise InvalidArgument(f"[sources] unknown setting {unknown[0]!r}, want some of {', '.join(known)}")
+        return cls(**value)
+
+    def arguments(self) -> dict[str, int]:
+        """As Session.set_sources takes them."""
+        return asdict(self)
