@@ -10,12 +10,13 @@ from pathlib import Path
 sys.path[1:1] = [str(Path(__file__).with_name("paper"))]
 
 from plots import heat, picture  # noqa: E402
-from runs import SAMPLED, Totals, Way, of_way, swift  # noqa: E402
+from runs import SAMPLED, Way, swift  # noqa: E402
 from sources import SourceStudy  # noqa: E402
 from study import Kept  # noqa: E402
 from swiftk import SkipSet  # noqa: E402
 from swiftk.sources import DRAFTERS  # noqa: E402
 from tables import Table  # noqa: E402
+from totals import Totals, of_way  # noqa: E402
 
 FORMS = ("int8", "int4", "int3")
 SAMPLINGS = {"greedy": {"temperature": 0.0}, "T .6": SAMPLED, "T 1": {"temperature": 1.0}}

@@ -11,10 +11,11 @@ sys.path[1:1] = [str(Path(__file__).with_name("paper"))]
 
 from modes import FORMS, ModeStudy  # noqa: E402
 from plots import break_even, picture  # noqa: E402
-from runs import Totals, Way, fixed, of_way  # noqa: E402
+from runs import Way, fixed  # noqa: E402
 from study import Kept  # noqa: E402
 from swiftk import DraftRule, SkipSet  # noqa: E402
 from tables import Table  # noqa: E402
+from totals import Totals, of_way  # noqa: E402
 
 LENGTHS = (1, 2, 4, 6, 8, 12, 16)
 TREE = "by time"

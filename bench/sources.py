@@ -15,11 +15,12 @@ from typing import Any
 sys.path[1:1] = [str(Path(__file__).with_name("paper"))]
 
 from plots import picture  # noqa: E402
-from runs import Run, Totals, Way, of_way  # noqa: E402
+from runs import Run, Way  # noqa: E402
 from streams import Instance, noise, stream  # noqa: E402
 from study import Kept, Study  # noqa: E402
 from swiftk.sources import DRAFTERS  # noqa: E402
 from tables import Table  # noqa: E402
+from totals import Totals, of_way  # noqa: E402
 
 AGAIN = {"again: code": "humaneval", "again: prose": "summarization"}
 _PROMPT, _ANSWER = 128, 96  # tokens of what is written again

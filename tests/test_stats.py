@@ -165,7 +165,9 @@ def by_hand(result):
 
 def test_a_report_recomputed_by_hand(demo, tmp_path):
     """SWIFT's definitions (appendix B.3) on one text of the plan alone, from its rounds."""
-    result = demo.generate("Question: How many", max_new_tokens=100, ignore_eos=True, drafter="plan", temperature=0)
+    asked = {"max_new_tokens": 100, "ignore_eos": True, "temperature": 0}
+    demo.generate("Question: How many", speculate=False, **asked)  # so that the price of a plain step is known
+    result = demo.generate("Question: How many", drafter="plan", speculate="always", **asked)
     by_hand(result)
     s, rounds = result.stats, [t.round for t in result.trace.rounds]
     whole = [r for r in rounds if r.tokens > r.accepted]

@@ -16,11 +16,12 @@ import numpy as np
 
 import harness
 from plots import picture
-from runs import Part, Totals, of_way
+from runs import Part
 from study import Kept, Study, Work
 from swiftk import LM, SkipSet
 from swiftk.sublayers import SublayerPrices
 from tables import Table
+from totals import Totals, of_way
 
 SHAPES = {"chain of 4": (4, 1), "chain of 8": (8, 1), "chain of 12": (12, 1), "tree of 16": (5, 3)}
 REPEATS = 15

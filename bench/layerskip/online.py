@@ -14,9 +14,10 @@ import numpy as np
 
 import harness
 from plots import break_even, picture
-from runs import AUTO, COLUMNS, Part, Totals, Way, cells, of_way, plain_cells
+from runs import AUTO, Part, Way
 from study import Kept, Study, Work
 from tables import Table
+from totals import COLUMNS, Totals, cells, of_way, plain_cells
 
 CHOSEN = Way("exit by time", {"assistant_early_exit": "auto"})
 NOTES = (

@@ -14,9 +14,9 @@ import numpy as np
 
 import harness
 from plots import picture
-from runs import Totals, of_way
 from study import Kept, Study
 from tables import Table
+from totals import Totals, of_way
 
 LENGTHS = (1, 2, 3, 4, 6, 8)
 TREE = "tree"  # the way that chooses length and tree by time; the others are called by their length

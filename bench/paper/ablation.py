@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from plots import picture
-from runs import COLUMNS, NO_TREE, Totals, cells, of_way, paper_swift, plain_cells, uniform
+from runs import NO_TREE, paper_swift, uniform
 from study import Kept, Study
 from swiftk import DraftRule
 from tables import Table
+from totals import COLUMNS, Totals, cells, of_way, plain_cells
 
 FULL, LONG, SPINE, START = "swift", "no early stop", "no dynamic verification", "no optimisation"
 PAPER = {FULL: 1.560, LONG: 0.896, SPINE: 1.541, START: 1.224}  # LLaMA-2-13B, CNN/DM

@@ -11,10 +11,11 @@ from pathlib import Path
 
 from altered import silent
 from plots import break_even, picture
-from runs import COLUMNS, Totals, cells, fixed, of_way, plain_cells
+from runs import fixed
 from study import Kept, Study
 from swiftk import DraftRule, SkipSet
 from tables import Table
+from totals import COLUMNS, Totals, cells, of_way, plain_cells
 
 LENGTHS = (1, 2, 3, 4, 6)
 NOTES = ("no siblings: a tree of n drafted tokens has n + 1 rows; alpha below 1 is the ends of texts",)

@@ -10,10 +10,11 @@ from pathlib import Path
 
 from altered import reversed_layers
 from plots import BY_WAY, break_even, picture
-from runs import AUTO, COLUMNS, Part, Totals, cells, measure, of_way, plain_cells, sessions, uniform
+from runs import AUTO, Part, measure, sessions, uniform
 from streams import noise
 from study import Kept, Study
 from tables import Table
+from totals import COLUMNS, Totals, cells, of_way, plain_cells
 
 HOT = {"temperature": 1.5, "top_p": 1.0}
 FLOOR = 0.98

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from plots import picture
-from runs import COLUMNS, Steps, Totals, cells, of_way, paper_swift, plain_cells
+from runs import Steps, paper_swift
 from study import Kept, Study
 from tables import Table
+from totals import COLUMNS, Totals, cells, of_way, plain_cells
 
 WINDOWS = (16, 32, 64, 128)
 PAPER = {16: 1.341, 32: 1.560, 64: 1.552, 128: 1.550}  # LLaMA-2-13B, CNN/DM

@@ -13,11 +13,12 @@ from typing import Any
 
 from offline import Texts
 from plots import BY_WAY, break_even, picture
-from runs import AUTO, COLUMNS, Run, Totals, cells, of_way, paper_swift, plain_cells, swift
+from runs import AUTO, Run, paper_swift, swift
 from streams import Instance
 from study import Kept, Study
 from swiftk import SkipSet
 from tables import Table
+from totals import COLUMNS, Totals, cells, of_way, plain_cells
 
 WAYS = ("swift (paper)", "swift", "auto")
 PARTS = {"draft": "#0072b2", "verify": "#56b4e9", "commit": "#009e73", "search": "#d55e00", "other": "#bbbbbb"}

@@ -12,27 +12,12 @@ from typing import Any
 
 from offline import searched
 from plots import heat, picture
-from runs import (
-    AUTO,
-    COLUMNS,
-    SAMPLED,
-    Part,
-    Totals,
-    Way,
-    cells,
-    fixed,
-    measure,
-    of_way,
-    paper_swift,
-    plain_cells,
-    self_sd,
-    swift,
-    uniform,
-)
+from runs import AUTO, SAMPLED, Part, Way, fixed, measure, paper_swift, self_sd, swift, uniform
 from streams import NAMES
 from study import Kept, Study, Work
 from swiftk import DraftRule, SkipSet
 from tables import Table
+from totals import COLUMNS, Totals, cells, of_way, plain_cells
 
 MODES = {"greedy": {}, "sampled": SAMPLED}
 WAYS = ("lookahead", "parallel", "layerskip", "self-sd", "uniform", "swift (paper)", "swift", "auto")

@@ -13,11 +13,12 @@ import numpy as np
 
 from offline import searched
 from plots import BY_WAY, break_even, picture
-from runs import AUTO, Part, Run, Totals, measure, of_way, self_sd, swift
+from runs import AUTO, Part, Run, measure, self_sd, swift
 from streams import Instance
 from study import Kept, Study, Work
 from swiftk import SkipSet
 from tables import Table
+from totals import Totals, of_way
 
 DOMAINS = ("gsm8k", "humaneval", "summarization", "translation", "qa", "english")
 WAYS = ("auto", "swift", "self-sd")

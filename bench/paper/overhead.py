@@ -9,9 +9,10 @@ from itertools import accumulate
 from pathlib import Path
 
 from plots import picture
-from runs import AUTO, COLUMNS, Totals, cells, of_way, paper_swift, plain_cells, swift
+from runs import AUTO, paper_swift, swift
 from study import Kept, Study
 from tables import Table
+from totals import COLUMNS, Totals, cells, of_way, plain_cells
 
 FIRST, LASTING = 0.05, 0.01  # shares that are allowed in the first 200 tokens, and over 1000 or more
 WAYS = ("auto", "swift", "swift (paper)")

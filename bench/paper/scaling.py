@@ -12,10 +12,11 @@ from typing import Any
 
 from offline import Texts
 from plots import BY_WAY, break_even, picture
-from runs import AUTO, COLUMNS, Part, Totals, Way, cells, fixed, measure, of_way, plain_cells, sessions, swift
+from runs import AUTO, Part, Way, fixed, measure, sessions, swift
 from study import Kept, Study, Work, grown
 from swiftk import SkipSet
 from tables import Table
+from totals import COLUMNS, Totals, cells, of_way, plain_cells
 
 SIZES = (1, 2, 4, 8)
 RATIOS = (0.25, 0.35, 0.45, 0.55, 0.65)

@@ -13,24 +13,11 @@ from typing import Any
 
 from offline import searched
 from plots import BY_WAY, break_even, picture
-from runs import (
-    AUTO,
-    COLUMNS,
-    Part,
-    Steps,
-    Totals,
-    cells,
-    measure,
-    of_way,
-    paper_swift,
-    plain_cells,
-    self_sd,
-    swift,
-    uniform,
-)
+from runs import AUTO, Part, Steps, measure, paper_swift, self_sd, swift, uniform
 from study import Kept, Study, Work
 from swiftk import SkipSet
 from tables import Table
+from totals import COLUMNS, Totals, cells, of_way, plain_cells
 
 STEPS, COST = "steps", "cost"
 GRID = ((50, 25), (200, 25), (800, 25), (800, 10), (800, None))  # S, beta; None: random search alone

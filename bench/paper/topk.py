@@ -12,10 +12,11 @@ import numpy as np
 
 from offline import Texts
 from plots import break_even, picture
-from runs import COLUMNS, Totals, cells, fixed, of_way, plain_cells
+from runs import fixed
 from study import Kept, Study
 from swiftk import DraftRule, SkipSet
 from tables import Table
+from totals import COLUMNS, Totals, cells, of_way, plain_cells
 
 RULES = {f"k = {k}": DraftRule(width=(k,) * 4) for k in (1, 2, 3, 5, 10)} | {"k by confidence": DraftRule()}
 NOTES = (

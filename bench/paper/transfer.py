@@ -13,10 +13,11 @@ from typing import Any
 
 from offline import Texts
 from plots import heat, picture
-from runs import COLUMNS, Part, Totals, cells, fixed, measure, of_way, plain_cells
+from runs import Part, fixed, measure
 from study import Kept, Study, Work
 from swiftk import SkipSet
 from tables import Table
+from totals import COLUMNS, Totals, cells, of_way, plain_cells
 
 TASKS = ("summarization", "gsm8k", "english", "translation")
 TRAINING, STEPS = 6, 200  # texts to search on, sets that are scored
