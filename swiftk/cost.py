@@ -12,13 +12,14 @@ import numpy as np
 from .calibration import STAGE, STEPS
 
 _DECAY = 0.2  # weight of the newest sample
-_REPLAIN = 64  # rounds of drafting between two plain ones, which keep the plain step's price fresh
-_ALLOWANCE = 3.0  # plain steps that an episode of drafting may lose before it is questioned
-_GUESSING = 2.0  # the same where sources are all that drafts: where they pay, they soon pay more
+_REPLAIN = 64  # rounds of drafting between two plain ones, which keep the plain step's price fresh,
+_DOUBTFUL, _SOON = 1.2, 16  # and where the rate is below the one: so many
+_ALLOWANCE = 2.0  # plain steps that an episode of drafting may lose before it is questioned
+_GUESSING = 1.5  # the same where sources are all that drafts: where they pay, they soon pay more
 _CREDIT = 6.0  # plain steps of gain that may offset later losses: a change for the worse shows soon
 _MEMORY = 0.97  # weight that the rounds before keep, in the rate that decides
 _FAILURES = 2  # in a row that make the allowance smaller
-_BACKOFF = 192  # plain tokens before drafting is tried again; doubles with every failure
+_BACKOFF = 64  # plain tokens before drafting is tried again; doubles with every failure
 _BACKOFF_MAX = 8192
 
 
@@ -239,7 +240,8 @@ class Pacer:
 
     @property
     def _measured(self) -> bool:
-        return self._want_plain == 0 and self._since_plain < _REPLAIN
+        doubtful = self._tokens * self.costs.plain.value < _DOUBTFUL * self._seconds
+        return self._want_plain == 0 and self._since_plain < (_SOON if doubtful else _REPLAIN)
 
     def switch(self, costs: CostModel) -> None:
         """Another way of drafting takes over; what the one before it lost is not held against it."""

@@ -6,7 +6,18 @@ import random
 import numpy as np
 import pytest
 
-from swiftk.cost import CostModel, Mean, Pacer, Round, RowPrices, break_even, equation_6, stages, tokens_per_round
+from swiftk.cost import (
+    _BACKOFF,
+    CostModel,
+    Mean,
+    Pacer,
+    Round,
+    RowPrices,
+    break_even,
+    equation_6,
+    stages,
+    tokens_per_round,
+)
 
 
 def test_equation_6_is_tokens_over_cost():
@@ -151,7 +162,7 @@ def test_waking_ends_a_rest_and_its_growth():
     while not pacer.draft_next():
         pacer.observe(Round(1.0, verify_seconds=1.0))
         rested += 1
-    assert rested == 192, "a rest after waking is as short as the first one"
+    assert rested == _BACKOFF, "a rest after waking is as short as the first one"
 
 
 def test_waking_does_not_override_the_mode():
