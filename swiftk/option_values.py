@@ -4,10 +4,27 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, TypeVar
 
 from .errors import InvalidArgument
 from .skip import WEIGHTS
+
+T = TypeVar("T")
+
+
+def settings(cls: type[T], value: Any, name: str) -> T:
+    """Of a dataclass or a mapping of some of its fields; None: its defaults. InvalidArgument names what is unknown."""
+    if value is None or isinstance(value, cls):
+        return value or cls()
+    if not isinstance(value, Mapping):
+        raise InvalidArgument(f"[{name}] got {value!r}, want {cls.__name__} or a mapping of its fields")
+    known = [field.name for field in fields(cls)]  # type: ignore[arg-type]
+    unknown = sorted(map(str, set(value) - set(known)))
+    if unknown:
+        raise InvalidArgument(f"[{name}] unknown setting {unknown[0]!r}, want some of {', '.join(known)}")
+    return cls(**value)
 
 
 def put(o: object, name: str, value: Any) -> None:

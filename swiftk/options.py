@@ -18,7 +18,7 @@ from .errors import InvalidArgument
 from .gate import DraftRule
 from .generation_config import Defaults
 from .optimizers.swift_settings import SwiftSettings
-from .option_values import forms, ids, integer, number, put, strings
+from .option_values import forms, ids, integer, number, put, settings, strings
 from .skip import SkipSet
 from .source_settings import SourceSettings
 from .sources import DRAFTERS
@@ -142,8 +142,8 @@ class GenerateOptions:
         if self.assistant_early_exit != "auto":
             integer(self, "assistant_early_exit", 0, 1 << 16, optional=True)
         if isinstance(self.swift, Mapping):
-            put(self, "swift", SwiftSettings.parse(self.swift))
-        put(self, "sources", SourceSettings.parse(self.sources))
+            put(self, "swift", settings(SwiftSettings, self.swift, "swift"))
+        put(self, "sources", settings(SourceSettings, self.sources, "sources"))
         put(self, "stop", strings(self.stop))
         put(self, "stop_token_ids", ids(self.stop_token_ids))
         _check_choices(self)

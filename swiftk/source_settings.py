@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from dataclasses import asdict, dataclass
 
 from .errors import InvalidArgument
 
@@ -48,19 +46,6 @@ class SourceSettings:
                 f"[sources] (lookahead_ngram - 1) * (lookahead_window + lookahead_guesses) is {nodes}, want at most "
                 f"{NODES}, the nodes of a tree"
             )
-
-    @classmethod
-    def parse(cls, value: SourceSettings | Mapping[str, Any] | None) -> SourceSettings:
-        """From a mapping of some fields. InvalidArgument names what is unknown."""
-        if value is None or isinstance(value, SourceSettings):
-            return value or cls()
-        if not isinstance(value, Mapping):
-            raise InvalidArgument(f"[sources] got {value!r}, want SourceSettings or a mapping of its fields")
-        known = [field.name for field in fields(cls)]
-        unknown = sorted(map(str, set(value) - set(known)))
-        if unknown:
-            raise InvalidArgument(f"[sources] unknown setting {unknown[0]!r}, want some of {', '.join(known)}")
-        return cls(**value)
 
     def arguments(self) -> dict[str, int]:
         """As Session.set_sources takes them."""

@@ -17,6 +17,7 @@ from swiftk.optimizers.base import _TRACED, Candidate, Progress, Score
 from swiftk.optimizers.proposals import sublayers
 from swiftk.optimizers.swift import Swift
 from swiftk.optimizers.swift_settings import SwiftSettings, paper_ratio
+from swiftk.options import GenerateOptions
 from swiftk.skip import SkipSet
 from swiftk.way import Way
 
@@ -143,7 +144,7 @@ def test_bad_settings_are_named(settings):
 
 def test_unknown_settings_are_named():
     with pytest.raises(InvalidArgument, match=r"'gamma'.*window"):
-        SwiftSettings.parse({"gamma": 3})
+        GenerateOptions.parse({"optimizer": "swift", "swift": {"gamma": 3}})
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from math import log
-from typing import Any
 
 from ..errors import InvalidArgument
 
@@ -61,19 +59,6 @@ class SwiftSettings:
             if not any(getattr(self, name) is one for one in allowed):
                 want = ", ".join(map(str, allowed))
                 raise InvalidArgument(f"[swift] {name}={getattr(self, name)!r}, want one of {want}")
-
-    @classmethod
-    def parse(cls, value: SwiftSettings | Mapping[str, Any] | None) -> SwiftSettings:
-        """From a mapping of some fields. InvalidArgument names what is unknown."""
-        if value is None or isinstance(value, SwiftSettings):
-            return value or cls()
-        if not isinstance(value, Mapping):
-            raise InvalidArgument(f"[swift] got {value!r}, want SwiftSettings or a mapping of its fields")
-        known = [field.name for field in fields(cls)]
-        unknown = sorted(set(value) - set(known))
-        if unknown:
-            raise InvalidArgument(f"[swift] unknown setting {unknown[0]!r}, want some of {', '.join(known)}")
-        return cls(**value)
 
     @property
     def waits(self) -> bool:
