@@ -12,7 +12,6 @@ from decode import Rule, decode, open_session
 from generating import PROMPT as TEXT
 from generating import plain
 from source_rules import LAYERS, LOOKAHEAD, LOOKUP, LOOPS, PARALLEL, PROMPT, SETS, SUFFIX, all_of
-from swiftk import option_values
 from swiftk.errors import InvalidArgument
 from swiftk.options import GenerateOptions
 from swiftk.source_settings import SourceSettings
@@ -127,11 +126,11 @@ def test_a_setting_out_of_its_range_is_named(demo, field):
     low, high = BOUNDS[field]
     for value in (low, high):
         good = SMALL | {field: value}
-        assert option_values.settings(SourceSettings, good, "sources").arguments() == {**SourceSettings().arguments(), **good}
+        assert GenerateOptions(sources=good).sources.arguments() == {**SourceSettings().arguments(), **good}
         demo.session.set_sources(**good)
     for value in (low - 1, high + 1):
         with pytest.raises(InvalidArgument, match=rf"\[sources\] {field}={value}, want an integer in {low}..{high}"):
-            option_values.settings(SourceSettings, SMALL | {field: value}, "sources")
+            GenerateOptions(sources=SMALL | {field: value})
         with pytest.raises(InvalidArgument, match=rf"\[sources\] {field} is {value}, want {low}..{high}"):
             demo.session.set_sources(**SMALL | {field: value})
     with pytest.raises(InvalidArgument, match=field):
