@@ -20,6 +20,7 @@ WORDS = {
                    "greedy", "sampled", "E(Spd.)", "realised / E"],
     "topk": ["k = 10", "k by confidence", "within k"],
     "transfer": ["applied to", "set for", "gsm8k", "summarization", "uniform", "matchness"],
+    "ends": ["uniform", "scores, the paper's", "tokens, by time", "matchness"],
     "inference": ["swift (paper)", "draft", "verify", "commit", "search", "other", "matchness"],
     "scaling": ["lm13m", "lm13m-x2", "r .45", "uniform", "swift", "auto"],
     "ablation": ["no early stop", "no dynamic verification", "no optimisation"],

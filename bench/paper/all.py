@@ -15,6 +15,7 @@ WEIGHTS = {
     "main_table": 16,
     "mixed": 4,
     "search": 4,
+    "ends": 1,
     "inference": 3,
     "transfer": 3,
     "ablation": 3,
