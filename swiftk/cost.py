@@ -14,7 +14,8 @@ from .calibration import STAGE, STEPS
 _DECAY = 0.2  # weight of the newest sample
 _REPLAIN = 64  # rounds of drafting between two plain ones, which keep the plain step's price fresh,
 _DOUBTFUL, _SOON = 1.2, 16  # and where the rate is below the one: so many
-_ALLOWANCE = 2.0  # plain steps that an episode of drafting may lose before it is questioned
+_ALLOWANCE = 2.0  # plain steps that an episode of drafting may lose before it is questioned,
+_ROUNDS = 1.5  # or so many rounds' price: long drafts lose and gain more at a time
 _GUESSING = 1.5  # the same where sources are all that drafts: where they pay, they soon pay more
 _CREDIT = 6.0  # plain steps of gain that may offset later losses: a change for the worse shows soon
 _MEMORY = 0.97  # weight that the rounds before keep, in the rate that decides
@@ -295,9 +296,15 @@ class Pacer:
         if r.draft_steps and self._regret <= -_CREDIT * plain:
             self._backoff, self._failures = _BACKOFF, 0
             self.reason_off = None
-        allowance = _ALLOWANCE if self.plan else _GUESSING
-        if self._regret > allowance * plain / (1 + self._failures):
+        if self._regret > self._allowance() / (1 + self._failures):
             self._confirm, self._want_plain = True, 2
+
+    def _allowance(self) -> float:
+        """Seconds."""
+        if not self.plan:
+            return _GUESSING * self.costs.plain.value
+        round_ = self.costs.drafted.value * self.costs.draft.value + self.costs.verify.value
+        return max(_ALLOWANCE * self.costs.plain.value, _ROUNDS * round_)
 
     def _after_plain(self, r: Round) -> bool:
         self._since_plain = 0
