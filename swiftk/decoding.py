@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
 
-from .cost import Pacer, Round
+from .cost import Round
 from .gate import DraftRule, SourceGate
 from .optimizers.base import Optimizer, Progress, Score
+from .pacing import Pacer
 from .result import Event
 from .skip import SkipSet
 from .sources import NAMES

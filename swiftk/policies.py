@@ -9,7 +9,7 @@ from time import monotonic
 from typing import Any
 
 from .calibration import THINNED, WHOLE
-from .cost import CostModel, Mean, Pacer, RowPrices
+from .cost import CostModel, Mean, RowPrices
 from .gate import DraftRule, FixedGate, SourceGate, make_gate
 from .learned import LearnedFile
 from .optimizers.auto import Auto
@@ -17,6 +17,7 @@ from .optimizers.base import Optimizer
 from .optimizers.exits import Exits
 from .optimizers.swift_settings import SwiftSettings
 from .options import GenerateOptions
+from .pacing import Pacer
 from .skip import SkipSet
 from .sources import DRAFTERS, Sources
 from .sublayers import SublayerPrices

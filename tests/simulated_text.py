@@ -8,11 +8,12 @@ from functools import partial
 import numpy as np
 
 from swiftk.calibration import EDGES, Calibration, forecast
-from swiftk.cost import CostModel, Mean, Pacer, Round, RowPrices
+from swiftk.cost import CostModel, Mean, Round, RowPrices
 from swiftk.gate import TimedGate
 from swiftk.optimizers.auto import Auto
 from swiftk.optimizers.base import Optimizer, Progress, Score
 from swiftk.optimizers.proposals import skip_set, sublayers
+from swiftk.pacing import Pacer
 from swiftk.skip import SkipSet
 from swiftk.sublayers import SublayerPrices
 from swiftk.way import Way

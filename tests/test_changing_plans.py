@@ -7,9 +7,9 @@ import pytest
 
 import swiftk
 from generating import PROMPT
-from swiftk.cost import Pacer
 from swiftk.optimizers.base import Optimizer
 from swiftk.options import GenerateOptions
+from swiftk.pacing import Pacer
 from swiftk.skip import SkipSet
 from test_sampling import DRAWS, VOCAB, chi_square_p, exact_joint
 

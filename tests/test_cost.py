@@ -6,18 +6,8 @@ import random
 import numpy as np
 import pytest
 
-from swiftk.cost import (
-    _BACKOFF,
-    CostModel,
-    Mean,
-    Pacer,
-    Round,
-    RowPrices,
-    break_even,
-    equation_6,
-    stages,
-    tokens_per_round,
-)
+from swiftk.cost import CostModel, Mean, Round, RowPrices, break_even, equation_6, stages, tokens_per_round
+from swiftk.pacing import _BACKOFF, Pacer
 
 
 def test_equation_6_is_tokens_over_cost():

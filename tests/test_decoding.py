@@ -6,12 +6,13 @@ from hypothesis import strategies as st
 
 from fake_session import CONFIDENCE, FakeSession
 from swiftk import decoding
-from swiftk.cost import CostModel, Mean, Pacer, RowPrices
+from swiftk.cost import CostModel, Mean, RowPrices
 from swiftk.decoding import Parts, SessionScorer, decode
 from swiftk.detokenizer import Detokenizer
 from swiftk.gate import DraftRule, FixedGate, TimedGate
 from swiftk.optimizers import auto
 from swiftk.optimizers.base import Optimizer
+from swiftk.pacing import Pacer
 from swiftk.skip import SkipSet
 from swiftk.stats import Recorder
 from swiftk.stops import Stopper

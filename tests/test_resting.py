@@ -2,7 +2,8 @@
 
 import itertools
 
-from swiftk.cost import CostModel, Pacer, Round
+from swiftk.cost import CostModel, Round
+from swiftk.pacing import Pacer
 
 
 def with_sources(draft_cost, guess_cost, guessed, tokens=4000):
