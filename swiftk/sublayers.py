@@ -11,6 +11,7 @@ from .skip import SkipSet
 
 _TRUST = 0.05  # error of the prior, in plain steps for all sublayers of a kind; of a measurement: _NOISE
 _NOISE = 0.02
+LOOK_EVERY = 8  # rounds of drafting between two looks at what its steps cost
 _KEEP = 0.98  # weight that earlier measurements keep
 
 

@@ -12,10 +12,10 @@ from typing import Any
 from ..calibration import Calibration
 from ..cost import Round
 from ..skip import SkipSet
-from ..sublayers import SublayerPrices
+from ..sublayers import LOOK_EVERY, SublayerPrices
 from ..way import Way
 from .base import Candidate, Optimizer, Progress, Score, Scorer
-from .budget import Budget
+from .budget import UNMEASURED, Budget
 from .domains import Domains
 from .exits import exits_to_score, most_promising, pass_price
 from .proposals import PROGRAM, by_promise, first_candidates, sublayers, without_end
@@ -23,7 +23,6 @@ from .race import PAYS, Arm, Race
 
 _WINDOW = 32  # tokens that candidates are scored on
 _FIRST = 20  # of a text's first window
-_RATE = 0.1  # plain steps that scoring a token costs a plan of a plain step's price, before one was measured
 _DP_WIDTH = 24  # sublayers that a proposal by dynamic programming leaves out at most
 _EXITS = ("exits", None)  # in the queue: those that one pass finds best
 _DP = 0.5  # scored tokens that one of them costs
@@ -33,7 +32,6 @@ _PROOF, _DISPROVED = 60, 0.92  # rounds behind which a set must have kept its le
 _TRIED = 4  # rounds behind which the one before it is gone back to, rather than to none
 _SHARED = 0.1  # of tokens, by sources: what live drafts have seen is then not what scores see
 _MOST_ARMS, _PROVEN = 200, 4
-_EVERY = 8  # rounds between two looks at the prices
 _MARGIN, _STRICT = 0.6, 1.0  # of the race; the latter where a whole copy drafts, beside which leads are small
 _FRUGAL = {"eager": 0.02, "advance": 1.5}  # where a whole copy drafts, there is less left to find
 
@@ -86,7 +84,7 @@ class Auto(Optimizer):
         way = self.current
         way.observe(r)
         self._guessed += 0.1 * (r.guessed / (r.tokens + r.guessed) - self._guessed)
-        if self._rounds % _EVERY == 0:
+        if self._rounds % LOOK_EVERY == 0:
             self.prices.observe(way.skip, way.costs.draft_cost)
         gained = r.tokens - way.costs.usual(r) / way.costs.plain.value  # a machine that stutters is no change of text
         self._rounds += 1
@@ -138,7 +136,7 @@ class Auto(Optimizer):
 
     def _affordable(self, arm: Arm | None, number: int, plain: float) -> bool:
         price = self.prices.price(arm.way.skip) if arm else pass_price(len(self._exits()), self._head())
-        if price * self._window(number)[0] * (self._rate or _RATE * plain) + self._thinking <= self._budget.left:
+        if price * self._window(number)[0] * (self._rate or UNMEASURED * plain) + self._thinking <= self._budget.left:
             return True
         if arm is None:
             self._queue.appendleft(_EXITS)

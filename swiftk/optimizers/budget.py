@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from .base import Progress
 
+UNMEASURED = 0.1  # plain steps that scoring a token costs a pass of a plain step's price, before one was measured
 _EAGER_TOKENS, _EAGER, _STEADY = 200, 0.045, 0.01  # shares of decoding time: at first, and later
 _REPAYING = 0.001
 _ADVANCE = 4.0  # plain steps that scoring may take ahead of that share

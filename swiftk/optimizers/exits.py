@@ -12,10 +12,10 @@ from ..calibration import Calibration, forecast
 from ..cost import Round
 from ..gate import FixedGate
 from ..skip import SkipSet
-from ..sublayers import SublayerPrices
+from ..sublayers import LOOK_EVERY, SublayerPrices
 from ..way import Way
 from .base import Candidate, Optimizer, Progress, Score, Scorer
-from .budget import Budget
+from .budget import UNMEASURED, Budget
 from .race import PAYS
 
 _DEEPEST = 0.75  # share of the layers: an exit behind more of them costs too much, however right it is
@@ -23,11 +23,9 @@ _HEADS = 1.0  # passes of the target that the heads behind exits may cost togeth
 LENGTHS = range(19)  # of chains, as DEL has them
 
 _FIRST, _WINDOW = 16, 32  # new tokens that a score waits for, and those that it looks at most
-_RATE = 0.1  # plain steps that scoring a token costs a pass of the target, before one was measured
 _KEEP = 0.7  # weight that what was seen keeps when a window is added
 _CLOSE = 3  # exits whose promises are worked out
 _LEAD = 1.03  # over the exit that drafts, on the same tokens
-_EVERY = 8  # rounds between two looks at the prices
 
 
 def chain_rate(held: float, draft: float, row: float, lengths: Iterable[int] = LENGTHS) -> float:
@@ -85,7 +83,7 @@ class Exits(Optimizer):
 
     def observe(self, r: Round) -> None:
         self.current.observe(r)
-        if self._rounds % _EVERY == 0:
+        if self._rounds % LOOK_EVERY == 0:
             self.prices.observe(self.current.skip, self.current.costs.draft_cost)
         self._rounds += 1
 
@@ -112,7 +110,7 @@ class Exits(Optimizer):
         head = self.prices.price(SkipSet.early_exit(0))
         exits = sorted({*exits_to_score(self.n_layers, head), self._layer})
         cost = rows * pass_price(len(exits), head)
-        scoring = cost * (self._rate or _RATE * progress.plain_seconds)
+        scoring = cost * (self._rate or UNMEASURED * progress.plain_seconds)
         if rows < _FIRST or scoring + self._thinking > self._budget.left:
             return False
         began = perf_counter()

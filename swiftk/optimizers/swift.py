@@ -98,10 +98,6 @@ class Swift(Optimizer):
             self._try(score, progress.prompt + s.window)
         return False
 
-    def finish(self) -> None:
-        if self.stopped is not None:
-            self._sets.close()
-
     def _try(self, score: Scorer, end: int) -> None:
         began = perf_counter()
         self.steps += 1

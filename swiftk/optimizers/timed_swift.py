@@ -9,10 +9,10 @@ from math import sqrt
 
 from ..cost import Round
 from ..skip import SkipSet
-from ..sublayers import SublayerPrices
+from ..sublayers import LOOK_EVERY, SublayerPrices
 from ..way import Way
 from .base import Candidate, Optimizer, Progress, Score, Scorer
-from .budget import Budget
+from .budget import UNMEASURED, Budget
 from .domains import Domains
 from .exits import chain_rate
 from .race import PAYS
@@ -24,11 +24,9 @@ _EAGER, _ADVANCE = 0.015, 0.5  # of the budget: less than the race's, for what i
 _SURE, _CLOSE = 2.0, 1.4  # leads, in deviations of chance, that decide behind a stage, and behind the last one
 _LEAST = 24  # tokens of both before a lead counts
 _MOVES = 2  # one candidate of so many is random, the others are neighbours of the set that drafts
-_RATE = 0.1  # plain steps that scoring a token costs a plan of a plain step's price, before one was measured
 _KNOWN = 256  # tokens back for which it is known whether the set that drafts was right
 _LENGTHS = range(1, 26)  # of chains, which the paper's drafts are
 _SLOW, _FALL = 0.03, 0.15  # weight of a round in what is usual; how far below it another kind of text begins
-_EVERY = 8  # rounds between two looks at the prices
 
 
 @dataclass(slots=True)
@@ -132,12 +130,10 @@ class TimedSwift(Optimizer):
     def finish(self) -> None:
         if self.current.rounds:
             self.domains.leave(self.current.skip, self.current.rate)
-        if self.stopped is not None:
-            self._sets.close()
 
     def observe(self, r: Round) -> None:
         self.current.observe(r)
-        if self.current.rounds % _EVERY == 0:
+        if self.current.rounds % LOOK_EVERY == 0:
             self._prices.observe(self.current.skip, self.current.costs.draft_cost)
 
     def give_up(self, rate: float) -> bool:
@@ -164,7 +160,7 @@ class TimedSwift(Optimizer):
         end = trial.next_end(rows, progress.prompt, last)  # only what the model itself has said is looked at
         usual = progress.plain_seconds or self.current.costs.verify.value
         cost = rows * trial.price
-        if end is None or cost * (self._rate or _RATE * usual) > self._budget.left:
+        if end is None or cost * (self._rate or UNMEASURED * usual) > self._budget.left:
             return False
         found = score(trial.skip, rows, end)
         self._budget.spend(found.seconds)
@@ -231,8 +227,8 @@ class TimedSwift(Optimizer):
         """The round drafted the places of its first tokens."""
         first = last + 1 - progress.tokens
         self._known.update(zip(range(first, last + 1), progress.right, strict=False))
-        for position in list(self._known)[: max(0, len(self._known) - _KNOWN)]:
-            del self._known[position]
+        while len(self._known) > _KNOWN:
+            del self._known[next(iter(self._known))]
         if progress.right:
             self._follow(sum(progress.right) / len(progress.right))
 
@@ -261,4 +257,3 @@ class TimedSwift(Optimizer):
     def _stop(self, why: str) -> None:
         self.stopped = why
         self._sets.close()
-
