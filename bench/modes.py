@@ -27,7 +27,9 @@ NOTES = (
     "target pass in plain steps; E: M over a pass and its draft steps, Equation 6 where the plan alone drafts; "
     "at v: of the same with a target pass at its measured v, which Equation 6 takes for 1",
     "memory: of copies of the weights, as a share of the model's own; auto has all three copies to choose from",
-    "lookup, lookahead, parallel and template (Token Recycling's tree) take all that they guess, as their papers do",
+    "lookup, lookahead, parallel and template (Token Recycling's tree) take all that they guess, as their papers do, "
+    "up to as many rows as they may lose",
+    "plain again: what the machine's drift makes of the same decoding",
 )
 
 
@@ -40,6 +42,7 @@ def ways(n_layers: int) -> list[Way]:
         return {"skip": skip, "optimizer": None}
 
     return [
+        Way("plain again", {"speculate": False}),
         Way("uniform skip", alone(SkipSet.uniform(n_layers))),
         swift(),
         Way("early exit", alone(SkipSet.early_exit(max(1, round(EXIT * n_layers))))),
@@ -78,7 +81,7 @@ def paint(kept: Kept, path: Path) -> None:
 
 
 def main() -> None:
-    study = ModeStudy("modes", __doc__, instances=2, tokens=96, streams=STREAMS, folder="")
+    study = ModeStudy("modes", __doc__, instances=2, tokens=128, streams=STREAMS, folder="")
     every = ways(study.lm.config["num_layers"])
     sizes = {form: size / study.lm.model.weight_bytes for form, size in study.lm.model.copies.items()}
     memory = {**{form: f"{share:.1%}" for form, share in sizes.items()}, "auto": f"{sum(sizes.values()):.1%}"}

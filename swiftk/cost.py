@@ -37,6 +37,10 @@ _SAMPLES = 9  # of a row count
 _KNOTS = np.array([2, 3, 4, 6, 8, 10, 12, 14, 16, 20, 24, 32, 48, 64])  # row counts that are told apart
 
 
+def _nearest(rows: int) -> int:
+    return int(np.abs(_KNOTS - rows).argmin())
+
+
 class RowPrices:
     """What verifying n rows costs beyond one, in plain steps: v(n) - 1, never falling with n. Medians of samples that
     were taken beside a plain step: neither a busy machine nor one that changes its speed moves them far. Where there
@@ -58,7 +62,13 @@ class RowPrices:
         self._near -= 1
         if rows > 1 and self._plain > 0:
             samples = self._beside if self._near >= 0 else self._others
-            samples[int(np.abs(_KNOTS - rows).argmin())].append(seconds / self._plain - 1)
+            samples[_nearest(rows)].append(seconds / self._plain - 1)
+
+    def known(self, rows: int) -> float | None:
+        """Of about so many rows, where they were measured."""
+        at = _nearest(rows)
+        samples = self._beside[at] or self._others[at]
+        return median(samples) if samples else None
 
     def table(self) -> np.ndarray:
         """[64]: of 1..64 rows. Around what was measured a row costs what it is taken to cost before."""
@@ -176,8 +186,10 @@ class CostModel:
         return self.accepted.value / self.drafted.value if self.drafted.value > 0 else 0.0
 
     def usual(self, r: Round) -> float:
-        """Seconds that such a round takes by the means so far."""
-        return r.draft_steps * self.draft.value + self.verify.value
+        """Seconds that such a round takes by what was measured so far."""
+        rows = self.rows.known(r.verify_rows)
+        verify = self.verify.value if rows is None else (1 + rows) * self.plain.value
+        return r.draft_steps * self.draft.value + verify
 
     def explain(self) -> str:
         """Why drafting does not pay, in numbers."""

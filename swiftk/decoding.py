@@ -152,7 +152,8 @@ def _draft(session: Any, parts: Parts) -> int:
         rule = parts.guesser.choose(parts.pacer.costs)
     if rule is None:
         return int(session.draft(max_draft=0))
-    return int(session.draft(stop_ids=sorted(parts.stopper.stop_ids), **rule.clipped(most).arguments()))
+    rule = rule.clipped(most, parts.pacer.most_nodes())
+    return int(session.draft(stop_ids=sorted(parts.stopper.stop_ids), **rule.arguments()))
 
 
 def _event(emitted: Any, parts: Parts) -> Event:

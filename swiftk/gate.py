@@ -65,12 +65,18 @@ class DraftRule:
     timed: Timed | None = None  # by expected tokens per time instead
     max_depth: int = 63  # tokens on a path, whoever proposes them
 
-    def clipped(self, budget: int) -> DraftRule:
-        """With at most `budget` tokens on a path: drafting past the end of the text would be for nothing."""
-        if max(self.max_draft, self.max_depth) <= budget:
+    def clipped(self, budget: int, nodes: int = 64) -> DraftRule:
+        """With at most `budget` tokens on a path, as drafting past the end of the text would be for nothing, and at
+        most so many `nodes`."""
+        if max(self.max_draft, self.max_depth) <= budget and self.max_nodes <= nodes:
             return self
         most = max(0, budget)
-        return replace(self, max_draft=min(self.max_draft, most), max_depth=min(self.max_depth, most))
+        return replace(
+            self,
+            max_draft=min(self.max_draft, most),
+            max_depth=min(self.max_depth, most),
+            max_nodes=min(self.max_nodes, nodes),
+        )
 
     def arguments(self) -> dict[str, Any]:
         """As Session.draft takes them."""

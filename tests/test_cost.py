@@ -5,6 +5,8 @@ import random
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from swiftk.cost import CostModel, Mean, Round, RowPrices, break_even, equation_6, stages, tokens_per_round
 from swiftk.pacing import _BACKOFF, Pacer
@@ -101,6 +103,26 @@ def test_the_reason_is_in_numbers():
     _, pacer = simulate(0.61, 0.48)
     assert pacer.reason_off.startswith("draft step costs 0.61 of a target step; acceptance 0.")
     assert "break-even 0." in pacer.reason_off or "out of reach" in pacer.reason_off
+
+
+@given(st.floats(0.0, 0.2), st.integers(1, 63), st.floats(0.0, 0.6), st.integers(0, 2**32))
+def test_sources_alone_lose_no_more_than_their_purse(row, guessed, alpha, seed):
+    """On a machine where a row costs what it costs, however much they guess."""
+    rng, pacer, lost = random.Random(seed), Pacer(CostModel(), plan=False), 0.0
+    pacer.start()
+    for done in range(1, 600):
+        most = pacer.most_nodes() if pacer.draft_next() else 1
+        assert most >= 1
+        rows, accepted = min(most, 1 + guessed), 0
+        while accepted + 1 < rows and rng.random() < alpha:
+            accepted += 1
+        seconds = 1 + row * (rows - 1)
+        r = Round(seconds, verify_seconds=seconds, verify_rows=rows, tokens=accepted + 1, accepted=accepted)
+        if pacer.observe(r):
+            pacer.settle()
+        lost += seconds - r.tokens
+        wrong = row * guessed  # one tree, before it was known what its rows cost
+        assert lost <= 1 + 0.01 * done + wrong
 
 
 def lose(pacer):

@@ -19,7 +19,7 @@ from swiftk import LM, DraftRule, Result, SkipSet, _core
 from totals import Pair
 
 SAMPLED = {"temperature": 0.6, "top_p": 0.95}
-BLOCK = 8  # tokens that a lane goes on before the next one does
+BLOCK = 2  # tokens that a lane goes on before the next one does: a machine's slow spells last about ten
 NO_TREE = DraftRule(width=(1, 1, 1, 1))
 
 
