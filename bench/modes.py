@@ -63,8 +63,18 @@ def table(kept: Kept) -> Table:
             t = Totals.of(of_way(part["pairs"], name))
             draft = [f"{t.alpha:.2f}", f"{t.cost:.2f}"] if t.alpha else ["", ""]
             expected = [f"{t.expected:.3f}", f"{t.speedup / t.expected:.3f}", f"{t.speedup / t.expected_of_rows:.3f}"]
-            found.add(key, name, f"{t.length:.2f}", *draft, f"{t.verify:.2f}", f"{t.rate:.1f}", f"{t.speedup:.3f}",
-                      *expected, part["memory"].get(name, ""), "same" if t.same else "DIFFERS")
+            found.add(
+                key,
+                name,
+                f"{t.length:.2f}",
+                *draft,
+                f"{t.verify:.2f}",
+                f"{t.rate:.1f}",
+                f"{t.speedup:.3f}",
+                *expected,
+                part["memory"].get(name, ""),
+                "same" if t.same else "DIFFERS",
+            )
     return found
 
 
