@@ -12,7 +12,8 @@ _DOUBTFUL, _SOON = 1.2, 16  # and where the rate is below the one: so many
 _OPENING = 1.5  # plain steps that drafting may lose before it was worth anything,
 _GUESSING = 0.5  # and where sources are all that drafts: most of their rounds cost a tenth of a step
 _EARNED = 0.005  # more for every token
-_PURSE = 8.0  # and no more at once, whatever was gained: a change for the worse shows soon
+_PURSE = 8.0  # and no more at once, whatever was gained: a change for the worse shows soon;
+_SMALL = 2.0  # of sources alone: their trees are as large as the purse, and gain less than they cost
 _MOST = 64  # nodes of a tree
 _MEMORY = 0.97  # weight that the rounds before keep, in the rate that decides
 _BACKOFF = 64  # plain tokens before drafting is tried again; doubles with every failure
@@ -35,7 +36,7 @@ class Pacer:
         self.plan = plan  # drafts, and not sources alone
         self.reason_off: str | None = None
         self.rate = 1.0  # tokens per plain step of the rounds before drafting was questioned last
-        self._opening = _OPENING if plan else _GUESSING
+        self._opening, self._full = (_OPENING, _PURSE) if plan else (_GUESSING, _SMALL)
         self._purse = self._opening
         self._tokens, self._seconds = 0.0, 0.0  # of the last rounds that drafted
         self._failed = False  # the last way that drafted
@@ -129,14 +130,14 @@ class Pacer:
         self._tokens = _MEMORY * self._tokens + r.tokens
         self._seconds = _MEMORY * self._seconds + seconds
         self._put_by(r.tokens - seconds / plain)
-        if r.draft_steps and self._purse == _PURSE:
+        if r.draft_steps and self._purse == self._full:
             self._backoff, self._failed = _BACKOFF, False
             self.reason_off = None
         if self._purse <= 0:
             self._confirm, self._want_plain = True, 2
 
     def _put_by(self, steps: float) -> None:
-        self._purse = min(self._purse + steps, _PURSE)
+        self._purse = min(self._purse + steps, self._full)
 
     def _another_chance(self) -> None:
         self._purse = max(self._purse, self._opening / 2)
