@@ -12,8 +12,8 @@ _DOUBTFUL, _SOON = 1.2, 16  # and where the rate is below the one: so many
 _OPENING = 1.5  # plain steps that drafting may lose before it was worth anything,
 _GUESSING = 0.5  # and where sources are all that drafts: most of their rounds cost a tenth of a step
 _EARNED = 0.005  # more for every token
-_PURSE = 8.0  # and no more at once, whatever was gained: a change for the worse shows soon;
-_SMALL = 2.0  # of sources alone: their trees are as large as the purse, and gain less than they cost
+_PURSE = 8.0  # and no more at once, whatever was gained: a change for the worse shows soon
+_RISK = 1.0  # of it, that a tree of sources alone may lose: larger ones gain less than they cost
 _MOST = 64  # nodes of a tree
 _MEMORY = 0.97  # weight that the rounds before keep, in the rate that decides
 _BACKOFF = 64  # plain tokens before drafting is tried again; doubles with every failure
@@ -27,7 +27,7 @@ class Pacer:
     token and with all that drafting gains. Once the purse is empty the plain step is measured afresh, and if the loss
     stands, drafting rests, longer each time. Another way may take over once, with half of what the first one had; if
     that loses, too, drafting rests nevertheless. Sources that cost no step go on meanwhile, and rest in their turn once
-    they lose; where they are all that drafts, a tree is never larger than the purse could lose whole.
+    they lose; where they are all that drafts, a tree is no larger than what the purse may lose of it at once.
     """
 
     def __init__(self, costs: CostModel, mode: bool | str = True, plan: bool = True) -> None:
@@ -36,7 +36,7 @@ class Pacer:
         self.plan = plan  # drafts, and not sources alone
         self.reason_off: str | None = None
         self.rate = 1.0  # tokens per plain step of the rounds before drafting was questioned last
-        self._opening, self._full = (_OPENING, _PURSE) if plan else (_GUESSING, _SMALL)
+        self._opening = _OPENING if plan else _GUESSING
         self._purse = self._opening
         self._tokens, self._seconds = 0.0, 0.0  # of the last rounds that drafted
         self._failed = False  # the last way that drafted
@@ -63,7 +63,7 @@ class Pacer:
         """Of the next tree, its root included."""
         if self.mode is not True or self.plan:
             return _MOST
-        return max(1, int(np.searchsorted(self.costs.rows.table(), self._purse, side="right")))
+        return max(1, int(np.searchsorted(self.costs.rows.table(), min(self._purse, _RISK), side="right")))
 
     @property
     def _measured(self) -> bool:
@@ -130,14 +130,14 @@ class Pacer:
         self._tokens = _MEMORY * self._tokens + r.tokens
         self._seconds = _MEMORY * self._seconds + seconds
         self._put_by(r.tokens - seconds / plain)
-        if r.draft_steps and self._purse == self._full:
+        if r.draft_steps and self._purse == _PURSE:
             self._backoff, self._failed = _BACKOFF, False
             self.reason_off = None
         if self._purse <= 0:
             self._confirm, self._want_plain = True, 2
 
     def _put_by(self, steps: float) -> None:
-        self._purse = min(self._purse + steps, self._full)
+        self._purse = min(self._purse + steps, _PURSE)
 
     def _another_chance(self) -> None:
         self._purse = max(self._purse, self._opening / 2)
