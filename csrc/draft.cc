@@ -115,13 +115,13 @@ int Session::draft_at_once(const DraftRule& rule, int limit) {
   if (!fits_spine(rule) || limit < 1) return 0;
   const int base = cache_.length();
   for (int i = 0; i < limit; ++i) pos_[i] = slot_[i] = base + i;
+  view_ = cache_.view(base, base);
   Rows rows{.n = limit,
             .token = tree_.tokens(),
             .pos = pos_.data(),
             .slot = slot_.data(),
             .ancestors = tree_.masks(),
-            .prefix_len = base,
-            .scratch = base};
+            .views = &view_};
   executor_.rotate(rows);
   logits_.compute(1);
   aim(0, 1, choices_, Stream::Target);

@@ -1,5 +1,7 @@
 #include "kvq_cache.h"
 
+#include <numeric>
+
 #include "token_tree.h"
 
 namespace swiftk {
@@ -13,12 +15,15 @@ size_t whole_pages(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
 KvqCache::KvqCache(const Model& model, int context)
     : ops_(model.ops),
-      shape_{model.config.n_kv, model.config.d, context + TokenTree::kMaxNodes, model.dtype},
+      shape_{model.config.n_kv, model.config.d, (context + TokenTree::kMaxNodes + kKvBlock - 1) / kKvBlock, model.dtype},
       context_(context),
       n_layers_(model.config.L),
       layer_bytes_(whole_pages(ops_->kv_bytes(shape_))),
       layers_(*ops_, layer_bytes_ * n_layers_),
-      residual_(*ops_, sizeof(float) * TokenTree::kMaxNodes * model.config.D) {}
+      residual_(*ops_, sizeof(float) * TokenTree::kMaxNodes * model.config.D),
+      blocks_(shape_.blocks) {
+  std::iota(blocks_.begin(), blocks_.end(), 0);
+}
 
 KvLayer KvqCache::layer(int i) const { return {layers_.as<char>() + i * layer_bytes_, shape_}; }
 

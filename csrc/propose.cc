@@ -60,13 +60,13 @@ std::vector<SkipSet> Session::propose_skips(int most) {
   std::vector<float> before(static_cast<size_t>(most + 1) * D), state(before.size());
   const Ops& ops = *model_->ops;
   for (int step = 0, n = 1; step < steps; ++step) {
+    view_ = cache_.view(last, cache_.length());
     Rows rows{.n = n,
               .token = token.data(),
               .pos = pos_.data(),
               .slot = slot_.data(),
               .ancestors = itself.data(),
-              .prefix_len = last,
-              .scratch = cache_.length()};
+              .views = &view_};
     executor_.prepare(rows);
     std::swap(before, state);
     executor_.run(target_, rows, step, step + 1, x_.as<float>(), cache_, cancel_);

@@ -76,13 +76,13 @@ Rows Session::scratch_chain(int first, int n, uint64_t* ancestors) {
     slot_[i] = cache_.length() + i;
     ancestors[i] = ~uint64_t{0} >> (63 - i);
   }
+  view_ = cache_.view(first, cache_.length());
   Rows rows{.n = n,
             .token = history_.data() + first,
             .pos = pos_.data(),
             .slot = slot_.data(),
             .ancestors = ancestors,
-            .prefix_len = first,
-            .scratch = cache_.length()};
+            .views = &view_};
   executor_.prepare(rows);
   return rows;
 }

@@ -173,7 +173,8 @@ int Session::reuse(std::span<const int32_t> tokens) {
 // Rows first, first + 1, ... of the text: slot == position.
 Rows Session::causal_rows(const int32_t* tokens, int n, int first) {
   for (int i = 0; i < n; ++i) pos_[i] = slot_[i] = first + i;
-  Rows rows{.n = n, .token = tokens, .pos = pos_.data(), .slot = slot_.data()};
+  view_ = cache_.view();
+  Rows rows{.n = n, .token = tokens, .pos = pos_.data(), .slot = slot_.data(), .views = &view_};
   executor_.prepare(rows);
   return rows;
 }

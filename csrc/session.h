@@ -252,6 +252,7 @@ class Session {
   std::vector<std::pair<float, int32_t>> scratch_;  // sampler workspace for a whole row
   Buffer x_;                                        // [max_rows, D]
   std::vector<int32_t> pos_, slot_;                 // [max_rows]
+  View view_;
   Phase last_;
 };
 

@@ -45,13 +45,13 @@ Rows Session::tree_rows(int begin, int n) {
     pos_[i] = base + tree_.depth(begin + i);
     slot_[i] = base + begin + i;
   }
+  view_ = cache_.view(base, base);
   Rows rows{.n = n,
             .token = tree_.tokens() + begin,
             .pos = pos_.data(),
             .slot = slot_.data(),
             .ancestors = tree_.is_chain() ? nullptr : tree_.masks() + begin,
-            .prefix_len = base,
-            .scratch = base};
+            .views = &view_};
   executor_.prepare(rows);
   return rows;
 }
