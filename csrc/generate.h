@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "event.h"
 #include "session.h"
 
 namespace swiftk {
@@ -16,9 +17,6 @@ struct GenerateOptions {
   bool speculate = true;          // by the plan only if the session's skip set leaves something out
   DraftRule rule;
 };
-
-enum class Origin { Drafted, Bonus, Plain };
-enum class Finish { None, Stop, Length };
 
 struct GenerateStats {
   Finish finish = Finish::None;

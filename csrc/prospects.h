@@ -43,8 +43,9 @@ class Prospects {
   // Prospects for a step to read, best first: those that together are worth most beyond the price of their rows, if they
   // are worth the step's.
   std::span<const int> reading(const DraftRule&, int room, int most_depth);
-  // Those that bring most beyond the price of their rows, best first.
-  std::span<const int> worthy(const DraftRule&, int tree_size);
+  float reading_worth() const { return reading_worth_; }  // of the last call
+  // Those that are no nodes, best first: a parent before its children.
+  std::span<const int> open();
   void enter(int prospect, int node);
 
  private:
@@ -60,6 +61,7 @@ class Prospects {
 
   std::vector<Prospect> all_;  // parents before children
   std::vector<int> order_, heap_, picked_;
+  float reading_worth_ = 0;
   std::array<int, TokenTree::kMaxNodes> of_node_{};
 };
 

@@ -1,0 +1,391 @@
+#include "engine.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "accept.h"
+#include "check.h"
+#include "draft.h"
+#include "prompt.h"
+#include "stopwatch.h"
+#include "verify.h"
+
+namespace swiftk {
+namespace {
+
+constexpr int kMostRows = 512;  // of a pass: compute-bound already, and the workspace stays small
+constexpr int kBeside = 128;    // of them a prompt's beside texts that decode, whose next token it delays
+
+int blocks_for(int slots) { return (slots + kKvBlock - 1) / kKvBlock; }
+
+int blocks_of(const Model& model, int context, const EngineOptions& o) {
+  const size_t block = model.ops->kv_bytes({model.config.n_kv, model.config.d, 1, model.dtype}) * model.config.L;
+  const int whole = blocks_for(context + TokenTree::kMaxNodes);
+  if (o.kv_memory == 0) return whole + (o.sequences - 1) * blocks_for(context / 8 + TokenTree::kMaxNodes);
+  const int given = static_cast<int>(std::min<size_t>(o.kv_memory / block, 1u << 24));
+  if (given < whole) {
+    fail(Status::InvalidArgument, "[engine] kv_memory is " + std::to_string(o.kv_memory) + " bytes, want at least the " +
+                                      std::to_string(whole * block) + " of one text of " + std::to_string(context) +
+                                      " tokens, or 0");
+  }
+  return given;
+}
+
+int checked_context(const Model& model, int context) {
+  const int most = model.config.max_position;
+  if (context < 0 || context > most) {
+    fail(Status::InvalidArgument, "[engine] context is " + std::to_string(context) + ", want 1.." +
+                                      std::to_string(most) + " (the model's) or 0 for that");
+  }
+  return context == 0 ? most : context;
+}
+
+const EngineOptions& checked(const EngineOptions& o) {
+  if (o.sequences < 1 || o.sequences > 256) {
+    fail(Status::InvalidArgument, "[engine] sequences is " + std::to_string(o.sequences) + ", want 1..256");
+  }
+  return o;
+}
+
+}  // namespace
+
+Engine::Engine(std::shared_ptr<const Model> model, const EngineOptions& o)
+    : w_(model, {.max_rows = std::max(kMostRows, o.sequences * TokenTree::kMaxNodes + kBeside),
+                 .sequences = checked(o).sequences,
+                 .blocks = blocks_of(*model, checked_context(*model, o.context), o),
+                 .threads = o.threads,
+                 .poison = o.poison}),
+      context_(checked_context(*model, o.context)),
+      lanes_(o.sequences, false) {
+  offer_plans();
+}
+
+// Copies of the weights in fewer bits, or every second layer where there are none.
+void Engine::offer_plans() {
+  const Model& m = *w_.model;
+  for (const Weights& copy : m.copies) {
+    planner_.offer(std::make_shared<DraftPlan>(m, SkipSet{.weights = {copy.dtype}}),
+                   static_cast<double>(copy.read_bytes) / static_cast<double>(m.own.read_bytes), kWhole);
+  }
+  if (!m.copies.empty()) return;
+  SkipSet half;
+  for (int layer = 1; layer + 1 < m.config.L; layer += 2) half.attn.push_back(layer), half.mlp.push_back(layer);
+  const double left = 1 - static_cast<double>(half.attn.size()) / m.config.L;
+  planner_.offer(std::make_shared<DraftPlan>(m, half), left + (1 - left) * 0.1, kThinned);
+}
+
+uint64_t Engine::submit(Request r) {
+  check(r.sampling);
+  if (r.prompt.empty()) fail(Status::InvalidArgument, "[submit] the prompt is empty, want at least one token");
+  check_tokens(w_.model->config, r.prompt, "submit");
+  if (r.prompt.size() >= static_cast<size_t>(context_)) {
+    fail(Status::InvalidArgument, "[submit] the prompt has " + std::to_string(r.prompt.size()) +
+                                      " tokens, want fewer than the context of " + std::to_string(context_));
+  }
+  if (r.max_new_tokens < 1) {
+    fail(Status::InvalidArgument, "[submit] max_new_tokens is " + std::to_string(r.max_new_tokens) + ", want 1 or more");
+  }
+  if (r.logprobs < 0 || r.logprobs > kMaxTopk) {
+    fail(Status::InvalidArgument,
+         "[submit] logprobs is " + std::to_string(r.logprobs) + ", want 0.." + std::to_string(kMaxTopk));
+  }
+  r.rule.stop_ids = r.stop_ids;
+  r.rule.check();
+  auto text = std::make_unique<Text>(0, std::move(r), *w_.model, context_);
+  Sequence& s = text->sequence;
+  s.sampling = text->request.sampling;
+  s.acceptance = text->request.acceptance;
+  s.logprobs = text->request.logprobs;
+  if (text->request.plan) s.plan = text->request.plan;
+  s.text = text->request.prompt;
+  for (const int32_t t : s.text) s.seen.add(t);
+  const std::lock_guard lock(orders_);
+  text->id = ++last_id_;
+  ++alive_;
+  submitted_.push_back(std::move(text));
+  return last_id_;
+}
+
+void Engine::cancel(uint64_t id) {
+  const std::lock_guard lock(orders_);
+  cancelled_.push_back(id);
+}
+
+bool Engine::idle() const {
+  const std::lock_guard lock(orders_);
+  return alive_ == 0;
+}
+
+void Engine::take_orders() {
+  std::vector<uint64_t> cancelled;
+  {
+    const std::lock_guard lock(orders_);
+    for (auto& text : submitted_) {
+      const uint64_t id = text->id;
+      texts_.emplace(id, std::move(text));
+    }
+    submitted_.clear();
+    cancelled.swap(cancelled_);
+  }
+  for (const uint64_t id : cancelled) {
+    if (const auto found = texts_.find(id); found != texts_.end()) end(*found->second, Finish::Cancelled);
+  }
+  drop_ended();
+}
+
+// The oldest first, so that none waits for ever; one that does not fit holds up those behind it.
+void Engine::admit() {
+  for (auto& [id, text] : texts_) {
+    if (!text->stepping && !begin(*text)) return;
+  }
+}
+
+bool Engine::begin(Text& text) {
+  const auto lane = std::find(lanes_.begin(), lanes_.end(), false);
+  if (lane == lanes_.end()) return false;
+  share_prefix(text);
+  Sequence& s = text.sequence;
+  const int wanted = blocks_for(text.due() + TokenTree::kMaxNodes) - static_cast<int>(s.blocks.size());
+  if (wanted > w_.pool.free()) {
+    w_.trim(s, 0);
+    s.cached = 0;
+    return false;
+  }
+  if (text.generated == 0) planner_.start_text();
+  s.lane = static_cast<int>(lane - lanes_.begin());
+  *lane = true;
+  text.stepping = true;
+  return true;
+}
+
+// The last token due is run in any case: what follows it is drawn from its logits.
+void Engine::share_prefix(Text& text) {
+  Sequence& s = text.sequence;
+  const int most = text.due() - (text.generated > 0 ? 0 : 1);
+  int32_t before = KvPool::kNone;
+  while ((s.named + 1) * kKvBlock <= most) {
+    const std::span<const int32_t, kKvBlock> tokens(s.text.data() + s.named * kKvBlock, kKvBlock);
+    before = w_.pool.find(before, tokens);
+    if (before == KvPool::kNone) break;
+    s.blocks.push_back(before);
+    ++s.named;
+  }
+  s.cached = s.named * kKvBlock;
+}
+
+// Blocks that are full of text by now may be shared.
+void Engine::name_blocks(Text& text) {
+  Sequence& s = text.sequence;
+  for (; (s.named + 1) * kKvBlock <= s.cached; ++s.named) {
+    const int32_t before = s.named > 0 ? s.blocks[s.named - 1] : KvPool::kNone;
+    const std::span<const int32_t, kKvBlock> tokens(s.text.data() + s.named * kKvBlock, kKvBlock);
+    s.blocks[s.named] = w_.pool.name(s.blocks[s.named], before, tokens);
+  }
+}
+
+void Engine::leave(Text& text) {
+  w_.trim(text.sequence, 0);
+  text.sequence.cached = 0;
+  text.sequence.forget_tree();
+  if (text.stepping) lanes_[text.sequence.lane] = false;
+  text.stepping = false;
+}
+
+void Engine::preempt(Text& text) {
+  leave(text);
+  ++round_.preempted;
+}
+
+bool Engine::make_room(Text& text, int slots) {
+  while (!w_.reserve(text.sequence, slots)) {
+    Text* youngest = nullptr;
+    for (auto& [id, other] : texts_) {
+      if (other->stepping) youngest = other.get();
+    }
+    if (youngest == &text || !youngest) {
+      preempt(text);
+      return false;
+    }
+    preempt(*youngest);
+  }
+  return true;
+}
+
+// Who takes part in the round, and blocks for all that it may write. One prompt a round, the oldest.
+void Engine::prepare() {
+  decoding_.clear();
+  prompt_ = nullptr;
+  prompt_rows_ = 0;
+  bool others = false;
+  for (auto& [id, t] : texts_) others |= t->stepping && t->decodes();
+  for (auto& [id, t] : texts_) {
+    if (!t->stepping) continue;
+    Sequence& s = t->sequence;
+    if (t->decodes()) {
+      if (make_room(*t, s.cached + TokenTree::kMaxNodes)) decoding_.push_back(t.get());
+    } else if (!prompt_) {
+      const int n = std::min(t->due() - s.cached, others ? kBeside : kMostRows);
+      if (make_room(*t, s.cached + n)) prompt_ = t.get(), prompt_rows_ = n;
+    }
+  }
+  std::erase_if(decoding_, [](const Text* t) { return !t->stepping; });  // made room for older ones
+  if (prompt_ && !prompt_->stepping) prompt_ = nullptr;
+}
+
+// Within what is left of the text; the bonus token is not drafted.
+DraftRule Engine::rule_of(const Text& text) const {
+  const Request& r = text.request;
+  DraftRule rule{.max_draft = 0};
+  if (r.drafting == Drafting::Ruled) rule = r.rule;
+  if (r.drafting == Drafting::Planned) rule = planner_.rule(allotment_, text.odds, static_cast<int>(decoding_.size()));
+  const bool steps = r.drafting == Drafting::Planned ? allotment_.drafts : r.plan != nullptr;
+  const int most = std::min(r.max_new_tokens - text.generated, context_ - text.sequence.position()) - 1;
+  rule.max_draft = steps ? std::min(rule.max_draft, most) : 0;
+  rule.max_depth = std::min(rule.max_depth, most);
+  rule.stop_ids = r.stop_ids;
+  return rule;
+}
+
+void Engine::draft_all() {
+  if (decoding_.empty()) return;
+  double pace = 0;
+  for (const Text* const t : decoding_) pace += t->odds.pace() / static_cast<double>(decoding_.size());
+  allotment_ = planner_.allot(static_cast<int>(decoding_.size()), pace);
+  std::vector<Sequence*> sequences;
+  std::vector<DraftRule> rules;
+  std::vector<const DraftRule*> pointers;
+  rules.reserve(decoding_.size());
+  for (Text* const t : decoding_) {
+    if (t->request.drafting == Drafting::Planned && allotment_.drafts) {
+      t->sequence.plan = planner_.shared_plan(allotment_.plan);
+    }
+    pointers.push_back(&rules.emplace_back(rule_of(*t)));
+    sequences.push_back(&t->sequence);
+  }
+  draft(w_, sequences, pointers);
+}
+
+// Rounds with a prompt beside them, or drafted by rules of hosts, say nothing of the planner's prices.
+void Engine::learn() {
+  int rows = 0, tokens = 0;
+  bool planned = !prompt_ && !decoding_.empty();
+  for (const Text* const t : decoding_) {
+    planned &= t->request.drafting != Drafting::Ruled;
+    rows += t->sequence.draft.tree.size();
+    tokens += static_cast<int>(t->sequence.verified.emitted.size());
+  }
+  const int texts = static_cast<int>(decoding_.size());
+  const double step = planner_.clock().step(std::max(texts, 1)), seconds = w_.last.draft + w_.last.verify;
+  for (Text* const t : decoding_) {
+    if (t->request.drafting != Drafting::Planned) continue;
+    const Verified& v = t->sequence.verified;
+    if (allotment_.drafts) {
+      for (const Outcome& o : v.outcomes) planner_.heard(allotment_.plan, o.confidence, o.rank);
+    }
+    for (const Guessed& g : v.guessed) {
+      (g.source == SourceId::Suffix ? t->odds.suffix : t->odds.recycle).add(g.bucket, g.rank);
+    }
+    if (step > 0) t->odds.observe(static_cast<double>(v.emitted.size()), seconds / step);
+  }
+  if (planned) planner_.learn(allotment_, texts, tokens, rows, w_.last.draft_steps, seconds, w_.last.draft, w_.last.verify);
+}
+
+std::string Engine::explain() const {
+  std::string line = planner_.explain(allotment_, round_.sequences);
+  char more[160];
+  std::snprintf(more, sizeof more, "; %d steps, %d rows, %d tokens in %.1f ms (draft %.1f, verify %.1f)", round_.draft_steps,
+                round_.nodes, round_.tokens, 1e3 * round_.seconds, 1e3 * round_.draft, 1e3 * round_.verify);
+  return line + more;
+}
+
+std::vector<Event> Engine::step() {
+  round_ = {};
+  const Stopwatch watch(round_.seconds);
+  events_.clear();
+  take_orders();
+  admit();
+  prepare();
+  draft_all();
+  std::vector<Sequence*> trees;
+  std::vector<Chunk> chunks;
+  for (Text* const t : decoding_) {
+    trees.push_back(&t->sequence);
+    round_.nodes += t->sequence.draft.tree.size();
+  }
+  if (prompt_) chunks.push_back({&prompt_->sequence, prompt_rows_});
+  if (!trees.empty() || prompt_) verify(w_, trees, chunks);
+  round_.sequences = static_cast<int>(trees.size());
+  round_.prompts = static_cast<int>(chunks.size());
+  round_.prompt_rows = prompt_rows_;
+  round_.draft = w_.last.draft;
+  round_.verify = w_.last.verify;
+  round_.draft_steps = w_.last.draft_steps;
+  learn();
+  for (Text* const t : decoding_) hear(*t);
+  if (prompt_) hear_prompt(*prompt_, round_.nodes);
+  drop_ended();
+  for (auto& [id, text] : texts_) round_.waiting += !text->stepping;
+  return std::exchange(events_, {});
+}
+
+// What verification found becomes text, up to where it ends.
+void Engine::hear(Text& text) {
+  Sequence& s = text.sequence;
+  if (s.verified.failed) return end(text, Finish::Failed, s.verified.failed->status(), s.verified.failed->what());
+  const bool proposed = s.draft.tree.size() > 1;
+  int count = 0;
+  for (const Emitted& e : s.verified.emitted) {
+    ++count;
+    const Origin origin = e.drafted() ? Origin::Drafted : proposed ? Origin::Bonus : Origin::Plain;
+    if (!hand_out(text, e, origin)) break;
+  }
+  commit(w_, s, count);
+  name_blocks(text);
+  w_.trim(s, s.cached + TokenTree::kMaxNodes);
+  round_.tokens += count;
+}
+
+void Engine::hear_prompt(Text& text, int row) {
+  name_blocks(text);
+  if (text.generated > 0 || text.sequence.cached < text.due()) return;
+  try {
+    hand_out(text, sample(w_, text.sequence, row), Origin::Plain);
+  } catch (const Error& e) {
+    end(text, Finish::Failed, e.status(), e.what());
+  }
+}
+
+// False: it was the last one.
+bool Engine::hand_out(Text& text, const Emitted& e, Origin origin) {
+  const Request& r = text.request;
+  ++text.generated;
+  const bool full = static_cast<int>(r.prompt.size()) + text.generated >= context_;
+  if (std::find(r.stop_ids.begin(), r.stop_ids.end(), e.token) != r.stop_ids.end()) {
+    text.finish = Finish::Stop;
+  } else if (full || text.generated >= r.max_new_tokens) {
+    text.finish = Finish::Length;
+  }
+  events_.push_back({.id = text.id, .emitted = e, .origin = origin, .finish = text.finish});
+  return text.finish == Finish::None;
+}
+
+void Engine::end(Text& text, Finish finish, Status status, const char* what) {
+  text.finish = finish;
+  events_.push_back({.id = text.id, .emitted = {}, .finish = finish, .status = status, .error = what});
+}
+
+void Engine::drop_ended() {
+  for (auto at = texts_.begin(); at != texts_.end();) {
+    if (at->second->finish == Finish::None) {
+      ++at;
+      continue;
+    }
+    leave(*at->second);
+    at = texts_.erase(at);
+    const std::lock_guard lock(orders_);
+    --alive_;
+  }
+}
+
+}  // namespace swiftk

@@ -1,0 +1,147 @@
+#include "planner/planner.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <utility>
+
+namespace swiftk {
+namespace {
+
+constexpr int kLook = 8;           // rounds between two looks at what was learned
+constexpr double kEager = 0.85;    // in the last of them: of what a step must bring and rows cost, to see what lies behind
+constexpr double kUnsure = 0.6;    // a plan is believed to be better by this over the root of its outcomes,
+constexpr double kCarried = 4;     // outcomes of a bucket that another text begins with
+constexpr double kPace = 0.94;     // weight that the rounds before keep in a text's pace
+constexpr double kFastest = 12;
+constexpr int kChain = 3;          // sources' nodes that a step reads at most: on a CPU, four rows of int4 cost what one does
+constexpr int kRows = 512;         // that a pass may have
+
+}  // namespace
+
+void TextOdds::start() {
+  suffix.fade(kCarried);
+  recycle.fade(kCarried);
+  tokens = steps = 0;
+}
+
+void TextOdds::observe(double its_tokens, double its_steps) {
+  tokens = kPace * tokens + its_tokens;
+  steps = kPace * steps + its_steps;
+}
+
+double TextOdds::pace() const { return std::clamp((tokens + 2) / (steps + 2), 1.0, kFastest); }
+
+int Planner::offer(std::shared_ptr<const DraftPlan> plan, double price, const Prior& prior) {
+  plans_.push_back({std::move(plan), Acceptance::of_plan(prior), price});
+  next_.plan = -1;
+  return plans() - 1;
+}
+
+// Which plan promises most. One that was seen little gets the benefit of the doubt, if it could be best at all.
+void Planner::look(int texts, double pace) {
+  std::array<double, kStages> rows;
+  for (int s = 0; s < kStages; ++s) {
+    const auto at = [&](int step) { return clock_.beyond(texts, texts * (1 + step)); };
+    rows[s] = (at(kStage * (s + 1)) - at(kStage * s)) / kStage;
+  }
+  int best = -1;
+  double hope = 0;
+  Forecast found{1, 2};
+  for (int i = 0; i < plans(); ++i) {
+    Choice& c = plans_[i];
+    const Forecast f = forecast(c.accepted, c.cost(), rows, pace, c.rate);
+    c.rate = f.rate;
+    const double its = f.rate * (1 + kUnsure / std::sqrt(c.accepted.outcomes() + 8));
+    if (its > hope) best = i, hope = its, found = f;
+  }
+  next_.plan = best;
+  next_.rate = std::max(found.rate, pace);
+  next_.reach = found.reach;
+  if (best >= 0) {
+    const Choice& c = plans_[best];
+    next_.odds = c.accepted.odds();
+    const auto weights = c.accepted.weights();
+    next_.usual = 0;
+    for (int b = 0; b < kSureness; ++b) next_.usual += weights[b] * next_.odds.p_top1[b];
+    // What a step of its own reads is worth the step; what is read beside others, a row of a tree that has about eight.
+    const double row = (clock_.beyond(texts, 12 * texts) - clock_.beyond(texts, 4 * texts)) / 8;
+    next_.further = c.cost() > 0 ? next_.reach * row / c.cost() : 0;
+  }
+  next_.row_price.resize(kRows);
+  for (int n = 1; n <= kRows; ++n) {
+    next_.row_price[n - 1] = static_cast<float>(next_.rate * texts * std::max(0.0, clock_.beyond(texts, n)));
+  }
+}
+
+const Allotment& Planner::allot(int texts, double pace) {
+  if (rounds_ % kLook == 0 || next_.plan < 0 || looked_texts_ != texts) look(texts, pace);
+  looked_texts_ = texts;
+  ++rounds_;
+  next_.drafts = next_.plan >= 0 && purse_.draft_next() && clock_.knows(texts);
+  next_.guesses = next_.drafts || (purse_.guess_next() && clock_.knows(texts));
+  return next_;
+}
+
+DraftRule Planner::rule(const Allotment& a, const TextOdds& text, int texts) const {
+  const float eager = rounds_ % kLook == kLook - 1 ? static_cast<float>(kEager) : 1.0f;
+  DraftRule rule{.confidence = 0, .max_draft = a.drafts ? kSteps : 0};
+  if (!a.drafts && !a.guesses) return rule;
+  rule.reach = static_cast<float>(a.reach) * eager;
+  rule.row_reach = static_cast<float>(a.further) * eager;
+  rule.row_price = a.row_price;
+  rule.others = texts - 1;
+  for (float& price : rule.row_price) price *= eager;
+  if (a.drafts) {
+    for (int b = 0; b < kSureness; ++b) {
+      rule.hold[b] = static_cast<float>(a.odds.p_top1[b]);
+      for (int r = 0; r < DraftRule::kRanks - 1; ++r) rule.runner_up[b][r] = static_cast<float>(a.odds.p_rank[r][b]);
+    }
+    for (int b = 0; b + 1 < kSureness; ++b) rule.edges[b] = static_cast<float>(Acceptance::edge(b));
+    rule.usual = static_cast<float>(a.usual);
+    rule.chain = kChain;
+  }
+  for (const auto& [id, seen] : {std::pair(SourceId::Suffix, &text.suffix), std::pair(SourceId::Recycle, &text.recycle)}) {
+    const Odds odds = seen->odds();
+    SourceRule& source = rule.sources.emplace_back(SourceRule{.id = id});
+    for (int b = 0; b < kGuessBuckets; ++b) {
+      source.chance[b][0] = static_cast<float>(odds.p_top1[b]);
+      for (int r = 1; r < kGuessRanks; ++r) source.chance[b][r] = static_cast<float>(odds.p_rank[r - 1][b]);
+    }
+  }
+  return rule;
+}
+
+void Planner::learn(const Allotment& a, int texts, int tokens, int rows, int draft_steps, double seconds, double draft,
+                    double verify) {
+  const double each = static_cast<double>(tokens) / texts;
+  if (rows == texts && draft_steps == 0) {
+    clock_.plain(texts, seconds);
+    purse_.plain_round(each);
+    return;
+  }
+  const double step = clock_.step(texts);
+  clock_.verified(texts, rows, verify);
+  if (draft_steps > 0 && step > 0) plans_[a.plan].step.add(draft / draft_steps / step);
+  if (step <= 0) return;
+  // A machine that stutters is no loss of drafting's.
+  const double usual = (draft_steps > 0 ? draft_steps * plans_[a.plan].cost() : 0) + 1 + clock_.beyond(texts, rows);
+  purse_.drafted_round(each, std::min(seconds / step, 1.5 * usual), draft_steps > 0);
+}
+
+std::string Planner::explain(const Allotment& a, int texts) const {
+  char line[256];
+  if (!a.drafts) {
+    std::snprintf(line, sizeof line, "%d texts, plain%s: %s, purse %.1f plain steps", texts,
+                  a.guesses ? " with guesses" : "", purse_.off() ? "drafting lost" : "measuring", purse_.left());
+  } else {
+    std::snprintf(line, sizeof line,
+                  "%d texts, plan %d: a step costs %.2f plain steps and pays from p = %.2f on, a ninth row %.3f; promises "
+                  "%.2f tokens a plain step; purse %.1f",
+                  texts, a.plan, plans_[a.plan].cost(), a.reach, clock_.beyond(texts, 9 * texts) - clock_.beyond(texts, 8 * texts),
+                  a.rate, purse_.left());
+  }
+  return line;
+}
+
+}  // namespace swiftk

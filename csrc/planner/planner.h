@@ -1,0 +1,80 @@
+// Time decides: which plan drafts, how far, and how many rows a round verifies. Knows prices and probabilities, no tokens.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "draft_plan.h"
+#include "draft_rule.h"
+#include "planner/acceptance.h"
+#include "planner/clock.h"
+#include "planner/forecast.h"
+#include "planner/purse.h"
+
+namespace swiftk {
+
+// What is known of one text: how often sources are right in it, and how fast it goes.
+struct TextOdds {
+  Acceptance suffix = Acceptance::of_source(kSuffixes), recycle = Acceptance::of_source(kRecycled);
+  double tokens = 0, steps = 0;  // lately, in plain steps
+
+  void start();  // another text
+  void observe(double its_tokens, double its_steps);
+  double pace() const;  // tokens per plain step lately, plain rounds included; 1 where nothing was seen yet
+};
+
+// What a round is to be, for all of its texts.
+struct Allotment {
+  bool drafts = false;   // by a plan
+  bool guesses = false;  // sources are asked
+  int plan = -1;
+  double rate = 1;       // tokens per plain step and text that it promises
+  double reach = 2;      // a draft step pays behind nodes that are accepted with this probability, on the mean of texts
+  double further = 0;    // of what a step must bring, what one more row in it must
+  double usual = 1;      // that the plan is right, whatever its confidence
+  Odds odds{};
+  std::vector<float> row_price;  // [rows] tokens that verifying so many rows, of all texts, must bring
+};
+
+class Planner {
+ public:
+  // A plan that may draft. price: of one of its steps, in plain steps, before it was measured.
+  int offer(std::shared_ptr<const DraftPlan>, double price, const Prior&);
+  const DraftPlan& plan(int i) const { return *plans_[i].plan; }
+  std::shared_ptr<const DraftPlan> shared_plan(int i) const { return plans_[i].plan; }
+  int plans() const { return static_cast<int>(plans_.size()); }
+
+  void start_text() { purse_.start(); }
+  // The next round of so many texts, whose mean pace is `pace`.
+  const Allotment& allot(int texts, double pace);
+  // The rule of a text in it.
+  DraftRule rule(const Allotment&, const TextOdds&, int texts) const;
+
+  // A round is over: tokens of all texts together, seconds whole and of its parts; rows that were verified.
+  void learn(const Allotment&, int texts, int tokens, int rows, int draft_steps, double seconds, double draft, double verify);
+  // What verification said of a node that the plan drafted from.
+  void heard(int plan, double confidence, int rank) { plans_[plan].accepted.add(Acceptance::bucket(confidence), rank); }
+
+  const Clock& clock() const { return clock_; }
+  // One line: what the next round is, and why.
+  std::string explain(const Allotment&, int texts) const;
+
+ private:
+  struct Choice {
+    std::shared_ptr<const DraftPlan> plan;
+    Acceptance accepted;
+    double price;  // prior
+    Mean step{};   // measured
+    double rate = 1;
+    double cost() const { return step.count() > 0 ? step.value() : price; }
+  };
+  void look(int texts, double pace);
+
+  Clock clock_;
+  Purse purse_{true};
+  std::vector<Choice> plans_;
+  Allotment next_;
+  int rounds_ = 0, looked_texts_ = 0;
+};
+
+}  // namespace swiftk
