@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "accept.h"
+#include "default_plans.h"
 #include "check.h"
 #include "draft.h"
 #include "prompt.h"
@@ -58,21 +59,7 @@ Engine::Engine(std::shared_ptr<const Model> model, const EngineOptions& o)
                  .poison = o.poison}),
       context_(checked_context(*model, o.context)),
       lanes_(o.sequences, false) {
-  offer_plans();
-}
-
-// Copies of the weights in fewer bits, or every second layer where there are none.
-void Engine::offer_plans() {
-  const Model& m = *w_.model;
-  for (const Weights& copy : m.copies) {
-    planner_.offer(std::make_shared<DraftPlan>(m, SkipSet{.weights = {copy.dtype}}),
-                   static_cast<double>(copy.read_bytes) / static_cast<double>(m.own.read_bytes), kWhole);
-  }
-  if (!m.copies.empty()) return;
-  SkipSet half;
-  for (int layer = 1; layer + 1 < m.config.L; layer += 2) half.attn.push_back(layer), half.mlp.push_back(layer);
-  const double left = 1 - static_cast<double>(half.attn.size()) / m.config.L;
-  planner_.offer(std::make_shared<DraftPlan>(m, half), left + (1 - left) * 0.1, kThinned);
+  offer_plans(planner_, *w_.model);
 }
 
 uint64_t Engine::submit(Request r) {
@@ -280,12 +267,8 @@ void Engine::learn() {
   for (Text* const t : decoding_) {
     if (t->request.drafting != Drafting::Planned) continue;
     const Verified& v = t->sequence.verified;
-    if (allotment_.drafts) {
-      for (const Outcome& o : v.outcomes) planner_.heard(allotment_.plan, o.confidence, o.rank);
-    }
-    for (const Guessed& g : v.guessed) {
-      (g.source == SourceId::Suffix ? t->odds.suffix : t->odds.recycle).add(g.bucket, g.rank);
-    }
+    planner_.heard(allotment_, v.outcomes);
+    t->odds.heard(v.guessed);
     if (step > 0) t->odds.observe(static_cast<double>(v.emitted.size()), seconds / step);
   }
   if (planned) planner_.learn(allotment_, texts, tokens, rows, w_.last.draft_steps, seconds, w_.last.draft, w_.last.verify);

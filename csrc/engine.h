@@ -87,7 +87,6 @@ class Engine {
     Finish finish = Finish::None;
   };
 
-  void offer_plans();
   void take_orders();
   void admit();
   bool begin(Text&);

@@ -1,12 +1,14 @@
-// The decoding loop for native hosts: prefill, then rounds of draft, verify and commit until something stops it. It has
-// no policy of its own (the Python package has): the draft rule and the session's skip set are what the caller gave.
+// The decoding loop for native hosts: prefill, then rounds of draft, verify and commit until something stops it. How to
+// draft is the planner's to say, or by a rule of the caller's and the session's skip set.
 #pragma once
 #include <array>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "event.h"
+#include "planner/planner.h"
 #include "session.h"
 
 namespace swiftk {
@@ -14,8 +16,9 @@ namespace swiftk {
 struct GenerateOptions {
   int max_new_tokens = 128;
   std::vector<int32_t> stop_ids;  // the token that stops is part of the output
-  bool speculate = true;          // by the plan only if the session's skip set leaves something out
-  DraftRule rule;
+  bool speculate = true;
+  // None: by the planner. By a rule, the plan drafts only if the session's skip set leaves something out.
+  std::optional<DraftRule> rule{};
 };
 
 struct GenerateStats {
@@ -30,8 +33,15 @@ struct GenerateStats {
 // Returning false ends generation behind this token with Error(Cancelled).
 using OnToken = std::function<bool(const Emitted&, Origin, bool stops)>;
 
+// What generate() knows from text to text.
+struct Learned {
+  Planner planner;
+  TextOdds odds;
+};
+
 // The text of the session becomes the prompt and exactly the tokens that on_token saw. `stats` is filled as it goes, so
 // it is right after an error, too.
-void generate(Session&, std::span<const int32_t> prompt, const GenerateOptions&, const OnToken&, GenerateStats& stats);
+void generate(Session&, Learned&, std::span<const int32_t> prompt, const GenerateOptions&, const OnToken&,
+              GenerateStats& stats);
 
 }  // namespace swiftk

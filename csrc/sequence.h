@@ -14,6 +14,7 @@
 #include "draft_rule.h"
 #include "error.h"
 #include "kv_pool.h"
+#include "outcome.h"
 #include "prospects.h"
 #include "sampler.h"
 #include "sources/sources.h"
@@ -34,20 +35,6 @@ struct Emitted {
   float logprob;                  // under softmax(logits), before penalties and warpers
   std::vector<TokenLogprob> top;  // as many as were asked for
   bool drafted() const { return source != SourceId::Target; }  // accepted from the tree
-};
-
-// A node that was drafted from and reached by the verified text: how sure the draft was, and the place of the token that
-// the target drew among the draft's candidates (0: its best; -1: none of them).
-struct Outcome {
-  float confidence;
-  int rank;
-};
-
-// What a source would have proposed at a place of the verified text, whether or not it became a node: how sure it was,
-// and the place of the token that followed in its list (-1: not in it).
-struct Guessed {
-  SourceId source;
-  int bucket, rank;
 };
 
 // The tree under way, and what was said of its nodes. It stays readable, for statistics, until the next one begins.

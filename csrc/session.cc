@@ -67,6 +67,12 @@ void Session::set_skip(const SkipSet& skip) {
   s_.forget_tree();
 }
 
+void Session::set_plan(std::shared_ptr<const DraftPlan> plan) {
+  if (plan == s_.plan) return;
+  s_.plan = std::move(plan);
+  s_.forget_tree();
+}
+
 void Session::set_kvq(bool on) {
   w_.kvq = on;
   s_.forget_tree();

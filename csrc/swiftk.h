@@ -286,6 +286,53 @@ SWIFTK_API swiftk_status swiftk_session_history(const swiftk_session* session, c
 SWIFTK_API swiftk_status swiftk_session_logits(const swiftk_session* session, const float** logits, size_t* rows,
                                                size_t* vocab);
 
+/* ---- Engines: many texts at a time ----
+ *
+ * Texts are handed in, and every step() is a round of all that are under way. A text is the same whoever shares its
+ * rounds. One thread steps; submit and cancel may come from any. */
+
+typedef struct swiftk_engine swiftk_engine;
+
+typedef struct swiftk_engine_params {
+  size_t struct_size;
+  int32_t context;   /* most tokens of a text; 0: the model's */
+  int32_t sequences; /* texts that step together; others wait */
+  size_t kv_memory;  /* bytes of keys and values; 0: for one text of full length and all others of an eighth of it */
+  int32_t threads;   /* 0: the model's */
+} swiftk_engine_params;
+#define SWIFTK_ENGINE_PARAMS_INIT {sizeof(swiftk_engine_params), 0, 16, 0, 0}
+
+typedef struct swiftk_request {
+  size_t struct_size;
+  const int32_t* prompt; /* [n_prompt] */
+  size_t n_prompt;
+  const swiftk_sampling* sampling;      /* null: greedy */
+  const swiftk_generate_params* params; /* null: defaults. Without a rule, drafting is by the clock */
+  const swiftk_skip* skip;              /* with a rule: what its plan leaves out; null: no plan drafts */
+} swiftk_request;
+#define SWIFTK_REQUEST_INIT {sizeof(swiftk_request), NULL, 0, NULL, NULL, NULL}
+
+enum { SWIFTK_FINISH_CANCELLED = 3, SWIFTK_FINISH_FAILED = 4 };
+
+/* A token of a text, or its end, or both. */
+typedef struct swiftk_event {
+  uint64_t id;
+  int32_t token; /* -1: none */
+  uint32_t flags;
+  float logprob;
+  int32_t finish;       /* SWIFTK_FINISH_NONE: it goes on */
+  swiftk_status status; /* why it failed */
+} swiftk_event;
+
+SWIFTK_API swiftk_status swiftk_engine_create(swiftk_model* model, const swiftk_engine_params* params,
+                                              swiftk_engine** engine);
+SWIFTK_API void swiftk_engine_free(swiftk_engine* engine); /* null is allowed */
+SWIFTK_API swiftk_status swiftk_engine_submit(swiftk_engine* engine, const swiftk_request* request, uint64_t* id);
+SWIFTK_API swiftk_status swiftk_engine_cancel(swiftk_engine* engine, uint64_t id); /* no error if it has ended */
+/* One round. Events are valid until the next step; none where nothing is under way. */
+SWIFTK_API swiftk_status swiftk_engine_step(swiftk_engine* engine, const swiftk_event** events, size_t* n);
+SWIFTK_API swiftk_status swiftk_engine_idle(const swiftk_engine* engine, int32_t* idle);
+
 #ifdef __cplusplus
 }
 #endif

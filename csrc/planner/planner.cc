@@ -25,6 +25,13 @@ void TextOdds::start() {
   tokens = steps = 0;
 }
 
+void TextOdds::heard(std::span<const Guessed> guessed) {
+  for (const Guessed& g : guessed) {
+    if (g.source == SourceId::Suffix) suffix.add(g.bucket, g.rank);
+    if (g.source == SourceId::Recycle) recycle.add(g.bucket, g.rank);
+  }
+}
+
 void TextOdds::observe(double its_tokens, double its_steps) {
   tokens = kPace * tokens + its_tokens;
   steps = kPace * steps + its_steps;
@@ -110,6 +117,11 @@ DraftRule Planner::rule(const Allotment& a, const TextOdds& text, int texts) con
     }
   }
   return rule;
+}
+
+void Planner::heard(const Allotment& a, std::span<const Outcome> outcomes) {
+  if (!a.drafts) return;
+  for (const Outcome& o : outcomes) plans_[a.plan].accepted.add(Acceptance::bucket(o.confidence), o.rank);
 }
 
 void Planner::learn(const Allotment& a, int texts, int tokens, int rows, int draft_steps, double seconds, double draft,

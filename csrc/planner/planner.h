@@ -1,11 +1,13 @@
 // Time decides: which plan drafts, how far, and how many rows a round verifies. Knows prices and probabilities, no tokens.
 #pragma once
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "draft_plan.h"
 #include "draft_rule.h"
+#include "outcome.h"
 #include "planner/acceptance.h"
 #include "planner/clock.h"
 #include "planner/forecast.h"
@@ -19,6 +21,7 @@ struct TextOdds {
   double tokens = 0, steps = 0;  // lately, in plain steps
 
   void start();  // another text
+  void heard(std::span<const Guessed>);
   void observe(double its_tokens, double its_steps);
   double pace() const;  // tokens per plain step lately, plain rounds included; 1 where nothing was seen yet
 };
@@ -52,8 +55,8 @@ class Planner {
 
   // A round is over: tokens of all texts together, seconds whole and of its parts; rows that were verified.
   void learn(const Allotment&, int texts, int tokens, int rows, int draft_steps, double seconds, double draft, double verify);
-  // What verification said of a node that the plan drafted from.
-  void heard(int plan, double confidence, int rank) { plans_[plan].accepted.add(Acceptance::bucket(confidence), rank); }
+  // What verification said of nodes that the plan drafted from.
+  void heard(const Allotment&, std::span<const Outcome>);
 
   const Clock& clock() const { return clock_; }
   // One line: what the next round is, and why.
