@@ -13,6 +13,7 @@ _OPENING = 1.5  # plain steps that drafting may lose before it was worth anythin
 _GUESSING = 0.5  # and where sources are all that drafts: most of their rounds cost a tenth of a step
 _EARNED = 0.005  # more for every token
 _PURSE = 8.0  # and no more at once, whatever was gained: a change for the worse shows soon
+_RISK = 1.0  # of it, that a tree of sources alone may lose: larger ones gain less than they cost
 _MOST = 64  # nodes of a tree
 _MEMORY = 0.97  # weight that the rounds before keep, in the rate that decides
 _BACKOFF = 64  # plain tokens before drafting is tried again; doubles with every failure
@@ -26,7 +27,7 @@ class Pacer:
     token and with all that drafting gains. Once the purse is empty the plain step is measured afresh, and if the loss
     stands, drafting rests, longer each time. Another way may take over once, with half of what the first one had; if
     that loses, too, drafting rests nevertheless. Sources that cost no step go on meanwhile, and rest in their turn once
-    they lose; where they are all that drafts, a tree is never larger than the purse could lose whole.
+    they lose; where they are all that drafts, a tree is no larger than what the purse may lose of it at once.
     """
 
     def __init__(self, costs: CostModel, mode: bool | str = True, plan: bool = True) -> None:
@@ -62,7 +63,7 @@ class Pacer:
         """Of the next tree, its root included."""
         if self.mode is not True or self.plan:
             return _MOST
-        return max(1, int(np.searchsorted(self.costs.rows.table(), self._purse, side="right")))
+        return max(1, int(np.searchsorted(self.costs.rows.table(), min(self._purse, _RISK), side="right")))
 
     @property
     def _measured(self) -> bool:
