@@ -103,8 +103,8 @@ def requests(vocab):
     })
 
     def build(prompt, options):
-        options = {**options, **options.pop("sampler")}
-        return Text(prompt, {**options, "rule": _core.DraftRule(**options["rule"])})
+        sampler = options.pop("sampler")
+        return Text(prompt, {**options, **sampler, "rule": _core.DraftRule(**options["rule"])})
 
     return st.builds(build, prompt, options)
 

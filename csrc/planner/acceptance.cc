@@ -20,10 +20,10 @@ double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
 double Prior::share(int r) const { return first * std::pow(r, -power) * std::pow(ratio, r - 1); }
 
-Acceptance::Acceptance(const Prior& prior, const std::array<double, kSureness>& sureness, int ranks, double memory)
+AcceptanceRates::AcceptanceRates(const Prior& prior, const std::array<double, kSureness>& sureness, int ranks, double memory)
     : prior_(prior), sureness_(sureness), ranks_(ranks), memory_(memory), counts_(kSureness * (ranks + 1)) {}
 
-Acceptance Acceptance::of_plan(const Prior& prior) {
+AcceptanceRates AcceptanceRates::of_plan(const Prior& prior) {
   std::array<double, kSureness> sureness;
   for (int b = 0; b < kSureness; ++b) {
     const double low = b > 0 ? kEdges[b - 1] : 0.005, high = b < kSureness - 1 ? kEdges[b] : 0.999;
@@ -33,19 +33,19 @@ Acceptance Acceptance::of_plan(const Prior& prior) {
   return {prior, sureness, kPlanRanks, kPlanMemory};
 }
 
-Acceptance Acceptance::of_source(const Prior& prior) {
+AcceptanceRates AcceptanceRates::of_source(const Prior& prior) {
   std::array<double, kSureness> sureness;
   std::iota(sureness.begin(), sureness.end(), 0.0);
   return {prior, sureness, kSourceRanks, kSourceMemory};
 }
 
-int Acceptance::bucket(double confidence) {
+int AcceptanceRates::bucket(double confidence) {
   return static_cast<int>(std::lower_bound(kEdges.begin(), kEdges.end(), confidence) - kEdges.begin());
 }
 
-double Acceptance::edge(int b) { return kEdges[b]; }
+double AcceptanceRates::edge(int b) { return kEdges[b]; }
 
-void Acceptance::add(int b, int rank) {
+void AcceptanceRates::add(int b, int rank) {
   double* const row = &count(b, 0);
   if (std::accumulate(row, row + ranks_ + 1, 0.0) >= memory_) {
     for (int r = 0; r <= ranks_; ++r) row[r] *= 1 - 1 / memory_;
@@ -53,7 +53,7 @@ void Acceptance::add(int b, int rank) {
   row[rank < 0 ? ranks_ : std::min(rank, ranks_)] += 1;
 }
 
-void Acceptance::fade(double most) {
+void AcceptanceRates::fade(double most) {
   for (int b = 0; b < kSureness; ++b) {
     double* const row = &count(b, 0);
     const double seen = std::accumulate(row, row + ranks_ + 1, 0.0);
@@ -63,7 +63,7 @@ void Acceptance::fade(double most) {
 
 // What was seen seldom is completed by the whole table: the best by a line through logits (Platt's scaling), the others
 // as behind all misses.
-Odds Acceptance::odds() const {
+Odds AcceptanceRates::odds() const {
   std::array<double, kSureness> seen{};
   double all = 0, held = 0;
   for (int b = 0; b < kSureness; ++b) {
@@ -87,7 +87,7 @@ Odds Acceptance::odds() const {
 }
 
 // The most likely line, given the prior.
-std::array<double, kSureness> Acceptance::line(const std::array<double, kSureness>& seen) const {
+std::array<double, kSureness> AcceptanceRates::line(const std::array<double, kSureness>& seen) const {
   double level = prior_.level, slope = prior_.slope;
   const bool any = std::any_of(seen.begin(), seen.end(), [](double s) { return s > 0; });
   for (int step = 0; any && step < kSteps; ++step) {
@@ -112,7 +112,7 @@ std::array<double, kSureness> Acceptance::line(const std::array<double, kSurenes
   return usual;
 }
 
-std::array<double, kSureness> Acceptance::weights() const {
+std::array<double, kSureness> AcceptanceRates::weights() const {
   std::array<double, kSureness> weight{};
   const double all = outcomes() + 0.5 * kSureness;
   for (int b = 0; b < kSureness; ++b) {
@@ -122,9 +122,9 @@ std::array<double, kSureness> Acceptance::weights() const {
   return weight;
 }
 
-double Acceptance::outcomes() const { return std::accumulate(counts_.begin(), counts_.end(), 0.0); }
+double AcceptanceRates::outcomes() const { return std::accumulate(counts_.begin(), counts_.end(), 0.0); }
 
-double Acceptance::matchness() const {
+double AcceptanceRates::matchness() const {
   double held = 0;
   for (int b = 0; b < kSureness; ++b) held += count(b, 0);
   return held / std::max(outcomes(), 1e-9);

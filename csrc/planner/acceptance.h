@@ -27,13 +27,13 @@ struct Odds {
   std::vector<std::array<double, kSureness>> p_rank;  // [ranks - 1] and that the 2nd, 3rd, ... best is
 };
 
-class Acceptance {
+class AcceptanceRates {
  public:
   // sureness: of each bucket, as the prior's line takes it. memory: outcomes that a bucket remembers.
-  Acceptance(const Prior&, const std::array<double, kSureness>& sureness, int ranks, double memory);
+  AcceptanceRates(const Prior&, const std::array<double, kSureness>& sureness, int ranks, double memory);
   // Of a plan's nodes, by confidence; of a source's guesses, by its own buckets.
-  static Acceptance of_plan(const Prior& prior);
-  static Acceptance of_source(const Prior& prior);
+  static AcceptanceRates of_plan(const Prior& prior);
+  static AcceptanceRates of_source(const Prior& prior);
   static int bucket(double confidence);
   static double edge(int bucket);  // its upper bound
 

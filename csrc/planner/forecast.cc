@@ -94,7 +94,7 @@ double usual_stop(const std::array<Values, kSteps>& onwards, double usual) {
 // Optimal stopping: with f_i(p) the tokens beyond their price at `rate` that drafting on still brings behind step i if all
 // so far is accepted with probability p, f_i(p) = max(0, gain_i(p) - rate * draft + mean over confidences of f_i+1(p *
 // p_top1)), and the best rate is the one at which a round earns nothing: 1 + f_0(1) = rate.
-Forecast forecast(const Acceptance& seen, double draft, std::span<const double, kStages> rows, double pace, double guess) {
+Forecast forecast(const AcceptanceRates& seen, double draft, std::span<const double, kStages> rows, double pace, double guess) {
   const std::array<double, kSureness> weight = seen.weights();
   const Odds odds = seen.odds();
   const Onward onward(weight, odds.p_top1);

@@ -19,6 +19,6 @@ struct Forecast {
 
 // draft: price of a step, rows: of a row in each stage of a chain, both in plain steps. pace: tokens per plain step that
 // come by other means; time is worth that, and the rule is the one at this rate. guess: of the rate, to begin from.
-Forecast forecast(const Acceptance&, double draft, std::span<const double, kStages> rows, double pace = 1, double guess = 1);
+Forecast forecast(const AcceptanceRates&, double draft, std::span<const double, kStages> rows, double pace = 1, double guess = 1);
 
 }  // namespace swiftk

@@ -40,7 +40,7 @@ void TextOdds::observe(double its_tokens, double its_steps) {
 double TextOdds::pace() const { return std::clamp((tokens + 2) / (steps + 2), 1.0, kFastest); }
 
 int Planner::offer(std::shared_ptr<const DraftPlan> plan, double price, const Prior& prior) {
-  plans_.push_back({std::move(plan), Acceptance::of_plan(prior), price});
+  plans_.push_back({std::move(plan), AcceptanceRates::of_plan(prior), price});
   next_.plan = -1;
   return plans() - 1;
 }
@@ -104,7 +104,7 @@ DraftRule Planner::rule(const Allotment& a, const TextOdds& text, int texts) con
       rule.hold[b] = static_cast<float>(a.odds.p_top1[b]);
       for (int r = 0; r < DraftRule::kRanks - 1; ++r) rule.runner_up[b][r] = static_cast<float>(a.odds.p_rank[r][b]);
     }
-    for (int b = 0; b + 1 < kSureness; ++b) rule.edges[b] = static_cast<float>(Acceptance::edge(b));
+    for (int b = 0; b + 1 < kSureness; ++b) rule.edges[b] = static_cast<float>(AcceptanceRates::edge(b));
     rule.usual = static_cast<float>(a.usual);
     rule.chain = kChain;
   }
@@ -121,7 +121,7 @@ DraftRule Planner::rule(const Allotment& a, const TextOdds& text, int texts) con
 
 void Planner::heard(const Allotment& a, std::span<const Outcome> outcomes) {
   if (!a.drafts) return;
-  for (const Outcome& o : outcomes) plans_[a.plan].accepted.add(Acceptance::bucket(o.confidence), o.rank);
+  for (const Outcome& o : outcomes) plans_[a.plan].accepted.add(AcceptanceRates::bucket(o.confidence), o.rank);
 }
 
 void Planner::learn(const Allotment& a, int texts, int tokens, int rows, int draft_steps, double seconds, double draft,

@@ -17,7 +17,7 @@ namespace swiftk {
 
 // What is known of one text: how often sources are right in it, and how fast it goes.
 struct TextOdds {
-  Acceptance suffix = Acceptance::of_source(kSuffixes), recycle = Acceptance::of_source(kRecycled);
+  AcceptanceRates suffix = AcceptanceRates::of_source(kSuffixes), recycle = AcceptanceRates::of_source(kRecycled);
   double tokens = 0, steps = 0;  // lately, in plain steps
 
   void start();  // another text
@@ -65,7 +65,7 @@ class Planner {
  private:
   struct Choice {
     std::shared_ptr<const DraftPlan> plan;
-    Acceptance accepted;
+    AcceptanceRates accepted;
     double price;  // prior
     Mean step{};   // measured
     double rate = 1;
