@@ -3,6 +3,10 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <condition_variable>
+#include <mutex>
+
+#include "bind_errors.h"
 #include "bind_skip.h"
 #include "engine.h"
 
@@ -18,17 +22,72 @@ using Tokens = py::array_t<int32_t, py::array::c_style | py::array::forcecast>;
 using Release = py::call_guard<py::gil_scoped_release>;
 using Skip = std::tuple<std::vector<int>, std::vector<int>, int, std::vector<std::string>>;
 
-std::unique_ptr<Engine> make_engine(const std::shared_ptr<Model>& model, int context, int sequences, size_t kv_memory,
-                                    int threads, bool poison) {
-  return std::make_unique<Engine>(model, EngineOptions{.context = context,
-                                                       .sequences = sequences,
-                                                       .kv_memory = kv_memory,
-                                                       .threads = threads,
-                                                       .poison = poison});
-}
+// Threads that wait for texts of one engine: any of them steps it for all, while the others wait for that step's end.
+class SharedEngine {
+ public:
+  SharedEngine(const std::shared_ptr<Model>& model, int context, int sequences, size_t kv_memory, int threads, bool poison)
+      : state_(std::make_unique<State>(model, EngineOptions{.context = context,
+                                                            .sequences = sequences,
+                                                            .kv_memory = kv_memory,
+                                                            .threads = threads,
+                                                            .poison = poison})) {}
+  Engine& operator*() const { return state_->engine; }
+  Engine* operator->() const { return &state_->engine; }
+
+  // One round, or the end of the one that another thread is at. What texts heard goes to the end of boxes[id], all at
+  // once as a signal's handler sees it. A text that has no box is cancelled.
+  void step(const py::dict& boxes) const {
+    std::vector<Turn> turns;
+    {
+      const py::gil_scoped_release release;
+      State& s = *state_;
+      std::unique_lock lock(s.guard);
+      if (s.stepping) {
+        s.ended.wait(lock, [&, now = s.steps] { return s.steps != now; });
+        return;
+      }
+      s.stepping = true;
+    }
+    struct Over {
+      State& s;
+      ~Over() {
+        const std::lock_guard lock(s.guard);
+        s.stepping = false;
+        ++s.steps;
+        s.ended.notify_all();
+      }
+    } const over{*state_};
+    {
+      const py::gil_scoped_release release;
+      turns = state_->engine.step();
+    }
+    for (Turn& turn : turns) {
+      const py::int_ id(turn.id);
+      if (boxes.contains(id)) {
+        boxes[id].attr("append")(py::cast(std::move(turn)));
+      } else if (turn.finish == Finish::None) {
+        state_->engine.cancel(turn.id);
+      }
+    }
+  }
+
+  // In a forked process: the threads and locks of the other are not here, and nothing can be taken down.
+  void leave_behind() { (void)state_.release(); }
+
+ private:
+  struct State {
+    State(const std::shared_ptr<Model>& model, const EngineOptions& o) : engine(model, o) {}
+    Engine engine;
+    std::mutex guard;
+    std::condition_variable ended;
+    bool stepping = false;
+    uint64_t steps = 0;
+  };
+  std::unique_ptr<State> state_;
+};
 
 // skip: (attn, mlp, exit_layer, weights) of the plan that drafts; None: no plan does.
-uint64_t submit(Engine& self, const Tokens& prompt, int max_new_tokens, std::vector<int32_t> stop_ids, float temperature,
+uint64_t submit(const SharedEngine& self, const Tokens& prompt, int max_new_tokens, std::vector<int32_t> stop_ids, float temperature,
                 int top_k, float top_p, float min_p, float repetition_penalty, uint64_t seed,
                 const std::string& acceptance, int logprobs, const std::string& drafting,
                 const std::optional<Skip>& skip, const std::optional<DraftRule>& rule) {
@@ -45,12 +104,12 @@ uint64_t submit(Engine& self, const Tokens& prompt, int max_new_tokens, std::vec
             .stop_ids = std::move(stop_ids)};
   if (skip) {
     const auto& [attn, mlp, exit_layer, weights] = *skip;
-    r.plan = std::make_shared<DraftPlan>(self.model(), skip_set(self.model(), attn, mlp, exit_layer, weights));
+    r.plan = std::make_shared<DraftPlan>(self->model(), skip_set(self->model(), attn, mlp, exit_layer, weights));
   }
   if (rule) r.rule = *rule;
   r.drafting = drafting == "planned" ? Drafting::Planned : drafting == "ruled" ? Drafting::Ruled : Drafting::Off;
   const py::gil_scoped_release release;
-  return self.submit(std::move(r));
+  return self->submit(std::move(r));
 }
 
 const char* name_of(Finish finish) {
@@ -63,12 +122,27 @@ const char* name_of(Finish finish) {
   }
 }
 
-py::dict round_dict(const Engine& self) {
-  const Round& r = self.last();
+py::dict round_dict(const SharedEngine& self) {
+  const Round& r = self->last();
   return py::dict("sequences"_a = r.sequences, "prompts"_a = r.prompts, "nodes"_a = r.nodes,
                   "prompt_rows"_a = r.prompt_rows, "tokens"_a = r.tokens, "seconds"_a = r.seconds, "draft"_a = r.draft,
-                  "verify"_a = r.verify, "draft_steps"_a = r.draft_steps, "preempted"_a = r.preempted,
+                  "verify"_a = r.verify, "run"_a = r.run, "draft_steps"_a = r.draft_steps, "preempted"_a = r.preempted,
                   "waiting"_a = r.waiting);
+}
+
+// (class in swiftk.errors, message), or None.
+py::object error_of(const Turn& t) {
+  if (t.status == Status::Ok) return py::none();
+  return py::make_tuple(python_name(t.status), t.error);
+}
+
+// (attn, mlp, exit_layer, weights) that drafted, or None.
+py::object plan_of(const Turn& t) {
+  if (!t.plan) return py::none();
+  const SkipSet& skip = t.plan->skip;
+  std::vector<const char*> weights;
+  for (const DType dtype : skip.weights) weights.push_back(name_of(dtype));
+  return py::make_tuple(skip.attn, skip.mlp, skip.exit_layer, weights);
 }
 
 }  // namespace
@@ -76,22 +150,37 @@ py::dict round_dict(const Engine& self) {
 
 void bind_engine(py::module_& m) {
   using namespace swiftk;
-  py::class_<Event>(m, "Event")
-      .def_readonly("id", &Event::id)
-      .def_property_readonly("emitted", [](const Event& e) { return e.emitted; })
-      .def_property_readonly("finish", [](const Event& e) { return name_of(e.finish); })
-      .def_readonly("error", &Event::error);
-  py::class_<Engine>(m, "Engine")
-      .def(py::init(&make_engine), "model"_a, "context"_a = 0, "sequences"_a = 16, "kv_memory"_a = 0, "threads"_a = 0,
-           "poison"_a = false)
+  py::class_<Turn>(m, "Turn")
+      .def_readonly("id", &Turn::id)
+      .def_readonly("tokens", &Turn::tokens)
+      .def_readonly("cached", &Turn::cached)
+      .def_readonly("nodes", &Turn::nodes)
+      .def_readonly("steps", &Turn::steps)
+      .def_readonly("drafted", &Turn::drafted)
+      .def_readonly("cut", &Turn::cut)
+      .def_readonly("proposed", &Turn::proposed)
+      .def_readonly("seconds", &Turn::seconds)
+      .def_readonly("draft", &Turn::draft)
+      .def_readonly("verify", &Turn::verify)
+      .def_readonly("run", &Turn::run)
+      .def_property_readonly("plan", &plan_of)
+      .def_property_readonly("error", &error_of)
+      .def_property_readonly("finish", [](const Turn& t) { return name_of(t.finish); });
+  py::class_<SharedEngine>(m, "Engine")
+      .def(py::init<const std::shared_ptr<Model>&, int, int, size_t, int, bool>(), "model"_a, "context"_a = 0,
+           "sequences"_a = 16, "kv_memory"_a = 0, "threads"_a = 0, "poison"_a = false)
       .def("submit", &submit, "prompt"_a, "max_new_tokens"_a = 128, "stop_ids"_a = std::vector<int32_t>{},
            "temperature"_a = 0.0f, "top_k"_a = 0, "top_p"_a = 1.0f, "min_p"_a = 0.0f, "repetition_penalty"_a = 1.0f,
-           "seed"_a = 0, "acceptance"_a = "coupled", "logprobs"_a = 0, "drafting"_a = "planned", "skip"_a = py::none(), "rule"_a = py::none())
-      .def("cancel", &Engine::cancel, "id"_a)
-      .def("step", &Engine::step, Release())
-      .def("idle", &Engine::idle)
-      .def("explain", &Engine::explain)
+           "seed"_a = 0, "acceptance"_a = "coupled", "logprobs"_a = 0, "drafting"_a = "planned", "skip"_a = py::none(),
+           "rule"_a = py::none())
+      .def("cancel", [](const SharedEngine& self, uint64_t id) { self->cancel(id); }, "id"_a)
+      .def("step", &SharedEngine::step, "boxes"_a)
+      .def("idle", [](const SharedEngine& self) { return self->idle(); })
+      .def("leave_behind", &SharedEngine::leave_behind)
+      .def("explain", [](const SharedEngine& self) { return self->explain(); })
+      .def("plain_seconds", [](const SharedEngine& self, int texts) { return self->planner().clock().step(texts); },
+           "texts"_a = 1)
       .def_property_readonly("last", &round_dict)
-      .def_property_readonly("context", &Engine::context)
-      .def_property_readonly("workspace_bytes", &Engine::workspace_bytes);
+      .def_property_readonly("context", [](const SharedEngine& self) { return self->context(); })
+      .def_property_readonly("workspace_bytes", [](const SharedEngine& self) { return self->workspace_bytes(); });
 }

@@ -9,6 +9,7 @@
 
 #include "dtype_names.h"
 #include "error.h"
+#include "bind_errors.h"
 #include "bind_skip.h"
 #include "session.h"
 
@@ -25,19 +26,6 @@ namespace {
 
 using Tokens = py::array_t<int32_t, py::array::c_style | py::array::forcecast>;
 using Release = py::call_guard<py::gil_scoped_release>;
-
-const char* python_name(Status status) {
-  switch (status) {
-    case Status::InvalidArgument: return "InvalidArgument";
-    case Status::Checkpoint: return "CheckpointError";
-    case Status::Unsupported: return "UnsupportedModel";
-    case Status::Numerical: return "NumericalError";
-    case Status::Cancelled: return "Cancelled";
-    case Status::OutOfMemory: return "OutOfMemory";
-    case Status::Device: return "DeviceError";
-    default: return "InternalError";
-  }
-}
 
 void raise_python(const char* name, const char* what) {
   const py::object type = py::module_::import("swiftk.errors").attr(name);

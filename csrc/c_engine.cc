@@ -39,14 +39,20 @@ swiftk::Request request_of(const swiftk_engine& engine, const swiftk_request& gi
   return r;
 }
 
-swiftk_event told(const swiftk::Event& e) {
-  const uint32_t stop = e.finish == swiftk::Finish::Stop ? SWIFTK_TOKEN_STOP : 0;
-  return {.id = e.id,
-          .token = e.emitted ? e.emitted->token : -1,
-          .flags = e.emitted ? flags_of(*e.emitted, e.origin) | stop : 0,
-          .logprob = e.emitted ? e.emitted->logprob : 0,
-          .finish = static_cast<int32_t>(e.finish),
-          .status = static_cast<swiftk_status>(e.status)};
+// A token each, and the end with the last of them.
+void tell(const swiftk::Turn& turn, std::vector<swiftk_event>& out) {
+  const bool stops = turn.finish == swiftk::Finish::Stop;
+  swiftk_event event{.id = turn.id, .token = -1, .flags = 0, .logprob = 0, .finish = 0, .status = SWIFTK_OK};
+  if (turn.tokens.empty()) out.push_back(event);
+  for (const swiftk::Emitted& e : turn.tokens) {
+    event.token = e.token;
+    event.flags = flags_of(e, turn.origin(e));
+    event.logprob = e.logprob;
+    out.push_back(event);
+  }
+  if (stops) out.back().flags |= SWIFTK_TOKEN_STOP;
+  out.back().finish = static_cast<int32_t>(turn.finish);
+  out.back().status = static_cast<swiftk_status>(turn.status);
 }
 
 }  // namespace
@@ -89,7 +95,7 @@ swiftk_status swiftk_engine_step(swiftk_engine* engine, const swiftk_event** eve
       ~Guard() { flag.store(false, std::memory_order_release); }
     } const guard{e.stepping};
     e.events.clear();
-    for (const swiftk::Event& event : e.engine.step()) e.events.push_back(told(event));
+    for (const swiftk::Turn& turn : e.engine.step()) tell(turn, e.events);
     *events = e.events.data();
     *n = e.events.size();
   });

@@ -75,7 +75,7 @@ class Drafting {
 
   // All steps are done. By time, candidates follow that may become nodes, best first: take() takes the next one.
   void finish() {
-    d_.asking = s_.sources.active() > 0 && !s_.rejects();
+    d_.asking = s_.sources.active() > 0 && (!s_.rejects() || d_.steps == 0);
     if (!rule_.by_time()) return add_siblings();
     ask();
     open_ = d_.prospects.open();

@@ -52,13 +52,14 @@ const EngineOptions& checked(const EngineOptions& o) {
 }  // namespace
 
 Engine::Engine(std::shared_ptr<const Model> model, const EngineOptions& o)
-    : w_(model, {.max_rows = std::max(kMostRows, o.sequences * TokenTree::kMaxNodes + kBeside),
+    : w_(model, {.max_rows = kMostRows + kBeside,
                  .sequences = checked(o).sequences,
+                 .outputs = kMostRows + 1,  // a prompt's last row
                  .blocks = blocks_of(*model, checked_context(*model, o.context), o),
                  .threads = o.threads,
                  .poison = o.poison}),
       context_(checked_context(*model, o.context)),
-      lanes_(o.sequences, false) {
+      lanes_(o.sequences) {
   offer_plans(planner_, *w_.model);
 }
 
@@ -129,7 +130,7 @@ void Engine::admit() {
 }
 
 bool Engine::begin(Text& text) {
-  const auto lane = std::find(lanes_.begin(), lanes_.end(), false);
+  const auto lane = std::find_if(lanes_.begin(), lanes_.end(), [](const Lane& l) { return !l.taken; });
   if (lane == lanes_.end()) return false;
   share_prefix(text);
   Sequence& s = text.sequence;
@@ -139,10 +140,16 @@ bool Engine::begin(Text& text) {
     s.cached = 0;
     return false;
   }
-  if (text.generated == 0) planner_.start_text();
+  if (text.generated == 0) {
+    planner_.start_text();
+    text.reused = s.cached;
+  }
   s.lane = static_cast<int>(lane - lanes_.begin());
-  *lane = true;
-  text.stepping = true;
+  s.sources = std::move(lane->sources);
+  s.sources.restart(0, false);
+  text.odds = lane->odds;
+  text.odds.start();
+  lane->taken = text.stepping = true;
   return true;
 }
 
@@ -175,7 +182,8 @@ void Engine::leave(Text& text) {
   w_.trim(text.sequence, 0);
   text.sequence.cached = 0;
   text.sequence.forget_tree();
-  if (text.stepping) lanes_[text.sequence.lane] = false;
+  if (!text.stepping) return;
+  lanes_[text.sequence.lane] = {false, std::move(text.sequence.sources), text.odds};
   text.stepping = false;
 }
 
@@ -228,6 +236,7 @@ DraftRule Engine::rule_of(const Text& text) const {
   if (r.drafting == Drafting::Planned) rule = planner_.rule(allotment_, text.odds, static_cast<int>(decoding_.size()));
   const bool steps = r.drafting == Drafting::Planned ? allotment_.drafts : r.plan != nullptr;
   const int most = std::min(r.max_new_tokens - text.generated, context_ - text.sequence.position()) - 1;
+  rule.max_nodes = std::min(rule.max_nodes, kMostRows / static_cast<int>(decoding_.size()));
   rule.max_draft = steps ? std::min(rule.max_draft, most) : 0;
   rule.max_depth = std::min(rule.max_depth, most);
   rule.stop_ids = r.stop_ids;
@@ -282,10 +291,22 @@ std::string Engine::explain() const {
   return line + more;
 }
 
-std::vector<Event> Engine::step() {
+std::vector<Turn> Engine::step() {
   round_ = {};
+  run_round();
+  for (Turn& turn : turns_) {
+    turn.seconds = round_.seconds;
+    turn.draft = round_.draft;
+    turn.verify = round_.verify;
+    turn.run = round_.run;
+  }
+  return std::exchange(turns_, {});
+}
+
+void Engine::run_round() {
   const Stopwatch watch(round_.seconds);
-  events_.clear();
+  const double ran = w_.executor.seconds();
+  turns_.clear();
   take_orders();
   admit();
   prepare();
@@ -301,28 +322,30 @@ std::vector<Event> Engine::step() {
   round_.sequences = static_cast<int>(trees.size());
   round_.prompts = static_cast<int>(chunks.size());
   round_.prompt_rows = prompt_rows_;
-  round_.draft = w_.last.draft;
+  round_.draft = trees.empty() ? 0 : w_.last.draft;
   round_.verify = w_.last.verify;
-  round_.draft_steps = w_.last.draft_steps;
+  round_.draft_steps = trees.empty() ? 0 : w_.last.draft_steps;
+  round_.run = w_.executor.seconds() - ran;
   learn();
   for (Text* const t : decoding_) hear(*t);
   if (prompt_) hear_prompt(*prompt_, round_.nodes);
   drop_ended();
   for (auto& [id, text] : texts_) round_.waiting += !text->stepping;
-  return std::exchange(events_, {});
 }
 
 // What verification found becomes text, up to where it ends.
 void Engine::hear(Text& text) {
   Sequence& s = text.sequence;
+  const Draft& d = s.draft;
   if (s.verified.failed) return end(text, Finish::Failed, s.verified.failed->status(), s.verified.failed->what());
-  const bool proposed = s.draft.tree.size() > 1;
-  int count = 0;
+  Turn& turn = turns_.emplace_back(Turn{.id = text.id, .nodes = d.tree.size(), .steps = d.steps, .drafted = d.grown});
+  if (d.steps > 0) turn.plan = s.plan;
+  for (int i = 1; i < d.tree.size(); ++i) ++turn.proposed[static_cast<int>(d.source[i])];
   for (const Emitted& e : s.verified.emitted) {
-    ++count;
-    const Origin origin = e.drafted() ? Origin::Drafted : proposed ? Origin::Bonus : Origin::Plain;
-    if (!hand_out(text, e, origin)) break;
+    if (!hand_out(text, turn, e)) break;
   }
+  const int count = static_cast<int>(turn.tokens.size());
+  turn.cut = count < static_cast<int>(s.verified.emitted.size());
   commit(w_, s, count);
   name_blocks(text);
   w_.trim(s, s.cached + TokenTree::kMaxNodes);
@@ -333,14 +356,15 @@ void Engine::hear_prompt(Text& text, int row) {
   name_blocks(text);
   if (text.generated > 0 || text.sequence.cached < text.due()) return;
   try {
-    hand_out(text, sample(w_, text.sequence, row), Origin::Plain);
+    const Emitted first = sample(w_, text.sequence, row);
+    hand_out(text, turns_.emplace_back(Turn{.id = text.id, .cached = text.reused}), first);
   } catch (const Error& e) {
     end(text, Finish::Failed, e.status(), e.what());
   }
 }
 
 // False: it was the last one.
-bool Engine::hand_out(Text& text, const Emitted& e, Origin origin) {
+bool Engine::hand_out(Text& text, Turn& turn, const Emitted& e) {
   const Request& r = text.request;
   ++text.generated;
   const bool full = static_cast<int>(r.prompt.size()) + text.generated >= context_;
@@ -349,13 +373,14 @@ bool Engine::hand_out(Text& text, const Emitted& e, Origin origin) {
   } else if (full || text.generated >= r.max_new_tokens) {
     text.finish = Finish::Length;
   }
-  events_.push_back({.id = text.id, .emitted = e, .origin = origin, .finish = text.finish});
+  turn.tokens.push_back(e);
+  turn.finish = text.finish;
   return text.finish == Finish::None;
 }
 
 void Engine::end(Text& text, Finish finish, Status status, const char* what) {
   text.finish = finish;
-  events_.push_back({.id = text.id, .emitted = {}, .finish = finish, .status = status, .error = what});
+  turns_.push_back({.id = text.id, .finish = finish, .status = status, .error = what});
 }
 
 void Engine::drop_ended() {

@@ -10,8 +10,8 @@
 #include <span>
 #include <vector>
 
-#include "event.h"
 #include "planner/planner.h"
+#include "turn.h"
 #include "workspace.h"
 
 namespace swiftk {
@@ -44,7 +44,7 @@ struct Request {
 struct Round {
   int sequences = 0, prompts = 0;  // that decoded; whose rows came beside them
   int nodes = 0, prompt_rows = 0, tokens = 0;
-  double seconds = 0, draft = 0, verify = 0;
+  double seconds = 0, draft = 0, verify = 0, run = 0;  // run: in passes of the model
   int draft_steps = 0, preempted = 0, waiting = 0;
 };
 
@@ -57,9 +57,9 @@ class Engine {
   // The text ends with the next round, and tells so. No error if it has ended.
   void cancel(uint64_t id);
 
-  // One round. Events in the order of texts, each text's in its own. Empty where nothing is under way. Throws what
-  // concerns all texts; what concerns one ends that one.
-  std::vector<Event> step();
+  // One round; what it was for the texts that heard something, the oldest first. Empty where nothing is under way.
+  // Throws what concerns all texts; what concerns one ends that one.
+  std::vector<Turn> step();
   bool idle() const;
   const Round& last() const { return round_; }
 
@@ -82,11 +82,20 @@ class Engine {
     Request request;
     Sequence sequence;
     TextOdds odds{};
-    int generated = 0;
+    int generated = 0, reused = 0;
     bool stepping = false;  // has a lane
     Finish finish = Finish::None;
   };
 
+  // A place to step in. What a text leaves there the next one begins with: how often tokens follow each other in this
+  // model, and how often those who guess are right.
+  struct Lane {
+    bool taken = false;
+    Sources sources;
+    TextOdds odds;
+  };
+
+  void run_round();
   void take_orders();
   void admit();
   bool begin(Text&);
@@ -101,7 +110,7 @@ class Engine {
   void learn();
   void hear(Text&);
   void hear_prompt(Text&, int row);
-  bool hand_out(Text&, const Emitted&, Origin);
+  bool hand_out(Text&, Turn&, const Emitted&);
   void name_blocks(Text&);
   void end(Text&, Finish, Status = Status::Ok, const char* what = "");
   void drop_ended();
@@ -110,12 +119,12 @@ class Engine {
   Planner planner_;
   Allotment allotment_;
   const int context_;
-  std::vector<bool> lanes_;  // taken
+  std::vector<Lane> lanes_;
   std::map<uint64_t, std::unique_ptr<Text>> texts_;  // by age
   std::vector<Text*> decoding_;  // in this round,
   Text* prompt_ = nullptr;       // and whose rows run beside them,
   int prompt_rows_ = 0;          // so many
-  std::vector<Event> events_;
+  std::vector<Turn> turns_;
   Round round_;
 
   mutable std::mutex orders_;  // guards what follows

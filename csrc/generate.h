@@ -7,9 +7,9 @@
 #include <span>
 #include <vector>
 
-#include "event.h"
 #include "planner/planner.h"
 #include "session.h"
+#include "turn.h"
 
 namespace swiftk {
 

@@ -10,7 +10,7 @@ Workspace::Workspace(std::shared_ptr<const Model> m, const WorkspaceOptions& o)
       executor(model, o.threads, o.max_rows),
       pool(*model, o.blocks),
       target(compile_plan(*model, {})),
-      logits(*model->ops, o.sequences * TokenTree::kMaxNodes, model->config.V),
+      logits(*model->ops, o.outputs, model->config.V),
       draws(executor, logits, *model),
       x(*model->ops, sizeof(float) * executor.max_rows() * model->config.D),
       residual_(*model->ops, sizeof(float) * o.sequences * TokenTree::kMaxNodes * model->config.D) {

@@ -36,6 +36,7 @@ struct Chunk {
 struct WorkspaceOptions {
   int max_rows = 0;   // of a pass
   int sequences = 1;  // whose trees are verified in one pass
+  int outputs = TokenTree::kMaxNodes;  // rows of logits
   int blocks = 0;     // of K and V
   int threads = 0;    // 0: the model's
   bool poison = false;  // tests: fill the cache with NaN first
@@ -69,7 +70,7 @@ class Workspace {
   Executor executor;
   KvPool pool;
   const Plan target;
-  Logits logits;  // [sequences kMaxNodes, V]
+  Logits logits;  // [outputs, V]
   Draws draws;
   RowBatch batch;
   Buffer x;  // [max_rows, D] the residual stream

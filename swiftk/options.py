@@ -62,6 +62,8 @@ class LoadOptions:
     # on a CPU), which cost no memory.
     draft_weights: Any = "auto"
     draft_memory: int | None = None  # most bytes of all copies; None: a quarter of the memory that is available
+    max_sequences: int = 16  # texts that step together; others wait for their turn
+    kv_memory: int | None = None  # bytes of keys and values; None: one text of full length, others of an eighth of it
 
     def __post_init__(self) -> None:
         device = os.environ.get("SWIFTK_DEVICE", "auto") if self.device == "auto" else self.device
@@ -75,6 +77,8 @@ class LoadOptions:
         integer(self, "threads", 1, 4096, optional=True)
         integer(self, "context", 2, 1 << 31, optional=True)
         integer(self, "draft_memory", 1, 1 << 62, optional=True)
+        integer(self, "max_sequences", 1, 256, optional=False)
+        integer(self, "kv_memory", 1, 1 << 62, optional=True)
         put(self, "draft_weights", forms(self.draft_weights))
 
 
@@ -155,6 +159,27 @@ class GenerateOptions:
         free = self.skip is None or (isinstance(self.skip, str) and self.skip == "auto")
         free = free and self.by_time and self.optimizer == "auto" and self.assistant_early_exit is None
         return self.drafter or ("auto" if free else "plan")
+
+    def planned(self, copies: Iterable[str]) -> bool:
+        """Whether the engine's own planner decides, and nothing that lives in Python: by default, where the model has
+        copies of its weights to draft with; and where nothing is to be drafted."""
+        if self.speculate is False:
+            return True
+        plain = GenerateOptions()
+        policy = (
+            "speculate",
+            "skip",
+            "assistant_early_exit",
+            "kvq",
+            "gate",
+            "max_draft",
+            "recall",
+            "sources",
+            "optimizer",
+            "swift",
+        )
+        same = all(getattr(self, name) == getattr(plain, name) for name in policy)
+        return same and self.drafter_name == "auto" and any(True for _ in copies)
 
     @property
     def by_time(self) -> bool:

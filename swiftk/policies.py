@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -28,6 +30,16 @@ _MOST = 32  # kept in memory
 _SAVE = 30.0  # seconds between two writes of what was learned, unless another set drafts now
 
 
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How one text is drafted."""
+
+    key: Any  # how callers asked for it
+    pacer: Pacer
+    optimizer: Optimizer
+    guesser: SourceGate | None  # where sources are asked
+
+
 class Policies:
     """Costs are shared: a plain step, a row and a sublayer cost what they do however a text is drafted."""
 
@@ -38,15 +50,16 @@ class Policies:
         self._config, self._rows = model.config, RowPrices()
         self._shares = model.copy_shares
         self._prices = SublayerPrices(model.config, self._shares)
-        self._kept: dict[Any, tuple[Pacer, Optimizer, SourceGate | None]] = {}
+        self._kept: dict[Any, Policy] = {}
+        self._guard = threading.Lock()
         self._file = LearnedFile(
             folder, model.dtype, "-".join([model.device, model.isa, str(model.threads), *self.copies])
         )
         self._saved: dict[str, tuple[SkipSet, float]] = {}
 
-    def get(self, o: GenerateOptions, skip: SkipSet | None) -> tuple[Pacer, Optimizer, SourceGate | None]:
-        """What was learned about drafting like this in calls before, or a new start. `skip`: None where nothing is
-        skipped, so that no plan drafts."""
+    def take(self, o: GenerateOptions, skip: SkipSet | None) -> Policy:
+        """What was learned about drafting like this in calls before, or a new start; one text's until it is given back.
+        `skip`: None where nothing is skipped, so that no plan drafts."""
         free = o.optimizer is not None and o.assistant_early_exit in (None, "auto") and o.skip == "auto"
         drafter = DRAFTERS[o.drafter_name]
         plan = drafter.plan and skip is not None
@@ -54,15 +67,22 @@ class Policies:
         sampled = bool(o.temperature)
         search = (o.optimizer, o.assistant_early_exit) if free else None
         key = (skip, search, o.swift, o.gate, o.max_draft, o.kvq, mode, sampled, o.drafter_name, o.sources)
-        if key not in self._kept:
+        with self._guard:
+            kept = self._kept.pop(key, None)
+        if kept is not None:
+            return kept
+        guesser = SourceGate(Sources(drafter)) if drafter.sources else None
+        optimizer = self._optimizer(o, skip or SkipSet(), free, guesser) if plan else self._without_plan(guesser)
+        if self._lasting(o, optimizer):
+            self._restore(_kind(o), optimizer)
+        return Policy(key, Pacer(optimizer.current.costs, mode, plan), optimizer, guesser)
+
+    def give(self, policy: Policy) -> None:
+        """Back, for the next text. Of two that texts had at a time the later one stays."""
+        with self._guard:
             if len(self._kept) >= _MOST:
                 del self._kept[next(iter(self._kept))]
-            guesser = SourceGate(Sources(drafter)) if drafter.sources else None
-            optimizer = self._optimizer(o, skip or SkipSet(), free, guesser) if plan else self._without_plan(guesser)
-            if self._lasting(o, optimizer):
-                self._restore(_kind(o), optimizer)
-            self._kept[key] = (Pacer(optimizer.current.costs, mode, plan), optimizer, guesser)
-        return self._kept[key]
+            self._kept[policy.key] = policy
 
     def keep(self, o: GenerateOptions, optimizer: Optimizer) -> None:
         """A text has ended."""

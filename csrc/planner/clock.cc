@@ -85,6 +85,8 @@ int Clock::clipped(int rows) { return std::clamp(rows, 1, RowPrices::kMost); }
 
 void Clock::plain(int texts, double seconds) {
   plain_[texts - 1].add(seconds);
+  last_texts_ = texts;
+  last_seconds_ = seconds;
   rows_.plain();
 }
 
@@ -100,7 +102,8 @@ double Clock::step(int texts) const {
 }
 
 void Clock::verified(int texts, int rows, double seconds) {
-  const double one = step(texts) / (1 + rows_(clipped(texts)));
+  const double plain = last_texts_ == texts ? last_seconds_ : step(texts);
+  const double one = plain / (1 + rows_(clipped(texts)));
   if (one > 0 && rows > texts) rows_.add(clipped(rows), seconds / one - 1);
 }
 

@@ -62,6 +62,8 @@ class Clock {
   static int clipped(int rows);
 
   std::array<Mean, kTexts> plain_{};
+  int last_texts_ = 0;       // of the last plain pass,
+  double last_seconds_ = 0;  // which passes behind it are compared with: a machine's speed drifts
   RowPrices rows_;
 };
 

@@ -5,10 +5,13 @@
 #include <cstdio>
 #include <utility>
 
+#include "stopwatch.h"
+
 namespace swiftk {
 namespace {
 
-constexpr int kLook = 8;           // rounds between two looks at what was learned
+constexpr int kLook = 8;           // rounds between two looks at what was learned,
+constexpr double kLookShare = 0.005;  // or more, where they would take more than this of the time
 constexpr double kEager = 0.85;    // in the last of them: of what a step must bring and rows cost, to see what lies behind
 constexpr double kUnsure = 0.6;    // a plan is believed to be better by this over the root of its outcomes,
 constexpr double kCarried = 4;     // outcomes of a bucket that another text begins with
@@ -41,7 +44,7 @@ double TextOdds::pace() const { return std::clamp((tokens + 2) / (steps + 2), 1.
 
 int Planner::offer(std::shared_ptr<const DraftPlan> plan, double price, const Prior& prior) {
   plans_.push_back({std::move(plan), AcceptanceRates::of_plan(prior), price});
-  next_.plan = -1;
+  due_ = 0;
   return plans() - 1;
 }
 
@@ -64,7 +67,8 @@ void Planner::look(int texts, double pace) {
   }
   next_.plan = best;
   next_.rate = std::max(found.rate, pace);
-  next_.reach = found.reach;
+  // A plan that is no better than what else brings tokens may draft nothing; where nothing else does, it drafts a step.
+  next_.reach = found.rate <= pace && pace > 1 ? found.reach : std::min(found.reach, 1.0);
   if (best >= 0) {
     const Choice& c = plans_[best];
     next_.odds = c.accepted.odds();
@@ -77,14 +81,22 @@ void Planner::look(int texts, double pace) {
   }
   next_.row_price.resize(kRows);
   for (int n = 1; n <= kRows; ++n) {
-    next_.row_price[n - 1] = static_cast<float>(next_.rate * texts * std::max(0.0, clock_.beyond(texts, n)));
+    next_.row_price[n - 1] = static_cast<float>(texts * std::max(0.0, clock_.beyond(texts, n)));
   }
 }
 
 const Allotment& Planner::allot(int texts, double pace) {
-  if (rounds_ % kLook == 0 || next_.plan < 0 || looked_texts_ != texts) look(texts, pace);
-  looked_texts_ = texts;
+  if (rounds_ >= due_ || looked_texts_ != texts) {
+    {
+      const Stopwatch watch(look_);
+      look(texts, pace);
+    }
+    const double step = clock_.step(texts);
+    due_ = rounds_ + kLook + (step > 0 ? static_cast<int>(std::min(1e3, look_ / (kLookShare * step))) : 0);
+    looked_texts_ = texts;
+  }
   ++rounds_;
+  next_.pace = pace;
   next_.drafts = next_.plan >= 0 && purse_.draft_next() && clock_.knows(texts);
   next_.guesses = next_.drafts || (purse_.guess_next() && clock_.knows(texts));
   return next_;
@@ -98,7 +110,7 @@ DraftRule Planner::rule(const Allotment& a, const TextOdds& text, int texts) con
   rule.row_reach = static_cast<float>(a.further) * eager;
   rule.row_price = a.row_price;
   rule.others = texts - 1;
-  for (float& price : rule.row_price) price *= eager;
+  for (float& price : rule.row_price) price *= eager * static_cast<float>(a.drafts ? a.rate : a.pace);
   if (a.drafts) {
     for (int b = 0; b < kSureness; ++b) {
       rule.hold[b] = static_cast<float>(a.odds.p_top1[b]);

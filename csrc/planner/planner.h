@@ -31,12 +31,13 @@ struct Allotment {
   bool drafts = false;   // by a plan
   bool guesses = false;  // sources are asked
   int plan = -1;
-  double rate = 1;       // tokens per plain step and text that it promises
+  double pace = 1;       // tokens per plain step and text lately
+  double rate = 1;       // that it promises
   double reach = 2;      // a draft step pays behind nodes that are accepted with this probability, on the mean of texts
   double further = 0;    // of what a step must bring, what one more row in it must
   double usual = 1;      // that the plan is right, whatever its confidence
   Odds odds{};
-  std::vector<float> row_price;  // [rows] tokens that verifying so many rows, of all texts, must bring
+  std::vector<float> row_price;  // [rows] plain steps that verifying so many rows, of all texts, takes beyond one
 };
 
 class Planner {
@@ -77,7 +78,8 @@ class Planner {
   Purse purse_{true};
   std::vector<Choice> plans_;
   Allotment next_;
-  int rounds_ = 0, looked_texts_ = 0;
+  int rounds_ = 0, due_ = 0, looked_texts_ = 0;
+  double look_ = 0;  // seconds of a look
 };
 
 }  // namespace swiftk

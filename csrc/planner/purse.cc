@@ -20,7 +20,9 @@ constexpr double kBackOff = 64, kMostOff = 8192;  // tokens before drafting is t
 Purse::Purse(bool plan)
     : plan_(plan), opening_(plan ? kOpening : kGuessing), purse_(opening_), back_off_(kBackOff) {}
 
-void Purse::start() { want_plain_ = std::max(want_plain_, 1); }
+void Purse::start() {
+  if (since_plain_ >= kSoon) want_plain_ = std::max(want_plain_, 1);
+}
 
 bool Purse::measured() const {
   return want_plain_ == 0 && since_plain_ < (tokens_ < kDoubtful * steps_ ? kSoon : kReplain);
