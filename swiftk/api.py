@@ -157,7 +157,7 @@ class LM:
         a list of so many: they differ by the seeds seed, seed + 1, ..., and share the prompt's pass."""
         if isinstance(n, bool) or not isinstance(n, int) or n < 1:
             raise InvalidArgument(f"[generate] n={n!r}, want a number of texts, 1 or more")
-        streams = self._submit([prompt] * n, [{}] * n, {**options, "stream": stream}, count_seeds=True)
+        streams = self._submit([prompt] * n, [{}] * n, {**options, "stream": stream}, count=True)
         if stream:
             return streams[0] if n == 1 else streams
         results = _wait(streams)
@@ -182,13 +182,14 @@ class LM:
         prompts: Sequence[Any],
         each: Sequence[Mapping[str, Any]],
         common: Mapping[str, Any],
-        count_seeds: bool = False,
+        count: bool = False,
     ) -> list[Stream]:
-        """All prompts are looked at before the first is submitted: an error leaves nothing under way."""
+        """All prompts are looked at before the first is submitted: an error leaves nothing under way. count: seeds count
+        up from the first one's."""
         asked = []
         for i, (prompt, its) in enumerate(zip(prompts, each, strict=True)):
             o = GenerateOptions.parse({**common, **its}).filled(self.defaults)
-            if count_seeds and i > 0:
+            if count and i > 0:
                 o = replace(o, seed=((asked[0][1].seed or 0) + i) % 2**64)
             if o.seed is None:
                 o = replace(o, seed=secrets.randbits(48))
@@ -249,9 +250,8 @@ class LM:
 
     def _stream(self, ids: np.ndarray, o: GenerateOptions, skip: SkipSet | None) -> Stream:
         text = self._transcript(ids, o)
-        return Stream(
-            self._planned(ids, o, text) if o.planned(self._model.copies) else self._directed(ids, o, skip, text)
-        )
+        planned = o.planned(self._model.copies)
+        return Stream(self._planned(ids, o, text) if planned else self._directed(ids, o, skip, text))
 
     def _transcript(self, ids: np.ndarray, o: GenerateOptions) -> Transcript:
         detokenizer = Detokenizer(self.tokenizer.decode, ids.tolist()) if self.tokenizer.available else None
@@ -331,7 +331,7 @@ class LM:
         o: GenerateOptions,
         text: Transcript,
         stats: Stats,
-        candidates: Any = (),
+        tried: Any = (),
         earlier: int = 0,
     ) -> Result:
         events, layers = text.events, self.config["num_layers"]
@@ -346,7 +346,7 @@ class LM:
             prompt_tokens=ids.tolist(),
             drafted=[e.drafted for e in events],
             sources=[e.source for e in events],
-            trace=Trace(self.folder.name, layers, pieces, tuple(text.recorder.rounds), candidates, earlier),
+            trace=Trace(self.folder.name, layers, pieces, tuple(text.recorder.rounds), tried, earlier),
         )
         if o.verify and result.finish_reason != "cancelled":
             self._compare(result, ids, o)

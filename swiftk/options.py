@@ -44,6 +44,19 @@ DTYPES = {
     "bf16": "bfloat16",
     "fp16": "float16",
 }
+# What says how to draft: any of them takes the decision from the engine's planner.
+_POLICY = (
+    "speculate",
+    "skip",
+    "assistant_early_exit",
+    "kvq",
+    "gate",
+    "max_draft",
+    "recall",
+    "sources",
+    "optimizer",
+    "swift",
+)
 T = TypeVar("T")
 
 
@@ -165,21 +178,9 @@ class GenerateOptions:
         copies of its weights to draft with; and where nothing is to be drafted."""
         if self.speculate is False:
             return True
-        plain = GenerateOptions()
-        policy = (
-            "speculate",
-            "skip",
-            "assistant_early_exit",
-            "kvq",
-            "gate",
-            "max_draft",
-            "recall",
-            "sources",
-            "optimizer",
-            "swift",
-        )
-        same = all(getattr(self, name) == getattr(plain, name) for name in policy)
-        return same and self.drafter_name == "auto" and any(True for _ in copies)
+        default = GenerateOptions()
+        asked = any(getattr(self, name) != getattr(default, name) for name in _POLICY)
+        return not asked and self.drafter_name == "auto" and any(True for _ in copies)
 
     @property
     def by_time(self) -> bool:

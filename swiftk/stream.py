@@ -78,7 +78,7 @@ class Stream:
         self._source.cancel()
 
     def close(self) -> None:
-        """Cancels the text; the result is what was read of it."""
+        """Cancels the text; its result is what came until then."""
         if self._result is None:
             self._source.drop()
             self._ready.clear()
