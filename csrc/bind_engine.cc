@@ -52,6 +52,10 @@ class SharedEngine {
       State& s;
       ~Over() {
         const std::lock_guard lock(s.guard);
+        s.last = s.engine.last();
+        s.explained = s.engine.explain();
+        s.reason_off = s.engine.planner().reason_off();
+        s.plain_seconds = s.engine.planner().clock().step(1);
         s.stepping = false;
         ++s.steps;
         s.ended.notify_all();
@@ -71,6 +75,21 @@ class SharedEngine {
     }
   }
 
+  // What was so behind the last step: any thread may read it.
+  template <class T>
+  auto told(T what) const {
+    const std::lock_guard lock(state_->guard);
+    return what(*state_);
+  }
+  // Waits for the step that is under way, and holds up the next one.
+  template <class F>
+  auto between(F f) const {
+    const py::gil_scoped_release release;
+    std::unique_lock lock(state_->guard);
+    state_->ended.wait(lock, [&] { return !state_->stepping; });
+    return f(state_->engine);
+  }
+
   // In a forked process: the threads and locks of the other are not here, and nothing can be taken down.
   void leave_behind() { (void)state_.release(); }
 
@@ -82,12 +101,16 @@ class SharedEngine {
     std::condition_variable ended;
     bool stepping = false;
     uint64_t steps = 0;
+    Round last;
+    std::string explained, reason_off;
+    double plain_seconds = 0;
   };
   std::unique_ptr<State> state_;
 };
 
-// skip: (attn, mlp, exit_layer, weights) of the plan that drafts; None: no plan does.
-uint64_t submit(const SharedEngine& self, const Tokens& prompt, int max_new_tokens, std::vector<int32_t> stop_ids, float temperature,
+// skip: (attn, mlp, exit_layer, weights) of the plan that drafts; None: no plan does. The text's box is boxes[id], there
+// before any other thread may have heard of it: the lock of Python's interpreter is kept.
+uint64_t submit(const SharedEngine& self, py::dict boxes, const Tokens& prompt, int max_new_tokens, std::vector<int32_t> stop_ids, float temperature,
                 int top_k, float top_p, float min_p, float repetition_penalty, uint64_t seed,
                 const std::string& acceptance, int logprobs, const std::string& drafting,
                 const std::optional<Skip>& skip, const std::optional<DraftRule>& rule) {
@@ -108,8 +131,10 @@ uint64_t submit(const SharedEngine& self, const Tokens& prompt, int max_new_toke
   }
   if (rule) r.rule = *rule;
   r.drafting = drafting == "planned" ? Drafting::Planned : drafting == "ruled" ? Drafting::Ruled : Drafting::Off;
-  const py::gil_scoped_release release;
-  return self->submit(std::move(r));
+  const py::object box = py::module_::import("collections").attr("deque")();
+  const uint64_t id = self->submit(std::move(r));
+  boxes[py::int_(id)] = box;
+  return id;
 }
 
 const char* name_of(Finish finish) {
@@ -123,7 +148,7 @@ const char* name_of(Finish finish) {
 }
 
 py::dict round_dict(const SharedEngine& self) {
-  const Round& r = self->last();
+  const Round r = self.told([](const auto& s) { return s.last; });
   return py::dict("sequences"_a = r.sequences, "prompts"_a = r.prompts, "nodes"_a = r.nodes,
                   "prompt_rows"_a = r.prompt_rows, "tokens"_a = r.tokens, "seconds"_a = r.seconds, "draft"_a = r.draft,
                   "verify"_a = r.verify, "run"_a = r.run, "draft_steps"_a = r.draft_steps, "preempted"_a = r.preempted,
@@ -136,13 +161,33 @@ py::object error_of(const Turn& t) {
   return py::make_tuple(python_name(t.status), t.error);
 }
 
-// (attn, mlp, exit_layer, weights) that drafted, or None.
-py::object plan_of(const Turn& t) {
-  if (!t.plan) return py::none();
-  const SkipSet& skip = t.plan->skip;
+// (attn, mlp, exit_layer, weights)
+py::tuple told(const SkipSet& skip) {
   std::vector<const char*> weights;
   for (const DType dtype : skip.weights) weights.push_back(name_of(dtype));
   return py::make_tuple(skip.attn, skip.mlp, skip.exit_layer, weights);
+}
+
+// What drafted, or None.
+py::object plan_of(const Turn& t) { return t.plan ? told(t.plan->skip) : py::object(py::none()); }
+
+py::dict told(const PlannerState& state) {
+  py::list plans;
+  for (const PlanState& s : state.plans) {
+    plans.append(py::dict("skip"_a = told(s.skip), "price"_a = s.price, "counts"_a = s.counts));
+  }
+  return py::dict("plans"_a = plans, "rows"_a = state.rows);
+}
+
+PlannerState planner_state(const Model& model, const py::dict& from) {
+  PlannerState state;
+  for (const py::handle plan : from["plans"]) {
+    const auto [attn, mlp, exit_layer, weights] = plan["skip"].cast<Skip>();
+    state.plans.push_back({skip_set(model, attn, mlp, exit_layer, weights), plan["price"].cast<double>(),
+                           plan["counts"].cast<std::vector<double>>()});
+  }
+  state.rows = from["rows"].cast<std::vector<std::pair<int, double>>>();
+  return state;
 }
 
 }  // namespace
@@ -169,7 +214,7 @@ void bind_engine(py::module_& m) {
   py::class_<SharedEngine>(m, "Engine")
       .def(py::init<const std::shared_ptr<Model>&, int, int, size_t, int, bool>(), "model"_a, "context"_a = 0,
            "sequences"_a = 16, "kv_memory"_a = 0, "threads"_a = 0, "poison"_a = false)
-      .def("submit", &submit, "prompt"_a, "max_new_tokens"_a = 128, "stop_ids"_a = std::vector<int32_t>{},
+      .def("submit", &submit, "boxes"_a, "prompt"_a, "max_new_tokens"_a = 128, "stop_ids"_a = std::vector<int32_t>{},
            "temperature"_a = 0.0f, "top_k"_a = 0, "top_p"_a = 1.0f, "min_p"_a = 0.0f, "repetition_penalty"_a = 1.0f,
            "seed"_a = 0, "acceptance"_a = "coupled", "logprobs"_a = 0, "drafting"_a = "planned", "skip"_a = py::none(),
            "rule"_a = py::none())
@@ -177,9 +222,16 @@ void bind_engine(py::module_& m) {
       .def("step", &SharedEngine::step, "boxes"_a)
       .def("idle", [](const SharedEngine& self) { return self->idle(); })
       .def("leave_behind", &SharedEngine::leave_behind)
-      .def("explain", [](const SharedEngine& self) { return self->explain(); })
-      .def("plain_seconds", [](const SharedEngine& self, int texts) { return self->planner().clock().step(texts); },
-           "texts"_a = 1)
+      .def("state", [](const SharedEngine& self) { return told(self.between([](Engine& e) { return e.planner().state(); })); })
+      .def("restore",
+           [](const SharedEngine& self, const py::dict& state) {
+             const PlannerState read = planner_state(self->model(), state);
+             self.between([&](Engine& e) { e.planner().restore(read); });
+           },
+           "state"_a)
+      .def_property_readonly("explained", [](const SharedEngine& self) { return self.told([](const auto& s) { return s.explained; }); })
+      .def_property_readonly("reason_off", [](const SharedEngine& self) { return self.told([](const auto& s) { return s.reason_off; }); })
+      .def_property_readonly("plain_seconds", [](const SharedEngine& self) { return self.told([](const auto& s) { return s.plain_seconds; }); })
       .def_property_readonly("last", &round_dict)
       .def_property_readonly("context", [](const SharedEngine& self) { return self->context(); })
       .def_property_readonly("workspace_bytes", [](const SharedEngine& self) { return self->workspace_bytes(); });

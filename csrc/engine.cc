@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <numeric>
 #include <utility>
 
 #include "accept.h"
@@ -160,28 +161,47 @@ void Engine::share_prefix(Text& text) {
   int32_t before = KvPool::kNone;
   while ((s.named + 1) * kKvBlock <= most) {
     const std::span<const int32_t, kKvBlock> tokens(s.text.data() + s.named * kKvBlock, kKvBlock);
-    before = w_.pool.find(before, tokens);
-    if (before == KvPool::kNone) break;
-    s.blocks.push_back(before);
+    const int32_t found = w_.pool.find(before, tokens);
+    if (found == KvPool::kNone) break;
+    s.blocks.push_back(before = found);
     ++s.named;
   }
   s.cached = s.named * kKvBlock;
+  // Of one more block a beginning, into a block of its own.
+  const int room = std::min(most - s.cached, kKvBlock);
+  const auto [other, n] = w_.pool.along(before_of(s), {s.text.data() + s.cached, static_cast<size_t>(std::max(0, room))});
+  if (n == 0) return;
+  w_.pool.hold(other);
+  if (w_.reserve(s, s.cached + n)) {
+    std::vector<int32_t> from(n), to(n);
+    std::iota(from.begin(), from.end(), other * kKvBlock);
+    std::iota(to.begin(), to.end(), s.blocks.back() * kKvBlock);
+    w_.pool.move_rows(w_.executor.ctx(), from, to);
+    s.cached += n;
+  }
+  w_.pool.release(other);
 }
+
+// The last block of the text's that others may share.
+int32_t Engine::before_of(const Sequence& s) { return s.named > 0 ? s.blocks[s.named - 1] : KvPool::kNone; }
 
 // Blocks that are full of text by now may be shared.
 void Engine::name_blocks(Text& text) {
   Sequence& s = text.sequence;
   for (; (s.named + 1) * kKvBlock <= s.cached; ++s.named) {
-    const int32_t before = s.named > 0 ? s.blocks[s.named - 1] : KvPool::kNone;
     const std::span<const int32_t, kKvBlock> tokens(s.text.data() + s.named * kKvBlock, kKvBlock);
-    s.blocks[s.named] = w_.pool.name(s.blocks[s.named], before, tokens);
+    s.blocks[s.named] = w_.pool.name(s.blocks[s.named], before_of(s), tokens);
   }
 }
 
 void Engine::leave(Text& text) {
-  w_.trim(text.sequence, 0);
-  text.sequence.cached = 0;
-  text.sequence.forget_tree();
+  Sequence& s = text.sequence;
+  if (const int end = s.named * kKvBlock; end < s.cached && text.finish != Finish::Failed) {
+    w_.pool.name_end(s.blocks[s.named], before_of(s), {s.text.data() + end, static_cast<size_t>(s.cached - end)});
+  }
+  w_.trim(s, 0);
+  s.cached = 0;
+  s.forget_tree();
   if (!text.stepping) return;
   lanes_[text.sequence.lane] = {false, std::move(text.sequence.sources), text.odds};
   text.stepping = false;

@@ -63,7 +63,7 @@ class Engine {
   bool idle() const;
   const Round& last() const { return round_; }
 
-  Planner& planner() { return planner_; }
+  Planner& planner() { return planner_; }  // while nobody steps
   std::string explain() const;  // of the last round
 
   const Model& model() const { return *w_.model; }
@@ -100,6 +100,7 @@ class Engine {
   void admit();
   bool begin(Text&);
   void share_prefix(Text&);
+  static int32_t before_of(const Sequence&);
   void leave(Text&);
   // Blocks for the next round of a text; younger ones make room.
   bool make_room(Text&, int slots);

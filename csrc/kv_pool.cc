@@ -74,7 +74,7 @@ int32_t KvPool::look_up(uint64_t hash, uint64_t before, std::span<const int32_t,
 int32_t KvPool::find(int32_t before, std::span<const int32_t, kKvBlock> wanted) {
   const uint64_t name = name_of(before);
   const int32_t block = look_up(hash_of(name, wanted), name, wanted);
-  if (block != kNone && blocks_[block].holders++ == 0) unlink(block);
+  if (block != kNone) hold(block);
   return block;
 }
 
@@ -84,22 +84,51 @@ int32_t KvPool::name(int32_t block, int32_t before, std::span<const int32_t, kKv
     release(block);
     return other;
   }
+  enter(block, before, its);
+  Block& b = blocks_[block];
+  b.hash = hash_of(b.before, its);
+  by_hash_.emplace(b.hash, block);
+  return block;
+}
+
+void KvPool::enter(int32_t block, int32_t before, std::span<const int32_t> its) {
   Block& b = blocks_[block];
   b.name = ++last_name_;
   b.before = name_of(before);
-  b.hash = hash_of(b.before, its);
+  b.tokens = static_cast<int>(its.size());
   std::copy(its.begin(), its.end(), tokens(block));
-  by_hash_.emplace(b.hash, block);
-  return block;
+  by_before_.emplace(b.before, block);
+}
+
+std::pair<int32_t, int> KvPool::along(int32_t before, std::span<const int32_t> wanted) const {
+  std::pair<int32_t, int> best{kNone, 0};
+  const auto [first, last] = by_before_.equal_range(name_of(before));
+  for (auto at = first; at != last; ++at) {
+    const int32_t* const its = tokens(at->second);
+    const int most = std::min(blocks_[at->second].tokens, static_cast<int>(wanted.size()));
+    const int n = static_cast<int>(std::mismatch(its, its + most, wanted.begin()).first - its);
+    if (n > best.second) best = {at->second, n};
+  }
+  return best;
+}
+
+void KvPool::name_end(int32_t block, int32_t before, std::span<const int32_t> its) {
+  const int n = static_cast<int>(its.size());
+  if (n > 0 && !named(block) && along(before, its).second < n) enter(block, before, its);
 }
 
 // Blocks that come behind it keep their names, by which nobody finds them any more; they go as they get old.
 void KvPool::forget(int32_t block) {
   Block& b = blocks_[block];
   if (b.name == 0) return;
-  const auto [first, last] = by_hash_.equal_range(b.hash);
-  by_hash_.erase(std::find_if(first, last, [&](const auto& entry) { return entry.second == block; }));
+  const auto drop = [&](auto& from, uint64_t key) {
+    const auto [first, last] = from.equal_range(key);
+    from.erase(std::find_if(first, last, [&](const auto& entry) { return entry.second == block; }));
+  };
+  if (b.tokens == kKvBlock) drop(by_hash_, b.hash);
+  drop(by_before_, b.before);
   b.name = b.before = b.hash = 0;
+  b.tokens = 0;
 }
 
 void KvPool::move_rows(Ctx& ctx, std::span<const int32_t> from, std::span<const int32_t> to) const {

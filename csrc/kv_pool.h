@@ -1,10 +1,12 @@
 // K and V of every layer, in blocks of kKvBlock tokens that texts hold and share. Knows no sequence and no tree.
 //
-// A full block may be named, by its tokens and the named block before it. A text that begins alike finds it again. While
-// nobody holds it, it stays until memory is wanted: what was released longest ago goes first.
+// A block may be named, by its tokens and the named block before it, which is full. A text that begins alike finds it
+// again: a full one it shares, of one that goes along for a while it copies the rows. While nobody holds it, it stays
+// until memory is wanted: what was released longest ago goes first.
 #pragma once
 #include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "model.h"
@@ -25,7 +27,9 @@ class KvPool {
 
   // A block of nobody's, now with one holder and without a name; kNone where all are held.
   int32_t take();
-  void hold(int32_t block) { ++blocks_[block].holders; }
+  void hold(int32_t block) {
+    if (blocks_[block].holders++ == 0) unlink(block);
+  }
   void release(int32_t block);
   int holders(int32_t block) const { return blocks_[block].holders; }
 
@@ -36,6 +40,10 @@ class KvPool {
   // instead. Returns the one it holds.
   int32_t name(int32_t block, int32_t before, std::span<const int32_t, kKvBlock> tokens);
   bool named(int32_t block) const { return blocks_[block].name != 0; }
+  // The named block behind `before` that goes along with these tokens for longest, and for how long; not held.
+  std::pair<int32_t, int> along(int32_t before, std::span<const int32_t> tokens) const;
+  // Names the last block of a text that ends in it, unless there is one that goes along with all of it.
+  void name_end(int32_t block, int32_t before, std::span<const int32_t> tokens);
   // The holder, who is the only one, is about to write to it.
   void forget(int32_t block);
 
@@ -49,13 +57,16 @@ class KvPool {
     int holders = 0;
     uint64_t name = 0;    // no two blocks ever have the same; 0: none
     uint64_t before = 0;  // name of the block before; 0: it begins a text
-    uint64_t hash = 0;    // of `before` and the tokens
+    uint64_t hash = 0;    // of `before` and the tokens, if it is full
+    int tokens = 0;       // of named ones
     int32_t older = kNone, newer = kNone;  // of those that nobody holds, by when they were released
   };
 
   void link(int32_t block, bool oldest);
   void unlink(int32_t block);
   int32_t* tokens(int32_t block) { return tokens_.data() + size_t(block) * kKvBlock; }
+  const int32_t* tokens(int32_t block) const { return tokens_.data() + size_t(block) * kKvBlock; }
+  void enter(int32_t block, int32_t before, std::span<const int32_t> its);
   uint64_t name_of(int32_t block) const { return block == kNone ? 0 : blocks_[block].name; }
   int32_t look_up(uint64_t hash, uint64_t before, std::span<const int32_t, kKvBlock> tokens);
 
@@ -66,7 +77,8 @@ class KvPool {
   Buffer layers_;
   std::vector<Block> blocks_;
   std::vector<int32_t> tokens_;  // [blocks, kKvBlock] of named ones
-  std::unordered_multimap<uint64_t, int32_t> by_hash_;
+  std::unordered_multimap<uint64_t, int32_t> by_hash_;    // full ones
+  std::unordered_multimap<uint64_t, int32_t> by_before_;  // all that are named
   int32_t oldest_ = kNone, newest_ = kNone;
   int free_ = 0;
   uint64_t last_name_ = 0;

@@ -78,6 +78,9 @@ def load(
         draft_memory=options.draft_memory or 0,
         progress=progress,
     )
+    most = model.config["max_position"]
+    if options.context and options.context > most:
+        raise InvalidArgument(f"[load] context is {options.context}, want 2..{most} (the model's)")
     lm = LM(folder, model, Tokenizer(folder), defaults, options)
     _log.info(
         "loaded %s: %s, %d layers, %s weights %.0f MB%s, %s kernels, %d threads, context %d",
@@ -115,6 +118,7 @@ class LM:
         self._engine = Engine(self._make_engine)
         self._sessions = Sessions(self._make_session)
         self._told: set[str] = set()
+        self._layers, self._copy_bytes = int(model.config["num_layers"]), sum(model.copies.values())
         self.policies = Policies(folder, model)
 
     def __repr__(self) -> str:
@@ -184,8 +188,8 @@ class LM:
         common: Mapping[str, Any],
         count: bool = False,
     ) -> list[Stream]:
-        """All prompts are looked at before the first is submitted: an error leaves nothing under way. count: seeds count
-        up from the first one's."""
+        """All prompts are looked at before the first is submitted: an error leaves nothing under way. With `count` the
+        seeds count up from the first one's."""
         asked = []
         for i, (prompt, its) in enumerate(zip(prompts, each, strict=True)):
             o = GenerateOptions.parse({**common, **its}).filled(self.defaults)
@@ -193,7 +197,7 @@ class LM:
                 o = replace(o, seed=((asked[0][1].seed or 0) + i) % 2**64)
             if o.seed is None:
                 o = replace(o, seed=secrets.randbits(48))
-            skip = resolve(_early_exit(o), self.config["num_layers"], self._model.copies)
+            skip = resolve(_early_exit(o), self._layers, self._model.copies)
             ids = token_ids(prompt, self.tokenizer, self.config["vocab_size"], self.context)
             self._check(o)
             asked.append((ids, o, skip))
@@ -233,7 +237,11 @@ class LM:
 
     def _make_engine(self) -> Any:
         o = self._options
-        return _core.Engine(self._model, context=o.context or 0, sequences=o.max_sequences, kv_memory=o.kv_memory or 0)
+        native = _core.Engine(
+            self._model, context=o.context or 0, sequences=o.max_sequences, kv_memory=o.kv_memory or 0
+        )
+        self.policies.restore(native)
+        return native
 
     def _make_session(self) -> Any:
         return _core.Session(self._model, context=self._options.context or 0)
@@ -288,15 +296,17 @@ class LM:
         )
 
         def finish() -> Result:
-            native = self._engine.native
-            plain = native.plain_seconds()
+            native = ticket.engine
+            if o.speculate:
+                self.policies.keep_planner(native)
+            plain = native.plain_seconds
             last = next((r.skip for r in reversed(text.recorder.rounds) if r.skip is not None), None)
             stats = text.recorder.finish(
                 plain or None,
-                reason_off=self._reason_off(o, text, native.explain() if o.speculate else None),
+                reason_off=self._reason_off(o, text, native.reason_off or None),
                 skip=str(last) if last else None,
-                extra_memory_bytes=int(native.workspace_bytes) + sum(self._model.copies.values()),
-                draft_weight_bytes=sum(self._model.copies.values()),
+                extra_memory_bytes=int(native.workspace_bytes) + self._copy_bytes,
+                draft_weight_bytes=self._copy_bytes,
             )
             return self._result(ids, o, text, stats)
 
@@ -334,7 +344,7 @@ class LM:
         tried: Any = (),
         earlier: int = 0,
     ) -> Result:
-        events, layers = text.events, self.config["num_layers"]
+        events = text.events
         pieces = tuple(e.text for e in events)
         result = Result(
             text="".join(pieces),
@@ -346,7 +356,7 @@ class LM:
             prompt_tokens=ids.tolist(),
             drafted=[e.drafted for e in events],
             sources=[e.source for e in events],
-            trace=Trace(self.folder.name, layers, pieces, tuple(text.recorder.rounds), tried, earlier),
+            trace=Trace(self.folder.name, self._layers, pieces, tuple(text.recorder.rounds), tried, earlier),
         )
         if o.verify and result.finish_reason != "cancelled":
             self._compare(result, ids, o)
@@ -361,8 +371,8 @@ class LM:
             self.policies.plain.value if self.policies.plain.count else None,
             reason_off=reason,
             skip=str(parts.optimizer.current.skip) if skip is not None and DRAFTERS[o.drafter_name].plan else None,
-            extra_memory_bytes=int(session.workspace_bytes) + sum(self._model.copies.values()),
-            draft_weight_bytes=sum(self._model.copies.values()),
+            extra_memory_bytes=int(session.workspace_bytes) + self._copy_bytes,
+            draft_weight_bytes=self._copy_bytes,
         )
 
     def _reason_off(self, o: GenerateOptions, text: Transcript, why: str | None) -> str | None:

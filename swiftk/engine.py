@@ -39,9 +39,8 @@ class Engine:
     def submit(self, prompt: np.ndarray, **options: Any) -> Ticket:
         """prompt: [n] int32; options: as _core.Engine.submit takes them."""
         native = self.native
-        number = native.submit(prompt, **options)
-        box = self._boxes.setdefault(number, deque())
-        return Ticket(native, self._boxes, number, box)
+        boxes = self._boxes
+        return Ticket(native, boxes, native.submit(boxes, prompt, **options))
 
     def cancel(self) -> None:
         """All texts that are under way."""
@@ -58,9 +57,14 @@ class Engine:
 class Ticket:
     """A text under way."""
 
-    def __init__(self, native: Any, boxes: dict[int, deque[Any]], number: int, box: deque[Any]) -> None:
-        self._native, self._boxes, self._number, self._box = native, boxes, number, box
+    def __init__(self, native: Any, boxes: dict[int, deque[Any]], number: int) -> None:
+        self._native, self._boxes, self._number, self._box = native, boxes, number, boxes[number]
         self._process = os.getpid()
+
+    @property
+    def engine(self) -> Any:
+        """The _core.Engine that it is under way on."""
+        return self._native
 
     def hear(self) -> Any:
         """The next _core.Turn of the text: waits, and steps the engine where no other thread does."""

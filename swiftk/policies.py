@@ -27,6 +27,7 @@ from .way import Way
 
 _log = logging.getLogger("swiftk")
 _MOST = 32  # kept in memory
+_PLANNER = "planner"  # in the file
 _SAVE = 30.0  # seconds between two writes of what was learned, unless another set drafts now
 
 
@@ -56,6 +57,7 @@ class Policies:
             folder, model.dtype, "-".join([model.device, model.isa, str(model.threads), *self.copies])
         )
         self._saved: dict[str, tuple[SkipSet, float]] = {}
+        self._planner_saved = -_SAVE
 
     def take(self, o: GenerateOptions, skip: SkipSet | None) -> Policy:
         """What was learned about drafting like this in calls before, or a new start; one text's until it is given back.
@@ -94,12 +96,30 @@ class Policies:
             self._saved[kind] = (optimizer.current.skip, now)
             self._file.save(kind, optimizer.state())
 
+    def restore(self, engine: Any) -> None:
+        """What its planner learned in processes before."""
+        state = self._file.load(_PLANNER)
+        if state is None:
+            return
+        try:
+            engine.restore(state)
+        except (ValueError, KeyError, TypeError, RuntimeError) as error:
+            _log.warning("what was learned before is not used: %s: %s", self._file.path, error)
+
+    def keep_planner(self, engine: Any) -> None:
+        """A text of an engine's has ended."""
+        now = monotonic()
+        if self._file.enabled and now - self._planner_saved > _SAVE:
+            self._planner_saved = now
+            self._file.save(_PLANNER, engine.state())
+
     def forget(self) -> None:
         """In memory; what is on disk stays, and is read again."""
         self.plain, self._rows = Mean(), RowPrices()
         self._prices = SublayerPrices(self._config, self._shares)
         self._kept.clear()
         self._saved.clear()
+        self._planner_saved = -_SAVE
 
     def way(self, o: GenerateOptions, skip: SkipSet, guesser: SourceGate | None = None) -> Way:
         sources = guesser.sources if guesser else None

@@ -38,8 +38,16 @@ class Tree:
     def install(self, prefix, **options):
         # -O1 with asserts: every check in the runtime is on, and it compiles in half the time.
         build = self.folder / "library"
-        self.configure(ROOT, build, SWIFTK_ISAS=ISA, SWIFTK_WERROR="ON", CMAKE_BUILD_TYPE="Debug",
-                       CMAKE_CXX_FLAGS_DEBUG="-O1", SWIFTK_SANITIZE="address", **options)
+        self.configure(
+            ROOT,
+            build,
+            SWIFTK_ISAS=ISA,
+            SWIFTK_WERROR="ON",
+            CMAKE_BUILD_TYPE="Debug",
+            CMAKE_CXX_FLAGS_DEBUG="-O1",
+            SWIFTK_SANITIZE="address",
+            **options,
+        )
         call(self.cmake, "--install", build, "--prefix", self.folder / prefix)
         return self.folder / prefix
 

@@ -75,8 +75,9 @@ def one_by_one(kernels, keys, positions, q, window, d, dtype):
     n, n_kv = keys.k.shape[:2]
     cache = kernels.cache(n_kv, d, n, dtype)
     keys.write(kernels, cache, range(n), slice(None))
-    return np.concatenate([kernels.attention(q[i : i + 1], causal_rows([p], d), cache, window, d**-0.5)
-                           for i, p in enumerate(positions)])
+    return np.concatenate(
+        [kernels.attention(q[i : i + 1], causal_rows([p], d), cache, window, d**-0.5) for i, p in enumerate(positions)]
+    )
 
 
 @each_isa

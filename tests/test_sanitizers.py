@@ -21,8 +21,18 @@ def test_ops(tmp_path, sanitizer, isa):
         pytest.skip("needs CMake, which the test extra brings")
     generator = ["-G", "Ninja"] if shutil.which("ninja") else []
     isas = "baseline" if isa == "baseline" else f"baseline;{isa}"  # CMake insists on baseline
-    call(cmake, *generator, "-S", SOURCE, "-B", tmp_path, f"-DSWIFTK_SANITIZE={sanitizer}", f"-DSWIFTK_ISAS={isas}",
-         "-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_CXX_FLAGS_DEBUG=-O1")
+    call(
+        cmake,
+        *generator,
+        "-S",
+        SOURCE,
+        "-B",
+        tmp_path,
+        f"-DSWIFTK_SANITIZE={sanitizer}",
+        f"-DSWIFTK_ISAS={isas}",
+        "-DCMAKE_BUILD_TYPE=Debug",
+        "-DCMAKE_CXX_FLAGS_DEBUG=-O1",
+    )
     call(cmake, "--build", tmp_path, "--target", "ops_check", "-j", len(os.sched_getaffinity(0)))
     done = subprocess.run([tmp_path / "ops_check", isa], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -191,7 +191,10 @@ class Attention:
         """A text's rows by all splits' kernels and in one go, to the same bits; or a tree's."""
         host, n = self.host, len(pos)
         group = self.H // self.KV
-        seen = host.put(np.int32([[prefix if masks is not None else 1 << 30, scratch, 0, 0]] * n)), host.put(self.blocks)
+        seen = (
+            host.put(np.int32([[prefix if masks is not None else 1 << 30, scratch, 0, 0]] * n)),
+            host.put(self.blocks),
+        )
         tiles = [[at, min(at + self.QROWS, n * group)] for at in range(0, n * group, self.QROWS)]
         listed = host.put(np.int32([*tiles, [0, 0]]))
         v = cache + self.slots * self.KV * self.HD * np.dtype(element(self.dtype)).itemsize

@@ -61,6 +61,11 @@ void AcceptanceRates::fade(double most) {
   }
 }
 
+void AcceptanceRates::restore(const std::vector<double>& counts, double most) {
+  counts_ = counts;
+  fade(most);
+}
+
 // What was seen seldom is completed by the whole table: the best by a line through logits (Platt's scaling), the others
 // as behind all misses.
 Odds AcceptanceRates::odds() const {

@@ -45,6 +45,8 @@ class AcceptanceRates {
   Odds odds() const;
   std::array<double, kSureness> weights() const;  // how often a bucket occurs
   double outcomes() const;
+  const std::vector<double>& counts() const { return counts_; }  // [buckets, ranks + 1]
+  void restore(const std::vector<double>& counts, double most);  // of a bucket at most so many
   double matchness() const;  // share of best guesses that were right
 
  private:

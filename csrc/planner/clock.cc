@@ -55,13 +55,28 @@ void RowPrices::add(int rows, double price) {
   fill();
 }
 
+std::vector<std::pair<int, double>> RowPrices::known() const {
+  std::vector<std::pair<int, double>> out;
+  for (int k = 0; k < kCount; ++k) {
+    const Samples& s = samples_[k];
+    if (!s.beside.empty()) out.emplace_back(kKnots[k], median(s.beside));
+  }
+  return out;
+}
+
+void RowPrices::restore(std::span<const std::pair<int, double>> known) {
+  for (const auto& [rows, price] : known) samples_[nearest(rows)].before = price;
+  fill();
+}
+
 // Between what was measured a line; around it a row costs what it is taken to cost before.
 void RowPrices::fill() {
   std::vector<std::pair<int, double>> known{{1, 0.0}};
   for (int k = 0; k < kCount; ++k) {
     const Samples& s = samples_[k];
-    if (s.beside.empty() && s.others.empty()) continue;
-    const double price = median(s.beside.empty() ? s.others : s.beside);
+    const bool none = s.beside.empty() && s.others.empty();
+    if (none && s.before < 0) continue;
+    const double price = none ? s.before : median(s.beside.empty() ? s.others : s.beside);
     known.emplace_back(kKnots[k], std::max(price, known.back().second));
   }
   const auto [most, last] = known.back();

@@ -3,6 +3,8 @@
 #pragma once
 #include <array>
 #include <deque>
+#include <span>
+#include <utility>
 #include <vector>
 
 namespace swiftk {
@@ -29,12 +31,15 @@ class RowPrices {
   RowPrices();
   void plain();                        // a plain step was measured
   void add(int rows, double price);  // a pass of so many rows was
+  std::vector<std::pair<int, double>> known() const;  // (rows, price) where they were measured
+  void restore(std::span<const std::pair<int, double>> known);  // until they are measured here
   // Of n rows, 1..kMost.
   double operator()(int n) const { return table_[n - 1]; }
 
  private:
   struct Samples {
     std::deque<double> beside, others;
+    double before = -1;  // in another process
   };
   void fill();
 
@@ -50,6 +55,8 @@ class Clock {
   // A pass over trees of so many rows, of so many texts.
   void verified(int texts, int rows, double seconds);
 
+  const RowPrices& rows() const { return rows_; }
+  void restore(std::span<const std::pair<int, double>> rows) { rows_.restore(rows); }
   bool knows(int texts) const { return mean(texts).count() > 0; }
   // Seconds of a plain step. Where none was measured, of what is known.
   double step(int texts) const;

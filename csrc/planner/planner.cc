@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "error.h"
 #include "stopwatch.h"
 
 namespace swiftk {
@@ -14,7 +15,8 @@ constexpr int kLook = 8;           // rounds between two looks at what was learn
 constexpr double kLookShare = 0.005;  // or more, where they would take more than this of the time
 constexpr double kEager = 0.85;    // in the last of them: of what a step must bring and rows cost, to see what lies behind
 constexpr double kUnsure = 0.6;    // a plan is believed to be better by this over the root of its outcomes,
-constexpr double kCarried = 4;     // outcomes of a bucket that another text begins with
+constexpr double kCarried = 4;     // outcomes of a bucket that another text begins with,
+constexpr double kRestored = 60;   // and another process, of a plan
 constexpr double kPace = 0.94;     // weight that the rounds before keep in a text's pace
 constexpr double kFastest = 12;
 constexpr int kChain = 3;          // sources' nodes that a step reads at most: on a CPU, four rows of int4 cost what one does
@@ -151,6 +153,47 @@ void Planner::learn(const Allotment& a, int texts, int tokens, int rows, int dra
   // A machine that stutters is no loss of drafting's.
   const double usual = (draft_steps > 0 ? draft_steps * plans_[a.plan].cost() : 0) + 1 + clock_.beyond(texts, rows);
   purse_.drafted_round(each, std::min(seconds / step, 1.5 * usual), draft_steps > 0);
+}
+
+PlannerState Planner::state() const {
+  PlannerState out;
+  for (const Choice& c : plans_) out.plans.push_back({c.plan->skip, c.cost(), c.accepted.counts()});
+  out.rows = clock_.rows().known();
+  return out;
+}
+
+void Planner::restore(const PlannerState& state) {
+  const auto number = [](double x, double most) { return std::isfinite(x) && x >= 0 && x <= most; };
+  for (const PlanState& s : state.plans) {
+    bool good = number(s.price, 100);
+    for (const double c : s.counts) good &= number(c, 1e9);
+    if (!good || (!plans_.empty() && s.counts.size() != plans_[0].accepted.counts().size())) {
+      fail(Status::InvalidArgument, "[learned] a plan's counts or its price are none");
+    }
+  }
+  for (const auto& [rows, price] : state.rows) {
+    if (rows < 2 || rows > kRows || !number(price, 1000)) {
+      fail(Status::InvalidArgument, "[learned] the price of " + std::to_string(rows) + " rows is none");
+    }
+  }
+  for (Choice& c : plans_) {
+    for (const PlanState& s : state.plans) {
+      if (s.skip != c.plan->skip) continue;
+      c.price = s.price;
+      c.accepted.restore(s.counts, kRestored);
+    }
+  }
+  clock_.restore(state.rows);
+  due_ = 0;
+}
+
+std::string Planner::reason_off() const {
+  if (!purse_.off() || next_.plan < 0) return {};
+  const Choice& c = plans_[next_.plan];
+  char line[160];
+  std::snprintf(line, sizeof line, "drafting lost time: a draft step costs %.2f of a target step; %.2f of its tokens come true",
+                c.cost(), c.accepted.matchness());
+  return line;
 }
 
 std::string Planner::explain(const Allotment& a, int texts) const {

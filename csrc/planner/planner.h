@@ -40,6 +40,17 @@ struct Allotment {
   std::vector<float> row_price;  // [rows] plain steps that verifying so many rows, of all texts, takes beyond one
 };
 
+// What a planner can go on from in another process: how often a plan came true, what a step of it and rows cost.
+struct PlanState {
+  SkipSet skip;
+  double price = 0;            // plain steps
+  std::vector<double> counts;  // as AcceptanceRates keeps them
+};
+struct PlannerState {
+  std::vector<PlanState> plans;
+  std::vector<std::pair<int, double>> rows;  // (number of them, plain steps beyond one)
+};
+
 class Planner {
  public:
   // A plan that may draft. price: of one of its steps, in plain steps, before it was measured.
@@ -60,6 +71,12 @@ class Planner {
   void heard(const Allotment&, std::span<const Outcome>);
 
   const Clock& clock() const { return clock_; }
+  PlannerState state() const;
+  // Plans that it does not know are passed over. Throws Error(InvalidArgument), with nothing changed, where the numbers
+  // cannot be what state() gave.
+  void restore(const PlannerState&);
+  // Why nothing is drafted, in numbers; empty where something is.
+  std::string reason_off() const;
   // One line: what the next round is, and why.
   std::string explain(const Allotment&, int texts) const;
 
