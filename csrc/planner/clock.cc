@@ -59,7 +59,7 @@ std::vector<std::pair<int, double>> RowPrices::known() const {
   std::vector<std::pair<int, double>> out;
   for (int k = 0; k < kCount; ++k) {
     const Samples& s = samples_[k];
-    if (!s.beside.empty()) out.emplace_back(kKnots[k], median(s.beside));
+    if (!s.beside.empty()) out.emplace_back(kKnots[k], std::max(0.0, median(s.beside)));
   }
   return out;
 }
