@@ -31,6 +31,10 @@ NOTES = (
 )
 
 
+class BatchStudy(Study):
+    loading = {"draft_weights": "auto"}  # noqa: RUF012
+
+
 @dataclass
 class Lane:
     """An engine with some texts under way."""
@@ -155,7 +159,7 @@ def paint(kept: Kept, path: Path) -> None:
 
 
 def main() -> None:
-    study = Study("batch", __doc__, instances=1, tokens=64, streams=NAMES, folder="")
+    study = BatchStudy("batch", __doc__, instances=1, tokens=64, streams=NAMES, folder="")
 
     def prompts() -> Iterator[list[int]]:
         every = [stream(name, study.model_dir) for name in study.streams]

@@ -60,6 +60,8 @@ class Clock {
   bool knows(int texts) const { return mean(texts).count() > 0; }
   // Seconds of a plain step. Where none was measured, of what is known.
   double step(int texts) const;
+  // Seconds of a plain step over that of one text.
+  double over_one(int texts) const { return 1 + rows_(texts); }
   // Plain steps of so many texts that a pass of `rows` rows takes beyond one.
   double beyond(int texts, int rows) const;
 

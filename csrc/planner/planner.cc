@@ -1,6 +1,7 @@
 #include "planner/planner.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdio>
 #include <utility>
@@ -44,10 +45,34 @@ void TextOdds::observe(double its_tokens, double its_steps) {
 
 double TextOdds::pace() const { return std::clamp((tokens + 2) / (steps + 2), 1.0, kFastest); }
 
+Planner::Planner() {
+  for (int l = 0; l < kLoads; ++l) purses_.emplace_back(true, 1 << l);
+}
+
+void Planner::start_text() {
+  for (Purse& purse : purses_) purse.start();
+}
+
 int Planner::offer(std::shared_ptr<const DraftPlan> plan, double price, const Prior& prior) {
   plans_.push_back({std::move(plan), AcceptanceRates::of_plan(prior), price});
   due_ = 0;
   return plans() - 1;
+}
+
+int Planner::load(int texts) { return std::bit_width(static_cast<unsigned>(texts - 1)); }
+
+// Where it was not measured: more texts cost a draft step what they cost a plain step, whose weights it reads a share of.
+double Planner::cost(const Choice& c, int texts) const {
+  const int wanted = load(texts);
+  if (c.step[wanted].count() > 0) return c.step[wanted].value();
+  double share = c.share;
+  for (int d = kLoads - 1; d > 0; --d) {
+    for (const int near : {wanted - d, wanted + d}) {
+      if (near < 0 || near >= kLoads || c.step[near].count() == 0) continue;
+      share = 1 - (1 - c.step[near].value()) * clock_.over_one(1 << near);
+    }
+  }
+  return 1 - (1 - std::clamp(share, 0.02, 1.0)) / clock_.over_one(texts);
 }
 
 // Which plan promises most. One that was seen little gets the benefit of the doubt, if it could be best at all.
@@ -62,14 +87,16 @@ void Planner::look(int texts, double pace) {
   Forecast found{1, 2};
   for (int i = 0; i < plans(); ++i) {
     Choice& c = plans_[i];
-    const Forecast f = forecast(c.accepted, c.cost(), rows, pace, c.rate);
+    const Forecast f = forecast(c.accepted, cost(c, texts), rows, pace, c.rate);
     c.rate = f.rate;
     const double its = f.rate * (1 + kUnsure / std::sqrt(c.accepted.outcomes() + 8));
     if (its > hope) best = i, hope = its, found = f;
   }
   next_.plan = best;
   next_.rate = std::max(found.rate, pace);
-  // A plan that is no better than what else brings tokens may draft nothing; where nothing else does, it drafts a step.
+  // Where nothing promises anything, drafts take a step, as long as they may lose that: what they say is what is learned.
+  const bool none = found.rate <= pace && pace == 1;
+  next_.steps = none && texts > 1 ? 1 : kSteps;
   next_.reach = found.rate <= pace && pace > 1 ? found.reach : std::min(found.reach, 1.0);
   if (best >= 0) {
     const Choice& c = plans_[best];
@@ -79,7 +106,7 @@ void Planner::look(int texts, double pace) {
     for (int b = 0; b < kSureness; ++b) next_.usual += weights[b] * next_.odds.p_top1[b];
     // What a step of its own reads is worth the step; what is read beside others, a row of a tree that has about eight.
     const double row = (clock_.beyond(texts, 12 * texts) - clock_.beyond(texts, 4 * texts)) / 8;
-    next_.further = c.cost() > 0 ? next_.reach * row / c.cost() : 0;
+    next_.further = cost(c, texts) > 0 ? next_.reach * row / cost(c, texts) : 0;
   }
   next_.row_price.resize(kRows);
   for (int n = 1; n <= kRows; ++n) {
@@ -99,14 +126,15 @@ const Allotment& Planner::allot(int texts, double pace) {
   }
   ++rounds_;
   next_.pace = pace;
-  next_.drafts = next_.plan >= 0 && purse_.draft_next() && clock_.knows(texts);
-  next_.guesses = next_.drafts || (purse_.guess_next() && clock_.knows(texts));
+  const Purse& purse = purses_[load(texts)];
+  next_.drafts = next_.plan >= 0 && purse.draft_next() && clock_.knows(texts);
+  next_.guesses = next_.drafts || (purse.guess_next() && clock_.knows(texts));
   return next_;
 }
 
 DraftRule Planner::rule(const Allotment& a, const TextOdds& text, int texts) const {
   const float eager = rounds_ % kLook == kLook - 1 ? static_cast<float>(kEager) : 1.0f;
-  DraftRule rule{.confidence = 0, .max_draft = a.drafts ? kSteps : 0};
+  DraftRule rule{.confidence = 0, .max_draft = a.drafts ? a.steps : 0};
   if (!a.drafts && !a.guesses) return rule;
   rule.reach = static_cast<float>(a.reach) * eager;
   rule.row_reach = static_cast<float>(a.further) * eager;
@@ -141,23 +169,24 @@ void Planner::heard(const Allotment& a, std::span<const Outcome> outcomes) {
 void Planner::learn(const Allotment& a, int texts, int tokens, int rows, int draft_steps, double seconds, double draft,
                     double verify) {
   const double each = static_cast<double>(tokens) / texts;
+  Purse& purse = purses_[load(texts)];
   if (rows == texts && draft_steps == 0) {
     clock_.plain(texts, seconds);
-    purse_.plain_round(each);
+    purse.plain_round(each);
     return;
   }
   const double step = clock_.step(texts);
   clock_.verified(texts, rows, verify);
-  if (draft_steps > 0 && step > 0) plans_[a.plan].step.add(draft / draft_steps / step);
+  if (draft_steps > 0 && step > 0) plans_[a.plan].step[load(texts)].add(draft / draft_steps / step);
   if (step <= 0) return;
   // A machine that stutters is no loss of drafting's.
-  const double usual = (draft_steps > 0 ? draft_steps * plans_[a.plan].cost() : 0) + 1 + clock_.beyond(texts, rows);
-  purse_.drafted_round(each, std::min(seconds / step, 1.5 * usual), draft_steps > 0);
+  const double usual = (draft_steps > 0 ? draft_steps * cost(plans_[a.plan], texts) : 0) + 1 + clock_.beyond(texts, rows);
+  purse.drafted_round(each, std::min(seconds / step, 1.5 * usual), draft_steps > 0);
 }
 
 PlannerState Planner::state() const {
   PlannerState out;
-  for (const Choice& c : plans_) out.plans.push_back({c.plan->skip, c.cost(), c.accepted.counts()});
+  for (const Choice& c : plans_) out.plans.push_back({c.plan->skip, cost(c, 1), c.accepted.counts()});
   out.rows = clock_.rows().known();
   return out;
 }
@@ -179,7 +208,7 @@ void Planner::restore(const PlannerState& state) {
   for (Choice& c : plans_) {
     for (const PlanState& s : state.plans) {
       if (s.skip != c.plan->skip) continue;
-      c.price = s.price;
+      c.share = s.price;
       c.accepted.restore(s.counts, kRestored);
     }
   }
@@ -188,25 +217,27 @@ void Planner::restore(const PlannerState& state) {
 }
 
 std::string Planner::reason_off() const {
-  if (!purse_.off() || next_.plan < 0) return {};
+  if (looked_texts_ == 0 || next_.plan < 0 || !purses_[load(looked_texts_)].off()) return {};
   const Choice& c = plans_[next_.plan];
   char line[160];
   std::snprintf(line, sizeof line, "drafting lost time: a draft step costs %.2f of a target step; %.2f of its tokens come true",
-                c.cost(), c.accepted.matchness());
+                cost(c, looked_texts_), c.accepted.matchness());
   return line;
 }
 
 std::string Planner::explain(const Allotment& a, int texts) const {
+  if (texts == 0) return "no text decodes";
   char line[256];
+  const Purse& purse = purses_[load(texts)];
   if (!a.drafts) {
     std::snprintf(line, sizeof line, "%d texts, plain%s: %s, purse %.1f plain steps", texts,
-                  a.guesses ? " with guesses" : "", purse_.off() ? "drafting lost" : "measuring", purse_.left());
+                  a.guesses ? " with guesses" : "", purse.off() ? "drafting lost" : "measuring", purse.left());
   } else {
     std::snprintf(line, sizeof line,
                   "%d texts, plan %d: a step costs %.2f plain steps and pays from p = %.2f on, a ninth row %.3f; promises "
                   "%.2f tokens a plain step; purse %.1f",
-                  texts, a.plan, plans_[a.plan].cost(), a.reach, clock_.beyond(texts, 9 * texts) - clock_.beyond(texts, 8 * texts),
-                  a.rate, purse_.left());
+                  texts, a.plan, cost(plans_[a.plan], texts), a.reach, clock_.beyond(texts, 9 * texts) - clock_.beyond(texts, 8 * texts),
+                  a.rate, purse.left());
   }
   return line;
 }

@@ -1,8 +1,10 @@
 // Time decides: which plan drafts, how far, and how many rows a round verifies. Knows prices and probabilities, no tokens.
 #pragma once
+#include <array>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "draft_plan.h"
@@ -31,6 +33,7 @@ struct Allotment {
   bool drafts = false;   // by a plan
   bool guesses = false;  // sources are asked
   int plan = -1;
+  int steps = 0;         // that a draft may take
   double pace = 1;       // tokens per plain step and text lately
   double rate = 1;       // that it promises
   double reach = 2;      // a draft step pays behind nodes that are accepted with this probability, on the mean of texts
@@ -59,7 +62,9 @@ class Planner {
   std::shared_ptr<const DraftPlan> shared_plan(int i) const { return plans_[i].plan; }
   int plans() const { return static_cast<int>(plans_.size()); }
 
-  void start_text() { purse_.start(); }
+  Planner();
+
+  void start_text();
   // The next round of so many texts, whose mean pace is `pace`.
   const Allotment& allot(int texts, double pace);
   // The rule of a text in it.
@@ -81,18 +86,21 @@ class Planner {
   std::string explain(const Allotment&, int texts) const;
 
  private:
+  static constexpr int kLoads = 9;
   struct Choice {
     std::shared_ptr<const DraftPlan> plan;
     AcceptanceRates accepted;
-    double price;  // prior
-    Mean step{};   // measured
+    double share;  // of a step of one text, in plain steps, before it was measured
+    std::array<Mean, kLoads> step{};  // by load(texts): in plain steps of so many
     double rate = 1;
-    double cost() const { return step.count() > 0 ? step.value() : price; }
   };
+  static int load(int texts);  // 1, 2, 3-4, 5-8, ...: 0, 1, 2, ...
+  // Of a draft step of so many texts, in plain steps of as many.
+  double cost(const Choice&, int texts) const;
   void look(int texts, double pace);
 
   Clock clock_;
-  Purse purse_{true};
+  std::vector<Purse> purses_;  // [kLoads]
   std::vector<Choice> plans_;
   Allotment next_;
   int rounds_ = 0, due_ = 0, looked_texts_ = 0;

@@ -1,6 +1,7 @@
 #include "planner/purse.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace swiftk {
 namespace {
@@ -17,8 +18,9 @@ constexpr double kBackOff = 64, kMostOff = 8192;  // tokens before drafting is t
 
 }  // namespace
 
-Purse::Purse(bool plan)
-    : plan_(plan), opening_(plan ? kOpening : kGuessing), purse_(opening_), back_off_(kBackOff) {}
+// The more texts, the dearer are rows beyond theirs, and the less is to be hoped for.
+Purse::Purse(bool plan, int texts)
+    : plan_(plan), opening_((plan ? kOpening : kGuessing) / std::sqrt(texts)), purse_(opening_), back_off_(kBackOff) {}
 
 void Purse::start() {
   if (since_plain_ >= kSoon) want_plain_ = std::max(want_plain_, 1);

@@ -10,7 +10,8 @@ namespace swiftk {
 // they are all that drafts, a tree is never larger than the purse could lose whole.
 class Purse {
  public:
-  explicit Purse(bool plan);  // whether one drafts, and not sources alone
+  // plan: whether one drafts, and not sources alone. texts: that step together, about.
+  explicit Purse(bool plan, int texts = 1);
 
   void start();  // another text: its plain step may cost something else
   bool draft_next() const { return off_for_ == 0 && measured(); }
