@@ -15,6 +15,7 @@ namespace {
 constexpr int kLook = 8;           // rounds between two looks at what was learned,
 constexpr double kLookShare = 0.005;  // or more, where they would take more than this of the time
 constexpr double kEager = 0.85;    // in the last of them: of what a step must bring and rows cost, to see what lies behind
+constexpr double kLeastBet = 0.3;  // plain steps
 constexpr double kUnsure = 0.6;    // a plan is believed to be better by this over the root of its outcomes,
 constexpr double kCarried = 4;     // outcomes of a bucket that another text begins with,
 constexpr double kRestored = 60;   // and another process, of a plan
@@ -95,8 +96,7 @@ void Planner::look(int texts, double pace) {
   next_.plan = best;
   next_.rate = std::max(found.rate, pace);
   // Where nothing promises anything, drafts take a step, as long as they may lose that: what they say is what is learned.
-  const bool none = found.rate <= pace && pace == 1;
-  next_.steps = none && texts > 1 ? 1 : kSteps;
+  doubtful_ = found.rate <= pace && pace == 1 && texts > 1;
   next_.reach = found.rate <= pace && pace > 1 ? found.reach : std::min(found.reach, 1.0);
   if (best >= 0) {
     const Choice& c = plans_[best];
@@ -108,10 +108,9 @@ void Planner::look(int texts, double pace) {
     const double row = (clock_.beyond(texts, 12 * texts) - clock_.beyond(texts, 4 * texts)) / 8;
     next_.further = cost(c, texts) > 0 ? next_.reach * row / cost(c, texts) : 0;
   }
-  next_.row_price.resize(kRows);
-  for (int n = 1; n <= kRows; ++n) {
-    next_.row_price[n - 1] = static_cast<float>(texts * std::max(0.0, clock_.beyond(texts, n)));
-  }
+  plan_cost_ = best >= 0 ? std::max(0.01, cost(plans_[best], texts)) : 1;
+  beyond_.resize(kRows);
+  for (int n = 1; n <= kRows; ++n) beyond_[n - 1] = static_cast<float>(std::max(0.0, clock_.beyond(texts, n)));
 }
 
 const Allotment& Planner::allot(int texts, double pace) {
@@ -127,6 +126,10 @@ const Allotment& Planner::allot(int texts, double pace) {
   ++rounds_;
   next_.pace = pace;
   const Purse& purse = purses_[load(texts)];
+  // A round bets no more than may be lost.
+  const double bet = std::max(purse.left(), kLeastBet);
+  next_.steps = doubtful_ ? 1 : std::clamp(static_cast<int>(bet / plan_cost_), 1, kSteps);
+  next_.rows = static_cast<int>(std::upper_bound(beyond_.begin(), beyond_.end(), bet) - beyond_.begin());
   next_.drafts = next_.plan >= 0 && purse.draft_next() && clock_.knows(texts);
   next_.guesses = next_.drafts || (purse.guess_next() && clock_.knows(texts));
   return next_;
@@ -138,9 +141,9 @@ DraftRule Planner::rule(const Allotment& a, const TextOdds& text, int texts) con
   if (!a.drafts && !a.guesses) return rule;
   rule.reach = static_cast<float>(a.reach) * eager;
   rule.row_reach = static_cast<float>(a.further) * eager;
-  rule.row_price = a.row_price;
+  rule.row_price.assign(beyond_.begin(), beyond_.begin() + a.rows);
   rule.others = texts - 1;
-  for (float& price : rule.row_price) price *= eager * static_cast<float>(a.drafts ? a.rate : a.pace);
+  for (float& price : rule.row_price) price *= eager * static_cast<float>(texts * (a.drafts ? a.rate : a.pace));
   if (a.drafts) {
     for (int b = 0; b < kSureness; ++b) {
       rule.hold[b] = static_cast<float>(a.odds.p_top1[b]);

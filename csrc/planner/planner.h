@@ -33,14 +33,13 @@ struct Allotment {
   bool drafts = false;   // by a plan
   bool guesses = false;  // sources are asked
   int plan = -1;
-  int steps = 0;         // that a draft may take
+  int steps = 0, rows = 0;  // that a draft may take, and that may be verified
   double pace = 1;       // tokens per plain step and text lately
   double rate = 1;       // that it promises
   double reach = 2;      // a draft step pays behind nodes that are accepted with this probability, on the mean of texts
   double further = 0;    // of what a step must bring, what one more row in it must
   double usual = 1;      // that the plan is right, whatever its confidence
   Odds odds{};
-  std::vector<float> row_price;  // [rows] plain steps that verifying so many rows, of all texts, takes beyond one
 };
 
 // What a planner can go on from in another process: how often a plan came true, what a step of it and rows cost.
@@ -105,6 +104,9 @@ class Planner {
   Allotment next_;
   int rounds_ = 0, due_ = 0, looked_texts_ = 0;
   double look_ = 0;  // seconds of a look
+  bool doubtful_ = false;      // what a look found: nothing promises to pay;
+  double plan_cost_ = 1;       // plain steps of a draft step;
+  std::vector<float> beyond_;  // [kRows] plain steps of so many rows beyond one
 };
 
 }  // namespace swiftk
