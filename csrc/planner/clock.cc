@@ -7,7 +7,7 @@
 namespace swiftk {
 namespace {
 
-constexpr double kDecay = 0.2;  // weight of the newest sample
+constexpr double kPlain = 0.5;  // weight of the newest plain step: a machine's speed changes by half from one second to the next
 constexpr double kRow = 0.015;  // share of a pass per further row, before any was measured,
 constexpr double kBeyond = 0.09;  // and of rows beyond eight: those may be bound by arithmetic
 constexpr int kFew = 8;
@@ -35,7 +35,7 @@ void Mean::add(double x) {
   if (count_ == 2) {
     value_ = std::min(value_, x);  // the first sample found cold caches
   } else {
-    value_ += std::max(kDecay, 1.0 / count_) * (x - value_);
+    value_ += std::max(newest_, 1.0 / count_) * (x - value_);
   }
 }
 
@@ -95,6 +95,8 @@ void RowPrices::fill() {
     table_[n - 1] = static_cast<float>(std::max(price, 1e-4 * (n - 1)));
   }
 }
+
+Clock::Clock() : plain_(kTexts, Mean(kPlain)) {}
 
 int Clock::clipped(int rows) { return std::clamp(rows, 1, RowPrices::kMost); }
 

@@ -12,12 +12,13 @@ namespace swiftk {
 // Decayed mean that one outlier (a busy machine) moves little.
 class Mean {
  public:
+  explicit Mean(double newest = 0.2) : newest_(newest) {}  // weight of the newest sample, at least
   void add(double x);
   double value() const { return value_; }
   int count() const { return count_; }
 
  private:
-  double value_ = 0;
+  double newest_, value_ = 0;
   int count_ = 0;
 };
 
@@ -50,6 +51,7 @@ class RowPrices {
 
 class Clock {
  public:
+  Clock();
   // A pass that decoded so many texts plainly.
   void plain(int texts, double seconds);
   // A pass over trees of so many rows, of so many texts.
@@ -70,7 +72,7 @@ class Clock {
   const Mean& mean(int texts) const { return plain_[texts - 1]; }
   static int clipped(int rows);
 
-  std::array<Mean, kTexts> plain_{};
+  std::vector<Mean> plain_;  // [kTexts]
   int last_texts_ = 0;       // of the last plain pass,
   double last_seconds_ = 0;  // which passes behind it are compared with: a machine's speed drifts
   RowPrices rows_;

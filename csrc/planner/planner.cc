@@ -13,7 +13,8 @@ namespace swiftk {
 namespace {
 
 constexpr int kLook = 8;           // rounds between two looks at what was learned,
-constexpr double kLookShare = 0.005;  // or more, where they would take more than this of the time
+constexpr double kLookShare = 0.005;  // or more, where they would take more than this of the time;
+constexpr double kMoved = 1.3;        // or where a text's pace has changed by this
 constexpr double kEager = 0.85;    // in the last of them: of what a step must bring and rows cost, to see what lies behind
 constexpr double kLeastBet = 0.3;  // plain steps
 constexpr double kUnsure = 0.6;    // a plan is believed to be better by this over the root of its outcomes,
@@ -51,7 +52,7 @@ Planner::Planner() {
 }
 
 void Planner::start_text() {
-  for (Purse& purse : purses_) purse.start();
+  for (Purse& purse : purses_) purse.start(&purse == &purses_[0]);
 }
 
 int Planner::offer(std::shared_ptr<const DraftPlan> plan, double price, const Prior& prior) {
@@ -114,14 +115,16 @@ void Planner::look(int texts, double pace) {
 }
 
 const Allotment& Planner::allot(int texts, double pace) {
-  if (rounds_ >= due_ || looked_texts_ != texts) {
+  const bool moved = pace > kMoved * looked_pace_ || looked_pace_ > kMoved * pace;
+  if (rounds_ >= due_ || looked_texts_ != texts || moved) {
     {
       const Stopwatch watch(look_);
       look(texts, pace);
     }
     const double step = clock_.step(texts);
-    due_ = rounds_ + kLook + (step > 0 ? static_cast<int>(std::min(1e3, look_ / (kLookShare * step))) : 0);
+    due_ = rounds_ + std::max(kLook, step > 0 ? static_cast<int>(std::min(1e3, look_ / (kLookShare * step))) : 0);
     looked_texts_ = texts;
+    looked_pace_ = pace;
   }
   ++rounds_;
   next_.pace = pace;

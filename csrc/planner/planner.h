@@ -103,7 +103,7 @@ class Planner {
   std::vector<Choice> plans_;
   Allotment next_;
   int rounds_ = 0, due_ = 0, looked_texts_ = 0;
-  double look_ = 0;  // seconds of a look
+  double look_ = 0, looked_pace_ = 0;  // look_: seconds of one
   bool doubtful_ = false;      // what a look found: nothing promises to pay;
   double plan_cost_ = 1;       // plain steps of a draft step;
   std::vector<float> beyond_;  // [kRows] plain steps of so many rows beyond one

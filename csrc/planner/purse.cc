@@ -22,8 +22,8 @@ constexpr double kBackOff = 64, kMostOff = 8192;  // tokens before drafting is t
 Purse::Purse(bool plan, int texts)
     : plan_(plan), opening_((plan ? kOpening : kGuessing) / std::sqrt(texts)), purse_(opening_), back_off_(kBackOff) {}
 
-void Purse::start() {
-  if (since_plain_ >= kSoon) want_plain_ = std::max(want_plain_, 1);
+void Purse::start(bool alone) {
+  if (alone || since_plain_ >= kSoon) want_plain_ = std::max(want_plain_, 1);
 }
 
 bool Purse::measured() const {

@@ -13,7 +13,7 @@ class Purse {
   // plan: whether one drafts, and not sources alone. texts: that step together, about.
   explicit Purse(bool plan, int texts = 1);
 
-  void start();  // another text: its plain step may cost something else
+  void start(bool alone);  // another text, alone or among others: a plain step may cost something else
   bool draft_next() const { return off_for_ == 0 && measured(); }
   bool guess_next() const { return plan_ && quiet_for_ == 0 && measured(); }  // where there is no draft
   double left() const { return purse_; }
