@@ -113,7 +113,7 @@ class SharedEngine {
 uint64_t submit(const SharedEngine& self, py::dict boxes, const Tokens& prompt, int max_new_tokens, std::vector<int32_t> stop_ids, float temperature,
                 int top_k, float top_p, float min_p, float repetition_penalty, uint64_t seed,
                 const std::string& acceptance, int logprobs, const std::string& drafting,
-                const std::optional<Skip>& skip, const std::optional<DraftRule>& rule) {
+                const std::optional<Skip>& skip, const std::optional<DraftRule>& rule, bool explain) {
   Request r{.prompt = {prompt.data(), prompt.data() + prompt.size()},
             .sampling = {.temperature = temperature,
                          .top_k = top_k,
@@ -124,7 +124,8 @@ uint64_t submit(const SharedEngine& self, py::dict boxes, const Tokens& prompt, 
             .acceptance = acceptance_named(acceptance),
             .logprobs = logprobs,
             .max_new_tokens = max_new_tokens,
-            .stop_ids = std::move(stop_ids)};
+            .stop_ids = std::move(stop_ids),
+            .explain = explain};
   if (skip) {
     const auto& [attn, mlp, exit_layer, weights] = *skip;
     r.plan = std::make_shared<DraftPlan>(self->model(), skip_set(self->model(), attn, mlp, exit_layer, weights));
@@ -171,6 +172,15 @@ py::tuple told(const SkipSet& skip) {
 // What drafted, or None.
 py::object plan_of(const Turn& t) { return t.plan ? told(t.plan->skip) : py::object(py::none()); }
 
+// (token, parent, source, worth, came) of each node behind the root.
+py::list tree_of(const Turn& t) {
+  py::list out;
+  for (const TreeNode& n : t.tree) {
+    out.append(py::make_tuple(n.token, n.parent, static_cast<int>(n.source), n.worth, n.came));
+  }
+  return out;
+}
+
 py::dict told(const PlannerState& state) {
   py::list plans;
   for (const PlanState& s : state.plans) {
@@ -209,6 +219,7 @@ void bind_engine(py::module_& m) {
       .def_readonly("verify", &Turn::verify)
       .def_readonly("run", &Turn::run)
       .def_property_readonly("plan", &plan_of)
+      .def_property_readonly("tree", &tree_of)
       .def_property_readonly("error", &error_of)
       .def_property_readonly("finish", [](const Turn& t) { return name_of(t.finish); });
   py::class_<SharedEngine>(m, "Engine")
@@ -217,7 +228,7 @@ void bind_engine(py::module_& m) {
       .def("submit", &submit, "boxes"_a, "prompt"_a, "max_new_tokens"_a = 128, "stop_ids"_a = std::vector<int32_t>{},
            "temperature"_a = 0.0f, "top_k"_a = 0, "top_p"_a = 1.0f, "min_p"_a = 0.0f, "repetition_penalty"_a = 1.0f,
            "seed"_a = 0, "acceptance"_a = "coupled", "logprobs"_a = 0, "drafting"_a = "planned", "skip"_a = py::none(),
-           "rule"_a = py::none())
+           "rule"_a = py::none(), "explain"_a = false)
       .def("cancel", [](const SharedEngine& self, uint64_t id) { self->cancel(id); }, "id"_a)
       .def("step", &SharedEngine::step, "boxes"_a)
       .def("idle", [](const SharedEngine& self) { return self->idle(); })

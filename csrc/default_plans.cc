@@ -7,7 +7,9 @@ namespace swiftk {
 // Copies of the weights in fewer bits, or every second layer where there are none.
 void offer_plans(Planner& planner, const Model& m) {
   for (const Weights& copy : m.copies) {
-    planner.offer(std::make_shared<DraftPlan>(m, SkipSet{.weights = {copy.dtype}}),
+    SkipSet fewer_bits;
+    fewer_bits.weights = {copy.dtype};
+    planner.offer(std::make_shared<DraftPlan>(m, fewer_bits),
                    static_cast<double>(copy.read_bytes) / static_cast<double>(m.own.read_bytes), kWhole);
   }
   if (!m.copies.empty()) return;

@@ -34,6 +34,14 @@ int blocks_of(const Model& model, int context, const EngineOptions& o) {
   return given;
 }
 
+void tell_tree(const Sequence& s, std::vector<TreeNode>& out) {
+  const Draft& d = s.draft;
+  for (int i = 1; i < d.tree.size(); ++i) {
+    const bool came = std::find(s.verified.path.begin(), s.verified.path.end(), i) != s.verified.path.end();
+    out.push_back({d.tree.token(i), d.tree.parent(i), d.source[i], d.prospects.worth_of_node(i), came});
+  }
+}
+
 int checked_context(const Model& model, int context) {
   const int most = model.config.max_position;
   if (context < 0 || context > most) {
@@ -361,6 +369,7 @@ void Engine::hear(Text& text) {
   Turn& turn = turns_.emplace_back(Turn{.id = text.id, .nodes = d.tree.size(), .steps = d.steps, .drafted = d.grown});
   if (d.steps > 0) turn.plan = s.plan;
   for (int i = 1; i < d.tree.size(); ++i) ++turn.proposed[static_cast<int>(d.source[i])];
+  if (text.request.explain) tell_tree(s, turn.tree);
   for (const Emitted& e : s.verified.emitted) {
     if (!hand_out(text, turn, e)) break;
   }

@@ -38,6 +38,7 @@ struct Request {
   // Ruled: the plan of draft steps (null: there are none), and how far and wide they go.
   std::shared_ptr<const DraftPlan> plan{};
   DraftRule rule{.max_draft = 0};
+  bool explain = false;  // turns tell their trees
 };
 
 // What a round was, for whoever wants to know why.

@@ -128,6 +128,7 @@ void generate(Session& session, Learned& learned, std::span<const int32_t> promp
     fail(Status::InvalidArgument,
          "[generate] max_new_tokens is " + std::to_string(options.max_new_tokens) + ", want 1 or more");
   }
+  if (options.rule) options.rule->check();
   if (learned.planner.plans() == 0) offer_plans(learned.planner, session.model());
   Loop loop(session, learned, options, on_token, stats);
   loop.prefill(prompt);

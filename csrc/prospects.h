@@ -34,6 +34,11 @@ class Prospects {
   int size() const { return static_cast<int>(all_.size()); }
   const Prospect& operator[](int i) const { return all_[i]; }
   int of_node(int node) const { return of_node_[node]; }
+  // That a node is accepted; below 0 where it is none of these.
+  float worth_of_node(int node) const {
+    const int i = of_node_[node];
+    return i < size() && all_[i].node == node ? all_[i].worth : -1;
+  }
 
   // The plan has read a prospect: its children follow, the best first.
   void read(int prospect) { all_[prospect].read = true; }

@@ -4,11 +4,13 @@
 #include <string>
 #include <utility>
 
+#include "check.h"
 #include "cuda/backend.h"
 #include "draft.h"
 #include "error.h"
 #include "prompt.h"
 #include "score.h"
+#include "state.h"
 #include "stopwatch.h"
 #include "verify.h"
 
@@ -90,14 +92,11 @@ void Session::forget_sources() {
 }
 
 int Session::reuse(std::span<const int32_t> tokens) {
-  extended_ = false;
-  return swiftk::reuse(w_, s_, tokens);
+  return phase([&] { return swiftk::reuse(w_, s_, tokens); });
 }
 
 void Session::extend(std::span<const int32_t> tokens) {
-  extended_ = false;
-  swiftk::extend(w_, s_, tokens);
-  extended_ = true;
+  extended_ = phase([&] { return swiftk::extend(w_, s_, tokens), true; });
 }
 
 Emitted Session::sample() {
@@ -105,7 +104,36 @@ Emitted Session::sample() {
   if (!extended_) fail(Status::InvalidArgument, "[sample] nothing to sample from, want a call of extend() before");
   const Emitted e = swiftk::sample(w_, s_, 0);
   extended_ = false;
+  sampled_ = true;
   return e;
+}
+
+void Session::put(int32_t token) {
+  if (!extended_) fail(Status::InvalidArgument, "[put] there is nothing to follow, want a call of extend() before");
+  check_tokens(w_.model->config, {&token, 1}, "put");
+  check_room(s_, "put");
+  s_.text.push_back(token);
+  s_.seen.add(token);
+  extended_ = false;
+  sampled_ = true;
+}
+
+std::span<const float> Session::logits() const {
+  if (!extended_ && !sampled_ && !s_.verified.pending) {
+    fail(Status::InvalidArgument, "[logits] there are none, want a call of extend() or verify() before");
+  }
+  return w_.logits.all(w_.executor.ctx());
+}
+
+void Session::commit_tokens(std::span<const int32_t> tokens) {
+  const Stopwatch watch(w_.last.commit);
+  swiftk::commit_tokens(w_, s_, tokens);
+}
+
+std::vector<char> Session::save() { return save_state(w_, s_); }
+
+void Session::load(std::span<const char> state) {
+  phase([&] { return load_state(w_, s_, state), true; });
 }
 
 Emitted Session::prefill(std::span<const int32_t> tokens) {
@@ -123,20 +151,18 @@ Emitted Session::prefill(std::span<const int32_t> tokens) {
 const TokenTree& Session::draft(const DraftRule& rule) {
   Sequence* const s = &s_;
   const DraftRule* const r = &rule;
-  swiftk::draft(w_, {&s, 1}, {&r, 1});
-  extended_ = false;
+  phase([&] { return swiftk::draft(w_, {&s, 1}, {&r, 1}), true; });
   return tree();
 }
 
 const TokenTree& Session::set_tree(std::span<const int32_t> token, std::span<const int32_t> parent) {
-  swiftk::set_tree(w_, s_, token, parent);
+  phase([&] { return swiftk::set_tree(w_, s_, token, parent), true; });
   return tree();
 }
 
 std::span<const Emitted> Session::verify() {
   Sequence* const s = &s_;
-  extended_ = false;
-  swiftk::verify(w_, {&s, 1});
+  phase([&] { return swiftk::verify(w_, {&s, 1}), true; });
   if (s_.verified.failed) throw *s_.verified.failed;
   return s_.verified.emitted;
 }
@@ -147,18 +173,15 @@ void Session::commit(int count) {
 }
 
 std::span<const Outcome> Session::score(const SkipSet& skip, int window, int end) {
-  extended_ = false;
-  return scored_ = swiftk::score(w_, s_, skip, window, end);
+  return scored_ = phase([&] { return swiftk::score(w_, s_, skip, window, end); });
 }
 
 std::span<const Outcome> Session::score_exits(std::span<const int32_t> exits, int window, int end) {
-  extended_ = false;
-  return scored_ = swiftk::score_exits(w_, s_, exits, window, end);
+  return scored_ = phase([&] { return swiftk::score_exits(w_, s_, exits, window, end); });
 }
 
 std::vector<SkipSet> Session::propose_skips(int most) {
-  extended_ = false;
-  return swiftk::propose_skips(w_, s_, most);
+  return phase([&] { return swiftk::propose_skips(w_, s_, most); });
 }
 
 const char* Session::fallbacks() const {

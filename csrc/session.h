@@ -38,6 +38,8 @@ class Session {
   void extend(std::span<const int32_t> tokens);
   // Draws the token behind an extend(); it joins the text, not yet cached.
   Emitted sample();
+  // A token of the host's instead.
+  void put(int32_t token);
   // reuse, extend in chunks, sample.
   Emitted prefill(std::span<const int32_t> tokens);
 
@@ -46,6 +48,11 @@ class Session {
   const TokenTree& set_tree(std::span<const int32_t> token, std::span<const int32_t> parent);
   std::span<const Emitted> verify();
   void commit(int count);
+  void commit_tokens(std::span<const int32_t> tokens);
+
+  // The text and what is cached of it, for another session of this model, on this machine or one like it: as state.h.
+  std::vector<char> save();
+  void load(std::span<const char> state);
 
   // As in score.h.
   std::span<const Outcome> score(const SkipSet&, int window, int end = -1);
@@ -70,15 +77,29 @@ class Session {
   size_t workspace_bytes() const { return w_.bytes() + s_.draft.q.capacity() * sizeof(double); }
   const char* fallbacks() const;  // as Ops::fallbacks
   const Model& model() const { return *w_.model; }
-  // Logits [rows, V] of the last extend (1 row) or verify (a row a node).
-  std::span<const float> logits() const { return w_.logits.all(w_.executor.ctx()); }
+  // Logits [rows, V] of the last extend (1 row) or verify (a row a node), until the text or its tree changes. Throws
+  // Error(InvalidArgument) where there are none.
+  std::span<const float> logits() const;
 
  private:
-  void forget_tree();
+  void forget_logits() { extended_ = sampled_ = false; }
+  // A phase that leaves other logits or none; one that was refused leaves all as it was.
+  template <class F>
+  auto phase(F f) {
+    try {
+      auto result = f();
+      forget_logits();
+      return result;
+    } catch (const Error& e) {
+      if (e.status() != Status::InvalidArgument) forget_logits();
+      throw;
+    }
+  }
 
   Workspace w_;
   Sequence s_;
-  bool extended_ = false;  // the logits are those of the text's last token
+  bool extended_ = false;  // the logits are those of the text's last token,
+  bool sampled_ = false;   // or of the one before it
   std::vector<Outcome> scored_;
 };
 

@@ -262,6 +262,8 @@ SWIFTK_API swiftk_status swiftk_session_max_chunk(const swiftk_session* session,
 SWIFTK_API swiftk_status swiftk_session_extend(swiftk_session* session, const int32_t* tokens,
                                                size_t n); /* n <= max_chunk */
 SWIFTK_API swiftk_status swiftk_session_sample(swiftk_session* session, swiftk_token* token);
+/* A token that the host chose instead, by the logits of the last row of extend(). */
+SWIFTK_API swiftk_status swiftk_session_put(swiftk_session* session, int32_t token);
 SWIFTK_API swiftk_status swiftk_session_draft(swiftk_session* session, const swiftk_draft_rule* rule);
 /* Nodes are numbered from 1, the root being 0; parents[i] <= i is the parent of node i + 1. */
 SWIFTK_API swiftk_status swiftk_session_set_tree(swiftk_session* session, const int32_t* tokens, const int32_t* parents,
@@ -271,6 +273,10 @@ SWIFTK_API swiftk_status swiftk_session_tree(const swiftk_session* session, cons
                                              const int32_t** parents, size_t* n);
 SWIFTK_API swiftk_status swiftk_session_verify(swiftk_session* session, const swiftk_token** emitted, size_t* n);
 SWIFTK_API swiftk_status swiftk_session_commit(swiftk_session* session, size_t n); /* the first n emitted tokens */
+/* Tokens that the host chose instead, by the logits of verify(): all but the last are nodes of the tree, each a child of
+ * the one before, the first of the root; the last, behind them, may be any token. Grammars and samplers of a host's own
+ * go this way, one token at a time (n = 1, without a tree) or along trees. */
+SWIFTK_API swiftk_status swiftk_session_commit_tokens(swiftk_session* session, const int32_t* tokens, size_t n);
 
 typedef struct swiftk_score {
   size_t struct_size;
@@ -282,9 +288,16 @@ SWIFTK_API swiftk_status swiftk_session_score(swiftk_session* session, const swi
                                               swiftk_score* score);
 
 SWIFTK_API swiftk_status swiftk_session_history(const swiftk_session* session, const int32_t** tokens, size_t* n);
-/* [rows, vocab] of the last extend and sample (one row) or verify (a row per node of the tree). */
+/* [rows, vocab] of the last extend (one row, also behind sample or put) or verify (a row per node of the tree). Fails
+ * where there are none: once the text or its tree has changed. */
 SWIFTK_API swiftk_status swiftk_session_logits(const swiftk_session* session, const float** logits, size_t* rows,
                                                size_t* vocab);
+
+/* The text and what is cached of it, for a session of the same model, kernels and dtype, in this process or another one.
+ * Sampling is not part of it. save() writes at most `capacity` bytes to `state`, which may be null, and tells how many
+ * it takes; too small a capacity is an error. */
+SWIFTK_API swiftk_status swiftk_session_save(swiftk_session* session, void* state, size_t capacity, size_t* bytes);
+SWIFTK_API swiftk_status swiftk_session_load(swiftk_session* session, const void* state, size_t bytes);
 
 /* ---- Engines: many texts at a time ----
  *

@@ -215,6 +215,7 @@ struct Ops {
   Device* device;     // null: the host. Handed back to the functions that take one
   int draws;          // rows a topk call should take: 1 where it costs by the row, more where it waits for a device
   bool shares_table;  // a device's packed head serves as the table of embed, too
+  int kv_planes;      // parts of a layer's cache, one after another, in each of which blocks lie one after another
 
   Ctx* (*create)(Device*, int threads);
   void (*destroy)(Ctx*);

@@ -146,6 +146,7 @@ class Turn:
     verify: float
     run: float
     plan: tuple[list[int], list[int], int, list[str]] | None  # (attn, mlp, exit_layer, weights) that drafted
+    tree: list[tuple[int, int, int, float, bool]]  # (token, parent, source, worth, came) of nodes, if asked for
     finish: str  # "", "stop", "length", "cancelled", "failed"
     error: tuple[str, str] | None  # (class in swiftk.errors, message)
 
@@ -178,6 +179,7 @@ class Engine:
         drafting: str = "planned",  # "planned", "ruled", "off"
         skip: tuple[Sequence[int], Sequence[int], int, Sequence[str]] | None = None,
         rule: DraftRule | None = None,
+        explain: bool = False,
     ) -> int: ...
     def step(self, boxes: dict[int, Any]) -> None: ...
     def cancel(self, id: int) -> None: ...

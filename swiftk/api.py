@@ -261,6 +261,9 @@ class LM:
         planned = o.planned(self._model.copies)
         return Stream(self._planned(ids, o, text) if planned else self._directed(ids, o, skip, text))
 
+    def _spell(self, token: int) -> str:
+        return repr(self.tokenizer.decode([token])) if self.tokenizer.available else str(token)
+
     def _transcript(self, ids: np.ndarray, o: GenerateOptions) -> Transcript:
         detokenizer = Detokenizer(self.tokenizer.decode, ids.tolist()) if self.tokenizer.available else None
         text = Transcript(Stopper(self._budget(ids, o), self._stop_ids(o), o.stop, detokenizer), o.logprobs is not None)
@@ -292,6 +295,7 @@ class LM:
             stop_ids=sorted(self._stop_ids(o)),
             logprobs=o.logprobs or 0,
             drafting="planned" if o.speculate else "off",
+            explain=o.explain,
             **self._sampling(o),
         )
 
@@ -310,7 +314,7 @@ class LM:
             )
             return self._result(ids, o, text, stats)
 
-        return Planned(ticket, text, finish)
+        return Planned(ticket, text, finish, self._spell if o.explain else None)
 
     def _directed(self, ids: np.ndarray, o: GenerateOptions, skip: SkipSet | None, text: Transcript) -> Directed:
         session, policy = self._sessions.take(ids), self.policies.take(o, skip)

@@ -135,6 +135,7 @@ class GenerateOptions:
     acceptance: str = "coupled"
     stream: bool = False
     verify: bool = False  # decode again without drafts, and compare
+    explain: bool = False  # each round of the trace says why it was what it was; of texts that the engine plans
 
     def __post_init__(self) -> None:
         for name, low, high in (
@@ -152,7 +153,7 @@ class GenerateOptions:
             ("repetition_penalty", 0.0, math.inf, True),
         ):
             number(self, name, low, high, open_low)
-        for name in ("do_sample", "ignore_eos", "kvq", "recall", "stream", "verify"):
+        for name in ("do_sample", "ignore_eos", "kvq", "recall", "stream", "verify", "explain"):
             value = getattr(self, name)
             if not (isinstance(value, bool) or (value is None and name in ("do_sample", "recall"))):
                 raise TypeError(f"generate() option {name!r} is True or False, got {value!r}")

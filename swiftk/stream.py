@@ -17,6 +17,7 @@ from .engine import Ticket
 from .errors import Cancelled, InvalidArgument
 from .result import Event, Result
 from .skip import SkipSet
+from .sources import NAMES
 from .trace import TracedRound
 from .transcript import Transcript
 
@@ -106,8 +107,15 @@ class Stream:
 class Planned:
     """By an engine, whose planner decides what to draft."""
 
-    def __init__(self, ticket: Ticket, text: Transcript, finish: Callable[[], Result]) -> None:
-        self._ticket, self._text, self._finish = ticket, text, finish
+    def __init__(
+        self,
+        ticket: Ticket,
+        text: Transcript,
+        finish: Callable[[], Result],
+        spell: Callable[[int], str] | None = None,
+    ) -> None:
+        """spell: tokens, where rounds are to be explained."""
+        self._ticket, self._text, self._finish, self._spell = ticket, text, finish, spell
         self._began = perf_counter()
 
     def more(self) -> list[Event]:
@@ -158,7 +166,8 @@ class Planned:
         recorder.run += turn.run
         guessed = sum(source != "plan" for source in by)
         tree = Round(turn.seconds, turn.draft, turn.steps, turn.verify, turn.nodes, len(events), len(by), guessed)
-        recorder.rounds.append(TracedRound(tree, _skip(turn.plan) if turn.plan else None, recorder.decode))
+        why = explain(turn, self._ticket.engine.explained, self._spell) if self._spell else ""
+        recorder.rounds.append(TracedRound(tree, _skip(turn.plan) if turn.plan else None, recorder.decode, why))
 
     def result(self) -> Result:
         return self._finish()
@@ -206,6 +215,19 @@ class Directed:
         if leave is not None:
             self._events.close()  # type: ignore[attr-defined]
             leave()
+
+
+def explain(turn: Any, round_line: str, spell: Callable[[int], str]) -> str:
+    """The round's line, then one for each node that was verified: who proposed it, how likely it was taken to come, the
+    path to it, and whether it came."""
+    tree = turn.tree
+    paths = {0: ""}
+    lines = [round_line]
+    for node, (token, parent, source, worth, came) in enumerate(tree, 1):
+        paths[node] = f"{paths[parent]} {spell(token)}"
+        chance = f"{worth:.2f}" if worth >= 0 else "   -"
+        lines.append(f"  {'came' if came else '    '} {chance} {NAMES[source]:9}{paths[node]}")
+    return "\n".join(lines)
 
 
 @lru_cache(256)

@@ -12,13 +12,15 @@ namespace swiftk {
 // Decayed mean that one outlier (a busy machine) moves little.
 class Mean {
  public:
-  explicit Mean(double newest = 0.2) : newest_(newest) {}  // weight of the newest sample, at least
+  Mean() = default;
+  explicit Mean(double newest) : newest_(newest) {}
   void add(double x);
   double value() const { return value_; }
   int count() const { return count_; }
 
  private:
-  double newest_, value_ = 0;
+  double newest_ = 0.2;  // weight of the newest sample, at least
+  double value_ = 0;
   int count_ = 0;
 };
 
