@@ -233,6 +233,7 @@ void bind_engine(py::module_& m) {
       .def("step", &SharedEngine::step, "boxes"_a)
       .def("idle", [](const SharedEngine& self) { return self->idle(); })
       .def("leave_behind", &SharedEngine::leave_behind)
+      .def("forget_texts", [](const SharedEngine& self) { self.between([](Engine& e) { e.forget_texts(); }); })
       .def("state", [](const SharedEngine& self) { return told(self.between([](Engine& e) { return e.planner().state(); })); })
       .def("restore",
            [](const SharedEngine& self, const py::dict& state) {

@@ -22,9 +22,12 @@ constexpr int kBeside = 128;    // of them a prompt's beside texts that decode, 
 int blocks_for(int slots) { return (slots + kKvBlock - 1) / kKvBlock; }
 
 int blocks_of(const Model& model, int context, const EngineOptions& o) {
-  const size_t block = model.ops->kv_bytes({model.config.n_kv, model.config.d, 1, model.dtype}) * model.config.L;
+  const size_t block = block_bytes(model);
   const int whole = blocks_for(context + TokenTree::kMaxNodes);
-  if (o.kv_memory == 0) return whole + (o.sequences - 1) * blocks_for(context / 8 + TokenTree::kMaxNodes);
+  if (o.kv_memory == 0) {
+    const int wanted = whole + (o.sequences - 1) * blocks_for(context / 8 + TokenTree::kMaxNodes);
+    return std::max(whole, std::min(wanted, fitting_blocks(model)));
+  }
   const int given = static_cast<int>(std::min<size_t>(o.kv_memory / block, 1u << 24));
   if (given < whole) {
     fail(Status::InvalidArgument, "[engine] kv_memory is " + std::to_string(o.kv_memory) + " bytes, want at least the " +
@@ -48,7 +51,7 @@ int checked_context(const Model& model, int context) {
     fail(Status::InvalidArgument, "[engine] context is " + std::to_string(context) + ", want 1.." +
                                       std::to_string(most) + " (the model's) or 0 for that");
   }
-  return context == 0 ? most : context;
+  return context == 0 ? fitting_context(model) : context;
 }
 
 const EngineOptions& checked(const EngineOptions& o) {
@@ -107,6 +110,13 @@ uint64_t Engine::submit(Request r) {
 void Engine::cancel(uint64_t id) {
   const std::lock_guard lock(orders_);
   cancelled_.push_back(id);
+}
+
+void Engine::forget_texts() {
+  w_.pool.forget_all();
+  for (Lane& lane : lanes_) {
+    if (!lane.taken) lane = {};
+  }
 }
 
 bool Engine::idle() const {

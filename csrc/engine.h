@@ -19,7 +19,8 @@ namespace swiftk {
 struct EngineOptions {
   int context = 0;        // most tokens of a text; 0: the model's
   int sequences = 16;     // that step together; others wait
-  size_t kv_memory = 0;   // bytes of K and V; 0: for one text of full length and all others of an eighth of it
+  size_t kv_memory = 0;   // bytes of K and V; 0: for one text of full length and all others of an eighth of it, on a
+                          // device at most half of what is free
   int threads = 0;        // 0: the model's
   bool poison = false;    // tests: fill the cache with NaN first
 };
@@ -63,6 +64,9 @@ class Engine {
   std::vector<Turn> step();
   bool idle() const;
   const Round& last() const { return round_; }
+
+  // What is cached of texts that have ended, and what they taught those who guess. Between steps, too.
+  void forget_texts();
 
   Planner& planner() { return planner_; }  // while nobody steps
   std::string explain() const;  // of the last round

@@ -131,6 +131,12 @@ void KvPool::forget(int32_t block) {
   b.tokens = 0;
 }
 
+void KvPool::forget_all() {
+  for (int32_t b = 0; b < blocks(); ++b) {
+    if (blocks_[b].holders == 0) forget(b);
+  }
+}
+
 void KvPool::move_rows(Ctx& ctx, std::span<const int32_t> from, std::span<const int32_t> to) const {
   if (from.empty()) return;
   ops_->move_rows(ctx, {.kv = layer(0),

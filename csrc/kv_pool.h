@@ -47,6 +47,9 @@ class KvPool {
   // The holder, who is the only one, is about to write to it.
   void forget(int32_t block);
 
+  // Takes the names of all blocks that nobody holds.
+  void forget_all();
+
   // Copies slot from[i] to slot to[i], for i = 0, 1, ... in turn, in every layer; slots are of the pool.
   void move_rows(Ctx&, std::span<const int32_t> from, std::span<const int32_t> to) const;
   // Fills every byte with NaN patterns, so that a test sees any read of what was never written.

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "check.h"
-#include "cuda/backend.h"
 #include "draft.h"
 #include "error.h"
 #include "prompt.h"
@@ -18,14 +17,6 @@ namespace swiftk {
 namespace {
 
 constexpr int kChunk = 512;  // rows of one prefill pass: compute-bound already, and the workspace stays small
-
-// What a device's cache takes is gone for everybody: without a wish, at most half of what is free.
-int fitting_context(const Model& model) {
-  if (!model.ops->device) return model.config.max_position;
-  const size_t token = model.ops->kv_bytes({model.config.n_kv, model.config.d, 1, model.dtype}) / kKvBlock * model.config.L;
-  const size_t room = cuda::free_memory(*model.ops->device) / 2 / token;
-  return static_cast<int>(std::clamp<size_t>(room, 1, model.config.max_position));
-}
 
 int checked_context(const Model& model, int context) {
   const int most = model.config.max_position;

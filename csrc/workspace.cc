@@ -1,9 +1,26 @@
 #include "workspace.h"
 
 #include <algorithm>
+#include <climits>
 #include <utility>
 
+#include "cuda/backend.h"
+
 namespace swiftk {
+
+size_t block_bytes(const Model& model) {
+  return model.ops->kv_bytes({model.config.n_kv, model.config.d, 1, model.dtype}) * model.config.L;
+}
+
+int fitting_blocks(const Model& model) {
+  if (!model.ops->device) return INT_MAX;
+  return static_cast<int>(std::min<size_t>(cuda::free_memory(*model.ops->device) / 2 / block_bytes(model), 1u << 24));
+}
+
+int fitting_context(const Model& model) {
+  const int64_t slots = int64_t{fitting_blocks(model)} * kKvBlock - TokenTree::kMaxNodes;
+  return static_cast<int>(std::clamp<int64_t>(slots, 1, model.config.max_position));
+}
 
 Workspace::Workspace(std::shared_ptr<const Model> m, const WorkspaceOptions& o)
     : model(std::move(m)),

@@ -42,6 +42,14 @@ struct WorkspaceOptions {
   bool poison = false;  // tests: fill the cache with NaN first
 };
 
+// Bytes of K and V of a block, in all layers.
+size_t block_bytes(const Model&);
+// What a device's cache takes is gone for everybody: without a wish, at most half of what is free. Blocks; INT_MAX where
+// memory is the host's, which is touched only as it fills.
+int fitting_blocks(const Model&);
+// The longest context that these hold.
+int fitting_context(const Model&);
+
 class Workspace {
  public:
   Workspace(std::shared_ptr<const Model>, const WorkspaceOptions&);

@@ -148,7 +148,10 @@ class LM:
     @property
     def context(self) -> int:
         """Most tokens of prompt and text together."""
-        return int(self._options.context or self._model.config["max_position"])
+        if self._options.context:
+            return int(self._options.context)
+        on_host = self._model.device == "cpu"
+        return int(self._model.config["max_position"] if on_host else self._engine.native.context)
 
     @property
     def session(self) -> Any:
@@ -221,6 +224,13 @@ class LM:
         """From any thread: all texts under way end behind what they have."""
         self._engine.cancel()
         self._sessions.cancel()
+
+    def forget_texts(self) -> None:
+        """Drops what is cached of texts that have ended, and what drafters remember of them; what was learned about
+        drafting stays."""
+        if self._engine.started:
+            self._engine.native.forget_texts()
+        self._sessions.forget()
 
     def forget(self) -> None:
         """Drops what was learned about drafting with this model, what drafters remember of texts, and what is cached of

@@ -62,6 +62,7 @@ class Sessions:
             self._busy.clear()
             for session in self._idle:
                 session.forget_sources()
+                session.reuse([int(session.history[0]) ^ 1] if len(session.history) else [0])
 
     def close(self) -> None:
         self.cancel()

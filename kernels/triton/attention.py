@@ -70,10 +70,8 @@ def attention_split(
         return
     prefix, _, blocks = seen_by(views, token, tables)
     query = load_queries(q, head, there, HD, BLOCK)
-    m, mass, part = scan(
-        s, query, first, last, shared_end(prefix, KEYS), blocks, k_cache + kv * HD, v_cache + kv * HD, KV * HD, HD, SCALE,
-        KEYS,
-    )  # fmt: skip
+    k, v, shared = k_cache + kv * HD, v_cache + kv * HD, shared_end(prefix, KEYS)
+    m, mass, part = scan(s, query, first, last, shared, blocks, k, v, KV * HD, HD, SCALE, KEYS)
     to = head * splits + s
     d = tl.arange(0, BLOCK)[None, :]
     tl.store(acc + to[:, None] * HD + d, part, mask=((mass > 0.0) & there)[:, None] & (d < HD))

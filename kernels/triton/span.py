@@ -121,7 +121,8 @@ def scan(
         m, mass, acc = step(query, k, v, True, m, mass, acc, SCALE, False)
     for base in tl.range(ragged, end, KEYS, num_stages=2):
         p = base + key
-        k, v = load_tile(k_cache, v_cache, place(blocks, base + key, base // IN_BLOCK) * stride, (p >= lowest) & (p < end), HD, BLOCK, True)
+        at = place(blocks, base + key, base // IN_BLOCK) * stride
+        k, v = load_tile(k_cache, v_cache, at, (p >= lowest) & (p < end), HD, BLOCK, True)
         visible = (p[None, :] >= first[:, None]) & (p[None, :] <= last[:, None])
         m, mass, acc = step(query, k, v, visible, m, mass, acc, SCALE, True)
     return m, mass, acc

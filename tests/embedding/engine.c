@@ -1,11 +1,13 @@
-/* A server in small: texts handed in by two threads while a third one steps them; each is the text that it is alone.
+/* A server in small: texts handed in by eight threads while another one steps them; each is the text that it is alone.
  *
- *   engine MODEL_DIR ISA */
+ *   engine MODEL_DIR ISA [THREADS] */
 #include <pthread.h>
 
 #include "check.h"
 
-enum { CLIENTS = 2, EACH = 6, TEXTS = CLIENTS * EACH, TOKENS = 24 };
+enum { CLIENTS = 8, EACH = 3, TEXTS = CLIENTS * EACH, TOKENS = 24 };
+
+static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER; /* of what is known of texts */
 
 typedef struct {
   int32_t prompt[4];
@@ -33,7 +35,9 @@ static void* submit(void* argument) {
     request.n_prompt = 4;
     request.sampling = &t->sampling;
     request.params = &params;
+    pthread_mutex_lock(&guard);
     CHECK_OK(swiftk_engine_submit(client->engine, &request, &t->id));
+    pthread_mutex_unlock(&guard);
   }
   return NULL;
 }
@@ -105,6 +109,7 @@ int main(int argc, char** argv) {
   uint64_t id;
   int ended = 0, c;
   params.sequences = 4;
+  params.threads = argc > 3 ? atoi(argv[3]) : 0;
   params.context = 96;
   CHECK_OK(swiftk_engine_create(model, &params, &engine));
   CHECK_BAD(swiftk_engine_submit(engine, &bad, &id));
@@ -117,9 +122,9 @@ int main(int argc, char** argv) {
     clients[c].texts = texts + c * EACH;
     pthread_create(&threads[c], NULL, submit, &clients[c]);
   }
-  for (c = 0; c < CLIENTS; ++c) pthread_join(threads[c], NULL);
   while (ended < TEXTS) {
     CHECK_OK(swiftk_engine_step(engine, &events, &n));
+    pthread_mutex_lock(&guard);
     for (i = 0; i < n; ++i) {
       Text* t = find(texts, events[i].id);
       CHECK(t && t->finish == 0);
@@ -127,7 +132,9 @@ int main(int argc, char** argv) {
       t->finish = events[i].finish;
       ended += t->finish != 0;
     }
+    pthread_mutex_unlock(&guard);
   }
+  for (c = 0; c < CLIENTS; ++c) pthread_join(threads[c], NULL);
   CHECK_OK(swiftk_engine_idle(engine, &idle));
   CHECK(idle == 1);
   for (c = 0; c < TEXTS; ++c) {
