@@ -159,22 +159,21 @@ bool Engine::begin(Text& text) {
     s.cached = 0;
     return false;
   }
-  if (text.generated == 0) {
-    planner_.start_text();
-    text.reused = s.cached;
-  }
+  if (text.generated == 0) planner_.start_text();
   s.lane = static_cast<int>(lane - lanes_.begin());
   s.sources = std::move(lane->sources);
   s.sources.restart(0, false);
   text.odds = lane->odds;
   text.odds.start();
   lane->taken = text.stepping = true;
+  text.begun = false;
   return true;
 }
 
 // The last token due is run in any case: what follows it is drawn from its logits.
 void Engine::share_prefix(Text& text) {
   Sequence& s = text.sequence;
+  w_.trim(s, 0);
   const int most = text.due() - (text.generated > 0 ? 0 : 1);
   int32_t before = KvPool::kNone;
   while ((s.named + 1) * kKvBlock <= most) {
@@ -188,16 +187,18 @@ void Engine::share_prefix(Text& text) {
   // Of one more block a beginning, into a block of its own.
   const int room = std::min(most - s.cached, kKvBlock);
   const auto [other, n] = w_.pool.along(before_of(s), {s.text.data() + s.cached, static_cast<size_t>(std::max(0, room))});
-  if (n == 0) return;
-  w_.pool.hold(other);
-  if (w_.reserve(s, s.cached + n)) {
-    std::vector<int32_t> from(n), to(n);
-    std::iota(from.begin(), from.end(), other * kKvBlock);
-    std::iota(to.begin(), to.end(), s.blocks.back() * kKvBlock);
-    w_.pool.move_rows(w_.executor.ctx(), from, to);
-    s.cached += n;
+  if (n > 0) {
+    w_.pool.hold(other);
+    if (w_.reserve(s, s.cached + n)) {
+      std::vector<int32_t> from(n), to(n);
+      std::iota(from.begin(), from.end(), other * kKvBlock);
+      std::iota(to.begin(), to.end(), s.blocks.back() * kKvBlock);
+      w_.pool.move_rows(w_.executor.ctx(), from, to);
+      s.cached += n;
+    }
+    w_.pool.release(other);
   }
-  w_.pool.release(other);
+  if (text.generated == 0) text.reused = s.cached;
 }
 
 // The last block of the text's that others may share.
@@ -212,11 +213,16 @@ void Engine::name_blocks(Text& text) {
   }
 }
 
+void Engine::name_end(Text& text) {
+  const Sequence& s = text.sequence;
+  const int end = s.named * kKvBlock;
+  if (end == s.cached) return;
+  w_.pool.name_end(s.blocks[s.named], before_of(s), {s.text.data() + end, static_cast<size_t>(s.cached - end)});
+}
+
 void Engine::leave(Text& text) {
   Sequence& s = text.sequence;
-  if (const int end = s.named * kKvBlock; end < s.cached && text.finish != Finish::Failed) {
-    w_.pool.name_end(s.blocks[s.named], before_of(s), {s.text.data() + end, static_cast<size_t>(s.cached - end)});
-  }
+  if (text.finish != Finish::Failed) name_end(text);
   w_.trim(s, 0);
   s.cached = 0;
   s.forget_tree();
@@ -258,6 +264,8 @@ void Engine::prepare() {
     if (t->decodes()) {
       if (make_room(*t, s.cached + TokenTree::kMaxNodes)) decoding_.push_back(t.get());
     } else if (!prompt_) {
+      if (!t->begun) share_prefix(*t);  // what others have run meanwhile, too
+      t->begun = true;
       const int n = std::min(t->due() - s.cached, others ? kBeside : kMostRows);
       if (make_room(*t, s.cached + n)) prompt_ = t.get(), prompt_rows_ = n;
     }
@@ -394,6 +402,7 @@ void Engine::hear(Text& text) {
 void Engine::hear_prompt(Text& text, int row) {
   name_blocks(text);
   if (text.generated > 0 || text.sequence.cached < text.due()) return;
+  name_end(text);
   try {
     const Emitted first = sample(w_, text.sequence, row);
     hand_out(text, turns_.emplace_back(Turn{.id = text.id, .cached = text.reused}), first);

@@ -88,7 +88,8 @@ class Engine {
     Sequence sequence;
     TextOdds odds{};
     int generated = 0, reused = 0;
-    bool stepping = false;  // has a lane
+    bool stepping = false;  // has a lane,
+    bool begun = false;     // and rows of it ran there
     Finish finish = Finish::None;
   };
 
@@ -118,6 +119,7 @@ class Engine {
   void hear_prompt(Text&, int row);
   bool hand_out(Text&, Turn&, const Emitted&);
   void name_blocks(Text&);
+  void name_end(Text&);
   void end(Text&, Finish, Status = Status::Ok, const char* what = "");
   void drop_ended();
 

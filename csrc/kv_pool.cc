@@ -79,11 +79,12 @@ int32_t KvPool::find(int32_t before, std::span<const int32_t, kKvBlock> wanted) 
 }
 
 int32_t KvPool::name(int32_t block, int32_t before, std::span<const int32_t, kKvBlock> its) {
-  if (named(block)) return block;
+  if (blocks_[block].tokens == kKvBlock) return block;
   if (const int32_t other = find(before, its); other != kNone) {
     release(block);
     return other;
   }
+  forget(block);
   enter(block, before, its);
   Block& b = blocks_[block];
   b.hash = hash_of(b.before, its);
@@ -114,7 +115,9 @@ std::pair<int32_t, int> KvPool::along(int32_t before, std::span<const int32_t> w
 
 void KvPool::name_end(int32_t block, int32_t before, std::span<const int32_t> its) {
   const int n = static_cast<int>(its.size());
-  if (n > 0 && !named(block) && along(before, its).second < n) enter(block, before, its);
+  if (n <= blocks_[block].tokens || along(before, its).second >= n) return;
+  forget(block);
+  enter(block, before, its);
 }
 
 // Blocks that come behind it keep their names, by which nobody finds them any more; they go as they get old.

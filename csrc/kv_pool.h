@@ -42,7 +42,8 @@ class KvPool {
   bool named(int32_t block) const { return blocks_[block].name != 0; }
   // The named block behind `before` that goes along with these tokens for longest, and for how long; not held.
   std::pair<int32_t, int> along(int32_t before, std::span<const int32_t> tokens) const;
-  // Names the last block of a text that ends in it, unless there is one that goes along with all of it.
+  // Names the last block of a text as far as it goes, unless there is one that goes along with all of it. The text may
+  // go on in it: rows that have a name stay as they are.
   void name_end(int32_t block, int32_t before, std::span<const int32_t> tokens);
   // The holder, who is the only one, is about to write to it.
   void forget(int32_t block);

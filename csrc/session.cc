@@ -83,11 +83,11 @@ void Session::forget_sources() {
 }
 
 int Session::reuse(std::span<const int32_t> tokens) {
-  return phase([&] { return swiftk::reuse(w_, s_, tokens); });
+  return phase(false, [&] { return swiftk::reuse(w_, s_, tokens); });
 }
 
 void Session::extend(std::span<const int32_t> tokens) {
-  extended_ = phase([&] { return swiftk::extend(w_, s_, tokens), true; });
+  extended_ = phase(true, [&] { return swiftk::extend(w_, s_, tokens), true; });
 }
 
 Emitted Session::sample() {
@@ -95,7 +95,6 @@ Emitted Session::sample() {
   if (!extended_) fail(Status::InvalidArgument, "[sample] nothing to sample from, want a call of extend() before");
   const Emitted e = swiftk::sample(w_, s_, 0);
   extended_ = false;
-  sampled_ = true;
   return e;
 }
 
@@ -106,11 +105,10 @@ void Session::put(int32_t token) {
   s_.text.push_back(token);
   s_.seen.add(token);
   extended_ = false;
-  sampled_ = true;
 }
 
 std::span<const float> Session::logits() const {
-  if (!extended_ && !sampled_ && !s_.verified.pending) {
+  if (!logits_) {
     fail(Status::InvalidArgument, "[logits] there are none, want a call of extend() or verify() before");
   }
   return w_.logits.all(w_.executor.ctx());
@@ -119,12 +117,13 @@ std::span<const float> Session::logits() const {
 void Session::commit_tokens(std::span<const int32_t> tokens) {
   const Stopwatch watch(w_.last.commit);
   swiftk::commit_tokens(w_, s_, tokens);
+  logits_ = false;
 }
 
 std::vector<char> Session::save() { return save_state(w_, s_); }
 
 void Session::load(std::span<const char> state) {
-  phase([&] { return load_state(w_, s_, state), true; });
+  phase(false, [&] { return load_state(w_, s_, state), true; });
 }
 
 Emitted Session::prefill(std::span<const int32_t> tokens) {
@@ -142,18 +141,18 @@ Emitted Session::prefill(std::span<const int32_t> tokens) {
 const TokenTree& Session::draft(const DraftRule& rule) {
   Sequence* const s = &s_;
   const DraftRule* const r = &rule;
-  phase([&] { return swiftk::draft(w_, {&s, 1}, {&r, 1}), true; });
+  phase(false, [&] { return swiftk::draft(w_, {&s, 1}, {&r, 1}), true; });
   return tree();
 }
 
 const TokenTree& Session::set_tree(std::span<const int32_t> token, std::span<const int32_t> parent) {
-  phase([&] { return swiftk::set_tree(w_, s_, token, parent), true; });
+  phase(false, [&] { return swiftk::set_tree(w_, s_, token, parent), true; });
   return tree();
 }
 
 std::span<const Emitted> Session::verify() {
   Sequence* const s = &s_;
-  phase([&] { return swiftk::verify(w_, {&s, 1}), true; });
+  phase(true, [&] { return swiftk::verify(w_, {&s, 1}), true; });
   if (s_.verified.failed) throw *s_.verified.failed;
   return s_.verified.emitted;
 }
@@ -161,18 +160,19 @@ std::span<const Emitted> Session::verify() {
 void Session::commit(int count) {
   const Stopwatch watch(w_.last.commit);
   swiftk::commit(w_, s_, count);
+  logits_ = false;
 }
 
 std::span<const Outcome> Session::score(const SkipSet& skip, int window, int end) {
-  return scored_ = phase([&] { return swiftk::score(w_, s_, skip, window, end); });
+  return scored_ = phase(true, [&] { return swiftk::score(w_, s_, skip, window, end); });
 }
 
 std::span<const Outcome> Session::score_exits(std::span<const int32_t> exits, int window, int end) {
-  return scored_ = phase([&] { return swiftk::score_exits(w_, s_, exits, window, end); });
+  return scored_ = phase(true, [&] { return swiftk::score_exits(w_, s_, exits, window, end); });
 }
 
 std::vector<SkipSet> Session::propose_skips(int most) {
-  return phase([&] { return swiftk::propose_skips(w_, s_, most); });
+  return phase(false, [&] { return swiftk::propose_skips(w_, s_, most); });
 }
 
 const char* Session::fallbacks() const {

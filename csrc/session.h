@@ -77,29 +77,29 @@ class Session {
   size_t workspace_bytes() const { return w_.bytes() + s_.draft.q.capacity() * sizeof(double); }
   const char* fallbacks() const;  // as Ops::fallbacks
   const Model& model() const { return *w_.model; }
-  // Logits [rows, V] of the last extend (1 row) or verify (a row a node), until the text or its tree changes. Throws
-  // Error(InvalidArgument) where there are none.
+  // Logits [rows, V] of the last extend (1 row), verify (a row a node) or score (the rows of its last pass), until the text
+  // or its tree changes. Throws Error(InvalidArgument) where there are none.
   std::span<const float> logits() const;
 
  private:
-  void forget_logits() { extended_ = sampled_ = false; }
-  // A phase that leaves other logits or none; one that was refused leaves all as it was.
+  // A phase, and whether it leaves logits; one that was refused leaves all as it was.
   template <class F>
-  auto phase(F f) {
+  auto phase(bool leaves_logits, F f) {
     try {
       auto result = f();
-      forget_logits();
+      extended_ = false;
+      logits_ = leaves_logits;
       return result;
     } catch (const Error& e) {
-      if (e.status() != Status::InvalidArgument) forget_logits();
+      if (e.status() != Status::InvalidArgument) extended_ = logits_ = false;
       throw;
     }
   }
 
   Workspace w_;
   Sequence s_;
-  bool extended_ = false;  // the logits are those of the text's last token,
-  bool sampled_ = false;   // or of the one before it
+  bool extended_ = false;  // the text's last token is cached: another one may be drawn
+  bool logits_ = false;    // of the last pass may be read
   std::vector<Outcome> scored_;
 };
 

@@ -288,8 +288,8 @@ SWIFTK_API swiftk_status swiftk_session_score(swiftk_session* session, const swi
                                               swiftk_score* score);
 
 SWIFTK_API swiftk_status swiftk_session_history(const swiftk_session* session, const int32_t** tokens, size_t* n);
-/* [rows, vocab] of the last extend (one row, also behind sample or put) or verify (a row per node of the tree). Fails
- * where there are none: once the text or its tree has changed. */
+/* [rows, vocab] of the last extend (one row, also behind sample or put), verify (a row per node of the tree) or score (the
+ * rows of its last pass). Fails where there are none: once the text or its tree has changed. */
 SWIFTK_API swiftk_status swiftk_session_logits(const swiftk_session* session, const float** logits, size_t* rows,
                                                size_t* vocab);
 

@@ -54,3 +54,20 @@ def test_the_demo_s_recipe_trains_and_drafts(tmp_path):
 
     assert done.returncode == 0, done.stderr
     assert all(word in done.stdout for word in ["layerskip", "plain", "held-out loss", "drafts accepted"])
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("batch", ["4, greedy", "over plain", "same"]), ("arrivals", ["first, median", "default"])]
+)
+def test_many_texts_report(name, words):
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "bench" / f"{name}.py"), "--quick"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "DIFFERS" not in done.stdout
+    assert all(word in done.stdout for word in words), done.stdout

@@ -173,6 +173,20 @@ def test_prefixes_are_found_again(model):
     assert text.tokens == alone(model, text)
 
 
+def test_texts_of_one_prompt_read_it_once(model):
+    """Handed in together: the first one's prompt runs, of the others' the last token."""
+    prompt = np.random.default_rng(4).integers(0, model.config["vocab_size"], 150).astype(np.int32)
+    engine, boxes, rows = _core.Engine(model, context=CONTEXT, sequences=4), {}, 0
+    texts = {engine.submit(boxes, prompt, max_new_tokens=12, temperature=1.0, seed=n): n for n in range(4)}
+    while not engine.idle():
+        engine.step(boxes)
+        rows += engine.last["prompt_rows"]
+    assert rows == 150 + 3
+    for id, seed in texts.items():
+        want = alone(model, Text(prompt.tolist(), {"max_new_tokens": 12, "temperature": 1.0, "seed": seed}))
+        assert [one.token for turn in boxes[id] for one in turn.tokens] == want
+
+
 def test_a_long_prompt_delays_nobody_by_more_than_a_chunk(model):
     vocab = model.config["vocab_size"]
     engine = _core.Engine(model, context=CONTEXT, sequences=4)
