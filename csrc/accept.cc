@@ -34,7 +34,8 @@ class Walk {
     s_.path_tokens.clear();
     for (int node = 0; node >= 0;) {
       const int32_t pos = position(node);
-      const Drawn drawn = w_.draws.pick(s_, row_ + node, pos, s_.path_tokens, listed(), Stream::Target);  // checks the row
+      const Drawn drawn =
+          w_.draws.pick(s_, row_ + node, pos, s_.path_tokens, listed(), Stream::Target);  // checks the row
       softmax(w_.draws.warped(s_, row_ + node, s_.path_tokens), V, p_.data());
       const int child = accept_child(node, pos);
       const double noise = uniform(s_.round_seed(), pos, ~uint32_t{0}, Stream::Accept);

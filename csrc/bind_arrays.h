@@ -1,4 +1,5 @@
-// The arrays and handles that single ops take from Python: dtypes, backend memory, packed weights, cache layers and rows.
+// The arrays and handles that single ops take from Python: dtypes, backend memory, packed weights, cache layers and
+// rows.
 #pragma once
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
@@ -37,8 +38,8 @@ inline DType parse_dtype(const std::string& name) {
 inline DType dtype_of(const py::array& a) {
   if (a.dtype().is(py::dtype::of<float>())) return DType::F32;
   if (a.dtype().is(py::dtype::of<uint16_t>())) return DType::BF16;
-  want(a.dtype().equal(py::dtype("float16")), "array is " + py::str(a.dtype()).cast<std::string>() +
-                                                  ", want float32, uint16 (bf16) or float16");
+  want(a.dtype().equal(py::dtype("float16")),
+       "array is " + py::str(a.dtype()).cast<std::string>() + ", want float32, uint16 (bf16) or float16");
   return DType::F16;
 }
 
@@ -92,7 +93,8 @@ inline std::unique_ptr<RowSet> make_rows(Ints pos, Ints slot, Floats cos, Floats
   auto r = std::make_unique<RowSet>(RowSet{pos, slot, ancestors, cos, sin, sequence, {}, {}, {}});
   const int n = static_cast<int>(pos.size());
   want(n > 0 && slot.size() == n && (!ancestors || ancestors->size() == n), "rows differ in number");
-  want(cos.ndim() == 2 && cos.shape(0) == n && sin.ndim() == 2 && sin.shape(0) == n, "cos and sin want shape [n, d / 2]");
+  want(cos.ndim() == 2 && cos.shape(0) == n && sin.ndim() == 2 && sin.shape(0) == n,
+       "cos and sin want shape [n, d / 2]");
   if (!views) {
     const int last = std::max(*std::max_element(slot.data(), slot.data() + n), scratch + 63);
     std::vector<int32_t> blocks(std::max(last, 0) / kKvBlock + 1);

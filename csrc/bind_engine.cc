@@ -25,7 +25,8 @@ using Skip = std::tuple<std::vector<int>, std::vector<int>, int, std::vector<std
 // Threads that wait for texts of one engine: any of them steps it for all, while the others wait for that step's end.
 class SharedEngine {
  public:
-  SharedEngine(const std::shared_ptr<Model>& model, int context, int sequences, size_t kv_memory, int threads, bool poison)
+  SharedEngine(const std::shared_ptr<Model>& model, int context, int sequences, size_t kv_memory, int threads,
+               bool poison)
       : state_(std::make_unique<State>(model, EngineOptions{.context = context,
                                                             .sequences = sequences,
                                                             .kv_memory = kv_memory,
@@ -108,12 +109,13 @@ class SharedEngine {
   std::unique_ptr<State> state_;
 };
 
-// skip: (attn, mlp, exit_layer, weights) of the plan that drafts; None: no plan does. The text's box is boxes[id], there
-// before any other thread may have heard of it: the lock of Python's interpreter is kept.
-uint64_t submit(const SharedEngine& self, py::dict boxes, const Tokens& prompt, int max_new_tokens, std::vector<int32_t> stop_ids, float temperature,
-                int top_k, float top_p, float min_p, float repetition_penalty, uint64_t seed,
-                const std::string& acceptance, int logprobs, const std::string& drafting,
-                const std::optional<Skip>& skip, const std::optional<DraftRule>& rule, bool explain) {
+// skip: (attn, mlp, exit_layer, weights) of the plan that drafts; None: no plan does. The text's box is boxes[id],
+// there before any other thread may have heard of it: the lock of Python's interpreter is kept.
+uint64_t submit(const SharedEngine& self, py::dict boxes, const Tokens& prompt, int max_new_tokens,
+                std::vector<int32_t> stop_ids, float temperature, int top_k, float top_p, float min_p,
+                float repetition_penalty, uint64_t seed, const std::string& acceptance, int logprobs,
+                const std::string& drafting, const std::optional<Skip>& skip, const std::optional<DraftRule>& rule,
+                bool explain) {
   Request r{.prompt = {prompt.data(), prompt.data() + prompt.size()},
             .sampling = {.temperature = temperature,
                          .top_k = top_k,
@@ -229,21 +231,28 @@ void bind_engine(py::module_& m) {
            "temperature"_a = 0.0f, "top_k"_a = 0, "top_p"_a = 1.0f, "min_p"_a = 0.0f, "repetition_penalty"_a = 1.0f,
            "seed"_a = 0, "acceptance"_a = "coupled", "logprobs"_a = 0, "drafting"_a = "planned", "skip"_a = py::none(),
            "rule"_a = py::none(), "explain"_a = false)
-      .def("cancel", [](const SharedEngine& self, uint64_t id) { self->cancel(id); }, "id"_a)
+      .def(
+          "cancel", [](const SharedEngine& self, uint64_t id) { self->cancel(id); }, "id"_a)
       .def("step", &SharedEngine::step, "boxes"_a)
       .def("idle", [](const SharedEngine& self) { return self->idle(); })
       .def("leave_behind", &SharedEngine::leave_behind)
       .def("forget_texts", [](const SharedEngine& self) { self.between([](Engine& e) { e.forget_texts(); }); })
-      .def("state", [](const SharedEngine& self) { return told(self.between([](Engine& e) { return e.planner().state(); })); })
-      .def("restore",
-           [](const SharedEngine& self, const py::dict& state) {
-             const PlannerState read = planner_state(self->model(), state);
-             self.between([&](Engine& e) { e.planner().restore(read); });
-           },
-           "state"_a)
-      .def_property_readonly("explained", [](const SharedEngine& self) { return self.told([](const auto& s) { return s.explained; }); })
-      .def_property_readonly("reason_off", [](const SharedEngine& self) { return self.told([](const auto& s) { return s.reason_off; }); })
-      .def_property_readonly("plain_seconds", [](const SharedEngine& self) { return self.told([](const auto& s) { return s.plain_seconds; }); })
+      .def("state",
+           [](const SharedEngine& self) { return told(self.between([](Engine& e) { return e.planner().state(); })); })
+      .def(
+          "restore",
+          [](const SharedEngine& self, const py::dict& state) {
+            const PlannerState read = planner_state(self->model(), state);
+            self.between([&](Engine& e) { e.planner().restore(read); });
+          },
+          "state"_a)
+      .def_property_readonly(
+          "explained", [](const SharedEngine& self) { return self.told([](const auto& s) { return s.explained; }); })
+      .def_property_readonly(
+          "reason_off", [](const SharedEngine& self) { return self.told([](const auto& s) { return s.reason_off; }); })
+      .def_property_readonly(
+          "plain_seconds",
+          [](const SharedEngine& self) { return self.told([](const auto& s) { return s.plain_seconds; }); })
       .def_property_readonly("last", &round_dict)
       .def_property_readonly("context", [](const SharedEngine& self) { return self->context(); })
       .def_property_readonly("workspace_bytes", [](const SharedEngine& self) { return self->workspace_bytes(); });

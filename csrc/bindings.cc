@@ -7,10 +7,10 @@
 #include <new>
 #include <optional>
 
-#include "dtype_names.h"
-#include "error.h"
 #include "bind_errors.h"
 #include "bind_skip.h"
+#include "dtype_names.h"
+#include "error.h"
 #include "session.h"
 
 namespace py = pybind11;
@@ -64,8 +64,8 @@ void set_sampling(Session& self, float temperature, int top_k, float top_p, floa
 DraftRule make_rule(float confidence, int max_draft, int max_nodes, const std::array<float, 3>& tier,
                     const std::array<int, 4>& width, const std::vector<int32_t>& stop_ids, int beam, float reach,
                     const decltype(DraftRule::edges)& edges, const decltype(DraftRule::hold)& hold,
-                    const decltype(DraftRule::runner_up)& runner_up, const std::vector<float>& row_price,
-                    int max_depth, int chain, float row_reach, float usual,
+                    const decltype(DraftRule::runner_up)& runner_up, const std::vector<float>& row_price, int max_depth,
+                    int chain, float row_reach, float usual,
                     const std::vector<std::pair<int, decltype(SourceRule::chance)>>& sources) {
   std::vector<SourceRule> asked;
   for (const auto& [id, chance] : sources) asked.push_back({static_cast<SourceId>(id), chance});
@@ -112,8 +112,8 @@ std::vector<Emitted> verify(Session& self) {
 py::dict phase_dict(const Session& self) {
   const Phase& p = self.last();
   return py::dict("prefill"_a = p.prefill, "draft"_a = p.draft, "verify"_a = p.verify, "commit"_a = p.commit,
-                  "score"_a = p.score, "draft_steps"_a = p.draft_steps, "drafted"_a = p.drafted, "verify_rows"_a = p.verify_rows,
-                  "reused_rows"_a = p.reused_rows, "reused_share"_a = p.reused_share,
+                  "score"_a = p.score, "draft_steps"_a = p.draft_steps, "drafted"_a = p.drafted,
+                  "verify_rows"_a = p.verify_rows, "reused_rows"_a = p.reused_rows, "reused_share"_a = p.reused_share,
                   "saved_weight_bytes"_a = p.saved_weight_bytes, "at_once"_a = p.at_once, "proposed"_a = p.proposed);
 }
 
@@ -164,7 +164,9 @@ void bind_session(py::module_& m) {
       .def(
           "set_skip",
           [](Session& self, const std::vector<int>& attn, const std::vector<int>& mlp, int exit_layer,
-             const std::vector<std::string>& weights) { self.set_skip(skip_set(self.model(), attn, mlp, exit_layer, weights)); },
+             const std::vector<std::string>& weights) {
+            self.set_skip(skip_set(self.model(), attn, mlp, exit_layer, weights));
+          },
           "attn"_a, "mlp"_a, "exit_layer"_a = -1, "weights"_a = std::vector<std::string>())
       .def("set_kvq", &Session::set_kvq, "on"_a)
       .def(
@@ -187,7 +189,8 @@ void bind_session(py::module_& m) {
       .def(
           "prefill", [](Session& self, const Tokens& t) { return self.prefill(span(t)); }, "tokens"_a, Release())
       .def("draft", &draft)
-      .def("draft", [](Session& self, const DraftRule& rule) { return self.draft(rule).size(); }, "rule"_a, Release())
+      .def(
+          "draft", [](Session& self, const DraftRule& rule) { return self.draft(rule).size(); }, "rule"_a, Release())
       .def(
           "set_tree",
           [](Session& self, const Tokens& t, const Tokens& p) { return self.set_tree(span(t), span(p)).size(); },

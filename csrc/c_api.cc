@@ -204,33 +204,34 @@ swiftk_status swiftk_generate(swiftk_session* session, const int32_t* prompt, si
       const uint32_t flags = flags_of(e, origin) | (stops ? SWIFTK_TOKEN_STOP : 0);
       return !on_token || on_token(user, e.token, flags, e.logprob) == 0;
     };
-    swiftk::generate(s.session, s.learned, ids(prompt, n_prompt, "prompt"), generate_options(params, s.eos_ids), tell, s.stats);
+    swiftk::generate(s.session, s.learned, ids(prompt, n_prompt, "prompt"), generate_options(params, s.eos_ids), tell,
+                     s.stats);
   });
 }
 
 swiftk_status swiftk_session_get_stats(const swiftk_session* session, swiftk_stats* stats) {
   return with(session, [&](const swiftk_session& s) {
     const swiftk::GenerateStats& g = s.stats;
-    swiftk_stats told{.struct_size = 0,
-                      .finish = static_cast<int32_t>(g.finish),
-                      .prompt_tokens = g.prompt_tokens,
-                      .reused_tokens = g.reused_tokens,
-                      .new_tokens = g.new_tokens,
-                      .num_spec_steps = g.spec_steps,
-                      .num_draft_tokens = g.drafted,
-                      .num_accepted_draft_tokens = g.accepted[static_cast<int>(swiftk::SourceId::Plan)],
-                      .num_plain_steps = g.plain_steps,
-                      .prefill_seconds = g.prefill,
-                      .draft_seconds = g.draft,
-                      .verify_seconds = g.verify,
-                      .commit_seconds = g.commit,
-                      .cache_bytes = s.session.cache_bytes(),
-                      .workspace_bytes = s.session.workspace_bytes(),
-                      .proposed = {},
-                      .accepted = {},
-                      .num_draft_steps = g.draft_steps,
-                      .mean_generated_length =
-                          g.whole_steps > 0 ? static_cast<double>(g.whole_tokens) / g.whole_steps : 1.0};
+    swiftk_stats told{
+        .struct_size = 0,
+        .finish = static_cast<int32_t>(g.finish),
+        .prompt_tokens = g.prompt_tokens,
+        .reused_tokens = g.reused_tokens,
+        .new_tokens = g.new_tokens,
+        .num_spec_steps = g.spec_steps,
+        .num_draft_tokens = g.drafted,
+        .num_accepted_draft_tokens = g.accepted[static_cast<int>(swiftk::SourceId::Plan)],
+        .num_plain_steps = g.plain_steps,
+        .prefill_seconds = g.prefill,
+        .draft_seconds = g.draft,
+        .verify_seconds = g.verify,
+        .commit_seconds = g.commit,
+        .cache_bytes = s.session.cache_bytes(),
+        .workspace_bytes = s.session.workspace_bytes(),
+        .proposed = {},
+        .accepted = {},
+        .num_draft_steps = g.draft_steps,
+        .mean_generated_length = g.whole_steps > 0 ? static_cast<double>(g.whole_tokens) / g.whole_steps : 1.0};
     std::copy(g.proposed.begin(), g.proposed.end(), told.proposed);
     std::copy(g.accepted.begin(), g.accepted.end(), told.accepted);
     write(stats, told, "stats");

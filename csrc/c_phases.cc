@@ -54,17 +54,16 @@ swiftk_status swiftk_session_save(swiftk_session* session, void* state, size_t c
     out = saved.size();
     if (!state) return;
     if (capacity < saved.size()) {
-      fail(Status::InvalidArgument, "[state] capacity is " + std::to_string(capacity) + ", want " +
-                                        std::to_string(saved.size()) + " bytes");
+      fail(Status::InvalidArgument,
+           "[state] capacity is " + std::to_string(capacity) + ", want " + std::to_string(saved.size()) + " bytes");
     }
     std::memcpy(state, saved.data(), saved.size());
   });
 }
 
 swiftk_status swiftk_session_load(swiftk_session* session, const void* state, size_t bytes) {
-  return with(session, [&](swiftk_session& s) {
-    s.session.load({&need(static_cast<const char*>(state), "state"), bytes});
-  });
+  return with(session,
+              [&](swiftk_session& s) { s.session.load({&need(static_cast<const char*>(state), "state"), bytes}); });
 }
 
 swiftk_status swiftk_session_draft(swiftk_session* session, const swiftk_draft_rule* rule) {

@@ -28,7 +28,8 @@ inline void check_grown(const Sequence& s, const char* where) {
 
 inline void check_room(const Sequence& s, const char* where) {
   if (s.position() >= s.most_text) {
-    fail(Status::InvalidArgument, std::string("[") + where + "] the text fills the context of " + std::to_string(s.most_text));
+    fail(Status::InvalidArgument,
+         std::string("[") + where + "] the text fills the context of " + std::to_string(s.most_text));
   }
 }
 

@@ -10,7 +10,7 @@ void offer_plans(Planner& planner, const Model& m) {
     SkipSet fewer_bits;
     fewer_bits.weights = {copy.dtype};
     planner.offer(std::make_shared<DraftPlan>(m, fewer_bits),
-                   static_cast<double>(copy.read_bytes) / static_cast<double>(m.own.read_bytes), kWhole);
+                  static_cast<double>(copy.read_bytes) / static_cast<double>(m.own.read_bytes), kWhole);
   }
   if (!m.copies.empty()) return;
   SkipSet half;

@@ -19,8 +19,9 @@ int width_at(const DraftRule& rule, float confidence) {
   return rule.width[tier];
 }
 
-// One sequence's draft under its rule. Each step reads the nodes [grown, grown + n) and proposes their children. By time
-// the best leaves are read next, as long as they are worth it; else, and under rejection, the last node's best child.
+// One sequence's draft under its rule. Each step reads the nodes [grown, grown + n) and proposes their children. By
+// time the best leaves are read next, as long as they are worth it; else, and under rejection, the last node's best
+// child.
 class Drafting {
  public:
   Drafting(Workspace& w, Sequence& s, const DraftRule& rule) : w_(w), s_(s), d_(s.draft), rule_(rule) {
@@ -123,9 +124,7 @@ class Drafting {
     if (s_.rejects() && n_ > 0) d_.q.resize(static_cast<size_t>(limit_) * w_.model->config.V);
   }
 
-  bool fits_spine() const {
-    return w_.model->ops->draft_spine && !s_.warps() && !(rule_.by_time() && rule_.beam > 1);
-  }
+  bool fits_spine() const { return w_.model->ops->draft_spine && !s_.warps() && !(rule_.by_time() && rule_.beam > 1); }
 
   int run_spine() {
     Rows rows = w_.spine_rows(s_, limit_);
@@ -163,8 +162,8 @@ class Drafting {
     int n = 0;
     std::array<float, DraftRule::kRanks> chance;
     for (; n < d_.choices && token[n] >= 0; ++n) chance[n] = worth_of(d_.gate, b, n, 1);
-    // Rejection needs siblings in the order of their draws, none left out: each is worth what the best behind it is. The
-    // first draw is no leaf: follow() takes it.
+    // Rejection needs siblings in the order of their draws, none left out: each is worth what the best behind it is.
+    // The first draw is no leaf: follow() takes it.
     for (int r = n - 2; rejection && r > 0; --r) chance[r] = std::max(chance[r], chance[r + 1]);
     d_.prospects.read(prospect);
     for (int r = rejection ? 1 : 0; r < n; ++r) d_.prospects.plan(prospect, token[r], r, chance[r]);
@@ -190,8 +189,8 @@ class Drafting {
     return static_cast<int>(best.size());
   }
 
-  // The last node's best token joins the tree, and is drafted from unless drafting stops behind it. Rejection draws that
-  // token from the draft's distribution: were it left out for what it is, the output would not be the target's.
+  // The last node's best token joins the tree, and is drafted from unless drafting stops behind it. Rejection draws
+  // that token from the draft's distribution: were it left out for what it is, the output would not be the target's.
   int follow() {
     const int node = d_.grown - 1;
     const int32_t token = d_.choice[static_cast<size_t>(node) * kMaxTopk];

@@ -64,11 +64,11 @@ class Draws {
   int vocab_;
   TopkArgs list_{};  // best tokens of rows [first_, first_ + list_.n)
   int first_ = 0;
-  std::vector<int32_t> pos_, id_;            // [kMaxNodes], [kMaxNodes, kMaxTopk]
-  std::vector<float> logit_, lse_, mass_;    // [kMaxNodes, kMaxTopk], [kMaxNodes], [kMaxNodes]
-  std::vector<float> scores_;                // [V] warped logits of one row
-  Buffer device_scores_;                     // [V] the same where the backend reads them, if that is not the host's memory
-  std::vector<Candidate> best_;              // of a list
+  std::vector<int32_t> pos_, id_;          // [kMaxNodes], [kMaxNodes, kMaxTopk]
+  std::vector<float> logit_, lse_, mass_;  // [kMaxNodes, kMaxTopk], [kMaxNodes], [kMaxNodes]
+  std::vector<float> scores_;              // [V] warped logits of one row
+  Buffer device_scores_;         // [V] the same where the backend reads them, if that is not the host's memory
+  std::vector<Candidate> best_;  // of a list
   std::vector<std::pair<float, int32_t>> scratch_;  // sampler workspace for a whole row
 };
 

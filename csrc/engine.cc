@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "accept.h"
-#include "default_plans.h"
 #include "check.h"
+#include "default_plans.h"
 #include "draft.h"
 #include "prompt.h"
 #include "stopwatch.h"
@@ -30,9 +30,9 @@ int blocks_of(const Model& model, int context, const EngineOptions& o) {
   }
   const int given = static_cast<int>(std::min<size_t>(o.kv_memory / block, 1u << 24));
   if (given < whole) {
-    fail(Status::InvalidArgument, "[engine] kv_memory is " + std::to_string(o.kv_memory) + " bytes, want at least the " +
-                                      std::to_string(whole * block) + " of one text of " + std::to_string(context) +
-                                      " tokens, or 0");
+    fail(Status::InvalidArgument, "[engine] kv_memory is " + std::to_string(o.kv_memory) +
+                                      " bytes, want at least the " + std::to_string(whole * block) +
+                                      " of one text of " + std::to_string(context) + " tokens, or 0");
   }
   return given;
 }
@@ -63,14 +63,17 @@ const EngineOptions& checked(const EngineOptions& o) {
 
 }  // namespace
 
-Engine::Engine(std::shared_ptr<const Model> model, const EngineOptions& o)
+Engine::Engine(const std::shared_ptr<const Model>& model, const EngineOptions& o)
+    : Engine(model, o, checked_context(*model, o.context)) {}
+
+Engine::Engine(const std::shared_ptr<const Model>& model, const EngineOptions& o, int context)
     : w_(model, {.max_rows = kMostRows + kBeside,
                  .sequences = checked(o).sequences,
                  .outputs = kMostRows + 1,  // a prompt's last row
-                 .blocks = blocks_of(*model, checked_context(*model, o.context), o),
+                 .blocks = blocks_of(*model, context, o),
                  .threads = o.threads,
                  .poison = o.poison}),
-      context_(checked_context(*model, o.context)),
+      context_(context),
       lanes_(o.sequences) {
   offer_plans(planner_, *w_.model);
 }
@@ -84,7 +87,8 @@ uint64_t Engine::submit(Request r) {
                                       " tokens, want fewer than the context of " + std::to_string(context_));
   }
   if (r.max_new_tokens < 1) {
-    fail(Status::InvalidArgument, "[submit] max_new_tokens is " + std::to_string(r.max_new_tokens) + ", want 1 or more");
+    fail(Status::InvalidArgument,
+         "[submit] max_new_tokens is " + std::to_string(r.max_new_tokens) + ", want 1 or more");
   }
   if (r.logprobs < 0 || r.logprobs > kMaxTopk) {
     fail(Status::InvalidArgument,
@@ -186,7 +190,8 @@ void Engine::share_prefix(Text& text) {
   s.cached = s.named * kKvBlock;
   // Of one more block a beginning, into a block of its own.
   const int room = std::min(most - s.cached, kKvBlock);
-  const auto [other, n] = w_.pool.along(before_of(s), {s.text.data() + s.cached, static_cast<size_t>(std::max(0, room))});
+  const auto [other, n] =
+      w_.pool.along(before_of(s), {s.text.data() + s.cached, static_cast<size_t>(std::max(0, room))});
   if (n > 0) {
     w_.pool.hold(other);
     if (w_.reserve(s, s.cached + n)) {
@@ -326,14 +331,16 @@ void Engine::learn() {
     t->odds.heard(v.guessed);
     if (step > 0) t->odds.observe(static_cast<double>(v.emitted.size()), seconds / step);
   }
-  if (planned) planner_.learn(allotment_, texts, tokens, rows, w_.last.draft_steps, seconds, w_.last.draft, w_.last.verify);
+  if (planned)
+    planner_.learn(allotment_, texts, tokens, rows, w_.last.draft_steps, seconds, w_.last.draft, w_.last.verify);
 }
 
 std::string Engine::explain() const {
   std::string line = planner_.explain(allotment_, round_.sequences);
   char more[160];
-  std::snprintf(more, sizeof more, "; %d steps, %d rows, %d tokens in %.1f ms (draft %.1f, verify %.1f)", round_.draft_steps,
-                round_.nodes, round_.tokens, 1e3 * round_.seconds, 1e3 * round_.draft, 1e3 * round_.verify);
+  std::snprintf(more, sizeof more, "; %d steps, %d rows, %d tokens in %.1f ms (draft %.1f, verify %.1f)",
+                round_.draft_steps, round_.nodes, round_.tokens, 1e3 * round_.seconds, 1e3 * round_.draft,
+                1e3 * round_.verify);
   return line + more;
 }
 

@@ -17,12 +17,12 @@
 namespace swiftk {
 
 struct EngineOptions {
-  int context = 0;        // most tokens of a text; 0: the model's
-  int sequences = 16;     // that step together; others wait
-  size_t kv_memory = 0;   // bytes of K and V; 0: for one text of full length and all others of an eighth of it, on a
-                          // device at most half of what is free
-  int threads = 0;        // 0: the model's
-  bool poison = false;    // tests: fill the cache with NaN first
+  int context = 0;       // most tokens of a text; 0: the model's
+  int sequences = 16;    // that step together; others wait
+  size_t kv_memory = 0;  // bytes of K and V; 0: for one text of full length and all others of an eighth of it, on a
+                         // device at most half of what is free
+  int threads = 0;       // 0: the model's
+  bool poison = false;   // tests: fill the cache with NaN first
 };
 
 // By the planner, by a rule of the host's in every round, or not at all.
@@ -52,7 +52,7 @@ struct Round {
 
 class Engine {
  public:
-  Engine(std::shared_ptr<const Model>, const EngineOptions&);
+  Engine(const std::shared_ptr<const Model>&, const EngineOptions&);
 
   // Checks the request and lets it wait for its turn. Returns its number.
   uint64_t submit(Request);
@@ -69,13 +69,15 @@ class Engine {
   void forget_texts();
 
   Planner& planner() { return planner_; }  // while nobody steps
-  std::string explain() const;  // of the last round
+  std::string explain() const;             // of the last round
 
   const Model& model() const { return *w_.model; }
   int context() const { return context_; }
   size_t workspace_bytes() const { return w_.bytes(); }
 
  private:
+  Engine(const std::shared_ptr<const Model>&, const EngineOptions&, int context);
+
   struct Text {
     Text(uint64_t n, Request r, const Model& model, int context)
         : id(n), request(std::move(r)), sequence(model, context) {}
@@ -129,9 +131,9 @@ class Engine {
   const int context_;
   std::vector<Lane> lanes_;
   std::map<uint64_t, std::unique_ptr<Text>> texts_;  // by age
-  std::vector<Text*> decoding_;  // in this round,
-  Text* prompt_ = nullptr;       // and whose rows run beside them,
-  int prompt_rows_ = 0;          // so many
+  std::vector<Text*> decoding_;                      // in this round,
+  Text* prompt_ = nullptr;                           // and whose rows run beside them,
+  int prompt_rows_ = 0;                              // so many
   std::vector<Turn> turns_;
   Round round_;
 

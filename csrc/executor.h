@@ -22,8 +22,8 @@ class Executor {
   // The same, and binds them; all that rows points at must stay until the next call.
   void prepare(Rows& rows);
   // Runs steps [begin, end) over the rows; x [n, D] is the residual stream, filled from the embedding if begin == 0.
-  // Then, if `logits` is given, the plan's head over all rows. Throws Error(Cancelled) between steps (of a recorded pass:
-  // before it) once cancel is set, and clears it; K and V of these rows are then undefined, nothing else.
+  // Then, if `logits` is given, the plan's head over all rows. Throws Error(Cancelled) between steps (of a recorded
+  // pass: before it) once cancel is set, and clears it; K and V of these rows are then undefined, nothing else.
   void run(const Plan&, const Rows&, int begin, int end, float* x, const KvPool&, std::atomic<bool>& cancel,
            float* logits = nullptr);
   // logits [n, V] of residual rows x [n, D], by the target's head.

@@ -12,7 +12,8 @@ namespace {
 
 class Loop {
  public:
-  Loop(Session& session, Learned& learned, const GenerateOptions& options, const OnToken& on_token, GenerateStats& stats)
+  Loop(Session& session, Learned& learned, const GenerateOptions& options, const OnToken& on_token,
+       GenerateStats& stats)
       : session_(session), learned_(learned), options_(options), on_token_(on_token), stats_(stats) {
     planned_ = options.speculate && !options.rule;
     if (options.rule) given_ = *options.rule;

@@ -59,10 +59,10 @@ class KvPool {
  private:
   struct Block {
     int holders = 0;
-    uint64_t name = 0;    // no two blocks ever have the same; 0: none
-    uint64_t before = 0;  // name of the block before; 0: it begins a text
-    uint64_t hash = 0;    // of `before` and the tokens, if it is full
-    int tokens = 0;       // of named ones
+    uint64_t name = 0;                     // no two blocks ever have the same; 0: none
+    uint64_t before = 0;                   // name of the block before; 0: it begins a text
+    uint64_t hash = 0;                     // of `before` and the tokens, if it is full
+    int tokens = 0;                        // of named ones
     int32_t older = kNone, newer = kNone;  // of those that nobody holds, by when they were released
   };
 
@@ -80,7 +80,7 @@ class KvPool {
   size_t layer_bytes_;
   Buffer layers_;
   std::vector<Block> blocks_;
-  std::vector<int32_t> tokens_;  // [blocks, kKvBlock] of named ones
+  std::vector<int32_t> tokens_;                           // [blocks, kKvBlock] of named ones
   std::unordered_multimap<uint64_t, int32_t> by_hash_;    // full ones
   std::unordered_multimap<uint64_t, int32_t> by_before_;  // all that are named
   int32_t oldest_ = kNone, newest_ = kNone;

@@ -4,8 +4,8 @@
 
 namespace swiftk {
 
-// A node that was drafted from and reached by the verified text: how sure the draft was, and the place of the token that
-// the target drew among the draft's candidates (0: its best; -1: none of them).
+// A node that was drafted from and reached by the verified text: how sure the draft was, and the place of the token
+// that the target drew among the draft's candidates (0: its best; -1: none of them).
 struct Outcome {
   float confidence;
   int rank;

@@ -39,7 +39,8 @@ void extend(Workspace& w, Sequence& s, std::span<const int32_t> tokens) {
   }
   check_tokens(w.model->config, tokens, "extend");
   if (s.cached != s.position()) {
-    fail(Status::InvalidArgument, "[extend] the last token of the text is not cached yet, want a call of reuse() first");
+    fail(Status::InvalidArgument,
+         "[extend] the last token of the text is not cached yet, want a call of reuse() first");
   }
   if (s.position() + n > s.most_text) {
     fail(Status::InvalidArgument, "[extend] the text would have " + std::to_string(s.position() + n) +

@@ -6,8 +6,8 @@
 
 namespace swiftk {
 
-// Starts a new text: keeps the longest prefix of `tokens` whose K and V lie in the sequence's blocks (at most all but the
-// last), forgets the rest; returns its length. The text is that prefix then.
+// Starts a new text: keeps the longest prefix of `tokens` whose K and V lie in the sequence's blocks (at most all but
+// the last), forgets the rest; returns its length. The text is that prefix then.
 int reuse(Workspace&, Sequence&, std::span<const int32_t> tokens);
 
 // Appends tokens to the text by causal rows; keeps the last row's logits for sample().

@@ -41,9 +41,8 @@ SkipSet trace_back(const Plan& plan, const Choices& skipped, int count) {
 std::vector<SkipSet> propose_skips(Workspace& w, Sequence& s, int most) {
   const int kMost = TokenTree::kMaxNodes - 1, layers = w.model->config.L, D = w.model->config.D;
   if (most < 1 || most > kMost || s.cached < 1) {
-    fail(Status::InvalidArgument, "[propose] most is " + std::to_string(most) + " with " +
-                                      std::to_string(s.cached) + " cached tokens, want 1.." +
-                                      std::to_string(kMost) + " and one token at least");
+    fail(Status::InvalidArgument, "[propose] most is " + std::to_string(most) + " with " + std::to_string(s.cached) +
+                                      " cached tokens, want 1.." + std::to_string(kMost) + " and one token at least");
   }
   const Stopwatch watch(w.last.score);
   s.forget_tree();

@@ -77,7 +77,7 @@ int Prospects::plan(int parent, int32_t token, int rank, float chance) {
 
 // Sources that are asked later count for what those before them leave.
 bool Prospects::guess(int parent, const DraftRule& rule, const Sources& sources, const Sampling& sampling, int32_t pos,
-                       float floor) {
+                      float floor) {
   Guesses guesses;
   float left = 1;
   bool shared = false;
@@ -108,7 +108,7 @@ void Prospects::settle(int first) {
 }
 
 void Prospects::ask(const DraftRule& rule, const Sources& sources, const Sampling& sampling, int32_t root_pos,
-                     int most_depth, int tree_size) {
+                    int most_depth, int tree_size) {
   if (sources.active() == 0) return;
   settle(0);
   const float floor = cheapest_row(rule, tree_size);
@@ -135,7 +135,8 @@ void Prospects::ask(const DraftRule& rule, const Sources& sources, const Samplin
   }
 }
 
-// A total order: equal worths stay in the order of draws, as rejection needs siblings, and a parent before its children.
+// A total order: equal worths stay in the order of draws, as rejection needs siblings, and a parent before its
+// children.
 bool Prospects::better(int a, int b) const {
   const auto key = [this](int i) {
     const Prospect& c = all_[i];

@@ -18,7 +18,7 @@ struct Prospect {
   float planned = -1, guessed = 0;  // that it is right if its parent is: by the plan (-1: not its), and by a source
   float worth = 0;                  // that it is accepted
   float covered = 0;                // by sources, of its children's probability
-  int node = -1;                   // of the tree
+  int node = -1;                    // of the tree
   SourceId source = SourceId::Plan;
   bool read = false;   // by the plan
   bool asked = false;  // the sources, for its children
@@ -45,8 +45,8 @@ class Prospects {
   int plan(int parent, int32_t token, int rank, float chance);
   // Children by sources, for all prospects that may be worth a row of their own, best first. The rule's prices tell.
   void ask(const DraftRule&, const Sources&, const Sampling&, int32_t root_pos, int most_depth, int tree_size);
-  // Prospects for a step to read, best first: those that together are worth most beyond the price of their rows, if they
-  // are worth the step's.
+  // Prospects for a step to read, best first: those that together are worth most beyond the price of their rows, if
+  // they are worth the step's.
   std::span<const int> reading(const DraftRule&, int room, int most_depth);
   float reading_worth() const { return reading_worth_; }  // of the last call
   // Those that are no nodes, best first: a parent before its children.

@@ -31,7 +31,8 @@ void note_scores(Workspace& w, const Sequence& s, int first, int n, Outcome* out
   }
 }
 
-std::vector<Outcome> score_at(Workspace& w, Sequence& s, const Plan& plan, std::span<const int> ends, int window, int end) {
+std::vector<Outcome> score_at(Workspace& w, Sequence& s, const Plan& plan, std::span<const int> ends, int window,
+                              int end) {
   if (window < 1) fail(Status::InvalidArgument, "[score] window is " + std::to_string(window) + ", want 1 or more");
   if (end > s.position() - 1) {
     fail(Status::InvalidArgument, "[score] end is " + std::to_string(end) + ", want at most the " +

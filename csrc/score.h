@@ -7,8 +7,8 @@
 
 namespace swiftk {
 
-// Runs a candidate plan over `window` cached tokens, the last before position `end` (-1: of all), in scratch rows, 63 at a
-// time, against the target's K and V before them: an outcome a row, matchness = share of rank 0.
+// Runs a candidate plan over `window` cached tokens, the last before position `end` (-1: of all), in scratch rows, 63
+// at a time, against the target's K and V before them: an outcome a row, matchness = share of rank 0.
 std::vector<Outcome> score(Workspace&, Sequence&, const SkipSet&, int window, int end = -1);
 
 // Every exit's score by one pass of the target over the window, and a head behind each of the layers `exits` (rising, 0

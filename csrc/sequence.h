@@ -55,9 +55,9 @@ struct Draft {
   float log_p = 0;                // of the best candidate of the last node
   GateRule gate{};
   Prospects prospects;
-  bool asking = false;               // sources, whose candidates may join the tree
+  bool asking = false;              // sources, whose candidates may join the tree
   std::vector<int> scouts, wanted;  // nodes that run along; of these, those whose draws are learned from
-  bool pending = false;              // hangs on the present text and may be verified
+  bool pending = false;             // hangs on the present text and may be verified
 };
 
 // What verification found.

@@ -31,13 +31,16 @@ int blocks_for(int slots) { return (slots + kKvBlock - 1) / kKvBlock; }
 
 }  // namespace
 
-Session::Session(std::shared_ptr<const Model> model, const SessionOptions& o)
-    : w_(model, {.max_rows = std::min(kChunk, checked_context(*model, o.context)),
+Session::Session(const std::shared_ptr<const Model>& model, const SessionOptions& o)
+    : Session(model, o, checked_context(*model, o.context)) {}
+
+Session::Session(const std::shared_ptr<const Model>& model, const SessionOptions& o, int context)
+    : w_(model, {.max_rows = std::min(kChunk, context),
                  .sequences = 1,
-                 .blocks = blocks_for(checked_context(*model, o.context) + TokenTree::kMaxNodes),
+                 .blocks = blocks_for(context + TokenTree::kMaxNodes),
                  .threads = o.threads,
                  .poison = o.poison}),
-      s_(*model, checked_context(*model, o.context)) {
+      s_(*model, context) {
   w_.reserve(s_, s_.most_text + TokenTree::kMaxNodes);
 }
 

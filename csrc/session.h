@@ -1,5 +1,5 @@
-// One text with a workspace of its own, for hosts that schedule by themselves: the phases prefill, draft, verify, commit
-// and score. Used by one thread at a time; cancel() alone may be called from another.
+// One text with a workspace of its own, for hosts that schedule by themselves: the phases prefill, draft, verify,
+// commit and score. Used by one thread at a time; cancel() alone may be called from another.
 #pragma once
 #include <memory>
 #include <span>
@@ -17,7 +17,7 @@ struct SessionOptions {
 
 class Session {
  public:
-  Session(std::shared_ptr<const Model>, const SessionOptions&);
+  Session(const std::shared_ptr<const Model>&, const SessionOptions&);
 
   void set_sampling(const Sampling&, Acceptance = Acceptance::Coupled);
   void set_logprobs(int n);       // alternatives reported beside each token, at most kMaxTopk
@@ -64,10 +64,14 @@ class Session {
 
   std::span<const int32_t> history() const { return s_.text; }
   const TokenTree& tree() const { return s_.draft.tree; }
-  std::span<const SourceId> tree_sources() const { return {s_.draft.source.data(), size_t(tree().size())}; }  // of its nodes
+  std::span<const SourceId> tree_sources() const {
+    return {s_.draft.source.data(), size_t(tree().size())};
+  }                                                    // of its nodes
   int drafted_from() const { return s_.draft.grown; }  // leading nodes of the tree that a step has read
   std::span<const Outcome> outcomes() const { return s_.verified.outcomes; }  // of the last verify, from the root on
-  std::span<const Guessed> guessed() const { return s_.verified.guessed; }    // at each of its tokens, by each source in use
+  std::span<const Guessed> guessed() const {
+    return s_.verified.guessed;
+  }                                                     // at each of its tokens, by each source in use
   int shared_steps() const { return s_.plan->shared; }  // steps of the draft whose results verification keeps
   int max_chunk() const { return w_.executor.max_rows(); }
   int context() const { return s_.most_text; }
@@ -77,11 +81,13 @@ class Session {
   size_t workspace_bytes() const { return w_.bytes() + s_.draft.q.capacity() * sizeof(double); }
   const char* fallbacks() const;  // as Ops::fallbacks
   const Model& model() const { return *w_.model; }
-  // Logits [rows, V] of the last extend (1 row), verify (a row a node) or score (the rows of its last pass), until the text
-  // or its tree changes. Throws Error(InvalidArgument) where there are none.
+  // Logits [rows, V] of the last extend (1 row), verify (a row a node) or score (the rows of its last pass), until the
+  // text or its tree changes. Throws Error(InvalidArgument) where there are none.
   std::span<const float> logits() const;
 
  private:
+  Session(const std::shared_ptr<const Model>&, const SessionOptions&, int context);
+
   // A phase, and whether it leaves logits; one that was refused leaves all as it was.
   template <class F>
   auto phase(bool leaves_logits, F f) {

@@ -11,7 +11,7 @@ constexpr char kMagic[8] = {'s', 'w', 'i', 'f', 't', 'k', 's', '1'};
 
 struct Header {
   char magic[8];
-  char kernels[32];  // whose bits these are
+  char kernels[32];   // whose bits these are
   uint64_t checksum;  // of what follows the header
   uint64_t round;
   int32_t layers, n_kv, d, V, dtype;

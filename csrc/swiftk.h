@@ -231,8 +231,8 @@ typedef struct swiftk_stats { /* counters and seconds are of the last swiftk_gen
   int32_t finish;
   int32_t prompt_tokens, reused_tokens; /* reused: found in the cache */
   int32_t new_tokens;
-  int32_t num_spec_steps;   /* rounds with something to verify */
-  int32_t num_draft_tokens; /* places of the text that the plan drafted, with siblings or without */
+  int32_t num_spec_steps;            /* rounds with something to verify */
+  int32_t num_draft_tokens;          /* places of the text that the plan drafted, with siblings or without */
   int32_t num_accepted_draft_tokens; /* of the plan's: never more. All that were accepted: the sum of accepted[] */
   int32_t num_plain_steps;
   double prefill_seconds, draft_seconds, verify_seconds, commit_seconds;
@@ -273,9 +273,9 @@ SWIFTK_API swiftk_status swiftk_session_tree(const swiftk_session* session, cons
                                              const int32_t** parents, size_t* n);
 SWIFTK_API swiftk_status swiftk_session_verify(swiftk_session* session, const swiftk_token** emitted, size_t* n);
 SWIFTK_API swiftk_status swiftk_session_commit(swiftk_session* session, size_t n); /* the first n emitted tokens */
-/* Tokens that the host chose instead, by the logits of verify(): all but the last are nodes of the tree, each a child of
- * the one before, the first of the root; the last, behind them, may be any token. Grammars and samplers of a host's own
- * go this way, one token at a time (n = 1, without a tree) or along trees. */
+/* Tokens that the host chose instead, by the logits of verify(): all but the last are nodes of the tree, each a child
+ * of the one before, the first of the root; the last, behind them, may be any token. Grammars and samplers of a host's
+ * own go this way, one token at a time (n = 1, without a tree) or along trees. */
 SWIFTK_API swiftk_status swiftk_session_commit_tokens(swiftk_session* session, const int32_t* tokens, size_t n);
 
 typedef struct swiftk_score {
@@ -288,14 +288,14 @@ SWIFTK_API swiftk_status swiftk_session_score(swiftk_session* session, const swi
                                               swiftk_score* score);
 
 SWIFTK_API swiftk_status swiftk_session_history(const swiftk_session* session, const int32_t** tokens, size_t* n);
-/* [rows, vocab] of the last extend (one row, also behind sample or put), verify (a row per node of the tree) or score (the
- * rows of its last pass). Fails where there are none: once the text or its tree has changed. */
+/* [rows, vocab] of the last extend (one row, also behind sample or put), verify (a row per node of the tree) or score
+ * (the rows of its last pass). Fails where there are none: once the text or its tree has changed. */
 SWIFTK_API swiftk_status swiftk_session_logits(const swiftk_session* session, const float** logits, size_t* rows,
                                                size_t* vocab);
 
-/* The text and what is cached of it, for a session of the same model, kernels and dtype, in this process or another one.
- * Sampling is not part of it. save() writes at most `capacity` bytes to `state`, which may be null, and tells how many
- * it takes; too small a capacity is an error. */
+/* The text and what is cached of it, for a session of the same model, kernels and dtype, in this process or another
+ * one. Sampling is not part of it. save() writes at most `capacity` bytes to `state`, which may be null, and tells how
+ * many it takes; too small a capacity is an error. */
 SWIFTK_API swiftk_status swiftk_session_save(swiftk_session* session, void* state, size_t capacity, size_t* bytes);
 SWIFTK_API swiftk_status swiftk_session_load(swiftk_session* session, const void* state, size_t bytes);
 

@@ -27,14 +27,14 @@ struct TreeNode {
 struct Turn {
   uint64_t id = 0;
   std::vector<Emitted> tokens{};
-  int cached = 0;   // of the prompt's tokens, found in memory; with the first token
-  int nodes = 0;    // verified, root included; 0: the prompt's own pass
-  int steps = 0;    // of drafting that it took part in
-  int drafted = 0;  // nodes that these steps read
-  bool cut = false;  // the text ended inside what was verified
-  std::array<int, kSourceIds> proposed{};  // nodes by who proposed them
-  std::shared_ptr<const DraftPlan> plan{};  // of these steps
-  std::vector<TreeNode> tree{};             // if the request asks for it
+  int cached = 0;                                      // of the prompt's tokens, found in memory; with the first token
+  int nodes = 0;                                       // verified, root included; 0: the prompt's own pass
+  int steps = 0;                                       // of drafting that it took part in
+  int drafted = 0;                                     // nodes that these steps read
+  bool cut = false;                                    // the text ended inside what was verified
+  std::array<int, kSourceIds> proposed{};              // nodes by who proposed them
+  std::shared_ptr<const DraftPlan> plan{};             // of these steps
+  std::vector<TreeNode> tree{};                        // if the request asks for it
   double seconds = 0, draft = 0, verify = 0, run = 0;  // of the round, for all of its texts; in passes
   Finish finish = Finish::None;
   Status status = Status::Ok;  // why it failed

@@ -15,8 +15,8 @@ void verify(Workspace&, std::span<Sequence* const> trees, std::span<const Chunk>
 void commit(Workspace&, Sequence&, int count);
 
 // Appends tokens that the host chose: all but the last are nodes of the verified tree, each a child of the one before
-// (the first: of the root); the last may be any token. Throws Error(InvalidArgument), with the tree as it was, where one
-// is no such node.
+// (the first: of the root); the last may be any token. Throws Error(InvalidArgument), with the tree as it was, where
+// one is no such node.
 void commit_tokens(Workspace&, Sequence&, std::span<const int32_t> tokens);
 
 }  // namespace swiftk

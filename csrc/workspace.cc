@@ -168,7 +168,8 @@ void Workspace::run_target(std::span<Sequence* const> trees, std::span<const Chu
   int end = nodes, to = nodes;
   for (const auto& [s, n] : chunks) {
     end += n;
-    if (to != end - 1) model->ops->copy(executor.ctx(), x.as<float>() + to * D, x.as<float>() + (end - 1) * D, sizeof(float) * D);
+    if (to != end - 1)
+      model->ops->copy(executor.ctx(), x.as<float>() + to * D, x.as<float>() + (end - 1) * D, sizeof(float) * D);
     ++to;
     s->cached += n;
   }

@@ -1,5 +1,5 @@
-// What passes need, whoever's rows they run: the layer loop, its memory, and the logits it leaves. Used by one thread at
-// a time; cancel alone may be set by another.
+// What passes need, whoever's rows they run: the layer loop, its memory, and the logits it leaves. Used by one thread
+// at a time; cancel alone may be set by another.
 #pragma once
 #include <array>
 #include <atomic>
@@ -23,7 +23,7 @@ struct Phase {
   int reused_rows = 0;
   double reused_share = 0;
   size_t saved_weight_bytes = 0;
-  bool at_once = false;  // the draft: without the host between its steps
+  bool at_once = false;                    // the draft: without the host between its steps
   std::array<int, kSourceIds> proposed{};  // nodes of the tree by source, the root among Target's
 };
 
@@ -34,18 +34,18 @@ struct Chunk {
 };
 
 struct WorkspaceOptions {
-  int max_rows = 0;   // of a pass
-  int sequences = 1;  // whose trees are verified in one pass
+  int max_rows = 0;                    // of a pass
+  int sequences = 1;                   // whose trees are verified in one pass
   int outputs = TokenTree::kMaxNodes;  // rows of logits
-  int blocks = 0;     // of K and V
-  int threads = 0;    // 0: the model's
-  bool poison = false;  // tests: fill the cache with NaN first
+  int blocks = 0;                      // of K and V
+  int threads = 0;                     // 0: the model's
+  bool poison = false;                 // tests: fill the cache with NaN first
 };
 
 // Bytes of K and V of a block, in all layers.
 size_t block_bytes(const Model&);
-// What a device's cache takes is gone for everybody: without a wish, at most half of what is free. Blocks; INT_MAX where
-// memory is the host's, which is touched only as it fills.
+// What a device's cache takes is gone for everybody: without a wish, at most half of what is free. Blocks; INT_MAX
+// where memory is the host's, which is touched only as it fills.
 int fitting_blocks(const Model&);
 // The longest context that these hold.
 int fitting_context(const Model&);
@@ -54,8 +54,8 @@ class Workspace {
  public:
   Workspace(std::shared_ptr<const Model>, const WorkspaceOptions&);
 
-  // One target pass over trees, and chunks of texts, which are cached then. Logits: a row a node, tree by tree; then one
-  // for each chunk, of its last row.
+  // One target pass over trees, and chunks of texts, which are cached then. Logits: a row a node, tree by tree; then
+  // one for each chunk, of its last row.
   void run_target(std::span<Sequence* const> trees, std::span<const Chunk> chunks = {});
   // One pass of a draft plan, which all of them have: over nodes [grown, grown + n) of each. Logits: a row a node.
   void run_draft(std::span<Sequence* const> sequences, std::span<const int> n);

@@ -72,8 +72,8 @@ void attention(Ctx& ctx, const AttentionArgs& a) {
   if (r.few == 0) return;
   const void* const n = s.queue.count(r.few);
   const void *const acc = s.queue.part_acc.as(), *const ml = s.queue.part_ml.as();
-  s.queue.launch(s.functions.attention_split, r.few_tiles, n_kv, splits, r.tile, r.pos, r.views, r.tables, a.q, k, v, acc,
-                 ml, window, splits);
+  s.queue.launch(s.functions.attention_split, r.few_tiles, n_kv, splits, r.tile, r.pos, r.views, r.tables, a.q, k, v,
+                 acc, ml, window, splits);
   if (r.tree) {
     s.queue.launch(s.functions.attention_branch, r.few_rows, n_kv, ceil_div(group, s.device.query_rows), n, r.pos,
                    r.ancestors, r.views, r.tables, a.q, k, v, acc, ml, window, splits);

@@ -185,7 +185,8 @@ void Queue::tile_rows(const Rows& r, int n) {
     rows_.tree |= run.tree;
     i = run.end;
   }
-  if (recorded) tile_.resize(2 * (sequences == 1 ? ceil_div(rows_.rows * group, most) : rows_.rows * ceil_div(group, most)));
+  if (recorded)
+    tile_.resize(2 * (sequences == 1 ? ceil_div(rows_.rows * group, most) : rows_.rows * ceil_div(group, most)));
   rows_.tiles = static_cast<int>(tile_.size() / 2);
   if (rows_.few == n) rows_.few_tiles = rows_.tiles;
   rows_.few_rows = recorded ? rows_.rows : rows_.few;
@@ -244,7 +245,8 @@ void Queue::bind(const Rows& r, const SpineState* spine) {
   put(at.cos, r.cos, sizeof(float) * n * half);
   put(at.sin, r.sin, sizeof(float) * n * half);
   put(at.tables, tables_.data(), sizeof(int32_t) * tables_.size());
-  const size_t most = RowLayout(at_least_recorded(rows_.rows), at_least_recorded(rows_.tiles), half, sizeof *spine).tables;
+  const size_t most =
+      RowLayout(at_least_recorded(rows_.rows), at_least_recorded(rows_.tiles), half, sizeof *spine).tables;
   reserve(row_memory_, std::bit_ceil(most + std::max(kTables, sizeof(int32_t) * tables_.size())));
   char* const base = row_memory_.as<char>();
   staging.copy(stream, base, end);
@@ -318,7 +320,8 @@ bool Queue::end_pass(bool complete) {
 
 PassState Queue::begin_spine(const PassKey& key, int drawn, Conditional& again) {
   if (loops_ == Loops::Refused) return PassState::Direct;
-  const PassState state = passes_.begin_loop({key, rows_.rows, rows_.tiles, rows_.splits, rows_.tree, drawn}, stream, again);
+  const PassState state =
+      passes_.begin_loop({key, rows_.rows, rows_.tiles, rows_.splits, rows_.tree, drawn}, stream, again);
   if (state == PassState::Recording) {
     pass_ = state;
     early_ = loops_ == Loops::Overlapping;

@@ -172,8 +172,8 @@ class Queue {
   PassState pass_ = PassState::None;
 };
 
-// Splits of attention over positions 0..last, by SPLITS of kernels/triton/manifest.py. Boundaries belong to positions, so
-// that a row's partial sums are the same whatever is computed beside it.
+// Splits of attention over positions 0..last, by SPLITS of kernels/triton/manifest.py. Boundaries belong to positions,
+// so that a row's partial sums are the same whatever is computed beside it.
 int splits_for(int last);
 
 }  // namespace swiftk::cuda

@@ -20,7 +20,8 @@ double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
 double Prior::share(int r) const { return first * std::pow(r, -power) * std::pow(ratio, r - 1); }
 
-AcceptanceRates::AcceptanceRates(const Prior& prior, const std::array<double, kSureness>& sureness, int ranks, double memory)
+AcceptanceRates::AcceptanceRates(const Prior& prior, const std::array<double, kSureness>& sureness, int ranks,
+                                 double memory)
     : prior_(prior), sureness_(sureness), ranks_(ranks), memory_(memory), counts_(kSureness * (ranks + 1)) {}
 
 AcceptanceRates AcceptanceRates::of_plan(const Prior& prior) {

@@ -7,8 +7,9 @@
 namespace swiftk {
 namespace {
 
-constexpr double kPlain = 0.5;  // weight of the newest plain step: a machine's speed changes by half from one second to the next
-constexpr double kRow = 0.015;  // share of a pass per further row, before any was measured,
+constexpr double kPlain =
+    0.5;  // weight of the newest plain step: a machine's speed changes by half from one second to the next
+constexpr double kRow = 0.015;    // share of a pass per further row, before any was measured,
 constexpr double kBeyond = 0.09;  // and of rows beyond eight: those may be bound by arithmetic
 constexpr int kFew = 8;
 constexpr int kNear = 6;     // passes behind a plain one that are compared with it: a machine's speed drifts

@@ -25,16 +25,16 @@ class Mean {
 };
 
 // What a pass of n rows costs beyond one row, as a share of that: never falling with n. Medians of samples that were
-// taken beside a plain step: neither a busy machine nor one that changes its speed moves them far. Where there are none,
-// of others, until the next plain step: what once stuttered is to be tried again.
+// taken beside a plain step: neither a busy machine nor one that changes its speed moves them far. Where there are
+// none, of others, until the next plain step: what once stuttered is to be tried again.
 class RowPrices {
  public:
   static constexpr int kMost = 512;  // rows
 
   RowPrices();
-  void plain();                        // a plain step was measured
-  void add(int rows, double price);  // a pass of so many rows was
-  std::vector<std::pair<int, double>> known() const;  // (rows, price) where they were measured
+  void plain();                                                 // a plain step was measured
+  void add(int rows, double price);                             // a pass of so many rows was
+  std::vector<std::pair<int, double>> known() const;            // (rows, price) where they were measured
   void restore(std::span<const std::pair<int, double>> known);  // until they are measured here
   // Of n rows, 1..kMost.
   double operator()(int n) const { return table_[n - 1]; }

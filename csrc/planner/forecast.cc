@@ -7,7 +7,8 @@
 namespace swiftk {
 namespace {
 
-constexpr int kGrid = 48;  // probabilities i / kGrid that all so far was accepted; what drafting on brings is nearly linear
+constexpr int kGrid =
+    48;  // probabilities i / kGrid that all so far was accepted; what drafting on brings is nearly linear
 constexpr int kRounds = 6;
 constexpr double kClose = 1e-3;
 
@@ -61,7 +62,8 @@ class Proposals {
   }
   // (tokens, rows) of a step behind p, whose proposals are taken if worth more than `least`.
   std::pair<double, double> taken(double p, double least) const {
-    const auto many = std::lower_bound(falling_.begin(), falling_.end(), least / p, std::greater<>()) - falling_.begin();
+    const auto many =
+        std::lower_bound(falling_.begin(), falling_.end(), least / p, std::greater<>()) - falling_.begin();
     return {p * chance_[many], count_[many]};
   }
 
@@ -91,10 +93,11 @@ double usual_stop(const std::array<Values, kSteps>& onwards, double usual) {
 
 }  // namespace
 
-// Optimal stopping: with f_i(p) the tokens beyond their price at `rate` that drafting on still brings behind step i if all
-// so far is accepted with probability p, f_i(p) = max(0, gain_i(p) - rate * draft + mean over confidences of f_i+1(p *
-// p_top1)), and the best rate is the one at which a round earns nothing: 1 + f_0(1) = rate.
-Forecast forecast(const AcceptanceRates& seen, double draft, std::span<const double, kStages> rows, double pace, double guess) {
+// Optimal stopping: with f_i(p) the tokens beyond their price at `rate` that drafting on still brings behind step i if
+// all so far is accepted with probability p, f_i(p) = max(0, gain_i(p) - rate * draft + mean over confidences of
+// f_i+1(p * p_top1)), and the best rate is the one at which a round earns nothing: 1 + f_0(1) = rate.
+Forecast forecast(const AcceptanceRates& seen, double draft, std::span<const double, kStages> rows, double pace,
+                  double guess) {
   const std::array<double, kSureness> weight = seen.weights();
   const Odds odds = seen.odds();
   const Onward onward(weight, odds.p_top1);

@@ -12,18 +12,19 @@
 namespace swiftk {
 namespace {
 
-constexpr int kLook = 8;           // rounds between two looks at what was learned,
+constexpr int kLook = 8;              // rounds between two looks at what was learned,
 constexpr double kLookShare = 0.005;  // or more, where they would take more than this of the time;
 constexpr double kMoved = 1.3;        // or where a text's pace has changed by this
-constexpr double kEager = 0.85;    // in the last of them: of what a step must bring and rows cost, to see what lies behind
+constexpr double kEager =
+    0.85;  // in the last of them: of what a step must bring and rows cost, to see what lies behind
 constexpr double kLeastBet = 0.3;  // plain steps
 constexpr double kUnsure = 0.6;    // a plan is believed to be better by this over the root of its outcomes,
 constexpr double kCarried = 4;     // outcomes of a bucket that another text begins with,
 constexpr double kRestored = 60;   // and another process, of a plan
 constexpr double kPace = 0.94;     // weight that the rounds before keep in a text's pace
 constexpr double kFastest = 12;
-constexpr int kChain = 3;          // sources' nodes that a step reads at most: on a CPU, four rows of int4 cost what one does
-constexpr int kRows = 512;         // that a pass may have
+constexpr int kChain = 3;   // sources' nodes that a step reads at most: on a CPU, four rows of int4 cost what one does
+constexpr int kRows = 512;  // that a pass may have
 
 }  // namespace
 
@@ -63,7 +64,8 @@ int Planner::offer(std::shared_ptr<const DraftPlan> plan, double price, const Pr
 
 int Planner::load(int texts) { return std::bit_width(static_cast<unsigned>(texts - 1)); }
 
-// Where it was not measured: more texts cost a draft step what they cost a plain step, whose weights it reads a share of.
+// Where it was not measured: more texts cost a draft step what they cost a plain step, whose weights it reads a share
+// of.
 double Planner::cost(const Choice& c, int texts) const {
   const int wanted = load(texts);
   if (c.step[wanted].count() > 0) return c.step[wanted].value();
@@ -96,7 +98,8 @@ void Planner::look(int texts, double pace) {
   }
   next_.plan = best;
   next_.rate = std::max(found.rate, pace);
-  // Where nothing promises anything, drafts take a step, as long as they may lose that: what they say is what is learned.
+  // Where nothing promises anything, drafts take a step, as long as they may lose that: what they say is what is
+  // learned.
   doubtful_ = found.rate <= pace && pace == 1 && texts > 1;
   next_.reach = found.rate <= pace && pace > 1 ? found.reach : std::min(found.reach, 1.0);
   if (best >= 0) {
@@ -156,7 +159,8 @@ DraftRule Planner::rule(const Allotment& a, const TextOdds& text, int texts) con
     rule.usual = static_cast<float>(a.usual);
     rule.chain = kChain;
   }
-  for (const auto& [id, seen] : {std::pair(SourceId::Suffix, &text.suffix), std::pair(SourceId::Recycle, &text.recycle)}) {
+  for (const auto& [id, seen] :
+       {std::pair(SourceId::Suffix, &text.suffix), std::pair(SourceId::Recycle, &text.recycle)}) {
     const Odds odds = seen->odds();
     SourceRule& source = rule.sources.emplace_back(SourceRule{.id = id});
     for (int b = 0; b < kGuessBuckets; ++b) {
@@ -186,7 +190,8 @@ void Planner::learn(const Allotment& a, int texts, int tokens, int rows, int dra
   if (draft_steps > 0 && step > 0) plans_[a.plan].step[load(texts)].add(draft / draft_steps / step);
   if (step <= 0) return;
   // A machine that stutters is no loss of drafting's.
-  const double usual = (draft_steps > 0 ? draft_steps * cost(plans_[a.plan], texts) : 0) + 1 + clock_.beyond(texts, rows);
+  const double usual =
+      (draft_steps > 0 ? draft_steps * cost(plans_[a.plan], texts) : 0) + 1 + clock_.beyond(texts, rows);
   purse.drafted_round(each, std::min(seconds / step, 1.5 * usual), draft_steps > 0);
 }
 
@@ -226,7 +231,8 @@ std::string Planner::reason_off() const {
   if (looked_texts_ == 0 || next_.plan < 0 || !purses_[load(looked_texts_)].off()) return {};
   const Choice& c = plans_[next_.plan];
   char line[160];
-  std::snprintf(line, sizeof line, "drafting lost time: a draft step costs %.2f of a target step; %.2f of its tokens come true",
+  std::snprintf(line, sizeof line,
+                "drafting lost time: a draft step costs %.2f of a target step; %.2f of its tokens come true",
                 cost(c, looked_texts_), c.accepted.matchness());
   return line;
 }
@@ -239,11 +245,12 @@ std::string Planner::explain(const Allotment& a, int texts) const {
     std::snprintf(line, sizeof line, "%d texts, plain%s: %s, purse %.1f plain steps", texts,
                   a.guesses ? " with guesses" : "", purse.off() ? "drafting lost" : "measuring", purse.left());
   } else {
-    std::snprintf(line, sizeof line,
-                  "%d texts, plan %d: a step costs %.2f plain steps and pays from p = %.2f on, a ninth row %.3f; promises "
-                  "%.2f tokens a plain step; purse %.1f",
-                  texts, a.plan, cost(plans_[a.plan], texts), a.reach, clock_.beyond(texts, 9 * texts) - clock_.beyond(texts, 8 * texts),
-                  a.rate, purse.left());
+    std::snprintf(
+        line, sizeof line,
+        "%d texts, plan %d: a step costs %.2f plain steps and pays from p = %.2f on, a ninth row %.3f; promises "
+        "%.2f tokens a plain step; purse %.1f",
+        texts, a.plan, cost(plans_[a.plan], texts), a.reach,
+        clock_.beyond(texts, 9 * texts) - clock_.beyond(texts, 8 * texts), a.rate, purse.left());
   }
   return line;
 }

@@ -1,4 +1,5 @@
-// Time decides: which plan drafts, how far, and how many rows a round verifies. Knows prices and probabilities, no tokens.
+// Time decides: which plan drafts, how far, and how many rows a round verifies. Knows prices and probabilities, no
+// tokens.
 #pragma once
 #include <array>
 #include <memory>
@@ -34,11 +35,11 @@ struct Allotment {
   bool guesses = false;  // sources are asked
   int plan = -1;
   int steps = 0, rows = 0;  // that a draft may take, and that may be verified
-  double pace = 1;       // tokens per plain step and text lately
-  double rate = 1;       // that it promises
-  double reach = 2;      // a draft step pays behind nodes that are accepted with this probability, on the mean of texts
-  double further = 0;    // of what a step must bring, what one more row in it must
-  double usual = 1;      // that the plan is right, whatever its confidence
+  double pace = 1;          // tokens per plain step and text lately
+  double rate = 1;          // that it promises
+  double reach = 2;    // a draft step pays behind nodes that are accepted with this probability, on the mean of texts
+  double further = 0;  // of what a step must bring, what one more row in it must
+  double usual = 1;    // that the plan is right, whatever its confidence
   Odds odds{};
 };
 
@@ -70,7 +71,8 @@ class Planner {
   DraftRule rule(const Allotment&, const TextOdds&, int texts) const;
 
   // A round is over: tokens of all texts together, seconds whole and of its parts; rows that were verified.
-  void learn(const Allotment&, int texts, int tokens, int rows, int draft_steps, double seconds, double draft, double verify);
+  void learn(const Allotment&, int texts, int tokens, int rows, int draft_steps, double seconds, double draft,
+             double verify);
   // What verification said of nodes that the plan drafted from.
   void heard(const Allotment&, std::span<const Outcome>);
 
@@ -89,7 +91,7 @@ class Planner {
   struct Choice {
     std::shared_ptr<const DraftPlan> plan;
     AcceptanceRates accepted;
-    double share;  // of a step of one text, in plain steps, before it was measured
+    double share;                     // of a step of one text, in plain steps, before it was measured
     std::array<Mean, kLoads> step{};  // by load(texts): in plain steps of so many
     double rate = 1;
   };
@@ -104,9 +106,9 @@ class Planner {
   Allotment next_;
   int rounds_ = 0, due_ = 0, looked_texts_ = 0;
   double look_ = 0, looked_pace_ = 0;  // look_: seconds of one
-  bool doubtful_ = false;      // what a look found: nothing promises to pay;
-  double plan_cost_ = 1;       // plain steps of a draft step;
-  std::vector<float> beyond_;  // [kRows] plain steps of so many rows beyond one
+  bool doubtful_ = false;              // what a look found: nothing promises to pay;
+  double plan_cost_ = 1;               // plain steps of a draft step;
+  std::vector<float> beyond_;          // [kRows] plain steps of so many rows beyond one
 };
 
 }  // namespace swiftk

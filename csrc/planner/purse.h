@@ -5,9 +5,9 @@
 namespace swiftk {
 
 // What drafting may lose is in a purse, in plain steps: a little at first, more with every token and with all that
-// drafting gains. Once the purse is empty the plain step is measured afresh, and if the loss stands, drafting is off for
-// a while, longer each time. Sources that cost no step go on meanwhile, and are off in their turn once they lose; where
-// they are all that drafts, a tree is never larger than the purse could lose whole.
+// drafting gains. Once the purse is empty the plain step is measured afresh, and if the loss stands, drafting is off
+// for a while, longer each time. Sources that cost no step go on meanwhile, and are off in their turn once they lose;
+// where they are all that drafts, a tree is never larger than the purse could lose whole.
 class Purse {
  public:
   // plan: whether one drafts, and not sources alone. texts: that step together, about.

@@ -21,8 +21,8 @@
 // odd k padded by -0, which adds nothing to any sum. So an upper byte is a value rounded to 3 significant bits, and
 // both are the value.
 //
-// Cache: blocks, one after another. In a block, per KV head: K [kKvBlock / 16][d][16], so that one vector holds a feature
-// of 16 keys; then, per KV head: V [kKvBlock][d rounded up to 16].
+// Cache: blocks, one after another. In a block, per KV head: K [kKvBlock / 16][d][16], so that one vector holds a
+// feature of 16 keys; then, per KV head: V [kKvBlock][d rounded up to 16].
 #pragma once
 #include "ops.h"
 

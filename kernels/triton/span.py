@@ -50,7 +50,7 @@ def shared_end(prefix, KEYS: tl.constexpr):
 
 @triton.jit
 def place(blocks, slots, block):
-    """Where slots of one block lie in the cache."""
+    """Where a slot of a block, or several of one, lie in the cache."""
     return slots + (tl.load(blocks + block) - block) * IN_BLOCK
 
 
@@ -117,12 +117,13 @@ def scan(
     ragged = tl.where(uncut, tl.maximum(tl.minimum(end, common) // KEYS * KEYS, begin), begin)
     stride = tl.full((), STRIDE, tl.int64)
     for base in range(begin, ragged, KEYS):
-        k, v = load_tile(k_cache, v_cache, place(blocks, base + key, base // IN_BLOCK) * stride, key, HD, BLOCK, False)
+        tile = place(blocks, base, base // IN_BLOCK) * stride
+        k, v = load_tile(k_cache + tile, v_cache + tile, key * STRIDE, key, HD, BLOCK, False)
         m, mass, acc = step(query, k, v, True, m, mass, acc, SCALE, False)
     for base in tl.range(ragged, end, KEYS, num_stages=2):
         p = base + key
-        at = place(blocks, base + key, base // IN_BLOCK) * stride
-        k, v = load_tile(k_cache, v_cache, at, (p >= lowest) & (p < end), HD, BLOCK, True)
+        tile = place(blocks, base, base // IN_BLOCK) * stride
+        k, v = load_tile(k_cache + tile, v_cache + tile, key * STRIDE, (p >= lowest) & (p < end), HD, BLOCK, True)
         visible = (p[None, :] >= first[:, None]) & (p[None, :] <= last[:, None])
         m, mass, acc = step(query, k, v, visible, m, mass, acc, SCALE, True)
     return m, mass, acc

@@ -1,8 +1,8 @@
 // out = softmax(scale q k^T) v over what each row sees: prefill, decode and verify alike.
 //
-// A task is a tile of queries (heads that share a KV head, of a sequence's neighbouring rows) against one KV head. Keys are taken
-// in splits of 512 positions, fixed in place. Within a split: scores go into a buffer in order of position, then
-// maximum, exponentials, sum, and the weighted sum of values, one position after another. Splits are merged in
+// A task is a tile of queries (heads that share a KV head, of a sequence's neighbouring rows) against one KV head. Keys
+// are taken in splits of 512 positions, fixed in place. Within a split: scores go into a buffer in order of position,
+// then maximum, exponentials, sum, and the weighted sum of values, one position after another. Splits are merged in
 // ascending order, whoever computed them: if there are fewer tasks than would keep the threads busy, each split is a
 // task of its own. What a row does not see is never part of its arithmetic, and in which blocks keys lie neither.
 #include "attention_kernels.h"
