@@ -18,7 +18,10 @@ PURE += sorted(f"optimizers.{p.stem}" for p in (ROOT / "swiftk" / "optimizers").
 TRAIN = ROOT / "swiftk" / "train"
 WITH_TORCH = {"model", "weights", "loop"}
 CEILING = 420  # a file is right when it is one idea; this only shows what outgrew it
-LONGER = {}  # path: reason
+LONGER = {  # path: reason
+    "csrc/engine.cc": "who steps, in what memory, and what is heard of it is one round",
+    "swiftk/api.py": "the public entry: most of it is what callers read",
+}
 LONGEST_FUNCTION = 60
 
 SUFFIXES = {".h", ".cc", ".cu", ".cuh"}
