@@ -56,8 +56,7 @@ def test_generate(benchmark, report, lm, model_dir, grow, rounds):
     def round_():
         for prompt in texts:
             for name, how in ways.items():
-                lm.session.reuse([prompt[-1] ^ 1])
-                lm.session.forget_sources()
+                lm.forget_texts()
                 runs[name].append(lm.generate(prompt, max_new_tokens=tokens, temperature=0.0, ignore_eos=True, **how))
 
     benchmark.pedantic(round_, rounds=max(1, rounds // 4), warmup_rounds=1)

@@ -1,11 +1,17 @@
-// The arrays and handles that single ops take from Python: dtypes, backend memory, packed weights, cache layers and rows.
+// The arrays and handles that single ops take from Python: dtypes, backend memory, packed weights, cache layers and
+// rows.
 #pragma once
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 
+#include <algorithm>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "dtype_names.h"
 #include "error.h"
@@ -32,8 +38,8 @@ inline DType parse_dtype(const std::string& name) {
 inline DType dtype_of(const py::array& a) {
   if (a.dtype().is(py::dtype::of<float>())) return DType::F32;
   if (a.dtype().is(py::dtype::of<uint16_t>())) return DType::BF16;
-  want(a.dtype().equal(py::dtype("float16")), "array is " + py::str(a.dtype()).cast<std::string>() +
-                                                  ", want float32, uint16 (bf16) or float16");
+  want(a.dtype().equal(py::dtype("float16")),
+       "array is " + py::str(a.dtype()).cast<std::string>() + ", want float32, uint16 (bf16) or float16");
   return DType::F16;
 }
 
@@ -71,18 +77,49 @@ struct RowSet {
   Ints pos, slot;
   std::optional<Masks> ancestors;
   Floats cos, sin;
+  std::optional<Ints> sequence;
+  std::vector<std::vector<int32_t>> blocks;  // of each sequence
+  std::vector<View> views;
   Rows rows;
 };
 
+// Of each sequence: blocks, prefix_len, scratch.
+using Views = std::vector<std::tuple<std::vector<int32_t>, int, int>>;
+
+// Without views: one sequence, whose blocks lie in order.
 inline std::unique_ptr<RowSet> make_rows(Ints pos, Ints slot, Floats cos, Floats sin, std::optional<Masks> ancestors,
-                                         int prefix_len, int scratch) {
-  auto r = std::make_unique<RowSet>(RowSet{pos, slot, ancestors, cos, sin, {}});
+                                         int prefix_len, int scratch, std::optional<Ints> sequence,
+                                         std::optional<Views> views) {
+  auto r = std::make_unique<RowSet>(RowSet{pos, slot, ancestors, cos, sin, sequence, {}, {}, {}});
   const int n = static_cast<int>(pos.size());
   want(n > 0 && slot.size() == n && (!ancestors || ancestors->size() == n), "rows differ in number");
-  want(cos.ndim() == 2 && cos.shape(0) == n && sin.ndim() == 2 && sin.shape(0) == n, "cos and sin want shape [n, d / 2]");
-  r->rows = {.n = n, .token = nullptr, .pos = r->pos.data(), .slot = r->slot.data(),
-             .ancestors = ancestors ? r->ancestors->data() : nullptr, .prefix_len = prefix_len, .scratch = scratch,
-             .cos = r->cos.data(), .sin = r->sin.data()};
+  want(cos.ndim() == 2 && cos.shape(0) == n && sin.ndim() == 2 && sin.shape(0) == n,
+       "cos and sin want shape [n, d / 2]");
+  if (!views) {
+    const int last = std::max(*std::max_element(slot.data(), slot.data() + n), scratch + 63);
+    std::vector<int32_t> blocks(std::max(last, 0) / kKvBlock + 1);
+    std::iota(blocks.begin(), blocks.end(), 0);
+    views = Views{{std::move(blocks), prefix_len, scratch}};
+  }
+  for (auto& [blocks, prefix, first] : *views) {
+    r->blocks.push_back(std::move(blocks));
+    r->views.push_back({r->blocks.back().data(), prefix, first});
+  }
+  const int sequences = static_cast<int>(r->views.size());
+  want(sequence ? sequence->size() == n : sequences == 1, "sequence wants one number a row");
+  for (int i = 0; sequence && i < n; ++i) {
+    want(sequence->at(i) >= (i > 0 ? sequence->at(i - 1) : 0) && sequence->at(i) < sequences,
+         "sequence wants rising numbers of views");
+  }
+  r->rows = {.n = n,
+             .token = nullptr,
+             .pos = r->pos.data(),
+             .slot = r->slot.data(),
+             .ancestors = ancestors ? r->ancestors->data() : nullptr,
+             .sequence = sequence ? r->sequence->data() : nullptr,
+             .views = r->views.data(),
+             .cos = r->cos.data(),
+             .sin = r->sin.data()};
   return r;
 }
 

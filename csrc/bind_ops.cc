@@ -65,7 +65,7 @@ class Kernels {
   // Every byte 0xff: NaN in each dtype.
   std::unique_ptr<Cache> cache(int n_kv, int d, int capacity, const std::string& dtype) {
     auto c = std::make_unique<Cache>();
-    c->layer.shape = {n_kv, d, capacity, parse_dtype(dtype)};
+    c->layer.shape = {n_kv, d, (capacity + kKvBlock - 1) / kKvBlock, parse_dtype(dtype)};
     want(full(c->layer.shape.dtype), "a cache is not stored as " + dtype);
     c->memory = std::make_unique<Memory>(ops_, ops_->kv_bytes(c->layer.shape));
     c->layer.data = c->memory->data();
@@ -95,16 +95,16 @@ class Kernels {
     ops_->pack(*ctx_, args);
     std::vector<float> bias(2 * width);
     for (py::ssize_t i = 0; i < n; ++i) {
-      want(slot.at(i) >= 0 && slot.at(i) < s.capacity, "slot out of range");
+      want(slot.at(i) >= 0 && slot.at(i) < s.blocks * kKvBlock, "slot out of range");
+      const int32_t block = slot.at(i) / kKvBlock, place = slot.at(i) % kKvBlock;
+      const View view{&block};
       std::copy_n(k.data() + i * width, width, bias.begin());
       std::copy_n(v.data() + i * width, width, bias.begin() + width);
       const Rows rows{.n = 1,
                       .token = nullptr,
-                      .pos = slot.data() + i,
-                      .slot = slot.data() + i,
-                      .ancestors = nullptr,
-                      .prefix_len = 0,
-                      .scratch = 0,
+                      .pos = &place,
+                      .slot = &place,
+                      .views = &view,
                       .cos = one.data(),
                       .sin = zeros.data()};
       const Weight w{args.dst, bias.data(), DType::F32, static_cast<int>(2 * width), 1};
@@ -231,7 +231,7 @@ class Kernels {
   }
 
   void move_row(const Cache& cache, int from, int to) {
-    const int capacity = cache.layer.shape.capacity;
+    const int capacity = cache.layer.shape.blocks * kKvBlock;
     want(from >= 0 && from < capacity && to >= 0 && to < capacity, "slot out of range");
     const int32_t source = from, target = to;
     ops_->move_rows(*ctx_, {.kv = cache.layer, .layer_bytes = 0, .layers = 1, .from = &source, .to = &target, .n = 1});
@@ -253,14 +253,19 @@ class Kernels {
   }
 
   static void check_slots(const RowSet& rows, const Cache& cache) {
-    const int capacity = cache.layer.shape.capacity;
     want(rows.cos.shape(1) == cache.layer.shape.d / 2 && rows.sin.shape(1) == cache.layer.shape.d / 2,
          "cos does not fit d");
-    for (int i = 0; i < rows.rows.n; ++i) {
-      const int last = rows.ancestors ? rows.rows.prefix_len - 1 : rows.rows.pos[i];
-      want(rows.rows.slot[i] >= 0 && rows.rows.slot[i] < capacity && last < capacity, "slot out of range");
-      const uint64_t mask = rows.ancestors ? rows.rows.ancestors[i] : 0;
-      want(!mask || rows.rows.scratch + 63 - std::countl_zero(mask) < capacity, "scratch out of range");
+    for (const auto& blocks : rows.blocks) {
+      for (const int32_t b : blocks) want(b >= 0 && b < cache.layer.shape.blocks, "block out of range");
+    }
+    const Rows& r = rows.rows;
+    for (int i = 0; i < r.n; ++i) {
+      const View& view = r.view(i);
+      const int capacity = static_cast<int>(rows.blocks[&view - r.views].size()) * kKvBlock;
+      const uint64_t mask = r.ancestors ? r.ancestors[i] : 0;
+      const int last = mask ? view.prefix_len - 1 : r.pos[i];
+      want(r.slot[i] >= 0 && r.slot[i] < capacity && last < capacity, "slot out of range");
+      want(!mask || view.scratch + 63 - std::countl_zero(mask) < capacity, "scratch out of range");
     }
   }
 
@@ -283,7 +288,8 @@ void bind_ops(py::module_& parent) {
     return py::bytes(static_cast<const char*>(c.layer.data), c.memory->bytes());
   });
   py::class_<RowSet>(m, "Rows").def(py::init(&make_rows), "pos"_a, "slot"_a, "cos"_a, "sin"_a,
-                                    "ancestors"_a = py::none(), "prefix_len"_a = 0, "scratch"_a = 0);
+                                    "ancestors"_a = py::none(), "prefix_len"_a = 0, "scratch"_a = 0,
+                                    "sequence"_a = py::none(), "views"_a = py::none());
   py::class_<Kernels>(m, "Kernels")
       .def(py::init<const std::string&, int>(), "isa"_a = "", "threads"_a = 1)
       .def_property_readonly("name", &Kernels::name)

@@ -7,6 +7,8 @@
 #include <new>
 #include <optional>
 
+#include "bind_errors.h"
+#include "bind_skip.h"
 #include "dtype_names.h"
 #include "error.h"
 #include "session.h"
@@ -15,6 +17,7 @@ namespace py = pybind11;
 using namespace py::literals;
 
 void bind_model(py::module_& m);    // bind_model.cc
+void bind_engine(py::module_& m);   // bind_engine.cc
 void bind_ops(py::module_& m);      // bind_ops.cc
 void bind_sources(py::module_& m);  // bind_sources.cc
 
@@ -23,19 +26,6 @@ namespace {
 
 using Tokens = py::array_t<int32_t, py::array::c_style | py::array::forcecast>;
 using Release = py::call_guard<py::gil_scoped_release>;
-
-const char* python_name(Status status) {
-  switch (status) {
-    case Status::InvalidArgument: return "InvalidArgument";
-    case Status::Checkpoint: return "CheckpointError";
-    case Status::Unsupported: return "UnsupportedModel";
-    case Status::Numerical: return "NumericalError";
-    case Status::Cancelled: return "Cancelled";
-    case Status::OutOfMemory: return "OutOfMemory";
-    case Status::Device: return "DeviceError";
-    default: return "InternalError";
-  }
-}
 
 void raise_python(const char* name, const char* what) {
   const py::object type = py::module_::import("swiftk.errors").attr(name);
@@ -62,46 +52,47 @@ std::unique_ptr<Session> make_session(const std::shared_ptr<Model>& model, int c
 
 void set_sampling(Session& self, float temperature, int top_k, float top_p, float min_p, float repetition_penalty,
                   uint64_t seed, const std::string& acceptance) {
-  if (acceptance != "coupled" && acceptance != "rejection") {
-    fail(Status::InvalidArgument, "[sampling] acceptance is '" + acceptance + "', want coupled or rejection");
-  }
   self.set_sampling({.temperature = temperature,
                      .top_k = top_k,
                      .top_p = top_p,
                      .min_p = min_p,
                      .repetition_penalty = repetition_penalty,
                      .seed = seed},
-                    acceptance == "coupled" ? Acceptance::Coupled : Acceptance::Rejection);
+                    acceptance_named(acceptance));
 }
 
-int draft(Session& self, float confidence, int max_draft, int max_nodes, const std::array<float, 3>& tier,
-          const std::array<int, 4>& width, const std::vector<int32_t>& stop_ids, int beam, float reach,
-          const decltype(DraftRule::edges)& edges, const decltype(DraftRule::hold)& hold,
-          const decltype(DraftRule::runner_up)& runner_up, const std::vector<float>& row_price, int max_depth,
-          int chain, float row_reach, float usual,
-          const std::vector<std::pair<int, decltype(SourceRule::chance)>>& sources) {
-  const py::gil_scoped_release release;
+DraftRule make_rule(float confidence, int max_draft, int max_nodes, const std::array<float, 3>& tier,
+                    const std::array<int, 4>& width, const std::vector<int32_t>& stop_ids, int beam, float reach,
+                    const decltype(DraftRule::edges)& edges, const decltype(DraftRule::hold)& hold,
+                    const decltype(DraftRule::runner_up)& runner_up, const std::vector<float>& row_price, int max_depth,
+                    int chain, float row_reach, float usual,
+                    const std::vector<std::pair<int, decltype(SourceRule::chance)>>& sources) {
   std::vector<SourceRule> asked;
   for (const auto& [id, chance] : sources) asked.push_back({static_cast<SourceId>(id), chance});
-  return self
-      .draft({.confidence = confidence,
-              .max_draft = max_draft,
-              .max_depth = max_depth,
-              .max_nodes = max_nodes,
-              .tier = tier,
-              .width = width,
-              .stop_ids = stop_ids,
-              .beam = beam,
-              .reach = reach,
-              .edges = edges,
-              .hold = hold,
-              .runner_up = runner_up,
-              .row_price = row_price,
-              .sources = std::move(asked),
-              .chain = chain,
-              .row_reach = row_reach,
-              .usual = usual})
-      .size();
+  return {.confidence = confidence,
+          .max_draft = max_draft,
+          .max_depth = max_depth,
+          .max_nodes = max_nodes,
+          .tier = tier,
+          .width = width,
+          .stop_ids = stop_ids,
+          .beam = beam,
+          .reach = reach,
+          .edges = edges,
+          .hold = hold,
+          .runner_up = runner_up,
+          .row_price = row_price,
+          .sources = std::move(asked),
+          .chain = chain,
+          .row_reach = row_reach,
+          .usual = usual};
+}
+
+// By a rule, or by its fields.
+int draft(Session& self, const py::kwargs& fields) {
+  const DraftRule rule = py::type::of<DraftRule>()(**fields).cast<DraftRule>();
+  const py::gil_scoped_release release;
+  return self.draft(rule).size();
 }
 
 void set_sources(Session& self, int suffix_length, int suffix_matches, int suffix_ranks, int lookup_ngram,
@@ -121,21 +112,9 @@ std::vector<Emitted> verify(Session& self) {
 py::dict phase_dict(const Session& self) {
   const Phase& p = self.last();
   return py::dict("prefill"_a = p.prefill, "draft"_a = p.draft, "verify"_a = p.verify, "commit"_a = p.commit,
-                  "score"_a = p.score, "draft_steps"_a = p.draft_steps, "drafted"_a = p.drafted, "verify_rows"_a = p.verify_rows,
-                  "reused_rows"_a = p.reused_rows, "reused_share"_a = p.reused_share,
+                  "score"_a = p.score, "draft_steps"_a = p.draft_steps, "drafted"_a = p.drafted,
+                  "verify_rows"_a = p.verify_rows, "reused_rows"_a = p.reused_rows, "reused_share"_a = p.reused_share,
                   "saved_weight_bytes"_a = p.saved_weight_bytes, "at_once"_a = p.at_once, "proposed"_a = p.proposed);
-}
-
-// weights: "own" or names of dtypes, as SkipSet has them.
-SkipSet skip_set(const Session& self, const std::vector<int>& attn, const std::vector<int>& mlp, int exit_layer,
-                 const std::vector<std::string>& weights) {
-  SkipSet skip{attn, mlp, exit_layer};
-  for (const std::string& name : weights) {
-    const std::optional<DType> found = name == "own" ? self.model().dtype : dtype_named(name);
-    if (!found) fail(Status::InvalidArgument, "[skip] weights has '" + name + "', want own or names of dtypes");
-    skip.weights.push_back(*found);
-  }
-  return skip;
 }
 
 // (confidence, rank, seconds) of what `run` scores; `exits`: of so many candidates, a row each.
@@ -159,7 +138,7 @@ py::tuple scored(Session& self, Run run, std::optional<size_t> exits = {}) {
 
 py::tuple score(Session& self, const std::vector<int>& attn, const std::vector<int>& mlp, int exit_layer,
                 const std::vector<std::string>& weights, int window, int end) {
-  const SkipSet skip = skip_set(self, attn, mlp, exit_layer, weights);
+  const SkipSet skip = skip_set(self.model(), attn, mlp, exit_layer, weights);
   return scored(self, [&] { return self.score(skip, window, end); });
 }
 
@@ -169,6 +148,13 @@ py::tuple score_exits(Session& self, const std::vector<int32_t>& exits, int wind
 
 void bind_session(py::module_& m) {
   const DraftRule rule;
+  py::class_<DraftRule>(m, "DraftRule")
+      .def(py::init(&make_rule), "confidence"_a = rule.confidence, "max_draft"_a = rule.max_draft,
+           "max_nodes"_a = rule.max_nodes, "tier"_a = rule.tier, "width"_a = rule.width, "stop_ids"_a = rule.stop_ids,
+           "beam"_a = rule.beam, "reach"_a = rule.reach, "edges"_a = rule.edges, "hold"_a = rule.hold,
+           "runner_up"_a = rule.runner_up, "row_price"_a = rule.row_price, "max_depth"_a = rule.max_depth,
+           "chain"_a = rule.chain, "row_reach"_a = rule.row_reach, "usual"_a = rule.usual,
+           "sources"_a = std::vector<std::pair<int, decltype(SourceRule::chance)>>{});
   const SourceSettings sources;
   py::class_<Session>(m, "Session")
       .def(py::init(&make_session), "model"_a, "context"_a = 0, "threads"_a = 0, "poison"_a = false)
@@ -178,7 +164,9 @@ void bind_session(py::module_& m) {
       .def(
           "set_skip",
           [](Session& self, const std::vector<int>& attn, const std::vector<int>& mlp, int exit_layer,
-             const std::vector<std::string>& weights) { self.set_skip(skip_set(self, attn, mlp, exit_layer, weights)); },
+             const std::vector<std::string>& weights) {
+            self.set_skip(skip_set(self.model(), attn, mlp, exit_layer, weights));
+          },
           "attn"_a, "mlp"_a, "exit_layer"_a = -1, "weights"_a = std::vector<std::string>())
       .def("set_kvq", &Session::set_kvq, "on"_a)
       .def(
@@ -200,12 +188,9 @@ void bind_session(py::module_& m) {
       .def("sample", &Session::sample, Release())
       .def(
           "prefill", [](Session& self, const Tokens& t) { return self.prefill(span(t)); }, "tokens"_a, Release())
-      .def("draft", &draft, "confidence"_a = rule.confidence, "max_draft"_a = rule.max_draft,
-           "max_nodes"_a = rule.max_nodes, "tier"_a = rule.tier, "width"_a = rule.width, "stop_ids"_a = rule.stop_ids,
-           "beam"_a = rule.beam, "reach"_a = rule.reach, "edges"_a = rule.edges, "hold"_a = rule.hold,
-           "runner_up"_a = rule.runner_up, "row_price"_a = rule.row_price, "max_depth"_a = rule.max_depth,
-           "chain"_a = rule.chain, "row_reach"_a = rule.row_reach, "usual"_a = rule.usual,
-           "sources"_a = std::vector<std::pair<int, decltype(SourceRule::chance)>>{})
+      .def("draft", &draft)
+      .def(
+          "draft", [](Session& self, const DraftRule& rule) { return self.draft(rule).size(); }, "rule"_a, Release())
       .def(
           "set_tree",
           [](Session& self, const Tokens& t, const Tokens& p) { return self.set_tree(span(t), span(p)).size(); },
@@ -286,6 +271,7 @@ PYBIND11_MODULE(_core, m) {
       });
   bind_model(m);
   bind_session(m);
+  bind_engine(m);
   bind_sources(m);
   bind_ops(m);
 }

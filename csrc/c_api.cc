@@ -12,18 +12,34 @@ namespace {
 
 thread_local char last_error[1024] = "";  // a fixed array: reporting that memory ran out must not need memory
 
+}  // namespace
+
 GenerateOptions generate_options(const swiftk_generate_params* given, const std::vector<int32_t>& eos_ids) {
   const auto params = read<swiftk_generate_params>(given, SWIFTK_GENERATE_PARAMS_INIT, "params");
   const auto stop = ids(params.stop_ids, params.n_stop, "stop_ids");
   GenerateOptions options{.max_new_tokens = params.max_new_tokens,
                           .stop_ids = {stop.begin(), stop.end()},
-                          .speculate = params.speculate != 0,
-                          .rule = draft_rule(params.rule)};
+                          .speculate = params.speculate != 0};
+  if (params.rule) options.rule = draft_rule(params.rule);
   if (!params.ignore_eos) options.stop_ids.insert(options.stop_ids.end(), eos_ids.begin(), eos_ids.end());
   return options;
 }
 
-}  // namespace
+Sampling sampling_of(const swiftk_sampling& in) {
+  return {.temperature = in.temperature,
+          .top_k = in.top_k,
+          .top_p = in.top_p,
+          .min_p = in.min_p,
+          .repetition_penalty = in.repetition_penalty,
+          .seed = in.seed};
+}
+
+Acceptance acceptance_of(const swiftk_sampling& in) {
+  if (in.acceptance != SWIFTK_COUPLED && in.acceptance != SWIFTK_REJECTION) {
+    fail(Status::InvalidArgument, "[sampling] acceptance is " + std::to_string(in.acceptance) + ", want 0 or 1");
+  }
+  return in.acceptance == SWIFTK_COUPLED ? Acceptance::Coupled : Acceptance::Rejection;
+}
 
 swiftk_status remember(Status status, const char* what) noexcept {
   std::snprintf(last_error, sizeof last_error, "%s", what);
@@ -155,17 +171,7 @@ void swiftk_session_free(swiftk_session* session) { delete session; }
 swiftk_status swiftk_session_set_sampling(swiftk_session* session, const swiftk_sampling* given) {
   return with(session, [&](swiftk_session& s) {
     const auto in = read<swiftk_sampling>(given, SWIFTK_SAMPLING_INIT, "sampling");
-    if (in.acceptance != SWIFTK_COUPLED && in.acceptance != SWIFTK_REJECTION) {
-      fail(Status::InvalidArgument, "[sampling] acceptance is " + std::to_string(in.acceptance) + ", want 0 or 1");
-    }
-    s.session.set_sampling(
-        {.temperature = in.temperature,
-         .top_k = in.top_k,
-         .top_p = in.top_p,
-         .min_p = in.min_p,
-         .repetition_penalty = in.repetition_penalty,
-         .seed = in.seed},
-        in.acceptance == SWIFTK_COUPLED ? swiftk::Acceptance::Coupled : swiftk::Acceptance::Rejection);
+    s.session.set_sampling(sampling_of(in), acceptance_of(in));
   });
 }
 
@@ -198,33 +204,34 @@ swiftk_status swiftk_generate(swiftk_session* session, const int32_t* prompt, si
       const uint32_t flags = flags_of(e, origin) | (stops ? SWIFTK_TOKEN_STOP : 0);
       return !on_token || on_token(user, e.token, flags, e.logprob) == 0;
     };
-    swiftk::generate(s.session, ids(prompt, n_prompt, "prompt"), generate_options(params, s.eos_ids), tell, s.stats);
+    swiftk::generate(s.session, s.learned, ids(prompt, n_prompt, "prompt"), generate_options(params, s.eos_ids), tell,
+                     s.stats);
   });
 }
 
 swiftk_status swiftk_session_get_stats(const swiftk_session* session, swiftk_stats* stats) {
   return with(session, [&](const swiftk_session& s) {
     const swiftk::GenerateStats& g = s.stats;
-    swiftk_stats told{.struct_size = 0,
-                      .finish = static_cast<int32_t>(g.finish),
-                      .prompt_tokens = g.prompt_tokens,
-                      .reused_tokens = g.reused_tokens,
-                      .new_tokens = g.new_tokens,
-                      .num_spec_steps = g.spec_steps,
-                      .num_draft_tokens = g.drafted,
-                      .num_accepted_draft_tokens = g.accepted[static_cast<int>(swiftk::SourceId::Plan)],
-                      .num_plain_steps = g.plain_steps,
-                      .prefill_seconds = g.prefill,
-                      .draft_seconds = g.draft,
-                      .verify_seconds = g.verify,
-                      .commit_seconds = g.commit,
-                      .cache_bytes = s.session.cache_bytes(),
-                      .workspace_bytes = s.session.workspace_bytes(),
-                      .proposed = {},
-                      .accepted = {},
-                      .num_draft_steps = g.draft_steps,
-                      .mean_generated_length =
-                          g.whole_steps > 0 ? static_cast<double>(g.whole_tokens) / g.whole_steps : 1.0};
+    swiftk_stats told{
+        .struct_size = 0,
+        .finish = static_cast<int32_t>(g.finish),
+        .prompt_tokens = g.prompt_tokens,
+        .reused_tokens = g.reused_tokens,
+        .new_tokens = g.new_tokens,
+        .num_spec_steps = g.spec_steps,
+        .num_draft_tokens = g.drafted,
+        .num_accepted_draft_tokens = g.accepted[static_cast<int>(swiftk::SourceId::Plan)],
+        .num_plain_steps = g.plain_steps,
+        .prefill_seconds = g.prefill,
+        .draft_seconds = g.draft,
+        .verify_seconds = g.verify,
+        .commit_seconds = g.commit,
+        .cache_bytes = s.session.cache_bytes(),
+        .workspace_bytes = s.session.workspace_bytes(),
+        .proposed = {},
+        .accepted = {},
+        .num_draft_steps = g.draft_steps,
+        .mean_generated_length = g.whole_steps > 0 ? static_cast<double>(g.whole_tokens) / g.whole_steps : 1.0};
     std::copy(g.proposed.begin(), g.proposed.end(), told.proposed);
     std::copy(g.accepted.begin(), g.accepted.end(), told.accepted);
     write(stats, told, "stats");

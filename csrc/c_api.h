@@ -25,6 +25,7 @@ struct swiftk_session {
       : session(model.model, options), eos_ids(model.eos_ids) {}
   swiftk::Session session;
   std::vector<int32_t> eos_ids;
+  swiftk::Learned learned;
   swiftk::GenerateStats stats;
   std::vector<swiftk_token> emitted;
   mutable std::atomic<bool> busy{false};
@@ -127,6 +128,9 @@ swiftk_status with(const swiftk_session* session, F&& f) noexcept {
   });
 }
 
+GenerateOptions generate_options(const swiftk_generate_params*, const std::vector<int32_t>& eos_ids);
+Sampling sampling_of(const swiftk_sampling&);
+Acceptance acceptance_of(const swiftk_sampling&);
 SkipSet skip_set(const swiftk_skip*);
 DraftRule draft_rule(const swiftk_draft_rule*);
 uint32_t flags_of(const Emitted&, Origin);

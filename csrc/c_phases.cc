@@ -5,7 +5,9 @@
 
 using namespace swiftk::c_api;
 using swiftk::Emitted;
+using swiftk::fail;
 using swiftk::Origin;
+using swiftk::Status;
 
 namespace {
 
@@ -35,6 +37,33 @@ swiftk_status swiftk_session_sample(swiftk_session* session, swiftk_token* out) 
     need(out, "token");
     *out = token(s.session.sample(), Origin::Plain);
   });
+}
+
+swiftk_status swiftk_session_put(swiftk_session* session, int32_t token) {
+  return with(session, [&](swiftk_session& s) { s.session.put(token); });
+}
+
+swiftk_status swiftk_session_commit_tokens(swiftk_session* session, const int32_t* tokens, size_t n) {
+  return with(session, [&](swiftk_session& s) { s.session.commit_tokens(ids(tokens, n, "tokens")); });
+}
+
+swiftk_status swiftk_session_save(swiftk_session* session, void* state, size_t capacity, size_t* bytes) {
+  return with(session, [&](swiftk_session& s) {
+    size_t& out = need(bytes, "bytes");
+    const std::vector<char> saved = s.session.save();
+    out = saved.size();
+    if (!state) return;
+    if (capacity < saved.size()) {
+      fail(Status::InvalidArgument,
+           "[state] capacity is " + std::to_string(capacity) + ", want " + std::to_string(saved.size()) + " bytes");
+    }
+    std::memcpy(state, saved.data(), saved.size());
+  });
+}
+
+swiftk_status swiftk_session_load(swiftk_session* session, const void* state, size_t bytes) {
+  return with(session,
+              [&](swiftk_session& s) { s.session.load({&need(static_cast<const char*>(state), "state"), bytes}); });
 }
 
 swiftk_status swiftk_session_draft(swiftk_session* session, const swiftk_draft_rule* rule) {

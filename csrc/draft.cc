@@ -1,12 +1,13 @@
-// Session's drafting: steps of the draft plan extend the tree from its root; runners-up become leaves.
+#include "draft.h"
+
 #include <algorithm>
 #include <array>
 #include <cassert>
 #include <cmath>
 #include <string>
 
+#include "check.h"
 #include "error.h"
-#include "session.h"
 #include "stopwatch.h"
 
 namespace swiftk {
@@ -18,260 +19,357 @@ int width_at(const DraftRule& rule, float confidence) {
   return rule.width[tier];
 }
 
-}  // namespace
-
-const TokenTree& Session::draft(const DraftRule& rule) {
-  const Stopwatch watch(last_.draft);
-  last_.draft_steps = last_.drafted = 0;
-  rule.check();
-  if (history_.empty() || cache_.length() != position() - 1) {
-    fail(Status::InvalidArgument,
-         "[draft] the text must end in one token that is not cached, want prefill() or commit() first");
+// One sequence's draft under its rule. Each step reads the nodes [grown, grown + n) and proposes their children. By
+// time the best leaves are read next, as long as they are worth it; else, and under rejection, the last node's best
+// child.
+class Drafting {
+ public:
+  Drafting(Workspace& w, Sequence& s, const DraftRule& rule) : w_(w), s_(s), d_(s.draft), rule_(rule) {
+    begin_tree(s);
+    // Every accepted token and the bonus token behind it must still fit the context.
+    d_.most_depth = std::min(rule.max_depth, s.most_text - s.position() - 1);
+    limit_ = std::min({rule.max_draft, rule.max_nodes - 1, d_.most_depth});
+    const int widest = rule.by_time() ? DraftRule::kRanks : *std::max_element(rule.width.begin(), rule.width.end());
+    d_.choices = std::min(widest, w.model->config.V);
+    d_.gate = rule.gate(d_.choices);
+    start_sources();
+    begin();
   }
-  begin_tree();
-  // Every accepted token and the bonus token behind it must still fit the context.
-  const int room = cache_.context() - position() - 1;
-  most_depth_ = std::min(rule.max_depth, room);
-  start_sources(rule);
-  grow(rule, std::min({rule.max_draft, rule.max_nodes - 1, most_depth_}));
-  if (rule.by_time()) {
-    add_worthy(rule);
-    add_scouts(rule);
-  } else {
-    add_siblings(rule);
+
+  // Nodes that the next step reads; 0: the draft has all its steps.
+  int reads() const { return n_; }
+  bool at_once() const { return fits_spine() && n_ == 1 && d_.steps == 0 && limit_ > 0 && !d_.asking && !s_.rejects(); }
+  Sequence& sequence() const { return s_; }
+
+  // A step has read them: their logits are rows [row, row + reads()).
+  void step(int row) {
+    for (int i = 0; i < n_; ++i) {
+      s_.read_path(d_.grown + i);
+      const int32_t pos = s_.position() + d_.tree.depth(d_.grown + i);
+      const Stream stream = s_.rejects() ? Stream::Draft : Stream::Target;
+      propose(d_.grown + i, row + i, w_.draws.pick(s_, row + i, pos, s_.path_tokens, d_.choices, stream));
+    }
+    read();
   }
-  last_.drafted = grown_;
-  last_.proposed.fill(0);
-  for (const SourceId id : tree_sources()) ++last_.proposed[static_cast<int>(id)];
-  return tree_;
-}
 
-void Session::start_sources(const DraftRule& rule) {
-  std::array<SourceId, kMostSources> ids;
-  std::transform(rule.sources.begin(), rule.sources.end(), ids.begin(), [](const SourceRule& s) { return s.id; });
-  sources_.use({ids.data(), rule.sources.size()});
-  asking_ = sources_.active() > 0;
-  if (asking_) sources_.follow(history_);
-  prospects_.start(tree_.token(0), asking_ ? sources_.root() : Cursors{});
-}
+  // All steps in one go of the backend, which follows the same rule: what they drew is listed, and the tree grows from
+  // that. False if this draft needs the host between steps.
+  bool spine() {
+    const int steps = run_spine();
+    if (steps == 0) return false;
+    while (n_ > 0 && d_.steps < steps) {
+      const int node = d_.grown;
+      s_.read_path(node);
+      w_.draws.place(node, s_.position() + d_.tree.depth(node));
+      propose(node, node, w_.draws.of_listed(s_, node, s_.path_tokens, d_.choices));
+      read();
+    }
+    assert(d_.steps == steps);  // the backend's rule is this one
+    return true;
+  }
 
-void Session::ask(const DraftRule& rule) {
-  if (asking_) prospects_.ask(rule, sources_, sampling_, position(), most_depth_, tree_.size());
-}
+  // Together with other texts: what the nodes that the next step reads are worth, and the least that all are to be.
+  float worth() const { return d_.prospects.reading_worth(); }
+  bool together() const { return rule_.by_time() && rule_.others > 0; }
+  const DraftRule& rule() const { return rule_; }
+  void stop() { n_ = 0; }
 
-int Session::add_node(int parent, int32_t token, SourceId source) {
-  const int node = tree_.add(parent, token);
-  source_[node] = source;
-  return node;
-}
+  // All steps are done. By time, candidates follow that may become nodes, best first: take() takes the next one.
+  void finish() {
+    d_.asking = s_.sources.active() > 0 && (!s_.rejects() || d_.steps == 0);
+    if (!rule_.by_time()) return add_siblings();
+    ask();
+    open_ = d_.prospects.open();
+  }
+  float next_worth() const {
+    const bool any = next_ < open_.size() && d_.tree.size() + static_cast<int>(next_) < rule_.max_nodes;
+    return any ? d_.prospects[open_[next_]].worth : -1;
+  }
+  void skim() { ++next_; }
+  // The first `n` of them become nodes.
+  void take(size_t n) {
+    const std::vector<int> taken(open_.begin(), open_.begin() + n);
+    for (const int i : taken) enter(i);
+    if (rule_.by_time()) add_scouts();
+  }
+  size_t skimmed() const { return next_; }
 
-// Each step reads the nodes [grown_, grown_ + n) and proposes their children. By time the best leaves are read next, as
-// long as they are worth it; else, and under rejection, the last node's best child.
-void Session::grow(const DraftRule& rule, int limit) {
-  const bool rejection = rejects();
-  const int widest = rule.by_time() ? DraftRule::kRanks : *std::max_element(rule.width.begin(), rule.width.end());
-  choices_ = std::min(widest, model_->config.V);
-  gate_ = rule.gate(choices_);
-  last_.at_once = false;
-  int n = 1;
-  if (asking_) {
-    n = limit > 0 ? promote(rule) : 0;
-    if (n == 0) return;
+ private:
+  void start_sources() {
+    std::array<SourceId, kMostSources> ids;
+    std::transform(rule_.sources.begin(), rule_.sources.end(), ids.begin(), [](const SourceRule& r) { return r.id; });
+    s_.sources.use({ids.data(), rule_.sources.size()});
+    d_.asking = s_.sources.active() > 0;
+    if (d_.asking) s_.sources.follow(s_.text);
+    d_.prospects.start(d_.tree.token(0), d_.asking ? s_.sources.root() : Cursors{});
+  }
+
+  void begin() {
+    n_ = limit_ > 0 ? 1 : 0;
+    if (!d_.asking || n_ == 0) return prepare();
+    n_ = promote();
     // What sources propose is not to be mixed with draws that must be accepted by the plan's distribution; and where
     // nothing of theirs is read, a draft that needs no host between its steps goes first.
-    if (rejection || (n == 1 && fits_spine(rule))) {
-      const Cursors root = prospects_[0].at;
-      tree_.reset(tree_.token(0));
-      prospects_.start(tree_.token(0), root);
-      asking_ = false;
-      n = 1;
+    if (n_ > 0 && (s_.rejects() || (n_ == 1 && fits_spine()))) {
+      const Cursors root = d_.prospects[0].at;
+      d_.tree.reset(d_.tree.token(0));
+      d_.prospects.start(d_.tree.token(0), root);
+      d_.asking = false;
+      n_ = 1;
     }
+    prepare();
   }
-  if (rejection) draft_prob_.resize(static_cast<size_t>(limit) * model_->config.V);
-  drawn_ = rejection || asking_ ? 0 : draft_at_once(rule, limit);
-  last_.at_once = drawn_ > 0;
-  while (last_.draft_steps < limit && n > 0) {
-    if (drawn_ == 0) run_draft(n);
-    assert(drawn_ == 0 || grown_ < drawn_);  // the backend's rule is this one
-    for (int i = 0; i < n; ++i) propose(rule, i, rejection);
-    grown_ += n;
-    ++last_.draft_steps;
-    if (rejection || !rule.by_time()) {
-      n = follow(rule);
+
+  void prepare() {
+    if (s_.rejects() && n_ > 0) d_.q.resize(static_cast<size_t>(limit_) * w_.model->config.V);
+  }
+
+  bool fits_spine() const { return w_.model->ops->draft_spine && !s_.warps() && !(rule_.by_time() && rule_.beam > 1); }
+
+  int run_spine() {
+    Rows rows = w_.spine_rows(s_, limit_);
+    TopkArgs draw = w_.draws.spine(s_, d_.choices);
+    const int steps = w_.executor.draft(s_.plan->steps,
+                                        {.rows = &rows,
+                                         .pass = {},
+                                         .issue = nullptr,
+                                         .of = nullptr,
+                                         .draw = draw,
+                                         .gate = d_.gate,
+                                         .stop_ids = rule_.stop_ids.data(),
+                                         .stops = static_cast<int>(rule_.stop_ids.size())},
+                                        w_.x.as<float>(), w_.pool, w_.cancel, w_.logits.compute(1));
+    w_.draws.took(steps);
+    return steps;
+  }
+
+  // The candidate children of a node.
+  void propose(int node, int row, const Drawn& drawn) {
+    if (s_.rejects()) {
+      const int V = w_.model->config.V;
+      softmax(w_.draws.warped(s_, row, s_.path_tokens), V, d_.q.data() + static_cast<size_t>(node) * V);
+    }
+    d_.log_p = drawn.logit[0] - drawn.lse;
+    d_.confidence.push_back(std::exp(d_.log_p));
+    std::copy_n(drawn.id, d_.choices, d_.choice.begin() + static_cast<size_t>(node) * kMaxTopk);
+    if (rule_.by_time()) plan_children(node);
+  }
+
+  void plan_children(int node) {
+    const bool rejection = s_.rejects();
+    const int32_t* const token = d_.choice.data() + static_cast<size_t>(node) * kMaxTopk;
+    const int b = bucket_of(d_.gate, d_.log_p), prospect = d_.prospects.of_node(node);
+    int n = 0;
+    std::array<float, DraftRule::kRanks> chance;
+    for (; n < d_.choices && token[n] >= 0; ++n) chance[n] = worth_of(d_.gate, b, n, 1);
+    // Rejection needs siblings in the order of their draws, none left out: each is worth what the best behind it is.
+    // The first draw is no leaf: follow() takes it.
+    for (int r = n - 2; rejection && r > 0; --r) chance[r] = std::max(chance[r], chance[r + 1]);
+    d_.prospects.read(prospect);
+    for (int r = rejection ? 1 : 0; r < n; ++r) d_.prospects.plan(prospect, token[r], r, chance[r]);
+  }
+
+  // What the nodes of a step propose is there: which ones are next?
+  void read() {
+    d_.grown += n_;
+    ++d_.steps;
+    if (s_.rejects() || !rule_.by_time()) {
+      n_ = follow();
     } else {
-      n = last_.draft_steps < limit ? promote(rule) : 0;
+      n_ = d_.steps < limit_ ? promote() : 0;
+    }
+    if (d_.steps >= limit_) n_ = 0;
+  }
+
+  // The candidates that the next step reads become nodes. Returns how many it reads: the root is one already.
+  int promote() {
+    ask();
+    const std::span<const int> best = d_.prospects.reading(rule_, rule_.max_nodes - d_.tree.size(), d_.most_depth);
+    for (const int i : best) enter(i);
+    return static_cast<int>(best.size());
+  }
+
+  // The last node's best token joins the tree, and is drafted from unless drafting stops behind it. Rejection draws
+  // that token from the draft's distribution: were it left out for what it is, the output would not be the target's.
+  int follow() {
+    const int node = d_.grown - 1;
+    const int32_t token = d_.choice[static_cast<size_t>(node) * kMaxTopk];
+    const int child = s_.add_node(node, token, SourceId::Plan);
+    if (!rule_.by_time()) return !rule_.stops(token) && d_.log_p >= d_.gate.floor;
+    const float chance = worth_of(d_.gate, bucket_of(d_.gate, d_.log_p), 0, 1);
+    const int i = d_.prospects.plan(d_.prospects.of_node(node), token, 0, chance);
+    d_.prospects.enter(i, child);
+    return !rule_.stops(token) && d_.prospects[i].worth >= rule_.reach;
+  }
+
+  void ask() {
+    if (d_.asking) {
+      d_.prospects.ask(rule_, s_.sources, s_.sampling, s_.position(), d_.most_depth, d_.tree.size());
     }
   }
-  asking_ = sources_.active() > 0 && !rejection;
-}
 
-bool Session::fits_spine(const DraftRule& rule) const {
-  return model_->ops->draft_spine && !warps() && !(rule.by_time() && rule.beam > 1);
-}
-
-// All steps in one go of the backend, which follows the same rule: what they drew is listed, and the tree grows from
-// that. Returns their number; 0 if this draft needs the host between steps.
-int Session::draft_at_once(const DraftRule& rule, int limit) {
-  if (!fits_spine(rule) || limit < 1) return 0;
-  const int base = cache_.length();
-  for (int i = 0; i < limit; ++i) pos_[i] = slot_[i] = base + i;
-  Rows rows{.n = limit,
-            .token = tree_.tokens(),
-            .pos = pos_.data(),
-            .slot = slot_.data(),
-            .ancestors = tree_.masks(),
-            .prefix_len = base,
-            .scratch = base};
-  executor_.rotate(rows);
-  logits_.compute(1);
-  aim(0, 1, choices_, Stream::Target);
-  const int steps = executor_.draft(draft_,
-                                    {.rows = &rows,
-                                     .pass = {},
-                                     .issue = nullptr,
-                                     .of = nullptr,
-                                     .draw = list_,
-                                     .gate = gate_,
-                                     .stop_ids = rule.stop_ids.data(),
-                                     .stops = static_cast<int>(rule.stop_ids.size())},
-                                    x_.as<float>(), cache_, cancel_, logits_.row(0));
-  list_.n = steps;
-  return steps;
-}
-
-// One pass of the draft plan over nodes [grown_, grown_ + n). Residual rows where draft and target part are kept for
-// verification.
-void Session::run_draft(int n) {
-  const int steps = draft_.size(), D = model_->config.D;
-  float* const x = x_.as<float>();
-  const Rows rows = tree_rows(grown_, n);
-  if (kept_ > 0) {
-    executor_.run(draft_, rows, 0, kept_, x, cache_, cancel_);
-    model_->ops->copy(executor_.ctx(), residual(grown_), x, sizeof(float) * D * n);
-    ran_ = grown_ + n;
+  void enter(int i) {
+    const Prospect& c = d_.prospects[i];
+    if (c.node < 0) d_.prospects.enter(i, s_.add_node(d_.prospects[c.parent].node, c.token, c.source));
   }
-  executor_.run(draft_, rows, kept_, steps, x, cache_, cancel_, logits_.compute(n));
-}
 
-// The tokens that lead to a node, its own the last.
-void Session::read_path(int node) {
-  path_tokens_.clear();
-  for (int i = 1; i <= node; ++i) {
-    if (tree_.ancestors(node) >> i & 1) path_tokens_.push_back(tree_.token(i));
+  // SWIFT: nearest to the root first: what depends on fewer guesses is accepted more often.
+  void add_siblings() {
+    for (int node = 0; node < d_.grown; ++node) {
+      const int width = std::min(width_at(rule_, d_.confidence[node]), d_.choices);
+      const int32_t* const token = d_.choice.data() + static_cast<size_t>(node) * kMaxTopk;
+      for (int r = 1; r < width && token[r] >= 0 && d_.tree.size() < rule_.max_nodes; ++r) {
+        s_.add_node(node, token[r], SourceId::Plan);
+      }
+    }
+  }
+
+  // All of them or none: what is drawn at some tells nothing without the others.
+  void add_scouts() {
+    const Scouts& scouts = s_.sources.scouts();
+    if (scouts.empty() || d_.tree.size() + static_cast<int>(scouts.size()) > rule_.max_nodes) return;
+    for (const Scout& scout : scouts) {
+      const int parent = scout.parent < 0 ? 0 : d_.scouts[scout.parent];
+      const int there = d_.tree.child(parent, scout.token);
+      if (there < 0 && d_.tree.depth(parent) >= d_.most_depth) return d_.wanted.clear();
+      d_.scouts.push_back(there >= 0 ? there : s_.add_node(parent, scout.token, s_.sources.scouting()));
+      if (scout.wanted) d_.wanted.push_back(d_.scouts.back());
+    }
+  }
+
+  Workspace& w_;
+  Sequence& s_;
+  Draft& d_;
+  const DraftRule& rule_;
+  int limit_ = 0, n_ = 0;
+  std::span<const int> open_;
+  size_t next_ = 0;
+};
+
+// A step of texts that draft together is worth its time where all their nodes are, on the mean of all texts.
+void weigh_step(std::span<Drafting* const> all) {
+  float worth = 0, least = 0;
+  for (const Drafting* const d : all) {
+    if (d->together() && d->reads() > 0) worth += d->worth();
+    if (d->together()) least += d->rule().reach;
+  }
+  if (worth >= least) return;
+  for (Drafting* const d : all) {
+    if (d->together()) d->stop();
   }
 }
 
-// The candidate children of node grown_ + row, whose logits are `row`.
-void Session::propose(const DraftRule& rule, int row, bool rejection) {
-  const int node = grown_ + row, V = model_->config.V;
-  read_path(node);
-  const int32_t pos = position() + tree_.depth(node);
-  if (drawn_ > 0) list_pos_[node] = pos;
-  const Drawn drawn = drawn_ > 0 ? draw_row(node, path_tokens_, choices_)
-                                 : pick(row, pos, path_tokens_, choices_, rejection ? Stream::Draft : Stream::Target);
-  if (rejection) softmax(warped(row, path_tokens_), V, draft_prob_.data() + static_cast<size_t>(node) * V);
-  log_p_ = drawn.logit[0] - drawn.lse;
-  confidence_.push_back(std::exp(log_p_));
-  std::copy_n(drawn.id, choices_, choice_.begin() + static_cast<size_t>(node) * kMaxTopk);
-  if (rule.by_time()) plan_children(node, rejection);
+// As many of the best candidates of all texts as bring most beyond the price of their rows.
+void add_worthy(std::span<Drafting* const> all) {
+  if (all.empty()) return;
+  const DraftRule& rule = all[0]->rule();
+  int rows = 0;
+  for (const Drafting* const d : all) rows += d->sequence().draft.tree.size();
+  std::vector<size_t> take(all.size(), 0);
+  float gain = 0, best = 0;
+  for (; rows < static_cast<int>(rule.row_price.size()); ++rows) {
+    const auto by_worth = [](const Drafting* a, const Drafting* b) { return a->next_worth() < b->next_worth(); };
+    Drafting* const next = *std::max_element(all.begin(), all.end(), by_worth);
+    if (next->next_worth() < 0) break;
+    gain += next->next_worth() - (rule.row_price[rows] - rule.row_price[rows - 1]);
+    next->skim();
+    if (gain <= best) continue;
+    best = gain;
+    for (size_t i = 0; i < all.size(); ++i) take[i] = all[i]->skimmed();
+  }
+  for (size_t i = 0; i < all.size(); ++i) all[i]->take(take[i]);
 }
 
-void Session::plan_children(int node, bool rejection) {
-  const int32_t* const token = choice_.data() + static_cast<size_t>(node) * kMaxTopk;
-  const int b = bucket_of(gate_, log_p_), prospect = prospects_.of_node(node);
-  int n = 0;
-  std::array<float, DraftRule::kRanks> chance;
-  for (; n < choices_ && token[n] >= 0; ++n) chance[n] = worth_of(gate_, b, n, 1);
-  // Rejection needs siblings in the order of their draws, none left out: each is worth what the best behind it is. The
-  // first draw is no leaf: follow() takes it.
-  for (int r = n - 2; rejection && r > 0; --r) chance[r] = std::max(chance[r], chance[r + 1]);
-  prospects_.read(prospect);
-  for (int r = rejection ? 1 : 0; r < n; ++r) prospects_.plan(prospect, token[r], r, chance[r]);
-}
-
-// The candidates that the next step reads become nodes. Returns how many it reads: the root is one already.
-int Session::promote(const DraftRule& rule) {
-  ask(rule);
-  const std::span<const int> best = prospects_.reading(rule, rule.max_nodes - tree_.size(), most_depth_);
-  for (const int i : best) enter(i);
-  return static_cast<int>(best.size());
-}
-
-void Session::enter(int i) {
-  const Prospect& c = prospects_[i];
-  if (c.node < 0) prospects_.enter(i, add_node(prospects_[c.parent].node, c.token, c.source));
-}
-
-// The last node's best token joins the tree, and is drafted from unless drafting stops behind it. Rejection draws that
-// token from the draft's distribution: were it left out for what it is, the output would not be the target's.
-int Session::follow(const DraftRule& rule) {
-  const int node = grown_ - 1;
-  const int32_t token = choice_[static_cast<size_t>(node) * kMaxTopk];
-  const int child = add_node(node, token, SourceId::Plan);
-  if (!rule.by_time()) return !rule.stops(token) && log_p_ >= gate_.floor;
-  const float chance = worth_of(gate_, bucket_of(gate_, log_p_), 0, 1);
-  const int i = prospects_.plan(prospects_.of_node(node), token, 0, chance);
-  prospects_.enter(i, child);
-  return !rule.stops(token) && prospects_[i].worth >= rule.reach;
-}
-
-// SWIFT: nearest to the root first: what depends on fewer guesses is accepted more often.
-void Session::add_siblings(const DraftRule& rule) {
-  for (int node = 0; node < grown_; ++node) {
-    const int width = std::min(width_at(rule, confidence_[node]), choices_);
-    const int32_t* const token = choice_.data() + static_cast<size_t>(node) * kMaxTopk;
-    for (int r = 1; r < width && token[r] >= 0 && tree_.size() < rule.max_nodes; ++r) add_node(node, token[r], SourceId::Plan);
+// Steps of all that have the plan of the first, as long as any of them reads on.
+void run_steps(Workspace& w, std::span<Drafting* const> all) {
+  std::vector<Sequence*> sequences;
+  std::vector<int> n;
+  std::vector<Drafting*> reading;
+  for (;;) {
+    weigh_step(all);
+    sequences.clear(), n.clear(), reading.clear();
+    const DraftPlan* plan = nullptr;
+    for (Drafting* const d : all) {
+      if (d->reads() == 0 || (plan && d->sequence().plan.get() != plan)) continue;
+      plan = d->sequence().plan.get();
+      reading.push_back(d);
+      sequences.push_back(&d->sequence());
+      n.push_back(d->reads());
+    }
+    if (reading.empty()) return;
+    assert(n.size() == reading.size());
+    w.run_draft(sequences, n);
+    ++w.last.draft_steps;
+    for (int i = 0, row = 0; i < static_cast<int>(reading.size()); row += n[i++]) reading[i]->step(row);
   }
 }
 
-// As many of the best leaves as bring most beyond the price of their rows.
-void Session::add_worthy(const DraftRule& rule) {
-  ask(rule);
-  for (const int i : prospects_.worthy(rule, tree_.size())) enter(i);
+}  // namespace
+
+void begin_tree(Sequence& s) {
+  s.forget_tree();
+  s.draft.begin(s.text.back());
+  s.sources.use({});
 }
 
-// All of them or none: what is drawn at some tells nothing without the others.
-void Session::add_scouts(const DraftRule& rule) {
-  scouts_.clear();
-  wanted_.clear();
-  const Scouts& scouts = sources_.scouts();
-  if (scouts.empty() || tree_.size() + static_cast<int>(scouts.size()) > rule.max_nodes) return;
-  for (const Scout& scout : scouts) {
-    const int parent = scout.parent < 0 ? 0 : scouts_[scout.parent];
-    const int there = tree_.child(parent, scout.token);
-    if (there < 0 && tree_.depth(parent) >= most_depth_) return wanted_.clear();
-    scouts_.push_back(there >= 0 ? there : add_node(parent, scout.token, sources_.scouting()));
-    if (scout.wanted) wanted_.push_back(scouts_.back());
+void draft(Workspace& w, std::span<Sequence* const> sequences, std::span<const DraftRule* const> rules) {
+  const Stopwatch watch(w.last.draft);
+  w.last.draft_steps = w.last.drafted = 0;
+  w.last.at_once = false;
+  w.last.proposed.fill(0);
+  for (const DraftRule* const rule : rules) rule->check();
+  for (const Sequence* const s : sequences) check_grown(*s, "draft");
+  std::vector<Drafting> all;
+  all.reserve(sequences.size());
+  for (size_t i = 0; i < sequences.size(); ++i) all.emplace_back(w, *sequences[i], *rules[i]);
+  std::vector<Drafting*> steps;
+  for (Drafting& d : all) {
+    if (all.size() == 1 && d.at_once() && d.spine()) {
+      w.last.at_once = true;
+      w.last.draft_steps = d.sequence().draft.steps;
+    } else {
+      steps.push_back(&d);
+    }
+  }
+  run_steps(w, steps);
+  std::vector<Drafting*> together;
+  for (Drafting& d : all) {
+    d.finish();
+    Drafting* const alone = &d;
+    d.together() ? together.push_back(&d) : add_worthy({&alone, 1});
+  }
+  add_worthy(together);
+  for (Drafting& d : all) {
+    const Sequence& s = d.sequence();
+    w.last.drafted += s.draft.grown;
+    for (int i = 0; i < s.draft.tree.size(); ++i) ++w.last.proposed[static_cast<int>(s.draft.source[i])];
   }
 }
 
-const TokenTree& Session::set_tree(std::span<const int32_t> token, std::span<const int32_t> parent) {
+void set_tree(Workspace& w, Sequence& s, std::span<const int32_t> token, std::span<const int32_t> parent) {
   if (token.size() != parent.size() || token.size() >= static_cast<size_t>(TokenTree::kMaxNodes)) {
     fail(Status::InvalidArgument, "[set_tree] got " + std::to_string(token.size()) + " tokens and " +
                                       std::to_string(parent.size()) + " parents, want as many of both, at most " +
                                       std::to_string(TokenTree::kMaxNodes - 1));
   }
-  if (history_.empty() || cache_.length() != position() - 1) {
-    fail(Status::InvalidArgument, "[set_tree] the text must end in one token that is not cached, want prefill() first");
-  }
-  check_tokens(token, "set_tree");
+  check_grown(s, "set_tree");
+  check_tokens(w.model->config, token, "set_tree");
   for (size_t i = 0; i < parent.size(); ++i) {
     if (parent[i] < 0 || parent[i] > static_cast<int32_t>(i)) {
       fail(Status::InvalidArgument, "[set_tree] parent " + std::to_string(i) + " is " + std::to_string(parent[i]) +
                                         ", want 0.." + std::to_string(i) + " (0: the root)");
     }
   }
-  begin_tree();
+  begin_tree(s);
   for (size_t i = 0; i < parent.size(); ++i) {
-    const int node = add_node(parent[i], token[i], SourceId::Plan);
-    if (position() + tree_.depth(node) >= cache_.context()) {
-      forget_tree();
+    const int node = s.add_node(parent[i], token[i], SourceId::Plan);
+    if (s.position() + s.draft.tree.depth(node) >= s.most_text) {
+      s.forget_tree();
       fail(Status::InvalidArgument, "[set_tree] node " + std::to_string(node) +
                                         " and the token behind it do not fit the context of " +
-                                        std::to_string(cache_.context()));
+                                        std::to_string(s.most_text));
     }
   }
-  return tree_;
 }
 
 }  // namespace swiftk

@@ -41,7 +41,10 @@ struct DraftRule {
   std::array<float, kBuckets - 1> edges{};                          // upper bounds of the first buckets, ascending
   std::array<float, kBuckets> hold{};                               // that the best token is right, by its confidence
   std::array<std::array<float, kRanks - 1>, kBuckets> runner_up{};  // that the 2nd, 3rd, ... best is
-  std::vector<float> row_price{};  // [i]: what verifying a tree of i + 1 nodes costs, in tokens; beyond: too much
+  std::vector<float> row_price{};  // [i]: what verifying i + 1 nodes costs, in tokens; beyond: too much
+  // Of more texts that draft together: at least so many nodes of theirs are verified, too, and count in these prices. A
+  // step runs where all texts' nodes are worth `reach` on the mean.
+  int others = 0;
 
   // By time, too: sources propose what costs no step. A step then runs for what they leave. Right with the probability
   // c here, and with sqrt(c) from there on, as repetitions last, they bring s = c / (1 - sqrt(c)) tokens; reading a

@@ -69,16 +69,16 @@ void Executor::prepare(Rows& rows) {
   model_->ops->bind(*ctx_, rows);
 }
 
-void Executor::run(const Plan& plan, const Rows& rows, int begin, int end, float* x, const KvqCache& cache,
+void Executor::run(const Plan& plan, const Rows& rows, int begin, int end, float* x, const KvPool& pool,
                    std::atomic<bool>& cancel, float* logits) {
   const Stopwatch watch(seconds_, Stopwatch::Add);
   if (cancel.exchange(false)) fail(Status::Cancelled, "[run] cancelled");
-  if (end - begin == 1 && !logits) return steps(plan, rows, begin, end, x, cache, cancel);  // not worth a recording
-  const PassKey key{hash_steps(plan, begin, end, logits), x, cache.layer(0).data, logits};
+  if (end - begin == 1 && !logits) return steps(plan, rows, begin, end, x, pool, cancel);  // not worth a recording
+  const PassKey key{hash_steps(plan, begin, end, logits), x, pool.layer(0).data, logits};
   bool done = model_->ops->begin_pass(*ctx_, key);
   while (!done) {
     try {
-      steps(plan, rows, begin, end, x, cache, cancel);
+      steps(plan, rows, begin, end, x, pool, cancel);
       if (logits) project(*plan.head, x, rows.n, logits);
     } catch (...) {
       model_->ops->end_pass(*ctx_, false);
@@ -88,7 +88,7 @@ void Executor::run(const Plan& plan, const Rows& rows, int begin, int end, float
   }
 }
 
-int Executor::draft(const Plan& plan, SpineArgs spine, float* x, const KvqCache& cache, std::atomic<bool>& cancel,
+int Executor::draft(const Plan& plan, SpineArgs spine, float* x, const KvPool& pool, std::atomic<bool>& cancel,
                     float* logits) {
   const Stopwatch watch(seconds_, Stopwatch::Add);
   if (cancel.exchange(false)) fail(Status::Cancelled, "[run] cancelled");
@@ -96,16 +96,16 @@ int Executor::draft(const Plan& plan, SpineArgs spine, float* x, const KvqCache&
   row.n = 1;
   const int end = plan.size();
   auto pass = [&] {
-    steps(plan, row, 0, end, x, cache, cancel);
+    steps(plan, row, 0, end, x, pool, cancel);
     project(*plan.head, x, 1, logits);
   };
-  spine.pass = {hash_steps(plan, 0, end, true), x, cache.layer(0).data, logits};
+  spine.pass = {hash_steps(plan, 0, end, true), x, pool.layer(0).data, logits};
   spine.of = &pass;
   spine.issue = [](void* of) { (*static_cast<decltype(pass)*>(of))(); };
   return model_->ops->draft_spine(*ctx_, spine);
 }
 
-void Executor::steps(const Plan& plan, const Rows& rows, int begin, int end, float* x, const KvqCache& cache,
+void Executor::steps(const Plan& plan, const Rows& rows, int begin, int end, float* x, const KvPool& pool,
                      std::atomic<bool>& cancel) {
   const Config& c = model_->config;
   if (begin == 0) {
@@ -114,17 +114,17 @@ void Executor::steps(const Plan& plan, const Rows& rows, int begin, int end, flo
   for (int i = begin; i < end; ++i) {
     if (cancel.exchange(false)) fail(Status::Cancelled, "[run] cancelled");
     if (plan[i].kind == StepKind::Attention) {
-      attention(plan[i], rows, x, cache);
+      attention(plan[i], rows, x, pool);
     } else {
       mlp(plan[i], rows.n, x);
     }
   }
 }
 
-void Executor::attention(const Step& step, const Rows& rows, float* x, const KvqCache& cache) {
+void Executor::attention(const Step& step, const Rows& rows, float* x, const KvPool& pool) {
   const Config& c = model_->config;
   const LayerWeights& w = *step.weights;
-  const KvLayer kv = cache.layer(step.layer);
+  const KvLayer kv = pool.layer(step.layer);
   float* const q = q_.as<float>();
   float* const out = attn_.as<float>();
   model_->ops->rmsnorm_qkv_rope_append(*ctx_, {.x = x,

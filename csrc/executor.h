@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "kvq_cache.h"
+#include "kv_pool.h"
 #include "plan.h"
 
 namespace swiftk {
@@ -22,16 +22,16 @@ class Executor {
   // The same, and binds them; all that rows points at must stay until the next call.
   void prepare(Rows& rows);
   // Runs steps [begin, end) over the rows; x [n, D] is the residual stream, filled from the embedding if begin == 0.
-  // Then, if `logits` is given, the plan's head over all rows. Throws Error(Cancelled) between steps (of a recorded pass:
-  // before it) once cancel is set, and clears it; K and V of these rows are then undefined, nothing else.
-  void run(const Plan&, const Rows&, int begin, int end, float* x, const KvqCache&, std::atomic<bool>& cancel,
+  // Then, if `logits` is given, the plan's head over all rows. Throws Error(Cancelled) between steps (of a recorded
+  // pass: before it) once cancel is set, and clears it; K and V of these rows are then undefined, nothing else.
+  void run(const Plan&, const Rows&, int begin, int end, float* x, const KvPool&, std::atomic<bool>& cancel,
            float* logits = nullptr);
   // logits [n, V] of residual rows x [n, D], by the target's head.
   void head(const float* x, int n, float* logits);
   void topk(const TopkArgs&);
   // A draft in one go of the backend, as Ops::draft_spine says; x, cache and logits as in run(). spine.rows has its
   // rotary tables; the pass is filled in here.
-  int draft(const Plan&, SpineArgs spine, float* x, const KvqCache&, std::atomic<bool>& cancel, float* logits);
+  int draft(const Plan&, SpineArgs spine, float* x, const KvPool&, std::atomic<bool>& cancel, float* logits);
 
   Ctx& ctx() const { return *ctx_; }
   int max_rows() const { return max_rows_; }
@@ -40,8 +40,8 @@ class Executor {
   const Model& model() const { return *model_; }
 
  private:
-  void steps(const Plan&, const Rows&, int begin, int end, float* x, const KvqCache&, std::atomic<bool>& cancel);
-  void attention(const Step&, const Rows&, float* x, const KvqCache&);
+  void steps(const Plan&, const Rows&, int begin, int end, float* x, const KvPool&, std::atomic<bool>& cancel);
+  void attention(const Step&, const Rows&, float* x, const KvPool&);
   void mlp(const Step&, int n, float* x);
   void project(const Weight& head, const float* x, int n, float* logits);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "default_plans.h"
 #include "error.h"
 #include "stopwatch.h"
 
@@ -11,12 +12,18 @@ namespace {
 
 class Loop {
  public:
-  Loop(Session& session, const GenerateOptions& options, const OnToken& on_token, GenerateStats& stats)
-      : session_(session), options_(options), on_token_(on_token), stats_(stats), rule_(options.rule) {
-    rule_.stop_ids = options.stop_ids;
+  Loop(Session& session, Learned& learned, const GenerateOptions& options, const OnToken& on_token,
+       GenerateStats& stats)
+      : session_(session), learned_(learned), options_(options), on_token_(on_token), stats_(stats) {
+    planned_ = options.speculate && !options.rule;
+    if (options.rule) given_ = *options.rule;
     const int sublayers = 2 * session.model().config.L;
-    speculate_ = options.speculate && (!rule_.sources.empty() || session.shared_steps() < sublayers);
-    if (!speculate_) rule_.sources.clear();
+    const bool ruled = options.speculate && (!given_.sources.empty() || session.shared_steps() < sublayers);
+    if (!ruled) given_ = {.max_draft = 0};
+    if (planned_) {
+      learned.planner.start_text();
+      learned.odds.start();
+    }
   }
 
   void prefill(std::span<const int32_t> prompt) {
@@ -38,11 +45,10 @@ class Loop {
   bool finished() const { return stats_.finish != Finish::None; }
 
   void round() {
-    const int most = options_.max_new_tokens - stats_.new_tokens - 1;  // the bonus token is not drafted
-    rule_.max_draft = speculate_ ? std::min(options_.rule.max_draft, most) : 0;
-    rule_.max_depth = std::min(options_.rule.max_depth, most);
-    const bool proposed = session_.draft(rule_).size() > 1 || session_.last().draft_steps > 0;
+    const DraftRule rule = next_rule();
+    const bool proposed = session_.draft(rule).size() > 1 || session_.last().draft_steps > 0;
     const std::span<const Emitted> emitted = session_.verify();
+    if (planned_) learn(static_cast<int>(emitted.size()));
     int count = 0;
     bool more = true;
     while (more && count < static_cast<int>(emitted.size()) && !finished()) {
@@ -66,6 +72,30 @@ class Loop {
   }
 
  private:
+  // Within what is left of the text; the bonus token is not drafted.
+  DraftRule next_rule() {
+    const int most = options_.max_new_tokens - stats_.new_tokens - 1;
+    DraftRule rule = given_;
+    if (planned_) {
+      allotment_ = learned_.planner.allot(1, learned_.odds.pace());
+      if (allotment_.drafts) session_.set_plan(learned_.planner.shared_plan(allotment_.plan));
+      rule = learned_.planner.rule(allotment_, learned_.odds, 1);
+    }
+    rule.max_draft = std::min(rule.max_draft, most);
+    rule.max_depth = std::min(rule.max_depth, most);
+    rule.stop_ids = options_.stop_ids;
+    return rule;
+  }
+
+  void learn(int tokens) {
+    const Phase& last = session_.last();
+    const double seconds = last.draft + last.verify, step = learned_.planner.clock().step(1);
+    learned_.planner.heard(allotment_, session_.outcomes());
+    learned_.odds.heard(session_.guessed());
+    if (step > 0) learned_.odds.observe(tokens, seconds / step);
+    learned_.planner.learn(allotment_, 1, tokens, last.verify_rows, last.draft_steps, seconds, last.draft, last.verify);
+  }
+
   // False: the host has had enough. Sets `finish` if this token is the last for another reason.
   bool hand_out(const Emitted& e, Origin origin) {
     ++stats_.new_tokens;
@@ -81,23 +111,27 @@ class Loop {
   }
 
   Session& session_;
+  Learned& learned_;
   const GenerateOptions& options_;
   const OnToken& on_token_;
   GenerateStats& stats_;
-  DraftRule rule_;
-  bool speculate_;
+  DraftRule given_;
+  Allotment allotment_;
+  bool planned_;
 };
 
 }  // namespace
 
-void generate(Session& session, std::span<const int32_t> prompt, const GenerateOptions& options,
+void generate(Session& session, Learned& learned, std::span<const int32_t> prompt, const GenerateOptions& options,
               const OnToken& on_token, GenerateStats& stats) {
   stats = {};
   if (options.max_new_tokens < 1) {
     fail(Status::InvalidArgument,
          "[generate] max_new_tokens is " + std::to_string(options.max_new_tokens) + ", want 1 or more");
   }
-  Loop loop(session, options, on_token, stats);
+  if (options.rule) options.rule->check();
+  if (learned.planner.plans() == 0) offer_plans(learned.planner, session.model());
+  Loop loop(session, learned, options, on_token, stats);
   loop.prefill(prompt);
   while (!loop.finished()) loop.round();
 }

@@ -1,30 +1,31 @@
-// The decoding loop for native hosts: prefill, then rounds of draft, verify and commit until something stops it. It has
-// no policy of its own (the Python package has): the draft rule and the session's skip set are what the caller gave.
+// The decoding loop for native hosts: prefill, then rounds of draft, verify and commit until something stops it. How to
+// draft is the planner's to say, or by a rule of the caller's and the session's skip set.
 #pragma once
 #include <array>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "planner/planner.h"
 #include "session.h"
+#include "turn.h"
 
 namespace swiftk {
 
 struct GenerateOptions {
   int max_new_tokens = 128;
   std::vector<int32_t> stop_ids;  // the token that stops is part of the output
-  bool speculate = true;          // by the plan only if the session's skip set leaves something out
-  DraftRule rule;
+  bool speculate = true;
+  // None: by the planner. By a rule, the plan drafts only if the session's skip set leaves something out.
+  std::optional<DraftRule> rule{};
 };
-
-enum class Origin { Drafted, Bonus, Plain };
-enum class Finish { None, Stop, Length };
 
 struct GenerateStats {
   Finish finish = Finish::None;
   int prompt_tokens = 0, reused_tokens = 0, new_tokens = 0;
   int spec_steps = 0, draft_steps = 0, drafted = 0, plain_steps = 0;
-  int whole_steps = 0, whole_tokens = 0;  // of all but a last block that was cut
+  int whole_steps = 0, whole_tokens = 0;                  // of all but a last block that was cut
   std::array<int, kSourceIds> proposed{}, accepted{};     // nodes of trees and tokens, by who proposed them
   double prefill = 0, draft = 0, verify = 0, commit = 0;  // seconds
 };
@@ -32,8 +33,15 @@ struct GenerateStats {
 // Returning false ends generation behind this token with Error(Cancelled).
 using OnToken = std::function<bool(const Emitted&, Origin, bool stops)>;
 
+// What generate() knows from text to text.
+struct Learned {
+  Planner planner;
+  TextOdds odds;
+};
+
 // The text of the session becomes the prompt and exactly the tokens that on_token saw. `stats` is filled as it goes, so
 // it is right after an error, too.
-void generate(Session&, std::span<const int32_t> prompt, const GenerateOptions&, const OnToken&, GenerateStats& stats);
+void generate(Session&, Learned&, std::span<const int32_t> prompt, const GenerateOptions&, const OnToken&,
+              GenerateStats& stats);
 
 }  // namespace swiftk

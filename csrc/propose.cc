@@ -1,11 +1,11 @@
-// Session's proposals of skip sets: which sublayers can go with the residual stream staying where the target has it.
+// Which sublayers can go with the residual stream staying where the target has it.
 #include <algorithm>
 #include <cmath>
 #include <string>
 #include <utility>
 
 #include "error.h"
-#include "session.h"
+#include "score.h"
 #include "stopwatch.h"
 
 namespace swiftk {
@@ -38,40 +38,27 @@ SkipSet trace_back(const Plan& plan, const Choices& skipped, int count) {
 
 // Row j is the best state found with j sublayers skipped; row 0 skips none and is the target's own. Every row sees the
 // text and itself, not the others.
-std::vector<SkipSet> Session::propose_skips(int most) {
-  const int kMost = TokenTree::kMaxNodes - 1, layers = model_->config.L, D = model_->config.D;
-  if (most < 1 || most > kMost || cache_.length() < 1) {
-    fail(Status::InvalidArgument, "[propose] most is " + std::to_string(most) + " with " +
-                                      std::to_string(cache_.length()) + " cached tokens, want 1.." +
-                                      std::to_string(kMost) + " and one token at least");
+std::vector<SkipSet> propose_skips(Workspace& w, Sequence& s, int most) {
+  const int kMost = TokenTree::kMaxNodes - 1, layers = w.model->config.L, D = w.model->config.D;
+  if (most < 1 || most > kMost || s.cached < 1) {
+    fail(Status::InvalidArgument, "[propose] most is " + std::to_string(most) + " with " + std::to_string(s.cached) +
+                                      " cached tokens, want 1.." + std::to_string(kMost) + " and one token at least");
   }
-  const Stopwatch watch(last_.score);
-  forget_tree();
-  last_row_ = -1;
-  const int last = cache_.length() - 1, steps = target_.size();
-  std::vector<int32_t> token(most + 1, history_[last]);
-  std::vector<uint64_t> itself(most + 1);
-  for (int i = 0; i <= most; ++i) {
-    pos_[i] = last;
-    slot_[i] = cache_.length() + i;
-    itself[i] = uint64_t{1} << i;
-  }
+  const Stopwatch watch(w.last.score);
+  s.forget_tree();
+  const int last = s.cached - 1, steps = w.target.size();
   Choices skipped(steps, std::vector<bool>(most + 1, false));
   std::vector<float> before(static_cast<size_t>(most + 1) * D), state(before.size());
-  const Ops& ops = *model_->ops;
+  const Ops& ops = *w.model->ops;
   for (int step = 0, n = 1; step < steps; ++step) {
-    Rows rows{.n = n,
-              .token = token.data(),
-              .pos = pos_.data(),
-              .slot = slot_.data(),
-              .ancestors = itself.data(),
-              .prefix_len = last,
-              .scratch = cache_.length()};
-    executor_.prepare(rows);
+    w.batch.clear();
+    w.batch.begin(s.view(last, s.cached));
+    for (int i = 0; i < n; ++i) w.batch.add(s.text[last], last, s.cached + i, uint64_t{1} << i);
+    const Rows rows = w.bind();
     std::swap(before, state);
-    executor_.run(target_, rows, step, step + 1, x_.as<float>(), cache_, cancel_);
-    ops.download(executor_.ctx(), state.data(), x_.as<float>(), sizeof(float) * D * n);
-    if (target_[step].layer == 0 || target_[step].layer == layers - 1) continue;
+    w.executor.run(w.target, rows, step, step + 1, w.x.as<float>(), w.pool, w.cancel);
+    ops.download(w.executor.ctx(), state.data(), w.x.as<float>(), sizeof(float) * D * n);
+    if (w.target[step].layer == 0 || w.target[step].layer == layers - 1) continue;
     const bool room = n <= most;
     for (int j = room ? n : n - 1; j > 0; --j) {
       float* const ran = state.data() + static_cast<size_t>(j) * D;
@@ -80,11 +67,11 @@ std::vector<SkipSet> Session::propose_skips(int most) {
       if (skipped[step][j]) std::copy_n(left, D, ran);
     }
     n += room;
-    ops.upload(executor_.ctx(), x_.as<float>(), state.data(), sizeof(float) * D * n);
+    ops.upload(w.executor.ctx(), w.x.as<float>(), state.data(), sizeof(float) * D * n);
   }
   std::vector<SkipSet> sets;
   for (int count = 1; count <= std::min(most, 2 * (layers - 2)); ++count) {
-    sets.push_back(trace_back(target_, skipped, count));
+    sets.push_back(trace_back(w.target, skipped, count));
   }
   return sets;
 }

@@ -11,9 +11,10 @@ namespace {
 // What one more row costs at least, on the way from `rows` to any larger number of them.
 float cheapest_row(const DraftRule& rule, int rows) {
   float cheapest = std::numeric_limits<float>::infinity();
-  const int end = std::min<int>(rule.max_nodes, static_cast<int>(rule.row_price.size()));
+  const int end = std::min<int>(rule.max_nodes, static_cast<int>(rule.row_price.size()) - rule.others);
+  const float* const price = rule.row_price.data() + rule.others;
   for (int n = rows + 1; n <= end; ++n) {
-    cheapest = std::min(cheapest, (rule.row_price[n - 1] - rule.row_price[rows - 1]) / static_cast<float>(n - rows));
+    cheapest = std::min(cheapest, (price[n - 1] - price[rows - 1]) / static_cast<float>(n - rows));
   }
   return cheapest;
 }
@@ -76,7 +77,7 @@ int Prospects::plan(int parent, int32_t token, int rank, float chance) {
 
 // Sources that are asked later count for what those before them leave.
 bool Prospects::guess(int parent, const DraftRule& rule, const Sources& sources, const Sampling& sampling, int32_t pos,
-                       float floor) {
+                      float floor) {
   Guesses guesses;
   float left = 1;
   bool shared = false;
@@ -107,7 +108,7 @@ void Prospects::settle(int first) {
 }
 
 void Prospects::ask(const DraftRule& rule, const Sources& sources, const Sampling& sampling, int32_t root_pos,
-                     int most_depth, int tree_size) {
+                    int most_depth, int tree_size) {
   if (sources.active() == 0) return;
   settle(0);
   const float floor = cheapest_row(rule, tree_size);
@@ -134,7 +135,8 @@ void Prospects::ask(const DraftRule& rule, const Sources& sources, const Samplin
   }
 }
 
-// A total order: equal worths stay in the order of draws, as rejection needs siblings, and a parent before its children.
+// A total order: equal worths stay in the order of draws, as rejection needs siblings, and a parent before its
+// children.
 bool Prospects::better(int a, int b) const {
   const auto key = [this](int i) {
     const Prospect& c = all_[i];
@@ -175,22 +177,13 @@ std::span<const int> Prospects::reading(const DraftRule& rule, int room, int mos
     }
   }
   for (const int i : picked_) all_[i].picked = false;
-  return {picked_.data(), static_cast<size_t>(most >= rule.reach ? best : 0)};
+  reading_worth_ = most;
+  return {picked_.data(), static_cast<size_t>(rule.others > 0 || most >= rule.reach ? best : 0)};
 }
 
-std::span<const int> Prospects::worthy(const DraftRule& rule, int tree_size) {
+std::span<const int> Prospects::open() {
   sort_open();
-  const int end = std::min<int>(rule.max_nodes, static_cast<int>(rule.row_price.size()));
-  float gain = 0, best = 0;
-  int take = 0;
-  for (int i = 0; i < static_cast<int>(order_.size()) && tree_size + i < end; ++i) {
-    gain += all_[order_[i]].worth - (rule.row_price[tree_size + i] - rule.row_price[tree_size + i - 1]);
-    if (gain > best) {
-      best = gain;
-      take = i + 1;
-    }
-  }
-  return {order_.data(), static_cast<size_t>(take)};
+  return order_;
 }
 
 }  // namespace swiftk

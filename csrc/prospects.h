@@ -18,7 +18,7 @@ struct Prospect {
   float planned = -1, guessed = 0;  // that it is right if its parent is: by the plan (-1: not its), and by a source
   float worth = 0;                  // that it is accepted
   float covered = 0;                // by sources, of its children's probability
-  int node = -1;                   // of the tree
+  int node = -1;                    // of the tree
   SourceId source = SourceId::Plan;
   bool read = false;   // by the plan
   bool asked = false;  // the sources, for its children
@@ -34,17 +34,23 @@ class Prospects {
   int size() const { return static_cast<int>(all_.size()); }
   const Prospect& operator[](int i) const { return all_[i]; }
   int of_node(int node) const { return of_node_[node]; }
+  // That a node is accepted; below 0 where it is none of these.
+  float worth_of_node(int node) const {
+    const int i = of_node_[node];
+    return i < size() && all_[i].node == node ? all_[i].worth : -1;
+  }
 
   // The plan has read a prospect: its children follow, the best first.
   void read(int prospect) { all_[prospect].read = true; }
   int plan(int parent, int32_t token, int rank, float chance);
   // Children by sources, for all prospects that may be worth a row of their own, best first. The rule's prices tell.
   void ask(const DraftRule&, const Sources&, const Sampling&, int32_t root_pos, int most_depth, int tree_size);
-  // Prospects for a step to read, best first: those that together are worth most beyond the price of their rows, if they
-  // are worth the step's.
+  // Prospects for a step to read, best first: those that together are worth most beyond the price of their rows, if
+  // they are worth the step's.
   std::span<const int> reading(const DraftRule&, int room, int most_depth);
-  // Those that bring most beyond the price of their rows, best first.
-  std::span<const int> worthy(const DraftRule&, int tree_size);
+  float reading_worth() const { return reading_worth_; }  // of the last call
+  // Those that are no nodes, best first: a parent before its children.
+  std::span<const int> open();
   void enter(int prospect, int node);
 
  private:
@@ -60,6 +66,7 @@ class Prospects {
 
   std::vector<Prospect> all_;  // parents before children
   std::vector<int> order_, heap_, picked_;
+  float reading_worth_ = 0;
   std::array<int, TokenTree::kMaxNodes> of_node_{};
 };
 

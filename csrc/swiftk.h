@@ -231,8 +231,8 @@ typedef struct swiftk_stats { /* counters and seconds are of the last swiftk_gen
   int32_t finish;
   int32_t prompt_tokens, reused_tokens; /* reused: found in the cache */
   int32_t new_tokens;
-  int32_t num_spec_steps;   /* rounds with something to verify */
-  int32_t num_draft_tokens; /* places of the text that the plan drafted, with siblings or without */
+  int32_t num_spec_steps;            /* rounds with something to verify */
+  int32_t num_draft_tokens;          /* places of the text that the plan drafted, with siblings or without */
   int32_t num_accepted_draft_tokens; /* of the plan's: never more. All that were accepted: the sum of accepted[] */
   int32_t num_plain_steps;
   double prefill_seconds, draft_seconds, verify_seconds, commit_seconds;
@@ -262,6 +262,8 @@ SWIFTK_API swiftk_status swiftk_session_max_chunk(const swiftk_session* session,
 SWIFTK_API swiftk_status swiftk_session_extend(swiftk_session* session, const int32_t* tokens,
                                                size_t n); /* n <= max_chunk */
 SWIFTK_API swiftk_status swiftk_session_sample(swiftk_session* session, swiftk_token* token);
+/* A token that the host chose instead, by the logits of the last row of extend(). */
+SWIFTK_API swiftk_status swiftk_session_put(swiftk_session* session, int32_t token);
 SWIFTK_API swiftk_status swiftk_session_draft(swiftk_session* session, const swiftk_draft_rule* rule);
 /* Nodes are numbered from 1, the root being 0; parents[i] <= i is the parent of node i + 1. */
 SWIFTK_API swiftk_status swiftk_session_set_tree(swiftk_session* session, const int32_t* tokens, const int32_t* parents,
@@ -271,6 +273,10 @@ SWIFTK_API swiftk_status swiftk_session_tree(const swiftk_session* session, cons
                                              const int32_t** parents, size_t* n);
 SWIFTK_API swiftk_status swiftk_session_verify(swiftk_session* session, const swiftk_token** emitted, size_t* n);
 SWIFTK_API swiftk_status swiftk_session_commit(swiftk_session* session, size_t n); /* the first n emitted tokens */
+/* Tokens that the host chose instead, by the logits of verify(): all but the last are nodes of the tree, each a child
+ * of the one before, the first of the root; the last, behind them, may be any token. Grammars and samplers of a host's
+ * own go this way, one token at a time (n = 1, without a tree) or along trees. */
+SWIFTK_API swiftk_status swiftk_session_commit_tokens(swiftk_session* session, const int32_t* tokens, size_t n);
 
 typedef struct swiftk_score {
   size_t struct_size;
@@ -282,9 +288,63 @@ SWIFTK_API swiftk_status swiftk_session_score(swiftk_session* session, const swi
                                               swiftk_score* score);
 
 SWIFTK_API swiftk_status swiftk_session_history(const swiftk_session* session, const int32_t** tokens, size_t* n);
-/* [rows, vocab] of the last extend and sample (one row) or verify (a row per node of the tree). */
+/* [rows, vocab] of the last extend (one row, also behind sample or put), verify (a row per node of the tree) or score
+ * (the rows of its last pass). Fails where there are none: once the text or its tree has changed. */
 SWIFTK_API swiftk_status swiftk_session_logits(const swiftk_session* session, const float** logits, size_t* rows,
                                                size_t* vocab);
+
+/* The text and what is cached of it, for a session of the same model, kernels and dtype, in this process or another
+ * one. Sampling is not part of it. save() writes at most `capacity` bytes to `state`, which may be null, and tells how
+ * many it takes; too small a capacity is an error. */
+SWIFTK_API swiftk_status swiftk_session_save(swiftk_session* session, void* state, size_t capacity, size_t* bytes);
+SWIFTK_API swiftk_status swiftk_session_load(swiftk_session* session, const void* state, size_t bytes);
+
+/* ---- Engines: many texts at a time ----
+ *
+ * Texts are handed in, and every step() is a round of all that are under way. A text is the same whoever shares its
+ * rounds. One thread steps; submit and cancel may come from any. */
+
+typedef struct swiftk_engine swiftk_engine;
+
+typedef struct swiftk_engine_params {
+  size_t struct_size;
+  int32_t context;   /* most tokens of a text; 0: the model's */
+  int32_t sequences; /* texts that step together; others wait */
+  size_t kv_memory;  /* bytes of keys and values; 0: for one text of full length and all others of an eighth of it */
+  int32_t threads;   /* 0: the model's */
+} swiftk_engine_params;
+#define SWIFTK_ENGINE_PARAMS_INIT {sizeof(swiftk_engine_params), 0, 16, 0, 0}
+
+typedef struct swiftk_request {
+  size_t struct_size;
+  const int32_t* prompt; /* [n_prompt] */
+  size_t n_prompt;
+  const swiftk_sampling* sampling;      /* null: greedy */
+  const swiftk_generate_params* params; /* null: defaults. Without a rule, drafting is by the clock */
+  const swiftk_skip* skip;              /* with a rule: what its plan leaves out; null: no plan drafts */
+} swiftk_request;
+#define SWIFTK_REQUEST_INIT {sizeof(swiftk_request), NULL, 0, NULL, NULL, NULL}
+
+enum { SWIFTK_FINISH_CANCELLED = 3, SWIFTK_FINISH_FAILED = 4 };
+
+/* A token of a text, or its end, or both. */
+typedef struct swiftk_event {
+  uint64_t id;
+  int32_t token; /* -1: none */
+  uint32_t flags;
+  float logprob;
+  int32_t finish;       /* SWIFTK_FINISH_NONE: it goes on */
+  swiftk_status status; /* why it failed */
+} swiftk_event;
+
+SWIFTK_API swiftk_status swiftk_engine_create(swiftk_model* model, const swiftk_engine_params* params,
+                                              swiftk_engine** engine);
+SWIFTK_API void swiftk_engine_free(swiftk_engine* engine); /* null is allowed */
+SWIFTK_API swiftk_status swiftk_engine_submit(swiftk_engine* engine, const swiftk_request* request, uint64_t* id);
+SWIFTK_API swiftk_status swiftk_engine_cancel(swiftk_engine* engine, uint64_t id); /* no error if it has ended */
+/* One round. Events are valid until the next step; none where nothing is under way. */
+SWIFTK_API swiftk_status swiftk_engine_step(swiftk_engine* engine, const swiftk_event** events, size_t* n);
+SWIFTK_API swiftk_status swiftk_engine_idle(const swiftk_engine* engine, int32_t* idle);
 
 #ifdef __cplusplus
 }

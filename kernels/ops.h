@@ -29,26 +29,42 @@ struct Weight {
   int n = 0, k = 0;
 };
 
-// Rows are tokens with a logical position, a cache slot and a set of visible keys.
+// Tokens whose K and V lie side by side. Divides the splits of every attention kernel, so bits do not depend on where a
+// block lies.
+inline constexpr int kKvBlock = 64;
+
+// A sequence as its rows see it. Its slot s is place s % kKvBlock of block blocks[s / kKvBlock].
+struct View {
+  const int32_t* blocks = nullptr;
+  int prefix_len = 0;  // used with ancestors only
+  int scratch = 0;     // slot of scratch row 0; used with ancestors only
+};
+
+// Rows are tokens with a sequence, a logical position, a cache slot and a set of visible keys. Those of a sequence are
+// neighbours.
 //   Visible to row i: positions 0..prefix_len-1 at slots 0..prefix_len-1, then, in ascending order of j, the scratch rows
 //   j < 64 with bit j set in ancestors[i] (itself included) at slots scratch + j, whose positions are prefix_len,
-//   prefix_len + 1, ... in that order; pos[i] is the last of them. ancestors == null: causal, slot == position everywhere.
+//   prefix_len + 1, ... in that order; pos[i] is the last of them. ancestors[i] == 0, and ancestors == null for all rows:
+//   causal, slot == position everywhere.
 struct Rows {
   int n = 0;
   const int32_t* token = nullptr;       // [n]
   const int32_t* pos = nullptr;         // [n]
   const int32_t* slot = nullptr;        // [n] where this row's K and V are written
   const uint64_t* ancestors = nullptr;  // [n] or null
-  int prefix_len = 0;                   // used with ancestors only
-  int scratch = 0;                      // slot of scratch row 0; used with ancestors only
+  const int32_t* sequence = nullptr;    // [n] rising from 0, or null: all rows are of views[0]
+  const View* views = nullptr;          // [sequences]
   const float* cos = nullptr;           // [n, d/2] rotary tables of these rows, scaling included
   const float* sin = nullptr;           // [n, d/2]
+
+  const View& view(int row) const { return views[sequence ? sequence[row] : 0]; }
 };
 
 struct KvShape {
   int n_kv = 0, d = 0;  // KV heads, head dimension
-  int capacity = 0;     // slots
+  int blocks = 0;       // of kKvBlock tokens
   DType dtype = DType::F32;
+  size_t slots() const { return size_t(blocks) * kKvBlock; }
 };
 
 // K and V of one layer; layout private to the backend.
@@ -139,7 +155,8 @@ struct TopkArgs {
 };
 inline constexpr int kMaxTopk = 64;
 
-// Copies slot from[i] to slot to[i], for i = 0, 1, ... in turn, in every layer.
+// Copies slot from[i] to slot to[i], for i = 0, 1, ... in turn, in every layer. Slots are of the whole cache: block times
+// kKvBlock plus place.
 struct MoveArgs {
   KvLayer kv;          // the first layer
   size_t layer_bytes;  // from one layer to the next
@@ -198,6 +215,7 @@ struct Ops {
   Device* device;     // null: the host. Handed back to the functions that take one
   int draws;          // rows a topk call should take: 1 where it costs by the row, more where it waits for a device
   bool shares_table;  // a device's packed head serves as the table of embed, too
+  int kv_planes;      // parts of a layer's cache, one after another, in each of which blocks lie one after another
 
   Ctx* (*create)(Device*, int threads);
   void (*destroy)(Ctx*);

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .api import LM as LM
-    from .api import Stream as Stream
     from .api import generate as generate
     from .api import load as load
     from .gate import DraftRule as DraftRule
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from .skip import SkipSet as SkipSet
     from .source_settings import SourceSettings as SourceSettings
     from .stats import Stats as Stats
+    from .stream import Stream as Stream
 
 __version__ = "0.1.0"
 
@@ -30,7 +30,7 @@ __path__ = extend_path(__path__, __name__)
 
 _HOME = {
     "LM": "api",
-    "Stream": "api",
+    "Stream": "stream",
     "generate": "api",
     "load": "api",
     "GenerateOptions": "options",

@@ -127,6 +127,74 @@ class Session:
     fallbacks: str  # lines: what a GPU's driver refused, and is done in a slower way
     last: dict[str, Any]
 
+class DraftRule:
+    def __init__(self, **fields: Any) -> None: ...  # as Session.draft takes them
+
+class Turn:
+    """What a round was for one text (csrc/turn.h)."""
+
+    id: int
+    tokens: list[Emitted]
+    cached: int
+    nodes: int
+    steps: int
+    drafted: int
+    cut: bool
+    proposed: list[int]  # [swiftk.sources.NAMES]
+    seconds: float
+    draft: float
+    verify: float
+    run: float
+    plan: tuple[list[int], list[int], int, list[str]] | None  # (attn, mlp, exit_layer, weights) that drafted
+    tree: list[tuple[int, int, int, float, bool]]  # (token, parent, source, worth, came) of nodes, if asked for
+    finish: str  # "", "stop", "length", "cancelled", "failed"
+    error: tuple[str, str] | None  # (class in swiftk.errors, message)
+
+class Engine:
+    """csrc/engine.h, for any number of threads: each waits in step(), and one of them steps."""
+
+    def __init__(
+        self,
+        model: Model,
+        context: int = 0,
+        sequences: int = 16,
+        kv_memory: int = 0,
+        threads: int = 0,
+        poison: bool = False,
+    ) -> None: ...
+    def submit(
+        self,
+        boxes: dict[int, Any],
+        prompt: Tokens,
+        max_new_tokens: int = 128,
+        stop_ids: Sequence[int] = (),
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        min_p: float = 0.0,
+        repetition_penalty: float = 1.0,
+        seed: int = 0,
+        acceptance: str = "coupled",
+        logprobs: int = 0,
+        drafting: str = "planned",  # "planned", "ruled", "off"
+        skip: tuple[Sequence[int], Sequence[int], int, Sequence[str]] | None = None,
+        rule: DraftRule | None = None,
+        explain: bool = False,
+    ) -> int: ...
+    def step(self, boxes: dict[int, Any]) -> None: ...
+    def cancel(self, id: int) -> None: ...
+    def idle(self) -> bool: ...
+    def leave_behind(self) -> None: ...
+    def forget_texts(self) -> None: ...
+    def state(self) -> dict[str, Any]: ...
+    def restore(self, state: dict[str, Any]) -> None: ...
+    last: dict[str, Any]  # of the last round
+    explained: str
+    reason_off: str
+    plain_seconds: float
+    context: int
+    workspace_bytes: int
+
 def isas() -> list[str]: ...
 def probe(dtype: str = "bfloat16", isa: str = "", threads: int = 0) -> tuple[float, float]: ...
 def gpu_info(ordinal: int = 0) -> dict[str, Any]: ...

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -13,21 +12,25 @@ from typing import Any
 import numpy as np
 
 from . import _core
-from .decoding import Parts, SessionScorer, decode
+from .decoding import Parts, SessionScorer
 from .detokenizer import Detokenizer
 from .device import place
+from .engine import Engine
 from .errors import CheckpointError, InternalError, InvalidArgument
 from .generation_config import Defaults, read_defaults
 from .options import GenerateOptions, LoadOptions
 from .policies import Policies
 from .prompt import token_ids
-from .result import Event, Result, TokenLogprobs
+from .result import Result, TokenLogprobs
+from .sessions import Sessions
 from .skip import SkipSet, resolve
 from .sources import DRAFTERS
-from .stats import Recorder, Stats
+from .stats import Stats
 from .stops import Stopper
+from .stream import Directed, Planned, Stream
 from .tokenizer import Tokenizer
 from .trace import Trace
+from .transcript import Transcript
 
 _log = logging.getLogger("swiftk")
 
@@ -43,6 +46,8 @@ def load(
     pack: str | Path | None = None,
     draft_weights: str | Sequence[str] = "auto",
     draft_memory: int | None = None,
+    max_sequences: int = 16,
+    kv_memory: int | None = None,
     progress: Callable[[int, int], Any] | None = None,
 ) -> LM:
     """Loads a checkpoint directory. progress(done, total) is told bytes; returning False cancels.
@@ -53,7 +58,9 @@ def load(
     Copies of the weights in fewer bits draft faster, for a quarter (int4) of the weights' memory; the upper bytes of
     float16 weights do, for none: see LoadOptions.
     """
-    options = LoadOptions(device, dtype, threads, context, isa, pack, draft_weights, draft_memory)
+    options = LoadOptions(
+        device, dtype, threads, context, isa, pack, draft_weights, draft_memory, max_sequences, kv_memory
+    )
     folder = Path(model_dir).expanduser()
     if not folder.is_dir():
         raise CheckpointError(f"[load] {folder} is not a directory, want one with config.json and model.safetensors")
@@ -71,7 +78,10 @@ def load(
         draft_memory=options.draft_memory or 0,
         progress=progress,
     )
-    lm = LM(folder, model, _core.Session(model, context=options.context or 0), Tokenizer(folder), defaults)
+    most = model.config["max_position"]
+    if options.context and options.context > most:
+        raise InvalidArgument(f"[load] context is {options.context}, want 2..{most} (the model's)")
+    lm = LM(folder, model, Tokenizer(folder), defaults, options)
     _log.info(
         "loaded %s: %s, %d layers, %s weights %.0f MB%s, %s kernels, %d threads, context %d",
         folder,
@@ -95,74 +105,113 @@ def generate(model_dir: str | Path, prompt: Any, **options: Any) -> Result | Str
     return load(model_dir, **loading).generate(prompt, **options)
 
 
-class Stream:
-    """Events of a text as they are committed. Closing it early, or dropping it, frees the model for the next call."""
+class LM:
+    """A loaded model. Texts share its memory: any number may be under way, from any thread, and what one has cached the
+    next one that begins alike takes over."""
 
-    def __init__(self, events: Iterator[Event]) -> None:
-        self._events = events
-        self._result: Result | None = None
+    def __init__(
+        self, folder: Path, model: Any, tokenizer: Tokenizer, defaults: Defaults, options: LoadOptions | None = None
+    ) -> None:
+        self.folder, self.model = folder, model
+        self.tokenizer, self.defaults = tokenizer, defaults
+        self._options = options or LoadOptions()
+        self._engine = Engine(self._make_engine)
+        self._sessions = Sessions(self._make_session)
+        self._told: set[str] = set()
+        self._layers, self._copy_bytes = int(model.config["num_layers"]), sum(model.copies.values())
+        self.policies = Policies(folder, model)
 
-    def __iter__(self) -> Stream:
-        return self
+    def __repr__(self) -> str:
+        if self.model is None:
+            return f"<swiftk.LM {self.folder.name}, closed>"
+        return (
+            f"<swiftk.LM {self.folder.name}: {self.model.dtype} on {self.model.device or 'cpu'} ({self.model.isa}), "
+            f"context {self.context}>"
+        )
 
-    def __next__(self) -> Event:
-        try:
-            return next(self._events)
-        except StopIteration as end:
-            self._result = end.value if end.value is not None else self._result
-            raise StopIteration from None
-
-    def __enter__(self) -> Stream:
+    def __enter__(self) -> LM:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
-        self._events.close()  # type: ignore[attr-defined]
-
-    @property
-    def result(self) -> Result:
-        """The finished text; an error before the last event."""
-        if self._result is None:
-            raise InvalidArgument("[stream] the text is not finished; read all events first")
-        return self._result
-
-
-class LM:
-    """A loaded model with one session. Its cache carries over from call to call, as far as prompts agree."""
-
-    def __init__(self, folder: Path, model: Any, session: Any, tokenizer: Tokenizer, defaults: Defaults) -> None:
-        self.folder, self.model, self.session = folder, model, session
-        self.tokenizer, self.defaults = tokenizer, defaults
-        self._lock = threading.Lock()
-        self._owner: int | None = None
-        self._told: set[str] = set()
-        self.policies = Policies(folder, model)
+        """Cancels all texts, and lets go of the model's memory."""
+        self._engine.close()
+        self._sessions.close()
+        self.model = None
 
     @property
     def config(self) -> dict[str, Any]:
-        return dict(self.model.config)
+        return dict(self._model.config)
 
     @property
     def context(self) -> int:
         """Most tokens of prompt and text together."""
-        return int(self.session.context)
+        if self._options.context:
+            return int(self._options.context)
+        on_host = self._model.device == "cpu"
+        return int(self._model.config["max_position"] if on_host else self._engine.native.context)
 
-    def generate(self, prompt: Any, *, stream: bool = False, **options: Any) -> Result | Stream:
-        """A Result, or with stream=True an iterator of Events. The prompt is text, token ids, or chat messages."""
-        asked = GenerateOptions.parse({**options, "stream": stream}).filled(self.defaults)
-        if asked.seed is None:
-            asked = replace(asked, seed=secrets.randbits(48))
-        skip = resolve(_early_exit(asked), self.model.config["num_layers"], self.model.copies)
-        ids = token_ids(prompt, self.tokenizer, self.model.config["vocab_size"], self.context)
-        self._check(asked)
-        events = Stream(self._run(ids, asked, skip))
+    @property
+    def session(self) -> Any:
+        """A native session, for hosts that go through its phases by themselves. Policies that live in Python use it,
+        too, for the texts that they decode."""
+        return self._sessions.first
+
+    def generate(self, prompt: Any, *, stream: bool = False, n: int = 1, **options: Any) -> Any:
+        """A Result, or with stream=True a Stream of Events. The prompt is text, token ids, or chat messages. With n > 1
+        a list of so many: they differ by the seeds seed, seed + 1, ..., and share the prompt's pass."""
+        if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+            raise InvalidArgument(f"[generate] n={n!r}, want a number of texts, 1 or more")
+        streams = self._submit([prompt] * n, [{}] * n, {**options, "stream": stream}, count=True)
         if stream:
-            return events
-        for _ in events:
-            pass
-        return events.result
+            return streams[0] if n == 1 else streams
+        results = _wait(streams)
+        return results[0] if n == 1 else results
+
+    def submit(self, prompt: Any, **options: Any) -> Stream:
+        """A Stream. Any number may be open at once, from any thread; whoever waits for one of them steps all."""
+        return self._submit([prompt], [{}], options)[0]
+
+    def generate_many(
+        self, prompts: Sequence[Any], *, each: Sequence[Mapping[str, Any]] | None = None, **options: Any
+    ) -> list[Result]:
+        """A Result of each prompt, all of them together. each: options of one prompt each, over the common ones."""
+        prompts = list(prompts)
+        each = [{}] * len(prompts) if each is None else list(each)
+        if len(each) != len(prompts):
+            raise InvalidArgument(f"[generate_many] each has {len(each)} mappings, want {len(prompts)}, one a prompt")
+        return _wait(self._submit(prompts, each, options))
+
+    def _submit(
+        self,
+        prompts: Sequence[Any],
+        each: Sequence[Mapping[str, Any]],
+        common: Mapping[str, Any],
+        count: bool = False,
+    ) -> list[Stream]:
+        """All prompts are looked at before the first is submitted: an error leaves nothing under way. With `count` the
+        seeds count up from the first one's."""
+        asked = []
+        for i, (prompt, its) in enumerate(zip(prompts, each, strict=True)):
+            o = GenerateOptions.parse({**common, **its}).filled(self.defaults)
+            if count and i > 0:
+                o = replace(o, seed=((asked[0][1].seed or 0) + i) % 2**64)
+            if o.seed is None:
+                o = replace(o, seed=secrets.randbits(48))
+            skip = resolve(_early_exit(o), self._layers, self._model.copies)
+            ids = token_ids(prompt, self.tokenizer, self.config["vocab_size"], self.context)
+            self._check(o)
+            asked.append((ids, o, skip))
+        streams: list[Stream] = []
+        try:
+            streams.extend(self._stream(*one) for one in asked)
+        except BaseException:
+            for one in streams:
+                one.close()
+            raise
+        return streams
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a prompt, BOS included where the checkpoint adds one."""
@@ -172,15 +221,40 @@ class LM:
         return self.tokenizer.decode([int(t) for t in tokens])
 
     def cancel(self) -> None:
-        """From another thread: the phase under way raises Cancelled."""
-        self.session.cancel()
+        """From any thread: all texts under way end behind what they have."""
+        self._engine.cancel()
+        self._sessions.cancel()
+
+    def forget_texts(self) -> None:
+        """Drops what is cached of texts that have ended, and what drafters remember of them; what was learned about
+        drafting stays."""
+        if self._engine.started:
+            self._engine.native.forget_texts()
+        self._sessions.forget()
 
     def forget(self) -> None:
-        """Drops what was learned about drafting with this model, and what drafters remember of texts; the next text
-        starts from what is on disk."""
-        with self._lock:
-            self.policies.forget()
-            self.session.forget_sources()
+        """Drops what was learned about drafting with this model, what drafters remember of texts, and what is cached of
+        them. Texts under way are cancelled."""
+        self._engine.close()
+        self.policies.forget()
+        self._sessions.forget()
+
+    @property
+    def _model(self) -> Any:
+        if self.model is None:
+            raise InvalidArgument(f"[lm] {self.folder.name} is closed; load it again")
+        return self.model
+
+    def _make_engine(self) -> Any:
+        o = self._options
+        native = _core.Engine(
+            self._model, context=o.context or 0, sequences=o.max_sequences, kv_memory=o.kv_memory or 0
+        )
+        self.policies.restore(native)
+        return native
+
+    def _make_session(self) -> Any:
+        return _core.Session(self._model, context=self._options.context or 0)
 
     def _check(self, o: GenerateOptions) -> None:
         if o.stop and not self.tokenizer.available:
@@ -192,111 +266,145 @@ class LM:
         if outside:
             raise InvalidArgument(f"[generate] stop_token_ids has {outside[0]}, want 0..{vocab - 1}")
 
-    def _run(self, ids: np.ndarray, o: GenerateOptions, skip: SkipSet | None) -> Iterator[Event]:
-        """Events, then the Result as the generator's value. Holds the model while it lives."""
-        me = threading.get_ident()
-        if self._owner == me and self._lock.locked():
-            raise InvalidArgument(
-                "[generate] this model is still streaming in the same thread; read that stream to its end "
-                "or close() it first"
-            )
-        with self._lock:
-            self._owner = me
-            try:
-                result = yield from self._once(ids, o, skip)
-                if o.verify:
-                    self._compare(result, ids, o)
-                return result
-            finally:
-                self._owner = None
+    def _stream(self, ids: np.ndarray, o: GenerateOptions, skip: SkipSet | None) -> Stream:
+        text = self._transcript(ids, o)
+        planned = o.planned(self._model.copies)
+        return Stream(self._planned(ids, o, text) if planned else self._directed(ids, o, skip, text))
 
-    def _once(self, ids: np.ndarray, o: GenerateOptions, skip: SkipSet | None) -> Iterator[Event]:
-        session = self.session
-        session.clear_cancel()
-        session.set_sampling(
-            temperature=o.temperature,
-            top_k=min(o.top_k, self.model.config["vocab_size"]),
-            top_p=o.top_p,
-            min_p=o.min_p,
-            repetition_penalty=o.repetition_penalty,
-            seed=o.seed,
-            acceptance=o.acceptance,
+    def _spell(self, token: int) -> str:
+        return repr(self.tokenizer.decode([token])) if self.tokenizer.available else str(token)
+
+    def _transcript(self, ids: np.ndarray, o: GenerateOptions) -> Transcript:
+        detokenizer = Detokenizer(self.tokenizer.decode, ids.tolist()) if self.tokenizer.available else None
+        text = Transcript(Stopper(self._budget(ids, o), self._stop_ids(o), o.stop, detokenizer), o.logprobs is not None)
+        text.recorder.prompt_tokens = len(ids)
+        return text
+
+    def _stop_ids(self, o: GenerateOptions) -> set[int]:
+        return {*o.stop_token_ids, *(() if o.ignore_eos else self.defaults.eos_token_ids)}
+
+    def _budget(self, ids: np.ndarray, o: GenerateOptions) -> int:
+        room = self.context - len(ids)
+        return room if o.max_new_tokens is None else min(o.max_new_tokens, room)
+
+    def _sampling(self, o: GenerateOptions) -> dict[str, Any]:
+        return {
+            "temperature": o.temperature,
+            "top_k": min(o.top_k, self.config["vocab_size"]),
+            "top_p": o.top_p,
+            "min_p": o.min_p,
+            "repetition_penalty": o.repetition_penalty,
+            "seed": o.seed,
+            "acceptance": o.acceptance,
+        }
+
+    def _planned(self, ids: np.ndarray, o: GenerateOptions, text: Transcript) -> Planned:
+        ticket = self._engine.submit(
+            ids,
+            max_new_tokens=self._budget(ids, o),
+            stop_ids=sorted(self._stop_ids(o)),
+            logprobs=o.logprobs or 0,
+            drafting="planned" if o.speculate else "off",
+            explain=o.explain,
+            **self._sampling(o),
         )
+
+        def finish() -> Result:
+            native = ticket.engine
+            if o.speculate:
+                self.policies.keep_planner(native)
+            plain = native.plain_seconds
+            last = next((r.skip for r in reversed(text.recorder.rounds) if r.skip is not None), None)
+            stats = text.recorder.finish(
+                plain or None,
+                reason_off=self._reason_off(o, text, native.reason_off or None),
+                skip=str(last) if last else None,
+                extra_memory_bytes=int(native.workspace_bytes) + self._copy_bytes,
+                draft_weight_bytes=self._copy_bytes,
+            )
+            return self._result(ids, o, text, stats)
+
+        return Planned(ticket, text, finish, self._spell if o.explain else None)
+
+    def _directed(self, ids: np.ndarray, o: GenerateOptions, skip: SkipSet | None, text: Transcript) -> Directed:
+        session, policy = self._sessions.take(ids), self.policies.take(o, skip)
+        session.clear_cancel()
+        session.set_sampling(**self._sampling(o))
         session.set_logprobs(o.logprobs or 0)
         session.set_kvq(o.kvq)
         session.set_recall(o.recall)
         session.set_sources(**o.sources.arguments())
-        parts = self._parts(ids, o, skip)
+        parts = Parts(text, policy.optimizer, policy.pacer, SessionScorer(session), guesser=policy.guesser)
         tried = parts.optimizer.trim()
-        events: list[Event] = []
-        text: list[str] = []
-        for event in decode(session, ids, parts):
-            events.append(event)
-            text.append(event.text)
-            yield event
-        self.policies.keep(o, parts.optimizer)
-        self._tell_fallbacks()
-        return Result(
-            text="".join(text),
+
+        def finish() -> Result:
+            self.policies.keep(o, parts.optimizer)
+            self._tell_fallbacks(session)
+            stats = self._directed_stats(o, skip, parts, session)
+            return self._result(ids, o, text, stats, tuple(parts.optimizer.trace), tried)
+
+        def leave() -> None:
+            self.policies.give(policy)
+            self._sessions.give(session)
+
+        return Directed(session, ids, parts, finish, leave)
+
+    def _result(
+        self,
+        ids: np.ndarray,
+        o: GenerateOptions,
+        text: Transcript,
+        stats: Stats,
+        tried: Any = (),
+        earlier: int = 0,
+    ) -> Result:
+        events = text.events
+        pieces = tuple(e.text for e in events)
+        result = Result(
+            text="".join(pieces),
             tokens=[e.token for e in events],
-            finish_reason=parts.stopper.finish,
+            finish_reason=text.stopper.finish or "cancelled",
             logprobs=None if o.logprobs is None else [TokenLogprobs(e.token, e.logprob, e.top) for e in events],
-            stats=self._stats(o, skip, parts),
+            stats=stats,
             seed=o.seed,
             prompt_tokens=ids.tolist(),
             drafted=[e.drafted for e in events],
             sources=[e.source for e in events],
-            trace=Trace(
-                self.folder.name,
-                self.model.config["num_layers"],
-                tuple(text),
-                tuple(parts.recorder.rounds),
-                tuple(parts.optimizer.trace),
-                tried,
-            ),
+            trace=Trace(self.folder.name, self._layers, pieces, tuple(text.recorder.rounds), tried, earlier),
         )
+        if o.verify and result.finish_reason != "cancelled":
+            self._compare(result, ids, o)
+        return result
 
-    def _parts(self, ids: np.ndarray, o: GenerateOptions, skip: SkipSet | None) -> Parts:
-        stop_ids = {*o.stop_token_ids, *(() if o.ignore_eos else self.defaults.eos_token_ids)}
-        detokenizer = Detokenizer(self.tokenizer.decode, ids.tolist()) if self.tokenizer.available else None
-        room = self.context - len(ids)
-        budget = room if o.max_new_tokens is None else min(o.max_new_tokens, room)
-        pacer, optimizer, guesser = self.policies.get(o, skip)
-        return Parts(
-            Stopper(budget, stop_ids, o.stop, detokenizer),
-            optimizer,
-            pacer,
-            Recorder(),
-            SessionScorer(self.session),
-            o.logprobs is not None,
-            guesser=guesser,
-        )
-
-    def _stats(self, o: GenerateOptions, skip: SkipSet | None, parts: Parts) -> Stats:
-        reason = parts.pacer.reason_off
-        if o.speculate is False:
-            reason = "speculate=False"
-        elif skip is None and parts.guesser is None:
+    def _directed_stats(self, o: GenerateOptions, skip: SkipSet | None, parts: Parts, session: Any) -> Stats:
+        if skip is None and parts.guesser is None:
             reason = "skip=None: nothing is skipped, so a draft step would cost as much as a target step"
-        elif not parts.recorder.spec and reason is None:
-            reason = "the text ended before drafting began"
-        return parts.recorder.finish(
+        else:
+            reason = self._reason_off(o, parts.text, parts.pacer.reason_off)
+        return parts.text.recorder.finish(
             self.policies.plain.value if self.policies.plain.count else None,
             reason_off=reason,
             skip=str(parts.optimizer.current.skip) if skip is not None and DRAFTERS[o.drafter_name].plan else None,
-            extra_memory_bytes=int(self.session.workspace_bytes) + sum(self.model.copies.values()),
-            draft_weight_bytes=sum(self.model.copies.values()),
+            extra_memory_bytes=int(session.workspace_bytes) + self._copy_bytes,
+            draft_weight_bytes=self._copy_bytes,
         )
 
-    def _tell_fallbacks(self) -> None:
+    def _reason_off(self, o: GenerateOptions, text: Transcript, why: str | None) -> str | None:
+        if o.speculate is False:
+            return "speculate=False"
+        if not text.recorder.spec:
+            return why or "the text ended before drafting began"
+        return why
+
+    def _tell_fallbacks(self, session: Any) -> None:
         """Once each."""
-        for line in self.session.fallbacks.splitlines():
+        for line in session.fallbacks.splitlines():
             if line not in self._told:
                 self._told.add(line)
                 _log.warning("slower than it could be: %s", line)
 
     def _compare(self, result: Result, ids: np.ndarray, o: GenerateOptions) -> None:
-        again: list[int] = [e.token for e in self._once(ids, replace(o, speculate=False, verify=False), None)]
+        again = self._stream(ids, replace(o, speculate=False, verify=False), None).wait().tokens
         for i, (drafted, plain) in enumerate(zip(result.tokens, again, strict=False)):
             if drafted != plain:
                 raise InternalError(f"[verify] token {i}: {drafted} with drafts, {plain} without")
@@ -307,3 +415,13 @@ class LM:
 def _early_exit(o: GenerateOptions) -> Any:
     by_number = isinstance(o.assistant_early_exit, int)
     return SkipSet.early_exit(o.assistant_early_exit) if by_number else o.skip
+
+
+def _wait(streams: Sequence[Stream]) -> list[Result]:
+    """All of them, or none."""
+    try:
+        return [stream.wait() for stream in streams]
+    except BaseException:
+        for stream in streams:
+            stream.close()
+        raise

@@ -13,10 +13,8 @@ from .optimizers.base import Optimizer, Progress, Score
 from .pacing import Pacer
 from .result import Event
 from .skip import SkipSet
-from .sources import NAMES
-from .stats import Recorder
-from .stops import Stopper
 from .trace import TracedRound
+from .transcript import Transcript
 from .way import Way
 
 _PLAN = "plan"
@@ -44,12 +42,10 @@ class SessionScorer:
 class Parts:
     """What one generation is made of."""
 
-    stopper: Stopper
+    text: Transcript
     optimizer: Optimizer
     pacer: Pacer
-    recorder: Recorder
     scorer: SessionScorer
-    logprobs: bool = False  # events tell them
     way: Way | None = None  # that the session drafts by
     guesser: SourceGate | None = None  # where sources are asked: the rule of rounds without a draft
 
@@ -65,7 +61,7 @@ def decode(session: Any, prompt: Sequence[int], parts: Parts) -> Iterator[Event]
     parts.optimizer.start(prompt)
     if parts.guesser:
         parts.guesser.sources.start()
-    while parts.stopper.finish is None:
+    while parts.text.stopper.finish is None:
         yield from _round(session, parts)
     parts.optimizer.finish()
 
@@ -75,8 +71,8 @@ def _prefill(session: Any, prompt: Sequence[int], parts: Parts) -> Event:
     cached = session.reuse(prompt)
     for at in range(cached, len(prompt), session.max_chunk):
         session.extend(prompt[at : at + session.max_chunk])
-    event = _event(session.sample(), parts)
-    r = parts.recorder
+    event = parts.text.add(session.sample())
+    r = parts.text.recorder
     r.prompt_tokens, r.cached, r.generated = len(prompt), cached, 1
     r.prefill = r.first_token = perf_counter() - began
     return event
@@ -87,8 +83,8 @@ def _round(session: Any, parts: Parts) -> list[Event]:
     nodes = _draft(session, parts)
     events, emitted = [], session.verify()
     for one in emitted:
-        events.append(_event(one, parts))
-        if parts.stopper.finish is not None:
+        events.append(parts.text.add(one))
+        if parts.text.stopper.finish is not None:
             break
     session.commit(len(events))
     seconds = perf_counter() - began
@@ -96,14 +92,14 @@ def _round(session: Any, parts: Parts) -> list[Event]:
     phases = session.last
     steps = phases["draft_steps"]
     by = [event.source for event in events if event.drafted]
-    parts.recorder.round(phases, nodes, by, len(events), cut=len(events) < len(emitted))
+    parts.text.recorder.round(phases, nodes, by, len(events), cut=len(events) < len(emitted))
     guessed = sum(source != _PLAN for source in by)
     r = Round(seconds, phases["draft"], steps, phases["verify"], nodes, len(events), len(by), guessed)
-    if parts.stopper.finish is None:  # a cut block says nothing about what pays
+    if parts.text.stopper.finish is None:  # a cut block says nothing about what pays
         _learn(session, r, parts)
-    parts.recorder.decode += perf_counter() - began
-    parts.recorder.run += session.run_seconds - ran
-    parts.recorder.rounds.append(TracedRound(r, parts.way.skip if steps else None, parts.recorder.decode))
+    parts.text.recorder.decode += perf_counter() - began
+    parts.text.recorder.run += session.run_seconds - ran
+    parts.text.recorder.rounds.append(TracedRound(r, parts.way.skip if steps else None, parts.text.recorder.decode))
     return events
 
 
@@ -121,7 +117,7 @@ def _learn(session: Any, r: Round, parts: Parts) -> None:
     if r.draft_steps and pacer.costs.plain.count:
         optimizer.observe(replace(r, tokens=r.tokens - r.guessed))  # a way gets no credit for what others gave
     if pacer.mode:
-        recorder = parts.recorder
+        recorder = parts.text.recorder
         progress = Progress(
             recorder.prompt_tokens,
             recorder.generated,
@@ -134,12 +130,12 @@ def _learn(session: Any, r: Round, parts: Parts) -> None:
         if optimizer.step(parts.scorer, progress):
             pacer.wake()
         pacer.charge(optimizer.unpaid)
-    parts.recorder.optimizer += perf_counter() - began
+    parts.text.recorder.optimizer += perf_counter() - began
 
 
 def _draft(session: Any, parts: Parts) -> int:
     """Grows the tree; returns its nodes, 1 for a plain round. A round emits at most one token more."""
-    most = parts.stopper.remaining - 1
+    most = parts.text.stopper.remaining - 1
     rule: DraftRule | None = None
     if most > 0 and parts.pacer.draft_next():
         way = parts.optimizer.next()
@@ -153,13 +149,4 @@ def _draft(session: Any, parts: Parts) -> int:
     if rule is None:
         return int(session.draft(max_draft=0))
     rule = rule.clipped(most, parts.pacer.most_nodes())
-    return int(session.draft(stop_ids=sorted(parts.stopper.stop_ids), **rule.arguments()))
-
-
-def _event(emitted: Any, parts: Parts) -> Event:
-    token = int(emitted.token)
-    text = parts.stopper.push(token)
-    source = NAMES[emitted.source] if emitted.drafted else None
-    if not parts.logprobs:
-        return Event(text, token, emitted.drafted, source)
-    return Event(text, token, emitted.drafted, source, emitted.logprob, tuple(emitted.top))
+    return int(session.draft(stop_ids=sorted(parts.text.stopper.stop_ids), **rule.arguments()))

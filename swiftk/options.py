@@ -44,6 +44,19 @@ DTYPES = {
     "bf16": "bfloat16",
     "fp16": "float16",
 }
+# What says how to draft: any of them takes the decision from the engine's planner.
+_POLICY = (
+    "speculate",
+    "skip",
+    "assistant_early_exit",
+    "kvq",
+    "gate",
+    "max_draft",
+    "recall",
+    "sources",
+    "optimizer",
+    "swift",
+)
 T = TypeVar("T")
 
 
@@ -62,6 +75,8 @@ class LoadOptions:
     # on a CPU), which cost no memory.
     draft_weights: Any = "auto"
     draft_memory: int | None = None  # most bytes of all copies; None: a quarter of the memory that is available
+    max_sequences: int = 16  # texts that step together; others wait for their turn
+    kv_memory: int | None = None  # bytes of keys and values; None: one text of full length, others of an eighth of it
 
     def __post_init__(self) -> None:
         device = os.environ.get("SWIFTK_DEVICE", "auto") if self.device == "auto" else self.device
@@ -75,6 +90,8 @@ class LoadOptions:
         integer(self, "threads", 1, 4096, optional=True)
         integer(self, "context", 2, 1 << 31, optional=True)
         integer(self, "draft_memory", 1, 1 << 62, optional=True)
+        integer(self, "max_sequences", 1, 256, optional=False)
+        integer(self, "kv_memory", 1, 1 << 62, optional=True)
         put(self, "draft_weights", forms(self.draft_weights))
 
 
@@ -118,6 +135,7 @@ class GenerateOptions:
     acceptance: str = "coupled"
     stream: bool = False
     verify: bool = False  # decode again without drafts, and compare
+    explain: bool = False  # each round of the trace says why it was what it was; of texts that the engine plans
 
     def __post_init__(self) -> None:
         for name, low, high in (
@@ -135,7 +153,7 @@ class GenerateOptions:
             ("repetition_penalty", 0.0, math.inf, True),
         ):
             number(self, name, low, high, open_low)
-        for name in ("do_sample", "ignore_eos", "kvq", "recall", "stream", "verify"):
+        for name in ("do_sample", "ignore_eos", "kvq", "recall", "stream", "verify", "explain"):
             value = getattr(self, name)
             if not (isinstance(value, bool) or (value is None and name in ("do_sample", "recall"))):
                 raise TypeError(f"generate() option {name!r} is True or False, got {value!r}")
@@ -155,6 +173,15 @@ class GenerateOptions:
         free = self.skip is None or (isinstance(self.skip, str) and self.skip == "auto")
         free = free and self.by_time and self.optimizer == "auto" and self.assistant_early_exit is None
         return self.drafter or ("auto" if free else "plan")
+
+    def planned(self, copies: Iterable[str]) -> bool:
+        """Whether the engine's own planner decides, and nothing that lives in Python: by default, where the model has
+        copies of its weights to draft with; and where nothing is to be drafted."""
+        if self.speculate is False:
+            return True
+        default = GenerateOptions()
+        asked = any(getattr(self, name) != getattr(default, name) for name in _POLICY)
+        return not asked and self.drafter_name == "auto" and any(True for _ in copies)
 
     @property
     def by_time(self) -> bool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -25,7 +27,18 @@ from .way import Way
 
 _log = logging.getLogger("swiftk")
 _MOST = 32  # kept in memory
+_PLANNER = "planner"  # in the file
 _SAVE = 30.0  # seconds between two writes of what was learned, unless another set drafts now
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How one text is drafted."""
+
+    key: Any  # how callers asked for it
+    pacer: Pacer
+    optimizer: Optimizer
+    guesser: SourceGate | None  # where sources are asked
 
 
 class Policies:
@@ -38,15 +51,17 @@ class Policies:
         self._config, self._rows = model.config, RowPrices()
         self._shares = model.copy_shares
         self._prices = SublayerPrices(model.config, self._shares)
-        self._kept: dict[Any, tuple[Pacer, Optimizer, SourceGate | None]] = {}
+        self._kept: dict[Any, Policy] = {}
+        self._guard = threading.Lock()
         self._file = LearnedFile(
             folder, model.dtype, "-".join([model.device, model.isa, str(model.threads), *self.copies])
         )
         self._saved: dict[str, tuple[SkipSet, float]] = {}
+        self._planner_saved = -_SAVE
 
-    def get(self, o: GenerateOptions, skip: SkipSet | None) -> tuple[Pacer, Optimizer, SourceGate | None]:
-        """What was learned about drafting like this in calls before, or a new start. `skip`: None where nothing is
-        skipped, so that no plan drafts."""
+    def take(self, o: GenerateOptions, skip: SkipSet | None) -> Policy:
+        """What was learned about drafting like this in calls before, or a new start; one text's until it is given back.
+        `skip`: None where nothing is skipped, so that no plan drafts."""
         free = o.optimizer is not None and o.assistant_early_exit in (None, "auto") and o.skip == "auto"
         drafter = DRAFTERS[o.drafter_name]
         plan = drafter.plan and skip is not None
@@ -54,15 +69,22 @@ class Policies:
         sampled = bool(o.temperature)
         search = (o.optimizer, o.assistant_early_exit) if free else None
         key = (skip, search, o.swift, o.gate, o.max_draft, o.kvq, mode, sampled, o.drafter_name, o.sources)
-        if key not in self._kept:
+        with self._guard:
+            kept = self._kept.pop(key, None)
+        if kept is not None:
+            return kept
+        guesser = SourceGate(Sources(drafter)) if drafter.sources else None
+        optimizer = self._optimizer(o, skip or SkipSet(), free, guesser) if plan else self._without_plan(guesser)
+        if self._lasting(o, optimizer):
+            self._restore(_kind(o), optimizer)
+        return Policy(key, Pacer(optimizer.current.costs, mode, plan), optimizer, guesser)
+
+    def give(self, policy: Policy) -> None:
+        """Back, for the next text. Of two that texts had at a time the later one stays."""
+        with self._guard:
             if len(self._kept) >= _MOST:
                 del self._kept[next(iter(self._kept))]
-            guesser = SourceGate(Sources(drafter)) if drafter.sources else None
-            optimizer = self._optimizer(o, skip or SkipSet(), free, guesser) if plan else self._without_plan(guesser)
-            if self._lasting(o, optimizer):
-                self._restore(_kind(o), optimizer)
-            self._kept[key] = (Pacer(optimizer.current.costs, mode, plan), optimizer, guesser)
-        return self._kept[key]
+            self._kept[policy.key] = policy
 
     def keep(self, o: GenerateOptions, optimizer: Optimizer) -> None:
         """A text has ended."""
@@ -74,12 +96,30 @@ class Policies:
             self._saved[kind] = (optimizer.current.skip, now)
             self._file.save(kind, optimizer.state())
 
+    def restore(self, engine: Any) -> None:
+        """What its planner learned in processes before."""
+        state = self._file.load(_PLANNER)
+        if state is None:
+            return
+        try:
+            engine.restore(state)
+        except (ValueError, KeyError, TypeError, RuntimeError) as error:
+            _log.warning("what was learned before is not used: %s: %s", self._file.path, error)
+
+    def keep_planner(self, engine: Any) -> None:
+        """A text of an engine's has ended."""
+        now = monotonic()
+        if self._file.enabled and now - self._planner_saved > _SAVE:
+            self._planner_saved = now
+            self._file.save(_PLANNER, engine.state())
+
     def forget(self) -> None:
         """In memory; what is on disk stays, and is read again."""
         self.plain, self._rows = Mean(), RowPrices()
         self._prices = SublayerPrices(self._config, self._shares)
         self._kept.clear()
         self._saved.clear()
+        self._planner_saved = -_SAVE
 
     def way(self, o: GenerateOptions, skip: SkipSet, guesser: SourceGate | None = None) -> Way:
         sources = guesser.sources if guesser else None

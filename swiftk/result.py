@@ -37,7 +37,7 @@ class Result:
 
     text: str  # without EOS and without the stop string
     tokens: list[int]  # the token that ended the text included
-    finish_reason: str  # "stop" or "length"
+    finish_reason: str  # "stop", "length", or "cancelled"
     logprobs: list[TokenLogprobs] | None
     stats: Stats
     seed: int

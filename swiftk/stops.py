@@ -48,11 +48,15 @@ class Stopper:
         strings: Sequence[str] = (),
         detokenizer: Detokenizer | None = None,
     ) -> None:
-        self.finish: str | None = None  # "stop" or "length"
+        self.finish: str | None = None  # "stop", "length" or "cancelled"
         self.remaining = budget  # tokens
         self.stop_ids = frozenset(stop_ids)
         self._strings = StopStrings(strings)
         self._detokenizer = detokenizer
+
+    def cancel(self) -> None:
+        """Nothing follows, unless the text had ended."""
+        self.finish = self.finish or "cancelled"
 
     def push(self, token: int) -> str:
         """The text this token makes visible."""

@@ -17,6 +17,7 @@ class TracedRound(NamedTuple):
     round: Round  # of a cut block: what was committed
     skip: SkipSet | None  # what the draft left out; None: nothing was drafted
     clock: float  # seconds of decoding at its end, since the first token
+    why: str = ""  # with explain=True: what was weighed, what was taken, and what came of it
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,9 @@ def causal_rows(pos, d):
     return ops.Rows(np.int32(pos), np.int32(pos), *angles(pos, d))
 
 
-def tree_rows(parents, d, prefix, scratch, nodes=None):
-    """Rows of the given nodes (default all) of a tree; node i is at slot scratch + i. parents[i] < i, -1 for a root."""
+def tree_parts(parents, prefix, scratch, nodes=None):
+    """(pos, slot, ancestors) of the given nodes (default all) of a tree; node i is at slot scratch + i. parents[i] < i,
+    -1 for a root."""
     depth, mask = [], []
     for i, p in enumerate(parents):
         depth.append(depth[p] + 1 if p >= 0 else 0)
@@ -33,8 +34,12 @@ def tree_rows(parents, d, prefix, scratch, nodes=None):
     nodes = range(len(parents)) if nodes is None else nodes
     pos = [prefix + depth[i] for i in nodes]
     slot = [scratch + i for i in nodes]
-    masks = np.array([mask[i] for i in nodes], np.uint64)
-    return ops.Rows(np.int32(pos), np.int32(slot), *angles(pos, d), masks, prefix, scratch)
+    return np.int32(pos), np.int32(slot), np.array([mask[i] for i in nodes], np.uint64)
+
+
+def tree_rows(parents, d, prefix, scratch, nodes=None):
+    pos, slot, masks = tree_parts(parents, prefix, scratch, nodes)
+    return ops.Rows(pos, slot, *angles(pos, d), masks, prefix, scratch)
 
 
 def path(parents, node):

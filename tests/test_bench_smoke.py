@@ -12,17 +12,25 @@ ROOT = Path(__file__).resolve().parent.parent
 pytest.importorskip("pytest_benchmark")
 
 
-@pytest.mark.parametrize(("name", "words"), [
-    ("ops", ["model qkv", "model lm_head", "model attention over 512", "GB/s", "GFLOP/s", "int3"]),
-    ("phases", ["prefill of 512", "plain step", "draft step", "verify 64 rows", "commit"]),
-    ("draws", ["32000", "top_p .95", "penalty 1.1"]),
-    ("generate", ["plain", "default", "early exit", "forecast", "same"]),
-])
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("ops", ["model qkv", "model lm_head", "model attention over 512", "GB/s", "GFLOP/s", "int3"]),
+        ("phases", ["prefill of 512", "plain step", "draft step", "verify 64 rows", "commit"]),
+        ("draws", ["32000", "top_p .95", "penalty 1.1"]),
+        ("generate", ["plain", "default", "early exit", "forecast", "same"]),
+    ],
+)
 def test_benchmark_reports(name, words):
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "--benchmark", "-q", "-p", "no:cacheprovider", f"bench/bench_{name}.py"],
-        capture_output=True, text=True, timeout=300, check=False, cwd=ROOT,
-        env={**os.environ, "SWIFTK_BENCH_GROW": "1"})
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, "SWIFTK_BENCH_GROW": "1"},
+    )
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert "DIFFERS" not in done.stdout
@@ -37,7 +45,29 @@ def test_the_demo_s_recipe_trains_and_drafts(tmp_path):
 
     done = subprocess.run(
         [sys.executable, str(ROOT / "bench/train_demo.py"), "text.txt", "--out", "models", "--control", *arguments],
-        capture_output=True, text=True, timeout=300, check=False, cwd=tmp_path)
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        cwd=tmp_path,
+    )
 
     assert done.returncode == 0, done.stderr
     assert all(word in done.stdout for word in ["layerskip", "plain", "held-out loss", "drafts accepted"])
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("batch", ["4, greedy", "over plain", "same"]), ("arrivals", ["first, median", "default"])]
+)
+def test_many_texts_report(name, words):
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "bench" / f"{name}.py"), "--quick"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "DIFFERS" not in done.stdout
+    assert all(word in done.stdout for word in words), done.stdout

@@ -10,6 +10,7 @@ from generating import PROMPT
 from swiftk.optimizers.base import Optimizer
 from swiftk.options import GenerateOptions
 from swiftk.pacing import Pacer
+from swiftk.policies import Policy
 from swiftk.skip import SkipSet
 from test_sampling import DRAWS, VOCAB, chi_square_p, exact_joint
 
@@ -60,7 +61,7 @@ def restless(monkeypatch):
         policies = type(lm.policies)(lm.folder, lm.model)
         found = Restless(lambda skip: policies.way(GenerateOptions.parse(options), skip), seed)
         pacer = Pacer(found.current.costs, "always")
-        monkeypatch.setattr(lm.policies, "get", lambda o, skip: (pacer, found, None))
+        monkeypatch.setattr(lm.policies, "take", lambda o, skip: Policy(None, pacer, found, None))
         return found
 
     return put
@@ -73,7 +74,7 @@ def test_a_plan_that_changes_every_round_changes_no_token(lm, restless, sampling
     want = [lm.generate(PROMPT, seed=seed, speculate=False, **options).tokens for seed in range(6)]
     optimizer = restless(lm, 0, gate=gate)
     for seed in range(6):
-        found = lm.generate(PROMPT, seed=seed, **options)
+        found = lm.generate(PROMPT, seed=seed, drafter="plan", **options)
         assert found.tokens == want[seed]
         assert found.stats.num_draft_tokens > 0
     assert optimizer.used == set(SETS)
@@ -103,7 +104,8 @@ def test_a_plan_that_changes_every_round_changes_no_distribution(tiny_dir, restl
     joint = exact_joint(lm.model, sampling)
     optimizer, counts, drafted = restless(lm, 1, gate="swift"), 0 * joint, 0
     for seed in range(DRAWS):
-        found = lm.generate(prompt, max_new_tokens=3, ignore_eos=True, seed=seed, acceptance=acceptance, **sampling)
+        asked = {"drafter": "plan", "acceptance": acceptance, **sampling}
+        found = lm.generate(prompt, max_new_tokens=3, ignore_eos=True, seed=seed, **asked)
         counts[found.tokens[0], found.tokens[1]] += 1
         drafted += found.drafted[1]
     assert optimizer.used == set(SETS) and drafted > DRAWS / 20

@@ -182,7 +182,7 @@ def test_a_filtered_tree_is_drawn_without_its_rows(gpu, tiny_dir, sampling):
     counted = gpu.stub.counters()
     assert counted["launches.topk_partial"] == counted["d2h"] == 1
     assert counted["d2h_bytes"] < 4000 * 4 * 3
-    assert counted["h2d_bytes"] < 4000
+    assert counted["h2d_bytes"] < 5000  # a row has 16000
 
 
 def test_a_new_skip_set_records_no_target_pass(gpu, tiny_dir):

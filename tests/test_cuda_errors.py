@@ -186,5 +186,9 @@ def test_the_context_that_fits(gpu, tiny_dir):
     token = 2 * 3 * model.config["num_kv_heads"] * model.config["head_dim"] * 2  # bytes
     free = 20_000_000
     gpu.stub.set(memory=gpu.stub.count("bytes") + free)
-    assert _core.Session(model).context == free // 2 // token
+    assert _core.Session(model).context == free // 2 // (64 * token) * 64 - 64  # in blocks, one of them a tree's
+    gpu.stub.reset()
+    gpu.stub.set(memory=gpu.stub.count("bytes") + 20 * free)
+    engine = _core.Engine(model, sequences=2)
+    assert free < engine.context * token < 10 * free
     gpu.stub.reset()

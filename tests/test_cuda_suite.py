@@ -11,7 +11,7 @@ import stub_cuda
 
 HERE = Path(__file__).parent
 NAMES = ["lossless", "sampling", "nucleus", "generate", "api", "families", "decoding"]
-NAMES += ["timed_trees", "score", "exits", "propose", "recall"]
+NAMES += ["timed_trees", "score", "exits", "propose", "recall", "engine"]
 SUITES = [f"test_{name}.py" for name in NAMES]
 
 

@@ -14,9 +14,9 @@ from swiftk.optimizers import auto
 from swiftk.optimizers.base import Optimizer
 from swiftk.pacing import Pacer
 from swiftk.skip import SkipSet
-from swiftk.stats import Recorder
 from swiftk.stops import Stopper
 from swiftk.sublayers import SublayerPrices
+from swiftk.transcript import Transcript
 from swiftk.way import Way
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -35,10 +35,9 @@ def one_way(max_draft):
 def run(session, budget=20, stop_ids=(), strings=(), mode="always", prompt=PROMPT, max_draft=4, optimizer=None):
     optimizer = optimizer or one_way(max_draft)
     parts = Parts(
-        Stopper(budget, stop_ids, strings, Detokenizer(spell)),
+        Transcript(Stopper(budget, stop_ids, strings, Detokenizer(spell))),
         optimizer,
         Pacer(optimizer.current.costs, mode),
-        Recorder(),
         SessionScorer(session),
     )
     return list(decode(session, prompt, parts)), parts
@@ -49,7 +48,7 @@ def test_budget_ends_at_every_offset_of_a_block(budget):
     session = FakeSession(SCRIPT, right=(3, 0, 4))
     events, parts = run(session, budget)
     assert [e.token for e in events] == SCRIPT[:budget]
-    assert parts.stopper.finish == "length"
+    assert parts.text.stopper.finish == "length"
     assert session.history == PROMPT + SCRIPT[:budget]
     assert "".join(e.text for e in events) == spell(SCRIPT[:budget])
 
@@ -60,10 +59,10 @@ def test_stop_id_ends_at_every_offset_of_a_block(end, right):
     session = FakeSession(SCRIPT, right)
     events, parts = run(session, budget=100, stop_ids=[end])
     assert [e.token for e in events] == SCRIPT[: end + 1]
-    assert parts.stopper.finish == "stop"
+    assert parts.text.stopper.finish == "stop"
     assert "".join(e.text for e in events) == spell(SCRIPT[:end])
     assert session.history == PROMPT + SCRIPT[: end + 1]
-    assert parts.recorder.generated == end + 1
+    assert parts.text.recorder.generated == end + 1
 
 
 @pytest.mark.parametrize("at", range(0, 12))
@@ -73,7 +72,7 @@ def test_stop_string_ends_with_the_token_that_completes_it(at, length):
     events, parts = run(session, budget=100, strings=[LETTERS[at : at + length], "zzz"])
     assert [e.token for e in events] == SCRIPT[: at + length]
     assert "".join(e.text for e in events) == LETTERS[:at]
-    assert parts.stopper.finish == "stop"
+    assert parts.text.stopper.finish == "stop"
 
 
 @settings(max_examples=80, deadline=None)
@@ -89,9 +88,9 @@ def test_drafts_change_nothing(budget, right, mode, max_draft, stop_ids, strings
     plain, plain_parts = run(FakeSession(SCRIPT), budget, stop_ids, strings, mode=False)
     events, parts = run(FakeSession(SCRIPT, right), budget, stop_ids, strings, mode, max_draft=max_draft)
     assert [(e.token, e.text) for e in events] == [(e.token, e.text) for e in plain]
-    assert parts.stopper.finish == plain_parts.stopper.finish
-    assert parts.recorder.generated == len(events)
-    assert sum(parts.recorder.accepted_by.values()) == sum(e.drafted for e in events)
+    assert parts.text.stopper.finish == plain_parts.text.stopper.finish
+    assert parts.text.recorder.generated == len(events)
+    assert sum(parts.text.recorder.accepted_by.values()) == sum(e.drafted for e in events)
 
 
 def test_never_drafts_further_than_the_text_may_go():
@@ -107,12 +106,12 @@ def test_prompt_goes_in_chunks_and_a_known_prefix_is_kept():
     session.chunks.clear()
     _, parts = run(session, budget=3, prompt=PROMPT + SCRIPT[:2] + [9])
     assert session.chunks == [1]
-    assert parts.recorder.cached == 8
+    assert parts.text.recorder.cached == 8
 
 
 def test_closing_early_leaves_the_session_ready():
     session = FakeSession(SCRIPT, right=(4,))
-    parts = Parts(Stopper(50, ()), one_way(4), Pacer(CostModel(), "always"), Recorder(), SessionScorer(session))
+    parts = Parts(Transcript(Stopper(50, ())), one_way(4), Pacer(CostModel(), "always"), SessionScorer(session))
     stream = decode(session, PROMPT, parts)
     taken = [next(stream).token for _ in range(3)]
     stream.close()
@@ -173,7 +172,7 @@ def test_scoring_between_rounds_changes_nothing_and_keeps_to_its_share(monkeypat
     events, parts = run(session, budget=1500, mode=True, optimizer=learning())
     assert [e.token for e in events] == (SCRIPT * 8)[:1500]
     assert len({one[:3] for one in session.scores}) > 3
-    recorder = parts.recorder
+    recorder = parts.text.recorder
     assert recorder.optimizer == pytest.approx(session.scoring * len(session.scores))
     assert recorder.optimizer <= 0.015 * recorder.decode
 

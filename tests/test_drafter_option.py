@@ -75,8 +75,8 @@ def test_events_tell_who_proposed(demo):
 
 def asked(lm):
     """[bucket, rank] of what the first source guessed in the latest texts. Whether it pays is the clock's to say."""
-    _, _, guesser = list(lm.policies._kept.values())[-1]
-    return next(iter(guesser.sources.counts.values()))
+    policy = list(lm.policies._kept.values())[-1]
+    return next(iter(policy.guesser.sources.counts.values()))
 
 
 @pytest.mark.parametrize("recall", [None, False, True])

@@ -38,8 +38,16 @@ class Tree:
     def install(self, prefix, **options):
         # -O1 with asserts: every check in the runtime is on, and it compiles in half the time.
         build = self.folder / "library"
-        self.configure(ROOT, build, SWIFTK_ISAS=ISA, SWIFTK_WERROR="ON", CMAKE_BUILD_TYPE="Debug",
-                       CMAKE_CXX_FLAGS_DEBUG="-O1", SWIFTK_SANITIZE="address", **options)
+        self.configure(
+            ROOT,
+            build,
+            SWIFTK_ISAS=ISA,
+            SWIFTK_WERROR="ON",
+            CMAKE_BUILD_TYPE="Debug",
+            CMAKE_CXX_FLAGS_DEBUG="-O1",
+            SWIFTK_SANITIZE="address",
+            **options,
+        )
         call(self.cmake, "--install", build, "--prefix", self.folder / prefix)
         return self.folder / prefix
 
@@ -112,7 +120,7 @@ def test_on_a_gpu_under_sanitizers(hosts, model_dir, tmp_path, monkeypatch):
     assert (nowhere.returncode, nowhere.stderr.split(":")[0]) == (1, "device")
 
 
-@pytest.mark.parametrize("host", ["contract", "drafters", "misuse", "shared"])
+@pytest.mark.parametrize("host", ["contract", "drafters", "engine", "misuse", "own_sampler", "shared"])
 def test_host(hosts, model_dir, host):
     done = run(hosts / host, model_dir, ISA)
     assert done.returncode == 0, done.stderr
@@ -142,6 +150,30 @@ def test_project_in_c_alone(tree, installed, tmp_path):
     (tmp_path / "CMakeLists.txt").write_text(C_ALONE.format(source=HOSTS / "generate.c"))
     tree.configure(tmp_path, tmp_path / "build", CMAKE_PREFIX_PATH=installed)
     assert "no/such" in run(tmp_path / "build" / "alone", "/no/such/model", "tokens=1").stderr
+
+
+def test_a_c_compiler_and_pkg_config_are_enough(installed, model_dir, tmp_path):
+    """What the .pc file says links a static library without a C++ compiler."""
+    compiler = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("needs a C compiler")
+    config = next(installed.rglob("swiftk.pc"))
+    fields = dict(line.split(": ", 1) for line in config.read_text().splitlines() if ": " in line)
+    variables = dict(line.split("=", 1) for line in config.read_text().splitlines() if re.match(r"\w+=", line))
+    variables["pcfiledir"] = str(config.parent)
+
+    def expand(text):
+        while "${" in text:
+            text = re.sub(r"\$\{(\w+)\}", lambda name: variables[name[1]], text)
+        return text.split()
+
+    host = tmp_path / "host"
+    sanitizer = ["-fsanitize=address,undefined"]  # as this library is built
+    flags = [*expand(fields["Cflags"]), *expand(fields["Libs"])]
+    call(compiler, HOSTS / "generate.c", "-o", host, *sanitizer, *flags)
+    done = run(host, model_dir, "tokens=5,9", "max=4", f"isa={ISA}")
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 4
 
 
 def test_installed_files(installed):

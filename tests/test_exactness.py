@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cases import DTYPES, EPS, LOW_BIT, Shape
-from op_data import Keys, causal_rows, normal, path, random_tree, tree_rows, weight
+from op_data import Keys, angles, causal_rows, normal, path, random_tree, tree_parts, tree_rows, weight
 from swiftk._core import ops
 
 ISAS = ops.isas()
@@ -75,8 +75,9 @@ def one_by_one(kernels, keys, positions, q, window, d, dtype):
     n, n_kv = keys.k.shape[:2]
     cache = kernels.cache(n_kv, d, n, dtype)
     keys.write(kernels, cache, range(n), slice(None))
-    return np.concatenate([kernels.attention(q[i : i + 1], causal_rows([p], d), cache, window, d**-0.5)
-                           for i, p in enumerate(positions)])
+    return np.concatenate(
+        [kernels.attention(q[i : i + 1], causal_rows([p], d), cache, window, d**-0.5) for i, p in enumerate(positions)]
+    )
 
 
 @each_isa
@@ -157,6 +158,54 @@ def test_tree_rows_have_the_bits_of_their_path(isa, dtype, threads, heads, prefi
         assert same(got, tree[nodes_of_path])
         if prefix > 40:
             break  # long chains are slow to write
+
+
+BLOCK = 64  # kKvBlock of kernels/ops.h
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    isa=st.sampled_from(ISAS),
+    dtype=st.sampled_from(DTYPES),
+    threads=st.sampled_from(THREADS),
+    heads=st.sampled_from([(2, 2, 6), (6, 2, 32), (14, 1, 18)]),
+    texts=st.lists(
+        st.tuples(st.one_of(st.integers(1, 70), st.integers(500, 530)), st.integers(0, 24)), min_size=1, max_size=6
+    ),
+    window=st.sampled_from([0, 0, 3, 515]),
+    seed=st.integers(0, 10**6),
+)
+def test_sequences_have_their_bits_in_any_company_and_any_blocks(isa, dtype, threads, heads, texts, window, seed):
+    """Texts of (prefix, tree nodes; 0: its last rows, causal) in one call, their blocks strewn over one cache, equal
+    each of them alone in a cache of its own, where blocks lie in order."""
+    H, n_kv, d = heads
+    rng, kernels = np.random.default_rng(seed), ops.Kernels(isa, threads)
+    sizes = [-(-(prefix + nodes) // BLOCK) for prefix, nodes in texts]
+    order = rng.permutation(sum(sizes) + 2).tolist()
+    cache = kernels.cache(n_kv, d, BLOCK * len(order), dtype)
+    rows, views, want, queries = [], [], [], []
+    for number, ((prefix, nodes), size) in enumerate(zip(texts, sizes)):
+        blocks, order = order[:size], order[size:]
+        keys = Keys(rng, prefix + nodes, n_kv, d, dtype)
+        lies = [blocks[slot // BLOCK] * BLOCK + slot % BLOCK for slot in range(prefix + nodes)]
+        keys.write(kernels, cache, lies, slice(None))
+        own = kernels.cache(n_kv, d, BLOCK * (size + 1), dtype)
+        keys.write(kernels, own, range(prefix + nodes), slice(None))
+        if nodes:
+            parts = tree_parts(random_tree(rng, nodes), prefix, prefix)
+        else:
+            last = np.arange(max(0, prefix - int(rng.integers(1, 20))), prefix, dtype=np.int32)
+            parts = last, last, np.zeros(len(last), np.uint64)
+        q = normal(rng, len(parts[0]), H, d)
+        alone = ops.Rows(*parts[:2], *angles(parts[0], d), parts[2], prefix, prefix)
+        want.append(kernels.attention(q, alone, own, window, 0.3))
+        views.append((blocks, prefix, prefix))
+        rows.append((*parts, np.full(len(parts[0]), number, np.int32)))
+        queries.append(q)
+    pos, slot, masks, sequence = (np.concatenate(part) for part in zip(*rows))
+    together = ops.Rows(pos, slot, *angles(pos, d), masks, sequence=sequence, views=views)
+    got = kernels.attention(np.concatenate(queries), together, cache, window, 0.3)
+    assert np.isfinite(got).all() and same(got, np.concatenate(want))
 
 
 @each_isa

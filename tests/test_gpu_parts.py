@@ -124,12 +124,15 @@ def part_of(name, tmp_path, *arguments, env=os.environ):
     return {(row["case"], row["measure"]): row["value"] for row in part["rows"]}, text
 
 
-@pytest.mark.parametrize(("part", "words"), [
-    ("smoke", ["drafted text equals plain text", "rows equal among 1 to 64", "the CPU agrees"]),
-    ("decode", ["Llama-2-7B", "verify 8 rows", "launches in turn", "prefill of 512", "worst case"]),
-    ("contexts", ["Llama-2-7B", "one row behind 128 tokens", "verify 8 rows of a tree over one behind 16 tokens"]),
-    ("speculation", ["early exit at half", "int4 weights", "of its forecast", "every token equals plain"]),
-])
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        ("smoke", ["drafted text equals plain text", "rows equal among 1 to 64", "the CPU agrees"]),
+        ("decode", ["Llama-2-7B", "verify 8 rows", "launches in turn", "prefill of 512", "worst case"]),
+        ("contexts", ["Llama-2-7B", "one row behind 128 tokens", "verify 8 rows of a tree over one behind 16 tokens"]),
+        ("speculation", ["early exit at half", "int4 weights", "of its forecast", "every token equals plain"]),
+    ],
+)
 def test_part_runs_on_small_shapes(tmp_path, part, words):
     only = [] if part == "smoke" else ["--only", "7b"]
     _, text = part_of(part, tmp_path, "--device", "cpu", *only)

@@ -17,8 +17,11 @@ PURE += [f"train.{name}" for name in ("settings", "recipe", "files", "texts", "t
 PURE += sorted(f"optimizers.{p.stem}" for p in (ROOT / "swiftk" / "optimizers").glob("[!_]*.py"))
 TRAIN = ROOT / "swiftk" / "train"
 WITH_TORCH = {"model", "weights", "loop"}
-CEILING = 320
-LONGER = {}  # path: reason
+CEILING = 420  # a file is right when it is one idea; this only shows what outgrew it
+LONGER = {  # path: reason
+    "csrc/engine.cc": "who steps, in what memory, and what is heard of it is one round",
+    "swiftk/api.py": "the public entry: most of it is what callers read",
+}
 LONGEST_FUNCTION = 60
 
 SUFFIXES = {".h", ".cc", ".cu", ".cuh"}
@@ -73,11 +76,21 @@ def test_kernels_are_a_leaf(path):
 def test_csrc_sees_only_the_contract_of_kernels(path):
     quoted, system = includes(path)
     for header in quoted:
-        assert header in CONTRACT or (path.parent / header).is_file(), f"{header} is neither csrc's nor the contract's"
+        known = any((folder / header).is_file() for folder in (path.parent, ROOT / "csrc"))
+        assert header in CONTRACT or known, f"{header} is neither csrc's nor the contract's"
     if not path.name.startswith("bind"):
         assert not [h for h in system if re.match(r"Python|pybind11|torch|ATen|c10", h)]
     if not path.name.startswith("c_"):
         assert "swiftk.h" not in quoted, "the C ABI is a layer on top"
+
+
+PLANNER_SEES = {"draft_plan.h", "draft_rule.h", "outcome.h", "error.h", "stopwatch.h"}
+
+
+@pytest.mark.parametrize("path", [p for p in NATIVE if p.parent.name == "planner"], ids=name)
+def test_the_planner_sees_prices_and_probabilities_alone(path):
+    quoted, _ = includes(path)
+    assert {header for header in quoted if not header.startswith("planner/")} <= PLANNER_SEES
 
 
 def test_headers_of_csrc_have_no_cycle():

@@ -25,45 +25,73 @@ def files(folder):
     return sorted((folder / "learned").glob("*"))
 
 
+def learned(lm):
+    """Outcomes that the planner knows of its plans."""
+    return [sum(plan["counts"]) for plan in lm._engine.native.state()["plans"]]
+
+
 def test_a_second_process_starts_where_the_first_ended(kept):
     first = swiftk.load(swiftk.demo_model(), device="cpu")
     text = first.generate(PROMPT, **OPTIONS)
     assert len(files(kept)) == 1
-    saved = json.loads(files(kept)[0].read_text())["states"]["greedy"]
+    saved = json.loads(files(kept)[0].read_text())["states"]["planner"]
+    assert sum(saved["plans"][0]["counts"]) == sum(learned(first)) > 0
     second = swiftk.load(swiftk.demo_model(), device="cpu")
+    assert learned(second) == pytest.approx(learned(first))
+    assert second.generate(PROMPT, **OPTIONS).tokens == text.tokens
+
+
+def test_a_second_process_starts_with_the_set_that_was_found(kept):
+    """Where a search in Python chooses it."""
+    first = swiftk.load(swiftk.demo_model(), device="cpu", draft_weights="own")
+    text = first.generate(PROMPT, **OPTIONS)
+    saved = json.loads(files(kept)[0].read_text())["states"]["greedy"]
+    second = swiftk.load(swiftk.demo_model(), device="cpu", draft_weights="own")
     again = second.generate(PROMPT, **{**OPTIONS, "max_new_tokens": 4})
     assert again.stats.skip == str(swiftk.SkipSet.from_dict(saved["domains"][-1]["skip"]))
     assert again.tokens == text.tokens[:4]
 
 
-def test_forget_starts_from_the_file_again(kept):
-    lm = swiftk.load(swiftk.demo_model(), device="cpu")
+@pytest.mark.parametrize("weights", ["auto", "own"])
+def test_forget_starts_from_the_file_again(kept, weights):
+    lm = swiftk.load(swiftk.demo_model(), device="cpu", draft_weights=weights)
     lm.generate(PROMPT, **OPTIONS)
-    before = lm.policies.get
     lm.forget()
     assert lm.policies.plain.count == 0
-    assert lm.policies.get == before
+    assert not lm._engine.started
     assert lm.generate(PROMPT, **OPTIONS).stats.plain_tokens_per_second
 
 
+PLAN = {"skip": [[], [], -1, ["int4"]], "price": 0.3, "counts": [1.0] * 176}
+
+
+@pytest.mark.parametrize("weights", ["auto", "own"])
 @pytest.mark.parametrize(
     "content",
     [
         "garbage",
         "[]",
         '{"format": "other", "states": {}}',
-        '{"format": "swiftk learned 1", "states": {"greedy": 3}}',
-        '{"format": "swiftk learned 1", "states": {"greedy": {"domains": [{"features": [1]}], "gates": []}}}',
-        '{"format": "swiftk learned 1", "states": {"greedy": {"domains": [], "gates": [{"skip": {"attn": [99]}}]}}}',
+        '{"format": "swiftk learned 1", "states": {"greedy": 3, "planner": 3}}',
+        {"greedy": {"domains": [{"features": [1]}], "gates": []}, "planner": {}},
+        {
+            "greedy": {"domains": [], "gates": [{"skip": {"attn": [99]}}]},
+            "planner": {"plans": [{**PLAN, "price": -1}], "rows": []},
+        },
+        {"greedy": {"domains": 5, "gates": []}, "planner": {"plans": [{**PLAN, "counts": [1.0]}], "rows": []}},
+        {"greedy": [], "planner": {"plans": [{**PLAN, "counts": [-1.0] * 176}], "rows": []}},
+        {"greedy": [], "planner": {"plans": [PLAN], "rows": [[0, 1.0]]}},
     ],
 )
-def test_a_file_that_cannot_be_used_is_a_warning(kept, caplog, content):
-    lm = swiftk.load(swiftk.demo_model(), device="cpu")
+def test_a_file_that_cannot_be_used_is_a_warning(kept, caplog, content, weights):
+    lm = swiftk.load(swiftk.demo_model(), device="cpu", draft_weights=weights)
     lm.generate(PROMPT, **OPTIONS)
+    if isinstance(content, dict):
+        content = json.dumps({"format": "swiftk learned 1", "states": content})
     files(kept)[0].write_text(content)
     plain = lm.generate(PROMPT, speculate=False, **OPTIONS).tokens
     with caplog.at_level(logging.WARNING, "swiftk"):
-        again = swiftk.load(swiftk.demo_model(), device="cpu").generate(PROMPT, **OPTIONS)
+        again = swiftk.load(swiftk.demo_model(), device="cpu", draft_weights=weights).generate(PROMPT, **OPTIONS)
     assert "what was learned before is not used" in caplog.text
     assert again.tokens == plain
 

@@ -36,7 +36,7 @@ def test_an_unknown_part_is_named():
     assert "'decoding'" in done.stdout and "speculation" in done.stdout
 
 
-FAKE = '''
+FAKE = """
 import argparse, json, os, signal, sys, time
 import ladder, record
 given = record.options(argparse.ArgumentParser()).parse_known_args()[0]
@@ -54,7 +54,7 @@ with record.Part(given.part, given) as part:
         time.sleep(60)
     if how == "crashed":
         os.kill(os.getpid(), signal.SIGSEGV)
-'''
+"""
 LADDER = ["matmuls", "smoke", "loops", "overlap", "triton", "cuda", "same bits"]
 LATER = ["hardware", "decode", "speculation", "peers"]
 BY_HOST, IN_TURN, TRITON = ({"SWIFTK_CUDA_STEPWISE": "1"}, {"SWIFTK_CUDA_OVERLAP": "0"}, {"SWIFTK_MATMULS": "triton"})
@@ -206,8 +206,11 @@ def wheel(folder):
     files |= {Path("kernels", path.relative_to(kernels)): path for path in ours}
     info = f"swiftk-{swiftk.__version__}.dist-info"
     python, system = f"cp{sys.version_info[0]}{sys.version_info[1]}", sysconfig.get_platform().replace("-", "_")
-    facts = {"METADATA": f"Metadata-Version: 2.1\nName: swiftk\nVersion: {swiftk.__version__}\n", "RECORD": "",
-             "WHEEL": f"Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: {python}-{python}-{system}\n"}
+    facts = {
+        "METADATA": f"Metadata-Version: 2.1\nName: swiftk\nVersion: {swiftk.__version__}\n",
+        "RECORD": "",
+        "WHEEL": f"Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: {python}-{python}-{system}\n",
+    }
     folder.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(folder / f"swiftk-{swiftk.__version__}-{python}-{python}-{system}.whl", "w") as out:
         for name, path in files.items():

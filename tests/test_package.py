@@ -24,8 +24,16 @@ def run(*arguments, cwd):
 
 @pytest.mark.parametrize(
     "name",
-    ["py.typed", "_core.pyi", "cli/__init__.py", "models/lm13m/config.json", "models/lm13m/generation_config.json",
-     "models/lm13m/model.safetensors", "models/lm13m/tokenizer.json", "models/lm13m/tokenizer_config.json"],
+    [
+        "py.typed",
+        "_core.pyi",
+        "cli/__init__.py",
+        "models/lm13m/config.json",
+        "models/lm13m/generation_config.json",
+        "models/lm13m/model.safetensors",
+        "models/lm13m/tokenizer.json",
+        "models/lm13m/tokenizer_config.json",
+    ],
 )
 def test_file_is_installed(name):
     assert (PACKAGE / name).stat().st_size > 0 or name == "py.typed"

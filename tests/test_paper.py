@@ -16,8 +16,19 @@ ROOT = Path(__file__).resolve().parent.parent
 PAPER = ROOT / "bench" / "paper"
 DATA = sorted((PAPER / "data").glob("*.jsonl"))
 WORDS = {
-    "main_table": ["lookahead", "parallel", "layerskip", "self-sd", "uniform", "swift (paper)", "auto",
-                   "greedy", "sampled", "E(Spd.)", "realised / E"],
+    "main_table": [
+        "lookahead",
+        "parallel",
+        "layerskip",
+        "self-sd",
+        "uniform",
+        "swift (paper)",
+        "auto",
+        "greedy",
+        "sampled",
+        "E(Spd.)",
+        "realised / E",
+    ],
     "topk": ["k = 10", "k by confidence", "within k"],
     "transfer": ["applied to", "set for", "gsm8k", "summarization", "uniform", "matchness"],
     "ends": ["uniform", "scores, the paper's", "tokens, by time", "matchness"],
@@ -135,6 +146,7 @@ def test_ways_go_side_by_side(paper, monkeypatch):
         return loaded[-1]
 
     advance = runs._advance
+
     def note(turn, tokens):
         read.append((id(turn[0]), tokens))
         return advance(turn, tokens)

@@ -165,6 +165,9 @@ def test_other_matmuls(host, dtype, has_bias):
     close(host.get(out, (n, V)), reference.residual(x, rows, w[:V], bias[:V] if has_bias else None), "float32")
 
 
+BLOCK = manifest.KV_BLOCK
+
+
 class Attention:
     """Rows over a poisoned cache in which positions have keys of their own."""
 
@@ -172,36 +175,44 @@ class Attention:
 
     def __init__(self, host, dtype, positions, slots, seed=4):
         rng = np.random.default_rng(seed)
-        self.host, self.dtype, self.slots = host, dtype, slots
+        self.blocks = rng.permutation(cdiv(slots, BLOCK) + 1).astype(np.int32)  # one of them is nobody's
+        self.host, self.dtype, self.slots = host, dtype, BLOCK * len(self.blocks)
         self.k, self.v = (stored(normal(rng, positions, self.KV, self.HD), dtype) for _ in range(2))
         self.q = stored(normal(rng, 64, self.H, self.HD), dtype)
 
     def cache(self, slot, position):
         """On the device: slot[i] holds position[i]."""
         cache = np.full((2, self.slots, self.KV, self.HD), POISON[self.dtype])
-        cache[0, slot], cache[1, slot] = self.k[position], self.v[position]
+        lies = self.blocks[slot // BLOCK] * BLOCK + slot % BLOCK
+        cache[0, lies], cache[1, lies] = self.k[position], self.v[position]
         return self.host.put(cache)
 
     def run(self, cache, pos, queries, window=0, masks=None, prefix=0, scratch=0):
         """A text's rows by all splits' kernels and in one go, to the same bits; or a tree's."""
         host, n = self.host, len(pos)
-        meta = host.put(np.int32([n, prefix, scratch, masks is not None, 0, 0, 0, 0]))
+        group = self.H // self.KV
+        seen = (
+            host.put(np.int32([[prefix if masks is not None else 1 << 30, scratch, 0, 0]] * n)),
+            host.put(self.blocks),
+        )
+        tiles = [[at, min(at + self.QROWS, n * group)] for at in range(0, n * group, self.QROWS)]
+        listed = host.put(np.int32([*tiles, [0, 0]]))
         v = cache + self.slots * self.KV * self.HD * np.dtype(element(self.dtype)).itemsize
         splits = manifest.splits_of(max(pos) + 1)
         count, places = host.put(np.int32([n])), host.put(np.int32(pos))
-        reads = host.put(self.q[queries]), cache, v
+        reads = *seen, host.put(self.q[queries]), cache, v
         sizes = {"H": self.H, "KV": self.KV, "HD": self.HD}
         tile = {**sizes, "SCALE": self.HD**-0.5, "QROWS": self.QROWS, "KEYS": 64}
         acc, ml = host.allocate(4 * n * self.H * splits * self.HD), host.allocate(8 * n * self.H * splits)
         one, other = (host.allocate(4 * n * self.H * self.HD) for _ in range(2))
-        tiles, w, s = cdiv(n * self.H // self.KV, self.QROWS), np.int32(window), np.int32(splits)
-        grid = tiles, self.KV, splits
-        host.run("attention_split", self.dtype, tile, grid, count, meta, places, *reads, acc, ml, w, s)
+        w, s = np.int32(window), np.int32(splits)
+        grid = len(tiles) + 1, self.KV, splits
+        host.run("attention_split", self.dtype, tile, grid, listed, places, *reads, acc, ml, w, s)
         if masks is None:
-            host.run("attention_serial", self.dtype, tile, (tiles, self.KV), count, places, *reads, other, w)
+            host.run("attention_serial", self.dtype, tile, (len(tiles), self.KV), listed, places, *reads, other, w)
         else:
-            grid, bits = (n, self.KV, cdiv(self.H // self.KV, self.QROWS)), host.put(np.uint64(masks))
-            host.run("attention_branch", self.dtype, tile, grid, count, meta, places, bits, *reads, acc, ml, w, s)
+            grid, bits = (n, self.KV, cdiv(group, self.QROWS)), host.put(np.uint64(masks))
+            host.run("attention_branch", self.dtype, tile, grid, count, places, bits, *reads, acc, ml, w, s)
             other = one
         host.run("attention_merge", self.dtype, sizes, (n, self.H), count, places, acc, ml, one, s)
         one, other = (host.get(a, (n, self.H, self.HD), element(self.dtype)) for a in (one, other))

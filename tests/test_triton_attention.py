@@ -16,6 +16,7 @@ from triton_interpreter import DTYPES, ON_GPU, Pack, cdiv, interpreter_fixture, 
 TOLERANCE = {"float32": 2e-5, "float16": 2e-3, "bfloat16": 1.6e-2}  # probabilities are rounded, too
 HEADS = [(1, 1, 2), (4, 2, 10), (3, 1, 16), (2, 2, 24), (6, 2, 64), (1, 1, 80), (8, 1, 96), (16, 1, 128), (40, 1, 4)]
 FEW = [(2, 1, 10), (3, 1, 24)]
+BLOCK, FAR = manifest.KV_BLOCK, 1 << 30
 
 
 class Attention:
@@ -28,37 +29,52 @@ class Attention:
         shape = positions, self.KV, self.HD
         self.k, self.v = (stored(rng.standard_normal(shape).astype(np.float32), dtype) for _ in range(2))
         self.q = stored(rng.standard_normal((rows, self.H, self.HD)).astype(np.float32), dtype)
-        self.dtype, self.cache = dtype, unwritten((2, slots, self.KV, self.HD), dtype)
+        self.blocks = rng.permutation(cdiv(slots, BLOCK) + 1).astype(np.int32)  # one of them is nobody's
+        self.dtype, self.cache = dtype, unwritten((2, BLOCK * len(self.blocks), self.KV, self.HD), dtype)
 
     def write(self, slots, positions):
         """The cache with these slots, and no others, written."""
-        cache = unwritten(self.cache.shape, self.dtype)
-        cache[0][slots], cache[1][slots] = self.k[positions], self.v[positions]
+        cache, slots = unwritten(self.cache.shape, self.dtype), np.asarray(slots)
+        lies = self.blocks[slots // BLOCK] * BLOCK + slots % BLOCK
+        cache[0][lies], cache[1][lies] = self.k[positions], self.v[positions]
         self.cache = cache
 
     def run(self, pos, queries, window=0, masks=None, prefix=0, scratch=0):
-        """[n, H, HD] of a text's rows by all splits' kernels and in one go, to the same bits; or of a tree's.
+        """[n, H, HD] of a text's rows by all splits' kernels and in one go, to the same bits; or of a tree's."""
+        return self.run_all([(pos, queries, masks, prefix, scratch, self.blocks)], window)
+
+    def run_all(self, texts, window=0):
+        """Texts in one call: (pos, queries, masks, prefix, scratch, blocks) each.
 
         Buckets have room for two rows and splits more.
         """
-        n, H, HD = len(pos), self.H, self.HD
-        count, meta = np.int32([n]), np.int32([n, prefix, scratch, masks is not None, 0, 0, 0, 0])
-        pos, reads = np.int32([*pos, 0, 0]), (self.q[queries].copy(), self.cache[0], self.cache[1])
+        group, H, HD = self.H // self.KV, self.H, self.HD
+        pos, queries, masks, views, tables, tiles = [], [], [], [], [], []
+        for its_pos, its_queries, its_masks, prefix, scratch, blocks in texts:
+            begin, end = len(pos) * group, (len(pos) + len(its_pos)) * group
+            tiles += [[at, min(at + 16, end)] for at in range(begin, end, 16)]
+            views += [[FAR if its_masks is None else prefix, scratch, len(tables), 0]] * len(its_pos)
+            masks += [0] * len(its_pos) if its_masks is None else [*its_masks]
+            pos, queries, tables = [*pos, *its_pos], [*queries, *its_queries], [*tables, *blocks]
+        n = len(pos)
+        count, tiles = np.int32([n]), np.int32([*tiles, [0, 0], [0, 0]])
+        views, tables = np.int32([*views, [0] * 4, [0] * 4]), np.int32(tables)
         known = manifest.splits_of(int(max(pos)) + 1)
+        pos, reads = np.int32([*pos, 0, 0]), (views, tables, self.q[queries].copy(), self.cache[0], self.cache[1])
         splits = known + 2
         acc = np.full((n, H, splits, HD), np.nan, np.float32)
         ml = np.full((n, H, splits, 2), np.nan, np.float32)
         out = unwritten((n + 2, H, HD), self.dtype)
-        tiles = cdiv((n + 2) * (H // self.KV), 16)
-        self.pack.run("attention_split", (tiles, self.KV, splits), count, meta, pos, *reads, acc, ml, window, splits)
-        if masks is not None:
+        grid = len(tiles), self.KV, splits
+        self.pack.run("attention_split", grid, tiles, pos, *reads, acc, ml, window, splits)
+        if any(masks):
             masks = np.uint64([*masks, 0, 0]).view(np.int64)
-            grid = n + 2, self.KV, cdiv(H // self.KV, 16)
-            self.pack.run("attention_branch", grid, count, meta, pos, masks, *reads, acc, ml, window, splits)
+            grid = n + 2, self.KV, cdiv(group, 16)
+            self.pack.run("attention_branch", grid, count, pos, masks, *reads, acc, ml, window, splits)
         self.pack.run("attention_merge", (n + 2, H), count, pos, acc, ml, out, splits)
-        if masks is None:
+        if not any(masks):
             other = unwritten(out.shape, self.dtype)
-            self.pack.run("attention_serial", (tiles, self.KV), count, pos, *reads, other, window)
+            self.pack.run("attention_serial", (len(tiles) - 2, self.KV), tiles, pos, *reads, other, window)
             assert out.tobytes() == other.tobytes()
         assert np.isnan(value(out[n:])).all()
         assert np.isnan(ml[:, :, known:]).all() and np.isnan(acc[ml[..., 1] == 0]).all()
@@ -141,14 +157,39 @@ def test_long_text(interpreter, end, window):
     case = Attention(interpreter, (2, 1, 4), "float32", end + 50, end + 60, 4)
     shared = np.arange(end - 1)
     texts = [np.r_[shared, end - 1], np.r_[shared, end - 1, end], np.r_[shared, end + 6, end + 16]]
-    case.write(shared, shared)
-    for t, positions in enumerate((end - 1, end, end + 6, end + 16)):
-        case.cache[:, end + 1 + t] = case.k[positions], case.v[positions]
+    branches = [end - 1, end, end + 6, end + 16]
+    case.write(np.r_[shared, end + 1 + np.arange(4)], np.r_[shared, branches])
     masks, pos = [0b0001, 0b0011, 0b1100], [end - 1, end, end]
     found = case.run(pos, [0, 1, 3], window, masks, end - 1, end + 1)
     case.check(found, [0, 1, 3], texts, window)
     case.write(np.arange(end + 1), texts[2])
     assert case.run([end], [3], window).tobytes() == found[2].tobytes()
+
+
+@pytest.mark.parametrize("window, dtype", alternate((0,), (40,)))
+def test_sequences(interpreter, window, dtype):
+    """A tree, a prompt's rows, a lone row and a text that shares the prompt's first block: together as alone."""
+    case = Attention(interpreter, (6, 2, 10), dtype, 700, 13 * BLOCK, 12, seed=3)
+    b = case.blocks
+    tables = b[:2], b[2:4], b[4:10], np.r_[b[2], b[10]]
+    lengths = 70 + 5, 90, 300, 80
+    slots, positions, at = [], [], 0
+    for blocks, length in zip(tables, lengths):
+        every = np.arange(length)
+        slots.append(blocks[every // BLOCK] * BLOCK + every % BLOCK)
+        positions.append(at + every)
+        at += length
+    case.blocks, own = np.arange(len(b)), case.blocks
+    positions[3][:BLOCK] = positions[1][:BLOCK]
+    case.write(np.concatenate(slots), np.concatenate(positions))
+    case.blocks = own
+    tree = [70, 71, 71, 72, 72], [0, 1, 2, 3, 4], [0b1, 0b11, 0b101, 0b1011, 0b10101], 70, 70, tables[0]
+    prompt = np.arange(84, 90), np.arange(6) + 5, None, 0, 0, tables[1]
+    texts = [tree, ([299], [11], None, 0, 0, tables[2]), ([79], [3], None, 0, 0, tables[3]), prompt]
+    alone = [case.run_all([text], window) for text in texts]
+    assert case.run_all(texts, window).tobytes() == b"".join(one.tobytes() for one in alone)
+    assert case.run_all(texts[1:], window).tobytes() == b"".join(one.tobytes() for one in alone[1:])
+    case.check(alone[2], [3], [positions[3]], window)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -136,6 +136,12 @@ def copies_of(kernel):
     return [int(size, 0) for size in found]
 
 
+def reads_16_bytes_at_a_time(kernel):
+    """Keys and values; what is copied by 4 bytes is the number of the block that a tile of them lies in."""
+    sizes = copies_of(kernel)
+    return {*sizes} <= {4, 16} and sizes.count(16) > sizes.count(4)
+
+
 def places_along_k(kernel):
     """How many neighbours along K a lane holds of an operand: another number is another order within an instruction."""
     return set(re.findall(r"dot_op<.*?kWidth = (\d+)", kernel.asm["ttgir"]))
@@ -223,7 +229,7 @@ def test_attention_sums_in_one_order(dtype):
         assert sums[0] == dots[0]
         for kernel in every:
             assert places_along_k(kernel) == {"2"}
-            assert set(copies_of(kernel)) == {16}
+            assert reads_16_bytes_at_a_time(kernel)
 
 
 @by_name(named(LLAMA, r".*\.(8|64)|attention|topk|rmsnorm|read"))
@@ -249,7 +255,7 @@ def test_narrow_shape(entry):
 def test_heads_are_read_16_bytes_at_a_time(HD, tmp_path):
     (entry,) = named({**QWEN, "HD": HD}, "attention_split")
     kernel = build(entry, 90)
-    assert set(copies_of(kernel)) == {16}
+    assert reads_16_bytes_at_a_time(kernel)
     assert resources(kernel, tmp_path) == [0, 0] and kernel.metadata.shared <= SHARED
 
 

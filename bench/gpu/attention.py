@@ -22,6 +22,7 @@ from swiftk.pack_compile import PACKAGE, load_kernels
 _MODEL = "8b"
 _CONTEXTS = (512, 4096, 32768)
 _ROWS = (1, 16)
+_BLOCK = 64  # tokens: KV_BLOCK of kernels/triton/manifest.py
 _COLD = 600_000_000  # bytes of caches that take turns, so that none is in L2 when its turn comes
 
 
@@ -33,7 +34,8 @@ class Problem:
             config["num_attention_heads"], config["num_key_value_heads"], config["head_dim"])
         self.context, self.n = context, n
         self.q = torch.randn(n, self.H, self.HD, **like)
-        self.cache = [torch.randn(2, context + n, self.KV, self.HD, **like)]
+        self.blocks = -(-(context + n) // _BLOCK)
+        self.cache = [torch.randn(2, _BLOCK * self.blocks, self.KV, self.HD, **like)]
         self.bytes = self.cache[0].numel() * self.cache[0].element_size()
         self.cache += [self.cache[0].clone() for _ in range(cold // self.bytes)]
 
@@ -52,7 +54,12 @@ class Ours:
         self.splits = self.manifest.splits_of(p.context + p.n)
         there, f32 = {"device": p.q.device}, {"device": p.q.device, "dtype": torch.float32}
         self.count = torch.tensor([p.n], dtype=torch.int32, **there)
-        self.meta = torch.tensor([p.n, 0, 0, 0, 0, 0, 0, 0], dtype=torch.int32, **there)
+        group, most = p.H // p.KV, self.entries["attention_split"].constants["QROWS"]
+        begins = range(0, self.rows * group, most)
+        tiles = [[at, min(at + most, p.n * group)] if at < p.n * group else [0, 0] for at in begins]
+        self.tiles = torch.tensor(tiles, dtype=torch.int32, **there)
+        self.views = torch.tensor([[1 << 30, 0, 0, 0]] * self.rows, dtype=torch.int32, **there)
+        self.tables = torch.arange(p.blocks, dtype=torch.int32, **there)
         self.pos = torch.zeros(self.rows, dtype=torch.int32, **there)
         self.pos[: p.n] = p.context + torch.arange(p.n, **there)
         self.q = torch.zeros(self.rows, p.H, p.HD, dtype=p.q.dtype, **there)
@@ -70,10 +77,9 @@ class Ours:
     def run(self, cache: torch.Tensor) -> torch.Tensor:
         """[n, H, HD]"""
         p = self.problem
-        tiles = self.manifest.cdiv(self.rows * (p.H // p.KV), self.entries["attention_split"].constants["QROWS"])
-        reads, parts = (self.pos, self.q, cache[0], cache[1]), (self.acc, self.ml)
-        self._launch("attention_split", (tiles, p.KV, self.splits), self.count, self.meta, *reads, *parts, 0,
-                     self.splits)
+        reads, parts = (self.views, self.tables, self.q, cache[0], cache[1]), (self.acc, self.ml)
+        grid = len(self.tiles), p.KV, self.splits
+        self._launch("attention_split", grid, self.tiles, self.pos, *reads, *parts, 0, self.splits)
         self._launch("attention_merge", (self.rows, p.H), self.count, self.pos, *parts, self.out, self.splits)
         return self.out[: p.n]
 

@@ -31,8 +31,7 @@ def measure(part: record.Part, lm: Any, texts: list[list[int]]) -> None:
     for turn in range(2 if tiny else 4):
         for prompt in texts:
             for name, how in chosen.items():
-                lm.session.reuse([prompt[-1] ^ 1])
-                lm.session.forget_sources()
+                lm.forget_texts()
                 found = lm.generate(prompt, max_new_tokens=16 if tiny else 128, temperature=0.0, ignore_eos=True, **how)
                 runs[name].append(found)
         for name, found in runs.items():

@@ -88,8 +88,7 @@ class Subject:
         return self.lm.generate(prompt, max_new_tokens=count, temperature=0.0, ignore_eos=True, **how)
 
     def forget(self) -> None:
-        self.lm.session.reuse([self.text[0] ^ 1])
-        self.lm.session.forget_sources()
+        self.lm.forget_texts()
 
     def row(self, measure: str, value: Any, unit: str = "", **more: Any) -> None:
         self.part.add(self.label, measure, value, unit, **more)

@@ -72,7 +72,8 @@ def agreement(lm: LM, prompts: list[list[int]], tokens: int) -> np.ndarray:
     exits = list(range(1, lm.config["num_layers"] + 1))
     right = np.zeros(len(exits))
     for prompt in prompts:
-        lm.generate(prompt, max_new_tokens=tokens, ignore_eos=True, temperature=0, speculate=False)
+        text = lm.generate(prompt, max_new_tokens=tokens, ignore_eos=True, temperature=0, speculate=False).tokens
+        lm.session.prefill(np.int32([*prompt, *text[:-1]]))
         right += (lm.session.score_exits(exits, tokens - 1)[1] == 0).mean(1)
     return right / len(prompts)
 

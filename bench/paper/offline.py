@@ -54,7 +54,8 @@ class Texts:
         self._lms = [lanes[at] for at in range(len(instances))]
         for lm, instance in zip(self._lms, instances):
             written = {"max_new_tokens": WINDOW + 1, "ignore_eos": True, "temperature": 0.0, "speculate": False}
-            lm.generate(list(instance.turns[0]), **written)
+            prompt = list(instance.turns[0])
+            lm.session.prefill(np.int32([*prompt, *lm.generate(prompt, **written).tokens[:-1]]))
 
     def __call__(self, skip: SkipSet) -> Score:
         """Of all texts together; each token is guessed from the right ones before it."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import swiftk
 from streams import Instance
-from swiftk import LM, DraftRule, Result, SkipSet, _core
+from swiftk import LM, DraftRule, Result, SkipSet
 from totals import Pair
 
 SAMPLED = {"temperature": 0.6, "top_p": 0.95}
@@ -96,7 +96,7 @@ def sessions(folder: Path, **loading: Any) -> Lanes:
     def lane() -> LM:
         if made:
             one = made[0]
-            return LM(one.folder, one.model, _core.Session(one.model), one.tokenizer, one.defaults)
+            return LM(one.folder, one.model, one.tokenizer, one.defaults)
         made.append(swiftk.load(folder, **loading))
         return made[0]
 

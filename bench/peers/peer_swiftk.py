@@ -30,8 +30,8 @@ class Peer:
         return int(stream.result.stats.num_steps)
 
     def forget(self) -> None:
+        self._lm.forget_texts()
         self._lm.session.reuse([0])
-        self._lm.session.forget_sources()
 
     def prefill(self, tokens: list[int]) -> None:
         self._lm.session.prefill(tokens)

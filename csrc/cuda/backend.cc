@@ -25,6 +25,7 @@ struct Backend {
            .device = &device,
            .draws = kMaxTopk,
            .shares_table = device.pack.layout(Matrix::Head).kernel.empty(),
+           .kv_planes = 2,  // K, then V
            .create = create,
            .destroy = destroy,
            .allocate = allocate,

@@ -118,6 +118,6 @@ void pack(Ctx& ctx, const PackArgs& a) {
   s.queue.synchronize();  // the parts may go when the call returns
 }
 
-size_t kv_bytes(const KvShape& s) { return size_t{2} * s.capacity * s.n_kv * s.d * size_of(s.dtype); }
+size_t kv_bytes(const KvShape& s) { return 2 * s.slots() * s.n_kv * s.d * size_of(s.dtype); }
 
 }  // namespace swiftk::cuda

@@ -31,7 +31,7 @@ const void* normalise(Issue& s, const float* x, const float* norm, int n) {
 
 const void* values(const KvLayer& kv) {
   const KvShape& s = kv.shape;
-  return static_cast<const char*>(kv.data) + size_t(s.capacity) * s.n_kv * s.d * size_of(s.dtype);
+  return static_cast<const char*>(kv.data) + s.slots() * s.n_kv * s.d * size_of(s.dtype);
 }
 
 }  // namespace
@@ -61,22 +61,24 @@ void rmsnorm_qkv_rope_append(Ctx& ctx, const QkvArgs& a) {
 void attention(Ctx& ctx, const AttentionArgs& a) {
   Issue s(ctx);
   const DeviceRows& r = s.queue.rows();
-  const int n_kv = a.kv.shape.n_kv, group = a.n_heads / n_kv, query_rows = s.device.query_rows;
-  const int tiles = ceil_div(int64_t{r.rows} * group, query_rows);
-  const void* const n = s.queue.count(r.n);
+  const int n_kv = a.kv.shape.n_kv, group = a.n_heads / n_kv;
   const void *const k = a.kv.data, *const v = values(a.kv);
   const int32_t window = a.window, splits = r.splits;
-  if (r.n > kRecordedRows) {  // never a tree
-    s.queue.launch(s.functions.attention_serial, tiles, n_kv, 1, n, r.pos, a.q, k, v, a.out, window);
-    return;
+  if (r.tiles > r.few_tiles) {
+    const void* const tile = static_cast<const int32_t*>(r.tile) + 2 * r.few_tiles;
+    s.queue.launch(s.functions.attention_serial, r.tiles - r.few_tiles, n_kv, 1, tile, r.pos, r.views, r.tables, a.q, k,
+                   v, a.out, window);
   }
+  if (r.few == 0) return;
+  const void* const n = s.queue.count(r.few);
   const void *const acc = s.queue.part_acc.as(), *const ml = s.queue.part_ml.as();
-  s.queue.launch(s.functions.attention_split, tiles, n_kv, splits, n, r.meta, r.pos, a.q, k, v, acc, ml, window, splits);
+  s.queue.launch(s.functions.attention_split, r.few_tiles, n_kv, splits, r.tile, r.pos, r.views, r.tables, a.q, k, v,
+                 acc, ml, window, splits);
   if (r.tree) {
-    s.queue.launch(s.functions.attention_branch, r.rows, n_kv, ceil_div(group, query_rows), n, r.meta, r.pos,
-                   r.ancestors, a.q, k, v, acc, ml, window, splits);
+    s.queue.launch(s.functions.attention_branch, r.few_rows, n_kv, ceil_div(group, s.device.query_rows), n, r.pos,
+                   r.ancestors, r.views, r.tables, a.q, k, v, acc, ml, window, splits);
   }
-  s.queue.launch(s.functions.attention_merge, r.rows, a.n_heads, 1, n, r.pos, acc, ml, a.out, splits);
+  s.queue.launch(s.functions.attention_merge, r.few_rows, a.n_heads, 1, n, r.pos, acc, ml, a.out, splits);
 }
 
 void o_proj_residual(Ctx& ctx, const ResidualArgs& a) {
@@ -156,7 +158,7 @@ void move_rows(Ctx& ctx, const MoveArgs& a) {
   s.queue.staging.copy(s.queue.stream, s.queue.moves.as(), bytes);
   const Function& f = s.functions.move_rows;
   const int64_t width = int64_t{a.kv.shape.n_kv} * a.kv.shape.d, layer = a.layer_bytes / element;
-  const int64_t v = width * a.kv.shape.capacity;
+  const int64_t v = width * a.kv.shape.slots();
   const int32_t n = a.n;
   s.queue.launch(f, a.layers, 2, ceil_div(width, f.block), a.kv.data, s.queue.moves.as<const void>(), n, layer, v);
 }

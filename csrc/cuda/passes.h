@@ -16,7 +16,7 @@ enum class PassState { None, Direct, Recording };
 
 struct RecordedKey {
   PassKey pass;
-  int rows = 0, splits = 0;
+  int rows = 0, tiles = 0, splits = 0;
   bool tree = false;
   int drawn = 0;  // of a loop: draws a step, negative where they have no noise; 0: a pass
   bool operator==(const RecordedKey&) const = default;

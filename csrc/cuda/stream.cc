@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstddef>
 #include <numeric>
 #include <utility>
 
@@ -28,21 +29,39 @@ int recorded_splits(int splits) {
 
 size_t at_least_recorded(int rows) { return std::max(rows, kRecordedRows); }
 
-// Where the parts of bound rows lie; the counts and flags of `meta` come first, then of a spine its state.
+constexpr int kFar = 1 << 30;         // FAR of kernels/triton/span.py
+constexpr size_t kTables = 64 << 10;  // bytes of block tables that bound rows have room for at first
+
+// Where the parts of bound rows lie; their count comes first, then of a spine its state; block tables come last.
 struct RowLayout {
-  RowLayout(size_t rows, size_t half, size_t state) {
+  RowLayout(size_t rows, size_t tiles, size_t half, size_t state) {
     const size_t ints = aligned(sizeof(int32_t) * rows), table = aligned(sizeof(float) * rows * half);
     token = kAlign + aligned(state);
     pos = token + ints;
     next = pos + ints;
     slot = next + ints;
     ancestors = slot + ints;
-    cos = ancestors + aligned(sizeof(uint64_t) * rows);
+    views = ancestors + aligned(sizeof(uint64_t) * rows);
+    tile = views + aligned(4 * sizeof(int32_t) * rows);
+    cos = tile + aligned(2 * sizeof(int32_t) * tiles);
     sin = cos + table;
-    end = sin + table;
+    tables = sin + table;
   }
-  size_t token, pos, next, slot, ancestors, cos, sin, end;
+  size_t token, pos, next, slot, ancestors, views, tile, cos, sin, tables;
 };
+
+// Rows of a sequence that are many and no tree are a prompt's.
+struct Run {
+  int begin, end;
+  bool tree;
+  bool prompt() const { return !tree && end - begin > kRecordedRows / 2; }
+};
+
+Run run_from(const Rows& r, int begin, int n) {
+  Run run{begin, begin, r.ancestors && r.ancestors[begin]};
+  while (run.end < n && &r.view(run.end) == &r.view(begin)) ++run.end;
+  return run;
+}
 
 }  // namespace
 
@@ -134,27 +153,82 @@ Queue::Queue(const Device& d, int host_threads)
 Queue::~Queue() { device.gpu.driver.cuStreamSynchronize(stream); }
 
 const void* Queue::count(int n) const {
-  return pass_ != PassState::None && n == rows_.n ? rows_.meta : counts_.as<int32_t>() + n;
+  return pass_ != PassState::None && n == rows_.n ? rows_.count : counts_.as<int32_t>() + n;
 }
 
 void Queue::bind(const Rows& r) { bind(r, nullptr); }
 
 void Queue::bind_spine(const Rows& r, const SpineState& state) { bind(r, &state); }
 
+// Lists the query tiles. Prompts behind all other rows go in one go each, but in a call that may be recorded: that goes
+// split by split, whatever its rows are, and has one of two numbers of tiles, what one sequence needs or what any may.
+void Queue::tile_rows(const Rows& r, int n) {
+  const Shape& shape = device.pack.shape();
+  const int group = shape.H / shape.KV, most = device.query_rows;
+  const bool recorded = n <= kRecordedRows;
+  rows_.few = recorded ? n : 0;
+  for (int i = 0; !recorded && i < n;) {
+    const Run run = run_from(r, i, n);
+    if (!run.prompt()) rows_.few = run.end;
+    i = run.end;
+  }
+  tile_.clear();
+  rows_.tree = false;
+  int sequences = 0;
+  for (int i = 0; i < n; ++sequences) {
+    if (i == rows_.few) rows_.few_tiles = static_cast<int>(tile_.size() / 2);
+    const Run run = run_from(r, i, n);
+    for (int q = run.begin * group; q < run.end * group; q += most) {
+      tile_.push_back(q);
+      tile_.push_back(std::min(q + most, run.end * group));
+    }
+    rows_.tree |= run.tree;
+    i = run.end;
+  }
+  if (recorded)
+    tile_.resize(2 * (sequences == 1 ? ceil_div(rows_.rows * group, most) : rows_.rows * ceil_div(group, most)));
+  rows_.tiles = static_cast<int>(tile_.size() / 2);
+  if (rows_.few == n) rows_.few_tiles = rows_.tiles;
+  rows_.few_rows = recorded ? rows_.rows : rows_.few;
+  const int last = rows_.few > 0 ? *std::max_element(r.pos, r.pos + rows_.few) : 0;
+  rows_.splits = recorded_splits(splits_for(last));
+}
+
+// Lists what rows see, and where they lie.
+void Queue::view_rows(const Rows& r, int n) {
+  views_.clear();
+  slot_.clear();
+  tables_.clear();
+  for (int i = 0; i < n;) {
+    const Run run = run_from(r, i, n);
+    const View& view = r.view(i);
+    const int32_t table = static_cast<int32_t>(tables_.size());
+    int most = 0;  // slots
+    for (; i < run.end; ++i) {
+      slot_.push_back(view.blocks[r.slot[i] / kKvBlock] * kKvBlock + r.slot[i] % kKvBlock);
+      views_.insert(views_.end(), {run.tree ? view.prefix_len : kFar, view.scratch, table, 0});
+      most = std::max({most, r.slot[i], run.tree ? view.prefix_len - 1 : r.pos[i],
+                       run.tree ? view.scratch + 63 - std::countl_zero(r.ancestors[i]) : 0});
+    }
+    tables_.insert(tables_.end(), view.blocks, view.blocks + most / kKvBlock + 1);
+  }
+}
+
+// Of a spine all rows are brought, of which the first is the only one.
 void Queue::bind(const Rows& r, const SpineState* spine) {
   const size_t n = r.n, half = device.pack.shape().HD / 2;
   rows_.n = spine ? 1 : r.n;
   rows_.rows = grid_rows(rows_.n);
-  const int last = *std::max_element(r.pos, r.pos + r.n);
-  rows_.tree = r.ancestors != nullptr;
-  rows_.splits = recorded_splits(splits_for(last));
+  tile_rows(r, rows_.n);
+  view_rows(r, r.n);
+  if (spine) rows_.splits = recorded_splits(splits_for(*std::max_element(r.pos, r.pos + n)));
   reserve_rows();
 
-  const RowLayout at(spine ? kRecordedRows : rows_.rows, half, spine ? sizeof *spine : 0);
-  const size_t end = at.sin + sizeof(float) * n * half;
+  const RowLayout at(spine ? kRecordedRows : rows_.rows, rows_.tiles, half, spine ? sizeof *spine : 0);
+  const size_t end = at.tables + sizeof(int32_t) * tables_.size();
   char* const host = staging.next(end);
-  const int32_t meta[8] = {rows_.n, r.prefix_len, r.scratch, r.ancestors != nullptr};
-  std::memcpy(host, meta, sizeof meta);
+  const int32_t count[8] = {rows_.n};
+  std::memcpy(host, count, sizeof count);
   const auto put = [&](size_t offset, const void* from, size_t bytes) {
     if (from) std::memcpy(host + offset, from, bytes);
   };
@@ -164,22 +238,30 @@ void Queue::bind(const Rows& r, const SpineState* spine) {
   next_.assign(r.pos, r.pos + n);
   for (int32_t& p : next_) ++p;
   put(at.next, next_.data(), sizeof(int32_t) * n);
-  put(at.slot, r.slot, sizeof(int32_t) * n);
+  put(at.slot, slot_.data(), sizeof(int32_t) * n);
   put(at.ancestors, r.ancestors, sizeof(uint64_t) * n);
+  put(at.views, views_.data(), sizeof(int32_t) * views_.size());
+  put(at.tile, tile_.data(), sizeof(int32_t) * tile_.size());
   put(at.cos, r.cos, sizeof(float) * n * half);
   put(at.sin, r.sin, sizeof(float) * n * half);
-  reserve(row_memory_, RowLayout(at_least_recorded(rows_.rows), half, sizeof *spine).end);
+  put(at.tables, tables_.data(), sizeof(int32_t) * tables_.size());
+  const size_t most =
+      RowLayout(at_least_recorded(rows_.rows), at_least_recorded(rows_.tiles), half, sizeof *spine).tables;
+  reserve(row_memory_, std::bit_ceil(most + std::max(kTables, sizeof(int32_t) * tables_.size())));
   char* const base = row_memory_.as<char>();
   staging.copy(stream, base, end);
-  rows_.meta = base;
+  rows_.count = base;
   rows_.spine = base + kAlign;
   rows_.token = base + at.token;
   rows_.pos = base + at.pos;
   rows_.next = base + at.next;
   rows_.slot = base + at.slot;
   rows_.ancestors = base + at.ancestors;
+  rows_.views = base + at.views;
+  rows_.tile = base + at.tile;
   rows_.cos = base + at.cos;
   rows_.sin = base + at.sin;
+  rows_.tables = base + at.tables;
 }
 
 const void* Queue::positions(const int32_t* pos, int n) {
@@ -194,12 +276,11 @@ const void* Queue::positions(const int32_t* pos, int n) {
 // What the ops of a pass need for the bound rows; here, since nothing may be allocated while a pass is recorded.
 void Queue::reserve_rows() {
   const Shape& s = device.pack.shape();
-  const size_t rows = at_least_recorded(rows_.rows), heads = s.H, d = s.HD;
+  const size_t rows = at_least_recorded(rows_.rows), few = at_least_recorded(rows_.few), heads = s.H, d = s.HD;
   reserve(y, rows * s.D * size_of(s.dtype));
   if (s.qk_norm) reserve(raw, rows * (heads + 2 * s.KV) * d * sizeof(float));
-  if (rows > kRecordedRows) return;
-  reserve(part_acc, rows * heads * rows_.splits * d * sizeof(float));
-  reserve(part_ml, rows * heads * rows_.splits * 2 * sizeof(float));
+  reserve(part_acc, few * heads * rows_.splits * d * sizeof(float));
+  reserve(part_ml, few * heads * rows_.splits * 2 * sizeof(float));
 }
 
 void Queue::reserve(Scratch& scratch, size_t bytes) {
@@ -226,7 +307,7 @@ bool Queue::begin_pass(const PassKey& key) {
     pass_ = PassState::Direct;
     return false;
   }
-  pass_ = passes_.begin({key, rows_.rows, rows_.splits, rows_.tree}, stream);
+  pass_ = passes_.begin({key, rows_.rows, rows_.tiles, rows_.splits, rows_.tree}, stream);
   if (passes_.refused()) fall_back(kByKernels);
   return pass_ == PassState::None;
 }
@@ -239,7 +320,8 @@ bool Queue::end_pass(bool complete) {
 
 PassState Queue::begin_spine(const PassKey& key, int drawn, Conditional& again) {
   if (loops_ == Loops::Refused) return PassState::Direct;
-  const PassState state = passes_.begin_loop({key, rows_.rows, rows_.splits, rows_.tree, drawn}, stream, again);
+  const PassState state =
+      passes_.begin_loop({key, rows_.rows, rows_.tiles, rows_.splits, rows_.tree, drawn}, stream, again);
   if (state == PassState::Recording) {
     pass_ = state;
     early_ = loops_ == Loops::Overlapping;

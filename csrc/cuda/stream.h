@@ -60,9 +60,13 @@ class Staging {
 // brings all of a small call.
 struct DeviceRows {
   int n = 0, rows = 0;  // rows: of the bucket, or n where there are more
-  int splits = 0;       // attention's splits, rounded up so that recorded passes last
-  bool tree = false;    // whether rows have ancestors
-  const void *meta = nullptr, *token = nullptr, *pos = nullptr, *slot = nullptr, *ancestors = nullptr;
+  // Of attention: those that go split by split, and what grids cover of them; their query tiles, and behind these the
+  // tiles of prompts.
+  int few = 0, few_rows = 0, few_tiles = 0, tiles = 0;
+  int splits = 0;     // rounded up so that recorded passes last
+  bool tree = false;  // whether rows have ancestors
+  const void *count = nullptr, *token = nullptr, *pos = nullptr, *slot = nullptr, *ancestors = nullptr;
+  const void *tile = nullptr, *views = nullptr, *tables = nullptr;  // as kernels/triton/attention.py has them
   const void *cos = nullptr, *sin = nullptr;
   const void* next = nullptr;  // pos + 1: of the tokens that rows draw
   void* spine = nullptr;       // of a spine, its SpineState
@@ -150,6 +154,8 @@ class Queue {
     bool operator==(const DrawSeed&) const = default;
   };
   void bind(const Rows&, const SpineState*);
+  void tile_rows(const Rows&, int n);
+  void view_rows(const Rows&, int n);
   void reserve_rows();
   void fall_back(const char* to);
 
@@ -160,13 +166,14 @@ class Queue {
   Scratch row_memory_, counts_, seed_memory_;
   DeviceRows rows_;
   std::optional<DrawSeed> seed_;  // what lies in seed_memory_
-  std::vector<int32_t> next_;     // rows_.next, on the host
+  std::vector<int32_t> next_;     // rows_.next, on the host; and so on
+  std::vector<int32_t> slot_, tile_, views_, tables_;
   PassCache passes_;
   PassState pass_ = PassState::None;
 };
 
-// Splits of attention over positions 0..last, by SPLITS of kernels/triton/manifest.py. Boundaries belong to positions, so
-// that a row's partial sums are the same whatever is computed beside it.
+// Splits of attention over positions 0..last, by SPLITS of kernels/triton/manifest.py. Boundaries belong to positions,
+// so that a row's partial sums are the same whatever is computed beside it.
 int splits_for(int last);
 
 }  // namespace swiftk::cuda

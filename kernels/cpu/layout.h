@@ -21,8 +21,8 @@
 // odd k padded by -0, which adds nothing to any sum. So an upper byte is a value rounded to 3 significant bits, and
 // both are the value.
 //
-// Cache, per KV head: K [slots / 16][d][16], so that one vector holds a feature of 16 keys; V [slots][d rounded up to
-// 16].
+// Cache: blocks, one after another. In a block, per KV head: K [kKvBlock / 16][d][16], so that one vector holds a
+// feature of 16 keys; then, per KV head: V [kKvBlock][d rounded up to 16].
 #pragma once
 #include "ops.h"
 
@@ -62,21 +62,30 @@ inline const char* panel_at(const Weight& w, int panel) {
   return static_cast<const char*>(w.data) + panel * panel_bytes(w.k, w.dtype);
 }
 
+inline constexpr int kBlockPanels = kKvBlock / kKeys;
+
 // Element offsets into KvLayer::data.
 struct KvLayout {
   explicit KvLayout(const KvShape& s)
-      : d(s.d), v_stride(ceil_div(s.d, kKeys) * kKeys), key_panels(ceil_div(s.capacity, kKeys)), n_kv(s.n_kv) {}
+      : d(s.d),
+        v_stride(ceil_div(s.d, kKeys) * kKeys),
+        n_kv(s.n_kv),
+        blocks(s.blocks),
+        block(size_t(n_kv) * kKvBlock * (d + v_stride)) {}
 
-  size_t key_panel(int head, int panel) const { return (size_t(head) * key_panels + panel) * d * kKeys; }
-  size_t key(int head, int slot) const {
-    return key_panel(head, slot / kKeys) + slot % kKeys;
-  }  // feature i: + i * kKeys
-  size_t value(int head, int slot) const {
-    return size_t(n_kv) * key_panels * kKeys * d + (size_t(head) * key_panels * kKeys + slot) * v_stride;
+  size_t key_panel(int head, int b, int panel) const {
+    return b * block + (size_t(head) * kBlockPanels + panel) * d * kKeys;
   }
-  size_t elements() const { return value(n_kv, 0); }
+  size_t key(int head, int b, int place) const {
+    return key_panel(head, b, place / kKeys) + place % kKeys;
+  }  // feature i: + i * kKeys
+  size_t value(int head, int b, int place) const {
+    return b * block + size_t(n_kv) * kKvBlock * d + (size_t(head) * kKvBlock + place) * v_stride;
+  }
+  size_t elements() const { return blocks * block; }
 
-  int d, v_stride, key_panels, n_kv;
+  int d, v_stride, n_kv, blocks;
+  size_t block;  // elements
 };
 
 }  // namespace swiftk::SWIFTK_ISA

@@ -1,6 +1,10 @@
 #include "thread_pool.h"
 
+#include <unistd.h>
+
 #include <chrono>
+#include <mutex>
+#include <utility>
 
 namespace swiftk {
 namespace {
@@ -30,26 +34,45 @@ void await_change(const std::atomic<uint32_t>& a, uint32_t old) {
 
 }  // namespace
 
-ThreadPool::ThreadPool(int threads) {
+ThreadPool::ThreadPool(int threads) { start(std::max(threads - 1, 0)); }
+
+ThreadPool::~ThreadPool() { stop(); }
+
+void ThreadPool::start(int workers) {
+  process_ = getpid();
   try {
-    workers_.reserve(std::max(threads - 1, 0));
-    for (int i = 1; i < threads; ++i) workers_.emplace_back(&ThreadPool::work, this, i);
+    workers_.reserve(workers);
+    for (int i = 1; i <= workers; ++i) workers_.emplace_back(&ThreadPool::work, this, i, job_.load());
   } catch (...) {
     stop();
     throw;
   }
 }
 
-ThreadPool::~ThreadPool() { stop(); }
-
 void ThreadPool::stop() {
+  if (process_ != getpid()) return leave_behind();
   stopping_ = true;
   job_.fetch_add(1);
   job_.notify_all();
   for (std::thread& t : workers_) t.join();
+  workers_.clear();
+}
+
+// Threads of the process that forked this one can be neither joined nor detached here: their handles stay.
+void ThreadPool::leave_behind() {
+  static std::mutex guard;
+  static auto& behind = *new std::vector<std::vector<std::thread>>;
+  const std::lock_guard lock(guard);
+  behind.push_back(std::exchange(workers_, {}));
 }
 
 void ThreadPool::fork(Call call, const void* arg) {
+  if (process_ != getpid()) {
+    const int workers = static_cast<int>(workers_.size());
+    leave_behind();
+    arrived_.store(0);
+    start(workers);
+  }
   call_ = call;
   arg_ = arg;
   busy_.store(static_cast<uint32_t>(workers_.size()), std::memory_order_relaxed);
@@ -59,8 +82,8 @@ void ThreadPool::fork(Call call, const void* arg) {
   for (uint32_t busy; (busy = busy_.load(std::memory_order_acquire)) != 0;) await_change(busy_, busy);
 }
 
-void ThreadPool::work(int thread) {
-  for (uint32_t seen = 0;; ++seen) {
+void ThreadPool::work(int thread, uint32_t seen) {
+  for (;; ++seen) {
     await_change(job_, seen);
     if (stopping_) return;
     call_(arg_, thread);

@@ -1,5 +1,6 @@
 // A fixed set of threads for fork and join. The caller is thread 0; the others spin for a moment between jobs, so that
-// the ops of a layer meet them awake, then sleep. One job at a time; jobs do not nest.
+// the ops of a layer meet them awake, then sleep. One job at a time; jobs do not nest. In a forked process, where its
+// threads are not, a pool starts others.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -32,9 +33,12 @@ class ThreadPool {
  private:
   using Call = void (*)(const void*, int);
   void fork(Call call, const void* arg);
-  void work(int thread);
+  void work(int thread, uint32_t seen);
+  void start(int workers);
   void stop();
+  void leave_behind();
 
+  int process_;  // whose threads they are
   std::vector<std::thread> workers_;
   Call call_ = nullptr;
   const void* arg_ = nullptr;

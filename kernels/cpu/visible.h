@@ -28,15 +28,16 @@ struct Visible {
     n = 0;
     last = rows.pos[row] + 1;
     first = window > 0 ? std::max(0, last - window) : 0;
-    const int shared = rows.ancestors ? std::min(rows.prefix_len, last) : last;
-    runs[n++] = {first, first, std::max(0, shared - first)};
+    const View& view = rows.view(row);
     uint64_t mask = rows.ancestors ? rows.ancestors[row] : 0;
-    for (int pos = rows.prefix_len, bit = 0; mask;) {
+    const int shared = mask ? std::min(view.prefix_len, last) : last;
+    runs[n++] = {first, first, std::max(0, shared - first)};
+    for (int pos = view.prefix_len, bit = 0; mask;) {
       const int gap = std::countr_zero(mask);
       bit += gap;
       mask >>= gap;
       const int length = std::countr_one(mask);
-      const Run run = Run{pos, rows.scratch + bit, length}.clip(first, last);
+      const Run run = Run{pos, view.scratch + bit, length}.clip(first, last);
       if (run.count > 0) runs[n++] = run;
       pos += length;
       bit += length;

@@ -1,20 +1,22 @@
 """softmax(q k^T) v over the visible keys, one query tile of a KV head at a time, split by split.
 
-A query tile is QROWS rows of the heads that share a KV head: row r is head r % G of the group, of token r // G. Keys
-come in tiles of KEYS at fixed positions, tiles in splits that start at fixed positions, and every row takes the same
-steps over them alone or among others: a key that it does not see changes nothing, to the bit.
+Row r of a call's queries of a KV head is head r % G of the group, of token r // G. A query tile is rows [begin, end) of
+one sequence, at most QROWS; the host lists them (`tiles`, [begin, end] each; begin == end: none), and what tokens see
+(`views`, [prefix, scratch, where its blocks begin in `tables`, 0] each). Keys come in tiles of KEYS at fixed positions,
+tiles in splits that start at fixed positions, and every row takes the same steps over them alone or among others: a key
+that it does not see changes nothing, to the bit.
 
-Few rows: a program for each split (attention_split); where rows are a tree, those of the last splits that go on along a
-token's own branch (attention_branch); then the splits are joined in order (attention_merge). Many rows are never a
-tree: a program does all splits in turn, and joins them (attention_serial). Query tiles are the fastest axis of a grid,
-so that programs that read the same keys run side by side.
+Few rows of a sequence: a program for each split (attention_split); where rows are a tree, those of the last splits that
+go on along a token's own branch (attention_branch); then the splits are joined in order (attention_merge). Of a prompt,
+whose rows are many and never a tree, a program does all splits in turn, and joins them (attention_serial). Query tiles
+are the fastest axis of a grid, so that programs that read the same keys run side by side.
 """
 
 import triton
 import triton.language as tl
 
 from .overlap import begin
-from .span import FAR, nothing, scan, scan_branch, shared_end, split_of, split_start
+from .span import FAR, nothing, scan, scan_branch, seen_by, shared_end, split_of, split_start
 
 
 @triton.jit
@@ -31,15 +33,19 @@ def join(m, mass, acc, top, weight, part):
 
 
 @triton.jit
-def query_rows(n, pos, window, tile, kv, H: tl.constexpr, KV: tl.constexpr, QROWS: tl.constexpr):
-    """Of a query tile's rows: token, head of q or out [n H], first and last visible position (none beyond row n)."""
+def query_rows(tiles, pos, window, kv, H: tl.constexpr, KV: tl.constexpr, QROWS: tl.constexpr):
+    """Of a query tile: its first token, which of its rows there are, their head of q or out [n H], and their first and
+    last visible position (none where there is no row)."""
     G: tl.constexpr = H // KV
-    r = tile * QROWS + tl.arange(0, QROWS)
+    tile = tiles + 2 * tl.program_id(0)
+    begin_row = tl.load(tile)
+    r = begin_row + tl.arange(0, QROWS)
+    there = r < tl.load(tile + 1)
     token = r // G
-    last = tl.load(pos + token, mask=token < n, other=-1)
-    first = tl.where(token < n, tl.maximum(last - window + 1, 0), FAR)
-    first = tl.where((window > 0) | (token >= n), first, 0)
-    return token, token.to(tl.int64) * H + kv * G + r % G, first, last
+    last = tl.load(pos + token, mask=there, other=-1)
+    first = tl.where(there, tl.maximum(last - window + 1, 0), FAR)
+    first = tl.where((window > 0) | (last < 0), first, 0)
+    return begin_row // G, there, token.to(tl.int64) * H + kv * G + r % G, first, last
 
 
 @triton.jit
@@ -50,37 +56,32 @@ def load_queries(q, head, there, HD: tl.constexpr, BLOCK: tl.constexpr):
 
 @triton.jit
 def attention_split(
-    n_ptr, meta, pos, q, k_cache, v_cache, acc, ml, window, splits,
+    tiles, pos, views, tables, q, k_cache, v_cache, acc, ml, window, splits,
     H: tl.constexpr, KV: tl.constexpr, HD: tl.constexpr, SCALE: tl.constexpr, QROWS: tl.constexpr, KEYS: tl.constexpr,
     EARLY: tl.constexpr,
 ):  # fmt: skip
     """One split of one query tile, up to where a tree's branches begin; what it sums is not yet divided."""
     begin(EARLY)
     BLOCK: tl.constexpr = triton.next_power_of_2(HD) if HD > 16 else 16
-    tile = tl.program_id(0)
     kv = tl.program_id(1)
     s = tl.program_id(2)
-    n = tl.load(n_ptr)
-    limit = shared_end(meta, KEYS)
-    if tile * QROWS >= n * (H // KV):
+    token, there, head, first, last = query_rows(tiles, pos, window, kv, H, KV, QROWS)
+    if split_start(s) > tl.max(last, 0):  # also where the tile has no rows, whose last is -1
         return
-    token, head, first, last = query_rows(n, pos, window, tile, kv, H, KV, QROWS)
-    if split_start(s) > tl.max(last, 0):
-        return
-    query = load_queries(q, head, token < n, HD, BLOCK)
-    m, mass, part = scan(
-        s, query, first, last, limit, k_cache + kv * HD, v_cache + kv * HD, KV * HD, HD, SCALE, KEYS
-    )
+    prefix, _, blocks = seen_by(views, token, tables)
+    query = load_queries(q, head, there, HD, BLOCK)
+    k, v, shared = k_cache + kv * HD, v_cache + kv * HD, shared_end(prefix, KEYS)
+    m, mass, part = scan(s, query, first, last, shared, blocks, k, v, KV * HD, HD, SCALE, KEYS)
     to = head * splits + s
     d = tl.arange(0, BLOCK)[None, :]
-    tl.store(acc + to[:, None] * HD + d, part, mask=((mass > 0.0) & (token < n))[:, None] & (d < HD))
-    tl.store(ml + 2 * to, m, mask=token < n)
-    tl.store(ml + 2 * to + 1, mass, mask=token < n)
+    tl.store(acc + to[:, None] * HD + d, part, mask=((mass > 0.0) & there)[:, None] & (d < HD))
+    tl.store(ml + 2 * to, m, mask=there)
+    tl.store(ml + 2 * to + 1, mass, mask=there)
 
 
 @triton.jit
 def attention_branch(
-    n_ptr, meta, pos, ancestors, q, k_cache, v_cache, acc, ml, window, splits,
+    n_ptr, pos, ancestors, views, tables, q, k_cache, v_cache, acc, ml, window, splits,
     H: tl.constexpr, KV: tl.constexpr, HD: tl.constexpr, SCALE: tl.constexpr, QROWS: tl.constexpr, KEYS: tl.constexpr,
     EARLY: tl.constexpr,
 ):  # fmt: skip
@@ -90,12 +91,13 @@ def attention_branch(
     G: tl.constexpr = H // KV
     token = tl.program_id(0)
     kv = tl.program_id(1)
-    last = tl.load(pos + token)
-    own = shared_end(meta, KEYS)
-    prefix = tl.load(meta + 1)
-    scratch = tl.load(meta + 2)
-    mask = tl.load(ancestors + token)
     if token >= tl.load(n_ptr):
+        return
+    last = tl.load(pos + token)
+    prefix, scratch, blocks = seen_by(views, token, tables)
+    own = shared_end(prefix, KEYS)
+    mask = tl.load(ancestors + token)
+    if own > last:
         return
     g = tl.program_id(2) * QROWS + tl.arange(0, QROWS)
     there = g < G
@@ -109,7 +111,7 @@ def attention_branch(
         mass = tl.load(ml + 2 * at + 1, mask=there, other=0.0)
         part = tl.load(acc + at[:, None] * HD + d, mask=(mass > 0.0)[:, None] & (d < HD), other=0.0)
         m, mass, part = scan_branch(
-            s, query, first, last, own, mask, prefix, scratch, m, mass, part,
+            s, query, first, last, own, mask, prefix, scratch, blocks, m, mass, part,
             k_cache + kv * HD, v_cache + kv * HD, KV * HD, HD, SCALE, KEYS,
         )  # fmt: skip
         tl.store(acc + at[:, None] * HD + d, part, mask=(there & (mass > 0.0))[:, None] & (d < HD))
@@ -140,26 +142,23 @@ def attention_merge(n_ptr, pos, acc, ml, out, splits, H: tl.constexpr, HD: tl.co
 
 @triton.jit
 def attention_serial(
-    n_ptr, pos, q, k_cache, v_cache, out, window,
+    tiles, pos, views, tables, q, k_cache, v_cache, out, window,
     H: tl.constexpr, KV: tl.constexpr, HD: tl.constexpr, SCALE: tl.constexpr, QROWS: tl.constexpr, KEYS: tl.constexpr,
     EARLY: tl.constexpr,
 ):  # fmt: skip
-    """All splits in turn and their merge, for calls of so many rows that splits need no programs of their own."""
+    """All splits in turn and their merge, for rows so many that splits need no programs of their own."""
     begin(EARLY)
     BLOCK: tl.constexpr = triton.next_power_of_2(HD) if HD > 16 else 16
-    tile = tl.program_id(0)
     kv = tl.program_id(1)
-    n = tl.load(n_ptr)
-    if tile * QROWS >= n * (H // KV):
-        return
-    token, head, first, last = query_rows(n, pos, window, tile, kv, H, KV, QROWS)
-    query = load_queries(q, head, token < n, HD, BLOCK)
+    token, there, head, first, last = query_rows(tiles, pos, window, kv, H, KV, QROWS)
+    _, _, blocks = seen_by(views, token, tables)
+    query = load_queries(q, head, there, HD, BLOCK)
     m, mass, total = nothing(QROWS, BLOCK)
     for s in range(split_of(tl.min(first, 0)), split_of(tl.max(last, 0)) + 1):
         top, weight, part = scan(
-            s, query, first, last, FAR, k_cache + kv * HD, v_cache + kv * HD, KV * HD, HD, SCALE, KEYS
+            s, query, first, last, FAR, blocks, k_cache + kv * HD, v_cache + kv * HD, KV * HD, HD, SCALE, KEYS
         )
         m, mass, total = join(m, mass, total, top, weight, part)
     d = tl.arange(0, BLOCK)[None, :]
     to = out + head[:, None] * HD + d
-    tl.store(to, (total / mass[:, None]).to(out.dtype.element_ty), mask=(token < n)[:, None] & (d < HD))
+    tl.store(to, (total / mass[:, None]).to(out.dtype.element_ty), mask=there[:, None] & (d < HD))

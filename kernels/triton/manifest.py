@@ -13,6 +13,7 @@ MOST_SHARED = 98 * 1024  # bytes of a program's tiles: what every architecture f
 # Splits of attention, by position: (keys of a split, where such splits end); csrc/cuda/stream.cc has them, too. They
 # are part of a row's bits. Four to eight tiles take about as long as joining splits does, until memory is the limit.
 SPLITS = ((256, 4096), (512, 32768), (1024, None))
+KV_BLOCK = 64  # tokens of a block of K and V: kKvBlock of kernels/ops.h
 # Registers of a thread where two, three or four programs of attention share a multiprocessor, as their tiles let them.
 # Unasked, the assembler spills a few to make room for more.
 _A_HALF, _A_THIRD, _A_QUARTER = 255, 168, 128
@@ -186,9 +187,9 @@ def norms(s):
 
 def attention(s):
     rows = s.types(q="DT", k_cache="DT", v_cache="DT")
-    causal = {"n_ptr": "*i32", "pos": "*i32", **rows}
-    shared = {"n_ptr": "*i32", "meta": "*i32", "pos": "*i32", **rows}
-    branch = {"n_ptr": "*i32", "meta": "*i32", "pos": "*i32", "ancestors": "*i64", **rows}
+    seen = {"views": "*i32", "tables": "*i32"}
+    tiled = {"tiles": "*i32", "pos": "*i32", **seen, **rows}
+    branch = {"n_ptr": "*i32", "pos": "*i32", "ancestors": "*i64", **seen, **rows}
     parts, split = {"acc": "*fp32", "ml": "*fp32"}, {"window": "i32", "splits": "i32"}
     out = s.types(out="DT")
     sizes = {"H": s.H, "KV": s.KV, "HD": s.HD}
@@ -205,12 +206,12 @@ def attention(s):
         limit = registers if s.HD <= 128 else _A_HALF
         return Entry(name, "attention", name, tile, signature, warps, depth, (*aligned, result), limit)
 
-    yield reads_keys("attention_split", {**shared, **parts, **split}, stages, "acc", _A_THIRD)
+    yield reads_keys("attention_split", {**tiled, **parts, **split}, stages, "acc", _A_THIRD)
     merge = {"n_ptr": "*i32", "pos": "*i32", **parts, **out, "splits": "i32"}
     constants = {"H": s.H, "HD": s.HD, "EARLY": s.early}
     yield Entry("attention_merge", "attention", "attention_merge", constants, merge, 1, 4, ("acc", "out"))
     yield reads_keys("attention_branch", {**branch, **parts, **split}, 2, "acc", _A_QUARTER)
-    yield reads_keys("attention_serial", {**causal, **out, "window": "i32"}, stages, "out", _A_THIRD)
+    yield reads_keys("attention_serial", {**tiled, **out, "window": "i32"}, stages, "out", _A_THIRD)
 
 
 def sampling(s):

@@ -1,17 +1,19 @@
 """Online softmax over the keys of one split: those that the rows of a query tile share, then those of a branch.
 
-Where rows are a tree, a key's slot is not its position. Up to the last whole tile of the prefix all rows see the same
-keys (`scan`); the rest of a branch is gathered by position, for one token alone (`scan_branch`), from the state that
-the shared keys left. So a branch has the bits of the same text decoded alone.
+A sequence's slots lie in blocks, by a table of its own: a tile of keys is within one of them. Where rows are a tree, a
+key's slot is not its position. Up to the last whole tile of the prefix all rows see the same keys (`scan`); the rest of
+a branch is gathered by position, for one token alone (`scan_branch`), from the state that the shared keys left. So a
+branch has the bits of the same text decoded alone.
 """
 
 import triton
 import triton.language as tl
 
-from .manifest import SPLITS
+from .manifest import KV_BLOCK, SPLITS
 from .path import nth_set_bit
 
 FAR = tl.constexpr(1 << 30)  # beyond every position
+IN_BLOCK = tl.constexpr(KV_BLOCK)
 SHORT, MIDDLE, LONG = (tl.constexpr(keys) for keys, _ in SPLITS)
 SHORT_END, MIDDLE_END = (tl.constexpr(end) for _, end in SPLITS[:2])
 MIDDLES = tl.constexpr(SHORT_END.value // SHORT.value)  # the first split of MIDDLE keys
@@ -34,9 +36,22 @@ def split_of(position):
 
 
 @triton.jit
-def shared_end(meta, KEYS: tl.constexpr):
-    """Where the keys end that all rows have at slot == position, in whole tiles; FAR where no rows are a tree."""
-    return tl.where(tl.load(meta + 3) != 0, tl.load(meta + 1) // KEYS * KEYS, FAR)
+def seen_by(views, token, tables):
+    """(prefix, scratch, blocks) of a row's sequence; prefix is FAR where its rows are no tree."""
+    view = views + 4 * token
+    return tl.load(view), tl.load(view + 1), tables + tl.load(view + 2)
+
+
+@triton.jit
+def shared_end(prefix, KEYS: tl.constexpr):
+    """Where the keys end that a sequence's rows all have at slot == position, in whole tiles."""
+    return tl.where(prefix < FAR, prefix // KEYS * KEYS, FAR)
+
+
+@triton.jit
+def place(blocks, slots, block):
+    """Where a slot of a block, or several of one, lie in the cache."""
+    return slots + (tl.load(blocks + block) - block) * IN_BLOCK
 
 
 @triton.jit
@@ -81,7 +96,7 @@ def load_tile(k_cache, v_cache, at, seen, HD: tl.constexpr, BLOCK: tl.constexpr,
 
 @triton.jit
 def scan(
-    s, query, first, last, limit, k_cache, v_cache,
+    s, query, first, last, limit, blocks, k_cache, v_cache,
     STRIDE: tl.constexpr, HD: tl.constexpr, SCALE: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
     """(m, mass, acc) of split s up to position `limit`, for rows that see the positions first..last of their token.
@@ -102,11 +117,13 @@ def scan(
     ragged = tl.where(uncut, tl.maximum(tl.minimum(end, common) // KEYS * KEYS, begin), begin)
     stride = tl.full((), STRIDE, tl.int64)
     for base in range(begin, ragged, KEYS):
-        k, v = load_tile(k_cache, v_cache, (base + key) * stride, key, HD, BLOCK, False)
+        tile = place(blocks, base, base // IN_BLOCK) * stride
+        k, v = load_tile(k_cache + tile, v_cache + tile, key * STRIDE, key, HD, BLOCK, False)
         m, mass, acc = step(query, k, v, True, m, mass, acc, SCALE, False)
     for base in tl.range(ragged, end, KEYS, num_stages=2):
         p = base + key
-        k, v = load_tile(k_cache, v_cache, p * stride, (p >= lowest) & (p < end), HD, BLOCK, True)
+        tile = place(blocks, base, base // IN_BLOCK) * stride
+        k, v = load_tile(k_cache + tile, v_cache + tile, key * STRIDE, (p >= lowest) & (p < end), HD, BLOCK, True)
         visible = (p[None, :] >= first[:, None]) & (p[None, :] <= last[:, None])
         m, mass, acc = step(query, k, v, visible, m, mass, acc, SCALE, True)
     return m, mass, acc
@@ -114,7 +131,7 @@ def scan(
 
 @triton.jit
 def scan_branch(
-    s, query, first, last, begin, mask, prefix, scratch, m, mass, acc, k_cache, v_cache,
+    s, query, first, last, begin, mask, prefix, scratch, blocks, m, mass, acc, k_cache, v_cache,
     STRIDE: tl.constexpr, HD: tl.constexpr, SCALE: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
     """Goes on with split s from position `begin`, for heads of one token, which sees first..last, and of its scratch
@@ -125,8 +142,11 @@ def scan_branch(
     for base in tl.range(begin, tl.minimum(split_start(s + 1), last + 1), KEYS, num_stages=2):
         p = base + key
         slot = tl.where(p < prefix, p, scratch + nth_set_bit(mask, p - prefix))
+        there = (p >= first) & (p <= last)
+        block = slot // IN_BLOCK
+        lies = slot + (tl.load(blocks + block, mask=there, other=0) - block) * IN_BLOCK
         # Found by one lane a key. Without the gather, the compiler repeats it in every thread that loads from the slot.
-        slot = tl.gather(tl.where((p >= first) & (p <= last), slot, -1), key, 0)
+        slot = tl.gather(tl.where(there, lies, -1), key, 0)
         k, v = load_tile(k_cache, v_cache, slot * stride, slot >= 0, HD, BLOCK=query.shape[1], MASKED=True)
         visible = (slot >= 0)[None, :]
         m, mass, acc = step(query, k, v, visible, m, mass, acc, SCALE, True)

@@ -31,6 +31,9 @@ def command(
     report: Annotated[
         str | None, typer.Option("--report", metavar="FILE", help="A page (HTML) with what happened.")
     ] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Why each round was what it was, on stderr when done.")
+    ] = False,
     stats: Annotated[bool, typer.Option("--stats", help="Figures on stderr when done.")] = False,
     json: JsonOption = False,
     threads: ThreadsOption = None,
@@ -54,12 +57,16 @@ def command(
         "skip": skip,
         "drafter": drafter,
         "speculate": not no_spec,
+        "explain": explain,
     }
     result = lm.generate(text, **options) if json else _streamed(lm, text, options)
     if json:
         print_json(result.to_dict())
     elif stats:
         show_stats(result)
+    if explain:
+        for number, one in enumerate(result.trace.rounds, 1):
+            err.print(f"{number}: {one.why or 'policies in Python explain nothing'}")
     if report is not None:
         result.report(report)
 

@@ -141,7 +141,7 @@ def _online(lm: LM, texts: list[str], optimizer: str, steps: int, tokens: int, f
     """The optimizer as it runs in generate(), text after text, until it has scored enough; SWIFT by its own schedule,
     since here the time is for searching."""
     lm.forget()
-    asked = {"optimizer": optimizer, "temperature": 0.0, "ignore_eos": True}
+    asked = {"optimizer": optimizer, "drafter": "plan", "temperature": 0.0, "ignore_eos": True}
     if optimizer == "swift":
         asked |= {"swift": {"opt_interval": 1, "max_steps": steps}, "speculate": "always"}
     while found.steps < steps:

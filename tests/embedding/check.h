@@ -29,7 +29,7 @@ typedef struct {
   size_t cancel_at; /* the callback returns nonzero behind this many tokens; 0: never */
 } Record;
 
-static int record(void* user, int32_t token, uint32_t flags, float logprob) {
+static inline int record(void* user, int32_t token, uint32_t flags, float logprob) {
   Record* r = user;
   (void)logprob;
   r->token[r->n] = token;

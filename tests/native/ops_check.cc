@@ -77,8 +77,9 @@ struct Weights {
 
 // A chain behind a prompt, then a tree on it; returns everything that was computed.
 Floats run_layer(const Ops& ops, Ctx& ctx, const Weights& w, DType dtype) {
-  const int prompt = 600, capacity = prompt + 64;
-  const KvShape shape{n_kv, d, capacity, dtype};
+  const int prompt = 600;
+  const std::vector<int32_t> blocks{3, 0, 7, 10, 1, 9, 2, 8, 4, 6, 5};
+  const KvShape shape{n_kv, d, static_cast<int>(blocks.size()), dtype};
   const Lines cache(ops.kv_bytes(shape));
   const KvLayer kv{cache.data, shape};
   Floats all;
@@ -96,8 +97,9 @@ Floats run_layer(const Ops& ops, Ctx& ctx, const Weights& w, DType dtype) {
     }
     const Floats cos(size_t(n) * d / 2, 0.6f), sin(size_t(n) * d / 2, 0.8f), norm = random_floats(D, 3);
     const Floats table = random_floats(size_t(V) * D, 4);
-    const Rows rows{n,     token.data(), pos.data(), slot.data(), tree ? ancestors.data() : nullptr,
-                    first, first,        cos.data(), sin.data()};
+    const View view{blocks.data(), first, first};
+    const Rows rows{n,       token.data(), pos.data(), slot.data(), tree ? ancestors.data() : nullptr,
+                    nullptr, &view,        cos.data(), sin.data()};
     Floats x(size_t(n) * D), q(size_t(n) * H * d), out(q.size()), h(size_t(n) * F), logits(size_t(n) * V);
     ops.embed(ctx, {table.data(), DType::F32, token.data(), n, D, x.data()});
     ops.rmsnorm_qkv_rope_append(
@@ -123,7 +125,8 @@ Floats run_layer(const Ops& ops, Ctx& ctx, const Weights& w, DType dtype) {
   };
   for (int first = 0; first < prompt; first += 150) step(150, first, false);
   step(kRows, prompt, true);
-  const int32_t from = prompt + 5, to = prompt + 1;
+  const auto lies = [&](int slot) { return blocks[slot / kKvBlock] * kKvBlock + slot % kKvBlock; };
+  const int32_t from = lies(prompt + 5), to = lies(prompt + 1);
   ops.move_rows(ctx, {kv, 0, 1, &from, &to, 1});
   step(1, prompt + 2, false);
   return all;

@@ -1,10 +1,10 @@
 // out = softmax(scale q k^T) v over what each row sees: prefill, decode and verify alike.
 //
-// A task is a block of queries (heads that share a KV head, of neighbouring rows) against one KV head. Keys are taken
-// in splits of 512 positions, fixed in place. Within a split: scores go into a buffer in order of position, then
-// maximum, exponentials, sum, and the weighted sum of values, one position after another. Splits are merged in
+// A task is a tile of queries (heads that share a KV head, of a sequence's neighbouring rows) against one KV head. Keys
+// are taken in splits of 512 positions, fixed in place. Within a split: scores go into a buffer in order of position,
+// then maximum, exponentials, sum, and the weighted sum of values, one position after another. Splits are merged in
 // ascending order, whoever computed them: if there are fewer tasks than would keep the threads busy, each split is a
-// task of its own. What a row does not see is never part of its arithmetic.
+// task of its own. What a row does not see is never part of its arithmetic, and in which blocks keys lie neither.
 #include "attention_kernels.h"
 #include "isa.h"
 #include "vec_math.h"
@@ -14,6 +14,7 @@ namespace swiftk::SWIFTK_ISA {
 namespace {
 
 constexpr int kSplit = kScoreStride - kKeys;  // positions
+static_assert(kSplit % kKvBlock == 0);
 
 // Softmax state of some queries over some keys: maximum, sum of exponentials, weighted sum of values.
 struct State {
@@ -28,9 +29,9 @@ struct State {
 
 // What one thread needs for a task.
 template <DType T>
-class Block {
+class Tile {
  public:
-  Block(const AttentionArgs& a, const KvLayout& layout, float* scratch)
+  Tile(const AttentionArgs& a, const KvLayout& layout, float* scratch)
       : a_(a),
         layout_(layout),
         group_(a.n_heads / layout.n_kv),
@@ -42,6 +43,7 @@ class Block {
   // Queries [begin, end) of a KV head; query i is head i % group of row i / group.
   void set_queries(int kv_head, int begin, int end) {
     kv_head_ = kv_head;
+    blocks_ = a_.rows->view(begin / group_).blocks;
     begin_ = begin;
     count_ = end - begin;
     first_ = INT32_MAX;
@@ -88,9 +90,26 @@ class Block {
   float* row(int m) const { return scores_ + m * kScoreStride; }
 
   void score(int panel, int panels, float* out) const {
-    const Element<T>* const keys = data() + layout_.key_panel(kv_head_, panel);
-    const Element<T>* const values = data() + layout_.value(kv_head_, kKeys * panel);
-    kScoreRuns<T>[count_ - 1](keys, panels, layout_.d, query_, out, values);
+    for (const int end = panel + panels; panel < end;) {
+      const int block = blocks_[panel / kBlockPanels], at = panel % kBlockPanels;
+      const int n = std::min(end - panel, kBlockPanels - at);
+      const Element<T>* const keys = data() + layout_.key_panel(kv_head_, block, at);
+      const Element<T>* const values = data() + layout_.value(kv_head_, block, kKeys * at);
+      kScoreRuns<T>[count_ - 1](keys, n, layout_.d, query_, out, values);
+      panel += n;
+      out += n * kKeys;
+    }
+  }
+
+  // The values at `count` slots, for `queries` queries.
+  void weigh(int queries, int slot, int count, const float* weight, float* out) const {
+    for (const int end = slot + count; slot < end;) {
+      const int at = slot % kKvBlock, n = std::min(end - slot, kKvBlock - at);
+      const Element<T>* const values = data() + layout_.value(kv_head_, blocks_[slot / kKvBlock], at);
+      kValueRuns<T>[queries - 1](values, layout_.v_stride, n, weight, out);
+      slot += n;
+      weight += n;
+    }
   }
 
   // Whole panels, as far as any query sees the shared keys.
@@ -162,8 +181,7 @@ class Block {
 
   void add(int m, const Run& run, float* out) const {
     if (run.count <= 0) return;
-    kValueRuns<T>[0](data() + layout_.value(kv_head_, run.slot), layout_.v_stride, run.count,
-                     row(m) + (run.pos - start_), out + size_t(m) * layout_.v_stride);
+    weigh(1, run.slot, run.count, row(m) + (run.pos - start_), out + size_t(m) * layout_.v_stride);
   }
 
   // The shared keys that all queries see are read once for all; before and behind them each query goes alone.
@@ -176,10 +194,7 @@ class Block {
     }
     if (from >= to) from = to = stop_;
     for (int m = 0; m < count_; ++m) add(m, shared(m).clip(start_, from), out);
-    if (from < to) {
-      kValueRuns<T>[count_ - 1](data() + layout_.value(kv_head_, from), layout_.v_stride, to - from,
-                                scores_ + (from - start_), out);
-    }
+    if (from < to) weigh(count_, from, to - from, scores_ + (from - start_), out);
     for (int m = 0; m < count_; ++m) {
       add(m, shared(m).clip(to, stop_), out);
       for (int r = 1; r < visible_[m].n; ++r) add(m, visible_[m].runs[r].clip(start_, stop_), out);
@@ -190,6 +205,7 @@ class Block {
   const KvLayout& layout_;
   const int group_;
   float *const query_, *const scores_, *const tail_;  // [d, M]; by position, by scratch slot [M, kScoreStride]
+  const int32_t* blocks_ = nullptr;
   std::array<Visible, kMaxQueries> visible_;
   int kv_head_ = 0, begin_ = 0, count_ = 0;
   int first_ = 0, last_ = 0;  // positions that any query sees
@@ -216,62 +232,72 @@ void merge(const State& into, const State& s, int queries, int stride) {
   }
 }
 
-struct Shape {
-  int queries, blocks, tasks;  // queries of a KV head; blocks of them; blocks of all KV heads
-  int first_split, splits;     // that any row needs
+struct Queries {
+  int begin, end;
 };
 
-Shape shape_of(const AttentionArgs& a) {
+struct Shape {
+  const Queries* tile;      // [tiles] of a KV head, each of one sequence
+  int tiles, tasks;         // tasks: tiles of all KV heads
+  int first_split, splits;  // that any row needs
+};
+
+Shape shape_of(Ctx& ctx, const AttentionArgs& a) {
   const Rows& rows = *a.rows;
+  const int group = a.n_heads / a.kv.shape.n_kv;
+  Queries* const tile = ctx.scratch.take<Queries>(size_t(rows.n) * ceil_div(group, kMaxQueries));
   Shape s{};
-  s.queries = rows.n * (a.n_heads / a.kv.shape.n_kv);
-  s.blocks = ceil_div(s.queries, kMaxQueries);
-  s.tasks = s.blocks * a.kv.shape.n_kv;
+  s.tile = tile;
   int first = INT32_MAX, last = 0;
-  for (int i = 0; i < rows.n; ++i) {
-    first = std::min(first, a.window > 0 ? std::max(0, rows.pos[i] + 1 - a.window) : 0);
-    last = std::max(last, rows.pos[i]);
+  for (int row = 0, end = 0; row < rows.n; row = end) {
+    while (end < rows.n && &rows.view(end) == &rows.view(row)) {
+      first = std::min(first, a.window > 0 ? std::max(0, rows.pos[end] + 1 - a.window) : 0);
+      last = std::max(last, rows.pos[end++]);
+    }
+    const int queries = (end - row) * group, n = ceil_div(queries, kMaxQueries);
+    const auto at = [&](int i) { return row * group + static_cast<int>(int64_t{queries} * i / n); };
+    for (int i = 0; i < n; ++i) tile[s.tiles++] = {at(i), at(i + 1)};
   }
+  s.tasks = s.tiles * a.kv.shape.n_kv;
   s.first_split = first / kSplit;
   s.splits = last / kSplit - s.first_split + 1;
   return s;
 }
 
 template <DType T>
-void load_task(Block<T>& block, const Shape& s, int task) {
-  const int i = task % s.blocks;
-  block.set_queries(task / s.blocks, static_cast<int>(int64_t{s.queries} * i / s.blocks),
-                    static_cast<int>(int64_t{s.queries} * (i + 1) / s.blocks));
+void load_task(Tile<T>& tile, const Shape& s, int task) {
+  const Queries q = s.tile[task % s.tiles];
+  tile.set_queries(task / s.tiles, q.begin, q.end);
 }
 
 // Every task goes through its splits.
 template <DType T>
 void run_whole(Ctx& ctx, const AttentionArgs& a, const Shape& s) {
   const KvLayout layout(a.kv.shape);
-  const size_t state = State::floats(layout), floats = Block<T>::floats(layout) + 2 * state;
+  const size_t state = State::floats(layout), floats = Tile<T>::floats(layout) + 2 * state;
   float* const scratch = ctx.scratch.take<float>(ctx.pool.size() * floats);
   Tasks tasks(s.tasks);
   ctx.pool.run([&](int thread) {
     float* const mine = scratch + thread * floats;
-    Block<T> block(a, layout, mine + 2 * state);
+    Tile<T> tile(a, layout, mine + 2 * state);
     for (int task, end; tasks.next(task, end);) {
-      load_task(block, s, s.tasks - 1 - task);  // the last rows see most: the long tasks come first
+      load_task(tile, s, s.tasks - 1 - task);  // the last rows see most: the long tasks come first
       const State total(mine), part(mine + state);
-      block.attend(block.first_split(), total);
-      for (int split = block.first_split() + 1; split <= block.last_split(); ++split) {
-        block.attend(split, part);
-        merge(total, part, block.count(), layout.v_stride);
+      tile.attend(tile.first_split(), total);
+      for (int split = tile.first_split() + 1; split <= tile.last_split(); ++split) {
+        tile.attend(split, part);
+        merge(total, part, tile.count(), layout.v_stride);
       }
-      block.write(total);
+      tile.write(total);
     }
   });
 }
 
-// Splits are tasks; then the blocks' states are merged.
+// Splits are tasks; then the tiles' states are merged.
 template <DType T>
 void run_split(Ctx& ctx, const AttentionArgs& a, const Shape& s) {
   const KvLayout layout(a.kv.shape);
-  const size_t state = State::floats(layout), floats = Block<T>::floats(layout);
+  const size_t state = State::floats(layout), floats = Tile<T>::floats(layout);
   float* const states = ctx.scratch.take<float>(size_t(s.tasks) * s.splits * state);  // [tasks, splits]
   float* const scratch = ctx.scratch.take<float>(ctx.pool.size() * floats);
   const auto state_at = [&](int task, int split) {
@@ -279,28 +305,28 @@ void run_split(Ctx& ctx, const AttentionArgs& a, const Shape& s) {
   };
   Tasks parts(s.tasks * s.splits), tasks(s.tasks);
   ctx.pool.run([&](int thread) {
-    Block<T> block(a, layout, scratch + thread * floats);
+    Tile<T> tile(a, layout, scratch + thread * floats);
     for (int i, end; parts.next(i, end);) {
-      load_task(block, s, i / s.splits);
+      load_task(tile, s, i / s.splits);
       const int split = s.first_split + i % s.splits;
-      if (split < block.first_split() || split > block.last_split()) continue;
-      block.attend(split, state_at(i / s.splits, split));
+      if (split < tile.first_split() || split > tile.last_split()) continue;
+      tile.attend(split, state_at(i / s.splits, split));
     }
     ctx.pool.barrier();
     for (int task, end; tasks.next(task, end);) {
-      load_task(block, s, task);
-      const State total = state_at(task, block.first_split());
-      for (int split = block.first_split() + 1; split <= block.last_split(); ++split) {
-        merge(total, state_at(task, split), block.count(), layout.v_stride);
+      load_task(tile, s, task);
+      const State total = state_at(task, tile.first_split());
+      for (int split = tile.first_split() + 1; split <= tile.last_split(); ++split) {
+        merge(total, state_at(task, split), tile.count(), layout.v_stride);
       }
-      block.write(total);
+      tile.write(total);
     }
   });
 }
 
 template <DType T>
 void run(Ctx& ctx, const AttentionArgs& a) {
-  const Shape s = shape_of(a);
+  const Shape s = shape_of(ctx, a);
   const bool spread = ctx.pool.size() > 1 && s.splits > 1 && s.tasks < 4 * ctx.pool.size();
   spread ? run_split<T>(ctx, a, s) : run_whole<T>(ctx, a, s);
 }

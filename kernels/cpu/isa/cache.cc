@@ -10,10 +10,10 @@ void move(const KvLayer& kv, int from, int to) {
   const KvLayout layout(kv.shape);
   Element* const data = static_cast<Element*>(kv.data);
   for (int head = 0; head < layout.n_kv; ++head) {
-    const Element* const k = data + layout.key(head, from);
-    const Element* const v = data + layout.value(head, from);
-    Element* const k_to = data + layout.key(head, to);
-    Element* const v_to = data + layout.value(head, to);
+    const Element* const k = data + layout.key(head, from / kKvBlock, from % kKvBlock);
+    const Element* const v = data + layout.value(head, from / kKvBlock, from % kKvBlock);
+    Element* const k_to = data + layout.key(head, to / kKvBlock, to % kKvBlock);
+    Element* const v_to = data + layout.value(head, to / kKvBlock, to % kKvBlock);
     for (int i = 0; i < layout.d; ++i) {
       k_to[i * kKeys] = k[i * kKeys];
       v_to[i] = v[i];

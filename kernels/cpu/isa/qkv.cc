@@ -40,11 +40,12 @@ void finish_row(const QkvArgs& a, const KvLayout& layout, int head, int row, flo
   const int d = layout.d, kv_head = head - a.n_heads, v_head = kv_head - layout.n_kv;
   const Rows& rows = *a.rows;
   for (int i = 0; a.w.bias && i < d; ++i) x[i] += a.w.bias[size_t(head) * d + i];
-  if (v_head >= 0) return store_cache(a.kv, x, layout.value(v_head, rows.slot[row]), 1);
+  const int slot = rows.slot[row], block = rows.view(row).blocks[slot / kKvBlock], place = slot % kKvBlock;
+  if (v_head >= 0) return store_cache(a.kv, x, layout.value(v_head, block, place), 1);
   const float* const norm = kv_head < 0 ? a.q_norm : a.k_norm;
   if (norm) normalise(x, norm, d, a.eps);
   rotate(x, rows.cos + size_t(row) * (d / 2), rows.sin + size_t(row) * (d / 2), d / 2);
-  if (kv_head >= 0) return store_cache(a.kv, x, layout.key(kv_head, rows.slot[row]), kKeys);
+  if (kv_head >= 0) return store_cache(a.kv, x, layout.key(kv_head, block, place), kKeys);
   std::copy_n(x, d, a.q + (size_t(row) * a.n_heads + head) * d);
 }
 

@@ -27,6 +27,7 @@ const Ops kOps = {
     .device = nullptr,
     .draws = 1,
     .shares_table = false,
+    .kv_planes = 1,
     .create = create,
     .destroy = destroy,
     .allocate = allocate_host,

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "kernels.h"
+#include "ops.h"
 
 namespace stub {
 namespace {
@@ -34,25 +35,32 @@ void merge(State& to, const float* acc, float m, float l) {
   for (size_t i = 0; i < to.acc.size(); ++i) to.acc[i] = to.acc[i] * keep + acc[i] * take;
 }
 
-// What the kernels that read the cache share. q, K and V are neighbours among the arguments.
+constexpr int kFar = 1 << 30, kInBlock = swiftk::kKvBlock;
+
+// What the kernels that read the cache share. Views, tables, q, K and V are neighbours among the arguments.
 class Attention {
  public:
-  Attention(const Launch& launch, int pos, int q, int window)
+  Attention(const Launch& launch, int pos, int views, int window)
       : H(launch.constant("H")),
         KV(launch.constant("KV")),
         HD(launch.constant("HD")),
         keys(launch.constant("KEYS")),
-        rows(launch.rows()),
         launch_(launch),
         window_(launch.int32(window)),
         scale_(static_cast<float>(launch.number("SCALE"))),
         pos_(launch.span<const int32_t>(pos)),
-        q_(launch.elements(q)),
-        k_(launch.elements(q + 1)),
-        v_(launch.elements(q + 2)),
+        views_(launch.span<const int32_t>(views)),
+        tables_(launch.span<const int32_t>(views + 1)),
+        q_(launch.elements(views + 2)),
+        k_(launch.elements(views + 3)),
+        v_(launch.elements(views + 4)),
         query_(HD),
         key_(HD) {}
 
+  int prefix(int row) const { return views_[4 * row]; }
+  int scratch(int row) const { return views_[4 * row + 1]; }
+  // Where the keys end that a row's sequence has at slot == position: in whole tiles, where it is a tree.
+  int64_t shared_end(int row) const { return prefix(row) < kFar ? prefix(row) / keys * keys : INT64_MAX; }
   int position(int row) const { return pos_[row]; }
 
   // A head of a row goes on over a split's positions from `begin` on, up to `limit`; `slot` of a position is its key's.
@@ -71,7 +79,7 @@ class Attention {
     return state;
   }
 
-  const int H, KV, HD, keys, rows;
+  const int H, KV, HD, keys;
 
  private:
   template <class Slot>
@@ -81,7 +89,8 @@ class Attention {
     float top = state.m;
     if (window_ > 0) begin = std::max(begin, int64_t{pos_[row]} - window_ + 1);
     for (int64_t p = begin; p < end; ++p) {
-      at_.push_back((slot(p) * KV + kv_head) * HD);
+      const size_t there = slot(p), block = tables_[views_[4 * row + 2] + there / kInBlock];
+      at_.push_back(((block * kInBlock + there % kInBlock) * KV + kv_head) * HD);
       k_.read(at_.back(), HD, key_.data());
       float sum = 0;
       for (int i = 0; i < HD; ++i) sum += query_[i] * key_[i];
@@ -105,16 +114,11 @@ class Attention {
   const Launch& launch_;
   const int window_;
   const float scale_;
-  const Span<const int32_t> pos_;
+  const Span<const int32_t> pos_, views_, tables_;
   const Elements q_, k_, v_;
   std::vector<float> query_, key_, score_;  // score_ and at_: of a tile's keys
   std::vector<size_t> at_;                  // their first elements in the cache
 };
-
-// Where the keys end that rows have at slot == position: in whole tiles, where rows are a tree.
-int64_t shared_end(const Span<const int32_t>& meta, int keys) {
-  return meta[3] != 0 ? meta[1] / keys * keys : INT64_MAX;
-}
 
 // acc [rows, H, splits, HD] and ml [rows, H, splits, 2].
 size_t part(int H, int splits, size_t row, int head, int s) { return (row * H + head) * splits + s; }
@@ -126,29 +130,48 @@ void store(const Elements& out, size_t head, const State& state) {
 
 }  // namespace
 
-void attention_split(const Launch& launch) {
-  Attention attention(launch, 2, 3, 8);
-  const Span<const int32_t> meta = launch.span<const int32_t>(1);
-  const Span<float> acc = launch.span<float>(6), ml = launch.span<float>(7);
-  const int splits = launch.int32(9), H = attention.H, HD = attention.HD;
-  launch.expect_cover(0, launch.constant("QROWS"), size_t(attention.rows) * (H / attention.KV));
+namespace {
+
+// Calls does(row, head) for every query of every tile. A tile is of one sequence.
+template <class Does>
+void each_query(const Launch& launch, const Attention& attention, Does does) {
+  const Span<const int32_t> tiles = launch.span<const int32_t>(0), views = launch.span<const int32_t>(2);
+  const int group = attention.H / attention.KV, most = launch.constant("QROWS");
   launch.expect(1, attention.KV);
+  for (unsigned tile = 0; tile < launch.grid[0]; ++tile) {
+    const int begin = tiles[2 * tile], end = tiles[2 * tile + 1];
+    if (end - begin > most) throw Violation{CUDA_ERROR_LAUNCH_FAILED, text("tile %u has %d rows", tile, end - begin)};
+    for (int r = begin; r < end; ++r) {
+      for (int i = 0; i < 3; ++i) {
+        if (i != 1 && views[4 * (r / group) + i] != views[4 * (begin / group) + i]) {
+          throw Violation{CUDA_ERROR_LAUNCH_FAILED, text("tile %u has rows of two sequences", tile)};
+        }
+      }
+      for (int kv = 0; kv < attention.KV; ++kv) does(r / group, kv * group + r % group);
+    }
+  }
+}
+
+}  // namespace
+
+void attention_split(const Launch& launch) {
+  Attention attention(launch, 1, 2, 9);
+  const Span<float> acc = launch.span<float>(7), ml = launch.span<float>(8);
+  const int splits = launch.int32(10), H = attention.H, HD = attention.HD;
   launch.expect(2, splits);
-  for (int row = 0; row < attention.rows; ++row) {
+  each_query(launch, attention, [&](int row, int head) {
     if (attention.position(row) >= split_start(splits)) {
       throw Violation{CUDA_ERROR_LAUNCH_FAILED,
                       text("%d splits end before position %d", splits, attention.position(row))};
     }
-    for (int head = 0; head < H; ++head) {
-      for (int s = 0; split_start(s) <= attention.position(row); ++s) {
-        const State state = attention.split(row, head, s, shared_end(meta, attention.keys));
-        const size_t at = part(H, splits, row, head, s);
-        if (state.l > 0) std::copy(state.acc.begin(), state.acc.end(), acc.at(at * HD, HD));
-        ml[2 * at] = state.m;
-        ml[2 * at + 1] = state.l;
-      }
+    for (int s = 0; split_start(s) <= attention.position(row); ++s) {
+      const State state = attention.split(row, head, s, attention.shared_end(row));
+      const size_t at = part(H, splits, row, head, s);
+      if (state.l > 0) std::copy(state.acc.begin(), state.acc.end(), acc.at(at * HD, HD));
+      ml[2 * at] = state.m;
+      ml[2 * at + 1] = state.l;
     }
-  }
+  });
 }
 
 void attention_merge(const Launch& launch) {
@@ -171,17 +194,16 @@ void attention_merge(const Launch& launch) {
 }
 
 void attention_branch(const Launch& launch) {
-  Attention attention(launch, 2, 4, 9);
-  const Span<const int32_t> meta = launch.span<const int32_t>(1);
-  const Span<const uint64_t> ancestors = launch.span<const uint64_t>(3);
-  const Span<float> acc = launch.span<float>(7), ml = launch.span<float>(8);
-  const int splits = launch.int32(10), H = attention.H, HD = attention.HD;
-  launch.expect_cover(0, 1, attention.rows);
+  Attention attention(launch, 1, 3, 10);
+  const Span<const uint64_t> ancestors = launch.span<const uint64_t>(2);
+  const Span<float> acc = launch.span<float>(8), ml = launch.span<float>(9);
+  const int splits = launch.int32(11), H = attention.H, HD = attention.HD, rows = launch.rows();
+  launch.expect_cover(0, 1, rows);
   launch.expect(1, attention.KV);
   launch.expect_cover(2, launch.constant("QROWS"), H / attention.KV);
-  const int prefix = meta[1], scratch = meta[2];
-  const int64_t own = shared_end(meta, attention.keys);
-  for (int row = 0; row < attention.rows; ++row) {
+  for (int row = 0; row < rows; ++row) {
+    const int prefix = attention.prefix(row), scratch = attention.scratch(row);
+    const int64_t own = attention.shared_end(row);
     const auto slot = [&](int64_t position) -> size_t {
       if (position < prefix) return position;
       uint64_t mask = ancestors[row];
@@ -206,21 +228,16 @@ void attention_branch(const Launch& launch) {
 }
 
 void attention_serial(const Launch& launch) {
-  Attention attention(launch, 1, 2, 6);
-  const Elements out = launch.output(5);
-  const int H = attention.H;
-  launch.expect_cover(0, launch.constant("QROWS"), size_t(attention.rows) * (H / attention.KV));
-  launch.expect(1, attention.KV);
-  for (int row = 0; row < attention.rows; ++row) {
-    for (int head = 0; head < H; ++head) {
-      State all(attention.HD);
-      for (int s = 0; split_start(s) <= attention.position(row); ++s) {
-        const State one = attention.split(row, head, s);
-        merge(all, one.acc.data(), one.m, one.l);
-      }
-      store(out, size_t(row) * H + head, all);
+  Attention attention(launch, 1, 2, 8);
+  const Elements out = launch.output(7);
+  each_query(launch, attention, [&](int row, int head) {
+    State all(attention.HD);
+    for (int s = 0; split_start(s) <= attention.position(row); ++s) {
+      const State one = attention.split(row, head, s);
+      merge(all, one.acc.data(), one.m, one.l);
     }
-  }
+    store(out, size_t(row) * attention.H + head, all);
+  });
 }
 
 }  // namespace stub

@@ -1,0 +1,259 @@
+// swiftk._core.Engine: many texts at a time.
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <condition_variable>
+#include <mutex>
+
+#include "bind_errors.h"
+#include "bind_skip.h"
+#include "engine.h"
+
+namespace py = pybind11;
+using namespace py::literals;
+
+void bind_engine(py::module_& m);
+
+namespace swiftk {
+namespace {
+
+using Tokens = py::array_t<int32_t, py::array::c_style | py::array::forcecast>;
+using Release = py::call_guard<py::gil_scoped_release>;
+using Skip = std::tuple<std::vector<int>, std::vector<int>, int, std::vector<std::string>>;
+
+// Threads that wait for texts of one engine: any of them steps it for all, while the others wait for that step's end.
+class SharedEngine {
+ public:
+  SharedEngine(const std::shared_ptr<Model>& model, int context, int sequences, size_t kv_memory, int threads,
+               bool poison)
+      : state_(std::make_unique<State>(model, EngineOptions{.context = context,
+                                                            .sequences = sequences,
+                                                            .kv_memory = kv_memory,
+                                                            .threads = threads,
+                                                            .poison = poison})) {}
+  Engine& operator*() const { return state_->engine; }
+  Engine* operator->() const { return &state_->engine; }
+
+  // One round, or the end of the one that another thread is at. What texts heard goes to the end of boxes[id], all at
+  // once as a signal's handler sees it. A text that has no box is cancelled.
+  void step(const py::dict& boxes) const {
+    std::vector<Turn> turns;
+    {
+      const py::gil_scoped_release release;
+      State& s = *state_;
+      std::unique_lock lock(s.guard);
+      if (s.stepping) {
+        s.ended.wait(lock, [&, now = s.steps] { return s.steps != now; });
+        return;
+      }
+      s.stepping = true;
+    }
+    struct Over {
+      State& s;
+      ~Over() {
+        const std::lock_guard lock(s.guard);
+        s.last = s.engine.last();
+        s.explained = s.engine.explain();
+        s.reason_off = s.engine.planner().reason_off();
+        s.plain_seconds = s.engine.planner().clock().step(1);
+        s.stepping = false;
+        ++s.steps;
+        s.ended.notify_all();
+      }
+    } const over{*state_};
+    {
+      const py::gil_scoped_release release;
+      turns = state_->engine.step();
+    }
+    for (Turn& turn : turns) {
+      const py::int_ id(turn.id);
+      if (boxes.contains(id)) {
+        boxes[id].attr("append")(py::cast(std::move(turn)));
+      } else if (turn.finish == Finish::None) {
+        state_->engine.cancel(turn.id);
+      }
+    }
+  }
+
+  // What was so behind the last step: any thread may read it.
+  template <class T>
+  auto told(T what) const {
+    const std::lock_guard lock(state_->guard);
+    return what(*state_);
+  }
+  // Waits for the step that is under way, and holds up the next one.
+  template <class F>
+  auto between(F f) const {
+    const py::gil_scoped_release release;
+    std::unique_lock lock(state_->guard);
+    state_->ended.wait(lock, [&] { return !state_->stepping; });
+    return f(state_->engine);
+  }
+
+  // In a forked process: the threads and locks of the other are not here, and nothing can be taken down.
+  void leave_behind() { (void)state_.release(); }
+
+ private:
+  struct State {
+    State(const std::shared_ptr<Model>& model, const EngineOptions& o) : engine(model, o) {}
+    Engine engine;
+    std::mutex guard;
+    std::condition_variable ended;
+    bool stepping = false;
+    uint64_t steps = 0;
+    Round last;
+    std::string explained, reason_off;
+    double plain_seconds = 0;
+  };
+  std::unique_ptr<State> state_;
+};
+
+// skip: (attn, mlp, exit_layer, weights) of the plan that drafts; None: no plan does. The text's box is boxes[id],
+// there before any other thread may have heard of it: the lock of Python's interpreter is kept.
+uint64_t submit(const SharedEngine& self, py::dict boxes, const Tokens& prompt, int max_new_tokens,
+                std::vector<int32_t> stop_ids, float temperature, int top_k, float top_p, float min_p,
+                float repetition_penalty, uint64_t seed, const std::string& acceptance, int logprobs,
+                const std::string& drafting, const std::optional<Skip>& skip, const std::optional<DraftRule>& rule,
+                bool explain) {
+  Request r{.prompt = {prompt.data(), prompt.data() + prompt.size()},
+            .sampling = {.temperature = temperature,
+                         .top_k = top_k,
+                         .top_p = top_p,
+                         .min_p = min_p,
+                         .repetition_penalty = repetition_penalty,
+                         .seed = seed},
+            .acceptance = acceptance_named(acceptance),
+            .logprobs = logprobs,
+            .max_new_tokens = max_new_tokens,
+            .stop_ids = std::move(stop_ids),
+            .explain = explain};
+  if (skip) {
+    const auto& [attn, mlp, exit_layer, weights] = *skip;
+    r.plan = std::make_shared<DraftPlan>(self->model(), skip_set(self->model(), attn, mlp, exit_layer, weights));
+  }
+  if (rule) r.rule = *rule;
+  r.drafting = drafting == "planned" ? Drafting::Planned : drafting == "ruled" ? Drafting::Ruled : Drafting::Off;
+  const py::object box = py::module_::import("collections").attr("deque")();
+  const uint64_t id = self->submit(std::move(r));
+  boxes[py::int_(id)] = box;
+  return id;
+}
+
+const char* name_of(Finish finish) {
+  switch (finish) {
+    case Finish::Stop: return "stop";
+    case Finish::Length: return "length";
+    case Finish::Cancelled: return "cancelled";
+    case Finish::Failed: return "failed";
+    default: return "";
+  }
+}
+
+py::dict round_dict(const SharedEngine& self) {
+  const Round r = self.told([](const auto& s) { return s.last; });
+  return py::dict("sequences"_a = r.sequences, "prompts"_a = r.prompts, "nodes"_a = r.nodes,
+                  "prompt_rows"_a = r.prompt_rows, "tokens"_a = r.tokens, "seconds"_a = r.seconds, "draft"_a = r.draft,
+                  "verify"_a = r.verify, "run"_a = r.run, "draft_steps"_a = r.draft_steps, "preempted"_a = r.preempted,
+                  "waiting"_a = r.waiting);
+}
+
+// (class in swiftk.errors, message), or None.
+py::object error_of(const Turn& t) {
+  if (t.status == Status::Ok) return py::none();
+  return py::make_tuple(python_name(t.status), t.error);
+}
+
+// (attn, mlp, exit_layer, weights)
+py::tuple told(const SkipSet& skip) {
+  std::vector<const char*> weights;
+  for (const DType dtype : skip.weights) weights.push_back(name_of(dtype));
+  return py::make_tuple(skip.attn, skip.mlp, skip.exit_layer, weights);
+}
+
+// What drafted, or None.
+py::object plan_of(const Turn& t) { return t.plan ? told(t.plan->skip) : py::object(py::none()); }
+
+// (token, parent, source, worth, came) of each node behind the root.
+py::list tree_of(const Turn& t) {
+  py::list out;
+  for (const TreeNode& n : t.tree) {
+    out.append(py::make_tuple(n.token, n.parent, static_cast<int>(n.source), n.worth, n.came));
+  }
+  return out;
+}
+
+py::dict told(const PlannerState& state) {
+  py::list plans;
+  for (const PlanState& s : state.plans) {
+    plans.append(py::dict("skip"_a = told(s.skip), "price"_a = s.price, "counts"_a = s.counts));
+  }
+  return py::dict("plans"_a = plans, "rows"_a = state.rows);
+}
+
+PlannerState planner_state(const Model& model, const py::dict& from) {
+  PlannerState state;
+  for (const py::handle plan : from["plans"]) {
+    const auto [attn, mlp, exit_layer, weights] = plan["skip"].cast<Skip>();
+    state.plans.push_back({skip_set(model, attn, mlp, exit_layer, weights), plan["price"].cast<double>(),
+                           plan["counts"].cast<std::vector<double>>()});
+  }
+  state.rows = from["rows"].cast<std::vector<std::pair<int, double>>>();
+  return state;
+}
+
+}  // namespace
+}  // namespace swiftk
+
+void bind_engine(py::module_& m) {
+  using namespace swiftk;
+  py::class_<Turn>(m, "Turn")
+      .def_readonly("id", &Turn::id)
+      .def_readonly("tokens", &Turn::tokens)
+      .def_readonly("cached", &Turn::cached)
+      .def_readonly("nodes", &Turn::nodes)
+      .def_readonly("steps", &Turn::steps)
+      .def_readonly("drafted", &Turn::drafted)
+      .def_readonly("cut", &Turn::cut)
+      .def_readonly("proposed", &Turn::proposed)
+      .def_readonly("seconds", &Turn::seconds)
+      .def_readonly("draft", &Turn::draft)
+      .def_readonly("verify", &Turn::verify)
+      .def_readonly("run", &Turn::run)
+      .def_property_readonly("plan", &plan_of)
+      .def_property_readonly("tree", &tree_of)
+      .def_property_readonly("error", &error_of)
+      .def_property_readonly("finish", [](const Turn& t) { return name_of(t.finish); });
+  py::class_<SharedEngine>(m, "Engine")
+      .def(py::init<const std::shared_ptr<Model>&, int, int, size_t, int, bool>(), "model"_a, "context"_a = 0,
+           "sequences"_a = 16, "kv_memory"_a = 0, "threads"_a = 0, "poison"_a = false)
+      .def("submit", &submit, "boxes"_a, "prompt"_a, "max_new_tokens"_a = 128, "stop_ids"_a = std::vector<int32_t>{},
+           "temperature"_a = 0.0f, "top_k"_a = 0, "top_p"_a = 1.0f, "min_p"_a = 0.0f, "repetition_penalty"_a = 1.0f,
+           "seed"_a = 0, "acceptance"_a = "coupled", "logprobs"_a = 0, "drafting"_a = "planned", "skip"_a = py::none(),
+           "rule"_a = py::none(), "explain"_a = false)
+      .def(
+          "cancel", [](const SharedEngine& self, uint64_t id) { self->cancel(id); }, "id"_a)
+      .def("step", &SharedEngine::step, "boxes"_a)
+      .def("idle", [](const SharedEngine& self) { return self->idle(); })
+      .def("leave_behind", &SharedEngine::leave_behind)
+      .def("forget_texts", [](const SharedEngine& self) { self.between([](Engine& e) { e.forget_texts(); }); })
+      .def("state",
+           [](const SharedEngine& self) { return told(self.between([](Engine& e) { return e.planner().state(); })); })
+      .def(
+          "restore",
+          [](const SharedEngine& self, const py::dict& state) {
+            const PlannerState read = planner_state(self->model(), state);
+            self.between([&](Engine& e) { e.planner().restore(read); });
+          },
+          "state"_a)
+      .def_property_readonly(
+          "explained", [](const SharedEngine& self) { return self.told([](const auto& s) { return s.explained; }); })
+      .def_property_readonly(
+          "reason_off", [](const SharedEngine& self) { return self.told([](const auto& s) { return s.reason_off; }); })
+      .def_property_readonly(
+          "plain_seconds",
+          [](const SharedEngine& self) { return self.told([](const auto& s) { return s.plain_seconds; }); })
+      .def_property_readonly("last", &round_dict)
+      .def_property_readonly("context", [](const SharedEngine& self) { return self->context(); })
+      .def_property_readonly("workspace_bytes", [](const SharedEngine& self) { return self->workspace_bytes(); });
+}

@@ -1,0 +1,32 @@
+// Options of drafting and sampling as Python names them.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "dtype_names.h"
+#include "error.h"
+#include "sequence.h"
+
+namespace swiftk {
+
+// weights: "own" or names of dtypes, as SkipSet has them.
+inline SkipSet skip_set(const Model& model, const std::vector<int>& attn, const std::vector<int>& mlp, int exit_layer,
+                        const std::vector<std::string>& weights) {
+  SkipSet skip{attn, mlp, exit_layer};
+  for (const std::string& name : weights) {
+    const std::optional<DType> found = name == "own" ? model.dtype : dtype_named(name);
+    if (!found) fail(Status::InvalidArgument, "[skip] weights has '" + name + "', want own or names of dtypes");
+    skip.weights.push_back(*found);
+  }
+  return skip;
+}
+
+inline Acceptance acceptance_named(const std::string& name) {
+  if (name != "coupled" && name != "rejection") {
+    fail(Status::InvalidArgument, "[sampling] acceptance is '" + name + "', want coupled or rejection");
+  }
+  return name == "coupled" ? Acceptance::Coupled : Acceptance::Rejection;
+}
+
+}  // namespace swiftk

@@ -1,0 +1,91 @@
+// K and V of every layer, in blocks of kKvBlock tokens that texts hold and share. Knows no sequence and no tree.
+//
+// A block may be named, by its tokens and the named block before it, which is full. A text that begins alike finds it
+// again: a full one it shares, of one that goes along for a while it copies the rows. While nobody holds it, it stays
+// until memory is wanted: what was released longest ago goes first.
+#pragma once
+#include <span>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "model.h"
+
+namespace swiftk {
+
+class KvPool {
+ public:
+  static constexpr int32_t kNone = -1;
+
+  // Memory is touched only as blocks fill.
+  KvPool(const Model&, int blocks);
+
+  KvLayer layer(int i) const { return {layers_.as<char>() + i * layer_bytes_, shape_}; }
+  int blocks() const { return shape_.blocks; }
+  int free() const { return free_; }  // that take() can give
+  size_t bytes_per_token() const { return layers_.bytes() / shape_.slots(); }
+
+  // A block of nobody's, now with one holder and without a name; kNone where all are held.
+  int32_t take();
+  void hold(int32_t block) {
+    if (blocks_[block].holders++ == 0) unlink(block);
+  }
+  void release(int32_t block);
+  int holders(int32_t block) const { return blocks_[block].holders; }
+
+  // The block with these tokens behind block `before` (kNone: at the beginning of a text), with one holder more; kNone
+  // where there is none. `before` is named, and held by the caller.
+  int32_t find(int32_t before, std::span<const int32_t, kKvBlock> tokens);
+  // Names a block that is full, which the caller holds. If there is one of that name already, the caller holds that one
+  // instead. Returns the one it holds.
+  int32_t name(int32_t block, int32_t before, std::span<const int32_t, kKvBlock> tokens);
+  bool named(int32_t block) const { return blocks_[block].name != 0; }
+  // The named block behind `before` that goes along with these tokens for longest, and for how long; not held.
+  std::pair<int32_t, int> along(int32_t before, std::span<const int32_t> tokens) const;
+  // Names the last block of a text as far as it goes, unless there is one that goes along with all of it. The text may
+  // go on in it: rows that have a name stay as they are.
+  void name_end(int32_t block, int32_t before, std::span<const int32_t> tokens);
+  // The holder, who is the only one, is about to write to it.
+  void forget(int32_t block);
+
+  // Takes the names of all blocks that nobody holds.
+  void forget_all();
+
+  // Copies slot from[i] to slot to[i], for i = 0, 1, ... in turn, in every layer; slots are of the pool.
+  void move_rows(Ctx&, std::span<const int32_t> from, std::span<const int32_t> to) const;
+  // Fills every byte with NaN patterns, so that a test sees any read of what was never written.
+  void poison(Ctx&);
+
+ private:
+  struct Block {
+    int holders = 0;
+    uint64_t name = 0;                     // no two blocks ever have the same; 0: none
+    uint64_t before = 0;                   // name of the block before; 0: it begins a text
+    uint64_t hash = 0;                     // of `before` and the tokens, if it is full
+    int tokens = 0;                        // of named ones
+    int32_t older = kNone, newer = kNone;  // of those that nobody holds, by when they were released
+  };
+
+  void link(int32_t block, bool oldest);
+  void unlink(int32_t block);
+  int32_t* tokens(int32_t block) { return tokens_.data() + size_t(block) * kKvBlock; }
+  const int32_t* tokens(int32_t block) const { return tokens_.data() + size_t(block) * kKvBlock; }
+  void enter(int32_t block, int32_t before, std::span<const int32_t> its);
+  uint64_t name_of(int32_t block) const { return block == kNone ? 0 : blocks_[block].name; }
+  int32_t look_up(uint64_t hash, uint64_t before, std::span<const int32_t, kKvBlock> tokens);
+
+  const Ops* ops_;
+  KvShape shape_;
+  int n_layers_;
+  size_t layer_bytes_;
+  Buffer layers_;
+  std::vector<Block> blocks_;
+  std::vector<int32_t> tokens_;                           // [blocks, kKvBlock] of named ones
+  std::unordered_multimap<uint64_t, int32_t> by_hash_;    // full ones
+  std::unordered_multimap<uint64_t, int32_t> by_before_;  // all that are named
+  int32_t oldest_ = kNone, newest_ = kNone;
+  int free_ = 0;
+  uint64_t last_name_ = 0;
+};
+
+}  // namespace swiftk

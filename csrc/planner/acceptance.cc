@@ -1,0 +1,139 @@
+#include "planner/acceptance.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace swiftk {
+namespace {
+
+constexpr double kPlanMemory = 300, kSourceMemory = 120;
+constexpr int kPlanRanks = 10, kSourceRanks = 8;
+constexpr double kLine = 20, kMisses = 12;  // outcomes that the line counts as, in a bucket; misses, a prior's others
+constexpr int kSteps = 4;                   // of Newton's method
+constexpr std::array<double, kSureness - 1> kEdges{0.05, 0.1, 0.15, 0.2,  0.3,  0.4,   0.5, 0.6,
+                                                   0.7,  0.8, 0.87, 0.92, 0.95, 0.975, 0.99};
+
+double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+
+}  // namespace
+
+double Prior::share(int r) const { return first * std::pow(r, -power) * std::pow(ratio, r - 1); }
+
+AcceptanceRates::AcceptanceRates(const Prior& prior, const std::array<double, kSureness>& sureness, int ranks,
+                                 double memory)
+    : prior_(prior), sureness_(sureness), ranks_(ranks), memory_(memory), counts_(kSureness * (ranks + 1)) {}
+
+AcceptanceRates AcceptanceRates::of_plan(const Prior& prior) {
+  std::array<double, kSureness> sureness;
+  for (int b = 0; b < kSureness; ++b) {
+    const double low = b > 0 ? kEdges[b - 1] : 0.005, high = b < kSureness - 1 ? kEdges[b] : 0.999;
+    const double middle = (low + high) / 2;
+    sureness[b] = std::log(middle / (1 - middle));
+  }
+  return {prior, sureness, kPlanRanks, kPlanMemory};
+}
+
+AcceptanceRates AcceptanceRates::of_source(const Prior& prior) {
+  std::array<double, kSureness> sureness;
+  std::iota(sureness.begin(), sureness.end(), 0.0);
+  return {prior, sureness, kSourceRanks, kSourceMemory};
+}
+
+int AcceptanceRates::bucket(double confidence) {
+  return static_cast<int>(std::lower_bound(kEdges.begin(), kEdges.end(), confidence) - kEdges.begin());
+}
+
+double AcceptanceRates::edge(int b) { return kEdges[b]; }
+
+void AcceptanceRates::add(int b, int rank) {
+  double* const row = &count(b, 0);
+  if (std::accumulate(row, row + ranks_ + 1, 0.0) >= memory_) {
+    for (int r = 0; r <= ranks_; ++r) row[r] *= 1 - 1 / memory_;
+  }
+  row[rank < 0 ? ranks_ : std::min(rank, ranks_)] += 1;
+}
+
+void AcceptanceRates::fade(double most) {
+  for (int b = 0; b < kSureness; ++b) {
+    double* const row = &count(b, 0);
+    const double seen = std::accumulate(row, row + ranks_ + 1, 0.0);
+    if (seen > most) std::for_each(row, row + ranks_ + 1, [&](double& c) { c *= most / seen; });
+  }
+}
+
+void AcceptanceRates::restore(const std::vector<double>& counts, double most) {
+  counts_ = counts;
+  fade(most);
+}
+
+// What was seen seldom is completed by the whole table: the best by a line through logits (Platt's scaling), the others
+// as behind all misses.
+Odds AcceptanceRates::odds() const {
+  std::array<double, kSureness> seen{};
+  double all = 0, held = 0;
+  for (int b = 0; b < kSureness; ++b) {
+    for (int r = 0; r <= ranks_; ++r) seen[b] += count(b, r);
+    all += seen[b];
+    held += count(b, 0);
+  }
+  const std::array<double, kSureness> usual = line(seen);
+  Odds odds;
+  odds.p_rank.resize(ranks_ - 1);
+  for (int b = 0; b < kSureness; ++b) odds.p_top1[b] = (count(b, 0) + kLine * usual[b]) / (seen[b] + kLine);
+  for (int r = 1; r < ranks_; ++r) {
+    double missed = kMisses * prior_.share(r);
+    for (int b = 0; b < kSureness; ++b) missed += count(b, r);
+    missed /= all - held + kMisses;
+    for (int b = 0; b < kSureness; ++b) {
+      odds.p_rank[r - 1][b] = (count(b, r) + kLine * (1 - odds.p_top1[b]) * missed) / (seen[b] + kLine);
+    }
+  }
+  return odds;
+}
+
+// The most likely line, given the prior.
+std::array<double, kSureness> AcceptanceRates::line(const std::array<double, kSureness>& seen) const {
+  double level = prior_.level, slope = prior_.slope;
+  const bool any = std::any_of(seen.begin(), seen.end(), [](double s) { return s > 0; });
+  for (int step = 0; any && step < kSteps; ++step) {
+    double up_level = -prior_.level_tight * (level - prior_.level);
+    double up_slope = -prior_.slope_tight * (slope - prior_.slope);
+    double ll = prior_.level_tight, ls = 0, ss = prior_.slope_tight;
+    for (int b = 0; b < kSureness; ++b) {
+      const double p = sigmoid(level + slope * sureness_[b]), bend = seen[b] * p * (1 - p);
+      const double above = count(b, 0) - seen[b] * p;
+      up_level += above;
+      up_slope += above * sureness_[b];
+      ll += bend;
+      ls += bend * sureness_[b];
+      ss += bend * sureness_[b] * sureness_[b];
+    }
+    const double det = ll * ss - ls * ls;
+    level += std::clamp((ss * up_level - ls * up_slope) / det, -1.5, 1.5);
+    slope += std::clamp((ll * up_slope - ls * up_level) / det, -1.5, 1.5);
+  }
+  std::array<double, kSureness> usual;
+  for (int b = 0; b < kSureness; ++b) usual[b] = std::clamp(sigmoid(level + slope * sureness_[b]), 0.01, 0.99);
+  return usual;
+}
+
+std::array<double, kSureness> AcceptanceRates::weights() const {
+  std::array<double, kSureness> weight{};
+  const double all = outcomes() + 0.5 * kSureness;
+  for (int b = 0; b < kSureness; ++b) {
+    for (int r = 0; r <= ranks_; ++r) weight[b] += count(b, r);
+    weight[b] = (weight[b] + 0.5) / all;
+  }
+  return weight;
+}
+
+double AcceptanceRates::outcomes() const { return std::accumulate(counts_.begin(), counts_.end(), 0.0); }
+
+double AcceptanceRates::matchness() const {
+  double held = 0;
+  for (int b = 0; b < kSureness; ++b) held += count(b, 0);
+  return held / std::max(outcomes(), 1e-9);
+}
+
+}  // namespace swiftk

@@ -1,0 +1,66 @@
+// How often ranked guesses come true, by how sure whoever guesses is: counts of outcomes, completed where there are
+// few.
+#pragma once
+#include <array>
+#include <vector>
+
+namespace swiftk {
+
+inline constexpr int kSureness = 16;  // buckets
+
+// What is believed before anything was seen: the best guess is right with the probability whose logit is level + slope
+// * sureness, and the r-th other takes first * r^-power * ratio^(r - 1) of its misses.
+struct Prior {
+  double level, slope;
+  double level_tight, slope_tight;  // inverse variances
+  double first, power, ratio;
+  double share(int r) const;
+};
+
+// On the streams of bench/paper, greedy and sampled: a draft without some of its sublayers; and a copy of the weights
+// in fewer bits, which agrees with the model where neither is sure of anything. Suffixes by their length, recycled
+// tokens by how sure the model was: in prose seldom right, in loops nearly always; texts differ, and their first tokens
+// tell.
+inline constexpr Prior kThinned{0.8, 0.4, 1.5, 20.0, 0.25, 1, 1}, kWhole{3.7, 0.3, 2.0, 20.0, 0.75, 0, 0.2};
+inline constexpr Prior kSuffixes{-2.2, 0.5, 0.15, 60.0, 0.05, 0, 0.4}, kRecycled{-1.2, 0.15, 0.15, 60.0, 0.08, 0, 0.6};
+
+struct Odds {
+  std::array<double, kSureness> p_top1{};             // that the best guess is right,
+  std::vector<std::array<double, kSureness>> p_rank;  // [ranks - 1] and that the 2nd, 3rd, ... best is
+};
+
+class AcceptanceRates {
+ public:
+  // sureness: of each bucket, as the prior's line takes it. memory: outcomes that a bucket remembers.
+  AcceptanceRates(const Prior&, const std::array<double, kSureness>& sureness, int ranks, double memory);
+  // Of a plan's nodes, by confidence; of a source's guesses, by its own buckets.
+  static AcceptanceRates of_plan(const Prior& prior);
+  static AcceptanceRates of_source(const Prior& prior);
+  static int bucket(double confidence);
+  static double edge(int bucket);  // its upper bound
+
+  // rank: place of the right token among the guesses, 0 the best; below 0 or beyond them: none.
+  void add(int bucket, int rank);
+  // Another text: what was seen so far counts for little.
+  void fade(double most);
+
+  Odds odds() const;
+  std::array<double, kSureness> weights() const;  // how often a bucket occurs
+  double outcomes() const;
+  const std::vector<double>& counts() const { return counts_; }  // [buckets, ranks + 1]
+  void restore(const std::vector<double>& counts, double most);  // of a bucket at most so many
+  double matchness() const;                                      // share of best guesses that were right
+
+ private:
+  std::array<double, kSureness> line(const std::array<double, kSureness>& seen) const;
+  double& count(int bucket, int rank) { return counts_[bucket * (ranks_ + 1) + rank]; }
+  double count(int bucket, int rank) const { return counts_[bucket * (ranks_ + 1) + rank]; }
+
+  Prior prior_;
+  std::array<double, kSureness> sureness_;
+  int ranks_;
+  double memory_;
+  std::vector<double> counts_;  // [buckets, ranks + 1] the last one: none of them
+};
+
+}  // namespace swiftk

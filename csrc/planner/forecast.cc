@@ -1,0 +1,143 @@
+#include "planner/forecast.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+namespace swiftk {
+namespace {
+
+constexpr int kGrid =
+    48;  // probabilities i / kGrid that all so far was accepted; what drafting on brings is nearly linear
+constexpr int kRounds = 6;
+constexpr double kClose = 1e-3;
+
+using Values = std::array<double, kGrid>;
+
+double at(int i) { return (i + 1.0) / kGrid; }
+
+// The mean over confidences of a function on the grid, taken at p * p_top1; below the grid it is 0.
+class Onward {
+ public:
+  Onward(const std::array<double, kSureness>& weight, const std::array<double, kSureness>& hold) {
+    for (int i = 0; i < kGrid; ++i) {
+      for (int b = 0; b < kSureness; ++b) {
+        const double x = at(i) * hold[b] * kGrid - 1;
+        const int low = static_cast<int>(std::floor(x));
+        const double part = x - low;
+        if (low >= 0 && low < kGrid) matrix_[i][low] += weight[b] * (1 - part);
+        if (low + 1 >= 0 && low + 1 < kGrid) matrix_[i][low + 1] += weight[b] * part;
+      }
+    }
+  }
+  // Row i reaches no further than i: what follows is less likely.
+  double of(const Values& f, int i) const {
+    double sum = 0;
+    for (int j = 0; j <= i; ++j) sum += matrix_[i][j] * f[j];
+    return sum;
+  }
+
+ private:
+  std::array<Values, kGrid> matrix_{};
+};
+
+// What a step proposes: the best token and its runners-up under all confidences, in the order of their chances.
+class Proposals {
+ public:
+  Proposals(const std::array<double, kSureness>& weight, const Odds& odds) {
+    std::vector<std::pair<double, double>> all;  // chance, weight
+    for (int b = 0; b < kSureness; ++b) {
+      all.emplace_back(odds.p_top1[b], weight[b]);
+      for (const auto& rank : odds.p_rank) all.emplace_back(rank[b], weight[b]);
+    }
+    std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+    falling_.reserve(all.size());
+    chance_.push_back(0);
+    count_.push_back(0);
+    for (const auto& [chance, its] : all) {
+      falling_.push_back(chance);
+      chance_.push_back(chance_.back() + its * chance);
+      count_.push_back(count_.back() + its);
+    }
+  }
+  // (tokens, rows) of a step behind p, whose proposals are taken if worth more than `least`.
+  std::pair<double, double> taken(double p, double least) const {
+    const auto many =
+        std::lower_bound(falling_.begin(), falling_.end(), least / p, std::greater<>()) - falling_.begin();
+    return {p * chance_[many], count_[many]};
+  }
+
+ private:
+  std::vector<double> falling_, chance_, count_;
+};
+
+// Where a function on the grid becomes positive.
+double first_root(const Values& f) {
+  const int i = static_cast<int>(std::find_if(f.begin(), f.end(), [](double v) { return v > 0; }) - f.begin());
+  const double below = i > 0 ? f[i - 1] : std::min(0.0, 2 * f[0] - f[1]);
+  return at(i) - (1.0 / kGrid) * f[i] / (f[i] - below);
+}
+
+// Behind which probability a step still pays. Rows get dearer from step to step, so this is where drafts of the usual
+// acceptance end; none of their steps before that one is to be left out.
+double usual_stop(const std::array<Values, kSteps>& onwards, double usual) {
+  double likely = 1, before = 1, reach = 1.5;
+  for (const Values& f : onwards) {
+    reach = std::any_of(f.begin(), f.end(), [](double v) { return v > 0; }) ? first_root(f) : 1.5;
+    if (likely < reach) return likely < 1 ? std::min(reach, before * std::sqrt(usual)) : reach;
+    before = likely;
+    likely *= usual;
+  }
+  return std::min(reach, before);
+}
+
+}  // namespace
+
+// Optimal stopping: with f_i(p) the tokens beyond their price at `rate` that drafting on still brings behind step i if
+// all so far is accepted with probability p, f_i(p) = max(0, gain_i(p) - rate * draft + mean over confidences of
+// f_i+1(p * p_top1)), and the best rate is the one at which a round earns nothing: 1 + f_0(1) = rate.
+Forecast forecast(const AcceptanceRates& seen, double draft, std::span<const double, kStages> rows, double pace,
+                  double guess) {
+  const std::array<double, kSureness> weight = seen.weights();
+  const Odds odds = seen.odds();
+  const Onward onward(weight, odds.p_top1);
+  const Proposals proposals(weight, odds);
+  double usual = 0;
+  for (int b = 0; b < kSureness; ++b) usual += weight[b] * odds.p_top1[b];
+
+  std::array<Values, kSteps> onwards;
+  double rate = std::max(pace, guess);
+  for (int round = 0; round < kRounds; ++round) {  // Newton's method: what rounds earn falls with the rate
+    std::array<Values, kStages> gain, cost;
+    for (int s = 0; s < kStages; ++s) {
+      for (int i = 0; i < kGrid; ++i) {
+        const auto [tokens, count] = proposals.taken(at(i), rate * rows[s]);
+        cost[s][i] = draft + rows[s] * count;
+        gain[s][i] = tokens - rate * cost[s][i];
+      }
+    }
+    Values value{}, price{};
+    for (int step = kSteps - 1; step >= 0; --step) {
+      const int s = step / kStage;
+      Values next, paid;
+      for (int i = 0; i < kGrid; ++i) {
+        onwards[step][i] = gain[s][i] + onward.of(value, i);
+        next[i] = std::max(0.0, onwards[step][i]);
+        paid[i] = onwards[step][i] > 0 ? cost[s][i] + onward.of(price, i) : 0.0;
+      }
+      value = next;
+      price = paid;
+    }
+    const double earned = (1 + value[kGrid - 1] - rate) / (1 + price[kGrid - 1]);
+    if (rate + earned <= pace) {
+      if (rate == pace) break;
+      rate = pace;  // the rule at this pace
+      continue;
+    }
+    rate += earned;
+    if (std::abs(earned) < kClose) break;
+  }
+  return {rate, usual_stop(onwards, usual)};
+}
+
+}  // namespace swiftk

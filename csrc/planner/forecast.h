@@ -1,0 +1,26 @@
+// What drafting is worth, if every round drafts as long as that pays: the best rate of chains with siblings, and the
+// rule that reaches it (optimal stopping at the rate at which a round earns nothing).
+#pragma once
+#include <array>
+#include <span>
+
+#include "planner/acceptance.h"
+
+namespace swiftk {
+
+inline constexpr int kSteps = 25;  // that a forecast looks ahead,
+inline constexpr int kStage = 5;   // of which so many have rows of one price
+inline constexpr int kStages = kSteps / kStage;
+
+struct Forecast {
+  double rate;   // tokens per plain step
+  double reach;  // a draft step pays behind nodes that are accepted with at least this probability; above 1: never
+};
+
+// draft: price of a step, rows: of a row in each stage of a chain, both in plain steps. pace: tokens per plain step
+// that come by other means; time is worth that, and the rule is the one at this rate. guess: of the rate, to begin
+// from.
+Forecast forecast(const AcceptanceRates&, double draft, std::span<const double, kStages> rows, double pace = 1,
+                  double guess = 1);
+
+}  // namespace swiftk

@@ -1,0 +1,77 @@
+#include "planner/purse.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace swiftk {
+namespace {
+
+constexpr int kReplain = 64;  // rounds of drafting between two plain ones, which keep the plain step's price fresh,
+constexpr double kDoubtful = 1.2;  // and where the rate is below this:
+constexpr int kSoon = 16;
+constexpr double kOpening = 1.5;   // plain steps that drafting may lose before it was worth anything,
+constexpr double kGuessing = 0.5;  // and where sources are all that drafts: most of their rounds cost a tenth of a step
+constexpr double kEarned = 0.005;  // more for every token
+constexpr double kMost = 8;        // and no more at once, whatever was gained: a change for the worse shows soon
+constexpr double kMemory = 0.97;   // weight that the rounds before keep, in the rate that decides
+constexpr double kBackOff = 64, kMostOff = 8192;  // tokens before drafting is tried again; doubles with every failure
+
+}  // namespace
+
+// The more texts, the dearer are rows beyond theirs, and the less is to be hoped for.
+Purse::Purse(bool plan, int texts)
+    : plan_(plan), opening_((plan ? kOpening : kGuessing) / std::sqrt(texts)), purse_(opening_), back_off_(kBackOff) {}
+
+void Purse::start(bool alone) {
+  if (alone || since_plain_ >= kSoon) want_plain_ = std::max(want_plain_, 1);
+}
+
+bool Purse::measured() const {
+  return want_plain_ == 0 && since_plain_ < (tokens_ < kDoubtful * steps_ ? kSoon : kReplain);
+}
+
+void Purse::earn(double steps) { purse_ = std::min(purse_ + steps, kMost); }
+
+void Purse::rest(double tokens) {
+  earn(kEarned * tokens);
+  quiet_for_ = std::max(0.0, quiet_for_ - tokens);
+  if (off_for_ == 0) return;
+  off_for_ = std::max(off_for_ - tokens, purse_ <= 0 ? 1.0 : 0.0);
+  if (off_for_ == 0) {
+    tokens_ = steps_ = 0;
+    purse_ = std::min(purse_, opening_);  // what sources gained is not for drafts to lose
+  }
+}
+
+void Purse::drafted_round(double tokens, double steps, bool drafted) {
+  rest(tokens);
+  ++since_plain_;
+  tokens_ = kMemory * tokens_ + tokens;
+  steps_ = kMemory * steps_ + steps;
+  earn(tokens - steps);
+  if (drafted && purse_ == kMost) back_off_ = kBackOff;
+  if (purse_ <= 0) {
+    confirm_ = true;
+    want_plain_ = 2;
+  }
+}
+
+void Purse::plain_round(double tokens) {
+  rest(tokens);
+  since_plain_ = 0;
+  want_plain_ = std::max(0, want_plain_ - 1);
+  if (!confirm_ || want_plain_ > 0) return;
+  confirm_ = false;
+  const bool loses = steps_ > tokens_;
+  purse_ = std::max(purse_, opening_ / 2);
+  if (!loses) return;
+  tokens_ = steps_ = 0;
+  if (off_for_ > 0) {
+    quiet_for_ = kBackOff;
+    return;
+  }
+  off_for_ = back_off_;
+  back_off_ = std::min(2 * back_off_, kMostOff);
+}
+
+}  // namespace swiftk

@@ -1,0 +1,58 @@
+#include "sequence.h"
+
+namespace swiftk {
+
+// Sized here so that no phase allocates.
+Draft::Draft() {
+  confidence.reserve(TokenTree::kMaxNodes);
+  choice.resize(TokenTree::kMaxNodes * kMaxTopk);
+  prospects.reserve();
+  scouts.reserve(TokenTree::kMaxNodes);
+  wanted.reserve(TokenTree::kMaxNodes);
+}
+
+void Draft::begin(int32_t root) {
+  tree.reset(root);
+  source[0] = SourceId::Target;
+  steps = grown = ran = choices = 0;
+  confidence.clear();
+  scouts.clear();
+  wanted.clear();
+  asking = false;
+  pending = true;
+}
+
+Verified::Verified() {
+  emitted.reserve(TokenTree::kMaxNodes);
+  path.reserve(TokenTree::kMaxNodes);
+  outcomes.reserve(TokenTree::kMaxNodes);
+  guessed.reserve(kMostSources * TokenTree::kMaxNodes);
+}
+
+Sequence::Sequence(const Model& model, int most)
+    : most_text(most), seen(model.config.V), plan(std::make_shared<DraftPlan>(model, SkipSet{})) {
+  text.reserve(most + 1);
+  path_tokens.reserve(TokenTree::kMaxNodes);
+}
+
+void Sequence::forget_tree() {
+  draft.pending = verified.pending = false;
+  draft.ran = 0;
+  verified.emitted.clear();
+  verified.path.clear();
+}
+
+int Sequence::add_node(int parent, int32_t token, SourceId source) {
+  const int node = draft.tree.add(parent, token);
+  draft.source[node] = source;
+  return node;
+}
+
+void Sequence::read_path(int node) {
+  path_tokens.clear();
+  for (int i = 1; i <= node; ++i) {
+    if (draft.tree.ancestors(node) >> i & 1) path_tokens.push_back(draft.tree.token(i));
+  }
+}
+
+}  // namespace swiftk

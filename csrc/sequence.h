@@ -1,0 +1,108 @@
+// One text as data: its tokens, where its K and V lie, how its tokens are drawn, and the tree that is under way. What
+// acts on it are functions over a workspace: prompt.h, draft.h, verify.h, score.h.
+//
+// Between phases `text` is all but its last token cached. A round is draft, verify, commit; with a tree of the root
+// alone it is plain decoding, by the same code.
+#pragma once
+#include <array>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "draft_plan.h"
+#include "draft_rule.h"
+#include "error.h"
+#include "kv_pool.h"
+#include "outcome.h"
+#include "prospects.h"
+#include "sampler.h"
+#include "sources/sources.h"
+#include "token_tree.h"
+
+namespace swiftk {
+
+enum class Acceptance { Coupled, Rejection };
+
+struct TokenLogprob {
+  int32_t token;
+  float logprob;
+};
+
+struct Emitted {
+  int32_t token;
+  SourceId source;                // that proposed it; Target: nobody did, a bonus token or plain
+  float logprob;                  // under softmax(logits), before penalties and warpers
+  std::vector<TokenLogprob> top;  // as many as were asked for
+  bool drafted() const { return source != SourceId::Target; }  // accepted from the tree
+};
+
+// The tree under way, and what was said of its nodes. It stays readable, for statistics, until the next one begins.
+struct Draft {
+  Draft();
+  void begin(int32_t root);
+
+  TokenTree tree;
+  std::array<SourceId, TokenTree::kMaxNodes> source{};  // of each node
+  int most_depth = 0;
+  int steps = 0;
+  int grown = 0;    // leading nodes that were drafted from
+  int ran = 0;      // of them, those whose residual row is exact behind the steps that the plan shares with the target
+  int choices = 0;  // candidate children of each
+  std::vector<float> confidence;  // [grown] in the best of them
+  std::vector<int32_t> choice;    // [kMaxNodes, kMaxTopk] their tokens, best first; -1: none left
+  std::vector<double> q;          // rejection only: [grown, V]
+  float log_p = 0;                // of the best candidate of the last node
+  GateRule gate{};
+  Prospects prospects;
+  bool asking = false;              // sources, whose candidates may join the tree
+  std::vector<int> scouts, wanted;  // nodes that run along; of these, those whose draws are learned from
+  bool pending = false;             // hangs on the present text and may be verified
+};
+
+// What verification found.
+struct Verified {
+  Verified();
+
+  std::vector<Emitted> emitted;
+  std::vector<int32_t> path;  // accepted nodes, root excluded
+  std::vector<Outcome> outcomes;
+  std::vector<Guessed> guessed;
+  bool pending = false;         // may be committed
+  std::optional<Error> failed;  // what was wrong with this text's logits
+};
+
+struct Sequence {
+  Sequence(const Model&, int most_text);
+
+  int32_t position() const { return static_cast<int32_t>(text.size()); }  // of the next token
+  bool rejects() const { return acceptance == Acceptance::Rejection && !sampling.greedy(); }
+  bool warps() const { return sampling.repetition_penalty != 1 || sampling.filters(); }
+  // Noise of one round only: a position that is drafted again later must not see the same numbers.
+  uint64_t round_seed() const { return sampling.seed ^ (round + 1) * 0x9E3779B97F4A7C15u; }
+  View view(int prefix_len = 0, int scratch = 0) const { return {blocks.data(), prefix_len, scratch}; }
+  void forget_tree();
+  int add_node(int parent, int32_t token, SourceId source);
+  void read_path(int node);  // the tokens that lead to a node, its own the last, to path_tokens
+
+  int most_text = 0;  // tokens
+  std::vector<int32_t> text;
+  int cached = 0;               // leading tokens whose K and V lie in blocks
+  std::vector<int32_t> blocks;  // of the pool
+  int named = 0;                // leading ones that others may share
+  SeenTokens seen;
+
+  Sampling sampling;
+  Acceptance acceptance = Acceptance::Coupled;
+  int logprobs = 0;  // alternatives reported beside each token
+  uint64_t round = 0;
+
+  int lane = 0;  // of the engine's, as long as the sequence steps
+  std::shared_ptr<const DraftPlan> plan;
+  Sources sources;
+  Draft draft;
+  Verified verified;
+  std::vector<int32_t> path_tokens;  // on the way to a node
+};
+
+}  // namespace swiftk

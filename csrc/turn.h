@@ -1,0 +1,48 @@
+// What a host hears of a text.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "error.h"
+#include "sequence.h"
+
+namespace swiftk {
+
+enum class Origin { Drafted, Bonus, Plain };
+enum class Finish { None, Stop, Length, Cancelled, Failed };
+
+// A node of a tree that was verified, for whoever wants to know why.
+struct TreeNode {
+  int32_t token;
+  int parent;
+  SourceId source;
+  float worth;  // probability that it is accepted, as it was believed; below 0: nobody said
+  bool came;
+};
+
+// What a round was for one text: the tokens that it brought, what was drafted for them, and whether it has ended.
+struct Turn {
+  uint64_t id = 0;
+  std::vector<Emitted> tokens{};
+  int cached = 0;                                      // of the prompt's tokens, found in memory; with the first token
+  int nodes = 0;                                       // verified, root included; 0: the prompt's own pass
+  int steps = 0;                                       // of drafting that it took part in
+  int drafted = 0;                                     // nodes that these steps read
+  bool cut = false;                                    // the text ended inside what was verified
+  std::array<int, kSourceIds> proposed{};              // nodes by who proposed them
+  std::shared_ptr<const DraftPlan> plan{};             // of these steps
+  std::vector<TreeNode> tree{};                        // if the request asks for it
+  double seconds = 0, draft = 0, verify = 0, run = 0;  // of the round, for all of its texts; in passes
+  Finish finish = Finish::None;
+  Status status = Status::Ok;  // why it failed
+  std::string error{};
+
+  Origin origin(const Emitted& e) const {
+    return e.drafted() ? Origin::Drafted : nodes > 1 || steps > 0 ? Origin::Bonus : Origin::Plain;
+  }
+};
+
+}  // namespace swiftk

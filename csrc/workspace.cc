@@ -1,0 +1,183 @@
+#include "workspace.h"
+
+#include <algorithm>
+#include <climits>
+#include <utility>
+
+#include "cuda/backend.h"
+
+namespace swiftk {
+
+size_t block_bytes(const Model& model) {
+  return model.ops->kv_bytes({model.config.n_kv, model.config.d, 1, model.dtype}) * model.config.L;
+}
+
+int fitting_blocks(const Model& model) {
+  if (!model.ops->device) return INT_MAX;
+  return static_cast<int>(std::min<size_t>(cuda::free_memory(*model.ops->device) / 2 / block_bytes(model), 1u << 24));
+}
+
+int fitting_context(const Model& model) {
+  const int64_t slots = int64_t{fitting_blocks(model)} * kKvBlock - TokenTree::kMaxNodes;
+  return static_cast<int>(std::clamp<int64_t>(slots, 1, model.config.max_position));
+}
+
+Workspace::Workspace(std::shared_ptr<const Model> m, const WorkspaceOptions& o)
+    : model(std::move(m)),
+      executor(model, o.threads, o.max_rows),
+      pool(*model, o.blocks),
+      target(compile_plan(*model, {})),
+      logits(*model->ops, o.outputs, model->config.V),
+      draws(executor, logits, *model),
+      x(*model->ops, sizeof(float) * executor.max_rows() * model->config.D),
+      residual_(*model->ops, sizeof(float) * o.sequences * TokenTree::kMaxNodes * model->config.D) {
+  if (o.poison) {
+    pool.poison(executor.ctx());
+    model->ops->fill(executor.ctx(), residual_.as<void>(), 0xff, residual_.bytes());
+  }
+}
+
+bool Workspace::reserve(Sequence& s, int slots) {
+  const size_t wanted = (slots + kKvBlock - 1) / kKvBlock;
+  while (s.blocks.size() < wanted) {
+    const int32_t block = pool.take();
+    if (block == KvPool::kNone) return false;
+    s.blocks.push_back(block);
+  }
+  return true;
+}
+
+// The last block first: where a text's blocks are forgotten for others, its beginning stays longest.
+void Workspace::trim(Sequence& s, int slots) {
+  const size_t wanted = (slots + kKvBlock - 1) / kKvBlock;
+  for (; s.blocks.size() > wanted; s.blocks.pop_back()) pool.release(s.blocks.back());
+  s.named = std::min<int>(s.named, static_cast<int>(wanted));
+}
+
+Rows Workspace::bind() {
+  Rows rows = batch.rows();
+  executor.prepare(rows);
+  return rows;
+}
+
+// The root is there; the others are made on the device.
+Rows Workspace::spine_rows(const Sequence& s, int steps) {
+  batch.clear();
+  batch.begin(s.view(s.cached, s.cached));
+  for (int i = 0; i < steps; ++i) batch.add(s.draft.tree.token(0), s.cached + i, s.cached + i, uint64_t{1} << i);
+  Rows rows = batch.rows();
+  executor.rotate(rows);
+  return rows;
+}
+
+float* Workspace::residual(const Sequence& s, int node) const {
+  return residual_.as<float>() + (size_t(s.lane) * TokenTree::kMaxNodes + node) * model->config.D;
+}
+
+// A chain lies where its text would: it needs no ancestors, and attention takes its rows together.
+void Workspace::add_nodes(const Sequence& s, int begin, int end) {
+  const TokenTree& tree = s.draft.tree;
+  const bool chain = tree.is_chain();
+  batch.begin(s.view(s.cached, s.cached));
+  for (int i = begin; i < end; ++i) {
+    batch.add(tree.token(i), s.cached + tree.depth(i), s.cached + i, chain ? 0 : tree.ancestors(i));
+  }
+}
+
+void Workspace::run_draft(std::span<Sequence* const> sequences, std::span<const int> n) {
+  batch.clear();
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    add_nodes(*sequences[i], sequences[i]->draft.grown, sequences[i]->draft.grown + n[i]);
+  }
+  const Rows rows = bind();
+  const DraftPlan& plan = *sequences[0]->plan;
+  const int shared = kept(plan), steps = plan.steps.size();
+  if (shared > 0) {
+    executor.run(plan.steps, rows, 0, shared, x.as<float>(), pool, cancel);
+    const size_t D = model->config.D;
+    const float* row = x.as<float>();
+    for (size_t i = 0; i < sequences.size(); row += n[i++] * D) {
+      Draft& draft = sequences[i]->draft;
+      model->ops->copy(executor.ctx(), residual(*sequences[i], draft.grown), row, sizeof(float) * D * n[i]);
+      draft.ran = draft.grown + n[i];
+    }
+  }
+  executor.run(plan.steps, rows, shared, steps, x.as<float>(), pool, cancel, logits.compute(rows.n));
+  draws.forget();
+}
+
+// Rows that drafting ran are exact behind the steps that the plan shares with the target: only the others pass through
+// these. What a pass changes is used up: after it, also after half of it, another one must start from the tokens.
+int Workspace::catch_up(std::span<Sequence* const> trees, int rows) {
+  const DraftPlan* const plan = trees[0]->plan.get();
+  const int shared = kept(*plan);
+  int ran = 0;
+  for (Sequence* const s : trees) {
+    if (s->plan.get() != plan) return 0;
+    ran += s->draft.ran;
+  }
+  if (shared == 0 || ran == 0) return 0;
+  const size_t D = model->config.D;
+  Ctx& ctx = executor.ctx();
+  if (ran < rows) {
+    batch.clear();
+    for (Sequence* const s : trees) {
+      if (s->draft.ran < s->draft.tree.size()) add_nodes(*s, s->draft.ran, s->draft.tree.size());
+    }
+    executor.run(target, bind(), 0, shared, x.as<float>(), pool, cancel);
+    const float* row = x.as<float>();
+    for (Sequence* const s : trees) {
+      const int left = s->draft.tree.size() - s->draft.ran;
+      if (left > 0) model->ops->copy(ctx, residual(*s, s->draft.ran), row, sizeof(float) * D * left);
+      row += left * D;
+    }
+  }
+  float* row = x.as<float>();
+  for (Sequence* const s : trees) {
+    model->ops->copy(ctx, row, residual(*s, 0), sizeof(float) * D * s->draft.tree.size());
+    row += s->draft.tree.size() * D;
+  }
+  last.reused_rows = ran;
+  last.reused_share = static_cast<double>(ran) * shared / (static_cast<double>(rows) * target.size());
+  last.saved_weight_bytes = ran == rows ? weight_bytes(target, shared) : 0;
+  return shared;
+}
+
+void Workspace::run_target(std::span<Sequence* const> trees, std::span<const Chunk> chunks) {
+  int nodes = 0;
+  for (const Sequence* const s : trees) nodes += s->draft.tree.size();
+  last.verify_rows = nodes;
+  last.reused_rows = 0;
+  last.reused_share = 0;
+  last.saved_weight_bytes = 0;
+  const int begin = nodes > 0 && chunks.empty() ? catch_up(trees, nodes) : 0;
+  for (Sequence* const s : trees) s->draft.ran = 0;
+  batch.clear();
+  for (Sequence* const s : trees) add_nodes(*s, 0, s->draft.tree.size());
+  for (const auto& [s, n] : chunks) {
+    batch.begin(s->view());
+    for (int i = s->cached; i < s->cached + n; ++i) batch.add(s->text[i], i, i);
+  }
+  const Rows rows = bind();
+  draws.forget();
+  const int outputs = nodes + static_cast<int>(chunks.size());
+  float* const out = logits.compute(outputs);
+  if (chunks.empty()) return executor.run(target, rows, begin, target.size(), x.as<float>(), pool, cancel, out);
+  executor.run(target, rows, 0, target.size(), x.as<float>(), pool, cancel);
+  const size_t D = model->config.D;
+  int end = nodes, to = nodes;
+  for (const auto& [s, n] : chunks) {
+    end += n;
+    if (to != end - 1)
+      model->ops->copy(executor.ctx(), x.as<float>() + to * D, x.as<float>() + (end - 1) * D, sizeof(float) * D);
+    ++to;
+    s->cached += n;
+  }
+  executor.head(x.as<float>(), outputs, out);
+}
+
+size_t Workspace::bytes() const {
+  return executor.workspace_bytes() + x.bytes() + residual_.bytes() + logits.bytes() + draws.bytes();
+}
+
+}  // namespace swiftk

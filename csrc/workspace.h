@@ -1,0 +1,97 @@
+// What passes need, whoever's rows they run: the layer loop, its memory, and the logits it leaves. Used by one thread
+// at a time; cancel alone may be set by another.
+#pragma once
+#include <array>
+#include <atomic>
+#include <memory>
+#include <span>
+
+#include "draws.h"
+#include "executor.h"
+#include "row_batch.h"
+#include "sequence.h"
+
+namespace swiftk {
+
+// Wall seconds of the last call of each phase, and what its passes ran.
+struct Phase {
+  double prefill = 0, draft = 0, verify = 0, commit = 0, score = 0;
+  int draft_steps = 0, verify_rows = 0;
+  int drafted = 0;  // nodes that draft steps read: of the children of each at most one is accepted
+  // Of verification: rows that drafting had run up to some step; the share of rows x steps that so did not run again;
+  // weights that were not read, mostly none, since any row that runs a step reads its weights.
+  int reused_rows = 0;
+  double reused_share = 0;
+  size_t saved_weight_bytes = 0;
+  bool at_once = false;                    // the draft: without the host between its steps
+  std::array<int, kSourceIds> proposed{};  // nodes of the tree by source, the root among Target's
+};
+
+// Rows of a text that are not cached yet: n of them, from the first on.
+struct Chunk {
+  Sequence* sequence;
+  int n;
+};
+
+struct WorkspaceOptions {
+  int max_rows = 0;                    // of a pass
+  int sequences = 1;                   // whose trees are verified in one pass
+  int outputs = TokenTree::kMaxNodes;  // rows of logits
+  int blocks = 0;                      // of K and V
+  int threads = 0;                     // 0: the model's
+  bool poison = false;                 // tests: fill the cache with NaN first
+};
+
+// Bytes of K and V of a block, in all layers.
+size_t block_bytes(const Model&);
+// What a device's cache takes is gone for everybody: without a wish, at most half of what is free. Blocks; INT_MAX
+// where memory is the host's, which is touched only as it fills.
+int fitting_blocks(const Model&);
+// The longest context that these hold.
+int fitting_context(const Model&);
+
+class Workspace {
+ public:
+  Workspace(std::shared_ptr<const Model>, const WorkspaceOptions&);
+
+  // One target pass over trees, and chunks of texts, which are cached then. Logits: a row a node, tree by tree; then
+  // one for each chunk, of its last row.
+  void run_target(std::span<Sequence* const> trees, std::span<const Chunk> chunks = {});
+  // One pass of a draft plan, which all of them have: over nodes [grown, grown + n) of each. Logits: a row a node.
+  void run_draft(std::span<Sequence* const> sequences, std::span<const int> n);
+  // Steps of the draft that the target need not run again for the rows that drafting ran.
+  int kept(const DraftPlan& plan) const { return kvq && !model->ops->device ? plan.shared : 0; }
+
+  // Rows of a draft of so many steps that the backend takes by itself, one sequence's: not bound.
+  Rows spine_rows(const Sequence&, int steps);
+  // Makes the batch known to the backend.
+  Rows bind();
+  // Blocks for slots [0, slots) of a text. False: there are not so many.
+  bool reserve(Sequence&, int slots);
+  // Frees what slots from `slots` on lie in.
+  void trim(Sequence&, int slots);
+
+  size_t bytes() const;
+  float* residual(const Sequence& s, int node) const;
+
+  const std::shared_ptr<const Model> model;
+  Executor executor;
+  KvPool pool;
+  const Plan target;
+  Logits logits;  // [outputs, V]
+  Draws draws;
+  RowBatch batch;
+  Buffer x;  // [max_rows, D] the residual stream
+  bool kvq = true;
+  std::atomic<bool> cancel{false};
+  Phase last;
+
+ private:
+  void add_nodes(const Sequence&, int begin, int end);
+  // Runs what drafting did not run of the steps that it shares with the target, for all trees. Returns their number.
+  int catch_up(std::span<Sequence* const> trees, int rows);
+
+  Buffer residual_;  // [sequences, kMaxNodes, D] rows that drafting leaves behind the steps it shares with the target
+};
+
+}  // namespace swiftk

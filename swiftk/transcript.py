@@ -1,0 +1,33 @@
+"""A text as it is written, however it is decoded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from .result import Event
+from .sources import NAMES
+from .stats import Recorder
+from .stops import Stopper
+
+
+@dataclass(slots=True)
+class Transcript:
+    """Its events, where it ends, and its figures."""
+
+    stopper: Stopper
+    logprobs: bool = False  # whether events tell them
+    recorder: Recorder = field(default_factory=Recorder)
+    events: list[Event] = field(default_factory=list)
+
+    def add(self, emitted: Any) -> Event:
+        """A token of it. emitted: a _core.Emitted."""
+        token = int(emitted.token)
+        text = self.stopper.push(token)
+        source = NAMES[emitted.source] if emitted.drafted else None
+        if self.logprobs:
+            event = Event(text, token, emitted.drafted, source, emitted.logprob, tuple(emitted.top))
+        else:
+            event = Event(text, token, emitted.drafted, source)
+        self.events.append(event)
+        return event
