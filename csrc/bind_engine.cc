@@ -56,6 +56,7 @@ class SharedEngine {
         s.last = s.engine.last();
         s.explained = s.engine.explain();
         s.reason_off = s.engine.planner().reason_off();
+        s.fallbacks = s.engine.fallbacks();
         s.plain_seconds = s.engine.planner().clock().step(1);
         s.stepping = false;
         ++s.steps;
@@ -103,7 +104,7 @@ class SharedEngine {
     bool stepping = false;
     uint64_t steps = 0;
     Round last;
-    std::string explained, reason_off;
+    std::string explained, reason_off, fallbacks;
     double plain_seconds = 0;
   };
   std::unique_ptr<State> state_;
@@ -253,6 +254,8 @@ void bind_engine(py::module_& m) {
       .def_property_readonly(
           "plain_seconds",
           [](const SharedEngine& self) { return self.told([](const auto& s) { return s.plain_seconds; }); })
+      .def_property_readonly(
+          "fallbacks", [](const SharedEngine& self) { return self.told([](const auto& s) { return s.fallbacks; }); })
       .def_property_readonly("last", &round_dict)
       .def_property_readonly("context", [](const SharedEngine& self) { return self->context(); })
       .def_property_readonly("workspace_bytes", [](const SharedEngine& self) { return self->workspace_bytes(); });

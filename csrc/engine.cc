@@ -19,8 +19,6 @@ namespace {
 constexpr int kMostRows = 512;  // of a pass: compute-bound already, and the workspace stays small
 constexpr int kBeside = 128;    // of them a prompt's beside texts that decode, whose next token it delays
 
-int blocks_for(int slots) { return (slots + kKvBlock - 1) / kKvBlock; }
-
 int blocks_of(const Model& model, int context, const EngineOptions& o) {
   const size_t block = block_bytes(model);
   const int whole = blocks_for(context + TokenTree::kMaxNodes);
@@ -45,15 +43,6 @@ void tell_tree(const Sequence& s, std::vector<TreeNode>& out) {
   }
 }
 
-int checked_context(const Model& model, int context) {
-  const int most = model.config.max_position;
-  if (context < 0 || context > most) {
-    fail(Status::InvalidArgument, "[engine] context is " + std::to_string(context) + ", want 1.." +
-                                      std::to_string(most) + " (the model's) or 0 for that");
-  }
-  return context == 0 ? fitting_context(model) : context;
-}
-
 const EngineOptions& checked(const EngineOptions& o) {
   if (o.sequences < 1 || o.sequences > 256) {
     fail(Status::InvalidArgument, "[engine] sequences is " + std::to_string(o.sequences) + ", want 1..256");
@@ -64,7 +53,7 @@ const EngineOptions& checked(const EngineOptions& o) {
 }  // namespace
 
 Engine::Engine(const std::shared_ptr<const Model>& model, const EngineOptions& o)
-    : Engine(model, o, checked_context(*model, o.context)) {}
+    : Engine(model, o, checked_context(*model, o.context, "engine")) {}
 
 Engine::Engine(const std::shared_ptr<const Model>& model, const EngineOptions& o, int context)
     : w_(model, {.max_rows = kMostRows + kBeside,

@@ -74,6 +74,7 @@ class Engine {
   const Model& model() const { return *w_.model; }
   int context() const { return context_; }
   size_t workspace_bytes() const { return w_.bytes(); }
+  const char* fallbacks() const { return w_.fallbacks(); }  // while nobody steps
 
  private:
   Engine(const std::shared_ptr<const Model>&, const EngineOptions&, int context);

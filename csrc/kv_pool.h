@@ -13,6 +13,8 @@
 
 namespace swiftk {
 
+inline int blocks_for(int slots) { return (slots + kKvBlock - 1) / kKvBlock; }
+
 class KvPool {
  public:
   static constexpr int32_t kNone = -1;

@@ -18,21 +18,10 @@ namespace {
 
 constexpr int kChunk = 512;  // rows of one prefill pass: compute-bound already, and the workspace stays small
 
-int checked_context(const Model& model, int context) {
-  const int most = model.config.max_position;
-  if (context < 0 || context > most) {
-    fail(Status::InvalidArgument, "[session] context is " + std::to_string(context) + ", want 1.." +
-                                      std::to_string(most) + " (the model's) or 0 for that");
-  }
-  return context == 0 ? fitting_context(model) : context;
-}
-
-int blocks_for(int slots) { return (slots + kKvBlock - 1) / kKvBlock; }
-
 }  // namespace
 
 Session::Session(const std::shared_ptr<const Model>& model, const SessionOptions& o)
-    : Session(model, o, checked_context(*model, o.context)) {}
+    : Session(model, o, checked_context(*model, o.context, "session")) {}
 
 Session::Session(const std::shared_ptr<const Model>& model, const SessionOptions& o, int context)
     : w_(model, {.max_rows = std::min(kChunk, context),
@@ -176,11 +165,6 @@ std::span<const Outcome> Session::score_exits(std::span<const int32_t> exits, in
 
 std::vector<SkipSet> Session::propose_skips(int most) {
   return phase(false, [&] { return swiftk::propose_skips(w_, s_, most); });
-}
-
-const char* Session::fallbacks() const {
-  const Ops& ops = *w_.model->ops;
-  return ops.fallbacks ? ops.fallbacks(w_.executor.ctx()) : "";
 }
 
 }  // namespace swiftk

@@ -64,14 +64,12 @@ class Session {
 
   std::span<const int32_t> history() const { return s_.text; }
   const TokenTree& tree() const { return s_.draft.tree; }
-  std::span<const SourceId> tree_sources() const {
-    return {s_.draft.source.data(), size_t(tree().size())};
-  }                                                    // of its nodes
+  // Of its nodes.
+  std::span<const SourceId> tree_sources() const { return {s_.draft.source.data(), size_t(tree().size())}; }
   int drafted_from() const { return s_.draft.grown; }  // leading nodes of the tree that a step has read
   std::span<const Outcome> outcomes() const { return s_.verified.outcomes; }  // of the last verify, from the root on
-  std::span<const Guessed> guessed() const {
-    return s_.verified.guessed;
-  }                                                     // at each of its tokens, by each source in use
+  // At each of its tokens, by each source in use.
+  std::span<const Guessed> guessed() const { return s_.verified.guessed; }
   int shared_steps() const { return s_.plan->shared; }  // steps of the draft whose results verification keeps
   int max_chunk() const { return w_.executor.max_rows(); }
   int context() const { return s_.most_text; }
@@ -79,7 +77,7 @@ class Session {
   double run_seconds() const { return w_.executor.seconds(); }
   size_t cache_bytes() const { return w_.pool.bytes_per_token() * s_.cached; }
   size_t workspace_bytes() const { return w_.bytes() + s_.draft.q.capacity() * sizeof(double); }
-  const char* fallbacks() const;  // as Ops::fallbacks
+  const char* fallbacks() const { return w_.fallbacks(); }
   const Model& model() const { return *w_.model; }
   // Logits [rows, V] of the last extend (1 row), verify (a row a node) or score (the rows of its last pass), until the
   // text or its tree changes. Throws Error(InvalidArgument) where there are none.

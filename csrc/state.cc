@@ -47,8 +47,6 @@ uint64_t checksum_of(std::span<const char> bytes) {
   return sum;
 }
 
-int blocks_for(int slots) { return (slots + kKvBlock - 1) / kKvBlock; }
-
 // Calls f(a block's part in the cache, its bytes), for each layer, plane and block of the text, in one order.
 template <class F>
 void for_each_part(const Workspace& w, const Sequence& s, int blocks, F f) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <string>
 #include <utility>
 
 #include "cuda/backend.h"
@@ -22,6 +23,15 @@ int fitting_context(const Model& model) {
   return static_cast<int>(std::clamp<int64_t>(slots, 1, model.config.max_position));
 }
 
+int checked_context(const Model& model, int context, const char* where) {
+  const int most = model.config.max_position;
+  if (context < 0 || context > most) {
+    fail(Status::InvalidArgument, std::string("[") + where + "] context is " + std::to_string(context) + ", want 1.." +
+                                      std::to_string(most) + " (the model's) or 0 for that");
+  }
+  return context == 0 ? fitting_context(model) : context;
+}
+
 Workspace::Workspace(std::shared_ptr<const Model> m, const WorkspaceOptions& o)
     : model(std::move(m)),
       executor(model, o.threads, o.max_rows),
@@ -38,7 +48,7 @@ Workspace::Workspace(std::shared_ptr<const Model> m, const WorkspaceOptions& o)
 }
 
 bool Workspace::reserve(Sequence& s, int slots) {
-  const size_t wanted = (slots + kKvBlock - 1) / kKvBlock;
+  const size_t wanted = blocks_for(slots);
   while (s.blocks.size() < wanted) {
     const int32_t block = pool.take();
     if (block == KvPool::kNone) return false;
@@ -49,7 +59,7 @@ bool Workspace::reserve(Sequence& s, int slots) {
 
 // The last block first: where a text's blocks are forgotten for others, its beginning stays longest.
 void Workspace::trim(Sequence& s, int slots) {
-  const size_t wanted = (slots + kKvBlock - 1) / kKvBlock;
+  const size_t wanted = blocks_for(slots);
   for (; s.blocks.size() > wanted; s.blocks.pop_back()) pool.release(s.blocks.back());
   s.named = std::min<int>(s.named, static_cast<int>(wanted));
 }
@@ -174,6 +184,10 @@ void Workspace::run_target(std::span<Sequence* const> trees, std::span<const Chu
     s->cached += n;
   }
   executor.head(x.as<float>(), outputs, out);
+}
+
+const char* Workspace::fallbacks() const {
+  return model->ops->fallbacks ? model->ops->fallbacks(executor.ctx()) : "";
 }
 
 size_t Workspace::bytes() const {

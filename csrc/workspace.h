@@ -49,6 +49,8 @@ size_t block_bytes(const Model&);
 int fitting_blocks(const Model&);
 // The longest context that these hold.
 int fitting_context(const Model&);
+// What a host asked for, or that where it asked for 0. Throws Error(InvalidArgument) beyond the model's.
+int checked_context(const Model&, int context, const char* where);
 
 class Workspace {
  public:
@@ -72,6 +74,7 @@ class Workspace {
   void trim(Sequence&, int slots);
 
   size_t bytes() const;
+  const char* fallbacks() const;  // as Ops::fallbacks
   float* residual(const Sequence& s, int node) const;
 
   const std::shared_ptr<const Model> model;

@@ -191,6 +191,7 @@ class Engine:
     last: dict[str, Any]  # of the last round
     explained: str
     reason_off: str
+    fallbacks: str  # as Session.fallbacks
     plain_seconds: float
     context: int
     workspace_bytes: int

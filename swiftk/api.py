@@ -313,6 +313,7 @@ class LM:
             native = ticket.engine
             if o.speculate:
                 self.policies.keep_planner(native)
+            self._tell_fallbacks(native)
             plain = native.plain_seconds
             last = next((r.skip for r in reversed(text.recorder.rounds) if r.skip is not None), None)
             stats = text.recorder.finish(
@@ -396,9 +397,9 @@ class LM:
             return why or "the text ended before drafting began"
         return why
 
-    def _tell_fallbacks(self, session: Any) -> None:
-        """Once each."""
-        for line in session.fallbacks.splitlines():
+    def _tell_fallbacks(self, native: Any) -> None:
+        """Of a session or an engine, once each."""
+        for line in native.fallbacks.splitlines():
             if line not in self._told:
                 self._told.add(line)
                 _log.warning("slower than it could be: %s", line)
