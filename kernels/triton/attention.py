@@ -71,7 +71,7 @@ def attention_split(
     prefix, _, blocks = seen_by(views, token, tables)
     query = load_queries(q, head, there, HD, BLOCK)
     k, v, shared = k_cache + kv * HD, v_cache + kv * HD, shared_end(prefix, KEYS)
-    m, mass, part = scan(s, query, first, last, shared, blocks, k, v, KV * HD, HD, SCALE, KEYS)
+    m, mass, part = scan(s, query, first, last, shared, blocks, k, v, KV * HD, HD, SCALE, KEYS, 2)
     to = head * splits + s
     d = tl.arange(0, BLOCK)[None, :]
     tl.store(acc + to[:, None] * HD + d, part, mask=((mass > 0.0) & there)[:, None] & (d < HD))
@@ -154,10 +154,10 @@ def attention_serial(
     _, _, blocks = seen_by(views, token, tables)
     query = load_queries(q, head, there, HD, BLOCK)
     m, mass, total = nothing(QROWS, BLOCK)
+    k, v = k_cache + kv * HD, v_cache + kv * HD
     for s in range(split_of(tl.min(first, 0)), split_of(tl.max(last, 0)) + 1):
-        top, weight, part = scan(
-            s, query, first, last, FAR, blocks, k_cache + kv * HD, v_cache + kv * HD, KV * HD, HD, SCALE, KEYS
-        )
+        # One stage: a second one does not fit into the registers, and a prompt's tiles are few that are ragged.
+        top, weight, part = scan(s, query, first, last, FAR, blocks, k, v, KV * HD, HD, SCALE, KEYS, 1)
         m, mass, total = join(m, mass, total, top, weight, part)
     d = tl.arange(0, BLOCK)[None, :]
     to = out + head[:, None] * HD + d

@@ -97,11 +97,12 @@ def load_tile(k_cache, v_cache, at, seen, HD: tl.constexpr, BLOCK: tl.constexpr,
 @triton.jit
 def scan(
     s, query, first, last, limit, blocks, k_cache, v_cache,
-    STRIDE: tl.constexpr, HD: tl.constexpr, SCALE: tl.constexpr, KEYS: tl.constexpr,
+    STRIDE: tl.constexpr, HD: tl.constexpr, SCALE: tl.constexpr, KEYS: tl.constexpr, RAGGED_STAGES: tl.constexpr,
 ):  # fmt: skip
     """(m, mass, acc) of split s up to position `limit`, for rows that see the positions first..last of their token.
 
-    What comes out for rows that are none (last < 0) is nobody's.
+    RAGGED_STAGES: how many of the tiles that not every row sees whole are under way at once. What comes out for rows
+    that are none (last < 0) is nobody's.
     """
     QROWS: tl.constexpr = query.shape[0]
     BLOCK: tl.constexpr = query.shape[1]
@@ -120,7 +121,7 @@ def scan(
         tile = place(blocks, base, base // IN_BLOCK) * stride
         k, v = load_tile(k_cache + tile, v_cache + tile, key * STRIDE, key, HD, BLOCK, False)
         m, mass, acc = step(query, k, v, True, m, mass, acc, SCALE, False)
-    for base in tl.range(ragged, end, KEYS, num_stages=2):
+    for base in tl.range(ragged, end, KEYS, num_stages=RAGGED_STAGES):
         p = base + key
         tile = place(blocks, base, base // IN_BLOCK) * stride
         k, v = load_tile(k_cache + tile, v_cache + tile, key * STRIDE, (p >= lowest) & (p < end), HD, BLOCK, True)
