@@ -55,7 +55,6 @@ class SharedEngine {
         const std::lock_guard lock(s.guard);
         s.last = s.engine.last();
         s.explained = s.engine.explain();
-        s.reason_off = s.engine.planner().reason_off();
         s.fallbacks = s.engine.fallbacks();
         s.plain_seconds = s.engine.planner().clock().step(1);
         s.stepping = false;
@@ -104,19 +103,33 @@ class SharedEngine {
     bool stepping = false;
     uint64_t steps = 0;
     Round last;
-    std::string explained, reason_off, fallbacks;
+    std::string explained, fallbacks;
     double plain_seconds = 0;
   };
   std::unique_ptr<State> state_;
 };
 
-// skip: (attn, mlp, exit_layer, weights) of the plan that drafts; None: no plan does. The text's box is boxes[id],
+// skip: (attn, mlp, exit_layer, weights) of the plan that is named. The text's box is boxes[id],
 // there before any other thread may have heard of it: the lock of Python's interpreter is kept.
+SkipSet set_of(const Model& model, const Skip& skip) {
+  const auto& [attn, mlp, exit_layer, weights] = skip;
+  return skip_set(model, attn, mlp, exit_layer, weights);
+}
+
+// The value at the place of a name; the first one's is `first`.
+template <class E>
+E one_of(const std::string& given, const char* what, std::initializer_list<const char*> names, E first) {
+  const auto at = std::find(names.begin(), names.end(), given);
+  if (at == names.end()) fail(Status::InvalidArgument, std::string("[submit] ") + what + " is '" + given + "'");
+  return static_cast<E>(static_cast<int>(first) + static_cast<int>(at - names.begin()));
+}
+
 uint64_t submit(const SharedEngine& self, py::dict boxes, const Tokens& prompt, int max_new_tokens,
                 std::vector<int32_t> stop_ids, float temperature, int top_k, float top_p, float min_p,
                 float repetition_penalty, uint64_t seed, const std::string& acceptance, int logprobs,
-                const std::string& drafting, const std::optional<Skip>& skip, const std::optional<DraftRule>& rule,
-                bool explain) {
+                const std::string& drafting, const std::string& plans, const std::optional<Skip>& skip,
+                const std::optional<DraftRule>& rule, const std::vector<int>& drafters, const SourceSettings& settings,
+                std::optional<bool> recall, int max_draft, bool always, bool kvq, bool explain, bool outcomes) {
   Request r{.prompt = {prompt.data(), prompt.data() + prompt.size()},
             .sampling = {.temperature = temperature,
                          .top_k = top_k,
@@ -128,13 +141,19 @@ uint64_t submit(const SharedEngine& self, py::dict boxes, const Tokens& prompt, 
             .logprobs = logprobs,
             .max_new_tokens = max_new_tokens,
             .stop_ids = std::move(stop_ids),
-            .explain = explain};
-  if (skip) {
-    const auto& [attn, mlp, exit_layer, weights] = *skip;
-    r.plan = std::make_shared<DraftPlan>(self->model(), skip_set(self->model(), attn, mlp, exit_layer, weights));
-  }
+            .drafting = one_of(drafting, "drafting", {"planned", "ruled", "off"}, Drafting::Planned),
+            .plans = one_of(plans, "plans", {"any", "none", "fixed", "directed"}, Plans::Any),
+            .settings = settings,
+            .recall = recall_named(recall),
+            .max_draft = max_draft,
+            .always = always,
+            .kvq = kvq,
+            .explain = explain,
+            .outcomes = outcomes};
+  if (skip) r.skip = set_of(self->model(), *skip);
   if (rule) r.rule = *rule;
-  r.drafting = drafting == "planned" ? Drafting::Planned : drafting == "ruled" ? Drafting::Ruled : Drafting::Off;
+  r.sources.clear();
+  for (const int id : drafters) r.sources.push_back(static_cast<SourceId>(id));
   const py::object box = py::module_::import("collections").attr("deque")();
   const uint64_t id = self->submit(std::move(r));
   boxes[py::int_(id)] = box;
@@ -172,6 +191,38 @@ py::tuple told(const SkipSet& skip) {
   return py::make_tuple(skip.attn, skip.mlp, skip.exit_layer, weights);
 }
 
+// (confidence [rows], rank [rows], seconds) of a score; `candidates`: a row each.
+py::tuple scored(const SharedEngine& self, const std::vector<Outcome>& outcomes,
+                 std::optional<size_t> candidates = {}) {
+  std::vector<size_t> shape{outcomes.size()};
+  if (candidates) shape = {*candidates, outcomes.size() / *candidates};
+  py::array_t<float> confidence(shape);
+  py::array_t<int32_t> rank(shape);
+  for (size_t i = 0; i < outcomes.size(); ++i) {
+    confidence.mutable_data()[i] = outcomes[i].confidence;
+    rank.mutable_data()[i] = outcomes[i].rank;
+  }
+  return py::make_tuple(confidence, rank, self.between([](Engine& e) { return e.score_seconds(); }));
+}
+
+py::tuple score(const SharedEngine& self, uint64_t id, const Skip& skip, int window, int end) {
+  const SkipSet set = set_of(self->model(), skip);
+  return scored(self, self.between([&](Engine& e) { return e.score(id, set, window, end); }));
+}
+
+py::tuple score_exits(const SharedEngine& self, uint64_t id, const std::vector<int32_t>& exits, int window, int end) {
+  return scored(self, self.between([&](Engine& e) { return e.score_exits(id, exits, window, end); }), exits.size());
+}
+
+std::vector<std::pair<std::vector<int>, std::vector<int>>> propose_skips(const SharedEngine& self, uint64_t id,
+                                                                         int most) {
+  std::vector<std::pair<std::vector<int>, std::vector<int>>> sets;
+  for (SkipSet& skip : self.between([&](Engine& e) { return e.propose_skips(id, most); })) {
+    sets.emplace_back(std::move(skip.attn), std::move(skip.mlp));
+  }
+  return sets;
+}
+
 // What drafted, or None.
 py::object plan_of(const Turn& t) { return t.plan ? told(t.plan->skip) : py::object(py::none()); }
 
@@ -195,8 +246,7 @@ py::dict told(const PlannerState& state) {
 PlannerState planner_state(const Model& model, const py::dict& from) {
   PlannerState state;
   for (const py::handle plan : from["plans"]) {
-    const auto [attn, mlp, exit_layer, weights] = plan["skip"].cast<Skip>();
-    state.plans.push_back({skip_set(model, attn, mlp, exit_layer, weights), plan["price"].cast<double>(),
+    state.plans.push_back({set_of(model, plan["skip"].cast<Skip>()), plan["price"].cast<double>(),
                            plan["counts"].cast<std::vector<double>>()});
   }
   state.rows = from["rows"].cast<std::vector<std::pair<int, double>>>();
@@ -221,6 +271,20 @@ void bind_engine(py::module_& m) {
       .def_readonly("draft", &Turn::draft)
       .def_readonly("verify", &Turn::verify)
       .def_readonly("run", &Turn::run)
+      .def_readonly("commit", &Turn::commit)
+      .def_readonly("reused_rows", &Turn::reused_rows)
+      .def_readonly("reused_share", &Turn::reused_share)
+      .def_readonly("saved_weight_bytes", &Turn::saved_weight_bytes)
+      .def_readonly("resting", &Turn::resting)
+      .def_readonly("given_up", &Turn::given_up)
+      .def_readonly("plain", &Turn::plain)
+      .def_readonly("why_off", &Turn::why_off)
+      .def_property_readonly("outcomes",
+                             [](const Turn& t) {
+                               std::vector<std::pair<float, int>> out;
+                               for (const Outcome& o : t.outcomes) out.emplace_back(o.confidence, o.rank);
+                               return out;
+                             })
       .def_property_readonly("plan", &plan_of)
       .def_property_readonly("tree", &tree_of)
       .def_property_readonly("error", &error_of)
@@ -230,8 +294,63 @@ void bind_engine(py::module_& m) {
            "sequences"_a = 16, "kv_memory"_a = 0, "threads"_a = 0, "poison"_a = false)
       .def("submit", &submit, "boxes"_a, "prompt"_a, "max_new_tokens"_a = 128, "stop_ids"_a = std::vector<int32_t>{},
            "temperature"_a = 0.0f, "top_k"_a = 0, "top_p"_a = 1.0f, "min_p"_a = 0.0f, "repetition_penalty"_a = 1.0f,
-           "seed"_a = 0, "acceptance"_a = "coupled", "logprobs"_a = 0, "drafting"_a = "planned", "skip"_a = py::none(),
-           "rule"_a = py::none(), "explain"_a = false)
+           "seed"_a = 0, "acceptance"_a = "coupled", "logprobs"_a = 0, "drafting"_a = "planned", "plans"_a = "any",
+           "skip"_a = py::none(), "rule"_a = py::none(),
+           "drafters"_a = std::vector<int>{static_cast<int>(SourceId::Suffix), static_cast<int>(SourceId::Recycle)},
+           "settings"_a = SourceSettings{}, "recall"_a = py::none(), "max_draft"_a = kSteps, "always"_a = false,
+           "kvq"_a = true, "explain"_a = false, "outcomes"_a = false)
+      .def(
+          "direct",
+          [](const SharedEngine& self, uint64_t id, const Skip& skip, const std::optional<DraftRule>& rule) {
+            const SkipSet set = set_of(self->model(), skip);
+            self.between([&](Engine& e) { e.direct(id, set, rule ? &*rule : nullptr); });
+          },
+          "id"_a, "skip"_a, "rule"_a = py::none())
+      .def(
+          "wake", [](const SharedEngine& self, uint64_t id) { self.between([&](Engine& e) { e.wake(id); }); }, "id"_a)
+      .def(
+          "go_on", [](const SharedEngine& self, uint64_t id) { self.between([&](Engine& e) { e.go_on(id); }); }, "id"_a)
+      .def(
+          "charge",
+          [](const SharedEngine& self, uint64_t id, double seconds) {
+            self.between([&](Engine& e) { e.charge(id, seconds); });
+          },
+          "id"_a, "seconds"_a)
+      .def("score", &score, "id"_a, "skip"_a, "window"_a, "end"_a = -1)
+      .def("score_exits", &score_exits, "id"_a, "exits"_a, "window"_a, "end"_a = -1)
+      .def("propose_skips", &propose_skips, "id"_a, "most"_a)
+      .def(
+          "price",
+          [](const SharedEngine& self, const Skip& skip) {
+            const SkipSet set = set_of(self->model(), skip);
+            return self.between([&](Engine& e) { return e.planner().price(e.plan(set)); });
+          },
+          "skip"_a)
+      .def(
+          "rates",
+          [](const SharedEngine& self, const Skip& skip) {
+            const SkipSet set = set_of(self->model(), skip);
+            return self.between([&](Engine& e) { return e.planner().rates(e.plan(set)); });
+          },
+          "skip"_a)
+      .def(
+          "learned",
+          [](const SharedEngine& self, const Skip& skip, const AcceptanceRates& rates) {
+            const SkipSet set = set_of(self->model(), skip);
+            self.between([&](Engine& e) { e.planner().learned(e.plan(set), rates); });
+          },
+          "skip"_a, "rates"_a)
+      // [n] plain steps of 1..n rows of one text beyond one.
+      .def(
+          "row_prices",
+          [](const SharedEngine& self, int n) {
+            return self.between([&](Engine& e) {
+              std::vector<double> prices;
+              for (int rows = 1; rows <= n; ++rows) prices.push_back(e.planner().clock().beyond(1, rows));
+              return prices;
+            });
+          },
+          "n"_a)
       .def(
           "cancel", [](const SharedEngine& self, uint64_t id) { self->cancel(id); }, "id"_a)
       .def("step", &SharedEngine::step, "boxes"_a)
@@ -249,8 +368,6 @@ void bind_engine(py::module_& m) {
           "state"_a)
       .def_property_readonly(
           "explained", [](const SharedEngine& self) { return self.told([](const auto& s) { return s.explained; }); })
-      .def_property_readonly(
-          "reason_off", [](const SharedEngine& self) { return self.told([](const auto& s) { return s.reason_off; }); })
       .def_property_readonly(
           "plain_seconds",
           [](const SharedEngine& self) { return self.told([](const auto& s) { return s.plain_seconds; }); })

@@ -22,6 +22,10 @@ inline SkipSet skip_set(const Model& model, const std::vector<int>& attn, const 
   return skip;
 }
 
+inline Recall recall_named(std::optional<bool> recall) {
+  return !recall ? Recall::Matrix : *recall ? Recall::All : Recall::Nothing;
+}
+
 inline Acceptance acceptance_named(const std::string& name) {
   if (name != "coupled" && name != "rejection") {
     fail(Status::InvalidArgument, "[sampling] acceptance is '" + name + "', want coupled or rejection");

@@ -14,7 +14,7 @@ namespace {
 
 using namespace swiftk;
 
-using Place = std::pair<int32_t, int32_t>;  // a cursor
+using Place = std::pair<int32_t, int32_t>;            // a cursor
 using Listed = std::pair<int, std::vector<int32_t>>;  // bucket, tokens
 
 Place place(Cursor c) { return {c.at, c.length}; }
@@ -50,17 +50,18 @@ void bind_suffixes(py::module_& m) {
 void bind_recycler(py::module_& m) {
   py::class_<Recycler>(m, "Recycler")
       .def(py::init<>())
-      .def("learn", [](Recycler& r, int vocab, int32_t token, const std::vector<int32_t>& id,
-                       const std::vector<float>& logit,
-                       float lse) { r.learn(vocab, token, id.data(), logit.data(), static_cast<int>(id.size()), lse); })
-      .def("guess", [](const Recycler& r, int32_t token, float temperature, uint64_t seed, int32_t pos) {
-        Sampling sampling;
-        sampling.temperature = temperature;
-        sampling.seed = seed;
-        Guesses g;
-        r.guess(r.step(token), sampling, pos, g);
-        return listed(g);
-      })
+      .def("learn",
+           [](Recycler& r, int vocab, int32_t token, const std::vector<int32_t>& id, const std::vector<float>& logit,
+              float lse) { r.learn(vocab, token, id.data(), logit.data(), static_cast<int>(id.size()), lse); })
+      .def("guess",
+           [](const Recycler& r, int32_t token, float temperature, uint64_t seed, int32_t pos) {
+             Sampling sampling;
+             sampling.temperature = temperature;
+             sampling.seed = seed;
+             Guesses g;
+             r.guess(r.step(token), sampling, pos, g);
+             return listed(g);
+           })
       // The paper's tree behind a token, breadth first: (parent, token), the root being 0.
       .def("template_tree", [](const Recycler& r, int32_t token) {
         std::vector<std::pair<int, int32_t>> nodes;
@@ -111,6 +112,20 @@ void bind_sources(py::module_& root) {
   bind_suffixes(m);
   bind_recycler(m);
   bind_lookahead(m);
+  const SourceSettings given;
+  py::class_<SourceSettings>(root, "SourceSettings")
+      .def(py::init([](int suffix_length, int suffix_matches, int suffix_ranks, int lookup_ngram, int lookup_tokens,
+                       int lookahead_ngram, int lookahead_window, int lookahead_guesses, int parallel_tokens) {
+             return SourceSettings{.suffix = {suffix_length, suffix_matches, suffix_ranks},
+                                   .lookup = {lookup_ngram, lookup_tokens},
+                                   .lookahead = {lookahead_ngram, lookahead_window, lookahead_guesses},
+                                   .parallel = {parallel_tokens}};
+           }),
+           "suffix_length"_a = given.suffix.length, "suffix_matches"_a = given.suffix.matches,
+           "suffix_ranks"_a = given.suffix.ranks, "lookup_ngram"_a = given.lookup.ngram,
+           "lookup_tokens"_a = given.lookup.tokens, "lookahead_ngram"_a = given.lookahead.ngram,
+           "lookahead_window"_a = given.lookahead.window, "lookahead_guesses"_a = given.lookahead.guesses,
+           "parallel_tokens"_a = given.parallel.tokens);
   m.def("usual_chance", [](int id) { return usual_chance(static_cast<SourceId>(id)); }, "id"_a);
   // The chain that prompt lookup copies behind a text.
   const SourceSettings usual;

@@ -33,8 +33,10 @@ swiftk::Request request_of(const swiftk_engine& engine, const swiftk_request& gi
   using swiftk::Drafting;
   r.drafting = !options.speculate ? Drafting::Off : params.rule ? Drafting::Ruled : Drafting::Planned;
   if (options.rule) r.rule = *options.rule;
-  if (params.rule && given.skip) {
-    r.plan = std::make_shared<swiftk::DraftPlan>(engine.engine.model(), skip_set(given.skip));
+  if (params.rule) {
+    r.always = true;
+    r.plans = given.skip ? swiftk::Plans::Fixed : swiftk::Plans::None;
+    if (given.skip) r.skip = skip_set(given.skip);
   }
   return r;
 }

@@ -3,20 +3,50 @@
 #include <memory>
 
 namespace swiftk {
+namespace {
+
+double elements(const Weight& w) { return static_cast<double>(w.n) * w.k; }
+
+// Bytes that a step of the plan reads, as if all matrices of the model's own had elements of one byte.
+double bytes_read(const Model& m, const Plan& plan) {
+  double read = 0;
+  const auto add = [&](const Weights& form, double share) {
+    for (const Step& step : plan.steps) {
+      if (step.weights != &form.layers[step.layer]) continue;
+      const LayerWeights& w = *step.weights;
+      read += share * (step.kind == StepKind::Attention ? elements(w.wqkv) + elements(w.wo)
+                                                        : elements(w.w_gate_up) + elements(w.w_down));
+    }
+    if (plan.head == &form.head) read += share * elements(form.head);
+  };
+  add(m.own, 1);
+  for (const Weights& copy : m.copies) {
+    add(copy, static_cast<double>(copy.read_bytes) / static_cast<double>(m.own.read_bytes));
+  }
+  return read;
+}
+
+}  // namespace
+
+// Before it was measured a step costs what it reads of the weights.
+int offer_plan(Planner& planner, const Model& m, const SkipSet& skip, bool for_all) {
+  auto plan = std::make_shared<DraftPlan>(m, skip);
+  const double price = bytes_read(m, plan->steps) / bytes_read(m, compile_plan(m, {}));
+  const bool whole = skip.attn.empty() && skip.mlp.empty() && skip.exit_layer < 0;
+  return planner.offer(std::move(plan), price, whole ? kWhole : kThinned, for_all);
+}
 
 // Copies of the weights in fewer bits, or every second layer where there are none.
 void offer_plans(Planner& planner, const Model& m) {
   for (const Weights& copy : m.copies) {
     SkipSet fewer_bits;
     fewer_bits.weights = {copy.dtype};
-    planner.offer(std::make_shared<DraftPlan>(m, fewer_bits),
-                  static_cast<double>(copy.read_bytes) / static_cast<double>(m.own.read_bytes), kWhole);
+    offer_plan(planner, m, fewer_bits, true);
   }
   if (!m.copies.empty()) return;
   SkipSet half;
   for (int layer = 1; layer + 1 < m.config.L; layer += 2) half.attn.push_back(layer), half.mlp.push_back(layer);
-  const double left = 1 - static_cast<double>(half.attn.size()) / m.config.L;
-  planner.offer(std::make_shared<DraftPlan>(m, half), left + (1 - left) * 0.1, kThinned);
+  offer_plan(planner, m, half, true);
 }
 
 }  // namespace swiftk

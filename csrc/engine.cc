@@ -10,6 +10,7 @@
 #include "default_plans.h"
 #include "draft.h"
 #include "prompt.h"
+#include "score.h"
 #include "stopwatch.h"
 #include "verify.h"
 
@@ -85,12 +86,14 @@ uint64_t Engine::submit(Request r) {
   }
   r.rule.stop_ids = r.stop_ids;
   r.rule.check();
+  r.settings.check();
+  if (r.plans == Plans::Fixed || r.plans == Plans::Directed) compile_plan(*w_.model, r.skip);
   auto text = std::make_unique<Text>(0, std::move(r), *w_.model, context_);
   Sequence& s = text->sequence;
   s.sampling = text->request.sampling;
   s.acceptance = text->request.acceptance;
   s.logprobs = text->request.logprobs;
-  if (text->request.plan) s.plan = text->request.plan;
+  s.kvq = text->request.kvq;
   s.text = text->request.prompt;
   for (const int32_t t : s.text) s.seen.add(t);
   const std::lock_guard lock(orders_);
@@ -152,9 +155,12 @@ bool Engine::begin(Text& text) {
     s.cached = 0;
     return false;
   }
-  if (text.generated == 0) planner_.start_text();
+  if (text.mode < 0) name_mode(text);
+  if (text.generated == 0 && text.mode >= 0) planner_.start_text(text.mode);
   s.lane = static_cast<int>(lane - lanes_.begin());
   s.sources = std::move(lane->sources);
+  s.sources.set_recall(text.request.recall);
+  s.sources.set(text.request.settings);
   s.sources.restart(0, false);
   text.odds = lane->odds;
   text.odds.start();
@@ -268,64 +274,154 @@ void Engine::prepare() {
   if (prompt_ && !prompt_->stepping) prompt_ = nullptr;
 }
 
+void Engine::name_mode(Text& text) {
+  const Request& r = text.request;
+  if (r.drafting == Drafting::Off) return;
+  const bool named = r.plans == Plans::Fixed || r.plans == Plans::Directed;
+  if (named) text.plan = plan(r.skip);
+  text.mode = planner_.mode({.plan = r.plans == Plans::Any        ? DraftConfig::kAny
+                                     : r.plans == Plans::None     ? DraftConfig::kNone
+                                     : r.plans == Plans::Directed ? DraftConfig::kDirected
+                                                                  : text.plan,
+                             .sources = r.sources,
+                             .ruled = r.drafting == Drafting::Ruled,
+                             .always = r.always});
+}
+
+int Engine::plan(const SkipSet& skip) {
+  const int known = planner_.find(skip);
+  return known >= 0 ? known : offer_plan(planner_, *w_.model, skip, false);
+}
+
+const Allotment& Engine::allotment_of(const Text& text) const {
+  return std::find_if(groups_.begin(), groups_.end(), [&](const Group& g) { return alike(g, text); })->allotment;
+}
+
 // Within what is left of the text; the bonus token is not drafted.
 DraftRule Engine::rule_of(const Text& text) const {
   const Request& r = text.request;
+  const int texts = static_cast<int>(decoding_.size());
   DraftRule rule{.max_draft = 0};
-  if (r.drafting == Drafting::Ruled) rule = r.rule;
-  if (r.drafting == Drafting::Planned) rule = planner_.rule(allotment_, text.odds, static_cast<int>(decoding_.size()));
-  const bool steps = r.drafting == Drafting::Planned ? allotment_.drafts : r.plan != nullptr;
+  if (text.mode >= 0) {
+    const Allotment& a = allotment_of(text);
+    if (r.drafting == Drafting::Planned) rule = planner_.rule(a, text.odds, texts);
+    if (r.drafting == Drafting::Ruled && (a.drafts || a.guesses)) rule = r.rule;
+    if (!a.drafts) rule.max_draft = 0;
+  }
+  if (groups_.size() > 1) rule.others = 0;
   const int most = std::min(r.max_new_tokens - text.generated, context_ - text.sequence.position()) - 1;
-  rule.max_nodes = std::min(rule.max_nodes, kMostRows / static_cast<int>(decoding_.size()));
-  rule.max_draft = steps ? std::min(rule.max_draft, most) : 0;
+  rule.max_nodes = std::min(rule.max_nodes, kMostRows / texts);
+  rule.max_draft = std::min({rule.max_draft, r.max_draft, most});
   rule.max_depth = std::min(rule.max_depth, most);
   rule.stop_ids = r.stop_ids;
   return rule;
 }
 
 void Engine::draft_all() {
+  groups_.clear();
   if (decoding_.empty()) return;
-  double pace = 0;
-  for (const Text* const t : decoding_) pace += t->odds.pace() / static_cast<double>(decoding_.size());
-  allotment_ = planner_.allot(static_cast<int>(decoding_.size()), pace);
+  for (const Text* const t : decoding_) {
+    if (t->mode < 0) continue;
+    auto group = std::find_if(groups_.begin(), groups_.end(), [&](const Group& g) { return alike(g, *t); });
+    if (group == groups_.end()) group = groups_.insert(group, Group{t->mode, t->plan, 0, 0, {}});
+    ++group->texts;
+    group->pace += t->odds.pace();
+  }
+  for (Group& g : groups_) {
+    g.allotment = planner_.allot(g.mode, static_cast<int>(decoding_.size()), g.pace / g.texts, g.plan);
+  }
   std::vector<Sequence*> sequences;
   std::vector<DraftRule> rules;
   std::vector<const DraftRule*> pointers;
   rules.reserve(decoding_.size());
   for (Text* const t : decoding_) {
-    if (t->request.drafting == Drafting::Planned && allotment_.drafts) {
-      t->sequence.plan = planner_.shared_plan(allotment_.plan);
-    }
+    const Allotment* const a = t->mode < 0 ? nullptr : &allotment_of(*t);
+    if (a && a->drafts) t->sequence.plan = planner_.shared_plan(a->plan);
     pointers.push_back(&rules.emplace_back(rule_of(*t)));
     sequences.push_back(&t->sequence);
   }
   draft(w_, sequences, pointers);
 }
 
-// Rounds with a prompt beside them, or drafted by rules of hosts, say nothing of the planner's prices.
+// Rounds with a prompt beside them say nothing of prices.
 void Engine::learn() {
-  int rows = 0, tokens = 0;
-  bool planned = !prompt_ && !decoding_.empty();
-  for (const Text* const t : decoding_) {
-    planned &= t->request.drafting != Drafting::Ruled;
-    rows += t->sequence.draft.tree.size();
-    tokens += static_cast<int>(t->sequence.verified.emitted.size());
-  }
-  const int texts = static_cast<int>(decoding_.size());
-  const double step = planner_.clock().step(std::max(texts, 1)), seconds = w_.last.draft + w_.last.verify;
+  RoundCost r{.texts = static_cast<int>(decoding_.size()),
+              .draft_steps = w_.last.draft_steps,
+              .seconds = w_.last.draft + w_.last.verify,
+              .draft = w_.last.draft,
+              .verify = w_.last.verify};
+  for (const Text* const t : decoding_) r.rows += t->sequence.draft.tree.size();
+  const double step = planner_.clock().step(std::max(r.texts, 1));
   for (Text* const t : decoding_) {
-    if (t->request.drafting != Drafting::Planned) continue;
+    if (t->mode < 0) continue;
     const Verified& v = t->sequence.verified;
-    planner_.heard(allotment_, v.outcomes);
+    planner_.heard(allotment_of(*t), v.outcomes);
     t->odds.heard(v.guessed);
-    if (step > 0) t->odds.observe(static_cast<double>(v.emitted.size()), seconds / step);
+    if (step > 0) t->odds.observe(static_cast<double>(v.emitted.size()), r.seconds / step);
   }
-  if (planned)
-    planner_.learn(allotment_, texts, tokens, rows, w_.last.draft_steps, seconds, w_.last.draft, w_.last.verify);
+  if (prompt_ || decoding_.empty()) return;
+  if (groups_.size() == 1 && groups_[0].allotment.drafts) r.drafted_by = groups_[0].allotment.plan;
+  planner_.learn(r);
+  for (Group& g : groups_) {
+    int tokens = 0;
+    for (const Text* const t : decoding_) {
+      if (alike(g, *t)) tokens += static_cast<int>(t->sequence.verified.emitted.size());
+    }
+    g.given_up = planner_.settle(g.allotment, r, static_cast<double>(tokens) / g.texts);
+  }
+}
+
+Engine::Text* Engine::cached_text(uint64_t id) {
+  const auto found = texts_.find(id);
+  return found != texts_.end() && found->second->stepping && found->second->decodes() ? found->second.get() : nullptr;
+}
+
+void Engine::direct(uint64_t id, const SkipSet& skip, const DraftRule* rule) {
+  const auto found = texts_.find(id);
+  if (found == texts_.end()) return;
+  Text& text = *found->second;
+  text.request.skip = skip;
+  if (text.request.plans == Plans::Directed) text.plan = plan(skip);
+  if (!rule) return;
+  rule->check();
+  text.request.rule = *rule;
+}
+
+Engine::Text* Engine::drafting_text(uint64_t id) {
+  const auto found = texts_.find(id);
+  return found != texts_.end() && found->second->mode >= 0 ? found->second.get() : nullptr;
+}
+
+void Engine::wake(uint64_t id) {
+  if (const Text* const text = drafting_text(id)) planner_.wake(text->mode, std::max(1, round_.sequences));
+}
+
+void Engine::go_on(uint64_t id) {
+  if (const Text* const text = drafting_text(id)) planner_.go_on(text->mode, std::max(1, round_.sequences));
+}
+
+void Engine::charge(uint64_t id, double seconds) {
+  if (const Text* const text = drafting_text(id)) planner_.charge(text->mode, std::max(1, round_.sequences), seconds);
+}
+
+std::vector<Outcome> Engine::score(uint64_t id, const SkipSet& skip, int window, int end) {
+  Text* const text = cached_text(id);
+  return text ? swiftk::score(w_, text->sequence, skip, window, end) : std::vector<Outcome>{};
+}
+
+std::vector<Outcome> Engine::score_exits(uint64_t id, std::span<const int32_t> exits, int window, int end) {
+  Text* const text = cached_text(id);
+  return text ? swiftk::score_exits(w_, text->sequence, exits, window, end) : std::vector<Outcome>{};
+}
+
+std::vector<SkipSet> Engine::propose_skips(uint64_t id, int most) {
+  Text* const text = cached_text(id);
+  return text ? swiftk::propose_skips(w_, text->sequence, most) : std::vector<SkipSet>{};
 }
 
 std::string Engine::explain() const {
-  std::string line = planner_.explain(allotment_, round_.sequences);
+  std::string line = planner_.explain(groups_.empty() ? Allotment{} : groups_[0].allotment, round_.sequences);
+  if (groups_.size() > 1) line += "; and " + std::to_string(groups_.size() - 1) + " other ways to draft";
   char more[160];
   std::snprintf(more, sizeof more, "; %d steps, %d rows, %d tokens in %.1f ms (draft %.1f, verify %.1f)",
                 round_.draft_steps, round_.nodes, round_.tokens, 1e3 * round_.seconds, 1e3 * round_.draft,
@@ -382,6 +478,18 @@ void Engine::hear(Text& text) {
   if (s.verified.failed) return end(text, Finish::Failed, s.verified.failed->status(), s.verified.failed->what());
   Turn& turn = turns_.emplace_back(Turn{.id = text.id, .nodes = d.tree.size(), .steps = d.steps, .drafted = d.grown});
   if (d.steps > 0) turn.plan = s.plan;
+  if (text.request.outcomes) turn.outcomes = s.verified.outcomes;
+  turn.plain = planner_.clock().step(round_.sequences);
+  if (text.mode >= 0) {
+    turn.resting = planner_.resting(text.mode, round_.sequences);
+    const auto group = std::find_if(groups_.begin(), groups_.end(), [&](const Group& g) { return alike(g, text); });
+    if (group->given_up) turn.given_up = planner_.lost_rate(text.mode, round_.sequences);
+  }
+  if (w_.last.reused_rows > 0) {
+    turn.reused_rows = d.reused;
+    turn.reused_share = w_.last.reused_share;
+    turn.saved_weight_bytes = w_.last.saved_weight_bytes;
+  }
   for (int i = 1; i < d.tree.size(); ++i) ++turn.proposed[static_cast<int>(d.source[i])];
   if (text.request.explain) tell_tree(s, turn.tree);
   for (const Emitted& e : s.verified.emitted) {
@@ -389,7 +497,10 @@ void Engine::hear(Text& text) {
   }
   const int count = static_cast<int>(turn.tokens.size());
   turn.cut = count < static_cast<int>(s.verified.emitted.size());
-  commit(w_, s, count);
+  {
+    const Stopwatch watch(turn.commit);
+    commit(w_, s, count);
+  }
   name_blocks(text);
   w_.trim(s, s.cached + TokenTree::kMaxNodes);
   round_.tokens += count;
@@ -419,6 +530,7 @@ bool Engine::hand_out(Text& text, Turn& turn, const Emitted& e) {
   }
   turn.tokens.push_back(e);
   turn.finish = text.finish;
+  if (text.finish != Finish::None && text.mode >= 0) turn.why_off = planner_.reason_off(text.mode);
   return text.finish == Finish::None;
 }
 

@@ -25,8 +25,12 @@ struct EngineOptions {
   bool poison = false;   // tests: fill the cache with NaN first
 };
 
-// By the planner, by a rule of the host's in every round, or not at all.
+// By the planner, by a rule of the host's, or not at all.
 enum class Drafting { Planned, Ruled, Off };
+
+// The plan that a host names: of those offered whichever pays, none, this one, or one after the other: it begins with
+// this one, and direct() names the next.
+enum class Plans { Any, None, Fixed, Directed };
 
 struct Request {
   std::vector<int32_t> prompt;
@@ -36,10 +40,17 @@ struct Request {
   int max_new_tokens = 128;
   std::vector<int32_t> stop_ids{};  // the token that stops is part of the output
   Drafting drafting = Drafting::Planned;
-  // Ruled: the plan of draft steps (null: there are none), and how far and wide they go.
-  std::shared_ptr<const DraftPlan> plan{};
-  DraftRule rule{.max_draft = 0};
-  bool explain = false;  // turns tell their trees
+  Plans plans = Plans::Any;
+  SkipSet skip{};                                                      // of the plan that is named
+  std::vector<SourceId> sources{SourceId::Suffix, SourceId::Recycle};  // that are asked beside it, or alone
+  SourceSettings settings{};
+  Recall recall = Recall::Matrix;
+  int max_draft = kSteps;          // steps of a round
+  bool always = false;             // in every round, whatever it costs
+  bool kvq = true;                 // as Session::set_kvq
+  DraftRule rule{.max_draft = 0};  // Ruled: how far and wide
+  bool explain = false;            // turns tell their trees
+  bool outcomes = false;           // and what came of nodes that the plan drafted from
 };
 
 // What a round was, for whoever wants to know why.
@@ -68,6 +79,20 @@ class Engine {
   // What is cached of texts that have ended, and what they taught those who guess. Between steps, too.
   void forget_texts();
 
+  // Between steps, of a text under way; one that has ended, or that is not cached just now, is passed over.
+  // Another plan, and rule where it is ruled, from the next round on.
+  void direct(uint64_t id, const SkipSet&, const DraftRule* rule);
+  void wake(uint64_t id);                    // drafting need not rest any longer;
+  void go_on(uint64_t id);                   // nor now that it was given up: another plan is known to pay
+  void charge(uint64_t id, double seconds);  // spent for its drafts
+  // As in score.h. Empty: the text was passed over.
+  std::vector<Outcome> score(uint64_t id, const SkipSet&, int window, int end);
+  std::vector<Outcome> score_exits(uint64_t id, std::span<const int32_t> exits, int window, int end);
+  std::vector<SkipSet> propose_skips(uint64_t id, int most);
+  double score_seconds() const { return w_.last.score; }
+  // What is known of a plan; it is offered, so that it may draft.
+  int plan(const SkipSet&);
+
   Planner& planner() { return planner_; }  // while nobody steps
   std::string explain() const;             // of the last round
 
@@ -88,6 +113,7 @@ class Engine {
 
     uint64_t id;
     Request request;
+    int mode = -1, plan = -1;  // of the planner's; -1: nothing drafts, the host names none
     Sequence sequence;
     TextOdds odds{};
     int generated = 0, reused = 0;
@@ -116,8 +142,12 @@ class Engine {
   void preempt(Text&);
   void prepare();
   void draft_all();
+  const Allotment& allotment_of(const Text&) const;
   DraftRule rule_of(const Text&) const;
+  void name_mode(Text&);
   void learn();
+  Text* cached_text(uint64_t id);
+  Text* drafting_text(uint64_t id);
   void hear(Text&);
   void hear_prompt(Text&, int row);
   bool hand_out(Text&, Turn&, const Emitted&);
@@ -127,8 +157,17 @@ class Engine {
   void drop_ended();
 
   Workspace w_;
+  // Texts that draft alike in this round.
+  struct Group {
+    int mode, plan, texts;
+    double pace;  // the sum of theirs
+    Allotment allotment;
+    bool given_up = false;
+  };
+  static bool alike(const Group& g, const Text& t) { return g.mode == t.mode && g.plan == t.plan; }
+
   Planner planner_;
-  Allotment allotment_;
+  std::vector<Group> groups_;
   const int context_;
   std::vector<Lane> lanes_;
   std::map<uint64_t, std::unique_ptr<Text>> texts_;  // by age

@@ -21,7 +21,8 @@ class Loop {
     const bool ruled = options.speculate && (!given_.sources.empty() || session.shared_steps() < sublayers);
     if (!ruled) given_ = {.max_draft = 0};
     if (planned_) {
-      learned.planner.start_text();
+      if (learned.mode < 0) learned.mode = learned.planner.mode({});
+      learned.planner.start_text(learned.mode);
       learned.odds.start();
     }
   }
@@ -77,7 +78,7 @@ class Loop {
     const int most = options_.max_new_tokens - stats_.new_tokens - 1;
     DraftRule rule = given_;
     if (planned_) {
-      allotment_ = learned_.planner.allot(1, learned_.odds.pace());
+      allotment_ = learned_.planner.allot(learned_.mode, 1, learned_.odds.pace());
       if (allotment_.drafts) session_.set_plan(learned_.planner.shared_plan(allotment_.plan));
       rule = learned_.planner.rule(allotment_, learned_.odds, 1);
     }
@@ -93,7 +94,15 @@ class Loop {
     learned_.planner.heard(allotment_, session_.outcomes());
     learned_.odds.heard(session_.guessed());
     if (step > 0) learned_.odds.observe(tokens, seconds / step);
-    learned_.planner.learn(allotment_, 1, tokens, last.verify_rows, last.draft_steps, seconds, last.draft, last.verify);
+    const RoundCost cost{.texts = 1,
+                         .rows = last.verify_rows,
+                         .draft_steps = last.draft_steps,
+                         .drafted_by = allotment_.drafts ? allotment_.plan : -1,
+                         .seconds = seconds,
+                         .draft = last.draft,
+                         .verify = last.verify};
+    learned_.planner.learn(cost);
+    learned_.planner.settle(allotment_, cost, tokens);
   }
 
   // False: the host has had enough. Sets `finish` if this token is the last for another reason.
@@ -130,7 +139,7 @@ void generate(Session& session, Learned& learned, std::span<const int32_t> promp
          "[generate] max_new_tokens is " + std::to_string(options.max_new_tokens) + ", want 1 or more");
   }
   if (options.rule) options.rule->check();
-  if (learned.planner.plans() == 0) offer_plans(learned.planner, session.model());
+  if (!learned.planner.has_plans()) offer_plans(learned.planner, session.model());
   Loop loop(session, learned, options, on_token, stats);
   loop.prefill(prompt);
   while (!loop.finished()) loop.round();

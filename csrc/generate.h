@@ -36,6 +36,7 @@ using OnToken = std::function<bool(const Emitted&, Origin, bool stops)>;
 // What generate() knows from text to text.
 struct Learned {
   Planner planner;
+  int mode = -1;  // of the planner's
   TextOdds odds;
 };
 

@@ -47,6 +47,7 @@ struct Draft {
   int most_depth = 0;
   int steps = 0;
   int grown = 0;    // leading nodes that were drafted from
+  int reused = 0;   // rows that verification took over from drafting
   int ran = 0;      // of them, those whose residual row is exact behind the steps that the plan shares with the target
   int choices = 0;  // candidate children of each
   std::vector<float> confidence;  // [grown] in the best of them
@@ -95,6 +96,7 @@ struct Sequence {
   Sampling sampling;
   Acceptance acceptance = Acceptance::Coupled;
   int logprobs = 0;  // alternatives reported beside each token
+  bool kvq = true;   // rows of steps that draft and target share are run once (LayerSkip's KVQ cache)
   uint64_t round = 0;
 
   int lane = 0;  // of the engine's, as long as the sequence steps

@@ -59,7 +59,7 @@ void Session::set_plan(std::shared_ptr<const DraftPlan> plan) {
 }
 
 void Session::set_kvq(bool on) {
-  w_.kvq = on;
+  s_.kvq = on;
   s_.forget_tree();
 }
 

@@ -108,6 +108,7 @@ void Workspace::run_draft(std::span<Sequence* const> sequences, std::span<const 
     const float* row = x.as<float>();
     for (size_t i = 0; i < sequences.size(); row += n[i++] * D) {
       Draft& draft = sequences[i]->draft;
+      if (!sequences[i]->kvq) continue;
       model->ops->copy(executor.ctx(), residual(*sequences[i], draft.grown), row, sizeof(float) * D * n[i]);
       draft.ran = draft.grown + n[i];
     }
@@ -161,7 +162,10 @@ void Workspace::run_target(std::span<Sequence* const> trees, std::span<const Chu
   last.reused_share = 0;
   last.saved_weight_bytes = 0;
   const int begin = nodes > 0 && chunks.empty() ? catch_up(trees, nodes) : 0;
-  for (Sequence* const s : trees) s->draft.ran = 0;
+  for (Sequence* const s : trees) {
+    s->draft.reused = begin > 0 ? s->draft.ran : 0;
+    s->draft.ran = 0;
+  }
   batch.clear();
   for (Sequence* const s : trees) add_nodes(*s, 0, s->draft.tree.size());
   for (const auto& [s, n] : chunks) {
@@ -186,9 +190,7 @@ void Workspace::run_target(std::span<Sequence* const> trees, std::span<const Chu
   executor.head(x.as<float>(), outputs, out);
 }
 
-const char* Workspace::fallbacks() const {
-  return model->ops->fallbacks ? model->ops->fallbacks(executor.ctx()) : "";
-}
+const char* Workspace::fallbacks() const { return model->ops->fallbacks ? model->ops->fallbacks(executor.ctx()) : ""; }
 
 size_t Workspace::bytes() const {
   return executor.workspace_bytes() + x.bytes() + residual_.bytes() + logits.bytes() + draws.bytes();

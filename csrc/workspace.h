@@ -62,7 +62,7 @@ class Workspace {
   // One pass of a draft plan, which all of them have: over nodes [grown, grown + n) of each. Logits: a row a node.
   void run_draft(std::span<Sequence* const> sequences, std::span<const int> n);
   // Steps of the draft that the target need not run again for the rows that drafting ran.
-  int kept(const DraftPlan& plan) const { return kvq && !model->ops->device ? plan.shared : 0; }
+  int kept(const DraftPlan& plan) const { return model->ops->device ? 0 : plan.shared; }
 
   // Rows of a draft of so many steps that the backend takes by itself, one sequence's: not bound.
   Rows spine_rows(const Sequence&, int steps);
@@ -85,7 +85,6 @@ class Workspace {
   Draws draws;
   RowBatch batch;
   Buffer x;  // [max_rows, D] the residual stream
-  bool kvq = true;
   std::atomic<bool> cancel{false};
   Phase last;
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .api import LM as LM
     from .api import generate as generate
     from .api import load as load
-    from .gate import DraftRule as DraftRule
+    from .draft_rule import DraftRule as DraftRule
     from .optimizers.swift_settings import SwiftSettings as SwiftSettings
     from .options import GenerateOptions as GenerateOptions
     from .options import LoadOptions as LoadOptions
@@ -39,7 +39,7 @@ _HOME = {
     "Result": "result",
     "SkipSet": "skip",
     "Stats": "stats",
-    "DraftRule": "gate",
+    "DraftRule": "draft_rule",
     "SwiftSettings": "optimizers.swift_settings",
     "SourceSettings": "source_settings",
     "SwiftkError": "errors",

@@ -12,22 +12,21 @@ from typing import Any
 import numpy as np
 
 from . import _core
-from .decoding import Parts, SessionScorer
 from .detokenizer import Detokenizer
 from .device import place
+from .director import Director, EngineMeasured
 from .engine import Engine
 from .errors import CheckpointError, InternalError, InvalidArgument
 from .generation_config import Defaults, read_defaults
 from .options import GenerateOptions, LoadOptions
-from .policies import Policies
+from .policies import Policies, Policy
 from .prompt import token_ids
 from .result import Result, TokenLogprobs
-from .sessions import Sessions
 from .skip import SkipSet, resolve
 from .sources import DRAFTERS
 from .stats import Stats
 from .stops import Stopper
-from .stream import Directed, Planned, Stream
+from .stream import Stream
 from .tokenizer import Tokenizer
 from .trace import Trace
 from .transcript import Transcript
@@ -116,10 +115,10 @@ class LM:
         self.tokenizer, self.defaults = tokenizer, defaults
         self._options = options or LoadOptions()
         self._engine = Engine(self._make_engine)
-        self._sessions = Sessions(self._make_session)
+        self._session: Any = None
         self._told: set[str] = set()
         self._layers, self._copy_bytes = int(model.config["num_layers"]), sum(model.copies.values())
-        self.policies = Policies(folder, model)
+        self.policies = Policies(folder, model, EngineMeasured(lambda: self._engine.native))
 
     def __repr__(self) -> str:
         if self.model is None:
@@ -138,8 +137,7 @@ class LM:
     def close(self) -> None:
         """Cancels all texts, and lets go of the model's memory."""
         self._engine.close()
-        self._sessions.close()
-        self.model = None
+        self._session = self.model = None
 
     @property
     def config(self) -> dict[str, Any]:
@@ -155,9 +153,10 @@ class LM:
 
     @property
     def session(self) -> Any:
-        """A native session, for hosts that go through its phases by themselves. Policies that live in Python use it,
-        too, for the texts that they decode."""
-        return self._sessions.first
+        """A native session, for hosts that go through its phases by themselves."""
+        if self._session is None:
+            self._session = _core.Session(self._model, context=self._options.context or 0)
+        return self._session
 
     def generate(self, prompt: Any, *, stream: bool = False, n: int = 1, **options: Any) -> Any:
         """A Result, or with stream=True a Stream of Events. The prompt is text, token ids, or chat messages. With n > 1
@@ -223,21 +222,18 @@ class LM:
     def cancel(self) -> None:
         """From any thread: all texts under way end behind what they have."""
         self._engine.cancel()
-        self._sessions.cancel()
 
     def forget_texts(self) -> None:
         """Drops what is cached of texts that have ended, and what drafters remember of them; what was learned about
         drafting stays."""
         if self._engine.started:
             self._engine.native.forget_texts()
-        self._sessions.forget()
 
     def forget(self) -> None:
         """Drops what was learned about drafting with this model, what drafters remember of texts, and what is cached of
         them. Texts under way are cancelled."""
         self._engine.close()
         self.policies.forget()
-        self._sessions.forget()
 
     @property
     def _model(self) -> Any:
@@ -253,9 +249,6 @@ class LM:
         self.policies.restore(native)
         return native
 
-    def _make_session(self) -> Any:
-        return _core.Session(self._model, context=self._options.context or 0)
-
     def _check(self, o: GenerateOptions) -> None:
         if o.stop and not self.tokenizer.available:
             raise InvalidArgument(
@@ -265,11 +258,6 @@ class LM:
         outside = [t for t in o.stop_token_ids if t >= vocab]
         if outside:
             raise InvalidArgument(f"[generate] stop_token_ids has {outside[0]}, want 0..{vocab - 1}")
-
-    def _stream(self, ids: np.ndarray, o: GenerateOptions, skip: SkipSet | None) -> Stream:
-        text = self._transcript(ids, o)
-        planned = o.planned(self._model.copies)
-        return Stream(self._planned(ids, o, text) if planned else self._directed(ids, o, skip, text))
 
     def _spell(self, token: int) -> str:
         return repr(self.tokenizer.decode([token])) if self.tokenizer.available else str(token)
@@ -298,57 +286,57 @@ class LM:
             "acceptance": o.acceptance,
         }
 
-    def _planned(self, ids: np.ndarray, o: GenerateOptions, text: Transcript) -> Planned:
-        ticket = self._engine.submit(
-            ids,
-            max_new_tokens=self._budget(ids, o),
-            stop_ids=sorted(self._stop_ids(o)),
-            logprobs=o.logprobs or 0,
-            drafting="planned" if o.speculate else "off",
-            explain=o.explain,
-            **self._sampling(o),
-        )
+    def _stream(self, ids: np.ndarray, o: GenerateOptions, skip: SkipSet | None) -> Stream:
+        text, policy = self._transcript(ids, o), self.policies.take(o, skip)
+        ticket = self._engine.submit(ids, **self._sampling(o), **self._drafting(o, policy, ids))
+        optimizer = policy.optimizer
+        tried = optimizer.trim() if optimizer else 0
 
         def finish() -> Result:
             native = ticket.engine
-            if o.speculate:
+            if policy.drafting != "off":
                 self.policies.keep_planner(native)
-            self._tell_fallbacks(native)
-            plain = native.plain_seconds
-            last = next((r.skip for r in reversed(text.recorder.rounds) if r.skip is not None), None)
-            stats = text.recorder.finish(
-                plain or None,
-                reason_off=self._reason_off(o, text, native.reason_off or None),
-                skip=str(last) if last else None,
-                extra_memory_bytes=int(native.workspace_bytes) + self._copy_bytes,
-                draft_weight_bytes=self._copy_bytes,
-            )
-            return self._result(ids, o, text, stats)
-
-        return Planned(ticket, text, finish, self._spell if o.explain else None)
-
-    def _directed(self, ids: np.ndarray, o: GenerateOptions, skip: SkipSet | None, text: Transcript) -> Directed:
-        session, policy = self._sessions.take(ids), self.policies.take(o, skip)
-        session.clear_cancel()
-        session.set_sampling(**self._sampling(o))
-        session.set_logprobs(o.logprobs or 0)
-        session.set_kvq(o.kvq)
-        session.set_recall(o.recall)
-        session.set_sources(**o.sources.arguments())
-        parts = Parts(text, policy.optimizer, policy.pacer, SessionScorer(session), guesser=policy.guesser)
-        tried = parts.optimizer.trim()
-
-        def finish() -> Result:
-            self.policies.keep(o, parts.optimizer)
-            self._tell_fallbacks(session)
-            stats = self._directed_stats(o, skip, parts, session)
-            return self._result(ids, o, text, stats, tuple(parts.optimizer.trace), tried)
-
-        def leave() -> None:
+            if optimizer:
+                optimizer.finish()
+                self.policies.keep(o, optimizer)
             self.policies.give(policy)
-            self._sessions.give(session)
+            self._tell_fallbacks(native)
+            trace = tuple(optimizer.trace) if optimizer else ()
+            return self._result(ids, o, text, self._stats(o, policy, text, native), trace, tried)
 
-        return Directed(session, ids, parts, finish, leave)
+        return Stream(ticket, text, finish, Director(policy, ids), self._spell if o.explain else None)
+
+    def _drafting(self, o: GenerateOptions, policy: Policy, ids: np.ndarray) -> dict[str, Any]:
+        """As _core.Engine.submit takes it."""
+        return {
+            "max_new_tokens": self._budget(ids, o),
+            "stop_ids": sorted(self._stop_ids(o)),
+            "logprobs": o.logprobs or 0,
+            "drafting": policy.drafting,
+            "plans": policy.plans,
+            "skip": policy.skip.native,
+            "rule": _core.DraftRule(**policy.rule.arguments()) if policy.rule else None,
+            "drafters": DRAFTERS[o.drafter_name].numbers,
+            "settings": _core.SourceSettings(**o.sources.arguments()),
+            "recall": o.recall,
+            "max_draft": policy.rule.max_draft if policy.rule else o.max_draft or 25,
+            "always": o.speculate == "always",
+            "kvq": o.kvq,
+            "explain": o.explain,
+            "outcomes": policy.directed,
+        }
+
+    def _stats(self, o: GenerateOptions, policy: Policy, text: Transcript, native: Any) -> Stats:
+        last = next((r.skip for r in reversed(text.recorder.rounds) if r.skip is not None), None)
+        named = policy.plans in ("fixed", "directed")
+        drafted_by = policy.optimizer.current.skip if policy.optimizer else policy.skip if named else last
+        return text.recorder.finish(
+            native.plain_seconds or None,
+            reason_off=_reason_off(o, policy, text),
+            skip=str(drafted_by) if drafted_by else None,
+            extra_memory_bytes=int(native.workspace_bytes) + self._copy_bytes,
+            draft_weight_bytes=self._copy_bytes,
+        )
 
     def _result(
         self,
@@ -377,28 +365,8 @@ class LM:
             self._compare(result, ids, o)
         return result
 
-    def _directed_stats(self, o: GenerateOptions, skip: SkipSet | None, parts: Parts, session: Any) -> Stats:
-        if skip is None and parts.guesser is None:
-            reason = "skip=None: nothing is skipped, so a draft step would cost as much as a target step"
-        else:
-            reason = self._reason_off(o, parts.text, parts.pacer.reason_off)
-        return parts.text.recorder.finish(
-            self.policies.plain.value if self.policies.plain.count else None,
-            reason_off=reason,
-            skip=str(parts.optimizer.current.skip) if skip is not None and DRAFTERS[o.drafter_name].plan else None,
-            extra_memory_bytes=int(session.workspace_bytes) + self._copy_bytes,
-            draft_weight_bytes=self._copy_bytes,
-        )
-
-    def _reason_off(self, o: GenerateOptions, text: Transcript, why: str | None) -> str | None:
-        if o.speculate is False:
-            return "speculate=False"
-        if not text.recorder.spec:
-            return why or "the text ended before drafting began"
-        return why
-
     def _tell_fallbacks(self, native: Any) -> None:
-        """Of a session or an engine, once each."""
+        """Once each."""
         for line in native.fallbacks.splitlines():
             if line not in self._told:
                 self._told.add(line)
@@ -411,6 +379,16 @@ class LM:
                 raise InternalError(f"[verify] token {i}: {drafted} with drafts, {plain} without")
         if len(again) != len(result.tokens):
             raise InternalError(f"[verify] {len(result.tokens)} tokens with drafts, {len(again)} without")
+
+
+def _reason_off(o: GenerateOptions, policy: Policy, text: Transcript) -> str | None:
+    if o.speculate is False:
+        return "speculate=False"
+    if policy.drafting == "off":
+        return "skip=None: nothing is skipped, so a draft step would cost as much as a target step"
+    if not text.recorder.spec:
+        return text.why_off or "the text ended before drafting began"
+    return text.why_off or None
 
 
 def _early_exit(o: GenerateOptions) -> Any:

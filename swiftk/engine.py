@@ -66,6 +66,10 @@ class Ticket:
         """The _core.Engine that it is under way on."""
         return self._native
 
+    @property
+    def number(self) -> int:
+        return self._number
+
     def hear(self) -> Any:
         """The next _core.Turn of the text: waits, and steps the engine where no other thread does."""
         self._same_process()

@@ -14,8 +14,8 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from .draft_rule import MAX_DRAFT, DraftRule
 from .errors import InvalidArgument
-from .gate import DraftRule
 from .generation_config import Defaults
 from .optimizers.swift_settings import SwiftSettings
 from .option_values import forms, ids, integer, number, put, settings, strings
@@ -34,7 +34,6 @@ ALIASES = {
 }
 OPTIMIZERS = ("auto", "swift", "self-sd", None)
 MAX_LOGPROBS = 64  # the runtime's longest top-k
-MAX_DRAFT = 63  # a tree has 64 nodes, the root among them
 DTYPES = {
     "auto": "auto",
     "float32": "float32",
@@ -44,19 +43,6 @@ DTYPES = {
     "bf16": "bfloat16",
     "fp16": "float16",
 }
-# What says how to draft: any of them takes the decision from the engine's planner.
-_POLICY = (
-    "speculate",
-    "skip",
-    "assistant_early_exit",
-    "kvq",
-    "gate",
-    "max_draft",
-    "recall",
-    "sources",
-    "optimizer",
-    "swift",
-)
 T = TypeVar("T")
 
 
@@ -135,7 +121,7 @@ class GenerateOptions:
     acceptance: str = "coupled"
     stream: bool = False
     verify: bool = False  # decode again without drafts, and compare
-    explain: bool = False  # each round of the trace says why it was what it was; of texts that the engine plans
+    explain: bool = False  # each round of the trace says why it was what it was
 
     def __post_init__(self) -> None:
         for name, low, high in (
@@ -173,15 +159,6 @@ class GenerateOptions:
         free = self.skip is None or (isinstance(self.skip, str) and self.skip == "auto")
         free = free and self.by_time and self.optimizer == "auto" and self.assistant_early_exit is None
         return self.drafter or ("auto" if free else "plan")
-
-    def planned(self, copies: Iterable[str]) -> bool:
-        """Whether the engine's own planner decides, and nothing that lives in Python: by default, where the model has
-        copies of its weights to draft with; and where nothing is to be drafted."""
-        if self.speculate is False:
-            return True
-        default = GenerateOptions()
-        asked = any(getattr(self, name) != getattr(default, name) for name in _POLICY)
-        return not asked and self.drafter_name == "auto" and any(True for _ in copies)
 
     @property
     def by_time(self) -> bool:

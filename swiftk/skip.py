@@ -104,6 +104,13 @@ class SkipSet:
         """Whether anything is left out."""
         return bool(self.attn or self.mlp) or self.exit_layer is not None
 
+    @property
+    def native(self) -> tuple[tuple[int, ...], tuple[int, ...], int, tuple[str, ...]]:
+        """As the runtime's engine takes it."""
+        end = -1 if self.exit_layer is None else self.exit_layer
+        weights = _forms(self.weights) if self.forms else ()
+        return self.attn, self.mlp, end, weights
+
     def check(self, n_layers: int, copies: Iterable[str] = WEIGHTS) -> SkipSet:
         """Itself, if it fits a model of that many layers that has these copies of its weights."""
         for name in ("attn", "mlp"):

@@ -102,25 +102,25 @@ class Recorder:
     run: float = 0.0  # of that, inside passes of the model
     rounds: list[TracedRound] = field(default_factory=list)
 
-    def round(self, phases: dict[str, Any], nodes: int, accepted: Sequence[str], tokens: int, cut: bool) -> None:
-        """One round that committed `tokens`, of a block that ended there or was cut. accepted: who proposed each."""
+    def round(self, turn: Any, accepted: Sequence[str], tokens: int, cut: bool) -> None:
+        """One round that committed `tokens`, of a block that ended there or was cut. turn: a _core.Turn; accepted: who
+        proposed each."""
         self.generated += tokens
-        self.draft += phases["draft"]
-        self.verify += phases["verify"]
-        self.commit += phases["commit"]
-        steps = int(phases["draft_steps"])
-        if steps == 0 and nodes == 1:
+        self.draft += turn.draft
+        self.verify += turn.verify
+        self.commit += turn.commit
+        if turn.steps == 0 and turn.nodes == 1:
             self.plain += 1
-        else:
-            planned = sum(source == "plan" for source in accepted)
-            self.spec.append(Block(steps, int(phases["drafted"]), planned, len(accepted), cut))
-            self.accepted_by.update(accepted)
-            self.proposed_by.update({name: n for name, n in zip(NAMES[1:], phases["proposed"][1:]) if n})
-            self.tree_tokens += nodes - 1
-            self.tree_rows += nodes
-            self.reused_rows += int(phases["reused_rows"])
-            self.row_shares += phases["reused_share"] * nodes
-            self.saved_bytes += int(phases["saved_weight_bytes"])
+            return
+        planned = sum(source == "plan" for source in accepted)
+        self.spec.append(Block(turn.steps, turn.drafted, planned, len(accepted), cut))
+        self.accepted_by.update(accepted)
+        self.proposed_by.update({name: n for name, n in zip(NAMES[1:], turn.proposed[1:], strict=True) if n})
+        self.tree_tokens += turn.nodes - 1
+        self.tree_rows += turn.nodes
+        self.reused_rows += turn.reused_rows
+        self.row_shares += turn.reused_share * turn.nodes
+        self.saved_bytes += turn.saved_weight_bytes
 
     def finish(self, plain_seconds: float | None, **extra: Any) -> Stats:
         """The figures. plain_seconds: of one plain step, None if none was measured."""

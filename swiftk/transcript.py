@@ -19,6 +19,7 @@ class Transcript:
     logprobs: bool = False  # whether events tell them
     recorder: Recorder = field(default_factory=Recorder)
     events: list[Event] = field(default_factory=list)
+    why_off: str = ""  # drafting rests, at its end
 
     def add(self, emitted: Any) -> Event:
         """A token of it. emitted: a _core.Emitted."""

@@ -62,6 +62,14 @@ void AcceptanceRates::fade(double most) {
   }
 }
 
+void AcceptanceRates::scale(double by) {
+  for (double& c : counts_) c *= by;
+}
+
+void AcceptanceRates::merge(const AcceptanceRates& other) {
+  for (size_t i = 0; i < counts_.size(); ++i) counts_[i] += other.counts_[i];
+}
+
 void AcceptanceRates::restore(const std::vector<double>& counts, double most) {
   counts_ = counts;
   fade(most);

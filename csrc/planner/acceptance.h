@@ -48,6 +48,8 @@ class AcceptanceRates {
   std::array<double, kSureness> weights() const;  // how often a bucket occurs
   double outcomes() const;
   const std::vector<double>& counts() const { return counts_; }  // [buckets, ranks + 1]
+  void scale(double by);
+  void merge(const AcceptanceRates& other);                      // what it saw was seen here, too
   void restore(const std::vector<double>& counts, double most);  // of a bucket at most so many
   double matchness() const;                                      // share of best guesses that were right
 

@@ -26,6 +26,8 @@ constexpr double kFastest = 12;
 constexpr int kChain = 3;   // sources' nodes that a step reads at most: on a CPU, four rows of int4 cost what one does
 constexpr int kRows = 512;  // that a pass may have
 
+bool has_odds(SourceId id) { return id == SourceId::Suffix || id == SourceId::Recycle; }
+
 }  // namespace
 
 void TextOdds::start() {
@@ -41,6 +43,19 @@ void TextOdds::heard(std::span<const Guessed> guessed) {
   }
 }
 
+// Drafters that are not priced propose as their papers have it: all that they know.
+std::array<std::array<float, kGuessRanks>, kGuessBuckets> TextOdds::chance(SourceId id) const {
+  std::array<std::array<float, kGuessRanks>, kGuessBuckets> chance;
+  for (auto& ranks : chance) ranks.fill(1);
+  if (!has_odds(id)) return chance;
+  const Odds odds = (id == SourceId::Suffix ? suffix : recycle).odds();
+  for (int b = 0; b < kGuessBuckets; ++b) {
+    chance[b][0] = static_cast<float>(odds.p_top1[b]);
+    for (int r = 1; r < kGuessRanks; ++r) chance[b][r] = static_cast<float>(odds.p_rank[r - 1][b]);
+  }
+  return chance;
+}
+
 void TextOdds::observe(double its_tokens, double its_steps) {
   tokens = kPace * tokens + its_tokens;
   steps = kPace * steps + its_steps;
@@ -48,18 +63,31 @@ void TextOdds::observe(double its_tokens, double its_steps) {
 
 double TextOdds::pace() const { return std::clamp((tokens + 2) / (steps + 2), 1.0, kFastest); }
 
-Planner::Planner() {
-  for (int l = 0; l < kLoads; ++l) purses_.emplace_back(true, 1 << l);
+int Planner::find(const SkipSet& skip) const {
+  const auto found = std::find_if(plans_.begin(), plans_.end(), [&](const Choice& c) { return c.plan->skip == skip; });
+  return found == plans_.end() ? -1 : static_cast<int>(found - plans_.begin());
 }
 
-void Planner::start_text() {
-  for (Purse& purse : purses_) purse.start(&purse == &purses_[0]);
+int Planner::offer(std::shared_ptr<const DraftPlan> plan, double price, const Prior& prior, bool for_all) {
+  const int known = find(plan->skip);
+  if (known >= 0) return known;
+  plans_.push_back({std::move(plan), AcceptanceRates::of_plan(prior), price, for_all});
+  for (Mode& m : modes_) m.due = 0;
+  return static_cast<int>(plans_.size()) - 1;
 }
 
-int Planner::offer(std::shared_ptr<const DraftPlan> plan, double price, const Prior& prior) {
-  plans_.push_back({std::move(plan), AcceptanceRates::of_plan(prior), price});
-  due_ = 0;
-  return plans() - 1;
+int Planner::mode(const DraftConfig& config) {
+  const auto found = std::find_if(modes_.begin(), modes_.end(), [&](const Mode& m) { return m.config == config; });
+  if (found != modes_.end()) return static_cast<int>(found - modes_.begin());
+  Mode& m = modes_.emplace_back(Mode{.config = config, .purses = {}});
+  for (int l = 0; l < kLoads; ++l) m.purses.emplace_back(config.plans(), 1 << l);
+  m.next.mode = static_cast<int>(modes_.size()) - 1;
+  return m.next.mode;
+}
+
+void Planner::start_text(int mode) {
+  std::vector<Purse>& purses = modes_[mode].purses;
+  for (Purse& purse : purses) purse.start(&purse == &purses[0]);
 }
 
 int Planner::load(int texts) { return std::bit_width(static_cast<unsigned>(texts - 1)); }
@@ -79,8 +107,13 @@ double Planner::cost(const Choice& c, int texts) const {
   return 1 - (1 - std::clamp(share, 0.02, 1.0)) / clock_.over_one(texts);
 }
 
+bool Planner::may_draft(const Mode& m, int plan) const {
+  if (m.config.plan == DraftConfig::kAny) return plans_[plan].for_all;
+  return plan == (m.config.plan == DraftConfig::kDirected ? m.directed : m.config.plan);
+}
+
 // Which plan promises most. One that was seen little gets the benefit of the doubt, if it could be best at all.
-void Planner::look(int texts, double pace) {
+void Planner::look(Mode& m, int texts, double pace) {
   std::array<double, kStages> rows;
   for (int s = 0; s < kStages; ++s) {
     const auto at = [&](int step) { return clock_.beyond(texts, texts * (1 + step)); };
@@ -89,67 +122,88 @@ void Planner::look(int texts, double pace) {
   int best = -1;
   double hope = 0;
   Forecast found{1, 2};
-  for (int i = 0; i < plans(); ++i) {
+  for (int i = 0; i < static_cast<int>(plans_.size()); ++i) {
+    if (!may_draft(m, i)) continue;
     Choice& c = plans_[i];
     const Forecast f = forecast(c.accepted, cost(c, texts), rows, pace, c.rate);
     c.rate = f.rate;
     const double its = f.rate * (1 + kUnsure / std::sqrt(c.accepted.outcomes() + 8));
     if (its > hope) best = i, hope = its, found = f;
   }
-  next_.plan = best;
-  next_.rate = std::max(found.rate, pace);
+  Allotment& next = m.next;
+  next.plan = best;
+  next.rate = std::max(found.rate, pace);
   // Where nothing promises anything, drafts take a step, as long as they may lose that: what they say is what is
   // learned.
-  doubtful_ = found.rate <= pace && pace == 1 && texts > 1;
-  next_.reach = found.rate <= pace && pace > 1 ? found.reach : std::min(found.reach, 1.0);
+  m.doubtful = best >= 0 && found.rate <= pace && pace == 1 && texts > 1;
+  next.reach = found.rate <= pace && pace > 1 ? found.reach : std::min(found.reach, 1.0);
   if (best >= 0) {
     const Choice& c = plans_[best];
-    next_.odds = c.accepted.odds();
+    next.odds = c.accepted.odds();
     const auto weights = c.accepted.weights();
-    next_.usual = 0;
-    for (int b = 0; b < kSureness; ++b) next_.usual += weights[b] * next_.odds.p_top1[b];
+    next.usual = 0;
+    for (int b = 0; b < kSureness; ++b) next.usual += weights[b] * next.odds.p_top1[b];
     // What a step of its own reads is worth the step; what is read beside others, a row of a tree that has about eight.
     const double row = (clock_.beyond(texts, 12 * texts) - clock_.beyond(texts, 4 * texts)) / 8;
-    next_.further = cost(c, texts) > 0 ? next_.reach * row / cost(c, texts) : 0;
+    next.further = cost(c, texts) > 0 ? next.reach * row / cost(c, texts) : 0;
   }
-  plan_cost_ = best >= 0 ? std::max(0.01, cost(plans_[best], texts)) : 1;
-  beyond_.resize(kRows);
-  for (int n = 1; n <= kRows; ++n) beyond_[n - 1] = static_cast<float>(std::max(0.0, clock_.beyond(texts, n)));
+  m.plan_cost = best >= 0 ? std::max(0.01, cost(plans_[best], texts)) : 1;
+  m.beyond.resize(kRows);
+  for (int n = 1; n <= kRows; ++n) m.beyond[n - 1] = static_cast<float>(std::max(0.0, clock_.beyond(texts, n)));
 }
 
-const Allotment& Planner::allot(int texts, double pace) {
-  const bool moved = pace > kMoved * looked_pace_ || looked_pace_ > kMoved * pace;
-  if (rounds_ >= due_ || looked_texts_ != texts || moved) {
+const Allotment& Planner::allot(int mode, int texts, double pace, int plan) {
+  Mode& m = modes_[mode];
+  if (m.config.plan == DraftConfig::kDirected && plan != m.directed) {
+    if (m.directed >= 0) m.purse(texts).switched();
+    m.directed = plan;
+    m.due = 0;
+  }
+  const bool moved = pace > kMoved * m.looked_pace || m.looked_pace > kMoved * pace;
+  if (m.rounds >= m.due || m.looked_texts != texts || moved) {
     {
-      const Stopwatch watch(look_);
-      look(texts, pace);
+      const Stopwatch watch(m.look);
+      look(m, texts, pace);
     }
     const double step = clock_.step(texts);
-    due_ = rounds_ + std::max(kLook, step > 0 ? static_cast<int>(std::min(1e3, look_ / (kLookShare * step))) : 0);
-    looked_texts_ = texts;
-    looked_pace_ = pace;
+    m.due = m.rounds + std::max(kLook, step > 0 ? static_cast<int>(std::min(1e3, m.look / (kLookShare * step))) : 0);
+    m.looked_texts = texts;
+    m.looked_pace = pace;
   }
-  ++rounds_;
-  next_.pace = pace;
-  const Purse& purse = purses_[load(texts)];
-  // A round bets no more than may be lost.
-  const double bet = std::max(purse.left(), kLeastBet);
-  next_.steps = doubtful_ ? 1 : std::clamp(static_cast<int>(bet / plan_cost_), 1, kSteps);
-  next_.rows = static_cast<int>(std::upper_bound(beyond_.begin(), beyond_.end(), bet) - beyond_.begin());
-  next_.drafts = next_.plan >= 0 && purse.draft_next() && clock_.knows(texts);
-  next_.guesses = next_.drafts || (purse.guess_next() && clock_.knows(texts));
-  return next_;
+  ++m.rounds;
+  Allotment& next = m.next;
+  next.pace = pace;
+  next.eager = m.rounds % kLook == kLook - 1;
+  if (m.config.always) {
+    next.steps = kSteps;
+    next.rows = kRows;
+    next.drafts = next.plan >= 0;
+    next.guesses = true;
+    return next;
+  }
+  const Purse& purse = m.purse(texts);
+  // A round bets no more than may be lost; drafters that cost no step, one plain step.
+  const double bet = std::min(std::max(purse.left(), kLeastBet), m.config.plans() ? kRows : 1.0);
+  next.steps = m.doubtful ? 1 : std::clamp(static_cast<int>(bet / m.plan_cost), 1, kSteps);
+  next.rows = static_cast<int>(std::upper_bound(m.beyond.begin(), m.beyond.end(), bet) - m.beyond.begin());
+  const bool on = purse.draft_next() && clock_.knows(texts);
+  next.drafts = next.plan >= 0 && on;
+  next.guesses = on || (purse.guess_next() && clock_.knows(texts));
+  return next;
 }
 
 DraftRule Planner::rule(const Allotment& a, const TextOdds& text, int texts) const {
-  const float eager = rounds_ % kLook == kLook - 1 ? static_cast<float>(kEager) : 1.0f;
+  const Mode& m = modes_[a.mode];
+  const float eager = a.eager ? static_cast<float>(kEager) : 1.0f;
   DraftRule rule{.confidence = 0, .max_draft = a.drafts ? a.steps : 0};
   if (!a.drafts && !a.guesses) return rule;
   rule.reach = static_cast<float>(a.reach) * eager;
   rule.row_reach = static_cast<float>(a.further) * eager;
-  rule.row_price.assign(beyond_.begin(), beyond_.begin() + a.rows);
+  rule.row_price.assign(m.beyond.begin(), m.beyond.begin() + a.rows);
   rule.others = texts - 1;
-  for (float& price : rule.row_price) price *= eager * static_cast<float>(texts * (a.drafts ? a.rate : a.pace));
+  const bool priced = a.drafts || std::all_of(m.config.sources.begin(), m.config.sources.end(), has_odds);
+  const double rate = priced ? texts * (a.drafts ? a.rate : a.pace) : 0;
+  for (float& price : rule.row_price) price *= eager * static_cast<float>(rate);
   if (a.drafts) {
     for (int b = 0; b < kSureness; ++b) {
       rule.hold[b] = static_cast<float>(a.odds.p_top1[b]);
@@ -159,15 +213,7 @@ DraftRule Planner::rule(const Allotment& a, const TextOdds& text, int texts) con
     rule.usual = static_cast<float>(a.usual);
     rule.chain = kChain;
   }
-  for (const auto& [id, seen] :
-       {std::pair(SourceId::Suffix, &text.suffix), std::pair(SourceId::Recycle, &text.recycle)}) {
-    const Odds odds = seen->odds();
-    SourceRule& source = rule.sources.emplace_back(SourceRule{.id = id});
-    for (int b = 0; b < kGuessBuckets; ++b) {
-      source.chance[b][0] = static_cast<float>(odds.p_top1[b]);
-      for (int r = 1; r < kGuessRanks; ++r) source.chance[b][r] = static_cast<float>(odds.p_rank[r - 1][b]);
-    }
-  }
+  for (const SourceId id : m.config.sources) rule.sources.push_back({id, text.chance(id)});
   return rule;
 }
 
@@ -176,28 +222,36 @@ void Planner::heard(const Allotment& a, std::span<const Outcome> outcomes) {
   for (const Outcome& o : outcomes) plans_[a.plan].accepted.add(AcceptanceRates::bucket(o.confidence), o.rank);
 }
 
-void Planner::learn(const Allotment& a, int texts, int tokens, int rows, int draft_steps, double seconds, double draft,
-                    double verify) {
-  const double each = static_cast<double>(tokens) / texts;
-  Purse& purse = purses_[load(texts)];
-  if (rows == texts && draft_steps == 0) {
-    clock_.plain(texts, seconds);
-    purse.plain_round(each);
-    return;
-  }
-  const double step = clock_.step(texts);
-  clock_.verified(texts, rows, verify);
-  if (draft_steps > 0 && step > 0) plans_[a.plan].step[load(texts)].add(draft / draft_steps / step);
-  if (step <= 0) return;
+void Planner::learn(const RoundCost& r) {
+  if (r.rows == r.texts && r.draft_steps == 0) return clock_.plain(r.texts, r.seconds);
+  const double step = clock_.step(r.texts);
+  clock_.verified(r.texts, r.rows, r.verify);
+  if (r.drafted_by >= 0 && r.draft_steps > 0 && step > 0)
+    plans_[r.drafted_by].step[load(r.texts)].add(r.draft / r.draft_steps / step);
+}
+
+bool Planner::settle(const Allotment& a, const RoundCost& r, double tokens) {
+  Purse& purse = modes_[a.mode].purse(r.texts);
+  if (r.rows == r.texts && r.draft_steps == 0) return purse.plain_round(tokens);
+  const double step = clock_.step(r.texts);
+  if (step <= 0) return false;
   // A machine that stutters is no loss of drafting's.
-  const double usual =
-      (draft_steps > 0 ? draft_steps * cost(plans_[a.plan], texts) : 0) + 1 + clock_.beyond(texts, rows);
-  purse.drafted_round(each, std::min(seconds / step, 1.5 * usual), draft_steps > 0);
+  const double drafting = r.drafted_by >= 0 ? r.draft_steps * cost(plans_[r.drafted_by], r.texts) : r.draft / step;
+  const double usual = drafting + 1 + clock_.beyond(r.texts, r.rows);
+  purse.drafted_round(tokens, std::min(r.seconds / step, 1.5 * usual), r.draft_steps > 0);
+  return false;
+}
+
+void Planner::charge(int mode, int texts, double seconds) {
+  const double step = clock_.step(texts);
+  if (step > 0) modes_[mode].purse(texts).charge(seconds / step);
 }
 
 PlannerState Planner::state() const {
   PlannerState out;
-  for (const Choice& c : plans_) out.plans.push_back({c.plan->skip, cost(c, 1), c.accepted.counts()});
+  for (const Choice& c : plans_) {
+    if (c.for_all) out.plans.push_back({c.plan->skip, cost(c, 1), c.accepted.counts()});
+  }
   out.rows = clock_.rows().known();
   return out;
 }
@@ -224,23 +278,26 @@ void Planner::restore(const PlannerState& state) {
     }
   }
   clock_.restore(state.rows);
-  due_ = 0;
+  for (Mode& m : modes_) m.due = 0;
 }
 
-std::string Planner::reason_off() const {
-  if (looked_texts_ == 0 || next_.plan < 0 || !purses_[load(looked_texts_)].off()) return {};
-  const Choice& c = plans_[next_.plan];
+std::string Planner::reason_off(int mode) const {
+  const Mode& m = modes_[mode];
+  if (m.looked_texts == 0 || !resting(mode, m.looked_texts)) return {};
+  if (m.next.plan < 0) return "drafting lost time: what was proposed came true too seldom";
+  const Choice& c = plans_[m.next.plan];
   char line[160];
   std::snprintf(line, sizeof line,
                 "drafting lost time: a draft step costs %.2f of a target step; %.2f of its tokens come true",
-                cost(c, looked_texts_), c.accepted.matchness());
+                cost(c, m.looked_texts), c.accepted.matchness());
   return line;
 }
 
 std::string Planner::explain(const Allotment& a, int texts) const {
   if (texts == 0) return "no text decodes";
   char line[256];
-  const Purse& purse = purses_[load(texts)];
+  if (a.mode < 0) return std::to_string(texts) + " texts, plain";
+  const Purse& purse = modes_[a.mode].purse(texts);
   if (!a.drafts) {
     std::snprintf(line, sizeof line, "%d texts, plain%s: %s, purse %.1f plain steps", texts,
                   a.guesses ? " with guesses" : "", purse.off() ? "drafting lost" : "measuring", purse.left());

@@ -13,6 +13,7 @@
 #include "outcome.h"
 #include "planner/acceptance.h"
 #include "planner/clock.h"
+#include "planner/draft_config.h"
 #include "planner/forecast.h"
 #include "planner/purse.h"
 
@@ -26,11 +27,14 @@ struct TextOdds {
   void start();  // another text
   void heard(std::span<const Guessed>);
   void observe(double its_tokens, double its_steps);
+  // That a guess of a source is right, by its bucket and rank.
+  std::array<std::array<float, kGuessRanks>, kGuessBuckets> chance(SourceId) const;
   double pace() const;  // tokens per plain step lately, plain rounds included; 1 where nothing was seen yet
 };
 
-// What a round is to be, for all of its texts.
+// What a round is to be, for all of its texts that draft alike.
 struct Allotment {
+  int mode = -1;
   bool drafts = false;   // by a plan
   bool guesses = false;  // sources are asked
   int plan = -1;
@@ -40,6 +44,7 @@ struct Allotment {
   double reach = 2;    // a draft step pays behind nodes that are accepted with this probability, on the mean of texts
   double further = 0;  // of what a step must bring, what one more row in it must
   double usual = 1;    // that the plan is right, whatever its confidence
+  bool eager = false;  // this once: to see what lies behind
   Odds odds{};
 };
 
@@ -49,6 +54,13 @@ struct PlanState {
   double price = 0;            // plain steps
   std::vector<double> counts;  // as AcceptanceRates keeps them
 };
+// A round as the clock saw it, all its texts together.
+struct RoundCost {
+  int texts = 0, rows = 0;               // that decoded; verified
+  int draft_steps = 0, drafted_by = -1;  // a plan; -1: of several
+  double seconds = 0, draft = 0, verify = 0;
+};
+
 struct PlannerState {
   std::vector<PlanState> plans;
   std::vector<std::pair<int, double>> rows;  // (number of them, plain steps beyond one)
@@ -56,33 +68,48 @@ struct PlannerState {
 
 class Planner {
  public:
-  // A plan that may draft. price: of one of its steps, in plain steps, before it was measured.
-  int offer(std::shared_ptr<const DraftPlan>, double price, const Prior&);
-  const DraftPlan& plan(int i) const { return *plans_[i].plan; }
+  // A plan that may draft. price: of one of its steps, in plain steps, before it was measured. for_all: of texts whose
+  // hosts name none. Returns its number; one that skips the same keeps the one it has.
+  int offer(std::shared_ptr<const DraftPlan>, double price, const Prior&, bool for_all);
+  int find(const SkipSet&) const;  // -1: it was not offered
   std::shared_ptr<const DraftPlan> shared_plan(int i) const { return plans_[i].plan; }
-  int plans() const { return static_cast<int>(plans_.size()); }
+  bool has_plans() const { return !plans_.empty(); }
 
-  Planner();
+  // The number of a way to draft. What is given up, and when it is tried again, is learned for each.
+  int mode(const DraftConfig&);
+  const DraftConfig& config(int mode) const { return modes_[mode].config; }
 
-  void start_text();
-  // The next round of so many texts, whose mean pace is `pace`.
-  const Allotment& allot(int texts, double pace);
+  void start_text(int mode);
+  // The next round of so many texts, of which those in this mode have the mean pace `pace`; plan: that their host
+  // directs, where it does.
+  const Allotment& allot(int mode, int texts, double pace, int plan = -1);
   // The rule of a text in it.
   DraftRule rule(const Allotment&, const TextOdds&, int texts) const;
 
-  // A round is over: tokens of all texts together, seconds whole and of its parts; rows that were verified.
-  void learn(const Allotment&, int texts, int tokens, int rows, int draft_steps, double seconds, double draft,
-             double verify);
+  // A round is over.
+  void learn(const RoundCost&);
+  // Texts of one mode in it got so many tokens each. Returns whether drafting by plans was just given up in it.
+  bool settle(const Allotment&, const RoundCost&, double tokens);
   // What verification said of nodes that the plan drafted from.
   void heard(const Allotment&, std::span<const Outcome>);
 
+  bool resting(int mode, int texts) const { return modes_[mode].purse(texts).off(); }
+  double lost_rate(int mode, int texts) const { return modes_[mode].purse(texts).lost_rate(); }
+  void wake(int mode, int texts) { modes_[mode].purse(texts).wake(); }
+  void go_on(int mode, int texts) { modes_[mode].purse(texts).go_on(); }
+  void charge(int mode, int texts, double seconds);
+
+  // Of a draft step of one text, in plain steps; how often the plan came true.
+  double price(int plan) const { return cost(plans_[plan], 1); }
+  const AcceptanceRates& rates(int plan) const { return plans_[plan].accepted; }
+  void learned(int plan, const AcceptanceRates& rates) { plans_[plan].accepted.merge(rates); }
   const Clock& clock() const { return clock_; }
   PlannerState state() const;
   // Plans that it does not know are passed over. Throws Error(InvalidArgument), with nothing changed, where the numbers
   // cannot be what state() gave.
   void restore(const PlannerState&);
   // Why nothing is drafted, in numbers; empty where something is.
-  std::string reason_off() const;
+  std::string reason_off(int mode) const;
   // One line: what the next round is, and why.
   std::string explain(const Allotment&, int texts) const;
 
@@ -91,24 +118,34 @@ class Planner {
   struct Choice {
     std::shared_ptr<const DraftPlan> plan;
     AcceptanceRates accepted;
-    double share;                     // of a step of one text, in plain steps, before it was measured
+    double share;  // of a step of one text, in plain steps, before it was measured
+    bool for_all;
     std::array<Mean, kLoads> step{};  // by load(texts): in plain steps of so many
     double rate = 1;
+  };
+  struct Mode {
+    Purse& purse(int texts) { return purses[load(texts)]; }
+    const Purse& purse(int texts) const { return purses[load(texts)]; }
+
+    DraftConfig config;
+    std::vector<Purse> purses;  // [kLoads]
+    Allotment next{};
+    int directed = -1;  // the plan that its host named last
+    int rounds = 0, due = 0, looked_texts = 0;
+    double look = 0, looked_pace = 0;  // look: seconds of one
+    bool doubtful = false;             // what a look found: nothing promises to pay;
+    double plan_cost = 1;              // plain steps of a draft step;
+    std::vector<float> beyond{};       // [kRows] plain steps of so many rows beyond one
   };
   static int load(int texts);  // 1, 2, 3-4, 5-8, ...: 0, 1, 2, ...
   // Of a draft step of so many texts, in plain steps of as many.
   double cost(const Choice&, int texts) const;
-  void look(int texts, double pace);
+  void look(Mode&, int texts, double pace);
+  bool may_draft(const Mode&, int plan) const;
 
   Clock clock_;
-  std::vector<Purse> purses_;  // [kLoads]
   std::vector<Choice> plans_;
-  Allotment next_;
-  int rounds_ = 0, due_ = 0, looked_texts_ = 0;
-  double look_ = 0, looked_pace_ = 0;  // look_: seconds of one
-  bool doubtful_ = false;              // what a look found: nothing promises to pay;
-  double plan_cost_ = 1;               // plain steps of a draft step;
-  std::vector<float> beyond_;          // [kRows] plain steps of so many rows beyond one
+  std::vector<Mode> modes_;
 };
 
 }  // namespace swiftk

@@ -49,29 +49,59 @@ void Purse::drafted_round(double tokens, double steps, bool drafted) {
   tokens_ = kMemory * tokens_ + tokens;
   steps_ = kMemory * steps_ + steps;
   earn(tokens - steps);
-  if (drafted && purse_ == kMost) back_off_ = kBackOff;
+  if (drafted && purse_ == kMost) {
+    back_off_ = kBackOff;
+    failed_ = false;
+  }
   if (purse_ <= 0) {
     confirm_ = true;
     want_plain_ = 2;
   }
 }
 
-void Purse::plain_round(double tokens) {
+void Purse::another_chance() { purse_ = std::max(purse_, opening_ / 2); }
+
+void Purse::switched() {
+  tokens_ = steps_ = 0;
+  another_chance();
+}
+
+void Purse::wake() {
+  off_for_ = 0;
+  back_off_ = kBackOff;
+  another_chance();
+}
+
+void Purse::go_on() {
+  if (!failed_before_) wake();
+}
+
+void Purse::charge(double steps) {
+  if (off()) return;
+  earn(-steps);
+  steps_ += steps;
+}
+
+bool Purse::plain_round(double tokens) {
   rest(tokens);
   since_plain_ = 0;
   want_plain_ = std::max(0, want_plain_ - 1);
-  if (!confirm_ || want_plain_ > 0) return;
+  if (!confirm_ || want_plain_ > 0) return false;
   confirm_ = false;
   const bool loses = steps_ > tokens_;
-  purse_ = std::max(purse_, opening_ / 2);
-  if (!loses) return;
+  another_chance();
+  if (!loses) return false;
+  lost_rate_ = tokens_ / steps_;
   tokens_ = steps_ = 0;
   if (off_for_ > 0) {
     quiet_for_ = kBackOff;
-    return;
+    return false;
   }
+  failed_before_ = failed_;
+  failed_ = true;
   off_for_ = back_off_;
   back_off_ = std::min(2 * back_off_, kMostOff);
+  return plan_;
 }
 
 }  // namespace swiftk

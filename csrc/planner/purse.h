@@ -18,21 +18,32 @@ class Purse {
   bool guess_next() const { return plan_ && quiet_for_ == 0 && measured(); }  // where there is no draft
   double left() const { return purse_; }
   bool off() const { return off_for_ > 0; }
+  // Tokens per plain step of the rounds before drafting was given up last.
+  double lost_rate() const { return lost_rate_; }
+
+  void switched();            // another plan drafts: what the one before lost is not held against it
+  void wake();                // a plan was found that promises to pay
+  void go_on();               // drafting was given up, another plan is known to pay: once, until one has proved itself
+  void charge(double steps);  // spent for drafts, outside of a round
 
   // A round of so many tokens a text, in plain steps; drafted: by steps of a plan.
-  void plain_round(double tokens);
+  // Returns whether drafting by a plan was just given up.
+  bool plain_round(double tokens);
   void drafted_round(double tokens, double steps, bool drafted);
 
  private:
   bool measured() const;
   void earn(double steps);
   void rest(double tokens);
+  void another_chance();
 
   bool plan_;
   double opening_, purse_;
   double tokens_ = 0, steps_ = 0;  // of the last rounds that drafted
+  double lost_rate_ = 1;
   int since_plain_ = 0, want_plain_ = 2;
   bool confirm_ = false;
+  bool failed_ = false, failed_before_ = false;    // the last plan that drafted, and the one before it
   double off_for_ = 0, back_off_, quiet_for_ = 0;  // tokens
 };
 

@@ -66,7 +66,7 @@ def command(
         show_stats(result)
     if explain:
         for number, one in enumerate(result.trace.rounds, 1):
-            err.print(f"{number}: {one.why or 'policies in Python explain nothing'}")
+            err.print(f"{number}: {one.why}")
     if report is not None:
         result.report(report)
 

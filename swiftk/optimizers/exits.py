@@ -8,13 +8,10 @@ from time import perf_counter
 
 import numpy as np
 
-from ..calibration import Calibration, forecast
 from ..cost import Round
-from ..gate import FixedGate
 from ..skip import SkipSet
 from ..sublayers import LOOK_EVERY, SublayerPrices
-from ..way import Way
-from .base import Candidate, Optimizer, Progress, Score, Scorer
+from .base import Candidate, DraftConfig, Measured, Optimizer, Progress, Rates, Score, Scorer
 from .budget import UNMEASURED, Budget
 from .race import PAYS
 
@@ -63,13 +60,13 @@ def most_promising(
 class Exits(Optimizer):
     """Drafts with an early exit and nothing else skipped."""
 
-    def __init__(self, n_layers: int, make_way: Callable[[SkipSet], Way], prices: SublayerPrices) -> None:
-        self.n_layers, self.prices = n_layers, prices
-        self._make_way = make_way
-        self._ways: dict[int, Way] = {}
+    def __init__(self, n_layers: int, measured: Measured, prices: SublayerPrices, length: int | None = None) -> None:
+        """length: of the chains that a fixed rule drafts; None: the planner draws them out as long as that pays."""
+        self.n_layers, self.prices, self._length = n_layers, prices, length
+        self._configs: dict[int, DraftConfig] = {}
         self._layer = max(1, n_layers // 4)  # that drafts; a guess, until the first score
-        self._seen: dict[int, Calibration] = {}  # of every exit that was scored
-        super().__init__(self._way(self._layer))
+        self._seen: dict[int, Rates] = {}  # of every exit that was scored
+        super().__init__(self._config(self._layer), measured)
         self._budget = Budget()
         self._rate = 0.0  # seconds of scoring a token, in a pass of the price 1
         self._total, self._rounds = 0, 0
@@ -82,14 +79,10 @@ class Exits(Optimizer):
         self._scored, self._kept = len(prompt), 1.0
 
     def observe(self, r: Round) -> None:
-        self.current.observe(r)
+        Optimizer.observe(self, r)
         if self._rounds % LOOK_EVERY == 0:
-            self.prices.observe(self.current.skip, self.current.costs.draft_cost)
+            self.prices.observe(self.current.skip, self.measured.price(self.current.skip))
         self._rounds += 1
-
-    @property
-    def untried(self) -> bool:
-        return not self._seen
 
     def give_up(self, rate: float) -> bool:
         """Others are believed by as much as this one keeps of what it had promised."""
@@ -126,9 +119,9 @@ class Exits(Optimizer):
 
     def _learn(self, found: Mapping[int, Score]) -> None:
         for layer, score in found.items():
-            seen = self._seen.setdefault(layer, Calibration())
-            seen.counts *= _KEEP
-            seen.add(zip(score.confidence.tolist(), score.rank.tolist(), strict=True))
+            seen = self._seen.setdefault(layer, self.measured.no_rates(SkipSet.early_exit(layer)))
+            seen.scale(_KEEP)
+            seen.add(score.outcomes)
 
     def _choose(self, seconds: float) -> bool:
         """By the same tokens for all. Returns whether drafting may begin again by it."""
@@ -146,24 +139,23 @@ class Exits(Optimizer):
         return changed and self._kept * promises[best] > PAYS
 
     def _close(self) -> list[int]:
-        seen = {layer: (float(one.counts[:, 0].sum()), one.outcomes) for layer, one in self._seen.items()}
-        return most_promising(seen, self.prices.price, self.current.costs.rows.marginal)
+        seen = {layer: (one.matchness * one.outcomes, one.outcomes) for layer, one in self._seen.items()}
+        return most_promising(seen, self.prices.price, self.measured.row)
 
     def _promise(self, layer: int) -> float:
-        """Tokens per plain step: of a gate by time, or of chains of the length that was given."""
-        seen, gate = self._seen[layer], self.current.gate
-        price, row = self.prices.price(SkipSet.early_exit(layer)), self.current.costs.rows.marginal
-        if isinstance(gate, FixedGate):
-            return chain_rate(seen.matchness, price, row, (gate.rule.max_draft,))
-        return forecast(seen.tables(), price, row).rate
+        """Tokens per plain step."""
+        seen, price = self._seen[layer], self.prices.price(SkipSet.early_exit(layer))
+        if self._length is not None:
+            return chain_rate(seen.matchness, price, self.measured.row, (self._length,))
+        return self.measured.forecast(seen, price)
 
     def _adopt(self, layer: int) -> None:
-        """Its gate starts with what scores have shown, unless it has drafted before."""
-        self._layer, self.current = layer, self._way(layer)
-        if self.current.gate.calibration.outcomes == 0:
-            self.current.gate.calibration.merge(self._seen[layer])
+        """What scores have shown is what is known of it, unless it has drafted before."""
+        self._layer, self.current = layer, self._config(layer)
+        if self.measured.rates(self.current.skip).outcomes == 0:
+            self.measured.learned(self.current.skip, self._seen[layer])
 
-    def _way(self, layer: int) -> Way:
-        if layer not in self._ways:
-            self._ways[layer] = self._make_way(SkipSet.early_exit(layer))
-        return self._ways[layer]
+    def _config(self, layer: int) -> DraftConfig:
+        if layer not in self._configs:
+            self._configs[layer] = DraftConfig(SkipSet.early_exit(layer), "exit")
+        return self._configs[layer]

@@ -3,22 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator
 
 from ..skip import SkipSet
 
-_OTHER_WEIGHTS = 0.1  # of moves
-_PROMISING = ("int4", "int3", "int8")  # a third bit less costs agreement, four more twice the time
-
-
 PROGRAM = ("dp", None)  # what dynamic programming finds on the text
-
-
-def by_promise(copies: Sequence[str]) -> tuple[str, ...]:
-    """Copies of the weights, the most promising first; those that nothing is known of last."""
-    known = [form for form in _PROMISING if form in copies]
-    return (*known, *(form for form in copies if form not in known))
 
 
 def sublayers(skip: SkipSet, n_layers: int) -> frozenset[int]:
@@ -27,7 +16,7 @@ def sublayers(skip: SkipSet, n_layers: int) -> frozenset[int]:
     return frozenset({2 * i for i in skip.attn} | {2 * i + 1 for i in skip.mlp} | set(range(2 * end, 2 * n_layers)))
 
 
-def skip_set(skipped: Iterable[int], n_layers: int, weights: str | tuple[str, ...] = "own") -> SkipSet:
+def skip_set(skipped: Iterable[int], n_layers: int) -> SkipSet:
     """The set that leaves these sublayers out; whole layers left out at the end are an early exit."""
     left_out = set(skipped)
     end = n_layers
@@ -38,22 +27,17 @@ def skip_set(skipped: Iterable[int], n_layers: int, weights: str | tuple[str, ..
         [s // 2 for s in inside if s % 2 == 0],
         [s // 2 for s in inside if s % 2],
         None if end == n_layers else end,
-        weights,
     )
 
 
-def first_candidates(n_layers: int, copies: Sequence[str] = ()) -> list[tuple[str, SkipSet | None]]:
-    """Models trained with layer dropout are best cut, others best thinned; copies of the weights come first, whole, and
-    the first of them is what the others read. None: a proposal that takes a pass, here of the best exits."""
-    whole = [("weights", SkipSet(weights=form)) for form in copies]
-    thinned = replace(SkipSet.uniform(n_layers), weights=copies[0] if copies else "own")
-    return [*whole, ("uniform", thinned), *([("exits", None)] if n_layers > 1 else [])]
+def first_candidates(n_layers: int) -> list[tuple[str, SkipSet | None]]:
+    """Models trained with layer dropout are best cut, others best thinned. None: a proposal that takes a pass, here of
+    the best exits."""
+    return [("uniform", SkipSet.uniform(n_layers)), *([("exits", None)] if n_layers > 1 else [])]
 
 
-def local_move(skip: SkipSet, n_layers: int, rng: random.Random, copies: Sequence[str] = ()) -> SkipSet:
-    """One to three sublayers more, fewer, or others; those at the exit most often. Or all of them from another copy."""
-    if copies and rng.random() < _OTHER_WEIGHTS:
-        return replace(skip, weights=rng.choice([form for form in ("own", *copies) if form != skip.weights]))
+def local_move(skip: SkipSet, n_layers: int, rng: random.Random) -> SkipSet:
+    """One to three sublayers more, fewer, or others; those at the exit most often."""
     skipped = set(sublayers(skip, n_layers))
     for _ in range(rng.choice((1, 1, 2, 3))):
         kept = [s for s in range(2 * n_layers) if s not in skipped]
@@ -66,19 +50,19 @@ def local_move(skip: SkipSet, n_layers: int, rng: random.Random, copies: Sequenc
         elif skipped and len(kept) > 1:
             skipped.remove(rng.choice(sorted(skipped)))
             skipped.add(rng.choice(kept))
-    return skip_set(skipped, n_layers, skip.weights)
+    return skip_set(skipped, n_layers)
 
 
 def without_end(
-    incumbent: Callable[[], SkipSet], n_layers: int, rng: random.Random, copies: Sequence[str] = ()
+    incumbent: Callable[[], SkipSet], n_layers: int, rng: random.Random
 ) -> Iterator[tuple[str, SkipSet | None]]:
     """Mostly neighbours of the incumbent."""
     while True:
         yield PROGRAM
         for _ in range(12):
-            yield "move", local_move(incumbent(), n_layers, rng, copies)
+            yield "move", local_move(incumbent(), n_layers, rng)
         count = rng.randint(1, max(1, 2 * n_layers - 4))
-        yield "random", replace(random_set(count, n_layers, rng), weights=incumbent().weights)
+        yield "random", random_set(count, n_layers, rng)
 
 
 def random_set(count: int, n_layers: int, rng: random.Random) -> SkipSet:

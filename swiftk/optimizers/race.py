@@ -3,111 +3,93 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 
-import numpy as np
-
-from ..calibration import Calibration, forecast
 from ..skip import SkipSet
-from ..way import Way
-from .base import Score
+from .base import WINDOWS, DraftConfig, Measured, Rates, Score
 
 _CLEAR = 1.25  # a lead over what the incumbent does live that needs no scoring of the incumbent on the same tokens
 _TIE = 256  # outcomes after which an undecided race is dropped
 _FIELD = 4  # undecided candidates at a time
 PAYS = 1.02  # tokens per plain step from which drafting is worth while
-_WINDOWS = 12  # of evidence that an arm keeps
-
-
-@dataclass(slots=True, eq=False)
-class Arm:
-    """A candidate, and what was seen of it on each window of text."""
-
-    way: Way
-    kind: str
-    windows: dict[int, Calibration] = field(default_factory=dict)
-    promise: float = 0.0  # tokens per plain step, by all of them
-
-    def add(self, window: int, score: Score) -> None:
-        seen = Calibration()
-        seen.add(zip(score.confidence.tolist(), score.rank.tolist(), strict=True))
-        self.windows[window] = seen
-        while len(self.windows) > _WINDOWS:
-            del self.windows[min(self.windows)]
-
-    def pooled(self, windows: Iterable[int]) -> Calibration:
-        total = Calibration(prior=self.way.gate.calibration.prior)
-        for window in windows:
-            total.merge(self.windows[window])
-        return total
 
 
 class Race:
-    """The incumbent and its challengers. `price`: of a draft step of a set; `rows`: of verified rows (forecast());
-    `paired`: whether only scores on the same tokens tell who is better, as where sources guess the easy ones and drafts
-    see the rest; `margin`: a lead counts once it exceeds this over the square root of the outcomes it was seen on."""
+    """The incumbent and its challengers.
+
+    price: of a draft step of a set. paired: whether only scores on the same tokens tell who is better, as where sources
+    guess the easy ones and drafts see the rest. margin: a lead counts once it exceeds this over the square root of the
+    outcomes it was seen on.
+    """
 
     def __init__(
         self,
-        incumbent: Arm,
+        incumbent: DraftConfig,
+        measured: Measured,
         price: Callable[[SkipSet], float],
-        rows: Callable[[], np.ndarray],
         paired: Callable[[], bool],
         margin: float,
     ) -> None:
         self.incumbent, self.margin = incumbent, margin
-        self.field: list[Arm] = []
-        self._price, self._rows, self._paired = price, rows, paired
-        self._leads: dict[int, tuple[float, float, bool]] = {}  # by id of the arm, until there is new evidence
+        self.field: list[DraftConfig] = []
+        self._measured, self._price, self._paired = measured, price, paired
+        self._leads: dict[int, tuple[float, float, bool]] = {}  # by id, until there is new evidence
 
-    def promise(self, arm: Arm, seen: Calibration) -> float:
+    def promise(self, one: DraftConfig, seen: Rates) -> float:
         """Tokens per plain step that a gate by time would reach."""
-        return forecast(seen.tables(), self._price(arm.way.skip), self._rows()).rate
+        return self._measured.forecast(seen, self._price(one.skip))
 
-    def learn(self, arm: Arm, window: int, score: Score) -> None:
-        """The arm was scored."""
-        arm.add(window, score)
-        arm.promise = self.promise(arm, arm.pooled(arm.windows))
-        if arm is self.incumbent:
+    def pooled(self, one: DraftConfig, windows: Iterable[int]) -> Rates:
+        total = self._measured.no_rates(one.skip)
+        for window in windows:
+            total.merge(one.windows[window])
+        return total
+
+    def learn(self, one: DraftConfig, window: int, score: Score) -> None:
+        """It was scored."""
+        seen = self._measured.no_rates(one.skip)
+        seen.add(score.outcomes)
+        one.scored(window, seen)
+        one.promise = self.promise(one, self.pooled(one, one.windows))
+        if one is self.incumbent:
             self._leads.clear()
-        self._leads.pop(id(arm), None)
+        self._leads.pop(id(one), None)
 
-    def lead(self, arm: Arm) -> tuple[float, float, bool]:
+    def lead(self, one: DraftConfig) -> tuple[float, float, bool]:
         """(promised rate over the incumbent's, outcomes behind it, whether both were scored on the same tokens)."""
-        if id(arm) not in self._leads:
-            self._leads[id(arm)] = self._lead(arm)
-        return self._leads[id(arm)]
+        if id(one) not in self._leads:
+            self._leads[id(one)] = self._lead(one)
+        return self._leads[id(one)]
 
-    def _lead(self, arm: Arm) -> tuple[float, float, bool]:
-        common = arm.windows.keys() & self.incumbent.windows.keys()
+    def _lead(self, one: DraftConfig) -> tuple[float, float, bool]:
+        common = one.windows.keys() & self.incumbent.windows.keys()
         if common:
-            seen = arm.pooled(common)
+            seen = self.pooled(one, common)
             return (
-                self.promise(arm, seen) / self.promise(self.incumbent, self.incumbent.pooled(common)),
+                self.promise(one, seen) / self.promise(self.incumbent, self.pooled(self.incumbent, common)),
                 seen.outcomes,
                 True,
             )
-        seen = arm.pooled(arm.windows)
-        live = self.incumbent.way.gate.calibration
-        return self.promise(arm, seen) / self.promise(self.incumbent, live), min(seen.outcomes, live.outcomes), False
+        seen = self.pooled(one, one.windows)
+        live = self._measured.rates(self.incumbent.skip)
+        return self.promise(one, seen) / self.promise(self.incumbent, live), min(seen.outcomes, live.outcomes), False
 
-    def missing(self, windows: list[int]) -> tuple[Arm, int] | None:
+    def missing(self, windows: list[int]) -> tuple[DraftConfig, int] | None:
         """The score that decides most: of the leading challenger on a window it was not run on, or of the incumbent
         where only that makes them comparable. None: all that can be known on these windows is known."""
-        kept = windows[-_WINDOWS:]  # older ones would be forgotten at once
-        for arm in sorted(self.field, key=lambda arm: -self.lead(arm)[0]):
-            unpaired = [window for window in kept if window in arm.windows and window not in self.incumbent.windows]
+        kept = windows[-WINDOWS:]  # older ones would be forgotten at once
+        for one in sorted(self.field, key=lambda one: -self.lead(one)[0]):
+            unpaired = [window for window in kept if window in one.windows and window not in self.incumbent.windows]
             if unpaired:
                 return self.incumbent, unpaired[-1]
-            new = [window for window in kept if window not in arm.windows]
+            new = [window for window in kept if window not in one.windows]
             if new:
-                return arm, next((window for window in new if window in self.incumbent.windows), new[-1])
+                return one, next((window for window in new if window in self.incumbent.windows), new[-1])
         return None
 
-    def judge(self, arm: Arm) -> bool | None:
+    def judge(self, one: DraftConfig) -> bool | None:
         """True: it leads beyond doubt. False: it does not, or no longer matters. None: undecided."""
-        lead, outcomes, paired = self.lead(arm)
-        if arm.promise < PAYS:
+        lead, outcomes, paired = self.lead(one)
+        if one.promise < PAYS:
             return False
         margin = self.margin / max(outcomes, 1.0) ** 0.5
         if not paired and self._paired():
@@ -118,20 +100,19 @@ class Race:
             return True
         return False if lead < 1 - margin or outcomes > _TIE else None
 
-    def enter(self, arm: Arm) -> None:
+    def enter(self, one: DraftConfig) -> None:
         """Joins the field; the one furthest behind leaves a full one."""
-        self.field.append(arm)
+        self.field.append(one)
         if len(self.field) > _FIELD:
             self.drop(min(self.field, key=lambda one: self.lead(one)[0]))
 
-    def crown(self, arm: Arm) -> None:
-        """It drafts from now on. Its gate starts with what its scores have shown."""
-        if arm in self.field:
-            self.field.remove(arm)
-        gate = arm.way.gate
-        if gate.calibration.outcomes == 0:
-            gate.calibration.merge(arm.pooled(arm.windows))
-        self.incumbent = arm
+    def crown(self, one: DraftConfig) -> None:
+        """It drafts from now on. What its scores have shown is what is known of it."""
+        if one in self.field:
+            self.field.remove(one)
+        if self._measured.rates(one.skip).outcomes == 0:
+            self._measured.learned(one.skip, self.pooled(one, one.windows))
+        self.incumbent = one
         self._leads.clear()
 
     def reopen(self) -> None:
@@ -139,6 +120,6 @@ class Race:
         self.field.clear()
         self._leads.clear()
 
-    def drop(self, arm: Arm) -> None:
-        self.field.remove(arm)
-        self._leads.pop(id(arm), None)
+    def drop(self, one: DraftConfig) -> None:
+        self.field.remove(one)
+        self._leads.pop(id(one), None)

@@ -4,12 +4,11 @@ fixed ratio, random or suggested by Bayesian optimisation, and keeps the one tha
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from time import perf_counter
 
 from ..skip import SkipSet
-from ..way import Way
-from .base import Candidate, Optimizer, Progress, Scorer
+from .base import Candidate, DraftConfig, Measured, Optimizer, Progress, Scorer
 from .bayes import Suggestions
 from .proposals import skip_set, sublayers
 from .swift_settings import SwiftSettings
@@ -69,13 +68,10 @@ class Swift(Optimizer):
     other replaces it. Its time is told to the loop, which rests where drafting does not pay for it.
     """
 
-    def __init__(
-        self, n_layers: int, make_way: Callable[[SkipSet], Way], settings: SwiftSettings, parameters: float = 0.0
-    ) -> None:
-        super().__init__(make_way(SkipSet.uniform(n_layers)))
+    def __init__(self, n_layers: int, measured: Measured, settings: SwiftSettings, parameters: float = 0.0) -> None:
+        super().__init__(DraftConfig(SkipSet.uniform(n_layers), "uniform"), measured)
         self.settings = settings
         self._sets = Sets(n_layers, settings.skipped(n_layers, parameters), settings)
-        self._make_way = make_way
         self.steps = self._without_gain = self._rounds = 0
         self.stopped: str | None = None if self._sets.count else "nothing to skip"  # why the search ended
         self._best = 0.0
@@ -107,7 +103,7 @@ class Swift(Optimizer):
         self._sets.tell(skip, found.matchness)
         better = found.matchness > self._best
         if better:
-            self._best, self.current = found.matchness, self._make_way(skip)
+            self._best, self.current = found.matchness, DraftConfig(skip, kind)
         self._without_gain = 0 if better else self._without_gain + 1
         self.trace.append(Candidate(self._total, kind, skip, found.matchness, None, better, found.seconds))
         if self._best > self.settings.max_score:

@@ -3,15 +3,14 @@ scored on few tokens first, and on more the longer they lead."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
 
 from ..cost import Round
 from ..skip import SkipSet
 from ..sublayers import LOOK_EVERY, SublayerPrices
-from ..way import Way
-from .base import Candidate, Optimizer, Progress, Score, Scorer
+from .base import Candidate, DraftConfig, Measured, Optimizer, Progress, Score, Scorer
 from .budget import UNMEASURED, Budget
 from .domains import Domains
 from .exits import chain_rate
@@ -93,17 +92,17 @@ class TimedSwift(Optimizer):
     def __init__(
         self,
         n_layers: int,
-        make_way: Callable[[SkipSet], Way],
+        measured: Measured,
         prices: SublayerPrices,
         settings: SwiftSettings,
         parameters: float = 0.0,
     ) -> None:
-        super().__init__(make_way(SkipSet.uniform(n_layers)))
+        super().__init__(DraftConfig(SkipSet.uniform(n_layers), "uniform"), measured)
         self.settings, self.domains = settings, Domains()
         self._sets = Sets(n_layers, settings.skipped(n_layers, parameters), settings)
-        self._ways = {self.current.skip: self.current}
-        self._former: Way | None = None
-        self._make_way, self._prices = make_way, prices
+        self._configs = {self.current.skip: self.current}
+        self._former: DraftConfig | None = None
+        self._prices = prices
         self._stages = [min(rows, settings.window) for rows in _STAGES]
         self._budget = Budget(eager=_EAGER, advance=_ADVANCE)
         self._rate = 0.0  # seconds that scoring a token takes a plan of a plain step's price
@@ -132,9 +131,9 @@ class TimedSwift(Optimizer):
             self.domains.leave(self.current.skip, self.current.rate)
 
     def observe(self, r: Round) -> None:
-        self.current.observe(r)
+        Optimizer.observe(self, r)
         if self.current.rounds % LOOK_EVERY == 0:
-            self._prices.observe(self.current.skip, self.current.costs.draft_cost)
+            self._prices.observe(self.current.skip, self.measured.price(self.current.skip))
 
     def give_up(self, rate: float) -> bool:
         """The set before this one is gone back to, if that did pay; if not, others are believed by as much as this one
@@ -158,9 +157,8 @@ class TimedSwift(Optimizer):
         trial = self._trial = self._trial or self._propose(max(last - self._stages[0], progress.prompt))
         rows = self._stages[trial.stage]
         end = trial.next_end(rows, progress.prompt, last)  # only what the model itself has said is looked at
-        usual = progress.plain_seconds or self.current.costs.verify.value
         cost = rows * trial.price
-        if end is None or cost * (self._rate or UNMEASURED * usual) > self._budget.left:
+        if end is None or cost * (self._rate or UNMEASURED * progress.plain_seconds) > self._budget.left:
             return False
         found = score(trial.skip, rows, end)
         self._budget.spend(found.seconds)
@@ -206,15 +204,14 @@ class TimedSwift(Optimizer):
         return True if enough and self._kept * self._promise(trial.skip, trial.held) > PAYS else None
 
     def _promise(self, skip: SkipSet, held: float) -> float:
-        row = self.current.costs.rows.marginal
-        return chain_rate(min(held, 1.0), self._prices.price(skip), row, _LENGTHS)
+        return chain_rate(min(held, 1.0), self._prices.price(skip), self.measured.row, _LENGTHS)
 
     def _live(self) -> float:
-        return self.current.gate.calibration.matchness
+        return self.measured.rates(self.current.skip).matchness
 
     def _matches(self) -> bool:
-        calibration = self.current.gate.calibration
-        return calibration.outcomes >= 4 * self.settings.window and calibration.matchness > self.settings.max_score
+        live = self.measured.rates(self.current.skip)
+        return live.outcomes >= 4 * self.settings.window and live.matchness > self.settings.max_score
 
     def _propose(self, start: int) -> Trial:
         self.steps += 1
@@ -242,10 +239,9 @@ class TimedSwift(Optimizer):
             self._search_again()
 
     def _adopt(self, skip: SkipSet) -> None:
-        if skip not in self._ways:
-            self._ways[skip] = self._make_way(skip)
+        known = self._configs.setdefault(skip, DraftConfig(skip))
         if skip != self.current.skip:
-            self._former, self.current = self.current, self._ways[skip]
+            self._former, self.current = self.current, known
             self._known.clear()
             self._rounds = 0
 
