@@ -20,7 +20,6 @@ namespace {
 
 using Tokens = py::array_t<int32_t, py::array::c_style | py::array::forcecast>;
 using Release = py::call_guard<py::gil_scoped_release>;
-using Skip = std::tuple<std::vector<int>, std::vector<int>, int, std::vector<std::string>>;
 
 // Threads that wait for texts of one engine: any of them steps it for all, while the others wait for that step's end.
 class SharedEngine {
@@ -111,11 +110,6 @@ class SharedEngine {
 
 // skip: (attn, mlp, exit_layer, weights) of the plan that is named. The text's box is boxes[id],
 // there before any other thread may have heard of it: the lock of Python's interpreter is kept.
-SkipSet set_of(const Model& model, const Skip& skip) {
-  const auto& [attn, mlp, exit_layer, weights] = skip;
-  return skip_set(model, attn, mlp, exit_layer, weights);
-}
-
 // The value at the place of a name; the first one's is `first`.
 template <class E>
 E one_of(const std::string& given, const char* what, std::initializer_list<const char*> names, E first) {
@@ -187,7 +181,10 @@ py::object error_of(const Turn& t) {
 // (attn, mlp, exit_layer, weights)
 py::tuple told(const SkipSet& skip) {
   std::vector<const char*> weights;
-  for (const DType dtype : skip.weights) weights.push_back(name_of(dtype));
+  for (const DType dtype : skip.weights) {
+    const bool own = dtype == DType::F32 || dtype == DType::BF16 || dtype == DType::F16;
+    weights.push_back(own ? "own" : name_of(dtype));
+  }
   return py::make_tuple(skip.attn, skip.mlp, skip.exit_layer, weights);
 }
 
@@ -344,11 +341,7 @@ void bind_engine(py::module_& m) {
       .def(
           "row_prices",
           [](const SharedEngine& self, int n) {
-            return self.between([&](Engine& e) {
-              std::vector<double> prices;
-              for (int rows = 1; rows <= n; ++rows) prices.push_back(e.planner().clock().beyond(1, rows));
-              return prices;
-            });
+            return self.between([&](Engine& e) { return e.planner().row_prices(n); });
           },
           "n"_a)
       .def(

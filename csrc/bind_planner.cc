@@ -2,15 +2,62 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "bind_skip.h"
+#include "default_plans.h"
 #include "error.h"
-#include "planner/acceptance.h"
-#include "planner/forecast.h"
+#include "planner/solo.h"
 
 namespace py = pybind11;
 using namespace py::literals;
 
-void bind_planner(py::module_& m) {
-  using namespace swiftk;
+void bind_planner(py::module_& m);
+
+namespace swiftk {
+namespace {
+
+// A planner without an engine, on a clock that Python tells: for simulations.
+class Simulated {
+ public:
+  Simulated(std::shared_ptr<Model> model, bool plans, bool directed, const std::vector<int>& drafters, bool always)
+      : model_(std::move(model)), solo_(config(plans, directed, drafters, always)) {
+    if (plans && !directed) offer_plans(solo_.planner, *model_);
+  }
+  SoloPlanner& operator*() { return solo_; }
+  SoloPlanner* operator->() { return &solo_; }
+  Planner& planner() { return solo_.planner; }
+
+  int plan(const Skip& skip) {
+    const SkipSet set = set_of(*model_, skip);
+    const int known = planner().find(set);
+    return known >= 0 ? known : offer_plan(planner(), *model_, set, false);
+  }
+
+ private:
+  static DraftConfig config(bool plans, bool directed, const std::vector<int>& drafters, bool always) {
+    DraftConfig c{.plan = !plans     ? DraftConfig::kNone
+                          : directed ? DraftConfig::kDirected
+                                     : DraftConfig::kAny,
+                  .sources = {},
+                  .always = always};
+    for (const int id : drafters) c.sources.push_back(static_cast<SourceId>(id));
+    return c;
+  }
+
+  std::shared_ptr<Model> model_;
+  SoloPlanner solo_;
+};
+
+py::dict told(const Allotment& a, const DraftRule& r) {
+  return py::dict("drafts"_a = a.drafts, "guesses"_a = a.guesses, "eager"_a = a.eager, "steps"_a = a.steps, "rows"_a = a.rows,
+                  "plan"_a = a.plan, "rate"_a = a.rate, "reach"_a = r.reach, "edges"_a = r.edges, "hold"_a = r.hold,
+                  "runner_up"_a = r.runner_up, "row_price"_a = r.row_price, "max_draft"_a = r.max_draft);
+}
+
+void bind_rates(py::module_& m) {
   py::class_<AcceptanceRates>(m, "AcceptanceRates")
       .def(py::init([](bool thinned) { return AcceptanceRates::of_plan(thinned ? kThinned : kWhole); }), "thinned"_a)
       // (confidence, rank) of each outcome.
@@ -34,13 +81,78 @@ void bind_planner(py::module_& m) {
           },
           "counts"_a)
       .def_property_readonly("counts", &AcceptanceRates::counts)
+      // (how often each bucket occurs, that the best guess is right in it, that the 2nd, 3rd, ... is [ranks - 1]).
+      .def_property_readonly("odds",
+                             [](const AcceptanceRates& self) {
+                               const Odds odds = self.odds();
+                               return py::make_tuple(self.weights(), odds.p_top1, odds.p_rank);
+                             })
       .def_property_readonly("outcomes", &AcceptanceRates::outcomes)
       .def_property_readonly("matchness", &AcceptanceRates::matchness);
   // draft: price of a step; rows [stages]: of a verified row in each stage of a chain; both in plain steps.
   m.def(
       "forecast",
       [](const AcceptanceRates& rates, double draft, const std::array<double, kStages>& rows) {
-        return forecast(rates, draft, rows).rate;
+        const Forecast f = forecast(rates, draft, rows);
+        return std::pair(f.rate, f.reach);
       },
       "rates"_a, "draft"_a, "rows"_a);
+}
+
+void bind_simulated(py::module_& m) {
+  py::class_<Simulated>(m, "Planner")
+      .def(py::init<std::shared_ptr<Model>, bool, bool, const std::vector<int>&, bool>(), "model"_a, "plans"_a = true,
+           "directed"_a = false, "drafters"_a = std::vector<int>{}, "always"_a = false)
+      .def("start_text", [](Simulated& self) { self->start_text(); })
+      .def(
+          "next",
+          [](Simulated& self, const std::optional<Skip>& skip) {
+            const Allotment& a = self->next(skip ? self.plan(*skip) : -1);
+            return told(a, self->rule());
+          },
+          "skip"_a = py::none())
+      .def(
+          "learn",
+          [](Simulated& self, int tokens, int rows, int draft_steps, double draft, double verify,
+             const std::vector<std::pair<float, int>>& outcomes,
+             const std::vector<std::tuple<int, int, int>>& guessed) {
+            std::vector<Outcome> o;
+            for (const auto& [confidence, rank] : outcomes) o.push_back({confidence, rank});
+            std::vector<Guessed> g;
+            for (const auto& [id, bucket, rank] : guessed) g.push_back({static_cast<SourceId>(id), bucket, rank});
+            return self->learn(
+                {.rows = rows, .draft_steps = draft_steps, .seconds = draft + verify, .draft = draft, .verify = verify},
+                tokens, o, g);
+          },
+          "tokens"_a, "rows"_a = 1, "draft_steps"_a = 0, "draft"_a = 0.0, "verify"_a = 1.0,
+          "outcomes"_a = std::vector<std::pair<float, int>>{}, "guessed"_a = std::vector<std::tuple<int, int, int>>{})
+      .def("wake", [](Simulated& self) { self.planner().wake(self->mode(), 1); })
+      .def("go_on", [](Simulated& self) { self.planner().go_on(self->mode(), 1); })
+      .def(
+          "charge", [](Simulated& self, double seconds) { self.planner().charge(self->mode(), 1, seconds); },
+          "seconds"_a)
+      .def(
+          "price", [](Simulated& self, const Skip& skip) { return self.planner().price(self.plan(skip)); }, "skip"_a)
+      .def(
+          "rates", [](Simulated& self, const Skip& skip) { return self.planner().rates(self.plan(skip)); }, "skip"_a)
+      .def(
+          "learned",
+          [](Simulated& self, const Skip& skip, const AcceptanceRates& rates) {
+            self.planner().learned(self.plan(skip), rates);
+          },
+          "skip"_a, "rates"_a)
+      .def(
+          "row_prices", [](Simulated& self, int n) { return self.planner().row_prices(n); }, "n"_a)
+      .def_property_readonly("resting", [](Simulated& self) { return self.planner().resting(self->mode(), 1); })
+      .def_property_readonly("lost_rate", [](Simulated& self) { return self.planner().lost_rate(self->mode(), 1); })
+      .def_property_readonly("reason_off", [](Simulated& self) { return self.planner().reason_off(self->mode()); })
+      .def_property_readonly("plain_seconds", [](Simulated& self) { return self.planner().clock().step(1); });
+}
+
+}  // namespace
+}  // namespace swiftk
+
+void bind_planner(py::module_& m) {
+  swiftk::bind_rates(m);
+  swiftk::bind_simulated(m);
 }

@@ -2,6 +2,7 @@
 #pragma once
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "dtype_names.h"
@@ -20,6 +21,14 @@ inline SkipSet skip_set(const Model& model, const std::vector<int>& attn, const 
     skip.weights.push_back(*found);
   }
   return skip;
+}
+
+// (attn, mlp, exit_layer, weights)
+using Skip = std::tuple<std::vector<int>, std::vector<int>, int, std::vector<std::string>>;
+
+inline SkipSet set_of(const Model& model, const Skip& skip) {
+  const auto& [attn, mlp, exit_layer, weights] = skip;
+  return skip_set(model, attn, mlp, exit_layer, weights);
 }
 
 inline Recall recall_named(std::optional<bool> recall) {

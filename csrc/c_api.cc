@@ -204,7 +204,7 @@ swiftk_status swiftk_generate(swiftk_session* session, const int32_t* prompt, si
       const uint32_t flags = flags_of(e, origin) | (stops ? SWIFTK_TOKEN_STOP : 0);
       return !on_token || on_token(user, e.token, flags, e.logprob) == 0;
     };
-    swiftk::generate(s.session, s.learned, ids(prompt, n_prompt, "prompt"), generate_options(params, s.eos_ids), tell,
+    swiftk::generate(s.session, s.planner, ids(prompt, n_prompt, "prompt"), generate_options(params, s.eos_ids), tell,
                      s.stats);
   });
 }

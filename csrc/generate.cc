@@ -12,19 +12,15 @@ namespace {
 
 class Loop {
  public:
-  Loop(Session& session, Learned& learned, const GenerateOptions& options, const OnToken& on_token,
+  Loop(Session& session, SoloPlanner& planner, const GenerateOptions& options, const OnToken& on_token,
        GenerateStats& stats)
-      : session_(session), learned_(learned), options_(options), on_token_(on_token), stats_(stats) {
+      : session_(session), planner_(planner), options_(options), on_token_(on_token), stats_(stats) {
     planned_ = options.speculate && !options.rule;
     if (options.rule) given_ = *options.rule;
     const int sublayers = 2 * session.model().config.L;
     const bool ruled = options.speculate && (!given_.sources.empty() || session.shared_steps() < sublayers);
     if (!ruled) given_ = {.max_draft = 0};
-    if (planned_) {
-      if (learned.mode < 0) learned.mode = learned.planner.mode({});
-      learned.planner.start_text(learned.mode);
-      learned.odds.start();
-    }
+    if (planned_) planner.start_text();
   }
 
   void prefill(std::span<const int32_t> prompt) {
@@ -78,9 +74,9 @@ class Loop {
     const int most = options_.max_new_tokens - stats_.new_tokens - 1;
     DraftRule rule = given_;
     if (planned_) {
-      allotment_ = learned_.planner.allot(learned_.mode, 1, learned_.odds.pace());
-      if (allotment_.drafts) session_.set_plan(learned_.planner.shared_plan(allotment_.plan));
-      rule = learned_.planner.rule(allotment_, learned_.odds, 1);
+      const Allotment& a = planner_.next();
+      if (a.drafts) session_.set_plan(planner_.planner.shared_plan(a.plan));
+      rule = planner_.rule();
     }
     rule.max_draft = std::min(rule.max_draft, most);
     rule.max_depth = std::min(rule.max_depth, most);
@@ -90,19 +86,12 @@ class Loop {
 
   void learn(int tokens) {
     const Phase& last = session_.last();
-    const double seconds = last.draft + last.verify, step = learned_.planner.clock().step(1);
-    learned_.planner.heard(allotment_, session_.outcomes());
-    learned_.odds.heard(session_.guessed());
-    if (step > 0) learned_.odds.observe(tokens, seconds / step);
-    const RoundCost cost{.texts = 1,
-                         .rows = last.verify_rows,
-                         .draft_steps = last.draft_steps,
-                         .drafted_by = allotment_.drafts ? allotment_.plan : -1,
-                         .seconds = seconds,
-                         .draft = last.draft,
-                         .verify = last.verify};
-    learned_.planner.learn(cost);
-    learned_.planner.settle(allotment_, cost, tokens);
+    planner_.learn({.rows = last.verify_rows,
+                    .draft_steps = last.draft_steps,
+                    .seconds = last.draft + last.verify,
+                    .draft = last.draft,
+                    .verify = last.verify},
+                   tokens, session_.outcomes(), session_.guessed());
   }
 
   // False: the host has had enough. Sets `finish` if this token is the last for another reason.
@@ -120,18 +109,17 @@ class Loop {
   }
 
   Session& session_;
-  Learned& learned_;
+  SoloPlanner& planner_;
   const GenerateOptions& options_;
   const OnToken& on_token_;
   GenerateStats& stats_;
   DraftRule given_;
-  Allotment allotment_;
   bool planned_;
 };
 
 }  // namespace
 
-void generate(Session& session, Learned& learned, std::span<const int32_t> prompt, const GenerateOptions& options,
+void generate(Session& session, SoloPlanner& planner, std::span<const int32_t> prompt, const GenerateOptions& options,
               const OnToken& on_token, GenerateStats& stats) {
   stats = {};
   if (options.max_new_tokens < 1) {
@@ -139,8 +127,8 @@ void generate(Session& session, Learned& learned, std::span<const int32_t> promp
          "[generate] max_new_tokens is " + std::to_string(options.max_new_tokens) + ", want 1 or more");
   }
   if (options.rule) options.rule->check();
-  if (!learned.planner.has_plans()) offer_plans(learned.planner, session.model());
-  Loop loop(session, learned, options, on_token, stats);
+  if (!planner.planner.has_plans()) offer_plans(planner.planner, session.model());
+  Loop loop(session, planner, options, on_token, stats);
   loop.prefill(prompt);
   while (!loop.finished()) loop.round();
 }

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "planner/planner.h"
+#include "planner/solo.h"
 #include "session.h"
 #include "turn.h"
 
@@ -33,16 +33,9 @@ struct GenerateStats {
 // Returning false ends generation behind this token with Error(Cancelled).
 using OnToken = std::function<bool(const Emitted&, Origin, bool stops)>;
 
-// What generate() knows from text to text.
-struct Learned {
-  Planner planner;
-  int mode = -1;  // of the planner's
-  TextOdds odds;
-};
-
 // The text of the session becomes the prompt and exactly the tokens that on_token saw. `stats` is filled as it goes, so
 // it is right after an error, too.
-void generate(Session&, Learned&, std::span<const int32_t> prompt, const GenerateOptions&, const OnToken&,
+void generate(Session&, SoloPlanner&, std::span<const int32_t> prompt, const GenerateOptions&, const OnToken&,
               GenerateStats& stats);
 
 }  // namespace swiftk

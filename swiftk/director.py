@@ -42,7 +42,7 @@ class EngineMeasured:
 
     def forecast(self, rates: Any, price: float) -> float:
         rows = self._engine().row_prices(26)
-        return float(_core.forecast(rates, price, [(rows[n + 5] - rows[n]) / 5 for n in range(0, 25, 5)]))
+        return float(_core.forecast(rates, price, [(rows[n + 5] - rows[n]) / 5 for n in range(0, 25, 5)])[0])
 
     @property
     def row(self) -> float:
@@ -110,8 +110,9 @@ class Director:
         if r.draft_steps and turn.plain:
             optimizer.observe(replace(r, tokens=r.tokens - r.guessed))  # a plan gets no credit for what others gave
         right = [rank == 0 for _, rank in turn.outcomes] if r.draft_steps else []
+        plain = turn.plain or turn.verify  # in "always" none is ever measured
         progress = Progress(
-            recorder.prompt_tokens, recorder.generated, recorder.decode, turn.plain, turn.resting, r.tokens, right
+            recorder.prompt_tokens, recorder.generated, recorder.decode, plain, turn.resting, r.tokens, right
         )
         if optimizer.step(self._scorer, progress):
             engine.wake(number)

@@ -1,22 +1,22 @@
 """A machine and a text without a model: what a draft guesses right follows from the sublayers it leaves out. The clock
 is simulated, too."""
 
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 
-from swiftk.calibration import EDGES, Calibration, forecast
-from swiftk.cost import CostModel, Mean, Round, RowPrices
-from swiftk.gate import TimedGate
+from swiftk import _core
+from swiftk.cost import Round
+from swiftk.director import EngineMeasured
 from swiftk.optimizers.auto import Auto
 from swiftk.optimizers.base import Optimizer, Progress, Score
 from swiftk.optimizers.proposals import skip_set, sublayers
-from swiftk.pacing import Pacer
 from swiftk.skip import SkipSet
 from swiftk.sublayers import SublayerPrices
-from swiftk.way import Way
+from swiftk.testing import make_tiny
 
 LAYERS, PROMPT, ROW, PLAIN = 12, 50, 0.01, 0.05  # PLAIN: seconds of a plain step
 SCORED = 0.05  # plain steps that scoring a token costs a plan of a plain step's price
@@ -24,27 +24,34 @@ CONFIG = {"num_layers": LAYERS, "hidden_size": 64, "vocab_size": 500, "head_dim"
 CONFIG |= {"num_kv_heads": 4, "ffn": 200}
 
 
+@cache
+def model(layers=LAYERS):
+    """Whose shape alone counts: plans of it are what the planner chooses among."""
+    return _core.Model(str(make_tiny(tempfile.mkdtemp(), "llama3", layers=layers)), threads=1)
+
+
 def play(rule, outcome):
-    """One round of a chain with siblings as csrc/draft.cc grows it; outcome(i): of the draft's i-th step. Returns
-    (tokens, draft steps, rows, outcomes that verification reports)."""
-    timed, worth, alive, steps = rule.timed, 1.0, True, 0
+    """One round of a chain with siblings as csrc/draft.cc grows it; rule: as _core.Planner tells it; outcome(i): of the
+    draft's i-th step. Returns (tokens, draft steps, rows, outcomes that verification reports)."""
+    worth, alive, steps = 1.0, True, 0
     leaves, heard, tokens = [], [], 1
-    while steps < rule.max_draft:
+    while steps < rule["max_draft"]:
         confidence, rank = outcome(steps)
-        b = int(np.searchsorted(EDGES, confidence))
+        b = int(np.searchsorted(rule["edges"], confidence))
         steps += 1
         if alive:
             heard.append((confidence, rank))
             tokens += rank == 0
-        leaves += [(worth * p, alive and rank == r + 1) for r, p in enumerate(timed.runner_up[b])]
+        leaves += [(worth * p, alive and rank == r + 1) for r, p in enumerate(rule["runner_up"][b])]
         alive = alive and rank == 0
-        worth *= timed.hold[b]
-        if worth < timed.reach:
+        worth *= rule["hold"][b]
+        if worth < rule["reach"]:
             break
     leaves.sort(key=lambda leaf: -leaf[0])
-    price = timed.row_price
-    gains = np.cumsum([w - (price[steps + 1 + i] - price[steps + i]) for i, (w, _) in enumerate(leaves[: 63 - steps])])
-    take = int(gains.argmax()) + 1 if gains.max() > 0 else 0
+    price = rule["row_price"]
+    room = max(0, min(63, len(price) - 1) - steps)
+    gains = np.cumsum([w - (price[steps + 1 + i] - price[steps + i]) for i, (w, _) in enumerate(leaves[:room])])
+    take = int(gains.argmax()) + 1 if gains.size and gains.max() > 0 else 0
     tokens += sum(right for _, right in leaves[:take])
     return tokens, steps, 1 + steps + take, heard
 
@@ -71,9 +78,9 @@ class World:
 
     def rate(self, skip, t):
         """True tokens per plain step with this set in text like that at token t."""
-        seen, always = Calibration(), World(lambda _: self.kind(t))
-        seen.add(always.outcome(skip, i) for i in range(4000))
-        return forecast(seen.tables(), self.price(skip), ROW).rate
+        seen, always = _core.AcceptanceRates(thinned=True), World(lambda _: self.kind(t))
+        seen.add([always.outcome(skip, i) for i in range(4000)])
+        return _core.forecast(seen, self.price(skip), [ROW] * 5)[0]
 
     def __call__(self, skip, window, end=None):
         """optimizers.base.Scorer."""
@@ -103,34 +110,27 @@ class World:
 
 @dataclass
 class Generation:
-    """One text, drafted by an optimizer as decoding.py would."""
+    """One text, drafted by an optimizer as director.py would."""
 
     world: World
     seed: int = 0
-    mode: bool | str = True
-    make: Callable[..., Optimizer] | None = None  # (layers, make_way, prices); None: the default optimizer
+    make: Callable[..., Optimizer] | None = None  # (layers, measured, prices); None: the default optimizer
     share: list = field(default_factory=list)  # of scoring in decoding time, by tokens
     drafted: list = field(default_factory=list)  # whether each token's round drafted
     woken: int = 0
 
     def __post_init__(self):
-        plain, rows = Mean(), RowPrices()
-
-        def way(skip):
-            return Way(skip, CostModel(self.world.price(skip), plain, rows=rows), TimedGate())
-
+        self.planner = _core.Planner(model(), directed=True)
         make = self.make or partial(Auto, seed=self.seed)
-        self.auto = make(LAYERS, way, SublayerPrices(CONFIG))
-        self.pacer = Pacer(self.auto.current.costs, self.mode)
-        self.pacer.start()
-        self.auto.start(range(PROMPT))
-        self.generated = 1
+        self.auto = make(LAYERS, EngineMeasured(lambda: self.planner), SublayerPrices(CONFIG))
+        self.start()
 
     def start(self, prompt=range(PROMPT)):
         """Another text, as long after the one before."""
-        self.auto.finish()
+        if self.share:
+            self.auto.finish()
         self.generated = 1
-        self.pacer.start()
+        self.planner.start_text()
         self.auto.start(prompt)
         return self
 
@@ -140,26 +140,25 @@ class Generation:
         return self
 
     def _round(self):
-        world, pacer, auto = self.world, self.pacer, self.auto
+        world, planner, auto = self.world, self.planner, self.auto
         at = world.at = PROMPT + self.generated - 1
-        heard, way = [], auto.next()
-        if pacer.draft_next():
-            pacer.switch(way.costs)
-            n, steps, rows, heard = play(way.gate.choose(way.costs), lambda i: world.outcome(way.skip, at + 1 + i))
-            draft, verify = world.price(way.skip) * steps * PLAIN, PLAIN * (1 + ROW * (rows - 1))
-            r = Round(draft + verify, draft, steps, verify, rows, n, n - 1)
-        else:
-            r = Round(PLAIN, verify_seconds=PLAIN)
+        skip, draft, steps, rows, heard, n = auto.next().skip, 0.0, 0, 1, [], 1
+        rule = planner.next(skip.native)
+        if rule["drafts"]:
+            n, steps, rows, heard = play(rule, lambda i: world.outcome(skip, at + 1 + i))
+            draft = world.price(skip) * steps * PLAIN
+        verify = PLAIN * (1 + ROW * (rows - 1))
+        r = Round(draft + verify, draft, steps, verify, rows, n, n - 1)
         world.clock += r.seconds
         self.generated += r.tokens
-        if r.draft_steps:
-            auto.current.gate.observe(heard, r.draft_steps)
-        if pacer.observe(r):
-            pacer.settle(another=auto.give_up(pacer.rate), untried=auto.untried)
-        if r.draft_steps and pacer.costs.plain.count:
+        given_up = planner.learn(n, rows, steps, draft, verify, heard)
+        if given_up and auto.give_up(planner.lost_rate):
+            planner.go_on()
+        plain = planner.plain_seconds
+        if steps and plain:
             auto.observe(r)
-        if auto.step(world, Progress(PROMPT, self.generated, world.clock, pacer.costs.plain.value)):
-            pacer.wake()
+        if auto.step(world, Progress(PROMPT, self.generated, world.clock, plain)):
+            planner.wake()
             self.woken += 1
         self.share += [world.scoring / world.clock] * r.tokens
-        self.drafted += [bool(r.draft_steps)] * r.tokens
+        self.drafted += [bool(steps)] * r.tokens

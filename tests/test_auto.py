@@ -102,12 +102,12 @@ def test_a_set_that_scores_better_than_it_drafts_goes(play):
 
 
 def test_it_forgets_the_least_promising(play, monkeypatch):
-    monkeypatch.setattr(auto, "_MOST_ARMS", 16)
+    monkeypatch.setattr(auto, "_MOST", 16)
     kinds = [CUT, THIN, HARD]
     g = play(lambda t: kinds[t // 700 % 3])
     for _ in range(4):
         g.run(2500)
-        assert len(g.auto._arms) <= 16 and g.auto.current.skip in g.auto._arms
+        assert len(g.auto._configs) <= 16 and g.auto.current.skip in g.auto._configs
         g.start()
     assert len({one.skip for one in g.auto.trace}) > 16
 
@@ -118,10 +118,10 @@ def test_a_window_too_old_to_keep_is_not_asked_for(play):
     race: Race = g.auto._race
     race.reopen()
     race.incumbent.windows.clear()
-    arm = g.auto._arm("move", SkipSet([3], [3]))
+    arm = g.auto._config("move", SkipSet([3], [3]))
     race.enter(arm)
     for window in range(40):
-        score = g.world(arm.way.skip, 32, PROMPT + 40)
+        score = g.world(arm.skip, 32, PROMPT + 40)
         race.learn(arm, window, score)
         race.learn(race.incumbent, window, score)
     asked = race.missing(list(range(40)))

@@ -7,9 +7,8 @@ import pytest
 
 import swiftk
 from generating import PROMPT
-from swiftk.optimizers.base import Optimizer
-from swiftk.options import GenerateOptions
-from swiftk.pacing import Pacer
+from swiftk.draft_rule import DraftRule
+from swiftk.optimizers.base import DraftConfig, Optimizer
 from swiftk.policies import Policy
 from swiftk.skip import SkipSet
 from test_sampling import DRAWS, VOCAB, chi_square_p, exact_joint
@@ -29,12 +28,15 @@ SAMPLED = [{"temperature": 0.6, "top_p": 0.95}, {"temperature": 1.5, "top_k": 7,
 class Restless(Optimizer):
     """Another plan each round, and scores and proposals between rounds."""
 
-    def __init__(self, make_way, seed):
-        self.ways, self.rng, self.used = [make_way(skip) for skip in SETS], random.Random(seed), set()
-        super().__init__(self.ways[0])
+    def __init__(self, seed):
+        self.configs, self.rng, self.used = [DraftConfig(skip) for skip in SETS], random.Random(seed), set()
+        super().__init__(self.configs[0], None)
+
+    def observe(self, r):
+        """Nothing is learned."""
 
     def next(self):
-        self.current = self.rng.choice(self.ways)
+        self.current = self.rng.choice(self.configs)
         self.used.add(self.current.skip)
         return self.current
 
@@ -57,24 +59,28 @@ def lm(tiny_dir):
 def restless(monkeypatch):
     """restless(lm, seed): from now on it drafts like this; returns the optimizer."""
 
-    def put(lm, seed, **options):
-        policies = type(lm.policies)(lm.folder, lm.model)
-        found = Restless(lambda skip: policies.way(GenerateOptions.parse(options), skip), seed)
-        pacer = Pacer(found.current.costs, "always")
-        monkeypatch.setattr(lm.policies, "take", lambda o, skip: Policy(None, pacer, found, None))
+    def put(lm, seed, rule=None):
+        found, take = Restless(seed), lm.policies.take
+
+        def restless(o, skip):
+            if o.speculate is False:
+                return take(o, skip)
+            return Policy("ruled" if rule else "planned", "directed", SETS[0], rule, None, found)
+
+        monkeypatch.setattr(lm.policies, "take", restless)
         return found
 
     return put
 
 
-@pytest.mark.parametrize("gate", ["auto", "swift"])
+@pytest.mark.parametrize("rule", [None, DraftRule()], ids=["by time", "swift"])
 @pytest.mark.parametrize("sampling", [{"temperature": 0.0}, *SAMPLED], ids=str)
-def test_a_plan_that_changes_every_round_changes_no_token(lm, restless, sampling, gate):
+def test_a_plan_that_changes_every_round_changes_no_token(lm, restless, sampling, rule):
     options = {"max_new_tokens": 48, "ignore_eos": True, **sampling}
     want = [lm.generate(PROMPT, seed=seed, speculate=False, **options).tokens for seed in range(6)]
-    optimizer = restless(lm, 0, gate=gate)
+    optimizer = restless(lm, 0, rule)
     for seed in range(6):
-        found = lm.generate(PROMPT, seed=seed, drafter="plan", **options)
+        found = lm.generate(PROMPT, seed=seed, drafter="plan", speculate="always", **options)
         assert found.tokens == want[seed]
         assert found.stats.num_draft_tokens > 0
     assert optimizer.used == set(SETS)
@@ -102,9 +108,9 @@ def test_a_plan_that_changes_every_round_changes_no_distribution(tiny_dir, restl
     lm = swiftk.load(tiny_dir("llama3", layers=LAYERS, vocab=VOCAB), threads=1)
     prompt = [3, 1, 4, 1, 5]
     joint = exact_joint(lm.model, sampling)
-    optimizer, counts, drafted = restless(lm, 1, gate="swift"), 0 * joint, 0
+    optimizer, counts, drafted = restless(lm, 1, DraftRule()), 0 * joint, 0
     for seed in range(DRAWS):
-        asked = {"drafter": "plan", "acceptance": acceptance, **sampling}
+        asked = {"drafter": "plan", "speculate": "always", "acceptance": acceptance, **sampling}
         found = lm.generate(prompt, max_new_tokens=3, ignore_eos=True, seed=seed, **asked)
         counts[found.tokens[0], found.tokens[1]] += 1
         drafted += found.drafted[1]

@@ -6,7 +6,7 @@ import swiftk
 from generating import PROMPT, plain
 from swiftk.errors import InvalidArgument
 from swiftk.options import GenerateOptions
-from swiftk.sources import DRAFTERS, NAMES, Sources
+from swiftk.sources import DRAFTERS
 
 N = 60
 
@@ -142,27 +142,3 @@ def test_what_contradicts_is_refused(options, words):
 )
 def test_papers_ways_have_the_plan_alone(options, name):
     assert GenerateOptions.parse(options).drafter_name == name
-
-
-def test_a_source_is_believed_as_far_as_it_was_right():
-    sources = Sources(DRAFTERS["auto"])
-    suffix, recycle = (NAMES.index(name) for name in ("suffix", "recycle"))
-    for i in range(400):
-        sources.add([(suffix, 6, 0 if i % 4 else -1), (recycle, 2, 1), (suffix, 3, -1)])
-    tables = dict(sources.tables())
-    assert [one for one, _ in sources.tables()] == [suffix, recycle]
-    assert tables[suffix][6][0] == pytest.approx(0.75, abs=0.05)
-    assert tables[suffix][3][0] < 0.02
-    assert tables[recycle][2][1] > 0.95 and tables[recycle][2][0] < 0.02
-    sources.start()  # another text: what was seen is a hint
-    for _ in range(30):
-        sources.add([(suffix, 6, -1)])
-    assert dict(sources.tables())[suffix][6][0] < 0.3
-
-
-@pytest.mark.parametrize("name", ["lookup", "lookahead", "parallel", "template"])
-def test_papers_take_all_that_is_guessed(name):
-    sources = Sources(DRAFTERS[name])
-    for _ in range(50):
-        sources.add([(NAMES.index(name), 0, -1)])
-    assert all(p == 1 for _, table in sources.tables() for row in table for p in row)

@@ -10,16 +10,15 @@ from conftest import open_model
 from decode import decode, open_session
 from generating import plain
 from simulated_text import LAYERS, PLAIN, PROMPT, Generation, World
+from simulated_text import model as simulated_model
 from swiftk import DraftRule, SkipSet, _core
-from swiftk.cost import CostModel
+from swiftk.director import EngineMeasured
 from swiftk.errors import InvalidArgument
-from swiftk.gate import FixedGate
 from swiftk.optimizers import exits as module
 from swiftk.optimizers.exits import Exits, chain_rate, exits_to_score, most_promising, pass_price
 from swiftk.safetensors_io import Tensor, encode, read_folder, write_folder
 from swiftk.safetensors_io import decode as values
 from swiftk.testing import make_tiny
-from swiftk.way import Way
 
 TEXT = [5, 9, 2, 7, 7, 1, 30, 12, 4, 8, 21]
 LAST_OF_SUBLAYERS = ("self_attn.o_proj", "mlp.down_proj")
@@ -210,15 +209,14 @@ def test_what_is_known_carries_over_to_the_next_text(play):
 @pytest.mark.parametrize("length", [1, 8])
 def test_a_given_length_decides_by_that_length(length):
     """A dear exit that is right more often pays for drafts of one token, a cheap one for long ones."""
-    rule = DraftRule(confidence=0.0, max_draft=length, width=(1,) * 4)
-    world = World(lambda t: CUT)
-    one = Exits(LAYERS, lambda skip: Way(skip, CostModel(), FixedGate(rule)), world.prices)
+    world, planner = World(lambda t: CUT), _core.Planner(simulated_model(), directed=True)
+    measured = EngineMeasured(lambda: planner)
+    one = Exits(LAYERS, measured, world.prices, length)
     layers = range(1, 9)
     one._learn(dict(zip(layers, world.exits(layers, 60, PROMPT + 100), strict=True)))
-    row = CostModel().rows.marginal
     for layer in layers:
         held = one._seen[layer].matchness
-        cost = 1 + length * (world.price(SkipSet.early_exit(layer)) + row)
+        cost = 1 + length * (world.price(SkipSet.early_exit(layer)) + measured.row)
         assert one._promise(layer) == pytest.approx(sum(held**i for i in range(length + 1)) / cost)
 
 

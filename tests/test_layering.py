@@ -10,8 +10,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 CONTRACT = {"ops.h", "tensor.h", "noise.h", "gate_rule.h"}  # all that csrc may see of kernels/
-PURE = ["calibration", "cost", "gate", "learned", "options", "policies", "skip", "stats", "stops", "sublayers"]
-PURE += ["trace", "way"]  # policy that runs, and is tested, without the engine
+PURE = ["cost", "draft_rule", "learned", "options", "policies", "skip", "stats", "stops", "sublayers"]
+PURE += ["trace"]  # policy that runs, and is tested, without the engine
 PURE += ["bpe"]
 PURE += [f"train.{name}" for name in ("settings", "recipe", "files", "texts", "tokens", "log")]
 PURE += sorted(f"optimizers.{p.stem}" for p in (ROOT / "swiftk" / "optimizers").glob("[!_]*.py"))
@@ -141,15 +141,15 @@ def closure(module, seen):
 
 def test_the_closure_follows_packages():
     reached = closure("optimizers.auto", set())
-    assert {"optimizers", "optimizers.race", "calibration", "sublayers", "way", "gate", "cost", "skip"} <= reached
-    assert {"_core", "decoding"} <= closure("api", set())
+    assert {"optimizers", "optimizers.race", "sublayers", "cost", "skip"} <= reached
+    assert {"_core", "director"} <= closure("api", set())
     assert "_core" in closure("cli.run", set())
 
 
 @pytest.mark.parametrize("module", PURE)
 def test_policy_never_reaches_the_extension(module):
     assert module_file(module), f"there is no module {module}"
-    assert not {"_core", "api", "decoding"} & closure(module, set())
+    assert not {"_core", "api", "director"} & closure(module, set())
 
 
 @pytest.mark.parametrize("path", PYTHON, ids=name)

@@ -57,7 +57,6 @@ def test_forget_starts_from_the_file_again(kept, weights):
     lm = swiftk.load(swiftk.demo_model(), device="cpu", draft_weights=weights)
     lm.generate(PROMPT, **OPTIONS)
     lm.forget()
-    assert lm.policies.plain.count == 0
     assert not lm._engine.started
     assert lm.generate(PROMPT, **OPTIONS).stats.plain_tokens_per_second
 
@@ -73,12 +72,12 @@ PLAN = {"skip": [[], [], -1, ["int4"]], "price": 0.3, "counts": [1.0] * 176}
         "[]",
         '{"format": "other", "states": {}}',
         '{"format": "swiftk learned 1", "states": {"greedy": 3, "planner": 3}}',
-        {"greedy": {"domains": [{"features": [1]}], "gates": []}, "planner": {}},
+        {"greedy": {"domains": [{"features": [1]}], "rates": []}, "planner": {}},
         {
-            "greedy": {"domains": [], "gates": [{"skip": {"attn": [99]}}]},
+            "greedy": {"domains": [], "rates": [{"skip": {"attn": [99]}}]},
             "planner": {"plans": [{**PLAN, "price": -1}], "rows": []},
         },
-        {"greedy": {"domains": 5, "gates": []}, "planner": {"plans": [{**PLAN, "counts": [1.0]}], "rows": []}},
+        {"greedy": {"domains": 5, "rates": []}, "planner": {"plans": [{**PLAN, "counts": [1.0]}], "rows": []}},
         {"greedy": [], "planner": {"plans": [{**PLAN, "counts": [-1.0] * 176}], "rows": []}},
         {"greedy": [], "planner": {"plans": [PLAN], "rows": [[0, 1.0]]}},
     ],

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
+from swiftk.draft_rule import DraftRule
 from swiftk.errors import CheckpointError, InvalidArgument
-from swiftk.gate import DraftRule
 from swiftk.generation_config import Defaults, read_defaults
 from swiftk.options import GenerateOptions, LoadOptions
 from swiftk.skip import SkipSet, resolve

@@ -19,6 +19,7 @@ from swiftk.skip import SkipSet
 from swiftk.stats import Recorder
 from swiftk.svg import thinned, ticks
 from swiftk.trace import Trace, TracedRound
+from turns import turn
 
 LAYERS = 6
 UNIFORM = SkipSet.uniform(LAYERS)
@@ -86,11 +87,10 @@ def made(texts, rounds, logprobs=False, reason_off=None, plain=0.01, **trace):
     recorder = Recorder(prompt_tokens=3, generated=1, prefill=0.5, first_token=0.5)
     turns, drafted = [], [False]
     for spine, tokens, accepted, skip in rounds:
-        phases = {"draft": 0.004 * spine, "verify": 0.012, "commit": 0.0001}
-        phases |= {"reused_rows": spine, "reused_share": 0.25, "saved_weight_bytes": 0}
-        phases["proposed"] = [1, spine, 0, 0, 0, 0, 0]
-        phases |= {"draft_steps": spine, "drafted": spine}
-        recorder.round(phases, spine + 3 if spine else 1, ["plan"] * accepted, tokens, tokens <= accepted)
+        seconds = {"draft": 0.004 * spine, "verify": 0.012, "commit": 0.0001}
+        counts = {"steps": spine, "drafted": spine, "nodes": spine + 3 if spine else 1, "reused_rows": spine}
+        told = turn(**seconds, **counts, saved_weight_bytes=0, proposed=[1, spine, *[0] * 6])
+        recorder.round(told, ["plan"] * accepted, tokens, tokens <= accepted)
         recorder.decode += 0.0125 + 0.004 * spine
         turns.append(TracedRound(Round(0.0125, tokens=tokens, draft_steps=spine), skip, recorder.decode))
         drafted += [i < accepted for i in range(tokens)]

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 import reference
 from slow_sources import BUCKETS, follower, longest_match, slow_guess
 from swiftk import _core
-from swiftk.sources import DRAFTERS, Sources
 
 texts = st.lists(st.integers(0, 3), min_size=1, max_size=60)
 many = settings(max_examples=150, deadline=None)
@@ -272,9 +271,3 @@ def test_short_texts_have_nothing_to_say(length):
     found = automaton(text)
     assert found.guess(found.root())[1] == []
     assert _core.sources.prompt_lookup(text) == []
-
-
-@pytest.mark.parametrize("name", ["suffix", "recycle", "lookup", "lookahead", "parallel", "template"])
-def test_native_hosts_take_what_python_begins_with(name):
-    ((source, chance),) = Sources(DRAFTERS[name]).tables()
-    np.testing.assert_allclose(_core.sources.usual_chance(source), chance, rtol=1e-5)

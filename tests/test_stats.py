@@ -10,18 +10,16 @@ import swiftk
 from swiftk.cost import equation_6
 from swiftk.result import Result, TokenLogprobs
 from swiftk.stats import Recorder
-
-PHASES = {"prefill": 0.0, "draft": 0.625, "verify": 1.0, "commit": 0.01, "draft_steps": 4, "drafted": 4}
-PHASES |= {"reused_rows": 4, "reused_share": 0.25, "saved_weight_bytes": 1000, "proposed": [1, 6, 2, 0, 0, 0, 0]}
+from turns import turn
 
 
 def recorded(rounds, decode=10.0, run=9.0, cut=False):
     """rounds: (draft steps, tokens accepted). cut: the last one is."""
     r = Recorder(prompt_tokens=5, cached=2, generated=1, prefill=0.5, first_token=0.5, decode=decode, run=run)
     for i, (steps, accepted) in enumerate(rounds):
-        phases = {**PHASES, "draft_steps": steps, "drafted": steps}
         last = cut and i == len(rounds) - 1
-        r.round(phases, steps + 3 if steps else 1, ["plan"] * accepted, accepted + (not last), last)
+        told = turn(steps=steps, drafted=steps, nodes=steps + 3 if steps else 1)
+        r.round(told, ["plan"] * accepted, accepted + (not last), last)
     return r
 
 
@@ -61,8 +59,8 @@ def test_one_block_that_was_cut_says_nothing():
 
 def test_what_sources_guess_is_no_draft_token():
     r = Recorder(generated=1)
-    r.round({**PHASES, "draft_steps": 0, "drafted": 0}, 9, ["suffix"] * 6, 7, False)
-    r.round({**PHASES, "drafted": 5}, 9, ["plan", "suffix", "plan"], 4, False)  # a step has read two nodes at once
+    r.round(turn(steps=0, drafted=0, nodes=9), ["suffix"] * 6, 7, False)
+    r.round(turn(drafted=5, nodes=9), ["plan", "suffix", "plan"], 4, False)  # a step has read two nodes at once
     s = r.finish(1.0)
     assert (s.num_spec_steps, s.num_draft_steps, s.num_draft_tokens, s.num_accepted_draft_tokens) == (2, 4, 5, 2)
     assert s.draft_acceptance_rate == 2 / 5
@@ -76,7 +74,7 @@ def test_what_sources_guess_is_no_draft_token():
 
 def test_rounds_without_a_step_are_forecast_to_cost_a_pass():
     r = Recorder(generated=1)
-    r.round({**PHASES, "draft_steps": 0, "drafted": 0}, 9, ["suffix"] * 3, 4, False)
+    r.round(turn(steps=0, drafted=0, nodes=9), ["suffix"] * 3, 4, False)
     s = r.finish(1.0)
     assert (s.forecast_speedup, s.expected_speedup) == (4, None)
 
@@ -90,8 +88,8 @@ def test_without_drafts():
 
 def test_shares_of_rows_are_weighed_by_the_rows():
     r = Recorder(generated=1)
-    r.round({**PHASES, "reused_share": 0.5}, 8, ["plan"] * 2, 3, False)
-    r.round({**PHASES, "reused_share": 0.1}, 32, ["plan"] * 2, 3, False)
+    r.round(turn(reused_share=0.5, nodes=8), ["plan"] * 2, 3, False)
+    r.round(turn(reused_share=0.1, nodes=32), ["plan"] * 2, 3, False)
     assert r.finish(1.0).reused_step_share == pytest.approx((0.5 * 8 + 0.1 * 32) / 40)
 
 

@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 
 import swiftk
-from swiftk.cost import CostModel
 from swiftk.errors import InvalidArgument
-from swiftk.gate import DraftRule, FixedGate
 from swiftk.optimizers import base, bayes
 from swiftk.optimizers.base import _TRACED, Candidate, Progress, Score
 from swiftk.optimizers.proposals import sublayers
@@ -19,7 +17,6 @@ from swiftk.optimizers.swift import Swift
 from swiftk.optimizers.swift_settings import SwiftSettings, paper_ratio
 from swiftk.options import GenerateOptions
 from swiftk.skip import SkipSet
-from swiftk.way import Way
 
 LAYERS = 16
 INNER = set(range(2, 2 * LAYERS - 2))
@@ -33,7 +30,7 @@ def scored(matchness, rows=32):
 def swift(**settings):
     settings.setdefault("bayes", False)
     settings.setdefault("opt_interval", 1)
-    return Swift(LAYERS, lambda skip: Way(skip, CostModel(), FixedGate(DraftRule())), SwiftSettings(**settings))
+    return Swift(LAYERS, None, SwiftSettings(**settings))  # goes by scores alone
 
 
 def run(optimizer, truth, steps, window=32, per_round=1, resting=False):

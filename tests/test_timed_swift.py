@@ -4,16 +4,15 @@ own, by the position's luck, so that two sets on the same tokens can be compared
 import numpy as np
 import pytest
 
-from simulated_text import CONFIG, LAYERS
-from swiftk.cost import CostModel, Mean
-from swiftk.gate import DraftRule, FixedGate
+from simulated_text import CONFIG, LAYERS, model
+from swiftk import _core
+from swiftk.director import EngineMeasured
 from swiftk.optimizers.base import Progress, Score
 from swiftk.optimizers.proposals import sublayers
 from swiftk.optimizers.swift_settings import SwiftSettings
 from swiftk.optimizers.timed_swift import TimedSwift, Trial
 from swiftk.skip import SkipSet
 from swiftk.sublayers import SublayerPrices
-from swiftk.way import Way
 
 PLAIN, PROMPT = 0.05, 40
 UNIFORM = SkipSet.uniform(LAYERS)
@@ -26,13 +25,11 @@ class Text:
         settings.setdefault("bayes", False)
         self.truth, self.chain = truth, chain
         self.luck = np.random.default_rng(seed).random(100_000)
-        self.plain = Mean(PLAIN, 3)
-        self.optimizer = TimedSwift(LAYERS, self.way, SublayerPrices(CONFIG), SwiftSettings(**settings))
+        self.planner = _core.Planner(model(), directed=True)
+        measured = EngineMeasured(lambda: self.planner)
+        self.optimizer = TimedSwift(LAYERS, measured, SublayerPrices(CONFIG), SwiftSettings(**settings))
         self.generated, self.seconds, self.scoring, self.resting = 1, 0.0, 0.0, False
         self.scored = []  # (set, rows, end)
-
-    def way(self, skip):
-        return Way(skip, CostModel(prior=0.5, plain=self.plain), FixedGate(DraftRule()))
 
     def right(self, skip, position):
         return bool(self.luck[position] < self.truth(skip))
@@ -63,7 +60,9 @@ class Text:
                     if not heard[-1]:
                         break
                     taken += 1
-                self.optimizer.current.gate.observe([(0.9, 0 if one else -1) for one in heard], len(heard))
+                seen = _core.AcceptanceRates(thinned=True)
+                seen.add([(0.9, 0 if one else -1) for one in heard])
+                self.planner.learned(self.optimizer.current.skip.native, seen)
             self.generated += taken
             self.seconds += PLAIN * (1 + 0.5 * len(heard))
             progress = Progress(PROMPT, self.generated, self.seconds, PLAIN, self.resting, taken, heard)
@@ -212,7 +211,7 @@ def test_sets_that_would_not_pay_do_not():
 def test_the_set_before_is_gone_back_to():
     text = Text(keeping_low, max_score=1.0)
     text.start()
-    text.optimizer.current.tokens, text.optimizer.current.price = 120.0, 100.0
+    text.optimizer.current.tokens, text.optimizer.current.steps = 120.0, 100.0
     text.optimizer._adopt(SkipSet([3], [4]))
     assert text.optimizer.give_up(0.9)
     assert text.optimizer.current.skip == UNIFORM
@@ -224,18 +223,3 @@ def test_what_was_not_drafted_is_not_compared():
     found = Score(np.ones(4, np.float32), np.array([0, -1, 0, 0], np.int32), 0.1)
     trial.learn(found, 104, {101: False, 102: True})
     assert (trial.right, trial.rows, trial.paired, trial.ahead, trial.behind) == (3, 4, 2, 1, 1)
-
-
-def test_works_without_a_plain_step():
-    """Where drafting goes on "always", none is ever measured."""
-    text = Text(keeping_low, max_score=1.0)
-    text.start()
-    scores = []
-    for i in range(400):
-        text.generated = 2 + i
-        text.optimizer.current.costs.verify.add(PLAIN)
-        progress = Progress(PROMPT, text.generated, 0.05 * i, 0.0, False, 1, [True])
-        before = len(text.scored)
-        text.optimizer.step(text.score, progress)
-        scores.append(len(text.scored) - before)
-    assert sum(scores) > 3

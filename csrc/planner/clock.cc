@@ -44,7 +44,12 @@ RowPrices::RowPrices() : samples_(kCount) { fill(); }
 
 void RowPrices::plain() {
   near_ = kNear;
-  for (Samples& s : samples_) s.others.clear();
+  bool fewer = false;
+  for (Samples& s : samples_) {
+    fewer |= !s.others.empty();
+    s.others.clear();
+  }
+  if (fewer) fill();
 }
 
 void RowPrices::add(int rows, double price) {

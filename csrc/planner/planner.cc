@@ -242,6 +242,12 @@ bool Planner::settle(const Allotment& a, const RoundCost& r, double tokens) {
   return false;
 }
 
+std::vector<double> Planner::row_prices(int n) const {
+  std::vector<double> prices;
+  for (int rows = 1; rows <= n; ++rows) prices.push_back(clock_.beyond(1, rows));
+  return prices;
+}
+
 void Planner::charge(int mode, int texts, double seconds) {
   const double step = clock_.step(texts);
   if (step > 0) modes_[mode].purse(texts).charge(seconds / step);

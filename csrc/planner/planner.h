@@ -103,6 +103,7 @@ class Planner {
   double price(int plan) const { return cost(plans_[plan], 1); }
   const AcceptanceRates& rates(int plan) const { return plans_[plan].accepted; }
   void learned(int plan, const AcceptanceRates& rates) { plans_[plan].accepted.merge(rates); }
+  std::vector<double> row_prices(int n) const;  // [n] plain steps of one text that 1..n rows take beyond one
   const Clock& clock() const { return clock_; }
   PlannerState state() const;
   // Plans that it does not know are passed over. Throws Error(InvalidArgument), with nothing changed, where the numbers

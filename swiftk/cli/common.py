@@ -65,16 +65,23 @@ def bar(unit_bytes: bool = True) -> Progress:
     )
 
 
-def open_model(model: str, threads: int | None = None, dtype: str = "auto", device: str = "auto") -> LM:
+def open_model(
+    model: str,
+    threads: int | None = None,
+    dtype: str = "auto",
+    device: str = "auto",
+    draft_weights: str = "auto",
+) -> LM:
     """Loads a model behind a progress bar, and one for its kernels where they have to be built first."""
     folder = demo_model() if model == "demo" and not Path(model).exists() else Path(model)
-    options = LoadOptions(device=device, dtype=dtype)
+    options = LoadOptions(device=device, dtype=dtype, draft_weights=draft_weights)
     with bar(unit_bytes=False) as progress:
         report = show_progress(progress, "building kernels")
         device, pack = place(folder, options.device, options.dtype, None, report, options.draft_weights)
     with bar() as progress:
         report = show_progress(progress, f"loading {folder.name}")
-        return load(folder, device=device, pack=pack or None, threads=threads, dtype=dtype, progress=report)
+        chosen = {"device": device, "dtype": dtype, "pack": pack or None, "draft_weights": draft_weights}
+        return load(folder, **chosen, threads=threads, progress=report)
 
 
 def show_progress(progress: Progress, what: str) -> Callable[[int, int], None]:

@@ -63,7 +63,7 @@ def command(
     if not card.parent.is_dir():
         raise InvalidArgument(f"[tune] --out {card}: {card.parent} is not a folder")
     texts = read_prompts(data)[:limit]
-    lm = open_model(model, threads, dtype, device)
+    lm = open_model(model, threads, dtype, device, draft_weights="own")  # the sets leave out sublayers of those
     found = Found(SkipSet.uniform(lm.config["num_layers"]))
     began = perf_counter()
     searching = _offline if optimizer == "self-sd" else _online

@@ -1,0 +1,29 @@
+// The planner of a host that steps one text after the other.
+#pragma once
+#include <span>
+
+#include "planner/planner.h"
+
+namespace swiftk {
+
+class SoloPlanner {
+ public:
+  explicit SoloPlanner(const DraftConfig& config = {}) : mode_(planner.mode(config)) { allotment_.mode = mode_; }
+
+  void start_text();
+  // The next round; plan: that the host directs, where it does.
+  const Allotment& next(int plan = -1);
+  DraftRule rule() const { return planner.rule(allotment_, odds_, 1); }
+  // What came of it. Returns whether drafting by plans was just given up.
+  bool learn(RoundCost, int tokens, std::span<const Outcome>, std::span<const Guessed>);
+  int mode() const { return mode_; }
+
+  Planner planner;
+
+ private:
+  TextOdds odds_;
+  Allotment allotment_;
+  int mode_;
+};
+
+}  // namespace swiftk

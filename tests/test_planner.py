@@ -1,0 +1,375 @@
+"""The planner on a simulated clock: what it may lose, what it learns of prices and of who is right, and how near its
+trees come to the best."""
+
+import itertools
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simulated_text import model, play
+from swiftk import SkipSet, _core
+from swiftk.cost import tokens_per_round
+
+PLAN = SkipSet([3], [3]).native
+SUFFIX, LOOKUP = 2, 4
+ROW = 0.01  # what a simulated row costs beyond the first, in plain steps
+
+
+def planner(**options):
+    one = _core.Planner(model(), **options)
+    one.start_text()
+    return one
+
+
+# What drafting may lose
+
+
+def simulate(c, alpha, length=4, tokens=4000, noise=0.0, plain=1.0, change=None, seed=0, **options):
+    """(seconds over plain seconds, planner) of a text on a machine where a draft step costs c plain steps, of chains of
+    this length."""
+    rng, one = random.Random(seed), planner(directed=True, **options)
+    total = done = 0.0
+    while done < tokens:
+        if change is not None and done > tokens / 2:
+            alpha = change
+        jitter = plain * (1 + noise * rng.random() * (10 if noise and rng.random() < 0.01 else 1))
+        if one.next(PLAN)["drafts"]:
+            accepted = 0
+            while accepted < length and rng.random() < alpha:
+                accepted += 1
+            draft, verify, n = c * length * jitter, 1.05 * jitter, accepted + 1
+            one.learn(n, length + 1, length, draft, verify)
+        else:
+            draft, verify, n = 0.0, jitter, 1
+            one.learn(1, verify=verify)
+        total += (draft + verify) / (1 + 0.5 * noise)
+        done += n
+    return total / (done * plain), one
+
+
+@pytest.mark.parametrize(("c", "alpha"), [(0.6, 0.3), (0.9, 0.6), (1.0, 0.0), (0.5, 0.1), (2.0, 0.9)])
+@pytest.mark.parametrize("plain", [1.0, 1e-3])
+def test_a_bad_draft_costs_at_most_two_percent(c, alpha, plain):
+    ratio, one = simulate(c, alpha, plain=plain)
+    assert ratio <= 1.02
+    assert one.reason_off
+
+
+@pytest.mark.parametrize(("c", "alpha"), [(0.1, 0.8), (0.28, 0.95), (0.4, 0.9), (0.2, 0.6)])
+def test_a_good_draft_is_kept(c, alpha):
+    ratio, one = simulate(c, alpha)
+    ideal = (4 * c + 1.05) / tokens_per_round(alpha, 4)
+    assert ratio <= ideal * 1.06
+    assert not one.resting and not one.reason_off
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_noise_neither_stops_a_good_draft_nor_keeps_a_bad_one(seed):
+    good, _ = simulate(0.2, 0.9, noise=0.3, seed=seed)
+    bad, _ = simulate(0.8, 0.3, noise=0.3, seed=seed)
+    assert good < 0.65
+    assert bad < 1.05
+
+
+def test_drafting_comes_back_when_it_pays_again():
+    assert simulate(0.3, 0.95, change=0.1, tokens=8000)[1].resting
+    better, one = simulate(0.3, 0.1, change=0.95, tokens=8000)
+    assert not one.resting
+    assert better < 0.9
+
+
+def test_always_is_always():
+    assert simulate(2.0, 0.0, always=True, tokens=200)[0] > 5
+
+
+def test_the_reason_is_in_numbers():
+    one = simulate(0.61, 0.48)[1]
+    assert "a draft step costs 0.61 of a target step" in one.reason_off
+
+
+@given(st.floats(0.0, 0.2), st.integers(1, 63), st.floats(0.0, 0.6), st.integers(0, 2**32))
+def test_drafters_alone_lose_no_more_than_their_purse(row, guessed, alpha, seed):
+    """On a machine where a row costs what it costs, however much they guess."""
+    rng, one, lost = random.Random(seed), planner(plans=False, drafters=[LOOKUP]), 0.0
+    for done in range(1, 600):
+        found = one.next()
+        assert not found["drafts"]
+        rows, accepted = min(found["rows"], 1 + guessed) if found["guesses"] else 1, 0
+        assert rows >= 1
+        while accepted + 1 < rows and rng.random() < alpha:
+            accepted += 1
+        seconds = 1 + row * (rows - 1)
+        one.learn(accepted + 1, rows, verify=seconds)
+        lost += seconds - accepted - 1
+        wrong = row * guessed  # one tree, before it was known what its rows cost
+        assert lost <= 1 + 0.01 * done + wrong
+
+
+def lose(one, most=1000):
+    """Drafts at a loss until it is given up; rounds it took."""
+    for n in range(1, most):
+        drafts = one.next(PLAN)["drafts"]
+        if one.learn(1, 2, 1, 0.4, 1.0) if drafts else one.learn(1):
+            return n
+    raise AssertionError("never given up")
+
+
+def test_another_plan_takes_over_once_and_on_half_the_allowance():
+    one = planner(directed=True)
+    first = lose(one)
+    assert one.lost_rate == pytest.approx(1 / 1.4, rel=0.01)
+    one.go_on()
+    assert one.next(SkipSet([4], [4]).native)["drafts"]
+    second = lose(one)
+    one.go_on()
+    assert second < 0.75 * first
+    assert not one.next(PLAN)["drafts"] and one.resting
+
+
+def test_gains_make_good_for_failures():
+    one = planner(directed=True)
+    first = lose(one)
+    one.go_on()
+    for _ in range(200):
+        one.learn(3, 2, 1, 0.4, 1.0) if one.next(PLAN)["drafts"] else one.learn(1)
+    assert not one.resting
+    assert lose(one) > first, "the credit of what was gained"
+    one.go_on()
+    assert one.next(PLAN)["drafts"]
+
+
+def test_waking_ends_a_rest_and_its_growth():
+    one = simulate(1.0, 0.0)[1]
+    assert one.resting and not one.next(PLAN)["drafts"]
+    one.wake()
+    assert not one.resting
+    lose(one)
+    rested = 0
+    while not one.next(PLAN)["drafts"]:
+        one.learn(1)
+        rested += 1
+    assert rested == 64, "a rest after waking is as short as the first one"
+
+
+def test_what_a_search_costs_beside_rounds_is_drafting_s_to_earn():
+    one, drafted = planner(directed=True), 0
+    for _ in range(300):
+        drafts = one.next(PLAN)["drafts"]
+        drafted += drafts
+        if drafts:
+            one.learn(2, 2, 1, 0.3, 1.0)
+            one.charge(1.0)
+        else:
+            one.learn(1)
+    assert drafted < 60, "two tokens for 2.3 plain steps"
+
+
+# What rests, and what goes on meanwhile
+
+
+def with_drafters(draft_cost, guess_cost, guessed, tokens=4000):
+    """(seconds over plain seconds, what rounds did) where drafts are never right, and `guessed` tokens a round of what
+    drafters that cost no step guess."""
+    one, total, done, did = planner(directed=True, drafters=[SUFFIX]), 0.0, 0, []
+    while done < tokens:
+        found = one.next(PLAN)
+        if found["drafts"]:
+            did.append("draft")
+            seconds, n = 1.0 + draft_cost, 1
+            one.learn(1, 3, 1, draft_cost, 1.0)
+        elif found["guesses"]:
+            did.append("guess")
+            seconds, n = 1.0 + guess_cost, 1 + guessed
+            one.learn(n, 5, verify=seconds)
+        else:
+            did.append("plain")
+            seconds, n = 1.0, 1
+            one.learn(1)
+        total, done = total + seconds, done + n
+    return total / done, did
+
+
+def test_where_drafting_rests_other_drafters_go_on():
+    ratio, did = with_drafters(0.5, 0.1, 1)
+    assert did[-500:].count("guess") > 480
+    assert ratio < 0.65
+
+
+def test_drafters_that_lose_rest_too():
+    ratio, did = with_drafters(0.5, 0.1, 0)
+    assert did.count("guess") > 20, "they were tried"
+    assert did[-1000:].count("plain") > 600
+    assert ratio < 1.035
+
+
+def test_drafters_alone_rest_where_they_lose():
+    """Without a plan there is nothing that would rest before them, and nothing that goes on meanwhile."""
+    one, total, done, did = planner(plans=False, drafters=[SUFFIX]), 0.0, 0, []
+    while done < 224:
+        guesses = one.next()["guesses"]
+        seconds = 1.4 if guesses else 1.0
+        one.learn(1, 8 if guesses else 1, verify=seconds)
+        did.append(guesses)
+        total, done = total + seconds, done + 1
+    assert 3 <= sum(did) <= 9, "they were tried, and soon given up"
+    assert total / done < 1.02
+
+
+def test_the_plain_step_s_price_is_kept_fresh():
+    _, did = with_drafters(0.5, 0.1, 1)
+    longest = max(len(list(group)) for kind, group in itertools.groupby(did) if kind != "plain")
+    assert longest <= 65
+
+
+# Prices of rows
+
+
+def priced(truth, rows=(2, 4, 8, 14, 32), rounds=300, seed=0, spikes=0.0, drift=0.0):
+    """[64] of a machine on which n rows take truth(n) plain steps."""
+    rng, one = random.Random(seed), planner(plans=False)
+    for i in range(rounds):
+        speed = 1 + drift * i / rounds
+        one.learn(1, verify=speed)
+        for _ in range(4):
+            n = rng.choice(rows)
+            one.learn(1, n, verify=speed * truth(n) * (10 if rng.random() < spikes else 1))
+    return one.row_prices(64)
+
+
+def linear(n):
+    return 1 + 0.02 * (n - 1)
+
+
+@pytest.mark.parametrize(("spikes", "drift"), [(0.0, 0.0), (0.1, 0.0), (0.0, 5.0), (0.1, 5.0)])
+def test_row_prices_are_found_on_a_busy_machine_that_changes_its_speed(spikes, drift):
+    table = priced(linear, spikes=spikes, drift=drift)
+    assert table[:32] == pytest.approx([linear(n) - 1 for n in range(1, 33)], rel=0.02, abs=1e-3)
+
+
+def test_rounds_far_from_a_plain_one_say_nothing():
+    """The machine's speed changes behind a plain step: only a few rounds are compared with it."""
+    one = planner(plans=False)
+    one.learn(1)
+    for _ in range(6):
+        one.learn(1, 8, verify=1.1)
+    for _ in range(50):
+        one.learn(1, 8, verify=9.0)
+    assert one.row_prices(8)[7] == pytest.approx(0.1)
+
+
+def test_where_no_others_are_they_count_until_the_next_plain_step():
+    """A tree that was never seen beside a plain step is not taken to cost less than it did."""
+    one = planner(plans=False)
+    one.learn(1)
+    for _ in range(6):
+        one.learn(1, 8, verify=1.1)
+    unseen = one.row_prices(24)[23]
+    one.learn(1, 24, verify=4.0)
+    assert one.row_prices(24)[23] == pytest.approx(3.0) and one.row_prices(8)[7] == pytest.approx(0.1)
+    one.learn(1)
+    assert one.row_prices(24)[23] == pytest.approx(unseen)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_row_prices_never_fall(seed):
+    rng, one = random.Random(seed), planner(plans=False)
+    for _ in range(100):
+        one.learn(1)
+        one.learn(1, rng.randint(2, 64), verify=rng.uniform(0.8, 1.5))
+        table = one.row_prices(64)
+        assert table[0] == 0 < table[1]
+        assert all(b >= a for a, b in itertools.pairwise(table))
+
+
+def test_beyond_what_was_measured_rows_may_be_bound_by_arithmetic():
+    table = priced(linear, rows=(2, 8))
+    assert table[7] == pytest.approx(7 * 0.02, rel=0.02)
+    assert table[63] == pytest.approx(table[7] + 56 * 0.09, rel=0.02)
+    dear = priced(lambda n: 1 + 0.1 * (n - 1), rows=(2, 8))
+    assert dear[63] == pytest.approx(63 * 0.1, rel=0.02)
+    cheap = priced(lambda n: 1.0, rows=(2, 8))
+    assert cheap[7] < 0.01
+    assert cheap[63] > 0.5, "no measurement says that 64 rows are free"
+
+
+def test_a_step_in_the_prices_is_seen():
+    """Kernels take rows in tiles: 17 rows may cost twice 16."""
+    table = priced(lambda n: 1.0 if n <= 16 else 2.0, rows=(8, 16, 20, 24))
+    assert table[15] < 0.01 and table[19] == pytest.approx(1.0)
+
+
+# How far and wide
+
+
+class Text:
+    """Draft tokens of random confidence; the best is right with calibrated(confidence), else the runner-up half the
+    time."""
+
+    def __init__(self, calibrated, seed):
+        self.calibrated, self.rng = calibrated, random.Random(seed)
+
+    def outcome(self, _=0):
+        confidence = self.rng.betavariate(2, 0.7)
+        if self.rng.random() < self.calibrated(confidence):
+            return confidence, 0
+        return confidence, 1 if self.rng.random() < 0.5 else -1
+
+
+def drafted(c, calibrated, rounds=400, seed=0, row=ROW, **options):
+    """(tokens per plain step of the last two thirds, the rules of all rounds)."""
+    text, one, tokens, spent, rules = Text(calibrated, seed), planner(directed=True, **options), 0, 0.0, []
+    for i in range(rounds):
+        rule = one.next(PLAN)
+        rules.append(rule)
+        n, steps, rows, heard = play(rule, text.outcome) if rule["drafts"] else (1, 0, 1, [])
+        verify = 1 + row * (rows - 1)
+        one.learn(n, rows, steps, c * steps, verify, heard)
+        if i >= rounds // 3:
+            tokens += n
+            spent += c * steps + verify
+    return tokens / spent, rules
+
+
+def best_fixed(c, calibrated):
+    """Of thresholds and lengths without siblings."""
+    rates = []
+    for epsilon in (0.0, 0.4, 0.7, 0.9):
+        for length in (1, 2, 4, 8, 16):
+            text, tokens, spent = Text(calibrated, 7), 0, 0.0
+            for _ in range(1500):
+                n, alive = 0, True
+                while n < length:
+                    confidence, rank = text.outcome()
+                    n += 1
+                    alive = alive and rank == 0
+                    tokens += alive
+                    if confidence < epsilon:
+                        break
+                tokens += 1
+                spent += 1 + (c + ROW) * n
+            rates.append(tokens / spent)
+    return max(rates)
+
+
+@pytest.mark.parametrize("c", [0.1, 0.3, 0.55])
+@pytest.mark.parametrize(
+    "calibrated", [lambda p: p, lambda p: p**3, lambda p: 0.97], ids=["honest", "overconfident", "sure"]
+)
+def test_it_is_as_fast_as_the_best_fixed_rule(c, calibrated):
+    rate = sum(drafted(c, calibrated, seed=s)[0] for s in range(2)) / 2
+    assert rate >= 0.95 * max(1, best_fixed(c, calibrated))  # with the plain rounds that keep prices fresh
+
+
+def test_it_drafts_little_where_drafts_are_dear_and_wrong():
+    rate, rules = drafted(0.9, lambda p: 0.1)
+    assert rate > 0.97
+    assert sum(rule["drafts"] for rule in rules[100:]) < 20
+
+
+def test_one_round_of_eight_is_eager():
+    _, rules = drafted(0.4, lambda p: 0.9, rounds=120)
+    eager = [i for i, rule in enumerate(rules) if rule["eager"]]
+    assert len(eager) == 15
+    assert {b - a for a, b in itertools.pairwise(eager)} == {8}
