@@ -33,7 +33,7 @@ _T = TypeVar("_T")
 
 _FIELDS = {"arch": str, "hash": str, "digest": str, "built_with": str, "shape": dict, "kernels": dict}
 _SIZES, _FLAGS = ("D", "H", "KV", "HD", "F", "V"), ("qk_norm", "qkv_bias", "o_bias", "mlp_bias")
-_ALIGNMENT = 64  # of images in the file
+_ALIGNMENT = 64  # images begin at multiples of so many bytes
 _STUB_SHARED = 1 << 16  # more than a kernel gets unasked, as the tiles of a real one
 _log = logging.getLogger("swiftk")
 
