@@ -77,6 +77,11 @@ def open_model(model: str, threads: int | None = None, dtype: str = "auto", devi
         return load(folder, device=device, pack=pack or None, threads=threads, dtype=dtype, progress=report)
 
 
+def why_off(speculation: str, reason: str) -> str:
+    """Whether drafting was off, or off in part, and why. The reason brings its own subject: nothing to repeat here."""
+    return f"speculation {speculation}: {reason}"
+
+
 def show_progress(progress: Progress, what: str) -> Callable[[int, int], None]:
     """A callback that shows done of total, from the first call on."""
     tasks: list[Any] = []
