@@ -1,4 +1,4 @@
-"""Axes, lines and bars as inline SVG text; classes are coloured by the page's style sheet (report_style.py)."""
+"""Axes, lines and bars as inline SVG text; classes are coloured by the page's style sheet (page_style.py)."""
 
 from __future__ import annotations
 
