@@ -51,7 +51,7 @@ def render(result: Result) -> str:
     if trace is None:
         raise InvalidArgument("[report] this result has no trace, want one that generate() returned")
     name = escape(trace.model)
-    when = "Drafting was off." if stats.speculation == "off" else "Drafting was off in part of the text."
+    when = "Speculation was off:" if stats.speculation == "off" else "Speculation was off in part of the text:"
     off = f'<p class="card off"><b>{when}</b> {escape(stats.reason_off)}</p>' if stats.reason_off else ""
     return "\n".join(
         [
