@@ -16,6 +16,7 @@ if not any(p.suffix in {".so", ".pyd"} for p in ROOT.glob("swiftk/_core.*")):
 
 def pytest_addoption(parser):
     parser.addoption("--benchmark", action="store_true", help="run the benchmarks in bench/ instead of the tests")
+    parser.addoption("--grow", type=int, metavar="K", help="benchmarks run a model K times as wide as the bundled one")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,5 +1,5 @@
-"""Fixtures of the benchmarks. SWIFTK_BENCH_GROW says how many times wider than the bundled model they run (default 8:
-0.76 B parameters); any other size is a trial, and writes no results."""
+"""Fixtures of the benchmarks. --grow says how many times wider than the bundled model they run (default 8: 0.76 B
+parameters); any other size is a trial, and writes no results."""
 
 import os
 import sys
@@ -19,9 +19,13 @@ _GROW = 8
 _reports = pytest.StashKey[dict]()
 
 
+def _factor(config):
+    return config.getoption("--grow") or _GROW
+
+
 @pytest.fixture(scope="session")
-def grow():
-    return int(os.environ.get("SWIFTK_BENCH_GROW", _GROW))
+def grow(pytestconfig):
+    return _factor(pytestconfig)
 
 
 @pytest.fixture(scope="session")
@@ -60,5 +64,5 @@ def pytest_terminal_summary(terminalreporter, config):
     for name, report in config.stash.get(_reports, {}).items():
         terminalreporter.section(name)
         terminalreporter.write(report.text())
-        if int(os.environ.get("SWIFTK_BENCH_GROW", _GROW)) == _GROW:
+        if _factor(config) == _GROW:
             report.write()

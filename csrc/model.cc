@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "cuda/backend.h"
+#include "debug.h"
 #include "dtype_names.h"
 #include "error.h"
 #include "loader.h"
@@ -13,12 +14,11 @@ namespace swiftk {
 namespace {
 
 const Ops* find_ops(const std::string& option) {
-  const char* const env = std::getenv("SWIFTK_ISA");
-  const std::string isa = !option.empty() ? option : env ? env : "";
+  const std::string wish = debug_value("isa"), isa = option.empty() ? wish : option;
   if (const Ops* const ops = cpu_ops(isa.c_str())) return ops;
   std::string names;
   for (const char* const* name = cpu_isas(); *name; ++name) names += (names.empty() ? "" : ", ") + std::string(*name);
-  fail(Status::InvalidArgument, std::string("[load] ") + (option.empty() ? "SWIFTK_ISA" : "isa") + " is '" + isa +
+  fail(Status::InvalidArgument, std::string("[load] isa") + (option.empty() ? " in SWIFTK_DEBUG" : "") + " is '" + isa +
                                     "', this machine has " + names);
 }
 

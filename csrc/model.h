@@ -60,7 +60,7 @@ struct LoadOptions {
   // "upper" is no copy, but the upper bytes of float16 weights, which are then packed so that they can be read alone.
   std::string draft_weights;
   size_t draft_memory = 0;  // most bytes of all copies; 0: a quarter of the memory that is available
-  std::string isa;          // "" : SWIFTK_ISA if set, else the best of this machine
+  std::string isa;          // "" : what SWIFTK_DEBUG says, else the best of this machine
   int threads = 0;          // 0: one per core this process may use
   std::string device;       // "" or "cpu"; "cuda" or "cuda:N": the N-th GPU, with the kernels of `pack`
   std::string pack;         // file that swiftk pack made

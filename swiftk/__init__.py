@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .optimizers.swift_settings import SwiftSettings as SwiftSettings
     from .options import GenerateOptions as GenerateOptions
     from .options import LoadOptions as LoadOptions
+    from .page import report as report
     from .result import Event as Event
     from .result import Result as Result
     from .skip import SkipSet as SkipSet
@@ -33,6 +34,7 @@ _HOME = {
     "Stream": "stream",
     "generate": "api",
     "load": "api",
+    "report": "page",
     "GenerateOptions": "options",
     "LoadOptions": "options",
     "Event": "result",

@@ -11,7 +11,7 @@ from .stats import Stats
 from .trace import Trace
 
 _WINDOW = 64  # tokens of the speed-up "lately"
-_COLUMNS = 48  # of the layers' grid
+_COLUMNS = 48  # most columns of the layers' grid, and dots of sets that were kept
 _DOTS = 3000  # candidates drawn
 
 

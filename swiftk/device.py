@@ -4,12 +4,11 @@ silence."""
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import _core
+from . import _core, debug
 from . import pack as packs
 from .errors import DeviceError
 
@@ -30,9 +29,9 @@ def choose(device: str) -> str:
 
 
 def architecture(device: str) -> str:
-    """What kernels for this device are compiled for ("sm_90"); SWIFTK_CUDA_ARCH overrides."""
+    """What kernels for this device are compiled for ("sm_90"); SWIFTK_DEBUG may name another."""
     ordinal = int(device.partition(":")[2] or 0)
-    return os.environ.get("SWIFTK_CUDA_ARCH") or _core.gpu_info(ordinal)["architecture"]
+    return debug.value("arch") or _core.gpu_info(ordinal)["architecture"]
 
 
 def kernels(

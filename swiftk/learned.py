@@ -68,7 +68,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _fingerprint(folder: Path) -> str:
-    """Of config and weights, without reading all of them."""
+    """A model's name for its file, from its config and samples of its weights: reading all of them would take long."""
     digest = hashlib.sha256((folder / "config.json").read_bytes())
     for path in sorted(folder.glob("*.safetensors")):
         with path.open("rb") as file:

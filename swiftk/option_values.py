@@ -15,7 +15,8 @@ T = TypeVar("T")
 
 
 def settings(cls: type[T], value: Any, name: str) -> T:
-    """Of a dataclass or a mapping of some of its fields; None: its defaults. InvalidArgument names what is unknown."""
+    """An object of the class, from one or from a mapping of some of its fields; None: its defaults. InvalidArgument
+    names what is unknown."""
     if value is None or isinstance(value, cls):
         return value or cls()
     if not isinstance(value, Mapping):
@@ -72,7 +73,7 @@ def strings(value: Any) -> tuple[str, ...]:
 
 
 def forms(value: Any) -> str:
-    """Of the weights of drafts, as the native loader takes them."""
+    """The option draft_weights as the native loader takes it: names joined by commas."""
     names = [value] if isinstance(value, str) else list(value or ["own"])
     if names in (["auto"], ["own"]):
         return str(names[0])

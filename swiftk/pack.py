@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-from . import _core, pack_cuda
+from . import _core, debug, pack_cuda
 from .errors import CheckpointError, DeviceError, InvalidArgument
 from .folders import cache_folder, kernel_sources, load_source, typed, write_whole
 from .pack_compile import Image, compile_kernels
@@ -33,7 +33,7 @@ _T = TypeVar("_T")
 
 _FIELDS = {"arch": str, "hash": str, "digest": str, "built_with": str, "shape": dict, "kernels": dict}
 _SIZES, _FLAGS = ("D", "H", "KV", "HD", "F", "V"), ("qk_norm", "qkv_bias", "o_bias", "mlp_bias")
-_ALIGNMENT = 64  # of images in the file
+_ALIGNMENT = 64  # images begin at multiples of so many bytes
 _STUB_SHARED = 1 << 16  # more than a kernel gets unasked, as the tiles of a real one
 _log = logging.getLogger("swiftk")
 
@@ -49,9 +49,9 @@ def manifest() -> ModuleType:
 
 
 def chosen_matmuls(matmuls: str | None = None) -> str | None:
-    """ "cuda" for those in CUDA C++, "triton", or None: nobody chose, and SWIFTK_MATMULS did not either."""
-    chosen = matmuls or os.environ.get("SWIFTK_MATMULS")
-    if chosen not in (None, "", "triton", "cuda"):
+    """ "cuda" for those in CUDA C++, "triton", or None: nobody chose, and SWIFTK_DEBUG did not either."""
+    chosen = matmuls or debug.value("matmuls")
+    if chosen not in ("", "triton", "cuda"):
         raise InvalidArgument(f"[pack] matmuls is {chosen!r}, want 'triton' or 'cuda'")
     return chosen or None
 

@@ -138,7 +138,7 @@ def gate() -> Entry:
 
 
 def gate_image(arch: str) -> tuple[Image, str]:
-    """Of the gate, and what compiled it. An architecture has one for all packs, which is kept beside them."""
+    """The gate's image, and what compiled it. An architecture has one for all packs, which is kept beside them."""
     entry, digest = gate(), hashlib.sha256(repr((arch, plan().OPTIONS)).encode())
     for source in sorted(source_files(), key=lambda source: source.name):
         digest.update(source.read_bytes())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from .stats import Stats
@@ -42,9 +41,9 @@ class Result:
     stats: Stats
     seed: int
     prompt_tokens: list[int]
-    drafted: list[bool]  # of each token: accepted from a draft
-    trace: Trace | None = field(default=None, repr=False, compare=False)  # for report(); to_dict() leaves it out
-    sources: list[str | None] = field(default_factory=list)  # of each token: what proposed it; None: the model's own
+    drafted: list[bool]  # for each token: whether it was accepted from a draft
+    trace: Trace | None = field(default=None, repr=False, compare=False)  # for a report; to_dict() leaves it out
+    sources: list[str | None] = field(default_factory=list)  # for each token: what proposed it; None: the model
 
     def __str__(self) -> str:
         return self.text
@@ -69,10 +68,3 @@ class Result:
             "sources": self.sources,
             "stats": self.stats.to_dict(),
         }
-
-    def report(self, path: str | Path) -> Path:
-        """Writes what happened as one HTML page that needs nothing else: the text by where each token came from, the
-        layers skipped, speed and time. Returns its path."""
-        from .report import write
-
-        return write(self, path)

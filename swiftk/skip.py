@@ -96,7 +96,7 @@ class SkipSet:
 
     @property
     def forms(self) -> frozenset[str]:
-        """Of the weights that are read, but the model's own."""
+        """Stored forms of the weights that a draft reads, beside the model's own."""
         return frozenset(_forms(self.weights)) - {"own"}
 
     @property

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 
 from .errors import InvalidArgument
 
-NODES = 64  # of a tree, the root among them
+NODES = 64  # the most a tree has, its root among them
 _RANGES = {
     "suffix_length": (1, 64),
     "suffix_matches": (1, 64),
@@ -27,7 +27,7 @@ class SourceSettings:
     suffix_length: int = 1  # tokens of the shortest match that proposes
     suffix_matches: int = 12  # ever shorter ones that are looked at for one list
     suffix_ranks: int = 4  # tokens of a list
-    lookup_ngram: int = 2  # of the text's last tokens that are looked for, at most
+    lookup_ngram: int = 2  # last tokens of the text that are looked for, at most
     lookup_tokens: int = 10  # copied, at most
     # N, W and G of the paper. Window and guesses fill (N - 1)(W + G) nodes of a tree, which has 64.
     lookahead_ngram: int = 5

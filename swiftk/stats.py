@@ -24,15 +24,15 @@ class Stats:
     cached_prompt_tokens: int = 0  # taken over from the call before
     generated_tokens: int = 0
     num_steps: int = 0  # target passes after the prompt's
-    num_spec_steps: int = 0  # of these with a tree to verify
+    num_spec_steps: int = 0  # target passes that had a tree to verify
     num_draft_steps: int = 0
     num_draft_tokens: int = 0  # places of the text that the plan drafted, with siblings or without
-    num_accepted_draft_tokens: int = 0  # of these: never more
+    num_accepted_draft_tokens: int = 0  # places whose drafted token was accepted: never more
     num_tree_tokens: int = 0  # siblings included
     proposed_by: dict[str, int] = field(default_factory=dict)  # nodes of trees, by what proposed them
     accepted_by: dict[str, int] = field(default_factory=dict)  # tokens; their sum is what was accepted in all
     num_reused_rows: int = 0  # verified rows whose first steps were the draft's, exact, and did not run again
-    reused_step_share: float = 0.0  # of rows x steps in verifying drafts: what was not run again
+    reused_step_share: float = 0.0  # share of rows x steps in verifying drafts that did not run again
     saved_weight_bytes: int = 0  # not read again, where no row ran those steps: mostly siblings and the last token do
     mean_acceptance_length: float = 1.0  # tokens per spec step, whoever proposed them, and the model's own behind them
     mean_generated_length: float = 1.0  # M of SWIFT: tokens per target pass, plain ones included
@@ -58,7 +58,7 @@ class Stats:
     reason_off: str | None = None
     skip: str | None = None  # what the draft leaves out
     extra_memory_bytes: int = 0  # workspace, and copies of the weights; a draft has no cache of its own
-    draft_weight_bytes: int = 0  # of these copies
+    draft_weight_bytes: int = 0  # the copies' part of it
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -69,7 +69,7 @@ class Stats:
 class Block:
     """What one spec step drafted and got."""
 
-    steps: int  # of drafting
+    steps: int  # draft steps
     drafted: int  # places that the plan drafted
     planned: int  # accepted tokens that are the plan's
     accepted: int  # whoever proposed them
@@ -99,7 +99,7 @@ class Recorder:
     optimizer: float = 0.0
     first_token: float = 0.0
     decode: float = 0.0  # wall time of the rounds, the consumer's own time left out
-    run: float = 0.0  # of that, inside passes of the model
+    run: float = 0.0  # the part of decode inside passes of the model
     rounds: list[TracedRound] = field(default_factory=list)
 
     def round(self, turn: Any, accepted: Sequence[str], tokens: int, cut: bool) -> None:

@@ -37,7 +37,7 @@ class SublayerPrices:
         self._prior = np.concatenate([size * weights / weights.sum() for size in (1.0, *(copies or {}).values())])
         self._plain = np.zeros(len(self._prior))
         self._plain[:3] = 1.0
-        self._matrix = np.eye(len(self._prior)) / _TRUST**2  # of the least squares behind the estimate, with the prior
+        self._matrix = np.eye(len(self._prior)) / _TRUST**2  # least squares behind the estimate, prior included
         self._vector = self._prior / _TRUST**2
         self._add(self._plain, 1.0, 1.0)
 
@@ -51,7 +51,7 @@ class SublayerPrices:
         self._add(self._shares(skip), price, 1.0)
 
     def price(self, skip: SkipSet) -> float:
-        """Of a draft step."""
+        """What a draft step with this set costs."""
         estimate = np.maximum(np.linalg.solve(self._matrix, self._vector), 0.1 * self._prior)
         return float(estimate @ self._shares(skip))
 

@@ -1,4 +1,4 @@
-"""Axes, lines and bars as inline SVG text; classes are coloured by the page's style sheet (report_style.py)."""
+"""Axes, lines and bars as inline SVG text; classes are coloured by the page's style sheet (page_style.py)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from html import escape
 from math import floor, isfinite, log10
 
 Point = tuple[float, float]
-WIDTH = 480  # of every figure, in its own units: at most this many pixels on a phone, more on a desk
+WIDTH = 480  # every figure's, in its own units: at most this many pixels on a phone, more on a desk
 LEFT, RIGHT, TOP, BOTTOM = 46, 12, 12, 42  # margins for the axes' words
-_POINTS = 600  # of a line at most: more would not be seen
+_POINTS = 600  # most points of a line: more would not be seen
 
 
 def number(x: float) -> str:

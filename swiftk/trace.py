@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class TracedRound(NamedTuple):
     """One round, cheap to note down."""
 
-    round: Round  # of a cut block: what was committed
+    round: Round  # what was committed, where the block was cut
     skip: SkipSet | None  # what the draft left out; None: nothing was drafted
     clock: float  # seconds of decoding at its end, since the first token
     why: str = ""  # with explain=True: what was weighed, what was taken, and what came of it
@@ -29,4 +29,4 @@ class Trace:
     texts: tuple[str, ...]  # [tokens], together the text; may be empty
     rounds: tuple[TracedRound, ...]
     candidates: tuple[Candidate, ...] = ()  # over the optimizer's life, the latest of texts before
-    earlier: int = 0  # of these, tried in texts before
+    earlier: int = 0  # candidates that were tried in texts before

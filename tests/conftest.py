@@ -7,6 +7,7 @@ import zlib
 import numpy as np
 import pytest
 
+from debug_words import appended
 from swiftk import _core, device
 from swiftk.testing import make_tiny
 
@@ -25,8 +26,8 @@ def pytest_configure(config):
     chosen = config.getoption("--device")
     os.environ["SWIFTK_DEVICE"] = "cpu" if chosen == "cpu" else "cuda"
     if chosen == "stub":
-        os.environ["SWIFTK_CUDA_ARCH"] = "stub"
-        os.environ["SWIFTK_CUDA_DRIVER"] = os.environ["SWIFTK_STUB_CUDA"]  # built by test_cuda_suite.py
+        library = os.environ["SWIFTK_STUB_CUDA"]  # built by test_cuda_suite.py
+        os.environ["SWIFTK_DEBUG"] = appended("arch=stub", f"driver={library}")
 
 
 @pytest.fixture(scope="session")

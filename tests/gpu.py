@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import stub_cuda
+from debug_words import ask
 from decode import open_session
 from swiftk import _core, device
 
@@ -18,8 +19,7 @@ def gpu_fixture(request, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         if not real:
             path = stub_cuda.library(tmp_path_factory.getbasetemp() / "stub_cuda")
-            patch.setenv("SWIFTK_CUDA_DRIVER", str(path))
-            patch.setenv("SWIFTK_CUDA_ARCH", "stub")
+            ask(patch, f"driver={path}", "arch=stub")
         yield Gpu(None if real else stub_cuda.Stub(path))
 
 

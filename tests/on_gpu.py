@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from debug_words import appended
+
 BENCH = Path(__file__).resolve().parents[1] / "bench"
 GPU = BENCH / "gpu"
-NO_DRIVER = {**os.environ, "SWIFTK_CUDA_DRIVER": "/nowhere/libcuda.so.1"}
+NO_DRIVER = {**os.environ, "SWIFTK_DEBUG": appended("driver=/nowhere/libcuda.so.1")}
 
 
 @pytest.fixture(name="tool")

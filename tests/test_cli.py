@@ -3,6 +3,7 @@
 import io
 import itertools
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -191,6 +192,20 @@ def test_bench_compares(swift, folder):
     assert status == 0
     assert found["plain"]["ratio"] == 1.0
     assert all(f["identical"] for f in found.values())
+
+
+@pytest.mark.parametrize("reason", ["drafting lost time: a draft step costs 2.00", "draft step costs 0.61"])
+def test_why_drafting_was_off_is_said_once(swift, folder, monkeypatch, reason):
+    generate = swiftk.LM.generate
+
+    def off(self, prompt, **options):
+        result = generate(self, prompt, **options)
+        return replace(result, stats=replace(result.stats, speculation="mixed", reason_off=reason))
+
+    monkeypatch.setattr(swiftk.LM, "generate", off)
+    status, out, _ = swift("bench", folder, "--tokens", "4", "--repeat", "1")
+    assert status == 0
+    assert out.splitlines()[-1] == f"speculation mixed: {reason}"
 
 
 def test_demo_shows_identical_texts(swift):

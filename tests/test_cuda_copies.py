@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import swiftk
+from debug_words import ask
 from decode import Rule, decode
 from gpu import clean_fixture, gpu_fixture, held, on_stub_only, tokens  # noqa: F401
 from low_bit import FORMS, MIXED, PROMPT, WIDE
@@ -41,7 +42,7 @@ def model(folder, kernels):
 @pytest.mark.parametrize("skip", SKIPS, ids=str)
 def test_no_token_changes(gpu, folder, kernels, skip, sampling, stepwise, monkeypatch):
     """Whether the device takes a draft's steps by itself or the host waits for each: the plan says what they read."""
-    monkeypatch.setenv("SWIFTK_CUDA_STEPWISE", stepwise)
+    ask(monkeypatch, f"stepwise={stepwise}")
     model = _core.Model(str(folder), device="cuda", pack=kernels, draft_weights=",".join(FORMS))
     plain = decode(gpu.session(model, sampling), PROMPT, 24, keep_logits=True)
     rule = Rule(tuple(skip.arguments().values()), **WIDE)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import stub_cuda
+from debug_words import ask
 from decode import Rule, decode, open_session
 from gpu import clean_fixture, gpu_fixture, on_stub_only, tokens  # noqa: F401
 from swiftk import _core, device, pack
@@ -43,7 +44,7 @@ def pair_fixture(gpu, monkeypatch):
             pytest.skip("kernels were built without NVRTC and nvcc")
         at_once = gpu.open(folder)
         with monkeypatch.context() as patch:
-            patch.setenv("SWIFTK_CUDA_STEPWISE", "1")
+            ask(patch, "stepwise")
             by_steps = gpu.open(folder)
         return at_once, by_steps
 
@@ -200,7 +201,7 @@ def test_without_loops_drafts_go_step_by_step(gpu, tiny_dir, tmp_path, monkeypat
         gpu.stub.set(driver_version=12030)
     else:
         stub = stub_cuda.Stub(stub_cuda.without(gpu.stub.path, lacking, tmp_path / "libold.so"))
-        monkeypatch.setenv("SWIFTK_CUDA_DRIVER", str(stub.path))
+        ask(monkeypatch, f"driver={stub.path}")
     model = _core.Model(str(folder), device="cuda", pack=str(kernels))
     assert rounds(open_session(model), PROMPT, 4, RULES["epsilon"], at_once=False) == want
     assert not stub.log()

@@ -7,6 +7,7 @@ import pytest
 
 import stub_cuda
 import swiftk
+from debug_words import ask
 from decode import Rule, decode
 from gpu import clean_fixture, gpu_fixture, on_stub_only  # noqa: F401
 from swiftk import _core, device
@@ -23,8 +24,7 @@ def folder(tiny_dir):
 
 
 def test_no_driver(monkeypatch, folder):
-    monkeypatch.setenv("SWIFTK_CUDA_DRIVER", "/no/such/libcuda.so")
-    monkeypatch.setenv("SWIFTK_CUDA_ARCH", "stub")
+    ask(monkeypatch, "driver=/no/such/libcuda.so", "arch=stub")
     with pytest.raises(DeviceError, match=r"no CUDA driver: /no/such/libcuda\.so.*device='cpu' runs everywhere"):
         swiftk.load(folder, device="cuda")
     assert device.choose("auto") == "cpu"  # and says so in the log
@@ -33,7 +33,7 @@ def test_no_driver(monkeypatch, folder):
 def test_a_driver_that_is_too_old(gpu, monkeypatch, tmp_path):
     on_stub_only(gpu)
     old = stub_cuda.without(gpu.stub.path, "cuGraphInstantiateWithFlags", tmp_path / "libold.so")
-    monkeypatch.setenv("SWIFTK_CUDA_DRIVER", str(old))
+    ask(monkeypatch, f"driver={old}")
     with pytest.raises(DeviceError, match="the driver has no cuGraphInstantiateWithFlags, want CUDA 12"):
         _core.gpu_info(0)
 
@@ -57,9 +57,17 @@ def test_auto_takes_the_gpu_where_there_is_one(gpu, folder, monkeypatch):
         gpu.stub.reset()
 
 
+@pytest.mark.parametrize("word", ["stepwise", "overlap"])
+@pytest.mark.usefixtures("clean")
+def test_a_switch_is_on_or_off(gpu, folder, monkeypatch, word):
+    ask(monkeypatch, f"{word}=maybe")
+    with pytest.raises(InvalidArgument, match=f"SWIFTK_DEBUG has '{word}=maybe', want {word}=0 or {word}=1"):
+        gpu.session(gpu.open(folder))
+
+
 def test_auto_says_why_a_gpu_is_not_used(gpu, folder, monkeypatch, caplog):
     monkeypatch.delenv("SWIFTK_DEVICE")
-    monkeypatch.setenv("SWIFTK_CUDA_ARCH", "sm_10")
+    ask(monkeypatch, "arch=sm_10")
     assert swiftk.load(folder).model.device == "cpu"
     assert "although there is a GPU: [pack] there are no kernels for sm_10" in caplog.text
     with pytest.raises(DeviceError, match="no kernels for sm_10"):

@@ -8,6 +8,7 @@ import pytest
 
 import stub_cuda
 import swiftk
+from debug_words import ask
 from decode import decode, open_session
 from gpu import clean_fixture, gpu_fixture, on_stub_only  # noqa: F401
 from swiftk import _core, device
@@ -114,7 +115,7 @@ def test_a_driver_without_overlap_in_loops(gpu, tiny, want, where):
 
 
 def test_where_nothing_overlaps_a_loop_is_not_recorded_twice(gpu, tiny, want, monkeypatch):
-    monkeypatch.setenv("SWIFTK_CUDA_OVERLAP", "0")
+    ask(monkeypatch, "overlap=0")
     session = begun(gpu, tiny())
     gpu.stub.fail("cuStreamEndCapture", 1)
     session.draft(**RULE)
@@ -178,7 +179,7 @@ def test_a_driver_that_loads_nothing_ahead(gpu, tiny_dir, tmp_path, monkeypatch,
     """If it is lazy, a loop of kernels that never ran cannot be recorded, and drafts go step by step."""
     folder = tiny_dir("llama3", layers=LAYERS)
     stub = stub_cuda.Stub(stub_cuda.without(gpu.stub.path, "cuFuncLoad", tmp_path / "libold.so"))
-    monkeypatch.setenv("SWIFTK_CUDA_DRIVER", str(stub.path))
+    ask(monkeypatch, f"driver={stub.path}")
     stub.set(lazy=lazy)
     session = open_session(_core.Model(str(folder), device="cuda", pack=str(device.kernels(folder, "auto", "cuda"))))
     assert rounds(session, PROMPT, 4, RULE, at_once=not lazy) == want

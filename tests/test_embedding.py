@@ -11,6 +11,7 @@ import pytest
 import stub_cuda
 import swiftk
 from building import call, find_cmake
+from debug_words import ask
 from swiftk import pack
 from swiftk.testing import make_tiny
 
@@ -107,7 +108,7 @@ def test_tokens_of_python(hosts, model_dir, options, drafts, by):
 
 def test_on_a_gpu_under_sanitizers(hosts, model_dir, tmp_path, monkeypatch):
     """Host and stub driver are both instrumented: an access beside its memory, on either side, ends the run."""
-    monkeypatch.setenv("SWIFTK_CUDA_DRIVER", str(stub_cuda.library(tmp_path / "stub", "address")))
+    ask(monkeypatch, f"driver={stub_cuda.library(tmp_path / 'stub', 'address')}")
     kernels = tmp_path / "kernels.pack"
     pack.build(pack.shape_of(model_dir), "stub", kernels)
     arguments = (model_dir, f"tokens={','.join(map(str, PROMPT))}", "max=48", "device=cuda", f"pack={kernels}")
@@ -118,6 +119,12 @@ def test_on_a_gpu_under_sanitizers(hosts, model_dir, tmp_path, monkeypatch):
     assert "drafted" in fast.stdout
     nowhere = run(hosts / "generate", model_dir, "tokens=1", "device=cuda:7", f"pack={kernels}")
     assert (nowhere.returncode, nowhere.stderr.split(":")[0]) == (1, "device")
+
+
+def test_an_unknown_word_for_developers_is_a_status(hosts, model_dir, monkeypatch):
+    ask(monkeypatch, "slow")
+    done = run(hosts / "generate", model_dir, "tokens=1", "max=1")
+    assert done.returncode == 1 and "SWIFTK_DEBUG has 'slow', want some of isa=avx2" in done.stderr
 
 
 @pytest.mark.parametrize("host", ["contract", "drafters", "engine", "misuse", "own_sampler", "shared"])

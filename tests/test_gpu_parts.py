@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import stub_cuda
+from debug_words import appended
 from on_gpu import BENCH, GPU, call, found, given, tool_fixture  # noqa: F401
 from swiftk import _core, demo_model
 from swiftk.safetensors_io import read_folder
@@ -143,8 +144,12 @@ def test_part_runs_on_small_shapes(tmp_path, part, words):
 @pytest.fixture(name="on_stub")
 def on_stub_fixture(tmp_path, tmp_path_factory):
     stub = stub_cuda.library(tmp_path_factory.getbasetemp() / "stub_cuda")
-    return {**os.environ, "SWIFTK_CUDA_DRIVER": str(stub), "SWIFTK_CUDA_ARCH": "stub",
+    return {**os.environ, "SWIFTK_DEBUG": appended("arch=stub", f"driver={stub}"),
             "SWIFTK_CACHE": str(tmp_path / "cache")}  # fmt: skip
+
+
+def with_word(environment, word):
+    return {**environment, "SWIFTK_DEBUG": appended(word, to=environment["SWIFTK_DEBUG"])}
 
 
 def test_decode_runs_on_the_stub_of_a_gpu(tmp_path, on_stub):
@@ -154,7 +159,7 @@ def test_decode_runs_on_the_stub_of_a_gpu(tmp_path, on_stub):
         assert rows[case, "step of one row, launches overlap"] > 0 and rows[case, "in turn over overlapped"] > 0
     assert rows["Llama-3.2-1B, matmuls in CUDA C++", "drafts of both ways are equal"] is True
     assert rows["Llama-3.2-1B, matmuls in CUDA C++", "draft step, int4 weights"] > 0
-    rows, _ = part_of("decode", tmp_path, "--only", "7b", env={**on_stub, "SWIFTK_MATMULS": "triton"})
+    rows, _ = part_of("decode", tmp_path, "--only", "7b", env=with_word(on_stub, "matmuls=triton"))
     assert {case for case, _ in rows} == {"Llama-2-7B"}
 
 
@@ -170,7 +175,7 @@ def test_bits_are_compared_where_a_gpu_may_get_them_wrong(tmp_path, on_stub):
 
 def test_smoke_says_whether_the_device_drafts_by_itself(tmp_path, on_stub):
     for stepwise in ("0", "1"):
-        rows, _ = part_of("smoke", tmp_path, env={**on_stub, "SWIFTK_CUDA_STEPWISE": stepwise})
+        rows, _ = part_of("smoke", tmp_path, env=with_word(on_stub, f"stepwise={stepwise}"))
         assert rows["tiny", "drafts are taken by the device"] == (stepwise == "0")
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import swiftk
+
 ROOT = Path(__file__).resolve().parents[1]
 CONTRACT = {"ops.h", "tensor.h", "noise.h", "gate_rule.h"}  # all that csrc may see of kernels/
 PURE = ["cost", "draft_rule", "learned", "options", "policies", "skip", "stats", "stops", "sublayers"]
@@ -160,6 +162,26 @@ def test_nothing_imports_tests(path):
     allowed = {"cases"} if path.is_relative_to(ROOT / "bench") else set()
     found = {m.split(".")[-1] if m.startswith("tests.") else m.split(".")[0] for m in imports(path)}
     assert not found & (helpers - allowed | {"tests", "bench"})
+
+
+def test_modules_of_the_package_import_in_no_circle():
+    """Wherever they do so: an import inside a function is a circle as well. The package itself loads lazily."""
+    files = [p for p in PYTHON if p.is_relative_to(ROOT / "swiftk")]
+    parts = {p: list(p.relative_to(ROOT / "swiftk").with_suffix("").parts) for p in files}
+    graph = {}
+    for path, names in parts.items():
+        reached = (inside(found, names[:-1]) or () for found in imports(path))
+        needs = {".".join(target[:n]) for target in reached for n in range(1, len(target) + 1)}
+        graph[".".join(names).removesuffix(".__init__")] = needs
+    while graph:
+        done = {name for name, needs in graph.items() if not (needs - {name}) & graph.keys()}
+        assert done, f"a circle among {sorted(graph)}"
+        graph = {name: needs for name, needs in graph.items() if name not in done}
+
+
+def test_no_export_has_the_name_of_a_module():
+    modules = {p.stem for p in (ROOT / "swiftk").iterdir()}  # importing one would hide the export behind it
+    assert not modules & {*swiftk.__all__}
 
 
 def test_kernels_is_no_package():

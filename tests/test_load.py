@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 
+from debug_words import ask
 from swiftk import _core
 from swiftk.errors import Cancelled, InvalidArgument, OutOfMemory
 from swiftk.safetensors_io import read_folder
@@ -103,11 +104,11 @@ def test_a_model_larger_than_memory_is_refused(tmp_path):
 
 
 def test_isa_from_the_environment(folder, monkeypatch):
-    monkeypatch.setenv("SWIFTK_ISA", "mmx")
-    with pytest.raises(InvalidArgument, match="SWIFTK_ISA is 'mmx'"):
+    ask(monkeypatch, "isa=mmx")
+    with pytest.raises(InvalidArgument, match="isa in SWIFTK_DEBUG is 'mmx'"):
         load(folder)
     last = _core.isas()[-1]
-    monkeypatch.setenv("SWIFTK_ISA", last)
+    ask(monkeypatch, f"isa={last}")
     assert load(folder).isa == last
     assert load(folder, isa=_core.isas()[0]).isa == _core.isas()[0]
 

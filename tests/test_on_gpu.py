@@ -42,7 +42,8 @@ import ladder, record
 given = record.options(argparse.ArgumentParser()).parse_known_args()[0]
 how = json.loads(os.environ.get("FAKE", "{}")).get(given.part, "ok")
 with record.Part(given.part, given) as part:
-    part.keep("settings", {key: os.environ[key] for key in ladder.SETTINGS if key in os.environ})
+    asked = ladder.words(os.environ["SWIFTK_DEBUG"])
+    part.keep("settings", {word: asked[word] for word in ladder.SETTINGS if word in asked})
     part.add("model", "speed", 1.25, "GB/s")
     part.add("model", "same", how != "wrong", must=True)
     if how == "broken":
@@ -57,7 +58,7 @@ with record.Part(given.part, given) as part:
 """
 LADDER = ["matmuls", "smoke", "loops", "overlap", "triton", "cuda", "same bits"]
 LATER = ["hardware", "decode", "speculation", "peers"]
-BY_HOST, IN_TURN, TRITON = ({"SWIFTK_CUDA_STEPWISE": "1"}, {"SWIFTK_CUDA_OVERLAP": "0"}, {"SWIFTK_MATMULS": "triton"})
+BY_HOST, IN_TURN, TRITON = {"stepwise": "1"}, {"overlap": "0"}, {"matmuls": "triton"}
 
 
 @pytest.fixture
@@ -91,14 +92,14 @@ CASES = {
     "kernels, wrong": ({"smoke": "wrong"}, "(smoke: wrong); ended", {}, LADDER[2:], ["decode", "speculation"]),
     "kernels, hung": ({"smoke": "deaf"}, "(smoke: hung); ended", {}, LADDER[2:], ["decode", "speculation"]),
     "loops": ({"loops": "hung"}, "kernels work, loops on the device fault (loops: hung); later parts run with "
-              "SWIFTK_CUDA_STEPWISE=1", BY_HOST, ["triton"], []),
+              "SWIFTK_DEBUG=stepwise=1", BY_HOST, ["triton"], []),
     "overlap": ({"overlap": "crashed"}, "launches that overlap fault (overlap: crashed); later parts run with "
-                "SWIFTK_CUDA_OVERLAP=0", IN_TURN, ["triton"], []),
-    "loops and overlap": ({"loops": "wrong", "overlap": "broken"}, "later parts run with SWIFTK_CUDA_STEPWISE=1 "
-                          "SWIFTK_CUDA_OVERLAP=0", {**BY_HOST, **IN_TURN}, ["triton"], []),
+                "SWIFTK_DEBUG=overlap=0", IN_TURN, ["triton"], []),
+    "loops and overlap": ({"loops": "wrong", "overlap": "broken"}, "later parts run with "
+                          "SWIFTK_DEBUG=stepwise=1,overlap=0", {**BY_HOST, **IN_TURN}, ["triton"], []),
     "together": ({"triton": "wrong"}, "loops and overlap work, but not together (triton: wrong)", BY_HOST, [], []),
     "C++ matmuls": ({"cuda": "broken"}, "the C++ matmuls fault in a model (cuda: broken); later parts run with "
-                    "SWIFTK_MATMULS=triton", TRITON, [], []),
+                    "SWIFTK_DEBUG=matmuls=triton", TRITON, [], []),
     "C++ matmuls alone": ({"matmuls": "wrong"}, "the C++ matmuls fault by themselves (matmuls: wrong)", TRITON,
                           ["cuda"], []),
     "unmeasured": ({"matmuls": "broken"}, "nothing faults", {}, [], []),
@@ -118,7 +119,7 @@ def test_the_ladder_names_what_faults_and_later_parts_go_around_it(tree, fake, w
     for name in {*LATER} - skipped:
         assert parts[name]["figures"]["settings"] == settings
     if not skipped & {"cuda"}:
-        assert parts["cuda"]["figures"]["settings"] == {**settings, "SWIFTK_MATMULS": "cuda"}
+        assert parts["cuda"]["figures"]["settings"] == {**settings, "matmuls": "cuda"}
     for name in {*LADDER} - {*fake} - skipped:
         assert parts[name]["state"] == "done"
     assert all(parts[name]["rows"] for name in fake), "a row is there the moment it is known"
@@ -128,8 +129,8 @@ def test_the_next_run_goes_by_the_last_one_and_the_user_has_the_last_word(tree):
     run(tree, "loops", FAKE='{"loops": "broken"}')
     _, parts = run(tree, "decode")
     assert parts["decode"]["figures"]["settings"] == BY_HOST
-    _, parts = run(tree, "decode", SWIFTK_CUDA_STEPWISE="0")
-    assert parts["decode"]["figures"]["settings"] == {"SWIFTK_CUDA_STEPWISE": "0"}
+    _, parts = run(tree, "decode", SWIFTK_DEBUG="stepwise=0")
+    assert parts["decode"]["figures"]["settings"] == {"stepwise": "0"}
     _, parts = run(tree, "loops", "decode")
     assert parts["decode"]["figures"]["settings"] == {} and parts["loops"]["state"] == "done"
     results = tree / "bench" / "results" / "gpu.json"
@@ -255,7 +256,7 @@ def test_what_is_made_ahead_serves_where_nothing_can_be_compiled(bare, tmp_path_
         packs = set(archive.getnames())
     assert len(packs) >= 14, "two kinds of matmuls for six models and a test's"
     shutil.rmtree(tree / "build" / "gpu" / "cache")
-    environment |= {"SWIFTK_CUDA_DRIVER": stub["SWIFTK_STUB_CUDA"], "SWIFTK_CUDA_ARCH": "stub"}
+    environment |= {"SWIFTK_DEBUG": f"arch=stub,driver={stub['SWIFTK_STUB_CUDA']}"}
     done = call("bash", tree / "bench" / "on_gpu.sh", "--tiny", *LADDER[:-1], env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     for missing in ("nvcc", "cmake"):

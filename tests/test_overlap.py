@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import stub_cuda
+from debug_words import ask
 from decode import Rule, decode
 from gpu import clean_fixture, gpu_fixture, on_stub_only  # noqa: F401
 from stub_cuda import host_fixture, stub_fixture  # noqa: F401
@@ -57,10 +58,10 @@ def test_where_they_cannot_overlap_kernels_run_in_turn(gpu, folder, monkeypatch,
     settings = {"gpu": {"major": 8, "minor": 6}, "driver": {"driver_version": 12020}}.get(why, {})
     gpu.stub.set(**settings)
     if why == "environment":
-        monkeypatch.setenv("SWIFTK_CUDA_OVERLAP", "0")
+        ask(monkeypatch, "overlap=0")
     if why == "function":
         old = stub_cuda.without(gpu.stub.path, "cuLaunchKernelEx", tmp_path / "libold.so")
-        monkeypatch.setenv("SWIFTK_CUDA_DRIVER", str(old))
+        ask(monkeypatch, f"driver={old}")
         monkeypatch.setattr(gpu, "stub", stub_cuda.Stub(old))
     tokens, early, could = run(gpu, folder)
     assert (tokens, early) == (want, 0) and could > 1000

@@ -19,7 +19,7 @@ WIDE = {**SHAPE, "dtype": "float32"}  # which Triton's alone take
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("SWIFTK_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("SWIFTK_MATMULS", raising=False)
+    monkeypatch.delenv("SWIFTK_DEBUG", raising=False)
     return tmp_path / "cache"
 
 
@@ -78,10 +78,10 @@ def test_every_matmul_is_replaced(tmp_path):
 
 def test_the_environment_chooses(monkeypatch):
     for name in ("triton", "cuda"):
-        monkeypatch.setenv("SWIFTK_MATMULS", name)
+        monkeypatch.setenv("SWIFTK_DEBUG", f"matmuls={name}")
         assert pack.hash_of(SHAPE, "stub") == pack.hash_of(SHAPE, "stub", name)
     assert pack.hash_of(SHAPE, "stub", "triton") != pack.hash_of(SHAPE, "stub")
-    monkeypatch.setenv("SWIFTK_MATMULS", "cublas")
+    monkeypatch.setenv("SWIFTK_DEBUG", "matmuls=cublas")
     with pytest.raises(InvalidArgument, match="'cublas', want 'triton' or 'cuda'"):
         pack.hash_of(SHAPE, "stub")
 

@@ -13,7 +13,7 @@ from swiftk.charts import kept_sets, parts
 from swiftk.cost import Round
 from swiftk.errors import InvalidArgument
 from swiftk.optimizers.base import Candidate
-from swiftk.report import render
+from swiftk.page import render, report
 from swiftk.result import Result, TokenLogprobs
 from swiftk.skip import SkipSet
 from swiftk.stats import Recorder
@@ -131,7 +131,7 @@ def test_without_a_tokenizer_ids_are_shown():
 
 
 def test_a_lone_surrogate_is_written(tmp_path):
-    made(["\ud800"], []).report(tmp_path / "a.html")
+    report(made(["\ud800"], []), tmp_path / "a.html")
     assert "&#55296;" in (tmp_path / "a.html").read_text(encoding="utf-8")
 
 
@@ -252,7 +252,7 @@ def test_figures_hold_no_nan(plain, rounds):
 def test_ten_thousand_tokens(tmp_path):
     result = made(["word "] * 10_001, [(4, 5, 4, UNIFORM)] * 2000, logprobs=True)
     began = perf_counter()
-    path = result.report(tmp_path / "long.html")
+    path = report(result, tmp_path / "long.html")
     assert perf_counter() - began < 5
     assert path.stat().st_size < 3_000_000
     assert Page(path.read_text(encoding="utf-8")).text == result.text
@@ -262,7 +262,7 @@ def test_a_path_that_cannot_be_written(tmp_path):
     result = made(["x"], [])
     for path in (tmp_path, tmp_path / "none" / "a.html"):
         with pytest.raises(InvalidArgument, match=re.escape(str(path))):
-            result.report(path)
+            report(result, path)
 
 
 def test_a_result_without_trace():
@@ -301,7 +301,7 @@ def test_page_of_a_real_text(demo, options, tmp_path):
     assert all((t.skip is None) == (t.round.draft_steps == 0) for t in result.trace.rounds)
     if rounds:
         assert result.stats.total_seconds - result.stats.time_to_first_token == result.trace.rounds[-1].clock
-    page = Page(result.report(tmp_path / "text.html").read_text(encoding="utf-8"))
+    page = Page(report(result, tmp_path / "text.html").read_text(encoding="utf-8"))
     assert page.text == result.text
     named = {"d": "plan", "s": "suffix", "r": "recycle", "b": None, "p": None}
     assert [named[kind] for kind, _, _ in page.tokens] == result.sources
@@ -316,5 +316,5 @@ def test_page_of_a_real_text(demo, options, tmp_path):
 def test_page_of_ids(tiny_dir, tmp_path):
     lm = swiftk.load(tiny_dir("llama3", layers=4, tokenizer=False))
     result = lm.generate([5, 6, 7], max_new_tokens=24, ignore_eos=True, speculate="always")
-    page = Page(result.report(tmp_path / "ids.html").read_text())
+    page = Page(report(result, tmp_path / "ids.html").read_text())
     assert [int(t) for t in page.text.split()] == result.tokens

@@ -271,4 +271,4 @@ def test_reports_tell_new_candidates_from_those_that_are_left(monkeypatch, tmp_p
     assert [trace.earlier for trace in traces] == [0, 2, 2]
     assert len(traces[0].candidates) > 2
     assert traces[1].candidates[:2] == traces[0].candidates[-2:]
-    assert all(result.report(tmp_path / "page.html").stat().st_size > 0 for result in results)
+    assert all(swiftk.report(result, tmp_path / "page.html").stat().st_size > 0 for result in results)

@@ -18,6 +18,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from swiftk import debug
+
 TESTS = Path(__file__).resolve().parent
 KERNELS = TESTS.parent / "kernels" / "triton"
 
@@ -33,7 +35,7 @@ manifest = kernels("manifest")
 cdiv = manifest.cdiv
 
 # Set by --device, and by the stub of the driver, which runs no Triton kernels.
-ON_GPU = os.environ.get("SWIFTK_DEVICE") == "cuda" and "SWIFTK_CUDA_DRIVER" not in os.environ
+ON_GPU = os.environ.get("SWIFTK_DEVICE") == "cuda" and not debug.value("driver")
 # The interpreter computes bfloat16 wrongly.
 DTYPES = ["float32", "float16", "bfloat16"] if ON_GPU else ["float32", "float16"]
 

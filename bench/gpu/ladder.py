@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-_TRITON, _CUDA = {"SWIFTK_MATMULS": "triton"}, {"SWIFTK_MATMULS": "cuda"}
-_IN_TURN, _BY_HOST = {"SWIFTK_CUDA_OVERLAP": "0"}, {"SWIFTK_CUDA_STEPWISE": "1"}
+_TRITON, _CUDA = {"matmuls": "triton"}, {"matmuls": "cuda"}  # words of SWIFTK_DEBUG
+_IN_TURN, _BY_HOST = {"overlap": "0"}, {"stepwise": "1"}
 SETTINGS = (*_TRITON, *_IN_TURN, *_BY_HOST)
 
 
@@ -20,7 +20,7 @@ class Part:
 
     script: str
     seconds: int
-    environment: dict[str, str] = field(default_factory=dict)
+    debug: dict[str, str] = field(default_factory=dict)
     needs: tuple[str, ...] = ()
     arguments: tuple[str, ...] = ()
     models: tuple[str, ...] = ()  # in the order of worth
@@ -43,7 +43,7 @@ LADDER = {
 PARTS = {
     "build": Part("build", 150),
     **LADDER,
-    "sanitizer": Part("smoke", 150, LADDER["smoke"].environment, arguments=("--short",)),
+    "sanitizer": Part("smoke", 150, LADDER["smoke"].debug, arguments=("--short",)),
     "hardware": Part("hardware", 60),
     "decode": Part("decode", 240, needs=("smoke",), models=("7b", "1b", "8b", "13b")),
     "contexts": Part("contexts", 150, needs=("smoke",), models=("7b", "8b")),
@@ -55,6 +55,16 @@ PARTS = {
 ORDER = ("build", "ladder", "hardware", "decode", "contexts", "bits", "peers", "speculation", "tests")
 ENDED = "not run: "
 BY_DEVICE = "drafts are taken by the device"
+
+
+def words(debug: str) -> dict[str, str]:
+    """A list like that of SWIFTK_DEBUG, by word."""
+    split = (word.partition("=") for word in debug.split(",") if word)
+    return {name: value if equals else "1" for name, equals, value in split}
+
+
+def joined(words: Mapping[str, str]) -> str:
+    return ",".join(f"{name}={value}" for name, value in words.items())
 
 
 def outcome(part: Mapping[str, Any] | None) -> str:
@@ -103,9 +113,9 @@ def says(parts: Mapping[str, Any]) -> str:
         missing = [name for name in LADDER if not outcome(parts.get(name))]
         return f"nothing faults; not tried: {', '.join(missing)}" if missing else "nothing faults"
     ended = [name for name in ORDER if name in PARTS and set(PARTS[name].needs) & found.keys()]
-    chosen = " ".join(f"{key}={value}" for key, value in settings(parts).items())
-    after = f"; ended: {', '.join(ended)}" if ended else f"; later parts run with {chosen}" if chosen else ""
-    return "; ".join(blame) + after
+    chosen = joined(settings(parts))
+    later = f"; later parts run with SWIFTK_DEBUG={chosen}" if chosen else ""
+    return "; ".join(blame) + (f"; ended: {', '.join(ended)}" if ended else later)
 
 
 _MEANS = {

@@ -29,10 +29,14 @@ _PACKAGES = ("torch", "triton", "cupy-cuda13x", "transformers")
 _LEAST = 5  # seconds that are worth beginning a part for
 
 
+def _debug() -> dict[str, str]:
+    return ladder.words(os.environ.get("SWIFTK_DEBUG", ""))
+
+
 def has_gpu() -> bool:
     """By the driver itself, which is there when torch is not."""
     try:
-        driver = ctypes.CDLL(os.environ.get("SWIFTK_CUDA_DRIVER") or "libcuda.so.1")
+        driver = ctypes.CDLL(_debug().get("driver") or "libcuda.so.1")
     except OSError:
         return False
     count = ctypes.c_int()
@@ -124,12 +128,12 @@ class Run:
             self.end(name, f"{ladder.ENDED}{why}")
             self.failed = True
             return
-        chosen = {**ladder.settings(found), **os.environ, **part.environment}
+        chosen = {**ladder.settings(found), **_debug(), **part.debug}
         limit = int(min(most, left))
-        shown = " ".join(f"{key}={chosen[key]}" for key in ladder.SETTINGS if key in chosen)
+        shown = ladder.joined({word: chosen[word] for word in ladder.SETTINGS if word in chosen})
         print(f"== {name} (at most {limit} s) {shown}".rstrip())
         self.forget(name)
-        status = self.process(name, part, limit, chosen)
+        status = self.process(name, part, limit, {**os.environ, "SWIFTK_DEBUG": ladder.joined(chosen)})
         state = record.load(self.given.results)["parts"].get(name, {}).get("state", "unfinished")
         if status and state in ("unfinished", "done"):
             self.end(name, ended(status))

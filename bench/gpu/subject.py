@@ -17,7 +17,7 @@ import numpy as np
 import record
 
 import swiftk
-from swiftk import SkipSet, _core, pack
+from swiftk import SkipSet, _core, debug, pack
 from swiftk.device import architecture
 
 ROWS = (1, 2, 4, 8, 16, 32, 48, 64)
@@ -28,9 +28,9 @@ _SECONDS = 110  # that a model may take with one kind of matmuls
 
 
 def kinds(device: str) -> list[str]:
-    """Kinds of matmuls to measure: both, or the one that SWIFTK_MATMULS says; "" for a CPU, which has its own."""
-    return [""] if device == "cpu" else [os.environ["SWIFTK_MATMULS"]] if os.environ.get("SWIFTK_MATMULS") else [
-        "cuda", "triton"]
+    """Kinds of matmuls to measure: both, or the one that SWIFTK_DEBUG says; "" for a CPU, which has its own."""
+    chosen = debug.value("matmuls")
+    return [""] if device == "cpu" else [chosen] if chosen else ["cuda", "triton"]
 
 
 def forms(name: str) -> str:
@@ -143,16 +143,21 @@ def draft_seconds(lm: Any, text: list[int], lengths: tuple[int, ...], rounds: in
     return {n: median(found[3:]) for n, found in taken.items()}, drafted
 
 
+def asking(word: str) -> Any:
+    """SWIFTK_DEBUG with a word more, which overrules those before it."""
+    return patch.dict(os.environ, SWIFTK_DEBUG=f"{os.environ.get('SWIFTK_DEBUG', '')},{word}")
+
+
 def stepwise() -> Any:
     """Models loaded inside wait for the host at every step of a draft."""
-    return patch.dict(os.environ, SWIFTK_CUDA_STEPWISE="1")
+    return asking("stepwise")
 
 
 def both_ways(s: Subject, context: int) -> list[Any]:
     """Two sessions: one whose launches overlap, where the device does that, and one whose launches are in turn."""
     sessions = []
     for wish in ("1", "0"):
-        with patch.dict(os.environ, SWIFTK_CUDA_OVERLAP=wish):
+        with asking(f"overlap={wish}"):
             sessions.append(_core.Session(s.lm.model, context=context))
     return sessions
 

@@ -1,8 +1,6 @@
 #include "backend.h"
 
-#include <cstdlib>
-#include <string_view>
-
+#include "../debug.h"
 #include "issue.h"
 
 namespace swiftk::cuda {
@@ -14,9 +12,7 @@ bool drafts_by_itself(const Device& device) {
   const Driver& d = device.gpu.driver;
   const bool loops = d.cuGraphCreate && d.cuGraphConditionalHandleCreate && d.cuGraphAddNode_v2 &&
                      d.cuStreamBeginCaptureToGraph && d.version() >= kLoopVersion;
-  const char* const stepwise = std::getenv("SWIFTK_CUDA_STEPWISE");
-  const bool wanted = !stepwise || std::string_view(stepwise).empty() || std::string_view(stepwise) == "0";
-  return wanted && loops && device.functions.gate.handle;
+  return !debug_switch("stepwise", false) && loops && device.functions.gate.handle;
 }
 
 struct Backend {

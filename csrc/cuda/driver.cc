@@ -2,8 +2,7 @@
 
 #include <dlfcn.h>
 
-#include <cstdlib>
-
+#include "../debug.h"
 #include "../error.h"
 
 namespace swiftk::cuda {
@@ -13,11 +12,10 @@ constexpr const char* kSystemDriver = "libcuda.so.1";
 
 // A driver that is not there is what most machines have: say so in words that tell what to do.
 void* open_library() {
-  const char* const chosen = std::getenv("SWIFTK_CUDA_DRIVER");
-  const char* const name = chosen && *chosen ? chosen : kSystemDriver;
-  if (void* const library = ::dlopen(name, RTLD_NOW | RTLD_LOCAL)) return library;
+  const std::string chosen = debug_value("driver"), name = chosen.empty() ? kSystemDriver : chosen;
+  if (void* const library = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
   const char* const why = ::dlerror();
-  fail(Status::Device, std::string("[cuda] no CUDA driver: ") + (why ? why : name) +
+  fail(Status::Device, "[cuda] no CUDA driver: " + (why ? why : name) +
                            "; device='cuda' needs an NVIDIA GPU with its driver, device='cpu' runs everywhere");
 }
 

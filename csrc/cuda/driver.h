@@ -114,8 +114,8 @@ static_assert(sizeof(NodeParams) == 256);
 
 class Driver {
  public:
-  // Opens the library that SWIFTK_CUDA_DRIVER names, else the system's driver, and initialises it. Throws Error(Device)
-  // that says what is missing.
+  // Opens the library that SWIFTK_DEBUG names (driver=PATH), else the system's driver, and initialises it. Throws
+  // Error(Device) that says what is missing.
   Driver();
   ~Driver();
   Driver(const Driver&) = delete;

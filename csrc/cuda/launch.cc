@@ -1,14 +1,10 @@
 #include "launch.h"
 
-#include <cstdlib>
-#include <string_view>
+#include "../debug.h"
 
 namespace swiftk::cuda {
 
-bool wants_overlap(const Device& device) {
-  const char* const wish = std::getenv("SWIFTK_CUDA_OVERLAP");
-  return device.overlaps && !(wish && std::string_view(wish) == "0");
-}
+bool wants_overlap(const Device& device) { return debug_switch("overlap", true) && device.overlaps; }
 
 Result launch(const Driver& driver, const Function& f, const Grid& grid, Stream stream, void** parameters,
               bool overlap) {

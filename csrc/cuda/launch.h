@@ -24,7 +24,7 @@
 
 namespace swiftk::cuda {
 
-// Whether a session's kernels overlap: where the GPU can, unless the environment says SWIFTK_CUDA_OVERLAP=0.
+// Whether a session's kernels overlap: where the GPU can, unless SWIFTK_DEBUG says overlap=0.
 bool wants_overlap(const Device&);
 
 struct Grid {

@@ -21,6 +21,7 @@ from .common import (
     open_model,
     out,
     print_json,
+    why_off,
 )
 
 
@@ -72,6 +73,7 @@ def _facts(runs: list[Any]) -> dict[str, Any]:
         "draft_acceptance_rate": s.draft_acceptance_rate,
         "forecast_speedup": s.forecast_speedup,
         "draft_cost": s.draft_cost,
+        "speculation": s.speculation,
         "reason_off": s.reason_off,
         "other_share": s.other_seconds / max(s.total_seconds, 1e-9),
     }
@@ -95,5 +97,6 @@ def _report(facts: dict[str, dict[str, Any]], json: bool) -> None:
             "identical" if f["identical"] else Text("differs", style="red"),
         )
     out.print(table)
-    if facts["swiftk"]["reason_off"]:
-        out.print(f"drafting stopped paying: {facts['swiftk']['reason_off']}")
+    drafted = facts["swiftk"]
+    if drafted["reason_off"]:
+        out.print(why_off(drafted["speculation"], drafted["reason_off"]))

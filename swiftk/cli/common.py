@@ -84,6 +84,11 @@ def open_model(
         return load(folder, **chosen, threads=threads, progress=report)
 
 
+def why_off(speculation: str, reason: str) -> str:
+    """Whether drafting was off, or off in part, and why. The reason brings its own subject: nothing to repeat here."""
+    return f"speculation {speculation}: {reason}"
+
+
 def show_progress(progress: Progress, what: str) -> Callable[[int, int], None]:
     """A callback that shows done of total, from the first call on."""
     tasks: list[Any] = []

@@ -21,6 +21,7 @@ from .common import (
     make_table,
     open_model,
     out,
+    why_off,
 )
 
 
@@ -69,7 +70,7 @@ def command(
             "identical" if at is None else "different",
         )
         if s.reason_off:
-            out.print(f"drafting stopped paying: {s.reason_off}\n", style="dim")
+            out.print(f"{why_off(s.speculation, s.reason_off)}\n", style="dim")
     out.print(table)
     if different:
         out.print(f"{', '.join(different)}: please report this.", style="red")

@@ -15,7 +15,7 @@ from ..skip import SkipSet
 from .common import DeviceOption, DtypeOption, JsonOption, ThreadsOption, bar, make_table, open_model, out, print_json
 
 _ROWS = (1, 2, 4, 6, 8, 10, 12, 14, 16)
-_SECONDS, _TURNS, _SAMPLES = 6.0, 9, 40  # of all figures; one after another in each turn, at most so many times
+_SECONDS, _TURNS, _SAMPLES = 6.0, 9, 40  # seconds of all turns, turns, samples of one at most
 _DRAFT = 6  # tokens
 
 

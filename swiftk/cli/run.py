@@ -7,8 +7,18 @@ from typing import Annotated, Any
 
 import typer
 
-from ..report import check
-from .common import DeviceOption, DtypeOption, JsonOption, ModelArgument, ThreadsOption, err, open_model, print_json
+from ..page import check, report
+from .common import (
+    DeviceOption,
+    DtypeOption,
+    JsonOption,
+    ModelArgument,
+    ThreadsOption,
+    err,
+    open_model,
+    print_json,
+    why_off,
+)
 
 
 def command(
@@ -28,7 +38,7 @@ def command(
         typer.Option(help="What proposes tokens: auto, plan, suffix, recycle, lookup, lookahead, parallel, template."),
     ] = None,
     no_spec: Annotated[bool, typer.Option("--no-spec", help="Decode without drafts.")] = False,
-    report: Annotated[
+    page: Annotated[
         str | None, typer.Option("--report", metavar="FILE", help="A page (HTML) with what happened.")
     ] = None,
     explain: Annotated[
@@ -41,8 +51,8 @@ def command(
     device: DeviceOption = "auto",
 ) -> None:
     """Generate from a prompt."""
-    if report is not None:
-        check(report)
+    if page is not None:
+        check(page)
     lm = open_model(model, threads, dtype, device)
     text = sys.stdin.read() if prompt == "-" else prompt
     options: dict[str, Any] = {
@@ -67,8 +77,8 @@ def command(
     if explain:
         for number, one in enumerate(result.trace.rounds, 1):
             err.print(f"{number}: {one.why}")
-    if report is not None:
-        result.report(report)
+    if page is not None:
+        report(result, page)
 
 
 def _streamed(lm: Any, text: str, options: dict[str, Any]) -> Any:
@@ -103,4 +113,4 @@ def show_stats(result: Any) -> None:
         by = (f"{name} {s.accepted_by.get(name, 0)} of {n}" for name, n in s.proposed_by.items())
         err.print(f"accepted of what was proposed: {', '.join(by)}")
     if s.reason_off:
-        err.print(f"speculation {s.speculation}: {s.reason_off}")
+        err.print(why_off(s.speculation, s.reason_off))

@@ -103,7 +103,7 @@ def command(
 
 
 def read_prompts(path: Path) -> list[str]:
-    """Of a text file, a line each, or of JSON lines with a field prompt, question, text or turns (its first)."""
+    """Prompts: the lines of a text file, or of JSON lines their field prompt, question, text or turns (its first)."""
     try:
         with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
             lines = [line.strip() for line in file if line.strip()]

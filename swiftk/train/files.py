@@ -22,7 +22,7 @@ def whole(path: Path) -> Iterator[Path]:
     """A path beside `path` to write a file or folder to. It takes the place of `path` at the end, or vanishes."""
     partial = path.with_name(path.name + PARTIAL)
     try:
-        _remove(partial)  # of a process that was killed
+        _remove(partial)  # what a process that was killed left behind
         yield partial
         for file in [partial] if partial.is_file() else sorted(partial.iterdir()):
             _to_disk(file)

@@ -38,7 +38,7 @@ def read_shape(folder: Path, context: int) -> Shape:
 
     Within that length sliding windows see everything and dynamic rope does not scale, so neither is implemented here.
     """
-    native = _core.kernel_shape(str(folder), "float32")  # of config.json alone: there may be no weights yet
+    native = _core.kernel_shape(str(folder), "float32")  # reads config.json alone: there may be no weights yet
     config = read_json(folder / "config.json")
     reach = config.get("max_position_embeddings") or 2048
     if config.get("use_sliding_window", config["model_type"] == "mistral"):

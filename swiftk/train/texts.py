@@ -20,7 +20,7 @@ class Piece(NamedTuple):
     """Part of a document: whole lines, or a single long one."""
 
     text: str
-    first: bool  # of its document
+    first: bool  # whether its document begins here
     last: bool
 
 

@@ -119,7 +119,7 @@ class Order:
     context: int
     seed: int
     _epoch: int = -1
-    _starts: np.ndarray | None = None  # of that epoch
+    _starts: np.ndarray | None = None  # where windows begin in that epoch, shuffled
 
     def starts(self, first: int, count: int) -> list[int]:
         """Where samples first .. first + count - 1 of the whole run begin."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from . import charts
 from .errors import InvalidArgument
-from .report_style import CSS
+from .page_style import CSS
 from .result import Result
 from .stats import Stats
 from .trace import Trace
@@ -25,8 +25,9 @@ _KINDS = {
 _BY_SOURCE = {"plan": "d", "suffix": "s", "recycle": "r"}
 
 
-def write(result: Result, path: str | Path) -> Path:
-    """The page as a file; its path."""
+def report(result: Result, path: str | Path) -> Path:
+    """Writes what happened as one HTML page that needs nothing else: the text by where each token came from, the layers
+    skipped, speed and time. Returns its path."""
     path = Path(path).expanduser()
     page = render(result)
     try:
@@ -50,7 +51,7 @@ def render(result: Result) -> str:
     if trace is None:
         raise InvalidArgument("[report] this result has no trace, want one that generate() returned")
     name = escape(trace.model)
-    when = "Drafting was off." if stats.speculation == "off" else "Drafting was off in part of the text."
+    when = "Speculation was off:" if stats.speculation == "off" else "Speculation was off in part of the text:"
     off = f'<p class="card off"><b>{when}</b> {escape(stats.reason_off)}</p>' if stats.reason_off else ""
     return "\n".join(
         [
