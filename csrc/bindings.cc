@@ -16,10 +16,10 @@
 namespace py = pybind11;
 using namespace py::literals;
 
-void bind_model(py::module_& m);    // bind_model.cc
-void bind_engine(py::module_& m);   // bind_engine.cc
-void bind_ops(py::module_& m);      // bind_ops.cc
-void bind_sources(py::module_& m);  // bind_sources.cc
+void bind_model(py::module_& m);     // bind_model.cc
+void bind_engine(py::module_& m);    // bind_engine.cc
+void bind_ops(py::module_& m);       // bind_ops.cc
+void bind_drafters(py::module_& m);  // bind_drafters.cc
 
 namespace swiftk {
 namespace {
@@ -95,13 +95,8 @@ int draft(Session& self, const py::kwargs& fields) {
   return self.draft(rule).size();
 }
 
-void set_sources(Session& self, int suffix_length, int suffix_matches, int suffix_ranks, int lookup_ngram,
-                 int lookup_tokens, int lookahead_ngram, int lookahead_window, int lookahead_guesses,
-                 int parallel_tokens) {
-  self.set_sources({.suffix = {suffix_length, suffix_matches, suffix_ranks},
-                    .lookup = {lookup_ngram, lookup_tokens},
-                    .lookahead = {lookahead_ngram, lookahead_window, lookahead_guesses},
-                    .parallel = {parallel_tokens}});
+void set_sources(Session& self, const py::kwargs& fields) {
+  self.set_sources(py::type::of<DrafterSettings>()(**fields).cast<DrafterSettings>());
 }
 
 std::vector<Emitted> verify(Session& self) {
@@ -155,7 +150,6 @@ void bind_session(py::module_& m) {
            "runner_up"_a = rule.runner_up, "row_price"_a = rule.row_price, "max_depth"_a = rule.max_depth,
            "chain"_a = rule.chain, "row_reach"_a = rule.row_reach, "usual"_a = rule.usual,
            "sources"_a = std::vector<std::pair<int, decltype(SourceRule::chance)>>{});
-  const SourceSettings sources;
   py::class_<Session>(m, "Session")
       .def(py::init(&make_session), "model"_a, "context"_a = 0, "threads"_a = 0, "poison"_a = false)
       .def("set_sampling", &set_sampling, "temperature"_a = 0.0f, "top_k"_a = 0, "top_p"_a = 1.0f, "min_p"_a = 0.0f,
@@ -175,11 +169,7 @@ void bind_session(py::module_& m) {
             self.set_recall(!recall ? Recall::Matrix : *recall ? Recall::All : Recall::Nothing);
           },
           "recall"_a)
-      .def("set_sources", &set_sources, "suffix_length"_a = sources.suffix.length,
-           "suffix_matches"_a = sources.suffix.matches, "suffix_ranks"_a = sources.suffix.ranks,
-           "lookup_ngram"_a = sources.lookup.ngram, "lookup_tokens"_a = sources.lookup.tokens,
-           "lookahead_ngram"_a = sources.lookahead.ngram, "lookahead_window"_a = sources.lookahead.window,
-           "lookahead_guesses"_a = sources.lookahead.guesses, "parallel_tokens"_a = sources.parallel.tokens)
+      .def("set_sources", &set_sources)
       .def("forget_sources", &Session::forget_sources)
       .def(
           "reuse", [](Session& self, const Tokens& t) { return self.reuse(span(t)); }, "tokens"_a, Release())
@@ -272,6 +262,6 @@ PYBIND11_MODULE(_core, m) {
   bind_model(m);
   bind_session(m);
   bind_engine(m);
-  bind_sources(m);
+  bind_drafters(m);
   bind_ops(m);
 }

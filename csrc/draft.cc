@@ -32,7 +32,7 @@ class Drafting {
     const int widest = rule.by_time() ? DraftRule::kRanks : *std::max_element(rule.width.begin(), rule.width.end());
     d_.choices = std::min(widest, w.model->config.V);
     d_.gate = rule.gate(d_.choices);
-    start_sources();
+    start_drafters();
     begin();
   }
 
@@ -76,7 +76,7 @@ class Drafting {
 
   // All steps are done. By time, candidates follow that may become nodes, best first: take() takes the next one.
   void finish() {
-    d_.asking = s_.sources.active() > 0 && (!s_.rejects() || d_.steps == 0);
+    d_.asking = s_.drafters.active() > 0 && (!s_.rejects() || d_.steps == 0);
     if (!rule_.by_time()) return add_siblings();
     ask();
     open_ = d_.prospects.open();
@@ -95,20 +95,20 @@ class Drafting {
   size_t skimmed() const { return next_; }
 
  private:
-  void start_sources() {
-    std::array<SourceId, kMostSources> ids;
+  void start_drafters() {
+    std::array<SourceId, kMostDrafters> ids;
     std::transform(rule_.sources.begin(), rule_.sources.end(), ids.begin(), [](const SourceRule& r) { return r.id; });
-    s_.sources.use({ids.data(), rule_.sources.size()});
-    d_.asking = s_.sources.active() > 0;
-    if (d_.asking) s_.sources.follow(s_.text);
-    d_.prospects.start(d_.tree.token(0), d_.asking ? s_.sources.root() : Cursors{});
+    s_.drafters.use({ids.data(), rule_.sources.size()});
+    d_.asking = s_.drafters.active() > 0;
+    if (d_.asking) s_.drafters.follow(s_.text);
+    d_.prospects.start(d_.tree.token(0), d_.asking ? s_.drafters.root() : Cursors{});
   }
 
   void begin() {
     n_ = limit_ > 0 ? 1 : 0;
     if (!d_.asking || n_ == 0) return prepare();
     n_ = promote();
-    // What sources propose is not to be mixed with draws that must be accepted by the plan's distribution; and where
+    // What drafters propose is not to be mixed with draws that must be accepted by the plan's distribution; and where
     // nothing of theirs is read, a draft that needs no host between its steps goes first.
     if (n_ > 0 && (s_.rejects() || (n_ == 1 && fits_spine()))) {
       const Cursors root = d_.prospects[0].at;
@@ -204,7 +204,7 @@ class Drafting {
 
   void ask() {
     if (d_.asking) {
-      d_.prospects.ask(rule_, s_.sources, s_.sampling, s_.position(), d_.most_depth, d_.tree.size());
+      d_.prospects.ask(rule_, s_.drafters, s_.sampling, s_.position(), d_.most_depth, d_.tree.size());
     }
   }
 
@@ -226,13 +226,13 @@ class Drafting {
 
   // All of them or none: what is drawn at some tells nothing without the others.
   void add_scouts() {
-    const Scouts& scouts = s_.sources.scouts();
+    const Scouts& scouts = s_.drafters.scouts();
     if (scouts.empty() || d_.tree.size() + static_cast<int>(scouts.size()) > rule_.max_nodes) return;
     for (const Scout& scout : scouts) {
       const int parent = scout.parent < 0 ? 0 : d_.scouts[scout.parent];
       const int there = d_.tree.child(parent, scout.token);
       if (there < 0 && d_.tree.depth(parent) >= d_.most_depth) return d_.wanted.clear();
-      d_.scouts.push_back(there >= 0 ? there : s_.add_node(parent, scout.token, s_.sources.scouting()));
+      d_.scouts.push_back(there >= 0 ? there : s_.add_node(parent, scout.token, s_.drafters.scouting()));
       if (scout.wanted) d_.wanted.push_back(d_.scouts.back());
     }
   }
@@ -309,7 +309,7 @@ void run_steps(Workspace& w, std::span<Drafting* const> all) {
 void begin_tree(Sequence& s) {
   s.forget_tree();
   s.draft.begin(s.text.back());
-  s.sources.use({});
+  s.drafters.use({});
 }
 
 void draft(Workspace& w, std::span<Sequence* const> sequences, std::span<const DraftRule* const> rules) {

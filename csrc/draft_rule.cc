@@ -5,7 +5,6 @@
 
 #include "error.h"
 #include "ops.h"
-#include "sources/sources.h"
 #include "token_tree.h"
 
 namespace swiftk {
@@ -38,8 +37,8 @@ void DraftRule::check() const {
   want(chain >= 0 && chain < TokenTree::kMaxNodes, "chain", chain, "0.." + std::to_string(TokenTree::kMaxNodes - 1));
   want(row_reach >= 0, "row_reach", row_reach, "0 or more");
   want(usual > 0 && usual <= 1, "usual", usual, "in (0, 1]");
-  want(sources.size() <= kMostSources, "sources", static_cast<double>(sources.size()),
-       "at most " + std::to_string(kMostSources));
+  want(sources.size() <= kMostDrafters, "sources", static_cast<double>(sources.size()),
+       "at most " + std::to_string(kMostDrafters));
   want(sources.empty() || by_time(), "sources", static_cast<double>(sources.size()), "none without row_price");
   for (const SourceRule& source : sources) {
     const int id = static_cast<int>(source.id);

@@ -5,14 +5,14 @@
 #include <cstdint>
 #include <vector>
 
+#include "drafters/registry.h"
 #include "gate_rule.h"
-#include "sources/source.h"
 
 namespace swiftk {
 
 inline constexpr int kMaxBeam = 8;
 
-// A source that is asked, and how often it is right by its bucket and rank.
+// A drafter that is asked, and how often it is right by its bucket and rank.
 struct SourceRule {
   SourceId id = SourceId::Suffix;
   std::array<std::array<float, kGuessRanks>, kGuessBuckets> chance{};
@@ -46,11 +46,11 @@ struct DraftRule {
   // step runs where all texts' nodes are worth `reach` on the mean.
   int others = 0;
 
-  // By time, too: sources propose what costs no step. A step then runs for what they leave. Right with the probability
+  // By time, too: drafters propose what costs no step. A step then runs for what they leave. Right with the probability
   // c here, and with sqrt(c) from there on, as repetitions last, they bring s = c / (1 - sqrt(c)) tokens; reading a
   // node brings h + h s, where the plan is right with `usual`, h. So it is worth 1 - s (1 - h) / h of what it is
   // without them. A step may read `chain` of their nodes beside the beam, each further row of it for at least
-  // `row_reach`. Under rejection a tree is the plan's or the sources', not both.
+  // `row_reach`. Under rejection a tree is the plan's or the drafters', not both.
   std::vector<SourceRule> sources{};
   int chain = 0;
   float row_reach = 0;

@@ -154,8 +154,8 @@ bool Engine::begin(Text& text) {
   }
   if (text.generated == 0) planner_.start_text();
   s.lane = static_cast<int>(lane - lanes_.begin());
-  s.sources = std::move(lane->sources);
-  s.sources.restart(0, false);
+  s.drafters = std::move(lane->drafters);
+  s.drafters.restart(0, false);
   text.odds = lane->odds;
   text.odds.start();
   lane->taken = text.stepping = true;
@@ -221,7 +221,7 @@ void Engine::leave(Text& text) {
   s.cached = 0;
   s.forget_tree();
   if (!text.stepping) return;
-  lanes_[text.sequence.lane] = {false, std::move(text.sequence.sources), text.odds};
+  lanes_[text.sequence.lane] = {false, std::move(text.sequence.drafters), text.odds};
   text.stepping = false;
 }
 

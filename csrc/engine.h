@@ -100,7 +100,7 @@ class Engine {
   // model, and how often those who guess are right.
   struct Lane {
     bool taken = false;
-    Sources sources;
+    DrafterSet drafters;
     TextOdds odds;
   };
 

@@ -19,7 +19,7 @@ float cheapest_row(const DraftRule& rule, int rows) {
   return cheapest;
 }
 
-// Of what reading a node is worth, the share that is left where sources have `covered` of its children's probability.
+// Of what reading a node is worth, the share that is left where drafters have `covered` of its children's probability.
 float share_left(const DraftRule& rule, float covered) {
   if (covered >= 1) return 0;
   const float onward = covered / (1 - std::sqrt(covered));
@@ -56,8 +56,8 @@ int Prospects::find_or_add(int parent, int32_t token, int rank) {
   return added;
 }
 
-// Behind what the plan has read, sources are a second opinion. Where both have the same best they fail as if they knew
-// nothing of each other; a runner-up that a source believes in lies between the two, in logarithms; and what the plan
+// Behind what the plan has read, drafters are a second opinion. Where both have the same best they fail as if they knew
+// nothing of each other; a runner-up that a drafter believes in lies between the two, in logarithms; and what the plan
 // does not even list did not come once in 700 times (int4 on the streams of bench/modes.py, greedy and T = 1: bests
 // 356 of 356.4 expected, runners-up 26 of 48 where the larger of the two words expected 101).
 float Prospects::chance_of(const Prospect& c) const {
@@ -75,14 +75,14 @@ int Prospects::plan(int parent, int32_t token, int rank, float chance) {
   return i;
 }
 
-// Sources that are asked later count for what those before them leave.
-bool Prospects::guess(int parent, const DraftRule& rule, const Sources& sources, const Sampling& sampling, int32_t pos,
-                      float floor) {
+// Drafters that are asked later count for what those before them leave.
+bool Prospects::guess(int parent, const DraftRule& rule, const DrafterSet& drafters, const Sampling& sampling,
+                      int32_t pos, float floor) {
   Guesses guesses;
   float left = 1;
   bool shared = false;
-  for (int s = 0; s < sources.active(); ++s) {
-    sources.guess(s, all_[parent].at, sampling, pos, guesses);
+  for (int s = 0; s < drafters.active(); ++s) {
+    drafters.propose(s, all_[parent].at, sampling, pos, guesses);
     const float before = left;
     for (int r = 0; r < guesses.size; ++r) {
       const float chance = rule.sources[s].chance[guesses.bucket][r] * before;
@@ -93,7 +93,7 @@ bool Prospects::guess(int parent, const DraftRule& rule, const Sources& sources,
       shared |= all_[i].planned >= 0;
       left -= chance - all_[i].guessed;
       all_[i].guessed = chance;
-      if (chance > all_[i].planned) all_[i].source = sources.id(s);
+      if (chance > all_[i].planned) all_[i].source = drafters.id(s);
     }
     left = std::max(left, 0.0f);
   }
@@ -107,9 +107,9 @@ void Prospects::settle(int first) {
   }
 }
 
-void Prospects::ask(const DraftRule& rule, const Sources& sources, const Sampling& sampling, int32_t root_pos,
+void Prospects::ask(const DraftRule& rule, const DrafterSet& drafters, const Sampling& sampling, int32_t root_pos,
                     int most_depth, int tree_size) {
-  if (sources.active() == 0) return;
+  if (drafters.active() == 0) return;
   settle(0);
   const float floor = cheapest_row(rule, tree_size);
   const auto worse = [this](int a, int b) { return better(b, a); };
@@ -126,9 +126,9 @@ void Prospects::ask(const DraftRule& rule, const Sources& sources, const Samplin
     const int i = heap_.back();
     heap_.pop_back();
     all_[i].asked = true;
-    if (i > 0) all_[i].at = sources.step(all_[all_[i].parent].at, all_[i].token);
+    if (i > 0) all_[i].at = drafters.step(all_[all_[i].parent].at, all_[i].token);
     const int first = size();
-    const bool shared = guess(i, rule, sources, sampling, root_pos + all_[i].depth, floor);
+    const bool shared = guess(i, rule, drafters, sampling, root_pos + all_[i].depth, floor);
     settle(shared ? i + 1 : first);
     if (shared) std::make_heap(heap_.begin(), heap_.end(), worse);
     for (int child = first; child < size(); ++child) consider(child);

@@ -1,4 +1,4 @@
-// Tokens that may become nodes of the tree, from the draft plan and from sources, each with the probability that it is
+// Tokens that may become nodes of the tree, from the draft plan and from drafters, each with the probability that it is
 // accepted. A token that several of them propose behind the same path is one prospect.
 #pragma once
 #include <cstdint>
@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "draft_rule.h"
-#include "sources/sources.h"
+#include "drafters/drafter_set.h"
 #include "token_tree.h"
 
 namespace swiftk {
@@ -15,13 +15,13 @@ struct Prospect {
   int parent;  // prospect; -1: this is the root
   int32_t token;
   int rank, depth;
-  float planned = -1, guessed = 0;  // that it is right if its parent is: by the plan (-1: not its), and by a source
+  float planned = -1, guessed = 0;  // that it is right if its parent is: by the plan (-1: not its), and by a drafter
   float worth = 0;                  // that it is accepted
-  float covered = 0;                // by sources, of its children's probability
+  float covered = 0;                // by drafters, of its children's probability
   int node = -1;                    // of the tree
   SourceId source = SourceId::Plan;
   bool read = false;   // by the plan
-  bool asked = false;  // the sources, for its children
+  bool asked = false;  // the drafters, for its children
   bool picked = false;
   Cursors at{};
   int child = -1, sibling = -1;
@@ -43,8 +43,8 @@ class Prospects {
   // The plan has read a prospect: its children follow, the best first.
   void read(int prospect) { all_[prospect].read = true; }
   int plan(int parent, int32_t token, int rank, float chance);
-  // Children by sources, for all prospects that may be worth a row of their own, best first. The rule's prices tell.
-  void ask(const DraftRule&, const Sources&, const Sampling&, int32_t root_pos, int most_depth, int tree_size);
+  // Children by drafters, for all prospects that may be worth a row of their own, best first. The rule's prices tell.
+  void ask(const DraftRule&, const DrafterSet&, const Sampling&, int32_t root_pos, int most_depth, int tree_size);
   // Prospects for a step to read, best first: those that together are worth most beyond the price of their rows, if
   // they are worth the step's.
   std::span<const int> reading(const DraftRule&, int room, int most_depth);
@@ -54,12 +54,12 @@ class Prospects {
   void enter(int prospect, int node);
 
  private:
-  static constexpr int kMost = 64 * (DraftRule::kRanks + kMostSources * kGuessRanks) + 1;
+  static constexpr int kMost = 64 * (DraftRule::kRanks + kMostDrafters * kGuessRanks) + 1;
 
   int find(int parent, int32_t token) const;  // -1: no child of it
   int find_or_add(int parent, int32_t token, int rank);
   float chance_of(const Prospect&) const;
-  bool guess(int parent, const DraftRule&, const Sources&, const Sampling&, int32_t pos, float floor);
+  bool guess(int parent, const DraftRule&, const DrafterSet&, const Sampling&, int32_t pos, float floor);
   void settle(int first);
   bool better(int a, int b) const;
   void sort_open();

@@ -12,12 +12,12 @@
 
 #include "draft_plan.h"
 #include "draft_rule.h"
+#include "drafters/drafter_set.h"
 #include "error.h"
 #include "kv_pool.h"
 #include "outcome.h"
 #include "prospects.h"
 #include "sampler.h"
-#include "sources/sources.h"
 #include "token_tree.h"
 
 namespace swiftk {
@@ -55,7 +55,7 @@ struct Draft {
   float log_p = 0;                // of the best candidate of the last node
   GateRule gate{};
   Prospects prospects;
-  bool asking = false;              // sources, whose candidates may join the tree
+  bool asking = false;              // drafters, whose candidates may join the tree
   std::vector<int> scouts, wanted;  // nodes that run along; of these, those whose draws are learned from
   bool pending = false;             // hangs on the present text and may be verified
 };
@@ -99,7 +99,7 @@ struct Sequence {
 
   int lane = 0;  // of the engine's, as long as the sequence steps
   std::shared_ptr<const DraftPlan> plan;
-  Sources sources;
+  DrafterSet drafters;
   Draft draft;
   Verified verified;
   std::vector<int32_t> path_tokens;  // on the way to a node

@@ -1,5 +1,5 @@
 """Sources of tree nodes that cost no draft step: which there are, how often each is right, and what tokens cost while
-they are asked. Pure policy: guesses come from csrc/sources."""
+they are asked. Pure policy: guesses come from csrc/drafters."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from .cost import Round
 from .odds import Prior, odds
 
-NAMES = ("target", "plan", "suffix", "recycle", "lookup", "lookahead", "parallel", "template")  # csrc/sources/source.h
+NAMES = ("target", "plan", "suffix", "recycle", "lookup", "lookahead", "parallel", "template")  # csrc/drafters/registry.h
 BUCKETS, RANKS = 16, 8
 _MEMORY = 120  # outcomes that a bucket remembers
 _CARRIED = 4.0  # of these, into the next text
