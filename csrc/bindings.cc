@@ -62,7 +62,7 @@ void set_sampling(Session& self, float temperature, int top_k, float top_p, floa
 }
 
 DraftRule make_rule(float confidence, int max_draft, int max_nodes, const std::array<float, 3>& tier,
-                    const std::array<int, 4>& width, const std::vector<int32_t>& stop_ids, int beam, float reach,
+                    const std::array<int, 4>& width, const std::vector<int32_t>& stop_ids, float reach,
                     const decltype(DraftRule::edges)& edges, const decltype(DraftRule::hold)& hold,
                     const decltype(DraftRule::runner_up)& runner_up, const std::vector<float>& row_price, int max_depth,
                     int chain, float row_reach, float usual,
@@ -76,7 +76,6 @@ DraftRule make_rule(float confidence, int max_draft, int max_nodes, const std::a
           .tier = tier,
           .width = width,
           .stop_ids = stop_ids,
-          .beam = beam,
           .reach = reach,
           .edges = edges,
           .hold = hold,
@@ -146,9 +145,9 @@ void bind_session(py::module_& m) {
   py::class_<DraftRule>(m, "DraftRule")
       .def(py::init(&make_rule), "confidence"_a = rule.confidence, "max_draft"_a = rule.max_draft,
            "max_nodes"_a = rule.max_nodes, "tier"_a = rule.tier, "width"_a = rule.width, "stop_ids"_a = rule.stop_ids,
-           "beam"_a = rule.beam, "reach"_a = rule.reach, "edges"_a = rule.edges, "hold"_a = rule.hold,
-           "runner_up"_a = rule.runner_up, "row_price"_a = rule.row_price, "max_depth"_a = rule.max_depth,
-           "chain"_a = rule.chain, "row_reach"_a = rule.row_reach, "usual"_a = rule.usual,
+           "reach"_a = rule.reach, "edges"_a = rule.edges, "hold"_a = rule.hold, "runner_up"_a = rule.runner_up,
+           "row_price"_a = rule.row_price, "max_depth"_a = rule.max_depth, "chain"_a = rule.chain,
+           "row_reach"_a = rule.row_reach, "usual"_a = rule.usual,
            "sources"_a = std::vector<std::pair<int, decltype(SourceRule::chance)>>{});
   py::class_<Session>(m, "Session")
       .def(py::init(&make_session), "model"_a, "context"_a = 0, "threads"_a = 0, "poison"_a = false)

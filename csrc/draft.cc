@@ -124,7 +124,7 @@ class Drafting {
     if (s_.rejects() && n_ > 0) d_.q.resize(static_cast<size_t>(limit_) * w_.model->config.V);
   }
 
-  bool fits_spine() const { return w_.model->ops->draft_spine && !s_.warps() && !(rule_.by_time() && rule_.beam > 1); }
+  bool fits_spine() const { return w_.model->ops->draft_spine && !s_.warps(); }
 
   int run_spine() {
     Rows rows = w_.spine_rows(s_, limit_);

@@ -28,7 +28,6 @@ void DraftRule::check() const {
   want(max_depth >= 0, "max_depth", max_depth, "0 or more");
   want(max_nodes >= 1 && max_nodes <= TokenTree::kMaxNodes, "max_nodes", max_nodes, nodes);
   for (const int w : width) want(w >= 1 && w <= kMaxTopk, "width", w, "1.." + std::to_string(kMaxTopk));
-  want(beam >= 1 && beam <= kMaxBeam, "beam", beam, "1.." + std::to_string(kMaxBeam));
   want(reach >= 0, "reach", reach, "0 or more");
   for (size_t i = 1; i < edges.size(); ++i) want(edges[i] >= edges[i - 1], "edges", edges[i], "in ascending order");
   for (const float price : row_price) want(price >= 0, "row_price", price, "0 or more");

@@ -10,8 +10,6 @@
 
 namespace swiftk {
 
-inline constexpr int kMaxBeam = 8;
-
 // A drafter that is asked, and how often it is right by its bucket and rank.
 struct SourceRule {
   SourceId id = SourceId::Suffix;
@@ -33,10 +31,9 @@ struct DraftRule {
   std::vector<int32_t> stop_ids{};  // nothing is drafted behind one of these
 
   // By time (with `row_price`): a node is worth the probability that it is accepted, hold and runner_up multiplied
-  // along its path. A draft step runs for the `beam` best nodes as long as they are worth `reach` together; the tree
-  // then takes nodes, best first, up to where they are worth most beyond their rows' price. Under rejection steps
+  // along its path. A draft step runs for the best node as long as it is worth `reach`; the tree then takes
+  // nodes, best first, up to where they are worth most beyond their rows' price. Under rejection steps
   // follow the first draws alone, and all of these are taken.
-  int beam = 1;
   float reach = 0;
   std::array<float, kBuckets - 1> edges{};                          // upper bounds of the first buckets, ascending
   std::array<float, kBuckets> hold{};                               // that the best token is right, by its confidence
@@ -49,7 +46,7 @@ struct DraftRule {
   // By time, too: drafters propose what costs no step. A step then runs for what they leave. Right with the probability
   // c here, and with sqrt(c) from there on, as repetitions last, they bring s = c / (1 - sqrt(c)) tokens; reading a
   // node brings h + h s, where the plan is right with `usual`, h. So it is worth 1 - s (1 - h) / h of what it is
-  // without them. A step may read `chain` of their nodes beside the beam, each further row of it for at least
+  // without them. A step may read `chain` of their nodes beside that, each further row of it for at least
   // `row_reach`. Under rejection a tree is the plan's or the drafters', not both.
   std::vector<SourceRule> sources{};
   int chain = 0;

@@ -158,14 +158,14 @@ std::span<const int> Prospects::reading(const DraftRule& rule, int room, int mos
   sort_open();
   if (!all_[0].read) order_.insert(order_.begin(), 0), ++room;
   picked_.clear();
-  int beam = rule.beam, chain = rule.chain, best = 0;
+  int own = 1, chain = rule.chain, best = 0;
   float sum = 0, most = 0;
   for (const int i : order_) {
     Prospect& c = all_[i];
     const bool stops = rule.stops(c.token);
     if (static_cast<int>(picked_.size()) == room || (stops && c.planned >= 0)) break;
     const bool reached = c.parent < 0 || all_[c.parent].read || all_[c.parent].picked;
-    int& slots = c.planned >= 0 ? beam : chain;
+    int& slots = c.planned >= 0 ? own : chain;
     if (!reached || stops || slots == 0 || c.depth >= most_depth) continue;
     --slots;
     sum += c.worth * share_left(rule, c.covered) - (picked_.empty() ? 0 : rule.row_reach);

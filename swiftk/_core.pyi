@@ -80,7 +80,6 @@ class Session:
         tier: tuple[float, float, float] = (0.5, 0.8, 0.95),
         width: tuple[int, int, int, int] = (10, 5, 3, 1),
         stop_ids: Sequence[int] = (),
-        beam: int = 1,
         reach: float = 0.0,
         edges: Sequence[float] = ...,  # [15]
         hold: Sequence[float] = ...,  # [16]

@@ -23,19 +23,17 @@ _EAGER = 0.85  # of what a step must bring and of what rows cost, in one round o
 class Timed:
     """A tree by time (csrc/draft_rule.h): a node is worth the probability that it is accepted."""
 
-    reach: float  # a draft step runs for nodes that are worth this much together
+    reach: float  # a draft step runs for nodes that are worth this much
     hold: tuple[float, ...]  # [16] probability that the draft's best token is right, by its confidence
     runner_up: tuple[tuple[float, ...], ...]  # [16][9] that its 2nd, 3rd, ... best is
     row_price: tuple[float, ...]  # [nodes] tokens that verifying so many nodes must bring
-    beam: int = 1  # nodes that a draft step reads at most
     sources: tuple[Table, ...] = ()  # that are asked, and how often they are right
-    chain: int = 0  # nodes of theirs that a step reads beside the beam,
+    chain: int = 0  # nodes of theirs that a step reads beside the best,
     row_reach: float = 0.0  # each for at least this
     usual: float = 1.0  # that the draft is right, whatever its confidence
 
     def arguments(self) -> dict[str, Any]:
         return {
-            "beam": self.beam,
             "reach": self.reach,
             "edges": _EDGES,
             "hold": self.hold,
@@ -123,11 +121,8 @@ class TimedGate:
     is calibrated by confidence as texts are verified, prices come from the clock. With sources, what they guess for
     nothing counts, and a step runs for what they leave."""
 
-    def __init__(
-        self, max_draft: int | None = None, beam: int = 1, sources: Sources | None = None, prior: Prior = THINNED
-    ) -> None:
+    def __init__(self, max_draft: int | None = None, sources: Sources | None = None, prior: Prior = THINNED) -> None:
         self.limit = min(max_draft or 25, 63)
-        self.beam = beam
         self.sources = sources
         self.calibration = Calibration(prior=prior)
         self._rule: DraftRule | None = None
@@ -163,7 +158,6 @@ class TimedGate:
             tuple(tables[1].tolist()),
             tuple(map(tuple, tables[2].tolist())),
             tuple((best.rate * prices.rows).tolist()),
-            self.beam,
         )
         if self.sources is None:
             return timed

@@ -11,7 +11,8 @@ import numpy as np
 from .cost import Round
 from .odds import Prior, odds
 
-NAMES = ("target", "plan", "suffix", "recycle", "lookup", "lookahead", "parallel", "template")  # csrc/drafters/registry.h
+# In the order of csrc/drafters/registry.h.
+NAMES = ("target", "plan", "suffix", "recycle", "lookup", "lookahead", "parallel", "template")
 BUCKETS, RANKS = 16, 8
 _MEMORY = 120  # outcomes that a bucket remembers
 _CARRIED = 4.0  # of these, into the next text

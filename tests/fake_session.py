@@ -8,7 +8,7 @@ import numpy as np
 
 CONFIDENCE = 0.9  # of all drafts
 RULE = {"confidence", "max_nodes", "tier", "width", "stop_ids"}  # what draft() takes beside max_draft
-RULE |= {"max_depth", "beam", "reach", "edges", "hold", "runner_up", "row_price"}
+RULE |= {"max_depth", "reach", "edges", "hold", "runner_up", "row_price"}
 RULE |= {"sources", "chain", "row_reach", "usual"}
 
 

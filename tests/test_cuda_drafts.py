@@ -206,13 +206,11 @@ def test_without_loops_drafts_go_step_by_step(gpu, tiny_dir, tmp_path, monkeypat
     assert not stub.log()
 
 
-@pytest.mark.parametrize("how", ["penalty", "top_p", "rejection", "many stop ids", "beam"])
+@pytest.mark.parametrize("how", ["penalty", "top_p", "rejection", "many stop ids"])
 def test_what_needs_the_host_between_steps_goes_step_by_step(gpu, tiny_dir, how):
     on_stub_only(gpu)
     model = gpu.open(tiny_dir("llama3", layers=LAYERS))
     rule = {**RULES["fixed length"], "stop_ids": list(range(100, 133)) if how == "many stop ids" else []}
-    if how == "beam":
-        rule |= {**RULES["by time"], "beam": 2}
     sampling = {"penalty": {"repetition_penalty": 1.2}, "top_p": {"top_p": 0.9}}.get(how, {})
     acceptance = "rejection" if how == "rejection" else "coupled"
     session = open_session(model, sampling={"temperature": 1.0, "seed": 2, **sampling}, acceptance=acceptance)

@@ -24,7 +24,6 @@ rules = st.builds(
     row_reach=st.sampled_from([0.0, 0.05]),
     usual=st.sampled_from([0.3, 0.9, 1.0]),
     sure=st.booleans(),
-    beam=st.integers(1, 4),
     reach=st.sampled_from([0.0, 0.3, 1.0, 2.0]),
     price=st.sampled_from([0.0, 0.003, 0.03, 0.2]),
 )

@@ -158,9 +158,9 @@ def test_short_rounds_are_looked_at_seldom():
 
 
 def test_what_it_hands_to_a_session_is_complete():
-    rule = TimedGate(9, beam=3).choose(costs(0.3))
+    rule = TimedGate(9).choose(costs(0.3))
     given = rule.arguments()
-    assert (given["beam"], given["max_draft"], given["max_nodes"]) == (3, 9, 64)
+    assert (given["max_draft"], given["max_nodes"]) == (9, 64)
     assert len(given["edges"]) == BUCKETS - 1
     assert np.shape(given["hold"]) == (BUCKETS,)
     assert np.shape(given["runner_up"]) == (BUCKETS, RANKS - 1)

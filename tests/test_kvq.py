@@ -77,10 +77,9 @@ def test_every_exit_has_the_bits_of_plain_decoding(tiny_model, isa, dtype, layer
         assert bits(got.logits[:30]) == bits(want.logits)
 
 
-@pytest.mark.parametrize("beam", [1, 3])
 @pytest.mark.parametrize("seed", range(6))
-def test_trees_by_time_have_the_same_bits(model, seed, beam):
-    rule = random_rule(seed, beam=beam, reach=0.05)
+def test_trees_by_time_have_the_same_bits(model, seed):
+    rule = random_rule(seed, reach=0.05)
     sessions = [opened(model, EXITS[1], kvq) for kvq in (True, False)]
     for _ in range(3):
         rows = []

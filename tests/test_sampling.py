@@ -124,7 +124,7 @@ def test_two_tokens_are_distributed_as_the_target_says(model, sampling, acceptan
     "rule",
     [
         {**TIMED, "reach": 0.25},
-        {**TIMED, **SIBLINGS, "reach": 0.0, "beam": 4, "max_draft": 5},
+        {**TIMED, **SIBLINGS, "reach": 0.0, "max_draft": 5},
         {**TIMED, **DEAR, "reach": 0.0, "stop_ids": list(range(0, VOCAB, 2))},
         {**TIMED, **guessing(0.9), "reach": 0.5},
         {**TIMED, **guessing(0.3), "reach": 0.5},
