@@ -13,7 +13,7 @@ namespace {
 class Walk {
  public:
   Walk(Workspace& w, Sequence& s, int row) : w_(w), s_(s), d_(s.draft), v_(s.verified), row_(row) {
-    if (s.drafters.active() > 0) at_ = d_.prospects[0].at;
+    if (s.drafters.active() > 0) at_ = d_.candidates[0].at;
   }
 
   // Draws what plain decoding draws at every node on the way, which ends where no child holds that token.

@@ -39,7 +39,7 @@ void tell_tree(const Sequence& s, std::vector<TreeNode>& out) {
   const Draft& d = s.draft;
   for (int i = 1; i < d.tree.size(); ++i) {
     const bool came = std::find(s.verified.path.begin(), s.verified.path.end(), i) != s.verified.path.end();
-    out.push_back({d.tree.token(i), d.tree.parent(i), d.source[i], d.prospects.worth_of_node(i), came});
+    out.push_back({d.tree.token(i), d.tree.parent(i), d.source[i], d.candidates.probability_of_node(i), came});
   }
 }
 

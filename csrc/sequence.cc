@@ -6,7 +6,7 @@ namespace swiftk {
 Draft::Draft() {
   confidence.reserve(TokenTree::kMaxNodes);
   choice.resize(TokenTree::kMaxNodes * kMaxTopk);
-  prospects.reserve();
+  candidates.reserve();
   scouts.reserve(TokenTree::kMaxNodes);
   wanted.reserve(TokenTree::kMaxNodes);
 }

@@ -10,13 +10,13 @@
 #include <span>
 #include <vector>
 
+#include "candidates.h"
 #include "draft_plan.h"
 #include "draft_rule.h"
 #include "drafters/drafter_set.h"
 #include "error.h"
 #include "kv_pool.h"
 #include "outcome.h"
-#include "prospects.h"
 #include "sampler.h"
 #include "token_tree.h"
 
@@ -54,7 +54,7 @@ struct Draft {
   std::vector<double> q;          // rejection only: [grown, V]
   float log_p = 0;                // of the best candidate of the last node
   GateRule gate{};
-  Prospects prospects;
+  CandidatePool candidates;
   bool asking = false;              // drafters, whose candidates may join the tree
   std::vector<int> scouts, wanted;  // nodes that run along; of these, those whose draws are learned from
   bool pending = false;             // hangs on the present text and may be verified

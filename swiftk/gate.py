@@ -23,26 +23,26 @@ _EAGER = 0.85  # of what a step must bring and of what rows cost, in one round o
 class Timed:
     """A tree by time (csrc/draft_rule.h): a node is worth the probability that it is accepted."""
 
-    reach: float  # a draft step runs for nodes that are worth this much
-    hold: tuple[float, ...]  # [16] probability that the draft's best token is right, by its confidence
-    runner_up: tuple[tuple[float, ...], ...]  # [16][9] that its 2nd, 3rd, ... best is
+    min_step_gain: float  # a draft step runs for nodes that are worth this much
+    p_top1: tuple[float, ...]  # [16] probability that the draft's best token is right, by its confidence
+    p_rank: tuple[tuple[float, ...], ...]  # [16][9] that its 2nd, 3rd, ... best is
     row_price: tuple[float, ...]  # [nodes] tokens that verifying so many nodes must bring
     sources: tuple[Table, ...] = ()  # that are asked, and how often they are right
     chain: int = 0  # nodes of theirs that a step reads beside the best,
-    row_reach: float = 0.0  # each for at least this
-    usual: float = 1.0  # that the draft is right, whatever its confidence
+    min_row_gain: float = 0.0  # each for at least this
+    mean_p_top1: float = 1.0  # that the draft is right, whatever its confidence
 
     def arguments(self) -> dict[str, Any]:
         return {
-            "reach": self.reach,
+            "min_step_gain": self.min_step_gain,
             "edges": _EDGES,
-            "hold": self.hold,
-            "runner_up": self.runner_up,
+            "p_top1": self.p_top1,
+            "p_rank": self.p_rank,
             "row_price": self.row_price,
             "sources": self.sources,
             "chain": self.chain,
-            "row_reach": self.row_reach,
-            "usual": self.usual,
+            "min_row_gain": self.min_row_gain,
+            "mean_p_top1": self.mean_p_top1,
         }
 
 
@@ -152,26 +152,31 @@ class TimedGate:
         pace = self.sources.rate if self.sources else 1.0
         best = forecast(tables, prices.draft, stages(prices.rows), pace)
         # Where nothing but the plan proposes, whoever asks wants one step at least.
-        reach = best.reach if best.rate == pace > 1 else min(best.reach, 1.0)
+        step_gain = best.reach if best.rate == pace > 1 else min(best.reach, 1.0)
         timed = Timed(
-            reach,
+            step_gain,
             tuple(tables[1].tolist()),
             tuple(map(tuple, tables[2].tolist())),
             tuple((best.rate * prices.rows).tolist()),
         )
         if self.sources is None:
             return timed
-        usual = float(tables[0] @ tables[1])
-        # What a step of its own reads is worth the step, from `reach` on; what is read beside others, a row of a tree
-        # that has about eight.
+        right = float(tables[0] @ tables[1])
+        # What a step of its own reads is worth the step, from `step_gain` on; what is read beside others, a row of a
+        # tree that has about eight.
         further = float(prices.rows[11] - prices.rows[3]) / 8
-        row_reach = reach * further / prices.draft if prices.draft > 0 else 0.0
-        return replace(timed, sources=self.sources.tables(), chain=_CHAIN, row_reach=row_reach, usual=usual)
+        row_gain = step_gain * further / prices.draft if prices.draft > 0 else 0.0
+        return replace(timed, sources=self.sources.tables(), chain=_CHAIN, min_row_gain=row_gain, mean_p_top1=right)
 
 
 def _eagerly(timed: Timed) -> Timed:
     cheap = tuple(_EAGER * price for price in timed.row_price)
-    return replace(timed, reach=_EAGER * timed.reach, row_reach=_EAGER * timed.row_reach, row_price=cheap)
+    return replace(
+        timed,
+        min_step_gain=_EAGER * timed.min_step_gain,
+        min_row_gain=_EAGER * timed.min_row_gain,
+        row_price=cheap,
+    )
 
 
 class SourceGate:

@@ -8,8 +8,8 @@ import numpy as np
 
 CONFIDENCE = 0.9  # of all drafts
 RULE = {"confidence", "max_nodes", "tier", "width", "stop_ids"}  # what draft() takes beside max_draft
-RULE |= {"max_depth", "reach", "edges", "hold", "runner_up", "row_price"}
-RULE |= {"sources", "chain", "row_reach", "usual"}
+RULE |= {"max_depth", "min_step_gain", "edges", "p_top1", "p_rank", "row_price"}
+RULE |= {"sources", "chain", "min_row_gain", "mean_p_top1"}
 
 
 @dataclass

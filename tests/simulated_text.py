@@ -36,10 +36,10 @@ def play(rule, outcome):
         if alive:
             heard.append((confidence, rank))
             tokens += rank == 0
-        leaves += [(worth * p, alive and rank == r + 1) for r, p in enumerate(timed.runner_up[b])]
+        leaves += [(worth * p, alive and rank == r + 1) for r, p in enumerate(timed.p_rank[b])]
         alive = alive and rank == 0
-        worth *= timed.hold[b]
-        if worth < timed.reach:
+        worth *= timed.p_top1[b]
+        if worth < timed.min_step_gain:
             break
     leaves.sort(key=lambda leaf: -leaf[0])
     price = timed.row_price

@@ -111,7 +111,7 @@ def test_timed_drafts_little_when_drafts_are_dear_and_wrong():
         _, steps, _, heard = play(gate.choose(model), text.outcome)
         gate.observe(heard, steps)
     assert steps == 1
-    assert gate.choose(model).timed.reach > 0.5
+    assert gate.choose(model).timed.min_step_gain > 0.5
 
 
 @pytest.mark.parametrize("limit", [1, 2, 5])
@@ -127,8 +127,8 @@ def test_dear_rows_and_dear_steps_raise_the_bar():
         return TimedGate().choose(costs(c, row)).timed
 
     assert rule(0.5, 0.2).row_price[7] > 5 * rule(0.5, 0.02).row_price[7]
-    assert rule(0.5, 0.01).reach > rule(0.05, 0.01).reach
-    assert rule(0.5, 5.0).reach <= 1  # whoever asks wants one step at least
+    assert rule(0.5, 0.01).min_step_gain > rule(0.05, 0.01).min_step_gain
+    assert rule(0.5, 5.0).min_step_gain <= 1  # whoever asks wants one step at least
 
 
 def test_one_round_of_eight_is_eager():
@@ -139,7 +139,7 @@ def test_one_round_of_eight_is_eager():
         gate.observe([(0.8, 0), (0.6, -1)], 2)
     cheap = [i for i in range(1, 32) if rules[i].timed.row_price[5] < 0.9 * rules[i - 1].timed.row_price[5]]
     assert cheap == [7, 15, 23, 31]
-    assert all(rules[i].timed.reach < rules[i - 1].timed.reach for i in cheap)
+    assert all(rules[i].timed.min_step_gain < rules[i - 1].timed.min_step_gain for i in cheap)
 
 
 def test_short_rounds_are_looked_at_seldom():
@@ -152,7 +152,7 @@ def test_short_rounds_are_looked_at_seldom():
         for _ in range(128):
             rules.append(gate.choose(model).timed)
             gate.observe([(0.8, 0)], 1)
-        return len({rule.hold for rule in rules})
+        return len({rule.p_top1 for rule in rules})
 
     assert looks(1e-3) < looks(1.0) == 16
 
@@ -162,7 +162,7 @@ def test_what_it_hands_to_a_session_is_complete():
     given = rule.arguments()
     assert (given["max_draft"], given["max_nodes"]) == (9, 64)
     assert len(given["edges"]) == BUCKETS - 1
-    assert np.shape(given["hold"]) == (BUCKETS,)
-    assert np.shape(given["runner_up"]) == (BUCKETS, RANKS - 1)
+    assert np.shape(given["p_top1"]) == (BUCKETS,)
+    assert np.shape(given["p_rank"]) == (BUCKETS, RANKS - 1)
     assert len(given["row_price"]) == 64 and given["row_price"][0] == 0
     assert "row_price" not in DraftRule().arguments()

@@ -19,7 +19,7 @@ many = settings(max_examples=40, deadline=None, suppress_health_check=[HealthChe
 timed = st.builds(
     random_rule,
     seed=st.integers(0, 10**6),
-    reach=st.sampled_from([0.0, 0.05, 0.3, 0.8, 1.0, 2.0]),
+    min_step_gain=st.sampled_from([0.0, 0.05, 0.3, 0.8, 1.0, 2.0]),
     price=st.sampled_from([0.0, 0.003, 0.03, 0.2, 5.0]),
 )
 
@@ -89,7 +89,7 @@ def test_the_slow_model_draws_more_than_chains(tiny_model):
     """That the test above compares something: side branches are read, and rejected text has outcomes, too."""
     model = tiny_model("llama3", layers=LAYERS, threads=1)
     session = opened(model, SKIPS[0])
-    rules = [random_rule(i, reach=0.02, price=0.003) for i in range(9)]
+    rules = [random_rule(i, min_step_gain=0.02, price=0.003) for i in range(9)]
     trees = [expected(model, session, SKIPS[0], rule, max_draft=5) for rule in rules]
     wide = [tree for tree in trees if len(set(tree.parents[: tree.drafted_from])) < tree.drafted_from]
     assert len(wide) > 2
@@ -100,7 +100,7 @@ def test_the_slow_model_draws_more_than_chains(tiny_model):
 def test_leaves_are_the_best_that_could_be_taken(tiny_model, seed):
     """Any other number of leaves, with the best for that number, is worth no more beyond the price of its rows."""
     model = tiny_model("llama3", layers=LAYERS, threads=1)
-    rule = random_rule(seed, reach=0.5, price=[0.002, 0.02, 0.1][seed % 3])
+    rule = random_rule(seed, min_step_gain=0.5, price=[0.002, 0.02, 0.1][seed % 3])
     session = opened(model, SKIPS[seed % 3])
     tree = expected(model, session, SKIPS[seed % 3], rule)
     begin = tree.drafted_from
@@ -121,7 +121,7 @@ def test_the_context_ends(tiny_model, sampling):
     session = open_session(model, sampling=sampling, context=len(PROMPT) + 21)
     got = [session.prefill(np.asarray(PROMPT, np.int32)).token]
     session.set_skip(*SKIPS[0])
-    rule = random_rule(1, reach=0.0, price=0.0)
+    rule = random_rule(1, min_step_gain=0.0, price=0.0)
     while len(session.history) < session.context:
         session.draft(**rule)
         emitted = session.verify()
@@ -130,14 +130,14 @@ def test_the_context_ends(tiny_model, sampling):
     assert got == truth
 
 
-@pytest.mark.parametrize("reach", [0.0, 0.01])
-def test_what_was_drafted_from_comes_first(tiny_model, reach):
+@pytest.mark.parametrize("min_step_gain", [0.0, 0.01])
+def test_what_was_drafted_from_comes_first(tiny_model, min_step_gain):
     model = tiny_model("llama3", layers=LAYERS, threads=1)
     session = opened(model, SKIPS[1])
-    rule = random_rule(8, reach=reach)
+    rule = random_rule(8, min_step_gain=min_step_gain)
     nodes = session.draft(**{**rule, "row_price": [0.0] * 64}, max_draft=7)
     grown, steps, parents = session.drafted_from, session.last["draft_steps"], session.tree_parents.tolist()
-    assert steps == 7 or reach > 0
+    assert steps == 7 or min_step_gain > 0
     assert 1 < steps == grown
     assert grown < nodes == 64, "rows are free"
     assert all(parent < grown for parent in parents)
@@ -153,11 +153,11 @@ def test_what_was_drafted_from_comes_first(tiny_model, reach):
         ("max_nodes", 65),
         ("width", (0, 1, 1, 1)),
         ("width", (65, 1, 1, 1)),
-        ("reach", -0.5),
-        ("reach", float("nan")),
-        ("hold", [0.5] * (BUCKETS - 1) + [1.5]),
-        ("hold", [float("nan")] * BUCKETS),
-        ("runner_up", [[-0.1] * (RANKS - 1)] * BUCKETS),
+        ("min_step_gain", -0.5),
+        ("min_step_gain", float("nan")),
+        ("p_top1", [0.5] * (BUCKETS - 1) + [1.5]),
+        ("p_top1", [float("nan")] * BUCKETS),
+        ("p_rank", [[-0.1] * (RANKS - 1)] * BUCKETS),
         ("edges", [0.5, 0.4] + [0.9] * (BUCKETS - 3)),
         ("edges", [float("nan")] * (BUCKETS - 1)),
         ("row_price", [0.0, float("nan")]),
@@ -175,6 +175,6 @@ def test_a_bad_field_is_named(tiny_model, field, value):
 
 def test_tables_of_another_shape_are_type_errors(tiny_model):
     session = opened(tiny_model("llama3", layers=LAYERS, threads=1), SKIPS[0])
-    for field, value in (("hold", [0.5] * 3), ("edges", [0.5] * BUCKETS), ("runner_up", [[0.1] * RANKS] * BUCKETS)):
+    for field, value in (("p_top1", [0.5] * 3), ("edges", [0.5] * BUCKETS), ("p_rank", [[0.1] * RANKS] * BUCKETS)):
         with pytest.raises(TypeError):
             session.draft(**{**random_rule(0), field: value})

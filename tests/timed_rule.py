@@ -29,18 +29,18 @@ def assert_plain(model, prompt, n, rule, sampling):
     assert fast.tokens == plain.tokens
 
 
-def random_rule(seed, reach=0.3, price=0.02):
+def random_rule(seed, min_step_gain=0.3, price=0.02):
     """Session.draft()'s arguments: acceptance that rises with confidence, rows that cost about `price` tokens each."""
     rng = np.random.default_rng(seed)
-    hold = np.sort(rng.uniform(0, 1, BUCKETS))
-    runner_up = np.sort(rng.uniform(0, 0.4, (BUCKETS, RANKS - 1)), axis=1)[:, ::-1] * rng.choice([0, 0.3, 1])
+    p_top1 = np.sort(rng.uniform(0, 1, BUCKETS))
+    p_rank = np.sort(rng.uniform(0, 0.4, (BUCKETS, RANKS - 1)), axis=1)[:, ::-1] * rng.choice([0, 0.3, 1])
     row_price = np.cumsum(price * rng.uniform(0, 2, rng.integers(1, MAX_NODES + 1)))
     return {
-        "reach": reach,
+        "min_step_gain": min_step_gain,
         # Random models are sure of nothing: half of the buckets are where their confidences are.
         "edges": np.sort(np.append(rng.uniform(0, 0.2, 8), rng.uniform(0, 1, 7))).tolist(),
-        "hold": hold.tolist(),
-        "runner_up": runner_up.tolist(),
+        "p_top1": p_top1.tolist(),
+        "p_rank": p_rank.tolist(),
         "row_price": row_price.tolist(),
     }
 
@@ -97,7 +97,7 @@ class Tree:
 
     def _read(self, rule, node, confidence, ids):
         bucket = sum(confidence > f32(edge) for edge in rule["edges"])
-        chances = [rule["hold"][bucket], *rule["runner_up"][bucket]]
+        chances = [rule["p_top1"][bucket], *rule["p_rank"][bucket]]
         self.confidence.append(confidence)
         self.candidates.append(ids)
         for rank, (token, chance) in enumerate(zip(ids, chances, strict=False)):
@@ -105,7 +105,12 @@ class Tree:
 
     def _next(self, rule, max_nodes, stop_ids):
         best = min(self.leaves, default=None)
-        if best is None or len(self.tokens) == max_nodes or best[3] in stop_ids or -best[0] < f32(rule["reach"]):
+        if (
+            best is None
+            or len(self.tokens) == max_nodes
+            or best[3] in stop_ids
+            or -best[0] < f32(rule["min_step_gain"])
+        ):
             return None
         self.leaves.remove(best)
         return self._add(best)

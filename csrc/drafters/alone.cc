@@ -31,7 +31,7 @@ DraftRule with_drafter(const DraftRule& plan, const std::string& name, float row
   if (id == SourceId::Plan) return plan;
   DraftRule rule{.confidence = 0, .max_draft = 0, .max_depth = plan.max_draft, .max_nodes = plan.max_nodes};
   rule.stop_ids = plan.stop_ids;
-  rule.reach = 1;
+  rule.min_step_gain = 1;
   rule.sources = {{id, usual_chance(id)}};
   const float price = make_drafter(id)->trust() ? row_price : 0;
   for (int node = 0; node < std::min(plan.max_nodes, TokenTree::kMaxNodes); ++node) {
