@@ -59,10 +59,10 @@ std::optional<std::vector<int32_t>> draw(const Floats& logits, const Sampling& s
     return id;
   }
   ops->topk(*ctx, args);
-  std::vector<Candidate> best;
+  std::vector<ScoredToken> best;
   if (!draw_listed(s, args, wanted.seen_logits ? logits.data() : nullptr, {seen, path}, k, best)) return {};
   id.clear();
-  for (const Candidate& c : best) id.push_back(c.id);
+  for (const ScoredToken& c : best) id.push_back(c.id);
   return id;
 }
 

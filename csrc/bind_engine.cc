@@ -122,7 +122,7 @@ uint64_t submit(const SharedEngine& self, py::dict boxes, const Tokens& prompt, 
                 std::vector<int32_t> stop_ids, float temperature, int top_k, float top_p, float min_p,
                 float repetition_penalty, uint64_t seed, const std::string& acceptance, int logprobs,
                 const std::string& drafting, const std::string& plans, const std::optional<Skip>& skip,
-                const std::optional<DraftRule>& rule, const std::vector<int>& drafters, const SourceSettings& settings,
+                const std::optional<DraftRule>& rule, const std::vector<int>& drafters, const DrafterSettings& settings,
                 std::optional<bool> recall, int max_draft, bool always, bool kvq, bool explain, bool outcomes) {
   Request r{.prompt = {prompt.data(), prompt.data() + prompt.size()},
             .sampling = {.temperature = temperature,
@@ -294,7 +294,7 @@ void bind_engine(py::module_& m) {
            "seed"_a = 0, "acceptance"_a = "coupled", "logprobs"_a = 0, "drafting"_a = "planned", "plans"_a = "any",
            "skip"_a = py::none(), "rule"_a = py::none(),
            "drafters"_a = std::vector<int>{static_cast<int>(SourceId::Suffix), static_cast<int>(SourceId::Recycle)},
-           "settings"_a = SourceSettings{}, "recall"_a = py::none(), "max_draft"_a = kSteps, "always"_a = false,
+           "settings"_a = DrafterSettings{}, "recall"_a = py::none(), "max_draft"_a = kSteps, "always"_a = false,
            "kvq"_a = true, "explain"_a = false, "outcomes"_a = false)
       .def(
           "direct",

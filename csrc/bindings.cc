@@ -16,11 +16,11 @@
 namespace py = pybind11;
 using namespace py::literals;
 
-void bind_model(py::module_& m);  // bind_model.cc
-void bind_planner(py::module_& m);
-void bind_engine(py::module_& m);   // bind_engine.cc
-void bind_ops(py::module_& m);      // bind_ops.cc
-void bind_sources(py::module_& m);  // bind_sources.cc
+void bind_model(py::module_& m);     // bind_model.cc
+void bind_drafters(py::module_& m);  // bind_drafters.cc
+void bind_planner(py::module_& m);   // bind_planner.cc
+void bind_engine(py::module_& m);    // bind_engine.cc
+void bind_ops(py::module_& m);       // bind_ops.cc
 
 namespace swiftk {
 namespace {
@@ -63,10 +63,10 @@ void set_sampling(Session& self, float temperature, int top_k, float top_p, floa
 }
 
 DraftRule make_rule(float confidence, int max_draft, int max_nodes, const std::array<float, 3>& tier,
-                    const std::array<int, 4>& width, const std::vector<int32_t>& stop_ids, int beam, float reach,
-                    const decltype(DraftRule::edges)& edges, const decltype(DraftRule::hold)& hold,
-                    const decltype(DraftRule::runner_up)& runner_up, const std::vector<float>& row_price, int max_depth,
-                    int chain, float row_reach, float usual,
+                    const std::array<int, 4>& width, const std::vector<int32_t>& stop_ids, float min_step_gain,
+                    const decltype(DraftRule::edges)& edges, const decltype(DraftRule::p_top1)& p_top1,
+                    const decltype(DraftRule::p_rank)& p_rank, const std::vector<float>& row_price, int max_depth,
+                    int chain, float min_row_gain, float mean_p_top1,
                     const std::vector<std::pair<int, decltype(SourceRule::chance)>>& sources) {
   std::vector<SourceRule> asked;
   for (const auto& [id, chance] : sources) asked.push_back({static_cast<SourceId>(id), chance});
@@ -77,16 +77,15 @@ DraftRule make_rule(float confidence, int max_draft, int max_nodes, const std::a
           .tier = tier,
           .width = width,
           .stop_ids = stop_ids,
-          .beam = beam,
-          .reach = reach,
+          .min_step_gain = min_step_gain,
           .edges = edges,
-          .hold = hold,
-          .runner_up = runner_up,
+          .p_top1 = p_top1,
+          .p_rank = p_rank,
           .row_price = row_price,
           .sources = std::move(asked),
           .chain = chain,
-          .row_reach = row_reach,
-          .usual = usual};
+          .min_row_gain = min_row_gain,
+          .mean_p_top1 = mean_p_top1};
 }
 
 // By a rule, or by its fields.
@@ -98,7 +97,7 @@ int draft(Session& self, const py::kwargs& fields) {
 
 // By their fields.
 void set_sources(Session& self, const py::kwargs& fields) {
-  self.set_sources(py::type::of<SourceSettings>()(**fields).cast<SourceSettings>());
+  self.set_sources(py::type::of<DrafterSettings>()(**fields).cast<DrafterSettings>());
 }
 
 std::vector<Emitted> verify(Session& self) {
@@ -148,9 +147,9 @@ void bind_session(py::module_& m) {
   py::class_<DraftRule>(m, "DraftRule")
       .def(py::init(&make_rule), "confidence"_a = rule.confidence, "max_draft"_a = rule.max_draft,
            "max_nodes"_a = rule.max_nodes, "tier"_a = rule.tier, "width"_a = rule.width, "stop_ids"_a = rule.stop_ids,
-           "beam"_a = rule.beam, "reach"_a = rule.reach, "edges"_a = rule.edges, "hold"_a = rule.hold,
-           "runner_up"_a = rule.runner_up, "row_price"_a = rule.row_price, "max_depth"_a = rule.max_depth,
-           "chain"_a = rule.chain, "row_reach"_a = rule.row_reach, "usual"_a = rule.usual,
+           "min_step_gain"_a = rule.min_step_gain, "edges"_a = rule.edges, "p_top1"_a = rule.p_top1,
+           "p_rank"_a = rule.p_rank, "row_price"_a = rule.row_price, "max_depth"_a = rule.max_depth,
+           "chain"_a = rule.chain, "min_row_gain"_a = rule.min_row_gain, "mean_p_top1"_a = rule.mean_p_top1,
            "sources"_a = std::vector<std::pair<int, decltype(SourceRule::chance)>>{});
   py::class_<Session>(m, "Session")
       .def(py::init(&make_session), "model"_a, "context"_a = 0, "threads"_a = 0, "poison"_a = false)
@@ -259,7 +258,7 @@ PYBIND11_MODULE(_core, m) {
         return top;
       });
   bind_model(m);
-  bind_sources(m);
+  bind_drafters(m);
   bind_planner(m);
   bind_session(m);
   bind_engine(m);

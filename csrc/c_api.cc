@@ -3,7 +3,7 @@
 
 #include <cstdio>
 
-#include "drafters.h"
+#include "drafters/alone.h"
 #include "dtype_names.h"
 #include "eos.h"
 

@@ -32,7 +32,7 @@ class Drafting {
     const int widest = rule.by_time() ? DraftRule::kRanks : *std::max_element(rule.width.begin(), rule.width.end());
     d_.choices = std::min(widest, w.model->config.V);
     d_.gate = rule.gate(d_.choices);
-    start_sources();
+    start_drafters();
     begin();
   }
 
@@ -69,21 +69,21 @@ class Drafting {
   }
 
   // Together with other texts: what the nodes that the next step reads are worth, and the least that all are to be.
-  float worth() const { return d_.prospects.reading_worth(); }
+  float worth() const { return d_.candidates.reading_worth(); }
   bool together() const { return rule_.by_time() && rule_.others > 0; }
   const DraftRule& rule() const { return rule_; }
   void stop() { n_ = 0; }
 
   // All steps are done. By time, candidates follow that may become nodes, best first: take() takes the next one.
   void finish() {
-    d_.asking = s_.sources.active() > 0 && (!s_.rejects() || d_.steps == 0);
+    d_.asking = s_.drafters.active() > 0 && (!s_.rejects() || d_.steps == 0);
     if (!rule_.by_time()) return add_siblings();
     ask();
-    open_ = d_.prospects.open();
+    open_ = d_.candidates.open();
   }
   float next_worth() const {
     const bool any = next_ < open_.size() && d_.tree.size() + static_cast<int>(next_) < rule_.max_nodes;
-    return any ? d_.prospects[open_[next_]].worth : -1;
+    return any ? d_.candidates[open_[next_]].path_probability : -1;
   }
   void skim() { ++next_; }
   // The first `n` of them become nodes.
@@ -95,25 +95,25 @@ class Drafting {
   size_t skimmed() const { return next_; }
 
  private:
-  void start_sources() {
-    std::array<SourceId, kMostSources> ids;
+  void start_drafters() {
+    std::array<SourceId, kMostDrafters> ids;
     std::transform(rule_.sources.begin(), rule_.sources.end(), ids.begin(), [](const SourceRule& r) { return r.id; });
-    s_.sources.use({ids.data(), rule_.sources.size()});
-    d_.asking = s_.sources.active() > 0;
-    if (d_.asking) s_.sources.follow(s_.text);
-    d_.prospects.start(d_.tree.token(0), d_.asking ? s_.sources.root() : Cursors{});
+    s_.drafters.use({ids.data(), rule_.sources.size()});
+    d_.asking = s_.drafters.active() > 0;
+    if (d_.asking) s_.drafters.follow(s_.text);
+    d_.candidates.start(d_.tree.token(0), d_.asking ? s_.drafters.root() : Cursors{});
   }
 
   void begin() {
     n_ = limit_ > 0 ? 1 : 0;
     if (!d_.asking || n_ == 0) return prepare();
     n_ = promote();
-    // What sources propose is not to be mixed with draws that must be accepted by the plan's distribution; and where
+    // What drafters propose is not to be mixed with draws that must be accepted by the plan's distribution; and where
     // nothing of theirs is read, a draft that needs no host between its steps goes first.
     if (n_ > 0 && (s_.rejects() || (n_ == 1 && fits_spine()))) {
-      const Cursors root = d_.prospects[0].at;
+      const Cursors root = d_.candidates[0].at;
       d_.tree.reset(d_.tree.token(0));
-      d_.prospects.start(d_.tree.token(0), root);
+      d_.candidates.start(d_.tree.token(0), root);
       d_.asking = false;
       n_ = 1;
     }
@@ -124,7 +124,7 @@ class Drafting {
     if (s_.rejects() && n_ > 0) d_.q.resize(static_cast<size_t>(limit_) * w_.model->config.V);
   }
 
-  bool fits_spine() const { return w_.model->ops->draft_spine && !s_.warps() && !(rule_.by_time() && rule_.beam > 1); }
+  bool fits_spine() const { return w_.model->ops->draft_spine && !s_.warps(); }
 
   int run_spine() {
     Rows rows = w_.spine_rows(s_, limit_);
@@ -158,15 +158,15 @@ class Drafting {
   void plan_children(int node) {
     const bool rejection = s_.rejects();
     const int32_t* const token = d_.choice.data() + static_cast<size_t>(node) * kMaxTopk;
-    const int b = bucket_of(d_.gate, d_.log_p), prospect = d_.prospects.of_node(node);
+    const int b = bucket_of(d_.gate, d_.log_p), candidate = d_.candidates.of_node(node);
     int n = 0;
     std::array<float, DraftRule::kRanks> chance;
     for (; n < d_.choices && token[n] >= 0; ++n) chance[n] = worth_of(d_.gate, b, n, 1);
     // Rejection needs siblings in the order of their draws, none left out: each is worth what the best behind it is.
     // The first draw is no leaf: follow() takes it.
     for (int r = n - 2; rejection && r > 0; --r) chance[r] = std::max(chance[r], chance[r + 1]);
-    d_.prospects.read(prospect);
-    for (int r = rejection ? 1 : 0; r < n; ++r) d_.prospects.plan(prospect, token[r], r, chance[r]);
+    d_.candidates.read(candidate);
+    for (int r = rejection ? 1 : 0; r < n; ++r) d_.candidates.plan(candidate, token[r], r, chance[r]);
   }
 
   // What the nodes of a step propose is there: which ones are next?
@@ -184,7 +184,7 @@ class Drafting {
   // The candidates that the next step reads become nodes. Returns how many it reads: the root is one already.
   int promote() {
     ask();
-    const std::span<const int> best = d_.prospects.reading(rule_, rule_.max_nodes - d_.tree.size(), d_.most_depth);
+    const std::span<const int> best = d_.candidates.reading(rule_, rule_.max_nodes - d_.tree.size(), d_.most_depth);
     for (const int i : best) enter(i);
     return static_cast<int>(best.size());
   }
@@ -197,20 +197,20 @@ class Drafting {
     const int child = s_.add_node(node, token, SourceId::Plan);
     if (!rule_.by_time()) return !rule_.stops(token) && d_.log_p >= d_.gate.floor;
     const float chance = worth_of(d_.gate, bucket_of(d_.gate, d_.log_p), 0, 1);
-    const int i = d_.prospects.plan(d_.prospects.of_node(node), token, 0, chance);
-    d_.prospects.enter(i, child);
-    return !rule_.stops(token) && d_.prospects[i].worth >= rule_.reach;
+    const int i = d_.candidates.plan(d_.candidates.of_node(node), token, 0, chance);
+    d_.candidates.enter(i, child);
+    return !rule_.stops(token) && d_.candidates[i].path_probability >= rule_.min_step_gain;
   }
 
   void ask() {
     if (d_.asking) {
-      d_.prospects.ask(rule_, s_.sources, s_.sampling, s_.position(), d_.most_depth, d_.tree.size());
+      d_.candidates.ask(rule_, s_.drafters, s_.sampling, s_.position(), d_.most_depth, d_.tree.size());
     }
   }
 
   void enter(int i) {
-    const Prospect& c = d_.prospects[i];
-    if (c.node < 0) d_.prospects.enter(i, s_.add_node(d_.prospects[c.parent].node, c.token, c.source));
+    const Candidate& c = d_.candidates[i];
+    if (c.node < 0) d_.candidates.enter(i, s_.add_node(d_.candidates[c.parent].node, c.token, c.source));
   }
 
   // SWIFT: nearest to the root first: what depends on fewer guesses is accepted more often.
@@ -226,13 +226,13 @@ class Drafting {
 
   // All of them or none: what is drawn at some tells nothing without the others.
   void add_scouts() {
-    const Scouts& scouts = s_.sources.scouts();
+    const Scouts& scouts = s_.drafters.scouts();
     if (scouts.empty() || d_.tree.size() + static_cast<int>(scouts.size()) > rule_.max_nodes) return;
     for (const Scout& scout : scouts) {
       const int parent = scout.parent < 0 ? 0 : d_.scouts[scout.parent];
       const int there = d_.tree.child(parent, scout.token);
       if (there < 0 && d_.tree.depth(parent) >= d_.most_depth) return d_.wanted.clear();
-      d_.scouts.push_back(there >= 0 ? there : s_.add_node(parent, scout.token, s_.sources.scouting()));
+      d_.scouts.push_back(there >= 0 ? there : s_.add_node(parent, scout.token, s_.drafters.scouting()));
       if (scout.wanted) d_.wanted.push_back(d_.scouts.back());
     }
   }
@@ -251,7 +251,7 @@ void weigh_step(std::span<Drafting* const> all) {
   float worth = 0, least = 0;
   for (const Drafting* const d : all) {
     if (d->together() && d->reads() > 0) worth += d->worth();
-    if (d->together()) least += d->rule().reach;
+    if (d->together()) least += d->rule().min_step_gain;
   }
   if (worth >= least) return;
   for (Drafting* const d : all) {
@@ -309,7 +309,7 @@ void run_steps(Workspace& w, std::span<Drafting* const> all) {
 void begin_tree(Sequence& s) {
   s.forget_tree();
   s.draft.begin(s.text.back());
-  s.sources.use({});
+  s.drafters.use({});
 }
 
 void draft(Workspace& w, std::span<Sequence* const> sequences, std::span<const DraftRule* const> rules) {

@@ -5,7 +5,6 @@
 
 #include "error.h"
 #include "ops.h"
-#include "sources/sources.h"
 #include "token_tree.h"
 
 namespace swiftk {
@@ -29,17 +28,16 @@ void DraftRule::check() const {
   want(max_depth >= 0, "max_depth", max_depth, "0 or more");
   want(max_nodes >= 1 && max_nodes <= TokenTree::kMaxNodes, "max_nodes", max_nodes, nodes);
   for (const int w : width) want(w >= 1 && w <= kMaxTopk, "width", w, "1.." + std::to_string(kMaxTopk));
-  want(beam >= 1 && beam <= kMaxBeam, "beam", beam, "1.." + std::to_string(kMaxBeam));
-  want(reach >= 0, "reach", reach, "0 or more");
+  want(min_step_gain >= 0, "min_step_gain", min_step_gain, "0 or more");
   for (size_t i = 1; i < edges.size(); ++i) want(edges[i] >= edges[i - 1], "edges", edges[i], "in ascending order");
   for (const float price : row_price) want(price >= 0, "row_price", price, "0 or more");
-  check_chances("hold", hold.data(), hold.size());
-  for (const auto& ranks : runner_up) check_chances("runner_up", ranks.data(), ranks.size());
+  check_chances("p_top1", p_top1.data(), p_top1.size());
+  for (const auto& ranks : p_rank) check_chances("p_rank", ranks.data(), ranks.size());
   want(chain >= 0 && chain < TokenTree::kMaxNodes, "chain", chain, "0.." + std::to_string(TokenTree::kMaxNodes - 1));
-  want(row_reach >= 0, "row_reach", row_reach, "0 or more");
-  want(usual > 0 && usual <= 1, "usual", usual, "in (0, 1]");
-  want(sources.size() <= kMostSources, "sources", static_cast<double>(sources.size()),
-       "at most " + std::to_string(kMostSources));
+  want(min_row_gain >= 0, "min_row_gain", min_row_gain, "0 or more");
+  want(mean_p_top1 > 0 && mean_p_top1 <= 1, "mean_p_top1", mean_p_top1, "in (0, 1]");
+  want(sources.size() <= kMostDrafters, "sources", static_cast<double>(sources.size()),
+       "at most " + std::to_string(kMostDrafters));
   want(sources.empty() || by_time(), "sources", static_cast<double>(sources.size()), "none without row_price");
   for (const SourceRule& source : sources) {
     const int id = static_cast<int>(source.id);
@@ -54,10 +52,10 @@ GateRule DraftRule::gate(int ranks) const {
   gate.by_time = by_time();
   gate.ranks = by_time() ? ranks : 0;
   gate.floor = std::log(confidence);
-  gate.reach = reach;
+  gate.min_step_gain = min_step_gain;
   std::transform(edges.begin(), edges.end(), gate.edges, [](float edge) { return std::log(edge); });
-  std::copy(hold.begin(), hold.end(), gate.hold);
-  for (int b = 0; b < kBuckets; ++b) std::copy(runner_up[b].begin(), runner_up[b].end(), gate.runner_up[b]);
+  std::copy(p_top1.begin(), p_top1.end(), gate.p_top1);
+  for (int b = 0; b < kBuckets; ++b) std::copy(p_rank[b].begin(), p_rank[b].end(), gate.p_rank[b]);
   return gate;
 }
 

@@ -5,22 +5,20 @@
 #include <cstdint>
 #include <vector>
 
+#include "drafters/registry.h"
 #include "gate_rule.h"
-#include "sources/source.h"
 
 namespace swiftk {
 
-inline constexpr int kMaxBeam = 8;
-
-// A source that is asked, and how often it is right by its bucket and rank.
+// A drafter that is asked, and how often it is right by its bucket and rank.
 struct SourceRule {
   SourceId id = SourceId::Suffix;
   std::array<std::array<float, kGuessRanks>, kGuessBuckets> chance{};
 };
 
 struct DraftRule {
-  static constexpr int kBuckets = kHoldBuckets;  // of confidence
-  static constexpr int kRanks = kLeafRanks;      // of a node's candidate children
+  static constexpr int kBuckets = kConfidenceBuckets;  // of confidence
+  static constexpr int kRanks = kLeafRanks;            // of a node's candidate children
 
   // SWIFT section 4.2: stop at confidence < epsilon (after keeping the token); each spine token brings its top-k
   // siblings, k = 10, 5, 3, 1 for confidence in (0, .5], (.5, .8], (.8, .95], (.95, 1].
@@ -32,29 +30,28 @@ struct DraftRule {
   std::array<int, 4> width{10, 5, 3, 1};
   std::vector<int32_t> stop_ids{};  // nothing is drafted behind one of these
 
-  // By time (with `row_price`): a node is worth the probability that it is accepted, hold and runner_up multiplied
-  // along its path. A draft step runs for the `beam` best nodes as long as they are worth `reach` together; the tree
-  // then takes nodes, best first, up to where they are worth most beyond their rows' price. Under rejection steps
+  // By time (with `row_price`): a node is worth the probability that it is accepted, p_top1 and p_rank multiplied
+  // along its path. A draft step runs for the best node as long as it is worth `min_step_gain`; the tree then takes
+  // nodes, best first, up to where they are worth most beyond their rows' price. Under rejection steps
   // follow the first draws alone, and all of these are taken.
-  int beam = 1;
-  float reach = 0;
-  std::array<float, kBuckets - 1> edges{};                          // upper bounds of the first buckets, ascending
-  std::array<float, kBuckets> hold{};                               // that the best token is right, by its confidence
-  std::array<std::array<float, kRanks - 1>, kBuckets> runner_up{};  // that the 2nd, 3rd, ... best is
+  float min_step_gain = 0;
+  std::array<float, kBuckets - 1> edges{};                       // upper bounds of the first buckets, ascending
+  std::array<float, kBuckets> p_top1{};                          // that the best token is right, by its confidence
+  std::array<std::array<float, kRanks - 1>, kBuckets> p_rank{};  // that the 2nd, 3rd, ... best is
   std::vector<float> row_price{};  // [i]: what verifying i + 1 nodes costs, in tokens; beyond: too much
   // Of more texts that draft together: at least so many nodes of theirs are verified, too, and count in these prices. A
-  // step runs where all texts' nodes are worth `reach` on the mean.
+  // step runs where all texts' nodes are worth `min_step_gain` on the mean.
   int others = 0;
 
-  // By time, too: sources propose what costs no step. A step then runs for what they leave. Right with the probability
+  // By time, too: drafters propose what costs no step. A step then runs for what they leave. Right with the probability
   // c here, and with sqrt(c) from there on, as repetitions last, they bring s = c / (1 - sqrt(c)) tokens; reading a
-  // node brings h + h s, where the plan is right with `usual`, h. So it is worth 1 - s (1 - h) / h of what it is
-  // without them. A step may read `chain` of their nodes beside the beam, each further row of it for at least
-  // `row_reach`. Under rejection a tree is the plan's or the sources', not both.
+  // node brings h + h s, where the plan is right with `mean_p_top1`, h. So it is worth 1 - s (1 - h) / h of what it is
+  // without them. A step may read `chain` of their nodes beside that, each further row of it for at least
+  // `min_row_gain`. Under rejection a tree is the plan's or the drafters', not both.
   std::vector<SourceRule> sources{};
   int chain = 0;
-  float row_reach = 0;
-  float usual = 1;  // that the plan is right, whatever its confidence
+  float min_row_gain = 0;
+  float mean_p_top1 = 1;  // that the plan is right, whatever its confidence
 
   bool by_time() const { return !row_price.empty(); }
   bool stops(int32_t token) const { return std::find(stop_ids.begin(), stop_ids.end(), token) != stop_ids.end(); }

@@ -67,8 +67,8 @@ class Draws {
   std::vector<int32_t> pos_, id_;          // [kMaxNodes], [kMaxNodes, kMaxTopk]
   std::vector<float> logit_, lse_, mass_;  // [kMaxNodes, kMaxTopk], [kMaxNodes], [kMaxNodes]
   std::vector<float> scores_;              // [V] warped logits of one row
-  Buffer device_scores_;         // [V] the same where the backend reads them, if that is not the host's memory
-  std::vector<Candidate> best_;  // of a list
+  Buffer device_scores_;           // [V] the same where the backend reads them, if that is not the host's memory
+  std::vector<ScoredToken> best_;  // of a list
   std::vector<std::pair<float, int32_t>> scratch_;  // sampler workspace for a whole row
 };
 

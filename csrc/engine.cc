@@ -40,7 +40,7 @@ void tell_tree(const Sequence& s, std::vector<TreeNode>& out) {
   const Draft& d = s.draft;
   for (int i = 1; i < d.tree.size(); ++i) {
     const bool came = std::find(s.verified.path.begin(), s.verified.path.end(), i) != s.verified.path.end();
-    out.push_back({d.tree.token(i), d.tree.parent(i), d.source[i], d.prospects.worth_of_node(i), came});
+    out.push_back({d.tree.token(i), d.tree.parent(i), d.source[i], d.candidates.probability_of_node(i), came});
   }
 }
 
@@ -158,10 +158,10 @@ bool Engine::begin(Text& text) {
   if (text.mode < 0) name_mode(text);
   if (text.generated == 0 && text.mode >= 0) planner_.start_text(text.mode);
   s.lane = static_cast<int>(lane - lanes_.begin());
-  s.sources = std::move(lane->sources);
-  s.sources.set_recall(text.request.recall);
-  s.sources.set(text.request.settings);
-  s.sources.restart(0, false);
+  s.drafters = std::move(lane->drafters);
+  s.drafters.set_recall(text.request.recall);
+  s.drafters.set(text.request.settings);
+  s.drafters.restart(0, false);
   text.odds = lane->odds;
   text.odds.start();
   lane->taken = text.stepping = true;
@@ -227,7 +227,7 @@ void Engine::leave(Text& text) {
   s.cached = 0;
   s.forget_tree();
   if (!text.stepping) return;
-  lanes_[text.sequence.lane] = {false, std::move(text.sequence.sources), text.odds};
+  lanes_[text.sequence.lane] = {false, std::move(text.sequence.drafters), text.odds};
   text.stepping = false;
 }
 

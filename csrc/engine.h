@@ -43,7 +43,7 @@ struct Request {
   Plans plans = Plans::Any;
   SkipSet skip{};                                                      // of the plan that is named
   std::vector<SourceId> sources{SourceId::Suffix, SourceId::Recycle};  // that are asked beside it, or alone
-  SourceSettings settings{};
+  DrafterSettings settings{};
   Recall recall = Recall::Matrix;
   int max_draft = kSteps;          // steps of a round
   bool always = false;             // in every round, whatever it costs
@@ -126,7 +126,7 @@ class Engine {
   // model, and how often those who guess are right.
   struct Lane {
     bool taken = false;
-    Sources sources;
+    DrafterSet drafters;
     TextOdds odds;
   };
 

@@ -8,10 +8,12 @@
 namespace swiftk {
 namespace {
 
-constexpr int kSpare = 16;  // listed beside those that are drawn, as a penalty may take some of these
+constexpr int kSpare = 16;           // listed beside those that are drawn, as a penalty may take some of these
 constexpr double kMassError = 1e-5;  // relative, of TopkArgs::mass: at most 128 sums in a row in f32
 
-bool better(const Candidate& a, const Candidate& b) { return a.value > b.value || (a.value == b.value && a.id < b.id); }
+bool better(const ScoredToken& a, const ScoredToken& b) {
+  return a.value > b.value || (a.value == b.value && a.id < b.id);
+}
 
 // What can be said of a number.
 template <class T>
@@ -22,7 +24,7 @@ struct Range {
 class ListedDraw {
  public:
   ListedDraw(const Sampling& s, const TopkArgs& list, const float* row, const Before& before,
-             std::vector<Candidate>& best)
+             std::vector<ScoredToken>& best)
       : s_(s), list_(list), row_(row), before_(before), best_(best) {
     while (size_ < list.k && list.id[size_] >= 0) ++size_;
     if (size_ == 0) return;
@@ -37,7 +39,7 @@ class ListedDraw {
       if (best_.size() < std::min<size_t>(k, list_.vocab)) return false;
     } else {
       if (best_.empty() || !keep()) return false;
-      for (Candidate& c : best_) c.value += noise(c.id);
+      for (ScoredToken& c : best_) c.value += noise(c.id);
       std::sort(best_.begin(), best_.end(), better);
     }
     best_.resize(std::min<size_t>(k, best_.size()));
@@ -71,7 +73,7 @@ class ListedDraw {
   }
 
   void offer(int32_t id, float logit) {
-    const Candidate c{value(id, penalised(logit)), logit, id};
+    const ScoredToken c{value(id, penalised(logit)), logit, id};
     const bool whole = size_ < list_.k || size_ == list_.vocab;
     if (c.value > -HUGE_VAL && (whole || !better(last_, c))) best_.push_back(c);
   }
@@ -89,7 +91,7 @@ class ListedDraw {
     }
     if (s_.min_p > 0) {
       const float floor = static_cast<float>(best_[0].value) + std::log(s_.min_p);
-      const auto end = std::find_if(best_.begin(), best_.end(), [&](const Candidate& c) { return c.value < floor; });
+      const auto end = std::find_if(best_.begin(), best_.end(), [&](const ScoredToken& c) { return c.value < floor; });
       if (end != best_.end()) narrow(kept, {size_t(end - best_.begin()), size_t(end - best_.begin())});
     }
     if (kept.least != kept.most || kept.most > best_.size()) return false;
@@ -101,12 +103,12 @@ class ListedDraw {
     kept = {std::min(kept.least, by.least), std::min(kept.most, by.most)};
   }
 
-  double weight(const Candidate& c) const { return std::exp(c.value - best_[0].value); }
+  double weight(const ScoredToken& c) const { return std::exp(c.value - best_[0].value); }
 
   // What warp() sums over what top_k leaves.
   Range<double> total(bool closed) const {
     double listed = 0;
-    for (const Candidate& c : best_) listed += weight(c);
+    for (const ScoredToken& c : best_) listed += weight(c);
     if (closed) return {listed, listed};
     const double raw = score(list_.logit[0]), top = best_[0].value, mass = list_.mass[0] * std::exp(raw - top);
     double moved = 0;
@@ -136,9 +138,9 @@ class ListedDraw {
   const TopkArgs& list_;
   const float* const row_;
   const Before& before_;
-  std::vector<Candidate>& best_;
-  int size_ = 0;    // of the list
-  Candidate last_;  // of the list, which nothing penalised
+  std::vector<ScoredToken>& best_;
+  int size_ = 0;      // of the list
+  ScoredToken last_;  // of the list, which nothing penalised
 };
 
 }  // namespace
@@ -157,7 +159,7 @@ Wanted wanted(const Sampling& s, int vocab, int k) {
 }
 
 bool draw_listed(const Sampling& s, const TopkArgs& list, const float* row, const Before& before, int k,
-                 std::vector<Candidate>& best) {
+                 std::vector<ScoredToken>& best) {
   return ListedDraw(s, list, row, before, best).run(k);
 }
 

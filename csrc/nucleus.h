@@ -10,7 +10,7 @@
 
 namespace swiftk {
 
-struct Candidate {
+struct ScoredToken {
   double value;  // score under penalty and temperature, then with its noise
   float logit;
   int32_t id;
@@ -35,6 +35,6 @@ Wanted wanted(const Sampling&, int vocab, int k);
 // wanted() says at scale 1 / temperature. row: its logits, or null if they are not wanted. False: the list does not
 // tell.
 bool draw_listed(const Sampling&, const TopkArgs& list, const float* row, const Before&, int k,
-                 std::vector<Candidate>& best);
+                 std::vector<ScoredToken>& best);
 
 }  // namespace swiftk

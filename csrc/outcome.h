@@ -1,6 +1,6 @@
 // What verified text says of those who proposed it.
 #pragma once
-#include "sources/source.h"
+#include "drafters/registry.h"
 
 namespace swiftk {
 
@@ -11,7 +11,7 @@ struct Outcome {
   int rank;
 };
 
-// What a source would have proposed at a place of the verified text, whether or not it became a node: how sure it was,
+// What a drafter would have proposed at a place of the verified text, whether or not it became a node: how sure it was,
 // and the place of the token that followed in its list (-1: not in it).
 struct Guessed {
   SourceId source;

@@ -22,7 +22,7 @@ int reuse(Workspace& w, Sequence& s, std::span<const int32_t> tokens) {
   size_t keep = 0;
   while (keep < most && tokens[keep] == s.text[keep]) ++keep;
   s.text.resize(keep);
-  s.sources.restart(static_cast<int>(keep), static_cast<int>(keep) == s.cached);
+  s.drafters.restart(static_cast<int>(keep), static_cast<int>(keep) == s.cached);
   s.cached = static_cast<int>(keep);
   s.seen.reset();
   for (const int32_t t : s.text) s.seen.add(t);
@@ -62,7 +62,7 @@ void extend(Workspace& w, Sequence& s, std::span<const int32_t> tokens) {
 Emitted sample(Workspace& w, Sequence& s, int row) {
   check_room(s, "sample");
   s.draft.begin(s.text.back());  // a lone root: what follows it is drawn as behind any node
-  s.sources.use({});
+  s.drafters.use({});
   accept(w, s, row);
   const Emitted e = s.verified.emitted[0];
   s.forget_tree();

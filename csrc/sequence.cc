@@ -6,7 +6,7 @@ namespace swiftk {
 Draft::Draft() {
   confidence.reserve(TokenTree::kMaxNodes);
   choice.resize(TokenTree::kMaxNodes * kMaxTopk);
-  prospects.reserve();
+  candidates.reserve();
   scouts.reserve(TokenTree::kMaxNodes);
   wanted.reserve(TokenTree::kMaxNodes);
 }
@@ -26,7 +26,7 @@ Verified::Verified() {
   emitted.reserve(TokenTree::kMaxNodes);
   path.reserve(TokenTree::kMaxNodes);
   outcomes.reserve(TokenTree::kMaxNodes);
-  guessed.reserve(kMostSources * TokenTree::kMaxNodes);
+  guessed.reserve(kMostDrafters * TokenTree::kMaxNodes);
 }
 
 Sequence::Sequence(const Model& model, int most)

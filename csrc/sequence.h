@@ -10,14 +10,14 @@
 #include <span>
 #include <vector>
 
+#include "candidates.h"
 #include "draft_plan.h"
 #include "draft_rule.h"
+#include "drafters/drafter_set.h"
 #include "error.h"
 #include "kv_pool.h"
 #include "outcome.h"
-#include "prospects.h"
 #include "sampler.h"
-#include "sources/sources.h"
 #include "token_tree.h"
 
 namespace swiftk {
@@ -55,8 +55,8 @@ struct Draft {
   std::vector<double> q;          // rejection only: [grown, V]
   float log_p = 0;                // of the best candidate of the last node
   GateRule gate{};
-  Prospects prospects;
-  bool asking = false;              // sources, whose candidates may join the tree
+  CandidatePool candidates;
+  bool asking = false;              // drafters, whose candidates may join the tree
   std::vector<int> scouts, wanted;  // nodes that run along; of these, those whose draws are learned from
   bool pending = false;             // hangs on the present text and may be verified
 };
@@ -101,7 +101,7 @@ struct Sequence {
 
   int lane = 0;  // of the engine's, as long as the sequence steps
   std::shared_ptr<const DraftPlan> plan;
-  Sources sources;
+  DrafterSet drafters;
   Draft draft;
   Verified verified;
   std::vector<int32_t> path_tokens;  // on the way to a node

@@ -63,14 +63,14 @@ void Session::set_kvq(bool on) {
   s_.forget_tree();
 }
 
-void Session::set_sources(const SourceSettings& settings) {
+void Session::set_sources(const DrafterSettings& settings) {
   settings.check();
-  s_.sources.set(settings);
+  s_.drafters.set(settings);
   s_.forget_tree();  // whose scouts are of the old ones
 }
 
 void Session::forget_sources() {
-  s_.sources.forget();
+  s_.drafters.forget();
   s_.forget_tree();
 }
 

@@ -26,9 +26,9 @@ class Session {
   // LayerSkip's KVQ cache, on at first: verification takes K, V and residual rows of the steps that draft and target
   // share at their start from drafting. Off, it runs these steps again, to the same bits.
   void set_kvq(bool on);
-  void set_recall(Recall recall) { s_.sources.set_recall(recall); }  // of sources, when another text begins
-  // What sources do. Where that changes what they keep, they begin anew.
-  void set_sources(const SourceSettings&);
+  void set_recall(Recall recall) { s_.drafters.set_recall(recall); }  // of drafters, when another text begins
+  // What drafters do. Where that changes what they keep, they begin anew.
+  void set_sources(const DrafterSettings&);
   void forget_sources();  // what they have learned
 
   // Starts a new text: keeps the longest cached prefix of `tokens` (at most all but the last), forgets the rest;
@@ -68,7 +68,7 @@ class Session {
   std::span<const SourceId> tree_sources() const { return {s_.draft.source.data(), size_t(tree().size())}; }
   int drafted_from() const { return s_.draft.grown; }  // leading nodes of the tree that a step has read
   std::span<const Outcome> outcomes() const { return s_.verified.outcomes; }  // of the last verify, from the root on
-  // At each of its tokens, by each source in use.
+  // At each of its tokens, by each drafter in use.
   std::span<const Guessed> guessed() const { return s_.verified.guessed; }
   int shared_steps() const { return s_.plan->shared; }  // steps of the draft whose results verification keeps
   int max_chunk() const { return w_.executor.max_rows(); }

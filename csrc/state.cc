@@ -116,7 +116,7 @@ void load_state(Workspace& w, Sequence& s, std::span<const char> state) {
   s.round = h.round;
   s.seen.reset();
   for (const int32_t t : s.text) s.seen.add(t);
-  s.sources.restart(0, false);
+  s.drafters.restart(0, false);
   s.forget_tree();
 }
 

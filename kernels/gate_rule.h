@@ -13,30 +13,30 @@
 
 namespace swiftk {
 
-inline constexpr int kHoldBuckets = 16, kLeafRanks = 10, kDraftNodes = 64;
+inline constexpr int kConfidenceBuckets = 16, kLeafRanks = 10, kDraftNodes = 64;
 
 // DraftRule of csrc/draft_rule.h, as far as steps depend on it. A node's candidate children are its `ranks` best
 // tokens.
 struct GateRule {
   int by_time;  // the best leaf is read next; else the last node's best child
   int ranks;
-  float floor;                                    // else: nothing is read behind a token whose log p is below
-  float reach;                                    // by time: nor where no leaf is worth this much
-  float edges[kHoldBuckets - 1];                  // upper bounds of log p of the first buckets, ascending
-  float hold[kHoldBuckets];                       // probability that the best child is right, by its bucket,
-  float runner_up[kHoldBuckets][kLeafRanks - 1];  // and that the 2nd, 3rd, ... best is
+  float floor;                                       // else: nothing is read behind a token whose log p is below
+  float min_step_gain;                               // by time: nor where no leaf is worth this much
+  float edges[kConfidenceBuckets - 1];               // upper bounds of log p of the first buckets, ascending
+  float p_top1[kConfidenceBuckets];                  // probability that the best child is right, by its bucket,
+  float p_rank[kConfidenceBuckets][kLeafRanks - 1];  // and that the 2nd, 3rd, ... best is
 };
 
 // Of a node whose best child has the probability exp(log_p). NaN is in the first.
 SWIFTK_HOST_DEVICE inline int bucket_of(const GateRule& rule, float log_p) {
   int bucket = 0;
-  while (bucket < kHoldBuckets - 1 && log_p > rule.edges[bucket]) ++bucket;
+  while (bucket < kConfidenceBuckets - 1 && log_p > rule.edges[bucket]) ++bucket;
   return bucket;
 }
 
 // Probability that a child is accepted: it counts in the order of worths, equal ones in that of parents, then of ranks.
 SWIFTK_HOST_DEVICE inline float worth_of(const GateRule& rule, int bucket, int rank, float parents) {
-  return parents * (rank == 0 ? rule.hold[bucket] : rule.runner_up[bucket][rank - 1]);
+  return parents * (rank == 0 ? rule.p_top1[bucket] : rule.p_rank[bucket][rank - 1]);
 }
 
 inline constexpr int kGateStops = 32;

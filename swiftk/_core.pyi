@@ -80,16 +80,15 @@ class Session:
         tier: tuple[float, float, float] = (0.5, 0.8, 0.95),
         width: tuple[int, int, int, int] = (10, 5, 3, 1),
         stop_ids: Sequence[int] = (),
-        beam: int = 1,
-        reach: float = 0.0,
+        min_step_gain: float = 0.0,
         edges: Sequence[float] = ...,  # [15]
-        hold: Sequence[float] = ...,  # [16]
-        runner_up: Sequence[Sequence[float]] = ...,  # [16][9]
+        p_top1: Sequence[float] = ...,  # [16]
+        p_rank: Sequence[Sequence[float]] = ...,  # [16][9]
         row_price: Sequence[float] = (),
         max_depth: int = ...,
         chain: int = ...,
-        row_reach: float = ...,
-        usual: float = ...,
+        min_row_gain: float = ...,
+        mean_p_top1: float = ...,
         sources: Sequence[tuple[int, Sequence[Sequence[float]]]] = (),  # (source, [bucket][rank])
     ) -> int: ...
     def set_tree(self, tokens: Tokens, parents: Tokens) -> int: ...

@@ -317,7 +317,7 @@ class LM:
             "skip": policy.skip.native,
             "rule": _core.DraftRule(**policy.rule.arguments()) if policy.rule else None,
             "drafters": DRAFTERS[o.drafter_name].numbers,
-            "settings": _core.SourceSettings(**o.sources.arguments()),
+            "settings": _core.DrafterSettings(**o.sources.arguments()),
             "recall": o.recall,
             "max_draft": policy.rule.max_draft if policy.rule else o.max_draft or 25,
             "always": o.speculate == "always",

@@ -1,4 +1,4 @@
-"""What callers may set of the sources that cost no draft step (csrc/sources/settings.h)."""
+"""What callers may set of the sources that cost no draft step (csrc/drafters/settings.h)."""
 
 from __future__ import annotations
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-NAMES = ("target", "plan", "suffix", "recycle", "lookup", "lookahead", "parallel", "template")  # csrc/sources/source.h
+# In the order of csrc/drafters/registry.h.
+NAMES = ("target", "plan", "suffix", "recycle", "lookup", "lookahead", "parallel", "template")
 
 
 @dataclass(frozen=True, slots=True)

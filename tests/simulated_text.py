@@ -42,10 +42,10 @@ def play(rule, outcome):
         if alive:
             heard.append((confidence, rank))
             tokens += rank == 0
-        leaves += [(worth * p, alive and rank == r + 1) for r, p in enumerate(rule["runner_up"][b])]
+        leaves += [(worth * p, alive and rank == r + 1) for r, p in enumerate(rule["p_rank"][b])]
         alive = alive and rank == 0
-        worth *= rule["hold"][b]
-        if worth < rule["reach"]:
+        worth *= rule["p_top1"][b]
+        if worth < rule["min_step_gain"]:
             break
     leaves.sort(key=lambda leaf: -leaf[0])
     price = rule["row_price"]

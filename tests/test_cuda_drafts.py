@@ -19,11 +19,11 @@ PROMPT = [5, 9, 2, 7, 7, 1, 30, 12, 4, 8, 21]
 SKIP = ((1,), (1, 2), -1)
 HALVES = [i / 16 for i in range(1, 16)]
 RUNNER_UP = [[p * 0.6**r for r in range(9)] for p in np.linspace(0.3, 0.05, 16)]
-TIMED = {"confidence": 0.0, "hold": list(np.linspace(0.3, 0.95, 16)), "edges": HALVES, "runner_up": RUNNER_UP}
+TIMED = {"confidence": 0.0, "p_top1": list(np.linspace(0.3, 0.95, 16)), "edges": HALVES, "p_rank": RUNNER_UP}
 RULES = {
     "fixed length": {"confidence": 0.0, "max_draft": 6},
     "epsilon": {"confidence": 0.3, "max_draft": 25},
-    "by time": {**TIMED, "reach": 0.05, "row_price": [0.02 * i for i in range(24)]},
+    "by time": {**TIMED, "min_step_gain": 0.05, "row_price": [0.02 * i for i in range(24)]},
     "by time, to the end": {**TIMED, "max_draft": 12, "row_price": [0.0] * 40},
     "stop ids": {"confidence": 0.0, "stop_ids": list(range(0, 128, 9))[:32]},
     "chain": {"confidence": 0.25, "width": (1, 1, 1, 1)},
@@ -105,7 +105,7 @@ def test_up_to_the_end_of_the_context(pair, tiny_dir):
 def test_sources_join_drafts_of_either_kind(pair, tiny_dir):
     """Where they lead there is no step; where they do not, a draft is taken at once, and their leaves join its tree."""
     table = [[p, *[0.1] * 7] for p in np.linspace(0.2, 0.95, 16)]
-    rule = {**RULES["by time"], "reach": 0.4, "sources": [(2, table), (3, table)], "chain": 4}
+    rule = {**RULES["by time"], "min_step_gain": 0.4, "sources": [(2, table), (3, table)], "chain": 4}
     loops = {"temperature": 0.2, "seed": 3}
     models = pair(tiny_dir("llama3", layers=LAYERS))
     at_once, by_steps = (open_session(m, sampling=loops) for m in models)
@@ -207,13 +207,11 @@ def test_without_loops_drafts_go_step_by_step(gpu, tiny_dir, tmp_path, monkeypat
     assert not stub.log()
 
 
-@pytest.mark.parametrize("how", ["penalty", "top_p", "rejection", "many stop ids", "beam"])
+@pytest.mark.parametrize("how", ["penalty", "top_p", "rejection", "many stop ids"])
 def test_what_needs_the_host_between_steps_goes_step_by_step(gpu, tiny_dir, how):
     on_stub_only(gpu)
     model = gpu.open(tiny_dir("llama3", layers=LAYERS))
     rule = {**RULES["fixed length"], "stop_ids": list(range(100, 133)) if how == "many stop ids" else []}
-    if how == "beam":
-        rule |= {**RULES["by time"], "beam": 2}
     sampling = {"penalty": {"repetition_penalty": 1.2}, "top_p": {"top_p": 0.9}}.get(how, {})
     acceptance = "rejection" if how == "rejection" else "coupled"
     session = open_session(model, sampling={"temperature": 1.0, "seed": 2, **sampling}, acceptance=acceptance)

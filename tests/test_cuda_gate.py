@@ -11,13 +11,13 @@ plan = cuda_shim.load_plan()
 LISTED, HALF, K, MOST, RANKS = 64, 5, 4, 7, 10
 STATE = np.dtype(
     [("step", "i4"), ("most", "i4"), ("stops", "i4"), ("stop_ids", "i4", 32), ("by_time", "i4"), ("ranks", "i4"),
-     ("floor", "f4"), ("reach", "f4"), ("edges", "f4", 15), ("hold", "f4", 16), ("runner_up", "f4", (16, 9)),
+     ("floor", "f4"), ("min_step_gain", "f4"), ("edges", "f4", 15), ("p_top1", "f4", 16), ("p_rank", "f4", (16, 9)),
      ("depth", "i4", 64), ("worth", "f4", 64), ("path", "u8", 64), ("leaf", "f4", 64 * RANKS)]
 )  # fmt: skip
 HALVES = tuple(np.arange(1, 16) / 16)
 FALLING = np.linspace(0.5, 1, 16)  # the more confident, the likelier
 OTHERS = np.linspace(0.3, 0.02, 16)[:, None] * 0.7 ** np.arange(9)
-TIMED = {"by_time": 1, "ranks": K, "hold": FALLING, "edges": HALVES, "runner_up": OTHERS}
+TIMED = {"by_time": 1, "ranks": K, "p_top1": FALLING, "edges": HALVES, "p_rank": OTHERS}
 # The rule, confidence of each step, steps; None: those that the oracle takes.
 RULES = {
     "most": ({"most": 4}, [0.5] * 4, 4),
@@ -29,10 +29,10 @@ RULES = {
     "infinite": ({}, [0.9, 0.9, np.inf, 0.9], 3),
     "by time": (TIMED, [0.95, 0.8, 0.5, 0.2, 0.9, 0.1, 0.7], MOST),
     "back to a runner-up": (TIMED, [0.5, 0.01, 0.01, 0.9, 0.9, 0.9, 0.9], MOST),
-    "reach": ({**TIMED, "reach": 0.5}, [0.95, 0.8, 0.5, 0.2, 0.9, 0.9, 0.9], None),
+    "min_step_gain": ({**TIMED, "min_step_gain": 0.5}, [0.95, 0.8, 0.5, 0.2, 0.9, 0.9, 0.9], None),
     "stop id by time": ({**TIMED, "stop_ids": (2001,)}, [0.95] * MOST, 2),
-    "equal worths": ({**TIMED, "hold": np.full(16, 0.5), "runner_up": np.full((16, 9), 0.5)}, [0.9] * MOST, MOST),
-    "nothing is worth anything": ({**TIMED, "hold": np.zeros(16), "reach": 0.1, "runner_up": 0}, [0.9], 1),
+    "equal worths": ({**TIMED, "p_top1": np.full(16, 0.5), "p_rank": np.full((16, 9), 0.5)}, [0.9] * MOST, MOST),
+    "nothing is worth anything": ({**TIMED, "p_top1": np.zeros(16), "min_step_gain": 0.1, "p_rank": 0}, [0.9], 1),
     "few candidates": ({**TIMED, "ranks": 1}, [0.9] * MOST, MOST),
     "bad logits by time": (TIMED, [0.9, np.nan, 0.9], 2),
 }
@@ -74,12 +74,12 @@ def next_leaf(s, step, log_p, drawn):
     bucket = int((log_p > s["edges"]).sum())
     for rank in range(RANKS):
         there = rank < s["ranks"] and drawn[rank] >= 0
-        right = s["hold"][bucket] if rank == 0 else s["runner_up"][bucket, rank - 1]
+        right = s["p_top1"][bucket] if rank == 0 else s["p_rank"][bucket, rank - 1]
         s["leaf"][step * RANKS + rank] = s["worth"][step] * right if there else -1
     if not s["by_time"]:
         return step * RANKS if log_p >= s["floor"] else -1
     best = int(s["leaf"][: (step + 1) * RANKS].argmax())
-    return best if s["leaf"][best] >= max(s["reach"], 0) else -1
+    return best if s["leaf"][best] >= max(s["min_step_gain"], 0) else -1
 
 
 def stepped(arrays):

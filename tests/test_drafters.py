@@ -21,11 +21,10 @@ rules = st.builds(
     seed=st.integers(0, 10**6),
     ids=st.sampled_from(SETS),
     chain=st.sampled_from([0, 1, 12]),
-    row_reach=st.sampled_from([0.0, 0.05]),
-    usual=st.sampled_from([0.3, 0.9, 1.0]),
+    min_row_gain=st.sampled_from([0.0, 0.05]),
+    mean_p_top1=st.sampled_from([0.3, 0.9, 1.0]),
     sure=st.booleans(),
-    beam=st.integers(1, 4),
-    reach=st.sampled_from([0.0, 0.3, 1.0, 2.0]),
+    min_step_gain=st.sampled_from([0.0, 0.3, 1.0, 2.0]),
     price=st.sampled_from([0.0, 0.003, 0.03, 0.2]),
 )
 
@@ -84,7 +83,7 @@ def test_what_costs_no_step_is_preferred_where_it_covers(tiny_model):
     session = open_session(model, sampling=LOOPS)
     decode(session, PROMPT, 100)
     session.set_skip(*SKIPS[0])
-    rule = {**source_rule(1, (SUFFIX,), sure=True, reach=0.5, price=0.01), "chain": 12}
+    rule = {**source_rule(1, (SUFFIX,), sure=True, min_step_gain=0.5, price=0.01), "chain": 12}
     session.draft(**rule)
     assert session.last["draft_steps"] == 0 and session.tree_sources[1:].count(SUFFIX) > 3
     session.verify()
@@ -102,7 +101,7 @@ def test_a_step_reads_a_chain_of_guesses_at_once(tiny_model):
     session.set_skip(*SKIPS[0])
     half = np.zeros((16, 8))
     half[:, 0] = 0.5
-    rule = {**source_rule(1, (SUFFIX,), reach=0.2, price=0.001), "sources": [(SUFFIX, half.tolist())]}
+    rule = {**source_rule(1, (SUFFIX,), min_step_gain=0.2, price=0.001), "sources": [(SUFFIX, half.tolist())]}
     session.draft(**rule, max_draft=1)
     assert (session.last["draft_steps"], session.drafted_from) == (1, 1)
     session.draft(**{**rule, "chain": 5}, max_draft=1)
@@ -158,7 +157,7 @@ def test_the_context_ends(tiny_model, ids, sampling):
     session = open_session(model, sampling=sampling, context=len(PROMPT) + 60)
     got = [session.prefill(np.asarray(PROMPT, np.int32)).token]
     session.set_skip(*SKIPS[0])
-    rule = {**all_of(*ids), "chain": 12, "reach": 0.1}
+    rule = {**all_of(*ids), "chain": 12, "min_step_gain": 0.1}
     while len(session.history) < session.context:
         session.draft(**rule)
         emitted = session.verify()
@@ -174,7 +173,7 @@ def test_a_cancelled_round_starts_anew(tiny_model, ids):
     session = open_session(model)
     got = [session.prefill(np.asarray(PROMPT, np.int32)).token]
     session.set_skip(*SKIPS[0])
-    rule = {**all_of(*ids), "chain": 12, "reach": 0.9}
+    rule = {**all_of(*ids), "chain": 12, "min_step_gain": 0.9}
     while len(got) < 60:
         session.draft(**rule)
         thread = threading.Thread(target=session.cancel)
@@ -199,9 +198,9 @@ def test_a_cancelled_round_starts_anew(tiny_model, ids):
         ("sources", [(SUFFIX, np.zeros((16, 8)).tolist())] * 4),
         ("chain", -1),
         ("chain", 64),
-        ("row_reach", float("nan")),
-        ("usual", 0.0),
-        ("usual", 1.5),
+        ("min_row_gain", float("nan")),
+        ("mean_p_top1", 0.0),
+        ("mean_p_top1", 1.5),
         ("max_depth", -1),
     ],
 )
@@ -223,7 +222,7 @@ def test_behind_what_the_plan_has_read_only_what_it_lists_is_taken(tiny_model):
     session = open_session(model)
     decode(session, PROMPT, 60)
     session.set_skip(*SKIPS[0])
-    rule, strangers = {**source_rule(1, (SUFFIX, RECYCLE), reach=0.0), "row_price": [0.0] * 64}, 0
+    rule, strangers = {**source_rule(1, (SUFFIX, RECYCLE), min_step_gain=0.0), "row_price": [0.0] * 64}, 0
     for _ in range(30):
         listed = DraftRows(model, session.history, SKIPS[0], {})(())[1]
 

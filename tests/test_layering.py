@@ -86,13 +86,29 @@ def test_csrc_sees_only_the_contract_of_kernels(path):
         assert "swiftk.h" not in quoted, "the C ABI is a layer on top"
 
 
-PLANNER_SEES = {"draft_plan.h", "sources/source.h", "draft_rule.h", "outcome.h", "error.h", "stopwatch.h"}
+PLANNER_SEES = {"draft_plan.h", "draft_rule.h", "outcome.h", "error.h", "stopwatch.h"}
 
 
 @pytest.mark.parametrize("path", [p for p in NATIVE if p.parent.name == "planner"], ids=name)
 def test_the_planner_sees_prices_and_probabilities_alone(path):
     quoted, _ = includes(path)
     assert {header for header in quoted if not header.startswith("planner/")} <= PLANNER_SEES
+
+
+DRAFTERS = ROOT / "csrc" / "drafters"
+DRAFTERS_SEE = {"../error.h", "../sampler.h", "../token_tree.h", "../draft_rule.h"}
+
+
+@pytest.mark.parametrize("path", [p for p in NATIVE if p.parent == DRAFTERS], ids=name)
+def test_drafters_see_the_text_and_draws_alone(path):
+    quoted, _ = includes(path)
+    assert {header for header in quoted if not (DRAFTERS / header).resolve().is_relative_to(DRAFTERS)} <= DRAFTERS_SEE
+
+
+def test_a_drafter_is_a_line_of_the_registry_and_a_file():
+    names = re.findall(r"X\(\w+, (\w+)\)", (DRAFTERS / "registry.h").read_text())
+    makers = {p.stem for p in DRAFTERS.glob("*.cc") if f"make_{p.stem}()" in p.read_text()}
+    assert len(names) == len(makers) > 0 and set(names) == makers
 
 
 def test_headers_of_csrc_have_no_cycle():

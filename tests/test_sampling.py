@@ -16,11 +16,11 @@ SWIFT = {"confidence": 0.0, "max_draft": 2, "width": (3, 3, 2, 2)}
 TIMED = {
     "max_draft": 2,
     "edges": [0.01, 0.02, 0.03, 0.05, 0.08, 0.12, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95],
-    "hold": [*[0.0] * 6, *[0.3] * 10],
-    "runner_up": [[0.0] * 9] * 16,
+    "p_top1": [*[0.0] * 6, *[0.3] * 10],
+    "p_rank": [[0.0] * 9] * 16,
     "row_price": [0.1 * i for i in range(64)],
 }
-SIBLINGS = {"runner_up": [[0.2, 0.15, 0.12, 0.02, *[0.0] * 5]] * 16}
+SIBLINGS = {"p_rank": [[0.2, 0.15, 0.12, 0.02, *[0.0] * 5]] * 16}
 DEAR = {"row_price": [0.4 * i for i in range(64)]}
 
 
@@ -123,11 +123,11 @@ def test_two_tokens_are_distributed_as_the_target_says(model, sampling, acceptan
 @pytest.mark.parametrize(
     "rule",
     [
-        {**TIMED, "reach": 0.25},
-        {**TIMED, **SIBLINGS, "reach": 0.0, "beam": 4, "max_draft": 5},
-        {**TIMED, **DEAR, "reach": 0.0, "stop_ids": list(range(0, VOCAB, 2))},
-        {**TIMED, **guessing(0.9), "reach": 0.5},
-        {**TIMED, **guessing(0.3), "reach": 0.5},
+        {**TIMED, "min_step_gain": 0.25},
+        {**TIMED, **SIBLINGS, "min_step_gain": 0.0, "max_draft": 5},
+        {**TIMED, **DEAR, "min_step_gain": 0.0, "stop_ids": list(range(0, VOCAB, 2))},
+        {**TIMED, **guessing(0.9), "min_step_gain": 0.5},
+        {**TIMED, **guessing(0.3), "min_step_gain": 0.5},
     ],
     ids=["first draws", "siblings", "stops", "guesses lead", "the plan leads"],
 )

@@ -1,4 +1,4 @@
-"""Sources of tree nodes, each against a slow one: what matches, what followed it, what is proposed."""
+"""Drafters, each against a slow one: what matches, what followed it, what is proposed."""
 
 import numpy as np
 import pytest
@@ -13,21 +13,20 @@ texts = st.lists(st.integers(0, 3), min_size=1, max_size=60)
 many = settings(max_examples=150, deadline=None)
 
 
-def automaton(text):
-    found = _core.sources.SuffixAutomaton()
-    for token in text:
-        found.append(token)
+def drafter(name, text=(), **given):
+    found = _core.drafters.Drafter(name, **given)
+    found.follow(text)
     return found
 
 
 @many
 @given(text=texts, path=st.lists(st.integers(0, 4), max_size=12))
 def test_suffixes_match_as_far_as_they_can(text, path):
-    found = automaton(text)
+    found = drafter("suffix", text)
     at = found.root()
     for i in range(len(path) + 1):
         assert at[1] == len(longest_match(text, path[:i]))
-        bucket, tokens = found.guess(at)
+        bucket, tokens = found.propose(at)
         want_bucket, want = slow_guess(text, path[:i])
         assert bucket == want_bucket
         assert tokens[:1] == want[:1], "what followed the longest match last"
@@ -39,15 +38,14 @@ def test_suffixes_match_as_far_as_they_can(text, path):
 @many
 @given(text=texts, path=st.lists(st.integers(0, 4), max_size=6), length=st.integers(1, 6), ranks=st.integers(1, 8))
 def test_suffixes_propose_from_their_shortest_match_on(text, path, length, ranks):
-    found = automaton(text)
-    at = found.root()
-    for token in path:
-        at = found.step(at, token)
     match = longest_match(text, path)
     want = list(dict.fromkeys(follower(text, match[i:]) for i in range(len(match) - length + 1)))
-    assert found.guess(at, length=length, matches=64, ranks=ranks)[1] == want[:ranks]
-    few = found.guess(at, length=length, matches=1, ranks=ranks)[1]
-    assert few == want[:1]
+    for matches, most in [(64, ranks), (1, 1)]:
+        found = drafter("suffix", text, suffix_length=length, suffix_matches=matches, suffix_ranks=ranks)
+        at = found.root()
+        for token in path:
+            at = found.step(at, token)
+        assert found.propose(at)[1] == want[:most]
 
 
 @many
@@ -58,19 +56,17 @@ def test_an_automaton_has_the_states_that_a_text_needs(text):
     for i in range(len(text)):
         for j in range(i + 1, len(text) + 1):
             ends.setdefault(tuple(text[i:j]), set()).add(j)
-    assert automaton(text).states == 1 + len({frozenset(places) for places in ends.values()})
+    assert _core.drafters.automaton_states(text) == 1 + len({frozenset(places) for places in ends.values()})
 
 
 @many
 @given(earlier=st.lists(texts, min_size=1, max_size=3), text=texts, path=st.lists(st.integers(0, 3), max_size=6))
 def test_matches_reach_into_earlier_texts_but_not_across_them(earlier, text, path):
-    found = _core.sources.SuffixAutomaton()
+    found = _core.drafters.Drafter("suffix", recall=True)
     for one in earlier:
-        for token in one:
-            found.append(token)
-        found.separate()
-    for token in text:
-        found.append(token)
+        found.follow(one)
+        found.restart()
+    found.follow(text)
     at = found.root()
     for token in path:
         at = found.step(at, token)
@@ -83,10 +79,10 @@ def test_matches_reach_into_earlier_texts_but_not_across_them(earlier, text, pat
 
 def test_a_text_of_one_token_is_linear():
     """Where every suffix recurs, work stays in proportion to the text."""
-    found = automaton([7] * 20000)
-    bucket, tokens = found.guess(found.root())
+    found = drafter("suffix", [7] * 20000)
+    bucket, tokens = found.propose(found.root())
     assert tokens == [7] and bucket == len(BUCKETS)
-    assert found.states == 20001
+    assert _core.drafters.automaton_states([7] * 20000) == 20001
 
 
 @many
@@ -100,17 +96,18 @@ def test_recycled_lists_are_drawn_with_the_noise_of_their_place(logits, temperat
     vocab = 40
     kept = np.array(logits[:8], np.float32)
     ids = np.random.default_rng(len(logits)).permutation(vocab)[: len(logits)].tolist()
-    recycler = _core.sources.Recycler()
-    assert recycler.guess(3, temperature, seed, pos)[1] == []
+    recycler = drafter("recycle", [3])
+    draw = (temperature, seed, pos)
+    assert recycler.propose(recycler.root(), *draw)[1] == []
     recycler.learn(vocab, 3, ids, logits, float(np.log(np.exp(kept.astype(float)).sum())))
     noise = reference.gumbel(seed, pos, vocab, 0)[ids[: len(kept)]] if temperature else 0
     order = np.argsort(-(kept + temperature * noise), kind="stable")
-    bucket, tokens = recycler.guess(3, temperature, seed, pos)
+    bucket, tokens = recycler.propose(recycler.root(), *draw)
     assert tokens == [ids[i] for i in order]
     best = np.exp(kept.max() - np.log(np.exp(kept.astype(float)).sum()))
     edges = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.96, 0.99]
     assert bucket in {sum(best + slack > edge for edge in edges) for slack in (-1e-5, 1e-5)}
-    assert recycler.guess(4, temperature, seed, pos)[1] == []
+    assert recycler.propose(recycler.step(recycler.root(), 4), *draw)[1] == []
 
 
 # Of the first ranks of each node of the paper's tree, level by level: template "2.2.2" of Luowaterbi/TokenRecycling.
@@ -126,16 +123,26 @@ PAPER = {
 }
 
 
+def breadth_first(found):
+    """All that a drafter proposes behind its text: (parent, token), the root being 0."""
+    nodes, at = [], [found.root()]
+    for i, cursor in enumerate(at):
+        for token in found.propose(cursor)[1]:
+            nodes.append((i, token))
+            at.append(found.step(cursor, token))
+    return nodes
+
+
 def test_the_template_is_the_papers_as_far_as_a_tree_goes():
     """Its 63 cheapest nodes: whatever the 17 others cost, nobody pays less."""
     paths = {(*node, rank) for node, n in PAPER.items() for rank in range(n)}
     assert len(paths) == 80
     vocab = 100
-    recycler = _core.sources.Recycler()
+    template = drafter("template", [7])
     listed = {t: np.random.default_rng(t).permutation(vocab)[:8].tolist() for t in range(vocab)}
     for token, ids in listed.items():
-        recycler.learn(vocab, token, ids, np.linspace(3, -3, 8).tolist(), 4.0)
-    nodes, path = recycler.template_tree(7), {0: ()}
+        template.learn(vocab, token, ids, np.linspace(3, -3, 8).tolist(), 4.0)
+    nodes, path = breadth_first(template), {0: ()}
     for i, (parent, token) in enumerate(nodes, 1):
         at = 7
         for rank in path[parent]:
@@ -156,10 +163,10 @@ def test_the_template_is_the_papers_as_far_as_a_tree_goes():
 @many
 @given(ids=st.lists(st.integers(0, 5), min_size=1, max_size=8, unique=True))
 def test_the_template_takes_what_is_listed(ids):
-    recycler = _core.sources.Recycler()
-    assert recycler.template_tree(0) == []
-    recycler.learn(6, 0, ids, [float(-i) for i in range(len(ids))], 1.0)
-    nodes = recycler.template_tree(0)
+    template = drafter("template", [0])
+    assert breadth_first(template) == []
+    template.learn(6, 0, ids, [float(-i) for i in range(len(ids))], 1.0)
+    nodes = breadth_first(template)
     assert [token for parent, token in nodes if parent == 0] == ids
     assert all(parent == 0 or nodes[parent - 1][1] == 0 for parent, _ in nodes)
 
@@ -174,8 +181,11 @@ def test_prompt_lookup_copies_as_transformers_does(text, ngram, tokens):
         if starts:
             want = text[starts[0] : starts[0] + tokens]
             break
-    assert _core.sources.prompt_lookup(text, ngram, tokens) == want
-    assert _core.sources.prompt_lookup(text) == _core.sources.prompt_lookup(text, 2, 10)
+    found = [
+        breadth_first(drafter("lookup", text, lookup_ngram=n, lookup_tokens=m)) for n, m in [(ngram, tokens), (2, 10)]
+    ]
+    assert found[0] == list(enumerate(want))
+    assert breadth_first(drafter("lookup", text)) == found[1]
 
 
 class SlowLookahead:
@@ -209,8 +219,8 @@ class SlowLookahead:
 def test_lookahead_keeps_the_ngrams_of_its_window(seed, vocab, shape):
     n, w, g = shape
     rng = np.random.default_rng(seed)
-    pool = _core.sources.NgramPool(*shape)
-    pool.start(rng.integers(0, vocab, 9).tolist())
+    prompt = rng.integers(0, vocab, 9).tolist()
+    pool = drafter("lookahead", prompt, lookahead_ngram=n, lookahead_window=w, lookahead_guesses=g)
     level_0 = [None, *(token for _, token, _ in pool.scouts())]
     slow = SlowLookahead(level_0, n, g)
     for _ in range(30):
@@ -224,14 +234,16 @@ def test_lookahead_keeps_the_ngrams_of_its_window(seed, vocab, shape):
         assert tokens[w - 1 :] == below
         root, fresh = int(rng.integers(vocab)), rng.integers(0, vocab, w).tolist()
         first = len(slow.levels) == 1
-        pool.learn(root, fresh[0], fresh[1:] if first else fresh)
+        pool.follow([root])
+        pool.hear(fresh[1:] if first else fresh, fresh[0], 1)
         slow.learn(root, fresh)
         for token in range(vocab):
-            path, at = [], pool.root(token)
+            pool.follow([token])
+            path, at = [], pool.root()
             while True:
                 rest = [g for g in slow.pool.get(token, []) if list(g[: len(path)]) == path and len(g) > len(path)]
                 want = list(dict.fromkeys(g[len(path)] for g in reversed(rest)))
-                bucket, guessed = pool.guess(at)
+                bucket, guessed = pool.propose(at)
                 assert guessed == want
                 if not want:
                     break
@@ -242,10 +254,10 @@ def test_lookahead_keeps_the_ngrams_of_its_window(seed, vocab, shape):
 
 def test_the_window_hangs_column_by_column():
     """Level 0 is a chain behind the root; level 1 of column i hangs on its level 0."""
-    pool = _core.sources.NgramPool()
-    pool.start([1, 2, 3])
-    pool.learn(9, 5, [5] * 6)
-    pool.learn(9, 6, [6] * 7)
+    pool = drafter("lookahead", [1, 2, 3])
+    for token, draws in [(5, [5] * 6), (6, [6] * 7)]:
+        pool.scouts()
+        pool.hear(draws, token, 1)
     parents = [parent for parent, _, _ in pool.scouts()]
     assert parents == [-1, 0, 1, 2, 3, 4] + [x for column in range(7) for x in (column - 1, 6 + 2 * column)]
 
@@ -253,21 +265,19 @@ def test_the_window_hangs_column_by_column():
 @given(n=st.integers(1, 63), data=st.data())
 def test_jacobi_moves_its_guesses_on(n, data):
     taken = data.draw(st.integers(1, n + 1))
-    jacobi = _core.sources.Jacobi(n)
-    jacobi.start([4, 5, 6])
+    jacobi = drafter("parallel", [4, 5, 6], parallel_tokens=n)
     first = jacobi.scouts()
     assert [parent for parent, _, _ in first] == list(range(-1, n - 1)) and all(wanted for _, _, wanted in first)
     draws = list(range(100, 100 + n))
-    jacobi.learn(draws, taken)
+    jacobi.hear(draws, 0, taken)
     tokens = [token for _, token, _ in jacobi.scouts()]
     assert tokens[: n + 1 - taken] == draws[taken - 1 :]
     assert len(tokens) == n and set(tokens[n + 1 - taken :]) <= {4, 5, 6}
-    assert len(_core.sources.Jacobi().scouts()) == 0
+    assert _core.drafters.Drafter("parallel").scouts() == []
 
 
 @pytest.mark.parametrize("length", [1, 3])
 def test_short_texts_have_nothing_to_say(length):
     text = list(range(length))
-    found = automaton(text)
-    assert found.guess(found.root())[1] == []
-    assert _core.sources.prompt_lookup(text) == []
+    for name in ["suffix", "lookup"]:
+        assert breadth_first(drafter(name, text)) == []

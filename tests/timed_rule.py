@@ -29,19 +29,18 @@ def assert_plain(model, prompt, n, rule, sampling):
     assert fast.tokens == plain.tokens
 
 
-def random_rule(seed, beam=1, reach=0.3, price=0.02):
+def random_rule(seed, min_step_gain=0.3, price=0.02):
     """Session.draft()'s arguments: acceptance that rises with confidence, rows that cost about `price` tokens each."""
     rng = np.random.default_rng(seed)
-    hold = np.sort(rng.uniform(0, 1, BUCKETS))
-    runner_up = np.sort(rng.uniform(0, 0.4, (BUCKETS, RANKS - 1)), axis=1)[:, ::-1] * rng.choice([0, 0.3, 1])
+    p_top1 = np.sort(rng.uniform(0, 1, BUCKETS))
+    p_rank = np.sort(rng.uniform(0, 0.4, (BUCKETS, RANKS - 1)), axis=1)[:, ::-1] * rng.choice([0, 0.3, 1])
     row_price = np.cumsum(price * rng.uniform(0, 2, rng.integers(1, MAX_NODES + 1)))
     return {
-        "beam": beam,
-        "reach": reach,
+        "min_step_gain": min_step_gain,
         # Random models are sure of nothing: half of the buckets are where their confidences are.
         "edges": np.sort(np.append(rng.uniform(0, 0.2, 8), rng.uniform(0, 1, 7))).tolist(),
-        "hold": hold.tolist(),
-        "runner_up": runner_up.tolist(),
+        "p_top1": p_top1.tolist(),
+        "p_rank": p_rank.tolist(),
         "row_price": row_price.tolist(),
     }
 
@@ -79,16 +78,11 @@ class Tree:
         self.tokens, self.parents, self.worth = [root], [-1], [f32(1)]
         self.confidence, self.candidates, self.leaves, self.steps = [], [], [], 0
         limit = min(max_draft, max_nodes - 1, room)
-        wave = [0]
-        while self.steps < limit and wave:
-            for node in wave:
-                self._read(rule, node, *rows(self.path(node)))
+        node = 0
+        while self.steps < limit and node is not None:
+            self._read(rule, node, *rows(self.path(node)))
             self.steps += 1
-            wave = []
-            if self.steps < limit:
-                for leaf in self._wave(rule, max_nodes, stop_ids):
-                    self.leaves.remove(leaf)
-                    wave.append(self._add(leaf))
+            node = self._next(rule, max_nodes, stop_ids) if self.steps < limit else None
         self.drafted_from = len(self.confidence)
         self.choices = sorted(self.leaves)  # what leaves could be taken
         for leaf in self._worthy(rule, max_nodes):
@@ -103,20 +97,23 @@ class Tree:
 
     def _read(self, rule, node, confidence, ids):
         bucket = sum(confidence > f32(edge) for edge in rule["edges"])
-        chances = [rule["hold"][bucket], *rule["runner_up"][bucket]]
+        chances = [rule["p_top1"][bucket], *rule["p_rank"][bucket]]
         self.confidence.append(confidence)
         self.candidates.append(ids)
         for rank, (token, chance) in enumerate(zip(ids, chances, strict=False)):
             self.leaves.append((-(self.worth[node] * f32(chance)), node, rank, token))
 
-    def _wave(self, rule, max_nodes, stop_ids):
-        best = sorted(self.leaves)[: min(rule["beam"], max_nodes - len(self.tokens))]
-        stops = [i for i, leaf in enumerate(best) if leaf[3] in stop_ids]
-        best = best[: stops[0]] if stops else best
-        worth = f32(0)
-        for leaf in best:
-            worth -= leaf[0]
-        return best if worth >= f32(rule["reach"]) else []
+    def _next(self, rule, max_nodes, stop_ids):
+        best = min(self.leaves, default=None)
+        if (
+            best is None
+            or len(self.tokens) == max_nodes
+            or best[3] in stop_ids
+            or -best[0] < f32(rule["min_step_gain"])
+        ):
+            return None
+        self.leaves.remove(best)
+        return self._add(best)
 
     def _worthy(self, rule, max_nodes):
         leaves, price, at = sorted(self.leaves), np.asarray(rule["row_price"], f32), len(self.tokens)

@@ -2,7 +2,7 @@
 #pragma once
 #include <vector>
 
-#include "sources/source.h"
+#include "drafters/registry.h"
 
 namespace swiftk {
 

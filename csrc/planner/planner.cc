@@ -197,8 +197,8 @@ DraftRule Planner::rule(const Allotment& a, const TextOdds& text, int texts) con
   const float eager = a.eager ? static_cast<float>(kEager) : 1.0f;
   DraftRule rule{.confidence = 0, .max_draft = a.drafts ? a.steps : 0};
   if (!a.drafts && !a.guesses) return rule;
-  rule.reach = static_cast<float>(a.reach) * eager;
-  rule.row_reach = static_cast<float>(a.further) * eager;
+  rule.min_step_gain = static_cast<float>(a.reach) * eager;
+  rule.min_row_gain = static_cast<float>(a.further) * eager;
   rule.row_price.assign(m.beyond.begin(), m.beyond.begin() + a.rows);
   rule.others = texts - 1;
   const bool priced = a.drafts || std::all_of(m.config.sources.begin(), m.config.sources.end(), has_odds);
@@ -206,11 +206,11 @@ DraftRule Planner::rule(const Allotment& a, const TextOdds& text, int texts) con
   for (float& price : rule.row_price) price *= eager * static_cast<float>(rate);
   if (a.drafts) {
     for (int b = 0; b < kSureness; ++b) {
-      rule.hold[b] = static_cast<float>(a.odds.p_top1[b]);
-      for (int r = 0; r < DraftRule::kRanks - 1; ++r) rule.runner_up[b][r] = static_cast<float>(a.odds.p_rank[r][b]);
+      rule.p_top1[b] = static_cast<float>(a.odds.p_top1[b]);
+      for (int r = 0; r < DraftRule::kRanks - 1; ++r) rule.p_rank[b][r] = static_cast<float>(a.odds.p_rank[r][b]);
     }
     for (int b = 0; b + 1 < kSureness; ++b) rule.edges[b] = static_cast<float>(AcceptanceRates::edge(b));
-    rule.usual = static_cast<float>(a.usual);
+    rule.mean_p_top1 = static_cast<float>(a.usual);
     rule.chain = kChain;
   }
   for (const SourceId id : m.config.sources) rule.sources.push_back({id, text.chance(id)});

@@ -69,7 +69,7 @@ gate(u64 again, SpineState* state, const int* drawn, int* token, int* pos, int* 
   if (rule.by_time) best = best_leaf(state->leaf, ahead * kLeafRanks);
   bool on = ahead < state->most && best.at >= 0 && lse - lse == 0;  // bad logits: nothing is built on them
   const int parent = on ? best.at / kLeafRanks : 0, id = out[1 + parent * words + (on ? best.at % kLeafRanks : 0)];
-  on = on && !stops(*state, id) && (rule.by_time ? best.worth >= rule.reach : log_p >= rule.floor);
+  on = on && !stops(*state, id) && (rule.by_time ? best.worth >= rule.min_step_gain : log_p >= rule.floor);
   const int depth = state->depth[parent] + 1;
   for (int i = thread; on && i < half; i += kGateThreads) {
     cos[i] = cos[depth * half + i];

@@ -51,7 +51,7 @@ void gate(const Launch& launch) {
   if (on) {
     const int parent = chosen / kLeafRanks, id = out[1 + parent * size + chosen % kLeafRanks];
     for (int i = 0; i < state.stops; ++i) on = on && state.stop_ids[i] != id;
-    on = on && (state.rule.by_time ? state.leaf[chosen] >= state.rule.reach : log_p >= state.rule.floor);
+    on = on && (state.rule.by_time ? state.leaf[chosen] >= state.rule.min_step_gain : log_p >= state.rule.floor);
     if (on) {
       const int depth = state.depth[ahead] = state.depth[parent] + 1;
       launch.span<int32_t>(3)[0] = id;

@@ -1,4 +1,4 @@
-#include "prospects.h"
+#include "candidates.h"
 
 #include <algorithm>
 #include <cmath>
@@ -19,35 +19,36 @@ float cheapest_row(const DraftRule& rule, int rows) {
   return cheapest;
 }
 
-// Of what reading a node is worth, the share that is left where sources have `covered` of its children's probability.
-float share_left(const DraftRule& rule, float covered) {
-  if (covered >= 1) return 0;
-  const float onward = covered / (1 - std::sqrt(covered));
-  return std::max(0.0f, 1 - onward * (1 - rule.usual) / rule.usual);
+// Of what reading a node is worth, the share that is left where drafters have `source_mass` of its children's
+// probability.
+float share_left(const DraftRule& rule, float source_mass) {
+  if (source_mass >= 1) return 0;
+  const float onward = source_mass / (1 - std::sqrt(source_mass));
+  return std::max(0.0f, 1 - onward * (1 - rule.mean_p_top1) / rule.mean_p_top1);
 }
 
 }  // namespace
 
-void Prospects::start(int32_t root, const Cursors& at) {
+void CandidatePool::start(int32_t root, const Cursors& at) {
   all_.clear();
   all_.push_back({.parent = -1, .token = root, .rank = 0, .depth = 0});
-  all_[0].worth = all_[0].planned = 1;
+  all_[0].path_probability = all_[0].planned = 1;
   all_[0].at = at;
   enter(0, 0);
 }
 
-void Prospects::enter(int prospect, int node) {
-  all_[prospect].node = node;
-  of_node_[node] = prospect;
+void CandidatePool::enter(int candidate, int node) {
+  all_[candidate].node = node;
+  of_node_[node] = candidate;
 }
 
-int Prospects::find(int parent, int32_t token) const {
+int CandidatePool::find(int parent, int32_t token) const {
   int i = all_[parent].child;
   while (i >= 0 && all_[i].token != token) i = all_[i].sibling;
   return i;
 }
 
-int Prospects::find_or_add(int parent, int32_t token, int rank) {
+int CandidatePool::find_or_add(int parent, int32_t token, int rank) {
   if (const int found = find(parent, token); found >= 0) return found;
   const int added = size();
   all_.push_back({.parent = parent, .token = token, .rank = rank, .depth = all_[parent].depth + 1});
@@ -56,67 +57,67 @@ int Prospects::find_or_add(int parent, int32_t token, int rank) {
   return added;
 }
 
-// Behind what the plan has read, sources are a second opinion. Where both have the same best they fail as if they knew
-// nothing of each other; a runner-up that a source believes in lies between the two, in logarithms; and what the plan
+// Behind what the plan has read, drafters are a second opinion. Where both have the same best they fail as if they knew
+// nothing of each other; a runner-up that a drafter believes in lies between the two, in logarithms; and what the plan
 // does not even list did not come once in 700 times (int4 on the streams of bench/modes.py, greedy and T = 1: bests
 // 356 of 356.4 expected, runners-up 26 of 48 where the larger of the two words expected 101).
-float Prospects::chance_of(const Prospect& c) const {
+float CandidatePool::chance_of(const Candidate& c) const {
   if (c.planned < 0) return all_[c.parent].read ? 0 : c.guessed;
   if (c.rank == 0) return c.planned + (1 - c.planned) * c.guessed;
   return c.guessed > c.planned ? std::sqrt(c.planned * c.guessed) : c.planned;
 }
 
-int Prospects::plan(int parent, int32_t token, int rank, float chance) {
+int CandidatePool::plan(int parent, int32_t token, int rank, float chance) {
   const int i = find_or_add(parent, token, rank);
   all_[i].rank = rank;
   all_[i].planned = chance;
   if (chance >= all_[i].guessed) all_[i].source = SourceId::Plan;
-  all_[i].worth = all_[parent].worth * chance_of(all_[i]);
+  all_[i].path_probability = all_[parent].path_probability * chance_of(all_[i]);
   return i;
 }
 
-// Sources that are asked later count for what those before them leave.
-bool Prospects::guess(int parent, const DraftRule& rule, const Sources& sources, const Sampling& sampling, int32_t pos,
-                      float floor) {
+// Drafters that are asked later count for what those before them leave.
+bool CandidatePool::guess(int parent, const DraftRule& rule, const DrafterSet& drafters, const Sampling& sampling,
+                          int32_t pos, float floor) {
   Guesses guesses;
   float left = 1;
   bool shared = false;
-  for (int s = 0; s < sources.active(); ++s) {
-    sources.guess(s, all_[parent].at, sampling, pos, guesses);
+  for (int s = 0; s < drafters.active(); ++s) {
+    drafters.propose(s, all_[parent].at, sampling, pos, guesses);
     const float before = left;
     for (int r = 0; r < guesses.size; ++r) {
       const float chance = rule.sources[s].chance[guesses.bucket][r] * before;
-      if (all_[parent].worth * chance <= floor) continue;
+      if (all_[parent].path_probability * chance <= floor) continue;
       const int i = all_[parent].read ? find(parent, guesses.token[r])
                                       : find_or_add(parent, guesses.token[r], DraftRule::kRanks + r);
       if (i < 0 || chance <= all_[i].guessed) continue;
       shared |= all_[i].planned >= 0;
       left -= chance - all_[i].guessed;
       all_[i].guessed = chance;
-      if (chance > all_[i].planned) all_[i].source = sources.id(s);
+      if (chance > all_[i].planned) all_[i].source = drafters.id(s);
     }
     left = std::max(left, 0.0f);
   }
-  all_[parent].covered = 1 - left;
+  all_[parent].source_mass = 1 - left;
   return shared;
 }
 
-void Prospects::settle(int first) {
+void CandidatePool::settle(int first) {
   for (int i = std::max(1, first); i < size(); ++i) {
-    all_[i].worth = all_[all_[i].parent].worth * chance_of(all_[i]);
+    all_[i].path_probability = all_[all_[i].parent].path_probability * chance_of(all_[i]);
   }
 }
 
-void Prospects::ask(const DraftRule& rule, const Sources& sources, const Sampling& sampling, int32_t root_pos,
-                    int most_depth, int tree_size) {
-  if (sources.active() == 0) return;
+void CandidatePool::ask(const DraftRule& rule, const DrafterSet& drafters, const Sampling& sampling, int32_t root_pos,
+                        int most_depth, int tree_size) {
+  if (drafters.active() == 0) return;
   settle(0);
   const float floor = cheapest_row(rule, tree_size);
   const auto worse = [this](int a, int b) { return better(b, a); };
   heap_.clear();
   const auto consider = [&](int i) {
-    const Prospect& c = all_[i];
-    if (c.asked || c.worth <= floor || c.depth >= most_depth || rule.stops(c.token)) return;
+    const Candidate& c = all_[i];
+    if (c.asked || c.path_probability <= floor || c.depth >= most_depth || rule.stops(c.token)) return;
     heap_.push_back(i);
     std::push_heap(heap_.begin(), heap_.end(), worse);
   };
@@ -126,9 +127,9 @@ void Prospects::ask(const DraftRule& rule, const Sources& sources, const Samplin
     const int i = heap_.back();
     heap_.pop_back();
     all_[i].asked = true;
-    if (i > 0) all_[i].at = sources.step(all_[all_[i].parent].at, all_[i].token);
+    if (i > 0) all_[i].at = drafters.step(all_[all_[i].parent].at, all_[i].token);
     const int first = size();
-    const bool shared = guess(i, rule, sources, sampling, root_pos + all_[i].depth, floor);
+    const bool shared = guess(i, rule, drafters, sampling, root_pos + all_[i].depth, floor);
     settle(shared ? i + 1 : first);
     if (shared) std::make_heap(heap_.begin(), heap_.end(), worse);
     for (int child = first; child < size(); ++child) consider(child);
@@ -137,16 +138,16 @@ void Prospects::ask(const DraftRule& rule, const Sources& sources, const Samplin
 
 // A total order: equal worths stay in the order of draws, as rejection needs siblings, and a parent before its
 // children.
-bool Prospects::better(int a, int b) const {
+bool CandidatePool::better(int a, int b) const {
   const auto key = [this](int i) {
-    const Prospect& c = all_[i];
-    if (c.parent >= 0 && all_[c.parent].node < 0) return std::tuple(-c.worth, TokenTree::kMaxNodes, 0, i);
-    return std::tuple(-c.worth, c.parent < 0 ? -1 : all_[c.parent].node, c.rank, i);
+    const Candidate& c = all_[i];
+    if (c.parent >= 0 && all_[c.parent].node < 0) return std::tuple(-c.path_probability, TokenTree::kMaxNodes, 0, i);
+    return std::tuple(-c.path_probability, c.parent < 0 ? -1 : all_[c.parent].node, c.rank, i);
   };
   return key(a) < key(b);
 }
 
-void Prospects::sort_open() {
+void CandidatePool::sort_open() {
   order_.clear();
   for (int i = 0; i < size(); ++i) {
     if (all_[i].node < 0) order_.push_back(i);
@@ -154,21 +155,21 @@ void Prospects::sort_open() {
   std::sort(order_.begin(), order_.end(), [this](int a, int b) { return better(a, b); });
 }
 
-std::span<const int> Prospects::reading(const DraftRule& rule, int room, int most_depth) {
+std::span<const int> CandidatePool::reading(const DraftRule& rule, int room, int most_depth) {
   sort_open();
   if (!all_[0].read) order_.insert(order_.begin(), 0), ++room;
   picked_.clear();
-  int beam = rule.beam, chain = rule.chain, best = 0;
+  int own = 1, chain = rule.chain, best = 0;
   float sum = 0, most = 0;
   for (const int i : order_) {
-    Prospect& c = all_[i];
+    Candidate& c = all_[i];
     const bool stops = rule.stops(c.token);
     if (static_cast<int>(picked_.size()) == room || (stops && c.planned >= 0)) break;
     const bool reached = c.parent < 0 || all_[c.parent].read || all_[c.parent].picked;
-    int& slots = c.planned >= 0 ? beam : chain;
+    int& slots = c.planned >= 0 ? own : chain;
     if (!reached || stops || slots == 0 || c.depth >= most_depth) continue;
     --slots;
-    sum += c.worth * share_left(rule, c.covered) - (picked_.empty() ? 0 : rule.row_reach);
+    sum += c.path_probability * share_left(rule, c.source_mass) - (picked_.empty() ? 0 : rule.min_row_gain);
     picked_.push_back(i);
     c.picked = true;
     if (sum >= most) {
@@ -178,10 +179,10 @@ std::span<const int> Prospects::reading(const DraftRule& rule, int room, int mos
   }
   for (const int i : picked_) all_[i].picked = false;
   reading_worth_ = most;
-  return {picked_.data(), static_cast<size_t>(rule.others > 0 || most >= rule.reach ? best : 0)};
+  return {picked_.data(), static_cast<size_t>(rule.others > 0 || most >= rule.min_step_gain ? best : 0)};
 }
 
-std::span<const int> Prospects::open() {
+std::span<const int> CandidatePool::open() {
   sort_open();
   return order_;
 }

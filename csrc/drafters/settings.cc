@@ -4,7 +4,7 @@
 
 #include "../error.h"
 #include "../token_tree.h"
-#include "source.h"
+#include "registry.h"
 
 namespace swiftk {
 namespace {
@@ -18,7 +18,7 @@ void within(int value, const char* name, int low, int high) {
 }  // namespace
 
 // swiftk/source_settings.py has the same ranges.
-void SourceSettings::check() const {
+void DrafterSettings::check() const {
   constexpr int kNodes = TokenTree::kMaxNodes;
   within(suffix.length, "suffix_length", 1, 64);
   within(suffix.matches, "suffix_matches", 1, 64);

@@ -4,8 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "settings.h"
-#include "source.h"
+#include "drafter.h"
 
 namespace swiftk {
 

@@ -1,4 +1,4 @@
-// What callers may set of sources; as it is here, they are as papers have them, or as was measured.
+// What callers may set of drafters; as it is here, they are as papers have them, or as was measured.
 #pragma once
 
 namespace swiftk {
@@ -25,7 +25,7 @@ struct ParallelSettings {
   bool operator==(const ParallelSettings&) const = default;
 };
 
-struct SourceSettings {
+struct DrafterSettings {
   SuffixSettings suffix;
   LookupSettings lookup;
   LookaheadSettings lookahead;

@@ -3,7 +3,7 @@
 namespace swiftk {
 namespace {
 
-constexpr int kNewest = 64;  // suffixes of a text, longest first, that learn of their latest occurrence
+constexpr int kNewest = 64;    // suffixes of a text, longest first, that learn of their latest occurrence
 constexpr size_t kTable = 64;  // at first; a power of two
 constexpr int32_t kLongest[] = {1, 2, 3, 4, 5, 7, 9, 12, 16, 24, 40};  // of the first buckets
 

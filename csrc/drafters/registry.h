@@ -1,0 +1,41 @@
+// Who proposes tokens. A drafter that costs no step of a model is a line here and a file of that name beside it.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+
+// The order numbers them: swiftk.h and swiftk/sources.py have it, too.
+#define SWIFTK_DRAFTERS(X) \
+  X(Suffix, suffix)        \
+  X(Recycle, recycle)      \
+  X(Lookup, lookup)        \
+  X(Lookahead, lookahead)  \
+  X(Parallel, parallel)    \
+  X(Template, template)
+
+namespace swiftk {
+
+// Target: the whole model's own, Plan: the draft plan's.
+#define SWIFTK_ID(id, name) id,
+enum class SourceId : uint8_t { Target, Plan, SWIFTK_DRAFTERS(SWIFTK_ID) };
+#undef SWIFTK_ID
+#define SWIFTK_ONE(id, name) +1
+inline constexpr int kSourceIds = 2 SWIFTK_DRAFTERS(SWIFTK_ONE);
+#undef SWIFTK_ONE
+
+// A list of guesses is as long as this, and as many words say how sure its drafter is of it.
+inline constexpr int kGuessBuckets = 16, kGuessRanks = 8;
+
+inline constexpr int kMostDrafters = 3;  // that are asked at a time
+
+class Drafter;
+
+#define SWIFTK_MAKE(id, name) std::unique_ptr<Drafter> make_##name();
+SWIFTK_DRAFTERS(SWIFTK_MAKE)
+#undef SWIFTK_MAKE
+
+std::unique_ptr<Drafter> make_drafter(SourceId);
+// By name: the plan or a drafter. Throws Error(InvalidArgument) for another one.
+SourceId source_named(const std::string& name);
+
+}  // namespace swiftk
