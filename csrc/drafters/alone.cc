@@ -5,13 +5,13 @@
 
 #include "../error.h"
 #include "../token_tree.h"
-#include "drafter.h"
+#include "registry.h"
 
 namespace swiftk {
 
 decltype(SourceRule::chance) usual_chance(SourceId id) {
   decltype(SourceRule::chance) chance;
-  const std::optional<Trust> trust = make_drafter(id)->trust();
+  const std::optional<Trust> trust = trust_of(id);
   for (int bucket = 0; bucket < kGuessBuckets; ++bucket) {
     chance[bucket].fill(1);
     if (!trust) continue;
@@ -33,7 +33,7 @@ DraftRule with_drafter(const DraftRule& plan, const std::string& name, float row
   rule.stop_ids = plan.stop_ids;
   rule.min_step_gain = 1;
   rule.sources = {{id, usual_chance(id)}};
-  const float price = make_drafter(id)->trust() ? row_price : 0;
+  const float price = trust_of(id) ? row_price : 0;
   for (int node = 0; node < std::min(plan.max_nodes, TokenTree::kMaxNodes); ++node) {
     rule.row_price.push_back(node * price);
   }

@@ -6,8 +6,8 @@
 
 namespace swiftk {
 
-// How often what a drafter guesses is taken to be right, by bucket and rank: as in swiftk/sources.py before anything
-// was seen; always, where a paper takes it whole.
+// How often what a drafter guesses is taken to be right, by bucket and rank: by its trust; always, where a paper takes
+// it whole.
 decltype(SourceRule::chance) usual_chance(SourceId);
 
 // `plan` as it is for "plan". Else its max_draft and max_nodes, for the drafter of that name: no steps, and nodes that

@@ -45,12 +45,6 @@ struct Known {
   const ModelLists& lists;
 };
 
-// How often guesses are right before any was seen: the best by a line through logits, over buckets; the others share
-// what it leaves.
-struct Trust {
-  float level, slope, second, ratio;
-};
-
 class Drafter {
  public:
   virtual ~Drafter() = default;
@@ -71,7 +65,7 @@ class Drafter {
 
   // Whether it reads known.lists, which are then made of every verified row.
   virtual bool wants_lists() const { return false; }
-  // None: as its paper has it, all that it guesses is taken, whatever rows cost.
+  // As trust_of() tells it.
   virtual std::optional<Trust> trust() const { return {}; }
 
   // Adds rows that run along: all of them do, or none.

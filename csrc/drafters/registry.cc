@@ -22,6 +22,8 @@ static_assert(std::size(kEntries) == kSourceIds);
 
 std::unique_ptr<Drafter> make_drafter(SourceId id) { return kEntries[static_cast<int>(id)].make(); }
 
+std::optional<Trust> trust_of(SourceId id) { return make_drafter(id)->trust(); }
+
 SourceId source_named(const std::string& name) {
   std::string all;
   for (int id = static_cast<int>(SourceId::Plan); id < kSourceIds; ++id) {

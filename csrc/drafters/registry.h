@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 // The order numbers them: swiftk.h and swiftk/sources.py have it, too.
@@ -28,6 +29,12 @@ inline constexpr int kGuessBuckets = 16, kGuessRanks = 8;
 
 inline constexpr int kMostDrafters = 3;  // that are asked at a time
 
+// How often guesses are right before any was seen: the best by a line through logits, over buckets; the others share
+// what it leaves.
+struct Trust {
+  float level, slope, second, ratio;
+};
+
 class Drafter;
 
 #define SWIFTK_MAKE(id, name) std::unique_ptr<Drafter> make_##name();
@@ -35,6 +42,8 @@ SWIFTK_DRAFTERS(SWIFTK_MAKE)
 #undef SWIFTK_MAKE
 
 std::unique_ptr<Drafter> make_drafter(SourceId);
+// None: as its paper has it, all that it guesses is taken, whatever rows cost.
+std::optional<Trust> trust_of(SourceId);
 // By name: the plan or a drafter. Throws Error(InvalidArgument) for another one.
 SourceId source_named(const std::string& name);
 

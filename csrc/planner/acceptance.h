@@ -18,11 +18,8 @@ struct Prior {
 };
 
 // On the streams of bench/paper, greedy and sampled: a draft without some of its sublayers; and a copy of the weights
-// in fewer bits, which agrees with the model where neither is sure of anything. Suffixes by their length, recycled
-// tokens by how sure the model was: in prose seldom right, in loops nearly always; texts differ, and their first tokens
-// tell.
+// in fewer bits, which agrees with the model where neither is sure of anything.
 inline constexpr Prior kThinned{0.8, 0.4, 1.5, 20.0, 0.25, 1, 1}, kWhole{3.7, 0.3, 2.0, 20.0, 0.75, 0, 0.2};
-inline constexpr Prior kSuffixes{-2.2, 0.5, 0.15, 60.0, 0.05, 0, 0.4}, kRecycled{-1.2, 0.15, 0.15, 60.0, 0.08, 0, 0.6};
 
 struct Odds {
   std::array<double, kSureness> p_top1{};             // that the best guess is right,

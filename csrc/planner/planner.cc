@@ -21,25 +21,31 @@ constexpr double kLeastBet = 0.3;  // plain steps
 constexpr double kUnsure = 0.6;    // a plan is believed to be better by this over the root of its outcomes,
 constexpr double kCarried = 4;     // outcomes of a bucket that another text begins with,
 constexpr double kRestored = 60;   // and another process, of a plan
-constexpr double kPace = 0.94;     // weight that the rounds before keep in a text's pace
+constexpr double kTight = 0.15, kTightSlope = 60;  // inverse variances: texts differ, their first tokens tell
+constexpr double kPace = 0.94;                     // weight that the rounds before keep in a text's pace
 constexpr double kFastest = 12;
 constexpr int kChain = 3;   // sources' nodes that a step reads at most: on a CPU, four rows of int4 cost what one does
 constexpr int kRows = 512;  // that a pass may have
 
-bool has_odds(SourceId id) { return id == SourceId::Suffix || id == SourceId::Recycle; }
-
 }  // namespace
 
+TextOdds::TextOdds() {
+  for (int i = static_cast<int>(SourceId::Plan) + 1; i < kSourceIds; ++i) {
+    const std::optional<Trust> t = trust_of(static_cast<SourceId>(i));
+    if (t) rates[i] = AcceptanceRates::of_source({t->level, t->slope, kTight, kTightSlope, t->second, 0, t->ratio});
+  }
+}
+
 void TextOdds::start() {
-  suffix.fade(kCarried);
-  recycle.fade(kCarried);
+  for (auto& seen : rates) {
+    if (seen) seen->fade(kCarried);
+  }
   tokens = steps = 0;
 }
 
 void TextOdds::heard(std::span<const Guessed> guessed) {
   for (const Guessed& g : guessed) {
-    if (g.source == SourceId::Suffix) suffix.add(g.bucket, g.rank);
-    if (g.source == SourceId::Recycle) recycle.add(g.bucket, g.rank);
+    if (auto& seen = rates[static_cast<int>(g.source)]) seen->add(g.bucket, g.rank);
   }
 }
 
@@ -47,8 +53,8 @@ void TextOdds::heard(std::span<const Guessed> guessed) {
 std::array<std::array<float, kGuessRanks>, kGuessBuckets> TextOdds::chance(SourceId id) const {
   std::array<std::array<float, kGuessRanks>, kGuessBuckets> chance;
   for (auto& ranks : chance) ranks.fill(1);
-  if (!has_odds(id)) return chance;
-  const Odds odds = (id == SourceId::Suffix ? suffix : recycle).odds();
+  if (!of(id)) return chance;
+  const Odds odds = of(id)->odds();
   for (int b = 0; b < kGuessBuckets; ++b) {
     chance[b][0] = static_cast<float>(odds.p_top1[b]);
     for (int r = 1; r < kGuessRanks; ++r) chance[b][r] = static_cast<float>(odds.p_rank[r - 1][b]);
@@ -201,7 +207,8 @@ DraftRule Planner::rule(const Allotment& a, const TextOdds& text, int texts) con
   rule.min_row_gain = static_cast<float>(a.further) * eager;
   rule.row_price.assign(m.beyond.begin(), m.beyond.begin() + a.rows);
   rule.others = texts - 1;
-  const bool priced = a.drafts || std::all_of(m.config.sources.begin(), m.config.sources.end(), has_odds);
+  const std::vector<SourceId>& ids = m.config.sources;
+  const bool priced = a.drafts || std::all_of(ids.begin(), ids.end(), [&](SourceId id) { return text.of(id); });
   const double rate = priced ? texts * (a.drafts ? a.rate : a.pace) : 0;
   for (float& price : rule.row_price) price *= eager * static_cast<float>(rate);
   if (a.drafts) {
@@ -213,7 +220,7 @@ DraftRule Planner::rule(const Allotment& a, const TextOdds& text, int texts) con
     rule.mean_p_top1 = static_cast<float>(a.usual);
     rule.chain = kChain;
   }
-  for (const SourceId id : m.config.sources) rule.sources.push_back({id, text.chance(id)});
+  for (const SourceId id : ids) rule.sources.push_back({id, text.chance(id)});
   return rule;
 }
 

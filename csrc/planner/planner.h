@@ -3,6 +3,7 @@
 #pragma once
 #include <array>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -21,8 +22,11 @@ namespace swiftk {
 
 // What is known of one text: how often sources are right in it, and how fast it goes.
 struct TextOdds {
-  AcceptanceRates suffix = AcceptanceRates::of_source(kSuffixes), recycle = AcceptanceRates::of_source(kRecycled);
-  double tokens = 0, steps = 0;  // lately, in plain steps
+  TextOdds();
+  const std::optional<AcceptanceRates>& of(SourceId id) const { return rates[static_cast<int>(id)]; }
+
+  std::array<std::optional<AcceptanceRates>, kSourceIds> rates;  // none: as its paper has it, a drafter is not priced
+  double tokens = 0, steps = 0;                                  // lately, in plain steps
 
   void start();  // another text
   void heard(std::span<const Guessed>);
