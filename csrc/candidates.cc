@@ -19,8 +19,7 @@ float cheapest_row(const DraftRule& rule, int rows) {
   return cheapest;
 }
 
-// Of what reading a node is worth, the share that is left where drafters have `source_mass` of its children's
-// probability.
+// Reading a node is worth less where drafters have `source_mass` of its children's probability: by this factor.
 float share_left(const DraftRule& rule, float source_mass) {
   if (source_mass >= 1) return 0;
   const float onward = source_mass / (1 - std::sqrt(source_mass));
