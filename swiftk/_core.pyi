@@ -144,10 +144,69 @@ class Turn:
     draft: float
     verify: float
     run: float
+    commit: float
+    reused_rows: int
+    reused_share: float
+    saved_weight_bytes: int
+    outcomes: list[tuple[float, int]]
+    resting: bool
+    given_up: float
+    plain: float
+    why_off: str
     plan: tuple[list[int], list[int], int, list[str]] | None  # (attn, mlp, exit_layer, weights) that drafted
     tree: list[tuple[int, int, int, float, bool]]  # (token, parent, source, worth, came) of nodes, if asked for
     finish: str  # "", "stop", "length", "cancelled", "failed"
     error: tuple[str, str] | None  # (class in swiftk.errors, message)
+
+Skip = tuple[Sequence[int], Sequence[int], int, Sequence[str]]  # attn, mlp, exit_layer (-1: none), weights
+
+class DrafterSettings:
+    def __init__(self, **fields: int) -> None: ...  # as swiftk.SourceSettings
+
+class AcceptanceRates:
+    """csrc/planner/acceptance.h, of a plan's nodes by confidence."""
+
+    def __init__(self, thinned: bool) -> None: ...
+    def add(self, outcomes: Sequence[tuple[float, int]]) -> None: ...
+    def merge(self, other: AcceptanceRates) -> None: ...
+    def scale(self, by: float) -> None: ...
+    def restore(self, counts: Sequence[float]) -> None: ...
+    counts: list[float]
+    odds: tuple[list[float], list[float], list[list[float]]]
+    outcomes: float
+    matchness: float
+
+class Planner:
+    """csrc/planner/solo.h on a clock that Python tells: for simulations."""
+
+    def __init__(
+        self, model: Model, plans: bool = True, directed: bool = False, drafters: Sequence[int] = (), always: bool = False
+    ) -> None: ...
+    def start_text(self) -> None: ...
+    def next(self, skip: Skip | None = None) -> dict[str, Any]: ...
+    def learn(
+        self,
+        tokens: int,
+        rows: int = 1,
+        draft_steps: int = 0,
+        draft: float = 0.0,
+        verify: float = 1.0,
+        outcomes: Sequence[tuple[float, int]] = (),
+        guessed: Sequence[tuple[int, int, int]] = (),
+    ) -> bool: ...
+    def wake(self) -> None: ...
+    def go_on(self) -> None: ...
+    def charge(self, seconds: float) -> None: ...
+    def price(self, skip: Skip) -> float: ...
+    def rates(self, skip: Skip) -> AcceptanceRates: ...
+    def learned(self, skip: Skip, rates: AcceptanceRates) -> None: ...
+    def row_prices(self, n: int) -> list[float]: ...
+    resting: bool
+    lost_rate: float
+    reason_off: str
+    plain_seconds: float
+
+def forecast(rates: AcceptanceRates, draft: float, rows: Sequence[float]) -> tuple[float, float]: ...
 
 class Engine:
     """csrc/engine.h, for any number of threads: each waits in step(), and one of them steps."""
@@ -175,11 +234,32 @@ class Engine:
         seed: int = 0,
         acceptance: str = "coupled",
         logprobs: int = 0,
-        drafting: str = "planned",  # "planned", "ruled", "off"
-        skip: tuple[Sequence[int], Sequence[int], int, Sequence[str]] | None = None,
+        drafting: str = "planned",  # "planned", "ruled": the planner says only whether, "off"
+        plans: str = "any",  # "any" that is offered, "none", "fixed": `skip`, "directed": from round to round
+        skip: Skip | None = None,
         rule: DraftRule | None = None,
+        drafters: Sequence[int] = (2, 3),  # swiftk.sources.NAMES, those that cost no step
+        settings: DrafterSettings = ...,
+        recall: bool | None = None,
+        max_draft: int = 25,
+        always: bool = False,
+        kvq: bool = True,
         explain: bool = False,
+        outcomes: bool = False,
     ) -> int: ...
+    # Of a text under way, between two rounds.
+    def direct(self, id: int, skip: Skip, rule: DraftRule | None = None) -> None: ...
+    def wake(self, id: int) -> None: ...
+    def go_on(self, id: int) -> None: ...
+    def charge(self, id: int, seconds: float) -> None: ...
+    def score(self, id: int, skip: Skip, window: int, end: int = -1) -> tuple[Any, Any, float]: ...
+    def score_exits(self, id: int, exits: Sequence[int], window: int, end: int = -1) -> tuple[Any, Any, float]: ...
+    def propose_skips(self, id: int, most: int) -> list[tuple[list[int], list[int]]]: ...
+    # What the planner knows of a plan.
+    def price(self, skip: Skip) -> float: ...
+    def rates(self, skip: Skip) -> AcceptanceRates: ...
+    def learned(self, skip: Skip, rates: AcceptanceRates) -> None: ...
+    def row_prices(self, n: int) -> list[float]: ...
     def step(self, boxes: dict[int, Any]) -> None: ...
     def cancel(self, id: int) -> None: ...
     def idle(self) -> bool: ...
@@ -189,7 +269,6 @@ class Engine:
     def restore(self, state: dict[str, Any]) -> None: ...
     last: dict[str, Any]  # of the last round
     explained: str
-    reason_off: str
     fallbacks: str  # as Session.fallbacks
     plain_seconds: float
     context: int
