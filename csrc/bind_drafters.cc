@@ -72,7 +72,7 @@ class Alone {
 void bind_drafters(py::module_& root) {
   py::module_ m = root.def_submodule("drafters");
   const DrafterSettings usual;
-  py::class_<DrafterSettings>(m, "Settings")
+  py::class_<DrafterSettings>(root, "DrafterSettings")
       .def(py::init([](int suffix_length, int suffix_matches, int suffix_ranks, int lookup_ngram, int lookup_tokens,
                        int lookahead_ngram, int lookahead_window, int lookahead_guesses, int parallel_tokens) {
              return DrafterSettings{.suffix = {suffix_length, suffix_matches, suffix_ranks},
