@@ -188,8 +188,8 @@ const Allotment& Planner::allot(int mode, int texts, double pace, int plan) {
     return next;
   }
   const Purse& purse = m.purse(texts);
-  // A round bets no more than may be lost; drafters that cost no step, one plain step.
-  const double bet = std::min(std::max(purse.left(), kLeastBet), m.config.plans() ? kRows : 1.0);
+  // A round bets no more than may be lost; drafters that cost no step, one plain step at most.
+  const double bet = m.config.plans() ? std::max(purse.left(), kLeastBet) : std::clamp(purse.left(), 0.0, 1.0);
   next.steps = m.doubtful ? 1 : std::clamp(static_cast<int>(bet / m.plan_cost), 1, kSteps);
   next.rows = static_cast<int>(std::upper_bound(m.beyond.begin(), m.beyond.end(), bet) - m.beyond.begin());
   const bool on = purse.draft_next() && clock_.knows(texts);
