@@ -52,9 +52,10 @@ class Simulated {
 };
 
 py::dict told(const Allotment& a, const DraftRule& r) {
-  return py::dict("drafts"_a = a.drafts, "guesses"_a = a.guesses, "eager"_a = a.eager, "steps"_a = a.steps, "rows"_a = a.rows,
-                  "plan"_a = a.plan, "rate"_a = a.rate, "min_step_gain"_a = r.min_step_gain, "edges"_a = r.edges, "p_top1"_a = r.p_top1,
-                  "p_rank"_a = r.p_rank, "row_price"_a = r.row_price, "max_draft"_a = r.max_draft);
+  return py::dict("drafts"_a = a.drafts, "guesses"_a = a.guesses, "eager"_a = a.eager, "steps"_a = a.steps,
+                  "rows"_a = a.rows, "plan"_a = a.plan, "rate"_a = a.rate, "min_step_gain"_a = r.min_step_gain,
+                  "edges"_a = r.edges, "p_top1"_a = r.p_top1, "p_rank"_a = r.p_rank, "row_price"_a = r.row_price,
+                  "max_draft"_a = r.max_draft);
 }
 
 void bind_rates(py::module_& m) {

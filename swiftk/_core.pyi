@@ -180,7 +180,12 @@ class Planner:
     """csrc/planner/solo.h on a clock that Python tells: for simulations."""
 
     def __init__(
-        self, model: Model, plans: bool = True, directed: bool = False, drafters: Sequence[int] = (), always: bool = False
+        self,
+        model: Model,
+        plans: bool = True,
+        directed: bool = False,
+        drafters: Sequence[int] = (),
+        always: bool = False,
     ) -> None: ...
     def start_text(self) -> None: ...
     def next(self, skip: Skip | None = None) -> dict[str, Any]: ...
