@@ -1,7 +1,7 @@
 """swiftk beside llama.cpp and transformers: the same weights, prompts, threads and number of tokens, greedy, one table.
 
 Every run is a process of its own, so that memory and threads are one peer's alone; runs take turns (A B C A B C). Needs
-swiftk; a peer that is not installed is named and left out. llama-cpp-python may live in another environment:
+swiftk; a peer that is not installed is named and left out. llama-cpp-python and gguf may live in another environment:
 python bench/compare.py --python-llama PATH
 """
 from __future__ import annotations
@@ -77,34 +77,40 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--exit-layer", type=int, help="of transformers' early exit; default: half of the layers")
     parser.add_argument("--no-flash-attention", action="store_true", help="of llama.cpp")
     parser.add_argument("--only", nargs="*", help="peers to run: swiftk, llama_cpp, transformers")
-    parser.add_argument("--python-llama", default=sys.executable, help="interpreter that has llama-cpp-python")
+    parser.add_argument("--python-llama", default=sys.executable, help="interpreter that has llama-cpp-python and gguf")
     parser.add_argument("--python-transformers", default=sys.executable)
     parser.add_argument("--prefix", default="", help="command put before each run, e.g. 'taskset -c 0,1'")
     parser.add_argument("--json", type=Path, help="where every figure goes; default: bench/results/compare.json")
     return parser.parse_args()
 
 
-def _gguf(model: Path, dtype: str) -> Path:
-    """The weights as llama.cpp reads them, made once for a model that has not changed."""
+def gguf(model: Path, dtype: str, python: str) -> Path:
+    """The weights as llama.cpp reads them, made once for a model that has not changed by a python that has gguf."""
     stamp = max(int(f.stat().st_mtime) for f in model.glob("*.safetensors"))
     path = cache_folder() / "gguf" / f"{model.resolve().name}-{stamp}-{dtype}.gguf"
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
-        sys.path.insert(0, str(_HERE / "peers"))
-        from gguf_export import export
-
+        command = [python, str(_HERE / "peers" / "gguf_export.py"), str(model), str(path), "--dtype", dtype]
         with _err.status(f"writing {path}"):
-            export(model, path, dtype)
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(why(done))
     return path
 
 
 def _job(way: Way, model: Path, given: argparse.Namespace) -> dict[str, Any]:
     peer, _, dtype = way.peer.partition(" ")
     layers = json.loads((model / "config.json").read_text())["num_hidden_layers"]
-    return {"peer": peer, "mode": way.mode, "model": str(model), "gguf": str(_gguf(model, dtype)) if dtype else None,
+    file = str(gguf(model, dtype, given.python_llama)) if dtype else None
+    return {"peer": peer, "mode": way.mode, "model": str(model), "gguf": file,
             "threads": given.threads, "prompts": prompts(model, given.prompts), "max_new_tokens": given.tokens,
             "long_prompt": long_prompt(model, 512), "passes": 3 if way.mode == "plain" else 0, "lookup": given.lookup,
             "exit_layer": given.exit_layer or layers // 2, "flash_attention": not given.no_flash_attention}
+
+
+def why(done: subprocess.CompletedProcess[str]) -> str:
+    lines = done.stderr.strip().splitlines()
+    return f"exit status {done.returncode}: {lines[-1] if lines else 'no message'}"
 
 
 def run_job(job: dict[str, Any], python: str = sys.executable, prefix: str = "") -> dict[str, Any]:
@@ -113,8 +119,7 @@ def run_job(job: dict[str, Any], python: str = sys.executable, prefix: str = "")
     done = subprocess.run(command, input=json.dumps(job), capture_output=True, text=True, check=False,
                           env={**os.environ, "OMP_NUM_THREADS": str(job["threads"])})
     if done.returncode or not done.stdout:
-        lines = done.stderr.strip().splitlines()
-        return {"missing": f"exit status {done.returncode}: {lines[-1] if lines else 'no message'}"}
+        return {"missing": why(done)}
     return json.loads(done.stdout)
 
 
@@ -134,7 +139,7 @@ def _measure(ways: list[Way], model: Path, given: argparse.Namespace) -> dict[st
                     try:
                         jobs[i] = jobs.get(i) or _job(way, model, given)
                         result = run_job(jobs[i], others.get(jobs[i]["peer"], sys.executable), given.prefix)
-                    except ImportError as error:
+                    except RuntimeError as error:
                         result = {"missing": str(error)}
                     if "missing" in result:
                         missing[name] = result["missing"]

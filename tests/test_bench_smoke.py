@@ -70,3 +70,20 @@ def test_many_texts_report(name, words):
     assert done.returncode == 0, done.stderr
     assert "DIFFERS" not in done.stdout
     assert all(word in done.stdout for word in words), done.stdout
+
+
+def test_an_interpreter_without_llama_cpp_is_refused_by_name(tmp_path):
+    bare = tmp_path / "bare-python"
+    bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
+    bare.chmod(0o755)
+
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "bench/batch.py"), "--quick", "--python-llama", str(bare)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+    assert done.returncode == 1
+    assert "bare-python" in done.stderr and "No module named" in done.stderr

@@ -23,8 +23,9 @@ _TENSORS = {
     "self_attn.o_proj.weight": "attn_output.weight", "mlp.gate_proj.weight": "ffn_gate.weight",
     "mlp.up_proj.weight": "ffn_up.weight", "mlp.down_proj.weight": "ffn_down.weight",
 }
-_TYPES = {"f16": gguf.GGMLQuantizationType.F16, "bf16": gguf.GGMLQuantizationType.BF16}
-_FILE_TYPES = {"f16": gguf.LlamaFileType.MOSTLY_F16, "bf16": gguf.LlamaFileType.MOSTLY_BF16}
+_NAMES = ("f16", "bf16", "q8_0", "q4_0")
+_TYPES = {name: gguf.GGMLQuantizationType[name.upper()] for name in _NAMES}
+_FILE_TYPES = {name: gguf.LlamaFileType[f"MOSTLY_{name.upper()}"] for name in _NAMES}
 
 
 def _tensors(folder: Path) -> Iterator[tuple[str, np.ndarray]]:
@@ -86,7 +87,7 @@ def _header(config: dict, dtype: str, path: Path) -> gguf.GGUFWriter:
 
 
 def export(folder: Path, path: Path, dtype: str = "f16") -> None:
-    """Writes folder's weights to path as f16 or bf16; norms stay fp32."""
+    """Writes folder's weights to path, every matrix as dtype; norms stay fp32."""
     config = json.loads((folder / "config.json").read_text())
     if config["model_type"] != "llama":
         raise ValueError(f"[gguf_export] model_type is {config['model_type']!r}, want 'llama'")
