@@ -223,11 +223,11 @@ std::vector<std::pair<std::vector<int>, std::vector<int>>> propose_skips(const S
 // What drafted, or None.
 py::object plan_of(const Turn& t) { return t.plan ? told(t.plan->skip) : py::object(py::none()); }
 
-// (token, parent, source, worth, came) of each node behind the root.
+// (token, parent, source, path_probability, came) of each node behind the root.
 py::list tree_of(const Turn& t) {
   py::list out;
   for (const TreeNode& n : t.tree) {
-    out.append(py::make_tuple(n.token, n.parent, static_cast<int>(n.source), n.worth, n.came));
+    out.append(py::make_tuple(n.token, n.parent, static_cast<int>(n.source), n.path_probability, n.came));
   }
   return out;
 }
@@ -294,8 +294,8 @@ void bind_engine(py::module_& m) {
            "seed"_a = 0, "acceptance"_a = "coupled", "logprobs"_a = 0, "drafting"_a = "planned", "plans"_a = "any",
            "skip"_a = py::none(), "rule"_a = py::none(),
            "drafters"_a = std::vector<int>{static_cast<int>(SourceId::Suffix), static_cast<int>(SourceId::Recycle)},
-           "settings"_a = DrafterSettings{}, "recall"_a = py::none(), "max_draft"_a = kSteps, "always"_a = false,
-           "kvq"_a = true, "explain"_a = false, "outcomes"_a = false)
+           "settings"_a = DrafterSettings{}, "recall"_a = py::none(), "max_draft"_a = TokenTree::kMaxNodes - 1,
+           "always"_a = false, "kvq"_a = true, "explain"_a = false, "outcomes"_a = false)
       .def(
           "direct",
           [](const SharedEngine& self, uint64_t id, const Skip& skip, const std::optional<DraftRule>& rule) {

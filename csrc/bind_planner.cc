@@ -23,7 +23,7 @@ namespace {
 class Simulated {
  public:
   Simulated(std::shared_ptr<Model> model, bool plans, bool directed, const std::vector<int>& drafters, bool always)
-      : model_(std::move(model)), solo_(config(plans, directed, drafters, always)) {
+      : model_(std::move(model)), solo_(asked(plans, directed, drafters, always)) {
     if (plans && !directed) offer_plans(solo_.planner, *model_);
   }
   SoloPlanner& operator*() { return solo_; }
@@ -37,10 +37,10 @@ class Simulated {
   }
 
  private:
-  static DraftConfig config(bool plans, bool directed, const std::vector<int>& drafters, bool always) {
-    DraftConfig c{.plan = !plans     ? DraftConfig::kNone
-                          : directed ? DraftConfig::kDirected
-                                     : DraftConfig::kAny,
+  static DraftMode asked(bool plans, bool directed, const std::vector<int>& drafters, bool always) {
+    DraftMode c{.plan = !plans     ? DraftMode::kNone
+                          : directed ? DraftMode::kDirected
+                                     : DraftMode::kAny,
                   .sources = {},
                   .always = always};
     for (const int id : drafters) c.sources.push_back(static_cast<SourceId>(id));
@@ -95,7 +95,7 @@ void bind_rates(py::module_& m) {
       "forecast",
       [](const AcceptanceRates& rates, double draft, const std::array<double, kStages>& rows) {
         const Forecast f = forecast(rates, draft, rows);
-        return std::pair(f.rate, f.reach);
+        return std::pair(f.rate, f.min_step_gain);
       },
       "rates"_a, "draft"_a, "rows"_a);
 }

@@ -279,9 +279,9 @@ void Engine::name_mode(Text& text) {
   if (r.drafting == Drafting::Off) return;
   const bool named = r.plans == Plans::Fixed || r.plans == Plans::Directed;
   if (named) text.plan = plan(r.skip);
-  text.mode = planner_.mode({.plan = r.plans == Plans::Any        ? DraftConfig::kAny
-                                     : r.plans == Plans::None     ? DraftConfig::kNone
-                                     : r.plans == Plans::Directed ? DraftConfig::kDirected
+  text.mode = planner_.mode({.plan = r.plans == Plans::Any        ? DraftMode::kAny
+                                     : r.plans == Plans::None     ? DraftMode::kNone
+                                     : r.plans == Plans::Directed ? DraftMode::kDirected
                                                                   : text.plan,
                              .sources = r.sources,
                              .ruled = r.drafting == Drafting::Ruled,

@@ -45,12 +45,12 @@ struct Request {
   std::vector<SourceId> sources{SourceId::Suffix, SourceId::Recycle};  // that are asked beside it, or alone
   DrafterSettings settings{};
   Recall recall = Recall::Matrix;
-  int max_draft = kSteps;          // steps of a round
-  bool always = false;             // in every round, whatever it costs
-  bool kvq = true;                 // as Session::set_kvq
-  DraftRule rule{.max_draft = 0};  // Ruled: how far and wide
-  bool explain = false;            // turns tell their trees
-  bool outcomes = false;           // and what came of nodes that the plan drafted from
+  int max_draft = TokenTree::kMaxNodes - 1;  // steps of a round
+  bool always = false;                       // in every round, whatever it costs
+  bool kvq = true;                           // as Session::set_kvq
+  DraftRule rule{.max_draft = 0};            // Ruled: how far and wide
+  bool explain = false;                      // turns tell their trees
+  bool outcomes = false;                     // and what came of nodes that the plan drafted from
 };
 
 // What a round was, for whoever wants to know why.

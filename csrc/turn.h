@@ -19,7 +19,7 @@ struct TreeNode {
   int32_t token;
   int parent;
   SourceId source;
-  float worth;  // probability that it is accepted, as it was believed; below 0: nobody said
+  float path_probability;  // probability that it is accepted, as it was believed; below 0: nobody said
   bool came;
 };
 

@@ -246,7 +246,7 @@ class Engine:
         drafters: Sequence[int] = (2, 3),  # swiftk.sources.NAMES, those that cost no step
         settings: DrafterSettings = ...,
         recall: bool | None = None,
-        max_draft: int = 25,
+        max_draft: int = 63,
         always: bool = False,
         kvq: bool = True,
         explain: bool = False,

@@ -82,11 +82,11 @@ int Planner::offer(std::shared_ptr<const DraftPlan> plan, double price, const Pr
   return static_cast<int>(plans_.size()) - 1;
 }
 
-int Planner::mode(const DraftConfig& config) {
-  const auto found = std::find_if(modes_.begin(), modes_.end(), [&](const Mode& m) { return m.config == config; });
+int Planner::mode(const DraftMode& asked) {
+  const auto found = std::find_if(modes_.begin(), modes_.end(), [&](const Mode& m) { return m.asked == asked; });
   if (found != modes_.end()) return static_cast<int>(found - modes_.begin());
-  Mode& m = modes_.emplace_back(Mode{.config = config, .purses = {}});
-  for (int l = 0; l < kLoads; ++l) m.purses.emplace_back(config.plans(), 1 << l);
+  Mode& m = modes_.emplace_back(Mode{.asked = asked, .purses = {}});
+  for (int l = 0; l < kLoads; ++l) m.purses.emplace_back(asked.plans(), 1 << l);
   m.next.mode = static_cast<int>(modes_.size()) - 1;
   return m.next.mode;
 }
@@ -114,8 +114,8 @@ double Planner::cost(const Choice& c, int texts) const {
 }
 
 bool Planner::may_draft(const Mode& m, int plan) const {
-  if (m.config.plan == DraftConfig::kAny) return plans_[plan].for_all;
-  return plan == (m.config.plan == DraftConfig::kDirected ? m.directed : m.config.plan);
+  if (m.asked.plan == DraftMode::kAny) return plans_[plan].for_all;
+  return plan == (m.asked.plan == DraftMode::kDirected ? m.directed : m.asked.plan);
 }
 
 // Which plan promises most. One that was seen little gets the benefit of the doubt, if it could be best at all.
@@ -142,16 +142,16 @@ void Planner::look(Mode& m, int texts, double pace) {
   // Where nothing promises anything, drafts take a step, as long as they may lose that: what they say is what is
   // learned.
   m.doubtful = best >= 0 && found.rate <= pace && pace == 1 && texts > 1;
-  next.reach = found.rate <= pace && pace > 1 ? found.reach : std::min(found.reach, 1.0);
+  next.min_step_gain = found.rate <= pace && pace > 1 ? found.min_step_gain : std::min(found.min_step_gain, 1.0);
   if (best >= 0) {
     const Choice& c = plans_[best];
     next.odds = c.accepted.odds();
     const auto weights = c.accepted.weights();
-    next.usual = 0;
-    for (int b = 0; b < kSureness; ++b) next.usual += weights[b] * next.odds.p_top1[b];
+    next.mean_p_top1 = 0;
+    for (int b = 0; b < kSureness; ++b) next.mean_p_top1 += weights[b] * next.odds.p_top1[b];
     // What a step of its own reads is worth the step; what is read beside others, a row of a tree that has about eight.
     const double row = (clock_.beyond(texts, 12 * texts) - clock_.beyond(texts, 4 * texts)) / 8;
-    next.further = cost(c, texts) > 0 ? next.reach * row / cost(c, texts) : 0;
+    next.min_row_gain = cost(c, texts) > 0 ? next.min_step_gain * row / cost(c, texts) : 0;
   }
   m.plan_cost = best >= 0 ? std::max(0.01, cost(plans_[best], texts)) : 1;
   m.beyond.resize(kRows);
@@ -160,7 +160,7 @@ void Planner::look(Mode& m, int texts, double pace) {
 
 const Allotment& Planner::allot(int mode, int texts, double pace, int plan) {
   Mode& m = modes_[mode];
-  if (m.config.plan == DraftConfig::kDirected && plan != m.directed) {
+  if (m.asked.plan == DraftMode::kDirected && plan != m.directed) {
     if (m.directed >= 0) m.purse(texts).switched();
     m.directed = plan;
     m.due = 0;
@@ -180,7 +180,7 @@ const Allotment& Planner::allot(int mode, int texts, double pace, int plan) {
   Allotment& next = m.next;
   next.pace = pace;
   next.eager = m.rounds % kLook == kLook - 1;
-  if (m.config.always) {
+  if (m.asked.always) {
     next.steps = kSteps;
     next.rows = kRows;
     next.drafts = next.plan >= 0;
@@ -189,7 +189,7 @@ const Allotment& Planner::allot(int mode, int texts, double pace, int plan) {
   }
   const Purse& purse = m.purse(texts);
   // A round bets no more than may be lost; drafters that cost no step, one plain step at most.
-  const double bet = m.config.plans() ? std::max(purse.left(), kLeastBet) : std::clamp(purse.left(), 0.0, 1.0);
+  const double bet = m.asked.plans() ? std::max(purse.left(), kLeastBet) : std::clamp(purse.left(), 0.0, 1.0);
   next.steps = m.doubtful ? 1 : std::clamp(static_cast<int>(bet / m.plan_cost), 1, kSteps);
   next.rows = static_cast<int>(std::upper_bound(m.beyond.begin(), m.beyond.end(), bet) - m.beyond.begin());
   const bool on = purse.draft_next() && clock_.knows(texts);
@@ -203,11 +203,11 @@ DraftRule Planner::rule(const Allotment& a, const TextOdds& text, int texts) con
   const float eager = a.eager ? static_cast<float>(kEager) : 1.0f;
   DraftRule rule{.confidence = 0, .max_draft = a.drafts ? a.steps : 0};
   if (!a.drafts && !a.guesses) return rule;
-  rule.min_step_gain = static_cast<float>(a.reach) * eager;
-  rule.min_row_gain = static_cast<float>(a.further) * eager;
+  rule.min_step_gain = static_cast<float>(a.min_step_gain) * eager;
+  rule.min_row_gain = static_cast<float>(a.min_row_gain) * eager;
   rule.row_price.assign(m.beyond.begin(), m.beyond.begin() + a.rows);
   rule.others = texts - 1;
-  const std::vector<SourceId>& ids = m.config.sources;
+  const std::vector<SourceId>& ids = m.asked.sources;
   const bool priced = a.drafts || std::all_of(ids.begin(), ids.end(), [&](SourceId id) { return text.of(id); });
   const double rate = priced ? texts * (a.drafts ? a.rate : a.pace) : 0;
   for (float& price : rule.row_price) price *= eager * static_cast<float>(rate);
@@ -217,7 +217,7 @@ DraftRule Planner::rule(const Allotment& a, const TextOdds& text, int texts) con
       for (int r = 0; r < DraftRule::kRanks - 1; ++r) rule.p_rank[b][r] = static_cast<float>(a.odds.p_rank[r][b]);
     }
     for (int b = 0; b + 1 < kSureness; ++b) rule.edges[b] = static_cast<float>(AcceptanceRates::edge(b));
-    rule.mean_p_top1 = static_cast<float>(a.usual);
+    rule.mean_p_top1 = static_cast<float>(a.mean_p_top1);
     rule.chain = kChain;
   }
   for (const SourceId id : ids) rule.sources.push_back({id, text.chance(id)});
@@ -319,7 +319,7 @@ std::string Planner::explain(const Allotment& a, int texts) const {
         line, sizeof line,
         "%d texts, plan %d: a step costs %.2f plain steps and pays from p = %.2f on, a ninth row %.3f; promises "
         "%.2f tokens a plain step; purse %.1f",
-        texts, a.plan, cost(plans_[a.plan], texts), a.reach,
+        texts, a.plan, cost(plans_[a.plan], texts), a.min_step_gain,
         clock_.beyond(texts, 9 * texts) - clock_.beyond(texts, 8 * texts), a.rate, purse.left());
   }
   return line;

@@ -14,7 +14,7 @@
 #include "outcome.h"
 #include "planner/acceptance.h"
 #include "planner/clock.h"
-#include "planner/draft_config.h"
+#include "planner/draft_mode.h"
 #include "planner/forecast.h"
 #include "planner/purse.h"
 
@@ -45,9 +45,9 @@ struct Allotment {
   int steps = 0, rows = 0;  // that a draft may take, and that may be verified
   double pace = 1;          // tokens per plain step and text lately
   double rate = 1;          // that it promises
-  double reach = 2;    // a draft step pays behind nodes that are accepted with this probability, on the mean of texts
-  double further = 0;  // of what a step must bring, what one more row in it must
-  double usual = 1;    // that the plan is right, whatever its confidence
+  double min_step_gain = 2;    // a draft step pays behind nodes that are accepted with this probability, on the mean of texts
+  double min_row_gain = 0;  // of what a step must bring, what one more row in it must
+  double mean_p_top1 = 1;    // that the plan is right, whatever its confidence
   bool eager = false;  // this once: to see what lies behind
   Odds odds{};
 };
@@ -80,8 +80,7 @@ class Planner {
   bool has_plans() const { return !plans_.empty(); }
 
   // The number of a way to draft. What is given up, and when it is tried again, is learned for each.
-  int mode(const DraftConfig&);
-  const DraftConfig& config(int mode) const { return modes_[mode].config; }
+  int mode(const DraftMode&);
 
   void start_text(int mode);
   // The next round of so many texts, of which those in this mode have the mean pace `pace`; plan: that their host
@@ -132,7 +131,7 @@ class Planner {
     Purse& purse(int texts) { return purses[load(texts)]; }
     const Purse& purse(int texts) const { return purses[load(texts)]; }
 
-    DraftConfig config;
+    DraftMode asked;
     std::vector<Purse> purses;  // [kLoads]
     Allotment next{};
     int directed = -1;  // the plan that its host named last

@@ -8,7 +8,7 @@ namespace swiftk {
 
 class SoloPlanner {
  public:
-  explicit SoloPlanner(const DraftConfig& config = {}) : mode_(planner.mode(config)) { allotment_.mode = mode_; }
+  explicit SoloPlanner(const DraftMode& asked = {}) : mode_(planner.mode(asked)) { allotment_.mode = mode_; }
 
   void start_text();
   // The next round; plan: that the host directs, where it does.

@@ -6,7 +6,7 @@
 
 namespace swiftk {
 
-struct DraftConfig {
+struct DraftMode {
   // Plans that may draft: of those that are offered to all whichever pays; none, drafters that cost no step alone; the
   // one that the host names from round to round; or this one, by its number.
   static constexpr int kAny = -1, kNone = -2, kDirected = -3;
@@ -16,7 +16,7 @@ struct DraftConfig {
   bool always = false;  // in every round, whatever it costs
 
   bool plans() const { return plan != kNone; }
-  bool operator==(const DraftConfig&) const = default;
+  bool operator==(const DraftMode&) const = default;
 };
 
 }  // namespace swiftk
