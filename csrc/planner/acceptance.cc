@@ -4,13 +4,13 @@
 #include <cmath>
 #include <numeric>
 
+#include "planner/tuned.h"
+
 namespace swiftk {
 namespace {
 
-constexpr double kPlanMemory = 300, kSourceMemory = 120;
 constexpr int kPlanRanks = 10, kSourceRanks = 8;
-constexpr double kLine = 20, kMisses = 12;  // outcomes that the line counts as, in a bucket; misses, a prior's others
-constexpr int kSteps = 4;                   // of Newton's method
+constexpr int kSteps = 4;  // of Newton's method
 constexpr std::array<double, kSureness - 1> kEdges{0.05, 0.1, 0.15, 0.2,  0.3,  0.4,   0.5, 0.6,
                                                    0.7,  0.8, 0.87, 0.92, 0.95, 0.975, 0.99};
 
@@ -31,13 +31,13 @@ AcceptanceRates AcceptanceRates::of_plan(const Prior& prior) {
     const double middle = (low + high) / 2;
     sureness[b] = std::log(middle / (1 - middle));
   }
-  return {prior, sureness, kPlanRanks, kPlanMemory};
+  return {prior, sureness, kPlanRanks, tuned::kPlanMemory};
 }
 
 AcceptanceRates AcceptanceRates::of_source(const Prior& prior) {
   std::array<double, kSureness> sureness;
   std::iota(sureness.begin(), sureness.end(), 0.0);
-  return {prior, sureness, kSourceRanks, kSourceMemory};
+  return {prior, sureness, kSourceRanks, tuned::kDrafterMemory};
 }
 
 int AcceptanceRates::bucket(double confidence) {
@@ -88,13 +88,14 @@ Odds AcceptanceRates::odds() const {
   const std::array<double, kSureness> usual = line(seen);
   Odds odds;
   odds.p_rank.resize(ranks_ - 1);
-  for (int b = 0; b < kSureness; ++b) odds.p_top1[b] = (count(b, 0) + kLine * usual[b]) / (seen[b] + kLine);
+  for (int b = 0; b < kSureness; ++b)
+    odds.p_top1[b] = (count(b, 0) + tuned::kLine * usual[b]) / (seen[b] + tuned::kLine);
   for (int r = 1; r < ranks_; ++r) {
-    double missed = kMisses * prior_.share(r);
+    double missed = tuned::kMisses * prior_.share(r);
     for (int b = 0; b < kSureness; ++b) missed += count(b, r);
-    missed /= all - held + kMisses;
+    missed /= all - held + tuned::kMisses;
     for (int b = 0; b < kSureness; ++b) {
-      odds.p_rank[r - 1][b] = (count(b, r) + kLine * (1 - odds.p_top1[b]) * missed) / (seen[b] + kLine);
+      odds.p_rank[r - 1][b] = (count(b, r) + tuned::kLine * (1 - odds.p_top1[b]) * missed) / (seen[b] + tuned::kLine);
     }
   }
   return odds;

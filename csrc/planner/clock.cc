@@ -4,16 +4,12 @@
 #include <cmath>
 #include <utility>
 
+#include "planner/tuned.h"
+
 namespace swiftk {
 namespace {
 
-constexpr double kPlain =
-    0.5;  // weight of the newest plain step: a machine's speed changes by half from one second to the next
-constexpr double kRow = 0.015;    // share of a pass per further row, before any was measured,
-constexpr double kBeyond = 0.09;  // and of rows beyond eight: those may be bound by arithmetic
-constexpr int kFew = 8;
-constexpr int kNear = 6;     // passes behind a plain one that are compared with it: a machine's speed drifts
-constexpr size_t kKept = 9;  // samples of a row count
+constexpr int kFew = 8;  // rows
 constexpr int kKnots[] = {2, 3, 4, 6, 8, 10, 12, 14, 16, 20, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512};
 constexpr int kCount = std::size(kKnots);
 
@@ -43,7 +39,7 @@ void Mean::add(double x) {
 RowPrices::RowPrices() : samples_(kCount) { fill(); }
 
 void RowPrices::plain() {
-  near_ = kNear;
+  near_ = tuned::kNear;
   bool fewer = false;
   for (Samples& s : samples_) {
     fewer |= !s.others.empty();
@@ -57,7 +53,7 @@ void RowPrices::add(int rows, double price) {
   Samples& s = samples_[nearest(rows)];
   std::deque<double>& kept = near_-- > 0 ? s.beside : s.others;
   kept.push_back(price);
-  if (kept.size() > kKept) kept.pop_front();
+  if (kept.size() > tuned::kSamples) kept.pop_front();
   fill();
 }
 
@@ -86,7 +82,7 @@ void RowPrices::fill() {
     known.emplace_back(kKnots[k], std::max(price, known.back().second));
   }
   const auto [most, last] = known.back();
-  const double slope = known.size() > 1 ? last / (most - 1) : kRow;
+  const double slope = known.size() > 1 ? last / (most - 1) : tuned::kRow;
   for (int n = 1, at = 0; n <= kMost; ++n) {
     while (at + 1 < static_cast<int>(known.size()) && known[at + 1].first <= n) ++at;
     double price = last;
@@ -96,13 +92,13 @@ void RowPrices::fill() {
       price = pa + (pb - pa) * (n - a) / (b - a);
     } else {
       const int near = std::clamp(n, most, std::max(most, kFew)) - most, far = std::max(0, n - std::max(most, kFew));
-      price += std::max(slope, kRow) * near + std::max(slope, kBeyond) * far;
+      price += std::max(slope, tuned::kRow) * near + std::max(slope, tuned::kBeyond) * far;
     }
     table_[n - 1] = static_cast<float>(std::max(price, 1e-4 * (n - 1)));
   }
 }
 
-Clock::Clock() : plain_(kTexts, Mean(kPlain)) {}
+Clock::Clock() : plain_(kTexts, Mean(tuned::kNewestPlain)) {}
 
 int Clock::clipped(int rows) { return std::clamp(rows, 1, RowPrices::kMost); }
 

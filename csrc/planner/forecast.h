@@ -13,8 +13,9 @@ inline constexpr int kStage = 5;   // of which so many have rows of one price
 inline constexpr int kStages = kSteps / kStage;
 
 struct Forecast {
-  double rate;   // tokens per plain step
-  double min_step_gain;  // a draft step pays behind nodes that are accepted with at least this probability; above 1: never
+  double rate;  // tokens per plain step
+  double
+      min_step_gain;  // a draft step pays behind nodes that are accepted with at least this probability; above 1: never
 };
 
 // draft: price of a step, rows: of a row in each stage of a chain, both in plain steps. pace: tokens per plain step

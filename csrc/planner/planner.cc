@@ -7,24 +7,12 @@
 #include <utility>
 
 #include "error.h"
+#include "planner/tuned.h"
 #include "stopwatch.h"
 
 namespace swiftk {
 namespace {
 
-constexpr int kLook = 8;              // rounds between two looks at what was learned,
-constexpr double kLookShare = 0.005;  // or more, where they would take more than this of the time;
-constexpr double kMoved = 1.3;        // or where a text's pace has changed by this
-constexpr double kEager =
-    0.85;  // in the last of them: of what a step must bring and rows cost, to see what lies behind
-constexpr double kLeastBet = 0.3;  // plain steps
-constexpr double kUnsure = 0.6;    // a plan is believed to be better by this over the root of its outcomes,
-constexpr double kCarried = 4;     // outcomes of a bucket that another text begins with,
-constexpr double kRestored = 60;   // and another process, of a plan
-constexpr double kTight = 0.15, kTightSlope = 60;  // inverse variances: texts differ, their first tokens tell
-constexpr double kPace = 0.94;                     // weight that the rounds before keep in a text's pace
-constexpr double kFastest = 12;
-constexpr int kChain = 3;   // sources' nodes that a step reads at most: on a CPU, four rows of int4 cost what one does
 constexpr int kRows = 512;  // that a pass may have
 
 }  // namespace
@@ -32,13 +20,15 @@ constexpr int kRows = 512;  // that a pass may have
 TextOdds::TextOdds() {
   for (int i = static_cast<int>(SourceId::Plan) + 1; i < kSourceIds; ++i) {
     const std::optional<Trust> t = trust_of(static_cast<SourceId>(i));
-    if (t) rates[i] = AcceptanceRates::of_source({t->level, t->slope, kTight, kTightSlope, t->second, 0, t->ratio});
+    if (t)
+      rates[i] =
+          AcceptanceRates::of_source({t->level, t->slope, tuned::kTight, tuned::kTightSlope, t->second, 0, t->ratio});
   }
 }
 
 void TextOdds::start() {
   for (auto& seen : rates) {
-    if (seen) seen->fade(kCarried);
+    if (seen) seen->fade(tuned::kCarried);
   }
   tokens = steps = 0;
 }
@@ -63,11 +53,11 @@ std::array<std::array<float, kGuessRanks>, kGuessBuckets> TextOdds::chance(Sourc
 }
 
 void TextOdds::observe(double its_tokens, double its_steps) {
-  tokens = kPace * tokens + its_tokens;
-  steps = kPace * steps + its_steps;
+  tokens = tuned::kPace * tokens + its_tokens;
+  steps = tuned::kPace * steps + its_steps;
 }
 
-double TextOdds::pace() const { return std::clamp((tokens + 2) / (steps + 2), 1.0, kFastest); }
+double TextOdds::pace() const { return std::clamp((tokens + 2) / (steps + 2), 1.0, tuned::kFastest); }
 
 int Planner::find(const SkipSet& skip) const {
   const auto found = std::find_if(plans_.begin(), plans_.end(), [&](const Choice& c) { return c.plan->skip == skip; });
@@ -133,7 +123,7 @@ void Planner::look(Mode& m, int texts, double pace) {
     Choice& c = plans_[i];
     const Forecast f = forecast(c.accepted, cost(c, texts), rows, pace, c.rate);
     c.rate = f.rate;
-    const double its = f.rate * (1 + kUnsure / std::sqrt(c.accepted.outcomes() + 8));
+    const double its = f.rate * (1 + tuned::kUnsure / std::sqrt(c.accepted.outcomes() + 8));
     if (its > hope) best = i, hope = its, found = f;
   }
   Allotment& next = m.next;
@@ -165,21 +155,22 @@ const Allotment& Planner::allot(int mode, int texts, double pace, int plan) {
     m.directed = plan;
     m.due = 0;
   }
-  const bool moved = pace > kMoved * m.looked_pace || m.looked_pace > kMoved * pace;
+  const bool moved = pace > tuned::kMoved * m.looked_pace || m.looked_pace > tuned::kMoved * pace;
   if (m.rounds >= m.due || m.looked_texts != texts || moved) {
     {
       const Stopwatch watch(m.look);
       look(m, texts, pace);
     }
     const double step = clock_.step(texts);
-    m.due = m.rounds + std::max(kLook, step > 0 ? static_cast<int>(std::min(1e3, m.look / (kLookShare * step))) : 0);
+    m.due = m.rounds +
+            std::max(tuned::kLook, step > 0 ? static_cast<int>(std::min(1e3, m.look / (tuned::kLookShare * step))) : 0);
     m.looked_texts = texts;
     m.looked_pace = pace;
   }
   ++m.rounds;
   Allotment& next = m.next;
   next.pace = pace;
-  next.eager = m.rounds % kLook == kLook - 1;
+  next.eager = m.rounds % tuned::kLook == tuned::kLook - 1;
   if (m.asked.always) {
     next.steps = kSteps;
     next.rows = kRows;
@@ -189,7 +180,7 @@ const Allotment& Planner::allot(int mode, int texts, double pace, int plan) {
   }
   const Purse& purse = m.purse(texts);
   // A round bets no more than may be lost; drafters that cost no step, one plain step at most.
-  const double bet = m.asked.plans() ? std::max(purse.left(), kLeastBet) : std::clamp(purse.left(), 0.0, 1.0);
+  const double bet = m.asked.plans() ? std::max(purse.left(), tuned::kLeastBet) : std::clamp(purse.left(), 0.0, 1.0);
   next.steps = m.doubtful ? 1 : std::clamp(static_cast<int>(bet / m.plan_cost), 1, kSteps);
   next.rows = static_cast<int>(std::upper_bound(m.beyond.begin(), m.beyond.end(), bet) - m.beyond.begin());
   const bool on = purse.draft_next() && clock_.knows(texts);
@@ -200,7 +191,7 @@ const Allotment& Planner::allot(int mode, int texts, double pace, int plan) {
 
 DraftRule Planner::rule(const Allotment& a, const TextOdds& text, int texts) const {
   const Mode& m = modes_[a.mode];
-  const float eager = a.eager ? static_cast<float>(kEager) : 1.0f;
+  const float eager = a.eager ? static_cast<float>(tuned::kEager) : 1.0f;
   DraftRule rule{.confidence = 0, .max_draft = a.drafts ? a.steps : 0};
   if (!a.drafts && !a.guesses) return rule;
   rule.min_step_gain = static_cast<float>(a.min_step_gain) * eager;
@@ -218,7 +209,7 @@ DraftRule Planner::rule(const Allotment& a, const TextOdds& text, int texts) con
     }
     for (int b = 0; b + 1 < kSureness; ++b) rule.edges[b] = static_cast<float>(AcceptanceRates::edge(b));
     rule.mean_p_top1 = static_cast<float>(a.mean_p_top1);
-    rule.chain = kChain;
+    rule.chain = tuned::kChain;
   }
   for (const SourceId id : ids) rule.sources.push_back({id, text.chance(id)});
   return rule;
@@ -287,7 +278,7 @@ void Planner::restore(const PlannerState& state) {
     for (const PlanState& s : state.plans) {
       if (s.skip != c.plan->skip) continue;
       c.share = s.price;
-      c.accepted.restore(s.counts, kRestored);
+      c.accepted.restore(s.counts, tuned::kRestored);
     }
   }
   clock_.restore(state.rows);

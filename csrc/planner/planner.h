@@ -45,10 +45,11 @@ struct Allotment {
   int steps = 0, rows = 0;  // that a draft may take, and that may be verified
   double pace = 1;          // tokens per plain step and text lately
   double rate = 1;          // that it promises
-  double min_step_gain = 2;    // a draft step pays behind nodes that are accepted with this probability, on the mean of texts
+  double min_step_gain =
+      2;  // a draft step pays behind nodes that are accepted with this probability, on the mean of texts
   double min_row_gain = 0;  // of what a step must bring, what one more row in it must
-  double mean_p_top1 = 1;    // that the plan is right, whatever its confidence
-  bool eager = false;  // this once: to see what lies behind
+  double mean_p_top1 = 1;   // that the plan is right, whatever its confidence
+  bool eager = false;       // this once: to see what lies behind
   Odds odds{};
 };
 

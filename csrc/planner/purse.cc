@@ -3,37 +3,29 @@
 #include <algorithm>
 #include <cmath>
 
+#include "planner/tuned.h"
+
 namespace swiftk {
-namespace {
-
-constexpr int kReplain = 64;  // rounds of drafting between two plain ones, which keep the plain step's price fresh,
-constexpr double kDoubtful = 1.2;  // and where the rate is below this:
-constexpr int kSoon = 16;
-constexpr double kOpening = 1.5;   // plain steps that drafting may lose before it was worth anything,
-constexpr double kGuessing = 0.5;  // and where sources are all that drafts: most of their rounds cost a tenth of a step
-constexpr double kEarned = 0.005;  // more for every token
-constexpr double kMost = 8;        // and no more at once, whatever was gained: a change for the worse shows soon
-constexpr double kMemory = 0.97;   // weight that the rounds before keep, in the rate that decides
-constexpr double kBackOff = 64, kMostOff = 8192;  // tokens before drafting is tried again; doubles with every failure
-
-}  // namespace
 
 // The more texts, the dearer are rows beyond theirs, and the less is to be hoped for.
 Purse::Purse(bool plan, int texts)
-    : plan_(plan), opening_((plan ? kOpening : kGuessing) / std::sqrt(texts)), purse_(opening_), back_off_(kBackOff) {}
+    : plan_(plan),
+      opening_((plan ? tuned::kOpening : tuned::kGuessing) / std::sqrt(texts)),
+      purse_(opening_),
+      back_off_(tuned::kBackOff) {}
 
 void Purse::start(bool alone) {
-  if (alone || since_plain_ >= kSoon) want_plain_ = std::max(want_plain_, 1);
+  if (alone || since_plain_ >= tuned::kSoon) want_plain_ = std::max(want_plain_, 1);
 }
 
 bool Purse::measured() const {
-  return want_plain_ == 0 && since_plain_ < (tokens_ < kDoubtful * steps_ ? kSoon : kReplain);
+  return want_plain_ == 0 && since_plain_ < (tokens_ < tuned::kDoubtful * steps_ ? tuned::kSoon : tuned::kReplain);
 }
 
-void Purse::earn(double steps) { purse_ = std::min(purse_ + steps, kMost); }
+void Purse::earn(double steps) { purse_ = std::min(purse_ + steps, tuned::kSavings); }
 
 void Purse::rest(double tokens) {
-  earn(kEarned * tokens);
+  earn(tuned::kEarned * tokens);
   quiet_for_ = std::max(0.0, quiet_for_ - tokens);
   if (off_for_ == 0) return;
   off_for_ = std::max(off_for_ - tokens, purse_ <= 0 ? 1.0 : 0.0);
@@ -46,11 +38,11 @@ void Purse::rest(double tokens) {
 void Purse::drafted_round(double tokens, double steps, bool drafted) {
   rest(tokens);
   ++since_plain_;
-  tokens_ = kMemory * tokens_ + tokens;
-  steps_ = kMemory * steps_ + steps;
+  tokens_ = tuned::kRecent * tokens_ + tokens;
+  steps_ = tuned::kRecent * steps_ + steps;
   earn(tokens - steps);
-  if (drafted && purse_ == kMost) {
-    back_off_ = kBackOff;
+  if (drafted && purse_ == tuned::kSavings) {
+    back_off_ = tuned::kBackOff;
     failed_ = false;
   }
   if (purse_ <= 0) {
@@ -68,7 +60,7 @@ void Purse::switched() {
 
 void Purse::wake() {
   off_for_ = 0;
-  back_off_ = kBackOff;
+  back_off_ = tuned::kBackOff;
   another_chance();
 }
 
@@ -94,13 +86,13 @@ bool Purse::plain_round(double tokens) {
   lost_rate_ = tokens_ / steps_;
   tokens_ = steps_ = 0;
   if (off_for_ > 0) {
-    quiet_for_ = kBackOff;
+    quiet_for_ = tuned::kBackOff;
     return false;
   }
   failed_before_ = failed_;
   failed_ = true;
   off_for_ = back_off_;
-  back_off_ = std::min(2 * back_off_, kMostOff);
+  back_off_ = std::min(2 * back_off_, tuned::kMostOff);
   return plan_;
 }
 

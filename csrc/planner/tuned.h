@@ -1,0 +1,44 @@
+// The numbers of this room that were tuned, and what set them. Measured on a CPU with 2 cores (AMD EPYC, bf16) and the
+// demo model at .76 B, greedy and sampled, on the nine streams of bench/paper, unless it says otherwise.
+#pragma once
+
+namespace swiftk::tuned {
+
+// The clock. The machine's memory changed its speed by half from one second to the next: what is compared must be near.
+inline constexpr double kNewestPlain = 0.5;  // weight of the newest plain step
+inline constexpr int kNear = 6;              // passes behind a plain one that are compared with it
+inline constexpr unsigned kSamples = 9;      // of a row count, whose median is its price
+inline constexpr double kRow = 0.015;        // share of a pass per further row, before any was measured,
+inline constexpr double kBeyond = 0.09;      // and of rows beyond eight: those may be bound by arithmetic
+
+// How often guesses come true. Fewer outcomes than these follow a text faster, and know it less well.
+inline constexpr double kPlanMemory = 300, kDrafterMemory = 120;  // outcomes that a bucket remembers
+inline constexpr double kLine = 20, kMisses = 12;  // outcomes that the line counts as, in a bucket; misses, a prior's
+inline constexpr double kCarried = 4;              // outcomes of a bucket that another text begins with,
+inline constexpr double kRestored = 60;            // and another process, of a plan
+inline constexpr double kTight = 0.15, kTightSlope = 60;  // inverse variances of drafters' trust: first tokens tell
+
+// What drafting may lose. Without a purse texts of 128 tokens lost up to a tenth; with savings of 2 plain steps lookup
+// rested where it makes 5.2 of plain decoding.
+inline constexpr double kOpening = 1.5;   // plain steps, before it was worth anything,
+inline constexpr double kGuessing = 0.5;  // where drafters alone draft: most of their rounds cost a tenth of a step
+inline constexpr double kEarned = 0.005;  // more for every token
+inline constexpr double kSavings = 8;     // no more at once, whatever was gained: a change for the worse shows soon
+inline constexpr double kLeastBet = 0.3;  // of a round, however little is left
+inline constexpr double kRecent = 0.97;   // weight that the rounds before keep, in the rate that decides
+inline constexpr double kBackOff = 64, kMostOff = 8192;  // tokens before it is tried again; doubles with every failure
+inline constexpr int kReplain = 64;       // rounds of drafting between two plain ones, which keep prices fresh,
+inline constexpr double kDoubtful = 1.2;  // and where the rate is below this:
+inline constexpr int kSoon = 16;
+
+// How far and wide. A look at what was learned takes half a millisecond.
+inline constexpr int kLook = 8;              // rounds between two looks,
+inline constexpr double kLookShare = 0.005;  // or more, where they would take more than this of the time;
+inline constexpr double kMoved = 1.3;        // or where a text's pace has changed by this
+inline constexpr double kEager = 0.85;       // in the last of them: of what a step must bring and rows cost
+inline constexpr double kUnsure = 0.6;       // a plan is believed to be better by this over the root of its outcomes
+inline constexpr double kPace = 0.94;        // weight that the rounds before keep in a text's pace,
+inline constexpr double kFastest = 12;       // which is never taken to be higher
+inline constexpr int kChain = 3;  // drafters' nodes that a step reads at most: four rows of int4 cost what one does
+
+}  // namespace swiftk::tuned
