@@ -155,9 +155,9 @@ bool Engine::begin(Text& text) {
     s.cached = 0;
     return false;
   }
-  if (text.mode < 0) name_mode(text);
-  if (text.generated == 0 && text.mode >= 0) planner_.start_text(text.mode);
   s.lane = static_cast<int>(lane - lanes_.begin());
+  name_mode(text);
+  if (text.generated == 0 && text.mode >= 0) planner_.start_text(text.mode);
   s.drafters = std::move(lane->drafters);
   s.drafters.set_recall(text.request.recall);
   s.drafters.set(text.request.settings);
@@ -284,6 +284,7 @@ void Engine::name_mode(Text& text) {
                                      : r.plans == Plans::Directed ? DraftMode::kDirected
                                                                   : text.plan,
                              .sources = r.sources,
+                             .lane = r.plans == Plans::Directed ? text.sequence.lane : 0,
                              .ruled = r.drafting == Drafting::Ruled,
                              .always = r.always});
 }

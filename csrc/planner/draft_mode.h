@@ -12,6 +12,7 @@ struct DraftMode {
   static constexpr int kAny = -1, kNone = -2, kDirected = -3;
   int plan = kAny;
   std::vector<SourceId> sources{SourceId::Suffix, SourceId::Recycle};  // drafters that cost no step
+  int lane = 0;         // directed: each text is judged alone, as its plans come and go
   bool ruled = false;   // the host's rule says how far, the clock only whether
   bool always = false;  // in every round, whatever it costs
 
