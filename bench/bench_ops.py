@@ -98,7 +98,7 @@ def low_bit_table(report):
 
 
 def copies(size, grow):
-    """Of something of that size, so that none is still cached when its turn comes."""
+    """How many copies of that size it takes, so that none is still cached when its turn comes."""
     return 1 + COLD_BYTES // size if grow > 1 else 1
 
 

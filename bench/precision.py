@@ -28,7 +28,7 @@ NOTES = (
 
 
 def ways(n_layers: int) -> dict[str, list[Way]]:
-    """Of each precision: by length, and by time."""
+    """Ways of each precision: by length, and by time."""
     skips = {OWN: SkipSet.uniform(n_layers), **{form: SkipSet(weights=form) for form in FORMS}}
     return {
         name: [

@@ -83,7 +83,7 @@ struct RowSet {
   Rows rows;
 };
 
-// Of each sequence: blocks, prefix_len, scratch.
+// Each sequence's blocks, prefix_len and scratch.
 using Views = std::vector<std::tuple<std::vector<int32_t>, int, int>>;
 
 // Without views: one sequence, whose blocks lie in order.

@@ -4,7 +4,7 @@
 
 namespace swiftk {
 
-// Of the class in swiftk.errors.
+// Name of a status's class in swiftk.errors.
 inline const char* python_name(Status status) {
   switch (status) {
     case Status::InvalidArgument: return "InvalidArgument";

@@ -48,7 +48,7 @@ class CandidatePool {
   // CandidatePool for a step to read, best first: those that together are worth most beyond the price of their rows, if
   // they are worth the step's.
   std::span<const int> reading(const DraftRule&, int room, int most_depth);
-  float reading_worth() const { return reading_worth_; }  // of the last call
+  float reading_worth() const { return reading_worth_; }  // of what reading() last chose
   // Those that are no nodes, best first: a parent before its children.
   std::span<const int> open();
   void enter(int candidate, int node);

@@ -67,7 +67,7 @@ int64_t tensor_bytes(const std::vector<int64_t>& shape, int bits) {
   return n;
 }
 
-// Of a file in the same folder: what an index says must not read a file elsewhere.
+// Whether a name is of a file in the same folder: what an index says must not read a file elsewhere.
 bool plain_name(const Json& name) {
   if (!name.is(Json::Type::String) || name.string().empty() || name.string()[0] == '.') return false;
   return name.string().find_first_of(std::string_view("/\\\0", 3)) == std::string::npos;

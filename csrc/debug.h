@@ -11,7 +11,7 @@ namespace swiftk {
 // can be overruled by what is appended to it. Throws Error(InvalidArgument) if the list holds an unknown word.
 std::string debug_value(std::string_view word);
 
-// Of a word that is on or off: "0" is off; `otherwise` where nothing is said. Throws as above, and for other values.
+// Whether a word is on: "0" is off; `otherwise` where nothing is said. Throws as above, and for other values.
 bool debug_switch(std::string_view word, bool otherwise);
 
 }  // namespace swiftk

@@ -39,8 +39,8 @@ struct DraftRule {
   std::array<float, kBuckets> p_top1{};                          // that the best token is right, by its confidence
   std::array<std::array<float, kRanks - 1>, kBuckets> p_rank{};  // that the 2nd, 3rd, ... best is
   std::vector<float> row_price{};  // [i]: what verifying i + 1 nodes costs, in tokens; beyond: too much
-  // Of more texts that draft together: at least so many nodes of theirs are verified, too, and count in these prices. A
-  // step runs where all texts' nodes are worth `min_step_gain` on the mean.
+  // Texts that draft together with this one: at least so many nodes of theirs are verified, too, and count in these
+  // prices. A step runs where all texts' nodes are worth `min_step_gain` on the mean.
   int others = 0;
 
   // By time, too: drafters propose what costs no step. A step then runs for what they leave. Right with the probability
@@ -57,7 +57,7 @@ struct DraftRule {
   bool stops(int32_t token) const { return std::find(stop_ids.begin(), stop_ids.end(), token) != stop_ids.end(); }
   // Throws Error(InvalidArgument) naming the field, its value and its range.
   void check() const;
-  GateRule gate(int ranks) const;  // of steps, for candidates of so many ranks
+  GateRule gate(int ranks) const;  // what decides on a draft's steps, for candidates of so many ranks
 };
 
 }  // namespace swiftk

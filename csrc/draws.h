@@ -38,7 +38,7 @@ class Draws {
   void list_bare(int row, int n, int k);
   bool listed(int row) const { return row >= first_ && row < first_ + list_.n; }
   void forget() { list_.n = 0; }
-  // Of a listed row.
+  // The k best draws of a listed row.
   Drawn of_listed(const Sequence&, int row, std::span<const int32_t> path, int k);
   const TopkArgs& listing() const { return list_; }
 
@@ -68,7 +68,7 @@ class Draws {
   std::vector<float> logit_, lse_, mass_;  // [kMaxNodes, kMaxTopk], [kMaxNodes], [kMaxNodes]
   std::vector<float> scores_;              // [V] warped logits of one row
   Buffer device_scores_;           // [V] the same where the backend reads them, if that is not the host's memory
-  std::vector<ScoredToken> best_;  // of a list
+  std::vector<ScoredToken> best_;  // what a listed row draws, best first
   std::vector<std::pair<float, int32_t>> scratch_;  // sampler workspace for a whole row
 };
 

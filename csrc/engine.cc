@@ -183,7 +183,7 @@ void Engine::share_prefix(Text& text) {
     ++s.named;
   }
   s.cached = s.named * kKvBlock;
-  // Of one more block a beginning, into a block of its own.
+  // Where one more block begins alike, these rows of it are copied into a block of the text's own.
   const int room = std::min(most - s.cached, kKvBlock);
   const auto [other, n] =
       w_.pool.along(before_of(s), {s.text.data() + s.cached, static_cast<size_t>(std::max(0, room))});

@@ -113,7 +113,7 @@ class Engine {
 
     uint64_t id;
     Request request;
-    int mode = -1, plan = -1;  // of the planner's; -1: nothing drafts, the host names none
+    int mode = -1, plan = -1;  // the planner's numbers; -1: nothing drafts, the host names none
     Sequence sequence;
     TextOdds odds{};
     int generated = 0, reused = 0;

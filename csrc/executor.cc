@@ -13,7 +13,7 @@ namespace {
 
 size_t floats(size_t n) { return n * sizeof(float); }
 
-// Of what the steps are, not of who owns them: plans share the passes that they have in common.
+// Hash of what the steps are, not of who owns them: plans share the passes that they have in common.
 uint64_t hash_steps(const Plan& plan, int begin, int end, bool with_head) {
   uint64_t hash = 0xcbf29ce484222325u;
   const auto mix = [&](uint64_t word) {

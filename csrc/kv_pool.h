@@ -65,7 +65,7 @@ class KvPool {
     uint64_t before = 0;                   // name of the block before; 0: it begins a text
     uint64_t hash = 0;                     // of `before` and the tokens, if it is full
     int tokens = 0;                        // of named ones
-    int32_t older = kNone, newer = kNone;  // of those that nobody holds, by when they were released
+    int32_t older = kNone, newer = kNone;  // among those that nobody holds, by when they were released
   };
 
   void link(int32_t block, bool oldest);

@@ -50,7 +50,7 @@ class Loader {
     const std::unique_ptr<Ctx, void (*)(Ctx*)> ctx(model_.ops->create(model_.ops->device, model_.threads),
                                                    model_.ops->destroy);
     load_vectors(*ctx);
-    // Of each copy: matrices with a mapping each end on small pages, a tenth of a short read.
+    // One block for each copy: matrices with a mapping each end on small pages, a tenth of a short read.
     std::vector<char*> blocks;
     for (Weights& copy : model_.copies) {
       copy.layers = model_.own.layers;  // norms and biases

@@ -139,8 +139,8 @@ class ListedDraw {
   const float* const row_;
   const Before& before_;
   std::vector<ScoredToken>& best_;
-  int size_ = 0;      // of the list
-  ScoredToken last_;  // of the list, which nothing penalised
+  int size_ = 0;      // tokens listed
+  ScoredToken last_;  // of the list, its logit as the model gave it
 };
 
 }  // namespace

@@ -39,7 +39,7 @@ Plan compile_plan(const Model&, const SkipSet&);
 // bit.
 int common_prefix(const Plan&, const Plan&);
 
-// Of the matrices that the first `steps` steps read, none of them low_bit(), padding left out.
+// Bytes of the matrices that the first `steps` steps read, none of them low_bit(), padding left out.
 size_t weight_bytes(const Plan&, int steps);
 
 }  // namespace swiftk

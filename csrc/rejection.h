@@ -23,7 +23,7 @@ class Rejection {
 
  private:
   const std::span<double> p_, q_;
-  double left_ = 1;  // of q
+  double left_ = 1;  // sum of what is left of q
 };
 
 }  // namespace swiftk

@@ -99,7 +99,7 @@ struct Sequence {
   bool kvq = true;   // rows of steps that draft and target share are run once (LayerSkip's KVQ cache)
   uint64_t round = 0;
 
-  int lane = 0;  // of the engine's, as long as the sequence steps
+  int lane = 0;  // which of the engine's it has as long as it steps
   std::shared_ptr<const DraftPlan> plan;
   DrafterSet drafters;
   Draft draft;

@@ -26,7 +26,7 @@ class Session {
   // LayerSkip's KVQ cache, on at first: verification takes K, V and residual rows of the steps that draft and target
   // share at their start from drafting. Off, it runs these steps again, to the same bits.
   void set_kvq(bool on);
-  void set_recall(Recall recall) { s_.drafters.set_recall(recall); }  // of drafters, when another text begins
+  void set_recall(Recall recall) { s_.drafters.set_recall(recall); }  // what drafters keep when another text begins
   // What drafters do. Where that changes what they keep, they begin anew.
   void set_sources(const DrafterSettings&);
   void forget_sources();  // what they have learned
@@ -64,7 +64,7 @@ class Session {
 
   std::span<const int32_t> history() const { return s_.text; }
   const TokenTree& tree() const { return s_.draft.tree; }
-  // Of its nodes.
+  // Who proposed each node of the tree.
   std::span<const SourceId> tree_sources() const { return {s_.draft.source.data(), size_t(tree().size())}; }
   int drafted_from() const { return s_.draft.grown; }  // leading nodes of the tree that a step has read
   std::span<const Outcome> outcomes() const { return s_.verified.outcomes; }  // of the last verify, from the root on

@@ -18,7 +18,7 @@ struct Phase {
   double prefill = 0, draft = 0, verify = 0, commit = 0, score = 0;
   int draft_steps = 0, verify_rows = 0;
   int drafted = 0;  // nodes that draft steps read: of the children of each at most one is accepted
-  // Of verification: rows that drafting had run up to some step; the share of rows x steps that so did not run again;
+  // What verification saved: rows that drafting had run up to some step; share of rows x steps that did not run again;
   // weights that were not read, mostly none, since any row that runs a step reads its weights.
   int reused_rows = 0;
   double reused_share = 0;

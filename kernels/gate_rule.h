@@ -27,7 +27,7 @@ struct GateRule {
   float p_rank[kConfidenceBuckets][kLeafRanks - 1];  // and that the 2nd, 3rd, ... best is
 };
 
-// Of a node whose best child has the probability exp(log_p). NaN is in the first.
+// Bucket of a node whose best child has the probability exp(log_p). NaN is in the first.
 SWIFTK_HOST_DEVICE inline int bucket_of(const GateRule& rule, float log_p) {
   int bucket = 0;
   while (bucket < kConfidenceBuckets - 1 && log_p > rule.edges[bucket]) ++bucket;

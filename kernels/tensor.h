@@ -15,7 +15,7 @@ enum class DType : uint8_t { F32, BF16, F16, Int8, Int4, Int3, Planes, Upper };
 constexpr bool full(DType t) { return t <= DType::F16; }
 constexpr bool low_bit(DType t) { return t >= DType::Int8 && t <= DType::Int3; }
 
-// Of an element in memory; not for low_bit() ones.
+// Bytes of an element in memory; not for low_bit() ones.
 constexpr size_t size_of(DType t) { return t == DType::F32 ? 4 : 2; }
 
 constexpr float bf16_to_f32(uint16_t b) { return std::bit_cast<float>(uint32_t{b} << 16); }

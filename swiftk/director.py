@@ -75,7 +75,7 @@ class TextScorer:
 
 
 class Director:
-    """Of one text."""
+    """Directs the drafts of one text."""
 
     def __init__(self, policy: Policy, prompt: Sequence[int]) -> None:
         self._policy, self._prompt = policy, prompt

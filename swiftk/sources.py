@@ -17,7 +17,7 @@ class Drafter:
 
     @property
     def numbers(self) -> list[int]:
-        """Of its sources, as the runtime has them."""
+        """Numbers of its sources, as the runtime has them."""
         return [NAMES.index(name) for name in self.sources]
 
 

@@ -161,6 +161,6 @@ def _made(attn: tuple[int, ...], mlp: tuple[int, ...], exit_layer: int, weights:
 
 
 def _skip(plan: Any) -> SkipSet:
-    """Of a native plan."""
+    """The set of a native plan."""
     attn, mlp, exit_layer, weights = plan
     return _made(tuple(attn), tuple(mlp), exit_layer, tuple(weights))

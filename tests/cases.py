@@ -9,7 +9,7 @@ EPS = 1e-5
 
 @dataclass(frozen=True)
 class Shape:
-    """Of a decoder layer and its head."""
+    """Sizes of a decoder layer and its head."""
 
     name: str
     D: int  # hidden size
@@ -77,12 +77,12 @@ def tolerance(dtype, isa):
 
 # Largest error of attention, given its cache as stored.
 ATTENTION_TOLERANCE = 2e-5
-# Of stored keys and values: one rounding of the stored dtype, relative.
+# Largest error of stored keys and values: one rounding of the stored dtype, relative.
 STORE_TOLERANCE = {"float32": 1e-6, "bfloat16": 2.0**-8, "float16": 2.0**-11}
 
 # Stored forms that only drafts read, and their bits. Activations become bytes for them, in groups of 32.
 LOW_BIT = {"int8": 8, "int4": 4, "int3": 3}
 # Root mean square of what a low-bit copy of normal weights loses, relative, and with a little room.
 LOW_BIT_LOSS = {"int8": 0.0053, "int4": 0.085, "int3": 0.175}
-# Of an op on them, given weights and activations as stored: sums of 32 k are exact.
+# Largest error of an op on them, given weights and activations as stored: sums of 32 k are exact.
 LOW_BIT_TOLERANCE = 3e-5

@@ -115,7 +115,7 @@ class Generation:
     world: World
     seed: int = 0
     make: Callable[..., Optimizer] | None = None  # (layers, measured, prices); None: the default optimizer
-    share: list = field(default_factory=list)  # of scoring in decoding time, by tokens
+    share: list = field(default_factory=list)  # of decoding time that scoring took, by tokens
     drafted: list = field(default_factory=list)  # whether each token's round drafted
     woken: int = 0
 

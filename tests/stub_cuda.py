@@ -99,7 +99,7 @@ def image(kernel, dtype="float32", **constants):
 
 
 def address_of(data):
-    """Of bytes, for as long as they live."""
+    """Address of bytes, for as long as they live."""
     return ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p).value
 
 

@@ -136,7 +136,7 @@ def test_before_it_waits_a_kernel_reads_weights_alone(builds):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100"])
 def test_the_gate_is_whole(tmp_path, arch, kind):
-    """Of what it calls, the driver's own function alone is left for the driver to find."""
+    """Nothing that it calls is left for the driver to find, but the driver's own function."""
     if found(kind) is None:
         pytest.skip(f"needs {kind}")
     report, image = compiled(tmp_path, found(kind), arch, pack_cuda.gate())

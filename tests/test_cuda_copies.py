@@ -143,7 +143,7 @@ def test_too_little_memory(gpu, folder, kernels, clean):
 
 
 def test_copies_beside_matmuls_in_another_layout(gpu, tmp_path):
-    """Of CUDA C++, that the model's own weights are laid out for: the copies are Triton's as ever."""
+    """The model's own weights are laid out for CUDA C++, but the copies for Triton as ever."""
     on_stub_only(gpu)
     folder, path = swiftk.demo_model(), tmp_path / "a.pack"
     pack.build(pack.shape_of(folder), "stub", path, matmuls="cuda", draft_weights="int4")

@@ -144,7 +144,7 @@ def test_a_draft_is_one_launch_and_one_wait(gpu, tiny_dir):
     for _ in range(5):
         counted = drafted(gpu.stub, session, confidence=0.0, max_draft=5)
         calls = {name: n for name, n in counted.items() if name.startswith("calls.cu") and "Ctx" not in name}
-        calls.pop("calls.cuEventSynchronize")  # of memory to copy from, which is free long since
+        calls.pop("calls.cuEventSynchronize")  # waits for memory to copy from, which is free long since
         assert calls == {
             "calls.cuMemcpyHtoDAsync_v2": 1,
             "calls.cuEventRecord": 1,

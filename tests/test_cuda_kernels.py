@@ -39,7 +39,7 @@ class Case:
     shape: dict
     unit: int
     tiles: list
-    first: int = 0  # of the library's kernels
+    first: int = 0  # place of its first kernel in the library
     sizes: dict = field(init=False)
 
     def __post_init__(self):

@@ -61,7 +61,7 @@ def test_packing_rounds_to_the_nearest_code_and_beats_a_fixed_scale(kernels, dty
     (kept,) = parts(kernels.pack([w], dtype).data, dtype, shape[1], [shape[0]])
     w, kept = groups_of(w.astype(np.float64)), groups_of(kept)
     step = np.abs(np.diff(np.sort(kept))).reshape(*w.shape[:-1], -1)
-    step = np.where(step > 1e-9, step, np.inf).min(-1, keepdims=True)  # of neighbouring codes, where both occur
+    step = np.where(step > 1e-9, step, np.inf).min(-1, keepdims=True)  # between neighbouring codes, where both occur
     inside = (w <= kept.max(-1, keepdims=True)) & (w >= kept.min(-1, keepdims=True))
     assert (np.abs(w - kept)[inside] <= (step / 2 * (1 + 1e-5) * np.ones_like(w))[inside]).all()
     fixed = np.abs(w).max(-1, keepdims=True) / (zero - 1)

@@ -199,7 +199,7 @@ def test_tools_beside_the_running_python_are_found(tree, tmp_path):
 
 
 def wheel(folder):
-    """Of swiftk as it runs here, for this Python, without the weights of its model."""
+    """A wheel of swiftk as it runs here, for this Python, without the weights of its model."""
     package, kernels = Path(swiftk.__file__).parent, kernel_sources().parent
     files = {path.relative_to(package): path for path in package.rglob("*") if path.is_file()}
     files = {name: path for name, path in files.items() if path.suffix not in (".safetensors", ".pyc")}

@@ -333,7 +333,7 @@ def drafted(c, calibrated, rounds=400, seed=0, row=ROW, **options):
 
 
 def best_fixed(c, calibrated):
-    """Of thresholds and lengths without siblings."""
+    """Best rate among thresholds and lengths, without siblings."""
     rates = []
     for epsilon in (0.0, 0.4, 0.7, 0.9):
         for length in (1, 2, 4, 8, 16):

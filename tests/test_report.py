@@ -178,7 +178,7 @@ def test_speed_up_ends_where_the_stats_say():
         float(level.split()[1].split("H")[0]),
         float(bottom.split()[1].split("H")[0]),
     )
-    start = 0.5 if result.stats.speedup_vs_plain > 0.55 else 0.0  # of the axis
+    start = 0.5 if result.stats.speedup_vs_plain > 0.55 else 0.0  # where the axis begins
     assert start + (low - last) / (low - one) * (1 - start) == pytest.approx(result.stats.speedup_vs_plain, rel=0.01)
 
 

@@ -9,7 +9,7 @@ from decode import open_session
 PROMPT = np.asarray([3, 1, 4, 1, 5], np.int32)
 VOCAB = 24
 DRAWS = 4000
-IMPOSSIBLE = 1e-12  # of a token: in so many draws it does not come
+IMPOSSIBLE = 1e-12  # probability of a token: in so many draws it does not come
 SKIP = ((1,), (0, 1), -1)
 SWIFT = {"confidence": 0.0, "max_draft": 2, "width": (3, 3, 2, 2)}
 # What a first draw is worth goes by its own confidence, and the least confident ones do not pay for their rows.

@@ -110,7 +110,7 @@ def test_recycled_lists_are_drawn_with_the_noise_of_their_place(logits, temperat
     assert recycler.propose(recycler.step(recycler.root(), 4), *draw)[1] == []
 
 
-# Of the first ranks of each node of the paper's tree, level by level: template "2.2.2" of Luowaterbi/TokenRecycling.
+# How many first ranks each node of the paper's tree has, level by level: template "2.2.2" of Luowaterbi/TokenRecycling.
 PAPER = {
     (): 8,
     **{(0,): 8, (1,): 4, (2,): 3, (3,): 2, (4,): 1, (5,): 1, (6,): 1, (7,): 1},

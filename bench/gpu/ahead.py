@@ -16,7 +16,7 @@ _SOURCES = {".py", ".h", ".cc", ".cu", ".cuh", ".txt", ".toml"}
 
 
 def digest() -> str:
-    """Of what a wheel is made from."""
+    """Digest of what a wheel is made from."""
     found = hashlib.sha256()
     places = [record.ROOT / name for name in ("CMakeLists.txt", "setup.py", "pyproject.toml")]
     places += [path for folder in ("csrc", "kernels", "swiftk") for path in (record.ROOT / folder).rglob("*.*")]

@@ -58,7 +58,7 @@ def tile_rounds(m: Machine, image: Image, blocks: int) -> tuple[float, float]:
 
 
 def query_tiles(a: Attention, query_rows: int, keys: int) -> list[tuple[int, int]]:
-    """Of each query tile: where the whole tiles end that all its rows see, and where its last row's keys end."""
+    """For each query tile: where the whole tiles end that all its rows see, and where its last row's keys end."""
     if a.depth:
         return [(a.context // keys * keys,) * 2] * cdiv(a.rows * a.group, query_rows)
     tokens = ((row // a.group, min((row + query_rows - 1) // a.group, a.rows - 1))
@@ -105,7 +105,7 @@ def branch(m: Machine, image: Image, a: Attention) -> Time:
 
 
 def launches(m: Machine, kernels: Mapping[str, Image], a: Attention) -> list[Time]:
-    """Of a few rows, as csrc/cuda/ops.cc launches them."""
+    """Kernels for a few rows, as csrc/cuda/ops.cc launches them."""
     along = [branch(m, kernels["attention_branch"], a)] if a.depth else []
     return [split(m, kernels["attention_split"], a), *along, merge(m, kernels["attention_merge"], a)]
 

@@ -44,7 +44,7 @@ class Machine:
 
 H200 = Machine()
 
-# Of a warp's instruction: its unit, cycles until its result can be used, cycles that it occupies the unit. Latencies:
+# A warp's instructions: unit, cycles until the result can be used, cycles for which the unit is occupied. Latencies:
 # h100 (and what others report of Ampere); cycles: sheet, but for HMMA (h100: mma.sync reaches 63 % of the sheet's 4
 # cycles). "shared" is one unit of all schedulers, whose cycles count for each 4 bytes of a lane; of the others each
 # scheduler has one.

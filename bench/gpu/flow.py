@@ -18,7 +18,7 @@ class Instruction(Protocol):
 
 
 def successors(code: Sequence[Instruction]) -> list[list[int]]:
-    """Of each instruction, by its place."""
+    """Places that each instruction may go on to, by its own place."""
     places = {instruction.at: place for place, instruction in enumerate(code)}
     found = []
     for place, i in enumerate(code):

@@ -95,7 +95,7 @@ class Loop:
 
     @cached_property
     def cycles(self) -> float:
-        """Of one warp alone, for one round among many."""
+        """Cycles of one warp alone, for one round among many."""
         ready: dict[str, float] = {}
         free: dict[str, float] = {}
         issued, ends = -1.0, []

@@ -158,7 +158,7 @@ class Problem:
         return out
 
     def seconds(self, run: Callable[[int], Any]) -> float:
-        """Of run(copy), with all copies in turn in one recorded graph."""
+        """Seconds of run(copy), with all copies in turn in one recorded graph."""
         count = max(LAUNCHES, self.copies)
         return clock.seconds(lambda: [run(copy % self.copies) for copy in range(count)], "cuda") / count
 

@@ -34,7 +34,7 @@ Models = dict[tuple[str, str], Model]
 
 
 def depth(rows: int) -> int:
-    """Of a tree in which the first of four children goes on."""
+    """Depth of a tree in which the first of four children goes on."""
     return -(-rows // 4) if rows > 1 else 0
 
 
@@ -76,7 +76,7 @@ CASES: list[tuple[str, str, Callable[[Model], Step]]] = [
 
 
 def limits_of(step: Step) -> str:
-    """Of a layer in the middle: what limits its matmuls, and its attention."""
+    """What limits the attention and the matmuls of a layer in the middle."""
     middle = step.kernels[len(step.kernels) // 2 :][:8]
     attention = [k.limit for k in middle if k.name.startswith("attention")]
     matmuls = Counter(k.limit for k in middle if "." in k.name)

@@ -54,7 +54,7 @@ def packs_of_tests(files: list[str], folder: Path) -> list[Path]:
 
 
 def forms_in(header: dict[str, Any]) -> str:
-    """Of a pack, as draft_weights: of "qkv.int4.8" the middle."""
+    """The forms in a pack, as draft_weights has them: the middle of names like "qkv.int4.8"."""
     names = (name.split(".") for name in header["kernels"])
     return ",".join(sorted({name[1] for name in names if len(name) == 3 and name[0] == "qkv"})) or "own"
 

@@ -109,7 +109,7 @@ class Subject:
         return np.array(session.logits)
 
     def seconds(self, context: int, shapes: Sequence[Callable[[int], list[int]]]) -> dict[tuple[int, int], list[float]]:
-        """Of passes of n rows in turn, by index of the shape and n; compare them round by round."""
+        """Seconds of passes of n rows in turn, by index of the shape and n; compare them round by round."""
         session, taken = self.lm.session, {}
         self.forget()
         session.prefill(self.text[:context])

@@ -31,7 +31,7 @@ class Time:
     name: str
     limits: dict[str, float]
     start: float = 0.0
-    rest: float = 0.0  # of waves of blocks after the first
+    rest: float = 0.0  # seconds of waves of blocks after the first
     end: float = 0.0
     bytes: float = 0.0  # from memory
     ahead: float = 0.0  # bytes that it fetches before its inputs are ready, where it has room
@@ -146,7 +146,7 @@ def triton_matmul(m: Machine, image: Image, rows: int) -> Time:
     weights, y = parts * c["ROWS"] // 16 * per_tile, tokens * wide * 2
     stage = weights + c["TOKENS"] * wide * 2
     ahead = max(image.shared // stage, 1)
-    products = parts * c["ROWS"] * c["TOKENS"] * wide / (16 * 8 * 16) / image.warps  # of a warp's round
+    products = parts * c["ROWS"] * c["TOKENS"] * wide / (16 * 8 * 16) / image.warps  # in a warp's round
     loop = loops[0] if loops else Loop(image.code)  # short ones are unrolled
     unrolled = loop.count("HMMA") / products
 

@@ -78,7 +78,7 @@ class Llama:
 
 @torch.inference_mode()
 def seconds_per_token(model: Llama, prompt: list[int], count: int, compiled: bool) -> float:
-    """Of `count` steps behind a prompt, replayed one after another."""
+    """Mean of `count` steps behind a prompt, replayed one after another."""
     step = model.step
     if compiled:
         step = torch.compile(step, fullgraph=True, options={"coordinate_descent_tuning": True})

@@ -40,7 +40,7 @@ def depth(lm: LM, layer: int) -> float:
 
 
 def passes(lm: LM, prompts: Sequence[Sequence[int]], layer: int, shape: tuple[int, int]) -> dict[str, float]:
-    """Of verifying one round's tree, in plain steps: KVQ on, off, and what the prices of rows say of the difference."""
+    """Price of verifying a round's tree, in plain steps: KVQ on, off, and what row prices say of the difference."""
     session, share = lm.session, depth(lm, layer)
     session.set_sampling()
     found: dict[str, list[float]] = {"on": [], "off": [], "saved": [], "predicted": [], "rows": [], "reused": []}

@@ -50,7 +50,7 @@ class Sets:
 
 
 def shares(pairs: list[dict[str, Any]]) -> dict[str, float]:
-    """Of decode time, by what it went into."""
+    """Shares of decode time, by what it went into."""
     spent = {part: sum(p[f"{part}_seconds"] for p in pairs) for part in ("draft", "verify", "commit", "optimizer")}
     spent["search"] = spent.pop("optimizer")
     seconds = sum(p["seconds"] for p in pairs)

@@ -58,14 +58,14 @@ class Texts:
             lm.session.prefill(np.int32([*prompt, *lm.generate(prompt, **written).tokens[:-1]]))
 
     def __call__(self, skip: SkipSet) -> Score:
-        """Of all texts together; each token is guessed from the right ones before it."""
+        """Score on all texts together; each token is guessed from the right ones before it."""
         every = [Score(*lm.session.score(**skip.arguments(), window=WINDOW)) for lm in self._lms]
         confidence, rank = (np.concatenate([getattr(s, name) for s in every]) for name in ("confidence", "rank"))
         return Score(confidence, rank, sum(s.seconds for s in every))
 
     def best(self, steps: int, ratio: float | None = None) -> SkipSet:
-        """Of so many sets of the ratio (None: SWIFT's) the one that guesses most: random ones, as in SWIFT's search,
-        then the best with one sublayer exchanged. No Bayesian steps: the same texts always give the same set."""
+        """The set that guesses most among so many of the ratio (None: SWIFT's): random ones, as in SWIFT's search, then
+        the best with one sublayer exchanged. No Bayesian steps: the same texts always give the same set."""
         layers = self._lms[0].config["num_layers"]
         count = SwiftSettings(skip_ratio=ratio).skipped(layers, self._lms[0].model.weight_bytes / 2)
         draw, inner = random.Random(0), range(2, 2 * layers - 2)

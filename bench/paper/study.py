@@ -46,7 +46,7 @@ class Work:
     """A part to do: do(part) returns plain values; `runs` pairs of texts are expected."""
 
     runs: int
-    what: str  # of texts and ways: kept results of others are no longer its
+    what: str  # its texts and ways: kept results of others are no longer its
     do: Callable[[Part], dict[str, Any]]
 
     def adding(self, more: Callable[[], dict[str, Any]]) -> Work:

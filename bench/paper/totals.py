@@ -50,7 +50,7 @@ class Totals:
         p = list(pairs)
         drafted, drafts = sum(x["drafted"] for x in p), sum(x["draft_steps"] for x in p)
         steps = sum(x["steps"] for x in p)
-        plain = [x["plain_seconds"] / x["tokens"] for x in p]  # of a step
+        plain = [x["plain_seconds"] / x["tokens"] for x in p]  # seconds of a plain step
         as_plain = sum(x["draft_steps"] * one for x, one in zip(p, plain))  # seconds, had each cost a plain step
         passes = sum(x["steps"] * one for x, one in zip(p, plain))
         return cls(

@@ -17,7 +17,7 @@ void check_pack(const Ops&, const Config&, DType);
 
 // Whether that pack has kernels for copies of the weights in this form.
 bool reads(const Ops&, DType);
-bool reads_head(const Ops&, DType);  // of the head, at least
+bool reads_head(const Ops&, DType);  // whether it has them for the head, at least
 
 struct GpuInfo {
   std::string name, architecture, driver;  // "NVIDIA H200", "sm_90", "13.0"

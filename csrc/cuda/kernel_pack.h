@@ -20,7 +20,7 @@ struct PackedKernel {
   size_t bytes = 0;
 };
 
-// Of a matrix that kernels do not read row by row: the kernel that lays it out, and its arguments
+// How a matrix lies that kernels do not read row by row: the kernel that lays it out, and its arguments
 // (kernels/cuda/pack.cu).
 struct Layout {
   std::string kernel;  // empty: rows, as in the checkpoint

@@ -8,7 +8,7 @@
 namespace swiftk::cuda {
 namespace {
 
-constexpr int kDrawStride = kMaxTopk;  // of candidates and draws of a row
+constexpr int kDrawStride = kMaxTopk;  // from a row's candidates or draws to the next one's
 
 const Function& at(const Bucketed& functions, int n) { return functions[bucket_of(n)]; }
 

@@ -73,7 +73,7 @@ bool PassCache::end(PassState state, bool complete, Stream stream) {
   const Driver& driver = device_.gpu.driver;
   Entry& entry = entries_.front();
   const bool loop = entry.loop;
-  Graph captured = nullptr;  // of a loop, its body
+  Graph captured = nullptr;  // the pass, or a loop's body
   const bool whole = accepts(driver.cuStreamEndCapture(stream, &captured), "ending a recording");
   // Where a body cannot be recorded, the driver frees it, and crashes when the graph around it is destroyed, which has
   // it still (github.com/NVIDIA/cuda-python/issues/2918). So that graph is left behind.

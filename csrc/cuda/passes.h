@@ -18,7 +18,7 @@ struct RecordedKey {
   PassKey pass;
   int rows = 0, tiles = 0, splits = 0;
   bool tree = false;
-  int drawn = 0;  // of a loop: draws a step, negative where they have no noise; 0: a pass
+  int drawn = 0;  // by each step of a loop, negative without noise; 0: a pass, no loop
   bool operator==(const RecordedKey&) const = default;
 };
 
@@ -43,7 +43,7 @@ class PassCache {
   bool end(PassState, bool complete, Stream);
   void clear();
 
-  // Of the recording that was begun last.
+  // Whether the driver refused the recording that was begun last, and why.
   bool refused() const { return refused_ != 0; }
   std::string refusal() const;
 

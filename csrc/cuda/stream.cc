@@ -10,13 +10,13 @@ namespace swiftk::cuda {
 namespace {
 
 constexpr int kMaxRows = 1024;  // counts that count() knows
-constexpr size_t kAlign = 256;  // of the parts of bound rows
+constexpr size_t kAlign = 256;  // bytes; parts of bound rows begin on multiples of it
 constexpr const char* kByKernels = "a pass is launched kernel by kernel";
 constexpr const char* kInTurn = "kernels of drafts do not overlap";
 constexpr const char* kBySteps = "drafts go step by step";
 
 struct Splits {
-  int keys, begin;  // of each; position from which they have so many
+  int keys, begin;  // keys of a split; position from which they have so many
 };
 constexpr Splits kSplits[] = {{256, 0}, {512, 4096}, {1024, 32768}};
 constexpr int kSplitStep = 8;  // recorded passes have a multiple of so many, or a power of two below
@@ -214,7 +214,7 @@ void Queue::view_rows(const Rows& r, int n) {
   }
 }
 
-// Of a spine all rows are brought, of which the first is the only one.
+// A spine brings all of its rows, but passes see the first alone, to which the gate moves the next one.
 void Queue::bind(const Rows& r, const SpineState* spine) {
   const size_t n = r.n, half = device.pack.shape().HD / 2;
   rows_.n = spine ? 1 : r.n;

@@ -60,8 +60,8 @@ class Staging {
 // brings all of a small call.
 struct DeviceRows {
   int n = 0, rows = 0;  // rows: of the bucket, or n where there are more
-  // Of attention: those that go split by split, and what grids cover of them; their query tiles, and behind these the
-  // tiles of prompts.
+  // For attention: rows that go split by split, and what grids cover of them; their query tiles; these and, behind
+  // them, the tiles of prompts.
   int few = 0, few_rows = 0, few_tiles = 0, tiles = 0;
   int splits = 0;     // rounded up so that recorded passes last
   bool tree = false;  // whether rows have ancestors
@@ -142,7 +142,7 @@ class Queue {
   const Device& device;
   const int threads;         // of the host, for what it makes ready
   const OwnedStream stream;  // goes last: what is below may still be in use by it
-  // Of the rows of a call: normalised rows; q, k and v before their norm; attention's partial results; top-k candidates
+  // For a call's rows: normalised rows; q, k and v before their norm; attention's partial results; top-k candidates
   // and results, and their positions; what a spine drew; slots to move; a matrix before it is laid out.
   Scratch y, raw, part_acc, part_ml, candidates, drawn, drawn_at, spine_drawn, moves, unpacked;
   Staging staging;
@@ -160,7 +160,7 @@ class Queue {
   void fall_back(const char* to);
 
   const bool overlap_ = wants_overlap(device);
-  bool early_ = overlap_;  // of what is launched now
+  bool early_ = overlap_;  // whether what is launched now overlaps
   Loops loops_ = overlap_ ? Loops::Overlapping : Loops::InTurn;
   std::string fallbacks_;
   Scratch row_memory_, counts_, seed_memory_;

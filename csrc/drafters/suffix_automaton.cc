@@ -5,7 +5,7 @@ namespace {
 
 constexpr int kNewest = 64;    // suffixes of a text, longest first, that learn of their latest occurrence
 constexpr size_t kTable = 64;  // at first; a power of two
-constexpr int32_t kLongest[] = {1, 2, 3, 4, 5, 7, 9, 12, 16, 24, 40};  // of the first buckets
+constexpr int32_t kLongest[] = {1, 2, 3, 4, 5, 7, 9, 12, 16, 24, 40};  // longest match of each of the first buckets
 
 uint64_t hash(int32_t from, int32_t token) {
   const uint64_t key = static_cast<uint64_t>(from) << 32 | static_cast<uint32_t>(token);

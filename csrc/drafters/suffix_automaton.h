@@ -26,7 +26,7 @@ class SuffixAutomaton {
 
  private:
   struct State {
-    int32_t length, link;  // of the longest of its strings; the state of their longest suffixes elsewhere
+    int32_t length, link;  // tokens of its longest string; the state of the longest suffix that is none of its strings
     int32_t follow;        // place of the token behind the latest occurrence; -1: there is none behind the only one
     int32_t edges;         // the first of its list
   };

@@ -30,7 +30,7 @@ class AcceptanceRates {
  public:
   // sureness: of each bucket, as the prior's line takes it. memory: outcomes that a bucket remembers.
   AcceptanceRates(const Prior&, const std::array<double, kSureness>& sureness, int ranks, double memory);
-  // Of a plan's nodes, by confidence; of a source's guesses, by its own buckets.
+  // Rates of a plan's nodes, by confidence; of a source's guesses, by its own buckets.
   static AcceptanceRates of_plan(const Prior& prior);
   static AcceptanceRates of_source(const Prior& prior);
   static int bucket(double confidence);
@@ -47,7 +47,7 @@ class AcceptanceRates {
   const std::vector<double>& counts() const { return counts_; }  // [buckets, ranks + 1]
   void scale(double by);
   void merge(const AcceptanceRates& other);                      // what it saw was seen here, too
-  void restore(const std::vector<double>& counts, double most);  // of a bucket at most so many
+  void restore(const std::vector<double>& counts, double most);  // at most so many of a bucket's outcomes
   double matchness() const;                                      // share of best guesses that were right
 
  private:

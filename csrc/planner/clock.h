@@ -36,7 +36,7 @@ class RowPrices {
   void add(int rows, double price);                             // a pass of so many rows was
   std::vector<std::pair<int, double>> known() const;            // (rows, price) where they were measured
   void restore(std::span<const std::pair<int, double>> known);  // until they are measured here
-  // Of n rows, 1..kMost.
+  // Price of a pass of n rows, 1..kMost.
   double operator()(int n) const { return table_[n - 1]; }
 
  private:

@@ -45,11 +45,10 @@ struct Allotment {
   int steps = 0, rows = 0;  // that a draft may take, and that may be verified
   double pace = 1;          // tokens per plain step and text lately
   double rate = 1;          // that it promises
-  double min_step_gain =
-      2;  // a draft step pays behind nodes that are accepted with this probability, on the mean of texts
-  double min_row_gain = 0;  // of what a step must bring, what one more row in it must
-  double mean_p_top1 = 1;   // that the plan is right, whatever its confidence
-  bool eager = false;       // this once: to see what lies behind
+  double min_step_gain = 2;  // a draft step pays behind nodes accepted with this probability, on the mean of texts
+  double min_row_gain = 0;   // what one more row in a step must bring: its part of what the step must
+  double mean_p_top1 = 1;    // that the plan is right, whatever its confidence
+  bool eager = false;        // this once: to see what lies behind
   Odds odds{};
 };
 
@@ -103,7 +102,7 @@ class Planner {
   void go_on(int mode, int texts) { modes_[mode].purse(texts).go_on(); }
   void charge(int mode, int texts, double seconds);
 
-  // Of a draft step of one text, in plain steps; how often the plan came true.
+  // Price of a draft step of one text, in plain steps; how often the plan came true.
   double price(int plan) const { return cost(plans_[plan], 1); }
   const AcceptanceRates& rates(int plan) const { return plans_[plan].accepted; }
   void learned(int plan, const AcceptanceRates& rates) { plans_[plan].accepted.merge(rates); }
@@ -123,7 +122,7 @@ class Planner {
   struct Choice {
     std::shared_ptr<const DraftPlan> plan;
     AcceptanceRates accepted;
-    double share;  // of a step of one text, in plain steps, before it was measured
+    double share;  // what a draft step of one text costs, in plain steps, until it is measured
     bool for_all;
     std::array<Mean, kLoads> step{};  // by load(texts): in plain steps of so many
     double rate = 1;
@@ -143,7 +142,7 @@ class Planner {
     std::vector<float> beyond{};       // [kRows] plain steps of so many rows beyond one
   };
   static int load(int texts);  // 1, 2, 3-4, 5-8, ...: 0, 1, 2, ...
-  // Of a draft step of so many texts, in plain steps of as many.
+  // Price of a draft step of so many texts, in plain steps of as many.
   double cost(const Choice&, int texts) const;
   void look(Mode&, int texts, double pace);
   bool may_draft(const Mode&, int plan) const;

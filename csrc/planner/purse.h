@@ -39,7 +39,7 @@ class Purse {
 
   bool plan_;
   double opening_, purse_;
-  double tokens_ = 0, steps_ = 0;  // of the last rounds that drafted
+  double tokens_ = 0, steps_ = 0;  // what the last rounds that drafted brought, and took in plain steps
   double lost_rate_ = 1;
   int since_plain_ = 0, want_plain_ = 2;
   bool confirm_ = false;

@@ -15,7 +15,7 @@ void Scratch::reset() {
   if (blocks_.size() <= 1) return;
   const size_t total = total_;
   free_blocks();
-  used_ = total;  // of no block: the next take makes one, as large as all were together
+  used_ = total;  // though there is no block: the next take makes one, as large as all were together
 }
 
 char* Scratch::take_bytes(size_t bytes) {

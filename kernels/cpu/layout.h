@@ -41,7 +41,7 @@ constexpr bool in_planes(DType t) { return t == DType::Planes || t == DType::Upp
 constexpr DType element_of(DType t) { return in_planes(t) ? DType::F16 : t; }
 
 constexpr int line_columns(DType t) { return low_bit(t) ? kGroup : t == DType::BF16 || in_planes(t) ? 2 : 1; }
-// Of low-bit weights: groups. Of planes: lines of one of them.
+// Lines of a panel: of low-bit weights, groups; of planes, lines of one of them.
 constexpr int line_count(int k, DType t) { return ceil_div(k, line_columns(t)); }
 constexpr size_t line_bytes(DType t) { return t == DType::F32 || t == DType::BF16 ? 128 : 64; }
 constexpr int code_zero(DType t) { return t == DType::Int8 ? 128 : t == DType::Int4 ? 8 : 4; }
@@ -54,7 +54,7 @@ constexpr size_t panel_bytes(int k, DType t, bool fragments = false) {
   const int lines = fragments ? whole_blocks(line_count(k, t)) : line_count(k, t);
   return low_bit(t) ? 2 * half_bytes(lines, t) : lines * line_bytes(t) * (in_planes(t) ? 2 : 1);
 }
-// Of one panel, or of one of its planes: what a kernel reads in one go.
+// Bytes of one panel, or of one of its planes: what a kernel reads in one go.
 constexpr size_t stream_bytes(int k, DType t) { return panel_bytes(k, t) / (in_planes(t) ? 2 : 1); }
 constexpr int panels_of(int rows) { return ceil_div(rows, kPanelRows); }
 

@@ -58,7 +58,7 @@ constexpr int kTurnCount = T::kTurns ? T::kSlices : 1;
 // tokens it has to know their number.
 template <class T>
 SWIFTK_INLINE void fetch_weights(const u16* w, Ring<T> ring, Work<T> work, const int* n_ptr, int lane) {
-  constexpr int kUnitElements = T::UNIT * 16;  // of one k
+  constexpr int kUnitElements = T::UNIT * 16;  // outputs of a unit, for one k
   for (; work.more(); work.next()) {
     if (work.first_token() > 0) {
       wait_for_inputs();

@@ -14,8 +14,8 @@ MULTIPROCESSORS = 132  # that blocks are counted for; other counts are right too
 SHARED = {"sm_80": 163, "sm_86": 99, "sm_89": 99, "sm_120": 99}  # KB of a block, where it is not 227
 SLICES, CHUNK = 4, 64
 ATTENTION = {64: 54 * 1024, 128: 73 * 1024}  # bytes of a program of it, by size of heads; o_proj fetches beside it
-# Of nvcc and NVRTC alike. Without contraction: a sum that is rounded in one kernel and not in another would have other
-# bits.
+# Options of nvcc and NVRTC alike. Without contraction: a sum that is rounded in one kernel and not in another would
+# have other bits.
 OPTIONS = ("-std=c++17", "-fmad=false")
 
 
@@ -101,7 +101,7 @@ def tile(outputs, unit, tokens, arch="sm_90", beside=0):
     blocks = cdiv(outputs, 16 * choice["TILES"] * choice["ROW_WARPS"]) * choice["CLUSTER"]
     share = 2 if blocks > MULTIPROCESSORS or choice["CLUSTER"] > 1 else 1
     sums, one = (shared_bytes(choice, stages) for stages in (0, 1))
-    room = ((small or 227) + 1) * 1024  # of a multiprocessor; each block costs 1 KB beside what it has
+    room = ((small or 227) + 1) * 1024  # bytes of a multiprocessor; each block costs 1 KB beside what it has
     stages = {n: min(((room - beside) // n - 1024 - sums) // (one - sums), 16) for n in (1, 2)}
     share = share if stages[share] >= 3 else 1
     return {**choice, "STAGES": stages[share], "BLOCKS": share}

@@ -38,7 +38,7 @@ struct Tile {
   static constexpr int kPieceBytes = UNIT * 16 * kChunk * 2 * K_WARPS;
   static constexpr int kWeightBytes = kPieces * kPieceBytes;  // of a stage
   static constexpr int kTokenBytes = TOKENS * kChunk * 2 * K_WARPS;
-  static constexpr int kPitch = kRows + 4;  // of a token's sums: lanes that store hit all banks
+  static constexpr int kPitch = kRows + 4;  // from a token's sums to the next one's: lanes that store hit all banks
   static constexpr int kConsumers = 32 * ROW_WARPS * K_WARPS;
   static constexpr int kThreads = kConsumers + 64;
   static constexpr int kTokenOffset = STAGES * kWeightBytes;

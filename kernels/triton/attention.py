@@ -34,8 +34,8 @@ def join(m, mass, acc, top, weight, part):
 
 @triton.jit
 def query_rows(tiles, pos, window, kv, H: tl.constexpr, KV: tl.constexpr, QROWS: tl.constexpr):
-    """Of a query tile: its first token, which of its rows there are, their head of q or out [n H], and their first and
-    last visible position (none where there is no row)."""
+    """A query tile's first token, which of its rows there are, their head of q or out [n H], and their first and last
+    visible position (none where there is no row)."""
     G: tl.constexpr = H // KV
     tile = tiles + 2 * tl.program_id(0)
     begin_row = tl.load(tile)

@@ -32,7 +32,7 @@ def block_words(bits):
 
 @triton.constexpr_function
 def tile_words(K, bits):
-    """Of 16 rows: their scales, then their blocks."""
+    """Words of 16 rows: their scales, then their blocks."""
     return 16 + (K + 127) // 128 * block_words(bits)
 
 

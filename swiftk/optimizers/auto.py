@@ -20,7 +20,7 @@ from .proposals import PROGRAM, first_candidates, sublayers, without_end
 from .race import PAYS, Race
 
 _WINDOW = 32  # tokens that candidates are scored on
-_FIRST = 20  # of a text's first window
+_FIRST = 20  # tokens of a text's first window
 _DP_WIDTH = 24  # sublayers that a proposal by dynamic programming leaves out at most
 _EXITS = ("exits", None)  # in the queue: those that one pass finds best
 _DP = 0.5  # scored tokens that one of them costs
@@ -28,9 +28,9 @@ _DRIFT, _ALARM = 0.2, 12.0  # loss a round that is tolerated, and tokens of loss
 _AGAIN = 256  # tokens behind which a search that found nothing may begin again
 _PROOF, _DISPROVED = 60, 0.92  # rounds behind which a set must have kept its lead, live, over the one before
 _TRIED = 4  # rounds behind which the one before it is gone back to, rather than to none
-_SHARED = 0.1  # of tokens, by sources: what live drafts have seen is then not what scores see
+_SHARED = 0.1  # share of tokens by sources, beyond which live drafts do not see what scores see
 _MOST, _PROVEN = 200, 4
-_MARGIN = 0.6  # of the race
+_MARGIN = 0.6  # the race's: a lead counts beyond this over the root of the outcomes
 
 
 class Auto(Optimizer):

@@ -46,7 +46,7 @@ class Scorer(Protocol):
         """Over `window` cached tokens, the last before position `end` of the text (None: of all)."""
 
     def exits(self, layers: Sequence[int], window: int, end: int | None = None) -> list[Score]:
-        """Of every early exit among `layers`, rising, from one pass of the target, whose seconds they share."""
+        """Score of every early exit among `layers`, rising, from one pass of the target, whose seconds they share."""
 
     def propose(self, most: int) -> list[SkipSet]:
         """For each count of skipped sublayers up to `most` (63 or less) the set that keeps the residual stream nearest
@@ -142,7 +142,7 @@ class Progress:
     plain_seconds: float  # of a plain step; 0 while unknown
     resting: bool = False  # drafting does
     tokens: int = 0  # of the last round
-    right: Sequence[bool] = ()  # of the first of these: whether the plan's best guess was right
+    right: Sequence[bool] = ()  # for the first of these, whether the plan's best guess was right
 
 
 @dataclass(frozen=True, slots=True)

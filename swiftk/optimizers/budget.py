@@ -26,7 +26,7 @@ class Budget:
     advanced: bool = False
     eager: float = _EAGER
     advance: float = _ADVANCE
-    seconds: float = 0.0  # of this text, that were earned for
+    seconds: float = 0.0  # decoding of this text that was earned for
     generated: int = 1  # tokens of it
 
     def start(self) -> None:

@@ -17,7 +17,7 @@ from ..skip import SkipSet
 _BITS = 11
 _SIZE = 1 << _BITS  # hashed token counts
 _ALIKE = 0.2  # cosine of prompts that may be of one kind
-_NEAR = 0.9  # of the nearest one's cosine: of prompts as near as that the latest counts, since sets get better
+_NEAR = 0.9  # share of the nearest one's cosine: of prompts as near as that the latest counts, since sets get better
 _MOST = 32
 _SCALE = 255  # saved features are integers up to this
 
@@ -51,7 +51,7 @@ class Domains:
 
     @property
     def best(self) -> SkipSet | None:
-        """Of the latest text."""
+        """The set of the latest text."""
         return self.known[-1].skip if self.known else None
 
     def enter(self, prompt: Sequence[int]) -> SkipSet | None:

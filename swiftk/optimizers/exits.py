@@ -41,14 +41,14 @@ def exits_to_score(n_layers: int, head: float) -> list[int]:
 
 
 def pass_price(exits: int, head: float) -> float:
-    """Of a pass with so many heads, in passes of the target."""
+    """Price of a pass with so many heads, in passes of the target."""
     return 1 + (exits - 1) * head
 
 
 def most_promising(
     seen: Mapping[int, tuple[float, float]], price: Callable[[SkipSet], float], row: float, most: int = _CLOSE
 ) -> list[int]:
-    """Of exits, by (times right, tokens seen) of each: those that the best chains draft with, best first."""
+    """Exits that the best chains draft with, best first, by (times right, tokens seen) of each."""
 
     def rate(layer: int) -> float:
         right, tokens = seen[layer]

@@ -19,7 +19,7 @@ from .swift import Sets
 from .swift_settings import SwiftSettings
 
 _STAGES = (8, 16, 32, 32)  # tokens of a candidate's scores: on a CPU eight rows cost little more than one
-_EAGER, _ADVANCE = 0.015, 0.5  # of the budget: less than the race's, for what is found at random is worth less
+_EAGER, _ADVANCE = 0.015, 0.5  # the budget's: less than the race's, for what is found at random is worth less
 _SURE, _CLOSE = 2.0, 1.4  # leads, in deviations of chance, that decide behind a stage, and behind the last one
 _LEAST = 24  # tokens of both before a lead counts
 _MOVES = 2  # one candidate of so many is random, the others are neighbours of the set that drafts

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kLanes = 32, kPairs = 32;
 
-// Of a lane's pair p, its code of k or, if `second`, of k + 1.
+// The code of k in a lane's pair p or, if `second`, of k + 1.
 uint32_t code_of(const Block& block, int lane, int p, bool second) {
   const int quad = p / 4 % 2 * 4 + lane % 4, row = p % 2 * 8 + lane / 4;
   return block.codes[p / 8][quad][row][p / 2 % 2 * 2 + second];

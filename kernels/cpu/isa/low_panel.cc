@@ -14,7 +14,7 @@ template <int M>
   for (int m = 0; m < M; ++m) sum[m].add(codes, x[m]);
 }
 
-// Of a group's lines this vector of rows reads its part. x: quads of M tokens [8][M].
+// This vector of rows reads its part of a group's lines. x: quads of M tokens [8][M].
 template <DType T, int M>
 [[gnu::always_inline]] inline void add_nibbles(const char* lines, const int32_t* x, Dot (&sum)[M]) {
   constexpr int32_t kCodes = T == DType::Int4 ? 0x0f0f0f0f : 0x07070707;

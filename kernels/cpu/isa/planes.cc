@@ -18,7 +18,7 @@ WordVec load_words(const char* p) {
 
 // The upper plane as drafts read it: what was rounded up to infinity, or is none, becomes the largest number.
 WordVec finite(WordVec words) {
-  const ByteVec lowest = ByteVec{} + uint8_t{0xfb};  // of the negative ones, which are above all others
+  const ByteVec lowest = ByteVec{} + uint8_t{0xfb};  // of the negative ones, above all others as unsigned bytes
   const SignedByteVec highest = SignedByteVec{} + int8_t{0x7b};
 #if defined(__AVX512F__)
   return (WordVec)_mm512_min_epi8((__m512i)highest, _mm512_min_epu8((__m512i)lowest, (__m512i)words));

@@ -86,7 +86,7 @@ float sum_exp(const float* x, int n, float top, float scale) {
   return sum_lanes(sum[0] + sum[1]) + sum_lanes(odd[0] + odd[1]);
 }
 
-// Of the first element equal to `top`, which there is unless all are NaN.
+// Index of the first element equal to `top`, which there is unless all are NaN.
 int index_of(const float* x, int n, float top) { return static_cast<int>(std::find(x, x + n - 1, top) - x); }
 
 struct Block {

@@ -120,7 +120,7 @@ class Machine {
   unsigned cluster_threads() const { return cluster_ * threads_; }
 
  private:
-  static constexpr size_t kWeights = 2;  // of a matmul's arguments
+  static constexpr size_t kWeights = 2;  // where they are among a matmul's arguments
   static constexpr size_t kStack = size_t{64} << 10, kBeyond = 1024;
 
   static Warp& warp_of(Thread& t) { return t.block->warps[t.index.x / 32]; }

@@ -30,7 +30,7 @@ class Handles {
     }
     return at->second;
   }
-  // Of an object that is there.
+  // Handle of an object that is there; null for others.
   Handle handle(const std::shared_ptr<T>& object) const {
     const auto at = std::find_if(live_.begin(), live_.end(), [&](const auto& e) { return e.second == object; });
     return at == live_.end() ? Handle{} : reinterpret_cast<Handle>(at->first);

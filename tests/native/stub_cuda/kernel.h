@@ -93,7 +93,7 @@ struct Launch {
   int64_t int64(int i) const { return static_cast<int64_t>(arguments[i]); }
   float real(int i) const { return std::bit_cast<float>(static_cast<uint32_t>(arguments[i])); }
 
-  // Of a kernel that decides whether its graph repeats a part.
+  // For a kernel that decides whether its graph repeats a part.
   void set_condition(unsigned long long handle, unsigned value) const;
 
   DType type() const;

@@ -65,7 +65,7 @@ struct CUlaunchConfig {
   unsigned numAttrs;
 };
 
-// Of a conditional node; others the stub does not make.
+// Parameters of a conditional node; others the stub does not make.
 struct CUgraphNodeParams {
   int type, reserved[3];
   CUgraphConditionalHandle handle;
