@@ -14,6 +14,7 @@ namespace swiftk {
 struct SourceRule {
   SourceId id = SourceId::Suffix;
   std::array<std::array<float, kGuessRanks>, kGuessBuckets> chance{};
+  bool operator==(const SourceRule&) const = default;
 };
 
 struct DraftRule {
@@ -53,6 +54,7 @@ struct DraftRule {
   float min_row_gain = 0;
   float mean_p_top1 = 1;  // that the plan is right, whatever its confidence
 
+  bool operator==(const DraftRule&) const = default;
   bool by_time() const { return !row_price.empty(); }
   bool stops(int32_t token) const { return std::find(stop_ids.begin(), stop_ids.end(), token) != stop_ids.end(); }
   // Throws Error(InvalidArgument) naming the field, its value and its range.

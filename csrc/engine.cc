@@ -277,6 +277,11 @@ void Engine::prepare() {
 void Engine::name_mode(Text& text) {
   const Request& r = text.request;
   if (r.drafting == Drafting::Off) return;
+  std::optional<DraftRule> rule;
+  if (r.drafting == Drafting::Ruled) {
+    rule = r.rule;
+    rule->stop_ids.clear();
+  }
   const bool named = r.plans == Plans::Fixed || r.plans == Plans::Directed;
   if (named) text.plan = plan(r.skip);
   text.mode = planner_.mode({.plan = r.plans == Plans::Any        ? DraftMode::kAny
@@ -285,7 +290,7 @@ void Engine::name_mode(Text& text) {
                                                                   : text.plan,
                              .sources = r.sources,
                              .lane = r.plans == Plans::Directed ? text.sequence.lane : 0,
-                             .ruled = r.drafting == Drafting::Ruled,
+                             .rule = std::move(rule),
                              .always = r.always});
 }
 

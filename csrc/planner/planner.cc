@@ -14,6 +14,7 @@ namespace swiftk {
 namespace {
 
 constexpr int kRows = 512;  // that a pass may have
+constexpr size_t kMostModes = 64;
 
 }  // namespace
 
@@ -72,8 +73,11 @@ int Planner::offer(std::shared_ptr<const DraftPlan> plan, double price, const Pr
   return static_cast<int>(plans_.size()) - 1;
 }
 
+// Hosts may name rules without end: of many, those that differ in nothing else are one.
 int Planner::mode(const DraftMode& asked) {
-  const auto found = std::find_if(modes_.begin(), modes_.end(), [&](const Mode& m) { return m.asked == asked; });
+  const bool many = modes_.size() >= kMostModes;
+  const auto same = [&](const Mode& m) { return many ? m.asked.alike(asked) : m.asked == asked; };
+  const auto found = std::find_if(modes_.begin(), modes_.end(), same);
   if (found != modes_.end()) return static_cast<int>(found - modes_.begin());
   Mode& m = modes_.emplace_back(Mode{.asked = asked, .purses = {}});
   for (int l = 0; l < kLoads; ++l) m.purses.emplace_back(asked.plans(), 1 << l);

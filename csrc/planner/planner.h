@@ -42,9 +42,9 @@ struct Allotment {
   bool drafts = false;   // by a plan
   bool guesses = false;  // sources are asked
   int plan = -1;
-  int steps = 0, rows = 0;  // that a draft may take, and that may be verified
-  double pace = 1;          // tokens per plain step and text lately
-  double rate = 1;          // that it promises
+  int steps = 0, rows = 0;   // that a draft may take, and that may be verified
+  double pace = 1;           // tokens per plain step and text lately
+  double rate = 1;           // that it promises
   double min_step_gain = 2;  // a draft step pays behind nodes accepted with this probability, on the mean of texts
   double min_row_gain = 0;   // what one more row in a step must bring: its part of what the step must
   double mean_p_top1 = 1;    // that the plan is right, whatever its confidence
