@@ -21,7 +21,7 @@ from swiftk.folders import cache_folder
 # Those whose models run on the device: bits first.
 FILES = ("cuda", "cuda_drafts", "cuda_copies", "lossless", "overlap", "sampling", "nucleus", "triton",
          "triton_attention", "triton_topk", "triton_low_bit", "families", "generate", "timed_trees", "score", "exits",
-         "propose", "drafters", "recall", "changing_plans", "api", "cuda_errors")
+         "propose", "drafters", "recall", "api", "cuda_errors")
 _BITS = ("cuda", "cuda_drafts", "cuda_copies", "lossless")
 _WORKERS = 8
 _TEST_SECONDS, _BUILDING_SECONDS = 60, 300  # of one test; where its kernels have to be built first
