@@ -85,7 +85,7 @@ def added(parts: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def table(kept: Kept) -> Table:
-    found = Table("stream", "C, tokens/s", "Python, tokens/s", "C over Python", "plain", "output")
+    found = Table(["stream", "C, tokens/s", "Python, tokens/s", "C over Python", "plain", "output"])
     for name, part in {**kept, "all": added(list(kept.values()))}.items():
         rate = {way: part["tokens"] / seconds for way, seconds in part["seconds"].items()}
         found.add(
