@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "bind_errors.h"
+#include "bind_scores.h"
 #include "bind_skip.h"
 #include "engine.h"
 
@@ -188,36 +189,24 @@ py::tuple told(const SkipSet& skip) {
   return py::make_tuple(skip.attn, skip.mlp, skip.exit_layer, weights);
 }
 
-// (confidence [rows], rank [rows], seconds) of a score; `candidates`: a row each.
-py::tuple scored(const SharedEngine& self, const std::vector<Outcome>& outcomes,
-                 std::optional<size_t> candidates = {}) {
-  std::vector<size_t> shape{outcomes.size()};
-  if (candidates) shape = {*candidates, outcomes.size() / *candidates};
-  py::array_t<float> confidence(shape);
-  py::array_t<int32_t> rank(shape);
-  for (size_t i = 0; i < outcomes.size(); ++i) {
-    confidence.mutable_data()[i] = outcomes[i].confidence;
-    rank.mutable_data()[i] = outcomes[i].rank;
-  }
-  return py::make_tuple(confidence, rank, self.between([](Engine& e) { return e.score_seconds(); }));
+// What `run` scores on the engine; a text that was passed over took no time.
+template <class F>
+py::tuple scored(const SharedEngine& self, F run, std::optional<size_t> candidates = {}) {
+  const auto [outcomes, seconds] = self.between([&](Engine& e) {
+    std::vector<Outcome> found = run(e);
+    const double taken = found.empty() ? 0 : e.score_seconds();
+    return std::pair(std::move(found), taken);
+  });
+  return scores(outcomes, seconds, candidates);
 }
 
 py::tuple score(const SharedEngine& self, uint64_t id, const Skip& skip, int window, int end) {
   const SkipSet set = set_of(self->model(), skip);
-  return scored(self, self.between([&](Engine& e) { return e.score(id, set, window, end); }));
+  return scored(self, [&](Engine& e) { return e.score(id, set, window, end); });
 }
 
 py::tuple score_exits(const SharedEngine& self, uint64_t id, const std::vector<int32_t>& exits, int window, int end) {
-  return scored(self, self.between([&](Engine& e) { return e.score_exits(id, exits, window, end); }), exits.size());
-}
-
-std::vector<std::pair<std::vector<int>, std::vector<int>>> propose_skips(const SharedEngine& self, uint64_t id,
-                                                                         int most) {
-  std::vector<std::pair<std::vector<int>, std::vector<int>>> sets;
-  for (SkipSet& skip : self.between([&](Engine& e) { return e.propose_skips(id, most); })) {
-    sets.emplace_back(std::move(skip.attn), std::move(skip.mlp));
-  }
-  return sets;
+  return scored(self, [&](Engine& e) { return e.score_exits(id, exits, window, end); }, exits.size());
 }
 
 // What drafted, or None.
@@ -315,7 +304,12 @@ void bind_engine(py::module_& m) {
           "id"_a, "seconds"_a)
       .def("score", &score, "id"_a, "skip"_a, "window"_a, "end"_a = -1)
       .def("score_exits", &score_exits, "id"_a, "exits"_a, "window"_a, "end"_a = -1)
-      .def("propose_skips", &propose_skips, "id"_a, "most"_a)
+      .def(
+          "propose_skips",
+          [](const SharedEngine& self, uint64_t id, int most) {
+            return sublayers(self.between([&](Engine& e) { return e.propose_skips(id, most); }));
+          },
+          "id"_a, "most"_a)
       .def(
           "price",
           [](const SharedEngine& self, const Skip& skip) {

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "bind_errors.h"
+#include "bind_scores.h"
 #include "bind_skip.h"
 #include "dtype_names.h"
 #include "error.h"
@@ -121,15 +122,7 @@ py::tuple scored(Session& self, Run run, std::optional<size_t> exits = {}) {
     const py::gil_scoped_release release;
     outcomes = run();
   }
-  std::vector<size_t> shape{outcomes.size()};
-  if (exits) shape = {*exits, outcomes.size() / *exits};
-  py::array_t<float> confidence(shape);
-  py::array_t<int32_t> rank(shape);
-  for (size_t i = 0; i < outcomes.size(); ++i) {
-    confidence.mutable_data()[i] = outcomes[i].confidence;
-    rank.mutable_data()[i] = outcomes[i].rank;
-  }
-  return py::make_tuple(confidence, rank, self.last().score);
+  return scores(outcomes, self.last().score, exits);
 }
 
 py::tuple score(Session& self, const std::vector<int>& attn, const std::vector<int>& mlp, int exit_layer,
@@ -191,10 +184,8 @@ void bind_session(py::module_& m) {
       .def(
           "propose_skips",
           [](Session& self, int most) {
-            std::vector<std::pair<std::vector<int>, std::vector<int>>> sets;
             const py::gil_scoped_release release;
-            for (SkipSet& skip : self.propose_skips(most)) sets.emplace_back(skip.attn, skip.mlp);
-            return sets;
+            return sublayers(self.propose_skips(most));
           },
           "most"_a)
       .def("cancel", &Session::cancel)
