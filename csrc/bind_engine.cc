@@ -331,6 +331,13 @@ void bind_engine(py::module_& m) {
             self.between([&](Engine& e) { e.planner().learned(e.plan(set), rates); });
           },
           "skip"_a, "rates"_a)
+      // Tokens per plain step of the best rule for a plan of these rates, a step of which costs so much.
+      .def(
+          "forecast",
+          [](const SharedEngine& self, const AcceptanceRates& rates, double price) {
+            return forecast(rates, price, self.between([](Engine& e) { return e.planner().stages(1); })).rate;
+          },
+          "rates"_a, "price"_a)
       // [n] plain steps of 1..n rows of one text beyond one.
       .def(
           "row_prices",

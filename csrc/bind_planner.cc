@@ -39,10 +39,10 @@ class Simulated {
  private:
   static DraftMode asked(bool plans, bool directed, const std::vector<int>& drafters, bool always) {
     DraftMode c{.plan = !plans     ? DraftMode::kNone
-                          : directed ? DraftMode::kDirected
-                                     : DraftMode::kAny,
-                  .sources = {},
-                  .always = always};
+                        : directed ? DraftMode::kDirected
+                                   : DraftMode::kAny,
+                .sources = {},
+                .always = always};
     for (const int id : drafters) c.sources.push_back(static_cast<SourceId>(id));
     return c;
   }
@@ -142,6 +142,12 @@ void bind_simulated(py::module_& m) {
             self.planner().learned(self.plan(skip), rates);
           },
           "skip"_a, "rates"_a)
+      .def(
+          "forecast",
+          [](Simulated& self, const AcceptanceRates& rates, double price) {
+            return forecast(rates, price, self.planner().stages(1)).rate;
+          },
+          "rates"_a, "price"_a)
       .def(
           "row_prices", [](Simulated& self, int n) { return self.planner().row_prices(n); }, "n"_a)
       .def_property_readonly("resting", [](Simulated& self) { return self.planner().resting(self->mode(), 1); })

@@ -41,8 +41,7 @@ class EngineMeasured:
         return _core.AcceptanceRates(skip.thinned)
 
     def forecast(self, rates: Any, price: float) -> float:
-        rows = self._engine().row_prices(26)
-        return float(_core.forecast(rates, price, [(rows[n + 5] - rows[n]) / 5 for n in range(0, 25, 5)])[0])
+        return float(self._engine().forecast(rates, price))
 
     @property
     def row(self) -> float:

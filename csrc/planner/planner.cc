@@ -114,11 +114,7 @@ bool Planner::may_draft(const Mode& m, int plan) const {
 
 // Which plan promises most. One that was seen little gets the benefit of the doubt, if it could be best at all.
 void Planner::look(Mode& m, int texts, double pace) {
-  std::array<double, kStages> rows;
-  for (int s = 0; s < kStages; ++s) {
-    const auto at = [&](int step) { return clock_.beyond(texts, texts * (1 + step)); };
-    rows[s] = (at(kStage * (s + 1)) - at(kStage * s)) / kStage;
-  }
+  const std::array<double, kStages> rows = stages(texts);
   int best = -1;
   double hope = 0;
   Forecast found{1, 2};
@@ -242,6 +238,15 @@ bool Planner::settle(const Allotment& a, const RoundCost& r, double tokens) {
   const double usual = drafting + 1 + clock_.beyond(r.texts, r.rows);
   purse.drafted_round(tokens, std::min(r.seconds / step, 1.5 * usual), r.draft_steps > 0);
   return false;
+}
+
+std::array<double, kStages> Planner::stages(int texts) const {
+  std::array<double, kStages> rows;
+  for (int s = 0; s < kStages; ++s) {
+    const auto at = [&](int step) { return clock_.beyond(texts, texts * (1 + step)); };
+    rows[s] = (at(kStage * (s + 1)) - at(kStage * s)) / kStage;
+  }
+  return rows;
 }
 
 std::vector<double> Planner::row_prices(int n) const {

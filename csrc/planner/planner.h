@@ -107,6 +107,8 @@ class Planner {
   const AcceptanceRates& rates(int plan) const { return plans_[plan].accepted; }
   void learned(int plan, const AcceptanceRates& rates) { plans_[plan].accepted.merge(rates); }
   std::vector<double> row_prices(int n) const;  // [n] plain steps of one text that 1..n rows take beyond one
+  // Plain steps that one more row takes in each stage of chains of so many texts, as forecast() asks for it.
+  std::array<double, kStages> stages(int texts) const;
   const Clock& clock() const { return clock_; }
   PlannerState state() const;
   // Plans that it does not know are passed over. Throws Error(InvalidArgument), with nothing changed, where the numbers
