@@ -2,13 +2,11 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <numeric>
 #include <utility>
 
 #include "accept.h"
-#include "check.h"
 #include "default_plans.h"
-#include "draft.h"
+#include "prefix.h"
 #include "prompt.h"
 #include "score.h"
 #include "stopwatch.h"
@@ -69,33 +67,8 @@ Engine::Engine(const std::shared_ptr<const Model>& model, const EngineOptions& o
 }
 
 uint64_t Engine::submit(Request r) {
-  check(r.sampling);
-  if (r.prompt.empty()) fail(Status::InvalidArgument, "[submit] the prompt is empty, want at least one token");
-  check_tokens(w_.model->config, r.prompt, "submit");
-  if (r.prompt.size() >= static_cast<size_t>(context_)) {
-    fail(Status::InvalidArgument, "[submit] the prompt has " + std::to_string(r.prompt.size()) +
-                                      " tokens, want fewer than the context of " + std::to_string(context_));
-  }
-  if (r.max_new_tokens < 1) {
-    fail(Status::InvalidArgument,
-         "[submit] max_new_tokens is " + std::to_string(r.max_new_tokens) + ", want 1 or more");
-  }
-  if (r.logprobs < 0 || r.logprobs > kMaxTopk) {
-    fail(Status::InvalidArgument,
-         "[submit] logprobs is " + std::to_string(r.logprobs) + ", want 0.." + std::to_string(kMaxTopk));
-  }
-  r.rule.stop_ids = r.stop_ids;
-  r.rule.check();
-  r.settings.check();
-  if (r.plans == Plans::Fixed || r.plans == Plans::Directed) compile_plan(*w_.model, r.skip);
-  auto text = std::make_unique<Text>(0, std::move(r), *w_.model, context_);
-  Sequence& s = text->sequence;
-  s.sampling = text->request.sampling;
-  s.acceptance = text->request.acceptance;
-  s.logprobs = text->request.logprobs;
-  s.kvq = text->request.kvq;
-  s.text = text->request.prompt;
-  for (const int32_t t : s.text) s.seen.add(t);
+  check(r, *w_.model, context_);
+  auto text = std::make_unique<Text>(std::move(r), *w_.model, context_);
   const std::lock_guard lock(orders_);
   text->id = ++last_id_;
   ++alive_;
@@ -147,7 +120,7 @@ void Engine::admit() {
 bool Engine::begin(Text& text) {
   const auto lane = std::find_if(lanes_.begin(), lanes_.end(), [](const Lane& l) { return !l.taken; });
   if (lane == lanes_.end()) return false;
-  share_prefix(text);
+  share(text);
   Sequence& s = text.sequence;
   const int wanted = blocks_for(text.due() + TokenTree::kMaxNodes) - static_cast<int>(s.blocks.size());
   if (wanted > w_.pool.free()) {
@@ -170,59 +143,15 @@ bool Engine::begin(Text& text) {
 }
 
 // The last token due is run in any case: what follows it is drawn from its logits.
-void Engine::share_prefix(Text& text) {
-  Sequence& s = text.sequence;
-  w_.trim(s, 0);
-  const int most = text.due() - (text.generated > 0 ? 0 : 1);
-  int32_t before = KvPool::kNone;
-  while ((s.named + 1) * kKvBlock <= most) {
-    const std::span<const int32_t, kKvBlock> tokens(s.text.data() + s.named * kKvBlock, kKvBlock);
-    const int32_t found = w_.pool.find(before, tokens);
-    if (found == KvPool::kNone) break;
-    s.blocks.push_back(before = found);
-    ++s.named;
-  }
-  s.cached = s.named * kKvBlock;
-  // Where one more block begins alike, these rows of it are copied into a block of the text's own.
-  const int room = std::min(most - s.cached, kKvBlock);
-  const auto [other, n] =
-      w_.pool.along(before_of(s), {s.text.data() + s.cached, static_cast<size_t>(std::max(0, room))});
-  if (n > 0) {
-    w_.pool.hold(other);
-    if (w_.reserve(s, s.cached + n)) {
-      std::vector<int32_t> from(n), to(n);
-      std::iota(from.begin(), from.end(), other * kKvBlock);
-      std::iota(to.begin(), to.end(), s.blocks.back() * kKvBlock);
-      w_.pool.move_rows(w_.executor.ctx(), from, to);
-      s.cached += n;
-    }
-    w_.pool.release(other);
-  }
-  if (text.generated == 0) text.reused = s.cached;
-}
-
-// The last block of the text's that others may share.
-int32_t Engine::before_of(const Sequence& s) { return s.named > 0 ? s.blocks[s.named - 1] : KvPool::kNone; }
-
-// Blocks that are full of text by now may be shared.
-void Engine::name_blocks(Text& text) {
-  Sequence& s = text.sequence;
-  for (; (s.named + 1) * kKvBlock <= s.cached; ++s.named) {
-    const std::span<const int32_t, kKvBlock> tokens(s.text.data() + s.named * kKvBlock, kKvBlock);
-    s.blocks[s.named] = w_.pool.name(s.blocks[s.named], before_of(s), tokens);
-  }
-}
-
-void Engine::name_end(Text& text) {
-  const Sequence& s = text.sequence;
-  const int end = s.named * kKvBlock;
-  if (end == s.cached) return;
-  w_.pool.name_end(s.blocks[s.named], before_of(s), {s.text.data() + end, static_cast<size_t>(s.cached - end)});
+void Engine::share(Text& text) {
+  const bool prompt = text.generated == 0;
+  share_prefix(w_, text.sequence, text.due() - prompt);
+  if (prompt) text.reused = text.sequence.cached;
 }
 
 void Engine::leave(Text& text) {
   Sequence& s = text.sequence;
-  if (text.finish != Finish::Failed) name_end(text);
+  if (text.finish != Finish::Failed) name_end(w_.pool, s);
   w_.trim(s, 0);
   s.cached = 0;
   s.forget_tree();
@@ -264,7 +193,7 @@ void Engine::prepare() {
     if (t->decodes()) {
       if (make_room(*t, s.cached + TokenTree::kMaxNodes)) decoding_.push_back(t.get());
     } else if (!prompt_) {
-      if (!t->begun) share_prefix(*t);  // what others have run meanwhile, too
+      if (!t->begun) share(*t);  // what others have run meanwhile, too
       t->begun = true;
       const int n = std::min(t->due() - s.cached, others ? kBeside : kMostRows);
       if (make_room(*t, s.cached + n)) prompt_ = t.get(), prompt_rows_ = n;
@@ -299,85 +228,7 @@ int Engine::plan(const SkipSet& skip) {
   return known >= 0 ? known : offer_plan(planner_, *w_.model, skip, false);
 }
 
-const Allotment& Engine::allotment_of(const Text& text) const {
-  return std::find_if(groups_.begin(), groups_.end(), [&](const Group& g) { return alike(g, text); })->allotment;
-}
-
-// Within what is left of the text; the bonus token is not drafted.
-DraftRule Engine::rule_of(const Text& text) const {
-  const Request& r = text.request;
-  const int texts = static_cast<int>(decoding_.size());
-  DraftRule rule{.max_draft = 0};
-  if (text.mode >= 0) {
-    const Allotment& a = allotment_of(text);
-    if (r.drafting == Drafting::Planned) rule = planner_.rule(a, text.odds, texts);
-    if (r.drafting == Drafting::Ruled && (a.drafts || a.guesses)) rule = r.rule;
-    if (!a.drafts) rule.max_draft = 0;
-  }
-  if (groups_.size() > 1) rule.others = 0;
-  const int most = std::min(r.max_new_tokens - text.generated, context_ - text.sequence.position()) - 1;
-  rule.max_nodes = std::min(rule.max_nodes, kMostRows / texts);
-  rule.max_draft = std::min({rule.max_draft, r.max_draft, most});
-  rule.max_depth = std::min(rule.max_depth, most);
-  rule.stop_ids = r.stop_ids;
-  return rule;
-}
-
-void Engine::draft_all() {
-  groups_.clear();
-  if (decoding_.empty()) return;
-  for (const Text* const t : decoding_) {
-    if (t->mode < 0) continue;
-    auto group = std::find_if(groups_.begin(), groups_.end(), [&](const Group& g) { return alike(g, *t); });
-    if (group == groups_.end()) group = groups_.insert(group, Group{t->mode, t->plan, 0, 0, {}});
-    ++group->texts;
-    group->pace += t->odds.pace();
-  }
-  for (Group& g : groups_) {
-    g.allotment = planner_.allot(g.mode, static_cast<int>(decoding_.size()), g.pace / g.texts, g.plan);
-  }
-  std::vector<Sequence*> sequences;
-  std::vector<DraftRule> rules;
-  std::vector<const DraftRule*> pointers;
-  rules.reserve(decoding_.size());
-  for (Text* const t : decoding_) {
-    const Allotment* const a = t->mode < 0 ? nullptr : &allotment_of(*t);
-    if (a && a->drafts) t->sequence.plan = planner_.shared_plan(a->plan);
-    pointers.push_back(&rules.emplace_back(rule_of(*t)));
-    sequences.push_back(&t->sequence);
-  }
-  draft(w_, sequences, pointers);
-}
-
-// Rounds with a prompt beside them say nothing of prices.
-void Engine::learn() {
-  RoundCost r{.texts = static_cast<int>(decoding_.size()),
-              .draft_steps = w_.last.draft_steps,
-              .seconds = w_.last.draft + w_.last.verify,
-              .draft = w_.last.draft,
-              .verify = w_.last.verify};
-  for (const Text* const t : decoding_) r.rows += t->sequence.draft.tree.size();
-  const double step = planner_.clock().step(std::max(r.texts, 1));
-  for (Text* const t : decoding_) {
-    if (t->mode < 0) continue;
-    const Verified& v = t->sequence.verified;
-    planner_.heard(allotment_of(*t), v.outcomes);
-    t->odds.heard(v.guessed);
-    if (step > 0) t->odds.observe(static_cast<double>(v.emitted.size()), r.seconds / step);
-  }
-  if (prompt_ || decoding_.empty()) return;
-  if (groups_.size() == 1 && groups_[0].allotment.drafts) r.drafted_by = groups_[0].allotment.plan;
-  planner_.learn(r);
-  for (Group& g : groups_) {
-    int tokens = 0;
-    for (const Text* const t : decoding_) {
-      if (alike(g, *t)) tokens += static_cast<int>(t->sequence.verified.emitted.size());
-    }
-    g.given_up = planner_.settle(g.allotment, r, static_cast<double>(tokens) / g.texts);
-  }
-}
-
-Engine::Text* Engine::cached_text(uint64_t id) {
+Text* Engine::cached_text(uint64_t id) {
   const auto found = texts_.find(id);
   return found != texts_.end() && found->second->stepping && found->second->decodes() ? found->second.get() : nullptr;
 }
@@ -393,7 +244,7 @@ void Engine::direct(uint64_t id, const SkipSet& skip, const DraftRule* rule) {
   text.request.rule = *rule;
 }
 
-Engine::Text* Engine::drafting_text(uint64_t id) {
+Text* Engine::drafting_text(uint64_t id) {
   const auto found = texts_.find(id);
   return found != texts_.end() && found->second->mode >= 0 ? found->second.get() : nullptr;
 }
@@ -426,13 +277,11 @@ std::vector<SkipSet> Engine::propose_skips(uint64_t id, int most) {
 }
 
 std::string Engine::explain() const {
-  std::string line = planner_.explain(groups_.empty() ? Allotment{} : groups_[0].allotment, round_.sequences);
-  if (groups_.size() > 1) line += "; and " + std::to_string(groups_.size() - 1) + " other ways to draft";
   char more[160];
   std::snprintf(more, sizeof more, "; %d steps, %d rows, %d tokens in %.1f ms (draft %.1f, verify %.1f)",
                 round_.draft_steps, round_.nodes, round_.tokens, 1e3 * round_.seconds, 1e3 * round_.draft,
                 1e3 * round_.verify);
-  return line + more;
+  return groups_.explain() + more;
 }
 
 std::vector<Turn> Engine::step() {
@@ -454,7 +303,7 @@ void Engine::run_round() {
   take_orders();
   admit();
   prepare();
-  draft_all();
+  groups_.draft(w_, decoding_, kMostRows);
   std::vector<Sequence*> trees;
   std::vector<Chunk> chunks;
   for (Text* const t : decoding_) {
@@ -470,7 +319,7 @@ void Engine::run_round() {
   round_.verify = w_.last.verify;
   round_.draft_steps = trees.empty() ? 0 : w_.last.draft_steps;
   round_.run = w_.executor.seconds() - ran;
-  learn();
+  groups_.learn(w_.last, prompt_ != nullptr);
   for (Text* const t : decoding_) hear(*t);
   if (prompt_) hear_prompt(*prompt_, round_.nodes);
   drop_ended();
@@ -488,8 +337,7 @@ void Engine::hear(Text& text) {
   turn.plain = planner_.clock().step(round_.sequences);
   if (text.mode >= 0) {
     turn.resting = planner_.resting(text.mode, round_.sequences);
-    const auto group = std::find_if(groups_.begin(), groups_.end(), [&](const Group& g) { return alike(g, text); });
-    if (group->given_up) turn.given_up = planner_.lost_rate(text.mode, round_.sequences);
+    if (groups_.given_up(text)) turn.given_up = planner_.lost_rate(text.mode, round_.sequences);
   }
   if (w_.last.reused_rows > 0) {
     turn.reused_rows = d.reused;
@@ -507,17 +355,18 @@ void Engine::hear(Text& text) {
     const Stopwatch watch(turn.commit);
     commit(w_, s, count);
   }
-  name_blocks(text);
+  name_blocks(w_.pool, s);
   w_.trim(s, s.cached + TokenTree::kMaxNodes);
   round_.tokens += count;
 }
 
 void Engine::hear_prompt(Text& text, int row) {
-  name_blocks(text);
-  if (text.generated > 0 || text.sequence.cached < text.due()) return;
-  name_end(text);
+  Sequence& s = text.sequence;
+  name_blocks(w_.pool, s);
+  if (text.generated > 0 || s.cached < text.due()) return;
+  name_end(w_.pool, s);
   try {
-    const Emitted first = sample(w_, text.sequence, row);
+    const Emitted first = sample(w_, s, row);
     hand_out(text, turns_.emplace_back(Turn{.id = text.id, .cached = text.reused}), first);
   } catch (const Error& e) {
     end(text, Finish::Failed, e.status(), e.what());

@@ -10,48 +10,11 @@
 #include <span>
 #include <vector>
 
-#include "planner/planner.h"
-#include "turn.h"
+#include "draft_groups.h"
+#include "text.h"
 #include "workspace.h"
 
 namespace swiftk {
-
-struct EngineOptions {
-  int context = 0;       // most tokens of a text; 0: the model's
-  int sequences = 16;    // that step together; others wait
-  size_t kv_memory = 0;  // bytes of K and V; 0: for one text of full length and all others of an eighth of it, on a
-                         // device at most half of what is free
-  int threads = 0;       // 0: the model's
-  bool poison = false;   // tests: fill the cache with NaN first
-};
-
-// By the planner, by a rule of the host's, or not at all.
-enum class Drafting { Planned, Ruled, Off };
-
-// The plan that a host names: of those offered whichever pays, none, this one, or one after the other: it begins with
-// this one, and direct() names the next.
-enum class Plans { Any, None, Fixed, Directed };
-
-struct Request {
-  std::vector<int32_t> prompt;
-  Sampling sampling{};
-  Acceptance acceptance = Acceptance::Coupled;
-  int logprobs = 0;
-  int max_new_tokens = 128;
-  std::vector<int32_t> stop_ids{};  // the token that stops is part of the output
-  Drafting drafting = Drafting::Planned;
-  Plans plans = Plans::Any;
-  SkipSet skip{};                                                      // of the plan that is named
-  std::vector<SourceId> sources{SourceId::Suffix, SourceId::Recycle};  // that are asked beside it, or alone
-  DrafterSettings settings{};
-  Recall recall = Recall::Matrix;
-  int max_draft = TokenTree::kMaxNodes - 1;  // steps of a round
-  bool always = false;                       // in every round, whatever it costs
-  bool kvq = true;                           // as Session::set_kvq
-  DraftRule rule{.max_draft = 0};            // Ruled: how far and wide
-  bool explain = false;                      // turns tell their trees
-  bool outcomes = false;                     // and what came of nodes that the plan drafted from
-};
 
 // What a round was, for whoever wants to know why.
 struct Round {
@@ -104,70 +67,28 @@ class Engine {
  private:
   Engine(const std::shared_ptr<const Model>&, const EngineOptions&, int context);
 
-  struct Text {
-    Text(uint64_t n, Request r, const Model& model, int context)
-        : id(n), request(std::move(r)), sequence(model, context) {}
-    // Tokens that must be cached before it decodes: all but the last one, or all of a prompt.
-    int due() const { return sequence.position() - (generated > 0 ? 1 : 0); }
-    bool decodes() const { return generated > 0 && sequence.cached == due(); }
-
-    uint64_t id;
-    Request request;
-    int mode = -1, plan = -1;  // the planner's numbers; -1: nothing drafts, the host names none
-    Sequence sequence;
-    TextOdds odds{};
-    int generated = 0, reused = 0;
-    bool stepping = false;  // has a lane,
-    bool begun = false;     // and rows of it ran there
-    Finish finish = Finish::None;
-  };
-
-  // A place to step in. What a text leaves there the next one begins with: how often tokens follow each other in this
-  // model, and how often those who guess are right.
-  struct Lane {
-    bool taken = false;
-    DrafterSet drafters;
-    TextOdds odds;
-  };
-
   void run_round();
   void take_orders();
   void admit();
   bool begin(Text&);
-  void share_prefix(Text&);
-  static int32_t before_of(const Sequence&);
+  void share(Text&);
   void leave(Text&);
   // Blocks for the next round of a text; younger ones make room.
   bool make_room(Text&, int slots);
   void preempt(Text&);
   void prepare();
-  void draft_all();
-  const Allotment& allotment_of(const Text&) const;
-  DraftRule rule_of(const Text&) const;
   void name_mode(Text&);
-  void learn();
   Text* cached_text(uint64_t id);
   Text* drafting_text(uint64_t id);
   void hear(Text&);
   void hear_prompt(Text&, int row);
   bool hand_out(Text&, Turn&, const Emitted&);
-  void name_blocks(Text&);
-  void name_end(Text&);
   void end(Text&, Finish, Status = Status::Ok, const char* what = "");
   void drop_ended();
 
   Workspace w_;
-  // Texts that draft alike in this round.
-  struct Group {
-    int mode, plan, texts;
-    double pace;  // the sum of theirs
-    Allotment allotment;
-    bool given_up = false;
-  };
-  static bool alike(const Group& g, const Text& t) { return g.mode == t.mode && g.plan == t.plan; }
-
   Planner planner_;
-  std::vector<Group> groups_;
+  DraftGroups groups_{planner_};
   const int context_;
   std::vector<Lane> lanes_;
   std::map<uint64_t, std::unique_ptr<Text>> texts_;  // by age

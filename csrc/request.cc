@@ -1,0 +1,34 @@
+#include "request.h"
+
+#include <string>
+
+#include "check.h"
+#include "logits.h"
+#include "plan.h"
+
+namespace swiftk {
+
+void check(const Request& r, const Model& model, int context) {
+  check(r.sampling);
+  if (r.prompt.empty()) fail(Status::InvalidArgument, "[submit] the prompt is empty, want at least one token");
+  check_tokens(model.config, r.prompt, "submit");
+  if (r.prompt.size() >= static_cast<size_t>(context)) {
+    fail(Status::InvalidArgument, "[submit] the prompt has " + std::to_string(r.prompt.size()) +
+                                      " tokens, want fewer than the context of " + std::to_string(context));
+  }
+  if (r.max_new_tokens < 1) {
+    fail(Status::InvalidArgument,
+         "[submit] max_new_tokens is " + std::to_string(r.max_new_tokens) + ", want 1 or more");
+  }
+  if (r.logprobs < 0 || r.logprobs > kMaxTopk) {
+    fail(Status::InvalidArgument,
+         "[submit] logprobs is " + std::to_string(r.logprobs) + ", want 0.." + std::to_string(kMaxTopk));
+  }
+  DraftRule rule = r.rule;
+  rule.stop_ids = r.stop_ids;
+  rule.check();
+  r.settings.check();
+  if (r.plans == Plans::Fixed || r.plans == Plans::Directed) compile_plan(model, r.skip);
+}
+
+}  // namespace swiftk

@@ -1,0 +1,53 @@
+// What a host asks of an engine.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "draft_rule.h"
+#include "drafters/drafter_set.h"
+#include "sequence.h"
+
+namespace swiftk {
+
+struct EngineOptions {
+  int context = 0;       // most tokens of a text; 0: the model's
+  int sequences = 16;    // that step together; others wait
+  size_t kv_memory = 0;  // bytes of K and V; 0: for one text of full length and all others of an eighth of it, on a
+                         // device at most half of what is free
+  int threads = 0;       // 0: the model's
+  bool poison = false;   // tests: fill the cache with NaN first
+};
+
+// By the planner, by a rule of the host's, or not at all.
+enum class Drafting { Planned, Ruled, Off };
+
+// The plan that a host names: of those offered whichever pays, none, this one, or one after the other: it begins with
+// this one, and direct() names the next.
+enum class Plans { Any, None, Fixed, Directed };
+
+struct Request {
+  std::vector<int32_t> prompt;
+  Sampling sampling{};
+  Acceptance acceptance = Acceptance::Coupled;
+  int logprobs = 0;
+  int max_new_tokens = 128;
+  std::vector<int32_t> stop_ids{};  // the token that stops is part of the output
+  Drafting drafting = Drafting::Planned;
+  Plans plans = Plans::Any;
+  SkipSet skip{};                                                      // of the plan that is named
+  std::vector<SourceId> sources{SourceId::Suffix, SourceId::Recycle};  // that are asked beside it, or alone
+  DrafterSettings settings{};
+  Recall recall = Recall::Matrix;
+  int max_draft = TokenTree::kMaxNodes - 1;  // steps of a round
+  bool always = false;                       // in every round, whatever it costs
+  bool kvq = true;                           // as Session::set_kvq
+  DraftRule rule{.max_draft = 0};            // Ruled: how far and wide
+  bool explain = false;                      // turns tell their trees
+  bool outcomes = false;                     // and what came of nodes that the plan drafted from
+};
+
+// Throws Error(InvalidArgument) where an engine of this model and context cannot serve it.
+void check(const Request&, const Model&, int context);
+
+}  // namespace swiftk

@@ -1,0 +1,46 @@
+// A text that an engine has: what was asked for, its sequence, and how far it is.
+#pragma once
+#include <algorithm>
+#include <utility>
+
+#include "planner/planner.h"
+#include "request.h"
+#include "turn.h"
+
+namespace swiftk {
+
+struct Text {
+  Text(Request r, const Model& model, int context) : request(std::move(r)), sequence(model, context) {
+    sequence.sampling = request.sampling;
+    sequence.acceptance = request.acceptance;
+    sequence.logprobs = request.logprobs;
+    sequence.kvq = request.kvq;
+    sequence.text = request.prompt;
+    for (const int32_t t : sequence.text) sequence.seen.add(t);
+  }
+  // Tokens that must be cached before it decodes: all but the last one, or all of a prompt.
+  int due() const { return sequence.position() - (generated > 0 ? 1 : 0); }
+  bool decodes() const { return generated > 0 && sequence.cached == due(); }
+  // Tokens that it may still get.
+  int left() const { return std::min(request.max_new_tokens - generated, sequence.most_text - sequence.position()); }
+
+  uint64_t id = 0;
+  Request request;
+  int mode = -1, plan = -1;  // the planner's numbers; -1: nothing drafts, the host names none
+  Sequence sequence;
+  TextOdds odds{};
+  int generated = 0, reused = 0;
+  bool stepping = false;  // has a lane,
+  bool begun = false;     // and rows of it ran there
+  Finish finish = Finish::None;
+};
+
+// A place to step in. What a text leaves there the next one begins with: how often tokens follow each other in this
+// model, and how often those who guess are right.
+struct Lane {
+  bool taken = false;
+  DrafterSet drafters;
+  TextOdds odds;
+};
+
+}  // namespace swiftk
