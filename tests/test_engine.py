@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from swiftk import _core
 from swiftk.errors import InvalidArgument
+from swiftk.sources import DRAFTERS
 
 CONTEXT = 384
 SAMPLERS = [
@@ -46,7 +47,7 @@ class Text:
 
 def alone(model, text):
     """What plain decoding makes of the request, with a session of its own."""
-    others = ("skip", "rule", "drafting", "max_new_tokens", "stop_ids", "logprobs")
+    others = ("skip", "rule", "drafting", "plans", "drafters", "always", "max_new_tokens", "stop_ids", "logprobs")
     sampler = {k: v for k, v in text.options.items() if k not in others}
     session = _core.Session(model, context=CONTEXT, poison=True)
     session.set_sampling(**sampler)
@@ -107,6 +108,9 @@ def requests(vocab):
             "skip": st.sampled_from(SKIPS),
             "rule": st.sampled_from(RULES),
             "drafting": st.sampled_from(["planned", "ruled", "off"]),
+            "plans": st.sampled_from(["any", "none", "fixed", "directed"]),
+            "drafters": st.sampled_from([one.numbers for one in DRAFTERS.values()]),
+            "always": st.booleans(),
             "stop_ids": st.lists(st.integers(0, vocab - 1), max_size=20),
         }
     )
