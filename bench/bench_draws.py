@@ -21,16 +21,13 @@ SAMPLERS = {
     "penalty 1.1": {"repetition_penalty": 1.1},
     "flat, top_p .95": {"temperature": 5.0, "top_p": 0.95},
 }
+COLUMNS = {"vocabulary": "vocabulary", **{name: f"{name}:.0f" for name in SAMPLERS}}
+NOTES = (
+    "one layer of width 64 and a head of that vocabulary, logits as far apart as a language model's; microseconds, "
+    "25th percentile; greedy: all of verify(), the others: what they take beyond it",
+    "flat: temperature 5, where the nucleus is thousands of tokens and the whole row is sorted",
+)
 _TURN = 8  # draws of a sampler before the next one's turn
-
-
-@pytest.fixture(scope="module")
-def table(report):
-    found = report("draws", ["vocabulary", *SAMPLERS])
-    found.notes = ["one layer of width 64 and a head of that vocabulary, logits as far apart as a language model's; "
-                   "microseconds, 25th percentile; greedy: all of verify(), the others: what they take beyond it",
-                   "flat: temperature 5, where the nucleus is thousands of tokens and the whole row is sorted"]
-    return found
 
 
 def model_of(folder, vocab):
@@ -46,7 +43,7 @@ def model_of(folder, vocab):
 
 
 @pytest.mark.parametrize("vocab", VOCABS)
-def test_draws(benchmark, table, tmp_path, rounds, vocab):
+def test_draws(benchmark, results, tmp_path, rounds, vocab):
     session = _core.Session(model_of(tmp_path, vocab))
     session.prefill(np.arange(3, 40, dtype=np.int32))
     seconds = {name: [] for name in SAMPLERS}
@@ -61,7 +58,6 @@ def test_draws(benchmark, table, tmp_path, rounds, vocab):
                 seconds[name].append(perf_counter() - began)
 
     benchmark.pedantic(turns, rounds=2 * rounds, warmup_rounds=1)
-    typical = {name: sorted(found[_TURN:])[len(found) // 4] for name, found in seconds.items()}
+    typical = {name: 1e6 * sorted(found[_TURN:])[len(found) // 4] for name, found in seconds.items()}
     over = {name: taken - (name != "greedy") * typical["greedy"] for name, taken in typical.items()}
-    benchmark.extra_info.update(over)
-    table.add([str(vocab), *(f"{taken * 1e6:.0f}" for taken in over.values())], {"vocab": vocab, "seconds": over})
+    results("draws", "What a draw costs.", COLUMNS, *NOTES).rows.append({"vocabulary": vocab, **over})

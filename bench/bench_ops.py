@@ -21,8 +21,10 @@ COLD_BYTES = 256 << 20
 CONTEXTS = [512, 4096]
 HALVES = ["float16", "planes", "upper"]  # float16: as it is; in two planes; the upper one alone
 DRAFT_ROWS = [1, 4, 8, 32]  # a draft step, beams, a scored window
-COLUMNS = ["op", "MB", "us, 1 row", "GB/s", "% of reads", "v(8)", "v(12)", "GFLOP/s, 512 rows", "% of peak"]
-LOW_BIT_COLUMNS = ["op", "weights", "MB", "us, 1 row", "GB/s", "% of reads", *(f"c({n})" for n in DRAFT_ROWS)]
+READS = {"MB": "MB:.1f", "us, 1 row": "us:.0f", "GB/s": "GB_per_s:.1f", "% of reads": "of_reads:.0%"}
+COLUMNS = {"op": "op", **READS, "v(8)": "v8:.2f", "v(12)": "v12:.2f"}
+COLUMNS |= {"GFLOP/s, 512 rows": "GFLOP_per_s:.0f", "% of peak": "of_peak:.0%"}
+LOW_BIT_COLUMNS = {"op": "op", "weights": "weights", **READS, **{f"c({n})": f"c{n}:.2f" for n in DRAFT_ROWS}}
 
 
 def matrix(rows, columns):
@@ -70,8 +72,15 @@ def runner(k, s, op, counts):
 def shapes(model, grow):
     """The grown demo model's own, and in a full run those of other models."""
     c = model.config
-    own = Shape("model", D=c["hidden_size"], H=c["num_heads"], n_kv=c["num_kv_heads"], d=c["head_dim"], F=c["ffn"],
-                V=c["vocab_size"])
+    own = Shape(
+        "model",
+        D=c["hidden_size"],
+        H=c["num_heads"],
+        n_kv=c["num_kv_heads"],
+        d=c["head_dim"],
+        F=c["ffn"],
+        V=c["vocab_size"],
+    )
     return {s.name: s for s in (own, *(MODELS if grow > 1 else []))}
 
 
@@ -81,20 +90,26 @@ def kernels(model):
 
 
 @pytest.fixture(scope="module")
-def table(report):
-    found = report("ops", COLUMNS)
-    found.notes = [f"{DTYPE} weights and cache, copies in turn so that no cache of the CPU holds them; bandwidth and "
-                   "peak probed before and behind each op",
-                   "v(n): n rows over one row; 'model': shapes of the grown demo model; times include Python's call"]
-    return found
+def table(results):
+    return results(
+        "ops",
+        "Single ops of a layer, beside the machine's bandwidth and peak.",
+        COLUMNS,
+        f"{DTYPE} weights and cache, copies in turn so that no cache of the CPU holds them; bandwidth and peak probed "
+        "before and behind each op",
+        "v(n): n rows over one row; 'model': shapes of the grown demo model; times include Python's call",
+    )
 
 
 @pytest.fixture(scope="module")
-def low_bit_table(report):
-    found = report("low_bit", LOW_BIT_COLUMNS)
-    found.notes = ["copies in turn, as in ops.md; shapes of the grown demo model",
-                   f"c(n): n rows over one row of {DTYPE}, all of them in turns; times include Python's call"]
-    return found
+def low_bit_table(results):
+    return results(
+        "low_bit",
+        "Matmuls over weights in fewer bits, which drafts read.",
+        LOW_BIT_COLUMNS,
+        f"copies in turn, as in ops.md; shapes of the grown demo model; c(n): n rows over one row of {DTYPE}, all of "
+        "them in turns; times include Python's call",
+    )
 
 
 def copies(size, grow):
@@ -118,16 +133,17 @@ def measure(benchmark, kernels, run, keys, rounds):
     return {key: median(found[1:]) for key, found in seconds.items()}, reads, peak
 
 
-def record(benchmark, table, name, size, operations, measured):
+def row(op, size, seconds, reads):
+    rate = size / seconds
+    return {"op": op, "MB": size / 1e6, "us": seconds * 1e6, "GB_per_s": rate / 1e9, "of_reads": rate / reads}
+
+
+def record(table, op, size, operations, measured):
     seconds, reads, peak = measured
-    rate, flops = size / seconds[1], operations / seconds[max(ROWS)]
-    figures = {"op": name, "bytes": size, "seconds": seconds, "GB_per_s": rate / 1e9, "of_reads": rate / reads,
-               "GFLOP_per_s": flops / 1e9, "of_peak": flops / peak, "reads_GB_per_s": reads / 1e9,
-               "peak_GFLOP_per_s": peak / 1e9}
-    benchmark.extra_info.update(figures)
-    table.add([name, f"{size / 1e6:.1f}", f"{seconds[1] * 1e6:.0f}", f"{rate / 1e9:.1f}", f"{rate / reads:.0%}",
-               f"{seconds[8] / seconds[1]:.2f}", f"{seconds[12] / seconds[1]:.2f}", f"{flops / 1e9:.0f}",
-               f"{flops / peak:.0%}"], figures)
+    flops = operations / seconds[max(ROWS)]
+    more = {f"v{n}": seconds[n] / seconds[1] for n in (8, 12)}
+    more |= {"GFLOP_per_s": flops / 1e9, "of_peak": flops / peak}
+    table.rows.append({**row(op, size, seconds[1], reads), **more})
 
 
 @pytest.mark.parametrize("op", MATMULS)
@@ -140,7 +156,7 @@ def test_matmul(benchmark, table, kernels, shapes, grow, rounds, op, name):
     pack, run = packer(kernels, shape, op), runner(kernels, shape, op, ROWS)
     weights = cycle([pack() for _ in range(copies(size, grow))])
     measured = measure(benchmark, kernels, lambda n: run(next(weights), n), ROWS, rounds)
-    record(benchmark, table, f"{name} {op}", size, shape.flops(op, max(ROWS)), measured)
+    record(table, f"{name} {op}", size, shape.flops(op, max(ROWS)), measured)
 
 
 @pytest.mark.parametrize("context", CONTEXTS)
@@ -157,10 +173,12 @@ def test_attention(benchmark, table, kernels, shapes, grow, rounds, name, contex
         kernels.qkv(vectors(context + max(ROWS), 32), np.ones(32, np.float32), EPS, weight, fill, cache, s.H)
     q, rows = {n: vectors(n, s.H, s.d) for n in ROWS}, {n: rows_behind(n, s.d, context) for n in ROWS}
     turns = cycle(caches)
-    measured = measure(benchmark, kernels, lambda n: kernels.attention(q[n], rows[n], next(turns), 0, s.d**-0.5), ROWS,
-                       rounds)
-    record(benchmark, table, f"{name} attention over {context}", size,
-           s.attention_flops(context + max(ROWS) / 2, max(ROWS)), measured)
+    measured = measure(
+        benchmark, kernels, lambda n: kernels.attention(q[n], rows[n], next(turns), 0, s.d**-0.5), ROWS, rounds
+    )
+    record(
+        table, f"{name} attention over {context}", size, s.attention_flops(context + max(ROWS) / 2, max(ROWS)), measured
+    )
 
 
 @pytest.mark.parametrize("op", MATMULS)
@@ -172,9 +190,5 @@ def test_low_bit(benchmark, low_bit_table, kernels, shapes, grow, rounds, op):
     keys = [(dtype, n) for n in DRAFT_ROWS for dtype in size]
     seconds, reads, _ = measure(benchmark, kernels, lambda key: run(next(weights[key[0]]), key[1]), keys, rounds)
     for dtype, read in size.items():
-        one, rate = seconds[dtype, 1], read / seconds[dtype, 1]
-        cost = {n: seconds[dtype, n] / seconds[DTYPE, 1] for n in DRAFT_ROWS}
-        figures = {"op": op, "weights": dtype, "bytes": read, "seconds": {n: seconds[dtype, n] for n in DRAFT_ROWS},
-                   "GB_per_s": rate / 1e9, "of_reads": rate / reads, "cost": cost, "reads_GB_per_s": reads / 1e9}
-        low_bit_table.add([op, dtype, f"{read / 1e6:.1f}", f"{one * 1e6:.0f}", f"{rate / 1e9:.1f}",
-                           f"{rate / reads:.0%}", *(f"{c:.2f}" for c in cost.values())], figures)
+        cost = {f"c{n}": seconds[dtype, n] / seconds[DTYPE, 1] for n in DRAFT_ROWS}
+        low_bit_table.rows.append({**row(op, read, seconds[dtype, 1], reads), "weights": dtype, **cost})

@@ -1,22 +1,18 @@
 """Fixtures of the benchmarks. --grow says how many times wider than the bundled model they run (default 8: 0.76 B
 parameters); any other size is a trial, and writes no results."""
 
-import os
-import sys
-from pathlib import Path
-
 import pytest
 
 pytest.importorskip("pytest_benchmark")
-sys.path.insert(0, str(Path(__file__).parent))
 
-from demo import grown
-from machine import Machine
-from report import Report
 from swiftk import _core
 
+from .machine import probe
+from .results import FOLDER, Results
+from .texts import grown
+
 _GROW = 8
-_reports = pytest.StashKey[dict]()
+_results = pytest.StashKey[dict]()
 
 
 def _factor(config):
@@ -46,23 +42,26 @@ def model(model_dir):
 
 @pytest.fixture(scope="session")
 def machine():
-    return Machine.measure(len(os.sched_getaffinity(0)), _core.isas()[0])
+    return probe(("bfloat16", "float32"))
 
 
 @pytest.fixture(scope="session")
-def report(pytestconfig, machine):
-    """report(name, columns) -> the Report of that name."""
-    reports = pytestconfig.stash.setdefault(_reports, {})
+def results(pytestconfig, machine):
+    """results(name, about, columns, *notes) -> the Results of that name."""
+    every = pytestconfig.stash.setdefault(_results, {})
 
-    def get(name, columns):
-        return reports.setdefault(name, Report(name, columns, machine))
+    def get(name, about, columns, *notes):
+        if name not in every:
+            every[name] = Results(name, about, columns, f"pytest --benchmark bench/bench_{name}.py", notes=list(notes))
+            every[name].machine = machine
+        return every[name]
 
     return get
 
 
 def pytest_terminal_summary(terminalreporter, config):
-    for name, report in config.stash.get(_reports, {}).items():
+    for name, one in config.stash.get(_results, {}).items():
         terminalreporter.section(name)
-        terminalreporter.write(report.text())
+        terminalreporter.write(one.text())
         if _factor(config) == _GROW:
-            report.write()
+            one.write(FOLDER)

@@ -1,13 +1,25 @@
-"""What a figure was measured on: CPU, threads, instruction set, and bandwidth and multiply-add peak as they are now."""
+"""What a figure was measured on: the machine as it is now, and the build of swiftk."""
+
 from __future__ import annotations
 
+import hashlib
+import os
 import platform
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import swiftk
 from swiftk import _core
+
+
+def build() -> str:
+    """The package's code, in a few letters."""
+    package, digest = Path(swiftk.__file__).parent, hashlib.sha256()
+    for path in sorted({*package.rglob("*.py"), Path(_core.__file__)}):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
 
 
 def cpu_name() -> str:
@@ -21,27 +33,20 @@ def cpu_name() -> str:
     return f"{name} (family {family}, model {model})"
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
-    cpu: str
-    threads: int
-    isa: str
-    read_bytes_per_s: float
-    flops: dict[str, float]  # multiply-add peak, by the dtype of the weights
+def probe(dtypes: Sequence[str] = ("bfloat16",), threads: int | None = None, isa: str | None = None) -> dict[str, Any]:
+    """CPU, threads, instruction set, and bandwidth and multiply-add peak now. Takes about a second for each dtype."""
+    threads, isa = threads or len(os.sched_getaffinity(0)), isa or _core.isas()[0]
+    found = {dtype: _core.probe(dtype, isa, threads) for dtype in dtypes}
+    return {
+        "cpu": cpu_name(),
+        "threads": threads,
+        "isa": isa,
+        "read_GB_per_s": max(read for read, _ in found.values()) / 1e9,
+        "peak_GFLOP_per_s": {dtype: flops / 1e9 for dtype, (_, flops) in found.items()},
+    }
 
-    @classmethod
-    def measure(cls, threads: int, isa: str, dtypes: tuple[str, ...] = ("bfloat16", "float32")) -> Machine:
-        """Takes about a second for each dtype."""
-        probes = {dtype: _core.probe(dtype, isa, threads) for dtype in dtypes}
-        return cls(cpu_name(), threads, isa, max(read for read, _ in probes.values()),
-                   {dtype: flops for dtype, (_, flops) in probes.items()})
 
-    def describe(self) -> str:
-        peaks = ", ".join(f"{dtype} {f / 1e9:.0f} GFLOP/s" for dtype, f in self.flops.items())
-        reads = self.read_bytes_per_s / 1e9
-        measured = f"reads {reads:.1f} GB/s, multiply-add peak {peaks}"
-        return f"{self.cpu}, {self.threads} threads, {self.isa}; measured: {measured}"
-
-    def facts(self) -> dict[str, Any]:
-        return {"cpu": self.cpu, "threads": self.threads, "isa": self.isa, "read_GB_per_s": self.read_bytes_per_s / 1e9,
-                "peak_GFLOP_per_s": {dtype: f / 1e9 for dtype, f in self.flops.items()}}
+def described(machine: dict[str, Any]) -> str:
+    peaks = ", ".join(f"{dtype} {flops:.0f} GFLOP/s" for dtype, flops in machine["peak_GFLOP_per_s"].items())
+    measured = f"reads {machine['read_GB_per_s']:.1f} GB/s, multiply-add peak {peaks}"
+    return f"{machine['cpu']}, {machine['threads']} threads, {machine['isa']}; measured: {measured}"

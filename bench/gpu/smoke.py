@@ -12,8 +12,8 @@ import numpy as np
 import record
 
 import swiftk
-from demo import long_prompt, prompts
 from swiftk.testing import make_tiny
+from texts import long_prompt, prompts
 
 _CLOSE, _TOLERANCE = 0.05, 0.25  # of the logits' standard deviation, root mean square: bf16 hand-offs against fp32
 _SAMPLERS = {"greedy": {"temperature": 0.0}, "sampled": {"temperature": 0.9, "top_p": 0.95, "seed": 7}}
@@ -76,8 +76,7 @@ def agrees_with_cpu(s: Smoke) -> None:
             one.session.prefill(text)
             logits.append(np.array(one.session.logits[0]))
         errors.append(float(np.sqrt(np.mean((logits[0] - logits[1]) ** 2)) / logits[1].std()))
-    s.part.add(s.folder.name, "error of logits against the CPU", max(errors), "standard deviations",
-               at_most=_CLOSE)
+    s.part.add(s.folder.name, "error of logits against the CPU", max(errors), "standard deviations", at_most=_CLOSE)
     s.row("", "the CPU agrees", max(errors) < _TOLERANCE)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from statistics import median
 from typing import Any
 
@@ -10,16 +11,41 @@ import models
 import record
 
 import swiftk
-from bench_generate import WAYS, facts
-from demo import prompts
+from swiftk import SkipSet
+from texts import prompts
 
 
 def ways(layers: int) -> dict[str, dict[str, Any]]:
-    found = {name: dict(how) for name, how in WAYS.items()}
-    for how in found.values():
-        if "assistant_early_exit" in how:
-            how["assistant_early_exit"] = layers // 2
-    return {**found, "always, int4 weights": {"speculate": "always", "skip": "int4"}}
+    always = {"speculate": "always"}
+    return {
+        "plain": {"speculate": False},
+        "default": {},
+        "always, half skipped": {**always, "skip": SkipSet.uniform(layers)},
+        "always, early exit at half": {**always, "assistant_early_exit": layers // 2},
+        "always, int4 weights": {**always, "skip": "int4"},
+    }
+
+
+def middle(figures: Iterable[float | None]) -> float | None:
+    """The median of those there are; None: no text has one, as where sources have drafted alone."""
+    known = [figure for figure in figures if figure]
+    return median(known) if known else None
+
+
+def facts(runs: list[Any]) -> dict[str, Any]:
+    """Figures of one way over all its texts."""
+    stats = [r.stats for r in runs]
+    drafted, passes = sum(s.num_draft_tokens for s in stats), sum(s.num_steps for s in stats)
+    decode = sum(s.total_seconds - s.prefill_seconds for s in stats)
+    return {
+        "tokens_per_second": median(s.tokens_per_second for s in stats),
+        "mean_generated_length": sum(s.mean_generated_length * s.num_steps for s in stats) / max(passes, 1),
+        "draft_acceptance_rate": sum(s.draft_acceptance_rate * s.num_draft_tokens for s in stats) / max(drafted, 1),
+        "draft_cost": middle(s.draft_cost for s in stats),
+        "forecast_speedup": middle(s.forecast_speedup for s in stats),
+        "outside_passes": sum(s.other_seconds for s in stats) / max(decode, 1e-9),
+        "reason_off": next((s.reason_off for s in reversed(stats) if s.reason_off), None),
+    }
 
 
 def measure(part: record.Part, lm: Any, texts: list[list[int]]) -> None:
@@ -70,9 +96,11 @@ def main() -> None:
         texts = prompts(folder, 3)
         lm = swiftk.load(folder, device=given.device, draft_weights="int4")
         copy = sum(lm.model.copies.values()) / 1e9
-        part.note(f"{models.label(models.GROWN)}: {lm.model.weight_bytes / 1e9:.2f} GB of {lm.model.dtype} weights and "
-                  f"{copy:.2f} GB of an int4 copy; {len(texts)} prompts (arithmetic, code, prose), 128 new tokens, "
-                  "greedy, in turn; medians of texts")
+        part.note(
+            f"{models.label(models.GROWN)}: {lm.model.weight_bytes / 1e9:.2f} GB of {lm.model.dtype} weights and "
+            f"{copy:.2f} GB of an int4 copy; {len(texts)} prompts (arithmetic, code, prose), 128 new tokens, "
+            "greedy, in turn; medians of texts"
+        )
         measure(part, lm, texts)
 
 

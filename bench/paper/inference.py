@@ -1,118 +1,65 @@
-"""What happens while a stream is decoded (SWIFT Figure 6): speed-up by instance, matchness, and where the time goes.
+"""What happens while a stream is decoded (SWIFT Figure 6): speed-up by text, matchness, where the time goes, and what
+learning costs.
 
-The paper has 1000 texts of CNN/DM with LLaMA-2-13B. Here there are 20, of more tokens, under the paper's own schedule,
-the same search within the engine's budget of time, and auto.
+The paper has 1000 texts of CNN/DM with LLaMA-2-13B. Here there are some of more tokens, under the paper's own
+schedule, the same search within the engine's budget of time, and auto.
 """
 
 from __future__ import annotations
 
-from functools import cache
-from itertools import accumulate
-from pathlib import Path
-from typing import Any
+from ..harness import Study
+from ..lanes import ABOUT_COLUMNS, AUTO, COLUMNS, Pair, paper_swift, summary, swift
+from ..plots import bars, series
+from .offline import Written
 
-from offline import Texts
-from plots import BY_WAY, break_even, picture
-from runs import AUTO, Run, paper_swift, swift
-from streams import Instance
-from study import Kept, Study
-from swiftk import SkipSet
-from tables import Table
-from totals import COLUMNS, Totals, cells, of_way, plain_cells
-
-WAYS = ("swift (paper)", "swift", "auto")
-PARTS = {"draft": "#0072b2", "verify": "#56b4e9", "commit": "#009e73", "search": "#d55e00", "other": "#bbbbbb"}
+PARTS = ("draft", "verify", "commit", "search", "other")
+FIRST, LASTING = 0.05, 0.01  # shares of time that auto's search may take in the first 200 tokens, and over 1000 or more
 NOTES = (
-    "draft .. other: shares of decode time, plain steps being verification; first, last: speed-up over the first and "
-    "the last quarter of the texts; matchness: of the set that drafts at last, over the first tokens of all texts",
+    "draft .. other: shares of decode time, plain steps being verification; first text: the search's share in it; "
+    "first, last: speed-up over the first and the last quarter of the texts; matchness: of the set that drafts at "
+    "last, over the first tokens of all texts",
+    f"budget kept: auto's search takes at most {FIRST:.0%} of the first text and, behind 1000 tokens, {LASTING:.0%} "
+    "of all",
     "paper: .8% of the time is the search's and 64.4% the draft's; matchness .45 at first, .98 at the end; 1.53 then",
 )
 
 
-class Sets:
-    """What drafts at the end of each text, None where nothing does: watch() of measure()."""
-
-    def __init__(self) -> None:
-        self.found: dict[str, list[SkipSet | None]] = {way: [] for way in WAYS}
-
-    def __call__(self, _: Instance, one: Run, __: Run) -> None:
-        rounds = reversed(one.result.trace.rounds)
-        self.found[one.way.name].append(next((r.skip for r in rounds if r.skip is not None), None))
-
-    def matchness(self, texts: Texts) -> dict[str, list[float | None]]:
-        """All over the same texts: between windows of one text, it swings more than between sets."""
-
-        @cache
-        def of(skip: SkipSet | None) -> float | None:
-            return None if skip is None else round(texts(skip).matchness, 4)
-
-        return {way: [of(skip) for skip in sets] for way, sets in self.found.items()}
-
-
-def shares(pairs: list[dict[str, Any]]) -> dict[str, float]:
-    """Shares of decode time, by what it went into."""
-    spent = {part: sum(p[f"{part}_seconds"] for p in pairs) for part in ("draft", "verify", "commit", "optimizer")}
-    spent["search"] = spent.pop("optimizer")
-    seconds = sum(p["seconds"] for p in pairs)
-    spent["other"] = max(0.0, seconds - sum(spent.values()))
-    return {part: spent[part] / seconds for part in PARTS}
-
-
-def table(kept: Kept) -> Table:
-    found = Table(["stream", "way", *COLUMNS, *PARTS, "first", "last", "matchness"])
-    for key, part in kept.items():
-        found.add(key, "plain", *plain_cells(Totals.of(of_way(part["pairs"], WAYS[0]))), *[""] * (len(PARTS) + 3))
-        for way in WAYS:
-            pairs = of_way(part["pairs"], way)
-            quarter = -(-len(pairs) // 4)
-            ends = [f"{Totals.of(some).speedup:.3f}" for some in (pairs[:quarter], pairs[-quarter:])]
-            matches = [m for m in part["matchness"][way] if m is not None]
-            spent = [f"{share:.1%}" for share in shares(pairs).values()]
-            found.add(key, way, *cells(Totals.of(pairs)), *spent, *ends, f"{matches[-1]:.2f}" if matches else "")
-    return found
-
-
-def paint(kept: Kept, path: Path) -> None:
-    part = next(iter(kept.values()))
-    with picture(path, panels=3, width=12, height=3.4) as (speeds, matches, times):
-        for at, way in enumerate(WAYS):
-            pairs = of_way(part["pairs"], way)
-            plain, spent = ([p[name] for p in pairs] for name in ("plain_seconds", "seconds"))
-            speeds.plot([a / b for a, b in zip(plain, spent)], ".", color=BY_WAY[way])
-            speeds.plot([a / b for a, b in zip(accumulate(plain), accumulate(spent))], color=BY_WAY[way], label=way)
-            matches.plot([float("nan") if m is None else m for m in part["matchness"][way]], ".-", color=BY_WAY[way])
-            left = 0.0
-            for name, share in shares(pairs).items():
-                times.barh(at, share, 0.6, left=left, color=PARTS[name], label=name if not at else None)
-                if share > 0.06:
-                    colour = "white" if name in ("draft", "search") else "#222222"
-                    times.text(left + share / 2, at, f"{share:.0%}", ha="center", va="center", color=colour, fontsize=8)
-                left += share
-        break_even(speeds)
-        for axis, title in ((speeds, "speed-up: texts, and all so far"), (matches, "matchness of what drafts")):
-            axis.set_title(title)
-            axis.set_xlabel("instance")
-            axis.set_ylim(bottom=0)
-            axis.xaxis.get_major_locator().set_params(integer=True)
-        speeds.legend()
-        times.set_yticks(range(len(WAYS)), WAYS)
-        times.invert_yaxis()
-        times.set_xticks([])
-        times.grid(visible=False)
-        times.set_title("share of decode time")
-        times.legend(ncols=5, loc="upper center", bbox_to_anchor=(0.5, 0), columnspacing=0.8, handlelength=1)
+def facts(pairs: list[Pair], written: Written) -> dict[str, object]:
+    """Of one way over all texts."""
+    seconds, stats = sum(pair.seconds for pair in pairs), [pair.result.stats for pair in pairs]
+    spent = {part: sum(getattr(s, f"{part}_seconds") for s in stats) / seconds for part in PARTS[:3]}
+    whole, first = summary(pairs), summary(pairs[:1])
+    spent["search"] = whole["search"]
+    spent["other"] = max(0.0, 1 - sum(spent.values()))
+    last = [next((r.skip for r in reversed(p.result.trace.rounds) if r.skip is not None), None) for p in pairs]
+    known = {skip: written.matchness(skip) for skip in set(last) if skip is not None}
+    quarter = -(-len(pairs) // 4)
+    return {
+        **spent,
+        "first_search": first["search"],
+        "kept": first["search"] <= FIRST and (whole["tokens"] < 1000 or whole["search"] <= LASTING),
+        "first": summary(pairs[:quarter])["speedup"],
+        "last": summary(pairs[-quarter:])["speedup"],
+        "speedups": [pair.speedup for pair in pairs],
+        "matches": [known.get(skip) for skip in last],
+        "matchness": next((known[skip] for skip in reversed(last) if skip is not None), None),
+    }
 
 
 def main() -> None:
-    study = Study("inference", __doc__, instances=20, tokens=192, streams=("summarization",))
-    works = {}
-    for name in study.streams:
-        instances, seen = study.stream(name), Sets()
-        works[name] = study.pairs(instances, [paper_swift(), swift(), AUTO], watch=seen).adding(
-            lambda instances=instances, seen=seen: {"matchness": seen.matchness(Texts(study.small, instances))}
-        )
-    kept = study.run(works, table, NOTES)
-    study.draw(lambda path: paint(kept, path))
+    study = Study("paper/inference", __doc__, instances=8, tokens=192, streams=("summarization",))
+    for name, _ in study.parts(dict.fromkeys(study.streams)):
+        texts = study.texts(name)
+        pairs, written = study.measure(texts, [paper_swift(), swift(), AUTO]), Written(study.small, texts)
+        for way, row in study.add(name, pairs).items():
+            row |= facts([pair for pair in pairs if pair.way == way], written)
+            row["kept"] = row["kept"] if way == "auto" else None
+    columns = {"stream": "part", "way": "way", **COLUMNS, **{part: f"{part}:.1%" for part in PARTS}}
+    columns |= {"first text": "first_search:.1%", "budget kept": "kept", "first": "first:.3f", "last": "last:.3f"}
+    columns["matchness"] = "matchness:.2f"
+    panels = [series("speed-up of each text", "speedups", even=1.0), series("matchness of what drafts", "matches")]
+    panels.append(bars("search, share of time", "search", part=study.streams[0]))
+    study.finish(columns, ABOUT_COLUMNS, *NOTES, panels=panels, width=12)
 
 
 if __name__ == "__main__":

@@ -2,109 +2,61 @@
 
 As their papers have them, drafting in every round: lookahead, parallel, layerskip (a chain behind a fixed exit),
 self-sd (a set searched before inference, on other texts of the stream), uniform (every second layer), swift (paper). By
-the clock: swift, the paper's search within a budget of time, and auto, swiftk's defaults. `--ways` takes some of them.
+the clock: swift, the paper's search within a budget of time, and auto, the default's search where there is no copy of
+the weights. `--ways` takes some of them.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from swiftk import SkipSet
 
-from offline import searched
-from plots import heat, picture
-from runs import AUTO, SAMPLED, Part, Way, fixed, measure, paper_swift, self_sd, swift, uniform
-from streams import NAMES
-from study import Kept, Study, Work
-from swiftk import DraftRule, SkipSet
-from tables import Table
-from totals import COLUMNS, Totals, cells, of_way, plain_cells
+from ..harness import Study
+from ..lanes import ABOUT_COLUMNS, AUTO, COLUMNS, GREEDY, SAMPLED, Way, chain, fixed, paper_swift, self_sd, swift
+from ..plots import heat
+from ..texts import STREAMS
+from .offline import searched
 
-MODES = {"greedy": {}, "sampled": SAMPLED}
-WAYS = ("lookahead", "parallel", "layerskip", "self-sd", "uniform", "swift (paper)", "swift", "auto")
+MODES = {"greedy": GREEDY, "sampled": SAMPLED}
 EXIT, CHAIN = 1 / 4, 2  # of the layers, as in LayerSkip's paper; tokens: longer ones lose here (layerskip/sweep.py)
-TRAINING, STEPS = 2, 8  # texts and steps of Self-SD's search
+TRAINING, STEPS = 2, 6  # texts and steps of Self-SD's search
 NOTES = (
-    "sampled: temperature .6, top_p .95; M: tokens per target pass; alpha: accepted per draft step; c, v: a draft "
-    "step and a target pass in plain steps; E(Spd.): Equation 6 of M, alpha and c, where v is 1; at v: with the one "
-    "measured",
-    "without search: the time that its optimizer took left out",
+    "sampled: temperature .6, top_p .95; without search: the time that its optimizer took left out",
     f"layerskip: exit behind a quarter of the layers, chains of {CHAIN}; self-sd: {STEPS} steps of its search on "
     f"{TRAINING} other texts of the stream, for which no time is counted",
 )
 
 
-def ways(study: Study, best: SkipSet) -> list[Way]:
-    """Those that were asked for; `best` is Self-SD's set."""
-    early = SkipSet.early_exit(max(1, round(EXIT * study.layers)))
-    every = [
+def ways(layers: int, best: SkipSet) -> list[Way]:
+    return [
         Way("lookahead", {"drafter": "lookahead", "speculate": "always"}),
         Way("parallel", {"drafter": "parallel", "speculate": "always"}),
-        fixed("layerskip", early, DraftRule(0.0, CHAIN, width=(1,) * 4)),
+        fixed("layerskip", SkipSet.early_exit(max(1, round(EXIT * layers))), chain(CHAIN)),
         self_sd(best),
-        uniform(study.lm),
+        fixed("uniform", SkipSet.uniform(layers)),
         paper_swift(),
         swift(),
         AUTO,
     ]
-    return [way for way in every if way.name in study.ways]
-
-
-def sums(pairs: list[dict[str, Any]]) -> dict[str, Totals]:
-    return {way: Totals.of(of_way(pairs, way)) for way in WAYS if of_way(pairs, way)}
-
-
-def by_stream(kept: Kept, mode: str) -> dict[str, list[dict[str, Any]]]:
-    """Pairs of a mode, and of all streams together behind them."""
-    parts = {key.rpartition(", ")[0]: part["pairs"] for key, part in kept.items() if key.endswith(f", {mode}")}
-    return parts | ({"all streams": [pair for pairs in parts.values() for pair in pairs]} if len(parts) > 1 else {})
-
-
-def table(kept: Kept) -> Table:
-    found = Table(["stream", "way", *COLUMNS, "without search"])
-    for mode in MODES:
-        for name, pairs in by_stream(kept, mode).items():
-            totals = sums(pairs)
-            found.add(f"{name}, {mode}", "plain", *plain_cells(next(iter(totals.values()))), "")
-            for way, t in totals.items():
-                without = t.plain_seconds / (t.seconds - t.optimizer_seconds)
-                found.add(f"{name}, {mode}", way, *cells(t), f"{without:.3f}")
-    return found
-
-
-def paint(kept: Kept, path: Path) -> None:
-    with picture(path, panels=2, width=13, height=3.8, sharey=True) as axes:
-        for axis, mode in zip(axes, MODES):
-            columns = {name: sums(pairs) for name, pairs in by_stream(kept, mode).items()}
-            names = list(next(iter(columns.values())))
-            heat(axis, [[t[way].speedup for t in columns.values()] for way in names], names, list(columns))
-            axis.set_title(f"{mode}: speed-up over plain decoding")
 
 
 def main() -> None:
-    study = Study("main_table", __doc__, instances=6, tokens=128, streams=NAMES, ways=WAYS)
-
-    sets: dict[str, SkipSet] = {}
-
-    def best(name: str, part: Part) -> SkipSet:
-        """Self-SD's, searched once for both modes."""
-        if "self-sd" in study.ways and name not in sets:
-            training = study.stream(name, skip=study.instances)[:TRAINING]
-            sets[name] = searched(study.lm, training, 2 if study.quick else STEPS, part)[-1].skip
-        return sets.get(name, SkipSet())
-
-    def work(name: str, sampling: dict[str, Any]) -> Work:
-        instances = study.stream(name)
-
-        def do(part: Part) -> dict[str, Any]:
-            every = ways(study, best(name, part.share(of=3)))
-            study.lanes.forget()
-            return {"pairs": measure(study.lanes, instances, every, study.tokens, sampling=sampling, part=part)}
-
-        return study.work(instances, ways(study, SkipSet()), do, sampling=sampling, search=(TRAINING, STEPS))
-
-    works = {f"{name}, {mode}": work(name, sampling) for name in study.streams for mode, sampling in MODES.items()}
-    kept = study.run(works, table, NOTES)
-    study.draw(lambda path: paint(kept, path))
+    study = Study("paper/main_table", __doc__, tokens=128, streams=STREAMS)
+    pairs, sets = {mode: [] for mode in MODES}, {}
+    works = {f"{name}, {mode}": (name, mode) for mode in MODES for name in study.streams}
+    for part, (name, mode) in study.parts(works):
+        if name not in sets:
+            training = study.texts(name, skip=study.instances, count=TRAINING)
+            asked = not study.given.ways or "self-sd" in study.given.ways
+            sets[name] = searched(study, training, 2 if study.quick else STEPS, 1 / 3)[-1].skip if asked else SkipSet()
+            study.models.forget()
+        found = study.measure(study.texts(name), ways(study.layers, sets[name]), **MODES[mode])
+        study.add(part, found, stream=name, sampling=mode)
+        pairs[mode] += found
+    for mode, found in pairs.items():
+        study.add(f"all, {mode}", found, stream="all streams", sampling=mode)
+    columns = {"stream": "part", "way": "way", **COLUMNS, "without search": "without_search:.3f"}
+    panels = [heat(f"{mode}: speed-up over plain decoding", across="stream", sampling=mode) for mode in MODES]
+    study.finish(columns, ABOUT_COLUMNS, *NOTES, panels=panels, width=13, height=3.8, sharey=True)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 """Makes data/*.jsonl, the prompts of the paper's experiments, from the full data sets: one line per instance, a list of
-turns as raw text, short enough for the demo model. `python bench/paper/make_data.py FOLDER` where FOLDER holds
+turns as raw text, short enough for the demo model. `python -m bench.paper.make_data FOLDER` where FOLDER holds
 gsm8k_test.jsonl, HumanEval.jsonl.gz, spec_bench.jsonl, wiki.txt and c4.txt (data/README.md names their homes)."""
 
 from __future__ import annotations

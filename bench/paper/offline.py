@@ -9,15 +9,16 @@ from pathlib import Path
 
 import numpy as np
 
-from runs import Part, sessions
-from streams import Instance
-from swiftk import LM, SkipSet
+from swiftk import SkipSet
 from swiftk.optimizers import self_sd
-from swiftk.optimizers.base import Score
 from swiftk.optimizers.proposals import skip_set
 from swiftk.optimizers.swift_settings import SwiftSettings
 
-TOKENS = 32  # of a text, as in its paper
+from ..harness import Study
+from ..lanes import GREEDY, Models
+from ..texts import Text
+
+TOKENS = 32  # of a text, as in Self-SD's paper
 WINDOW = 63  # tokens of a score at most
 
 
@@ -30,38 +31,38 @@ class Found:
     skip: SkipSet
 
 
-def searched(lm: LM, training: Sequence[Instance], steps: int, part: Part) -> list[Found]:
-    """Self-SD: seconds of tokens generated under each candidate, proposed by Bayesian steps. The best set after each
-    step; the deadline ends the search early, behind one step at least."""
-    prompts = [list(instance.turns[0]) for instance in training]
-    found: list[Found] = []
-    best, spent = SkipSet.uniform(lm.config["num_layers"]), 0.0
-    for candidate in self_sd.search(lm, prompts, steps=steps, max_new_tokens=TOKENS):
-        best = candidate.skip if candidate.kept else best
-        spent += candidate.seconds
-        found.append(Found(len(found) + 1, spent, best))
-        if not part.go_on():
-            break
+def searched(study: Study, training: Sequence[Text], steps: int, of: float = 0.5) -> list[Found]:
+    """Self-SD's, in this share of the part's time: seconds of tokens generated under each candidate, proposed by
+    Bayesian steps. The best set after each step."""
+    candidates = self_sd.search(study.lm, [text.prompt for text in training], steps=steps, max_new_tokens=TOKENS)
+    found, best, spent = [], SkipSet.uniform(study.layers), 0.0
+    for step in study.each(range(steps), of):
+        candidate = next(candidates)
+        best, spent = candidate.skip if candidate.kept else best, spent + candidate.seconds
+        found.append(Found(step + 1, spent, best))
     return found
 
 
-class Texts:
+class Written:
     """What a model writes greedily behind some prompts, for drafts to guess. No clock is in it: a model that was grown
     writes what the original does, so the original tells the same in a fraction of the time."""
 
-    def __init__(self, folder: Path, instances: Sequence[Instance]) -> None:
-        lanes = sessions(folder, draft_weights="own")
-        self._lms = [lanes[at] for at in range(len(instances))]
-        for lm, instance in zip(self._lms, instances):
-            written = {"max_new_tokens": WINDOW + 1, "ignore_eos": True, "temperature": 0.0, "speculate": False}
-            prompt = list(instance.turns[0])
-            lm.session.prefill(np.int32([*prompt, *lm.generate(prompt, **written).tokens[:-1]]))
+    def __init__(self, folder: Path, texts: Sequence[Text]) -> None:
+        models, options = Models(folder, draft_weights="own"), {"ignore_eos": True, "speculate": False, **GREEDY}
+        self._lms = [models[at] for at in range(len(texts))]
+        for lm, text in zip(self._lms, texts):
+            tokens = lm.generate(text.prompt, max_new_tokens=WINDOW + 1, **options).tokens
+            lm.session.prefill(np.int32([*text.prompt, *tokens[:-1]]))
 
-    def __call__(self, skip: SkipSet) -> Score:
-        """Score on all texts together; each token is guessed from the right ones before it."""
-        every = [Score(*lm.session.score(**skip.arguments(), window=WINDOW)) for lm in self._lms]
-        confidence, rank = (np.concatenate([getattr(s, name) for s in every]) for name in ("confidence", "rank"))
-        return Score(confidence, rank, sum(s.seconds for s in every))
+    def scores(self, skip: SkipSet) -> tuple[np.ndarray, np.ndarray]:
+        """Of each token, given the right ones before it: the draft's confidence, and the place of the right token among
+        its best; -1: not among them."""
+        every = [lm.session.score(**skip.arguments(), window=WINDOW) for lm in self._lms]
+        return np.concatenate([one[0] for one in every]), np.concatenate([one[1] for one in every])
+
+    def matchness(self, skip: SkipSet) -> float:
+        """Share of the tokens that the draft guesses (SWIFT section 4.1)."""
+        return float(np.mean(self.scores(skip)[1] == 0))
 
     def best(self, steps: int, ratio: float | None = None) -> SkipSet:
         """The set that guesses most among so many of the ratio (None: SWIFT's): random ones, as in SWIFT's search, then
@@ -75,7 +76,7 @@ class Texts:
                 drawn = frozenset(draw.sample(inner, count))
             else:
                 drawn = best - {draw.choice(sorted(best))} | {draw.choice(sorted(set(inner) - best))}
-            found = self(skip_set(drawn, layers)).matchness
+            found = self.matchness(skip_set(drawn, layers))
             if found > most:
                 best, most = drawn, found
         return skip_set(best, layers)

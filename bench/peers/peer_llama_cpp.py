@@ -1,60 +1,70 @@
-"""llama.cpp through llama-cpp-python, driven with token ids."""
+"""llama.cpp with one text or several at once, greedy, driven with token ids: as many as n_seq_max says, each in cells
+of its own."""
+
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Iterable
+from time import perf_counter
 from typing import Any
 
 import llama_cpp
-from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
+import numpy as np
 
 
 class Peer:
-    def __init__(self, job: dict[str, Any]) -> None:
-        self.version = llama_cpp.__version__
-        draft = None
-        if job["mode"] == "prompt lookup":
-            draft = LlamaPromptLookupDecoding(max_ngram_size=2, num_pred_tokens=job["lookup"])
-        self._llama = llama_cpp.Llama(
-            job["gguf"], n_ctx=1024, n_batch=512, n_threads=job["threads"], n_threads_batch=job["threads"],
-            flash_attn=job["flash_attention"], draft_model=draft, verbose=False)
-        self._context = self._llama._ctx
-        decode = self._context.decode
+    version = llama_cpp.__version__
 
-        def counted(batch: Any) -> None:
-            self._decodes += 1
-            decode(batch)
+    def __init__(self, path: str, threads: int, context: int = 1024, texts: int = 1) -> None:
+        logging.getLogger("llama-cpp-python").setLevel(logging.CRITICAL + 1)
+        llama_cpp.llama_backend_init()
+        self._model = llama_cpp.llama_model_load_from_file(path.encode(), llama_cpp.llama_model_default_params())
+        options = llama_cpp.llama_context_default_params()
+        options.n_seq_max, options.n_ctx, options.n_batch = texts, texts * context, context
+        options.n_threads = options.n_threads_batch = threads
+        self._context = llama_cpp.llama_init_from_model(self._model, options)
+        if not self._context:
+            raise RuntimeError(f"[llama_cpp] llama.cpp refuses {path} with {texts} texts")
+        self._columns = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self._model))
+        self._batch = llama_cpp.llama_batch_init(context, 0, 1)
+        self._last: list[int] = []
+        self._lengths: list[int] = []
 
-        self._decodes = 0
-        self._context.decode = counted
-        self._length = 0
+    def generate(self, prompt: list[int], count: int) -> dict[str, Any]:
+        first = self.begin([prompt])["tokens"]
+        found = self.go_on(count - 1)
+        tokens = [one for (one,) in first + found["tokens"]]
+        return {"tokens": tokens, "timed": count - 1, "seconds": found["seconds"], "steps": count - 1}
 
-    def generate(self, prompt: list[int], count: int, arrived: Callable[[list[int]], None]) -> int:
-        self.forget()
-        self._decodes = 0
-        for i, token in enumerate(self._llama.generate(prompt, temp=0.0, repeat_penalty=1.0), 1):
-            arrived([token])
-            if i == count:
-                break
-        return self._decodes - 1  # the first is the prompt's
+    def begin(self, prompts: list[list[int]]) -> dict[str, Any]:
+        """The first token of each; what was there before is forgotten."""
+        llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(self._context), True)
+        self._lengths = list(map(len, prompts))
+        self._last = []
+        for text, prompt in enumerate(prompts):
+            end = len(prompt) - 1
+            self._last += self._decode((token, at, text, at == end) for at, token in enumerate(prompt))
+        return {"tokens": [self._last]}
 
-    def forget(self) -> None:
-        self._llama.reset()
-        self._length = 0
-        self._context.kv_cache_clear()
+    def go_on(self, rounds: int) -> dict[str, Any]:
+        """A token of every text each round."""
+        found, began = [], perf_counter()
+        for _ in range(rounds):
+            rows = zip(self._last, self._lengths, range(len(self._last)))
+            self._last = self._decode((token, at, text, True) for token, at, text in rows)
+            self._lengths = [length + 1 for length in self._lengths]
+            found.append(self._last)
+        return {"tokens": found, "seconds": perf_counter() - began}
 
-    def prefill(self, tokens: list[int]) -> None:
-        self._decode(tokens, every_row=False)
-
-    def rows(self, tokens: list[int]) -> None:
-        self._decode(tokens, every_row=True)
-
-    def roll_back(self, count: int) -> None:
-        self._length -= count
-        self._context.kv_cache_seq_rm(-1, self._length, -1)
-
-    def _decode(self, tokens: list[int], every_row: bool) -> None:
-        batch = self._llama._batch
-        batch.set_batch(batch=tokens, n_past=self._length, logits_all=every_row)
-        self._context.decode(batch)
-        llama_cpp.llama_synchronize(self._context.ctx)
-        self._length += len(tokens)
+    def _decode(self, rows: Iterable[tuple[int, int, int, bool]]) -> list[int]:
+        """The best token behind every row that wants logits."""
+        batch, count, wanted = self._batch, 0, 0
+        for i, (token, at, text, wants) in enumerate(rows):
+            batch.token[i], batch.pos[i], batch.logits[i] = token, at, wants
+            batch.n_seq_id[i], batch.seq_id[i][0] = 1, text
+            count, wanted = i + 1, wanted + wants
+        batch.n_tokens = count
+        if status := llama_cpp.llama_decode(self._context, batch):
+            raise RuntimeError(f"[llama_cpp] llama_decode returned {status}")
+        logits = np.ctypeslib.as_array(llama_cpp.llama_get_logits(self._context), (wanted, self._columns))
+        return logits.argmax(1).tolist()

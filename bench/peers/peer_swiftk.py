@@ -1,45 +1,28 @@
 """swiftk itself, measured from the outside like the others."""
+
 from __future__ import annotations
 
-from collections.abc import Callable
+from time import perf_counter
 from typing import Any
 
 import swiftk
 
 
-def _chain(job: dict[str, Any]) -> swiftk.DraftRule:
-    """transformers' rule: so many tokens, fewer where one is less sure than the threshold."""
-    return swiftk.DraftRule(confidence=job.get("confidence", 0.4), max_draft=job.get("draft", 20), width=(1, 1, 1, 1))
-
-
 class Peer:
-    def __init__(self, job: dict[str, Any]) -> None:
-        self.version = swiftk.__version__
-        self._lm = swiftk.load(job["model"], threads=job["threads"])
-        early = {"assistant_early_exit": job["exit_layer"]}
-        self._options = {"plain": {"speculate": False}, "speculative": {}, "early exit, by time": early,
-                         "early exit": {**early, "speculate": "always", "gate": _chain(job)}}[job["mode"]]
+    version = swiftk.__version__
 
-    def generate(self, prompt: list[int], count: int, arrived: Callable[[list[int]], None]) -> int:
-        self.forget()
-        stream = self._lm.generate(prompt, max_new_tokens=count, temperature=0.0, ignore_eos=True, stream=True,
-                                   **self._options)
-        for event in stream:
-            arrived([event.token])
-        self.drafted = stream.result.stats.num_draft_tokens
-        return int(stream.result.stats.num_steps)
+    def __init__(self, model: str, threads: int, loading: dict[str, Any] | None = None, **given: Any) -> None:
+        """given: options, of generate(); chain, how many tokens each draft has, transformers' rule."""
+        self._lm = swiftk.load(model, threads=threads, **(loading or {}))
+        self._options = {"temperature": 0.0, "ignore_eos": True, "stream": True, **given.get("options", {})}
+        if "chain" in given:
+            self._options["gate"] = swiftk.DraftRule(confidence=0.0, max_draft=given["chain"], width=(1, 1, 1, 1))
+        self.generate([1, 2, 3], 8)
 
-    def forget(self) -> None:
-        self._lm.forget_texts()
-        self._lm.session.reuse([0])
-
-    def prefill(self, tokens: list[int]) -> None:
-        self._lm.session.prefill(tokens)
-
-    def rows(self, tokens: list[int]) -> None:
-        session = self._lm.session  # row 0 is the last token of the text
-        session.set_tree(tokens[1:], list(range(len(tokens) - 1)))
-        session.verify()
-
-    def roll_back(self, count: int) -> None:
-        """A tree that is not committed leaves nothing behind."""
+    def generate(self, prompt: list[int], count: int) -> dict[str, Any]:
+        stream = self._lm.generate(prompt, max_new_tokens=count, **self._options)
+        tokens, began = [next(stream).token], perf_counter()
+        tokens += [event.token for event in stream]
+        seconds, stats = perf_counter() - began, stream.result.stats
+        steps, drafted = stats.num_steps, stats.num_draft_tokens
+        return {"tokens": tokens, "timed": count - 1, "seconds": seconds, "steps": steps, "drafted": drafted}

@@ -1,0 +1,80 @@
+"""Every result of a CPU, in order: each study in a process of its own, so that one that fails stops no other.
+
+A study whose results are of the build that is installed is left out, so a second run goes on where the first one
+ended. By default all of them take about an hour on two cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+from time import perf_counter
+
+from .results import FOLDER, is_current
+
+ROOT = Path(__file__).resolve().parents[1]
+PHASES = {"ops": 5.0, "phases": 1.0, "draws": 1.0, "generate": 3.0}  # pytest --benchmark; minutes, as below
+MINUTES = {
+    **PHASES,
+    "compare": 5.0,
+    "modes": 8.0,
+    "batch": 4.0,
+    "arrivals": 3.0,
+    "precision": 2.5,
+    "sources": 1.0,
+    "c_host": 1.5,
+    "paper/main_table": 9.0,
+    "paper/topk": 1.5,
+    "paper/transfer": 1.5,
+    "paper/inference": 2.0,
+    "paper/mixed": 2.5,
+    "paper/search": 2.0,
+    "paper/scaling": 1.5,
+    "paper/ablation": 2.5,
+    "paper/defeat": 1.5,
+    "paper/constructed": 0.5,
+    "layerskip/exits": 0.5,
+    "layerskip/kvq": 1.0,
+    "layerskip/sweep": 2.0,
+    "layerskip/online": 1.5,
+    "layerskip/transformers_peer": 1.5,
+}
+WITH_LLAMA = ("compare", "batch")
+
+
+def command(name: str, given: argparse.Namespace, minutes: float) -> list[str]:
+    if name in PHASES:
+        return ["pytest", "--benchmark", "-q", f"bench/bench_{name}.py", *(["--grow", "1"] if given.quick else [])]
+    words = [f"bench.{name.replace('/', '.')}", "--minutes", f"{minutes:.1f}", "--out", str(given.out)]
+    words += ["--quick"] if given.quick else []
+    words += ["--model", str(given.model)] if given.model else []
+    return words + (["--python-llama", given.python_llama] if name in WITH_LLAMA else [])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=sum(MINUTES.values()), help="of all; default %(default)s")
+    parser.add_argument("--only", nargs="+", choices=MINUTES, metavar="STUDY", help=f"some of: {', '.join(MINUTES)}")
+    parser.add_argument("--quick", action="store_true", help="seconds each: the bundled model, few and short texts")
+    parser.add_argument("--model", type=Path, help="of the studies that are no benchmarks of pytest")
+    parser.add_argument("--out", type=Path, default=FOLDER, help="folder of results; default %(default)s")
+    parser.add_argument("--python-llama", default=sys.executable, help="interpreter that has llama-cpp-python and gguf")
+    given = parser.parse_args()
+    given.out, began, failed = given.out.resolve(), perf_counter(), []
+    todo = {name: MINUTES[name] for name in given.only or MINUTES if not is_current(name, given.out)}
+    print(f"{len(todo)} studies, {given.minutes:.0f} minutes at most, into {given.out}", flush=True)
+    for at, (name, share) in enumerate(todo.items()):
+        left = max(0.0, given.minutes - (perf_counter() - began) / 60)
+        minutes = left * share / sum(list(todo.values())[at:])
+        print(f"== {at + 1} of {len(todo)}: {name}, {minutes:.1f} minutes", flush=True)
+        done = subprocess.run([sys.executable, "-m", *command(name, given, minutes)], cwd=ROOT, check=False)
+        failed += [name] if done.returncode else []
+    told = f"failed: {', '.join(failed)}" if failed else "none failed"
+    print(f"== {len(todo)} studies in {(perf_counter() - began) / 60:.1f} minutes; {told}")
+    return bool(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

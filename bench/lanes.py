@@ -1,0 +1,233 @@
+"""Ways of writing a text, side by side: each in a lane of its own, a few tokens at a time in turn, since the
+bandwidth of a machine drifts within seconds; ratios are of summed seconds, and every text is compared with plain
+decoding's.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import swiftk
+from swiftk import LM, DraftRule, Result, SkipSet
+
+from .texts import Text
+
+os.environ.setdefault("SWIFTK_LEARNED", "0")  # what earlier runs learned is not part of a study
+
+BLOCK = 2  # tokens that a lane goes on before the next one does: a machine's slow spells last about ten
+GREEDY, SAMPLED = {"temperature": 0.0}, {"temperature": 0.6, "top_p": 0.95}
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How texts are written, as options of generate()."""
+
+    name: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+PLAIN = Way("plain", {"speculate": False})
+AUTO = Way("auto", {"drafter": "plan"})  # what costs no draft step is for sources.py
+
+
+def swift(name: str = "swift", gate: Any = "swift", **settings: Any) -> Way:
+    """The paper's search as the engine runs it: within a budget of time, and drafts rest where they do not pay."""
+    return Way(name, {"optimizer": "swift", "gate": gate, "swift": settings})
+
+
+def paper_swift(name: str = "swift (paper)", gate: Any = "swift", **settings: Any) -> Way:
+    """By the paper's own schedule: a score after every round while the search lasts, and drafts in every round."""
+    return Way(name, {**swift(name, gate, opt_interval=1, **settings).options, "speculate": "always"})
+
+
+def fixed(name: str, skip: SkipSet, gate: Any = "swift", **options: Any) -> Way:
+    """One skip set in every round."""
+    return Way(name, {"skip": skip, "optimizer": None, "gate": gate, "speculate": "always", **options})
+
+
+def by_time(name: str, skip: Any) -> Way:
+    """One skip set where it pays, as far and wide as it pays."""
+    return Way(name, {"skip": skip, "optimizer": None})
+
+
+def self_sd(skip: SkipSet, name: str = "self-sd") -> Way:
+    """A set that was searched before, and Self-SD's gate: chains, whose least confidence follows their acceptance."""
+    return Way(name, {"skip": skip, "optimizer": "self-sd", "speculate": "always"})
+
+
+def chain(length: int) -> DraftRule:
+    """So many steps, without siblings."""
+    return DraftRule(confidence=0.0, max_draft=length, width=(1, 1, 1, 1))
+
+
+class Models:
+    """Models that read the same weights, made when they are first asked for: what one learned stays its own."""
+
+    def __init__(self, folder: Path, **loading: Any) -> None:
+        self._first = swiftk.load(folder, **loading)
+        self._all = [self._first]
+
+    def __getitem__(self, lane: int) -> LM:
+        one = self._first
+        while len(self._all) <= lane:
+            self._all.append(LM(one.folder, one.model, one.tokenizer, one.defaults))
+        return self._all[lane]
+
+    def forget(self) -> None:
+        for lm in self._all:
+            lm.forget()
+
+
+class Lane(Protocol):
+    """What goes on with its text, or its texts, when it is told to."""
+
+    def go_on(self, tokens: int) -> bool:
+        """Until there are so many tokens of each, in the mean; False at the end."""
+
+
+def in_turn(lanes: Iterable[Lane], block: int = BLOCK) -> None:
+    """To the end of all. Whoever goes first meets the caches of another, so the order is turned round."""
+    running, done = list(lanes), 0
+    while running:
+        done += block
+        running = [lane for lane in reversed(running) if lane.go_on(done)]
+
+
+class _Stream:
+    """The lane of a text that generate() streams. Its seconds are its own: the clock stands while others go on."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream, self._read = stream, 0
+
+    def go_on(self, tokens: int) -> bool:
+        while self._read < tokens:
+            if next(self._stream, None) is None:
+                return False
+            self._read += 1
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A text under a way, and as it was written plainly beside it."""
+
+    way: str
+    text: Text
+    result: Result
+    plain: Result
+
+    @property
+    def same(self) -> bool:
+        return self.result.tokens == self.plain.tokens
+
+    @property
+    def seconds(self) -> float:
+        return _decoding(self.result)
+
+    @property
+    def plain_seconds(self) -> float:
+        return _decoding(self.plain)
+
+    @property
+    def speedup(self) -> float:
+        return self.plain_seconds / self.seconds
+
+
+def _decoding(result: Result) -> float:
+    """Seconds behind the first token."""
+    return result.stats.total_seconds - result.stats.time_to_first_token
+
+
+def write(models: Models, prompt: Sequence[int], ways: Sequence[Way], tokens: int, **sampling: Any) -> list[Result]:
+    """One text under every way, each on a model of its own."""
+    common = {"max_new_tokens": tokens, "ignore_eos": True, "seed": 1, **GREEDY, **sampling, "stream": True}
+    with ExitStack() as stack:
+        streams = [
+            stack.enter_context(models[i].generate(list(prompt), **{**common, **way.options}))
+            for i, way in enumerate(ways)
+        ]
+        in_turn(map(_Stream, streams))
+        return [stream.result for stream in streams]
+
+
+def measure(
+    models: Models, texts: Iterable[Text], ways: Sequence[Way], tokens: int, **sampling: Any
+) -> Iterator[list[Pair]]:
+    """Text by text, its pairs. Turns of a conversation follow on the plain answers."""
+    every = [PLAIN, *ways]
+    for number, text in enumerate(texts):
+        if not number:
+            write(models, text.prompt, [PLAIN] * len(every), 8)  # warms caches up
+        history, pairs = [], []
+        for turn in text.turns:
+            history += turn
+            plain, *others = write(models, history, every, tokens, **{"seed": number + 1, **sampling})
+            pairs += [Pair(way.name, text, one, plain) for way, one in zip(ways, others, strict=True)]
+            history += plain.tokens
+        yield pairs
+
+
+COLUMNS = {
+    "M": "M:.2f",
+    "alpha": "alpha:.2f",
+    "c": "c:.2f",
+    "v": "v:.2f",
+    "speed-up": "speedup:.3f",
+    "E(Spd.)": "E:.3f",
+    "realised / E": "of_E:.3f",
+    "/ E at v": "of_E_at_v:.3f",
+    "tokens/s": "rate:.1f",
+    "output equal": "same",
+}
+ABOUT_COLUMNS = (
+    "M: tokens per target pass; alpha: the plan's tokens that were accepted, of the places it drafted; c, v: a draft "
+    "step and a target pass, over all rows of its tree, in plain steps; E(Spd.): M over a pass and its draft steps, "
+    "Equation 6 where the plan alone drafts; at v: with the v measured, which Equation 6 takes for 1; seconds behind "
+    "the first token"
+)
+
+
+def summary(pairs: Sequence[Pair]) -> dict[str, Any]:
+    """Sums of a way over texts, by the keys of COLUMNS."""
+    stats = [pair.result.stats for pair in pairs]
+
+    def total(of: Callable[[Any], float]) -> float:
+        return sum(map(of, stats))
+
+    tokens, passes = total(lambda s: s.generated_tokens - 1), total(lambda s: s.num_steps)
+    drafts, drafted = total(lambda s: s.num_draft_steps), total(lambda s: s.num_draft_tokens)
+    seconds, plain = sum(p.seconds for p in pairs), sum(p.plain_seconds for p in pairs)
+    step = [p.plain_seconds / (len(p.plain.tokens) - 1) for p in pairs]  # of the lane beside each
+    as_plain = sum(one * s.num_draft_steps for one, s in zip(step, stats))
+    length, search = tokens / passes, total(lambda s: s.optimizer_seconds)
+    cost = total(lambda s: s.draft_seconds) / as_plain if drafts else None
+    verify = total(lambda s: s.verify_seconds) / sum(one * s.num_steps for one, s in zip(step, stats))
+    expected = length / (1 + (cost or 0.0) * drafts / passes)
+    return {
+        "texts": len(pairs),
+        "tokens": tokens,
+        "seconds": seconds,
+        "M": length,
+        "alpha": total(lambda s: s.num_accepted_draft_tokens) / drafted if drafted else None,
+        "c": cost,
+        "v": verify,
+        "speedup": plain / seconds,
+        "E": expected,
+        "of_E": plain / seconds / expected,
+        "of_E_at_v": plain / seconds * (1 / expected + (verify - 1) / length),
+        "rate": tokens / seconds,
+        "without_search": plain / (seconds - search),
+        "search": search / seconds,
+        "same": all(pair.same for pair in pairs),
+    }
+
+
+def plain_summary(pairs: Sequence[Pair]) -> dict[str, Any]:
+    """The row of the plain lane beside a way."""
+    tokens = sum(len(pair.plain.tokens) - 1 for pair in pairs)
+    return {"texts": len(pairs), "M": 1.0, "speedup": 1.0, "rate": tokens / sum(p.plain_seconds for p in pairs)}

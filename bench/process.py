@@ -1,0 +1,122 @@
+"""Peers of swiftk, each in a process of its own, perhaps of another interpreter: a line of JSON asks, a line
+answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from time import sleep
+from typing import Any
+
+from swiftk.folders import cache_folder
+
+from .harness import Study
+
+_PEERS = Path(__file__).with_name("peers")
+_CALM = 0.02  # seconds: a process's idle threads spin for some milliseconds, on the cores that the next one needs
+PYTHON_LLAMA = {"--python-llama": {"default": sys.executable, "help": "interpreter that has llama-cpp-python and gguf"}}
+
+
+class Missing(Exception):
+    """What a peer needs is not installed."""
+
+
+class Peer:
+    """A context; peers/worker.py on the other side."""
+
+    def __init__(self, peer: str, python: str = sys.executable, threads: int | None = None, **options: Any) -> None:
+        threads = threads or len(os.sched_getaffinity(0))
+        self._process = subprocess.Popen(
+            [python, str(_PEERS / "worker.py"), peer, json.dumps({"threads": threads, **options})],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": str(threads)},
+        )
+        self.version = self._answer()["version"]
+
+    def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
+        """What the peer's method `do` returns, and the most memory that its process had, in bytes."""
+        sleep(_CALM)
+        print(json.dumps({"do": do, **arguments}), file=self._process.stdin, flush=True)
+        found = self._answer()
+        sleep(_CALM)
+        return found
+
+    def _answer(self) -> dict[str, Any]:
+        if not (line := self._process.stdout.readline()):
+            raise RuntimeError(f"[peers] {self._process.args[2]} ended with status {self._process.wait()}")
+        found = json.loads(line)
+        if "missing" in found:
+            raise Missing(found["missing"])
+        return found
+
+    def __enter__(self) -> Peer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._process.stdin.close()
+        self._process.stdout.close()
+
+
+def gguf(model: Path, dtype: str, python: str) -> str:
+    """The weights as llama.cpp reads them, made once for a model that has not changed by a python that has gguf."""
+    stamp = max(int(f.stat().st_mtime) for f in model.glob("*.safetensors"))
+    path = cache_folder() / "gguf" / f"{model.resolve().name}-{stamp}-{dtype}.gguf"
+    if not path.is_file():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        command = [python, str(_PEERS / "gguf_export.py"), str(model), str(path), "--dtype", dtype]
+        done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
+        if done.returncode:
+            raise Missing(f"{python}: {done.stderr.strip().splitlines()[-1]}")
+    return str(path)
+
+
+def llama(study: Study, dtype: str, **options: Any) -> Peer:
+    python = study.given.python_llama
+    return Peer("llama_cpp", python, path=gguf(study.folder, dtype, python), **options)
+
+
+def side_by_side(study: Study, peers: Mapping[str, Any]) -> tuple[dict[str, list[dict[str, Any]]], list[str]]:
+    """Every text by every peer in turn, greedy: the answers of each, and notes. peers: by name, what makes it."""
+    notes, lanes = [], {}
+    with ExitStack() as stack:
+        for name in study.chosen(peers):
+            try:
+                lanes[name] = stack.enter_context(peers[name]())
+            except Missing as error:
+                notes.append(f"left out: {name} ({error})")
+        versions = {name.partition(",")[0]: lane.version for name, lane in lanes.items()}
+        notes.append("versions: " + ", ".join(f"{peer} {version}" for peer, version in versions.items()))
+        order, found = list(lanes), {name: [] for name in lanes}
+        for _ in study.parts({"texts": None}):
+            for text in study.each([text for name in study.streams for text in study.texts(name)]):
+                for name in order:
+                    found[name].append(lanes[name].ask("generate", prompt=text.prompt, count=study.tokens))
+                order.reverse()
+    return found, notes
+
+
+def summed(texts: list[dict[str, Any]]) -> dict[str, Any]:
+    """A row of a peer's answers."""
+    timed, seconds, steps = (sum(text[key] for text in texts) for key in ("timed", "seconds", "steps"))
+    drafted = sum(text.get("drafted", 0) for text in texts)
+    return {
+        "rate": timed / seconds,
+        "memory_GB": max(text["peak_bytes"] for text in texts) / 1e9,
+        "M": timed / steps,
+        "alpha": sum(len(text["tokens"]) - 1 - text["steps"] for text in texts) / drafted if drafted else None,
+    }
+
+
+def equal(texts: list[dict[str, Any]], others: list[dict[str, Any]]) -> str:
+    """How many have the same tokens."""
+    same = sum(a["tokens"] == b["tokens"] for a, b in zip(texts, others, strict=True))
+    return f"{same} of {len(texts)}"
