@@ -41,7 +41,7 @@ BUGS = [
     ("runtime", "csrc/accept.cc", "    s_.path_tokens.push_back(token);\n", "", "penalties miss what a block adds"),
     ("runtime", "csrc/sampler.cc", "if (s.repetition_penalty != 1) {", "if (false) {", "penalties are skipped"),
     ("runtime", "csrc/draws.cc", "stream == Stream::Target ? s.sampling.seed", "false ? 0", "draws go by the round"),
-    ("runtime", "csrc/accept.cc", "position() + d_.tree.depth(node)", "position()", "draws of a block have one position"),
+    ("runtime", "csrc/accept.cc", "+ d_.tree.depth(node)", "", "draws of a block have one position"),
     ("runtime", "csrc/sampler.cc", "return i + 1;", "return std::max<size_t>(1, i);", "top-p keeps one too few"),
     ("runtime", "csrc/rejection.cc", "std::max(0.0, p_[i] - q_[i] / left_)", "p_[i]", "rejection leaves no residual"),
     ("runtime", "csrc/engine.cc", "text.finish = Finish::Stop;",

@@ -152,6 +152,7 @@ def with_word(environment, word):
     return {**environment, "SWIFTK_DEBUG": appended(word, to=environment["SWIFTK_DEBUG"])}
 
 
+@pytest.mark.exhaustive
 def test_decode_runs_on_the_stub_of_a_gpu(tmp_path, on_stub):
     """Both families of matmuls, overlapped and in turn; one alone where the ladder says so."""
     rows, _ = part_of("decode", tmp_path, "--only", "1b", env=on_stub)
@@ -226,7 +227,7 @@ def test_peer_computes_what_transformers_does(tool):
             assert text[-1] == want.argmax()
 
 
-@pytest.mark.parametrize("way", [0, 2, 3])
+@pytest.mark.parametrize("way", [0, *(pytest.param(way, marks=pytest.mark.exhaustive) for way in (2, 3))])
 def test_peer_runs_on_small_shapes(tool, way):
     pytest.importorskip("transformers")
     name = tool("peer").WAYS[way]

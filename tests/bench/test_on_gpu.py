@@ -105,9 +105,13 @@ CASES = {
     "unmeasured": ({"matmuls": "broken"}, "nothing faults", {}, [], []),
     "tests": ({"same bits": "wrong"}, "tests of equal bits fail (same bits: wrong)", {}, [], []),
 }  # fmt: skip
+QUICK = ("nothing", "kernels", "loops and overlap", "C++ matmuls alone")
 
 
-@pytest.mark.parametrize(("fake", "words", "settings", "rungs", "ended"), CASES.values(), ids=CASES)
+@pytest.mark.parametrize(
+    ("fake", "words", "settings", "rungs", "ended"),
+    [pytest.param(*CASES[name], id=name, marks=() if name in QUICK else pytest.mark.exhaustive) for name in CASES],
+)
 def test_the_ladder_names_what_faults_and_later_parts_go_around_it(tree, fake, words, settings, rungs, ended):
     hangs = {"hung", "deaf"} & {*fake.values()}
     done, parts = run(tree, "ladder", *LATER, "--part-seconds", "4" if hangs else "30", FAKE=json.dumps(fake))
@@ -160,6 +164,7 @@ def test_a_sanitizer_runs_over_kernels_that_fault(tree, tmp_path):
     assert "sanitizer" not in parts
 
 
+@pytest.mark.exhaustive
 def test_parts_fail_or_end_at_the_limit_and_the_rest_goes_on(tree):
     out = tree / "out"
     out.mkdir()
@@ -242,6 +247,7 @@ def bare(tmp_path, monkeypatch, tool):
                       "CUDA_HOME": str(tmp_path / "nowhere"), "HOME": str(tmp_path)}  # fmt: skip
 
 
+@pytest.mark.exhaustive
 def test_what_is_made_ahead_serves_where_nothing_can_be_compiled(bare, tmp_path_factory):
     tree, environment = bare
     stub = {"SWIFTK_STUB_CUDA": str(stub_cuda.library(tmp_path_factory.getbasetemp() / "stub_cuda"))}

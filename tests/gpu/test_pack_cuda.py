@@ -230,6 +230,7 @@ def test_what_a_compiler_says_is_told(monkeypatch, tmp_path, kind, added, messag
         pack_cuda.gate_image("sm_90")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", ["nvrtc", "nvcc"])
 def test_a_real_pack_without_a_gpu(monkeypatch, tmp_path, kind):
     """By NVRTC of a wheel with nothing on the PATH, and by nvcc."""

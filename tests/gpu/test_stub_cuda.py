@@ -308,6 +308,7 @@ def test_a_driver_may_lack_a_function(stub, tmp_path):
     assert hasattr(old, "cuLaunchKernel") and not hasattr(old, "cuLaunchKernelEx")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(GIVEN in os.environ, reason="this is the inner run")
 def test_under_sanitizers(tmp_path):
     path = library(tmp_path, sanitize="address")
@@ -318,7 +319,7 @@ def test_under_sanitizers(tmp_path):
     environment = {**os.environ, GIVEN: str(path), "LD_PRELOAD": preload, "ASAN_OPTIONS": "detect_leaks=0"}
     files = [Path(__file__).with_name(f"test_stub_{name}.py") for name in ("cuda", "kernels", "loops")]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--noconftest", *files],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "", "--noconftest", *files],
         env=environment, cwd=Path(__file__).parent, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

@@ -35,8 +35,13 @@ def named(shape, pattern="."):
     return [e for e in manifest.entries(shape) if re.match(pattern, e.name)]
 
 
+QUICK = re.compile(r"(o_proj|lm_head|qkv\.int4|down\.int3)\.8|qkv\.64|attention_split|rmsnorm|embed")
+
+
 def by_name(entries):
-    return pytest.mark.parametrize("entry", entries, ids=lambda e: e.name)
+    """Of all kernels; a few represent them in the quick tests."""
+    marks = [() if QUICK.fullmatch(entry.name) else pytest.mark.exhaustive for entry in entries]
+    return pytest.mark.parametrize("entry", [pytest.param(e, id=e.name, marks=m) for e, m in zip(entries, marks)])
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -103,7 +108,7 @@ def test_nothing_is_contracted(entry, tmp_path):
 
 
 @by_name([e for e in named(QWEN) if "EARLY" in e.constants])
-@pytest.mark.parametrize("arch", [90, 100])
+@pytest.mark.parametrize("arch", [90, pytest.param(100, marks=pytest.mark.exhaustive)])
 def test_early_kernels_let_the_next_one_start_and_wait_first_of_all(entry, arch, tmp_path):
     kernel = build(entry, arch)
     asked = re.findall(r"griddepcontrol\.\w+|(?:ld|st)\.global|cp\.async\.c\w", kernel.asm["ptx"])
@@ -192,6 +197,7 @@ def test_weights_of_few_bits_become_values_where_they_are(entry, tmp_path):
     assert not re.search(r"ld\.global\S*\.(b16|u8|s8)", asm["ptx"])
 
 
+@pytest.mark.exhaustive
 @by_name([LOW[f"{name}.8"] for name in ("qkv.int4", "down.int3", "lm_head.int8")])
 @pytest.mark.parametrize("arch", [80, 100])
 def test_weights_of_few_bits_on_other_architectures(entry, arch):
@@ -200,6 +206,7 @@ def test_weights_of_few_bits_on_other_architectures(entry, arch):
     assert "mma.sync.aligned.m16n8k16" in kernel.asm["ptx"]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "shape, name",
     [(ODD, "qkv.int4.8"), (NARROW, "gate_up.int3.16"), ({**ODD, "dtype": "float32"}, "down.int8.64")],
@@ -217,6 +224,7 @@ def layouts(kernel, pattern):
     return {known[name] for name in re.findall(pattern, text)}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", manifest.POINTER)
 def test_attention_sums_in_one_order(dtype):
     """All kernels take a row's sums in the same layout: what makes their bits equal on a device."""
@@ -232,6 +240,7 @@ def test_attention_sums_in_one_order(dtype):
             assert reads_16_bytes_at_a_time(kernel)
 
 
+@pytest.mark.exhaustive
 @by_name(named(LLAMA, r".*\.(8|64)|attention|topk|rmsnorm|read"))
 @pytest.mark.parametrize("arch", [80, 100])
 def test_other_architectures(entry, arch):
@@ -251,6 +260,7 @@ def test_narrow_shape(entry):
     build(entry, 90)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("HD", [64, 80, 96, 256])
 def test_heads_are_read_16_bytes_at_a_time(HD, tmp_path):
     (entry,) = named({**QWEN, "HD": HD}, "attention_split")
@@ -259,6 +269,7 @@ def test_heads_are_read_16_bytes_at_a_time(HD, tmp_path):
     assert resources(kernel, tmp_path) == [0, 0] and kernel.metadata.shared <= SHARED
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 @pytest.mark.parametrize("name", ["qkv.16", "gate_up.64", "attention_serial", "embed", "move_rows"])
 def test_other_dtypes(name, dtype):

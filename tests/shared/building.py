@@ -1,5 +1,7 @@
 """How tests build native code: the CMake to use, and calls that must succeed."""
 
+import contextlib
+import fcntl
 import os
 import shutil
 import subprocess
@@ -11,6 +13,17 @@ def find_cmake():
     """The one beside this interpreter (the cmake package) or the system's."""
     beside = Path(sys.executable).parent
     return shutil.which("cmake", path=f"{beside}{os.pathsep}{os.environ.get('PATH', os.defpath)}")
+
+
+@contextlib.contextmanager
+def building_in(folder):
+    """A folder below a run's temporary one that all its processes share, and build in one after the other."""
+    run = folder.parent.parent if folder.parent.name.startswith("popen-") else folder.parent  # pytest-xdist's, or alone
+    folder = run / folder.name
+    folder.mkdir(exist_ok=True)
+    with open(run / f"{folder.name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield folder
 
 
 def call(*arguments):

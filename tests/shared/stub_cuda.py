@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from building import call, find_cmake
+from building import building_in, call, find_cmake
 
 SOURCE = Path(__file__).parents[1] / "native" / "stub_cuda"
 GIVEN = "SWIFTK_STUB_CUDA"  # a library to use instead of building one
@@ -24,7 +24,7 @@ OVERLAP = 6  # launch attribute: programmatic stream serialization
 
 @functools.cache
 def library(folder, sanitize=""):
-    """Path of the library, built in `folder`."""
+    """Path of the library, built below a run's temporary folder, by one of its processes."""
     if os.environ.get(GIVEN):
         return Path(os.environ[GIVEN])
     cmake = find_cmake()
@@ -33,9 +33,10 @@ def library(folder, sanitize=""):
     generator = ["-G", "Ninja"] if shutil.which("ninja") else []
     # Where speed does not matter, -O1 compiles in half the time.
     quick = ["-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_CXX_FLAGS_DEBUG=-O1"] if sanitize else []
-    call(cmake, *generator, "-S", SOURCE, "-B", folder, f"-DSWIFTK_SANITIZE={sanitize}", *quick)
-    call(cmake, "--build", folder, "-j", len(os.sched_getaffinity(0)))
-    return folder / "libstub_cuda.so"
+    with building_in(folder) as shared:
+        call(cmake, *generator, "-S", SOURCE, "-B", shared, f"-DSWIFTK_SANITIZE={sanitize}", *quick)
+        call(cmake, "--build", shared, "-j", len(os.sched_getaffinity(0)))
+        return shared / "libstub_cuda.so"
 
 
 @pytest.fixture(name="stub", scope="session")
