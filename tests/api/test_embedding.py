@@ -1,4 +1,4 @@
-"""The C ABI as a host sees it: installed by CMake, found by find_package, built and run under AddressSanitizer."""
+"""The C ABI as a host sees it: installed by CMake, found by find_package, built and run; and under AddressSanitizer."""
 
 import os
 import re
@@ -22,50 +22,56 @@ PROMPT = [5, 9, 2, 7, 7, 1, 30, 12]
 
 
 class Tree:
-    """A build tree of the library and its installations."""
+    """A build tree of the library, and its installations."""
 
-    def __init__(self, folder):
-        self.folder = folder
+    def __init__(self, folder, sanitizer):
+        self.folder, self.sanitizer = folder, sanitizer
         self.cmake = find_cmake()
         if self.cmake is None:
             pytest.skip("needs CMake, which the test extra brings")
 
     def configure(self, source, build, **options):
-        if shutil.which("ninja"):
-            options["CMAKE_GENERATOR"] = "Ninja"
+        if ninja := shutil.which("ninja"):
+            options |= {"CMAKE_GENERATOR": "Ninja", "CMAKE_MAKE_PROGRAM": ninja}
         call(self.cmake, "-S", source, "-B", build, *(f"-D{name}={value}" for name, value in options.items()))
-        call(self.cmake, "--build", build, "-j", len(os.sched_getaffinity(0)))
 
-    def install(self, prefix, **options):
-        # -O1 with asserts: every check in the runtime is on, and it compiles in half the time.
-        build = self.folder / "library"
-        self.configure(
-            ROOT,
-            build,
-            SWIFTK_ISAS=ISA,
-            SWIFTK_WERROR="ON",
-            CMAKE_BUILD_TYPE="Debug",
-            CMAKE_CXX_FLAGS_DEBUG="-O1",
-            SWIFTK_SANITIZE="address",
-            **options,
-        )
-        call(self.cmake, "--install", build, "--prefix", self.folder / prefix)
+    def build(self, build, *targets):
+        call(self.cmake, "--build", build, "-j", len(os.sched_getaffinity(0)), *targets)
+
+    def install(self, prefix, shared="OFF"):
+        build, options = self.folder / "library", {"SWIFTK_WERROR": "ON", "SWIFTK_ISAS": ISA}
+        if self.sanitizer:
+            # -O1 with asserts: every check in the runtime is on, and it compiles in half the time.
+            options |= {"CMAKE_BUILD_TYPE": "Debug", "CMAKE_CXX_FLAGS_DEBUG": "-O1"}
+            options["SWIFTK_SANITIZE"] = self.sanitizer
+        elif built := extension_tree():
+            build, options = built, {"SWIFTK_PYTHON": "OFF", "SWIFTK_INSTALL": "ON"}
+        self.configure(ROOT, build, BUILD_SHARED_LIBS=shared, **options)
+        self.build(build, "--target", "swiftk")
+        call(self.cmake, "--install", build, "--component", "library", "--prefix", self.folder / prefix)
         return self.folder / prefix
 
 
-@pytest.fixture(scope="module")
-def tree(tmp_path_factory):
-    return Tree(tmp_path_factory.mktemp("embedding"))
+def extension_tree():
+    """Where the extension was built last, of the same objects as the library; None if that was elsewhere."""
+    built = sorted(ROOT.glob("build/*/_core*.so"), key=lambda path: path.stat().st_mtime)
+    return built[-1].parent if built and (built[-1].parent / "build.ninja").is_file() else None
+
+
+@pytest.fixture(scope="module", params=["", pytest.param("address", marks=pytest.mark.exhaustive)])
+def tree(request, tmp_path_factory):
+    return Tree(tmp_path_factory.mktemp("embedding"), request.param)
 
 
 @pytest.fixture(scope="module")
 def installed(tree):
-    return tree.install("static", BUILD_SHARED_LIBS="OFF")
+    return tree.install("static")
 
 
 @pytest.fixture(scope="module")
 def hosts(tree, installed):
     tree.configure(HOSTS, tree.folder / "hosts", CMAKE_PREFIX_PATH=installed)
+    tree.build(tree.folder / "hosts")
     return tree.folder / "hosts"
 
 
@@ -106,9 +112,10 @@ def test_tokens_of_python(hosts, model_dir, options, drafts, by):
     assert {line[2] for line in lines if line[1] == "drafted"} == ({by} if by else set())
 
 
-def test_on_a_gpu_under_sanitizers(hosts, model_dir, tmp_path, monkeypatch):
-    """Host and stub driver are both instrumented: an access beside its memory, on either side, ends the run."""
-    ask(monkeypatch, f"driver={stub_cuda.library(tmp_path / 'stub', 'address')}")
+def test_on_a_gpu(tree, hosts, model_dir, tmp_path, tmp_path_factory, monkeypatch):
+    """Under sanitizers host and stub driver are both instrumented: a stray access on either side ends the run."""
+    base = tmp_path if tree.sanitizer else tmp_path_factory.getbasetemp()
+    ask(monkeypatch, f"driver={stub_cuda.library(base / 'stub_cuda', tree.sanitizer)}")
     kernels = tmp_path / "kernels.pack"
     pack.build(pack.shape_of(model_dir), "stub", kernels)
     arguments = (model_dir, f"tokens={','.join(map(str, PROMPT))}", "max=48", "device=cuda", f"pack={kernels}")
@@ -156,10 +163,11 @@ target_link_libraries(alone swiftk::swiftk pthread)
 def test_project_in_c_alone(tree, installed, tmp_path):
     (tmp_path / "CMakeLists.txt").write_text(C_ALONE.format(source=HOSTS / "generate.c"))
     tree.configure(tmp_path, tmp_path / "build", CMAKE_PREFIX_PATH=installed)
+    tree.build(tmp_path / "build")
     assert "no/such" in run(tmp_path / "build" / "alone", "/no/such/model", "tokens=1").stderr
 
 
-def test_a_c_compiler_and_pkg_config_are_enough(installed, model_dir, tmp_path):
+def test_a_c_compiler_and_pkg_config_are_enough(tree, installed, model_dir, tmp_path):
     """What the .pc file says links a static library without a C++ compiler."""
     compiler = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc")
     if compiler is None:
@@ -175,7 +183,7 @@ def test_a_c_compiler_and_pkg_config_are_enough(installed, model_dir, tmp_path):
         return text.split()
 
     host = tmp_path / "host"
-    sanitizer = ["-fsanitize=address,undefined"]  # as this library is built
+    sanitizer = ["-fsanitize=address,undefined"] if tree.sanitizer else []  # as this library is built
     flags = [*expand(fields["Cflags"]), *expand(fields["Libs"])]
     call(compiler, HOSTS / "generate.c", "-o", host, *sanitizer, *flags)
     done = run(host, model_dir, "tokens=5,9", "max=4", f"isa={ISA}")
@@ -201,8 +209,8 @@ def test_header_is_c99_and_needs_nothing_else(tmp_path):
     call(compiler, *strict, "-I", ROOT / "csrc", "-fsyntax-only", source)
 
 
-def test_shared_library_exports_the_abi_alone(tree, installed):
-    library = next((tree.install("shared", BUILD_SHARED_LIBS="ON")).rglob("libswiftk.so"))
+def test_shared_library_exports_the_abi_alone(tree):
+    library = next((tree.install("shared", shared="ON")).rglob("libswiftk.so"))
     nm = shutil.which("nm")
     if nm is None:
         pytest.skip("needs nm")

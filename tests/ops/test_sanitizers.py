@@ -14,6 +14,8 @@ from swiftk.testing import make_tiny
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "tests" / "native"
 
+pytestmark = pytest.mark.exhaustive
+
 
 # The widest vectors overrun the furthest; races do not depend on them, and baseline compiles fastest.
 @pytest.mark.parametrize("sanitizer, isa", [("address", ops.isas()[0]), ("thread", "baseline")])
