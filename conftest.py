@@ -29,6 +29,8 @@ def pytest_cmdline_main(config):
         alone = option.benchmark or option.usepdb
         option.numprocesses = 0 if alone else min(MOST_PROCESSES, len(os.sched_getaffinity(0)))
         option.dist = "no" if alone else "loadfile"
+        if not alone:
+            os.environ.setdefault("OMP_NUM_THREADS", "1")  # numpy's and torch's threads would be in each other's way
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -58,7 +58,9 @@ def extension_tree():
     return built[-1].parent if built and (built[-1].parent / "build.ninja").is_file() else None
 
 
-@pytest.fixture(scope="module", params=["", pytest.param("address", marks=pytest.mark.exhaustive)])
+@pytest.fixture(
+    scope="module", params=["", pytest.param("address", marks=pytest.mark.exhaustive)], ids=["plain", "address"]
+)
 def tree(request, tmp_path_factory):
     return Tree(tmp_path_factory.mktemp("embedding"), request.param)
 

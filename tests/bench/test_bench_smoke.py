@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from marks import exhaustive
+
 ROOT = Path(__file__).resolve().parents[2]
 
 pytest.importorskip("pytest_benchmark")
@@ -14,10 +16,12 @@ pytest.importorskip("pytest_benchmark")
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("ops", ["model qkv", "model lm_head", "model attention over 512", "GB/s", "GFLOP/s", "int3"]),
         ("phases", ["prefill of 512", "plain step", "draft step", "verify 64 rows", "commit"]),
-        ("draws", ["32000", "top_p .95", "penalty 1.1"]),
-        ("generate", ["plain", "default", "early exit", "forecast", "same"]),
+        *exhaustive(
+            ("ops", ["model qkv", "model lm_head", "model attention over 512", "GB/s", "GFLOP/s", "int3"]),
+            ("draws", ["32000", "top_p .95", "penalty 1.1"]),
+            ("generate", ["plain", "default", "early exit", "forecast", "same"]),
+        ),
     ],
 )
 def test_benchmark_reports(name, words):
@@ -36,6 +40,7 @@ def test_benchmark_reports(name, words):
     assert all(word in done.stdout for word in [*words, "measured: reads"])
 
 
+@pytest.mark.exhaustive
 def test_the_demo_s_recipe_trains_and_drafts(tmp_path):
     pytest.importorskip("torch")
     (tmp_path / "text.txt").write_text("Question: how many are one and two? They are three, or so we count. " * 2000)
@@ -56,7 +61,8 @@ def test_the_demo_s_recipe_trains_and_drafts(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "words"), [("batch", ["4, greedy", "over plain", "same"]), ("arrivals", ["first, median", "default"])]
+    ("name", "words"),
+    [("arrivals", ["first, median", "default"]), *exhaustive(("batch", ["4, greedy", "over plain", "same"]))],
 )
 def test_many_texts_report(name, words):
     done = subprocess.run(

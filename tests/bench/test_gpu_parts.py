@@ -15,6 +15,7 @@ import pytest
 
 import stub_cuda
 from debug_words import appended
+from marks import exhaustive
 from on_gpu import BENCH, GPU, call, found, given, tool_fixture  # noqa: F401
 from swiftk import _core, demo_model
 from swiftk.safetensors_io import read_folder
@@ -227,7 +228,7 @@ def test_peer_computes_what_transformers_does(tool):
             assert text[-1] == want.argmax()
 
 
-@pytest.mark.parametrize("way", [0, *(pytest.param(way, marks=pytest.mark.exhaustive) for way in (2, 3))])
+@pytest.mark.parametrize("way", [0, *exhaustive(2, 3)])
 def test_peer_runs_on_small_shapes(tool, way):
     pytest.importorskip("transformers")
     name = tool("peer").WAYS[way]

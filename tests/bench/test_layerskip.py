@@ -12,6 +12,7 @@ import pytest
 from swiftk import demo_model
 
 ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.exhaustive
 WORDS = {
     "kvq": ["exit 4, chain of 4", "exit 8, tree of 16", "rows x steps", "predicted"],
     "sweep": ["d = 2", "d = 5", "tree", "best", "accepted"],

@@ -13,6 +13,7 @@ import swiftk
 from swiftk import demo_model
 
 ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.exhaustive
 PAPER = ROOT / "bench" / "paper"
 DATA = sorted((PAPER / "data").glob("*.jsonl"))
 WORDS = {

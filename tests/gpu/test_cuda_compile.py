@@ -13,6 +13,7 @@ import pytest
 
 import cuda_shim
 import sass
+from marks import exhaustive
 from swiftk import pack_cuda
 
 plan = cuda_shim.load_plan()
@@ -82,6 +83,7 @@ def registers(report):
     return int(re.search(r"Used (\d+) registers", report)[1])
 
 
+@pytest.mark.exhaustive
 def test_kernels_compile_without_spills(builds):
     for arch, kernel, report, image in builds:
         assert image.is_file(), f"{arch} {kernel.name}: {report}"
@@ -92,6 +94,7 @@ def test_kernels_compile_without_spills(builds):
         assert kernel.tile["STAGES"] >= 3
 
 
+@pytest.mark.exhaustive
 def test_compilers_agree(all_builds):
     """On what decides about bits and, but for a register, on what a block takes; pack_cuda.py says why not on all."""
     deciding = re.compile(r"\b(?:HMMA|FADD|FMUL|FFMA|FSEL|MUFU|F2F|F2FP|I2F|FCHK)\b[\w.]*")
@@ -120,6 +123,7 @@ def disassembled(image):
     return done.stdout
 
 
+@pytest.mark.exhaustive
 def test_before_it_waits_a_kernel_reads_weights_alone(builds):
     """Bulk copies, which fetch nothing else; and the next kernel may start before any of them."""
     for arch, kernel, _, image in builds:
@@ -133,8 +137,8 @@ def test_before_it_waits_a_kernel_reads_weights_alone(builds):
         assert sass.TRIGGER in ahead[:bulk], (arch, kernel.name)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100"])
+@pytest.mark.parametrize("kind", ["nvrtc", *exhaustive("nvcc")])
+@pytest.mark.parametrize("arch", ["sm_90", *exhaustive("sm_80", "sm_100")])
 def test_the_gate_is_whole(tmp_path, arch, kind):
     """Nothing that it calls is left for the driver to find, but the driver's own function."""
     if found(kind) is None:
@@ -151,6 +155,7 @@ def test_the_gate_is_whole(tmp_path, arch, kind):
     assert not re.search(r"\b(FFMA|MUFU\.EX2)\b", disassembled(image)), "the rule would not be the host's to the bit"
 
 
+@pytest.mark.exhaustive
 def test_instructions_are_those_that_were_meant(builds):
     for arch, kernel, _, image in builds:
         if kernel.tile["TOKENS"] not in (8, 64):

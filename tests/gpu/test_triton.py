@@ -5,6 +5,7 @@ import pytest
 
 import reference as ref
 from cases import EPS, SHAPES, Shape
+from marks import exhaustive
 from reference import stored, value
 from triton_interpreter import DTYPES, Pack, interpreter_fixture, unwritten  # noqa: F401
 from triton_matmuls import Matmuls, close, normal
@@ -51,7 +52,7 @@ STORED = {"qkv": True, "gate_up": True}
 
 
 @pytest.mark.parametrize(
-    "tokens, n, dtype", [(8, 1, "float32"), (16, 19, "float16"), (64, 70, DTYPES[-1]), (32, 5, DTYPES[-1])]
+    "tokens, n, dtype", [(16, 19, "float16"), *exhaustive((8, 1, "float32"), (64, 70, DTYPES[-1]), (32, 5, DTYPES[-1]))]
 )
 @pytest.mark.parametrize("shape", ODD, **by_name)
 def test_matmuls(interpreter, dtype, shape, tokens, n):

@@ -9,6 +9,7 @@ import pytest
 
 import reference as ref
 from cases import Shape
+from marks import exhaustive
 from op_data import path, random_tree
 from reference import stored, value
 from triton_interpreter import DTYPES, ON_GPU, Pack, cdiv, interpreter_fixture, manifest, unwritten  # noqa: F401
@@ -151,7 +152,7 @@ def test_tree(interpreter, prefix, nodes, window, dtype):
         assert case.run([pos[i]], [i], window).tobytes() == found[list(rows).index(i)].tobytes()
 
 
-@pytest.mark.parametrize("end, window", [(6144, 0), (6144, 2000), (16384, 0), (33792, 0), (33792, 600)])
+@pytest.mark.parametrize("end, window", [(6144, 2000), *exhaustive((6144, 0), (16384, 0), (33792, 0), (33792, 600))])
 def test_long_text(interpreter, end, window):
     """Where splits are longer: a branch across the boundary `end` of two."""
     case = Attention(interpreter, (2, 1, 4), "float32", end + 50, end + 60, 4)

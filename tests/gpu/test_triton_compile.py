@@ -11,6 +11,7 @@ import pytest
 
 import sass
 from cases import MODELS
+from marks import exhaustive
 from triton_interpreter import kernels, manifest
 
 if importlib.util.find_spec("triton") is None:
@@ -108,7 +109,7 @@ def test_nothing_is_contracted(entry, tmp_path):
 
 
 @by_name([e for e in named(QWEN) if "EARLY" in e.constants])
-@pytest.mark.parametrize("arch", [90, pytest.param(100, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("arch", [90, *exhaustive(100)])
 def test_early_kernels_let_the_next_one_start_and_wait_first_of_all(entry, arch, tmp_path):
     kernel = build(entry, arch)
     asked = re.findall(r"griddepcontrol\.\w+|(?:ld|st)\.global|cp\.async\.c\w", kernel.asm["ptx"])

@@ -5,6 +5,7 @@ import pytest
 
 from cases import LOW_BIT, LOW_BIT_LOSS, Shape
 from low_bit import parts, unpack, unpack_fragments
+from marks import exhaustive
 from reference import stored, value
 from swiftk._core import ops
 from triton_interpreter import DTYPES, interpreter_fixture  # noqa: F401
@@ -16,13 +17,14 @@ SHAPES = [  # columns that fill no block of 128, or one, or several; halves of h
     Shape("normed", D=128, H=2, n_kv=1, d=64, F=130, V=35, qk_norm=True),
     Shape("narrow", D=1, H=1, n_kv=1, d=2, F=1, V=1),
 ]
+OTHERS = exhaustive(*((shape, 8, 2) for shape in (SHAPES[0], *SHAPES[2:])), (SHAPES[1], 64, 40))
 STORED = {"qkv", "gate_up"}  # whose results have the dtype of the weights
 
 each_form = pytest.mark.parametrize("form", LOW_BIT)
 
 
 @each_form
-@pytest.mark.parametrize("shape, tokens, n", [*((s, 8, 2) for s in SHAPES), (SHAPES[1], 64, 40)], ids=str)
+@pytest.mark.parametrize("shape, tokens, n", [(SHAPES[1], 8, 2), *OTHERS], ids=str)
 @pytest.mark.parametrize("dtype", DTYPES[:: len(DTYPES) - 1])
 def test_matmuls(interpreter, form, shape, tokens, n, dtype):
     case = Matmuls(interpreter, shape, dtype, n, form)
@@ -30,7 +32,7 @@ def test_matmuls(interpreter, form, shape, tokens, n, dtype):
         close(case.run(op, np.arange(n), tokens), case.expected(op), dtype if op in STORED else "float32", slack=4)
 
 
-@each_form
+@pytest.mark.parametrize("form", ["int4", *exhaustive("int8", "int3")])
 def test_a_row_has_its_bits_in_every_bucket(interpreter, form):
     case = Matmuls(interpreter, Shape("", D=140, H=1, n_kv=1, d=12, F=40, V=50, bias=True), DTYPES[-1], 40, form)
     for op in case.w:

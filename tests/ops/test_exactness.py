@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cases import DTYPES, EPS, LOW_BIT, Shape
+from marks import exhaustive
 from op_data import Keys, angles, causal_rows, normal, path, random_tree, tree_parts, tree_rows, weight
 from swiftk._core import ops
 
@@ -82,10 +83,8 @@ def one_by_one(kernels, keys, positions, q, window, d, dtype):
 
 @each_isa
 @each_dtype
-@pytest.mark.parametrize(
-    "heads", [(4, 4, 34), (8, 2, 16), pytest.param((5, 1, 64), marks=pytest.mark.exhaustive)], ids=str
-)
-@pytest.mark.parametrize("window", [0, pytest.param(5, marks=pytest.mark.exhaustive), 700])
+@pytest.mark.parametrize("heads", [(4, 4, 34), (8, 2, 16), *exhaustive(((5, 1, 64),))], ids=str)
+@pytest.mark.parametrize("window", [0, 700, *exhaustive(5)])
 def test_attention_rows_do_not_depend_on_their_company(isa, dtype, heads, window):
     H, n_kv, d = heads
     n = 1100

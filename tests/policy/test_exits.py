@@ -8,6 +8,7 @@ import pytest
 import swiftk
 from decode import decode, open_model, open_session
 from generating import plain
+from marks import exhaustive
 from simulated_text import LAYERS, PLAIN, PROMPT, Generation, World
 from simulated_text import model as simulated_model
 from swiftk import DraftRule, SkipSet, _core
@@ -38,13 +39,9 @@ def after(model, n, sampling=None):
 # One pass for all exits
 
 
-@pytest.mark.parametrize(
-    "sampling", [None, pytest.param(SAMPLED, marks=pytest.mark.exhaustive)], ids=["greedy", "sampled"]
-)
+@pytest.mark.parametrize("sampling", [None, *exhaustive(SAMPLED)], ids=["greedy", "sampled"])
 @pytest.mark.parametrize(("window", "end"), [(1, -1), (20, -1), (63, 70), (64, 100), (150, -1), (500, 99)])
-@pytest.mark.parametrize(
-    "exits", [[0, 1, 2, 3, 4, 5], pytest.param([2], marks=pytest.mark.exhaustive), [1, 4]], ids=str
-)
+@pytest.mark.parametrize("exits", [[0, 1, 2, 3, 4, 5], [1, 4], *exhaustive([2])], ids=str)
 def test_every_exit_has_the_bits_of_its_own_score(model, sampling, window, end, exits):
     session = after(model, 160, sampling)
     confidence, rank, seconds = session.score_exits(exits, window=window, end=end)
