@@ -3,12 +3,14 @@
 Both run against the installed swiftk: the source tree, which holds no built extension, must not shadow it.
 """
 
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent
+MOST_PROCESSES = 8  # each loads torch
 
 if not any(p.suffix in {".so", ".pyd"} for p in ROOT.glob("swiftk/_core.*")):
     sys.path[:] = [p for p in sys.path if Path(p or ".").resolve() != ROOT]
@@ -17,6 +19,18 @@ if not any(p.suffix in {".so", ".pyd"} for p in ROOT.glob("swiftk/_core.*")):
 def pytest_addoption(parser):
     parser.addoption("--benchmark", action="store_true", help="run the benchmarks in bench/ instead of the tests")
     parser.addoption("--grow", type=int, metavar="K", help="benchmarks run a model K times as wide as the bundled one")
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist, where it is installed, reads its options
+def pytest_cmdline_main(config):
+    """Tests share the cores, a file to a process; `-n 0` has them in one. Benchmarks have the machine to themselves."""
+    option = config.option
+    if getattr(option, "numprocesses", 0) is None and not hasattr(config, "workerinput"):
+        alone = option.benchmark or option.usepdb
+        option.numprocesses = 0 if alone else min(MOST_PROCESSES, len(os.sched_getaffinity(0)))
+        option.dist = "no" if alone else "loadfile"
+        if not alone:
+            os.environ.setdefault("OMP_NUM_THREADS", "1")  # numpy's and torch's threads would be in each other's way
 
 
 @pytest.hookimpl(tryfirst=True)

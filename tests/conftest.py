@@ -6,10 +6,16 @@ import zlib
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 from debug_words import appended
-from swiftk import _core, device
+from decode import open_model
+from swiftk import _core
 from swiftk.testing import make_tiny
+
+# Examples of a property, which is tested with the quick tests and, on more of them, with the exhaustive ones.
+for name, examples in {"quick": 20, "exhaustive": 150}.items():
+    settings.register_profile(name, max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
 
 DEVICES = ("cpu", "cuda", "stub")
 
@@ -22,12 +28,25 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     """swiftk.load() goes where its environment says."""
+    settings.load_profile(config.getoption("--hypothesis-profile") or ("exhaustive" if exhaustive(config) else "quick"))
+    os.environ.pop("PYTEST_XDIST_WORKER", None)  # a pytest that a test starts is no worker of this run
     os.environ.setdefault("SWIFTK_LEARNED", "0")  # a test starts from nothing and leaves nothing behind
     chosen = config.getoption("--device")
     os.environ["SWIFTK_DEVICE"] = "cpu" if chosen == "cpu" else "cuda"
     if chosen == "stub":
         library = os.environ["SWIFTK_STUB_CUDA"]  # built by test_cuda_suite.py
         os.environ["SWIFTK_DEBUG"] = appended("arch=stub", f"driver={library}")
+
+
+def exhaustive(config):
+    return config.option.markexpr != "not exhaustive"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    for item in items:
+        if exhaustive(config) and is_hypothesis_test(item.function):
+            item.add_marker("exhaustive")
 
 
 @pytest.fixture(scope="session")
@@ -39,13 +58,6 @@ def tiny_dir(tmp_path_factory):
         return make_tiny(tmp_path_factory.mktemp(family.replace(".", "_")), family=family, **overrides)
 
     return make
-
-
-def open_model(folder, dtype="auto", isa="", threads=2):
-    """A checkpoint on the device of this run; `isa` is for the CPU."""
-    chosen = os.environ["SWIFTK_DEVICE"]
-    pack = device.kernels(folder, dtype, chosen)
-    return _core.Model(str(folder), dtype=dtype, isa=isa, threads=threads, device=chosen, pack=pack)
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,109 @@
+"""The benchmarks run, at the bundled model's own size, and report what they promise. Says nothing about speed."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from marks import exhaustive
+
+ROOT = Path(__file__).resolve().parents[2]
+
+pytest.importorskip("pytest_benchmark")
+# pytest-benchmark measures nothing in what looks like a worker of xdist, and a child of one does.
+ALONE = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST")}
+
+
+def run(*words, **more):
+    command = [sys.executable, "-m", *map(str, words)]
+    env = {**ALONE, "SWIFTK_DEVICE": "cpu"}
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=ROOT, env=env, **more)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("phases", ["prefill of 512", "plain step", "draft step", "verify 64 rows", "commit"]),
+        *exhaustive(
+            ("ops", ["model qkv", "model lm_head", "model attention over 512", "GB/s", "GFLOP/s", "int3"]),
+            ("draws", ["32000", "top_p .95", "penalty 1.1"]),
+            ("generate", ["plain", "default", "int4, always", "half skipped", "T .6, top-p .95", "yes"]),
+        ),
+    ],
+)
+def test_benchmark_reports(name, words):
+    done = run("pytest", "--benchmark", "--grow", "1", "-q", "-p", "no:cacheprovider", f"bench/bench_{name}.py")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " NO " not in done.stdout
+    assert all(word in done.stdout for word in [*words, "measured: reads"])
+
+
+STUDIES = {
+    "compare": ["swiftk, default", "swiftk, plain", "peak memory, GB", "1 of 1"],
+    "modes": ["plain again", "uniform skip", "int3", "suffix", "auto", "memory"],
+    "sources": ["again: code", "recycle", "accepted"],
+    "precision": ["int4, 16", "uniform skip, by time", "T 1"],
+    "batch": ["2, greedy", "over plain", "2 of 2"],
+    "arrivals": ["first, median", "default"],
+}
+
+
+@pytest.mark.parametrize("name", ["arrivals", *exhaustive(*sorted(STUDIES.keys() - {"arrivals"}))])
+def test_study_reports(tmp_path, name):
+    """One schema: the build and rows in the JSON, all words in the table, one picture."""
+    done = run(f"bench.{name}", "--quick", "--out", tmp_path)
+    assert done.returncode == 0, done.stderr
+    text = (tmp_path / f"{name}.md").read_text()
+    found = json.loads((tmp_path / f"{name}.json").read_text())
+
+    assert all(word in text for word in [*STUDIES[name], "measured: reads", found["build"], found["command"]])
+    assert " NO " not in text and found["rows"] and "cut short" not in text
+    assert all(row["same"] for row in found["rows"] if "same" in row)
+    assert text.splitlines()[0] in done.stdout
+
+
+def test_an_interpreter_without_llama_cpp_is_named_and_left_out(tmp_path):
+    bare = tmp_path / "bare-python"
+    bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
+    bare.chmod(0o755)
+
+    done = run("bench.batch", "--quick", "--python-llama", bare)
+
+    assert done.returncode == 0, done.stderr
+    assert "left out: llama.cpp" in done.stdout and "bare-python" in done.stdout and "No module named" in done.stdout
+
+
+def test_all_studies_are_run_and_told_of():
+    """By bench.all, and in its README."""
+    sys.path.insert(0, str(ROOT))
+    try:
+        from bench.all import MINUTES, PHASES
+    finally:
+        sys.path.remove(str(ROOT))
+    bench = ROOT / "bench"
+    files = [path for path in bench.rglob("*.py") if 'Study("' in path.read_text()]
+    studies = {str(path.relative_to(bench).with_suffix("")) for path in files}
+    told = (bench / "README.md").read_text()
+
+    assert studies == set(MINUTES) - set(PHASES)
+    assert all(f"`{name.replace('/', '.')}`" in told for name in MINUTES)
+
+
+def test_a_study_that_fails_stops_no_other_and_what_is_there_is_not_measured_again(tmp_path):
+    words = ["bench.all", "--quick", "--out", tmp_path, "--only", "paper/scaling", "layerskip/exits"]
+    broken = tmp_path / "paper"
+    broken.write_text("in the way of a folder")
+    first = run(*words)
+    broken.unlink()
+    before = (tmp_path / "layerskip" / "exits.json").stat().st_mtime_ns
+    again = run(*words)
+    last = run(*words)
+
+    assert first.returncode == 1 and "failed: paper/scaling" in first.stdout
+    assert again.returncode == 0 and "== 1 of 1: paper/scaling" in again.stdout
+    assert (tmp_path / "layerskip" / "exits.json").stat().st_mtime_ns == before
+    assert last.returncode == 0 and last.stdout.startswith("0 studies")

@@ -1,0 +1,119 @@
+"""Whether the quick tests find bugs: deliberate ones, one at a time, in a copy of the tree that is built and tested.
+
+    python tests/mutations.py [--work FOLDER] [PART OF A NAME ...]
+
+Wants what setup.py builds with (pybind11, CMake). A folder that is kept makes the next run's build short.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+NOT_COPIED = shutil.ignore_patterns(".git", "build", "results", "*.so", "__pycache__")
+HANGS = 1200  # seconds of a folder's tests
+
+# The folder of tests that ought to find it, a file, what is right there, what is put instead, the bug.
+BUGS = [
+    ("ops", "kernels/cpu/visible.h", "min(view.prefix_len, last)", "last", "a tree's row sees its scratch twice"),
+    ("ops", "kernels/cpu/visible.h", "last - window)", "last - window - 1)", "a window is a key too wide"),
+    ("runtime", "csrc/workspace.cc", "s.cached + tree.depth(i), s.cached + i",
+     "s.cached + i, s.cached + i", "a tree's row has its slot's position"),
+    ("runtime", "csrc/verify.cc", "lies(s.cached + 1 + i)", "lies(s.cached + 2 + i)", "a commit moves rows too far"),
+    ("runtime", "csrc/verify.cc", "static_cast<int>(tokens.size());",
+     "static_cast<int>(tokens.size()) - 1;", "a commit is a token short"),
+    ("runtime", "csrc/kv_pool.cc", "unlink(block);\n  forget(block);",
+     "unlink(block);", "a block taken keeps its name"),
+    ("runtime", "csrc/kv_pool.cc", "if (block != kNone) hold(block);", "", "a block in use counts as free"),
+    ("runtime", "csrc/engine.cc", "(text.generated > 0 ? 0 : 1)", "0", "a known prompt misses its last token"),
+    ("runtime", "csrc/engine.cc", "text.sequence.cached < text.due()",
+     "text.sequence.cached + 1 < text.due()", "a prompt in chunks misses its last token"),
+    ("runtime", "csrc/engine.cc", "s.cached = 0;\n  s.forget_tree();",
+     "s.forget_tree();", "a preempted text keeps rows it lost"),
+    ("runtime", "csrc/accept.cc", "d_.tree.child(node, drawn.id[0])",
+     "node + 1 < d_.tree.size() ? node + 1 : -1", "the first child is always accepted"),
+    ("runtime", "csrc/accept.cc", "    s_.path_tokens.push_back(token);\n", "", "penalties miss what a block adds"),
+    ("runtime", "csrc/sampler.cc", "if (s.repetition_penalty != 1) {", "if (false) {", "penalties are skipped"),
+    ("runtime", "csrc/draws.cc", "stream == Stream::Target ? s.sampling.seed", "false ? 0", "draws go by the round"),
+    ("runtime", "csrc/accept.cc", "+ d_.tree.depth(node)", "", "draws of a block have one position"),
+    ("runtime", "csrc/sampler.cc", "return i + 1;", "return std::max<size_t>(1, i);", "top-p keeps one too few"),
+    ("runtime", "csrc/rejection.cc", "std::max(0.0, p_[i] - q_[i] / left_)", "p_[i]", "rejection leaves no residual"),
+    ("runtime", "csrc/engine.cc", "text.finish = Finish::Stop;",
+     "text.finish = Finish::None;", "a stop id ends nothing"),
+    ("api", "csrc/generate.cc", "stats_.finish = Finish::Stop;", ";", "a C host's stop id ends nothing"),
+    ("api", "swiftk/generation_config.py", "_eos(path, eos)", "_eos(path, None)", "EOS is ignored"),
+    ("api", "swiftk/stops.py", "return text[: len(text) - keep], F", "return text, F", "half a stop string is shown"),
+    ("api", "swiftk/api.py", "((asked[0][1].seed or 0) + i)",
+     "(asked[0][1].seed or 0)", "texts of one prompt have one seed"),
+    ("policy", "csrc/planner/planner.cc", "std::max(0.0, clock_.beyond(texts, n))", "0", "rows cost nothing"),
+    ("policy", "csrc/planner/purse.cc", "earn(tokens - steps);", "earn(tokens);", "a purse is never empty"),
+    ("policy", "csrc/planner/acceptance.cc", "rank < 0 ? ranks_", "rank < 0 ? 0", "misses count as hits"),
+    ("policy", "swiftk/learned.py", " + file.read(_SAMPLE)", "", "another model's file is taken over"),
+    ("gpu", "csrc/cuda/stream.cc", "view.blocks[r.slot[i] / kKvBlock]", "r.slot[i] / kKvBlock",
+     "a GPU's rows lie in other blocks"),
+    ("gpu", "csrc/cuda/stream.cc", "for (int32_t& p : next_) ++p;", "", "a GPU's draft stays at one position"),
+]  # fmt: skip
+
+
+def call(tree, *words, seconds=3600):
+    """(output, status) of this Python; what it started ends with it."""
+    where = {"cwd": tree, "env": {**os.environ, "PYTHONPATH": str(tree)}, "start_new_session": True}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    child = subprocess.Popen([sys.executable, *words], **where, **pipes)
+    try:
+        return child.communicate(timeout=seconds)[0], child.returncode
+    except subprocess.TimeoutExpired:
+        os.killpg(child.pid, signal.SIGKILL)
+        return child.communicate()[0], None
+
+
+def build(tree):
+    output, status = call(tree, "setup.py", "-q", "build_ext", "--inplace")
+    if status:
+        sys.exit(output[-3000:])
+
+
+def found_by(tree, folder):
+    """The first test that fails."""
+    output, status = call(tree, "-m", "pytest", "-xq", "-p", "no:cacheprovider", f"tests/{folder}", seconds=HANGS)
+    if status is None:
+        return "no test came to an end"
+    failed = re.search(r"^(?:FAILED|ERROR) tests/(\S+)", output, re.M)
+    return failed[1] if failed else "NOT FOUND" if status == 0 else f"NO TESTS RAN: {output[-1000:]}"
+
+
+def copied(tree):
+    for path in ("swiftk", "csrc", "kernels", "tests", "bench"):
+        shutil.copytree(ROOT / path, tree / path, ignore=NOT_COPIED, dirs_exist_ok=True)
+    for path in ("CMakeLists.txt", "setup.py", "pyproject.toml", "conftest.py", "README.md", "LICENSE", "MANIFEST.in"):
+        shutil.copy2(ROOT / path, tree / path)
+    return tree
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help="of bugs, or parts of them; without any, all")
+    parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "swiftk-mutations")
+    given = parser.parse_args()
+    tree = copied(given.work)
+    build(tree)
+    for folder, file, right, wrong, name in BUGS:
+        if given.names and not any(part in name for part in given.names):
+            continue
+        path, text = tree / file, (tree / file).read_text()
+        assert text.count(right) == 1, f"{file} has {text.count(right)} times: {right}"
+        path.write_text(text.replace(right, wrong))
+        if not file.endswith(".py"):
+            build(tree)
+        print(f"{name:42} {found_by(tree, folder)}", flush=True)
+        path.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

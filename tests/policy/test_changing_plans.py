@@ -1,0 +1,118 @@
+"""Output stays plain decoding's while optimizers score candidates and change the draft's plan between any two
+rounds."""
+
+import random
+
+import pytest
+
+import swiftk
+from distribution import DRAWS, VOCAB, chi_square_p, exact_joint
+from generating import PROMPT
+from swiftk.draft_rule import DraftRule
+from swiftk.optimizers.base import DraftConfig, Optimizer
+from swiftk.policies import Policy
+from swiftk.skip import SkipSet
+
+LAYERS = 4
+SETS = [
+    SkipSet.uniform(LAYERS),
+    SkipSet([1], [1, 2]),
+    SkipSet([0, 3], []),
+    SkipSet.early_exit(1),
+    SkipSet.early_exit(3),
+    SkipSet([0], [1], 2),
+]
+SAMPLED = [{"temperature": 0.6, "top_p": 0.95}, {"temperature": 1.5, "top_k": 7, "repetition_penalty": 1.3}]
+
+
+class Restless(Optimizer):
+    """Another plan each round, and scores and proposals between rounds."""
+
+    def __init__(self, seed):
+        self.configs, self.rng, self.used = [DraftConfig(skip) for skip in SETS], random.Random(seed), set()
+        super().__init__(self.configs[0], None)
+
+    def observe(self, r):
+        """Nothing is learned."""
+
+    def next(self):
+        self.current = self.rng.choice(self.configs)
+        self.used.add(self.current.skip)
+        return self.current
+
+    def step(self, score, progress):
+        cached = progress.prompt + progress.generated - 1
+        if self.rng.random() < 0.3:
+            window = self.rng.randint(1, cached)
+            score(self.rng.choice(SETS), window, self.rng.randint(window, cached))
+        if self.rng.random() < 0.1:
+            score.propose(2)
+        return False
+
+
+@pytest.fixture(scope="module")
+def lm(tiny_dir):
+    return swiftk.load(tiny_dir("llama3", layers=LAYERS), threads=2)
+
+
+@pytest.fixture
+def restless(monkeypatch):
+    """restless(lm, seed): from now on it drafts like this; returns the optimizer."""
+
+    def put(lm, seed, rule=None):
+        found, take = Restless(seed), lm.policies.take
+
+        def restless(o, skip):
+            if o.speculate is False:
+                return take(o, skip)
+            return Policy("ruled" if rule else "planned", "directed", SETS[0], rule, None, found)
+
+        monkeypatch.setattr(lm.policies, "take", restless)
+        return found
+
+    return put
+
+
+@pytest.mark.parametrize("rule", [None, DraftRule()], ids=["by time", "swift"])
+@pytest.mark.parametrize("sampling", [{"temperature": 0.0}, *SAMPLED], ids=str)
+def test_a_plan_that_changes_every_round_changes_no_token(lm, restless, sampling, rule):
+    options = {"max_new_tokens": 48, "ignore_eos": True, **sampling}
+    want = [lm.generate(PROMPT, seed=seed, speculate=False, **options).tokens for seed in range(6)]
+    optimizer = restless(lm, 0, rule)
+    for seed in range(6):
+        found = lm.generate(PROMPT, seed=seed, drafter="plan", speculate="always", **options)
+        assert found.tokens == want[seed]
+        assert found.stats.num_draft_tokens > 0
+    assert optimizer.used == set(SETS)
+
+
+@pytest.mark.parametrize(("optimizer", "interval"), [("swift", 1), ("swift", None), ("auto", None)])
+@pytest.mark.parametrize("sampling", [{"temperature": 0.0}, *SAMPLED], ids=str)
+def test_real_optimizers_change_no_token(lm, optimizer, interval, sampling):
+    lm.forget()
+    settings = {"opt_interval": interval, "window": 8, "bayes_interval": 4, "max_score": 1.0}
+    quick = {"swift": settings} if optimizer == "swift" else {}
+    options = {"max_new_tokens": 64, "ignore_eos": True, **sampling}
+    tried = set()
+    for seed in range(4):
+        want = lm.generate(PROMPT, seed=seed, speculate=False, **options).tokens
+        found = lm.generate(PROMPT, seed=seed, speculate="always", optimizer=optimizer, **quick, **options)
+        assert found.tokens == want
+        tried |= {one.skip for one in found.trace.candidates}
+    assert len(tried) > 3 or interval is None  # by the clock: a busy machine may leave it no time
+
+
+@pytest.mark.parametrize("acceptance", ["coupled", "rejection"])
+@pytest.mark.parametrize("sampling", [{"temperature": 1.0}, {"temperature": 0.6, "top_p": 0.8}], ids=str)
+def test_a_plan_that_changes_every_round_changes_no_distribution(tiny_dir, restless, sampling, acceptance):
+    lm = swiftk.load(tiny_dir("llama3", layers=LAYERS, vocab=VOCAB), threads=1)
+    prompt = [3, 1, 4, 1, 5]
+    joint = exact_joint(lm.model, sampling)
+    optimizer, counts, drafted = restless(lm, 1, DraftRule()), 0 * joint, 0
+    for seed in range(DRAWS):
+        asked = {"drafter": "plan", "speculate": "always", "acceptance": acceptance, **sampling}
+        found = lm.generate(prompt, max_new_tokens=3, ignore_eos=True, seed=seed, **asked)
+        counts[found.tokens[0], found.tokens[1]] += 1
+        drafted += found.drafted[1]
+    assert optimizer.used == set(SETS) and drafted > DRAWS / 20
+    assert chi_square_p(counts, joint) > 1e-4

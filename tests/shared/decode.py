@@ -1,0 +1,90 @@
+"""The decoding loop at its barest, over swiftk._core: what the tests of exactness compare."""
+
+import os
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from swiftk import _core, device
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How to draft. ``skip`` is (attention layers, MLP layers, exit layer)."""
+
+    skip: tuple = ((), (), -1)
+    confidence: float = 0.8
+    max_draft: int = 25
+    max_nodes: int = 64
+    tier: tuple = (0.5, 0.8, 0.95)
+    width: tuple = (10, 5, 3, 1)
+    timed: dict = field(default_factory=dict)  # by time (timed_rule.py)
+    stop_ids: tuple = ()
+
+    def draft(self, session, most):
+        return session.draft(
+            confidence=self.confidence,
+            max_draft=min(self.max_draft, most),
+            max_depth=min(63, most),
+            max_nodes=self.max_nodes,
+            tier=self.tier,
+            width=self.width,
+            stop_ids=self.stop_ids,
+            **self.timed,
+        )
+
+
+@dataclass
+class Run:
+    """Tokens, and the logits row that each was drawn from."""
+
+    tokens: list = field(default_factory=list)
+    logits: list = field(default_factory=list)
+    rounds: int = 0
+    accepted: int = 0
+
+
+def open_model(folder, dtype="auto", isa="", threads=2):
+    """A checkpoint on the device of this run; `isa` is for the CPU."""
+    chosen = os.environ["SWIFTK_DEVICE"]
+    pack = device.kernels(folder, dtype, chosen)
+    return _core.Model(str(folder), dtype=dtype, isa=isa, threads=threads, device=chosen, pack=pack)
+
+
+def open_session(model, *, context=0, threads=0, sampling=None, acceptance="coupled"):
+    session = _core.Session(model, context=context, threads=threads, poison=True)
+    session.set_sampling(**(sampling or {}), acceptance=acceptance)
+    return session
+
+
+def path_rows(session, emitted):
+    """Logits rows of the nodes that ``emitted`` was drawn at, root first."""
+    logits, tokens, parents = session.logits, session.tree_tokens, session.tree_parents
+    node, rows = 0, []
+    for e in emitted:
+        rows.append(logits[node])
+        children = [i for i in range(len(tokens)) if parents[i] == node and tokens[i] == e.token]
+        node = children[0] if children else -1
+    return rows
+
+
+def decode(session, prompt, n, rule=None, keep_logits=False):
+    """``n`` tokens behind ``prompt``; plain without a rule."""
+    run = Run([session.prefill(np.asarray(prompt, np.int32)).token])
+    if keep_logits:
+        run.logits.append(session.logits[0])
+    if rule is not None:
+        session.set_skip(*rule.skip)
+    while len(run.tokens) < n:
+        left = n - len(run.tokens)
+        nodes = rule.draft(session, left - 1) if rule else session.draft(max_draft=0)
+        emitted = session.verify()
+        assert 1 <= len(emitted) <= nodes
+        if keep_logits:
+            run.logits += path_rows(session, emitted)
+        session.commit(len(emitted))
+        run.tokens += [e.token for e in emitted]
+        run.rounds += 1
+        run.accepted += sum(e.drafted for e in emitted)
+    assert list(session.history) == list(prompt) + run.tokens
+    return run

@@ -1,0 +1,316 @@
+"""The seams of the source tree: who may include or import whom, and how long a file may get."""
+
+import ast
+import functools
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import swiftk
+
+ROOT = Path(__file__).resolve().parents[2]
+CONTRACT = {"ops.h", "tensor.h", "noise.h", "gate_rule.h"}  # all that csrc may see of kernels/
+PURE = ["cost", "draft_rule", "learned", "options", "policies", "skip", "stats", "stops", "sublayers"]
+PURE += ["trace"]  # policy that runs, and is tested, without the engine
+PURE += ["bpe"]
+PURE += [f"train.{name}" for name in ("settings", "recipe", "files", "texts", "tokens", "log")]
+PURE += sorted(f"optimizers.{p.stem}" for p in (ROOT / "swiftk" / "optimizers").glob("[!_]*.py"))
+TRAIN = ROOT / "swiftk" / "train"
+WITH_TORCH = {"model", "weights", "loop"}
+CEILING = 420  # a file is right when it is one idea; this only shows what outgrew it
+LONGER = {  # path: reason
+    "csrc/engine.cc": "who steps, in what memory, and what is heard of it is one round",
+    "swiftk/api.py": "the public entry: most of it is what callers read",
+}
+LONGEST_FUNCTION = 60
+
+SUFFIXES = {".h", ".cc", ".cu", ".cuh"}
+NATIVE = sorted(p for d in ("kernels", "csrc") for p in (ROOT / d).rglob("*") if p.suffix in SUFFIXES)
+PYTHON = sorted(p for d in ("swiftk", "tests", "bench", "kernels") for p in (ROOT / d).rglob("*.py"))
+PYTHON += [ROOT / "setup.py", ROOT / "conftest.py"]
+
+
+def name(path):
+    return str(path.relative_to(ROOT))
+
+
+def includes(path):
+    """(quoted, system) includes of a C++ file."""
+    text = path.read_text()
+    found = re.findall(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]', text, re.M)
+    return {header for mark, header in found if mark == '"'}, {header for mark, header in found if mark == "<"}
+
+
+def imports(path):
+    """Modules that a Python file imports anywhere, relative ones as they are written (`.gate`)."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            module = "." * node.level + (node.module or "")
+            found.add(module)
+            found |= {f"{module.rstrip('.')}.{alias.name}" for alias in node.names}
+    return found
+
+
+def without_comments(text):
+    return re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.S)
+
+
+def below(folder, paths=NATIVE):
+    """Those of `paths` anywhere below a folder of the tree; there must be some."""
+    found = [p for p in paths if p.is_relative_to(ROOT / folder)]
+    assert found, f"no file below {folder}"
+    return found
+
+
+def rule(offences):
+    """A test that fails with every (path, what is wrong with it) that is yielded."""
+
+    @functools.wraps(offences)
+    def test():
+        found = [f"{name(path)}: {what}" for path, what in offences()]
+        assert not found, "\n".join(["", *found])
+
+    return test
+
+
+BINDINGS = re.compile(r"Python|pybind11|torch|ATen|c10")
+
+
+def test_there_is_something_to_check():
+    assert len(NATIVE) > 30
+    assert len(PYTHON) > 20
+
+
+def test_a_rule_names_all_offenders():
+    with pytest.raises(AssertionError, match=r"(?s)setup\.py: one.*conftest\.py: two"):
+        rule(lambda: [(ROOT / "setup.py", "one"), (ROOT / "conftest.py", "two")])()
+
+
+@rule
+def test_kernels_are_a_leaf():
+    for path in below("kernels"):
+        quoted, system = includes(path)
+        places = path.parent, ROOT / "kernels", ROOT / "kernels" / "cpu"
+        yield from ((path, f"{h} is not in kernels/") for h in quoted if not any((p / h).is_file() for p in places))
+        yield from ((path, f"includes {h}") for h in system if BINDINGS.match(h))
+
+
+@rule
+def test_csrc_sees_only_the_contract_of_kernels():
+    for path in below("csrc"):
+        quoted, system = includes(path)
+        for header in quoted - CONTRACT:
+            if not any((folder / header).is_file() for folder in (path.parent, ROOT / "csrc")):
+                yield path, f"{header} is neither csrc's nor the contract's"
+        if not path.name.startswith("bind"):
+            yield from ((path, f"includes {h}") for h in system if BINDINGS.match(h))
+        if not path.name.startswith("c_") and "swiftk.h" in quoted:
+            yield path, "sees the C ABI, which is a layer on top"
+
+
+PLANNER_SEES = {"draft_plan.h", "drafters/registry.h", "draft_rule.h", "outcome.h", "error.h", "stopwatch.h"}
+
+
+@rule
+def test_the_planner_sees_prices_and_probabilities_alone():
+    for path in below("csrc/planner"):
+        others = {header for header in includes(path)[0] if not header.startswith("planner/")}
+        yield from ((path, f"includes {header}") for header in others - PLANNER_SEES)
+
+
+DRAFTERS = ROOT / "csrc" / "drafters"
+DRAFTERS_SEE = {"../error.h", "../sampler.h", "../token_tree.h", "../draft_rule.h"}
+
+
+@rule
+def test_drafters_see_the_text_and_draws_alone():
+    for path in below("csrc/drafters"):
+        others = {h for h in includes(path)[0] if not (DRAFTERS / h).resolve().is_relative_to(DRAFTERS)}
+        yield from ((path, f"includes {header}") for header in others - DRAFTERS_SEE)
+
+
+def test_a_drafter_is_a_line_of_the_registry_and_a_file():
+    names = re.findall(r"X\(\w+, (\w+)\)", (DRAFTERS / "registry.h").read_text())
+    makers = {p.stem for p in DRAFTERS.glob("*.cc") if f"make_{p.stem}()" in p.read_text()}
+    assert len(names) == len(makers) > 0 and set(names) == makers
+
+
+def test_headers_of_csrc_have_no_cycle():
+    graph = {p.name: includes(p)[0] for p in NATIVE if p.parent.name == "csrc" and p.suffix == ".h"}
+    while graph:
+        leaves = {header for header, needs in graph.items() if not needs & graph.keys()}
+        assert leaves, f"a cycle among {sorted(graph)}"
+        graph = {header: needs for header, needs in graph.items() if header not in leaves}
+
+
+@rule
+def test_library_never_prints_or_ends_the_process():
+    words = r"std::(?:cout|cerr)|f?printf|f?puts|abort|_?exit|terminate|signal|sigaction"
+    for path in NATIVE:
+        if found := re.search(rf"\b(?:{words})\s*[(<]", without_comments(path.read_text())):
+            yield path, found[0]
+
+
+def module_file(module):
+    """File of swiftk's module `module`, a dotted path; None if there is no such file."""
+    path = ROOT / "swiftk" / module.replace(".", "/")
+    return next((p for p in (path.with_suffix(".py"), path / "__init__.py") if p.is_file()), None)
+
+
+def inside(found, package):
+    """Path below swiftk of an import that imports() found in a module of `package` (a list); None if it is outside."""
+    name = found.lstrip(".")
+    level = len(found) - len(name)
+    if level:
+        return [*package[: len(package) - level + 1], *filter(None, name.split("."))]
+    return found.split(".")[1:] if found.startswith("swiftk.") else None
+
+
+def closure(module, seen):
+    """Modules of the package that importing `module` reaches, by their dotted paths, and names that are no files."""
+    if module in seen:
+        return seen
+    seen.add(module)
+    path = module_file(module)
+    if path is None:
+        return seen
+    package = list(path.relative_to(ROOT / "swiftk").parts[:-1])
+    for found in imports(path):
+        target = inside(found, package)
+        for n in range(1, len(target or ()) + 1):
+            seen = closure(".".join(target[:n]), seen)
+    return seen
+
+
+def test_the_closure_follows_packages():
+    reached = closure("optimizers.auto", set())
+    assert {"optimizers", "optimizers.race", "sublayers", "cost", "skip"} <= reached
+    assert {"_core", "director"} <= closure("api", set())
+    assert "_core" in closure("cli.run", set())
+
+
+@rule
+def test_policy_never_reaches_the_extension():
+    for module in PURE:
+        path = module_file(module)
+        assert path, f"there is no module {module}"
+        yield from ((path, f"reaches {other}") for other in {"_core", "api", "director"} & closure(module, set()))
+
+
+@rule
+def test_nothing_imports_tests():
+    helpers = {p.stem for p in (ROOT / "tests" / "shared").glob("*.py")}
+    assert "cases" in helpers
+    for path in PYTHON:
+        if path.is_relative_to(ROOT / "tests"):
+            continue
+        allowed = {"cases"} if path.is_relative_to(ROOT / "bench") else set()
+        found = {m.split(".")[-1] if m.startswith("tests.") else m.split(".")[0] for m in imports(path)}
+        yield from ((path, f"imports {m}") for m in found & (helpers - allowed | {"tests", "bench"}))
+
+
+def test_modules_of_the_package_import_in_no_circle():
+    """Wherever they do so: an import inside a function is a circle as well. The package itself loads lazily."""
+    files = [p for p in PYTHON if p.is_relative_to(ROOT / "swiftk")]
+    parts = {p: list(p.relative_to(ROOT / "swiftk").with_suffix("").parts) for p in files}
+    graph = {}
+    for path, names in parts.items():
+        reached = (inside(found, names[:-1]) or () for found in imports(path))
+        needs = {".".join(target[:n]) for target in reached for n in range(1, len(target) + 1)}
+        graph[".".join(names).removesuffix(".__init__")] = needs
+    while graph:
+        done = {name for name, needs in graph.items() if not (needs - {name}) & graph.keys()}
+        assert done, f"a circle among {sorted(graph)}"
+        graph = {name: needs for name, needs in graph.items() if name not in done}
+
+
+def test_no_export_has_the_name_of_a_module():
+    modules = {p.stem for p in (ROOT / "swiftk").iterdir()}  # importing one would hide the export behind it
+    assert not modules & {*swiftk.__all__}
+
+
+def test_kernels_is_no_package():
+    assert not list((ROOT / "kernels").rglob("__init__.py"))  # `kernels` is somebody else's name
+
+
+def test_import_is_light(tmp_path):
+    heavy = ("torch", "transformers", "triton", "numpy", "swiftk._core")
+    code = f"import sys, swiftk; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@rule
+def test_package_needs_no_torch():
+    for path in below("swiftk", PYTHON):
+        allowed = {"triton"} if path.name == "pack_compile.py" else set()  # a process of its own, for kernels of GPUs
+        if path.is_relative_to(TRAIN):
+            allowed = {"torch"} if path.stem in WITH_TORCH else set()
+        heavy = {m.split(".")[0] for m in imports(path)} & {"torch", "transformers", "triton"}
+        yield from ((path, f"imports {module}") for module in heavy - allowed)
+
+
+@rule
+def test_nothing_in_the_package_imports_the_trainer():
+    for path in set(below("swiftk", PYTHON)) - set(below("swiftk/train", PYTHON)):
+        package = list(path.relative_to(ROOT / "swiftk").parts[:-1])
+        yield from ((path, f"imports {m}") for m in imports(path) if (inside(m, package) or [""])[0] == "train")
+
+
+def test_help_of_the_trainer_needs_neither_torch_nor_the_extension(tmp_path):
+    code = (
+        "import sys\nfrom swiftk.train.__main__ import main\n"
+        "try: main(['--help'])\nexcept SystemExit: pass\n"
+        "print([m for m in ('torch', 'transformers', 'swiftk._core') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@rule
+def test_files_are_short():
+    for path in NATIVE + PYTHON:
+        lines = path.read_text().count("\n")
+        if lines > CEILING and name(path) not in LONGER:
+            yield path, f"{lines} lines, at most {CEILING}"
+
+
+@rule
+def test_files_say_what_they_are():
+    for path in NATIVE + PYTHON:
+        text = path.read_text()
+        if path.suffix == ".py":
+            if text.strip() and not ast.get_docstring(ast.parse(text)):
+                yield path, "no docstring"
+        elif not text.startswith(("//", "/*")) and (path.suffix == ".h" or not path.with_suffix(".h").is_file()):
+            yield path, "no opening comment"
+
+
+@rule
+def test_functions_are_short():
+    for path in PYTHON:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                lines = node.end_lineno - node.lineno + 1
+                if lines > LONGEST_FUNCTION:
+                    yield path, f"{node.name} has {lines} lines"
+
+
+def test_bits_do_not_depend_on_the_optimiser():
+    flags = (ROOT / "CMakeLists.txt").read_text()
+    assert "-ffp-contract=off" in flags
+    assert not re.search(r"-ffast-math|-Ofast|-funsafe|-fassociative", flags)
+
+
+def test_readme_map_matches_the_tree():
+    text = (ROOT / "README.md").read_text()
+    paths = set(re.findall(r"\b((?:kernels|csrc|swiftk|tests|bench)/[\w./-]*\w(?:\.\w+)?/?)", text))
+    assert len(paths) >= 8
+    gone = sorted(p for p in paths if not (ROOT / p).exists())
+    assert not gone
