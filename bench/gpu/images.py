@@ -20,7 +20,6 @@ from typing import Any
 
 import flow
 from constants import H200, UNITS
-
 from swiftk import pack
 from swiftk.errors import DeviceError
 

@@ -11,8 +11,9 @@ import os
 from time import perf_counter
 from typing import Any
 
-import models
 import torch
+
+import models
 
 WAYS = ("torch, CUDA graph", "torch.compile, CUDA graph", "transformers, generate()",
         "transformers, static cache, compiled")

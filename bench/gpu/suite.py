@@ -15,7 +15,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import record
-
 from swiftk.folders import cache_folder
 
 # Those whose models run on the device: bits first.

@@ -308,9 +308,25 @@ def test_bits_do_not_depend_on_the_optimiser():
     assert not re.search(r"-ffast-math|-Ofast|-funsafe|-fassociative", flags)
 
 
-def test_readme_map_matches_the_tree():
-    text = (ROOT / "README.md").read_text()
-    paths = set(re.findall(r"\b((?:kernels|csrc|swiftk|tests|bench)/[\w./-]*\w(?:\.\w+)?/?)", text))
-    assert len(paths) >= 8
-    gone = sorted(p for p in paths if not (ROOT / p).exists())
+ROOMS = ("swiftk", "swiftk/train", "csrc", "kernels", "bench", "tests")
+READMES = ["README.md", *(f"{room}/README.md" for room in ROOMS)]
+
+
+def test_readmes_name_files_that_there_are():
+    gone = []
+    for readme in READMES:
+        text = (ROOT / readme).read_text()
+        paths = set(re.findall(r"(?<![\w/.-])((?:kernels|csrc|swiftk|tests|bench)/[\w./-]*\w(?:\.\w+)?/?)", text))
+        paths |= set(re.findall(r"\]\(([\w/]+\.md)\)", text))
+        gone += [(readme, path) for path in sorted(paths) if not (ROOT / path).exists()]
     assert not gone
+
+
+def test_maps_name_every_file():
+    missing = []
+    for folder, suffixes in (("csrc", {".cc", ".h"}), ("swiftk", {".py"}), ("bench", {".py"})):
+        words = set(re.findall(r"\w+", (ROOT / folder / "README.md").read_text()))
+        stems = {path.stem for path in (ROOT / folder).glob("*") if path.suffix in suffixes}
+        known = {stem for stem in stems if stem in words or stem.startswith(("_", "bind", "conftest"))}
+        missing += [f"{folder}/{stem}" for stem in sorted(stems - known)]
+    assert not missing
