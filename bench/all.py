@@ -15,37 +15,36 @@ from time import perf_counter
 from .results import FOLDER, is_current
 
 ROOT = Path(__file__).resolve().parents[1]
-PHASES = {"ops": 5.0, "phases": 1.0, "draws": 1.0, "generate": 3.0}  # pytest --benchmark; minutes, as below
+BENCHMARKS = {"ops": 4.0, "phases": 0.7, "draws": 0.7, "generate": 2.2}  # pytest --benchmark; minutes
 MINUTES = {
-    **PHASES,
-    "compare": 5.0,
-    "modes": 8.0,
-    "batch": 4.0,
-    "arrivals": 3.0,
-    "precision": 2.5,
-    "sources": 1.0,
-    "c_host": 1.5,
+    **BENCHMARKS,
+    "compare": 6.5,
+    "modes": 6.5,
+    "batch": 5.0,
+    "arrivals": 1.7,
+    "precision": 2.7,
+    "sources": 1.3,
+    "c_host": 1.2,
     "paper/main_table": 9.0,
-    "paper/topk": 1.5,
+    "paper/topk": 1.4,
     "paper/transfer": 1.5,
-    "paper/inference": 2.0,
-    "paper/mixed": 2.5,
-    "paper/search": 2.0,
-    "paper/scaling": 1.5,
-    "paper/ablation": 2.5,
-    "paper/defeat": 1.5,
-    "paper/constructed": 0.5,
-    "layerskip/exits": 0.5,
-    "layerskip/kvq": 1.0,
-    "layerskip/sweep": 2.0,
-    "layerskip/online": 1.5,
+    "paper/inference": 2.3,
+    "paper/mixed": 2.7,
+    "paper/search": 2.6,
+    "paper/scaling": 2.0,
+    "paper/ablation": 2.4,
+    "paper/defeat": 2.4,
+    "paper/constructed": 1.0,
+    "layerskip/exits": 1.0,
+    "layerskip/kvq": 1.5,
+    "layerskip/sweep": 2.2,
     "layerskip/transformers_peer": 1.5,
 }
 WITH_LLAMA = ("compare", "batch")
 
 
 def command(name: str, given: argparse.Namespace, minutes: float) -> list[str]:
-    if name in PHASES:
+    if name in BENCHMARKS:
         return ["pytest", "--benchmark", "-q", f"bench/bench_{name}.py", *(["--grow", "1"] if given.quick else [])]
     words = [f"bench.{name.replace('/', '.')}", "--minutes", f"{minutes:.1f}", "--out", str(given.out)]
     words += ["--quick"] if given.quick else []

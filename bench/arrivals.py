@@ -15,7 +15,7 @@ from .harness import Study
 from .plots import series
 from .texts import STREAMS
 
-EVERY = {"one in 2 s": 2.0, "one a second": 1.0, "two a second": 0.5}
+EVERY = {"one a second": 1.0, "two a second": 0.5}
 WAYS: dict[str, dict[str, Any]] = {"plain": {"speculate": False}, "default": {}}
 PROMPT = 200  # tokens, at most
 COLUMNS = {"arrivals": "part", "way": "way", "first, median": "first_50:.3f", "95 %": "first_95:.3f"}

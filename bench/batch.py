@@ -36,7 +36,7 @@ def rows(study: Study, prompts: list[list[int]], sampling: dict[str, Any], peers
             "default": Many(model, "planned", prompts, most, **sampling),
         }
         for dtype in peers:
-            peer = stack.enter_context(llama(study, dtype, context=CONTEXT, texts=len(prompts)))
+            peer = stack.enter_context(llama(study, dtype, threads=study.threads, context=CONTEXT, texts=len(prompts)))
             lanes[f"llama.cpp, {dtype}"] = Llama(peer, prompts, most)
         in_turn(lanes.values())
     plain, made = lanes["plain"], []

@@ -31,7 +31,7 @@ def models(model_dir):
 
 @pytest.mark.benchmark(group="generate")
 @pytest.mark.parametrize("mode", SAMPLINGS)
-def test_generate(benchmark, results, models, model_dir, grow, rounds, mode):
+def test_generate(benchmark, results, models, model_dir, grow, mode):
     texts = [Text("prompts", (tuple(prompt),)) for prompt in prompts(model_dir, 3)]
     every, tokens, pairs = ways(models[0].config["num_layers"]), 128 if grow > 1 else 24, []
     models.forget()
@@ -39,7 +39,7 @@ def test_generate(benchmark, results, models, model_dir, grow, rounds, mode):
     def once():
         pairs.extend(pair for some in measure(models, texts, every, tokens, **SAMPLINGS[mode]) for pair in some)
 
-    benchmark.pedantic(once, rounds=max(1, rounds // 6))
+    benchmark.pedantic(once, rounds=1)
     about = "Whole texts, plain and drafted, by the same build in one run."
     table = results("generate", about, TABLE, f"{model_dir.name}, {tokens} new tokens; {NOTE}", ABOUT_COLUMNS)
     table.rows.append({"part": mode, "way": "plain", **plain_summary([p for p in pairs if p.way == "default"])})

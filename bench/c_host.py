@@ -10,10 +10,10 @@ from typing import Any
 from swiftk import LM
 
 from .harness import Study
-from .texts import STREAMS
 
 ROOT = Path(__file__).resolve().parents[1]
 PROMPT = 200  # tokens, at most
+STREAMS = ("gsm8k", "humaneval", "summarization", "english")
 WAYS = ("C", "Python", "C, plain", "Python, plain")
 NOTES = (
     "tokens/s behind the first token, as the host's callback and the stream's events come; greedy; each keeps what it "

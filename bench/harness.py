@@ -45,8 +45,8 @@ class Study:
         self.streams = tuple(given.streams or (streams[:2] if self.quick else streams))
         self.grow = None if given.model else 1 if self.quick else given.grow
         self.folder: Path = given.model or grown(self.grow)
-        self.small: Path = given.model or demo_model()  # writes what the grown one writes, in a fraction of the time
         self.out: Path | None = given.out or (None if self.quick else FOLDER)
+        self.threads = 1 if self.quick else None  # a trial leaves the machine to others; None: one for each core
         self._loading = {"draft_weights": "own"} if loading is None else dict(loading)
         self._began, self._deadline, self._cut = perf_counter(), None, []
         self._progress: Progress | None = None
@@ -62,7 +62,12 @@ class Study:
 
     def open(self, folder: Path) -> Models:
         """Another model's lanes."""
-        return Models(folder, **self._loading)
+        return Models(folder, threads=self.threads, **self._loading)
+
+    @cached_property
+    def small(self) -> LM:
+        """It writes what the grown one writes, in a fraction of the time."""
+        return self.open(self.given.model or demo_model())[0]
 
     @property
     def lm(self) -> LM:

@@ -35,7 +35,7 @@ def ways(layers: int) -> list[Way]:
 
 
 def main() -> None:
-    study = Study("modes", __doc__, tokens=128, streams=STREAMS, loading={"draft_weights": FORMS})
+    study = Study("modes", __doc__, tokens=96, streams=STREAMS, loading={"draft_weights": FORMS})
     model, every = study.lm.model, ways(study.layers)
     memory = {form: size / model.weight_bytes for form, size in model.copies.items()}
     memory["auto"] = sum(memory.values())

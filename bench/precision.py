@@ -17,7 +17,7 @@ NOTES = "steps: of the draft in every round, a chain; by time: length and tree a
 
 
 def main() -> None:
-    study = Study("precision", __doc__, tokens=64, streams=("gsm8k", "english"), loading={"draft_weights": FORMS})
+    study = Study("precision", __doc__, tokens=48, streams=("gsm8k", "english"), loading={"draft_weights": FORMS})
     skips = {"uniform skip": SkipSet.uniform(study.layers), **{form: SkipSet(weights=form) for form in FORMS}}
     known = {f"{name}, {length}": (name, str(length)) for name in skips for length in (*LENGTHS, "by time")}
     every = [

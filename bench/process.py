@@ -53,7 +53,7 @@ class Peer:
             raise RuntimeError(f"[peers] {self._process.args[2]} ended with status {self._process.wait()}")
         found = json.loads(line)
         if "missing" in found:
-            raise Missing(found["missing"])
+            raise Missing(f"{self._process.args[0]}: {found['missing']}")
         return found
 
     def __enter__(self) -> Peer:
@@ -90,7 +90,7 @@ def side_by_side(study: Study, peers: Mapping[str, Any]) -> tuple[dict[str, list
     with ExitStack() as stack:
         for name in study.chosen(peers):
             try:
-                lanes[name] = stack.enter_context(peers[name]())
+                lanes[name] = stack.enter_context(peers[name](threads=study.threads))
             except Missing as error:
                 notes.append(f"left out: {name} ({error})")
         versions = {name.partition(",")[0]: lane.version for name, lane in lanes.items()}

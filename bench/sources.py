@@ -36,7 +36,7 @@ def again(study: Study, name: str) -> list[Text]:
 
 
 def main() -> None:
-    study = Study("sources", __doc__, instances=2, tokens=96, streams=(*AGAIN, "noise"), loading={})
+    study = Study("sources", __doc__, tokens=96, streams=(*AGAIN, "noise"), loading={})
     for name, _ in study.parts(dict.fromkeys(study.streams)):
         if name == "noise":
             texts, sampling = noise(study.lm.config["vocab_size"], study.instances), {"temperature": 1.5}

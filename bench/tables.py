@@ -1,4 +1,5 @@
 """A table that prints as Markdown and reads well as plain text: columns padded, numbers to the right."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence

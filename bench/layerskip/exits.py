@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-import swiftk
 from swiftk import LM, SkipSet
 
 from ..harness import Study
@@ -57,11 +56,10 @@ def cross_entropy(logits: np.ndarray, targets: list[int]) -> float:
     return float((np.log(np.exp(x - top[:, None]).sum(1)) + top - x[np.arange(len(x)), targets]).sum())
 
 
-def measure(folder: Path, count: int, tokens: int) -> list[dict[str, Any]]:
+def measure(lm: LM, count: int, tokens: int) -> list[dict[str, Any]]:
     """A row of each exit, on the first `count` texts of each stream; `tokens` are generated behind each."""
-    lm = swiftk.load(folder, draft_weights="own")
     layers, options = lm.config["num_layers"], {"max_new_tokens": tokens, "ignore_eos": True, **GREEDY}
-    texts = [one.prompt[:TEXT] for name in STREAMS for one in stream(name, folder, count)]
+    texts = [one.prompt[:TEXT] for name in STREAMS for one in stream(name, lm.folder, count)]
     loss, agrees, prompts = losses(lm, texts), np.zeros(layers), [text[:PROMPT] for text in texts]
     for prompt in prompts:
         text = lm.generate(prompt, speculate=False, **options).tokens
@@ -70,7 +68,7 @@ def measure(folder: Path, count: int, tokens: int) -> list[dict[str, Any]]:
     rows = []
     for layer in range(1, layers + 1):
         row = {
-            "model": folder.resolve().name,
+            "model": lm.folder.resolve().name,
             "layer": layer,
             "loss": loss[layer - 1],
             "agrees": agrees[layer - 1] / len(texts),
@@ -88,8 +86,8 @@ def main() -> None:
     several = {"nargs": "+", "type": Path, "default": [], "help": "folders; default: the bundled model"}
     study = Study("layerskip/exits", __doc__, instances=4, tokens=64, streams=STREAMS, options={"--models": several})
     study.results.name = "-".join(["layerskip/exits", *(folder.resolve().name for folder in study.given.models)])
-    for folder in study.given.models or [study.small]:
-        study.rows.extend(measure(folder, study.instances, study.tokens))
+    for lm in [study.open(folder)[0] for folder in study.given.models] or [study.small]:
+        study.rows.extend(measure(lm, study.instances, study.tokens))
     told = {"loss": "held-out loss, nats a token", "agrees": "the model's own tokens that the exit guesses"}
     panels = [lines(title, key, "layer", "model", None, "layers run") for key, title in told.items()]
     study.finish({"model": "model", **COLUMNS}, NOTES, panels=panels, width=10)

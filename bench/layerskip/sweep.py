@@ -17,7 +17,7 @@ from ..lanes import ABOUT_COLUMNS, AUTO, COLUMNS, Pair, Way, by_time, chain, fix
 from ..plots import heat
 
 LENGTHS = (1, 2, 4, 8)
-EXITS = (1 / 8, 3 / 16, 1 / 4, 3 / 8, 1 / 2, 3 / 4)  # of the layers
+EXITS = (1 / 8, 3 / 16, 1 / 4, 3 / 8, 1 / 2)  # of the layers
 NOTES = (
     "exits: of what was chosen, those that drafted longest, with their share of drafted rounds; 0: sets that also thin"
 )
@@ -30,7 +30,7 @@ def exits(pairs: list[Pair]) -> str:
 
 
 def main() -> None:
-    study = Study("layerskip/sweep", __doc__, tokens=48, streams=("english", "gsm8k", "summarization"))
+    study = Study("layerskip/sweep", __doc__, tokens=48, streams=("english", "gsm8k"))
     texts = [text for name in study.streams for text in study.texts(name)]
     lengths, shares = (LENGTHS[1::2], EXITS[2::2]) if study.quick else (LENGTHS, EXITS)
     layers = [max(1, round(share * study.layers)) for share in shares]

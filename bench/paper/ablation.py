@@ -26,7 +26,7 @@ NOTES = (
 
 
 def main() -> None:
-    study = Study("paper/ablation", __doc__, instances=3, tokens=192, streams=("summarization", "english"))
+    study = Study("paper/ablation", __doc__, tokens=128, streams=("summarization", "english"))
     names = list(PAPER)
     ways = [
         paper_swift(names[0]),

@@ -20,7 +20,7 @@ NOTES = f"holds: speed-up of at least {FLOOR}, asked of auto alone; uniform draf
 
 
 def main() -> None:
-    study = Study("paper/defeat", __doc__, instances=4, tokens=192)
+    study = Study("paper/defeat", __doc__, instances=2, tokens=160)
     ways = [AUTO, fixed("uniform", SkipSet.uniform(study.layers))]
     hostile = noise(study.lm.config["vocab_size"], study.instances)
     names = ("cold", "behind easy text", "layers reversed, greedy")

@@ -47,7 +47,7 @@ def facts(pairs: list[Pair], written: Written) -> dict[str, object]:
 
 
 def main() -> None:
-    study = Study("paper/inference", __doc__, instances=8, tokens=192, streams=("summarization",))
+    study = Study("paper/inference", __doc__, instances=4, tokens=192, streams=("summarization",))
     for name, _ in study.parts(dict.fromkeys(study.streams)):
         texts = study.texts(name)
         pairs, written = study.measure(texts, [paper_swift(), swift(), AUTO]), Written(study.small, texts)

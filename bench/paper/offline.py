@@ -5,17 +5,16 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
-from swiftk import SkipSet
+from swiftk import LM, SkipSet, _core
 from swiftk.optimizers import self_sd
 from swiftk.optimizers.proposals import skip_set
 from swiftk.optimizers.swift_settings import SwiftSettings
 
 from ..harness import Study
-from ..lanes import GREEDY, Models
+from ..lanes import GREEDY
 from ..texts import Text
 
 TOKENS = 32  # of a text, as in Self-SD's paper
@@ -47,17 +46,18 @@ class Written:
     """What a model writes greedily behind some prompts, for drafts to guess. No clock is in it: a model that was grown
     writes what the original does, so the original tells the same in a fraction of the time."""
 
-    def __init__(self, folder: Path, texts: Sequence[Text]) -> None:
-        models, options = Models(folder, draft_weights="own"), {"ignore_eos": True, "speculate": False, **GREEDY}
-        self._lms = [models[at] for at in range(len(texts))]
-        for lm, text in zip(self._lms, texts):
-            tokens = lm.generate(text.prompt, max_new_tokens=WINDOW + 1, **options).tokens
-            lm.session.prefill(np.int32([*text.prompt, *tokens[:-1]]))
+    def __init__(self, lm: LM, texts: Sequence[Text]) -> None:
+        self._lm, self._sessions = lm, []
+        options = {"max_new_tokens": WINDOW + 1, "ignore_eos": True, "speculate": False, **GREEDY}
+        for text in texts:
+            tokens = lm.generate(text.prompt, **options).tokens
+            self._sessions.append(_core.Session(lm.model, context=len(text.prompt) + 2 * WINDOW))
+            self._sessions[-1].prefill(np.int32([*text.prompt, *tokens[:-1]]))
 
     def scores(self, skip: SkipSet) -> tuple[np.ndarray, np.ndarray]:
         """Of each token, given the right ones before it: the draft's confidence, and the place of the right token among
         its best; -1: not among them."""
-        every = [lm.session.score(**skip.arguments(), window=WINDOW) for lm in self._lms]
+        every = [session.score(**skip.arguments(), window=WINDOW) for session in self._sessions]
         return np.concatenate([one[0] for one in every]), np.concatenate([one[1] for one in every])
 
     def matchness(self, skip: SkipSet) -> float:
@@ -67,8 +67,8 @@ class Written:
     def best(self, steps: int, ratio: float | None = None) -> SkipSet:
         """The set that guesses most among so many of the ratio (None: SWIFT's): random ones, as in SWIFT's search, then
         the best with one sublayer exchanged. No Bayesian steps: the same texts always give the same set."""
-        layers = self._lms[0].config["num_layers"]
-        count = SwiftSettings(skip_ratio=ratio).skipped(layers, self._lms[0].model.weight_bytes / 2)
+        layers = self._lm.config["num_layers"]
+        count = SwiftSettings(skip_ratio=ratio).skipped(layers, self._lm.model.weight_bytes / 2)
         draw, inner = random.Random(0), range(2, 2 * layers - 2)
         best, most = frozenset[int](), -1.0
         for step in range(steps):

@@ -9,7 +9,6 @@ it.
 
 from __future__ import annotations
 
-import swiftk
 from swiftk import SkipSet
 
 from ..harness import Study
@@ -19,7 +18,7 @@ from ..texts import Text
 from .offline import Written, searched
 
 TRAINING = 10  # texts that are searched on; Self-SD's: 2
-STEPS = (5, 20)  # of Self-SD's
+STEPS = (4, 10)  # of Self-SD's
 ON = {"max_score": 1.0, "tolerance": 1 << 20}  # the search goes on
 NOTES = (
     f"searched on {TRAINING} other texts of the stream, one after another; matchness: of the set found, over the "
@@ -34,11 +33,12 @@ def paper(scores: int, interval: int | None) -> tuple[Way, int, int]:
 
 
 def search(study: Study, texts: list[Text], way: Way, scores: int, tokens: int) -> dict[str, object]:
-    lm, found = swiftk.load(study.small, draft_weights="own"), {"steps": 0, "seconds": 0.0}
+    found = {"steps": 0, "seconds": 0.0}
+    study.small.forget()
     asked = {"max_new_tokens": 256, "ignore_eos": True, **GREEDY, **way.options}
     skip, written, at = SkipSet.uniform(study.layers), 0, 0
     while found["steps"] < scores and written < tokens:
-        result = lm.generate(texts[at % len(texts)].prompt, **asked)
+        result = study.small.generate(texts[at % len(texts)].prompt, **asked)
         new = result.trace.candidates[result.trace.earlier :]
         skip = next((c.skip for c in reversed(new) if c.kept), skip)
         found = {"steps": found["steps"] + len(new), "seconds": found["seconds"] + sum(c.seconds for c in new)}
@@ -47,12 +47,12 @@ def search(study: Study, texts: list[Text], way: Way, scores: int, tokens: int) 
 
 
 def main() -> None:
-    study = Study("paper/search", __doc__, instances=2, tokens=96, streams=("gsm8k", "summarization"))
-    every = (5, 20) if study.quick else (50, 200, 800)
+    study = Study("paper/search", __doc__, tokens=64, streams=("gsm8k", "summarization"))
+    every = (5, 20) if study.quick else (50, 200, 400)
     ways = {f"{n} scores": paper(n, 25) for n in every} | {f"{every[-1]}, no Bayesian": paper(every[-1], None)}
     long = 300 if study.quick else 4000
     ways[f"{long} tokens, by time"] = (swift(max_steps=1 << 20, **ON), 1 << 30, long)
-    for name, _ in study.parts(dict.fromkeys(study.streams)):
+    for name, _ in study.parts(dict.fromkeys(study.streams[: 1 if study.quick else None])):
         texts, training = study.texts(name), study.texts(name, skip=study.instances, count=TRAINING)
         found = {"uniform": {"steps": 0, "seconds": 0.0, "skip": SkipSet.uniform(study.layers)}}
         found |= {way: search(study, training, *how) for way, how in ways.items()}

@@ -16,6 +16,7 @@ from ..plots import lines
 from .offline import Written
 
 RULES = {f"k = {k}": DraftRule(width=(k,) * 4) for k in (1, 2, 3, 5, 10)} | {"by conf.": DraftRule()}
+WRITTEN = 4  # texts that `within` is of
 NOTES = (
     "within k: share of the model's own greedy tokens among the draft's k best, given the right ones before; alpha is "
     "of the tokens that were drafted, which end behind one of confidence below .8",
@@ -24,13 +25,12 @@ NOTES = (
 
 
 def main() -> None:
-    study = Study("paper/topk", __doc__, instances=2, tokens=96, streams=("summarization", "gsm8k", "english"))
+    study = Study("paper/topk", __doc__, tokens=96, streams=("summarization", "gsm8k", "english"))
     skip = SkipSet.uniform(study.layers)
     every = [fixed(name, skip, rule) for name, rule in RULES.items()]
     for name, _ in study.parts(dict.fromkeys(study.streams)):
-        texts = study.texts(name)
-        confidence, rank = Written(study.small, texts).scores(skip)
-        for way, row in study.add(name, study.measure(texts, every)).items():
+        confidence, rank = Written(study.small, study.texts(name, count=WRITTEN)).scores(skip)
+        for way, row in study.add(name, study.measure(study.texts(name), every)).items():
             k = np.array(RULES[way].width)[np.digitize(confidence, RULES[way].tier)]
             row["within"] = float(np.mean((rank >= 0) & (rank < k)))
     columns = {"stream": "part", "way": "way", **COLUMNS, "within k": "within:.2f"}

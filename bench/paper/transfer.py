@@ -15,7 +15,7 @@ from ..plots import heat
 from .offline import Written
 
 TASKS = ("summarization", "gsm8k", "english", "translation")
-TRAINING, STEPS = 6, 200  # texts to search on, sets that are scored
+TRAINING, STEPS, WRITTEN = 6, 200, 4  # texts to search on, sets that are scored, texts that matchness is of
 NOTES = (
     f"for: the task that the set was searched for, by {STEPS} scores over {TRAINING} other texts; matchness: share of "
     "the measured texts' first tokens that it guesses, given the right ones before; every way drafts in every round",
@@ -24,14 +24,13 @@ NOTES = (
 
 
 def main() -> None:
-    study = Study("paper/transfer", __doc__, instances=2, tokens=96, streams=TASKS)
-    training = {task: study.texts(task, skip=study.instances, count=TRAINING) for task in study.streams}
+    study = Study("paper/transfer", __doc__, tokens=96, streams=TASKS)
+    training = {task: study.texts(task, skip=WRITTEN, count=TRAINING) for task in study.streams}
     sets = {task: Written(study.small, some).best(4 if study.quick else STEPS) for task, some in training.items()}
     sets["uniform"] = SkipSet.uniform(study.layers)
     for task, _ in study.parts(dict.fromkeys(study.streams)):
-        texts = study.texts(task)
-        written = Written(study.small, texts)
-        pairs = study.measure(texts, [fixed(name, skip) for name, skip in sets.items()])
+        written = Written(study.small, study.texts(task, count=WRITTEN))
+        pairs = study.measure(study.texts(task), [fixed(name, skip) for name, skip in sets.items()])
         for name, row in study.add(task, pairs).items():
             row |= {"matchness": written.matchness(sets[name]), "skip": str(sets[name])}
     columns = {"applied to": "part", "set for": "way", **COLUMNS, "matchness": "matchness:.3f"}

@@ -27,7 +27,7 @@ def main(name: str, options: str) -> None:
     try:
         peer = importlib.import_module(f"peer_{name}").Peer(**json.loads(options))
     except ImportError as error:
-        return tell({"missing": f"{sys.executable}: {error}"})
+        return tell({"missing": str(error)})
     tell({"version": peer.version})
     for line in sys.stdin:
         asked = json.loads(line)

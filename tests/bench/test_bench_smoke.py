@@ -80,7 +80,7 @@ def test_all_studies_are_run_and_told_of():
     """By bench.all, and in its README."""
     sys.path.insert(0, str(ROOT))
     try:
-        from bench.all import MINUTES, PHASES
+        from bench.all import BENCHMARKS, MINUTES
     finally:
         sys.path.remove(str(ROOT))
     bench = ROOT / "bench"
@@ -88,21 +88,21 @@ def test_all_studies_are_run_and_told_of():
     studies = {str(path.relative_to(bench).with_suffix("")) for path in files}
     told = (bench / "README.md").read_text()
 
-    assert studies == set(MINUTES) - set(PHASES)
+    assert studies == set(MINUTES) - set(BENCHMARKS)
     assert all(f"`{name.replace('/', '.')}`" in told for name in MINUTES)
 
 
 def test_a_study_that_fails_stops_no_other_and_what_is_there_is_not_measured_again(tmp_path):
-    words = ["bench.all", "--quick", "--out", tmp_path, "--only", "paper/scaling", "layerskip/exits"]
+    words = ["bench.all", "--quick", "--out", tmp_path, "--only", "paper/constructed", "arrivals"]
     broken = tmp_path / "paper"
     broken.write_text("in the way of a folder")
     first = run(*words)
     broken.unlink()
-    before = (tmp_path / "layerskip" / "exits.json").stat().st_mtime_ns
+    before = (tmp_path / "arrivals.json").stat().st_mtime_ns
     again = run(*words)
     last = run(*words)
 
-    assert first.returncode == 1 and "failed: paper/scaling" in first.stdout
-    assert again.returncode == 0 and "== 1 of 1: paper/scaling" in again.stdout
-    assert (tmp_path / "layerskip" / "exits.json").stat().st_mtime_ns == before
+    assert first.returncode == 1 and "failed: paper/constructed" in first.stdout
+    assert again.returncode == 0 and "== 1 of 1: paper/constructed" in again.stdout
+    assert (tmp_path / "arrivals.json").stat().st_mtime_ns == before
     assert last.returncode == 0 and last.stdout.startswith("0 studies")

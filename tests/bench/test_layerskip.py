@@ -35,7 +35,7 @@ def test_sweep_reports(tmp_path):
     done = run("sweep", "--out", tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     table, rows = report(tmp_path, "sweep")
-    words = ["d = 2", "d = 8", "by time", "exit 4", "exit 12", "exit by time", "auto", "measured: reads"]
+    words = ["d = 2", "d = 8", "by time", "exit 4", "exit 8", "exit by time", "auto", "measured: reads"]
     assert all(word in table for word in words)
     assert all(row["same"] for row in rows if row["way"] != "plain")
 

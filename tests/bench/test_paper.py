@@ -104,7 +104,7 @@ def test_the_paper_s_schedule_is_told_apart(bench):
 
 def test_offline_search_is_of_the_texts_alone(bench):
     offline, texts = bench("paper.offline"), bench("texts")
-    written = offline.Written(demo_model(), texts.stream("gsm8k", demo_model(), 2))
+    written = offline.Written(swiftk.load(demo_model(), draft_weights="own"), texts.stream("gsm8k", demo_model(), 2))
     first, again = (written.best(8) for _ in range(2))
 
     assert first == again and len(first.attn) + len(first.mlp) == 12  # .45 of the 28 inner sublayers
