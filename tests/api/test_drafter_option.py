@@ -86,10 +86,11 @@ def test_events_tell_who_proposed(demo):
 def test_recall_reaches_into_the_text_before(recall):
     lm = swiftk.load(swiftk.demo_model())
     options = {"max_new_tokens": 64, "ignore_eos": True, "drafter": "suffix", "speculate": "always", "recall": recall}
-    texts = [lm.generate("The river runs through", **options) for _ in range(2)]
-    assert texts[0].tokens == texts[1].tokens
-    first, second = (text.stats.accepted_by.get("suffix", 0) for text in texts)
-    assert (second > 45 > first) if recall else second < 45
+    texts = [lm.generate("The river runs through", **options) for _ in range(5)]
+    assert all(text.tokens == texts[0].tokens for text in texts)
+    first, *later = (text.stats.accepted_by.get("suffix", 0) for text in texts)
+    assert first < 45
+    assert (max(later) > 45) == bool(recall)  # the clock may forbid some of it, but not always
 
 
 def rounds(lm, **options):
