@@ -6,6 +6,7 @@ import pytest
 
 import swiftk
 from generating import PROMPT, plain
+from marks import exhaustive
 from swiftk.errors import InvalidArgument
 from swiftk.options import GenerateOptions
 from swiftk.sources import DRAFTERS
@@ -26,7 +27,7 @@ def truth(demo):
 
 @pytest.mark.parametrize("speculate", [True, "always"])
 @pytest.mark.parametrize(
-    "options", [{}, {"temperature": 0.8, "seed": 3}, {"temperature": 1.0, "top_p": 0.9, "seed": 4}]
+    "options", [{}, {"temperature": 1.0, "top_p": 0.9, "seed": 4}, *exhaustive({"temperature": 0.8, "seed": 3})]
 )
 @pytest.mark.parametrize("drafter", DRAFTERS)
 def test_the_text_is_plain_decodings(demo, truth, drafter, options, speculate):

@@ -6,6 +6,7 @@ import pytest
 
 import swiftk
 from generating import HARSH, LAYERS, PROMPT, N, drafted, plain
+from marks import exhaustive
 
 
 @pytest.fixture(scope="module")
