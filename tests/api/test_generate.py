@@ -6,6 +6,7 @@ import pytest
 
 import swiftk
 from generating import HARSH, LAYERS, PROMPT, N, drafted, plain
+from marks import exhaustive
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +49,7 @@ def test_drafts_change_no_token(lm, skip, sampler):
 @pytest.mark.parametrize(
     "gate", ["auto", "swift", 0.3, swiftk.DraftRule(max_draft=3, max_nodes=5, width=(1, 1, 1, 1))], ids=str
 )
-@pytest.mark.parametrize("speculate", [True, "always"])
+@pytest.mark.parametrize("speculate", ["always", *exhaustive(True)])
 def test_gates_change_no_token(demo, gate, speculate):
     want = plain(demo, max_new_tokens=120)
     got = demo.generate(PROMPT, max_new_tokens=120, ignore_eos=True, gate=gate, speculate=speculate)

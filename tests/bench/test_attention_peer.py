@@ -28,6 +28,7 @@ with record.Part("peers", Namespace(device="cpu", tiny=True, results=Path(sys.ar
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("installed", [False, True])
 def test_attention_beside_flash_attn(tmp_path, installed):
     """The engine's kernels in the interpreter, with the grids of the runtime; the peer's results are theirs."""

@@ -130,9 +130,14 @@ def part_of(name, tmp_path, *arguments, env=os.environ):
     ("part", "words"),
     [
         ("smoke", ["drafted text equals plain text", "rows equal among 1 to 64", "the CPU agrees"]),
-        ("decode", ["Llama-2-7B", "verify 8 rows", "launches in turn", "prefill of 512", "worst case"]),
-        ("contexts", ["Llama-2-7B", "one row behind 128 tokens", "verify 8 rows of a tree over one behind 16 tokens"]),
-        ("speculation", ["early exit at half", "int4 weights", "of its forecast", "every token equals plain"]),
+        *exhaustive(
+            ("decode", ["Llama-2-7B", "verify 8 rows", "launches in turn", "prefill of 512", "worst case"]),
+            (
+                "contexts",
+                ["Llama-2-7B", "one row behind 128 tokens", "verify 8 rows of a tree over one behind 16 tokens"],
+            ),
+            ("speculation", ["early exit at half", "int4 weights", "of its forecast", "every token equals plain"]),
+        ),
     ],
 )
 def test_part_runs_on_small_shapes(tmp_path, part, words):
@@ -165,6 +170,7 @@ def test_decode_runs_on_the_stub_of_a_gpu(tmp_path, on_stub):
     assert {case for case, _ in rows} == {"Llama-2-7B"}
 
 
+@pytest.mark.exhaustive
 def test_bits_are_compared_where_a_gpu_may_get_them_wrong(tmp_path, on_stub):
     rows, _ = part_of("bits", tmp_path, "--only", "1b", env=on_stub)
     for case in ("Llama-3.2-1B, matmuls in CUDA C++", "Llama-3.2-1B"):
@@ -181,6 +187,7 @@ def test_smoke_says_whether_the_device_drafts_by_itself(tmp_path, on_stub):
         assert rows["tiny", "drafts are taken by the device"] == (stepwise == "0")
 
 
+@pytest.mark.exhaustive
 def test_speculation_keeps_its_rows_when_it_is_killed(tmp_path):
     """After the first round there are rows of every way; the next one adds to them."""
     command = [sys.executable, GPU / "speculation.py", "--device", "cpu", "--tiny", "--results", tmp_path]
@@ -205,6 +212,7 @@ def test_tests_part_counts_outcomes(tmp_path):
     assert rows["failed"] == 0
 
 
+@pytest.mark.exhaustive
 def test_peer_computes_what_transformers_does(tool):
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     config = {**tool("models").config("1b", True), "rope_theta": 10000.0}
@@ -228,7 +236,8 @@ def test_peer_computes_what_transformers_does(tool):
             assert text[-1] == want.argmax()
 
 
-@pytest.mark.parametrize("way", [0, *exhaustive(2, 3)])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("way", [0, 2, 3])
 def test_peer_runs_on_small_shapes(tool, way):
     pytest.importorskip("transformers")
     name = tool("peer").WAYS[way]

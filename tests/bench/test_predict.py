@@ -103,6 +103,7 @@ def test_without_a_disassembler_it_says_what_is_missing(bench, monkeypatch):
         bench.images.disassembler()
 
 
+@pytest.mark.exhaustive
 def test_kernels_of_triton_are_read(kernels):
     for image in kernels.values():
         assert 16 <= image.registers <= 255

@@ -8,6 +8,7 @@ import pytest
 
 from decode import Rule, decode
 from gpu import chain, clean_fixture, gpu_fixture, logits_behind, on_stub_only, tokens  # noqa: F401
+from marks import exhaustive
 from swiftk import _core, device, pack
 from swiftk.errors import DeviceError
 
@@ -76,7 +77,7 @@ def test_branches_have_the_bits_of_their_text(gpu, tiny_dir):
             assert logits_behind(session, [*prompt, drawn, *path[::-1]]).tobytes() == rows[leaf].tobytes()
 
 
-@pytest.mark.parametrize("length", [4400, 8188])
+@pytest.mark.parametrize("length", [4400, *exhaustive(8188)])
 def test_long_contexts_split_at_the_same_positions(gpu, tiny_dir, length):
     """A chain and a tree, across the boundary of two splits."""
     model = gpu.open(tiny_dir("llama3", max_position_embeddings=9000, layers=1, **NARROW))

@@ -270,6 +270,7 @@ def test_kernels_that_do_not_compile_are_an_error(sources, tmp_path, kernel, mes
     assert not (tmp_path / "a.pack").exists()
 
 
+@pytest.mark.exhaustive
 def test_a_real_pack_without_a_gpu(monkeypatch, sources, tmp_path):
     pytest.importorskip("triton", reason="kernels are compiled by Triton, which is not here")
     monkeypatch.setenv("TRITON_INTERPRET", "1")  # is for the caller's own kernels

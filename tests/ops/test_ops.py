@@ -5,6 +5,7 @@ import pytest
 
 import reference as ref
 from cases import ATTENTION_TOLERANCE, DTYPES, EPS, HEADS, SHAPES, STORE_TOLERANCE, tolerance
+from marks import exhaustive
 from op_data import Keys, angles, causal_rows, normal, path, random_tree, tree_rows, weight
 from swiftk._core import ops
 
@@ -103,7 +104,7 @@ def test_qkv(kernels, shape, n, dtype, isa, rng):
     assert_close(got, want, slack * 8 + STORE_TOLERANCE[dtype] * 16, unit=size(v))
 
 
-@pytest.mark.parametrize("heads", HEADS, ids=str)
+@pytest.mark.parametrize("heads", [*HEADS[1::2], *exhaustive(*((heads,) for heads in HEADS[::2]))], ids=str)
 @pytest.mark.parametrize("context, window", [(1, 0), (15, 0), (40, 7), (530, 0), (1100, 600)])
 def test_attention_causal(kernels, heads, context, window, dtype, isa, rng):
     H, n_kv, d = heads

@@ -107,6 +107,7 @@ def same_runs(one, other):
 
 
 # Killed and resumed.
+@pytest.mark.exhaustive
 def test_a_killed_run_goes_on_bit_for_bit(corpus, finished, tmp_path):
     """Killed at some step, then stopped by SIGTERM at a later one, then left in peace."""
     out, rng = tmp_path / "out", random.Random()
