@@ -10,6 +10,7 @@ import pytest
 import swiftk
 from swiftk.cli import doctor, main
 from swiftk.cli.check import skip_sets
+from swiftk.engine import Ticket
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +52,9 @@ def test_help_of_each(swift, command):
         ("run",),
         ("info", "/no/such/dir"),
         ("dance",),
-        ("run", "demo", ""),
+        ("run", "demo", "\udcff"),
+        ("run", "demo", "x", "--threads", "5000"),
+        ("run", "org/name", "x"),
         ("check", "/nowhere"),
         ("run", "demo", "x", "--temperature", "-1"),
         ("run", "demo", "x", "--temperatur", "1"),
@@ -88,6 +91,30 @@ def test_run_reads_stdin_and_writes_json(swift, folder, monkeypatch):
     assert status == 0
     assert len(found["tokens"]) <= 5
     assert found["stats"]["generated_tokens"] == len(found["tokens"])
+
+
+@pytest.mark.parametrize("heard", [0, 1, 4])
+def test_an_interrupted_run_prints_what_there_is(swift, folder, monkeypatch, heard):
+    asked = ("run", folder, "Question: how", "-n", "12", "--no-spec")
+    want, calls, hear = swift(*asked)[1], [], Ticket.hear
+
+    def interrupted(self):
+        calls.append(1)
+        if len(calls) == heard + 1:
+            raise KeyboardInterrupt
+        return hear(self)
+
+    monkeypatch.setattr(Ticket, "hear", interrupted)
+    status, out, _ = swift(*asked, "--json")
+    found = json.loads(out)
+    assert (status, found["finish_reason"]) == (130, "cancelled")
+    assert len(found["tokens"]) == heard and want.startswith(found["text"])
+    calls.clear()
+    assert swift(*asked)[:2] == (130, found["text"] + "\n")
+
+
+def test_a_text_that_ends_at_the_default_length_says_so(swift, folder):
+    assert "ended after 256 tokens; --max-new-tokens" in swift("run", folder, "Question: how", "--no-spec")[2]
 
 
 @pytest.mark.parametrize("how", [(), ("--json",)])
