@@ -3,6 +3,7 @@
 import io
 import itertools
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -163,25 +164,27 @@ def test_check_agrees(swift, folder, tmp_path):
     found = json.loads(out)
     assert status == 0
     assert found["identical"]
-    assert len(found["cases"]) == 3 * 5 * 3
-    assert sum(case["drafted"] for case in found["cases"]) > 0
-    assert all(case["tokens"] == 24 for case in found["cases"])
+    ways = {way["way"]: way for way in found["ways"]}
+    assert {"default", "int4 copy alone", "recycle alone", "template alone", "skips all behind half"} <= ways.keys()
+    assert found["texts"] == 6 and all(way["tokens"] == 2 * 6 * 12 for way in ways.values())
+    assert found["drafted"] == sum(way["drafted"] for way in ways.values())
+    assert all(way["drafted"] > 0 for name, way in ways.items() if name.endswith(("copy alone", "always", "nothing")))
 
 
 def test_check_names_the_first_divergence(swift, folder, monkeypatch):
-    generate = swiftk.LM.generate
+    generate = swiftk.LM.generate_many
 
-    def lies(self, prompt, **options):
-        result = generate(self, prompt, **options)
-        if options.get("speculate") == "always" and options["temperature"] == 0.9:
-            result.tokens[5] = 7777
-        return result
+    def lies(self, prompts, each, **options):
+        results = generate(self, prompts, each=each, **options)
+        if len(prompts) > 1 and options.get("skip") == "int4":  # beside others alone
+            results[3].tokens[5] = 7777
+        return results
 
-    monkeypatch.setattr(swiftk.LM, "generate", lies)
+    monkeypatch.setattr(swiftk.LM, "generate_many", lies)
     status, out, _ = swift("check", folder, "--tokens", "8")
     assert status == 1
-    assert "token 5 is 7777" in " ".join(out.split())
-    assert "not identical" in out
+    assert re.search(r"int4 copy alone, together, sampled, prompt 'Question.*': token 5 is 7777, plain", out)
+    assert len(re.findall(r"1 differ\b", out)) == 1 and out.splitlines()[-1].endswith(": 1 texts differ")
 
 
 def test_skip_sets_fit_any_depth():
@@ -196,7 +199,9 @@ def test_doctor_measures(swift, folder):
     assert status == 0
     assert found["read_bytes_per_second"] > 1e8
     assert found["rows"]["1"] == 1.0
+    assert [d["draft"] for d in found["drafts"]] == ["int4 copy", "every second layer", "exit at half"]
     assert all(d["draft_cost"] > 0 for d in found["drafts"])
+    assert found["default"]["tokens"] == 96
 
 
 def test_doctor_keeps_ratios_where_the_machine_changes_its_speed():
