@@ -6,6 +6,8 @@
 
 #include <new>
 #include <optional>
+#include <string>
+#include <system_error>
 
 #include "bind_errors.h"
 #include "bind_scores.h"
@@ -41,6 +43,8 @@ void translate(std::exception_ptr p) {
     raise_python(python_name(e.status()), e.what());
   } catch (const std::bad_alloc&) {
     raise_python("OutOfMemory", "[memory] a buffer could not be allocated");
+  } catch (const std::system_error& e) {
+    raise_python("OutOfMemory", (std::string("[threads] none more can be started: ") + e.what()).c_str());
   }
 }
 

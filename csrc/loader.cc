@@ -174,7 +174,7 @@ class Loader {
   static void check_memory(const char* what, size_t need, size_t have) {
     if (need <= have) return;
     char text[160];
-    std::snprintf(text, sizeof text, "[load] %s need %.1f GB of memory, %.1f GB are available", what, need / 1e9,
+    std::snprintf(text, sizeof text, "[load] %s need %.3f GB of memory, %.3f GB are available", what, need / 1e9,
                   have / 1e9);
     fail(Status::OutOfMemory, text);
   }

@@ -1,5 +1,6 @@
 // What the machine lends this process, as seen from inside a container: threads to run on and memory to load into.
 #include <sched.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -65,6 +66,14 @@ double memory_limit(const std::string& group) {
   return v2 > 0 ? v2 : v1 > 0 ? v1 : HUGE_VAL;
 }
 
+// What `ulimit -v` leaves.
+double address_space() {
+  rlimit limit;
+  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return HUGE_VAL;
+  const double used = number_in("/proc/self/statm") * ::sysconf(_SC_PAGESIZE);
+  return std::max(0.0, static_cast<double>(limit.rlim_cur) - used);
+}
+
 }  // namespace
 
 int default_threads() {
@@ -78,7 +87,8 @@ size_t available_memory() {
   for (std::string name, line; info >> name && std::getline(info, line);) {
     if (name == "MemAvailable:" || name == "SwapFree:") kilobytes += std::stod(line);
   }
-  const double bytes = std::min(kilobytes > 0 ? kilobytes * 1024 : HUGE_VAL, least_limit("memory", memory_limit));
+  const double free = kilobytes > 0 ? kilobytes * 1024 : HUGE_VAL;
+  const double bytes = std::min({free, least_limit("memory", memory_limit), address_space()});
   return bytes < 0x1p62 ? static_cast<size_t>(bytes) : std::numeric_limits<size_t>::max();
 }
 

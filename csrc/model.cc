@@ -1,7 +1,9 @@
 // Opens a model: its device, its config, its weights.
 #include "model.h"
 
+#include <cstdio>
 #include <cstdlib>
+#include <new>
 #include <utility>
 
 #include "cuda/backend.h"
@@ -46,10 +48,21 @@ void open_backend(const LoadOptions& options, Model& model) {
   model.ops = model.backend.get();
 }
 
+void* allocated(const Ops& ops, size_t bytes) {
+  try {
+    return ops.allocate(ops.device, bytes);
+  } catch (const std::bad_alloc&) {
+    char text[128];
+    std::snprintf(text, sizeof text, "[memory] a buffer of %.3f GB could not be allocated, %.3f GB are available",
+                  bytes / 1e9, available_memory() / 1e9);
+    fail(Status::OutOfMemory, text);
+  }
+}
+
 }  // namespace
 
 Buffer::Buffer(const Ops& ops, size_t bytes)
-    : ops_(&ops), data_(bytes ? ops.allocate(ops.device, bytes) : nullptr), bytes_(bytes) {}
+    : ops_(&ops), data_(bytes ? allocated(ops, bytes) : nullptr), bytes_(bytes) {}
 
 Buffer::Buffer(Buffer&& other) noexcept
     : ops_(other.ops_), data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}

@@ -46,11 +46,14 @@ _HOME = {
     "SourceSettings": "source_settings",
     "SwiftkError": "errors",
     "InvalidArgument": "errors",
+    "InvalidOption": "errors",
     "CheckpointError": "errors",
     "UnsupportedModel": "errors",
     "NumericalError": "errors",
     "Cancelled": "errors",
+    "OutOfMemory": "errors",
     "DeviceError": "errors",
+    "InternalError": "errors",
 }
 _SUBMODULES = ("errors", "testing")
 __all__ = ["__version__", "demo_model", *_HOME]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+import os
+import re
 import secrets
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -16,11 +19,11 @@ from .detokenizer import Detokenizer
 from .device import place
 from .director import Director, EngineMeasured
 from .engine import Engine
-from .errors import CheckpointError, InternalError, InvalidArgument
+from .errors import CheckpointError, InternalError, InvalidArgument, InvalidOption
 from .generation_config import Defaults, read_defaults
-from .options import GenerateOptions, LoadOptions
+from .options import GenerateOptions, LoadOptions, names, resolve_names, show_options
 from .policies import Policies, Policy
-from .prompt import token_ids
+from .prompt import known_ids, token_ids
 from .result import Result, TokenLogprobs
 from .skip import SkipSet, resolve
 from .sources import DRAFTERS
@@ -32,37 +35,25 @@ from .trace import Trace
 from .transcript import Transcript
 
 _log = logging.getLogger("swiftk")
+_TELL = 2.0  # seconds between two lines of the log about a load
 
 
-def load(
-    model_dir: str | Path,
-    *,
-    device: str = "auto",
-    dtype: str = "auto",
-    threads: int | None = None,
-    context: int | None = None,
-    isa: str | None = None,
-    pack: str | Path | None = None,
-    draft_weights: str | Sequence[str] = "auto",
-    draft_memory: int | None = None,
-    max_sequences: int = 16,
-    kv_memory: int | None = None,
-    progress: Callable[[int, int], Any] | None = None,
-) -> LM:
-    """Loads a checkpoint directory. progress(done, total) is told bytes; returning False cancels.
+def load(model_dir: str | Path, *, progress: Callable[[int, int], Any] | None = None, **options: Any) -> LM:
+    """Loads a checkpoint directory. progress(done, total) is told bytes, of copies as well; returning False cancels.
 
     A GPU needs kernels for its architecture and the model's shape: `pack` names a file that `swiftk pack` made; without
     it they are built, which takes some ten seconds, and cached.
 
     Copies of the weights in fewer bits draft faster, for a quarter (int4) of the weights' memory; the upper bytes of
-    float16 weights do, for none: see LoadOptions.
+    float16 weights do, for none. LoadOptions says what each option is.
     """
-    options = LoadOptions(
-        device, dtype, threads, context, isa, pack, draft_weights, draft_memory, max_sequences, kv_memory
-    )
-    folder = Path(model_dir).expanduser()
-    if not folder.is_dir():
-        raise CheckpointError(f"[load] {folder} is not a directory, want one with config.json and model.safetensors")
+    return _load(model_dir, LoadOptions(**resolve_names(LoadOptions, options)), progress)
+
+
+def _load(model_dir: str | Path, options: LoadOptions, progress: Callable[[int, int], Any] | None) -> LM:
+    folder = _folder(model_dir)
+    if not (progress is None or callable(progress)):
+        raise InvalidOption(f"[load] progress={progress!r}, want a function of (done, total)")
     defaults = read_defaults(folder)
     copies = options.draft_weights
     chosen, kernels = place(folder, options.device, options.dtype, options.pack, draft_weights=copies)
@@ -75,7 +66,7 @@ def load(
         pack=kernels,
         draft_weights=copies,
         draft_memory=options.draft_memory or 0,
-        progress=progress,
+        progress=progress or LoggedProgress(folder),
     )
     most = model.config["max_position"]
     if options.context and options.context > most:
@@ -96,12 +87,43 @@ def load(
     return lm
 
 
-def generate(model_dir: str | Path, prompt: Any, **options: Any) -> Result | Stream:
-    """Loads and generates once. For more than one text, keep what load() returns."""
-    names = {field.name for field in fields(LoadOptions)} | {"progress"}
-    loading = {name: options.pop(name) for name in list(options) if name in names}
+def _folder(model_dir: Any) -> Path:
+    if not isinstance(model_dir, (str, os.PathLike)):
+        raise InvalidOption(f"[load] model_dir={model_dir!r}, want the path of a directory")
+    folder = Path(model_dir).expanduser()
+    if folder.is_dir():
+        return folder
+    hub = re.fullmatch(r"[\w-]+/[\w.-]+", str(model_dir))  # as the Hugging Face Hub names models
+    hint = f"; `hf download {model_dir} --local-dir DIR` gets one from the Hub" if hub else ""
+    raise CheckpointError(f"[load] {folder} is not a directory, want one with config.json and model.safetensors{hint}")
+
+
+class LoggedProgress:
+    """Tells the log how far a load has come, where it takes long."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._told = folder, perf_counter()
+
+    def __call__(self, done: int, total: int) -> None:
+        if perf_counter() - self._told > _TELL:
+            self._told = perf_counter()
+            _log.info("loading %s, copies in few bits included: %.0f %%", self._folder, 100 * done / total)
+
+
+def generate(
+    model_dir: str | Path,
+    prompt: Any,
+    *,
+    stream: bool = False,
+    n: int = 1,
+    progress: Callable[[int, int], Any] | None = None,
+    **options: Any,
+) -> Any:
+    """Loads and generates once: LM.generate() with load()'s options as well. For more than one text, keep what load()
+    returns."""
+    loading = {name: options.pop(name) for name in names(LoadOptions) if name in options}
     GenerateOptions.parse(options)  # a wrong option shows before minutes of loading
-    return load(model_dir, **loading).generate(prompt, **options)
+    return load(model_dir, progress=progress, **loading).generate(prompt, stream=stream, n=n, **options)
 
 
 class LM:
@@ -160,7 +182,11 @@ class LM:
 
     def generate(self, prompt: Any, *, stream: bool = False, n: int = 1, **options: Any) -> Any:
         """A Result, or with stream=True a Stream of Events. The prompt is text, token ids, or chat messages. With n > 1
-        a list of so many: they differ by the seeds seed, seed + 1, ..., and share the prompt's pass."""
+        a list of so many: they differ by the seeds seed, seed + 1, ..., and share the prompt's pass.
+
+        Without max_new_tokens a text has as many as the model's generation_config.json says, else 256. What a text
+        spells as a special token ("</s>") is text, which differs from transformers; parse_special=True makes it the
+        token. In chat messages it always is one, as there. GenerateOptions says what each option is."""
         if isinstance(n, bool) or not isinstance(n, int) or n < 1:
             raise InvalidArgument(f"[generate] n={n!r}, want a number of texts, 1 or more")
         streams = self._submit([prompt] * n, [{}] * n, {**options, "stream": stream}, count=True)
@@ -177,10 +203,14 @@ class LM:
         self, prompts: Sequence[Any], *, each: Sequence[Mapping[str, Any]] | None = None, **options: Any
     ) -> list[Result]:
         """A Result of each prompt, all of them together. each: options of one prompt each, over the common ones."""
+        if isinstance(prompts, str) or not isinstance(prompts, Iterable):
+            raise InvalidArgument(f"[generate_many] got {type(prompts).__name__}, want a list of prompts")
         prompts = list(prompts)
         each = [{}] * len(prompts) if each is None else list(each)
-        if len(each) != len(prompts):
-            raise InvalidArgument(f"[generate_many] each has {len(each)} mappings, want {len(prompts)}, one a prompt")
+        if len(each) != len(prompts) or not all(isinstance(its, Mapping) for its in each):
+            raise InvalidArgument(
+                f"[generate_many] each={each!r}, want {len(prompts)} mappings of options, one a prompt"
+            )
         return _wait(self._submit(prompts, each, options))
 
     def _submit(
@@ -194,15 +224,16 @@ class LM:
         seeds count up from the first one's."""
         asked = []
         for i, (prompt, its) in enumerate(zip(prompts, each, strict=True)):
-            o = GenerateOptions.parse({**common, **its}).filled(self.defaults)
+            o = GenerateOptions.parse({**common, **its})
             if count and i > 0:
                 o = replace(o, seed=((asked[0][1].seed or 0) + i) % 2**64)
             if o.seed is None:
                 o = replace(o, seed=secrets.randbits(48))
             skip = resolve(_early_exit(o), self._layers, self._model.copies)
-            ids = token_ids(prompt, self.tokenizer, self.config["vocab_size"], self.context)
+            bos = self.defaults.bos_token_id
+            ids = token_ids(prompt, self.tokenizer, self.config["vocab_size"], self.context, o.parse_special, bos)
             self._check(o)
-            asked.append((ids, o, skip))
+            asked.append((ids, o.filled(self.defaults, len(ids)), skip))
         streams: list[Stream] = []
         try:
             streams.extend(self._stream(*one) for one in asked)
@@ -212,12 +243,13 @@ class LM:
             raise
         return streams
 
-    def encode(self, text: str) -> list[int]:
-        """Token ids of a prompt, BOS included where the checkpoint adds one."""
-        return self.tokenizer.encode(text)
+    def encode(self, text: str, parse_special: bool = False) -> list[int]:
+        """Token ids of a prompt as generate() reads it, BOS included where the checkpoint adds one."""
+        return self.tokenizer.encode(text, parse_special=parse_special)
 
     def decode(self, tokens: Any) -> str:
-        return self.tokenizer.decode([int(t) for t in tokens])
+        """The text of token ids, without special tokens. An id that the model does not have is an InvalidArgument."""
+        return self.tokenizer.decode(known_ids(tokens, self.config["vocab_size"], "decode").tolist())
 
     def cancel(self) -> None:
         """From any thread: all texts under way end behind what they have."""
@@ -272,8 +304,7 @@ class LM:
         return {*o.stop_token_ids, *(() if o.ignore_eos else self.defaults.eos_token_ids)}
 
     def _budget(self, ids: np.ndarray, o: GenerateOptions) -> int:
-        room = self.context - len(ids)
-        return room if o.max_new_tokens is None else min(o.max_new_tokens, room)
+        return min(o.max_new_tokens, self.context - len(ids))
 
     def _sampling(self, o: GenerateOptions) -> dict[str, Any]:
         return {
@@ -404,3 +435,9 @@ def _wait(streams: Sequence[Stream]) -> list[Result]:
         for stream in streams:
             stream.close()
         raise
+
+
+show_options(load, LoadOptions)
+show_options(generate, GenerateOptions, LoadOptions)
+for _function in (LM.generate, LM.submit, LM.generate_many):
+    show_options(_function, GenerateOptions)

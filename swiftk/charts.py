@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from html import escape
+from statistics import median
 
 from . import svg
+from .result import Result
 from .skip import SkipSet
 from .stats import Stats
-from .trace import Trace
+from .trace import Trace, TracedRound
 
-_WINDOW = 64  # tokens of the speed-up "lately"
-_COLUMNS = 48  # most columns of the layers' grid, and dots of sets that were kept
+_COLUMNS = 48  # most columns of the layers' grid and of rounds, and dots of sets that were kept
+_POINTS = 200  # most rounds that the lines over time go through
 _DOTS = 3000  # candidates drawn
+
+KINDS = {  # where a token came from, in the order that they are stacked
+    "plan": "drafted",
+    "suffix": "guessed: the text repeats itself",
+    "recycle": "guessed: the model listed it here before",
+    "guess": "guessed otherwise",
+    "bonus": "the model's own, behind a draft",
+    "plain": "plain",
+}
+_ENDS = {  # why a round brought no more tokens
+    "held": "all that was drafted came true",
+    "refused": "the model wanted another token",
+    "guess": "guesses alone, without a draft step",
+}
 
 
 def legend(*entries: tuple[str, str]) -> str:
@@ -21,43 +38,114 @@ def legend(*entries: tuple[str, str]) -> str:
     return f'<p class="legend">{items}</p>'
 
 
-def rate(trace: Trace, stats: Stats) -> tuple[str, str] | None:
-    """(heading, figure): speed-up by tokens generated, or tokens/s where a plain step's price is unknown."""
-    points = [(1, 0.0)]  # (tokens, seconds) behind each round; the first token is the prompt's
+def origins(result: Result, trace: Trace) -> Iterator[tuple[int, str]]:
+    """(round, kind) of each token; round 0 is the prompt's."""
+    yield 0, "plain"
+    at = 1
+    for i, one in enumerate(trace.rounds):
+        for source in result.sources[at : at + one.round.tokens]:
+            own = "bonus" if one.round.speculative else "plain"
+            yield i + 1, own if source is None else source if source in KINDS else "guess"
+        at += one.round.tokens
+
+
+def kinds(result: Result, trace: Trace, *more: tuple[str, str]) -> str:
+    """The legend of tokens, with how many there are of each kind."""
+    found = Counter(kind for _, kind in origins(result, trace))
+    return legend(*((kind, f"{words} ({found[kind]})") for kind, words in KINDS.items() if found[kind]), *more)
+
+
+def tokens(result: Result, trace: Trace, stats: Stats) -> str | None:
+    """Tokens over time, stacked by where they came from: how steep they rise is the speed, beside plain decoding's."""
+    ends = [(0.0, 1)]  # (seconds, tokens) behind each round; the first token is the prompt's
     for one in trace.rounds:
-        points.append((points[-1][0] + one.round.tokens, one.clock))
-    points = [p for i, p in enumerate(points) if i == 0 or p[1] > 0]
-    if len(points) < 2:
+        ends.append((one.clock, ends[-1][1] + one.round.tokens))
+    seconds, total = ends[-1]
+    if seconds <= 0:
         return None
-    known = stats.plain_tokens_per_second
-    unit = known or 1.0
-    overall = [(n, (n - 1) / seconds / unit) for n, seconds in points[1:]]
-    lately = _lately(points, unit)
-    settled = [y for n, y in overall if n >= min(16, points[-1][0])] + [y for _, y in lately]
-    settled += [1.0] if known else []
-    low = 0.5 if known and min(settled) > 0.55 else 0.0  # a ratio has no zero that its height is measured from
-    axes = svg.Axes((0, points[-1][0]), (low, low + 1.08 * (max(settled) - low)))
-    y = "speed-up over plain (x)" if known else "tokens/s"
-    body = axes.draw("tokens generated", y, whole=True)
-    body += [axes.rule(1.0, "even")] if known else []
-    body += [axes.line(lately, "lately")] if lately else []
-    body += [axes.line(overall, "overall"), axes.dots(overall[-1:], "overall")]
-    heading = "Speed-up over the text" if known else "Tokens per second over the text"
-    entries = [("k-draft", "overall"), ("k-tried", f"last {_WINDOW} tokens"), ("k-even", "plain decoding")]
-    shown = [True, bool(lately), bool(known)]
-    return heading, svg.svg(heading, axes.height, body) + legend(*(e for e, on in zip(entries, shown) if on))
+    ends = svg.thinned(ends, _POINTS)
+    found = [kind for _, kind in origins(result, trace)]
+    levels = [Counter(found[:n]) for _, n in ends]
+    plain = 1 + seconds * (stats.plain_tokens_per_second or 0)
+    axes = svg.Axes((0, seconds), (0, 1.04 * max(total, plain)))
+    body = axes.draw("seconds since the first token", "tokens")
+    below = [(at, 0) for at, _ in ends]
+    for kind in KINDS:
+        above = [(at, n + level[kind]) for (at, n), level in zip(below, levels)]
+        body += [axes.area(below, above, kind)] if above != below else []
+        below = above
+    if not stats.plain_tokens_per_second:
+        return svg.svg("Tokens over time", axes.height, body) + kinds(result, trace)
+    body.append(axes.line([(0, 1), (seconds, plain)], "even"))
+    return svg.svg("Tokens over time", axes.height, body) + kinds(result, trace, ("even", "plain decoding"))
 
 
-def _lately(points: Sequence[tuple[int, float]], unit: float) -> list[svg.Point]:
-    """The same over the last tokens alone, from where there are enough."""
-    found, begin = [], 0
-    for n, seconds in points:
-        while n - points[begin + 1][0] >= _WINDOW:  # ends at this round itself
-            begin += 1
-        first, since = points[begin]
-        if n - first >= _WINDOW and seconds > since:
-            found.append((n, (n - first) / (seconds - since) / unit))
-    return found
+def rounds(trace: Trace, stats: Stats) -> str | None:
+    """What a round takes: drafting, verifying and the rest, beside a plain step."""
+    each = -(-len(trace.rounds) // _COLUMNS) or 1
+    groups = [trace.rounds[i : i + each] for i in range(0, len(trace.rounds), each)]
+    if not groups:
+        return None
+    means = [_means(group) for group in groups]
+    totals = [1e3 * mean["seconds"] for mean in means]
+    plain = 1e3 / stats.plain_tokens_per_second if stats.plain_tokens_per_second else 0.0
+    top = max(plain, min(max(totals), 2.5 * median(totals)))  # of a round that the machine held up, what fits
+    axes = svg.Axes((0.5, each * len(groups) + 0.5), (0, 1.08 * top))
+    body = axes.draw("round", "milliseconds", whole="x")
+    for i, (group, mean, total) in enumerate(zip(groups, means, totals)):
+        verified = 1e3 * mean["verify_seconds"]
+        drafted = verified + 1e3 * mean["draft_seconds"]
+        x = 0.5 + i * each, 0.5 + (i + 1) * each
+        bars = axes.bar(x, (0, verified), "verify") + axes.bar(x, (verified, drafted), "draft")
+        bars += axes.bar(x, (drafted, max(total, drafted)), "other")
+        body.append(f"<g>{svg.title(_words(i * each + 1, group, mean))}{bars}</g>")
+    entries = [("draft", "drafting"), ("verify", "verifying, or a plain step"), ("other", "the rest")]
+    if plain:
+        body.append(axes.rule(plain, "even"))
+        entries.append(("even", "a plain step"))
+    return svg.svg("Time per round", axes.height, body) + legend(*entries)
+
+
+def _means(group: Sequence[TracedRound]) -> dict[str, float]:
+    """Of what a round was, by name."""
+    counted = ("seconds", "draft_seconds", "verify_seconds", "draft_steps", "verify_rows", "tokens")
+    return {name: sum(getattr(one.round, name) for one in group) / len(group) for name in counted}
+
+
+def _words(first: int, group: Sequence[TracedRound], mean: dict[str, float]) -> str:
+    where = f"round {first}" if len(group) == 1 else f"rounds {first} to {first + len(group) - 1}, in the mean"
+    figures = (
+        f"{where}: tokens {mean['tokens']:.3g}, draft steps {mean['draft_steps']:.3g} in "
+        f"{1e3 * mean['draft_seconds']:.3g} ms, verified rows {mean['verify_rows']:.3g} in "
+        f"{1e3 * mean['verify_seconds']:.3g} ms, in all {1e3 * mean['seconds']:.3g} ms"
+    )
+    return "\n".join([figures, *(one.why for one in group if one.why and len(group) == 1)])
+
+
+def ends(trace: Trace) -> str | None:
+    """Where drafts ended: rounds by how many tokens were accepted, and why it were no more."""
+    drafts = [one.round for one in trace.rounds if one.round.speculative and not one.round.cut]
+    if not drafts:
+        return None
+    found = Counter((r.accepted, _end(r.drafted, r.accepted)) for r in drafts)
+    most = max(r.accepted for r in drafts)
+    highest = max(Counter(r.accepted for r in drafts).values())
+    axes = svg.Axes((-0.5, most + 0.5), (0, 1.05 * highest))
+    body = axes.draw("tokens accepted in a round", "rounds", whole="xy")
+    for accepted in range(most + 1):
+        y = 0
+        for why, words in _ENDS.items():
+            n = found[accepted, why]
+            if n:
+                bar = axes.bar((accepted - 0.5, accepted + 0.5), (y, y + n), why)
+                body.append(f"<g>{svg.title(f'{n} of {len(drafts)} rounds: {accepted} accepted, {words}')}{bar}</g>")
+            y += n
+    shown = {why for _, why in found}
+    return svg.svg("Where drafts ended", axes.height, body) + legend(*(e for e in _ENDS.items() if e[0] in shown))
+
+
+def _end(drafted: int, accepted: int) -> str:
+    return "guess" if drafted == 0 else "held" if accepted >= drafted else "refused"
 
 
 def matchness(trace: Trace) -> str | None:
@@ -69,7 +157,7 @@ def matchness(trace: Trace) -> str | None:
     kept = [c for c in found if c.kept]
     axes = svg.Axes((0, end), (0, 1))
     where = "tokens generated, earlier texts included" if trace.earlier else "tokens generated"
-    body = axes.draw(where, "matchness (share of tokens)", whole=True)
+    body = axes.draw(where, "matchness (share of tokens)", whole="x")
     if 0 < trace.earlier < len(found):
         x = svg.number(axes.at(found[trace.earlier].tokens, 0)[0])
         body.append(f'<path class="even" d="M{x} {svg.TOP}V{svg.number(axes.bottom)}"/>')
@@ -77,33 +165,32 @@ def matchness(trace: Trace) -> str | None:
     body.append(axes.dots([(c.tokens, c.matchness) for c in svg.thinned(found, _DOTS)], "tried"))
     if kept:
         points = [(c.tokens, c.matchness) for c in kept]
-        body.append(axes.line([*points, (end, points[-1][1])], "overall", steps=True))
+        body.append(axes.line([*points, (end, points[-1][1])], "kept", steps=True))
         body += [_kept_dot(axes, c) for c in svg.thinned(kept, _COLUMNS)]
     return svg.svg("Matchness of candidates", axes.height, body) + legend(
-        ("k-tried", f"candidates ({len(found)})"), ("k-draft", f"kept ({len(kept)})")
+        ("tried", f"candidates ({len(found)})"), ("kept", f"kept ({len(kept)})")
     )
 
 
 def _kept_dot(axes: svg.Axes, c) -> str:
     worth = "" if c.rate is None else f", {c.rate:.2f} tokens per plain step"
     words = f"token {c.tokens}: {c.kind}, matchness {c.matchness:.2f}{worth}; skips {c.skip}"
-    return f"<g>{svg.title(words)}{axes.dots([(c.tokens, c.matchness)], 'overall')}</g>"
+    return f"<g>{svg.title(words)}{axes.dots([(c.tokens, c.matchness)], 'kept')}</g>"
 
 
 def kept_sets(trace: Trace) -> list[tuple[str, SkipSet]]:
-    """What drafted, change by change, with words for each: the optimizer's kept sets; without any, the rounds'."""
+    """What drafted, change by change, with words for each: the optimizer's kept sets; without any, the rounds'. Empty
+    where nothing was ever skipped."""
     found: list[tuple[str, SkipSet]] = []
     for step, c in enumerate(trace.candidates):
         if c.kept and (not found or found[-1][1] != c.skip):
             found.append((f"step {step + 1} ({c.kind}), token {c.tokens}, matchness {c.matchness:.2f}", c.skip))
-    if found:
-        return found
     at = 1
-    for one in trace.rounds:
+    for one in trace.rounds if not found else ():
         if one.skip is not None and (not found or found[-1][1] != one.skip):
             found.append((f"from token {at}", one.skip))
         at += one.round.tokens
-    return found
+    return found if any(skip.skipped(trace.layers) for _, skip in found) else []
 
 
 def layers(trace: Trace) -> str | None:
@@ -132,9 +219,9 @@ def layers(trace: Trace) -> str | None:
     body += [svg.text(svg.LEFT + (i + 0.5) * column, height - 22, str(found[i][0])) for i in marked]
     shown = "" if len(found) == len(sets) else f" ({len(found)} of {len(sets)} shown)"
     body.append(svg.text(svg.LEFT, height - 4, "changes of the set, in order" + shown, "label", "start"))
-    entries = [("k-skip", "skipped"), ("k-runs", "runs")]
+    entries = [("skip", "skipped"), ("runs", "runs")]
     if any(skip.exit_layer is not None for _, skip in sets):
-        entries.insert(1, ("k-exit", "behind the exit layer"))
+        entries.insert(1, ("exit", "behind the exit layer"))
     return svg.svg("Skipped layers", height, body) + legend(*entries)
 
 
@@ -157,8 +244,8 @@ def parts(stats: Stats) -> list[tuple[str, float, str]]:
     other_seconds would count the optimizer once more."""
     named = [
         ("prefill", stats.prefill_seconds, "the prompt's pass and the first token"),
-        ("draft", stats.draft_seconds, "steps of the thinned model"),
-        ("verify", stats.verify_seconds, "passes of the whole model"),
+        ("draft", stats.draft_seconds, "draft steps"),
+        ("verify", stats.verify_seconds, "passes of the whole model, plain steps included"),
         ("commit", stats.commit_seconds, "moving accepted siblings"),
         ("optimizer", stats.optimizer_seconds, "choosing what to skip"),
     ]
@@ -168,42 +255,15 @@ def parts(stats: Stats) -> list[tuple[str, float, str]]:
 
 def breakdown(stats: Stats) -> str | None:
     """One bar, and a table of the same."""
-    found = parts(stats)
+    found = [one for one in parts(stats) if one[1] > 0]
     total = sum(seconds for _, seconds, _ in found)
-    if total <= 0:
+    if not found:
         return None
-    x, bars, rows = 0.0, "", ""
-    for name, seconds, what in found:
-        wide = seconds / total * svg.WIDTH
-        share = f"{seconds / total:.1%}"
-        if wide > 0.2:
-            size = f'width="{max(wide - 1.5, 0.2):.2f}" height="34"'
-            hover = svg.title(f"{name}: {seconds:.4g} s, {share}")
-            bars += f'<rect class="k-{name}" x="{x:.2f}" y="2" {size}>{hover}</rect>'
-        if wide > 80:
-            bars += svg.text(x + wide / 2, 24, f"{name} {seconds / total:.0%}", "on")
-        x += wide
-        rows += (
-            f'<tr><td><i class="k-{name}"></i>{name}<small>{what}</small></td>'
-            f"<td>{seconds:.4f} s</td><td>{share}</td></tr>"
-        )
-    picture = svg.svg("Seconds by phase", 38, [bars])
-    return f'{picture}<table class="phases">{rows}<tr><td>total</td><td>{total:.4f} s</td><td>100%</td></tr></table>'
-
-
-def histogram(stats: Stats) -> str | None:
-    """How many draft tokens held, by rounds that drafted."""
-    counts = stats.acceptance_histogram
-    if not counts:
-        return None
-    axes = svg.Axes((-0.5, len(counts) - 0.5), (0, 1.05 * max(counts)))
-    body = axes.draw("draft tokens accepted in a round", "rounds", whole=True)
-    for i, count in enumerate(counts):
-        left, right = axes.at(i - 0.5, 0)[0], axes.at(i + 0.5, 0)[0]
-        top = axes.at(0, count)[1]
-        wide = min(right - left - 2, 40.0)
-        size = f'width="{svg.number(max(wide, 1))}" height="{svg.number(axes.bottom - top)}"'
-        at = f'x="{svg.number((left + right - wide) / 2)}" y="{svg.number(top)}"'
-        if count:
-            body.append(f'<rect class="k-draft" {at} {size}>{svg.title(f"{i} accepted: {count} rounds")}</rect>')
-    return svg.svg("Acceptance histogram", axes.height, body)
+    bar = "".join(f'<i class="{name}" style="width: {seconds / total:.2%}"></i>' for name, seconds, _ in found)
+    rows = "".join(
+        f'<tr><td><i class="{name}"></i>{name}<small>{what}</small></td><td>{seconds:.4f} s</td>'
+        f"<td>{seconds / total:.1%}</td></tr>"
+        for name, seconds, what in found
+    )
+    sums = f"<tr><td>total</td><td>{total:.4f} s</td><td>100%</td></tr>"
+    return f'<div class="bar">{bar}</div><table class="phases">{rows}{sums}</table>'

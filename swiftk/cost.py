@@ -17,6 +17,8 @@ class Round:
     tokens: int = 1
     accepted: int = 0  # draft tokens among them
     guessed: int = 0  # of these, by sources that cost no step
+    drafted: int = 0  # places of the text that the plan drafted
+    cut: bool = False  # the text ended inside
 
     @property
     def speculative(self) -> bool:

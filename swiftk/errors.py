@@ -1,4 +1,4 @@
-"""The exceptions that swiftk raises. The native library's status codes map to them one to one (csrc/error.h)."""
+"""The exceptions that swiftk raises. The native library's status codes map to them (csrc/error.h)."""
 
 
 class SwiftkError(Exception):
@@ -7,6 +7,10 @@ class SwiftkError(Exception):
 
 class InvalidArgument(SwiftkError, ValueError):
     """An option, token id or length out of range."""
+
+
+class InvalidOption(InvalidArgument, TypeError):
+    """An option of a name that is not known, or of the wrong type."""
 
 
 class CheckpointError(SwiftkError, ValueError):
@@ -26,7 +30,7 @@ class Cancelled(SwiftkError):
 
 
 class OutOfMemory(SwiftkError, MemoryError):
-    """A buffer could not be allocated."""
+    """A buffer could not be allocated, or a thread not be started."""
 
 
 class DeviceError(SwiftkError, RuntimeError):

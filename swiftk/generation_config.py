@@ -1,4 +1,4 @@
-"""Sampling defaults of a checkpoint: generation_config.json, and the EOS ids, which config.json may hold instead."""
+"""Defaults of a checkpoint: generation_config.json, and the BOS and EOS ids, which config.json may hold instead."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .errors import CheckpointError
+from .errors import CheckpointError, InvalidArgument
+from .option_values import NUMBERS, in_range, wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,20 @@ class Defaults:
     min_p: float | None = None
     repetition_penalty: float | None = None
     max_new_tokens: int | None = None
+    max_length: int | None = None  # tokens of the prompt and of the text together
+    bos_token_id: int | None = None
     eos_token_ids: tuple[int, ...] = ()
+
+    def new_tokens(self, prompt_tokens: int) -> int | None:
+        """Tokens that may follow a prompt of so many."""
+        if self.max_new_tokens is not None or self.max_length is None:
+            return self.max_new_tokens
+        if prompt_tokens >= self.max_length:
+            raise InvalidArgument(
+                f"[prompt] the prompt has {prompt_tokens} tokens, max_length in the model's generation_config.json is "
+                f"{self.max_length}; give max_new_tokens"
+            )
+        return self.max_length - prompt_tokens
 
 
 def read_defaults(model_dir: str | Path) -> Defaults:
@@ -30,19 +44,15 @@ def read_defaults(model_dir: str | Path) -> Defaults:
     folder = Path(model_dir)
     path = folder / "generation_config.json"
     found = read_json(path)
-    eos = found.get("eos_token_id")
-    if eos is None:
-        eos = read_json(folder / "config.json").get("eos_token_id")
-    number = (int, float)
+    either = {**read_json(folder / "config.json"), **{name: v for name, v in found.items() if v is not None}}
     return Defaults(
         do_sample=bool(found.get("do_sample") or False),
-        temperature=_value(path, found, "temperature", number, 0.0, None),
-        top_p=_value(path, found, "top_p", number, 0.0, 1.0),
-        top_k=_value(path, found, "top_k", (int,), -1, None),
-        min_p=_value(path, found, "min_p", number, 0.0, 1.0),
-        repetition_penalty=_value(path, found, "repetition_penalty", number, 0.0, None),
-        max_new_tokens=_value(path, found, "max_new_tokens", (int,), 1, None),
-        eos_token_ids=_eos(path, eos),
+        **{name: _number(path, name, found.get(name)) for name in NUMBERS},
+        top_k=_integer(path, "top_k", found.get("top_k"), -1),
+        max_new_tokens=_integer(path, "max_new_tokens", found.get("max_new_tokens"), 1),
+        max_length=_integer(path, "max_length", found.get("max_length"), 1),
+        bos_token_id=_integer(path, "bos_token_id", either.get("bos_token_id"), 0),
+        eos_token_ids=_eos(path, either.get("eos_token_id")),
     )
 
 
@@ -59,18 +69,16 @@ def read_json(path: Path) -> dict[str, Any]:
     return found
 
 
-def _value(
-    path: Path, found: dict[str, Any], name: str, kinds: tuple[type, ...], low: float, high: float | None
-) -> Any:
-    value = found.get(name)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, kinds) or value < low or (high is not None and value > high):
-        want = f"{low} or more" if high is None else f"{low}..{high}"
-        raise CheckpointError(f"[{path.name}] {name}={value!r} in {path}, want a number of {want}")
-    if name in ("top_p", "repetition_penalty") and value == 0:
-        raise CheckpointError(f"[{path.name}] {name}=0 in {path}, want more than 0")
-    return value
+def _number(path: Path, name: str, value: Any) -> Any:
+    if value is None or (isinstance(value, (int, float)) and not isinstance(value, bool) and in_range(name, value)):
+        return value
+    raise CheckpointError(f"[{path.name}] {name}={value!r} in {path}, want {wanted(name)}")
+
+
+def _integer(path: Path, name: str, value: Any, low: int) -> Any:
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= low):
+        return value
+    raise CheckpointError(f"[{path.name}] {name}={value!r} in {path}, want an integer of {low} or more")
 
 
 def _eos(path: Path, value: Any) -> tuple[int, ...]:

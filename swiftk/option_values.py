@@ -1,17 +1,25 @@
-"""Single values of options: checked, and put into the frozen classes as what they stand for."""
+"""Single values of options: checked, and put into the frozen classes as what they stand for. Every error is
+`[function] name=value, want what is supported`."""
 
 from __future__ import annotations
 
-import math
 import operator
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields
 from typing import Any, TypeVar
 
-from .errors import InvalidArgument
+from .errors import InvalidArgument, InvalidOption
 from .skip import WEIGHTS
 
 T = TypeVar("T")
+_LEAST, _MOST = 1e-37, 3e38  # of a float32, which is what the runtime computes in
+# The least and the most of numbers that sample, each as it is written; 0 is besides a temperature, and means greedy.
+NUMBERS = {
+    "temperature": (1e-5, _MOST),
+    "top_p": (_LEAST, 1),
+    "min_p": (0, 1),
+    "repetition_penalty": (_LEAST, _MOST),
+}
 
 
 def settings(cls: type[T], value: Any, name: str) -> T:
@@ -32,51 +40,70 @@ def put(o: object, name: str, value: Any) -> None:
     object.__setattr__(o, name, value)  # the class is frozen for callers; __post_init__ normalises
 
 
-def integer(o: object, name: str, low: int, high: int, optional: bool) -> None:
+def integer(o: Any, name: str, low: int, high: int, or_else: Collection[Any] = (None,)) -> None:
+    """or_else: what it may be besides."""
     value = getattr(o, name)
-    if value is None and optional:
+    if any(value is other or (isinstance(value, str) and value == other) for other in or_else):
         return
-    try:
-        if isinstance(value, bool):
-            raise TypeError
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(f"option {name!r} is an integer, got {value!r}") from None
-    if not low <= number <= high:
-        raise InvalidArgument(f"[options] {name}={number}, want {low}..{high}")
-    put(o, name, number)
+    besides = "".join(f"{other!r} or " for other in or_else if other is not None)
+    problem = f"[{o.function}] {name}={value!r}, want {besides}an integer in {low}..{high}"
+    found = _index(value)
+    if found is None:
+        raise InvalidOption(problem)
+    if not low <= found <= high:
+        raise InvalidArgument(problem)
+    put(o, name, found)
 
 
-def number(o: object, name: str, low: float, high: float, open_low: bool) -> None:
+def number(o: Any, name: str) -> None:
+    """One of NUMBERS, or None."""
     value = getattr(o, name)
     if value is None:
         return
+    problem = f"[{o.function}] {name}={value!r}, want {wanted(name)}"
     try:
         if isinstance(value, (bool, str)):
             raise TypeError
-        number = float(value)
+        found = float(value)
     except (TypeError, ValueError):
-        raise TypeError(f"option {name!r} is a number, got {value!r}") from None
-    if not math.isfinite(number) or not low <= number <= high or (open_low and number == low):
-        raise InvalidArgument(f"[options] {name}={number}, want a number in {'(' if open_low else '['}{low}, {high}]")
-    put(o, name, number)
+        raise InvalidOption(problem) from None
+    if not in_range(name, found):
+        raise InvalidArgument(problem)
+    put(o, name, found)
 
 
-def strings(value: Any) -> tuple[str, ...]:
-    strings = (value,) if isinstance(value, str) else tuple(value or ())
-    for s in strings:
-        if not isinstance(s, str):
-            raise TypeError(f"option 'stop' is a string or a list of strings, got {s!r} in it")
-        if not s:
-            raise InvalidArgument("[options] stop='' would stop at once; want strings that are not empty")
-    return strings
+def in_range(name: str, value: float) -> bool:
+    low, high = NUMBERS[name]
+    return low <= value <= high or (name == "temperature" and value == 0)
+
+
+def wanted(name: str) -> str:
+    """What in_range() takes, in words."""
+    low, high = NUMBERS[name]
+    return f"{'0 (greedy) or ' if name == 'temperature' else ''}a number in {low:g}..{high:g}"
+
+
+def flag(o: Any, name: str, optional: bool = False) -> None:
+    value = getattr(o, name)
+    if not (isinstance(value, bool) or (optional and value is None)):
+        raise InvalidOption(f"[{o.function}] {name}={value!r}, want True or False")
+
+
+def strings(function: str, name: str, value: Any) -> tuple[str, ...]:
+    """From one or several of them."""
+    found = _items(value)
+    if not all(isinstance(s, str) for s in found):
+        raise InvalidOption(f"[{function}] {name}={value!r}, want a string or a list of strings")
+    if "" in found:
+        raise InvalidArgument(f"[{function}] {name}={value!r} has an empty string, want strings that are not")
+    return found
 
 
 def forms(value: Any) -> str:
     """The option draft_weights as the native loader takes it: names joined by commas."""
-    names = [value] if isinstance(value, str) else list(value or ["own"])
-    if names in (["auto"], ["own"]):
-        return str(names[0])
+    names = strings("load", "draft_weights", value) or ("own",)
+    if names in (("auto",), ("own",)):
+        return names[0]
     for name in names:
         if name not in WEIGHTS or name == "own" or names.count(name) > 1:
             raise InvalidArgument(
@@ -85,14 +112,26 @@ def forms(value: Any) -> str:
     return ",".join(names)
 
 
-def ids(value: Any) -> tuple[int, ...]:
+def ids(function: str, name: str, value: Any) -> tuple[int, ...]:
+    """From one or several token ids."""
+    found = [_index(v) for v in _items(value)]
+    problem = f"[{function}] {name}={value!r}, want a token id or a list of them"
+    if None in found:
+        raise InvalidOption(problem)
+    if min(found, default=0) < 0:
+        raise InvalidArgument(problem)
+    return tuple(found)
+
+
+def _index(value: Any) -> int | None:
     try:
-        values = (operator.index(value),)
+        return None if isinstance(value, bool) else operator.index(value)
     except TypeError:
-        try:
-            values = tuple(operator.index(v) for v in (() if value is None else value))
-        except TypeError:
-            raise TypeError(f"option 'stop_token_ids' is a list of token ids, got {value!r}") from None
-    if any(v < 0 for v in values):
-        raise InvalidArgument(f"[options] stop_token_ids={list(values)}, want ids >= 0")
-    return values
+        return None
+
+
+def _items(value: Any) -> tuple[Any, ...]:
+    """Those of a list or its like; else the one value, or none."""
+    if isinstance(value, Iterable) and not isinstance(value, (str, bytes, bytearray, Mapping)):
+        return tuple(value)
+    return () if value is None else (value,)

@@ -6,19 +6,20 @@ Values left out stay None until the model's own defaults fill them.
 from __future__ import annotations
 
 import difflib
-import math
+import inspect
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from numbers import Real
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar, get_type_hints
 
 from .draft_rule import MAX_DRAFT, DraftRule
-from .errors import InvalidArgument
+from .errors import InvalidArgument, InvalidOption
 from .generation_config import Defaults
 from .optimizers.swift_settings import SwiftSettings
-from .option_values import forms, ids, integer, number, put, settings, strings
+from .option_values import NUMBERS, flag, forms, ids, integer, number, put, settings, strings
 from .skip import SkipSet
 from .source_settings import SourceSettings
 from .sources import DRAFTERS
@@ -33,7 +34,9 @@ ALIASES = {
     "assistant_confidence_threshold": "gate",
 }
 OPTIMIZERS = ("auto", "swift", "self-sd", None)
+NEW_TOKENS = 256  # where neither the caller nor the model says how many, as in transformers' pipelines
 MAX_LOGPROBS = 64  # the runtime's longest top-k
+MAX_THREADS = 1024
 DTYPES = {
     "auto": "auto",
     "float32": "float32",
@@ -50,6 +53,7 @@ T = TypeVar("T")
 class LoadOptions:
     """How a model is loaded."""
 
+    function: ClassVar[str] = "load"
     device: str = "auto"  # "cpu", "cuda" or "cuda:N"; "auto": SWIFTK_DEVICE if set, else a GPU where there is one
     dtype: str = "auto"  # of the weights in memory; "auto": the checkpoint's
     threads: int | None = None  # None: one per core this process may use
@@ -59,7 +63,7 @@ class LoadOptions:
     # Copies in fewer bits that drafts may read: "int8", "int4", "int3", or a list; "auto": int4 or int3, if one fits
     # (and a GPU's pack has kernels for it); "own": none. "upper": the upper bytes of float16 weights (dtype="float16",
     # on a CPU), which cost no memory.
-    draft_weights: Any = "auto"
+    draft_weights: str | Sequence[str] = "auto"
     draft_memory: int | None = None  # most bytes of all copies; None: a quarter of the memory that is available
     max_sequences: int = 16  # texts that step together; others wait for their turn
     kv_memory: int | None = None  # bytes of keys and values; None: one text of full length, others of an eighth of it
@@ -73,19 +77,26 @@ class LoadOptions:
         if dtype not in DTYPES:
             raise InvalidArgument(f"[load] dtype={self.dtype!r}, want one of {', '.join(sorted(DTYPES))}")
         put(self, "dtype", DTYPES[dtype])
-        integer(self, "threads", 1, 4096, optional=True)
-        integer(self, "context", 2, 1 << 31, optional=True)
-        integer(self, "draft_memory", 1, 1 << 62, optional=True)
-        integer(self, "max_sequences", 1, 256, optional=False)
-        integer(self, "kv_memory", 1, 1 << 62, optional=True)
+        integer(self, "threads", 1, MAX_THREADS)
+        integer(self, "context", 2, 1 << 31)
+        integer(self, "draft_memory", 1, 1 << 62)
+        integer(self, "max_sequences", 1, 256, or_else=())
+        integer(self, "kv_memory", 1, 1 << 62)
         put(self, "draft_weights", forms(self.draft_weights))
+        if not (self.isa is None or isinstance(self.isa, str)):
+            raise InvalidOption(f"[load] isa={self.isa!r}, want the name of an instruction set")
+        if not (self.pack is None or isinstance(self.pack, (str, os.PathLike))):
+            raise InvalidOption(f"[load] pack={self.pack!r}, want the path of a file that `swiftk pack` made")
 
 
 @dataclass(frozen=True, slots=True)
 class GenerateOptions:
-    """How one text is generated. None: the model's default (generation_config.json), else no limit or off."""
+    """How one text is generated. None: the model's default (generation_config.json), else off."""
 
-    max_new_tokens: int | None = None  # None: until EOS or the end of the context
+    function: ClassVar[str] = "generate"
+    # None: what the model's generation_config.json says (max_new_tokens, or max_length with the prompt), else 256. More
+    # than the context has room for is no error: lm.context fills it.
+    max_new_tokens: int | None = None
     do_sample: bool | None = None  # None: by the temperature
     temperature: float | None = None  # 0: greedy
     top_k: int | None = None  # 0 or -1: off
@@ -93,16 +104,17 @@ class GenerateOptions:
     min_p: float | None = None
     repetition_penalty: float | None = None
     seed: int | None = None  # None: drawn at random, recorded in the result
-    stop: tuple[str, ...] = ()
-    stop_token_ids: tuple[int, ...] = ()
+    parse_special: bool = False  # what a prompt's text spells as a special token ("</s>") is one; False: it is text
+    stop: str | Sequence[str] = ()
+    stop_token_ids: int | Sequence[int] = ()
     ignore_eos: bool = False
     logprobs: int | None = None  # alternatives per token; 0: the chosen token's own alone
     speculate: bool | str = True  # True: where it pays; "always": in every round; False: never
     # "auto", None, a SkipSet, a list of layers, the path of a saved set, or the weights to read: "int4"
-    skip: Any = "auto"
+    skip: str | Path | SkipSet | Sequence[int] | None = "auto"
     assistant_early_exit: int | str | None = None  # drafts with the first k layers; "auto": as many as pay best
     kvq: bool = True  # verifying takes over what a draft ran exactly, its first steps; False: runs them again
-    gate: Any = "auto"  # "auto", SWIFT's confidence threshold, or a DraftRule
+    gate: str | float | DraftRule = "auto"  # "auto", SWIFT's confidence threshold, or a DraftRule
     max_draft: int | None = None  # most tokens drafted a round
     # What proposes tokens: "plan", the model with sublayers skipped; "suffix", the text's own repetitions; "recycle",
     # what the model listed behind a token before; "auto", all three by time; as their papers have them, "lookup",
@@ -112,9 +124,9 @@ class GenerateOptions:
     # What sources that cost no draft step keep when another text begins. None: "recycle" and "template" their matrix of
     # tokens, which is the model's more than the text's; True: "suffix" the texts, too; False: nothing.
     recall: bool | None = None
-    sources: Any = None  # SourceSettings, or a mapping of its fields, for what costs no draft step
+    sources: SourceSettings | Mapping[str, Any] | None = None  # of what costs no draft step
     optimizer: str | None = "auto"  # which sublayers drafts skip; a given skip set is never changed
-    swift: Any = None  # SwiftSettings, or a mapping of its fields, for optimizer="swift"
+    swift: SwiftSettings | Mapping[str, Any] | None = None  # for optimizer="swift"
     # "coupled": the seed alone decides the tokens. "rejection": the papers' rule, same distribution; its draws belong
     # to rounds of drafting, so a seed repeats its tokens only with a gate and an optimizer that do not go by the clock,
     # and with recall=False.
@@ -131,25 +143,19 @@ class GenerateOptions:
             ("max_draft", 1, MAX_DRAFT),
             ("top_k", -1, 1 << 31),
         ):
-            integer(self, name, low, high, optional=True)
-        for name, low, high, open_low in (
-            ("temperature", 0.0, math.inf, False),
-            ("top_p", 0.0, 1.0, True),
-            ("min_p", 0.0, 1.0, False),
-            ("repetition_penalty", 0.0, math.inf, True),
-        ):
-            number(self, name, low, high, open_low)
-        for name in ("do_sample", "ignore_eos", "kvq", "recall", "stream", "verify", "explain"):
-            value = getattr(self, name)
-            if not (isinstance(value, bool) or (value is None and name in ("do_sample", "recall"))):
-                raise TypeError(f"generate() option {name!r} is True or False, got {value!r}")
-        if self.assistant_early_exit != "auto":
-            integer(self, "assistant_early_exit", 0, 1 << 16, optional=True)
+            integer(self, name, low, high)
+        for name in NUMBERS:
+            number(self, name)
+        for name in ("parse_special", "ignore_eos", "kvq", "stream", "verify", "explain"):
+            flag(self, name)
+        for name in ("do_sample", "recall"):
+            flag(self, name, optional=True)
+        integer(self, "assistant_early_exit", 0, 1 << 16, or_else=(None, "auto"))
         if isinstance(self.swift, Mapping):
             put(self, "swift", settings(SwiftSettings, self.swift, "swift"))
         put(self, "sources", settings(SourceSettings, self.sources, "sources"))
-        put(self, "stop", strings(self.stop))
-        put(self, "stop_token_ids", ids(self.stop_token_ids))
+        put(self, "stop", strings("generate", "stop", self.stop))
+        put(self, "stop_token_ids", ids("generate", "stop_token_ids", self.stop_token_ids))
         _check_choices(self)
         _check_contradictions(self)
 
@@ -167,11 +173,11 @@ class GenerateOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, Any]) -> GenerateOptions:
-        """From keyword arguments, aliases resolved. An unknown name is a TypeError with the nearest known one."""
-        return cls(**resolve_names("generate", cls, given, ALIASES))
+        """From keyword arguments, aliases resolved. An unknown name is an error with the nearest known one."""
+        return cls(**resolve_names(cls, given))
 
-    def filled(self, defaults: Defaults) -> GenerateOptions:
-        """With every sampler setting concrete: what was asked for, else the model's default, else off."""
+    def filled(self, defaults: Defaults, prompt_tokens: int) -> GenerateOptions:
+        """With every setting concrete: what was asked for, else the model's default, else off, and 256 tokens."""
         sample = self.do_sample
         if sample is None:
             sample = self.temperature > 0 if self.temperature is not None else defaults.do_sample
@@ -186,19 +192,24 @@ class GenerateOptions:
             top_p=_first(self.top_p, defaults.top_p if sample else None, 1.0),
             min_p=_first(self.min_p, defaults.min_p if sample else None, 0.0),
             repetition_penalty=_first(self.repetition_penalty, defaults.repetition_penalty, 1.0),
-            max_new_tokens=_first(self.max_new_tokens, defaults.max_new_tokens, None),
+            max_new_tokens=self.max_new_tokens or defaults.new_tokens(prompt_tokens) or NEW_TOKENS,
         )
 
 
-def resolve_names(function: str, cls: type, given: Mapping[str, Any], aliases: Mapping[str, str]) -> dict[str, Any]:
-    """`given` under canonical names. TypeError for an unknown name, ValueError for two values of one option."""
-    known = [field.name for field in fields(cls)]
+def names(cls: type) -> list[str]:
+    """Of its options; generate()'s have other names as well."""
+    return [*(field.name for field in fields(cls)), *(ALIASES if cls is GenerateOptions else ())]
+
+
+def resolve_names(cls: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """`given` under canonical names. InvalidOption: an unknown name; InvalidArgument: two values of one option."""
+    function, known = cls.function, names(cls)
     named: dict[str, Any] = {}
     source: dict[str, str] = {}
     for name, value in given.items():
-        canonical = aliases.get(name, name)
-        if canonical not in known:
-            raise TypeError(_unknown(function, name, known, aliases))
+        if name not in known:
+            raise InvalidOption(_unknown(function, name, known))
+        canonical = ALIASES.get(name, name)
         if canonical in named and named[canonical] != value:
             raise InvalidArgument(
                 f"[{function}] {source[canonical]}={named[canonical]!r} and {name}={value!r} are the same "
@@ -213,12 +224,29 @@ def resolve_names(function: str, cls: type, given: Mapping[str, Any], aliases: M
     return named
 
 
-def _unknown(function: str, name: str, known: list[str], aliases: Mapping[str, str]) -> str:
-    near = difflib.get_close_matches(name, [*known, *aliases], n=1, cutoff=0.6)
+def show_options(function: Any, *classes: Any) -> None:
+    """Gives a function the signature that has these classes' options where it says `**options`, for help()."""
+    shown = inspect.signature(function, eval_str=True)
+    own = {name: p for name, p in shown.parameters.items() if p.kind is not p.VAR_KEYWORD}
+    for cls in classes:
+        hints = get_type_hints(cls)
+        for field in fields(cls):
+            option = inspect.Parameter(
+                field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
+            )
+            own.setdefault(field.name, option)
+    function.__signature__ = shown.replace(parameters=list(own.values()))
+
+
+def _unknown(function: str, name: str, known: list[str]) -> str:
+    for cls in (LoadOptions, GenerateOptions):
+        if name in names(cls):
+            return f"[{function}] {name!r} is an option of {cls.function}()"
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     if not near:
-        return f"{function}() got unknown option {name!r}; options are {', '.join(known)}"
-    also = f" (alias of {aliases[near[0]]})" if near[0] in aliases else ""
-    return f"{function}() got unknown option {name!r}; did you mean {near[0]!r}{also}?"
+        return f"[{function}] unknown option {name!r}, want some of {', '.join(n for n in known if n not in ALIASES)}"
+    also = f" (alias of {ALIASES[near[0]]})" if near[0] in ALIASES else ""
+    return f"[{function}] unknown option {name!r}; did you mean {near[0]!r}{also}?"
 
 
 def _check_choices(o: GenerateOptions) -> None:
@@ -228,20 +256,13 @@ def _check_choices(o: GenerateOptions) -> None:
         raise InvalidArgument(f"[generate] acceptance={o.acceptance!r}, want 'coupled' or 'rejection'")
     if o.optimizer not in OPTIMIZERS:
         raise InvalidArgument(f"[generate] optimizer={o.optimizer!r}, want one of {', '.join(map(repr, OPTIMIZERS))}")
-    if not (o.drafter is None or o.drafter in DRAFTERS):
+    if not (o.drafter is None or o.drafter in tuple(DRAFTERS)):
         raise InvalidArgument(f"[generate] drafter={o.drafter!r}, want one of {', '.join(map(repr, DRAFTERS))}")
-    if isinstance(o.gate, str):
-        if o.gate not in ("auto", "swift"):
-            raise InvalidArgument(
-                f"[generate] gate={o.gate!r}, want 'auto', 'swift', a threshold in [0, 1] or a DraftRule"
-            )
-    elif not isinstance(o.gate, DraftRule):
-        number(o, "gate", 0.0, 1.0, False)
-        if o.gate is None:
-            raise InvalidArgument("[generate] gate=None, want 'auto', 'swift', a threshold in [0, 1] or a DraftRule")
-    if isinstance(o.skip, str) and not o.skip:
-        raise InvalidArgument("[generate] skip='', want 'auto', None, a SkipSet, a list of layers, or a path")
-    if not (o.skip is None or isinstance(o.skip, (str, os.PathLike, SkipSet, Iterable))):
+    threshold = isinstance(o.gate, Real) and not isinstance(o.gate, bool) and 0 <= o.gate <= 1
+    if not (isinstance(o.gate, DraftRule) or o.gate in ("auto", "swift") or threshold):
+        raise InvalidArgument(f"[generate] gate={o.gate!r}, want 'auto', 'swift', a threshold in [0, 1] or a DraftRule")
+    other = isinstance(o.skip, (bytes, Mapping)) or (isinstance(o.skip, str) and not o.skip)
+    if other or not (o.skip is None or isinstance(o.skip, (str, os.PathLike, SkipSet, Iterable))):
         raise InvalidArgument(f"[generate] skip={o.skip!r}, want 'auto', None, a SkipSet, a list of layers, or a path")
 
 

@@ -135,7 +135,8 @@ class Stream:
         recorder.decode += turn.seconds
         recorder.run += turn.run
         guessed = sum(source != "plan" for source in by)
-        tree = Round(turn.seconds, turn.draft, turn.steps, turn.verify, turn.nodes, len(events), len(by), guessed)
+        clocked = turn.seconds, turn.draft, turn.steps, turn.verify, turn.nodes
+        tree = Round(*clocked, len(events), len(by), guessed, turn.drafted, cut)
         why = explain(turn, self._ticket.engine.explained, self._spell) if self._spell else ""
         recorder.rounds.append(TracedRound(tree, _skip(turn.plan) if turn.plan else None, recorder.decode, why))
         if self._text.stopper.finish is None:  # a cut block says nothing about what pays

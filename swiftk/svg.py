@@ -7,8 +7,8 @@ from html import escape
 from math import floor, isfinite, log10
 
 Point = tuple[float, float]
-WIDTH = 480  # every figure's, in its own units: at most this many pixels on a phone, more on a desk
-LEFT, RIGHT, TOP, BOTTOM = 46, 12, 12, 42  # margins for the axes' words
+WIDTH = 400  # every figure's, in its own units: fewer pixels on a phone, more on a desk
+LEFT, RIGHT, TOP, BOTTOM = 52, 12, 12, 42  # margins for the axes' words
 _POINTS = 600  # most points of a line: more would not be seen
 
 
@@ -64,15 +64,17 @@ class Axes:
         across, up = (min(max(v, 0.0), 1.0) if isfinite(v) else 0.0 for v in (across, up))
         return LEFT + across * (self.right - LEFT), self.bottom - up * (self.bottom - TOP)
 
-    def draw(self, x_label: str, y_label: str, whole: bool = False) -> list[str]:
-        """Grid, ticks and labels. whole: x counts something."""
+    def draw(self, x_label: str, y_label: str, whole: str = "") -> list[str]:
+        """Grid, ticks and labels. whole: "x" or "xy", what counts something."""
         out = []
         for value in ticks(*self.y):
+            if "y" in whole and value != int(value):
+                continue
             y = self.at(self.x[0], value)[1]
             out.append(f'<path class="grid" d="M{LEFT} {number(y)}H{self.right}"/>')
             out.append(text(LEFT - 6, y + 4, f"{value:g}", anchor="end"))
-        for value in ticks(*self.x, about=8):
-            if not whole or value == int(value):
+        for value in ticks(*self.x, about=6):
+            if "x" not in whole or value == int(value):
                 out.append(text(self.at(value, 0)[0], self.bottom + 17, f"{value:g}"))
         out.append(f'<path class="axis" d="M{LEFT} {number(self.bottom)}H{self.right}"/>')
         out.append(text((LEFT + self.right) / 2, self.height - 6, x_label, "label"))
@@ -90,6 +92,18 @@ class Axes:
                 else f"{f'H{number(x)}V' if steps else f'L{number(x)} '}{number(y)}"
             )
         return f'<path class="line {css}" d="{path}"/>'
+
+    def area(self, below: Sequence[Point], above: Sequence[Point], css: str) -> str:
+        """What lies between two lines."""
+        path = "L".join(f"{number(x)} {number(y)}" for x, y in (self.at(*p) for p in [*above, *reversed(below)]))
+        return f'<path class="{css}" d="M{path}z"/>'
+
+    def bar(self, x: Point, y: Point, css: str) -> str:
+        """A rectangle from one value to another, with a gap to the next one where there is room."""
+        (left, low), (right, high) = self.at(x[0], y[0]), self.at(x[1], y[1])
+        wide = min(right - left - min(2.0, 0.2 * (right - left)), 40.0)
+        size = f'width="{number(wide)}" height="{low - high:.2f}"'
+        return f'<rect class="{css}" x="{number((left + right - wide) / 2)}" y="{high:.2f}" {size}/>'
 
     def dots(self, points: Sequence[Point], css: str) -> str:
         """All in one path: zero-length strokes with round ends."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from .errors import CheckpointError, InvalidArgument
+from .errors import CheckpointError, InvalidArgument, InvalidOption
 from .generation_config import read_json
 
+_log = logging.getLogger("swiftk")
 _SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
 
 
@@ -20,7 +22,7 @@ class Tokenizer:
     def __init__(self, model_dir: str | Path) -> None:
         self.folder = Path(model_dir)
         self._file = self.folder / "tokenizer.json"
-        self._backend: Any = None
+        self._backends: dict[bool, Any] = {}  # by whether they parse special tokens; threads share them
         self._template: Any = None
         self._config: dict[str, Any] | None = None
 
@@ -29,13 +31,31 @@ class Tokenizer:
         """Whether the checkpoint has a tokenizer; without one, prompts are token ids and texts are empty."""
         return self._file.is_file()
 
-    def encode(self, text: str, special: bool = True) -> list[int]:
-        """special: with the BOS (and whatever else) that the tokenizer puts around a text."""
-        return list(self._load().encode(text, add_special_tokens=special).ids)
+    def encode(self, text: str, special: bool = True, parse_special: bool = False) -> list[int]:
+        """special: with the BOS (and whatever else) that the tokenizer puts around a text. parse_special: what the text
+        spells as a special token is one; else it is text, as with transformers' split_special_tokens=True, which is not
+        its default."""
+        if not isinstance(text, str):
+            raise InvalidOption(f"[tokenizer] got {type(text).__name__}, want text (str)")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidArgument(
+                f"[tokenizer] character {error.start} of the text is {text[error.start]!r}, half of a surrogate pair; "
+                "want text that is valid Unicode"
+            ) from None
+        backend = self._load(parse_special)
+        if not parse_special:
+            added = backend.get_added_tokens_decoder().values()
+            spelt = next((token.content for token in added if token.special and token.content in text), None)
+            if spelt:
+                _log.warning("%r in the prompt is text; parse_special=True makes it the special token", spelt)
+        return list(backend.encode(text, add_special_tokens=special).ids)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Without special tokens. Ids that the tokenizer does not know give no text."""
-        return self._load().decode(list(ids), skip_special_tokens=True)
+        backend = next(iter(self._backends.values()), None) or self._load(False)
+        return backend.decode(list(ids), skip_special_tokens=True)
 
     @property
     def has_template(self) -> bool:
@@ -67,22 +87,25 @@ class Tokenizer:
             raise InvalidArgument(f"[chat] the chat template refused the messages: {error}") from None
 
     def encode_chat(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
-        """The template writes the special tokens itself, so the tokenizer adds none."""
-        return self.encode(self.render(messages), special=False)
+        """The template writes the special tokens itself, so the tokenizer adds none, and parses those in contents, too,
+        as transformers does."""
+        return self.encode(self.render(messages), special=False, parse_special=True)
 
-    def _load(self) -> Any:
-        if self._backend is None:
+    def _load(self, parse_special: bool) -> Any:
+        if parse_special not in self._backends:
             if not self.available:
                 raise InvalidArgument(f"[tokenizer] {self.folder} has no tokenizer.json; give the prompt as token ids")
             from tokenizers import Tokenizer as Backend
 
             try:
-                self._backend = Backend.from_file(str(self._file))
+                backend = Backend.from_file(str(self._file))
             except Exception as error:  # the library raises bare Exception
                 raise CheckpointError(f"[tokenizer] {self._file} is not a tokenizer: {error}") from None
-            self._backend.no_truncation()
-            self._backend.no_padding()
-        return self._backend
+            backend.no_truncation()
+            backend.no_padding()
+            backend.encode_special_tokens = not parse_special
+            self._backends[parse_special] = backend
+        return self._backends[parse_special]
 
     def _settings(self) -> dict[str, Any]:
         if self._config is None:

@@ -10,12 +10,12 @@ import importlib.util
 from functools import partial
 from typing import Any
 
-import torch
-import triton
-
 import clock
 import models
 import record
+import torch
+import triton
+
 from swiftk.folders import kernel_sources
 from swiftk.pack_compile import PACKAGE, load_kernels
 

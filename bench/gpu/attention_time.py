@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from constants import Machine
 from images import Image
-from swiftk import pack
 from timing import Time, cdiv, makespan, room, round_cycles, sharing, small, straight
+
+from swiftk import pack
 
 split_ends = pack.manifest().split_ends
 

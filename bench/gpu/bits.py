@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-import numpy as np
-
 import ladder
 import models
+import numpy as np
 import record
 from subject import Subject, both_ways, chain, each, kinds, stepwise, tree
+
 from swiftk import SkipSet, _core
 
 _MOST = 64

@@ -10,6 +10,7 @@ import ladder
 import models
 import record
 from subject import CONTEXT, Subject, both_ways, chain, draft_seconds, each, free_bytes, kinds, ratio, stepwise
+
 from swiftk import SkipSet
 
 _TOKENS_PER_SECOND = {"7b": 290, "1b": 1390, "13b": 151, "8b": 256}

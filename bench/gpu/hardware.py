@@ -9,10 +9,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
-
 import launches
 import library
+import numpy as np
 import record
 
 _SOURCE = Path(__file__).with_name("streams.cu")

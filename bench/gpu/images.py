@@ -20,6 +20,7 @@ from typing import Any
 
 import flow
 from constants import H200, UNITS
+
 from swiftk import pack
 from swiftk.errors import DeviceError
 

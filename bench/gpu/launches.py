@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 
+import clock
+import record
 import torch
 import triton
 import triton.language as tl
 from triton.language.extra import cuda
-
-import clock
-import record
 
 _PROGRAMS, _BLOCK, _TURNS = 1024, 4096, 4  # 33.5 MB of bf16 a kernel: a small matrix of a 7 B model
 _KERNELS = 96

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-import torch
-
 import clock
 import record
+import torch
 
 _MATRICES = {"qkv": (12288, 4096), "o_proj": (4096, 4096), "gate_up": (22016, 4096), "down": (4096, 11008),
              "lm_head": (32000, 4096)}

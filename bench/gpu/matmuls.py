@@ -17,13 +17,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
-import torch
-
 import clock
 import models
+import numpy as np
 import record
+import torch
 from subject import forms, kernel_shape
+
 from swiftk import pack, pack_cuda
 from swiftk.device import architecture
 

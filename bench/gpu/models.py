@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-
 import record
+
 from swiftk import demo_model
 from swiftk.grow import grow
 from swiftk.safetensors_io import Stream, Tensor, to_bfloat16, write_folder

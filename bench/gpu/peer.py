@@ -11,9 +11,8 @@ import os
 from time import perf_counter
 from typing import Any
 
-import torch
-
 import models
+import torch
 
 WAYS = ("torch, CUDA graph", "torch.compile, CUDA graph", "transformers, generate()",
         "transformers, static cache, compiled")

@@ -17,15 +17,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tables import Table
-
 import models
 import record
 import run
 from contexts import CONTEXTS
 from steps import CHUNK, FORM, Model, Step
 from subject import CONTEXT, KINDS, ROWS
+
 from swiftk import pack
+from tables import Table
 
 NAMES = ("7b", "1b", "8b", "13b")
 PARTS = ("matmuls", "attention", "norms", "draws", "launches")

@@ -27,6 +27,7 @@ import ahead
 import models
 import subject
 import suite
+
 from swiftk import pack, pack_cuda
 
 _RUNS = ("ladder", "hardware decode contexts bits", "peers speculation tests")

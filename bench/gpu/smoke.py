@@ -7,13 +7,13 @@ import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import numpy as np
-from texts import long_prompt, prompts
-
 import ladder
+import numpy as np
 import record
+
 import swiftk
 from swiftk.testing import make_tiny
+from texts import long_prompt, prompts
 
 _CLOSE, _TOLERANCE = 0.05, 0.25  # of the logits' standard deviation, root mean square: bf16 hand-offs against fp32
 _SAMPLERS = {"greedy": {"temperature": 0.0}, "sampled": {"temperature": 0.9, "top_p": 0.95, "seed": 7}}

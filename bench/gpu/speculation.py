@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from statistics import median
 from typing import Any
 
-from texts import prompts
-
 import models
 import record
+
 import swiftk
 from swiftk import SkipSet
+from texts import prompts
 
 
 def ways(layers: int) -> dict[str, dict[str, Any]]:

@@ -15,8 +15,9 @@ from attention_time import Attention, launches, serial
 from constants import H200, Machine
 from images import Pack
 from subject import CONTEXT, kernel_shape
-from swiftk import pack
 from timing import Time, matmul, small
+
+from swiftk import pack
 
 ARCH, FORM = "sm_90", "int4"
 BUCKETS = pack.manifest().BUCKETS

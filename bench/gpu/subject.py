@@ -12,10 +12,10 @@ from time import perf_counter
 from typing import Any
 from unittest.mock import patch
 
-import numpy as np
-
 import models
+import numpy as np
 import record
+
 import swiftk
 from swiftk import SkipSet, _core, debug, pack
 from swiftk.device import architecture

@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import clock
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-
-import clock
 
 
 class Llama:

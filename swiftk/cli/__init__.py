@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -15,6 +16,7 @@ COMMANDS = ("demo", "run", "chat", "info", "check", "doctor", "bench", "tune", "
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command line; returns the exit status."""
+    logging.basicConfig(format="swiftk: %(message)s")  # warnings, on stderr
     arguments = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     return guarded(lambda: int(_app(arguments)(arguments, standalone_mode=False, prog_name="swiftk") or 0))
 

@@ -6,14 +6,14 @@ from typing import Annotated, Any
 
 import typer
 
-from .common import DeviceOption, DtypeOption, ModelArgument, ThreadsOption, err, open_model, out
-from .run import show_stats
+from .common import DeviceOption, DtypeOption, ModelArgument, NewTokensOption, ThreadsOption, err, open_model, out
+from .run import show_cut, show_stats
 
 
 def command(
     model: ModelArgument,
     system: Annotated[str | None, typer.Option(help="A system message.")] = None,
-    max_new_tokens: Annotated[int | None, typer.Option("--max-new-tokens", "-n")] = None,
+    max_new_tokens: NewTokensOption = None,
     temperature: Annotated[float | None, typer.Option()] = None,
     seed: Annotated[int | None, typer.Option()] = None,
     no_spec: Annotated[bool, typer.Option("--no-spec", help="Decode without drafts.")] = False,
@@ -54,11 +54,9 @@ def _answer(lm: Any, messages: list[dict[str, str]], options: dict[str, Any], st
     except KeyboardInterrupt:
         stream.close()
     out.print()
-    if stats and text:
-        try:
-            show_stats(stream.result)
-        except ValueError:
-            err.print("interrupted")
+    show_cut(stream.result, options["max_new_tokens"])
+    if stats:
+        show_stats(stream.result)
     return "".join(text).strip()
 
 

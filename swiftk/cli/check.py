@@ -1,16 +1,18 @@
-"""swiftk check: proves on this machine that drafts change nothing, by decoding everything twice."""
+"""swiftk check: proves on this machine that drafts change nothing, by decoding every text plainly and in every way that
+drafts, alone and beside others."""
 
 from __future__ import annotations
 
 import random
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from rich.text import Text
 
 from ..errors import InvalidArgument
 from ..skip import SkipSet
+from ..sources import DRAFTERS
 from .common import (
     PROMPTS,
     DeviceOption,
@@ -31,13 +33,20 @@ _SAMPLERS: dict[str, dict[str, Any]] = {
     "sampled": {"temperature": 0.9, "top_p": 0.95, "seed": 1234},
     "penalised": {"temperature": 1.0, "top_k": 40, "min_p": 0.02, "repetition_penalty": 1.2, "seed": 99},
 }
-_GATES: dict[str, Any] = {"swift": "swift", "never stops": 0.0, "auto": "auto"}
+
+
+class Asked(NamedTuple):
+    """One text."""
+
+    prompt: Any
+    sampler: str
+    options: dict[str, Any]
 
 
 def command(
     model: ModelArgument,
     prompts: Annotated[Path | None, typer.Option(help="A file with one prompt a line.")] = None,
-    tokens: Annotated[int, typer.Option("--tokens", "-n", min=2, help="Generated for each prompt.")] = 48,
+    tokens: Annotated[int, typer.Option("--tokens", "-n", min=2, help="Generated for each text.")] = 32,
     json: JsonOption = False,
     threads: ThreadsOption = None,
     dtype: DtypeOption = "auto",
@@ -45,37 +54,54 @@ def command(
 ) -> None:
     """Compare drafted with plain decoding, token by token; status 1 if anything differs."""
     lm = open_model(model, threads, dtype, device)
-    texts = _prompts(lm, prompts)
-    skips = skip_sets(lm.config["num_layers"])
+    texts = [
+        Asked(prompt, sampler, {**how, "max_new_tokens": tokens, "ignore_eos": True})
+        for sampler, how in _SAMPLERS.items()
+        for prompt in _prompts(lm, prompts)
+    ]
+    found = ways(lm)
     rows, differences = [], []
-    total = len(texts) * len(_SAMPLERS) * (1 + len(skips) * len(_GATES))
     with bar(unit_bytes=False) as progress:
-        task = progress.add_task("checking", total=total)
-        for sampler, how in _SAMPLERS.items():
-            options = {**how, "max_new_tokens": tokens, "ignore_eos": True}
-            plain = [_decode(lm, text, options, progress, task, speculate=False, logprobs=2) for text in texts]
-            for name, skip in skips.items():
-                for gate_name, gate in _GATES.items():
-                    drafted = [
-                        _decode(lm, text, options, progress, task, skip=skip, gate=gate, speculate="always")
-                        for text in texts
-                    ]
-                    found = [_difference(i, p, d) for i, (p, d) in enumerate(zip(plain, drafted, strict=True))]
-                    found = [{"sampler": sampler, "skip": name, "gate": gate_name, **f} for f in found if f]
-                    differences += found
-                    rows.append(
-                        {
-                            "sampler": sampler,
-                            "skip": name,
-                            "gate": gate_name,
-                            "different": len(found),
-                            "tokens": sum(len(d.tokens) for d in drafted),
-                            "drafted": sum(d.stats.num_accepted_draft_tokens for d in drafted),
-                        }
-                    )
-    _report(rows, differences, json)
+        task = progress.add_task("checking", total=len(texts) * (2 * len(found) + 1))
+
+        def decoded(asked: list[Asked], **more: Any) -> list[Any]:
+            each = [one.options for one in asked]
+            results = lm.generate_many([one.prompt for one in asked], each=each, **more)
+            progress.advance(task, len(asked))
+            return results
+
+        plain = [decoded([one], speculate=False, logprobs=2)[0] for one in texts]
+        for name, how in found.items():
+            alone = [decoded([one], **how)[0] for one in texts]
+            together = decoded(texts, **how)
+            both = [("alone", alone), ("together", together)]
+            wrong = [d for company, results in both for d in _differences(texts, plain, results, name, company)]
+            differences += wrong
+            rows.append(
+                {
+                    "way": name,
+                    "different": len(wrong),
+                    "tokens": sum(len(r.tokens) for r in alone + together),
+                    "drafted": sum(sum(r.drafted) for r in alone + together),
+                }
+            )
+    _report(texts, rows, differences, json)
     if differences:
         raise typer.Exit(1)
+
+
+def ways(lm: Any) -> dict[str, dict[str, Any]]:
+    """What drafts, by name, as options of generate(): the default as it is, and all others in every round."""
+    layers = lm.config["num_layers"]
+    always: dict[str, dict[str, Any]] = {
+        "default, always": {},
+        **{f"{name} copy alone": {"skip": name} for name in lm.model.copies},
+        **{f"{name} alone": {"drafter": name} for name, drafter in DRAFTERS.items() if not drafter.plan},
+        **{f"skips {name}": {"skip": skip} for name, skip in skip_sets(layers).items()},
+        "skips every second layer, one threshold": {"skip": SkipSet.uniform(layers), "gate": 0.0},
+        "swift's search": {"optimizer": "swift"},
+    }
+    return {"default": {}, **{name: {**how, "speculate": "always"} for name, how in always.items()}}
 
 
 def skip_sets(n_layers: int) -> dict[str, SkipSet]:
@@ -83,12 +109,11 @@ def skip_sets(n_layers: int) -> dict[str, SkipSet]:
     shuffled = random.Random(n_layers)
     pick = [i for i in range(n_layers) if shuffled.random() < 0.6]
     other = [i for i in range(n_layers) if shuffled.random() < 0.6]
-    everything = range(n_layers)
     return {
-        "uniform": SkipSet.uniform(n_layers),
-        "random": SkipSet(attn=tuple(pick), mlp=tuple(other)),
-        "early exit": SkipSet.early_exit(max(1, n_layers // 2)),
-        "everything": SkipSet.layers(everything),
+        "every second layer": SkipSet.uniform(n_layers),
+        "random sublayers": SkipSet(attn=tuple(pick), mlp=tuple(other)),
+        "all behind half": SkipSet.early_exit(max(1, n_layers // 2)),
+        "everything": SkipSet.layers(range(n_layers)),
         "nothing": SkipSet(),
     }
 
@@ -105,46 +130,47 @@ def _prompts(lm: Any, path: Path | None) -> list[Any]:
     return [[ids.randrange(lm.config["vocab_size"]) for _ in range(n)] for n in (1, 7, 24)]
 
 
-def _decode(lm: Any, text: Any, options: dict[str, Any], progress: Any, task: Any, **more: Any) -> Any:
-    result = lm.generate(text, **options, **more)
-    progress.advance(task)
-    return result
-
-
-def _difference(prompt: int, plain: Any, drafted: Any) -> dict[str, Any] | None:
-    at = first_difference(plain.tokens, drafted.tokens)
-    if at is None:
-        return None
-    token = [r.tokens[at] if at < len(r.tokens) else None for r in (plain, drafted)]
-    best = [logprob for _, logprob in plain.logprobs[at].top] if at < len(plain.logprobs) else []
-    return {
-        "prompt": prompt,
-        "at": at,
-        "plain": token[0],
-        "drafted": token[1],
-        "margin": best[0] - best[1] if len(best) > 1 else None,
-    }
-
-
-def _report(rows: list[dict[str, Any]], differences: list[dict[str, Any]], json: bool) -> None:
-    if json:
-        print_json({"identical": not differences, "cases": rows, "differences": differences})
-        return
-    table = make_table("sampler", "draft skips", "gate", "tokens", "from drafts", "result")
-    for row in rows:
-        table.add_row(
-            row["sampler"],
-            row["skip"],
-            row["gate"],
-            str(row["tokens"]),
-            str(row["drafted"]),
-            Text(f"{row['different']} differ", style="red") if row["different"] else "identical",
+def _differences(texts: list[Asked], plain: list[Any], drafted: list[Any], way: str, company: str) -> list[Any]:
+    found = []
+    for asked, p, d in zip(texts, plain, drafted, strict=True):
+        at = first_difference(p.tokens, d.tokens)
+        if at is None:
+            continue
+        best = [logprob for _, logprob in p.logprobs[at].top] if at < len(p.logprobs) else []
+        found.append(
+            {
+                "way": way,
+                "company": company,
+                "sampler": asked.sampler,
+                "prompt": asked.prompt,
+                "at": at,
+                "plain": p.tokens[at] if at < len(p.tokens) else None,
+                "drafted": d.tokens[at] if at < len(d.tokens) else None,
+                "margin": best[0] - best[1] if len(best) > 1 else None,
+            }
         )
+    return found
+
+
+def _report(texts: list[Asked], rows: list[dict[str, Any]], differences: list[dict[str, Any]], json: bool) -> None:
+    tokens, drafted = (sum(row[name] for row in rows) for name in ("tokens", "drafted"))
+    if json:
+        facts = {"identical": not differences, "texts": len(texts), "tokens": tokens, "drafted": drafted}
+        print_json({**facts, "ways": rows, "differences": differences})
+        return
+    table = make_table("what drafts", "tokens", "from drafts", "result")
+    for row in rows:
+        result = Text(f"{row['different']} differ", style="red") if row["different"] else "identical"
+        table.add_row(row["way"], str(row["tokens"]), str(row["drafted"]), result)
     out.print(table)
     for d in differences[:8]:
         out.print(
-            f"{d['sampler']}, skip {d['skip']}, gate {d['gate']}, prompt {d['prompt']}: token {d['at']} is "
-            f"{d['drafted']}, plain decoding gives {d['plain']} (margin {d['margin']})"
+            f"{d['way']}, {d['company']}, {d['sampler']}, prompt {d['prompt']!r}: token {d['at']} is {d['drafted']}, "
+            f"plain decoding gives {d['plain']} (margin {d['margin']})"
         )
-    verdict = ("not identical", "red") if differences else "identical to plain decoding"
-    out.print(Text.assemble(f"{len(rows)} ways of drafting, {sum(row['tokens'] for row in rows)} tokens: ", verdict))
+    verdict = (f"{len(differences)} texts differ", "red") if differences else "all identical to plain decoding"
+    said = (
+        f"{len(texts)} texts ({', '.join(_SAMPLERS)}) in {len(rows)} ways, each text alone and all together: {tokens} "
+        f"tokens, {drafted} of them from drafts: "
+    )
+    out.print(Text.assemble(said, verdict))

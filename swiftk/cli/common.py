@@ -16,7 +16,7 @@ from rich.table import Table
 from .. import demo_model
 from ..api import LM, load
 from ..device import place
-from ..options import LoadOptions
+from ..options import NEW_TOKENS, LoadOptions
 from . import line_width
 
 
@@ -39,6 +39,9 @@ ModelArgument = Annotated[
     str, typer.Argument(metavar="MODEL", help="Checkpoint directory, or 'demo' for the bundled model.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+NewTokensOption = Annotated[
+    int | None, typer.Option("--max-new-tokens", "-n", help=f"Default: the model's, else {NEW_TOKENS}.")
+]
 ThreadsOption = Annotated[int | None, typer.Option("--threads", help="Default: one per core.")]
 DeviceOption = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
 DtypeOption = Annotated[str, typer.Option("--dtype", help="auto, float32, bfloat16 or float16.")]
@@ -79,7 +82,8 @@ def open_model(
         report = show_progress(progress, "building kernels")
         device, pack = place(folder, options.device, options.dtype, None, report, options.draft_weights)
     with bar() as progress:
-        report = show_progress(progress, f"loading {folder.name}")
+        copies = "" if draft_weights == "own" else ", and copying it in few bits to draft with"
+        report = show_progress(progress, f"loading {folder.name}{copies}")
         chosen = {"device": device, "dtype": dtype, "pack": pack or None, "draft_weights": draft_weights}
         return load(folder, **chosen, threads=threads, progress=report)
 

@@ -46,10 +46,12 @@ def command(
     """See speculative decoding at work."""
     lm = open_model(str(demo_model() if grow == 1 else _grown(grow)), threads, dtype, device)
     out.print(
-        f"{lm.model.config['num_layers']} layers, {lm.model.weight_bytes / 1e6:.0f} MB of {lm.model.dtype} weights, "
-        f"{lm.model.isa} kernels, {lm.model.threads} threads. It was trained for minutes: it babbles."
+        f"Three texts with drafts, then without: the same tokens, sooner. {lm.model.config['num_layers']} layers, "
+        f"{lm.model.weight_bytes / 1e6:.0f} MB of {lm.model.dtype} weights, {lm.model.isa} kernels, "
+        f"{lm.model.threads} threads; trained for minutes: it babbles."
     )
-    rest = " tokens were drafted by the model with sublayers skipped, and verified.\n"
+    plan = "".join(f"an {name} copy of the weights" for name in lm.model.copies) or "the model with sublayers skipped"
+    rest = f" tokens were proposed by {plan}, by repetitions or by what came before, and verified by the model.\n"
     out.print(Text.assemble(("Green", "green"), rest))
     options = {"max_new_tokens": max_new_tokens, "temperature": temperature, "seed": seed, "ignore_eos": True}
     table = make_table("prompt", "plain tok/s", "swiftk tok/s", "ratio", "tok/step", "accepted", "output")

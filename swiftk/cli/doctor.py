@@ -1,4 +1,4 @@
-"""swiftk doctor: what this machine can do, what a draft costs on it, and the acceptance from which drafting pays."""
+"""swiftk doctor: what this machine can do, what drafting costs on it, and what the default makes of that."""
 
 from __future__ import annotations
 
@@ -10,13 +10,27 @@ from typing import Annotated, Any
 
 import typer
 
-from ..cost import break_even, equation_6, tokens_per_round
+from ..cost import break_even, tokens_per_round
 from ..skip import SkipSet
-from .common import DeviceOption, DtypeOption, JsonOption, ThreadsOption, bar, make_table, open_model, out, print_json
+from .common import (
+    PROMPTS,
+    DeviceOption,
+    DtypeOption,
+    JsonOption,
+    ThreadsOption,
+    bar,
+    make_table,
+    open_model,
+    out,
+    print_json,
+    why_off,
+)
 
 _ROWS = (1, 2, 4, 6, 8, 10, 12, 14, 16)
 _SECONDS, _TURNS, _SAMPLES = 6.0, 9, 40  # seconds of all turns, turns, samples of one at most
 _DRAFT = 6  # tokens
+_ACCEPTED = (0.6, 0.8, 0.9, 0.95)
+_TOKENS = 96  # of a text by the default
 
 
 def command(
@@ -28,10 +42,10 @@ def command(
     dtype: DtypeOption = "auto",
     device: DeviceOption = "auto",
 ) -> None:
-    """Measure the machine and say what drafting needs to pay. Takes about ten seconds."""
+    """Measure the machine, and say what drafting needs to pay and what it brings. Takes some ten seconds."""
     lm = open_model(model, threads, dtype, device)
     with bar(unit_bytes=False) as progress:
-        task = progress.add_task("measuring", total=2 + _TURNS)
+        task = progress.add_task("measuring", total=3 + _TURNS)
         facts = _measure(lm, lambda: progress.advance(task))
     if json:
         print_json(facts)
@@ -47,16 +61,16 @@ def _measure(lm: Any, step: Callable[[], None]) -> dict[str, Any]:
     session.set_sampling()
     session.set_logprobs(0)
     session.prefill([(7 * i + 1) % vocab for i in range(min(48, lm.context // 2))])
-    skips = {
-        "alternate layers": SkipSet.uniform(layers),
+    plans = {
+        **{f"{name} copy": SkipSet(weights=name) for name in lm.model.copies},
+        "every second layer": SkipSet.uniform(layers),
         "exit at half": SkipSet.early_exit(layers // 2),
-        "exit at quarter": SkipSet.early_exit(max(1, layers // 4)),
     }
     every: dict[Any, Callable[[], float]] = {n: partial(_verify, session, n) for n in _ROWS if n <= vocab}
-    every |= {name: partial(_draft_step, session, skip) for name, skip in skips.items()}
+    every |= {name: partial(_draft_step, session, plan) for name, plan in plans.items()}
     plain, cost = _in_turn(every, step)
     rows = {n: cost[n] for n in _ROWS if n in cost}
-    return {
+    facts = {
         "isa": lm.model.isa,
         "threads": lm.model.threads,
         "dtype": lm.model.dtype,
@@ -67,8 +81,11 @@ def _measure(lm: Any, step: Callable[[], None]) -> dict[str, Any]:
         "plain_tokens_per_second": 1 / plain,
         "share_of_read_bandwidth": lm.model.weight_bytes / plain / read,
         "rows": {str(n): share for n, share in rows.items()},
-        "drafts": [_draft_facts(name, skip, layers, cost[name], rows) for name, skip in skips.items()],
+        "drafts": [_draft_facts(name, cost[name], rows) for name in plans],
+        "default": _default(lm),
     }
+    step()
+    return facts
 
 
 def _in_turn(every: dict[Any, Callable[[], float]], step: Callable[[], None]) -> tuple[float, dict[Any, float]]:
@@ -91,32 +108,40 @@ def _verify(session: Any, rows: int) -> float:
     return float(session.last["verify"])
 
 
-def _draft_step(session: Any, skip: SkipSet) -> float:
-    session.set_skip(**skip.arguments())
+def _draft_step(session: Any, plan: SkipSet) -> float:
+    session.set_skip(**plan.arguments())
     session.draft(confidence=0.0, max_draft=_DRAFT, max_nodes=_DRAFT + 1)
     return float(session.last["draft"]) / max(1, int(session.last["draft_steps"]))
 
 
-def _draft_facts(name: str, skip: SkipSet, layers: int, c: float, cost: dict[int, float]) -> dict[str, Any]:
-    best: tuple[float, int] | None = None
-    for length in range(1, 9):
-        rows = min((n for n in cost if n > length), default=max(cost))
-        even = break_even(c, length, cost[rows])
-        if even is not None and (best is None or even < best[0]):
-            best = (even, length)
+def _draft_facts(name: str, c: float, cost: dict[int, float]) -> dict[str, Any]:
+    """By rounds of n draft steps and a pass over n + 1 rows, in plain steps."""
+    verify = {n: cost[min((rows for rows in cost if rows > n), default=max(cost))] for n in range(1, 16)}
+    even = [(at, n) for n in range(1, 9) if (at := break_even(c, n, verify[n])) is not None]
     return {
-        "skip": name,
-        "sublayers_skipped": skip.skipped(layers),
-        "sublayers": 2 * layers,
+        "draft": name,
         "draft_cost": c,
-        "break_even_acceptance": best[0] if best else None,
-        "break_even_length": best[1] if best else None,
-        "speedup_at_acceptance": {str(a): _best_speedup(a, c) for a in (0.6, 0.8, 0.9, 0.95)},
+        "break_even_acceptance": min(even)[0] if even else None,
+        "break_even_length": min(even)[1] if even else None,
+        "speedup_at_acceptance": {
+            str(a): max(tokens_per_round(a, n) / (c * n + v) for n, v in verify.items()) for a in _ACCEPTED
+        },
     }
 
 
-def _best_speedup(alpha: float, c: float) -> float:
-    return max(equation_6(tokens_per_round(alpha, n), (tokens_per_round(alpha, n) - 1) / n, c) for n in range(1, 17))
+def _default(lm: Any) -> dict[str, Any]:
+    """What it did with one text."""
+    text: Any = PROMPTS["arithmetic"] if lm.tokenizer.available else [1, 2, 3, 4, 5, 6, 7, 8]
+    s = lm.generate(text, max_new_tokens=_TOKENS, temperature=0.0, ignore_eos=True).stats
+    return {
+        "tokens": s.generated_tokens,
+        "drafted_by": s.skip,
+        "draft_acceptance_rate": s.draft_acceptance_rate if s.num_draft_tokens else None,
+        "accepted_by": s.accepted_by,
+        "speedup_vs_plain": s.speedup_vs_plain,
+        "speculation": s.speculation,
+        "reason_off": s.reason_off,
+    }
 
 
 def _show(facts: dict[str, Any]) -> None:
@@ -128,34 +153,26 @@ def _show(facts: dict[str, Any]) -> None:
         f"a plain step takes {1e3 * facts['plain_step_seconds']:.2f} ms ({facts['plain_tokens_per_second']:.1f} "
         f"tokens/s, {facts['share_of_read_bandwidth']:.0%} of the read bandwidth on weights)\n"
     )
-    table = make_table("rows", *facts["rows"])
-    table.add_row("cost", *(f"{v:.2f}" for v in facts["rows"].values()))
+    table = make_table("rows in a pass", *facts["rows"])
+    table.add_row("plain steps", *(f"{v:.2f}" for v in facts["rows"].values()))
     out.print(table)
-    table = make_table(
-        "draft skips",
-        "skipped",
-        "draft step",
-        "break-even",
-        *(f"at {a}" for a in facts["drafts"][0]["speedup_at_acceptance"]),
-    )
+    table = make_table("draft", "plain steps", "pays from", *(f"at {a}" for a in _ACCEPTED))
     for d in facts["drafts"]:
-        even = "none" if d["break_even_acceptance"] is None else f"{d['break_even_acceptance']:.2f}"
-        table.add_row(
-            d["skip"],
-            f"{d['sublayers_skipped']}/{d['sublayers']}",
-            f"{d['draft_cost']:.2f}",
-            even,
-            *(f"{v:.2f}x" for v in d["speedup_at_acceptance"].values()),
-        )
+        even = "never" if d["break_even_acceptance"] is None else f"{d['break_even_acceptance']:.2f}"
+        gains = (f"{v:.2f}x" for v in d["speedup_at_acceptance"].values())
+        table.add_row(d["draft"], f"{d['draft_cost']:.2f}", even, *gains)
     out.print(table)
-    paying = [d for d in facts["drafts"] if d["break_even_acceptance"] is not None]
-    if paying:
-        best = min(paying, key=lambda d: d["break_even_acceptance"])
-        out.print(
-            f"drafting pays here from an acceptance of {best['break_even_acceptance']:.2f} ({best['skip']}); "
-            "swiftk measures yours while it generates, and decodes plainly below that"
-        )
-    else:
-        out.print(
-            "drafting does not pay here with this model: verifying costs as much as it saves; swiftk decodes plainly"
-        )
+    out.print("pays from, and speed-up at: shares of drafted tokens that the model accepts; what repeats costs no step")
+    _show_default(facts["default"])
+
+
+def _show_default(d: dict[str, Any]) -> None:
+    by = ", ".join(f"{n} by {name}" for name, n in d["accepted_by"].items()) or "none"
+    alpha, gain = d["draft_acceptance_rate"], d["speedup_vs_plain"]
+    out.print(
+        f"the default, on a text of {d['tokens']} tokens: accepted {by}"
+        + (f"; the plan ({d['drafted_by']}) at {alpha:.2f}" if alpha is not None else "")
+        + (f"; {gain:.2f}x plain decoding" if gain is not None else "")
+    )
+    if d["reason_off"]:
+        out.print(why_off(d["speculation"], d["reason_off"]))

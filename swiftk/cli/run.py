@@ -8,11 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from ..page import check, report
+from ..sources import DRAFTERS
 from .common import (
     DeviceOption,
     DtypeOption,
     JsonOption,
     ModelArgument,
+    NewTokensOption,
     ThreadsOption,
     err,
     open_model,
@@ -24,7 +26,7 @@ from .common import (
 def command(
     model: ModelArgument,
     prompt: Annotated[str, typer.Argument(help="Text; - reads stdin.")],
-    max_new_tokens: Annotated[int | None, typer.Option("--max-new-tokens", "-n", help="Default: until EOS.")] = None,
+    max_new_tokens: NewTokensOption = None,
     temperature: Annotated[float | None, typer.Option(help="0: greedy.")] = None,
     top_p: Annotated[float | None, typer.Option()] = None,
     top_k: Annotated[int | None, typer.Option()] = None,
@@ -32,11 +34,11 @@ def command(
     repetition_penalty: Annotated[float | None, typer.Option()] = None,
     seed: Annotated[int | None, typer.Option(help="Default: drawn at random, shown by --stats.")] = None,
     stop: Annotated[list[str] | None, typer.Option(help="Text that ends the output; may be given again.")] = None,
+    parse_special: Annotated[
+        bool, typer.Option("--parse-special", help="Special tokens that the prompt spells are such, and no text.")
+    ] = False,
     skip: Annotated[str, typer.Option(help="auto, or the path of a saved skip set.")] = "auto",
-    drafter: Annotated[
-        str | None,
-        typer.Option(help="What proposes tokens: auto, plan, suffix, recycle, lookup, lookahead, parallel, template."),
-    ] = None,
+    drafter: Annotated[str | None, typer.Option(help=f"What proposes tokens: {', '.join(DRAFTERS)}.")] = None,
     no_spec: Annotated[bool, typer.Option("--no-spec", help="Decode without drafts.")] = False,
     page: Annotated[
         str | None, typer.Option("--report", metavar="FILE", help="A page (HTML) with what happened.")
@@ -55,45 +57,53 @@ def command(
         check(page)
     lm = open_model(model, threads, dtype, device)
     text = sys.stdin.read() if prompt == "-" else prompt
+    sampling = {"temperature": temperature, "top_p": top_p, "top_k": top_k, "min_p": min_p, "seed": seed}
     options: dict[str, Any] = {
+        **sampling,
         "max_new_tokens": max_new_tokens,
-        "temperature": temperature,
-        "top_p": top_p,
-        "top_k": top_k,
-        "min_p": min_p,
         "repetition_penalty": repetition_penalty,
-        "seed": seed,
-        "stop": stop or (),
+        "stop": stop,
+        "parse_special": parse_special,
         "skip": skip,
         "drafter": drafter,
         "speculate": not no_spec,
         "explain": explain,
     }
-    result = lm.generate(text, **options) if json else _streamed(lm, text, options)
+    result = _streamed(lm, text, options, quiet=json)
     if json:
         print_json(result.to_dict())
     elif stats:
         show_stats(result)
+    else:
+        show_cut(result, max_new_tokens)
     if explain:
         for number, one in enumerate(result.trace.rounds, 1):
             err.print(f"{number}: {one.why}")
     if page is not None:
         report(result, page)
+    if result.finish_reason == "cancelled":
+        raise KeyboardInterrupt
 
 
-def _streamed(lm: Any, text: str, options: dict[str, Any]) -> Any:
-    """The text on stdout as it comes; the result."""
+def _streamed(lm: Any, text: str, options: dict[str, Any], quiet: bool) -> Any:
+    """The text on stdout as it comes, unless quiet; the result. An interrupt ends the text behind what it has."""
     stream = lm.generate(text, stream=True, **options)
     try:
         for event in stream:
-            sys.stdout.write(event.text)
-            sys.stdout.flush()
+            if not quiet:
+                sys.stdout.write(event.text)
+                sys.stdout.flush()
     except KeyboardInterrupt:
         stream.close()
+    if not quiet:
         sys.stdout.write("\n")
-        raise
-    sys.stdout.write("\n")
     return stream.result
+
+
+def show_cut(result: Any, asked: int | None) -> None:
+    """That a text was ended by a limit that nobody asked for."""
+    if asked is None and result.finish_reason == "length":
+        err.print(f"ended after {len(result.tokens)} tokens; --max-new-tokens says how many")
 
 
 def show_stats(result: Any) -> None:

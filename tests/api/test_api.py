@@ -1,10 +1,12 @@
 """load() and generate() at the edges: prompts, errors, streams, threads, reuse, statistics, logging, imports."""
 
+import inspect
 import json
 import logging
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ import pytest
 import swiftk
 from generating import HARSH, LAYERS, PROMPT, N, drafted, plain
 from swiftk.engine import Ticket
-from swiftk.errors import Cancelled, CheckpointError, DeviceError, InternalError, InvalidArgument
+from swiftk.errors import Cancelled, CheckpointError, DeviceError, InternalError, InvalidArgument, InvalidOption
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +38,7 @@ def test_prompt_forms_agree(lm):
 
 
 @pytest.mark.parametrize(
-    "prompt", ["", [], [-1], [320], [1.5], list(range(3, 320)) * 3, None, ["a", "b"], [{"role": "user"}]]
+    "prompt", ["\ud800", b"a", [], [-1], [320], [1.5], list(range(3, 320)) * 3, None, ["a", "b"], [{"role": "user"}]]
 )
 def test_bad_prompts_leave_the_model_usable(lm, prompt):
     with pytest.raises(InvalidArgument):
@@ -61,6 +63,46 @@ def test_bad_options_leave_the_model_usable(lm, options, error):
     with pytest.raises(error):
         lm.generate(PROMPT, stream=True, **options)  # at the call, not at the first event
     assert len(plain(lm, max_new_tokens=3).tokens) == 3
+
+
+def test_an_empty_text_begins_at_the_bos(lm):
+    assert lm.generate("", max_new_tokens=3).prompt_tokens == [1]
+
+
+def test_special_tokens_of_a_text_are_parsed_when_asked(lm):
+    assert lm.generate("a</s>", max_new_tokens=1).prompt_tokens == lm.encode("a</s>")
+    assert lm.generate("a</s>", max_new_tokens=1, parse_special=True).prompt_tokens[-1] == 2
+
+
+@pytest.mark.parametrize("ids", [[320], [-1], [1.5], 5, "ab", None])
+def test_decode_takes_ids_of_the_vocabulary(lm, ids):
+    with pytest.raises(InvalidArgument, match=r"\[decode\]"):
+        lm.decode(ids)
+    assert lm.decode([]) == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "each"), [(("one",), None), ((5,), None), ((["one"],), [5]), ((["one"],), [{}, {}])]
+)
+def test_generate_many_names_what_it_wants(lm, arguments, each):
+    with pytest.raises(InvalidArgument, match=r"\[generate_many\] .* want "):
+        lm.generate_many(*arguments, each=each)
+
+
+@pytest.mark.parametrize(
+    ("function", "names"),
+    [
+        (swiftk.load, {"threads": int | None, "draft_weights": str | Sequence[str]}),
+        (swiftk.generate, {"threads": int | None, "temperature": float | None, "n": int}),
+        (swiftk.LM.generate, {"temperature": float | None, "stop": str | Sequence[str], "stream": bool}),
+        (swiftk.LM.submit, {"max_new_tokens": int | None}),
+        (swiftk.LM.generate_many, {"seed": int | None}),
+    ],
+)
+def test_signatures_show_options(function, names):
+    shown = inspect.signature(function).parameters
+    assert {name: shown[name].annotation for name in names} == names
+    assert not [p for p in shown.values() if p.kind is p.VAR_KEYWORD]
 
 
 def test_stream_is_the_result_in_pieces(demo):
@@ -199,6 +241,8 @@ def test_module_level_generate(tiny_dir, lm):
     assert got.tokens == plain(lm, max_new_tokens=6).tokens
     with pytest.raises(TypeError, match="did you mean 'temperature'"):
         swiftk.generate("/no/such/dir", PROMPT, temperatur=1)
+    both = swiftk.generate(tiny_dir("llama3", layers=LAYERS), PROMPT, n=2, max_new_tokens=2)
+    assert len(both) == 2
 
 
 @pytest.mark.parametrize(
@@ -208,6 +252,8 @@ def test_module_level_generate(tiny_dir, lm):
         ({"dtype": "int4"}, InvalidArgument),
         ({"isa": "avx9000", "device": "cpu"}, InvalidArgument),
         ({"context": 1 << 20}, InvalidArgument),
+        ({"thread": 1}, InvalidOption),
+        ({"progress": 3}, InvalidOption),
     ],
 )
 def test_bad_load_arguments(tiny_dir, arguments, error):
@@ -220,6 +266,10 @@ def test_bad_folders(tmp_path, tiny_dir):
         swiftk.load(tmp_path / "none")
     with pytest.raises(CheckpointError, match=r"config\.json"):
         swiftk.load(tmp_path)
+    with pytest.raises(CheckpointError, match="`hf download org/name-1B --local-dir DIR` gets one from the Hub"):
+        swiftk.load("org/name-1B")
+    with pytest.raises(InvalidOption, match="model_dir=5, want the path"):
+        swiftk.load(5)
 
 
 def test_load_reports_progress_and_can_be_cancelled(tiny_dir):
@@ -236,6 +286,13 @@ def test_load_logs_one_line(tiny_dir, caplog):
         swiftk.load(tiny_dir("llama3", layers=LAYERS), threads=2)
     assert len(caplog.records) == 1
     assert "2 threads" in caplog.text
+
+
+def test_a_long_load_tells_the_log(tiny_dir, caplog, monkeypatch):
+    monkeypatch.setattr("swiftk.api._TELL", -1.0)
+    with caplog.at_level(logging.INFO, "swiftk"):
+        swiftk.load(tiny_dir("llama3", layers=LAYERS), threads=2)
+    assert "copies in few bits included: 100 %" in caplog.records[-2].getMessage()
 
 
 def test_import_is_quick_and_light():

@@ -3,6 +3,7 @@
 import io
 import itertools
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 import swiftk
 from swiftk.cli import doctor, main
 from swiftk.cli.check import skip_sets
+from swiftk.engine import Ticket
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +53,9 @@ def test_help_of_each(swift, command):
         ("run",),
         ("info", "/no/such/dir"),
         ("dance",),
-        ("run", "demo", ""),
+        ("run", "demo", "\udcff"),
+        ("run", "demo", "x", "--threads", "5000"),
+        ("run", "org/name", "x"),
         ("check", "/nowhere"),
         ("run", "demo", "x", "--temperature", "-1"),
         ("run", "demo", "x", "--temperatur", "1"),
@@ -88,6 +92,30 @@ def test_run_reads_stdin_and_writes_json(swift, folder, monkeypatch):
     assert status == 0
     assert len(found["tokens"]) <= 5
     assert found["stats"]["generated_tokens"] == len(found["tokens"])
+
+
+@pytest.mark.parametrize("heard", [0, 1, 4])
+def test_an_interrupted_run_prints_what_there_is(swift, folder, monkeypatch, heard):
+    asked = ("run", folder, "Question: how", "-n", "12", "--no-spec")
+    want, calls, hear = swift(*asked)[1], [], Ticket.hear
+
+    def interrupted(self):
+        calls.append(1)
+        if len(calls) == heard + 1:
+            raise KeyboardInterrupt
+        return hear(self)
+
+    monkeypatch.setattr(Ticket, "hear", interrupted)
+    status, out, _ = swift(*asked, "--json")
+    found = json.loads(out)
+    assert (status, found["finish_reason"]) == (130, "cancelled")
+    assert len(found["tokens"]) == heard and want.startswith(found["text"])
+    calls.clear()
+    assert swift(*asked)[:2] == (130, found["text"] + "\n")
+
+
+def test_a_text_that_ends_at_the_default_length_says_so(swift, folder):
+    assert "ended after 256 tokens; --max-new-tokens" in swift("run", folder, "Question: how", "--no-spec")[2]
 
 
 @pytest.mark.parametrize("how", [(), ("--json",)])
@@ -136,25 +164,27 @@ def test_check_agrees(swift, folder, tmp_path):
     found = json.loads(out)
     assert status == 0
     assert found["identical"]
-    assert len(found["cases"]) == 3 * 5 * 3
-    assert sum(case["drafted"] for case in found["cases"]) > 0
-    assert all(case["tokens"] == 24 for case in found["cases"])
+    ways = {way["way"]: way for way in found["ways"]}
+    assert {"default", "int4 copy alone", "recycle alone", "template alone", "skips all behind half"} <= ways.keys()
+    assert found["texts"] == 6 and all(way["tokens"] == 2 * 6 * 12 for way in ways.values())
+    assert found["drafted"] == sum(way["drafted"] for way in ways.values())
+    assert all(way["drafted"] > 0 for name, way in ways.items() if name.endswith(("copy alone", "always", "nothing")))
 
 
 def test_check_names_the_first_divergence(swift, folder, monkeypatch):
-    generate = swiftk.LM.generate
+    generate = swiftk.LM.generate_many
 
-    def lies(self, prompt, **options):
-        result = generate(self, prompt, **options)
-        if options.get("speculate") == "always" and options["temperature"] == 0.9:
-            result.tokens[5] = 7777
-        return result
+    def lies(self, prompts, each, **options):
+        results = generate(self, prompts, each=each, **options)
+        if len(prompts) > 1 and options.get("skip") == "int4":  # beside others alone
+            results[3].tokens[5] = 7777
+        return results
 
-    monkeypatch.setattr(swiftk.LM, "generate", lies)
+    monkeypatch.setattr(swiftk.LM, "generate_many", lies)
     status, out, _ = swift("check", folder, "--tokens", "8")
     assert status == 1
-    assert "token 5 is 7777" in " ".join(out.split())
-    assert "not identical" in out
+    assert re.search(r"int4 copy alone, together, sampled, prompt 'Question.*': token 5 is 7777, plain", out)
+    assert len(re.findall(r"1 differ\b", out)) == 1 and out.splitlines()[-1].endswith(": 1 texts differ")
 
 
 def test_skip_sets_fit_any_depth():
@@ -169,7 +199,9 @@ def test_doctor_measures(swift, folder):
     assert status == 0
     assert found["read_bytes_per_second"] > 1e8
     assert found["rows"]["1"] == 1.0
+    assert [d["draft"] for d in found["drafts"]] == ["int4 copy", "every second layer", "exit at half"]
     assert all(d["draft_cost"] > 0 for d in found["drafts"])
+    assert found["default"]["tokens"] == 96
 
 
 def test_doctor_keeps_ratios_where_the_machine_changes_its_speed():

@@ -69,22 +69,25 @@ def test_check(piped, model, place, monkeypatch):
     prompts.write_text("Question: who?\n")
     asked = "check", model, "--tokens", "6", "--prompts", prompts
     out, _ = piped(*asked)
-    assert "sampler draft skips gate tokens from drafts result" in out
-    assert fits(r"(greedy|sampled|penalised) [a-z ]+ 6 \d+ identical", out) == 45
-    assert fits(r"45 ways of drafting, \d+ tokens: identical to plain decoding", out) == 1
-    generate = swiftk.LM.generate
+    assert "what drafts tokens from drafts result" in out
+    said = r"3 texts \(greedy, sampled, penalised\) in (\d+) ways, each text alone and all together: \d+ tokens, .*: "
+    ways = int(re.fullmatch(said + "all identical to plain decoding", out[-1])[1])
+    assert fits(r"[\w ',]+ 36 \d+ identical", out) == ways > 10
+    generate = swiftk.LM.generate_many
 
-    def lies(self, prompt, **options):
-        result = generate(self, prompt, **options)
-        if options.get("speculate") == "always":
+    def lies(self, prompts, each, **options):
+        results = generate(self, prompts, each=each, **options)
+        for result in results if options.get("speculate") == "always" else ():
             result.tokens[5] = 7777
-        return result
+        return results
 
-    monkeypatch.setattr(swiftk.LM, "generate", lies)
+    monkeypatch.setattr(swiftk.LM, "generate_many", lies)
     out, _ = piped(*asked, status=1)
-    says = r"\w+, skip [a-z ]+, gate [a-z ]+, prompt 0: token 5 is 7777, plain decoding gives \d+ \(margin .*\)"
+    says = (
+        r".*, (alone|together), \w+, prompt 'Question: who\?': token 5 is 7777, plain decoding gives \d+ \(margin .*\)"
+    )
     assert fits(says, out) == 8
-    assert fits(r"45 ways of drafting, \d+ tokens: not identical", out) == 1
+    assert re.fullmatch(said + rf"{6 * (ways - 1)} texts differ", out[-1])
 
 
 def test_bench_and_demo(piped, model):
@@ -92,8 +95,8 @@ def test_bench_and_demo(piped, model):
     assert "tok/s ratio forecast tok/pass accepted c output" in out
     assert fits(r"always drafting [\d.]+ [\d.]+x .* identical", out) == 1
     out, _ = piped("demo", "-n", "8")
-    assert fits(r".* layers, .* threads\. It was trained for minutes: it babbles\.", out) == 1
-    assert "Green tokens were drafted by the model with sublayers skipped, and verified." in out
+    assert fits(r"Three texts with drafts, then without: .* layers, .* threads; .* it babbles\.", out) == 1
+    assert fits("Green tokens were proposed by an int4 copy of the weights, .*, and verified by the model.", out) == 1
     assert "prompt plain tok/s swiftk tok/s ratio tok/step accepted output" in out
     assert fits(r"arithmetic [\d.]+ .* identical", out) == 1
 
@@ -102,10 +105,10 @@ def test_doctor(piped, model, monkeypatch):
     monkeypatch.setattr(doctor, "_SECONDS", 0.0)
     out, _ = piped("doctor", model)
     assert fits(r".* kernels, .* threads, .*: reads .* GB/s, computes .* GFLOP/s", out) == 1
-    assert "rows 1 2 4 6 8 10 12 14 16" in out
-    assert "draft skips skipped draft step break-even at 0.6 at 0.8 at 0.9 at 0.95" in out
-    assert fits(r"exit at quarter \d+/8 [\d.]+ .*x", out) == 1
-    assert fits(r"drafting (pays|does not pay) here .* plainly( below that)?", out) == 1
+    assert "rows in a pass 1 2 4 6 8 10 12 14 16" in out
+    assert "draft plain steps pays from at 0.6 at 0.8 at 0.9 at 0.95" in out
+    assert fits(r"int4 copy [\d.]+ ([\d.]+|never) .*x", out) == 1
+    assert fits(r"the default, on a text of 96 tokens: accepted .*", out) == 1
 
 
 def test_tune(piped, model, place):

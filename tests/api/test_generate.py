@@ -125,13 +125,17 @@ def test_eos_ends_the_text_and_is_among_the_tokens(lm, tmp_path, tiny_dir):
     assert other.generate(PROMPT, max_new_tokens=N, ignore_eos=True, **HARSH).tokens == tokens
 
 
-def test_without_a_limit_the_context_is_the_limit(tiny_dir):
+def test_the_context_is_a_limit(tiny_dir):
     lm = swiftk.load(tiny_dir("llama3", layers=LAYERS), context=30, threads=2)
-    want = lm.generate([5, 6, 7, 8], ignore_eos=True, speculate=False)
+    want = plain(lm, [5, 6, 7, 8], max_new_tokens=lm.context)
     assert len(want.tokens) == 26
     assert want.finish_reason == "length"
-    assert lm.generate([5, 6, 7, 8], ignore_eos=True, **HARSH).tokens == want.tokens
+    assert drafted(lm, [5, 6, 7, 8], max_new_tokens=lm.context).tokens == want.tokens
     assert len(lm.generate(list(range(3, 32)), ignore_eos=True).tokens) == 1
+
+
+def test_without_a_limit_there_are_256_tokens(lm):
+    assert len(lm.generate([5, 6, 7, 8], ignore_eos=True).tokens) == 256
 
 
 def test_defaults_come_from_generation_config(tmp_path, tiny_dir):

@@ -1,14 +1,15 @@
 """Options: aliases, did-you-mean, ranges, contradictions, and the model's own defaults."""
 
 import json
+import re
 
 import numpy as np
 import pytest
 
 from swiftk.draft_rule import DraftRule
-from swiftk.errors import CheckpointError, InvalidArgument
+from swiftk.errors import CheckpointError, InvalidArgument, InvalidOption, SwiftkError
 from swiftk.generation_config import Defaults, read_defaults
-from swiftk.options import GenerateOptions, LoadOptions
+from swiftk.options import NEW_TOKENS, GenerateOptions, LoadOptions, resolve_names
 from swiftk.skip import SkipSet, resolve
 
 
@@ -50,6 +51,20 @@ def test_unknown_option_names_the_nearest(wrong, near):
         parse(**{wrong: 1})
 
 
+@pytest.mark.parametrize(
+    ("cls", "name", "says"),
+    [
+        (LoadOptions, "thread", r"\[load\] unknown option 'thread'; did you mean 'threads'\?"),
+        (LoadOptions, "temperature", r"\[load\] 'temperature' is an option of generate\(\)"),
+        (LoadOptions, "max_tokens", r"\[load\] 'max_tokens' is an option of generate\(\)"),
+        (GenerateOptions, "threads", r"\[generate\] 'threads' is an option of load\(\)"),
+    ],
+)
+def test_unknown_option_names_whose_it_is(cls, name, says):
+    with pytest.raises(InvalidOption, match=says):
+        resolve_names(cls, {name: 1})
+
+
 def test_unknown_option_without_a_near_one_lists_all():
     with pytest.raises(TypeError, match=r"max_new_tokens.*stream"):
         parse(quux_zzz=1)
@@ -62,6 +77,11 @@ def test_unknown_option_without_a_near_one_lists_all():
         {"temperature": -0.1},
         {"temperature": float("nan")},
         {"temperature": float("inf")},
+        {"temperature": 1e-6},
+        {"temperature": 1e39},
+        {"repetition_penalty": 1e39},
+        {"top_p": 1e-50},
+        {"max_new_tokens": 10**12},
         {"top_p": 0.0},
         {"top_p": 1.1},
         {"top_k": -2},
@@ -80,20 +100,34 @@ def test_unknown_option_without_a_near_one_lists_all():
         {"gate": "clever"},
         {"gate": None},
         {"skip": 3},
+        {"skip": b"card.json"},
+        {"gate": [1]},
+        {"drafter": ["plan"]},
         {"optimizer": "magic"},
         {"acceptance": "typical"},
         {"speculate": "sometimes"},
     ],
 )
 def test_out_of_range_is_a_value_error(given):
-    with pytest.raises(InvalidArgument, match=next(iter(given))):
+    name, value = next(iter(given.items()))
+    with pytest.raises(InvalidArgument, match=re.escape(f"[generate] {name}={value!r}")) as caught:
         parse(**given)
+    assert " want " in str(caught.value)
 
 
 @pytest.mark.parametrize(
     "given",
     [
         {"max_new_tokens": 1.5},
+        {"stop": 5},
+        {"stop": b"x"},
+        {"stop": ["a", b"x"]},
+        {"stop": {"a": 1}},
+        {"stop_token_ids": 1.5},
+        {"stop_token_ids": [True]},
+        {"assistant_early_exit": "x"},
+        {"recall": 1},
+        {"parse_special": None},
         {"max_new_tokens": True},
         {"temperature": "hot"},
         {"stop": [1]},
@@ -104,8 +138,10 @@ def test_out_of_range_is_a_value_error(given):
     ],
 )
 def test_wrong_type_is_a_type_error(given):
-    with pytest.raises(TypeError):
+    name, value = next(iter(given.items()))
+    with pytest.raises(TypeError, match=re.escape(f"[generate] {name}={value!r}, want ")) as caught:
         parse(**given)
+    assert isinstance(caught.value, SwiftkError)
 
 
 @pytest.mark.parametrize(
@@ -155,16 +191,34 @@ MODEL = Defaults(
     ],
 )
 def test_explicit_options_win_over_the_files(given, defaults, want):
-    o = parse(**given).filled(defaults)
+    o = parse(**given).filled(defaults, 5)
     assert (o.temperature, o.top_k, o.top_p) == want
     assert o.do_sample == (want[0] > 0)
 
 
 def test_length_and_penalty_defaults():
-    o = parse().filled(MODEL)
+    o = parse().filled(MODEL, 5)
     assert (o.max_new_tokens, o.repetition_penalty, o.min_p) == (33, 1.1, 0.1)
-    assert parse(max_tokens=2).filled(MODEL).max_new_tokens == 2
-    assert parse().filled(Defaults()).max_new_tokens is None
+
+
+@pytest.mark.parametrize(
+    ("given", "defaults", "want"),
+    [
+        ({}, Defaults(), NEW_TOKENS),
+        ({}, Defaults(max_new_tokens=33), 33),
+        ({}, Defaults(max_length=40), 35),
+        ({}, Defaults(max_new_tokens=33, max_length=40), 33),
+        ({"max_tokens": 2}, Defaults(max_new_tokens=33, max_length=4), 2),
+        ({"max_new_tokens": 10_000}, Defaults(), 10_000),
+    ],
+)
+def test_how_many_tokens_follow_a_prompt_of_five(given, defaults, want):
+    assert parse(**given).filled(defaults, 5).max_new_tokens == want
+
+
+def test_a_prompt_longer_than_the_models_max_length():
+    with pytest.raises(InvalidArgument, match=r"prompt has 5 tokens, max_length .* is 5; give max_new_tokens"):
+        parse().filled(Defaults(max_length=5), 5)
 
 
 def write(folder, **files):
@@ -180,10 +234,16 @@ def test_generation_config_files(tmp_path):
     write(tmp_path, generation_config={"eos_token_id": [5, 6], "do_sample": True, "temperature": 0.6, "top_p": None})
     found = read_defaults(tmp_path)
     assert (found.eos_token_ids, found.do_sample, found.temperature, found.top_p) == ((5, 6), True, 0.6, None)
+    write(tmp_path, config={"bos_token_id": 7}, generation_config={"max_length": 40, "bos_token_id": None})
+    assert (found := read_defaults(tmp_path)).max_length == 40 and found.bos_token_id == 7
 
 
 @pytest.mark.parametrize(
-    "content", ["{", "[]", '{"temperature": "warm"}', '{"top_p": 7}', '{"eos_token_id": "x"}', '{"max_new_tokens": 0}']
+    "content",
+    [
+        *("{", "[]", '{"temperature": "warm"}', '{"temperature": 1e-7}', '{"top_p": 7}', '{"eos_token_id": "x"}'),
+        *('{"max_new_tokens": 0}', '{"max_length": "x"}', '{"bos_token_id": -1}'),
+    ],
 )
 def test_broken_generation_config_names_the_file(tmp_path, content):
     write(tmp_path, generation_config=content)
@@ -195,11 +255,13 @@ def test_broken_generation_config_names_the_file(tmp_path, content):
     "given",
     [
         *({"device": device} for device in ("cuda:x", "cuda:1234", "tpu")),
-        *({"dtype": "int3"}, {"threads": 0}, {"context": 1}),
+        *({"dtype": "int3"}, {"threads": 0}, {"threads": 5000}, {"context": 1}, {"context": "x"}),
+        *({"draft_weights": 5}, {"draft_weights": b"int4"}, {"isa": 5}, {"pack": 5}, {"max_sequences": None}),
     ],
 )
 def test_load_options_are_checked(given):
-    with pytest.raises(InvalidArgument):
+    name, value = next(iter(given.items()))
+    with pytest.raises(InvalidArgument, match=re.escape(f"[load] {name}={value!r}, want ")):
         LoadOptions(**given)
 
 

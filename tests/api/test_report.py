@@ -3,13 +3,14 @@
 import math
 import re
 from dataclasses import replace
+from html import escape
 from html.parser import HTMLParser
 from time import perf_counter
 
 import pytest
 
 import swiftk
-from swiftk.charts import kept_sets, parts
+from swiftk.charts import KINDS, kept_sets, parts
 from swiftk.cost import Round
 from swiftk.errors import InvalidArgument
 from swiftk.optimizers.base import Candidate
@@ -30,7 +31,7 @@ class Page(HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.tokens, self.table, self.tiles, self.columns, self.blocks = [], {}, {}, [], []
+        self.tokens, self.table, self.tiles, self.columns, self.blocks, self.titles = [], {}, {}, [], [], []
         self.tags, self.open, self.words, self.cells = [], [], "", []
         self.source = text
         self.feed(text)
@@ -63,8 +64,10 @@ class Page(HTMLParser):
 
     def handle_data(self, data):
         self.words += data
-        if self.tokens and self.open and self.open[-1][0] == "span" and self.open[-1][1][:1] in map(list, "dsrgbp"):
+        if self.open and self.open[-1][0] == "span" and self.open[-1][1][:1] in [[kind] for kind in KINDS]:
             self.tokens[-1][1] += data
+        if self.open and self.open[-1][0] == "title":
+            self.titles.append(data)
 
     def handle_endtag(self, tag):
         assert self.open.pop()[0] == tag
@@ -92,7 +95,19 @@ def made(texts, rounds, logprobs=False, reason_off=None, plain=0.01, **trace):
         told = turn(**seconds, **counts, saved_weight_bytes=0, proposed=[1, spine, *[0] * 6])
         recorder.round(told, ["plan"] * accepted, tokens, tokens <= accepted)
         recorder.decode += 0.0125 + 0.004 * spine
-        turns.append(TracedRound(Round(0.0125, tokens=tokens, draft_steps=spine), skip, recorder.decode))
+        clocked = Round(
+            0.0125 + 0.004 * spine,
+            0.004 * spine,
+            spine,
+            0.012,
+            spine + 1,
+            tokens,
+            accepted,
+            0,
+            spine,
+            tokens <= accepted,
+        )
+        turns.append(TracedRound(clocked, skip, recorder.decode))
         drafted += [i < accepted for i in range(tokens)]
     assert len(texts) == len(drafted)
     ids = [1000 + i for i in range(len(texts))]
@@ -114,7 +129,9 @@ def shown(texts):
 def test_every_token_once_in_order_and_escaped():
     page = Page(render(made(TEXTS, ROUNDS)))
     assert [t for _, t, _ in page.tokens] == shown(TEXTS)
-    assert [kind for kind, _, _ in page.tokens] == ["p", "p", "d", "d", "b", "b", "d", "d"]
+    kinds = ["plain", "plain", "plan", "plan", "bonus", "bonus", "plan", "plan"]
+    assert [kind for kind, _, _ in page.tokens] == kinds
+    assert all(page.source.count(f"{escape(KINDS[kind])} ({kinds.count(kind)})") == 2 for kind in kinds)
     assert [int(re.match(r"token (\d+)", hover)[1]) for _, _, hover in page.tokens] == list(range(1000, 1008))
     turns = ["the prompt's pass", "round 1", "round 2", "round 2", "round 2", "round 3", "round 4", "round 4"]
     assert [hover.split(", ")[1] for _, _, hover in page.tokens] == turns
@@ -148,11 +165,9 @@ def test_figures_are_the_stats():
     page, s = Page(render(result)), result.stats
     assert page.tiles["tokens/s"] == f"{s.tokens_per_second:.1f}"
     assert page.tiles["speed-up over plain"] == f"{s.speedup_vs_plain:.2f}x"
-    assert page.tiles["forecast from M and c"] == f"{s.forecast_speedup:.2f}x"
-    assert page.tiles["M: tokens per target pass"] == f"{s.mean_generated_length:.2f}"
-    assert page.tiles["alpha: draft tokens accepted"] == f"{s.draft_acceptance_rate:.0%}"
-    assert page.tiles["c: a draft step in plain steps"] == f"{s.draft_cost:.2f}"
-    assert page.tiles["of verifying taken over from drafting"] == f"{s.reused_step_share:.0%}"
+    assert page.tiles["tokens per pass of the model"] == f"{s.mean_generated_length:.2f}"
+    assert page.tiles["of drafted tokens accepted"] == f"{s.draft_acceptance_rate:.0%}"
+    assert page.tiles["a draft step, in plain steps"] == f"{s.draft_cost:.2f}"
     for name, value in s.to_dict().items():
         if isinstance(value, float):
             assert float(page.table[name]) == pytest.approx(value, rel=1e-5)
@@ -168,18 +183,43 @@ def test_time_adds_up():
     assert named["other"] == pytest.approx(4 * 0.0004)
 
 
-def test_speed_up_ends_where_the_stats_say():
-    result = made(["x"] * 21, [(2, 2, 1, UNIFORM)] * 10)
-    line = next(a["d"] for t, a in Page(render(result)).tags if t == "path" and a.get("class") == "line overall")
-    level = next(a["d"] for t, a in Page(render(result)).tags if t == "path" and a.get("class") == "even")
-    bottom = next(a["d"] for t, a in Page(render(result)).tags if t == "path" and a.get("class") == "axis")
-    last, one, low = (
-        float(line.split()[-1]),
-        float(level.split()[1].split("H")[0]),
-        float(bottom.split()[1].split("H")[0]),
+def test_tokens_rise_over_plain_ones_as_the_stats_say():
+    result = made(["x"] * 201, [(2, 2, 1, UNIFORM)] * 100)
+    paths = {a["class"]: a["d"] for t, a in Page(render(result)).tags if t == "path"}
+    one, plain = (float(y) for y in re.findall(r" ([\d.]+)", paths["line even"]))
+    top = min(float(y) for y in re.findall(r" ([\d.]+)", paths["bonus"]))  # of what is stacked last
+    assert (one - top) / (one - plain) == pytest.approx(result.stats.speedup_vs_plain, rel=0.01)
+
+
+def test_each_round_says_what_it_took():
+    titles = Page(render(made(TEXTS, ROUNDS))).titles
+    assert [t for t in titles if t.startswith("round ")] == [
+        "round 1: tokens 1, draft steps 0 in 0 ms, verified rows 1 in 12 ms, in all 12.5 ms",
+        "round 2: tokens 3, draft steps 3 in 12 ms, verified rows 4 in 12 ms, in all 24.5 ms",
+        "round 3: tokens 1, draft steps 2 in 8 ms, verified rows 3 in 12 ms, in all 20.5 ms",
+        "round 4: tokens 2, draft steps 4 in 16 ms, verified rows 5 in 12 ms, in all 28.5 ms",
+    ]
+    many = Page(render(made(["x"] * 199, [(2, 2, 1, UNIFORM)] * 99))).titles
+    assert [t.split(",")[0] for t in many if t.startswith("rounds ")][-1] == "rounds 97 to 99"
+
+
+def test_where_drafts_ended_is_what_the_stats_count():
+    result = made(
+        ["x"] * 12, [(3, 3, 2, UNIFORM), (2, 1, 0, UNIFORM), (2, 3, 2, UNIFORM), (3, 3, 2, UNIFORM), (4, 1, 1, UNIFORM)]
     )
-    start = 0.5 if result.stats.speedup_vs_plain > 0.55 else 0.0  # where the axis begins
-    assert start + (low - last) / (low - one) * (1 - start) == pytest.approx(result.stats.speedup_vs_plain, rel=0.01)
+    ended = [t for t in Page(render(result)).titles if "accepted, " in t]
+    assert ended == [
+        "1 of 4 rounds: 0 accepted, the model wanted another token",
+        "1 of 4 rounds: 2 accepted, all that was drafted came true",
+        "2 of 4 rounds: 2 accepted, the model wanted another token",
+    ]
+    assert result.stats.acceptance_histogram == (1, 0, 3, 0)
+
+
+def test_a_copy_that_skips_nothing_has_no_grid():
+    rounds = [(3, 3, 2, SkipSet(weights="int4"))]
+    page = Page(render(made(["x"] * 4, rounds)))
+    assert page.columns == [] and "Layers that the draft skips" not in page.source
 
 
 SEARCH = tuple(
@@ -234,9 +274,13 @@ def test_many_candidates_stay_readable():
 def test_without_drafts():
     page = Page(render(made(["a", "b"], [(0, 1, 0, None)], reason_off="it does <not> pay")))
     assert "it does &lt;not&gt; pay" in page.source
-    assert [kind for kind, _, _ in page.tokens] == ["p", "p"]
+    assert [kind for kind, _, _ in page.tokens] == ["plain", "plain"]
     assert page.columns == []
-    assert page.tiles["alpha: draft tokens accepted"] == "–"
+    assert page.tiles["of drafted tokens accepted"] == "–"
+
+
+def test_a_cancelled_text():
+    assert "cancelled, in" in render(replace(made(TEXTS, ROUNDS), finish_reason="cancelled"))
 
 
 @pytest.mark.parametrize("plain", [0.01, None])
@@ -266,8 +310,9 @@ def test_a_path_that_cannot_be_written(tmp_path):
 
 
 def test_a_result_without_trace():
-    with pytest.raises(InvalidArgument, match="no trace"):
-        render(replace(made(["x"], []), trace=None))
+    for result in (replace(made(["x"], []), trace=None), "text"):
+        with pytest.raises(InvalidArgument, match=f"{type(result).__name__} without a trace, want a Result"):
+            render(result)
 
 
 def test_trace_costs_results_nothing():
@@ -303,14 +348,14 @@ def test_page_of_a_real_text(demo, options, tmp_path):
         assert result.stats.total_seconds - result.stats.time_to_first_token == result.trace.rounds[-1].clock
     page = Page(report(result, tmp_path / "text.html").read_text(encoding="utf-8"))
     assert page.text == result.text
-    named = {"d": "plan", "s": "suffix", "r": "recycle", "b": None, "p": None}
-    assert [named[kind] for kind, _, _ in page.tokens] == result.sources
+    own = {"bonus": None, "plain": None}
+    assert [own.get(kind, kind) for kind, _, _ in page.tokens] == result.sources
     assert [source is not None for source in result.sources] == result.drafted
-    assert all(("by suffix" in hover) == (kind == "s") for kind, _, hover in page.tokens)
+    assert all(("by suffix" in hover) == (kind == "suffix") for kind, _, hover in page.tokens)
     spec = {i + 1 for i, r in enumerate(rounds) if r.speculative}
     for kind, _, hover in page.tokens:
         turn = re.search(r"round (\d+)", hover)
-        assert (kind in "dsrb") == (turn is not None and int(turn[1]) in spec)
+        assert (kind != "plain") == (turn is not None and int(turn[1]) in spec)
 
 
 def test_page_of_ids(tiny_dir, tmp_path):

@@ -45,8 +45,18 @@ def test_ids_are_those_of_transformers(folder, more, post_processor):
     theirs, ours = transformers.AutoTokenizer.from_pretrained(folder), Tokenizer(folder)
     for text in TEXTS:
         ids = theirs(text)["input_ids"]
-        assert ours.encode(text) == ids
+        assert ours.encode(text, parse_special=True) == ids
         assert ours.decode(ids) == theirs.decode(ids, skip_special_tokens=True)
+
+
+def test_special_tokens_in_a_text_are_text(folder, caplog):
+    transformers = pytest.importorskip("transformers")
+    theirs, ours = transformers.AutoTokenizer.from_pretrained(folder, split_special_tokens=True), Tokenizer(folder)
+    assert ours.encode("a</s>b") == theirs("a</s>b")["input_ids"] != ours.encode("a</s>b", parse_special=True)
+    assert [r.getMessage() for r in caplog.records] == [
+        "'</s>' in the prompt is text; parse_special=True makes it the special token"
+    ]
+    assert token_ids("</s>", ours, 4096, 50).size > token_ids("</s>", ours, 4096, 50, parse_special=True).size
 
 
 def test_truncation_and_padding_of_the_file_are_off(folder):
@@ -123,7 +133,7 @@ def test_a_broken_tokenizer_names_the_file(folder):
     "prompt",
     [
         [],
-        "",
+        "\ud800",
         [100],
         [-1],
         [1.5],
@@ -142,6 +152,31 @@ def test_a_broken_tokenizer_names_the_file(folder):
 def test_bad_prompts_are_typed_errors(prompt):
     with pytest.raises(InvalidArgument):
         token_ids(prompt, Tokenizer(swiftk.demo_model()), 100, 50)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            "ab\ud800",
+            r"character 2 of the text is '\\ud800', half of a surrogate pair; want text that is valid Unicode",
+        ),
+        (b"ab", "got bytes, want text"),
+        (5, "got int, want text"),
+    ],
+)
+def test_what_is_no_text(text, says):
+    with pytest.raises(InvalidArgument, match=says):
+        Tokenizer(swiftk.demo_model()).encode(text)
+
+
+def test_an_empty_text_is_the_bos(folder):
+    assert token_ids("", Tokenizer(folder), 4096, 50).tolist() == [1]
+    path = folder / "tokenizer.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "post_processor": None}))
+    assert token_ids("", Tokenizer(folder), 4096, 50, bos=7).tolist() == [7]
+    with pytest.raises(InvalidArgument, match="the prompt is empty, and the model names no BOS"):
+        token_ids("", Tokenizer(folder), 4096, 50)
 
 
 def test_prompt_forms_that_work():

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from marks import exhaustive
 
 ROOT = Path(__file__).resolve().parents[2]

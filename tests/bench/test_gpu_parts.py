@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from marks import exhaustive
 
 import stub_cuda
 from debug_words import appended
+from marks import exhaustive
 from on_gpu import BENCH, GPU, call, found, given, tool_fixture  # noqa: F401
 from swiftk import _core, demo_model
 from swiftk.safetensors_io import read_folder

@@ -10,10 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from marks import exhaustive
 
 import cuda_shim
 import sass
+from marks import exhaustive
 from swiftk import pack_cuda
 
 plan = cuda_shim.load_plan()

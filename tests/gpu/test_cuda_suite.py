@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from marks import exhaustive
 
 import stub_cuda
+from marks import exhaustive
 
 TESTS = Path(__file__).resolve().parents[1]
 SUITES = ["api", "engine", "exits", "families", "generate", "lossless", "nucleus", "propose", "recall", "sampling"]

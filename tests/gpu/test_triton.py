@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from marks import exhaustive
 
 import reference as ref
 from cases import EPS, SHAPES, Shape
+from marks import exhaustive
 from reference import stored, value
 from triton_interpreter import DTYPES, Pack, interpreter_fixture, unwritten  # noqa: F401
 from triton_matmuls import Matmuls, close, normal

@@ -6,10 +6,10 @@ along their branches.
 
 import numpy as np
 import pytest
-from marks import exhaustive
 
 import reference as ref
 from cases import Shape
+from marks import exhaustive
 from op_data import path, random_tree
 from reference import stored, value
 from triton_interpreter import DTYPES, ON_GPU, Pack, cdiv, interpreter_fixture, manifest, unwritten  # noqa: F401

@@ -8,10 +8,10 @@ import re
 import subprocess
 
 import pytest
-from marks import exhaustive
 
 import sass
 from cases import MODELS
+from marks import exhaustive
 from triton_interpreter import kernels, manifest
 
 if importlib.util.find_spec("triton") is None:

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from marks import exhaustive
 
 from cases import LOW_BIT, LOW_BIT_LOSS, Shape
 from low_bit import parts, unpack, unpack_fragments
+from marks import exhaustive
 from reference import stored, value
 from swiftk._core import ops
 from triton_interpreter import DTYPES, interpreter_fixture  # noqa: F401

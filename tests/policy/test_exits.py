@@ -4,11 +4,11 @@ import os
 
 import numpy as np
 import pytest
-from marks import exhaustive
 
 import swiftk
 from decode import decode, open_model, open_session
 from generating import plain
+from marks import exhaustive
 from simulated_text import LAYERS, PLAIN, PROMPT, Generation, World
 from simulated_text import model as simulated_model
 from swiftk import DraftRule, SkipSet, _core

@@ -188,7 +188,7 @@ def test_auto_takes_what_fits(folder, model):
         ({"draft_weights": "int5"}, InvalidArgument, "draft_weights='int5', want 'auto', 'own', or each"),
         ({"draft_weights": ["int4", "int4"]}, InvalidArgument, "want 'auto', 'own', or each at most once"),
         ({"draft_weights": ["own", "int4"]}, InvalidArgument, "want 'auto', 'own', or each at most once"),
-        ({"draft_memory": 0}, InvalidArgument, "draft_memory=0, want 1"),
+        ({"draft_memory": 0}, InvalidArgument, "draft_memory=0, want an integer in 1"),
         ({"draft_weights": "int8", "draft_memory": 1000}, OutOfMemory, "copies for drafting need .* GB of memory"),
     ],
 )

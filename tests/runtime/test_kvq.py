@@ -182,5 +182,5 @@ def test_generate_with_and_without(tiny_dir, sampler, skip):
 
 
 def test_kvq_is_true_or_false(tiny_dir):
-    with pytest.raises(TypeError, match="'kvq' is True or False, got 1"):
+    with pytest.raises(TypeError, match="kvq=1, want True or False"):
         swiftk.load(tiny_dir("llama3", layers=LAYERS)).generate("a", kvq=1)

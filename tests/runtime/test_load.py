@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -101,6 +102,28 @@ def test_a_model_larger_than_memory_is_refused(tmp_path):
     config_path.write_text(json.dumps({**config, "hidden_size": wide, "vocab_size": wide}))
     with pytest.raises(OutOfMemory, match=r"weights need [0-9.]+ GB of memory, [0-9.]+ GB are available"):
         load(folder)
+
+
+def test_memory_that_cannot_be_had_is_named(folder):
+    code = (
+        "import resource, sys, swiftk; lm = swiftk.load(sys.argv[1], threads=1, kv_memory=10**12)\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (10**10, 10**10))\n"
+        "try: lm.generate([5])\n"
+        "except swiftk.OutOfMemory as error: print(error)"
+    )
+    out = subprocess.run([sys.executable, "-c", code, str(folder)], check=True, capture_output=True, text=True)
+    words = r"\[memory\] a buffer of [\d.]+ GB could not be allocated, ([\d.]+) GB are available\n"
+    assert float(re.fullmatch(words, out.stdout)[1]) < 10
+
+
+def test_threads_that_cannot_be_had_are_named(folder):
+    code = (
+        "import resource, sys, swiftk, swiftk._core; resource.setrlimit(resource.RLIMIT_AS, (4 * 10**9, 4 * 10**9))\n"
+        "try: swiftk.load(sys.argv[1], threads=1024)\n"
+        "except swiftk.OutOfMemory as error: print(error)"
+    )
+    out = subprocess.run([sys.executable, "-c", code, str(folder)], check=True, capture_output=True, text=True)
+    assert out.stdout.startswith("[threads] none more can be started: ")
 
 
 def test_isa_from_the_environment(folder, monkeypatch):
