@@ -228,9 +228,13 @@ int Engine::plan(const SkipSet& skip) {
   return known >= 0 ? known : offer_plan(planner_, *w_.model, skip, false);
 }
 
+// With room for as many rows as a tree has: the last round's may be full of what it committed.
 Text* Engine::cached_text(uint64_t id) {
   const auto found = texts_.find(id);
-  return found != texts_.end() && found->second->stepping && found->second->decodes() ? found->second.get() : nullptr;
+  if (found == texts_.end()) return nullptr;
+  Text& text = *found->second;
+  const bool cached = text.stepping && text.decodes();
+  return cached && w_.reserve(text.sequence, text.sequence.cached + TokenTree::kMaxNodes) ? &text : nullptr;
 }
 
 void Engine::direct(uint64_t id, const SkipSet& skip, const DraftRule* rule) {

@@ -4,6 +4,7 @@ between two of them, and name the plan and the rule of the next one."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from time import perf_counter
 from typing import Any
@@ -51,6 +52,10 @@ class EngineMeasured:
         return r.draft_steps * self.price(skip) + 1 + float(self._engine().row_prices(r.verify_rows)[-1])
 
 
+class PassedOver(Exception):
+    """The text gave its memory up, or found none to be scored in: a search goes on when it is back."""
+
+
 class TextScorer:
     """optimizers.base.Scorer on a text under way."""
 
@@ -60,12 +65,16 @@ class TextScorer:
 
     def __call__(self, skip: SkipSet, window: int, end: int | None = None) -> Score:
         score = Score(*self._engine.score(self._number, skip.native, window, -1 if end is None else end))
+        if not score.rows:
+            raise PassedOver
         self.seconds += score.seconds
         return score
 
     def exits(self, layers: Sequence[int], window: int, end: int | None = None) -> list[Score]:
         last = -1 if end is None else end
         confidence, rank, seconds = self._engine.score_exits(self._number, list(layers), window, last)
+        if not len(rank) or not len(rank[0]):
+            raise PassedOver
         self.seconds += seconds
         return [Score(*outcomes, seconds / len(layers)) for outcomes in zip(confidence, rank, strict=True)]
 
@@ -113,8 +122,9 @@ class Director:
         progress = Progress(
             recorder.prompt_tokens, recorder.generated, recorder.decode, plain, turn.resting, r.tokens, right
         )
-        if optimizer.step(self._scorer, progress):
-            engine.wake(number)
+        with suppress(PassedOver):
+            if optimizer.step(self._scorer, progress):
+                engine.wake(number)
         if optimizer.unpaid:
             engine.charge(number, optimizer.unpaid)
 

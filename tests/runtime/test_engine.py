@@ -258,3 +258,25 @@ def test_memory_must_hold_one_text(model):
         _core.Engine(model, context=CONTEXT, kv_memory=1000)
     with pytest.raises(InvalidArgument, match=r"sequences is 0, want 1\.\.256"):
         _core.Engine(model, context=CONTEXT, sequences=0)
+
+
+def test_scores_between_rounds_leave_no_trace(model):
+    """A score has rows of its own, also behind a round that committed many tokens: what texts share stays as it was."""
+    prompt = [*range(7, 67), 5, 9]
+    plan = ([1], [0], -1, [])
+    options = {"max_new_tokens": 150, "drafting": "ruled", "plans": "fixed", "skip": plan, "always": True, "drafters": []}
+    rule = _core.DraftRule(confidence=0.0, max_draft=20)
+    engine = _core.Engine(model, context=CONTEXT, sequences=2, poison=True)
+    text, scores = Text(prompt, {**options, "rule": rule}), 0
+    boxes = {}
+    id = engine.submit(boxes, np.int32(prompt), **text.options)
+    while not text.finish:
+        engine.step(boxes)
+        while boxes[id]:
+            text.hear(boxes[id].popleft())
+        _, rank, _ = engine.score(id, plan, 63, -1)
+        scores += len(rank)
+    again = Text([*prompt, *text.tokens[:140]], {"max_new_tokens": 8})
+    read(engine, again)
+    assert scores > 63 and text.tokens == alone(model, text)
+    assert again.tokens == text.tokens[140:148]
