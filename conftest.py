@@ -15,6 +15,12 @@ MOST_PROCESSES = 8  # each loads torch
 if not any(p.suffix in {".so", ".pyd"} for p in ROOT.glob("swiftk/_core.*")):
     sys.path[:] = [p for p in sys.path if Path(p or ".").resolve() != ROOT]
 
+# A process of several has cores of its own: else threads of all of them wait for each other. What it starts is no part
+# of the run.
+if worker := os.environ.pop("PYTEST_XDIST_WORKER", ""):
+    cores, number = sorted(os.sched_getaffinity(0)), int(worker.removeprefix("gw"))
+    os.sched_setaffinity(0, cores[number % len(cores) :: int(os.environ["PYTEST_XDIST_WORKER_COUNT"])])
+
 
 def pytest_addoption(parser):
     parser.addoption("--benchmark", action="store_true", help="run the benchmarks in bench/ instead of the tests")
@@ -26,11 +32,9 @@ def pytest_cmdline_main(config):
     """Tests share the cores, a file to a process; `-n 0` has them in one. Benchmarks have the machine to themselves."""
     option = config.option
     if getattr(option, "numprocesses", 0) is None and not hasattr(config, "workerinput"):
-        alone = option.benchmark or option.usepdb
-        option.numprocesses = 0 if alone else min(MOST_PROCESSES, len(os.sched_getaffinity(0)))
-        option.dist = "no" if alone else "loadfile"
-        if not alone:
-            os.environ.setdefault("OMP_NUM_THREADS", "1")  # numpy's and torch's threads would be in each other's way
+        processes = min(MOST_PROCESSES, len(os.sched_getaffinity(0)))
+        alone = option.benchmark or option.usepdb or processes == 1
+        option.numprocesses, option.dist = (0, "no") if alone else (processes, "loadfile")
 
 
 @pytest.hookimpl(tryfirst=True)

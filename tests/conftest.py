@@ -29,7 +29,6 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     """swiftk.load() goes where its environment says."""
     settings.load_profile(config.getoption("--hypothesis-profile") or ("exhaustive" if exhaustive(config) else "quick"))
-    os.environ.pop("PYTEST_XDIST_WORKER", None)  # a pytest that a test starts is no worker of this run
     os.environ.setdefault("SWIFTK_LEARNED", "0")  # a test starts from nothing and leaves nothing behind
     chosen = config.getoption("--device")
     os.environ["SWIFTK_DEVICE"] = "cpu" if chosen == "cpu" else "cuda"
@@ -61,11 +60,12 @@ def tiny_dir(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def tiny_model(tiny_dir):
+def tiny_model(tiny_dir, pytestconfig):
     """tiny_model(family, isa=.., threads=.., load_dtype=.., **overrides) -> _core.Model."""
+    usual = 2 if exhaustive(pytestconfig) else 1  # where all cores are busy, threads wait for each other
 
     @functools.cache
-    def load(family="llama3", isa="", threads=2, load_dtype="auto", **overrides):
+    def load(family="llama3", isa="", threads=usual, load_dtype="auto", **overrides):
         return open_model(tiny_dir(family, **overrides), load_dtype, isa, threads)
 
     return load

@@ -8,6 +8,7 @@ import pytest
 import swiftk
 from distribution import DRAWS, VOCAB, chi_square_p, exact_joint
 from generating import PROMPT
+from marks import exhaustive
 from swiftk.draft_rule import DraftRule
 from swiftk.optimizers.base import DraftConfig, Optimizer
 from swiftk.policies import Policy
@@ -87,7 +88,7 @@ def test_a_plan_that_changes_every_round_changes_no_token(lm, restless, sampling
 
 
 @pytest.mark.parametrize(("optimizer", "interval"), [("swift", 1), ("swift", None), ("auto", None)])
-@pytest.mark.parametrize("sampling", [{"temperature": 0.0}, *SAMPLED], ids=str)
+@pytest.mark.parametrize("sampling", [SAMPLED[0], *exhaustive({"temperature": 0.0}, SAMPLED[1])], ids=str)
 def test_real_optimizers_change_no_token(lm, optimizer, interval, sampling):
     lm.forget()
     settings = {"opt_interval": interval, "window": 8, "bayes_interval": 4, "max_score": 1.0}
@@ -103,7 +104,7 @@ def test_real_optimizers_change_no_token(lm, optimizer, interval, sampling):
 
 
 @pytest.mark.parametrize("acceptance", ["coupled", "rejection"])
-@pytest.mark.parametrize("sampling", [{"temperature": 1.0}, {"temperature": 0.6, "top_p": 0.8}], ids=str)
+@pytest.mark.parametrize("sampling", [{"temperature": 0.6, "top_p": 0.8}, *exhaustive({"temperature": 1.0})], ids=str)
 def test_a_plan_that_changes_every_round_changes_no_distribution(tiny_dir, restless, sampling, acceptance):
     lm = swiftk.load(tiny_dir("llama3", layers=LAYERS, vocab=VOCAB), threads=1)
     prompt = [3, 1, 4, 1, 5]

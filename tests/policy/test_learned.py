@@ -6,6 +6,7 @@ import logging
 import pytest
 
 import swiftk
+from marks import exhaustive
 from swiftk.cli import main
 from swiftk.errors import InvalidArgument
 from swiftk.learned import LearnedFile
@@ -64,7 +65,7 @@ def test_forget_starts_from_the_file_again(kept, weights):
 PLAN = {"skip": [[], [], -1, ["int4"]], "price": 0.3, "counts": [1.0] * 176}
 
 
-@pytest.mark.parametrize("weights", ["auto", "own"])
+@pytest.mark.parametrize("weights", ["auto", *exhaustive("own")])
 @pytest.mark.parametrize(
     "content",
     [
@@ -115,7 +116,7 @@ def test_models_and_devices_have_files_of_their_own(kept, tiny_dir):
     assert len(paths) == 4
 
 
-@pytest.mark.parametrize("optimizer", ["auto", "swift", "self-sd"])
+@pytest.mark.parametrize("optimizer", ["auto", *exhaustive("swift", "self-sd")])
 def test_tune_writes_a_card_that_drafts(tmp_path, optimizer, capsys):
     data, card = tmp_path / "p.jsonl", tmp_path / "card.json"
     data.write_text("\n".join(json.dumps({"question": PROMPT}) for _ in range(2)))
