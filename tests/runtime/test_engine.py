@@ -264,10 +264,10 @@ def test_scores_between_rounds_leave_no_trace(model):
     """A score has rows of its own, also behind a round that committed many tokens: what texts share stays as it was."""
     prompt = [*range(7, 67), 5, 9]
     plan = ([1], [0], -1, [])
-    options = {"max_new_tokens": 150, "drafting": "ruled", "plans": "fixed", "skip": plan, "always": True, "drafters": []}
     rule = _core.DraftRule(confidence=0.0, max_draft=20)
+    drafted = {"drafting": "ruled", "plans": "fixed", "skip": plan, "rule": rule, "always": True, "drafters": []}
     engine = _core.Engine(model, context=CONTEXT, sequences=2, poison=True)
-    text, scores = Text(prompt, {**options, "rule": rule}), 0
+    text, scores = Text(prompt, {"max_new_tokens": 150, **drafted}), 0
     boxes = {}
     id = engine.submit(boxes, np.int32(prompt), **text.options)
     while not text.finish:
