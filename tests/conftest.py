@@ -28,7 +28,8 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     """swiftk.load() goes where its environment says."""
-    settings.load_profile(config.getoption("--hypothesis-profile") or ("exhaustive" if is_exhaustive(config) else "quick"))
+    usual = "exhaustive" if is_exhaustive(config) else "quick"
+    settings.load_profile(config.getoption("--hypothesis-profile") or usual)
     os.environ.setdefault("SWIFTK_LEARNED", "0")  # a test starts from nothing and leaves nothing behind
     chosen = config.getoption("--device")
     os.environ["SWIFTK_DEVICE"] = "cpu" if chosen == "cpu" else "cuda"
