@@ -28,7 +28,8 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     """swiftk.load() goes where its environment says."""
-    settings.load_profile(config.getoption("--hypothesis-profile") or ("exhaustive" if exhaustive(config) else "quick"))
+    usual = "exhaustive" if is_exhaustive(config) else "quick"
+    settings.load_profile(config.getoption("--hypothesis-profile") or usual)
     os.environ.setdefault("SWIFTK_LEARNED", "0")  # a test starts from nothing and leaves nothing behind
     chosen = config.getoption("--device")
     os.environ["SWIFTK_DEVICE"] = "cpu" if chosen == "cpu" else "cuda"
@@ -37,14 +38,14 @@ def pytest_configure(config):
         os.environ["SWIFTK_DEBUG"] = appended("arch=stub", f"driver={library}")
 
 
-def exhaustive(config):
+def is_exhaustive(config):
     return config.option.markexpr != "not exhaustive"
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
     for item in items:
-        if exhaustive(config) and is_hypothesis_test(item.function):
+        if is_exhaustive(config) and is_hypothesis_test(item.function):
             item.add_marker("exhaustive")
 
 
@@ -62,7 +63,7 @@ def tiny_dir(tmp_path_factory):
 @pytest.fixture(scope="session")
 def tiny_model(tiny_dir, pytestconfig):
     """tiny_model(family, isa=.., threads=.., load_dtype=.., **overrides) -> _core.Model."""
-    usual = 2 if exhaustive(pytestconfig) else 1  # where all cores are busy, threads wait for each other
+    usual = 2 if is_exhaustive(pytestconfig) else 1  # where all cores are busy, threads wait for each other
 
     @functools.cache
     def load(family="llama3", isa="", threads=usual, load_dtype="auto", **overrides):

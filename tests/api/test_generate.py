@@ -11,12 +11,12 @@ from marks import exhaustive
 
 @pytest.fixture(scope="module")
 def lm(tiny_dir):
-    return swiftk.load(tiny_dir("llama3", layers=LAYERS), threads=2)
+    return swiftk.load(tiny_dir("llama3", layers=LAYERS))
 
 
 @pytest.fixture(scope="module")
 def demo():
-    return swiftk.load(swiftk.demo_model(), threads=2)
+    return swiftk.load(swiftk.demo_model())
 
 
 SKIPS = [

@@ -12,12 +12,19 @@ from swiftk.errors import CheckpointError, DeviceError, InvalidArgument, OutOfMe
 
 PROMPT = [5, 9, 2, 7, 7, 1, 30, 12]
 RULE = Rule(((1,), (1, 2), -1), 0.0, 5)
+N = 16
 OUT_OF_MEMORY, ILLEGAL_ADDRESS = 2, 700
 
 
 @pytest.fixture
 def folder(tiny_dir):
     return tiny_dir("llama3", layers=4)
+
+
+@pytest.fixture(scope="module")
+def want(gpu, tiny_dir):
+    """The text behind PROMPT, decoded plainly."""
+    return decode(gpu.session(gpu.open(tiny_dir("llama3", layers=4))), PROMPT, N).tokens
 
 
 def test_no_driver(monkeypatch, folder):
@@ -140,23 +147,22 @@ def test_kernels_for_another_gpu(gpu, folder, tmp_path):
     ],
 )
 @pytest.mark.usefixtures("clean")
-def test_any_call_may_fail(gpu, folder, function, error, after):
+def test_any_call_may_fail(gpu, folder, want, function, error, after):
     """A typed error or none (the call was not reached); then the same model and session go on to the right text."""
     on_stub_only(gpu)
-    want = decode(gpu.session(gpu.open(folder)), PROMPT, 24).tokens
     expected = OutOfMemory if error == OUT_OF_MEMORY else DeviceError
     gpu.stub.fail(function, error, after)
     session = raised = None
     try:
         session = gpu.session(gpu.open(folder))
-        decode(session, PROMPT, 24, RULE)
+        decode(session, PROMPT, N, RULE)
     except SwiftkError as error:
         raised = error
     assert raised is None or (isinstance(raised, expected) and str(raised).startswith("[cuda] "))
     gpu.stub.reset()
     session = session or gpu.session(gpu.open(folder))
     session.reuse([PROMPT[0] ^ 1, 0])
-    assert decode(session, PROMPT, 24, RULE).tokens[:24] == want
+    assert decode(session, PROMPT, N, RULE).tokens[:N] == want
 
 
 def test_a_model_that_does_not_fit(gpu, folder):

@@ -12,6 +12,7 @@ from debug_words import ask
 from decode import decode, open_session
 from gpu import clean_fixture, gpu_fixture, on_stub_only  # noqa: F401
 from gpu_drafts import LACKING, LAYERS, PROMPT, RULES, SKIP, rounds
+from marks import exhaustive
 from swiftk import _core, device
 from swiftk.errors import DeviceError
 from swiftk.skip import SkipSet
@@ -60,7 +61,7 @@ def goes_on(session, want, at_once):
     return rounds(session, PROMPT, 4, RULE, at_once=at_once) == want
 
 
-@pytest.mark.parametrize("error", [1, 2, NOT_SUPPORTED])
+@pytest.mark.parametrize("error", [NOT_SUPPORTED, *exhaustive(1, 2)])
 @pytest.mark.parametrize("function", LACKING)
 def test_a_loop_that_cannot_begin_is_given_up(gpu, tiny, want, function, error):
     session = begun(gpu, tiny())

@@ -53,7 +53,7 @@ class Restless(Optimizer):
 
 @pytest.fixture(scope="module")
 def lm(tiny_dir):
-    return swiftk.load(tiny_dir("llama3", layers=LAYERS), threads=2)
+    return swiftk.load(tiny_dir("llama3", layers=LAYERS))
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ SAMPLED = {"temperature": 1.1, "seed": 5, "top_p": 0.95, "repetition_penalty": 1
 
 @pytest.fixture
 def model(tiny_model):
-    return tiny_model("llama3", layers=5, threads=2)
+    return tiny_model("llama3", layers=5)
 
 
 def after(model, n, sampling=None):

@@ -35,7 +35,7 @@ def folder(tiny_dir):
 
 @pytest.fixture(scope="module")
 def lm(folder):
-    return swiftk.load(folder, device="cpu", threads=2, draft_weights=FORMS)
+    return swiftk.load(folder, device="cpu", draft_weights=FORMS)
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def model(lm):
 @pytest.fixture(scope="module")
 def halves(folder):
     """Drafts may read the upper bytes of its weights, or a copy."""
-    return swiftk.load(folder, device="cpu", dtype="float16", threads=2, draft_weights=["upper", "int4"])
+    return swiftk.load(folder, device="cpu", dtype="float16", draft_weights=["upper", "int4"])
 
 
 def opened(model, skip, **sampling):
@@ -72,7 +72,7 @@ def test_no_token_changes(model, skip, sampling):
 @pytest.mark.parametrize("skip", UPPER, ids=str)
 def test_upper_bytes_change_no_token(folder, halves, skip, sampling):
     """Nor does the layout that holds them: the bits are those of float16 weights that are packed plainly."""
-    whole = _core.Model(str(folder), dtype="float16", threads=2)
+    whole = _core.Model(str(folder), dtype="float16")
     plain = decode(open_session(whole, sampling=sampling), PROMPT, 40, keep_logits=True)
     rule = Rule(tuple(skip.arguments().values()), **WIDE)
     drafted = decode(open_session(halves.model, sampling=sampling), PROMPT, 40, rule, keep_logits=True)

@@ -170,7 +170,7 @@ def test_switching_between_drafting_and_verifying_is_an_error(model):
 @pytest.mark.parametrize("sampler", [{"temperature": 0}, {"temperature": 0.8, "seed": 3}], ids=str)
 @pytest.mark.parametrize("skip", [{"assistant_early_exit": 2}, {"skip": [2, 3]}, {"optimizer": "swift"}], ids=str)
 def test_generate_with_and_without(tiny_dir, sampler, skip):
-    lm = swiftk.load(tiny_dir("llama3", layers=LAYERS), threads=2)
+    lm = swiftk.load(tiny_dir("llama3", layers=LAYERS))
     want = plain(lm, **sampler)
     on, off = (drafted(lm, kvq=kvq, **skip, **sampler) for kvq in (True, False))
     assert on.tokens == off.tokens == want.tokens
