@@ -160,7 +160,7 @@ def test_a_bad_prompt_among_many_starts_none(lm):
     with pytest.raises(InvalidArgument, match="token 1 is -1"):
         lm.generate_many([[5], [5, -1]], **options())
     assert lm._engine._boxes == before
-    with pytest.raises(InvalidArgument, match="each has 1 mappings, want 2"):
+    with pytest.raises(InvalidArgument, match="want 2 mappings of options, one a prompt"):
         lm.generate_many([[5], [6]], each=[{}])
 
 
