@@ -84,6 +84,7 @@ def _tiles(s: Stats) -> str:
         (_figure(s.mean_generated_length, ".2f"), "tokens per pass of the model"),
         (_figure(s.draft_acceptance_rate if s.num_draft_tokens else None, ".0%"), "of drafted tokens accepted"),
         (_figure(s.draft_cost, ".2f"), "a draft step, in plain steps"),
+        (_figure(s.forecast_speedup, ".2f", "x"), "forecast from these three"),
     ]
     return "".join(f'<div class="card"><b>{value}</b><span>{words}</span></div>' for value, words in figures)
 
