@@ -21,7 +21,7 @@ HANGS = 1200  # seconds of a folder's tests
 
 # The folder of tests that ought to find it, a file, what is right there, what is put instead, the bug.
 BUGS = [
-    ("ops", "kernels/cpu/visible.h", "min(view.prefix_len, last)", "last", "a tree's row sees its scratch twice"),
+    ("ops", "kernels/cpu/visible.h", "std::min(view.prefix_len, last)", "last", "a tree's row sees its scratch twice"),
     ("ops", "kernels/cpu/visible.h", "last - window)", "last - window - 1)", "a window is a key too wide"),
     ("runtime", "csrc/workspace.cc", "s.cached + tree.depth(i), s.cached + i",
      "s.cached + i, s.cached + i", "a tree's row has its slot's position"),
