@@ -3,12 +3,14 @@ rounds."""
 
 import random
 
+import numpy as np
 import pytest
 
 import swiftk
 from distribution import DRAWS, VOCAB, chi_square_p, exact_joint
 from generating import PROMPT
 from marks import exhaustive
+from swiftk.director import PassedOver, TextScorer
 from swiftk.draft_rule import DraftRule
 from swiftk.optimizers.base import DraftConfig, Optimizer
 from swiftk.policies import Policy
@@ -85,6 +87,19 @@ def test_a_plan_that_changes_every_round_changes_no_token(lm, restless, sampling
         assert found.tokens == want[seed]
         assert found.stats.num_draft_tokens > 0
     assert optimizer.used == set(SETS)
+    again = [lm.generate(PROMPT, seed=seed, speculate=False, **options).tokens for seed in range(6)]
+    assert again == want, "what texts leave for others is the target's own"
+
+
+def test_a_text_that_is_not_there_is_passed_over(lm):
+    """It has ended, or gave its memory up: a search hears so, and of no empty score."""
+    ticket = lm._engine.submit(np.int32(lm.encode(PROMPT)), max_new_tokens=4)
+    scorer = TextScorer(ticket)
+    for score in (lambda: scorer(SETS[0], 8), lambda: scorer.exits([1, 2], 8)):
+        with pytest.raises(PassedOver):
+            score()
+    assert scorer.propose(2) == [] and scorer.seconds == 0
+    ticket.drop()
 
 
 @pytest.mark.parametrize(("optimizer", "interval"), [("swift", 1), ("swift", None), ("auto", None)])
