@@ -60,9 +60,9 @@ class Study:
     def models(self) -> Models:
         return self.open(self.folder)
 
-    def open(self, folder: Path) -> Models:
+    def open(self, folder: Path, **loading: Any) -> Models:
         """Another model's lanes."""
-        return Models(folder, threads=self.threads, **self._loading)
+        return Models(folder, threads=self.threads, **{**self._loading, **loading})
 
     @cached_property
     def small(self) -> LM:

@@ -32,6 +32,7 @@ class Way:
 
 
 PLAIN = Way("plain", {"speculate": False})
+DEFAULT = Way("default")
 AUTO = Way("auto", {"drafter": "plan"})  # what costs no draft step is for sources.py
 
 

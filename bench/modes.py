@@ -16,7 +16,7 @@ SAMPLINGS = {"greedy": GREEDY, "T 1": {"temperature": 1.0}}
 STREAMS = ("gsm8k", "humaneval", "summarization", "english")
 EXIT = 3 / 16  # of the layers
 NOTES = (
-    "memory: of copies of the weights, as a share of the model's own; auto has all three copies to choose from",
+    "memory: of copies of the weights, as a share of the model's own; the default has int4, auto has all to choose from",
     "lookup, lookahead, parallel and template (Token Recycling's tree) take all that they guess, as their papers do, "
     "up to as many rows as they may lose; plain again: what the machine's drift makes of the same decoding",
 )
@@ -30,7 +30,8 @@ def ways(layers: int) -> list[Way]:
         by_time("early exit", SkipSet.early_exit(max(1, round(EXIT * layers)))),
         *(by_time(form, form) for form in FORMS),
         *(Way(name, {"drafter": name}) for name, one in DRAFTERS.items() if not one.plan),
-        Way("auto"),
+        Way("default", {"skip": "int4", "optimizer": None, "drafter": "auto"}),
+        Way("auto, all copies"),
     ]
 
 
@@ -38,7 +39,7 @@ def main() -> None:
     study = Study("modes", __doc__, tokens=96, streams=STREAMS, loading={"draft_weights": FORMS})
     model, every = study.lm.model, ways(study.layers)
     memory = {form: size / model.weight_bytes for form, size in model.copies.items()}
-    memory["auto"] = sum(memory.values())
+    memory |= {"default": memory["int4"], "auto, all copies": sum(memory.values())}
     works = {f"{name}, {mode}": (name, mode) for name in study.streams for mode in SAMPLINGS}
     for part, (name, mode) in study.parts(works):
         pairs = study.measure(study.texts(name), every, **SAMPLINGS[mode])

@@ -85,7 +85,7 @@ def measure(lm: LM, count: int, tokens: int) -> list[dict[str, Any]]:
 def main() -> None:
     several = {"nargs": "+", "type": Path, "default": [], "help": "folders; default: the bundled model"}
     study = Study("layerskip/exits", __doc__, instances=4, tokens=64, streams=STREAMS, options={"--models": several})
-    study.results.name = "-".join(["layerskip/exits", *(folder.resolve().name for folder in study.given.models)])
+    study.results.name = "-".join([study.results.name, *(folder.resolve().name for folder in study.given.models)])
     for lm in [study.open(folder)[0] for folder in study.given.models] or [study.small]:
         study.rows.extend(measure(lm, study.instances, study.tokens))
     told = {"loss": "held-out loss, nats a token", "agrees": "the model's own tokens that the exit guesses"}
