@@ -86,6 +86,7 @@ def found_by(tree, folder):
     if status is None:
         return "no test came to an end"
     failed = re.search(r"^(?:FAILED|ERROR) tests/(\S+)", output, re.M)
+    failed = failed or re.search(r"crashed while running '(?:tests/)?(\S+?)'", output)
     return failed[1] if failed else "NOT FOUND" if status == 0 else f"NO TESTS RAN: {output[-1000:]}"
 
 

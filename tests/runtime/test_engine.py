@@ -176,6 +176,20 @@ def test_prefixes_are_found_again(model):
     assert text.tokens == alone(model, text)
 
 
+def test_a_prefix_in_use_is_nobodys_to_take(model):
+    """A text goes on behind blocks that it took over, while another one waits for memory."""
+    rng, vocab = np.random.default_rng(2), model.config["vocab_size"]
+    block = 64 * 2 * model.config["num_kv_heads"] * model.config["head_dim"] * 4 * model.config["num_layers"]
+    engine = _core.Engine(model, context=CONTEXT, sequences=4, kv_memory=7 * block, poison=True)
+    prompt = rng.integers(0, vocab, 140).tolist()
+    read(engine, Text(prompt, {"max_new_tokens": 1}))
+    other = rng.integers(0, vocab, 230).tolist()
+    texts = [Text([*prompt, 1], {"max_new_tokens": 50}), Text(other, {"max_new_tokens": 50})]
+    run(engine, texts)
+    for text in texts:
+        assert text.tokens == alone(model, text)
+
+
 def test_texts_of_one_prompt_read_it_once(model):
     """Handed in together: the first one's prompt runs, of the others' the last token."""
     prompt = np.random.default_rng(4).integers(0, model.config["vocab_size"], 150).astype(np.int32)
