@@ -218,6 +218,16 @@ def test_a_long_prompt_delays_nobody_by_more_than_a_chunk(model):
         assert engine.last["prompt_rows"] <= 128
 
 
+def test_a_last_chunk_of_one_token(model):
+    """128 rows of a prompt run beside texts that decode: one of 129 tokens is drawn from behind the last of them."""
+    prompt = np.random.default_rng(6).integers(0, model.config["vocab_size"], 129).tolist()
+    texts = [Text([5, 6, 7], {"max_new_tokens": 30}), Text(prompt, {"max_new_tokens": 5})]
+    engine = _core.Engine(model, context=CONTEXT, sequences=4)
+    run(engine, texts, arrivals=[0, 2])
+    for text in texts:
+        assert text.tokens == alone(model, text)
+
+
 def test_requests_from_many_threads(model):
     """Eight threads submit, and step whenever they wait."""
     engine = _core.Engine(model, context=CONTEXT, sequences=6)
