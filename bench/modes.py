@@ -16,7 +16,7 @@ SAMPLINGS = {"greedy": GREEDY, "T 1": {"temperature": 1.0}}
 STREAMS = ("gsm8k", "humaneval", "summarization", "english")
 EXIT = 3 / 16  # of the layers
 NOTES = (
-    "memory: of copies of the weights, as a share of the model's own; the default has int4, auto has all to choose from",
+    "memory: of copies of the weights, as a share of the model's own; the default has int4, auto chooses among all",
     "lookup, lookahead, parallel and template (Token Recycling's tree) take all that they guess, as their papers do, "
     "up to as many rows as they may lose; plain again: what the machine's drift makes of the same decoding",
 )
