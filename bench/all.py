@@ -41,6 +41,7 @@ MINUTES = {
     "layerskip/transformers_peer": 1.5,
 }
 WITH_LLAMA = ("compare", "batch")
+APART = ("drafters",)  # want a folder to measure
 
 
 def command(name: str, given: argparse.Namespace, minutes: float) -> list[str]:

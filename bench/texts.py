@@ -58,15 +58,17 @@ def long_prompt(folder: Path, tokens: int) -> list[int]:
     return (ids * (tokens // len(ids) + 1))[:tokens]
 
 
-def grown(k: int) -> Path:
-    """Directory of the bundled model k times as wide (k * k times the layer weights); made once, in the cache."""
+def grown(k: int, source: Path | None = None) -> Path:
+    """Directory of the bundled model, or of a drafter for it, k times as wide (k * k times the layer weights); made
+    once, in the cache."""
     if k == 1:
-        return demo_model()
-    folder = cache_folder() / f"lm13m-x{k}"
+        return source or demo_model()
+    stamp = f"-{(source / 'model.safetensors').stat().st_mtime_ns}" if source else ""
+    folder = cache_folder() / f"{source.resolve().name if source else 'lm13m'}-x{k}{stamp}"
     if not (folder / "config.json").is_file():
         folder.parent.mkdir(parents=True, exist_ok=True)
         partial = folder.with_name(f"{folder.name}.{os.getpid()}")
-        print(f"growing the bundled model to {folder}", file=sys.stderr)
-        grow(demo_model(), partial, k)
+        print(f"growing {(source or demo_model()).name} to {folder}", file=sys.stderr)
+        grow(source or demo_model(), partial, k)
         partial.rename(folder)  # whole or not at all
     return folder

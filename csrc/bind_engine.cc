@@ -186,6 +186,7 @@ py::tuple told(const SkipSet& skip) {
     const bool own = dtype == DType::F32 || dtype == DType::BF16 || dtype == DType::F16;
     weights.push_back(own ? "own" : name_of(dtype));
   }
+  if (skip.drafter) weights.push_back("drafter");
   return py::make_tuple(skip.attn, skip.mlp, skip.exit_layer, weights);
 }
 

@@ -1,12 +1,16 @@
 // swiftk._core: models, and what the machine is like, for Python.
+#include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include "check.h"
 #include "checkpoint.h"
 #include "cuda/backend.h"
+#include "draft_models/draft_model.h"
 #include "dtype_names.h"
 #include "error.h"
 #include "model.h"
+#include "workspace.h"
 
 namespace py = pybind11;
 using namespace py::literals;
@@ -42,10 +46,11 @@ py::dict kernel_shape(const std::string& dir, const std::string& dtype) {
 
 std::shared_ptr<Model> load(const std::string& dir, const std::string& dtype, const std::string& isa, int threads,
                             const std::string& device, const std::string& pack, const std::string& draft_weights,
-                            size_t draft_memory, const py::object& progress) {
+                            size_t draft_memory, const std::string& drafter, const py::object& progress) {
   LoadOptions options{.dtype = dtype,
                       .draft_weights = draft_weights,
                       .draft_memory = draft_memory,
+                      .drafter = drafter,
                       .isa = isa,
                       .threads = threads,
                       .device = device,
@@ -78,6 +83,81 @@ py::dict copy_bytes(const Model& model) {
   for (const Weights& copy : model.copies) found[name_of(copy.dtype)] = copy.bytes;
   return found;
 }
+
+// "model", "block", "eagle", "moa", or None.
+py::object drafter_of(const Model& model) {
+  return model.drafter ? py::object(py::str(model.drafter->kind)) : py::object(py::none());
+}
+
+// Outputs of layers over a text, as drafters with weights of their own read them; and logits.
+class Taps {
+ public:
+  Taps(std::shared_ptr<Model> model, const std::vector<int>& layers, int context)
+      : model_(std::move(model)),
+        w_(model_, {.max_rows = kRows, .outputs = kRows, .blocks = blocks_for(context), .taps = checked(layers)}),
+        s_(*model_, context) {}
+
+  // (features [n, layers * hidden size], logits [n, V]) of its tokens.
+  py::tuple read(const std::vector<int32_t>& tokens, bool logits) {
+    const size_t n = tokens.size(), width = w_.pool.features(), V = model_->config.V;
+    py::array_t<float> features({n, width}), rows({logits ? n : 0, V});
+    {
+      const py::gil_scoped_release release;
+      check_tokens(model_->config, tokens, "taps");
+      if (n > static_cast<size_t>(s_.most_text)) {
+        fail(Status::InvalidArgument, "[taps] got " + std::to_string(n) + " tokens, want at most the context of " +
+                                          std::to_string(s_.most_text));
+      }
+      w_.trim(s_, 0);
+      s_.cached = 0;
+      s_.text = tokens;
+      w_.reserve(s_, static_cast<int>(n));
+      while (s_.cached < static_cast<int>(n)) {
+        const int from = s_.cached, count = std::min(kRows, static_cast<int>(n) - from);
+        w_.run_text(s_, count);
+        if (logits) {
+          float* const out = w_.logits.compute(count);
+          w_.executor.head(w_.x.as<float>(), count, out);
+          model_->ops->download(w_.executor.ctx(), rows.mutable_data() + from * V, out, sizeof(float) * count * V);
+        }
+        for (int i = from; i < from + count; ++i) {
+          model_->ops->download(w_.executor.ctx(), features.mutable_data() + i * width, w_.pool.features_at(s_.slot(i)),
+                                sizeof(float) * width);
+        }
+      }
+    }
+    return py::make_tuple(features, rows);
+  }
+
+  // K and V [n, layers, KV heads, 2, head size] of the text that was read last: of each head its K, then its V.
+  py::array_t<float> kv() {
+    const Config& c = model_->config;
+    std::vector<int32_t> slots;
+    for (int i = 0; i < s_.cached; ++i) slots.push_back(s_.slot(i));
+    py::array_t<float> out(
+        {py::ssize_t(slots.size()), py::ssize_t(c.L), py::ssize_t(c.n_kv), py::ssize_t(2), py::ssize_t(c.d)});
+    const py::gil_scoped_release release;
+    w_.pool.read_rows(w_.executor.ctx(), slots, out.mutable_data());
+    return out;
+  }
+
+ private:
+  static constexpr int kRows = 256;  // of a pass
+
+  std::vector<int> checked(const std::vector<int>& layers) const {
+    for (size_t i = 0; i < layers.size(); ++i) {
+      if (layers[i] < 0 || layers[i] >= model_->config.L || (i > 0 && layers[i] <= layers[i - 1])) {
+        fail(Status::InvalidArgument, "[taps] layer " + std::to_string(layers[i]) + ", want 0.." +
+                                          std::to_string(model_->config.L - 1) + " ascending");
+      }
+    }
+    return layers;
+  }
+
+  std::shared_ptr<Model> model_;
+  Workspace w_;
+  Sequence s_;
+};
 
 // What a pass over each of them reads, in bytes that a pass over the model's own does.
 py::dict copy_shares(const Model& model) {
@@ -114,7 +194,7 @@ void bind_model(py::module_& m) {
   using namespace swiftk;
   py::class_<Model, std::shared_ptr<Model>>(m, "Model")
       .def(py::init(&load), "dir"_a, "dtype"_a = "auto", "isa"_a = "", "threads"_a = 0, "device"_a = "cpu",
-           "pack"_a = "", "draft_weights"_a = "own", "draft_memory"_a = 0, "progress"_a = py::none())
+           "pack"_a = "", "draft_weights"_a = "own", "draft_memory"_a = 0, "drafter"_a = "", "progress"_a = py::none())
       .def_property_readonly("config", [](const Model& self) { return config_dict(self.config); })
       .def_property_readonly("isa", [](const Model& self) { return self.ops->name; })
       .def_property_readonly("device", [](const Model& self) { return self.ops->device ? "cuda" : "cpu"; })
@@ -123,7 +203,13 @@ void bind_model(py::module_& m) {
       .def_readonly("threads", &Model::threads)
       .def_property_readonly("weight_bytes", [](const Model& self) { return self.own.bytes; })
       .def_property_readonly("copies", &copy_bytes)
+      .def_property_readonly("drafter", &drafter_of)
+      .def_property_readonly("drafter_bytes", [](const Model& self) { return self.drafter ? self.drafter->bytes : 0; })
       .def_property_readonly("copy_shares", &copy_shares);
+  py::class_<Taps>(m, "Taps")
+      .def(py::init<std::shared_ptr<Model>, const std::vector<int>&, int>(), "model"_a, "layers"_a, "context"_a)
+      .def("read", &Taps::read, "tokens"_a, "logits"_a = true)
+      .def("kv", &Taps::kv);
   m.def("isas", [] {
     std::vector<std::string> names;
     for (const char* const* name = cpu_isas(); *name; ++name) names.emplace_back(*name);

@@ -237,6 +237,21 @@ class Kernels {
     ops_->move_rows(*ctx_, {.kv = cache.layer, .layer_bytes = 0, .layers = 1, .from = &source, .to = &target, .n = 1});
   }
 
+  Floats read_rows(const Cache& cache, const Ints& slot, int stride) {
+    const KvShape& s = cache.layer.shape;
+    const int width = s.n_kv * 2 * s.d, n = static_cast<int>(slot.size());
+    for (py::ssize_t i = 0; i < n; ++i) want(slot.at(i) >= 0 && slot.at(i) < s.blocks * kKvBlock, "slot out of range");
+    want(stride >= width, "stride wants at least " + std::to_string(width));
+    Floats out({n, stride});
+    std::fill_n(out.mutable_data(), out.size(), 0.0f);
+    ops_->read_rows(*ctx_, {.kv = cache.layer,
+                            .slot = slot.data(),
+                            .n = n,
+                            .stride = static_cast<size_t>(stride),
+                            .out = out.mutable_data()});
+    return out;
+  }
+
   std::pair<double, double> probe(const std::string& dtype) {
     Probe p;
     ops_->probe(*ctx_, parse_dtype(dtype), &p);
@@ -307,6 +322,7 @@ void bind_ops(py::module_& parent) {
       .def("topk", &Kernels::topk, "logits"_a, "k"_a, "scores"_a = py::none(), "scale"_a = 1.0f, "seed"_a = py::none(),
            "stream"_a = 0, "pos"_a = py::none())
       .def("move_row", &Kernels::move_row, "cache"_a, "from_slot"_a, "to_slot"_a)
+      .def("read_rows", &Kernels::read_rows, "cache"_a, "slot"_a, "stride"_a)
       .def("probe", &Kernels::probe, "dtype"_a, Release());
   bind_draw(m);
   m.def("isas", [] {

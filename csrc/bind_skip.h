@@ -15,6 +15,10 @@ namespace swiftk {
 inline SkipSet skip_set(const Model& model, const std::vector<int>& attn, const std::vector<int>& mlp, int exit_layer,
                         const std::vector<std::string>& weights) {
   SkipSet skip{attn, mlp, exit_layer};
+  if (weights.size() == 1 && weights[0] == "drafter") {
+    skip.drafter = true;
+    return skip;
+  }
   for (const std::string& name : weights) {
     const std::optional<DType> found = name == "own" ? model.dtype : dtype_named(name);
     if (!found) fail(Status::InvalidArgument, "[skip] weights has '" + name + "', want own or names of dtypes");

@@ -72,7 +72,7 @@ DraftRule make_rule(float confidence, int max_draft, int max_nodes, const std::a
                     const decltype(DraftRule::edges)& edges, const decltype(DraftRule::p_top1)& p_top1,
                     const decltype(DraftRule::p_rank)& p_rank, const std::vector<float>& row_price, int max_depth,
                     int chain, float min_row_gain, float mean_p_top1,
-                    const std::vector<std::pair<int, decltype(SourceRule::chance)>>& sources) {
+                    const std::vector<std::pair<int, decltype(SourceRule::chance)>>& sources, int beam) {
   std::vector<SourceRule> asked;
   for (const auto& [id, chance] : sources) asked.push_back({static_cast<SourceId>(id), chance});
   return {.confidence = confidence,
@@ -82,6 +82,7 @@ DraftRule make_rule(float confidence, int max_draft, int max_nodes, const std::a
           .tier = tier,
           .width = width,
           .stop_ids = stop_ids,
+          .beam = beam,
           .min_step_gain = min_step_gain,
           .edges = edges,
           .p_top1 = p_top1,
@@ -147,7 +148,7 @@ void bind_session(py::module_& m) {
            "min_step_gain"_a = rule.min_step_gain, "edges"_a = rule.edges, "p_top1"_a = rule.p_top1,
            "p_rank"_a = rule.p_rank, "row_price"_a = rule.row_price, "max_depth"_a = rule.max_depth,
            "chain"_a = rule.chain, "min_row_gain"_a = rule.min_row_gain, "mean_p_top1"_a = rule.mean_p_top1,
-           "sources"_a = std::vector<std::pair<int, decltype(SourceRule::chance)>>{});
+           "sources"_a = std::vector<std::pair<int, decltype(SourceRule::chance)>>{}, "beam"_a = rule.beam);
   py::class_<Session>(m, "Session")
       .def(py::init(&make_session), "model"_a, "context"_a = 0, "threads"_a = 0, "poison"_a = false)
       .def("set_sampling", &set_sampling, "temperature"_a = 0.0f, "top_k"_a = 0, "top_p"_a = 1.0f, "min_p"_a = 0.0f,
@@ -224,6 +225,18 @@ void bind_session(py::module_& m) {
                                std::vector<int> sources;
                                for (const SourceId id : s.tree_sources()) sources.push_back(static_cast<int>(id));
                                return sources;
+                             })
+      .def_property_readonly("features",
+                             [](const Session& s) {
+                               const std::vector<float> v = s.features();
+                               const py::ssize_t rows = std::max<py::ssize_t>(1, py::ssize_t(s.cached()));
+                               return py::array_t<float>({rows, py::ssize_t(v.size()) / rows}, v.data());
+                             })
+      .def_property_readonly("kv_rows",
+                             [](const Session& s) {
+                               const std::vector<float> v = s.kv_rows();
+                               const py::ssize_t rows = std::max<py::ssize_t>(1, py::ssize_t(s.cached()));
+                               return py::array_t<float>({rows, py::ssize_t(v.size()) / rows}, v.data());
                              })
       .def_property_readonly("last", &phase_dict)
       .def_property_readonly("drafted_from", &Session::drafted_from)

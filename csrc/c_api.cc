@@ -50,6 +50,7 @@ SkipSet skip_set(const swiftk_skip* given) {
   const swiftk_skip skip = read<swiftk_skip>(given, SWIFTK_SKIP_INIT, "skip");
   const auto attn = ids(skip.attn, skip.n_attn, "skip.attn"), mlp = ids(skip.mlp, skip.n_mlp, "skip.mlp");
   std::vector<swiftk::DType> weights;
+  if (skip.weights && std::strcmp(skip.weights, "drafter") == 0) return {.drafter = true};
   if (skip.weights) {
     const auto found = swiftk::dtype_named(skip.weights);
     if (!found)
@@ -104,6 +105,7 @@ swiftk_status swiftk_model_load(const char* dir, const swiftk_load_params* given
     swiftk::LoadOptions options{.dtype = params.dtype ? params.dtype : "auto",
                                 .draft_weights = params.draft_weights ? params.draft_weights : "",
                                 .draft_memory = params.draft_memory,
+                                .drafter = params.drafter ? params.drafter : "",
                                 .isa = params.isa ? params.isa : "",
                                 .threads = params.threads,
                                 .device = params.device ? params.device : "",

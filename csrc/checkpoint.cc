@@ -39,11 +39,10 @@ int element_bits(const std::string& dtype) {
   return 0;
 }
 
-bool readable_dtype(const std::string& name, DType* out) {
-  if (name == "F32") return *out = DType::F32, true;
-  if (name == "BF16") return *out = DType::BF16, true;
-  if (name == "F16") return *out = DType::F16, true;
-  return false;
+void read_dtype(const std::string& name, DType* out) {
+  if (name == "F32") *out = DType::F32;
+  if (name == "BF16") *out = DType::BF16;
+  if (name == "F16") *out = DType::F16;
 }
 
 std::vector<int64_t> counts(const Json* list, const std::string& file, const std::string& what) {
@@ -193,7 +192,7 @@ void Checkpoint::read_header(std::shared_ptr<MappedFile> file, std::map<std::str
     }
     Entry entry;
     entry.dtype = dtype->string();
-    entry.readable = readable_dtype(entry.dtype, &entry.view.dtype);
+    read_dtype(entry.dtype, &entry.view.dtype);
     entry.view.shape = counts(info.find("shape"), path, "shape of tensor " + name);
     entry.view.data = data + offsets[0];
     entry.view.bytes = static_cast<size_t>(offsets[1] - offsets[0]);
@@ -210,18 +209,48 @@ void Checkpoint::read_header(std::shared_ptr<MappedFile> file, std::map<std::str
   files_.push_back(std::move(file));
 }
 
-TensorView Checkpoint::get(const std::string& name, std::initializer_list<int64_t> shape) const {
+const Checkpoint::Entry& Checkpoint::find(const std::string& name, const std::vector<int64_t>& shape,
+                                          const std::vector<std::string>& dtypes) const {
   const auto it = tensors_.find(name);
   if (it == tensors_.end()) bad(dir_, "tensor " + name + " is missing, want shape " + show(shape));
   const Entry& entry = it->second;
-  if (!entry.readable) {
-    bad(entry.view.file->path(), "tensor " + name + " has dtype " + entry.dtype + ", want F32, BF16 or F16");
+  const std::string& file = entry.view.file->path();
+  if (std::find(dtypes.begin(), dtypes.end(), entry.dtype) == dtypes.end()) {
+    std::string want = dtypes[0];
+    for (size_t i = 1; i < dtypes.size(); ++i) want += (i + 1 < dtypes.size() ? ", " : " or ") + dtypes[i];
+    bad(file, "tensor " + name + " has dtype " + entry.dtype + ", want " + want);
   }
-  const std::vector<int64_t>& found = entry.view.shape;
-  if (!std::equal(shape.begin(), shape.end(), found.begin(), found.end())) {
-    bad(entry.view.file->path(), "tensor " + name + " has shape " + show(found) + ", the config wants " + show(shape));
+  if (entry.view.shape != shape) {
+    bad(file, "tensor " + name + " has shape " + show(entry.view.shape) + ", the config wants " + show(shape));
   }
-  return entry.view;
+  return entry;
+}
+
+TensorView Checkpoint::get(const std::string& name, std::initializer_list<int64_t> shape) const {
+  return find(name, shape, {"F32", "BF16", "F16"}).view;
+}
+
+std::vector<int64_t> Checkpoint::integers(const std::string& name, int64_t count) const {
+  const Entry& entry = find(name, {count}, {"I64", "I32"});
+  std::vector<int64_t> out(count);
+  const char* at = static_cast<const char*>(entry.view.data);
+  for (int64_t& value : out) {
+    if (entry.dtype == "I64") {
+      std::memcpy(&value, at, 8);
+      at += 8;
+    } else {
+      int32_t narrow;
+      std::memcpy(&narrow, at, 4);
+      value = narrow;
+      at += 4;
+    }
+  }
+  return out;
+}
+
+std::vector<int64_t> Checkpoint::shape(const std::string& name) const {
+  const auto it = tensors_.find(name);
+  return it == tensors_.end() ? std::vector<int64_t>{} : it->second.view.shape;
 }
 
 void Checkpoint::drop(const TensorView& tensor) const {

@@ -44,6 +44,11 @@ class Checkpoint {
 
   // Throws Error(Checkpoint) naming the tensor if it is missing, has another shape, or is not F32, BF16 or F16.
   TensorView get(const std::string& name, std::initializer_list<int64_t> shape) const;
+  // A list of so many integers. Throws the same if it is not I64 or I32.
+  std::vector<int64_t> integers(const std::string& name, int64_t count) const;
+  bool has(const std::string& name) const { return tensors_.count(name) > 0; }
+  // Of a tensor; empty where there is none.
+  std::vector<int64_t> shape(const std::string& name) const;
   // Tells the system that the pages of a tensor that was packed will not be needed again.
   void drop(const TensorView&) const;
   // The files, kept alive by whoever reads from them after loading (the embedding table stays mapped).
@@ -54,8 +59,9 @@ class Checkpoint {
   struct Entry {
     TensorView view;
     std::string dtype;  // as the header names it; the view's is set only if it is F32, BF16 or F16
-    bool readable = false;
   };
+  const Entry& find(const std::string& name, const std::vector<int64_t>& shape,
+                    const std::vector<std::string>& dtypes) const;
   void open_shards(const std::string& dir, const std::string& index_path);
   void read_header(std::shared_ptr<MappedFile>, std::map<std::string, Entry>& out);
 

@@ -78,7 +78,7 @@ class Fields {
   std::string path_;
 };
 
-const Family& find_family(const Fields& in) {
+const Family& find_family(const Fields& in, bool any_architecture) {
   const Json* type = in.find("model_type");
   if (!type || !type->is(Json::Type::String)) wrong("model_type", type, "one of llama, mistral, qwen2, qwen3");
   const Family* family = nullptr;
@@ -86,7 +86,7 @@ const Family& find_family(const Fields& in) {
     if (type->string() == f.model_type) family = &f;
   }
   if (!family) unsupported("model_type", *type, "llama, mistral, qwen2, qwen3");
-  if (const Json* list = in.find("architectures")) {
+  if (const Json* list = in.find("architectures"); list && !any_architecture) {
     if (!list->is(Json::Type::Array)) wrong("architectures", list, "a list of names");
     bool known = list->items().empty();
     for (const Json& item : list->items()) {
@@ -246,18 +246,24 @@ double llama3_frequency(const RopeScaling& r, double frequency) {
 
 }  // namespace
 
-Config read_config(const std::string& model_dir) {
+Json read_config_file(const std::string& model_dir) {
   const std::string path = model_dir + "/config.json";
   std::ifstream file(path, std::ios::binary);
   if (!file) fail(Status::Checkpoint, "[config] " + path + " cannot be opened, want a Hugging Face model folder");
   const std::string text{std::istreambuf_iterator<char>(file), {}};
-  const Json json = Json::parse(text, "[config] " + path);
+  Json json = Json::parse(text, "[config] " + path);
   if (!json.is(Json::Type::Object)) {
     fail(Status::Checkpoint, "[config] " + path + ": got " + json.show() + ", want an object");
   }
+  return json;
+}
+
+namespace {
+
+Config config_of(const Json& json, bool any_architecture) {
   const Fields in(json, "");
   Config c;
-  const Family& family = find_family(in);
+  const Family& family = find_family(in, any_architecture);
   c.model_type = family.model_type;
   read_sizes(in, family, c);
   read_flags(in, c);
@@ -265,6 +271,12 @@ Config read_config(const std::string& model_dir) {
   read_rope(in, c);
   return c;
 }
+
+}  // namespace
+
+Config read_config(const std::string& model_dir) { return config_of(read_config_file(model_dir), false); }
+
+Config layer_config(const Json& object) { return config_of(object, true); }
 
 void rope_row(const Config& c, int pos, float* cos, float* sin) {
   double base = c.rope_theta;

@@ -5,6 +5,8 @@
 
 namespace swiftk {
 
+class Json;
+
 struct RopeScaling {
   enum class Type { Default, Linear, Dynamic, Llama3 } type = Type::Default;
   double factor = 1;
@@ -27,6 +29,9 @@ struct Config {
 
 // Throws Error(Checkpoint) for unreadable JSON or a missing field, Error(Unsupported) naming field, value and what works.
 Config read_config(const std::string& model_dir);
+// The file itself; and the shape of a drafter's layers that an object of it has, whatever architecture that names.
+Json read_config_file(const std::string& model_dir);
+Config layer_config(const Json& object);
 
 // Rotary angles of one position as cos[d/2], sin[d/2]; a function of the position alone (a row must not depend on the length
 // of the text around it), so dynamic scaling takes pos + 1 as the current length, as decoding token by token does.

@@ -2,6 +2,8 @@
 
 #include <memory>
 
+#include "draft_models/draft_model.h"
+
 namespace swiftk {
 namespace {
 
@@ -31,19 +33,21 @@ double bytes_read(const Model& m, const Plan& plan) {
 // Before it was measured a step costs what it reads of the weights.
 int offer_plan(Planner& planner, const Model& m, const SkipSet& skip, bool for_all) {
   auto plan = std::make_shared<DraftPlan>(m, skip);
-  const double price = bytes_read(m, plan->steps) / bytes_read(m, compile_plan(m, {}));
-  const bool whole = skip.attn.empty() && skip.mlp.empty() && skip.exit_layer < 0;
+  const double price = skip.drafter ? static_cast<double>(m.drafter->read_bytes) / static_cast<double>(m.own.read_bytes)
+                                    : bytes_read(m, plan->steps) / bytes_read(m, compile_plan(m, {}));
+  const bool whole = !skip.drafter && skip.attn.empty() && skip.mlp.empty() && skip.exit_layer < 0;
   return planner.offer(std::move(plan), price, whole ? kWhole : kThinned, for_all);
 }
 
-// Copies of the weights in fewer bits, or every second layer where there are none.
+// A drafter that was loaded, and copies of the weights in fewer bits; or every second layer where there are none.
 void offer_plans(Planner& planner, const Model& m) {
+  if (m.drafter) offer_plan(planner, m, {.drafter = true}, true);
   for (const Weights& copy : m.copies) {
     SkipSet fewer_bits;
     fewer_bits.weights = {copy.dtype};
     offer_plan(planner, m, fewer_bits, true);
   }
-  if (!m.copies.empty()) return;
+  if (!m.copies.empty() || m.drafter) return;
   SkipSet half;
   for (int layer = 1; layer + 1 < m.config.L; layer += 2) half.attn.push_back(layer), half.mlp.push_back(layer);
   offer_plan(planner, m, half, true);

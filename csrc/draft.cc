@@ -29,7 +29,11 @@ class Drafting {
     // Every accepted token and the bonus token behind it must still fit the context.
     d_.most_depth = std::min(rule.max_depth, s.most_text - s.position() - 1);
     limit_ = std::min({rule.max_draft, rule.max_nodes - 1, d_.most_depth});
-    const int widest = rule.by_time() ? DraftRule::kRanks : *std::max_element(rule.width.begin(), rule.width.end());
+    if (!rule.by_time() || s.rejects()) limit_ = std::min(limit_, s.plan->reach);
+    if (s.plan->skip.drafter && limit_ > 0 && !w.beside->make_room(s)) limit_ = 0;
+    const int widest = rule.by_time() ? DraftRule::kRanks
+                       : beams()      ? rule.beam
+                                      : *std::max_element(rule.width.begin(), rule.width.end());
     d_.choices = std::min(widest, w.model->config.V);
     d_.gate = rule.gate(d_.choices);
     start_drafters();
@@ -77,6 +81,7 @@ class Drafting {
   // All steps are done. By time, candidates follow that may become nodes, best first: take() takes the next one.
   void finish() {
     d_.asking = s_.drafters.active() > 0 && (!s_.rejects() || d_.steps == 0);
+    if (beams()) return void(enter_best(rule_.max_nodes, -1));
     if (!rule_.by_time()) return add_siblings();
     ask();
     open_ = d_.candidates.open();
@@ -124,7 +129,8 @@ class Drafting {
     if (s_.rejects() && n_ > 0) d_.q.resize(static_cast<size_t>(limit_) * w_.model->config.V);
   }
 
-  bool fits_spine() const { return w_.model->ops->draft_spine && !s_.warps(); }
+  bool fits_spine() const { return w_.model->ops->draft_spine && !s_.warps() && !beams(); }
+  bool beams() const { return rule_.beam > 0 && !s_.rejects(); }
 
   int run_spine() {
     Rows rows = w_.spine_rows(s_, limit_);
@@ -153,6 +159,29 @@ class Drafting {
     d_.confidence.push_back(std::exp(d_.log_p));
     std::copy_n(drawn.id, d_.choices, d_.choice.begin() + static_cast<size_t>(node) * kMaxTopk);
     if (rule_.by_time()) plan_children(node);
+    if (beams()) plan_beam(node, drawn);
+  }
+
+  // By the draft's own probabilities, which noise only ranks.
+  void plan_beam(int node, const Drawn& drawn) {
+    const int candidate = d_.candidates.of_node(node);
+    d_.candidates.read(candidate);
+    for (int r = 0; r < d_.choices && drawn.id[r] >= 0; ++r) {
+      d_.candidates.plan(candidate, drawn.id[r], r, std::exp(drawn.logit[r] - drawn.lse));
+    }
+  }
+
+  // The best candidates become nodes: so many of a level, or (-1) of all. Returns how many.
+  int enter_best(int most, int level) {
+    int taken = 0;
+    for (const int i : d_.candidates.open()) {
+      if (taken == most || d_.tree.size() == rule_.max_nodes) break;
+      const Candidate& c = d_.candidates[i];
+      if (level >= 0 && (c.depth != level || rule_.stops(c.token))) continue;
+      enter(i);
+      ++taken;
+    }
+    return taken;
   }
 
   void plan_children(int node) {
@@ -173,7 +202,9 @@ class Drafting {
   void read() {
     d_.grown += n_;
     ++d_.steps;
-    if (s_.rejects() || !rule_.by_time()) {
+    if (beams()) {
+      n_ = d_.steps < limit_ ? enter_best(rule_.beam, d_.steps) : 0;
+    } else if (s_.rejects() || !rule_.by_time()) {
       n_ = follow();
     } else {
       n_ = d_.steps < limit_ ? promote() : 0;
@@ -184,7 +215,8 @@ class Drafting {
   // The candidates that the next step reads become nodes. Returns how many it reads: the root is one already.
   int promote() {
     ask();
-    const std::span<const int> best = d_.candidates.reading(rule_, rule_.max_nodes - d_.tree.size(), d_.most_depth);
+    const int deep = std::min(d_.most_depth, s_.plan->reach);
+    const std::span<const int> best = d_.candidates.reading(rule_, rule_.max_nodes - d_.tree.size(), deep);
     for (const int i : best) enter(i);
     return static_cast<int>(best.size());
   }
@@ -298,7 +330,15 @@ void run_steps(Workspace& w, std::span<Drafting* const> all) {
     }
     if (reading.empty()) return;
     assert(n.size() == reading.size());
-    w.run_draft(sequences, n);
+    {
+      double seconds = 0;
+      {
+        const Stopwatch watch(seconds);
+        w.run_draft(sequences, n);
+      }
+      if (w.last.draft_steps == 0) w.last.first_step = seconds;
+    }
+    if (plan->skip.drafter) w.last.caught_up += w.beside->caught_up();
     ++w.last.draft_steps;
     for (int i = 0, row = 0; i < static_cast<int>(reading.size()); row += n[i++]) reading[i]->step(row);
   }
@@ -315,6 +355,7 @@ void begin_tree(Sequence& s) {
 void draft(Workspace& w, std::span<Sequence* const> sequences, std::span<const DraftRule* const> rules) {
   const Stopwatch watch(w.last.draft);
   w.last.draft_steps = w.last.drafted = 0;
+  w.last.first_step = w.last.caught_up = 0;
   w.last.at_once = false;
   w.last.proposed.fill(0);
   for (const DraftRule* const rule : rules) rule->check();

@@ -64,10 +64,12 @@ void DraftGroups::draft(Workspace& w, std::span<Text* const> texts, int most_row
 }
 
 void DraftGroups::learn(const Phase& phase, bool prompt) {
+  const double draft = phase.draft - phase.caught_up;  // a prompt is read once, as the model reads it
   RoundCost r{.texts = static_cast<int>(texts_.size()),
               .draft_steps = phase.draft_steps,
-              .seconds = phase.draft + phase.verify,
-              .draft = phase.draft,
+              .seconds = draft + phase.verify,
+              .draft = draft,
+              .first_step = phase.first_step - phase.caught_up,
               .verify = phase.verify};
   for (const Text* const t : texts_) r.rows += t->sequence.draft.tree.size();
   const double step = planner_.clock().step(std::max(r.texts, 1));

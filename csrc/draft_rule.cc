@@ -28,6 +28,8 @@ void DraftRule::check() const {
   want(max_depth >= 0, "max_depth", max_depth, "0 or more");
   want(max_nodes >= 1 && max_nodes <= TokenTree::kMaxNodes, "max_nodes", max_nodes, nodes);
   for (const int w : width) want(w >= 1 && w <= kMaxTopk, "width", w, "1.." + std::to_string(kMaxTopk));
+  want(beam >= 0 && beam <= kRanks, "beam", beam, "0.." + std::to_string(kRanks));
+  want(beam == 0 || !by_time(), "beam", beam, "0 with row_price");
   want(min_step_gain >= 0, "min_step_gain", min_step_gain, "0 or more");
   for (size_t i = 1; i < edges.size(); ++i) want(edges[i] >= edges[i - 1], "edges", edges[i], "in ascending order");
   for (const float price : row_price) want(price >= 0, "row_price", price, "0 or more");

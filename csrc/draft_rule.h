@@ -31,6 +31,11 @@ struct DraftRule {
   std::array<int, 4> width{10, 5, 3, 1};
   std::vector<int32_t> stop_ids{};  // nothing is drafted behind one of these
 
+  // EAGLE-2 section 4.1 (arXiv 2406.16858) instead, if not 0: a step reads the best `beam` of what the last one
+  // proposed, by the draft's own probabilities along their paths; the best of all that were not read fill the tree.
+  // Under rejection, whose draws are in turn, the above holds.
+  int beam = 0;
+
   // By time (with `row_price`): a node is worth the probability that it is accepted, p_top1 and p_rank multiplied
   // along its path. A draft step runs for the best node as long as it is worth `min_step_gain`; the tree then takes
   // nodes, best first, up to where they are worth most beyond their rows' price. Under rejection steps

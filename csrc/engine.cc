@@ -302,7 +302,7 @@ std::vector<Turn> Engine::step() {
 
 void Engine::run_round() {
   const Stopwatch watch(round_.seconds);
-  const double ran = w_.executor.seconds();
+  const double ran = w_.run_seconds();
   turns_.clear();
   take_orders();
   admit();
@@ -322,7 +322,7 @@ void Engine::run_round() {
   round_.draft = trees.empty() ? 0 : w_.last.draft;
   round_.verify = w_.last.verify;
   round_.draft_steps = trees.empty() ? 0 : w_.last.draft_steps;
-  round_.run = w_.executor.seconds() - ran;
+  round_.run = w_.run_seconds() - ran;
   groups_.learn(w_.last, prompt_ != nullptr);
   for (Text* const t : decoding_) hear(*t);
   if (prompt_) hear_prompt(*prompt_, round_.nodes);

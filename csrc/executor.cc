@@ -33,7 +33,15 @@ uint64_t hash_steps(const Plan& plan, int begin, int end, bool with_head) {
 }  // namespace
 
 Executor::Executor(std::shared_ptr<const Model> model, int threads, int max_rows)
-    : model_(std::move(model)), ctx_(nullptr), max_rows_(std::max(max_rows, TokenTree::kMaxNodes)) {
+    : Executor(model, max_rows, nullptr, true) {
+  ctx_ = model_->ops->create(model_->ops->device, threads > 0 ? threads : model_->threads);
+}
+
+Executor::Executor(std::shared_ptr<const Model> model, const Executor& host, int max_rows)
+    : Executor(std::move(model), max_rows, host.ctx_, false) {}
+
+Executor::Executor(std::shared_ptr<const Model> model, int max_rows, Ctx* ctx, bool owns)
+    : model_(std::move(model)), ctx_(ctx), owns_(owns), max_rows_(std::max(max_rows, TokenTree::kMaxNodes)) {
   const Config& c = model_->config;
   const Ops& ops = *model_->ops;
   const size_t n = max_rows_;
@@ -43,10 +51,11 @@ Executor::Executor(std::shared_ptr<const Model> model, int threads, int max_rows
   rope_.resize(n * c.d);
   known_rope_.resize(size_t{kKnown} * c.d);
   known_pos_.assign(kKnown, -1);
-  ctx_ = ops.create(ops.device, threads > 0 ? threads : model_->threads);
 }
 
-Executor::~Executor() { model_->ops->destroy(ctx_); }
+Executor::~Executor() {
+  if (owns_ && ctx_) model_->ops->destroy(ctx_);
+}
 
 void Executor::rotate(Rows& rows) {
   const int half = model_->config.d / 2;
@@ -108,15 +117,15 @@ int Executor::draft(const Plan& plan, SpineArgs spine, float* x, const KvPool& p
 void Executor::steps(const Plan& plan, const Rows& rows, int begin, int end, float* x, const KvPool& pool,
                      std::atomic<bool>& cancel) {
   const Config& c = model_->config;
-  if (begin == 0) {
+  if (begin == 0 && model_->embedding) {
     model_->ops->embed(*ctx_, {model_->embedding, model_->embedding_dtype, rows.token, rows.n, c.D, x});
   }
   for (int i = begin; i < end; ++i) {
     if (cancel.exchange(false)) fail(Status::Cancelled, "[run] cancelled");
-    if (plan[i].kind == StepKind::Attention) {
-      attention(plan[i], rows, x, pool);
-    } else {
+    if (plan[i].kind == StepKind::Mlp) {
       mlp(plan[i], rows.n, x);
+    } else {
+      attention(plan[i], rows, x, pool);
     }
   }
 }
@@ -125,6 +134,8 @@ void Executor::attention(const Step& step, const Rows& rows, float* x, const KvP
   const Config& c = model_->config;
   const LayerWeights& w = *step.weights;
   const KvLayer kv = pool.layer(step.layer);
+  KvLayer appended = kv;
+  if (step.kind == StepKind::Cross) appended.shape.n_kv = 0;
   float* const q = q_.as<float>();
   float* const out = attn_.as<float>();
   model_->ops->rmsnorm_qkv_rope_append(*ctx_, {.x = x,
@@ -134,7 +145,7 @@ void Executor::attention(const Step& step, const Rows& rows, float* x, const KvP
                                                .q_norm = w.q_norm,
                                                .k_norm = w.k_norm,
                                                .rows = &rows,
-                                               .kv = kv,
+                                               .kv = appended,
                                                .n_heads = c.H,
                                                .q = q});
   model_->ops->attention(*ctx_, {.q = q,

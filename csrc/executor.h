@@ -13,6 +13,8 @@ class Executor {
  public:
   // Workspace for calls of at most max_rows rows.
   Executor(std::shared_ptr<const Model>, int threads, int max_rows);
+  // The same on the threads of another one, whose turn it never is at the same time.
+  Executor(std::shared_ptr<const Model>, const Executor& host, int max_rows);
   ~Executor();
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
@@ -21,7 +23,8 @@ class Executor {
   void rotate(Rows& rows);
   // The same, and binds them; all that rows points at must stay until the next call.
   void prepare(Rows& rows);
-  // Runs steps [begin, end) over the rows; x [n, D] is the residual stream, filled from the embedding if begin == 0.
+  // Runs steps [begin, end) over the rows; x [n, D] is the residual stream, filled from the embedding, if the model has
+  // one, where begin == 0.
   // Then, if `logits` is given, the plan's head over all rows. Throws Error(Cancelled) between steps (of a recorded
   // pass: before it) once cancel is set, and clears it; K and V of these rows are then undefined, nothing else.
   void run(const Plan&, const Rows&, int begin, int end, float* x, const KvPool&, std::atomic<bool>& cancel,
@@ -45,8 +48,11 @@ class Executor {
   void mlp(const Step&, int n, float* x);
   void project(const Weight& head, const float* x, int n, float* logits);
 
+  Executor(std::shared_ptr<const Model>, int max_rows, Ctx* ctx, bool owns);
+
   std::shared_ptr<const Model> model_;
   Ctx* ctx_;
+  bool owns_;
   int max_rows_;
   Buffer q_, attn_, h_;      // [rows, H d], [rows, H d], [rows, F]
   std::vector<float> rope_;  // [2, rows, d/2]

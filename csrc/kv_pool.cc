@@ -1,6 +1,9 @@
 #include "kv_pool.h"
 
 #include <algorithm>
+#include <string>
+
+#include "error.h"
 
 namespace swiftk {
 namespace {
@@ -20,12 +23,14 @@ uint64_t hash_of(uint64_t before, std::span<const int32_t, kKvBlock> tokens) {
 
 }  // namespace
 
-KvPool::KvPool(const Model& model, int blocks)
+KvPool::KvPool(const Model& model, int blocks, int features)
     : ops_(model.ops),
       shape_{model.config.n_kv, model.config.d, blocks, model.dtype},
       n_layers_(model.config.L),
       layer_bytes_(whole_pages(ops_->kv_bytes(shape_))),
       layers_(*ops_, layer_bytes_ * n_layers_),
+      features_(features),
+      kept_(*ops_, sizeof(float) * shape_.slots() * features),
       blocks_(blocks),
       tokens_(size_t(blocks) * kKvBlock) {
   for (int32_t b = 0; b < blocks; ++b) link(b, false);
@@ -148,8 +153,29 @@ void KvPool::move_rows(Ctx& ctx, std::span<const int32_t> from, std::span<const 
                         .from = from.data(),
                         .to = to.data(),
                         .n = static_cast<int>(from.size())});
+  for (size_t i = 0; features_ > 0 && i < from.size(); ++i) {
+    ops_->copy(ctx, features_at(to[i]), features_at(from[i]), sizeof(float) * features_);
+  }
 }
 
-void KvPool::poison(Ctx& ctx) { ops_->fill(ctx, layers_.as<void>(), 0xff, layers_.bytes()); }
+void KvPool::read_rows(Ctx& ctx, std::span<const int32_t> slots, float* out) const {
+  if (!ops_->read_rows) {
+    fail(Status::Unsupported, std::string("[cache] K and V are read as numbers, which device \"") + ops_->name +
+                                  "\" does not do so far, want \"cpu\"");
+  }
+  const size_t width = row_floats() / n_layers_;
+  for (int l = 0; l < n_layers_; ++l) {
+    ops_->read_rows(ctx, {.kv = layer(l),
+                          .slot = slots.data(),
+                          .n = static_cast<int>(slots.size()),
+                          .stride = width * n_layers_,
+                          .out = out + l * width});
+  }
+}
+
+void KvPool::poison(Ctx& ctx) {
+  ops_->fill(ctx, layers_.as<void>(), 0xff, layers_.bytes());
+  if (features_ > 0) ops_->fill(ctx, kept_.as<void>(), 0xff, kept_.bytes());
+}
 
 }  // namespace swiftk

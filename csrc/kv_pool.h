@@ -19,13 +19,16 @@ class KvPool {
  public:
   static constexpr int32_t kNone = -1;
 
-  // Memory is touched only as blocks fill.
-  KvPool(const Model&, int blocks);
+  // Memory is touched only as blocks fill. features: floats of each token that are kept beside its K and V, for who
+  // drafts.
+  KvPool(const Model&, int blocks, int features = 0);
 
   KvLayer layer(int i) const { return {layers_.as<char>() + i * layer_bytes_, shape_}; }
+  int features() const { return features_; }
+  float* features_at(int slot) const { return kept_.as<float>() + static_cast<size_t>(slot) * features_; }
   int blocks() const { return shape_.blocks; }
   int free() const { return free_; }  // that take() can give
-  size_t bytes_per_token() const { return layers_.bytes() / shape_.slots(); }
+  size_t bytes_per_token() const { return (layers_.bytes() + kept_.bytes()) / shape_.slots(); }
 
   // A block of nobody's, now with one holder and without a name; kNone where all are held.
   int32_t take();
@@ -55,6 +58,10 @@ class KvPool {
 
   // Copies slot from[i] to slot to[i], for i = 0, 1, ... in turn, in every layer; slots are of the pool.
   void move_rows(Ctx&, std::span<const int32_t> from, std::span<const int32_t> to) const;
+  // K and V of slots of the pool as floats [n, layers, n_kv, 2, d]: of each KV head its K, then its V. Throws
+  // Error(Unsupported) where the backend does not read them.
+  void read_rows(Ctx&, std::span<const int32_t> slots, float* out) const;
+  int row_floats() const { return n_layers_ * shape_.n_kv * 2 * shape_.d; }  // of a slot
   // Fills every byte with NaN patterns, so that a test sees any read of what was never written.
   void poison(Ctx&);
 
@@ -81,6 +88,8 @@ class KvPool {
   int n_layers_;
   size_t layer_bytes_;
   Buffer layers_;
+  int features_;
+  Buffer kept_;  // [slots, features]
   std::vector<Block> blocks_;
   std::vector<int32_t> tokens_;                           // [blocks, kKvBlock] of named ones
   std::unordered_multimap<uint64_t, int32_t> by_hash_;    // full ones

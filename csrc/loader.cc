@@ -34,8 +34,8 @@ float element(const TensorView& t, size_t i) {
 
 class Loader {
  public:
-  Loader(const Checkpoint& checkpoint, const LoadOptions& options, Model& model)
-      : checkpoint_(checkpoint), options_(options), model_(model), jobs_(checkpoint, model) {}
+  Loader(const Checkpoint& checkpoint, const LoadOptions& options, Model& model, Manifest jobs)
+      : checkpoint_(checkpoint), options_(options), model_(model), jobs_(std::move(jobs)) {}
 
   void run() {
     const std::string& dtype = options_.dtype;
@@ -68,6 +68,7 @@ class Loader {
     model_.own.read_bytes = model_.own.bytes;
     for (Weights& copy : model_.copies) copy.read_bytes = copy.bytes;
     if (upper_) model_.copies.push_back(upper_of(model_.own));
+    if (!jobs_.embedding.data) return;
     model_.ops->device ? load_embedding(*ctx) : keep_embedding();
   }
 
@@ -302,7 +303,17 @@ class Loader {
 }  // namespace
 
 void load_weights(const Checkpoint& checkpoint, const LoadOptions& options, Model& model) {
-  Loader(checkpoint, options, model).run();
+  Loader(checkpoint, options, model, {checkpoint, model}).run();
+}
+
+void load_head(const Checkpoint& checkpoint, const LoadOptions& options, Model& layers, DraftModel& drafter) {
+  Loader(checkpoint, options, layers, {checkpoint, layers, drafter}).run();
+}
+
+void load_moa(const Checkpoint& checkpoint, const LoadOptions& options, Model& tokens, Model& states, Model& cross,
+              MoaParts& moa) {
+  Loader(checkpoint, options, tokens, {checkpoint, tokens, states, cross, moa}).run();
+  states.dtype = cross.dtype = tokens.dtype;
 }
 
 }  // namespace swiftk

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "checkpoint.h"
+#include "draft_models/draft_model.h"
 #include "model.h"
 
 namespace swiftk {
@@ -22,28 +23,41 @@ struct MatrixJob {
   int group;
   bool interleave;
   int layer = 0;
-  Weight LayerWeights::* matrix = nullptr;  // null: the head
-  bool head() const { return matrix == nullptr; }
-  Weight& in(Weights& w) const { return head() ? w.head : w.layers[layer].*matrix; }
+  Weight LayerWeights::* matrix = nullptr;  // null: the head, or
+  Weight* other = nullptr;                  // what is in no layer
+  bool head() const { return !matrix && !other; }
+  Weight& in(Weights& w) const { return other ? *other : matrix ? w.layers[layer].*matrix : w.head; }
 };
 
 class Manifest {
  public:
   // Throws Error(Checkpoint) or Error(Unsupported) naming the tensor. Sizes model.own.layers; jobs point into `model`.
   Manifest(const Checkpoint& checkpoint, Model& model);
+  // Of a head: the layers of `model`, and what it has beside them.
+  Manifest(const Checkpoint& checkpoint, Model& model, DraftModel& drafter);
+  // Of a Mixture of Attentions, whose three layers are models of one: `tokens` owns what all consist of.
+  Manifest(const Checkpoint& checkpoint, Model& tokens, Model& states, Model& cross, MoaParts& moa);
 
   std::vector<VectorJob> vectors;
   std::vector<MatrixJob> matrices;
-  TensorView embedding;
-  size_t bytes = 0;  // of all jobs
+  TensorView embedding;       // none of a head's
+  size_t bytes = 0;           // of all jobs
   double head_share() const;  // of the matrices' elements
 
  private:
   TensorView get(const std::string& name, std::initializer_list<int64_t> shape);
   void add_vector(std::vector<TensorView> parts, int group, const float** out);
   void add_matrix(MatrixJob job);
-  void add_layer(const Config& c, int layer, LayerWeights& w);
-  void refuse_others(const Config& c) const;
+  void add_layers(Model& model, const std::string& prefix);
+  // width: of what q, k and v are made of. Such a layer begins with a norm over it, or another one, or with none.
+  // apart: where k and v go, if not to one matrix with q.
+  void add_layer(const Config& c, const std::string& at, int layer, LayerWeights& w, int64_t width, bool norm = true,
+                 Weight* apart = nullptr);
+  void add_block(Model& model, DraftModel& drafter);
+  void add_eagle(Model& model, DraftModel& drafter);
+  // The only layer of a model, which another one owns.
+  void add_guest(Model& model, const std::string& at, Weight* apart = nullptr);
+  void refuse_others(const std::string& who, int layers, const std::string& prefix) const;
 
   const Checkpoint& checkpoint_;
   std::set<std::string> used_;

@@ -8,6 +8,7 @@
 
 #include "cuda/backend.h"
 #include "debug.h"
+#include "draft_models/draft_model.h"
 #include "dtype_names.h"
 #include "error.h"
 #include "loader.h"
@@ -100,6 +101,7 @@ std::shared_ptr<const Model> load_model(const std::string& dir, const LoadOption
   model->threads = options.threads ? options.threads : default_threads();
   model->config = read_config(dir);
   load_weights(Checkpoint(dir), options, *model);
+  if (!options.drafter.empty()) model->drafter = load_draft_model(options.drafter, options, *model);
   return model;
 }
 

@@ -54,12 +54,15 @@ struct Weights {
   size_t read_bytes = 0;  // by a pass over all of them
 };
 
+struct DraftModel;
+
 struct LoadOptions {
   std::string dtype;  // of the packed weights: "auto" (the checkpoint's), "float32", "bfloat16", "float16"
   // Copies beside them: names joined by commas ("int4,int3"); "" or "own": none; "auto": int4, or int3, if one fits.
   // "upper" is no copy, but the upper bytes of float16 weights, which are then packed so that they can be read alone.
   std::string draft_weights;
   size_t draft_memory = 0;  // most bytes of all copies; 0: a quarter of the memory that is available
+  std::string drafter;      // folder of a drafter with weights of its own; "": none
   std::string isa;          // "" : what SWIFTK_DEBUG says, else the best of this machine
   int threads = 0;          // 0: one per core this process may use
   std::string device;       // "" or "cpu"; "cuda" or "cuda:N": the N-th GPU, with the kernels of `pack`
@@ -79,6 +82,7 @@ struct Model {
   const float* final_norm = nullptr;  // [D]
   Weights own;
   std::vector<Weights> copies;
+  std::shared_ptr<const DraftModel> drafter;  // or null
 
   // Throws Error(InvalidArgument) for a form that was not loaded.
   const Weights& stored(DType) const;

@@ -13,10 +13,12 @@ struct SkipSet {
   int exit_layer = -1;         // layers >= exit_layer are left out whole; -1: none
   // The stored form that is read of each layer [L], or of all [1]; empty: the model's own. The head's is the last one.
   std::vector<DType> weights{};
+  bool drafter = false;  // nothing of the model drafts, but the drafter that was loaded beside it
   bool operator==(const SkipSet&) const = default;
 };
 
-enum class StepKind : uint8_t { Attention, Mlp };
+// Cross: attention whose K and V are others': it appends none.
+enum class StepKind : uint8_t { Attention, Mlp, Cross };
 
 struct Step {
   StepKind kind;

@@ -4,7 +4,7 @@
 
 #include "check.h"
 #include "logits.h"
-#include "plan.h"
+#include "draft_plan.h"
 
 namespace swiftk {
 
@@ -28,7 +28,7 @@ void check(const Request& r, const Model& model, int context) {
   rule.stop_ids = r.stop_ids;
   rule.check();
   r.settings.check();
-  if (r.plans == Plans::Fixed || r.plans == Plans::Directed) compile_plan(model, r.skip);
+  if (r.plans == Plans::Fixed || r.plans == Plans::Directed) const DraftPlan checked(model, r.skip);
 }
 
 }  // namespace swiftk

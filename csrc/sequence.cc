@@ -48,6 +48,15 @@ int Sequence::add_node(int parent, int32_t token, SourceId source) {
   return node;
 }
 
+// A chain lies where its text would: it needs no ancestors, and attention takes its rows together.
+void Sequence::add_rows(RowBatch& batch, int begin, int end) const {
+  const TokenTree& tree = draft.tree;
+  const bool chain = tree.is_chain();
+  for (int i = begin; i < end; ++i) {
+    batch.add(tree.token(i), cached + tree.depth(i), cached + i, chain ? 0 : tree.ancestors(i));
+  }
+}
+
 void Sequence::read_path(int node) {
   path_tokens.clear();
   for (int i = 1; i <= node; ++i) {

@@ -17,6 +17,7 @@
 #include "error.h"
 #include "kv_pool.h"
 #include "outcome.h"
+#include "row_batch.h"
 #include "sampler.h"
 #include "token_tree.h"
 
@@ -73,6 +74,13 @@ struct Verified {
   std::optional<Error> failed;  // what was wrong with this text's logits
 };
 
+// What a drafter with weights of its own has of a text: the tokens whose rows it cached, and where those lie.
+struct Followed {
+  std::vector<int32_t> text;
+  std::vector<int32_t> blocks;  // of its own pool
+  int ahead = 0;                // first row of the logits that it has of the places behind the text
+};
+
 struct Sequence {
   Sequence(const Model&, int most_text);
 
@@ -82,8 +90,11 @@ struct Sequence {
   // Noise of one round only: a position that is drafted again later must not see the same numbers.
   uint64_t round_seed() const { return sampling.seed ^ (round + 1) * 0x9E3779B97F4A7C15u; }
   View view(int prefix_len = 0, int scratch = 0) const { return {blocks.data(), prefix_len, scratch}; }
+  int slot(int i) const { return blocks[i / kKvBlock] * kKvBlock + i % kKvBlock; }  // of the pool, where token i lies
   void forget_tree();
   int add_node(int parent, int32_t token, SourceId source);
+  // Rows of nodes [begin, end), to a batch whose last view has this text.
+  void add_rows(RowBatch&, int begin, int end) const;
   void read_path(int node);  // the tokens that lead to a node, its own the last, to path_tokens
 
   int most_text = 0;  // tokens
@@ -102,6 +113,7 @@ struct Sequence {
   int lane = 0;  // which of the engine's it has as long as it steps
   std::shared_ptr<const DraftPlan> plan;
   DrafterSet drafters;
+  Followed followed;
   Draft draft;
   Verified verified;
   std::vector<int32_t> path_tokens;  // on the way to a node

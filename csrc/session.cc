@@ -155,6 +155,24 @@ void Session::commit(int count) {
   logits_ = false;
 }
 
+std::vector<float> Session::features() const {
+  const size_t width = w_.pool.features();
+  std::vector<float> out(width * s_.cached);
+  for (int i = 0; i < s_.cached; ++i) {
+    w_.model->ops->download(w_.executor.ctx(), out.data() + i * width, w_.pool.features_at(s_.slot(i)),
+                            sizeof(float) * width);
+  }
+  return out;
+}
+
+std::vector<float> Session::kv_rows() const {
+  std::vector<int32_t> slots;
+  for (int i = 0; i < s_.cached; ++i) slots.push_back(s_.slot(i));
+  std::vector<float> out(slots.size() * w_.pool.row_floats());
+  w_.pool.read_rows(w_.executor.ctx(), slots, out.data());
+  return out;
+}
+
 std::span<const Outcome> Session::score(const SkipSet& skip, int window, int end) {
   return scored_ = phase(true, [&] { return swiftk::score(w_, s_, skip, window, end); });
 }

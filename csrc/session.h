@@ -73,12 +73,17 @@ class Session {
   int shared_steps() const { return s_.plan->shared; }  // steps of the draft whose results verification keeps
   int max_chunk() const { return w_.executor.max_rows(); }
   int context() const { return s_.most_text; }
+  int cached() const { return s_.cached; }  // leading tokens of the text
   const Phase& last() const { return w_.last; }
-  double run_seconds() const { return w_.executor.seconds(); }
+  double run_seconds() const { return w_.run_seconds(); }
   size_t cache_bytes() const { return w_.pool.bytes_per_token() * s_.cached; }
   size_t workspace_bytes() const { return w_.bytes() + s_.draft.q.capacity() * sizeof(double); }
   const char* fallbacks() const { return w_.fallbacks(); }
   const Model& model() const { return *w_.model; }
+  // [cached tokens, width] what the model's drafter reads of the text's rows.
+  std::vector<float> features() const;
+  // [cached tokens, layers, KV heads, 2, head size] K and V of the text: of each head its K, then its V.
+  std::vector<float> kv_rows() const;
   // Logits [rows, V] of the last extend (1 row), verify (a row a node) or score (the rows of its last pass), until the
   // text or its tree changes. Throws Error(InvalidArgument) where there are none.
   std::span<const float> logits() const;

@@ -16,10 +16,11 @@ struct Header {
   uint64_t round;
   int32_t layers, n_kv, d, V, dtype;
   int32_t text, cached;  // tokens
-  int32_t unused = 0;
+  int32_t features;      // floats of each token that a drafter reads
 };
 
-Header header_of(const Model& model, const Sequence& s) {
+Header header_of(const Workspace& w, const Sequence& s) {
+  const Model& model = *w.model;
   Header h{};
   std::memcpy(h.magic, kMagic, sizeof kMagic);
   std::strncpy(h.kernels, model.ops->name, sizeof h.kernels - 1);
@@ -28,6 +29,7 @@ Header header_of(const Model& model, const Sequence& s) {
   h.d = model.config.d;
   h.V = model.config.V;
   h.dtype = static_cast<int32_t>(model.dtype);
+  h.features = w.pool.features();
   h.text = s.position();
   h.cached = s.cached;
   h.round = s.round;
@@ -58,6 +60,10 @@ void for_each_part(const Workspace& w, const Sequence& s, int blocks, F f) {
       for (int b = 0; b < blocks; ++b) f(static_cast<char*>(kv.data) + p * plane + s.blocks[b] * part, part);
     }
   }
+  const size_t features = sizeof(float) * kKvBlock * w.pool.features();
+  for (int b = 0; features > 0 && b < blocks; ++b) {
+    f(reinterpret_cast<char*>(w.pool.features_at(s.blocks[b] * kKvBlock)), features);
+  }
 }
 
 void want(bool ok, const std::string& what) {
@@ -67,7 +73,7 @@ void want(bool ok, const std::string& what) {
 }  // namespace
 
 std::vector<char> save_state(Workspace& w, const Sequence& s) {
-  Header header = header_of(*w.model, s);
+  Header header = header_of(w, s);
   std::vector<char> out(sizeof header);
   const auto add = [&](const void* data, size_t bytes) {
     out.insert(out.end(), static_cast<const char*>(data), static_cast<const char*>(data) + bytes);
@@ -87,12 +93,15 @@ void load_state(Workspace& w, Sequence& s, std::span<const char> state) {
   want(state.size() >= sizeof h, "it has " + std::to_string(state.size()) + " bytes, fewer than its header");
   std::memcpy(&h, state.data(), sizeof h);
   want(std::memcmp(h.magic, kMagic, sizeof kMagic) == 0, "these are not the bytes of a saved text");
-  const Header mine = header_of(*w.model, s);
+  const Header mine = header_of(w, s);
   want(std::memcmp(h.kernels, mine.kernels, sizeof h.kernels) == 0,
        "it is of the kernels '" + std::string(h.kernels, strnlen(h.kernels, sizeof h.kernels)) + "', want '" +
            mine.kernels + "': others have other bits");
   want(h.layers == mine.layers && h.n_kv == mine.n_kv && h.d == mine.d && h.V == mine.V && h.dtype == mine.dtype,
        "it is of a model of another shape or dtype");
+  want(h.features == mine.features, "it keeps " + std::to_string(h.features) +
+                                        " features of each token, this model's " + "drafter reads " +
+                                        std::to_string(mine.features));
   want(h.text >= 0 && h.cached >= 0 && h.cached <= h.text, "its lengths cannot be");
   want(h.text <= s.most_text, "its text has " + std::to_string(h.text) + " tokens, want at most the context of " +
                                   std::to_string(s.most_text));

@@ -68,8 +68,9 @@ typedef struct swiftk_load_params {
    * "upper", alone or among them, costs none: it is the upper bytes of weights whose dtype is "float16". */
   const char* draft_weights;
   size_t draft_memory;
+  const char* drafter; /* null, or the folder of a drafter with weights of its own: another model, or a head */
 } swiftk_load_params;
-#define SWIFTK_LOAD_PARAMS_INIT {sizeof(swiftk_load_params), NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, 0}
+#define SWIFTK_LOAD_PARAMS_INIT {sizeof(swiftk_load_params), NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, 0, NULL}
 
 typedef struct swiftk_model_info {
   size_t struct_size;
@@ -127,7 +128,9 @@ typedef struct swiftk_skip {
   const int32_t* mlp; /* [n_mlp] layers */
   size_t n_mlp;
   int32_t exit_layer;  /* layers from here on are left out whole; -1: none */
-  const char* weights; /* what drafts read: a copy that was loaded ("int4"); null: the model's own */
+  /* What drafts read: a copy that was loaded ("int4"); null: the model's own. "drafter": none of it, the drafter that was
+   * loaded beside the model drafts, and nothing is left out. */
+  const char* weights;
 } swiftk_skip;
 #define SWIFTK_SKIP_INIT {sizeof(swiftk_skip), NULL, 0, NULL, 0, -1, NULL}
 

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <climits>
+#include <numeric>
 #include <string>
 #include <utility>
 
 #include "cuda/backend.h"
+#include "draft_models/draft_model.h"
 
 namespace swiftk {
 
@@ -32,14 +34,22 @@ int checked_context(const Model& model, int context, const char* where) {
   return context == 0 ? fitting_context(model) : context;
 }
 
+namespace {
+
+std::vector<int> taps_of(const Model& model) { return model.drafter ? model.drafter->taps : std::vector<int>{}; }
+
+}  // namespace
+
 Workspace::Workspace(std::shared_ptr<const Model> m, const WorkspaceOptions& o)
     : model(std::move(m)),
       executor(model, o.threads, o.max_rows),
-      pool(*model, o.blocks),
+      pool(*model, o.blocks, static_cast<int>((o.taps.empty() ? taps_of(*model) : o.taps).size()) * model->config.D),
       target(compile_plan(*model, {})),
       logits(*model->ops, o.outputs, model->config.V),
       draws(executor, logits, *model),
       x(*model->ops, sizeof(float) * executor.max_rows() * model->config.D),
+      beside(make_runner(*model, executor, o.sequences, o.blocks)),
+      taps_(o.taps.empty() ? taps_of(*model) : o.taps),
       residual_(*model->ops, sizeof(float) * o.sequences * TokenTree::kMaxNodes * model->config.D) {
   if (o.poison) {
     pool.poison(executor.ctx());
@@ -62,6 +72,7 @@ void Workspace::trim(Sequence& s, int slots) {
   const size_t wanted = blocks_for(slots);
   for (; s.blocks.size() > wanted; s.blocks.pop_back()) pool.release(s.blocks.back());
   s.named = std::min<int>(s.named, static_cast<int>(wanted));
+  if (slots == 0 && beside) beside->leave(s);
 }
 
 Rows Workspace::bind() {
@@ -84,17 +95,16 @@ float* Workspace::residual(const Sequence& s, int node) const {
   return residual_.as<float>() + (size_t(s.lane) * TokenTree::kMaxNodes + node) * model->config.D;
 }
 
-// A chain lies where its text would: it needs no ancestors, and attention takes its rows together.
 void Workspace::add_nodes(const Sequence& s, int begin, int end) {
-  const TokenTree& tree = s.draft.tree;
-  const bool chain = tree.is_chain();
   batch.begin(s.view(s.cached, s.cached));
-  for (int i = begin; i < end; ++i) {
-    batch.add(tree.token(i), s.cached + tree.depth(i), s.cached + i, chain ? 0 : tree.ancestors(i));
-  }
+  s.add_rows(batch, begin, end);
 }
 
 void Workspace::run_draft(std::span<Sequence* const> sequences, std::span<const int> n) {
+  if (sequences[0]->plan->skip.drafter) {
+    beside->step(pool, sequences, n, logits.compute(std::accumulate(n.begin(), n.end(), 0)), cancel);
+    return draws.forget();
+  }
   batch.clear();
   for (size_t i = 0; i < sequences.size(); ++i) {
     add_nodes(*sequences[i], sequences[i]->draft.grown, sequences[i]->draft.grown + n[i]);
@@ -154,6 +164,22 @@ int Workspace::catch_up(std::span<Sequence* const> trees, int rows) {
   return shared;
 }
 
+// The target's steps from `begin` on. What a drafter reads of the rows on the way is kept where their K and V lie.
+void Workspace::run_tapped(const Rows& rows, int begin, float* out) {
+  const size_t D = model->config.D;
+  const float* const row = x.as<float>();
+  for (size_t t = 0; t < taps_.size(); ++t) {
+    const int end = 2 * (taps_[t] + 1);
+    executor.run(target, rows, begin, end, x.as<float>(), pool, cancel);
+    begin = end;
+    for (int i = 0; i < rows.n; ++i) {
+      const int slot = rows.view(i).blocks[rows.slot[i] / kKvBlock] * kKvBlock + rows.slot[i] % kKvBlock;
+      model->ops->copy(executor.ctx(), pool.features_at(slot) + t * D, row + i * D, sizeof(float) * D);
+    }
+  }
+  executor.run(target, rows, begin, target.size(), x.as<float>(), pool, cancel, out);
+}
+
 void Workspace::run_target(std::span<Sequence* const> trees, std::span<const Chunk> chunks) {
   int nodes = 0;
   for (const Sequence* const s : trees) nodes += s->draft.tree.size();
@@ -176,8 +202,8 @@ void Workspace::run_target(std::span<Sequence* const> trees, std::span<const Chu
   draws.forget();
   const int outputs = nodes + static_cast<int>(chunks.size());
   float* const out = logits.compute(outputs);
-  if (chunks.empty()) return executor.run(target, rows, begin, target.size(), x.as<float>(), pool, cancel, out);
-  executor.run(target, rows, 0, target.size(), x.as<float>(), pool, cancel);
+  if (chunks.empty()) return run_tapped(rows, begin, out);
+  run_tapped(rows, 0, nullptr);
   const size_t D = model->config.D;
   int end = nodes, to = nodes;
   for (const auto& [s, n] : chunks) {
@@ -190,10 +216,21 @@ void Workspace::run_target(std::span<Sequence* const> trees, std::span<const Chu
   executor.head(x.as<float>(), outputs, out);
 }
 
+void Workspace::run_text(Sequence& s, int n) {
+  batch.clear();
+  batch.begin(s.view());
+  for (int i = s.cached; i < s.cached + n; ++i) batch.add(s.text[i], i, i);
+  const Rows rows = bind();
+  draws.forget();
+  run_tapped(rows, 0, nullptr);
+  s.cached += n;
+}
+
 const char* Workspace::fallbacks() const { return model->ops->fallbacks ? model->ops->fallbacks(executor.ctx()) : ""; }
 
 size_t Workspace::bytes() const {
-  return executor.workspace_bytes() + x.bytes() + residual_.bytes() + logits.bytes() + draws.bytes();
+  return executor.workspace_bytes() + x.bytes() + residual_.bytes() + logits.bytes() + draws.bytes() +
+         (beside ? beside->bytes() : 0);
 }
 
 }  // namespace swiftk

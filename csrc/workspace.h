@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 
+#include "draft_models/runner.h"
 #include "draws.h"
 #include "executor.h"
 #include "row_batch.h"
@@ -16,6 +17,7 @@ namespace swiftk {
 // Wall seconds of the last call of each phase, and what its passes ran.
 struct Phase {
   double prefill = 0, draft = 0, verify = 0, commit = 0, score = 0;
+  double first_step = 0, caught_up = 0;  // of the draft: its first step; reading a text that was not followed before
   int draft_steps = 0, verify_rows = 0;
   int drafted = 0;  // nodes that draft steps read: of the children of each at most one is accepted
   // What verification saved: rows that drafting had run up to some step; share of rows x steps that did not run again;
@@ -40,6 +42,7 @@ struct WorkspaceOptions {
   int blocks = 0;                      // of K and V
   int threads = 0;                     // 0: the model's
   bool poison = false;                 // tests: fill the cache with NaN first
+  std::vector<int> taps{};             // layers whose outputs are kept, ascending; none: those of the model's drafter
 };
 
 // Bytes of K and V of a block, in all layers.
@@ -59,10 +62,13 @@ class Workspace {
   // One target pass over trees, and chunks of texts, which are cached then. Logits: a row a node, tree by tree; then
   // one for each chunk, of its last row.
   void run_target(std::span<Sequence* const> trees, std::span<const Chunk> chunks = {});
+  // n rows of a text from the first on that is not cached, which are then; x has their residual rows. No logits.
+  void run_text(Sequence&, int n);
   // One pass of a draft plan, which all of them have: over nodes [grown, grown + n) of each. Logits: a row a node.
   void run_draft(std::span<Sequence* const> sequences, std::span<const int> n);
-  // Steps of the draft that the target need not run again for the rows that drafting ran.
-  int kept(const DraftPlan& plan) const { return model->ops->device ? 0 : plan.shared; }
+  // Steps of the draft that the target need not run again for the rows that drafting ran; none where a drafter reads
+  // what they leave.
+  int kept(const DraftPlan& plan) const { return model->ops->device || !taps_.empty() ? 0 : plan.shared; }
 
   // Rows of a draft of so many steps that the backend takes by itself, one sequence's: not bound.
   Rows spine_rows(const Sequence&, int steps);
@@ -76,6 +82,7 @@ class Workspace {
   size_t bytes() const;
   const char* fallbacks() const;  // as Ops::fallbacks
   float* residual(const Sequence& s, int node) const;
+  double run_seconds() const { return executor.seconds() + (beside ? beside->seconds() : 0); }  // in passes
 
   const std::shared_ptr<const Model> model;
   Executor executor;
@@ -84,15 +91,18 @@ class Workspace {
   Logits logits;  // [outputs, V]
   Draws draws;
   RowBatch batch;
-  Buffer x;  // [max_rows, D] the residual stream
+  Buffer x;                                   // [max_rows, D] the residual stream
+  const std::unique_ptr<DraftRunner> beside;  // of the model's drafter, or null
   std::atomic<bool> cancel{false};
   Phase last;
 
  private:
   void add_nodes(const Sequence&, int begin, int end);
+  void run_tapped(const Rows&, int begin, float* out);
   // Runs what drafting did not run of the steps that it shares with the target, for all trees. Returns their number.
   int catch_up(std::span<Sequence* const> trees, int rows);
 
+  const std::vector<int> taps_;
   Buffer residual_;  // [sequences, kMaxNodes, D] rows that drafting leaves behind the steps it shares with the target
 };
 

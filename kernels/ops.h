@@ -82,7 +82,8 @@ struct EmbedArgs {
 };
 
 // q, k, v = W rmsnorm(x); optional per-head RMSNorm of q and k (Qwen3); rotary embedding (halves rotated, as Hugging Face
-// does: element i pairs with i + d/2); k and v are stored at rows.slot in the cache's dtype.
+// does: element i pairs with i + d/2); k and v are stored at rows.slot in the cache's dtype. On the host n_heads may be 0:
+// k and v alone; or kv.shape.n_kv: q alone.
 struct QkvArgs {
   const float* x;     // [n, D]
   const float* norm;  // [D]
@@ -126,10 +127,10 @@ struct GateUpArgs {
 };
 inline constexpr int kGateGroup = 32;
 
-// logits = W rmsnorm(x)
+// logits = W rmsnorm(x), on the host also W x
 struct LmHeadArgs {
   const float* x;     // [n, D]
-  const float* norm;  // [D]
+  const float* norm;  // [D]; null: x as it is
   float eps;
   Weight w;  // [V, D]
   int n;
@@ -163,6 +164,15 @@ struct MoveArgs {
   int layers;
   const int32_t *from, *to;  // [n]
   int n;
+};
+
+// K and V of cached tokens as floats: of each KV head its K, then its V. Slots are as in MoveArgs.
+struct ReadArgs {
+  KvLayer kv;
+  const int32_t* slot;  // [n]
+  int n;
+  size_t stride;  // floats from a row of `out` to the next
+  float* out;     // [n, n_kv, 2, d]
 };
 
 // Which matrix it is: a backend may lay them out in different ways.
@@ -249,6 +259,7 @@ struct Ops {
   void (*rmsnorm_lm_head)(Ctx&, const LmHeadArgs&);
   void (*topk)(Ctx&, const TopkArgs&);
   void (*move_rows)(Ctx&, const MoveArgs&);
+  void (*read_rows)(Ctx&, const ReadArgs&);  // null where nobody asks for it
   // Null where steps cost nothing between them. Returns the steps taken, behind which no rows are bound; 0: this spine
   // has to be drafted step by step.
   int (*draft_spine)(Ctx&, const SpineArgs&);

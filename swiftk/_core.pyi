@@ -18,6 +18,7 @@ class Model:
         pack: str = "",
         draft_weights: str = "own",
         draft_memory: int = 0,
+        drafter: str = "",
         progress: Callable[[int, int], bool | None] | None = None,
     ) -> None: ...
     def probe(self) -> tuple[float, float]: ...
@@ -28,7 +29,16 @@ class Model:
     dtype: str
     weight_bytes: int
     copies: dict[str, int]  # bytes of memory for each that drafts may read
+    drafter: str | None  # the kind of the one that was loaded beside the model
+    drafter_bytes: int
     copy_shares: dict[str, float]  # of the bytes of the model's own that a pass reads, what it reads of each
+
+class Taps:
+    """Outputs of some layers over texts, as drafters with weights of their own read them."""
+
+    def __init__(self, model: Model, layers: Sequence[int], context: int) -> None: ...
+    def read(self, tokens: Sequence[int], logits: bool = True) -> tuple[np.ndarray, np.ndarray]: ...
+    def kv(self) -> np.ndarray: ...  # [n, layers, KV heads, 2, head size] K and V of the text that was read last
 
 class Emitted:
     token: int
@@ -121,6 +131,8 @@ class Session:
     max_chunk: int
     context: int
     cache_bytes: int
+    features: np.ndarray  # [cached tokens, width] what the drafter beside the model reads of the text
+    kv_rows: np.ndarray  # [cached tokens, floats] K and V of all layers: of each head its K, then its V
     workspace_bytes: int
     run_seconds: float
     fallbacks: str  # lines: what a GPU's driver refused, and is done in a slower way

@@ -66,12 +66,15 @@ def _load(model_dir: str | Path, options: LoadOptions, progress: Callable[[int, 
         pack=kernels,
         draft_weights=copies,
         draft_memory=options.draft_memory or 0,
+        drafter=str(_drafter_folder(options.drafter)) if options.drafter is not None else "",
         progress=progress or LoggedProgress(folder),
     )
     most = model.config["max_position"]
     if options.context and options.context > most:
         raise InvalidArgument(f"[load] context is {options.context}, want 2..{most} (the model's)")
     lm = LM(folder, model, Tokenizer(folder), defaults, options)
+    if model.drafter == "model":
+        lm.tokenizer.must_equal(Tokenizer(_drafter_folder(options.drafter)))
     _log.info(
         "loaded %s: %s, %d layers, %s weights %.0f MB%s, %s kernels, %d threads, context %d",
         folder,
@@ -79,7 +82,8 @@ def _load(model_dir: str | Path, options: LoadOptions, progress: Callable[[int, 
         model.config["num_layers"],
         model.dtype,
         model.weight_bytes / 1e6,
-        "".join(f", {name} {size / 1e6:.0f} MB" for name, size in model.copies.items()),
+        "".join(f", {name} {size / 1e6:.0f} MB" for name, size in model.copies.items())
+        + (f", drafter ({model.drafter}) {model.drafter_bytes / 1e6:.0f} MB" if model.drafter else ""),
         model.isa,
         model.threads,
         lm.context,
@@ -96,6 +100,13 @@ def _folder(model_dir: Any) -> Path:
     hub = re.fullmatch(r"[\w-]+/[\w.-]+", str(model_dir))  # as the Hugging Face Hub names models
     hint = f"; `hf download {model_dir} --local-dir DIR` gets one from the Hub" if hub else ""
     raise CheckpointError(f"[load] {folder} is not a directory, want one with config.json and model.safetensors{hint}")
+
+
+def _drafter_folder(drafter: Any) -> Path:
+    folder = Path(drafter).expanduser()
+    if not folder.is_dir():
+        raise CheckpointError(f"[load] drafter={str(drafter)!r} is not a directory, want one with config.json")
+    return folder
 
 
 class LoggedProgress:
@@ -140,7 +151,10 @@ class LM:
         self._session: Any = None
         self._told: set[str] = set()
         self._layers, self._copy_bytes = int(model.config["num_layers"]), sum(model.copies.values())
-        self.policies = Policies(folder, model, EngineMeasured(lambda: self._engine.native))
+        self._forms = (*model.copies, *(["drafter"] if model.drafter else []))
+        self.policies = Policies(
+            folder, model, EngineMeasured(lambda: self._engine.native), self._forms, self._options.drafter
+        )
 
     def __repr__(self) -> str:
         if self.model is None:
@@ -229,7 +243,7 @@ class LM:
                 o = replace(o, seed=((asked[0][1].seed or 0) + i) % 2**64)
             if o.seed is None:
                 o = replace(o, seed=secrets.randbits(48))
-            skip = resolve(_early_exit(o), self._layers, self._model.copies)
+            skip = self._skip(o)
             bos = self.defaults.bos_token_id
             ids = token_ids(prompt, self.tokenizer, self.config["vocab_size"], self.context, o.parse_special, bos)
             self._check(o)
@@ -290,6 +304,16 @@ class LM:
         outside = [t for t in o.stop_token_ids if t >= vocab]
         if outside:
             raise InvalidArgument(f"[generate] stop_token_ids has {outside[0]}, want 0..{vocab - 1}")
+
+    def _skip(self, o: GenerateOptions) -> SkipSet | None:
+        if not DRAFTERS[o.drafter_name].beside:
+            return resolve(_early_exit(o), self._layers, self._forms)
+        if o.drafter_name != self._model.drafter:
+            raise InvalidArgument(
+                f"[generate] drafter={o.drafter!r}, the model has {self._model.drafter or 'none'}; "
+                "load(..., drafter=FOLDER) loads one"
+            )
+        return SkipSet(weights="drafter")
 
     def _spell(self, token: int) -> str:
         return repr(self.tokenizer.decode([token])) if self.tokenizer.available else str(token)

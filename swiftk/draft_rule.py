@@ -1,4 +1,4 @@
-"""How far and wide papers draft: SWIFT's thresholds on confidence, and Self-SD's, which moves."""
+"""How far and wide papers draft: SWIFT's thresholds on confidence, Self-SD's, which moves, and EAGLE-2's beam."""
 
 from __future__ import annotations
 
@@ -23,6 +23,9 @@ class DraftRule:
     max_nodes: int = 64  # root, spine and siblings; the spine goes first
     tier: tuple[float, float, float] = (0.5, 0.8, 0.95)  # upper bounds of the first three widths
     width: tuple[int, int, int, int] = (10, 5, 3, 1)  # children of a spine node, by confidence
+    # EAGLE-2's tree instead (arXiv 2406.16858), if not 0: each of max_draft steps reads so many of the last level, at
+    # most 10, and the likeliest of the others fill it up to max_nodes. What was read stays. The paper has 10, 6 and 60.
+    beam: int = 0
 
     def arguments(self) -> dict[str, Any]:
         """As _core.DraftRule takes them."""
@@ -32,6 +35,7 @@ class DraftRule:
             "max_nodes": self.max_nodes,
             "tier": self.tier,
             "width": self.width,
+            "beam": self.beam,
         }
 
 

@@ -41,9 +41,9 @@ def _grown(name: str, t: Tensor, k: int) -> Stream | Tensor:
     def divided() -> np.ndarray:
         return encode(decode(t) / np.float32(k), t.dtype)
 
-    if name.endswith(("q_norm.weight", "k_norm.weight")):
-        return t  # one head's, and heads stay as they are
-    if name == "model.norm.weight":
+    if name.endswith(("q_norm.weight", "k_norm.weight")) or name.startswith("markov_head."):
+        return t  # one head's, and heads stay as they are; what knows tokens alone
+    if name in ("model.norm.weight", "norm.weight"):
         return Tensor(t.dtype, np.tile(divided(), k))
     if t.bits.ndim == 1:
         return Tensor(t.dtype, np.tile(t.bits, k))  # norms and biases act per copy: nothing sums over copies
@@ -51,14 +51,19 @@ def _grown(name: str, t: Tensor, k: int) -> Stream | Tensor:
     if name in ("model.embed_tokens.weight", "lm_head.weight"):
         return Stream(t.dtype, (rows, columns * k), _wide(t.bits, k))
 
+    parts = columns // rows if name == "fc.weight" else 1  # features of several layers, one after another
+
     def blocks() -> Iterator[np.ndarray]:
-        yield from _tiled(np.tile(divided(), (1, k)), k)
+        wide = [np.tile(part, (1, k)) for part in np.split(divided(), parts, axis=1)]
+        yield from _tiled(np.concatenate(wide, axis=1), k)
 
     return Stream(t.dtype, (rows * k, columns * k), blocks())
 
 
 def grow(src_dir: str | Path, dst_dir: str | Path, k: int, progress: Callable[[int, int], None] | None = None) -> Path:
-    """Writes the checkpoint of ``src_dir`` k times as wide (k * k times the layer weights) to ``dst_dir``.
+    """Writes the checkpoint of ``src_dir`` k times as wide (k * k times the layer weights) to ``dst_dir``; of a
+    drafter, one for the model k times as wide. A Mixture of Attentions has no norm: its logits are k times as large,
+    unless layers of the model run behind it.
 
     With k a power of two every weight is exact and the logits are equal up to the order of summation; another k also
     rounds weights to the checkpoint's dtype. ``progress`` gets bytes done and bytes in all after each tensor.
@@ -69,13 +74,14 @@ def grow(src_dir: str | Path, dst_dir: str | Path, k: int, progress: Callable[[i
     config = read_json(src / "config.json")
     tensors = {name: _grown(name, t, k) for name, t in read_folder(src).items()}
     dst.mkdir(parents=True, exist_ok=True)
-    heads = config["num_attention_heads"]
-    config["head_dim"] = config.get("head_dim") or (
-        128 if config["model_type"] == "qwen3" else config["hidden_size"] // heads
-    )
-    config["num_key_value_heads"] = config.get("num_key_value_heads") or _KV_HEADS.get(config["model_type"], heads)
-    for field in ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads"):
-        config[field] *= k
+    shape = config.get("transformer_layer_config", config)
+    heads = shape["num_attention_heads"]
+    usual = 128 if shape["model_type"] == "qwen3" else shape["hidden_size"] // heads
+    shape["head_dim"] = shape.get("head_dim") or usual
+    shape["num_key_value_heads"] = shape.get("num_key_value_heads") or _KV_HEADS.get(shape["model_type"], heads)
+    for field in shape:  # a Mixture of Attentions has them of several layers
+        if field.endswith(("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads")):
+            shape[field] *= k
     (dst / "config.json").write_text(json.dumps(config, indent=2))
     for file in src.iterdir():
         if file.name != "config.json" and file.suffix in (".json", ".jinja") and not file.name.endswith(".index.json"):

@@ -21,9 +21,10 @@ _SAMPLE = 1 << 16  # bytes of each weight file that tell models of one shape apa
 class LearnedFile:
     """The file of one model on one device."""
 
-    def __init__(self, folder: Path, dtype: str, device: str) -> None:
+    def __init__(self, folder: Path, dtype: str, device: str, drafter: Path | None = None) -> None:
         self.enabled = os.environ.get("SWIFTK_LEARNED", "1") != "0"
-        self.path = cache_folder() / "learned" / f"{_fingerprint(folder)}-{dtype}-{device}.json"
+        models = "-".join(_fingerprint(one) for one in (folder, drafter) if one is not None)
+        self.path = cache_folder() / "learned" / f"{models}-{dtype}-{device}.json"
         self._states: dict[str, Any] | None = None
 
     def load(self, kind: str) -> Any:

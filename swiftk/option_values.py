@@ -9,7 +9,7 @@ from dataclasses import fields
 from typing import Any, TypeVar
 
 from .errors import InvalidArgument, InvalidOption
-from .skip import WEIGHTS
+from .skip import FORMS
 
 T = TypeVar("T")
 _LEAST, _MOST = 1e-37, 3e38  # of a float32, which is what the runtime computes in
@@ -105,9 +105,9 @@ def forms(value: Any) -> str:
     if names in (("auto",), ("own",)):
         return names[0]
     for name in names:
-        if name not in WEIGHTS or name == "own" or names.count(name) > 1:
+        if name not in FORMS or name == "own" or names.count(name) > 1:
             raise InvalidArgument(
-                f"[load] draft_weights={value!r}, want 'auto', 'own', or each at most once of {', '.join(WEIGHTS[1:])}"
+                f"[load] draft_weights={value!r}, want 'auto', 'own', or each at most once of {', '.join(FORMS[1:])}"
             )
     return ",".join(names)
 

@@ -64,6 +64,9 @@ class LoadOptions:
     # (and a GPU's pack has kernels for it); "own": none. "upper": the upper bytes of float16 weights (dtype="float16",
     # on a CPU), which cost no memory.
     draft_weights: str | Sequence[str] = "auto"
+    # Folder of a drafter with weights of its own: a small model of the same vocabulary, or a head that was trained for
+    # this model (`python -m swiftk.train drafter`, or as DFlash, vLLM's speculators and MOASpec publish them).
+    drafter: str | Path | None = None
     draft_memory: int | None = None  # most bytes of all copies; None: a quarter of the memory that is available
     max_sequences: int = 16  # texts that step together; others wait for their turn
     kv_memory: int | None = None  # bytes of keys and values; None: one text of full length, others of an eighth of it
@@ -87,6 +90,8 @@ class LoadOptions:
             raise InvalidOption(f"[load] isa={self.isa!r}, want the name of an instruction set")
         if not (self.pack is None or isinstance(self.pack, (str, os.PathLike))):
             raise InvalidOption(f"[load] pack={self.pack!r}, want the path of a file that `swiftk pack` made")
+        if not (self.drafter is None or isinstance(self.drafter, (str, os.PathLike))):
+            raise InvalidOption(f"[load] drafter={self.drafter!r}, want the path of a drafter's folder")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +122,9 @@ class GenerateOptions:
     gate: str | float | DraftRule = "auto"  # "auto", SWIFT's confidence threshold, or a DraftRule
     max_draft: int | None = None  # most tokens drafted a round
     # What proposes tokens: "plan", the model with sublayers skipped; "suffix", the text's own repetitions; "recycle",
-    # what the model listed behind a token before; "auto", all three by time; as their papers have them, "lookup",
-    # "lookahead", "parallel", and "template", Token Recycling's tree. None: "auto" with a gate by time, unless a plan
-    # is given; else "plan".
+    # what the model listed behind a token before; "model", "block", "eagle" or "moa", the drafter of that kind that was
+    # loaded beside the model; "auto", all of them by time; as papers have them, "lookup", "lookahead", "parallel",
+    # and "template", Token Recycling's tree. None: "auto" with a gate by time, unless a plan is given; else "plan".
     drafter: str | None = None
     # What sources that cost no draft step keep when another text begins. None: "recycle" and "template" their matrix of
     # tokens, which is the model's more than the text's; True: "suffix" the texts, too; False: nothing.

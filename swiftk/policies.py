@@ -47,16 +47,18 @@ class Policy:
 class Policies:
     """A model's. Searches share what sublayers cost."""
 
-    def __init__(self, folder: Path, model: Any, measured: Measured) -> None:
+    def __init__(
+        self, folder: Path, model: Any, measured: Measured, forms: tuple[str, ...], drafter: Any = None
+    ) -> None:
+        """forms: what drafts may read but the model's own weights; drafter: the folder of one of them."""
         self.n_layers = int(model.config["num_layers"])
-        self.copies = tuple(model.copies)
+        self._forms = forms
         self._config, self._shares, self._measured = model.config, model.copy_shares, measured
         self._prices = SublayerPrices(model.config, self._shares)
         self._kept: dict[Any, Optimizer] = {}
         self._guard = threading.Lock()
-        self._file = LearnedFile(
-            folder, model.dtype, "-".join([model.device, model.isa, str(model.threads), *self.copies])
-        )
+        device = "-".join([model.device, model.isa, str(model.threads), *forms])
+        self._file = LearnedFile(folder, model.dtype, device, None if drafter is None else Path(drafter).expanduser())
         self._saved: dict[str, tuple[SkipSet, float]] = {}
         self._planner_saved = -_SAVE
 
@@ -69,10 +71,11 @@ class Policies:
             return Policy("planned")
         rule, moving = _rule(o)
         drafting = "planned" if rule is None else "ruled"
-        free = o.optimizer is not None and o.skip == "auto" and o.assistant_early_exit in (None, "auto")
+        free = not drafter.beside and o.optimizer is not None and o.skip == "auto"
+        free = free and o.assistant_early_exit in (None, "auto")
         if not free:
             return Policy(drafting, "fixed", skip, rule, moving)
-        if o.optimizer == "auto" and o.assistant_early_exit is None and self.copies:
+        if o.optimizer == "auto" and o.assistant_early_exit is None and self._forms:
             return Policy(drafting, "any", SkipSet(), rule, moving)
         key = (o.optimizer, o.assistant_early_exit, o.swift, rule, bool(o.temperature), o.drafter_name)
         with self._guard:

@@ -19,7 +19,13 @@ import numpy as np
 from .errors import CheckpointError
 
 STORED = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}  # config.json's name -> safetensors' name
-_NUMPY = {"F32": np.dtype("<f4"), "BF16": np.dtype("<u2"), "F16": np.dtype("<f2")}
+_NUMPY = {
+    "F32": np.dtype("<f4"),
+    "BF16": np.dtype("<u2"),
+    "F16": np.dtype("<f2"),
+    "I64": np.dtype("<i8"),
+    "BOOL": np.dtype("?"),
+}
 
 
 class Tensor(NamedTuple):

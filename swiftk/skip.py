@@ -13,7 +13,8 @@ from typing import Any
 from .errors import InvalidArgument
 
 _FORMAT = "swiftk skip set 1"
-WEIGHTS = ("own", "int8", "int4", "int3", "upper")  # stored forms; "upper": the upper bytes of float16 weights
+FORMS = ("own", "int8", "int4", "int3", "upper")  # stored forms; "upper": the upper bytes of float16 weights
+WEIGHTS = (*FORMS, "drafter")  # what drafts read; "drafter": of a drafter that was loaded beside the model
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +127,10 @@ class SkipSet:
         absent = sorted(self.forms - set(copies))
         if absent:
             have = ", ".join(["own", *copies])
-            raise InvalidArgument(
-                f"[skip] weights={absent[0]!r}, the model has {have}; load(..., draft_weights={absent[0]!r}) makes it"
-            )
+            how = "drafter=FOLDER) loads one" if absent[0] == "drafter" else f"draft_weights={absent[0]!r}) makes it"
+            raise InvalidArgument(f"[skip] weights={absent[0]!r}, the model has {have}; load(..., {how}")
+        if "drafter" in self.forms and (self.thinned or not isinstance(self.weights, str)):
+            raise InvalidArgument("[skip] weights='drafter' and layers of the model's, want one or the other")
         return self
 
     def skipped(self, n_layers: int) -> int:
@@ -140,7 +142,8 @@ class SkipSet:
         parts = [f"attention {list(self.attn)}"] if self.attn else []
         parts += [f"mlp {list(self.mlp)}"] if self.mlp else []
         parts += [f"exit before layer {self.exit_layer}"] if self.exit_layer is not None else []
-        parts += [f"{'/'.join(sorted(self.forms))} weights"] if self.forms else []
+        parts += [f"{'/'.join(sorted(self.forms))} weights"] if self.forms - {"drafter"} else []
+        parts += ["the drafter"] if "drafter" in self.forms else []
         return ", ".join(parts) or "nothing"
 
 

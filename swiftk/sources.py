@@ -14,6 +14,7 @@ class Drafter:
 
     plan: bool  # a draft plan does
     sources: tuple[str, ...]
+    beside: bool = False  # the plan is that of a drafter of this kind, which was loaded beside the model
 
     @property
     def numbers(self) -> list[int]:
@@ -30,4 +31,8 @@ DRAFTERS = {
     "lookahead": Drafter(False, ("lookahead",)),
     "parallel": Drafter(False, ("parallel",)),
     "template": Drafter(False, ("template",)),
+    "model": Drafter(True, (), beside=True),
+    "block": Drafter(True, (), beside=True),
+    "eagle": Drafter(True, (), beside=True),
+    "moa": Drafter(True, (), beside=True),
 }

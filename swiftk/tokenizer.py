@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from .errors import CheckpointError, InvalidArgument, InvalidOption
+from .errors import CheckpointError, InvalidArgument, InvalidOption, UnsupportedModel
 from .generation_config import read_json
 
 _log = logging.getLogger("swiftk")
@@ -56,6 +56,19 @@ class Tokenizer:
         """Without special tokens. Ids that the tokenizer does not know give no text."""
         backend = next(iter(self._backends.values()), None) or self._load(False)
         return backend.decode(list(ids), skip_special_tokens=True)
+
+    def must_equal(self, other: Tokenizer) -> None:
+        """That both have the same tokens under the same ids; padding at the end of a vocabulary does not count."""
+        if not (self.available and other.available):
+            return
+        mine, its = (t._load(False).get_vocab(with_added_tokens=True) for t in (self, other))
+        unlike = next((token for token in its if mine.get(token) != its[token]), None)
+        unlike = unlike or next((token for token in mine if token not in its), None)
+        if unlike is not None:
+            raise UnsupportedModel(
+                f"[load] the drafter's vocabulary is another: {unlike!r} is token {its.get(unlike)} in {other.folder} "
+                f"and {mine.get(unlike)} in {self.folder}; want a model with the same tokenizer"
+            )
 
     @property
     def has_template(self) -> bool:

@@ -45,6 +45,7 @@ struct Backend {
            .rmsnorm_lm_head = rmsnorm_lm_head,
            .topk = topk,
            .move_rows = move_rows,
+           .read_rows = nullptr,
            .draft_spine = drafts_by_itself(device) ? draft_spine : nullptr,
            .fallbacks = [](Ctx& ctx) { return Issue(ctx).queue.fallbacks(); },
            .probe = probe};

@@ -95,9 +95,9 @@ double usual_stop(const std::array<Values, kSteps>& onwards, double usual) {
 
 // Optimal stopping: with f_i(p) the tokens beyond their price at `rate` that drafting on still brings behind step i if
 // all so far is accepted with probability p, f_i(p) = max(0, gain_i(p) - rate * draft + mean over confidences of
-// f_i+1(p * p_top1)), and the best rate is the one at which a round earns nothing: 1 + f_0(1) = rate.
+// f_i+1(p * p_top1)), and the best rate is the one at which a round earns nothing: 1 + f_0(1) = rate (1 + opening).
 Forecast forecast(const AcceptanceRates& seen, double draft, std::span<const double, kStages> rows, double pace,
-                  double guess) {
+                  double guess, double opening) {
   const std::array<double, kSureness> weight = seen.weights();
   const Odds odds = seen.odds();
   const Onward onward(weight, odds.p_top1);
@@ -128,7 +128,7 @@ Forecast forecast(const AcceptanceRates& seen, double draft, std::span<const dou
       value = next;
       price = paid;
     }
-    const double earned = (1 + value[kGrid - 1] - rate) / (1 + price[kGrid - 1]);
+    const double earned = (1 + value[kGrid - 1] - rate * (1 + opening)) / (1 + opening + price[kGrid - 1]);
     if (rate + earned <= pace) {
       if (rate == pace) break;
       rate = pace;  // the rule at this pace

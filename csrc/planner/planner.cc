@@ -68,7 +68,8 @@ int Planner::find(const SkipSet& skip) const {
 int Planner::offer(std::shared_ptr<const DraftPlan> plan, double price, const Prior& prior, bool for_all) {
   const int known = find(plan->skip);
   if (known >= 0) return known;
-  plans_.push_back({std::move(plan), AcceptanceRates::of_plan(prior), price, for_all});
+  const double step = plan->opens ? tuned::kFollowing : price;
+  plans_.push_back({std::move(plan), AcceptanceRates::of_plan(prior), step, price - step, for_all});
   for (Mode& m : modes_) m.due = 0;
   return static_cast<int>(plans_.size()) - 1;
 }
@@ -107,6 +108,18 @@ double Planner::cost(const Choice& c, int texts) const {
   return 1 - (1 - std::clamp(share, 0.02, 1.0)) / clock_.over_one(texts);
 }
 
+double Planner::opening(const Choice& c, int texts) const {
+  if (!c.plan->opens) return 0;
+  const int wanted = load(texts);
+  double share = c.first_share;
+  for (int d = kLoads - 1; d >= 0; --d) {
+    for (const int near : {wanted - d, wanted + d}) {
+      if (near >= 0 && near < kLoads && c.first[near].count() > 0) share = c.first[near].value();
+    }
+  }
+  return share;
+}
+
 bool Planner::may_draft(const Mode& m, int plan) const {
   if (m.asked.plan == DraftMode::kAny) return plans_[plan].for_all;
   return plan == (m.asked.plan == DraftMode::kDirected ? m.directed : m.asked.plan);
@@ -121,7 +134,7 @@ void Planner::look(Mode& m, int texts, double pace) {
   for (int i = 0; i < static_cast<int>(plans_.size()); ++i) {
     if (!may_draft(m, i)) continue;
     Choice& c = plans_[i];
-    const Forecast f = forecast(c.accepted, cost(c, texts), rows, pace, c.rate);
+    const Forecast f = forecast(c.accepted, cost(c, texts), rows, pace, c.rate, opening(c, texts));
     c.rate = f.rate;
     const double its = f.rate * (1 + tuned::kUnsure / std::sqrt(c.accepted.outcomes() + 8));
     if (its > hope) best = i, hope = its, found = f;
@@ -144,6 +157,7 @@ void Planner::look(Mode& m, int texts, double pace) {
     next.min_row_gain = cost(c, texts) > 0 ? next.min_step_gain * row / cost(c, texts) : 0;
   }
   m.plan_cost = best >= 0 ? std::max(0.01, cost(plans_[best], texts)) : 1;
+  m.opening = best >= 0 ? opening(plans_[best], texts) : 0;
   m.beyond.resize(kRows);
   for (int n = 1; n <= kRows; ++n) m.beyond[n - 1] = static_cast<float>(std::max(0.0, clock_.beyond(texts, n)));
 }
@@ -181,7 +195,7 @@ const Allotment& Planner::allot(int mode, int texts, double pace, int plan) {
   const Purse& purse = m.purse(texts);
   // A round bets no more than may be lost; drafters that cost no step, one plain step at most.
   const double bet = m.asked.plans() ? std::max(purse.left(), tuned::kLeastBet) : std::clamp(purse.left(), 0.0, 1.0);
-  next.steps = m.doubtful ? 1 : std::clamp(static_cast<int>(bet / m.plan_cost), 1, kSteps);
+  next.steps = m.doubtful ? 1 : std::clamp(static_cast<int>((bet - m.opening) / m.plan_cost), 1, kSteps);
   next.rows = static_cast<int>(std::upper_bound(m.beyond.begin(), m.beyond.end(), bet) - m.beyond.begin());
   const bool on = purse.draft_next() && clock_.knows(texts);
   next.drafts = next.plan >= 0 && on;
@@ -209,7 +223,7 @@ DraftRule Planner::rule(const Allotment& a, const TextOdds& text, int texts) con
     }
     for (int b = 0; b + 1 < kSureness; ++b) rule.edges[b] = static_cast<float>(AcceptanceRates::edge(b));
     rule.mean_p_top1 = static_cast<float>(a.mean_p_top1);
-    rule.chain = tuned::kChain;
+    rule.chain = plans_[a.plan].plan->serial ? 0 : tuned::kChain;
   }
   for (const SourceId id : ids) rule.sources.push_back({id, text.chance(id)});
   return rule;
@@ -224,8 +238,12 @@ void Planner::learn(const RoundCost& r) {
   if (r.rows == r.texts && r.draft_steps == 0) return clock_.plain(r.texts, r.seconds);
   const double step = clock_.step(r.texts);
   clock_.verified(r.texts, r.rows, r.verify);
-  if (r.drafted_by >= 0 && r.draft_steps > 0 && step > 0)
-    plans_[r.drafted_by].step[load(r.texts)].add(r.draft / r.draft_steps / step);
+  if (r.drafted_by < 0 || r.draft_steps == 0 || step <= 0) return;
+  Choice& c = plans_[r.drafted_by];
+  const int l = load(r.texts);
+  if (!c.plan->opens) return c.step[l].add(r.draft / r.draft_steps / step);
+  if (r.draft_steps > 1) c.step[l].add((r.draft - r.first_step) / (r.draft_steps - 1) / step);
+  c.first[l].add(std::max(0.0, r.first_step / step - cost(c, r.texts)));
 }
 
 bool Planner::settle(const Allotment& a, const RoundCost& r, double tokens) {
@@ -234,7 +252,7 @@ bool Planner::settle(const Allotment& a, const RoundCost& r, double tokens) {
   const double step = clock_.step(r.texts);
   if (step <= 0) return false;
   // A machine that stutters is no loss of drafting's.
-  const double drafting = r.drafted_by >= 0 ? r.draft_steps * cost(plans_[r.drafted_by], r.texts) : r.draft / step;
+  const double drafting = r.drafted_by >= 0 ? cost(plans_[r.drafted_by], r.texts, r.draft_steps) : r.draft / step;
   const double usual = drafting + 1 + clock_.beyond(r.texts, r.rows);
   purse.drafted_round(tokens, std::min(r.seconds / step, 1.5 * usual), r.draft_steps > 0);
   return false;

@@ -62,7 +62,7 @@ struct PlanState {
 struct RoundCost {
   int texts = 0, rows = 0;               // that decoded; verified
   int draft_steps = 0, drafted_by = -1;  // a plan; -1: of several
-  double seconds = 0, draft = 0, verify = 0;
+  double seconds = 0, draft = 0, first_step = 0, verify = 0;
 };
 
 struct PlannerState {
@@ -124,9 +124,11 @@ class Planner {
   struct Choice {
     std::shared_ptr<const DraftPlan> plan;
     AcceptanceRates accepted;
-    double share;  // what a draft step of one text costs, in plain steps, until it is measured
+    double share;        // what a draft step of one text costs, in plain steps, until it is measured,
+    double first_share;  // and the first of a plan that opens beyond it
     bool for_all;
-    std::array<Mean, kLoads> step{};  // by load(texts): in plain steps of so many
+    std::array<Mean, kLoads> step{};   // by load(texts): in plain steps of so many
+    std::array<Mean, kLoads> first{};  // of a plan that opens: its first step, beyond another
     double rate = 1;
   };
   struct Mode {
@@ -138,14 +140,20 @@ class Planner {
     Allotment next{};
     int directed = -1;  // the plan that its host named last
     int rounds = 0, due = 0, looked_texts = 0;
-    double look = 0, looked_pace = 0;  // look: seconds of one
-    bool doubtful = false;             // what a look found: nothing promises to pay;
-    double plan_cost = 1;              // plain steps of a draft step;
-    std::vector<float> beyond{};       // [kRows] plain steps of so many rows beyond one
+    double look = 0, looked_pace = 0;   // look: seconds of one
+    bool doubtful = false;              // what a look found: nothing promises to pay;
+    double plan_cost = 1, opening = 0;  // plain steps of a draft step; of the first beyond it;
+    std::vector<float> beyond{};        // [kRows] plain steps of so many rows beyond one
   };
   static int load(int texts);  // 1, 2, 3-4, 5-8, ...: 0, 1, 2, ...
   // Price of a draft step of so many texts, in plain steps of as many.
   double cost(const Choice&, int texts) const;
+  // What its first step costs beyond that.
+  double opening(const Choice&, int texts) const;
+  // Of a draft of so many steps.
+  double cost(const Choice& c, int texts, int steps) const {
+    return steps > 0 ? opening(c, texts) + steps * cost(c, texts) : 0;
+  }
   void look(Mode&, int texts, double pace);
   bool may_draft(const Mode&, int plan) const;
 

@@ -18,6 +18,9 @@ inline constexpr double kCarried = 4;              // outcomes of a bucket that 
 inline constexpr double kRestored = 60;            // and another process, of a plan
 inline constexpr double kTight = 0.15, kTightSlope = 60;  // inverse variances of drafters' trust: first tokens tell
 
+inline constexpr double kFollowing =
+    0.01;  // plain steps of what only reads a pass that was made, before it was measured
+
 // What drafting may lose. Without a purse texts of 128 tokens lost up to a tenth; with savings of 2 plain steps lookup
 // rested where it makes 5.2 of plain decoding.
 inline constexpr double kOpening = 1.5;   // plain steps, before it was worth anything,

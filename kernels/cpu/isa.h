@@ -16,6 +16,7 @@ void rmsnorm_gate_up_silu(Ctx&, const GateUpArgs&);
 void rmsnorm_lm_head(Ctx&, const LmHeadArgs&);
 void topk(Ctx&, const TopkArgs&);
 void move_rows(Ctx&, const MoveArgs&);
+void read_rows(Ctx&, const ReadArgs&);
 void probe(Ctx&, DType, Probe*);
 
 }  // namespace swiftk::SWIFTK_ISA

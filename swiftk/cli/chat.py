@@ -6,7 +6,17 @@ from typing import Annotated, Any
 
 import typer
 
-from .common import DeviceOption, DtypeOption, ModelArgument, NewTokensOption, ThreadsOption, err, open_model, out
+from .common import (
+    DeviceOption,
+    DrafterOption,
+    DtypeOption,
+    ModelArgument,
+    NewTokensOption,
+    ThreadsOption,
+    err,
+    open_model,
+    out,
+)
 from .run import show_cut, show_stats
 
 
@@ -21,9 +31,10 @@ def command(
     threads: ThreadsOption = None,
     dtype: DtypeOption = "auto",
     device: DeviceOption = "auto",
+    drafter: DrafterOption = None,
 ) -> None:
     """Talk with a model. /exit leaves, /clear forgets; Ctrl-C stops an answer."""
-    lm = open_model(model, threads, dtype, device)
+    lm = open_model(model, threads, dtype, device, drafter=drafter)
     messages: list[dict[str, str]] = [{"role": "system", "content": system}] if system else []
     if not lm.tokenizer.has_template:
         err.print("this checkpoint has no chat template: the conversation is written as a plain transcript")

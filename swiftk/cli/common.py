@@ -43,6 +43,10 @@ NewTokensOption = Annotated[
     int | None, typer.Option("--max-new-tokens", "-n", help=f"Default: the model's, else {NEW_TOKENS}.")
 ]
 ThreadsOption = Annotated[int | None, typer.Option("--threads", help="Default: one per core.")]
+DrafterOption = Annotated[
+    str | None,
+    typer.Option("--drafter", metavar="FOLDER", help="A drafter with weights of its own, to load beside the model."),
+]
 DeviceOption = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
 DtypeOption = Annotated[str, typer.Option("--dtype", help="auto, float32, bfloat16 or float16.")]
 
@@ -74,6 +78,7 @@ def open_model(
     dtype: str = "auto",
     device: str = "auto",
     draft_weights: str = "auto",
+    drafter: str | None = None,
 ) -> LM:
     """Loads a model behind a progress bar, and one for its kernels where they have to be built first."""
     folder = demo_model() if model == "demo" and not Path(model).exists() else Path(model)
@@ -85,6 +90,7 @@ def open_model(
         copies = "" if draft_weights == "own" else ", and copying it in few bits to draft with"
         report = show_progress(progress, f"loading {folder.name}{copies}")
         chosen = {"device": device, "dtype": dtype, "pack": pack or None, "draft_weights": draft_weights}
+        chosen |= {"drafter": drafter} if drafter else {}
         return load(folder, **chosen, threads=threads, progress=report)
 
 

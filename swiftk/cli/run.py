@@ -22,6 +22,8 @@ from .common import (
     why_off,
 )
 
+_DRAFTER = f"What proposes tokens: {', '.join(DRAFTERS)}; or a folder: a drafter with weights of its own."
+
 
 def command(
     model: ModelArgument,
@@ -38,7 +40,7 @@ def command(
         bool, typer.Option("--parse-special", help="Special tokens that the prompt spells are such, and no text.")
     ] = False,
     skip: Annotated[str, typer.Option(help="auto, or the path of a saved skip set.")] = "auto",
-    drafter: Annotated[str | None, typer.Option(help=f"What proposes tokens: {', '.join(DRAFTERS)}.")] = None,
+    drafter: Annotated[str | None, typer.Option(metavar="NAME|FOLDER", help=_DRAFTER)] = None,
     no_spec: Annotated[bool, typer.Option("--no-spec", help="Decode without drafts.")] = False,
     page: Annotated[
         str | None, typer.Option("--report", metavar="FILE", help="A page (HTML) with what happened.")
@@ -55,17 +57,17 @@ def command(
     """Generate from a prompt."""
     if page is not None:
         check(page)
-    lm = open_model(model, threads, dtype, device)
+    folder = drafter if drafter not in (None, *DRAFTERS) else None
+    lm = open_model(model, threads, dtype, device, drafter=folder)
     text = sys.stdin.read() if prompt == "-" else prompt
-    sampling = {"temperature": temperature, "top_p": top_p, "top_k": top_k, "min_p": min_p, "seed": seed}
     options: dict[str, Any] = {
-        **sampling,
+        **{"temperature": temperature, "top_p": top_p, "top_k": top_k, "min_p": min_p, "seed": seed},
         "max_new_tokens": max_new_tokens,
         "repetition_penalty": repetition_penalty,
         "stop": stop,
         "parse_special": parse_special,
         "skip": skip,
-        "drafter": drafter,
+        "drafter": None if folder else drafter,
         "speculate": not no_spec,
         "explain": explain,
     }

@@ -12,6 +12,8 @@ from typing import Any
 
 from ..cli import guarded, line_width
 from ..errors import InvalidArgument
+from .drafter_settings import GROUPS as DRAFTER_GROUPS
+from .drafter_settings import DrafterSettings
 from .settings import GROUPS, Settings, default, flag
 
 _TYPES = {"int": int, "float": float, "str": str}
@@ -31,6 +33,23 @@ examples:
 Beside the model, OUT/training holds loss.csv (step, lr, loss, loss by exit), valid.csv (held-out loss by exit),
 loss.png where matplotlib is installed, and what --resume needs.
 """
+_DRAFTER = """\
+Train a drafter with weights of its own for a model: it reads the model's states, as the engine computes them, and
+guesses what the model will say. What comes out is a folder that swiftk.load(MODEL, drafter=OUT) opens, in the format of
+vLLM's speculators, of SpecForge (eagle3), or of Mixture of Attentions' authors.
+"""
+_DRAFTER_EPILOG = r"""
+examples:
+  python -m swiftk.train drafter --target my-model books.txt --out my-drafter
+  python -m swiftk.train drafter --target my-model gsm8k.jsonl --template 'Question: {question}\nAnswer:' \
+      --answers 160 --out my-drafter
+  python -m swiftk.train drafter --kind moa --target my-model books.txt --out my-other-drafter
+  python -m swiftk.train drafter --resume my-drafter
+  swiftk run my-model --drafter my-drafter "Once upon a time"
+
+Beside the drafter, OUT/training holds loss.csv, valid.csv (acceptance by position on held-out text), and what --resume
+needs.
+"""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -39,11 +58,13 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _run(arguments: list[str]) -> int:
-    given = vars(_parser().parse_intermixed_args(arguments))
+    if arguments[:1] == ["drafter"]:
+        return _run_drafter(arguments[1:])
+    given = vars(_parser(Settings, GROUPS, _DESCRIPTION, _EPILOG).parse_intermixed_args(arguments))
     out, resumed = given.pop("out", None), given.pop("resume", None)
     if (out is None) == (resumed is None):
         raise InvalidArgument("[train] want --out DIR for a new run, or --resume DIR for one that was interrupted")
-    _refuse_changes(given if resumed else {})
+    _refuse_changes(Settings, given if resumed else {})
     settings = None if resumed else Settings(**{**given, "data": tuple(given.get("data", ()))})
     try:
         from .loop import begin, train
@@ -57,21 +78,42 @@ def _run(arguments: list[str]) -> int:
     return 0 if train(begin(Path(out), settings)) else 130
 
 
-def _refuse_changes(given: dict[str, Any]) -> None:
+def _run_drafter(arguments: list[str]) -> int:
+    parser = _parser(DrafterSettings, DRAFTER_GROUPS, _DRAFTER, _DRAFTER_EPILOG, " drafter")
+    given = vars(parser.parse_intermixed_args(arguments))
+    out, resumed = given.pop("out", None), given.pop("resume", None)
+    if (out is None) == (resumed is None):
+        raise InvalidArgument("[train] want --out DIR for a new drafter, or --resume DIR for one that was interrupted")
+    _refuse_changes(DrafterSettings, given if resumed else {})
+    given["data"] = tuple(given.get("data", ()))
+    settings = None if resumed else DrafterSettings(**given)
+    try:
+        from . import drafter
+    except ModuleNotFoundError as error:
+        raise InvalidArgument(f"[train] {error.name} is not installed, want: pip install 'swiftk[train]'") from None
+    if settings is None:
+        given.pop("data")
+        return 0 if drafter.train(*drafter.reopen(Path(resumed), given)) else 130
+    return 0 if drafter.train(*drafter.start(Path(out), settings)) else 130
+
+
+def _refuse_changes(settings: Any, given: dict[str, Any]) -> None:
     """A run that resumes is the same run; only where and how often may change."""
-    for f in fields(Settings):
+    for f in fields(settings):
         if given.get(f.name) and f.metadata["group"] != "run":
             what = "data" if f.name == "data" else flag(f)
             raise InvalidArgument(f"[resume] {what} is fixed when a run begins, want only options of the last group")
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(
+    settings: Any, texts: dict[str, str], description: str, epilog: str, command: str = ""
+) -> argparse.ArgumentParser:
     """Options that are not given are absent from the result: defaults are the settings' own."""
     parser = argparse.ArgumentParser(
-        prog="python -m swiftk.train",
+        prog=f"python -m swiftk.train{command}",
         usage="%(prog)s DATA [DATA ...] --out DIR [options]\n       %(prog)s --resume DIR [options]",
-        description=textwrap.dedent(_DESCRIPTION),
-        epilog=_EPILOG,
+        description=textwrap.dedent(description),
+        epilog=epilog,
         formatter_class=partial(argparse.RawDescriptionHelpFormatter, width=line_width(sys.stdout)),
         argument_default=argparse.SUPPRESS,
         allow_abbrev=False,
@@ -79,8 +121,8 @@ def _parser() -> argparse.ArgumentParser:
     where = parser.add_argument_group("where")
     where.add_argument("--out", metavar="DIR", help="the folder to write, new or empty")
     where.add_argument("--resume", metavar="DIR", help="the folder of a run that was interrupted, or killed")
-    groups = {name: parser.add_argument_group(name, text) for name, text in GROUPS.items()}
-    for f in fields(Settings):
+    groups = {name: parser.add_argument_group(name, text) for name, text in texts.items()}
+    for f in fields(settings):
         _add(groups[f.metadata["group"]], f)
     return parser
 

@@ -6,19 +6,14 @@ losses, on a CPU bit for bit (with as many threads).
 
 from __future__ import annotations
 
-import fcntl
 import math
-import os
-import signal
-import threading
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from ..errors import CheckpointError, DeviceError, InvalidArgument, NumericalError, OutOfMemory
+from ..errors import CheckpointError, NumericalError
 from . import weights
 from .log import Log
 from .model import Llama, initialize
@@ -26,13 +21,14 @@ from .plot import plot
 from .prepare import Run, prepare, start
 from .progress import Display, tokenizing
 from .recipe import Recipe, learning_rate
+from .running import adamw, alone, device, memory, stoppable
 from .settings import Settings
 from .tokens import Order, windows
 
 
 def begin(folder: Path, settings: Settings) -> Run:
     """A new run, made ready for its first step."""
-    _device(settings.device)
+    device(settings.device)
     return start(folder, settings, torch.get_num_threads(), tokenizing)
 
 
@@ -41,9 +37,9 @@ def train(run: Run) -> bool:
     s = run.settings
     torch.set_num_threads(s.threads or torch.get_num_threads())
     display = Display(s.steps, s.accumulate * s.batch * s.context)
-    with _alone(run), _stoppable() as stopped, display:
+    with alone(run.folder, run.training), stoppable() as stopped, display:
         trainer = Trainer(run, display)
-        with closing(trainer), _memory():
+        with closing(trainer), memory():
             while trainer.step < s.steps and not stopped.is_set():
                 trainer.advance()
             trainer.finish()
@@ -63,9 +59,9 @@ class Trainer:
         self.order = Order(len(self.tokens.train), s.context, s.seed)
         schedule = s.dropout_schedule or "constant"
         self.recipe = Recipe(shape.L, s.steps, s.p_max, s.e_scale, s.curriculum, s.rotation or shape.L - 1, schedule)
-        self.device = _device(s.device)
+        self.device = device(s.device)
         self.model = Llama(shape, s.recompute).to(self.device)
-        self.optimizer = _optimizer(self.model, s)
+        self.optimizer = adamw(self.model, s)
         self.step = self.saved = self._restore()
         exits = [f"exit_{layer + 1}" for layer in range(shape.L)]
         self.losses = Log(run.training / "loss.csv", ["step", "lr", "loss", *exits], self.step)
@@ -161,70 +157,3 @@ class Trainer:
         else:
             initialize(self.model, s.seed)
         return 0
-
-
-def _optimizer(model: Llama, s: Settings) -> torch.optim.Optimizer:
-    matrices = [p for p in model.parameters() if p.dim() == 2]
-    others = [p for p in model.parameters() if p.dim() != 2]
-    groups = [{"params": matrices, "weight_decay": s.weight_decay}, {"params": others, "weight_decay": 0.0}]
-    fused = next(model.parameters()).is_cuda
-    return torch.optim.AdamW(groups, lr=s.lr or 0.0, betas=(s.beta1, s.beta2), fused=fused)
-
-
-def _device(name: str) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if name == "cpu":
-        return torch.device(name)
-    kind, _, index = name.partition(":")
-    if kind != "cuda" or (index and not index.isdigit()):
-        raise InvalidArgument(f"[train] --device is {name!r}, want auto, cpu, cuda or cuda:N")
-    if int(index or 0) >= torch.cuda.device_count():
-        raise DeviceError(f"[train] --device is {name}, and torch sees {torch.cuda.device_count()} GPUs")
-    return torch.device(name)
-
-
-@contextmanager
-def _memory() -> Iterator[None]:
-    try:
-        yield
-    except torch.OutOfMemoryError as error:
-        advice = "want a smaller --batch with more --accumulate in a new run, or --recompute"
-        raise OutOfMemory(f"[train] the GPU has too little memory, {advice}: {error}") from None
-
-
-@contextmanager
-def _alone(run: Run) -> Iterator[None]:
-    """Two processes in one run would write each other's rows."""
-    handle = os.open(run.training, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InvalidArgument(f"[train] another process is training in {run.folder}, want it to end") from None
-        yield
-    finally:
-        os.close(handle)  # and the lock with it
-
-
-@contextmanager
-def _stoppable() -> Iterator[threading.Event]:
-    """Ctrl-C and SIGTERM end the run after the step; a second one ends it at once, from the last checkpoint on."""
-    stopped = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield stopped
-        return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def stop(number: int, frame: object) -> None:
-        stopped.set()
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-    try:
-        for number in before:
-            signal.signal(number, stop)
-        yield stopped
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

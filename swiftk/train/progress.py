@@ -44,7 +44,7 @@ class Display:
         """`done` of the steps; validations and checkpoints count into the speed, so the time left is honest."""
         now = monotonic()
         self._times.append(now)
-        rate = (len(self._times) - 1) / max(now - self._times[0], 1e-9)
+        rate = max(1, len(self._times) - 1) / max(now - self._times[0], 1e-9)
         left = timedelta(seconds=round((self._steps - done) / rate))
         facts = f"loss {loss:.3f}, lr {lr:.1e}, {rate * self._tokens:,.0f} tok/s, {left} left"
         self._bar.update(self._task, completed=done, facts=facts)

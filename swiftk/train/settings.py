@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import MISSING, asdict, dataclass, field, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 GROUPS = {
     "data": "the texts",
@@ -20,79 +23,15 @@ SCHEDULES = ("constant", "exp")
 NEW_MODEL = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "max_positions", "rope_theta", "untied")
 
 
-def _option(default: Any, group: str, help: str, **facts: Any) -> Any:
+def option(default: Any, group: str, help: str, **facts: Any) -> Any:
     """facts: least and most, choices, flag (where it is not the field's name), metavar."""
     return field(default=default, metadata={"group": group, "help": help, **facts})
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """None: depends on the model; the help says how."""
+class Checked:
+    """Fields made by option(), whose ranges hold."""
 
-    data: tuple[str, ...] = _option((), "data", "UTF-8 text files, and JSON lines (.jsonl); both also as .gz")
-    field: str = _option("text", "data", "the field of a JSON line that is its text")
-    template: str | None = _option(
-        None, "data", r"the text of a JSON line from several fields: 'Question: {question}\nAnswer: {answer}'"
-    )
-    held_out: float = _option(0.02, "data", "share of each file, its end, kept for validation", least=0, most=0.5)
-    tokenizer: str | None = _option(
-        None, "data", "folder with tokenizer.json; default: the model's own, or a byte-level BPE trained on the data"
-    )
-
-    model: str | None = _option(None, "model", "Hugging Face folder to continue from; a new model without it")
-    layers: int = _option(12, "model", "layers", least=2)
-    hidden: int = _option(192, "model", "hidden size", least=1)
-    heads: int = _option(6, "model", "attention heads", least=1)
-    kv_heads: int | None = _option(None, "model", "key-value heads; default: as many as heads", least=1)
-    ffn: int | None = _option(None, "model", "MLP width; default: 8/3 of the hidden size, in steps of 32", least=1)
-    vocab: int = _option(4096, "model", "entries of the BPE; a given tokenizer has its own number", least=259)
-    max_positions: int = _option(2048, "model", "longest text the model will be used for", least=2)
-    rope_theta: float = _option(10000.0, "model", "base of the rotary frequencies", least=1)
-    untied: bool = _option(False, "model", "a head of its own, instead of the embedding")
-    export_dtype: str | None = _option(
-        None,
-        "model",
-        "of the weights written; default: bfloat16 for a new model, else the checkpoint's",
-        choices=("float32", "bfloat16", "float16"),
-    )
-
-    p_max: float = _option(0.1, "recipe", "dropout rate of the last layer when S(t) is 1; 0: none", least=0, most=1)
-    e_scale: float = _option(0.2, "recipe", "weight of the early exits in the loss; 0: none", least=0, most=1)
-    curriculum: str = _option(
-        "rotational",
-        "recipe",
-        "exits trained at a step: every R-th, in rotation; from the last down, one more every T/2L steps; all",
-        choices=CURRICULA,
-    )
-    rotation: int | None = _option(
-        None, "recipe", "R of the rotation; default: layers - 1 from scratch, 8 for a checkpoint", flag="--R", least=1
-    )
-    dropout_schedule: str | None = _option(
-        None, "recipe", "S(t); default: exp from scratch, constant for a checkpoint", choices=SCHEDULES
-    )
-
-    steps: int = _option(2000, "optimization", "steps of the optimizer, T", least=1, most=1 << 24)
-    batch: int = _option(16, "optimization", "sequences at a time", least=1)
-    accumulate: int = _option(1, "optimization", "batches whose gradients one step sums", least=1)
-    context: int = _option(256, "optimization", "tokens of a sequence", least=2)
-    lr: float | None = _option(
-        None, "optimization", "peak learning rate; default: 1e-3 from scratch, 3e-5 for a checkpoint", least=0
-    )
-    warmup: int = _option(100, "optimization", "steps of linear warmup", least=0)
-    lr_end: float = _option(0.1, "optimization", "learning rate at the end, of the peak", least=0, most=1)
-    weight_decay: float = _option(0.05, "optimization", "of matrices; norms and biases have none", least=0)
-    beta1: float = _option(0.9, "optimization", "AdamW's decay of the mean", least=0, most=0.9999)
-    beta2: float = _option(0.95, "optimization", "AdamW's decay of the square", least=0, most=0.99999)
-    clip: float = _option(1.0, "optimization", "largest norm of a gradient; 0: any", least=0)
-    seed: int = _option(0, "optimization", "of new weights, of the order of texts, of dropped layers", least=0)
-
-    device: str = _option("auto", "run", "cpu, cuda (bf16 autocast), cuda:N; auto: a GPU where there is one")
-    threads: int | None = _option(None, "run", "of the CPU; default: torch's choice", least=1)
-    recompute: bool = _option(False, "run", "run layers and exits again in the backward pass: less memory, more time")
-    log_every: int = _option(1, "run", "steps between rows of loss.csv", least=1)
-    eval_every: int = _option(200, "run", "steps between validations", least=1)
-    eval_batches: int = _option(16, "run", "batches of a validation at most", least=1)
-    save_every: int = _option(200, "run", "steps between checkpoints to resume from", least=1)
+    __slots__ = ()
 
     def __post_init__(self) -> None:
         for f in fields(self):
@@ -111,11 +50,81 @@ class Settings:
         return {**asdict(self), "data": list(self.data)}
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Settings:
+    def from_dict(cls, values: dict[str, Any]) -> Self:
         known = {f.name for f in fields(cls)}
         if unknown := sorted(set(values) - known):
             raise InvalidArgument(f"[train] {unknown[0]!r} is no setting of a run, want {', '.join(sorted(known))}")
         return cls(**{**values, "data": tuple(values.get("data", ()))})
+
+
+@dataclass(frozen=True, slots=True)
+class Settings(Checked):
+    """None: depends on the model; the help says how."""
+
+    data: tuple[str, ...] = option((), "data", "UTF-8 text files, and JSON lines (.jsonl); both also as .gz")
+    field: str = option("text", "data", "the field of a JSON line that is its text")
+    template: str | None = option(
+        None, "data", r"the text of a JSON line from several fields: 'Question: {question}\nAnswer: {answer}'"
+    )
+    held_out: float = option(0.02, "data", "share of each file, its end, kept for validation", least=0, most=0.5)
+    tokenizer: str | None = option(
+        None, "data", "folder with tokenizer.json; default: the model's own, or a byte-level BPE trained on the data"
+    )
+
+    model: str | None = option(None, "model", "Hugging Face folder to continue from; a new model without it")
+    layers: int = option(12, "model", "layers", least=2)
+    hidden: int = option(192, "model", "hidden size", least=1)
+    heads: int = option(6, "model", "attention heads", least=1)
+    kv_heads: int | None = option(None, "model", "key-value heads; default: as many as heads", least=1)
+    ffn: int | None = option(None, "model", "MLP width; default: 8/3 of the hidden size, in steps of 32", least=1)
+    vocab: int = option(4096, "model", "entries of the BPE; a given tokenizer has its own number", least=259)
+    max_positions: int = option(2048, "model", "longest text the model will be used for", least=2)
+    rope_theta: float = option(10000.0, "model", "base of the rotary frequencies", least=1)
+    untied: bool = option(False, "model", "a head of its own, instead of the embedding")
+    export_dtype: str | None = option(
+        None,
+        "model",
+        "of the weights written; default: bfloat16 for a new model, else the checkpoint's",
+        choices=("float32", "bfloat16", "float16"),
+    )
+
+    p_max: float = option(0.1, "recipe", "dropout rate of the last layer when S(t) is 1; 0: none", least=0, most=1)
+    e_scale: float = option(0.2, "recipe", "weight of the early exits in the loss; 0: none", least=0, most=1)
+    curriculum: str = option(
+        "rotational",
+        "recipe",
+        "exits trained at a step: every R-th, in rotation; from the last down, one more every T/2L steps; all",
+        choices=CURRICULA,
+    )
+    rotation: int | None = option(
+        None, "recipe", "R of the rotation; default: layers - 1 from scratch, 8 for a checkpoint", flag="--R", least=1
+    )
+    dropout_schedule: str | None = option(
+        None, "recipe", "S(t); default: exp from scratch, constant for a checkpoint", choices=SCHEDULES
+    )
+
+    steps: int = option(2000, "optimization", "steps of the optimizer, T", least=1, most=1 << 24)
+    batch: int = option(16, "optimization", "sequences at a time", least=1)
+    accumulate: int = option(1, "optimization", "batches whose gradients one step sums", least=1)
+    context: int = option(256, "optimization", "tokens of a sequence", least=2)
+    lr: float | None = option(
+        None, "optimization", "peak learning rate; default: 1e-3 from scratch, 3e-5 for a checkpoint", least=0
+    )
+    warmup: int = option(100, "optimization", "steps of linear warmup", least=0)
+    lr_end: float = option(0.1, "optimization", "learning rate at the end, of the peak", least=0, most=1)
+    weight_decay: float = option(0.05, "optimization", "of matrices; norms and biases have none", least=0)
+    beta1: float = option(0.9, "optimization", "AdamW's decay of the mean", least=0, most=0.9999)
+    beta2: float = option(0.95, "optimization", "AdamW's decay of the square", least=0, most=0.99999)
+    clip: float = option(1.0, "optimization", "largest norm of a gradient; 0: any", least=0)
+    seed: int = option(0, "optimization", "of new weights, of the order of texts, of dropped layers", least=0)
+
+    device: str = option("auto", "run", "cpu, cuda (bf16 autocast), cuda:N; auto: a GPU where there is one")
+    threads: int | None = option(None, "run", "of the CPU; default: torch's choice", least=1)
+    recompute: bool = option(False, "run", "run layers and exits again in the backward pass: less memory, more time")
+    log_every: int = option(1, "run", "steps between rows of loss.csv", least=1)
+    eval_every: int = option(200, "run", "steps between validations", least=1)
+    eval_batches: int = option(16, "run", "batches of a validation at most", least=1)
+    save_every: int = option(200, "run", "steps between checkpoints to resume from", least=1)
 
 
 def flag(f: Any) -> str:

@@ -55,7 +55,7 @@ def read_shape(folder: Path, context: int) -> Shape:
         F=native["F"],
         V=native["V"],
         tied=bool(config.get("tie_word_embeddings") or False),
-        inv_freq=tuple(_frequencies(config, native["HD"])),
+        inv_freq=tuple(frequencies(config, native["HD"])),
         **flags,
     )
 
@@ -82,7 +82,7 @@ def new_config(settings: Settings, vocab: int, special: dict[str, int]) -> dict[
     }
 
 
-def _frequencies(config: dict[str, Any], d: int) -> list[float]:
+def frequencies(config: dict[str, Any], d: int) -> list[float]:
     """What rotary scaling makes of base^(-2i/d). Fields may stand at the top or inside, as csrc/config.cc has it."""
     rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
     base = rope.get("rope_theta") or config.get("rope_theta") or 10000.0

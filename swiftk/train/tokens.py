@@ -21,6 +21,7 @@ _GROUP = 64  # pieces encoded at a time, on all cores
 _COPY = 1 << 22  # tokens copied at a time
 
 Progress = Callable[[int, int], None]  # files done, files in all
+Encode = Callable[[Sequence[Piece]], Iterator[list[int]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +68,16 @@ class Encoder:
 
 
 def build(
-    folder: Path, files: Sequence[Path], template: str, encoder: Encoder, held_out: float, progress: Progress
+    folder: Path,
+    files: Sequence[Path],
+    template: str,
+    encoder: Encoder,
+    held_out: float,
+    progress: Progress,
+    ids: Encode | None = None,
 ) -> None:
-    """Writes `folder` with train.bin, valid.bin and tokens.json, whole or not at all."""
+    """Writes `folder` with train.bin, valid.bin and tokens.json, whole or not at all. ids: what pieces become; the
+    encoder's."""
     dtype = np.dtype(np.uint16 if encoder.size <= 1 << 16 else np.uint32)
     counts = {"train": 0, "valid": 0}
     with whole(folder) as partial:
@@ -77,10 +85,10 @@ def build(
         with open(partial / "train.bin", "wb") as train, open(partial / "valid.bin", "wb") as valid:
             for done, path in enumerate(files):
                 progress(done, len(files))
-                ids = _encoded(partial / "file.bin", path, template, encoder, dtype)
-                kept = len(ids) - int(len(ids) * held_out)
-                counts["train"] += _copy(ids[:kept], train)
-                counts["valid"] += _copy(ids[kept:], valid)
+                found = _encoded(partial / "file.bin", path, template, ids or encoder.ids, dtype)
+                kept = len(found) - int(len(found) * held_out)
+                counts["train"] += _copy(found[:kept], train)
+                counts["valid"] += _copy(found[kept:], valid)
         (partial / "file.bin").unlink()
         facts = {"dtype": dtype.name, **counts, "files": [str(path) for path in files]}
         (partial / "tokens.json").write_text(json.dumps(facts, indent=1))
@@ -146,12 +154,12 @@ def _special_ids(folder: Path, backend: Any) -> dict[str, int]:
     return found
 
 
-def _encoded(scratch: Path, path: Path, template: str, encoder: Encoder, dtype: np.dtype) -> np.ndarray:
+def _encoded(scratch: Path, path: Path, template: str, encode: Encode, dtype: np.dtype) -> np.ndarray:
     """The tokens of one file, on disk: how many are held out is known at its end."""
     found = pieces(path, template)
     with open(scratch, "wb") as file:
         while group := list(islice(found, _GROUP)):
-            for ids in encoder.ids(group):
+            for ids in encode(group):
                 file.write(np.asarray(ids, dtype).tobytes())
     return np.memmap(scratch, dtype, "r")
 

@@ -27,9 +27,10 @@ def load(model: Llama, folder: Path) -> None:
             raise CheckpointError(f"[train] {folder} has a tensor {name}, want none that its config.json does not name")
 
 
-def export(model: Llama, path: Path, dtype: str) -> None:
-    """model.safetensors, a tensor at a time."""
-    _write(path, {name: _stream(t, STORED[dtype]) for name, t in model.state_dict().items()})
+def export(model: torch.nn.Module, path: Path, dtype: str) -> None:
+    """model.safetensors, a tensor at a time. What is not of floats stays as it is."""
+    kept = {torch.int64: "I64", torch.bool: "BOOL"}
+    _write(path, {name: _stream(t, kept.get(t.dtype, STORED[dtype])) for name, t in model.state_dict().items()})
 
 
 def save_state(path: Path, step: int, model: Llama, optimizer: torch.optim.Optimizer) -> None:
@@ -72,7 +73,8 @@ def _fill(wanted: dict[str, torch.Tensor], stored: Mapping[str, Tensor], where: 
 
 def _stream(t: torch.Tensor, dtype: str) -> Stream:
     def blocks() -> Iterator[np.ndarray]:
-        yield encode(t.detach().float().cpu().numpy(), dtype)
+        found = t.detach().cpu()
+        yield encode((found.float() if found.is_floating_point() else found).numpy(), dtype)
 
     return Stream(dtype, tuple(t.shape), blocks())
 

@@ -44,8 +44,11 @@ static void check_struct_sizes(swiftk_model* model) {
   struct {
     swiftk_session_params params;
     int32_t future;
-  } longer = {SWIFTK_SESSION_PARAMS_INIT, 0};
+  } longer;
+  const swiftk_session_params usual = SWIFTK_SESSION_PARAMS_INIT;
   swiftk_session* session;
+  memset(&longer, 0, sizeof longer); /* padding, too */
+  longer.params = usual;
   longer.params.struct_size = sizeof longer;
   CHECK_OK(swiftk_session_create(model, &longer.params, &session));
   swiftk_session_free(session);

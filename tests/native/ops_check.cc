@@ -128,6 +128,10 @@ Floats run_layer(const Ops& ops, Ctx& ctx, const Weights& w, DType dtype) {
   const auto lies = [&](int slot) { return blocks[slot / kKvBlock] * kKvBlock + slot % kKvBlock; };
   const int32_t from = lies(prompt + 5), to = lies(prompt + 1);
   ops.move_rows(ctx, {kv, 0, 1, &from, &to, 1});
+  Floats rows(3 * 2 * n_kv * d);
+  const int32_t slots[] = {lies(prompt - 1), to, lies(0)};
+  ops.read_rows(ctx, {kv, slots, 3, size_t(2) * n_kv * d, rows.data()});
+  keep(rows);
   step(1, prompt + 2, false);
   return all;
 }

@@ -159,6 +159,33 @@ def test_move_row(kernels, dtype, isa, rng):
     assert cache.data == expected.data
 
 
+@pytest.mark.parametrize(("n_kv", "d", "gap"), [(1, 2, 0), (3, 20, 0), (2, 36, 7)])
+def test_read_rows(kernels, n_kv, d, gap, dtype, isa, rng):
+    """To the bit, in any order; what lies between rows of the output stays as it is."""
+    keys, width = Keys(rng, 150, n_kv, d, dtype), 2 * n_kv * d
+    cache = kernels.cache(n_kv, d, 150, dtype)
+    keys.write(kernels, cache, range(150), slice(None))
+    slots = np.int32([149, 0, 63, 64, 17, 17])
+    got = kernels.read_rows(cache, slots, width + gap)
+    want = np.stack([keys.k[slots], keys.v[slots]], 2).reshape(len(slots), width)
+    assert got[:, :width].tobytes() == want.tobytes()
+    assert (got[:, width:] == 0).all()
+
+
+@pytest.mark.parametrize("shape", SHAPES[:1], ids=lambda s: s.name)
+@pytest.mark.parametrize("n", [1, 5])
+def test_q_alone_and_k_and_v_alone(kernels, shape, n, dtype, isa, rng):
+    """As their weights' rows say beside each other."""
+    s = shape
+    wq, wk, wv = (weight(rng, heads * s.d, s.D, dtype) for heads in (s.H, s.n_kv, s.n_kv))
+    x, norm, rows = normal(rng, n, s.D), normal(rng, s.D), causal_rows(np.arange(n), s.d)
+    both, one, none = (kernels.cache(heads, s.d, n, dtype) for heads in (s.n_kv, s.n_kv, 0))
+    q = kernels.qkv(x, norm, EPS, kernels.pack([wq, wk, wv], dtype, group=s.d), rows, both, s.H)
+    alone = kernels.qkv(x, norm, EPS, kernels.pack([wq], dtype, group=s.d), rows, none, s.H)
+    kernels.qkv(x, norm, EPS, kernels.pack([wk, wv], dtype, group=s.d), rows, one, 0)
+    assert alone.tobytes() == q.tobytes() and one.data == both.data
+
+
 @pytest.mark.parametrize("source", DTYPES)
 def test_pack_converts(kernels, source, dtype, isa, rng):
     """Any checkpoint dtype into any other: as rounding first and packing then."""

@@ -162,7 +162,7 @@ def test_a_full_disk_leaves_the_last_checkpoint(corpus, finished, tmp_path, monk
 
 def test_two_processes_do_not_share_a_run(finished):
     run = reopen(finished, {})
-    with loop._alone(run), pytest.raises(InvalidArgument, match="another process is training in"):
+    with loop.alone(run.folder, run.training), pytest.raises(InvalidArgument, match="another process is training in"):
         loop.train(run)
 
 

@@ -1,4 +1,4 @@
-// Size of a layer's cache, and moving rows of it.
+// Size of a layer's cache, moving rows of it, and reading them.
 #include "isa.h"
 #include "layout.h"
 
@@ -21,9 +21,34 @@ void move(const KvLayer& kv, int from, int to) {
   }
 }
 
+template <class Element, class Convert>
+void read(const ReadArgs& a, Convert&& convert) {
+  const KvLayout layout(a.kv.shape);
+  const Element* const data = static_cast<const Element*>(a.kv.data);
+  const int d = layout.d;
+  for (int i = 0; i < a.n; ++i) {
+    const int block = a.slot[i] / kKvBlock, place = a.slot[i] % kKvBlock;
+    float* out = a.out + i * a.stride;
+    for (int head = 0; head < layout.n_kv; ++head, out += 2 * d) {
+      const Element* const k = data + layout.key(head, block, place);
+      const Element* const v = data + layout.value(head, block, place);
+      for (int j = 0; j < d; ++j) out[j] = convert(k[j * kKeys]);
+      for (int j = 0; j < d; ++j) out[d + j] = convert(v[j]);
+    }
+  }
+}
+
 }  // namespace
 
 size_t kv_bytes(const KvShape& shape) { return KvLayout(shape).elements() * size_of(shape.dtype); }
+
+void read_rows(Ctx&, const ReadArgs& a) {
+  switch (a.kv.shape.dtype) {
+    case DType::F32: return read<float>(a, [](float f) { return f; });
+    case DType::BF16: return read<uint16_t>(a, bf16_to_f32);
+    default: return read<uint16_t>(a, f16_to_f32);
+  }
+}
 
 void move_rows(Ctx&, const MoveArgs& a) {
   for (int l = 0; l < a.layers; ++l) {

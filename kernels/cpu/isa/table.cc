@@ -51,6 +51,7 @@ const Ops kOps = {
     .rmsnorm_lm_head = rmsnorm_lm_head,
     .topk = topk,
     .move_rows = move_rows,
+    .read_rows = read_rows,
     .draft_spine = nullptr,
     .fallbacks = nullptr,
     .probe = probe,

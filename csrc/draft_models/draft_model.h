@@ -1,0 +1,71 @@
+// A drafter with weights of its own, as it is loaded beside a model: another model, or a head that reads this one's
+// states.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "model.h"
+
+namespace swiftk {
+
+// What a block drafter has beside its layers. Features of the model's layers become keys and values of each of its own;
+// one pass over a block of positions proposes a token for each of them (DFlash, arXiv 2602.06036), which a bias by the
+// token before makes follow each other (DSpark, arXiv 2607.05147).
+struct BlockParts {
+  int size = 0;                         // positions of a block
+  bool from_anchor = false;             // the first, where the last token stands, proposes what follows it, too
+  int32_t mask = 0;                     // token at all but the first
+  Weight fc;                            // [D, taps * the model's D]
+  const float* feature_norm = nullptr;  // [D]
+  int rank = 0;                         // of the bias; 0: none
+  const float* before = nullptr;        // [V, rank]
+  Weight bias;                          // [V, rank]
+};
+
+// What an EAGLE head has beside its layers. A row is a token and the feature of the place before it: the model's own
+// where it has read that place, else what the head said of it. EAGLE-3 (arXiv 2503.01840) makes features of several of
+// the model's layers; its first layer reads the embedding beside them, and its logits are its own. EAGLE-1 and 2
+// (2401.15077, 2406.16858) foretell what the model's last norm gives, and read logits with the model's head.
+struct EagleParts {
+  bool fused = false;                  // EAGLE-3
+  bool normed = false;                 // of it: the residual stream begins behind the norm of the feature
+  int width = 0;                       // floats of what it taps, of all layers
+  int V = 0;                           // tokens that it has logits of
+  std::vector<int32_t> tokens;         // [V] the model's ids of them; empty: they are the model's own
+  Weight fc;                           // [D, width]; of EAGLE-1 [D, 2 D]
+  const float* hidden_norm = nullptr;  // [D] of features; EAGLE-3
+};
+
+// What a Mixture of Attentions has beside the layer over tokens, which is the drafter's own (arXiv 2410.03804). K and V
+// that the model cached for a token in all its layers pass a layer whose rows are the layers; their mean, widened,
+// becomes keys and values of a layer whose queries are tokens.
+struct MoaParts {
+  std::shared_ptr<const Model> states;  // of width 2 n_kv d of the model
+  Weight widen;                         // [D, 2 n_kv d], with bias
+  std::shared_ptr<const Model> cross;   // its wqkv is of q alone,
+  Weight cross_kv;                      // [2 n_kv d, D] of k and v
+  int last = 0;                         // layers of the model that run behind it
+};
+
+struct DraftModel {
+  std::string kind;                     // "model", "block", "eagle" or "moa"
+  std::shared_ptr<const Model> layers;  // its own; a head's embedding and vocabulary head are the model's
+  std::vector<int> taps;                // layers of the model whose outputs it reads, ascending
+  BlockParts block;
+  EagleParts eagle;
+  MoaParts moa;
+  int reach = 0;        // tokens ahead that it can propose
+  bool opens = false;   // a draft's first step costs what others do not: they follow from it
+  bool serial = false;  // a node that follows another of its step takes a pass more
+
+  size_t bytes = 0;       // of memory that it adds
+  size_t read_bytes = 0;  // by a pass
+};
+
+// Opens the checkpoint of a drafter for `model`. Throws Error(Checkpoint, Unsupported) that names both sides of what
+// does not fit. options: of the model's load; of them dtype, threads and progress count here, too.
+std::shared_ptr<const DraftModel> load_draft_model(const std::string& dir, const LoadOptions& options,
+                                                   const Model& model);
+
+}  // namespace swiftk

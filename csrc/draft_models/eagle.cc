@@ -1,0 +1,247 @@
+// EAGLE-3, and EAGLE-1 and 2 (draft_model.h says how they differ). The row of token p is made of its embedding and of
+// the feature of place p - 1, so it lies at slot p - 1, and the root of a tree is the last row that reads a feature of
+// the model's. A row behind it reads what the head said of its parent, which a pass before must have read.
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "draft_model.h"
+#include "runner.h"
+#include "stopwatch.h"
+
+namespace swiftk {
+namespace {
+
+// out [n] = weight * x / rms(x). Ops that begin with a norm have it over all that they read; here there are two.
+void norm(const float* x, const float* weight, int n, float eps, float* out) {
+  float sum = 0;
+  for (int i = 0; i < n; ++i) sum += x[i] * x[i];
+  const float scale = 1 / std::sqrt(sum / static_cast<float>(n) + eps);
+  for (int i = 0; i < n; ++i) out[i] = x[i] * scale * weight[i];
+}
+
+class Eagle : public DraftRunner {
+ public:
+  Eagle(const Model& target, const Executor& host, int sequences, int blocks)
+      : DraftRunner(target, host, sequences, blocks),
+        eagle_(drafter_.eagle),
+        c_(drafter_.layers->config),
+        features_(*target.ops, floats(kMostRows) * eagle_.width),
+        embedded_(*target.ops, floats(executor_.max_rows()) * c_.D),
+        pairs_(*target.ops, floats(executor_.max_rows()) * 2 * c_.D),
+        q_(*target.ops, floats(executor_.max_rows()) * c_.H * c_.d),
+        attended_(*target.ops, floats(executor_.max_rows()) * c_.H * c_.d),
+        said_(*target.ops, floats(sequences) * TokenTree::kMaxNodes * c_.D) {}
+
+  void step(const KvPool& pool, std::span<Sequence* const> sequences, std::span<const int> n, float* logits,
+            std::atomic<bool>& cancel) override {
+    caught_up_ = 0;
+    for (Sequence* const s : sequences) catch_up(pool, *s, cancel);
+    const int waves = count_waves(sequences, n);
+    for (int wave = 0; wave < waves; ++wave) {
+      clear();
+      for (size_t i = 0; i < sequences.size(); ++i) {
+        if (wave == 0) add_text(pool, *sequences[i], sequences[i]->cached);
+        add_nodes(pool, *sequences[i], n[i], wave, waves_[i]);
+      }
+      run(cancel);
+    }
+    int row = 0;
+    for (size_t i = 0; i < sequences.size(); row += n[i++]) {
+      Sequence& s = *sequences[i];
+      std::copy_n(said(s, s.draft.grown), size_t(n[i]) * c_.D, x_.as<float>() + size_t(row) * c_.D);
+      if (s.draft.grown == 0) knows(s, s.cached + 1);  // the root's row is there when it has become text
+    }
+    head(row, logits);
+  }
+
+  size_t bytes() const override {
+    return DraftRunner::bytes() + features_.bytes() + embedded_.bytes() + pairs_.bytes() + q_.bytes() +
+           attended_.bytes() + said_.bytes() + own_.size() * sizeof(float);
+  }
+
+ private:
+  using Waves = std::array<int, TokenTree::kMaxNodes>;  // of each node that the step reads
+
+  // What a row reads, and where what the head says of it goes (null: nobody asks).
+  struct Feature {
+    const float* from;
+    bool own;  // the head's, else the model's
+    float* to;
+  };
+
+  static size_t floats(int n) { return sizeof(float) * static_cast<size_t>(n); }
+
+  // [D] of a node: the residual stream behind the layers.
+  float* said(const Sequence& s, int node) const {
+    return said_.as<float>() + (size_t(s.lane) * TokenTree::kMaxNodes + node) * c_.D;
+  }
+
+  static const float* tapped(const KvPool& pool, const Sequence& s, int place) {
+    return pool.features_at(s.blocks[place / kKvBlock] * kKvBlock + place % kKvBlock);
+  }
+
+  void catch_up(const KvPool& pool, Sequence& s, std::atomic<bool>& cancel) {
+    const Stopwatch watch(caught_up_, Stopwatch::Add);
+    while (s.cached - known(s) > kBeside) {
+      const int end = std::min(known(s) + kMostRows, s.cached);
+      clear();
+      add_text(pool, s, end);
+      run(cancel);
+      knows(s, end);
+    }
+  }
+
+  // A wave are nodes whose parents were read before. The planner asks for one at a time.
+  int count_waves(std::span<Sequence* const> sequences, std::span<const int> n) {
+    int waves = 0;
+    waves_.resize(sequences.size());
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      const Draft& draft = sequences[i]->draft;
+      for (int node = draft.grown; node < draft.grown + n[i]; ++node) {
+        const int parent = draft.tree.parent(node);
+        waves_[i][node] = parent < draft.grown ? 0 : waves_[i][parent] + 1;
+        waves = std::max(waves, waves_[i][node] + 1);
+      }
+    }
+    return waves;
+  }
+
+  void clear() { batch_.clear(), row_.clear(); }
+
+  // Nothing comes before the first token: it has no row.
+  void add_text(const KvPool& pool, const Sequence& s, int end) {
+    batch_.begin({s.followed.blocks.data(), s.cached - 1, s.cached - 1});
+    for (int token = std::max(known(s), 1); token < end; ++token) {
+      batch_.add(s.text[token], token - 1, token - 1);
+      row_.push_back({tapped(pool, s, token - 1), false, nullptr});
+    }
+  }
+
+  void add_nodes(const KvPool& pool, const Sequence& s, int n, int wave, const Waves& waves) {
+    const TokenTree& tree = s.draft.tree;
+    const int scratch = s.cached - 1;
+    const bool chain = tree.is_chain();
+    bool begun = wave == 0;  // by the text
+    for (int node = s.draft.grown; node < s.draft.grown + n; ++node) {
+      if (waves[node] != wave) continue;
+      if (!begun) batch_.begin({s.followed.blocks.data(), scratch, scratch});
+      begun = true;
+      batch_.add(tree.token(node), scratch + tree.depth(node), scratch + node, chain ? 0 : tree.ancestors(node));
+      const float* const from = node == 0 ? tapped(pool, s, scratch) : said(s, tree.parent(node));
+      row_.push_back({from, node > 0, said(s, node)});
+    }
+  }
+
+  void run(std::atomic<bool>& cancel) {
+    Rows rows = batch_.rows();
+    float* const x = x_.as<float>();
+    {
+      const Stopwatch watch(beside_, Stopwatch::Add);
+      executor_.prepare(rows);
+      attend(rows, x);
+    }
+    executor_.run(plan_, rows, 1, plan_.size(), x, pool_, cancel);
+    for (int i = 0; i < rows.n; ++i) {
+      if (row_[i].to) std::copy_n(x + size_t(i) * c_.D, c_.D, row_[i].to);
+    }
+  }
+
+  // The first layer's attention, whose rows are not the residual stream alone.
+  void attend(const Rows& rows, float* x) {
+    const Ops& ops = *target_.ops;
+    const Model& layers = *drafter_.layers;
+    const LayerWeights& w = layers.own.layers[0];
+    Ctx& ctx = executor_.ctx();
+    ops.embed(ctx, {layers.embedding, layers.embedding_dtype, rows.token, rows.n, c_.D, embedded_.as<float>()});
+    eagle_.fused ? pair_fused(rows.n, x) : pair(rows.n, x);
+    ops.rmsnorm_qkv_rope_append(ctx, {.x = eagle_.fused ? pairs_.as<float>() : x,
+                                      .norm = nullptr,
+                                      .eps = c_.norm_eps,
+                                      .w = w.wqkv,
+                                      .q_norm = w.q_norm,
+                                      .k_norm = w.k_norm,
+                                      .rows = &rows,
+                                      .kv = pool_.layer(0),
+                                      .n_heads = c_.H,
+                                      .q = q_.as<float>()});
+    ops.attention(ctx, {.q = q_.as<float>(),
+                        .rows = &rows,
+                        .kv = pool_.layer(0),
+                        .n_heads = c_.H,
+                        .window = 0,
+                        .scale = 1 / std::sqrt(static_cast<float>(c_.d)),
+                        .out = attended_.as<float>()});
+    ops.o_proj_residual(ctx, {.in = attended_.as<float>(), .w = w.wo, .n = rows.n, .x = x});
+  }
+
+  // EAGLE-3: x is the feature, and what the layer reads is (norm of the embedding, norm of the feature).
+  void pair_fused(int n, float* x) {
+    const int D = c_.D;
+    for (int i = 0; i < n;) {  // features of the model's, as many neighbours as there are
+      int end = i;
+      for (; end < n && !row_[end].own && end - i < kMostRows; ++end) {
+        std::copy_n(row_[end].from, eagle_.width, features_.as<float>() + size_t(end - i) * eagle_.width);
+      }
+      if (end > i) project(features_.as<float>(), end - i, x + size_t(i) * D);
+      for (i = end; i < n && row_[i].own; ++i) std::copy_n(row_[i].from, D, x + size_t(i) * D);
+    }
+    for (int i = 0; i < n; ++i) {
+      float* const both = pairs_.as<float>() + size_t(i) * 2 * D;
+      float* const feature = x + size_t(i) * D;
+      norm(embedded_.as<float>() + size_t(i) * D, drafter_.layers->own.layers[0].attn_norm, D, c_.norm_eps, both);
+      norm(feature, eagle_.hidden_norm, D, c_.norm_eps, both + D);
+      if (eagle_.normed) std::copy_n(both + D, D, feature);
+    }
+  }
+
+  // EAGLE-1 and 2: x is made of both. The model's feature is behind its last norm.
+  void pair(int n, float* x) {
+    const int D = c_.D;
+    for (int i = 0; i < n; ++i) {
+      float* const both = pairs_.as<float>() + size_t(i) * 2 * D;
+      std::copy_n(embedded_.as<float>() + size_t(i) * D, D, both);
+      if (row_[i].own) {
+        std::copy_n(row_[i].from, D, both + D);
+      } else {
+        norm(row_[i].from, target_.final_norm, D, target_.config.norm_eps, both + D);
+      }
+    }
+    project(pairs_.as<float>(), n, x);
+  }
+
+  void project(const float* in, int n, float* out) {
+    target_.ops->rmsnorm_lm_head(executor_.ctx(),
+                                 {.x = in, .norm = nullptr, .eps = c_.norm_eps, .w = eagle_.fc, .n = n, .logits = out});
+  }
+
+  void head(int nodes, float* logits) {
+    const int V = target_.config.V;
+    if (eagle_.tokens.empty()) return executor_.head(x_.as<float>(), nodes, logits);
+    own_.resize(static_cast<size_t>(nodes) * eagle_.V);
+    executor_.head(x_.as<float>(), nodes, own_.data());
+    std::fill_n(logits, static_cast<size_t>(nodes) * V, kUnknown);
+    for (int i = 0; i < nodes; ++i) {
+      const float* const from = own_.data() + static_cast<size_t>(i) * eagle_.V;
+      float* const to = logits + static_cast<size_t>(i) * V;
+      for (int j = 0; j < eagle_.V; ++j) to[eagle_.tokens[j]] = from[j];
+    }
+  }
+
+  const EagleParts& eagle_;
+  const Config& c_;                         // of its layers
+  Buffer features_;                         // [kMostRows, width]
+  Buffer embedded_, pairs_, q_, attended_;  // [rows, D], [rows, 2 D], [rows, H d], [rows, H d]
+  Buffer said_;                             // [sequences, kMaxNodes, D]
+  std::vector<Feature> row_;                // of each of the pass
+  std::vector<Waves> waves_;                // of each text
+  std::vector<float> own_;                  // [nodes, V] where it has logits of some tokens alone
+};
+
+}  // namespace
+
+std::unique_ptr<DraftRunner> make_eagle(const Model& target, const Executor& host, int sequences, int blocks) {
+  return std::make_unique<Eagle>(target, host, sequences, blocks);
+}
+
+}  // namespace swiftk

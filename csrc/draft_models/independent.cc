@@ -1,0 +1,90 @@
+// An independent model: it runs the tokens of the text and of the tree as any model does, and knows nothing of the one
+// that it drafts for but the vocabulary.
+#include <algorithm>
+
+#include "draft_model.h"
+#include "runner.h"
+#include "stopwatch.h"
+
+namespace swiftk {
+namespace {
+
+class Independent : public DraftRunner {
+ public:
+  Independent(const Model& target, const Executor& host, int sequences, int blocks)
+      : DraftRunner(target, host, sequences, blocks), V_(drafter_.layers->config.V) {}
+
+  void step(const KvPool&, std::span<Sequence* const> sequences, std::span<const int> n, float* logits,
+            std::atomic<bool>& cancel) override {
+    caught_up_ = 0;
+    for (Sequence* const s : sequences) catch_up(*s, cancel);
+    batch_.clear();
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      Sequence& s = *sequences[i];
+      begin(s, known(s), s.cached);
+      s.add_rows(batch_, s.draft.grown, s.draft.grown + n[i]);
+    }
+    run(cancel);
+    const size_t D = drafter_.layers->config.D;
+    float* const x = x_.as<float>();
+    int row = 0, nodes = 0;
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      row += sequences[i]->cached - known(*sequences[i]);
+      for (int j = 0; j < n[i]; ++j, ++row, ++nodes) {
+        if (row != nodes) target_.ops->copy(executor_.ctx(), x + nodes * D, x + row * D, sizeof(float) * D);
+      }
+      knows(*sequences[i], sequences[i]->cached);
+    }
+    head(nodes, logits);
+  }
+
+  size_t bytes() const override { return DraftRunner::bytes() + own_.size() * sizeof(float); }
+
+ private:
+  // Rows of its text; a token that this model does not have is as good as any.
+  void begin(const Sequence& s, int from, int end) {
+    batch_.begin(view(s));
+    for (int i = from; i < end; ++i) batch_.add(s.text[i] < V_ ? s.text[i] : 0, i, i);
+  }
+
+  void run(std::atomic<bool>& cancel) {
+    Rows rows = batch_.rows();
+    executor_.prepare(rows);
+    executor_.run(plan_, rows, 0, plan_.size(), x_.as<float>(), pool_, cancel);
+  }
+
+  void catch_up(Sequence& s, std::atomic<bool>& cancel) {
+    const Stopwatch watch(caught_up_, Stopwatch::Add);
+    while (s.cached - known(s) > kBeside) {
+      const int end = std::min(known(s) + kMostRows, s.cached);
+      batch_.clear();
+      begin(s, known(s), end);
+      run(cancel);
+      knows(s, end);
+    }
+  }
+
+  // Models of one family have vocabularies that were padded to unlike sizes.
+  void head(int nodes, float* logits) {
+    const int V = target_.config.V;
+    if (V_ == V) return executor_.head(x_.as<float>(), nodes, logits);
+    own_.resize(static_cast<size_t>(nodes) * V_);
+    executor_.head(x_.as<float>(), nodes, own_.data());
+    for (int i = 0; i < nodes; ++i) {
+      float* const row = logits + static_cast<size_t>(i) * V;
+      std::copy_n(own_.data() + static_cast<size_t>(i) * V_, std::min(V, V_), row);
+      std::fill(row + std::min(V, V_), row + V, kUnknown);
+    }
+  }
+
+  const int V_;
+  std::vector<float> own_;  // [nodes, V_] where the vocabularies' sizes differ
+};
+
+}  // namespace
+
+std::unique_ptr<DraftRunner> make_independent(const Model& target, const Executor& host, int sequences, int blocks) {
+  return std::make_unique<Independent>(target, host, sequences, blocks);
+}
+
+}  // namespace swiftk

@@ -1,0 +1,200 @@
+// Mixture of Attentions (arXiv 2410.03804). Of each token of the text, K and V of all layers of the model, a row a
+// layer, pass a layer of their own; their mean becomes K and V of a layer whose queries are drafted tokens, which have
+// passed a layer over tokens first. A draft step reads neither the model's cache nor what it was read for.
+#include <algorithm>
+#include <utility>
+
+#include "draft_model.h"
+#include "runner.h"
+
+namespace swiftk {
+namespace {
+
+Plan cross_plan(const Model& model) {
+  Plan plan = compile_plan(model, {});
+  plan.steps[0].kind = StepKind::Cross;
+  return plan;
+}
+
+class Moa : public DraftRunner {
+ public:
+  Moa(const Model& target, Executor& host, int sequences, int blocks)
+      : DraftRunner(target, host, sequences, blocks),
+        moa_(drafter_.moa),
+        layers_(target.config.L),
+        together_(std::max(1, kMostRows / layers_)),
+        each_(blocks_for(layers_)),
+        host_(host),
+        target_plan_(compile_plan(target, {})),
+        states_(moa_.states, host, together_ * layers_),
+        states_plan_(compile_plan(*moa_.states, {})),
+        states_pool_(*moa_.states, together_ * each_),
+        cross_(moa_.cross, host, sequences * TokenTree::kMaxNodes),
+        cross_plan_(cross_plan(*moa_.cross)),
+        cross_pool_(*moa_.cross, blocks) {
+    const Config& c = drafter_.layers->config;
+    const size_t wide = moa_.states->config.D;
+    states_x_.resize(together_ * layers_ * wide);
+    mean_.resize(together_ * wide);
+    widened_.resize(size_t(together_) * c.D);
+    q_.resize(size_t(together_) * c.H * c.d);
+    own_blocks_.resize(together_ * each_);
+    for (size_t i = 0; i < own_blocks_.size(); ++i) own_blocks_[i] = static_cast<int32_t>(i);
+  }
+
+  void step(const KvPool& pool, std::span<Sequence* const> sequences, std::span<const int> n, float* logits,
+            std::atomic<bool>& cancel) override {
+    caught_up_ = 0;
+    for (Sequence* const s : sequences) {
+      follow(*s, together_, [&](int end) { keep(pool, *s, end, cancel); });
+      if (s->cached == 0 && s->draft.grown == 0) see_nothing(*s);
+    }
+    const int nodes = add_nodes(sequences, n, true);
+    Rows rows = batch_.rows();
+    executor_.prepare(rows);
+    float* const x = x_.as<float>();
+    executor_.run(plan_, rows, 0, plan_.size(), x, pool_, cancel);
+    look_up(sequences, n, rows, cancel);
+    if (moa_.last == 0) return executor_.head(x, nodes, logits);
+    add_nodes(sequences, n, false);
+    rows = batch_.rows();
+    host_.prepare(rows);
+    const int end = target_plan_.size();
+    host_.run(target_plan_, rows, end - 2 * moa_.last, end, x, pool, cancel, logits);
+  }
+
+  double seconds() const override { return executor_.seconds() + states_.seconds() + cross_.seconds(); }
+  size_t bytes() const override {
+    return DraftRunner::bytes() + states_.workspace_bytes() + cross_.workspace_bytes() +
+           (states_x_.size() + mean_.size() + widened_.size() + q_.size()) * sizeof(float);
+  }
+
+ private:
+  // Rows of the trees, in blocks of this drafter or of the model.
+  int add_nodes(std::span<Sequence* const> sequences, std::span<const int> n, bool own) {
+    batch_.clear();
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      const Sequence& s = *sequences[i];
+      batch_.begin(own ? view(s) : s.view(s.cached, s.cached));
+      s.add_rows(batch_, s.draft.grown, s.draft.grown + n[i]);
+    }
+    return batch_.size();
+  }
+
+  // All of them see the whole text and nothing behind it, from places of their own.
+  void look_up(std::span<Sequence* const> sequences, std::span<const int> n, Rows rows, std::atomic<bool>& cancel) {
+    last_.clear();
+    for (size_t i = 0; i < sequences.size(); ++i)
+      last_.insert(last_.end(), n[i], std::max(0, sequences[i]->cached - 1));
+    rows.pos = last_.data();
+    rows.ancestors = nullptr;
+    target_.ops->bind(executor_.ctx(), rows);
+    cross_.run(cross_plan_, rows, 0, cross_plan_.size(), x_.as<float>(), cross_pool_, cancel);
+  }
+
+  // K and V of the text up to there, of both layers.
+  void keep(const KvPool& pool, const Sequence& s, int end, std::atomic<bool>& cancel) {
+    const Config& c = drafter_.layers->config;
+    const int from = known(s), n = end - from;
+    slots_.clear();
+    for (int i = from; i < end; ++i) slots_.push_back(s.slot(i));
+    pool.read_rows(executor_.ctx(), slots_, states_x_.data());
+    widen(n, cancel);
+    batch_.clear();
+    batch_.begin(view(s));
+    for (int i = from; i < end; ++i) batch_.add(s.text[i], i, i);
+    Rows rows = batch_.rows();
+    executor_.prepare(rows);
+    append_cross(rows);
+    const LayerWeights& w = drafter_.layers->own.layers[0];
+    float* const x = x_.as<float>();
+    const Model& tokens = *drafter_.layers;
+    target_.ops->embed(executor_.ctx(), {tokens.embedding, tokens.embedding_dtype, rows.token, n, c.D, x});
+    target_.ops->rmsnorm_qkv_rope_append(executor_.ctx(), {.x = x,
+                                                           .norm = w.attn_norm,
+                                                           .eps = c.norm_eps,
+                                                           .w = w.wqkv,
+                                                           .q_norm = nullptr,
+                                                           .k_norm = nullptr,
+                                                           .rows = &rows,
+                                                           .kv = pool_.layer(0),
+                                                           .n_heads = c.H,
+                                                           .q = q_.data()});
+  }
+
+  // The states of n tokens become one row each.
+  void widen(int n, std::atomic<bool>& cancel) {
+    const size_t wide = moa_.states->config.D;
+    batch_.clear();
+    for (int t = 0; t < n; ++t) {
+      batch_.begin({own_blocks_.data() + t * each_, 0, 0});
+      for (int l = 0; l < layers_; ++l) batch_.add(0, l, l);
+    }
+    Rows rows = batch_.rows();
+    states_.rotate(rows);
+    last_.assign(rows.n, layers_ - 1);
+    rows.pos = last_.data();  // each layer sees all
+    target_.ops->bind(executor_.ctx(), rows);
+    states_.run(states_plan_, rows, 0, states_plan_.size(), states_x_.data(), states_pool_, cancel);
+    const float* x = states_x_.data();
+    for (int t = 0; t < n; ++t) {
+      float* const mean = mean_.data() + t * wide;
+      std::fill_n(mean, wide, 0.0f);
+      for (int l = 0; l < layers_; ++l, x += wide) {
+        for (size_t i = 0; i < wide; ++i) mean[i] += x[i];
+      }
+      for (size_t i = 0; i < wide; ++i) mean[i] /= static_cast<float>(layers_);
+    }
+    target_.ops->rmsnorm_lm_head(
+        executor_.ctx(),
+        {.x = mean_.data(), .norm = nullptr, .eps = 0, .w = moa_.widen, .n = n, .logits = widened_.data()});
+  }
+
+  void append_cross(const Rows& rows) {
+    const Config& c = moa_.cross->config;
+    target_.ops->rmsnorm_qkv_rope_append(executor_.ctx(), {.x = widened_.data(),
+                                                           .norm = moa_.cross->own.layers[0].attn_norm,
+                                                           .eps = c.norm_eps,
+                                                           .w = moa_.cross_kv,
+                                                           .q_norm = nullptr,
+                                                           .k_norm = nullptr,
+                                                           .rows = &rows,
+                                                           .kv = cross_pool_.layer(0),
+                                                           .n_heads = 0,
+                                                           .q = nullptr});
+  }
+
+  // Before a text of one token there is nothing to see: a value of zero adds nothing.
+  void see_nothing(const Sequence& s) {
+    std::fill_n(widened_.begin(), drafter_.layers->config.D, 0.0f);
+    batch_.clear();
+    batch_.begin(view(s));
+    batch_.add(0, 0, 0);
+    Rows rows = batch_.rows();
+    executor_.prepare(rows);
+    append_cross(rows);
+  }
+
+  const MoaParts& moa_;
+  const int layers_;    // of the model
+  const int together_;  // tokens of a pass over states
+  const int each_;      // blocks of a token in it
+  Executor& host_;      // the model's
+  const Plan target_plan_;
+  Executor states_;
+  const Plan states_plan_;
+  KvPool states_pool_;  // a row a layer of each of those tokens; forgotten with the pass
+  Executor cross_;
+  const Plan cross_plan_;
+  KvPool cross_pool_;  // in the same blocks as those of the layer over tokens
+  std::vector<float> states_x_, mean_, widened_, q_;
+  std::vector<int32_t> own_blocks_, slots_, last_;
+};
+
+}  // namespace
+
+std::unique_ptr<DraftRunner> make_moa(const Model& target, Executor& host, int sequences, int blocks) {
+  return std::make_unique<Moa>(target, host, sequences, blocks);
+}
+
+}  // namespace swiftk

@@ -1,0 +1,80 @@
+// Passes of a drafter with weights of its own. It follows texts: what it caches of each is its own, in blocks of its
+// own, and its rows of a tree are forgotten with the tree.
+#pragma once
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <span>
+
+#include "executor.h"
+#include "kv_pool.h"
+#include "row_batch.h"
+#include "sequence.h"
+#include "stopwatch.h"
+
+namespace swiftk {
+
+class DraftRunner {
+ public:
+  // host: the model's, on whose threads it runs; sequences: that draft together; blocks: of K and V that all may hold.
+  DraftRunner(const Model& target, const Executor& host, int sequences, int blocks);
+  virtual ~DraftRunner() = default;
+
+  // Room for a tree behind the text; false: there are not so many blocks. Forgets what the text no longer begins with.
+  bool make_room(Sequence&);
+  // The text needs nothing any more.
+  void leave(Sequence&);
+  // A step over nodes [grown, grown + n) of each sequence, whose blocks of `pool` have the features of its text. logits
+  // [sum of n, V of the target]: a row a node; kUnknown where it knows no token, or sees none so far ahead.
+  virtual void step(const KvPool& pool, std::span<Sequence* const>, std::span<const int> n, float* logits,
+                    std::atomic<bool>& cancel) = 0;
+
+  virtual double seconds() const { return executor_.seconds() + beside_; }  // spent in passes
+  // Of the last step: behind more of the text than a round brings.
+  double caught_up() const { return caught_up_; }
+  virtual size_t bytes() const { return executor_.workspace_bytes() + x_.bytes(); }
+
+ protected:
+  static constexpr float kUnknown = -1e9f;  // a logit of next to no probability: draws refuse infinite ones
+  static constexpr int kMostRows = 512;     // of a pass over text alone
+  static constexpr int kBeside = 64;        // of a text, in the pass that reads its tree
+
+  View view(const Sequence& s) const { return {s.followed.blocks.data(), s.cached, s.cached}; }
+  int known(const Sequence& s) const { return static_cast<int>(s.followed.text.size()); }
+  // Its rows of the text are there up to token `end`.
+  void knows(Sequence& s, int end) const { s.followed.text.assign(s.text.begin(), s.text.begin() + end); }
+
+  // What the text has grown by, `most` tokens at a time: keep(end) has to read it up to there.
+  template <class Keep>
+  void follow(Sequence& s, int most, Keep&& keep) {
+    const bool round = s.cached - known(s) <= kBeside;
+    double seconds = 0;
+    {
+      const Stopwatch watch(seconds);
+      for (int end = known(s); end < s.cached; knows(s, end)) {
+        end = std::min(end + most, s.cached);
+        keep(end);
+      }
+    }
+    if (!round) caught_up_ += seconds;
+  }
+
+  const Model& target_;
+  const DraftModel& drafter_;
+  const Plan plan_;
+  Executor executor_;
+  KvPool pool_;
+  RowBatch batch_;
+  Buffer x_;  // [rows, D]
+  double caught_up_ = 0;
+  double beside_ = 0;  // seconds in ops that the executor did not run
+};
+
+std::unique_ptr<DraftRunner> make_independent(const Model& target, const Executor& host, int sequences, int blocks);
+std::unique_ptr<DraftRunner> make_block(const Model& target, const Executor& host, int sequences, int blocks);
+std::unique_ptr<DraftRunner> make_eagle(const Model& target, const Executor& host, int sequences, int blocks);
+std::unique_ptr<DraftRunner> make_moa(const Model& target, Executor& host, int sequences, int blocks);
+// Of the drafter that was loaded beside the model; null where there is none.
+std::unique_ptr<DraftRunner> make_runner(const Model& target, Executor& host, int sequences, int blocks);
+
+}  // namespace swiftk

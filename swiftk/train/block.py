@@ -1,0 +1,191 @@
+"""A block drafter for training: DFlash's layers (arXiv 2602.06036) with DSpark's bias between positions (2607.05147).
+
+Modules are named as tensors in speculators' checkpoints are. csrc/draft_models/block.cc computes the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..errors import InvalidArgument
+from .drafter_settings import DrafterSettings
+from .frozen import Frozen
+from .model import Attention, Mlp, Norm, rotate
+from .shape import Shape
+
+_DECAY = 0.85  # of the loss, by position
+
+
+class BlockAttention(Attention):
+    """Keys and values are of the text's features and of the block, by the same projections."""
+
+    def forward(self, x: Tensor, context: Tensor, rope: tuple[Tensor, Tensor], visible: Tensor) -> Tensor:
+        """x [B, Q, D]; context [B, T, D]; rope: cos, sin [B, 1, T + Q, d / 2]; visible [B, 1, Q, T + Q]."""
+        both, queries = torch.cat([context, x], 1), x.shape[1]
+        q = self.q_norm(self.q_proj(x).unflatten(-1, (-1, self.size))).transpose(1, 2)
+        k = self.k_norm(self.k_proj(both).unflatten(-1, (-1, self.size))).transpose(1, 2)
+        v = self.v_proj(both).unflatten(-1, (-1, self.size)).transpose(1, 2)
+        q = rotate(q, *(part[:, :, -queries:] for part in rope)).to(v.dtype)
+        k = rotate(k, *rope).to(v.dtype)
+        if self.kv_heads < self.heads:
+            k, v = (t.repeat_interleave(self.heads // self.kv_heads, dim=1) for t in (k, v))
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=visible)
+        return self.o_proj(out.transpose(1, 2).flatten(2))
+
+
+class BlockLayer(nn.Module):
+    def __init__(self, s: Shape) -> None:
+        super().__init__()
+        self.input_layernorm = Norm(s.D, s.eps)
+        self.self_attn = BlockAttention(s)
+        self.post_attention_layernorm = Norm(s.D, s.eps)
+        self.mlp = Mlp(s)
+
+    def forward(self, x: Tensor, context: Tensor, rope: tuple[Tensor, Tensor], visible: Tensor) -> Tensor:
+        x = x + self.self_attn(self.input_layernorm(x), context, rope, visible)
+        return x + self.mlp(self.post_attention_layernorm(x))
+
+
+class Markov(nn.Module):
+    """What the token before says of the next one, of low rank."""
+
+    def __init__(self, V: int, rank: int) -> None:
+        super().__init__()
+        self.markov_w1 = nn.Embedding(V, rank)
+        self.markov_w2 = nn.Linear(rank, V, bias=False)
+
+    def forward(self, before: Tensor) -> Tensor:
+        return self.markov_w2(self.markov_w1(before))
+
+
+class BlockDrafter(nn.Module):
+    """Embedding and vocabulary head are the model's, [V, D] each, and stay as they are."""
+
+    def __init__(self, model: Shape, layers: int, taps: int, block: int, rank: int, mask: int) -> None:
+        super().__init__()
+        s = replace(model, L=layers, qk_norm=True, qkv_bias=False, o_bias=False, mlp_bias=False)
+        self.shape, self.block, self.mask = s, block, mask
+        self.layers = nn.ModuleList(BlockLayer(s) for _ in range(layers))
+        self.fc = nn.Linear(taps * s.D, s.D, bias=False)
+        self.hidden_norm, self.norm = Norm(s.D, s.eps), Norm(s.D, s.eps)
+        self.markov_head = Markov(s.V, rank) if rank else None
+        self.register_buffer("inv_freq", torch.tensor(s.inv_freq, dtype=torch.float64), persistent=False)
+
+    def forward(self, features: Tensor, tokens: Tensor, anchors: Tensor, embedding: Tensor, head: Tensor) -> Tensor:
+        """Logits [B, A, block, V] of blocks behind each anchor. features [B, T, taps * D] of tokens [B, T]; anchors
+        [B, A]: the last place whose features a block may see. The block begins with the token behind it; slot j says
+        what follows the j-th of the tokens from there on."""
+        B, A = anchors.shape
+        context = self.hidden_norm(self.fc(features))
+        places = anchors[:, :, None] + 1 + torch.arange(self.block, device=anchors.device)  # [B, A, block]
+        there = tokens.gather(1, places.flatten(1)).view_as(places)
+        ids = torch.full_like(places, self.mask)
+        ids[:, :, 0] = there[:, :, 0]
+        x = F.embedding(ids.flatten(1), embedding)
+        rope, visible = self._angles(places, features.shape[1]), self._visible(anchors, features.shape[1])
+        for layer in self.layers:
+            x = layer(x, context, rope, visible)
+        logits = F.linear(self.norm(x), head).view(B, A, self.block, -1)
+        return logits if self.markov_head is None else logits + self.markov_head(there)
+
+    def _angles(self, places: Tensor, text: int) -> tuple[Tensor, Tensor]:
+        before = torch.arange(text, device=places.device).expand(len(places), -1)
+        angles = torch.cat([before, places.flatten(1)], 1).double()[:, None, :, None] * self.inv_freq
+        return angles.cos().float(), angles.sin().float()
+
+    def _visible(self, anchors: Tensor, text: int) -> Tensor:
+        """A block sees the text up to its anchor, and itself."""
+        A = anchors.shape[1]
+        seen = torch.arange(text, device=anchors.device) <= anchors[:, :, None]
+        own = torch.eye(A, dtype=torch.bool, device=anchors.device).repeat_interleave(self.block, 0)
+        own = own.repeat_interleave(self.block, 1).expand(len(anchors), -1, -1)
+        return torch.cat([seen.repeat_interleave(self.block, 1), own], -1)[:, None]
+
+
+def loss_of(logits: Tensor, target: Tensor, decay: float, tv: float) -> Tensor:
+    """Cross entropy with the model's own distribution, and their total variation, of which a share of tokens is refused
+    (DSpark). logits, target [B, A, block, V]: the drafter's, and the model's at the same places."""
+    weight = decay ** torch.arange(logits.shape[2], device=logits.device)
+    p, log_q = target.softmax(-1), logits.float().log_softmax(-1)
+    entropy = -(p * log_q).sum(-1)
+    variation = (p - log_q.exp()).abs().sum(-1) / 2
+    return (((1 - tv) * entropy + tv * variation) * weight).mean() / weight.mean()
+
+
+class Block:
+    """The kind, as drafter.py trains it."""
+
+    def __init__(self, s: DrafterSettings, shape: Shape, model: Frozen, tokens: np.ndarray) -> None:
+        self.settings, self.model, self.places = s, model, s.block
+        self.taps = taps_of(shape.L, s.taps)
+        self.module = BlockDrafter(shape, s.layers or 2, len(self.taps), s.block, s.rank, s.mask)
+        self._read = model.taps(self.taps, s.context + 1).read
+
+    @staticmethod
+    def check(s: DrafterSettings, shape: Shape) -> None:
+        if s.taps > shape.L or s.mask >= shape.V:
+            raise InvalidArgument(
+                f"[train] --taps is {s.taps} and --mask {s.mask}, the model has {shape.L} layers and tokens "
+                f"0..{shape.V - 1}"
+            )
+
+    @torch.no_grad()
+    def initialize(self, seed: int) -> None:
+        """Normal with deviation 0.02; the bias begins at nothing."""
+        generator = torch.Generator().manual_seed(seed)
+        for name, parameter in self.module.named_parameters():
+            if name.endswith("markov_w2.weight"):
+                parameter.zero_()
+            elif parameter.dim() == 2:
+                parameter.normal_(0, 0.02, generator=generator)
+
+    def loss(self, batch: np.ndarray, rng: np.random.Generator, done: float) -> Tensor:
+        """Of tokens [B, T]; what is drawn, such as places to draft from, comes from `rng`. done: share of the run."""
+        logits, target = self._drafted(batch, rng)
+        decay = _DECAY if self.settings.decay is None else self.settings.decay
+        return loss_of(logits, target, decay, self.settings.tv)
+
+    def right(self, batch: np.ndarray, rng: np.random.Generator) -> Tensor:
+        """[n, places] whether the best guess is the model's own, at each place of some drafts."""
+        logits, target = self._drafted(batch, rng)
+        return (logits.argmax(-1) == target.argmax(-1)).flatten(0, 1)
+
+    def config(self) -> dict[str, Any]:
+        """config.json as speculators write it for "dspark"; layers' outputs are numbered as transformers' states."""
+        return {
+            "architectures": ["DSparkSpeculator"],
+            "speculators_model_type": "dspark",
+            "block_size": self.settings.block,
+            "sample_from_anchor": True,
+            "mask_token_id": self.settings.mask,
+            "aux_hidden_state_layer_ids": [tap + 1 for tap in self.taps],
+            "markov_rank": self.settings.rank,
+            "markov_head_type": "vanilla",
+            "enable_confidence_head": False,
+            "draft_vocab_size": self.module.shape.V,
+            "transformer_layer_config": self.model.layers_config("qwen3", self.module.shape),
+            "torch_dtype": "bfloat16",
+        }
+
+    def _drafted(self, batch: np.ndarray, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+        """The drafter's logits and the model's, [B, A, block, V], of blocks behind anchors drawn from each sequence."""
+        s, model = self.settings, self.model
+        features, logits = self._read(batch)
+        places = batch.shape[1] - s.block - 1
+        anchors = np.stack([np.sort(rng.permutation(places)[: s.anchors]) for _ in batch])
+        behind = torch.from_numpy(anchors[:, :, None] + 1 + np.arange(s.block))
+        target = logits[torch.arange(len(batch))[:, None, None], behind]
+        tokens, there = torch.from_numpy(batch).to(model.device), torch.from_numpy(anchors).to(model.device)
+        with torch.autocast(model.device.type, torch.bfloat16, enabled=model.device.type == "cuda"):
+            return self.module(features, tokens, there, model.embedding, model.head), target
+
+
+def taps_of(layers: int, count: int) -> list[int]:
+    """So many layers, evenly from an early one to the last."""
+    return sorted({round((i + 1) * layers / count) - 1 for i in range(count)})

@@ -1,0 +1,196 @@
+"""EAGLE-3 for training (arXiv 2503.01840): steps are unrolled, so that it learns from its own states as it drafts.
+
+Modules are named as tensors in EAGLE's and SpecForge's checkpoints are. csrc/draft_models/eagle.cc is the same function
+at inference.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..errors import InvalidArgument
+from .drafter_settings import DrafterSettings
+from .frozen import Frozen
+from .model import Attention, Mlp, Norm, rotate
+from .shape import Shape
+
+_COUNTED = 1 << 22  # tokens at a time
+_DECAY = 0.8  # the paper's
+
+
+class EagleAttention(Attention):
+    """Queries, keys and values are made of an embedding and a feature."""
+
+    def __init__(self, s: Shape) -> None:
+        super().__init__(s)
+        self.q_proj = nn.Linear(2 * s.D, s.H * s.d, bias=False)
+        self.k_proj = nn.Linear(2 * s.D, s.n_kv * s.d, bias=False)
+        self.v_proj = nn.Linear(2 * s.D, s.n_kv * s.d, bias=False)
+
+    def unrolled(self, x: Tensor, rope: tuple[Tensor, Tensor], steps: list[tuple[Tensor, Tensor]]) -> Tensor:
+        """x [B, n, 2 D]: row t of a step drafts from place t of the text. It sees the text up to there, which are the
+        first step's rows, and of the other steps, whose K and V [B, H, at least n, d] are in `steps`, what it drafted
+        itself. Its own K and V join them."""
+        n = x.shape[1]
+        q, k, v = (p(x).unflatten(-1, (-1, self.size)).transpose(1, 2) for p in (self.q_proj, self.k_proj, self.v_proj))
+        q, k = rotate(q, *rope).to(v.dtype), rotate(k, *rope).to(v.dtype)
+        if self.kv_heads < self.heads:
+            k, v = (t.repeat_interleave(self.heads // self.kv_heads, dim=1) for t in (k, v))
+        steps.append((k, v))
+        (text_k, text_v), *drafted = [(k[:, :, :n], v[:, :, :n]) for k, v in steps]
+        seen = torch.ones(n, n, dtype=torch.bool, device=x.device).tril()
+        scores = (q @ text_k.transpose(-1, -2)).masked_fill(~seen, -torch.inf)
+        own = [(q * k).sum(-1, keepdim=True) for k, _ in drafted]
+        weights = (torch.cat([scores, *own], -1).float() / self.size**0.5).softmax(-1).to(v.dtype)
+        out = weights[..., :n] @ text_v
+        for j, (_, v) in enumerate(drafted, n):
+            out = out + weights[..., j : j + 1] * v
+        return self.o_proj(out.transpose(1, 2).flatten(2))
+
+
+class MidLayer(nn.Module):
+    def __init__(self, s: Shape) -> None:
+        super().__init__()
+        self.input_layernorm, self.hidden_norm = Norm(s.D, s.eps), Norm(s.D, s.eps)
+        self.self_attn = EagleAttention(s)
+        self.post_attention_layernorm = Norm(s.D, s.eps)
+        self.mlp = Mlp(s)
+
+    def forward(
+        self, embedded: Tensor, x: Tensor, rope: tuple[Tensor, Tensor], steps: list[tuple[Tensor, Tensor]]
+    ) -> Tensor:
+        both = torch.cat([self.input_layernorm(embedded), self.hidden_norm(x)], -1)
+        x = x + self.self_attn.unrolled(both, rope, steps)
+        return x + self.mlp(self.post_attention_layernorm(x))
+
+
+class EagleDrafter(nn.Module):
+    """The embedding is the model's, [V, D], and stays as it is."""
+
+    def __init__(self, model: Shape, taps: int, ids: Tensor) -> None:
+        """ids: tokens that it may draft, ascending."""
+        super().__init__()
+        s = replace(model, L=1, qk_norm=False, qkv_bias=False, o_bias=False, mlp_bias=False)
+        self.shape = s
+        self.fc = nn.Linear(taps * s.D, s.D, bias=False)
+        self.midlayer = MidLayer(s)
+        self.norm = Norm(s.D, s.eps)
+        self.lm_head = nn.Linear(s.D, len(ids), bias=False)
+        self.d2t: Tensor  # [its tokens] how much further on the model's id of a token is
+        self.t2d: Tensor  # [V] which of the model's it has
+        self.register_buffer("d2t", ids - torch.arange(len(ids)))
+        self.register_buffer("t2d", torch.zeros(s.V, dtype=torch.bool).index_fill(0, ids, True))
+        self.register_buffer("inv_freq", torch.tensor(s.inv_freq, dtype=torch.float64), persistent=False)
+
+    @property
+    def ids(self) -> Tensor:
+        return self.d2t + torch.arange(len(self.d2t), device=self.d2t.device)
+
+    def forward(self, features: Tensor, tokens: Tensor, embedding: Tensor, steps: int) -> list[Tensor]:
+        """Logits [B, T - 1 - k, its tokens] of each step k. features [B, T, taps * D] of tokens [B, T]; row t of step k
+        has read the model up to place t and tokens up to t + 1 + k, and says what comes behind them."""
+        x = self.fc(features[:, :-1])
+        rope, seen, found = self._angles(tokens.shape[1]), [], []
+        for k in range(steps):
+            embedded = F.embedding(tokens[:, 1 + k :], embedding)
+            n = embedded.shape[1]
+            cos, sin = (part[k : k + n] for part in rope)
+            x = self.midlayer(embedded, x[:, :n], (cos, sin), seen)
+            found.append(self.lm_head(self.norm(x)))
+        return found
+
+    def _angles(self, length: int) -> tuple[Tensor, Tensor]:
+        angles = torch.arange(length, device=self.inv_freq.device).double()[:, None] * self.inv_freq
+        return angles.cos().float(), angles.sin().float()
+
+
+def loss_of(logits: list[Tensor], target: Tensor, ids: Tensor, known: Tensor, decay: float) -> Tensor:
+    """Cross entropy with the model's own distribution over tokens `ids`, where its best token is one of them; known [V]
+    says of which it is. logits: of each step; target [B, T, V]: the model's, of place t + 1 + k in row t of step k."""
+    likely, counts = target[..., ids], known[target.argmax(-1)]
+    total = torch.zeros((), device=target.device)
+    for k, step in enumerate(logits):
+        p, count = likely[:, 1 + k :].softmax(-1), counts[:, 1 + k :]
+        entropy = -(p * step.float().log_softmax(-1)).sum(-1)
+        total = total + decay**k * (entropy * count).sum() / count.sum().clamp(min=1)
+    return total / sum(decay**k for k in range(len(logits)))
+
+
+class Eagle:
+    """The kind, as drafter.py trains it."""
+
+    def __init__(self, s: DrafterSettings, shape: Shape, model: Frozen, tokens: np.ndarray) -> None:
+        self.settings, self.model, self.places = s, model, s.steps_ahead
+        self.taps = taps_of(shape.L, s.taps)
+        self.module = EagleDrafter(shape, len(self.taps), frequent(tokens, s.draft_vocab or shape.V, shape.V))
+        self._read = model.taps(self.taps, s.context + 1).read
+
+    @staticmethod
+    def check(s: DrafterSettings, shape: Shape) -> None:
+        if s.taps > shape.L or s.layers not in (None, 1) or (s.draft_vocab or 0) > shape.V:
+            raise InvalidArgument(
+                f"[train] --taps is {s.taps}, --layers {s.layers} and --draft-vocab {s.draft_vocab}, the model has "
+                f"{shape.L} layers and {shape.V} tokens, and an eagle3 drafter has one layer"
+            )
+
+    @torch.no_grad()
+    def initialize(self, seed: int) -> None:
+        """Normal with deviation 0.02; logits begin as the model's head has them."""
+        generator = torch.Generator().manual_seed(seed)
+        for parameter in self.module.parameters():
+            if parameter.dim() == 2:
+                parameter.normal_(0, 0.02, generator=generator)
+        self.module.lm_head.weight.copy_(self.model.head[self.module.ids.to(self.model.head.device)])
+
+    def loss(self, batch: np.ndarray, rng: np.random.Generator, done: float) -> Tensor:
+        """Of tokens [B, T]; nothing is drawn, at any time: all places are drafted from."""
+        logits, target = self._drafted(batch)
+        decay = _DECAY if self.settings.decay is None else self.settings.decay
+        return loss_of(logits, target, self.module.ids, self.module.t2d, decay)
+
+    def right(self, batch: np.ndarray, rng: np.random.Generator) -> Tensor:
+        """[n, places] whether the best guess is the model's own, at each step from each place."""
+        logits, target = self._drafted(batch)
+        n, best = logits[-1].shape[1], target.argmax(-1)
+        guesses = [self.module.ids[step[:, :n].argmax(-1)] for step in logits]
+        return torch.stack([g == best[:, 1 + k : 1 + k + n] for k, g in enumerate(guesses)], -1).flatten(0, 1)
+
+    def config(self) -> dict[str, Any]:
+        """config.json as SpecForge writes it; layers are numbered by their outputs."""
+        return {
+            "architectures": ["LlamaForCausalLMEagle3"],
+            **self.model.layers_config("llama", self.module.shape),
+            "draft_vocab_size": len(self.module.d2t),
+            "eagle_config": {"use_aux_hidden_state": True, "eagle_aux_hidden_state_layer_ids": self.taps},
+            "torch_dtype": "bfloat16",
+        }
+
+    def _drafted(self, batch: np.ndarray) -> tuple[list[Tensor], Tensor]:
+        """The drafter's logits of each step, and the model's [B, T, V]."""
+        model = self.model
+        features, logits = self._read(batch)
+        tokens = torch.from_numpy(batch).to(model.device)
+        with torch.autocast(model.device.type, torch.bfloat16, enabled=model.device.type == "cuda"):
+            return self.module(features, tokens, model.embedding, self.places), logits
+
+
+def taps_of(layers: int, count: int) -> list[int]:
+    """EAGLE-3's three layers, which other engines take for granted; else so many, evenly spread up to the last."""
+    usual = [1, layers // 2 - 1, layers - 4]
+    if count == len(usual) and usual == sorted(set(usual)):
+        return usual
+    return sorted({round((i + 1) * layers / count) - 1 for i in range(count)})
+
+
+def frequent(tokens: np.ndarray, count: int, V: int) -> Tensor:
+    """The most frequent of them, ascending."""
+    seen = np.zeros(V, np.int64)
+    for at in range(0, len(tokens), _COUNTED):
+        seen += np.bincount(tokens[at : at + _COUNTED], minlength=V)
+    return torch.from_numpy(np.sort(np.argsort(-seen, kind="stable")[:count]))

@@ -1,0 +1,82 @@
+"""The model that a drafter is trained for: its states, as the engine computes them, and matrices that both share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from .. import _core
+from ..generation_config import read_json
+from ..safetensors_io import decode, read_folder
+from .shape import Shape
+
+
+class Frozen:
+    """Nothing of it is trained."""
+
+    def __init__(self, folder: Path, device: torch.device) -> None:
+        self.device = device
+        self.config = read_json(folder / "config.json")
+        self.native = _core.Model(str(folder))
+        self._stored, name = read_folder(folder), "model.embed_tokens.weight"
+        tied = "lm_head.weight" not in self._stored or bool(self.config.get("tie_word_embeddings"))
+        self.embedding: torch.Tensor  # [V, D]
+        self.head: torch.Tensor  # [V, D]
+        self.embedding, self.head = (self.tensor(key) for key in (name, name if tied else "lm_head.weight"))
+
+    def tensor(self, name: str) -> torch.Tensor:
+        """Of the checkpoint, as float32."""
+        return torch.from_numpy(np.array(decode(self._stored[name]))).to(self.device)
+
+    def taps(self, layers: list[int], context: int) -> Taps:
+        return Taps(self, layers, context)
+
+    def layers_config(self, model_type: str, s: Shape) -> dict[str, Any]:
+        """Fields of config.json for layers of this shape, at the model's positions."""
+        rope = self.config.get("rope_parameters") or {}
+        scaling = rope if rope.get("rope_type", "default") != "default" else None
+        return {
+            "model_type": model_type,
+            "hidden_size": s.D,
+            "intermediate_size": s.F,
+            "num_hidden_layers": s.L,
+            "num_attention_heads": s.H,
+            "num_key_value_heads": s.n_kv,
+            "head_dim": s.d,
+            "vocab_size": s.V,
+            "max_position_embeddings": self.config.get("max_position_embeddings", 2048),
+            "rms_norm_eps": s.eps,
+            "rope_theta": self.config.get("rope_theta") or rope.get("rope_theta") or 10000.0,
+            "rope_scaling": self.config.get("rope_scaling") or scaling,
+            "hidden_act": "silu",
+            "tie_word_embeddings": False,
+        }
+
+
+class Taps:
+    """Outputs of some layers over whole texts, and logits."""
+
+    def __init__(self, model: Frozen, layers: list[int], context: int) -> None:
+        self._device = model.device
+        self._native = _core.Taps(model.native, layers, context)
+
+    def read(self, batch: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+        """(features [B, T, layers * D], logits [B, T, V]) of tokens [B, T]."""
+        features, logits = self._stack(self._native.read(one.astype(np.int32).tolist()) for one in batch)
+        return features, logits
+
+    def read_kv(self, batch: np.ndarray) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """(K and V of all layers [B, T, L, 2 n_kv d], and the same as read())."""
+        kv, features, logits = self._stack(self._one_kv(one.astype(np.int32).tolist()) for one in batch)
+        return kv.flatten(3), features, logits
+
+    def _one_kv(self, text: list[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        features, logits = self._native.read(text)
+        return self._native.kv(), features, logits
+
+    def _stack(self, read: Iterable[tuple[np.ndarray, ...]]) -> Iterator[torch.Tensor]:
+        return (torch.from_numpy(np.stack(part)).to(self._device) for part in zip(*read, strict=True))

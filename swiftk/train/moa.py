@@ -1,0 +1,212 @@
+"""A Mixture of Attentions for training (arXiv 2410.03804).
+
+Modules are named as tensors in its authors' checkpoints. csrc/draft_models/moa.cc is the same function at inference.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..errors import InvalidArgument
+from .drafter_settings import DrafterSettings
+from .frozen import Frozen
+from .model import Attention, Mlp, Norm, rotate
+from .shape import Shape, frequencies
+
+_OBSERVED = (6, 15)  # tokens between those whose states are seen again: from, below; the authors'
+
+
+class CrossAttention(Attention):
+    """Queries of some rows, keys and values of others."""
+
+    def forward(self, x: Tensor, other: Tensor, rope: tuple[Tensor, Tensor], visible: Tensor | None) -> Tensor:
+        """x, other [B, T, D]; rope: cos, sin [T, d / 2]; visible [B or 1, 1, T, T], or None: all."""
+        q = self.q_norm(self.q_proj(x).unflatten(-1, (-1, self.size))).transpose(1, 2)
+        k = self.k_norm(self.k_proj(other).unflatten(-1, (-1, self.size))).transpose(1, 2)
+        v = self.v_proj(other).unflatten(-1, (-1, self.size)).transpose(1, 2)
+        q, k = rotate(q, *rope).to(v.dtype), rotate(k, *rope).to(v.dtype)
+        if self.kv_heads < self.heads:
+            k, v = (t.repeat_interleave(self.heads // self.kv_heads, dim=1) for t in (k, v))
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=visible)
+        return self.o_proj(out.transpose(1, 2).flatten(2))
+
+
+class MoaLayer(nn.Module):
+    """A decoder's layer over rows that see what they are told to, of their own or of others by the same norm."""
+
+    def __init__(self, s: Shape) -> None:
+        super().__init__()
+        self.input_layernorm = Norm(s.D, s.eps)
+        self.self_attn = CrossAttention(s)
+        self.post_attention_layernorm = Norm(s.D, s.eps)
+        self.mlp = Mlp(s)
+        self.register_buffer("inv_freq", torch.tensor(s.inv_freq, dtype=torch.float64), persistent=False)
+
+    def forward(self, x: Tensor, places: Tensor, visible: Tensor | None = None, other: Tensor | None = None) -> Tensor:
+        """places [T]: positions of rows."""
+        angles = places.double()[:, None] * self.inv_freq
+        normed = self.input_layernorm(x)
+        seen = normed if other is None else self.input_layernorm(other)
+        x = x + self.self_attn(normed, seen, (angles.cos().float(), angles.sin().float()), visible)
+        return x + self.mlp(self.post_attention_layernorm(x))
+
+
+class MoaDrafter(nn.Module):
+    """The embedding is the model's, [V, D], and stays as it is. What comes out stands for the model's own states."""
+
+    def __init__(self, tokens: Shape, states: Shape, cross: Shape) -> None:
+        super().__init__()
+        self.shapes = (tokens, states, cross)
+        self.self_attention = MoaLayer(tokens)
+        self.layer_self_attention = MoaLayer(states)
+        self.cross_attention = MoaLayer(cross)
+        self.Ekv2E = nn.Linear(states.D, tokens.D)
+
+    def forward(self, tokens: Tensor, kv: Tensor, embedding: Tensor, own: Tensor, seen: Tensor) -> Tensor:
+        """[B, T, D] for tokens [B, T]. kv [B, T, L, 2 n_kv d]: what the model's layers cached for each; own, seen
+        [B, 1, T, T]: of which tokens each sees the token, and the states."""
+        B, T, L = kv.shape[:3]
+        of_layers = self.layer_self_attention(kv.flatten(0, 1), torch.arange(L, device=kv.device))
+        states = self.Ekv2E(of_layers.mean(1)).view(B, T, -1)
+        places = torch.arange(T, device=kv.device)
+        x = self.self_attention(F.embedding(tokens, embedding), places, own)
+        return self.cross_attention(x, places, seen, states)
+
+
+@dataclass
+class States:
+    """Of all tokens: in front of the model's last layers, behind them and the norm, and logits."""
+
+    before: Tensor
+    after: Tensor
+    logits: Tensor
+
+
+class Moa:
+    """The kind, as drafter.py trains it."""
+
+    def __init__(self, s: DrafterSettings, shape: Shape, model: Frozen, tokens: np.ndarray) -> None:
+        self.settings, self.model, self.shape, self.places = s, model, shape, s.ahead
+        self.module = MoaDrafter(*shapes_of(shape, model.config))
+        first = shape.L - s.target_layers
+        self._read = model.taps(sorted({first - 1, shape.L - 1}), s.context + 1).read_kv
+        self.norm = Norm(shape.D, shape.eps).to(model.device).requires_grad_(False)
+        self.norm.weight.copy_(model.tensor("model.norm.weight"))
+        self.behind = [self._layer(layer) for layer in range(first, shape.L)]
+
+    @staticmethod
+    def check(s: DrafterSettings, shape: Shape) -> None:
+        if s.target_layers >= shape.L:
+            raise InvalidArgument(f"[train] --target-layers is {s.target_layers}, the model has {shape.L} layers")
+        if 2 * s.ahead > s.context:
+            raise InvalidArgument(f"[train] --ahead is {s.ahead}, want at most half of --context {s.context}")
+
+    @torch.no_grad()
+    def initialize(self, seed: int) -> None:
+        """Normal with deviation 0.02."""
+        generator = torch.Generator().manual_seed(seed)
+        for name, parameter in self.module.named_parameters():
+            if name.endswith("bias"):
+                parameter.zero_()
+            elif parameter.dim() == 2:
+                parameter.normal_(0, 0.02, generator=generator)
+
+    def loss(self, batch: np.ndarray, rng: np.random.Generator, done: float) -> Tensor:
+        """KL and the error of states, of tokens [B, T]; what is drawn comes from `rng`. done: share of the run.
+
+        The model's states are seen again every few tokens, another number in each sequence. In the first half of a run
+        fewer and fewer sequences see only tokens since then: what was before is to be learned from states.
+        """
+        every = rng.integers(*_OBSERVED, len(batch))
+        staircase = rng.random(len(batch)) >= min(1.0, 2 * done)
+        last = _last_observed(batch.shape, every, np.zeros_like(every))
+        guessed, wanted = self.states(batch, last, staircase)
+        log_q, log_p = guessed.logits.float().log_softmax(-1), wanted.logits.log_softmax(-1)
+        divergence = F.kl_div(log_q, log_p, reduction="none", log_target=True).sum(-1).mean()
+        error = F.smooth_l1_loss(guessed.after.float(), wanted.after)
+        if self.behind:
+            error = (error + F.smooth_l1_loss(guessed.before.float(), wanted.before)) / 2
+        return self.settings.kl * divergence + error
+
+    def right(self, batch: np.ndarray, rng: np.random.Generator) -> Tensor:
+        """[n, places] whether the best guess is the model's own, so many tokens behind what was observed last."""
+        every = np.full(len(batch), self.places + 1)
+        phase = rng.integers(0, every)
+        guessed, wanted = self.states(batch, _last_observed(batch.shape, every, phase))
+        right = (guessed.logits.argmax(-1) == wanted.logits.argmax(-1)).cpu()
+        starts = [np.arange(p + 1, batch.shape[1] - self.places + 1, self.places + 1) for p in phase]
+        return torch.cat([right[i, at[:, None] + np.arange(self.places)] for i, at in enumerate(starts)])
+
+    def config(self) -> dict[str, Any]:
+        """config.json as its authors' is, the model's own, with what theirs leaves to the caller."""
+        tokens, states, cross = self.module.shapes
+        sizes = {"self_attention": tokens, "layer_self_attention": states, "cross_attention": cross}
+        return {
+            "architectures": ["MOASpecLlamaForCausalLM"],
+            **self.model.layers_config("llama", self.shape),
+            **{f"{name}_num_key_value_heads": s.n_kv for name, s in sizes.items()},
+            **{f"{name}_intermediate_size": s.F for name, s in sizes.items()},
+            "layer_self_attention_num_attention_heads": states.H,
+            "target_layer_inference": self.settings.target_layers,
+            "torch_dtype": "bfloat16",
+        }
+
+    def _layer(self, index: int) -> MoaLayer:
+        layer = MoaLayer(self.shape)
+        named = {name: self.model.tensor(f"model.layers.{index}.{name}") for name in layer.state_dict()}
+        layer.load_state_dict(named)
+        return layer.to(self.model.device).requires_grad_(False)
+
+    def states(self, batch: np.ndarray, last: np.ndarray, staircase: np.ndarray | None = None) -> tuple[States, States]:
+        """The drafter's and the model's. last [B, T]: up to where each token sees states; staircase [B]: whose tokens
+        see only tokens behind that."""
+        D, device = self.shape.D, self.model.device
+        kv, features, target = self._read(batch)
+        tokens, observed = (torch.from_numpy(part).to(device) for part in (batch, last))
+        places = torch.arange(batch.shape[1], device=device)
+        causal = places <= places[:, None]
+        seen = places <= observed[..., None]  # [B, T, T]
+        since = causal & (~seen | torch.eye(len(places), dtype=torch.bool, device=device))
+        own = causal.expand_as(seen)
+        if staircase is not None:
+            own = torch.where(torch.from_numpy(staircase).to(device)[:, None, None], since, own)
+        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+            out = self.module(tokens, kv, self.model.embedding, own[:, None], seen[:, None])
+            after = out
+            if self.behind:
+                # Rows of the model's own states, and behind them drafted ones, which see those up to `last`.
+                above = torch.cat([causal.expand_as(seen), torch.zeros_like(seen)], -1)
+                visible = torch.cat([above, torch.cat([seen, since], -1)], 1)[:, None]
+                after = torch.cat([features[..., :D], out], 1)
+                for layer in self.behind:
+                    after = layer(after, torch.cat([places, places]), visible)
+                after = self.norm(after[:, len(places) :])
+            logits = F.linear(after, self.model.head)
+        return States(out, after, logits), States(features[..., :D], self.norm(features[..., -D:]), target)
+
+
+def shapes_of(s: Shape, model: dict[str, Any]) -> tuple[Shape, Shape, Shape]:
+    """Layers over tokens, over the model's layers, and between both, as its authors have them for a model of 8 B."""
+    wide = 2 * s.n_kv * s.d
+    heads = s.H if wide % (2 * s.H) == 0 else 2 * s.n_kv
+    plain = replace(s, L=1, F=_units(s.D), qkv_bias=False, o_bias=False, mlp_bias=False, qk_norm=False)
+    tokens = replace(plain, n_kv=s.n_kv // 2 if s.n_kv % 2 == 0 else s.n_kv)
+    turns = tuple(frequencies(model, wide // heads))
+    states = replace(plain, D=wide, H=heads, d=wide // heads, F=_units(wide), inv_freq=turns)
+    return tokens, states, tokens
+
+
+def _units(width: int) -> int:
+    return -(-width * 3 // 2 // 32) * 32
+
+
+def _last_observed(shape: tuple[int, ...], every: np.ndarray, phase: np.ndarray) -> np.ndarray:
+    """[B, T] up to where each token sees states: each every-th place is observed, from the phase-th on."""
+    places = np.arange(shape[1])
+    return np.maximum(places - (places - phase[:, None]) % every[:, None], 0)

@@ -1,0 +1,231 @@
+"""A Mixture of Attentions: what it reads is the model's cache, what it says is what the trained module says."""
+
+import itertools
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import swiftk
+from heads import make_moa
+from swiftk import DraftRule, _core
+from swiftk.testing import grow, make_tiny
+from timed_rule import random_rule
+
+pytestmark = pytest.mark.skipif("config.getoption('device') != 'cpu'", reason="drafters with weights run on the CPU")
+
+PROMPT = [300, 2, 11, 11, 250, 31, 90]
+CHAIN = DraftRule(confidence=0.0, max_draft=5, width=(1, 1, 1, 1))
+LAYERS = 4
+LAST = (0, 1, 3)
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory):
+    return make_tiny(tmp_path_factory.mktemp("target"), "qwen3", "float32", layers=LAYERS)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory, target):
+    base = tmp_path_factory.mktemp("moa")
+    return {last: make_moa(base / str(last), target, last) for last in LAST}
+
+
+def opened(target, folder, **options):
+    return swiftk.load(target, device="cpu", dtype="float32", drafter=folder, draft_weights="own", **options)
+
+
+def session_of(target, folder, dtype="float32", **options):
+    session = _core.Session(_core.Model(str(target), dtype=dtype, drafter=str(folder)), **options)
+    session.set_skip([], [], -1, ["drafter"])
+    return session
+
+
+def a_round(session, **rule):
+    session.draft(**(rule or {"confidence": 0.0, "max_draft": 5, "width": (1, 1, 1, 1)}))
+    session.commit(len(session.verify()))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_k_and_v_are_those_that_training_reads(target, folders, dtype):
+    session = session_of(target, folders[1], dtype, poison=True)
+    session.prefill(np.int32([*PROMPT * 11]))
+    for _ in range(8):
+        a_round(session, confidence=0.0, max_draft=4, width=(3, 3, 2, 2))
+    text = session.history
+    taps = _core.Taps(_core.Model(str(target), dtype=dtype), [0], len(text))
+    taps.read(text.tolist(), logits=False)
+    kv = taps.kv()
+    assert kv.shape == (len(text), LAYERS, 2, 2, 24) and np.isfinite(kv).all()
+    assert session.kv_rows.tobytes() == kv[:-1].tobytes()
+
+
+def trained(target, folder, last):
+    """guess(text, drafted) -> logits behind the text and each of the drafted tokens, by the module that is trained."""
+    torch = pytest.importorskip("torch")
+    from swiftk.safetensors_io import decode, read_folder
+    from swiftk.train.drafter_settings import DrafterSettings
+    from swiftk.train.frozen import Frozen
+    from swiftk.train.moa import Moa, MoaDrafter, shapes_of
+    from swiftk.train.shape import read_shape
+
+    stored = {name: torch.from_numpy(decode(t).copy()) for name, t in read_folder(folder).items()}
+    shape, model = read_shape(target, 400), Frozen(target, torch.device("cpu"))
+    model.config["rope_parameters"] = {"rope_type": "default", "rope_theta": 10000.0}  # this drafter's, not the model's
+    kind = Moa(DrafterSettings(kind="moa", target_layers=last, context=400), shape, model, np.zeros(0, np.int32))
+    sizes = []
+    for name, s in zip(("self_attention", "layer_self_attention", "cross_attention"), shapes_of(shape, model.config)):
+        units = stored[f"{name}.mlp.gate_proj.weight"].shape[0]
+        kv_heads = stored[f"{name}.self_attn.k_proj.weight"].shape[0] // s.d
+        turns = tuple(10000.0 ** (-2 * i / s.d) for i in range(s.d // 2))
+        sizes.append(replace(s, F=units, n_kv=kv_heads, inv_freq=turns))
+    kind.module = MoaDrafter(*sizes)
+    kind.module.load_state_dict(stored)
+
+    def guess(text, drafted):
+        tokens = [*text, *drafted]
+        known = np.minimum(np.arange(len(tokens)), len(text) - 2)  # the last token of a text is not verified yet
+        with torch.no_grad():
+            said, _ = kind.states(np.array([tokens]), known[None])
+        return said.logits[0, len(text) - 1 :].numpy()
+
+    return guess
+
+
+@pytest.mark.parametrize("last", LAST)
+def test_it_says_what_the_trained_module_says(target, folders, last):
+    """Chains of the best tokens; then trees, whose nodes have the best behind their paths as children."""
+    guess = trained(target, folders[last], last)
+    session = session_of(target, folders[last])
+    session.prefill(np.int32(PROMPT))
+    for _ in range(5):
+        session.draft(confidence=0.0, max_draft=5, width=(1, 1, 1, 1))
+        text, drafted = session.history.tolist(), session.tree_tokens[1:].tolist()
+        assert len(drafted) == 5
+        assert guess(text, drafted)[:-1].argmax(-1).tolist() == drafted
+        session.commit(len(session.verify()))
+    nodes = 0
+    for seed in range(4):
+        rule = random_rule(seed, min_step_gain=0.02, price=0.002)
+        rule["p_top1"] = [max(p, 0.5) for p in rule["p_top1"]]  # the best one is the first child
+        session.draft(**rule, max_draft=12)
+        text, tokens, parents = session.history.tolist(), session.tree_tokens.tolist(), session.tree_parents.tolist()
+        for node in range(session.drafted_from):
+            children = {tokens[i] for i, parent in enumerate(parents) if parent == node}
+            path, at = [], node
+            while at > 0:
+                path, at = [tokens[at], *path], parents[at]
+            best = np.argsort(-guess(text, path)[-1])
+            assert children == set(best[: len(children)].tolist())
+            nodes += len(children)
+        session.commit(len(session.verify()))
+    assert nodes > 20
+
+
+def test_the_authors_config_does(target, tmp_path, folders):
+    """It is the model's own: what it leaves out, tensors say."""
+    plain = make_moa(tmp_path / "plain", target, own=False)
+    drafts = []
+    for folder in (folders[0], plain):
+        session = session_of(target, folder)
+        session.prefill(np.int32(PROMPT))
+        session.draft(confidence=0.0, max_draft=5, width=(1, 1, 1, 1))
+        drafts.append(session.tree_tokens.tolist())
+    assert drafts[0] == drafts[1] and len(drafts[0]) == 6
+
+
+@pytest.mark.parametrize("last", LAST)
+def test_drafts_do_not_depend_on_company(target, folders, last):
+    """Nor on what was cached how; and a text of one token, before which there is nothing to see, drafts as well."""
+    lm = opened(target, folders[last])
+    prompts = [PROMPT, [7] * 70, [9], list(range(3, 200)), PROMPT]
+    options = {"max_new_tokens": 24, "ignore_eos": True, "temperature": 0.0, "gate": CHAIN, "speculate": "always"}
+    way = {"skip": "drafter", "drafter": "plan", **options}
+    together = lm.generate_many(prompts, **way)
+    again = [lm.generate(prompt, **way) for prompt in prompts]
+    for one, other in itertools.chain(zip(together, again, strict=True), [(together[0], together[4])]):
+        assert one.tokens == other.tokens
+        assert one.stats.num_draft_tokens == other.stats.num_draft_tokens > 0
+        assert one.stats.num_accepted_draft_tokens == other.stats.num_accepted_draft_tokens
+
+
+@pytest.mark.parametrize("heads", [2, 8])
+@pytest.mark.parametrize("kv_heads", [(1, 1, 1), (4, 2, 1)])
+def test_any_number_of_heads(tmp_path, target, heads, kv_heads):
+    lm = opened(target, make_moa(tmp_path / "head", target, 1, heads=heads, kv_heads=kv_heads))
+    options = {"max_new_tokens": 20, "ignore_eos": True, "temperature": 0.0}
+    plain = lm.generate(PROMPT, speculate=False, **options)
+    assert lm.generate(PROMPT, drafter="moa", speculate="always", **options).tokens == plain.tokens
+
+
+@pytest.mark.parametrize("family", ["llama3.1", "mistral", "qwen2", "llama-bias"])
+def test_families(tmp_path, family):
+    model = make_tiny(tmp_path / "model", family, "bfloat16", layers=LAYERS)
+    changes = {"sliding_window": None, "use_sliding_window": False, "rope_scaling": None}
+    lm = swiftk.load(model, device="cpu", drafter=make_moa(tmp_path / "head", model, 2, dtype="BF16", changes=changes))
+    options = {"max_new_tokens": 30, "ignore_eos": True, "temperature": 1.0, "seed": 4}
+    plain = lm.generate(PROMPT, speculate=False, **options)
+    assert lm.generate(PROMPT, drafter="moa", speculate="always", **options).tokens == plain.tokens
+
+
+@pytest.mark.parametrize("last", [0, 1])
+def test_it_grows_with_its_model(tmp_path, target, folders, last):
+    drafts = []
+    for k in (1, 2):
+        session = session_of(grow(target, tmp_path / f"{k}", k), grow(folders[last], tmp_path / f"head-{k}", k))
+        session.prefill(np.int32(PROMPT))
+        session.draft(confidence=0.0, max_draft=5, width=(1, 1, 1, 1))
+        drafts.append(session.tree_tokens.tolist())
+    assert drafts[0] == drafts[1] and len(drafts[0]) == 6
+
+
+class TestWhatDoesNotFit:
+    """Errors name both sides."""
+
+    @pytest.mark.parametrize(
+        ("changes", "words"),
+        [
+            ({"num_hidden_layers": 5}, "num_hidden_layers is 5 in the drafter and 4 in the model"),
+            ({"num_key_value_heads": 4}, "num_key_value_heads is 4 in the drafter and 2 in the model"),
+            ({"head_dim": 32}, "head_dim is 32 in the drafter and 24 in the model"),
+            ({"vocab_size": 999}, "vocab_size is 999 in the drafter and 320 in the model"),
+            ({"hidden_size": 48}, "hidden_size is 48 in the drafter and 64 in the model"),
+            ({"target_layer_inference": 4}, "target_layer_inference is 4, want fewer than the model's 4 layers"),
+            ({"target_layer_inference": -1}, "target_layer_inference is -1, want an integer from 0 on"),
+            ({"layer_self_attention_num_attention_heads": 5}, "is 5, want heads of an even size in 96"),
+            ({"layer_self_attention_num_attention_heads": 2**30}, "want heads of an even size in 96"),
+            ({"num_attention_heads": 8}, "q_proj.weight has shape"),
+            ({"intermediate_size": "wide"}, "intermediate_size"),
+        ],
+    )
+    def test_configs(self, tmp_path, target, changes, words):
+        folder = make_moa(tmp_path / "head", target)
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps({**config, **changes}))
+        with pytest.raises(swiftk.SwiftkError, match=words):
+            opened(target, folder)
+
+    @pytest.mark.parametrize(
+        ("change", "words"),
+        [
+            (lambda t: t.pop("Ekv2E.bias"), "tensor Ekv2E.bias is missing"),
+            (lambda t: t.pop("self_attention.self_attn.k_proj.weight"), "self_attn.k_proj.weight is missing"),
+            (lambda t: t.update({"cross_attention.self_attn.q_proj.bias": t["Ekv2E.bias"]}), "q_proj.bias is in the"),
+            (lambda t: t.update({"layer_self_attention.self_attn.k_proj.weight": t["Ekv2E.weight"]}), "has shape"),
+        ],
+    )
+    def test_tensors(self, tmp_path, target, change, words):
+        from swiftk.safetensors_io import Tensor, read_folder, write_folder
+
+        folder = make_moa(tmp_path / "head", target)
+        tensors = {name: Tensor(t.dtype, np.array(t.bits)) for name, t in read_folder(folder).items()}
+        change(tensors)
+        for _ in write_folder(folder, tensors):
+            pass
+        with pytest.raises(swiftk.CheckpointError, match=words):
+            opened(target, folder)
+
+    def test_kv_heads_that_do_not_divide(self, tmp_path, target):
+        with pytest.raises(swiftk.CheckpointError, match="self_attn has 3 KV heads, want a divisor of its 4"):
+            opened(target, make_moa(tmp_path / "head", target, kv_heads=(3, 2, 2)))

@@ -1,0 +1,185 @@
+"""Random drafters with weights of their own, in the formats that others publish: they draft badly."""
+
+import json
+import zlib
+
+import numpy as np
+
+from swiftk.safetensors_io import Tensor, encode, write_folder
+
+FORMATS = ("dspark", "dflash", "z-lab")  # speculators' two, and DFlash's own
+# SpecForge's; EAGLE's own, which names no layers; speculators'; a narrower one; EAGLE-1 and 2; speculators' of these.
+EAGLES = ("specforge", "eagle3", "speculators", "narrow", "eagle1", "fusion")
+
+
+def block_config(model, form, layers=2, block=5, taps=(0, 2), mask=3, rank=8):
+    """config.json for a model's config."""
+    shape = {
+        "model_type": "qwen3",
+        "hidden_size": model["hidden_size"],
+        "intermediate_size": 72,
+        "num_hidden_layers": layers,
+        "num_attention_heads": 3,
+        "num_key_value_heads": 1,
+        "head_dim": 16,
+        "vocab_size": model["vocab_size"],
+        "max_position_embeddings": 512,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0,
+    }
+    if form == "z-lab":
+        inner = {"mask_token_id": mask, "target_layer_ids": list(taps)}
+        return {**shape, "architectures": ["DFlashDraftModel"], "block_size": block, "dflash_config": inner}
+    return {
+        "speculators_model_type": form,
+        "architectures": ["DSparkSpeculator"],
+        "block_size": block,
+        "mask_token_id": mask,
+        "aux_hidden_state_layer_ids": [tap + 1 for tap in taps],
+        "draft_vocab_size": model["vocab_size"],
+        "transformer_layer_config": shape,
+        **({"markov_rank": rank, "markov_head_type": "vanilla"} if form == "dspark" else {}),
+    }
+
+
+def make_block(folder, target, form="dspark", seed=0, dtype="F32", changes=None, **shape):
+    """A random block drafter for the model in `target`. changes: of its config.json."""
+    model = json.loads((target / "config.json").read_text())
+    config = block_config(model, form, **shape)
+    config.update(changes or {})
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    inner = config.get("transformer_layer_config", config)
+    taps = config.get("aux_hidden_state_layer_ids") or config["dflash_config"]["target_layer_ids"]
+    return _written(folder, _shapes(inner, len(taps), config.get("markov_rank", 0)), seed, dtype)
+
+
+def _written(folder, shapes, seed, dtype, others=None):
+    """Random weights of these shapes; others: tensors as they are."""
+    tensors = dict(others or {})
+    for name, shape in shapes.items():
+        noise = np.random.default_rng([seed, zlib.crc32(name.encode())]).standard_normal(shape, np.float32)
+        gain = 1 if "embed_tokens" in name else 1.5 / shape[-1] ** 0.5
+        is_norm = len(shape) == 1 and not name.endswith("bias")
+        tensors[name] = Tensor(dtype, encode(1 + noise / 8 if is_norm else noise * gain, dtype))
+    for _ in write_folder(folder, tensors):
+        pass
+    return folder
+
+
+def eagle_config(model, form, taps=(0, 2, 5), draft_vocab=100):
+    """config.json for a model's config."""
+    shape = {
+        "model_type": "qwen3" if form == "speculators" else "llama",
+        "architectures": ["LlamaForCausalLM"],
+        "hidden_size": 32 if form == "narrow" else model["hidden_size"],
+        "intermediate_size": 72,
+        "num_hidden_layers": 2 if form in ("speculators", "eagle1") else 1,
+        "num_attention_heads": 3,
+        "num_key_value_heads": 1,
+        "head_dim": 16,
+        "vocab_size": model["vocab_size"],
+        "max_position_embeddings": 512,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0,
+    }
+    key = "eagle_aux_hidden_state_layer_ids"
+    if form == "eagle1":
+        return shape
+    if form == "eagle3":
+        return {**shape, "draft_vocab_size": draft_vocab}
+    if form in ("specforge", "narrow"):
+        own = {"draft_vocab_size": draft_vocab, "eagle_config": {"use_aux_hidden_state": True, key: list(taps)}}
+        narrow = {"target_hidden_size": model["hidden_size"]} if form == "narrow" else {}
+        return {**shape, "architectures": ["LlamaForCausalLMEagle3"], **own, **narrow}
+    inner = {"transformer_layer_config": shape}
+    if form == "fusion":
+        return {"speculators_model_type": "eagle", "architectures": ["EagleSpeculator"], "layernorms": False, **inner}
+    own = {"draft_vocab_size": model["vocab_size"], "norm_before_residual": True, key: [tap + 1 for tap in taps]}
+    return {"speculators_model_type": "eagle3", "architectures": ["Eagle3Speculator"], **own, **inner}
+
+
+def make_eagle(folder, target, form="specforge", seed=0, dtype="F32", changes=None, drop=(), **options):
+    """A random EAGLE head for the model in `target`. changes: of its config.json; drop: tensors to leave out."""
+    model = json.loads((target / "config.json").read_text())
+    config = eagle_config(model, form, **options)
+    config.update(changes or {})
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    inner, others = config.get("transformer_layer_config", config), {}
+    own = config.get("draft_vocab_size", inner["vocab_size"])
+    if own < inner["vocab_size"]:
+        ids = np.sort(np.random.default_rng(seed).permutation(inner["vocab_size"])[:own])
+        there = np.isin(np.arange(inner["vocab_size"]), ids)
+        others = {"d2t": Tensor("I64", ids - np.arange(own)), "t2d": Tensor("BOOL", there)}
+    shapes = _eagle_shapes(inner, form, model["hidden_size"], own)
+    kept = {name: shape for name, shape in shapes.items() if name not in drop}
+    return _written(folder, kept, seed, dtype, {name: t for name, t in others.items() if name not in drop})
+
+
+def _eagle_shapes(c, form, width, own):
+    D, F, V, d = c["hidden_size"], c["intermediate_size"], c["vocab_size"], c["head_dim"]
+    q, kv = c["num_attention_heads"] * d, c["num_key_value_heads"] * d
+    fused = form not in ("eagle1", "fusion")
+    out = {f"{'fusion_' if form == 'fusion' else ''}fc.weight": (D, 3 * width if fused else 2 * D)}
+    if form == "eagle1":
+        out["fc.bias"] = (D,)
+    if form in ("speculators", "narrow", "eagle1"):
+        out["embed_tokens.weight"] = (V, D)
+    if fused:
+        out |= {"norm.weight": (D,), "lm_head.weight": (own, D)}
+    first = {"specforge": "midlayer.", "eagle3": "midlayer.", "narrow": "midlayer.", "fusion": "transformer."}
+    for i in range(c["num_hidden_layers"]):
+        at = first.get(form, "layers.0.") if i == 0 else f"layers.{i}."
+        read = 2 * D if fused and i == 0 else D
+        out |= {f"{at}self_attn.{n}_proj.weight": (rows, read) for n, rows in (("q", q), ("k", kv), ("v", kv))}
+        out |= {f"{at}self_attn.o_proj.weight": (D, q), f"{at}post_attention_layernorm.weight": (D,)}
+        out |= {f"{at}mlp.{n}_proj.weight": (F, D) for n in ("gate", "up")} | {f"{at}mlp.down_proj.weight": (D, F)}
+        out |= {f"{at}input_layernorm.weight": (D,)} if fused or i > 0 else {}
+        out |= {f"{at}hidden_norm.weight": (D,)} if fused and i == 0 else {}
+        if c["model_type"] == "qwen3":
+            out |= {f"{at}self_attn.q_norm.weight": (d,), f"{at}self_attn.k_norm.weight": (d,)}
+    return out
+
+
+def _shapes(c, taps, rank):
+    D, F, V, d = c["hidden_size"], c["intermediate_size"], c["vocab_size"], c["head_dim"]
+    q, kv = c["num_attention_heads"] * d, c["num_key_value_heads"] * d
+    out = {"fc.weight": (D, taps * D), "hidden_norm.weight": (D,), "norm.weight": (D,)}
+    for i in range(c["num_hidden_layers"]):
+        at = f"layers.{i}."
+        out |= _layer(at, D, q, kv, F)
+        out |= {f"{at}self_attn.{n}_norm.weight": (d,) for n in ("q", "k")}
+    if rank:
+        out |= {"markov_head.markov_w1.weight": (V, rank), "markov_head.markov_w2.weight": (V, rank)}
+    return out
+
+
+def make_moa(folder, target, last=0, seed=0, dtype="F32", own=True, changes=None, kv_heads=(1, 2, 2), heads=None):
+    """A random Mixture of Attentions for the model in `target`. last: its layers that run behind; own: config.json says
+    what its authors' leaves out. kv_heads: of the layers over tokens, over states, and between; heads: over states."""
+    model = json.loads((target / "config.json").read_text())
+    D, F, H = model["hidden_size"], 40, model["num_attention_heads"]
+    d = model.get("head_dim") or D // H
+    wide = 2 * model["num_key_value_heads"] * d
+    config = {**model, "architectures": ["MOASpecLlamaForCausalLM"], "model_type": "llama", "head_dim": d}
+    config["rope_theta"] = 10000.0
+    if own:
+        config |= {"target_layer_inference": last, "layer_self_attention_num_attention_heads": heads or H}
+    config.pop("rope_parameters", None)
+    config.update(changes or {})
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    of_tokens, of_states, between = kv_heads
+    shapes = {"Ekv2E.weight": (D, wide), "Ekv2E.bias": (D,)}
+    shapes |= _layer("self_attention.", D, H * d, of_tokens * d, F)
+    shapes |= _layer("layer_self_attention.", wide, wide, of_states * (wide // (heads or H)), F + 7)
+    shapes |= _layer("cross_attention.", D, H * d, between * d, F + 8)
+    return _written(folder, shapes, seed, dtype)
+
+
+def _layer(at, D, q, kv, F):
+    out = {f"{at}input_layernorm.weight": (D,), f"{at}post_attention_layernorm.weight": (D,)}
+    out |= {f"{at}self_attn.{n}_proj.weight": (rows, D) for n, rows in (("q", q), ("k", kv), ("v", kv))}
+    out |= {f"{at}self_attn.o_proj.weight": (D, q), f"{at}mlp.down_proj.weight": (D, F)}
+    return out | {f"{at}mlp.{n}_proj.weight": (F, D) for n in ("gate", "up")}

@@ -1,0 +1,190 @@
+"""Training a drafter: it learns, it goes on after a stop to the same bits, and what it writes drafts."""
+
+import csv
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import swiftk
+from swiftk.errors import InvalidArgument
+
+torch = pytest.importorskip("torch")
+from swiftk.train import drafter, loop  # noqa: E402
+from swiftk.train.__main__ import main  # noqa: E402
+from swiftk.train.drafter_settings import DrafterSettings  # noqa: E402
+from swiftk.train.settings import Settings  # noqa: E402
+
+WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+TARGET = Settings(
+    layers=3,
+    hidden=48,
+    heads=2,
+    kv_heads=1,
+    ffn=64,
+    vocab=300,
+    steps=120,
+    batch=8,
+    context=64,
+    device="cpu",
+    lr=1e-2,
+    warmup=5,
+    p_max=0.0,
+    e_scale=0.0,
+    threads=1,
+    eval_every=200,
+    save_every=200,
+)
+SMALL = DrafterSettings(
+    layers=1,
+    block=4,
+    taps=2,
+    rank=8,
+    steps=60,
+    context=48,
+    anchors=12,
+    lr=1e-2,
+    warmup=4,
+    held_out=0.2,
+    device="cpu",
+    threads=1,
+    log_every=1,
+    eval_every=30,
+    save_every=8,
+)
+KINDS = {
+    "block": SMALL,
+    "eagle": replace(SMALL, kind="eagle3", steps_ahead=3, draft_vocab=200, taps=3),
+    "moa": replace(SMALL, kind="moa", ahead=4),
+    "moa-1": replace(SMALL, kind="moa", ahead=4, target_layers=1),
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _threads():
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    rng, path = random.Random(0), tmp_path_factory.mktemp("data") / "counting.txt"
+    starts = [rng.randrange(10) for _ in range(2000)]
+    path.write_text("".join(" ".join(WORDS[(s + i) % 10] for i in range(6)) + ".\n" for s in starts))
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory, corpus):
+    folder = tmp_path_factory.mktemp("target") / "model"
+    assert loop.train(loop.begin(folder, replace(TARGET, data=(corpus,))))
+    return folder
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def kind(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, corpus, target, kind):
+    folder = tmp_path_factory.mktemp("drafter") / "out"
+    assert drafter.train(*drafter.start(folder, replace(KINDS[kind], data=(corpus,), target=str(target))))
+    return folder
+
+
+def test_it_learns_and_drafts(trained, target, kind):
+    with (trained / "training" / "valid.csv").open() as file:
+        lengths = [float(row["mean_length"]) for row in csv.DictReader(file)]
+    assert len(lengths) == 2 and lengths[-1] > 1.5
+    lm = swiftk.load(target, device="cpu", drafter=trained, draft_weights="own")
+    options = {"max_new_tokens": 60, "ignore_eos": True, "temperature": 0.0}
+    plain = lm.generate("one two three", speculate=False, **options)
+    chain = swiftk.DraftRule(confidence=0.0, max_draft=3, width=(1, 1, 1, 1))
+    way = {"skip": "drafter", "drafter": "plan", "gate": chain, "speculate": "always"}
+    drafted = lm.generate("one two three", **way, **options)
+    assert drafted.tokens == plain.tokens
+    assert drafted.stats.mean_generated_length > 1.5
+
+
+def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path, trained, corpus, target, kind):
+    folder = tmp_path / "out"
+    run, settings = drafter.start(folder, replace(KINDS[kind], data=(corpus,), target=str(target)))
+    with drafter.Display(settings.steps, 1) as display:
+        trainer = drafter.DrafterTrainer(run, settings, display)
+        for _ in range(21):  # five behind the last checkpoint
+            trainer.advance()
+        trainer.close()
+    assert drafter.train(*drafter.reopen(folder, {}))
+    for name in ("training/loss.csv", "training/valid.csv", "training/state.safetensors", "model.safetensors"):
+        assert (folder / name).read_bytes() == (trained / name).read_bytes(), name
+
+
+def test_answers_are_the_models(tmp_path, corpus, target):
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text("one two\nfour five\n" * 30)
+    settings = replace(SMALL, data=(str(prompts),), target=str(target), answers=40, held_out=0.0)
+    folder, _ = drafter.start(tmp_path / "out", settings)
+    assert (folder / "training" / "tokens" / "train.bin").stat().st_size > 2 * 40
+
+
+def test_the_command(tmp_path, corpus, target, capsys):
+    out = tmp_path / "out"
+    words = ["drafter", "--target", str(target), corpus, "--out", str(out), "--steps", "2", "--context", "32"]
+    assert main([*words, "--block", "3", "--layers", "1", "--rank", "0", "--threads", "1"]) == 0
+    assert swiftk.load(target, device="cpu", drafter=out).model.drafter == "block"
+    assert main(words) == 2 and "not empty" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"target": None}, "--target DIR"),
+        ({"taps": 9}, "the model has 3 layers"),
+        ({"target_layers": 3, "kind": "moa"}, "the model has 3 layers"),
+        ({"mask": 300}, "tokens 0..299"),
+        ({"ahead": 25, "kind": "moa"}, "at most half of --context 48"),
+        ({"kind": "eagle3", "layers": 2}, "--layers 2 .* has one layer"),
+        ({"kind": "eagle3", "draft_vocab": 301}, "--draft-vocab 301, the model has 3 layers and 300 tokens"),
+    ],
+)
+def test_what_cannot_be_trained(tmp_path, corpus, target, changes, words):
+    settings = replace(SMALL, **{"data": (corpus,), "target": str(target), **changes})
+    with pytest.raises(InvalidArgument, match=words):
+        drafter.start(tmp_path / "out", settings)
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_unrolled_step_is_a_chain_of_single_ones():
+    """What EAGLE-3 says in step k from place t is what a lone chain from there says: no other row is seen."""
+    from swiftk.train.eagle import EagleDrafter
+    from swiftk.train.shape import Shape
+
+    torch.manual_seed(0)
+    shape = Shape(L=1, D=24, H=2, n_kv=1, d=12, F=40, V=50, eps=1e-5, tied=True, qkv_bias=False, o_bias=False,
+                  mlp_bias=False, qk_norm=False, inv_freq=(1.0, 0.7, 0.4, 0.2, 0.1, 0.05))  # fmt: skip
+    module = EagleDrafter(shape, 2, torch.arange(0, 50, 2))
+    features, tokens, embedding = torch.randn(1, 12, 48), torch.randint(0, 50, (1, 12)), torch.randn(50, 24)
+    with torch.no_grad():
+        together = module(features, tokens, embedding, 4)
+        for place in (0, 3, 7):
+            behind = torch.full_like(features[:, place + 1 :], 1e4)
+            alone = module(torch.cat([features[:, : place + 1], behind], 1), tokens, embedding, 4)
+            for k in range(4):
+                assert torch.allclose(together[k][0, place], alone[k][0, place], atol=1e-5)
+                changed = tokens.clone()
+                changed[0, place + 2 + k :] += 1
+                later = module(features, changed % 50, embedding, 4)
+                assert torch.allclose(together[k][0, place], later[k][0, place], atol=1e-5)
+    assert [step.shape for step in together] == [(1, 11 - k, 25) for k in range(4)]
+    assert module.ids.tolist() == list(range(0, 50, 2)) and module.t2d.nonzero().ravel().tolist() == module.ids.tolist()
+
+
+def test_the_draft_vocabulary_is_the_most_frequent_tokens():
+    from swiftk.train.eagle import frequent, taps_of
+
+    assert frequent(np.array([5, 5, 1, 7, 7, 7, 2, 2], np.uint16), 3, 9).tolist() == [2, 5, 7]
+    assert frequent(np.array([3], np.uint16), 4, 4).tolist() == [0, 1, 2, 3]
+    assert taps_of(32, 3) == [1, 15, 28] and taps_of(16, 2) == [7, 15] and taps_of(3, 3) == [0, 1, 2]
