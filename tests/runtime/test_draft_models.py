@@ -44,10 +44,11 @@ def opened(target, folder, **options):
 
 
 NAMES = (*FORMATS, "moa-0", "moa-1", "moa-3", "model", "padded")
+QUICK = ["dspark", "moa-1", "padded"]
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", QUICK + exhaustive(*(name for name in NAMES if name not in QUICK)))
 def test_texts_are_plain_decodings(target, folders, name, sampling):
     lm = opened(target, folders[name])
     options = {"max_new_tokens": 40, "ignore_eos": True, "seed": 3, **sampling}

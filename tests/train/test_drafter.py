@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import swiftk
+from marks import exhaustive
 from swiftk.errors import InvalidArgument
 
 torch = pytest.importorskip("torch")
@@ -83,7 +84,7 @@ def target(tmp_path_factory, corpus):
     return folder
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=["block", "eagle", *exhaustive("moa", "moa-1")])
 def kind(request):
     return request.param
 
