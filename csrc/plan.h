@@ -9,8 +9,8 @@ namespace swiftk {
 
 // Sublayers left out of the draft. Every subset is legal; a bad one costs speed, never correctness.
 struct SkipSet {
-  std::vector<int> attn, mlp;  // layers, any order; duplicates are ignored
-  int exit_layer = -1;         // layers >= exit_layer are left out whole; -1: none
+  std::vector<int> attn{}, mlp{};  // layers, any order; duplicates are ignored
+  int exit_layer = -1;             // layers >= exit_layer are left out whole; -1: none
   // The stored form that is read of each layer [L], or of all [1]; empty: the model's own. The head's is the last one.
   std::vector<DType> weights{};
   bool drafter = false;  // nothing of the model drafts, but the drafter that was loaded beside it

@@ -237,7 +237,7 @@ Config moa_layer(const Config& model, const Checkpoint& file, const std::string&
   return c;
 }
 
-std::shared_ptr<Model> head_model(const Config& config, const LoadOptions& options, const Model& target) {
+std::shared_ptr<Model> head_model(const Config& config, const Model& target) {
   auto model = std::make_shared<Model>();
   model->config = config;
   model->ops = target.ops;
@@ -272,10 +272,9 @@ void read_moa(const std::string& dir, const Json& json, const LoadOptions& optio
           std::to_string(wide) + ", K and V of a layer");
   }
   const Checkpoint file(dir);
-  const auto tokens = head_model(moa_layer(c, file, "self_attention.", c.D, c.H, c.d), options, target);
-  const auto states =
-      head_model(moa_layer(c, file, "layer_self_attention.", wide, heads, wide / heads), options, target);
-  const auto cross = head_model(moa_layer(c, file, "cross_attention.", c.D, c.H, c.d), options, target);
+  const auto tokens = head_model(moa_layer(c, file, "self_attention.", c.D, c.H, c.d), target);
+  const auto states = head_model(moa_layer(c, file, "layer_self_attention.", wide, heads, wide / heads), target);
+  const auto cross = head_model(moa_layer(c, file, "cross_attention.", c.D, c.H, c.d), target);
   states->embedding = cross->embedding = nullptr;
   load_moa(file, options, *tokens, *states, *cross, out.moa);
   out.layers = tokens;
@@ -291,11 +290,14 @@ std::shared_ptr<const DraftModel> load_draft_model(const std::string& dir, const
   auto out = std::make_shared<DraftModel>();
   const Json json = read_config_file(dir);
   const std::string type = speculator_of(json);
-  LoadOptions its{
-      .dtype = options.dtype, .isa = target.ops->name, .threads = target.threads, .progress = options.progress};
+  LoadOptions its;
+  its.dtype = options.dtype;
+  its.isa = target.ops->name;
+  its.threads = target.threads;
+  its.progress = options.progress;
   // The layers of a head, and of the model's own head what passes read of it.
   const auto load = [&](const Checkpoint& checkpoint, const Config& config, bool reads_head) {
-    const auto layers = head_model(config, its, target);
+    const auto layers = head_model(config, target);
     load_head(checkpoint, its, *layers, *out);
     out->bytes = layers->own.bytes;
     out->read_bytes = layers->own.bytes + (reads_head ? head_bytes(target) : 0);
