@@ -84,7 +84,7 @@ def target(tmp_path_factory, corpus):
     return folder
 
 
-@pytest.fixture(scope="module", params=["block", "eagle", *exhaustive("moa", "moa-1")])
+@pytest.fixture(scope="module", params=["block", *exhaustive("eagle", "moa", "moa-1")])
 def kind(request):
     return request.param
 
