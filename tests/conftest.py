@@ -14,7 +14,7 @@ from swiftk import _core
 from swiftk.testing import make_tiny
 
 # Examples of a property, which is tested with the quick tests and, on more of them, with the exhaustive ones.
-for name, examples in {"quick": 12, "exhaustive": 150}.items():
+for name, examples in {"quick": 20, "exhaustive": 150}.items():
     settings.register_profile(name, max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
 
 DEVICES = ("cpu", "cuda", "stub")

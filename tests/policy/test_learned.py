@@ -124,7 +124,7 @@ def test_tune_writes_a_card_that_drafts(tmp_path, optimizer, capsys):
     assert main([*arguments, "--limit", "1", "--new-tokens", "64", "--json", "--device", "cpu"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["optimizer"] == optimizer
-    assert json.loads(card.read_text())["steps"] >= 0  # as many as the budget of time has room for
+    assert json.loads(card.read_text())["steps"] >= 1
     lm = swiftk.load(swiftk.demo_model(), device="cpu")
     asked = {**OPTIONS, "max_new_tokens": 24}
     with_card = lm.generate(PROMPT, skip=str(card), optimizer="self-sd", speculate="always", **asked)
