@@ -32,13 +32,12 @@ namespace {
 
 // path: nodes of all tokens but the last.
 void append(Workspace& w, Sequence& s, std::span<const int32_t> tokens, std::span<const int> path) {
-  const auto lies = [&](int slot) { return s.blocks[slot / kKvBlock] * kKvBlock + slot % kKvBlock; };
   std::vector<int32_t> from, to;
   // A node's index is at least its depth: no move overwrites what a later one reads.
   for (int i = 0; i + 1 < static_cast<int>(tokens.size()); ++i) {
     if (path[i] == 1 + i) continue;
-    from.push_back(lies(s.cached + path[i]));
-    to.push_back(lies(s.cached + 1 + i));
+    from.push_back(s.slot(s.cached + path[i]));
+    to.push_back(s.slot(s.cached + 1 + i));
   }
   w.pool.move_rows(w.executor.ctx(), from, to);
   for (const int32_t token : tokens) {

@@ -25,7 +25,7 @@ BUGS = [
     ("ops", "kernels/cpu/visible.h", "last - window)", "last - window - 1)", "a window is a key too wide"),
     ("runtime", "csrc/workspace.cc", "s.cached + tree.depth(i), s.cached + i",
      "s.cached + i, s.cached + i", "a tree's row has its slot's position"),
-    ("runtime", "csrc/verify.cc", "lies(s.cached + 1 + i)", "lies(s.cached + 2 + i)", "a commit moves rows too far"),
+    ("runtime", "csrc/verify.cc", "slot(s.cached + 1 + i)", "slot(s.cached + 2 + i)", "a commit moves rows too far"),
     ("runtime", "csrc/verify.cc", "+= static_cast<int>(tokens.size());",
      "+= static_cast<int>(tokens.size()) - 1;", "a commit is a token short"),
     ("runtime", "csrc/kv_pool.cc", "unlink(block);\n  forget(block);",

@@ -36,7 +36,13 @@ class Eagle : public DraftRunner {
   void step(const KvPool& pool, std::span<Sequence* const> sequences, std::span<const int> n, float* logits,
             std::atomic<bool>& cancel) override {
     caught_up_ = 0;
-    for (Sequence* const s : sequences) catch_up(pool, *s, cancel);
+    for (Sequence* const s : sequences) {
+      catch_up(*s, [&](int end) {
+        clear();
+        add_text(pool, *s, end);
+        run(cancel);
+      });
+    }
     const int waves = count_waves(sequences, n);
     for (int wave = 0; wave < waves; ++wave) {
       clear();
@@ -78,18 +84,7 @@ class Eagle : public DraftRunner {
   }
 
   static const float* tapped(const KvPool& pool, const Sequence& s, int place) {
-    return pool.features_at(s.blocks[place / kKvBlock] * kKvBlock + place % kKvBlock);
-  }
-
-  void catch_up(const KvPool& pool, Sequence& s, std::atomic<bool>& cancel) {
-    const Stopwatch watch(caught_up_, Stopwatch::Add);
-    while (s.cached - known(s) > kBeside) {
-      const int end = std::min(known(s) + kMostRows, s.cached);
-      clear();
-      add_text(pool, s, end);
-      run(cancel);
-      knows(s, end);
-    }
+    return pool.features_at(s.slot(place));
   }
 
   // A wave are nodes whose parents were read before. The planner asks for one at a time.

@@ -4,7 +4,6 @@
 
 #include "draft_model.h"
 #include "runner.h"
-#include "stopwatch.h"
 
 namespace swiftk {
 namespace {
@@ -17,7 +16,13 @@ class Independent : public DraftRunner {
   void step(const KvPool&, std::span<Sequence* const> sequences, std::span<const int> n, float* logits,
             std::atomic<bool>& cancel) override {
     caught_up_ = 0;
-    for (Sequence* const s : sequences) catch_up(*s, cancel);
+    for (Sequence* const s : sequences) {
+      catch_up(*s, [&](int end) {
+        batch_.clear();
+        begin(*s, known(*s), end);
+        run(cancel);
+      });
+    }
     batch_.clear();
     for (size_t i = 0; i < sequences.size(); ++i) {
       Sequence& s = *sequences[i];
@@ -51,17 +56,6 @@ class Independent : public DraftRunner {
     Rows rows = batch_.rows();
     executor_.prepare(rows);
     executor_.run(plan_, rows, 0, plan_.size(), x_.as<float>(), pool_, cancel);
-  }
-
-  void catch_up(Sequence& s, std::atomic<bool>& cancel) {
-    const Stopwatch watch(caught_up_, Stopwatch::Add);
-    while (s.cached - known(s) > kBeside) {
-      const int end = std::min(known(s) + kMostRows, s.cached);
-      batch_.clear();
-      begin(s, known(s), end);
-      run(cancel);
-      knows(s, end);
-    }
   }
 
   // Models of one family have vocabularies that were padded to unlike sizes.

@@ -2,7 +2,6 @@
 // "dspark", "eagle3", "eagle"); MOASpec, as Mixture of Attentions' authors write it. What they share with the model
 // they draft for (embedding, vocabulary head) is not in their files, or not read.
 #include <algorithm>
-#include <numeric>
 
 #include "draft_model.h"
 #include "error.h"
@@ -15,8 +14,7 @@ namespace {
 
 constexpr const char* kKinds =
     "a model's folder, DFlash's dflash_config, EAGLE's config, speculators_model_type \"dflash\", \"dspark\", "
-    "\"eagle3\" or "
-    "\"eagle\", or the architecture MOASpecLlamaForCausalLM";
+    "\"eagle3\" or \"eagle\", or the architecture MOASpecLlamaForCausalLM";
 
 [[noreturn]] void wrong(const std::string& what) { fail(Status::Checkpoint, "[drafter] " + what); }
 [[noreturn]] void unsupported(const std::string& what) { fail(Status::Unsupported, "[drafter] " + what); }

@@ -42,8 +42,20 @@ class DraftRunner {
   View view(const Sequence& s) const { return {s.followed.blocks.data(), s.cached, s.cached}; }
   int known(const Sequence& s) const { return static_cast<int>(s.followed.text.size()); }
   // Its rows of the text are there up to token `end`.
-  void knows(Sequence& s, int end) const { s.followed.text.assign(s.text.begin(), s.text.begin() + end); }
+  void knows(Sequence& s, int end) const {
+    s.followed.text.insert(s.followed.text.end(), s.text.begin() + known(s), s.text.begin() + end);
+  }
 
+  // All but the last of a text that was not followed before: read(end) has to read it up to there.
+  template <class Read>
+  void catch_up(Sequence& s, Read&& read) {
+    const Stopwatch watch(caught_up_, Stopwatch::Add);
+    while (s.cached - known(s) > kBeside) {
+      const int end = std::min(known(s) + kMostRows, s.cached);
+      read(end);
+      knows(s, end);
+    }
+  }
   // What the text has grown by, `most` tokens at a time: keep(end) has to read it up to there.
   template <class Keep>
   void follow(Sequence& s, int most, Keep&& keep) {
