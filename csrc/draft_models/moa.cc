@@ -47,7 +47,6 @@ class Moa : public DraftRunner {
     caught_up_ = 0;
     for (Sequence* const s : sequences) {
       follow(*s, together_, [&](int end) { keep(pool, *s, end, cancel); });
-      if (s->cached == 0 && s->draft.grown == 0) see_nothing(*s);
     }
     const int nodes = add_nodes(sequences, n, true);
     Rows rows = batch_.rows();
@@ -84,8 +83,7 @@ class Moa : public DraftRunner {
   // All of them see the whole text and nothing behind it, from places of their own.
   void look_up(std::span<Sequence* const> sequences, std::span<const int> n, Rows rows, std::atomic<bool>& cancel) {
     last_.clear();
-    for (size_t i = 0; i < sequences.size(); ++i)
-      last_.insert(last_.end(), n[i], std::max(0, sequences[i]->cached - 1));
+    for (size_t i = 0; i < sequences.size(); ++i) last_.insert(last_.end(), n[i], sequences[i]->cached - 1);
     rows.pos = last_.data();
     rows.ancestors = nullptr;
     target_.ops->bind(executor_.ctx(), rows);
@@ -162,17 +160,6 @@ class Moa : public DraftRunner {
                                                            .kv = cross_pool_.layer(0),
                                                            .n_heads = 0,
                                                            .q = nullptr});
-  }
-
-  // Before a text of one token there is nothing to see: a value of zero adds nothing.
-  void see_nothing(const Sequence& s) {
-    std::fill_n(widened_.begin(), drafter_.layers->config.D, 0.0f);
-    batch_.clear();
-    batch_.begin(view(s));
-    batch_.add(0, 0, 0);
-    Rows rows = batch_.rows();
-    executor_.prepare(rows);
-    append_cross(rows);
   }
 
   const MoaParts& moa_;
