@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..errors import InvalidArgument
+from .draft_vocab import DraftVocab, frequent
 from .drafter_settings import DrafterSettings
 from .frozen import Frozen
 from .model import Attention, Mlp, Norm, rotate
@@ -55,32 +56,47 @@ class BlockLayer(nn.Module):
 class Markov(nn.Module):
     """What the token before says of the next one, of low rank."""
 
-    def __init__(self, V: int, rank: int) -> None:
+    def __init__(self, V: int, own: int, rank: int) -> None:
         super().__init__()
         self.markov_w1 = nn.Embedding(V, rank)
-        self.markov_w2 = nn.Linear(rank, V, bias=False)
+        self.markov_w2 = nn.Linear(rank, own, bias=False)
 
     def forward(self, before: Tensor) -> Tensor:
         return self.markov_w2(self.markov_w1(before))
 
 
-class BlockDrafter(nn.Module):
+class Head(nn.Module):
+    """Rows of the model's head, which are not trained."""
+
+    def __init__(self, rows: int, D: int) -> None:
+        super().__init__()
+        self.weight: Tensor
+        self.register_buffer("weight", torch.zeros(rows, D))
+
+
+class BlockDrafter(DraftVocab):
     """Embedding and vocabulary head are the model's, [V, D] each, and stay as they are."""
 
-    def __init__(self, model: Shape, layers: int, taps: int, block: int, rank: int, mask: int) -> None:
+    def __init__(
+        self, model: Shape, layers: int, taps: int, block: int, rank: int, mask: int, ids: Tensor | None = None
+    ) -> None:
+        """ids: tokens that it may draft, ascending; None: all."""
         super().__init__()
         s = replace(model, L=layers, qk_norm=True, qkv_bias=False, o_bias=False, mlp_bias=False)
         self.shape, self.block, self.mask = s, block, mask
         self.layers = nn.ModuleList(BlockLayer(s) for _ in range(layers))
         self.fc = nn.Linear(taps * s.D, s.D, bias=False)
         self.hidden_norm, self.norm = Norm(s.D, s.eps), Norm(s.D, s.eps)
-        self.markov_head = Markov(s.V, rank) if rank else None
+        self.lm_head = Head(len(ids), s.D) if ids is not None else None
+        if ids is not None:
+            self.set_ids(ids, s.V)
+        self.markov_head = Markov(s.V, s.V if ids is None else len(ids), rank) if rank else None
         self.register_buffer("inv_freq", torch.tensor(s.inv_freq, dtype=torch.float64), persistent=False)
 
     def forward(self, features: Tensor, tokens: Tensor, anchors: Tensor, embedding: Tensor, head: Tensor) -> Tensor:
-        """Logits [B, A, block, V] of blocks behind each anchor. features [B, T, taps * D] of tokens [B, T]; anchors
-        [B, A]: the last place whose features a block may see. The block begins with the token behind it; slot j says
-        what follows the j-th of the tokens from there on."""
+        """Logits [B, A, block, its tokens] of blocks behind each anchor. features [B, T, taps * D] of tokens [B, T];
+        anchors [B, A]: the last place whose features a block may see. The block begins with the token behind it; slot j
+        says what follows the j-th of the tokens from there on."""
         B, A = anchors.shape
         context = self.hidden_norm(self.fc(features))
         places = anchors[:, :, None] + 1 + torch.arange(self.block, device=anchors.device)  # [B, A, block]
@@ -91,7 +107,8 @@ class BlockDrafter(nn.Module):
         rope, visible = self._angles(places, features.shape[1]), self._visible(anchors, features.shape[1])
         for layer in self.layers:
             x = layer(x, context, rope, visible)
-        logits = F.linear(self.norm(x), head).view(B, A, self.block, -1)
+        own = head if self.lm_head is None else self.lm_head.weight
+        logits = F.linear(self.norm(x), own).view(B, A, self.block, -1)
         return logits if self.markov_head is None else logits + self.markov_head(there)
 
     def _angles(self, places: Tensor, text: int) -> tuple[Tensor, Tensor]:
@@ -108,14 +125,17 @@ class BlockDrafter(nn.Module):
         return torch.cat([seen.repeat_interleave(self.block, 1), own], -1)[:, None]
 
 
-def loss_of(logits: Tensor, target: Tensor, decay: float, tv: float) -> Tensor:
+def loss_of(logits: Tensor, p: Tensor, counts: Tensor | None, decay: float, tv: float) -> Tensor:
     """Cross entropy with the model's own distribution, and their total variation, of which a share of tokens is refused
-    (DSpark). logits, target [B, A, block, V]: the drafter's, and the model's at the same places."""
+    (DSpark). logits, p [B, A, block, its tokens]: the drafter's, and the model's probabilities at the same places;
+    counts [B, A, block]: which places count, None: all."""
     weight = decay ** torch.arange(logits.shape[2], device=logits.device)
-    p, log_q = target.softmax(-1), logits.float().log_softmax(-1)
+    log_q = logits.float().log_softmax(-1)
     entropy = -(p * log_q).sum(-1)
     variation = (p - log_q.exp()).abs().sum(-1) / 2
-    return (((1 - tv) * entropy + tv * variation) * weight).mean() / weight.mean()
+    if counts is not None:
+        weight = weight * counts
+    return (((1 - tv) * entropy + tv * variation) * weight).mean() / weight.mean().clamp(min=1e-9)
 
 
 class Block:
@@ -124,15 +144,18 @@ class Block:
     def __init__(self, s: DrafterSettings, shape: Shape, model: Frozen, tokens: np.ndarray) -> None:
         self.settings, self.model, self.places = s, model, s.block
         self.taps = taps_of(shape.L, s.taps)
-        self.module = BlockDrafter(shape, s.layers or 2, len(self.taps), s.block, s.rank, s.mask)
+        ids = frequent(tokens, s.draft_vocab, shape.V) if s.draft_vocab and s.draft_vocab < shape.V else None
+        self.module = BlockDrafter(shape, s.layers or 2, len(self.taps), s.block, s.rank, s.mask, ids)
+        if self.module.lm_head is not None:
+            self.module.lm_head.weight.copy_(model.head.cpu()[ids])
         self._read = model.taps(self.taps, s.context + 1).read
 
     @staticmethod
     def check(s: DrafterSettings, shape: Shape) -> None:
-        if s.taps > shape.L or s.mask >= shape.V:
+        if s.taps > shape.L or s.mask >= shape.V or (s.draft_vocab or 0) > shape.V:
             raise InvalidArgument(
-                f"[train] --taps is {s.taps} and --mask {s.mask}, the model has {shape.L} layers and tokens "
-                f"0..{shape.V - 1}"
+                f"[train] --taps is {s.taps}, --mask {s.mask} and --draft-vocab {s.draft_vocab}, the model has "
+                f"{shape.L} layers and tokens 0..{shape.V - 1}"
             )
 
     @torch.no_grad()
@@ -149,12 +172,16 @@ class Block:
         """Of tokens [B, T]; what is drawn, such as places to draft from, comes from `rng`. done: share of the run."""
         logits, target = self._drafted(batch, rng)
         decay = _DECAY if self.settings.decay is None else self.settings.decay
-        return loss_of(logits, target, decay, self.settings.tv)
+        p, counts = (target.softmax(-1), None) if self.module.lm_head is None else self.module.likely(target)
+        return loss_of(logits, p, counts, decay, self.settings.tv)
 
     def right(self, batch: np.ndarray, rng: np.random.Generator) -> Tensor:
         """[n, places] whether the best guess is the model's own, at each place of some drafts."""
         logits, target = self._drafted(batch, rng)
-        return (logits.argmax(-1) == target.argmax(-1)).flatten(0, 1)
+        guesses = logits.argmax(-1)
+        if self.module.lm_head is not None:
+            guesses = self.module.ids[guesses]
+        return (guesses == target.argmax(-1)).flatten(0, 1)
 
     def config(self) -> dict[str, Any]:
         """config.json as speculators write it for "dspark"; layers' outputs are numbered as transformers' states."""
@@ -168,13 +195,14 @@ class Block:
             "markov_rank": self.settings.rank,
             "markov_head_type": "vanilla",
             "enable_confidence_head": False,
-            "draft_vocab_size": self.module.shape.V,
+            "draft_vocab_size": self.module.shape.V if self.module.lm_head is None else len(self.module.d2t),
             "transformer_layer_config": self.model.layers_config("qwen3", self.module.shape),
             "torch_dtype": "bfloat16",
         }
 
     def _drafted(self, batch: np.ndarray, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
-        """The drafter's logits and the model's, [B, A, block, V], of blocks behind anchors drawn from each sequence."""
+        """The drafter's logits [B, A, block, its tokens] and the model's [.., V], of blocks behind anchors that are
+        drawn from each sequence."""
         s, model = self.settings, self.model
         features, logits = self._read(batch)
         places = batch.shape[1] - s.block - 1

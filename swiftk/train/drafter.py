@@ -1,15 +1,10 @@
-"""Training a drafter: features are the engine's own, so that what is learned from has the bits of inference.
-
-Everything random is a function of the step, as in loop.py.
-"""
+"""Training a drafter: features are the engine's own, so that what is learned from has the bits of inference."""
 
 from __future__ import annotations
 
 import json
-import math
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,23 +14,22 @@ import torch
 
 import swiftk
 
-from ..errors import CheckpointError, InvalidArgument, NumericalError
+from ..errors import CheckpointError, InvalidArgument
 from ..generation_config import read_defaults
-from . import texts, tokens, weights
+from . import texts, tokens, trainer, weights
 from .block import Block
 from .drafter_settings import DrafterSettings
 from .eagle import Eagle
+from .eagle2 import Eagle2
 from .files import whole
 from .frozen import Frozen
-from .log import Log
 from .moa import Moa
 from .progress import Display, tokenizing
-from .recipe import learning_rate
-from .running import adamw, alone, device, memory, stoppable
+from .running import device
 from .shape import read_shape
 from .tokens import Order, windows
 
-KINDS: dict[str, Any] = {"block": Block, "eagle3": Eagle, "moa": Moa}
+KINDS: dict[str, Any] = {"block": Block, "eagle3": Eagle, "eagle2": Eagle2, "moa": Moa}
 _TOGETHER = 16  # prompts that are answered at a time
 
 
@@ -72,89 +66,40 @@ def reopen(folder: Path, changes: dict[str, Any]) -> tuple[Path, DrafterSettings
 
 def train(folder: Path, s: DrafterSettings) -> bool:
     """Trains to the last step, writes the drafter, and says whether it got that far."""
-    torch.set_num_threads(s.threads or torch.get_num_threads())
     display = Display(s.steps, s.batch * (s.anchors * s.block if s.kind == "block" else s.context * s.steps_ahead))
-    with alone(folder, folder / "training"), stoppable() as stopped, display:
-        trainer = DrafterTrainer(folder, s, display)
-        with closing(trainer), memory():
-            while trainer.step < s.steps and not stopped.is_set():
-                trainer.advance()
-            trainer.finish()
-        display.say(f"step {trainer.step}/{s.steps}: written to {folder}")
-        if trainer.step < s.steps:
-            display.say(f"interrupted; it goes on with: python -m swiftk.train drafter --resume {folder}")
-    return trainer.step == s.steps
+    again = "python -m swiftk.train drafter"
+    return trainer.run(folder, s, display, lambda: DrafterTrainer(folder, s, display), again)
 
 
-class DrafterTrainer:
-    """A drafter, its optimizer, and the number of steps they have seen."""
-
+class DrafterTrainer(trainer.Trainer):
     def __init__(self, folder: Path, s: DrafterSettings, display: Display) -> None:
-        self.folder, self.settings, self.display = folder, s, display
         self.tokens = _data(folder, s)
         self.order = Order(len(self.tokens.train), s.context, s.seed)
         target = Path(s.target or "")
         shape = read_shape(target, s.context)
-        self.device = device(s.device)
-        self.kind = KINDS[s.kind](s, shape, Frozen(target, self.device), self.tokens.train)
-        self.drafter = self.kind.module.to(self.device)
-        self.optimizer = adamw(self.drafter, s)
-        self.state = folder / "training" / "state.safetensors"
-        self.step = self.saved = self._restore()
-        slots = [f"place_{i + 1}" for i in range(self.kind.places)]
-        self.losses = Log(folder / "training" / "loss.csv", ["step", "lr", "loss"], self.step)
-        self.validations = Log(folder / "training" / "valid.csv", ["step", "mean_length", *slots], self.step)
+        frozen = Frozen(target, device(s.device))
+        self.kind = KINDS[s.kind](s, shape, frozen, self.tokens.train)
+        super().__init__(folder, s, display, self.kind.module.to(frozen.device))
+        self.tables([], ["mean_length", *(f"place_{i + 1}" for i in range(self.kind.places))])
 
-    def close(self) -> None:
-        self.losses.close()
-        self.validations.close()
+    def initialize(self) -> None:
+        self.kind.initialize(self.settings.seed)
 
-    def advance(self) -> None:
-        """One step, and what is due after it."""
+    def gradients(self) -> tuple[float, list[float | None]]:
         s = self.settings
-        lr = learning_rate(self.step, s.steps, s.lr, s.warmup, s.lr_end)
-        for group in self.optimizer.param_groups:
-            group["lr"] = lr
         rng = np.random.default_rng([s.seed, self.step, 3])
         batch = windows(self.tokens.train, s.context, self.order.starts(self.step * s.batch, s.batch))
-        self.optimizer.zero_grad(set_to_none=False)
         loss = self.kind.loss(batch, rng, self.step / s.steps)
         loss.backward()
-        if not math.isfinite(loss.item()):
-            raise NumericalError(f"[train] the loss of step {self.step + 1} is {loss.item()}, want a lower --lr")
-        if s.clip:
-            torch.nn.utils.clip_grad_norm_(self.drafter.parameters(), s.clip)
-        self.optimizer.step()
-        self.step += 1
-        last = self.step == s.steps
-        if last or self.step % s.log_every == 0:
-            self.losses.add(self.step, [lr, loss.item()])
-        if len(self.tokens.valid) and (last or self.step % s.eval_every == 0):
-            self._validate()
-        if last or self.step % s.save_every == 0:
-            self.save()
-        self.display.step(self.step, loss.item(), lr)
+        return loss.item(), []
 
-    def save(self) -> None:
-        self.losses.sync()
-        self.validations.sync()
-        weights.save_state(self.state, self.step, self.drafter, self.optimizer)
-        self.saved = self.step
-
-    def finish(self) -> None:
-        if self.saved < self.step:
-            self.save()
-        config = self.kind.config()
-        with whole(self.folder / "config.json") as partial:
-            partial.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-        weights.export(self.drafter, self.folder / "model.safetensors", "bfloat16")
-
-    @torch.no_grad()
-    def _validate(self) -> None:
+    def validate(self) -> None:
         """How often the best guess at each place is the model's, where all before are given; and the mean length of
         what would be accepted of a chain."""
         s = self.settings
         starts = range(0, len(self.tokens.valid) - s.context - 1, s.context)[: s.eval_batches * s.batch]
+        if not starts:
+            return
         right, rng = [], np.random.default_rng([s.seed, 4])
         for i in range(0, len(starts), s.batch):
             right.append(self.kind.right(windows(self.tokens.valid, s.context, starts[i : i + s.batch]), rng).cpu())
@@ -165,13 +110,10 @@ class DrafterTrainer:
         told = "  ".join(f"{i}: {p:.2f}" for i, p in enumerate(by_place.tolist(), 1))
         self.display.say(f"step {self.step}/{s.steps}: {length:.2f} tokens a pass; the model's own, by place  {told}")
 
-    def _restore(self) -> int:
-        for parameter in self.drafter.parameters():
-            parameter.grad = torch.zeros_like(parameter)
-        if self.state.is_file():
-            return weights.load_state(self.state, self.drafter, self.optimizer)
-        self.kind.initialize(self.settings.seed)
-        return 0
+    def export(self) -> None:
+        with whole(self.folder / "config.json") as partial:
+            partial.write_text(json.dumps(self.kind.config(), indent=2) + "\n", encoding="utf-8")
+        weights.export(self.module, self.folder / "model.safetensors", "bfloat16")
 
 
 def _data(folder: Path, s: DrafterSettings) -> tokens.Tokens:

@@ -15,6 +15,7 @@ GROUPS = {
 KINDS = {
     "block": "a block of positions in one pass (DFlash, DSpark)",
     "eagle3": "a pass for each token",
+    "eagle2": "the same, older: it foretells the model's last states (EAGLE-1 and 2)",
     "moa": "Mixture of Attentions, which reads K and V of all layers",
 }
 
@@ -42,11 +43,19 @@ class DrafterSettings(Checked):
     mask: int = option(
         0, "drafter", "block: token that stands where none is known: one that texts do not have", least=0
     )
-    steps_ahead: int = option(5, "drafter", "eagle3: steps that training unrolls", least=1, most=16)
+    steps_ahead: int = option(
+        5, "drafter", "eagle3: steps that training unrolls; eagle2: those that validation does", least=1, most=16
+    )
     draft_vocab: int | None = option(
-        None, "drafter", "eagle3: the most frequent tokens, which alone it drafts; default: all", least=1
+        None, "drafter", "block, eagle3: the most frequent tokens, which alone it drafts; default: all", least=1
     )
     target_layers: int = option(0, "drafter", "moa: last layers of the model that run behind its own (TLI)", least=0)
+    observe_all: bool = option(
+        False, "drafter", "moa: states of every token are seen in training, not of every 6th to 14th (the ablation)"
+    )
+    unmixed: bool = option(
+        False, "drafter", "moa: no attention over the model's layers, their mean alone (the ablation)"
+    )
     ahead: int = option(7, "drafter", "moa: tokens ahead of which validation tells", least=1, most=63)
 
     steps: int = option(2000, "optimization", "steps of the optimizer, T", least=1, most=1 << 24)

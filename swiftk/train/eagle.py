@@ -15,26 +15,26 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..errors import InvalidArgument
+from .draft_vocab import DraftVocab, frequent
 from .drafter_settings import DrafterSettings
 from .frozen import Frozen
 from .model import Attention, Mlp, Norm, rotate
 from .shape import Shape
 
-_COUNTED = 1 << 22  # tokens at a time
 _DECAY = 0.8  # the paper's
 
 
 class EagleAttention(Attention):
-    """Queries, keys and values are made of an embedding and a feature."""
+    """Queries, keys and values are made of `width` values: in EAGLE-3 an embedding and a feature."""
 
-    def __init__(self, s: Shape) -> None:
+    def __init__(self, s: Shape, width: int) -> None:
         super().__init__(s)
-        self.q_proj = nn.Linear(2 * s.D, s.H * s.d, bias=False)
-        self.k_proj = nn.Linear(2 * s.D, s.n_kv * s.d, bias=False)
-        self.v_proj = nn.Linear(2 * s.D, s.n_kv * s.d, bias=False)
+        self.q_proj = nn.Linear(width, s.H * s.d, bias=False)
+        self.k_proj = nn.Linear(width, s.n_kv * s.d, bias=False)
+        self.v_proj = nn.Linear(width, s.n_kv * s.d, bias=False)
 
     def unrolled(self, x: Tensor, rope: tuple[Tensor, Tensor], steps: list[tuple[Tensor, Tensor]]) -> Tensor:
-        """x [B, n, 2 D]: row t of a step drafts from place t of the text. It sees the text up to there, which are the
+        """x [B, n, width]: row t of a step drafts from place t of the text. It sees the text up to there, which are the
         first step's rows, and of the other steps, whose K and V [B, H, at least n, d] are in `steps`, what it drafted
         itself. Its own K and V join them."""
         n = x.shape[1]
@@ -58,7 +58,7 @@ class MidLayer(nn.Module):
     def __init__(self, s: Shape) -> None:
         super().__init__()
         self.input_layernorm, self.hidden_norm = Norm(s.D, s.eps), Norm(s.D, s.eps)
-        self.self_attn = EagleAttention(s)
+        self.self_attn = EagleAttention(s, 2 * s.D)
         self.post_attention_layernorm = Norm(s.D, s.eps)
         self.mlp = Mlp(s)
 
@@ -70,27 +70,39 @@ class MidLayer(nn.Module):
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
-class EagleDrafter(nn.Module):
+class Unrolled(nn.Module):
+    """A drafter of one layer that drafts a token a pass."""
+
+    def __init__(self, s: Shape) -> None:
+        super().__init__()
+        self.shape = s
+        self.register_buffer("inv_freq", torch.tensor(s.inv_freq, dtype=torch.float64), persistent=False)
+
+    @torch.no_grad()
+    def randomize(self, seed: int) -> None:
+        """Matrices: normal with deviation 0.02."""
+        generator = torch.Generator().manual_seed(seed)
+        for parameter in self.parameters():
+            if parameter.dim() == 2:
+                parameter.normal_(0, 0.02, generator=generator)
+
+    def _angles(self, length: int) -> tuple[Tensor, Tensor]:
+        angles = torch.arange(length, device=self.inv_freq.device).double()[:, None] * self.inv_freq
+        return angles.cos().float(), angles.sin().float()
+
+
+class EagleDrafter(Unrolled, DraftVocab):
     """The embedding is the model's, [V, D], and stays as it is."""
 
     def __init__(self, model: Shape, taps: int, ids: Tensor) -> None:
         """ids: tokens that it may draft, ascending."""
-        super().__init__()
         s = replace(model, L=1, qk_norm=False, qkv_bias=False, o_bias=False, mlp_bias=False)
-        self.shape = s
+        super().__init__(s)
         self.fc = nn.Linear(taps * s.D, s.D, bias=False)
         self.midlayer = MidLayer(s)
         self.norm = Norm(s.D, s.eps)
         self.lm_head = nn.Linear(s.D, len(ids), bias=False)
-        self.d2t: Tensor  # [its tokens] how much further on the model's id of a token is
-        self.t2d: Tensor  # [V] which of the model's it has
-        self.register_buffer("d2t", ids - torch.arange(len(ids)))
-        self.register_buffer("t2d", torch.zeros(s.V, dtype=torch.bool).index_fill(0, ids, True))
-        self.register_buffer("inv_freq", torch.tensor(s.inv_freq, dtype=torch.float64), persistent=False)
-
-    @property
-    def ids(self) -> Tensor:
-        return self.d2t + torch.arange(len(self.d2t), device=self.d2t.device)
+        self.set_ids(ids, s.V)
 
     def forward(self, features: Tensor, tokens: Tensor, embedding: Tensor, steps: int) -> list[Tensor]:
         """Logits [B, T - 1 - k, its tokens] of each step k. features [B, T, taps * D] of tokens [B, T]; row t of step k
@@ -105,18 +117,13 @@ class EagleDrafter(nn.Module):
             found.append(self.lm_head(self.norm(x)))
         return found
 
-    def _angles(self, length: int) -> tuple[Tensor, Tensor]:
-        angles = torch.arange(length, device=self.inv_freq.device).double()[:, None] * self.inv_freq
-        return angles.cos().float(), angles.sin().float()
 
-
-def loss_of(logits: list[Tensor], target: Tensor, ids: Tensor, known: Tensor, decay: float) -> Tensor:
-    """Cross entropy with the model's own distribution over tokens `ids`, where its best token is one of them; known [V]
-    says of which it is. logits: of each step; target [B, T, V]: the model's, of place t + 1 + k in row t of step k."""
-    likely, counts = target[..., ids], known[target.argmax(-1)]
-    total = torch.zeros((), device=target.device)
+def loss_of(logits: list[Tensor], likely: Tensor, counts: Tensor, decay: float) -> Tensor:
+    """Cross entropy with the model's own distribution. logits: of each step; likely, counts [B, T]: as
+    DraftVocab.likely() gives them, of place t + 1 + k in row t of step k."""
+    total = torch.zeros((), device=likely.device)
     for k, step in enumerate(logits):
-        p, count = likely[:, 1 + k :].softmax(-1), counts[:, 1 + k :]
+        p, count = likely[:, 1 + k :], counts[:, 1 + k :]
         entropy = -(p * step.float().log_softmax(-1)).sum(-1)
         total = total + decay**k * (entropy * count).sum() / count.sum().clamp(min=1)
     return total / sum(decay**k for k in range(len(logits)))
@@ -142,17 +149,14 @@ class Eagle:
     @torch.no_grad()
     def initialize(self, seed: int) -> None:
         """Normal with deviation 0.02; logits begin as the model's head has them."""
-        generator = torch.Generator().manual_seed(seed)
-        for parameter in self.module.parameters():
-            if parameter.dim() == 2:
-                parameter.normal_(0, 0.02, generator=generator)
+        self.module.randomize(seed)
         self.module.lm_head.weight.copy_(self.model.head[self.module.ids.to(self.model.head.device)])
 
     def loss(self, batch: np.ndarray, rng: np.random.Generator, done: float) -> Tensor:
         """Of tokens [B, T]; nothing is drawn, at any time: all places are drafted from."""
         logits, target = self._drafted(batch)
         decay = _DECAY if self.settings.decay is None else self.settings.decay
-        return loss_of(logits, target, self.module.ids, self.module.t2d, decay)
+        return loss_of(logits, *self.module.likely(target), decay)
 
     def right(self, batch: np.ndarray, rng: np.random.Generator) -> Tensor:
         """[n, places] whether the best guess is the model's own, at each step from each place."""
@@ -186,11 +190,3 @@ def taps_of(layers: int, count: int) -> list[int]:
     if count == len(usual) and usual == sorted(set(usual)):
         return usual
     return sorted({round((i + 1) * layers / count) - 1 for i in range(count)})
-
-
-def frequent(tokens: np.ndarray, count: int, V: int) -> Tensor:
-    """The most frequent of them, ascending."""
-    seen = np.zeros(V, np.int64)
-    for at in range(0, len(tokens), _COUNTED):
-        seen += np.bincount(tokens[at : at + _COUNTED], minlength=V)
-    return torch.from_numpy(np.sort(np.argsort(-seen, kind="stable")[:count]))

@@ -67,12 +67,15 @@ class MoaDrafter(nn.Module):
         self.layer_self_attention = MoaLayer(states)
         self.cross_attention = MoaLayer(cross)
         self.Ekv2E = nn.Linear(states.D, tokens.D)
+        self.unmixed = False  # states are as a layer gives them that adds nothing
 
     def forward(self, tokens: Tensor, kv: Tensor, embedding: Tensor, own: Tensor, seen: Tensor) -> Tensor:
         """[B, T, D] for tokens [B, T]. kv [B, T, L, 2 n_kv d]: what the model's layers cached for each; own, seen
         [B, 1, T, T]: of which tokens each sees the token, and the states."""
         B, T, L = kv.shape[:3]
-        of_layers = self.layer_self_attention(kv.flatten(0, 1), torch.arange(L, device=kv.device))
+        of_layers = kv.flatten(0, 1)
+        if not self.unmixed:
+            of_layers = self.layer_self_attention(of_layers, torch.arange(L, device=kv.device))
         states = self.Ekv2E(of_layers.mean(1)).view(B, T, -1)
         places = torch.arange(T, device=kv.device)
         x = self.self_attention(F.embedding(tokens, embedding), places, own)
@@ -94,6 +97,7 @@ class Moa:
     def __init__(self, s: DrafterSettings, shape: Shape, model: Frozen, tokens: np.ndarray) -> None:
         self.settings, self.model, self.shape, self.places = s, model, shape, s.ahead
         self.module = MoaDrafter(*shapes_of(shape, model.config))
+        self.module.unmixed = s.unmixed
         first = shape.L - s.target_layers
         self._read = model.taps(sorted({first - 1, shape.L - 1}), s.context + 1).read_kv
         self.norm = Norm(shape.D, shape.eps).to(model.device).requires_grad_(False)
@@ -116,6 +120,9 @@ class Moa:
                 parameter.zero_()
             elif parameter.dim() == 2:
                 parameter.normal_(0, 0.02, generator=generator)
+        if self.module.unmixed:  # at inference the layer is there
+            self.module.layer_self_attention.self_attn.o_proj.weight.zero_()
+            self.module.layer_self_attention.mlp.down_proj.weight.zero_()
 
     def loss(self, batch: np.ndarray, rng: np.random.Generator, done: float) -> Tensor:
         """KL and the error of states, of tokens [B, T]; what is drawn comes from `rng`. done: share of the run.
@@ -126,6 +133,8 @@ class Moa:
         every = rng.integers(*_OBSERVED, len(batch))
         staircase = rng.random(len(batch)) >= min(1.0, 2 * done)
         last = _last_observed(batch.shape, every, np.zeros_like(every))
+        if self.settings.observe_all:
+            last = np.tile(np.maximum(np.arange(batch.shape[1]) - 1, 0), (len(batch), 1))
         guessed, wanted = self.states(batch, last, staircase)
         log_q, log_p = guessed.logits.float().log_softmax(-1), wanted.logits.log_softmax(-1)
         divergence = F.kl_div(log_q, log_p, reduction="none", log_target=True).sum(-1).mean()

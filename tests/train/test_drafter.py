@@ -56,8 +56,11 @@ SMALL = DrafterSettings(
 )
 KINDS = {
     "block": SMALL,
+    "block-200": replace(SMALL, draft_vocab=200),
     "eagle": replace(SMALL, kind="eagle3", steps_ahead=3, draft_vocab=200, taps=3),
+    "eagle2": replace(SMALL, kind="eagle2", steps_ahead=3),
     "moa": replace(SMALL, kind="moa", ahead=4),
+    "moa-bare": replace(SMALL, kind="moa", ahead=4, observe_all=True, unmixed=True),
     "moa-1": replace(SMALL, kind="moa", ahead=4, target_layers=1),
 }
 
@@ -84,7 +87,7 @@ def target(tmp_path_factory, corpus):
     return folder
 
 
-@pytest.fixture(scope="module", params=["block", *exhaustive("eagle", "moa", "moa-1")])
+@pytest.fixture(scope="module", params=["block", *exhaustive(*(k for k in KINDS if k != "block"))])
 def kind(request):
     return request.param
 
@@ -148,6 +151,7 @@ def test_the_command(tmp_path, corpus, target, capsys):
         ({"mask": 300}, "tokens 0..299"),
         ({"ahead": 25, "kind": "moa"}, "at most half of --context 48"),
         ({"kind": "eagle3", "layers": 2}, "--layers 2 .* has one layer"),
+        ({"kind": "eagle2", "layers": 2}, "--layers is 2, an eagle2 drafter has one layer"),
         ({"kind": "eagle3", "draft_vocab": 301}, "--draft-vocab 301, the model has 3 layers and 300 tokens"),
     ],
 )
@@ -184,7 +188,8 @@ def test_an_unrolled_step_is_a_chain_of_single_ones():
 
 
 def test_the_draft_vocabulary_is_the_most_frequent_tokens():
-    from swiftk.train.eagle import frequent, taps_of
+    from swiftk.train.draft_vocab import frequent
+    from swiftk.train.eagle import taps_of
 
     assert frequent(np.array([5, 5, 1, 7, 7, 7, 2, 2], np.uint16), 3, 9).tolist() == [2, 5, 7]
     assert frequent(np.array([3], np.uint16), 4, 4).tolist() == [0, 1, 2, 3]

@@ -22,7 +22,7 @@ from swiftk.train.settings import NEW_MODEL, Settings, flag
 from swiftk.train.tokens import read, windows
 
 torch = pytest.importorskip("torch")
-from swiftk.train import loop, weights  # noqa: E402
+from swiftk.train import loop, running, weights  # noqa: E402
 from swiftk.train.model import Llama  # noqa: E402
 from swiftk.train.prepare import reopen  # noqa: E402
 from swiftk.train.shape import read_shape  # noqa: E402
@@ -162,7 +162,8 @@ def test_a_full_disk_leaves_the_last_checkpoint(corpus, finished, tmp_path, monk
 
 def test_two_processes_do_not_share_a_run(finished):
     run = reopen(finished, {})
-    with loop.alone(run.folder, run.training), pytest.raises(InvalidArgument, match="another process is training in"):
+    other = pytest.raises(InvalidArgument, match="another process is training in")
+    with running.alone(run.folder, run.training), other:
         loop.train(run)
 
 
