@@ -1,51 +1,86 @@
-"""What drafters with weights of their own bring, beside what needs none: each alone, as a chain, and by time with all
-others.
+"""What drafters with weights of their own bring, beside what needs none: each alone, by time and as a chain, and by
+time with all others.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from itertools import groupby, pairwise
 from pathlib import Path
+from typing import Any
 
 from .harness import Study
-from .lanes import ABOUT_COLUMNS, COLUMNS, GREEDY, Way, by_time, chain
+from .lanes import ABOUT_COLUMNS, COLUMNS, GREEDY, Models, Pair, Way, by_time, chain
 from .plots import heat
 from .texts import grown
 
 SAMPLINGS = {"greedy": GREEDY, "T 1": {"temperature": 1.0}}
 STREAMS = ("gsm8k", "humaneval", "summarization", "english")
+REACH = 7  # tokens of a chain
 NOTES = (
     "memory: of the drafter or the copy, as a share of the model's own weights; no drafter: the default without one; "
-    "auto: all of them by time",
+    "auto: all of them by time; places: of the tokens of a chain, how often each is accepted where all before it are",
 )
 
 
-def ways(kind: str, reach: int) -> list[Way]:
+def without() -> list[Way]:
     return [
         Way("no drafter", {"skip": "int4", "optimizer": None, "drafter": "auto"}),
         by_time("int4", "int4"),
         Way("suffix", {"drafter": "suffix"}),
-        Way(kind, {"drafter": kind}),
-        Way(f"{kind}, chain", {"skip": "drafter", "drafter": "plan", "gate": chain(reach), "speculate": "always"}),
-        Way("auto"),
     ]
 
 
+def ways(name: str, kind: str) -> list[Way]:
+    """Of a loaded drafter. A chain is always drafted: what it says is measured, not whether it pays."""
+    always = {"skip": "drafter", "drafter": "plan", "gate": chain(REACH), "speculate": "always"}
+    return [Way(name, {"drafter": kind}), Way(f"{name}, chain", always), Way(f"auto with {name}")]
+
+
+def opened(study: Study) -> Iterator[tuple[Models, list[Way], dict[str, float]]]:
+    """A model without a drafter and one with each: its ways, and the memory that they take, of the model's."""
+    for folder in (None, *study.given.drafters):
+        if folder is None:
+            models = study.open(study.folder, draft_weights="int4")
+            model = models[0].model
+            yield models, without(), {form: size / model.weight_bytes for form, size in model.copies.items()}
+            continue
+        drafter = folder if study.grow is None else grown(study.grow, folder)
+        models, name = study.open(study.folder, draft_weights="int4", drafter=drafter), folder.resolve().name
+        model = models[0].model
+        its = ways(name, model.drafter)
+        yield models, its, {way.name: model.drafter_bytes / model.weight_bytes for way in its[:2]}
+
+
+def by_place(pairs: Sequence[Pair]) -> str:
+    """How often each place of a chain is accepted where all before it are."""
+    steps = [0] * (REACH + 1)
+    for pair in pairs:
+        for accepted, count in enumerate(pair.result.stats.acceptance_histogram):
+            steps[min(accepted, REACH)] += count
+    reached = [sum(steps[place:]) for place in range(REACH + 1)]
+    return " ".join(f"{after / before:.2f}" for before, after in pairwise(reached) if before)
+
+
 def main() -> None:
-    folder = {"type": Path, "required": True, "help": "of the drafter, for the model before it is grown"}
-    study = Study("drafters", __doc__, tokens=128, streams=STREAMS, options={"--drafter": folder})
-    drafter = study.given.drafter if study.grow is None else grown(study.grow, study.given.drafter)
-    models = study.open(study.folder, draft_weights="int4", drafter=drafter)
-    model = models[0].model
-    study.results.name += f"-{study.given.drafter.resolve().name}"
-    memory = {form: size / model.weight_bytes for form, size in model.copies.items()}
-    memory |= dict.fromkeys((model.drafter, f"{model.drafter}, chain"), model.drafter_bytes / model.weight_bytes)
-    works = {f"{name}, {mode}": (name, mode) for name in study.streams for mode in SAMPLINGS}
-    for part, (name, mode) in study.parts(works):
-        models.forget()
-        pairs = study.measure(study.texts(name), ways(model.drafter, 7), models, **SAMPLINGS[mode])
-        for way, row in study.add(part, pairs, stream=name, sampling=mode).items():
-            row["memory"] = memory.get(way)
-    columns = {"stream": "part", "way": "way", **COLUMNS, "memory": "memory:.1%"}
+    folders = {"type": Path, "nargs": "+", "required": True, "help": "folders; for the model before it grows"}
+    study = Study("drafters", __doc__, tokens=128, streams=STREAMS, options={"--drafters": folders})
+    asked = [(name, mode) for name in study.streams for mode in SAMPLINGS]
+    works: dict[str, Any] = {
+        f"{name}, {mode}, {number}": (number, name, mode)
+        for number in range(1 + len(study.given.drafters))
+        for name, mode in asked
+    }
+    every = opened(study)
+    for _, parts in groupby(study.parts(works), key=lambda part: part[1][0]):
+        models, its, memory = next(every)
+        for _, (_, name, mode) in parts:
+            models.forget()
+            pairs = study.measure(study.texts(name), its, models, **SAMPLINGS[mode])
+            for way, row in study.add(f"{name}, {mode}", pairs, stream=name, sampling=mode).items():
+                row["memory"] = memory.get(way)
+                row["places"] = by_place([p for p in pairs if p.way == way]) if way.endswith("chain") else None
+    columns = {"stream": "part", "way": "way", **COLUMNS, "memory": "memory:.1%", "places": "places"}
     panels = [heat(f"{mode}: speed-up", across="stream", sampling=mode) for mode in SAMPLINGS]
     study.finish(columns, ABOUT_COLUMNS, *NOTES, panels=panels, width=7.2, height=4.4, sharey=True)
 

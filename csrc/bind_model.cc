@@ -32,21 +32,29 @@ py::dict config_dict(const Config& c) {
                   "rope_theta"_a = c.rope_theta, "dtype"_a = c.dtype);
 }
 
-// What kernels are built for, known before any weight is loaded; for a given dtype, from config.json alone.
-py::dict kernel_shape(const std::string& dir, const std::string& dtype) {
-  const Config c = read_config(dir);
-  const auto stored = [&] {
-    return Checkpoint(dir).get("model.layers.0.self_attn.q_proj.weight", {int64_t{c.H} * c.d, c.D}).dtype;
-  };
-  const DType type = dtype == "auto" ? stored() : dtype_of(dtype);
-  return py::dict("D"_a = c.D, "H"_a = c.H, "KV"_a = c.n_kv, "HD"_a = c.d, "F"_a = c.F, "V"_a = c.V,
-                  "dtype"_a = name_of(type), "qk_norm"_a = c.qk_norm, "qkv_bias"_a = c.qkv_bias, "o_bias"_a = c.o_bias,
-                  "mlp_bias"_a = c.mlp_bias, "eps"_a = c.norm_eps);
+// As the header of a kernel pack has it.
+py::dict shape_dict(const KernelShape& shape) {
+  const Config& c = shape.config;
+  py::dict out("D"_a = c.D, "H"_a = c.H, "KV"_a = c.n_kv, "HD"_a = c.d, "F"_a = c.F, "V"_a = c.V,
+               "dtype"_a = name_of(shape.dtype), "qk_norm"_a = c.qk_norm, "qkv_bias"_a = c.qkv_bias,
+               "o_bias"_a = c.o_bias, "mlp_bias"_a = c.mlp_bias, "eps"_a = c.norm_eps);
+  if (shape.wide > 0) out["wide"] = shape.wide;
+  if (shape.apart) out["apart"] = true;
+  if (!shape.head) return out;
+  py::list linears;
+  for (const Linear& l : shape.linears) {
+    py::list one;
+    one.append(l.n), one.append(l.k), one.append(l.bias);
+    linears.append(one);
+  }
+  out["linears"] = linears;
+  return out;
 }
 
 std::shared_ptr<Model> load(const std::string& dir, const std::string& dtype, const std::string& isa, int threads,
                             const std::string& device, const std::string& pack, const std::string& draft_weights,
-                            size_t draft_memory, const std::string& drafter, const py::object& progress) {
+                            size_t draft_memory, const std::string& drafter,
+                            const std::vector<std::string>& drafter_packs, const py::object& progress) {
   LoadOptions options{.dtype = dtype,
                       .draft_weights = draft_weights,
                       .draft_memory = draft_memory,
@@ -55,6 +63,7 @@ std::shared_ptr<Model> load(const std::string& dir, const std::string& dtype, co
                       .threads = threads,
                       .device = device,
                       .pack = pack,
+                      .drafter_packs = drafter_packs,
                       .progress = {}};
   if (!progress.is_none()) {
     options.progress = [&progress](size_t done, size_t total) {
@@ -137,7 +146,7 @@ class Taps {
     py::array_t<float> out(
         {py::ssize_t(slots.size()), py::ssize_t(c.L), py::ssize_t(c.n_kv), py::ssize_t(2), py::ssize_t(c.d)});
     const py::gil_scoped_release release;
-    w_.pool.read_rows(w_.executor.ctx(), slots, out.mutable_data());
+    w_.pool.download_rows(w_.executor.ctx(), slots, out.mutable_data());
     return out;
   }
 
@@ -194,7 +203,8 @@ void bind_model(py::module_& m) {
   using namespace swiftk;
   py::class_<Model, std::shared_ptr<Model>>(m, "Model")
       .def(py::init(&load), "dir"_a, "dtype"_a = "auto", "isa"_a = "", "threads"_a = 0, "device"_a = "cpu",
-           "pack"_a = "", "draft_weights"_a = "own", "draft_memory"_a = 0, "drafter"_a = "", "progress"_a = py::none())
+           "pack"_a = "", "draft_weights"_a = "own", "draft_memory"_a = 0, "drafter"_a = "",
+           "drafter_packs"_a = std::vector<std::string>{}, "progress"_a = py::none())
       .def_property_readonly("config", [](const Model& self) { return config_dict(self.config); })
       .def_property_readonly("isa", [](const Model& self) { return self.ops->name; })
       .def_property_readonly("device", [](const Model& self) { return self.ops->device ? "cuda" : "cpu"; })
@@ -215,7 +225,18 @@ void bind_model(py::module_& m) {
     for (const char* const* name = cpu_isas(); *name; ++name) names.emplace_back(*name);
     return names;
   });
-  m.def("kernel_shape", &kernel_shape, "dir"_a, "dtype"_a = "auto");
+  m.def(
+      "kernel_shape",
+      [](const std::string& dir, const std::string& dtype) { return shape_dict(kernel_shape(dir, dtype)); }, "dir"_a,
+      "dtype"_a = "auto");
+  m.def(
+      "drafter_kernel_shapes",
+      [](const std::string& dir, const std::string& target, const std::string& dtype) {
+        py::list shapes;
+        for (const KernelShape& shape : drafter_kernel_shapes(dir, target, dtype)) shapes.append(shape_dict(shape));
+        return shapes;
+      },
+      "dir"_a, "target"_a, "dtype"_a = "auto");
   m.def("gpu_info", &gpu_info, "ordinal"_a = 0);
   m.def("gpu_free_bytes", [](int ordinal) { return cuda::free_memory(ordinal); }, "ordinal"_a = 0, Release());
   m.def("probe", &probe, "dtype"_a = "bfloat16", "isa"_a = "", "threads"_a = 0, Release());

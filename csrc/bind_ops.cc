@@ -199,6 +199,34 @@ class Kernels {
     return logits;
   }
 
+  Floats rmsnorm(const Floats& x, const Floats& norm, float eps, int stride) {
+    const int n = rows_of(x, static_cast<int>(norm.size())), D = static_cast<int>(norm.size());
+    want(stride >= D, "stride wants at least " + std::to_string(D));
+    Floats out({n, stride});
+    std::fill_n(out.mutable_data(), out.size(), 0.0f);
+    ops_->rmsnorm(*ctx_, {x.data(), norm.data(), eps, n, D, out.mutable_data(), static_cast<size_t>(stride)});
+    return out;
+  }
+
+  Floats mean(const Floats& x, int group) {
+    want(x.ndim() == 2 && group > 0 && x.shape(0) % group == 0, "x wants two dimensions, of whole groups");
+    const int n = static_cast<int>(x.shape(0)) / group, width = static_cast<int>(x.shape(1));
+    Floats out({n, width});
+    ops_->mean(*ctx_, {x.data(), n, group, width, out.mutable_data()});
+    return out;
+  }
+
+  Floats spread(const Floats& own, const Ints& token, const Floats& logits) {
+    const int n = rows_of(own, static_cast<int>(token.size())), vocab = static_cast<int>(logits.shape(1));
+    want(logits.shape(0) == n, "logits want as many rows");
+    for (py::ssize_t i = 0; i < token.size(); ++i) want(token.at(i) >= 0 && token.at(i) < vocab, "token out of range");
+    Floats out({n, vocab});
+    std::copy_n(logits.data(), logits.size(), out.mutable_data());
+    const int wide = static_cast<int>(token.size());
+    ops_->spread(*ctx_, {own.data(), token.data(), n, wide, vocab, out.mutable_data()});
+    return out;
+  }
+
   py::tuple topk(const Floats& logits, int k, std::optional<Floats> scores, float scale, std::optional<uint64_t> seed,
                  uint32_t stream, std::optional<Ints> pos) {
     want(logits.ndim() == 2 && k >= 1 && k <= kMaxTopk && k <= logits.shape(1), "k is out of range");
@@ -319,6 +347,9 @@ void bind_ops(py::module_& parent) {
       .def("residual", &Kernels::residual, "input"_a, "w"_a, "x"_a, "down"_a = false)
       .def("gate_up", &Kernels::gate_up, "x"_a, "norm"_a, "eps"_a, "w"_a)
       .def("lm_head", &Kernels::lm_head, "x"_a, "norm"_a, "eps"_a, "w"_a)
+      .def("rmsnorm", &Kernels::rmsnorm, "x"_a, "norm"_a, "eps"_a, "stride"_a)
+      .def("mean", &Kernels::mean, "x"_a, "group"_a)
+      .def("spread", &Kernels::spread, "own"_a, "token"_a, "logits"_a)
       .def("topk", &Kernels::topk, "logits"_a, "k"_a, "scores"_a = py::none(), "scale"_a = 1.0f, "seed"_a = py::none(),
            "stream"_a = 0, "pos"_a = py::none())
       .def("move_row", &Kernels::move_row, "cache"_a, "from_slot"_a, "to_slot"_a)

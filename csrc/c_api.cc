@@ -12,6 +12,17 @@ namespace {
 
 thread_local char last_error[1024] = "";  // a fixed array: reporting that memory ran out must not need memory
 
+// Joined by colons; none of null.
+std::vector<std::string> paths(const char* joined) {
+  std::vector<std::string> out;
+  for (std::string rest = joined ? joined : ""; !rest.empty();) {
+    const size_t end = std::min(rest.find(':'), rest.size());
+    out.push_back(rest.substr(0, end));
+    rest.erase(0, end + 1);
+  }
+  return out;
+}
+
 }  // namespace
 
 GenerateOptions generate_options(const swiftk_generate_params* given, const std::vector<int32_t>& eos_ids) {
@@ -110,6 +121,7 @@ swiftk_status swiftk_model_load(const char* dir, const swiftk_load_params* given
                                 .threads = params.threads,
                                 .device = params.device ? params.device : "",
                                 .pack = params.pack ? params.pack : "",
+                                .drafter_packs = paths(params.drafter_packs),
                                 .progress = {}};
     if (params.progress) {
       options.progress = [&](size_t done, size_t total) { return params.progress(params.user, done, total) == 0; };

@@ -129,7 +129,7 @@ class Drafting {
     if (s_.rejects() && n_ > 0) d_.q.resize(static_cast<size_t>(limit_) * w_.model->config.V);
   }
 
-  bool fits_spine() const { return w_.model->ops->draft_spine && !s_.warps() && !beams(); }
+  bool fits_spine() const { return w_.model->ops->draft_spine && !s_.plan->skip.drafter && !s_.warps() && !beams(); }
   bool beams() const { return rule_.beam > 0 && !s_.rejects(); }
 
   int run_spine() {

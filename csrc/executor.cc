@@ -38,7 +38,12 @@ Executor::Executor(std::shared_ptr<const Model> model, int threads, int max_rows
 }
 
 Executor::Executor(std::shared_ptr<const Model> model, const Executor& host, int max_rows)
-    : Executor(std::move(model), max_rows, host.ctx_, false) {}
+    : Executor(model, max_rows, host.ctx_, false) {
+  const Ops& ops = *model_->ops;
+  if (!ops.beside) return;
+  ctx_ = ops.beside(ops.device, *host.ctx_);
+  owns_ = true;
+}
 
 Executor::Executor(std::shared_ptr<const Model> model, int max_rows, Ctx* ctx, bool owns)
     : model_(std::move(model)), ctx_(ctx), owns_(owns), max_rows_(std::max(max_rows, TokenTree::kMaxNodes)) {

@@ -13,7 +13,8 @@ class Executor {
  public:
   // Workspace for calls of at most max_rows rows.
   Executor(std::shared_ptr<const Model>, int threads, int max_rows);
-  // The same on the threads of another one, whose turn it never is at the same time.
+  // The same on the threads of another one, or its stream, whose turn it never is at the same time, and which outlives
+  // this one.
   Executor(std::shared_ptr<const Model>, const Executor& host, int max_rows);
   ~Executor();
   Executor(const Executor&) = delete;

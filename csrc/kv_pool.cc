@@ -1,9 +1,6 @@
 #include "kv_pool.h"
 
 #include <algorithm>
-#include <string>
-
-#include "error.h"
 
 namespace swiftk {
 namespace {
@@ -159,10 +156,6 @@ void KvPool::move_rows(Ctx& ctx, std::span<const int32_t> from, std::span<const 
 }
 
 void KvPool::read_rows(Ctx& ctx, std::span<const int32_t> slots, float* out) const {
-  if (!ops_->read_rows) {
-    fail(Status::Unsupported, std::string("[cache] K and V are read as numbers, which device \"") + ops_->name +
-                                  "\" does not do so far, want \"cpu\"");
-  }
   const size_t width = row_floats() / n_layers_;
   for (int l = 0; l < n_layers_; ++l) {
     ops_->read_rows(ctx, {.kv = layer(l),
@@ -171,6 +164,12 @@ void KvPool::read_rows(Ctx& ctx, std::span<const int32_t> slots, float* out) con
                           .stride = width * n_layers_,
                           .out = out + l * width});
   }
+}
+
+void KvPool::download_rows(Ctx& ctx, std::span<const int32_t> slots, float* out) const {
+  const Buffer rows(*ops_, sizeof(float) * slots.size() * row_floats());
+  read_rows(ctx, slots, rows.as<float>());
+  ops_->download(ctx, out, rows.as<void>(), rows.bytes());
 }
 
 void KvPool::poison(Ctx& ctx) {

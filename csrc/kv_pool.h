@@ -58,9 +58,10 @@ class KvPool {
 
   // Copies slot from[i] to slot to[i], for i = 0, 1, ... in turn, in every layer; slots are of the pool.
   void move_rows(Ctx&, std::span<const int32_t> from, std::span<const int32_t> to) const;
-  // K and V of slots of the pool as floats [n, layers, n_kv, 2, d]: of each KV head its K, then its V. Throws
-  // Error(Unsupported) where the backend does not read them.
+  // K and V of slots of the pool as floats [n, layers, n_kv, 2, d]: of each KV head its K, then its V.
   void read_rows(Ctx&, std::span<const int32_t> slots, float* out) const;
+  // The same to the host's memory.
+  void download_rows(Ctx&, std::span<const int32_t> slots, float* out) const;
   int row_floats() const { return n_layers_ * shape_.n_kv * 2 * shape_.d; }  // of a slot
   // Fills every byte with NaN patterns, so that a test sees any read of what was never written.
   void poison(Ctx&);

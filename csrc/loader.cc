@@ -34,14 +34,15 @@ float element(const TensorView& t, size_t i) {
 
 class Loader {
  public:
-  Loader(const Checkpoint& checkpoint, const LoadOptions& options, Model& model, Manifest jobs)
-      : checkpoint_(checkpoint), options_(options), model_(model), jobs_(std::move(jobs)) {}
+  // shape: of what a GPU's kernels have to be built for, but for the dtype.
+  Loader(const Checkpoint& checkpoint, const LoadOptions& options, Model& model, Manifest jobs, KernelShape shape)
+      : checkpoint_(checkpoint), options_(options), model_(model), jobs_(std::move(jobs)), shape_(std::move(shape)) {}
 
   void run() {
     const std::string& dtype = options_.dtype;
     model_.dtype = dtype.empty() || dtype == "auto" ? jobs_.matrices.front().parts.front().dtype : parse_dtype(dtype);
-    model_.own.dtype = model_.dtype;
-    if (model_.ops->device) cuda::check_pack(*model_.ops, model_.config, model_.dtype);
+    model_.own.dtype = shape_.dtype = model_.dtype;
+    if (model_.ops->device) cuda::check_pack(*model_.ops, shape_);
     choose_copies();
     total_ = jobs_.bytes + (copies_embedding() ? jobs_.embedding.bytes : 0);
     for (const MatrixJob& job : jobs_.matrices) {
@@ -94,7 +95,12 @@ class Loader {
     return forms;
   }
 
-  bool copies_embedding() const { return model_.ops->device && !(model_.config.tied_head && model_.ops->shares_table); }
+  // The device's table is a copy of its own, unless the head, which is the same, serves as one.
+  bool copies_embedding() const {
+    const auto head = [&](const MatrixJob& job) { return job.head() && job.parts[0].data == jobs_.embedding.data; };
+    return model_.ops->device && jobs_.embedding.data &&
+           !(model_.ops->shares_table && std::any_of(jobs_.matrices.begin(), jobs_.matrices.end(), head));
+  }
 
   // Out of the page cache: all that is made of them is made.
   void drop(const std::vector<TensorView>& parts) const {
@@ -296,6 +302,7 @@ class Loader {
   const LoadOptions& options_;
   Model& model_;
   Manifest jobs_;
+  KernelShape shape_;
   bool upper_ = false;           // drafts may read the upper bytes
   size_t done_ = 0, total_ = 0;  // bytes of tensors
 };
@@ -303,16 +310,16 @@ class Loader {
 }  // namespace
 
 void load_weights(const Checkpoint& checkpoint, const LoadOptions& options, Model& model) {
-  Loader(checkpoint, options, model, {checkpoint, model}).run();
+  Loader(checkpoint, options, model, {checkpoint, model}, {.config = model.config}).run();
 }
 
 void load_head(const Checkpoint& checkpoint, const LoadOptions& options, Model& layers, DraftModel& drafter) {
-  Loader(checkpoint, options, layers, {checkpoint, layers, drafter}).run();
+  Loader(checkpoint, options, layers, {checkpoint, layers, drafter}, head_shape(layers.config, drafter)).run();
 }
 
 void load_moa(const Checkpoint& checkpoint, const LoadOptions& options, Model& tokens, Model& states, Model& cross,
-              MoaParts& moa) {
-  Loader(checkpoint, options, tokens, {checkpoint, tokens, states, cross, moa}).run();
+              const KernelShape& shape, MoaParts& moa) {
+  Loader(checkpoint, options, tokens, {checkpoint, tokens, states, cross, moa}, shape).run();
   states.dtype = cross.dtype = tokens.dtype;
 }
 

@@ -10,7 +10,8 @@ namespace swiftk {
 void load_weights(const Checkpoint&, const LoadOptions&, Model&);
 // The same of a block drafter's layers; what it shares with another model is not loaded.
 void load_head(const Checkpoint&, const LoadOptions&, Model& layers, DraftModel&);
-// Of a Mixture of Attentions; `tokens` owns all of it.
-void load_moa(const Checkpoint&, const LoadOptions&, Model& tokens, Model& states, Model& cross, MoaParts&);
+// Of a Mixture of Attentions; `tokens` owns all of it, with kernels of that shape.
+void load_moa(const Checkpoint&, const LoadOptions&, Model& tokens, Model& states, Model& cross, const KernelShape&,
+              MoaParts&);
 
 }  // namespace swiftk

@@ -32,12 +32,13 @@ void Manifest::add_block(Model& model, DraftModel& drafter) {
               .group = 0,
               .interleave = false,
               .other = &block.fc});
+  if (!drafter.tokens.empty()) add_matrix({Matrix::Head, {get("lm_head.weight", {drafter.V, c.D})}, 0, false});
   if (block.rank == 0) return;
   TensorView before = get("markov_head.markov_w1.weight", {c.V, block.rank});
   before.shape = {int64_t{c.V} * block.rank};
   add_vector({before}, 0, &block.before);
   add_matrix({.role = Matrix::Head,
-              .parts = {get("markov_head.markov_w2.weight", {c.V, block.rank})},
+              .parts = {get("markov_head.markov_w2.weight", {drafter.V, block.rank})},
               .group = 0,
               .interleave = false,
               .other = &block.bias});
@@ -63,11 +64,11 @@ void Manifest::add_eagle(Model& model, DraftModel& drafter) {
               .group = 0,
               .interleave = false,
               .other = &eagle.fc});
-  if (checkpoint_.has(fc + "bias")) add_vector({get(fc + "bias", {c.D})}, 0, &eagle.fc.bias);
+  if (eagle.biased) add_vector({get(fc + "bias", {c.D})}, 0, &eagle.fc.bias);
   if (eagle.fused) {
     add_vector({get(first + "hidden_norm.weight", {c.D})}, 0, &eagle.hidden_norm);
     add_vector({get("norm.weight", {c.D})}, 0, &model.final_norm);
-    add_matrix({Matrix::Head, {get("lm_head.weight", {eagle.V, c.D})}, 0, false});
+    add_matrix({Matrix::Head, {get("lm_head.weight", {drafter.V, c.D})}, 0, false});
   }
   if (checkpoint_.has("embed_tokens.weight")) embedding = get("embed_tokens.weight", {c.V, c.D});
   // Tables of tokens, which are read apart, or say the same the other way round; copies of the model's own.

@@ -35,6 +35,8 @@ int device_ordinal(const std::string& device) {
   return std::atoi(device.c_str() + 5);
 }
 
+}  // namespace
+
 void open_backend(const LoadOptions& options, Model& model) {
   const int ordinal = device_ordinal(options.device);
   if (ordinal < 0) {
@@ -48,6 +50,8 @@ void open_backend(const LoadOptions& options, Model& model) {
   model.backend = cuda::open_ops(ordinal, options.pack);
   model.ops = model.backend.get();
 }
+
+namespace {
 
 void* allocated(const Ops& ops, size_t bytes) {
   try {
@@ -88,6 +92,16 @@ const Weights& Model::stored(DType form) const {
   for (const Weights& copy : copies) names += std::string(", ") + name_of(copy.dtype);
   fail(Status::InvalidArgument,
        std::string("[plan] weights are ") + name_of(form) + ", the model has its own, " + name_of(dtype) + names);
+}
+
+KernelShape kernel_shape(const std::string& dir, const std::string& dtype) {
+  const Config c = read_config(dir);
+  if (dtype == "auto") {
+    return {c, Checkpoint(dir).get("model.layers.0.self_attn.q_proj.weight", {int64_t{c.H} * c.d, c.D}).dtype};
+  }
+  const std::optional<DType> type = full_dtype_named(dtype);
+  if (!type) fail(Status::InvalidArgument, "[dtype] got '" + dtype + "', want float32, bfloat16 or float16");
+  return {c, *type};
 }
 
 std::shared_ptr<const Model> load_model(const std::string& dir, const LoadOptions& options) {

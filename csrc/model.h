@@ -8,6 +8,7 @@
 
 #include "checkpoint.h"
 #include "config.h"
+#include "kernel_shape.h"
 #include "ops.h"
 
 namespace swiftk {
@@ -67,6 +68,7 @@ struct LoadOptions {
   int threads = 0;          // 0: one per core this process may use
   std::string device;       // "" or "cpu"; "cuda" or "cuda:N": the N-th GPU, with the kernels of `pack`
   std::string pack;         // file that swiftk pack made
+  std::vector<std::string> drafter_packs{};  // the same for the drafter's layers: one, of a Mixture of Attentions three
   // Called after each tensor with bytes done and bytes in all; returning false cancels the load (Error(Cancelled)).
   std::function<bool(size_t done, size_t total)> progress;
 };
@@ -90,6 +92,13 @@ struct Model {
   std::vector<Buffer> storage;                        // owns what the pointers above point to
   std::vector<std::shared_ptr<MappedFile>> mappings;  // keeps the embedding table mapped
 };
+
+// The ops that options ask for: the host's, or a device's with the kernels of a pack, which the model then owns.
+void open_backend(const LoadOptions&, Model&);
+
+// Known before any weight is loaded: for a given dtype from config.json alone, for "auto" by the header of the weights,
+// too.
+KernelShape kernel_shape(const std::string& dir, const std::string& dtype);
 
 std::shared_ptr<const Model> load_model(const std::string& dir, const LoadOptions&);
 

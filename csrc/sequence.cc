@@ -49,11 +49,12 @@ int Sequence::add_node(int parent, int32_t token, SourceId source) {
 }
 
 // A chain lies where its text would: it needs no ancestors, and attention takes its rows together.
-void Sequence::add_rows(RowBatch& batch, int begin, int end) const {
+void Sequence::add_rows(RowBatch& batch, int begin, int end, int vocab) const {
   const TokenTree& tree = draft.tree;
   const bool chain = tree.is_chain();
   for (int i = begin; i < end; ++i) {
-    batch.add(tree.token(i), cached + tree.depth(i), cached + i, chain ? 0 : tree.ancestors(i));
+    const int32_t token = tree.token(i) < vocab ? tree.token(i) : 0;
+    batch.add(token, cached + tree.depth(i), cached + i, chain ? 0 : tree.ancestors(i));
   }
 }
 

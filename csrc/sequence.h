@@ -5,6 +5,7 @@
 // alone it is plain decoding, by the same code.
 #pragma once
 #include <array>
+#include <climits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -94,7 +95,8 @@ struct Sequence {
   void forget_tree();
   int add_node(int parent, int32_t token, SourceId source);
   // Rows of nodes [begin, end), to a batch whose last view has this text.
-  void add_rows(RowBatch&, int begin, int end) const;
+  // Nodes [begin, end); a token from `vocab` on goes as 0.
+  void add_rows(RowBatch&, int begin, int end, int vocab = INT_MAX) const;
   void read_path(int node);  // the tokens that lead to a node, its own the last, to path_tokens
 
   int most_text = 0;  // tokens

@@ -169,7 +169,7 @@ std::vector<float> Session::kv_rows() const {
   std::vector<int32_t> slots;
   for (int i = 0; i < s_.cached; ++i) slots.push_back(s_.slot(i));
   std::vector<float> out(slots.size() * w_.pool.row_floats());
-  w_.pool.read_rows(w_.executor.ctx(), slots, out.data());
+  w_.pool.download_rows(w_.executor.ctx(), slots, out.data());
   return out;
 }
 

@@ -68,9 +68,10 @@ typedef struct swiftk_load_params {
    * "upper", alone or among them, costs none: it is the upper bytes of weights whose dtype is "float16". */
   const char* draft_weights;
   size_t draft_memory;
-  const char* drafter; /* null, or the folder of a drafter with weights of its own: another model, or a head */
+  const char* drafter;       /* null, or the folder of a drafter with weights of its own: another model, or a head */
+  const char* drafter_packs; /* on a GPU: what `swiftk pack --drafter` made; several files are joined by colons */
 } swiftk_load_params;
-#define SWIFTK_LOAD_PARAMS_INIT {sizeof(swiftk_load_params), NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, 0, NULL}
+#define SWIFTK_LOAD_PARAMS_INIT {sizeof(swiftk_load_params), NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, 0, NULL, NULL}
 
 typedef struct swiftk_model_info {
   size_t struct_size;
@@ -127,9 +128,9 @@ typedef struct swiftk_skip {
   size_t n_attn;
   const int32_t* mlp; /* [n_mlp] layers */
   size_t n_mlp;
-  int32_t exit_layer;  /* layers from here on are left out whole; -1: none */
-  /* What drafts read: a copy that was loaded ("int4"); null: the model's own. "drafter": none of it, the drafter that was
-   * loaded beside the model drafts, and nothing is left out. */
+  int32_t exit_layer; /* layers from here on are left out whole; -1: none */
+  /* What drafts read: a copy that was loaded ("int4"); null: the model's own. "drafter": none of it, the drafter that
+   * was loaded beside the model drafts, and nothing is left out. */
   const char* weights;
 } swiftk_skip;
 #define SWIFTK_SKIP_INIT {sizeof(swiftk_skip), NULL, 0, NULL, 0, -1, NULL}

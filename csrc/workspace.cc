@@ -15,9 +15,14 @@ size_t block_bytes(const Model& model) {
   return model.ops->kv_bytes({model.config.n_kv, model.config.d, 1, model.dtype}) * model.config.L;
 }
 
+// With what a drafter keeps of as many tokens: K and V of its own, and what it reads of the model.
 int fitting_blocks(const Model& model) {
   if (!model.ops->device) return INT_MAX;
-  return static_cast<int>(std::min<size_t>(cuda::free_memory(*model.ops->device) / 2 / block_bytes(model), 1u << 24));
+  const DraftModel* const beside = model.drafter.get();
+  size_t bytes = block_bytes(model);
+  if (beside && beside->moa.cross) bytes += block_bytes(*beside->moa.cross);
+  if (beside) bytes += block_bytes(*beside->layers) + sizeof(float) * kKvBlock * beside->taps.size() * model.config.D;
+  return static_cast<int>(std::min<size_t>(cuda::free_memory(*model.ops->device) / 2 / bytes, 1u << 24));
 }
 
 int fitting_context(const Model& model) {

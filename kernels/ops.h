@@ -5,8 +5,8 @@
 // sees keys by logical position, so a tree row has the bits of the same token decoded alone. Layouts of packed weights and
 // of the cache belong to the backend. Kernels check nothing; callers validate at the edge.
 //
-// Pointers are to memory of the backend (Ops::allocate), but for the arrays of Rows, PackArgs, MoveArgs, SpineArgs and
-// what topk writes, which are the host's. Residual rows and logits are fp32. What one op hands to the next (q,
+// Pointers are to memory of the backend (Ops::allocate), but for the arrays of Rows, PackArgs, MoveArgs, SpineArgs,
+// the slots of ReadArgs and what topk writes, which are the host's. Residual rows and logits are fp32. What one op hands to the next (q,
 // attention's out, h) has room for floats, and is stored as the backend likes.
 #pragma once
 #include <cstddef>
@@ -81,12 +81,12 @@ struct EmbedArgs {
   float* x;  // [n, D]
 };
 
-// q, k, v = W rmsnorm(x); optional per-head RMSNorm of q and k (Qwen3); rotary embedding (halves rotated, as Hugging Face
-// does: element i pairs with i + d/2); k and v are stored at rows.slot in the cache's dtype. On the host n_heads may be 0:
-// k and v alone; or kv.shape.n_kv: q alone.
+// q, k, v = W rmsnorm(x), or W x; optional per-head RMSNorm of q and k (Qwen3); rotary embedding (halves rotated, as Hugging Face
+// does: element i pairs with i + d/2); k and v are stored at rows.slot in the cache's dtype. n_heads may be 0: k and v
+// alone; or kv.shape.n_kv: q alone (on a device, where its kernels were built for that).
 struct QkvArgs {
-  const float* x;     // [n, D]
-  const float* norm;  // [D]
+  const float* x;     // [n, w.k]
+  const float* norm;  // [w.k]; null: x as it is
   float eps;
   Weight w;             // [(H + 2 n_kv) d, D], packed with group = d from (q, k, v)
   const float* q_norm;  // [d] or null
@@ -127,7 +127,7 @@ struct GateUpArgs {
 };
 inline constexpr int kGateGroup = 32;
 
-// logits = W rmsnorm(x), on the host also W x
+// logits = W rmsnorm(x), or W x
 struct LmHeadArgs {
   const float* x;     // [n, D]
   const float* norm;  // [D]; null: x as it is
@@ -135,6 +135,31 @@ struct LmHeadArgs {
   Weight w;  // [V, D]
   int n;
   float* logits;  // [n, V]
+};
+
+// out = rmsnorm(x), which some drafters read beside another row.
+struct NormArgs {
+  const float* x;     // [n, D]
+  const float* norm;  // [D]
+  float eps;
+  int n, D;
+  float* out;     // [n, D]; may be x
+  size_t stride;  // floats from a row of it to the next
+};
+
+// out = the mean of each `group` rows of x.
+struct MeanArgs {
+  const float* x;  // [n, group, width]
+  int n, group, width;
+  float* out;  // [n, width]
+};
+
+// Logits of some tokens among those of all: logits[token[j]] = own[j], row by row; others stay.
+struct SpreadArgs {
+  const float* own;      // [n, own_vocab]
+  const int32_t* token;  // [own_vocab], none twice
+  int n, own_vocab, vocab;
+  float* logits;  // [n, vocab]
 };
 
 // Per row, the k largest of scale * scores + noise, best first, ties to the lowest id. scale * scores is rounded to f32;
@@ -228,6 +253,9 @@ struct Ops {
   int kv_planes;      // parts of a layer's cache, one after another, in each of which blocks lie one after another
 
   Ctx* (*create)(Device*, int threads);
+  // One whose ops are in turn with those of another ctx, of any table for the same device, which outlives it: with rows,
+  // scratch memory and recorded passes of its own. Null on the host, where such ops may have the other ctx itself.
+  Ctx* (*beside)(Device*, Ctx& other);
   void (*destroy)(Ctx*);
   // 64-byte aligned and zeroed; on the host lazily by the system, with huge pages where they help. Throws bad_alloc.
   void* (*allocate)(Device*, size_t bytes);
@@ -257,9 +285,15 @@ struct Ops {
   void (*rmsnorm_gate_up_silu)(Ctx&, const GateUpArgs&);
   void (*down_proj_residual)(Ctx&, const ResidualArgs&);
   void (*rmsnorm_lm_head)(Ctx&, const LmHeadArgs&);
+  // What drafters with weights of their own need beside these. linear: x += W in + bias, of any shape on the host, on a
+  // device of those that its kernels were built for; `in` is fp32.
+  void (*linear)(Ctx&, const ResidualArgs&);
+  void (*rmsnorm)(Ctx&, const NormArgs&);
+  void (*mean)(Ctx&, const MeanArgs&);
+  void (*spread)(Ctx&, const SpreadArgs&);
   void (*topk)(Ctx&, const TopkArgs&);
   void (*move_rows)(Ctx&, const MoveArgs&);
-  void (*read_rows)(Ctx&, const ReadArgs&);  // null where nobody asks for it
+  void (*read_rows)(Ctx&, const ReadArgs&);
   // Null where steps cost nothing between them. Returns the steps taken, behind which no rows are bound; 0: this spine
   // has to be drafted step by step.
   int (*draft_spine)(Ctx&, const SpineArgs&);

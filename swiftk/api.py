@@ -16,7 +16,7 @@ import numpy as np
 
 from . import _core
 from .detokenizer import Detokenizer
-from .device import place
+from .device import drafter_kernels, place
 from .director import Director, EngineMeasured
 from .engine import Engine
 from .errors import CheckpointError, InternalError, InvalidArgument, InvalidOption
@@ -57,6 +57,10 @@ def _load(model_dir: str | Path, options: LoadOptions, progress: Callable[[int, 
     defaults = read_defaults(folder)
     copies = options.draft_weights
     chosen, kernels = place(folder, options.device, options.dtype, options.pack, draft_weights=copies)
+    drafter = None if options.drafter is None else _drafter_folder(options.drafter)
+    beside = options.drafter_pack
+    if drafter and not beside:
+        beside = drafter_kernels(drafter, folder, options.dtype, chosen)
     model = _core.Model(
         str(folder),
         dtype=options.dtype,
@@ -66,7 +70,8 @@ def _load(model_dir: str | Path, options: LoadOptions, progress: Callable[[int, 
         pack=kernels,
         draft_weights=copies,
         draft_memory=options.draft_memory or 0,
-        drafter=str(_drafter_folder(options.drafter)) if options.drafter is not None else "",
+        drafter=str(drafter or ""),
+        drafter_packs=beside or [],
         progress=progress or LoggedProgress(folder),
     )
     most = model.config["max_position"]
@@ -74,7 +79,7 @@ def _load(model_dir: str | Path, options: LoadOptions, progress: Callable[[int, 
         raise InvalidArgument(f"[load] context is {options.context}, want 2..{most} (the model's)")
     lm = LM(folder, model, Tokenizer(folder), defaults, options)
     if model.drafter == "model":
-        lm.tokenizer.must_equal(Tokenizer(_drafter_folder(options.drafter)))
+        lm.tokenizer.must_equal(Tokenizer(drafter))
     _log.info(
         "loaded %s: %s, %d layers, %s weights %.0f MB%s, %s kernels, %d threads, context %d",
         folder,
@@ -212,6 +217,14 @@ class LM:
     def submit(self, prompt: Any, **options: Any) -> Stream:
         """A Stream. Any number may be open at once, from any thread; whoever waits for one of them steps all."""
         return self._submit([prompt], [{}], options)[0]
+
+    def submit_many(self, prompts: Sequence[Any], each: Sequence[Mapping[str, Any]]) -> list[Stream]:
+        """A Stream of each prompt, with options of its own: all of them, or an error and none."""
+        return self._submit(prompts, each, {})
+
+    def step(self) -> None:
+        """One round of all texts under way, for a host that reads many streams by Stream.poll()."""
+        self._engine.step()
 
     def generate_many(
         self, prompts: Sequence[Any], *, each: Sequence[Mapping[str, Any]] | None = None, **options: Any

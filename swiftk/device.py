@@ -48,6 +48,20 @@ def kernels(
     return str(packs.ensure(shape, architecture(device), progress, draft_weights=draft_weights))
 
 
+def drafter_kernels(
+    drafter: Path,
+    folder: Path,
+    dtype: str,
+    device: str,
+    progress: Callable[[int, int], Any] | None = None,
+) -> list[str]:
+    """The same for the layers of a drafter of that checkpoint; of most kinds one."""
+    if device == "cpu":
+        return []
+    shapes = packs.shapes_of_drafter(drafter, folder, dtype)
+    return [str(packs.ensure(shape, architecture(device), progress)) for shape in shapes]
+
+
 def place(
     folder: Path,
     device: str,

@@ -67,6 +67,8 @@ class LoadOptions:
     # Folder of a drafter with weights of its own: a small model of the same vocabulary, or a head that was trained for
     # this model (`python -m swiftk.train drafter`, or as DFlash, vLLM's speculators and MOASpec publish them).
     drafter: str | Path | None = None
+    # Its kernels for a GPU (`swiftk pack --drafter`), of a Mixture of Attentions a list of files; None: as for `pack`.
+    drafter_pack: str | Path | Sequence[str | Path] | None = None
     draft_memory: int | None = None  # most bytes of all copies; None: a quarter of the memory that is available
     max_sequences: int = 16  # texts that step together; others wait for their turn
     kv_memory: int | None = None  # bytes of keys and values; None: one text of full length, others of an eighth of it
@@ -90,6 +92,12 @@ class LoadOptions:
             raise InvalidOption(f"[load] isa={self.isa!r}, want the name of an instruction set")
         if not (self.pack is None or isinstance(self.pack, (str, os.PathLike))):
             raise InvalidOption(f"[load] pack={self.pack!r}, want the path of a file that `swiftk pack` made")
+        if self.drafter_pack is not None:
+            files = self.drafter_pack if isinstance(self.drafter_pack, (list, tuple)) else [self.drafter_pack]
+            if not all(isinstance(file, (str, os.PathLike)) for file in files):
+                given = repr(self.drafter_pack)
+                raise InvalidOption(f"[load] drafter_pack={given}, want paths of what `swiftk pack --drafter` made")
+            put(self, "drafter_pack", [os.fspath(file) for file in files])
         if not (self.drafter is None or isinstance(self.drafter, (str, os.PathLike))):
             raise InvalidOption(f"[load] drafter={self.drafter!r}, want the path of a drafter's folder")
 

@@ -43,6 +43,11 @@ def shape_of(folder: str | Path, dtype: str = "auto") -> dict[str, Any]:
     return _core.kernel_shape(str(folder), dtype)
 
 
+def shapes_of_drafter(drafter: str | Path, folder: str | Path, dtype: str = "auto") -> list[dict[str, Any]]:
+    """The same for a drafter of the checkpoint in `folder`, which is loaded in that dtype: of most kinds one."""
+    return _core.drafter_kernel_shapes(str(drafter), str(folder), dtype)
+
+
 def manifest() -> ModuleType:
     """kernels/triton/manifest.py, which needs no Triton."""
     return load_source(kernel_sources() / "manifest.py")
@@ -56,9 +61,10 @@ def chosen_matmuls(matmuls: str | None = None) -> str | None:
     return chosen or None
 
 
-def _by_preference(matmuls: str | None, make: Callable[[str], _T]) -> _T:
-    """What `make` makes of the matmuls that were chosen; else of those in CUDA C++, or of Triton's where it cannot."""
-    chosen = chosen_matmuls(matmuls)
+def _by_preference(shape: dict[str, Any], matmuls: str | None, make: Callable[[str], _T]) -> _T:
+    """What `make` makes of the matmuls that were chosen; else of those in CUDA C++, or of Triton's where it cannot.
+    Heads that draft have Triton's."""
+    chosen = "triton" if "linears" in shape else chosen_matmuls(matmuls)
     if chosen:
         return make(chosen)
     try:
@@ -134,7 +140,7 @@ def build(
     `draft_weights`: what drafts may read beside the model's own, as in LoadOptions; its matmuls are always Triton's.
     """
     _check_arch(arch)
-    _by_preference(matmuls, lambda chosen: _build(shape, arch, Path(path), progress, chosen, draft_weights))
+    _by_preference(shape, matmuls, lambda chosen: _build(shape, arch, Path(path), progress, chosen, draft_weights))
 
 
 def _build(
@@ -222,7 +228,7 @@ def ensure(
     draft_weights: str = "own",
 ) -> Path:
     """The cached pack of a shape, built first where there is none. Two processes do not build it twice."""
-    return _by_preference(matmuls, lambda chosen: _cached(shape, arch, progress, chosen, draft_weights))
+    return _by_preference(shape, matmuls, lambda chosen: _cached(shape, arch, progress, chosen, draft_weights))
 
 
 def _cached(shape: dict[str, Any], arch: str, progress: Progress | None, matmuls: str, draft_weights: str) -> Path:

@@ -80,7 +80,9 @@ def source_files() -> list[Path]:
 
 
 def supports(shape: dict[str, Any]) -> bool:
-    """Whether there are kernels for a shape: 16-bit weights, whose rows are multiples of 16 bytes."""
+    """Whether there are kernels for a shape: 16-bit weights, whose rows are multiples of 16 bytes; not a head's."""
+    if "linears" in shape:
+        return False
     widths = (shape["D"], shape["F"], shape["H"] * shape["HD"])
     return shape["dtype"] != "float32" and all(width % 8 == 0 for width in widths)
 

@@ -23,6 +23,7 @@ struct Backend {
            .shares_table = device.pack.layout(Matrix::Head).kernel.empty(),
            .kv_planes = 2,  // K, then V
            .create = create,
+           .beside = beside,
            .destroy = destroy,
            .allocate = allocate,
            .release = release,
@@ -43,9 +44,13 @@ struct Backend {
            .rmsnorm_gate_up_silu = rmsnorm_gate_up_silu,
            .down_proj_residual = down_proj_residual,
            .rmsnorm_lm_head = rmsnorm_lm_head,
+           .linear = linear,
+           .rmsnorm = rmsnorm,
+           .mean = mean,
+           .spread = spread,
            .topk = topk,
            .move_rows = move_rows,
-           .read_rows = nullptr,
+           .read_rows = read_rows,
            .draft_spine = drafts_by_itself(device) ? draft_spine : nullptr,
            .fallbacks = [](Ctx& ctx) { return Issue(ctx).queue.fallbacks(); },
            .probe = probe};
@@ -68,7 +73,7 @@ std::shared_ptr<const Ops> open_ops(int ordinal, const std::string& pack_path) {
   return {backend, &backend->ops};
 }
 
-void check_pack(const Ops& ops, const Config& config, DType dtype) { ops.device->pack.check_fits(config, dtype); }
+void check_pack(const Ops& ops, const KernelShape& shape) { ops.device->pack.check_fits(shape); }
 
 bool reads(const Ops& ops, DType copy) { return ops.device->pack.reads(copy); }
 

@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include "../config.h"
+#include "../kernel_shape.h"
 #include "ops.h"
 
 namespace swiftk::cuda {
@@ -12,8 +12,8 @@ namespace swiftk::cuda {
 // pack.
 std::shared_ptr<const Ops> open_ops(int ordinal, const std::string& pack_path);
 
-// Throws Error(Checkpoint) if the pack of that table is not for models of this config with weights of this dtype.
-void check_pack(const Ops&, const Config&, DType);
+// Throws Error(Checkpoint) if the pack of that table is not for models of this shape.
+void check_pack(const Ops&, const KernelShape&);
 
 // Whether that pack has kernels for copies of the weights in this form.
 bool reads(const Ops&, DType);

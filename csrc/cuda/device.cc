@@ -127,6 +127,19 @@ void Device::load() {
       functions.of_copies[i].lm_head = bucketed("lm_head" + form);
     }
   }
+  functions.norm_rows = function("norm_rows");
+  functions.round_rows = function("round_rows");
+  functions.mean_rows = function("mean_rows");
+  functions.spread_rows = function("spread_rows");
+  functions.read_rows = function("read_rows");
+  if (pack.shape().wide > 0) functions.wide_qkv = bucketed("qkv_wide");
+  if (pack.shape().apart) {
+    functions.lone_q = bucketed("qkv_q");
+    functions.lone_kv = bucketed("qkv_kv");
+  }
+  for (const Linear& l : pack.shape().linears) {
+    functions.linears[{l.n, l.k}] = bucketed("linear." + std::to_string(l.n) + "x" + std::to_string(l.k));
+  }
   functions.topk_partial = function("topk_partial");
   functions.topk_merge = function("topk_merge");
   functions.move_rows = function("move_rows");

@@ -1,7 +1,9 @@
 // One GPU with the kernels of one pack loaded: what an engine's memory and sessions share. Immutable once made.
 #pragma once
 #include <array>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "driver.h"
@@ -43,6 +45,11 @@ inline constexpr DType kCopies[] = {DType::Int8, DType::Int4, DType::Int3};
 struct Functions {
   Function embed, rmsnorm, qk_norm_rope, attention_split, attention_merge, attention_branch, attention_serial;
   Function topk_partial, topk_merge, move_rows, read_probe, dot_probe;
+  // For drafters with weights of their own; of heads alone: matmuls of a first layer that reads more than D, of q
+  // alone, of k and v alone, and of matrices beside the layers, by rows and columns.
+  Function norm_rows, round_rows, mean_rows, spread_rows, read_rows;
+  Bucketed wide_qkv, lone_q, lone_kv;
+  std::map<std::pair<int, int>, Bucketed> linears;
   Function gate;                     // without a handle where the pack has none
   Matmuls own;                       // of weights in the pack's dtype
   std::array<Matmuls, 3> of_copies;  // of kCopies, without handles where the pack has none

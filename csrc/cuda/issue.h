@@ -24,6 +24,7 @@ struct Issue {
 
 // memory.cc
 Ctx* create(Device*, int threads);
+Ctx* beside(Device*, Ctx& other);
 void destroy(Ctx*);
 void* allocate(Device*, size_t bytes);
 void release(Device*, void*, size_t bytes);
@@ -47,8 +48,13 @@ void o_proj_residual(Ctx&, const ResidualArgs&);
 void rmsnorm_gate_up_silu(Ctx&, const GateUpArgs&);
 void down_proj_residual(Ctx&, const ResidualArgs&);
 void rmsnorm_lm_head(Ctx&, const LmHeadArgs&);
+void linear(Ctx&, const ResidualArgs&);
+void rmsnorm(Ctx&, const NormArgs&);
+void mean(Ctx&, const MeanArgs&);
+void spread(Ctx&, const SpreadArgs&);
 void topk(Ctx&, const TopkArgs&);
 void move_rows(Ctx&, const MoveArgs&);
+void read_rows(Ctx&, const ReadArgs&);
 
 // Launches a draw of a.n rows, behind reserve_draws(). Into Queue::drawn: kMaxTopk ids a row, then as many logits a
 // row, then a log sum exp a row. pos: where kernels find the positions; seed: as Queue::draw_seed() gives it.

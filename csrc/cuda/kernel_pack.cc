@@ -89,6 +89,28 @@ void KernelPack::read_shape(const Json& shape) {
   const std::optional<DType> known = full_dtype_named(dtype);
   if (!known) bad("dtype is '" + printable(dtype) + "', want float32, bfloat16 or float16");
   shape_.dtype = *known;
+  read_head(shape);
+}
+
+// What packs of heads that draft have beside.
+void KernelPack::read_head(const Json& shape) {
+  const auto size = [&](const Json& j, const char* what) {
+    const int64_t value = whole(&j);
+    if (value < 1 || value > INT32_MAX) bad(std::string("the shape has no usable ") + what);
+    return static_cast<int>(value);
+  };
+  if (const Json* const wide = shape.find("wide")) shape_.wide = size(*wide, "wide");
+  const Json* const apart = shape.find("apart");
+  shape_.apart = apart && apart->is(Json::Type::Bool) && apart->boolean();
+  const Json* const linears = shape.find("linears");
+  if (!linears) return;
+  if (!linears->is(Json::Type::Array)) bad("the shape has no usable linears");
+  for (const Json& l : linears->items()) {
+    if (!l.is(Json::Type::Array) || l.items().size() != 3 || !l.items()[2].is(Json::Type::Bool)) {
+      bad("the shape has no usable linears");
+    }
+    shape_.linears.push_back({size(l.items()[0], "linears"), size(l.items()[1], "linears"), l.items()[2].boolean()});
+  }
 }
 
 void KernelPack::read_kernel(const std::string& name, const Json& j, const char* images, int64_t room) {
@@ -111,7 +133,8 @@ void KernelPack::read_kernel(const std::string& name, const Json& j, const char*
   kernels_.emplace(name, std::move(k));
 }
 
-void KernelPack::check_fits(const Config& c, DType dtype) const {
+void KernelPack::check_fits(const KernelShape& model) const {
+  const Config& c = model.config;
   const auto want = [this](const char* name, auto built, auto model) {
     if (built != model) {
       bad(std::string("built for ") + name + " = " + std::to_string(built) + ", the model has " +
@@ -129,9 +152,12 @@ void KernelPack::check_fits(const Config& c, DType dtype) const {
   want("o_bias", shape_.o_bias, c.o_bias);
   want("mlp_bias", shape_.mlp_bias, c.mlp_bias);
   if (std::fabs(shape_.eps - c.norm_eps) > 1e-3 * c.norm_eps) want("eps", shape_.eps, double{c.norm_eps});
-  if (dtype != shape_.dtype) {
-    bad(std::string("built for ") + name_of(shape_.dtype) + ", the weights are " + name_of(dtype));
+  if (model.dtype != shape_.dtype) {
+    bad(std::string("built for ") + name_of(shape_.dtype) + ", the weights are " + name_of(model.dtype));
   }
+  want("wide", shape_.wide, model.wide);
+  want("apart", shape_.apart, model.apart);
+  if (model.linears != shape_.linears) bad("built for other matrices beside the layers than the drafter has");
 }
 
 bool KernelPack::reads(DType copy) const { return find(std::string("qkv.") + name_of(copy) + ".8"); }

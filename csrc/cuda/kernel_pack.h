@@ -6,8 +6,8 @@
 #include <string>
 
 #include "../checkpoint.h"
-#include "../config.h"
 #include "../json.h"
+#include "../kernel_shape.h"
 #include "ops.h"
 
 namespace swiftk::cuda {
@@ -35,6 +35,9 @@ struct Shape {
   bool qk_norm = false, qkv_bias = false, o_bias = false, mlp_bias = false;
   double eps = 0;
   DType dtype = DType::F32;
+  int wide = 0;
+  bool apart = false;
+  std::vector<Linear> linears;
 };
 
 class KernelPack {
@@ -46,7 +49,7 @@ class KernelPack {
   const Shape& shape() const { return shape_; }
   const Layout& layout(Matrix m) const { return layouts_[static_cast<int>(m)]; }
   // Throws Error(Checkpoint) naming the first field in which the pack's shape is not the model's.
-  void check_fits(const Config&, DType) const;
+  void check_fits(const KernelShape&) const;
   // Whether it has matmuls for low_bit() weights of this kind.
   bool reads(DType) const;
   bool reads_head(DType) const;
@@ -57,6 +60,7 @@ class KernelPack {
 
  private:
   void read_shape(const Json&);
+  void read_head(const Json& shape);
   void read_layouts(const Json&);
   void read_kernel(const std::string& name, const Json&, const char* images, int64_t room);
   [[noreturn]] void bad(const std::string& what) const;

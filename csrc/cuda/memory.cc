@@ -51,6 +51,11 @@ Ctx* create(Device* device, int threads) {
   return reinterpret_cast<Ctx*>(new Queue(*device, threads));
 }
 
+Ctx* beside(Device* device, Ctx& other) {
+  const Current current(device->gpu.driver, device->gpu.context);
+  return reinterpret_cast<Ctx*>(new Queue(*device, reinterpret_cast<Queue&>(other)));
+}
+
 void destroy(Ctx* ctx) {
   Queue* const queue = reinterpret_cast<Queue*>(ctx);
   const Current current(queue->device.gpu.driver, queue->device.gpu.context);

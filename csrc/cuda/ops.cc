@@ -29,9 +29,28 @@ const void* normalise(Issue& s, const float* x, const float* norm, int n) {
   return s.queue.y.as();
 }
 
+// Rows as they are, in the weights' dtype.
+const void* rounded(Issue& s, const float* x, int n, int width) {
+  const int rows = s.queue.grid_rows(n);
+  s.queue.reserve(s.queue.y, size_t(rows) * width * size_of(s.shape.dtype));
+  const Function& f = s.functions.round_rows;
+  s.queue.launch(f, rows, ceil_div(width, f.block), 1, s.queue.count(n), x, s.queue.y.as<const void>(), int32_t{width});
+  return s.queue.y.as();
+}
+
+const void* made_ready(Issue& s, const float* x, const float* norm, int n, int width) {
+  return norm ? normalise(s, x, norm, n) : rounded(s, x, n, width);
+}
+
 const void* values(const KvLayer& kv) {
   const KvShape& s = kv.shape;
   return static_cast<const char*>(kv.data) + s.slots() * s.n_kv * s.d * size_of(s.dtype);
+}
+
+const Bucketed& qkv_of(const Issue& s, const QkvArgs& a) {
+  if (a.w.k != s.shape.D) return s.functions.wide_qkv;
+  if (a.n_heads == 0) return s.functions.lone_kv;
+  return a.kv.shape.n_kv == 0 ? s.functions.lone_q : s.functions.reading(a.w).qkv;
 }
 
 }  // namespace
@@ -47,10 +66,10 @@ void rmsnorm_qkv_rope_append(Ctx& ctx, const QkvArgs& a) {
   Issue s(ctx);
   const DeviceRows& r = s.queue.rows();
   const KvShape& kv = a.kv.shape;
-  const void* const y = normalise(s, a.x, a.norm, r.n);
+  const void* const y = made_ready(s, a.x, a.norm, r.n, a.w.k);
   const int heads = a.n_heads + 2 * kv.n_kv;
   const void* const raw = s.queue.raw.as();
-  const Bucketed& kernels = s.functions.reading(a.w).qkv;
+  const Bucketed& kernels = qkv_of(s, a);
   launch_matmul(s, kernels, heads * tiles(kernels, r.n, kv.d / 2), r.n, y, a.w.data, a.w.bias, r.slot, r.cos, r.sin,
                 a.q, a.kv.data, values(a.kv), raw);
   if (!a.q_norm) return;
@@ -102,9 +121,37 @@ void rmsnorm_gate_up_silu(Ctx& ctx, const GateUpArgs& a) {
 
 void rmsnorm_lm_head(Ctx& ctx, const LmHeadArgs& a) {
   Issue s(ctx);
-  const void* const y = normalise(s, a.x, a.norm, a.n);
+  const void* const y = made_ready(s, a.x, a.norm, a.n, a.w.k);
   const Bucketed& kernels = s.functions.reading(a.w).lm_head;
   launch_matmul(s, kernels, tiles(kernels, a.n, a.w.n), a.n, y, a.w.data, a.logits);
+}
+
+void linear(Ctx& ctx, const ResidualArgs& a) {
+  Issue s(ctx);
+  const void* const y = rounded(s, a.in, a.n, a.w.k);
+  const Bucketed& kernels = s.functions.linears.at({a.w.n, a.w.k});
+  launch_matmul(s, kernels, tiles(kernels, a.n, a.w.n), a.n, y, a.w.data, a.w.bias, a.x);
+}
+
+void rmsnorm(Ctx& ctx, const NormArgs& a) {
+  Issue s(ctx);
+  s.queue.launch(s.functions.norm_rows, s.queue.grid_rows(a.n), 1, 1, s.queue.count(a.n), a.x, a.norm, a.out,
+                 static_cast<int32_t>(a.stride));
+}
+
+void mean(Ctx& ctx, const MeanArgs& a) {
+  Issue s(ctx);
+  const Function& f = s.functions.mean_rows;
+  const int32_t group = a.group, width = a.width;
+  s.queue.launch(f, a.n, ceil_div(width, f.block), 1, a.x, a.out, group, width);
+}
+
+void spread(Ctx& ctx, const SpreadArgs& a) {
+  Issue s(ctx);
+  const Function& f = s.functions.spread_rows;
+  const int32_t own = a.own_vocab, vocab = a.vocab;
+  s.queue.launch(f, s.queue.grid_rows(a.n), ceil_div(own, f.block), 1, s.queue.count(a.n), a.own, a.token, a.logits,
+                 own, vocab);
 }
 
 void reserve_draws(Issue& s, int rows, int vocab) {
@@ -144,6 +191,18 @@ void topk(Ctx& ctx, const TopkArgs& a) {
     a.lse[i] = host[2 * wide + i];
     if (a.mass) a.mass[i] = host[2 * wide + n + i];
   }
+}
+
+void read_rows(Ctx& ctx, const ReadArgs& a) {
+  Issue s(ctx);
+  const KvShape& kv = a.kv.shape;
+  const size_t bytes = sizeof(int32_t) * a.n;
+  s.queue.reserve(s.queue.moves, 2 * sizeof(int32_t) * std::max(a.n, kRecordedRows));
+  std::memcpy(s.queue.staging.next(bytes), a.slot, bytes);
+  s.queue.staging.copy(s.queue.stream, s.queue.moves.as(), bytes);
+  const int64_t stride = a.stride, v = int64_t{kv.n_kv} * kv.d * kv.slots();
+  s.queue.launch(s.functions.read_rows, a.n, 2 * kv.n_kv, 1, a.kv.data, s.queue.moves.as<const void>(), a.out, stride,
+                 v);
 }
 
 void move_rows(Ctx& ctx, const MoveArgs& a) {

@@ -9,8 +9,8 @@
 namespace swiftk::cuda {
 namespace {
 
-constexpr int kMaxRows = 1024;  // counts that count() knows
-constexpr size_t kAlign = 256;  // bytes; parts of bound rows begin on multiples of it
+constexpr int kMaxRows = 1 << 15;  // counts that count() knows: of more rows than 256 texts and their trees have
+constexpr size_t kAlign = 256;     // bytes; parts of bound rows begin on multiples of it
 constexpr const char* kByKernels = "a pass is launched kernel by kernel";
 constexpr const char* kInTurn = "kernels of drafts do not overlap";
 constexpr const char* kBySteps = "drafts go step by step";
@@ -118,16 +118,19 @@ void Staging::copy(Stream stream, void* to, size_t bytes) {
   device_.check(device_.gpu.driver.cuEventRecord(t.copied, stream), "recording an event");
 }
 
-OwnedStream::OwnedStream(const Device& device) : device_(device) {
-  device.check(device.gpu.driver.cuStreamCreate(&handle_, kStreamNonBlocking), "making a stream");
+QueueStream::QueueStream(const Device& device, Stream borrowed)
+    : device_(device), handle_(borrowed), owned_(!borrowed) {
+  if (owned_) device.check(device.gpu.driver.cuStreamCreate(&handle_, kStreamNonBlocking), "making a stream");
 }
 
-OwnedStream::~OwnedStream() { device_.gpu.driver.cuStreamDestroy_v2(handle_); }
+QueueStream::~QueueStream() {
+  if (owned_) device_.gpu.driver.cuStreamDestroy_v2(handle_);
+}
 
-Queue::Queue(const Device& d, int host_threads)
+Queue::Queue(const Device& d, int host_threads, Stream borrowed)
     : device(d),
       threads(host_threads),
-      stream(d),
+      stream(d, borrowed),
       y(d),
       raw(d),
       part_acc(d),
@@ -143,10 +146,10 @@ Queue::Queue(const Device& d, int host_threads)
       counts_(d),
       seed_memory_(d),
       passes_(d) {
-  int32_t counts[kMaxRows + 1];
-  std::iota(counts, counts + kMaxRows + 1, 0);
-  counts_.replace(sizeof counts);
-  upload(counts_.as(), counts, sizeof counts);
+  std::vector<int32_t> counts(kMaxRows + 1);
+  std::iota(counts.begin(), counts.end(), 0);
+  counts_.replace(sizeof(int32_t) * counts.size());
+  upload(counts_.as(), counts.data(), sizeof(int32_t) * counts.size());
   seed_memory_.replace(sizeof(DrawSeed));
 }
 

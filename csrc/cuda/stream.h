@@ -72,16 +72,19 @@ struct DeviceRows {
   void* spine = nullptr;       // of a spine, its SpineState
 };
 
-struct OwnedStream {
-  explicit OwnedStream(const Device&);
-  ~OwnedStream();
-  OwnedStream(const OwnedStream&) = delete;
-  OwnedStream& operator=(const OwnedStream&) = delete;
+// Another queue's, which outlives it, or one of its own where that is null.
+class QueueStream {
+ public:
+  QueueStream(const Device&, Stream borrowed);
+  ~QueueStream();
+  QueueStream(const QueueStream&) = delete;
+  QueueStream& operator=(const QueueStream&) = delete;
   operator Stream() const { return handle_; }
 
  private:
   const Device& device_;
-  Stream handle_ = nullptr;
+  Stream handle_;
+  const bool owned_;
 };
 
 // How a session's drafts are recorded: with launches that overlap; in turn, where the driver refuses that; or not at
@@ -90,7 +93,9 @@ enum class Loops { Overlapping, InTurn, Refused };
 
 class Queue {
  public:
-  explicit Queue(const Device&, int threads = 1);
+  explicit Queue(const Device& device, int threads = 1) : Queue(device, threads, nullptr) {}
+  // In turn with another one, with the kernels of another pack.
+  Queue(const Device& device, const Queue& other) : Queue(device, other.threads, other.stream) {}
   ~Queue();
   Queue(const Queue&) = delete;
   Queue& operator=(const Queue&) = delete;
@@ -141,9 +146,9 @@ class Queue {
 
   const Device& device;
   const int threads;         // of the host, for what it makes ready
-  const OwnedStream stream;  // goes last: what is below may still be in use by it
+  const QueueStream stream;  // goes last: what is below may still be in use by it
   // For a call's rows: normalised rows; q, k and v before their norm; attention's partial results; top-k candidates
-  // and results, and their positions; what a spine drew; slots to move; a matrix before it is laid out.
+  // and results, and their positions; what a spine drew; slots to move or read; a matrix before it is laid out.
   Scratch y, raw, part_acc, part_ml, candidates, drawn, drawn_at, spine_drawn, moves, unpacked;
   Staging staging;
 
@@ -153,6 +158,7 @@ class Queue {
     float scale;
     bool operator==(const DrawSeed&) const = default;
   };
+  Queue(const Device&, int threads, Stream borrowed);
   void bind(const Rows&, const SpineState*);
   void tile_rows(const Rows&, int n);
   void view_rows(const Rows&, int n);

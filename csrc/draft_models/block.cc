@@ -14,11 +14,11 @@ class Block : public DraftRunner {
   Block(const Model& target, const Executor& host, int sequences, int blocks)
       : DraftRunner(target, host, sequences, blocks),
         block_(drafter_.block),
-        ahead_(*target.ops, sizeof(float) * sequences * block_.size * target.config.V) {
-    const Config& c = drafter_.layers->config;
-    features_.resize(size_t(kMostRows) * drafter_.taps.size() * c.D);
-    q_.resize(size_t(kMostRows) * c.H * c.d);
-  }
+        c_(drafter_.layers->config),
+        ahead_(ops_, sizeof(float) * sequences * block_.size * drafter_.V),
+        features_(ops_, sizeof(float) * kMostRows * block_.fc.k),
+        q_(ops_, sizeof(float) * kMostRows * c_.H * c_.d),
+        before_(ops_, sizeof(float) * std::min(kMostRows, sequences * TokenTree::kMaxNodes) * block_.rank) {}
 
   void step(const KvPool& pool, std::span<Sequence* const> sequences, std::span<const int> n, float* logits,
             std::atomic<bool>& cancel) override {
@@ -33,62 +33,51 @@ class Block : public DraftRunner {
       }
       look_ahead(cancel);
     }
-    const int V = target_.config.V;
-    int row = 0;
-    tokens_.clear();
-    for (size_t i = 0; i < sequences.size(); ++i) {
-      const Draft& draft = sequences[i]->draft;
-      for (int node = draft.grown; node < draft.grown + n[i]; ++node, ++row) {
-        float* const out = logits + static_cast<size_t>(row) * V;
-        const int depth = draft.tree.depth(node);
-        tokens_.push_back(draft.tree.token(node));
-        if (depth >= drafter_.reach) {
-          std::fill_n(out, V, kUnknown);
-        } else {
-          std::copy_n(ahead(sequences[i]->followed.ahead + depth + !block_.from_anchor), V, out);
-        }
-      }
+    const bool all = drafter_.tokens.empty();
+    float* const its = all ? logits : own_.as<float>();
+    const int nodes = read(sequences, n, its);
+    if (block_.rank > 0) {
+      ops_.linear(executor_.ctx(), {.in = before_.as<float>(), .w = block_.bias, .n = nodes, .x = its});
     }
-    if (block_.rank > 0) add_bias(logits);
+    if (!all) spread(nodes, logits);
   }
 
   size_t bytes() const override {
-    return DraftRunner::bytes() + ahead_.bytes() + (features_.size() + q_.size() + bias_.size()) * sizeof(float);
+    return DraftRunner::bytes() + ahead_.bytes() + features_.bytes() + q_.bytes() + before_.bytes();
   }
 
  private:
-  float* ahead(int row) const { return ahead_.as<float>() + static_cast<size_t>(row) * target_.config.V; }
+  float* ahead(int row) const { return ahead_.as<float>() + static_cast<size_t>(row) * drafter_.V; }
 
   // K and V of the text up to there, from features of its rows.
   void keep(const KvPool& pool, Sequence& s, int end) {
-    const Config& c = drafter_.layers->config;
-    const Ops& ops = *target_.ops;
     const int from = known(s), n = end - from;
     const size_t width = pool.features();
+    Ctx& ctx = executor_.ctx();
     batch_.clear();
     batch_.begin(view(s));
     for (int i = from; i < end; ++i) {
       batch_.add(s.text[i], i, i);
-      std::copy_n(pool.features_at(s.slot(i)), width, features_.data() + (i - from) * width);
+      float* const to = features_.as<float>() + (i - from) * width;
+      ops_.copy(ctx, to, pool.features_at(s.slot(i)), sizeof(float) * width);
     }
     Rows rows = batch_.rows();
     executor_.prepare(rows);
-    Ctx& ctx = executor_.ctx();
-    ops.rmsnorm_lm_head(
-        ctx,
-        {.x = features_.data(), .norm = nullptr, .eps = c.norm_eps, .w = block_.fc, .n = n, .logits = x_.as<float>()});
-    for (int layer = 0; layer < c.L; ++layer) {
+    float* const x = x_.as<float>();
+    ops_.fill(ctx, x, 0, sizeof(float) * n * c_.D);
+    ops_.linear(ctx, {.in = features_.as<float>(), .w = block_.fc, .n = n, .x = x});
+    for (int layer = 0; layer < c_.L; ++layer) {
       const LayerWeights& w = drafter_.layers->own.layers[layer];
-      ops.rmsnorm_qkv_rope_append(ctx, {.x = x_.as<float>(),
-                                        .norm = block_.feature_norm,
-                                        .eps = c.norm_eps,
-                                        .w = w.wqkv,
-                                        .q_norm = w.q_norm,
-                                        .k_norm = w.k_norm,
-                                        .rows = &rows,
-                                        .kv = pool_.layer(layer),
-                                        .n_heads = c.H,
-                                        .q = q_.data()});
+      ops_.rmsnorm_qkv_rope_append(ctx, {.x = x,
+                                         .norm = block_.feature_norm,
+                                         .eps = c_.norm_eps,
+                                         .w = w.wqkv,
+                                         .q_norm = w.q_norm,
+                                         .k_norm = w.k_norm,
+                                         .rows = &rows,
+                                         .kv = pool_.layer(layer),
+                                         .n_heads = c_.H,
+                                         .q = q_.as<float>()});
     }
   }
 
@@ -109,25 +98,40 @@ class Block : public DraftRunner {
     Rows rows = batch_.rows();
     executor_.rotate(rows);
     rows.pos = last_.data();  // each sees the whole block
-    target_.ops->bind(executor_.ctx(), rows);
-    executor_.run(plan_, rows, 0, plan_.size(), x_.as<float>(), pool_, cancel, ahead(0));
+    ops_.bind(executor_.ctx(), rows);
+    run_with_head(rows, cancel, ahead(0));
   }
 
-  void add_bias(float* logits) {
-    const int n = static_cast<int>(tokens_.size()), V = target_.config.V;
+  // What was said of the nodes' places [nodes, its V], and what the bias is made of. Returns the nodes.
+  int read(std::span<Sequence* const> sequences, std::span<const int> n, float* its) {
+    const size_t V = drafter_.V, rank = block_.rank;
     Ctx& ctx = executor_.ctx();
-    bias_.resize(static_cast<size_t>(n) * V);
-    target_.ops->embed(ctx, {block_.before, DType::F32, tokens_.data(), n, block_.rank, x_.as<float>()});
-    target_.ops->rmsnorm_lm_head(
-        ctx, {.x = x_.as<float>(), .norm = nullptr, .eps = 0, .w = block_.bias, .n = n, .logits = bias_.data()});
-    for (size_t i = 0; i < bias_.size(); ++i) logits[i] += bias_[i];
+    int row = 0;
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      const Draft& draft = sequences[i]->draft;
+      for (int node = draft.grown; node < draft.grown + n[i]; ++node, ++row) {
+        const int depth = draft.tree.depth(node);
+        if (depth < drafter_.reach) {
+          const float* const said = ahead(sequences[i]->followed.ahead + depth + !block_.from_anchor);
+          ops_.copy(ctx, its + row * V, said, sizeof(float) * V);
+        } else {
+          ops_.fill(ctx, its + row * V, kUnknown, sizeof(float) * V);
+        }
+        if (rank == 0) continue;
+        const float* const before = block_.before + draft.tree.token(node) * rank;
+        ops_.copy(ctx, before_.as<float>() + row * rank, before, sizeof(float) * rank);
+      }
+    }
+    return row;
   }
 
   const BlockParts& block_;
-  Buffer ahead_;  // [sequences, size, V]
-  std::vector<float> features_, q_, bias_;
+  const Config& c_;      // of its layers
+  Buffer ahead_;         // [sequences, size, its V]
+  Buffer features_, q_;  // [kMostRows, taps D], [kMostRows, H d]
+  Buffer before_;        // [nodes of a step, rank]
   std::vector<Sequence*> fresh_;
-  std::vector<int32_t> last_, tokens_;
+  std::vector<int32_t> last_;
 };
 
 }  // namespace

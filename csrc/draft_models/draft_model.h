@@ -19,8 +19,8 @@ struct BlockParts {
   Weight fc;                            // [D, taps * the model's D]
   const float* feature_norm = nullptr;  // [D]
   int rank = 0;                         // of the bias; 0: none
-  const float* before = nullptr;        // [V, rank]
-  Weight bias;                          // [V, rank]
+  const float* before = nullptr;        // [the model's V, rank]
+  Weight bias;                          // [its V, rank]
 };
 
 // What an EAGLE head has beside its layers. A row is a token and the feature of the place before it: the model's own
@@ -31,8 +31,7 @@ struct EagleParts {
   bool fused = false;                  // EAGLE-3
   bool normed = false;                 // of it: the residual stream begins behind the norm of the feature
   int width = 0;                       // floats of what it taps, of all layers
-  int V = 0;                           // tokens that it has logits of
-  std::vector<int32_t> tokens;         // [V] the model's ids of them; empty: they are the model's own
+  bool biased = false;                 // fc has a bias
   Weight fc;                           // [D, width]; of EAGLE-1 [D, 2 D]
   const float* hidden_norm = nullptr;  // [D] of features; EAGLE-3
 };
@@ -52,6 +51,8 @@ struct DraftModel {
   std::string kind;                     // "model", "block", "eagle" or "moa"
   std::shared_ptr<const Model> layers;  // its own; a head's embedding and vocabulary head are the model's
   std::vector<int> taps;                // layers of the model whose outputs it reads, ascending
+  int V = 0;                            // tokens that it has logits of
+  std::vector<int32_t> tokens;          // [V] the model's ids of them; empty: they are the model's own
   BlockParts block;
   EagleParts eagle;
   MoaParts moa;
@@ -62,6 +63,15 @@ struct DraftModel {
   size_t bytes = 0;       // of memory that it adds
   size_t read_bytes = 0;  // by a pass
 };
+
+// What kernels for a head are built for, but for the dtype; what it has beside its layers is known, their weights need
+// not be.
+KernelShape head_shape(const Config& layers, const DraftModel&);
+
+// What kernels for a drafter of the model in `target` are built for; dtype: as the model is loaded. Throws as
+// load_draft_model() does. A Mixture of Attentions has three, of the layers over tokens, over states, and between.
+std::vector<KernelShape> drafter_kernel_shapes(const std::string& dir, const std::string& target,
+                                               const std::string& dtype);
 
 // Opens the checkpoint of a drafter for `model`. Throws Error(Checkpoint, Unsupported) that names both sides of what
 // does not fit. options: of the model's load; of them dtype, threads and progress count here, too.

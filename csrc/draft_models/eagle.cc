@@ -12,26 +12,18 @@
 namespace swiftk {
 namespace {
 
-// out [n] = weight * x / rms(x). Ops that begin with a norm have it over all that they read; here there are two.
-void norm(const float* x, const float* weight, int n, float eps, float* out) {
-  float sum = 0;
-  for (int i = 0; i < n; ++i) sum += x[i] * x[i];
-  const float scale = 1 / std::sqrt(sum / static_cast<float>(n) + eps);
-  for (int i = 0; i < n; ++i) out[i] = x[i] * scale * weight[i];
-}
-
 class Eagle : public DraftRunner {
  public:
   Eagle(const Model& target, const Executor& host, int sequences, int blocks)
       : DraftRunner(target, host, sequences, blocks),
         eagle_(drafter_.eagle),
         c_(drafter_.layers->config),
-        features_(*target.ops, floats(kMostRows) * eagle_.width),
-        embedded_(*target.ops, floats(executor_.max_rows()) * c_.D),
-        pairs_(*target.ops, floats(executor_.max_rows()) * 2 * c_.D),
-        q_(*target.ops, floats(executor_.max_rows()) * c_.H * c_.d),
-        attended_(*target.ops, floats(executor_.max_rows()) * c_.H * c_.d),
-        said_(*target.ops, floats(sequences) * TokenTree::kMaxNodes * c_.D) {}
+        features_(ops_, floats(kMostRows) * eagle_.width),
+        embedded_(ops_, floats(executor_.max_rows()) * c_.D),
+        pairs_(ops_, floats(executor_.max_rows()) * 2 * c_.D),
+        q_(ops_, floats(executor_.max_rows()) * c_.H * c_.d),
+        attended_(ops_, floats(executor_.max_rows()) * c_.H * c_.d),
+        said_(ops_, floats(sequences) * TokenTree::kMaxNodes * c_.D) {}
 
   void step(const KvPool& pool, std::span<Sequence* const> sequences, std::span<const int> n, float* logits,
             std::atomic<bool>& cancel) override {
@@ -55,15 +47,17 @@ class Eagle : public DraftRunner {
     int row = 0;
     for (size_t i = 0; i < sequences.size(); row += n[i++]) {
       Sequence& s = *sequences[i];
-      std::copy_n(said(s, s.draft.grown), size_t(n[i]) * c_.D, x_.as<float>() + size_t(row) * c_.D);
+      copy(x_.as<float>() + size_t(row) * c_.D, said(s, s.draft.grown), n[i] * c_.D);
       if (s.draft.grown == 0) knows(s, s.cached + 1);  // the root's row is there when it has become text
     }
-    head(row, logits);
+    if (drafter_.tokens.empty()) return head(x_.as<float>(), row, logits);
+    head(x_.as<float>(), row, own_.as<float>());
+    spread(row, logits);
   }
 
   size_t bytes() const override {
     return DraftRunner::bytes() + features_.bytes() + embedded_.bytes() + pairs_.bytes() + q_.bytes() +
-           attended_.bytes() + said_.bytes() + own_.size() * sizeof(float);
+           attended_.bytes() + said_.bytes();
   }
 
  private:
@@ -138,90 +132,99 @@ class Eagle : public DraftRunner {
     }
     executor_.run(plan_, rows, 1, plan_.size(), x, pool_, cancel);
     for (int i = 0; i < rows.n; ++i) {
-      if (row_[i].to) std::copy_n(x + size_t(i) * c_.D, c_.D, row_[i].to);
+      if (row_[i].to) copy(row_[i].to, x + size_t(i) * c_.D, c_.D);
     }
   }
 
   // The first layer's attention, whose rows are not the residual stream alone.
   void attend(const Rows& rows, float* x) {
-    const Ops& ops = *target_.ops;
     const Model& layers = *drafter_.layers;
     const LayerWeights& w = layers.own.layers[0];
     Ctx& ctx = executor_.ctx();
-    ops.embed(ctx, {layers.embedding, layers.embedding_dtype, rows.token, rows.n, c_.D, embedded_.as<float>()});
+    ops_.embed(ctx, {layers.embedding, layers.embedding_dtype, rows.token, rows.n, c_.D, embedded_.as<float>()});
     eagle_.fused ? pair_fused(rows.n, x) : pair(rows.n, x);
-    ops.rmsnorm_qkv_rope_append(ctx, {.x = eagle_.fused ? pairs_.as<float>() : x,
-                                      .norm = nullptr,
-                                      .eps = c_.norm_eps,
-                                      .w = w.wqkv,
-                                      .q_norm = w.q_norm,
-                                      .k_norm = w.k_norm,
-                                      .rows = &rows,
-                                      .kv = pool_.layer(0),
-                                      .n_heads = c_.H,
-                                      .q = q_.as<float>()});
-    ops.attention(ctx, {.q = q_.as<float>(),
-                        .rows = &rows,
-                        .kv = pool_.layer(0),
-                        .n_heads = c_.H,
-                        .window = 0,
-                        .scale = 1 / std::sqrt(static_cast<float>(c_.d)),
-                        .out = attended_.as<float>()});
-    ops.o_proj_residual(ctx, {.in = attended_.as<float>(), .w = w.wo, .n = rows.n, .x = x});
+    ops_.rmsnorm_qkv_rope_append(ctx, {.x = eagle_.fused ? pairs_.as<float>() : x,
+                                       .norm = nullptr,
+                                       .eps = c_.norm_eps,
+                                       .w = w.wqkv,
+                                       .q_norm = w.q_norm,
+                                       .k_norm = w.k_norm,
+                                       .rows = &rows,
+                                       .kv = pool_.layer(0),
+                                       .n_heads = c_.H,
+                                       .q = q_.as<float>()});
+    ops_.attention(ctx, {.q = q_.as<float>(),
+                         .rows = &rows,
+                         .kv = pool_.layer(0),
+                         .n_heads = c_.H,
+                         .window = 0,
+                         .scale = 1 / std::sqrt(static_cast<float>(c_.d)),
+                         .out = attended_.as<float>()});
+    ops_.o_proj_residual(ctx, {.in = attended_.as<float>(), .w = w.wo, .n = rows.n, .x = x});
   }
 
   // EAGLE-3: x is the feature, and what the layer reads is (norm of the embedding, norm of the feature).
   void pair_fused(int n, float* x) {
     const int D = c_.D;
-    for (int i = 0; i < n;) {  // features of the model's, as many neighbours as there are
-      int end = i;
-      for (; end < n && !row_[end].own && end - i < kMostRows; ++end) {
-        std::copy_n(row_[end].from, eagle_.width, features_.as<float>() + size_t(end - i) * eagle_.width);
-      }
-      if (end > i) project(features_.as<float>(), end - i, x + size_t(i) * D);
-      for (i = end; i < n && row_[i].own; ++i) std::copy_n(row_[i].from, D, x + size_t(i) * D);
-    }
-    for (int i = 0; i < n; ++i) {
-      float* const both = pairs_.as<float>() + size_t(i) * 2 * D;
-      float* const feature = x + size_t(i) * D;
-      norm(embedded_.as<float>() + size_t(i) * D, drafter_.layers->own.layers[0].attn_norm, D, c_.norm_eps, both);
-      norm(feature, eagle_.hidden_norm, D, c_.norm_eps, both + D);
-      if (eagle_.normed) std::copy_n(both + D, D, feature);
-    }
+    each_feature(
+        n, [&](int i, int count) { project(features_.as<float>(), count, x + size_t(i) * D); },
+        [&](int i) { copy(x + size_t(i) * D, row_[i].from, D); });
+    float* const both = pairs_.as<float>();
+    norm(embedded_.as<float>(), drafter_.layers->own.layers[0].attn_norm, n, both, 2 * D);
+    norm(x, eagle_.hidden_norm, n, both + D, 2 * D);
+    if (eagle_.normed) norm(x, eagle_.hidden_norm, n, x, D);
   }
 
   // EAGLE-1 and 2: x is made of both. The model's feature is behind its last norm.
   void pair(int n, float* x) {
     const int D = c_.D;
-    for (int i = 0; i < n; ++i) {
-      float* const both = pairs_.as<float>() + size_t(i) * 2 * D;
-      std::copy_n(embedded_.as<float>() + size_t(i) * D, D, both);
-      if (row_[i].own) {
-        std::copy_n(row_[i].from, D, both + D);
-      } else {
-        norm(row_[i].from, target_.final_norm, D, target_.config.norm_eps, both + D);
+    float* const both = pairs_.as<float>();
+    for (int i = 0; i < n; ++i) copy(both + size_t(i) * 2 * D, embedded_.as<float>() + size_t(i) * D, D);
+    each_feature(
+        n,
+        [&](int i, int count) {
+          target_.ops->rmsnorm(target_ctx_, {.x = features_.as<float>(),
+                                             .norm = target_.final_norm,
+                                             .eps = target_.config.norm_eps,
+                                             .n = count,
+                                             .D = D,
+                                             .out = both + size_t(i) * 2 * D + D,
+                                             .stride = size_t(2) * D});
+        },
+        [&](int i) { copy(both + size_t(i) * 2 * D + D, row_[i].from, D); });
+    project(both, n, x);
+  }
+
+  // The rows' features, neighbours that are the model's together: models(first row, count), behind which they lie in
+  // features_, or owns(row).
+  template <class Models, class Owns>
+  void each_feature(int n, Models&& models, Owns&& owns) {
+    for (int i = 0; i < n;) {
+      int end = i;
+      for (; end < n && !row_[end].own && end - i < kMostRows; ++end) {
+        copy(features_.as<float>() + size_t(end - i) * eagle_.width, row_[end].from, eagle_.width);
       }
+      if (end > i) models(i, end - i);
+      for (i = end; i < n && row_[i].own; ++i) owns(i);
     }
-    project(pairs_.as<float>(), n, x);
+  }
+
+  void norm(const float* x, const float* weight, int n, float* out, int stride) {
+    ops_.rmsnorm(executor_.ctx(), {.x = x,
+                                   .norm = weight,
+                                   .eps = c_.norm_eps,
+                                   .n = n,
+                                   .D = c_.D,
+                                   .out = out,
+                                   .stride = static_cast<size_t>(stride)});
   }
 
   void project(const float* in, int n, float* out) {
-    target_.ops->rmsnorm_lm_head(executor_.ctx(),
-                                 {.x = in, .norm = nullptr, .eps = c_.norm_eps, .w = eagle_.fc, .n = n, .logits = out});
+    ops_.fill(executor_.ctx(), out, 0, floats(n) * c_.D);
+    ops_.linear(executor_.ctx(), {.in = in, .w = eagle_.fc, .n = n, .x = out});
   }
 
-  void head(int nodes, float* logits) {
-    const int V = target_.config.V;
-    if (eagle_.tokens.empty()) return executor_.head(x_.as<float>(), nodes, logits);
-    own_.resize(static_cast<size_t>(nodes) * eagle_.V);
-    executor_.head(x_.as<float>(), nodes, own_.data());
-    std::fill_n(logits, static_cast<size_t>(nodes) * V, kUnknown);
-    for (int i = 0; i < nodes; ++i) {
-      const float* const from = own_.data() + static_cast<size_t>(i) * eagle_.V;
-      float* const to = logits + static_cast<size_t>(i) * V;
-      for (int j = 0; j < eagle_.V; ++j) to[eagle_.tokens[j]] = from[j];
-    }
-  }
+  void copy(float* to, const float* from, int count) { ops_.copy(executor_.ctx(), to, from, floats(count)); }
 
   const EagleParts& eagle_;
   const Config& c_;                         // of its layers
@@ -230,7 +233,6 @@ class Eagle : public DraftRunner {
   Buffer said_;                             // [sequences, kMaxNodes, D]
   std::vector<Feature> row_;                // of each of the pass
   std::vector<Waves> waves_;                // of each text
-  std::vector<float> own_;                  // [nodes, V] where it has logits of some tokens alone
 };
 
 }  // namespace

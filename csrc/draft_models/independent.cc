@@ -11,7 +11,7 @@ namespace {
 class Independent : public DraftRunner {
  public:
   Independent(const Model& target, const Executor& host, int sequences, int blocks)
-      : DraftRunner(target, host, sequences, blocks), V_(drafter_.layers->config.V) {}
+      : DraftRunner(target, host, sequences, blocks) {}
 
   void step(const KvPool&, std::span<Sequence* const> sequences, std::span<const int> n, float* logits,
             std::atomic<bool>& cancel) override {
@@ -27,7 +27,7 @@ class Independent : public DraftRunner {
     for (size_t i = 0; i < sequences.size(); ++i) {
       Sequence& s = *sequences[i];
       begin(s, known(s), s.cached);
-      s.add_rows(batch_, s.draft.grown, s.draft.grown + n[i]);
+      s.add_rows(batch_, s.draft.grown, s.draft.grown + n[i], drafter_.V);
     }
     run(cancel);
     const size_t D = drafter_.layers->config.D;
@@ -36,20 +36,18 @@ class Independent : public DraftRunner {
     for (size_t i = 0; i < sequences.size(); ++i) {
       row += sequences[i]->cached - known(*sequences[i]);
       for (int j = 0; j < n[i]; ++j, ++row, ++nodes) {
-        if (row != nodes) target_.ops->copy(executor_.ctx(), x + nodes * D, x + row * D, sizeof(float) * D);
+        if (row != nodes) ops_.copy(executor_.ctx(), x + nodes * D, x + row * D, sizeof(float) * D);
       }
       knows(*sequences[i], sequences[i]->cached);
     }
     head(nodes, logits);
   }
 
-  size_t bytes() const override { return DraftRunner::bytes() + own_.size() * sizeof(float); }
-
  private:
   // Rows of its text; a token that this model does not have is as good as any.
   void begin(const Sequence& s, int from, int end) {
     batch_.begin(view(s));
-    for (int i = from; i < end; ++i) batch_.add(s.text[i] < V_ ? s.text[i] : 0, i, i);
+    for (int i = from; i < end; ++i) batch_.add(s.text[i] < drafter_.V ? s.text[i] : 0, i, i);
   }
 
   void run(std::atomic<bool>& cancel) {
@@ -60,19 +58,15 @@ class Independent : public DraftRunner {
 
   // Models of one family have vocabularies that were padded to unlike sizes.
   void head(int nodes, float* logits) {
-    const int V = target_.config.V;
-    if (V_ == V) return executor_.head(x_.as<float>(), nodes, logits);
-    own_.resize(static_cast<size_t>(nodes) * V_);
-    executor_.head(x_.as<float>(), nodes, own_.data());
+    const size_t V = target_.config.V, own = drafter_.V, both = std::min(V, own);
+    if (own == V) return executor_.head(x_.as<float>(), nodes, logits);
+    executor_.head(x_.as<float>(), nodes, own_.as<float>());
+    Ctx& ctx = executor_.ctx();
     for (int i = 0; i < nodes; ++i) {
-      float* const row = logits + static_cast<size_t>(i) * V;
-      std::copy_n(own_.data() + static_cast<size_t>(i) * V_, std::min(V, V_), row);
-      std::fill(row + std::min(V, V_), row + V, kUnknown);
+      ops_.copy(ctx, logits + i * V, own_.as<float>() + i * own, sizeof(float) * both);
+      if (V > both) ops_.fill(ctx, logits + i * V + both, kUnknown, sizeof(float) * (V - both));
     }
   }
-
-  const int V_;
-  std::vector<float> own_;  // [nodes, V_] where the vocabularies' sizes differ
 };
 
 }  // namespace

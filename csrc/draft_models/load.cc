@@ -1,10 +1,11 @@
-// Formats of drafters: a model's folder; z-lab's DFlash; EAGLE's own and SpecForge's; vLLM's speculators ("dflash",
-// "dspark", "eagle3", "eagle"); MOASpec, as Mixture of Attentions' authors write it. What they share with the model
-// they draft for (embedding, vocabulary head) is not in their files, or not read.
-#include <algorithm>
+// Loads drafters beside the model they draft for: on a GPU with kernels of their own.
+#include <array>
 
+#include "cuda/backend.h"
 #include "draft_model.h"
+#include "dtype_names.h"
 #include "error.h"
+#include "formats.h"
 #include "json.h"
 #include "loader.h"
 #include "token_tree.h"
@@ -12,233 +13,15 @@
 namespace swiftk {
 namespace {
 
-constexpr const char* kKinds =
-    "a model's folder, DFlash's dflash_config, EAGLE's config, speculators_model_type \"dflash\", \"dspark\", "
-    "\"eagle3\" or \"eagle\", or the architecture MOASpecLlamaForCausalLM";
-
-[[noreturn]] void wrong(const std::string& what) { fail(Status::Checkpoint, "[drafter] " + what); }
-[[noreturn]] void unsupported(const std::string& what) { fail(Status::Unsupported, "[drafter] " + what); }
-
-// Null where it is absent, as Hugging Face writes "not set".
-const Json* given(const Json& object, const char* key) {
-  const Json* const value = object.find(key);
-  return value && !value->is(Json::Type::Null) ? value : nullptr;
-}
-
-int count(const Json& object, const char* key, int least) {
-  const Json* const value = given(object, key);
-  if (!value || !value->is_integer() || value->integer() < least || value->integer() > (1 << 30)) {
-    wrong("config." + std::string(key) + " is " + (value ? value->show() : "missing") + ", want an integer from " +
-          std::to_string(least) + " on");
-  }
-  return static_cast<int>(value->integer());
-}
-
-bool flag(const Json& object, const char* key, bool fallback) {
-  const Json* const value = given(object, key);
-  if (value && !value->is(Json::Type::Bool))
-    wrong("config." + std::string(key) + " is " + value->show() + ", want true or false");
-  return value ? value->boolean() : fallback;
-}
-
-// shift: how far the list's numbers lie beyond those of the layers whose outputs they mean.
-std::vector<int> taps_of(const Json& object, const char* key, int shift, const Config& target) {
-  const Json* const list = given(object, key);
-  std::vector<int> taps;
-  bool good = list && list->is(Json::Type::Array) && !list->items().empty();
-  for (const Json& item : good ? list->items() : std::vector<Json>{}) {
-    good &= item.is_integer() && item.integer() >= shift && item.integer() - shift < target.L;
-    if (good) taps.push_back(static_cast<int>(item.integer()) - shift);
-    good &= taps.size() < 2 || taps[taps.size() - 2] < taps.back();
-  }
-  if (!good) {
-    wrong("config." + std::string(key) + " is " + (list ? list->show() : "missing") + ", want layers of the model, " +
-          std::to_string(shift) + ".." + std::to_string(target.L - 1 + shift) + " ascending");
-  }
-  return taps;
-}
-
-void must_match(const char* what, int drafter, int model) {
-  if (drafter == model) return;
-  unsupported(std::string(what) + " is " + std::to_string(drafter) + " in the drafter and " + std::to_string(model) +
-              " in the model, want the same");
-}
-
-// The one field in which formats differ most is which number a layer's output has: DFlash counts from the first layer,
-// speculators as transformers' hidden_states, whose first is the embedding.
-Config read_block(const Json& json, const Config& target, DraftModel& out) {
-  BlockParts& block = out.block;
-  const Json* const type = given(json, "speculators_model_type");
-  const Json* const own = given(json, type ? "transformer_layer_config" : "dflash_config");
-  if (!own || !own->is(Json::Type::Object)) {
-    wrong(std::string("config.") + (type ? "transformer_layer_config" : "dflash_config") + " is " +
-          (own ? own->show() : "missing") + ", want an object");
-  }
-  block.size = count(json, "block_size", 2);
-  if (type) {
-    const bool spark = type->string() == "dspark";
-    block.from_anchor = flag(json, "sample_from_anchor", spark);
-    block.mask = count(json, "mask_token_id", 0);
-    out.taps = taps_of(json, "aux_hidden_state_layer_ids", 1, target);
-    block.rank = spark ? count(json, "markov_rank", 0) : 0;
-    const Json* const kind = given(json, "markov_head_type");
-    if (block.rank > 0 && kind && kind->string() != "vanilla") {
-      unsupported("config.markov_head_type=" + kind->show() + " is not supported (supported: \"vanilla\")");
-    }
-    must_match("draft_vocab_size", count(json, "draft_vocab_size", 1), target.V);
-  } else {
-    block.mask = count(*own, "mask_token_id", 0);
-    out.taps = taps_of(*own, "target_layer_ids", 0, target);
-  }
-  if (block.size > TokenTree::kMaxNodes) {
-    unsupported("config.block_size is " + std::to_string(block.size) + ", want at most " +
-                std::to_string(TokenTree::kMaxNodes));
-  }
-  Config layers = layer_config(type ? *own : json);
-  must_match("hidden_size", layers.D, target.D);
-  must_match("vocab_size", layers.V, target.V);
-  if (block.mask >= target.V) {
-    wrong("config.mask_token_id is " + std::to_string(block.mask) + ", the model has tokens 0.." +
-          std::to_string(target.V - 1));
-  }
-  if (std::any_of(layers.window.begin(), layers.window.end(), [](int w) { return w > 0; })) {
-    unsupported("its layers see a sliding window (supported: all of the text)");
-  }
-  out.reach = block.size - !block.from_anchor;
-  return layers;
-}
-
-// Speculators' name of the kind of head; "" where the config is of another format.
-std::string speculator_of(const Json& json) {
-  const Json* const type = given(json, "speculators_model_type");
-  return type ? type->string() : "";
-}
-
-bool named(const Json& json, const char* part) {
-  const Json* const list = given(json, "architectures");
-  if (!list || !list->is(Json::Type::Array)) return false;
-  return std::any_of(list->items().begin(), list->items().end(),
-                     [&](const Json& name) { return name.string().find(part) != std::string::npos; });
-}
-
-// EAGLE-1 and 2 have the config of a plain model: their tensors tell.
-bool is_fused_eagle(const Json& json, const std::string& type) {
-  return type == "eagle3" ||
-         (type.empty() && (given(json, "eagle_config") || given(json, "draft_vocab_size") || named(json, "Eagle3")));
-}
-
-// Which layers it taps. EAGLE's own and SpecForge's list is of outputs, inside eagle_config; vLLM's and speculators',
-// at the top, of transformers' hidden_states. Without one they are these three.
-std::vector<int> eagle_taps(const Json& json, const Config& target) {
-  const char* const key = "eagle_aux_hidden_state_layer_ids";
-  const Json* const inside = given(json, "eagle_config");
-  if (inside && !flag(*inside, "use_aux_hidden_state", true)) {
-    unsupported("config.eagle_config.use_aux_hidden_state=false is not supported (supported: true)");
-  }
-  if (inside && given(*inside, key)) return taps_of(*inside, key, 0, target);
-  if (given(json, key)) return taps_of(json, key, 1, target);
-  const std::vector<int> usual{1, target.L / 2 - 1, target.L - 4};
-  if (usual[0] >= usual[1] || usual[1] >= usual[2]) {
-    wrong("config." + std::string(key) + " is missing, want layers of the model: it has " + std::to_string(target.L) +
-          ", too few for the usual 1, L / 2 - 1 and L - 4");
-  }
-  return usual;
-}
-
-// Draft ids are the model's, as much further on as d2t says.
-std::vector<int32_t> eagle_tokens(const Checkpoint& checkpoint, int own, const Config& target) {
-  if (!checkpoint.has("d2t")) {
-    must_match("draft_vocab_size (there is no tensor d2t)", own, target.V);
-    return {};
-  }
-  const std::vector<int64_t> further = checkpoint.integers("d2t", own);
-  std::vector<int32_t> tokens(own);
-  std::vector<bool> seen(target.V, false);
-  bool moved = false;
-  for (int i = 0; i < own; ++i) {
-    const int64_t token = further[i] < target.V ? i + further[i] : -1;
-    if (token < 0 || token >= target.V || seen[token]) {
-      wrong("d2t[" + std::to_string(i) + "] is " + std::to_string(further[i]) + ", want that " + std::to_string(i) +
-            " and it make a token of 0.." + std::to_string(target.V - 1) + " that is no other's");
-    }
-    seen[token] = true;
-    tokens[i] = static_cast<int32_t>(token);
-    moved |= token != i;
-  }
-  return moved || own < target.V ? tokens : std::vector<int32_t>{};
-}
-
-Config read_eagle(const Json& json, const Config& target, const Checkpoint& checkpoint, DraftModel& out) {
-  EagleParts& eagle = out.eagle;
-  const std::string type = speculator_of(json);
-  const Json* const own = type.empty() ? &json : given(json, "transformer_layer_config");
-  if (!own || !own->is(Json::Type::Object)) {
-    wrong("config.transformer_layer_config is " + (own ? own->show() : "missing") + ", want an object");
-  }
-  // What would change its mathematics: EAGLE-3.1, HASS with norms, P-EAGLE.
-  for (const char* const key :
-       {"norm_before_fc", "fc_norm", "norm_output", "layernorms", "add_para_norm", "parallel_drafting"}) {
-    if (flag(json, key, false)) unsupported("config." + std::string(key) + "=true is not supported (supported: false)");
-  }
-  eagle.fused = is_fused_eagle(json, type);
-  Config layers = layer_config(*own);
-  must_match("vocab_size", layers.V, target.V);
-  if (eagle.fused && given(json, "target_hidden_size")) {
-    must_match("target_hidden_size", count(json, "target_hidden_size", 1), target.D);
-  } else {
-    must_match("hidden_size", layers.D, target.D);
-  }
-  if (layers.D != target.D && !checkpoint.has("embed_tokens.weight")) {
-    unsupported("hidden_size is " + std::to_string(layers.D) + " in the drafter and " + std::to_string(target.D) +
-                " in the model, which needs a tensor embed_tokens.weight of its own");
-  }
-  if (std::any_of(layers.window.begin(), layers.window.end(), [](int w) { return w > 0; })) {
-    unsupported("its layers see a sliding window (supported: all of the text)");
-  }
-  eagle.V = target.V;
-  if (eagle.fused) {
-    out.taps = eagle_taps(json, target);
-    eagle.normed = flag(json, "norm_before_residual", false);
-    if (given(json, "draft_vocab_size")) eagle.V = count(json, "draft_vocab_size", 1);
-    if (eagle.V > target.V) {
-      unsupported("draft_vocab_size is " + std::to_string(eagle.V) + ", the model has " + std::to_string(target.V) +
-                  " tokens");
-    }
-    eagle.tokens = eagle_tokens(checkpoint, eagle.V, target);
-  } else {
-    out.taps = {target.L - 1};
-  }
-  eagle.width = static_cast<int>(out.taps.size()) * target.D;
-  return layers;
-}
-
-// A layer of a Mixture of Attentions. config.json is that of the model; how many KV heads and units these layers have,
-// shapes of their tensors say.
-Config moa_layer(const Config& model, const Checkpoint& file, const std::string& name, int width, int heads, int size) {
-  Config c = model;
-  c.L = 1;
-  c.D = width;
-  c.H = heads;
-  c.d = size;
-  c.qkv_bias = c.o_bias = c.mlp_bias = c.qk_norm = false;
-  c.window = {0};
-  const auto rows = [&](const char* of) {
-    const std::vector<int64_t> shape = file.shape(name + of);
-    return shape.empty() ? 1 : static_cast<int>(shape[0]);  // what is missing is found out when it is loaded
-  };
-  c.n_kv = std::max(1, rows("self_attn.k_proj.weight") / size);
-  c.F = std::max(1, rows("mlp.gate_proj.weight"));
-  if (heads % c.n_kv != 0) {
-    wrong(name + "self_attn has " + std::to_string(c.n_kv) + " KV heads, want a divisor of its " +
-          std::to_string(heads) + " heads");
-  }
-  return c;
-}
-
-std::shared_ptr<Model> head_model(const Config& config, const Model& target) {
+// pack: which of the drafter's kernels it runs.
+std::shared_ptr<Model> head_model(const Config& config, LoadOptions its, const Model& target, size_t pack = 0) {
   auto model = std::make_shared<Model>();
   model->config = config;
   model->ops = target.ops;
+  if (target.ops->device) {
+    its.pack = its.drafter_packs[pack];
+    open_backend(its, *model);
+  }
   model->threads = target.threads;
   model->embedding = target.embedding;
   model->embedding_dtype = target.embedding_dtype;
@@ -250,87 +33,136 @@ size_t head_bytes(const Model& target) {
   return target.own.head.n * static_cast<size_t>(target.own.head.k) * size_of(target.dtype);
 }
 
-void read_moa(const std::string& dir, const Json& json, const LoadOptions& options, const Model& target,
-              DraftModel& out) {
-  const Config c = layer_config(json), &t = target.config;
-  must_match("hidden_size", c.D, t.D);
-  must_match("num_hidden_layers", c.L, t.L);
-  must_match("num_key_value_heads", c.n_kv, t.n_kv);
-  must_match("head_dim", c.d, t.d);
-  must_match("vocab_size", c.V, t.V);
-  out.moa.last = given(json, "target_layer_inference") ? count(json, "target_layer_inference", 0) : 0;
-  if (out.moa.last >= t.L) {
-    wrong("config.target_layer_inference is " + std::to_string(out.moa.last) + ", want fewer than the model's " +
-          std::to_string(t.L) + " layers");
+std::array<KernelShape, 3> moa_shapes(const std::array<Config, 3>& layers) {
+  std::array<KernelShape, 3> shapes;
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    shapes[i].config = layers[i];
+    shapes[i].head = true;
   }
-  const char* const key = "layer_self_attention_num_attention_heads";
-  const int heads = given(json, key) ? count(json, key, 1) : c.H, wide = 2 * c.n_kv * c.d;
-  if (heads > wide || wide % (2 * heads) != 0) {
-    wrong("config." + std::string(key) + " is " + std::to_string(heads) + ", want heads of an even size in " +
-          std::to_string(wide) + ", K and V of a layer");
-  }
+  shapes[0].linears = {{layers[0].D, layers[1].D, true}};
+  shapes[2].apart = true;
+  return shapes;
+}
+
+void load_moa(const std::string& dir, const Json& json, const LoadOptions& its, const Model& target, DraftModel& out) {
   const Checkpoint file(dir);
-  const auto tokens = head_model(moa_layer(c, file, "self_attention.", c.D, c.H, c.d), target);
-  const auto states = head_model(moa_layer(c, file, "layer_self_attention.", wide, heads, wide / heads), target);
-  const auto cross = head_model(moa_layer(c, file, "cross_attention.", c.D, c.H, c.d), target);
-  states->embedding = cross->embedding = nullptr;
-  load_moa(file, options, *tokens, *states, *cross, out.moa);
-  out.layers = tokens;
-  out.moa.states = states;
-  out.moa.cross = cross;
+  const std::array<Config, 3> configs = read_moa(json, target.config, file, out);
+  std::array<KernelShape, 3> shapes = moa_shapes(configs);
+  std::array<std::shared_ptr<Model>, 3> layers;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    layers[i] = head_model(configs[i], its, target, i);
+    if (i > 0) layers[i]->embedding = nullptr;
+    shapes[i].dtype = target.dtype;
+    if (target.ops->device) cuda::check_pack(*layers[i]->ops, shapes[i]);
+  }
+  load_moa(file, its, *layers[0], *layers[1], *layers[2], shapes[0], out.moa);
+  out.layers = layers[0];
+  out.moa.states = layers[1];
+  out.moa.cross = layers[2];
+  out.bytes = out.layers->own.bytes;
+  const size_t bytes = target.own.read_bytes - head_bytes(target);
+  out.read_bytes = out.bytes + head_bytes(target) + bytes / target.config.L * out.moa.last;
+}
+
+// Where it runs: as the model does, on a GPU with kernels of its own.
+LoadOptions options_of(const std::string& kind, const LoadOptions& options, const Model& target) {
+  LoadOptions its;
+  its.dtype = options.dtype;
+  its.threads = target.threads;
+  its.progress = options.progress;
+  if (!target.ops->device) {
+    its.isa = target.ops->name;
+    return its;
+  }
+  its.device = options.device;
+  its.drafter_packs = options.drafter_packs;
+  const size_t want = kind == "moa" ? 3 : 1;
+  if (its.drafter_packs.size() != want) {
+    fail(Status::InvalidArgument, "[drafter] device '" + options.device + "' needs " + std::to_string(want) +
+                                      (want > 1 ? " kernel packs" : " kernel pack") + " for the drafter, got " +
+                                      std::to_string(its.drafter_packs.size()) +
+                                      ": `swiftk pack --drafter` makes them");
+  }
+  its.pack = its.drafter_packs[0];
+  if (kind != "model") its.dtype = name_of(target.dtype);  // kernels for both read the model's embedding
+  return its;
+}
+
+// The layers of a head, and of the model's own head what passes read of it.
+void load_layers(const Checkpoint& checkpoint, const Config& config, const LoadOptions& its, const Model& target,
+                 bool reads_head, DraftModel& out) {
+  const auto layers = head_model(config, its, target);
+  load_head(checkpoint, its, *layers, out);
+  out.bytes = layers->own.bytes;
+  out.read_bytes = layers->own.bytes + (reads_head ? head_bytes(target) : 0);
+  out.layers = layers;
 }
 
 }  // namespace
 
+KernelShape head_shape(const Config& layers, const DraftModel& drafter) {
+  const int D = layers.D;
+  KernelShape shape{.config = layers, .head = true};
+  shape.config.V = drafter.V;
+  if (drafter.kind == "eagle") {
+    const EagleParts& eagle = drafter.eagle;
+    shape.wide = eagle.fused ? 2 * D : 0;
+    shape.linears = {{D, eagle.fused ? eagle.width : 2 * D, eagle.biased}};
+  } else {
+    shape.linears = {{D, static_cast<int>(drafter.taps.size()) * D}};
+    if (drafter.block.rank > 0) shape.linears.push_back({drafter.V, drafter.block.rank});
+  }
+  return shape;
+}
+
+std::vector<KernelShape> drafter_kernel_shapes(const std::string& dir, const std::string& target,
+                                               const std::string& dtype) {
+  const Json json = read_config_file(dir);
+  DraftModel out;
+  out.kind = kind_of(dir, json);
+  if (out.kind == "model") return {kernel_shape(dir, dtype)};
+  const KernelShape model = kernel_shape(target, dtype);
+  const Checkpoint checkpoint(dir);
+  std::vector<KernelShape> shapes;
+  if (out.kind == "moa") {
+    const auto three = moa_shapes(read_moa(json, model.config, checkpoint, out));
+    shapes.assign(three.begin(), three.end());
+  } else {
+    const auto read = out.kind == "block" ? read_block : read_eagle;
+    const Config layers = read(json, model.config, checkpoint, out);
+    shapes = {head_shape(layers, out)};
+  }
+  for (KernelShape& shape : shapes) shape.dtype = model.dtype;
+  return shapes;
+}
+
 std::shared_ptr<const DraftModel> load_draft_model(const std::string& dir, const LoadOptions& options,
                                                    const Model& target) {
-  if (target.ops->device) unsupported("a drafter with weights of its own needs device \"cpu\" so far");
   auto out = std::make_shared<DraftModel>();
   const Json json = read_config_file(dir);
-  const std::string type = speculator_of(json);
-  LoadOptions its;
-  its.dtype = options.dtype;
-  its.isa = target.ops->name;
-  its.threads = target.threads;
-  its.progress = options.progress;
-  // The layers of a head, and of the model's own head what passes read of it.
-  const auto load = [&](const Checkpoint& checkpoint, const Config& config, bool reads_head) {
-    const auto layers = head_model(config, target);
-    load_head(checkpoint, its, *layers, *out);
-    out->bytes = layers->own.bytes;
-    out->read_bytes = layers->own.bytes + (reads_head ? head_bytes(target) : 0);
-    out->layers = layers;
-    return out;
-  };
-  if (type == "dflash" || type == "dspark" || (type.empty() && given(json, "dflash_config"))) {
-    out->kind = "block";
-    out->opens = true;
-    const Config config = read_block(json, target.config, *out);
-    return load(Checkpoint(dir), config, true);
-  }
-  if (named(json, "MOASpecLlamaForCausalLM")) {
-    out->kind = "moa";
-    out->reach = TokenTree::kMaxNodes;
-    read_moa(dir, json, its, target, *out);
-    out->bytes = out->layers->own.bytes;
-    const size_t layers = target.own.read_bytes - head_bytes(target);
-    out->read_bytes = out->bytes + head_bytes(target) + layers / target.config.L * out->moa.last;
-    return out;
-  }
-  const auto has_fc = [&] { return type.empty() && Checkpoint(dir).has("fc.weight"); };
-  if (type == "eagle" || is_fused_eagle(json, type) || named(json, "Eagle") || has_fc()) {
-    out->kind = "eagle";
-    out->reach = TokenTree::kMaxNodes;
-    out->serial = true;
-    const Checkpoint checkpoint(dir);
-    const Config config = read_eagle(json, target.config, checkpoint, *out);
-    return load(checkpoint, config, !out->eagle.fused);
-  }
-  if (!type.empty()) unsupported("config.json is of a head of another kind (supported: " + std::string(kKinds) + ")");
-  out->kind = "model";
+  out->kind = kind_of(dir, json);
+  const LoadOptions its = options_of(out->kind, options, target);
   out->reach = TokenTree::kMaxNodes;
-  out->layers = load_model(dir, its);
-  out->bytes = out->read_bytes = out->layers->own.bytes;
+  if (out->kind == "model") {
+    out->layers = load_model(dir, its);
+    out->V = out->layers->config.V;
+    out->bytes = out->read_bytes = out->layers->own.bytes;
+    return out;
+  }
+  if (out->kind == "moa") {
+    load_moa(dir, json, its, target, *out);
+    return out;
+  }
+  const Checkpoint checkpoint(dir);
+  if (out->kind == "block") {
+    out->opens = true;
+    const Config config = read_block(json, target.config, checkpoint, *out);
+    load_layers(checkpoint, config, its, target, out->tokens.empty(), *out);
+  } else {
+    out->serial = true;
+    const Config config = read_eagle(json, target.config, checkpoint, *out);
+    load_layers(checkpoint, config, its, target, !out->eagle.fused, *out);
+  }
   return out;
 }
 

@@ -31,13 +31,11 @@ class Moa : public DraftRunner {
         states_pool_(*moa_.states, together_ * each_),
         cross_(moa_.cross, host, sequences * TokenTree::kMaxNodes),
         cross_plan_(cross_plan(*moa_.cross)),
-        cross_pool_(*moa_.cross, blocks) {
-    const Config& c = drafter_.layers->config;
-    const size_t wide = moa_.states->config.D;
-    states_x_.resize(together_ * layers_ * wide);
-    mean_.resize(together_ * wide);
-    widened_.resize(size_t(together_) * c.D);
-    q_.resize(size_t(together_) * c.H * c.d);
+        cross_pool_(*moa_.cross, blocks),
+        states_x_(*moa_.states->ops, floats(together_ * layers_, moa_.states->config.D)),
+        mean_(ops_, floats(together_, moa_.states->config.D)),
+        widened_(ops_, floats(together_, drafter_.layers->config.D)),
+        q_(ops_, floats(together_, drafter_.layers->config.H * drafter_.layers->config.d)) {
     own_blocks_.resize(together_ * each_);
     for (size_t i = 0; i < own_blocks_.size(); ++i) own_blocks_[i] = static_cast<int32_t>(i);
   }
@@ -54,7 +52,7 @@ class Moa : public DraftRunner {
     float* const x = x_.as<float>();
     executor_.run(plan_, rows, 0, plan_.size(), x, pool_, cancel);
     look_up(sequences, n, rows, cancel);
-    if (moa_.last == 0) return executor_.head(x, nodes, logits);
+    if (moa_.last == 0) return head(x, nodes, logits);
     add_nodes(sequences, n, false);
     rows = batch_.rows();
     host_.prepare(rows);
@@ -64,11 +62,13 @@ class Moa : public DraftRunner {
 
   double seconds() const override { return executor_.seconds() + states_.seconds() + cross_.seconds(); }
   size_t bytes() const override {
-    return DraftRunner::bytes() + states_.workspace_bytes() + cross_.workspace_bytes() +
-           (states_x_.size() + mean_.size() + widened_.size() + q_.size()) * sizeof(float);
+    return DraftRunner::bytes() + states_.workspace_bytes() + cross_.workspace_bytes() + states_x_.bytes() +
+           mean_.bytes() + widened_.bytes() + q_.bytes();
   }
 
  private:
+  static size_t floats(int rows, int width) { return sizeof(float) * rows * static_cast<size_t>(width); }
+
   // Rows of the trees, in blocks of this drafter or of the model.
   int add_nodes(std::span<Sequence* const> sequences, std::span<const int> n, bool own) {
     batch_.clear();
@@ -86,7 +86,7 @@ class Moa : public DraftRunner {
     for (size_t i = 0; i < sequences.size(); ++i) last_.insert(last_.end(), n[i], sequences[i]->cached - 1);
     rows.pos = last_.data();
     rows.ancestors = nullptr;
-    target_.ops->bind(executor_.ctx(), rows);
+    moa_.cross->ops->bind(cross_.ctx(), rows);
     cross_.run(cross_plan_, rows, 0, cross_plan_.size(), x_.as<float>(), cross_pool_, cancel);
   }
 
@@ -96,7 +96,7 @@ class Moa : public DraftRunner {
     const int from = known(s), n = end - from;
     slots_.clear();
     for (int i = from; i < end; ++i) slots_.push_back(s.slot(i));
-    pool.read_rows(executor_.ctx(), slots_, states_x_.data());
+    pool.read_rows(target_ctx_, slots_, states_x_.as<float>());
     widen(n, cancel);
     batch_.clear();
     batch_.begin(view(s));
@@ -107,22 +107,21 @@ class Moa : public DraftRunner {
     const LayerWeights& w = drafter_.layers->own.layers[0];
     float* const x = x_.as<float>();
     const Model& tokens = *drafter_.layers;
-    target_.ops->embed(executor_.ctx(), {tokens.embedding, tokens.embedding_dtype, rows.token, n, c.D, x});
-    target_.ops->rmsnorm_qkv_rope_append(executor_.ctx(), {.x = x,
-                                                           .norm = w.attn_norm,
-                                                           .eps = c.norm_eps,
-                                                           .w = w.wqkv,
-                                                           .q_norm = nullptr,
-                                                           .k_norm = nullptr,
-                                                           .rows = &rows,
-                                                           .kv = pool_.layer(0),
-                                                           .n_heads = c.H,
-                                                           .q = q_.data()});
+    ops_.embed(executor_.ctx(), {tokens.embedding, tokens.embedding_dtype, rows.token, n, c.D, x});
+    ops_.rmsnorm_qkv_rope_append(executor_.ctx(), {.x = x,
+                                                   .norm = w.attn_norm,
+                                                   .eps = c.norm_eps,
+                                                   .w = w.wqkv,
+                                                   .q_norm = nullptr,
+                                                   .k_norm = nullptr,
+                                                   .rows = &rows,
+                                                   .kv = pool_.layer(0),
+                                                   .n_heads = c.H,
+                                                   .q = q_.as<float>()});
   }
 
   // The states of n tokens become one row each.
   void widen(int n, std::atomic<bool>& cancel) {
-    const size_t wide = moa_.states->config.D;
     batch_.clear();
     for (int t = 0; t < n; ++t) {
       batch_.begin({own_blocks_.data() + t * each_, 0, 0});
@@ -132,34 +131,28 @@ class Moa : public DraftRunner {
     states_.rotate(rows);
     last_.assign(rows.n, layers_ - 1);
     rows.pos = last_.data();  // each layer sees all
-    target_.ops->bind(executor_.ctx(), rows);
-    states_.run(states_plan_, rows, 0, states_plan_.size(), states_x_.data(), states_pool_, cancel);
-    const float* x = states_x_.data();
-    for (int t = 0; t < n; ++t) {
-      float* const mean = mean_.data() + t * wide;
-      std::fill_n(mean, wide, 0.0f);
-      for (int l = 0; l < layers_; ++l, x += wide) {
-        for (size_t i = 0; i < wide; ++i) mean[i] += x[i];
-      }
-      for (size_t i = 0; i < wide; ++i) mean[i] /= static_cast<float>(layers_);
-    }
-    target_.ops->rmsnorm_lm_head(
-        executor_.ctx(),
-        {.x = mean_.data(), .norm = nullptr, .eps = 0, .w = moa_.widen, .n = n, .logits = widened_.data()});
+    moa_.states->ops->bind(states_.ctx(), rows);
+    states_.run(states_plan_, rows, 0, states_plan_.size(), states_x_.as<float>(), states_pool_, cancel);
+    const int wide = moa_.states->config.D;
+    Ctx& ctx = executor_.ctx();
+    ops_.mean(ctx, {.x = states_x_.as<float>(), .n = n, .group = layers_, .width = wide, .out = mean_.as<float>()});
+    ops_.fill(ctx, widened_.as<void>(), 0, floats(n, drafter_.layers->config.D));
+    ops_.linear(ctx, {.in = mean_.as<float>(), .w = moa_.widen, .n = n, .x = widened_.as<float>()});
   }
 
   void append_cross(const Rows& rows) {
-    const Config& c = moa_.cross->config;
-    target_.ops->rmsnorm_qkv_rope_append(executor_.ctx(), {.x = widened_.data(),
-                                                           .norm = moa_.cross->own.layers[0].attn_norm,
-                                                           .eps = c.norm_eps,
-                                                           .w = moa_.cross_kv,
-                                                           .q_norm = nullptr,
-                                                           .k_norm = nullptr,
-                                                           .rows = &rows,
-                                                           .kv = cross_pool_.layer(0),
-                                                           .n_heads = 0,
-                                                           .q = nullptr});
+    const Model& cross = *moa_.cross;
+    cross.ops->bind(cross_.ctx(), rows);
+    cross.ops->rmsnorm_qkv_rope_append(cross_.ctx(), {.x = widened_.as<float>(),
+                                                      .norm = cross.own.layers[0].attn_norm,
+                                                      .eps = cross.config.norm_eps,
+                                                      .w = moa_.cross_kv,
+                                                      .q_norm = nullptr,
+                                                      .k_norm = nullptr,
+                                                      .rows = &rows,
+                                                      .kv = cross_pool_.layer(0),
+                                                      .n_heads = 0,
+                                                      .q = nullptr});
   }
 
   const MoaParts& moa_;
@@ -173,8 +166,10 @@ class Moa : public DraftRunner {
   KvPool states_pool_;  // a row a layer of each of those tokens; forgotten with the pass
   Executor cross_;
   const Plan cross_plan_;
-  KvPool cross_pool_;  // in the same blocks as those of the layer over tokens
-  std::vector<float> states_x_, mean_, widened_, q_;
+  KvPool cross_pool_;      // in the same blocks as those of the layer over tokens
+  Buffer states_x_;        // [tokens, layers, 2 n_kv d of the model]
+  Buffer mean_, widened_;  // [tokens, 2 n_kv d of the model], [tokens, D]
+  Buffer q_;               // [tokens, H d]
   std::vector<int32_t> own_blocks_, slots_, last_;
 };
 

@@ -9,10 +9,21 @@ namespace swiftk {
 DraftRunner::DraftRunner(const Model& target, const Executor& host, int sequences, int blocks)
     : target_(target),
       drafter_(*target.drafter),
+      ops_(*drafter_.layers->ops),
+      target_ctx_(host.ctx()),
       plan_(compile_plan(*drafter_.layers, {})),
       executor_(drafter_.layers, host, std::max(kMostRows, sequences * (kBeside + TokenTree::kMaxNodes))),
       pool_(*drafter_.layers, blocks),
-      x_(*target.ops, sizeof(float) * executor_.max_rows() * drafter_.layers->config.D) {}
+      x_(ops_, sizeof(float) * executor_.max_rows() * drafter_.layers->config.D) {
+  if (drafter_.V != target.config.V || !drafter_.tokens.empty()) {
+    own_ = Buffer(ops_, sizeof(float) * std::min(kMostRows, sequences * TokenTree::kMaxNodes) * drafter_.V);
+  }
+  tokens_ = Buffer(ops_, sizeof(int32_t) * drafter_.tokens.size());
+  if (tokens_.bytes() > 0) {
+    ops_.upload(executor_.ctx(), tokens_.as<void>(), drafter_.tokens.data(), tokens_.bytes());
+  }
+  if (ops_.device && drafter_.layers->own.head.data == target.own.head.data) normed_ = Buffer(ops_, x_.bytes());
+}
 
 bool DraftRunner::make_room(Sequence& s) {
   if (s.cached == 0) return false;  // a head begins with the feature of the token before the last one
@@ -32,6 +43,41 @@ bool DraftRunner::make_room(Sequence& s) {
 void DraftRunner::leave(Sequence& s) {
   for (const int32_t block : s.followed.blocks) pool_.release(block);
   s.followed = {};
+}
+
+void DraftRunner::spread(int n, float* logits) const {
+  const size_t bytes = sizeof(float) * n * target_.config.V;
+  ops_.fill(executor_.ctx(), logits, kUnknown, bytes);
+  ops_.spread(executor_.ctx(), {.own = own_.as<float>(),
+                                .token = tokens_.as<int32_t>(),
+                                .n = n,
+                                .own_vocab = drafter_.V,
+                                .vocab = target_.config.V,
+                                .logits = logits});
+}
+
+// On a GPU the target's head lies as the kernels of the target read it.
+void DraftRunner::head(const float* x, int n, float* logits) {
+  if (normed_.bytes() == 0) return executor_.head(x, n, logits);
+  const Stopwatch watch(beside_, Stopwatch::Add);
+  const Model& layers = *drafter_.layers;
+  const int D = layers.config.D;
+  const float eps = layers.config.norm_eps;
+  if (layers.final_norm) {
+    float* const out = normed_.as<float>();
+    ops_.rmsnorm(executor_.ctx(),
+                 {.x = x, .norm = layers.final_norm, .eps = eps, .n = n, .D = D, .out = out, .stride = size_t(D)});
+    x = out;
+  }
+  target_.ops->rmsnorm_lm_head(target_ctx_,
+                               {.x = x, .norm = nullptr, .eps = eps, .w = layers.own.head, .n = n, .logits = logits});
+}
+
+void DraftRunner::run_with_head(const Rows& rows, std::atomic<bool>& cancel, float* logits) {
+  float* const x = x_.as<float>();
+  const bool apart = normed_.bytes() > 0;
+  executor_.run(plan_, rows, 0, plan_.size(), x, pool_, cancel, apart ? nullptr : logits);
+  if (apart) head(x, rows.n, logits);
 }
 
 std::unique_ptr<DraftRunner> make_runner(const Model& target, Executor& host, int sequences, int blocks) {

@@ -25,19 +25,22 @@ class DraftRunner {
   // The text needs nothing any more.
   void leave(Sequence&);
   // A step over nodes [grown, grown + n) of each sequence, whose blocks of `pool` have the features of its text. logits
-  // [sum of n, V of the target]: a row a node; kUnknown where it knows no token, or sees none so far ahead.
+  // [sum of n, V of the target]: a row a node; of bytes kUnknown where it knows no token, or sees none so far ahead.
   virtual void step(const KvPool& pool, std::span<Sequence* const>, std::span<const int> n, float* logits,
                     std::atomic<bool>& cancel) = 0;
 
   virtual double seconds() const { return executor_.seconds() + beside_; }  // spent in passes
   // Of the last step: behind more of the text than a round brings.
   double caught_up() const { return caught_up_; }
-  virtual size_t bytes() const { return executor_.workspace_bytes() + x_.bytes(); }
+  virtual size_t bytes() const {
+    return executor_.workspace_bytes() + x_.bytes() + own_.bytes() + tokens_.bytes() + normed_.bytes();
+  }
 
  protected:
-  static constexpr float kUnknown = -1e9f;  // a logit of next to no probability: draws refuse infinite ones
-  static constexpr int kMostRows = 512;     // of a pass over text alone
-  static constexpr int kBeside = 64;        // of a text, in the pass that reads its tree
+  // A byte of logits of next to no probability, -1.7e9: draws refuse infinite ones.
+  static constexpr int kUnknown = 0xce;
+  static constexpr int kMostRows = 512;  // of a pass over text alone
+  static constexpr int kBeside = 64;     // of a text, in the pass that reads its tree
 
   View view(const Sequence& s) const { return {s.followed.blocks.data(), s.cached, s.cached}; }
   int known(const Sequence& s) const { return static_cast<int>(s.followed.text.size()); }
@@ -45,6 +48,13 @@ class DraftRunner {
   void knows(Sequence& s, int end) const {
     s.followed.text.insert(s.followed.text.end(), s.text.begin() + known(s), s.text.begin() + end);
   }
+
+  // Logits [n, V of the target] of own_, which it has of some tokens alone.
+  void spread(int n, float* logits) const;
+  // Logits [n, its V] of residual rows x.
+  void head(const float* x, int n, float* logits);
+  // A pass of the whole plan over rows that are bound, into x_ and logits [rows, its V].
+  void run_with_head(const Rows&, std::atomic<bool>& cancel, float* logits);
 
   // All but the last of a text that was not followed before: read(end) has to read it up to there.
   template <class Read>
@@ -73,11 +83,16 @@ class DraftRunner {
 
   const Model& target_;
   const DraftModel& drafter_;
+  const Ops& ops_;  // on a GPU those of a pack of its own
+  Ctx& target_ctx_;
   const Plan plan_;
   Executor executor_;
   KvPool pool_;
   RowBatch batch_;
-  Buffer x_;  // [rows, D]
+  Buffer x_;       // [rows, D]
+  Buffer own_;     // [nodes of a step, its V] logits, where they are not of the target's tokens
+  Buffer tokens_;  // [its V] the target's ids of them, where it has some alone
+  Buffer normed_;  // [rows, D] before the target's head, where that is of other kernels
   double caught_up_ = 0;
   double beside_ = 0;  // seconds in ops that the executor did not run
 };

@@ -132,7 +132,7 @@ void Planner::look(Mode& m, int texts, double pace) {
   double hope = 0;
   Forecast found{1, 2};
   for (int i = 0; i < static_cast<int>(plans_.size()); ++i) {
-    if (!may_draft(m, i)) continue;
+    if (!may_draft(m, i) || m.rests_now(i)) continue;
     Choice& c = plans_[i];
     const Forecast f = forecast(c.accepted, cost(c, texts), rows, pace, c.rate, opening(c, texts));
     c.rate = f.rate;
@@ -247,15 +247,34 @@ void Planner::learn(const RoundCost& r) {
 }
 
 bool Planner::settle(const Allotment& a, const RoundCost& r, double tokens) {
-  Purse& purse = modes_[a.mode].purse(r.texts);
-  if (r.rows == r.texts && r.draft_steps == 0) return purse.plain_round(tokens);
+  Mode& m = modes_[a.mode];
+  Purse& purse = m.purse(r.texts);
+  for (Mode::Rest& rest : m.rests) rest.off_for = std::max(0.0, rest.off_for - tokens);
+  if (r.rows == r.texts && r.draft_steps == 0) return purse.plain_round(tokens) && !make_way(m, r.texts);
   const double step = clock_.step(r.texts);
   if (step <= 0) return false;
   // A machine that stutters is no loss of drafting's.
   const double drafting = r.drafted_by >= 0 ? cost(plans_[r.drafted_by], r.texts, r.draft_steps) : r.draft / step;
   const double usual = drafting + 1 + clock_.beyond(r.texts, r.rows);
   purse.drafted_round(tokens, std::min(r.seconds / step, 1.5 * usual), r.draft_steps > 0);
+  if (r.draft_steps == 0) return false;
+  m.drafted = a.plan;
+  if (purse.left() == tuned::kSavings && a.plan < static_cast<int>(m.rests.size())) m.rests[a.plan] = {};
   return false;
+}
+
+bool Planner::make_way(Mode& m, int texts) {
+  const int lost = m.drafted, plans = static_cast<int>(plans_.size());
+  bool others = false;
+  for (int i = 0; i < plans; ++i) others |= i != lost && may_draft(m, i) && !m.rests_now(i);
+  if (!others || lost < 0 || m.rests_now(lost)) return false;
+  m.rests.resize(plans);
+  Mode::Rest& rest = m.rests[lost];
+  rest.off_for = rest.back_off;
+  rest.back_off = std::min(2 * rest.back_off, tuned::kMostOff);
+  m.due = 0;
+  m.purse(texts).take_over();
+  return true;
 }
 
 std::array<double, kStages> Planner::stages(int texts) const {

@@ -17,6 +17,7 @@
 #include "planner/draft_mode.h"
 #include "planner/forecast.h"
 #include "planner/purse.h"
+#include "planner/tuned.h"
 
 namespace swiftk {
 
@@ -139,6 +140,13 @@ class Planner {
     std::vector<Purse> purses;  // [kLoads]
     Allotment next{};
     int directed = -1;  // the plan that its host named last
+    int drafted = -1;   // the plan that drafted last
+    // By plan, of those for which another took over: tokens that it still rests, and will the next time.
+    struct Rest {
+      double off_for = 0, back_off = tuned::kBackOff;
+    };
+    std::vector<Rest> rests{};
+    bool rests_now(int plan) const { return plan < static_cast<int>(rests.size()) && rests[plan].off_for > 0; }
     int rounds = 0, due = 0, looked_texts = 0;
     double look = 0, looked_pace = 0;   // look: seconds of one
     bool doubtful = false;              // what a look found: nothing promises to pay;
@@ -156,6 +164,8 @@ class Planner {
   }
   void look(Mode&, int texts, double pace);
   bool may_draft(const Mode&, int plan) const;
+  // Drafting was just given up: whether another plan that may draft is to be tried instead.
+  bool make_way(Mode&, int texts);
 
   Clock clock_;
   std::vector<Choice> plans_;

@@ -58,6 +58,11 @@ void Purse::switched() {
   another_chance();
 }
 
+void Purse::take_over() {
+  off_for_ = 0;
+  switched();
+}
+
 void Purse::wake() {
   off_for_ = 0;
   back_off_ = tuned::kBackOff;
@@ -80,9 +85,10 @@ bool Purse::plain_round(double tokens) {
   want_plain_ = std::max(0, want_plain_ - 1);
   if (!confirm_ || want_plain_ > 0) return false;
   confirm_ = false;
-  const bool loses = steps_ > tokens_;
-  another_chance();
-  if (!loses) return false;
+  if (steps_ <= tokens_) {
+    another_chance();
+    return false;
+  }
   lost_rate_ = tokens_ / steps_;
   tokens_ = steps_ = 0;
   if (off_for_ > 0) {

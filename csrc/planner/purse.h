@@ -24,6 +24,7 @@ class Purse {
   void switched();            // another plan drafts: what the one before lost is not held against it
   void wake();                // a plan was found that promises to pay
   void go_on();               // drafting was given up, another plan is known to pay: once, until one has proved itself
+  void take_over();           // the same, when drafting was just given up
   void charge(double steps);  // spent for drafts, outside of a round
 
   // A round of so many tokens a text, in plain steps; drafted: by steps of a plan.

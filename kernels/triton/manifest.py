@@ -79,6 +79,10 @@ class Shape:
         )
         self.eps = float(shape["eps"])
         self.dtype = shape["dtype"]
+        # Of a head: what q, k and v of its first layer are made of, where that is not D; and matrices beside its
+        # layers, (rows, columns, whether there is a bias).
+        self.wide, self.linears = int(shape.get("wide", 0)), shape.get("linears", ())
+        self.apart = bool(shape.get("apart", False))  # q is made of other rows than k and v
         self.bytes = 4 if self.dtype == "float32" else 2
 
     def types(self, **arguments):
@@ -96,7 +100,7 @@ def entries(shape, early=False, forms=()):
     low = [entry for form in forms for entry in matmuls(s, form)]
     if forms and HEAD_FORM not in forms:
         low += [entry for entry in matmuls(s, HEAD_FORM) if entry.module == "lm_head"]
-    return [*elementwise(s), *matmuls(s), *low, *norms(s), *attention(s), *sampling(s), *probes(s)]
+    return [*elementwise(s), *matmuls(s), *low, *norms(s), *attention(s), *sampling(s), *probes(s), *drafting(s)]
 
 
 def elementwise(s):
@@ -164,6 +168,14 @@ def matmuls(s, form=""):
         ("down", "residual", "residual", {"N": s.D, "K": s.F, "HAS_BIAS": s.mlp_bias}, residual, 1),
         ("lm_head", "lm_head", "lm_head", {"D": s.D, "V": s.V}, lm_head, 1),
     ]
+    if s.wide and not form:
+        plans.append(("qkv_wide", "qkv", "qkv", {**weights, "D": s.wide}, qkv, 2))
+    if s.apart and not form:
+        plans.append(("qkv_q", "qkv", "qkv", {**weights, "KV": 0}, qkv, 2))
+        plans.append(("qkv_kv", "qkv", "qkv", {**weights, "H": 0}, qkv, 2))
+    for n, k, bias in () if form else s.linears:
+        sizes = {"N": n, "K": k, "HAS_BIAS": bool(bias)}
+        plans.append((f"linear.{n}x{k}", "residual", "residual", sizes, residual, 1))
     for name, module, function, sizes, signature, parts in plans:
         for tokens in BUCKETS:
             wide = min(tokens, 32) if bits else tokens  # wider sums of four slices would not fit into registers
@@ -227,6 +239,23 @@ def sampling(s):
         id="*i32", logit="*fp32", lse="*fp32", mass="*fp32",
     )  # fmt: skip
     yield Entry("topk_merge", "topk", "topk_merge", {"V": s.V, "BLOCKS": cdiv(s.V, block)}, merge, 1, 1, ())
+
+
+def drafting(s):
+    """What drafters with weights of their own ask for, of their packs and of the model's."""
+    whole, f32_rows = power_of_2(s.D), ("x", "out") if s.D % 4 == 0 else ()
+    norm = s.types(n_ptr="*i32", x="*fp32", weight="*fp32", out="*fp32", stride="i32")
+    sizes = {"D": s.D, "EPS": s.eps, "BLOCK": whole, "EARLY": s.early}
+    yield Entry("norm_rows", "rows", "norm_rows", sizes, norm, min(max(whole // 512, 1), 16), 1, f32_rows)
+    rounds = s.types(n_ptr="*i32", x="*fp32", y="DT", width="i32")
+    yield Entry("round_rows", "rows", "round_rows", {"BLOCK": 1024, "EARLY": s.early}, rounds, 4, 1, ("y",))
+    mean = s.types(x="*fp32", out="*fp32", group="i32", width="i32")
+    yield Entry("mean_rows", "rows", "mean_rows", {"BLOCK": 1024}, mean, 4, 1, ())
+    read = s.types(cache="DT", slots="*i32", out="*fp32", stride="i64", v_offset="i64")
+    sizes = {"KV": s.KV, "HD": s.HD, "BLOCK": power_of_2(s.HD)}
+    yield Entry("read_rows", "cache", "read_rows", sizes, read, 1, 1, ())
+    spread = s.types(n_ptr="*i32", own="*fp32", token="*i32", logits="*fp32", own_vocab="i32", vocab="i32")
+    yield Entry("spread_rows", "rows", "spread_rows", {"BLOCK": 1024}, spread, 4, 1, ())
 
 
 def probes(s):

@@ -15,6 +15,7 @@ from ..skip import SkipSet
 from .common import (
     PROMPTS,
     DeviceOption,
+    DrafterOption,
     DtypeOption,
     JsonOption,
     ThreadsOption,
@@ -41,9 +42,10 @@ def command(
     threads: ThreadsOption = None,
     dtype: DtypeOption = "auto",
     device: DeviceOption = "auto",
+    drafter: DrafterOption = None,
 ) -> None:
     """Measure the machine, and say what drafting needs to pay and what it brings. Takes some ten seconds."""
-    lm = open_model(model, threads, dtype, device)
+    lm = open_model(model, threads, dtype, device, drafter=drafter)
     with bar(unit_bytes=False) as progress:
         task = progress.add_task("measuring", total=3 + _TURNS)
         facts = _measure(lm, lambda: progress.advance(task))
@@ -66,6 +68,8 @@ def _measure(lm: Any, step: Callable[[], None]) -> dict[str, Any]:
         "every second layer": SkipSet.uniform(layers),
         "exit at half": SkipSet.early_exit(layers // 2),
     }
+    if lm.model.drafter:
+        plans[f"{lm.model.drafter} drafter"] = SkipSet(weights="drafter")
     every: dict[Any, Callable[[], float]] = {n: partial(_verify, session, n) for n in _ROWS if n <= vocab}
     every |= {name: partial(_draft_step, session, plan) for name, plan in plans.items()}
     plain, cost = _in_turn(every, step)

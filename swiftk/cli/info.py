@@ -7,6 +7,7 @@ from rich.table import Table
 from .. import __version__
 from .common import (
     DeviceOption,
+    DrafterOption,
     DtypeOption,
     JsonOption,
     ModelArgument,
@@ -24,9 +25,10 @@ def command(
     threads: ThreadsOption = None,
     dtype: DtypeOption = "auto",
     device: DeviceOption = "auto",
+    drafter: DrafterOption = None,
 ) -> None:
     """Show sizes, kernels and memory."""
-    lm = open_model(model, threads, dtype, device)
+    lm = open_model(model, threads, dtype, device, drafter=drafter)
     config = lm.config
     element = 4 if lm.model.dtype == "float32" else 2
     per_token = 2 * config["num_layers"] * config["num_kv_heads"] * config["head_dim"] * element
@@ -50,6 +52,8 @@ def command(
         "cache_bytes": per_token * lm.context,
         "workspace_bytes": lm.session.workspace_bytes,
         "draft_weight_bytes": sum(lm.model.copies.values()),
+        "drafter": lm.model.drafter or "none",
+        "drafter_weight_bytes": lm.model.drafter_bytes,
         "tokenizer": lm.tokenizer.available,
         "chat_template": lm.tokenizer.available and lm.tokenizer.has_template,
     }

@@ -28,6 +28,10 @@ def command(
     draft_weights: Annotated[
         str, typer.Option("--draft-weights", help="Copies drafts may read: int4, int3, int8, joined by commas; or own.")
     ] = "auto",
+    drafter: Annotated[
+        Path | None,
+        typer.Option("--drafter", help="Kernels of this drafter of the model instead; several: FILE, FILE-2, ..."),
+    ] = None,
     show: Annotated[Path | None, typer.Option("--show", help="Show what a pack holds.")] = None,
     json: JsonOption = False,
 ) -> None:
@@ -37,10 +41,14 @@ def command(
             raise InvalidArgument("[pack] want --model DIR and -o FILE, or --show FILE")
         folder = demo_model() if model == "demo" and not Path(model).exists() else Path(model)
         options = LoadOptions(dtype=dtype, draft_weights=draft_weights.split(","))
-        shape, copies = pack.shape_of(folder, options.dtype), options.draft_weights
-        with bar(unit_bytes=False) as progress:
-            report = show_progress(progress, "building kernels")
-            pack.build(shape, arch or _this_gpu(), output, report, matmuls, copies)
+        shapes, copies = [pack.shape_of(folder, options.dtype)], options.draft_weights
+        if drafter:
+            shapes, copies = pack.shapes_of_drafter(drafter, folder, options.dtype), "own"
+        for number, shape in enumerate(shapes, 1):
+            path = output.with_stem(f"{output.stem}-{number}") if number > 1 else output
+            with bar(unit_bytes=False) as progress:
+                report = show_progress(progress, "building kernels")
+                pack.build(shape, arch or _this_gpu(), path, report, matmuls, copies)
     _show(show or output, json)
 
 

@@ -5,10 +5,12 @@ import itertools
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 import swiftk
+from heads import make_block
 from swiftk.cli import doctor, main
 from swiftk.cli.check import skip_sets
 from swiftk.engine import Ticket
@@ -155,6 +157,16 @@ def test_info(swift, folder):
     status, out, _ = swift("info", folder)
     assert status == 0
     assert found["isa"] in out
+
+
+def test_info_and_doctor_tell_of_a_drafter(swift, folder, tmp_path):
+    drafter = str(make_block(tmp_path / "head", Path(folder)))
+    status, out, _ = swift("info", folder, "--drafter", drafter, "--json")
+    found = json.loads(out)
+    assert status == 0 and found["drafter"] == "block" and found["drafter_weight_bytes"] > 0
+    status, out, _ = swift("doctor", folder, "--drafter", drafter, "--json")
+    costs = {draft["draft"]: draft["draft_cost"] for draft in json.loads(out)["drafts"]}
+    assert status == 0 and costs["block drafter"] > 0
 
 
 def test_check_agrees(swift, folder, tmp_path):

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from heads import make_block, make_eagle
 from marks import exhaustive
+from swiftk import demo_model
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -64,6 +66,20 @@ def test_study_reports(tmp_path, name):
     assert " NO " not in text and found["rows"] and "cut short" not in text
     assert all(row["same"] for row in found["rows"] if "same" in row)
     assert text.splitlines()[0] in done.stdout
+
+
+@exhaustive
+def test_drafters_are_measured_beside_what_needs_none(tmp_path):
+    folders = [make_block(tmp_path / "block", demo_model()), make_eagle(tmp_path / "eagle", demo_model(), "eagle1")]
+    done = run("bench.drafters", "--quick", "--out", tmp_path, "--drafters", *folders)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((tmp_path / "drafters.json").read_text())["rows"]
+    ways = {row["way"] for row in rows}
+    assert ways == {"plain", "no drafter", "int4", "suffix"} | {
+        way for name in ("block", "eagle") for way in (name, f"{name}, chain", f"auto with {name}")
+    }
+    assert all(row["same"] for row in rows if "same" in row)
+    assert all(row["places"] for row in rows if row["way"].endswith("chain"))
 
 
 def test_an_interpreter_without_llama_cpp_is_named_and_left_out(tmp_path):

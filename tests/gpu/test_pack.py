@@ -22,7 +22,9 @@ ODD = {**dict(zip(SIZES, (30, 3, 1, 10, 75, 101))), "dtype": "float32", **dict.f
 SQUARE = {**SMALL, "F": 64, "dtype": "float16"}  # o_proj and down are one kernel
 SHAPES = {"small": SMALL, "odd": ODD, "square": SQUARE}
 ONE_EACH = {"embed", "rmsnorm", "attention_split", "attention_merge", "attention_branch", "attention_serial",
-            "topk_partial", "topk_merge", "gate", "move_rows", "read_probe", "dot_probe"}  # fmt: skip
+            "topk_partial", "topk_merge", "gate", "move_rows", "read_probe", "dot_probe", "norm_rows", "round_rows",
+            "mean_rows", "spread_rows", "read_rows"}  # fmt: skip
+HEAD = {**SMALL, "wide": 128, "apart": True, "linears": [[64, 192, False], [320, 8, True]]}  # of a head that drafts
 MATMULS = ("qkv", "o_proj", "gate_up", "down", "lm_head")
 
 
@@ -88,8 +90,21 @@ def test_a_pack_holds_every_kernel(tmp_path, shape):
         assert found["constants"] == {**entry.constants, "DT": shape["dtype"]}
 
 
+def test_a_head_has_kernels_for_its_own_matrices(tmp_path):
+    """And Triton's matmuls, whatever was chosen: it shares no layout with the model."""
+    for chosen in (None, "cuda"):
+        pack.build(HEAD, "stub", tmp_path / "a.pack", matmuls=chosen)
+        header = pack.read_header(tmp_path / "a.pack")
+        names = ("qkv_wide", "qkv_q", "qkv_kv", "linear.64x192", "linear.320x8")
+        assert {f"{name}.{tokens}" for name in names for tokens in (8, 16, 32, 64)} <= set(header["kernels"])
+        assert "layouts" not in header and header["hash"] == pack.hash_of(HEAD, "stub", "triton")
+    sizes = {name: header["kernels"][name]["constants"] for name in ("qkv_wide.8", "linear.320x8.8")}
+    assert sizes["qkv_wide.8"]["D"] == 128
+    assert [sizes["linear.320x8.8"][key] for key in ("N", "K", "HAS_BIAS")] == [320, 8, True]
+
+
 def test_equal_kernels_are_stored_once(tmp_path):
-    for shape, count in ((SQUARE, 28), (SMALL, 32)):
+    for shape, count in ((SQUARE, 33), (SMALL, 37)):
         pack.build(shape, "stub", tmp_path / "a.pack", matmuls="triton")
         kernels = parts(tmp_path / "a.pack")[0]["kernels"]
         assert len({kernel["begin"] for kernel in kernels.values()}) == count
@@ -280,8 +295,8 @@ def test_a_real_pack_without_a_gpu(monkeypatch, sources, tmp_path):
     pack.build(SQUARE, "sm_90", path, lambda done, total: seen.append((done, total)), "triton")
     header = pack.read_header(path)
     more = int(bool(pack_cuda.compilers()))  # the gate
-    assert len(header["kernels"]) == 31 + more
-    assert seen == sorted(seen) and len(seen) == 27 and seen[-1] == (31 + more, 31 + more)
+    assert len(header["kernels"]) == 36 + more
+    assert seen == sorted(seen) and len(seen) == 32 and seen[-1] == (36 + more, 36 + more)
     assert header["built_with"].startswith("triton 3.")
     for name, kernel in header["kernels"].items():
         code = image(path, name)

@@ -7,6 +7,7 @@ import pytest
 import swiftk
 from swiftk import pack
 from swiftk.cli import main
+from swiftk.testing import make_tiny
 
 
 def test_the_command_builds_and_shows(tmp_path, capsys):
@@ -44,6 +45,13 @@ def test_matmuls_are_in_cuda_unless_something_else_is_wanted(tmp_path):
     for arguments, own in (([], True), (["--matmuls", "cuda"], True), (["--matmuls", "triton"], False)):
         assert main(["pack", "--model", "demo", "--arch", "stub", "-o", str(path), *arguments]) == 0
         assert ("layouts" in pack.read_header(path)) == own
+
+
+def test_kernels_of_a_drafter(tmp_path):
+    drafter, path = make_tiny(tmp_path / "drafter", "llama2", "float32"), tmp_path / "a.pack"
+    assert main(["pack", "--model", "demo", "--drafter", str(drafter), "--arch", "stub", "-o", str(path)]) == 0
+    header = pack.read_header(path)
+    assert header["shape"] == pack.shape_of(drafter) and not any(".int" in name for name in header["kernels"])
 
 
 @pytest.mark.parametrize(

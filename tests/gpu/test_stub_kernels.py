@@ -81,6 +81,49 @@ def test_rmsnorm(host, dtype):
     close(host.get(y, (3, 24), element(dtype)), reference.rmsnorm(x, weight, EPS), dtype)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_rows_of_drafters(host, dtype):
+    rng, constants = np.random.default_rng(1), {"D": 24, "EPS": EPS, "BLOCK": 32}
+    x, weight, n = normal(rng, 3, 24), normal(rng, 24), host.put(np.int32([3]))
+    out, y = host.put(np.full((3, 30), 7, np.float32)), host.allocate(3 * 24 * 4)
+    host.run("norm_rows", dtype, constants, (8,), n, host.put(x), host.put(weight), out, np.int32(30))
+    found = host.get(out, (3, 30))
+    close(found[:, :24], reference.rmsnorm(x, weight, EPS), "float32")
+    assert (found[:, 24:] == 7).all()
+    host.run("round_rows", dtype, {"BLOCK": 16}, (8, 2), n, host.put(x), y, np.int32(24))
+    assert host.get(y, (3, 24), element(dtype)).tobytes() == stored(x, dtype).tobytes()
+
+
+def test_logits_of_some_tokens(host):
+    own, token = normal(np.random.default_rng(0), 2, 20), np.int32(np.arange(20)[::-1] * 2)
+    logits = host.put(np.full((2, 50), -7, np.float32))
+    sizes = np.int32(20), np.int32(50)
+    n, places = host.put(np.int32([2])), host.put(token)
+    host.run("spread_rows", "float32", {"BLOCK": 16}, (2, 2), n, host.put(own), places, logits, *sizes)
+    want = np.full((2, 50), -7, np.float32)
+    want[:, token] = own
+    assert np.array_equal(host.get(logits, (2, 50)), want)
+
+
+def test_means_of_rows(host):
+    x, out = normal(np.random.default_rng(0), 2, 5, 20), host.put(np.full((3, 20), 7, np.float32))
+    host.run("mean_rows", "float32", {"BLOCK": 16}, (2, 2), host.put(x), out, np.int32(5), np.int32(20))
+    found = host.get(out, (3, 20))
+    close(found[:2], x.astype(np.float64).mean(1), "float32")
+    assert (found[2] == 7).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_keys_and_values_are_read(host, dtype):
+    cache, slots = stored(normal(np.random.default_rng(0), 2, 8, 3, 10), dtype), np.int32([5, 0])
+    out = host.put(np.full((2, 65), 7, np.float32))
+    sizes = {"KV": 3, "HD": 10, "BLOCK": 16}
+    host.run("read_rows", dtype, sizes, (2, 6), host.put(cache), host.put(slots), out, np.int64(65), np.int64(240))
+    found = host.get(out, (2, 65))
+    assert np.array_equal(found[:, :60], value(cache[:, slots]).transpose(1, 2, 0, 3).reshape(2, 60))
+    assert (found[:, 60:] == 7).all()
+
+
 class Qkv:
     """A projection of n rows into a poisoned cache of 12 slots."""
 

@@ -32,11 +32,15 @@ SHARED = 99 * 1024  # bytes that a block of any architecture from sm_80 on may h
 MATMULS = re.compile(r"(qkv|o_proj|gate_up|down|lm_head)\.\d+")
 
 
+HEAD = {**LLAMA, "F": 12288, "apart": True, "wide": 2 * SEVEN.D}
+HEAD["linears"] = [[SEVEN.D, 3 * SEVEN.D, False], [SEVEN.V, 256, True]]
+
+
 def named(shape, pattern="."):
     return [e for e in manifest.entries(shape) if re.match(pattern, e.name)]
 
 
-QUICK = re.compile(r"(o_proj|lm_head|qkv\.int4|down\.int3)\.8|qkv\.64|attention_split|rmsnorm|embed")
+QUICK = re.compile(r"(o_proj|lm_head|qkv\.int4|down\.int3|linear.*)\.8|qkv\.64|attention_split|rmsnorm|.*_rows|embed")
 
 
 def by_name(entries):
@@ -100,6 +104,15 @@ def test_hopper(entry, tmp_path):
     assert kernel.metadata.global_scratch_size == 0 and kernel.metadata.profile_scratch_size == 0
 
 
+@by_name(named(HEAD, "qkv_(wide|q|kv)|linear"))
+def test_matrices_of_heads(entry, tmp_path):
+    """Nothing spills, and sums have the one order of all matmuls."""
+    kernel = build(entry, 90)
+    assert resources(kernel, tmp_path) == [0, 0] and kernel.metadata.shared <= SHARED
+    found = set(re.findall(r"(?:wgmma|mma|tcgen05)\.\S*?m\d+n\d+k\d+", kernel.asm["ptx"]))
+    assert found == {"mma.sync.aligned.m16n8k16"} and places_along_k(kernel) == {"2"}
+
+
 @by_name(named(LLAMA, r".*\.(8|64)|attention|rmsnorm"))
 def test_nothing_is_contracted(entry, tmp_path):
     """A product and a sum are rounded apart: which of them the compiler joins would differ from kernel to kernel."""
@@ -128,6 +141,7 @@ def test_before_sm_90_nothing_is_early(entry):
 def test_every_kernel_of_a_pass_is_early():
     early = {e.function for e in manifest.entries(QWEN, early=True) if e.constants.get("EARLY")}
     others = {"topk_partial", "topk_merge", "move_rows", "read_probe", "dot_probe"}
+    others |= {"spread_rows", "mean_rows", "read_rows"}
     assert early == {e.function for e in manifest.entries(QWEN)} - others
 
 

@@ -112,6 +112,14 @@ Floats run_layer(const Ops& ops, Ctx& ctx, const Weights& w, DType dtype) {
     ops.rmsnorm_gate_up_silu(ctx, {x.data(), norm.data(), kEps, w.gate_up.weight, n, h.data()});
     ops.down_proj_residual(ctx, {h.data(), w.down.weight, n, x.data()});
     ops.rmsnorm_lm_head(ctx, {x.data(), norm.data(), kEps, w.head.weight, n, logits.data()});
+    Floats normed(size_t(n) * (D + 3)), all_logits(size_t(n) * (V + 9));
+    ops.rmsnorm(ctx, {x.data(), norm.data(), kEps, n, D, normed.data(), D + 3});
+    if (n % 2 == 0) ops.mean(ctx, {logits.data(), n / 2, 2, V, all_logits.data()});
+    std::vector<int32_t> ids(V);
+    for (int i = 0; i < V; ++i) ids[i] = V + 8 - i;
+    ops.spread(ctx, {logits.data(), ids.data(), n, V, V + 9, all_logits.data()});
+    keep(normed);
+    keep(all_logits);
     for (const bool noisy : {false, true}) {
       const int k = 5;
       std::vector<int32_t> id(size_t(n) * k);

@@ -32,6 +32,22 @@ def test_embed(kernels, dtype, rng, isa):
     assert (kernels.embed(table, token) == ref.value(table)[token]).all()
 
 
+@pytest.mark.parametrize("n", ROWS)
+@pytest.mark.parametrize("D", [1, 67, 1000])
+def test_rows_of_drafters(kernels, n, D, dtype, isa, rng):
+    x, norm = 3 * normal(rng, n, D), normal(rng, D)
+    got = kernels.rmsnorm(x, norm, EPS, D + 3)
+    assert_close(got[:, :D], ref.rmsnorm(x, norm, EPS), tolerance("float32", isa))
+    assert (got[:, D:] == 0).all()
+    grouped = normal(rng, 3 * n, D)
+    means = grouped.astype(np.float64).reshape(n, 3, D).mean(1)
+    assert_close(kernels.mean(grouped, 3), means, tolerance("float32", isa))
+    token, logits = np.int32(rng.permutation(D + 9)[:D]), normal(rng, n, D + 9)
+    spread = logits.copy()
+    spread[:, token] = x
+    assert np.array_equal(kernels.spread(x, token, logits), spread)
+
+
 @each_shape
 @pytest.mark.parametrize("n", ROWS)
 def test_residual(kernels, shape, n, dtype, isa, rng):

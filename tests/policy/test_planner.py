@@ -3,6 +3,7 @@ trees come to the best."""
 
 import itertools
 import random
+import tempfile
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from simulated_text import model, play
 from swiftk import SkipSet, _core
 from swiftk.cost import tokens_per_round
+from swiftk.testing import make_tiny
 
 PLAN = SkipSet([3], [3]).native
 SUFFIX, LOOKUP = 2, 4
@@ -126,6 +128,41 @@ def test_another_plan_takes_over_once_and_on_half_the_allowance():
     one.go_on()
     assert second < 0.75 * first
     assert not one.next(PLAN)["drafts"] and one.resting
+
+
+def several(good, tokens, seed=0, c=0.3):
+    """(seconds over plain seconds, tokens that each plan's rounds got) of a text that three plans may draft: chains of
+    `good` come true, those of the others never, which all say that they are sure."""
+    tiny = make_tiny(tempfile.mkdtemp(), "llama3", layers=2)
+    rng, one = random.Random(seed), _core.Planner(_core.Model(str(tiny), threads=1, draft_weights="int8,int4,int3"))
+    one.start_text()
+    spent, by_plan = 0.0, {}
+    while (done := sum(by_plan.values())) < tokens:
+        found = one.next()
+        plan = found["plan"] if found["drafts"] else None
+        steps = min(4, found["max_draft"]) if found["drafts"] else 0
+        right = [plan == good and rng.random() < 0.95 for _ in range(steps)]
+        n = 1 + next((i for i, hit in enumerate(right) if not hit), steps)
+        heard = [(0.9, 0 if hit else -1) for hit in right[:n]]
+        one.learn(n, 1 + steps, steps, c * steps, 1 + ROW * steps, heard)
+        spent += c * steps + 1 + ROW * steps
+        by_plan[plan] = by_plan.get(plan, 0) + n
+    return spent / done, by_plan
+
+
+@pytest.mark.parametrize("good", [0, 1, 2])
+def test_a_plan_that_loses_makes_way_for_another(good):
+    best = (4 * 0.3 + 1 + 4 * ROW) / tokens_per_round(0.95, 4)
+    ratio, by_plan = several(good, 400)
+    assert by_plan[good] > 300
+    assert ratio < best + 0.15, "what the others lose is little"
+
+
+@pytest.mark.parametrize("tokens", [300, 4000])
+def test_many_plans_that_lose_cost_little_more_than_one(tokens):
+    ratio, by_plan = several(None, tokens)
+    assert set(by_plan) == {None, 0, 1, 2}, "each was tried"
+    assert ratio < (1.03 if tokens < 1000 else 1.02)
 
 
 def test_gains_make_good_for_failures():

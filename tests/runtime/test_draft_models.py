@@ -11,7 +11,7 @@ from marks import exhaustive
 from swiftk import DraftRule, _core
 from swiftk.testing import make_tiny
 
-pytestmark = pytest.mark.skipif("config.getoption('device') != 'cpu'", reason="drafters with weights run on the CPU")
+pytestmark = pytest.mark.skipif("config.getoption('device') != 'cpu'", reason="on a GPU: test_stub_drafters.py")
 
 PROMPTS = ([5, 9, 17, 33], [7] * 70, [300, 2, 11, 11, 250, 31, 90])
 GREEDY, SAMPLED = {"temperature": 0.0}, {"temperature": 1.0, "top_p": 0.9, "repetition_penalty": 1.1}
@@ -29,6 +29,8 @@ def folders(tmp_path_factory, target):
     """By name: random block drafters of every format; a model of another shape; and one with a larger vocabulary."""
     base = tmp_path_factory.mktemp("drafters")
     found = {form: make_block(base / form, target, form) for form in FORMATS}
+    found["few"] = make_block(base / "few", target, "dspark", draft_vocab=100)
+    found["few-dflash"] = make_block(base / "few-dflash", target, "dflash", draft_vocab=77)
     found["model"] = make_tiny(base / "model", "llama2", "float32", seed=3, layers=2, hidden_size=32)
     found |= {f"moa-{last}": make_moa(base / f"moa-{last}", target, last) for last in (0, 1, 3)}
     found["padded"] = make_tiny(base / "padded", "llama2", "float32", seed=4, layers=2, vocab=352, tokenizer=False)
@@ -36,15 +38,15 @@ def folders(tmp_path_factory, target):
 
 
 def kind(name):
-    return "block" if name in FORMATS else "moa" if name.startswith("moa") else "model"
+    return "block" if name in FORMATS or "few" in name else "moa" if name.startswith("moa") else "model"
 
 
 def opened(target, folder, **options):
     return swiftk.load(target, device="cpu", dtype="float32", drafter=folder, draft_weights="own", **options)
 
 
-NAMES = (*FORMATS, "moa-0", "moa-1", "moa-3", "model", "padded")
-QUICK = ["dspark", "moa-1", "padded"]
+NAMES = (*FORMATS, "few", "few-dflash", "moa-0", "moa-1", "moa-3", "model", "padded")
+QUICK = ["dspark", "few", "moa-1", "padded"]
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
@@ -126,19 +128,22 @@ def torch_logits(folder, target, features, tokens, anchor):
     shape = Shape(L=2, D=64, H=3, n_kv=1, d=d, F=inner["intermediate_size"], V=inner["vocab_size"], eps=1e-5, tied=True,
                   qkv_bias=False, o_bias=False, mlp_bias=False, qk_norm=True,
                   inv_freq=tuple(1e4 ** (-2 * i / d) for i in range(d // 2)))  # fmt: skip
-    drafter = BlockDrafter(shape, 2, 2, c["block_size"], c.get("markov_rank", 0), c["mask_token_id"])
     stored = {name: torch.from_numpy(decode(t).copy()) for name, t in read_folder(folder).items()}
+    ids = stored["d2t"].long() + torch.arange(len(stored["d2t"])) if "d2t" in stored else None
+    drafter = BlockDrafter(shape, 2, 2, c["block_size"], c.get("markov_rank", 0), c["mask_token_id"], ids)
     drafter.load_state_dict(stored)
     weights = read_folder(target)
     embedding = torch.from_numpy(decode(weights["model.embed_tokens.weight"]).copy())
     with torch.no_grad():
         there, text = torch.tensor([[anchor]]), torch.tensor([tokens])
-        return drafter(torch.from_numpy(features)[None], text, there, embedding, embedding)[0, 0].numpy()
+        logits = drafter(torch.from_numpy(features)[None], text, there, embedding, embedding)[0, 0].numpy()
+    return logits, np.arange(shape.V) if ids is None else ids.numpy()
 
 
-def test_a_block_says_what_the_trained_module_says(target, folders):
+@pytest.mark.parametrize("name", ["dspark", "few"])
+def test_a_block_says_what_the_trained_module_says(target, folders, name):
     """Chains of the best tokens, by an independent implementation."""
-    model = _core.Model(str(target), dtype="float32", drafter=str(folders["dspark"]))
+    model = _core.Model(str(target), dtype="float32", drafter=str(folders[name]))
     session = _core.Session(model)
     session.set_skip([], [], -1, ["drafter"])
     session.prefill(np.int32(PROMPTS[2]))
@@ -148,8 +153,8 @@ def test_a_block_says_what_the_trained_module_says(target, folders):
         assert len(drafted) == 5
         hidden = np.full((7, 128), 1e9, np.float32)  # the module may not see these
         features = np.concatenate([session.features, hidden])
-        logits = torch_logits(folders["dspark"], target, features, [*text, *drafted, 0, 0], len(text) - 2)
-        assert logits.argmax(-1).tolist() == drafted
+        logits, ids = torch_logits(folders[name], target, features, [*text, *drafted, 0, 0], len(text) - 2)
+        assert ids[logits.argmax(-1)].tolist() == drafted
         session.commit(len(session.verify()))
 
 
@@ -174,7 +179,8 @@ class TestWhatDoesNotFit:
             ({"aux_hidden_state_layer_ids": [1, 5]}, "want layers of the model, 1..4 ascending"),
             ({"aux_hidden_state_layer_ids": [3, 1]}, "ascending"),
             ({"markov_head_type": "gated"}, "markov_head_type='gated' is not supported"),
-            ({"draft_vocab_size": 100}, "draft_vocab_size is 100 in the drafter and 320 in the model"),
+            ({"draft_vocab_size": 100}, r"draft_vocab_size .there is no tensor d2t. is 100 in the drafter and 320 in"),
+            ({"draft_vocab_size": 400}, "draft_vocab_size is 400, the model has 320 tokens"),
             ({"speculators_model_type": "mlp"}, "of a head of another kind"),
         ],
     )  # fmt: skip

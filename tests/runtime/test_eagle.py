@@ -15,7 +15,7 @@ from swiftk.safetensors_io import Tensor, decode, read_folder, write_folder
 from swiftk.testing import make_tiny
 from timed_rule import random_rule
 
-pytestmark = pytest.mark.skipif("config.getoption('device') != 'cpu'", reason="drafters with weights run on the CPU")
+pytestmark = pytest.mark.skipif("config.getoption('device') != 'cpu'", reason="on a GPU: test_stub_drafters.py")
 
 PROMPTS = (
     [5, 9, 17, 33],
@@ -221,17 +221,21 @@ def test_drafts_are_of_its_own_tokens(target, folders):
         session.commit(len(session.verify()))
 
 
+def shape_of_heads():
+    from swiftk.train.shape import Shape
+
+    return Shape(L=1, D=64, H=3, n_kv=1, d=16, F=72, V=320, eps=1e-5, tied=True, qkv_bias=False, o_bias=False,
+                 mlp_bias=False, qk_norm=False, inv_freq=tuple(1e4 ** (-2 * i / 16) for i in range(8)))  # fmt: skip
+
+
 def test_the_trained_module_says_the_same(target, folders):
     torch = pytest.importorskip("torch")
     from swiftk.train.eagle import EagleDrafter
-    from swiftk.train.shape import Shape
 
     folder = folders["specforge"]
     stored = read_folder(folder)
     ids = stored["d2t"].bits + np.arange(100)
-    shape = Shape(L=1, D=64, H=3, n_kv=1, d=16, F=72, V=320, eps=1e-5, tied=True, qkv_bias=False, o_bias=False,
-                  mlp_bias=False, qk_norm=False, inv_freq=tuple(1e4 ** (-2 * i / 16) for i in range(8)))  # fmt: skip
-    module = EagleDrafter(shape, 3, torch.from_numpy(ids))
+    module = EagleDrafter(shape_of_heads(), 3, torch.from_numpy(ids))
     kept = {"I64", "BOOL"}
     module.load_state_dict(
         {n: torch.from_numpy(np.array(t.bits if t.dtype in kept else decode(t))) for n, t in stored.items()}
@@ -247,6 +251,31 @@ def test_the_trained_module_says_the_same(target, folders):
             steps = module(features[None], torch.tensor([[*text, *drafted]]), embedding, 5)
         said = [int(module.ids[step[0, len(text) - 2].argmax()]) for step in steps]
         assert said == drafted
+        session.commit(len(session.verify()))
+
+
+def test_the_trained_module_of_the_older_kind_says_the_same(tmp_path, target):
+    torch = pytest.importorskip("torch")
+    from swiftk.train.eagle2 import Eagle2Drafter
+
+    one_layer = {"changes": {"num_hidden_layers": 1}, "drop": ("embed_tokens.weight",)}
+    folder = make_eagle(tmp_path / "head", target, "eagle1", **one_layer)
+    module = Eagle2Drafter(shape_of_heads())
+    module.load_state_dict({n: torch.from_numpy(decode(t).copy()) for n, t in read_folder(folder).items()})
+    model = {n: torch.from_numpy(decode(t).copy()) for n, t in read_folder(target).items()}
+    embedding, norm = model["model.embed_tokens.weight"], model["model.norm.weight"]
+    head = model.get("lm_head.weight", embedding)
+    eps = json.loads((target / "config.json").read_text())["rms_norm_eps"]
+    session = session_of(target, folder, PROMPTS[2])
+    for _ in range(6):
+        session.draft(confidence=0.0, max_draft=5, width=(1, 1, 1, 1))
+        text, drafted = session.history.tolist(), session.tree_tokens[1:].tolist()
+        unseen = np.full((len(drafted) + 1, 64), 1e3, np.float32)
+        outputs = torch.from_numpy(np.concatenate([session.features, unseen]))
+        features = torch.nn.functional.rms_norm(outputs, norm.shape, norm, eps)
+        with torch.no_grad():
+            steps = module(features[None], torch.tensor([[*text, *drafted]]), embedding, 5)
+        assert [int((step[0, len(text) - 2] @ head.T).argmax()) for step in steps] == drafted
         session.commit(len(session.verify()))
 
 

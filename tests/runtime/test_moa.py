@@ -13,7 +13,7 @@ from swiftk import DraftRule, _core
 from swiftk.testing import grow, make_tiny
 from timed_rule import random_rule
 
-pytestmark = pytest.mark.skipif("config.getoption('device') != 'cpu'", reason="drafters with weights run on the CPU")
+pytestmark = pytest.mark.skipif("config.getoption('device') != 'cpu'", reason="on a GPU: test_stub_drafters.py")
 
 PROMPT = [300, 2, 11, 11, 250, 31, 90]
 CHAIN = DraftRule(confidence=0.0, max_draft=5, width=(1, 1, 1, 1))

@@ -108,7 +108,7 @@ def test_the_recycler_learns_at_every_node(tiny_model, ids, sampling, acceptance
     session.prefill(np.asarray(PROMPT, np.int32))
     slow, seen, rejected = SlowRecycler(), 0, 0
     rule = {**all_of(*ids), "row_price": [0.0] * 30}
-    for _ in range(40):
+    for _ in range(80):
         session.draft(**rule, max_draft=0)
         tokens, parents, by = session.tree_tokens, session.tree_parents, session.tree_sources
         children = [int(t) for t, parent, s in zip(tokens, parents, by) if parent == 0 and s in (RECYCLE, TEMPLATE)]

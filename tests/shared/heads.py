@@ -12,7 +12,7 @@ FORMATS = ("dspark", "dflash", "z-lab")  # speculators' two, and DFlash's own
 EAGLES = ("specforge", "eagle3", "speculators", "narrow", "eagle1", "fusion")
 
 
-def block_config(model, form, layers=2, block=5, taps=(0, 2), mask=3, rank=8):
+def block_config(model, form, layers=2, block=5, taps=(0, 2), mask=3, rank=8, draft_vocab=None):
     """config.json for a model's config."""
     shape = {
         "model_type": "qwen3",
@@ -36,7 +36,7 @@ def block_config(model, form, layers=2, block=5, taps=(0, 2), mask=3, rank=8):
         "block_size": block,
         "mask_token_id": mask,
         "aux_hidden_state_layer_ids": [tap + 1 for tap in taps],
-        "draft_vocab_size": model["vocab_size"],
+        "draft_vocab_size": draft_vocab or model["vocab_size"],
         "transformer_layer_config": shape,
         **({"markov_rank": rank, "markov_head_type": "vanilla"} if form == "dspark" else {}),
     }
@@ -51,7 +51,16 @@ def make_block(folder, target, form="dspark", seed=0, dtype="F32", changes=None,
     (folder / "config.json").write_text(json.dumps(config))
     inner = config.get("transformer_layer_config", config)
     taps = config.get("aux_hidden_state_layer_ids") or config["dflash_config"]["target_layer_ids"]
-    return _written(folder, _shapes(inner, len(taps), config.get("markov_rank", 0)), seed, dtype)
+    own = config.get("draft_vocab_size", inner["vocab_size"])
+    shapes = _shapes(inner, len(taps), config.get("markov_rank", 0), own)
+    others = _tables(inner["vocab_size"], own, seed) if shape.get("draft_vocab") else {}
+    return _written(folder, shapes, seed, dtype, others)
+
+
+def _tables(V, own, seed):
+    """Of a draft vocabulary: where its tokens are among the model's."""
+    ids = np.sort(np.random.default_rng(seed).permutation(V)[:own])
+    return {"d2t": Tensor("I64", ids - np.arange(own)), "t2d": Tensor("BOOL", np.isin(np.arange(V), ids))}
 
 
 def _written(folder, shapes, seed, dtype, others=None):
@@ -109,9 +118,7 @@ def make_eagle(folder, target, form="specforge", seed=0, dtype="F32", changes=No
     inner, others = config.get("transformer_layer_config", config), {}
     own = config.get("draft_vocab_size", inner["vocab_size"])
     if own < inner["vocab_size"]:
-        ids = np.sort(np.random.default_rng(seed).permutation(inner["vocab_size"])[:own])
-        there = np.isin(np.arange(inner["vocab_size"]), ids)
-        others = {"d2t": Tensor("I64", ids - np.arange(own)), "t2d": Tensor("BOOL", there)}
+        others = _tables(inner["vocab_size"], own, seed)
     shapes = _eagle_shapes(inner, form, model["hidden_size"], own)
     kept = {name: shape for name, shape in shapes.items() if name not in drop}
     return _written(folder, kept, seed, dtype, {name: t for name, t in others.items() if name not in drop})
@@ -142,7 +149,7 @@ def _eagle_shapes(c, form, width, own):
     return out
 
 
-def _shapes(c, taps, rank):
+def _shapes(c, taps, rank, own):
     D, F, V, d = c["hidden_size"], c["intermediate_size"], c["vocab_size"], c["head_dim"]
     q, kv = c["num_attention_heads"] * d, c["num_key_value_heads"] * d
     out = {"fc.weight": (D, taps * D), "hidden_norm.weight": (D,), "norm.weight": (D,)}
@@ -150,8 +157,10 @@ def _shapes(c, taps, rank):
         at = f"layers.{i}."
         out |= _layer(at, D, q, kv, F)
         out |= {f"{at}self_attn.{n}_norm.weight": (d,) for n in ("q", "k")}
+    if own < V:
+        out["lm_head.weight"] = (own, D)
     if rank:
-        out |= {"markov_head.markov_w1.weight": (V, rank), "markov_head.markov_w2.weight": (V, rank)}
+        out |= {"markov_head.markov_w1.weight": (V, rank), "markov_head.markov_w2.weight": (own, rank)}
     return out
 
 

@@ -103,12 +103,12 @@ class Interpreter:
 class Pack:
     """The kernels of a shape, with the constants that the manifest gives them."""
 
-    def __init__(self, interpreter, shape, dtype="float32", eps=1e-5, forms=()):
-        """shape: of cases.py."""
+    def __init__(self, interpreter, shape, dtype="float32", eps=1e-5, forms=(), **head):
+        """shape: of cases.py; head: what the shape of a head that drafts has beside."""
         self.interpreter, self.shape = interpreter, shape
         flags = {"qk_norm": shape.qk_norm, "qkv_bias": shape.bias, "o_bias": shape.bias, "mlp_bias": shape.bias}
         sizes = {"D": shape.D, "H": shape.H, "KV": shape.n_kv, "HD": shape.d, "F": shape.F, "V": shape.V}
-        entries = manifest.entries({**sizes, **flags, "dtype": dtype, "eps": eps}, forms=forms)
+        entries = manifest.entries({**sizes, **flags, "dtype": dtype, "eps": eps, **head}, forms=forms)
         self.entries = {e.name: e for e in entries}
 
     def run(self, name, grid, *arguments):

@@ -121,7 +121,8 @@ struct QkvOut {
     slot = launch.span<const int32_t>(4);
     cos = launch.span<const float>(5);
     sin = launch.span<const float>(6);
-    q = launch.output(7);
+    if (H > 0) q = launch.output(7);
+    if (KV == 0) return;
     k = launch.output(8);
     v = launch.output(9);
   }

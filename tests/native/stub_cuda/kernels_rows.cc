@@ -1,4 +1,4 @@
-// Kernels of a row at a time: embed, rmsnorm, and what Qwen3 does to the heads of q and k.
+// Kernels of a row at a time: embed, rmsnorm, what Qwen3 does to the heads of q and k, and what drafters do to rows.
 #include <cmath>
 
 #include "kernels.h"
@@ -35,6 +35,73 @@ void rmsnorm(const Launch& launch) {
     const float* const from = x.at(size_t(row) * D, D);
     const float scale = inverse_rms(from, D, eps);
     for (int i = 0; i < D; ++i) y.set(size_t(row) * D + i, from[i] * scale * weight[i]);
+  }
+}
+
+void norm_rows(const Launch& launch) {
+  const int D = launch.constant("D"), rows = launch.rows(), stride = launch.int32(4);
+  const float eps = static_cast<float>(launch.number("EPS"));
+  const Span<const float> x = launch.span<const float>(1), weight = launch.span<const float>(2);
+  const Span<float> out = launch.span<float>(3);
+  launch.expect_cover(0, 1, rows);
+  for (int row = 0; row < rows; ++row) {
+    const float* const from = x.at(size_t(row) * D, D);
+    float* const to = out.at(size_t(row) * stride, D);
+    const float scale = inverse_rms(from, D, eps);
+    for (int i = 0; i < D; ++i) to[i] = from[i] * scale * weight[i];
+  }
+}
+
+void round_rows(const Launch& launch) {
+  const int rows = launch.rows();
+  const size_t width = launch.int32(3);
+  const Span<const float> x = launch.span<const float>(1);
+  const Elements y = launch.output(2);
+  launch.expect_cover(0, 1, rows);
+  launch.expect(1, ceil_div(width, launch.constant("BLOCK")));
+  for (size_t i = 0; i < rows * width; ++i) y.set(i, x[i]);
+}
+
+void mean_rows(const Launch& launch) {
+  const size_t group = launch.int32(2), width = launch.int32(3);
+  const Span<const float> x = launch.span<const float>(0);
+  const Span<float> out = launch.span<float>(1);
+  launch.expect(1, ceil_div(width, launch.constant("BLOCK")));
+  for (size_t row = 0; row < launch.grid[0]; ++row) {
+    for (size_t i = 0; i < width; ++i) {
+      float sum = 0;
+      for (size_t g = 0; g < group; ++g) sum += x[(row * group + g) * width + i];
+      out[row * width + i] = sum / static_cast<float>(group);
+    }
+  }
+}
+
+void read_rows(const Launch& launch) {
+  const Elements cache = launch.elements(0);
+  const Span<const int32_t> slot = launch.span<const int32_t>(1);
+  const Span<float> out = launch.span<float>(2);
+  const size_t KV = launch.constant("KV"), HD = launch.constant("HD");
+  launch.expect(1, 2 * KV);
+  for (size_t row = 0; row < launch.grid[0]; ++row) {
+    for (size_t head = 0; head < KV; ++head) {
+      for (size_t part = 0; part < 2; ++part) {
+        const size_t from = part * launch.int64(4) + (slot[row] * KV + head) * HD;
+        cache.read(from, HD, out.at(row * launch.int64(3) + (2 * head + part) * HD, HD));
+      }
+    }
+  }
+}
+
+void spread_rows(const Launch& launch) {
+  const int rows = launch.rows();
+  const size_t own_vocab = launch.int32(4), vocab = launch.int32(5);
+  const Span<const float> own = launch.span<const float>(1);
+  const Span<const int32_t> token = launch.span<const int32_t>(2);
+  const Span<float> logits = launch.span<float>(3);
+  launch.expect_cover(0, 1, rows);
+  launch.expect(1, ceil_div(own_vocab, launch.constant("BLOCK")));
+  for (int row = 0; row < rows; ++row) {
+    for (size_t j = 0; j < own_vocab; ++j) logits[row * vocab + token[j]] = own[row * own_vocab + j];
   }
 }
 
