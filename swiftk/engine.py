@@ -42,6 +42,11 @@ class Engine:
         boxes = self._boxes
         return Ticket(native, boxes, native.submit(boxes, prompt, **options))
 
+    def step(self) -> None:
+        """One round of all texts, for who hears of many of them; waits where another thread is in one."""
+        if self.started and self._boxes:
+            self._native.step(self._boxes)
+
     def cancel(self) -> None:
         """All texts that are under way."""
         if self.started:
@@ -69,6 +74,11 @@ class Ticket:
     @property
     def number(self) -> int:
         return self._number
+
+    @property
+    def heard(self) -> bool:
+        """Whether hear() would not wait."""
+        return bool(self._box)
 
     def hear(self) -> Any:
         """The next _core.Turn of the text: waits, and steps the engine where no other thread does."""

@@ -60,6 +60,16 @@ class Stream:
             self._drop()
             raise
 
+    def poll(self) -> tuple[list[Event], bool]:
+        """(Events that are there, whether the text has ended); never waits. For hosts that call LM.step()."""
+        events = list(self._ready)
+        self._ready.clear()
+        while self._result is None and (self._ticket.heard or self._text.stopper.finish is not None):
+            self._read()
+            events += self._ready
+            self._ready.clear()
+        return events, self._result is not None
+
     def wait(self) -> Result:
         """Reads to the end."""
         for _ in self:

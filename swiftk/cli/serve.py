@@ -1,0 +1,64 @@
+"""swiftk serve: a model over HTTP, as OpenAI's clients speak to one."""
+
+from __future__ import annotations
+
+import socket
+from typing import Annotated
+
+import typer
+
+from ..errors import InvalidArgument
+from .common import DeviceOption, DrafterOption, DtypeOption, ModelArgument, ThreadsOption, open_model, out
+
+
+def command(
+    model: ModelArgument,
+    host: Annotated[str, typer.Option(help="Address to listen at; 0.0.0.0: all of this machine's.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8000,
+    name: Annotated[str | None, typer.Option(help="As clients ask for the model; default: its folder's.")] = None,
+    api_key: Annotated[
+        str | None, typer.Option(envvar="SWIFTK_API_KEY", help="That requests must bring; default: none.")
+    ] = None,
+    most_texts: Annotated[int, typer.Option(min=1, help="Under way or waiting; one more is refused (429).")] = 256,
+    most_tokens: Annotated[int | None, typer.Option(min=1, help="New ones of a text.")] = None,
+    drafter: DrafterOption = None,
+    threads: ThreadsOption = None,
+    dtype: DtypeOption = "auto",
+    device: DeviceOption = "auto",
+) -> None:
+    """Serve a model over HTTP (OpenAI's protocol)."""
+    try:
+        import uvicorn
+
+        from ..serve.app import make_app
+        from ..serve.settings import ServeSettings
+    except ModuleNotFoundError as error:
+        raise InvalidArgument(f"[serve] {error.name} is not installed, want: pip install 'swiftk[serve]'") from None
+    listening = _listen(host, port)
+    with listening:
+        lm = open_model(model, threads, dtype, device, drafter=drafter)
+        settings = ServeSettings(name=name, api_key=api_key, most_texts=most_texts, most_tokens=most_tokens)
+        app = make_app(lm, settings)
+        address, bound = listening.getsockname()[:2]
+        out.print(
+            f"{app.state.server.name}: {lm.model.weight_bytes / 1e6:.0f} MB of {lm.model.dtype} weights, "
+            f"{lm.model.isa} kernels, {lm.model.threads} threads, context {lm.context}\n"
+            f"http://{address}:{bound}/v1 (Ctrl-C ends it once all texts are done)",
+            highlight=False,
+        )
+        config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=None)
+        uvicorn.Server(config).run(sockets=[listening])
+        lm.close()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """Before the model is loaded: a port that is taken shows at once."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        listening.listen(1024)
+    except OSError as error:
+        raise InvalidArgument(f"[serve] cannot listen at {host}:{port}: {error.strerror or error}") from None
+    return listening

@@ -1,0 +1,106 @@
+"""OpenAI's requests, with vLLM's further options, as options of swiftk; and its errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from .. import errors
+
+SAME = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "stop_token_ids", "ignore_eos")
+STATUS = {errors.InvalidArgument: 400, errors.OutOfMemory: 503, errors.Cancelled: 503}  # others: 500
+
+
+class StreamOptions(BaseModel):
+    include_usage: bool = False
+
+
+class Request(BaseModel):
+    """What both endpoints take. Names that are not known are passed over, as elsewhere."""
+
+    model_config = ConfigDict(extra="ignore")
+    model: str | None = None
+    n: int = Field(1, ge=1, le=128)
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+    stop: str | list[str] | None = None
+    seed: int | None = Field(None, ge=0, lt=1 << 64)
+    max_tokens: int | None = Field(None, ge=1)
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    stop_token_ids: list[int] | None = None
+    ignore_eos: bool | None = None
+    speculate: bool | str | None = None  # swiftk's own: the text is the same
+
+    def options(self, most_tokens: int | None, logprobs: int | None) -> list[dict[str, Any]]:
+        """Of each of the n texts, whose seeds count up from the first one's."""
+        given = {name: value for name in SAME if (value := getattr(self, name)) is not None}
+        if self.speculate is not None:
+            given["speculate"] = self.speculate
+        tokens = min(filter(None, (self.new_tokens, most_tokens)), default=None)
+        given |= {"stop": self.stop or (), "max_new_tokens": tokens, "logprobs": logprobs}
+        if self.seed is None:
+            return [given] * self.n
+        return [{**given, "seed": (self.seed + i) % 2**64} for i in range(self.n)]
+
+    @property
+    def new_tokens(self) -> int | None:
+        return self.max_tokens
+
+    @property
+    def wants_usage(self) -> bool:
+        return self.stream_options is not None and self.stream_options.include_usage
+
+
+class CompletionRequest(Request):
+    prompt: str | list[str] | list[int] | list[list[int]]
+    logprobs: int | None = Field(None, ge=0, le=20)
+    max_tokens: int | None = Field(16, ge=1)
+    echo: bool = False
+
+    def prompts(self) -> list[Any]:
+        """One or several."""
+        if isinstance(self.prompt, str) or all(isinstance(one, int) for one in self.prompt):
+            return [self.prompt]
+        return list(self.prompt)
+
+
+class ChatRequest(Request):
+    messages: list[dict[str, Any]] = Field(min_length=1)
+    max_completion_tokens: int | None = Field(None, ge=1)
+    logprobs: bool = False
+    top_logprobs: int | None = Field(None, ge=0, le=20)
+
+    @property
+    def new_tokens(self) -> int | None:
+        return self.max_completion_tokens or self.max_tokens
+
+    def plain_messages(self) -> list[dict[str, Any]]:
+        """With contents as text: parts of type text are joined."""
+        return [{**m, "content": _text(i, m.get("content"))} for i, m in enumerate(self.messages)]
+
+
+def _text(index: int, content: Any) -> str:
+    if content is None or isinstance(content, str):
+        return content or ""
+    parts = content if isinstance(content, list) else [content]
+    other = next((p for p in parts if not (isinstance(p, dict) and p.get("type") == "text")), None)
+    if other is not None:
+        found = other.get("type") if isinstance(other, dict) else type(other).__name__
+        raise errors.InvalidArgument(f"[chat] message {index} has a part of type {found!r}, want text")
+    return "".join(p.get("text", "") for p in parts)
+
+
+def error_body(message: str, status: int, param: str | None = None) -> dict[str, Any]:
+    """OpenAI's error object."""
+    kinds = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
+    kind = kinds.get(status, "invalid_request_error" if status < 500 else "server_error")
+    return {"error": {"message": message, "type": kind, "param": param, "code": status}}
+
+
+def status_of(error: BaseException) -> int:
+    return next((status for kind, status in STATUS.items() if isinstance(error, kind)), 500)

@@ -1,0 +1,244 @@
+"""A server beside the model that it serves: what comes over HTTP with a seed is what generate() says."""
+
+import asyncio
+import contextlib
+import json
+import socket
+import threading
+import time
+
+import pytest
+
+import swiftk
+from swiftk.testing import make_tiny
+
+pytest.importorskip("fastapi")
+httpx = pytest.importorskip("httpx")
+uvicorn = pytest.importorskip("uvicorn")
+
+from swiftk.serve.app import make_app  # noqa: E402
+from swiftk.serve.settings import ServeSettings  # noqa: E402
+
+TEMPLATE = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}[assistant] "
+MANY = 24
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    model = make_tiny(tmp_path_factory.mktemp("served") / "tiny", "llama3", layers=3)
+    (model / "chat_template.jinja").write_text(TEMPLATE)
+    return model
+
+
+@contextlib.contextmanager
+def serving(lm, **settings):
+    """The address of a server in a thread, and its app."""
+    app = make_app(lm, ServeSettings(**settings))
+    listening = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}", app.state.server
+    finally:
+        server.should_exit = True
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+@pytest.fixture(scope="module")
+def lm(folder):
+    return swiftk.load(folder, device="cpu", threads=1)
+
+
+@pytest.fixture(scope="module")
+def served(lm):
+    with serving(lm) as (url, server), httpx.Client(base_url=url, timeout=60) as client:
+        yield client, server
+
+
+def lines(response):
+    """Objects of a stream, which ends as it should."""
+    data = [line.removeprefix("data: ") for line in response.text.split("\n\n") if line]
+    assert data[-1] == "[DONE]"
+    return [json.loads(one) for one in data[:-1]]
+
+
+@pytest.mark.parametrize("sampling", [{"temperature": 0}, {"temperature": 1.0, "top_p": 0.9, "seed": 7}])
+def test_completions_are_what_generate_says(served, lm, sampling):
+    client, _ = served
+    want = lm.generate("hello world", max_new_tokens=20, **sampling)
+    asked = {"model": "tiny", "prompt": "hello world", "max_tokens": 20, **sampling}
+    whole = client.post("/v1/completions", json=asked).json()
+    assert whole["choices"][0]["text"] == want.text and whole["object"] == "text_completion"
+    assert whole["choices"][0]["finish_reason"] == want.finish_reason
+    assert whole["usage"]["completion_tokens"] == len(want.tokens)
+    assert whole["usage"]["prompt_tokens"] == len(want.prompt_tokens)
+    stream = client.post("/v1/completions", json={**asked, "stream": True, "stream_options": {"include_usage": True}})
+    *chunks, last = lines(stream)
+    assert "".join(c["choices"][0]["text"] for c in chunks) == want.text
+    assert [c["choices"][0]["finish_reason"] for c in chunks][-1] == want.finish_reason
+    assert last["choices"] == [] and last["usage"]["completion_tokens"] == len(want.tokens)
+
+
+def test_chats_are_what_generate_says(served, lm):
+    client, _ = served
+    messages = [{"role": "user", "content": "hello"}]
+    want = lm.generate(messages, max_new_tokens=16, temperature=0.0, logprobs=3)
+    asked = {"messages": messages, "max_completion_tokens": 16, "temperature": 0, "logprobs": True, "top_logprobs": 3}
+    choice = client.post("/v1/chat/completions", json=asked).json()["choices"][0]
+    assert choice["message"] == {"role": "assistant", "content": want.text}
+    told = choice["logprobs"]["content"]
+    assert [one["logprob"] for one in told] == [t.logprob for t in want.logprobs]
+    assert all(len(one["top_logprobs"]) == 3 for one in told)
+    parts = [{"role": "user", "content": [{"type": "text", "text": "hel"}, {"type": "text", "text": "lo"}]}]
+    again = client.post("/v1/chat/completions", json={**asked, "messages": parts, "stream": True})
+    chunks = lines(again)
+    assert chunks[0]["choices"][0]["delta"]["role"] == "assistant"
+    assert "".join(c["choices"][0]["delta"].get("content", "") for c in chunks) == want.text
+
+
+def test_n_texts_have_seeds_that_count_up(served, lm):
+    client, _ = served
+    options = {"temperature": 1.0, "seed": 2**64 - 1}
+    want = lm.generate([5, 9, 17], n=3, max_new_tokens=12, **options)
+    asked = {"prompt": [5, 9, 17], "max_tokens": 12, "n": 3, **options}
+    assert [c["text"] for c in client.post("/v1/completions", json=asked).json()["choices"]] == [r.text for r in want]
+    chunks = lines(client.post("/v1/completions", json={**asked, "stream": True}))
+    for i, result in enumerate(want):
+        assert "".join(c["choices"][0]["text"] for c in chunks if c["choices"][0]["index"] == i) == result.text
+
+
+def test_several_prompts_and_an_echo(served, lm):
+    client, _ = served
+    prompts = ["one two", "three"]
+    want = [lm.generate(p, max_new_tokens=9, temperature=0.0) for p in prompts]
+    found = client.post("/v1/completions", json={"prompt": prompts, "max_tokens": 9, "temperature": 0, "echo": True})
+    assert [c["text"] for c in found.json()["choices"]] == [p + r.text for p, r in zip(prompts, want)]
+
+
+def test_many_clients_at_a_time_each_get_their_own(served, lm):
+    client, server = served
+    asked = [{"prompt": [3 + i, 7, 11], "max_tokens": 10 + i % 7, "temperature": 1.0, "seed": i} for i in range(MANY)]
+
+    async def all_of_them():
+        async with httpx.AsyncClient(base_url=client.base_url, timeout=60) as many:
+            return await asyncio.gather(*(many.post("/v1/completions", json=one) for one in asked))
+
+    for one, found in zip(asked, asyncio.run(all_of_them()), strict=True):
+        want = lm.generate(one["prompt"], max_new_tokens=one["max_tokens"], temperature=1.0, seed=one["seed"])
+        assert found.json()["choices"][0]["text"] == want.text
+    assert len(server.texts) == 0
+
+
+def until(holds, seconds=20):
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_who_leaves_takes_no_rows(lm, stream):
+    long = {"prompt": [5, 6], "max_tokens": 500, "temperature": 1.0, "seed": 1, "ignore_eos": True, "stream": stream}
+    slow = {"speculate": False}
+    with serving(lm) as (url, server):
+        with httpx.Client(base_url=url, timeout=60) as client:
+            if stream:
+                with client.stream("POST", "/v1/completions", json={**long, **slow}) as response:
+                    next(response.iter_text())
+                    assert len(server.texts) == 1
+            else:
+                with pytest.raises(httpx.ReadTimeout):
+                    client.post("/v1/completions", json={**long, **slow, "n": 4}, timeout=0.05)
+        until(lambda: len(server.texts) == 0)
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("path", "body", "status", "words"),
+        [
+            ("completions", {"prompt": "a", "model": "gpt-5"}, 404, "model is 'gpt-5', want 'tiny'"),
+            ("completions", {"prompt": "a", "temperature": -1}, 400, "temperature=-1.0"),
+            ("completions", {"prompt": [5, 999999]}, 400, "token 1 is 999999"),
+            ("completions", {"max_tokens": 5}, 400, "prompt: Field required"),
+            ("completions", {"prompt": "a", "n": 0}, 400, "n: Input should be greater than or equal to 1"),
+            ("completions", {"prompt": "a", "seed": -1}, 400, "seed"),
+            ("completions", {"prompt": ["a", "b"], "stream": True}, 400, "stream with 2 prompts"),
+            ("completions", {"prompt": "a", "echo": True, "logprobs": 1}, 400, "echo with logprobs"),
+            ("chat/completions", {"messages": []}, 400, "messages"),
+            ("chat/completions", {"messages": [{"role": "user", "content": [{"type": "audio"}]}]}, 400, "audio"),
+            ("chat/completions", {"messages": [{"content": "x"}]}, 400, "no 'role'"),
+        ],
+    )
+    def test_say_what_is_wrong(self, served, path, body, status, words):
+        client, server = served
+        response = client.post(f"/v1/{path}", json=body)
+        error = response.json()["error"]
+        assert response.status_code == status == error["code"] and words in error["message"], error
+        assert error["type"] in ("invalid_request_error", "not_found_error")
+        assert len(server.texts) == 0
+
+    def test_no_json(self, served):
+        response = served[0].post("/v1/completions", content=b"{", headers={"content-type": "application/json"})
+        assert response.status_code == 400 and "error" in response.json()
+
+    def test_key_size_and_number(self, lm):
+        limits = {"api_key": "secret", "most_bytes": 300, "most_texts": 2, "most_tokens": 4, "name": "other"}
+        with serving(lm, **limits) as (url, _), httpx.Client(base_url=url, timeout=60) as client:
+            assert client.get("/health").text == "ok"
+            refused = client.get("/v1/models")
+            assert refused.status_code == 401 and refused.json()["error"]["type"] == "authentication_error"
+            client.headers["Authorization"] = "Bearer secret"
+            assert client.get("/v1/models").json()["data"][0]["id"] == "other"
+            assert client.post("/v1/completions", json={"prompt": "a" * 400}).status_code == 413
+            busy = client.post("/v1/completions", json={"prompt": "a", "n": 3})
+            assert busy.status_code == 429 and busy.headers["retry-after"] == "1"
+            short = client.post("/v1/completions", json={"prompt": [5], "max_tokens": 100, "ignore_eos": True})
+            assert short.json()["usage"]["completion_tokens"] == 4
+
+
+def test_metrics_add_up(lm):
+    with serving(lm) as (url, _), httpx.Client(base_url=url, timeout=60) as client:
+        for i in range(5):
+            client.post("/v1/completions", json={"prompt": [5, 6, 7], "max_tokens": 6, "ignore_eos": True, "seed": i})
+        page = dict(line.rsplit(" ", 1) for line in client.get("/metrics").text.splitlines() if line[0] != "#")
+        assert float(page["vllm:generation_tokens_total"]) == 30 and float(page["vllm:prompt_tokens_total"]) == 15
+        assert float(page['vllm:request_success_total{finished_reason="length"}']) == 5
+        assert float(page["vllm:num_requests_running"]) == 0
+
+
+def test_what_operators_ask(served, lm):
+    client, _ = served
+    found = client.post("/tokenize", json={"prompt": "hello"}).json()
+    assert found["tokens"] == lm.encode("hello") and found["count"] == len(found["tokens"])
+    assert client.post("/detokenize", json={"tokens": found["tokens"]}).json()["prompt"] == "hello"
+    assert client.get("/version").json() == {"version": swiftk.__version__}
+
+
+def test_an_end_waits_for_texts_and_refuses_new_ones(lm):
+    with serving(lm) as (url, server), httpx.Client(base_url=url, timeout=60) as client:
+        server.draining = True
+        assert client.get("/health").status_code == 503
+        refused = client.post("/v1/completions", json={"prompt": "a"})
+        assert refused.status_code == 503 and refused.headers["retry-after"] == "5"
+        server.draining = False
+        asked = {"prompt": [5], "max_tokens": 200, "ignore_eos": True, "stream": True, "temperature": 0}
+        with client.stream("POST", "/v1/completions", json=asked) as response:
+            parts = response.iter_text()
+            text = next(parts)
+            drained = threading.Thread(target=lambda: asyncio.run(server.drain()))
+            drained.start()
+            text += "".join(parts)
+        drained.join(20)
+        assert text.rstrip().endswith("[DONE]") and not drained.is_alive()
+
+
+def test_the_openai_client(served, lm):
+    openai = pytest.importorskip("openai")
+    client = openai.OpenAI(base_url=f"{served[0].base_url}/v1/", api_key="any")
+    want = lm.generate("hello", max_new_tokens=12, temperature=0.0)
+    stream = client.completions.create(model="tiny", prompt="hello", max_tokens=12, temperature=0, stream=True)
+    assert "".join(chunk.choices[0].text for chunk in stream) == want.text
+    with pytest.raises(openai.NotFoundError, match="want 'tiny'"):
+        client.completions.create(model="gpt", prompt="a")
