@@ -18,6 +18,7 @@ from .draft_vocab import DraftVocab, frequent
 from .drafter_settings import DrafterSettings
 from .frozen import Frozen
 from .model import Attention, Mlp, Norm, rotate
+from .running import autocast
 from .shape import Shape
 
 _DECAY = 0.85  # of the loss, by position
@@ -210,7 +211,7 @@ class Block:
         behind = torch.from_numpy(anchors[:, :, None] + 1 + np.arange(s.block))
         target = logits[torch.arange(len(batch))[:, None, None], behind]
         tokens, there = torch.from_numpy(batch).to(model.device), torch.from_numpy(anchors).to(model.device)
-        with torch.autocast(model.device.type, torch.bfloat16, enabled=model.device.type == "cuda"):
+        with autocast(model.device, s.precision):
             return self.module(features, tokens, there, model.embedding, model.head), target
 
 

@@ -25,7 +25,7 @@ from .files import whole
 from .frozen import Frozen
 from .moa import Moa
 from .progress import Display, tokenizing
-from .running import device
+from .running import default_precision, device
 from .shape import read_shape
 from .tokens import Order, windows
 
@@ -39,11 +39,11 @@ def start(folder: Path, s: DrafterSettings) -> tuple[Path, DrafterSettings]:
         raise InvalidArgument(f"[train] --out {folder} is there and not empty, want a new folder, or --resume {folder}")
     if not s.target:
         raise InvalidArgument("[train] want --target DIR, the model that it drafts for")
-    device(s.device)
+    precision = s.precision or default_precision(device(s.device))
     files = [str(Path(name).resolve()) for name in s.data]
     texts.check([Path(name) for name in files], texts.template_of(s.field, s.template))
     target, threads = str(Path(s.target).resolve()), s.threads or torch.get_num_threads()
-    s = replace(s, data=tuple(files), target=target, threads=threads)
+    s = replace(s, data=tuple(files), target=target, threads=threads, precision=precision)
     shape = read_shape(Path(target), s.context)
     KINDS[s.kind].check(s, shape)
     (folder / "training").mkdir(parents=True)

@@ -19,6 +19,7 @@ from .draft_vocab import DraftVocab, frequent
 from .drafter_settings import DrafterSettings
 from .frozen import Frozen
 from .model import Attention, Mlp, Norm, rotate
+from .running import autocast
 from .shape import Shape
 
 _DECAY = 0.8  # the paper's
@@ -180,7 +181,7 @@ class Eagle:
         model = self.model
         features, logits = self._read(batch)
         tokens = torch.from_numpy(batch).to(model.device)
-        with torch.autocast(model.device.type, torch.bfloat16, enabled=model.device.type == "cuda"):
+        with autocast(model.device, self.settings.precision):
             return self.module(features, tokens, model.embedding, self.places), logits
 
 

@@ -18,6 +18,7 @@ from .drafter_settings import DrafterSettings
 from .eagle import EagleAttention, Unrolled
 from .frozen import Frozen
 from .model import Mlp, Norm
+from .running import autocast
 from .shape import Shape
 
 _NOISE = 0.2  # width of what is added to features in training, from -0.1 on (1's section 4.2)
@@ -66,7 +67,7 @@ class Eagle2:
     """The kind, as drafter.py trains it."""
 
     def __init__(self, s: DrafterSettings, shape: Shape, model: Frozen, tokens: np.ndarray) -> None:
-        self.model, self.shape, self.places = model, shape, s.steps_ahead
+        self.settings, self.model, self.shape, self.places = s, model, shape, s.steps_ahead
         self.module = Eagle2Drafter(shape)
         self._norm = model.tensor("model.norm.weight")
         self._read = model.taps([shape.L - 1], s.context + 1).read
@@ -114,5 +115,5 @@ class Eagle2:
         return features, logits, torch.from_numpy(batch).to(self.model.device)
 
     def _drafted(self, features: Tensor, tokens: Tensor, steps: int) -> list[Tensor]:
-        with torch.autocast(features.device.type, torch.bfloat16, enabled=features.device.type == "cuda"):
+        with autocast(features.device, self.settings.precision):
             return self.module(features, tokens, self.model.embedding, steps)

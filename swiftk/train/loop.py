@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,14 +14,14 @@ from .plot import plot
 from .prepare import Run, prepare, start
 from .progress import Display, tokenizing
 from .recipe import Recipe
-from .running import device
+from .running import autocast, default_precision, device
 from .settings import Settings
 from .tokens import Order, windows
 
 
 def begin(folder: Path, settings: Settings) -> Run:
     """A new run, made ready for its first step."""
-    device(settings.device)
+    settings = replace(settings, precision=settings.precision or default_precision(device(settings.device)))
     return start(folder, settings, torch.get_num_threads(), tokenizing)
 
 
@@ -39,7 +40,7 @@ class ModelTrainer(trainer.Trainer):
         layers, schedule = self.shape.L, s.dropout_schedule or "constant"
         self.recipe = Recipe(layers, s.steps, s.p_max, s.e_scale, s.curriculum, s.rotation or layers - 1, schedule)
         self.device = device(s.device)
-        self.model = Llama(self.shape, s.recompute).to(self.device)
+        self.model = Llama(self.shape, s.recompute, s.compile).to(self.device)
         super().__init__(run.folder, s, display, self.model)
         exits = [f"exit_{layer + 1}" for layer in range(layers)]
         self.tables(exits, exits)
@@ -83,5 +84,5 @@ class ModelTrainer(trainer.Trainer):
         plot(self.folder / "training")
 
     def _losses(self, batch: np.ndarray, wanted: list[bool], kept: np.ndarray | None) -> torch.Tensor:
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
+        with autocast(self.device, self.settings.precision):
             return self.model.losses(torch.from_numpy(batch).to(self.device), wanted, kept)

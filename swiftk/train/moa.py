@@ -17,6 +17,7 @@ from ..errors import InvalidArgument
 from .drafter_settings import DrafterSettings
 from .frozen import Frozen
 from .model import Attention, Mlp, Norm, rotate
+from .running import autocast
 from .shape import Shape, frequencies
 
 _OBSERVED = (6, 15)  # tokens between those whose states are seen again: from, below; the authors'
@@ -185,7 +186,7 @@ class Moa:
         own = causal.expand_as(seen)
         if staircase is not None:
             own = torch.where(torch.from_numpy(staircase).to(device)[:, None, None], since, own)
-        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+        with autocast(device, self.settings.precision):
             out = self.module(tokens, kv, self.model.embedding, own[:, None], seen[:, None])
             after = out
             if self.behind:

@@ -41,8 +41,9 @@ class Attention(nn.Module):
         self.q_norm = Norm(s.d, s.eps) if s.qk_norm else nn.Identity()
         self.k_norm = Norm(s.d, s.eps) if s.qk_norm else nn.Identity()
 
-    def forward(self, x: Tensor, rope: tuple[Tensor, Tensor]) -> Tensor:
-        """x [B, T, D]; rope: cos, sin [T, d / 2]."""
+    def forward(self, x: Tensor, rope: tuple[Tensor, Tensor], mask: Tensor | None = None) -> Tensor:
+        """x [B, T, D]; rope: cos, sin [T, d / 2]; mask [T, T]: what is added to scores, where the compiler makes one
+        loop of them; None: causal, by torch's own attention."""
         split = (*x.shape[:2], -1, self.size)
         q = self.q_norm(self.q_proj(x).view(split)).transpose(1, 2)  # [B, H, T, d]
         k = self.k_norm(self.k_proj(x).view(split)).transpose(1, 2)  # [B, n_kv, T, d]
@@ -50,7 +51,11 @@ class Attention(nn.Module):
         q, k = rotate(q, *rope).to(v.dtype), rotate(k, *rope).to(v.dtype)
         if self.kv_heads < self.heads:
             k, v = (t.repeat_interleave(self.heads // self.kv_heads, dim=1) for t in (k, v))
-        return self.o_proj(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+        if mask is None:
+            mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        else:
+            mixed = ((q * self.size**-0.5 @ k.transpose(2, 3)).float() + mask).softmax(-1).to(v.dtype) @ v
+        return self.o_proj(mixed.transpose(1, 2).flatten(2))
 
 
 class Mlp(nn.Module):
@@ -72,8 +77,8 @@ class Layer(nn.Module):
         self.post_attention_layernorm = Norm(s.D, s.eps)
         self.mlp = Mlp(s)
 
-    def forward(self, x: Tensor, rope: tuple[Tensor, Tensor]) -> Tensor:
-        x = x + self.self_attn(self.input_layernorm(x), rope)
+    def forward(self, x: Tensor, rope: tuple[Tensor, Tensor], mask: Tensor | None = None) -> Tensor:
+        x = x + self.self_attn(self.input_layernorm(x), rope, mask)
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
@@ -90,13 +95,18 @@ class Body(nn.Module):
 class Llama(nn.Module):
     """Weights and residual stream are float32; under autocast, matmuls are not."""
 
-    def __init__(self, shape: Shape, recompute: bool = False) -> None:
+    def __init__(self, shape: Shape, recompute: bool = False, compiled: bool = False) -> None:
         super().__init__()
         self.shape = shape
         self.recompute = recompute
+        self.compiled = compiled
         self.model = Body(shape)
         self.lm_head = None if shape.tied else nn.Linear(shape.D, shape.V, bias=False)
         self.register_buffer("inv_freq", torch.tensor(shape.inv_freq, dtype=torch.float64), persistent=False)
+        if compiled:
+            for layer in self.model.layers:
+                layer.compile()
+            self._loss = torch.compile(self._loss)
 
     def head(self, x: Tensor) -> Tensor:
         """Logits of one exit: the same norm and matrix behind every layer. x [..., D] -> [..., V]."""
@@ -105,11 +115,13 @@ class Llama(nn.Module):
 
     def exits(self, tokens: Tensor, wanted: Sequence[bool], kept: np.ndarray | None = None) -> list[Tensor]:
         """The residual stream [B, T, D] behind each layer that is `wanted` [L]; kept [L, B]: who runs which layer."""
-        rope = self._angles(tokens.shape[1])
+        T = tokens.shape[1]
+        rope = self._angles(T)
+        mask = torch.full((T, T), -torch.inf, device=tokens.device).triu(1) if self.compiled else None
         x = self.model.embed_tokens(tokens)
         found = []
         for layer, module in enumerate(self.model.layers):
-            x = self._through(module, x, rope, None if kept is None else kept[layer])
+            x = self._through(module, x, (rope, mask), None if kept is None else kept[layer])
             if wanted[layer]:
                 found.append(x)
         return found
@@ -117,20 +129,22 @@ class Llama(nn.Module):
     def losses(self, tokens: Tensor, wanted: Sequence[bool], kept: np.ndarray | None = None) -> Tensor:
         """Mean cross entropy at each exit that is wanted. tokens [B, T + 1]: inputs, and the same one further."""
         inputs, targets = tokens[:, :-1], tokens[:, 1:].flatten()
+        return torch.stack([self._run(self._loss, x, targets) for x in self.exits(inputs, wanted, kept)])
 
-        def loss(x: Tensor) -> Tensor:
-            return F.cross_entropy(self.head(x).flatten(0, 1).float(), targets)
+    def _loss(self, x: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(self.head(x).flatten(0, 1).float(), targets)
 
-        return torch.stack([self._run(loss, x) for x in self.exits(inputs, wanted, kept)])
-
-    def _through(self, layer: nn.Module, x: Tensor, rope: tuple[Tensor, Tensor], kept: np.ndarray | None) -> Tensor:
+    def _through(self, layer: nn.Module, x: Tensor, shared: tuple[Any, ...], kept: np.ndarray | None) -> Tensor:
         """Only the samples that keep the layer are computed; the others' residuals pass."""
         if kept is None or kept.all():
-            return self._run(layer, x, rope)
+            return self._run(layer, x, *shared)
         if not kept.any():
             return x
         rows = torch.from_numpy(np.flatnonzero(kept)).to(x.device)
-        return x.index_copy(0, rows, self._run(layer, x[rows], rope))
+        some = x[rows]
+        if self.compiled:
+            torch._dynamo.mark_dynamic(some, 0)
+        return x.index_copy(0, rows, self._run(layer, some, *shared))
 
     def _run(self, function: Callable[..., Tensor], *arguments: Any) -> Tensor:
         if not self.recompute or not torch.is_grad_enabled():

@@ -24,6 +24,15 @@ def adamw(model: torch.nn.Module, s: Any) -> torch.optim.Optimizer:
     return torch.optim.AdamW(groups, lr=s.lr or 0.0, betas=(s.beta1, s.beta2), fused=fused)
 
 
+def autocast(device: torch.device, precision: str | None) -> torch.autocast:
+    """Matrix products in bfloat16, where that is the precision; None: as a run on that device begins."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=(precision or default_precision(device)) == "bfloat16")
+
+
+def default_precision(device: torch.device) -> str:
+    return "bfloat16" if device.type == "cuda" else "float32"
+
+
 def device(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")

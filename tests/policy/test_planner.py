@@ -86,6 +86,21 @@ def test_always_is_always():
     assert simulate(2.0, 0.0, always=True, tokens=200)[0] > 5
 
 
+@pytest.mark.parametrize("always", [False, True])
+def test_always_drafts_though_sources_alone_would_go_faster(always):
+    """By time, a plan that is dear and wrong takes no step in a text whose guesses come true."""
+    one = planner(directed=True, always=always)
+    for _ in range(4):
+        one.next(PLAN)
+        one.learn(1, verify=1.0)
+    for _ in range(60):
+        drafts = one.next(PLAN)["drafts"]
+        one.learn(6, 9, 1 if drafts else 0, 2.0 if drafts else 0.0, 1.05)
+    found = one.next(PLAN)
+    assert found["drafts"]
+    assert (found["min_step_gain"] <= 1) == always
+
+
 def test_the_reason_is_in_numbers():
     one = simulate(0.61, 0.48)[1]
     assert "a draft step costs 0.61 of a target step" in one.reason_off
