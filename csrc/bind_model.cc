@@ -126,7 +126,7 @@ class Taps {
         w_.run_text(s_, count);
         if (logits) {
           float* const out = w_.logits.compute(count);
-          w_.executor.head(w_.x.as<float>(), count, out);
+          w_.executor.head(w_.target, w_.x.as<float>(), count, out);
           model_->ops->download(w_.executor.ctx(), rows.mutable_data() + from * V, out, sizeof(float) * count * V);
         }
         for (int i = from; i < from + count; ++i) {

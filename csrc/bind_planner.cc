@@ -107,26 +107,33 @@ void bind_simulated(py::module_& m) {
       .def("start_text", [](Simulated& self) { self->start_text(); })
       .def(
           "next",
-          [](Simulated& self, const std::optional<Skip>& skip) {
-            const Allotment& a = self->next(skip ? self.plan(*skip) : -1);
+          [](Simulated& self, const std::optional<Skip>& skip, int unread, double left) {
+            const Allotment& a = self->next(skip ? self.plan(*skip) : -1, {unread, left});
             return told(a, self->rule());
           },
-          "skip"_a = py::none())
+          "skip"_a = py::none(), "unread"_a = 0, "left"_a = 0.0)
       .def(
           "learn",
           [](Simulated& self, int tokens, int rows, int draft_steps, double draft, double verify,
-             const std::vector<std::pair<float, int>>& outcomes,
-             const std::vector<std::tuple<int, int, int>>& guessed) {
+             const std::vector<std::pair<float, int>>& outcomes, const std::vector<std::tuple<int, int, int>>& guessed,
+             double reading, int read, double first_step) {
             std::vector<Outcome> o;
             for (const auto& [confidence, rank] : outcomes) o.push_back({confidence, rank});
             std::vector<Guessed> g;
             for (const auto& [id, bucket, rank] : guessed) g.push_back({static_cast<SourceId>(id), bucket, rank});
-            return self->learn(
-                {.rows = rows, .draft_steps = draft_steps, .seconds = draft + verify, .draft = draft, .verify = verify},
-                tokens, o, g);
+            return self->learn({.rows = rows,
+                                .draft_steps = draft_steps,
+                                .seconds = draft + verify,
+                                .draft = draft,
+                                .first_step = first_step,
+                                .verify = verify,
+                                .reading = reading,
+                                .read = read},
+                               tokens, o, g);
           },
           "tokens"_a, "rows"_a = 1, "draft_steps"_a = 0, "draft"_a = 0.0, "verify"_a = 1.0,
-          "outcomes"_a = std::vector<std::pair<float, int>>{}, "guessed"_a = std::vector<std::tuple<int, int, int>>{})
+          "outcomes"_a = std::vector<std::pair<float, int>>{}, "guessed"_a = std::vector<std::tuple<int, int, int>>{},
+          "reading"_a = 0.0, "read"_a = 0, "first_step"_a = 0.0)
       .def("wake", [](Simulated& self) { self.planner().wake(self->mode(), 1); })
       .def("go_on", [](Simulated& self) { self.planner().go_on(self->mode(), 1); })
       .def(

@@ -355,7 +355,8 @@ void begin_tree(Sequence& s) {
 void draft(Workspace& w, std::span<Sequence* const> sequences, std::span<const DraftRule* const> rules) {
   const Stopwatch watch(w.last.draft);
   w.last.draft_steps = w.last.drafted = 0;
-  w.last.first_step = w.last.caught_up = 0;
+  w.last.first_step = 0;
+  w.last.caught_up = {};
   w.last.at_once = false;
   w.last.proposed.fill(0);
   for (const DraftRule* const rule : rules) rule->check();

@@ -10,17 +10,20 @@ const DraftGroups::Group& DraftGroups::group_of(const Text& text) const {
   return *std::find_if(groups_.begin(), groups_.end(), [&](const Group& g) { return alike(g, text); });
 }
 
-void DraftGroups::form() {
+void DraftGroups::form(const DraftRunner* beside) {
   groups_.clear();
   for (const Text* const t : texts_) {
     if (t->mode < 0) continue;
     auto group = std::find_if(groups_.begin(), groups_.end(), [&](const Group& g) { return alike(g, *t); });
-    if (group == groups_.end()) group = groups_.insert(group, Group{t->mode, t->plan, 0, 0, {}});
+    if (group == groups_.end()) group = groups_.insert(group, Group{t->mode, t->plan, 0, 0, {}, {}});
     ++group->texts;
     group->pace += t->odds.pace();
+    group->reading.left += t->left();
+    if (beside) group->reading.unread += beside->unread(t->sequence);
   }
   for (Group& g : groups_) {
-    g.allotment = planner_.allot(g.mode, static_cast<int>(texts_.size()), g.pace / g.texts, g.plan);
+    g.reading.left /= g.texts;
+    g.allotment = planner_.allot(g.mode, static_cast<int>(texts_.size()), g.pace / g.texts, g.plan, g.reading);
   }
 }
 
@@ -46,7 +49,7 @@ DraftRule DraftGroups::rule_of(const Text& text, int most_rows) const {
 
 void DraftGroups::draft(Workspace& w, std::span<Text* const> texts, int most_rows) {
   texts_ = texts;
-  form();
+  form(w.beside.get());
   if (texts.empty()) return;
   std::vector<Sequence*> sequences;
   std::vector<DraftRule> rules;
@@ -64,13 +67,16 @@ void DraftGroups::draft(Workspace& w, std::span<Text* const> texts, int most_row
 }
 
 void DraftGroups::learn(const Phase& phase, bool prompt) {
-  const double draft = phase.draft - phase.caught_up;  // a prompt is read once, as the model reads it
+  const CaughtUp& read = phase.caught_up;
+  const double draft = phase.draft - read.seconds;  // a prompt is read once, as the model reads it
   RoundCost r{.texts = static_cast<int>(texts_.size()),
               .draft_steps = phase.draft_steps,
               .seconds = draft + phase.verify,
               .draft = draft,
-              .first_step = phase.first_step - phase.caught_up,
-              .verify = phase.verify};
+              .first_step = phase.first_step - read.seconds,
+              .verify = phase.verify,
+              .reading = read.seconds,
+              .read = read.tokens};
   for (const Text* const t : texts_) r.rows += t->sequence.draft.tree.size();
   const double step = planner_.clock().step(std::max(r.texts, 1));
   for (Text* const t : texts_) {

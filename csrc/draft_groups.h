@@ -27,12 +27,13 @@ class DraftGroups {
   struct Group {
     int mode, plan, texts;
     double pace;  // the sum of theirs
+    Reading reading;
     Allotment allotment;
     bool given_up = false;
   };
   static bool alike(const Group& g, const Text& t) { return g.mode == t.mode && g.plan == t.plan; }
   const Group& group_of(const Text&) const;
-  void form();
+  void form(const DraftRunner* beside);
   DraftRule rule_of(const Text&, int most_rows) const;
 
   Planner& planner_;

@@ -171,9 +171,9 @@ void Executor::mlp(const Step& step, int n, float* x) {
   model_->ops->down_proj_residual(*ctx_, {.in = h, .w = w.w_down, .n = n, .x = x});
 }
 
-void Executor::head(const float* x, int n, float* logits) {
+void Executor::head(const Plan& plan, const float* x, int n, float* logits) {
   const Stopwatch watch(seconds_, Stopwatch::Add);
-  project(model_->own.head, x, n, logits);
+  project(*plan.head, x, n, logits);
 }
 
 void Executor::project(const Weight& head, const float* x, int n, float* logits) {

@@ -30,8 +30,8 @@ class Executor {
   // pass: before it) once cancel is set, and clears it; K and V of these rows are then undefined, nothing else.
   void run(const Plan&, const Rows&, int begin, int end, float* x, const KvPool&, std::atomic<bool>& cancel,
            float* logits = nullptr);
-  // logits [n, V] of residual rows x [n, D], by the target's head.
-  void head(const float* x, int n, float* logits);
+  // logits [n, V] of residual rows x [n, D], by the plan's head.
+  void head(const Plan&, const float* x, int n, float* logits);
   void topk(const TopkArgs&);
   // A draft in one go of the backend, as Ops::draft_spine says; x, cache and logits as in run(). spine.rows has its
   // rotary tables; the pass is filled in here.

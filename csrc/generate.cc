@@ -74,7 +74,8 @@ class Loop {
     const int most = options_.max_new_tokens - stats_.new_tokens - 1;
     DraftRule rule = given_;
     if (planned_) {
-      const Allotment& a = planner_.next();
+      const int left = options_.max_new_tokens - stats_.new_tokens;
+      const Allotment& a = planner_.next(-1, {session_.unread(), static_cast<double>(left)});
       if (a.drafts) session_.set_plan(planner_.planner.shared_plan(a.plan));
       rule = planner_.rule();
     }
@@ -86,11 +87,15 @@ class Loop {
 
   void learn(int tokens) {
     const Phase& last = session_.last();
+    const CaughtUp& read = last.caught_up;
     planner_.learn({.rows = last.verify_rows,
                     .draft_steps = last.draft_steps,
-                    .seconds = last.draft + last.verify,
-                    .draft = last.draft,
-                    .verify = last.verify},
+                    .seconds = last.draft - read.seconds + last.verify,
+                    .draft = last.draft - read.seconds,
+                    .first_step = last.first_step - read.seconds,
+                    .verify = last.verify,
+                    .reading = read.seconds,
+                    .read = read.tokens},
                    tokens, session_.outcomes(), session_.guessed());
   }
 

@@ -218,7 +218,7 @@ void Workspace::run_target(std::span<Sequence* const> trees, std::span<const Chu
     ++to;
     s->cached += n;
   }
-  executor.head(x.as<float>(), outputs, out);
+  executor.head(target, x.as<float>(), outputs, out);
 }
 
 void Workspace::run_text(Sequence& s, int n) {

@@ -17,7 +17,8 @@ namespace swiftk {
 // Wall seconds of the last call of each phase, and what its passes ran.
 struct Phase {
   double prefill = 0, draft = 0, verify = 0, commit = 0, score = 0;
-  double first_step = 0, caught_up = 0;  // of the draft: its first step; reading a text that was not followed before
+  double first_step = 0;  // of the draft
+  CaughtUp caught_up{};   // in it
   int draft_steps = 0, verify_rows = 0;
   int drafted = 0;  // nodes that draft steps read: of the children of each at most one is accepted
   // What verification saved: rows that drafting had run up to some step; share of rows x steps that did not run again;

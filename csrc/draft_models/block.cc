@@ -22,7 +22,7 @@ class Block : public DraftRunner {
 
   void step(const KvPool& pool, std::span<Sequence* const> sequences, std::span<const int> n, float* logits,
             std::atomic<bool>& cancel) override {
-    caught_up_ = 0;
+    caught_up_ = {};
     fresh_.clear();
     for (Sequence* const s : sequences) {
       if (s->draft.grown == 0) fresh_.push_back(s);

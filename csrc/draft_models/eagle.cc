@@ -27,7 +27,7 @@ class Eagle : public DraftRunner {
 
   void step(const KvPool& pool, std::span<Sequence* const> sequences, std::span<const int> n, float* logits,
             std::atomic<bool>& cancel) override {
-    caught_up_ = 0;
+    caught_up_ = {};
     for (Sequence* const s : sequences) {
       catch_up(*s, [&](int end) {
         clear();

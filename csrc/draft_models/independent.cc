@@ -15,7 +15,7 @@ class Independent : public DraftRunner {
 
   void step(const KvPool&, std::span<Sequence* const> sequences, std::span<const int> n, float* logits,
             std::atomic<bool>& cancel) override {
-    caught_up_ = 0;
+    caught_up_ = {};
     for (Sequence* const s : sequences) {
       catch_up(*s, [&](int end) {
         batch_.clear();
@@ -59,8 +59,8 @@ class Independent : public DraftRunner {
   // Models of one family have vocabularies that were padded to unlike sizes.
   void head(int nodes, float* logits) {
     const size_t V = target_.config.V, own = drafter_.V, both = std::min(V, own);
-    if (own == V) return executor_.head(x_.as<float>(), nodes, logits);
-    executor_.head(x_.as<float>(), nodes, own_.as<float>());
+    if (own == V) return executor_.head(plan_, x_.as<float>(), nodes, logits);
+    executor_.head(plan_, x_.as<float>(), nodes, own_.as<float>());
     Ctx& ctx = executor_.ctx();
     for (int i = 0; i < nodes; ++i) {
       ops_.copy(ctx, logits + i * V, own_.as<float>() + i * own, sizeof(float) * both);

@@ -68,6 +68,8 @@ void load_moa(const std::string& dir, const Json& json, const LoadOptions& its, 
 LoadOptions options_of(const std::string& kind, const LoadOptions& options, const Model& target) {
   LoadOptions its;
   its.dtype = options.dtype;
+  its.draft_weights = kind == "model" ? options.draft_weights : "own";
+  its.draft_memory = options.draft_memory;
   its.threads = target.threads;
   its.progress = options.progress;
   if (!target.ops->device) {
@@ -146,7 +148,10 @@ std::shared_ptr<const DraftModel> load_draft_model(const std::string& dir, const
   if (out->kind == "model") {
     out->layers = load_model(dir, its);
     out->V = out->layers->config.V;
-    out->bytes = out->read_bytes = out->layers->own.bytes;
+    const Model& layers = *out->layers;
+    out->bytes = layers.own.bytes;
+    for (const Weights& copy : layers.copies) out->bytes += copy.bytes;
+    out->read_bytes = layers.copies.empty() ? layers.own.read_bytes : layers.copies[0].read_bytes;
     return out;
   }
   if (out->kind == "moa") {

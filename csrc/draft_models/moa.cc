@@ -42,7 +42,7 @@ class Moa : public DraftRunner {
 
   void step(const KvPool& pool, std::span<Sequence* const> sequences, std::span<const int> n, float* logits,
             std::atomic<bool>& cancel) override {
-    caught_up_ = 0;
+    caught_up_ = {};
     for (Sequence* const s : sequences) {
       follow(*s, together_, [&](int end) { keep(pool, *s, end, cancel); });
     }

@@ -5,13 +5,23 @@
 #include "draft_model.h"
 
 namespace swiftk {
+namespace {
+
+// What it guesses need not be what its own weights say: of a model in fewer bits, those are read.
+Plan plan_of(const Model& layers) {
+  SkipSet skip;
+  if (!layers.copies.empty()) skip.weights = {layers.copies[0].dtype};
+  return compile_plan(layers, skip);
+}
+
+}  // namespace
 
 DraftRunner::DraftRunner(const Model& target, const Executor& host, int sequences, int blocks)
     : target_(target),
       drafter_(*target.drafter),
       ops_(*drafter_.layers->ops),
       target_ctx_(host.ctx()),
-      plan_(compile_plan(*drafter_.layers, {})),
+      plan_(plan_of(*drafter_.layers)),
       executor_(drafter_.layers, host, std::max(kMostRows, sequences * (kBeside + TokenTree::kMaxNodes))),
       pool_(*drafter_.layers, blocks),
       x_(ops_, sizeof(float) * executor_.max_rows() * drafter_.layers->config.D) {
@@ -58,7 +68,7 @@ void DraftRunner::spread(int n, float* logits) const {
 
 // On a GPU the target's head lies as the kernels of the target read it.
 void DraftRunner::head(const float* x, int n, float* logits) {
-  if (normed_.bytes() == 0) return executor_.head(x, n, logits);
+  if (normed_.bytes() == 0) return executor_.head(plan_, x, n, logits);
   const Stopwatch watch(beside_, Stopwatch::Add);
   const Model& layers = *drafter_.layers;
   const int D = layers.config.D;

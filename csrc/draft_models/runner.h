@@ -14,6 +14,18 @@
 
 namespace swiftk {
 
+// Reading a text that was not followed before.
+struct CaughtUp {
+  double seconds = 0;
+  int tokens = 0;
+
+  CaughtUp& operator+=(const CaughtUp& o) {
+    seconds += o.seconds;
+    tokens += o.tokens;
+    return *this;
+  }
+};
+
 class DraftRunner {
  public:
   // host: the model's, on whose threads it runs; sequences: that draft together; blocks: of K and V that all may hold.
@@ -30,8 +42,13 @@ class DraftRunner {
                     std::atomic<bool>& cancel) = 0;
 
   virtual double seconds() const { return executor_.seconds() + beside_; }  // spent in passes
-  // Of the last step: behind more of the text than a round brings.
-  double caught_up() const { return caught_up_; }
+  // Tokens of a text to be read before it drafts, where they are more than a round brings; else 0.
+  int unread(const Sequence& s) const {
+    const int n = s.cached - known(s);
+    return n > kRound ? n : 0;
+  }
+  // What of them the last step read.
+  const CaughtUp& caught_up() const { return caught_up_; }
   virtual size_t bytes() const {
     return executor_.workspace_bytes() + x_.bytes() + own_.bytes() + tokens_.bytes() + normed_.bytes();
   }
@@ -41,6 +58,7 @@ class DraftRunner {
   static constexpr int kUnknown = 0xce;
   static constexpr int kMostRows = 512;  // of a pass over text alone
   static constexpr int kBeside = 64;     // of a text, in the pass that reads its tree
+  static constexpr int kRound = 16;      // tokens of a text that one round may bring
 
   View view(const Sequence& s) const { return {s.followed.blocks.data(), s.cached, s.cached}; }
   int known(const Sequence& s) const { return static_cast<int>(s.followed.text.size()); }
@@ -59,26 +77,26 @@ class DraftRunner {
   // All but the last of a text that was not followed before: read(end) has to read it up to there.
   template <class Read>
   void catch_up(Sequence& s, Read&& read) {
-    const Stopwatch watch(caught_up_, Stopwatch::Add);
+    const Stopwatch watch(caught_up_.seconds, Stopwatch::Add);
     while (s.cached - known(s) > kBeside) {
-      const int end = std::min(known(s) + kMostRows, s.cached);
+      const int from = known(s), end = std::min(from + kMostRows, s.cached);
       read(end);
       knows(s, end);
+      caught_up_.tokens += end - from;
     }
   }
   // What the text has grown by, `most` tokens at a time: keep(end) has to read it up to there.
   template <class Keep>
   void follow(Sequence& s, int most, Keep&& keep) {
-    const bool round = s.cached - known(s) <= kBeside;
-    double seconds = 0;
+    CaughtUp read{.tokens = unread(s)};
     {
-      const Stopwatch watch(seconds);
+      const Stopwatch watch(read.seconds);
       for (int end = known(s); end < s.cached; knows(s, end)) {
         end = std::min(end + most, s.cached);
         keep(end);
       }
     }
-    if (!round) caught_up_ += seconds;
+    if (read.tokens > 0) caught_up_ += read;
   }
 
   const Model& target_;
@@ -93,7 +111,7 @@ class DraftRunner {
   Buffer own_;     // [nodes of a step, its V] logits, where they are not of the target's tokens
   Buffer tokens_;  // [its V] the target's ids of them, where it has some alone
   Buffer normed_;  // [rows, D] before the target's head, where that is of other kernels
-  double caught_up_ = 0;
+  CaughtUp caught_up_;
   double beside_ = 0;  // seconds in ops that the executor did not run
 };
 

@@ -89,6 +89,7 @@ int Planner::mode(const DraftMode& asked) {
 void Planner::start_text(int mode) {
   std::vector<Purse>& purses = modes_[mode].purses;
   for (Purse& purse : purses) purse.start(&purse == &purses[0]);
+  modes_[mode].due = 0;
 }
 
 int Planner::load(int texts) { return std::bit_width(static_cast<unsigned>(texts - 1)); }
@@ -125,8 +126,16 @@ bool Planner::may_draft(const Mode& m, int plan) const {
   return plan == (m.asked.plan == DraftMode::kDirected ? m.directed : m.asked.plan);
 }
 
+bool Planner::affords(const Mode& m, int plan, int texts, double pace, double rate, const Reading& r) const {
+  const Choice& c = plans_[plan];
+  if (r.unread == 0 || !c.plan->skip.drafter || c.reading.count() == 0 || m.asked.always) return true;
+  const double price = r.unread * c.reading.value() / clock_.step(texts), ago = m.loss_of(plan).ago;
+  const double gain = ago < 0 ? std::min(r.left, tuned::kLeft) * (1 / pace - 1 / rate) : tuned::kReread * ago;
+  return price <= std::max(gain, m.purse(texts).left());
+}
+
 // Which plan promises most. One that was seen little gets the benefit of the doubt, if it could be best at all.
-void Planner::look(Mode& m, int texts, double pace) {
+void Planner::look(Mode& m, int texts, double pace, const Reading& reading) {
   const std::array<double, kStages> rows = stages(texts);
   int best = -1;
   double hope = 0;
@@ -136,6 +145,7 @@ void Planner::look(Mode& m, int texts, double pace) {
     Choice& c = plans_[i];
     const Forecast f = forecast(c.accepted, cost(c, texts), rows, pace, c.rate, opening(c, texts));
     c.rate = f.rate;
+    if (!affords(m, i, texts, pace, f.rate, reading)) continue;
     const double its = f.rate * (1 + tuned::kUnsure / std::sqrt(c.accepted.outcomes() + 8));
     if (its > hope) best = i, hope = its, found = f;
   }
@@ -163,7 +173,7 @@ void Planner::look(Mode& m, int texts, double pace) {
   for (int n = 1; n <= kRows; ++n) m.beyond[n - 1] = static_cast<float>(std::max(0.0, clock_.beyond(texts, n)));
 }
 
-const Allotment& Planner::allot(int mode, int texts, double pace, int plan) {
+const Allotment& Planner::allot(int mode, int texts, double pace, int plan, const Reading& reading) {
   Mode& m = modes_[mode];
   if (m.asked.plan == DraftMode::kDirected && plan != m.directed) {
     if (m.directed >= 0) m.purse(texts).switched();
@@ -174,7 +184,7 @@ const Allotment& Planner::allot(int mode, int texts, double pace, int plan) {
   if (m.rounds >= m.due || m.looked_texts != texts || moved) {
     {
       const Stopwatch watch(m.look);
-      look(m, texts, pace);
+      look(m, texts, pace, reading);
     }
     const double step = clock_.step(texts);
     m.due = m.rounds +
@@ -241,6 +251,7 @@ void Planner::learn(const RoundCost& r) {
   clock_.verified(r.texts, r.rows, r.verify);
   if (r.drafted_by < 0 || r.draft_steps == 0 || step <= 0) return;
   Choice& c = plans_[r.drafted_by];
+  if (r.read > 0) c.reading.add(r.reading / r.read);
   const int l = load(r.texts);
   if (!c.plan->opens) return c.step[l].add(r.draft / r.draft_steps / step);
   if (r.draft_steps > 1) c.step[l].add((r.draft - r.first_step) / (r.draft_steps - 1) / step);
@@ -250,17 +261,26 @@ void Planner::learn(const RoundCost& r) {
 bool Planner::settle(const Allotment& a, const RoundCost& r, double tokens) {
   Mode& m = modes_[a.mode];
   Purse& purse = m.purse(r.texts);
-  for (Mode::Rest& rest : m.rests) rest.off_for = std::max(0.0, rest.off_for - tokens);
-  if (r.rows == r.texts && r.draft_steps == 0) return purse.plain_round(tokens) && !make_way(m, r.texts);
+  for (Mode::Loss& loss : m.losses) {
+    loss.off_for = std::max(0.0, loss.off_for - tokens);
+    if (loss.ago >= 0) loss.ago += tokens;
+  }
+  if (r.rows == r.texts && r.draft_steps == 0) {
+    if (!purse.plain_round(tokens)) return false;
+    m.losses.resize(plans_.size());
+    if (m.drafted >= 0) m.losses[m.drafted].ago = 0;
+    return !make_way(m, r.texts);
+  }
   const double step = clock_.step(r.texts);
   if (step <= 0) return false;
   // A machine that stutters is no loss of drafting's.
   const double drafting = r.drafted_by >= 0 ? cost(plans_[r.drafted_by], r.texts, r.draft_steps) : r.draft / step;
   const double usual = drafting + 1 + clock_.beyond(r.texts, r.rows);
+  if (r.reading / step <= purse.left()) purse.charge(r.reading / step);  // more was promised to come back
   purse.drafted_round(tokens, std::min(r.seconds / step, 1.5 * usual), r.draft_steps > 0);
   if (r.draft_steps == 0) return false;
   m.drafted = a.plan;
-  if (purse.left() == tuned::kSavings && a.plan < static_cast<int>(m.rests.size())) m.rests[a.plan] = {};
+  if (purse.left() == tuned::kSavings && a.plan < static_cast<int>(m.losses.size())) m.losses[a.plan] = {};
   return false;
 }
 
@@ -269,10 +289,9 @@ bool Planner::make_way(Mode& m, int texts) {
   bool others = false;
   for (int i = 0; i < plans; ++i) others |= i != lost && may_draft(m, i) && !m.rests_now(i);
   if (!others || lost < 0 || m.rests_now(lost)) return false;
-  m.rests.resize(plans);
-  Mode::Rest& rest = m.rests[lost];
-  rest.off_for = rest.back_off;
-  rest.back_off = std::min(2 * rest.back_off, tuned::kMostOff);
+  Mode::Loss& loss = m.losses[lost];
+  loss.off_for = loss.back_off;
+  loss.back_off = std::min(2 * loss.back_off, tuned::kMostOff);
   m.due = 0;
   m.purse(texts).take_over();
   return true;

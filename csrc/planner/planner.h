@@ -64,6 +64,15 @@ struct RoundCost {
   int texts = 0, rows = 0;               // that decoded; verified
   int draft_steps = 0, drafted_by = -1;  // a plan; -1: of several
   double seconds = 0, draft = 0, first_step = 0, verify = 0;
+  double reading = 0;  // seconds beyond these, in which a drafter read
+  int read = 0;        // so many tokens of texts that it had not followed
+};
+
+// What a drafter that follows texts has to read of those of a round before it drafts, and how many tokens each of them
+// may still get.
+struct Reading {
+  int unread = 0;
+  double left = 0;
 };
 
 struct PlannerState {
@@ -86,7 +95,7 @@ class Planner {
   void start_text(int mode);
   // The next round of so many texts, of which those in this mode have the mean pace `pace`; plan: that their host
   // directs, where it does.
-  const Allotment& allot(int mode, int texts, double pace, int plan = -1);
+  const Allotment& allot(int mode, int texts, double pace, int plan = -1, const Reading& = {});
   // The rule of a text in it.
   DraftRule rule(const Allotment&, const TextOdds&, int texts) const;
 
@@ -130,6 +139,7 @@ class Planner {
     bool for_all;
     std::array<Mean, kLoads> step{};   // by load(texts): in plain steps of so many
     std::array<Mean, kLoads> first{};  // of a plan that opens: its first step, beyond another
+    Mean reading{};                    // seconds a token that it catches up with
     double rate = 1;
   };
   struct Mode {
@@ -141,12 +151,15 @@ class Planner {
     Allotment next{};
     int directed = -1;  // the plan that its host named last
     int drafted = -1;   // the plan that drafted last
-    // By plan, of those for which another took over: tokens that it still rests, and will the next time.
-    struct Rest {
+    // By plan, of those that were given up and have not paid since: how many tokens ago; where another took over,
+    // tokens that it still rests, and will the next time.
+    struct Loss {
+      double ago = -1;  // it was not given up
       double off_for = 0, back_off = tuned::kBackOff;
     };
-    std::vector<Rest> rests{};
-    bool rests_now(int plan) const { return plan < static_cast<int>(rests.size()) && rests[plan].off_for > 0; }
+    std::vector<Loss> losses{};
+    Loss loss_of(int plan) const { return plan < static_cast<int>(losses.size()) ? losses[plan] : Loss{}; }
+    bool rests_now(int plan) const { return loss_of(plan).off_for > 0; }
     int rounds = 0, due = 0, looked_texts = 0;
     double look = 0, looked_pace = 0;   // look: seconds of one
     bool doubtful = false;              // what a look found: nothing promises to pay;
@@ -162,7 +175,10 @@ class Planner {
   double cost(const Choice& c, int texts, int steps) const {
     return steps > 0 ? opening(c, texts) + steps * cost(c, texts) : 0;
   }
-  void look(Mode&, int texts, double pace);
+  void look(Mode&, int texts, double pace, const Reading&);
+  // Whether what a plan has to read of texts that it has not followed is less than may be lost, or promised to come
+  // back. After it was given up its promises do not count.
+  bool affords(const Mode&, int plan, int texts, double pace, double rate, const Reading&) const;
   bool may_draft(const Mode&, int plan) const;
   // Drafting was just given up: whether another plan that may draft is to be tried instead.
   bool make_way(Mode&, int texts);

@@ -7,7 +7,9 @@ void SoloPlanner::start_text() {
   odds_.start();
 }
 
-const Allotment& SoloPlanner::next(int plan) { return allotment_ = planner.allot(mode_, 1, odds_.pace(), plan); }
+const Allotment& SoloPlanner::next(int plan, const Reading& reading) {
+  return allotment_ = planner.allot(mode_, 1, odds_.pace(), plan, reading);
+}
 
 bool SoloPlanner::learn(RoundCost r, int tokens, std::span<const Outcome> outcomes, std::span<const Guessed> guessed) {
   r.texts = 1;

@@ -29,6 +29,8 @@ inline constexpr double kEarned = 0.005;  // more for every token
 inline constexpr double kSavings = 8;     // no more at once, whatever was gained: a change for the worse shows soon
 inline constexpr double kLeastBet = 0.3;  // of a round, however little is left
 inline constexpr double kRecent = 0.97;   // weight that the rounds before keep, in the rate that decides
+inline constexpr double kLeft = 256;      // tokens of a text that a drafter which has to read it first can count on;
+inline constexpr double kReread = 0.01;   // plain steps, for every token since it was given up, that it may read for
 inline constexpr double kBackOff = 64, kMostOff = 8192;  // tokens before it is tried again; doubles with every failure
 inline constexpr int kReplain = 64;       // rounds of drafting between two plain ones, which keep prices fresh,
 inline constexpr double kDoubtful = 1.2;  // and where the rate is below this:

@@ -88,6 +88,21 @@ def test_a_model_that_drafts_for_itself_is_always_right(target):
         assert r.stats.mean_generated_length == 7
 
 
+def test_a_model_in_fewer_bits_drafts_for_less(target):
+    """A draft reads the copy: it is not always right, as the model itself would be. The text is the same."""
+    options = {"max_new_tokens": 150, "ignore_eos": True, "temperature": 1.0, "seed": 5}
+    own = opened(target, target)
+    plain = own.generate(PROMPTS[2], speculate=False, **options)
+    for form in ("int8", "int4", ("int4", "int8")):
+        lm = swiftk.load(target, device="cpu", dtype="float32", drafter=target, draft_weights=form)
+        found = lm.generate(PROMPTS[2], skip="drafter", gate=CHAIN, drafter="plan", speculate="always", **options)
+        assert found.tokens == plain.tokens
+        assert 0.3 * found.stats.num_draft_tokens < found.stats.num_accepted_draft_tokens
+        if form == "int4":
+            assert found.stats.num_accepted_draft_tokens < found.stats.num_draft_tokens
+        assert own.model.drafter_bytes < lm.model.drafter_bytes < 1.5 * own.model.drafter_bytes
+
+
 def test_features_are_those_that_training_reads(target, folders):
     model = _core.Model(str(target), dtype="float32", drafter=str(folders["dspark"]))
     session = _core.Session(model, poison=True)
