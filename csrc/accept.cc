@@ -34,6 +34,7 @@ class Walk {
     s_.path_tokens.clear();
     for (int node = 0; node >= 0;) {
       const int32_t pos = position(node);
+      w_.draws.constrain(s_, row_ + node, s_.path_tokens);
       const Drawn drawn =
           w_.draws.pick(s_, row_ + node, pos, s_.path_tokens, listed(), Stream::Target);  // checks the row
       softmax(w_.draws.warped(s_, row_ + node, s_.path_tokens), V, p_.data());
@@ -75,13 +76,15 @@ class Walk {
   // How many tokens of a verified row are listed: the one that is drawn, or what drafters keep of all rows where that
   // is the same list.
   int listed() const {
-    const bool alike = s_.drafters.wants_lists() && s_.sampling.greedy() && !s_.warps();
+    const bool alike = s_.drafters.wants_lists() && s_.sampling.greedy() && !s_.warps() && !s_.constraint;
     return alike ? std::min(kGuessRanks, w_.model->config.V) : 1;
   }
 
   Drawn pick(int node) {
-    if (!w_.draws.listed(row_ + node)) {
-      const int n = std::min(d_.tree.size() - node, listed() > 1 ? TokenTree::kMaxNodes : w_.model->ops->draws);
+    w_.draws.constrain(s_, row_ + node, s_.path_tokens);
+    if (s_.constraint || !w_.draws.listed(row_ + node)) {
+      const int together = listed() > 1 ? TokenTree::kMaxNodes : w_.model->ops->draws;
+      const int n = s_.constraint ? 1 : std::min(d_.tree.size() - node, together);
       w_.draws.list(s_, row_ + node, n, listed(), Stream::Target, [&](int i) { return position(node + i); });
     }
     return w_.draws.of_listed(s_, row_ + node, s_.path_tokens, listed());
@@ -97,7 +100,8 @@ class Walk {
     if (s_.logprobs > 0) {
       const int k = std::min(s_.logprobs, w_.model->config.V);
       const Drawn best = w_.draws.best(row_ + node, k);
-      for (int i = 0; i < k; ++i) v_.emitted.back().top.push_back({best.id[i], best.logit[i] - drawn.lse});
+      for (int i = 0; i < k && best.logit[i] > Logits::kNever; ++i)
+        v_.emitted.back().top.push_back({best.id[i], best.logit[i] - drawn.lse});
     }
     s_.path_tokens.push_back(token);
     if (child >= 0) v_.path.push_back(child);
@@ -153,8 +157,10 @@ void accept(Workspace& w, Sequence& s, int row) {
   s.verified.guessed.clear();
   s.verified.path.clear();
   Walk walk(w, s, row);
+  const bool masked = s.constraint;  // and the model's lists are not to be
+  if (masked && s.drafters.wants_lists()) walk.recycle();
   s.rejects() ? walk.rejection() : walk.coupled();
-  if (s.drafters.wants_lists()) walk.recycle();
+  if (!masked && s.drafters.wants_lists()) walk.recycle();
   if (!s.draft.wanted.empty()) walk.hear_scouts();
   s.verified.pending = true;
 }

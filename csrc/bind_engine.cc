@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <mutex>
 
+#include "bind_constraint.h"
 #include "bind_errors.h"
 #include "bind_scores.h"
 #include "bind_skip.h"
@@ -124,7 +125,8 @@ uint64_t submit(const SharedEngine& self, py::dict boxes, const Tokens& prompt, 
                 float repetition_penalty, uint64_t seed, const std::string& acceptance, int logprobs,
                 const std::string& drafting, const std::string& plans, const std::optional<Skip>& skip,
                 const std::optional<DraftRule>& rule, const std::vector<int>& drafters, const DrafterSettings& settings,
-                std::optional<bool> recall, int max_draft, bool always, bool kvq, bool explain, bool outcomes) {
+                std::optional<bool> recall, int max_draft, bool always, bool kvq, bool explain, bool outcomes,
+                const py::object& constraint) {
   Request r{.prompt = {prompt.data(), prompt.data() + prompt.size()},
             .sampling = {.temperature = temperature,
                          .top_k = top_k,
@@ -147,6 +149,7 @@ uint64_t submit(const SharedEngine& self, py::dict boxes, const Tokens& prompt, 
             .outcomes = outcomes};
   if (skip) r.skip = set_of(self->model(), *skip);
   if (rule) r.rule = *rule;
+  if (!constraint.is_none()) r.constraint = constraint_of(constraint);
   r.sources.clear();
   for (const int id : drafters) r.sources.push_back(static_cast<SourceId>(id));
   const py::object box = py::module_::import("collections").attr("deque")();
@@ -285,7 +288,7 @@ void bind_engine(py::module_& m) {
            "skip"_a = py::none(), "rule"_a = py::none(),
            "drafters"_a = std::vector<int>{static_cast<int>(SourceId::Suffix), static_cast<int>(SourceId::Recycle)},
            "settings"_a = DrafterSettings{}, "recall"_a = py::none(), "max_draft"_a = TokenTree::kMaxNodes - 1,
-           "always"_a = false, "kvq"_a = true, "explain"_a = false, "outcomes"_a = false)
+           "always"_a = false, "kvq"_a = true, "explain"_a = false, "outcomes"_a = false, "constraint"_a = py::none())
       .def(
           "direct",
           [](const SharedEngine& self, uint64_t id, const Skip& skip, const std::optional<DraftRule>& rule) {

@@ -51,6 +51,7 @@ class Drafting {
       s_.read_path(d_.grown + i);
       const int32_t pos = s_.position() + d_.tree.depth(d_.grown + i);
       const Stream stream = s_.rejects() ? Stream::Draft : Stream::Target;
+      constrain(row + i);
       propose(d_.grown + i, row + i, w_.draws.pick(s_, row + i, pos, s_.path_tokens, d_.choices, stream));
     }
     read();
@@ -105,8 +106,19 @@ class Drafting {
     std::transform(rule_.sources.begin(), rule_.sources.end(), ids.begin(), [](const SourceRule& r) { return r.id; });
     s_.drafters.use({ids.data(), rule_.sources.size()});
     d_.asking = s_.drafters.active() > 0;
-    if (d_.asking) s_.drafters.follow(s_.text);
+    if (d_.asking) {
+      s_.drafters.follow(s_.text);
+      s_.drafters.force(s_.constraint ? s_.constraint->forced() : std::vector<int32_t>{});
+    }
     d_.candidates.start(d_.tree.token(0), d_.asking ? s_.drafters.root() : Cursors{});
+  }
+
+  // Whatever is wrong with a grammar, verification tells, and tells this text alone.
+  void constrain(int row) {
+    try {
+      w_.draws.constrain(s_, row, s_.path_tokens);
+    } catch (const Error&) {
+    }
   }
 
   void begin() {
@@ -129,7 +141,9 @@ class Drafting {
     if (s_.rejects() && n_ > 0) d_.q.resize(static_cast<size_t>(limit_) * w_.model->config.V);
   }
 
-  bool fits_spine() const { return w_.model->ops->draft_spine && !s_.plan->skip.drafter && !s_.warps() && !beams(); }
+  bool fits_spine() const {
+    return w_.model->ops->draft_spine && !s_.plan->skip.drafter && !s_.warps() && !beams() && !s_.constraint;
+  }
   bool beams() const { return rule_.beam > 0 && !s_.rejects(); }
 
   int run_spine() {

@@ -33,6 +33,12 @@ Draws::Draws(Executor& executor, Logits& logits, const Model& model)
   best_.reserve(2 * kMaxTopk);
 }
 
+void Draws::constrain(const Sequence& s, int row, std::span<const int32_t> path) {
+  if (!s.constraint) return;
+  allowed_.assign((vocab_ + 31) / 32, 0);
+  if (s.constraint->allow(path, allowed_)) logits_.mask(executor_.ctx(), row, allowed_);
+}
+
 const float* Draws::warped(const Sequence& s, int row, std::span<const int32_t> path) {
   warp(s.sampling, logits(row), vocab_, s.seen, path, scores_.data(), scratch_);
   return scores_.data();

@@ -21,6 +21,8 @@ class Draws {
  public:
   Draws(Executor&, Logits&, const Model&);
 
+  // Leaves to the row what the text's grammar allows behind `path`.
+  void constrain(const Sequence&, int row, std::span<const int32_t> path);
   // The k best tokens of a row under the sequence's sampler, with the noise of `stream` for position `pos`. path: the
   // tokens between the text and the row.
   Drawn pick(const Sequence&, int row, int32_t pos, std::span<const int32_t> path, int k, Stream);
@@ -67,6 +69,7 @@ class Draws {
   std::vector<int32_t> pos_, id_;          // [kMaxNodes], [kMaxNodes, kMaxTopk]
   std::vector<float> logit_, lse_, mass_;  // [kMaxNodes, kMaxTopk], [kMaxNodes], [kMaxNodes]
   std::vector<float> scores_;              // [V] warped logits of one row
+  std::vector<uint32_t> allowed_;          // [V / 32]
   Buffer device_scores_;           // [V] the same where the backend reads them, if that is not the host's memory
   std::vector<ScoredToken> best_;  // what a listed row draws, best first
   std::vector<std::pair<float, int32_t>> scratch_;  // sampler workspace for a whole row

@@ -10,6 +10,8 @@ namespace swiftk {
 
 class Logits {
  public:
+  static constexpr float kNever = -1.7e9f;  // of next to no probability: draws refuse infinite ones
+
   Logits(const Ops& ops, int rows, int vocab)
       : ops_(ops), vocab_(vocab), buffer_(ops, sizeof(float) * rows * vocab), fresh_(rows, false) {
     if (ops.device) host_.resize(static_cast<size_t>(rows) * vocab);
@@ -30,6 +32,18 @@ class Logits {
     if (!fresh_[i]) ops_.download(ctx, copy, row(i), sizeof(float) * vocab_);
     fresh_[i] = true;
     return copy;
+  }
+  // What has no bit is never drawn.
+  void mask(Ctx& ctx, int i, std::span<const uint32_t> bits) {
+    float* logits = row(i);
+    if (ops_.device) {
+      host(ctx, i);
+      logits = host_.data() + static_cast<size_t>(i) * vocab_;
+    }
+    for (int t = 0; t < vocab_; ++t) {
+      if (!(bits[t / 32] >> t % 32 & 1)) logits[t] = kNever;
+    }
+    if (ops_.device) ops_.upload(ctx, row(i), logits, sizeof(float) * vocab_);
   }
   std::span<const float> all(Ctx& ctx) const {
     for (int i = 0; i < rows_; ++i) host(ctx, i);

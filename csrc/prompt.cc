@@ -68,6 +68,7 @@ Emitted sample(Workspace& w, Sequence& s, int row) {
   s.forget_tree();
   s.text.push_back(e.token);
   s.seen.add(e.token);
+  if (s.constraint) s.constraint->took({&e.token, 1});
   return e;
 }
 

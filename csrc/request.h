@@ -2,6 +2,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "draft_rule.h"
@@ -43,6 +44,7 @@ struct Request {
   bool always = false;                       // in every round, whatever it costs
   bool kvq = true;                           // as Session::set_kvq
   DraftRule rule{.max_draft = 0};            // Ruled: how far and wide
+  std::shared_ptr<Constraint> constraint{};  // of the text; null: any token may come
   bool explain = false;                      // turns tell their trees
   bool outcomes = false;                     // and what came of nodes that the plan drafted from
 };

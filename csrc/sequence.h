@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "candidates.h"
+#include "constraint.h"
 #include "draft_plan.h"
 #include "draft_rule.h"
 #include "drafters/drafter_set.h"
@@ -111,6 +112,7 @@ struct Sequence {
   int logprobs = 0;  // alternatives reported beside each token
   bool kvq = true;   // rows of steps that draft and target share are run once (LayerSkip's KVQ cache)
   uint64_t round = 0;
+  Constraint* constraint = nullptr;  // the host's; null: any token may come
 
   int lane = 0;  // which of the engine's it has as long as it steps
   std::shared_ptr<const DraftPlan> plan;

@@ -182,6 +182,7 @@ enum {
   SWIFTK_SOURCE_LOOKAHEAD = 5,
   SWIFTK_SOURCE_PARALLEL = 6,
   SWIFTK_SOURCE_TEMPLATE = 7,
+  SWIFTK_SOURCE_GRAMMAR = 8, /* of hosts in Python alone */
   SWIFTK_SOURCES = 16 /* room for more */
 };
 #define SWIFTK_TOKEN_SOURCE(flags) ((int)((flags) >> 8 & 0xff))

@@ -15,6 +15,7 @@ struct Text {
     sequence.acceptance = request.acceptance;
     sequence.logprobs = request.logprobs;
     sequence.kvq = request.kvq;
+    sequence.constraint = request.constraint.get();
     sequence.text = request.prompt;
     for (const int32_t t : sequence.text) sequence.seen.add(t);
   }

@@ -44,6 +44,7 @@ void append(Workspace& w, Sequence& s, std::span<const int32_t> tokens, std::spa
     s.text.push_back(token);
     s.seen.add(token);
   }
+  if (s.constraint) s.constraint->took(tokens);
   s.cached += static_cast<int>(tokens.size());
 }
 

@@ -268,6 +268,7 @@ class Engine:
         kvq: bool = True,
         explain: bool = False,
         outcomes: bool = False,
+        constraint: Any = None,  # allow(path, address, size), forced(), took(tokens)
     ) -> int: ...
     # What concerns one text under way, between two rounds.
     def direct(self, id: int, skip: Skip, rule: DraftRule | None = None) -> None: ...

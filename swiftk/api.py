@@ -21,12 +21,13 @@ from .director import Director, EngineMeasured
 from .engine import Engine
 from .errors import CheckpointError, InternalError, InvalidArgument, InvalidOption
 from .generation_config import Defaults, read_defaults
+from .grammar import Grammar, Grammars
 from .options import GenerateOptions, LoadOptions, names, resolve_names, show_options
 from .policies import Policies, Policy
 from .prompt import known_ids, token_ids
 from .result import Result, TokenLogprobs
 from .skip import SkipSet, resolve
-from .sources import DRAFTERS
+from .sources import DRAFTERS, numbers
 from .stats import Stats
 from .stops import Stopper
 from .stream import Stream
@@ -157,6 +158,7 @@ class LM:
         self._told: set[str] = set()
         self._layers, self._copy_bytes = int(model.config["num_layers"]), sum(model.copies.values())
         self._forms = (*model.copies, *(["drafter"] if model.drafter else []))
+        self._grammars = Grammars(tokenizer, int(model.config["vocab_size"]), defaults.eos_token_ids)
         self.policies = Policies(
             folder, model, EngineMeasured(lambda: self._engine.native), self._forms, self._options.drafter
         )
@@ -260,7 +262,8 @@ class LM:
             bos = self.defaults.bos_token_id
             ids = token_ids(prompt, self.tokenizer, self.config["vocab_size"], self.context, o.parse_special, bos)
             self._check(o)
-            asked.append((ids, o.filled(self.defaults, len(ids)), skip))
+            grammar = self._grammars.of(o.response_format)
+            asked.append((ids, o.filled(self.defaults, len(ids)), skip, grammar))
         streams: list[Stream] = []
         try:
             streams.extend(self._stream(*one) for one in asked)
@@ -354,9 +357,9 @@ class LM:
             "acceptance": o.acceptance,
         }
 
-    def _stream(self, ids: np.ndarray, o: GenerateOptions, skip: SkipSet | None) -> Stream:
+    def _stream(self, ids: np.ndarray, o: GenerateOptions, skip: SkipSet | None, grammar: Grammar | None) -> Stream:
         text, policy = self._transcript(ids, o), self.policies.take(o, skip)
-        ticket = self._engine.submit(ids, **self._sampling(o), **self._drafting(o, policy, ids))
+        ticket = self._engine.submit(ids, **self._sampling(o), **self._drafting(o, policy, ids, grammar))
         optimizer = policy.optimizer
         tried = optimizer.trim() if optimizer else 0
 
@@ -374,7 +377,9 @@ class LM:
 
         return Stream(ticket, text, finish, Director(policy, ids), self._spell if o.explain else None)
 
-    def _drafting(self, o: GenerateOptions, policy: Policy, ids: np.ndarray) -> dict[str, Any]:
+    def _drafting(
+        self, o: GenerateOptions, policy: Policy, ids: np.ndarray, grammar: Grammar | None
+    ) -> dict[str, Any]:
         """As _core.Engine.submit takes it."""
         return {
             "max_new_tokens": self._budget(ids, o),
@@ -384,7 +389,8 @@ class LM:
             "plans": policy.plans,
             "skip": policy.skip.native,
             "rule": _core.DraftRule(**policy.rule.arguments()) if policy.rule else None,
-            "drafters": DRAFTERS[o.drafter_name].numbers,
+            "drafters": numbers(o.drafter_name, grammar is not None),
+            "constraint": grammar,
             "settings": _core.DrafterSettings(**o.sources.arguments()),
             "recall": o.recall,
             "max_draft": policy.rule.max_draft if policy.rule else o.max_draft or 25,

@@ -15,6 +15,7 @@ from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, get_type_hints
 
+from . import grammar
 from .draft_rule import MAX_DRAFT, DraftRule
 from .errors import InvalidArgument, InvalidOption
 from .generation_config import Defaults
@@ -121,6 +122,9 @@ class GenerateOptions:
     stop: str | Sequence[str] = ()
     stop_token_ids: int | Sequence[int] = ()
     ignore_eos: bool = False
+    # What the text must be: {"type": "json_object"}; "json_schema" with its "schema", "regex", "choice" with "choices",
+    # or "lark" with a "grammar" (llguidance's). Tokens are drawn from those that it allows; logprobs are among them.
+    response_format: Mapping[str, Any] | None = None
     logprobs: int | None = None  # alternatives per token; 0: the chosen token's own alone
     speculate: bool | str = True  # True: where it pays; "always": in every round; False: never
     # "auto", None, a SkipSet, a list of layers, the path of a saved set, or the weights to read: "int4"
@@ -311,6 +315,8 @@ def _check_contradictions(o: GenerateOptions) -> None:
             f"[generate] assistant_early_exit={o.assistant_early_exit!r} and skip={o.skip!r} both say what "
             "drafts; use skip=SkipSet(..., exit_layer=...) for both"
         )
+    if o.response_format is not None and grammar.asked(o.response_format) and o.ignore_eos:
+        raise InvalidArgument("[generate] ignore_eos=True contradicts response_format, whose texts have an end")
     if o.verify and o.acceptance == "rejection" and o.temperature != 0:
         raise InvalidArgument(
             "[generate] verify=True needs acceptance='coupled' when sampling: rejection keeps the "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 # In the order of csrc/drafters/registry.h.
-NAMES = ("target", "plan", "suffix", "recycle", "lookup", "lookahead", "parallel", "template")
+NAMES = ("target", "plan", "suffix", "recycle", "lookup", "lookahead", "parallel", "template", "grammar")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +20,12 @@ class Drafter:
     def numbers(self) -> list[int]:
         """Numbers of its sources, as the runtime has them."""
         return [NAMES.index(name) for name in self.sources]
+
+
+def numbers(drafter: str, grammar: bool) -> list[int]:
+    """Of what it asks about a text; grammar: which has one, that "auto" asks, too."""
+    also = [NAMES.index("grammar")] if grammar and drafter == "auto" else []
+    return DRAFTERS[drafter].numbers + also
 
 
 DRAFTERS = {

@@ -57,6 +57,10 @@ class Tokenizer:
         backend = next(iter(self._backends.values()), None) or self._load(False)
         return backend.decode(list(ids), skip_special_tokens=True)
 
+    def spelled(self) -> str:
+        """tokenizer.json as text, with special tokens as such."""
+        return self._load(True).to_str()
+
     def must_equal(self, other: Tokenizer) -> None:
         """That both have the same tokens under the same ids; padding at the end of a vocabulary does not count."""
         if not (self.available and other.available):

@@ -43,6 +43,7 @@ struct Guesses {
 struct Known {
   std::span<const int32_t> text;
   const ModelLists& lists;
+  std::span<const int32_t> forced;  // by the text's grammar, behind it
 };
 
 class Drafter {

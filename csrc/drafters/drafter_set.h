@@ -33,6 +33,8 @@ class DrafterSet {
   void restart(int keep, bool goes_on);
   // Takes in what the text has grown by. It is read until the next call.
   void follow(std::span<const int32_t> text);
+  // Until the next call, what the text's grammar leaves no choice of.
+  void force(std::vector<int32_t> tokens) { forced_ = std::move(tokens); }
 
   Cursors root() const;
   Cursors step(const Cursors&, int32_t token) const;
@@ -53,7 +55,7 @@ class DrafterSet {
 
  private:
   Drafter& drafter(int i) const { return *made_[static_cast<int>(ids_[i])]; }
-  Known known() const { return {text_, lists_}; }
+  Known known() const { return {text_, lists_, forced_}; }
 
   int active_ = 0;
   std::array<SourceId, kMostDrafters> ids_{};
@@ -63,6 +65,7 @@ class DrafterSet {
   Recall recall_ = Recall::Matrix;
   DrafterSettings settings_;
   std::span<const int32_t> text_;
+  std::vector<int32_t> forced_;
   ModelLists lists_;
   Scouts scouts_;
 };

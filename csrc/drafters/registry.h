@@ -12,7 +12,8 @@
   X(Lookup, lookup)        \
   X(Lookahead, lookahead)  \
   X(Parallel, parallel)    \
-  X(Template, template)
+  X(Template, template)    \
+  X(Grammar, grammar)
 
 namespace swiftk {
 

@@ -1,0 +1,153 @@
+"""Structured output: what response_format asks for, as a grammar of llguidance (https://github.com/guidance-ai/llguidance).
+
+Each token is drawn from those that the grammar allows behind the text so far. Drafts change nothing of that; what the
+grammar leaves no choice of is itself a draft.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .errors import InvalidArgument, InvalidOption
+from .tokenizer import Tokenizer
+
+_KEPT = 64  # compiled grammars
+# JSON as json.dumps() spells it, unless the schema's "x-guidance" says otherwise: models that may indent may do so for
+# ever.
+_SPELLING = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A type of response_format."""
+
+    part: str  # where it says what it wants
+    want: str
+    holds: Callable[[Any], bool]
+    grammar: Callable[[Any, Any], str]  # of LLMatcher and that part
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _texts(value: Any) -> bool:
+    listed = isinstance(value, Sequence) and not isinstance(value, str)
+    return listed and len(value) > 0 and all(map(_text, value))
+
+
+FORMS = {
+    "json_schema": Form(
+        "schema",
+        "a JSON schema",
+        lambda value: isinstance(value, (Mapping, bool)),
+        lambda of, schema: of.grammar_from_json_schema(json.dumps(schema), defaults=_SPELLING),
+    ),
+    "regex": Form("regex", "text", _text, lambda of, regex: of.grammar_from_regex(regex)),
+    "choice": Form(
+        "choices",
+        "a list of texts",
+        _texts,
+        lambda of, choices: of.grammar_from_lark("start: " + " | ".join(map(json.dumps, choices))),
+    ),
+    "lark": Form("grammar", "text", _text, lambda of, lark: of.grammar_from_lark(lark)),
+}
+_ANY_OBJECT = {"type": "json_schema", "schema": {"type": "object"}}
+
+
+def asked(response_format: Any) -> tuple[Form, Any] | None:
+    """(form, what it wants); None for text. Raises InvalidArgument where it is none of FORMS, or not whole."""
+    known = isinstance(response_format, Mapping) and response_format.get("type")
+    if known == "text":
+        return None
+    found = _ANY_OBJECT if known == "json_object" else response_format
+    if known not in ("json_object", *FORMS):
+        names = ", ".join(map(repr, ("text", "json_object", *FORMS)))
+        raise InvalidArgument(f"[generate] response_format={response_format!r}, want {{'type': one of {names}}}")
+    form = FORMS[found["type"]]
+    deeper = found.get(found["type"])  # as OpenAI has a schema
+    wanted = (deeper if isinstance(deeper, Mapping) and form.part not in found else found).get(form.part)
+    if not form.holds(wanted):
+        raise InvalidArgument(
+            f"[generate] response_format of type {known!r} has {form.part!r} as {wanted!r}, want {form.want}"
+        )
+    return form, wanted
+
+
+class Grammars:
+    """Of one model: its vocabulary as llguidance reads it, and grammars that were compiled."""
+
+    def __init__(self, tokenizer: Tokenizer, vocab: int, ends: Sequence[int]) -> None:
+        self._tokenizer, self._vocab, self._ends = tokenizer, vocab, list(ends)
+        self._words: Any = None
+        self._made: dict[str, Any] = {}
+
+    def of(self, response_format: Mapping[str, Any] | None) -> Grammar | None:
+        """For a text that begins. Raises InvalidOption where llguidance refuses it, with its words."""
+        found = None if response_format is None else asked(response_format)
+        if found is None:
+            return None
+        try:
+            from llguidance import LLMatcher
+        except ModuleNotFoundError:
+            raise InvalidArgument("[grammar] llguidance is not installed, want: pip install 'swiftk[serve]'") from None
+        key = json.dumps(response_format, sort_keys=True, default=str)
+        if key not in self._made:
+            form, wanted = found
+            matcher = LLMatcher(self._vocabulary(), form.grammar(LLMatcher, wanted), log_level=0)
+            if matcher.is_error():
+                raise InvalidOption(f"[grammar] response_format: {_first_lines(matcher.get_error())}")
+            while len(self._made) >= _KEPT:
+                del self._made[next(iter(self._made))]
+            self._made[key] = matcher
+        return Grammar(self._made[key].deep_copy(), self._ends)
+
+    def _vocabulary(self) -> Any:
+        if self._words is None:
+            if not self._ends:
+                raise InvalidArgument(
+                    f"[grammar] {self._tokenizer.folder} names no token that ends a text (eos_token_id), which "
+                    "response_format needs"
+                )
+            from llguidance import LLTokenizer
+
+            self._words = LLTokenizer(self._tokenizer.spelled(), n_vocab=self._vocab, eos_token=self._ends)
+        return self._words
+
+
+class Grammar:
+    """What one text may say; the engine asks it from its own thread."""
+
+    def __init__(self, matcher: Any, ends: Sequence[int]) -> None:
+        self._matcher, self._ends = matcher, frozenset(ends)
+
+    def allow(self, path: list[int], address: int, size: int) -> bool:
+        """Writes the bits of tokens that may come behind the text and `path`. False where the path itself may not."""
+        taken = self._matcher.try_consume_tokens(path) if path else 0
+        allowed = taken == len(path)
+        if allowed:
+            self._matcher.unsafe_compute_mask_ptr(address, size)
+        if taken:
+            self._matcher.rollback(taken)
+        self._must_go_on()
+        return allowed
+
+    def forced(self) -> list[int]:
+        return self._matcher.compute_ff_tokens()
+
+    def took(self, tokens: list[int]) -> None:
+        ended = next((i for i, token in enumerate(tokens) if token in self._ends), len(tokens))
+        if ended:
+            self._matcher.consume_tokens(tokens[:ended])
+        self._must_go_on()
+
+    def _must_go_on(self) -> None:
+        if self._matcher.is_error():
+            raise ValueError(_first_lines(self._matcher.get_error()))
+
+
+def _first_lines(message: str) -> str:
+    return message.split("<state>")[0].strip()

@@ -1,0 +1,199 @@
+"""response_format: texts keep to it, and are those of plain masked decoding, whatever drafts."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import swiftk
+from swiftk.errors import InvalidArgument, InvalidOption, SwiftkError
+from swiftk.testing import make_tiny
+
+pytest.importorskip("llguidance")
+
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 8},
+        "age": {"type": "integer", "minimum": 0, "maximum": 130},
+        "tags": {"type": "array", "items": {"enum": ["red", "green"]}, "maxItems": 2},
+    },
+    "required": ["name", "age", "tags"],
+    "additionalProperties": False,
+}
+FORMS = {
+    "schema": {"type": "json_schema", "schema": PERSON},
+    "regex": {"type": "regex", "regex": r"[0-9]{3}-[a-f]{1,9}\."},
+    "choice": {"type": "choice", "choices": ["yes", "no", 'may"be']},
+    "lark": {"type": "lark", "grammar": 'start: ("ab" | "ba")~1..8 "."'},
+}
+GREEDY, SAMPLED = {"temperature": 0.0}, {"temperature": 1.0, "top_p": 0.95, "seed": 9}
+WAYS = ({}, {"speculate": "always"}, {"drafter": "plan", "speculate": "always"}, {"drafter": "suffix"})
+
+
+@pytest.fixture(scope="module")
+def lm():
+    return swiftk.load(swiftk.demo_model())
+
+
+def keeps(form, text):
+    """Whether a whole text is what was asked for."""
+    if form == "schema":
+        found = json.loads(text)
+        return set(found) == set(PERSON["required"]) and 0 <= found["age"] <= 130 and len(found["name"]) <= 8
+    if form == "choice":
+        return text in FORMS["choice"]["choices"]
+    return re.fullmatch({"regex": FORMS["regex"]["regex"], "lark": r"(ab|ba){1,8}\."}[form], text) is not None
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+def test_texts_are_those_of_plain_masked_decoding(lm, form, sampling):
+    options = {"response_format": FORMS[form], "max_new_tokens": 90, "logprobs": 3, **sampling}
+    want = lm.generate("Question: who?\nAnswer:", speculate=False, **options)
+    assert want.finish_reason == "stop" and keeps(form, want.text)
+    for way in WAYS:
+        found = lm.generate("Question: who?\nAnswer:", **way, **options)
+        assert (found.tokens, found.text, found.logprobs) == (want.tokens, want.text, want.logprobs)
+        assert found.finish_reason == "stop"
+
+
+def test_a_mask_takes_the_best_of_what_is_allowed(lm):
+    """By logits: of the first token, which the model alone decides."""
+    prompt = lm.encode("The answer is")
+    session = lm.session
+    session.prefill(np.int32(prompt))
+    logits = np.array(session.logits)[-1]
+    choices = [" yes", " no", " it", "7"]
+    firsts = {lm.tokenizer.encode(one, special=False)[0]: one for one in choices}
+    best = max(firsts, key=lambda token: logits[token])
+    found = lm.generate(prompt, response_format={"type": "choice", "choices": choices}, **GREEDY)
+    assert found.text == firsts[best]
+
+
+def test_what_is_forced_is_drafted(lm):
+    schema = {"type": "object", "properties": {"a_long_name_of_a_property": {"type": "boolean"}}}
+    schema |= {"required": ["a_long_name_of_a_property"], "additionalProperties": False}
+    form = {"type": "json_schema", "json_schema": {"name": "one", "schema": schema}}
+    found = lm.generate("JSON:", response_format=form, speculate="always", drafter="auto", **GREEDY)
+    assert json.loads(found.text)
+    assert found.stats.accepted_by["grammar"] > 0
+    assert found.stats.num_steps < len(found.tokens)
+
+
+def test_rejection_keeps_to_it(lm):
+    for seed in range(4):
+        options = {"temperature": 1.0, "seed": seed, "acceptance": "rejection", "speculate": "always"}
+        found = lm.generate("x", response_format=FORMS["regex"], max_new_tokens=60, **options)
+        assert keeps("regex", found.text)
+
+
+def test_texts_of_a_batch_have_grammars_of_their_own(lm):
+    each = [{"response_format": FORMS[form]} for form in FORMS] + [{}, {"response_format": {"type": "text"}}]
+    options = {"max_new_tokens": 70, **GREEDY}
+    found = lm.generate_many(["who?"] * len(each), each=each, **options)
+    for its, one in zip(each, found):
+        assert one.tokens == lm.generate("who?", speculate=False, **its, **options).tokens
+    for one in lm.generate("who?", n=3, temperature=1.0, seed=1, response_format=FORMS["schema"], max_new_tokens=90):
+        assert keeps("schema", one.text)
+
+
+def test_a_text_that_is_too_short_is_cut(lm):
+    found = lm.generate("x", response_format=FORMS["schema"], max_new_tokens=5, **GREEDY)
+    assert found.finish_reason == "length" and len(found.tokens) == 5
+
+
+WRONG = [
+    ({"type": "xml"}, "want {'type': one of 'text', 'json_object'"),
+    ("json", "response_format='json'"),
+    ({"type": "regex"}, "has 'regex' as None, want text"),
+    ({"type": "choice", "choices": []}, "want a list of texts"),
+    ({"type": "json_schema", "json_schema": {"name": "x"}}, "has 'schema' as None, want a JSON schema"),
+    ({"type": "json_schema", "schema": {"type": "nonsense"}}, "Invalid type: nonsense"),
+    ({"type": "json_schema", "schema": {"type": "object", "required": ["a"], "properties": {"a": False}}}, "required property 'a'"),
+    ({"type": "regex", "regex": "(a"}, "unclosed group"),
+    ({"type": "lark", "grammar": "start: foo"}, 'unknown name: "foo"'),
+]
+
+
+@pytest.mark.parametrize(("form", "words"), WRONG)
+def test_what_cannot_be_met_is_refused_by_name(lm, form, words):
+    with pytest.raises((InvalidArgument, InvalidOption)) as error:
+        lm.generate("x", response_format=form)
+    assert words in str(error.value)
+    assert lm.generate("x", max_new_tokens=2).tokens
+
+
+def test_it_needs_an_end(lm, tmp_path):
+    with pytest.raises(InvalidArgument, match="ignore_eos"):
+        lm.generate("x", response_format=FORMS["lark"], ignore_eos=True)
+    folder = make_tiny(tmp_path / "endless", "llama3")
+    for name in ("config.json", "generation_config.json"):
+        path = folder / name
+        if path.is_file():
+            path.write_text(json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k != "eos_token_id"}))
+    with swiftk.load(folder) as endless, pytest.raises(InvalidArgument, match="eos_token_id"):
+        endless.generate("x", response_format=FORMS["lark"])
+
+
+class Broken:
+    """A grammar whose library fails."""
+
+    def allow(self, path, address, size):
+        raise RuntimeError("out of ink")
+
+    def forced(self):
+        raise RuntimeError("out of ink")
+
+    def took(self, tokens):
+        raise RuntimeError("out of ink")
+
+
+def test_a_grammar_that_fails_ends_its_text_alone(lm, monkeypatch):
+    monkeypatch.setattr(lm._grammars, "of", lambda form: Broken() if form else None)
+    good = lm.submit("who?", max_new_tokens=30, **GREEDY)
+    bad = lm.submit("who?", max_new_tokens=30, response_format=FORMS["lark"], **GREEDY)
+    with pytest.raises(SwiftkError, match="out of ink"):
+        bad.wait()
+    assert good.wait().tokens == lm.generate("who?", max_new_tokens=30, speculate=False, **GREEDY).tokens
+
+
+LEAF = st.sampled_from([
+    {"type": "string", "maxLength": 5},
+    {"type": "integer", "minimum": -3, "maximum": 99},
+    {"type": "boolean"},
+    {"enum": ["red", "green", 7]},
+    {"type": "null"},
+])  # fmt: skip
+
+
+def objects(inner):
+    def made(properties):
+        return {
+            "type": "object",
+            "properties": properties,
+            "required": list(properties)[: len(properties) // 2 + 1],
+            "additionalProperties": False,
+        }
+
+    names = st.text("abcdef_", min_size=1, max_size=6)
+    lists = inner.map(lambda one: {"type": "array", "items": one, "maxItems": 2})
+    return st.dictionaries(names, inner, min_size=1, max_size=3).map(made) | lists
+
+
+@given(st.recursive(LEAF, objects, max_leaves=5), st.integers(0, 2**32), st.booleans())
+def test_random_schemas(lm, schema, seed, sampled):
+    form = {"type": "json_schema", "schema": schema}
+    options = {"response_format": form, "max_new_tokens": 60, "temperature": float(sampled), "seed": seed}
+    try:
+        want = lm.generate("data", speculate=False, **options)
+    except InvalidOption as refused:
+        assert "[grammar]" in str(refused)
+        return
+    found = lm.generate("data", speculate="always", **options)
+    assert found.tokens == want.tokens
+    if found.finish_reason == "stop":
+        json.loads(found.text)
