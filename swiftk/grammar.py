@@ -17,7 +17,7 @@ from .tokenizer import Tokenizer
 _KEPT = 64  # compiled grammars
 # JSON as json.dumps() spells it, unless the schema's "x-guidance" says otherwise: models that may indent may do so for
 # ever.
-_SPELLING = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+SPELLING = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ FORMS = {
         "schema",
         "a JSON schema",
         lambda value: isinstance(value, (Mapping, bool)),
-        lambda of, schema: of.grammar_from_json_schema(json.dumps(schema), defaults=_SPELLING),
+        lambda of, schema: of.grammar_from_json_schema(json.dumps(schema), defaults=SPELLING),
     ),
     "regex": Form("regex", "text", _text, lambda of, regex: of.grammar_from_regex(regex)),
     "choice": Form(

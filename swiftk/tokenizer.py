@@ -23,7 +23,7 @@ class Tokenizer:
         self.folder = Path(model_dir)
         self._file = self.folder / "tokenizer.json"
         self._backends: dict[bool, Any] = {}  # by whether they parse special tokens; threads share them
-        self._template: Any = None
+        self._templates: dict[str, Any] = {}
         self._config: dict[str, Any] | None = None
 
     @property
@@ -76,11 +76,12 @@ class Tokenizer:
 
     @property
     def has_template(self) -> bool:
-        return self._template_source() is not None
+        return self.template() is not None
 
-    def render(self, messages: Sequence[Mapping[str, Any]]) -> str:
-        """The checkpoint's chat template over the messages, up to where the assistant speaks."""
-        source = self._template_source()
+    def render(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None = None) -> str:
+        """The checkpoint's chat template over the messages, up to where the assistant speaks. tools: functions that it
+        may call, as OpenAI describes them."""
+        source = self.template(bool(tools))
         if source is None:
             raise InvalidArgument(
                 f"[chat] {self.folder} has no chat template (chat_template in tokenizer_config.json, or "
@@ -89,12 +90,12 @@ class Tokenizer:
         import jinja2
 
         try:
-            if self._template is None:
-                self._template = _environment().from_string(source)
-            return self._template.render(
+            if source not in self._templates:
+                self._templates[source] = _environment().from_string(source)
+            return self._templates[source].render(
                 messages=[dict(m) for m in messages],
                 add_generation_prompt=True,
-                tools=None,
+                tools=[dict(tool) for tool in tools] if tools else None,
                 documents=None,
                 **self._special_tokens(),
             )
@@ -103,10 +104,12 @@ class Tokenizer:
         except (jinja2.TemplateError, TypeError, KeyError) as error:
             raise InvalidArgument(f"[chat] the chat template refused the messages: {error}") from None
 
-    def encode_chat(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
+    def encode_chat(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None = None
+    ) -> list[int]:
         """The template writes the special tokens itself, so the tokenizer adds none, and parses those in contents, too,
         as transformers does."""
-        return self.encode(self.render(messages), special=False, parse_special=True)
+        return self.encode(self.render(messages, tools), special=False, parse_special=True)
 
     def _load(self, parse_special: bool) -> Any:
         if parse_special not in self._backends:
@@ -134,13 +137,15 @@ class Tokenizer:
         values = {name: named.get(name) for name in _SPECIAL}
         return {name: str(v["content"] if isinstance(v, dict) else v) for name, v in values.items() if v is not None}
 
-    def _template_source(self) -> str | None:
+    def template(self, tools: bool = False) -> str | None:
+        """The chat template; tools: where there are several, the one for messages with tools."""
         file = self.folder / "chat_template.jinja"
         if file.is_file():
             return file.read_text(encoding="utf-8")
         found = self._settings().get("chat_template")
         if isinstance(found, list):  # several, by name
-            found = {entry.get("name"): entry.get("template") for entry in found}.get("default")
+            named = {entry.get("name"): entry.get("template") for entry in found}
+            found = (named.get("tool_use") if tools else None) or named.get("default")
         return found if isinstance(found, str) else None
 
 

@@ -8,13 +8,24 @@ from typing import Any
 
 from ..api import LM
 from ..result import Event, Result
+from .tools import Tools, told_calls
 
 
 class Answer:
     """The shape of one request's answer: a completion's or a chat's."""
 
-    def __init__(self, lm: LM, number: str, created: int, model: str, chat: bool, logprobs: int | None) -> None:
-        self._lm, self._chat, self._logprobs = lm, chat, logprobs
+    def __init__(
+        self,
+        lm: LM,
+        number: str,
+        created: int,
+        model: str,
+        chat: bool,
+        logprobs: int | None,
+        tools: Tools | None = None,
+    ) -> None:
+        self._lm, self._chat, self._logprobs, self._tools = lm, chat, logprobs, tools
+        self._held: dict[int, str] = {}  # of texts under way, by index: what may be part of a call
         self._id = f"{'chatcmpl' if chat else 'cmpl'}-{number}"
         self._same = {"id": self._id, "created": created, "model": model}
 
@@ -24,10 +35,14 @@ class Answer:
         choices = []
         for i, (result, start) in enumerate(zip(results, before, strict=True)):
             content: dict[str, Any] = {"text": start + result.text}
+            reason = finish(result)
             if self._chat:
-                content = {"message": {"role": "assistant", "content": result.text}}
+                said, calls = self._parted(i, result.text)
+                called = {"tool_calls": calls} if calls else {}
+                content = {"message": {"role": "assistant", "content": said or (None if calls else ""), **called}}
+                reason = "tool_calls" if calls else reason
             told = [(t.token, t.logprob, t.top) for t in result.logprobs or ()]
-            choices.append({"index": i, **content, "logprobs": self._told(told), "finish_reason": finish(result)})
+            choices.append({"index": i, **content, "logprobs": self._told(told), "finish_reason": reason})
         return {**self._same, "object": kind, "choices": choices, "usage": usage(results), "metrics": metrics(results)}
 
     def chunk(self, index: int, events: Iterable[Event], result: Result | None = None, first: bool = False) -> str:
@@ -35,12 +50,34 @@ class Answer:
         events = list(events)
         text = "".join(e.text for e in events)
         content: dict[str, Any] = {"text": text}
+        reason = result and finish(result)
         if self._chat:
+            text, calls = self._released(index, text, result is not None)
             role = {"role": "assistant"} if first else {}
             content = {"delta": {**role, **({"content": text} if text or first else {})}}
+            if calls:
+                content["delta"]["tool_calls"] = [{"index": i, **call} for i, call in enumerate(calls)]
+                reason = "tool_calls"
         told = [(e.token, e.logprob, e.top) for e in events]
-        choice = {"index": index, **content, "logprobs": self._told(told), "finish_reason": result and finish(result)}
-        return self._line([choice])
+        return self._line([{"index": index, **content, "logprobs": self._told(told), "finish_reason": reason}])
+
+    def _parted(self, index: int, text: str) -> tuple[str, list[dict[str, Any]]]:
+        """What is said, and what is called."""
+        if self._tools is None:
+            return text, []
+        said, calls = self._tools.spelling.calls(text)
+        return said, told_calls(calls, f"{self._id.rpartition('-')[2]}-{index}")
+
+    def _released(self, index: int, text: str, ended: bool) -> tuple[str, list[dict[str, Any]]]:
+        """What a stream may tell by now; calls come whole, at the end."""
+        if self._tools is None:
+            return text, []
+        text = self._held.pop(index, "") + text
+        if ended:
+            return self._parted(index, text)
+        n = self._tools.spelling.held(text)
+        self._held[index] = text[len(text) - n :]
+        return text[: len(text) - n], []
 
     def last(self, results: Sequence[Result], with_usage: bool) -> str:
         """What ends a stream."""

@@ -26,6 +26,7 @@ from .protocol import ChatRequest, CompletionRequest, error_body, status_of
 from .protocol import Request as Asked
 from .settings import ServeSettings
 from .texts import Text, Texts
+from .tools import Tools
 
 _log = logging.getLogger("swiftk")
 _OPEN = ("/health", "/metrics", "/version")  # paths that need no key
@@ -62,7 +63,13 @@ class Server:
 
     async def chat(self, request: Request, asked: ChatRequest) -> Response:
         logprobs = (asked.top_logprobs or 0) if asked.logprobs else None
-        return await self._answer(request, asked, [asked.plain_messages()], [""], logprobs, True)
+        messages: Any = asked.plain_messages()
+        tools = Tools.of(asked.tools, asked.tool_choice, self.lm.tokenizer.template(True))
+        if tools:
+            messages = await asyncio.to_thread(self.lm.tokenizer.encode_chat, messages, tools.offered)
+            if tools.wanted and asked.response_format is None:
+                asked = asked.model_copy(update={"response_format": tools.spelling.grammar(tools.wanted)})
+        return await self._answer(request, asked, [messages], [""], logprobs, True, tools)
 
     async def _answer(
         self,
@@ -72,6 +79,7 @@ class Server:
         echoes: Sequence[str],
         logprobs: int | None,
         chat: bool,
+        tools: Tools | None = None,
     ) -> Response:
         if asked.model not in (None, self.name):
             raise Refused(404, f"[serve] model is {asked.model!r}, want {self.name!r}")
@@ -84,7 +92,7 @@ class Server:
         except BaseException:
             _close(texts)
             raise
-        answer = Answer(self.lm, str(next(self._numbers)), int(time.time()), self.name, chat, logprobs)
+        answer = Answer(self.lm, str(next(self._numbers)), int(time.time()), self.name, chat, logprobs, tools)
         before = [echo for echo in echoes for _ in options]
         if asked.stream:
             lines = self._stream(answer, texts, before, asked.wants_usage)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from .. import errors
+from .tools import read_message
 
 SAME = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "stop_token_ids", "ignore_eos")
 STATUS = {errors.InvalidArgument: 400, errors.OutOfMemory: 503, errors.Cancelled: 503}  # others: 500
@@ -34,6 +36,8 @@ class Request(BaseModel):
     repetition_penalty: float | None = None
     stop_token_ids: list[int] | None = None
     ignore_eos: bool | None = None
+    response_format: dict[str, Any] | None = None
+    structured_outputs: dict[str, Any] | None = None  # the same, as vLLM has it
     speculate: bool | str | None = None  # swiftk's own: the text is the same
 
     def options(self, most_tokens: int | None, logprobs: int | None) -> list[dict[str, Any]]:
@@ -41,6 +45,9 @@ class Request(BaseModel):
         given = {name: value for name in SAME if (value := getattr(self, name)) is not None}
         if self.speculate is not None:
             given["speculate"] = self.speculate
+        form = self.response_format or _form(self.structured_outputs)
+        if form is not None:
+            given["response_format"] = form
         tokens = min(filter(None, (self.new_tokens, most_tokens)), default=None)
         given |= {"stop": self.stop or (), "max_new_tokens": tokens, "logprobs": logprobs}
         if self.seed is None:
@@ -71,6 +78,8 @@ class CompletionRequest(Request):
 
 class ChatRequest(Request):
     messages: list[dict[str, Any]] = Field(min_length=1)
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
     max_completion_tokens: int | None = Field(None, ge=1)
     logprobs: bool = False
     top_logprobs: int | None = Field(None, ge=0, le=20)
@@ -81,7 +90,30 @@ class ChatRequest(Request):
 
     def plain_messages(self) -> list[dict[str, Any]]:
         """With contents as text: parts of type text are joined."""
-        return [{**m, "content": _text(i, m.get("content"))} for i, m in enumerate(self.messages)]
+        return [{**read_message(m), "content": _text(i, m.get("content"))} for i, m in enumerate(self.messages)]
+
+
+_FORMS = {
+    "json": ("json_schema", "schema"),
+    "regex": ("regex", "regex"),
+    "choice": ("choice", "choices"),
+    "grammar": ("lark", "grammar"),
+}
+
+
+def _form(structured: dict[str, Any] | None) -> dict[str, Any] | None:
+    given = {name: value for name, value in (structured or {}).items() if value not in (None, False)}
+    if not given:
+        return None
+    if set(given) == {"json_object"}:
+        return {"type": "json_object"}
+    if len(given) != 1 or not set(given) <= set(_FORMS):
+        want = ", ".join(map(repr, (*_FORMS, "json_object")))
+        found = ", ".join(map(repr, given))
+        raise errors.InvalidArgument(f"[serve] structured_outputs has {found}, want one of {want}")
+    name, value = next(iter(given.items()))
+    form, part = _FORMS[name]
+    return {"type": form, part: json.loads(value) if name == "json" and isinstance(value, str) else value}
 
 
 def _text(index: int, content: Any) -> str:

@@ -106,6 +106,7 @@ def test_a_text_that_is_too_short_is_cut(lm):
     assert found.finish_reason == "length" and len(found.tokens) == 5
 
 
+NEVER = {"type": "object", "required": ["a"], "properties": {"a": False}}
 WRONG = [
     ({"type": "xml"}, "want {'type': one of 'text', 'json_object'"),
     ("json", "response_format='json'"),
@@ -113,7 +114,7 @@ WRONG = [
     ({"type": "choice", "choices": []}, "want a list of texts"),
     ({"type": "json_schema", "json_schema": {"name": "x"}}, "has 'schema' as None, want a JSON schema"),
     ({"type": "json_schema", "schema": {"type": "nonsense"}}, "Invalid type: nonsense"),
-    ({"type": "json_schema", "schema": {"type": "object", "required": ["a"], "properties": {"a": False}}}, "required property 'a'"),
+    ({"type": "json_schema", "schema": NEVER}, "required property 'a'"),
     ({"type": "regex", "regex": "(a"}, "unclosed group"),
     ({"type": "lark", "grammar": "start: foo"}, 'unknown name: "foo"'),
 ]
@@ -190,8 +191,7 @@ def test_random_schemas(lm, schema, seed, sampled):
     options = {"response_format": form, "max_new_tokens": 60, "temperature": float(sampled), "seed": seed}
     try:
         want = lm.generate("data", speculate=False, **options)
-    except InvalidOption as refused:
-        assert "[grammar]" in str(refused)
+    except InvalidOption:  # by llguidance, before anything ran
         return
     found = lm.generate("data", speculate="always", **options)
     assert found.tokens == want.tokens

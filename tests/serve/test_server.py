@@ -1,9 +1,6 @@
 """A server beside the model that it serves: what comes over HTTP with a seed is what generate() says."""
 
 import asyncio
-import contextlib
-import json
-import socket
 import threading
 import time
 
@@ -14,10 +11,9 @@ from swiftk.testing import make_tiny
 
 pytest.importorskip("fastapi")
 httpx = pytest.importorskip("httpx")
-uvicorn = pytest.importorskip("uvicorn")
+pytest.importorskip("uvicorn")
 
-from swiftk.serve.app import make_app  # noqa: E402
-from swiftk.serve.settings import ServeSettings  # noqa: E402
+from serving import lines, serving  # noqa: E402
 
 TEMPLATE = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}[assistant] "
 MANY = 24
@@ -30,22 +26,6 @@ def folder(tmp_path_factory):
     return model
 
 
-@contextlib.contextmanager
-def serving(lm, **settings):
-    """The address of a server in a thread, and its app."""
-    app = make_app(lm, ServeSettings(**settings))
-    listening = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}", app.state.server
-    finally:
-        server.should_exit = True
-        thread.join(30)
-        assert not thread.is_alive()
-
-
 @pytest.fixture(scope="module")
 def lm(folder):
     return swiftk.load(folder, device="cpu", threads=1)
@@ -55,13 +35,6 @@ def lm(folder):
 def served(lm):
     with serving(lm) as (url, server), httpx.Client(base_url=url, timeout=60) as client:
         yield client, server
-
-
-def lines(response):
-    """Objects of a stream, which ends as it should."""
-    data = [line.removeprefix("data: ") for line in response.text.split("\n\n") if line]
-    assert data[-1] == "[DONE]"
-    return [json.loads(one) for one in data[:-1]]
 
 
 @pytest.mark.parametrize("sampling", [{"temperature": 0}, {"temperature": 1.0, "top_p": 0.9, "seed": 7}])

@@ -1,0 +1,34 @@
+"""A server in a thread, and what its streams say."""
+
+import contextlib
+import json
+import socket
+import threading
+
+import uvicorn
+
+from swiftk.serve.app import make_app
+from swiftk.serve.settings import ServeSettings
+
+
+@contextlib.contextmanager
+def serving(lm, **settings):
+    """The address of a server in a thread, and its app."""
+    app = make_app(lm, ServeSettings(**settings))
+    listening = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}", app.state.server
+    finally:
+        server.should_exit = True
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+def lines(response):
+    """Objects of a stream, which ends as it should."""
+    data = [line.removeprefix("data: ") for line in response.text.split("\n\n") if line]
+    assert data[-1] == "[DONE]"
+    return [json.loads(one) for one in data[:-1]]
