@@ -51,7 +51,7 @@ class Drafting {
       s_.read_path(d_.grown + i);
       const int32_t pos = s_.position() + d_.tree.depth(d_.grown + i);
       const Stream stream = s_.rejects() ? Stream::Draft : Stream::Target;
-      constrain(row + i);
+      w_.draws.constrain_draft(s_, row + i, s_.path_tokens);
       propose(d_.grown + i, row + i, w_.draws.pick(s_, row + i, pos, s_.path_tokens, d_.choices, stream));
     }
     read();
@@ -106,19 +106,8 @@ class Drafting {
     std::transform(rule_.sources.begin(), rule_.sources.end(), ids.begin(), [](const SourceRule& r) { return r.id; });
     s_.drafters.use({ids.data(), rule_.sources.size()});
     d_.asking = s_.drafters.active() > 0;
-    if (d_.asking) {
-      s_.drafters.follow(s_.text);
-      s_.drafters.force(s_.constraint ? s_.constraint->forced() : std::vector<int32_t>{});
-    }
+    if (d_.asking) s_.drafters.follow(s_.text, s_.forced());
     d_.candidates.start(d_.tree.token(0), d_.asking ? s_.drafters.root() : Cursors{});
-  }
-
-  // Whatever is wrong with a grammar, verification tells, and tells this text alone.
-  void constrain(int row) {
-    try {
-      w_.draws.constrain(s_, row, s_.path_tokens);
-    } catch (const Error&) {
-    }
   }
 
   void begin() {

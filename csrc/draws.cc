@@ -39,6 +39,13 @@ void Draws::constrain(const Sequence& s, int row, std::span<const int32_t> path)
   if (s.constraint->allow(path, allowed_)) logits_.mask(executor_.ctx(), row, allowed_);
 }
 
+void Draws::constrain_draft(const Sequence& s, int row, std::span<const int32_t> path) {
+  try {
+    constrain(s, row, path);
+  } catch (const Error&) {
+  }
+}
+
 const float* Draws::warped(const Sequence& s, int row, std::span<const int32_t> path) {
   warp(s.sampling, logits(row), vocab_, s.seen, path, scores_.data(), scratch_);
   return scores_.data();

@@ -93,6 +93,7 @@ struct Sequence {
   uint64_t round_seed() const { return sampling.seed ^ (round + 1) * 0x9E3779B97F4A7C15u; }
   View view(int prefix_len = 0, int scratch = 0) const { return {blocks.data(), prefix_len, scratch}; }
   int slot(int i) const { return blocks[i / kKvBlock] * kKvBlock + i % kKvBlock; }  // of the pool, where token i lies
+  std::vector<int32_t> forced() const { return constraint ? constraint->forced() : std::vector<int32_t>{}; }
   void forget_tree();
   int add_node(int parent, int32_t token, SourceId source);
   // Rows of nodes [begin, end), to a batch whose last view has this text.

@@ -36,8 +36,9 @@ void DrafterSet::restart(int keep, bool goes_on) {
   }
 }
 
-void DrafterSet::follow(std::span<const int32_t> text) {
+void DrafterSet::follow(std::span<const int32_t> text, std::vector<int32_t> forced) {
   text_ = text;
+  forced_ = std::move(forced);
   for (int i = 0; i < active_; ++i) drafter(i).follow(text);
 }
 

@@ -31,10 +31,8 @@ class DrafterSet {
   void forget();
   // A text begins with the first `keep` tokens of the one before; it goes on with it if these are all that were cached.
   void restart(int keep, bool goes_on);
-  // Takes in what the text has grown by. It is read until the next call.
-  void follow(std::span<const int32_t> text);
-  // Until the next call, what the text's grammar leaves no choice of.
-  void force(std::vector<int32_t> tokens) { forced_ = std::move(tokens); }
+  // Takes in what the text has grown by, and what its grammar leaves no choice of. It is read until the next call.
+  void follow(std::span<const int32_t> text, std::vector<int32_t> forced = {});
 
   Cursors root() const;
   Cursors step(const Cursors&, int32_t token) const;

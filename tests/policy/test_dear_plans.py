@@ -1,0 +1,74 @@
+"""Plans that would lose time, on a simulated clock: drafting always, and drafters that have to read a text first."""
+
+import random
+
+import pytest
+
+from heads import make_block
+from simulated_text import model
+from swiftk import SkipSet, _core
+from swiftk.testing import make_tiny
+
+PLAN, HEAD = SkipSet([3], [3]).native, SkipSet(weights="drafter").native
+
+
+@pytest.mark.parametrize("always", [False, True])
+def test_always_drafts_though_sources_alone_would_go_faster(always):
+    """By time, a plan that is dear and wrong takes no step in a text whose guesses come true."""
+    one = _core.Planner(model(), directed=True, always=always)
+    one.start_text()
+    for _ in range(4):
+        one.next(PLAN)
+        one.learn(1, verify=1.0)
+    for _ in range(60):
+        drafts = one.next(PLAN)["drafts"]
+        one.learn(6, 9, 1 if drafts else 0, 2.0 if drafts else 0.0, 1.05)
+    found = one.next(PLAN)
+    assert found["drafts"]
+    assert (found["min_step_gain"] <= 1) == always
+
+
+@pytest.fixture(scope="module")
+def headed(tmp_path_factory):
+    """A model that a head drafts for, which has to read a text before it drafts in it."""
+    base = tmp_path_factory.mktemp("headed")
+    target = make_tiny(base / "target", "llama3", layers=4)
+    return _core.Model(str(target), drafter=str(make_block(base / "head", target)), threads=1)
+
+
+def texts_of_a_head(one, alpha, texts, prompt=200, tokens=300, reading=0.1, c=0.1, length=4):
+    """[texts] seconds over plain seconds of each, of a head that reads a token in 0.1 plain steps and is right with
+    probability alpha. It reads what it has not followed when it drafts next."""
+    rng, found = random.Random(1), []
+    for _ in range(texts):
+        one.start_text()
+        total, done, unread = 0.0, 0, prompt
+        while done < tokens:
+            n, unread = 1, unread + 1
+            behind = unread if unread > 16 else 0
+            if one.next(HEAD, behind, tokens - done)["drafts"]:
+                while n <= length and rng.random() < alpha:
+                    n += 1
+                heard = [(0.5, 0)] * (n - 1) + [(0.5, -1)] * (n <= length)
+                first = c + (0 if behind else reading * unread)
+                draft = first + c * (length - 1)
+                one.learn(n, length + 1, length, draft, 1.05, heard, (), reading * behind, behind, first)
+                total += draft + reading * behind + 0.05
+                unread = n - 1
+            else:
+                one.learn(1)
+            total, done = total + 1, done + n
+        found.append(total / done)
+    return found
+
+
+def test_a_head_that_never_helps_reads_one_text_and_no_other(headed):
+    """The first, as its price is not known before; neither what it rested in nor other prompts, for a long time."""
+    first, *others = texts_of_a_head(_core.Planner(headed, directed=True), 0.0, 10)
+    assert 1.06 < first < 1.08  # 20 plain steps of 300 for the prompt
+    assert sum(others) <= 9.1
+
+
+def test_a_head_that_helps_reads_every_text(headed):
+    assert max(texts_of_a_head(_core.Planner(headed, directed=True), 0.8, 6)) < 0.65
+    assert max(texts_of_a_head(_core.Planner(headed, directed=True), 0.6, 6)) < 0.87
