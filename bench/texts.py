@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from swiftk import demo_model
-from swiftk.folders import cache_folder
-from swiftk.testing import grow
+from swiftk import demo_model, grow
 from swiftk.tokenizer import Tokenizer
 
 _PROMPTS = Path(__file__).with_name("prompts.jsonl")
@@ -59,16 +58,12 @@ def long_prompt(folder: Path, tokens: int) -> list[int]:
 
 
 def grown(k: int, source: Path | None = None) -> Path:
-    """Directory of the bundled model, or of a drafter for it, k times as wide (k * k times the layer weights); made
-    once, in the cache."""
-    if k == 1:
-        return source or demo_model()
-    stamp = f"-{(source / 'model.safetensors').stat().st_mtime_ns}" if source else ""
-    folder = cache_folder() / f"{source.resolve().name if source else 'lm13m'}-x{k}{stamp}"
-    if not (folder / "config.json").is_file():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        partial = folder.with_name(f"{folder.name}.{os.getpid()}")
-        print(f"growing {(source or demo_model()).name} to {folder}", file=sys.stderr)
-        grow(source or demo_model(), partial, k)
-        partial.rename(folder)  # whole or not at all
-    return folder
+    """Directory of the bundled model, or of a drafter for it, k times as wide (k * k times the layer weights)."""
+    source = source or demo_model()
+    return source if k == 1 else grow.grown(source, k, _told)
+
+
+@contextmanager
+def _told(folder: Path) -> Iterator[None]:
+    print(f"growing to {folder}", file=sys.stderr)
+    yield

@@ -7,13 +7,18 @@ original did. RMSNorm keeps its mean square; the final norm is divided by k, whi
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import zlib
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from .errors import InvalidArgument
+from .folders import cache_folder
 from .generation_config import read_json
 from .safetensors_io import Stream, Tensor, decode, encode, read_folder, write_folder
 
@@ -37,7 +42,7 @@ def _wide(rows: np.ndarray, k: int) -> Iterator[np.ndarray]:
         yield np.tile(rows[begin : begin + step], (1, k))
 
 
-def _grown(name: str, t: Tensor, k: int) -> Stream | Tensor:
+def _wider(name: str, t: Tensor, k: int) -> Stream | Tensor:
     def divided() -> np.ndarray:
         return encode(decode(t) / np.float32(k), t.dtype)
 
@@ -72,7 +77,7 @@ def grow(src_dir: str | Path, dst_dir: str | Path, k: int, progress: Callable[[i
         raise InvalidArgument(f"[grow] k is {k}, want at least 1")
     src, dst = Path(src_dir), Path(dst_dir)
     config = read_json(src / "config.json")
-    tensors = {name: _grown(name, t, k) for name, t in read_folder(src).items()}
+    tensors = {name: _wider(name, t, k) for name, t in read_folder(src).items()}
     dst.mkdir(parents=True, exist_ok=True)
     shape = config.get("transformer_layer_config", config)
     heads = shape["num_attention_heads"]
@@ -93,6 +98,24 @@ def grow(src_dir: str | Path, dst_dir: str | Path, k: int, progress: Callable[[i
         if progress is not None:
             progress(done, total)
     return dst
+
+
+def grown(source: Path, k: int, show: Callable[[Path], AbstractContextManager[Any]] = nullcontext) -> Path:
+    """The folder of a model, or of a drafter, k times as wide; made once for these weights, in the cache. show: opened
+    on the folder while it is made; gives what ``progress`` is, or anything else."""
+    weights = 0
+    for file in sorted(source.glob("*.safetensors")):
+        weights = zlib.crc32(file.read_bytes(), weights)
+    folder = cache_folder() / "grown" / f"{weights:08x}" / f"{source.resolve().name}-x{k}"
+    if (folder / "config.json").is_file():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    partial = folder.with_name(f"{folder.name}.{os.getpid()}")
+    with show(folder) as progress:
+        grow(source, partial, k, progress if callable(progress) else None)
+    if not folder.exists():
+        partial.rename(folder)  # whole or not at all, also when two run at once
+    return folder if not partial.exists() else partial
 
 
 def _nbytes(t: Stream | Tensor) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +11,7 @@ import typer
 from rich.text import Text
 
 from .. import demo_model
-from ..folders import cache_folder
+from ..grow import grown
 from .common import (
     PROMPTS,
     DeviceOption,
@@ -44,7 +45,7 @@ def command(
     device: DeviceOption = "auto",
 ) -> None:
     """See speculative decoding at work."""
-    lm = open_model(str(demo_model() if grow == 1 else _grown(grow)), threads, dtype, device)
+    lm = open_model(str(demo_model() if grow == 1 else grown(demo_model(), grow, _growing)), threads, dtype, device)
     out.print(
         f"Three texts with drafts, then without: the same tokens, sooner. {lm.model.config['num_layers']} layers, "
         f"{lm.model.weight_bytes / 1e6:.0f} MB of {lm.model.dtype} weights, {lm.model.isa} kernels, "
@@ -90,22 +91,8 @@ def _show(lm: Any, name: str, prompt: str, options: dict[str, Any]) -> Any:
         return stream.result
 
 
-def _grown(k: int) -> Path:
-    """The bundled model k times as wide, made once."""
-    from ..testing import grow
-
-    folder = cache_folder() / f"lm13m-x{k}"
-    if (folder / "config.json").is_file():
-        return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    partial = folder.with_name(folder.name + f".{os.getpid()}")
+@contextmanager
+def _growing(folder: Path) -> Iterator[Callable[[int, int], None]]:
     with bar() as progress:
         task = progress.add_task(f"growing to {folder}", total=None)
-
-        def report(done: int, total: int) -> None:
-            progress.update(task, completed=done, total=total)
-
-        grow(demo_model(), partial, k, progress=report)
-    if not folder.exists():
-        partial.rename(folder)  # whole or not at all, also when two run at once
-    return folder if not partial.exists() else partial
+        yield lambda done, total: progress.update(task, completed=done, total=total)

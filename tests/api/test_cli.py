@@ -277,11 +277,12 @@ def test_demo_fails_if_outputs_differ(swift, monkeypatch):
 def test_demo_grows_a_model_once(swift, monkeypatch, tmp_path):
     monkeypatch.setenv("SWIFTK_CACHE", str(tmp_path))
     first = swift("demo", "-n", "4", "--grow", "2")
-    made = {file: file.stat().st_mtime_ns for file in (tmp_path / "lm13m-x2").iterdir()}
+    (folder,) = tmp_path.glob("grown/*/lm13m-x2")
+    made = {file: file.stat().st_mtime_ns for file in folder.iterdir()}
     second = swift("demo", "-n", "4", "--grow", "2")
     assert (first[0], second[0]) == (0, 0)
-    assert made == {file: file.stat().st_mtime_ns for file in (tmp_path / "lm13m-x2").iterdir()}
-    assert [file.name for file in tmp_path.glob("lm13m*")] == ["lm13m-x2"]
+    assert made == {file: file.stat().st_mtime_ns for file in folder.iterdir()}
+    assert list(folder.parent.iterdir()) == [folder]
 
 
 def test_no_color_is_honoured(swift, monkeypatch):
