@@ -54,7 +54,8 @@ py::dict shape_dict(const KernelShape& shape) {
 std::shared_ptr<Model> load(const std::string& dir, const std::string& dtype, const std::string& isa, int threads,
                             const std::string& device, const std::string& pack, const std::string& draft_weights,
                             size_t draft_memory, const std::string& drafter,
-                            const std::vector<std::string>& drafter_packs, const py::object& progress) {
+                            const std::vector<std::string>& drafter_packs, const py::object& progress,
+                            const py::dict& tensors, const py::object& owner) {
   LoadOptions options{.dtype = dtype,
                       .draft_weights = draft_weights,
                       .draft_memory = draft_memory,
@@ -71,6 +72,17 @@ std::shared_ptr<Model> load(const std::string& dir, const std::string& dtype, co
       const py::object more = progress(done, total);
       return more.is_none() || more.cast<bool>();
     };
+  }
+  for (const auto& [name, given] : tensors) {
+    const auto [dtype, shape, address, bytes] =
+        given.cast<std::tuple<std::string, std::vector<int64_t>, uintptr_t, size_t>>();
+    options.tensors.push_back({name.cast<std::string>(), dtype, shape, reinterpret_cast<const void*>(address), bytes});
+  }
+  if (!owner.is_none()) {
+    options.owner = std::shared_ptr<const void>(owner.inc_ref().ptr(), [](const void* object) {
+      const py::gil_scoped_acquire gil;
+      py::handle(static_cast<PyObject*>(const_cast<void*>(object))).dec_ref();
+    });
   }
   const py::gil_scoped_release release;
   // pybind11's holders are not const; the class is read-only.
@@ -204,7 +216,8 @@ void bind_model(py::module_& m) {
   py::class_<Model, std::shared_ptr<Model>>(m, "Model")
       .def(py::init(&load), "dir"_a, "dtype"_a = "auto", "isa"_a = "", "threads"_a = 0, "device"_a = "cpu",
            "pack"_a = "", "draft_weights"_a = "own", "draft_memory"_a = 0, "drafter"_a = "",
-           "drafter_packs"_a = std::vector<std::string>{}, "progress"_a = py::none())
+           "drafter_packs"_a = std::vector<std::string>{}, "progress"_a = py::none(), "tensors"_a = py::dict(),
+           "owner"_a = py::none())
       .def_property_readonly("config", [](const Model& self) { return config_dict(self.config); })
       .def_property_readonly("isa", [](const Model& self) { return self.ops->name; })
       .def_property_readonly("device", [](const Model& self) { return self.ops->device ? "cuda" : "cpu"; })

@@ -209,12 +209,25 @@ void Checkpoint::read_header(std::shared_ptr<MappedFile> file, std::map<std::str
   files_.push_back(std::move(file));
 }
 
+Checkpoint::Checkpoint(const std::vector<HostTensor>& tensors) : dir_("the host's tensors") {
+  for (const HostTensor& t : tensors) {
+    Entry entry{.view = {.data = t.data, .shape = t.shape, .bytes = t.bytes}, .dtype = t.dtype};
+    read_dtype(t.dtype, &entry.view.dtype);
+    const int bits = element_bits(t.dtype);
+    if (bits && tensor_bytes(t.shape, bits) != static_cast<int64_t>(t.bytes)) {
+      bad(dir_, "tensor " + t.name + " has " + std::to_string(t.bytes) + " bytes, which is not " + t.dtype + " " +
+                    show(t.shape));
+    }
+    tensors_.emplace(t.name, std::move(entry));
+  }
+}
+
 const Checkpoint::Entry& Checkpoint::find(const std::string& name, const std::vector<int64_t>& shape,
                                           const std::vector<std::string>& dtypes) const {
   const auto it = tensors_.find(name);
   if (it == tensors_.end()) bad(dir_, "tensor " + name + " is missing, want shape " + show(shape));
   const Entry& entry = it->second;
-  const std::string& file = entry.view.file->path();
+  const std::string& file = entry.view.file ? entry.view.file->path() : dir_;
   if (std::find(dtypes.begin(), dtypes.end(), entry.dtype) == dtypes.end()) {
     std::string want = dtypes[0];
     for (size_t i = 1; i < dtypes.size(); ++i) want += (i + 1 < dtypes.size() ? ", " : " or ") + dtypes[i];
@@ -254,6 +267,7 @@ std::vector<int64_t> Checkpoint::shape(const std::string& name) const {
 }
 
 void Checkpoint::drop(const TensorView& tensor) const {
+  if (!tensor.file) return;
   const uintptr_t page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
   const uintptr_t begin = (reinterpret_cast<uintptr_t>(tensor.data) + page - 1) / page * page;
   const uintptr_t end = (reinterpret_cast<uintptr_t>(tensor.data) + tensor.bytes) / page * page;

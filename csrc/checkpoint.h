@@ -1,4 +1,5 @@
-// Memory-mapped safetensors, single file or sharded by model.safetensors.index.json. Own reader; nothing is copied.
+// Memory-mapped safetensors, single file or sharded by model.safetensors.index.json; or what a host has in memory. Own
+// reader; nothing is copied.
 #pragma once
 #include <cstdint>
 #include <initializer_list>
@@ -33,7 +34,15 @@ struct TensorView {
   DType dtype = DType::F32;
   std::vector<int64_t> shape;
   size_t bytes = 0;
-  const MappedFile* file = nullptr;
+  const MappedFile* file = nullptr;  // null: a host has it
+};
+
+// A tensor in the memory of a host, which keeps it there; dtype as safetensors name it.
+struct HostTensor {
+  std::string name, dtype;
+  std::vector<int64_t> shape;
+  const void* data;
+  size_t bytes;
 };
 
 class Checkpoint {
@@ -41,6 +50,8 @@ class Checkpoint {
   // Opens model.safetensors, or the shards that the index names. Throws Error(Checkpoint) that names the file: missing,
   // truncated, header not JSON, offsets outside the file, a shard that lacks a tensor the index promises.
   explicit Checkpoint(const std::string& model_dir);
+  // Tensors of a host's instead. Throws Error(Checkpoint) for one whose bytes do not fit its shape.
+  explicit Checkpoint(const std::vector<HostTensor>&);
 
   // Throws Error(Checkpoint) naming the tensor if it is missing, has another shape, or is not F32, BF16 or F16.
   TensorView get(const std::string& name, std::initializer_list<int64_t> shape) const;

@@ -114,7 +114,8 @@ std::shared_ptr<const Model> load_model(const std::string& dir, const LoadOption
   open_backend(options, *model);
   model->threads = options.threads ? options.threads : default_threads();
   model->config = read_config(dir);
-  load_weights(Checkpoint(dir), options, *model);
+  model->owner = options.owner;
+  load_weights(options.tensors.empty() ? Checkpoint(dir) : Checkpoint(options.tensors), options, *model);
   if (!options.drafter.empty()) model->drafter = load_draft_model(options.drafter, options, *model);
   return model;
 }

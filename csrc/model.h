@@ -69,6 +69,9 @@ struct LoadOptions {
   std::string device;       // "" or "cpu"; "cuda" or "cuda:N": the N-th GPU, with the kernels of `pack`
   std::string pack;         // file that swiftk pack made
   std::vector<std::string> drafter_packs{};  // the same for the drafter's layers: one, of a Mixture of Attentions three
+  // Weights that a host has in memory, instead of the folder's; kept as long as the model, by who owns them.
+  std::vector<HostTensor> tensors{};
+  std::shared_ptr<const void> owner{};
   // Called after each tensor with bytes done and bytes in all; returning false cancels the load (Error(Cancelled)).
   std::function<bool(size_t done, size_t total)> progress;
 };
@@ -90,7 +93,8 @@ struct Model {
   const Weights& stored(DType) const;
 
   std::vector<Buffer> storage;                        // owns what the pointers above point to
-  std::vector<std::shared_ptr<MappedFile>> mappings;  // keeps the embedding table mapped
+  std::vector<std::shared_ptr<MappedFile>> mappings;  // keeps the embedding table mapped,
+  std::shared_ptr<const void> owner;                  // or in the host's memory
 };
 
 // The ops that options ask for: the host's, or a device's with the kernels of a pack, which the model then owns.

@@ -1,6 +1,6 @@
 """The native runtime as Python sees it. Every phase releases the GIL. Semantics: csrc/session.h."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,8 @@ class Model:
         drafter: str = "",
         drafter_packs: Sequence[str] = (),
         progress: Callable[[int, int], bool | None] | None = None,
+        tensors: Mapping[str, tuple[str, Sequence[int], int, int]] = {},  # (dtype, shape, address, bytes)
+        owner: Any = None,  # kept as long as they are read
     ) -> None: ...
     def probe(self) -> tuple[float, float]: ...
     config: dict[str, Any]

@@ -51,7 +51,19 @@ def load(model_dir: str | Path, *, progress: Callable[[int, int], Any] | None = 
     return _load(model_dir, LoadOptions(**resolve_names(LoadOptions, options)), progress)
 
 
-def _load(model_dir: str | Path, options: LoadOptions, progress: Callable[[int, int], Any] | None) -> LM:
+def load_tensors(folder: Path, tensors: Mapping[str, Any], owner: Any, options: Mapping[str, Any]) -> LM:
+    """A model whose config.json is in the folder, and whose weights are in memory: (dtype, shape, address, bytes) by
+    name, which last as long as `owner`. options: load()'s."""
+    return _load(folder, LoadOptions(**resolve_names(LoadOptions, options)), None, tensors, owner)
+
+
+def _load(
+    model_dir: str | Path,
+    options: LoadOptions,
+    progress: Callable[[int, int], Any] | None,
+    tensors: Mapping[str, Any] | None = None,
+    owner: Any = None,
+) -> LM:
     folder = _folder(model_dir)
     if not (progress is None or callable(progress)):
         raise InvalidOption(f"[load] progress={progress!r}, want a function of (done, total)")
@@ -74,6 +86,8 @@ def _load(model_dir: str | Path, options: LoadOptions, progress: Callable[[int, 
         drafter=str(drafter or ""),
         drafter_packs=beside or [],
         progress=progress or LoggedProgress(folder),
+        tensors=dict(tensors or {}),
+        owner=owner,
     )
     most = model.config["max_position"]
     if options.context and options.context > most:
