@@ -126,7 +126,7 @@ uint64_t submit(const SharedEngine& self, py::dict boxes, const Tokens& prompt, 
                 const std::string& drafting, const std::string& plans, const std::optional<Skip>& skip,
                 const std::optional<DraftRule>& rule, const std::vector<int>& drafters, const DrafterSettings& settings,
                 std::optional<bool> recall, int max_draft, bool always, bool kvq, bool explain, bool outcomes,
-                const py::object& constraint) {
+                const py::object& constraint, int prompt_logprobs) {
   Request r{.prompt = {prompt.data(), prompt.data() + prompt.size()},
             .sampling = {.temperature = temperature,
                          .top_k = top_k,
@@ -136,6 +136,7 @@ uint64_t submit(const SharedEngine& self, py::dict boxes, const Tokens& prompt, 
                          .seed = seed},
             .acceptance = acceptance_named(acceptance),
             .logprobs = logprobs,
+            .prompt_logprobs = prompt_logprobs,
             .max_new_tokens = max_new_tokens,
             .stop_ids = std::move(stop_ids),
             .drafting = one_of(drafting, "drafting", {"planned", "ruled", "off"}, Drafting::Planned),
@@ -251,6 +252,7 @@ void bind_engine(py::module_& m) {
   py::class_<Turn>(m, "Turn")
       .def_readonly("id", &Turn::id)
       .def_readonly("tokens", &Turn::tokens)
+      .def_readonly("prompt", &Turn::prompt)
       .def_readonly("cached", &Turn::cached)
       .def_readonly("nodes", &Turn::nodes)
       .def_readonly("steps", &Turn::steps)
@@ -288,7 +290,8 @@ void bind_engine(py::module_& m) {
            "skip"_a = py::none(), "rule"_a = py::none(),
            "drafters"_a = std::vector<int>{static_cast<int>(SourceId::Suffix), static_cast<int>(SourceId::Recycle)},
            "settings"_a = DrafterSettings{}, "recall"_a = py::none(), "max_draft"_a = TokenTree::kMaxNodes - 1,
-           "always"_a = false, "kvq"_a = true, "explain"_a = false, "outcomes"_a = false, "constraint"_a = py::none())
+           "always"_a = false, "kvq"_a = true, "explain"_a = false, "outcomes"_a = false, "constraint"_a = py::none(),
+           "prompt_logprobs"_a = -1)
       .def(
           "direct",
           [](const SharedEngine& self, uint64_t id, const Skip& skip, const std::optional<DraftRule>& rule) {

@@ -34,14 +34,6 @@ int blocks_of(const Model& model, int context, const EngineOptions& o) {
   return given;
 }
 
-void tell_tree(const Sequence& s, std::vector<TreeNode>& out) {
-  const Draft& d = s.draft;
-  for (int i = 1; i < d.tree.size(); ++i) {
-    const bool came = std::find(s.verified.path.begin(), s.verified.path.end(), i) != s.verified.path.end();
-    out.push_back({d.tree.token(i), d.tree.parent(i), d.source[i], d.candidates.probability_of_node(i), came});
-  }
-}
-
 const EngineOptions& checked(const EngineOptions& o) {
   if (o.sequences < 1 || o.sequences > 256) {
     fail(Status::InvalidArgument, "[engine] sequences is " + std::to_string(o.sequences) + ", want 1..256");
@@ -145,6 +137,7 @@ bool Engine::begin(Text& text) {
 // The last token due is run in any case: what follows it is drawn from its logits.
 void Engine::share(Text& text) {
   const bool prompt = text.generated == 0;
+  if (text.tells_prompt()) return;  // all of its rows are wanted
   share_prefix(w_, text.sequence, text.due() - prompt);
   if (prompt) text.reused = text.sequence.cached;
 }
@@ -307,14 +300,15 @@ void Engine::run_round() {
   take_orders();
   admit();
   prepare();
-  groups_.draft(w_, decoding_, kMostRows);
+  const bool told = prompt_ && prompt_->tells_prompt();
+  groups_.draft(w_, decoding_, kMostRows - (told ? prompt_rows_ : 0));
   std::vector<Sequence*> trees;
   std::vector<Chunk> chunks;
   for (Text* const t : decoding_) {
     trees.push_back(&t->sequence);
     round_.nodes += t->sequence.draft.tree.size();
   }
-  if (prompt_) chunks.push_back({&prompt_->sequence, prompt_rows_});
+  if (prompt_) chunks.push_back({&prompt_->sequence, prompt_rows_, told});
   if (!trees.empty() || prompt_) verify(w_, trees, chunks);
   round_.sequences = static_cast<int>(trees.size());
   round_.prompts = static_cast<int>(chunks.size());
@@ -367,11 +361,15 @@ void Engine::hear(Text& text) {
 void Engine::hear_prompt(Text& text, int row) {
   Sequence& s = text.sequence;
   name_blocks(w_.pool, s);
-  if (text.generated > 0 || s.cached < text.due()) return;
-  name_end(w_.pool, s);
+  if (text.generated > 0) return;
   try {
+    if (text.tells_prompt()) row = tell_prompt(w_, text, prompt_rows_, row);
+    if (s.cached < text.due()) return;
+    name_end(w_.pool, s);
     const Emitted first = sample(w_, s, row);
-    hand_out(text, turns_.emplace_back(Turn{.id = text.id, .cached = text.reused}), first);
+    Turn& turn = turns_.emplace_back(Turn{.id = text.id, .cached = text.reused});
+    turn.prompt = std::move(text.prompt_told);
+    hand_out(text, turn, first);
   } catch (const Error& e) {
     end(text, Finish::Failed, e.status(), e.what());
   }

@@ -1,6 +1,7 @@
 #include "prompt.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 
 #include "accept.h"
@@ -57,6 +58,18 @@ void extend(Workspace& w, Sequence& s, std::span<const int32_t> tokens) {
     throw;
   }
   for (const int32_t t : tokens) s.seen.add(t);
+}
+
+Emitted read(Workspace& w, const Sequence& s, int row, int32_t token, int logprobs) {
+  const int k = std::min(logprobs, w.model->config.V);
+  const Drawn best = w.draws.best(row, std::max(k, 1));
+  if (!std::isfinite(best.lse)) {
+    fail(Status::Numerical, "[logits] NaN or infinite within the prompt of " + std::to_string(s.text.size()) +
+                                " tokens: the weights hold bad values, or the dtype overflows");
+  }
+  Emitted e{.token = token, .source = SourceId::Target, .logprob = w.draws.logits(row)[token] - best.lse, .top = {}};
+  for (int i = 0; i < k; ++i) e.top.push_back({best.id[i], best.logit[i] - best.lse});
+  return e;
 }
 
 Emitted sample(Workspace& w, Sequence& s, int row) {

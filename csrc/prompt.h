@@ -13,6 +13,9 @@ int reuse(Workspace&, Sequence&, std::span<const int32_t> tokens);
 // Appends tokens to the text by causal rows; keeps the last row's logits for sample().
 void extend(Workspace&, Sequence&, std::span<const int32_t> tokens);
 
+// A token that is there already, as a row of logits has it.
+Emitted read(Workspace&, const Sequence&, int row, int32_t token, int logprobs);
+
 // Draws the token behind a text that is all cached, from a row of logits; it joins the text, not yet cached.
 Emitted sample(Workspace&, Sequence&, int row);
 

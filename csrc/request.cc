@@ -3,8 +3,8 @@
 #include <string>
 
 #include "check.h"
-#include "logits.h"
 #include "draft_plan.h"
+#include "logits.h"
 
 namespace swiftk {
 
@@ -20,9 +20,9 @@ void check(const Request& r, const Model& model, int context) {
     fail(Status::InvalidArgument,
          "[submit] max_new_tokens is " + std::to_string(r.max_new_tokens) + ", want 1 or more");
   }
-  if (r.logprobs < 0 || r.logprobs > kMaxTopk) {
-    fail(Status::InvalidArgument,
-         "[submit] logprobs is " + std::to_string(r.logprobs) + ", want 0.." + std::to_string(kMaxTopk));
+  if (r.logprobs < 0 || r.logprobs > kMaxTopk || r.prompt_logprobs < -1 || r.prompt_logprobs > kMaxTopk) {
+    fail(Status::InvalidArgument, "[submit] logprobs is " + std::to_string(r.logprobs) + ", prompt_logprobs " +
+                                      std::to_string(r.prompt_logprobs) + ", want 0.." + std::to_string(kMaxTopk));
   }
   DraftRule rule = r.rule;
   rule.stop_ids = r.stop_ids;

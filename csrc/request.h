@@ -32,6 +32,7 @@ struct Request {
   Sampling sampling{};
   Acceptance acceptance = Acceptance::Coupled;
   int logprobs = 0;
+  int prompt_logprobs = -1;  // the same of the prompt's tokens; -1: these are not told, and may be taken over
   int max_new_tokens = 128;
   std::vector<int32_t> stop_ids{};  // the token that stops is part of the output
   Drafting drafting = Drafting::Planned;

@@ -6,6 +6,7 @@
 #include "planner/planner.h"
 #include "request.h"
 #include "turn.h"
+#include "workspace.h"
 
 namespace swiftk {
 
@@ -22,6 +23,8 @@ struct Text {
   // Tokens that must be cached before it decodes: all but the last one, or all of a prompt.
   int due() const { return sequence.position() - (generated > 0 ? 1 : 0); }
   bool decodes() const { return generated > 0 && sequence.cached == due(); }
+  // Whether logits of all the prompt's rows are wanted.
+  bool tells_prompt() const { return request.prompt_logprobs >= 0 && generated == 0; }
   // Tokens that it may still get.
   int left() const { return std::min(request.max_new_tokens - generated, sequence.most_text - sequence.position()); }
 
@@ -31,10 +34,17 @@ struct Text {
   Sequence sequence;
   TextOdds odds{};
   int generated = 0, reused = 0;
-  bool stepping = false;  // has a lane,
-  bool begun = false;     // and rows of it ran there
+  std::vector<Emitted> prompt_told{};  // of the prompt's tokens, from the second on
+  bool stepping = false;               // has a lane,
+  bool begun = false;                  // and rows of it ran there
   Finish finish = Finish::None;
 };
+
+// The tree that was verified last.
+void tell_tree(const Sequence&, std::vector<TreeNode>&);
+// What the last `rows` rows of a prompt, whose logits are from `row` on, say of the tokens behind them; returns the
+// last one's. What a preempted text runs again was told.
+int tell_prompt(Workspace&, Text&, int rows, int row);
 
 // A place to step in. What a text leaves there the next one begins with: how often tokens follow each other in this
 // model, and how often those who guess are right.

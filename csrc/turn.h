@@ -27,6 +27,7 @@ struct TreeNode {
 struct Turn {
   uint64_t id = 0;
   std::vector<Emitted> tokens{};
+  std::vector<Emitted> prompt{};            // its tokens from the second on, where they are told; with the first token
   int cached = 0;                           // of the prompt's tokens, found in memory; with the first token
   int nodes = 0;                            // verified, root included; 0: the prompt's own pass
   int steps = 0;                            // of drafting that it took part in

@@ -199,23 +199,25 @@ void Workspace::run_target(std::span<Sequence* const> trees, std::span<const Chu
   }
   batch.clear();
   for (Sequence* const s : trees) add_nodes(*s, 0, s->draft.tree.size());
-  for (const auto& [s, n] : chunks) {
+  int outputs = nodes;
+  for (const auto& [s, n, all] : chunks) {
+    outputs += all ? n : 1;
     batch.begin(s->view());
     for (int i = s->cached; i < s->cached + n; ++i) batch.add(s->text[i], i, i);
   }
   const Rows rows = bind();
   draws.forget();
-  const int outputs = nodes + static_cast<int>(chunks.size());
   float* const out = logits.compute(outputs);
   if (chunks.empty()) return run_tapped(rows, begin, out);
   run_tapped(rows, 0, nullptr);
   const size_t D = model->config.D;
   int end = nodes, to = nodes;
-  for (const auto& [s, n] : chunks) {
+  for (const auto& [s, n, all] : chunks) {
     end += n;
-    if (to != end - 1)
-      model->ops->copy(executor.ctx(), x.as<float>() + to * D, x.as<float>() + (end - 1) * D, sizeof(float) * D);
-    ++to;
+    for (int from = all ? end - n : end - 1; from < end; ++from, ++to) {
+      if (to != from)
+        model->ops->copy(executor.ctx(), x.as<float>() + to * D, x.as<float>() + from * D, sizeof(float) * D);
+    }
     s->cached += n;
   }
   executor.head(target, x.as<float>(), outputs, out);

@@ -34,6 +34,7 @@ struct Phase {
 struct Chunk {
   Sequence* sequence;
   int n;
+  bool all = false;  // logits of all of them are wanted, not of the last one alone
 };
 
 struct WorkspaceOptions {
@@ -61,7 +62,7 @@ class Workspace {
   Workspace(std::shared_ptr<const Model>, const WorkspaceOptions&);
 
   // One target pass over trees, and chunks of texts, which are cached then. Logits: a row a node, tree by tree; then
-  // one for each chunk, of its last row.
+  // one for each chunk, of its last row, or all of its rows.
   void run_target(std::span<Sequence* const> trees, std::span<const Chunk> chunks = {});
   // n rows of a text from the first on that is not cached, which are then; x has their residual rows. No logits.
   void run_text(Sequence&, int n);

@@ -271,6 +271,7 @@ class Engine:
         explain: bool = False,
         outcomes: bool = False,
         constraint: Any = None,  # allow(path, address, size), forced(), took(tokens)
+        prompt_logprobs: int = -1,
     ) -> int: ...
     # What concerns one text under way, between two rounds.
     def direct(self, id: int, skip: Skip, rule: DraftRule | None = None) -> None: ...

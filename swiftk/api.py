@@ -399,6 +399,7 @@ class LM:
             "max_new_tokens": self._budget(ids, o),
             "stop_ids": sorted(self._stop_ids(o)),
             "logprobs": o.logprobs or 0,
+            "prompt_logprobs": -1 if o.prompt_logprobs is None else o.prompt_logprobs,
             "drafting": policy.drafting,
             "plans": policy.plans,
             "skip": policy.skip.native,
@@ -442,6 +443,7 @@ class LM:
             tokens=[e.token for e in events],
             finish_reason=text.stopper.finish or "cancelled",
             logprobs=None if o.logprobs is None else [TokenLogprobs(e.token, e.logprob, e.top) for e in events],
+            prompt_logprobs=None if o.prompt_logprobs is None else text.prompt,
             stats=stats,
             seed=o.seed,
             prompt_tokens=ids.tolist(),
@@ -461,7 +463,8 @@ class LM:
                 _log.warning("slower than it could be: %s", line)
 
     def _compare(self, result: Result, ids: np.ndarray, o: GenerateOptions) -> None:
-        again = self._stream(ids, replace(o, speculate=False, verify=False), None).wait().tokens
+        plain = replace(o, speculate=False, verify=False)
+        again = self._stream(ids, plain, None, self._grammars.of(o.response_format)).wait().tokens
         for i, (drafted, plain) in enumerate(zip(result.tokens, again, strict=False)):
             if drafted != plain:
                 raise InternalError(f"[verify] token {i}: {drafted} with drafts, {plain} without")

@@ -126,6 +126,7 @@ class GenerateOptions:
     # or "lark" with a "grammar" (llguidance's). Tokens are drawn from those that it allows; logprobs are among them.
     response_format: Mapping[str, Any] | None = None
     logprobs: int | None = None  # alternatives per token; 0: the chosen token's own alone
+    prompt_logprobs: int | None = None  # the same of the prompt's tokens but the first, all of which are run then
     speculate: bool | str = True  # True: where it pays; "always": in every round; False: never
     # "auto", None, a SkipSet, a list of layers, the path of a saved set, or the weights to read: "int4"
     skip: str | Path | SkipSet | Sequence[int] | None = "auto"
@@ -157,6 +158,7 @@ class GenerateOptions:
             ("max_new_tokens", 1, 1 << 31),
             ("seed", 0, 2**64 - 1),
             ("logprobs", 0, MAX_LOGPROBS),
+            ("prompt_logprobs", 0, MAX_LOGPROBS),
             ("max_draft", 1, MAX_DRAFT),
             ("top_k", -1, 1 << 31),
         ):

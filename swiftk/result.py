@@ -44,27 +44,28 @@ class Result:
     drafted: list[bool]  # for each token: whether it was accepted from a draft
     trace: Trace | None = field(default=None, repr=False, compare=False)  # for a report; to_dict() leaves it out
     sources: list[str | None] = field(default_factory=list)  # for each token: what proposed it; None: the model
+    prompt_logprobs: list[TokenLogprobs] | None = None  # of the prompt's tokens from the second on
 
     def __str__(self) -> str:
         return self.text
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        logprobs = (
-            None
-            if self.logprobs is None
-            else [
-                {"token": t.token, "logprob": t.logprob, "top": [list(pair) for pair in t.top]} for t in self.logprobs
-            ]
-        )
         return {
             "text": self.text,
             "tokens": self.tokens,
             "finish_reason": self.finish_reason,
-            "logprobs": logprobs,
+            "logprobs": _plain(self.logprobs),
+            "prompt_logprobs": _plain(self.prompt_logprobs),
             "seed": self.seed,
             "prompt_tokens": self.prompt_tokens,
             "drafted": self.drafted,
             "sources": self.sources,
             "stats": self.stats.to_dict(),
         }
+
+
+def _plain(told: list[TokenLogprobs] | None) -> list[dict[str, Any]] | None:
+    if told is None:
+        return None
+    return [{"token": t.token, "logprob": t.logprob, "top": [list(pair) for pair in t.top]} for t in told]

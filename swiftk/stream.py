@@ -14,7 +14,7 @@ from .cost import Round
 from .director import Director
 from .engine import Ticket
 from .errors import InvalidArgument
-from .result import Event, Result
+from .result import Event, Result, TokenLogprobs
 from .skip import SkipSet
 from .sources import NAMES
 from .trace import TracedRound
@@ -132,6 +132,7 @@ class Stream:
 
     def _prompt_is_over(self, turn: Any) -> None:
         recorder = self._text.recorder
+        self._text.prompt += [TokenLogprobs(e.token, e.logprob, tuple(e.top)) for e in turn.prompt]
         recorder.cached, recorder.generated = turn.cached, 1
         recorder.prefill = recorder.first_token = perf_counter() - self._began
         if self._text.stopper.finish is None:

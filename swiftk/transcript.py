@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from .result import Event
+from .result import Event, TokenLogprobs
 from .sources import NAMES
 from .stats import Recorder
 from .stops import Stopper
@@ -19,6 +19,7 @@ class Transcript:
     logprobs: bool = False  # whether events tell them
     recorder: Recorder = field(default_factory=Recorder)
     events: list[Event] = field(default_factory=list)
+    prompt: list[TokenLogprobs] = field(default_factory=list)  # what the model says of its tokens from the second on
     why_off: str = ""  # drafting rests, at its end
 
     def add(self, emitted: Any) -> Event:

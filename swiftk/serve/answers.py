@@ -41,7 +41,7 @@ class Answer:
                 called = {"tool_calls": calls} if calls else {}
                 content = {"message": {"role": "assistant", "content": said or (None if calls else ""), **called}}
                 reason = "tool_calls" if calls else reason
-            told = [(t.token, t.logprob, t.top) for t in result.logprobs or ()]
+            told = [*_prompt(result), *((t.token, t.logprob, t.top) for t in result.logprobs or ())]
             choices.append({"index": i, **content, "logprobs": self._told(told), "finish_reason": reason})
         return {**self._same, "object": kind, "choices": choices, "usage": usage(results), "metrics": metrics(results)}
 
@@ -58,7 +58,7 @@ class Answer:
             if calls:
                 content["delta"]["tool_calls"] = [{"index": i, **call} for i, call in enumerate(calls)]
                 reason = "tool_calls"
-        told = [(e.token, e.logprob, e.top) for e in events]
+        told: list[tuple[int, float | None, Any]] = [(e.token, e.logprob, e.top) for e in events]
         return self._line([{"index": index, **content, "logprobs": self._told(told), "finish_reason": reason}])
 
     def _parted(self, index: int, text: str) -> tuple[str, list[dict[str, Any]]]:
@@ -98,7 +98,7 @@ class Answer:
         return {
             "tokens": [self._spell(t) for t, _, _ in tokens],
             "token_logprobs": [lp for _, lp, _ in tokens],
-            "top_logprobs": [{self._spell(t): lp for t, lp in top} for _, _, top in tokens],
+            "top_logprobs": [top and {self._spell(t): lp for t, lp in top} for _, _, top in tokens],
         }
 
     def _one(self, token: int, logprob: float | None) -> dict[str, Any]:
@@ -107,6 +107,13 @@ class Answer:
 
     def _spell(self, token: int) -> str:
         return self._lm.tokenizer.decode([token]) if self._lm.tokenizer.available else str(token)
+
+
+def _prompt(result: Result) -> list[tuple[int, float | None, Any]]:
+    """Of its tokens where they are echoed with logprobs; of the first nothing is known."""
+    if result.prompt_logprobs is None:
+        return []
+    return [(result.prompt_tokens[0], None, None), *((t.token, t.logprob, t.top) for t in result.prompt_logprobs)]
 
 
 def finish(result: Result) -> str:

@@ -53,11 +53,11 @@ class Server:
         self._numbers = itertools.count(1)
 
     async def complete(self, request: Request, asked: CompletionRequest) -> Response:
-        if asked.echo and asked.logprobs is not None:
-            raise InvalidArgument("[serve] echo with logprobs is not supported, want one of them")
         prompts = asked.prompts()
         if asked.stream and len(prompts) > 1:
             raise InvalidArgument(f"[serve] stream with {len(prompts)} prompts is not supported, want one prompt")
+        if asked.stream and asked.echo and asked.logprobs is not None:
+            raise InvalidArgument("[serve] stream with echo and logprobs is not supported, want one of them less")
         echoes = [(p if isinstance(p, str) else self.lm.decode(p)) if asked.echo else "" for p in prompts]
         return await self._answer(request, asked, prompts, echoes, asked.logprobs, False)
 

@@ -69,6 +69,10 @@ class CompletionRequest(Request):
     max_tokens: int | None = Field(16, ge=1)
     echo: bool = False
 
+    def options(self, most_tokens: int | None, logprobs: int | None) -> list[dict[str, Any]]:
+        told = {"prompt_logprobs": logprobs} if self.echo and logprobs is not None else {}
+        return [{**one, **told} for one in super().options(most_tokens, logprobs)]
+
     def prompts(self) -> list[Any]:
         """One or several."""
         if isinstance(self.prompt, str) or all(isinstance(one, int) for one in self.prompt):

@@ -90,6 +90,18 @@ def test_several_prompts_and_an_echo(served, lm):
     assert [c["text"] for c in found.json()["choices"]] == [p + r.text for p, r in zip(prompts, want)]
 
 
+def test_an_echo_with_logprobs_scores_the_prompt(served, lm):
+    """As lm-eval's local-completions asks for it, and reads it."""
+    client, _ = served
+    asked = {"prompt": [5, 9, 17, 33], "max_tokens": 1, "temperature": 0, "logprobs": 1, "echo": True, "seed": 1}
+    told = client.post("/v1/completions", json=asked).json()["choices"][0]["logprobs"]
+    want = lm.generate([5, 9, 17, 33], max_new_tokens=1, temperature=0.0, logprobs=1, prompt_logprobs=1)
+    both = [*want.prompt_logprobs, *want.logprobs]
+    assert told["token_logprobs"] == [None, *(t.logprob for t in both)]
+    assert told["top_logprobs"][0] is None and all(len(top) == 1 for top in told["top_logprobs"][1:])
+    assert len(told["tokens"]) == 5
+
+
 def test_many_clients_at_a_time_each_get_their_own(served, lm):
     client, server = served
     asked = [{"prompt": [3 + i, 7, 11], "max_tokens": 10 + i % 7, "temperature": 1.0, "seed": i} for i in range(MANY)]
@@ -138,7 +150,7 @@ class TestRefusals:
             ("completions", {"prompt": "a", "n": 0}, 400, "n: Input should be greater than or equal to 1"),
             ("completions", {"prompt": "a", "seed": -1}, 400, "seed"),
             ("completions", {"prompt": ["a", "b"], "stream": True}, 400, "stream with 2 prompts"),
-            ("completions", {"prompt": "a", "echo": True, "logprobs": 1}, 400, "echo with logprobs"),
+            ("completions", {"prompt": "a", "echo": True, "logprobs": 1, "stream": True}, 400, "stream with echo"),
             ("chat/completions", {"messages": []}, 400, "messages"),
             ("chat/completions", {"messages": [{"role": "user", "content": [{"type": "audio"}]}]}, 400, "audio"),
             ("chat/completions", {"messages": [{"content": "x"}]}, 400, "no 'role'"),
