@@ -242,6 +242,11 @@ class LM:
         """One round of all texts under way, for a host that reads many streams by Stream.poll()."""
         self._engine.step()
 
+    @property
+    def last_round(self) -> dict[str, Any]:
+        """What the last round of the engine was: texts, rows, tokens, seconds, how many waited or gave way."""
+        return dict(self._engine.native.last)
+
     def generate_many(
         self, prompts: Sequence[Any], *, each: Sequence[Mapping[str, Any]] | None = None, **options: Any
     ) -> list[Result]:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ..api import LM
 from ..errors import InvalidArgument
 from .common import DeviceOption, DrafterOption, DtypeOption, ModelArgument, ThreadsOption, open_model, out
 
@@ -35,20 +36,26 @@ def command(
     except ModuleNotFoundError as error:
         raise InvalidArgument(f"[serve] {error.name} is not installed, want: pip install 'swiftk[serve]'") from None
     listening = _listen(host, port)
-    with listening:
+    address, bound = listening.getsockname()[:2]
+
+    def load() -> LM:
         lm = open_model(model, threads, dtype, device, drafter=drafter)
-        settings = ServeSettings(name=name, api_key=api_key, most_texts=most_texts, most_tokens=most_tokens)
-        app = make_app(lm, settings)
-        address, bound = listening.getsockname()[:2]
         out.print(
-            f"{app.state.server.name}: {lm.model.weight_bytes / 1e6:.0f} MB of {lm.model.dtype} weights, "
+            f"{name or lm.folder.name}: {lm.model.weight_bytes / 1e6:.0f} MB of {lm.model.dtype} weights, "
             f"{lm.model.isa} kernels, {lm.model.threads} threads, context {lm.context}\n"
             f"http://{address}:{bound}/v1 (Ctrl-C ends it once all texts are done)",
             highlight=False,
         )
-        config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=None)
-        uvicorn.Server(config).run(sockets=[listening])
-        lm.close()
+        return lm
+
+    with listening:
+        app = make_app(load, ServeSettings(name, api_key, most_texts, most_tokens))
+        server, http = app.state.server, uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+        server.give_up = lambda: setattr(http, "should_exit", True)
+        http.run(sockets=[listening])
+    if server.failed:
+        raise server.failed
+    server.lm.close()
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -7,7 +7,7 @@ import hmac
 import itertools
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -41,16 +41,26 @@ class Refused(Exception):
 
 
 class Server:
-    """A model, its texts, and what is counted of them."""
+    """A model, once it is there, its texts, and what is counted of them."""
 
-    def __init__(self, lm: LM, settings: ServeSettings) -> None:
-        self.lm, self.settings = lm, settings
-        self.texts = Texts(lm)
-        self.metrics = Metrics(lambda: len(self.texts))
-        self.name = settings.name or lm.folder.name
+    lm: LM
+    texts: Texts
+    name: str
+
+    def __init__(self, settings: ServeSettings) -> None:
+        self.settings = settings
+        self.metrics = Metrics()
         self.began = int(time.time())
-        self.draining = False
+        self.state = "loading"  # then "ok", then "draining"
+        self.failed: BaseException | None = None  # loading did
+        self.give_up: Callable[[], Any] = lambda: None
         self._numbers = itertools.count(1)
+
+    def open(self, lm: LM) -> None:
+        self.lm, self.texts = lm, Texts(lm)
+        self.name = self.settings.name or lm.folder.name
+        self.metrics.watch(self.texts)
+        self.state = "ok"
 
     async def complete(self, request: Request, asked: CompletionRequest) -> Response:
         prompts = asked.prompts()
@@ -105,7 +115,7 @@ class Server:
         return JSONResponse(answer.whole(results, before))
 
     def _admit(self, more: int) -> None:
-        if self.draining:
+        if self.state == "draining":
             raise Refused(503, "[serve] the server is about to end", {"Retry-After": "5"})
         most = self.settings.most_texts
         if len(self.texts) + more > most:
@@ -134,8 +144,8 @@ class Server:
 
     async def drain(self) -> None:
         """New requests are refused; ends once all texts have."""
-        self.draining = True
-        while len(self.texts):
+        loaded, self.state = self.state != "loading", "draining"
+        while loaded and len(self.texts):
             await asyncio.sleep(0.05)
 
 
@@ -187,15 +197,30 @@ async def _unless_gone(request: Request, work: Awaitable[Any]) -> Any:
             await task
 
 
-def make_app(lm: LM, settings: ServeSettings | None = None) -> FastAPI:
-    """An ASGI app around a loaded model, which stays the caller's. `app.state.server` drains before it ends."""
-    server = Server(lm, settings or ServeSettings())
+def make_app(model: LM | Callable[[], LM], settings: ServeSettings | None = None) -> FastAPI:
+    """An ASGI app around a model, which stays the caller's; or around what loads one once the app runs: until then
+    /health and all others answer 503. `app.state.server` drains before it ends; what loading raises is its `failed`,
+    and then it calls its `give_up`, which is the caller's."""
+    server = Server(settings or ServeSettings())
+    if isinstance(model, LM):
+        server.open(model)
+
+    async def loaded() -> None:
+        try:
+            server.open(await asyncio.to_thread(model))
+        except BaseException as error:
+            server.failed = error
+            server.give_up()
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        loading = asyncio.create_task(loaded()) if server.state == "loading" else None
         yield
         await server.drain()
-        await asyncio.to_thread(server.texts.close)
+        if loading:
+            await loading
+        if not server.failed:
+            await asyncio.to_thread(server.texts.close)
 
     app = FastAPI(title="swiftk", version=__version__, lifespan=lifespan)
     app.state.server = server
@@ -205,10 +230,11 @@ def make_app(lm: LM, settings: ServeSettings | None = None) -> FastAPI:
 
 
 class Guard:
-    """Keys and sizes, before a body is read. Plain ASGI: what wraps requests hides that a client has left."""
+    """Keys, sizes and whether there is a model, before a body is read. Plain ASGI: what wraps requests hides that a
+    client has left."""
 
-    def __init__(self, app: Any, settings: ServeSettings) -> None:
-        self._app, self._settings = app, settings
+    def __init__(self, app: Any, server: Server) -> None:
+        self._app, self._server = app, server
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         refusal = self._refusal(scope) if scope["type"] == "http" else None
@@ -216,20 +242,22 @@ class Guard:
 
     def _refusal(self, scope: Any) -> Response | None:
         headers = Headers(scope=scope)
-        key, most = self._settings.api_key, self._settings.most_bytes
+        key, most = self._server.settings.api_key, self._server.settings.most_bytes
         given = headers.get("authorization", "").removeprefix("Bearer ")
         if key and scope["path"] not in _OPEN and not hmac.compare_digest(given.encode(), key.encode()):
             return _refusal(401, "[serve] the API key is missing or wrong (Authorization: Bearer KEY)")
         length = headers.get("content-length", "0")
         if length.isdigit() and int(length) > most:
             return _refusal(413, f"[serve] the body has {length} bytes, want at most {most}")
+        if self._server.state == "loading" and scope["path"] not in _OPEN:
+            return _refusal(503, "[serve] the model is being loaded", {"Retry-After": "5"})
         return None
 
 
 def _add_guards(app: FastAPI, server: Server) -> None:
     """Errors as OpenAI has them."""
 
-    app.add_middleware(Guard, settings=server.settings)
+    app.add_middleware(Guard, server=server)
 
     @app.exception_handler(Refused)
     async def refused(_: Request, error: Refused) -> Response:
@@ -270,7 +298,7 @@ def _add_routes(app: FastAPI, server: Server) -> None:
 
     @app.get("/health")
     async def health() -> Response:
-        return PlainTextResponse("draining" if server.draining else "ok", 503 if server.draining else 200)
+        return PlainTextResponse(server.state, 200 if server.state == "ok" else 503)
 
     @app.get("/metrics")
     async def metrics() -> Response:

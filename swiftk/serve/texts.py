@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 from ..api import LM
@@ -65,6 +65,8 @@ class Texts:
     def __init__(self, lm: LM) -> None:
         self.lm = lm
         self._active: dict[Text, None] = {}
+        self.waiting = 0  # of them, for room, as of the last round
+        self.preempted: Callable[[float], None] = lambda texts: None  # is told how many of a round were
         self._changed = threading.Condition()
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="swiftk-engine", daemon=True)
@@ -108,6 +110,10 @@ class Texts:
                 ended = texts
             else:
                 ended = [text for text in texts if text.read()]
+                last = self.lm.last_round
+                self.waiting = last["waiting"]
+                self.preempted(last["preempted"])
             with self._changed:
                 for text in ended:
                     del self._active[text]
+                self.waiting = min(self.waiting, len(self._active))

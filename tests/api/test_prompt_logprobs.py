@@ -11,7 +11,8 @@ from swiftk.testing import make_tiny
 
 @pytest.fixture(scope="module")
 def lm(tmp_path_factory):
-    folder = make_tiny(tmp_path_factory.mktemp("told") / "tiny", "llama3", "float32", layers=3, max_position_embeddings=2048)
+    folder = tmp_path_factory.mktemp("told") / "tiny"
+    make_tiny(folder, "llama3", "float32", layers=3, max_position_embeddings=2048)
     with swiftk.load(folder, device="cpu", max_sequences=4) as lm:
         yield lm
 

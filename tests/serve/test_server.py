@@ -1,6 +1,8 @@
 """A server beside the model that it serves: what comes over HTTP with a seed is what generate() says."""
 
 import asyncio
+import subprocess
+import sys
 import threading
 import time
 
@@ -203,11 +205,11 @@ def test_what_operators_ask(served, lm):
 
 def test_an_end_waits_for_texts_and_refuses_new_ones(lm):
     with serving(lm) as (url, server), httpx.Client(base_url=url, timeout=60) as client:
-        server.draining = True
+        server.state = "draining"
         assert client.get("/health").status_code == 503
         refused = client.post("/v1/completions", json={"prompt": "a"})
         assert refused.status_code == 503 and refused.headers["retry-after"] == "5"
-        server.draining = False
+        server.state = "ok"
         asked = {"prompt": [5], "max_tokens": 200, "ignore_eos": True, "stream": True, "temperature": 0}
         with client.stream("POST", "/v1/completions", json=asked) as response:
             parts = response.iter_text()
@@ -217,6 +219,34 @@ def test_an_end_waits_for_texts_and_refuses_new_ones(lm):
             text += "".join(parts)
         drained.join(20)
         assert text.rstrip().endswith("[DONE]") and not drained.is_alive()
+
+
+def test_a_model_is_loaded_while_the_server_runs(folder):
+    """And whoever asks meanwhile is told so."""
+    may = threading.Event()
+
+    def load():
+        assert may.wait(30)
+        return swiftk.load(folder, device="cpu", threads=1)
+
+    with serving(load) as (url, server), httpx.Client(base_url=url, timeout=60) as client:
+        assert (client.get("/health").status_code, client.get("/health").text) == (503, "loading")
+        refused = client.post("/v1/completions", json={"prompt": "a"})
+        assert refused.status_code == 503 and refused.headers["retry-after"] == "5"
+        assert client.get("/v1/models").status_code == 503 and client.get("/metrics").status_code == 200
+        may.set()
+        until(lambda: client.get("/health").status_code == 200)
+        assert client.post("/v1/completions", json={"prompt": [5]}).status_code == 200
+    server.lm.close()
+
+
+def test_the_command_ends_with_a_line_where_a_model_does_not_load(tmp_path):
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "config.json").write_text("{}")
+    command = [sys.executable, "-m", "swiftk", "serve", str(broken), "--port", "0"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2 and "config" in done.stderr and "Traceback" not in done.stderr
 
 
 def test_the_openai_client(served, lm):
