@@ -1,27 +1,33 @@
-"""swiftk chat: a conversation; the cache carries over from turn to turn."""
+"""swiftk chat: a conversation, with a model here or with a server's; the cache carries over from turn to turn."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any
 
 import typer
 
+from ..errors import InvalidArgument
 from .common import (
     DeviceOption,
     DrafterOption,
     DtypeOption,
-    ModelArgument,
     NewTokensOption,
     ThreadsOption,
     err,
     open_model,
     out,
 )
+from .remote import Remote
 from .run import show_cut, show_stats
+
+Answer = Callable[[list[dict[str, str]]], str]
 
 
 def command(
-    model: ModelArgument,
+    model: Annotated[str | None, typer.Argument(help="A folder, or demo; or --url.", show_default=False)] = None,
+    url: Annotated[str | None, typer.Option(help="A server instead, such as http://127.0.0.1:8000/v1.")] = None,
     system: Annotated[str | None, typer.Option(help="A system message.")] = None,
     max_new_tokens: NewTokensOption = None,
     temperature: Annotated[float | None, typer.Option()] = None,
@@ -34,11 +40,23 @@ def command(
     drafter: DrafterOption = None,
 ) -> None:
     """Talk with a model. /exit leaves, /clear forgets; Ctrl-C stops an answer."""
-    lm = open_model(model, threads, dtype, device, drafter=drafter)
-    messages: list[dict[str, str]] = [{"role": "system", "content": system}] if system else []
-    if not lm.tokenizer.has_template:
-        err.print("this checkpoint has no chat template: the conversation is written as a plain transcript")
-    options = {"max_new_tokens": max_new_tokens, "temperature": temperature, "seed": seed, "speculate": not no_spec}
+    if (model is None) == (url is None):
+        raise InvalidArgument("[chat] want a model, or --url of a server")
+    answer: Answer
+    if url is not None:
+        chosen = {"max_completion_tokens": max_new_tokens, "temperature": temperature, "seed": seed}
+        answer = partial(_remote, Remote(url), {name: value for name, value in chosen.items() if value is not None})
+    else:
+        lm = open_model(model or "", threads, dtype, device, drafter=drafter)
+        if not lm.tokenizer.has_template:
+            err.print("this checkpoint has no chat template: the conversation is written as a plain transcript")
+        options = {"max_new_tokens": max_new_tokens, "temperature": temperature, "seed": seed, "speculate": not no_spec}
+        answer = partial(_answer, lm, options, stats)
+    _talk(answer, [{"role": "system", "content": system}] if system else [])
+
+
+def _talk(answer: Answer, messages: list[dict[str, str]]) -> None:
+    begun = len(messages)
     while True:
         try:
             said = out.input("[bold]> [/bold]").strip()
@@ -47,14 +65,26 @@ def command(
         if said == "/exit":
             return
         if said == "/clear":
-            messages = messages[:1] if system else []
+            messages = messages[:begun]
             continue
         if said:
             messages.append({"role": "user", "content": said})
-            messages.append({"role": "assistant", "content": _answer(lm, messages, options, stats)})
+            messages.append({"role": "assistant", "content": answer(messages)})
 
 
-def _answer(lm: Any, messages: list[dict[str, str]], options: dict[str, Any], stats: bool) -> str:
+def _remote(server: Remote, options: dict[str, Any], messages: list[dict[str, str]]) -> str:
+    pieces, text = server.chat(messages, options), []
+    try:
+        for piece in pieces:
+            text.append(piece)
+            out.print(piece, end="", soft_wrap=True)
+    except KeyboardInterrupt:
+        pieces.close()
+    out.print()
+    return "".join(text).strip()
+
+
+def _answer(lm: Any, options: dict[str, Any], stats: bool, messages: list[dict[str, str]]) -> str:
     prompt, more = (messages, {}) if lm.tokenizer.has_template else (_transcript(messages), {"stop": ["\nUser:"]})
     stream = lm.generate(prompt, stream=True, **options, **more)
     text = []
