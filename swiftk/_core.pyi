@@ -149,6 +149,7 @@ class Turn:
 
     id: int
     tokens: list[Emitted]
+    prompt: list[Emitted]
     cached: int
     nodes: int
     steps: int
