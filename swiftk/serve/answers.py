@@ -25,6 +25,7 @@ class Answer:
         tools: Tools | None = None,
     ) -> None:
         self._lm, self._chat, self._logprobs, self._tools = lm, chat, logprobs, tools
+        self.sources = False  # whether chunks tell who proposed each token
         self._held: dict[int, str] = {}  # of texts under way, by index: what may be part of a call
         self._id = f"{'chatcmpl' if chat else 'cmpl'}-{number}"
         self._same = {"id": self._id, "created": created, "model": model}
@@ -58,6 +59,8 @@ class Answer:
             if calls:
                 content["delta"]["tool_calls"] = [{"index": i, **call} for i, call in enumerate(calls)]
                 reason = "tool_calls"
+        if self.sources:
+            content["pieces"] = [(e.text, e.source) for e in events]
         told: list[tuple[int, float | None, Any]] = [(e.token, e.logprob, e.top) for e in events]
         return self._line([{"index": index, **content, "logprobs": self._told(told), "finish_reason": reason}])
 

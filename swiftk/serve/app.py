@@ -13,7 +13,7 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.datastructures import Headers
 
 from .. import __version__
@@ -22,6 +22,7 @@ from ..errors import InvalidArgument, SwiftkError
 from ..result import Event, Result
 from .answers import Answer
 from .metrics import Metrics
+from .page import page
 from .protocol import ChatRequest, CompletionRequest, error_body, status_of
 from .protocol import Request as Asked
 from .settings import ServeSettings
@@ -29,7 +30,7 @@ from .texts import Text, Texts
 from .tools import Tools
 
 _log = logging.getLogger("swiftk")
-_OPEN = ("/health", "/metrics", "/version")  # paths that need no key
+_OPEN = ("/", "/health", "/metrics", "/version")  # paths that need no key
 
 
 class Refused(Exception):
@@ -103,9 +104,10 @@ class Server:
             _close(texts)
             raise
         answer = Answer(self.lm, str(next(self._numbers)), int(time.time()), self.name, chat, logprobs, tools)
+        answer.sources = asked.streamed.include_sources
         before = [echo for echo in echoes for _ in options]
         if asked.stream:
-            lines = self._stream(answer, texts, before, asked.wants_usage)
+            lines = self._stream(answer, texts, before, asked.streamed.include_usage)
             return StreamingResponse(lines, media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
         try:
             results = await _unless_gone(request, asyncio.gather(*(text.wait() for text in texts)))
@@ -295,6 +297,10 @@ def _add_routes(app: FastAPI, server: Server) -> None:
         lm = server.lm
         one = {"id": server.name, "object": "model", "created": server.began, "owned_by": "swiftk"}
         return {"object": "list", "data": [{**one, "max_model_len": lm.context}]}
+
+    @app.get("/")
+    async def try_it() -> Response:
+        return HTMLResponse(page())
 
     @app.get("/health")
     async def health() -> Response:

@@ -16,6 +16,7 @@ STATUS = {errors.InvalidArgument: 400, errors.OutOfMemory: 503, errors.Cancelled
 
 class StreamOptions(BaseModel):
     include_usage: bool = False
+    include_sources: bool = False  # swiftk's own: [text, who proposed it] of each token, as `pieces` of a choice
 
 
 class Request(BaseModel):
@@ -59,8 +60,8 @@ class Request(BaseModel):
         return self.max_tokens
 
     @property
-    def wants_usage(self) -> bool:
-        return self.stream_options is not None and self.stream_options.include_usage
+    def streamed(self) -> StreamOptions:
+        return self.stream_options or StreamOptions()
 
 
 class CompletionRequest(Request):

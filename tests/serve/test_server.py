@@ -203,6 +203,24 @@ def test_what_operators_ask(served, lm):
     assert client.get("/version").json() == {"version": swiftk.__version__}
 
 
+def test_who_proposed_what_is_told_where_asked(served, lm):
+    client, _ = served
+    asked = {"prompt": "hello hello hello", "max_tokens": 30, "temperature": 0, "stream": True, "speculate": "always"}
+    want = lm.generate("hello hello hello", max_new_tokens=30, temperature=0.0)
+    chunks = lines(client.post("/v1/completions", json={**asked, "stream_options": {"include_sources": True}}))
+    pieces = [piece for chunk in chunks for piece in chunk["choices"][0]["pieces"]]
+    assert "".join(text for text, _ in pieces) == want.text and len(pieces) == len(want.tokens)
+    assert {source for _, source in pieces} - {None, "plan", "suffix", "recycle"} == set()
+    assert any(source for _, source in pieces)
+    assert "pieces" not in lines(client.post("/v1/completions", json=asked))[0]["choices"][0]
+
+
+def test_the_page_loads_nothing_from_elsewhere(served):
+    page = served[0].get("/")
+    assert page.status_code == 200 and page.headers["content-type"].startswith("text/html")
+    assert "http://" not in page.text and "https://" not in page.text and "src=" not in page.text
+
+
 def test_an_end_waits_for_texts_and_refuses_new_ones(lm):
     with serving(lm) as (url, server), httpx.Client(base_url=url, timeout=60) as client:
         server.state = "draining"

@@ -1,0 +1,78 @@
+"""The server's page in a real browser, where one and playwright are installed."""
+
+import shutil
+import time
+
+import pytest
+
+import swiftk
+from swiftk.testing import make_tiny
+
+pytest.importorskip("fastapi")
+api = pytest.importorskip("playwright.sync_api")
+
+from serving import serving  # noqa: E402
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = pytest.mark.skipif(BROWSER is None, reason="needs Chromium")
+
+
+@pytest.fixture(scope="module")
+def lm(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("page") / "tiny"
+    return swiftk.load(make_tiny(folder, "llama3", max_position_embeddings=8192), device="cpu", threads=1)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with api.sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+def asked(page, url, kind, **fields):
+    page.goto(url)
+    page.wait_for_function("document.getElementById('name').textContent === 'tiny'")
+    page.select_option("#kind", kind)
+    for name, value in fields.items():
+        page.fill(f"#{name}", str(value))
+    page.click("#go")
+
+
+def test_a_text_is_shown_with_who_proposed_it(lm, browser, tmp_path):
+    with serving(lm) as (url, _):
+        page = browser.new_page()
+        wrong = []
+        page.on("pageerror", lambda error: wrong.append(error))
+        for kind, prompt in ("completions", "hello"), ("chat/completions", [{"role": "user", "content": "hello"}]):
+            want = lm.generate(prompt, max_new_tokens=40, temperature=0.5, seed=7)
+            asked(page, url, kind, prompt="hello", tokens=40, temperature=0.5, seed=7)
+            page.wait_for_function("document.getElementById('told').textContent.includes('a second')")
+            assert page.text_content("#text") == want.text
+            assert page.locator("#text span").count() == len(want.tokens)
+            assert f"{len(want.tokens)} tokens in" in page.text_content("#told")
+        assert "the model" in page.text_content("#legend") and not wrong
+        page.screenshot(path=tmp_path / "page.png")
+        page.close()
+
+
+def test_errors_are_told_and_a_text_can_be_stopped(lm, browser):
+    with serving(lm, api_key="secret") as (url, server):
+        page = browser.new_page()
+        page.goto(url)
+        page.fill("#prompt", "hello")
+        page.click("#go")
+        page.wait_for_function("document.getElementById('told').textContent.includes('API key')")
+        page.fill("#key", "secret")
+        page.fill("#tokens", "8000")
+        page.uncheck("#speculate")
+        page.click("#go")
+        page.wait_for_selector("#text span", state="attached")
+        page.click("#stop")
+        page.wait_for_function("document.getElementById('told').textContent === 'stopped'")
+        end = time.monotonic() + 10
+        while len(server.texts) and time.monotonic() < end:
+            time.sleep(0.05)
+        assert len(server.texts) == 0
+        page.close()
