@@ -20,10 +20,13 @@ void check(const Request& r, const Model& model, int context) {
     fail(Status::InvalidArgument,
          "[submit] max_new_tokens is " + std::to_string(r.max_new_tokens) + ", want 1 or more");
   }
-  if (r.logprobs < 0 || r.logprobs > kMaxTopk || r.prompt_logprobs < -1 || r.prompt_logprobs > kMaxTopk) {
-    fail(Status::InvalidArgument, "[submit] logprobs is " + std::to_string(r.logprobs) + ", prompt_logprobs " +
-                                      std::to_string(r.prompt_logprobs) + ", want 0.." + std::to_string(kMaxTopk));
-  }
+  const auto among = [](const char* name, int value, int least) {
+    if (value >= least && value <= kMaxTopk) return;
+    fail(Status::InvalidArgument, std::string("[submit] ") + name + " is " + std::to_string(value) + ", want " +
+                                      std::to_string(least) + ".." + std::to_string(kMaxTopk));
+  };
+  among("logprobs", r.logprobs, 0);
+  among("prompt_logprobs", r.prompt_logprobs, -1);
   DraftRule rule = r.rule;
   rule.stop_ids = r.stop_ids;
   rule.check();

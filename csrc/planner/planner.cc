@@ -155,8 +155,8 @@ void Planner::look(Mode& m, int texts, double pace, const Reading& reading) {
   // Where nothing promises anything, drafts take a step, as long as they may lose that: what they say is what is
   // learned.
   m.doubtful = best >= 0 && found.rate <= pace && pace == 1 && texts > 1;
-  const bool never = found.rate <= pace && pace > 1 && !m.asked.always;
-  next.min_step_gain = never ? found.min_step_gain : std::min(found.min_step_gain, 1.0);
+  const double most = m.asked.always ? tuned::kAlways : found.rate <= pace && pace > 1 ? 2 : 1;
+  next.min_step_gain = std::min(found.min_step_gain, most);
   if (best >= 0) {
     const Choice& c = plans_[best];
     next.odds = c.accepted.odds();

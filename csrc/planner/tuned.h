@@ -44,6 +44,7 @@ inline constexpr double kEager = 0.85;       // in the last of them: of what a s
 inline constexpr double kUnsure = 0.6;       // a plan is believed to be better by this over the root of its outcomes
 inline constexpr double kPace = 0.94;        // weight that the rounds before keep in a text's pace,
 inline constexpr double kFastest = 12;       // which is never taken to be higher
+inline constexpr double kAlways = 0.5;       // drafting always, a plan takes its first step where guesses leave it this
 inline constexpr int kChain = 3;  // drafters' nodes that a step reads at most: four rows of int4 cost what one does
 
 }  // namespace swiftk::tuned

@@ -173,8 +173,8 @@ def test_verify_compares(lm, monkeypatch):
     assert drafted(lm, verify=True).tokens == plain(lm).tokens
     stream = type(lm)._stream
 
-    def lies(self, ids, o, skip):
-        found = stream(self, ids, o, skip)
+    def lies(self, ids, o, skip, grammar):
+        found = stream(self, ids, o, skip, grammar)
         if not o.speculate:
             result = found.wait()
             result.tokens[3] += 1

@@ -25,7 +25,7 @@ def test_always_drafts_though_sources_alone_would_go_faster(always):
         one.learn(6, 9, 1 if drafts else 0, 2.0 if drafts else 0.0, 1.05)
     found = one.next(PLAN)
     assert found["drafts"]
-    assert (found["min_step_gain"] <= 1) == always
+    assert (found["min_step_gain"] <= 0.5) == always
 
 
 @pytest.fixture(scope="module")
