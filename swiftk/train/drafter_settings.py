@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .settings import Checked, option
+from .settings import Checked, option, precision
 
 GROUPS = {
     "data": "the texts",
@@ -77,13 +77,7 @@ class DrafterSettings(Checked):
     beta2: float = option(0.95, "optimization", "AdamW's decay of the square", least=0, most=0.99999)
     clip: float = option(1.0, "optimization", "largest norm of a gradient; 0: any", least=0)
     seed: int = option(0, "optimization", "of new weights, and of what a step sees", least=0)
-    precision: str | None = option(
-        None,
-        "optimization",
-        "of matrix products, weights stay float32; default: bfloat16 on a GPU, float32 on a CPU, where bfloat16 is "
-        "faster if it has AMX",
-        choices=("float32", "bfloat16"),
-    )
+    precision: str | None = precision()
 
     device: str = option("auto", "run", "cpu, cuda, cuda:N; auto: a GPU where there is one")
     threads: int | None = option(None, "run", "of the CPU; default: torch's choice", least=1)

@@ -28,6 +28,16 @@ def option(default: Any, group: str, help: str, **facts: Any) -> Any:
     return field(default=default, metadata={"group": group, "help": help, **facts})
 
 
+def precision() -> Any:
+    return option(
+        None,
+        "optimization",
+        "of matrix products, weights stay float32; default: bfloat16 on a GPU, float32 on a CPU, where bfloat16 is "
+        "faster if it has AMX",
+        choices=("float32", "bfloat16"),
+    )
+
+
 class Checked:
     """Fields made by option(), whose ranges hold."""
 
@@ -117,13 +127,7 @@ class Settings(Checked):
     beta2: float = option(0.95, "optimization", "AdamW's decay of the square", least=0, most=0.99999)
     clip: float = option(1.0, "optimization", "largest norm of a gradient; 0: any", least=0)
     seed: int = option(0, "optimization", "of new weights, of the order of texts, of dropped layers", least=0)
-    precision: str | None = option(
-        None,
-        "optimization",
-        "of matrix products, weights stay float32; default: bfloat16 on a GPU, float32 on a CPU, where bfloat16 is "
-        "faster if it has AMX",
-        choices=("float32", "bfloat16"),
-    )
+    precision: str | None = precision()
     compile: bool = option(
         False, "optimization", "layers by torch.compile: a minute to begin with, and a C++ compiler on a CPU, for speed"
     )

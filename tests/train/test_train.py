@@ -106,6 +106,29 @@ def same_runs(one, other):
         assert (one / name).read_bytes() == (other / name).read_bytes(), name
 
 
+def losses(folder):
+    """[steps] the loss of each."""
+    return np.array([float(row.split(",")[2]) for row in (folder / "training" / "loss.csv").read_text().split()[1:]])
+
+
+def test_bfloat16_learns_as_float32_does(corpus, finished, tmp_path):
+    """And which it was is the run's, not the machine's."""
+    folder = trained(tmp_path / "half", corpus, precision="bfloat16")
+    assert json.loads((finished / "training" / "run.json").read_text())["precision"] == "float32"
+    exact, rounded = losses(finished), losses(folder)
+    assert not np.array_equal(exact, rounded)
+    np.testing.assert_allclose(rounded[:5], exact[:5], rtol=0.01)
+    np.testing.assert_allclose(rounded[-10:].mean(), exact[-10:].mean(), rtol=0.1)
+
+
+@pytest.mark.exhaustive
+def test_a_compiled_run_is_the_same_run(corpus, finished, tmp_path):
+    """Up to the order of summation; samples that drop layers make batches of every size."""
+    folder = trained(tmp_path / "compiled", corpus, compile=True, steps=12)
+    again = trained(tmp_path / "plain", corpus, steps=12)
+    np.testing.assert_allclose(losses(folder), losses(again), rtol=2e-4)
+
+
 # Killed and resumed.
 @pytest.mark.exhaustive
 def test_a_killed_run_goes_on_bit_for_bit(corpus, finished, tmp_path):
