@@ -73,7 +73,7 @@ def _load(
     drafter = None if options.drafter is None else _drafter_folder(options.drafter)
     beside = options.drafter_pack
     if drafter and not beside:
-        beside = drafter_kernels(drafter, folder, options.dtype, chosen)
+        beside = drafter_kernels(drafter, folder, options.dtype, chosen, draft_weights=copies)
     model = _core.Model(
         str(folder),
         dtype=options.dtype,

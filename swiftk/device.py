@@ -54,12 +54,14 @@ def drafter_kernels(
     dtype: str,
     device: str,
     progress: Callable[[int, int], Any] | None = None,
+    draft_weights: str = "own",
 ) -> list[str]:
-    """The same for the layers of a drafter of that checkpoint; of most kinds one."""
+    """The same for the layers of a drafter of that checkpoint; of most kinds one. A model has copies, too."""
     if device == "cpu":
         return []
     shapes = packs.shapes_of_drafter(drafter, folder, dtype)
-    return [str(packs.ensure(shape, architecture(device), progress)) for shape in shapes]
+    arch, copies = architecture(device), packs.copies_of_drafter(shapes[0], draft_weights)
+    return [str(packs.ensure(shape, arch, progress, draft_weights=copies)) for shape in shapes]
 
 
 def place(

@@ -48,6 +48,11 @@ def shapes_of_drafter(drafter: str | Path, folder: str | Path, dtype: str = "aut
     return _core.drafter_kernel_shapes(str(drafter), str(folder), dtype)
 
 
+def copies_of_drafter(shape: dict[str, Any], draft_weights: str) -> str:
+    """What of them it reads: a model its own in few bits, a head none."""
+    return "own" if "linears" in shape else draft_weights
+
+
 def manifest() -> ModuleType:
     """kernels/triton/manifest.py, which needs no Triton."""
     return load_source(kernel_sources() / "manifest.py")

@@ -43,7 +43,8 @@ def command(
         options = LoadOptions(dtype=dtype, draft_weights=draft_weights.split(","))
         shapes, copies = [pack.shape_of(folder, options.dtype)], options.draft_weights
         if drafter:
-            shapes, copies = pack.shapes_of_drafter(drafter, folder, options.dtype), "own"
+            shapes = pack.shapes_of_drafter(drafter, folder, options.dtype)
+            copies = pack.copies_of_drafter(shapes[0], copies)
         for number, shape in enumerate(shapes, 1):
             path = output.with_stem(f"{output.stem}-{number}") if number > 1 else output
             with bar(unit_bytes=False) as progress:

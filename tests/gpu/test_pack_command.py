@@ -5,6 +5,7 @@ import json
 import pytest
 
 import swiftk
+from heads import make_block
 from swiftk import pack
 from swiftk.cli import main
 from swiftk.testing import make_tiny
@@ -47,11 +48,18 @@ def test_matmuls_are_in_cuda_unless_something_else_is_wanted(tmp_path):
         assert ("layouts" in pack.read_header(path)) == own
 
 
-def test_kernels_of_a_drafter(tmp_path):
-    drafter, path = make_tiny(tmp_path / "drafter", "llama2", "float32"), tmp_path / "a.pack"
-    assert main(["pack", "--model", "demo", "--drafter", str(drafter), "--arch", "stub", "-o", str(path)]) == 0
+@pytest.mark.parametrize("copies", ["own", "int8"])
+def test_kernels_of_a_drafter(tmp_path, copies):
+    """A model's, which reads copies of its own; a head has none."""
+    model, path = make_tiny(tmp_path / "model", "llama2", "float32"), tmp_path / "a.pack"
+    command = ["pack", "--model", str(model), "--draft-weights", copies, "--arch", "stub", "-o", str(path), "--drafter"]
+    assert main([*command, str(model)]) == 0
     header = pack.read_header(path)
-    assert header["shape"] == pack.shape_of(drafter) and not any(".int" in name for name in header["kernels"])
+    assert header["shape"] == pack.shape_of(model)
+    assert any(".int8" in name for name in header["kernels"]) == (copies == "int8")
+    assert main([*command, str(make_block(tmp_path / "head", model))]) == 0
+    header = pack.read_header(path)
+    assert "linears" in header["shape"] and not any(".int" in name for name in header["kernels"])
 
 
 @pytest.mark.parametrize(
