@@ -57,7 +57,9 @@ def test_a_text_is_shown_with_who_proposed_it(lm, browser, tmp_path):
         page.close()
 
 
-def test_errors_are_told_and_a_text_can_be_stopped(lm, browser):
+def test_errors_are_told_and_a_text_can_be_stopped(lm, browser, monkeypatch):
+    step = type(lm).step
+    monkeypatch.setattr(type(lm), "step", lambda self: (time.sleep(0.02), step(self)))  # there is time to click
     with serving(lm, api_key="secret") as (url, server):
         page = browser.new_page()
         page.goto(url)
