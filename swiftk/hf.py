@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     import torch
 
 _DTYPES = {"torch.float32": "F32", "torch.bfloat16": "BF16", "torch.float16": "F16"}
-# What a sampler of swiftk's does as well, by its attribute; what only keeps a distribution as it is has none.
+# What a sampler of swiftk's does as well: its attribute, and the option that is the same.
 _WARPERS = {
-    "TemperatureLogitsWarper": "temperature",
-    "TopKLogitsWarper": "top_k",
-    "TopPLogitsWarper": "top_p",
-    "MinPLogitsWarper": "min_p",
-    "RepetitionPenaltyLogitsProcessor": "penalty",
-    "LogitNormalization": None,
+    "TemperatureLogitsWarper": ("temperature", "temperature"),
+    "TopKLogitsWarper": ("top_k", "top_k"),
+    "TopPLogitsWarper": ("top_p", "top_p"),
+    "MinPLogitsWarper": ("min_p", "min_p"),
+    "RepetitionPenaltyLogitsProcessor": ("penalty", "repetition_penalty"),
 }
+_HARMLESS = ("LogitNormalization",)  # which keep a distribution as it is
 _RETURNS = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")
 _loaded: weakref.WeakKeyDictionary[Any, Loaded] = weakref.WeakKeyDictionary()
 
@@ -44,7 +44,8 @@ class Loaded:
         own = {name: _memory(name, t) for name, t in tensors.items()}
         device = "cpu" if model.device.type == "cpu" else f"cuda:{model.device.index or 0}"
         options = {"device": device, "dtype": str(model.dtype).removeprefix("torch."), **options}
-        self.lm: LM = load_tensors(Path(self._folder.name), own, tensors, options)
+        kept = tensors if device == "cpu" else None  # whose embedding is read where it lies
+        self.lm: LM = load_tensors(Path(self._folder.name), own, kept, options)
 
 
 def attach(model: Any, **options: Any) -> LM:
@@ -149,12 +150,12 @@ def _sampling(processors: Iterable[Any], config: Any) -> dict[str, Any]:
         options["temperature"] = 1.0
     for one in processors:
         kind = type(one).__name__
+        if kind in _HARMLESS:
+            continue
         if kind not in _WARPERS:
-            known = ", ".join(name for name, attribute in _WARPERS.items() if attribute)
-            raise InvalidArgument(f"[hf] logits processor {kind} is not supported, want only {known}")
-        if attribute := _WARPERS[kind]:
-            name = "repetition_penalty" if attribute == "penalty" else attribute
-            options[name] = getattr(one, attribute)
+            raise InvalidArgument(f"[hf] logits processor {kind} is not supported, want only {', '.join(_WARPERS)}")
+        attribute, option = _WARPERS[kind]
+        options[option] = getattr(one, attribute)
     return options
 
 
