@@ -245,7 +245,7 @@ class LM:
     @property
     def last_round(self) -> dict[str, Any]:
         """What the last round of the engine was: texts, rows, tokens, seconds, how many waited or gave way."""
-        return dict(self._engine.native.last)
+        return self._engine.native.last
 
     def generate_many(
         self, prompts: Sequence[Any], *, each: Sequence[Mapping[str, Any]] | None = None, **options: Any
