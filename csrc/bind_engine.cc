@@ -354,6 +354,12 @@ void bind_engine(py::module_& m) {
           "n"_a)
       .def(
           "cancel", [](const SharedEngine& self, uint64_t id) { self->cancel(id); }, "id"_a)
+      .def(
+          "guess",
+          [](const SharedEngine& self, uint64_t id, int32_t at, std::vector<int32_t> tokens) {
+            self->guess(id, {at, std::move(tokens)});
+          },
+          "id"_a, "at"_a, "tokens"_a)
       .def("step", &SharedEngine::step, "boxes"_a)
       .def("idle", [](const SharedEngine& self) { return self->idle(); })
       .def("leave_behind", &SharedEngine::leave_behind)

@@ -95,8 +95,8 @@ using namespace swiftk::c_api;
 using swiftk::fail;
 using swiftk::Status;
 static_assert(SWIFTK_DEVICE == static_cast<int>(Status::Device));
-static_assert(SWIFTK_SOURCE_GRAMMAR == static_cast<int>(swiftk::SourceId::Grammar));
-static_assert(SWIFTK_SOURCE_GRAMMAR + 1 == swiftk::kSourceIds && swiftk::kSourceIds <= SWIFTK_SOURCES);
+static_assert(SWIFTK_SOURCE_HOST == static_cast<int>(swiftk::SourceId::Host));
+static_assert(SWIFTK_SOURCE_HOST + 1 == swiftk::kSourceIds && swiftk::kSourceIds <= SWIFTK_SOURCES);
 
 uint32_t swiftk_abi_version(void) { return SWIFTK_ABI_VERSION; }
 const char* swiftk_version(void) { return SWIFTK_VERSION; }

@@ -85,6 +85,14 @@ swiftk_status swiftk_engine_cancel(swiftk_engine* engine, uint64_t id) {
   return guarded([&] { need(engine, "engine").engine.cancel(id); });
 }
 
+swiftk_status swiftk_engine_guess(swiftk_engine* engine, uint64_t id, int32_t at, const int32_t* tokens, size_t n) {
+  return guarded([&] {
+    swiftk_engine& e = need(engine, "engine");
+    if (n > 0) need(tokens, "tokens");
+    e.engine.guess(id, {at, std::vector<int32_t>(tokens, tokens + n)});
+  });
+}
+
 swiftk_status swiftk_engine_step(swiftk_engine* engine, const swiftk_event** events, size_t* n) {
   return guarded([&] {
     swiftk_engine& e = need(engine, "engine");

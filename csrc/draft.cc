@@ -106,7 +106,7 @@ class Drafting {
     std::transform(rule_.sources.begin(), rule_.sources.end(), ids.begin(), [](const SourceRule& r) { return r.id; });
     s_.drafters.use({ids.data(), rule_.sources.size()});
     d_.asking = s_.drafters.active() > 0;
-    if (d_.asking) s_.drafters.follow(s_.text, s_.forced());
+    if (d_.asking) s_.drafters.follow(s_.text, s_.forced(), s_.guessed());
     d_.candidates.start(d_.tree.token(0), d_.asking ? s_.drafters.root() : Cursors{});
   }
 

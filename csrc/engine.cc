@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "accept.h"
+#include "check.h"
 #include "default_plans.h"
 #include "prefix.h"
 #include "prompt.h"
@@ -73,6 +74,13 @@ void Engine::cancel(uint64_t id) {
   cancelled_.push_back(id);
 }
 
+void Engine::guess(uint64_t id, Guess guess) {
+  if (guess.at < 0) fail(Status::InvalidArgument, "[guess] at is " + std::to_string(guess.at) + ", want at least 0");
+  check_tokens(w_.model->config, guess.tokens, "guess");
+  const std::lock_guard lock(orders_);
+  guesses_.insert_or_assign(id, std::move(guess));
+}
+
 void Engine::forget_texts() {
   w_.pool.forget_all();
   for (Lane& lane : lanes_) {
@@ -87,6 +95,7 @@ bool Engine::idle() const {
 
 void Engine::take_orders() {
   std::vector<uint64_t> cancelled;
+  std::map<uint64_t, Guess> guesses;
   {
     const std::lock_guard lock(orders_);
     for (auto& text : submitted_) {
@@ -95,6 +104,10 @@ void Engine::take_orders() {
     }
     submitted_.clear();
     cancelled.swap(cancelled_);
+    guesses.swap(guesses_);
+  }
+  for (auto& [id, guess] : guesses) {
+    if (const auto found = texts_.find(id); found != texts_.end()) found->second->sequence.guess = std::move(guess);
   }
   for (const uint64_t id : cancelled) {
     if (const auto found = texts_.find(id); found != texts_.end()) end(*found->second, Finish::Cancelled);

@@ -1,7 +1,7 @@
 // Many texts at a time. submit() hands one in, step() runs a round of all that are under way: drafts together, verifies
 // together, and brings prompts in chunk by chunk beside them. A text is the same whoever shares its rounds.
 //
-// step() is one caller's at a time; submit() and cancel() may be called from any thread meanwhile.
+// step() is one caller's at a time; submit(), cancel() and guess() may be called from any thread meanwhile.
 #pragma once
 #include <deque>
 #include <map>
@@ -32,6 +32,9 @@ class Engine {
   uint64_t submit(Request);
   // The text ends with the next round, and tells so. No error if it has ended.
   void cancel(uint64_t id);
+  // What the source Host of a text proposes from the next round on, in place of what it was told before. No error if
+  // the text has ended.
+  void guess(uint64_t id, Guess);
 
   // One round; what it was for the texts that heard something, the oldest first. Empty where nothing is under way.
   // Throws what concerns all texts; what concerns one ends that one.
@@ -101,6 +104,7 @@ class Engine {
   mutable std::mutex orders_;  // guards what follows
   std::deque<std::unique_ptr<Text>> submitted_;
   std::vector<uint64_t> cancelled_;
+  std::map<uint64_t, Guess> guesses_;
   uint64_t last_id_ = 0;
   size_t alive_ = 0;
 };

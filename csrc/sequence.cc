@@ -35,6 +35,14 @@ Sequence::Sequence(const Model& model, int most)
   path_tokens.reserve(TokenTree::kMaxNodes);
 }
 
+std::span<const int32_t> Sequence::guessed() const {
+  const size_t known = text.size() - std::min<size_t>(guess.at, text.size());
+  if (guess.at > position() || known >= guess.tokens.size()) return {};
+  const std::span<const int32_t> came(text.data() + guess.at, known);
+  return std::equal(came.begin(), came.end(), guess.tokens.begin()) ? std::span(guess.tokens).subspan(known)
+                                                                    : std::span<const int32_t>{};
+}
+
 void Sequence::forget_tree() {
   draft.pending = verified.pending = false;
   draft.ran = 0;

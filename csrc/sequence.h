@@ -83,6 +83,12 @@ struct Followed {
   int ahead = 0;                // first row of the logits that it has of the places behind the text
 };
 
+// What a host expects from position `at` on.
+struct Guess {
+  int32_t at = 0;
+  std::vector<int32_t> tokens;
+};
+
 struct Sequence {
   Sequence(const Model&, int most_text);
 
@@ -94,6 +100,7 @@ struct Sequence {
   View view(int prefix_len = 0, int scratch = 0) const { return {blocks.data(), prefix_len, scratch}; }
   int slot(int i) const { return blocks[i / kKvBlock] * kKvBlock + i % kKvBlock; }  // of the pool, where token i lies
   std::vector<int32_t> forced() const { return constraint ? constraint->forced() : std::vector<int32_t>{}; }
+  std::span<const int32_t> guessed() const;  // by the host behind the text, as far as it has come true
   void forget_tree();
   int add_node(int parent, int32_t token, SourceId source);
   // Rows of nodes [begin, end), to a batch whose last view has this text.
@@ -114,6 +121,7 @@ struct Sequence {
   bool kvq = true;   // rows of steps that draft and target share are run once (LayerSkip's KVQ cache)
   uint64_t round = 0;
   Constraint* constraint = nullptr;  // the host's; null: any token may come
+  Guess guess;                       // the host's
 
   int lane = 0;  // which of the engine's it has as long as it steps
   std::shared_ptr<const DraftPlan> plan;

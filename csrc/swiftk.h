@@ -183,6 +183,7 @@ enum {
   SWIFTK_SOURCE_PARALLEL = 6,
   SWIFTK_SOURCE_TEMPLATE = 7,
   SWIFTK_SOURCE_GRAMMAR = 8, /* of hosts in Python alone */
+  SWIFTK_SOURCE_HOST = 9,    /* swiftk_engine_guess() */
   SWIFTK_SOURCES = 16 /* room for more */
 };
 #define SWIFTK_TOKEN_SOURCE(flags) ((int)((flags) >> 8 & 0xff))
@@ -307,7 +308,7 @@ SWIFTK_API swiftk_status swiftk_session_load(swiftk_session* session, const void
 /* ---- Engines: many texts at a time ----
  *
  * Texts are handed in, and every step() is a round of all that are under way. A text is the same whoever shares its
- * rounds. One thread steps; submit and cancel may come from any. */
+ * rounds. One thread steps; submit, cancel and guess may come from any. */
 
 typedef struct swiftk_engine swiftk_engine;
 
@@ -347,6 +348,10 @@ SWIFTK_API swiftk_status swiftk_engine_create(swiftk_model* model, const swiftk_
 SWIFTK_API void swiftk_engine_free(swiftk_engine* engine); /* null is allowed */
 SWIFTK_API swiftk_status swiftk_engine_submit(swiftk_engine* engine, const swiftk_request* request, uint64_t* id);
 SWIFTK_API swiftk_status swiftk_engine_cancel(swiftk_engine* engine, uint64_t id); /* no error if it has ended */
+/* What source HOST of a text proposes from the next round on, from position `at` of the text, prompt included: as far as
+ * it has come true by then. In place of what it was told before; no error if the text has ended. */
+SWIFTK_API swiftk_status swiftk_engine_guess(swiftk_engine* engine, uint64_t id, int32_t at, const int32_t* tokens,
+                                             size_t n);
 /* One round. Events are valid until the next step; none where nothing is under way. */
 SWIFTK_API swiftk_status swiftk_engine_step(swiftk_engine* engine, const swiftk_event** events, size_t* n);
 SWIFTK_API swiftk_status swiftk_engine_idle(const swiftk_engine* engine, int32_t* idle);

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -94,6 +94,11 @@ class Ticket:
         """It ends with the next round; no error if it has ended."""
         if self._process == os.getpid():
             self._native.cancel(self._number)
+
+    def guess(self, at: int, tokens: Sequence[int]) -> None:
+        """What source "host" proposes from position `at` on, in place of what it was told before."""
+        if self._process == os.getpid():
+            self._native.guess(self._number, at, list(tokens))
 
     def drop(self) -> None:
         """Nobody is going to hear of it any more."""

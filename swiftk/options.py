@@ -137,7 +137,8 @@ class GenerateOptions:
     # What proposes tokens: "plan", the model with sublayers skipped; "suffix", the text's own repetitions; "recycle",
     # what the model listed behind a token before; "model", "block", "eagle" or "moa", the drafter of that kind that was
     # loaded beside the model; "auto", all of them by time; as papers have them, "lookup", "lookahead", "parallel",
-    # and "template", Token Recycling's tree. None: "auto" with a gate by time, unless a plan is given; else "plan".
+    # and "template", Token Recycling's tree; "host", what Stream.guess() is told. None: "auto" with a gate by time,
+    # unless a plan is given; else "plan".
     drafter: str | None = None
     # What sources that cost no draft step keep when another text begins. None: "recycle" and "template" their matrix of
     # tokens, which is the model's more than the text's; True: "suffix" the texts, too; False: nothing.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 # In the order of csrc/drafters/registry.h.
-NAMES = ("target", "plan", "suffix", "recycle", "lookup", "lookahead", "parallel", "template", "grammar")
+NAMES = ("target", "plan", "suffix", "recycle", "lookup", "lookahead", "parallel", "template", "grammar", "host")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,7 @@ DRAFTERS = {
     "lookahead": Drafter(False, ("lookahead",)),
     "parallel": Drafter(False, ("parallel",)),
     "template": Drafter(False, ("template",)),
+    "host": Drafter(False, ("host",)),
     "model": Drafter(True, (), beside=True),
     "block": Drafter(True, (), beside=True),
     "eagle": Drafter(True, (), beside=True),

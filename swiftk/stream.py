@@ -80,6 +80,16 @@ class Stream:
         """From any thread. The text ends behind what was committed; finish_reason is "cancelled"."""
         self._ticket.cancel()
 
+    def guess(self, tokens: Sequence[int], at: int | None = None) -> None:
+        """From any thread: what the text is expected to go on with, for drafter="host". In place of the guess before.
+
+        at: which of the text's new tokens the first one is for; default: the next one behind those that were read. A
+        guess that begins ahead of the text waits until the text is there; what has come true of it is passed over, and
+        where it did not come true it proposes nothing. No error if the text has ended.
+        """
+        behind = len(self._text.events) if at is None else at
+        self._ticket.guess(self._text.recorder.prompt_tokens + behind, tokens)
+
     def close(self) -> None:
         """Cancels the text; its result is what came until then."""
         if self._result is None:

@@ -61,11 +61,16 @@ class Tokenizer:
         """tokenizer.json as text, with special tokens as such."""
         return self._load(True).to_str()
 
+    def vocabulary(self) -> list[tuple[str, int]]:
+        """All tokens with their ids, in the order of these."""
+        found = self._load(False).get_vocab(with_added_tokens=True)
+        return sorted(found.items(), key=lambda one: one[1])
+
     def must_equal(self, other: Tokenizer) -> None:
         """That both have the same tokens under the same ids; padding at the end of a vocabulary does not count."""
         if not (self.available and other.available):
             return
-        mine, its = (t._load(False).get_vocab(with_added_tokens=True) for t in (self, other))
+        mine, its = dict(self.vocabulary()), dict(other.vocabulary())
         unlike = next((token for token in its if mine.get(token) != its[token]), None)
         unlike = unlike or next((token for token in mine if token not in its), None)
         if unlike is not None:

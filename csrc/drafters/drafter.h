@@ -43,7 +43,8 @@ struct Guesses {
 struct Known {
   std::span<const int32_t> text;
   const ModelLists& lists;
-  std::span<const int32_t> forced;  // by the text's grammar, behind it
+  std::span<const int32_t> forced;   // by the text's grammar, behind it
+  std::span<const int32_t> guessed;  // by the host
 };
 
 class Drafter {

@@ -31,8 +31,9 @@ class DrafterSet {
   void forget();
   // A text begins with the first `keep` tokens of the one before; it goes on with it if these are all that were cached.
   void restart(int keep, bool goes_on);
-  // Takes in what the text has grown by, and what its grammar leaves no choice of. It is read until the next call.
-  void follow(std::span<const int32_t> text, std::vector<int32_t> forced = {});
+  // Takes in what the text has grown by, what its grammar leaves no choice of, and what the host guesses. All are read
+  // until the next call.
+  void follow(std::span<const int32_t> text, std::vector<int32_t> forced = {}, std::span<const int32_t> guessed = {});
 
   Cursors root() const;
   Cursors step(const Cursors&, int32_t token) const;
@@ -53,7 +54,7 @@ class DrafterSet {
 
  private:
   Drafter& drafter(int i) const { return *made_[static_cast<int>(ids_[i])]; }
-  Known known() const { return {text_, lists_, forced_}; }
+  Known known() const { return {text_, lists_, forced_, guessed_}; }
 
   int active_ = 0;
   std::array<SourceId, kMostDrafters> ids_{};
@@ -64,6 +65,7 @@ class DrafterSet {
   DrafterSettings settings_;
   std::span<const int32_t> text_;
   std::vector<int32_t> forced_;
+  std::span<const int32_t> guessed_;
   ModelLists lists_;
   Scouts scouts_;
 };

@@ -13,7 +13,8 @@
   X(Lookahead, lookahead)  \
   X(Parallel, parallel)    \
   X(Template, template)    \
-  X(Grammar, grammar)
+  X(Grammar, grammar)      \
+  X(Host, host)
 
 namespace swiftk {
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Request, WebSocket
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.datastructures import Headers
@@ -19,26 +19,20 @@ from starlette.datastructures import Headers
 from .. import __version__
 from ..api import LM
 from ..errors import InvalidArgument, SwiftkError
+from ..remote.frames import PATH
 from ..result import Event, Result
 from .answers import Answer
 from .metrics import Metrics
 from .page import page
-from .protocol import ChatRequest, CompletionRequest, error_body, status_of
+from .protocol import ChatRequest, CompletionRequest, Refused, error_body, status_of
 from .protocol import Request as Asked
+from .remote import Remotes
 from .settings import ServeSettings
 from .texts import Text, Texts
 from .tools import Tools
 
 _log = logging.getLogger("swiftk")
 _OPEN = ("/", "/health", "/metrics", "/version")  # paths that need no key
-
-
-class Refused(Exception):
-    """A request that is answered with an error before anything runs."""
-
-    def __init__(self, status: int, message: str, headers: dict[str, str] | None = None) -> None:
-        super().__init__(message)
-        self.status, self.headers = status, headers
 
 
 class Server:
@@ -56,6 +50,7 @@ class Server:
         self.failed: BaseException | None = None  # loading did
         self.give_up: Callable[[], Any] = lambda: None
         self._numbers = itertools.count(1)
+        self.remotes = Remotes(self)
 
     def open(self, lm: LM) -> None:
         self.lm, self.texts = lm, Texts(lm)
@@ -95,7 +90,7 @@ class Server:
         if asked.model not in (None, self.name):
             raise Refused(404, f"[serve] model is {asked.model!r}, want {self.name!r}")
         options = asked.options(self.settings.most_tokens, logprobs)
-        self._admit(len(prompts) * len(options))
+        self.admit(len(prompts) * len(options))
         texts: list[Text] = []
         try:
             for prompt in prompts:
@@ -113,10 +108,10 @@ class Server:
             results = await _unless_gone(request, asyncio.gather(*(text.wait() for text in texts)))
         finally:
             _close(texts)
-        self._count(results)
+        self.count(results)
         return JSONResponse(answer.whole(results, before))
 
-    def _admit(self, more: int) -> None:
+    def admit(self, more: int) -> None:
         if self.state == "draining":
             raise Refused(503, "[serve] the server is about to end", {"Retry-After": "5"})
         most = self.settings.most_texts
@@ -133,14 +128,14 @@ class Server:
                 result = texts[index].result if events is None else None
                 yield answer.chunk(index, events or [], result, first)
             results = [text.result for text in texts]
-            self._count(results)
+            self.count(results)
             yield answer.last(results, with_usage)
         except SwiftkError as error:  # the answer has begun: its status cannot be changed
             yield f"data: {JSONResponse(error_body(str(error), status_of(error))).body.decode()}\n\n"
         finally:
             _close(texts)
 
-    def _count(self, results: Sequence[Result]) -> None:
+    def count(self, results: Sequence[Result]) -> None:
         for result in results:
             self.metrics.ended(result)
 
@@ -239,7 +234,10 @@ class Guard:
         self._app, self._server = app, server
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        refusal = self._refusal(scope) if scope["type"] == "http" else None
+        refusal = self._refusal(scope) if scope["type"] in ("http", "websocket") else None
+        if refusal and scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008, "reason": "refused"})  # before it opens: HTTP 403
+            return
         await (refusal or self._app)(scope, receive, send)
 
     def _refusal(self, scope: Any) -> Response | None:
@@ -291,6 +289,10 @@ def _add_routes(app: FastAPI, server: Server) -> None:
     @app.post("/v1/chat/completions")
     async def chat(request: Request, asked: ChatRequest) -> Response:
         return await server.chat(request, asked)
+
+    @app.websocket(PATH)
+    async def remote(socket: WebSocket) -> None:
+        await server.remotes.serve(socket)
 
     @app.get("/v1/models")
     async def models() -> Any:

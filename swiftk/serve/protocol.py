@@ -14,6 +14,14 @@ SAME = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "stop_to
 STATUS = {errors.InvalidArgument: 400, errors.OutOfMemory: 503, errors.Cancelled: 503}  # others: 500
 
 
+class Refused(Exception):
+    """A request that is answered with an error before anything runs."""
+
+    def __init__(self, status: int, message: str, headers: dict[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.status, self.headers = status, headers
+
+
 class StreamOptions(BaseModel):
     include_usage: bool = False
     include_sources: bool = False  # swiftk's own: [text, who proposed it] of each token, as `pieces` of a choice

@@ -36,6 +36,9 @@ class Text:
     def result(self) -> Result:
         return self._stream.result
 
+    def guess(self, tokens: Sequence[int], at: int) -> None:
+        self._stream.guess(tokens, at)
+
     def close(self) -> None:
         self._stream.cancel()
 

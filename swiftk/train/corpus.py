@@ -3,13 +3,15 @@
     python -m swiftk.train.corpus TREE... --out DIR [--limit BYTES]
 
 A tree is a folder, such as an unpacked source archive or a standard library. DIR/code.jsonl and DIR/prose.jsonl get one
-file a line, in an order that depends on the files' names alone, so that both mix all trees.
+file a line, in an order that depends on what they hold alone, so that both mix all trees. Comments that open a Python
+file are left out: they are licences, which a model would learn to begin every answer with.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
@@ -20,6 +22,7 @@ CODE = {".py"}
 PROSE = {".rst", ".txt", ".md"}
 LONGEST = 200_000  # bytes of a file: longer ones are tables and generated code
 LONGEST_LINE = 400
+OPENING = re.compile(r"\A(?:[ \t]*(?:#.*)?\n)+")
 
 
 def text_of(path: Path) -> str | None:
@@ -36,11 +39,11 @@ def text_of(path: Path) -> str | None:
 
 
 def gathered(tree: Path, kinds: set[str], limit: int) -> Iterator[tuple[str, str]]:
-    """(digest of its text, text) of a tree's files in an order of their digests, up to `limit` bytes."""
+    """(digest, text) of a tree's files in the order of their digests, up to `limit` bytes."""
     found = {}
     for path in tree.rglob("*"):
         if path.suffix in kinds and path.is_file() and (text := text_of(path)):
-            found[hashlib.sha256(text.encode()).hexdigest()] = text
+            found[hashlib.sha256(text.encode()).hexdigest()] = OPENING.sub("", text) if path.suffix in CODE else text
     for digest in sorted(found):
         limit -= len(found[digest])
         if limit < 0:

@@ -1,0 +1,22 @@
+"""A drafter near the user: it guesses here what a model on a server says, and the server's passes verify guesses.
+
+    with swiftk.remote.connect("http://HOST:8000", drafter="small-model") as line:
+        print(line.generate("def main():", max_new_tokens=100))
+
+The text is the server's own, token for token, whatever is guessed and however often the line breaks: prompt, options
+and seed decide it. This is the setting of Mixture of Attentions (arXiv 2410.03804), whose authors published no code for
+it.
+"""
+
+from importlib import import_module
+from typing import Any
+
+_HOME = {"Remote": "client", "RemoteText": "client", "connect": "client", "Guesser": "guesser", "Lost": "line"}
+_HOME |= {"RemotePiece": "result", "RemoteResult": "result"}
+__all__ = list(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(f".{_HOME[name]}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,262 @@
+"""A text from a server, guessed here: guesses go out while answers are under way, lines that break are mended, and
+where the server is gone the client's own model goes on."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+from .. import errors
+from ..errors import InvalidArgument
+from ..options import GenerateOptions
+from . import frames
+from .guesser import Guesser, guesser
+from .line import Line, Lost, address
+from .result import RemotePiece, RemoteResult
+
+_log = logging.getLogger("swiftk")
+_BLOCK = 4  # tokens of a guess: one that comes late is worth less than one that is short
+_AHEAD = 16  # tokens guessed and not answered yet
+
+
+def connect(
+    url: str,
+    drafter: Any = "suffix",
+    *,
+    api_key: str | None = None,
+    patience: float = 5.0,
+    ahead: int = _AHEAD,
+) -> Remote:
+    """A server of `swiftk serve`, and who guesses here.
+
+    url: http://HOST:PORT, as for OpenAI's clients. drafter: a model's folder or an LM, of the server's vocabulary,
+    "suffix", which costs nothing, or a Guesser; a folder is loaded, and closed with the connection. patience: seconds
+    after which a server that does not answer is gone. ahead: most tokens guessed before their answer is here.
+    """
+    address(url)
+    if not patience > 0:
+        raise InvalidArgument(f"[remote] patience is {patience!r}, want seconds above 0")
+    if ahead < 1:
+        raise InvalidArgument(f"[remote] ahead is {ahead!r}, want at least 1")
+    try:
+        import msgpack  # noqa: F401
+        import websockets  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise InvalidArgument(f"[remote] {error.name} is not installed, want: pip install 'swiftk[remote]'") from None
+    return Remote(lambda: Line(url, api_key, patience), guesser(drafter), patience, ahead)
+
+
+class Remote:
+    """Texts one after another; from one thread at a time."""
+
+    def __init__(self, dial: Callable[[], Line], guesses: Guesser, patience: float, ahead: int) -> None:
+        """dial: opens a line."""
+        self._dial, self._guesser, self._patience, self._ahead = dial, guesses, patience, ahead
+
+    def generate(self, prompt: Any, **options: Any) -> RemoteResult:
+        """A text. prompt: text, token ids or chat messages. options: those of generate() that say what the text is,
+        such as max_new_tokens, temperature, seed and stop. What the server refuses is raised as it would be here;
+        `Lost` where it never answered."""
+        text = RemoteText(self, prompt, options)
+        for _ in text:
+            pass
+        return text.result
+
+    def stream(self, prompt: Any, **options: Any) -> RemoteText:
+        """The same in pieces as they come; its `result` is there once all were read."""
+        return RemoteText(self, prompt, options)
+
+    def close(self) -> None:
+        self._guesser.close()
+
+    def __enter__(self) -> Remote:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class RemoteText:
+    """An iterator of RemotePieces."""
+
+    result: RemoteResult
+
+    def __init__(self, remote: Remote, prompt: Any, options: dict[str, Any]) -> None:
+        unknown = next((name for name in options if name not in frames.OPTIONS), None)
+        if unknown is not None:
+            raise InvalidArgument(f"[remote] {unknown!r} is no option of a text, want some of {frames.OPTIONS}")
+        GenerateOptions.parse(options)
+        self._remote, self._asked = remote, {"prompt": prompt, "options": options}
+        self._tokens: list[int] = []
+        self._guessed: list[bool] = []
+        self._told = ""
+        self._guess: list[int] = []  # behind the tokens, sent and not answered
+        self._lost = self._rounds = self._sent = self._received = 0
+        self._alone_from: int | None = None
+        self._begun: dict[str, Any] = {}
+        self._pieces = self._run()
+
+    def __iter__(self) -> Iterator[RemotePiece]:
+        return self
+
+    def __next__(self) -> RemotePiece:
+        return next(self._pieces)
+
+    def close(self) -> None:
+        """Ends the text at the server, too."""
+        self._pieces.close()
+
+    def _run(self) -> Iterator[RemotePiece]:
+        reason = None
+        while reason is None:
+            line: Line | None = None
+            try:
+                line = self._open()
+                reason = yield from self._listen(line)
+            except Lost as error:
+                self._lost += 1
+                if not self._begun:
+                    raise
+                _log.warning("%s", error)
+                if line is None:
+                    reason = yield from self._alone()
+            except GeneratorExit:
+                if line is not None:
+                    with suppress(Lost):
+                        line.send(frames.pack("cancel"))
+                raise
+            finally:
+                if line is not None:
+                    self._sent, self._received = self._sent + line.sent, self._received + line.received
+                    line.close()
+        self.result = RemoteResult(
+            self._told,
+            self._tokens,
+            reason,
+            self._begun["sampling"]["seed"],
+            self._begun["prompt"],
+            self._guessed,
+            self._alone_from,
+            self._lost,
+            self._sent,
+            self._received,
+            self._rounds,
+        )
+
+    def _open(self) -> Line:
+        """A line on which the text is under way. Tries for as long as patience lasts."""
+        until = time.monotonic() + self._remote._patience
+        while True:
+            try:
+                line = self._remote._dial()
+                break
+            except Lost:
+                if not self._begun or time.monotonic() > until:
+                    raise
+                time.sleep(0.05)
+        try:
+            self._take_up(line)
+        except BaseException:
+            line.close()
+            raise
+        return line
+
+    def _take_up(self, line: Line) -> None:
+        known = self._tokens
+        self._guess = []
+        if self._begun:
+            at = {"at": len(known), "digest": frames.digest(known)}
+            line.send(frames.pack("resume", version=frames.VERSION, id=self._begun["id"], **at))
+            frame = self._answer(line)
+            if frame["op"] == "begun":
+                return
+            options = {**self._asked["options"], "seed": self._begun["sampling"]["seed"]}
+            line.send(frames.pack("begin", version=frames.VERSION, prompt=self._begun["prompt"], options=options))
+            line.send(frames.pack("guess", at=0, tokens=known))
+            self._begun = self._answer(line)
+            return
+        line.send(frames.pack("begin", version=frames.VERSION, **self._asked))
+        self._begun = self._answer(line)
+        model = self._remote._guesser.model
+        if model is not None and frames.vocabulary(model.tokenizer) != self._begun["vocabulary"]:
+            raise errors.UnsupportedModel(
+                f"[remote] {model.folder} has another vocabulary than the server's model; want a drafter with the same "
+                "tokenizer"
+            )
+        self._remote._guesser.begin(self._begun["prompt"], self._begun["sampling"])
+
+    def _answer(self, line: Line) -> dict[str, Any]:
+        frame = line.hear(self._remote._patience)
+        if frame is None:
+            raise Lost(f"the server did not answer within {self._remote._patience:g} s")
+        return _checked(frame)
+
+    def _listen(self, line: Line) -> Any:
+        """Pieces of the text until its end, for which it returns the reason."""
+        wanted = True  # whether there is something to guess that was not asked for yet
+        while True:
+            room = wanted and len(self._guess) < self._remote._ahead
+            frame = line.hear(0 if room else None)
+            if frame is None:
+                more = self._remote._guesser.guess([*self._tokens, *self._guess], _BLOCK)
+                at = len(self._tokens) + len(self._guess)
+                self._guess += more
+                wanted = bool(more)
+                with suppress(Lost):  # what was heard before comes first: the text's end, perhaps
+                    if more:
+                        line.send(frames.pack("guess", at=at, tokens=more))
+                continue
+            frame = _checked(frame)
+            if frame["op"] == "end":
+                return frame["reason"]
+            if piece := self._take(frame):
+                wanted = True
+                yield piece
+
+    def _take(self, frame: dict[str, Any]) -> RemotePiece | None:
+        """What of a frame is new. A text that was begun anew says again what is here."""
+        again = len(self._tokens) - frame["at"]
+        if again < 0 or frame["tokens"][:again] != self._tokens[frame["at"] :][: len(frame["tokens"])]:
+            raise errors.InternalError(f"[remote] the server goes on from token {frame['at']} with another text")
+        tokens, guessed = frame["tokens"][again:], [bool(g) for g in frame["guessed"][again:]]
+        if not tokens:
+            return None
+        text = "".join(frame["texts"][again:])
+        kept = self._guess[: len(tokens)] == tokens
+        self._guess = self._guess[len(tokens) :] if kept else []
+        self._tokens += tokens
+        self._guessed += guessed
+        self._told += text
+        self._rounds += 1
+        return RemotePiece(text, tokens, guessed)
+
+    def _alone(self) -> Any:
+        """The server is gone."""
+        model = self._remote._guesser.model
+        if model is None:
+            _log.warning("the server is gone, and there is no model here to go on with")
+            return "lost"
+        _log.warning("the server is gone: %s goes on from token %d", model.folder, len(self._tokens))
+        self._alone_from = len(self._tokens)
+        options = {**self._asked["options"], **self._begun["sampling"]}
+        most = options.pop("max_new_tokens", None)
+        left = None if most is None else most - len(self._tokens)
+        with model.submit([*self._begun["prompt"], *self._tokens], max_new_tokens=left, **options) as stream:
+            for event in stream:
+                self._tokens.append(event.token)
+                self._guessed.append(False)
+                self._told += event.text
+                yield RemotePiece(event.text, [event.token], [False], True)
+            return stream.result.finish_reason
+
+
+def _checked(frame: dict[str, Any]) -> dict[str, Any]:
+    if frame["op"] == "error":
+        kind = errors.InvalidArgument if 400 <= frame["status"] < 500 else errors.SwiftkError
+        raise kind(f"[remote] the server answers {frame['status']}: {frame['message']}")
+    return frame
+
+

@@ -1,0 +1,84 @@
+"""Frames between a client that drafts and the server that verifies: msgpack maps, one in a WebSocket message.
+
+From the client, first `begin`, or `resume` on a new line where the old one broke; then `guess` as often as it likes,
+which goes on where the guess before ended or takes back what it said of `at` and behind; `cancel` ends the text. From
+the server, first `begun`, or `gone` where it no longer has the text; then `tokens` after each round; in the end `end`
+or `error`.
+Only tokens travel: a guess counts where it equals what the model draws.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import msgpack
+import numpy as np
+
+from ..errors import InvalidArgument
+from ..tokenizer import Tokenizer
+
+VERSION = 1
+PATH = "/v1/remote"  # of the WebSocket
+OPTIONS = (  # of generate(): what a text is, not how it is made
+    "max_new_tokens",
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "repetition_penalty",
+    "seed",
+    "stop",
+    "stop_token_ids",
+    "ignore_eos",
+    "parse_special",
+    "response_format",
+)
+_FIELDS: dict[str, dict[str, Any]] = {
+    "begin": {"version": int, "prompt": (str, list), "options": dict},
+    "resume": {"version": int, "id": str, "at": int, "digest": int},
+    "guess": {"at": int, "tokens": list},
+    "cancel": {},
+    "begun": {"id": str, "prompt": list, "sampling": dict, "vocabulary": str},
+    "gone": {},
+    "tokens": {"at": int, "tokens": list, "guessed": list, "texts": list},
+    "end": {"reason": str},
+    "error": {"message": str, "status": int},
+}
+
+
+def pack(op: str, **fields: Any) -> bytes:
+    return bytes(msgpack.packb({"op": op, **fields}))
+
+
+def unpack(data: Any, *ops: str) -> dict[str, Any]:
+    """A frame that is one of these; anything else is an InvalidArgument that names what was found."""
+    try:
+        frame = msgpack.unpackb(data)
+    except Exception as error:  # the library raises several kinds
+        raise InvalidArgument(f"[remote] a frame is not msgpack: {error}") from None
+    op = frame.get("op") if isinstance(frame, dict) else None
+    if op not in ops:
+        raise InvalidArgument(f"[remote] a frame's op is {op!r}, want {' or '.join(map(repr, ops))}")
+    for name, kind in _FIELDS[op].items():
+        value = frame.get(name)
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise InvalidArgument(f"[remote] {name} of {op!r} is {value!r:.80}, want {kind}")
+    for name in "tokens", "guessed":
+        if not all(isinstance(one, int) for one in frame.get(name, ())):
+            raise InvalidArgument(f"[remote] {name} of {op!r} are {frame[name]!r:.80}, want integers")
+    return frame
+
+
+def digest(tokens: Sequence[int]) -> int:
+    """CRC-32 of token ids, as little-endian int32."""
+    return zlib.crc32(np.asarray(tokens, "<i4").tobytes())
+
+
+def vocabulary(tokenizer: Tokenizer) -> str:
+    """SHA-256 of all tokens by id; empty without a tokenizer."""
+    if not tokenizer.available:
+        return ""
+    return hashlib.sha256("\0".join(f"{i} {token}" for token, i in tokenizer.vocabulary()).encode()).hexdigest()

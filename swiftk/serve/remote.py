@@ -1,0 +1,194 @@
+"""Texts that a client drafts for: one WebSocket each. swiftk/remote is the client; its frames.py: what is spoken."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Protocol
+
+from fastapi import WebSocket, WebSocketDisconnect
+
+from ..api import LM
+from ..errors import InvalidArgument, SwiftkError
+from ..options import GenerateOptions
+from ..prompt import token_ids
+from ..remote import frames
+from ..result import Event, Result
+from .protocol import Refused, status_of
+from .settings import ServeSettings
+from .texts import Text, Texts
+
+_EFFECTIVE = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed")
+
+
+class Server(Protocol):
+    """What of the app is needed here."""
+
+    lm: LM
+    texts: Texts
+    settings: ServeSettings
+
+    def admit(self, more: int) -> None: ...
+    def count(self, results: Sequence[Result]) -> None: ...
+
+
+class Held:
+    """A text, all that it said so far, and what is guessed of it; it outlives its line."""
+
+    def __init__(self, text: Text, prompt: list[int], sampling: Mapping[str, Any]) -> None:
+        self.text, self.prompt, self.sampling = text, prompt, sampling
+        self.events: list[Event] = []
+        self.result: Result | None = None
+        self.failed: BaseException | None = None
+        self.line: object = None  # that is told of it, the last one
+        self._at, self._guess = 0, list[int]()
+        self._grew = asyncio.Condition()
+        self._hearing = asyncio.create_task(self._hear())
+
+    async def _hear(self) -> None:
+        try:
+            async for events in self.text.batches():
+                self.events += events
+                await self.wake()
+            self.result = self.text.result
+        except BaseException as error:
+            self.failed = error
+        await self.wake()
+
+    async def wake(self) -> None:
+        async with self._grew:
+            self._grew.notify_all()
+
+    async def grown(self, said: int, line: object) -> None:
+        """Until there is something to say behind `said` tokens, or another line is told."""
+        async with self._grew:
+            await self._grew.wait_for(
+                lambda: len(self.events) > said or self.result or self.failed or self.line is not line
+            )
+
+    def guess(self, at: int, tokens: list[int]) -> None:
+        kept = at - self._at
+        if not 0 <= kept <= len(self._guess):
+            self._at, self._guess, kept = at, [], 0
+        self._guess[kept:] = tokens
+        past = max(min(len(self.events) - self._at, len(self._guess)), 0)
+        self._at, self._guess = self._at + past, self._guess[past:]
+        self.text.guess(self._guess, self._at)
+
+    def close(self) -> None:
+        self.text.close()
+
+
+class Remotes:
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._held: dict[str, Held] = {}
+
+    async def serve(self, socket: WebSocket) -> None:
+        """A line, from its first frame to where it ends or breaks."""
+        await socket.accept()
+        try:
+            name, held, said = await self._first(socket)
+            await held.wake()
+            hearing = asyncio.create_task(self._hear(socket, held))
+            try:
+                if await self._tell(socket, held, said):
+                    self._drop(name)
+            finally:
+                hearing.cancel()
+                if name in self._held and held.line is socket:
+                    asyncio.get_running_loop().call_later(self._server.settings.kept, self._drop_if, name, socket)
+        except (WebSocketDisconnect, RuntimeError):  # RuntimeError: it is closed, as starlette says it
+            pass
+        except (SwiftkError, Refused) as error:
+            status = error.status if isinstance(error, Refused) else status_of(error)
+            with suppress(WebSocketDisconnect, RuntimeError):
+                await socket.send_bytes(frames.pack("error", message=str(error), status=status))
+        with suppress(WebSocketDisconnect, RuntimeError):
+            await socket.close()
+
+    async def _first(self, socket: WebSocket) -> tuple[str, Held, int]:
+        """The text, and how many tokens of it the client has."""
+        while True:
+            frame = await self._read(socket, "begin", "resume")
+            if frame["version"] != frames.VERSION:
+                raise InvalidArgument(f"[remote] version is {frame['version']}, want {frames.VERSION}")
+            if frame["op"] == "begin":
+                name, said = await self._begin(frame), 0
+                break
+            name, said = frame["id"], frame["at"]
+            held = self._held.get(name)
+            came = [e.token for e in held.events[:said]] if held else []
+            if held and 0 <= said == len(came) and frames.digest(came) == frame["digest"]:
+                break
+            await socket.send_bytes(frames.pack("gone"))
+        held = self._held[name]
+        held.line = socket  # from here on nobody drops it for the line before
+        begun = {"id": name, "prompt": held.prompt, "sampling": held.sampling}
+        vocabulary = await asyncio.to_thread(frames.vocabulary, self._server.lm.tokenizer)
+        await socket.send_bytes(frames.pack("begun", **begun, vocabulary=vocabulary))
+        return name, held, said
+
+    async def _begin(self, frame: Mapping[str, Any]) -> str:
+        server, options = self._server, dict(frame["options"])
+        unknown = next((name for name in options if name not in frames.OPTIONS), None)
+        if unknown is not None:
+            raise InvalidArgument(f"[remote] {unknown!r} is no option of a text, want some of {frames.OPTIONS}")
+        if options.get("seed") is None:
+            options["seed"] = secrets.randbits(48)
+        o = GenerateOptions.parse(options).filled(server.lm.defaults, 0)
+        if server.settings.most_tokens is not None:
+            options["max_new_tokens"] = min(o.max_new_tokens or 0, server.settings.most_tokens)
+        server.admit(1)
+        lm, name = server.lm, secrets.token_hex(8)
+        bos = lm.defaults.bos_token_id
+        prompt = token_ids(frame["prompt"], lm.tokenizer, lm.config["vocab_size"], lm.context, o.parse_special, bos)
+        (text,) = await server.texts.submit(prompt, [{**options, "drafter": "host"}])
+        self._held[name] = Held(text, prompt.tolist(), {one: getattr(o, one) for one in _EFFECTIVE})
+        return name
+
+    async def _hear(self, socket: WebSocket, held: Held) -> None:
+        try:
+            while (frame := await self._read(socket, "guess", "cancel"))["op"] == "guess":
+                held.guess(frame["at"], frame["tokens"])
+            held.close()
+        except SwiftkError as error:
+            held.failed = error
+            await held.wake()
+        except (WebSocketDisconnect, RuntimeError):
+            pass
+
+    async def _tell(self, socket: WebSocket, held: Held, said: int) -> bool:
+        """Tokens as rounds bring them. Whether all is said."""
+        while True:
+            await held.grown(said, socket)
+            if held.line is not socket:
+                return False
+            new = held.events[said:]
+            if new:
+                guessed = [int(e.source == "host") for e in new]
+                told = {"tokens": [e.token for e in new], "guessed": guessed, "texts": [e.text for e in new]}
+                await socket.send_bytes(frames.pack("tokens", at=said, **told))
+                said += len(new)
+            elif held.failed:
+                raise held.failed
+            elif held.result:
+                self._server.count([held.result])
+                await socket.send_bytes(frames.pack("end", reason=held.result.finish_reason))
+                return True
+
+    async def _read(self, socket: WebSocket, *ops: str) -> dict[str, Any]:
+        data, most = await socket.receive_bytes(), self._server.settings.most_bytes
+        if len(data) > most:
+            raise InvalidArgument(f"[remote] a frame has {len(data)} bytes, want at most {most}")
+        return frames.unpack(data, *ops)
+
+    def _drop_if(self, name: str, line: object) -> None:
+        if name in self._held and self._held[name].line is line:
+            self._drop(name)
+
+    def _drop(self, name: str) -> None:
+        if held := self._held.pop(name, None):
+            held.close()

@@ -1,0 +1,283 @@
+"""A drafter at the client: the server's text, whatever is guessed and however lines break; and what is left without."""
+
+import contextlib
+import socket
+import threading
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import swiftk
+from swiftk import remote
+from swiftk.remote import frames
+from swiftk.testing import make_tiny
+
+pytest.importorskip("websockets")
+from serving import serving
+
+ASKED = {"max_new_tokens": 60, "ignore_eos": True}
+PROMPT = "def read(path):\n"
+
+
+@pytest.fixture(scope="module")
+def lm():
+    with swiftk.load(swiftk.demo_model(), draft_weights="own", max_sequences=4) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def small():
+    """What drafts at the client: another engine of the same model, so that it is always right."""
+    with swiftk.load(swiftk.demo_model(), draft_weights="own", threads=1) as found:
+        yield found
+
+
+@pytest.fixture
+def server(lm):
+    with serving(lm) as (url, app):
+        yield url, app
+
+
+class Relay:
+    """Between a client and a server: cuts every line after so many bytes of the server's."""
+
+    def __init__(self, url, cuts):
+        self.target, self.cuts = ("127.0.0.1", int(url.rpartition(":")[2])), list(cuts)
+        self.listening = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.listening.getsockname()[1]}"
+        threading.Thread(target=self.run, daemon=True).start()
+
+    def run(self):
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self.listening.accept()
+                most = self.cuts.pop(0) if self.cuts else 1 << 40
+                far = socket.create_connection(self.target)
+                ends = near, far
+                threading.Thread(target=self.pump, args=(near, far, 1 << 40, ends), daemon=True).start()
+                threading.Thread(target=self.pump, args=(far, near, most, ends), daemon=True).start()
+
+    def pump(self, source, sink, most, ends):
+        with contextlib.suppress(OSError):
+            while most > 0 and (data := source.recv(min(most, 65536))):
+                sink.sendall(data)
+                most -= len(data)
+        for end in ends:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def close(self):
+        self.listening.shutdown(socket.SHUT_RDWR)
+        self.listening.close()
+
+
+@pytest.mark.parametrize(
+    "sampling", [{}, {"temperature": 1.0, "seed": 7}, {"temperature": 0.8, "top_p": 0.9, "seed": 1}]
+)
+@pytest.mark.parametrize("who", ["suffix", "small"])
+def test_the_text_is_the_servers(server, lm, small, sampling, who):
+    want = lm.generate(PROMPT, **ASKED, **sampling, speculate=False)
+    with remote.connect(server[0], small if who == "small" else who) as line:
+        got = line.generate(PROMPT, **ASKED, **sampling)
+    assert (got.tokens, got.text, got.finish_reason) == (want.tokens, want.text, want.finish_reason)
+    assert (got.seed, got.prompt_tokens) == (want.seed if sampling else got.seed, want.prompt_tokens)
+    assert got.alone_from is None and got.lost == 0 and len(got.guessed) == len(got.tokens)
+    assert got.sent > 0 and got.received > len(got.tokens)
+
+
+class Knows:
+    """Somebody who knows the text."""
+
+    model = None
+
+    def __init__(self, tokens):
+        self.tokens = tokens
+
+    def begin(self, prompt, sampling):
+        pass
+
+    def guess(self, text, count):
+        return self.tokens[len(text) :][:count]
+
+    def close(self):
+        pass
+
+
+def test_guesses_count(server, lm):
+    asked = {"max_new_tokens": 200, "ignore_eos": True}
+    want = lm.generate(PROMPT, **asked, speculate=False).tokens
+    with remote.connect(server[0], Knows(want), ahead=64) as line:
+        got = line.generate(PROMPT, **asked)
+    assert got.tokens == want and sum(got.guessed) > 20 and got.rounds < 180
+
+
+def test_pieces_make_the_text(server, lm):
+    with remote.connect(server[0]) as line:
+        text = line.stream(PROMPT, **ASKED, stop="zzzz")
+        pieces = list(text)
+    assert "".join(p.text for p in pieces) == text.result.text == lm.generate(PROMPT, **ASKED, speculate=False).text
+    assert [t for p in pieces for t in p.tokens] == text.result.tokens
+    assert not any(p.alone for p in pieces)
+
+
+def test_a_text_that_is_closed_ends_at_the_server(server):
+    url, app = server
+    with remote.connect(url) as line:
+        text = line.stream(PROMPT, max_new_tokens=1500, ignore_eos=True)
+        next(text)
+        text.close()
+    until = time.monotonic() + 10
+    while len(app.texts) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert len(app.texts) == 0
+
+
+@pytest.mark.parametrize("who", ["suffix", "small"])
+def test_lines_that_break(server, lm, small, who):
+    want = lm.generate(PROMPT, **ASKED, temperature=1.0, seed=3, speculate=False)
+    relay = Relay(server[0], [900, 1200, 1500])
+    with remote.connect(relay.url, small if who == "small" else who) as line:
+        got = line.generate(PROMPT, **ASKED, temperature=1.0, seed=3)
+    relay.close()
+    assert (got.tokens, got.text) == (want.tokens, want.text)
+    assert got.lost >= 1 and got.alone_from is None
+
+
+def test_a_server_that_forgot_begins_anew(lm):
+    """It was started again: the text is the same, its first part verified from what is here."""
+    want = lm.generate(PROMPT, **ASKED, temperature=1.0, seed=3, speculate=False)
+    with serving(lm, kept=0.0) as (url, _):
+        relay = Relay(url, [1500])
+        with remote.connect(relay.url) as line:
+            got = line.generate(PROMPT, **ASKED, temperature=1.0, seed=3)
+        relay.close()
+    assert (got.tokens, got.text, got.lost) == (want.tokens, want.text, 1)
+
+
+def test_alone(server, lm, small, caplog):
+    relay = Relay(server[0], [1200])
+    with remote.connect(relay.url, small, patience=0.5) as line:
+        text, pieces = line.stream(PROMPT, **ASKED, seed=3, temperature=1.0), []
+        for piece in text:
+            if not pieces:
+                relay.close()
+            pieces.append(piece)
+    got = text.result
+    want = lm.generate(PROMPT, **ASKED, temperature=1.0, seed=3, speculate=False)
+    assert 0 < got.alone_from < 60 and got.lost >= 1 and got.finish_reason == "length"
+    assert got.tokens == want.tokens  # it is the same model here
+    assert [p.alone for p in pieces][-1] and not pieces[0].alone
+    assert "goes on from token" in caplog.text
+
+
+def test_lost_without_a_model(server, lm):
+    relay = Relay(server[0], [1200])
+    with remote.connect(relay.url, patience=0.5) as line:
+        text = line.stream(PROMPT, **ASKED)
+        next(text)
+        relay.close()
+        list(text)
+    want = lm.generate(PROMPT, **ASKED, speculate=False).tokens
+    assert text.result.finish_reason == "lost" and text.result.tokens == want[: len(text.result.tokens)]
+
+
+def test_nobody_answers():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with remote.connect(f"http://127.0.0.1:{port}", patience=0.5) as line, pytest.raises(remote.Lost, match="answer"):
+        line.generate(PROMPT)
+
+
+def test_another_vocabulary(server, tmp_path):
+    other = make_tiny(tmp_path / "tiny", "llama3")
+    with remote.connect(server[0], other) as line, pytest.raises(swiftk.UnsupportedModel, match="vocabulary"):
+        line.generate(PROMPT)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [({"drafter": "plan"}, "no option of a text"), ({"temperature": -1}, "temperature"), ({"n": 2}, "no option")],
+)
+def test_options_that_are_refused_here(server, options, message):
+    with remote.connect(server[0]) as line, pytest.raises(swiftk.InvalidArgument, match=message):
+        line.generate(PROMPT, **options)
+
+
+def test_what_the_server_refuses(server):
+    url, app = server
+    with remote.connect(url) as line:
+        with pytest.raises(swiftk.InvalidArgument, match=r"400.*token"):
+            line.generate([1, 2, 1 << 20])
+        with pytest.raises(swiftk.InvalidArgument, match="context"):
+            line.generate([5] * 5000)
+        assert line.generate(PROMPT, max_new_tokens=3).finish_reason in ("length", "stop")
+    assert len(app.texts) == 0
+
+
+def test_the_key(lm):
+    with serving(lm, api_key="secret") as (url, _):
+        with remote.connect(url, patience=1) as line, pytest.raises(remote.Lost, match="403"):
+            line.generate(PROMPT)
+        with remote.connect(url, api_key="secret") as line:
+            assert len(line.generate(PROMPT, **ASKED).tokens) == 60
+
+
+def test_many_at_once(server, lm):
+    seeds = range(6)
+    want = [lm.generate(PROMPT, **ASKED, temperature=1.0, seed=s, speculate=False).tokens for s in seeds]
+    got = [None] * len(want)
+
+    def one(i):
+        with remote.connect(server[0]) as line:
+            got[i] = line.generate(PROMPT, **ASKED, temperature=1.0, seed=i).tokens
+
+    threads = [threading.Thread(target=one, args=(i,)) for i in seeds]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert got == want
+
+
+GARBAGE = st.one_of(
+    st.binary(max_size=40),
+    st.builds(
+        lambda op, fields: frames.pack(op, **fields),
+        st.sampled_from(["begin", "resume", "guess", "cancel", "tokens", "other"]),
+        st.dictionaries(
+            st.sampled_from(["version", "prompt", "options", "id", "at", "digest", "tokens"]),
+            st.one_of(st.integers(-(2**40), 2**40), st.text(max_size=5), st.lists(st.integers(-5, 5000), max_size=4)),
+        ),
+    ),
+)
+
+
+def test_garbage_is_answered_with_what_is_wrong(server, lm):
+    from websockets.sync.client import connect
+
+    @given(GARBAGE)
+    def ask(data):
+        with connect(frames_url(server[0]), compression=None) as line:
+            line.send(data)
+            frame = frames.unpack(line.recv(timeout=10), "error", "begun", "gone")
+            assert frame["op"] != "error" or frame["status"] < 500
+
+    def frames_url(url):
+        return url.replace("http", "ws") + frames.PATH
+
+    ask()
+    with remote.connect(server[0]) as line:
+        assert line.generate(PROMPT, **ASKED).tokens == lm.generate(PROMPT, **ASKED, speculate=False).tokens
+
+
+def test_garbage_behind_the_beginning(server):
+    from websockets.sync.client import connect
+
+    with connect(server[0].replace("http", "ws") + frames.PATH, compression=None) as line:
+        line.send(frames.pack("begin", version=1, prompt=PROMPT, options={"max_new_tokens": 1500, "ignore_eos": True}))
+        line.send(frames.pack("guess", at=1400, tokens=[1 << 30]))
+        while (frame := frames.unpack(line.recv(timeout=10), "begun", "tokens", "error"))["op"] != "error":
+            pass
+    assert "want 0.." in frame["message"] and frame["status"] == 400
