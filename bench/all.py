@@ -25,6 +25,7 @@ MINUTES = {
     "precision": 2.7,
     "sources": 1.3,
     "c_host": 1.2,
+    "remote": 3.0,
     "paper/main_table": 9.0,
     "paper/topk": 1.4,
     "paper/transfer": 1.5,

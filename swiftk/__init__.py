@@ -55,7 +55,7 @@ _HOME = {
     "DeviceError": "errors",
     "InternalError": "errors",
 }
-_SUBMODULES = ("errors", "hf", "remote", "testing")
+_SUBMODULES = ("errors", "hf", "remote", "serve", "testing")
 __all__ = ["__version__", "demo_model", *_HOME]
 
 logging.getLogger("swiftk").addHandler(logging.NullHandler())

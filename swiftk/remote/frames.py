@@ -66,9 +66,8 @@ def unpack(data: Any, *ops: str) -> dict[str, Any]:
         value = frame.get(name)
         if not isinstance(value, kind) or isinstance(value, bool):
             raise InvalidArgument(f"[remote] {name} of {op!r} is {value!r:.80}, want {kind}")
-    for name in "tokens", "guessed":
-        if not all(isinstance(one, int) for one in frame.get(name, ())):
-            raise InvalidArgument(f"[remote] {name} of {op!r} are {frame[name]!r:.80}, want integers")
+        if name in ("tokens", "guessed") and not all(isinstance(one, int) for one in value):
+            raise InvalidArgument(f"[remote] {name} of {op!r} are {value!r:.80}, want integers")
     return frame
 
 

@@ -89,6 +89,10 @@ class Texts:
             self._changed.notify()
         return texts
 
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
     def close(self) -> None:
         """Ends all texts, and the thread."""
         with self._changed:

@@ -1,0 +1,142 @@
+"""A drafter near the user: a model on a server, guessed at a client beyond a line of the air; and the line is cut."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter, sleep
+from typing import Any
+from urllib.request import urlopen
+
+import swiftk
+from swiftk import demo_model
+from swiftk.safetensors_io import read_folder, write_folder
+
+from .harness import Study
+from .plots import bars
+from .slow_line import Air, SlowLine
+
+LAYERS = 10  # of the model at the client: the demo model's first ones, whose exit says 3 of 4 tokens as it does
+PLACES = {"wire": Air(0.0, 0.0, 1e9, 0.0), "5G": Air(0.01, 0.01, 50e6, 1e-3), "4G": Air(0.021, 0.019, 20e6, 1e-3)}
+CUT = 50  # tokens
+STREAMS = ("gsm8k", "humaneval", "english")
+COLUMNS = {"line": "part", "client": "way", "tokens/s": "rate:.1f", "over plain": "over:.2f"}
+COLUMNS |= {"guessed": "guessed:.0%", "rounds a token": "rounds:.2f", "bytes up": "up:.0f", "down": "down:.0f"}
+COLUMNS |= {"same text": "same", "silence": "silence:.2f", "alone": "alone:.1f"}
+NOTES = (
+    "server and client have a core each; delay, jitter, width and loss are of each direction (5G and 4G as in Mixture "
+    "of Attentions); plain: nothing is guessed, the server streams; model: the demo model's first 10 layers; bytes are "
+    "a token's; guessed: tokens that the client had guessed in time; cut: after 50 tokens, for good; silence: seconds "
+    "until the client's own model goes on, alone: its tokens/s; tokens/s from the first token on"
+)
+
+
+class Silent:
+    """Guesses nothing."""
+
+    model = None
+
+    def begin(self, prompt: Any, sampling: Any) -> None: ...
+
+    def guess(self, text: Any, count: int) -> list[int]:
+        return []
+
+    def close(self) -> None: ...
+
+
+def shallow(source: Path, folder: Path, layers: int) -> Path:
+    """A model of the first layers alone."""
+    config = json.loads((source / "config.json").read_text(encoding="utf-8"))
+    kept = {n: t for n, t in read_folder(source).items() if ".layers." not in n or int(n.split(".")[2]) < layers}
+    shutil.copytree(source, folder, ignore=shutil.ignore_patterns("*.safetensors", "*.md"))
+    (folder / "config.json").write_text(json.dumps({**config, "num_hidden_layers": layers}), encoding="utf-8")
+    for _ in write_folder(folder, kept):
+        pass
+    return folder
+
+
+def served(folder: Path, cores: set[int]) -> tuple[subprocess.Popen[bytes], int]:
+    """`swiftk serve`, once it answers."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "swiftk", "serve", str(folder), "--port", str(port), "--threads", "1"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, preexec_fn=lambda: os.sched_setaffinity(0, cores))
+    while process.poll() is None:
+        try:
+            with urlopen(f"http://127.0.0.1:{port}/health") as answer:
+                if answer.status == 200:
+                    return process, port
+        except OSError:
+            sleep(0.2)
+    raise SystemExit(f"[remote] the server ended with status {process.returncode}")
+
+
+def said(url: str, drafter: Any, prompt: list[int], tokens: int, line: SlowLine | None = None) -> dict[str, Any]:
+    """One text, and when its pieces came. line: to cut."""
+    with swiftk.remote.connect(url, drafter, patience=1.0) as remote:
+        text, times, alone = remote.stream(prompt, max_new_tokens=tokens, ignore_eos=True, temperature=0.0), [], []
+        for piece in text:
+            (alone if piece.alone else times).extend([perf_counter()] * len(piece.tokens))
+            if line and len(times) >= CUT:
+                line.cut()
+                line = None
+    result = text.result
+    return {"result": result, "seconds": times[-1] - times[0], "times": times, "own": alone}
+
+
+def row(part: str, way: str, some: list[dict[str, Any]]) -> dict[str, Any]:
+    results = [one["result"] for one in some]
+    tokens, new = sum(len(r.tokens) for r in results), sum(len(one["times"]) - 1 for one in some)
+    found = {"part": part, "way": way, "rate": new / sum(one["seconds"] for one in some)}
+    sums = {
+        "guessed": sum(sum(r.guessed) for r in results),
+        "rounds": sum(r.rounds for r in results),
+        "up": sum(r.sent for r in results),
+        "down": sum(r.received for r in results),
+    }
+    return {**found, **{name: value / tokens for name, value in sums.items()}}
+
+
+def main() -> None:
+    study = Study("remote", __doc__, tokens=128, streams=STREAMS)
+    prompts = [text.prompt[:200] for name in study.streams for text in study.texts(name)]
+    cores = sorted(os.sched_getaffinity(0))
+    server, port = served(study.folder, {cores[0]})
+    os.sched_setaffinity(0, {cores[-1]})
+    with TemporaryDirectory() as name:
+        small = swiftk.load(shallow(demo_model(), Path(name) / "small", LAYERS), draft_weights="own", threads=1)
+        ways = {"plain": Silent(), "suffix": "suffix", "model": small}
+        try:
+            for part, air in study.parts(PLACES):
+                line, wanted, plain = SlowLine(port, air), [], 0.0
+                for way, drafter in ways.items():
+                    some = [said(line.url, drafter, prompt, study.tokens) for prompt in study.each(prompts)]
+                    wanted = wanted or [one["result"].tokens for one in some]
+                    made = row(part, way, some)
+                    plain = plain or made["rate"]
+                    same = all(one["result"].tokens == want for one, want in zip(some, wanted))
+                    study.rows.append({**made, "over": made["rate"] / plain, "same": "yes" if same else "NO"})
+                line.close()
+                line = SlowLine(port, air)
+                one = said(line.url, small, prompts[0], 3 * CUT, line)
+                own = one["own"]
+                gone = {"silence": own[0] - one["times"][-1], "alone": (len(own) - 1) / (own[-1] - own[0])}
+                both = min(one["result"].alone_from, study.tokens)
+                kept = one["result"].tokens[:both] == wanted[0][:both]
+                study.rows.append({**row(part, "model, cut", [one]), **gone, "same": "to there" if kept else "NO"})
+                line.close()
+        finally:
+            small.close()
+            server.terminate()
+            server.wait()
+    study.finish(COLUMNS, NOTES, panels=[bars(f"tokens/s, {part}", "rate", part=part) for part in PLACES])
+
+
+if __name__ == "__main__":
+    main()

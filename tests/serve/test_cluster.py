@@ -1,0 +1,120 @@
+"""Replicas on a Ray cluster of two nodes, one of which is killed under its streams."""
+
+import json
+import os
+import threading
+import time
+
+import pytest
+
+import swiftk
+
+pytest.importorskip("fastapi")
+httpx = pytest.importorskip("httpx")
+ray = pytest.importorskip("ray")
+from ray import serve  # noqa: E402
+from ray.cluster_utils import Cluster  # noqa: E402
+
+from swiftk.serve import ServeSettings, ray_app  # noqa: E402
+
+pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(400)]
+PROMPTS = [f"def f{i}(x):\n" for i in range(10)]
+ASKED = {"max_tokens": 400, "temperature": 1.0, "ignore_eos": True}
+HERE = os.path.dirname(__file__)
+
+
+@pytest.fixture(scope="module")
+def lm():
+    with swiftk.load(swiftk.demo_model(), draft_weights="own") as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    found = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    other = found.add_node(num_cpus=1)
+    ray.init(address=found.address, log_to_driver=False)
+    app = ray_app(
+        swiftk.demo_model(), replicas=2, resources={"num_cpus": 1}, draft_weights="own", threads=1,
+        settings=ServeSettings(name="demo"),
+    )  # fmt: skip
+    serve.start(http_options={"port": 0, "host": "127.0.0.1", "location": "HeadOnly"})
+    serve.run(app)
+    port = serve.status().proxies and serve_port()
+    yield f"http://127.0.0.1:{port}", found, other
+    serve.shutdown()
+    ray.shutdown()
+    found.shutdown()
+
+
+def serve_port():
+    return 8000
+
+
+def streamed(url, prompt, seed):
+    """(the text's pieces so far, whether it ended)"""
+    pieces = []
+    try:
+        with httpx.stream(
+            "POST", f"{url}/v1/completions", json={"prompt": prompt, "seed": seed, "stream": True, **ASKED}, timeout=60
+        ) as answer:
+            if answer.status_code != 200:
+                return pieces, False
+            for line in answer.iter_lines():
+                if line == "data: [DONE]":
+                    return pieces, True
+                if line.startswith("data: "):
+                    pieces += [choice["text"] for choice in json.loads(line[6:])["choices"]]
+    except httpx.HTTPError:
+        pass
+    return pieces, False
+
+
+def test_a_node_is_killed(cluster, lm):
+    url, found, other = cluster
+    wanted = [
+        lm.generate(p, max_new_tokens=400, temperature=1.0, ignore_eos=True, seed=i, speculate=False).text
+        for i, p in enumerate(PROMPTS)
+    ]
+    assert httpx.get(f"{url}/health").text == "ok"
+    first = httpx.post(f"{url}/v1/completions", json={"prompt": PROMPTS[0], "seed": 0, **ASKED}, timeout=60).json()
+    assert first["choices"][0]["text"] == wanted[0] and first["model"] == "demo"
+    got, broke = [None] * len(PROMPTS), []
+
+    def one(i):
+        pieces, ended = streamed(url, PROMPTS[i], i)
+        if not ended:
+            broke.append(i)
+            assert wanted[i].startswith("".join(pieces))
+        while not ended:
+            time.sleep(0.2)
+            pieces, ended = streamed(url, PROMPTS[i], i)
+        got[i] = "".join(pieces)
+
+    threads = [threading.Thread(target=one, args=(i,)) for i in range(len(PROMPTS))]
+    for thread in threads:
+        thread.start()
+    time.sleep(1.5)
+    found.remove_node(other, allow_graceful=False)
+    for thread in threads:
+        thread.join(200)
+    assert got == wanted
+    assert broke, "no stream was on the node that was killed"
+    assert httpx.get(f"{url}/v1/models").json()["data"][0]["id"] == "demo"
+    assert httpx.post(f"{url}/v1/completions", json={"prompt": 3}, timeout=60).status_code == 400
+
+
+def test_requests_that_begin_alike_meet(cluster):
+    """What one of them cached the next one takes over."""
+    prompt = "Here is a text that is long enough for a block of keys and values. " * 12
+    counts = []
+    for i in range(4):
+        body = {"prompt": prompt + f"{i}", "max_tokens": 2, "seed": 1}
+        told = httpx.post(f"{cluster[0]}/v1/completions", json=body, timeout=60).json()
+        counts.append(told["usage"]["prompt_tokens_details"]["cached_tokens"])
+    assert all(counts[1:])
+
+
+def test_bad_replicas():
+    with pytest.raises(swiftk.InvalidArgument, match="replicas"):
+        ray_app(swiftk.demo_model(), replicas=(3, 2))
