@@ -26,6 +26,7 @@ MINUTES = {
     "sources": 1.3,
     "c_host": 1.2,
     "remote": 3.0,
+    "structured": 1.5,
     "paper/main_table": 9.0,
     "paper/topk": 1.4,
     "paper/transfer": 1.5,

@@ -33,7 +33,7 @@ NOTES = (
     "server and client have a core each; delay, jitter, width and loss are of each direction (5G and 4G as in Mixture "
     "of Attentions); plain: nothing is guessed, the server streams; model: the demo model's first 10 layers; bytes are "
     "a token's; guessed: tokens that the client had guessed in time; cut: after 50 tokens, for good; silence: seconds "
-    "until the client's own model goes on, alone: its tokens/s; tokens/s from the first token on"
+    "until the client's own model goes on, alone: its tokens/s, same text: up to there; tokens/s behind the first token"
 )
 
 
@@ -121,7 +121,7 @@ def main() -> None:
                     made = row(part, way, some)
                     plain = plain or made["rate"]
                     same = all(one["result"].tokens == want for one, want in zip(some, wanted))
-                    study.rows.append({**made, "over": made["rate"] / plain, "same": "yes" if same else "NO"})
+                    study.rows.append({**made, "over": made["rate"] / plain, "same": same})
                 line.close()
                 line = SlowLine(port, air)
                 one = said(line.url, small, prompts[0], 3 * CUT, line)
@@ -129,7 +129,7 @@ def main() -> None:
                 gone = {"silence": own[0] - one["times"][-1], "alone": (len(own) - 1) / (own[-1] - own[0])}
                 both = min(one["result"].alone_from, study.tokens)
                 kept = one["result"].tokens[:both] == wanted[0][:both]
-                study.rows.append({**row(part, "model, cut", [one]), **gone, "same": "to there" if kept else "NO"})
+                study.rows.append({**row(part, "model, cut", [one]), **gone, "same": kept})
                 line.close()
         finally:
             small.close()

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 from ..api import LM
+from ..errors import InternalError, OutOfMemory, SwiftkError
 from ..result import Event, Result
 from ..stream import Stream
 
@@ -62,6 +63,14 @@ class Text:
             self._stream.cancel()
 
 
+def _typed(error: BaseException) -> SwiftkError:
+    """As requests answer it."""
+    if isinstance(error, SwiftkError):
+        return error
+    kind = OutOfMemory if isinstance(error, MemoryError) else InternalError
+    return kind(f"[serve] a round failed: {type(error).__name__}: {error}")
+
+
 class Texts:
     """All that are under way."""
 
@@ -113,7 +122,7 @@ class Texts:
                 self.lm.step()
             except BaseException as error:
                 for text in texts:
-                    text.tell(error)
+                    text.tell(_typed(error))
                 ended = texts
             else:
                 ended = [text for text in texts if text.read()]

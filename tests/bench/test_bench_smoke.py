@@ -51,6 +51,8 @@ STUDIES = {
     "precision": ["int4, 16", "uniform skip, by time", "T 1"],
     "batch": ["2, greedy", "over plain", "2 of 2"],
     "arrivals": ["first, median", "default"],
+    "remote": ["model, cut", "4G", "suffix", "silence"],
+    "structured": ["nothing forced", "invoice", "by grammar"],
 }
 
 

@@ -1,7 +1,7 @@
 """Replicas on a Ray cluster of two nodes, one of which is killed under its streams."""
 
 import json
-import os
+import socket
 import threading
 import time
 
@@ -20,7 +20,6 @@ from swiftk.serve import ServeSettings, ray_app  # noqa: E402
 pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(400)]
 PROMPTS = [f"def f{i}(x):\n" for i in range(10)]
 ASKED = {"max_tokens": 400, "temperature": 1.0, "ignore_eos": True}
-HERE = os.path.dirname(__file__)
 
 
 @pytest.fixture(scope="module")
@@ -38,17 +37,14 @@ def cluster():
         swiftk.demo_model(), replicas=2, resources={"num_cpus": 1}, draft_weights="own", threads=1,
         settings=ServeSettings(name="demo"),
     )  # fmt: skip
-    serve.start(http_options={"port": 0, "host": "127.0.0.1", "location": "HeadOnly"})
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    serve.start(proxy_location="HeadOnly", http_options={"port": port, "host": "127.0.0.1"})
     serve.run(app)
-    port = serve.status().proxies and serve_port()
     yield f"http://127.0.0.1:{port}", found, other
     serve.shutdown()
     ray.shutdown()
     found.shutdown()
-
-
-def serve_port():
-    return 8000
 
 
 def streamed(url, prompt, seed):

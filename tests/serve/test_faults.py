@@ -1,0 +1,236 @@
+"""What goes wrong around a server: others finish, errors are typed, nothing is left behind."""
+
+import asyncio
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import swiftk
+from marks import exhaustive
+from swiftk.testing import make_tiny
+
+pytest.importorskip("fastapi")
+httpx = pytest.importorskip("httpx")
+
+from serving import lines, serving  # noqa: E402
+
+ASKED = {"prompt": [5, 6, 7], "max_tokens": 40, "temperature": 1.0, "ignore_eos": True}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return make_tiny(tmp_path_factory.mktemp("faults") / "tiny", "llama3", layers=2)
+
+
+@pytest.fixture(scope="module")
+def lm(folder):
+    return swiftk.load(folder, device="cpu", threads=1)
+
+
+@pytest.fixture
+def served(lm):
+    with serving(lm) as (url, server), httpx.Client(base_url=url, timeout=60) as client:
+        yield client, server
+
+
+def wanted(lm, seed, tokens=40):
+    options = {"max_new_tokens": tokens, "temperature": 1.0, "ignore_eos": True}
+    return lm.generate([5, 6, 7], seed=seed, speculate=False, **options).text
+
+
+@pytest.mark.parametrize("clients", [60, *exhaustive(1000)])
+def test_clients_that_leave_at_any_moment(lm, clients):
+    """Their rows are given back, figures add up, and who stays gets the text."""
+    want = {seed: wanted(lm, seed) for seed in range(5)}
+    draw = random.Random(1)
+
+    async def one(client, seed):
+        asked = {**ASKED, "seed": seed % 5, "stream": bool(seed % 2)}
+        if not seed % 2:
+            answer = await client.post("/v1/completions", json=asked)
+            text = answer.json()["choices"][0]["text"] if answer.status_code == 200 else None
+        else:
+            async with client.stream("POST", "/v1/completions", json=asked) as answer:
+                await answer.aread()
+            text = "".join(c["choices"][0]["text"] for c in lines(answer)) if answer.status_code == 200 else None
+        assert text in (None, want[seed % 5])
+        return answer.status_code
+
+    async def until_it_leaves(client, seed):
+        leaves = draw.random() < 0.8
+        try:
+            return await asyncio.wait_for(one(client, seed), draw.random() * 0.5 if leaves else 120)
+        except asyncio.TimeoutError:
+            return 0
+
+    async def every(url):
+        limits = httpx.Limits(max_connections=64)
+        async with httpx.AsyncClient(base_url=url, timeout=120, limits=limits) as client:
+            return await asyncio.gather(*(until_it_leaves(client, seed) for seed in range(clients)))
+
+    with serving(lm) as (url, server):
+        statuses = asyncio.run(every(url))
+        assert set(statuses) <= {0, 200, 429} and 200 in statuses and 0 in statuses
+        end = time.monotonic() + 20
+        while len(server.texts) and time.monotonic() < end:
+            time.sleep(0.01)
+        assert len(server.texts) == 0
+        page = httpx.get(f"{url}/metrics").text
+        told = dict(line.rsplit(" ", 1) for line in page.splitlines() if line[0] != "#")
+        ended = float(told['vllm:request_success_total{finished_reason="length"}'])
+        assert statuses.count(200) <= ended <= clients and float(told["vllm:num_requests_running"]) == 0
+        assert float(told["vllm:generation_tokens_total"]) == 40 * ended
+    assert wanted(lm, 3) == want[3]
+    assert lm.last_round["waiting"] == 0
+
+
+def test_who_reads_slowly_keeps_nobody(served, lm):
+    client, _ = served
+    with client.stream("POST", "/v1/completions", json={**ASKED, "seed": 1, "stream": True, "max_tokens": 300}) as slow:
+        for seed in range(4):
+            text = client.post("/v1/completions", json={**ASKED, "seed": seed}).json()["choices"][0]["text"]
+            assert text == wanted(lm, seed)
+        slow.read()
+    assert "".join(c["choices"][0]["text"] for c in lines(slow)) == wanted(lm, 1, 300)
+
+
+def test_full_memory(folder, lm):
+    """Texts give way to each other, and each is what it is alone; a text that cannot fit at all is refused."""
+    block = 64 * 2 * 2 * lm.config["num_layers"] * lm.config["num_kv_heads"] * lm.config["head_dim"]
+    small = swiftk.load(folder, device="cpu", threads=1, context=256, kv_memory=8 * block)
+    with serving(small, most_texts=64) as (url, server), httpx.Client(base_url=url, timeout=120) as client:
+        answer = client.post("/v1/completions", json={**ASKED, "n": 12, "seed": 0, "max_tokens": 150}).json()
+        texts = [choice["text"] for choice in answer["choices"]]
+        assert texts == [wanted(lm, seed, 150) for seed in range(12)]
+        refused = client.post("/v1/completions", json={**ASKED, "prompt": [5] * 300})
+        assert refused.status_code == 400 and "context" in refused.json()["error"]["message"]
+        assert len(server.texts) == 0
+
+
+@pytest.mark.parametrize(("error", "status"), [(MemoryError("no more"), 503), (RuntimeError("broken"), 500)])
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_round_that_fails_ends_its_texts_alone(served, lm, monkeypatch, error, status, stream):
+    client, server = served
+    step, failures = lm.step, iter([error])
+
+    def fails():
+        if (now := next(failures, None)) is not None:
+            raise now
+        step()
+
+    monkeypatch.setattr(lm, "step", fails)
+    failed = client.post("/v1/completions", json={**ASKED, "seed": 1, "stream": stream})
+    told = json.loads(failed.text.removeprefix("data: "))["error"]
+    assert failed.status_code == (200 if stream else status)
+    assert told["type"] == "server_error" and told["code"] == status and str(error) in told["message"]
+    monkeypatch.undo()
+    assert client.post("/v1/completions", json={**ASKED, "seed": 1}).json()["choices"][0]["text"] == wanted(lm, 1)
+    assert len(server.texts) == 0
+
+
+def test_sigterm_under_load(folder, lm):
+    """Texts that are under way end as they should, and so does the process."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "swiftk", "serve", str(folder), "--port", str(port), "--threads", "1"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    url = f"http://127.0.0.1:{port}"
+    try:
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            try:
+                if httpx.get(f"{url}/health").status_code == 200:
+                    break
+            except httpx.HTTPError:
+                time.sleep(0.05)
+
+        async def one(client, seed):
+            asked = {**ASKED, "seed": seed, "stream": True, "max_tokens": 200}
+            async with client.stream("POST", "/v1/completions", json=asked) as answer:
+                began.append(seed)
+                await answer.aread()
+                return "".join(c["choices"][0]["text"] for c in lines(answer))
+
+        async def every():
+            async with httpx.AsyncClient(base_url=url, timeout=60) as client:
+                asked = [asyncio.create_task(one(client, seed)) for seed in range(6)]
+                while len(began) < 6:
+                    await asyncio.sleep(0.01)
+                process.send_signal(signal.SIGTERM)
+                return await asyncio.gather(*asked)
+
+        began = []
+        assert asyncio.run(every()) == [wanted(lm, seed, 200) for seed in range(6)]
+        assert process.wait(30) in (0, -signal.SIGTERM), process.stderr.read()
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_cache_that_cannot_be_written(folder, lm):
+    """What was learned cannot be kept: the texts are as they are."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "swiftk", "serve", str(folder), "--port", str(port), "--threads", "1"]
+    env = {**os.environ, "SWIFTK_CACHE": "/dev/full/cache"}
+    env.pop("SWIFTK_LEARNED", None)
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=env)
+    try:
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            try:
+                answer = httpx.post(f"http://127.0.0.1:{port}/v1/completions", json={**ASKED, "seed": 2}, timeout=60)
+                if answer.status_code == 200:
+                    break
+            except httpx.HTTPError:
+                time.sleep(0.05)
+        assert answer.json()["choices"][0]["text"] == wanted(lm, 2)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) in (0, -signal.SIGTERM)
+        assert b"Traceback" not in process.stderr.read()
+    finally:
+        process.kill()
+        process.wait()
+
+
+ANYTHING = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.floats(), st.text(max_size=6)),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=4,
+)
+FIELDS = [
+    "prompt", "messages", "model", "n", "stream", "stream_options", "stop", "seed", "max_tokens", "temperature",
+    "top_p", "top_k", "min_p", "speculate", "echo", "repetition_penalty", "stop_token_ids", "ignore_eos",
+    "response_format", "structured_outputs", "logprobs", "tools", "tool_choice", "top_logprobs",
+]
+
+
+def test_any_body_is_answered(served, lm):
+    """With what is wrong with it, or a text; never with a fault of the server's own."""
+    client, server = served
+
+    @given(
+        st.sampled_from(["completions", "chat/completions"]),
+        st.dictionaries(st.sampled_from(FIELDS), ANYTHING, max_size=4),
+        st.booleans(),
+    )
+    def ask(path, body, whole):
+        asks = {"prompt": "a", "messages": [{"role": "user", "content": "a"}]} if whole else {}
+        content = json.dumps({"max_tokens": 2, **asks, **body})
+        answer = client.post(f"/v1/{path}", content=content, headers={"content-type": "application/json"})
+        assert answer.status_code < 500 or answer.status_code == 503, answer.text
+        if answer.status_code >= 400:
+            assert answer.json()["error"]["message"]
+
+    ask()
+    assert client.post("/v1/completions", json={**ASKED, "seed": 1}).json()["choices"][0]["text"] == wanted(lm, 1)
+    assert len(server.texts) == 0
