@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import swiftk
@@ -13,6 +13,7 @@ from swiftk.errors import InvalidArgument, InvalidOption, SwiftkError
 from swiftk.testing import make_tiny
 
 pytest.importorskip("llguidance")
+jsonschema = pytest.importorskip("jsonschema")
 
 PERSON = {
     "type": "object",
@@ -190,8 +191,7 @@ def objects(inner):
     return st.dictionaries(names, inner, min_size=1, max_size=3).map(made) | lists
 
 
-@given(st.recursive(LEAF, objects, max_leaves=5), st.integers(0, 2**32), st.booleans())
-def test_random_schemas(lm, schema, seed, sampled):
+def keeps_to_random_schema(lm, schema, seed, sampled):
     form = {"type": "json_schema", "schema": schema}
     options = {"response_format": form, "max_new_tokens": 60, "temperature": float(sampled), "seed": seed}
     try:
@@ -201,4 +201,19 @@ def test_random_schemas(lm, schema, seed, sampled):
     found = lm.generate("data", speculate="always", **options)
     assert found.tokens == want.tokens
     if found.finish_reason == "stop":
-        json.loads(found.text)
+        jsonschema.validate(json.loads(found.text), schema)
+
+
+RANDOM = (st.recursive(LEAF, objects, max_leaves=5), st.integers(0, 2**32), st.booleans())
+
+
+@given(*RANDOM)
+def test_random_schemas(lm, schema, seed, sampled):
+    keeps_to_random_schema(lm, schema, seed, sampled)
+
+
+@pytest.mark.exhaustive
+@settings(max_examples=500)
+@given(*RANDOM)
+def test_many_random_schemas(lm, schema, seed, sampled):
+    keeps_to_random_schema(lm, schema, seed, sampled)
