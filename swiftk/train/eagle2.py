@@ -89,8 +89,8 @@ class Eagle2:
         features, logits, tokens = self._read_text(batch)
         noise = torch.from_numpy(rng.random(features.shape, np.float32)).to(features.device)
         said = self._drafted(features + (noise - 0.5) * _NOISE, tokens, 1)[0]
-        p, log_q = logits[:, 1:].softmax(-1), F.linear(said, self.model.head).float().log_softmax(-1)
-        return F.smooth_l1_loss(said.float(), features[:, 1:]) - _CE * (p * log_q).sum(-1).mean()
+        p, log_q = logits[:, 1:].softmax(-1), F.linear(said, self.model.head).log_softmax(-1)
+        return F.smooth_l1_loss(said, features[:, 1:]) - _CE * (p * log_q).sum(-1).mean()
 
     def right(self, batch: np.ndarray, rng: np.random.Generator) -> Tensor:
         """[n, places] whether the best guess is the model's own, at each step from each place."""
@@ -116,4 +116,4 @@ class Eagle2:
 
     def _drafted(self, features: Tensor, tokens: Tensor, steps: int) -> list[Tensor]:
         with autocast(features.device, self.settings.precision):
-            return self.module(features, tokens, self.model.embedding, steps)
+            return [step.float() for step in self.module(features, tokens, self.model.embedding, steps)]

@@ -92,7 +92,7 @@ def made(texts, rounds, logprobs=False, reason_off=None, plain=0.01, **trace):
     for spine, tokens, accepted, skip in rounds:
         seconds = {"draft": 0.004 * spine, "verify": 0.012, "commit": 0.0001}
         counts = {"steps": spine, "drafted": spine, "nodes": spine + 3 if spine else 1, "reused_rows": spine}
-        told = turn(**seconds, **counts, saved_weight_bytes=0, proposed=[1, spine, *[0] * 7])
+        told = turn(**seconds, **counts, saved_weight_bytes=0, proposed=[1, spine, *[0] * 8])
         recorder.round(told, ["plan"] * accepted, tokens, tokens <= accepted)
         recorder.decode += 0.0125 + 0.004 * spine
         clocked = Round(

@@ -126,6 +126,20 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path, trained, corp
         assert (folder / name).read_bytes() == (trained / name).read_bytes(), name
 
 
+def test_bfloat16_learns_as_float32_does(tmp_path, trained, corpus, target, kind):
+    settings = replace(KINDS[kind], data=(corpus,), target=str(target), precision="bfloat16")
+    folder = tmp_path / "half"
+    assert drafter.train(*drafter.start(folder, settings))
+    losses, lengths = [], []
+    for run in trained, folder:
+        with (run / "training" / "loss.csv").open() as file:
+            losses.append(np.array([float(row["loss"]) for row in csv.DictReader(file)]))
+        with (run / "training" / "valid.csv").open() as file:
+            lengths.append([float(row["mean_length"]) for row in csv.DictReader(file)][-1])
+    assert not np.array_equal(*losses) and np.allclose(*losses, rtol=0.2)
+    assert lengths[1] > 0.8 * lengths[0]
+
+
 def test_answers_are_the_models(tmp_path, corpus, target):
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("one two\nfour five\n" * 30)
