@@ -27,6 +27,7 @@ MINUTES = {
     "c_host": 1.2,
     "remote": 3.0,
     "structured": 1.5,
+    "drafters": 6.0,
     "paper/main_table": 9.0,
     "paper/topk": 1.4,
     "paper/transfer": 1.5,
@@ -43,7 +44,6 @@ MINUTES = {
     "layerskip/transformers_peer": 1.5,
 }
 WITH_LLAMA = ("compare", "batch")
-APART = ("drafters",)  # want a folder to measure
 
 
 def command(name: str, given: argparse.Namespace, minutes: float) -> list[str]:

@@ -9,6 +9,8 @@ from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
+from swiftk import demo_drafter
+
 from .harness import Study
 from .lanes import ABOUT_COLUMNS, COLUMNS, GREEDY, Models, Pair, Way, by_time, chain
 from .plots import heat
@@ -63,7 +65,8 @@ def by_place(pairs: Sequence[Pair]) -> str:
 
 
 def main() -> None:
-    folders = {"type": Path, "nargs": "+", "required": True, "help": "folders; for the model before it grows"}
+    about = "folders; for the model before it grows; default: the bundled one"
+    folders = {"type": Path, "nargs": "+", "default": [demo_drafter()], "help": about}
     study = Study("drafters", __doc__, tokens=128, streams=STREAMS, options={"--drafters": folders})
     asked = [(name, mode) for name in study.streams for mode in SAMPLINGS]
     works: dict[str, Any] = {

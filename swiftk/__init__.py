@@ -56,7 +56,7 @@ _HOME = {
     "InternalError": "errors",
 }
 _SUBMODULES = ("errors", "hf", "remote", "serve", "testing")
-__all__ = ["__version__", "demo_model", *_HOME]
+__all__ = ["__version__", "demo_drafter", "demo_model", *_HOME]
 
 logging.getLogger("swiftk").addHandler(logging.NullHandler())
 
@@ -64,6 +64,11 @@ logging.getLogger("swiftk").addHandler(logging.NullHandler())
 def demo_model() -> Path:
     """Directory of the small trained model that ships with the package."""
     return Path(__file__).parent / "models" / "lm13m"
+
+
+def demo_drafter() -> Path:
+    """Directory of a head that was trained for it (EAGLE-2)."""
+    return Path(__file__).parent / "models" / "lm13m-eagle2"
 
 
 def __getattr__(name: str) -> Any:

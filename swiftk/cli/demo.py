@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from .. import demo_model
+from .. import demo_drafter, demo_model
 from ..grow import grown
 from .common import (
     PROMPTS,
@@ -45,13 +45,15 @@ def command(
     device: DeviceOption = "auto",
 ) -> None:
     """See speculative decoding at work."""
-    lm = open_model(str(demo_model() if grow == 1 else grown(demo_model(), grow, _growing)), threads, dtype, device)
+    model, drafter = (str(f if grow == 1 else grown(f, grow, _growing)) for f in (demo_model(), demo_drafter()))
+    lm = open_model(model, threads, dtype, device, drafter=drafter)
     out.print(
         f"Three texts with drafts, then without: the same tokens, sooner. {lm.model.config['num_layers']} layers, "
         f"{lm.model.weight_bytes / 1e6:.0f} MB of {lm.model.dtype} weights, {lm.model.isa} kernels, "
         f"{lm.model.threads} threads; trained for minutes: it babbles."
     )
     plan = "".join(f"an {name} copy of the weights" for name in lm.model.copies) or "the model with sublayers skipped"
+    plan += f", a head of {lm.model.drafter_bytes / 1e6:.0f} MB that was trained for it"
     rest = f" tokens were proposed by {plan}, by repetitions or by what came before, and verified by the model.\n"
     out.print(Text.assemble(("Green", "green"), rest))
     options = {"max_new_tokens": max_new_tokens, "temperature": temperature, "seed": seed, "ignore_eos": True}

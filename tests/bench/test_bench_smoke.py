@@ -99,7 +99,7 @@ def test_all_studies_are_run_and_told_of():
     """By bench.all, and in its README."""
     sys.path.insert(0, str(ROOT))
     try:
-        from bench.all import APART, BENCHMARKS, MINUTES
+        from bench.all import BENCHMARKS, MINUTES
     finally:
         sys.path.remove(str(ROOT))
     bench = ROOT / "bench"
@@ -107,8 +107,8 @@ def test_all_studies_are_run_and_told_of():
     studies = {str(path.relative_to(bench).with_suffix("")) for path in files}
     told = (bench / "README.md").read_text()
 
-    assert studies == set(MINUTES) - set(BENCHMARKS) | set(APART)
-    assert all(f"`{name.replace('/', '.')}`" in told for name in (*MINUTES, *APART))
+    assert studies == set(MINUTES) - set(BENCHMARKS)
+    assert all(f"`{name.replace('/', '.')}`" in told for name in MINUTES)
 
 
 def test_a_study_that_fails_stops_no_other_and_what_is_there_is_not_measured_again(tmp_path):

@@ -33,6 +33,8 @@ def run(*arguments, cwd):
         "models/lm13m/model.safetensors",
         "models/lm13m/tokenizer.json",
         "models/lm13m/tokenizer_config.json",
+        "models/lm13m-eagle2/config.json",
+        "models/lm13m-eagle2/model.safetensors",
     ],
 )
 def test_file_is_installed(name):
