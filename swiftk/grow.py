@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -42,21 +42,45 @@ def _wide(rows: np.ndarray, k: int) -> Iterator[np.ndarray]:
         yield np.tile(rows[begin : begin + step], (1, k))
 
 
-def _wider(name: str, t: Tensor, k: int) -> Stream | Tensor:
-    def divided() -> np.ndarray:
-        return encode(decode(t) / np.float32(k), t.dtype)
+def _of_features(names: Collection[str]) -> bool:
+    """Whether a drafter reads and foretells what is behind the model's last norm, as EAGLE-1 and 2 do."""
+    return "fc.weight" in names and "norm.weight" not in names and any(n.startswith("layers.0.") for n in names)
 
-    if name.endswith(("q_norm.weight", "k_norm.weight")) or name.startswith("markov_head."):
+
+def _share(name: str, k: int, of_features: bool, columns: int) -> Any:
+    """What a matrix's columns are divided by: k copies are summed. What is behind the model's last norm is a k-th of
+    what it was, and so are all states of a drafter that foretells it."""
+    if not of_features:
+        return np.float32(k)
+    if name == "fc.weight":  # of an embedding, and of a feature
+        return np.repeat(np.float32([k * k, k]), columns // 2)
+    if name.endswith(("o_proj.weight", "down_proj.weight")):
+        return np.float32(k * k)
+    first = name.startswith("layers.0.self_attn.")  # no norm is before it
+    return np.float32(1 if first else k)
+
+
+def _wider(name: str, t: Tensor, k: int, names: Collection[str]) -> Stream | Tensor:
+    """names: of all tensors, which tell what kind of drafter it is."""
+    of_features = _of_features(names)
+
+    def divided() -> np.ndarray:
+        return encode(decode(t) / _share(name, k, of_features, t.bits.shape[-1]), t.dtype)
+
+    if name.endswith(("q_norm.weight", "k_norm.weight")) or name.startswith("markov_head.") or name in ("d2t", "t2d"):
         return t  # one head's, and heads stay as they are; what knows tokens alone
-    if name in ("model.norm.weight", "norm.weight"):
-        return Tensor(t.dtype, np.tile(divided(), k))
+    if name in ("model.norm.weight", "norm.weight") or (of_features and name == "fc.bias"):
+        return Tensor(t.dtype, np.tile(encode(decode(t) / np.float32(k), t.dtype), k))
     if t.bits.ndim == 1:
         return Tensor(t.dtype, np.tile(t.bits, k))  # norms and biases act per copy: nothing sums over copies
     rows, columns = t.bits.shape
-    if name in ("model.embed_tokens.weight", "lm_head.weight"):
+    if name in ("model.embed_tokens.weight", "embed_tokens.weight", "lm_head.weight"):
         return Stream(t.dtype, (rows, columns * k), _wide(t.bits, k))
 
     parts = columns // rows if name == "fc.weight" else 1  # features of several layers, one after another
+    layer, inside, which = name.partition("self_attn.")
+    if inside and which[0] in "qkv" and f"{layer}hidden_norm.weight" in names:
+        parts = 2  # an embedding, and a state (EAGLE-3)
 
     def blocks() -> Iterator[np.ndarray]:
         wide = [np.tile(part, (1, k)) for part in np.split(divided(), parts, axis=1)]
@@ -77,7 +101,8 @@ def grow(src_dir: str | Path, dst_dir: str | Path, k: int, progress: Callable[[i
         raise InvalidArgument(f"[grow] k is {k}, want at least 1")
     src, dst = Path(src_dir), Path(dst_dir)
     config = read_json(src / "config.json")
-    tensors = {name: _wider(name, t, k) for name, t in read_folder(src).items()}
+    stored = read_folder(src)
+    tensors = {name: _wider(name, t, k, stored.keys()) for name, t in stored.items()}
     dst.mkdir(parents=True, exist_ok=True)
     shape = config.get("transformer_layer_config", config)
     heads = shape["num_attention_heads"]

@@ -52,7 +52,7 @@ STUDIES = {
     "batch": ["2, greedy", "over plain", "2 of 2"],
     "arrivals": ["first, median", "default"],
     "remote": ["model, cut", "4G", "suffix", "silence"],
-    "structured": ["nothing forced", "invoice", "by grammar"],
+    "structured": ["nothing forced", "records", "by grammar"],
 }
 
 

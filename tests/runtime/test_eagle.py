@@ -11,6 +11,7 @@ from heads import EAGLES, make_eagle
 from marks import exhaustive
 from source_rules import LOOPS, SUFFIX, all_of
 from swiftk import DraftRule, _core
+from swiftk.grow import grow
 from swiftk.safetensors_io import Tensor, decode, read_folder, write_folder
 from swiftk.testing import make_tiny
 from timed_rule import random_rule
@@ -289,6 +290,17 @@ def test_every_format_at_length(target, folders, form):
         for way in ({"drafter": "eagle"}, {"drafter": "eagle", "speculate": "always"}, {"speculate": "always"}):
             assert lm.generate(PROMPTS[0], **options, seed=1, **sampling, **way).tokens == plain.tokens
 
+
+
+@pytest.mark.parametrize("form", ["eagle1", "specforge", "speculators"])
+def test_it_grows_with_its_model(tmp_path, target, folders, form):
+    drafts = []
+    for k in (1, 2):
+        model, head = grow(target, tmp_path / f"{k}", k), grow(folders[form], tmp_path / f"head-{k}", k)
+        session = session_of(model, head, PROMPTS[0])
+        session.draft(confidence=0.0, max_draft=5, width=(1, 1, 1, 1))
+        drafts.append(session.tree_tokens.tolist())
+    assert drafts[0] == drafts[1] and len(drafts[0]) == 6
 
 class TestWhatDoesNotFit:
     """Errors name both sides."""
