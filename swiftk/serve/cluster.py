@@ -7,8 +7,6 @@ A door takes requests in and hands each to a replica: requests that begin alike 
 is cached, unless that one has many more under way than the others.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json
@@ -98,6 +96,25 @@ class Replica:
                 await running
 
 
+async def _closing(pieces: Any) -> AsyncIterator[bytes]:
+    try:
+        async for piece in pieces:
+            yield piece
+    finally:
+        pieces.cancel()
+
+
+def prefix_of(body: bytes) -> str:
+    """What a request's text begins with; empty where it has none."""
+    try:
+        asked = json.loads(body or b"{}")
+    except ValueError:
+        return ""
+    text = asked.get("messages") or asked.get("prompt") if isinstance(asked, dict) else ""
+    return (text if isinstance(text, str) else json.dumps(text))[:_PREFIX]
+
+
+# Ray copies what the door's routes see when its class is made: all of it is above.
 _door = FastAPI()
 
 
@@ -135,24 +152,6 @@ class Door:
             return Response(json.dumps(error_body("[serve] no replica answers", 503)), 503, {"Retry-After": "5"})
         kept = {k: v for k, v in told if k.lower() not in _SKIPPED}
         return StreamingResponse(_closing(pieces), status, kept)
-
-
-async def _closing(pieces: Any) -> AsyncIterator[bytes]:
-    try:
-        async for piece in pieces:
-            yield piece
-    finally:
-        pieces.cancel()
-
-
-def prefix_of(body: bytes) -> str:
-    """What a request's text begins with; empty where it has none."""
-    try:
-        asked = json.loads(body or b"{}")
-    except ValueError:
-        return ""
-    text = asked.get("messages") or asked.get("prompt") if isinstance(asked, dict) else ""
-    return (text if isinstance(text, str) else json.dumps(text))[:_PREFIX]
 
 
 def ray_app(
