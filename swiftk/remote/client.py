@@ -55,6 +55,7 @@ class Remote:
     def __init__(self, dial: Callable[[], Line], guesses: Guesser, patience: float, ahead: int) -> None:
         """dial: opens a line."""
         self._dial, self._guesser, self._patience, self._ahead = dial, guesses, patience, ahead
+        self._vocabulary = frames.vocabulary(guesses.model.tokenizer) if guesses.model else None
 
     def generate(self, prompt: Any, **options: Any) -> RemoteResult:
         """A text. prompt: text, token ids or chat messages. options: those of generate() that say what the text is,
@@ -180,13 +181,13 @@ class RemoteText:
             return
         line.send(frames.pack("begin", version=frames.VERSION, **self._asked))
         self._begun = self._answer(line)
-        model = self._remote._guesser.model
-        if model is not None and frames.vocabulary(model.tokenizer) != self._begun["vocabulary"]:
+        guesses, mine = self._remote._guesser, self._remote._vocabulary
+        if mine is not None and mine != self._begun["vocabulary"]:
             raise errors.UnsupportedModel(
-                f"[remote] {model.folder} has another vocabulary than the server's model; want a drafter with the same "
-                "tokenizer"
+                f"[remote] {guesses.model.folder} has another vocabulary than the server's model; want a drafter with "
+                "the same tokenizer"
             )
-        self._remote._guesser.begin(self._begun["prompt"], self._begun["sampling"])
+        guesses.begin(self._begun["prompt"], self._begun["sampling"])
 
     def _answer(self, line: Line) -> dict[str, Any]:
         frame = line.hear(self._remote._patience)

@@ -66,8 +66,9 @@ def unpack(data: Any, *ops: str) -> dict[str, Any]:
         value = frame.get(name)
         if not isinstance(value, kind) or isinstance(value, bool):
             raise InvalidArgument(f"[remote] {name} of {op!r} is {value!r:.80}, want {kind}")
-        if name in ("tokens", "guessed") and not all(isinstance(one, int) for one in value):
-            raise InvalidArgument(f"[remote] {name} of {op!r} are {value!r:.80}, want integers")
+        numbers = {"at": [value], "tokens": value, "guessed": value}.get(name, ())
+        if not all(isinstance(one, int) and 0 <= one < 1 << 31 for one in numbers):
+            raise InvalidArgument(f"[remote] {name} of {op!r} is {value!r:.80}, want integers from 0 on of 31 bits")
     return frame
 
 

@@ -85,6 +85,7 @@ class Remotes:
     def __init__(self, server: Server) -> None:
         self._server = server
         self._held: dict[str, Held] = {}
+        self._vocabulary: str | None = None
 
     async def serve(self, socket: WebSocket) -> None:
         """A line, from its first frame to where it ends or breaks."""
@@ -96,6 +97,9 @@ class Remotes:
             try:
                 if await self._tell(socket, held, said):
                     self._drop(name)
+            except SwiftkError:
+                self._drop(name)
+                raise
             finally:
                 hearing.cancel()
                 if name in self._held and held.line is socket:
@@ -127,8 +131,9 @@ class Remotes:
         held = self._held[name]
         held.line = socket  # from here on nobody drops it for the line before
         begun = {"id": name, "prompt": held.prompt, "sampling": held.sampling}
-        vocabulary = await asyncio.to_thread(frames.vocabulary, self._server.lm.tokenizer)
-        await socket.send_bytes(frames.pack("begun", **begun, vocabulary=vocabulary))
+        if self._vocabulary is None:
+            self._vocabulary = await asyncio.to_thread(frames.vocabulary, self._server.lm.tokenizer)
+        await socket.send_bytes(frames.pack("begun", **begun, vocabulary=self._vocabulary))
         return name, held, said
 
     async def _begin(self, frame: Mapping[str, Any]) -> str:

@@ -272,12 +272,26 @@ def test_garbage_is_answered_with_what_is_wrong(server, lm):
         assert line.generate(PROMPT, **ASKED).tokens == lm.generate(PROMPT, **ASKED, speculate=False).tokens
 
 
-def test_garbage_behind_the_beginning(server):
+@pytest.mark.parametrize(
+    ("guess", "words"),
+    [
+        ({"at": 1400, "tokens": [1 << 30]}, "want 0.."),
+        ({"at": 1400, "tokens": [1 << 40]}, "31 bits"),
+        ({"at": 1 << 40, "tokens": [1]}, "31 bits"),
+        ({"at": 5, "tokens": ["a"]}, "31 bits"),
+        ({"at": 5}, "tokens of 'guess'"),
+    ],
+)
+def test_garbage_behind_the_beginning(server, guess, words):
     from websockets.sync.client import connect
 
     with connect(server[0].replace("http", "ws") + frames.PATH, compression=None) as line:
         line.send(frames.pack("begin", version=1, prompt=PROMPT, options={"max_new_tokens": 1500, "ignore_eos": True}))
-        line.send(frames.pack("guess", at=1400, tokens=[1 << 30]))
+        line.send(frames.pack("guess", **guess))
         while (frame := frames.unpack(line.recv(timeout=10), "begun", "tokens", "error"))["op"] != "error":
             pass
-    assert "want 0.." in frame["message"] and frame["status"] == 400
+    assert words in frame["message"] and frame["status"] == 400
+    until = time.monotonic() + 10
+    while len(server[1].texts) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert len(server[1].texts) == 0
