@@ -55,7 +55,9 @@ def main() -> None:
         asked = {"response_format": {"type": "json_schema", "schema": schema}, "ignore_eos": False}
         pairs = []
         for sampling in (GREEDY, {"temperature": 1.0}):
+            study.models.forget()
             pairs += study.measure(text, [DEFAULT], **asked, **sampling)
+            study.models.forget()
             with patch.object(Grammar, "forced", lambda self: []):
                 pairs += study.measure(text, [UNFORCED], **asked, **sampling)
         for way, row in study.add(name, pairs).items():
