@@ -17,7 +17,7 @@ from ray.cluster_utils import Cluster  # noqa: E402
 
 from swiftk.serve import ServeSettings, ray_app  # noqa: E402
 
-pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.exhaustive
 PROMPTS = [f"def f{i}(x):\n" for i in range(10)]
 ASKED = {"max_tokens": 400, "temperature": 1.0, "ignore_eos": True}
 
