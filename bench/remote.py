@@ -135,7 +135,7 @@ def main() -> None:
             small.close()
             server.terminate()
             server.wait()
-    study.finish(COLUMNS, NOTES, panels=[bars(f"tokens/s, {part}", "rate", part=part) for part in PLACES])
+    study.finish(COLUMNS, NOTES, panels=[bars(f"over plain, {part}", "over", part=part) for part in PLACES])
 
 
 if __name__ == "__main__":
