@@ -11,6 +11,8 @@ it.
 from importlib import import_module
 from typing import Any
 
+from ..errors import InvalidArgument
+
 _HOME = {"Remote": "client", "RemoteText": "client", "connect": "client", "Guesser": "guesser", "Lost": "line"}
 _HOME |= {"RemotePiece": "result", "RemoteResult": "result"}
 __all__ = list(_HOME)
@@ -18,5 +20,9 @@ __all__ = list(_HOME)
 
 def __getattr__(name: str) -> Any:
     if name in _HOME:
-        return getattr(import_module(f".{_HOME[name]}", __name__), name)
+        try:
+            return getattr(import_module(f".{_HOME[name]}", __name__), name)
+        except ModuleNotFoundError as error:
+            missing = (error.name or "").partition(".")[0]
+            raise InvalidArgument(f"[remote] {missing} is not installed, want: pip install 'swiftk[remote]'") from None
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

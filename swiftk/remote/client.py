@@ -11,7 +11,6 @@ from typing import Any
 
 from .. import errors
 from ..errors import InvalidArgument
-from ..options import GenerateOptions
 from . import frames
 from .guesser import Guesser, guesser
 from .line import Line, Lost, address
@@ -41,11 +40,6 @@ def connect(
         raise InvalidArgument(f"[remote] patience is {patience!r}, want seconds above 0")
     if ahead < 1:
         raise InvalidArgument(f"[remote] ahead is {ahead!r}, want at least 1")
-    try:
-        import msgpack  # noqa: F401
-        import websockets  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise InvalidArgument(f"[remote] {error.name} is not installed, want: pip install 'swiftk[remote]'") from None
     return Remote(lambda: Line(url, api_key, patience), guesser(drafter), patience, ahead)
 
 
@@ -86,10 +80,7 @@ class RemoteText:
     result: RemoteResult
 
     def __init__(self, remote: Remote, prompt: Any, options: dict[str, Any]) -> None:
-        unknown = next((name for name in options if name not in frames.OPTIONS), None)
-        if unknown is not None:
-            raise InvalidArgument(f"[remote] {unknown!r} is no option of a text, want some of {frames.OPTIONS}")
-        GenerateOptions.parse(options)
+        frames.options_of(options)
         self._remote, self._asked = remote, {"prompt": prompt, "options": options}
         self._tokens: list[int] = []
         self._guessed: list[bool] = []

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgpack
 import numpy as np
 
 from ..errors import InvalidArgument
+from ..options import GenerateOptions
 from ..tokenizer import Tokenizer
 
 VERSION = 1
@@ -70,6 +71,14 @@ def unpack(data: Any, *ops: str) -> dict[str, Any]:
         if not all(isinstance(one, int) and 0 <= one < 1 << 31 for one in numbers):
             raise InvalidArgument(f"[remote] {name} of {op!r} is {value!r:.80}, want integers from 0 on of 31 bits")
     return frame
+
+
+def options_of(given: Mapping[str, Any]) -> GenerateOptions:
+    """Options of a text, as either end has them checked."""
+    unknown = next((name for name in given if name not in OPTIONS), None)
+    if unknown is not None:
+        raise InvalidArgument(f"[remote] {unknown!r} is no option of a text, want some of {OPTIONS}")
+    return GenerateOptions.parse(dict(given))
 
 
 def digest(tokens: Sequence[int]) -> int:

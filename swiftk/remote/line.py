@@ -8,6 +8,9 @@ from contextlib import ExitStack
 from typing import Any
 from urllib.parse import urlsplit
 
+from websockets.exceptions import ConnectionClosed, InvalidHandshake
+from websockets.sync.client import connect
+
 from ..errors import InvalidArgument, SwiftkError
 from .frames import PATH, unpack
 
@@ -21,9 +24,6 @@ class Lost(SwiftkError, ConnectionError):
 class Line:
     def __init__(self, url: str, api_key: str | None, timeout: float) -> None:
         """url: http://HOST:PORT; timeout: seconds until somebody must have answered. Raises Lost."""
-        from websockets.exceptions import InvalidHandshake
-        from websockets.sync.client import connect
-
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else None
         self.sent = self.received = 0
         self._open = ExitStack()
@@ -47,8 +47,6 @@ class Line:
         self._thread.start()
 
     def send(self, frame: bytes) -> None:
-        from websockets.exceptions import ConnectionClosed
-
         try:
             self._socket.send(frame)
         except (ConnectionClosed, OSError) as error:
@@ -71,8 +69,6 @@ class Line:
         self._thread.join()
 
     def _listen(self) -> None:
-        from websockets.exceptions import ConnectionClosed
-
         try:
             while True:
                 data = self._socket.recv()

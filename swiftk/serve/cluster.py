@@ -111,7 +111,7 @@ def prefix_of(body: bytes) -> str:
     except ValueError:
         return ""
     text = asked.get("messages") or asked.get("prompt") if isinstance(asked, dict) else ""
-    return (text if isinstance(text, str) else json.dumps(text))[:_PREFIX]
+    return "" if text is None else (text if isinstance(text, str) else json.dumps(text))[:_PREFIX]
 
 
 # Ray copies what the door's routes see when its class is made: all of it is above.
@@ -140,9 +140,9 @@ class Door:
             "root_path": "",
             "headers": headers,
         }
-        handle = self._replicas.options(stream=True)
+        handle, key = self._replicas.options(stream=True), prefix_of(body)
         for _ in range(3):  # a replica that dies before it answers has said nothing: another one may
-            pieces = handle.answer.remote(scope, body, key=prefix_of(body))
+            pieces = handle.answer.remote(scope, body, key=key)
             try:
                 status, told = await pieces.__anext__()
                 break

@@ -12,7 +12,6 @@ from fastapi import WebSocket, WebSocketDisconnect
 
 from ..api import LM
 from ..errors import InvalidArgument, SwiftkError
-from ..options import GenerateOptions
 from ..prompt import token_ids
 from ..remote import frames
 from ..result import Event, Result
@@ -138,12 +137,9 @@ class Remotes:
 
     async def _begin(self, frame: Mapping[str, Any]) -> str:
         server, options = self._server, dict(frame["options"])
-        unknown = next((name for name in options if name not in frames.OPTIONS), None)
-        if unknown is not None:
-            raise InvalidArgument(f"[remote] {unknown!r} is no option of a text, want some of {frames.OPTIONS}")
         if options.get("seed") is None:
             options["seed"] = secrets.randbits(48)
-        o = GenerateOptions.parse(options).filled(server.lm.defaults, 0)
+        o = frames.options_of(options).filled(server.lm.defaults, 0)
         if server.settings.most_tokens is not None:
             options["max_new_tokens"] = min(o.max_new_tokens or 0, server.settings.most_tokens)
         server.admit(1)

@@ -2,8 +2,9 @@
 
 import contextlib
 import socket
+import subprocess
+import sys
 import threading
-import time
 
 import pytest
 from hypothesis import given
@@ -15,7 +16,7 @@ from swiftk.remote import frames
 from swiftk.testing import make_tiny
 
 pytest.importorskip("websockets")
-from serving import serving
+from serving import serving, until
 
 ASKED = {"max_new_tokens": 60, "ignore_eos": True}
 PROMPT = "def read(path):\n"
@@ -128,10 +129,7 @@ def test_a_text_that_is_closed_ends_at_the_server(server):
         text = line.stream(PROMPT, max_new_tokens=1500, ignore_eos=True)
         next(text)
         text.close()
-    until = time.monotonic() + 10
-    while len(app.texts) and time.monotonic() < until:
-        time.sleep(0.01)
-    assert len(app.texts) == 0
+    until(lambda: len(app.texts) == 0, 10)
 
 
 @pytest.mark.parametrize("who", ["suffix", "small"])
@@ -272,6 +270,16 @@ def test_garbage_is_answered_with_what_is_wrong(server, lm):
         assert line.generate(PROMPT, **ASKED).tokens == lm.generate(PROMPT, **ASKED, speculate=False).tokens
 
 
+@pytest.mark.parametrize("module", ["msgpack", "websockets"])
+def test_what_is_not_installed_is_named(module):
+    code = f"""import sys; sys.modules[{module!r}] = None
+import swiftk
+try: swiftk.remote.connect
+except swiftk.InvalidArgument as error: print(error)"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert f"{module} is not installed" in done.stdout and "swiftk[remote]" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("guess", "words"),
     [
@@ -291,7 +299,4 @@ def test_garbage_behind_the_beginning(server, guess, words):
         while (frame := frames.unpack(line.recv(timeout=10), "begun", "tokens", "error"))["op"] != "error":
             pass
     assert words in frame["message"] and frame["status"] == 400
-    until = time.monotonic() + 10
-    while len(server[1].texts) and time.monotonic() < until:
-        time.sleep(0.01)
-    assert len(server[1].texts) == 0
+    until(lambda: len(server[1].texts) == 0, 10)

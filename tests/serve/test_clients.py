@@ -13,12 +13,8 @@ pytest.importorskip("llguidance")
 openai = pytest.importorskip("openai")
 from pydantic import BaseModel, ConfigDict, Field  # noqa: E402
 
-from serving import serving  # noqa: E402
+from serving import TOOL_TEMPLATE, serving  # noqa: E402
 
-TEMPLATE = (
-    "{% for t in tools or [] %}tool {{ t.function | tojson }}\n{% endfor %}"
-    "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}[assistant] "
-)
 HELLO = [{"role": "user", "content": "hello"}]
 SAMPLED = {"temperature": 1.0, "seed": 11}
 
@@ -35,7 +31,7 @@ TOOL = {"type": "function", "function": {"name": "weather", "parameters": Day.mo
 @pytest.fixture(scope="module")
 def lm(tmp_path_factory):
     folder = make_tiny(tmp_path_factory.mktemp("clients") / "tiny", "llama3", layers=3)
-    (folder / "chat_template.jinja").write_text(TEMPLATE)
+    (folder / "chat_template.jinja").write_text(TOOL_TEMPLATE)
     return swiftk.load(folder, device="cpu", threads=1)
 
 

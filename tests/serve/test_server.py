@@ -4,7 +4,6 @@ import asyncio
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 
@@ -15,7 +14,7 @@ pytest.importorskip("fastapi")
 httpx = pytest.importorskip("httpx")
 pytest.importorskip("uvicorn")
 
-from serving import lines, serving  # noqa: E402
+from serving import lines, serving, until  # noqa: E402
 
 TEMPLATE = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}[assistant] "
 MANY = 24
@@ -116,13 +115,6 @@ def test_many_clients_at_a_time_each_get_their_own(served, lm):
         want = lm.generate(one["prompt"], max_new_tokens=one["max_tokens"], temperature=1.0, seed=one["seed"])
         assert found.json()["choices"][0]["text"] == want.text
     assert len(server.texts) == 0
-
-
-def until(holds, seconds=20):
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("stream", [True, False])

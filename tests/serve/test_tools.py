@@ -14,13 +14,9 @@ pytest.importorskip("fastapi")
 pytest.importorskip("llguidance")
 httpx = pytest.importorskip("httpx")
 
-from serving import lines, serving  # noqa: E402
+from serving import TOOL_TEMPLATE, lines, serving  # noqa: E402
 from swiftk.serve.tools import HERMES, LLAMA, Tools, read_message, spelling_of  # noqa: E402
 
-TEMPLATE = (
-    "{% for t in tools or [] %}tool {{ t.function | tojson }}\n{% endfor %}"
-    "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}[assistant] "
-)
 WEATHER = {
     "name": "weather",
     "parameters": {
@@ -40,7 +36,7 @@ def served(request, tmp_path_factory):
     """A client, the model, and how its template has calls spelled."""
     folder = make_tiny(tmp_path_factory.mktemp("tools") / "tiny", "llama3", layers=2)
     mark = "{# <tool_call> #}" if request.param == "hermes" else ""
-    (folder / "chat_template.jinja").write_text(TEMPLATE + mark)
+    (folder / "chat_template.jinja").write_text(TOOL_TEMPLATE + mark)
     lm = swiftk.load(folder, device="cpu", threads=1)
     with serving(lm) as (url, _), httpx.Client(base_url=url, timeout=60) as client:
         yield client, lm, spelling_of(lm.tokenizer.template())

@@ -4,11 +4,25 @@ import contextlib
 import json
 import socket
 import threading
+import time
 
 import uvicorn
 
 from swiftk.serve.app import make_app
 from swiftk.serve.settings import ServeSettings
+
+# Tools and messages, written plainly.
+TOOL_TEMPLATE = (
+    "{% for t in tools or [] %}tool {{ t.function | tojson }}\n{% endfor %}"
+    "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}[assistant] "
+)
+
+
+def until(holds, seconds=20):
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 @contextlib.contextmanager
