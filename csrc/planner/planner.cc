@@ -276,7 +276,7 @@ bool Planner::settle(const Allotment& a, const RoundCost& r, double tokens) {
   // A machine that stutters is no loss of drafting's.
   const double drafting = r.drafted_by >= 0 ? cost(plans_[r.drafted_by], r.texts, r.draft_steps) : r.draft / step;
   const double usual = drafting + 1 + clock_.beyond(r.texts, r.rows);
-  if (r.reading / step <= purse.left()) purse.charge(r.reading / step);  // more was promised to come back
+  purse.read(r.reading / step);
   purse.drafted_round(tokens, std::min(r.seconds / step, 1.5 * usual), r.draft_steps > 0);
   if (r.draft_steps == 0) return false;
   m.drafted = a.plan;

@@ -79,6 +79,8 @@ void Purse::charge(double steps) {
   steps_ += steps;
 }
 
+void Purse::read(double steps) { purse_ = std::max(std::min(purse_, opening_), purse_ - steps); }
+
 bool Purse::plain_round(double tokens) {
   rest(tokens);
   since_plain_ = 0;

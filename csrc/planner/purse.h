@@ -26,6 +26,7 @@ class Purse {
   void go_on();               // drafting was given up, another plan is known to pay: once, until one has proved itself
   void take_over();           // the same, when drafting was just given up
   void charge(double steps);  // spent for drafts, outside of a round
+  void read(double steps);    // a text that is drafted in from now on: out of what was gained, not of a first chance
 
   // A round of so many tokens a text, in plain steps; drafted: by steps of a plan.
   // Returns whether drafting by a plan was just given up.
