@@ -65,7 +65,8 @@ typedef struct swiftk_load_params {
   const char* pack;   /* file that `swiftk pack` made for this GPU's architecture and this model */
   /* Copies in fewer bits that drafts may read: "int8", "int4", "int3", joined by commas; "auto": int4, or int3, if one
    * fits; null or "own": none. They cost memory, at most draft_memory bytes (0: a quarter of what is available).
-   * "upper", alone or among them, costs none: it is the upper bytes of weights whose dtype is "float16". */
+   * "upper", alone or among them, costs none: it is the upper bytes of weights whose dtype is "float16". On a CPU a
+   * drafter is read in the first of them that has few bits. */
   const char* draft_weights;
   size_t draft_memory;
   const char* drafter;       /* null, or the folder of a drafter with weights of its own: another model, or a head */

@@ -63,7 +63,8 @@ class LoadOptions:
     pack: str | Path | None = None  # kernels for a GPU (`swiftk pack`); None: built at first use, then cached
     # Copies in fewer bits that drafts may read: "int8", "int4", "int3", or a list; "auto": int4 or int3, if one fits
     # (and a GPU's pack has kernels for it); "own": none. "upper": the upper bytes of float16 weights (dtype="float16",
-    # on a CPU), which cost no memory.
+    # on a CPU), which cost no memory. On a CPU a drafter is read in the first of these forms that has few bits ("auto":
+    # int4), and kept in no other; "own": in its checkpoint's.
     draft_weights: str | Sequence[str] = "auto"
     # Folder of a drafter with weights of its own: a small model of the same vocabulary, or a head that was trained for
     # this model (`python -m swiftk.train drafter`, or as DFlash, vLLM's speculators and MOASpec publish them).

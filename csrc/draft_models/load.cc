@@ -13,6 +13,15 @@
 namespace swiftk {
 namespace {
 
+// In few bits where its own layers are and the model has such a copy.
+const Weight& vocabulary_head(const LoadOptions& its, const Model& target) {
+  const bool few = !its.draft_weights.empty() && its.draft_weights != "own" && !target.ops->device;
+  for (const Weights& copy : target.copies) {
+    if (few && low_bit(copy.dtype)) return copy.head;
+  }
+  return target.own.head;
+}
+
 // pack: which of the drafter's kernels it runs.
 std::shared_ptr<Model> head_model(const Config& config, LoadOptions its, const Model& target, size_t pack = 0) {
   auto model = std::make_shared<Model>();
@@ -25,12 +34,12 @@ std::shared_ptr<Model> head_model(const Config& config, LoadOptions its, const M
   model->threads = target.threads;
   model->embedding = target.embedding;
   model->embedding_dtype = target.embedding_dtype;
-  model->own.head = target.own.head;
+  model->own.head = vocabulary_head(its, target);
   return model;
 }
 
-size_t head_bytes(const Model& target) {
-  return target.own.head.n * static_cast<size_t>(target.own.head.k) * size_of(target.dtype);
+size_t head_bytes(const Weight& head) {
+  return head.n * static_cast<size_t>(head.k) * (low_bit(head.dtype) ? 1 : size_of(head.dtype));
 }
 
 std::array<KernelShape, 3> moa_shapes(const std::array<Config, 3>& layers) {
@@ -60,15 +69,16 @@ void load_moa(const std::string& dir, const Json& json, const LoadOptions& its, 
   out.moa.states = layers[1];
   out.moa.cross = layers[2];
   out.bytes = out.layers->own.bytes;
-  const size_t bytes = target.own.read_bytes - head_bytes(target);
-  out.read_bytes = out.bytes + head_bytes(target) + bytes / target.config.L * out.moa.last;
+  const size_t bytes = target.own.read_bytes - head_bytes(target.own.head);
+  out.read_bytes = out.bytes + head_bytes(layers[0]->own.head) + bytes / target.config.L * out.moa.last;
 }
 
 // Where it runs: as the model does, on a GPU with kernels of its own.
 LoadOptions options_of(const std::string& kind, const LoadOptions& options, const Model& target) {
   LoadOptions its;
   its.dtype = options.dtype;
-  its.draft_weights = kind == "model" ? options.draft_weights : "own";
+  // On a GPU the kernels of heads read no fewer bits.
+  its.draft_weights = kind == "model" || !target.ops->device ? options.draft_weights : "own";
   its.draft_memory = options.draft_memory;
   its.threads = target.threads;
   its.progress = options.progress;
@@ -96,7 +106,7 @@ void load_layers(const Checkpoint& checkpoint, const Config& config, const LoadO
   const auto layers = head_model(config, its, target);
   load_head(checkpoint, its, *layers, out);
   out.bytes = layers->own.bytes;
-  out.read_bytes = layers->own.bytes + (reads_head ? head_bytes(target) : 0);
+  out.read_bytes = layers->own.bytes + (reads_head ? head_bytes(layers->own.head) : 0);
   out.layers = layers;
 }
 
