@@ -11,15 +11,15 @@
 
 namespace swiftk {
 
-// weights: "own" or names of dtypes, as SkipSet has them.
+// weights: "own" or names of dtypes, as SkipSet has them; behind one of them "drafter", where that guides it.
 inline SkipSet skip_set(const Model& model, const std::vector<int>& attn, const std::vector<int>& mlp, int exit_layer,
                         const std::vector<std::string>& weights) {
   SkipSet skip{attn, mlp, exit_layer};
-  if (weights.size() == 1 && weights[0] == "drafter") {
-    skip.drafter = true;
-    return skip;
-  }
   for (const std::string& name : weights) {
+    if (name == "drafter" && &name == &weights.back() && weights.size() <= 2) {
+      skip.drafter = true;
+      continue;
+    }
     const std::optional<DType> found = name == "own" ? model.dtype : dtype_named(name);
     if (!found) fail(Status::InvalidArgument, "[skip] weights has '" + name + "', want own or names of dtypes");
     skip.weights.push_back(*found);

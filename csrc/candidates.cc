@@ -75,6 +75,13 @@ int CandidatePool::plan(int parent, int32_t token, int rank, float chance) {
   return i;
 }
 
+int CandidatePool::guide(int parent, int32_t token, float chance) {
+  const int i = find_or_add(parent, token, DraftRule::kRanks);
+  all_[i].guessed = std::max(all_[i].guessed, chance);
+  all_[i].path_probability = all_[parent].path_probability * chance_of(all_[i]);
+  return i;
+}
+
 // Drafters that are asked later count for what those before them leave.
 bool CandidatePool::guess(int parent, const DraftRule& rule, const DrafterSet& drafters, const Sampling& sampling,
                           int32_t pos, float floor) {
@@ -179,6 +186,25 @@ std::span<const int> CandidatePool::reading(const DraftRule& rule, int room, int
   for (const int i : picked_) all_[i].picked = false;
   reading_worth_ = most;
   return {picked_.data(), static_cast<size_t>(rule.others > 0 || most >= rule.min_step_gain ? best : 0)};
+}
+
+uint64_t CandidatePool::not_worth_verifying(const DraftRule& rule, int tree_size) {
+  settle(0);  // a node is then worth no more than its parent, and goes before it
+  order_.clear();
+  for (int node = 1; node < tree_size; ++node) order_.push_back(of_node_[node]);
+  std::sort(order_.begin(), order_.end(), [this](int a, int b) { return better(b, a); });
+  const float* const price = rule.row_price.data() + rule.others;
+  const int priced = std::min(tree_size, static_cast<int>(rule.row_price.size()) - rule.others);
+  uint64_t gone = 0, worst = 0;
+  float lost = 0, most = 0;
+  for (int n = 1; n <= static_cast<int>(order_.size()); ++n) {
+    const Candidate& c = all_[order_[n - 1]];
+    worst |= uint64_t{1} << c.node;
+    lost += c.path_probability;
+    const float saved = price[priced - 1] - price[std::max(0, std::min(priced, tree_size - n) - 1)];
+    if (saved - lost > most) most = saved - lost, gone = worst;
+  }
+  return gone;
 }
 
 std::span<const int> CandidatePool::open() {

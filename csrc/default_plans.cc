@@ -33,9 +33,10 @@ double bytes_read(const Model& m, const Plan& plan) {
 // Before it was measured a step costs what it reads of the weights.
 int offer_plan(Planner& planner, const Model& m, const SkipSet& skip, bool for_all) {
   auto plan = std::make_shared<DraftPlan>(m, skip);
-  const double price = skip.drafter ? static_cast<double>(m.drafter->read_bytes) / static_cast<double>(m.own.read_bytes)
-                                    : bytes_read(m, plan->steps) / bytes_read(m, compile_plan(m, {}));
-  const bool whole = !skip.drafter && skip.attn.empty() && skip.mlp.empty() && skip.exit_layer < 0;
+  double price = skip.alone() ? 0 : bytes_read(m, plan->steps) / bytes_read(m, compile_plan(m, {}));
+  if (skip.drafter) price += static_cast<double>(m.drafter->read_bytes) / static_cast<double>(m.own.read_bytes);
+  if (skip.guided()) price /= tuned::kGuided;
+  const bool whole = !skip.alone() && skip.attn.empty() && skip.mlp.empty() && skip.exit_layer < 0;
   return planner.offer(std::move(plan), price, whole ? kWhole : kThinned, for_all);
 }
 
@@ -46,6 +47,8 @@ void offer_plans(Planner& planner, const Model& m) {
     SkipSet fewer_bits;
     fewer_bits.weights = {copy.dtype};
     offer_plan(planner, m, fewer_bits, true);
+    fewer_bits.drafter = true;
+    if (m.drafter && !m.drafter->opens && low_bit(copy.dtype)) offer_plan(planner, m, fewer_bits, true);
   }
   if (!m.copies.empty() || m.drafter) return;
   SkipSet half;

@@ -1,285 +1,13 @@
 #include "draft.h"
 
 #include <algorithm>
-#include <array>
-#include <cassert>
-#include <cmath>
-#include <string>
 
 #include "check.h"
-#include "error.h"
+#include "drafting.h"
 #include "stopwatch.h"
 
 namespace swiftk {
 namespace {
-
-int width_at(const DraftRule& rule, float confidence) {
-  size_t tier = 0;
-  while (tier < rule.tier.size() && confidence > rule.tier[tier]) ++tier;
-  return rule.width[tier];
-}
-
-// One sequence's draft under its rule. Each step reads the nodes [grown, grown + n) and proposes their children. By
-// time the best leaves are read next, as long as they are worth it; else, and under rejection, the last node's best
-// child.
-class Drafting {
- public:
-  Drafting(Workspace& w, Sequence& s, const DraftRule& rule) : w_(w), s_(s), d_(s.draft), rule_(rule) {
-    begin_tree(s);
-    // Every accepted token and the bonus token behind it must still fit the context.
-    d_.most_depth = std::min(rule.max_depth, s.most_text - s.position() - 1);
-    limit_ = std::min({rule.max_draft, rule.max_nodes - 1, d_.most_depth});
-    if (!rule.by_time() || s.rejects()) limit_ = std::min(limit_, s.plan->reach);
-    if (s.plan->skip.drafter && limit_ > 0 && !w.beside->make_room(s)) limit_ = 0;
-    const int widest = rule.by_time() ? DraftRule::kRanks
-                       : beams()      ? rule.beam
-                                      : *std::max_element(rule.width.begin(), rule.width.end());
-    d_.choices = std::min(widest, w.model->config.V);
-    d_.gate = rule.gate(d_.choices);
-    start_drafters();
-    begin();
-  }
-
-  // Nodes that the next step reads; 0: the draft has all its steps.
-  int reads() const { return n_; }
-  bool at_once() const { return fits_spine() && n_ == 1 && d_.steps == 0 && limit_ > 0 && !d_.asking && !s_.rejects(); }
-  Sequence& sequence() const { return s_; }
-
-  // A step has read them: their logits are rows [row, row + reads()).
-  void step(int row) {
-    for (int i = 0; i < n_; ++i) {
-      s_.read_path(d_.grown + i);
-      const int32_t pos = s_.position() + d_.tree.depth(d_.grown + i);
-      const Stream stream = s_.rejects() ? Stream::Draft : Stream::Target;
-      w_.draws.constrain_draft(s_, row + i, s_.path_tokens);
-      propose(d_.grown + i, row + i, w_.draws.pick(s_, row + i, pos, s_.path_tokens, d_.choices, stream));
-    }
-    read();
-  }
-
-  // All steps in one go of the backend, which follows the same rule: what they drew is listed, and the tree grows from
-  // that. False if this draft needs the host between steps.
-  bool spine() {
-    const int steps = run_spine();
-    if (steps == 0) return false;
-    while (n_ > 0 && d_.steps < steps) {
-      const int node = d_.grown;
-      s_.read_path(node);
-      w_.draws.place(node, s_.position() + d_.tree.depth(node));
-      propose(node, node, w_.draws.of_listed(s_, node, s_.path_tokens, d_.choices));
-      read();
-    }
-    assert(d_.steps == steps);  // the backend's rule is this one
-    return true;
-  }
-
-  // Together with other texts: what the nodes that the next step reads are worth, and the least that all are to be.
-  float worth() const { return d_.candidates.reading_worth(); }
-  bool together() const { return rule_.by_time() && rule_.others > 0; }
-  const DraftRule& rule() const { return rule_; }
-  void stop() { n_ = 0; }
-
-  // All steps are done. By time, candidates follow that may become nodes, best first: take() takes the next one.
-  void finish() {
-    d_.asking = s_.drafters.active() > 0 && (!s_.rejects() || d_.steps == 0);
-    if (beams()) return void(enter_best(rule_.max_nodes, -1));
-    if (!rule_.by_time()) return add_siblings();
-    ask();
-    open_ = d_.candidates.open();
-  }
-  float next_worth() const {
-    const bool any = next_ < open_.size() && d_.tree.size() + static_cast<int>(next_) < rule_.max_nodes;
-    return any ? d_.candidates[open_[next_]].path_probability : -1;
-  }
-  void skim() { ++next_; }
-  // The first `n` of them become nodes.
-  void take(size_t n) {
-    const std::vector<int> taken(open_.begin(), open_.begin() + n);
-    for (const int i : taken) enter(i);
-    if (rule_.by_time()) add_scouts();
-  }
-  size_t skimmed() const { return next_; }
-
- private:
-  void start_drafters() {
-    std::array<SourceId, kMostDrafters> ids;
-    std::transform(rule_.sources.begin(), rule_.sources.end(), ids.begin(), [](const SourceRule& r) { return r.id; });
-    s_.drafters.use({ids.data(), rule_.sources.size()});
-    d_.asking = s_.drafters.active() > 0;
-    if (d_.asking) s_.drafters.follow(s_.text, s_.forced(), s_.guessed());
-    d_.candidates.start(d_.tree.token(0), d_.asking ? s_.drafters.root() : Cursors{});
-  }
-
-  void begin() {
-    n_ = limit_ > 0 ? 1 : 0;
-    if (!d_.asking || n_ == 0) return prepare();
-    n_ = promote();
-    // What drafters propose is not to be mixed with draws that must be accepted by the plan's distribution; and where
-    // nothing of theirs is read, a draft that needs no host between its steps goes first.
-    if (n_ > 0 && (s_.rejects() || (n_ == 1 && fits_spine()))) {
-      const Cursors root = d_.candidates[0].at;
-      d_.tree.reset(d_.tree.token(0));
-      d_.candidates.start(d_.tree.token(0), root);
-      d_.asking = false;
-      n_ = 1;
-    }
-    prepare();
-  }
-
-  void prepare() {
-    if (s_.rejects() && n_ > 0) d_.q.resize(static_cast<size_t>(limit_) * w_.model->config.V);
-  }
-
-  bool fits_spine() const {
-    return w_.model->ops->draft_spine && !s_.plan->skip.drafter && !s_.warps() && !beams() && !s_.constraint;
-  }
-  bool beams() const { return rule_.beam > 0 && !s_.rejects(); }
-
-  int run_spine() {
-    Rows rows = w_.spine_rows(s_, limit_);
-    TopkArgs draw = w_.draws.spine(s_, d_.choices);
-    const int steps = w_.executor.draft(s_.plan->steps,
-                                        {.rows = &rows,
-                                         .pass = {},
-                                         .issue = nullptr,
-                                         .of = nullptr,
-                                         .draw = draw,
-                                         .gate = d_.gate,
-                                         .stop_ids = rule_.stop_ids.data(),
-                                         .stops = static_cast<int>(rule_.stop_ids.size())},
-                                        w_.x.as<float>(), w_.pool, w_.cancel, w_.logits.compute(1));
-    w_.draws.took(steps);
-    return steps;
-  }
-
-  // The candidate children of a node.
-  void propose(int node, int row, const Drawn& drawn) {
-    if (s_.rejects()) {
-      const int V = w_.model->config.V;
-      softmax(w_.draws.warped(s_, row, s_.path_tokens), V, d_.q.data() + static_cast<size_t>(node) * V);
-    }
-    d_.log_p = drawn.logit[0] - drawn.lse;
-    d_.confidence.push_back(std::exp(d_.log_p));
-    std::copy_n(drawn.id, d_.choices, d_.choice.begin() + static_cast<size_t>(node) * kMaxTopk);
-    if (rule_.by_time()) plan_children(node);
-    if (beams()) plan_beam(node, drawn);
-  }
-
-  // By the draft's own probabilities, which noise only ranks.
-  void plan_beam(int node, const Drawn& drawn) {
-    const int candidate = d_.candidates.of_node(node);
-    d_.candidates.read(candidate);
-    for (int r = 0; r < d_.choices && drawn.id[r] >= 0; ++r) {
-      d_.candidates.plan(candidate, drawn.id[r], r, std::exp(drawn.logit[r] - drawn.lse));
-    }
-  }
-
-  // The best candidates become nodes: so many of a level, or (-1) of all. Returns how many.
-  int enter_best(int most, int level) {
-    int taken = 0;
-    for (const int i : d_.candidates.open()) {
-      if (taken == most || d_.tree.size() == rule_.max_nodes) break;
-      const Candidate& c = d_.candidates[i];
-      if (level >= 0 && (c.depth != level || rule_.stops(c.token))) continue;
-      enter(i);
-      ++taken;
-    }
-    return taken;
-  }
-
-  void plan_children(int node) {
-    const bool rejection = s_.rejects();
-    const int32_t* const token = d_.choice.data() + static_cast<size_t>(node) * kMaxTopk;
-    const int b = bucket_of(d_.gate, d_.log_p), candidate = d_.candidates.of_node(node);
-    int n = 0;
-    std::array<float, DraftRule::kRanks> chance;
-    for (; n < d_.choices && token[n] >= 0; ++n) chance[n] = worth_of(d_.gate, b, n, 1);
-    // Rejection needs siblings in the order of their draws, none left out: each is worth what the best behind it is.
-    // The first draw is no leaf: follow() takes it.
-    for (int r = n - 2; rejection && r > 0; --r) chance[r] = std::max(chance[r], chance[r + 1]);
-    d_.candidates.read(candidate);
-    for (int r = rejection ? 1 : 0; r < n; ++r) d_.candidates.plan(candidate, token[r], r, chance[r]);
-  }
-
-  // What the nodes of a step propose is there: which ones are next?
-  void read() {
-    d_.grown += n_;
-    ++d_.steps;
-    if (beams()) {
-      n_ = d_.steps < limit_ ? enter_best(rule_.beam, d_.steps) : 0;
-    } else if (s_.rejects() || !rule_.by_time()) {
-      n_ = follow();
-    } else {
-      n_ = d_.steps < limit_ ? promote() : 0;
-    }
-    if (d_.steps >= limit_) n_ = 0;
-  }
-
-  // The candidates that the next step reads become nodes. Returns how many it reads: the root is one already.
-  int promote() {
-    ask();
-    const int deep = std::min(d_.most_depth, s_.plan->reach);
-    const std::span<const int> best = d_.candidates.reading(rule_, rule_.max_nodes - d_.tree.size(), deep);
-    for (const int i : best) enter(i);
-    return static_cast<int>(best.size());
-  }
-
-  // The last node's best token joins the tree, and is drafted from unless drafting stops behind it. Rejection draws
-  // that token from the draft's distribution: were it left out for what it is, the output would not be the target's.
-  int follow() {
-    const int node = d_.grown - 1;
-    const int32_t token = d_.choice[static_cast<size_t>(node) * kMaxTopk];
-    const int child = s_.add_node(node, token, SourceId::Plan);
-    if (!rule_.by_time()) return !rule_.stops(token) && d_.log_p >= d_.gate.floor;
-    const float chance = worth_of(d_.gate, bucket_of(d_.gate, d_.log_p), 0, 1);
-    const int i = d_.candidates.plan(d_.candidates.of_node(node), token, 0, chance);
-    d_.candidates.enter(i, child);
-    return !rule_.stops(token) && d_.candidates[i].path_probability >= rule_.min_step_gain;
-  }
-
-  void ask() {
-    if (d_.asking) {
-      d_.candidates.ask(rule_, s_.drafters, s_.sampling, s_.position(), d_.most_depth, d_.tree.size());
-    }
-  }
-
-  void enter(int i) {
-    const Candidate& c = d_.candidates[i];
-    if (c.node < 0) d_.candidates.enter(i, s_.add_node(d_.candidates[c.parent].node, c.token, c.source));
-  }
-
-  // SWIFT: nearest to the root first: what depends on fewer guesses is accepted more often.
-  void add_siblings() {
-    for (int node = 0; node < d_.grown; ++node) {
-      const int width = std::min(width_at(rule_, d_.confidence[node]), d_.choices);
-      const int32_t* const token = d_.choice.data() + static_cast<size_t>(node) * kMaxTopk;
-      for (int r = 1; r < width && token[r] >= 0 && d_.tree.size() < rule_.max_nodes; ++r) {
-        s_.add_node(node, token[r], SourceId::Plan);
-      }
-    }
-  }
-
-  // All of them or none: what is drawn at some tells nothing without the others.
-  void add_scouts() {
-    const Scouts& scouts = s_.drafters.scouts();
-    if (scouts.empty() || d_.tree.size() + static_cast<int>(scouts.size()) > rule_.max_nodes) return;
-    for (const Scout& scout : scouts) {
-      const int parent = scout.parent < 0 ? 0 : d_.scouts[scout.parent];
-      const int there = d_.tree.child(parent, scout.token);
-      if (there < 0 && d_.tree.depth(parent) >= d_.most_depth) return d_.wanted.clear();
-      d_.scouts.push_back(there >= 0 ? there : s_.add_node(parent, scout.token, s_.drafters.scouting()));
-      if (scout.wanted) d_.wanted.push_back(d_.scouts.back());
-    }
-  }
-
-  Workspace& w_;
-  Sequence& s_;
-  Draft& d_;
-  const DraftRule& rule_;
-  int limit_ = 0, n_ = 0;
-  std::span<const int> open_;
-  size_t next_ = 0;
-};
 
 // A step of texts that draft together is worth its time where all their nodes are, on the mean of all texts.
 void weigh_step(std::span<Drafting* const> all) {
@@ -315,6 +43,24 @@ void add_worthy(std::span<Drafting* const> all) {
   for (size_t i = 0; i < all.size(); ++i) all[i]->take(take[i]);
 }
 
+// Drafters that guide a plan guess on behind what its next step reads.
+void add_guesses(Workspace& w, std::span<Drafting* const> all) {
+  std::vector<Sequence*> sequences;
+  std::vector<int> n;
+  std::vector<Drafting*> guided(all.begin(), all.end());
+  for (;;) {
+    sequences.clear(), n.clear();
+    std::erase_if(guided, [](const Drafting* d) { return d->unguided() == 0; });
+    if (guided.empty()) return;
+    for (Drafting* const d : guided) {
+      sequences.push_back(&d->sequence());
+      n.push_back(d->unguided());
+    }
+    w.run_beside(sequences, n);
+    for (int i = 0, row = 0; i < static_cast<int>(guided.size()); ++i) guided[i]->guess((row += n[i]) - 1);
+  }
+}
+
 // Steps of all that have the plan of the first, as long as any of them reads on.
 void run_steps(Workspace& w, std::span<Drafting* const> all) {
   std::vector<Sequence*> sequences;
@@ -329,31 +75,26 @@ void run_steps(Workspace& w, std::span<Drafting* const> all) {
       plan = d->sequence().plan.get();
       reading.push_back(d);
       sequences.push_back(&d->sequence());
-      n.push_back(d->reads());
     }
     if (reading.empty()) return;
-    assert(n.size() == reading.size());
+    double seconds = 0;
     {
-      double seconds = 0;
-      {
-        const Stopwatch watch(seconds);
-        w.run_draft(sequences, n);
-      }
-      if (w.last.draft_steps == 0) w.last.first_step = seconds;
+      const Stopwatch watch(seconds);
+      add_guesses(w, reading);
+      for (const Drafting* const d : reading) n.push_back(d->reads());
+      w.run_draft(sequences, n);
     }
-    if (plan->skip.drafter) w.last.caught_up += w.beside->caught_up();
-    ++w.last.draft_steps;
-    for (int i = 0, row = 0; i < static_cast<int>(reading.size()); row += n[i++]) reading[i]->step(row);
+    if (w.last.draft_steps == 0) w.last.first_step = seconds;
+    int levels = 0;
+    for (int i = 0, row = 0; i < static_cast<int>(reading.size()); row += n[i++]) {
+      reading[i]->step(row);
+      levels += reading[i]->levels();
+    }
+    w.last.draft_steps += (levels + n.size() / 2) / n.size();
   }
 }
 
 }  // namespace
-
-void begin_tree(Sequence& s) {
-  s.forget_tree();
-  s.draft.begin(s.text.back());
-  s.drafters.use({});
-}
 
 void draft(Workspace& w, std::span<Sequence* const> sequences, std::span<const DraftRule* const> rules) {
   const Stopwatch watch(w.last.draft);
@@ -388,32 +129,6 @@ void draft(Workspace& w, std::span<Sequence* const> sequences, std::span<const D
     const Sequence& s = d.sequence();
     w.last.drafted += s.draft.grown;
     for (int i = 0; i < s.draft.tree.size(); ++i) ++w.last.proposed[static_cast<int>(s.draft.source[i])];
-  }
-}
-
-void set_tree(Workspace& w, Sequence& s, std::span<const int32_t> token, std::span<const int32_t> parent) {
-  if (token.size() != parent.size() || token.size() >= static_cast<size_t>(TokenTree::kMaxNodes)) {
-    fail(Status::InvalidArgument, "[set_tree] got " + std::to_string(token.size()) + " tokens and " +
-                                      std::to_string(parent.size()) + " parents, want as many of both, at most " +
-                                      std::to_string(TokenTree::kMaxNodes - 1));
-  }
-  check_grown(s, "set_tree");
-  check_tokens(w.model->config, token, "set_tree");
-  for (size_t i = 0; i < parent.size(); ++i) {
-    if (parent[i] < 0 || parent[i] > static_cast<int32_t>(i)) {
-      fail(Status::InvalidArgument, "[set_tree] parent " + std::to_string(i) + " is " + std::to_string(parent[i]) +
-                                        ", want 0.." + std::to_string(i) + " (0: the root)");
-    }
-  }
-  begin_tree(s);
-  for (size_t i = 0; i < parent.size(); ++i) {
-    const int node = s.add_node(parent[i], token[i], SourceId::Plan);
-    if (s.position() + s.draft.tree.depth(node) >= s.most_text) {
-      s.forget_tree();
-      fail(Status::InvalidArgument, "[set_tree] node " + std::to_string(node) +
-                                        " and the token behind it do not fit the context of " +
-                                        std::to_string(s.most_text));
-    }
   }
 }
 

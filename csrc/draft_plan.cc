@@ -8,9 +8,13 @@ namespace swiftk {
 namespace {
 
 Plan steps_of(const Model& model, const SkipSet& skip) {
-  if (!skip.drafter) return compile_plan(model, skip);
-  if (!model.drafter) fail(Status::InvalidArgument, "[plan] no drafter was loaded, want load() to name its folder");
-  return {};
+  if (skip.drafter && !model.drafter) {
+    fail(Status::InvalidArgument, "[plan] no drafter was loaded, want load() to name its folder");
+  }
+  if (skip.guided() && model.drafter->opens) {
+    fail(Status::Unsupported, "[plan] a block drafter guesses behind the text alone, it guides no other weights");
+  }
+  return skip.alone() ? Plan{} : compile_plan(model, skip);
 }
 
 }  // namespace
@@ -19,8 +23,8 @@ DraftPlan::DraftPlan(const Model& model, SkipSet given)
     : skip(std::move(given)),
       steps(steps_of(model, skip)),
       shared(common_prefix(steps, compile_plan(model, {}))),
-      reach(skip.drafter ? model.drafter->reach : TokenTree::kMaxNodes),
-      opens(skip.drafter && model.drafter->opens),
-      serial(skip.drafter && model.drafter->serial) {}
+      reach(skip.alone() ? model.drafter->reach : TokenTree::kMaxNodes),
+      opens(skip.alone() && model.drafter->opens),
+      serial(skip.alone() && model.drafter->serial) {}
 
 }  // namespace swiftk

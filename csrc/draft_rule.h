@@ -59,6 +59,11 @@ struct DraftRule {
   float min_row_gain = 0;
   float mean_p_top1 = 1;  // that the plan is right, whatever its confidence
 
+  // By time, too: where the model's drafter guides the plan, a step that reads one node reads so many of its guesses
+  // behind that, as long as they are all right with this probability.
+  int guesses = 0;
+  float least_guess = 0;
+
   bool operator==(const DraftRule&) const = default;
   bool by_time() const { return !row_price.empty(); }
   bool stops(int32_t token) const { return std::find(stop_ids.begin(), stop_ids.end(), token) != stop_ids.end(); }

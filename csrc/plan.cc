@@ -23,7 +23,7 @@ std::vector<bool> membership(const std::vector<int>& layers, int n_layers, const
 }  // namespace
 
 Plan compile_plan(const Model& model, const SkipSet& skip) {
-  if (skip.drafter)
+  if (skip.alone())
     fail(Status::InvalidArgument, "[plan] the drafter has layers of its own: nothing of them is skipped");
   const int n_layers = model.config.L;
   if (skip.exit_layer < -1 || skip.exit_layer > n_layers) {

@@ -13,7 +13,11 @@ struct SkipSet {
   int exit_layer = -1;             // layers >= exit_layer are left out whole; -1: none
   // The stored form that is read of each layer [L], or of all [1]; empty: the model's own. The head's is the last one.
   std::vector<DType> weights{};
-  bool drafter = false;  // nothing of the model drafts, but the drafter that was loaded beside it
+  // The drafter that was loaded beside the model: alone, or it guides what is read of the model, where `weights` says
+  // what that is: it guesses on, and a step reads its guesses.
+  bool drafter = false;
+  bool alone() const { return drafter && weights.empty(); }
+  bool guided() const { return drafter && !weights.empty(); }
   bool operator==(const SkipSet&) const = default;
 };
 

@@ -1,5 +1,7 @@
 #include "sequence.h"
 
+#include <algorithm>
+
 namespace swiftk {
 
 // Sized here so that no phase allocates.
@@ -14,12 +16,35 @@ Draft::Draft() {
 void Draft::begin(int32_t root) {
   tree.reset(root);
   source[0] = SourceId::Target;
-  steps = grown = ran = choices = 0;
+  steps = grown = beside = ran = choices = 0;
   confidence.clear();
   scouts.clear();
   wanted.clear();
   asking = false;
   pending = true;
+}
+
+void Draft::drop(uint64_t nodes) {
+  if (nodes == 0) return;
+  const TokenTree old = tree;
+  const int read = grown;
+  std::array<int, TokenTree::kMaxNodes> at{};
+  tree.reset(old.token(0));
+  grown = read > 0;
+  for (int node = 1; node < old.size(); ++node) {
+    if (nodes >> node & 1) {
+      candidates.leave(node);
+      continue;
+    }
+    const int to = at[node] = tree.add(at[old.parent(node)], old.token(node));
+    source[to] = source[node];
+    candidates.enter(candidates.of_node(node), to);
+    if (node >= read) continue;
+    confidence[to] = confidence[node];
+    std::copy_n(choice.begin() + size_t(node) * kMaxTopk, kMaxTopk, choice.begin() + size_t(to) * kMaxTopk);
+    grown = to + 1;
+  }
+  confidence.resize(grown);
 }
 
 Verified::Verified() {

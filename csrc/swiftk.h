@@ -131,7 +131,7 @@ typedef struct swiftk_skip {
   size_t n_mlp;
   int32_t exit_layer; /* layers from here on are left out whole; -1: none */
   /* What drafts read: a copy that was loaded ("int4"); null: the model's own. "drafter": none of it, the drafter that
-   * was loaded beside the model drafts, and nothing is left out. */
+   * was loaded beside the model drafts, and nothing is left out. "int4,drafter": it guesses for that copy. */
   const char* weights;
 } swiftk_skip;
 #define SWIFTK_SKIP_INIT {sizeof(swiftk_skip), NULL, 0, NULL, 0, -1, NULL}

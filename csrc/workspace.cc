@@ -105,11 +105,15 @@ void Workspace::add_nodes(const Sequence& s, int begin, int end) {
   s.add_rows(batch, begin, end);
 }
 
+void Workspace::run_beside(std::span<Sequence* const> sequences, std::span<const int> n) {
+  beside->step(pool, sequences, n, logits.compute(std::accumulate(n.begin(), n.end(), 0)), cancel);
+  for (size_t i = 0; i < sequences.size(); ++i) sequences[i]->draft.beside += n[i];
+  last.caught_up += beside->caught_up();
+  draws.forget();
+}
+
 void Workspace::run_draft(std::span<Sequence* const> sequences, std::span<const int> n) {
-  if (sequences[0]->plan->skip.drafter) {
-    beside->step(pool, sequences, n, logits.compute(std::accumulate(n.begin(), n.end(), 0)), cancel);
-    return draws.forget();
-  }
+  if (sequences[0]->plan->skip.alone()) return run_beside(sequences, n);
   batch.clear();
   for (size_t i = 0; i < sequences.size(); ++i) {
     add_nodes(*sequences[i], sequences[i]->draft.grown, sequences[i]->draft.grown + n[i]);

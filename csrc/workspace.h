@@ -68,6 +68,8 @@ class Workspace {
   void run_text(Sequence&, int n);
   // One pass of a draft plan, which all of them have: over nodes [grown, grown + n) of each. Logits: a row a node.
   void run_draft(std::span<Sequence* const> sequences, std::span<const int> n);
+  // The same of the model's drafter: over nodes [beside, beside + n).
+  void run_beside(std::span<Sequence* const> sequences, std::span<const int> n);
   // Steps of the draft that the target need not run again for the rows that drafting ran; none where a drafter reads
   // what they leave.
   int kept(const DraftPlan& plan) const { return model->ops->device || !taps_.empty() ? 0 : plan.shared; }

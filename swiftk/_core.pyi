@@ -104,6 +104,8 @@ class Session:
         chain: int = ...,
         min_row_gain: float = ...,
         mean_p_top1: float = ...,
+        guesses: int = ...,
+        least_guess: float = ...,
         sources: Sequence[tuple[int, Sequence[Sequence[float]]]] = (),  # (source, [bucket][rank])
     ) -> int: ...
     def set_tree(self, tokens: Tokens, parents: Tokens) -> int: ...

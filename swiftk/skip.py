@@ -20,7 +20,8 @@ WEIGHTS = (*FORMS, "drafter")  # what drafts read; "drafter": of a drafter that 
 @dataclass(frozen=True, slots=True)
 class SkipSet:
     """Layers whose attention or MLP the draft skips, the layer from which it leaves out everything (None: none), and
-    what it reads of the rest: one of WEIGHTS, or one for each layer (the head's is the last one)."""
+    what it reads of the rest: one of WEIGHTS, or one for each layer (the head's is the last one). (FORM, "drafter"):
+    that form, guided by the drafter that was loaded: each of its steps reads a few guesses of the drafter's."""
 
     attn: tuple[int, ...] = ()
     mlp: tuple[int, ...] = ()
@@ -101,6 +102,11 @@ class SkipSet:
         return frozenset(_forms(self.weights)) - {"own"}
 
     @property
+    def guided(self) -> bool:
+        """Whether the drafter guesses for what is read of the model."""
+        return not isinstance(self.weights, str) and len(self.weights) == 2 and self.weights[1] == "drafter"
+
+    @property
     def thinned(self) -> bool:
         """Whether anything is left out."""
         return bool(self.attn or self.mlp) or self.exit_layer is not None
@@ -120,7 +126,7 @@ class SkipSet:
                 raise InvalidArgument(f"[skip] {name} has layer {outside[0]}, want 0..{n_layers - 1}")
         if self.exit_layer is not None and self.exit_layer > n_layers:
             raise InvalidArgument(f"[skip] exit_layer={self.exit_layer}, want 0..{n_layers}")
-        if not isinstance(self.weights, str) and len(self.weights) != n_layers:
+        if not (isinstance(self.weights, str) or self.guided) and len(self.weights) != n_layers:
             raise InvalidArgument(
                 f"[skip] weights names {len(self.weights)} forms, want one or {n_layers}, one a layer"
             )
@@ -129,8 +135,10 @@ class SkipSet:
             have = ", ".join(["own", *copies])
             how = "drafter=FOLDER) loads one" if absent[0] == "drafter" else f"draft_weights={absent[0]!r}) makes it"
             raise InvalidArgument(f"[skip] weights={absent[0]!r}, the model has {have}; load(..., {how}")
-        if "drafter" in self.forms and (self.thinned or not isinstance(self.weights, str)):
-            raise InvalidArgument("[skip] weights='drafter' and layers of the model's, want one or the other")
+        if "drafter" in self.forms and not self.guided and (self.thinned or not isinstance(self.weights, str)):
+            raise InvalidArgument(
+                "[skip] weights='drafter' and layers of the model's, want one of both, or weights=(FORM, 'drafter')"
+            )
         return self
 
     def skipped(self, n_layers: int) -> int:
@@ -143,7 +151,7 @@ class SkipSet:
         parts += [f"mlp {list(self.mlp)}"] if self.mlp else []
         parts += [f"exit before layer {self.exit_layer}"] if self.exit_layer is not None else []
         parts += [f"{'/'.join(sorted(self.forms))} weights"] if self.forms - {"drafter"} else []
-        parts += ["the drafter"] if "drafter" in self.forms else []
+        parts += ["the drafter's guesses" if self.guided else "the drafter"] if "drafter" in self.forms else []
         return ", ".join(parts) or "nothing"
 
 

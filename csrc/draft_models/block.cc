@@ -25,7 +25,7 @@ class Block : public DraftRunner {
     caught_up_ = {};
     fresh_.clear();
     for (Sequence* const s : sequences) {
-      if (s->draft.grown == 0) fresh_.push_back(s);
+      if (s->draft.beside == 0) fresh_.push_back(s);
     }
     if (!fresh_.empty()) {
       for (Sequence* const s : fresh_) {
@@ -109,7 +109,7 @@ class Block : public DraftRunner {
     int row = 0;
     for (size_t i = 0; i < sequences.size(); ++i) {
       const Draft& draft = sequences[i]->draft;
-      for (int node = draft.grown; node < draft.grown + n[i]; ++node, ++row) {
+      for (int node = draft.beside; node < draft.beside + n[i]; ++node, ++row) {
         const int depth = draft.tree.depth(node);
         if (depth < drafter_.reach) {
           const float* const said = ahead(sequences[i]->followed.ahead + depth + !block_.from_anchor);

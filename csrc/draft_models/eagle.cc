@@ -47,8 +47,8 @@ class Eagle : public DraftRunner {
     int row = 0;
     for (size_t i = 0; i < sequences.size(); row += n[i++]) {
       Sequence& s = *sequences[i];
-      copy(x_.as<float>() + size_t(row) * c_.D, said(s, s.draft.grown), n[i] * c_.D);
-      if (s.draft.grown == 0) knows(s, s.cached + 1);  // the root's row is there when it has become text
+      copy(x_.as<float>() + size_t(row) * c_.D, said(s, s.draft.beside), n[i] * c_.D);
+      if (s.draft.beside == 0) knows(s, s.cached + 1);  // the root's row is there when it has become text
     }
     if (drafter_.tokens.empty()) return head(x_.as<float>(), row, logits);
     head(x_.as<float>(), row, own_.as<float>());
@@ -87,9 +87,9 @@ class Eagle : public DraftRunner {
     waves_.resize(sequences.size());
     for (size_t i = 0; i < sequences.size(); ++i) {
       const Draft& draft = sequences[i]->draft;
-      for (int node = draft.grown; node < draft.grown + n[i]; ++node) {
+      for (int node = draft.beside; node < draft.beside + n[i]; ++node) {
         const int parent = draft.tree.parent(node);
-        waves_[i][node] = parent < draft.grown ? 0 : waves_[i][parent] + 1;
+        waves_[i][node] = parent < draft.beside ? 0 : waves_[i][parent] + 1;
         waves = std::max(waves, waves_[i][node] + 1);
       }
     }
@@ -112,7 +112,7 @@ class Eagle : public DraftRunner {
     const int scratch = s.cached - 1;
     const bool chain = tree.is_chain();
     bool begun = wave == 0;  // by the text
-    for (int node = s.draft.grown; node < s.draft.grown + n; ++node) {
+    for (int node = s.draft.beside; node < s.draft.beside + n; ++node) {
       if (waves[node] != wave) continue;
       if (!begun) batch_.begin({s.followed.blocks.data(), scratch, scratch});
       begun = true;

@@ -27,7 +27,7 @@ class Independent : public DraftRunner {
     for (size_t i = 0; i < sequences.size(); ++i) {
       Sequence& s = *sequences[i];
       begin(s, known(s), s.cached);
-      s.add_rows(batch_, s.draft.grown, s.draft.grown + n[i], drafter_.V);
+      s.add_rows(batch_, s.draft.beside, s.draft.beside + n[i], drafter_.V);
     }
     run(cancel);
     const size_t D = drafter_.layers->config.D;

@@ -75,7 +75,7 @@ class Moa : public DraftRunner {
     for (size_t i = 0; i < sequences.size(); ++i) {
       const Sequence& s = *sequences[i];
       batch_.begin(own ? view(s) : s.view(s.cached, s.cached));
-      s.add_rows(batch_, s.draft.grown, s.draft.grown + n[i]);
+      s.add_rows(batch_, s.draft.beside, s.draft.beside + n[i]);
     }
     return batch_.size();
   }

@@ -36,8 +36,9 @@ class DraftRunner {
   bool make_room(Sequence&);
   // The text needs nothing any more.
   void leave(Sequence&);
-  // A step over nodes [grown, grown + n) of each sequence, whose blocks of `pool` have the features of its text. logits
-  // [sum of n, V of the target]: a row a node; of bytes kUnknown where it knows no token, or sees none so far ahead.
+  // A step over nodes [beside, beside + n) of each sequence, whose blocks of `pool` have the features of its text.
+  // logits [sum of n, V of the target]: a row a node; of bytes kUnknown where it knows no token, or sees none so far
+  // ahead.
   virtual void step(const KvPool& pool, std::span<Sequence* const>, std::span<const int> n, float* logits,
                     std::atomic<bool>& cancel) = 0;
 

@@ -235,6 +235,10 @@ DraftRule Planner::rule(const Allotment& a, const TextOdds& text, int texts) con
     for (int b = 0; b + 1 < kSureness; ++b) rule.edges[b] = static_cast<float>(AcceptanceRates::edge(b));
     rule.mean_p_top1 = static_cast<float>(a.mean_p_top1);
     rule.chain = plans_[a.plan].plan->serial ? 0 : tuned::kChain;
+    if (plans_[a.plan].plan->skip.guided()) {
+      rule.guesses = tuned::kGuesses;
+      rule.least_guess = static_cast<float>(tuned::kLeastGuess);
+    }
   }
   for (const SourceId id : ids) rule.sources.push_back({id, text.chance(id)});
   return rule;

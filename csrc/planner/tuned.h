@@ -18,6 +18,7 @@ inline constexpr double kCarried = 4;              // outcomes of a bucket that 
 inline constexpr double kRestored = 60;            // and another process, of a plan
 inline constexpr double kTight = 0.15, kTightSlope = 60;  // inverse variances of drafters' trust: first tokens tell
 
+inline constexpr double kGuided = 1.5;  // tokens that a step of a guided plan brings, before it was measured
 inline constexpr double kFollowing =
     0.01;  // plain steps of what only reads a pass that was made, before it was measured
 
@@ -45,6 +46,8 @@ inline constexpr double kUnsure = 0.6;       // a plan is believed to be better 
 inline constexpr double kPace = 0.94;        // weight that the rounds before keep in a text's pace,
 inline constexpr double kFastest = 12;       // which is never taken to be higher
 inline constexpr double kAlways = 0.5;       // drafting always, a plan takes its first step where guesses leave it this
+inline constexpr int kGuesses = 3;           // of a drafter that guides a plan, in a step: for the same reason,
+inline constexpr double kLeastGuess = .2;    // all of them right with this probability: a wrong one is a row to verify
 inline constexpr int kChain = 3;  // drafters' nodes that a step reads at most: four rows of int4 cost what one does
 
 }  // namespace swiftk::tuned
