@@ -127,7 +127,7 @@ void draft(Workspace& w, std::span<Sequence* const> sequences, std::span<const D
   add_worthy(together);
   for (Drafting& d : all) {
     const Sequence& s = d.sequence();
-    w.last.drafted += s.draft.grown;
+    w.last.drafted += s.draft.drafted();
     for (int i = 0; i < s.draft.tree.size(); ++i) ++w.last.proposed[static_cast<int>(s.draft.source[i])];
   }
 }

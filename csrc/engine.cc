@@ -342,7 +342,7 @@ void Engine::hear(Text& text) {
   Sequence& s = text.sequence;
   const Draft& d = s.draft;
   if (s.verified.failed) return end(text, Finish::Failed, s.verified.failed->status(), s.verified.failed->what());
-  Turn& turn = turns_.emplace_back(Turn{.id = text.id, .nodes = d.tree.size(), .steps = d.steps, .drafted = d.grown});
+  Turn& turn = turns_.emplace_back(Turn{.id = text.id, .nodes = d.tree.size(), .steps = d.steps, .drafted = d.drafted()});
   if (d.steps > 0) turn.plan = s.plan;
   if (text.request.outcomes) turn.outcomes = s.verified.outcomes;
   turn.plain = planner_.clock().step(round_.sequences);

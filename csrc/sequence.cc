@@ -16,7 +16,7 @@ Draft::Draft() {
 void Draft::begin(int32_t root) {
   tree.reset(root);
   source[0] = SourceId::Target;
-  steps = grown = beside = ran = choices = 0;
+  steps = grown = dropped = beside = ran = choices = 0;
   confidence.clear();
   scouts.clear();
   wanted.clear();
@@ -45,6 +45,7 @@ void Draft::drop(uint64_t nodes) {
     grown = to + 1;
   }
   confidence.resize(grown);
+  dropped += read - grown;
 }
 
 Verified::Verified() {

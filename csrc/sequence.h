@@ -45,12 +45,14 @@ struct Draft {
   Draft();
   void begin(int32_t root);
   void drop(uint64_t nodes);  // with whom all that follow them go
+  int drafted() const { return grown + dropped; }
 
   TokenTree tree;
   std::array<SourceId, TokenTree::kMaxNodes> source{};  // of each node
   int most_depth = 0;
   int steps = 0;
   int grown = 0;    // leading nodes that were drafted from
+  int dropped = 0;  // nodes that were, and are not there any more
   int beside = 0;   // leading nodes that the model's drafter has read
   int reused = 0;   // rows that verification took over from drafting
   int ran = 0;      // of them, those whose residual row is exact behind the steps that the plan shares with the target

@@ -85,10 +85,9 @@ def test_guesses_that_were_refuted_are_not_verified(target, folders):
     session = sessions(target, folders["specforge"], ["int8", "drafter"])
     rows = [i * 0.01 for i in range(64)]
     session.draft(**certain(max_draft=6, guesses=3, row_price=rows))
-    read = session.last["drafted"]
-    assert read < 1 + 6 * 4
-    assert session.drafted_from == read == session.last["draft_steps"]
-    assert session.tree_parents.tolist()[:read] == list(range(-1, read - 1))
+    left = session.drafted_from
+    assert left == session.last["draft_steps"] < session.last["drafted"] <= 6 * 4
+    assert session.tree_parents.tolist()[:left] == list(range(-1, left - 1))
     assert session.verify()
 
 
