@@ -22,6 +22,7 @@ MINUTES = {
     "modes": 6.5,
     "batch": 5.0,
     "arrivals": 1.7,
+    "users": 6.0,
     "precision": 2.7,
     "sources": 1.3,
     "c_host": 1.2,
@@ -43,7 +44,7 @@ MINUTES = {
     "layerskip/sweep": 2.2,
     "layerskip/transformers_peer": 1.5,
 }
-WITH_LLAMA = ("compare", "batch")
+WITH_LLAMA = ("compare", "batch", "users")
 
 
 def command(name: str, given: argparse.Namespace, minutes: float) -> list[str]:

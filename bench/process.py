@@ -69,7 +69,7 @@ class Peer:
 def gguf(model: Path, dtype: str, python: str) -> str:
     """The weights as llama.cpp reads them, made once for a model that has not changed by a python that has gguf."""
     stamp = max(int(f.stat().st_mtime) for f in model.glob("*.safetensors"))
-    path = cache_folder() / "gguf" / f"{model.resolve().name}-{stamp}-{dtype}.gguf"
+    path = cache_folder() / "gguf" / f"{model.resolve().name}-{stamp}-{dtype}-words.gguf"
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
         command = [python, str(_PEERS / "gguf_export.py"), str(model), str(path), "--dtype", dtype]
