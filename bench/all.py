@@ -50,7 +50,8 @@ WITH_LLAMA = ("compare", "batch", "users")
 def command(name: str, given: argparse.Namespace, minutes: float) -> list[str]:
     if name in BENCHMARKS:
         return ["pytest", "--benchmark", "-q", f"bench/bench_{name}.py", *(["--grow", "1"] if given.quick else [])]
-    words = [f"bench.{name.replace('/', '.')}", "--minutes", f"{minutes:.1f}", "--out", str(given.out)]
+    words = [f"bench.{name.replace('/', '.')}", "--minutes", f"{minutes:.1f}"]
+    words += ["--out", str(given.out)] if given.out != FOLDER else []
     words += ["--quick"] if given.quick else []
     words += ["--model", str(given.model)] if given.model else []
     return words + (["--python-llama", given.python_llama] if name in WITH_LLAMA else [])
