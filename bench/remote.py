@@ -5,14 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
-import subprocess
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from time import perf_counter, sleep
+from time import perf_counter
 from typing import Any
-from urllib.request import urlopen
 
 import swiftk
 from swiftk import demo_model
@@ -20,6 +17,7 @@ from swiftk.safetensors_io import read_folder, write_folder
 
 from .harness import Study
 from .plots import bars
+from .server import Server
 from .slow_line import Air, SlowLine
 
 LAYERS = 10  # of the model at the client: the demo model's first ones, whose exit says 3 of 4 tokens as it does
@@ -61,22 +59,6 @@ def shallow(source: Path, folder: Path, layers: int) -> Path:
     return folder
 
 
-def served(folder: Path, cores: set[int]) -> tuple[subprocess.Popen[bytes], int]:
-    """`swiftk serve`, once it answers."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "swiftk", "serve", str(folder), "--port", str(port), "--threads", "1"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, preexec_fn=lambda: os.sched_setaffinity(0, cores))
-    while process.poll() is None:
-        try:
-            with urlopen(f"http://127.0.0.1:{port}/health") as answer:
-                if answer.status == 200:
-                    return process, port
-        except OSError:
-            sleep(0.2)
-    raise SystemExit(f"[remote] the server ended with status {process.returncode}")
-
-
 def said(url: str, drafter: Any, prompt: list[int], tokens: int, line: SlowLine | None = None) -> dict[str, Any]:
     """One text, and when its pieces came. line: to cut."""
     with swiftk.remote.connect(url, drafter, patience=1.0) as remote:
@@ -107,14 +89,14 @@ def main() -> None:
     study = Study("remote", __doc__, tokens=128, streams=STREAMS)
     prompts = [text.prompt[:200] for name in study.streams for text in study.texts(name)]
     cores = sorted(os.sched_getaffinity(0))
-    server, port = served(study.folder, {cores[0]})
-    os.sched_setaffinity(0, {cores[-1]})
-    with TemporaryDirectory() as name:
+    command = [sys.executable, "-m", "swiftk", "serve", str(study.folder), "--threads", "1"]
+    with Server(command, "/health", {cores[0]}) as server, TemporaryDirectory() as name:
+        os.sched_setaffinity(0, {cores[-1]})
         small = swiftk.load(shallow(demo_model(), Path(name) / "small", LAYERS), draft_weights="own", threads=1)
         ways = {"plain": Silent(), "suffix": "suffix", "model": small}
         try:
             for part, air in study.parts(PLACES):
-                line, wanted, plain = SlowLine(port, air), [], 0.0
+                line, wanted, plain = SlowLine(server.port, air), [], 0.0
                 for way, drafter in ways.items():
                     some = [said(line.url, drafter, prompt, study.tokens) for prompt in study.each(prompts)]
                     wanted = wanted or [one["result"].tokens for one in some]
@@ -123,7 +105,7 @@ def main() -> None:
                     same = all(one["result"].tokens == want for one, want in zip(some, wanted))
                     study.rows.append({**made, "over": made["rate"] / plain, "same": same})
                 line.close()
-                line = SlowLine(port, air)
+                line = SlowLine(server.port, air)
                 one = said(line.url, small, prompts[0], 3 * CUT, line)
                 own = one["own"]
                 gone = {"silence": own[0] - one["times"][-1], "alone": (len(own) - 1) / (own[-1] - own[0])}
@@ -133,8 +115,6 @@ def main() -> None:
                 line.close()
         finally:
             small.close()
-            server.terminate()
-            server.wait()
     study.finish(COLUMNS, NOTES, panels=[bars(f"over plain, {part}", "over", part=part) for part in PLACES])
 
 

@@ -5,14 +5,10 @@ the same server without drafts, and llama.cpp's.
 from __future__ import annotations
 
 import json
-import socket
-import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from itertools import cycle, islice
-from time import perf_counter, sleep
+from time import perf_counter
 from typing import Any
 
 import httpx
@@ -23,6 +19,7 @@ from swiftk.tokenizer import Tokenizer
 from .harness import Study
 from .plots import lines
 from .process import PYTHON_LLAMA, Missing, gguf
+from .server import Server
 from .texts import STREAMS
 
 USERS = (1, 2, 4, 8, 16)
@@ -36,26 +33,6 @@ NOTES = (
     "the first one that swiftk's plain server gave to the same prompt; lost: requests without a whole answer; "
     "llama.cpp's server (llama-cpp-python's) writes one text after another, and its texts may differ",
 )
-
-
-@contextmanager
-def served(command: list[str], port: int, path: str) -> Iterator[str]:
-    """A server, once it answers."""
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    url = f"http://127.0.0.1:{port}"
-    try:
-        while process.poll() is None:
-            try:
-                if httpx.get(url + path, timeout=5).status_code == 200:
-                    break
-            except httpx.TransportError:
-                sleep(0.2)
-        else:
-            raise Missing(f"{command[0]} ended with status {process.returncode}")
-        yield url
-    finally:
-        process.kill()
-        process.wait()
 
 
 def asked(client: httpx.Client, url: str, prompt: str, **body: Any) -> tuple[str, list[float]] | None:
@@ -83,7 +60,9 @@ def user(url: str, prompts: list[str], until: float, **body: Any) -> list[Any]:
     return found
 
 
-def row(study: Study, url: str, users: int, prompts: list[str], seconds: float, right: dict[str, str], **body: Any):
+def row(
+    study: Study, url: str, users: int, prompts: list[str], seconds: float, right: dict[str, str], **body: Any
+) -> dict[str, Any]:
     """What `users` saw in that time, each with prompts of its own."""
     model = httpx.get(f"{url}/v1/models").json()["data"][0]["id"]
     began, body = perf_counter(), {"model": model, "max_tokens": study.tokens, **body}
@@ -110,31 +89,25 @@ def row(study: Study, url: str, users: int, prompts: list[str], seconds: float, 
     }
 
 
-def port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return free.getsockname()[1]
-
-
 def main() -> None:
     study = Study("users", __doc__, tokens=64, streams=STREAMS, options=PYTHON_LLAMA)
     tokenizer, python, notes = Tokenizer(study.folder), study.given.python_llama, [*NOTES]
     prompts = [tokenizer.decode(text.prompt[1:PROMPT]) for name in study.streams for text in study.texts(name)]
     sizes = USERS[:2] if study.quick else USERS
-    at = port()
-    swiftk = [sys.executable, "-m", "swiftk", "serve", str(study.folder), "--port", str(at)]
+    swiftk = [sys.executable, "-m", "swiftk", "serve", str(study.folder)]
     right: dict[str, str] = {}
     works = {f"{way}, {n}": (way, n) for way in (*reversed(WAYS), "llama.cpp, q4_0") for n in sizes}
     share = (study.given.minutes or 2.0) * 60 / len(works) * 0.8
-    with served([*swiftk, *(["--threads", "1"] if study.quick else [])], at, "/health") as url:
+    with Server([*swiftk, *(["--threads", "1"] if study.quick else [])], "/health") as server:
         for _, (way, n) in study.parts({k: v for k, v in works.items() if v[0] in WAYS}):
-            found = row(study, url, n, prompts, 0 if study.quick else share, right, ignore_eos=True, **WAYS[way])
+            found = row(study, server.url, n, prompts, 0 if study.quick else share, right, ignore_eos=True, **WAYS[way])
             study.rows.append({"part": str(n), "way": way, "size": n, **found})
     try:
-        model, at = gguf(study.folder, "q4_0", python), port()
-        command = [python, "-m", "llama_cpp.server", "--model", model, "--port", str(at), "--n_ctx", "1024"]
-        with served([*command, "--interrupt_requests", "False"], at, "/v1/models") as url:
+        model = gguf(study.folder, "q4_0", python)
+        command = [python, "-m", "llama_cpp.server", "--model", model, "--n_ctx", "1024"]
+        with Server([*command, "--interrupt_requests", "False"], "/v1/models") as server:
             for _, (way, n) in study.parts({k: v for k, v in works.items() if v[0] not in WAYS}):
-                found = row(study, url, n, prompts, 0 if study.quick else share, right)
+                found = row(study, server.url, n, prompts, 0 if study.quick else share, right)
                 study.rows.append({"part": str(n), "way": way, "size": n, **found})
     except Missing as error:
         notes.append(f"left out: llama.cpp ({error})")

@@ -3,7 +3,6 @@
 llama.cpp rotates neighbouring pairs (2i, 2i+1) where Hugging Face rotates halves (i, i + d/2), so the rows of each head
 of q and k are reordered.
 """
-
 from __future__ import annotations
 
 import argparse
@@ -17,18 +16,12 @@ import gguf
 import numpy as np
 
 _TENSORS = {
-    "model.embed_tokens.weight": "token_embd.weight",
-    "model.norm.weight": "output_norm.weight",
-    "lm_head.weight": "output.weight",
-    "input_layernorm.weight": "attn_norm.weight",
-    "post_attention_layernorm.weight": "ffn_norm.weight",
-    "self_attn.q_proj.weight": "attn_q.weight",
-    "self_attn.k_proj.weight": "attn_k.weight",
-    "self_attn.v_proj.weight": "attn_v.weight",
-    "self_attn.o_proj.weight": "attn_output.weight",
-    "mlp.gate_proj.weight": "ffn_gate.weight",
-    "mlp.up_proj.weight": "ffn_up.weight",
-    "mlp.down_proj.weight": "ffn_down.weight",
+    "model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight",
+    "lm_head.weight": "output.weight", "input_layernorm.weight": "attn_norm.weight",
+    "post_attention_layernorm.weight": "ffn_norm.weight", "self_attn.q_proj.weight": "attn_q.weight",
+    "self_attn.k_proj.weight": "attn_k.weight", "self_attn.v_proj.weight": "attn_v.weight",
+    "self_attn.o_proj.weight": "attn_output.weight", "mlp.gate_proj.weight": "ffn_gate.weight",
+    "mlp.up_proj.weight": "ffn_up.weight", "mlp.down_proj.weight": "ffn_down.weight",
 }
 _NAMES = ("f16", "bf16", "q8_0", "q4_0")
 _TYPES = {name: gguf.GGMLQuantizationType[name.upper()] for name in _NAMES}
@@ -41,7 +34,7 @@ def _tensors(folder: Path) -> Iterator[tuple[str, np.ndarray]]:
         with path.open("rb") as file:
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         size = struct.unpack_from("<Q", data)[0]
-        header = json.loads(data[8 : 8 + size])
+        header = json.loads(data[8:8 + size])
         header.pop("__metadata__", None)
         for name, entry in header.items():
             begin, end = entry["data_offsets"]
@@ -92,25 +85,22 @@ def _header(config: dict, dtype: str, path: Path) -> gguf.GGUFWriter:
     return writer
 
 
-def _vocabulary(writer: gguf.GGUFWriter, folder: Path) -> None:
-    config = json.loads((folder / "config.json").read_text())
-    file = folder / "tokenizer.json"
+def _add_vocabulary(writer: gguf.GGUFWriter, config: dict, file: Path) -> None:
     told = json.loads(file.read_text()) if file.is_file() else {}
     if (told.get("pre_tokenizer") or {}).get("type") != "ByteLevel":
-        return writer.add_tokenizer_model("no_vocab")
-    special = {token["id"] for token in told["added_tokens"]}
-    words = {at: word for word, at in told["model"]["vocab"].items()} | {
-        t["id"]: t["content"] for t in told["added_tokens"]
-    }
-    kinds = gguf.TokenType
+        writer.add_tokenizer_model("no_vocab")
+        return
+    special = {token["id"]: token["content"] for token in told["added_tokens"]}
+    words = {at: word for word, at in told["model"]["vocab"].items()} | special
+    kinds, ids = gguf.TokenType, range(config["vocab_size"])
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
-    writer.add_token_list([words.get(i, f"[{i}]") for i in range(config["vocab_size"])])
-    writer.add_token_types([kinds.CONTROL if i in special else kinds.NORMAL for i in range(config["vocab_size"])])
+    writer.add_token_list([words.get(i, f"[{i}]") for i in ids])
+    writer.add_token_types([kinds.CONTROL if i in special else kinds.NORMAL for i in ids])
     writer.add_token_merges([" ".join(pair) if isinstance(pair, list) else pair for pair in told["model"]["merges"]])
     writer.add_bos_token_id(config["bos_token_id"])
     writer.add_eos_token_id(config["eos_token_id"])
-    return writer.add_add_bos_token(True)
+    writer.add_add_bos_token(True)
 
 
 def export(folder: Path, path: Path, dtype: str = "f16") -> None:
@@ -120,7 +110,7 @@ def export(folder: Path, path: Path, dtype: str = "f16") -> None:
         raise ValueError(f"[gguf_export] model_type is {config['model_type']!r}, want 'llama'")
     part = path.with_suffix(".part")
     writer = _header(config, dtype, part)
-    _vocabulary(writer, folder)
+    _add_vocabulary(writer, config, folder / "tokenizer.json")
     heads = {"q_proj": config["num_attention_heads"], "k_proj": config["num_key_value_heads"]}
     for name, w in _tensors(folder):
         for kind, n in heads.items():

@@ -46,8 +46,8 @@ inline constexpr double kUnsure = 0.6;       // a plan is believed to be better 
 inline constexpr double kPace = 0.94;        // weight that the rounds before keep in a text's pace,
 inline constexpr double kFastest = 12;       // which is never taken to be higher
 inline constexpr double kAlways = 0.5;       // drafting always, a plan takes its first step where guesses leave it this
-inline constexpr int kGuesses = 3;           // of a drafter that guides a plan, in a step: for the same reason,
-inline constexpr double kLeastGuess = .2;    // all of them right with this probability: a wrong one is a row to verify
-inline constexpr int kChain = 3;  // drafters' nodes that a step reads at most: four rows of int4 cost what one does
+inline constexpr int kChain = 3;    // drafters' nodes that a step reads at most: four rows of int4 cost what one does
+inline constexpr int kGuesses = 3;  // of a drafter that guides a plan, in a step: for the same reason,
+inline constexpr double kLeastGuess = .2;  // all of them right with this probability: a wrong one is a row to verify
 
 }  // namespace swiftk::tuned
