@@ -46,12 +46,15 @@ def opened(study: Study) -> Iterator[tuple[Models, list[Way], dict[str, float]]]
             models = study.open(study.folder, draft_weights="int4")
             model = models[0].model
             yield models, without(), {form: size / model.weight_bytes for form, size in model.copies.items()}
+            models.close()
             continue
-        drafter = folder if study.grow is None else grown(study.grow, folder)
+        whole = (folder / "tokenizer.json").exists()  # a model by itself is as large as it is
+        drafter = folder if study.grow is None or whole else grown(study.grow, folder)
         models, name = study.open(study.folder, draft_weights="int4", drafter=drafter), folder.resolve().name
         model = models[0].model
         its = ways(name, model.drafter)
         yield models, its, {way.name: model.drafter_bytes / model.weight_bytes for way in its[:2]}
+        models.close()
 
 
 def by_place(pairs: Sequence[Pair]) -> str:
@@ -65,7 +68,7 @@ def by_place(pairs: Sequence[Pair]) -> str:
 
 
 def main() -> None:
-    about = "folders; for the model before it grows; default: the bundled one"
+    about = "folders; heads are those of the model before it grows; default: the bundled one"
     folders = {"type": Path, "nargs": "+", "default": [demo_drafter()], "help": about}
     study = Study("drafters", __doc__, tokens=128, streams=STREAMS, options={"--drafters": folders})
     asked = [(name, mode) for name in study.streams for mode in SAMPLINGS]

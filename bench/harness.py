@@ -92,8 +92,12 @@ class Study:
                     self._deadline = now + max(0.0, end - now) / (len(works) - at)
                 if forget and "models" in self.__dict__:
                     self.models.forget()
+                began = perf_counter()
                 yield name, work
                 self._progress.advance(self._task)
+                console, took = self._progress.console, perf_counter() - began
+                if not console.is_terminal:  # a bar would not be seen
+                    console.print(f"{self.results.name}: {name}, {took:.0f} s, {at + 1} of {len(works)}")
 
     def each(self, things: Sequence[T], of: float = 1.0) -> Iterator[T]:
         """One at least, the others while this share of the part's time lasts."""

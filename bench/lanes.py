@@ -83,6 +83,10 @@ class Models:
         for lm in self._all:
             lm.forget()
 
+    def close(self) -> None:
+        for lm in self._all:
+            lm.close()
+
 
 class Lane(Protocol):
     """What goes on with its text, or its texts, when it is told to."""

@@ -10,6 +10,7 @@
 #include "bind_errors.h"
 #include "bind_scores.h"
 #include "bind_skip.h"
+#include "dtype_names.h"
 #include "engine.h"
 
 namespace py = pybind11;

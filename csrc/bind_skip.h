@@ -5,25 +5,16 @@
 #include <tuple>
 #include <vector>
 
-#include "dtype_names.h"
 #include "error.h"
 #include "sequence.h"
 
 namespace swiftk {
 
-// weights: "own" or names of dtypes, as SkipSet has them; behind one of them "drafter", where that guides it.
+// weights: as read_weights() has them, also "own".
 inline SkipSet skip_set(const Model& model, const std::vector<int>& attn, const std::vector<int>& mlp, int exit_layer,
                         const std::vector<std::string>& weights) {
   SkipSet skip{attn, mlp, exit_layer};
-  for (const std::string& name : weights) {
-    if (name == "drafter" && &name == &weights.back() && weights.size() <= 2) {
-      skip.drafter = true;
-      continue;
-    }
-    const std::optional<DType> found = name == "own" ? model.dtype : dtype_named(name);
-    if (!found) fail(Status::InvalidArgument, "[skip] weights has '" + name + "', want own or names of dtypes");
-    skip.weights.push_back(*found);
-  }
+  read_weights(skip, weights, model.dtype);
   return skip;
 }
 

@@ -60,20 +60,9 @@ swiftk_status remember(Status status, const char* what) noexcept {
 SkipSet skip_set(const swiftk_skip* given) {
   const swiftk_skip skip = read<swiftk_skip>(given, SWIFTK_SKIP_INIT, "skip");
   const auto attn = ids(skip.attn, skip.n_attn, "skip.attn"), mlp = ids(skip.mlp, skip.n_mlp, "skip.mlp");
-  std::vector<swiftk::DType> weights;
-  const std::string given_weights = skip.weights ? skip.weights : "";
-  if (given_weights == "drafter") return {.drafter = true};
-  const std::string form = given_weights.substr(0, given_weights.find(",drafter"));
-  if (skip.weights) {
-    const auto found = swiftk::dtype_named(form);
-    if (!found || (form != given_weights && form + ",drafter" != given_weights)) {
-      fail(Status::InvalidArgument,
-           "[skip] weights is '" + given_weights + "', want null, a dtype, 'drafter', or both: 'int4,drafter'");
-    }
-    weights.push_back(*found);
-  }
-  const bool guided = form != given_weights;
-  return {{attn.begin(), attn.end()}, {mlp.begin(), mlp.end()}, skip.exit_layer, std::move(weights), guided};
+  SkipSet out{{attn.begin(), attn.end()}, {mlp.begin(), mlp.end()}, skip.exit_layer};
+  if (skip.weights) read_weights(out, swiftk::names_in(skip.weights));
+  return out;
 }
 
 DraftRule draft_rule(const swiftk_draft_rule* given) {

@@ -20,7 +20,9 @@ class Drafting {
     d_.most_depth = std::min(rule.max_depth, s.most_text - s.position() - 1);
     limit_ = std::min({rule.max_draft, rule.max_nodes - 1, d_.most_depth});
     if (!rule.by_time() || s.rejects()) limit_ = std::min(limit_, s.plan->reach);
-    if (s.plan->skip.drafter && limit_ > 0 && !w.beside->make_room(s)) limit_ = 0;
+    const bool room = limit_ > 0 && s.plan->skip.drafter && w.beside->make_room(s);
+    if (s.plan->skip.alone() && !room) limit_ = 0;
+    guides_ = s.plan->skip.guided() && room && !s.rejects() && !beams();
     const int widest = rule.by_time() ? DraftRule::kRanks
                        : beams()      ? rule.beam
                                       : *std::max_element(rule.width.begin(), rule.width.end());
@@ -37,7 +39,7 @@ class Drafting {
 
   // Nodes that the drafter which guides the plan has to read before it guesses on; 0: the step reads no guess more.
   int unguided() const {
-    const bool on = rule_.guesses >= n_ && n_ == 1 + guesses_ && s_.plan->skip.guided() && !s_.rejects() && !beams();
+    const bool on = guides_ && rule_.guesses >= n_ && n_ == 1 + guesses_;
     const int size = d_.tree.size(), depth = d_.tree.depth(size - 1);
     return on && guess_worth_ > 0 && size < rule_.max_nodes && depth < d_.most_depth ? size - d_.beside : 0;
   }
@@ -304,6 +306,7 @@ class Drafting {
   Draft& d_;
   const DraftRule& rule_;
   int limit_ = 0, n_ = 0;
+  bool guides_ = false;  // its drafter has room
   int guesses_ = 0, levels_ = 1;
   float guess_worth_ = 1;  // that all of them are right
   std::span<const int> open_;

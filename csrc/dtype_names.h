@@ -1,8 +1,10 @@
 // Names of element types as callers write them.
 #pragma once
+#include <algorithm>
 #include <iterator>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "tensor.h"
 
@@ -20,7 +22,17 @@ inline std::optional<DType> dtype_named(const std::string& name) {
   return std::nullopt;
 }
 
-// The same for what a checkpoint and a cache may hold.
+// Of a list, joined by commas.
+inline std::vector<std::string> names_in(const std::string& list) {
+  std::vector<std::string> names;
+  for (size_t begin = 0, end; begin <= list.size(); begin = end + 1) {
+    end = std::min(list.find(',', begin), list.size());
+    names.push_back(list.substr(begin, end - begin));
+  }
+  return names;
+}
+
+// As dtype_named(), of what a checkpoint and a cache may hold.
 inline std::optional<DType> full_dtype_named(const std::string& name) {
   const std::optional<DType> found = dtype_named(name);
   return found && full(*found) ? found : std::nullopt;

@@ -50,6 +50,7 @@ class Loader {
     model_.dtype = dtype.empty() || dtype == "auto" ? jobs_.matrices.front().parts.front().dtype : parse_dtype(dtype);
     model_.own.dtype = shape_.dtype = model_.dtype;
     if (model_.ops->device) cuda::check_pack(*model_.ops, shape_);
+    own_form_ = model_.dtype;
     drafts_ ? choose_form() : choose_copies();
     total_ = jobs_.bytes + (copies_embedding() ? jobs_.embedding.bytes : 0);
     for (const MatrixJob& job : jobs_.matrices) {
@@ -75,7 +76,7 @@ class Loader {
     }
     model_.own.read_bytes = model_.own.bytes;
     for (Weights& copy : model_.copies) copy.read_bytes = copy.bytes;
-    if (upper_) model_.copies.push_back(upper_of(model_.own));
+    if (own_form_ == DType::Planes) model_.copies.push_back(upper_of(model_.own));
     if (!jobs_.embedding.data) return;
     model_.ops->device ? load_embedding(*ctx) : keep_embedding();
   }
@@ -86,12 +87,9 @@ class Loader {
     fail(Status::InvalidArgument, "[load] dtype is '" + name + "', want auto, float32, bfloat16 or float16");
   }
 
-  // Names joined by commas.
-  static std::vector<DType> parse_forms(const std::string& names) {
+  static std::vector<DType> parse_forms(const std::string& asked) {
     std::vector<DType> forms;
-    for (size_t begin = 0, end; begin <= names.size(); begin = end + 1) {
-      end = std::min(names.find(',', begin), names.size());
-      const std::string name = names.substr(begin, end - begin);
+    for (const std::string& name : names_in(asked)) {
       const std::optional<DType> found = dtype_named(name);
       if (!found || !(low_bit(*found) || *found == DType::Upper)) {
         fail(Status::InvalidArgument,
@@ -196,7 +194,6 @@ class Loader {
   // Four bits cost the heads of the demo model 2 % of the tokens that they foretell, and their steps three quarters of
   // their time.
   void choose_form() {
-    own_form_ = model_.dtype;
     const std::string& asked = options_.draft_weights;
     if (asked == "auto") {
       own_form_ = DType::Int4;
@@ -212,7 +209,6 @@ class Loader {
   // A device says no by itself.
   void choose_copies() {
     const Ops& ops = *model_.ops;
-    own_form_ = model_.dtype;
     const size_t have = ops.device ? cuda::free_memory(*ops.device) : available_memory();
     const size_t own = bytes_of(own_form_) + (copies_embedding() ? jobs_.embedding.bytes : 0);
     if (!ops.device) check_memory("the weights", own, have);
@@ -230,7 +226,6 @@ class Loader {
     for (const DType dtype : parse_forms(asked)) {
       if (dtype == DType::Upper) {
         want_float16();
-        upper_ = true;
         own_form_ = DType::Planes;
         continue;
       }
@@ -328,8 +323,7 @@ class Loader {
   Manifest jobs_;
   KernelShape shape_;
   const bool drafts_;
-  DType own_form_ = DType::F32;
-  bool upper_ = false;           // drafts may read the upper bytes
+  DType own_form_ = DType::F32;  // planes: drafts may read the upper ones
   size_t done_ = 0, total_ = 0;  // bytes of tensors
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "dtype_names.h"
 #include "error.h"
 
 namespace swiftk {
@@ -21,6 +22,27 @@ std::vector<bool> membership(const std::vector<int>& layers, int n_layers, const
 }
 
 }  // namespace
+
+SkipSet SkipSet::unguided() const {
+  SkipSet set = *this;
+  set.drafter = alone();
+  return set;
+}
+
+void read_weights(SkipSet& skip, std::span<const std::string> names, std::optional<DType> own) {
+  for (const std::string& name : names) {
+    if (name == "drafter" && &name == &names.back() && names.size() <= 2) {
+      skip.drafter = true;
+      continue;
+    }
+    const std::optional<DType> found = name == "own" ? own : dtype_named(name);
+    if (!found) {
+      fail(Status::InvalidArgument, "[skip] weights has '" + name + "', want " + (own ? "own or " : "") +
+                                        "names of dtypes, and behind one of them, or alone, drafter");
+    }
+    skip.weights.push_back(*found);
+  }
+}
 
 Plan compile_plan(const Model& model, const SkipSet& skip) {
   if (skip.alone())

@@ -1,6 +1,9 @@
 // A SkipSet compiles to a Plan: the flat list of sublayers that a pass runs. The target is the plan that skips nothing;
 // draft and target differ in data, never in code.
 #pragma once
+#include <optional>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "model.h"
@@ -18,8 +21,13 @@ struct SkipSet {
   bool drafter = false;
   bool alone() const { return drafter && weights.empty(); }
   bool guided() const { return drafter && !weights.empty(); }
+  SkipSet unguided() const;  // what drafts the same tokens by itself
   bool operator==(const SkipSet&) const = default;
 };
+
+// Sets what is read from its names, as hosts write them: of dtypes, and behind one of them, or alone, "drafter". own:
+// what "own" stands for, where that is known. Throws Error(InvalidArgument) for another name.
+void read_weights(SkipSet&, std::span<const std::string> names, std::optional<DType> own = {});
 
 // Cross: attention whose K and V are others': it appends none.
 enum class StepKind : uint8_t { Attention, Mlp, Cross };

@@ -68,8 +68,13 @@ int Planner::find(const SkipSet& skip) const {
 int Planner::offer(std::shared_ptr<const DraftPlan> plan, double price, const Prior& prior, bool for_all) {
   const int known = find(plan->skip);
   if (known >= 0) return known;
+  const SkipSet unguided = plan->skip.unguided();
+  const auto same =
+      std::find_if(plans_.begin(), plans_.end(), [&](const Choice& c) { return c.plan->skip.unguided() == unguided; });
+  auto accepted =
+      same != plans_.end() ? same->accepted : std::make_shared<AcceptanceRates>(AcceptanceRates::of_plan(prior));
   const double step = plan->opens ? tuned::kFollowing : price;
-  plans_.push_back({std::move(plan), AcceptanceRates::of_plan(prior), step, price - step, for_all});
+  plans_.push_back({std::move(plan), std::move(accepted), step, price - step, for_all});
   for (Mode& m : modes_) m.due = 0;
   return static_cast<int>(plans_.size()) - 1;
 }
@@ -143,10 +148,10 @@ void Planner::look(Mode& m, int texts, double pace, const Reading& reading) {
   for (int i = 0; i < static_cast<int>(plans_.size()); ++i) {
     if (!may_draft(m, i) || m.rests_now(i)) continue;
     Choice& c = plans_[i];
-    const Forecast f = forecast(c.accepted, cost(c, texts), rows, pace, c.rate, opening(c, texts));
+    const Forecast f = forecast(*c.accepted, cost(c, texts), rows, pace, c.rate, opening(c, texts));
     c.rate = f.rate;
     if (!affords(m, i, texts, pace, f.rate, reading)) continue;
-    const double its = f.rate * (1 + tuned::kUnsure / std::sqrt(c.accepted.outcomes() + 8));
+    const double its = f.rate * (1 + tuned::kUnsure / std::sqrt(c.accepted->outcomes() + 8));
     if (its > hope) best = i, hope = its, found = f;
   }
   Allotment& next = m.next;
@@ -159,8 +164,8 @@ void Planner::look(Mode& m, int texts, double pace, const Reading& reading) {
   next.min_step_gain = std::min(found.min_step_gain, most);
   if (best >= 0) {
     const Choice& c = plans_[best];
-    next.odds = c.accepted.odds();
-    const auto weights = c.accepted.weights();
+    next.odds = c.accepted->odds();
+    const auto weights = c.accepted->weights();
     next.mean_p_top1 = 0;
     for (int b = 0; b < kSureness; ++b) next.mean_p_top1 += weights[b] * next.odds.p_top1[b];
     // What a step of its own reads is worth the step; what is read beside others, a row of a tree that has about eight.
@@ -246,7 +251,7 @@ DraftRule Planner::rule(const Allotment& a, const TextOdds& text, int texts) con
 
 void Planner::heard(const Allotment& a, std::span<const Outcome> outcomes) {
   if (!a.drafts) return;
-  for (const Outcome& o : outcomes) plans_[a.plan].accepted.add(AcceptanceRates::bucket(o.confidence), o.rank);
+  for (const Outcome& o : outcomes) plans_[a.plan].accepted->add(AcceptanceRates::bucket(o.confidence), o.rank);
 }
 
 void Planner::learn(const RoundCost& r) {
@@ -324,7 +329,7 @@ void Planner::charge(int mode, int texts, double seconds) {
 PlannerState Planner::state() const {
   PlannerState out;
   for (const Choice& c : plans_) {
-    if (c.for_all) out.plans.push_back({c.plan->skip, cost(c, 1), c.accepted.counts()});
+    if (c.for_all) out.plans.push_back({c.plan->skip, cost(c, 1), c.accepted->counts()});
   }
   out.rows = clock_.rows().known();
   return out;
@@ -335,7 +340,7 @@ void Planner::restore(const PlannerState& state) {
   for (const PlanState& s : state.plans) {
     bool good = number(s.price, 100);
     for (const double c : s.counts) good &= number(c, 1e9);
-    if (!good || (!plans_.empty() && s.counts.size() != plans_[0].accepted.counts().size())) {
+    if (!good || (!plans_.empty() && s.counts.size() != plans_[0].accepted->counts().size())) {
       fail(Status::InvalidArgument, "[learned] a plan's counts or its price are none");
     }
   }
@@ -348,7 +353,7 @@ void Planner::restore(const PlannerState& state) {
     for (const PlanState& s : state.plans) {
       if (s.skip != c.plan->skip) continue;
       c.share = s.price;
-      c.accepted.restore(s.counts, tuned::kRestored);
+      c.accepted->restore(s.counts, tuned::kRestored);
     }
   }
   clock_.restore(state.rows);
@@ -363,7 +368,7 @@ std::string Planner::reason_off(int mode) const {
   char line[160];
   std::snprintf(line, sizeof line,
                 "drafting lost time: a draft step costs %.2f of a target step; %.2f of its tokens come true",
-                cost(c, m.looked_texts), c.accepted.matchness());
+                cost(c, m.looked_texts), c.accepted->matchness());
   return line;
 }
 

@@ -114,8 +114,8 @@ class Planner {
 
   // Price of a draft step of one text, in plain steps; how often the plan came true.
   double price(int plan) const { return cost(plans_[plan], 1); }
-  const AcceptanceRates& rates(int plan) const { return plans_[plan].accepted; }
-  void learned(int plan, const AcceptanceRates& rates) { plans_[plan].accepted.merge(rates); }
+  const AcceptanceRates& rates(int plan) const { return *plans_[plan].accepted; }
+  void learned(int plan, const AcceptanceRates& rates) { plans_[plan].accepted->merge(rates); }
   std::vector<double> row_prices(int n) const;  // [n] plain steps of one text that 1..n rows take beyond one
   // Plain steps that one more row takes in each stage of chains of so many texts, as forecast() asks for it.
   std::array<double, kStages> stages(int texts) const;
@@ -133,7 +133,7 @@ class Planner {
   static constexpr int kLoads = 9;
   struct Choice {
     std::shared_ptr<const DraftPlan> plan;
-    AcceptanceRates accepted;
+    std::shared_ptr<AcceptanceRates> accepted;  // one for all that draft the same: a guide changes no token
     double share;        // what a draft step of one text costs, in plain steps, until it is measured,
     double first_share;  // and the first of a plan that opens beyond it
     bool for_all;

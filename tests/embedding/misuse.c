@@ -126,6 +126,10 @@ static void check_options(swiftk_session* session, int32_t vocab) {
   CHECK_BAD(swiftk_session_set_skip(session, &skip)); /* not loaded */
   skip.weights = "int5";
   CHECK_BAD(swiftk_session_set_skip(session, &skip));
+  skip.weights = "drafter,int8";
+  CHECK_BAD(swiftk_session_set_skip(session, &skip));
+  skip.weights = "";
+  CHECK_BAD(swiftk_session_set_skip(session, &skip));
 
   const int32_t outside[] = {0, vocab}, negative[] = {-1};
   CHECK_BAD(swiftk_generate(session, outside, 2, NULL, NULL, NULL));

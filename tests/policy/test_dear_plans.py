@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from heads import make_block
+from heads import make_block, make_eagle
 from simulated_text import model
 from swiftk import SkipSet, _core
 from swiftk.testing import make_tiny
@@ -81,3 +81,23 @@ def test_what_was_read_is_not_held_against_the_first_guesses(headed):
         planner = _core.Planner(headed, directed=True)
         ended += texts_of_a_head(planner, 0.55, 1, prompt=100, tokens=128, reading=0.01, seed=seed)
     assert sum(rate > 0.9 for rate in ended) <= 2
+
+
+def test_a_guide_changes_no_token_so_what_is_known_of_its_plan_is_shared(tmp_path):
+    """What came true of a guided copy is known of the copy; of another plan, nothing is."""
+    target = make_tiny(tmp_path / "target", "llama3", layers=6)
+    head = make_eagle(tmp_path / "head", target)
+    guide = _core.Model(str(target), drafter=str(head), draft_weights="int4", threads=1)
+    one = _core.Planner(guide, directed=True)
+    copy, guided = SkipSet(weights="int4").native, SkipSet(weights=("int4", "drafter")).native
+    before = one.rates(HEAD).counts
+    one.start_text()
+    for _ in range(4):
+        one.next(guided)
+        one.learn(1)
+    for _ in range(8):
+        assert one.next(guided)["drafts"]
+        one.learn(4, 5, 4, 1.0, 1.05, [(0.9, 0)] * 3 + [(0.4, -1)])
+    assert one.rates(copy).counts == one.rates(guided).counts
+    assert one.rates(guided).outcomes == 32
+    assert one.rates(HEAD).counts == before

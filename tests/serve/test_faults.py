@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-import time
+from contextlib import contextmanager
 
 import pytest
 from hypothesis import given
@@ -134,69 +134,80 @@ def test_a_round_that_fails_ends_its_texts_alone(served, lm, monkeypatch, error,
     assert len(server.texts) == 0
 
 
+@contextmanager
+def process(folder, port=None, **env):
+    """(a server in a process of its own, its address), once it answers."""
+    if port is None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+    command = [sys.executable, "-m", "swiftk", "serve", str(folder), "--port", str(port), "--threads", "1"]
+    env = {name: value for name, value in {**os.environ, **env}.items() if value is not None}
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=env)
+    url = f"http://127.0.0.1:{port}"
+
+    def answers():
+        try:
+            return httpx.get(f"{url}/health").status_code == 200
+        except httpx.HTTPError:
+            return False
+
+    try:
+        until(answers, 60)
+        yield server, url
+    finally:
+        server.kill()
+        server.wait()
+        server.stderr.close()
+
+
 def test_sigterm_under_load(folder, lm):
     """Texts that are under way end as they should, and so does the process."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "swiftk", "serve", str(folder), "--port", str(port), "--threads", "1"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    url = f"http://127.0.0.1:{port}"
-    try:
-        end = time.monotonic() + 60
-        while time.monotonic() < end:
-            try:
-                if httpx.get(f"{url}/health").status_code == 200:
-                    break
-            except httpx.HTTPError:
-                time.sleep(0.05)
 
-        async def one(client, seed):
-            asked = {**ASKED, "seed": seed, "stream": True, "max_tokens": 200}
-            async with client.stream("POST", "/v1/completions", json=asked) as answer:
-                began.append(seed)
-                await answer.aread()
-                return "".join(c["choices"][0]["text"] for c in lines(answer))
+    async def one(client, seed):
+        asked = {**ASKED, "seed": seed, "stream": True, "max_tokens": 200}
+        async with client.stream("POST", "/v1/completions", json=asked) as answer:
+            began.append(seed)
+            await answer.aread()
+            return "".join(c["choices"][0]["text"] for c in lines(answer))
 
-        async def every():
-            async with httpx.AsyncClient(base_url=url, timeout=60) as client:
-                asked = [asyncio.create_task(one(client, seed)) for seed in range(6)]
-                while len(began) < 6:
-                    await asyncio.sleep(0.01)
-                process.send_signal(signal.SIGTERM)
-                return await asyncio.gather(*asked)
+    async def every():
+        async with httpx.AsyncClient(base_url=url, timeout=60) as client:
+            asked = [asyncio.create_task(one(client, seed)) for seed in range(6)]
+            while len(began) < 6:
+                await asyncio.sleep(0.01)
+            server.send_signal(signal.SIGTERM)
+            return await asyncio.gather(*asked)
 
-        began = []
+    began = []
+    with process(folder) as (server, url):
         assert asyncio.run(every()) == [wanted(lm, seed, 200) for seed in range(6)]
-        assert process.wait(30) in (0, -signal.SIGTERM), process.stderr.read()
-    finally:
-        process.kill()
-        process.wait()
+        assert server.wait(30) in (0, -signal.SIGTERM), server.stderr.read()
+
+
+def test_a_server_that_is_killed(folder, lm):
+    """No client takes what it has for the whole text; another server, at the same port, gives all of it."""
+    asked = {**ASKED, "seed": 3, "max_tokens": 900}
+    streamed = {"json": {**asked, "stream": True}, "timeout": 60}
+    with process(folder) as (server, url), httpx.stream("POST", f"{url}/v1/completions", **streamed) as broken:
+        pieces = broken.iter_lines()
+        next(pieces)
+        server.kill()
+        with pytest.raises(httpx.TransportError):
+            for _ in pieces:
+                pass
+    with process(folder, httpx.URL(url).port) as (server, url):
+        again = httpx.post(f"{url}/v1/completions", json=asked, timeout=60).json()
+    assert again["choices"][0]["text"] == wanted(lm, 3, 900)
 
 
 def test_a_cache_that_cannot_be_written(folder, lm):
     """What was learned cannot be kept: the texts are as they are."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "swiftk", "serve", str(folder), "--port", str(port), "--threads", "1"]
-    env = {**os.environ, "SWIFTK_CACHE": "/dev/full/cache"}
-    env.pop("SWIFTK_LEARNED", None)
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=env)
-    try:
-        end = time.monotonic() + 60
-        while time.monotonic() < end:
-            try:
-                answer = httpx.post(f"http://127.0.0.1:{port}/v1/completions", json={**ASKED, "seed": 2}, timeout=60)
-                if answer.status_code == 200:
-                    break
-            except httpx.HTTPError:
-                time.sleep(0.05)
+    with process(folder, SWIFTK_CACHE="/dev/full/cache", SWIFTK_LEARNED=None) as (server, url):
+        answer = httpx.post(f"{url}/v1/completions", json={**ASKED, "seed": 2}, timeout=60)
         assert answer.json()["choices"][0]["text"] == wanted(lm, 2)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(30) in (0, -signal.SIGTERM)
-        assert b"Traceback" not in process.stderr.read()
-    finally:
-        process.kill()
-        process.wait()
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(30) in (0, -signal.SIGTERM)
+        assert b"Traceback" not in server.stderr.read()
 
 
 ANYTHING = st.recursive(
