@@ -286,8 +286,9 @@ bool Planner::settle(const Allotment& a, const RoundCost& r, double tokens) {
   const double drafting = r.drafted_by >= 0 ? cost(plans_[r.drafted_by], r.texts, r.draft_steps) : r.draft / step;
   const double usual = drafting + 1 + clock_.beyond(r.texts, r.rows);
   purse.read(r.reading / step);
-  purse.drafted_round(tokens, std::min(r.seconds / step, 1.5 * usual), r.draft_steps > 0);
-  if (r.draft_steps == 0) return false;
+  const bool drafted = a.drafts && r.draft_steps > 0;  // the round's steps may all be of texts in another mode
+  purse.drafted_round(tokens, std::min(r.seconds / step, 1.5 * usual), drafted);
+  if (!drafted) return false;
   m.drafted = a.plan;
   if (purse.left() == tuned::kSavings && a.plan < static_cast<int>(m.losses.size())) m.losses[a.plan] = {};
   return false;

@@ -28,6 +28,33 @@ def test_always_drafts_though_sources_alone_would_go_faster(always):
     assert (found["min_step_gain"] <= 0.5) == always
 
 
+def test_steps_of_other_texts_are_none_of_a_plan_that_rests():
+    """A was given up while B was directed, and is directed again in a round whose steps are another text's: nothing of
+    that round is A's, and A rests its 64 tokens. (What was noted of plan -1 once overwrote what lay before a table.)"""
+    a, b = PLAN, SkipSet([2], [2]).native
+    one = _core.Planner(model(), directed=True)
+    one.start_text()
+    for _ in range(4):
+        one.next(a)
+        one.learn(1)
+    assert one.next(a)["drafts"]
+    one.learn(2, 5, 2, 0.2, 1.05)
+    one.next(b)
+    one.learn(1, 9, 0, 0.0, 4.0)
+    for _ in range(2):
+        one.next(b)
+        one.learn(1)
+    assert not one.resting
+    for tokens in range(0, 54, 9):
+        assert not one.next(a)["drafts"], tokens
+        one.learn(9, 9, 1, 0.1, 1.05)
+    tried = []
+    for _ in range(20):
+        tried.append(one.next(a)["drafts"])
+        one.learn(1)
+    assert any(tried)
+
+
 @pytest.fixture(scope="module")
 def headed(tmp_path_factory):
     """A model that a head drafts for, which has to read a text before it drafts in it."""
