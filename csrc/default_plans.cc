@@ -7,8 +7,6 @@
 namespace swiftk {
 namespace {
 
-double elements(const Weight& w) { return static_cast<double>(w.n) * w.k; }
-
 // Bytes that a step of the plan reads, as if all matrices of the model's own had elements of one byte.
 double bytes_read(const Model& m, const Plan& plan) {
   double read = 0;

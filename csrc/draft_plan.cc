@@ -17,6 +17,20 @@ Plan steps_of(const Model& model, const SkipSet& skip) {
   return skip.alone() ? Plan{} : compile_plan(model, skip);
 }
 
+// A Mixture of Attentions has a row for each of the model's layers there.
+double reading_of(const Model& model, const DraftModel& drafter) {
+  const auto layers = [](const Model& m) {
+    double sum = 0;
+    for (const LayerWeights& w : m.own.layers) sum += elements(w);
+    return sum;
+  };
+  double read = layers(*drafter.layers) + elements(drafter.block.fc) + elements(drafter.eagle.fc);
+  if (drafter.moa.states) {
+    read += model.config.L * layers(*drafter.moa.states) + elements(drafter.moa.widen) + elements(drafter.moa.cross_kv);
+  }
+  return read / (layers(model) + elements(model.own.head));
+}
+
 }  // namespace
 
 DraftPlan::DraftPlan(const Model& model, SkipSet given)
@@ -25,6 +39,7 @@ DraftPlan::DraftPlan(const Model& model, SkipSet given)
       shared(common_prefix(steps, compile_plan(model, {}))),
       reach(skip.alone() ? model.drafter->reach : TokenTree::kMaxNodes),
       opens(skip.alone() && model.drafter->opens),
-      serial(skip.alone() && model.drafter->serial) {}
+      serial(skip.alone() && model.drafter->serial),
+      reading(skip.drafter ? reading_of(model, *model.drafter) : 0) {}
 
 }  // namespace swiftk

@@ -46,6 +46,11 @@ struct LayerWeights {
   Weight w_down;                     // [D, F]
 };
 
+inline double elements(const Weight& w) { return static_cast<double>(w.n) * w.k; }
+inline double elements(const LayerWeights& w) {
+  return elements(w.wqkv) + elements(w.wo) + elements(w.w_gate_up) + elements(w.w_down);
+}
+
 // One stored form of all matrices: the checkpoint's own, or a copy in fewer bits that drafts alone may read.
 struct Weights {
   DType dtype = DType::F32;

@@ -131,27 +131,43 @@ bool Planner::may_draft(const Mode& m, int plan) const {
   return plan == (m.asked.plan == DraftMode::kDirected ? m.directed : m.asked.plan);
 }
 
-bool Planner::affords(const Mode& m, int plan, int texts, double pace, double rate, const Reading& r) const {
+// Before it was measured: its multiply-adds, at what they cost where a pass is bound by them.
+double Planner::reading(const Choice& c, int texts) const {
+  if (reading_.count() > 0) return reading_.value() / clock_.step(texts);
+  return c.plan->reading * (clock_.beyond(texts, 64) - clock_.beyond(texts, 32)) / 32;
+}
+
+bool Planner::affords(const Mode& m, int plan, int texts, double pace, double rate, double other,
+                      const Reading& r) const {
   const Choice& c = plans_[plan];
-  if (r.unread == 0 || !c.plan->skip.drafter || c.reading.count() == 0 || m.asked.always) return true;
-  const double price = r.unread * c.reading.value() / clock_.step(texts), ago = m.loss_of(plan).ago;
-  const double gain = ago < 0 ? std::min(r.left, tuned::kLeft) * (1 / pace - 1 / rate) : tuned::kReread * ago;
-  return price <= std::max(gain, m.purse(texts).left());
+  if (r.unread == 0 || !c.plan->skip.drafter || m.asked.always) return true;
+  const double price = r.unread * reading(c, texts), ago = m.loss_of(plan).ago;
+  const double left = std::min(r.left, tuned::kLeft), usual = std::max(pace, other);
+  const double gain = ago < 0 ? left * (1 / usual - 1 / rate) : tuned::kReread * ago;
+  if (other == 0) return price <= std::max(gain, m.purse(texts).left());
+  const bool tried = c.accepted->outcomes() >= tuned::kTried && c.step[load(texts)].count() > 0;
+  return price <= (tried ? gain : std::min(gain, std::max(tuned::kTrial * left / usual, tuned::kReread * m.tokens)));
 }
 
 // Which plan promises most. One that was seen little gets the benefit of the doubt, if it could be best at all.
 void Planner::look(Mode& m, int texts, double pace, const Reading& reading) {
   const std::array<double, kStages> rows = stages(texts);
-  int best = -1;
-  double hope = 0;
-  Forecast found{1, 2};
+  std::vector<std::pair<int, Forecast>> promised;
+  double other = 0;
   for (int i = 0; i < static_cast<int>(plans_.size()); ++i) {
     if (!may_draft(m, i) || m.rests_now(i)) continue;
     Choice& c = plans_[i];
     const Forecast f = forecast(*c.accepted, cost(c, texts), rows, pace, c.rate, opening(c, texts));
     c.rate = f.rate;
-    if (!affords(m, i, texts, pace, f.rate, reading)) continue;
-    const double its = f.rate * (1 + tuned::kUnsure / std::sqrt(c.accepted->outcomes() + 8));
+    promised.emplace_back(i, f);
+    if (!c.plan->skip.drafter) other = std::max(other, f.rate);
+  }
+  int best = -1;
+  double hope = 0;
+  Forecast found{1, 2};
+  for (const auto& [i, f] : promised) {
+    if (!affords(m, i, texts, pace, f.rate, other, reading)) continue;
+    const double its = f.rate * (1 + tuned::kUnsure / std::sqrt(plans_[i].accepted->outcomes() + 8));
     if (its > hope) best = i, hope = its, found = f;
   }
   Allotment& next = m.next;
@@ -260,7 +276,7 @@ void Planner::learn(const RoundCost& r) {
   clock_.verified(r.texts, r.rows, r.verify);
   if (r.drafted_by < 0 || r.draft_steps == 0 || step <= 0) return;
   Choice& c = plans_[r.drafted_by];
-  if (r.read > 0) c.reading.add(r.reading / r.read);
+  if (r.read > 0) reading_.add(r.reading / r.read);
   const int l = load(r.texts);
   if (!c.plan->opens) return c.step[l].add(r.draft / r.draft_steps / step);
   if (r.draft_steps > 1) c.step[l].add((r.draft - r.first_step) / (r.draft_steps - 1) / step);
@@ -270,6 +286,7 @@ void Planner::learn(const RoundCost& r) {
 bool Planner::settle(const Allotment& a, const RoundCost& r, double tokens) {
   Mode& m = modes_[a.mode];
   Purse& purse = m.purse(r.texts);
+  m.tokens += tokens;
   for (Mode::Loss& loss : m.losses) {
     loss.off_for = std::max(0.0, loss.off_for - tokens);
     if (loss.ago >= 0) loss.ago += tokens;

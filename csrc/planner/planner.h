@@ -139,7 +139,6 @@ class Planner {
     bool for_all;
     std::array<Mean, kLoads> step{};   // by load(texts): in plain steps of so many
     std::array<Mean, kLoads> first{};  // of a plan that opens: its first step, beyond another
-    Mean reading{};                    // seconds a token that it catches up with
     double rate = 1;
   };
   struct Mode {
@@ -160,6 +159,7 @@ class Planner {
     std::vector<Loss> losses{};
     Loss loss_of(int plan) const { return plan < static_cast<int>(losses.size()) ? losses[plan] : Loss{}; }
     bool rests_now(int plan) const { return loss_of(plan).off_for > 0; }
+    double tokens = 0;  // a text, in all
     int rounds = 0, due = 0, looked_texts = 0;
     double look = 0, looked_pace = 0;   // look: seconds of one
     bool doubtful = false;              // what a look found: nothing promises to pay;
@@ -176,14 +176,18 @@ class Planner {
     return steps > 0 ? opening(c, texts) + steps * cost(c, texts) : 0;
   }
   void look(Mode&, int texts, double pace, const Reading&);
-  // Whether what a plan has to read of texts that it has not followed is less than may be lost, or promised to come
-  // back. After it was given up its promises do not count.
-  bool affords(const Mode&, int plan, int texts, double pace, double rate, const Reading&) const;
+  // Plain steps that a drafter takes for a token of a text that it has not followed.
+  double reading(const Choice&, int texts) const;
+  // Whether what a plan that promises `rate` has to read of such texts is less than is promised to come back, or may be
+  // lost. other: what the best plan promises that reads nothing; 0: there is none. After it was given up its promises
+  // do not count; before it was tried, little where another plan may draft.
+  bool affords(const Mode&, int plan, int texts, double pace, double rate, double other, const Reading&) const;
   bool may_draft(const Mode&, int plan) const;
   // Drafting was just given up: whether another plan that may draft is to be tried instead.
   bool make_way(Mode&, int texts);
 
   Clock clock_;
+  Mean reading_;  // seconds a token that the drafter catches up with
   std::vector<Choice> plans_;
   std::vector<Mode> modes_;
 };

@@ -110,21 +110,51 @@ def test_what_was_read_is_not_held_against_the_first_guesses(headed):
     assert sum(rate > 0.9 for rate in ended) <= 2
 
 
-def test_a_guide_changes_no_token_so_what_is_known_of_its_plan_is_shared(tmp_path):
+@pytest.fixture(scope="module")
+def guided(tmp_path_factory):
+    """A model with a copy in four bits, and a head that may draft, guide it, or stay out of it."""
+    base = tmp_path_factory.mktemp("guided")
+    target = make_tiny(base / "target", "llama3", layers=6)
+    head = make_eagle(base / "head", target)
+    return _core.Model(str(target), drafter=str(head), draft_weights="int4", threads=1)
+
+
+ALONE, COPY, GUIDED = range(3)  # plans of that model, as they are offered
+
+
+def plans_of(one, unread, rounds, left=256.0, tokens=2):
+    """The plan that each round took, where whatever drafts brings so many tokens in .3 plain steps."""
+    found = []
+    for _ in range(rounds):
+        a = one.next(None, unread, left)
+        found.append(a["plan"])
+        one.learn(tokens, 3, 1, 0.3, 1.05, [(0.9, 0)] * (tokens - 1)) if a["drafts"] else one.learn(1)
+    return found
+
+
+def test_before_a_head_was_tried_it_reads_what_a_trial_may_cost(guided):
+    """Its price is foretold by its multiply-adds. Where a copy drafts, a long prompt waits until the texts before it
+    have brought what reading takes, and a short one is read at once."""
+    short, long = _core.Planner(guided), _core.Planner(guided)
+    short.start_text()
+    long.start_text()
+    assert plans_of(short, 17, 5)[-1] in (ALONE, GUIDED)
+    assert set(plans_of(long, 400, 40)) == {COPY}
+    assert {ALONE, GUIDED} & set(plans_of(long, 400, 2000))
+
+
+def test_a_guide_changes_no_token_so_what_is_known_of_its_plan_is_shared(guided):
     """What came true of a guided copy is known of the copy; of another plan, nothing is."""
-    target = make_tiny(tmp_path / "target", "llama3", layers=6)
-    head = make_eagle(tmp_path / "head", target)
-    guide = _core.Model(str(target), drafter=str(head), draft_weights="int4", threads=1)
-    one = _core.Planner(guide, directed=True)
-    copy, guided = SkipSet(weights="int4").native, SkipSet(weights=("int4", "drafter")).native
+    one = _core.Planner(guided, directed=True)
+    copy, with_head = SkipSet(weights="int4").native, SkipSet(weights=("int4", "drafter")).native
     before = one.rates(HEAD).counts
     one.start_text()
     for _ in range(4):
-        one.next(guided)
+        one.next(with_head)
         one.learn(1)
     for _ in range(8):
-        assert one.next(guided)["drafts"]
+        assert one.next(with_head)["drafts"]
         one.learn(4, 5, 4, 1.0, 1.05, [(0.9, 0)] * 3 + [(0.4, -1)])
-    assert one.rates(copy).counts == one.rates(guided).counts
-    assert one.rates(guided).outcomes == 32
+    assert one.rates(copy).counts == one.rates(with_head).counts
+    assert one.rates(with_head).outcomes == 32
     assert one.rates(HEAD).counts == before
