@@ -145,7 +145,8 @@ bool Planner::affords(const Mode& m, int plan, int texts, double pace, double ra
   const double left = std::min(r.left, tuned::kLeft), usual = std::max(pace, other);
   const double gain = ago < 0 ? left * (1 / usual - 1 / rate) : tuned::kReread * ago;
   if (other == 0) return price <= std::max(gain, m.purse(texts).left());
-  const bool tried = c.accepted->outcomes() >= tuned::kTried && c.step[load(texts)].count() > 0;
+  const int priced = c.step[load(texts)].count() + c.first[load(texts)].count();
+  const bool tried = priced > 0 && c.accepted->outcomes() >= tuned::kTried;
   return price <= (tried ? gain : std::min(gain, std::max(tuned::kTrial * left / usual, tuned::kReread * m.tokens)));
 }
 

@@ -32,9 +32,9 @@ inline constexpr double kLeastBet = 0.3;  // of a round, however little is left
 inline constexpr double kRecent = 0.97;   // weight that the rounds before keep, in the rate that decides
 inline constexpr double kLeft = 256;      // tokens of a text that a drafter which has to read it first can count on;
 inline constexpr double kReread = 0.01;   // plain steps, for every token since it was given up, that it may read for
-inline constexpr double kTried = 30;  // outcomes of its guesses from which on its promises count beside another plan's;
-inline constexpr double kTrial =
-    0.03;  // before, the share of a text's time, or kReread of all: so much a bad one costs
+// A Mixture of Attentions that helped nothing read a prompt in 16 of the 66 plain steps that its text took.
+inline constexpr double kTried = 30;   // outcomes from which on what a drafter promises counts beside another plan;
+inline constexpr double kTrial = .03;  // before, this share of a text's time, or kReread of all texts', may be read for
 inline constexpr double kBackOff = 64, kMostOff = 8192;  // tokens before it is tried again; doubles with every failure
 inline constexpr int kReplain = 64;       // rounds of drafting between two plain ones, which keep prices fresh,
 inline constexpr double kDoubtful = 1.2;  // and where the rate is below this:

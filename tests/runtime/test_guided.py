@@ -53,7 +53,8 @@ def test_texts_are_plain_decodings(target, folders, name, sampling):
                 continue  # other draws than plain decoding's
             for one, other, want in zip(together, alone, plain, strict=True):
                 assert one.tokens == want.tokens == other.tokens
-            assert sum(r.stats.num_draft_tokens for r in together) > 0
+            # Beside repetitions, which cost nothing, a plan may find no step worth its price.
+            assert way["drafter"] == "auto" or sum(r.stats.num_draft_tokens for r in together) > 0, way
 
 
 def sessions(target, drafter, weights, copies="int8,int4"):
