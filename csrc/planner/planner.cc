@@ -209,8 +209,10 @@ const Allotment& Planner::allot(int mode, int texts, double pace, int plan, cons
       look(m, texts, pace, reading);
     }
     const double step = clock_.step(texts);
-    m.due = m.rounds +
-            std::max(tuned::kLook, step > 0 ? static_cast<int>(std::min(1e3, m.look / (tuned::kLookShare * step))) : 0);
+    const int best = m.next.plan;
+    const bool tried = best < 0 || plans_[best].accepted->outcomes() >= tuned::kTried;
+    m.due = m.rounds + std::max(tried ? tuned::kLook : tuned::kSoonLook,
+                                step > 0 ? static_cast<int>(std::min(1e3, m.look / (tuned::kLookShare * step))) : 0);
     m.looked_texts = texts;
     m.looked_pace = pace;
   }
