@@ -159,7 +159,7 @@ class Planner {
     std::vector<Loss> losses{};
     Loss loss_of(int plan) const { return plan < static_cast<int>(losses.size()) ? losses[plan] : Loss{}; }
     bool rests_now(int plan) const { return loss_of(plan).off_for > 0; }
-    double tokens = 0;  // a text, in all
+    double tokens = 0;  // that its texts got so far, one after another
     int rounds = 0, due = 0, looked_texts = 0;
     double look = 0, looked_pace = 0;   // look: seconds of one
     bool doubtful = false;              // what a look found: nothing promises to pay;

@@ -219,7 +219,7 @@ def test_reason_off(lm, options, reason):
 
 def test_a_useless_draft_is_switched_off_with_a_reason(demo):
     everything = swiftk.SkipSet.layers(range(16))
-    for seed in range(4):  # where other work slows plain steps down, drafting does not lose for a while
+    for seed in range(1, 5):  # where other work slows plain steps down, drafting does not lose for a while
         s = demo.generate(
             PROMPT, max_new_tokens=300, ignore_eos=True, skip=everything, gate=0.0, temperature=1.5, seed=seed
         ).stats

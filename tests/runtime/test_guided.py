@@ -47,14 +47,17 @@ def test_texts_are_plain_decodings(target, folders, name, sampling):
         skip = SkipSet(weights=(weights, "drafter"))
         for way in ({"drafter": "plan"}, {"drafter": "auto"}, {"drafter": "plan", "acceptance": "rejection"}):
             asked = {**options, "skip": skip, "optimizer": None, "speculate": "always", **way}
-            together = lm.generate_many(PROMPTS, **asked)
+            for _ in range(4):  # beside repetitions, which cost nothing, a busy clock may find no step worth its price
+                together = lm.generate_many(PROMPTS, **asked)
+                drafted = sum(r.stats.num_draft_tokens for r in together)
+                if drafted:
+                    break
             alone = [lm.generate(prompt, **asked) for prompt in PROMPTS]
             if "acceptance" in way and sampling == "sampled":
                 continue  # other draws than plain decoding's
             for one, other, want in zip(together, alone, plain, strict=True):
                 assert one.tokens == want.tokens == other.tokens
-            # Beside repetitions, which cost nothing, a plan may find no step worth its price.
-            assert way["drafter"] == "auto" or sum(r.stats.num_draft_tokens for r in together) > 0, way
+            assert drafted > 0
 
 
 def sessions(target, drafter, weights, copies="int8,int4"):
