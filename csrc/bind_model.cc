@@ -20,7 +20,7 @@ namespace {
 
 using Release = py::call_guard<py::gil_scoped_release>;
 
-DType dtype_of(const std::string& name) {
+DType full_dtype(const std::string& name) {
   if (const std::optional<DType> found = full_dtype_named(name)) return *found;
   fail(Status::InvalidArgument, "[dtype] got '" + name + "', want float32, bfloat16 or float16");
 }
@@ -203,7 +203,7 @@ std::pair<double, double> probe(const std::string& dtype, const std::string& isa
   if (!ops) fail(Status::InvalidArgument, "[probe] isa '" + isa + "' is not available on this machine");
   Ctx* const ctx = ops->create(ops->device, threads > 0 ? threads : default_threads());
   Probe p;
-  ops->probe(*ctx, dtype_of(dtype), &p);
+  ops->probe(*ctx, full_dtype(dtype), &p);
   ops->destroy(ctx);
   return {p.read_bytes_per_s, p.flops_per_s};
 }

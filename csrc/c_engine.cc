@@ -30,8 +30,8 @@ swiftk::Request request_of(const swiftk_engine& engine, const swiftk_request& gi
                     .acceptance = acceptance_of(sampling),
                     .max_new_tokens = options.max_new_tokens,
                     .stop_ids = options.stop_ids};
-  using swiftk::Drafting;
-  r.drafting = !options.speculate ? Drafting::Off : params.rule ? Drafting::Ruled : Drafting::Planned;
+  using swiftk::DraftBy;
+  r.draft_by = !options.speculate ? DraftBy::Nothing : params.rule ? DraftBy::Rule : DraftBy::Planner;
   if (options.rule) r.rule = *options.rule;
   if (params.rule) {
     r.always = true;

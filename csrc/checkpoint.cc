@@ -211,7 +211,11 @@ void Checkpoint::read_header(std::shared_ptr<MappedFile> file, std::map<std::str
 
 Checkpoint::Checkpoint(const std::vector<HostTensor>& tensors) : dir_("the host's tensors") {
   for (const HostTensor& t : tensors) {
-    Entry entry{.view = {.data = t.data, .shape = t.shape, .bytes = t.bytes}, .dtype = t.dtype};
+    Entry entry;
+    entry.dtype = t.dtype;
+    entry.view.data = t.data;
+    entry.view.shape = t.shape;
+    entry.view.bytes = t.bytes;
     read_dtype(t.dtype, &entry.view.dtype);
     const int bits = element_bits(t.dtype);
     if (bits && tensor_bytes(t.shape, bits) != static_cast<int64_t>(t.bytes)) {

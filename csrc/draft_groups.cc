@@ -34,8 +34,8 @@ DraftRule DraftGroups::rule_of(const Text& text, int most_rows) const {
   DraftRule rule{.max_draft = 0};
   if (text.mode >= 0) {
     const Allotment& a = group_of(text).allotment;
-    if (r.drafting == Drafting::Planned) rule = planner_.rule(a, text.odds, texts);
-    if (r.drafting == Drafting::Ruled && (a.drafts || a.guesses)) rule = r.rule;
+    if (r.draft_by == DraftBy::Planner) rule = planner_.rule(a, text.odds, texts);
+    if (r.draft_by == DraftBy::Rule && (a.drafts || a.guesses)) rule = r.rule;
     if (!a.drafts) rule.max_draft = 0;
   }
   if (groups_.size() > 1) rule.others = 0;

@@ -211,9 +211,9 @@ void Engine::prepare() {
 
 void Engine::name_mode(Text& text) {
   const Request& r = text.request;
-  if (r.drafting == Drafting::Off) return;
+  if (r.draft_by == DraftBy::Nothing) return;
   std::optional<DraftRule> rule;
-  if (r.drafting == Drafting::Ruled) {
+  if (r.draft_by == DraftBy::Rule) {
     rule = r.rule;
     rule->stop_ids.clear();
   }

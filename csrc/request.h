@@ -21,7 +21,7 @@ struct EngineOptions {
 };
 
 // By the planner, by a rule of the host's, or not at all.
-enum class Drafting { Planned, Ruled, Off };
+enum class DraftBy { Planner, Rule, Nothing };
 
 // The plan that a host names: of those offered whichever pays, none, this one, or one after the other: it begins with
 // this one, and direct() names the next.
@@ -35,7 +35,7 @@ struct Request {
   int prompt_logprobs = -1;  // the same of the prompt's tokens; -1: these are not told, and may be taken over
   int max_new_tokens = 128;
   std::vector<int32_t> stop_ids{};  // the token that stops is part of the output
-  Drafting drafting = Drafting::Planned;
+  DraftBy draft_by = DraftBy::Planner;
   Plans plans = Plans::Any;
   SkipSet skip{};                                                      // of the plan that is named
   std::vector<SourceId> sources{SourceId::Suffix, SourceId::Recycle};  // that are asked beside it, or alone

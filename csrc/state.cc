@@ -1,7 +1,9 @@
 #include "state.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
+#include <span>
 #include <string>
 
 namespace swiftk {
@@ -74,11 +76,9 @@ void want(bool ok, const std::string& what) {
 
 std::vector<char> save_state(Workspace& w, const Sequence& s) {
   Header header = header_of(w, s);
-  std::vector<char> out(sizeof header);
-  const auto add = [&](const void* data, size_t bytes) {
-    out.insert(out.end(), static_cast<const char*>(data), static_cast<const char*>(data) + bytes);
-  };
-  add(s.text.data(), s.text.size() * sizeof(int32_t));
+  const std::span<const std::byte> text = std::as_bytes(std::span(s.text));
+  std::vector<char> out(sizeof header + text.size());
+  std::copy_n(reinterpret_cast<const char*>(text.data()), text.size(), out.data() + sizeof header);
   for_each_part(w, s, blocks_for(s.cached), [&](const char* part, size_t bytes) {
     out.resize(out.size() + bytes);
     w.model->ops->download(w.executor.ctx(), out.data() + out.size() - bytes, part, bytes);

@@ -10,7 +10,7 @@ namespace swiftk {
 namespace {
 
 constexpr int kPlanRanks = 10, kSourceRanks = 8;
-constexpr int kSteps = 4;  // of Newton's method
+constexpr int kNewtonSteps = 4;  // of Newton's method
 constexpr std::array<double, kSureness - 1> kEdges{0.05, 0.1, 0.15, 0.2,  0.3,  0.4,   0.5, 0.6,
                                                    0.7,  0.8, 0.87, 0.92, 0.95, 0.975, 0.99};
 
@@ -105,7 +105,7 @@ Odds AcceptanceRates::odds() const {
 std::array<double, kSureness> AcceptanceRates::line(const std::array<double, kSureness>& seen) const {
   double level = prior_.level, slope = prior_.slope;
   const bool any = std::any_of(seen.begin(), seen.end(), [](double s) { return s > 0; });
-  for (int step = 0; any && step < kSteps; ++step) {
+  for (int step = 0; any && step < kNewtonSteps; ++step) {
     double up_level = -prior_.level_tight * (level - prior_.level);
     double up_slope = -prior_.slope_tight * (slope - prior_.slope);
     double ll = prior_.level_tight, ls = 0, ss = prior_.slope_tight;

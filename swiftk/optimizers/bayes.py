@@ -31,7 +31,7 @@ class Suggestions:
         self, dimensions: int, seed: int, alpha: float = 1e-2, kappa: float = 2.5, waits: bool = False
     ) -> None:
         self.dimensions, self.waits = dimensions, waits
-        self._arguments = [str(seed), str(alpha), str(kappa), "nice" if waits else "idle"]
+        self._arguments = [str(seed), str(alpha), str(kappa), "waits" if waits else "idle"]
         self._told: deque[tuple[list[float], float]] = deque(maxlen=_REMEMBERED)
         self._process: subprocess.Popen[str] | None = None
         self._answers: SimpleQueue[list[float]] = SimpleQueue()
@@ -139,9 +139,9 @@ def suggest(
 
 
 def _serve(seed: int, alpha: float, kappa: float, pace: str) -> None:
-    os.nice(10)
-    if pace == "idle" and hasattr(os, "SCHED_IDLE"):
-        with suppress(OSError):
+    if pace == "idle":
+        os.nice(10)
+        with suppress(OSError, AttributeError):
             os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     for count, line in enumerate(sys.stdin):
         told = json.loads(line)
