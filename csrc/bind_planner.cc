@@ -90,14 +90,15 @@ void bind_rates(py::module_& m) {
                              })
       .def_property_readonly("outcomes", &AcceptanceRates::outcomes)
       .def_property_readonly("matchness", &AcceptanceRates::matchness);
-  // draft: price of a step; rows [stages]: of a verified row in each stage of a chain; both in plain steps.
+  // draft: price of a step; rows [stages]: of a verified row in each stage of a chain; both in plain steps. pace: tokens
+  // per plain step that come by other means.
   m.def(
       "forecast",
-      [](const AcceptanceRates& rates, double draft, const std::array<double, kStages>& rows) {
-        const Forecast f = forecast(rates, draft, rows);
+      [](const AcceptanceRates& rates, double draft, const std::array<double, kStages>& rows, double pace) {
+        const Forecast f = forecast(rates, draft, rows, pace);
         return std::pair(f.rate, f.min_step_gain);
       },
-      "rates"_a, "draft"_a, "rows"_a);
+      "rates"_a, "draft"_a, "rows"_a, "pace"_a = 1.0);
 }
 
 void bind_simulated(py::module_& m) {

@@ -35,7 +35,7 @@ int offer_plan(Planner& planner, const Model& m, const SkipSet& skip, bool for_a
   if (skip.drafter) price += static_cast<double>(m.drafter->read_bytes) / static_cast<double>(m.own.read_bytes);
   if (skip.guided()) price /= tuned::kGuided;
   const bool whole = !skip.alone() && skip.attn.empty() && skip.mlp.empty() && skip.exit_layer < 0;
-  return planner.offer(std::move(plan), price, whole ? kWhole : kThinned, for_all);
+  return planner.offer(std::move(plan), price, whole ? kWhole : skip.alone() ? kHead : kThinned, for_all);
 }
 
 // A drafter that was loaded, and copies of the weights in fewer bits; or every second layer where there are none.

@@ -235,7 +235,9 @@ class Planner:
     reason_off: str
     plain_seconds: float
 
-def forecast(rates: AcceptanceRates, draft: float, rows: Sequence[float]) -> tuple[float, float]: ...
+def forecast(
+    rates: AcceptanceRates, draft: float, rows: Sequence[float], pace: float = 1.0
+) -> tuple[float, float]: ...
 
 class Engine:
     """csrc/engine.h, for any number of threads: each waits in step(), and one of them steps."""

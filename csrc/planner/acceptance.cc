@@ -22,7 +22,7 @@ double Prior::share(int r) const { return first * std::pow(r, -power) * std::pow
 
 AcceptanceRates::AcceptanceRates(const Prior& prior, const std::array<double, kSureness>& sureness, int ranks,
                                  double memory)
-    : prior_(prior), sureness_(sureness), ranks_(ranks), memory_(memory), counts_(kSureness * (ranks + 1)) {}
+    : prior_(prior), sureness_(sureness), ranks_(ranks), memory_(memory), counts_(kSureness * (ranks + 2)) {}
 
 AcceptanceRates AcceptanceRates::of_plan(const Prior& prior) {
   std::array<double, kSureness> sureness;
@@ -52,6 +52,8 @@ void AcceptanceRates::add(int b, int rank) {
     for (int r = 0; r <= ranks_; ++r) row[r] *= 1 - 1 / memory_;
   }
   row[rank < 0 ? ranks_ : std::min(rank, ranks_)] += 1;
+  for (int i = 0; i < kSureness; ++i) often()[i] *= 1 - 1 / tuned::kOften;
+  often()[b] += 1;
 }
 
 void AcceptanceRates::fade(double most) {
@@ -129,15 +131,14 @@ std::array<double, kSureness> AcceptanceRates::line(const std::array<double, kSu
 
 std::array<double, kSureness> AcceptanceRates::weights() const {
   std::array<double, kSureness> weight{};
-  const double all = outcomes() + 0.5 * kSureness;
-  for (int b = 0; b < kSureness; ++b) {
-    for (int r = 0; r <= ranks_; ++r) weight[b] += count(b, r);
-    weight[b] = (weight[b] + 0.5) / all;
-  }
+  const double all = std::accumulate(often(), often() + kSureness, 0.5 * kSureness);
+  for (int b = 0; b < kSureness; ++b) weight[b] = (often()[b] + 0.5) / all;
   return weight;
 }
 
-double AcceptanceRates::outcomes() const { return std::accumulate(counts_.begin(), counts_.end(), 0.0); }
+double AcceptanceRates::outcomes() const {
+  return std::accumulate(counts_.data(), static_cast<const double*>(often()), 0.0);
+}
 
 double AcceptanceRates::matchness() const {
   double held = 0;

@@ -17,9 +17,11 @@ struct Prior {
   double share(int r) const;
 };
 
-// On the streams of bench/paper, greedy and sampled: a draft without some of its sublayers; and a copy of the weights
-// in fewer bits, which agrees with the model where neither is sure of anything.
-inline constexpr Prior kThinned{0.8, 0.4, 1.5, 20.0, 0.25, 1, 1}, kWhole{3.7, 0.3, 2.0, 20.0, 0.75, 0, 0.2};
+// On the streams of bench/paper, greedy and sampled: a draft without some of its sublayers; a copy of the weights in
+// fewer bits, which agrees with the model where neither is sure of anything; and a trained head (EAGLE-2, EAGLE-3, block),
+// which knows how sure it may be: one that is never sure promises little.
+inline constexpr Prior kThinned{0.8, 0.4, 1.5, 20.0, 0.25, 1, 1}, kWhole{3.7, 0.3, 2.0, 20.0, 0.75, 0, 0.2},
+    kHead{1.0, 0.8, 1.5, 20.0, 0.25, 1, 1};
 
 struct Odds {
   std::array<double, kSureness> p_top1{};             // that the best guess is right,
@@ -44,7 +46,7 @@ class AcceptanceRates {
   Odds odds() const;
   std::array<double, kSureness> weights() const;  // how often a bucket occurs
   double outcomes() const;
-  const std::vector<double>& counts() const { return counts_; }  // [buckets, ranks + 1]
+  const std::vector<double>& counts() const { return counts_; }  // as below
   void scale(double by);
   void merge(const AcceptanceRates& other);                      // what it saw was seen here, too
   void restore(const std::vector<double>& counts, double most);  // at most so many of a bucket's outcomes
@@ -54,12 +56,16 @@ class AcceptanceRates {
   std::array<double, kSureness> line(const std::array<double, kSureness>& seen) const;
   double& count(int bucket, int rank) { return counts_[bucket * (ranks_ + 1) + rank]; }
   double count(int bucket, int rank) const { return counts_[bucket * (ranks_ + 1) + rank]; }
+  double* often() { return counts_.data() + kSureness * (ranks_ + 1); }
+  const double* often() const { return counts_.data() + kSureness * (ranks_ + 1); }
 
   Prior prior_;
   std::array<double, kSureness> sureness_;
   int ranks_;
   double memory_;
-  std::vector<double> counts_;  // [buckets, ranks + 1] the last one: none of them
+  // [buckets, ranks + 1] the last one: none of them; and behind these [buckets] how often each occurred of late, which
+  // the former do not tell: each bucket remembers as many.
+  std::vector<double> counts_;
 };
 
 }  // namespace swiftk

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <vector>
 
 namespace swiftk {
@@ -91,28 +92,19 @@ double usual_stop(const std::array<Values, kSteps>& onwards, double usual) {
   return std::min(reach, before);
 }
 
-}  // namespace
+// A plan's drafts, as long as they pay where time is worth a rate.
+class Drafts {
+ public:
+  Drafts(const AcceptanceRates& seen, double draft, std::span<const double, kStages> rows, double opening)
+      : Drafts(seen.weights(), seen.odds(), draft, rows, opening) {}
 
-// Optimal stopping: with f_i(p) the tokens beyond their price at `rate` that drafting on still brings behind step i if
-// all so far is accepted with probability p, f_i(p) = max(0, gain_i(p) - rate * draft + mean over confidences of
-// f_i+1(p * p_top1)), and the best rate is the one at which a round earns nothing: 1 + f_0(1) = rate (1 + opening).
-Forecast forecast(const AcceptanceRates& seen, double draft, std::span<const double, kStages> rows, double pace,
-                  double guess, double opening) {
-  const std::array<double, kSureness> weight = seen.weights();
-  const Odds odds = seen.odds();
-  const Onward onward(weight, odds.p_top1);
-  const Proposals proposals(weight, odds);
-  double usual = 0;
-  for (int b = 0; b < kSureness; ++b) usual += weight[b] * odds.p_top1[b];
-
-  std::array<Values, kSteps> onwards;
-  double rate = std::max(pace, guess);
-  for (int round = 0; round < kRounds; ++round) {  // Newton's method: what rounds earn falls with the rate
+  // By how much the rate is too low, in Newton's method: what rounds earn falls with it.
+  double earned(double rate) {
     std::array<Values, kStages> gain, cost;
     for (int s = 0; s < kStages; ++s) {
       for (int i = 0; i < kGrid; ++i) {
-        const auto [tokens, count] = proposals.taken(at(i), rate * rows[s]);
-        cost[s][i] = draft + rows[s] * count;
+        const auto [tokens, count] = proposals_.taken(at(i), rate * rows_[s]);
+        cost[s][i] = draft_ + rows_[s] * count;
         gain[s][i] = tokens - rate * cost[s][i];
       }
     }
@@ -121,23 +113,51 @@ Forecast forecast(const AcceptanceRates& seen, double draft, std::span<const dou
       const int s = step / kStage;
       Values next, paid;
       for (int i = 0; i < kGrid; ++i) {
-        onwards[step][i] = gain[s][i] + onward.of(value, i);
-        next[i] = std::max(0.0, onwards[step][i]);
-        paid[i] = onwards[step][i] > 0 ? cost[s][i] + onward.of(price, i) : 0.0;
+        onwards_[step][i] = gain[s][i] + onward_.of(value, i);
+        next[i] = std::max(0.0, onwards_[step][i]);
+        paid[i] = onwards_[step][i] > 0 ? cost[s][i] + onward_.of(price, i) : 0.0;
       }
       value = next;
       price = paid;
     }
-    const double earned = (1 + value[kGrid - 1] - rate * (1 + opening)) / (1 + opening + price[kGrid - 1]);
-    if (rate + earned <= pace) {
-      if (rate == pace) break;
-      rate = pace;  // the rule at this pace
-      continue;
-    }
-    rate += earned;
-    if (std::abs(earned) < kClose) break;
+    return (1 + value[kGrid - 1] - rate * (1 + opening_)) / (1 + opening_ + price[kGrid - 1]);
   }
-  return {rate, usual_stop(onwards, usual)};
+  // At the rate that was asked for last.
+  double stop() const { return usual_stop(onwards_, usual_); }
+
+ private:
+  Drafts(const std::array<double, kSureness>& weight, const Odds& odds, double draft,
+         std::span<const double, kStages> rows, double opening)
+      : onward_(weight, odds.p_top1),
+        proposals_(weight, odds),
+        usual_(std::inner_product(weight.begin(), weight.end(), odds.p_top1.begin(), 0.0)),
+        draft_(draft),
+        rows_(rows),
+        opening_(opening) {}
+
+  Onward onward_;
+  Proposals proposals_;
+  double usual_, draft_;
+  std::span<const double, kStages> rows_;
+  double opening_;
+  std::array<Values, kSteps> onwards_;
+};
+
+}  // namespace
+
+// Optimal stopping: with f_i(p) the tokens beyond their price at `rate` that drafting on still brings behind step i if
+// all so far is accepted with probability p, f_i(p) = max(0, gain_i(p) - rate * draft + mean over confidences of
+// f_i+1(p * p_top1)), and the best rate is the one at which a round earns nothing: 1 + f_0(1) = rate (1 + opening).
+Forecast forecast(const AcceptanceRates& seen, double draft, std::span<const double, kStages> rows, double pace,
+                  double guess, double opening) {
+  Drafts drafts(seen, draft, rows, opening);
+  double rate = guess, earned = 1;
+  for (int round = 0; round < kRounds && std::abs(earned) >= kClose; ++round) {
+    earned = drafts.earned(rate);
+    rate += earned;
+  }
+  if (rate < pace) drafts.earned(pace);
+  return {rate, drafts.stop()};
 }
 
 }  // namespace swiftk

@@ -13,14 +13,14 @@ inline constexpr int kStage = 5;   // of which so many have rows of one price
 inline constexpr int kStages = kSteps / kStage;
 
 struct Forecast {
-  double rate;  // tokens per plain step
+  double rate;  // tokens per plain step, by drafting alone
   double
       min_step_gain;  // a draft step pays behind nodes that are accepted with at least this probability; above 1: never
 };
 
 // draft: price of a step, rows: of a row in each stage of a chain, both in plain steps. pace: tokens per plain step
-// that come by other means; time is worth that, and the rule is the one at this rate. guess: of the rate, to begin
-// from. opening: what a draft's first step costs beyond another.
+// that come by other means; time is worth that, and where the rate is lower, the rule is the one at this pace. guess: of
+// the rate, to begin from. opening: what a draft's first step costs beyond another.
 Forecast forecast(const AcceptanceRates&, double draft, std::span<const double, kStages> rows, double pace = 1,
                   double guess = 1, double opening = 0);
 

@@ -104,10 +104,24 @@ def test_merging_is_having_seen_both():
     a, b = learned(truth(), 90, 1), learned(truth(3.0), 70, 2)
     both = rates(*outcomes(truth(), 90, 1), *outcomes(truth(3.0), 70, 2))
     a.merge(b)
-    assert a.counts == both.counts
+    cells = BUCKETS * (RANKS + 1)
+    assert a.counts[:cells] == both.counts[:cells]
+    assert odds(a)[0] == pytest.approx(odds(both)[0], abs=0.02)  # the latest weigh most, and those of a came first
     assert a.outcomes == 160 and b.outcomes == 70
-    assert a.matchness == pytest.approx(sum(both.counts[:: RANKS + 1]) / 160)
+    assert a.matchness == pytest.approx(sum(both.counts[: cells : RANKS + 1]) / 160)
     assert (rates().matchness, rates().outcomes) == (0.0, 0.0)
+
+
+def test_what_is_seldom_is_not_thought_usual_after_many_outcomes():
+    """One outcome of a hundred is sure. Each bucket remembers only so many, so that the rows of a long run are alike; a
+    forecast from these took the sure one for usual, and promised too much."""
+    found = rates(*([(0.02, -1)] * 99 + [(0.995, 0)]) * 100)
+    weight = odds(found)[0]
+    assert weight[0] == pytest.approx(0.96, abs=0.02)
+    assert weight[-1] < 0.03
+    again = rates()
+    again.restore(found.counts)
+    assert odds(again)[0] == pytest.approx(weight)
 
 
 def test_counts_that_are_none_are_refused():
@@ -141,6 +155,16 @@ def rate_of(tables, reach, draft_cost, row_cost, rate, rounds=4000, seed=0):
 
 def forecast(found, draft_cost, row_cost):
     return _core.forecast(found, draft_cost, [row_cost] * 5)
+
+
+@pytest.mark.parametrize("scale", [0.2, 0.9])
+def test_a_pace_is_no_promise_of_a_plan(scale):
+    """What other means bring sets the rule, not what the plan is said to bring: of two that are slower, one is better."""
+    found = learned(truth(scale=scale), 4000)
+    rate, reach = forecast(found, 0.1, 0.02)
+    at_pace, dearer = _core.forecast(found, 0.1, [0.02] * 5, pace=1.5 * rate)
+    assert at_pace == pytest.approx(rate, abs=1e-3)
+    assert dearer > reach
 
 
 CASES = {

@@ -143,6 +143,26 @@ def test_before_a_head_was_tried_it_reads_what_a_trial_may_cost(guided):
     assert {ALONE, GUIDED} & set(plans_of(long, 400, 2000))
 
 
+def test_where_guesses_outrun_all_plans_the_better_of_them_stands_by(guided):
+    """A paste makes a text faster than either plan; the head, which was wrong all the time, gains no doubt by it."""
+    one = _core.Planner(guided)
+    one.start_text()
+    after = []
+    for i in range(80):
+        plan = one.next(None, 0, 256.0)
+        if i >= 44:
+            after.append(plan["plan"])
+        if i >= 40:
+            one.learn(20, 24, 0, 0.0, 1.2)
+        elif not plan["drafts"]:
+            one.learn(1)
+        elif plan["plan"] == ALONE:
+            one.learn(1, 3, 1, 0.02, 1.05, [(0.1, -1)])
+        else:
+            one.learn(4, 6, 3, 0.9, 1.1, [(0.9, 0)] * 3)
+    assert ALONE not in after
+
+
 def test_a_guide_changes_no_token_so_what_is_known_of_its_plan_is_shared(guided):
     """What came true of a guided copy is known of the copy; of another plan, nothing is."""
     one = _core.Planner(guided, directed=True)
