@@ -57,7 +57,7 @@ typedef struct swiftk_model swiftk_model;
 typedef struct swiftk_load_params {
   size_t struct_size;
   const char* dtype; /* of the weights: null or "auto" (the checkpoint's), "float32", "bfloat16", "float16" */
-  const char* isa;   /* null: the best of this machine; else "baseline", "avx2", "avx512", "avx512bf16" */
+  const char* isa;   /* null: the best of this machine; else "baseline", "avx2", "avx512", "avx512bf16", "amx" */
   int32_t threads;   /* 0: one per core this process may use */
   int (*progress)(void* user, size_t bytes_done, size_t bytes_total); /* null, or called as it loads; nonzero cancels */
   void* user;

@@ -246,7 +246,7 @@ struct Probe {
 };
 
 struct Ops {
-  const char* name;   // "baseline", "avx2", "avx512", "avx512bf16", "cuda"
+  const char* name;   // "baseline", "avx2", "avx512", "avx512bf16", "amx", "cuda"
   Device* device;     // null: the host. Handed back to the functions that take one
   int draws;          // rows a topk call should take: 1 where it costs by the row, more where it waits for a device
   bool shares_table;  // a device's packed head serves as the table of embed, too
@@ -303,7 +303,7 @@ struct Ops {
   void (*probe)(Ctx&, DType, Probe*);  // takes about a second
 };
 
-// The CPU table for an instruction set ("baseline", "avx2", "avx512", "avx512bf16"); null or "": the best of this machine.
+// The CPU table for an instruction set ("baseline", "avx2", "avx512", "avx512bf16", "amx"); null or "": the best of this machine.
 // Returns null if the name is unknown or this machine cannot run it.
 const Ops* cpu_ops(const char* isa);
 

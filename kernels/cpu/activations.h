@@ -1,7 +1,7 @@
 // Activations laid out for the panel kernel, normalised on the way if the op begins with an RMSNorm.
 //
 // Tokens are cut into chunks of at most max_tokens(); chunk c of M tokens is [k][M] floats, or pairs of bf16 [k /
-// 2][M], or groups of 32 bytes with their scales (panel.h). Small inputs are laid out before the threads start; large
+// 2][M], or tiles [k / 32][M][32] of bf16, or groups of 32 bytes with their scales (panel.h). Small inputs are laid out before the threads start; large
 // ones by all threads, which costs two barriers.
 #pragma once
 #include <algorithm>
@@ -58,7 +58,7 @@ class Activations {
     for (int c = 0; c < chunks_; ++c) {
       const int begin = chunk(c), count = chunk(c + 1) - begin;
       const Ahead ahead = passes == 1
-                              ? Ahead{panel + (count < kFarTokens ? kPrefetchAhead : kFetchFar), line_bytes(dtype_)}
+                              ? Ahead{panel + (count < far_tokens(dtype_) ? kPrefetchAhead : kFetchFar), line_bytes(dtype_)}
                               : Ahead{panel + bytes + c * share, line_bytes(dtype_) / passes};
       panel_kernel(dtype_, count)(panel, lines_, packed_ + begin * token_bytes(), out + begin * stride, stride, ahead);
     }
@@ -71,6 +71,7 @@ class Activations {
   int chunk(int c) const { return static_cast<int>(int64_t{n_} * c / chunks_); }
   bool pairs() const { return uses_pairs(dtype_); }
   size_t token_bytes() const {
+    if (uses_tiles(dtype_)) return size_t{4} * kTileLines * ceil_div(lines_, kTileLines);
     return size_t(lines_) * 4 * (low_bit(dtype_) ? kTokenWords : pairs() ? 1 : line_columns(dtype_));
   }
 
@@ -82,7 +83,9 @@ class Activations {
     for (int i, end; tiles_left_.next(i, end);) {
       const int c = i / columns_, first = i % columns_ * kColumns;
       const int begin = chunk(c), count = chunk(c + 1) - begin, last = std::min(first + kColumns, k_);
-      low_bit(dtype_) ? quantise_tile(begin, count, first, last) : pack_tile(begin, count, first, last);
+      low_bit(dtype_)      ? quantise_tile(begin, count, first, last)
+      : uses_tiles(dtype_) ? pack_rows(begin, count, first, last)
+                           : pack_tile(begin, count, first, last);
     }
   }
 
@@ -117,6 +120,21 @@ class Activations {
       const int word = k / kStep * step, stop = std::min(step, words - word);
       for (int j = 0; j < stop; ++j) {
         for (int m = 0; m < count; ++m) out[size_t(word + j) * count + m] = tile[m][j];
+      }
+    }
+  }
+
+  // Columns [first, last) of tokens [begin, begin + count), for tiles; zeros up to the end of the last one.
+  void pack_rows(int begin, int count, int first, int last) {
+    constexpr int kWide = 2 * kTileLines;
+    for (int k = first; k < last; k += kWide) {
+      int32_t* out = reinterpret_cast<int32_t*>(packed_ + begin * token_bytes()) + size_t(k / 2) * count;
+      for (int m = 0; m < count; ++m, out += kTileLines) {
+        for (int half = 0; half < kWide; half += kStep) {
+          alignas(64) float y[kStep];
+          read_step(begin + m, k + half, y);
+          store_step(y, out + half / 2);
+        }
       }
     }
   }

@@ -3,7 +3,8 @@
 // One accumulator per (output, token), over all of k in ascending order: a token's result does not depend on M, so rows
 // are exact, and every line of weights is read once for all tokens. Activations are [k][M] floats, or pairs of bf16 [k
 // / 2][M] for the bf16 dot-product instruction (which rounds them; twice the rate). For low-bit weights they are
-// rounded to bytes, in groups of 32 k with a scale, which keeps rows as exact.
+// rounded to bytes, in groups of 32 k with a scale, which keeps rows as exact. Where the machine multiplies tiles, tokens
+// of bf16 weights are [k / 32][M][32] bf16 (isa/tiles.cc).
 #pragma once
 #include <array>
 #include <utility>
@@ -27,7 +28,6 @@ inline constexpr bool kBf16Dot = true;
 inline constexpr bool kBf16Dot = false;
 #endif
 
-constexpr int max_tokens(DType t) { return low_bit(t) ? kMaxLowTokens : kMaxTokens; }
 
 // Activations of a group for low-bit weights, of M tokens: quads int8 [8][M][4], offsets int32 [M], scales f32 [M]. The
 // offset is what the codes' zero takes away from the sum.
@@ -36,13 +36,26 @@ inline constexpr int kTokenWords = kQuads + 2;
 // Whether activations for weights of this type are rounded to pairs of bf16.
 constexpr bool uses_pairs(DType t) { return kBf16Dot && (t == DType::BF16 || t == DType::Upper); }
 
+// Tiles of AMX: 16 lines of half a panel, and what 16 tokens have of their k.
+#if defined(__AMX_BF16__)
+inline constexpr bool kTiles = true;
+#else
+inline constexpr bool kTiles = false;
+#endif
+inline constexpr int kTileLines = 16, kMaxTileTokens = 32;
+constexpr bool uses_tiles(DType t) { return kTiles && t == DType::BF16; }
+
+constexpr int max_tokens(DType t) { return low_bit(t) ? kMaxLowTokens : uses_tiles(t) ? kMaxTileTokens : kMaxTokens; }
+
 // Upper bytes are put where bf16 has its sign, exponent and fraction, without a word for the other bias: as weights
 // they are 2^112 too small. Tokens take 2^96 of that, so that no product is lost, and sums the rest.
 inline constexpr float kUpperTokens = 0x1p96f, kUpperSums = 0x1p16f;
 
 inline constexpr size_t kPrefetchAhead = 2048;  // bytes, into the first cache
 inline constexpr size_t kFetchFar = 16384;  // bytes, into the second, which pays where arithmetic and memory balance:
-inline constexpr int kFarTokens = 6;        // from so many tokens on. Eight on two Zen 4 cores: 41 ms became 33
+// from so many tokens on. Eight on two Zen 4 cores: 41 ms became 33. With tiles on two Xeon cores, as shares of the
+// memory's measured rate: 8 tokens .90 far and .94 near, 16 .85 and .85, 24 .82 and .76.
+constexpr int far_tokens(DType t) { return uses_tiles(t) ? 17 : 6; }
 
 // acc[i][m] += w[i] * x[m]
 template <int N, int M>
@@ -65,7 +78,7 @@ constexpr int vectors_for(int tokens) {
 
 // How often a kernel passes over a line of its panel.
 constexpr int panel_passes(int tokens, DType t) {
-  return low_bit(t) ? kHalf / W : kPanelRows / W / vectors_for(tokens);
+  return low_bit(t) ? kHalf / W : uses_tiles(t) ? 1 : kPanelRows / W / vectors_for(tokens);
 }
 
 // What a kernel fetches while it works: an address that moves on by `step` bytes with every line of weights it reads.
@@ -86,11 +99,15 @@ constexpr std::array<PanelKernel, N> for_each_count(Make make) {
   }(std::make_integer_sequence<int, N>());
 }
 
-// 1 <= tokens <= kMaxTokens. Defined in isa/panel.cc, where the kernels are compiled.
+// 1 <= tokens <= max_tokens(). Defined in isa/panel.cc, where the kernels are compiled.
 PanelKernel panel_kernel(DType, int tokens);
 // For low-bit weights, whose lines are counted in groups; tokens <= kMaxLowTokens. Defined in isa/low_panel.cc.
 PanelKernel low_panel_kernel(DType, int tokens);
 // For planes. Defined in isa/planes.cc.
 PanelKernel plane_kernel(DType, int tokens);
+// For bf16 weights; tokens <= kMaxTileTokens. Defined in isa/tiles.cc.
+PanelKernel tile_kernel(int tokens);
+// Multiplies whole tiles from registers; how many floating-point operations that were.
+double multiply_tiles(int rounds);
 
 }  // namespace swiftk::SWIFTK_ISA

@@ -55,7 +55,7 @@ void multiply_panel(const char* panel, int lines, const void* x, float* out, siz
       prefetch(line + kPrefetchAhead);
       if constexpr (N * kVector > 64) prefetch(line + kPrefetchAhead + 64);
       prefetch_far(ahead.at);
-      if (M >= kFarTokens && ahead.step > 64) prefetch_far(ahead.at + 64);
+      if (M >= far_tokens(T) && ahead.step > 64) prefetch_far(ahead.at + 64);
       ahead.at += ahead.step;
       multiply_line<T>(line, token, acc);
       line += kLine;
@@ -77,6 +77,7 @@ constexpr auto kKernels = for_each_count<kMaxTokens>([]<int M>() -> PanelKernel 
 PanelKernel panel_kernel(DType t, int tokens) {
   if (low_bit(t)) return low_panel_kernel(t, tokens);
   if (in_planes(t)) return plane_kernel(t, tokens);
+  if (uses_tiles(t)) return tile_kernel(tokens);
   return (t == DType::F32    ? kKernels<DType::F32>
           : t == DType::BF16 ? kKernels<DType::BF16>
                              : kKernels<DType::F16>)[tokens - 1];

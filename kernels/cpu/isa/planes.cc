@@ -118,7 +118,7 @@ void multiply_panel(const char* panel, int lines, const void* x, float* out, siz
       const char* const near = beyond(line + kPrefetchAhead);
       prefetch(near);
       if constexpr (T == DType::Planes) prefetch(near + plane);
-      if constexpr (M >= kFarTokens || panel_passes(M, T) > 1) {  // else it is the same address
+      if constexpr (M >= far_tokens(T) || panel_passes(M, T) > 1) {  // else it is the same address
         const char* const far = beyond(ahead.at);
         prefetch_far(far);
         if constexpr (T == DType::Planes) prefetch_far(far + plane);

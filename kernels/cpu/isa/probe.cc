@@ -78,14 +78,23 @@ float spin(int rounds) {
   return sum[0];
 }
 
-double measure_flops(Ctx& ctx, bool pairs) {
+double measure_flops(Ctx& ctx, DType dtype) {
   constexpr int kTurns = 1 << 20, kRounds = 6, kChains = 12;
+  const bool pairs = uses_pairs(dtype), tiles = uses_tiles(dtype);
   std::atomic<int> sink{0};
   double best = 0;
   for (int round = 0; round < kRounds; ++round) {
     const auto start = std::chrono::steady_clock::now();
-    ctx.pool.run([&](int) { sink.fetch_add((pairs ? spin<true>(kTurns) : spin<false>(kTurns)) > 0); });
-    const double flops = 2.0 * W * kChains * (pairs ? 2 : 1) * kTurns * ctx.pool.size();
+    double each = 2.0 * W * kChains * (pairs ? 2 : 1) * kTurns;
+    ctx.pool.run([&](int thread) {
+      if (tiles) {
+        const double done = multiply_tiles(kTurns);
+        if (thread == 0) each = done;
+      } else {
+        sink.fetch_add((pairs ? spin<true>(kTurns) : spin<false>(kTurns)) > 0);
+      }
+    });
+    const double flops = each * ctx.pool.size();
     best = std::max(best, flops / seconds_since(start));
   }
   return best;
@@ -95,7 +104,7 @@ double measure_flops(Ctx& ctx, bool pairs) {
 
 void probe(Ctx& ctx, DType dtype, Probe* p) {
   p->read_bytes_per_s = measure_reads(ctx);
-  p->flops_per_s = measure_flops(ctx, uses_pairs(dtype));
+  p->flops_per_s = measure_flops(ctx, dtype);
 }
 
 }  // namespace swiftk::SWIFTK_ISA
