@@ -1,8 +1,8 @@
 // Activations laid out for the panel kernel, normalised on the way if the op begins with an RMSNorm.
 //
 // Tokens are cut into chunks of at most max_tokens(); chunk c of M tokens is [k][M] floats, or pairs of bf16 [k /
-// 2][M], or tiles [k / 32][M][32] of bf16, or groups of 32 bytes with their scales (panel.h). Small inputs are laid out before the threads start; large
-// ones by all threads, which costs two barriers.
+// 2][M], or tiles [k / 32][M][32] of bf16, or groups of 32 bytes with their scales (panel.h). Small inputs are laid out
+// before the threads start; large ones by all threads, which costs two barriers.
 #pragma once
 #include <algorithm>
 
@@ -57,9 +57,9 @@ class Activations {
     const int passes = chunks_ * panel_passes(chunk(1), dtype_);
     for (int c = 0; c < chunks_; ++c) {
       const int begin = chunk(c), count = chunk(c + 1) - begin;
-      const Ahead ahead = passes == 1
-                              ? Ahead{panel + (count < far_tokens(dtype_) ? kPrefetchAhead : kFetchFar), line_bytes(dtype_)}
-                              : Ahead{panel + bytes + c * share, line_bytes(dtype_) / passes};
+      const Ahead ahead =
+          passes == 1 ? Ahead{panel + (count < far_tokens(dtype_) ? kPrefetchAhead : kFetchFar), line_bytes(dtype_)}
+                      : Ahead{panel + bytes + c * share, line_bytes(dtype_) / passes};
       panel_kernel(dtype_, count)(panel, lines_, packed_ + begin * token_bytes(), out + begin * stride, stride, ahead);
     }
   }

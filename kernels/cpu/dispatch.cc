@@ -32,7 +32,8 @@ SWIFTK_DECLARE(amx)
 namespace {
 
 // __builtin_cpu_supports asks the system, too: without its support for the wide registers the answer is no.
-#if defined(SWIFTK_HAVE_AVX2) || defined(SWIFTK_HAVE_AVX512) || defined(SWIFTK_HAVE_AVX512BF16) || defined(SWIFTK_HAVE_AMX)
+#if defined(SWIFTK_HAVE_AVX2) || defined(SWIFTK_HAVE_AVX512) || defined(SWIFTK_HAVE_AVX512BF16) || \
+    defined(SWIFTK_HAVE_AMX)
 bool has_avx2() {
   __builtin_cpu_init();
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
@@ -50,7 +51,8 @@ bool has_avx512bf16() {
 }
 #endif
 #ifdef SWIFTK_HAVE_AMX
-// Linux lets a process use tiles once it has asked (Documentation/arch/x86/xstate.rst); older ones do not know the call.
+// Linux lets a process use tiles once it has asked (Documentation/arch/x86/xstate.rst); older ones do not know the
+// call.
 bool has_amx() {
   constexpr long kRequest = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
   return has_avx512bf16() && __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-bf16") &&

@@ -3,8 +3,8 @@
 // One accumulator per (output, token), over all of k in ascending order: a token's result does not depend on M, so rows
 // are exact, and every line of weights is read once for all tokens. Activations are [k][M] floats, or pairs of bf16 [k
 // / 2][M] for the bf16 dot-product instruction (which rounds them; twice the rate). For low-bit weights they are
-// rounded to bytes, in groups of 32 k with a scale, which keeps rows as exact. Where the machine multiplies tiles, tokens
-// of bf16 weights are [k / 32][M][32] bf16 (isa/tiles.cc).
+// rounded to bytes, in groups of 32 k with a scale, which keeps rows as exact. Where the machine multiplies tiles,
+// tokens of bf16 weights are [k / 32][M][32] bf16 (isa/tiles.cc).
 #pragma once
 #include <array>
 #include <utility>
@@ -27,7 +27,6 @@ inline constexpr bool kBf16Dot = true;
 #else
 inline constexpr bool kBf16Dot = false;
 #endif
-
 
 // Activations of a group for low-bit weights, of M tokens: quads int8 [8][M][4], offsets int32 [M], scales f32 [M]. The
 // offset is what the codes' zero takes away from the sum.

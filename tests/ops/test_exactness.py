@@ -254,3 +254,16 @@ def test_nan_stays_in_its_row(isa, dtype):
     others = [i for i in range(20) if i != 7]
     for got, want in zip(layer.run(2, list(range(20))), clean):
         assert np.isnan(got[7]).all() and same(got[others], want[others])
+
+
+@each_isa
+@each_dtype
+@pytest.mark.parametrize("k", [1, 2, 31, 34, 66])
+def test_a_panel_reads_no_other(isa, dtype, k, rng):
+    """Lines of the next panel are not even multiplied by zeros: there they are infinite."""
+    w = weight(rng, 64, k, dtype)
+    w[32:] = np.inf if dtype != "bfloat16" else 0x7F80
+    kernels, x = ops.Kernels(isa, 1), np.ones((17, k), np.float32)
+    for n in (1, 16, 17):
+        out = kernels.residual(x[:n], kernels.pack([w], dtype), np.zeros((n, 64), np.float32))
+        assert np.isfinite(out[:, :32]).all() and np.isposinf(out[:, 32:]).all()

@@ -62,7 +62,7 @@ def test_every_pattern_reads_as_in_the_plain_layout(kernels, isa):
 
 
 def test_drafts_read_the_nearest_and_nothing_infinite(kernels, isa):
-    pairs = isa in ("avx512bf16", "amx")  # whose exponents go further; but its instruction takes subnormal numbers for zero
+    pairs = isa in ("avx512bf16", "amx")  # bf16's exponents go further; but the instruction takes subnormals for zero
     got = read_one_by_one(kernels, EVERY.reshape(256, 256).view(np.float16), "upper").ravel()
     want = upper_values(EVERY, 0x7C if pairs else 0x7B)
     assert np.isfinite(got).all()

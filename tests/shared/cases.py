@@ -70,7 +70,8 @@ MODELS = [
 def tolerance(dtype, isa):
     """Largest error of a matmul's output, relative to the root mean square of that output.
 
-    Weights are exact; what remains is accumulation in float32 and, on avx512bf16 and amx, activations rounded to bfloat16.
+    Weights are exact; what remains is accumulation in float32 and, where bf16 is multiplied (avx512bf16, amx),
+    activations rounded to bfloat16.
     """
     return 2e-2 if dtype == "bfloat16" and isa in ("avx512bf16", "amx") else 3e-5
 
