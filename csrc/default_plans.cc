@@ -40,6 +40,7 @@ int offer_plan(Planner& planner, const Model& m, const SkipSet& skip, bool for_a
 
 // A drafter that was loaded, and copies of the weights in fewer bits; or every second layer where there are none.
 void offer_plans(Planner& planner, const Model& m) {
+  planner.few_rows(m.ops->few_rows(m.dtype));
   if (m.drafter) offer_plan(planner, m, {.drafter = true}, true);
   for (const Weights& copy : m.copies) {
     SkipSet fewer_bits;

@@ -9,7 +9,6 @@
 namespace swiftk {
 namespace {
 
-constexpr int kFew = 8;  // rows
 constexpr int kKnots[] = {2, 3, 4, 6, 8, 10, 12, 14, 16, 20, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512};
 constexpr int kCount = std::size(kKnots);
 
@@ -37,6 +36,11 @@ void Mean::add(double x) {
 }
 
 RowPrices::RowPrices() : samples_(kCount) { fill(); }
+
+void RowPrices::few(int rows) {
+  few_ = rows;
+  fill();
+}
 
 void RowPrices::plain() {
   near_ = tuned::kNear;
@@ -91,7 +95,7 @@ void RowPrices::fill() {
       const auto [b, pb] = known[at + 1];
       price = pa + (pb - pa) * (n - a) / (b - a);
     } else {
-      const int near = std::clamp(n, most, std::max(most, kFew)) - most, far = std::max(0, n - std::max(most, kFew));
+      const int near = std::clamp(n, most, std::max(most, few_)) - most, far = std::max(0, n - std::max(most, few_));
       price += std::max(slope, tuned::kRow) * near + std::max(slope, tuned::kBeyond) * far;
     }
     table_[n - 1] = static_cast<float>(std::max(price, 1e-4 * (n - 1)));

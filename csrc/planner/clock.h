@@ -32,6 +32,7 @@ class RowPrices {
   static constexpr int kMost = 512;  // rows
 
   RowPrices();
+  void few(int rows);                                           // up to which arithmetic is taken to count little
   void plain();                                                 // a plain step was measured
   void add(int rows, double price);                             // a pass of so many rows was
   std::vector<std::pair<int, double>> known() const;            // (rows, price) where they were measured
@@ -47,7 +48,7 @@ class RowPrices {
   void fill();
 
   std::vector<Samples> samples_;  // by knot
-  int near_ = 0;
+  int near_ = 0, few_ = 8;
   std::array<float, kMost> table_;
 };
 
@@ -60,6 +61,7 @@ class Clock {
   void verified(int texts, int rows, double seconds);
 
   const RowPrices& rows() const { return rows_; }
+  void few_rows(int n) { rows_.few(n); }
   void restore(std::span<const std::pair<int, double>> rows) { rows_.restore(rows); }
   bool knows(int texts) const { return mean(texts).count() > 0; }
   // Seconds of a plain step. Where none was measured, of what is known.

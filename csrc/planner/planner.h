@@ -87,6 +87,8 @@ class Planner {
   int offer(std::shared_ptr<const DraftPlan>, double price, const Prior&, bool for_all);
   int find(const SkipSet&) const;  // -1: it was not offered
   std::shared_ptr<const DraftPlan> shared_plan(int i) const { return plans_[i].plan; }
+  // Rows up to which a pass is taken to cost little more than one of a single row, before it was measured.
+  void few_rows(int n) { clock_.few_rows(n); }
   bool has_plans() const { return !plans_.empty(); }
 
   // The number of a way to draft. What is given up, and when it is tried again, is learned for each.

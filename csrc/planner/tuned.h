@@ -9,7 +9,7 @@ inline constexpr double kNewestPlain = 0.5;  // weight of the newest plain step
 inline constexpr int kNear = 6;              // passes behind a plain one that are compared with it
 inline constexpr unsigned kSamples = 9;      // of a row count, whose median is its price
 inline constexpr double kRow = 0.015;        // share of a pass per further row, before any was measured,
-inline constexpr double kBeyond = 0.09;      // and of rows beyond eight: those may be bound by arithmetic
+inline constexpr double kBeyond = 0.09;      // and of rows beyond few: those may be bound by arithmetic
 
 // How often guesses come true. Fewer outcomes than these follow a text faster, and know it less well.
 inline constexpr double kPlanMemory = 300, kDrafterMemory = 120;  // outcomes that a bucket remembers
