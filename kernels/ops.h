@@ -245,6 +245,8 @@ struct Probe {
   double flops_per_s;
 };
 
+inline constexpr int kFewRows = 8;  // of Ops::few_rows, where nothing tells better
+
 struct Ops {
   const char* name;   // "baseline", "avx2", "avx512", "avx512bf16", "amx", "cuda"
   Device* device;     // null: the host. Handed back to the functions that take one

@@ -22,7 +22,7 @@ struct Backend {
            .draws = kMaxTopk,
            .shares_table = device.pack.layout(Matrix::Head).kernel.empty(),
            .kv_planes = 2,  // K, then V
-           .few_rows = [](DType) { return 8; },
+           .few_rows = [](DType) { return kFewRows; },
            .create = create,
            .beside = beside,
            .destroy = destroy,

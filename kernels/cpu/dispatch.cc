@@ -32,21 +32,16 @@ SWIFTK_DECLARE(amx)
 namespace {
 
 // __builtin_cpu_supports asks the system, too: without its support for the wide registers the answer is no.
-#if defined(SWIFTK_HAVE_AVX2) || defined(SWIFTK_HAVE_AVX512) || defined(SWIFTK_HAVE_AVX512BF16) || \
-    defined(SWIFTK_HAVE_AMX)
-bool has_avx2() {
+#ifdef __x86_64__
+[[maybe_unused]] bool has_avx2() {
   __builtin_cpu_init();
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
 }
-#endif
-#if defined(SWIFTK_HAVE_AVX512) || defined(SWIFTK_HAVE_AVX512BF16) || defined(SWIFTK_HAVE_AMX)
-bool has_avx512() {
+[[maybe_unused]] bool has_avx512() {
   return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
 }
-#endif
-#if defined(SWIFTK_HAVE_AVX512BF16) || defined(SWIFTK_HAVE_AMX)
-bool has_avx512bf16() {
+[[maybe_unused]] bool has_avx512bf16() {
   return has_avx512() && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni");
 }
 #endif

@@ -16,8 +16,8 @@ void fill(Ctx&, void* to, int byte, size_t bytes) { std::memset(to, byte, bytes)
 void bind(Ctx&, const Rows&) {}
 bool begin_pass(Ctx&, const PassKey&) { return false; }
 bool end_pass(Ctx&, bool) { return true; }
-// As tiles, 32 rows take 1.35 times as long as one; as vectors 8 do.
-int few_rows(DType t) { return uses_tiles(t) ? kMaxTileTokens : 8; }
+// As tiles, 32 rows take 1.35 times as long as one; as vectors 8 do (ops.h).
+int few_rows(DType t) { return uses_tiles(t) ? kMaxTileTokens : kFewRows; }
 
 }  // namespace
 
