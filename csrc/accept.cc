@@ -107,12 +107,18 @@ class Walk {
     if (child >= 0) v_.path.push_back(child);
   }
 
+  // Its place among a node's candidates; -1: it is none of them.
+  int rank_of(int32_t token, const std::vector<int32_t>& choice, int node) const {
+    const auto first = choice.begin() + static_cast<std::ptrdiff_t>(node) * kMaxTopk, last = first + d_.choices;
+    const auto found = std::find(first, last, token);
+    return found == last ? -1 : static_cast<int>(found - first);
+  }
+
   // What was said of the place behind a node, now that its token is known.
   void note_outcome(int node, int32_t token) {
-    if (node < d_.grown) {
-      const auto first = d_.choice.begin() + static_cast<std::ptrdiff_t>(node) * kMaxTopk, last = first + d_.choices;
-      const auto found = std::find(first, last, token);
-      v_.outcomes.push_back({d_.confidence[node], found == last ? -1 : static_cast<int>(found - first)});
+    if (node < d_.grown) v_.outcomes.push_back({d_.confidence[node], rank_of(token, d_.choice, node)});
+    if (d_.guide_confidence[node] >= 0) {
+      v_.guide_outcomes.push_back({d_.guide_confidence[node], rank_of(token, d_.guide_choice, node)});
     }
     if (s_.drafters.active() == 0) return;
     Guesses guesses;
@@ -154,6 +160,7 @@ class Walk {
 void accept(Workspace& w, Sequence& s, int row) {
   s.verified.emitted.clear();
   s.verified.outcomes.clear();
+  s.verified.guide_outcomes.clear();
   s.verified.guessed.clear();
   s.verified.path.clear();
   Walk walk(w, s, row);

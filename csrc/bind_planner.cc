@@ -117,9 +117,10 @@ void bind_simulated(py::module_& m) {
           "learn",
           [](Simulated& self, int tokens, int rows, int draft_steps, double draft, double verify,
              const std::vector<std::pair<float, int>>& outcomes, const std::vector<std::tuple<int, int, int>>& guessed,
-             double reading, int read, double first_step) {
-            std::vector<Outcome> o;
+             double reading, int read, double first_step, const std::vector<std::pair<float, int>>& guide) {
+            std::vector<Outcome> o, by_guide;
             for (const auto& [confidence, rank] : outcomes) o.push_back({confidence, rank});
+            for (const auto& [confidence, rank] : guide) by_guide.push_back({confidence, rank});
             std::vector<Guessed> g;
             for (const auto& [id, bucket, rank] : guessed) g.push_back({static_cast<SourceId>(id), bucket, rank});
             return self->learn({.rows = rows,
@@ -130,11 +131,12 @@ void bind_simulated(py::module_& m) {
                                 .verify = verify,
                                 .reading = reading,
                                 .read = read},
-                               tokens, o, g);
+                               tokens, o, g, by_guide);
           },
           "tokens"_a, "rows"_a = 1, "draft_steps"_a = 0, "draft"_a = 0.0, "verify"_a = 1.0,
           "outcomes"_a = std::vector<std::pair<float, int>>{}, "guessed"_a = std::vector<std::tuple<int, int, int>>{},
-          "reading"_a = 0.0, "read"_a = 0, "first_step"_a = 0.0)
+          "reading"_a = 0.0, "read"_a = 0, "first_step"_a = 0.0,
+          "guide"_a = std::vector<std::pair<float, int>>{})
       .def("wake", [](Simulated& self) { self.planner().wake(self->mode(), 1); })
       .def("go_on", [](Simulated& self) { self.planner().go_on(self->mode(), 1); })
       .def(

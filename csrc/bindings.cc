@@ -71,7 +71,7 @@ DraftRule make_rule(float confidence, int max_draft, int max_nodes, const std::a
                     const std::array<int, 4>& width, const std::vector<int32_t>& stop_ids, float min_step_gain,
                     const decltype(DraftRule::edges)& edges, const decltype(DraftRule::p_top1)& p_top1,
                     const decltype(DraftRule::p_rank)& p_rank, const std::vector<float>& row_price, int max_depth,
-                    int chain, float min_row_gain, float mean_p_top1, int guesses, float least_guess,
+                    int chain, float min_row_gain, int guesses, float least_guess,
                     const std::vector<std::pair<int, decltype(SourceRule::chance)>>& sources, int beam) {
   std::vector<SourceRule> asked;
   for (const auto& [id, chance] : sources) asked.push_back({static_cast<SourceId>(id), chance});
@@ -91,7 +91,6 @@ DraftRule make_rule(float confidence, int max_draft, int max_nodes, const std::a
           .sources = std::move(asked),
           .chain = chain,
           .min_row_gain = min_row_gain,
-          .mean_p_top1 = mean_p_top1,
           .guesses = guesses,
           .least_guess = least_guess};
 }
@@ -119,6 +118,12 @@ py::dict phase_dict(const Session& self) {
                   "score"_a = p.score, "draft_steps"_a = p.draft_steps, "drafted"_a = p.drafted,
                   "verify_rows"_a = p.verify_rows, "reused_rows"_a = p.reused_rows, "reused_share"_a = p.reused_share,
                   "saved_weight_bytes"_a = p.saved_weight_bytes, "at_once"_a = p.at_once, "proposed"_a = p.proposed);
+}
+
+std::vector<std::pair<float, int>> told(std::span<const Outcome> outcomes) {
+  std::vector<std::pair<float, int>> all;
+  for (const Outcome& o : outcomes) all.emplace_back(o.confidence, o.rank);
+  return all;
 }
 
 // (confidence, rank, seconds) of what `run` scores; `exits`: of so many candidates, a row each.
@@ -149,8 +154,7 @@ void bind_session(py::module_& m) {
            "max_nodes"_a = rule.max_nodes, "tier"_a = rule.tier, "width"_a = rule.width, "stop_ids"_a = rule.stop_ids,
            "min_step_gain"_a = rule.min_step_gain, "edges"_a = rule.edges, "p_top1"_a = rule.p_top1,
            "p_rank"_a = rule.p_rank, "row_price"_a = rule.row_price, "max_depth"_a = rule.max_depth,
-           "chain"_a = rule.chain, "min_row_gain"_a = rule.min_row_gain, "mean_p_top1"_a = rule.mean_p_top1,
-           "guesses"_a = rule.guesses, "least_guess"_a = rule.least_guess,
+           "chain"_a = rule.chain, "min_row_gain"_a = rule.min_row_gain, "guesses"_a = rule.guesses, "least_guess"_a = rule.least_guess,
            "sources"_a = std::vector<std::pair<int, decltype(SourceRule::chance)>>{}, "beam"_a = rule.beam);
   py::class_<Session>(m, "Session")
       .def(py::init(&make_session), "model"_a, "context"_a = 0, "threads"_a = 0, "poison"_a = false)
@@ -209,12 +213,8 @@ void bind_session(py::module_& m) {
                                const auto v = s.logits();
                                return py::array_t<float>({py::ssize_t(v.size()) / vocab, vocab}, v.data());
                              })
-      .def_property_readonly("outcomes",
-                             [](const Session& s) {
-                               std::vector<std::pair<float, int>> outcomes;
-                               for (const Outcome& o : s.outcomes()) outcomes.emplace_back(o.confidence, o.rank);
-                               return outcomes;
-                             })
+      .def_property_readonly("outcomes", [](const Session& s) { return told(s.outcomes()); })
+      .def_property_readonly("guide_outcomes", [](const Session& s) { return told(s.guide_outcomes()); })
       .def_property_readonly("guessed",
                              [](const Session& s) {
                                std::vector<std::tuple<int, int, int>> guessed;

@@ -19,12 +19,11 @@ float cheapest_row(const DraftRule& rule, int rows) {
   return cheapest;
 }
 
-// Reading a node is worth less where drafters have `source_mass` of its children's probability: by this factor.
-float share_left(const DraftRule& rule, float source_mass) {
-  if (source_mass >= 1) return 0;
-  const float onward = source_mass / (1 - std::sqrt(source_mass));
-  return std::max(0.0f, 1 - onward * (1 - rule.mean_p_top1) / rule.mean_p_top1);
-}
+// Reading a node is worth less where drafters have `source_mass` of its children's probability: by this factor. The
+// root, since behind a place that they miss and the plan does not, they may go on. (Beside a model of ten layers, on a
+// modelled clock, tokens per plain step greedy and at T = 1: without a factor 3.09 and 2.23, by the root 3.04 and 2.23,
+// by the mass itself 2.96 and 2.21; beside an EAGLE-2 head 2.34 and 1.67, 2.45 and 1.67, 2.52 and 1.68.)
+float share_left(float source_mass) { return std::sqrt(std::max(0.0f, 1 - source_mass)); }
 
 }  // namespace
 
@@ -175,7 +174,7 @@ std::span<const int> CandidatePool::reading(const DraftRule& rule, int room, int
     int& slots = c.planned >= 0 ? own : chain;
     if (!reached || stops || slots == 0 || c.depth >= most_depth) continue;
     --slots;
-    sum += c.path_probability * share_left(rule, c.source_mass) - (picked_.empty() ? 0 : rule.min_row_gain);
+    sum += c.path_probability * share_left(c.source_mass) - (picked_.empty() ? 0 : rule.min_row_gain);
     picked_.push_back(i);
     c.picked = true;
     if (sum >= most) {

@@ -82,7 +82,7 @@ void DraftGroups::learn(const Phase& phase, bool prompt) {
   for (Text* const t : texts_) {
     if (t->mode < 0) continue;
     const Verified& v = t->sequence.verified;
-    planner_.heard(group_of(*t).allotment, v.outcomes);
+    planner_.heard(group_of(*t).allotment, v.outcomes, v.guide_outcomes);
     t->odds.heard(v.guessed);
     if (step > 0) t->odds.observe(static_cast<double>(v.emitted.size()), r.seconds / step);
   }

@@ -37,7 +37,6 @@ void DraftRule::check() const {
   for (const auto& ranks : p_rank) check_chances("p_rank", ranks.data(), ranks.size());
   want(chain >= 0 && chain < TokenTree::kMaxNodes, "chain", chain, "0.." + std::to_string(TokenTree::kMaxNodes - 1));
   want(min_row_gain >= 0, "min_row_gain", min_row_gain, "0 or more");
-  want(mean_p_top1 > 0 && mean_p_top1 <= 1, "mean_p_top1", mean_p_top1, "in (0, 1]");
   want(sources.size() <= kMostDrafters, "sources", static_cast<double>(sources.size()),
        "at most " + std::to_string(kMostDrafters));
   want(sources.empty() || by_time(), "sources", static_cast<double>(sources.size()), "none without row_price");

@@ -49,15 +49,12 @@ struct DraftRule {
   // prices. A step runs where all texts' nodes are worth `min_step_gain` on the mean.
   int others = 0;
 
-  // By time, too: drafters propose what costs no step. A step then runs for what they leave. Right with the probability
-  // c here, and with sqrt(c) from there on, as repetitions last, they bring s = c / (1 - sqrt(c)) tokens; reading a
-  // node brings h + h s, where the plan is right with `mean_p_top1`, h. So it is worth 1 - s (1 - h) / h of what it is
-  // without them. A step may read `chain` of their nodes beside that, each further row of it for at least
-  // `min_row_gain`. Under rejection a tree is the plan's or the drafters', not both.
+  // By time, too: drafters propose what costs no step. A step then runs for what they leave: behind a node
+  // whose children are theirs with probability c, it is worth sqrt(1 - c) of what it is without them. A step may read
+  // `chain` of their nodes beside that, each further row of it for at least `min_row_gain`. Under rejection a tree is the plan's or the drafters', not both.
   std::vector<SourceRule> sources{};
   int chain = 0;
   float min_row_gain = 0;
-  float mean_p_top1 = 1;  // that the plan is right, whatever its confidence
 
   // By time, too: where the model's drafter guides the plan, a step that reads one node reads so many of its guesses
   // behind that, as long as they are all right with this probability.

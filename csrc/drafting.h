@@ -49,8 +49,10 @@ class Drafting {
     s_.read_path(node);
     w_.draws.constrain_draft(s_, row, s_.path_tokens);
     const int32_t pos = s_.position() + d_.tree.depth(node);
-    const Drawn drawn = w_.draws.pick(s_, row, pos, s_.path_tokens, 1, Stream::Target);
+    const Drawn drawn = w_.draws.pick(s_, row, pos, s_.path_tokens, d_.choices, Stream::Target);
     const float chance = std::exp(drawn.logit[0] - drawn.lse);
+    d_.guide_confidence[node] = chance;
+    std::copy_n(drawn.id, d_.choices, d_.guide_choice.begin() + static_cast<size_t>(node) * kMaxTopk);
     guess_worth_ *= chance;
     if (guess_worth_ < rule_.least_guess || rule_.stops(drawn.id[0])) return void(guess_worth_ = 0);
     enter(d_.candidates.guide(d_.candidates.of_node(node), drawn.id[0], chance));

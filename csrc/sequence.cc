@@ -8,6 +8,8 @@ namespace swiftk {
 Draft::Draft() {
   confidence.reserve(TokenTree::kMaxNodes);
   choice.resize(TokenTree::kMaxNodes * kMaxTopk);
+  guide_confidence.resize(TokenTree::kMaxNodes);
+  guide_choice.resize(TokenTree::kMaxNodes * kMaxTopk);
   candidates.reserve();
   scouts.reserve(TokenTree::kMaxNodes);
   wanted.reserve(TokenTree::kMaxNodes);
@@ -18,6 +20,7 @@ void Draft::begin(int32_t root) {
   source[0] = SourceId::Target;
   steps = grown = dropped = beside = ran = choices = 0;
   confidence.clear();
+  std::fill(guide_confidence.begin(), guide_confidence.end(), -1.0f);
   scouts.clear();
   wanted.clear();
   asking = false;
@@ -41,7 +44,10 @@ void Draft::drop(uint64_t nodes) {
     candidates.enter(candidates.of_node(node), to);
     if (node >= read) continue;
     confidence[to] = confidence[node];
-    std::copy_n(choice.begin() + size_t(node) * kMaxTopk, kMaxTopk, choice.begin() + size_t(to) * kMaxTopk);
+    guide_confidence[to] = guide_confidence[node];
+    for (std::vector<int32_t>* const listed : {&choice, &guide_choice}) {
+      std::copy_n(listed->begin() + size_t(node) * kMaxTopk, kMaxTopk, listed->begin() + size_t(to) * kMaxTopk);
+    }
     grown = to + 1;
   }
   confidence.resize(grown);
@@ -52,6 +58,7 @@ Verified::Verified() {
   emitted.reserve(TokenTree::kMaxNodes);
   path.reserve(TokenTree::kMaxNodes);
   outcomes.reserve(TokenTree::kMaxNodes);
+  guide_outcomes.reserve(TokenTree::kMaxNodes);
   guessed.reserve(kMostDrafters * TokenTree::kMaxNodes);
 }
 

@@ -60,6 +60,9 @@ struct Draft {
   std::vector<float> confidence;  // [grown] in the best of them
   std::vector<int32_t> choice;    // [kMaxNodes, kMaxTopk] their tokens, best first; -1: none left
   std::vector<double> q;          // rejection only: [grown, V]
+  // Of leading nodes, what the drafter that guides the plan said behind them.
+  std::vector<float> guide_confidence;  // [kMaxNodes] in its best candidate; below 0: it was not asked
+  std::vector<int32_t> guide_choice;    // [kMaxNodes, kMaxTopk] as `choice`
   float log_p = 0;                // of the best candidate of the last node
   GateRule gate{};
   CandidatePool candidates;
@@ -74,7 +77,7 @@ struct Verified {
 
   std::vector<Emitted> emitted;
   std::vector<int32_t> path;  // accepted nodes, root excluded
-  std::vector<Outcome> outcomes;
+  std::vector<Outcome> outcomes, guide_outcomes;  // of the plan, and of the drafter that guides it
   std::vector<Guessed> guessed;
   bool pending = false;         // may be committed
   std::optional<Error> failed;  // what was wrong with this text's logits

@@ -68,6 +68,7 @@ class Session {
   std::span<const SourceId> tree_sources() const { return {s_.draft.source.data(), size_t(tree().size())}; }
   int drafted_from() const { return s_.draft.grown; }  // leading nodes of the tree that a step has read
   std::span<const Outcome> outcomes() const { return s_.verified.outcomes; }  // of the last verify, from the root on
+  std::span<const Outcome> guide_outcomes() const { return s_.verified.guide_outcomes; }
   // At each of its tokens, by each drafter in use.
   std::span<const Guessed> guessed() const { return s_.verified.guessed; }
   int shared_steps() const { return s_.plan->shared; }  // steps of the draft whose results verification keeps

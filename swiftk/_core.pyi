@@ -103,7 +103,6 @@ class Session:
         max_depth: int = ...,
         chain: int = ...,
         min_row_gain: float = ...,
-        mean_p_top1: float = ...,
         guesses: int = ...,
         least_guess: float = ...,
         sources: Sequence[tuple[int, Sequence[Sequence[float]]]] = (),  # (source, [bucket][rank])
@@ -133,6 +132,7 @@ class Session:
     history: np.ndarray  # [n] int32
     logits: np.ndarray  # [rows, V] float32
     outcomes: list[tuple[float, int]]  # of the last verify: confidence and rank of each node drafted from on the path
+    guide_outcomes: list[tuple[float, int]]  # the same of what the drafter that guides the plan said there
     drafted_from: int
     shared_steps: int
     max_chunk: int

@@ -131,6 +131,14 @@ bool Planner::may_draft(const Mode& m, int plan) const {
   return plan == (m.asked.plan == DraftMode::kDirected ? m.directed : m.asked.plan);
 }
 
+bool Planner::better_heard_as_guide(const Mode& m, int plan) const {
+  if (!plans_[plan].plan->skip.alone() || tried(plan) || m.asked.always) return false;
+  for (int i = 0; i < static_cast<int>(plans_.size()); ++i) {
+    if (plans_[i].plan->skip.guided() && may_draft(m, i) && !m.rests_now(i) && !tried(i)) return true;
+  }
+  return false;
+}
+
 // Before it was measured: its multiply-adds, at what they cost where a pass is bound by them.
 double Planner::reading(const Choice& c, int texts) const {
   if (reading_.count() > 0) return reading_.value() / clock_.step(texts);
@@ -146,8 +154,7 @@ bool Planner::affords(const Mode& m, int plan, int texts, double pace, double ra
   const double gain = ago < 0 ? left * (1 / usual - 1 / rate) : tuned::kReread * ago;
   if (other == 0) return price <= std::max(gain, m.purse(texts).left());
   const int priced = c.step[load(texts)].count() + c.first[load(texts)].count();
-  const bool tried = priced > 0 && c.accepted->outcomes() >= tuned::kTried;
-  return price <= (tried ? gain : std::min(gain, std::max(tuned::kTrial * left / usual, tuned::kReread * m.tokens)));
+  return price <= (priced > 0 && tried(plan) ? gain : std::min(gain, std::max(tuned::kTrial * left / usual, tuned::kReread * m.tokens)));
 }
 
 // Which plan promises most. One that was seen little gets the benefit of the doubt, if it could be best at all.
@@ -156,7 +163,7 @@ void Planner::look(Mode& m, int texts, double pace, const Reading& reading) {
   std::vector<std::pair<int, Forecast>> promised;
   double other = 0;
   for (int i = 0; i < static_cast<int>(plans_.size()); ++i) {
-    if (!may_draft(m, i) || m.rests_now(i)) continue;
+    if (!may_draft(m, i) || m.rests_now(i) || better_heard_as_guide(m, i)) continue;
     Choice& c = plans_[i];
     const Forecast f = forecast(*c.accepted, cost(c, texts), rows, pace, c.rate, opening(c, texts));
     c.rate = f.rate;
@@ -182,9 +189,6 @@ void Planner::look(Mode& m, int texts, double pace, const Reading& reading) {
   if (best >= 0) {
     const Choice& c = plans_[best];
     next.odds = c.accepted->odds();
-    const auto weights = c.accepted->weights();
-    next.mean_p_top1 = 0;
-    for (int b = 0; b < kSureness; ++b) next.mean_p_top1 += weights[b] * next.odds.p_top1[b];
     // What a step of its own reads is worth the step; what is read beside others, a row of a tree that has about eight.
     const double row = (clock_.beyond(texts, 12 * texts) - clock_.beyond(texts, 4 * texts)) / 8;
     next.min_row_gain = cost(c, texts) > 0 ? next.min_step_gain * row / cost(c, texts) : 0;
@@ -210,8 +214,7 @@ const Allotment& Planner::allot(int mode, int texts, double pace, int plan, cons
     }
     const double step = clock_.step(texts);
     const int best = m.next.plan;
-    const bool tried = best < 0 || plans_[best].accepted->outcomes() >= tuned::kTried;
-    m.due = m.rounds + std::max(tried ? tuned::kLook : tuned::kSoonLook,
+    m.due = m.rounds + std::max(best < 0 || tried(best) ? tuned::kLook : tuned::kSoonLook,
                                 step > 0 ? static_cast<int>(std::min(1e3, m.look / (tuned::kLookShare * step))) : 0);
     m.looked_texts = texts;
     m.looked_pace = pace;
@@ -257,7 +260,6 @@ DraftRule Planner::rule(const Allotment& a, const TextOdds& text, int texts) con
       for (int r = 0; r < DraftRule::kRanks - 1; ++r) rule.p_rank[b][r] = static_cast<float>(a.odds.p_rank[r][b]);
     }
     for (int b = 0; b + 1 < kSureness; ++b) rule.edges[b] = static_cast<float>(AcceptanceRates::edge(b));
-    rule.mean_p_top1 = static_cast<float>(a.mean_p_top1);
     rule.chain = plans_[a.plan].plan->serial ? 0 : tuned::kChain;
     if (plans_[a.plan].plan->skip.guided()) {
       rule.guesses = tuned::kGuesses;
@@ -268,9 +270,14 @@ DraftRule Planner::rule(const Allotment& a, const TextOdds& text, int texts) con
   return rule;
 }
 
-void Planner::heard(const Allotment& a, std::span<const Outcome> outcomes) {
+void Planner::heard(const Allotment& a, std::span<const Outcome> outcomes, std::span<const Outcome> guide) {
   if (!a.drafts) return;
-  for (const Outcome& o : outcomes) plans_[a.plan].accepted->add(AcceptanceRates::bucket(o.confidence), o.rank);
+  const auto add = [&](int plan, std::span<const Outcome> all) {
+    for (const Outcome& o : all) plans_[plan].accepted->add(AcceptanceRates::bucket(o.confidence), o.rank);
+  };
+  add(a.plan, outcomes);
+  const int alone = guide.empty() ? -1 : find({.drafter = true});
+  if (alone >= 0) add(alone, guide);
 }
 
 void Planner::learn(const RoundCost& r) {

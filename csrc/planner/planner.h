@@ -48,7 +48,6 @@ struct Allotment {
   double rate = 1;           // that it promises
   double min_step_gain = 2;  // a draft step pays behind nodes accepted with this probability, on the mean of texts
   double min_row_gain = 0;   // what one more row in a step must bring: its part of what the step must
-  double mean_p_top1 = 1;    // that the plan is right, whatever its confidence
   bool eager = false;        // this once: to see what lies behind
   Odds odds{};
 };
@@ -105,8 +104,9 @@ class Planner {
   void learn(const RoundCost&);
   // Texts of one mode in it got so many tokens each. Returns whether drafting by plans was just given up in it.
   bool settle(const Allotment&, const RoundCost&, double tokens);
-  // What verification said of nodes that the plan drafted from.
-  void heard(const Allotment&, std::span<const Outcome>);
+  // What verification said of nodes that the plan drafted from; and of what the drafter that guides it said of places,
+  // which that will say of them where it drafts alone.
+  void heard(const Allotment&, std::span<const Outcome>, std::span<const Outcome> guide = {});
 
   bool resting(int mode, int texts) const { return modes_[mode].purse(texts).off(); }
   double lost_rate(int mode, int texts) const { return modes_[mode].purse(texts).lost_rate(); }
@@ -185,6 +185,10 @@ class Planner {
   // do not count; before it was tried, little where another plan may draft.
   bool affords(const Mode&, int plan, int texts, double pace, double rate, double other, const Reading&) const;
   bool may_draft(const Mode&, int plan) const;
+  bool tried(int plan) const { return plans_[plan].accepted->outcomes() >= tuned::kTried; }
+  // Of a drafter alone that was not tried: a plan that it guides is to be, whose rounds tell as much of it and lose
+  // next to nothing.
+  bool better_heard_as_guide(const Mode&, int plan) const;
   // Drafting was just given up: whether another plan that may draft is to be tried instead.
   bool make_way(Mode&, int texts);
 

@@ -15,7 +15,8 @@ class SoloPlanner {
   const Allotment& next(int plan = -1, const Reading& = {});
   DraftRule rule() const { return planner.rule(allotment_, odds_, 1); }
   // What came of it. Returns whether drafting by plans was just given up.
-  bool learn(RoundCost, int tokens, std::span<const Outcome>, std::span<const Guessed>);
+  bool learn(RoundCost, int tokens, std::span<const Outcome>, std::span<const Guessed>,
+             std::span<const Outcome> guide = {});
   int mode() const { return mode_; }
 
   Planner planner;

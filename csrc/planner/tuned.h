@@ -43,7 +43,7 @@ inline constexpr int kSoon = 16;
 
 // How far and wide. A look at what was learned takes half a millisecond.
 inline constexpr int kLook = 8;              // rounds between two looks,
-inline constexpr int kSoonLook = 2;          // while the plan that drafts was tried little,
+inline constexpr int kSoonLook = 1;          // while the plan that drafts was tried little,
 inline constexpr double kLookShare = 0.005;  // or more, where they would take more than this of the time;
 inline constexpr double kMoved = 1.3;        // or where a text's pace has changed by this
 inline constexpr double kEager = 0.85;       // in the last of them: of what a step must bring and rows cost

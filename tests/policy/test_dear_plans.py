@@ -178,3 +178,51 @@ def test_a_guide_changes_no_token_so_what_is_known_of_its_plan_is_shared(guided)
     assert one.rates(copy).counts == one.rates(with_head).counts
     assert one.rates(with_head).outcomes == 32
     assert one.rates(HEAD).counts == before
+
+
+GUIDE = SkipSet(weights=("int4", "drafter")).native
+
+
+def plans_by_a_guide(one, right, rounds):
+    """The plan that each round took: int4 brings four tokens in three steps, the head is right with probability `right`
+    wherever it is asked, by itself in .02 plain steps or before a step of the copy."""
+    rng, found = random.Random(3), []
+    for _ in range(rounds):
+        a = one.next(None, 0, 256.0)
+        found.append(a["plan"])
+        said = [(0.6, 0 if rng.random() < right else -1) for _ in range(6)]
+        if not a["drafts"]:
+            one.learn(1)
+        elif a["plan"] == ALONE:
+            n = 1 + next((i for i, (_, rank) in enumerate(said) if rank < 0), 6)
+            one.learn(n, 7, 6, 0.12, 1.06, said[:n])
+        else:
+            one.learn(4, 6, 3, 0.9, 1.06, [(0.9, 0)] * 3, guide=said[:3] if a["plan"] == GUIDED else ())
+    return found
+
+
+def test_a_head_is_tried_as_a_guide_first(guided):
+    """There its words tell as much as by itself. One that is never right then never drafts alone, not even once; one
+    that is right most of the time soon does."""
+    bad, good = _core.Planner(guided), _core.Planner(guided)
+    bad.start_text()
+    good.start_text()
+    assert GUIDED in (found := plans_by_a_guide(bad, 0.05, 60))
+    assert ALONE not in found
+    found = plans_by_a_guide(good, 0.95, 60)
+    assert found.index(GUIDED) < found.index(ALONE)
+    assert found[-1] == ALONE
+
+
+def test_what_a_guide_said_is_known_of_it_alone(guided):
+    one = _core.Planner(guided, directed=True)
+    before = one.rates(HEAD).outcomes
+    one.start_text()
+    for _ in range(4):
+        one.next(GUIDE)
+        one.learn(1)
+    assert one.next(GUIDE)["drafts"]
+    one.learn(4, 5, 4, 1.0, 1.05, [(0.9, 0)] * 3, guide=[(0.5, 0), (0.3, -1)])
+    assert one.rates(HEAD).outcomes == before + 2
+    assert one.rates(HEAD).matchness == 0.5
+    assert one.rates(GUIDE).outcomes == 3

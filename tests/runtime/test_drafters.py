@@ -19,7 +19,6 @@ rules = st.builds(
     ids=st.sampled_from(SETS),
     chain=st.sampled_from([0, 1, 12]),
     min_row_gain=st.sampled_from([0.0, 0.05]),
-    mean_p_top1=st.sampled_from([0.3, 0.9, 1.0]),
     sure=st.booleans(),
     min_step_gain=st.sampled_from([0.0, 0.3, 1.0, 2.0]),
     price=st.sampled_from([0.0, 0.003, 0.03, 0.2]),
@@ -193,8 +192,6 @@ def test_a_cancelled_round_starts_anew(tiny_model, ids):
         ("chain", -1),
         ("chain", 64),
         ("min_row_gain", float("nan")),
-        ("mean_p_top1", 0.0),
-        ("mean_p_top1", 1.5),
         ("max_depth", -1),
     ],
 )

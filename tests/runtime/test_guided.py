@@ -84,6 +84,34 @@ def test_guesses_that_are_right_bring_a_step_on(target, guesses):
     assert sum(e.drafted for e in session.verify()) == 8
 
 
+def test_what_a_guide_said_is_heard_where_the_text_tells(target):
+    """One that is the model itself is right wherever the text came by, once a node, though no guess was too bold to say;
+    and a plan without a guide has none."""
+    session = sessions(target, target, ["own", "drafter"], copies="own")
+    session.draft(**certain(max_draft=6, guesses=2))
+    emitted = session.verify()
+    assert len(emitted) == 7
+    said = session.guide_outcomes
+    assert 0 < len(said) <= 6
+    assert {rank for _, rank in said} == {0}
+    session.commit(7)
+    session.set_skip([], [], -1, ["own"])
+    session.draft(**certain(max_draft=4))
+    session.verify()
+    assert session.guide_outcomes == []
+
+
+def test_what_a_random_guide_said_is_held_against_it(target, folders):
+    session = sessions(target, folders["specforge"], ["int8", "drafter"])
+    ranks = []
+    for _ in range(6):
+        session.draft(**certain(max_draft=6, guesses=3))
+        session.commit(len(session.verify()))
+        ranks += [rank for _, rank in session.guide_outcomes]
+    assert len(ranks) > 6
+    assert sum(rank == 0 for rank in ranks) < len(ranks) / 2
+
+
 def test_guesses_that_were_refuted_are_not_verified(target, folders):
     """A random head's guesses: the plan reads them, and those that it does not list leave the tree."""
     session = sessions(target, folders["specforge"], ["int8", "drafter"])
