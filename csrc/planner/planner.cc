@@ -325,7 +325,11 @@ bool Planner::make_way(Mode& m, int texts) {
   const int lost = m.drafted, plans = static_cast<int>(plans_.size());
   bool others = false;
   for (int i = 0; i < plans; ++i) others |= i != lost && may_draft(m, i) && !m.rests_now(i);
-  if (!others || lost < 0 || m.rests_now(lost)) return false;
+  if (!others || lost < 0 || m.rests_now(lost)) {
+    // The text defeated them all: when it is tried again, the one that promises most is.
+    for (Mode::Loss& loss : m.losses) loss.off_for = 0;
+    return false;
+  }
   Mode::Loss& loss = m.losses[lost];
   loss.off_for = loss.back_off;
   loss.back_off = std::min(2 * loss.back_off, tuned::kMostOff);

@@ -60,6 +60,7 @@ void Purse::switched() {
 
 void Purse::take_over() {
   off_for_ = 0;
+  back_off_ = std::max(back_off_ / 2, tuned::kBackOff);  // it did not rest
   switched();
 }
 
