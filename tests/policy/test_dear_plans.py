@@ -226,3 +226,36 @@ def test_what_a_guide_said_is_known_of_it_alone(guided):
     assert one.rates(HEAD).outcomes == before + 2
     assert one.rates(HEAD).matchness == 0.5
     assert one.rates(GUIDE).outcomes == 3
+
+
+@pytest.fixture(scope="module")
+def blocked(tmp_path_factory):
+    """A model with a copy in four bits and a block drafter, which guides nothing."""
+    base = tmp_path_factory.mktemp("blocked")
+    target = make_tiny(base / "target", "llama3", layers=6)
+    head = make_block(base / "head", target)
+    return _core.Model(str(target), drafter=str(head), draft_weights="int4", threads=1)
+
+
+def test_where_a_text_defeats_all_plans_the_best_of_them_is_tried_after_one_rest(blocked):
+    """The copy fails at once, the head after it, with more guesses. Their common rest is of one failure, not of two; and
+    behind it the copy, of which less is known, is tried, though it had made way for the head."""
+    one = _core.Planner(blocked)
+    one.start_text()
+    plans = []
+    for _ in range(120):
+        a = one.next(None, 0, 256.0)
+        plans.append(a["plan"] if a["drafts"] else None)
+        if not a["drafts"]:
+            one.learn(1)
+        elif a["plan"] == ALONE:
+            one.learn(1, 5, 4, 0.3, 1.05, [(0.1, -1)])
+        else:
+            one.learn(1, 6, 5, 1.5, 1.05, [(0.9, -1)])
+    tried = [(i, plan) for i, plan in enumerate(plans) if plan is not None]
+    order = [plan for _, plan in tried]
+    assert order[0] == COPY
+    last_of_head = max(i for i, plan in tried if plan == ALONE and i < 40)
+    again, plan = next((i, plan) for i, plan in tried if i > last_of_head)
+    assert plan == COPY
+    assert 60 < again - last_of_head < 80
