@@ -247,6 +247,15 @@ TensorView Checkpoint::get(const std::string& name, std::initializer_list<int64_
   return find(name, shape, {"F32", "BF16", "F16"}).view;
 }
 
+std::vector<float> Checkpoint::floats(const std::string& name, std::initializer_list<int64_t> shape) const {
+  const TensorView view = get(name, shape);
+  const size_t n = view.bytes / size_of(view.dtype);
+  std::vector<float> raw((view.bytes + sizeof(float) - 1) / sizeof(float)), out(n);
+  std::memcpy(raw.data(), view.data, view.bytes);
+  for (size_t i = 0; i < n; ++i) out[i] = load_element(raw.data(), view.dtype, i);
+  return out;
+}
+
 std::vector<int64_t> Checkpoint::integers(const std::string& name, int64_t count) const {
   const Entry& entry = find(name, {count}, {"I64", "I32"});
   std::vector<int64_t> out(count);

@@ -55,6 +55,8 @@ class Checkpoint {
 
   // Throws Error(Checkpoint) naming the tensor if it is missing, has another shape, or is not F32, BF16 or F16.
   TensorView get(const std::string& name, std::initializer_list<int64_t> shape) const;
+  // The elements of a tensor, as get() finds it.
+  std::vector<float> floats(const std::string& name, std::initializer_list<int64_t> shape) const;
   // A list of so many integers. Throws the same if it is not I64 or I32.
   std::vector<int64_t> integers(const std::string& name, int64_t count) const;
   bool has(const std::string& name) const { return tensors_.count(name) > 0; }

@@ -184,6 +184,8 @@ class Drafting {
       softmax(w_.draws.warped(s_, row, s_.path_tokens), V, d_.q.data() + static_cast<size_t>(node) * V);
     }
     d_.log_p = drawn.logit[0] - drawn.lse;
+    const float foretold = s_.plan->skip.alone() ? w_.beside->foretold(s_, node) : -1;
+    if (foretold >= 0) d_.log_p = std::log(foretold);
     d_.confidence.push_back(std::exp(d_.log_p));
     std::copy_n(drawn.id, d_.choices, d_.choice.begin() + static_cast<size_t>(node) * kMaxTopk);
     if (rule_.by_time()) plan_children(node);

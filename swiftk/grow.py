@@ -23,6 +23,7 @@ from .generation_config import read_json
 from .safetensors_io import Stream, Tensor, decode, encode, read_folder, write_folder
 
 _KV_HEADS = {"mistral": 8, "qwen2": 32, "qwen3": 32}  # where config.json leaves num_key_value_heads out
+_TABLES = ("d2t", "t2d", "confidence_head.proj.bias")  # of tokens, and of one number
 _BLOCK = 64 << 20  # bytes per write
 _SHARD = 2 << 30  # bytes of a file where one does not hold the model
 
@@ -60,15 +61,17 @@ def _share(name: str, k: int, of_features: bool, columns: int) -> Any:
     return np.float32(1 if first else k)
 
 
-def _wider(name: str, t: Tensor, k: int, names: Collection[str]) -> Stream | Tensor:
-    """names: of all tensors, which tell what kind of drafter it is."""
+def _wider(name: str, t: Tensor, k: int, names: Collection[str], D: int) -> Stream | Tensor:
+    """names: of all tensors, which tell what kind of drafter it is. D: hidden size."""
     of_features = _of_features(names)
 
     def divided() -> np.ndarray:
         return encode(decode(t) / _share(name, k, of_features, t.bits.shape[-1]), t.dtype)
 
-    if name.endswith(("q_norm.weight", "k_norm.weight")) or name.startswith("markov_head.") or name in ("d2t", "t2d"):
+    if name.endswith(("q_norm.weight", "k_norm.weight")) or name.startswith("markov_head.") or name in _TABLES:
         return t  # one head's, and heads stay as they are; what knows tokens alone
+    if name == "confidence_head.proj.weight":  # states, and behind them the token before
+        return Tensor(t.dtype, np.concatenate([np.tile(t.bits[:, :D], (1, k)), t.bits[:, D:]], axis=1))
     if name in ("model.norm.weight", "norm.weight") or (of_features and name == "fc.bias"):
         return Tensor(t.dtype, np.tile(encode(decode(t) / np.float32(k), t.dtype), k))
     if t.bits.ndim == 1:
@@ -102,9 +105,10 @@ def grow(src_dir: str | Path, dst_dir: str | Path, k: int, progress: Callable[[i
     src, dst = Path(src_dir), Path(dst_dir)
     config = read_json(src / "config.json")
     stored = read_folder(src)
-    tensors = {name: _wider(name, t, k, stored.keys()) for name, t in stored.items()}
-    dst.mkdir(parents=True, exist_ok=True)
     shape = config.get("transformer_layer_config", config)
+    D = shape["hidden_size"]
+    tensors = {name: _wider(name, t, k, stored.keys(), D) for name, t in stored.items()}
+    dst.mkdir(parents=True, exist_ok=True)
     heads = shape["num_attention_heads"]
     usual = 128 if shape["model_type"] == "qwen3" else shape["hidden_size"] // heads
     shape["head_dim"] = shape.get("head_dim") or usual

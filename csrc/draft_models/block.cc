@@ -2,6 +2,9 @@
 // of its layers. The first step of a draft runs a block of positions behind the text, which see each other; each then
 // has logits, which the other steps only read, with the bias by the token before.
 #include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
 
 #include "draft_model.h"
 #include "runner.h"
@@ -18,6 +21,7 @@ class Block : public DraftRunner {
         ahead_(ops_, sizeof(float) * sequences * block_.size * drafter_.V),
         features_(ops_, sizeof(float) * kMostRows * block_.fc.k),
         q_(ops_, sizeof(float) * kMostRows * c_.H * c_.d),
+        normed_states_(ops_, block_.sure.empty() ? 0 : sizeof(float) * sequences * block_.size * c_.D),
         before_(ops_, sizeof(float) * std::min(kMostRows, sequences * TokenTree::kMaxNodes) * block_.rank) {}
 
   void step(const KvPool& pool, std::span<Sequence* const> sequences, std::span<const int> n, float* logits,
@@ -42,8 +46,15 @@ class Block : public DraftRunner {
     if (!all) spread(nodes, logits);
   }
 
+  float foretold(const Sequence& s, int node) const override {
+    const TokenTree& tree = s.draft.tree;
+    if (block_.sure.empty() || tree.depth(node) >= drafter_.reach) return -1;
+    const float sure = sure_[place(s, tree.depth(node))] + block_.sure_before[tree.token(node)];
+    return std::max(1 / (1 + std::exp(-sure)), std::numeric_limits<float>::min());
+  }
+
   size_t bytes() const override {
-    return DraftRunner::bytes() + ahead_.bytes() + features_.bytes() + q_.bytes() + before_.bytes();
+    return DraftRunner::bytes() + normed_states_.bytes() + ahead_.bytes() + features_.bytes() + q_.bytes() + before_.bytes();
   }
 
  private:
@@ -100,7 +111,30 @@ class Block : public DraftRunner {
     rows.pos = last_.data();  // each sees the whole block
     ops_.bind(executor_.ctx(), rows);
     run_with_head(rows, cancel, ahead(0));
+    if (!block_.sure.empty()) foretell(rows.n);
   }
+
+  // From the rows of the pass: what its states say of how sure each place is.
+  void foretell(int rows) {
+    const int D = c_.D;
+    float* const normed = normed_states_.as<float>();
+    ops_.rmsnorm(executor_.ctx(), {.x = x_.as<float>(),
+                                   .norm = drafter_.layers->final_norm,
+                                   .eps = c_.norm_eps,
+                                   .n = rows,
+                                   .D = D,
+                                   .out = normed,
+                                   .stride = size_t(D)});
+    states_.resize(static_cast<size_t>(rows) * D);
+    ops_.download(executor_.ctx(), states_.data(), normed, sizeof(float) * states_.size());
+    sure_.resize(rows);
+    for (int i = 0; i < rows; ++i) {
+      const float* const state = states_.data() + static_cast<size_t>(i) * D;
+      sure_[i] = std::inner_product(state, state + D, block_.sure.begin(), 0.0f);
+    }
+  }
+  // Where it was said what follows a node of that depth: a row of the pass.
+  int place(const Sequence& s, int depth) const { return s.followed.ahead + depth + !block_.from_anchor; }
 
   // What was said of the nodes' places [nodes, its V], and what the bias is made of. Returns the nodes.
   int read(std::span<Sequence* const> sequences, std::span<const int> n, float* its) {
@@ -112,7 +146,7 @@ class Block : public DraftRunner {
       for (int node = draft.beside; node < draft.beside + n[i]; ++node, ++row) {
         const int depth = draft.tree.depth(node);
         if (depth < drafter_.reach) {
-          const float* const said = ahead(sequences[i]->followed.ahead + depth + !block_.from_anchor);
+          const float* const said = ahead(place(*sequences[i], depth));
           ops_.copy(ctx, its + row * V, said, sizeof(float) * V);
         } else {
           ops_.fill(ctx, its + row * V, kUnknown, sizeof(float) * V);
@@ -129,6 +163,8 @@ class Block : public DraftRunner {
   const Config& c_;      // of its layers
   Buffer ahead_;         // [sequences, size, its V]
   Buffer features_, q_;  // [kMostRows, taps D], [kMostRows, H d]
+  Buffer normed_states_;  // [sequences, size, D], where it foretells how sure it is
+  std::vector<float> states_, sure_;  // of the host: the same; [sequences, size]
   Buffer before_;        // [nodes of a step, rank]
   std::vector<Sequence*> fresh_;
   std::vector<int32_t> last_;

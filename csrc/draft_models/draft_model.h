@@ -21,6 +21,10 @@ struct BlockParts {
   int rank = 0;                         // of the bias; 0: none
   const float* before = nullptr;        // [the model's V, rank]
   Weight bias;                          // [its V, rank]
+  // How often a place's best guess is right, as it foretells: the logistic function of sure (of what its layers say
+  // there, behind their norm) + sure_before (of the token before).
+  std::vector<float> sure;         // [D]; empty: it does not foretell
+  std::vector<float> sure_before;  // [the model's V]
 };
 
 // What an EAGLE head has beside its layers. A row is a token and the feature of the place before it: the model's own

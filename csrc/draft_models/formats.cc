@@ -4,6 +4,7 @@
 #include "formats.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "error.h"
 #include "json.h"
@@ -12,6 +13,7 @@
 namespace swiftk {
 namespace {
 
+constexpr const char* kConfidence = "confidence_head.proj.weight";
 constexpr const char* kKinds =
     "a model's folder, DFlash's dflash_config, EAGLE's config, speculators_model_type \"dflash\", \"dspark\", "
     "\"eagle3\" or \"eagle\", or the architecture MOASpecLlamaForCausalLM";
@@ -170,6 +172,22 @@ std::string kind_of(const std::string& dir, const Json& json) {
   return "model";
 }
 
+// DSpark's confidence head: a row of the states of a place, of the embedding of the token before behind it where it
+// reads that, too, and a bias. What it says of the token before is made for all tokens at once.
+void read_confidence(const Checkpoint& checkpoint, const Config& target, bool reads_before, BlockParts& block) {
+  const int D = target.D, V = target.V, rank = reads_before ? block.rank : 0;
+  block.sure = checkpoint.floats(kConfidence, {1, D + rank});
+  block.sure_before.assign(V, checkpoint.floats("confidence_head.proj.bias", {1})[0]);
+  if (rank > 0) {
+    const std::vector<float> before = checkpoint.floats("markov_head.markov_w1.weight", {V, rank});
+    for (int i = 0; i < V; ++i) {
+      const float* const row = before.data() + static_cast<size_t>(i) * rank;
+      block.sure_before[i] += std::inner_product(row, row + rank, block.sure.begin() + D, 0.0f);
+    }
+  }
+  block.sure.resize(D);
+}
+
 // The one field in which formats differ most is which number a layer's output has: DFlash counts from the first layer,
 // speculators as transformers' hidden_states, whose first is the embedding.
 Config read_block(const Json& json, const Config& target, const Checkpoint& checkpoint, DraftModel& out) {
@@ -212,6 +230,11 @@ Config read_block(const Json& json, const Config& target, const Checkpoint& chec
     unsupported("its layers see a sliding window (supported: all of the text)");
   }
   out.reach = block.size - !block.from_anchor;
+  if (type && type->string() == "dspark") {
+    const bool foretells = flag(json, "enable_confidence_head", checkpoint.has(kConfidence));
+    const bool reads_before = block.rank > 0 && flag(json, "confidence_head_with_markov", true);
+    if (foretells) read_confidence(checkpoint, target, reads_before, block);
+  }
   return layers;
 }
 

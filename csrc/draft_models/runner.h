@@ -48,6 +48,9 @@ class DraftRunner {
     const int n = s.cached - known(s);
     return n > kRound ? n : 0;
   }
+  // How often the best guess behind a node that the last step read is right, where the drafter foretells that; else
+  // below 0.
+  virtual float foretold(const Sequence&, int /*node*/) const { return -1; }
   // What of them the last step read.
   const CaughtUp& caught_up() const { return caught_up_; }
   virtual size_t bytes() const {

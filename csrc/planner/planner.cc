@@ -133,9 +133,8 @@ bool Planner::may_draft(const Mode& m, int plan) const {
 
 bool Planner::better_heard_as_guide(const Mode& m, int plan) const {
   if (!plans_[plan].plan->skip.alone() || tried(plan) || m.asked.always) return false;
-  for (int i = 0; i < static_cast<int>(plans_.size()); ++i) {
+  for (int i = 0; i < static_cast<int>(plans_.size()); ++i)
     if (plans_[i].plan->skip.guided() && may_draft(m, i) && !m.rests_now(i) && !tried(i)) return true;
-  }
   return false;
 }
 
@@ -272,12 +271,8 @@ DraftRule Planner::rule(const Allotment& a, const TextOdds& text, int texts) con
 
 void Planner::heard(const Allotment& a, std::span<const Outcome> outcomes, std::span<const Outcome> guide) {
   if (!a.drafts) return;
-  const auto add = [&](int plan, std::span<const Outcome> all) {
-    for (const Outcome& o : all) plans_[plan].accepted->add(AcceptanceRates::bucket(o.confidence), o.rank);
-  };
-  add(a.plan, outcomes);
-  const int alone = guide.empty() ? -1 : find({.drafter = true});
-  if (alone >= 0) add(alone, guide);
+  plans_[a.plan].hear(outcomes);
+  if (const int alone = find({.drafter = true}); alone >= 0) plans_[alone].hear(guide);
 }
 
 void Planner::learn(const RoundCost& r) {
@@ -326,8 +321,7 @@ bool Planner::make_way(Mode& m, int texts) {
   bool others = false;
   for (int i = 0; i < plans; ++i) others |= i != lost && may_draft(m, i) && !m.rests_now(i);
   if (!others || lost < 0 || m.rests_now(lost)) {
-    // The text defeated them all: when it is tried again, the one that promises most is.
-    for (Mode::Loss& loss : m.losses) loss.off_for = 0;
+    for (Mode::Loss& loss : m.losses) loss.off_for = 0;  // all failed: the one that promises most is tried next
     return false;
   }
   Mode::Loss& loss = m.losses[lost];

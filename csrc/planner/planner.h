@@ -142,6 +142,10 @@ class Planner {
     std::array<Mean, kLoads> step{};   // by load(texts): in plain steps of so many
     std::array<Mean, kLoads> first{};  // of a plan that opens: its first step, beyond another
     double rate = 1;
+
+    void hear(std::span<const Outcome> outcomes) {
+      for (const Outcome& o : outcomes) accepted->add(AcceptanceRates::bucket(o.confidence), o.rank);
+    }
   };
   struct Mode {
     Purse& purse(int texts) { return purses[load(texts)]; }

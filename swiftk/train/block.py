@@ -66,6 +66,18 @@ class Markov(nn.Module):
         return self.markov_w2(self.markov_w1(before))
 
 
+class Confidence(nn.Module):
+    """How often the guess at a place is right, foretold from what the layers say there and the token before (DSpark)."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.proj = nn.Linear(width, 1)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """Logits [...] of states [..., width]."""
+        return self.proj(states).squeeze(-1)
+
+
 class Head(nn.Module):
     """Rows of the model's head, which are not trained."""
 
@@ -79,9 +91,17 @@ class BlockDrafter(DraftVocab):
     """Embedding and vocabulary head are the model's, [V, D] each, and stay as they are."""
 
     def __init__(
-        self, model: Shape, layers: int, taps: int, block: int, rank: int, mask: int, ids: Tensor | None = None
+        self,
+        model: Shape,
+        layers: int,
+        taps: int,
+        block: int,
+        rank: int,
+        mask: int,
+        ids: Tensor | None = None,
+        confident: bool = True,
     ) -> None:
-        """ids: tokens that it may draft, ascending; None: all."""
+        """ids: tokens that it may draft, ascending; None: all. confident: it foretells how often it is right."""
         super().__init__()
         s = replace(model, L=layers, qk_norm=True, qkv_bias=False, o_bias=False, mlp_bias=False)
         self.shape, self.block, self.mask = s, block, mask
@@ -92,10 +112,13 @@ class BlockDrafter(DraftVocab):
         if ids is not None:
             self.set_ids(ids, s.V)
         self.markov_head = Markov(s.V, s.V if ids is None else len(ids), rank) if rank else None
+        self.confidence_head = Confidence(s.D + rank) if confident else None
         self.register_buffer("inv_freq", torch.tensor(s.inv_freq, dtype=torch.float64), persistent=False)
 
-    def forward(self, features: Tensor, tokens: Tensor, anchors: Tensor, embedding: Tensor, head: Tensor) -> Tensor:
-        """Logits [B, A, block, its tokens] of blocks behind each anchor. features [B, T, taps * D] of tokens [B, T];
+    def forward(
+        self, features: Tensor, tokens: Tensor, anchors: Tensor, embedding: Tensor, head: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
+        """Logits [B, A, block, its tokens] of blocks behind each anchor, and [B, A, block] of how sure they are. features [B, T, taps * D] of tokens [B, T];
         anchors [B, A]: the last place whose features a block may see. The block begins with the token behind it; slot j
         says what follows the j-th of the tokens from there on."""
         B, A = anchors.shape
@@ -109,8 +132,13 @@ class BlockDrafter(DraftVocab):
         for layer in self.layers:
             x = layer(x, context, rope, visible)
         own = head if self.lm_head is None else self.lm_head.weight
-        logits = F.linear(self.norm(x), own).view(B, A, self.block, -1)
-        return logits if self.markov_head is None else logits + self.markov_head(there)
+        states = self.norm(x)
+        logits = F.linear(states, own).view(B, A, self.block, -1)
+        known = [states.view(B, A, self.block, -1)]
+        if self.markov_head is not None:
+            known.append(self.markov_head.markov_w1(there))
+            logits = logits + self.markov_head(there)
+        return logits, None if self.confidence_head is None else self.confidence_head(torch.cat(known, -1))
 
     def _angles(self, places: Tensor, text: int) -> tuple[Tensor, Tensor]:
         before = torch.arange(text, device=places.device).expand(len(places), -1)
@@ -139,6 +167,15 @@ def loss_of(logits: Tensor, p: Tensor, counts: Tensor | None, decay: float, tv: 
     return (((1 - tv) * entropy + tv * variation) * weight).mean() / weight.mean().clamp(min=1e-9)
 
 
+def doubt_of(sure: Tensor, logits: Tensor, p: Tensor, decay: float) -> Tensor:
+    """Cross entropy of how sure each place is [B, A, block] with the share of both distributions that overlaps, in which
+    a guess is right (DSpark). p [.., its tokens]: the model's probabilities of these among all."""
+    weight = decay ** torch.arange(logits.shape[2], device=logits.device)
+    overlap = torch.minimum(p, logits.detach().float().softmax(-1)).sum(-1)
+    entropy = F.binary_cross_entropy_with_logits(sure.float(), overlap, reduction="none")
+    return (entropy * weight).mean() / weight.mean()
+
+
 class Block:
     """The kind, as drafter.py trains it."""
 
@@ -161,24 +198,26 @@ class Block:
 
     @torch.no_grad()
     def initialize(self, seed: int) -> None:
-        """Normal with deviation 0.02; the bias begins at nothing."""
+        """Normal with deviation 0.02; the bias by the token before begins at nothing."""
         generator = torch.Generator().manual_seed(seed)
         for name, parameter in self.module.named_parameters():
-            if name.endswith("markov_w2.weight"):
+            if name.endswith(("markov_w2.weight", "proj.bias")):
                 parameter.zero_()
             elif parameter.dim() == 2:
                 parameter.normal_(0, 0.02, generator=generator)
 
     def loss(self, batch: np.ndarray, rng: np.random.Generator, done: float) -> Tensor:
         """Of tokens [B, T]; what is drawn, such as places to draft from, comes from `rng`. done: share of the run."""
-        logits, target = self._drafted(batch, rng)
+        logits, sure, target = self._drafted(batch, rng)
         decay = _DECAY if self.settings.decay is None else self.settings.decay
-        p, counts = (target.softmax(-1), None) if self.module.lm_head is None else self.module.likely(target)
-        return loss_of(logits, p, counts, decay, self.settings.tv)
+        p, counts = (whole := target.softmax(-1)), None
+        if self.module.lm_head is not None:
+            whole, (p, counts) = whole[..., self.module.ids], self.module.likely(target)
+        return loss_of(logits, p, counts, decay, self.settings.tv) + doubt_of(sure, logits, whole, decay)
 
     def right(self, batch: np.ndarray, rng: np.random.Generator) -> Tensor:
         """[n, places] whether the best guess is the model's own, at each place of some drafts."""
-        logits, target = self._drafted(batch, rng)
+        logits, _, target = self._drafted(batch, rng)
         guesses = logits.argmax(-1)
         if self.module.lm_head is not None:
             guesses = self.module.ids[guesses]
@@ -195,14 +234,15 @@ class Block:
             "aux_hidden_state_layer_ids": [tap + 1 for tap in self.taps],
             "markov_rank": self.settings.rank,
             "markov_head_type": "vanilla",
-            "enable_confidence_head": False,
+            "enable_confidence_head": True,
+            "confidence_head_with_markov": self.settings.rank > 0,
             "draft_vocab_size": self.module.shape.V if self.module.lm_head is None else len(self.module.d2t),
             "transformer_layer_config": self.model.layers_config("qwen3", self.module.shape),
             "torch_dtype": "bfloat16",
         }
 
-    def _drafted(self, batch: np.ndarray, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
-        """The drafter's logits [B, A, block, its tokens] and the model's [.., V], of blocks behind anchors that are
+    def _drafted(self, batch: np.ndarray, rng: np.random.Generator) -> tuple[Tensor, Tensor, Tensor]:
+        """The drafter's logits [B, A, block, its tokens], how sure it is, and the model's [.., V], of blocks behind anchors that are
         drawn from each sequence."""
         s, model = self.settings, self.model
         features, logits = self._read(batch)
@@ -212,7 +252,7 @@ class Block:
         target = logits[torch.arange(len(batch))[:, None, None], behind]
         tokens, there = torch.from_numpy(batch).to(model.device), torch.from_numpy(anchors).to(model.device)
         with autocast(model.device, s.precision):
-            return self.module(features, tokens, there, model.embedding, model.head), target
+            return *self.module(features, tokens, there, model.embedding, model.head), target
 
 
 def taps_of(layers: int, count: int) -> list[int]:

@@ -9,6 +9,7 @@ import swiftk
 from heads import FORMATS, make_block, make_moa
 from marks import exhaustive
 from swiftk import DraftRule, _core
+from swiftk.grow import grow
 from swiftk.testing import make_tiny
 
 pytestmark = pytest.mark.skipif("config.getoption('device') != 'cpu'", reason="on a GPU: test_stub_drafters.py")
@@ -145,14 +146,16 @@ def torch_logits(folder, target, features, tokens, anchor):
                   inv_freq=tuple(1e4 ** (-2 * i / d) for i in range(d // 2)))  # fmt: skip
     stored = {name: torch.from_numpy(decode(t).copy()) for name, t in read_folder(folder).items()}
     ids = stored["d2t"].long() + torch.arange(len(stored["d2t"])) if "d2t" in stored else None
-    drafter = BlockDrafter(shape, 2, 2, c["block_size"], c.get("markov_rank", 0), c["mask_token_id"], ids)
+    drafter = BlockDrafter(shape, 2, 2, c["block_size"], c.get("markov_rank", 0), c["mask_token_id"], ids,
+                           c.get("enable_confidence_head", False))  # fmt: skip
     drafter.load_state_dict(stored)
     weights = read_folder(target)
     embedding = torch.from_numpy(decode(weights["model.embed_tokens.weight"]).copy())
     with torch.no_grad():
         there, text = torch.tensor([[anchor]]), torch.tensor([tokens])
-        logits = drafter(torch.from_numpy(features)[None], text, there, embedding, embedding)[0, 0].numpy()
-    return logits, np.arange(shape.V) if ids is None else ids.numpy()
+        logits, sure = drafter(torch.from_numpy(features)[None], text, there, embedding, embedding)
+        sure = sure.sigmoid()[0, 0].numpy()
+    return logits[0, 0].numpy(), np.arange(shape.V) if ids is None else ids.numpy(), sure
 
 
 @pytest.mark.parametrize("name", ["dspark", "few"])
@@ -168,9 +171,49 @@ def test_a_block_says_what_the_trained_module_says(target, folders, name):
         assert len(drafted) == 5
         hidden = np.full((7, 128), 1e9, np.float32)  # the module may not see these
         features = np.concatenate([session.features, hidden])
-        logits, ids = torch_logits(folders[name], target, features, [*text, *drafted, 0, 0], len(text) - 2)
+        logits, ids, sure = torch_logits(folders[name], target, features, [*text, *drafted, 0, 0], len(text) - 2)
         assert ids[logits.argmax(-1)].tolist() == drafted
         session.commit(len(session.verify()))
+        heard = [confidence for confidence, _ in session.outcomes]
+        assert heard == pytest.approx(sure[: len(heard)].tolist(), rel=1e-4)
+
+
+def test_it_foretells_from_states_alone_or_not_at_all(tmp_path, target):
+    """Without the token before, and without a confidence head: then the probability of its best guess counts."""
+    heard = {}
+    for name, changes in (("states", {"confidence_head_with_markov": False}), ("none", {"enable_confidence_head": False})):
+        folder = make_block(tmp_path / name, target, changes=changes)
+        session = _core.Session(_core.Model(str(target), dtype="float32", drafter=str(folder)))
+        session.set_skip([], [], -1, ["drafter"])
+        session.prefill(np.int32(PROMPTS[2]))
+        found = []
+        for _ in range(8):
+            session.draft(confidence=0.0, max_draft=5, width=(1, 1, 1, 1))
+            root = int(session.tree_tokens[0])
+            session.commit(len(session.verify()))
+            found.append((root, session.outcomes[0][0]))
+        heard[name] = found
+    assert [root for root, _ in heard["states"]] == [root for root, _ in heard["none"]]
+    assert heard["states"] != heard["none"]
+    assert all(0 < confidence < 1 for _, confidence in heard["states"] + heard["none"])
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_a_block_grows_with_its_model(tmp_path, target, folders, k):
+    """It guesses the same, and is as sure of it."""
+    found = []
+    for size in (1, k):
+        model, head = grow(target, tmp_path / f"{size}", size), grow(folders["dspark"], tmp_path / f"head-{size}", size)
+        session = _core.Session(_core.Model(str(model), dtype="float32", drafter=str(head)))
+        session.set_skip([], [], -1, ["drafter"])
+        session.prefill(np.int32(PROMPTS[2]))
+        session.draft(confidence=0.0, max_draft=5, width=(1, 1, 1, 1))
+        tokens = session.tree_tokens.tolist()
+        session.verify()
+        found.append((tokens, [confidence for confidence, _ in session.outcomes]))
+    (small, sure), (large, as_sure) = found
+    assert small == large
+    assert sure == pytest.approx(as_sure, rel=1e-3)
 
 
 @exhaustive
@@ -196,6 +239,7 @@ class TestWhatDoesNotFit:
             ({"markov_head_type": "gated"}, "markov_head_type='gated' is not supported"),
             ({"draft_vocab_size": 100}, r"draft_vocab_size .there is no tensor d2t. is 100 in the drafter and 320 in"),
             ({"draft_vocab_size": 400}, "draft_vocab_size is 400, the model has 320 tokens"),
+            ({"confidence_head_with_markov": False}, r"confidence_head.proj.weight has shape .1, 72., the config wants .1, 64."),
             ({"speculators_model_type": "mlp"}, "of a head of another kind"),
         ],
     )  # fmt: skip

@@ -38,7 +38,7 @@ def block_config(model, form, layers=2, block=5, taps=(0, 2), mask=3, rank=8, dr
         "aux_hidden_state_layer_ids": [tap + 1 for tap in taps],
         "draft_vocab_size": draft_vocab or model["vocab_size"],
         "transformer_layer_config": shape,
-        **({"markov_rank": rank, "markov_head_type": "vanilla"} if form == "dspark" else {}),
+        **({"markov_rank": rank, "markov_head_type": "vanilla", "enable_confidence_head": True} if form == "dspark" else {}),
     }
 
 
@@ -53,6 +53,9 @@ def make_block(folder, target, form="dspark", seed=0, dtype="F32", changes=None,
     taps = config.get("aux_hidden_state_layer_ids") or config["dflash_config"]["target_layer_ids"]
     own = config.get("draft_vocab_size", inner["vocab_size"])
     shapes = _shapes(inner, len(taps), config.get("markov_rank", 0), own)
+    if config.get("enable_confidence_head"):
+        width = inner["hidden_size"] + config["markov_rank"] * config.get("confidence_head_with_markov", True)
+        shapes |= {"confidence_head.proj.weight": (1, width), "confidence_head.proj.bias": (1,)}
     others = _tables(inner["vocab_size"], own, seed) if shape.get("draft_vocab") else {}
     return _written(folder, shapes, seed, dtype, others)
 
