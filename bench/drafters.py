@@ -87,8 +87,9 @@ def main() -> None:
                 row["memory"] = memory.get(way)
                 row["places"] = by_place([p for p in pairs if p.way == way]) if way.endswith("chain") else None
     columns = {"stream": "part", "way": "way", **COLUMNS, "memory": "memory:.1%", "places": "places"}
+    height = 2.2 + 0.6 * (1 + len(study.given.drafters))
     panels = [heat(f"{mode}: speed-up", across="stream", sampling=mode) for mode in SAMPLINGS]
-    study.finish(columns, ABOUT_COLUMNS, *NOTES, panels=panels, width=7.2, height=4.4, sharey=True)
+    study.finish(columns, ABOUT_COLUMNS, *NOTES, panels=panels, width=7.2, height=height, sharey=True)
 
 
 if __name__ == "__main__":
