@@ -162,12 +162,12 @@ void Planner::look(Mode& m, int texts, double pace, const Reading& reading) {
   std::vector<std::pair<int, Forecast>> promised;
   double other = 0;
   for (int i = 0; i < static_cast<int>(plans_.size()); ++i) {
-    if (!may_draft(m, i) || m.rests_now(i) || better_heard_as_guide(m, i)) continue;
+    if (!may_draft(m, i)) continue;
     Choice& c = plans_[i];
     const Forecast f = forecast(*c.accepted, cost(c, texts), rows, pace, c.rate, opening(c, texts));
     c.rate = f.rate;
-    promised.emplace_back(i, f);
-    if (!c.plan->skip.drafter) other = std::max(other, f.rate);
+    if (!m.rests_now(i) && !better_heard_as_guide(m, i)) promised.emplace_back(i, f);
+    if (!c.plan->skip.drafter) other = std::max(other, f.rate);  // though it may rest, that is only for a while
   }
   int best = -1;
   double hope = 0;

@@ -258,3 +258,17 @@ def test_where_a_text_defeats_all_plans_the_best_of_them_is_tried_after_one_rest
     again = min(i for i in tried if i > given_up)
     assert plans[given_up] == ALONE and plans[again] == COPY
     assert 60 < again - given_up < 80
+
+
+def test_a_head_that_was_never_tried_reads_no_long_prompt_because_a_copy_failed(guided):
+    """The copy rests for a while, and only for that: what the head promises before it was tried is no reason to read a
+    prompt for longer than a trial may take."""
+    one = _core.Planner(guided)
+    one.start_text()
+    plans = []
+    for _ in range(60):
+        a = one.next(None, 2000, 96.0)
+        plans.append(a["plan"] if a["drafts"] else None)
+        one.learn(1, 6, 5, 1.5, 1.05, [(0.9, -1)]) if a["drafts"] else one.learn(1)
+    assert COPY in plans
+    assert not {ALONE, GUIDED} & set(plans)
