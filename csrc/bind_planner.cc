@@ -90,8 +90,8 @@ void bind_rates(py::module_& m) {
                              })
       .def_property_readonly("outcomes", &AcceptanceRates::outcomes)
       .def_property_readonly("matchness", &AcceptanceRates::matchness);
-  // draft: price of a step; rows [stages]: of a verified row in each stage of a chain; both in plain steps. pace: tokens
-  // per plain step that come by other means.
+  // draft: price of a step; rows [stages]: of a verified row in each stage of a chain; both in plain steps. pace:
+  // tokens per plain step that come by other means.
   m.def(
       "forecast",
       [](const AcceptanceRates& rates, double draft, const std::array<double, kStages>& rows, double pace) {
@@ -135,8 +135,7 @@ void bind_simulated(py::module_& m) {
           },
           "tokens"_a, "rows"_a = 1, "draft_steps"_a = 0, "draft"_a = 0.0, "verify"_a = 1.0,
           "outcomes"_a = std::vector<std::pair<float, int>>{}, "guessed"_a = std::vector<std::tuple<int, int, int>>{},
-          "reading"_a = 0.0, "read"_a = 0, "first_step"_a = 0.0,
-          "guide"_a = std::vector<std::pair<float, int>>{})
+          "reading"_a = 0.0, "read"_a = 0, "first_step"_a = 0.0, "guide"_a = std::vector<std::pair<float, int>>{})
       .def("wake", [](Simulated& self) { self.planner().wake(self->mode(), 1); })
       .def("go_on", [](Simulated& self) { self.planner().go_on(self->mode(), 1); })
       .def(

@@ -154,7 +154,8 @@ void bind_session(py::module_& m) {
            "max_nodes"_a = rule.max_nodes, "tier"_a = rule.tier, "width"_a = rule.width, "stop_ids"_a = rule.stop_ids,
            "min_step_gain"_a = rule.min_step_gain, "edges"_a = rule.edges, "p_top1"_a = rule.p_top1,
            "p_rank"_a = rule.p_rank, "row_price"_a = rule.row_price, "max_depth"_a = rule.max_depth,
-           "chain"_a = rule.chain, "min_row_gain"_a = rule.min_row_gain, "guesses"_a = rule.guesses, "least_guess"_a = rule.least_guess,
+           "chain"_a = rule.chain, "min_row_gain"_a = rule.min_row_gain, "guesses"_a = rule.guesses,
+           "least_guess"_a = rule.least_guess,
            "sources"_a = std::vector<std::pair<int, decltype(SourceRule::chance)>>{}, "beam"_a = rule.beam);
   py::class_<Session>(m, "Session")
       .def(py::init(&make_session), "model"_a, "context"_a = 0, "threads"_a = 0, "poison"_a = false)

@@ -51,7 +51,8 @@ struct DraftRule {
 
   // By time, too: drafters propose what costs no step. A step then runs for what they leave: behind a node
   // whose children are theirs with probability c, it is worth sqrt(1 - c) of what it is without them. A step may read
-  // `chain` of their nodes beside that, each further row of it for at least `min_row_gain`. Under rejection a tree is the plan's or the drafters', not both.
+  // `chain` of their nodes beside that, each further row of it for at least `min_row_gain`. Under rejection a tree is
+  // the plan's or the drafters', not both.
   std::vector<SourceRule> sources{};
   int chain = 0;
   float min_row_gain = 0;

@@ -54,7 +54,8 @@ class Block : public DraftRunner {
   }
 
   size_t bytes() const override {
-    return DraftRunner::bytes() + normed_states_.bytes() + ahead_.bytes() + features_.bytes() + q_.bytes() + before_.bytes();
+    return DraftRunner::bytes() + normed_states_.bytes() + ahead_.bytes() + features_.bytes() + q_.bytes() +
+           before_.bytes();
   }
 
  private:
@@ -160,12 +161,12 @@ class Block : public DraftRunner {
   }
 
   const BlockParts& block_;
-  const Config& c_;      // of its layers
-  Buffer ahead_;         // [sequences, size, its V]
-  Buffer features_, q_;  // [kMostRows, taps D], [kMostRows, H d]
-  Buffer normed_states_;  // [sequences, size, D], where it foretells how sure it is
+  const Config& c_;                   // of its layers
+  Buffer ahead_;                      // [sequences, size, its V]
+  Buffer features_, q_;               // [kMostRows, taps D], [kMostRows, H d]
+  Buffer normed_states_;              // [sequences, size, D], where it foretells how sure it is
   std::vector<float> states_, sure_;  // of the host: the same; [sequences, size]
-  Buffer before_;        // [nodes of a step, rank]
+  Buffer before_;                     // [nodes of a step, rank]
   std::vector<Sequence*> fresh_;
   std::vector<int32_t> last_;
 };

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "error.h"
-#include "planner/tuned.h"
 #include "stopwatch.h"
 
 namespace swiftk {
@@ -153,7 +152,8 @@ bool Planner::affords(const Mode& m, int plan, int texts, double pace, double ra
   const double gain = ago < 0 ? left * (1 / usual - 1 / rate) : tuned::kReread * ago;
   if (other == 0) return price <= std::max(gain, m.purse(texts).left());
   const int priced = c.step[load(texts)].count() + c.first[load(texts)].count();
-  return price <= (priced > 0 && tried(plan) ? gain : std::min(gain, std::max(tuned::kTrial * left / usual, tuned::kReread * m.tokens)));
+  const double trial = std::max(tuned::kTrial * left / usual, tuned::kReread * m.tokens);
+  return price <= (priced > 0 && tried(plan) ? gain : std::min(gain, trial));
 }
 
 // Which plan promises most. One that was seen little gets the benefit of the doubt, if it could be best at all.

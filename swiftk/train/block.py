@@ -67,7 +67,7 @@ class Markov(nn.Module):
 
 
 class Confidence(nn.Module):
-    """How often the guess at a place is right, foretold from what the layers say there and the token before (DSpark)."""
+    """How often the guess at a place is right, foretold from what the layers say and the token before (DSpark)."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -118,7 +118,8 @@ class BlockDrafter(DraftVocab):
     def forward(
         self, features: Tensor, tokens: Tensor, anchors: Tensor, embedding: Tensor, head: Tensor
     ) -> tuple[Tensor, Tensor | None]:
-        """Logits [B, A, block, its tokens] of blocks behind each anchor, and [B, A, block] of how sure they are. features [B, T, taps * D] of tokens [B, T];
+        """Logits [B, A, block, its tokens] of blocks behind each anchor, and [B, A, block] of how sure they are.
+        features [B, T, taps * D] of tokens [B, T];
         anchors [B, A]: the last place whose features a block may see. The block begins with the token behind it; slot j
         says what follows the j-th of the tokens from there on."""
         B, A = anchors.shape
@@ -168,8 +169,8 @@ def loss_of(logits: Tensor, p: Tensor, counts: Tensor | None, decay: float, tv: 
 
 
 def doubt_of(sure: Tensor, logits: Tensor, p: Tensor, decay: float) -> Tensor:
-    """Cross entropy of how sure each place is [B, A, block] with the share of both distributions that overlaps, in which
-    a guess is right (DSpark). p [.., its tokens]: the model's probabilities of these among all."""
+    """Cross entropy of how sure each place is [B, A, block] with the share of both distributions that overlaps, in
+    which a guess is right (DSpark). p [.., its tokens]: the model's probabilities of these among all."""
     weight = decay ** torch.arange(logits.shape[2], device=logits.device)
     overlap = torch.minimum(p, logits.detach().float().softmax(-1)).sum(-1)
     entropy = F.binary_cross_entropy_with_logits(sure.float(), overlap, reduction="none")
@@ -242,8 +243,8 @@ class Block:
         }
 
     def _drafted(self, batch: np.ndarray, rng: np.random.Generator) -> tuple[Tensor, Tensor, Tensor]:
-        """The drafter's logits [B, A, block, its tokens], how sure it is, and the model's [.., V], of blocks behind anchors that are
-        drawn from each sequence."""
+        """The drafter's logits [B, A, block, its tokens], how sure it is, and the model's [.., V], of blocks
+        behind anchors that are drawn from each sequence."""
         s, model = self.settings, self.model
         features, logits = self._read(batch)
         places = batch.shape[1] - s.block - 1

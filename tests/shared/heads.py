@@ -38,7 +38,11 @@ def block_config(model, form, layers=2, block=5, taps=(0, 2), mask=3, rank=8, dr
         "aux_hidden_state_layer_ids": [tap + 1 for tap in taps],
         "draft_vocab_size": draft_vocab or model["vocab_size"],
         "transformer_layer_config": shape,
-        **({"markov_rank": rank, "markov_head_type": "vanilla", "enable_confidence_head": True} if form == "dspark" else {}),
+        **(
+            {"markov_rank": rank, "markov_head_type": "vanilla", "enable_confidence_head": True}
+            if form == "dspark"
+            else {}
+        ),
     }
 
 
