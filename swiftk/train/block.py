@@ -62,8 +62,10 @@ class Markov(nn.Module):
         self.markov_w1 = nn.Embedding(V, rank)
         self.markov_w2 = nn.Linear(rank, own, bias=False)
 
-    def forward(self, before: Tensor) -> Tensor:
-        return self.markov_w2(self.markov_w1(before))
+    def forward(self, before: Tensor) -> tuple[Tensor, Tensor]:
+        """Embeddings [.., rank] of the tokens before, and the bias [.., own] that they make."""
+        embedded = self.markov_w1(before)
+        return embedded, self.markov_w2(embedded)
 
 
 class Confidence(nn.Module):
@@ -119,9 +121,8 @@ class BlockDrafter(DraftVocab):
         self, features: Tensor, tokens: Tensor, anchors: Tensor, embedding: Tensor, head: Tensor
     ) -> tuple[Tensor, Tensor | None]:
         """Logits [B, A, block, its tokens] of blocks behind each anchor, and [B, A, block] of how sure they are.
-        features [B, T, taps * D] of tokens [B, T];
-        anchors [B, A]: the last place whose features a block may see. The block begins with the token behind it; slot j
-        says what follows the j-th of the tokens from there on."""
+        features [B, T, taps * D] of tokens [B, T]; anchors [B, A]: the last place whose features a block may see. The
+        block begins with the token behind it; slot j says what follows the j-th of the tokens from there on."""
         B, A = anchors.shape
         context = self.hidden_norm(self.fc(features))
         places = anchors[:, :, None] + 1 + torch.arange(self.block, device=anchors.device)  # [B, A, block]
@@ -137,8 +138,9 @@ class BlockDrafter(DraftVocab):
         logits = F.linear(states, own).view(B, A, self.block, -1)
         known = [states.view(B, A, self.block, -1)]
         if self.markov_head is not None:
-            known.append(self.markov_head.markov_w1(there))
-            logits = logits + self.markov_head(there)
+            before, bias = self.markov_head(there)
+            known.append(before)
+            logits = logits + bias
         return logits, None if self.confidence_head is None else self.confidence_head(torch.cat(known, -1))
 
     def _angles(self, places: Tensor, text: int) -> tuple[Tensor, Tensor]:

@@ -110,13 +110,16 @@ def test_what_was_read_is_not_held_against_the_first_guesses(headed):
     assert sum(rate > 0.9 for rate in ended) <= 2
 
 
+def beside_a_copy(base, make):
+    """A model with a copy in four bits, and a head."""
+    target = make_tiny(base / "target", "llama3", layers=6)
+    return _core.Model(str(target), drafter=str(make(base / "head", target)), draft_weights="int4", threads=1)
+
+
 @pytest.fixture(scope="module")
 def guided(tmp_path_factory):
-    """A model with a copy in four bits, and a head that may draft, guide it, or stay out of it."""
-    base = tmp_path_factory.mktemp("guided")
-    target = make_tiny(base / "target", "llama3", layers=6)
-    head = make_eagle(base / "head", target)
-    return _core.Model(str(target), drafter=str(head), draft_weights="int4", threads=1)
+    """The head may draft, guide the copy, or stay out of it."""
+    return beside_a_copy(tmp_path_factory.mktemp("guided"), make_eagle)
 
 
 ALONE, COPY, GUIDED = range(3)  # plans of that model, as they are offered
@@ -230,11 +233,8 @@ def test_what_a_guide_said_is_known_of_it_alone(guided):
 
 @pytest.fixture(scope="module")
 def blocked(tmp_path_factory):
-    """A model with a copy in four bits and a block drafter, which guides nothing."""
-    base = tmp_path_factory.mktemp("blocked")
-    target = make_tiny(base / "target", "llama3", layers=6)
-    head = make_block(base / "head", target)
-    return _core.Model(str(target), drafter=str(head), draft_weights="int4", threads=1)
+    """The head is a block drafter, which guides nothing."""
+    return beside_a_copy(tmp_path_factory.mktemp("blocked"), make_block)
 
 
 def test_where_a_text_defeats_all_plans_the_best_of_them_is_tried_after_one_rest(blocked):
