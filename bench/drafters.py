@@ -4,6 +4,7 @@ time with all others.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -19,9 +20,11 @@ from .texts import grown
 SAMPLINGS = {"greedy": GREEDY, "T 1": {"temperature": 1.0}}
 STREAMS = ("gsm8k", "humaneval", "summarization", "english")
 REACH = 7  # tokens of a chain
+ALL = Way("auto with all")
 NOTES = (
     "memory: of the drafter or the copy, as a share of the model's own weights; no drafter: the default without one; "
-    "auto: all of them by time; places: of the tokens of a chain, how often each is accepted where all before it are",
+    "auto: all of them by time; by the clock: of the drafters of that kind whichever pays; places: of the tokens of a "
+    "chain, how often each is accepted where all before it are",
 )
 
 
@@ -40,21 +43,32 @@ def ways(name: str, kind: str) -> list[Way]:
 
 
 def opened(study: Study) -> Iterator[tuple[Models, list[Way], dict[str, float]]]:
-    """A model without a drafter and one with each: its ways, and the memory that they take, of the model's."""
-    for folder in (None, *study.given.drafters):
-        if folder is None:
-            models = study.open(study.folder, draft_weights="int4")
-            model = models[0].model
-            yield models, without(), {form: size / model.weight_bytes for form, size in model.copies.items()}
-            models.close()
-            continue
-        whole = (folder / "tokenizer.json").exists()  # a model by itself is as large as it is
-        drafter = folder if study.grow is None or whole else grown(study.grow, folder)
-        models, name = study.open(study.folder, draft_weights="int4", drafter=drafter), folder.resolve().name
+    """A model without a drafter, one with each, and one with all: its ways, and the memory that they take, of the
+    model's."""
+    for folders in groups(study.given.drafters):
+        models = study.open(study.folder, draft_weights="int4", drafter=[wide(study, folder) for folder in folders])
         model = models[0].model
-        its = ways(name, model.drafter)
-        yield models, its, {way.name: model.drafter_bytes / model.weight_bytes for way in its[:2]}
+        if not folders:
+            its, memory = without(), {form: size / model.weight_bytes for form, size in model.copies.items()}
+        elif len(folders) == 1:
+            its = ways(folders[0].resolve().name, model.drafters[0])
+            memory = {way.name: model.drafter_bytes / model.weight_bytes for way in its[:2]}
+        else:
+            several = [kind for kind, count in Counter(model.drafters).items() if count > 1]
+            its, memory = [*(Way(f"{kind}, by the clock", {"drafter": kind}) for kind in several), ALL], {}
+        yield models, its, memory
         models.close()
+
+
+def groups(drafters: Sequence[Path]) -> list[list[Path]]:
+    """Of drafters that are loaded together."""
+    return [[], *([folder] for folder in drafters), *([[*drafters]] if len(drafters) > 1 else [])]
+
+
+def wide(study: Study, folder: Path) -> Path:
+    """A head grows with its model; a model by itself is as large as it is."""
+    whole = (folder / "tokenizer.json").exists()
+    return folder if study.grow is None or whole else grown(study.grow, folder)
 
 
 def by_place(pairs: Sequence[Pair]) -> str:
@@ -74,7 +88,7 @@ def main() -> None:
     asked = [(name, mode) for name in study.streams for mode in SAMPLINGS]
     works: dict[str, Any] = {
         f"{name}, {mode}, {number}": (number, name, mode)
-        for number in range(1 + len(study.given.drafters))
+        for number in range(len(groups(study.given.drafters)))
         for name, mode in asked
     }
     every = opened(study)
@@ -87,7 +101,7 @@ def main() -> None:
                 row["memory"] = memory.get(way)
                 row["places"] = by_place([p for p in pairs if p.way == way]) if way.endswith("chain") else None
     columns = {"stream": "part", "way": "way", **COLUMNS, "memory": "memory:.1%", "places": "places"}
-    height = 2.2 + 0.6 * (1 + len(study.given.drafters))
+    height = 2.2 + 0.6 * len(groups(study.given.drafters))
     panels = [heat(f"{mode}: speed-up", across="stream", sampling=mode) for mode in SAMPLINGS]
     study.finish(columns, ABOUT_COLUMNS, *NOTES, panels=panels, width=7.2, height=height, sharey=True)
 

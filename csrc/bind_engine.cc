@@ -111,7 +111,7 @@ class SharedEngine {
   std::unique_ptr<State> state_;
 };
 
-// skip: (attn, mlp, exit_layer, weights) of the plan that is named. The text's box is boxes[id],
+// skips: (attn, mlp, exit_layer, weights) of the plans that are named. The text's box is boxes[id],
 // there before any other thread may have heard of it: the lock of Python's interpreter is kept.
 // The value at the place of a name; the first one's is `first`.
 template <class E>
@@ -124,7 +124,7 @@ E one_of(const std::string& given, const char* what, std::initializer_list<const
 uint64_t submit(const SharedEngine& self, py::dict boxes, const Tokens& prompt, int max_new_tokens,
                 std::vector<int32_t> stop_ids, float temperature, int top_k, float top_p, float min_p,
                 float repetition_penalty, uint64_t seed, const std::string& acceptance, int logprobs,
-                const std::string& drafting, const std::string& plans, const std::optional<Skip>& skip,
+                const std::string& drafting, const std::string& plans, const std::vector<Skip>& skips,
                 const std::optional<DraftRule>& rule, const std::vector<int>& drafters, const DrafterSettings& settings,
                 std::optional<bool> recall, int max_draft, bool always, bool kvq, bool explain, bool outcomes,
                 const py::object& constraint, int prompt_logprobs) {
@@ -149,7 +149,7 @@ uint64_t submit(const SharedEngine& self, py::dict boxes, const Tokens& prompt, 
             .kvq = kvq,
             .explain = explain,
             .outcomes = outcomes};
-  if (skip) r.skip = set_of(self->model(), *skip);
+  for (const Skip& skip : skips) r.skips.push_back(set_of(self->model(), skip));
   if (rule) r.rule = *rule;
   if (!constraint.is_none()) r.constraint = constraint_of(constraint);
   r.sources.clear();
@@ -186,12 +186,12 @@ py::object error_of(const Turn& t) {
 
 // (attn, mlp, exit_layer, weights)
 py::tuple told(const SkipSet& skip) {
-  std::vector<const char*> weights;
+  std::vector<std::string> weights;
   for (const DType dtype : skip.weights) {
     const bool own = dtype == DType::F32 || dtype == DType::BF16 || dtype == DType::F16;
     weights.push_back(own ? "own" : name_of(dtype));
   }
-  if (skip.drafter) weights.push_back("drafter");
+  if (skip.drafter) weights.push_back(name_of_drafter(*skip.drafter));
   return py::make_tuple(skip.attn, skip.mlp, skip.exit_layer, weights);
 }
 
@@ -288,7 +288,7 @@ void bind_engine(py::module_& m) {
       .def("submit", &submit, "boxes"_a, "prompt"_a, "max_new_tokens"_a = 128, "stop_ids"_a = std::vector<int32_t>{},
            "temperature"_a = 0.0f, "top_k"_a = 0, "top_p"_a = 1.0f, "min_p"_a = 0.0f, "repetition_penalty"_a = 1.0f,
            "seed"_a = 0, "acceptance"_a = "coupled", "logprobs"_a = 0, "drafting"_a = "planned", "plans"_a = "any",
-           "skip"_a = py::none(), "rule"_a = py::none(),
+           "skips"_a = std::vector<Skip>{}, "rule"_a = py::none(),
            "drafters"_a = std::vector<int>{static_cast<int>(SourceId::Suffix), static_cast<int>(SourceId::Recycle)},
            "settings"_a = DrafterSettings{}, "recall"_a = py::none(), "max_draft"_a = TokenTree::kMaxNodes - 1,
            "always"_a = false, "kvq"_a = true, "explain"_a = false, "outcomes"_a = false, "constraint"_a = py::none(),

@@ -53,13 +53,13 @@ py::dict shape_dict(const KernelShape& shape) {
 
 std::shared_ptr<Model> load(const std::string& dir, const std::string& dtype, const std::string& isa, int threads,
                             const std::string& device, const std::string& pack, const std::string& draft_weights,
-                            size_t draft_memory, const std::string& drafter,
+                            size_t draft_memory, const std::vector<std::string>& drafters,
                             const std::vector<std::string>& drafter_packs, const py::object& progress,
                             const py::dict& tensors, const py::object& owner) {
   LoadOptions options{.dtype = dtype,
                       .draft_weights = draft_weights,
                       .draft_memory = draft_memory,
-                      .drafter = drafter,
+                      .drafters = drafters,
                       .isa = isa,
                       .threads = threads,
                       .device = device,
@@ -105,9 +105,17 @@ py::dict copy_bytes(const Model& model) {
   return found;
 }
 
-// "model", "block", "eagle", "moa", or None.
-py::object drafter_of(const Model& model) {
-  return model.drafter ? py::object(py::str(model.drafter->kind)) : py::object(py::none());
+// Of each drafter "model", "block", "eagle" or "moa".
+std::vector<std::string> drafters_of(const Model& model) {
+  std::vector<std::string> kinds;
+  for (const auto& drafter : model.drafters) kinds.push_back(drafter->kind);
+  return kinds;
+}
+
+size_t drafter_bytes(const Model& model) {
+  size_t bytes = 0;
+  for (const auto& drafter : model.drafters) bytes += drafter->bytes;
+  return bytes;
 }
 
 // Outputs of layers over a text, as drafters with weights of their own read them; and logits.
@@ -215,7 +223,7 @@ void bind_model(py::module_& m) {
   using namespace swiftk;
   py::class_<Model, std::shared_ptr<Model>>(m, "Model")
       .def(py::init(&load), "dir"_a, "dtype"_a = "auto", "isa"_a = "", "threads"_a = 0, "device"_a = "cpu",
-           "pack"_a = "", "draft_weights"_a = "own", "draft_memory"_a = 0, "drafter"_a = "",
+           "pack"_a = "", "draft_weights"_a = "own", "draft_memory"_a = 0, "drafters"_a = std::vector<std::string>{},
            "drafter_packs"_a = std::vector<std::string>{}, "progress"_a = py::none(), "tensors"_a = py::dict(),
            "owner"_a = py::none())
       .def_property_readonly("config", [](const Model& self) { return config_dict(self.config); })
@@ -226,8 +234,8 @@ void bind_model(py::module_& m) {
       .def_readonly("threads", &Model::threads)
       .def_property_readonly("weight_bytes", [](const Model& self) { return self.own.bytes; })
       .def_property_readonly("copies", &copy_bytes)
-      .def_property_readonly("drafter", &drafter_of)
-      .def_property_readonly("drafter_bytes", [](const Model& self) { return self.drafter ? self.drafter->bytes : 0; })
+      .def_property_readonly("drafters", &drafters_of)
+      .def_property_readonly("drafter_bytes", &drafter_bytes)
       .def_property_readonly("copy_shares", &copy_shares);
   py::class_<Taps>(m, "Taps")
       .def(py::init<std::shared_ptr<Model>, const std::vector<int>&, int>(), "model"_a, "layers"_a, "context"_a)

@@ -2,6 +2,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <vector>
@@ -38,9 +39,9 @@ class Simulated {
 
  private:
   static DraftMode asked(bool plans, bool directed, const std::vector<int>& drafters, bool always) {
-    DraftMode c{.plan = !plans     ? DraftMode::kNone
-                        : directed ? DraftMode::kDirected
-                                   : DraftMode::kAny,
+    DraftMode c{.plans = !plans     ? Plans::None
+                         : directed ? Plans::Directed
+                                    : Plans::Any,
                 .sources = {},
                 .always = always};
     for (const int id : drafters) c.sources.push_back(static_cast<SourceId>(id));
@@ -108,11 +109,13 @@ void bind_simulated(py::module_& m) {
       .def("start_text", [](Simulated& self) { self->start_text(); })
       .def(
           "next",
-          [](Simulated& self, const std::optional<Skip>& skip, int unread, double left) {
-            const Allotment& a = self->next(skip ? self.plan(*skip) : -1, {unread, left});
+          [](Simulated& self, const std::optional<Skip>& skip, const std::vector<int>& unread, double left) {
+            Reading reading{.left = left};
+            std::copy_n(unread.begin(), std::min(unread.size(), reading.unread.size()), reading.unread.begin());
+            const Allotment& a = self->next(skip ? self.plan(*skip) : -1, reading);
             return told(a, self->rule());
           },
-          "skip"_a = py::none(), "unread"_a = 0, "left"_a = 0.0)
+          "skip"_a = py::none(), "unread"_a = std::vector<int>{}, "left"_a = 0.0)
       .def(
           "learn",
           [](Simulated& self, int tokens, int rows, int draft_steps, double draft, double verify,

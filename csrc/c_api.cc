@@ -110,7 +110,7 @@ swiftk_status swiftk_model_load(const char* dir, const swiftk_load_params* given
     swiftk::LoadOptions options{.dtype = params.dtype ? params.dtype : "auto",
                                 .draft_weights = params.draft_weights ? params.draft_weights : "",
                                 .draft_memory = params.draft_memory,
-                                .drafter = params.drafter ? params.drafter : "",
+                                .drafters = paths(params.drafter),
                                 .isa = params.isa ? params.isa : "",
                                 .threads = params.threads,
                                 .device = params.device ? params.device : "",

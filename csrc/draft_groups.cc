@@ -1,6 +1,7 @@
 #include "draft_groups.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "draft.h"
 
@@ -10,7 +11,7 @@ const DraftGroups::Group& DraftGroups::group_of(const Text& text) const {
   return *std::find_if(groups_.begin(), groups_.end(), [&](const Group& g) { return alike(g, text); });
 }
 
-void DraftGroups::form(const DraftRunner* beside) {
+void DraftGroups::form(const Workspace& w) {
   groups_.clear();
   for (const Text* const t : texts_) {
     if (t->mode < 0) continue;
@@ -19,7 +20,9 @@ void DraftGroups::form(const DraftRunner* beside) {
     ++group->texts;
     group->pace += t->odds.pace();
     group->reading.left += t->left();
-    if (beside) group->reading.unread += beside->unread(t->sequence);
+    const Unread unread = w.unread(t->sequence);
+    std::transform(unread.begin(), unread.end(), group->reading.unread.begin(), group->reading.unread.begin(),
+                   std::plus<>());
   }
   for (Group& g : groups_) {
     g.reading.left /= g.texts;
@@ -49,7 +52,7 @@ DraftRule DraftGroups::rule_of(const Text& text, int most_rows) const {
 
 void DraftGroups::draft(Workspace& w, std::span<Text* const> texts, int most_rows) {
   texts_ = texts;
-  form(w.beside.get());
+  form(w);
   if (texts.empty()) return;
   std::vector<Sequence*> sequences;
   std::vector<DraftRule> rules;

@@ -8,10 +8,11 @@ namespace swiftk {
 namespace {
 
 Plan steps_of(const Model& model, const SkipSet& skip) {
-  if (skip.drafter && !model.drafter) {
-    fail(Status::InvalidArgument, "[plan] no drafter was loaded, want load() to name its folder");
+  if (skip.drafter.value_or(-1) >= static_cast<int>(model.drafters.size())) {
+    fail(Status::InvalidArgument, "[plan] " + (model.drafters.empty() ? "no drafter" : name_of_drafter(*skip.drafter)) +
+                                      " was not loaded, want load() to name its folder");
   }
-  if (skip.guided() && model.drafter->opens) {
+  if (skip.guided() && model.drafters[*skip.drafter]->opens) {
     fail(Status::Unsupported, "[plan] a block drafter guesses behind the text alone, it guides no other weights");
   }
   return skip.alone() ? Plan{} : compile_plan(model, skip);
@@ -34,12 +35,14 @@ double reading_of(const Model& model, const DraftModel& drafter) {
 }  // namespace
 
 DraftPlan::DraftPlan(const Model& model, SkipSet given)
-    : skip(std::move(given)),
-      steps(steps_of(model, skip)),
-      shared(common_prefix(steps, compile_plan(model, {}))),
-      reach(skip.alone() ? model.drafter->reach : TokenTree::kMaxNodes),
-      opens(skip.alone() && model.drafter->opens),
-      serial(skip.alone() && model.drafter->serial),
-      reading(skip.drafter ? reading_of(model, *model.drafter) : 0) {}
+    : skip(std::move(given)), steps(steps_of(model, skip)), shared(common_prefix(steps, compile_plan(model, {}))) {
+  if (!skip.drafter) return;
+  const DraftModel& drafter = *model.drafters[*skip.drafter];
+  reading = reading_of(model, drafter);
+  if (!skip.alone()) return;
+  reach = drafter.reach;
+  opens = drafter.opens;
+  serial = drafter.serial;
+}
 
 }  // namespace swiftk

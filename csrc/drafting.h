@@ -20,7 +20,8 @@ class Drafting {
     d_.most_depth = std::min(rule.max_depth, s.most_text - s.position() - 1);
     limit_ = std::min({rule.max_draft, rule.max_nodes - 1, d_.most_depth});
     if (!rule.by_time() || s.rejects()) limit_ = std::min(limit_, s.plan->reach);
-    const bool room = limit_ > 0 && s.plan->skip.drafter && w.beside->make_room(s);
+    beside_ = w.runner(*s.plan);
+    const bool room = limit_ > 0 && beside_ && beside_->make_room(s);
     if (s.plan->skip.alone() && !room) limit_ = 0;
     guides_ = s.plan->skip.guided() && room && !s.rejects() && !beams();
     const int widest = rule.by_time() ? DraftRule::kRanks
@@ -184,7 +185,7 @@ class Drafting {
       softmax(w_.draws.warped(s_, row, s_.path_tokens), V, d_.q.data() + static_cast<size_t>(node) * V);
     }
     d_.log_p = drawn.logit[0] - drawn.lse;
-    const float foretold = s_.plan->skip.alone() ? w_.beside->foretold(s_, node) : -1;
+    const float foretold = s_.plan->skip.alone() ? beside_->foretold(s_, node) : -1;
     if (foretold >= 0) d_.log_p = std::log(foretold);
     d_.confidence.push_back(std::exp(d_.log_p));
     std::copy_n(drawn.id, d_.choices, d_.choice.begin() + static_cast<size_t>(node) * kMaxTopk);
@@ -309,6 +310,7 @@ class Drafting {
   Sequence& s_;
   Draft& d_;
   const DraftRule& rule_;
+  DraftRunner* beside_ = nullptr;  // of the drafter that the plan names
   int limit_ = 0, n_ = 0;
   bool guides_ = false;  // its drafter has room
   int guesses_ = 0, levels_ = 1;

@@ -217,12 +217,13 @@ void Engine::name_mode(Text& text) {
     rule = r.rule;
     rule->stop_ids.clear();
   }
-  const bool named = r.plans == Plans::Fixed || r.plans == Plans::Directed;
-  if (named) text.plan = plan(r.skip);
-  text.mode = planner_.mode({.plan = r.plans == Plans::Any        ? DraftMode::kAny
-                                     : r.plans == Plans::None     ? DraftMode::kNone
-                                     : r.plans == Plans::Directed ? DraftMode::kDirected
-                                                                  : text.plan,
+  std::vector<int> fixed;
+  if (r.plans == Plans::Directed) text.plan = plan(r.skips[0]);
+  if (r.plans == Plans::Fixed) {
+    for (const SkipSet& skip : r.skips) fixed.push_back(plan(skip));
+  }
+  text.mode = planner_.mode({.plans = r.plans,
+                             .fixed = std::move(fixed),
                              .sources = r.sources,
                              .lane = r.plans == Plans::Directed ? text.sequence.lane : 0,
                              .rule = std::move(rule),
@@ -247,7 +248,7 @@ void Engine::direct(uint64_t id, const SkipSet& skip, const DraftRule* rule) {
   const auto found = texts_.find(id);
   if (found == texts_.end()) return;
   Text& text = *found->second;
-  text.request.skip = skip;
+  text.request.skips = {skip};
   if (text.request.plans == Plans::Directed) text.plan = plan(skip);
   if (!rule) return;
   rule->check();
@@ -342,7 +343,8 @@ void Engine::hear(Text& text) {
   Sequence& s = text.sequence;
   const Draft& d = s.draft;
   if (s.verified.failed) return end(text, Finish::Failed, s.verified.failed->status(), s.verified.failed->what());
-  Turn& turn = turns_.emplace_back(Turn{.id = text.id, .nodes = d.tree.size(), .steps = d.steps, .drafted = d.drafted()});
+  Turn& turn =
+      turns_.emplace_back(Turn{.id = text.id, .nodes = d.tree.size(), .steps = d.steps, .drafted = d.drafted()});
   if (d.steps > 0) turn.plan = s.plan;
   if (text.request.outcomes) turn.outcomes = s.verified.outcomes;
   turn.plain = planner_.clock().step(round_.sequences);

@@ -116,7 +116,7 @@ std::shared_ptr<const Model> load_model(const std::string& dir, const LoadOption
   model->config = read_config(dir);
   model->owner = options.owner;
   load_weights(options.tensors.empty() ? Checkpoint(dir) : Checkpoint(options.tensors), options, *model);
-  if (!options.drafter.empty()) model->drafter = load_draft_model(options.drafter, options, *model);
+  load_draft_models(options, *model);
   return model;
 }
 

@@ -61,19 +61,21 @@ struct Weights {
 };
 
 struct DraftModel;
+inline constexpr int kMostDraftModels = 8;
 
 struct LoadOptions {
   std::string dtype;  // of the packed weights: "auto" (the checkpoint's), "float32", "bfloat16", "float16"
   // Copies beside them: names joined by commas ("int4,int3"); "" or "own": none; "auto": int4, or int3, if one fits.
   // "upper" is no copy, but the upper bytes of float16 weights, which are then packed so that they can be read alone.
   std::string draft_weights;
-  size_t draft_memory = 0;  // most bytes of all copies; 0: a quarter of the memory that is available
-  std::string drafter;      // folder of a drafter with weights of its own; "": none
-  std::string isa;          // "" : what SWIFTK_DEBUG says, else the best of this machine
-  int threads = 0;          // 0: one per core this process may use
-  std::string device;       // "" or "cpu"; "cuda" or "cuda:N": the N-th GPU, with the kernels of `pack`
-  std::string pack;         // file that swiftk pack made
-  std::vector<std::string> drafter_packs{};  // the same for the drafter's layers: one, of a Mixture of Attentions three
+  size_t draft_memory = 0;              // most bytes of all copies; 0: a quarter of the memory that is available
+  std::vector<std::string> drafters{};  // folders of drafters with weights of their own
+  std::string isa;                      // "" : what SWIFTK_DEBUG says, else the best of this machine
+  int threads = 0;                      // 0: one per core this process may use
+  std::string device;                   // "" or "cpu"; "cuda" or "cuda:N": the N-th GPU, with the kernels of `pack`
+  std::string pack;                     // file that swiftk pack made
+  // The same for the layers of drafters, one after the other: of each one, of a Mixture of Attentions three.
+  std::vector<std::string> drafter_packs{};
   // Weights that a host has in memory, instead of the folder's; kept as long as the model, by who owns them.
   std::vector<HostTensor> tensors{};
   std::shared_ptr<const void> owner{};
@@ -92,7 +94,8 @@ struct Model {
   const float* final_norm = nullptr;  // [D]
   Weights own;
   std::vector<Weights> copies;
-  std::shared_ptr<const DraftModel> drafter;  // or null
+  std::vector<std::shared_ptr<const DraftModel>> drafters;
+  std::vector<int> taps;  // layers whose outputs they read, ascending
 
   // Throws Error(InvalidArgument) for a form that was not loaded.
   const Weights& stored(DType) const;

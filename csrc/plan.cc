@@ -25,20 +25,24 @@ std::vector<bool> membership(const std::vector<int>& layers, int n_layers, const
 
 SkipSet SkipSet::unguided() const {
   SkipSet set = *this;
-  set.drafter = alone();
+  if (!alone()) set.drafter.reset();
   return set;
 }
 
+std::string name_of_drafter(int number) { return number == 0 ? "drafter" : "drafter-" + std::to_string(number + 1); }
+
 void read_weights(SkipSet& skip, std::span<const std::string> names, std::optional<DType> own) {
   for (const std::string& name : names) {
-    if (name == "drafter" && &name == &names.back() && names.size() <= 2) {
-      skip.drafter = true;
-      continue;
+    if (&name == &names.back() && names.size() <= 2) {
+      for (int i = 0; i < kMostDraftModels; ++i) {
+        if (name == name_of_drafter(i)) skip.drafter = i;
+      }
+      if (skip.drafter) return;
     }
     const std::optional<DType> found = name == "own" ? own : dtype_named(name);
     if (!found) {
       fail(Status::InvalidArgument, "[skip] weights has '" + name + "', want " + (own ? "own or " : "") +
-                                        "names of dtypes, and behind one of them, or alone, drafter");
+                                        "names of dtypes, and behind one of them, or alone, drafter, drafter-2, ...");
     }
     skip.weights.push_back(*found);
   }

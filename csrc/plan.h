@@ -16,17 +16,20 @@ struct SkipSet {
   int exit_layer = -1;             // layers >= exit_layer are left out whole; -1: none
   // The stored form that is read of each layer [L], or of all [1]; empty: the model's own. The head's is the last one.
   std::vector<DType> weights{};
-  // The drafter that was loaded beside the model: alone, or it guides what is read of the model, where `weights` says
-  // what that is: it guesses on, and a step reads its guesses.
-  bool drafter = false;
+  // By number a drafter that was loaded beside the model: alone, or it guides what is read of the model, where
+  // `weights` says what that is: it guesses on, and a step reads its guesses.
+  std::optional<int> drafter{};
   bool alone() const { return drafter && weights.empty(); }
   bool guided() const { return drafter && !weights.empty(); }
   SkipSet unguided() const;  // what drafts the same tokens by itself
   bool operator==(const SkipSet&) const = default;
 };
 
-// Sets what is read from its names, as hosts write them: of dtypes, and behind one of them, or alone, "drafter". own:
-// what "own" stands for, where that is known. Throws Error(InvalidArgument) for another name.
+// As hosts name it: "drafter", "drafter-2", ...
+std::string name_of_drafter(int number);
+
+// Sets what is read from its names, as hosts write them: of dtypes, and behind one of them, or alone, that of a
+// drafter. own: what "own" stands for, where that is known. Throws Error(InvalidArgument) for another name.
 void read_weights(SkipSet&, std::span<const std::string> names, std::optional<DType> own = {});
 
 // Cross: attention whose K and V are others': it appends none.

@@ -31,7 +31,9 @@ void check(const Request& r, const Model& model, int context) {
   rule.stop_ids = r.stop_ids;
   rule.check();
   r.settings.check();
-  if (r.plans == Plans::Fixed || r.plans == Plans::Directed) const DraftPlan checked(model, r.skip);
+  const bool named = r.plans == Plans::Fixed || r.plans == Plans::Directed;
+  if (named && r.skips.empty()) fail(Status::InvalidArgument, "[submit] plans are to be named, and none is");
+  for (const SkipSet& skip : r.skips) const DraftPlan checked(model, skip);
 }
 
 }  // namespace swiftk

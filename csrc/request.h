@@ -7,6 +7,7 @@
 
 #include "draft_rule.h"
 #include "drafters/drafter_set.h"
+#include "planner/draft_mode.h"
 #include "sequence.h"
 
 namespace swiftk {
@@ -23,10 +24,6 @@ struct EngineOptions {
 // By the planner, by a rule of the host's, or not at all.
 enum class DraftBy { Planner, Rule, Nothing };
 
-// The plan that a host names: of those offered whichever pays, none, this one, or one after the other: it begins with
-// this one, and direct() names the next.
-enum class Plans { Any, None, Fixed, Directed };
-
 struct Request {
   std::vector<int32_t> prompt;
   Sampling sampling{};
@@ -37,7 +34,7 @@ struct Request {
   std::vector<int32_t> stop_ids{};  // the token that stops is part of the output
   DraftBy draft_by = DraftBy::Planner;
   Plans plans = Plans::Any;
-  SkipSet skip{};                                                      // of the plan that is named
+  std::vector<SkipSet> skips{};  // of the plans that are named; Directed: of the first, direct() names the next
   std::vector<SourceId> sources{SourceId::Suffix, SourceId::Recycle};  // that are asked beside it, or alone
   DrafterSettings settings{};
   Recall recall = Recall::Matrix;

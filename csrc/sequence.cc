@@ -63,7 +63,10 @@ Verified::Verified() {
 }
 
 Sequence::Sequence(const Model& model, int most)
-    : most_text(most), seen(model.config.V), plan(std::make_shared<DraftPlan>(model, SkipSet{})) {
+    : most_text(most),
+      seen(model.config.V),
+      plan(std::make_shared<DraftPlan>(model, SkipSet{})),
+      followed(model.drafters.size()) {
   text.reserve(most + 1);
   path_tokens.reserve(TokenTree::kMaxNodes);
 }

@@ -53,7 +53,7 @@ struct Draft {
   int steps = 0;
   int grown = 0;    // leading nodes that were drafted from
   int dropped = 0;  // nodes that were, and are not there any more
-  int beside = 0;   // leading nodes that the model's drafter has read
+  int beside = 0;   // leading nodes that the plan's drafter has read
   int reused = 0;   // rows that verification took over from drafting
   int ran = 0;      // of them, those whose residual row is exact behind the steps that the plan shares with the target
   int choices = 0;  // candidate children of each
@@ -63,7 +63,7 @@ struct Draft {
   // Of leading nodes, what the drafter that guides the plan said behind them.
   std::vector<float> guide_confidence;  // [kMaxNodes] in its best candidate; below 0: it was not asked
   std::vector<int32_t> guide_choice;    // [kMaxNodes, kMaxTopk] as `choice`
-  float log_p = 0;                // of the best candidate of the last node
+  float log_p = 0;                      // of the best candidate of the last node
   GateRule gate{};
   CandidatePool candidates;
   bool asking = false;              // drafters, whose candidates may join the tree
@@ -76,7 +76,7 @@ struct Verified {
   Verified();
 
   std::vector<Emitted> emitted;
-  std::vector<int32_t> path;  // accepted nodes, root excluded
+  std::vector<int32_t> path;                      // accepted nodes, root excluded
   std::vector<Outcome> outcomes, guide_outcomes;  // of the plan, and of the drafter that guides it
   std::vector<Guessed> guessed;
   bool pending = false;         // may be committed
@@ -133,7 +133,7 @@ struct Sequence {
   int lane = 0;  // which of the engine's it has as long as it steps
   std::shared_ptr<const DraftPlan> plan;
   DrafterSet drafters;
-  Followed followed;
+  std::vector<Followed> followed;  // by the model's drafters
   Draft draft;
   Verified verified;
   std::vector<int32_t> path_tokens;  // on the way to a node

@@ -74,8 +74,8 @@ class Session {
   int shared_steps() const { return s_.plan->shared; }  // steps of the draft whose results verification keeps
   int max_chunk() const { return w_.executor.max_rows(); }
   int context() const { return s_.most_text; }
-  int cached() const { return s_.cached; }                              // leading tokens of the text
-  int unread() const { return w_.beside ? w_.beside->unread(s_) : 0; }  // tokens that its drafter has to read first
+  int cached() const { return s_.cached; }         // leading tokens of the text
+  Unread unread() const { return w_.unread(s_); }  // tokens that drafters have to read first
   const Phase& last() const { return w_.last; }
   double run_seconds() const { return w_.run_seconds(); }
   size_t cache_bytes() const { return w_.pool.bytes_per_token() * s_.cached; }

@@ -69,8 +69,10 @@ typedef struct swiftk_load_params {
    * drafter is read in the first of them that has few bits. */
   const char* draft_weights;
   size_t draft_memory;
-  const char* drafter;       /* null, or the folder of a drafter with weights of its own: another model, or a head */
-  const char* drafter_packs; /* on a GPU: what `swiftk pack --drafter` made; several files are joined by colons */
+  const char* drafter; /* null, or the folder of a drafter with weights of its own: another model, or a head; several
+                        * are joined by colons, and are then "drafter", "drafter-2", ... where skip sets name weights */
+  const char* drafter_packs; /* on a GPU: what `swiftk pack --drafter` made; several files are joined by colons, in the
+                              * order of the drafters */
 } swiftk_load_params;
 #define SWIFTK_LOAD_PARAMS_INIT {sizeof(swiftk_load_params), NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, 0, NULL, NULL}
 
@@ -185,7 +187,7 @@ enum {
   SWIFTK_SOURCE_TEMPLATE = 7,
   SWIFTK_SOURCE_GRAMMAR = 8, /* of hosts in Python alone */
   SWIFTK_SOURCE_HOST = 9,    /* swiftk_engine_guess() */
-  SWIFTK_SOURCES = 16 /* room for more */
+  SWIFTK_SOURCES = 16        /* room for more */
 };
 #define SWIFTK_TOKEN_SOURCE(flags) ((int)((flags) >> 8 & 0xff))
 
@@ -349,8 +351,8 @@ SWIFTK_API swiftk_status swiftk_engine_create(swiftk_model* model, const swiftk_
 SWIFTK_API void swiftk_engine_free(swiftk_engine* engine); /* null is allowed */
 SWIFTK_API swiftk_status swiftk_engine_submit(swiftk_engine* engine, const swiftk_request* request, uint64_t* id);
 SWIFTK_API swiftk_status swiftk_engine_cancel(swiftk_engine* engine, uint64_t id); /* no error if it has ended */
-/* What source HOST of a text proposes from the next round on, from position `at` of the text, prompt included: as far as
- * it has come true by then. In place of what it was told before; no error if the text has ended. */
+/* What source HOST of a text proposes from the next round on, from position `at` of the text, prompt included: as far
+ * as it has come true by then. In place of what it was told before; no error if the text has ended. */
 SWIFTK_API swiftk_status swiftk_engine_guess(swiftk_engine* engine, uint64_t id, int32_t at, const int32_t* tokens,
                                              size_t n);
 /* One round. Events are valid until the next step; none where nothing is under way. */

@@ -15,13 +15,14 @@ size_t block_bytes(const Model& model) {
   return model.ops->kv_bytes({model.config.n_kv, model.config.d, 1, model.dtype}) * model.config.L;
 }
 
-// With what a drafter keeps of as many tokens: K and V of its own, and what it reads of the model.
+// With what drafters keep of as many tokens: K and V of their own, and what they read of the model.
 int fitting_blocks(const Model& model) {
   if (!model.ops->device) return INT_MAX;
-  const DraftModel* const beside = model.drafter.get();
-  size_t bytes = block_bytes(model);
-  if (beside && beside->moa.cross) bytes += block_bytes(*beside->moa.cross);
-  if (beside) bytes += block_bytes(*beside->layers) + sizeof(float) * kKvBlock * beside->taps.size() * model.config.D;
+  size_t bytes = block_bytes(model) + sizeof(float) * kKvBlock * model.taps.size() * model.config.D;
+  for (const auto& drafter : model.drafters) {
+    bytes += block_bytes(*drafter->layers);
+    if (drafter->moa.cross) bytes += block_bytes(*drafter->moa.cross);
+  }
   return static_cast<int>(std::min<size_t>(cuda::free_memory(*model.ops->device) / 2 / bytes, 1u << 24));
 }
 
@@ -39,22 +40,16 @@ int checked_context(const Model& model, int context, const char* where) {
   return context == 0 ? fitting_context(model) : context;
 }
 
-namespace {
-
-std::vector<int> taps_of(const Model& model) { return model.drafter ? model.drafter->taps : std::vector<int>{}; }
-
-}  // namespace
-
 Workspace::Workspace(std::shared_ptr<const Model> m, const WorkspaceOptions& o)
     : model(std::move(m)),
       executor(model, o.threads, o.max_rows),
-      pool(*model, o.blocks, static_cast<int>((o.taps.empty() ? taps_of(*model) : o.taps).size()) * model->config.D),
+      pool(*model, o.blocks, static_cast<int>((o.taps.empty() ? model->taps : o.taps).size()) * model->config.D),
       target(compile_plan(*model, {})),
       logits(*model->ops, o.outputs, model->config.V),
       draws(executor, logits, *model),
       x(*model->ops, sizeof(float) * executor.max_rows() * model->config.D),
-      beside(make_runner(*model, executor, o.sequences, o.blocks)),
-      taps_(o.taps.empty() ? taps_of(*model) : o.taps),
+      beside(make_runners(*model, executor, o.sequences, o.blocks)),
+      taps_(o.taps.empty() ? model->taps : o.taps),
       residual_(*model->ops, sizeof(float) * o.sequences * TokenTree::kMaxNodes * model->config.D) {
   if (o.poison) {
     pool.poison(executor.ctx());
@@ -77,7 +72,8 @@ void Workspace::trim(Sequence& s, int slots) {
   const size_t wanted = blocks_for(slots);
   for (; s.blocks.size() > wanted; s.blocks.pop_back()) pool.release(s.blocks.back());
   s.named = std::min<int>(s.named, static_cast<int>(wanted));
-  if (slots == 0 && beside) beside->leave(s);
+  if (slots > 0) return;
+  for (const auto& runner : beside) runner->leave(s);
 }
 
 Rows Workspace::bind() {
@@ -106,9 +102,10 @@ void Workspace::add_nodes(const Sequence& s, int begin, int end) {
 }
 
 void Workspace::run_beside(std::span<Sequence* const> sequences, std::span<const int> n) {
-  beside->step(pool, sequences, n, logits.compute(std::accumulate(n.begin(), n.end(), 0)), cancel);
+  DraftRunner& its = *runner(*sequences[0]->plan);
+  its.step(pool, sequences, n, logits.compute(std::accumulate(n.begin(), n.end(), 0)), cancel);
   for (size_t i = 0; i < sequences.size(); ++i) sequences[i]->draft.beside += n[i];
-  last.caught_up += beside->caught_up();
+  last.caught_up += its.caught_up();
   draws.forget();
 }
 
@@ -239,9 +236,22 @@ void Workspace::run_text(Sequence& s, int n) {
 
 const char* Workspace::fallbacks() const { return model->ops->fallbacks ? model->ops->fallbacks(executor.ctx()) : ""; }
 
+Unread Workspace::unread(const Sequence& s) const {
+  Unread tokens{};
+  for (size_t i = 0; i < beside.size(); ++i) tokens[i] = beside[i]->unread(s);
+  return tokens;
+}
+
+double Workspace::run_seconds() const {
+  double seconds = executor.seconds();
+  for (const auto& runner : beside) seconds += runner->seconds();
+  return seconds;
+}
+
 size_t Workspace::bytes() const {
-  return executor.workspace_bytes() + x.bytes() + residual_.bytes() + logits.bytes() + draws.bytes() +
-         (beside ? beside->bytes() : 0);
+  size_t bytes = executor.workspace_bytes() + x.bytes() + residual_.bytes() + logits.bytes() + draws.bytes();
+  for (const auto& runner : beside) bytes += runner->bytes();
+  return bytes;
 }
 
 }  // namespace swiftk

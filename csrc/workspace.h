@@ -44,7 +44,7 @@ struct WorkspaceOptions {
   int blocks = 0;                      // of K and V
   int threads = 0;                     // 0: the model's
   bool poison = false;                 // tests: fill the cache with NaN first
-  std::vector<int> taps{};             // layers whose outputs are kept, ascending; none: those of the model's drafter
+  std::vector<int> taps{};             // layers whose outputs are kept, ascending; none: those of the model's drafters
 };
 
 // Bytes of K and V of a block, in all layers.
@@ -68,7 +68,7 @@ class Workspace {
   void run_text(Sequence&, int n);
   // One pass of a draft plan, which all of them have: over nodes [grown, grown + n) of each. Logits: a row a node.
   void run_draft(std::span<Sequence* const> sequences, std::span<const int> n);
-  // The same of the model's drafter: over nodes [beside, beside + n).
+  // The same of the drafter that the plan names: over nodes [beside, beside + n).
   void run_beside(std::span<Sequence* const> sequences, std::span<const int> n);
   // Steps of the draft that the target need not run again for the rows that drafting ran; none where a drafter reads
   // what they leave.
@@ -86,7 +86,12 @@ class Workspace {
   size_t bytes() const;
   const char* fallbacks() const;  // as Ops::fallbacks
   float* residual(const Sequence& s, int node) const;
-  double run_seconds() const { return executor.seconds() + (beside ? beside->seconds() : 0); }  // in passes
+  double run_seconds() const;  // in passes
+  Unread unread(const Sequence&) const;
+  // Of the drafter that the plan names; null where it names none.
+  DraftRunner* runner(const DraftPlan& plan) const {
+    return plan.skip.drafter ? beside[*plan.skip.drafter].get() : nullptr;
+  }
 
   const std::shared_ptr<const Model> model;
   Executor executor;
@@ -95,8 +100,8 @@ class Workspace {
   Logits logits;  // [outputs, V]
   Draws draws;
   RowBatch batch;
-  Buffer x;                                   // [max_rows, D] the residual stream
-  const std::unique_ptr<DraftRunner> beside;  // of the model's drafter, or null
+  Buffer x;              // [max_rows, D] the residual stream
+  const Runners beside;  // of the model's drafters
   std::atomic<bool> cancel{false};
   Phase last;
 

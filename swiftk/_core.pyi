@@ -20,7 +20,7 @@ class Model:
         pack: str = "",
         draft_weights: str = "own",
         draft_memory: int = 0,
-        drafter: str = "",
+        drafters: Sequence[str] = (),
         drafter_packs: Sequence[str] = (),
         progress: Callable[[int, int], bool | None] | None = None,
         tensors: Mapping[str, tuple[str, Sequence[int], int, int]] = {},  # (dtype, shape, address, bytes)
@@ -34,7 +34,7 @@ class Model:
     dtype: str
     weight_bytes: int
     copies: dict[str, int]  # bytes of memory for each that drafts may read
-    drafter: str | None  # the kind of the one that was loaded beside the model
+    drafters: list[str]  # the kinds of those that were loaded beside the model
     drafter_bytes: int
     copy_shares: dict[str, float]  # of the bytes of the model's own that a pass reads, what it reads of each
 
@@ -138,7 +138,7 @@ class Session:
     max_chunk: int
     context: int
     cache_bytes: int
-    features: np.ndarray  # [cached tokens, width] what the drafter beside the model reads of the text
+    features: np.ndarray  # [cached tokens, width] what the drafters beside the model read of the text
     kv_rows: np.ndarray  # [cached tokens, floats] K and V of all layers: of each head its K, then its V
     workspace_bytes: int
     run_seconds: float
@@ -208,7 +208,7 @@ class Planner:
         always: bool = False,
     ) -> None: ...
     def start_text(self) -> None: ...
-    def next(self, skip: Skip | None = None, unread: int = 0, left: float = 0.0) -> dict[str, Any]: ...
+    def next(self, skip: Skip | None = None, unread: Sequence[int] = (), left: float = 0.0) -> dict[str, Any]: ...
     def learn(
         self,
         tokens: int,
@@ -266,8 +266,8 @@ class Engine:
         acceptance: str = "coupled",
         logprobs: int = 0,
         drafting: str = "planned",  # "planned", "ruled": the planner says only whether, "off"
-        plans: str = "any",  # "any" that is offered, "none", "fixed": `skip`, "directed": from round to round
-        skip: Skip | None = None,
+        plans: str = "any",  # "any" that is offered, "none", "fixed": `skips`, "directed": from round to round
+        skips: Sequence[Skip] = (),
         rule: DraftRule | None = None,
         drafters: Sequence[int] = (2, 3),  # swiftk.sources.NAMES, those that cost no step
         settings: DrafterSettings = ...,

@@ -8,6 +8,7 @@ import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -26,7 +27,7 @@ from .options import GenerateOptions, LoadOptions, names, resolve_names, show_op
 from .policies import Policies, Policy
 from .prompt import known_ids, token_ids
 from .result import Result, TokenLogprobs
-from .skip import SkipSet, resolve
+from .skip import DRAFTER_NAMES, SkipSet, resolve
 from .sources import DRAFTERS, numbers
 from .stats import Stats
 from .stops import Stopper
@@ -70,10 +71,11 @@ def _load(
     defaults = read_defaults(folder)
     copies = options.draft_weights
     chosen, kernels = place(folder, options.device, options.dtype, options.pack, draft_weights=copies)
-    drafter = None if options.drafter is None else _drafter_folder(options.drafter)
+    drafters = [_drafter_folder(one) for one in options.drafter]
     beside = options.drafter_pack
-    if drafter and not beside:
-        beside = drafter_kernels(drafter, folder, options.dtype, chosen, draft_weights=copies)
+    if not beside:
+        made = [drafter_kernels(one, folder, options.dtype, chosen, draft_weights=copies) for one in drafters]
+        beside = list(chain.from_iterable(made))
     model = _core.Model(
         str(folder),
         dtype=options.dtype,
@@ -83,8 +85,8 @@ def _load(
         pack=kernels,
         draft_weights=copies,
         draft_memory=options.draft_memory or 0,
-        drafter=str(drafter or ""),
-        drafter_packs=beside or [],
+        drafters=[str(one) for one in drafters],
+        drafter_packs=beside,
         progress=progress or LoggedProgress(folder),
         tensors=dict(tensors or {}),
         owner=owner,
@@ -93,8 +95,9 @@ def _load(
     if options.context and options.context > most:
         raise InvalidArgument(f"[load] context is {options.context}, want 2..{most} (the model's)")
     lm = LM(folder, model, Tokenizer(folder), defaults, options)
-    if model.drafter == "model":
-        lm.tokenizer.must_equal(Tokenizer(drafter))
+    for kind, drafter in zip(model.drafters, drafters, strict=True):
+        if kind == "model":
+            lm.tokenizer.must_equal(Tokenizer(drafter))
     _log.info(
         "loaded %s: %s, %d layers, %s weights %.0f MB%s, %s kernels, %d threads, context %d",
         folder,
@@ -103,7 +106,7 @@ def _load(
         model.dtype,
         model.weight_bytes / 1e6,
         "".join(f", {name} {size / 1e6:.0f} MB" for name, size in model.copies.items())
-        + (f", drafter ({model.drafter}) {model.drafter_bytes / 1e6:.0f} MB" if model.drafter else ""),
+        + (f", drafter ({', '.join(model.drafters)}) {model.drafter_bytes / 1e6:.0f} MB" if drafters else ""),
         model.isa,
         model.threads,
         lm.context,
@@ -122,10 +125,9 @@ def _folder(model_dir: Any) -> Path:
     raise CheckpointError(f"[load] {folder} is not a directory, want one with config.json and model.safetensors{hint}")
 
 
-def _drafter_folder(drafter: Any) -> Path:
-    folder = Path(drafter).expanduser()
+def _drafter_folder(folder: Path) -> Path:
     if not folder.is_dir():
-        raise CheckpointError(f"[load] drafter={str(drafter)!r} is not a directory, want one with config.json")
+        raise CheckpointError(f"[load] drafter={str(folder)!r} is not a directory, want one with config.json")
     return folder
 
 
@@ -171,7 +173,7 @@ class LM:
         self._session: Any = None
         self._told: set[str] = set()
         self._layers, self._copy_bytes = int(model.config["num_layers"]), sum(model.copies.values())
-        self._forms = (*model.copies, *(["drafter"] if model.drafter else []))
+        self._forms = (*model.copies, *DRAFTER_NAMES[: len(model.drafters)])
         self._grammars = Grammars(tokenizer, int(model.config["vocab_size"]), defaults.eos_token_ids)
         self.policies = Policies(
             folder, model, EngineMeasured(lambda: self._engine.native), self._forms, self._options.drafter
@@ -277,12 +279,12 @@ class LM:
                 o = replace(o, seed=((asked[0][1].seed or 0) + i) % 2**64)
             if o.seed is None:
                 o = replace(o, seed=secrets.randbits(48))
-            skip = self._skip(o)
+            skips = self._skips(o)
             bos = self.defaults.bos_token_id
             ids = token_ids(prompt, self.tokenizer, self.config["vocab_size"], self.context, o.parse_special, bos)
             self._check(o)
             grammar = self._grammars.of(o.response_format)
-            asked.append((ids, o.filled(self.defaults, len(ids)), skip, grammar))
+            asked.append((ids, o.filled(self.defaults, len(ids)), skips, grammar))
         streams: list[Stream] = []
         try:
             streams.extend(self._stream(*one) for one in asked)
@@ -340,15 +342,19 @@ class LM:
         if outside:
             raise InvalidArgument(f"[generate] stop_token_ids has {outside[0]}, want 0..{vocab - 1}")
 
-    def _skip(self, o: GenerateOptions) -> SkipSet | None:
+    def _skips(self, o: GenerateOptions) -> tuple[SkipSet, ...]:
+        """Of the plans that the options name, by what they leave out or read."""
         if not DRAFTERS[o.drafter_name].beside:
-            return resolve(_early_exit(o), self._layers, self._forms)
-        if o.drafter_name != self._model.drafter:
+            skip = resolve(_early_exit(o), self._layers, self._forms)
+            return () if skip is None else (skip,)
+        loaded = list(zip(DRAFTER_NAMES, self._model.drafters, strict=False))
+        skips = tuple(SkipSet(weights=name) for name, kind in loaded if kind == o.drafter_name)
+        if not skips:
+            have = ", ".join(kind for _, kind in loaded) or "none"
             raise InvalidArgument(
-                f"[generate] drafter={o.drafter!r}, the model has {self._model.drafter or 'none'}; "
-                "load(..., drafter=FOLDER) loads one"
+                f"[generate] drafter={o.drafter!r}, the model has {have}; load(..., drafter=FOLDER) loads one"
             )
-        return SkipSet(weights="drafter")
+        return skips
 
     def _spell(self, token: int) -> str:
         return repr(self.tokenizer.decode([token])) if self.tokenizer.available else str(token)
@@ -376,8 +382,10 @@ class LM:
             "acceptance": o.acceptance,
         }
 
-    def _stream(self, ids: np.ndarray, o: GenerateOptions, skip: SkipSet | None, grammar: Grammar | None) -> Stream:
-        text, policy = self._transcript(ids, o), self.policies.take(o, skip)
+    def _stream(
+        self, ids: np.ndarray, o: GenerateOptions, skips: tuple[SkipSet, ...], grammar: Grammar | None
+    ) -> Stream:
+        text, policy = self._transcript(ids, o), self.policies.take(o, skips)
         ticket = self._engine.submit(ids, **self._sampling(o), **self._drafting(o, policy, ids, grammar))
         optimizer = policy.optimizer
         tried = optimizer.trim() if optimizer else 0
@@ -407,7 +415,7 @@ class LM:
             "prompt_logprobs": -1 if o.prompt_logprobs is None else o.prompt_logprobs,
             "drafting": policy.drafting,
             "plans": policy.plans,
-            "skip": policy.skip.native,
+            "skips": [skip.native for skip in policy.skips],
             "rule": _core.DraftRule(**policy.rule.arguments()) if policy.rule else None,
             "drafters": numbers(o.drafter_name, grammar is not None),
             "constraint": grammar,
@@ -422,8 +430,8 @@ class LM:
 
     def _stats(self, o: GenerateOptions, policy: Policy, text: Transcript, native: Any) -> Stats:
         last = next((r.skip for r in reversed(text.recorder.rounds) if r.skip is not None), None)
-        named = policy.plans in ("fixed", "directed")
-        drafted_by = policy.optimizer.current.skip if policy.optimizer else policy.skip if named else last
+        named = policy.skips[0] if len(policy.skips) == 1 else last
+        drafted_by = policy.optimizer.current.skip if policy.optimizer else named
         return text.recorder.finish(
             native.plain_seconds or None,
             reason_off=_reason_off(o, policy, text),
@@ -469,7 +477,7 @@ class LM:
 
     def _compare(self, result: Result, ids: np.ndarray, o: GenerateOptions) -> None:
         plain = replace(o, speculate=False, verify=False)
-        again = self._stream(ids, plain, None, self._grammars.of(o.response_format)).wait().tokens
+        again = self._stream(ids, plain, (), self._grammars.of(o.response_format)).wait().tokens
         for i, (drafted, plain) in enumerate(zip(result.tokens, again, strict=False)):
             if drafted != plain:
                 raise InternalError(f"[verify] token {i}: {drafted} with drafts, {plain} without")

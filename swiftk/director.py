@@ -130,9 +130,11 @@ class Director:
 
     def _direct(self) -> None:
         policy = self._policy
-        skip = policy.optimizer.next().skip if policy.optimizer else policy.skip
+        if not policy.directed:
+            return
+        skip = policy.optimizer.next().skip if policy.optimizer else policy.skips[0]
         rule = policy.moving.rule if policy.moving else policy.rule
-        if policy.directed and (skip, rule) != self._told:
+        if (skip, rule) != self._told:
             self._told = (skip, rule)
             native = _core.DraftRule(**rule.arguments()) if rule else None
             self._ticket.engine.direct(self._ticket.number, skip.native, native)

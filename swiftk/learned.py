@@ -7,6 +7,7 @@ import hashlib
 import json
 import logging
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,11 @@ _SAMPLE = 1 << 16  # bytes of each weight file that tell models of one shape apa
 
 
 class LearnedFile:
-    """The file of one model on one device."""
+    """The file of one model, and the drafters beside it, on one device."""
 
-    def __init__(self, folder: Path, dtype: str, device: str, drafter: Path | None = None) -> None:
+    def __init__(self, folders: Sequence[Path], dtype: str, device: str) -> None:
         self.enabled = os.environ.get("SWIFTK_LEARNED", "1") != "0"
-        models = "-".join(_fingerprint(one) for one in (folder, drafter) if one is not None)
+        models = "-".join(_fingerprint(one) for one in folders)
         self.path = cache_folder() / "learned" / f"{models}-{dtype}-{device}.json"
         self._states: dict[str, Any] | None = None
 

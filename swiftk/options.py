@@ -21,7 +21,7 @@ from .errors import InvalidArgument, InvalidOption
 from .generation_config import Defaults
 from .optimizers.swift_settings import SwiftSettings
 from .option_values import NUMBERS, flag, forms, ids, integer, number, put, settings, strings
-from .skip import SkipSet
+from .skip import MOST_DRAFTERS, SkipSet
 from .source_settings import SourceSettings
 from .sources import DRAFTERS
 
@@ -67,9 +67,11 @@ class LoadOptions:
     # int4), and kept in no other; "own": in its checkpoint's.
     draft_weights: str | Sequence[str] = "auto"
     # Folder of a drafter with weights of its own: a small model of the same vocabulary, or a head that was trained for
-    # this model (`python -m swiftk.train drafter`, or as DFlash, vLLM's speculators and MOASpec publish them).
-    drafter: str | Path | None = None
-    # Its kernels for a GPU (`swiftk pack --drafter`), of a Mixture of Attentions a list of files; None: as for `pack`.
+    # this model (`python -m swiftk.train drafter`, or as DFlash, vLLM's speculators and MOASpec publish them); or a list
+    # of folders, among which the clock chooses.
+    drafter: str | Path | Sequence[str | Path] | None = None
+    # Their kernels for a GPU (`swiftk pack --drafter`), one file after the other, of a Mixture of Attentions three; None:
+    # as for `pack`.
     drafter_pack: str | Path | Sequence[str | Path] | None = None
     draft_memory: int | None = None  # most bytes of all copies; None: a quarter of the memory that is available
     max_sequences: int = 16  # texts that step together; others wait for their turn
@@ -100,8 +102,12 @@ class LoadOptions:
                 given = repr(self.drafter_pack)
                 raise InvalidOption(f"[load] drafter_pack={given}, want paths of what `swiftk pack --drafter` made")
             put(self, "drafter_pack", [os.fspath(file) for file in files])
-        if not (self.drafter is None or isinstance(self.drafter, (str, os.PathLike))):
-            raise InvalidOption(f"[load] drafter={self.drafter!r}, want the path of a drafter's folder")
+        several = self.drafter if isinstance(self.drafter, (list, tuple)) else [self.drafter]
+        if not (self.drafter is None or all(isinstance(one, (str, os.PathLike)) for one in several)):
+            raise InvalidOption(f"[load] drafter={self.drafter!r}, want the path of a drafter's folder, or a list")
+        if len(several) > MOST_DRAFTERS:
+            raise InvalidOption(f"[load] drafter= names {len(several)} folders, want at most {MOST_DRAFTERS}")
+        put(self, "drafter", [Path(one).expanduser() for one in several if one is not None])
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +143,9 @@ class GenerateOptions:
     max_draft: int | None = None  # most tokens drafted a round
     # What proposes tokens: "plan", the model with sublayers skipped; "suffix", the text's own repetitions; "recycle",
     # what the model listed behind a token before; "model", "block", "eagle" or "moa", the drafter of that kind that was
-    # loaded beside the model; "auto", all of them by time; as papers have them, "lookup", "lookahead", "parallel",
-    # and "template", Token Recycling's tree; "host", what Stream.guess() is told. None: "auto" with a gate by time,
-    # unless a plan is given; else "plan".
+    # loaded beside the model, of several whichever pays; "auto", all of them by time; as papers have them, "lookup",
+    # "lookahead", "parallel", and "template", Token Recycling's tree; "host", what Stream.guess() is told. None: "auto"
+    # with a gate by time, unless a plan is given; else "plan".
     drafter: str | None = None
     # What sources that cost no draft step keep when another text begins. None: "recycle" and "template" their matrix of
     # tokens, which is the model's more than the text's; True: "suffix" the texts, too; False: nothing.

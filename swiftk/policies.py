@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -33,7 +33,7 @@ class Policy:
 
     drafting: str = "off"  # "planned", or "ruled": the planner says only whether
     plans: str = "none"  # "any" that is offered, "none", "fixed", or "directed" from round to round
-    skip: SkipSet = field(default_factory=SkipSet)  # the first, or only, plan
+    skips: tuple[SkipSet, ...] = ()  # of plans that are named; "directed": of the first
     rule: DraftRule | None = None
     moving: SelfSdRule | None = None  # a rule that changes from round to round
     optimizer: Optimizer | None = None
@@ -48,9 +48,9 @@ class Policies:
     """A model's. Searches share what sublayers cost."""
 
     def __init__(
-        self, folder: Path, model: Any, measured: Measured, forms: tuple[str, ...], drafter: Any = None
+        self, folder: Path, model: Any, measured: Measured, forms: tuple[str, ...], drafters: Sequence[Path] = ()
     ) -> None:
-        """forms: what drafts may read but the model's own weights; drafter: the folder of one of them."""
+        """forms: what drafts may read but the model's own weights; drafters: the folders of some of them."""
         self.n_layers = int(model.config["num_layers"])
         self._forms = forms
         self._config, self._shares, self._measured = model.config, model.copy_shares, measured
@@ -58,25 +58,25 @@ class Policies:
         self._kept: dict[Any, Optimizer] = {}
         self._guard = threading.Lock()
         device = "-".join([model.device, model.isa, str(model.threads), *forms])
-        self._file = LearnedFile(folder, model.dtype, device, None if drafter is None else Path(drafter).expanduser())
+        self._file = LearnedFile([folder, *drafters], model.dtype, device)
         self._saved: dict[str, tuple[SkipSet, float]] = {}
         self._planner_saved = -_SAVE
 
-    def take(self, o: GenerateOptions, skip: SkipSet | None) -> Policy:
-        """One text's, until it is given back. `skip`: None where nothing is skipped, so that no plan drafts."""
+    def take(self, o: GenerateOptions, skips: tuple[SkipSet, ...]) -> Policy:
+        """One text's, until it is given back. `skips`: none where nothing is skipped, so that no plan drafts."""
         drafter = DRAFTERS[o.drafter_name]
-        if o.speculate is False or not ((drafter.plan and skip is not None) or drafter.sources):
+        if o.speculate is False or not ((drafter.plan and skips) or drafter.sources):
             return Policy()
-        if not drafter.plan or skip is None:
+        if not drafter.plan or not skips:
             return Policy("planned")
         rule, moving = _rule(o)
         drafting = "planned" if rule is None else "ruled"
         free = not drafter.beside and o.optimizer is not None and o.skip == "auto"
         free = free and o.assistant_early_exit in (None, "auto")
         if not free:
-            return Policy(drafting, "fixed", skip, rule, moving)
+            return Policy(drafting, "fixed", skips, rule, moving)
         if o.optimizer == "auto" and o.assistant_early_exit is None and self._forms:
-            return Policy(drafting, "any", SkipSet(), rule, moving)
+            return Policy(drafting, "any", (), rule, moving)
         key = (o.optimizer, o.assistant_early_exit, o.swift, rule, bool(o.temperature), o.drafter_name)
         with self._guard:
             optimizer = self._kept.pop(key, None)
@@ -84,7 +84,7 @@ class Policies:
             optimizer = self._optimizer(o, rule)
             if self._lasting(o, optimizer):
                 self._restore(_kind(o), optimizer)
-        return Policy(drafting, "directed", optimizer.current.skip, rule, moving, optimizer, key)
+        return Policy(drafting, "directed", (optimizer.current.skip,), rule, moving, optimizer, key)
 
     def give(self, policy: Policy) -> None:
         """Back, for the next text. Of two that texts had at a time the later one stays."""

@@ -14,14 +14,17 @@ from .errors import InvalidArgument
 
 _FORMAT = "swiftk skip set 1"
 FORMS = ("own", "int8", "int4", "int3", "upper")  # stored forms; "upper": the upper bytes of float16 weights
-WEIGHTS = (*FORMS, "drafter")  # what drafts read; "drafter": of a drafter that was loaded beside the model
+MOST_DRAFTERS = 8  # beside a model
+# What drafts read; "drafter", "drafter-2", ...: of the drafters that were loaded beside the model, in their order.
+DRAFTER_NAMES = ("drafter", *(f"drafter-{i}" for i in range(2, MOST_DRAFTERS + 1)))
+WEIGHTS = (*FORMS, *DRAFTER_NAMES)
 
 
 @dataclass(frozen=True, slots=True)
 class SkipSet:
     """Layers whose attention or MLP the draft skips, the layer from which it leaves out everything (None: none), and
     what it reads of the rest: one of WEIGHTS, or one for each layer (the head's is the last one). (FORM, "drafter"):
-    that form, guided by the drafter that was loaded: each of its steps reads a few guesses of the drafter's."""
+    that form, guided by a drafter that was loaded: each of its steps reads a few guesses of the drafter's."""
 
     attn: tuple[int, ...] = ()
     mlp: tuple[int, ...] = ()
@@ -102,9 +105,14 @@ class SkipSet:
         return frozenset(_forms(self.weights)) - {"own"}
 
     @property
+    def drafters(self) -> frozenset[str]:
+        """Of the drafters that were loaded, those that it names."""
+        return self.forms & frozenset(DRAFTER_NAMES)
+
+    @property
     def guided(self) -> bool:
         """Whether the drafter guesses for what is read of the model."""
-        return not isinstance(self.weights, str) and len(self.weights) == 2 and self.weights[1] == "drafter"
+        return not isinstance(self.weights, str) and len(self.weights) == 2 and self.weights[1] in DRAFTER_NAMES
 
     @property
     def thinned(self) -> bool:
@@ -133,9 +141,10 @@ class SkipSet:
         absent = sorted(self.forms - set(copies))
         if absent:
             have = ", ".join(["own", *copies])
-            how = "drafter=FOLDER) loads one" if absent[0] == "drafter" else f"draft_weights={absent[0]!r}) makes it"
+            drafter = absent[0] in DRAFTER_NAMES
+            how = "drafter=FOLDER) loads one" if drafter else f"draft_weights={absent[0]!r}) makes it"
             raise InvalidArgument(f"[skip] weights={absent[0]!r}, the model has {have}; load(..., {how}")
-        if "drafter" in self.forms and not self.guided and (self.thinned or not isinstance(self.weights, str)):
+        if self.drafters and not self.guided and (self.thinned or not isinstance(self.weights, str)):
             raise InvalidArgument(
                 "[skip] weights='drafter' and layers of the model's, want one of both, or weights=(FORM, 'drafter')"
             )
@@ -150,8 +159,8 @@ class SkipSet:
         parts = [f"attention {list(self.attn)}"] if self.attn else []
         parts += [f"mlp {list(self.mlp)}"] if self.mlp else []
         parts += [f"exit before layer {self.exit_layer}"] if self.exit_layer is not None else []
-        parts += [f"{'/'.join(sorted(self.forms))} weights"] if self.forms - {"drafter"} else []
-        parts += ["the drafter's guesses" if self.guided else "the drafter"] if "drafter" in self.forms else []
+        parts += [f"{'/'.join(sorted(self.forms))} weights"] if self.forms - self.drafters else []
+        parts += [f"the {name}'s guesses" if self.guided else f"the {name}" for name in sorted(self.drafters)]
         return ", ".join(parts) or "nothing"
 
 

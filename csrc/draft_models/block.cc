@@ -14,8 +14,8 @@ namespace {
 
 class Block : public DraftRunner {
  public:
-  Block(const Model& target, const Executor& host, int sequences, int blocks)
-      : DraftRunner(target, host, sequences, blocks),
+  Block(const Model& target, int number, const Executor& host, int sequences, int blocks)
+      : DraftRunner(target, number, host, sequences, blocks),
         block_(drafter_.block),
         c_(drafter_.layers->config),
         ahead_(ops_, sizeof(float) * sequences * block_.size * drafter_.V),
@@ -64,14 +64,12 @@ class Block : public DraftRunner {
   // K and V of the text up to there, from features of its rows.
   void keep(const KvPool& pool, Sequence& s, int end) {
     const int from = known(s), n = end - from;
-    const size_t width = pool.features();
     Ctx& ctx = executor_.ctx();
     batch_.clear();
     batch_.begin(view(s));
     for (int i = from; i < end; ++i) {
       batch_.add(s.text[i], i, i);
-      float* const to = features_.as<float>() + (i - from) * width;
-      ops_.copy(ctx, to, pool.features_at(s.slot(i)), sizeof(float) * width);
+      read_features(features_.as<float>() + size_t(i - from) * block_.fc.k, pool.features_at(s.slot(i)));
     }
     Rows rows = batch_.rows();
     executor_.prepare(rows);
@@ -99,7 +97,7 @@ class Block : public DraftRunner {
     batch_.clear();
     last_.clear();
     for (Sequence* const s : fresh_) {
-      s->followed.ahead = batch_.size();
+      followed(*s).ahead = batch_.size();
       batch_.begin(view(*s));
       for (int i = 0; i < size; ++i) {
         batch_.add(i == 0 ? s->draft.tree.token(0) : block_.mask, s->cached + i, s->cached + i,
@@ -135,7 +133,7 @@ class Block : public DraftRunner {
     }
   }
   // Where it was said what follows a node of that depth: a row of the pass.
-  int place(const Sequence& s, int depth) const { return s.followed.ahead + depth + !block_.from_anchor; }
+  int place(const Sequence& s, int depth) const { return followed(s).ahead + depth + !block_.from_anchor; }
 
   // What was said of the nodes' places [nodes, its V], and what the bias is made of. Returns the nodes.
   int read(std::span<Sequence* const> sequences, std::span<const int> n, float* its) {
@@ -173,8 +171,9 @@ class Block : public DraftRunner {
 
 }  // namespace
 
-std::unique_ptr<DraftRunner> make_block(const Model& target, const Executor& host, int sequences, int blocks) {
-  return std::make_unique<Block>(target, host, sequences, blocks);
+std::unique_ptr<DraftRunner> make_block(const Model& target, int number, const Executor& host, int sequences,
+                                        int blocks) {
+  return std::make_unique<Block>(target, number, host, sequences, blocks);
 }
 
 }  // namespace swiftk

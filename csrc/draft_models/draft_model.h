@@ -77,9 +77,9 @@ KernelShape head_shape(const Config& layers, const DraftModel&);
 std::vector<KernelShape> drafter_kernel_shapes(const std::string& dir, const std::string& target,
                                                const std::string& dtype);
 
-// Opens the checkpoint of a drafter for `model`. Throws Error(Checkpoint, Unsupported) that names both sides of what
-// does not fit. options: of the model's load; of them dtype, threads and progress count here, too.
-std::shared_ptr<const DraftModel> load_draft_model(const std::string& dir, const LoadOptions& options,
-                                                   const Model& model);
+// Opens the checkpoints of the drafters that options name, for `model`. Throws Error(Checkpoint, Unsupported) that
+// names both sides of what does not fit. options: of the model's load; of them dtype, threads and progress count here,
+// too.
+void load_draft_models(const LoadOptions& options, Model& model);
 
 }  // namespace swiftk

@@ -14,8 +14,8 @@ namespace {
 
 class Eagle : public DraftRunner {
  public:
-  Eagle(const Model& target, const Executor& host, int sequences, int blocks)
-      : DraftRunner(target, host, sequences, blocks),
+  Eagle(const Model& target, int number, const Executor& host, int sequences, int blocks)
+      : DraftRunner(target, number, host, sequences, blocks),
         eagle_(drafter_.eagle),
         c_(drafter_.layers->config),
         features_(ops_, floats(kMostRows) * eagle_.width),
@@ -100,7 +100,7 @@ class Eagle : public DraftRunner {
 
   // Nothing comes before the first token: it has no row.
   void add_text(const KvPool& pool, const Sequence& s, int end) {
-    batch_.begin({s.followed.blocks.data(), s.cached - 1, s.cached - 1});
+    batch_.begin({blocks(s), s.cached - 1, s.cached - 1});
     for (int token = std::max(known(s), 1); token < end; ++token) {
       batch_.add(s.text[token], token - 1, token - 1);
       row_.push_back({tapped(pool, s, token - 1), false, nullptr});
@@ -114,7 +114,7 @@ class Eagle : public DraftRunner {
     bool begun = wave == 0;  // by the text
     for (int node = s.draft.beside; node < s.draft.beside + n; ++node) {
       if (waves[node] != wave) continue;
-      if (!begun) batch_.begin({s.followed.blocks.data(), scratch, scratch});
+      if (!begun) batch_.begin({blocks(s), scratch, scratch});
       begun = true;
       batch_.add(tree.token(node), scratch + tree.depth(node), scratch + node, chain ? 0 : tree.ancestors(node));
       const float* const from = node == 0 ? tapped(pool, s, scratch) : said(s, tree.parent(node));
@@ -202,7 +202,7 @@ class Eagle : public DraftRunner {
     for (int i = 0; i < n;) {
       int end = i;
       for (; end < n && !row_[end].own && end - i < kMostRows; ++end) {
-        copy(features_.as<float>() + size_t(end - i) * eagle_.width, row_[end].from, eagle_.width);
+        read_features(features_.as<float>() + size_t(end - i) * eagle_.width, row_[end].from);
       }
       if (end > i) models(i, end - i);
       for (i = end; i < n && row_[i].own; ++i) owns(i);
@@ -237,8 +237,9 @@ class Eagle : public DraftRunner {
 
 }  // namespace
 
-std::unique_ptr<DraftRunner> make_eagle(const Model& target, const Executor& host, int sequences, int blocks) {
-  return std::make_unique<Eagle>(target, host, sequences, blocks);
+std::unique_ptr<DraftRunner> make_eagle(const Model& target, int number, const Executor& host, int sequences,
+                                        int blocks) {
+  return std::make_unique<Eagle>(target, number, host, sequences, blocks);
 }
 
 }  // namespace swiftk

@@ -10,8 +10,8 @@ namespace {
 
 class Independent : public DraftRunner {
  public:
-  Independent(const Model& target, const Executor& host, int sequences, int blocks)
-      : DraftRunner(target, host, sequences, blocks) {}
+  Independent(const Model& target, int number, const Executor& host, int sequences, int blocks)
+      : DraftRunner(target, number, host, sequences, blocks) {}
 
   void step(const KvPool&, std::span<Sequence* const> sequences, std::span<const int> n, float* logits,
             std::atomic<bool>& cancel) override {
@@ -71,8 +71,9 @@ class Independent : public DraftRunner {
 
 }  // namespace
 
-std::unique_ptr<DraftRunner> make_independent(const Model& target, const Executor& host, int sequences, int blocks) {
-  return std::make_unique<Independent>(target, host, sequences, blocks);
+std::unique_ptr<DraftRunner> make_independent(const Model& target, int number, const Executor& host, int sequences,
+                                              int blocks) {
+  return std::make_unique<Independent>(target, number, host, sequences, blocks);
 }
 
 }  // namespace swiftk

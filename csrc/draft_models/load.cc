@@ -1,5 +1,6 @@
 // Loads drafters beside the model they draft for: on a GPU with kernels of their own.
 #include <array>
+#include <set>
 
 #include "cuda/backend.h"
 #include "draft_model.h"
@@ -73,8 +74,8 @@ void load_moa(const std::string& dir, const Json& json, const LoadOptions& its, 
   out.read_bytes = out.bytes + head_bytes(layers[0]->own.head) + bytes / target.config.L * out.moa.last;
 }
 
-// Where it runs: as the model does, on a GPU with kernels of its own.
-LoadOptions options_of(const std::string& kind, const LoadOptions& options, const Model& target) {
+// Where it runs: as the model does, on a GPU with kernels of its own, the next ones from `packs` on.
+LoadOptions options_of(const std::string& kind, const LoadOptions& options, const Model& target, size_t& packs) {
   LoadOptions its;
   its.dtype = options.dtype;
   // On a GPU the kernels of heads read no fewer bits.
@@ -87,14 +88,14 @@ LoadOptions options_of(const std::string& kind, const LoadOptions& options, cons
     return its;
   }
   its.device = options.device;
-  its.drafter_packs = options.drafter_packs;
-  const size_t want = kind == "moa" ? 3 : 1;
-  if (its.drafter_packs.size() != want) {
+  const size_t want = kind == "moa" ? 3 : 1, got = options.drafter_packs.size() - packs;
+  if (got < want) {
     fail(Status::InvalidArgument, "[drafter] device '" + options.device + "' needs " + std::to_string(want) +
                                       (want > 1 ? " kernel packs" : " kernel pack") + " for the drafter, got " +
-                                      std::to_string(its.drafter_packs.size()) +
-                                      ": `swiftk pack --drafter` makes them");
+                                      std::to_string(got) + ": `swiftk pack --drafter` makes them");
   }
+  its.drafter_packs.assign(options.drafter_packs.begin() + packs, options.drafter_packs.begin() + packs + want);
+  packs += want;
   its.pack = its.drafter_packs[0];
   if (kind != "model") its.dtype = name_of(target.dtype);  // kernels for both read the model's embedding
   return its;
@@ -108,6 +109,39 @@ void load_layers(const Checkpoint& checkpoint, const Config& config, const LoadO
   out.bytes = layers->own.bytes;
   out.read_bytes = layers->own.bytes + (reads_head ? head_bytes(layers->own.head) : 0);
   out.layers = layers;
+}
+
+std::shared_ptr<const DraftModel> load_draft_model(const std::string& dir, const LoadOptions& options,
+                                                   const Model& target, size_t& packs) {
+  auto out = std::make_shared<DraftModel>();
+  const Json json = read_config_file(dir);
+  out->kind = kind_of(dir, json);
+  const LoadOptions its = options_of(out->kind, options, target, packs);
+  out->reach = TokenTree::kMaxNodes;
+  if (out->kind == "model") {
+    out->layers = load_model(dir, its);
+    out->V = out->layers->config.V;
+    const Model& layers = *out->layers;
+    out->bytes = layers.own.bytes;
+    for (const Weights& copy : layers.copies) out->bytes += copy.bytes;
+    out->read_bytes = layers.copies.empty() ? layers.own.read_bytes : layers.copies[0].read_bytes;
+    return out;
+  }
+  if (out->kind == "moa") {
+    load_moa(dir, json, its, target, *out);
+    return out;
+  }
+  const Checkpoint checkpoint(dir);
+  if (out->kind == "block") {
+    out->opens = true;
+    const Config config = read_block(json, target.config, checkpoint, *out);
+    load_layers(checkpoint, config, its, target, out->tokens.empty(), *out);
+  } else {
+    out->serial = true;
+    const Config config = read_eagle(json, target.config, checkpoint, *out);
+    load_layers(checkpoint, config, its, target, !out->eagle.fused, *out);
+  }
+  return out;
 }
 
 }  // namespace
@@ -148,37 +182,23 @@ std::vector<KernelShape> drafter_kernel_shapes(const std::string& dir, const std
   return shapes;
 }
 
-std::shared_ptr<const DraftModel> load_draft_model(const std::string& dir, const LoadOptions& options,
-                                                   const Model& target) {
-  auto out = std::make_shared<DraftModel>();
-  const Json json = read_config_file(dir);
-  out->kind = kind_of(dir, json);
-  const LoadOptions its = options_of(out->kind, options, target);
-  out->reach = TokenTree::kMaxNodes;
-  if (out->kind == "model") {
-    out->layers = load_model(dir, its);
-    out->V = out->layers->config.V;
-    const Model& layers = *out->layers;
-    out->bytes = layers.own.bytes;
-    for (const Weights& copy : layers.copies) out->bytes += copy.bytes;
-    out->read_bytes = layers.copies.empty() ? layers.own.read_bytes : layers.copies[0].read_bytes;
-    return out;
+void load_draft_models(const LoadOptions& options, Model& target) {
+  if (options.drafters.empty()) return;
+  if (options.drafters.size() > kMostDraftModels) {
+    fail(Status::Unsupported, "[drafter] there are " + std::to_string(options.drafters.size()) + ", want at most " +
+                                  std::to_string(kMostDraftModels));
   }
-  if (out->kind == "moa") {
-    load_moa(dir, json, its, target, *out);
-    return out;
+  size_t packs = 0;
+  std::set<int> taps;
+  for (const std::string& dir : options.drafters) {
+    target.drafters.push_back(load_draft_model(dir, options, target, packs));
+    taps.insert(target.drafters.back()->taps.begin(), target.drafters.back()->taps.end());
   }
-  const Checkpoint checkpoint(dir);
-  if (out->kind == "block") {
-    out->opens = true;
-    const Config config = read_block(json, target.config, checkpoint, *out);
-    load_layers(checkpoint, config, its, target, out->tokens.empty(), *out);
-  } else {
-    out->serial = true;
-    const Config config = read_eagle(json, target.config, checkpoint, *out);
-    load_layers(checkpoint, config, its, target, !out->eagle.fused, *out);
+  target.taps.assign(taps.begin(), taps.end());
+  if (target.ops->device && packs < options.drafter_packs.size()) {
+    fail(Status::InvalidArgument, "[drafter] the drafters need " + std::to_string(packs) + " kernel packs, got " +
+                                      std::to_string(options.drafter_packs.size()));
   }
-  return out;
 }
 
 }  // namespace swiftk

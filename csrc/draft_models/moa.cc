@@ -18,8 +18,8 @@ Plan cross_plan(const Model& model) {
 
 class Moa : public DraftRunner {
  public:
-  Moa(const Model& target, Executor& host, int sequences, int blocks)
-      : DraftRunner(target, host, sequences, blocks),
+  Moa(const Model& target, int number, Executor& host, int sequences, int blocks)
+      : DraftRunner(target, number, host, sequences, blocks),
         moa_(drafter_.moa),
         layers_(target.config.L),
         together_(std::max(1, kMostRows / layers_)),
@@ -175,8 +175,8 @@ class Moa : public DraftRunner {
 
 }  // namespace
 
-std::unique_ptr<DraftRunner> make_moa(const Model& target, Executor& host, int sequences, int blocks) {
-  return std::make_unique<Moa>(target, host, sequences, blocks);
+std::unique_ptr<DraftRunner> make_moa(const Model& target, int number, Executor& host, int sequences, int blocks) {
+  return std::make_unique<Moa>(target, number, host, sequences, blocks);
 }
 
 }  // namespace swiftk

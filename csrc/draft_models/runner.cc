@@ -14,17 +14,27 @@ Plan plan_of(const Model& layers) {
   return compile_plan(layers, skip);
 }
 
+std::vector<int> columns_of(const std::vector<int>& taps, const std::vector<int>& all) {
+  std::vector<int> columns;
+  for (const int tap : taps) {
+    columns.push_back(static_cast<int>(std::lower_bound(all.begin(), all.end(), tap) - all.begin()));
+  }
+  return columns;
+}
+
 }  // namespace
 
-DraftRunner::DraftRunner(const Model& target, const Executor& host, int sequences, int blocks)
+DraftRunner::DraftRunner(const Model& target, int number, const Executor& host, int sequences, int blocks)
     : target_(target),
-      drafter_(*target.drafter),
+      number_(number),
+      drafter_(*target.drafters[number]),
       ops_(*drafter_.layers->ops),
       target_ctx_(host.ctx()),
       plan_(plan_of(*drafter_.layers)),
       executor_(drafter_.layers, host, std::max(kMostRows, sequences * (kBeside + TokenTree::kMaxNodes))),
       pool_(*drafter_.layers, blocks),
-      x_(ops_, sizeof(float) * executor_.max_rows() * drafter_.layers->config.D) {
+      x_(ops_, sizeof(float) * executor_.max_rows() * drafter_.layers->config.D),
+      columns_(columns_of(drafter_.taps, target.taps)) {
   if (drafter_.V != target.config.V || !drafter_.tokens.empty()) {
     own_ = Buffer(ops_, sizeof(float) * std::min(kMostRows, sequences * TokenTree::kMaxNodes) * drafter_.V);
   }
@@ -37,7 +47,7 @@ DraftRunner::DraftRunner(const Model& target, const Executor& host, int sequence
 
 bool DraftRunner::make_room(Sequence& s) {
   if (s.cached == 0) return false;  // a head begins with the feature of the token before the last one
-  Followed& f = s.followed;
+  Followed& f = followed(s);
   const auto most = std::min<size_t>(f.text.size(), s.cached);
   f.text.resize(std::mismatch(f.text.begin(), f.text.begin() + most, s.text.begin()).first - f.text.begin());
   const auto wanted = static_cast<size_t>(blocks_for(s.cached + TokenTree::kMaxNodes));
@@ -51,8 +61,18 @@ bool DraftRunner::make_room(Sequence& s) {
 }
 
 void DraftRunner::leave(Sequence& s) {
-  for (const int32_t block : s.followed.blocks) pool_.release(block);
-  s.followed = {};
+  for (const int32_t block : followed(s).blocks) pool_.release(block);
+  followed(s) = {};
+}
+
+void DraftRunner::read_features(float* to, const float* kept) const {
+  const size_t D = target_.config.D;
+  const bool all = columns_.size() == target_.taps.size();
+  if (all) return ops_.copy(executor_.ctx(), to, kept, sizeof(float) * D * columns_.size());
+  for (const int column : columns_) {
+    ops_.copy(executor_.ctx(), to, kept + column * D, sizeof(float) * D);
+    to += D;
+  }
 }
 
 void DraftRunner::spread(int n, float* logits) const {
@@ -90,12 +110,15 @@ void DraftRunner::run_with_head(const Rows& rows, std::atomic<bool>& cancel, flo
   if (apart) head(x, rows.n, logits);
 }
 
-std::unique_ptr<DraftRunner> make_runner(const Model& target, Executor& host, int sequences, int blocks) {
-  if (!target.drafter) return nullptr;
-  const std::string& kind = target.drafter->kind;
-  if (kind == "moa") return make_moa(target, host, sequences, blocks);
-  const auto make = kind == "model" ? make_independent : kind == "eagle" ? make_eagle : make_block;
-  return make(target, host, sequences, blocks);
+Runners make_runners(const Model& target, Executor& host, int sequences, int blocks) {
+  Runners runners;
+  for (int i = 0; i < static_cast<int>(target.drafters.size()); ++i) {
+    const std::string& kind = target.drafters[i]->kind;
+    const auto make = kind == "model" ? make_independent : kind == "eagle" ? make_eagle : make_block;
+    runners.push_back(kind == "moa" ? make_moa(target, i, host, sequences, blocks)
+                                    : make(target, i, host, sequences, blocks));
+  }
+  return runners;
 }
 
 }  // namespace swiftk

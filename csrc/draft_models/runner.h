@@ -28,8 +28,9 @@ struct CaughtUp {
 
 class DraftRunner {
  public:
-  // host: the model's, on whose threads it runs; sequences: that draft together; blocks: of K and V that all may hold.
-  DraftRunner(const Model& target, const Executor& host, int sequences, int blocks);
+  // number: of the model's drafters; host: the model's, on whose threads it runs; sequences: that draft together;
+  // blocks: of K and V that all may hold.
+  DraftRunner(const Model& target, int number, const Executor& host, int sequences, int blocks);
   virtual ~DraftRunner() = default;
 
   // Room for a tree behind the text; false: there are not so many blocks. Forgets what the text no longer begins with.
@@ -64,12 +65,18 @@ class DraftRunner {
   static constexpr int kBeside = 64;     // of a text, in the pass that reads its tree
   static constexpr int kRound = 16;      // tokens of a text that one round may bring
 
-  View view(const Sequence& s) const { return {s.followed.blocks.data(), s.cached, s.cached}; }
-  int known(const Sequence& s) const { return static_cast<int>(s.followed.text.size()); }
+  Followed& followed(Sequence& s) const { return s.followed[number_]; }
+  const Followed& followed(const Sequence& s) const { return s.followed[number_]; }
+  const int32_t* blocks(const Sequence& s) const { return followed(s).blocks.data(); }
+  View view(const Sequence& s) const { return {blocks(s), s.cached, s.cached}; }
+  int known(const Sequence& s) const { return static_cast<int>(followed(s).text.size()); }
   // Its rows of the text are there up to token `end`.
   void knows(Sequence& s, int end) const {
-    s.followed.text.insert(s.followed.text.end(), s.text.begin() + known(s), s.text.begin() + end);
+    std::vector<int32_t>& text = followed(s).text;
+    text.insert(text.end(), s.text.begin() + known(s), s.text.begin() + end);
   }
+  // What it taps of the features that the pool keeps of a token. to [taps, D of the target]
+  void read_features(float* to, const float* kept) const;
 
   // Logits [n, V of the target] of own_, which it has of some tokens alone.
   void spread(int n, float* logits) const;
@@ -104,6 +111,7 @@ class DraftRunner {
   }
 
   const Model& target_;
+  const int number_;
   const DraftModel& drafter_;
   const Ops& ops_;  // on a GPU those of a pack of its own
   Ctx& target_ctx_;
@@ -117,13 +125,19 @@ class DraftRunner {
   Buffer normed_;  // [rows, D] before the target's head, where that is of other kernels
   CaughtUp caught_up_;
   double beside_ = 0;  // seconds in ops that the executor did not run
+
+ private:
+  const std::vector<int> columns_;  // of each of its taps, among those of all drafters
 };
 
-std::unique_ptr<DraftRunner> make_independent(const Model& target, const Executor& host, int sequences, int blocks);
-std::unique_ptr<DraftRunner> make_block(const Model& target, const Executor& host, int sequences, int blocks);
-std::unique_ptr<DraftRunner> make_eagle(const Model& target, const Executor& host, int sequences, int blocks);
-std::unique_ptr<DraftRunner> make_moa(const Model& target, Executor& host, int sequences, int blocks);
-// Of the drafter that was loaded beside the model; null where there is none.
-std::unique_ptr<DraftRunner> make_runner(const Model& target, Executor& host, int sequences, int blocks);
+using Runners = std::vector<std::unique_ptr<DraftRunner>>;  // by number
+
+std::unique_ptr<DraftRunner> make_independent(const Model&, int number, const Executor& host, int sequences,
+                                              int blocks);
+std::unique_ptr<DraftRunner> make_block(const Model&, int number, const Executor& host, int sequences, int blocks);
+std::unique_ptr<DraftRunner> make_eagle(const Model&, int number, const Executor& host, int sequences, int blocks);
+std::unique_ptr<DraftRunner> make_moa(const Model&, int number, Executor& host, int sequences, int blocks);
+// Of all drafters that were loaded beside the model.
+Runners make_runners(const Model&, Executor& host, int sequences, int blocks);
 
 }  // namespace swiftk

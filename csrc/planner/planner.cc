@@ -17,48 +17,6 @@ constexpr size_t kMostModes = 64;
 
 }  // namespace
 
-TextOdds::TextOdds() {
-  for (int i = static_cast<int>(SourceId::Plan) + 1; i < kSourceIds; ++i) {
-    const std::optional<Trust> t = trust_of(static_cast<SourceId>(i));
-    if (t)
-      rates[i] =
-          AcceptanceRates::of_source({t->level, t->slope, tuned::kTight, tuned::kTightSlope, t->second, 0, t->ratio});
-  }
-}
-
-void TextOdds::start() {
-  for (auto& seen : rates) {
-    if (seen) seen->fade(tuned::kCarried);
-  }
-  tokens = steps = 0;
-}
-
-void TextOdds::heard(std::span<const Guessed> guessed) {
-  for (const Guessed& g : guessed) {
-    if (auto& seen = rates[static_cast<int>(g.source)]) seen->add(g.bucket, g.rank);
-  }
-}
-
-// Drafters that are not priced propose as their papers have it: all that they know.
-std::array<std::array<float, kGuessRanks>, kGuessBuckets> TextOdds::chance(SourceId id) const {
-  std::array<std::array<float, kGuessRanks>, kGuessBuckets> chance;
-  for (auto& ranks : chance) ranks.fill(1);
-  if (!of(id)) return chance;
-  const Odds odds = of(id)->odds();
-  for (int b = 0; b < kGuessBuckets; ++b) {
-    chance[b][0] = static_cast<float>(odds.p_top1[b]);
-    for (int r = 1; r < kGuessRanks; ++r) chance[b][r] = static_cast<float>(odds.p_rank[r - 1][b]);
-  }
-  return chance;
-}
-
-void TextOdds::observe(double its_tokens, double its_steps) {
-  tokens = tuned::kPace * tokens + its_tokens;
-  steps = tuned::kPace * steps + its_steps;
-}
-
-double TextOdds::pace() const { return std::clamp((tokens + 2) / (steps + 2), 1.0, tuned::kFastest); }
-
 int Planner::find(const SkipSet& skip) const {
   const auto found = std::find_if(plans_.begin(), plans_.end(), [&](const Choice& c) { return c.plan->skip == skip; });
   return found == plans_.end() ? -1 : static_cast<int>(found - plans_.begin());
@@ -85,7 +43,7 @@ int Planner::mode(const DraftMode& asked) {
   const auto found = std::find_if(modes_.begin(), modes_.end(), same);
   if (found != modes_.end()) return static_cast<int>(found - modes_.begin());
   Mode& m = modes_.emplace_back(Mode{.asked = asked, .purses = {}});
-  for (int l = 0; l < kLoads; ++l) m.purses.emplace_back(asked.plans(), 1 << l);
+  for (int l = 0; l < kLoads; ++l) m.purses.emplace_back(asked.plans != Plans::None, 1 << l);
   m.next.mode = static_cast<int>(modes_.size()) - 1;
   return m.next.mode;
 }
@@ -126,28 +84,37 @@ double Planner::opening(const Choice& c, int texts) const {
 }
 
 bool Planner::may_draft(const Mode& m, int plan) const {
-  if (m.asked.plan == DraftMode::kAny) return plans_[plan].for_all;
-  return plan == (m.asked.plan == DraftMode::kDirected ? m.directed : m.asked.plan);
+  const std::vector<int>& fixed = m.asked.fixed;
+  switch (m.asked.plans) {
+    case Plans::Any: return plans_[plan].for_all;
+    case Plans::Fixed: return std::find(fixed.begin(), fixed.end(), plan) != fixed.end();
+    default: return plan == m.directed;
+  }
 }
 
 bool Planner::better_heard_as_guide(const Mode& m, int plan) const {
-  if (!plans_[plan].plan->skip.alone() || tried(plan) || m.asked.always) return false;
-  for (int i = 0; i < static_cast<int>(plans_.size()); ++i)
-    if (plans_[i].plan->skip.guided() && may_draft(m, i) && !m.rests_now(i) && !tried(i)) return true;
+  const SkipSet& skip = plans_[plan].plan->skip;
+  if (!skip.alone() || tried(plan) || m.asked.always) return false;
+  for (int i = 0; i < static_cast<int>(plans_.size()); ++i) {
+    const bool guide = plans_[i].plan->skip.guided() && plans_[i].plan->skip.drafter == skip.drafter;
+    if (guide && may_draft(m, i) && !m.rests_now(i) && !tried(i)) return true;
+  }
   return false;
 }
 
 // Before it was measured: its multiply-adds, at what they cost where a pass is bound by them.
 double Planner::reading(const Choice& c, int texts) const {
-  if (reading_.count() > 0) return reading_.value() / clock_.step(texts);
+  const Mean& seen = reading_[*c.plan->skip.drafter];
+  if (seen.count() > 0) return seen.value() / clock_.step(texts);
   return c.plan->reading * (clock_.beyond(texts, 64) - clock_.beyond(texts, 32)) / 32;
 }
 
 bool Planner::affords(const Mode& m, int plan, int texts, double pace, double rate, double other,
                       const Reading& r) const {
   const Choice& c = plans_[plan];
-  if (r.unread == 0 || !c.plan->skip.drafter || m.asked.always) return true;
-  const double price = r.unread * reading(c, texts), ago = m.loss_of(plan).ago;
+  const int unread = c.plan->skip.drafter ? r.unread[*c.plan->skip.drafter] : 0;
+  if (unread == 0 || m.asked.always) return true;
+  const double price = unread * reading(c, texts), ago = m.loss_of(plan).ago;
   const double left = std::min(r.left, tuned::kLeft), usual = std::max(pace, other);
   const double gain = ago < 0 ? left * (1 / usual - 1 / rate) : tuned::kReread * ago;
   if (other == 0) return price <= std::max(gain, m.purse(texts).left());
@@ -200,7 +167,7 @@ void Planner::look(Mode& m, int texts, double pace, const Reading& reading) {
 
 const Allotment& Planner::allot(int mode, int texts, double pace, int plan, const Reading& reading) {
   Mode& m = modes_[mode];
-  if (m.asked.plan == DraftMode::kDirected && plan != m.directed) {
+  if (m.asked.plans == Plans::Directed && plan != m.directed) {
     if (m.directed >= 0) m.purse(texts).switched();
     m.directed = plan;
     m.due = 0;
@@ -231,7 +198,8 @@ const Allotment& Planner::allot(int mode, int texts, double pace, int plan, cons
   }
   const Purse& purse = m.purse(texts);
   // A round bets no more than may be lost; drafters that cost no step, one plain step at most.
-  const double bet = m.asked.plans() ? std::max(purse.left(), tuned::kLeastBet) : std::clamp(purse.left(), 0.0, 1.0);
+  const double bet =
+      m.asked.plans != Plans::None ? std::max(purse.left(), tuned::kLeastBet) : std::clamp(purse.left(), 0.0, 1.0);
   next.steps = m.doubtful ? 1 : std::clamp(static_cast<int>((bet - m.opening) / m.plan_cost), 1, kSteps);
   next.rows = static_cast<int>(std::upper_bound(m.beyond.begin(), m.beyond.end(), bet) - m.beyond.begin());
   const bool on = purse.draft_next() && clock_.knows(texts);
@@ -272,7 +240,7 @@ DraftRule Planner::rule(const Allotment& a, const TextOdds& text, int texts) con
 void Planner::heard(const Allotment& a, std::span<const Outcome> outcomes, std::span<const Outcome> guide) {
   if (!a.drafts) return;
   plans_[a.plan].hear(outcomes);
-  if (const int alone = find({.drafter = true}); alone >= 0) plans_[alone].hear(guide);
+  if (const int alone = find({.drafter = plans_[a.plan].plan->skip.drafter}); alone >= 0) plans_[alone].hear(guide);
 }
 
 void Planner::learn(const RoundCost& r) {
@@ -281,7 +249,7 @@ void Planner::learn(const RoundCost& r) {
   clock_.verified(r.texts, r.rows, r.verify);
   if (r.drafted_by < 0 || r.draft_steps == 0 || step <= 0) return;
   Choice& c = plans_[r.drafted_by];
-  if (r.read > 0) reading_.add(r.reading / r.read);
+  if (r.read > 0) reading_[*c.plan->skip.drafter].add(r.reading / r.read);
   const int l = load(r.texts);
   if (!c.plan->opens) return c.step[l].add(r.draft / r.draft_steps / step);
   if (r.draft_steps > 1) c.step[l].add((r.draft - r.first_step) / (r.draft_steps - 1) / step);

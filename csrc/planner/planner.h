@@ -17,25 +17,10 @@
 #include "planner/draft_mode.h"
 #include "planner/forecast.h"
 #include "planner/purse.h"
+#include "planner/text_odds.h"
 #include "planner/tuned.h"
 
 namespace swiftk {
-
-// What is known of one text: how often sources are right in it, and how fast it goes.
-struct TextOdds {
-  TextOdds();
-  const std::optional<AcceptanceRates>& of(SourceId id) const { return rates[static_cast<int>(id)]; }
-
-  std::array<std::optional<AcceptanceRates>, kSourceIds> rates;  // none: as its paper has it, a drafter is not priced
-  double tokens = 0, steps = 0;                                  // lately, in plain steps
-
-  void start();  // another text
-  void heard(std::span<const Guessed>);
-  void observe(double its_tokens, double its_steps);
-  // That a guess of a source is right, by its bucket and rank.
-  std::array<std::array<float, kGuessRanks>, kGuessBuckets> chance(SourceId) const;
-  double pace() const;  // tokens per plain step lately, plain rounds included; 1 where nothing was seen yet
-};
 
 // What a round is to be, for all of its texts that draft alike.
 struct Allotment {
@@ -67,10 +52,9 @@ struct RoundCost {
   int read = 0;        // so many tokens of texts that it had not followed
 };
 
-// What a drafter that follows texts has to read of those of a round before it drafts, and how many tokens each of them
-// may still get.
+// What drafters that follow texts have to read of those of a round, and how many tokens each of them may still get.
 struct Reading {
-  int unread = 0;
+  Unread unread{};
   double left = 0;
 };
 
@@ -197,7 +181,7 @@ class Planner {
   bool make_way(Mode&, int texts);
 
   Clock clock_;
-  Mean reading_;  // seconds a token that the drafter catches up with
+  std::array<Mean, kMostDraftModels> reading_;  // seconds a token that a drafter catches up with
   std::vector<Choice> plans_;
   std::vector<Mode> modes_;
 };

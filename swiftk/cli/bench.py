@@ -37,10 +37,10 @@ def command(
     threads: ThreadsOption = None,
     dtype: DtypeOption = "auto",
     device: DeviceOption = "auto",
-    drafter: DrafterOption = None,
+    drafters: DrafterOption = None,
 ) -> None:
     """Measure tokens per second with and without drafts."""
-    lm = open_model(model, threads, dtype, device, drafter=drafter)
+    lm = open_model(model, threads, dtype, device, drafters=drafters)
     text: Any = prompt or (PROMPTS["arithmetic"] if lm.tokenizer.available else [1, 2, 3, 4, 5, 6, 7, 8])
     # Each run is of the same text, and is to know nothing of it.
     options = {"max_new_tokens": tokens, "temperature": temperature, "seed": 0, "ignore_eos": True, "recall": False}

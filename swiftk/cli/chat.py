@@ -37,7 +37,7 @@ def command(
     threads: ThreadsOption = None,
     dtype: DtypeOption = "auto",
     device: DeviceOption = "auto",
-    drafter: DrafterOption = None,
+    drafters: DrafterOption = None,
 ) -> None:
     """Talk with a model. /exit leaves, /clear forgets; Ctrl-C stops an answer."""
     if (model is None) == (url is None):
@@ -47,7 +47,7 @@ def command(
         chosen = {"max_completion_tokens": max_new_tokens, "temperature": temperature, "seed": seed}
         answer = partial(_remote, Remote(url), {name: value for name, value in chosen.items() if value is not None})
     else:
-        lm = open_model(model or "", threads, dtype, device, drafter=drafter)
+        lm = open_model(model or "", threads, dtype, device, drafters=drafters)
         if not lm.tokenizer.has_template:
             err.print("this checkpoint has no chat template: the conversation is written as a plain transcript")
         options = {"max_new_tokens": max_new_tokens, "temperature": temperature, "seed": seed, "speculate": not no_spec}

@@ -52,10 +52,10 @@ def command(
     threads: ThreadsOption = None,
     dtype: DtypeOption = "auto",
     device: DeviceOption = "auto",
-    drafter: DrafterOption = None,
+    drafters: DrafterOption = None,
 ) -> None:
     """Compare drafted with plain decoding, token by token; status 1 if anything differs."""
-    lm = open_model(model, threads, dtype, device, drafter=drafter)
+    lm = open_model(model, threads, dtype, device, drafters=drafters)
     texts = [
         Asked(prompt, sampler, {**how, "max_new_tokens": tokens, "ignore_eos": True})
         for sampler, how in _SAMPLERS.items()
@@ -99,7 +99,7 @@ def ways(lm: Any) -> dict[str, dict[str, Any]]:
         "default, always": {},
         **{f"{name} copy alone": {"skip": name} for name in lm.model.copies},
         **{f"{name} alone": {"drafter": name} for name, drafter in DRAFTERS.items() if not drafter.plan},
-        **({f"{lm.model.drafter} alone": {"drafter": lm.model.drafter}} if lm.model.drafter else {}),
+        **{f"{kind} alone": {"drafter": kind} for kind in lm.model.drafters},
         **{f"skips {name}": {"skip": skip} for name, skip in skip_sets(layers).items()},
         "skips every second layer, one threshold": {"skip": SkipSet.uniform(layers), "gate": 0.0},
         "swift's search": {"optimizer": "swift"},

@@ -44,8 +44,12 @@ NewTokensOption = Annotated[
 ]
 ThreadsOption = Annotated[int | None, typer.Option("--threads", help="Default: one per core.")]
 DrafterOption = Annotated[
-    str | None,
-    typer.Option("--drafter", metavar="FOLDER", help="A drafter with weights of its own, to load beside the model."),
+    list[str] | None,
+    typer.Option(
+        "--drafter",
+        metavar="FOLDER",
+        help="A drafter with weights of its own, to load beside the model; may be given again.",
+    ),
 ]
 DeviceOption = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
 DtypeOption = Annotated[str, typer.Option("--dtype", help="auto, float32, bfloat16 or float16.")]
@@ -78,7 +82,7 @@ def open_model(
     dtype: str = "auto",
     device: str = "auto",
     draft_weights: str = "auto",
-    drafter: str | None = None,
+    drafters: list[str] | None = None,
 ) -> LM:
     """Loads a model behind a progress bar, and one for its kernels where they have to be built first."""
     folder = demo_model() if model == "demo" and not Path(model).exists() else Path(model)
@@ -90,7 +94,7 @@ def open_model(
         copies = "" if draft_weights == "own" else ", and copying it in few bits to draft with"
         report = show_progress(progress, f"loading {folder.name}{copies}")
         chosen = {"device": device, "dtype": dtype, "pack": pack or None, "draft_weights": draft_weights}
-        chosen |= {"drafter": drafter} if drafter else {}
+        chosen |= {"drafter": drafters} if drafters else {}
         return load(folder, **chosen, threads=threads, progress=report)
 
 

@@ -46,7 +46,7 @@ def command(
 ) -> None:
     """See speculative decoding at work."""
     model, drafter = (str(f if grow == 1 else grown(f, grow, _growing)) for f in (demo_model(), demo_drafter()))
-    lm = open_model(model, threads, dtype, device, drafter=drafter)
+    lm = open_model(model, threads, dtype, device, drafters=[drafter])
     out.print(
         f"Three texts with drafts, then without: the same tokens, sooner. {lm.model.config['num_layers']} layers, "
         f"{lm.model.weight_bytes / 1e6:.0f} MB of {lm.model.dtype} weights, {lm.model.isa} kernels, "

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from ..cost import break_even, tokens_per_round
-from ..skip import SkipSet
+from ..skip import DRAFTER_NAMES, SkipSet
 from .common import (
     PROMPTS,
     DeviceOption,
@@ -42,10 +42,10 @@ def command(
     threads: ThreadsOption = None,
     dtype: DtypeOption = "auto",
     device: DeviceOption = "auto",
-    drafter: DrafterOption = None,
+    drafters: DrafterOption = None,
 ) -> None:
     """Measure the machine, and say what drafting needs to pay and what it brings. Takes some ten seconds."""
-    lm = open_model(model, threads, dtype, device, drafter=drafter)
+    lm = open_model(model, threads, dtype, device, drafters=drafters)
     with bar(unit_bytes=False) as progress:
         task = progress.add_task("measuring", total=3 + _TURNS)
         facts = _measure(lm, lambda: progress.advance(task))
@@ -68,8 +68,8 @@ def _measure(lm: Any, step: Callable[[], None]) -> dict[str, Any]:
         "every second layer": SkipSet.uniform(layers),
         "exit at half": SkipSet.early_exit(layers // 2),
     }
-    if lm.model.drafter:
-        plans[f"{lm.model.drafter} drafter"] = SkipSet(weights="drafter")
+    for name, kind in zip(DRAFTER_NAMES, lm.model.drafters, strict=False):
+        plans[f"{kind} {name}"] = SkipSet(weights=name)
     every: dict[Any, Callable[[], float]] = {n: partial(_verify, session, n) for n in _ROWS if n <= vocab}
     every |= {name: partial(_draft_step, session, plan) for name, plan in plans.items()}
     plain, cost = _in_turn(every, step)

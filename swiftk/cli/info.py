@@ -25,10 +25,10 @@ def command(
     threads: ThreadsOption = None,
     dtype: DtypeOption = "auto",
     device: DeviceOption = "auto",
-    drafter: DrafterOption = None,
+    drafters: DrafterOption = None,
 ) -> None:
     """Show sizes, kernels and memory."""
-    lm = open_model(model, threads, dtype, device, drafter=drafter)
+    lm = open_model(model, threads, dtype, device, drafters=drafters)
     config = lm.config
     element = 4 if lm.model.dtype == "float32" else 2
     per_token = 2 * config["num_layers"] * config["num_kv_heads"] * config["head_dim"] * element
@@ -52,7 +52,7 @@ def command(
         "cache_bytes": per_token * lm.context,
         "workspace_bytes": lm.session.workspace_bytes,
         "draft_weight_bytes": sum(lm.model.copies.values()),
-        "drafter": lm.model.drafter or "none",
+        "drafters": ", ".join(lm.model.drafters) or "none",
         "drafter_weight_bytes": lm.model.drafter_bytes,
         "tokenizer": lm.tokenizer.available,
         "chat_template": lm.tokenizer.available and lm.tokenizer.has_template,

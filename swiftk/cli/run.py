@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ..errors import InvalidArgument
 from ..page import check, report
 from ..sources import DRAFTERS
 from .common import (
@@ -22,7 +23,7 @@ from .common import (
     why_off,
 )
 
-_DRAFTER = f"What proposes tokens: {', '.join(DRAFTERS)}; or a folder: a drafter with weights of its own."
+_DRAFTER = f"What proposes tokens: {', '.join(DRAFTERS)}; or a folder (several: again): a drafter with weights of its own."
 
 
 def command(
@@ -40,7 +41,7 @@ def command(
         bool, typer.Option("--parse-special", help="Special tokens that the prompt spells are such, and no text.")
     ] = False,
     skip: Annotated[str, typer.Option(help="auto, or the path of a saved skip set.")] = "auto",
-    drafter: Annotated[str | None, typer.Option(metavar="NAME|FOLDER", help=_DRAFTER)] = None,
+    drafter: Annotated[list[str] | None, typer.Option(metavar="NAME|FOLDER", help=_DRAFTER)] = None,
     no_spec: Annotated[bool, typer.Option("--no-spec", help="Decode without drafts.")] = False,
     page: Annotated[
         str | None, typer.Option("--report", metavar="FILE", help="A page (HTML) with what happened.")
@@ -57,8 +58,8 @@ def command(
     """Generate from a prompt."""
     if page is not None:
         check(page)
-    folder = drafter if drafter not in (None, *DRAFTERS) else None
-    lm = open_model(model, threads, dtype, device, drafter=folder)
+    name, folders = _drafters(drafter or [])
+    lm = open_model(model, threads, dtype, device, drafters=folders)
     text = sys.stdin.read() if prompt == "-" else prompt
     options: dict[str, Any] = {
         **{"temperature": temperature, "top_p": top_p, "top_k": top_k, "min_p": min_p, "seed": seed},
@@ -67,7 +68,7 @@ def command(
         "stop": stop,
         "parse_special": parse_special,
         "skip": skip,
-        "drafter": None if folder else drafter,
+        "drafter": name,
         "speculate": not no_spec,
         "explain": explain,
     }
@@ -85,6 +86,14 @@ def command(
         report(result, page)
     if result.finish_reason == "cancelled":
         raise KeyboardInterrupt
+
+
+def _drafters(given: list[str]) -> tuple[str | None, list[str]]:
+    """(a name of what proposes tokens, folders of what is to be loaded)"""
+    names, folders = ([one for one in given if (one in DRAFTERS) == named] for named in (True, False))
+    if len(names) > 1:
+        raise InvalidArgument(f"[run] --drafter names {' and '.join(names)}, want one of them, or folders")
+    return (names[0] if names else None), folders
 
 
 def _streamed(lm: Any, text: str, options: dict[str, Any], quiet: bool) -> Any:

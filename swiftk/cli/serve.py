@@ -22,7 +22,7 @@ def command(
     ] = None,
     most_texts: Annotated[int, typer.Option(min=1, help="Under way or waiting; one more is refused (429).")] = 256,
     most_tokens: Annotated[int | None, typer.Option(min=1, help="New ones of a text.")] = None,
-    drafter: DrafterOption = None,
+    drafters: DrafterOption = None,
     threads: ThreadsOption = None,
     dtype: DtypeOption = "auto",
     device: DeviceOption = "auto",
@@ -39,7 +39,7 @@ def command(
     address, bound = listening.getsockname()[:2]
 
     def load() -> LM:
-        lm = open_model(model, threads, dtype, device, drafter=drafter)
+        lm = open_model(model, threads, dtype, device, drafters=drafters)
         out.print(
             f"{name or lm.folder.name}: {lm.model.weight_bytes / 1e6:.0f} MB of {lm.model.dtype} weights, "
             f"{lm.model.isa} kernels, {lm.model.threads} threads, context {lm.context}\n"

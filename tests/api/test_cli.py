@@ -163,7 +163,7 @@ def test_info_and_doctor_tell_of_a_drafter(swift, folder, tmp_path):
     drafter = str(make_block(tmp_path / "head", Path(folder)))
     status, out, _ = swift("info", folder, "--drafter", drafter, "--json")
     found = json.loads(out)
-    assert status == 0 and found["drafter"] == "block" and found["drafter_weight_bytes"] > 0
+    assert status == 0 and found["drafters"] == "block" and found["drafter_weight_bytes"] > 0
     status, out, _ = swift("doctor", folder, "--drafter", drafter, "--json")
     costs = {draft["draft"]: draft["draft_cost"] for draft in json.loads(out)["drafts"]}
     assert status == 0 and costs["block drafter"] > 0

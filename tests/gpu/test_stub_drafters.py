@@ -8,6 +8,7 @@ from gpu import clean_fixture, gpu_fixture  # noqa: F401
 from heads import EAGLES, FORMATS, make_block, make_eagle, make_moa
 from marks import exhaustive
 from swiftk import DraftRule, _core, device
+from swiftk.skip import DRAFTER_NAMES
 from swiftk.testing import make_tiny
 
 PROMPTS = ([5, 9, 17, 33], [7] * 70, [300, 2, 11, 11, 250, 31, 90])
@@ -72,6 +73,24 @@ def test_texts_are_plain_decodings(target, folders, name, sampling):
     lm.close()
 
 
+def test_several_beside_one_model(target, folders):
+    """Each has kernels and features of its own: what it drafts is what it drafts alone."""
+    names = ("fusion", "moa-3", "few", "model")
+    lm = opened(target, [folders[name] for name in names])
+    options = {"max_new_tokens": 24, "ignore_eos": True, "gate": CHAIN, **DRAFTS}
+    plain = lm.generate_many(PROMPTS, speculate=False, max_new_tokens=24, ignore_eos=True)
+    beside = [lm.generate_many(PROMPTS, **{**options, "skip": drafter}) for drafter in DRAFTER_NAMES[: len(names)]]
+    lm.close()
+    for name, results in zip(names, beside, strict=True):
+        one = opened(target, folders[name])
+        alone = one.generate_many(PROMPTS, **options)
+        one.close()
+        for result, want, there in zip(results, plain, alone, strict=True):
+            assert result.tokens == want.tokens
+            assert result.stats.num_draft_tokens == there.stats.num_draft_tokens > 0
+            assert result.stats.num_accepted_draft_tokens == there.stats.num_accepted_draft_tokens
+
+
 def test_a_model_that_drafts_for_itself_is_always_right(target):
     lm = opened(target, target)
     for sampling in (GREEDY, {"temperature": 1.0}):
@@ -98,8 +117,8 @@ def drafts(model, rounds, rule):
 def on_both(target, drafter, dtype="float32"):
     packs = {"pack": device.kernels(target, dtype, "cuda")}
     packs["drafter_packs"] = device.drafter_kernels(drafter, target, dtype, "cuda")
-    there = _core.Model(str(target), dtype=dtype, device="cuda", drafter=str(drafter), **packs)
-    return there, _core.Model(str(target), dtype=dtype, drafter=str(drafter))
+    there = _core.Model(str(target), dtype=dtype, device="cuda", drafters=[str(drafter)], **packs)
+    return there, _core.Model(str(target), dtype=dtype, drafters=[str(drafter)])
 
 
 @pytest.mark.parametrize("rule", [{"width": (1, 1, 1, 1)}, {"width": (4, 3, 2, 2)}], ids=["chain", "tree"])
@@ -135,17 +154,17 @@ def test_in_16_bits(target, folders, name, dtype):
 
 def test_a_drafter_needs_kernels_of_its_own(target, folders):
     pack = device.kernels(target, "float32", "cuda")
-    model = {"dtype": "float32", "device": "cuda", "pack": pack, "drafter": str(folders["model"])}
+    model = {"dtype": "float32", "device": "cuda", "pack": pack, "drafters": [str(folders["model"])]}
     with pytest.raises(swiftk.InvalidArgument, match="needs 1 kernel pack for the drafter, got 0"):
         _core.Model(str(target), **model)
     with pytest.raises(swiftk.CheckpointError, match="built for D = 64, the model has 32"):
         _core.Model(str(target), **model, drafter_packs=[pack])
     of_another = device.drafter_kernels(folders["few"], target, "float32", "cuda")
     with pytest.raises(swiftk.CheckpointError, match="V = 100, the model has 77"):
-        _core.Model(str(target), **{**model, "drafter": str(folders["few-dflash"])}, drafter_packs=of_another)
+        _core.Model(str(target), **{**model, "drafters": [str(folders["few-dflash"])]}, drafter_packs=of_another)
     of_another = device.drafter_kernels(folders["dflash"], target, "float32", "cuda")
     with pytest.raises(swiftk.CheckpointError, match="other matrices beside the layers"):
-        _core.Model(str(target), **{**model, "drafter": str(folders["dspark"])}, drafter_packs=of_another)
+        _core.Model(str(target), **{**model, "drafters": [str(folders["dspark"])]}, drafter_packs=of_another)
     of_another = device.drafter_kernels(folders["moa-0"], target, "float32", "cuda")
     with pytest.raises(swiftk.CheckpointError, match="built for"):
-        _core.Model(str(target), **{**model, "drafter": str(folders["moa-0"])}, drafter_packs=of_another[::-1])
+        _core.Model(str(target), **{**model, "drafters": [str(folders["moa-0"])]}, drafter_packs=of_another[::-1])

@@ -68,7 +68,7 @@ def restless(monkeypatch):
         def restless(o, skip):
             if o.speculate is False:
                 return take(o, skip)
-            return Policy("ruled" if rule else "planned", "directed", SETS[0], rule, None, found)
+            return Policy("ruled" if rule else "planned", "directed", (SETS[0],), rule, None, found)
 
         monkeypatch.setattr(lm.policies, "take", restless)
         return found

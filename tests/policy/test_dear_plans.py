@@ -60,7 +60,7 @@ def headed(tmp_path_factory):
     """A model that a head drafts for, which has to read a text before it drafts in it."""
     base = tmp_path_factory.mktemp("headed")
     target = make_tiny(base / "target", "llama3", layers=4)
-    return _core.Model(str(target), drafter=str(make_block(base / "head", target)), threads=1)
+    return _core.Model(str(target), drafters=[str(make_block(base / "head", target))], threads=1)
 
 
 def texts_of_a_head(one, alpha, texts, prompt=200, tokens=300, reading=0.1, c=0.1, length=4, seed=1):
@@ -73,7 +73,7 @@ def texts_of_a_head(one, alpha, texts, prompt=200, tokens=300, reading=0.1, c=0.
         while done < tokens:
             n, unread = 1, unread + 1
             behind = unread if unread > 16 else 0
-            if one.next(HEAD, behind, tokens - done)["drafts"]:
+            if one.next(HEAD, [behind], tokens - done)["drafts"]:
                 while n <= length and rng.random() < alpha:
                     n += 1
                 heard = [(0.5, 0)] * (n - 1) + [(0.5, -1)] * (n <= length)
@@ -113,7 +113,7 @@ def test_what_was_read_is_not_held_against_the_first_guesses(headed):
 def beside_a_copy(base, make):
     """A model with a copy in four bits, and a head."""
     target = make_tiny(base / "target", "llama3", layers=6)
-    return _core.Model(str(target), drafter=str(make(base / "head", target)), draft_weights="int4", threads=1)
+    return _core.Model(str(target), drafters=[str(make(base / "head", target))], draft_weights="int4", threads=1)
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +129,7 @@ def plans_of(one, unread, rounds, left=256.0, tokens=2):
     """The plan that each round took, where whatever drafts brings so many tokens in .3 plain steps."""
     found = []
     for _ in range(rounds):
-        a = one.next(None, unread, left)
+        a = one.next(None, [unread], left)
         found.append(a["plan"])
         one.learn(tokens, 3, 1, 0.3, 1.05, [(0.9, 0)] * (tokens - 1)) if a["drafts"] else one.learn(1)
     return found
@@ -152,7 +152,7 @@ def test_where_guesses_outrun_all_plans_the_better_of_them_stands_by(guided):
     one.start_text()
     after = []
     for i in range(80):
-        plan = one.next(None, 0, 256.0)
+        plan = one.next(None, [], 256.0)
         if i >= 44:
             after.append(plan["plan"])
         if i >= 40:
@@ -191,7 +191,7 @@ def plans_by_a_guide(one, right, rounds):
     wherever it is asked, by itself in .02 plain steps or before a step of the copy."""
     rng, found = random.Random(3), []
     for _ in range(rounds):
-        a = one.next(None, 0, 256.0)
+        a = one.next(None, [], 256.0)
         found.append(a["plan"])
         said = [(0.6, 0 if rng.random() < right else -1) for _ in range(6)]
         if not a["drafts"]:
@@ -244,7 +244,7 @@ def test_where_a_text_defeats_all_plans_the_best_of_them_is_tried_after_one_rest
     one.start_text()
     plans = []
     for _ in range(120):
-        a = one.next(None, 0, 256.0)
+        a = one.next(None, [], 256.0)
         plans.append(a["plan"] if a["drafts"] else None)
         if not a["drafts"]:
             one.learn(1)
@@ -267,7 +267,7 @@ def test_a_head_that_was_never_tried_reads_no_long_prompt_because_a_copy_failed(
     one.start_text()
     plans = []
     for _ in range(60):
-        a = one.next(None, 2000, 96.0)
+        a = one.next(None, [2000], 96.0)
         plans.append(a["plan"] if a["drafts"] else None)
         one.learn(1, 6, 5, 1.5, 1.05, [(0.9, -1)]) if a["drafts"] else one.learn(1)
     assert COPY in plans

@@ -105,7 +105,7 @@ def test_a_model_in_fewer_bits_drafts_for_less(target):
 
 
 def test_features_are_those_that_training_reads(target, folders):
-    model = _core.Model(str(target), dtype="float32", drafter=str(folders["dspark"]))
+    model = _core.Model(str(target), dtype="float32", drafters=[str(folders["dspark"])])
     session = _core.Session(model, poison=True)
     session.set_skip([], [], -1, ["drafter"])
     tokens = [session.prefill(np.int32(PROMPTS[1])).token]
@@ -161,7 +161,7 @@ def torch_logits(folder, target, features, tokens, anchor):
 @pytest.mark.parametrize("name", ["dspark", "few"])
 def test_a_block_says_what_the_trained_module_says(target, folders, name):
     """Chains of the best tokens, by an independent implementation."""
-    model = _core.Model(str(target), dtype="float32", drafter=str(folders[name]))
+    model = _core.Model(str(target), dtype="float32", drafters=[str(folders[name])])
     session = _core.Session(model)
     session.set_skip([], [], -1, ["drafter"])
     session.prefill(np.int32(PROMPTS[2]))
@@ -186,7 +186,7 @@ def test_it_foretells_from_states_alone_or_not_at_all(tmp_path, target):
         ("none", {"enable_confidence_head": False}),
     ):
         folder = make_block(tmp_path / name, target, changes=changes)
-        session = _core.Session(_core.Model(str(target), dtype="float32", drafter=str(folder)))
+        session = _core.Session(_core.Model(str(target), dtype="float32", drafters=[str(folder)]))
         session.set_skip([], [], -1, ["drafter"])
         session.prefill(np.int32(PROMPTS[2]))
         found = []
@@ -207,7 +207,7 @@ def test_a_block_grows_with_its_model(tmp_path, target, folders, k):
     found = []
     for size in (1, k):
         model, head = grow(target, tmp_path / f"{size}", size), grow(folders["dspark"], tmp_path / f"head-{size}", size)
-        session = _core.Session(_core.Model(str(model), dtype="float32", drafter=str(head)))
+        session = _core.Session(_core.Model(str(model), dtype="float32", drafters=[str(head)]))
         session.set_skip([], [], -1, ["drafter"])
         session.prefill(np.int32(PROMPTS[2]))
         session.draft(confidence=0.0, max_draft=5, width=(1, 1, 1, 1))

@@ -47,7 +47,7 @@ def opened(target, folder, **options):
 
 
 def session_of(target, folder, prompt, **options):
-    session = _core.Session(_core.Model(str(target), dtype="float32", drafter=str(folder)), poison=True, **options)
+    session = _core.Session(_core.Model(str(target), dtype="float32", drafters=[str(folder)]), poison=True, **options)
     session.set_skip([], [], -1, ["drafter"])
     session.prefill(np.int32(prompt))
     return session
@@ -82,7 +82,7 @@ def assert_said(session, oracle):
 @pytest.mark.parametrize("form", [EAGLES[0], EAGLES[-1], *exhaustive(*EAGLES[1:-1])])
 def test_texts_are_plain_decodings(target, folders, form, sampling):
     lm = opened(target, folders[form])
-    assert lm.model.drafter == "eagle" and lm.model.drafter_bytes > 0
+    assert lm.model.drafters == ["eagle"] and lm.model.drafter_bytes > 0
     options = {"max_new_tokens": 24, "ignore_eos": True, "seed": 3, **sampling}
     plain = lm.generate_many(PROMPTS, speculate=False, **options)
     ways = [

@@ -20,7 +20,7 @@ SAMPLERS = [
     {"temperature": 0.8, "top_p": 0.9, "repetition_penalty": 1.2},
     {"repetition_penalty": 1.3},
 ]
-SKIPS = [None, ([1], [0], -1, []), ([], [], 2, []), ([0, 1, 2, 3], [0, 1, 2, 3], -1, [])]
+SKIPS = [([], [], -1, []), ([1], [0], -1, []), ([], [], 2, []), ([0, 1, 2, 3], [0, 1, 2, 3], -1, [])]
 RULES = [
     {"confidence": 0.0, "max_draft": 5, "width": (1, 1, 1, 1)},
     {"confidence": 0.2, "max_draft": 9, "width": (6, 4, 2, 1)},
@@ -47,7 +47,7 @@ class Text:
 
 def alone(model, text):
     """What plain decoding makes of the request, with a session of its own."""
-    others = ("skip", "rule", "drafting", "plans", "drafters", "always", "max_new_tokens", "stop_ids", "logprobs")
+    others = ("skips", "rule", "drafting", "plans", "drafters", "always", "max_new_tokens", "stop_ids", "logprobs")
     sampler = {k: v for k, v in text.options.items() if k not in others}
     session = _core.Session(model, context=CONTEXT, poison=True)
     session.set_sampling(**sampler)
@@ -105,7 +105,7 @@ def requests(vocab):
             "max_new_tokens": st.integers(1, 40),
             "seed": st.integers(0, 10**6),
             "sampler": st.sampled_from(SAMPLERS),
-            "skip": st.sampled_from(SKIPS),
+            "skips": st.lists(st.sampled_from(SKIPS), min_size=1, max_size=2),
             "rule": st.sampled_from(RULES),
             "drafting": st.sampled_from(["planned", "ruled", "off"]),
             "plans": st.sampled_from(["any", "none", "fixed", "directed"]),
@@ -289,7 +289,7 @@ def test_scores_between_rounds_leave_no_trace(model):
     prompt = [*range(7, 67), 5, 9]
     plan = ([1], [0], -1, [])
     rule = _core.DraftRule(confidence=0.0, max_draft=20)
-    drafted = {"drafting": "ruled", "plans": "fixed", "skip": plan, "rule": rule, "always": True, "drafters": []}
+    drafted = {"drafting": "ruled", "plans": "fixed", "skips": [plan], "rule": rule, "always": True, "drafters": []}
     engine = _core.Engine(model, context=CONTEXT, sequences=2, poison=True)
     text, scores = Text(prompt, {"max_new_tokens": 150, **drafted}), 0
     boxes = {}

@@ -61,7 +61,7 @@ def test_texts_are_plain_decodings(target, folders, name, sampling):
 
 
 def sessions(target, drafter, weights, copies="int8,int4"):
-    model = _core.Model(str(target), threads=1, drafter=str(drafter), draft_weights=copies)
+    model = _core.Model(str(target), threads=1, drafters=[str(drafter)], draft_weights=copies)
     session = open_session(model)
     decode(session, PROMPTS[0], 6)
     session.set_skip([], [], -1, weights)

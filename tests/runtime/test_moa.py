@@ -37,7 +37,7 @@ def opened(target, folder, **options):
 
 
 def session_of(target, folder, dtype="float32", **options):
-    session = _core.Session(_core.Model(str(target), dtype=dtype, drafter=str(folder)), **options)
+    session = _core.Session(_core.Model(str(target), dtype=dtype, drafters=[str(folder)]), **options)
     session.set_skip([], [], -1, ["drafter"])
     return session
 

@@ -54,7 +54,7 @@ def theirs(model_class, config_class, folder, target, **facts):
 
 def rounds(target, folder, length):
     """(text, drafted, features of all but its last token and what may not be seen) of each round of chains."""
-    model = _core.Model(str(target), dtype="float32", drafter=str(folder))
+    model = _core.Model(str(target), dtype="float32", drafters=[str(folder)])
     session = _core.Session(model)
     session.set_skip([], [], -1, ["drafter"])
     session.prefill(np.int32(PROMPT))

@@ -153,7 +153,7 @@ def test_the_command(tmp_path, corpus, target, capsys):
     out = tmp_path / "out"
     words = ["drafter", "--target", str(target), corpus, "--out", str(out), "--steps", "2", "--context", "32"]
     assert main([*words, "--block", "3", "--layers", "1", "--rank", "0", "--threads", "1"]) == 0
-    assert swiftk.load(target, device="cpu", drafter=out).model.drafter == "block"
+    assert swiftk.load(target, device="cpu", drafter=out).model.drafters == ["block"]
     assert main(words) == 2 and "not empty" in capsys.readouterr().err
 
 

@@ -1,0 +1,29 @@
+// What sources are worth in one text.
+#pragma once
+#include <array>
+#include <optional>
+#include <span>
+
+#include "drafters/registry.h"
+#include "outcome.h"
+#include "planner/acceptance.h"
+
+namespace swiftk {
+
+// What is known of one text: how often sources are right in it, and how fast it goes.
+struct TextOdds {
+  TextOdds();
+  const std::optional<AcceptanceRates>& of(SourceId id) const { return rates[static_cast<int>(id)]; }
+
+  std::array<std::optional<AcceptanceRates>, kSourceIds> rates;  // none: as its paper has it, a drafter is not priced
+  double tokens = 0, steps = 0;                                  // lately, in plain steps
+
+  void start();  // another text
+  void heard(std::span<const Guessed>);
+  void observe(double its_tokens, double its_steps);
+  // That a guess of a source is right, by its bucket and rank.
+  std::array<std::array<float, kGuessRanks>, kGuessBuckets> chance(SourceId) const;
+  double pace() const;  // tokens per plain step lately, plain rounds included; 1 where nothing was seen yet
+};
+
+}  // namespace swiftk
