@@ -404,9 +404,7 @@ class LM:
 
         return Stream(ticket, text, finish, Director(policy, ids), self._spell if o.explain else None)
 
-    def _drafting(
-        self, o: GenerateOptions, policy: Policy, ids: np.ndarray, grammar: Grammar | None
-    ) -> dict[str, Any]:
+    def _drafting(self, o: GenerateOptions, policy: Policy, ids: np.ndarray, grammar: Grammar | None) -> dict[str, Any]:
         """As _core.Engine.submit takes it."""
         return {
             "max_new_tokens": self._budget(ids, o),

@@ -67,8 +67,8 @@ class LoadOptions:
     # int4), and kept in no other; "own": in its checkpoint's.
     draft_weights: str | Sequence[str] = "auto"
     # Folder of a drafter with weights of its own: a small model of the same vocabulary, or a head that was trained for
-    # this model (`python -m swiftk.train drafter`, or as DFlash, vLLM's speculators and MOASpec publish them); or a list
-    # of folders, among which the clock chooses.
+    # this model (`python -m swiftk.train drafter`, or as DFlash, vLLM's speculators and MOASpec publish them); or a
+    # list of folders, among which the clock chooses.
     drafter: str | Path | Sequence[str | Path] | None = None
     # Their kernels for a GPU (`swiftk pack --drafter`), one file after the other, of a Mixture of Attentions three; None:
     # as for `pack`.

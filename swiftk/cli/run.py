@@ -23,7 +23,9 @@ from .common import (
     why_off,
 )
 
-_DRAFTER = f"What proposes tokens: {', '.join(DRAFTERS)}; or a folder (several: again): a drafter with weights of its own."
+_DRAFTER = (
+    f"What proposes tokens: {', '.join(DRAFTERS)}; or a folder (several: again): a drafter with weights of its own."
+)
 
 
 def command(

@@ -126,4 +126,3 @@ def test_what_is_not_there_is_named(lm, target, folders):
     few = swiftk.load(target, device="cpu", drafter=folders[:1], draft_weights="own")
     with pytest.raises(swiftk.InvalidArgument, match="drafter='moa', the model has eagle"):
         few.generate([5], drafter="moa")
-
