@@ -70,8 +70,8 @@ class LoadOptions:
     # this model (`python -m swiftk.train drafter`, or as DFlash, vLLM's speculators and MOASpec publish them); or a
     # list of folders, among which the clock chooses.
     drafter: str | Path | Sequence[str | Path] | None = None
-    # Their kernels for a GPU (`swiftk pack --drafter`), one file after the other, of a Mixture of Attentions three; None:
-    # as for `pack`.
+    # Their kernels for a GPU (`swiftk pack --drafter`), one file after the other, of a Mixture of Attentions three;
+    # None: as for `pack`.
     drafter_pack: str | Path | Sequence[str | Path] | None = None
     draft_memory: int | None = None  # most bytes of all copies; None: a quarter of the memory that is available
     max_sequences: int = 16  # texts that step together; others wait for their turn

@@ -111,8 +111,9 @@ def test_nothing_is_written_when_it_is_off(kept, monkeypatch):
 
 
 def test_models_and_devices_have_files_of_their_own(kept, tiny_dir):
-    paths = {LearnedFile([tiny_dir()], "bfloat16", "cpu").path, LearnedFile([tiny_dir()], "float32", "cpu").path}
-    paths |= {LearnedFile([swiftk.demo_model()], "bfloat16", "cpu").path, LearnedFile([tiny_dir()], "float32", "cuda").path}
+    tiny, demo = [tiny_dir()], [swiftk.demo_model()]
+    paths = {LearnedFile(tiny, "bfloat16", "cpu").path, LearnedFile(tiny, "float32", "cpu").path}
+    paths |= {LearnedFile(demo, "bfloat16", "cpu").path, LearnedFile(tiny, "float32", "cuda").path}
     assert len(paths) == 4
 
 
