@@ -29,6 +29,7 @@ MINUTES = {
     "remote": 3.0,
     "structured": 1.5,
     "drafters": 6.0,
+    "modelled": 2.0,
     "paper/main_table": 9.0,
     "paper/topk": 1.4,
     "paper/transfer": 1.5,

@@ -98,7 +98,7 @@ void run_steps(Workspace& w, std::span<Drafting* const> all) {
 
 void draft(Workspace& w, std::span<Sequence* const> sequences, std::span<const DraftRule* const> rules) {
   const Stopwatch watch(w.last.draft);
-  w.last.draft_steps = w.last.drafted = 0;
+  w.last.draft_steps = w.last.drafted = w.last.plan_passes = w.last.drafter_passes = 0;
   w.last.first_step = 0;
   w.last.caught_up = {};
   w.last.at_once = false;
@@ -112,7 +112,7 @@ void draft(Workspace& w, std::span<Sequence* const> sequences, std::span<const D
   for (Drafting& d : all) {
     if (all.size() == 1 && d.at_once() && d.spine()) {
       w.last.at_once = true;
-      w.last.draft_steps = d.sequence().draft.steps;
+      w.last.draft_steps = w.last.plan_passes = d.sequence().draft.steps;
     } else {
       steps.push_back(&d);
     }

@@ -298,6 +298,7 @@ std::string Engine::explain() const {
 std::vector<Turn> Engine::step() {
   round_ = {};
   run_round();
+  if (modelled_) round_.seconds = round_.draft + round_.verify;
   for (Turn& turn : turns_) {
     turn.seconds = round_.seconds;
     turn.draft = round_.draft;
@@ -324,6 +325,7 @@ void Engine::run_round() {
   }
   if (prompt_) chunks.push_back({&prompt_->sequence, prompt_rows_, told});
   if (!trees.empty() || prompt_) verify(w_, trees, chunks);
+  if (modelled_) modelled_->tell(w_.last, round_.nodes);
   round_.sequences = static_cast<int>(trees.size());
   round_.prompts = static_cast<int>(chunks.size());
   round_.prompt_rows = prompt_rows_;

@@ -7,10 +7,12 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "draft_groups.h"
+#include "modelled_clock.h"
 #include "text.h"
 #include "workspace.h"
 
@@ -92,6 +94,7 @@ class Engine {
   Workspace w_;
   Planner planner_;
   DraftGroups groups_{planner_};
+  const std::optional<ModelledClock> modelled_ = ModelledClock::asked();
   const int context_;
   std::vector<Lane> lanes_;
   std::map<uint64_t, std::unique_ptr<Text>> texts_;  // by age

@@ -102,6 +102,7 @@ void Workspace::add_nodes(const Sequence& s, int begin, int end) {
 }
 
 void Workspace::run_beside(std::span<Sequence* const> sequences, std::span<const int> n) {
+  ++last.drafter_passes;
   DraftRunner& its = *runner(*sequences[0]->plan);
   its.step(pool, sequences, n, logits.compute(std::accumulate(n.begin(), n.end(), 0)), cancel);
   for (size_t i = 0; i < sequences.size(); ++i) sequences[i]->draft.beside += n[i];
@@ -111,6 +112,7 @@ void Workspace::run_beside(std::span<Sequence* const> sequences, std::span<const
 
 void Workspace::run_draft(std::span<Sequence* const> sequences, std::span<const int> n) {
   if (sequences[0]->plan->skip.alone()) return run_beside(sequences, n);
+  ++last.plan_passes;
   batch.clear();
   for (size_t i = 0; i < sequences.size(); ++i) {
     add_nodes(*sequences[i], sequences[i]->draft.grown, sequences[i]->draft.grown + n[i]);

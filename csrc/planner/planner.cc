@@ -117,10 +117,10 @@ bool Planner::affords(const Mode& m, int plan, int texts, double pace, double ra
   const double price = unread * reading(c, texts), ago = m.loss_of(plan).ago;
   const double left = std::min(r.left, tuned::kLeft), usual = std::max(pace, other);
   const double gain = ago < 0 ? left * (1 / usual - 1 / rate) : tuned::kReread * ago;
-  if (other == 0) return price <= std::max(gain, m.purse(texts).left());
   const int priced = c.step[load(texts)].count() + c.first[load(texts)].count();
   const double trial = std::max(tuned::kTrial * left / usual, tuned::kReread * m.tokens);
-  return price <= (priced > 0 && tried(plan) ? gain : std::min(gain, trial));
+  const double most = priced > 0 && tried(plan) ? gain : std::min(gain, trial);
+  return price <= (other == 0 ? std::max(most, m.purse(texts).left()) : most);
 }
 
 // Which plan promises most. One that was seen little gets the benefit of the doubt, if it could be best at all.

@@ -168,9 +168,9 @@ class Planner {
   void look(Mode&, int texts, double pace, const Reading&);
   // Plain steps that a drafter takes for a token of a text that it has not followed.
   double reading(const Choice&, int texts) const;
-  // Whether what a plan that promises `rate` has to read of such texts is less than is promised to come back, or may be
-  // lost. other: what the best plan promises that reads nothing, though it may rest; 0: there is none. After it was
-  // given up its promises do not count; before it was tried, little where another plan may draft.
+  // Whether what a plan that promises `rate` has to read of such texts is less than is promised to come back; or than
+  // may be lost, where no other plan may draft. other: what the best plan promises that reads nothing, though it may
+  // rest; 0: there is none. After it was given up its promises do not count, before it was tried little.
   bool affords(const Mode&, int plan, int texts, double pace, double rate, double other, const Reading&) const;
   bool may_draft(const Mode&, int plan) const;
   bool tried(int plan) const { return plans_[plan].accepted->outcomes() >= tuned::kTried; }

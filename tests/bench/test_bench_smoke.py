@@ -54,6 +54,7 @@ STUDIES = {
     "users": ["plain", "default", "first, median", "1 of 1"],
     "remote": ["model, cut", "4G", "suffix", "silence"],
     "structured": ["nothing forced", "records", "by grammar"],
+    "modelled": ["lm13m-eagle2, shuffled", "of none", "T 1"],
 }
 
 
@@ -80,7 +81,7 @@ def test_drafters_are_measured_beside_what_needs_none(tmp_path):
     ways = {row["way"] for row in rows}
     assert ways == {"plain", "no drafter", "int4", "suffix"} | {
         way for name in ("block", "eagle") for way in (name, f"{name}, chain", f"auto with {name}")
-    }
+    } | {"auto with all"}
     assert all(row["same"] for row in rows if "same" in row)
     assert all(row["places"] for row in rows if row["way"].endswith("chain"))
 

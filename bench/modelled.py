@@ -1,0 +1,101 @@
+"""What the planner makes of drafters where prices are given: on a modelled clock, which no busy machine moves.
+
+Texts are real, each begins with nothing learned, and seconds are those of SWIFTK_DEBUG=clock. A drafter whose weights
+were shuffled never helps: it shows what looking at it costs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import harmonic_mean
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from swiftk import demo_drafter, demo_model
+from swiftk.safetensors_io import Tensor, read_folder, write_folder
+
+from .drafters import SAMPLINGS
+from .harness import Study
+from .lanes import Way
+from .plots import heat
+
+STREAMS = ("gsm8k", "humaneval", "summarization", "english", "mt-bench", "rag")
+PRICES = "plan:.30/drafter:.022/opening:.06/row:.03/far:.09/reading:.006"
+NOTES = (
+    f"seconds: of a plain step 1, else {PRICES} (plan, drafter: a pass; opening: a draft's first, of a drafter alone; "
+    "row, far: a verified row, up to eight and beyond; reading: a token that a drafter has to read first)",
+    "speed-up, M: harmonic means over texts; least: of the slowest text; of none: speed-up by that without a drafter",
+)
+
+
+def main() -> None:
+    os.environ["SWIFTK_DEBUG"] = f"{os.environ.get('SWIFTK_DEBUG', '')},clock={PRICES}"
+    folders = {"type": Path, "nargs": "+", "default": [demo_drafter()], "help": "default: the bundled one"}
+    study = Study("modelled", __doc__, instances=2, tokens=300, streams=STREAMS, options={"--drafters": folders})
+    study.threads, study.folder = 1, study.given.model or demo_model()  # seconds are no matter here
+    with TemporaryDirectory() as folder:
+        named = groups(study.given.drafters, Path(folder))
+        for name, drafters in study.parts(named):
+            models = study.open(study.folder, draft_weights="int4", drafter=drafters)
+            for mode, sampling in SAMPLINGS.items():
+                texts = [text for stream in study.streams for text in study.texts(stream)]
+                study.rows.append({"way": name, "sampling": mode, **written(study, models, texts, sampling)})
+            models.close()
+    for row in study.rows:
+        none = next(r for r in study.rows if r["way"] == "none" and r["sampling"] == row["sampling"])
+        row["of_none"] = row["speedup"] / none["speedup"]
+    columns = {"way": "way", "sampling": "sampling", "M": "M:.2f", "speed-up": "speedup:.3f", "least": "least:.2f"}
+    columns |= {"of none": "of_none:.3f", "output equal": "same"}
+    panels = [heat("speed-up", across="sampling")]
+    study.finish(columns, *NOTES, panels=panels, width=4.5, height=1.2 + 0.35 * len(named))
+
+
+def groups(folders: list[Path], scratch: Path) -> dict[str, list[Path]]:
+    """Of drafters that are loaded together."""
+    named: dict[str, list[Path]] = {"none": []}
+    for folder in folders:
+        name = folder.resolve().name
+        named[name] = [folder]
+        named[f"{name}, shuffled"] = [shuffled(folder, scratch / name)]
+    return named | ({"all": folders} if len(folders) > 1 else {})
+
+
+def shuffled(folder: Path, to: Path) -> Path:
+    """A drafter of that shape, with weights of that size, that says nothing."""
+    to.mkdir()
+    for file in folder.glob("*.json"):
+        (to / file.name).write_bytes(file.read_bytes())
+    order = np.random.default_rng(1)
+    tensors = {name: Tensor(t.dtype, mixed(t.bits, order)) for name, t in read_folder(folder).items()}
+    list(write_folder(to, tensors))
+    return to
+
+
+def mixed(bits: np.ndarray, order: np.random.Generator) -> np.ndarray:
+    """Ids and masks stay where they are."""
+    return bits if bits.dtype.kind in "ib" else order.permutation(bits.reshape(-1)).reshape(bits.shape)
+
+
+def written(study: Study, models: Any, texts: list[Any], sampling: dict[str, Any]) -> dict[str, Any]:
+    pairs = [pair for text in cold(models, texts) for pair in study.measure([text], [Way("way")], models, **sampling)]
+    stats = [pair.result.stats for pair in pairs]
+    return {
+        "M": harmonic_mean((s.generated_tokens - 1) / s.num_steps for s in stats),
+        "speedup": harmonic_mean(pair.speedup for pair in pairs),
+        "least": min(pair.speedup for pair in pairs),
+        "same": all(pair.same for pair in pairs),
+    }
+
+
+def cold(models: Any, texts: list[Any]) -> Iterator[Any]:
+    for text in texts:
+        models.forget()
+        yield text
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""The engine on a modelled clock: what it takes is what its rounds ran, at the prices given, whatever the machine does."""
+
+import pytest
+
+import swiftk
+from debug_words import ask
+from heads import make_eagle, make_moa
+from swiftk import DraftRule, _core
+from swiftk.testing import make_tiny
+
+pytestmark = pytest.mark.skipif("config.getoption('device') != 'cpu'", reason="seconds are those of no machine")
+
+PROMPT = "def read_lines(path):\n"
+CHAIN = {"skip": "drafter", "drafter": "plan", "gate": DraftRule(confidence=0.0, max_draft=4, width=(1, 1, 1, 1))}
+
+
+@pytest.fixture
+def demo(monkeypatch):
+    ask(monkeypatch, "clock=plan:.25/drafter:.03125/row:.0625/far:.5/reading:0")
+    monkeypatch.setenv("SWIFTK_LEARNED", "0")
+    return swiftk.load(swiftk.demo_model(), drafter=swiftk.demo_drafter(), draft_weights="int4", threads=1)
+
+
+def test_rounds_take_what_they_ran(demo):
+    r = demo.generate(PROMPT, max_new_tokens=40, ignore_eos=True, speculate="always", **CHAIN)
+    s = r.stats
+    assert s.num_steps > 8 and s.num_draft_steps > 20
+    assert s.draft_seconds == s.num_draft_steps * 0.03125
+    assert s.verify_seconds == s.num_steps + s.num_tree_tokens * 0.0625
+    assert s.total_seconds - s.time_to_first_token == pytest.approx(s.draft_seconds + s.verify_seconds)
+    plain = demo.generate(PROMPT, max_new_tokens=40, ignore_eos=True, speculate=False).stats
+    assert (plain.draft_seconds, plain.verify_seconds) == (0, 39)
+
+
+def test_two_runs_are_the_same_to_the_round(demo):
+    found = []
+    for _ in range(2):
+        demo.forget()
+        r = demo.generate(PROMPT, max_new_tokens=120, ignore_eos=True, temperature=1.0, seed=3)
+        found.append((r.tokens, [(one.round, str(one.skip)) for one in r.trace.rounds]))
+    assert found[0] == found[1]
+
+
+def test_a_head_that_never_helps_costs_little(monkeypatch, tmp_path):
+    """Texts of 300 tokens, each with nothing learned: what looking at a random head costs, beside the copy alone."""
+    ask(monkeypatch, "clock=plan:.3/drafter:.022/row:.03/far:.09/reading:.006")
+    monkeypatch.setenv("SWIFTK_LEARNED", "0")
+    heads = {None: None, "eagle": make_eagle(tmp_path / "e", swiftk.demo_model(), "eagle1")}
+    rates = {}
+    for name, head in heads.items():
+        lm = swiftk.load(swiftk.demo_model(), drafter=head, draft_weights="int4", threads=1)
+        seconds = 0.0
+        for seed, prompt in enumerate((PROMPT, "Question: Tom has 3 apples. How many", "The history of the town")):
+            for temperature in (0.0, 1.0):
+                lm.forget()
+                r = lm.generate(prompt, max_new_tokens=300, ignore_eos=True, temperature=temperature, seed=seed)
+                seconds += r.stats.draft_seconds + r.stats.verify_seconds
+        rates[name] = 6 * 299 / seconds
+        lm.close()
+    assert rates["eagle"] > 0.96 * rates[None], rates
+
+
+def test_a_drafter_alone_reads_no_long_prompt_before_it_was_tried(monkeypatch, tmp_path):
+    """Reading would take half of the text's time, and nothing says yet that it comes back."""
+    ask(monkeypatch, "clock=drafter:.02/row:.03/reading:.07")
+    monkeypatch.setenv("SWIFTK_LEARNED", "0")
+    head = make_moa(tmp_path / "head", swiftk.demo_model(), 0)
+    lm = swiftk.load(swiftk.demo_model(), drafter=head, draft_weights="own", threads=1)
+    r = lm.generate([5, *range(100, 700)], max_new_tokens=96, ignore_eos=True, drafter="moa")
+    assert r.stats.draft_seconds + r.stats.verify_seconds < 1.05 * 95
+
+
+@pytest.mark.parametrize("said", ["plan", "plan:x", "rows:.1", "row:-1", "row:.1;far:.2"])
+def test_prices_that_are_none_are_refused(monkeypatch, tmp_path, said):
+    ask(monkeypatch, f"clock={said}")
+    with pytest.raises(swiftk.InvalidArgument, match="clock has"):
+        _core.Engine(_core.Model(str(make_tiny(tmp_path / "m", "llama3"))))
