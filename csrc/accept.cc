@@ -108,17 +108,17 @@ class Walk {
   }
 
   // Its place among a node's candidates; -1: it is none of them.
-  int rank_of(int32_t token, const std::vector<int32_t>& choice, int node) const {
-    const auto first = choice.begin() + static_cast<std::ptrdiff_t>(node) * kMaxTopk, last = first + d_.choices;
-    const auto found = std::find(first, last, token);
-    return found == last ? -1 : static_cast<int>(found - first);
+  int rank_of(int32_t token, const int32_t* choice) const {
+    const int32_t* const last = choice + d_.choices;
+    const int32_t* const found = std::find(choice, last, token);
+    return found == last ? -1 : static_cast<int>(found - choice);
   }
 
   // What was said of the place behind a node, now that its token is known.
   void note_outcome(int node, int32_t token) {
-    if (node < d_.grown) v_.outcomes.push_back({d_.confidence[node], rank_of(token, d_.choice, node)});
-    if (d_.guide_confidence[node] >= 0) {
-      v_.guide_outcomes.push_back({d_.guide_confidence[node], rank_of(token, d_.guide_choice, node)});
+    if (node < d_.grown) v_.outcomes.push_back({d_.said.confidence[node], rank_of(token, d_.said.of(node))});
+    if (d_.guide.confidence[node] >= 0) {
+      v_.guide_outcomes.push_back({d_.guide.confidence[node], rank_of(token, d_.guide.of(node))});
     }
     if (s_.drafters.active() == 0) return;
     Guesses guesses;

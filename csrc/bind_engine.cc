@@ -272,12 +272,7 @@ void bind_engine(py::module_& m) {
       .def_readonly("given_up", &Turn::given_up)
       .def_readonly("plain", &Turn::plain)
       .def_readonly("why_off", &Turn::why_off)
-      .def_property_readonly("outcomes",
-                             [](const Turn& t) {
-                               std::vector<std::pair<float, int>> out;
-                               for (const Outcome& o : t.outcomes) out.emplace_back(o.confidence, o.rank);
-                               return out;
-                             })
+      .def_property_readonly("outcomes", [](const Turn& t) { return pairs_of(t.outcomes); })
       .def_property_readonly("plan", &plan_of)
       .def_property_readonly("tree", &tree_of)
       .def_property_readonly("error", &error_of)

@@ -13,6 +13,13 @@
 
 namespace swiftk {
 
+// (confidence, rank) of each.
+inline std::vector<std::pair<float, int>> pairs_of(std::span<const Outcome> outcomes) {
+  std::vector<std::pair<float, int>> pairs;
+  for (const Outcome& o : outcomes) pairs.emplace_back(o.confidence, o.rank);
+  return pairs;
+}
+
 // (confidence [rows], rank [rows], seconds); `candidates`: of so many, a row each.
 inline pybind11::tuple scores(std::span<const Outcome> outcomes, double seconds,
                               std::optional<size_t> candidates = {}) {

@@ -120,12 +120,6 @@ py::dict phase_dict(const Session& self) {
                   "saved_weight_bytes"_a = p.saved_weight_bytes, "at_once"_a = p.at_once, "proposed"_a = p.proposed);
 }
 
-std::vector<std::pair<float, int>> told(std::span<const Outcome> outcomes) {
-  std::vector<std::pair<float, int>> all;
-  for (const Outcome& o : outcomes) all.emplace_back(o.confidence, o.rank);
-  return all;
-}
-
 // (confidence, rank, seconds) of what `run` scores; `exits`: of so many candidates, a row each.
 template <typename Run>
 py::tuple scored(Session& self, Run run, std::optional<size_t> exits = {}) {
@@ -214,8 +208,8 @@ void bind_session(py::module_& m) {
                                const auto v = s.logits();
                                return py::array_t<float>({py::ssize_t(v.size()) / vocab, vocab}, v.data());
                              })
-      .def_property_readonly("outcomes", [](const Session& s) { return told(s.outcomes()); })
-      .def_property_readonly("guide_outcomes", [](const Session& s) { return told(s.guide_outcomes()); })
+      .def_property_readonly("outcomes", [](const Session& s) { return pairs_of(s.outcomes()); })
+      .def_property_readonly("guide_outcomes", [](const Session& s) { return pairs_of(s.guide_outcomes()); })
       .def_property_readonly("guessed",
                              [](const Session& s) {
                                std::vector<std::tuple<int, int, int>> guessed;

@@ -52,8 +52,7 @@ class Drafting {
     const int32_t pos = s_.position() + d_.tree.depth(node);
     const Drawn drawn = w_.draws.pick(s_, row, pos, s_.path_tokens, d_.choices, Stream::Target);
     const float chance = std::exp(drawn.logit[0] - drawn.lse);
-    d_.guide_confidence[node] = chance;
-    std::copy_n(drawn.id, d_.choices, d_.guide_choice.begin() + static_cast<size_t>(node) * kMaxTopk);
+    d_.guide.say(node, chance, drawn.id, d_.choices);
     guess_worth_ *= chance;
     if (guess_worth_ < rule_.least_guess || rule_.stops(drawn.id[0])) return void(guess_worth_ = 0);
     enter(d_.candidates.guide(d_.candidates.of_node(node), drawn.id[0], chance));
@@ -176,7 +175,7 @@ class Drafting {
     return steps;
   }
 
-  int32_t best_of(int node) const { return d_.choice[static_cast<size_t>(node) * kMaxTopk]; }
+  int32_t best_of(int node) const { return *d_.said.of(node); }
 
   // The candidate children of a node.
   void propose(int node, int row, const Drawn& drawn) {
@@ -187,8 +186,7 @@ class Drafting {
     d_.log_p = drawn.logit[0] - drawn.lse;
     const float foretold = s_.plan->skip.alone() ? beside_->foretold(s_, node) : -1;
     if (foretold >= 0) d_.log_p = std::log(foretold);
-    d_.confidence.push_back(std::exp(d_.log_p));
-    std::copy_n(drawn.id, d_.choices, d_.choice.begin() + static_cast<size_t>(node) * kMaxTopk);
+    d_.said.say(node, std::exp(d_.log_p), drawn.id, d_.choices);
     if (rule_.by_time()) plan_children(node);
     if (beams()) plan_beam(node, drawn);
   }
@@ -217,7 +215,7 @@ class Drafting {
 
   void plan_children(int node) {
     const bool rejection = s_.rejects();
-    const int32_t* const token = d_.choice.data() + static_cast<size_t>(node) * kMaxTopk;
+    const int32_t* const token = d_.said.of(node);
     const int b = bucket_of(d_.gate, d_.log_p), candidate = d_.candidates.of_node(node);
     int n = 0;
     std::array<float, DraftRule::kRanks> chance;
@@ -285,8 +283,8 @@ class Drafting {
   // SWIFT: nearest to the root first: what depends on fewer guesses is accepted more often.
   void add_siblings() {
     for (int node = 0; node < d_.grown; ++node) {
-      const int width = std::min(width_at(d_.confidence[node]), d_.choices);
-      const int32_t* const token = d_.choice.data() + static_cast<size_t>(node) * kMaxTopk;
+      const int width = std::min(width_at(d_.said.confidence[node]), d_.choices);
+      const int32_t* const token = d_.said.of(node);
       for (int r = 1; r < width && token[r] >= 0 && d_.tree.size() < rule_.max_nodes; ++r) {
         s_.add_node(node, token[r], SourceId::Plan);
       }

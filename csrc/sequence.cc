@@ -6,10 +6,6 @@ namespace swiftk {
 
 // Sized here so that no phase allocates.
 Draft::Draft() {
-  confidence.reserve(TokenTree::kMaxNodes);
-  choice.resize(TokenTree::kMaxNodes * kMaxTopk);
-  guide_confidence.resize(TokenTree::kMaxNodes);
-  guide_choice.resize(TokenTree::kMaxNodes * kMaxTopk);
   candidates.reserve();
   scouts.reserve(TokenTree::kMaxNodes);
   wanted.reserve(TokenTree::kMaxNodes);
@@ -19,8 +15,7 @@ void Draft::begin(int32_t root) {
   tree.reset(root);
   source[0] = SourceId::Target;
   steps = grown = dropped = beside = ran = choices = 0;
-  confidence.clear();
-  std::fill(guide_confidence.begin(), guide_confidence.end(), -1.0f);
+  guide.confidence.fill(-1);
   scouts.clear();
   wanted.clear();
   asking = false;
@@ -43,14 +38,10 @@ void Draft::drop(uint64_t nodes) {
     source[to] = source[node];
     candidates.enter(candidates.of_node(node), to);
     if (node >= read) continue;
-    confidence[to] = confidence[node];
-    guide_confidence[to] = guide_confidence[node];
-    for (std::vector<int32_t>* const listed : {&choice, &guide_choice}) {
-      std::copy_n(listed->begin() + size_t(node) * kMaxTopk, kMaxTopk, listed->begin() + size_t(to) * kMaxTopk);
-    }
+    said.move(node, to);
+    guide.move(node, to);
     grown = to + 1;
   }
-  confidence.resize(grown);
   dropped += read - grown;
 }
 

@@ -4,6 +4,7 @@
 // Between phases `text` is all but its last token cached. A round is draft, verify, commit; with a tree of the root
 // alone it is plain decoding, by the same code.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <climits>
 #include <memory>
@@ -40,6 +41,21 @@ struct Emitted {
   bool drafted() const { return source != SourceId::Target; }  // accepted from the tree
 };
 
+// What somebody says behind nodes.
+struct Said {
+  Said() : choice(TokenTree::kMaxNodes * kMaxTopk) {}
+  int32_t* of(int node) { return choice.data() + static_cast<size_t>(node) * kMaxTopk; }
+  const int32_t* of(int node) const { return choice.data() + static_cast<size_t>(node) * kMaxTopk; }
+  void say(int node, float chance, const int32_t* ids, int n) {
+    confidence[node] = chance;
+    std::copy_n(ids, n, of(node));
+  }
+  void move(int from, int to) { say(to, confidence[from], of(from), kMaxTopk); }
+
+  std::array<float, TokenTree::kMaxNodes> confidence;  // in the best candidate; of a guide below 0: it was not asked
+  std::vector<int32_t> choice;                         // [kMaxNodes, kMaxTopk] candidates, best first; -1: none left
+};
+
 // The tree under way, and what was said of its nodes. It stays readable, for statistics, until the next one begins.
 struct Draft {
   Draft();
@@ -57,13 +73,10 @@ struct Draft {
   int reused = 0;   // rows that verification took over from drafting
   int ran = 0;      // of them, those whose residual row is exact behind the steps that the plan shares with the target
   int choices = 0;  // candidate children of each
-  std::vector<float> confidence;  // [grown] in the best of them
-  std::vector<int32_t> choice;    // [kMaxNodes, kMaxTopk] their tokens, best first; -1: none left
-  std::vector<double> q;          // rejection only: [grown, V]
-  // Of leading nodes, what the drafter that guides the plan said behind them.
-  std::vector<float> guide_confidence;  // [kMaxNodes] in its best candidate; below 0: it was not asked
-  std::vector<int32_t> guide_choice;    // [kMaxNodes, kMaxTopk] as `choice`
-  float log_p = 0;                      // of the best candidate of the last node
+  Said said;        // by the plan, behind nodes that were drafted from
+  Said guide;       // by the drafter that guides it, behind leading nodes
+  std::vector<double> q;  // rejection only: [grown, V]
+  float log_p = 0;        // of the best candidate of the last node
   GateRule gate{};
   CandidatePool candidates;
   bool asking = false;              // drafters, whose candidates may join the tree

@@ -157,12 +157,10 @@ class BlockDrafter(DraftVocab):
         return torch.cat([seen.repeat_interleave(self.block, 1), own], -1)[:, None]
 
 
-def loss_of(logits: Tensor, p: Tensor, counts: Tensor | None, decay: float, tv: float) -> Tensor:
+def loss_of(log_q: Tensor, p: Tensor, counts: Tensor | None, weight: Tensor, tv: float) -> Tensor:
     """Cross entropy with the model's own distribution, and their total variation, of which a share of tokens is refused
-    (DSpark). logits, p [B, A, block, its tokens]: the drafter's, and the model's probabilities at the same places;
-    counts [B, A, block]: which places count, None: all."""
-    weight = decay ** torch.arange(logits.shape[2], device=logits.device)
-    log_q = logits.float().log_softmax(-1)
+    (DSpark). log_q, p [B, A, block, its tokens]: of the drafter, and the model's probabilities at the same places;
+    counts [B, A, block]: which places count, None: all; weight [block]."""
     entropy = -(p * log_q).sum(-1)
     variation = (p - log_q.exp()).abs().sum(-1) / 2
     if counts is not None:
@@ -170,11 +168,10 @@ def loss_of(logits: Tensor, p: Tensor, counts: Tensor | None, decay: float, tv: 
     return (((1 - tv) * entropy + tv * variation) * weight).mean() / weight.mean().clamp(min=1e-9)
 
 
-def doubt_of(sure: Tensor, logits: Tensor, p: Tensor, decay: float) -> Tensor:
+def doubt_of(sure: Tensor, log_q: Tensor, p: Tensor, weight: Tensor) -> Tensor:
     """Cross entropy of how sure each place is [B, A, block] with the share of both distributions that overlaps, in
     which a guess is right (DSpark). p [.., its tokens]: the model's probabilities of these among all."""
-    weight = decay ** torch.arange(logits.shape[2], device=logits.device)
-    overlap = torch.minimum(p, logits.detach().float().softmax(-1)).sum(-1)
+    overlap = torch.minimum(p, log_q.detach().exp()).sum(-1)
     entropy = F.binary_cross_entropy_with_logits(sure.float(), overlap, reduction="none")
     return (entropy * weight).mean() / weight.mean()
 
@@ -212,11 +209,13 @@ class Block:
     def loss(self, batch: np.ndarray, rng: np.random.Generator, done: float) -> Tensor:
         """Of tokens [B, T]; what is drawn, such as places to draft from, comes from `rng`. done: share of the run."""
         logits, sure, target = self._drafted(batch, rng)
+        log_q = logits.float().log_softmax(-1)
         decay = _DECAY if self.settings.decay is None else self.settings.decay
+        weight = decay ** torch.arange(log_q.shape[2], device=log_q.device)
         p, counts = (whole := target.softmax(-1)), None
         if self.module.lm_head is not None:
             whole, (p, counts) = whole[..., self.module.ids], self.module.likely(target)
-        return loss_of(logits, p, counts, decay, self.settings.tv) + doubt_of(sure, logits, whole, decay)
+        return loss_of(log_q, p, counts, weight, self.settings.tv) + doubt_of(sure, log_q, whole, weight)
 
     def right(self, batch: np.ndarray, rng: np.random.Generator) -> Tensor:
         """[n, places] whether the best guess is the model's own, at each place of some drafts."""
