@@ -71,8 +71,9 @@ DraftRule make_rule(float confidence, int max_draft, int max_nodes, const std::a
                     const std::array<int, 4>& width, const std::vector<int32_t>& stop_ids, float min_step_gain,
                     const decltype(DraftRule::edges)& edges, const decltype(DraftRule::p_top1)& p_top1,
                     const decltype(DraftRule::p_rank)& p_rank, const std::vector<float>& row_price, int max_depth,
-                    int chain, float min_row_gain, int guesses, float least_guess,
-                    const std::vector<std::pair<int, decltype(SourceRule::chance)>>& sources, int beam) {
+                    int chain, float min_row_gain, int guesses, const decltype(DraftRule::guide)& guide,
+                    float least_guess, const std::vector<std::pair<int, decltype(SourceRule::chance)>>& sources,
+                    int beam) {
   std::vector<SourceRule> asked;
   for (const auto& [id, chance] : sources) asked.push_back({static_cast<SourceId>(id), chance});
   return {.confidence = confidence,
@@ -92,6 +93,7 @@ DraftRule make_rule(float confidence, int max_draft, int max_nodes, const std::a
           .chain = chain,
           .min_row_gain = min_row_gain,
           .guesses = guesses,
+          .guide = guide,
           .least_guess = least_guess};
 }
 
@@ -149,7 +151,7 @@ void bind_session(py::module_& m) {
            "min_step_gain"_a = rule.min_step_gain, "edges"_a = rule.edges, "p_top1"_a = rule.p_top1,
            "p_rank"_a = rule.p_rank, "row_price"_a = rule.row_price, "max_depth"_a = rule.max_depth,
            "chain"_a = rule.chain, "min_row_gain"_a = rule.min_row_gain, "guesses"_a = rule.guesses,
-           "least_guess"_a = rule.least_guess,
+           "guide"_a = rule.guide, "least_guess"_a = rule.least_guess,
            "sources"_a = std::vector<std::pair<int, decltype(SourceRule::chance)>>{}, "beam"_a = rule.beam);
   py::class_<Session>(m, "Session")
       .def(py::init(&make_session), "model"_a, "context"_a = 0, "threads"_a = 0, "poison"_a = false)

@@ -57,9 +57,10 @@ struct DraftRule {
   int chain = 0;
   float min_row_gain = 0;
 
-  // By time, too: where the model's drafter guides the plan, a step that reads one node reads so many of its guesses
-  // behind that, as long as they are all right with this probability.
+  // By time, too: where a drafter guides the plan, a step that reads one node reads so many of its guesses behind that,
+  // as long as they are all right with this probability, of which each is with `guide`, by its confidence.
   int guesses = 0;
+  std::array<float, kBuckets> guide{};
   float least_guess = 0;
 
   bool operator==(const DraftRule&) const = default;

@@ -51,8 +51,8 @@ class Drafting {
     w_.draws.constrain_draft(s_, row, s_.path_tokens);
     const int32_t pos = s_.position() + d_.tree.depth(node);
     const Drawn drawn = w_.draws.pick(s_, row, pos, s_.path_tokens, d_.choices, Stream::Target);
-    const float chance = std::exp(drawn.logit[0] - drawn.lse);
-    d_.guide.say(node, chance, drawn.id, d_.choices);
+    const float log_p = drawn.logit[0] - drawn.lse, chance = rule_.guide[bucket_of(d_.gate, log_p)];
+    d_.guide.say(node, std::exp(log_p), drawn.id, d_.choices);
     guess_worth_ *= chance;
     if (guess_worth_ < rule_.least_guess || rule_.stops(drawn.id[0])) return void(guess_worth_ = 0);
     enter(d_.candidates.guide(d_.candidates.of_node(node), drawn.id[0], chance));

@@ -104,6 +104,7 @@ class Session:
         chain: int = ...,
         min_row_gain: float = ...,
         guesses: int = ...,
+        guide: Sequence[float] = ...,
         least_guess: float = ...,
         sources: Sequence[tuple[int, Sequence[Sequence[float]]]] = (),  # (source, [bucket][rank])
     ) -> int: ...

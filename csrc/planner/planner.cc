@@ -231,6 +231,9 @@ DraftRule Planner::rule(const Allotment& a, const TextOdds& text, int texts) con
     if (plans_[a.plan].plan->skip.guided()) {
       rule.guesses = tuned::kGuesses;
       rule.least_guess = static_cast<float>(tuned::kLeastGuess);
+      const int guide = guide_of(a.plan);
+      const Odds odds = guide < 0 ? a.odds : plans_[guide].accepted->odds();
+      for (int b = 0; b < kSureness; ++b) rule.guide[b] = static_cast<float>(odds.p_top1[b]);
     }
   }
   for (const SourceId id : ids) rule.sources.push_back({id, text.chance(id)});
@@ -240,7 +243,7 @@ DraftRule Planner::rule(const Allotment& a, const TextOdds& text, int texts) con
 void Planner::heard(const Allotment& a, std::span<const Outcome> outcomes, std::span<const Outcome> guide) {
   if (!a.drafts) return;
   plans_[a.plan].hear(outcomes);
-  if (const int alone = find({.drafter = plans_[a.plan].plan->skip.drafter}); alone >= 0) plans_[alone].hear(guide);
+  if (const int alone = guide_of(a.plan); alone >= 0) plans_[alone].hear(guide);
 }
 
 void Planner::learn(const RoundCost& r) {

@@ -174,6 +174,8 @@ class Planner {
   bool affords(const Mode&, int plan, int texts, double pace, double rate, double other, const Reading&) const;
   bool may_draft(const Mode&, int plan) const;
   bool tried(int plan) const { return plans_[plan].accepted->outcomes() >= tuned::kTried; }
+  // That of its drafter alone; -1: it was not offered.
+  int guide_of(int plan) const { return find({.drafter = plans_[plan].plan->skip.drafter}); }
   // Of a drafter alone that was not tried: a plan that it guides is to be, whose rounds tell as much of it and lose
   // next to nothing.
   bool better_heard_as_guide(const Mode&, int plan) const;

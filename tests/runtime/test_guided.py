@@ -71,7 +71,8 @@ def sessions(target, drafter, weights, copies="int8,int4"):
 def certain(**more):
     """A rule by which all that is proposed is right, and rows cost next to nothing."""
     rule = random_rule(1, min_step_gain=0.0, price=1e-6)
-    return {**rule, "p_top1": [1.0] * 16, "p_rank": [[0.0] * 9] * 16, "row_price": [1e-6] * 64, **more}
+    sure = {"p_top1": [1.0] * 16, "p_rank": [[0.0] * 9] * 16, "guide": [1.0] * 16}
+    return {**rule, **sure, "row_price": [1e-6] * 64, **more}
 
 
 @pytest.mark.parametrize("guesses", [0, 1, 3])
@@ -116,7 +117,7 @@ def test_guesses_that_were_refuted_are_not_verified(target, folders):
     """A random head's guesses: the plan reads them, and those that it does not list leave the tree."""
     session = sessions(target, folders["specforge"], ["int8", "drafter"])
     rows = [i * 0.01 for i in range(64)]
-    session.draft(**certain(max_draft=6, guesses=3, row_price=rows))
+    session.draft(**certain(max_draft=6, guesses=3, guide=[0.2] * 16, row_price=rows))
     left = session.drafted_from
     assert left == session.last["draft_steps"] < session.last["drafted"] <= 6 * 4
     assert session.tree_parents.tolist()[:left] == list(range(-1, left - 1))
@@ -125,7 +126,7 @@ def test_guesses_that_were_refuted_are_not_verified(target, folders):
 
 def test_a_bold_guess_is_not_read(target, folders):
     session = sessions(target, folders["specforge"], ["int8", "drafter"])
-    session.draft(**certain(max_draft=3, guesses=3, least_guess=0.99))
+    session.draft(**certain(max_draft=3, guesses=3, guide=[0.9] * 16, least_guess=0.99))
     assert session.last["draft_steps"] == session.drafted_from == 3
 
 
@@ -136,7 +137,8 @@ def test_any_rule_gives_plain_decoding(target, folders, seed):
     fast, found = sessions(target, folders["eagle1"], ["int4", "drafter"]), []
     while len(found) < 30:
         rule = random_rule(seed + len(found), min_step_gain=0.05, price=0.003)
-        found += [e.token for e in _round(fast, **rule, guesses=1 + seed, least_guess=0.001 * seed)]
+        guided = {"guesses": 1 + seed, "guide": rule["p_top1"], "least_guess": 0.1 * seed}
+        found += [e.token for e in _round(fast, **rule, **guided)]
     assert found[:30] == want[:30]
 
 
