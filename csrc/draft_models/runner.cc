@@ -75,6 +75,15 @@ void DraftRunner::read_features(float* to, const float* kept) const {
   }
 }
 
+void DraftRunner::tell(const KvPool& pool, const Sequence& s, int from, int end, float* out, std::atomic<bool>&) {
+  const size_t width = drafter_.told(target_.config);
+  const Buffer rows(ops_, sizeof(float) * width * (end - from));
+  for (int i = from; i < end; ++i) {
+    read_features(rows.as<float>() + (i - from) * width, pool.features_at(s.slot(i)));
+  }
+  ops_.download(executor_.ctx(), out, rows.as<void>(), rows.bytes());
+}
+
 void DraftRunner::spread(int n, float* logits) const {
   const size_t bytes = sizeof(float) * n * target_.config.V;
   ops_.fill(executor_.ctx(), logits, kUnknown, bytes);
