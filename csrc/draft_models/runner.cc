@@ -76,12 +76,13 @@ void DraftRunner::read_features(float* to, const float* kept) const {
 }
 
 void DraftRunner::tell(const KvPool& pool, const Sequence& s, int from, int end, float* out, std::atomic<bool>&) {
-  const size_t width = drafter_.told(target_.config);
-  const Buffer rows(ops_, sizeof(float) * width * (end - from));
+  const size_t D = target_.config.D;
   for (int i = from; i < end; ++i) {
-    read_features(rows.as<float>() + (i - from) * width, pool.features_at(s.slot(i)));
+    for (const int column : columns_) {
+      ops_.download(executor_.ctx(), out, pool.features_at(s.slot(i)) + column * D, sizeof(float) * D);
+      out += D;
+    }
   }
-  ops_.download(executor_.ctx(), out, rows.as<void>(), rows.bytes());
 }
 
 void DraftRunner::spread(int n, float* logits) const {
