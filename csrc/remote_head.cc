@@ -114,9 +114,14 @@ std::vector<int32_t> RemoteHead::guess(std::span<const int32_t> text, int count)
 int32_t RemoteHead::step() {
   Sequence* const s = &s_;
   const int last = s_.draft.tree.size() - 1, n = s_.draft.tree.size() - s_.draft.beside;
-  w_.run_beside({&s, 1}, {&n, 1});
   s_.read_path(last);
-  return w_.draws.pick(s_, n - 1, s_.position() + last, s_.path_tokens, 1, Stream::Target).id[0];
+  try {
+    w_.run_beside({&s, 1}, {&n, 1});
+    return w_.draws.pick(s_, n - 1, s_.position() + last, s_.path_tokens, 1, Stream::Target).id[0];
+  } catch (...) {
+    s_.forget_tree();  // it may have been read, and nothing was drawn
+    throw;
+  }
 }
 
 }  // namespace swiftk

@@ -14,7 +14,7 @@ import numpy as np
 from .. import _core
 from ..api import LM
 from ..errors import CheckpointError, InvalidArgument
-from ..options import DTYPES as WEIGHTS
+from ..options import LoadOptions
 from ..safetensors_io import Tensor, read_folder, write_folder
 from ..tokenizer import Tokenizer
 from .features import read_by
@@ -34,7 +34,7 @@ class Head:
         model: LM | None = None,
         features: str = "bfloat16",
         dtype: str = "auto",
-        draft_weights: str = "auto",
+        draft_weights: str | Sequence[str] = "auto",
         threads: int | None = None,
     ) -> None:
         """target: a folder with config.json, the tokenizer, embedding, last norm and vocabulary head of the server's
@@ -45,12 +45,13 @@ class Head:
         for one in (folder, own):
             if not one.is_dir():
                 raise CheckpointError(f"[remote] {one} is not a directory, want one with config.json")
-        if dtype not in WEIGHTS:
-            raise InvalidArgument(f"[remote] dtype is {dtype!r}, want one of {', '.join(sorted(WEIGHTS))}")
+        if not (model is None or isinstance(model, LM)):
+            raise InvalidArgument(f"[remote] model is {model!r}, want an LM or None")
+        o = LoadOptions(device="cpu", dtype=dtype, draft_weights=draft_weights, threads=threads)
         self.model, self.tokenizer = model, Tokenizer(folder)
         if model is not None:
             self.tokenizer.must_equal(model.tokenizer)
-        self._native = _core.RemoteHead(str(folder), str(own), WEIGHTS[dtype], draft_weights, threads or 0)
+        self._native = _core.RemoteHead(str(folder), str(own), o.dtype, o.draft_weights, o.threads or 0)
         native = self._native
         self.features = read_by(native.kind, native.taps, native.width, own, dtype=features)
 

@@ -263,6 +263,8 @@ def test_heads_that_do_not_fit_here(target, folders, tmp_path):
         remote.Head(target, target)
     with pytest.raises(swiftk.CheckpointError, match="not a directory"):
         remote.Head(target, tmp_path / "none")
+    with pytest.raises(swiftk.InvalidArgument, match="want an LM or None"):
+        remote.Head(target, folders["eagle3"], model=str(target))
     with pytest.raises(swiftk.InvalidArgument, match="bfloat16, float32"):
         remote.Head(target, folders["eagle3"], features="int8")
 
@@ -283,6 +285,13 @@ def test_what_is_told_must_fit(target, folders):
         head.guess([320], 4)
     assert len(head.guess([3], 4)) == 4
     assert head.guess([3] * 80, 4) == []  # a tree has 64 nodes
+    assert len(head.guess([3], 4)) == 4
+    head.know(len(PROMPT), np.full((1, head.features.width), np.nan, np.float32))
+    for _ in range(2):
+        with pytest.raises(swiftk.NumericalError, match="NaN"):
+            head.guess([3, 4], 4)
+    head.begin(PROMPT, {**GREEDY, "seed": 0})
+    head.know(0, rows)
     head.know(len(PROMPT), np.ones((1000, head.features.width), np.float32))  # beyond the context
     assert head.known == 512 and head.guess([3] * 600, 4) == []
 

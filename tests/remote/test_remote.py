@@ -212,8 +212,15 @@ GARBAGE = st.one_of(
         lambda op, fields: frames.pack(op, **fields),
         st.sampled_from(["begin", "resume", "guess", "cancel", "tokens", "other"]),
         st.dictionaries(
-            st.sampled_from(["version", "prompt", "options", "id", "at", "digest", "tokens"]),
-            st.one_of(st.integers(-(2**40), 2**40), st.text(max_size=5), st.lists(st.integers(-5, 5000), max_size=4)),
+            st.sampled_from(["version", "prompt", "options", "id", "at", "digest", "tokens", "features", "known"]),
+            st.one_of(
+                st.integers(-(2**40), 2**40),
+                st.text(max_size=5),
+                st.lists(st.integers(-5, 5000), max_size=4),
+                st.fixed_dictionaries(
+                    {}, optional=dict.fromkeys(("kind", "taps", "width", "dtype"), st.integers(0, 9))
+                ),
+            ),
         ),
     ),
 )
