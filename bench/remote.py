@@ -12,13 +12,14 @@ from time import perf_counter
 from typing import Any
 
 import swiftk
-from swiftk import demo_model
+from swiftk import demo_drafter, demo_model
 from swiftk.safetensors_io import read_folder, write_folder
 
 from .harness import Study
 from .plots import bars
 from .server import Server
 from .slow_line import Air, SlowLine
+from .texts import grown
 
 LAYERS = 10  # of the model at the client: the demo model's first ones, whose exit says 3 of 4 tokens as it does
 PLACES = {"wire": Air(0.0, 0.0, 1e9, 0.0), "5G": Air(0.01, 0.01, 50e6, 1e-3), "4G": Air(0.021, 0.019, 20e6, 1e-3)}
@@ -28,10 +29,12 @@ COLUMNS = {"line": "part", "client": "way", "tokens/s": "rate:.1f", "over plain"
 COLUMNS |= {"guessed": "guessed:.0%", "rounds a token": "rounds:.2f", "bytes up": "up:.0f", "down": "down:.0f"}
 COLUMNS |= {"same text": "same", "silence": "silence:.2f", "alone": "alone:.1f"}
 NOTES = (
-    "server and client have a core each; delay, jitter, width and loss are of each direction (5G and 4G as in Mixture "
-    "of Attentions); plain: nothing is guessed, the server streams; model: the demo model's first 10 layers; bytes are "
-    "a token's; guessed: tokens that the client had guessed in time; cut: after 50 tokens, for good; silence: seconds "
-    "until the client's own model goes on, alone: its tokens/s, same text: up to there; tokens/s behind the first token"
+    "server and client have a core each, and share the machine's memory; delay, jitter, width and loss are of each "
+    "direction (5G and 4G as in Mixture of Attentions); plain: nothing is guessed, the server streams; model: the demo "
+    "model's first 10 layers; EAGLE-2 head: the bundled one, as wide as the model, whose states come as bfloat16; "
+    "bytes are a token's, those of the prompt's states included; guessed: tokens that the client had guessed in time; "
+    "cut: after 50 tokens, for good; silence: seconds until the client's own model goes on, alone: its tokens/s, same "
+    "text: up to there; tokens/s behind the first token"
 )
 
 
@@ -90,10 +93,15 @@ def main() -> None:
     prompts = [text.prompt[:200] for name in study.streams for text in study.texts(name)]
     cores = sorted(os.sched_getaffinity(0))
     command = [sys.executable, "-m", "swiftk", "serve", str(study.folder), "--threads", "1"]
+    heads = [] if study.grow is None else [grown(study.grow, demo_drafter())]  # of the demo model
+    for head in heads:
+        command += ["--drafter", str(head)]
     with Server(command, "/health", {cores[0]}) as server, TemporaryDirectory() as name:
         os.sched_setaffinity(0, {cores[-1]})
         small = swiftk.load(shallow(demo_model(), Path(name) / "small", LAYERS), draft_weights="own", threads=1)
         ways = {"plain": Silent(), "suffix": "suffix", "model": small}
+        for head in heads:
+            ways["EAGLE-2 head"] = swiftk.remote.Head(study.folder, head, threads=1)
         try:
             for part, air in study.parts(PLACES):
                 line, wanted, plain = SlowLine(server.port, air), [], 0.0

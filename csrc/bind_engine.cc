@@ -127,7 +127,7 @@ uint64_t submit(const SharedEngine& self, py::dict boxes, const Tokens& prompt, 
                 const std::string& drafting, const std::string& plans, const std::vector<Skip>& skips,
                 const std::optional<DraftRule>& rule, const std::vector<int>& drafters, const DrafterSettings& settings,
                 std::optional<bool> recall, int max_draft, bool always, bool kvq, bool explain, bool outcomes,
-                const py::object& constraint, int prompt_logprobs) {
+                const py::object& constraint, int prompt_logprobs, int tells) {
   Request r{.prompt = {prompt.data(), prompt.data() + prompt.size()},
             .sampling = {.temperature = temperature,
                          .top_k = top_k,
@@ -147,6 +147,7 @@ uint64_t submit(const SharedEngine& self, py::dict boxes, const Tokens& prompt, 
             .max_draft = max_draft,
             .always = always,
             .kvq = kvq,
+            .tells = tells,
             .explain = explain,
             .outcomes = outcomes};
   for (const Skip& skip : skips) r.skips.push_back(set_of(self->model(), skip));
@@ -273,6 +274,11 @@ void bind_engine(py::module_& m) {
       .def_readonly("plain", &Turn::plain)
       .def_readonly("why_off", &Turn::why_off)
       .def_property_readonly("outcomes", [](const Turn& t) { return pairs_of(t.outcomes); })
+      .def_property_readonly("features",
+                             [](const Turn& t) {
+                               const size_t n = t.told, width = t.features.size() / std::max<size_t>(n, 1);
+                               return py::array_t<float>({n, width}, t.features.data());
+                             })
       .def_property_readonly("plan", &plan_of)
       .def_property_readonly("tree", &tree_of)
       .def_property_readonly("error", &error_of)
@@ -287,7 +293,7 @@ void bind_engine(py::module_& m) {
            "drafters"_a = std::vector<int>{static_cast<int>(SourceId::Suffix), static_cast<int>(SourceId::Recycle)},
            "settings"_a = DrafterSettings{}, "recall"_a = py::none(), "max_draft"_a = TokenTree::kMaxNodes - 1,
            "always"_a = false, "kvq"_a = true, "explain"_a = false, "outcomes"_a = false, "constraint"_a = py::none(),
-           "prompt_logprobs"_a = -1)
+           "prompt_logprobs"_a = -1, "tells"_a = -1)
       .def(
           "direct",
           [](const SharedEngine& self, uint64_t id, const Skip& skip, const std::optional<DraftRule>& rule) {

@@ -112,6 +112,13 @@ std::vector<std::string> drafters_of(const Model& model) {
   return kinds;
 }
 
+// Of each drafter the layers that it taps, and the floats of each token that it is told away from the model; 0: none.
+std::vector<std::pair<std::vector<int>, int>> reads(const Model& model) {
+  std::vector<std::pair<std::vector<int>, int>> all;
+  for (const auto& drafter : model.drafters) all.emplace_back(drafter->taps, drafter->told(model.config));
+  return all;
+}
+
 size_t drafter_bytes(const Model& model) {
   size_t bytes = 0;
   for (const auto& drafter : model.drafters) bytes += drafter->bytes;
@@ -235,6 +242,7 @@ void bind_model(py::module_& m) {
       .def_property_readonly("weight_bytes", [](const Model& self) { return self.own.bytes; })
       .def_property_readonly("copies", &copy_bytes)
       .def_property_readonly("drafters", &drafters_of)
+      .def_property_readonly("reads", &reads)
       .def_property_readonly("drafter_bytes", &drafter_bytes)
       .def_property_readonly("copy_shares", &copy_shares);
   py::class_<Taps>(m, "Taps")

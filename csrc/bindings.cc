@@ -24,6 +24,7 @@ void bind_drafters(py::module_& m);  // bind_drafters.cc
 void bind_planner(py::module_& m);   // bind_planner.cc
 void bind_engine(py::module_& m);    // bind_engine.cc
 void bind_ops(py::module_& m);       // bind_ops.cc
+void bind_remote(py::module_& m);    // bind_remote.cc
 
 namespace swiftk {
 namespace {
@@ -271,4 +272,5 @@ PYBIND11_MODULE(_core, m) {
   bind_session(m);
   bind_engine(m);
   bind_ops(m);
+  bind_remote(m);
 }

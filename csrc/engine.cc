@@ -370,6 +370,7 @@ void Engine::hear(Text& text) {
     const Stopwatch watch(turn.commit);
     commit(w_, s, count);
   }
+  tell_features(w_, text, turn);
   name_blocks(w_.pool, s);
   w_.trim(s, s.cached + TokenTree::kMaxNodes);
   round_.tokens += count;
@@ -387,6 +388,7 @@ void Engine::hear_prompt(Text& text, int row) {
     Turn& turn = turns_.emplace_back(Turn{.id = text.id, .cached = text.reused});
     turn.prompt = std::move(text.prompt_told);
     hand_out(text, turn, first);
+    tell_features(w_, text, turn);
   } catch (const Error& e) {
     end(text, Finish::Failed, e.status(), e.what());
   }

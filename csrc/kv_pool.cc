@@ -23,7 +23,7 @@ uint64_t hash_of(uint64_t before, std::span<const int32_t, kKvBlock> tokens) {
 KvPool::KvPool(const Model& model, int blocks, int features)
     : ops_(model.ops),
       shape_{model.config.n_kv, model.config.d, blocks, model.dtype},
-      n_layers_(model.config.L),
+      n_layers_(static_cast<int>(model.own.layers.size())),
       layer_bytes_(whole_pages(ops_->kv_bytes(shape_))),
       layers_(*ops_, layer_bytes_ * n_layers_),
       features_(features),

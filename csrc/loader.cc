@@ -330,7 +330,7 @@ class Loader {
 }  // namespace
 
 void load_weights(const Checkpoint& checkpoint, const LoadOptions& options, Model& model) {
-  Loader(checkpoint, options, model, {checkpoint, model}, {.config = model.config}, false).run();
+  Loader(checkpoint, options, model, {checkpoint, model, options.layers}, {.config = model.config}, false).run();
 }
 
 void load_head(const Checkpoint& checkpoint, const LoadOptions& options, Model& layers, DraftModel& drafter) {

@@ -8,9 +8,17 @@
 
 namespace swiftk {
 
-Manifest::Manifest(const Checkpoint& checkpoint, Model& model) : checkpoint_(checkpoint) {
+namespace {
+
+double elements_of_layers(const Config& c) {
+  return static_cast<double>(c.L) * c.D * (2.0 * (c.H + c.n_kv) * c.d + 3.0 * c.F);
+}
+
+}  // namespace
+
+Manifest::Manifest(const Checkpoint& checkpoint, Model& model, bool layers) : checkpoint_(checkpoint) {
   const Config& c = model.config;
-  add_layers(model, "model.layers.");
+  layers ? add_layers(model, "model.layers.") : void(absent_ = elements_of_layers(c));
   embedding = get("model.embed_tokens.weight", {c.V, c.D});
   add_vector({get("model.norm.weight", {c.D})}, 0, &model.final_norm);
   add_matrix({Matrix::Head, {c.tied_head ? embedding : get("lm_head.weight", {c.V, c.D})}, 0, false});
@@ -170,7 +178,7 @@ void Manifest::refuse_others(const std::string& who, int layers, const std::stri
 }
 
 double Manifest::head_share() const {
-  double all = 0, head = 0;
+  double all = absent_, head = 0;
   for (const MatrixJob& job : matrices) {
     for (const TensorView& part : job.parts) {
       const double size = static_cast<double>(part.bytes / size_of(part.dtype));

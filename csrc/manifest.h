@@ -32,7 +32,8 @@ struct MatrixJob {
 class Manifest {
  public:
   // Throws Error(Checkpoint) or Error(Unsupported) naming the tensor. Sizes model.own.layers; jobs point into `model`.
-  Manifest(const Checkpoint& checkpoint, Model& model);
+  // layers: whether these are loaded.
+  Manifest(const Checkpoint& checkpoint, Model& model, bool layers);
   // Of a head: the layers of `model`, and what it has beside them.
   Manifest(const Checkpoint& checkpoint, Model& model, DraftModel& drafter);
   // Of a Mixture of Attentions, whose three layers are models of one: `tokens` owns what all consist of.
@@ -42,7 +43,7 @@ class Manifest {
   std::vector<MatrixJob> matrices;
   TensorView embedding;       // none of a head's
   size_t bytes = 0;           // of all jobs
-  double head_share() const;  // of the matrices' elements
+  double head_share() const;  // of the elements of all matrices of the model
 
  private:
   TensorView get(const std::string& name, std::initializer_list<int64_t> shape);
@@ -60,6 +61,7 @@ class Manifest {
   void refuse_others(const std::string& who, int layers, const std::string& prefix) const;
 
   const Checkpoint& checkpoint_;
+  double absent_ = 0;  // elements of layers that are not loaded
   std::set<std::string> used_;
 };
 

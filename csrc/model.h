@@ -76,6 +76,9 @@ struct LoadOptions {
   std::string pack;                     // file that swiftk pack made
   // The same for the layers of drafters, one after the other: of each one, of a Mixture of Attentions three.
   std::vector<std::string> drafter_packs{};
+  // False: of the model its embedding, last norm and vocabulary head alone, for a head that drafts away from it. Its
+  // plans then have no steps.
+  bool layers = true;
   // Weights that a host has in memory, instead of the folder's; kept as long as the model, by who owns them.
   std::vector<HostTensor> tensors{};
   std::shared_ptr<const void> owner{};

@@ -66,7 +66,8 @@ Plan compile_plan(const Model& model, const SkipSet& skip) {
   const auto form = [&](int layer) -> const Weights& {
     return forms == 0 ? model.own : model.stored(skip.weights[forms == 1 ? 0 : layer]);
   };
-  const int end = skip.exit_layer < 0 ? n_layers : skip.exit_layer;
+  const int there = static_cast<int>(model.own.layers.size());  // none where they were not loaded
+  const int end = std::min(there, skip.exit_layer < 0 ? n_layers : skip.exit_layer);
   Plan plan{.steps = {}, .head = &form(n_layers - 1).head};
   for (int layer = 0; layer < end; ++layer) {
     const LayerWeights* const weights = &form(layer).layers[layer];

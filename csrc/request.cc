@@ -3,6 +3,7 @@
 #include <string>
 
 #include "check.h"
+#include "draft_models/draft_model.h"
 #include "draft_plan.h"
 #include "logits.h"
 
@@ -27,6 +28,12 @@ void check(const Request& r, const Model& model, int context) {
   };
   among("logprobs", r.logprobs, 0);
   among("prompt_logprobs", r.prompt_logprobs, -1);
+  const int drafters = static_cast<int>(model.drafters.size());
+  if (r.tells < -1 || r.tells >= drafters || (r.tells >= 0 && model.drafters[r.tells]->told(model.config) == 0)) {
+    fail(Status::InvalidArgument, "[submit] tells is " + std::to_string(r.tells) +
+                                      ", want the number of a head among " + std::to_string(drafters) +
+                                      " drafters, or -1 for none");
+  }
   DraftRule rule = r.rule;
   rule.stop_ids = r.stop_ids;
   rule.check();

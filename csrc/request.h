@@ -43,8 +43,9 @@ struct Request {
   bool kvq = true;                           // as Session::set_kvq
   DraftRule rule{.max_draft = 0};            // Ruled: how far and wide
   std::shared_ptr<Constraint> constraint{};  // of the text; null: any token may come
-  bool explain = false;                      // turns tell their trees
-  bool outcomes = false;                     // and what came of nodes that the plan drafted from
+  int tells = -1;         // a drafter, whose runner elsewhere turns tell what it reads of the text; -1: none
+  bool explain = false;   // turns tell their trees
+  bool outcomes = false;  // and what came of nodes that the plan drafted from
 };
 
 // Throws Error(InvalidArgument) where an engine of this model and context cannot serve it.

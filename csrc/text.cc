@@ -1,5 +1,6 @@
 #include "text.h"
 
+#include "draft_models/draft_model.h"
 #include "prompt.h"
 
 namespace swiftk {
@@ -10,6 +11,16 @@ void tell_tree(const Sequence& s, std::vector<TreeNode>& out) {
     const bool came = std::find(s.verified.path.begin(), s.verified.path.end(), i) != s.verified.path.end();
     out.push_back({d.tree.token(i), d.tree.parent(i), d.source[i], d.candidates.probability_of_node(i), came});
   }
+}
+
+void tell_features(Workspace& w, Text& text, Turn& turn) {
+  const int number = text.request.tells, end = text.sequence.cached;
+  if (number < 0 || text.finish != Finish::None || text.told >= end) return;
+  const size_t width = w.model->drafters[number]->told(w.model->config);
+  turn.told = end - text.told;
+  turn.features.resize(width * turn.told);
+  w.beside[number]->tell(w.pool, text.sequence, text.told, end, turn.features.data(), w.cancel);
+  text.told = end;
 }
 
 int tell_prompt(Workspace& w, Text& text, int rows, int row) {

@@ -34,6 +34,7 @@ struct Text {
   Sequence sequence;
   TextOdds odds{};
   int generated = 0, reused = 0;
+  int told = 0;                        // tokens whose features turns have
   std::vector<Emitted> prompt_told{};  // of the prompt's tokens, from the second on
   bool stepping = false;               // has a lane,
   bool begun = false;                  // and rows of it ran there
@@ -42,6 +43,8 @@ struct Text {
 
 // The tree that was verified last.
 void tell_tree(const Sequence&, std::vector<TreeNode>&);
+// What the drafter that the request names reads of tokens that are cached and were not told.
+void tell_features(Workspace&, Text&, Turn&);
 // What the last `rows` rows of a prompt, whose logits are from `row` on, say of the tokens behind them; returns the
 // last one's. What a preempted text runs again was told.
 int tell_prompt(Workspace&, Text&, int rows, int row);

@@ -44,6 +44,8 @@ struct Turn {
   double given_up = 0;              // since this round: it had brought so many tokens per plain step
   double plain = 0;                 // seconds of a plain step of one text, as far as is known
   std::vector<TreeNode> tree{};     // if the request asks for it
+  std::vector<float> features{};    // [told, floats] of tokens cached since the last turn, if the request asks for it
+  int told = 0;
   double seconds = 0, draft = 0, verify = 0, run = 0;  // of the round, for all of its texts; run: in passes
   Finish finish = Finish::None;
   Status status = Status::Ok;  // why it failed

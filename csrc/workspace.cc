@@ -40,10 +40,19 @@ int checked_context(const Model& model, int context, const char* where) {
   return context == 0 ? fitting_context(model) : context;
 }
 
+namespace {
+
+int kept_floats(const Model& model, const WorkspaceOptions& o) {
+  if (o.told > 0) return o.told;
+  return static_cast<int>((o.taps.empty() ? model.taps : o.taps).size()) * model.config.D;
+}
+
+}  // namespace
+
 Workspace::Workspace(std::shared_ptr<const Model> m, const WorkspaceOptions& o)
     : model(std::move(m)),
       executor(model, o.threads, o.max_rows),
-      pool(*model, o.blocks, static_cast<int>((o.taps.empty() ? model->taps : o.taps).size()) * model->config.D),
+      pool(*model, o.blocks, kept_floats(*model, o)),
       target(compile_plan(*model, {})),
       logits(*model->ops, o.outputs, model->config.V),
       draws(executor, logits, *model),

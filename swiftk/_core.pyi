@@ -35,6 +35,7 @@ class Model:
     weight_bytes: int
     copies: dict[str, int]  # bytes of memory for each that drafts may read
     drafters: list[str]  # the kinds of those that were loaded beside the model
+    reads: list[tuple[list[int], int]]  # of each: layers that it taps, floats of a token that it is told elsewhere
     drafter_bytes: int
     copy_shares: dict[str, float]  # of the bytes of the model's own that a pass reads, what it reads of each
 
@@ -175,6 +176,7 @@ class Turn:
     plain: float
     why_off: str
     plan: tuple[list[int], list[int], int, list[str]] | None  # (attn, mlp, exit_layer, weights) that drafted
+    features: np.ndarray  # [n, floats] of tokens cached since the last turn, if the text asks for it
     tree: list[tuple[int, int, int, float, bool]]  # (token, parent, source, worth, came) of nodes, if asked for
     finish: str  # "", "stop", "length", "cancelled", "failed"
     error: tuple[str, str] | None  # (class in swiftk.errors, message)
@@ -236,9 +238,7 @@ class Planner:
     reason_off: str
     plain_seconds: float
 
-def forecast(
-    rates: AcceptanceRates, draft: float, rows: Sequence[float], pace: float = 1.0
-) -> tuple[float, float]: ...
+def forecast(rates: AcceptanceRates, draft: float, rows: Sequence[float], pace: float = 1.0) -> tuple[float, float]: ...
 
 class Engine:
     """csrc/engine.h, for any number of threads: each waits in step(), and one of them steps."""
@@ -280,6 +280,7 @@ class Engine:
         outcomes: bool = False,
         constraint: Any = None,  # allow(path, address, size), forced(), took(tokens)
         prompt_logprobs: int = -1,
+        tells: int = -1,  # a drafter by its number: what it reads of the text, turns tell
     ) -> int: ...
     # What concerns one text under way, between two rounds.
     def direct(self, id: int, skip: Skip, rule: DraftRule | None = None) -> None: ...
@@ -309,6 +310,35 @@ class Engine:
     plain_seconds: float
     context: int
     workspace_bytes: int
+
+class RemoteHead:
+    """csrc/remote_head.h: a head whose model's layers are at a server."""
+
+    def __init__(
+        self,
+        target: str,
+        head: str,
+        dtype: str = "auto",
+        draft_weights: str = "own",
+        threads: int = 0,
+        context: int = 0,
+    ) -> None: ...
+    def begin(
+        self,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        min_p: float = 0.0,
+        repetition_penalty: float = 1.0,
+        seed: int = 0,
+    ) -> None: ...
+    def know(self, first: int, told: np.ndarray) -> None: ...  # [n, width] of tokens from `first` on
+    def guess(self, text: Sequence[int], count: int) -> list[int]: ...
+    kind: str  # "block", "eagle" or "moa"
+    taps: list[int]
+    width: int  # floats that are told of each token
+    known: int  # leading tokens of the text that were
+    context: int
 
 def isas() -> list[str]: ...
 def probe(dtype: str = "bfloat16", isa: str = "", threads: int = 0) -> tuple[float, float]: ...

@@ -211,6 +211,11 @@ class LM:
         return int(self._model.config["max_position"] if on_host else self._engine.native.context)
 
     @property
+    def drafters(self) -> list[Path]:
+        """Folders of those that were loaded beside the model."""
+        return list(self._options.drafter)
+
+    @property
     def session(self) -> Any:
         """A native session, for hosts that go through its phases by themselves."""
         if self._session is None:
@@ -341,6 +346,9 @@ class LM:
         outside = [t for t in o.stop_token_ids if t >= vocab]
         if outside:
             raise InvalidArgument(f"[generate] stop_token_ids has {outside[0]}, want 0..{vocab - 1}")
+        if o.features is not None and DRAFTER_NAMES.index(o.features) >= len(self.model.drafters):
+            have = ", ".join(DRAFTER_NAMES[: len(self.model.drafters)]) or "none"
+            raise InvalidArgument(f"[generate] features={o.features!r}, the model has {have}")
 
     def _skips(self, o: GenerateOptions) -> tuple[SkipSet, ...]:
         """Of the plans that the options name, by what they leave out or read."""
@@ -424,6 +432,7 @@ class LM:
             "kvq": o.kvq,
             "explain": o.explain,
             "outcomes": policy.directed,
+            "tells": -1 if o.features is None else DRAFTER_NAMES.index(o.features),
         }
 
     def _stats(self, o: GenerateOptions, policy: Policy, text: Transcript, native: Any) -> Stats:

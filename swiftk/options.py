@@ -21,7 +21,7 @@ from .errors import InvalidArgument, InvalidOption
 from .generation_config import Defaults
 from .optimizers.swift_settings import SwiftSettings
 from .option_values import NUMBERS, flag, forms, ids, integer, number, put, settings, strings
-from .skip import MOST_DRAFTERS, SkipSet
+from .skip import DRAFTER_NAMES, MOST_DRAFTERS, SkipSet
 from .source_settings import SourceSettings
 from .sources import DRAFTERS
 
@@ -151,6 +151,9 @@ class GenerateOptions:
     # tokens, which is the model's more than the text's; True: "suffix" the texts, too; False: nothing.
     recall: bool | None = None
     sources: SourceSettings | Mapping[str, Any] | None = None  # of what costs no draft step
+    # A head that was loaded ("drafter", "drafter-2", ...): events bring what it reads of the text, for a host where it
+    # drafts (swiftk.remote).
+    features: str | None = None
     optimizer: str | None = "auto"  # which sublayers drafts skip; a given skip set is never changed
     swift: SwiftSettings | Mapping[str, Any] | None = None  # for optimizer="swift"
     # "coupled": the seed alone decides the tokens. "rejection": the papers' rule, same distribution; its draws belong
@@ -285,6 +288,9 @@ def _check_choices(o: GenerateOptions) -> None:
         raise InvalidArgument(f"[generate] optimizer={o.optimizer!r}, want one of {', '.join(map(repr, OPTIMIZERS))}")
     if not (o.drafter is None or o.drafter in tuple(DRAFTERS)):
         raise InvalidArgument(f"[generate] drafter={o.drafter!r}, want one of {', '.join(map(repr, DRAFTERS))}")
+    if not (o.features is None or o.features in DRAFTER_NAMES):
+        names = ", ".join(map(repr, DRAFTER_NAMES[:2]))
+        raise InvalidArgument(f"[generate] features={o.features!r}, want the name of a drafter: {names}, ...")
     threshold = isinstance(o.gate, Real) and not isinstance(o.gate, bool) and 0 <= o.gate <= 1
     if not (isinstance(o.gate, DraftRule) or o.gate in ("auto", "swift") or threshold):
         raise InvalidArgument(f"[generate] gate={o.gate!r}, want 'auto', 'swift', a threshold in [0, 1] or a DraftRule")

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import lru_cache
 from time import perf_counter
 from typing import Any
+
+import numpy as np
 
 from . import errors
 from .cost import Round
@@ -125,8 +128,9 @@ class Stream:
             name, message = turn.error
             raise getattr(errors, name)(message)
         first, events = not text.events, []
-        for emitted in turn.tokens:
-            events.append(text.add(emitted))
+        for emitted, features in zip(turn.tokens, _shares(turn), strict=True):
+            event = text.add(emitted)
+            events.append(event if features is None else replace(event, features=features))
             if text.stopper.finish is not None:
                 break
         self._ready.extend(events)
@@ -162,6 +166,14 @@ class Stream:
         recorder.rounds.append(TracedRound(tree, _skip(turn.plan) if turn.plan else None, recorder.decode, why))
         if self._text.stopper.finish is None:  # a cut block says nothing about what pays
             self._director.hear(turn, tree, recorder)
+
+
+def _shares(turn: Any) -> list[Any]:
+    """Features to each token of a turn: of the place before it, to the first one all that come before."""
+    told, n = turn.features, len(turn.tokens)
+    if len(told) == 0:
+        return [None] * n
+    return np.split(told, range(len(told) - n + 1, len(told)))
 
 
 def explain(turn: Any, round_line: str, spell: Callable[[int], str]) -> str:

@@ -60,6 +60,11 @@ struct DraftModel {
   BlockParts block;
   EagleParts eagle;
   MoaParts moa;
+  // Floats of each token of a text that its runner away from the model has to be told; 0: none, it reads no states.
+  int told(const Config& model) const {
+    return moa.states ? moa.states->config.D : static_cast<int>(taps.size()) * model.D;
+  }
+
   int reach = 0;        // tokens ahead that it can propose
   bool opens = false;   // a draft's first step costs what others do not: they follow from it
   bool serial = false;  // a node that follows another of its step takes a pass more

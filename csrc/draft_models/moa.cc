@@ -21,6 +21,7 @@ class Moa : public DraftRunner {
   Moa(const Model& target, int number, Executor& host, int sequences, int blocks)
       : DraftRunner(target, number, host, sequences, blocks),
         moa_(drafter_.moa),
+        away_(target.own.layers.empty()),
         layers_(target.config.L),
         together_(std::max(1, kMostRows / layers_)),
         each_(blocks_for(layers_)),
@@ -60,6 +61,16 @@ class Moa : public DraftRunner {
     host_.run(target_plan_, rows, end - 2 * moa_.last, end, x, pool, cancel, logits);
   }
 
+  void tell(const KvPool& pool, const Sequence& s, int from, int end, float* out, std::atomic<bool>& cancel) override {
+    const int wide = moa_.states->config.D;
+    for (int next = from; next < end; next += together_) {
+      const int stop = std::min(next + together_, end);
+      average(pool, s, next, stop, cancel);
+      float* const to = out + static_cast<size_t>(next - from) * wide;
+      ops_.download(executor_.ctx(), to, mean_.as<float>(), floats(stop - next, wide));
+    }
+  }
+
   double seconds() const override { return executor_.seconds() + states_.seconds() + cross_.seconds(); }
   size_t bytes() const override {
     return DraftRunner::bytes() + states_.workspace_bytes() + cross_.workspace_bytes() + states_x_.bytes() +
@@ -94,10 +105,8 @@ class Moa : public DraftRunner {
   void keep(const KvPool& pool, const Sequence& s, int end, std::atomic<bool>& cancel) {
     const Config& c = drafter_.layers->config;
     const int from = known(s), n = end - from;
-    slots_.clear();
-    for (int i = from; i < end; ++i) slots_.push_back(s.slot(i));
-    pool.read_rows(target_ctx_, slots_, states_x_.as<float>());
-    widen(n, cancel);
+    away_ ? read_means(pool, s, from, end) : average(pool, s, from, end, cancel);
+    widen(n);
     batch_.clear();
     batch_.begin(view(s));
     for (int i = from; i < end; ++i) batch_.add(s.text[i], i, i);
@@ -120,8 +129,21 @@ class Moa : public DraftRunner {
                                                    .q = q_.as<float>()});
   }
 
-  // The states of n tokens become one row each.
-  void widen(int n, std::atomic<bool>& cancel) {
+  // The mean of a token's states is all that is read of them behind their layer: as much as K and V of one layer.
+  void read_means(const KvPool& pool, const Sequence& s, int from, int end) {
+    const int wide = moa_.states->config.D;
+    for (int i = from; i < end; ++i) {
+      float* const mean = mean_.as<float>() + static_cast<size_t>(i - from) * wide;
+      ops_.copy(executor_.ctx(), mean, pool.features_at(s.slot(i)), floats(1, wide));
+    }
+  }
+
+  // The states of tokens [from, end) become one row each.
+  void average(const KvPool& pool, const Sequence& s, int from, int end, std::atomic<bool>& cancel) {
+    const int n = end - from;
+    slots_.clear();
+    for (int i = from; i < end; ++i) slots_.push_back(s.slot(i));
+    pool.read_rows(target_ctx_, slots_, states_x_.as<float>());
     batch_.clear();
     for (int t = 0; t < n; ++t) {
       batch_.begin({own_blocks_.data() + t * each_, 0, 0});
@@ -134,8 +156,12 @@ class Moa : public DraftRunner {
     moa_.states->ops->bind(states_.ctx(), rows);
     states_.run(states_plan_, rows, 0, states_plan_.size(), states_x_.as<float>(), states_pool_, cancel);
     const int wide = moa_.states->config.D;
+    ops_.mean(executor_.ctx(),
+              {.x = states_x_.as<float>(), .n = n, .group = layers_, .width = wide, .out = mean_.as<float>()});
+  }
+
+  void widen(int n) {
     Ctx& ctx = executor_.ctx();
-    ops_.mean(ctx, {.x = states_x_.as<float>(), .n = n, .group = layers_, .width = wide, .out = mean_.as<float>()});
     ops_.fill(ctx, widened_.as<void>(), 0, floats(n, drafter_.layers->config.D));
     ops_.linear(ctx, {.in = mean_.as<float>(), .w = moa_.widen, .n = n, .x = widened_.as<float>()});
   }
@@ -156,6 +182,7 @@ class Moa : public DraftRunner {
   }
 
   const MoaParts& moa_;
+  const bool away_;     // from the model's layers: the pool has means of states, not states
   const int layers_;    // of the model
   const int together_;  // tokens of a pass over states
   const int each_;      // blocks of a token in it

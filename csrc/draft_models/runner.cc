@@ -75,6 +75,16 @@ void DraftRunner::read_features(float* to, const float* kept) const {
   }
 }
 
+void DraftRunner::tell(const KvPool& pool, const Sequence& s, int from, int end, float* out, std::atomic<bool>&) {
+  const size_t D = target_.config.D;
+  for (int i = from; i < end; ++i) {
+    for (const int column : columns_) {
+      ops_.download(executor_.ctx(), out, pool.features_at(s.slot(i)) + column * D, sizeof(float) * D);
+      out += D;
+    }
+  }
+}
+
 void DraftRunner::spread(int n, float* logits) const {
   const size_t bytes = sizeof(float) * n * target_.config.V;
   ops_.fill(executor_.ctx(), logits, kUnknown, bytes);

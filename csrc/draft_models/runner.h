@@ -43,6 +43,10 @@ class DraftRunner {
   virtual void step(const KvPool& pool, std::span<Sequence* const>, std::span<const int> n, float* logits,
                     std::atomic<bool>& cancel) = 0;
 
+  // What a runner of the same head away from the model reads, instead of what is here, of cached tokens [from, end) of
+  // a text. out: of the host, [tokens, DraftModel::told]; there it lies where the pool keeps features.
+  virtual void tell(const KvPool& pool, const Sequence&, int from, int end, float* out, std::atomic<bool>& cancel);
+
   virtual double seconds() const { return executor_.seconds() + beside_; }  // spent in passes
   // Tokens of a text to be read before it drafts, where they are more than a round brings; else 0.
   int unread(const Sequence& s) const {

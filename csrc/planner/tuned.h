@@ -13,7 +13,7 @@ inline constexpr double kBeyond = 0.09;      // and of rows beyond few: those ma
 
 // How often guesses come true. Fewer outcomes than these follow a text faster, and know it less well.
 inline constexpr double kPlanMemory = 300, kDrafterMemory = 120;  // outcomes that a bucket remembers
-inline constexpr double kOften = 1000;  // outcomes that tell how sure a plan usually is
+inline constexpr double kOften = 1000;                            // outcomes that tell how sure a plan usually is
 inline constexpr double kLine = 20, kMisses = 12;  // outcomes that the line counts as, in a bucket; misses, a prior's
 inline constexpr double kCarried = 4;              // outcomes of a bucket that another text begins with,
 inline constexpr double kRestored = 60;            // and another process, of a plan
@@ -54,8 +54,9 @@ inline constexpr double kAlways = 0.5;       // drafting always, a plan takes it
 inline constexpr int kChain = 3;    // drafters' nodes that a step reads at most: four rows of int4 cost what one does
 inline constexpr int kGuesses = 3;  // of a drafter that guides a plan, in a step: for the same reason,
 // All of them right with this probability, as is learned: a wrong one is a row of a step, and leaves the tree. On the
-// modelled clock with the bundled head, tokens per plain step greedy and at T = 1: by .2 2.90 and 2.09, by .1 2.99 and 2.20,
-// by .05 2.98 and 2.21, by .02 2.97 and 2.23; where what the head said of itself was taken for it, by .2, 3.00 and 1.97.
+// modelled clock with the bundled head, tokens per plain step greedy and at T = 1: by .2 2.90 and 2.09, by .1 2.99
+// and 2.20, by .05 2.98 and 2.21, by .02 2.97 and 2.23; where what the head said of itself was taken for it, by
+// .2, 3.00 and 1.97.
 inline constexpr double kLeastGuess = .05;
 
 }  // namespace swiftk::tuned

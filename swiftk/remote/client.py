@@ -7,12 +7,13 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import asdict, replace
 from typing import Any
 
 from .. import errors
 from ..errors import InvalidArgument
 from . import frames
-from .guesser import Guesser, guesser
+from .guesser import Guesser, Reader, guesser
 from .line import Line, Lost, address
 from .result import RemotePiece, RemoteResult
 
@@ -32,8 +33,8 @@ def connect(
     """A server of `swiftk serve`, and who guesses here.
 
     url: http://HOST:PORT, as for OpenAI's clients. drafter: a model's folder or an LM, of the server's vocabulary,
-    "suffix", which costs nothing, or a Guesser; a folder is loaded, and closed with the connection. patience: seconds
-    after which a server that does not answer is gone. ahead: most tokens guessed before their answer is here.
+    "suffix", which costs nothing, a Head, or a Guesser; a folder is loaded, and closed with the connection. patience:
+    seconds after which a server that does not answer is gone. ahead: most tokens guessed before their answer is here.
     """
     address(url)
     if not patience > 0:
@@ -49,7 +50,9 @@ class Remote:
     def __init__(self, dial: Callable[[], Line], guesses: Guesser, patience: float, ahead: int) -> None:
         """dial: opens a line."""
         self._dial, self._guesser, self._patience, self._ahead = dial, guesses, patience, ahead
-        self._vocabulary = frames.vocabulary(guesses.model.tokenizer) if guesses.model else None
+        self._reader = guesses if isinstance(guesses, Reader) else None
+        self._tokenizer = guesses.tokenizer if self._reader else guesses.model and guesses.model.tokenizer
+        self._vocabulary = frames.vocabulary(self._tokenizer) if self._tokenizer else None
 
     def generate(self, prompt: Any, **options: Any) -> RemoteResult:
         """A text. prompt: text, token ids or chat messages. options: those of generate() that say what the text is,
@@ -160,25 +163,34 @@ class RemoteText:
         known = self._tokens
         self._guess = []
         if self._begun:
-            at = {"at": len(known), "digest": frames.digest(known)}
+            at = {"at": len(known), "digest": frames.digest(known), **self._known()}
             line.send(frames.pack("resume", version=frames.VERSION, id=self._begun["id"], **at))
             frame = self._answer(line)
             if frame["op"] == "begun":
                 return
             options = {**self._asked["options"], "seed": self._begun["sampling"]["seed"]}
-            line.send(frames.pack("begin", version=frames.VERSION, prompt=self._begun["prompt"], options=options))
+            asked = {"prompt": self._begun["prompt"], "options": options, **self._features(**self._known())}
+            line.send(frames.pack("begin", version=frames.VERSION, **asked))
             line.send(frames.pack("guess", at=0, tokens=known))
             self._begun = self._answer(line)
             return
-        line.send(frames.pack("begin", version=frames.VERSION, **self._asked))
+        line.send(frames.pack("begin", version=frames.VERSION, **self._asked, **self._features()))
         self._begun = self._answer(line)
-        guesses, mine = self._remote._guesser, self._remote._vocabulary
+        mine = self._remote._vocabulary
         if mine is not None and mine != self._begun["vocabulary"]:
             raise errors.UnsupportedModel(
-                f"[remote] {guesses.model.folder} has another vocabulary than the server's model; want a drafter with "
-                "the same tokenizer"
+                f"[remote] {self._remote._tokenizer.folder} has another vocabulary than the server's model; want a "
+                "drafter with the same tokenizer"
             )
-        guesses.begin(self._begun["prompt"], self._begun["sampling"])
+        self._remote._guesser.begin(self._begun["prompt"], self._begun["sampling"])
+
+    def _features(self, known: int = 0) -> dict[str, Any]:
+        """What `begin` asks for. known: leading tokens of the text whose features are here."""
+        reader = self._remote._reader
+        return {"features": asdict(replace(reader.features, known=known))} if reader else {}
+
+    def _known(self) -> dict[str, int]:
+        return {"known": self._remote._reader.known} if self._remote._reader else {}
 
     def _answer(self, line: Line) -> dict[str, Any]:
         frame = line.hear(self._remote._patience)
@@ -204,8 +216,9 @@ class RemoteText:
             frame = _checked(frame)
             if frame["op"] == "end":
                 return frame["reason"]
-            if piece := self._take(frame):
-                wanted = True
+            piece = self._take(frame)
+            wanted |= piece is not None or "features" in frame
+            if piece:
                 yield piece
 
     def _take(self, frame: dict[str, Any]) -> RemotePiece | None:
@@ -213,6 +226,8 @@ class RemoteText:
         again = len(self._tokens) - frame["at"]
         if again < 0 or frame["tokens"][:again] != self._tokens[frame["at"] :][: len(frame["tokens"])]:
             raise errors.InternalError(f"[remote] the server goes on from token {frame['at']} with another text")
+        if self._remote._reader and "features" in frame:
+            self._remote._reader.know(frame.get("first", 0), self._remote._reader.features.unpacked(frame["features"]))
         tokens, guessed = frame["tokens"][again:], [bool(g) for g in frame["guessed"][again:]]
         if not tokens:
             return None
@@ -250,5 +265,3 @@ def _checked(frame: dict[str, Any]) -> dict[str, Any]:
         kind = errors.InvalidArgument if 400 <= frame["status"] < 500 else errors.SwiftkError
         raise kind(f"[remote] the server answers {frame['status']}: {frame['message']}")
     return frame
-
-

@@ -4,7 +4,8 @@ From the client, first `begin`, or `resume` on a new line where the old one brok
 which goes on where the guess before ended or takes back what it said of `at` and behind; `cancel` ends the text. From
 the server, first `begun`, or `gone` where it no longer has the text; then `tokens` after each round; in the end `end`
 or `error`.
-Only tokens travel: a guess counts where it equals what the model draws.
+A guess counts where it equals what the model draws. Tokens alone travel; and where the client's guesser is a head, what
+it reads of the model's states (features.py), token by token, of those that the client lacks.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from ..errors import InvalidArgument
 from ..options import GenerateOptions
 from ..tokenizer import Tokenizer
 
-VERSION = 1
+VERSION = 2
+VERSIONS = (1, VERSION)  # that a server speaks: in 1 nobody asks for features
 PATH = "/v1/remote"  # of the WebSocket
 OPTIONS = (  # of generate(): what a text is, not how it is made
     "max_new_tokens",
@@ -37,6 +39,11 @@ OPTIONS = (  # of generate(): what a text is, not how it is made
     "parse_special",
     "response_format",
 )
+_OPTIONAL: dict[str, dict[str, Any]] = {
+    "begin": {"features": dict},
+    "resume": {"known": int},
+    "tokens": {"first": int, "features": bytes},  # of tokens from `first` on, the prompt's counted
+}
 _FIELDS: dict[str, dict[str, Any]] = {
     "begin": {"version": int, "prompt": (str, list), "options": dict},
     "resume": {"version": int, "id": str, "at": int, "digest": int},
@@ -63,11 +70,12 @@ def unpack(data: Any, *ops: str) -> dict[str, Any]:
     op = frame.get("op") if isinstance(frame, dict) else None
     if op not in ops:
         raise InvalidArgument(f"[remote] a frame's op is {op!r}, want {' or '.join(map(repr, ops))}")
-    for name, kind in _FIELDS[op].items():
+    given = {name: kind for name, kind in _OPTIONAL.get(op, {}).items() if name in frame}
+    for name, kind in (_FIELDS[op] | given).items():
         value = frame.get(name)
         if not isinstance(value, kind) or isinstance(value, bool):
             raise InvalidArgument(f"[remote] {name} of {op!r} is {value!r:.80}, want {kind}")
-        numbers = {"at": [value], "tokens": value, "guessed": value}.get(name, ())
+        numbers = {"at": [value], "first": [value], "known": [value], "tokens": value, "guessed": value}.get(name, ())
         if not all(isinstance(one, int) and 0 <= one < 1 << 31 for one in numbers):
             raise InvalidArgument(f"[remote] {name} of {op!r} is {value!r:.80}, want integers from 0 on of 31 bits")
     return frame

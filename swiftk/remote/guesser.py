@@ -1,4 +1,4 @@
-"""Who guesses at the client: a small model, or what the text repeats of itself."""
+"""Who guesses at the client: a small model, a head of the server's, or what the text repeats of itself."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
+
 from .. import _core
 from ..api import LM, load
 from ..errors import InvalidArgument
+from ..tokenizer import Tokenizer
+from .features import Features
 
 
 @runtime_checkable
@@ -24,6 +28,21 @@ class Guesser(Protocol):
         """Up to `count` tokens behind prompt and `text`, new tokens whether verified or guessed before."""
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class Reader(Guesser, Protocol):
+    """One that reads states of the server's model."""
+
+    tokenizer: Tokenizer  # of that model
+    features: Features
+
+    @property
+    def known(self) -> int:
+        """Leading tokens of the text, prompt included, whose features are here."""
+
+    def know(self, first: int, rows: np.ndarray) -> None:
+        """Features of tokens from `first` on; those that are here already may be among them."""
 
 
 class SuffixGuesser:
@@ -73,7 +92,7 @@ class ModelGuesser:
 
 
 def guesser(drafter: Any) -> Guesser:
-    """drafter: "suffix", an LM, a model's folder, or a Guesser."""
+    """drafter: "suffix", an LM, a model's folder, a Head, or a Guesser."""
     if drafter == "suffix":
         return SuffixGuesser()
     if isinstance(drafter, LM):
@@ -82,4 +101,5 @@ def guesser(drafter: Any) -> Guesser:
         return ModelGuesser(load(drafter, draft_weights="own"), True)
     if isinstance(drafter, Guesser):
         return drafter
-    raise InvalidArgument(f'[remote] drafter is {drafter!r}, want "suffix", a model\'s folder, an LM, or a Guesser')
+    kinds = '"suffix", a model\'s folder, an LM, a Head, or a Guesser'
+    raise InvalidArgument(f"[remote] drafter is {drafter!r}, want {kinds}")

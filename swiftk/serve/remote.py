@@ -6,6 +6,7 @@ import asyncio
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Protocol
 
 from fastapi import WebSocket, WebSocketDisconnect
@@ -14,11 +15,14 @@ from ..api import LM
 from ..errors import InvalidArgument, SwiftkError
 from ..prompt import token_ids
 from ..remote import frames
+from ..remote.features import Features, read_by
 from ..result import Event, Result
+from ..skip import DRAFTER_NAMES
 from .protocol import Refused, status_of
 from .settings import ServeSettings
 from .texts import Text, Texts
 
+_FEATURES = 32 << 10  # bytes of a frame: what is said next waits for so many, at most
 _EFFECTIVE = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed")
 
 
@@ -36,9 +40,13 @@ class Server(Protocol):
 class Held:
     """A text, all that it said so far, and what is guessed of it; it outlives its line."""
 
-    def __init__(self, text: Text, prompt: list[int], sampling: Mapping[str, Any]) -> None:
-        self.text, self.prompt, self.sampling = text, prompt, sampling
+    def __init__(
+        self, text: Text, prompt: list[int], sampling: Mapping[str, Any], features: Features | None = None
+    ) -> None:
+        """features: that its client asks for."""
+        self.text, self.prompt, self.sampling, self.features = text, prompt, sampling, features
         self.events: list[Event] = []
+        self.rows: list[bytes] = []  # features of the text's tokens
         self.result: Result | None = None
         self.failed: BaseException | None = None
         self.line: object = None  # that is told of it, the last one
@@ -49,7 +57,10 @@ class Held:
     async def _hear(self) -> None:
         try:
             async for events in self.text.batches():
-                self.events += events
+                for event in events:
+                    if self.features and event.features is not None:
+                        self.rows += self.features.packed(event.features)
+                    self.events.append(replace(event, features=None))
                 await self.wake()
             self.result = self.text.result
         except BaseException as error:
@@ -60,12 +71,14 @@ class Held:
         async with self._grew:
             self._grew.notify_all()
 
-    async def grown(self, said: int, line: object) -> None:
-        """Until there is something to say behind `said` tokens, or another line is told."""
+    async def grown(self, said: int, known: int, line: object) -> None:
+        """Until there is something to say behind `said` tokens and `known` features, or another line is told."""
+
+        def more() -> bool:
+            return len(self.events) > said or len(self.rows) > known or self.line is not line
+
         async with self._grew:
-            await self._grew.wait_for(
-                lambda: len(self.events) > said or self.result or self.failed or self.line is not line
-            )
+            await self._grew.wait_for(lambda: more() or self.result or self.failed)
 
     def guess(self, at: int, tokens: list[int]) -> None:
         kept = at - self._at
@@ -76,6 +89,17 @@ class Held:
         self._at, self._guess = self._at + past, self._guess[past:]
         self.text.guess(self._guess, self._at)
 
+    def told(self, said: int, known: int) -> dict[str, Any]:
+        """What is there behind `said` tokens and `known` features, as a frame has it. Tokens do not wait for many
+        features, as a long prompt has them."""
+        new, rows = self.events[said:], self.rows[known:]
+        guessed = [int(e.source == "host") for e in new]
+        frame = {"at": said, "tokens": [e.token for e in new], "guessed": guessed, "texts": [e.text for e in new]}
+        if rows:
+            most = max(_FEATURES // len(rows[0]), 1)
+            rows = [] if new and len(rows) > most else rows[:most]
+        return {**frame, "first": known, "features": b"".join(rows)} if rows else frame
+
     def close(self) -> None:
         self.text.close()
 
@@ -85,16 +109,17 @@ class Remotes:
         self._server = server
         self._held: dict[str, Held] = {}
         self._vocabulary: str | None = None
+        self._reads: list[Features] | None = None
 
     async def serve(self, socket: WebSocket) -> None:
         """A line, from its first frame to where it ends or breaks."""
         await socket.accept()
         try:
-            name, held, said = await self._first(socket)
+            name, held, said, known = await self._first(socket)
             await held.wake()
             hearing = asyncio.create_task(self._hear(socket, held))
             try:
-                if await self._tell(socket, held, said):
+                if await self._tell(socket, held, said, known):
                     self._drop(name)
             except SwiftkError:
                 self._drop(name)
@@ -112,16 +137,18 @@ class Remotes:
         with suppress(WebSocketDisconnect, RuntimeError):
             await socket.close()
 
-    async def _first(self, socket: WebSocket) -> tuple[str, Held, int]:
-        """The text, and how many tokens of it the client has."""
+    async def _first(self, socket: WebSocket) -> tuple[str, Held, int, int]:
+        """The text, how many new tokens of it the client has, and of how many of all of them their features."""
         while True:
             frame = await self._read(socket, "begin", "resume")
-            if frame["version"] != frames.VERSION:
-                raise InvalidArgument(f"[remote] version is {frame['version']}, want {frames.VERSION}")
+            if frame["version"] not in frames.VERSIONS:
+                known = " or ".join(map(str, frames.VERSIONS))
+                raise InvalidArgument(f"[remote] version is {frame['version']}, want {known}")
             if frame["op"] == "begin":
                 name, said = await self._begin(frame), 0
+                known = frame.get("features", {}).get("known", 0)
                 break
-            name, said = frame["id"], frame["at"]
+            name, said, known = frame["id"], frame["at"], frame.get("known", 0)
             held = self._held.get(name)
             came = [e.token for e in held.events[:said]] if held else []
             if held and 0 <= said == len(came) and frames.digest(came) == frame["digest"]:
@@ -133,7 +160,7 @@ class Remotes:
         if self._vocabulary is None:
             self._vocabulary = await asyncio.to_thread(frames.vocabulary, self._server.lm.tokenizer)
         await socket.send_bytes(frames.pack("begun", **begun, vocabulary=self._vocabulary))
-        return name, held, said
+        return name, held, said, known
 
     async def _begin(self, frame: Mapping[str, Any]) -> str:
         server, options = self._server, dict(frame["options"])
@@ -146,9 +173,22 @@ class Remotes:
         lm, name = server.lm, secrets.token_hex(8)
         bos = lm.defaults.bos_token_id
         prompt = token_ids(frame["prompt"], lm.tokenizer, lm.config["vocab_size"], lm.context, o.parse_special, bos)
-        (text,) = await server.texts.submit(prompt, [{**options, "drafter": "host"}])
-        self._held[name] = Held(text, prompt.tolist(), {one: getattr(o, one) for one in _EFFECTIVE})
+        features, told = None, {}
+        if "features" in frame:
+            features = Features.parse(frame["features"])
+            heads = await asyncio.to_thread(self._heads)
+            told = {"features": DRAFTER_NAMES[features.among(heads)]}
+        (text,) = await server.texts.submit(prompt, [{**options, "drafter": "host", **told}])
+        self._held[name] = Held(text, prompt.tolist(), {one: getattr(o, one) for one in _EFFECTIVE}, features)
         return name
+
+    def _heads(self) -> list[Features]:
+        """What those beside the model read."""
+        if self._reads is None:
+            lm = self._server.lm
+            each = zip(lm.model.drafters, lm.model.reads, lm.drafters, strict=True)
+            self._reads = [read_by(kind, *reads, folder) for kind, reads, folder in each]
+        return self._reads
 
     async def _hear(self, socket: WebSocket, held: Held) -> None:
         try:
@@ -161,24 +201,23 @@ class Remotes:
         except (WebSocketDisconnect, RuntimeError):
             pass
 
-    async def _tell(self, socket: WebSocket, held: Held, said: int) -> bool:
+    async def _tell(self, socket: WebSocket, held: Held, said: int, known: int) -> bool:
         """Tokens as rounds bring them. Whether all is said."""
         while True:
-            await held.grown(said, socket)
+            await held.grown(said, known, socket)
             if held.line is not socket:
                 return False
-            new = held.events[said:]
-            if new:
-                guessed = [int(e.source == "host") for e in new]
-                told = {"tokens": [e.token for e in new], "guessed": guessed, "texts": [e.text for e in new]}
-                await socket.send_bytes(frames.pack("tokens", at=said, **told))
-                said += len(new)
-            elif held.failed:
-                raise held.failed
-            elif held.result:
-                self._server.count([held.result])
-                await socket.send_bytes(frames.pack("end", reason=held.result.finish_reason))
-                return True
+            if len(held.events) == said:
+                if held.failed:
+                    raise held.failed
+                if held.result:
+                    self._server.count([held.result])
+                    await socket.send_bytes(frames.pack("end", reason=held.result.finish_reason))
+                    return True
+            told = held.told(said, known)
+            await socket.send_bytes(frames.pack("tokens", **told))
+            said += len(told["tokens"])
+            known += len(told.get("features", b"")) // (held.features.bytes if held.features else 1)
 
     async def _read(self, socket: WebSocket, *ops: str) -> dict[str, Any]:
         data, most = await socket.receive_bytes(), self._server.settings.most_bytes

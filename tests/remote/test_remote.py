@@ -1,6 +1,5 @@
 """A drafter at the client: the server's text, whatever is guessed and however lines break; and what is left without."""
 
-import contextlib
 import socket
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from swiftk.remote import frames
 from swiftk.testing import make_tiny
 
 pytest.importorskip("websockets")
+from relay import Relay
 from serving import serving, until
 
 ASKED = {"max_new_tokens": 60, "ignore_eos": True}
@@ -39,39 +39,6 @@ def small():
 def server(lm):
     with serving(lm) as (url, app):
         yield url, app
-
-
-class Relay:
-    """Between a client and a server: cuts every line after so many bytes of the server's."""
-
-    def __init__(self, url, cuts):
-        self.target, self.cuts = ("127.0.0.1", int(url.rpartition(":")[2])), list(cuts)
-        self.listening = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self.listening.getsockname()[1]}"
-        threading.Thread(target=self.run, daemon=True).start()
-
-    def run(self):
-        with contextlib.suppress(OSError):
-            while True:
-                near, _ = self.listening.accept()
-                most = self.cuts.pop(0) if self.cuts else 1 << 40
-                far = socket.create_connection(self.target)
-                ends = near, far
-                threading.Thread(target=self.pump, args=(near, far, 1 << 40, ends), daemon=True).start()
-                threading.Thread(target=self.pump, args=(far, near, most, ends), daemon=True).start()
-
-    def pump(self, source, sink, most, ends):
-        with contextlib.suppress(OSError):
-            while most > 0 and (data := source.recv(min(most, 65536))):
-                sink.sendall(data)
-                most -= len(data)
-        for end in ends:
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-
-    def close(self):
-        self.listening.shutdown(socket.SHUT_RDWR)
-        self.listening.close()
 
 
 @pytest.mark.parametrize(
@@ -245,8 +212,15 @@ GARBAGE = st.one_of(
         lambda op, fields: frames.pack(op, **fields),
         st.sampled_from(["begin", "resume", "guess", "cancel", "tokens", "other"]),
         st.dictionaries(
-            st.sampled_from(["version", "prompt", "options", "id", "at", "digest", "tokens"]),
-            st.one_of(st.integers(-(2**40), 2**40), st.text(max_size=5), st.lists(st.integers(-5, 5000), max_size=4)),
+            st.sampled_from(["version", "prompt", "options", "id", "at", "digest", "tokens", "features", "known"]),
+            st.one_of(
+                st.integers(-(2**40), 2**40),
+                st.text(max_size=5),
+                st.lists(st.integers(-5, 5000), max_size=4),
+                st.fixed_dictionaries(
+                    {}, optional=dict.fromkeys(("kind", "taps", "width", "dtype"), st.integers(0, 9))
+                ),
+            ),
         ),
     ),
 )

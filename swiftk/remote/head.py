@@ -1,0 +1,100 @@
+"""A head that was trained for the server's model, at the client: the server tells what it reads of that model."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import _core
+from ..api import LM
+from ..errors import CheckpointError, InvalidArgument
+from ..options import LoadOptions
+from ..safetensors_io import Tensor, read_folder, write_folder
+from ..tokenizer import Tokenizer
+from .features import read_by
+
+_EMBEDDING, _NORM, _HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
+
+
+class Head:
+    """An EAGLE head (1, 2 or 3), a block head, or a Mixture of Attentions with N = 0, on this machine's CPU. For one
+    connection at a time."""
+
+    def __init__(
+        self,
+        target: str | PathLike[str],
+        head: str | PathLike[str],
+        *,
+        model: LM | None = None,
+        features: str = "bfloat16",
+        dtype: str = "auto",
+        draft_weights: str | Sequence[str] = "auto",
+        threads: int | None = None,
+    ) -> None:
+        """target: a folder with config.json, the tokenizer, embedding, last norm and vocabulary head of the server's
+        model: the model's own, of which no layer is read, or what cut() made of it. head: the head's folder. model: an
+        LM of the same vocabulary that goes on where the server is gone; a head cannot. features: as what they travel,
+        "bfloat16" or "float32". dtype, draft_weights and threads: as load() has them."""
+        folder, own = Path(target).expanduser(), Path(head).expanduser()
+        for one in (folder, own):
+            if not one.is_dir():
+                raise CheckpointError(f"[remote] {one} is not a directory, want one with config.json")
+        if not (model is None or isinstance(model, LM)):
+            raise InvalidArgument(f"[remote] model is {model!r}, want an LM or None")
+        o = LoadOptions(device="cpu", dtype=dtype, draft_weights=draft_weights, threads=threads)
+        self.model, self.tokenizer = model, Tokenizer(folder)
+        if model is not None:
+            self.tokenizer.must_equal(model.tokenizer)
+        self._native = _core.RemoteHead(str(folder), str(own), o.dtype, o.draft_weights, o.threads or 0)
+        native = self._native
+        self.features = read_by(native.kind, native.taps, native.width, own, dtype=features)
+
+    def begin(self, prompt: Sequence[int], sampling: Mapping[str, Any]) -> None:
+        self._prompt = list(prompt)
+        self._native.begin(**sampling)
+
+    @property
+    def known(self) -> int:
+        """Leading tokens of the text whose features are here."""
+        return self._native.known
+
+    def know(self, first: int, rows: np.ndarray) -> None:
+        """Features of the text's tokens from `first` on, the prompt's counted."""
+        self._native.know(first, rows)
+
+    def guess(self, text: Sequence[int], count: int) -> list[int]:
+        if self.known < len(self._prompt):
+            return []  # they are on their way
+        return self._native.guess([*self._prompt, *text], count)
+
+    def close(self) -> None:
+        """Nothing to do: another connection may have it next."""
+
+
+def cut(target: str | PathLike[str], folder: str | PathLike[str]) -> Path:
+    """Writes to `folder` what a Head needs of a model: all but its layers. Returns the folder."""
+    source, out = Path(target).expanduser(), Path(folder).expanduser()
+    config = source / "config.json"
+    if not config.is_file():
+        raise CheckpointError(f"[remote] {source} has no config.json, want a model's folder")
+    if out.exists() and out.samefile(source):
+        raise InvalidArgument(f"[remote] {out} is the model's own folder, want another one")
+    tied = json.loads(config.read_text(encoding="utf-8")).get("tie_word_embeddings", False)
+    wanted = [_EMBEDDING, _NORM, *([] if tied else [_HEAD])]
+    tensors: dict[str, Tensor] = read_folder(source)
+    missing = next((name for name in wanted if name not in tensors), None)
+    if missing is not None:
+        raise CheckpointError(f"[remote] {source} has no tensor {missing}, want a model's folder")
+    out.mkdir(parents=True, exist_ok=True)
+    for file in source.iterdir():
+        if file.suffix in (".json", ".jinja") and not file.name.endswith(".index.json"):
+            shutil.copy2(file, out / file.name)
+    for _ in write_folder(out, {name: tensors[name] for name in wanted}):
+        pass
+    return out

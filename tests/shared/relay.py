@@ -1,0 +1,36 @@
+"""Between a client and a server: cuts every line after so many bytes of the server's."""
+
+import contextlib
+import socket
+import threading
+
+
+class Relay:
+    def __init__(self, url, cuts):
+        self.target, self.cuts = ("127.0.0.1", int(url.rpartition(":")[2])), list(cuts)
+        self.listening = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.listening.getsockname()[1]}"
+        threading.Thread(target=self.run, daemon=True).start()
+
+    def run(self):
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self.listening.accept()
+                most = self.cuts.pop(0) if self.cuts else 1 << 40
+                far = socket.create_connection(self.target)
+                ends = near, far
+                threading.Thread(target=self.pump, args=(near, far, 1 << 40, ends), daemon=True).start()
+                threading.Thread(target=self.pump, args=(far, near, most, ends), daemon=True).start()
+
+    def pump(self, source, sink, most, ends):
+        with contextlib.suppress(OSError):
+            while most > 0 and (data := source.recv(min(most, 65536))):
+                sink.sendall(data)
+                most -= len(data)
+        for end in ends:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def close(self):
+        self.listening.shutdown(socket.SHUT_RDWR)
+        self.listening.close()
