@@ -1,4 +1,4 @@
-"""The engine on a modelled clock: what it takes is what its rounds ran, at the prices given, whatever the machine does."""
+"""The engine on a modelled clock: what it takes is what its rounds ran, at given prices, whatever the machine does."""
 
 import pytest
 
