@@ -23,8 +23,8 @@ HANGS = 1200  # seconds of a folder's tests
 BUGS = [
     ("ops", "kernels/cpu/visible.h", "std::min(view.prefix_len, last)", "last", "a tree's row sees its scratch twice"),
     ("ops", "kernels/cpu/visible.h", "last - window)", "last - window - 1)", "a window is a key too wide"),
-    ("runtime", "csrc/workspace.cc", "s.cached + tree.depth(i), s.cached + i",
-     "s.cached + i, s.cached + i", "a tree's row has its slot's position"),
+    ("runtime", "csrc/sequence.cc", "cached + tree.depth(i), cached + i",
+     "cached + i, cached + i", "a tree's row has its slot's position"),
     ("runtime", "csrc/verify.cc", "slot(s.cached + 1 + i)", "slot(s.cached + 2 + i)", "a commit moves rows too far"),
     ("runtime", "csrc/verify.cc", "+= static_cast<int>(tokens.size());",
      "+= static_cast<int>(tokens.size()) - 1;", "a commit is a token short"),
