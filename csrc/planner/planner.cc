@@ -198,8 +198,10 @@ const Allotment& Planner::allot(int mode, int texts, double pace, int plan, cons
   }
   const Purse& purse = m.purse(texts);
   // A round bets no more than may be lost; drafters that cost no step, one plain step at most.
-  const double bet =
+  double bet =
       m.asked.plans != Plans::None ? std::max(purse.left(), tuned::kLeastBet) : std::clamp(purse.left(), 0.0, 1.0);
+  if (next.plan >= 0 && plans_[next.plan].plan->skip.alone() && !tried(next.plan))
+    bet = std::min(bet, tuned::kFirstBet);
   next.steps = m.doubtful ? 1 : std::clamp(static_cast<int>((bet - m.opening) / m.plan_cost), 1, kSteps);
   next.rows = static_cast<int>(std::upper_bound(m.beyond.begin(), m.beyond.end(), bet) - m.beyond.begin());
   const bool on = purse.draft_next() && clock_.knows(texts);
@@ -229,9 +231,9 @@ DraftRule Planner::rule(const Allotment& a, const TextOdds& text, int texts) con
     for (int b = 0; b + 1 < kSureness; ++b) rule.edges[b] = static_cast<float>(AcceptanceRates::edge(b));
     rule.chain = plans_[a.plan].plan->serial ? 0 : tuned::kChain;
     if (plans_[a.plan].plan->skip.guided()) {
-      rule.guesses = tuned::kGuesses;
       rule.least_guess = static_cast<float>(tuned::kLeastGuess);
       const int guide = guide_of(a.plan);
+      rule.guesses = guide < 0 || tried(guide) ? tuned::kGuesses : 1;
       const Odds odds = guide < 0 ? a.odds : plans_[guide].accepted->odds();
       for (int b = 0; b < kSureness; ++b) rule.guide[b] = static_cast<float>(odds.p_top1[b]);
     }

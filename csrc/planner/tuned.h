@@ -30,9 +30,10 @@ inline constexpr double kGuessing = 0.5;  // where drafters alone draft: most of
 inline constexpr double kEarned = 0.005;  // more for every token
 inline constexpr double kSavings = 8;     // no more at once, whatever was gained: a change for the worse shows soon
 inline constexpr double kLeastBet = 0.3;  // of a round, however little is left
-inline constexpr double kRecent = 0.97;   // weight that the rounds before keep, in the rate that decides
-inline constexpr double kLeft = 256;      // tokens of a text that a drafter which has to read it first can count on;
-inline constexpr double kReread = 0.01;   // plain steps, for every token since it was given up, that it may read for
+inline constexpr double kFirstBet = .3;  // of a drafter alone that was tried little: a round of a wrong one says little
+inline constexpr double kRecent = 0.97;  // weight that the rounds before keep, in the rate that decides
+inline constexpr double kLeft = 256;     // tokens of a text that a drafter which has to read it first can count on;
+inline constexpr double kReread = 0.01;  // plain steps, for every token since it was given up, that it may read for
 // A Mixture of Attentions that helped nothing read a prompt in 16 of the 66 plain steps that its text took.
 inline constexpr double kTried = 30;   // outcomes from which on what a drafter promises counts beside another plan;
 inline constexpr double kTrial = .03;  // before, this share of a text's time, or kReread of all texts', may be read for
