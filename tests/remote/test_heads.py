@@ -191,15 +191,16 @@ def test_a_server_that_forgot_begins_anew(lm, target, folders):
 
 
 def test_who_goes_on_alone(url, lm, target, folders):
+    asked = {**ASKED, "max_new_tokens": 200, **SAMPLED}  # longer than the line lasts
     with swiftk.load(target, dtype="float32", draft_weights="own", device="cpu", threads=1) as own:
         for model, reason in ((None, "lost"), (own, "length")):
             relay = Relay(url, [30000])
             with remote.connect(relay.url, remote.Head(target, folders["eagle3"], model=model), patience=0.5) as line:
-                text = line.stream(PROMPT, **ASKED, **SAMPLED)
+                text = line.stream(PROMPT, **asked)
                 next(text)
                 relay.close()
                 list(text)
-            want = lm.generate(PROMPT, **ASKED, **SAMPLED, speculate=False).tokens
+            want = lm.generate(PROMPT, **asked, speculate=False).tokens
             assert text.result.finish_reason == reason
             assert text.result.tokens == want[: len(text.result.tokens)]
 
