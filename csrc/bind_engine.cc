@@ -111,8 +111,6 @@ class SharedEngine {
   std::unique_ptr<State> state_;
 };
 
-// skips: (attn, mlp, exit_layer, weights) of the plans that are named. The text's box is boxes[id],
-// there before any other thread may have heard of it: the lock of Python's interpreter is kept.
 // The value at the place of a name; the first one's is `first`.
 template <class E>
 E one_of(const std::string& given, const char* what, std::initializer_list<const char*> names, E first) {
@@ -121,6 +119,8 @@ E one_of(const std::string& given, const char* what, std::initializer_list<const
   return static_cast<E>(static_cast<int>(first) + static_cast<int>(at - names.begin()));
 }
 
+// skips: (attn, mlp, exit_layer, weights) of the plans that are named. The text's box is boxes[id],
+// there before any other thread may have heard of it: the lock of Python's interpreter is kept.
 uint64_t submit(const SharedEngine& self, py::dict boxes, const Tokens& prompt, int max_new_tokens,
                 std::vector<int32_t> stop_ids, float temperature, int top_k, float top_p, float min_p,
                 float repetition_penalty, uint64_t seed, const std::string& acceptance, int logprobs,
