@@ -25,12 +25,7 @@ std::unique_ptr<RemoteHead> open_head(const std::string& target, const std::stri
 
 void begin(RemoteHead& self, float temperature, int top_k, float top_p, float min_p, float repetition_penalty,
            uint64_t seed) {
-  self.begin({.temperature = temperature,
-              .top_k = top_k,
-              .top_p = top_p,
-              .min_p = min_p,
-              .repetition_penalty = repetition_penalty,
-              .seed = seed});
+  self.begin({temperature, top_k, top_p, min_p, repetition_penalty, seed});
 }
 
 }  // namespace

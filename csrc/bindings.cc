@@ -59,13 +59,7 @@ std::unique_ptr<Session> make_session(const std::shared_ptr<Model>& model, int c
 
 void set_sampling(Session& self, float temperature, int top_k, float top_p, float min_p, float repetition_penalty,
                   uint64_t seed, const std::string& acceptance) {
-  self.set_sampling({.temperature = temperature,
-                     .top_k = top_k,
-                     .top_p = top_p,
-                     .min_p = min_p,
-                     .repetition_penalty = repetition_penalty,
-                     .seed = seed},
-                    acceptance_named(acceptance));
+  self.set_sampling({temperature, top_k, top_p, min_p, repetition_penalty, seed}, acceptance_named(acceptance));
 }
 
 DraftRule make_rule(float confidence, int max_draft, int max_nodes, const std::array<float, 3>& tier,

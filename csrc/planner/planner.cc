@@ -118,7 +118,8 @@ bool Planner::affords(const Mode& m, int plan, int texts, double pace, double ra
   const double left = std::min(r.left, tuned::kLeft), usual = std::max(pace, other);
   const double gain = ago < 0 ? left * (1 / usual - 1 / rate) : tuned::kReread * ago;
   const int priced = c.step[load(texts)].count() + c.first[load(texts)].count();
-  const double trial = std::max(tuned::kTrial * left / usual, tuned::kReread * m.tokens);
+  const double share = other == 0 ? tuned::kOnlyTrial : tuned::kTrial;
+  const double trial = std::max(share * left / usual, tuned::kReread * m.tokens);
   const double most = priced > 0 && tried(plan) ? gain : std::min(gain, trial);
   return price <= (other == 0 ? std::max(most, m.purse(texts).left()) : most);
 }

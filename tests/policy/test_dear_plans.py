@@ -96,6 +96,12 @@ def test_a_head_that_never_helps_reads_one_text_and_no_other(headed):
     assert sum(others) <= 9.1
 
 
+@pytest.mark.parametrize("tokens, most", [(96, 1.05), (48, 1.0)])
+def test_a_trial_of_all_that_may_draft_takes_a_share_of_the_text(headed, tokens, most):
+    rate = texts_of_a_head(_core.Planner(headed, directed=True), 0.0, 1, prompt=100, tokens=tokens, reading=0.02)[0]
+    assert rate <= most and (rate > 1) == (most > 1)
+
+
 def test_a_head_that_helps_reads_every_text(headed):
     assert max(texts_of_a_head(_core.Planner(headed, directed=True), 0.8, 6)) < 0.65
     assert max(texts_of_a_head(_core.Planner(headed, directed=True), 0.6, 6)) < 0.87
