@@ -1,5 +1,5 @@
-"""Users of a server over HTTP: so many at a time, each of whom asks again as soon as the answer is there; the default,
-the same server without drafts, and llama.cpp's.
+"""Users of a server over HTTP: so many at a time, each of whom asks again as soon as the answer is there; the default
+with the bundled drafter, the same server without drafts, and llama.cpp's.
 """
 
 from __future__ import annotations
@@ -7,20 +7,21 @@ from __future__ import annotations
 import json
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from itertools import cycle, islice
+from itertools import cycle
 from time import perf_counter
 from typing import Any
 
 import httpx
 import numpy as np
 
+from swiftk import demo_drafter
 from swiftk.tokenizer import Tokenizer
 
 from .harness import Study
 from .plots import lines
 from .process import PYTHON_LLAMA, Missing, gguf
 from .server import Server
-from .texts import STREAMS
+from .texts import STREAMS, grown
 
 USERS = (1, 2, 4, 8, 16)
 PROMPT = 200  # tokens, at most
@@ -29,9 +30,10 @@ COLUMNS = {"users": "part", "server": "way", "answers": "answers", "tokens/s": "
 COLUMNS |= {"first, median": "first_50:.2f", "95 %": "first_95:.2f", "next, median": "next_50:.3f"}
 COLUMNS |= {"next, 95 %": "next_95:.3f", "right": "right", "lost": "lost"}
 NOTES = (
-    "greedy; first: seconds from asking to the first piece of text; next: between two pieces; right: answers equal to "
-    "the first one that swiftk's plain server gave to the same prompt; lost: requests without a whole answer; "
-    "llama.cpp's server (llama-cpp-python's) writes one text after another, and its texts may differ",
+    "greedy, each part with a server of its own; first: seconds from asking to the first piece of text; next: between "
+    "two pieces; right: answers equal to those that swiftk's plain server gave to the same prompts before, by "
+    f"{USERS[-1]} at a time; lost: requests without a whole answer; llama.cpp's server (llama-cpp-python's) writes one "
+    "text after another, and its texts may differ",
 )
 
 
@@ -60,19 +62,30 @@ def user(url: str, prompts: list[str], until: float, **body: Any) -> list[Any]:
     return found
 
 
+def model_at(url: str) -> str:
+    return httpx.get(f"{url}/v1/models").json()["data"][0]["id"]
+
+
+def answered(url: str, prompts: list[str], **body: Any) -> dict[str, str]:
+    """What the server says to each, many at a time."""
+    body |= {"model": model_at(url)}
+    with httpx.Client(timeout=600) as client, ThreadPoolExecutor(USERS[-1]) as pool:
+        found = pool.map(lambda prompt: asked(client, url, prompt, **body), prompts)
+        return {prompt: answer[0] for prompt, answer in zip(prompts, found) if answer}
+
+
 def row(
     study: Study, url: str, users: int, prompts: list[str], seconds: float, right: dict[str, str], **body: Any
 ) -> dict[str, Any]:
-    """What `users` saw in that time, each with prompts of its own."""
-    model = httpx.get(f"{url}/v1/models").json()["data"][0]["id"]
-    began, body = perf_counter(), {"model": model, "max_tokens": study.tokens, **body}
+    """What `users` saw in that time, each of whom begins at another prompt."""
+    body = {"model": model_at(url), "max_tokens": study.tokens, **body}
+    starts = [at * len(prompts) // users for at in range(users)]
+    began = perf_counter()
     with ThreadPoolExecutor(users) as pool:
-        own = [list(islice(cycle(prompts), at, at + len(prompts))) for at in range(users)]
-        every = [f.result() for f in [pool.submit(user, url, some, began + seconds, **body) for some in own]]
+        under_way = [pool.submit(user, url, prompts[at:] + prompts[:at], began + seconds, **body) for at in starts]
+        every = [text.result() for text in under_way]
     answers = [(prompt, *found) for some in every for prompt, found in some if found]
     tokenizer, took = Tokenizer(study.folder), max(times[-1] for _, _, times in answers) - began
-    for prompt, text, _ in answers if body.get("speculate") is False else ():
-        right.setdefault(prompt, text)
     first = [times[1] - times[0] for _, _, times in answers]
     gaps = np.concatenate([np.diff(times[1:]) for _, _, times in answers])
     found = {
@@ -90,27 +103,31 @@ def row(
 
 
 def main() -> None:
-    study = Study("users", __doc__, tokens=64, streams=STREAMS, options=PYTHON_LLAMA)
+    study = Study("users", __doc__, instances=20, tokens=64, streams=STREAMS, options=PYTHON_LLAMA)
     tokenizer, python, notes = Tokenizer(study.folder), study.given.python_llama, [*NOTES]
-    prompts = [tokenizer.decode(text.prompt[1:PROMPT]) for name in study.streams for text in study.texts(name)]
+    mixed = zip(*(study.texts(name) for name in study.streams))
+    prompts = [tokenizer.decode(text.prompt[1:PROMPT]) for texts in mixed for text in texts]
     sizes = USERS[:2] if study.quick else USERS
-    swiftk = [sys.executable, "-m", "swiftk", "serve", str(study.folder)]
-    right: dict[str, str] = {}
-    works = {f"{way}, {n}": (way, n) for way in (*reversed(WAYS), "llama.cpp, q4_0") for n in sizes}
-    share = (study.given.minutes or 2.0) * 60 / len(works) * 0.8
-    with Server([*swiftk, *(["--threads", "1"] if study.quick else [])], "/health") as server:
-        for _, (way, n) in study.parts({k: v for k, v in works.items() if v[0] in WAYS}):
-            found = row(study, server.url, n, prompts, 0 if study.quick else share, right, ignore_eos=True, **WAYS[way])
-            study.rows.append({"part": str(n), "way": way, "size": n, **found})
+    head = ["--drafter", str(grown(study.grow, demo_drafter()))] if study.grow else []
+    threads = ["--threads", "1"] if study.quick else []
+    swiftk = [sys.executable, "-m", "swiftk", "serve", str(study.folder), *head, *threads], "/health"
+    servers: dict[str, Any] = dict.fromkeys(reversed(WAYS), swiftk)
     try:
         model = gguf(study.folder, "q4_0", python)
         command = [python, "-m", "llama_cpp.server", "--model", model, "--n_ctx", "1024"]
-        with Server([*command, "--interrupt_requests", "False"], "/v1/models") as server:
-            for _, (way, n) in study.parts({k: v for k, v in works.items() if v[0] not in WAYS}):
-                found = row(study, server.url, n, prompts, 0 if study.quick else share, right)
-                study.rows.append({"part": str(n), "way": way, "size": n, **found})
+        servers["llama.cpp, q4_0"] = [*command, "--interrupt_requests", "False"], "/v1/models"
     except Missing as error:
         notes.append(f"left out: llama.cpp ({error})")
+    works = {f"{way}, {n}": (way, n) for way in servers for n in sizes}
+    seconds = 0 if study.quick else (study.given.minutes or 2.0) * 60 / len(works) * 0.8
+    with Server(*swiftk) as server:
+        asking = {"max_tokens": study.tokens, "ignore_eos": True, **WAYS["plain"]}
+        right = answered(server.url, prompts, **asking)
+    for _, (way, n) in study.parts(works):
+        body = {"ignore_eos": True, **WAYS[way]} if way in WAYS else {}
+        with Server(*servers[way]) as server:
+            found = row(study, server.url, n, prompts, seconds, right, **body)
+        study.rows.append({"part": str(n), "way": way, "size": n, **found})
     by = {"over": "size", "by": "way", "label": "users"}
     panels = [lines("tokens/s", "rate", **by), lines("seconds to the first piece, median", "first_50", **by)]
     study.finish(COLUMNS, *notes, panels=panels)

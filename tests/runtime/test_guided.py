@@ -86,7 +86,7 @@ def test_guesses_that_are_right_bring_a_step_on(target, guesses):
 
 
 def test_what_a_guide_said_is_heard_where_the_text_tells(target):
-    """One that is the model itself is right wherever the text came by, once a node, though no guess was too bold to say;
+    """One that is the model itself is right wherever the text came by, once a node, however bold it was to say a guess;
     and a plan without a guide has none."""
     session = sessions(target, target, ["own", "drafter"], copies="own")
     session.draft(**certain(max_draft=6, guesses=2))
