@@ -113,9 +113,10 @@ def main() -> None:
     swiftk = [sys.executable, "-m", "swiftk", "serve", str(study.folder), *head, *threads], "/health"
     servers: dict[str, Any] = dict.fromkeys(reversed(WAYS), swiftk)
     try:
-        model = gguf(study.folder, "q4_0", python)
-        command = [python, "-m", "llama_cpp.server", "--model", model, "--n_ctx", "1024"]
-        servers["llama.cpp, q4_0"] = [*command, "--interrupt_requests", "False"], "/v1/models"
+        command = [python, "-m", "llama_cpp.server", "--model", gguf(study.folder, "q4_0", python), "--n_ctx", "1024"]
+        peer = [*command, "--interrupt_requests", "False"], "/v1/models"
+        with Server(*peer):
+            servers["llama.cpp, q4_0"] = peer
     except Missing as error:
         notes.append(f"left out: llama.cpp ({error})")
     works = {f"{way}, {n}": (way, n) for way in servers for n in sizes}
