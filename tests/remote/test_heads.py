@@ -25,7 +25,8 @@ EXACT = {"features": "float32", "dtype": "float32", "draft_weights": "own"}
 
 @pytest.fixture(scope="module")
 def target(tmp_path_factory):
-    return make_tiny(tmp_path_factory.mktemp("target"), "qwen3", "float32", layers=8)
+    """Slow enough that a client of a busy machine is in time."""
+    return make_tiny(tmp_path_factory.mktemp("target"), "qwen3", "float32", layers=8, intermediate_size=2000)
 
 
 @pytest.fixture(scope="module")
@@ -183,22 +184,26 @@ def test_lines_that_break(url, lm, target, folders, kind):
 
 def test_a_server_that_forgot_begins_anew(lm, target, folders):
     want, rows = states(lm, "eagle3", PROMPT, **ASKED, **SAMPLED)
-    head = Recorded(target, folders["eagle3"], **EXACT)
     with serving(lm, kept=0.0) as (url, _):
-        relay = Relay(url, [(len(PROMPT) + 5) * head.features.bytes])
-        with remote.connect(relay.url, head) as line:
-            got = line.generate(PROMPT, **ASKED, **SAMPLED)
-        relay.close()
-    assert (got.tokens, got.lost) == (want, 1)
-    assert head.rows.tobytes() == rows[: len(head.rows)].tobytes()
-    assert head.bytes == head.rows.size * 4  # none came twice
+        for _ in range(20):  # tokens wait for no features: all may be said before the line breaks
+            head = Recorded(target, folders["eagle3"], **EXACT)
+            relay = Relay(url, [(len(PROMPT) + 5) * head.features.bytes])
+            with remote.connect(relay.url, head) as line:
+                got = line.generate(PROMPT, **ASKED, **SAMPLED)
+            relay.close()
+            assert got.tokens == want
+            assert head.rows.tobytes() == rows[: len(head.rows)].tobytes()
+            assert head.bytes == head.rows.size * 4  # none came twice
+            if got.lost:
+                return
+    pytest.fail("no line broke")
 
 
 def test_who_goes_on_alone(url, lm, target, folders):
-    asked = {**ASKED, "max_new_tokens": 200, **SAMPLED}  # longer than the line lasts
+    asked = {**ASKED, "max_new_tokens": 900, **SAMPLED}  # longer than the line lasts
     with swiftk.load(target, dtype="float32", draft_weights="own", device="cpu", threads=1) as own:
         for model, reason in ((None, "lost"), (own, "length")):
-            relay = Relay(url, [30000])
+            relay = Relay(url, [])
             with remote.connect(relay.url, remote.Head(target, folders["eagle3"], model=model), patience=0.5) as line:
                 text = line.stream(PROMPT, **asked)
                 next(text)
