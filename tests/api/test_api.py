@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import swiftk
+from debug_words import ask
 from generating import HARSH, LAYERS, PROMPT, N, drafted, plain
 from swiftk.engine import Ticket
 from swiftk.errors import Cancelled, CheckpointError, DeviceError, InternalError, InvalidArgument, InvalidOption
@@ -217,15 +218,13 @@ def test_reason_off(lm, options, reason):
     assert (s.speculation, s.num_draft_tokens) == ("off", 0)
 
 
-def test_a_useless_draft_is_switched_off_with_a_reason(demo):
+def test_a_useless_draft_is_switched_off_with_a_reason(monkeypatch):
+    ask(monkeypatch, "clock=plan:.6/row:.03/far:.09")
     everything = swiftk.SkipSet.layers(range(16))
-    for seed in range(1, 5):  # where other work slows plain steps down, drafting does not lose for a while
-        s = demo.generate(
-            PROMPT, max_new_tokens=300, ignore_eos=True, skip=everything, gate=0.0, temperature=1.5, seed=seed
-        ).stats
-        if s.reason_off:
-            break
-    assert s.num_spec_steps < 100
+    with swiftk.load(swiftk.demo_model(), threads=1) as lm:
+        asked = {"skip": everything, "gate": 0.0, "temperature": 1.5, "seed": 1}
+        s = lm.generate(PROMPT, max_new_tokens=300, ignore_eos=True, **asked).stats
+    assert s.num_spec_steps < 20
     assert "draft step costs" in s.reason_off and "come true" in s.reason_off
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import swiftk
+from debug_words import ask
 from heads import make_block
 from swiftk.cli import doctor, main
 from swiftk.cli.check import skip_sets
@@ -169,7 +170,8 @@ def test_info_and_doctor_tell_of_a_drafter(swift, folder, tmp_path):
     assert status == 0 and costs["block drafter"] > 0
 
 
-def test_check_agrees(swift, folder, tmp_path):
+def test_check_agrees(swift, folder, tmp_path, monkeypatch):
+    ask(monkeypatch, "clock=plan:.3/drafter:.03/row:.03/far:.09")  # on a busy machine a copy does not pay
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("hello\n\nQuestion: who?\n")
     status, out, _ = swift("check", folder, "--tokens", "12", "--prompts", str(prompts), "--json")
