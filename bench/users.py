@@ -25,13 +25,13 @@ from .texts import STREAMS, grown
 
 USERS = (1, 2, 4, 8, 16)
 PROMPT = 200  # tokens, at most
-WAYS: dict[str, dict[str, Any]] = {"default": {}, "plain": {"speculate": False}}
+WAYS: dict[str, dict[str, Any]] = {"default": {}, "no drafts": {"speculate": False}}
 COLUMNS = {"users": "part", "server": "way", "answers": "answers", "tokens/s": "rate:.1f"}
 COLUMNS |= {"first, median": "first_50:.2f", "95 %": "first_95:.2f", "next, median": "next_50:.3f"}
 COLUMNS |= {"next, 95 %": "next_95:.3f", "right": "right", "lost": "lost"}
 NOTES = (
     "greedy, each part with a server of its own; first: seconds from asking to the first piece of text; next: between "
-    "two pieces; right: answers equal to those that swiftk's plain server gave to the same prompts before, by "
+    "two pieces; right: answers equal to those that swiftk's server without drafts gave to the same prompts before, by "
     f"{USERS[-1]} at a time; lost: requests without a whole answer; llama.cpp's server (llama-cpp-python's) writes one "
     "text after another, and its texts may differ",
 )
@@ -122,7 +122,7 @@ def main() -> None:
     works = {f"{way}, {n}": (way, n) for way in servers for n in sizes}
     seconds = 0 if study.quick else (study.given.minutes or 2.0) * 60 / len(works) * 0.8
     with Server(*swiftk) as server:
-        asking = {"max_tokens": study.tokens, "ignore_eos": True, **WAYS["plain"]}
+        asking = {"max_tokens": study.tokens, "ignore_eos": True, **WAYS["no drafts"]}
         right = answered(server.url, prompts, **asking)
     for _, (way, n) in study.parts(works):
         body = {"ignore_eos": True, **WAYS[way]} if way in WAYS else {}
