@@ -73,16 +73,15 @@ class Knows:
         pass
 
 
-def test_guesses_count(server, lm):
-    asked = {"max_new_tokens": 200, "ignore_eos": True}
-    want = lm.generate(PROMPT, **asked, speculate=False).tokens
-    for _ in range(10):  # a client that has to wait for its turn guesses nothing in time
-        with remote.connect(server[0], Knows(want), ahead=64) as line:
+def test_guesses_count(tmp_path):
+    """Of a model so slow that a client of a busy machine is in time."""
+    asked = {"max_new_tokens": 120, "ignore_eos": True}
+    slow = make_tiny(tmp_path / "slow", "llama3", "float32", layers=8, intermediate_size=20000)
+    with swiftk.load(slow, draft_weights="own") as lm, serving(lm) as (url, _):
+        want = lm.generate(PROMPT, **asked, speculate=False).tokens
+        with remote.connect(url, Knows(want), ahead=64) as line:
             got = line.generate(PROMPT, **asked)
-        assert got.tokens == want
-        if sum(got.guessed) > 20 and got.rounds < 180:
-            return
-    pytest.fail(f"{sum(got.guessed)} of {len(want)} tokens were guessed in time, in {got.rounds} rounds")
+    assert got.tokens == want and sum(got.guessed) > 20 and got.rounds < 100
 
 
 def test_pieces_make_the_text(server, lm):
