@@ -51,7 +51,7 @@ STUDIES = {
     "precision": ["int4, 16", "uniform skip, by time", "T 1"],
     "batch": ["2, greedy", "over plain", "2 of 2"],
     "arrivals": ["first, median", "default"],
-    "users": ["plain", "default", "first, median", "1 of 1"],
+    "users": ["no drafts", "default", "first, median", "1 of 1"],
     "remote": ["model, cut", "EAGLE-2 head", "4G", "suffix", "silence"],
     "structured": ["nothing forced", "records", "by grammar"],
     "modelled": ["lm13m-eagle2, shuffled", "of none", "T 1"],
