@@ -120,7 +120,8 @@ void bind_simulated(py::module_& m) {
           "learn",
           [](Simulated& self, int tokens, int rows, int draft_steps, double draft, double verify,
              const std::vector<std::pair<float, int>>& outcomes, const std::vector<std::tuple<int, int, int>>& guessed,
-             double reading, int read, double first_step, const std::vector<std::pair<float, int>>& guide) {
+             double reading, int read, double first_step, const std::vector<std::pair<float, int>>& guide,
+             int plan_passes) {
             std::vector<Outcome> o, by_guide;
             for (const auto& [confidence, rank] : outcomes) o.push_back({confidence, rank});
             for (const auto& [confidence, rank] : guide) by_guide.push_back({confidence, rank});
@@ -128,6 +129,7 @@ void bind_simulated(py::module_& m) {
             for (const auto& [id, bucket, rank] : guessed) g.push_back({static_cast<SourceId>(id), bucket, rank});
             return self->learn({.rows = rows,
                                 .draft_steps = draft_steps,
+                                .plan_passes = plan_passes,
                                 .seconds = draft + verify,
                                 .draft = draft,
                                 .first_step = first_step,
@@ -138,7 +140,8 @@ void bind_simulated(py::module_& m) {
           },
           "tokens"_a, "rows"_a = 1, "draft_steps"_a = 0, "draft"_a = 0.0, "verify"_a = 1.0,
           "outcomes"_a = std::vector<std::pair<float, int>>{}, "guessed"_a = std::vector<std::tuple<int, int, int>>{},
-          "reading"_a = 0.0, "read"_a = 0, "first_step"_a = 0.0, "guide"_a = std::vector<std::pair<float, int>>{})
+          "reading"_a = 0.0, "read"_a = 0, "first_step"_a = 0.0, "guide"_a = std::vector<std::pair<float, int>>{},
+          "plan_passes"_a = 0)
       .def("wake", [](Simulated& self) { self.planner().wake(self->mode(), 1); })
       .def("go_on", [](Simulated& self) { self.planner().go_on(self->mode(), 1); })
       .def(

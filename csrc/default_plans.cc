@@ -36,7 +36,6 @@ int offer_plan(Planner& planner, const Model& m, const SkipSet& skip, bool for_a
     const DraftModel& drafter = *m.drafters[*skip.drafter];
     price += static_cast<double>(drafter.read_bytes) / static_cast<double>(m.own.read_bytes);
   }
-  if (skip.guided()) price /= tuned::kGuided;
   const bool whole = !skip.alone() && skip.attn.empty() && skip.mlp.empty() && skip.exit_layer < 0;
   return planner.offer(std::move(plan), price, whole ? kWhole : skip.alone() ? kHead : kThinned, for_all);
 }

@@ -74,6 +74,7 @@ void DraftGroups::learn(const Phase& phase, bool prompt) {
   const double draft = phase.draft - read.seconds;  // a prompt is read once, as the model reads it
   RoundCost r{.texts = static_cast<int>(texts_.size()),
               .draft_steps = phase.draft_steps,
+              .plan_passes = phase.plan_passes,
               .seconds = draft + phase.verify,
               .draft = draft,
               .first_step = phase.first_step - read.seconds,

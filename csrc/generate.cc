@@ -90,6 +90,7 @@ class Loop {
     const CaughtUp& read = last.caught_up;
     planner_.learn({.rows = last.verify_rows,
                     .draft_steps = last.draft_steps,
+                    .plan_passes = last.plan_passes,
                     .seconds = last.draft - read.seconds + last.verify,
                     .draft = last.draft - read.seconds,
                     .first_step = last.first_step - read.seconds,

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdio>
+#include <numeric>
 #include <utility>
 
 #include "error.h"
@@ -32,6 +33,7 @@ int Planner::offer(std::shared_ptr<const DraftPlan> plan, double price, const Pr
       same != plans_.end() ? same->accepted : std::make_shared<AcceptanceRates>(AcceptanceRates::of_plan(prior));
   const double step = plan->opens ? tuned::kFollowing : price;
   plans_.push_back({std::move(plan), std::move(accepted), step, price - step, for_all});
+  plans_.back().levels = levels_of(plans_.back());
   for (Mode& m : modes_) m.due = 0;
   return static_cast<int>(plans_.size()) - 1;
 }
@@ -58,17 +60,30 @@ int Planner::load(int texts) { return std::bit_width(static_cast<unsigned>(texts
 
 // Where it was not measured: more texts cost a draft step what they cost a plain step, whose weights it reads a share
 // of.
-double Planner::cost(const Choice& c, int texts) const {
+double Planner::pass_cost(const Choice& c, int texts) const {
   const int wanted = load(texts);
-  if (c.step[wanted].count() > 0) return c.step[wanted].value();
+  if (c.pass[wanted].count() > 0) return c.pass[wanted].value();
   double share = c.share;
   for (int d = kLoads - 1; d > 0; --d) {
     for (const int near : {wanted - d, wanted + d}) {
-      if (near < 0 || near >= kLoads || c.step[near].count() == 0) continue;
-      share = 1 - (1 - c.step[near].value()) * clock_.over_one(1 << near);
+      if (near < 0 || near >= kLoads || c.pass[near].count() == 0) continue;
+      share = 1 - (1 - c.pass[near].value()) * clock_.over_one(1 << near);
     }
   }
   return 1 - (1 - std::clamp(share, 0.02, 1.0)) / clock_.over_one(texts);
+}
+
+// A pass of a guided plan costs what the clock says; how far it comes is its guide's, whose outcomes stay behind a text
+// that it did not know. (Where the clock priced a step of the draft, one such text kept guides from all that followed.)
+double Planner::levels_of(const Choice& c) const {
+  const int guide = c.plan->skip.guided() ? guide_of(c) : -1;
+  if (guide < 0) return 1;
+  const AcceptanceRates& seen = *plans_[guide].accepted;
+  const std::array<double, kSureness> weight = seen.weights(), holds = seen.odds().p_top1;
+  const double right = std::inner_product(weight.begin(), weight.end(), holds.begin(), 0.0);
+  double levels = 1, all = right;
+  for (int n = guesses(guide); n > 0 && all >= tuned::kLeastGuess; --n, all *= right) levels += all;
+  return levels;
 }
 
 double Planner::opening(const Choice& c, int texts) const {
@@ -117,7 +132,7 @@ bool Planner::affords(const Mode& m, int plan, int texts, double pace, double ra
   const double price = unread * reading(c, texts), ago = m.loss_of(plan).ago;
   const double left = std::min(r.left, tuned::kLeft), usual = std::max(pace, other);
   const double gain = ago < 0 ? left * (1 / usual - 1 / rate) : tuned::kReread * ago;
-  const int priced = c.step[load(texts)].count() + c.first[load(texts)].count();
+  const int priced = c.pass[load(texts)].count() + c.first[load(texts)].count();
   const double share = other == 0 ? tuned::kOnlyTrial : tuned::kTrial;
   const double trial = std::max(share * left / usual, tuned::kReread * m.tokens);
   const double most = priced > 0 && tried(plan) ? gain : std::min(gain, trial);
@@ -132,6 +147,7 @@ void Planner::look(Mode& m, int texts, double pace, const Reading& reading) {
   for (int i = 0; i < static_cast<int>(plans_.size()); ++i) {
     if (!may_draft(m, i)) continue;
     Choice& c = plans_[i];
+    c.levels = levels_of(c);
     const Forecast f = forecast(*c.accepted, cost(c, texts), rows, pace, c.rate, opening(c, texts));
     c.rate = f.rate;
     if (!m.rests_now(i) && !better_heard_as_guide(m, i)) promised.emplace_back(i, f);
@@ -233,8 +249,8 @@ DraftRule Planner::rule(const Allotment& a, const TextOdds& text, int texts) con
     rule.chain = plans_[a.plan].plan->serial ? 0 : tuned::kChain;
     if (plans_[a.plan].plan->skip.guided()) {
       rule.least_guess = static_cast<float>(tuned::kLeastGuess);
-      const int guide = guide_of(a.plan);
-      rule.guesses = guide < 0 || tried(guide) ? tuned::kGuesses : 1;
+      const int guide = guide_of(plans_[a.plan]);
+      rule.guesses = guide < 0 ? tuned::kGuesses : guesses(guide);
       const Odds odds = guide < 0 ? a.odds : plans_[guide].accepted->odds();
       for (int b = 0; b < kSureness; ++b) rule.guide[b] = static_cast<float>(odds.p_top1[b]);
     }
@@ -246,7 +262,7 @@ DraftRule Planner::rule(const Allotment& a, const TextOdds& text, int texts) con
 void Planner::heard(const Allotment& a, std::span<const Outcome> outcomes, std::span<const Outcome> guide) {
   if (!a.drafts) return;
   plans_[a.plan].hear(outcomes);
-  if (const int alone = guide_of(a.plan); alone >= 0) plans_[alone].hear(guide);
+  if (const int alone = guide_of(plans_[a.plan]); alone >= 0) plans_[alone].hear(guide);
 }
 
 void Planner::learn(const RoundCost& r) {
@@ -257,8 +273,8 @@ void Planner::learn(const RoundCost& r) {
   Choice& c = plans_[r.drafted_by];
   if (r.read > 0) reading_[*c.plan->skip.drafter].add(r.reading / r.read);
   const int l = load(r.texts);
-  if (!c.plan->opens) return c.step[l].add(r.draft / r.draft_steps / step);
-  if (r.draft_steps > 1) c.step[l].add((r.draft - r.first_step) / (r.draft_steps - 1) / step);
+  if (!c.plan->opens) return c.pass[l].add(r.draft / r.passes() / step);
+  if (r.draft_steps > 1) c.pass[l].add((r.draft - r.first_step) / (r.draft_steps - 1) / step);
   c.first[l].add(std::max(0.0, r.first_step / step - cost(c, r.texts)));
 }
 
@@ -279,7 +295,7 @@ bool Planner::settle(const Allotment& a, const RoundCost& r, double tokens) {
   const double step = clock_.step(r.texts);
   if (step <= 0) return false;
   // A machine that stutters is no loss of drafting's.
-  const double drafting = r.drafted_by >= 0 ? cost(plans_[r.drafted_by], r.texts, r.draft_steps) : r.draft / step;
+  const double drafting = r.drafted_by >= 0 ? cost(plans_[r.drafted_by], r.texts, r.passes()) : r.draft / step;
   const double usual = drafting + 1 + clock_.beyond(r.texts, r.rows);
   purse.read(r.reading / step);
   const bool drafted = a.drafts && r.draft_steps > 0;  // the round's steps may all be of texts in another mode
@@ -329,7 +345,7 @@ void Planner::charge(int mode, int texts, double seconds) {
 PlannerState Planner::state() const {
   PlannerState out;
   for (const Choice& c : plans_) {
-    if (c.for_all) out.plans.push_back({c.plan->skip, cost(c, 1), c.accepted->counts()});
+    if (c.for_all) out.plans.push_back({c.plan->skip, pass_cost(c, 1), c.accepted->counts()});
   }
   out.rows = clock_.rows().known();
   return out;

@@ -37,7 +37,7 @@ struct Allotment {
   Odds odds{};
 };
 
-// What a planner can go on from in another process: how often a plan came true, what a step of it and rows cost.
+// What a planner can go on from in another process: how often a plan came true, what a pass of it and rows cost.
 struct PlanState {
   SkipSet skip;
   double price = 0;            // plain steps
@@ -47,9 +47,12 @@ struct PlanState {
 struct RoundCost {
   int texts = 0, rows = 0;               // that decoded; verified
   int draft_steps = 0, drafted_by = -1;  // a plan; -1: of several
+  int plan_passes = 0;                   // in which these steps were; 0: one in each
   double seconds = 0, draft = 0, first_step = 0, verify = 0;
   double reading = 0;  // seconds beyond these, in which a drafter read
   int read = 0;        // so many tokens of texts that it had not followed
+
+  int passes() const { return plan_passes > 0 ? plan_passes : draft_steps; }
 };
 
 // What drafters that follow texts have to read of those of a round, and how many tokens each of them may still get.
@@ -120,10 +123,11 @@ class Planner {
   struct Choice {
     std::shared_ptr<const DraftPlan> plan;
     std::shared_ptr<AcceptanceRates> accepted;  // one for all that draft the same: a guide changes no token
-    double share;        // what a draft step of one text costs, in plain steps, until it is measured,
+    double share;        // what a pass of a draft of one text costs, in plain steps, until it is measured,
     double first_share;  // and the first of a plan that opens beyond it
     bool for_all;
-    std::array<Mean, kLoads> step{};   // by load(texts): in plain steps of so many
+    double levels = 1;                 // draft steps in a pass: more than one where a guide is right
+    std::array<Mean, kLoads> pass{};   // by load(texts): in plain steps of so many
     std::array<Mean, kLoads> first{};  // of a plan that opens: its first step, beyond another
     double rate = 1;
 
@@ -158,12 +162,14 @@ class Planner {
   };
   static int load(int texts);  // 1, 2, 3-4, 5-8, ...: 0, 1, 2, ...
   // Price of a draft step of so many texts, in plain steps of as many.
-  double cost(const Choice&, int texts) const;
+  double cost(const Choice& c, int texts) const { return pass_cost(c, texts) / c.levels; }
+  double pass_cost(const Choice&, int texts) const;  // of one of its passes
+  double levels_of(const Choice&) const;
   // What its first step costs beyond that.
   double opening(const Choice&, int texts) const;
-  // Of a draft of so many steps.
-  double cost(const Choice& c, int texts, int steps) const {
-    return steps > 0 ? opening(c, texts) + steps * cost(c, texts) : 0;
+  // Of a draft in so many passes.
+  double cost(const Choice& c, int texts, int passes) const {
+    return passes > 0 ? opening(c, texts) + passes * pass_cost(c, texts) : 0;
   }
   void look(Mode&, int texts, double pace, const Reading&);
   // Plain steps that a drafter takes for a token of a text that it has not followed.
@@ -175,7 +181,9 @@ class Planner {
   bool may_draft(const Mode&, int plan) const;
   bool tried(int plan) const { return plans_[plan].accepted->outcomes() >= tuned::kTried; }
   // That of its drafter alone; -1: it was not offered.
-  int guide_of(int plan) const { return find({.drafter = plans_[plan].plan->skip.drafter}); }
+  int guide_of(const Choice& c) const { return find({.drafter = c.plan->skip.drafter}); }
+  // That it makes for a step of a plan that it guides.
+  int guesses(int guide) const { return tried(guide) ? tuned::kGuesses : 1; }
   // Of a drafter alone that was not tried: a plan that it guides is to be, whose rounds tell as much of it and lose
   // next to nothing.
   bool better_heard_as_guide(const Mode&, int plan) const;

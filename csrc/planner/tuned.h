@@ -19,7 +19,6 @@ inline constexpr double kCarried = 4;              // outcomes of a bucket that 
 inline constexpr double kRestored = 60;            // and another process, of a plan
 inline constexpr double kTight = 0.15, kTightSlope = 60;  // inverse variances of drafters' trust: first tokens tell
 
-inline constexpr double kGuided = 1.5;  // tokens that a step of a guided plan brings, before it was measured
 inline constexpr double kFollowing =
     0.01;  // plain steps of what only reads a pass that was made, before it was measured
 
@@ -58,9 +57,8 @@ inline constexpr double kAlways = 0.5;       // drafting always, a plan takes it
 inline constexpr int kChain = 3;    // drafters' nodes that a step reads at most: four rows of int4 cost what one does
 inline constexpr int kGuesses = 3;  // of a drafter that guides a plan, in a step: for the same reason,
 // All of them right with this probability, as is learned: a wrong one is a row of a step, and leaves the tree. On the
-// modelled clock with the bundled head, tokens per plain step greedy and at T = 1: by .2 2.90 and 2.09, by .1 2.99
-// and 2.20, by .05 2.98 and 2.21, by .02 2.97 and 2.23; where what the head said of itself was taken for it, by
-// .2, 3.00 and 1.97.
+// modelled clock with the bundled head, 36 cold texts, tokens per plain step greedy and at T = 1: by .1 2.87 and 2.15,
+// by .05 2.88 and 2.17, by .02 2.88 and 2.18; by .05 with five guesses 2.88 and 2.14.
 inline constexpr double kLeastGuess = .05;
 
 }  // namespace swiftk::tuned
