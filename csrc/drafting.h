@@ -50,11 +50,12 @@ class Drafting {
     s_.read_path(node);
     w_.draws.constrain_draft(s_, row, s_.path_tokens);
     const int32_t pos = s_.position() + d_.tree.depth(node);
-    const Drawn drawn = w_.draws.pick(s_, row, pos, s_.path_tokens, d_.choices, Stream::Target);
+    const Drawn drawn = w_.draws.proposed(s_, row, pos, s_.path_tokens, d_.choices, Stream::Target);
     const float log_p = drawn.logit[0] - drawn.lse, chance = rule_.guide[bucket_of(d_.gate, log_p)];
     d_.guide.say(node, std::exp(log_p), drawn.id, d_.choices);
     guess_worth_ *= chance;
-    if (guess_worth_ < rule_.least_guess || rule_.stops(drawn.id[0])) return void(guess_worth_ = 0);
+    const bool none = drawn.id[0] < 0 || rule_.stops(drawn.id[0]);
+    if (none || guess_worth_ < rule_.least_guess) return void(guess_worth_ = 0);
     enter(d_.candidates.guide(d_.candidates.of_node(node), drawn.id[0], chance));
     ++guesses_, ++n_;
   }
@@ -66,7 +67,7 @@ class Drafting {
       const int32_t pos = s_.position() + d_.tree.depth(d_.grown + i);
       const Stream stream = s_.rejects() ? Stream::Draft : Stream::Target;
       w_.draws.constrain_draft(s_, row + i, s_.path_tokens);
-      propose(d_.grown + i, row + i, w_.draws.pick(s_, row + i, pos, s_.path_tokens, d_.choices, stream));
+      propose(d_.grown + i, row + i, w_.draws.proposed(s_, row + i, pos, s_.path_tokens, d_.choices, stream));
     }
     levels_ = 1;
     for (int node = d_.grown; levels_ <= guesses_ && best_of(node) == d_.tree.token(node + 1); ++node) ++levels_;
@@ -86,7 +87,7 @@ class Drafting {
       const int node = d_.grown;
       s_.read_path(node);
       w_.draws.place(node, s_.position() + d_.tree.depth(node));
-      propose(node, node, w_.draws.of_listed(s_, node, s_.path_tokens, d_.choices));
+      propose(node, node, w_.draws.proposed_of_listed(s_, node, s_.path_tokens, d_.choices));
       read();
     }
     assert(d_.steps == steps);  // the backend's rule is this one
@@ -255,6 +256,7 @@ class Drafting {
   int follow() {
     const int node = d_.grown - 1;
     const int32_t token = best_of(node);
+    if (token < 0) return 0;
     const int child = s_.add_node(node, token, SourceId::Plan);
     if (!rule_.by_time()) return !rule_.stops(token) && d_.log_p >= d_.gate.floor;
     const float chance = worth_of(d_.gate, bucket_of(d_.gate, d_.log_p), 0, 1);

@@ -44,6 +44,11 @@ class Draws {
   void forget() { list_.n = 0; }
   // The k best draws of a listed row.
   Drawn of_listed(const Sequence&, int row, std::span<const int32_t> path, int k);
+
+  // The same for a draft, whose rows may hold anything: one that is not finite proposes nothing, id -1.
+  Drawn proposed(const Sequence&, int row, int32_t pos, std::span<const int32_t> path, int k, Stream);
+  Drawn proposed_of_listed(const Sequence&, int row, std::span<const int32_t> path, int k);
+
   const TopkArgs& listing() const { return list_; }
 
   // What asks for a draft's draws where the backend takes it by itself, listed as rows from 0 on; and how many it took.
