@@ -153,7 +153,7 @@ Drawn Draws::pick(const Sequence& s, int row, int32_t pos, std::span<const int32
 
 Drawn Draws::proposed_of_listed(const Sequence& s, int row, std::span<const int32_t> path, int k) {
   if (std::isfinite(list_.lse[row - first_])) return of_listed(s, row, path, k);
-  Drawn nothing{.lse = 0};
+  Drawn nothing{};
   std::fill(std::begin(nothing.id), std::end(nothing.id), -1);
   std::fill(std::begin(nothing.logit), std::end(nothing.logit), -std::numeric_limits<float>::infinity());
   return nothing;
