@@ -43,5 +43,6 @@ def test_a_head_that_overflows_changes_no_text(lm, way, sampling):
     plain = lm.generate_many(PROMPTS, speculate=False, **options)
     drafted = lm.generate_many(PROMPTS, speculate="always", **options, **WAYS[way])
     assert sum(r.stats.num_draft_steps for r in drafted) > 0
+    assert [len(r.tokens) for r in drafted] == [40, 40]
     if (way, sampling) != ("rejection", "sampled"):  # other draws than plain decoding's
         assert [r.tokens for r in drafted] == [r.tokens for r in plain]
