@@ -63,7 +63,7 @@ def _app(arguments: list[str]) -> Any:
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
         context_settings={"terminal_width": line_width(sys.stdout)},
-        help="LLaMA-family models, faster, with not one token changed.",
+        help="Generate with LLaMA-family models faster, without changing a token.",
     )
 
     def show_version(value: bool) -> None:

@@ -28,18 +28,18 @@ from .common import (
 
 def command(
     model: ModelArgument,
-    prompt: Annotated[str | None, typer.Option(help="Default: a word problem.")] = None,
-    tokens: Annotated[int, typer.Option("--tokens", "-n", min=2)] = 128,
-    repeat: Annotated[int, typer.Option(min=1, help="Runs of each; the median counts.")] = 3,
-    temperature: Annotated[float, typer.Option(min=0.0)] = 0.0,
-    skip: Annotated[str, typer.Option(help="auto, or the path of a saved skip set.")] = "auto",
+    prompt: Annotated[str | None, typer.Option(help="Prompt to continue. Default: a word problem.")] = None,
+    tokens: Annotated[int, typer.Option("--tokens", "-n", min=2, help="Tokens to generate.")] = 128,
+    repeat: Annotated[int, typer.Option(min=1, help="Runs of each way; the median is shown.")] = 3,
+    temperature: Annotated[float, typer.Option(min=0.0, help="0 is greedy.")] = 0.0,
+    skip: Annotated[str, typer.Option(help="Layers that drafts skip: auto, or a file of `swiftk tune`.")] = "auto",
     json: JsonOption = False,
     threads: ThreadsOption = None,
     dtype: DtypeOption = "auto",
     device: DeviceOption = "auto",
     drafters: DrafterOption = None,
 ) -> None:
-    """Measure tokens per second with and without drafts."""
+    """Measure tokens per second with and without drafting."""
     lm = open_model(model, threads, dtype, device, drafters=drafters)
     text: Any = prompt or (PROMPTS["arithmetic"] if lm.tokenizer.available else [1, 2, 3, 4, 5, 6, 7, 8])
     # Each run is of the same text, and is to know nothing of it.

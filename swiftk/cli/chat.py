@@ -26,14 +26,18 @@ Answer = Callable[[list[dict[str, str]]], str]
 
 
 def command(
-    model: Annotated[str | None, typer.Argument(help="A folder, or demo; or --url.", show_default=False)] = None,
-    url: Annotated[str | None, typer.Option(help="A server instead, such as http://127.0.0.1:8000/v1.")] = None,
-    system: Annotated[str | None, typer.Option(help="A system message.")] = None,
+    model: Annotated[
+        str | None, typer.Argument(help="A Hugging Face folder, or 'demo'; or give --url.", show_default=False)
+    ] = None,
+    url: Annotated[
+        str | None, typer.Option(help="Talk with a server instead, such as http://127.0.0.1:8000/v1.")
+    ] = None,
+    system: Annotated[str | None, typer.Option(help="The system message.")] = None,
     max_new_tokens: NewTokensOption = None,
-    temperature: Annotated[float | None, typer.Option()] = None,
-    seed: Annotated[int | None, typer.Option()] = None,
-    no_spec: Annotated[bool, typer.Option("--no-spec", help="Decode without drafts.")] = False,
-    stats: Annotated[bool, typer.Option("--stats")] = False,
+    temperature: Annotated[float | None, typer.Option(help="0 is greedy. Default: the model's.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Same seed, same answers. Default: random.")] = None,
+    no_spec: Annotated[bool, typer.Option("--no-spec", help="Decode without drafting.")] = False,
+    stats: Annotated[bool, typer.Option("--stats", help="After each answer, print speed and acceptance.")] = False,
     threads: ThreadsOption = None,
     dtype: DtypeOption = "auto",
     device: DeviceOption = "auto",

@@ -46,15 +46,15 @@ class Asked(NamedTuple):
 
 def command(
     model: ModelArgument,
-    prompts: Annotated[Path | None, typer.Option(help="A file with one prompt a line.")] = None,
-    tokens: Annotated[int, typer.Option("--tokens", "-n", min=2, help="Generated for each text.")] = 32,
+    prompts: Annotated[Path | None, typer.Option(help="File with one prompt per line.")] = None,
+    tokens: Annotated[int, typer.Option("--tokens", "-n", min=2, help="Tokens to generate for each prompt.")] = 32,
     json: JsonOption = False,
     threads: ThreadsOption = None,
     dtype: DtypeOption = "auto",
     device: DeviceOption = "auto",
     drafters: DrafterOption = None,
 ) -> None:
-    """Compare drafted with plain decoding, token by token; status 1 if anything differs."""
+    """Check that drafting changes no token. Exit status 1: a text differs."""
     lm = open_model(model, threads, dtype, device, drafters=drafters)
     texts = [
         Asked(prompt, sampler, {**how, "max_new_tokens": tokens, "ignore_eos": True})

@@ -36,23 +36,28 @@ out = Lines()
 err = Lines(stderr=True)
 
 ModelArgument = Annotated[
-    str, typer.Argument(metavar="MODEL", help="Checkpoint directory, or 'demo' for the bundled model.")
+    str, typer.Argument(metavar="MODEL", help="A Hugging Face folder, or 'demo' for the bundled toy model.")
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 NewTokensOption = Annotated[
-    int | None, typer.Option("--max-new-tokens", "-n", help=f"Default: the model's, else {NEW_TOKENS}.")
+    int | None,
+    typer.Option(
+        "--max-new-tokens", "-n", help=f"Maximum number of new tokens. Default: the model's, else {NEW_TOKENS}."
+    ),
 ]
-ThreadsOption = Annotated[int | None, typer.Option("--threads", help="Default: one per core.")]
+ThreadsOption = Annotated[int | None, typer.Option("--threads", help="CPU threads. Default: one per core.")]
 DrafterOption = Annotated[
     list[str] | None,
     typer.Option(
         "--drafter",
         metavar="FOLDER",
-        help="A drafter with weights of its own, to load beside the model; may be given again.",
+        help="Also load a trained head or a small draft model. May be repeated.",
     ),
 ]
-DeviceOption = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or cuda:N.")]
-DtypeOption = Annotated[str, typer.Option("--dtype", help="auto, float32, bfloat16 or float16.")]
+DeviceOption = Annotated[str, typer.Option("--device", help="Where to run: auto, cpu, cuda or cuda:N.")]
+DtypeOption = Annotated[
+    str, typer.Option("--dtype", help="Weights in memory: auto (as in the checkpoint), float32, bfloat16 or float16.")
+]
 
 PROMPTS = {
     "arithmetic": "Question: Natalia sold 48 clips in April, and half as many in May. How many clips did she sell "

@@ -33,18 +33,19 @@ def command(
             "--grow",
             min=1,
             metavar="K",
-            help="Make the model K times as wide first: the same "
-            "text at the cost of a real size. Kept in the cache folder.",
+            help="Repeat the toy's weights until it is K times as wide: the same text at a real model's cost.",
         ),
     ] = 1,
-    max_new_tokens: Annotated[int, typer.Option("--max-new-tokens", "-n", min=2)] = 96,
-    temperature: Annotated[float, typer.Option(min=0.0)] = 0.0,
-    seed: Annotated[int, typer.Option()] = 0,
+    max_new_tokens: Annotated[
+        int, typer.Option("--max-new-tokens", "-n", min=2, help="Tokens to generate for each prompt.")
+    ] = 96,
+    temperature: Annotated[float, typer.Option(min=0.0, help="0 is greedy.")] = 0.0,
+    seed: Annotated[int, typer.Option(help="Same seed, same text.")] = 0,
     threads: ThreadsOption = None,
     dtype: DtypeOption = "auto",
     device: DeviceOption = "auto",
 ) -> None:
-    """See speculative decoding at work."""
+    """Watch speculative decoding at work on the bundled toy model."""
     model, drafter = (str(f if grow == 1 else grown(f, grow, _growing)) for f in (demo_model(), demo_drafter()))
     lm = open_model(model, threads, dtype, device, drafters=[drafter])
     out.print(

@@ -36,7 +36,7 @@ _TOKENS = 96  # of a text by the default
 
 def command(
     model: Annotated[
-        str, typer.Argument(metavar="[MODEL]", help="Checkpoint directory; default: the bundled model.")
+        str, typer.Argument(metavar="[MODEL]", help="A Hugging Face folder. Default: the bundled toy model.")
     ] = "demo",
     json: JsonOption = False,
     threads: ThreadsOption = None,
@@ -44,7 +44,7 @@ def command(
     device: DeviceOption = "auto",
     drafters: DrafterOption = None,
 ) -> None:
-    """Measure the machine, and say what drafting needs to pay and what it brings. Takes some ten seconds."""
+    """Measure this machine, and when drafting is faster on it. Takes some ten seconds."""
     lm = open_model(model, threads, dtype, device, drafters=drafters)
     with bar(unit_bytes=False) as progress:
         task = progress.add_task("measuring", total=3 + _TURNS)
@@ -166,7 +166,10 @@ def _show(facts: dict[str, Any]) -> None:
         gains = (f"{v:.2f}x" for v in d["speedup_at_acceptance"].values())
         table.add_row(d["draft"], f"{d['draft_cost']:.2f}", even, *gains)
     out.print(table)
-    out.print("pays from, and speed-up at: shares of drafted tokens that the model accepts; what repeats costs no step")
+    out.print(
+        "plain steps: time of one draft step, where decoding one token without drafting takes 1. pays from: "
+        "\nthe acceptance rate from which drafting is faster. at 0.8: speed-up if 80 % of draft tokens are accepted."
+    )
     _show_default(facts["default"])
 
 
@@ -175,7 +178,7 @@ def _show_default(d: dict[str, Any]) -> None:
     alpha, gain = d["draft_acceptance_rate"], d["speedup_vs_plain"]
     out.print(
         f"the default, on a text of {d['tokens']} tokens: accepted {by}"
-        + (f"; the plan ({d['drafted_by']}) at {alpha:.2f}" if alpha is not None else "")
+        + (f"; acceptance rate {alpha:.2f} ({d['drafted_by']})" if alpha is not None else "")
         + (f"; {gain:.2f}x plain decoding" if gain is not None else "")
     )
     if d["reason_off"]:

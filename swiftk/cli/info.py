@@ -27,7 +27,7 @@ def command(
     device: DeviceOption = "auto",
     drafters: DrafterOption = None,
 ) -> None:
-    """Show sizes, kernels and memory."""
+    """Show a model's shape, kernels and memory."""
     lm = open_model(model, threads, dtype, device, drafters=drafters)
     config = lm.config
     element = 4 if lm.model.dtype == "float32" else 2

@@ -16,26 +16,35 @@ from .common import DtypeOption, JsonOption, bar, megabytes, out, print_json, sh
 
 def command(
     model: Annotated[
-        str | None, typer.Option("--model", help="Checkpoint directory, or 'demo' for the bundled model.")
+        str | None, typer.Option("--model", help="A Hugging Face folder, or 'demo' for the bundled toy model.")
     ] = None,
-    arch: Annotated[str | None, typer.Option("--arch", help="sm_80, sm_90, sm_100, ...; default: this GPU's.")] = None,
+    arch: Annotated[
+        str | None, typer.Option("--arch", help="GPU architecture: sm_80, sm_90, sm_100, ... Default: this GPU's.")
+    ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write.")] = None,
     dtype: DtypeOption = "auto",
     matmuls: Annotated[
         str | None,
-        typer.Option("--matmuls", help="cuda: in CUDA C++ (16-bit weights); triton. Default: cuda where that can be."),
+        typer.Option(
+            "--matmuls", help="Matmul kernels: cuda (16-bit weights only) or triton. Default: cuda if possible."
+        ),
     ] = None,
     draft_weights: Annotated[
-        str, typer.Option("--draft-weights", help="Copies drafts may read: int4, int3, int8, joined by commas; or own.")
+        str,
+        typer.Option(
+            "--draft-weights", help="Few-bit copies to support: int4, int3, int8, joined by commas; own: none."
+        ),
     ] = "auto",
     drafter: Annotated[
         Path | None,
-        typer.Option("--drafter", help="Kernels of this drafter of the model instead; several: FILE, FILE-2, ..."),
+        typer.Option(
+            "--drafter", help="Build for this head or draft model instead. May write several: FILE, FILE-2, ..."
+        ),
     ] = None,
-    show: Annotated[Path | None, typer.Option("--show", help="Show what a pack holds.")] = None,
+    show: Annotated[Path | None, typer.Option("--show", help="Only show what this pack holds.")] = None,
     json: JsonOption = False,
 ) -> None:
-    """Build a kernel pack. No GPU is needed for it, only compilers: pip install 'swiftk[cuda]'."""
+    """Build GPU kernels ahead of time. It needs no GPU, only compilers: pip install 'swiftk[cuda]'."""
     if show is None:
         if model is None or output is None:
             raise InvalidArgument("[pack] want --model DIR and -o FILE, or --show FILE")

@@ -24,40 +24,40 @@ from .common import (
 )
 
 _DRAFTER = (
-    f"What proposes tokens: {', '.join(DRAFTERS)}; or a folder (several: again): a drafter with weights of its own."
+    f"What proposes tokens: {', '.join(DRAFTERS)}; or the folder of a trained head or small model. May be repeated."
 )
 
 
 def command(
     model: ModelArgument,
-    prompt: Annotated[str, typer.Argument(help="Text; - reads stdin.")],
+    prompt: Annotated[str, typer.Argument(help="The prompt; - reads it from stdin.")],
     max_new_tokens: NewTokensOption = None,
-    temperature: Annotated[float | None, typer.Option(help="0: greedy.")] = None,
-    top_p: Annotated[float | None, typer.Option()] = None,
-    top_k: Annotated[int | None, typer.Option()] = None,
-    min_p: Annotated[float | None, typer.Option()] = None,
-    repetition_penalty: Annotated[float | None, typer.Option()] = None,
-    seed: Annotated[int | None, typer.Option(help="Default: drawn at random, shown by --stats.")] = None,
-    stop: Annotated[list[str] | None, typer.Option(help="Text that ends the output; may be given again.")] = None,
+    temperature: Annotated[float | None, typer.Option(help="0 is greedy. Default: the model's.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Sample from the likeliest tokens that hold this share.")] = None,
+    top_k: Annotated[int | None, typer.Option(help="Sample from this many likeliest tokens.")] = None,
+    min_p: Annotated[float | None, typer.Option(help="Drop tokens below this share of the likeliest one.")] = None,
+    repetition_penalty: Annotated[float | None, typer.Option(help="Above 1: repeat less.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Same seed, same text. Default: random, shown by --stats.")] = None,
+    stop: Annotated[list[str] | None, typer.Option(help="End the output before this string. May be repeated.")] = None,
     parse_special: Annotated[
-        bool, typer.Option("--parse-special", help="Special tokens that the prompt spells are such, and no text.")
+        bool, typer.Option("--parse-special", help="Treat special-token strings in the prompt as special tokens.")
     ] = False,
-    skip: Annotated[str, typer.Option(help="auto, or the path of a saved skip set.")] = "auto",
+    skip: Annotated[str, typer.Option(help="Layers that drafts skip: auto, or a file of `swiftk tune`.")] = "auto",
     drafter: Annotated[list[str] | None, typer.Option(metavar="NAME|FOLDER", help=_DRAFTER)] = None,
-    no_spec: Annotated[bool, typer.Option("--no-spec", help="Decode without drafts.")] = False,
+    no_spec: Annotated[bool, typer.Option("--no-spec", help="Decode without drafting.")] = False,
     page: Annotated[
-        str | None, typer.Option("--report", metavar="FILE", help="A page (HTML) with what happened.")
+        str | None, typer.Option("--report", metavar="FILE", help="Write an HTML page of who proposed each token.")
     ] = None,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Why each round was what it was, on stderr when done.")
+        bool, typer.Option("--explain", help="At the end, print on stderr why each round drafted or did not.")
     ] = False,
-    stats: Annotated[bool, typer.Option("--stats", help="Figures on stderr when done.")] = False,
+    stats: Annotated[bool, typer.Option("--stats", help="At the end, print speed and acceptance on stderr.")] = False,
     json: JsonOption = False,
     threads: ThreadsOption = None,
     dtype: DtypeOption = "auto",
     device: DeviceOption = "auto",
 ) -> None:
-    """Generate from a prompt."""
+    """Generate one text from a prompt."""
     if page is not None:
         check(page)
     name, folders = _drafters(drafter or [])

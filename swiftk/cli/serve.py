@@ -14,20 +14,24 @@ from .common import DeviceOption, DrafterOption, DtypeOption, ModelArgument, Thr
 
 def command(
     model: ModelArgument,
-    host: Annotated[str, typer.Option(help="Address to listen at; 0.0.0.0: all of this machine's.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8000,
-    name: Annotated[str | None, typer.Option(help="As clients ask for the model; default: its folder's.")] = None,
+    host: Annotated[
+        str, typer.Option(help="Address to listen at. 0.0.0.0: all of this machine's addresses.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen at. 0: any free port.")] = 8000,
+    name: Annotated[str | None, typer.Option(help="Model name in the API. Default: the folder's name.")] = None,
     api_key: Annotated[
-        str | None, typer.Option(envvar="SWIFTK_API_KEY", help="That requests must bring; default: none.")
+        str | None, typer.Option(envvar="SWIFTK_API_KEY", help="Key that clients must send. Default: none is needed.")
     ] = None,
-    most_texts: Annotated[int, typer.Option(min=1, help="Under way or waiting; one more is refused (429).")] = 256,
-    most_tokens: Annotated[int | None, typer.Option(min=1, help="New ones of a text.")] = None,
+    most_texts: Annotated[
+        int, typer.Option(min=1, help="Maximum number of requests, running or waiting; more are refused (429).")
+    ] = 256,
+    most_tokens: Annotated[int | None, typer.Option(min=1, help="Maximum number of tokens in one answer.")] = None,
     drafters: DrafterOption = None,
     threads: ThreadsOption = None,
     dtype: DtypeOption = "auto",
     device: DeviceOption = "auto",
 ) -> None:
-    """Serve a model over HTTP (OpenAI's protocol)."""
+    """Serve a model over HTTP, with OpenAI's API."""
     try:
         import uvicorn
 

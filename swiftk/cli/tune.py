@@ -46,18 +46,18 @@ class Found:
 
 def command(
     model: ModelArgument,
-    data: Annotated[Path, typer.Option(help="Prompts: text a line, or JSON lines; .gz as well.")],
-    card: Annotated[Path, typer.Option("--out", "-o", help="The card to write.")],
-    optimizer: Annotated[str, typer.Option(help="auto, swift or self-sd.")] = "auto",
-    steps: Annotated[int, typer.Option(min=1, help="Candidates to score at most.")] = 200,
-    limit: Annotated[int, typer.Option(min=1, help="Prompts to use at most.")] = 16,
-    new_tokens: Annotated[int, typer.Option("--new-tokens", min=8, help="Generated for each prompt.")] = 128,
+    data: Annotated[Path, typer.Option(help="Prompts: one per line, as text or JSON; may be .gz.")],
+    card: Annotated[Path, typer.Option("--out", "-o", help="File to write (a card), for --skip.")],
+    optimizer: Annotated[str, typer.Option(help="Search method: auto, swift or self-sd.")] = "auto",
+    steps: Annotated[int, typer.Option(min=1, help="Maximum number of skip sets to try.")] = 200,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of prompts to use.")] = 16,
+    new_tokens: Annotated[int, typer.Option("--new-tokens", min=8, help="Tokens to generate for each prompt.")] = 128,
     json: JsonOption = False,
     threads: ThreadsOption = None,
     dtype: DtypeOption = "auto",
     device: DeviceOption = "auto",
 ) -> None:
-    """Search offline which sublayers drafts skip. Ctrl-C writes the best set so far."""
+    """Search offline which layers drafts should skip. Ctrl-C keeps the best set so far."""
     if optimizer not in _OPTIMIZERS:
         raise InvalidArgument(f"[tune] --optimizer {optimizer}, want one of {', '.join(_OPTIMIZERS)}")
     if not card.parent.is_dir():
