@@ -147,12 +147,12 @@ def test_errors(piped, place):
 
 def test_help(piped, capsys):
     out, _ = piped("--help")
-    assert "pack Build a kernel pack." in out
+    assert "pack Build GPU kernels ahead of time." in out
     assert "--version Print the version." in out
     for command in COMMANDS:
         assert fits(rf"Usage: swiftk {command} \[OPTIONS\].*", piped(command, "--help")[0]) == 1
     out, _ = piped("pack", "--help")
-    assert fits("--draft-weights .* Copies drafts may read: int4, .*, joined by commas; or own.*", out) == 1
+    assert fits("--draft-weights .* Few-bit copies to support: int4, .*, joined by commas; own: none\..*", out) == 1
     with pytest.raises(SystemExit):
         train(["--help"])
     out = [line.strip() for line in capsys.readouterr().out.splitlines()]
