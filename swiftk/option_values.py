@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields
 from typing import Any, TypeVar
@@ -13,6 +14,7 @@ from .skip import FORMS
 
 T = TypeVar("T")
 _LEAST, _MOST = 1e-37, 3e38  # of a float32, which is what the runtime computes in
+_SIZE = re.compile(r"(?P<number>\d+(\.\d+)?) ?(?P<unit>([KMGT]i?)?)B?", re.IGNORECASE)
 # The least and the most of numbers that sample, each as it is written; 0 is besides a temperature, and means greedy.
 NUMBERS = {
     "temperature": (1e-5, _MOST),
@@ -51,6 +53,24 @@ def integer(o: Any, name: str, low: int, high: int, or_else: Collection[Any] = (
     if found is None:
         raise InvalidOption(problem)
     if not low <= found <= high:
+        raise InvalidArgument(problem)
+    put(o, name, found)
+
+
+def number_of_bytes(o: Any, name: str) -> None:
+    """From an integer, or from a size such as "6GB" (10^9 bytes each) or "512MiB" (2^20); None stays."""
+    value = getattr(o, name)
+    if value is None:
+        return
+    found = _index(value)
+    if isinstance(value, str) and (size := _SIZE.fullmatch(value.strip())):
+        unit = size["unit"].upper()
+        base = 1024 if unit.endswith("I") else 1000
+        found = int(float(size["number"]) * base ** " KMGT".index(unit[:1] or " "))
+    problem = f"[{o.function}] {name}={value!r}, want an integer in 1..{1 << 62} or a size such as '6GB' or '512MiB'"
+    if found is None:
+        raise InvalidOption(problem)
+    if not 1 <= found <= 1 << 62:
         raise InvalidArgument(problem)
     put(o, name, found)
 

@@ -1,4 +1,4 @@
-"""What callers may ask for: two frozen option classes, their aliases, ranges and contradictions.
+"""What callers may ask of a text: a frozen class of options, their aliases, ranges and contradictions.
 
 Values left out stay None until the model's own defaults fill them.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import difflib
 import inspect
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from numbers import Real
@@ -19,9 +18,10 @@ from . import grammar
 from .draft_rule import MAX_DRAFT, DraftRule
 from .errors import InvalidArgument, InvalidOption
 from .generation_config import Defaults
+from .load_options import LoadOptions
 from .optimizers.swift_settings import SwiftSettings
-from .option_values import NUMBERS, flag, forms, ids, integer, number, put, settings, strings
-from .skip import DRAFTER_NAMES, MOST_DRAFTERS, SkipSet
+from .option_values import NUMBERS, flag, ids, integer, number, put, settings, strings
+from .skip import DRAFTER_NAMES, SkipSet
 from .source_settings import SourceSettings
 from .sources import DRAFTERS
 
@@ -37,77 +37,7 @@ ALIASES = {
 OPTIMIZERS = ("auto", "swift", "self-sd", None)
 NEW_TOKENS = 256  # where neither the caller nor the model says how many, as in transformers' pipelines
 MAX_LOGPROBS = 64  # the runtime's longest top-k
-MAX_THREADS = 1024
-DTYPES = {
-    "auto": "auto",
-    "float32": "float32",
-    "bfloat16": "bfloat16",
-    "float16": "float16",
-    "fp32": "float32",
-    "bf16": "bfloat16",
-    "fp16": "float16",
-}
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class LoadOptions:
-    """How a model is loaded."""
-
-    function: ClassVar[str] = "load"
-    device: str = "auto"  # "cpu", "cuda" or "cuda:N"; "auto": SWIFTK_DEVICE if set, else a GPU where there is one
-    dtype: str = "auto"  # of the weights in memory; "auto": the checkpoint's
-    threads: int | None = None  # None: one per core this process may use
-    context: int | None = None  # most tokens of text; None: the model's
-    isa: str | None = None  # instruction set of the CPU's kernels; None: the best of this machine
-    pack: str | Path | None = None  # kernels for a GPU (`swiftk pack`); None: built at first use, then cached
-    # Copies in fewer bits that drafts may read: "int8", "int4", "int3", or a list; "auto": int4 or int3, if one fits
-    # (and a GPU's pack has kernels for it); "own": none. "upper": the upper bytes of float16 weights (dtype="float16",
-    # on a CPU), which cost no memory. On a CPU a drafter is read in the first of these forms that has few bits ("auto":
-    # int4), and kept in no other; "own": in its checkpoint's.
-    draft_weights: str | Sequence[str] = "auto"
-    # Folder of a drafter with weights of its own: a small model of the same vocabulary, or a head that was trained for
-    # this model (`python -m swiftk.train drafter`, or as DFlash, vLLM's speculators and MOASpec publish them); or a
-    # list of folders, among which the clock chooses.
-    drafter: str | Path | Sequence[str | Path] | None = None
-    # Their kernels for a GPU (`swiftk pack --drafter`), one file after the other, of a Mixture of Attentions three;
-    # None: as for `pack`.
-    drafter_pack: str | Path | Sequence[str | Path] | None = None
-    draft_memory: int | None = None  # most bytes of all copies; None: a quarter of the memory that is available
-    max_sequences: int = 16  # texts that step together; others wait for their turn
-    kv_memory: int | None = None  # bytes of keys and values; None: one text of full length, others of an eighth of it
-
-    def __post_init__(self) -> None:
-        device = os.environ.get("SWIFTK_DEVICE", "auto") if self.device == "auto" else self.device
-        if not re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", str(device)):
-            raise InvalidArgument(f"[load] device={device!r}, want 'auto', 'cpu', 'cuda' or 'cuda:N'")
-        put(self, "device", str(device))
-        dtype = str(self.dtype).removeprefix("torch.")
-        if dtype not in DTYPES:
-            raise InvalidArgument(f"[load] dtype={self.dtype!r}, want one of {', '.join(sorted(DTYPES))}")
-        put(self, "dtype", DTYPES[dtype])
-        integer(self, "threads", 1, MAX_THREADS)
-        integer(self, "context", 2, 1 << 31)
-        integer(self, "draft_memory", 1, 1 << 62)
-        integer(self, "max_sequences", 1, 256, or_else=())
-        integer(self, "kv_memory", 1, 1 << 62)
-        put(self, "draft_weights", forms(self.draft_weights))
-        if not (self.isa is None or isinstance(self.isa, str)):
-            raise InvalidOption(f"[load] isa={self.isa!r}, want the name of an instruction set")
-        if not (self.pack is None or isinstance(self.pack, (str, os.PathLike))):
-            raise InvalidOption(f"[load] pack={self.pack!r}, want the path of a file that `swiftk pack` made")
-        if self.drafter_pack is not None:
-            files = self.drafter_pack if isinstance(self.drafter_pack, (list, tuple)) else [self.drafter_pack]
-            if not all(isinstance(file, (str, os.PathLike)) for file in files):
-                given = repr(self.drafter_pack)
-                raise InvalidOption(f"[load] drafter_pack={given}, want paths of what `swiftk pack --drafter` made")
-            put(self, "drafter_pack", [os.fspath(file) for file in files])
-        several = self.drafter if isinstance(self.drafter, (list, tuple)) else [self.drafter]
-        if not (self.drafter is None or all(isinstance(one, (str, os.PathLike)) for one in several)):
-            raise InvalidOption(f"[load] drafter={self.drafter!r}, want the path of a drafter's folder, or a list")
-        if len(several) > MOST_DRAFTERS:
-            raise InvalidOption(f"[load] drafter= names {len(several)} folders, want at most {MOST_DRAFTERS}")
-        put(self, "drafter", [Path(one).expanduser() for one in several if one is not None])
 
 
 @dataclass(frozen=True, slots=True)

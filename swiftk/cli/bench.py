@@ -10,14 +10,12 @@ from rich.text import Text
 
 from .common import (
     PROMPTS,
-    DeviceOption,
-    DrafterOption,
-    DtypeOption,
     JsonOption,
+    Loading,
     ModelArgument,
-    ThreadsOption,
     bar,
     first_difference,
+    loads,
     make_table,
     open_model,
     out,
@@ -26,6 +24,7 @@ from .common import (
 )
 
 
+@loads()
 def command(
     model: ModelArgument,
     prompt: Annotated[str | None, typer.Option(help="Prompt to continue. Default: a word problem.")] = None,
@@ -34,13 +33,11 @@ def command(
     temperature: Annotated[float, typer.Option(min=0.0, help="0 is greedy.")] = 0.0,
     skip: Annotated[str, typer.Option(help="Layers that drafts skip: auto, or a file of `swiftk tune`.")] = "auto",
     json: JsonOption = False,
-    threads: ThreadsOption = None,
-    dtype: DtypeOption = "auto",
-    device: DeviceOption = "auto",
-    drafters: DrafterOption = None,
+    *,
+    loading: Loading,
 ) -> None:
     """Measure tokens per second with and without drafting."""
-    lm = open_model(model, threads, dtype, device, drafters=drafters)
+    lm = open_model(model, loading)
     text: Any = prompt or (PROMPTS["arithmetic"] if lm.tokenizer.available else [1, 2, 3, 4, 5, 6, 7, 8])
     # Each run is of the same text, and is to know nothing of it.
     options = {"max_new_tokens": tokens, "temperature": temperature, "seed": 0, "ignore_eos": True, "recall": False}

@@ -10,12 +10,11 @@ import typer
 
 from ..errors import InvalidArgument
 from .common import (
-    DeviceOption,
-    DrafterOption,
-    DtypeOption,
+    Loading,
     NewTokensOption,
-    ThreadsOption,
     err,
+    flags,
+    loads,
     open_model,
     out,
 )
@@ -25,6 +24,7 @@ from .run import show_cut, show_stats
 Answer = Callable[[list[dict[str, str]]], str]
 
 
+@loads()
 def command(
     model: Annotated[
         str | None, typer.Argument(help="A Hugging Face folder, or 'demo'; or give --url.", show_default=False)
@@ -38,20 +38,20 @@ def command(
     seed: Annotated[int | None, typer.Option(help="Same seed, same answers. Default: random.")] = None,
     no_spec: Annotated[bool, typer.Option("--no-spec", help="Decode without drafting.")] = False,
     stats: Annotated[bool, typer.Option("--stats", help="After each answer, print speed and acceptance.")] = False,
-    threads: ThreadsOption = None,
-    dtype: DtypeOption = "auto",
-    device: DeviceOption = "auto",
-    drafters: DrafterOption = None,
+    *,
+    loading: Loading,
 ) -> None:
     """Talk with a model. /exit leaves, /clear forgets; Ctrl-C stops an answer."""
     if (model is None) == (url is None):
         raise InvalidArgument("[chat] want a model, or --url of a server")
+    if url is not None and loading:
+        raise InvalidArgument(f"[chat] {flags(loading)}: for a model that is loaded here, and --url names a server")
     answer: Answer
     if url is not None:
         chosen = {"max_completion_tokens": max_new_tokens, "temperature": temperature, "seed": seed}
         answer = partial(_remote, Remote(url), {name: value for name, value in chosen.items() if value is not None})
     else:
-        lm = open_model(model or "", threads, dtype, device, drafters=drafters)
+        lm = open_model(model or "", loading)
         if not lm.tokenizer.has_template:
             err.print("this checkpoint has no chat template: the conversation is written as a plain transcript")
         options = {"max_new_tokens": max_new_tokens, "temperature": temperature, "seed": seed, "speculate": not no_spec}

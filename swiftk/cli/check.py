@@ -15,14 +15,12 @@ from ..skip import SkipSet
 from ..sources import DRAFTERS
 from .common import (
     PROMPTS,
-    DeviceOption,
-    DrafterOption,
-    DtypeOption,
     JsonOption,
+    Loading,
     ModelArgument,
-    ThreadsOption,
     bar,
     first_difference,
+    loads,
     make_table,
     open_model,
     out,
@@ -44,18 +42,17 @@ class Asked(NamedTuple):
     options: dict[str, Any]
 
 
+@loads()
 def command(
     model: ModelArgument,
     prompts: Annotated[Path | None, typer.Option(help="File with one prompt per line.")] = None,
     tokens: Annotated[int, typer.Option("--tokens", "-n", min=2, help="Tokens to generate for each prompt.")] = 32,
     json: JsonOption = False,
-    threads: ThreadsOption = None,
-    dtype: DtypeOption = "auto",
-    device: DeviceOption = "auto",
-    drafters: DrafterOption = None,
+    *,
+    loading: Loading,
 ) -> None:
     """Check that drafting changes no token. Exit status 1: a text differs."""
-    lm = open_model(model, threads, dtype, device, drafters=drafters)
+    lm = open_model(model, loading)
     texts = [
         Asked(prompt, sampler, {**how, "max_new_tokens": tokens, "ignore_eos": True})
         for sampler, how in _SAMPLERS.items()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import Field, fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +18,8 @@ from rich.table import Table
 from .. import demo_model
 from ..api import LM, load
 from ..device import place
-from ..options import NEW_TOKENS, LoadOptions
+from ..load_options import LoadOptions
+from ..options import NEW_TOKENS
 from . import line_width
 
 
@@ -45,19 +48,8 @@ NewTokensOption = Annotated[
         "--max-new-tokens", "-n", help=f"Maximum number of new tokens. Default: the model's, else {NEW_TOKENS}."
     ),
 ]
-ThreadsOption = Annotated[int | None, typer.Option("--threads", help="CPU threads. Default: one per core.")]
-DrafterOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--drafter",
-        metavar="FOLDER",
-        help="Also load a trained head or a small draft model. May be repeated.",
-    ),
-]
-DeviceOption = Annotated[str, typer.Option("--device", help="Where to run: auto, cpu, cuda or cuda:N.")]
-DtypeOption = Annotated[
-    str, typer.Option("--dtype", help="Weights in memory: auto (as in the checkpoint), float32, bfloat16 or float16.")
-]
+Loading = dict[str, Any]  # options of load() that a command line gives
+LOAD_OPTIONS = {field.name: field for field in fields(LoadOptions)}
 
 PROMPTS = {
     "arithmetic": "Question: Natalia sold 48 clips in April, and half as many in May. How many clips did she sell "
@@ -81,26 +73,61 @@ def bar(unit_bytes: bool = True) -> Progress:
     )
 
 
-def open_model(
-    model: str,
-    threads: int | None = None,
-    dtype: str = "auto",
-    device: str = "auto",
-    draft_weights: str = "auto",
-    drafters: list[str] | None = None,
-) -> LM:
+def loads(
+    only: Iterable[str] = LOAD_OPTIONS, without: Iterable[str] = ()
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Adds options of load() to a command, but those that it declares itself. The command's argument `loading` has
+    those that were given."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own = dict(inspect.signature(command, eval_str=True).parameters)
+        del own["loading"]
+        shared = {name: _parameter(LOAD_OPTIONS[name]) for name in only if name not in (*without, *own)}
+
+        def run(**given: Any) -> None:
+            loading = {name: given.pop(name) for name in shared}
+            command(**given, loading={name: value for name, value in loading.items() if value not in (None, [])})
+
+        run.__doc__, run.__module__ = command.__doc__, command.__module__
+        run.__signature__ = inspect.Signature([*own.values(), *shared.values()])  # type: ignore[attr-defined]
+        run.__annotations__ = {}
+        return run
+
+    return decorate
+
+
+def flags(names: Iterable[str]) -> str:
+    """Options as a command line spells them."""
+    return ", ".join(f"--{name.replace('_', '-')}" for name in names)
+
+
+def _parameter(field: Field[Any]) -> inspect.Parameter:
+    """An option of load() as typer reads it. None: it is not given, and load() has the default."""
+    kind, text = field.metadata["kind"], field.metadata["help"]
+    several = " May be repeated." if kind is list else ""
+    flag = typer.Option(flags([field.name]), metavar=field.metadata["metavar"], help=text + several)
+    return inspect.Parameter(
+        field.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[(list[str] if kind is list else kind) | None, flag],
+    )
+
+
+def open_model(model: str, loading: Loading) -> LM:
     """Loads a model behind a progress bar, and one for its kernels where they have to be built first."""
     folder = demo_model() if model == "demo" and not Path(model).exists() else Path(model)
-    options = LoadOptions(device=device, dtype=dtype, draft_weights=draft_weights)
+    chosen = dict(loading)
+    if isinstance(chosen.get("draft_weights"), str):
+        chosen["draft_weights"] = chosen["draft_weights"].split(",")
+    o = LoadOptions(**chosen)
     with bar(unit_bytes=False) as progress:
         report = show_progress(progress, "building kernels")
-        device, pack = place(folder, options.device, options.dtype, None, report, options.draft_weights)
+        device, pack = place(folder, o.device, o.dtype, o.pack, report, o.draft_weights)
     with bar() as progress:
-        copies = "" if draft_weights == "own" else ", and copying it in few bits to draft with"
+        copies = "" if o.draft_weights == "own" else ", and copying it in few bits to draft with"
         report = show_progress(progress, f"loading {folder.name}{copies}")
-        chosen = {"device": device, "dtype": dtype, "pack": pack or None, "draft_weights": draft_weights}
-        chosen |= {"drafter": drafters} if drafters else {}
-        return load(folder, **chosen, threads=threads, progress=report)
+        return load(folder, **{**chosen, "device": device, "pack": pack or None}, progress=report)
 
 
 def why_off(speculation: str, reason: str) -> str:

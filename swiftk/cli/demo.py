@@ -14,11 +14,10 @@ from .. import demo_drafter, demo_model
 from ..grow import grown
 from .common import (
     PROMPTS,
-    DeviceOption,
-    DtypeOption,
-    ThreadsOption,
+    Loading,
     bar,
     first_difference,
+    loads,
     make_table,
     open_model,
     out,
@@ -26,6 +25,7 @@ from .common import (
 )
 
 
+@loads(without=("drafter", "drafter_pack"))
 def command(
     grow: Annotated[
         int,
@@ -41,13 +41,12 @@ def command(
     ] = 96,
     temperature: Annotated[float, typer.Option(min=0.0, help="0 is greedy.")] = 0.0,
     seed: Annotated[int, typer.Option(help="Same seed, same text.")] = 0,
-    threads: ThreadsOption = None,
-    dtype: DtypeOption = "auto",
-    device: DeviceOption = "auto",
+    *,
+    loading: Loading,
 ) -> None:
     """Watch speculative decoding at work on the bundled toy model."""
     model, drafter = (str(f if grow == 1 else grown(f, grow, _growing)) for f in (demo_model(), demo_drafter()))
-    lm = open_model(model, threads, dtype, device, drafters=[drafter])
+    lm = open_model(model, {**loading, "drafter": [drafter]})
     out.print(
         f"Three texts with drafts, then without: the same tokens, sooner. {lm.model.config['num_layers']} layers, "
         f"{lm.model.weight_bytes / 1e6:.0f} MB of {lm.model.dtype} weights, {lm.model.isa} kernels, "

@@ -14,12 +14,10 @@ from ..cost import break_even, tokens_per_round
 from ..skip import DRAFTER_NAMES, SkipSet
 from .common import (
     PROMPTS,
-    DeviceOption,
-    DrafterOption,
-    DtypeOption,
     JsonOption,
-    ThreadsOption,
+    Loading,
     bar,
+    loads,
     make_table,
     open_model,
     out,
@@ -34,18 +32,17 @@ _ACCEPTED = (0.6, 0.8, 0.9, 0.95)
 _TOKENS = 96  # of a text by the default
 
 
+@loads()
 def command(
     model: Annotated[
         str, typer.Argument(metavar="[MODEL]", help="A Hugging Face folder. Default: the bundled toy model.")
     ] = "demo",
     json: JsonOption = False,
-    threads: ThreadsOption = None,
-    dtype: DtypeOption = "auto",
-    device: DeviceOption = "auto",
-    drafters: DrafterOption = None,
+    *,
+    loading: Loading,
 ) -> None:
     """Measure this machine, and when drafting is faster on it. Takes some ten seconds."""
-    lm = open_model(model, threads, dtype, device, drafters=drafters)
+    lm = open_model(model, loading)
     with bar(unit_bytes=False) as progress:
         task = progress.add_task("measuring", total=3 + _TURNS)
         facts = _measure(lm, lambda: progress.advance(task))

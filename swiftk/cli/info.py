@@ -6,12 +6,10 @@ from rich.table import Table
 
 from .. import __version__
 from .common import (
-    DeviceOption,
-    DrafterOption,
-    DtypeOption,
     JsonOption,
+    Loading,
     ModelArgument,
-    ThreadsOption,
+    loads,
     megabytes,
     open_model,
     out,
@@ -19,16 +17,15 @@ from .common import (
 )
 
 
+@loads()
 def command(
     model: ModelArgument,
     json: JsonOption = False,
-    threads: ThreadsOption = None,
-    dtype: DtypeOption = "auto",
-    device: DeviceOption = "auto",
-    drafters: DrafterOption = None,
+    *,
+    loading: Loading,
 ) -> None:
     """Show a model's shape, kernels and memory."""
-    lm = open_model(model, threads, dtype, device, drafters=drafters)
+    lm = open_model(model, loading)
     config = lm.config
     element = 4 if lm.model.dtype == "float32" else 2
     per_token = 2 * config["num_layers"] * config["num_kv_heads"] * config["head_dim"] * element

@@ -11,9 +11,10 @@ from rich.table import Table
 from .. import demo_model, pack
 from ..errors import InvalidArgument
 from ..options import LoadOptions
-from .common import DtypeOption, JsonOption, bar, megabytes, out, print_json, show_progress
+from .common import JsonOption, Loading, bar, loads, megabytes, out, print_json, show_progress
 
 
+@loads(only=("dtype",))
 def command(
     model: Annotated[
         str | None, typer.Option("--model", help="A Hugging Face folder, or 'demo' for the bundled toy model.")
@@ -22,7 +23,6 @@ def command(
         str | None, typer.Option("--arch", help="GPU architecture: sm_80, sm_90, sm_100, ... Default: this GPU's.")
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write.")] = None,
-    dtype: DtypeOption = "auto",
     matmuls: Annotated[
         str | None,
         typer.Option(
@@ -43,13 +43,15 @@ def command(
     ] = None,
     show: Annotated[Path | None, typer.Option("--show", help="Only show what this pack holds.")] = None,
     json: JsonOption = False,
+    *,
+    loading: Loading,
 ) -> None:
     """Build GPU kernels ahead of time. It needs no GPU, only compilers: pip install 'swiftk[cuda]'."""
     if show is None:
         if model is None or output is None:
             raise InvalidArgument("[pack] want --model DIR and -o FILE, or --show FILE")
         folder = demo_model() if model == "demo" and not Path(model).exists() else Path(model)
-        options = LoadOptions(dtype=dtype, draft_weights=draft_weights.split(","))
+        options = LoadOptions(**loading, draft_weights=draft_weights.split(","))
         shapes, copies = [pack.shape_of(folder, options.dtype)], options.draft_weights
         if drafter:
             shapes = pack.shapes_of_drafter(drafter, folder, options.dtype)

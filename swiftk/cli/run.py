@@ -11,13 +11,12 @@ from ..errors import InvalidArgument
 from ..page import check, report
 from ..sources import DRAFTERS
 from .common import (
-    DeviceOption,
-    DtypeOption,
     JsonOption,
+    Loading,
     ModelArgument,
     NewTokensOption,
-    ThreadsOption,
     err,
+    loads,
     open_model,
     print_json,
     why_off,
@@ -28,6 +27,7 @@ _DRAFTER = (
 )
 
 
+@loads()
 def command(
     model: ModelArgument,
     prompt: Annotated[str, typer.Argument(help="The prompt; - reads it from stdin.")],
@@ -53,15 +53,14 @@ def command(
     ] = False,
     stats: Annotated[bool, typer.Option("--stats", help="At the end, print speed and acceptance on stderr.")] = False,
     json: JsonOption = False,
-    threads: ThreadsOption = None,
-    dtype: DtypeOption = "auto",
-    device: DeviceOption = "auto",
+    *,
+    loading: Loading,
 ) -> None:
     """Generate one text from a prompt."""
     if page is not None:
         check(page)
     name, folders = _drafters(drafter or [])
-    lm = open_model(model, threads, dtype, device, drafters=folders)
+    lm = open_model(model, {**loading, "drafter": folders})
     text = sys.stdin.read() if prompt == "-" else prompt
     options: dict[str, Any] = {
         **{"temperature": temperature, "top_p": top_p, "top_k": top_k, "min_p": min_p, "seed": seed},

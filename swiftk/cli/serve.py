@@ -9,9 +9,10 @@ import typer
 
 from ..api import LM
 from ..errors import InvalidArgument
-from .common import DeviceOption, DrafterOption, DtypeOption, ModelArgument, ThreadsOption, open_model, out
+from .common import Loading, ModelArgument, loads, open_model, out
 
 
+@loads()
 def command(
     model: ModelArgument,
     host: Annotated[
@@ -26,10 +27,8 @@ def command(
         int, typer.Option(min=1, help="Maximum number of requests, running or waiting; more are refused (429).")
     ] = 256,
     most_tokens: Annotated[int | None, typer.Option(min=1, help="Maximum number of tokens in one answer.")] = None,
-    drafters: DrafterOption = None,
-    threads: ThreadsOption = None,
-    dtype: DtypeOption = "auto",
-    device: DeviceOption = "auto",
+    *,
+    loading: Loading,
 ) -> None:
     """Serve a model over HTTP, with OpenAI's API."""
     try:
@@ -43,7 +42,7 @@ def command(
     address, bound = listening.getsockname()[:2]
 
     def load() -> LM:
-        lm = open_model(model, threads, dtype, device, drafters=drafters)
+        lm = open_model(model, loading)
         out.print(
             f"{name or lm.folder.name}: {lm.model.weight_bytes / 1e6:.0f} MB of {lm.model.dtype} weights, "
             f"{lm.model.isa} kernels, {lm.model.threads} threads, context {lm.context}\n"

@@ -17,12 +17,11 @@ from ..errors import InvalidArgument
 from ..optimizers import self_sd
 from ..skip import SkipSet
 from .common import (
-    DeviceOption,
-    DtypeOption,
     JsonOption,
+    Loading,
     ModelArgument,
-    ThreadsOption,
     bar,
+    loads,
     make_table,
     open_model,
     out,
@@ -44,6 +43,7 @@ class Found:
     notes: dict[str, Any] = field(default_factory=dict)
 
 
+@loads(without=("draft_weights", "draft_memory", "drafter", "drafter_pack"))
 def command(
     model: ModelArgument,
     data: Annotated[Path, typer.Option(help="Prompts: one per line, as text or JSON; may be .gz.")],
@@ -53,9 +53,8 @@ def command(
     limit: Annotated[int, typer.Option(min=1, help="Maximum number of prompts to use.")] = 16,
     new_tokens: Annotated[int, typer.Option("--new-tokens", min=8, help="Tokens to generate for each prompt.")] = 128,
     json: JsonOption = False,
-    threads: ThreadsOption = None,
-    dtype: DtypeOption = "auto",
-    device: DeviceOption = "auto",
+    *,
+    loading: Loading,
 ) -> None:
     """Search offline which layers drafts should skip. Ctrl-C keeps the best set so far."""
     if optimizer not in _OPTIMIZERS:
@@ -63,7 +62,7 @@ def command(
     if not card.parent.is_dir():
         raise InvalidArgument(f"[tune] --out {card}: {card.parent} is not a folder")
     texts = read_prompts(data)[:limit]
-    lm = open_model(model, threads, dtype, device, draft_weights="own")  # the sets leave out sublayers of those
+    lm = open_model(model, {**loading, "draft_weights": "own"})  # the sets leave out sublayers of those
     found = Found(SkipSet.uniform(lm.config["num_layers"]))
     began = perf_counter()
     searching = _offline if optimizer == "self-sd" else _online

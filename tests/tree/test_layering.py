@@ -13,7 +13,7 @@ import swiftk
 
 ROOT = Path(__file__).resolve().parents[2]
 CONTRACT = {"ops.h", "tensor.h", "noise.h", "gate_rule.h"}  # all that csrc may see of kernels/
-PURE = ["cost", "draft_rule", "learned", "options", "policies", "skip", "stats", "stops", "sublayers"]
+PURE = ["cost", "draft_rule", "learned", "load_options", "options", "policies", "skip", "stats", "stops", "sublayers"]
 PURE += ["trace"]  # policy that runs, and is tested, without the engine
 PURE += ["bpe"]
 PURE += [f"train.{name}" for name in ("settings", "recipe", "files", "texts", "tokens", "log")]
