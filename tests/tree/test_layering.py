@@ -320,8 +320,9 @@ def test_readmes_name_files_that_there_are():
     for readme in READMES:
         text = (ROOT / readme).read_text()
         paths = set(re.findall(r"(?<![\w/.-])((?:kernels|csrc|swiftk|tests|bench)/[\w./-]*\w(?:\.\w+)?/?)", text))
-        paths |= set(re.findall(r"\]\(([\w/]+\.md)\)", text))
         gone += [(readme, path) for path in sorted(paths) if not (ROOT / path).exists()]
+        links = re.findall(r"\]\(((?!https?:)[^)#]+)", text)
+        gone += [(readme, link) for link in links if not ((ROOT / readme).parent / link).exists()]
     assert not gone
 
 
