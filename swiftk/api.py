@@ -369,7 +369,9 @@ class LM:
 
     def _transcript(self, ids: np.ndarray, o: GenerateOptions) -> Transcript:
         detokenizer = Detokenizer(self.tokenizer.decode, ids.tolist()) if self.tokenizer.available else None
-        text = Transcript(Stopper(self._budget(ids, o), self._stop_ids(o), o.stop, detokenizer), o.logprobs is not None)
+        hidden = self.tokenizer.added(special=True) if o.stop else {}
+        stopper = Stopper(self._budget(ids, o), self._stop_ids(o), o.stop, detokenizer, hidden=hidden)
+        text = Transcript(stopper, o.logprobs is not None)
         text.recorder.prompt_tokens = len(ids)
         return text
 

@@ -1,4 +1,4 @@
-"""Defaults of a checkpoint: generation_config.json, and the BOS and EOS ids, which config.json may hold instead."""
+"""Defaults of a checkpoint: generation_config.json, and the BOS and EOS ids, which other files may hold instead."""
 
 from __future__ import annotations
 
@@ -44,16 +44,49 @@ def read_defaults(model_dir: str | Path) -> Defaults:
     folder = Path(model_dir)
     path = folder / "generation_config.json"
     found = read_json(path)
-    either = {**read_json(folder / "config.json"), **{name: v for name, v in found.items() if v is not None}}
     return Defaults(
         do_sample=bool(found.get("do_sample") or False),
         **{name: _number(path, name, found.get(name)) for name in NUMBERS},
         top_k=_integer(path, "top_k", found.get("top_k"), -1),
         max_new_tokens=_integer(path, "max_new_tokens", found.get("max_new_tokens"), 1),
         max_length=_integer(path, "max_length", found.get("max_length"), 1),
-        bos_token_id=_integer(path, "bos_token_id", either.get("bos_token_id"), 0),
-        eos_token_ids=_eos(path, either.get("eos_token_id")),
+        bos_token_id=_integer(path, "bos_token_id", _of_any_file(folder, "bos_token_id"), 0),
+        eos_token_ids=_eos(path, _of_any_file(folder, "eos_token_id")),
     )
+
+
+def _of_any_file(folder: Path, name: str) -> Any:
+    """An id, of the first file that names one: generation_config.json, config.json, or a text model's part of it; else
+    that of the tokenizer's token ("eos_token" of "eos_token_id")."""
+    config = read_json(folder / "config.json")
+    nested = config.get("text_config")
+    for found in (read_json(folder / "generation_config.json"), config, nested if isinstance(nested, dict) else {}):
+        if found.get(name) is not None:
+            return found[name]
+    settings = tokenizer_settings(folder)
+    token = settings.get(name.removesuffix("_id"))
+    return None if token is None else _id_of(folder, content_of(token), settings)
+
+
+def tokenizer_settings(folder: Path) -> dict[str, Any]:
+    """tokenizer_config.json, over special_tokens_map.json."""
+    own = read_json(folder / "tokenizer_config.json")
+    return {**read_json(folder / "special_tokens_map.json"), **{k: v for k, v in own.items() if v is not None}}
+
+
+def content_of(token: Any) -> str:
+    """The text of a token, which these files have as it is or within an object."""
+    return str(token["content"] if isinstance(token, dict) and "content" in token else token)
+
+
+def _id_of(folder: Path, token: str, settings: dict[str, Any]) -> int | None:
+    for id, entry in (settings.get("added_tokens_decoder") or {}).items():
+        if content_of(entry) == token:
+            return int(id)
+    whole = read_json(folder / "tokenizer.json")
+    added = [entry["id"] for entry in whole.get("added_tokens") or () if entry["content"] == token]
+    vocab = (whole.get("model") or {}).get("vocab")
+    return added[0] if added else vocab.get(token) if isinstance(vocab, dict) else None
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -1,16 +1,20 @@
 """Structured output: what response_format asks for, as a grammar of llguidance (https://github.com/guidance-ai/llguidance).
 
-Each token is drawn from those that the grammar allows behind the text so far. Drafts change nothing of that; what the
+Each token is drawn from those that the grammar allows after the text so far. Drafts change nothing of that; what the
 grammar leaves no choice of is itself a draft.
+
+A JSON schema, a regex and choices say what the text is. Any token that the text shows may spell it, also an added one
+(Qwen's "<tool_call>"); special tokens, which the text leaves out, may not. A Lark grammar names tokens too: lark.py.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from . import lark
 from .errors import InvalidArgument, InvalidOption
 from .tokenizer import Tokenizer
 
@@ -97,6 +101,8 @@ class Grammars:
         key = json.dumps(response_format, sort_keys=True, default=str)
         if key not in self._made:
             form, wanted = found
+            if form is FORMS["lark"]:
+                wanted = lark.with_added_tokens(wanted, self._tokenizer.added())
             matcher = LLMatcher(self._vocabulary(), form.grammar(LLMatcher, wanted), log_level=0)
             if matcher.is_error():
                 raise InvalidOption(f"[grammar] response_format: {_first_lines(matcher.get_error())}")
@@ -114,8 +120,50 @@ class Grammars:
                 )
             from llguidance import LLTokenizer
 
-            self._words = LLTokenizer(self._tokenizer.spelled(), n_vocab=self._vocab, eos_token=self._ends)
+            self._words = LLTokenizer(Words(self._tokenizer, self._vocab, self._ends[0]), eos_token=self._ends)
         return self._words
+
+
+class Words:
+    """A vocabulary as llguidance takes one: bytes of all tokens, and how a text is split into them. Only tokens that
+    texts leave out are special there, so that any other may spell what a grammar asks for."""
+
+    is_tokenizer_wrapper = True
+    bos_token_id = None
+
+    def __init__(self, tokenizer: Tokenizer, vocab: int, eos: int) -> None:
+        words = tokenizer.token_bytes()[:vocab]
+        self.tokens = words + [b""] * (vocab - len(words))
+        self.special_token_ids = [id for id in tokenizer.added(special=True) if id < vocab]
+        self.eos_token_id = eos
+        self._tokenizer = tokenizer
+        special = set(self.special_token_ids)
+        self._by_bytes = {word: id for id, word in enumerate(self.tokens) if word and id not in special}
+        self._longest = max(map(len, self._by_bytes), default=0)
+
+    def __call__(self, text: bytes | str) -> list[int]:
+        """As the tokenizer splits it within a text, which may not begin with a space of the tokenizer's own. Where no
+        such split spells it (a normalizer changes it), the longest tokens from the left do."""
+        wanted = text if isinstance(text, bytes) else text.encode()
+        for start in ("", "\n"):
+            lead = self._split(start)
+            ids = self._split(start + wanted.decode("utf-8", "replace"))
+            if ids[: len(lead)] == lead and b"".join(self.tokens[id] for id in ids[len(lead) :]) == wanted:
+                return ids[len(lead) :]
+        return list(self._greedy(wanted))
+
+    def _split(self, text: str) -> list[int]:
+        return [id for id in self._tokenizer.split(text) if id < len(self.tokens)]
+
+    def _greedy(self, text: bytes) -> Iterator[int]:
+        at = 0
+        while at < len(text):
+            ends = range(min(len(text), at + self._longest), at, -1)
+            found = next(((end, id) for end in ends if (id := self._by_bytes.get(text[at:end])) is not None), None)
+            if found is None:
+                return
+            at, id = found
+            yield id
 
 
 class Grammar:

@@ -14,11 +14,33 @@ _FORMS = "text, token ids [n] or a list of messages"
 
 
 def token_ids(
-    prompt: Any, tokenizer: Tokenizer, vocab: int, context: int, parse_special: bool = False, bos: int | None = None
+    prompt: Any,
+    tokenizer: Tokenizer,
+    vocab: int,
+    context: int,
+    parse_special: bool = False,
+    bos: int | None = None,
+    *,
+    add_special_tokens: bool | None = None,
+    add_generation_prompt: bool = True,
+    continue_final_message: bool = False,
 ) -> np.ndarray:
     """Ids [n] int32 of a text, of chat messages, or of ids; every problem is a typed error before anything runs. A text
-    without tokens is the BOS."""
-    ids = _encoded(prompt, tokenizer, parse_special)
+    without tokens is the BOS.
+
+    add_special_tokens: whether the tokenizer adds its BOS; None: to a text, not to chat messages. The other two are
+    Tokenizer.render()'s."""
+    if isinstance(prompt, str):
+        ids: list[int] | None = tokenizer.encode(prompt, add_special_tokens is not False, parse_special)
+    elif _is_chat(prompt):
+        ids = tokenizer.encode_chat(
+            prompt,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+            add_special_tokens=bool(add_special_tokens),
+        )
+    else:
+        ids = None
     if ids == [] and bos is not None:
         ids = [bos]
     found = known_ids(prompt if ids is None else ids, vocab, "prompt", _FORMS)
@@ -50,23 +72,20 @@ def known_ids(ids: Any, vocab: int, where: str, forms: str = "token ids [n]") ->
     return np.ascontiguousarray(array, dtype=np.int32)
 
 
-def _encoded(prompt: Any, tokenizer: Tokenizer, parse_special: bool) -> list[int] | None:
-    """None: it is ids already."""
-    if isinstance(prompt, str):
-        return tokenizer.encode(prompt, parse_special=parse_special)
+def _is_chat(prompt: Any) -> bool:
+    """Whether it is a list of messages, each with a role and something that was said. What is neither these, nor ids,
+    is an error."""
     if isinstance(prompt, (Mapping, bytes, bytearray)):
         raise InvalidArgument(f"[prompt] got {type(prompt).__name__}, want {_FORMS}")
-    if isinstance(prompt, (list, tuple)) and prompt:
-        if all(isinstance(m, Mapping) for m in prompt):
-            return _chat(prompt, tokenizer)
-        if isinstance(prompt[0], str):
-            raise InvalidArgument("[prompt] got a list of texts, want one text; generate_many() takes several")
-    return None
-
-
-def _chat(messages: Any, tokenizer: Tokenizer) -> list[int]:
-    for i, message in enumerate(messages):
-        missing = [key for key in ("role", "content") if key not in message]
+    if not (isinstance(prompt, (list, tuple)) and prompt):
+        return False
+    if isinstance(prompt[0], str):
+        raise InvalidArgument("[prompt] got a list of texts, want one text; generate_many() takes several")
+    if not all(isinstance(m, Mapping) for m in prompt):
+        return False
+    for i, message in enumerate(prompt):
+        wanted = ("role",) if message.get("tool_calls") else ("role", "content")
+        missing = [key for key in wanted if key not in message]
         if missing:
             raise InvalidArgument(f'[prompt] message {i} has no {missing[0]!r}, want "role" and "content"')
-    return tokenizer.encode_chat(messages)
+    return True

@@ -28,6 +28,7 @@ class Event:
     source: str | None = None  # that proposed it: "plan", "suffix", "recycle", ...; None: the model's own
     logprob: float | None = None
     top: tuple[tuple[int, float], ...] = ()
+    piece: str = ""  # with logprobs: the text that this token settles, shown by now or held back
     # [n, floats] where `features` were asked for: of the token before, with the first event of all of the prompt's.
     features: Any = field(default=None, repr=False, compare=False)
 

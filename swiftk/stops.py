@@ -2,35 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from .detokenizer import Detokenizer
 
 
 class StopStrings:
-    """Searches text as it comes; holds back what may be the start of a stop string."""
+    """Searches text as it comes; holds back what may be the start of a stop string.
 
-    def __init__(self, strings: Sequence[str]) -> None:
-        self._strings = tuple(strings)
-        self._held = ""
+    Special tokens that the text leaves out are searched too: a stop string may be one, or contain one.
+    """
 
-    def push(self, text: str) -> tuple[str, bool]:
-        """(text that is safe to show, whether a stop string is now complete). The stop string itself is never shown."""
-        text = self._held + text
+    def __init__(self, strings: Sequence[str], include: bool = False) -> None:
+        """include: whether the text that is shown ends with the stop string, or before it."""
+        self._strings, self._include = tuple(strings), include
         self._held = ""
+        self._hidden: list[bool] = []  # of each character held back: whether it belongs to a special token
+
+    def push(self, text: str, hidden: bool = False) -> tuple[str, bool]:
+        """(text that is safe to show, whether a stop string is now complete). hidden: it is searched, never shown."""
         if not self._strings:
-            return text, False
-        found = [at for s in self._strings if (at := text.find(s)) >= 0]
+            return "" if hidden else text, False
+        self._held += text
+        self._hidden += [hidden] * len(text)
+        found = [(at, at + len(s)) for s in self._strings if (at := self._held.find(s)) >= 0]
         if found:
-            return text[: min(found)], True
-        keep = max(_overlap(text, s) for s in self._strings)
-        self._held = text[len(text) - keep :]
-        return text[: len(text) - keep], False
+            first, end = min(found)
+            return self._release(end if self._include else first), True
+        return self._release(len(self._held) - max(_overlap(self._held, s) for s in self._strings)), False
 
     def flush(self) -> str:
         """What was held back, once the text has ended otherwise."""
-        held, self._held = self._held, ""
-        return held
+        return self._release(len(self._held))
+
+    def _release(self, n: int) -> str:
+        shown = "".join(c for c, hidden in zip(self._held[:n], self._hidden, strict=False) if not hidden)
+        self._held, self._hidden = self._held[n:], self._hidden[n:]
+        return shown
 
 
 def _overlap(text: str, stop: str) -> int:
@@ -47,12 +55,21 @@ class Stopper:
         stop_ids: Collection[int],
         strings: Sequence[str] = (),
         detokenizer: Detokenizer | None = None,
+        *,
+        include_stop: bool = False,
+        hidden: Mapping[int, str] | None = None,
+        min_tokens: int = 0,
     ) -> None:
+        """include_stop: the text ends with the stop string, or with what the detokenizer makes of the stop id. hidden:
+        special tokens that the detokenizer leaves out, as stop strings spell them. min_tokens: stop strings are looked
+        for in what follows so many tokens."""
         self.finish: str | None = None  # "stop", "length" or "cancelled"
         self.remaining = budget  # tokens
         self.stop_ids = frozenset(stop_ids)
-        self._strings = StopStrings(strings)
-        self._detokenizer = detokenizer
+        self.piece = ""  # what the last token added, whether it is shown by now or held back
+        self._searched_from = budget - min_tokens
+        self._strings = StopStrings(strings, include_stop)
+        self._detokenizer, self._include, self._hidden = detokenizer, include_stop, hidden or {}
 
     def cancel(self) -> None:
         """Nothing follows, unless the text had ended."""
@@ -63,10 +80,17 @@ class Stopper:
         assert self.finish is None
         assert self.remaining > 0
         self.remaining -= 1
-        if token in self.stop_ids:
+        ends = token in self.stop_ids
+        self.piece = self._detokenizer.push(token) if self._detokenizer and (self._include or not ends) else ""
+        if ends:
             self.finish = "stop"
-            return self._strings.flush()
-        text, complete = self._strings.push(self._detokenizer.push(token) if self._detokenizer else "")
+            return self._strings.flush() + self.piece
+        if self.remaining >= self._searched_from:
+            return self.piece
+        text, complete = self._strings.push(self.piece)
+        if token in self._hidden and not complete:
+            more, complete = self._strings.push(self._hidden[token], hidden=True)
+            text += more
         if complete:
             self.finish = "stop"
         elif self.remaining == 0:

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from .errors import CheckpointError, InvalidArgument, InvalidOption, UnsupportedModel
-from .generation_config import read_json
+from .generation_config import content_of, tokenizer_settings
+from .token_bytes import bytes_of
 
 _log = logging.getLogger("swiftk")
 _SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
+_MARK = "END_OF_THE_FINAL_MESSAGE "  # the space at its end shows whether a template trims contents
 
 
 class Tokenizer:
@@ -25,6 +27,7 @@ class Tokenizer:
         self._backends: dict[bool, Any] = {}  # by whether they parse special tokens; threads share them
         self._templates: dict[str, Any] = {}
         self._config: dict[str, Any] | None = None
+        self._bytes: list[bytes] | None = None
 
     @property
     def available(self) -> bool:
@@ -52,14 +55,26 @@ class Tokenizer:
                 _log.warning("%r in the prompt is text; parse_special=True makes it the special token", spelt)
         return list(backend.encode(text, add_special_tokens=special).ids)
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """Without special tokens. Ids that the tokenizer does not know give no text."""
-        backend = next(iter(self._backends.values()), None) or self._load(False)
-        return backend.decode(list(ids), skip_special_tokens=True)
+    def split(self, text: str) -> list[int]:
+        """The tokens of a part of a text, with special tokens as text."""
+        return list(self._load(False).encode(text, add_special_tokens=False).ids)
 
-    def spelled(self) -> str:
-        """tokenizer.json as text, with special tokens as such."""
-        return self._load(True).to_str()
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
+        """Ids that the tokenizer does not know give no text. skip_special_tokens=False spells special tokens."""
+        backend = next(iter(self._backends.values()), None) or self._load(False)
+        return backend.decode(list(ids), skip_special_tokens=skip_special_tokens)
+
+    def added(self, special: bool | None = None) -> dict[int, str]:
+        """Added tokens, each one token wherever a text spells it. special: those alone that decode() leaves out, or
+        that it does not."""
+        found = self._load(False).get_added_tokens_decoder().items()
+        return {id: token.content for id, token in found if special in (None, token.special)}
+
+    def token_bytes(self) -> list[bytes]:
+        """UTF-8 of each token by its id, half characters included; of an added token the text that it is written as."""
+        if self._bytes is None:
+            self._bytes = bytes_of(self._load(False))
+        return self._bytes
 
     def vocabulary(self) -> list[tuple[str, int]]:
         """All tokens with their ids, in the order of these."""
@@ -83,9 +98,28 @@ class Tokenizer:
     def has_template(self) -> bool:
         return self.template() is not None
 
-    def render(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None = None) -> str:
-        """The checkpoint's chat template over the messages, up to where the assistant speaks. tools: functions that it
-        may call, as OpenAI describes them."""
+    @property
+    def takes_tools(self) -> bool:
+        """Whether the chat template shows tools to the model."""
+        return "tools" in (self.template(True) or "")
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+    ) -> str:
+        """The checkpoint's chat template over the messages. tools: functions that the assistant may call, as OpenAI
+        describes them. add_generation_prompt: up to where the assistant speaks. continue_final_message: up to the end
+        of the last message's content, so that the model goes on with it."""
+        if continue_final_message:
+            if add_generation_prompt:
+                raise InvalidArgument(
+                    "[chat] continue_final_message=True goes on with the last message and add_generation_prompt=True "
+                    "begins a new one; set one of them to False"
+                )
+            return self._to_the_end_of_the_last(messages, tools)
         source = self.template(bool(tools))
         if source is None:
             raise InvalidArgument(
@@ -99,22 +133,43 @@ class Tokenizer:
                 self._templates[source] = _environment().from_string(source)
             return self._templates[source].render(
                 messages=[dict(m) for m in messages],
-                add_generation_prompt=True,
+                add_generation_prompt=add_generation_prompt,
                 tools=[dict(tool) for tool in tools] if tools else None,
                 documents=None,
                 **self._special_tokens(),
             )
         except jinja2.TemplateSyntaxError as error:
             raise CheckpointError(f"[chat] the chat template of {self.folder} does not parse: {error}") from None
-        except (jinja2.TemplateError, TypeError, KeyError) as error:
+        except jinja2.TemplateError as error:
             raise InvalidArgument(f"[chat] the chat template refused the messages: {error}") from None
+        except Exception as error:  # a template computes with what a request says
+            what = f"{type(error).__name__}: {error}"
+            raise InvalidArgument(f"[chat] the chat template refused the messages: {what}") from None
+
+    def _to_the_end_of_the_last(self, messages: Sequence[Mapping[str, Any]], tools: Any) -> str:
+        """The template may trim contents, or write something after them: a mark in the last one shows where it ends."""
+        last = messages[-1].get("content") if messages else None
+        if not isinstance(last, str):
+            raise InvalidArgument("[chat] continue_final_message=True, and the last message has no text to go on with")
+        whole = self.render([*messages[:-1], {**messages[-1], "content": last + _MARK}], tools, False)
+        at = whole.rfind(_MARK.strip())
+        if at < 0:
+            raise InvalidArgument("[chat] continue_final_message=True, and the template leaves out the last message")
+        return whole[:at] if whole.startswith(_MARK, at) else whole[:at].rstrip()
 
     def encode_chat(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None = None
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        add_special_tokens: bool = False,
     ) -> list[int]:
-        """The template writes the special tokens itself, so the tokenizer adds none, and parses those in contents, too,
-        as transformers does."""
-        return self.encode(self.render(messages, tools), special=False, parse_special=True)
+        """The template writes the special tokens itself, so the tokenizer adds none unless it is asked to, and parses
+        those in contents, too, as transformers does."""
+        text = self.render(messages, tools, add_generation_prompt, continue_final_message)
+        return self.encode(text, special=add_special_tokens, parse_special=True)
 
     def _load(self, parse_special: bool) -> Any:
         if parse_special not in self._backends:
@@ -134,13 +189,12 @@ class Tokenizer:
 
     def _settings(self) -> dict[str, Any]:
         if self._config is None:
-            self._config = read_json(self.folder / "tokenizer_config.json")
+            self._config = tokenizer_settings(self.folder)
         return self._config
 
     def _special_tokens(self) -> dict[str, str]:
-        named = {**read_json(self.folder / "special_tokens_map.json"), **self._settings()}
-        values = {name: named.get(name) for name in _SPECIAL}
-        return {name: str(v["content"] if isinstance(v, dict) else v) for name, v in values.items() if v is not None}
+        named = self._settings()
+        return {name: content_of(named[name]) for name in _SPECIAL if named.get(name) is not None}
 
     def template(self, tools: bool = False) -> str | None:
         """The chat template; tools: where there are several, the one for messages with tools."""

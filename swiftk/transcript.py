@@ -28,7 +28,7 @@ class Transcript:
         text = self.stopper.push(token)
         source = NAMES[emitted.source] if emitted.drafted else None
         if self.logprobs:
-            event = Event(text, token, emitted.drafted, source, emitted.logprob, tuple(emitted.top))
+            event = Event(text, token, emitted.drafted, source, emitted.logprob, tuple(emitted.top), self.stopper.piece)
         else:
             event = Event(text, token, emitted.drafted, source)
         self.events.append(event)

@@ -138,10 +138,10 @@ def test_it_needs_an_end(lm, tmp_path):
     with pytest.raises(InvalidArgument, match="ignore_eos"):
         lm.generate("x", response_format=FORMS["lark"], ignore_eos=True)
     folder = make_tiny(tmp_path / "endless", "llama3")
-    for name in ("config.json", "generation_config.json"):
+    for name in ("config.json", "generation_config.json", "tokenizer_config.json"):
         path = folder / name
-        if path.is_file():
-            path.write_text(json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k != "eos_token_id"}))
+        named = json.loads(path.read_text())
+        path.write_text(json.dumps({k: v for k, v in named.items() if k not in ("eos_token_id", "eos_token")}))
     with swiftk.load(folder) as endless, pytest.raises(InvalidArgument, match="eos_token_id"):
         endless.generate("x", response_format=FORMS["lark"])
 

@@ -7,6 +7,7 @@ import pytest
 
 import swiftk
 from swiftk.errors import CheckpointError, InvalidArgument
+from swiftk.generation_config import read_defaults
 from swiftk.prompt import token_ids
 from swiftk.tokenizer import Tokenizer
 
@@ -107,6 +108,83 @@ def test_template_problems_are_typed(folder):
     settings(folder, chat_template="{% for %}")
     with pytest.raises(CheckpointError, match="does not parse"):
         Tokenizer(folder).render(MESSAGES)
+
+
+@pytest.mark.parametrize("trims", [False, True])
+def test_the_final_message_is_continued_as_transformers_does(folder, trims):
+    transformers = pytest.importorskip("transformers")
+    settings(folder, chat_template=TEMPLATE if trims else TEMPLATE.replace(" | trim", ""))
+    theirs, ours = transformers.AutoTokenizer.from_pretrained(folder), Tokenizer(folder)
+    for content in ("hello", "hello ", " x  y\n"):
+        chat = [*MESSAGES, {"role": "assistant", "content": content}]
+        want = theirs.apply_chat_template(chat, tokenize=False, continue_final_message=True)
+        assert ours.render(chat, add_generation_prompt=False, continue_final_message=True) == want
+    ids = token_ids(chat, ours, 4096, 500, add_generation_prompt=False, continue_final_message=True)
+    assert ids.tolist() == theirs.encode(want, add_special_tokens=False)
+    closed = theirs.apply_chat_template(chat, tokenize=False)
+    assert ours.render(chat, add_generation_prompt=False) == closed
+    assert ours.encode_chat(chat, add_generation_prompt=False, add_special_tokens=True) == theirs.encode(closed)
+    with pytest.raises(InvalidArgument, match="set one of them to False"):
+        ours.render(chat, continue_final_message=True)
+    with pytest.raises(InvalidArgument, match="no text to go on with"):
+        ours.render([{"role": "assistant"}], add_generation_prompt=False, continue_final_message=True)
+
+
+def test_a_template_that_leaves_out_the_final_message(folder):
+    settings(folder, chat_template="{{ messages[0].content }}")
+    with pytest.raises(InvalidArgument, match="leaves out the last message"):
+        Tokenizer(folder).render(MESSAGES, add_generation_prompt=False, continue_final_message=True)
+
+
+@pytest.mark.parametrize("wrong", ["1 // 0", "[1].index(5)", "[].pop()", "'a' * 10**20"])
+def test_what_a_template_raises_is_an_error_of_the_messages(folder, wrong):
+    settings(folder, chat_template="{{ " + wrong + " }}")
+    with pytest.raises(InvalidArgument, match="the chat template refused the messages"):
+        Tokenizer(folder).render(MESSAGES)
+
+
+def test_the_bos_is_added_or_not(folder):
+    ours = Tokenizer(folder)
+    assert token_ids("a", ours, 4096, 50).tolist() == [1, *token_ids("a", ours, 4096, 50, add_special_tokens=False)]
+
+
+def test_special_tokens_are_spelled_on_demand(folder):
+    ours = Tokenizer(folder)
+    ids = ours.encode("a</s>b", parse_special=True)
+    assert ours.decode(ids) == "ab"
+    assert ours.decode(ids, skip_special_tokens=False) == "<s>a</s>b"
+    assert ours.added() == ours.added(special=True) == {0: "<unk>", 1: "<s>", 2: "</s>"}
+    assert ours.added(special=False) == {}
+
+
+def test_bytes_of_tokens_join_to_the_text(folder):
+    ours = Tokenizer(folder)
+    bytes_of = ours.token_bytes()
+    for text in TEXTS:
+        assert b"".join(bytes_of[id] for id in ours.split(text)) == text.encode()
+
+
+EOS = [
+    ({"generation_config.json": {"eos_token_id": [5, 6]}, "config.json": {"eos_token_id": 4}}, (5, 6)),
+    ({"generation_config.json": {"eos_token_id": None}, "config.json": {"eos_token_id": 4}}, (4,)),
+    ({"config.json": {"text_config": {"eos_token_id": 9}}}, (9,)),
+    ({"tokenizer_config.json": {"eos_token": "</s>"}}, (2,)),
+    ({"tokenizer_config.json": {"eos_token": {"content": "</s>", "lstrip": False}}}, (2,)),
+    ({"tokenizer_config.json": {"eos_token": None}, "special_tokens_map.json": {"eos_token": "<s>"}}, (1,)),
+    ({"tokenizer_config.json": {"eos_token": "x", "added_tokens_decoder": {"44": {"content": "x"}}}}, (44,)),
+    ({"tokenizer_config.json": {"eos_token": "a"}}, "a"),
+    ({"tokenizer_config.json": {"eos_token": "no such token"}}, ()),
+    ({}, ()),
+]
+
+
+@pytest.mark.parametrize(("files", "want"), EOS)
+def test_where_the_eos_is_named(folder, files, want):
+    for name in ("generation_config.json", "config.json", "tokenizer_config.json", "special_tokens_map.json"):
+        (folder / name).write_text(json.dumps(files.get(name, {})))
+    if want == "a":  # a token of the vocabulary that nobody added
+        want = (json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]["a"],)
+    assert read_defaults(folder).eos_token_ids == want
 
 
 def test_a_template_cannot_reach_python(folder):
