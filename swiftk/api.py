@@ -65,7 +65,7 @@ def _load(
     tensors: Mapping[str, Any] | None = None,
     owner: Any = None,
 ) -> LM:
-    folder = _folder(model_dir)
+    folder = checkpoint_folder(model_dir)
     if not (progress is None or callable(progress)):
         raise InvalidOption(f"[load] progress={progress!r}, want a function of (done, total)")
     defaults = read_defaults(folder)
@@ -114,7 +114,8 @@ def _load(
     return lm
 
 
-def _folder(model_dir: Any) -> Path:
+def checkpoint_folder(model_dir: Any) -> Path:
+    """The directory of a checkpoint. CheckpointError: there is none."""
     if not isinstance(model_dir, (str, os.PathLike)):
         raise InvalidOption(f"[load] model_dir={model_dir!r}, want the path of a directory")
     folder = Path(model_dir).expanduser()

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from rich.table import Table
 
 from .. import demo_model
-from ..api import LM, load
+from ..api import LM, checkpoint_folder, load
 from ..device import place
 from ..load_options import LoadOptions
 from ..options import NEW_TOKENS
@@ -114,9 +114,14 @@ def _parameter(field: Field[Any]) -> inspect.Parameter:
     )
 
 
+def model_folder(model: str) -> Path:
+    """The folder that a command line names."""
+    return demo_model() if model == "demo" and not Path(model).exists() else checkpoint_folder(model)
+
+
 def open_model(model: str, loading: Loading) -> LM:
     """Loads a model behind a progress bar, and one for its kernels where they have to be built first."""
-    folder = demo_model() if model == "demo" and not Path(model).exists() else Path(model)
+    folder = model_folder(model)
     chosen = dict(loading)
     if isinstance(chosen.get("draft_weights"), str):
         chosen["draft_weights"] = chosen["draft_weights"].split(",")

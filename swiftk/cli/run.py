@@ -1,4 +1,4 @@
-"""swiftk run: one text, streamed."""
+"""swiftk run: one text, streamed. A model with a chat template gets the prompt as the user's message."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import typer
 from ..errors import InvalidArgument
 from ..page import check, report
 from ..sources import DRAFTERS
+from ..tokenizer import Tokenizer
 from .common import (
     JsonOption,
     Loading,
@@ -17,10 +18,12 @@ from .common import (
     NewTokensOption,
     err,
     loads,
+    model_folder,
     open_model,
     print_json,
     why_off,
 )
+from .terminal import Screen, one_interrupt
 
 _DRAFTER = (
     f"What proposes tokens: {', '.join(DRAFTERS)}; or the folder of a trained head or small model. May be repeated."
@@ -31,6 +34,8 @@ _DRAFTER = (
 def command(
     model: ModelArgument,
     prompt: Annotated[str, typer.Argument(help="The prompt; - reads it from stdin.")],
+    raw: Annotated[bool, typer.Option("--raw", help="Continue the prompt's text: no chat template.")] = False,
+    system: Annotated[str | None, typer.Option(help="A system message before the prompt.")] = None,
     max_new_tokens: NewTokensOption = None,
     temperature: Annotated[float | None, typer.Option(help="0 is greedy. Default: the model's.")] = None,
     top_p: Annotated[float | None, typer.Option(help="Sample from the likeliest tokens that hold this share.")] = None,
@@ -56,33 +61,31 @@ def command(
     *,
     loading: Loading,
 ) -> None:
-    """Generate one text from a prompt."""
+    """Generate one text from a prompt. Where the model has a chat template, it answers the prompt."""
     if page is not None:
         check(page)
+    chats = Tokenizer(model_folder(model)).has_template
+    asked = _prompt(prompt, system, chats and not raw, "--raw leaves out" if raw else f"{model} does not have")
     name, folders = _drafters(drafter or [])
     lm = open_model(model, {**loading, "drafter": folders})
-    text = sys.stdin.read() if prompt == "-" else prompt
     options: dict[str, Any] = {
-        **{"temperature": temperature, "top_p": top_p, "top_k": top_k, "min_p": min_p, "seed": seed},
-        "max_new_tokens": max_new_tokens,
+        **{"temperature": temperature, "top_p": top_p, "top_k": top_k, "min_p": min_p, "seed": seed, "skip": skip},
+        **{"max_new_tokens": max_new_tokens, "stop": stop, "parse_special": parse_special},
         "repetition_penalty": repetition_penalty,
-        "stop": stop,
-        "parse_special": parse_special,
-        "skip": skip,
         "drafter": name,
         "speculate": not no_spec,
         "explain": explain,
     }
-    result = _streamed(lm, text, options, quiet=json)
+    result = _streamed(lm, asked, options, quiet=json)
+    show_nothing(result, chats, raw)
     if json:
         print_json(result.to_dict())
     elif stats:
         show_stats(result)
     else:
         show_cut(result, max_new_tokens)
-    if explain:
-        for number, one in enumerate(result.trace.rounds, 1):
-            err.print(f"{number}: {one.why}")
+    for number, one in enumerate(result.trace.rounds if explain else (), 1):
+        err.print(f"{number}: {one.why}")
     if page is not None:
         report(result, page)
     if result.finish_reason == "cancelled":
@@ -97,19 +100,45 @@ def _drafters(given: list[str]) -> tuple[str | None, list[str]]:
     return (names[0] if names else None), folders
 
 
-def _streamed(lm: Any, text: str, options: dict[str, Any], quiet: bool) -> Any:
-    """The text on stdout as it comes, unless quiet; the result. An interrupt ends the text behind what it has."""
-    stream = lm.generate(text, stream=True, **options)
+def _prompt(prompt: str, system: str | None, chat: bool, why_not: str) -> str | list[dict[str, str]]:
+    """As generate() takes it: messages for a chat template, else text."""
+    if system is not None and not chat:
+        raise InvalidArgument(f"[run] --system {system!r} is for the chat template, which {why_not}")
+    text = sys.stdin.read() if prompt == "-" else prompt
+    before = [] if system is None else [{"role": "system", "content": system}]
+    return [*before, {"role": "user", "content": text}] if chat else text
+
+
+def _streamed(lm: Any, prompt: Any, options: dict[str, Any], quiet: bool) -> Any:
+    """The text on stdout as it comes, unless quiet; the result. An interrupt ends the text after what it has."""
+    stream, screen = lm.generate(prompt, stream=True, **options), Screen()
     try:
-        for event in stream:
-            if not quiet:
-                sys.stdout.write(event.text)
-                sys.stdout.flush()
+        with one_interrupt():
+            for event in stream:
+                if not quiet:
+                    screen.write(event.text)
     except KeyboardInterrupt:
         stream.close()
     if not quiet:
-        sys.stdout.write("\n")
+        screen.end()
     return stream.result
+
+
+def show_nothing(result: Any, chats: bool, raw: bool = False) -> None:
+    """That a text ended before there was anything to see, and the likely reason. chats: the model has a template."""
+    if result.finish_reason != "stop" or result.text.strip():
+        return
+    if chats and raw:
+        why = "this model answers messages, and --raw gave it plain text: leave out --raw"
+    elif chats:
+        why = "the model has nothing to say to that: ask otherwise, or raise --temperature"
+    else:
+        why = "to the model the prompt is a whole text: leave its last sentence unfinished"
+    err.print(f"nothing to show: the text ended at {_tokens(len(result.tokens))}; {why}")
+
+
+def _tokens(n: int) -> str:
+    return "its first token" if n == 1 else f"token {n}, after white space or special tokens"
 
 
 def show_cut(result: Any, asked: int | None) -> None:

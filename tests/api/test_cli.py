@@ -79,7 +79,8 @@ def test_mistakes_are_one_line_and_status_2(swift, arguments):
 
 
 def test_run_prints_the_text_alone(swift, folder):
-    want = swiftk.generate(folder, "Question: how", max_new_tokens=12, temperature=0.8, seed=4)
+    said = [{"role": "user", "content": "Question: how"}]
+    want = swiftk.generate(folder, said, max_new_tokens=12, temperature=0.8, seed=4)
     arguments = ("run", folder, "Question: how", "--max-new-tokens", "12", "--temperature", "0.8", "--seed", "4")
     assert swift(*arguments)[:2] == (0, want.text + "\n")
     assert swift(*arguments, "--no-spec")[:2] == (0, want.text + "\n")

@@ -1,0 +1,134 @@
+"""swiftk run: a message for a chat template, or raw text; texts with nothing to see; what a terminal gets."""
+
+import io
+import json
+import shutil
+import signal
+
+import pytest
+
+import swiftk
+from swiftk.cli import main, terminal
+
+PROMPT = "how\tmany?"
+HOW = {"max_new_tokens": 9, "temperature": 0.8, "seed": 4}
+FLAGS = ("-n", "9", "--temperature", "0.8", "--seed", "4")
+USER = {"role": "user", "content": PROMPT}
+SYSTEM = {"role": "system", "content": "be brief"}
+
+
+@pytest.fixture(scope="module")
+def folder(tiny_dir):
+    return tiny_dir("llama3", layers=4)
+
+
+@pytest.fixture
+def run(capsys):
+    def call(*arguments):
+        return main(["run", *map(str, arguments)]), *capsys.readouterr()
+
+    return call
+
+
+def without_template(folder, to):
+    copy = shutil.copytree(folder, to / "plain")
+    (copy / "chat_template.jinja").unlink(missing_ok=True)
+    settings = json.loads((copy / "tokenizer_config.json").read_text())
+    (copy / "tokenizer_config.json").write_text(json.dumps({**settings, "chat_template": None}))
+    return copy
+
+
+def ending_at_once(folder, to, prompt):
+    """The model, whose greedy text after the prompt is its end."""
+    copy = shutil.copytree(folder, to / "ends")
+    first = swiftk.generate(copy, prompt, max_new_tokens=1, temperature=0).tokens[0]
+    path = copy / "generation_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "eos_token_id": first}))
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("more", "asked"),
+    [((), [USER]), (("--system", "be brief"), [SYSTEM, USER]), (("--raw",), PROMPT), (("--system", ""), None)],
+)
+def test_the_prompt_is_a_message_where_there_is_a_template(run, folder, monkeypatch, more, asked):
+    asked = [{"role": "system", "content": ""}, USER] if asked is None else asked
+    want = swiftk.generate(folder, asked, **HOW)
+    assert run(folder, PROMPT, *FLAGS, *more)[:2] == (0, want.text + "\n")
+    monkeypatch.setattr("sys.stdin", io.StringIO(PROMPT))
+    found = json.loads(run(folder, "-", *FLAGS, *more, "--json")[1])
+    assert (found["prompt_tokens"], found["text"]) == (want.prompt_tokens, want.text)
+    assert found.keys() == want.to_dict().keys()
+
+
+def test_a_model_without_a_template_gets_the_text(run, folder, tmp_path):
+    plain = without_template(folder, tmp_path)
+    want = swiftk.generate(plain, PROMPT, **HOW)
+    assert run(plain, PROMPT, *FLAGS)[:2] == run(plain, PROMPT, *FLAGS, "--raw")[:2] == (0, want.text + "\n")
+
+
+def test_a_system_message_needs_a_template(run, folder, tmp_path):
+    plain = without_template(folder, tmp_path)
+    for model, more, says in (
+        (plain, (), f"which {plain} does not have"),
+        (folder, ("--raw",), "which --raw leaves out"),
+        ("/no/folder", (), "is not a directory"),
+    ):
+        status, out, err = run(model, PROMPT, "--system", "be brief", *more)
+        assert (status, out, err.count("\n")) == (2, "", 1) and says in err
+
+
+@pytest.mark.parametrize("json_too", [False, True])
+@pytest.mark.parametrize(
+    ("template", "raw", "says"),
+    [(True, True, "leave out --raw"), (True, False, "ask otherwise"), (False, False, "last sentence unfinished")],
+)
+def test_a_text_that_ends_at_its_first_token_says_so(run, folder, tmp_path, template, raw, says, json_too):
+    model = folder if template else without_template(folder, tmp_path)
+    model = ending_at_once(model, tmp_path, [USER] if template and not raw else PROMPT)
+    more = ("--raw",) * raw + ("--json",) * json_too
+    status, out, err = run(model, PROMPT, "--temperature", "0", *more)
+    assert status == 0 and (json_too or out == "\n")
+    assert err.startswith("nothing to show: the text ended at its first token; ") and says in err
+    assert err.count("\n") == 1
+
+
+def test_a_text_with_something_to_see_says_nothing(run, folder):
+    assert run(folder, PROMPT, *FLAGS)[2] == ""
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize("colour", [True, False])
+def test_a_terminal_gets_no_control_characters_of_a_text(monkeypatch, colour):
+    if colour:
+        monkeypatch.delenv("NO_COLOR", raising=False)
+    else:
+        monkeypatch.setenv("NO_COLOR", "1")
+    said = "a\tb\n\x1b]0;title\x07\x9b2J\r\x7f\u00e9"
+    shown = {}
+    for kind in (Terminal, io.StringIO):
+        monkeypatch.setattr("sys.stdout", kind())
+        screen = terminal.Screen()
+        screen.think("hm\x1b")
+        screen.think("m")
+        screen.write(said)
+        screen.end()
+        shown[kind] = terminal.sys.stdout.getvalue()
+    assert shown[io.StringIO] == said + "\n"
+    thought = "\x1b[2mhm\\x1bm\x1b[0m\n" if colour else ""
+    assert shown[Terminal] == thought + "a\tb\n\\x1b]0;title\\x07\\x9b2J\\x0d\\x7f\u00e9\n"
+
+
+def test_one_interrupt_and_no_more():
+    before, ended = signal.getsignal(signal.SIGINT), []
+    with terminal.one_interrupt():
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            signal.raise_signal(signal.SIGINT)
+            ended.append(True)
+    assert ended and signal.getsignal(signal.SIGINT) is before
