@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -20,9 +18,10 @@ from .detokenizer import Detokenizer
 from .device import drafter_kernels, place
 from .director import Director, EngineMeasured
 from .engine import Engine
-from .errors import CheckpointError, InternalError, InvalidArgument, InvalidOption
+from .errors import InternalError, InvalidArgument, InvalidOption
 from .generation_config import Defaults, read_defaults
 from .grammar import Grammar, Grammars
+from .model_folder import check_config, find
 from .options import GenerateOptions, LoadOptions, names, resolve_names, show_options
 from .policies import Policies, Policy
 from .prompt import known_ids, token_ids
@@ -49,29 +48,30 @@ def load(model_dir: str | Path, *, progress: Callable[[int, int], Any] | None = 
     Copies of the weights in fewer bits draft faster, for a quarter (int4) of the weights' memory; the upper bytes of
     float16 weights do, for none. LoadOptions says what each option is.
     """
-    return _load(model_dir, LoadOptions(**resolve_names(LoadOptions, options)), progress)
+    chosen = LoadOptions(**resolve_names(LoadOptions, options))
+    return _load(find(model_dir), chosen, progress)
 
 
 def load_tensors(folder: Path, tensors: Mapping[str, Any], owner: Any, options: Mapping[str, Any]) -> LM:
     """A model whose config.json is in the folder, and whose weights are in memory: (dtype, shape, address, bytes) by
     name, which last as long as `owner`. options: load()'s."""
+    check_config(folder, "hf")
     return _load(folder, LoadOptions(**resolve_names(LoadOptions, options)), None, tensors, owner)
 
 
 def _load(
-    model_dir: str | Path,
+    folder: Path,
     options: LoadOptions,
     progress: Callable[[int, int], Any] | None,
     tensors: Mapping[str, Any] | None = None,
     owner: Any = None,
 ) -> LM:
-    folder = checkpoint_folder(model_dir)
     if not (progress is None or callable(progress)):
         raise InvalidOption(f"[load] progress={progress!r}, want a function of (done, total)")
     defaults = read_defaults(folder)
     copies = options.draft_weights
     chosen, kernels = place(folder, options.device, options.dtype, options.pack, draft_weights=copies)
-    drafters = [_drafter_folder(one) for one in options.drafter]
+    drafters = [find(one, role="drafter") for one in options.drafter]
     beside = options.drafter_pack
     if not beside:
         made = [drafter_kernels(one, folder, options.dtype, chosen, draft_weights=copies) for one in drafters]
@@ -112,24 +112,6 @@ def _load(
         lm.context,
     )
     return lm
-
-
-def checkpoint_folder(model_dir: Any) -> Path:
-    """The directory of a checkpoint. CheckpointError: there is none."""
-    if not isinstance(model_dir, (str, os.PathLike)):
-        raise InvalidOption(f"[load] model_dir={model_dir!r}, want the path of a directory")
-    folder = Path(model_dir).expanduser()
-    if folder.is_dir():
-        return folder
-    hub = re.fullmatch(r"[\w-]+/[\w.-]+", str(model_dir))  # as the Hugging Face Hub names models
-    hint = f"; `hf download {model_dir} --local-dir DIR` gets one from the Hub" if hub else ""
-    raise CheckpointError(f"[load] {folder} is not a directory, want one with config.json and model.safetensors{hint}")
-
-
-def _drafter_folder(folder: Path) -> Path:
-    if not folder.is_dir():
-        raise CheckpointError(f"[load] drafter={str(folder)!r} is not a directory, want one with config.json")
-    return folder
 
 
 class LoggedProgress:

@@ -18,7 +18,7 @@ class CheckpointError(SwiftkError, ValueError):
 
 
 class UnsupportedModel(SwiftkError, ValueError):
-    """A field of the config that this engine does not implement."""
+    """A format of files, or a field of the config, that this engine does not implement."""
 
 
 class NumericalError(SwiftkError, ArithmeticError):

@@ -51,6 +51,8 @@ class Loaded:
 def attach(model: Any, **options: Any) -> LM:
     """The torch model on this engine, loaded with load()'s options; generate() does it with the defaults. The same LM
     as long as neither the weights nor the options change."""
+    if not hasattr(model, "state_dict"):
+        raise InvalidArgument(f"[hf] got {model!r}, want a loaded torch model; swiftk.load(FOLDER) reads a folder")
     found = _loaded.get(model)
     if found is None or found.state != _state(model) or (options and found.options != options):
         options = options or (found.options if found else {})

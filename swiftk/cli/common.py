@@ -16,9 +16,10 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from rich.table import Table
 
 from .. import demo_model
-from ..api import LM, checkpoint_folder, load
+from ..api import LM, load
 from ..device import place
 from ..load_options import LoadOptions
+from ..model_folder import find
 from ..options import NEW_TOKENS
 from . import line_width
 
@@ -115,8 +116,8 @@ def _parameter(field: Field[Any]) -> inspect.Parameter:
 
 
 def model_folder(model: str) -> Path:
-    """The folder that a command line names."""
-    return demo_model() if model == "demo" and not Path(model).exists() else checkpoint_folder(model)
+    """The folder that a command line names, looked at before anything is built or loaded."""
+    return demo_model() if model == "demo" and not Path(model).exists() else find(model)
 
 
 def open_model(model: str, loading: Loading) -> LM:

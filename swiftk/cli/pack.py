@@ -8,10 +8,11 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from .. import demo_model, pack
+from .. import pack
 from ..errors import InvalidArgument
+from ..model_folder import find
 from ..options import LoadOptions
-from .common import JsonOption, Loading, bar, loads, megabytes, out, print_json, show_progress
+from .common import JsonOption, Loading, bar, loads, megabytes, model_folder, out, print_json, show_progress
 
 
 @loads(only=("dtype",))
@@ -50,10 +51,11 @@ def command(
     if show is None:
         if model is None or output is None:
             raise InvalidArgument("[pack] want --model DIR and -o FILE, or --show FILE")
-        folder = demo_model() if model == "demo" and not Path(model).exists() else Path(model)
+        folder = model_folder(model)
         options = LoadOptions(**loading, draft_weights=draft_weights.split(","))
         shapes, copies = [pack.shape_of(folder, options.dtype)], options.draft_weights
         if drafter:
+            drafter = find(drafter, role="drafter")
             shapes = pack.shapes_of_drafter(drafter, folder, options.dtype)
             copies = pack.copies_of_drafter(shapes[0], copies)
         for number, shape in enumerate(shapes, 1):

@@ -14,6 +14,7 @@ import numpy as np
 from .. import _core
 from ..api import LM
 from ..errors import CheckpointError, InvalidArgument
+from ..model_folder import find
 from ..options import LoadOptions
 from ..safetensors_io import Tensor, read_folder, write_folder
 from ..tokenizer import Tokenizer
@@ -41,10 +42,7 @@ class Head:
         model: the model's own, of which no layer is read, or what cut() made of it. head: the head's folder. model: an
         LM of the same vocabulary that goes on where the server is gone; a head cannot. features: as what they travel,
         "bfloat16" or "float32". dtype, draft_weights and threads: as load() has them."""
-        folder, own = Path(target).expanduser(), Path(head).expanduser()
-        for one in (folder, own):
-            if not one.is_dir():
-                raise CheckpointError(f"[remote] {one} is not a directory, want one with config.json")
+        folder, own = find(target, "remote"), find(head, "remote", "drafter")
         if not (model is None or isinstance(model, LM)):
             raise InvalidArgument(f"[remote] model is {model!r}, want an LM or None")
         o = LoadOptions(device="cpu", dtype=dtype, draft_weights=draft_weights, threads=threads)
@@ -79,10 +77,8 @@ class Head:
 
 def cut(target: str | PathLike[str], folder: str | PathLike[str]) -> Path:
     """Writes to `folder` what a Head needs of a model: all but its layers. Returns the folder."""
-    source, out = Path(target).expanduser(), Path(folder).expanduser()
+    source, out = find(target, "remote"), Path(folder).expanduser()
     config = source / "config.json"
-    if not config.is_file():
-        raise CheckpointError(f"[remote] {source} has no config.json, want a model's folder")
     if out.exists() and out.samefile(source):
         raise InvalidArgument(f"[remote] {out} is the model's own folder, want another one")
     tied = json.loads(config.read_text(encoding="utf-8")).get("tie_word_embeddings", False)

@@ -16,6 +16,7 @@ import swiftk
 
 from ..errors import CheckpointError, InvalidArgument
 from ..generation_config import read_defaults
+from ..model_folder import find
 from . import texts, tokens, trainer, weights
 from .block import Block
 from .drafter_settings import DrafterSettings
@@ -42,7 +43,7 @@ def start(folder: Path, s: DrafterSettings) -> tuple[Path, DrafterSettings]:
     precision = s.precision or default_precision(device(s.device))
     files = [str(Path(name).resolve()) for name in s.data]
     texts.check([Path(name) for name in files], texts.template_of(s.field, s.template))
-    target, threads = str(Path(s.target).resolve()), s.threads or torch.get_num_threads()
+    target, threads = str(find(s.target, "train").resolve()), s.threads or torch.get_num_threads()
     s = replace(s, data=tuple(files), target=target, threads=threads, precision=precision)
     shape = read_shape(Path(target), s.context)
     KINDS[s.kind].check(s, shape)

@@ -16,6 +16,7 @@ from .. import _core
 from ..bpe import write_bpe
 from ..errors import CheckpointError, InvalidArgument
 from ..generation_config import read_defaults, read_json
+from ..model_folder import find
 from . import texts, tokens
 from .files import whole
 from .settings import NEW_MODEL, Settings, flag
@@ -99,6 +100,7 @@ def _decided(s: Settings, threads: int) -> Settings:
     """What was left to depend on the model; paths absolute, as a run may resume elsewhere."""
     dtype, layers = "bfloat16", s.layers
     if s.model:
+        find(s.model, "train")
         dtype = _core.kernel_shape(s.model)["dtype"]  # and any fault of config.json, by name
         layers = read_json(Path(s.model) / "config.json")["num_hidden_layers"]
     source = s.tokenizer or s.model

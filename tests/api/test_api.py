@@ -268,9 +268,9 @@ def test_bad_folders(tmp_path, tiny_dir):
         swiftk.load(tmp_path / "none")
     with pytest.raises(CheckpointError, match=r"config\.json"):
         swiftk.load(tmp_path)
-    with pytest.raises(CheckpointError, match="`hf download org/name-1B --local-dir DIR` gets one from the Hub"):
+    with pytest.raises(CheckpointError, match="`hf download org/name-1B --local-dir DIR` gets it from the Hub"):
         swiftk.load("org/name-1B")
-    with pytest.raises(InvalidOption, match="model_dir=5, want the path"):
+    with pytest.raises(InvalidOption, match="model=5, want the path"):
         swiftk.load(5)
 
 

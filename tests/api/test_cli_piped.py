@@ -152,7 +152,7 @@ def test_help(piped, capsys):
     for command in COMMANDS:
         assert fits(rf"Usage: swiftk {command} \[OPTIONS\].*", piped(command, "--help")[0]) == 1
     out, _ = piped("pack", "--help")
-    assert fits("--draft-weights .* Few-bit copies to support: int4, .*, joined by commas; own: none\..*", out) == 1
+    assert fits(r"--draft-weights .* Few-bit copies to support: int4, .*, joined by commas; own: none\..*", out) == 1
     with pytest.raises(SystemExit):
         train(["--help"])
     out = [line.strip() for line in capsys.readouterr().out.splitlines()]

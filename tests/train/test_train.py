@@ -301,7 +301,7 @@ def test_a_damaged_checkpoint(corpus, tmp_path):
         (("/no/file.txt", "--out", "new"), "/no/file.txt does not exist"),
         (("{corpus}", "--out", "{finished}"), "holds a run already, want --resume"),
         (("{corpus}", "--out", "{full}"), "is there and not empty, want a new folder"),
-        (("{corpus}", "--out", "new", "--model", "/no/model"), "/no/model/config.json cannot be opened"),
+        (("{corpus}", "--out", "new", "--model", "/no/model"), "/no/model is not a directory"),
         (("{corpus}", "--out", "new", "--model", "{finished}", "--layers", "3"), "--layers is for a new model"),
         (("{corpus}", "--out", "new", "--tokenizer", "{full}"), "has no tokenizer.json"),
         (("{corpus}", "--out", "new", "--heads", "5"), "want a multiple of num_attention_heads=5"),
