@@ -19,6 +19,7 @@ from .device import drafter_kernels, place
 from .director import Director, EngineMeasured
 from .engine import Engine
 from .errors import InternalError, InvalidArgument, InvalidOption
+from .fields import TO_THE_END
 from .generation_config import Defaults, read_defaults
 from .grammar import Grammar, Grammars
 from .model_folder import check_config, find
@@ -362,7 +363,8 @@ class LM:
         return {*o.stop_token_ids, *(() if o.ignore_eos else self.defaults.eos_token_ids)}
 
     def _budget(self, ids: np.ndarray, o: GenerateOptions) -> int:
-        return min(o.max_new_tokens, self.context - len(ids))
+        room = self.context - len(ids)
+        return room if o.max_new_tokens == TO_THE_END else min(o.max_new_tokens, room)
 
     def _sampling(self, o: GenerateOptions) -> dict[str, Any]:
         return {
@@ -400,7 +402,7 @@ class LM:
     def _drafting(self, o: GenerateOptions, policy: Policy, ids: np.ndarray, grammar: Grammar | None) -> dict[str, Any]:
         """As _core.Engine.submit takes it."""
         return {
-            "max_new_tokens": self._budget(ids, o),
+            "max_new_tokens": max(self._budget(ids, o), 1),
             "stop_ids": sorted(self._stop_ids(o)),
             "logprobs": o.logprobs or 0,
             "prompt_logprobs": -1 if o.prompt_logprobs is None else o.prompt_logprobs,

@@ -9,14 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from .errors import CheckpointError, InvalidArgument
-from .option_values import NUMBERS, in_range, wanted
+from .fields import TextOptions, table
+from .option_values import Number
+
+_NUMBERS = {
+    name: one.kind for name, one in table(TextOptions).items() if one.checkpoint and isinstance(one.kind, Number)
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
     """What the files say; None or empty where they say nothing."""
 
-    do_sample: bool = False
+    do_sample: bool | None = None
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None
@@ -45,8 +50,8 @@ def read_defaults(model_dir: str | Path) -> Defaults:
     path = folder / "generation_config.json"
     found = read_json(path)
     return Defaults(
-        do_sample=bool(found.get("do_sample") or False),
-        **{name: _number(path, name, found.get(name)) for name in NUMBERS},
+        do_sample=found.get("do_sample") if found.get("do_sample") is None else bool(found["do_sample"]),
+        **{name: _number(path, name, kind, found.get(name)) for name, kind in _NUMBERS.items()},
         top_k=_integer(path, "top_k", found.get("top_k"), -1),
         max_new_tokens=_integer(path, "max_new_tokens", found.get("max_new_tokens"), 1),
         max_length=_integer(path, "max_length", found.get("max_length"), 1),
@@ -102,10 +107,10 @@ def read_json(path: Path) -> dict[str, Any]:
     return found
 
 
-def _number(path: Path, name: str, value: Any) -> Any:
-    if value is None or (isinstance(value, (int, float)) and not isinstance(value, bool) and in_range(name, value)):
-        return value
-    raise CheckpointError(f"[{path.name}] {name}={value!r} in {path}, want {wanted(name)}")
+def _number(path: Path, name: str, kind: Number, value: Any) -> Any:
+    if value is None or (isinstance(value, (int, float)) and not isinstance(value, bool) and kind.holds(value)):
+        return value if value is None else kind.read(name, value)
+    raise CheckpointError(f"[{path.name}] {name}={value!r} in {path}, want {kind.wanted}")
 
 
 def _integer(path: Path, name: str, value: Any, low: int) -> Any:

@@ -14,20 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from .api import LM, load_tensors
 from .errors import InvalidArgument, UnsupportedModel
+from .fields import TextOptions, table
 from .stream import Stream
 
 if TYPE_CHECKING:
     import torch
 
 _DTYPES = {"torch.float32": "F32", "torch.bfloat16": "BF16", "torch.float16": "F16"}
-# What a sampler of swiftk's does as well: its attribute, and the option that is the same.
-_WARPERS = {
-    "TemperatureLogitsWarper": ("temperature", "temperature"),
-    "TopKLogitsWarper": ("top_k", "top_k"),
-    "TopPLogitsWarper": ("top_p", "top_p"),
-    "MinPLogitsWarper": ("min_p", "min_p"),
-    "RepetitionPenaltyLogitsProcessor": ("penalty", "repetition_penalty"),
-}
+# Logits processors that the sampler has as well: the attribute, and the option that is the same.
+_WARPERS = {one.hf[0]: (one.hf[1], name) for name, one in table(TextOptions).items() if one.hf}
 _HARMLESS = ("LogitNormalization",)  # which keep a distribution as it is
 _RETURNS = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")
 _loaded: weakref.WeakKeyDictionary[Any, Loaded] = weakref.WeakKeyDictionary()

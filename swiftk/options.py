@@ -1,4 +1,4 @@
-"""What callers may ask of a text: a frozen class of options, their aliases, ranges and contradictions.
+"""Options of generate(): how a text is generated, names that options have elsewhere, and contradictions.
 
 Values left out stay None until the model's own defaults fill them.
 """
@@ -17,105 +17,103 @@ from typing import Any, ClassVar, TypeVar, get_type_hints
 from . import grammar
 from .draft_rule import MAX_DRAFT, DraftRule
 from .errors import InvalidArgument, InvalidOption
+from .fields import MAX_LOGPROBS, TO_THE_END, TextOptions, described, option, put, read_all, table
 from .generation_config import Defaults
 from .load_options import LoadOptions
 from .optimizers.swift_settings import SwiftSettings
-from .option_values import NUMBERS, flag, ids, integer, number, put, settings, strings
+from .option_values import By, Choice, Flag, Integer, settings
 from .skip import DRAFTER_NAMES, SkipSet
 from .source_settings import SourceSettings
 from .sources import DRAFTERS
 
-ALIASES = {
-    "max_tokens": "max_new_tokens",
-    "max_completion_tokens": "max_new_tokens",
-    "num_speculative_tokens": "max_draft",
-    "num_assistant_tokens": "max_draft",
-    "stop_strings": "stop",
-    "eos_token_id": "stop_token_ids",
-    "assistant_confidence_threshold": "gate",
-}
 OPTIMIZERS = ("auto", "swift", "self-sd", None)
 NEW_TOKENS = 256  # where neither the caller nor the model says how many, as in transformers' pipelines
-MAX_LOGPROBS = 64  # the runtime's longest top-k
 T = TypeVar("T")
 
 
+@described
 @dataclass(frozen=True, slots=True)
-class GenerateOptions:
+class GenerateOptions(TextOptions):
     """How one text is generated. None: the model's default (generation_config.json), else off."""
 
     function: ClassVar[str] = "generate"
-    # None: what the model's generation_config.json says (max_new_tokens, or max_length with the prompt), else 256. More
-    # than the context has room for is no error: lm.context fills it.
-    max_new_tokens: int | None = None
-    do_sample: bool | None = None  # None: by the temperature
-    temperature: float | None = None  # 0: greedy
-    top_k: int | None = None  # 0 or -1: off
-    top_p: float | None = None
-    min_p: float | None = None
-    repetition_penalty: float | None = None
-    seed: int | None = None  # None: drawn at random, recorded in the result
-    parse_special: bool = False  # what a prompt's text spells as a special token ("</s>") is one; False: it is text
-    stop: str | Sequence[str] = ()
-    stop_token_ids: int | Sequence[int] = ()
-    ignore_eos: bool = False
-    # What the text must be: {"type": "json_object"}; "json_schema" with its "schema", "regex", "choice" with "choices",
-    # or "lark" with a "grammar" (llguidance's). Tokens are drawn from those that it allows; logprobs are among them.
-    response_format: Mapping[str, Any] | None = None
-    logprobs: int | None = None  # alternatives per token; 0: the chosen token's own alone
-    prompt_logprobs: int | None = None  # the same of the prompt's tokens but the first, all of which are run then
-    speculate: bool | str = True  # True: where it pays; "always": in every round; False: never
-    # "auto", None, a SkipSet, a list of layers, the path of a saved set, or the weights to read: "int4"
-    skip: str | Path | SkipSet | Sequence[int] | None = "auto"
-    assistant_early_exit: int | str | None = None  # drafts with the first k layers; "auto": as many as pay best
-    kvq: bool = True  # verifying takes over what a draft ran exactly, its first steps; False: runs them again
-    gate: str | float | DraftRule = "auto"  # "auto", SWIFT's confidence threshold, or a DraftRule
-    max_draft: int | None = None  # most tokens drafted a round
-    # What proposes tokens: "plan", the model with sublayers skipped; "suffix", the text's own repetitions; "recycle",
-    # what the model listed behind a token before; "model", "block", "eagle" or "moa", the drafter of that kind that was
-    # loaded beside the model, of several whichever pays; "auto", all of them by time; as papers have them, "lookup",
-    # "lookahead", "parallel", and "template", Token Recycling's tree; "host", what Stream.guess() is told. None: "auto"
-    # with a gate by time, unless a plan is given; else "plan".
-    drafter: str | None = None
-    # What sources that cost no draft step keep when another text begins. None: "recycle" and "template" their matrix of
-    # tokens, which is the model's more than the text's; True: "suffix" the texts, too; False: nothing.
-    recall: bool | None = None
-    sources: SourceSettings | Mapping[str, Any] | None = None  # of what costs no draft step
-    # A head that was loaded ("drafter", "drafter-2", ...): events bring what it reads of the text, for a host where it
-    # drafts (swiftk.remote).
-    features: str | None = None
-    optimizer: str | None = "auto"  # which sublayers drafts skip; a given skip set is never changed
-    swift: SwiftSettings | Mapping[str, Any] | None = None  # for optimizer="swift"
-    # "coupled": the seed alone decides the tokens. "rejection": the papers' rule, same distribution; its draws belong
-    # to rounds of drafting, so a seed repeats its tokens only with a gate and an optimizer that do not go by the clock,
-    # and with recall=False.
-    acceptance: str = "coupled"
-    stream: bool = False
-    verify: bool = False  # decode again without drafts, and compare
-    explain: bool = False  # each round of the trace says why it was what it was
+    logprobs: int | None = option(
+        None, Integer(0, MAX_LOGPROBS), "Alternatives that each token comes with; 0: the token's own logprob alone."
+    )
+    prompt_logprobs: int | None = option(
+        None, Integer(0, MAX_LOGPROBS), "The same of the prompt's tokens but the first, all of which are run then."
+    )
+    speculate: bool | str = option(
+        True, Choice((True, False, "always")), 'True: where it pays; "always": in every round; False: never.', http=True
+    )
+    skip: str | Path | SkipSet | Sequence[int] | None = option(
+        "auto",
+        By(Any),
+        'What drafts leave out: "auto", None, a SkipSet, a list of layers, the path of a saved set, or the weights to '
+        'read ("int4").',
+    )
+    assistant_early_exit: int | str | None = option(
+        None, Integer(0, 1 << 16, also=(None, "auto")), 'Draft with the first k layers; "auto": as many as pay best.'
+    )
+    kvq: bool = option(
+        True, Flag(), "Verification takes over what a draft ran exactly, its first steps; False: it runs them again."
+    )
+    gate: str | float | DraftRule = option(
+        "auto",
+        By(Any),
+        'When a draft ends: "auto" (by time), "swift" or SWIFT\'s confidence threshold, or a DraftRule.',
+        aliases=("assistant_confidence_threshold",),
+    )
+    max_draft: int | None = option(
+        None,
+        Integer(1, MAX_DRAFT),
+        "Most tokens drafted a round.",
+        aliases=("num_speculative_tokens", "num_assistant_tokens"),
+    )
+    drafter: str | None = option(
+        None,
+        By(str),
+        'Who proposes tokens: "plan", the model with sublayers skipped or in few bits; "suffix", the text\'s own '
+        'repetitions; "recycle", what the model listed after a token before; "model", "block", "eagle" or "moa", the '
+        'draft model or head of that kind that was loaded, of several whichever pays; "auto", all of them by time; as '
+        'papers have them, "lookup", "lookahead", "parallel", and "template", Token Recycling\'s tree; "host", what '
+        'Stream.guess() is given. None: "auto" with a gate by time, unless a plan is given; else "plan".',
+    )
+    recall: bool | None = option(
+        None,
+        Flag(optional=True),
+        'What sources keep when another text begins. None: "recycle" and "template" their matrix of tokens, which is '
+        "the model's more than the text's; True: \"suffix\" the texts, too; False: nothing.",
+    )
+    sources: SourceSettings | Mapping[str, Any] | None = option(
+        None, By(Any), "Numbers of the sources, which cost no draft step."
+    )
+    features: str | None = option(
+        None,
+        By(str),
+        'A loaded head ("drafter", "drafter-2", ...): events bring what it reads of the text, for a client that drafts '
+        "(swiftk.remote).",
+    )
+    optimizer: str | None = option(
+        "auto", Choice(OPTIMIZERS), "How sublayers that drafts skip are searched; a given skip set is never changed."
+    )
+    swift: SwiftSettings | Mapping[str, Any] | None = option(None, By(Any), 'Numbers of optimizer="swift".')
+    acceptance: str = option(
+        "coupled",
+        Choice(("coupled", "rejection")),
+        '"coupled": the seed alone decides the tokens. "rejection": the papers\' rule, same distribution; its draws '
+        "belong to rounds of drafting, so a seed repeats its tokens only with a gate and an optimizer that do not go "
+        "by the clock, and with recall=False.",
+    )
+    stream: bool = option(False, Flag(), "Return a Stream of Events.")
+    verify: bool = option(False, Flag(), "Decode again without drafts, and compare.")
+    explain: bool = option(False, Flag(), "Each round of the trace says why it was what it was.")
 
     def __post_init__(self) -> None:
-        for name, low, high in (
-            ("max_new_tokens", 1, 1 << 31),
-            ("seed", 0, 2**64 - 1),
-            ("logprobs", 0, MAX_LOGPROBS),
-            ("prompt_logprobs", 0, MAX_LOGPROBS),
-            ("max_draft", 1, MAX_DRAFT),
-            ("top_k", -1, 1 << 31),
-        ):
-            integer(self, name, low, high)
-        for name in NUMBERS:
-            number(self, name)
-        for name in ("parse_special", "ignore_eos", "kvq", "stream", "verify", "explain"):
-            flag(self, name)
-        for name in ("do_sample", "recall"):
-            flag(self, name, optional=True)
-        integer(self, "assistant_early_exit", 0, 1 << 16, or_else=(None, "auto"))
+        read_all(self)
         if isinstance(self.swift, Mapping):
             put(self, "swift", settings(SwiftSettings, self.swift, "swift"))
         put(self, "sources", settings(SourceSettings, self.sources, "sources"))
-        put(self, "stop", strings("generate", "stop", self.stop))
-        put(self, "stop_token_ids", ids("generate", "stop_token_ids", self.stop_token_ids))
         _check_choices(self)
         _check_contradictions(self)
 
@@ -140,36 +138,43 @@ class GenerateOptions:
         """With every setting concrete: what was asked for, else the model's default, else off, and 256 tokens."""
         sample = self.do_sample
         if sample is None:
-            sample = self.temperature > 0 if self.temperature is not None else defaults.do_sample
+            sample = self.temperature > 0 if self.temperature is not None else bool(defaults.do_sample)
         temperature = _first(self.temperature, defaults.temperature, 1.0) if sample else 0.0
-        if sample and temperature == 0:
-            temperature = 1.0  # the file says do_sample and a temperature that would not sample
+        if self.do_sample and temperature == 0:
+            temperature = 1.0  # the file's temperature would not sample
         return replace(
             self,
-            do_sample=sample,
+            do_sample=temperature > 0,
             temperature=temperature,
             top_k=max(0, _first(self.top_k, defaults.top_k if sample else None, 0)),
             top_p=_first(self.top_p, defaults.top_p if sample else None, 1.0),
             min_p=_first(self.min_p, defaults.min_p if sample else None, 0.0),
             repetition_penalty=_first(self.repetition_penalty, defaults.repetition_penalty, 1.0),
-            max_new_tokens=self.max_new_tokens or defaults.new_tokens(prompt_tokens) or NEW_TOKENS,
+            frequency_penalty=self.frequency_penalty or 0.0,
+            presence_penalty=self.presence_penalty or 0.0,
+            min_tokens=self.min_tokens or 0,
+            max_new_tokens=_first(self.max_new_tokens, defaults.new_tokens(prompt_tokens), NEW_TOKENS),
         )
 
 
 def names(cls: type) -> list[str]:
     """Of its options; generate()'s have other names as well."""
-    return [*(field.name for field in fields(cls)), *(ALIASES if cls is GenerateOptions else ())]
+    return [*table(cls), *_aliases(cls)]
+
+
+def _aliases(cls: type) -> dict[str, str]:
+    return {alias: name for name, one in table(cls).items() for alias in one.aliases}
 
 
 def resolve_names(cls: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     """`given` under canonical names. InvalidOption: an unknown name; InvalidArgument: two values of one option."""
-    function, known = cls.function, names(cls)
+    function, known, aliases = cls.function, names(cls), _aliases(cls)
     named: dict[str, Any] = {}
     source: dict[str, str] = {}
     for name, value in given.items():
         if name not in known:
-            raise InvalidOption(_unknown(function, name, known))
-        canonical = ALIASES.get(name, name)
+            raise InvalidOption(_unknown(function, name, known, aliases))
+        canonical = aliases.get(name, name)
         if canonical in named and named[canonical] != value:
             raise InvalidArgument(
                 f"[{function}] {source[canonical]}={named[canonical]!r} and {name}={value!r} are the same "
@@ -198,24 +203,18 @@ def show_options(function: Any, *classes: Any) -> None:
     function.__signature__ = shown.replace(parameters=list(own.values()))
 
 
-def _unknown(function: str, name: str, known: list[str]) -> str:
+def _unknown(function: str, name: str, known: list[str], aliases: Mapping[str, str]) -> str:
     for cls in (LoadOptions, GenerateOptions):
         if name in names(cls):
             return f"[{function}] {name!r} is an option of {cls.function}()"
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     if not near:
-        return f"[{function}] unknown option {name!r}, want some of {', '.join(n for n in known if n not in ALIASES)}"
-    also = f" (alias of {ALIASES[near[0]]})" if near[0] in ALIASES else ""
+        return f"[{function}] unknown option {name!r}, want some of {', '.join(n for n in known if n not in aliases)}"
+    also = f" (alias of {aliases[near[0]]})" if near[0] in aliases else ""
     return f"[{function}] unknown option {name!r}; did you mean {near[0]!r}{also}?"
 
 
 def _check_choices(o: GenerateOptions) -> None:
-    if not (isinstance(o.speculate, bool) or o.speculate == "always"):
-        raise InvalidArgument(f"[generate] speculate={o.speculate!r}, want True, False or 'always'")
-    if o.acceptance not in ("coupled", "rejection"):
-        raise InvalidArgument(f"[generate] acceptance={o.acceptance!r}, want 'coupled' or 'rejection'")
-    if o.optimizer not in OPTIMIZERS:
-        raise InvalidArgument(f"[generate] optimizer={o.optimizer!r}, want one of {', '.join(map(repr, OPTIMIZERS))}")
     if not (o.drafter is None or o.drafter in tuple(DRAFTERS)):
         raise InvalidArgument(f"[generate] drafter={o.drafter!r}, want one of {', '.join(map(repr, DRAFTERS))}")
     if not (o.features is None or o.features in DRAFTER_NAMES):
@@ -235,6 +234,15 @@ def _check_contradictions(o: GenerateOptions) -> None:
     if o.do_sample is False and o.temperature:
         raise InvalidArgument(
             f"[generate] do_sample=False contradicts temperature={o.temperature}; leave one of them out"
+        )
+    if o.continue_final_message and o.add_generation_prompt:
+        raise InvalidArgument(
+            "[generate] continue_final_message=True goes on with the last message, and add_generation_prompt=True "
+            "opens another one; give add_generation_prompt=False"
+        )
+    if o.min_tokens and o.max_new_tokens is not None and TO_THE_END < o.max_new_tokens < o.min_tokens:
+        raise InvalidArgument(
+            f"[generate] min_tokens={o.min_tokens!r} is more than max_new_tokens={o.max_new_tokens!r}"
         )
     given = o.assistant_early_exit is not None or not (isinstance(o.skip, str) and o.skip == "auto")
     if o.assistant_early_exit == "auto" and o.optimizer != "auto":

@@ -128,15 +128,18 @@ class Stream:
             name, message = turn.error
             raise getattr(errors, name)(message)
         first, events = not text.events, []
-        for emitted, features in zip(turn.tokens, _shares(turn), strict=True):
+        if turn.tokens and text.stopper.remaining == 0:
+            text.stopper.finish = "length"  # the prompt's logprobs alone were asked for
+        said = () if text.stopper.finish else zip(turn.tokens, _shares(turn), strict=True)
+        for emitted, features in said:
             event = text.add(emitted)
             events.append(event if features is None else replace(event, features=features))
             if text.stopper.finish is not None:
                 break
         self._ready.extend(events)
         text.why_off = turn.why_off or text.why_off
-        if first and events:
-            self._prompt_is_over(turn)
+        if first and turn.tokens:
+            self._prompt_is_over(turn, len(events))
         elif events:
             self._round(turn, events)
         if text.stopper.finish is None and turn.finish == "cancelled":
@@ -144,10 +147,10 @@ class Stream:
         elif text.stopper.finish is not None:
             self._ticket.drop()  # a stop string, of which the engine knows nothing
 
-    def _prompt_is_over(self, turn: Any) -> None:
+    def _prompt_is_over(self, turn: Any, tokens: int) -> None:
         recorder = self._text.recorder
         self._text.prompt += [TokenLogprobs(e.token, e.logprob, tuple(e.top)) for e in turn.prompt]
-        recorder.cached, recorder.generated = turn.cached, 1
+        recorder.cached, recorder.generated = turn.cached, tokens
         recorder.prefill = recorder.first_token = perf_counter() - self._began
         if self._text.stopper.finish is None:
             self._director.begin(self._ticket)

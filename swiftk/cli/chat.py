@@ -13,11 +13,11 @@ from .common import (
     Loading,
     NewTokensOption,
     err,
-    flags,
     loads,
     open_model,
     out,
 )
+from .options import flags
 from .remote import Remote
 from .run import show_cut, show_stats
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 import json
-from collections.abc import Callable, Iterable
-from dataclasses import Field, fields
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,10 +17,12 @@ from rich.table import Table
 from .. import demo_model
 from ..api import LM, load
 from ..device import place
+from ..fields import table
 from ..load_options import LoadOptions
 from ..model_folder import find
 from ..options import NEW_TOKENS
 from . import line_width
+from .options import Given, takes
 
 
 class Lines(Console):
@@ -49,8 +50,7 @@ NewTokensOption = Annotated[
         "--max-new-tokens", "-n", help=f"Maximum number of new tokens. Default: the model's, else {NEW_TOKENS}."
     ),
 ]
-Loading = dict[str, Any]  # options of load() that a command line gives
-LOAD_OPTIONS = {field.name: field for field in fields(LoadOptions)}
+Loading = Given  # options of load()
 
 PROMPTS = {
     "arithmetic": "Question: Natalia sold 48 clips in April, and half as many in May. How many clips did she sell "
@@ -74,45 +74,8 @@ def bar(unit_bytes: bool = True) -> Progress:
     )
 
 
-def loads(
-    only: Iterable[str] = LOAD_OPTIONS, without: Iterable[str] = ()
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Adds options of load() to a command, but those that it declares itself. The command's argument `loading` has
-    those that were given."""
-
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        own = dict(inspect.signature(command, eval_str=True).parameters)
-        del own["loading"]
-        shared = {name: _parameter(LOAD_OPTIONS[name]) for name in only if name not in (*without, *own)}
-
-        def run(**given: Any) -> None:
-            loading = {name: given.pop(name) for name in shared}
-            command(**given, loading={name: value for name, value in loading.items() if value not in (None, [])})
-
-        run.__doc__, run.__module__ = command.__doc__, command.__module__
-        run.__signature__ = inspect.Signature([*own.values(), *shared.values()])  # type: ignore[attr-defined]
-        run.__annotations__ = {}
-        return run
-
-    return decorate
-
-
-def flags(names: Iterable[str]) -> str:
-    """Options as a command line spells them."""
-    return ", ".join(f"--{name.replace('_', '-')}" for name in names)
-
-
-def _parameter(field: Field[Any]) -> inspect.Parameter:
-    """An option of load() as typer reads it. None: it is not given, and load() has the default."""
-    kind, text = field.metadata["kind"], field.metadata["help"]
-    several = " May be repeated." if kind is list else ""
-    flag = typer.Option(flags([field.name]), metavar=field.metadata["metavar"], help=text + several)
-    return inspect.Parameter(
-        field.name,
-        inspect.Parameter.KEYWORD_ONLY,
-        default=None,
-        annotation=Annotated[(list[str] if kind is list else kind) | None, flag],
-    )
+# A decorator: the command takes options of load().
+loads = partial(takes, LoadOptions, "loading", only=tuple(table(LoadOptions)))
 
 
 def model_folder(model: str) -> Path:

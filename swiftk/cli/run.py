@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import InvalidArgument
+from ..options import GenerateOptions
 from ..page import check, report
 from ..sources import DRAFTERS
 from ..tokenizer import Tokenizer
@@ -23,6 +24,7 @@ from .common import (
     print_json,
     why_off,
 )
+from .options import Given, takes
 from .terminal import Screen, one_interrupt
 
 _DRAFTER = (
@@ -31,22 +33,13 @@ _DRAFTER = (
 
 
 @loads()
+@takes(GenerateOptions, "chosen")
 def command(
     model: ModelArgument,
     prompt: Annotated[str, typer.Argument(help="The prompt; - reads it from stdin.")],
     raw: Annotated[bool, typer.Option("--raw", help="Continue the prompt's text: no chat template.")] = False,
     system: Annotated[str | None, typer.Option(help="A system message before the prompt.")] = None,
     max_new_tokens: NewTokensOption = None,
-    temperature: Annotated[float | None, typer.Option(help="0 is greedy. Default: the model's.")] = None,
-    top_p: Annotated[float | None, typer.Option(help="Sample from the likeliest tokens that hold this share.")] = None,
-    top_k: Annotated[int | None, typer.Option(help="Sample from this many likeliest tokens.")] = None,
-    min_p: Annotated[float | None, typer.Option(help="Drop tokens below this share of the likeliest one.")] = None,
-    repetition_penalty: Annotated[float | None, typer.Option(help="Above 1: repeat less.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Same seed, same text. Default: random, shown by --stats.")] = None,
-    stop: Annotated[list[str] | None, typer.Option(help="End the output before this string. May be repeated.")] = None,
-    parse_special: Annotated[
-        bool, typer.Option("--parse-special", help="Treat special-token strings in the prompt as special tokens.")
-    ] = False,
     skip: Annotated[str, typer.Option(help="Layers that drafts skip: auto, or a file of `swiftk tune`.")] = "auto",
     drafter: Annotated[list[str] | None, typer.Option(metavar="NAME|FOLDER", help=_DRAFTER)] = None,
     no_spec: Annotated[bool, typer.Option("--no-spec", help="Decode without drafting.")] = False,
@@ -59,6 +52,7 @@ def command(
     stats: Annotated[bool, typer.Option("--stats", help="At the end, print speed and acceptance on stderr.")] = False,
     json: JsonOption = False,
     *,
+    chosen: Given,
     loading: Loading,
 ) -> None:
     """Generate one text from a prompt. Where the model has a chat template, it answers the prompt."""
@@ -69,9 +63,9 @@ def command(
     name, folders = _drafters(drafter or [])
     lm = open_model(model, {**loading, "drafter": folders})
     options: dict[str, Any] = {
-        **{"temperature": temperature, "top_p": top_p, "top_k": top_k, "min_p": min_p, "seed": seed, "skip": skip},
-        **{"max_new_tokens": max_new_tokens, "stop": stop, "parse_special": parse_special},
-        "repetition_penalty": repetition_penalty,
+        **chosen,
+        "max_new_tokens": max_new_tokens,
+        "skip": skip,
         "drafter": name,
         "speculate": not no_spec,
         "explain": explain,

@@ -19,26 +19,14 @@ import msgpack
 import numpy as np
 
 from ..errors import InvalidArgument
+from ..fields import TextOptions, table
 from ..options import GenerateOptions
 from ..tokenizer import Tokenizer
 
 VERSION = 2
 VERSIONS = (1, VERSION)  # that a server speaks: in 1 nobody asks for features
 PATH = "/v1/remote"  # of the WebSocket
-OPTIONS = (  # of generate(): what a text is, not how it is made
-    "max_new_tokens",
-    "temperature",
-    "top_k",
-    "top_p",
-    "min_p",
-    "repetition_penalty",
-    "seed",
-    "stop",
-    "stop_token_ids",
-    "ignore_eos",
-    "parse_special",
-    "response_format",
-)
+OPTIONS = tuple(table(TextOptions))  # of generate(): what a text is, not how it is made
 _OPTIONAL: dict[str, dict[str, Any]] = {
     "begin": {"features": dict},
     "resume": {"known": int},

@@ -24,9 +24,7 @@ class Metrics:
         self._cached = Counter("vllm:prompt_tokens_cached", "Of them, taken over.", registry=registry)
         self._new = Counter("vllm:generation_tokens", "Tokens generated.", registry=registry)
         self._ended = Counter("vllm:request_success", "Texts that ended.", ["finished_reason"], registry=registry)
-        self._gap = Histogram(
-            "vllm:inter_token_latency_seconds", "Mean of a text.", registry=registry, buckets=_GAPS
-        )
+        self._gap = Histogram("vllm:inter_token_latency_seconds", "Mean of a text.", registry=registry, buckets=_GAPS)
         self._prompts = Histogram("vllm:request_prompt_tokens", "Of a text.", registry=registry, buckets=_TOKENS)
         self._lengths = Histogram("vllm:request_generation_tokens", "Of a text.", registry=registry, buckets=_TOKENS)
         self._first = Histogram(

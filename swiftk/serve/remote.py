@@ -13,6 +13,8 @@ from fastapi import WebSocket, WebSocketDisconnect
 
 from ..api import LM
 from ..errors import InvalidArgument, SwiftkError
+from ..fields import TextOptions, fewer, table
+from ..options import GenerateOptions
 from ..prompt import token_ids
 from ..remote import frames
 from ..remote.features import Features, read_by
@@ -23,7 +25,6 @@ from .settings import ServeSettings
 from .texts import Text, Texts
 
 _FEATURES = 32 << 10  # bytes of a frame: what is said next waits for so many, at most
-_EFFECTIVE = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed")
 
 
 class Server(Protocol):
@@ -104,6 +105,13 @@ class Held:
         self.text.close()
 
 
+def _sampling(o: GenerateOptions) -> dict[str, Any]:
+    """The sampler that draws the text, for a client that guesses its draws. Fields that are off are left out, but for
+    those of which the client's model may have other defaults."""
+    told = {name: (getattr(o, name), one.checkpoint) for name, one in table(TextOptions).items() if one.sampler}
+    return {"seed": o.seed, **{name: value for name, (value, always) in told.items() if value or always}}
+
+
 class Remotes:
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -168,7 +176,7 @@ class Remotes:
             options["seed"] = secrets.randbits(48)
         o = frames.options_of(options).filled(server.lm.defaults, 0)
         if server.settings.most_tokens is not None:
-            options["max_new_tokens"] = min(o.max_new_tokens or 0, server.settings.most_tokens)
+            options["max_new_tokens"] = fewer(o.max_new_tokens, server.settings.most_tokens)
         server.admit(1)
         lm, name = server.lm, secrets.token_hex(8)
         bos = lm.defaults.bos_token_id
@@ -179,7 +187,7 @@ class Remotes:
             heads = await asyncio.to_thread(self._heads)
             told = {"features": DRAFTER_NAMES[features.among(heads)]}
         (text,) = await server.texts.submit(prompt, [{**options, "drafter": "host", **told}])
-        self._held[name] = Held(text, prompt.tolist(), {one: getattr(o, one) for one in _EFFECTIVE}, features)
+        self._held[name] = Held(text, prompt.tolist(), _sampling(o), features)
         return name
 
     def _heads(self) -> list[Features]:

@@ -2,16 +2,16 @@
 
 import inspect
 import re
-from dataclasses import fields
 
 import pytest
 
 import swiftk
 from swiftk.cli import COMMANDS, common, main
 from swiftk.errors import InvalidArgument
+from swiftk.fields import table
 from swiftk.load_options import LoadOptions
 
-NAMES = [field.name for field in fields(LoadOptions)]
+NAMES = list(table(LoadOptions))
 GIVEN = {  # option: as a command line gives it, and what load() is called with
     "device": ("cpu", "cpu"),
     "dtype": ("float32", "float32"),
@@ -86,11 +86,11 @@ def test_commands_pass_them_on(loads, tmp_path, monkeypatch, command):
 def test_help_has_each_with_its_words(capsys, command):
     assert main([command, "--help"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    for field in fields(LoadOptions):
-        has = re.search(rf"{flag(field.name)} (?!is)", shown) is not None
-        assert has == (field.name not in REST[command][1]), field.name
-        if has and not (command == "run" and field.name == "drafter"):
-            assert field.metadata["help"] in shown
+    for name, one in table(LoadOptions).items():
+        has = re.search(rf"{flag(name)} (?!is)", shown) is not None
+        assert has == (name not in REST[command][1]), name
+        if has and not (command == "run" and name == "drafter"):
+            assert one.help in shown
 
 
 def test_help_of_load_has_each():

@@ -2,14 +2,17 @@
 
 import json
 import re
+from dataclasses import fields
 
 import numpy as np
 import pytest
 
 from swiftk.draft_rule import DraftRule
 from swiftk.errors import CheckpointError, InvalidArgument, InvalidOption, SwiftkError
+from swiftk.fields import TextOptions, table
 from swiftk.generation_config import Defaults, read_defaults
 from swiftk.options import NEW_TOKENS, GenerateOptions, LoadOptions, resolve_names
+from swiftk.remote import frames
 from swiftk.skip import SkipSet, resolve
 
 
@@ -73,21 +76,24 @@ def test_unknown_option_without_a_near_one_lists_all():
 @pytest.mark.parametrize(
     "given",
     [
-        {"max_new_tokens": 0},
+        {"max_new_tokens": -2},
         {"temperature": -0.1},
         {"temperature": float("nan")},
         {"temperature": float("inf")},
-        {"temperature": 1e-6},
         {"temperature": 1e39},
         {"repetition_penalty": 1e39},
-        {"top_p": 1e-50},
         {"max_new_tokens": 10**12},
-        {"top_p": 0.0},
+        {"top_p": -0.1},
         {"top_p": 1.1},
         {"top_k": -2},
         {"min_p": 1.5},
         {"repetition_penalty": 0.0},
-        {"seed": -1},
+        {"seed": -(2**63) - 1},
+        {"frequency_penalty": 2.1},
+        {"presence_penalty": -2.1},
+        {"logit_bias": {5: 101}},
+        {"logit_bias": {-5: 1}},
+        {"min_tokens": -1},
         {"seed": 2**64},
         {"logprobs": -1},
         {"logprobs": 65},
@@ -135,6 +141,10 @@ def test_out_of_range_is_a_value_error(given):
         {"ignore_eos": 1},
         {"stream": "yes"},
         {"seed": 1.0},
+        {"logit_bias": {"a": 1}},
+        {"logit_bias": {5: "x"}},
+        {"logit_bias": [5]},
+        {"skip_special_tokens": None},
     ],
 )
 def test_wrong_type_is_a_type_error(given):
@@ -154,6 +164,8 @@ def test_wrong_type_is_a_type_error(given):
         {"assistant_early_exit": 3, "skip": SkipSet()},
         {"ignore_eos": True, "eos_token_id": 2},
         {"verify": True, "acceptance": "rejection", "temperature": 1.0},
+        {"continue_final_message": True},
+        {"min_tokens": 5, "max_new_tokens": 4},
     ],
 )
 def test_contradictions(given):
@@ -168,6 +180,41 @@ def test_the_same_value_twice_is_no_contradiction():
 def test_errors_list_what_exists():
     with pytest.raises(ValueError, match="'auto', 'swift', 'self-sd', None"):
         parse(optimizer="swarm")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "want"),
+    [
+        ("temperature", 1e-8, 0.0),
+        ("temperature", 1e-5, 1e-5),
+        ("top_p", 0, 1e-37),
+        ("top_p", 1e-50, 1e-37),
+        ("seed", -1, None),
+        ("seed", -2, 2**64 - 2),
+        ("seed", 2**63, 2**63),
+        ("max_new_tokens", 0, 0),
+        ("max_new_tokens", -1, -1),
+        ("logit_bias", {"7": 1, 5: -2.5}, ((5, -2.5), (7, 1.0))),
+        ("logit_bias", [[7, 1]], ((7, 1.0),)),
+        ("logit_bias", {}, ()),
+        ("min_tokens", 3, 3),
+    ],
+)
+def test_values_are_read_as_peers_read_them(name, value, want):
+    assert getattr(parse(**{name: value}), name) == want
+
+
+def test_every_option_is_declared_with_a_kind_and_a_help_text():
+    for cls in (LoadOptions, GenerateOptions):
+        assert list(table(cls)) == [field.name for field in fields(cls)]
+        assert all(one.help.endswith((".", ":")) and one.help in cls.__doc__ for one in table(cls).values())
+
+
+def test_which_options_a_sampler_and_a_client_that_drafts_have():
+    assert {"temperature", "logit_bias", "min_tokens", "seed"} <= {
+        n for n, o in table(TextOptions).items() if o.sampler
+    }
+    assert set(frames.OPTIONS) == set(table(TextOptions)) < set(table(GenerateOptions))
 
 
 MODEL = Defaults(
@@ -188,6 +235,8 @@ MODEL = Defaults(
         ({"do_sample": True}, Defaults(temperature=0.3), (0.3, 0, 1.0)),
         ({"top_p": 0.5}, MODEL, (0.6, 20, 0.5)),
         ({}, Defaults(temperature=0.6), (0.0, 0, 1.0)),
+        ({}, Defaults(do_sample=True, temperature=0.0), (0.0, 0, 1.0)),
+        ({"do_sample": True}, Defaults(temperature=0.0), (1.0, 0, 1.0)),
     ],
 )
 def test_explicit_options_win_over_the_files(given, defaults, want):
@@ -241,7 +290,7 @@ def test_generation_config_files(tmp_path):
 @pytest.mark.parametrize(
     "content",
     [
-        *("{", "[]", '{"temperature": "warm"}', '{"temperature": 1e-7}', '{"top_p": 7}', '{"eos_token_id": "x"}'),
+        *("{", "[]", '{"temperature": "warm"}', '{"temperature": -1e-7}', '{"top_p": 7}', '{"eos_token_id": "x"}'),
         *('{"max_new_tokens": 0}', '{"max_length": "x"}', '{"bos_token_id": -1}'),
     ],
 )

@@ -1,0 +1,56 @@
+"""Options of a command that are declared in a table: those of load() and of a text."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any, get_origin
+
+import typer
+
+from ..fields import Option, table
+from ..option_values import Strings
+
+Given = dict[str, Any]  # options that a command line gives, by name
+
+
+def takes(
+    cls: type, into: str, only: Iterable[str] | None = None, without: Iterable[str] = ()
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Adds options of `cls` to a command, but those that it declares itself. only: some of them; None: all that are for
+    the command line. The command's argument `into` has those that were given."""
+    names = [name for name, one in table(cls).items() if one.command] if only is None else list(only)
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own = dict(inspect.signature(command, eval_str=True).parameters)
+        del own[into]
+        added = {name: _parameter(name, table(cls)[name]) for name in names if name not in (*without, *own)}
+
+        def run(**given: Any) -> None:
+            chosen = {name: given.pop(name) for name in added}
+            command(**given, **{into: {name: value for name, value in chosen.items() if value not in (None, [])}})
+
+        run.__doc__, run.__module__ = command.__doc__, command.__module__
+        run.__signature__ = inspect.Signature([*own.values(), *added.values()])  # type: ignore[attr-defined]
+        run.__annotations__ = {}
+        return run
+
+    return decorate
+
+
+def flags(names: Iterable[str]) -> str:
+    """Options as a command line spells them."""
+    return ", ".join(f"--{name.replace('_', '-')}" for name in names)
+
+
+def _parameter(name: str, one: Option) -> inspect.Parameter:
+    """An option as typer reads it. None: it is not given."""
+    kind = list[str] if isinstance(one.kind, Strings) else one.kind.hint
+    several = " May be repeated." if get_origin(kind) is list else ""
+    spelled = flags([name])  # a flag has no --no-flag
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[kind | None, typer.Option(spelled, metavar=one.metavar, help=one.help + several)],
+    )

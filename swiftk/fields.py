@@ -1,0 +1,216 @@
+"""The table of options. Each is declared once, as a field of a dataclass: its kind of value, its default, its help, and
+the doors that take it. generate(), the command line, HTTP, transformers and remote clients read it here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from math import inf
+from typing import Any
+
+from .option_values import LEAST, MOST, Biases, By, Flag, Ids, Integer, Kind, Number, Seed, Strings
+
+MAX_LOGPROBS = 64  # the runtime's longest top-k
+TO_THE_END = -1  # max_new_tokens: until the model ends its text, or the context is full
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    kind: Kind
+    help: str  # one sentence or two, for help() and --help
+    aliases: tuple[str, ...] = ()  # other names in generate()
+    http: bool = False  # a field of HTTP's requests
+    command: bool = False  # an option of commands that take such options
+    sampler: bool = False  # a field of _core.Sampling
+    checkpoint: bool = False  # generation_config.json may hold its default
+    metavar: str | None = None  # the value, in --help
+    hf: tuple[str, str] | None = None  # the logits processor of transformers that does the same, and its attribute
+
+
+def option(default: Any, kind: Kind, help: str, **doors: Any) -> Any:
+    """A field of a dataclass of options."""
+    return field(default=default, metadata={"option": Option(kind, help, **doors)})
+
+
+def table(cls: type) -> dict[str, Option]:
+    """The options of a class, by name."""
+    return {one.name: one.metadata["option"] for one in fields(cls) if "option" in one.metadata}
+
+
+def default_of(cls: type, name: str) -> Any:
+    return next(one.default for one in fields(cls) if one.name == name and one.default is not MISSING)
+
+
+def fewer(tokens: int | None, most: int | None) -> int | None:
+    """The smaller one of two max_new_tokens; None is none of them."""
+    given = [n for n in (tokens, most) if n is not None]
+    return min(given, key=lambda n: inf if n == TO_THE_END else n, default=None)
+
+
+def put(o: object, name: str, value: Any) -> None:
+    object.__setattr__(o, name, value)  # the class is frozen for callers; __post_init__ normalises
+
+
+def read_all(o: Any) -> None:
+    """Reads each field of a dataclass of options by its kind."""
+    for name, one in table(type(o)).items():
+        put(o, name, one.kind.read(f"[{o.function}] {name}", getattr(o, name)))
+
+
+def described(cls: type) -> type:
+    """A class decorator: its docstring lists its options."""
+    lines = (f"    {name} = {default_of(cls, name)!r}: {one.help}" for name, one in table(cls).items())
+    cls.__doc__ = "\n".join([str(cls.__doc__), "", *lines])
+    return cls
+
+
+@dataclass(frozen=True, slots=True)
+class TextOptions:
+    """What a text is. The same values give the same text, however it is drafted and whoever else is served."""
+
+    max_new_tokens: int | None = option(
+        None,
+        Integer(0, 1 << 31, also=(None, TO_THE_END)),
+        "Most tokens of the text; -1: until the model ends it or the context is full; 0: none, for prompt_logprobs "
+        "alone. None: as generation_config.json says (max_new_tokens, or max_length with the prompt), else 256.",
+        aliases=("max_tokens", "max_completion_tokens"),
+    )
+    do_sample: bool | None = option(None, Flag(optional=True), "Whether to sample. None: by the temperature.")
+    temperature: float | None = option(
+        None,
+        Number(0, MOST, least=1e-5),
+        "Sampling temperature; below 1e-5: greedy.",
+        http=True,
+        command=True,
+        sampler=True,
+        checkpoint=True,
+        hf=("TemperatureLogitsWarper", "temperature"),
+    )
+    top_k: int | None = option(
+        None,
+        Integer(-1, 1 << 31),
+        "Keep the k most likely tokens; 0 or -1: all.",
+        http=True,
+        command=True,
+        sampler=True,
+        checkpoint=True,
+        hf=("TopKLogitsWarper", "top_k"),
+    )
+    top_p: float | None = option(
+        None,
+        Number(0, 1, least=LEAST, tiny=LEAST),
+        "Keep the most likely tokens whose probabilities first add up to p; 0: the best one.",
+        http=True,
+        command=True,
+        sampler=True,
+        checkpoint=True,
+        hf=("TopPLogitsWarper", "top_p"),
+    )
+    min_p: float | None = option(
+        None,
+        Number(0, 1),
+        "Keep tokens at least min_p times as likely as the best one.",
+        http=True,
+        command=True,
+        sampler=True,
+        checkpoint=True,
+        hf=("MinPLogitsWarper", "min_p"),
+    )
+    repetition_penalty: float | None = option(
+        None,
+        Number(LEAST, MOST),
+        "Divides positive and multiplies negative logits of tokens seen in the prompt or the text; 1: off.",
+        http=True,
+        command=True,
+        sampler=True,
+        checkpoint=True,
+        hf=("RepetitionPenaltyLogitsProcessor", "penalty"),
+    )
+    frequency_penalty: float | None = option(
+        None,
+        Number(-2, 2),
+        "Subtracted from a token's logit for each time that the text has it; the prompt does not count.",
+        http=True,
+        command=True,
+        sampler=True,
+    )
+    presence_penalty: float | None = option(
+        None,
+        Number(-2, 2),
+        "Subtracted once from the logit of each token that the text has; the prompt does not count.",
+        http=True,
+        command=True,
+        sampler=True,
+    )
+    logit_bias: Mapping[int, float] | Sequence[tuple[int, float]] | None = option(
+        None, Biases(-100, 100), "{token id: number} that is added to the token's logit.", http=True, sampler=True
+    )
+    min_tokens: int | None = option(
+        None,
+        Integer(0, 1 << 31),
+        "Tokens before which the text cannot end by itself: end tokens and stop_token_ids are impossible until then.",
+        aliases=("min_new_tokens",),
+        http=True,
+        command=True,
+        sampler=True,
+        hf=("MinNewTokensLengthLogitsProcessor", "min_new_tokens"),
+    )
+    seed: int | None = option(
+        None,
+        Seed(-(1 << 63), (1 << 64) - 1),
+        "The same seed gives the same text. None or -1: drawn at random, recorded in the result.",
+        http=True,
+        command=True,
+        sampler=True,
+    )
+    stop: str | Sequence[str] = option(
+        (),
+        Strings(),
+        "Strings that end the text; the text does not include them.",
+        aliases=("stop_strings",),
+        http=True,
+        command=True,
+    )
+    stop_token_ids: int | Sequence[int] = option(
+        (), Ids(), "Token ids that end the text, beside the model's own.", aliases=("eos_token_id",), http=True
+    )
+    ignore_eos: bool = option(False, Flag(), "Do not end at the model's end tokens.", http=True, command=True)
+    include_stop_str_in_output: bool = option(
+        False, Flag(), "Whether the text includes the stop string that ended it.", http=True
+    )
+    skip_special_tokens: bool = option(
+        True, Flag(), "Leave special tokens out of the text; False: spell them.", http=True
+    )
+    parse_special: bool = option(
+        False,
+        Flag(),
+        'Read strings such as "</s>" in a text prompt as special tokens. In chat messages they always are.',
+        http=True,
+        command=True,
+    )
+    add_special_tokens: bool | None = option(
+        None,
+        Flag(optional=True),
+        "Whether the tokenizer adds BOS (and whatever else it adds) to the prompt. None: to a text prompt, and not to "
+        "chat messages, whose template writes it.",
+        http=True,
+    )
+    add_generation_prompt: bool = option(
+        True, Flag(), "Whether chat messages end with the opening of the assistant's turn.", http=True
+    )
+    continue_final_message: bool = option(
+        False,
+        Flag(),
+        "Go on with the last chat message in place of a new one; needs add_generation_prompt=False.",
+        http=True,
+    )
+    response_format: Mapping[str, Any] | None = option(
+        None,
+        By(dict[str, Any]),
+        'Form of the text: {"type": "json_object"}, "json_schema" with its "schema", "regex", "choice" with its '
+        '"choices", or "lark" with a "grammar" (llguidance\'s). Logprobs are among the tokens that it allows.',
+    )
+
+
+SAMPLER = tuple(name for name, one in table(TextOptions).items() if one.sampler)
