@@ -18,9 +18,9 @@ from .settings import GROUPS, Settings, default, flag
 
 _TYPES = {"int": int, "float": float, "str": str}
 _DESCRIPTION = """\
-Train a LLaMA with LayerSkip's recipe: later layers are dropped more often, and exits behind earlier layers are trained
-with the same head. What comes out is a Hugging Face folder whose first layers draft well: swiftk.load() or transformers
-open it. A run that was killed goes on with --resume, with the same losses.
+Train a LLaMA with LayerSkip's recipe: later layers are dropped more often, and exits after earlier layers are trained
+with the same vocabulary head. The result is a Hugging Face folder whose first layers draft well. swiftk.load() and
+transformers open it. --resume continues a run that was killed, with the same losses.
 """
 _EPILOG = r"""
 examples:
@@ -31,12 +31,12 @@ examples:
   swiftk run my-model "Once upon a time"
 
 Beside the model, OUT/training holds loss.csv (step, lr, loss, loss by exit), valid.csv (held-out loss by exit),
-loss.png where matplotlib is installed, and what --resume needs.
+loss.png if matplotlib is installed, and the files that --resume needs.
 """
 _DRAFTER = """\
-Train a drafter with weights of its own for a model: it reads the model's states, as the engine computes them, and
-guesses what the model will say. What comes out is a folder that swiftk.load(MODEL, drafter=OUT) opens, in the format of
-vLLM's speculators, of SpecForge (eagle3), or of Mixture of Attentions' authors.
+Train a head that drafts for a model. It reads the model's states, as the engine computes them, and predicts the
+model's next tokens. The result is a folder that swiftk.load(MODEL, drafter=OUT) opens, in the format of vLLM's
+speculators, of SpecForge (eagle3), of EAGLE (eagle2), or of the authors of Mixture of Attentions.
 """
 _DRAFTER_EPILOG = r"""
 examples:
@@ -47,8 +47,8 @@ examples:
   python -m swiftk.train drafter --resume my-drafter
   swiftk run my-model --drafter my-drafter "Once upon a time"
 
-Beside the drafter, OUT/training holds loss.csv, valid.csv (acceptance by position on held-out text), and what --resume
-needs.
+Beside the head, OUT/training holds loss.csv, valid.csv (acceptance by position on held-out text), and the files that
+--resume needs.
 """
 
 

@@ -14,8 +14,8 @@ GROUPS = {
 }
 KINDS = {
     "block": "a block of positions in one pass (DFlash, DSpark)",
-    "eagle3": "a pass for each token",
-    "eagle2": "the same, older: it foretells the model's last states (EAGLE-1 and 2)",
+    "eagle3": "one token per pass",
+    "eagle2": "the older form of it, which predicts the model's last states (EAGLE-1 and 2)",
     "moa": "Mixture of Attentions, which reads K and V of all layers",
 }
 
@@ -30,58 +30,69 @@ class DrafterSettings(Checked):
         None, "data", r"the text of a JSON line from several fields: 'Question: {question}\nAnswer:'"
     )
     answers: int = option(
-        0, "data", "texts are prompts, which the model answers with so many tokens: what it will be asked for", least=0
+        0,
+        "data",
+        "take texts as prompts, and learn from this many tokens of the model's answers; 0: from the texts",
+        least=0,
     )
-    held_out: float = option(0.02, "data", "share of each file, its end, kept for validation", least=0, most=0.5)
+    held_out: float = option(0.02, "data", "share of each file, from its end, kept for validation", least=0, most=0.5)
 
     kind: str = option("block", "drafter", "; ".join(f"{k}: {about}" for k, about in KINDS.items()), choices=(*KINDS,))
-    target: str | None = option(None, "drafter", "Hugging Face folder of the model that it drafts for")
-    layers: int | None = option(None, "drafter", "block: layers of its own; default: 2; the others have one", least=1)
-    block: int = option(8, "drafter", "block: its positions", least=2, most=64)
-    taps: int = option(3, "drafter", "block, eagle3: layers of the model whose outputs it reads", least=1)
-    rank: int = option(64, "drafter", "block: of the bias by the token before; 0: none", least=0)
+    target: str | None = option(None, "drafter", "Hugging Face folder of the model to draft for")
+    layers: int | None = option(None, "drafter", "block: number of layers; default: 2 (other kinds have one)", least=1)
+    block: int = option(8, "drafter", "block: tokens per block", least=2, most=64)
+    taps: int = option(3, "drafter", "block, eagle3: number of model layers whose outputs the head reads", least=1)
+    rank: int = option(64, "drafter", "block: rank of the bias that depends on the token before; 0: no bias", least=0)
     mask: int = option(
-        0, "drafter", "block: token that stands where none is known: one that texts do not have", least=0
+        0, "drafter", "block: id of a token that marks positions not known yet; texts should not have it", least=0
     )
     steps_ahead: int = option(
-        5, "drafter", "eagle3: steps that training unrolls; eagle2: those that validation does", least=1, most=16
+        5, "drafter", "eagle3: steps unrolled in training; eagle2: steps in validation", least=1, most=16
     )
     draft_vocab: int | None = option(
-        None, "drafter", "block, eagle3: the most frequent tokens, which alone it drafts; default: all", least=1
+        None, "drafter", "block, eagle3: draft only this many most frequent tokens; default: all", least=1
     )
-    target_layers: int = option(0, "drafter", "moa: last layers of the model that run behind its own (TLI)", least=0)
+    target_layers: int = option(
+        0, "drafter", "moa: number of the model's last layers that run after the head (TLI)", least=0
+    )
     observe_all: bool = option(
-        False, "drafter", "moa: states of every token are seen in training, not of every 6th to 14th (the ablation)"
+        False, "drafter", "moa: in training see states of every token, not of every 6th to 14th (the ablation)"
     )
     unmixed: bool = option(
-        False, "drafter", "moa: no attention over the model's layers, their mean alone (the ablation)"
+        False, "drafter", "moa: take the mean of the model's layers instead of attention over them (the ablation)"
     )
-    ahead: int = option(7, "drafter", "moa: tokens ahead of which validation tells", least=1, most=63)
+    ahead: int = option(7, "drafter", "moa: number of tokens ahead that validation reports", least=1, most=63)
 
     steps: int = option(2000, "optimization", "steps of the optimizer, T", least=1, most=1 << 24)
     batch: int = option(4, "optimization", "sequences at a time", least=1)
-    context: int = option(256, "optimization", "tokens of a sequence", least=32)
-    anchors: int = option(40, "optimization", "block: places of a sequence that are drafted from in a step", least=1)
+    context: int = option(256, "optimization", "tokens per sequence", least=32)
+    anchors: int = option(40, "optimization", "block: positions per sequence that one step drafts from", least=1)
     decay: float | None = option(
-        None, "optimization", "weight of a place over that before; default: 0.85, eagle3 0.8", least=0, most=1
+        None,
+        "optimization",
+        "weight of each draft position over the one before; default: 0.85, eagle3 0.8",
+        least=0,
+        most=1,
     )
     tv: float = option(
-        0.5, "optimization", "block: share of total variation in the loss, beside entropy", least=0, most=1
+        0.5, "optimization", "block: share of total variation in the loss; the rest is cross-entropy", least=0, most=1
     )
-    kl: float = option(0.1, "optimization", "moa: weight of KL in the loss, beside the error of states", least=0)
+    kl: float = option(
+        0.1, "optimization", "moa: weight of the KL divergence in the loss, beside the error of states", least=0
+    )
     lr: float = option(1.5e-3, "optimization", "peak learning rate", least=0)
     warmup: int = option(50, "optimization", "steps of linear warmup", least=0)
-    lr_end: float = option(0.05, "optimization", "learning rate at the end, of the peak", least=0, most=1)
-    weight_decay: float = option(0.01, "optimization", "of matrices; norms have none", least=0)
+    lr_end: float = option(0.05, "optimization", "learning rate at the end, as a share of the peak", least=0, most=1)
+    weight_decay: float = option(0.01, "optimization", "weight decay of matrices; norms have none", least=0)
     beta1: float = option(0.9, "optimization", "AdamW's decay of the mean", least=0, most=0.9999)
     beta2: float = option(0.95, "optimization", "AdamW's decay of the square", least=0, most=0.99999)
-    clip: float = option(1.0, "optimization", "largest norm of a gradient; 0: any", least=0)
-    seed: int = option(0, "optimization", "of new weights, and of what a step sees", least=0)
+    clip: float = option(1.0, "optimization", "maximum norm of the gradient; 0: no limit", least=0)
+    seed: int = option(0, "optimization", "seed for new weights and for the positions that a step uses", least=0)
     precision: str | None = precision()
 
-    device: str = option("auto", "run", "cpu, cuda, cuda:N; auto: a GPU where there is one")
-    threads: int | None = option(None, "run", "of the CPU; default: torch's choice", least=1)
+    device: str = option("auto", "run", "cpu, cuda, cuda:N; auto: a GPU if there is one")
+    threads: int | None = option(None, "run", "CPU threads; default: torch's choice", least=1)
     log_every: int = option(10, "run", "steps between rows of loss.csv", least=1)
     eval_every: int = option(250, "run", "steps between validations", least=1)
-    eval_batches: int = option(8, "run", "batches of a validation at most", least=1)
+    eval_batches: int = option(8, "run", "maximum number of batches per validation", least=1)
     save_every: int = option(250, "run", "steps between checkpoints to resume from", least=1)

@@ -32,8 +32,8 @@ def precision() -> Any:
     return option(
         None,
         "optimization",
-        "of matrix products, weights stay float32; default: bfloat16 on a GPU, float32 on a CPU, where bfloat16 is "
-        "faster if it has AMX",
+        "dtype of matrix products; weights stay float32. Default: bfloat16 on a GPU, float32 on a CPU; bfloat16 is "
+        "faster on a CPU with AMX",
         choices=("float32", "bfloat16"),
     )
 
@@ -76,25 +76,25 @@ class Settings(Checked):
     template: str | None = option(
         None, "data", r"the text of a JSON line from several fields: 'Question: {question}\nAnswer: {answer}'"
     )
-    held_out: float = option(0.02, "data", "share of each file, its end, kept for validation", least=0, most=0.5)
+    held_out: float = option(0.02, "data", "share of each file, from its end, kept for validation", least=0, most=0.5)
     tokenizer: str | None = option(
-        None, "data", "folder with tokenizer.json; default: the model's own, or a byte-level BPE trained on the data"
+        None, "data", "folder with a tokenizer.json; default: the model's own, or a byte-level BPE trained on the data"
     )
 
-    model: str | None = option(None, "model", "Hugging Face folder to continue from; a new model without it")
-    layers: int = option(12, "model", "layers", least=2)
+    model: str | None = option(None, "model", "Hugging Face folder to continue from; without it a new model is made")
+    layers: int = option(12, "model", "number of layers", least=2)
     hidden: int = option(192, "model", "hidden size", least=1)
     heads: int = option(6, "model", "attention heads", least=1)
     kv_heads: int | None = option(None, "model", "key-value heads; default: as many as heads", least=1)
     ffn: int | None = option(None, "model", "MLP width; default: 8/3 of the hidden size, in steps of 32", least=1)
-    vocab: int = option(4096, "model", "entries of the BPE; a given tokenizer has its own number", least=259)
-    max_positions: int = option(2048, "model", "longest text the model will be used for", least=2)
+    vocab: int = option(4096, "model", "size of the BPE vocabulary; a given tokenizer keeps its own", least=259)
+    max_positions: int = option(2048, "model", "longest text that the model will be used for, in tokens", least=2)
     rope_theta: float = option(10000.0, "model", "base of the rotary frequencies", least=1)
-    untied: bool = option(False, "model", "a head of its own, instead of the embedding")
+    untied: bool = option(False, "model", "a vocabulary head with weights of its own, not the embedding's")
     export_dtype: str | None = option(
         None,
         "model",
-        "of the weights written; default: bfloat16 for a new model, else the checkpoint's",
+        "dtype of the written weights; default: bfloat16 for a new model, else the checkpoint's",
         choices=("float32", "bfloat16", "float16"),
     )
 
@@ -115,29 +115,31 @@ class Settings(Checked):
 
     steps: int = option(2000, "optimization", "steps of the optimizer, T", least=1, most=1 << 24)
     batch: int = option(16, "optimization", "sequences at a time", least=1)
-    accumulate: int = option(1, "optimization", "batches whose gradients one step sums", least=1)
-    context: int = option(256, "optimization", "tokens of a sequence", least=2)
+    accumulate: int = option(1, "optimization", "batches whose gradients are summed for one step", least=1)
+    context: int = option(256, "optimization", "tokens per sequence", least=2)
     lr: float | None = option(
         None, "optimization", "peak learning rate; default: 1e-3 from scratch, 3e-5 for a checkpoint", least=0
     )
     warmup: int = option(100, "optimization", "steps of linear warmup", least=0)
-    lr_end: float = option(0.1, "optimization", "learning rate at the end, of the peak", least=0, most=1)
-    weight_decay: float = option(0.05, "optimization", "of matrices; norms and biases have none", least=0)
+    lr_end: float = option(0.1, "optimization", "learning rate at the end, as a share of the peak", least=0, most=1)
+    weight_decay: float = option(0.05, "optimization", "weight decay of matrices; norms and biases have none", least=0)
     beta1: float = option(0.9, "optimization", "AdamW's decay of the mean", least=0, most=0.9999)
     beta2: float = option(0.95, "optimization", "AdamW's decay of the square", least=0, most=0.99999)
-    clip: float = option(1.0, "optimization", "largest norm of a gradient; 0: any", least=0)
-    seed: int = option(0, "optimization", "of new weights, of the order of texts, of dropped layers", least=0)
+    clip: float = option(1.0, "optimization", "maximum norm of the gradient; 0: no limit", least=0)
+    seed: int = option(0, "optimization", "seed for new weights, the order of texts, and dropped layers", least=0)
     precision: str | None = precision()
     compile: bool = option(
-        False, "optimization", "layers by torch.compile: a minute to begin with, and a C++ compiler on a CPU, for speed"
+        False,
+        "optimization",
+        "compile layers with torch.compile: faster after a minute; on a CPU it needs a C++ compiler",
     )
 
-    device: str = option("auto", "run", "cpu, cuda, cuda:N; auto: a GPU where there is one")
-    threads: int | None = option(None, "run", "of the CPU; default: torch's choice", least=1)
+    device: str = option("auto", "run", "cpu, cuda, cuda:N; auto: a GPU if there is one")
+    threads: int | None = option(None, "run", "CPU threads; default: torch's choice", least=1)
     recompute: bool = option(False, "run", "run layers and exits again in the backward pass: less memory, more time")
     log_every: int = option(1, "run", "steps between rows of loss.csv", least=1)
     eval_every: int = option(200, "run", "steps between validations", least=1)
-    eval_batches: int = option(16, "run", "batches of a validation at most", least=1)
+    eval_batches: int = option(16, "run", "maximum number of batches per validation", least=1)
     save_every: int = option(200, "run", "steps between checkpoints to resume from", least=1)
 
 
