@@ -80,7 +80,7 @@ class LoadOptions:
     device: str = option(
         "auto",
         By(str, _device),
-        "Where to run: cpu, cuda, cuda:N, or auto (SWIFTK_DEVICE if it is set, else a GPU where there is one).",
+        "Device: cpu, cuda, cuda:N, or auto (SWIFTK_DEVICE if it is set, else a GPU if there is one).",
         metavar="DEVICE",
     )
     dtype: str = option(
@@ -91,56 +91,59 @@ class LoadOptions:
     )
     threads: int | None = option(None, Integer(1, MAX_THREADS), "CPU threads. Default: one per core.")
     context: int | None = option(
-        None, Integer(2, 1 << 31), "Most tokens of prompt and text together. Default: the model's."
+        None, Integer(2, 1 << 31), "Maximum number of tokens of prompt and answer together. Default: the model's."
     )
     isa: str | None = option(
         None,
         By(str, _isa),
-        "Instruction set of the CPU's kernels: baseline, avx2, avx512, avx512bf16 or amx. Each gives texts of its own. "
+        "Instruction set of the CPU's kernels: baseline, avx2, avx512, avx512bf16 or amx. Texts may differ "
+        "between them. "
         "Default: the best of this machine.",
         metavar="NAME",
     )
     pack: str | Path | None = option(
         None,
         By(str, _pack),
-        "Kernels for a GPU, a file of `swiftk pack`. Default: built at first use, then cached.",
+        "GPU kernels, a file of `swiftk pack`. Default: built at first use, then cached.",
         metavar="FILE",
     )
     draft_weights: str | Sequence[str] = option(
         "auto",
         By(str, forms),
-        "Copies of the weights in few bits that drafts read: int8, int4, int3, or several; auto (int4 or int3, if one "
-        "fits); own (none); upper (the upper bytes of float16 weights on a CPU, which cost no memory). A CPU reads a "
-        "drafter in the first of these that has few bits.",
+        "Few-bit copies of the weights for drafting: int8, int4, int3, or several, auto (int4 or int3, if one fits), "
+        "own (none), or upper (the upper bytes of float16 weights on a CPU, which cost no memory). A CPU reads a head "
+        "in the first of these that has few bits.",
         metavar="FORM[,FORM]",
     )
     drafter: str | Path | Sequence[str | Path] | None = option(
         None,
         By(list[str], _drafter),
-        "Folder of a head that was trained for this model, or of a small model of the same vocabulary. Of several the "
-        "fastest is used.",
+        "Folder of a head that was trained for this model, or of a small model of the same vocabulary. The fastest of "
+        "several is used.",
         metavar="FOLDER",
     )
     drafter_pack: str | Path | Sequence[str | Path] | None = option(
         None,
         By(list[str], _drafter_pack),
-        "The drafters' kernels for a GPU, files of `swiftk pack --drafter` in the same order (three for a Mixture of "
-        "Attentions). Default: built at first use, then cached.",
+        "GPU kernels of heads and draft models, files of `swiftk pack --drafter` in the same order (three for "
+        "a Mixture of Attentions). Default: built at first use, then cached.",
         metavar="FILE",
     )
     draft_memory: int | str | None = option(
         None,
         Size(),
-        "Most memory of all copies of the weights: bytes, or a size such as 6GB or 512MiB. Default: a quarter of what "
-        "is free.",
+        "Maximum memory of all copies of the weights: bytes, or a size such as 6GB or 512MiB. Default: a quarter of "
+        "what is free.",
         metavar="SIZE",
     )
-    max_sequences: int = option(16, Integer(1, 256, also=()), "Texts that step together; others wait. Default: 16.")
+    max_sequences: int = option(
+        16, Integer(1, 256, also=()), "Maximum number of requests that run together; others wait. Default: 16."
+    )
     kv_memory: int | str | None = option(
         None,
         Size(),
-        "Most memory of keys and values: bytes, or a size such as 6GB or 512MiB. Default: one text of full length, and "
-        "an eighth of one for each of the others.",
+        "Maximum memory of keys and values: bytes, or a size such as 6GB or 512MiB. Default: one text of full "
+        "length, and an eighth of one for each of the others.",
         metavar="SIZE",
     )
 

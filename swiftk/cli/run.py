@@ -28,7 +28,7 @@ from .options import Given, takes
 from .terminal import Screen, one_interrupt
 
 _DRAFTER = (
-    f"What proposes tokens: {', '.join(DRAFTERS)}; or the folder of a trained head or small model. May be repeated."
+    f"Sources of draft tokens: {', '.join(DRAFTERS)}; or the folder of a trained head or small model. May be repeated."
 )
 
 
@@ -55,7 +55,7 @@ def command(
     chosen: Given,
     loading: Loading,
 ) -> None:
-    """Generate one text from a prompt. Where the model has a chat template, it answers the prompt."""
+    """Generate one text from a prompt. If the model has a chat template, it answers the prompt."""
     if page is not None:
         check(page)
     chats = Tokenizer(model_folder(model)).has_template

@@ -13,10 +13,10 @@ GROUPS = {
     "run": "the machine, and what is written when",
 }
 KINDS = {
-    "block": "a block of positions in one pass (DFlash, DSpark)",
+    "block": "a block of tokens in one pass: DFlash, DSpark",
     "eagle3": "one token per pass",
-    "eagle2": "the older form of it, which predicts the model's last states (EAGLE-1 and 2)",
-    "moa": "Mixture of Attentions, which reads K and V of all layers",
+    "eagle2": "predicts the model's last states: EAGLE-1 and 2",
+    "moa": "Mixture of Attentions: reads K and V of all layers",
 }
 
 
@@ -37,7 +37,7 @@ class DrafterSettings(Checked):
     )
     held_out: float = option(0.02, "data", "share of each file, from its end, kept for validation", least=0, most=0.5)
 
-    kind: str = option("block", "drafter", "; ".join(f"{k}: {about}" for k, about in KINDS.items()), choices=(*KINDS,))
+    kind: str = option("block", "drafter", ", ".join(f"{k} ({about})" for k, about in KINDS.items()), choices=(*KINDS,))
     target: str | None = option(None, "drafter", "Hugging Face folder of the model to draft for")
     layers: int | None = option(None, "drafter", "block: number of layers; default: 2 (other kinds have one)", least=1)
     block: int = option(8, "drafter", "block: tokens per block", least=2, most=64)

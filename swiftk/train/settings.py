@@ -103,7 +103,7 @@ class Settings(Checked):
     curriculum: str = option(
         "rotational",
         "recipe",
-        "exits trained at a step: every R-th, in rotation; from the last down, one more every T/2L steps; all",
+        "exits trained at a step: every R-th in rotation, or from the last down (one more every T/2L steps), or all",
         choices=CURRICULA,
     )
     rotation: int | None = option(

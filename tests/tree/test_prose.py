@@ -37,8 +37,8 @@ def paragraphs(text: str) -> Iterator[str]:
 
 
 def sentences(prose: str) -> list[str]:
-    words = re.sub(r"[*`]|\]\([^)]*\)|\[", "", prose)  # what a reader sees
-    return [one for one in re.split(r"(?<=[.!?:])\s+(?=[A-Z.…])", words) if one]
+    words = re.sub(r"\*|\]\([^)]*\)|\[", "", re.sub(r"`[^`]*`", "Code", prose))
+    return [one for one in re.split(r"(?<=[.!?:])\s+(?=[A-Z…\"]|\.\.\. )", words) if one]
 
 
 def faults(prose: str) -> list[str]:
@@ -99,7 +99,7 @@ def test_no_option_is_without_help():
         ("One; two; three.", ["is three sentences"]),
         ("- An item: one;\n  two.\n- Another; it ends.\n", []),
         ("```\nWhat; is; code\n```\n\n    What; is; code\n\n| What; is; a table |\n", []),
-        ("The `a.b` of **c**. [Where](x.md) it stands.", ["opens with 'Where'"]),
+        ("The `a; b; ... ` of **c**. [Where](x.md) it stands.", ["opens with 'Where'"]),
     ],
 )
 def test_faults_are_found(text, said):
