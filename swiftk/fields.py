@@ -72,8 +72,9 @@ class TextOptions:
     max_new_tokens: int | None = option(
         None,
         Integer(0, 1 << 31, also=(None, TO_THE_END)),
-        "Most tokens of the text; -1: until the model ends it or the context is full; 0: none, for prompt_logprobs "
-        "alone. None: as generation_config.json says (max_new_tokens, or max_length with the prompt), else 256.",
+        "Maximum number of new tokens. -1: until the model ends the text or the context is full. 0: none, for "
+        "prompt_logprobs alone. None: as generation_config.json says (max_new_tokens, or max_length with the prompt), "
+        "else 256.",
         aliases=("max_tokens", "max_completion_tokens"),
     )
     do_sample: bool | None = option(None, Flag(optional=True), "Whether to sample. None: by the temperature.")
@@ -149,7 +150,7 @@ class TextOptions:
     min_tokens: int | None = option(
         None,
         Integer(0, 1 << 31),
-        "Tokens before which the text cannot end by itself: end tokens and stop_token_ids are impossible until then.",
+        "Minimum number of new tokens: end tokens and stop_token_ids are impossible before.",
         aliases=("min_new_tokens",),
         http=True,
         command=True,
@@ -167,7 +168,7 @@ class TextOptions:
     stop: str | Sequence[str] = option(
         (),
         Strings(),
-        "Strings that end the text; the text does not include them.",
+        "Strings that end the text. They are not part of it.",
         aliases=("stop_strings",),
         http=True,
         command=True,
@@ -202,7 +203,7 @@ class TextOptions:
     continue_final_message: bool = option(
         False,
         Flag(),
-        "Go on with the last chat message in place of a new one; needs add_generation_prompt=False.",
+        "Continue the last chat message in place of a new one; needs add_generation_prompt=False.",
         http=True,
     )
     response_format: Mapping[str, Any] | None = option(

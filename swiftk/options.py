@@ -38,25 +38,34 @@ class GenerateOptions(TextOptions):
 
     function: ClassVar[str] = "generate"
     logprobs: int | None = option(
-        None, Integer(0, MAX_LOGPROBS), "Alternatives that each token comes with; 0: the token's own logprob alone."
+        None,
+        Integer(0, MAX_LOGPROBS),
+        "Number of alternatives reported with each token; 0: only the token's own logprob.",
     )
     prompt_logprobs: int | None = option(
-        None, Integer(0, MAX_LOGPROBS), "The same of the prompt's tokens but the first, all of which are run then."
+        None,
+        Integer(0, MAX_LOGPROBS),
+        "The same for each prompt token but the first. The whole prompt is computed then.",
     )
     speculate: bool | str = option(
-        True, Choice((True, False, "always")), 'True: where it pays; "always": in every round; False: never.', http=True
+        True,
+        Choice((True, False, "always")),
+        'True: draft while it is faster, "always": in every round, False: never.',
+        http=True,
     )
     skip: str | Path | SkipSet | Sequence[int] | None = option(
         "auto",
         By(Any),
-        'What drafts leave out: "auto", None, a SkipSet, a list of layers, the path of a saved set, or the weights to '
-        'read ("int4").',
+        'Layers that drafts leave out: "auto", None, a SkipSet, a list of layers, the path of a saved set, or only the '
+        'weights to read ("int4").',
     )
     assistant_early_exit: int | str | None = option(
-        None, Integer(0, 1 << 16, also=(None, "auto")), 'Draft with the first k layers; "auto": as many as pay best.'
+        None, Integer(0, 1 << 16, also=(None, "auto")), 'Draft with the first k layers; "auto": the fastest k.'
     )
     kvq: bool = option(
-        True, Flag(), "Verification takes over what a draft ran exactly, its first steps; False: it runs them again."
+        True,
+        Flag(),
+        "Verification reuses the first layers of a draft if the draft ran them exactly; False: it runs them again.",
     )
     gate: str | float | DraftRule = option(
         "auto",
@@ -67,47 +76,47 @@ class GenerateOptions(TextOptions):
     max_draft: int | None = option(
         None,
         Integer(1, MAX_DRAFT),
-        "Most tokens drafted a round.",
+        "Maximum number of tokens drafted in a round.",
         aliases=("num_speculative_tokens", "num_assistant_tokens"),
     )
     drafter: str | None = option(
         None,
         By(str),
-        'Who proposes tokens: "plan", the model with sublayers skipped or in few bits; "suffix", the text\'s own '
-        'repetitions; "recycle", what the model listed after a token before; "model", "block", "eagle" or "moa", the '
-        'draft model or head of that kind that was loaded, of several whichever pays; "auto", all of them by time; as '
-        'papers have them, "lookup", "lookahead", "parallel", and "template", Token Recycling\'s tree; "host", what '
-        'Stream.guess() is given. None: "auto" with a gate by time, unless a plan is given; else "plan".',
+        'Source of draft tokens. "plan": the model with layers skipped or in few bits. "suffix": repetitions in the '
+        'text. "recycle": the model\'s earlier candidates after the same token. "model", "block", "eagle" or "moa": '
+        'the loaded draft model or head of that kind, the fastest of several. "auto": the fastest of all these. "lookup", '
+        '"lookahead", "parallel" and "template" (Token Recycling\'s tree): as in their papers. "host": tokens given to '
+        'Stream.guess(). None: "auto" with gate="auto" unless skip, optimizer or an early exit is given, else "plan".',
     )
     recall: bool | None = option(
         None,
         Flag(optional=True),
-        'What sources keep when another text begins. None: "recycle" and "template" their matrix of tokens, which is '
-        "the model's more than the text's; True: \"suffix\" the texts, too; False: nothing.",
+        'Memory of the sources from one text to the next. None: "recycle" and "template" keep their matrix of tokens, '
+        'which says more about the model than about a text. True: "suffix" also keeps the texts. False: none.',
     )
     sources: SourceSettings | Mapping[str, Any] | None = option(
-        None, By(Any), "Numbers of the sources, which cost no draft step."
+        None, By(Any), "Settings of the sources, which cost no draft step."
     )
     features: str | None = option(
         None,
         By(str),
-        'A loaded head ("drafter", "drafter-2", ...): events bring what it reads of the text, for a client that drafts '
+        'A loaded head ("drafter", "drafter-2", ...): events carry the states that it reads, for a client that drafts '
         "(swiftk.remote).",
     )
     optimizer: str | None = option(
-        "auto", Choice(OPTIMIZERS), "How sublayers that drafts skip are searched; a given skip set is never changed."
+        "auto", Choice(OPTIMIZERS), "Search for the layers that drafts skip; a given skip set is never changed."
     )
-    swift: SwiftSettings | Mapping[str, Any] | None = option(None, By(Any), 'Numbers of optimizer="swift".')
+    swift: SwiftSettings | Mapping[str, Any] | None = option(None, By(Any), 'Settings of optimizer="swift".')
     acceptance: str = option(
         "coupled",
         Choice(("coupled", "rejection")),
-        '"coupled": the seed alone decides the tokens. "rejection": the papers\' rule, same distribution; its draws '
-        "belong to rounds of drafting, so a seed repeats its tokens only with a gate and an optimizer that do not go "
-        "by the clock, and with recall=False.",
+        '"coupled": the seed alone decides the tokens. "rejection": the rule of the papers, same distribution. Its '
+        "draws depend on the rounds, so a seed repeats its tokens only with a gate and an optimizer that do not use "
+        "the clock, and with recall=False.",
     )
     stream: bool = option(False, Flag(), "Return a Stream of Events.")
     verify: bool = option(False, Flag(), "Decode again without drafts, and compare.")
-    explain: bool = option(False, Flag(), "Each round of the trace says why it was what it was.")
+    explain: bool = option(False, Flag(), "The trace says for each round why it drafted or did not.")
 
     def __post_init__(self) -> None:
         read_all(self)

@@ -10,6 +10,9 @@ import pytest
 from typer.main import get_command
 
 from swiftk.cli import COMMANDS, _app
+from swiftk.fields import table
+from swiftk.load_options import LoadOptions
+from swiftk.options import GenerateOptions
 from swiftk.train import drafter_settings, settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -61,6 +64,9 @@ def helps() -> Iterator[tuple[str, str]]:
     for one in (settings.Settings, drafter_settings.DrafterSettings):
         for field in fields(one):
             yield f"train --{field.name}", field.metadata["help"]
+    for one in (LoadOptions, GenerateOptions):
+        for name, about in table(one).items():
+            yield f"{one.function}({name})", about.help
 
 
 @pytest.mark.parametrize("path", READMES)
@@ -87,6 +93,13 @@ def test_help():
 def test_no_option_is_without_help():
     silent = [where for where, text in helps() if not text.strip()]
     assert not silent
+
+
+@pytest.mark.parametrize("options", [LoadOptions, GenerateOptions])
+def test_the_package_s_readme_has_every_option(options):
+    rows = re.findall(r"^\| (`.*?) \|", (ROOT / "swiftk" / "README.md").read_text(), re.M)
+    named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    assert not set(table(options)) - named
 
 
 @pytest.mark.parametrize(
