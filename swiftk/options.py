@@ -84,9 +84,9 @@ class GenerateOptions(TextOptions):
         By(str),
         'Source of draft tokens. "plan": the model with layers skipped or in few bits. "suffix": repetitions in the '
         'text. "recycle": the model\'s earlier candidates after the same token. "model", "block", "eagle" or "moa": '
-        'the loaded draft model or head of that kind, the fastest of several. "auto": the fastest of all these. "lookup", '
-        '"lookahead", "parallel" and "template" (Token Recycling\'s tree): as in their papers. "host": tokens given to '
-        'Stream.guess(). None: "auto" with gate="auto" unless skip, optimizer or an early exit is given, else "plan".',
+        'the loaded draft model or head of that kind, the fastest of several. "auto": the fastest of all these. '
+        '"lookup", "lookahead", "parallel" and "template" (Token Recycling\'s tree): as in their papers. "host": tokens '
+        'given to Stream.guess(). None: "auto" with gate="auto" unless skip, optimizer or an early exit is given, else "plan".',
     )
     recall: bool | None = option(
         None,

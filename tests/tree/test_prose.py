@@ -99,7 +99,8 @@ def test_no_option_is_without_help():
 def test_the_package_s_readme_has_every_option(options):
     rows = re.findall(r"^\| (`.*?) \|", (ROOT / "swiftk" / "README.md").read_text(), re.M)
     named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
-    assert not set(table(options)) - named
+    missing = set(table(options)) - named
+    assert not missing
 
 
 @pytest.mark.parametrize(
