@@ -47,6 +47,7 @@ _HOME = {
     "SwiftkError": "errors",
     "InvalidArgument": "errors",
     "InvalidOption": "errors",
+    "ContextExceeded": "errors",
     "CheckpointError": "errors",
     "UnsupportedModel": "errors",
     "NumericalError": "errors",

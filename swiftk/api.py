@@ -37,6 +37,7 @@ from .trace import Trace
 from .transcript import Transcript
 
 _log = logging.getLogger("swiftk")
+Prepared = tuple[np.ndarray, GenerateOptions, tuple[SkipSet, ...], Grammar | None]  # a text that may start
 _TELL = 2.0  # seconds between two lines of the log about a load
 
 
@@ -95,7 +96,7 @@ def _load(
     most = model.config["max_position"]
     if options.context and options.context > most:
         raise InvalidArgument(f"[load] context is {options.context}, want 2..{most} (the model's)")
-    lm = LM(folder, model, Tokenizer(folder), defaults, options)
+    lm = LM(folder, model, Tokenizer(folder, options.chat_template), defaults, options)
     for kind, drafter in zip(model.drafters, drafters, strict=True):
         if kind == "model":
             lm.tokenizer.must_equal(Tokenizer(drafter))
@@ -229,6 +230,22 @@ class LM:
         """A Stream of each prompt, with options of its own: all of them, or an error and none."""
         return self._submit(prompts, each, {})
 
+    def prepare(self, prompts: Sequence[Any], each: Sequence[Mapping[str, Any]]) -> list[Prepared]:
+        """The first half of submit_many(): all that depends on what was asked for, and none of the engine. A prompt
+        that is given several times is tokenised once. start() does the rest."""
+        return self._prepare(prompts, each, {})
+
+    def start(self, prepared: Sequence[Prepared]) -> list[Stream]:
+        """A Stream of each text that prepare() made ready: all of them, or an error and none."""
+        streams: list[Stream] = []
+        try:
+            streams.extend(self._stream(*one) for one in prepared)
+        except BaseException:
+            for one in streams:
+                one.close()
+            raise
+        return streams
+
     def step(self) -> None:
         """One round of all texts under way, for a host that reads many streams by Stream.poll()."""
         self._engine.step()
@@ -259,9 +276,19 @@ class LM:
         common: Mapping[str, Any],
         count: bool = False,
     ) -> list[Stream]:
-        """All prompts are looked at before the first is submitted: an error leaves nothing under way. With `count` the
-        seeds count up from the first one's."""
-        asked = []
+        """All prompts are looked at before the first is submitted: an error leaves nothing under way."""
+        return self.start(self._prepare(prompts, each, common, count))
+
+    def _prepare(
+        self,
+        prompts: Sequence[Any],
+        each: Sequence[Mapping[str, Any]],
+        common: Mapping[str, Any],
+        count: bool = False,
+    ) -> list[Prepared]:
+        """With `count` the seeds count up from the first one's."""
+        asked: list[Prepared] = []
+        known: dict[tuple[int, bool], np.ndarray] = {}  # token ids, by the prompt's identity and what they depend on
         for i, (prompt, its) in enumerate(zip(prompts, each, strict=True)):
             o = GenerateOptions.parse({**common, **its})
             if count and i > 0:
@@ -269,19 +296,16 @@ class LM:
             if o.seed is None:
                 o = replace(o, seed=secrets.randbits(48))
             skips = self._skips(o)
-            bos = self.defaults.bos_token_id
-            ids = token_ids(prompt, self.tokenizer, self.config["vocab_size"], self.context, o.parse_special, bos)
+            key = (id(prompt), o.parse_special)
+            if key not in known:
+                bos = self.defaults.bos_token_id
+                vocab = self.config["vocab_size"]
+                known[key] = token_ids(prompt, self.tokenizer, vocab, self.context, o.parse_special, bos)
+            ids = known[key]
             self._check(o)
             grammar = self._grammars.of(o.response_format)
             asked.append((ids, o.filled(self.defaults, len(ids)), skips, grammar))
-        streams: list[Stream] = []
-        try:
-            streams.extend(self._stream(*one) for one in asked)
-        except BaseException:
-            for one in streams:
-                one.close()
-            raise
-        return streams
+        return asked
 
     def encode(self, text: str, parse_special: bool = False) -> list[int]:
         """Token ids of a prompt as generate() reads it, BOS included where the checkpoint adds one."""

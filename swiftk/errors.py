@@ -13,6 +13,10 @@ class InvalidOption(InvalidArgument, TypeError):
     """An option of a name that is not known, or of the wrong type."""
 
 
+class ContextExceeded(InvalidArgument):
+    """A prompt that leaves no room for a text in the model's context."""
+
+
 class CheckpointError(SwiftkError, ValueError):
     """A model file is missing, truncated, or does not fit the config."""
 

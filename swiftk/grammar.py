@@ -10,6 +10,7 @@ A JSON schema, a regex and choices say what the text is. Any token that the text
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -87,7 +88,8 @@ class Grammars:
     def __init__(self, tokenizer: Tokenizer, vocab: int, ends: Sequence[int]) -> None:
         self._tokenizer, self._vocab, self._ends = tokenizer, vocab, list(ends)
         self._words: Any = None
-        self._made: dict[str, Any] = {}
+        self._made: dict[str, Any] = {}  # by llguidance's spelling of the whole grammar
+        self._lock = threading.Lock()
 
     def of(self, response_format: Mapping[str, Any] | None) -> Grammar | None:
         """For a text that begins. Raises InvalidOption where llguidance refuses it, with its words."""
@@ -98,18 +100,21 @@ class Grammars:
             from llguidance import LLMatcher
         except ModuleNotFoundError:
             raise InvalidArgument("[grammar] llguidance is not installed, want: pip install 'swiftk[serve]'") from None
-        key = json.dumps(response_format, sort_keys=True, default=str)
-        if key not in self._made:
-            form, wanted = found
-            if form is FORMS["lark"]:
-                wanted = lark.with_added_tokens(wanted, self._tokenizer.added())
-            matcher = LLMatcher(self._vocabulary(), form.grammar(LLMatcher, wanted), log_level=0)
+        form, wanted = found
+        if form is FORMS["lark"]:
+            wanted = lark.with_added_tokens(wanted, self._tokenizer.added())
+        grammar = form.grammar(LLMatcher, wanted)  # the order of a schema's properties is part of it
+        with self._lock:
+            matcher = self._made.get(grammar)
+        if matcher is None:
+            matcher = LLMatcher(self._vocabulary(), grammar, log_level=0)
             if matcher.is_error():
                 raise InvalidOption(f"[grammar] response_format: {_first_lines(matcher.get_error())}")
-            while len(self._made) >= _KEPT:
-                del self._made[next(iter(self._made))]
-            self._made[key] = matcher
-        return Grammar(self._made[key].deep_copy(), self._ends)
+            with self._lock:
+                while len(self._made) >= _KEPT:
+                    del self._made[next(iter(self._made))]
+                self._made[grammar] = matcher
+        return Grammar(matcher.deep_copy(), self._ends)
 
     def _vocabulary(self) -> Any:
         if self._words is None:

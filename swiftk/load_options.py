@@ -71,6 +71,17 @@ def _drafter_pack(where: str, value: Any) -> list[str] | None:
     return [os.fspath(file) for file in files]
 
 
+def _chat_template(where: str, value: Any) -> Path | None:
+    if value is None:
+        return None
+    if not isinstance(value, (str, os.PathLike)):
+        raise InvalidOption(f"{where}={value!r}, want the path of a file")
+    file = Path(value).expanduser()
+    if not file.is_file():
+        raise InvalidArgument(f"{where}={str(file)!r} is no file, want one with a Jinja template")
+    return file
+
+
 @described
 @dataclass(frozen=True, slots=True)
 class LoadOptions:
@@ -145,6 +156,12 @@ class LoadOptions:
         "Maximum memory of keys and values: bytes, or a size such as 6GB or 512MiB. Default: one text of full "
         "length, and an eighth of one for each of the others.",
         metavar="SIZE",
+    )
+    chat_template: str | Path | None = option(
+        None,
+        By(str, _chat_template),
+        "File of a chat template (Jinja), in place of the checkpoint's own. Default: the checkpoint's.",
+        metavar="FILE",
     )
 
     def __post_init__(self) -> None:

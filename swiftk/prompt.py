@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .errors import InvalidArgument
+from .token_bound import too_long
 from .tokenizer import Tokenizer
 
 _FORMS = "text, token ids [n] or a list of messages"
@@ -31,10 +32,13 @@ def token_ids(
     add_special_tokens: whether the tokenizer adds its BOS; None: to a text, not to chat messages. The other two are
     Tokenizer.render()'s."""
     if isinstance(prompt, str):
-        ids: list[int] | None = tokenizer.encode(prompt, add_special_tokens is not False, parse_special)
+        ids: list[int] | None = tokenizer.encode(
+            prompt, add_special_tokens is not False, parse_special, context=context
+        )
     elif _is_chat(prompt):
         ids = tokenizer.encode_chat(
             prompt,
+            context=context,
             add_generation_prompt=add_generation_prompt,
             continue_final_message=continue_final_message,
             add_special_tokens=bool(add_special_tokens),
@@ -48,10 +52,7 @@ def token_ids(
         no_bos = "" if ids is None else ", and the model names no BOS to start from"
         raise InvalidArgument(f"[prompt] the prompt is empty{no_bos}; want at least one token")
     if found.size >= context:
-        raise InvalidArgument(
-            f"[prompt] the prompt has {found.size} tokens, the context {context}: want at most "
-            f"{context - 1}, so that one can follow"
-        )
+        raise too_long(f"{found.size}", context)
     return found
 
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from .errors import CheckpointError, InvalidArgument, InvalidOption, UnsupportedModel
 from .generation_config import content_of, tokenizer_settings
+from .token_bound import TokenBound, read_token_bound, too_long
 from .token_bytes import bytes_of
 
 _log = logging.getLogger("swiftk")
+_LONGEST = 1 << 26  # characters that a template may write
 _SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
 _MARK = "END_OF_THE_FINAL_MESSAGE "  # the space at its end shows whether a template trims contents
 
@@ -21,23 +23,29 @@ _MARK = "END_OF_THE_FINAL_MESSAGE "  # the space at its end shows whether a temp
 class Tokenizer:
     """tokenizer.json decides everything, the leading BOS included (its post-processor), as in transformers."""
 
-    def __init__(self, model_dir: str | Path) -> None:
+    def __init__(self, model_dir: str | Path, chat_template: str | Path | None = None) -> None:
+        """chat_template: the file of one, in place of the checkpoint's."""
         self.folder = Path(model_dir)
         self._file = self.folder / "tokenizer.json"
         self._backends: dict[bool, Any] = {}  # by whether they parse special tokens; threads share them
-        self._templates: dict[str, Any] = {}
+        self._templates: dict[str, Any] = {}  # compiled, by their text
+        self._template_file = Path(chat_template) if chat_template else self.folder / "chat_template.jinja"
         self._config: dict[str, Any] | None = None
         self._bytes: list[bytes] | None = None
+        self._bound: tuple[TokenBound | None] | None = None  # once it is needed
 
     @property
     def available(self) -> bool:
         """Whether the checkpoint has a tokenizer; without one, prompts are token ids and texts are empty."""
         return self._file.is_file()
 
-    def encode(self, text: str, special: bool = True, parse_special: bool = False) -> list[int]:
+    def encode(
+        self, text: str, special: bool = True, parse_special: bool = False, *, context: int | None = None
+    ) -> list[int]:
         """special: with the BOS (and whatever else) that the tokenizer puts around a text. parse_special: what the text
         spells as a special token is one; else it is text, as with transformers' split_special_tokens=True, which is not
-        its default."""
+        its default. context: tokens that the text must be fewer than; many longer ones are refused before they are
+        tokenised."""
         if not isinstance(text, str):
             raise InvalidOption(f"[tokenizer] got {type(text).__name__}, want text (str)")
         try:
@@ -47,6 +55,8 @@ class Tokenizer:
                 f"[tokenizer] character {error.start} of the text is {text[error.start]!r}, half of a surrogate pair; "
                 "want text that is valid Unicode"
             ) from None
+        if context is not None:
+            self._bounded(text, context)
         backend = self._load(parse_special)
         if not parse_special:
             added = backend.get_added_tokens_decoder().values()
@@ -131,13 +141,14 @@ class Tokenizer:
         try:
             if source not in self._templates:
                 self._templates[source] = _environment().from_string(source)
-            return self._templates[source].render(
+            pieces = self._templates[source].generate(
                 messages=[dict(m) for m in messages],
                 add_generation_prompt=add_generation_prompt,
                 tools=[dict(tool) for tool in tools] if tools else None,
                 documents=None,
                 **self._special_tokens(),
             )
+            return _joined(pieces)
         except jinja2.TemplateSyntaxError as error:
             raise CheckpointError(f"[chat] the chat template of {self.folder} does not parse: {error}") from None
         except jinja2.TemplateError as error:
@@ -165,11 +176,22 @@ class Tokenizer:
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
         add_special_tokens: bool = False,
+        context: int | None = None,
     ) -> list[int]:
         """The template writes the special tokens itself, so the tokenizer adds none unless it is asked to, and parses
         those in contents, too, as transformers does."""
         text = self.render(messages, tools, add_generation_prompt, continue_final_message)
-        return self.encode(text, special=add_special_tokens, parse_special=True)
+        return self.encode(text, special=add_special_tokens, parse_special=True, context=context)
+
+    def _bounded(self, text: str, context: int) -> None:
+        """Tokenising megabytes takes seconds: a bound that costs next to nothing refuses most of what is too long."""
+        if len(text) < context:
+            return
+        if self._bound is None and self.available:
+            self._bound = (read_token_bound(self._file),)
+        bound = self._bound[0] if self._bound else None
+        if bound and (fewest := bound.fewest(text)) >= context:
+            raise too_long(f"at least {fewest}", context)
 
     def _load(self, parse_special: bool) -> Any:
         if parse_special not in self._backends:
@@ -198,14 +220,24 @@ class Tokenizer:
 
     def template(self, tools: bool = False) -> str | None:
         """The chat template; tools: where there are several, the one for messages with tools."""
-        file = self.folder / "chat_template.jinja"
-        if file.is_file():
-            return file.read_text(encoding="utf-8")
+        if self._template_file.is_file():
+            return self._template_file.read_text(encoding="utf-8")
         found = self._settings().get("chat_template")
         if isinstance(found, list):  # several, by name
             named = {entry.get("name"): entry.get("template") for entry in found}
             found = (named.get("tool_use") if tools else None) or named.get("default")
         return found if isinstance(found, str) else None
+
+
+def _joined(pieces: Iterable[str]) -> str:
+    """A text of bounded length, whatever a template loops over."""
+    kept, left = [], _LONGEST
+    for piece in pieces:
+        kept.append(piece)
+        left -= len(piece)
+        if left < 0:
+            raise OverflowError(f"it writes more than {_LONGEST} characters")
+    return "".join(kept)
 
 
 def _environment() -> Any:

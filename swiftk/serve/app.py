@@ -3,195 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
-import itertools
-import logging
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI, Request, WebSocket
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
-from starlette.datastructures import Headers
+from fastapi.responses import HTMLResponse, PlainTextResponse, Response
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 
 from .. import __version__
 from ..api import LM
-from ..errors import InvalidArgument, SwiftkError
+from ..errors import SwiftkError
 from ..remote.frames import PATH
-from ..result import Event, Result
-from .answers import Answer
-from .metrics import Metrics
+from .guard import Guard
+from .job import no_model
 from .page import page
-from .protocol import ChatRequest, CompletionRequest, Refused, error_body, status_of
-from .protocol import Request as Asked
-from .remote import Remotes
+from .protocol import ChatRequest, CompletionRequest
+from .refusals import Refused
+from .server import Server
 from .settings import ServeSettings
-from .texts import Text, Texts
-from .tools import Tools
-
-_log = logging.getLogger("swiftk")
-_OPEN = ("/", "/health", "/metrics", "/version")  # paths that need no key
-
-
-class Server:
-    """A model, once it is there, its texts, and what is counted of them."""
-
-    lm: LM
-    texts: Texts
-    name: str
-
-    def __init__(self, settings: ServeSettings) -> None:
-        self.settings = settings
-        self.metrics = Metrics()
-        self.began = int(time.time())
-        self.state = "loading"  # then "ok", then "draining"
-        self.failed: BaseException | None = None  # loading did
-        self.give_up: Callable[[], Any] = lambda: None
-        self._numbers = itertools.count(1)
-        self.remotes = Remotes(self)
-
-    def open(self, lm: LM) -> None:
-        self.lm, self.texts = lm, Texts(lm)
-        self.name = self.settings.name or lm.folder.name
-        self.metrics.watch(self.texts)
-        self.state = "ok"
-
-    async def complete(self, request: Request, asked: CompletionRequest) -> Response:
-        prompts = asked.prompts()
-        if asked.stream and len(prompts) > 1:
-            raise InvalidArgument(f"[serve] stream with {len(prompts)} prompts is not supported, want one prompt")
-        if asked.stream and asked.echo and asked.logprobs is not None:
-            raise InvalidArgument("[serve] stream with echo and logprobs is not supported, want one of them less")
-        echoes = [(p if isinstance(p, str) else self.lm.decode(p)) if asked.echo else "" for p in prompts]
-        return await self._answer(request, asked, prompts, echoes, asked.logprobs, False)
-
-    async def chat(self, request: Request, asked: ChatRequest) -> Response:
-        logprobs = (asked.top_logprobs or 0) if asked.logprobs else None
-        messages: Any = asked.plain_messages()
-        tools = Tools.of(asked.tools, asked.tool_choice, self.lm.tokenizer.template(True))
-        if tools:
-            messages = await asyncio.to_thread(self.lm.tokenizer.encode_chat, messages, tools.offered)
-            if tools.wanted and asked.response_format is None:
-                asked = asked.model_copy(update={"response_format": tools.spelling.grammar(tools.wanted)})
-        return await self._answer(request, asked, [messages], [""], logprobs, True, tools)
-
-    async def _answer(
-        self,
-        request: Request,
-        asked: Asked,
-        prompts: Sequence[Any],
-        echoes: Sequence[str],
-        logprobs: int | None,
-        chat: bool,
-        tools: Tools | None = None,
-    ) -> Response:
-        if asked.model not in (None, self.name):
-            raise Refused(404, f"[serve] model is {asked.model!r}, want {self.name!r}")
-        options = asked.options(self.settings.most_tokens, logprobs)
-        self.admit(len(prompts) * len(options))
-        texts: list[Text] = []
-        try:
-            for prompt in prompts:
-                texts += await self.texts.submit(prompt, options)
-        except BaseException:
-            _close(texts)
-            raise
-        answer = Answer(self.lm, str(next(self._numbers)), int(time.time()), self.name, chat, logprobs, tools)
-        answer.sources = asked.streamed.include_sources
-        before = [echo for echo in echoes for _ in options]
-        if asked.stream:
-            lines = self._stream(answer, texts, before, asked.streamed.include_usage)
-            return StreamingResponse(lines, media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
-        try:
-            results = await _unless_gone(request, asyncio.gather(*(text.wait() for text in texts)))
-        finally:
-            _close(texts)
-        self.count(results)
-        return JSONResponse(answer.whole(results, before))
-
-    def admit(self, more: int) -> None:
-        if self.state == "draining":
-            raise Refused(503, "[serve] the server is about to end", {"Retry-After": "5"})
-        most = self.settings.most_texts
-        if len(self.texts) + more > most:
-            raise Refused(429, f"[serve] {len(self.texts)} texts are under way, at most {most}", {"Retry-After": "1"})
-
-    async def _stream(
-        self, answer: Answer, texts: Sequence[Text], before: Sequence[str], with_usage: bool
-    ) -> AsyncIterator[str]:
-        try:
-            async for index, events, first in _merged(texts):
-                if first and before[index]:
-                    yield answer.chunk(index, [Event(before[index], 0, False)])
-                result = texts[index].result if events is None else None
-                yield answer.chunk(index, events or [], result, first)
-            results = [text.result for text in texts]
-            self.count(results)
-            yield answer.last(results, with_usage)
-        except SwiftkError as error:  # the answer has begun: its status cannot be changed
-            yield f"data: {JSONResponse(error_body(str(error), status_of(error))).body.decode()}\n\n"
-        finally:
-            _close(texts)
-
-    def count(self, results: Sequence[Result]) -> None:
-        for result in results:
-            self.metrics.ended(result)
-
-    async def drain(self) -> None:
-        """New requests are refused; ends once all texts have."""
-        loaded, self.state = self.state != "loading", "draining"
-        while loaded and len(self.texts):
-            await asyncio.sleep(0.05)
-
-
-def _close(texts: Sequence[Text]) -> None:
-    for text in texts:
-        text.close()
-
-
-async def _merged(texts: Sequence[Text]) -> AsyncIterator[tuple[int, list[Event] | None, bool]]:
-    """(index, events or None at its end, whether they are its first) of all texts, as they come."""
-    heard: asyncio.Queue[Any] = asyncio.Queue()
-
-    async def listen(index: int, text: Text) -> None:
-        first = True
-        try:
-            async for events in text.batches():
-                heard.put_nowait((index, events, first))
-                first = False
-            heard.put_nowait((index, None, first))
-        except BaseException as error:
-            heard.put_nowait(error)
-
-    listeners = [asyncio.create_task(listen(i, text)) for i, text in enumerate(texts)]
-    try:
-        left = len(texts)
-        while left:
-            found = await heard.get()
-            if isinstance(found, BaseException):
-                raise found
-            yield found
-            left -= found[1] is None
-    finally:
-        for task in listeners:
-            task.cancel()
-
-
-async def _unless_gone(request: Request, work: Awaitable[Any]) -> Any:
-    """What the work gives, unless the client leaves before."""
-    task = asyncio.ensure_future(work)
-    try:
-        while not task.done():
-            await asyncio.wait([task], timeout=0.2)
-            if not task.done() and await request.is_disconnected():
-                raise Refused(499, "[serve] the client left")
-        return task.result()
-    finally:
-        task.cancel()
-        with suppress(BaseException):
-            await task
 
 
 def make_app(model: LM | Callable[[], LM], settings: ServeSettings | None = None) -> FastAPI:
@@ -213,92 +46,124 @@ def make_app(model: LM | Callable[[], LM], settings: ServeSettings | None = None
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         loading = asyncio.create_task(loaded()) if server.state == "loading" else None
         yield
-        await server.drain()
+        await server.drain(server.settings.grace)
         if loading:
             await loading
         if not server.failed:
             await asyncio.to_thread(server.texts.close)
 
-    app = FastAPI(title="swiftk", version=__version__, lifespan=lifespan)
+    app = FastAPI(title="swiftk", version=__version__, lifespan=lifespan, root_path=server.settings.root_path)
     app.state.server = server
     _add_guards(app, server)
     _add_routes(app, server)
+    _add_questions(app, server)
+    _describe(app)
     return app
-
-
-class Guard:
-    """Keys, sizes and whether there is a model, before a body is read. Plain ASGI: what wraps requests hides that a
-    client has left."""
-
-    def __init__(self, app: Any, server: Server) -> None:
-        self._app, self._server = app, server
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        refusal = self._refusal(scope) if scope["type"] in ("http", "websocket") else None
-        if refusal and scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008, "reason": "refused"})  # before it opens: HTTP 403
-            return
-        await (refusal or self._app)(scope, receive, send)
-
-    def _refusal(self, scope: Any) -> Response | None:
-        headers = Headers(scope=scope)
-        key, most = self._server.settings.api_key, self._server.settings.most_bytes
-        given = headers.get("authorization", "").removeprefix("Bearer ")
-        if key and scope["path"] not in _OPEN and not hmac.compare_digest(given.encode(), key.encode()):
-            return _refusal(401, "[serve] the API key is missing or wrong (Authorization: Bearer KEY)")
-        length = headers.get("content-length", "0")
-        if length.isdigit() and int(length) > most:
-            return _refusal(413, f"[serve] the body has {length} bytes, want at most {most}")
-        if self._server.state == "loading" and scope["path"] not in _OPEN:
-            return _refusal(503, "[serve] the model is being loaded", {"Retry-After": "5"})
-        return None
 
 
 def _add_guards(app: FastAPI, server: Server) -> None:
     """Errors as OpenAI has them."""
-
-    app.add_middleware(Guard, server=server)
+    app.add_middleware(Guard, settings=server.settings, state=lambda: server.state, metrics=server.metrics)
+    if server.settings.cors_origins:  # outside: answers of the guard have its headers, too
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=server.settings.cors_origins,
+            allow_methods=["GET", "POST"],
+            allow_headers=["*"],
+            expose_headers=["X-Request-Id", "Retry-After"],
+        )
 
     @app.exception_handler(Refused)
-    async def refused(_: Request, error: Refused) -> Response:
-        return _refusal(error.status, str(error), error.headers)
-
     @app.exception_handler(SwiftkError)
-    async def typed(_: Request, error: SwiftkError) -> Response:
-        if status_of(error) >= 500:
-            _log.error("a request failed: %s", error)
-        return _refusal(status_of(error), str(error))
+    async def refused(request: Request, error: Refused | SwiftkError) -> Response:
+        return request.scope["note"].refuse(error).response()
 
-    @app.exception_handler(RequestValidationError)
-    async def malformed(_: Request, error: RequestValidationError) -> Response:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"][1:]) or "body"
-        body = error_body(f"[serve] {where}: {first['msg']}", 400, where)
-        return JSONResponse(body, 400)
+    @app.exception_handler(HTTPException)
+    async def no_route(request: Request, error: HTTPException) -> Response:
+        asked = f"{request.method} {request.url.path}"
+        words = {404: f"unknown URL ({asked})", 405: f"{asked} is not possible"}
+        said = words.get(error.status_code, str(error.detail))
+        headers = dict(error.headers or {})
+        if "Allow" in headers:
+            said += f", want {headers['Allow']}"
+        return await refused(request, Refused(error.status_code, f"[serve] {said}", headers))
 
 
-def _refusal(status: int, message: str, headers: dict[str, str] | None = None) -> Response:
-    return JSONResponse(error_body(message, status), status, headers)
+def _body_of(kind: type[BaseModel]) -> dict[str, Any]:
+    """What a route says of its body, which Intake reads."""
+    schema = {"$ref": f"#/components/schemas/{kind.__name__}"}
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+class TokenizeRequest(BaseModel):
+    prompt: str
+
+
+class DetokenizeRequest(BaseModel):
+    tokens: list[int]
+
+
+_BODIES = (CompletionRequest, ChatRequest, TokenizeRequest, DetokenizeRequest)
+
+
+def _describe(app: FastAPI) -> None:
+    """The OpenAPI document has the bodies' schemas."""
+    plain = app.openapi
+
+    def described() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            found = plain()
+            _, schemas = models_json_schema(
+                [(kind, "validation") for kind in _BODIES], ref_template="#/components/schemas/{model}"
+            )
+            found.setdefault("components", {}).setdefault("schemas", {}).update(schemas["$defs"])
+        return app.openapi_schema
+
+    app.openapi = described  # type: ignore[method-assign]
 
 
 def _add_routes(app: FastAPI, server: Server) -> None:
-    @app.post("/v1/completions")
-    async def completions(request: Request, asked: CompletionRequest) -> Response:
-        return await server.complete(request, asked)
+    """What takes a body."""
 
-    @app.post("/v1/chat/completions")
-    async def chat(request: Request, asked: ChatRequest) -> Response:
-        return await server.chat(request, asked)
+    @app.post("/v1/completions", openapi_extra=_body_of(CompletionRequest))
+    async def completions(request: Request) -> Response:
+        return await server.answer(request, CompletionRequest, server.jobs.completion)
+
+    @app.post("/v1/chat/completions", openapi_extra=_body_of(ChatRequest))
+    async def chat(request: Request) -> Response:
+        return await server.answer(request, ChatRequest, server.jobs.chat)
+
+    @app.post("/tokenize", openapi_extra=_body_of(TokenizeRequest))
+    async def tokenize(request: Request) -> Any:
+        ids = await server.intake.take(request, TokenizeRequest, lambda asked: server.lm.encode(asked.prompt))
+        return {"tokens": ids, "count": len(ids), "max_model_len": server.lm.context}
+
+    @app.post("/detokenize", openapi_extra=_body_of(DetokenizeRequest))
+    async def detokenize(request: Request) -> Any:
+        decode = server.lm.decode
+        return {"prompt": await server.intake.take(request, DetokenizeRequest, lambda asked: decode(asked.tokens))}
 
     @app.websocket(PATH)
     async def remote(socket: WebSocket) -> None:
         await server.remotes.serve(socket)
 
+
+def _add_questions(app: FastAPI, server: Server) -> None:
+    """What is only looked at."""
+
+    def card(name: str) -> dict[str, Any]:
+        one = {"id": name, "object": "model", "created": server.began, "owned_by": "swiftk"}
+        return {**one, "max_model_len": server.lm.context}
+
     @app.get("/v1/models")
     async def models() -> Any:
-        lm = server.lm
-        one = {"id": server.name, "object": "model", "created": server.began, "owned_by": "swiftk"}
-        return {"object": "list", "data": [{**one, "max_model_len": lm.context}]}
+        return {"object": "list", "data": [card(name) for name in server.names]}
+
+    @app.get("/v1/models/{name:path}")
+    async def model(name: str) -> Any:
+        if name not in server.names:
+            raise no_model(name, server.names)
+        return card(name)
 
     @app.get("/")
     async def try_it() -> Response:
@@ -315,15 +180,3 @@ def _add_routes(app: FastAPI, server: Server) -> None:
     @app.get("/version")
     async def version() -> Any:
         return {"version": __version__}
-
-    @app.post("/tokenize")
-    async def tokenize(asked: dict[str, Any]) -> Any:
-        text = asked.get("prompt")
-        if not isinstance(text, str):
-            raise InvalidArgument('[serve] "prompt" is missing or no text')
-        ids = server.lm.encode(text)
-        return {"tokens": ids, "count": len(ids), "max_model_len": server.lm.context}
-
-    @app.post("/detokenize")
-    async def detokenize(asked: dict[str, Any]) -> Any:
-        return {"prompt": server.lm.decode(asked.get("tokens", []))}

@@ -26,7 +26,8 @@ from ray.serve.request_router import FIFOMixin, RequestRouter
 from .. import api
 from ..errors import InvalidArgument, SwiftkError
 from .app import make_app
-from .protocol import error_body
+from .intake import Intake
+from .refusals import Refused
 from .settings import ServeSettings
 
 _PREFIX = 256  # characters of a prompt by which requests are alike
@@ -122,12 +123,18 @@ _door = FastAPI()
 class Door:
     """Passes requests on, and answers back."""
 
-    def __init__(self, replicas: Any) -> None:
-        self._replicas = replicas
+    def __init__(self, replicas: Any, settings: ServeSettings) -> None:
+        self._replicas, self._intake = replicas, Intake(settings)
 
-    @_door.api_route("/{path:path}", methods=["GET", "POST"])
+    @_door.api_route("/{path:path}", methods=["GET", "HEAD", "POST"])
     async def pass_on(self, request: Request) -> Response:
-        body = await request.body()
+        try:
+            async with self._intake.body(request) as body:
+                return await self._passed_on(request, bytes(body))
+        except Refused as error:
+            return error.response()
+
+    async def _passed_on(self, request: Request, body: bytes) -> Response:
         headers = [(k, v) for k, v in request.headers.raw if k.decode() not in _SKIPPED]
         headers.append((b"content-length", str(len(body)).encode()))
         scope = {
@@ -149,7 +156,7 @@ class Door:
             except RayError:
                 continue
         else:
-            return Response(json.dumps(error_body("[serve] no replica answers", 503)), 503, {"Retry-After": "5"})
+            raise Refused(503, "[serve] no replica answers", {"Retry-After": "5"})
         kept = {k: v for k, v in told if k.lower() not in _SKIPPED}
         return StreamingResponse(_closing(pieces), status, kept)
 
@@ -172,7 +179,7 @@ def ray_app(
     low, high = replicas if isinstance(replicas, tuple) else (replicas, replicas)
     if not 1 <= low <= high:
         raise InvalidArgument(f"[ray_app] replicas is {replicas!r}, want a number of at least 1, or (fewest, most)")
-    settings = settings or ServeSettings(name=Path(model_dir).name)
+    settings = settings or ServeSettings(names=(Path(model_dir).resolve().name,))
     together = load.get("max_sequences", 16)  # texts that step at a time: more wait
     scaling = AutoscalingConfig(min_replicas=low, max_replicas=high, target_ongoing_requests=together)
     replica = serve.deployment(Replica).options(
@@ -187,4 +194,4 @@ def ray_app(
     door = serve.deployment(Door).options(
         name="Door", num_replicas=doors, max_ongoing_requests=1 << 14, ray_actor_options={"num_cpus": 0}
     )
-    return door.bind(replica.bind(str(model_dir), settings, dict(load)))
+    return door.bind(replica.bind(str(model_dir), settings, dict(load)), settings)

@@ -1,6 +1,9 @@
-"""Figures of a server under vLLM's names, as Prometheus reads them."""
+"""Figures of a server under vLLM's names, as Prometheus reads them. grafana.json, beside this file, shows them."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -9,52 +12,100 @@ from .texts import Texts
 
 _GAPS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2.5)
 _TOKENS = tuple(n * 10**k for k in range(6) for n in (1, 2, 5))
-_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+_REASONS = {"cancelled": "abort"}  # in vLLM's words
 
 
 class Metrics:
-    """A registry of its own, so that many servers live in one process."""
+    """A registry of its own, so that many servers live in one process. Every figure has the label model_name."""
 
-    def __init__(self) -> None:
-        self._registry = registry = CollectorRegistry()
-        self._running = Gauge("vllm:num_requests_running", "Texts under way.", registry=registry)
-        self._waiting = Gauge("vllm:num_requests_waiting", "Texts that wait for room.", registry=registry)
-        self._preempted = Counter("vllm:num_preemptions", "Texts that gave way and went on later.", registry=registry)
-        self._prompt = Counter("vllm:prompt_tokens", "Tokens of prompts.", registry=registry)
-        self._cached = Counter("vllm:prompt_tokens_cached", "Of them, taken over.", registry=registry)
-        self._new = Counter("vllm:generation_tokens", "Tokens generated.", registry=registry)
-        self._ended = Counter("vllm:request_success", "Texts that ended.", ["finished_reason"], registry=registry)
-        self._gap = Histogram("vllm:inter_token_latency_seconds", "Mean of a text.", registry=registry, buckets=_GAPS)
-        self._prompts = Histogram("vllm:request_prompt_tokens", "Of a text.", registry=registry, buckets=_TOKENS)
-        self._lengths = Histogram("vllm:request_generation_tokens", "Of a text.", registry=registry, buckets=_TOKENS)
-        self._first = Histogram(
-            "vllm:time_to_first_token_seconds", "From a request on.", registry=registry, buckets=_SECONDS
+    def __init__(self, name: str = "") -> None:
+        self.name = name  # of the model; empty until it is known
+        self._registry = CollectorRegistry()
+        self._running = self._gauge("vllm:num_requests_running", "Texts that the engine runs now.")
+        self._waiting = self._gauge("vllm:num_requests_waiting", "Texts that wait for room in the engine.")
+        self._preempted = self._counter(
+            "vllm:num_preemptions", "Times that a text gave its memory to another one and continued later."
         )
-        self._whole = Histogram("vllm:e2e_request_latency_seconds", "Of a text.", registry=registry, buckets=_SECONDS)
-        self._rounds = Counter("vllm:spec_decode_num_drafts", "Passes that verified a draft.", registry=registry)
-        self._drafted = Counter("vllm:spec_decode_num_draft_tokens", "Places drafted.", registry=registry)
-        self._accepted = Counter("vllm:spec_decode_num_accepted_tokens", "Of them, accepted.", registry=registry)
+        self._prompt = self._counter("vllm:prompt_tokens", "Prompt tokens of all texts that have ended.")
+        self._cached = self._counter("vllm:prompt_tokens_cached", "Prompt tokens that the prefix cache held already.")
+        self._queries = self._counter("vllm:prefix_cache_queries", "Prompt tokens looked up in the prefix cache.")
+        self._hits = self._counter("vllm:prefix_cache_hits", "Prompt tokens found in the prefix cache.")
+        self._new = self._counter("vllm:generation_tokens", "Tokens generated, those of aborted texts included.")
+        self._ended = self._counter(
+            "vllm:request_success",
+            "Texts that have ended, by reason: stop, length, or abort (the client left, or the server stopped).",
+            ["finished_reason"],
+        )
+        self._prompts = self._histogram("vllm:request_prompt_tokens", "Prompt tokens per text.", _TOKENS)
+        self._lengths = self._histogram("vllm:request_generation_tokens", "Tokens generated per text.", _TOKENS)
+        self._first = self._histogram(
+            "vllm:time_to_first_token_seconds", "Time from a text's start to its first token, in seconds.", _SECONDS
+        )
+        self._gap = self._histogram(
+            "vllm:inter_token_latency_seconds", "Mean time between tokens of one text, in seconds.", _GAPS
+        )
+        self._decode = self._histogram(
+            "vllm:request_decode_time_seconds", "Time from a text's first token to its last, in seconds.", _SECONDS
+        )
+        self._whole = self._histogram(
+            "vllm:e2e_request_latency_seconds", "Time from a text's start to its end, in seconds.", _SECONDS
+        )
+        self._rounds = self._counter("vllm:spec_decode_num_drafts", "Passes of the model that verified a draft.")
+        self._drafted = self._counter("vllm:spec_decode_num_draft_tokens", "Tokens that drafts proposed.")
+        self._accepted = self._counter("vllm:spec_decode_num_accepted_tokens", "Proposed tokens that were accepted.")
+        self._answers = self._counter(
+            "http_requests", "HTTP requests that were answered, by method, route and status.", _ROUTE
+        )
+        self._answering = self._histogram(
+            "http_request_duration_seconds", "Time from a request to the end of its answer.", _SECONDS, _ROUTE[:2]
+        )
+
+    def _gauge(self, name: str, text: str, labels: Sequence[str] = ()) -> Any:
+        return Gauge(name, text, ["model_name", *labels], registry=self._registry)
+
+    def _counter(self, name: str, text: str, labels: Sequence[str] = ()) -> Any:
+        return Counter(name, text, ["model_name", *labels], registry=self._registry)
+
+    def _histogram(self, name: str, text: str, buckets: Sequence[float], labels: Sequence[str] = ()) -> Any:
+        return Histogram(name, text, ["model_name", *labels], buckets=buckets, registry=self._registry)
 
     def watch(self, texts: Texts) -> None:
-        self._running.set_function(lambda: len(texts) - texts.waiting)
-        self._waiting.set_function(lambda: texts.waiting)
-        texts.preempted = self._preempted.inc
+        """Follows the texts of a model whose name is known."""
+        self._running.labels(self.name).set_function(lambda: len(texts) - texts.waiting)
+        self._waiting.labels(self.name).set_function(lambda: texts.waiting)
+        for reason in "stop", "length", "abort":  # a rate needs a first sample
+            self._ended.labels(self.name, reason)
+        texts.preempted = self._preempted.labels(self.name).inc
+        texts.ended = self.ended
 
     def ended(self, result: Result) -> None:
-        s = result.stats
-        self._prompts.observe(s.prompt_tokens)
-        self._lengths.observe(len(result.tokens))
-        if len(result.tokens) > 1:
-            self._gap.observe((s.total_seconds - s.time_to_first_token) / (len(result.tokens) - 1))
-        self._prompt.inc(s.prompt_tokens)
-        self._cached.inc(s.cached_prompt_tokens)
-        self._new.inc(len(result.tokens))
-        self._ended.labels(result.finish_reason).inc()
-        self._first.observe(s.time_to_first_token)
-        self._whole.observe(s.total_seconds)
-        self._rounds.inc(s.num_spec_steps)
-        self._drafted.inc(s.num_draft_tokens)
-        self._accepted.inc(s.num_accepted_draft_tokens)
+        s, name, new = result.stats, self.name, len(result.tokens)
+        self._prompts.labels(name).observe(s.prompt_tokens)
+        self._lengths.labels(name).observe(new)
+        self._prompt.labels(name).inc(s.prompt_tokens)
+        self._cached.labels(name).inc(s.cached_prompt_tokens)
+        self._queries.labels(name).inc(s.prompt_tokens)
+        self._hits.labels(name).inc(s.cached_prompt_tokens)
+        self._new.labels(name).inc(new)
+        self._ended.labels(name, _REASONS.get(result.finish_reason, result.finish_reason)).inc()
+        if new:
+            self._first.labels(name).observe(s.time_to_first_token)
+            self._decode.labels(name).observe(s.total_seconds - s.time_to_first_token)
+        if new > 1:
+            self._gap.labels(name).observe((s.total_seconds - s.time_to_first_token) / (new - 1))
+        self._whole.labels(name).observe(s.total_seconds)
+        self._rounds.labels(name).inc(s.num_spec_steps)
+        self._drafted.labels(name).inc(s.num_draft_tokens)
+        self._accepted.labels(name).inc(s.num_accepted_draft_tokens)
+
+    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
+        """An HTTP request. route: the path as it is declared, so that there are few."""
+        self._answers.labels(self.name, method, route, str(status)).inc()
+        self._answering.labels(self.name, method, route).observe(seconds)
 
     def page(self) -> bytes:
         return generate_latest(self._registry)
+
+
+_ROUTE = ("method", "handler", "status")

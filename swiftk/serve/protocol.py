@@ -1,4 +1,4 @@
-"""OpenAI's requests, with vLLM's further options, as options of swiftk; and its errors."""
+"""OpenAI's requests, with vLLM's further options, as options of swiftk."""
 
 from __future__ import annotations
 
@@ -11,15 +11,6 @@ from .. import errors
 from .tools import read_message
 
 SAME = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "stop_token_ids", "ignore_eos")
-STATUS = {errors.InvalidArgument: 400, errors.OutOfMemory: 503, errors.Cancelled: 503}  # others: 500
-
-
-class Refused(Exception):
-    """A request that is answered with an error before anything runs."""
-
-    def __init__(self, status: int, message: str, headers: dict[str, str] | None = None) -> None:
-        super().__init__(message)
-        self.status, self.headers = status, headers
 
 
 class StreamOptions(BaseModel):
@@ -138,14 +129,3 @@ def _text(index: int, content: Any) -> str:
         found = other.get("type") if isinstance(other, dict) else type(other).__name__
         raise errors.InvalidArgument(f"[chat] message {index} has a part of type {found!r}, want text")
     return "".join(p.get("text", "") for p in parts)
-
-
-def error_body(message: str, status: int, param: str | None = None) -> dict[str, Any]:
-    """OpenAI's error object."""
-    kinds = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
-    kind = kinds.get(status, "invalid_request_error" if status < 500 else "server_error")
-    return {"error": {"message": message, "type": kind, "param": param, "code": status}}
-
-
-def status_of(error: BaseException) -> int:
-    return next((status for kind, status in STATUS.items() if isinstance(error, kind)), 500)

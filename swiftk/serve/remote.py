@@ -11,16 +11,16 @@ from typing import Any, Protocol
 
 from fastapi import WebSocket, WebSocketDisconnect
 
-from ..api import LM
+from ..api import LM, Prepared
 from ..errors import InvalidArgument, SwiftkError
 from ..fields import TextOptions, fewer, table
 from ..options import GenerateOptions
-from ..prompt import token_ids
 from ..remote import frames
 from ..remote.features import Features, read_by
 from ..result import Event, Result
 from ..skip import DRAFTER_NAMES
-from .protocol import Refused, status_of
+from .guard import Note
+from .intake import blame
 from .settings import ServeSettings
 from .texts import Text, Texts
 
@@ -34,8 +34,8 @@ class Server(Protocol):
     texts: Texts
     settings: ServeSettings
 
-    def admit(self, more: int) -> None: ...
-    def count(self, results: Sequence[Result]) -> None: ...
+    def must_run(self) -> None: ...
+    async def begin(self, prepared: Sequence[Prepared]) -> list[Text]: ...
 
 
 class Held:
@@ -122,6 +122,7 @@ class Remotes:
     async def serve(self, socket: WebSocket) -> None:
         """A line, from its first frame to where it ends or breaks."""
         await socket.accept()
+        note: Note = socket.scope["note"]
         try:
             name, held, said, known = await self._first(socket)
             await held.wake()
@@ -134,14 +135,16 @@ class Remotes:
                 raise
             finally:
                 hearing.cancel()
-                if name in self._held and held.line is socket:
-                    asyncio.get_running_loop().call_later(self._server.settings.kept, self._drop_if, name, socket)
-        except (WebSocketDisconnect, RuntimeError):  # RuntimeError: it is closed, as starlette says it
-            pass
-        except (SwiftkError, Refused) as error:
-            status = error.status if isinstance(error, Refused) else status_of(error)
-            with suppress(WebSocketDisconnect, RuntimeError):
-                await socket.send_bytes(frames.pack("error", message=str(error), status=status))
+                note.prompt_tokens, note.new_tokens = held.text.prompt_tokens, held.text.new_tokens
+        except Exception as error:
+            closed = isinstance(error, (WebSocketDisconnect, RuntimeError)) and not isinstance(error, SwiftkError)
+            if not closed:  # RuntimeError is starlette's word for it
+                refused = note.refuse(error)
+                with suppress(WebSocketDisconnect, RuntimeError):
+                    await socket.send_bytes(frames.pack("error", message=str(refused), status=refused.status))
+        finally:
+            for name in [name for name, held in self._held.items() if held.line is socket]:
+                asyncio.get_running_loop().call_later(self._server.settings.kept, self._drop_if, name, socket)
         with suppress(WebSocketDisconnect, RuntimeError):
             await socket.close()
 
@@ -171,24 +174,26 @@ class Remotes:
         return name, held, said, known
 
     async def _begin(self, frame: Mapping[str, Any]) -> str:
-        server, options = self._server, dict(frame["options"])
+        self._server.must_run()
+        o, prepared, features = await asyncio.to_thread(blame, lambda: self._prepared(frame))
+        (text,) = await self._server.begin(prepared)
+        name, prompt = secrets.token_hex(8), prepared[0][0].tolist()
+        self._held[name] = Held(text, prompt, _sampling(o), features)
+        return name
+
+    def _prepared(self, frame: Mapping[str, Any]) -> tuple[GenerateOptions, list[Prepared], Features | None]:
+        """On a thread: what a frame asks for."""
+        lm, options = self._server.lm, dict(frame["options"])
         if options.get("seed") is None:
             options["seed"] = secrets.randbits(48)
-        o = frames.options_of(options).filled(server.lm.defaults, 0)
-        if server.settings.most_tokens is not None:
-            options["max_new_tokens"] = fewer(o.max_new_tokens, server.settings.most_tokens)
-        server.admit(1)
-        lm, name = server.lm, secrets.token_hex(8)
-        bos = lm.defaults.bos_token_id
-        prompt = token_ids(frame["prompt"], lm.tokenizer, lm.config["vocab_size"], lm.context, o.parse_special, bos)
+        o = frames.options_of(options).filled(lm.defaults, 0)
+        if self._server.settings.most_tokens is not None:
+            options["max_new_tokens"] = fewer(o.max_new_tokens, self._server.settings.most_tokens)
         features, told = None, {}
         if "features" in frame:
             features = Features.parse(frame["features"])
-            heads = await asyncio.to_thread(self._heads)
-            told = {"features": DRAFTER_NAMES[features.among(heads)]}
-        (text,) = await server.texts.submit(prompt, [{**options, "drafter": "host", **told}])
-        self._held[name] = Held(text, prompt.tolist(), _sampling(o), features)
-        return name
+            told = {"features": DRAFTER_NAMES[features.among(self._heads())]}
+        return o, lm.prepare([frame["prompt"]], [{**options, "drafter": "host", **told}]), features
 
     def _heads(self) -> list[Features]:
         """What those beside the model read."""
@@ -219,7 +224,6 @@ class Remotes:
                 if held.failed:
                     raise held.failed
                 if held.result:
-                    self._server.count([held.result])
                     await socket.send_bytes(frames.pack("end", reason=held.result.finish_reason))
                     return True
             told = held.told(said, known)

@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Sequence
 
-from ..api import LM
+from ..api import LM, Prepared
 from ..errors import InternalError, OutOfMemory, SwiftkError
 from ..result import Event, Result
 from ..stream import Stream
@@ -17,8 +16,9 @@ from ..stream import Stream
 class Text:
     """A text under way, as its request sees it. Dropped with close(), which frees its rows within a round."""
 
-    def __init__(self, stream: Stream, loop: asyncio.AbstractEventLoop) -> None:
-        self._stream, self._loop = stream, loop
+    def __init__(self, stream: Stream, prompt_tokens: int, loop: asyncio.AbstractEventLoop) -> None:
+        self._stream, self.prompt_tokens, self._loop = stream, prompt_tokens, loop
+        self.new_tokens = 0  # so far
         self._heard: asyncio.Queue[list[Event] | BaseException | None] = asyncio.Queue()
 
     async def batches(self) -> AsyncIterator[list[Event]]:
@@ -43,18 +43,22 @@ class Text:
     def close(self) -> None:
         self._stream.cancel()
 
-    def read(self) -> bool:
-        """On the engine's thread: passes on what is there; whether the text has ended."""
+    def read(self, ended: Callable[[Result], None]) -> bool:
+        """On the engine's thread: passes on what is there; whether the text has ended. `ended` is told its result
+        first."""
         try:
-            events, ended = self._stream.poll()
+            events, over = self._stream.poll()
+            if over:
+                ended(self.result)
         except BaseException as error:
-            self.tell(error)
+            self.tell(typed(error))
             return True
         if events:
+            self.new_tokens += len(events)
             self.tell(events)
-        if ended:
+        if over:
             self.tell(None)
-        return ended
+        return over
 
     def tell(self, heard: list[Event] | BaseException | None) -> None:
         try:
@@ -63,40 +67,57 @@ class Text:
             self._stream.cancel()
 
 
-def _typed(error: BaseException) -> SwiftkError:
-    """As requests answer it."""
+def typed(error: BaseException) -> SwiftkError:
+    """As requests answer it; what it was is its cause."""
     if isinstance(error, SwiftkError):
         return error
     kind = OutOfMemory if isinstance(error, MemoryError) else InternalError
-    return kind(f"[serve] a round failed: {type(error).__name__}: {error}")
+    found = kind(f"[serve] a round failed: {type(error).__name__}: {error}")
+    found.__cause__ = error
+    return found
 
 
 class Texts:
-    """All that are under way."""
+    """All that are under way, or about to be."""
 
     def __init__(self, lm: LM) -> None:
         self.lm = lm
         self._active: dict[Text, None] = {}
-        self.waiting = 0  # of them, for room, as of the last round
-        self.preempted: Callable[[float], None] = lambda texts: None  # is told how many of a round were
+        self._starting = 0  # texts that are handed to the engine just now
+        self.waiting = 0  # of those under way, for room, as of the last round
+        # On the engine's thread: called with how many texts of a round were preempted, and with each text's result.
+        self.preempted: Callable[[float], None] = lambda texts: None
+        self.ended: Callable[[Result], None] = lambda result: None
         self._changed = threading.Condition()
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="swiftk-engine", daemon=True)
         self._thread.start()
 
     def __len__(self) -> int:
-        return len(self._active)
+        return len(self._active) + self._starting
 
-    async def submit(self, prompt: Any, each: Sequence[Mapping[str, Any]]) -> list[Text]:
-        """A text for each mapping of options, all of one prompt. Raises what LM.submit() does, with nothing under
-        way."""
+    async def start(self, prepared: Sequence[Prepared]) -> list[Text]:
+        """Texts of LM.prepare(), which have their places from the call on. Raises what LM.start() does, with nothing
+        under way."""
         loop = asyncio.get_running_loop()
-        streams = await asyncio.to_thread(self.lm.submit_many, [prompt] * len(each), each)
-        texts = [Text(stream, loop) for stream in streams]
-        with self._changed:
-            self._active.update(dict.fromkeys(texts))
-            self._changed.notify()
+        self._starting += len(prepared)
+        try:
+            streams = await asyncio.to_thread(self.lm.start, prepared)
+            texts = [Text(stream, len(one[0]), loop) for stream, one in zip(streams, prepared, strict=True)]
+            with self._changed:
+                self._active.update(dict.fromkeys(texts))
+                self._changed.notify()
+        finally:
+            self._starting -= len(prepared)
         return texts
+
+    def fail(self, error: SwiftkError) -> None:
+        """Ends all texts under way: their requests are answered with the error."""
+        with self._changed:
+            texts = list(self._active)
+        for text in texts:
+            text.tell(error)
+            text.close()
 
     @property
     def alive(self) -> bool:
@@ -122,10 +143,10 @@ class Texts:
                 self.lm.step()
             except BaseException as error:
                 for text in texts:
-                    text.tell(_typed(error))
+                    text.tell(typed(error))
                 ended = texts
             else:
-                ended = [text for text in texts if text.read()]
+                ended = [text for text in texts if text.read(self.ended)]
                 last = self.lm.last_round
                 self.waiting = last["waiting"]
                 self.preempted(last["preempted"])

@@ -35,7 +35,7 @@ def cluster():
     ray.init(address=found.address, log_to_driver=False)
     app = ray_app(
         swiftk.demo_model(), replicas=2, resources={"num_cpus": 1}, draft_weights="own", threads=1,
-        settings=ServeSettings(name="demo"),
+        settings=ServeSettings(names=("demo",)),
     )  # fmt: skip
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

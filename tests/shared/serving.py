@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import socket
 import threading
 import time
@@ -30,7 +31,7 @@ def serving(lm, **settings):
     """The address of a server in a thread, and its app."""
     app = make_app(lm, ServeSettings(**settings))
     listening = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()
     try:
@@ -46,3 +47,12 @@ def lines(response):
     data = [line.removeprefix("data: ") for line in response.text.split("\n\n") if line]
     assert data[-1] == "[DONE]"
     return [json.loads(one) for one in data[:-1]]
+
+
+def figures(client):
+    """What /metrics says, by name and labels; all have the model's name."""
+    said = [line.rsplit(" ", 1) for line in client.get("/metrics").text.splitlines() if line[0] != "#"]
+    assert all("model_name=" in name for name, _ in said)
+    return {
+        re.sub(r"\{\}", "", re.sub(r'model_name="[^"]*",?', "", name)).replace(",}", "}"): float(x) for name, x in said
+    }
