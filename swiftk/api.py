@@ -26,7 +26,7 @@ from .model_folder import check_config, find
 from .options import GenerateOptions, LoadOptions, names, resolve_names, show_options
 from .policies import Policies, Policy
 from .prompt import known_ids, token_ids
-from .result import Result, TokenLogprobs
+from .result import Result
 from .skip import DRAFTER_NAMES, SkipSet, resolve
 from .sources import DRAFTERS, numbers
 from .stats import Stats
@@ -377,8 +377,9 @@ class LM:
 
     def _transcript(self, ids: np.ndarray, o: GenerateOptions) -> Transcript:
         detokenizer = Detokenizer(self.tokenizer.decode, ids.tolist()) if self.tokenizer.available else None
-        hidden = self.tokenizer.added(special=True) if o.stop else {}
-        stopper = Stopper(self._budget(ids, o), self._stop_ids(o), o.stop, detokenizer, hidden=hidden)
+        hidden = self.tokenizer.added(special=True) if o.stop or o.keep_special_tokens else {}
+        kept = o.keep_special_tokens
+        stopper = Stopper(self._budget(ids, o), self._stop_ids(o), o.stop, detokenizer, hidden=hidden, kept=kept)
         text = Transcript(stopper, o.logprobs is not None)
         text.recorder.prompt_tokens = len(ids)
         return text
@@ -473,7 +474,7 @@ class LM:
             text="".join(pieces),
             tokens=[e.token for e in events],
             finish_reason=text.stopper.finish or "cancelled",
-            logprobs=None if o.logprobs is None else [TokenLogprobs(e.token, e.logprob, e.top) for e in events],
+            logprobs=None if o.logprobs is None else [e.told for e in events],
             prompt_logprobs=None if o.prompt_logprobs is None else text.prompt,
             stats=stats,
             seed=o.seed,

@@ -16,6 +16,7 @@ class Detokenizer:
     def __init__(self, decode: Callable[[list[int]], str], prompt: Sequence[int] = ()) -> None:
         self._decode = decode
         self._ids = [int(t) for t in prompt[-6:]]  # context: a first word keeps its leading space
+        self.begins = not self._ids or not decode(self._ids)  # no words come before: a first space is dropped
         self._start = 0  # where the window begins
         self._whole = len(self._ids)  # ids up to here ended on a whole character, last time they did
         self._emitted = (

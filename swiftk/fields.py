@@ -183,6 +183,9 @@ class TextOptions:
     skip_special_tokens: bool = option(
         True, Flag(), "Leave special tokens out of the text; False: spell them.", http=True
     )
+    keep_special_tokens: str | Sequence[str] = option(
+        (), Strings(), 'Special tokens ("[TOOL_CALLS]") that the text spells though it leaves out the others.'
+    )
     parse_special: bool = option(
         False,
         Flag(),

@@ -16,6 +16,7 @@ class TokenLogprobs:
     token: int
     logprob: float
     top: tuple[tuple[int, float], ...] = ()  # the likeliest tokens, best first
+    piece: str = ""  # the text that it settles, before a stop string cuts it; of a prompt's tokens none
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,12 @@ class Event:
     piece: str = ""  # with logprobs: the text that this token settles, shown by now or held back
     # [n, floats] where `features` were asked for: of the token before, with the first event of all of the prompt's.
     features: Any = field(default=None, repr=False, compare=False)
+
+    @property
+    def told(self) -> TokenLogprobs:
+        """With logprobs."""
+        assert self.logprob is not None
+        return TokenLogprobs(self.token, self.logprob, self.top, self.piece)
 
 
 @dataclass(frozen=True, slots=True)

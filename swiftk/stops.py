@@ -58,18 +58,25 @@ class Stopper:
         *,
         include_stop: bool = False,
         hidden: Mapping[int, str] | None = None,
+        kept: Collection[str] = (),
         min_tokens: int = 0,
     ) -> None:
         """include_stop: the text ends with the stop string, or with what the detokenizer makes of the stop id. hidden:
-        special tokens that the detokenizer leaves out, as stop strings spell them. min_tokens: stop strings are looked
-        for in what follows so many tokens."""
+        special tokens that the detokenizer leaves out, as stop strings spell them. kept: those of them that the text
+        spells all the same. min_tokens: stop strings are looked for in what follows so many tokens."""
         self.finish: str | None = None  # "stop", "length" or "cancelled"
         self.remaining = budget  # tokens
         self.stop_ids = frozenset(stop_ids)
         self.piece = ""  # what the last token added, whether it is shown by now or held back
         self._searched_from = budget - min_tokens
         self._strings = StopStrings(strings, include_stop)
-        self._detokenizer, self._include, self._hidden = detokenizer, include_stop, hidden or {}
+        self._detokenizer, self._include = detokenizer, include_stop
+        self._hidden, self._kept = hidden or {}, frozenset(kept)
+
+    @property
+    def begins(self) -> bool:
+        """Whether no words come before the text."""
+        return self._detokenizer is None or self._detokenizer.begins
 
     def cancel(self) -> None:
         """Nothing follows, unless the text had ended."""
@@ -81,15 +88,18 @@ class Stopper:
         assert self.remaining > 0
         self.remaining -= 1
         ends = token in self.stop_ids
-        self.piece = self._detokenizer.push(token) if self._detokenizer and (self._include or not ends) else ""
+        spelled = self._hidden.get(token, "")
+        kept = spelled in self._kept
+        shown = self._detokenizer.push(token) if self._detokenizer and (self._include or not ends) else ""
+        self.piece = shown + spelled if kept and not ends else shown
         if ends:
             self.finish = "stop"
             return self._strings.flush() + self.piece
         if self.remaining >= self._searched_from:
             return self.piece
-        text, complete = self._strings.push(self.piece)
-        if token in self._hidden and not complete:
-            more, complete = self._strings.push(self._hidden[token], hidden=True)
+        text, complete = self._strings.push(shown)
+        if spelled and not complete:
+            more, complete = self._strings.push(spelled, hidden=not kept)
             text += more
         if complete:
             self.finish = "stop"

@@ -116,6 +116,11 @@ class Stream:
                 self._drop()
 
     @property
+    def begins(self) -> bool:
+        """Whether no words come before the text, so that a first word has no space before it."""
+        return self._text.stopper.begins
+
+    @property
     def result(self) -> Result:
         """The finished text; an error before the last event was read."""
         if self._result is None:

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..api import LM
-from ..result import Event, Result
+from ..result import Event, Result, TokenLogprobs
+from .calls import Reader
+from .logprobs import Entries, Entry, chat_shape, completion_shape, of_prompt
 from .tools import Tools, told_calls
 
 
@@ -23,10 +25,15 @@ class Answer:
         chat: bool,
         logprobs: int | None,
         tools: Tools | None = None,
+        begins: Sequence[bool] = (),
     ) -> None:
+        """begins: of each text, whether no words come before it."""
         self._lm, self._chat, self._logprobs, self._tools = lm, chat, logprobs, tools
         self.sources = False  # whether chunks tell who proposed each token
-        self._held: dict[int, str] = {}  # of texts under way, by index: what may be part of a call
+        self._readers: dict[int, Reader] = {}  # of texts, by index
+        self._calls: dict[int, list[dict[str, Any]]] = {}  # that a stream tells at the end of a text
+        self._entries = [Entries(lm.tokenizer, each) for each in begins]
+        self._offsets = [0] * len(self._entries)  # characters of each text that entries have had
         self._id = f"{'chatcmpl' if chat else 'cmpl'}-{number}"
         self._same = {"id": self._id, "created": created, "model": model}
 
@@ -38,49 +45,48 @@ class Answer:
             content: dict[str, Any] = {"text": start + result.text}
             reason = finish(result)
             if self._chat:
-                said, calls = self._parted(i, result.text)
+                said, calls = self._parted(i, result.text, True)
                 called = {"tool_calls": calls} if calls else {}
                 content = {"message": {"role": "assistant", "content": said or (None if calls else ""), **called}}
                 reason = "tool_calls" if calls else reason
-            told = [*_prompt(result), *((t.token, t.logprob, t.top) for t in result.logprobs or ())]
-            choices.append({"index": i, **content, "logprobs": self._told(told), "finish_reason": reason})
+            prompt = of_prompt(self._lm.tokenizer, result, start)
+            told = self._told(i, result.logprobs or (), result.text, True, prompt)
+            choices.append({"index": i, **content, "logprobs": told, "finish_reason": reason})
         return {**self._same, "object": kind, "choices": choices, "usage": usage(results), "metrics": metrics(results)}
+
+    def echo(self, index: int, text: str) -> str:
+        """A line of the stream: the prompt."""
+        self._offsets[index] += len(text)
+        return self._line([{"index": index, "text": text, "logprobs": None, "finish_reason": None}])
 
     def chunk(self, index: int, events: Iterable[Event], result: Result | None = None, first: bool = False) -> str:
         """A line of the stream: some tokens of a text, and its end."""
         events = list(events)
         text = "".join(e.text for e in events)
+        told = self._told(index, events, text, result is not None)
         content: dict[str, Any] = {"text": text}
         reason = result and finish(result)
         if self._chat:
-            text, calls = self._released(index, text, result is not None)
+            text, more = self._parted(index, text, result is not None)
+            calls = self._calls.setdefault(index, [])
+            calls += more
             role = {"role": "assistant"} if first else {}
             content = {"delta": {**role, **({"content": text} if text or first else {})}}
-            if calls:
+            if calls and result is not None:
                 content["delta"]["tool_calls"] = [{"index": i, **call} for i, call in enumerate(calls)]
                 reason = "tool_calls"
         if self.sources:
             content["pieces"] = [(e.text, e.source) for e in events]
-        told: list[tuple[int, float | None, Any]] = [(e.token, e.logprob, e.top) for e in events]
-        return self._line([{"index": index, **content, "logprobs": self._told(told), "finish_reason": reason}])
+        return self._line([{"index": index, **content, "logprobs": told, "finish_reason": reason}])
 
-    def _parted(self, index: int, text: str) -> tuple[str, list[dict[str, Any]]]:
-        """What is said, and what is called."""
+    def _parted(self, index: int, text: str, ended: bool) -> tuple[str, list[dict[str, Any]]]:
+        """What is said, and what is called, of a text that goes on by so much."""
         if self._tools is None:
             return text, []
-        said, calls = self._tools.spelling.calls(text)
-        return said, told_calls(calls, f"{self._id.rpartition('-')[2]}-{index}")
-
-    def _released(self, index: int, text: str, ended: bool) -> tuple[str, list[dict[str, Any]]]:
-        """What a stream may tell by now; calls come whole, at the end."""
-        if self._tools is None:
-            return text, []
-        text = self._held.pop(index, "") + text
-        if ended:
-            return self._parted(index, text)
-        n = self._tools.spelling.held(text)
-        self._held[index] = text[len(text) - n :]
-        return text[: len(text) - n], []
+        reader = self._readers.setdefault(index, self._tools.reader())
+        first = reader.count
+        said, calls = reader.push(text, ended)
+        return said, told_calls(calls, f"{self._id.rpartition('-')[2]}-{index}", first)
 
     def last(self, results: Sequence[Result], with_usage: bool) -> str:
         """What ends a stream."""
@@ -91,32 +97,22 @@ class Answer:
         kind = "chat.completion.chunk" if self._chat else "text_completion"
         return f"data: {json.dumps({**self._same, 'object': kind, 'choices': choices, **(extra or {})})}\n\n"
 
-    def _told(self, tokens: Sequence[tuple[int, float | None, Any]]) -> dict[str, Any] | None:
-        if self._logprobs is None or not tokens:
+    def _told(
+        self,
+        index: int,
+        tokens: Iterable[Event | TokenLogprobs],
+        text: str,
+        ended: bool,
+        prompt: Sequence[Entry] = (),
+    ) -> dict[str, Any] | None:
+        if self._logprobs is None:
             return None
-        if self._chat:
-            return {
-                "content": [{**self._one(t, lp), "top_logprobs": [self._one(*o) for o in top]} for t, lp, top in tokens]
-            }
-        return {
-            "tokens": [self._spell(t) for t, _, _ in tokens],
-            "token_logprobs": [lp for _, lp, _ in tokens],
-            "top_logprobs": [top and {self._spell(t): lp for t, lp in top} for _, _, top in tokens],
-        }
-
-    def _one(self, token: int, logprob: float | None) -> dict[str, Any]:
-        text = self._spell(token)
-        return {"token": text, "logprob": logprob, "bytes": list(text.encode())}
-
-    def _spell(self, token: int) -> str:
-        return self._lm.tokenizer.decode([token]) if self._lm.tokenizer.available else str(token)
-
-
-def _prompt(result: Result) -> list[tuple[int, float | None, Any]]:
-    """Of its tokens where they are echoed with logprobs; of the first nothing is known."""
-    if result.prompt_logprobs is None:
-        return []
-    return [(result.prompt_tokens[0], None, None), *((t.token, t.logprob, t.top) for t in result.prompt_logprobs)]
+        entries = [*prompt, *self._entries[index].push(tokens, text, ended)]
+        offset = self._offsets[index]
+        self._offsets[index] += sum(len(entry.text) for entry in entries)
+        if not entries:
+            return None
+        return chat_shape(entries) if self._chat else completion_shape(entries, offset)
 
 
 def finish(result: Result) -> str:

@@ -51,7 +51,8 @@ class Jobs:
         self._must_be_few(asked.n)
         logprobs = (asked.top_logprobs or 0) if asked.logprobs else None
         messages: Any = asked.plain_messages()
-        tools = Tools.of(asked.tools, asked.tool_choice, self._lm.tokenizer.template(True))
+        parallel = getattr(asked, "parallel_tool_calls", None)
+        tools = Tools.of(asked.tools, asked.tool_choice, self._lm.tokenizer, parallel)
         if tools:
             messages = self._lm.tokenizer.encode_chat(messages, tools.offered, context=self._lm.context)
             if tools.wanted and asked.response_format is None:
@@ -68,6 +69,10 @@ class Jobs:
         tools: Tools | None = None,
     ) -> Job:
         options = asked.options(self._settings.most_tokens, logprobs)
+        if tools:
+            options = [{**its, "keep_special_tokens": tools.spelling.marks} for its in options]
+        if logprobs is not None and self._lm.tokenizer.available:
+            self._lm.tokenizer.token_bytes()  # takes a moment once, which the event loop does not have
         each = [(prompt, one) for prompt in prompts for one in options]
         return Job(
             model=asked.model or self._names[0],

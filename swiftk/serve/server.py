@@ -64,7 +64,8 @@ class Server:
         job = await self.intake.take(request, kind, make)
         texts = await self.begin(job.texts)
         created, number = int(time.time()), secrets.token_hex(12)
-        answer = Answer(self.lm, number, created, job.model, job.chat, job.logprobs, job.tools)
+        begins = [text.begins for text in texts]
+        answer = Answer(self.lm, number, created, job.model, job.chat, job.logprobs, job.tools, begins)
         answer.sources = job.with_sources
         note: Note = request.scope["note"]
         if job.stream:
@@ -95,7 +96,7 @@ class Server:
         try:
             async for index, events, first in _merged(texts):
                 if first and job.before[index]:
-                    yield answer.chunk(index, [Event(job.before[index], 0, False)])
+                    yield answer.echo(index, job.before[index])
                 result = texts[index].result if events is None else None
                 yield answer.chunk(index, events or [], result, first)
             yield answer.last([text.result for text in texts], job.with_usage)

@@ -34,6 +34,10 @@ class Text:
         return self.result
 
     @property
+    def begins(self) -> bool:
+        return self._stream.begins
+
+    @property
     def result(self) -> Result:
         return self._stream.result
 

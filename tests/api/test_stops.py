@@ -112,6 +112,13 @@ def test_a_stop_string_may_be_a_special_token_or_contain_one():
     assert pushed([1, 8, 2], ["<end>"]) == (["a", "", "b"], None)
 
 
+def test_special_tokens_that_are_kept_are_spelled():
+    assert pushed([1, 8, 9, 2], [], hidden=HIDES, kept=["<end>"]) == (["a", "<end>", "", "b"], None)
+    assert pushed([1, 8, 2], ["d>b"], hidden=HIDES, kept=["<end>"]) == (["a", "<en", ""], "stop")
+    stopper = Stopper(9, [7], hidden=HIDES, kept=["<end>"])
+    assert (stopper.push(8), stopper.piece, stopper.push(9), stopper.piece) == ("<end>", "<end>", "", "")
+
+
 def test_the_stop_string_is_shown_where_that_is_asked():
     assert pushed([1, 2, 3], ["bc"], include_stop=True) == (["a", "", "bc"], "stop")
     assert pushed([1, 2, 7], ["bc"], include_stop=True) == (["a", "", "b"], "stop")

@@ -15,7 +15,9 @@ pytest.importorskip("llguidance")
 httpx = pytest.importorskip("httpx")
 
 from serving import TOOL_TEMPLATE, lines, serving  # noqa: E402
-from swiftk.serve.tools import HERMES, LLAMA, Tools, read_message, spelling_of  # noqa: E402
+from swiftk.serve.calls import HERMES, LLAMA, MISTRAL, MISTRAL_ARGS, PHI, SPELLINGS, Reader, spelling_of  # noqa: E402
+from swiftk.serve.tools import Tools, read_message, told_calls  # noqa: E402
+from swiftk.tokenizer import Tokenizer  # noqa: E402
 
 WEATHER = {
     "name": "weather",
@@ -61,7 +63,7 @@ def test_a_call_that_is_required_comes(served, choice):
     ids = lm.tokenizer.encode_chat(ASKED["messages"], TOOLS)
     grammar = spelling.grammar(wanted)
     want = lm.generate(ids, temperature=1.0, seed=3, max_new_tokens=80, response_format=grammar, speculate=False)
-    assert spelling.calls(want.text) == ("", [(name, arguments)])
+    assert read(spelling, want.text) == ("", [(name, arguments)])
     chunks = lines(client.post("/v1/chat/completions", json={**asked, "stream": True}))
     told = [c["choices"][0] for c in chunks]
     assert "".join(c["delta"].get("content") or "" for c in told) == ""
@@ -119,33 +121,156 @@ def test_what_cannot_be_met_is_a_400(served, body, words):
     assert response.status_code == 400 and words in response.json()["error"]["message"], response.text
 
 
-def test_spellings_of_calls():
-    one = '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
-    assert HERMES.calls(one) == ("", [("f", {"a": 1})])
-    assert HERMES.calls(f"Let me see.\n{one}\n{one}") == ("Let me see.", [("f", {"a": 1})] * 2)
-    assert HERMES.calls("a <tool_call>\nno json") == ("a <tool_call>\nno json", [])
-    assert LLAMA.calls('{"name": "f", "parameters": {}}') == ("", [("f", {})])
-    assert LLAMA.calls('{"name": "f"}') == ('{"name": "f"}', [])
-    assert LLAMA.calls("hello") == ("hello", [])
+def read(spelling, text, names=("f", "g", "weather", "nothing"), most=None):
+    """(what is said, what is called): the same whole and a character at a time."""
+    whole = Reader(spelling, names, most).push(text, True)
+    reader, said, calls = Reader(spelling, names, most), "", []
+    for character in text:
+        more, called = reader.push(character)
+        said, calls = said + more, calls + called
+    more, called = reader.push("", True)
+    assert (said + more, calls + called) == whole
+    return whole
 
 
-@given(st.lists(st.sampled_from(["<tool", "_call>", "\n", "<", "tell", " {", '"a"}', "</tool_call>"])))
-def test_a_stream_holds_back_no_more_than_a_call(parts):
-    for spelling in (HERMES, LLAMA):
-        text = told = ""
-        for part in parts:
-            text += part
-            sure = text[: len(text) - spelling.held(text)]
-            assert sure.startswith(told)  # what was told stays told
-            assert not spelling.begin or spelling.begin not in sure
-            told = sure
+F, G = ("f", {"a": 1}), ("g", {})
+OBJECT = '{"name": "f", "arguments": {"a": 1}}'
+CALLS = [  # spelling, text, what is said, calls
+    (HERMES, f"<tool_call>\n{OBJECT}\n</tool_call>", "", [F]),
+    (HERMES, f"<tool_call>{OBJECT}</tool_call>", "", [F]),
+    (HERMES, f"\n <tool_call>  {OBJECT}", "", [F]),  # cut before its mark
+    (HERMES, '<tool_call>{"name": "f", "parameters": {"a": 1}}</tool_call>', "", [F]),
+    (HERMES, f"Let me see.\n<tool_call>{OBJECT}</tool_call>\n<tool_call>{OBJECT}</tool_call>", "Let me see.", [F, F]),
+    (HERMES, f"<think>\nhm\n</think>\n\n<tool_call>\n{OBJECT}\n</tool_call>", "<think>\nhm\n</think>", [F]),
+    (HERMES, f'<tool_call>[{OBJECT}, {{"name": "g"}}]</tool_call>', "", [F, G]),
+    (HERMES, f'<tool_call>{OBJECT}\n{{"name": "g"}}\n</tool_call> done', "done", [F, G]),
+    (HERMES, f"<tool_call>{OBJECT}<tool_call>{OBJECT}", "", [F, F]),
+    (HERMES, '<tool_call>{"name": "f", "arguments": "{\\"a\\": 1}"}</tool_call>', "", [F]),
+    (HERMES, '<tool_call>{"name": "g", "arguments": ""}</tool_call>', "", [G]),
+    (HERMES, '<tool_call>{"name": "g", "arguments": null}</tool_call>', "", [G]),
+    (HERMES, '<tool_call>{"name": "new", "arguments": {"a": "}\n{"}}</tool_call>', "", [("new", {"a": "}\n{"})]),
+    (HERMES, '<tool_call>{"type": "function", "function": {"name": "f", "arguments": {"a": 1}}}</tool_call>', "", [F]),
+    (HERMES, "a <tool_call>\nno json", "a <tool_call>\nno json", []),
+    (HERMES, "a <tool_call>{'b'}</tool_call> c ", "a <tool_call>{'b'}</tool_call> c ", []),
+    (HERMES, '<tool_call>{"name": "f", "argum', '<tool_call>{"name": "f", "argum', []),
+    (HERMES, '<tool_call>{"name": "f", "arguments": [1]}', '<tool_call>{"name": "f", "arguments": [1]}', []),
+    (HERMES, f"<tool_call>x {OBJECT} <tool_call>{OBJECT}", f"<tool_call>x {OBJECT}", [F]),
+    (HERMES, OBJECT, OBJECT, []),
+    (HERMES, " \n", " \n", []),
+    (LLAMA, '{"name": "f", "parameters": {"a": 1}}', "", [F]),
+    (LLAMA, f" \n{OBJECT}", "", [F]),
+    (LLAMA, '{"name": "g"}', "", [G]),
+    (LLAMA, '{"type": "function", "name": "f", "parameters": {"a": 1}}', "", [F]),
+    (LLAMA, '{"type": "function", "function": "f", "parameters": {"a": 1}}', "", [F]),
+    (LLAMA, f'{OBJECT}; {{"name": "g", "parameters": {{}}}}', "", [F, G]),
+    (LLAMA, f"{OBJECT}\n{OBJECT};", "", [F, F]),
+    (LLAMA, f"[{OBJECT}]", "", [F]),
+    (LLAMA, f"<|python_tag|>{OBJECT}", "", [F]),
+    (LLAMA, f"<|python_tag|>{OBJECT};<|python_tag|>{OBJECT}; {OBJECT}", "", [F, F, F]),
+    (LLAMA, f"{OBJECT} That is it.", "That is it.", [F]),
+    (LLAMA, "[f(a=1), g()]", "", [F, G]),
+    (LLAMA, "[f(a=[1, {'b': None}], c=\"]\")]", "", [("f", {"a": [1, {"b": None}], "c": "]"})]),
+    (LLAMA, "[f(1)]", "[f(1)]", []),
+    (LLAMA, "[f(a=b)]", "[f(a=b)]", []),
+    (LLAMA, '{"name": "fly", "parameters": {}}', '{"name": "fly", "parameters": {}}', []),
+    (LLAMA, '{"name": "f", "age": 3}', '{"name": "f", "age": 3}', []),
+    (LLAMA, f"Sure: {OBJECT}", f"Sure: {OBJECT}", []),
+    (LLAMA, "[1, 2]", "[1, 2]", []),
+    (LLAMA, "{}", "{}", []),
+    (LLAMA, "hello", "hello", []),
+    (LLAMA, "", "", []),
+    (MISTRAL, f'[TOOL_CALLS] [{OBJECT}, {{"name": "g", "arguments": {{}}, "id": "abcdefghi"}}]', "", [F, G]),
+    (MISTRAL, f"[TOOL_CALLS][{OBJECT}]", "", [F]),
+    (MISTRAL, f"[TOOL_CALLS]{OBJECT}; {OBJECT}", "", [F, F]),
+    (MISTRAL, f"Yes.[TOOL_CALLS][{OBJECT}]", "Yes.", [F]),
+    (MISTRAL, f"[{OBJECT}]", f"[{OBJECT}]", []),
+    (MISTRAL_ARGS, '[TOOL_CALLS]f[ARGS]{"a": 1}', "", [F]),
+    (MISTRAL_ARGS, '[TOOL_CALLS]f[CALL_ID]abcdefghi[ARGS]{"a": 1}[TOOL_CALLS]g[ARGS]{}', "", [F, G]),
+    (MISTRAL_ARGS, '[TOOL_CALLS] f {"a": 1}', "", [F]),
+    (MISTRAL_ARGS, f"[TOOL_CALLS][{OBJECT}]", "", [F]),
+    (MISTRAL_ARGS, "[TOOL_CALLS]f of x", "[TOOL_CALLS]f of x", []),
+    (PHI, f"<|tool_call|>[{OBJECT}]<|/tool_call|>", "", [F]),
+]
+
+
+@pytest.mark.parametrize(("spelling", "text", "said", "calls"), CALLS)
+def test_spellings_of_calls(spelling, text, said, calls):
+    assert read(spelling, text) == (said, calls)
+    assert read(spelling, text, most=1)[1] == calls[:1]
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_what_a_template_writes_is_read(spelling):
+    """As its grammar has it, which is how earlier calls stand in prompts."""
+    template = f"{{{{ '{spelling.recognised_by}' }}}}"
+    assert spelling_of(template) is spelling
+
+
+def test_a_json_answer_streams_as_it_comes():
+    """Held back is only what may still be a call."""
+    for text, sure in (
+        ('{"answer": {"name": "f"}', '{"an'),
+        ('{"name": "Bob"', '{"name": "B'),
+        ('{"name": "weathers"', '{"name": "weathers'),
+        ('{"type": "x", "y', '{"type": "x", "y'),
+        ("[3", "[3"),
+        ("[fun", "[fu"),
+    ):
+        reader = Reader(LLAMA, ["f", "weather"])
+        shown = [reader.push(character)[0] for character in text]
+        first = next(i for i, piece in enumerate(shown) if piece)
+        assert "".join(shown[: first + 1]) == sure and "".join(shown) == text, text
+
+
+PARTS = ["<tool", "_call>", "\n", "<", "tell", " {", '"name": "f"', "}", '"a"}', "</tool_call>", "[TOOL_CALLS]"]
+PARTS += ["[", "]", "f", "[ARGS]", '{"name": "g"}', ";", " ", "f(a=1)", '"', "'", "\\"]
+
+
+@given(st.lists(st.sampled_from(PARTS)))
+def test_any_text_is_read_alike_whole_and_in_parts(parts):
+    for spelling in SPELLINGS:
+        said, calls = read(spelling, "".join(parts))
+        assert calls or said == "".join(parts)
 
 
 def test_earlier_calls_reach_the_template_as_objects():
     call = {"id": "1", "function": {"name": "f", "arguments": '{"a": 1}'}}
     message = {"role": "assistant", "content": None, "tool_calls": [call]}
     assert read_message(message)["tool_calls"][0]["function"]["arguments"] == {"a": 1}
+    for nothing in ("", None, {}):
+        call["function"]["arguments"] = nothing
+        assert read_message(message)["tool_calls"][0]["function"]["arguments"] == {}
     call["function"]["arguments"] = "{"
     with pytest.raises(InvalidArgument, match="no JSON"):
         read_message(message)
-    assert Tools.of(None, "required", None) is None and Tools.of(TOOLS, "none", None) is None
+    plain = {"role": "assistant", "content": "a"}
+    assert read_message({**plain, "tool_calls": None, "refusal": None}) == plain
+
+
+@pytest.mark.parametrize("calls", [[None], [{}], "f", [{"function": {"name": 1}}], [{"function": None}], [[]]])
+def test_calls_of_a_message_that_are_none(calls):
+    with pytest.raises(InvalidArgument, match="of a message is"):
+        read_message({"role": "assistant", "tool_calls": calls})
+
+
+def test_ids_of_calls_are_what_mistral_takes_and_stay_the_same():
+    (told,) = told_calls([F], "12-0", 0)
+    assert told["function"] == {"name": "f", "arguments": '{"a": 1}'}
+    assert len(told["id"]) == 9 and told["id"].isalnum()
+    assert told["id"] != told_calls([F], "12-0", 1)[0]["id"] != told_calls([F], "12-1", 0)[0]["id"]
+    for id in (told["id"], "call_of_another_server"):
+        call = {"id": id, "function": {"name": "f", "arguments": "{}"}}
+        (sent,) = read_message({"role": "assistant", "tool_calls": [call]})["tool_calls"]
+        assert read_message({"role": "tool", "tool_call_id": id, "content": "1"})["tool_call_id"] == sent["id"]
+    assert sent["id"] != id
+
+
+def test_what_is_offered(served, tmp_path):
+    tokenizer = served[1].tokenizer
+    assert Tools.of(None, None, tokenizer) is None and Tools.of(TOOLS, "none", tokenizer) is None
+    assert Tools.of(TOOLS, None, tokenizer, False).most == 1 and Tools.of(TOOLS, None, tokenizer, True).most is None
+    with pytest.raises(InvalidArgument, match="tools are missing"):
+        Tools.of(None, "required", tokenizer)
+    (tmp_path / "chat_template.jinja").write_text("{{ messages[0].content }}")
+    with pytest.raises(InvalidArgument, match="has no place for them"):
+        Tools.of(TOOLS, None, Tokenizer(tmp_path))
