@@ -50,7 +50,7 @@ def test_draws(benchmark, results, tmp_path, rounds, vocab):
 
     def turns():
         for name, sampling in SAMPLERS.items():
-            session.set_sampling(**sampling, seed=5)
+            session.set_sampling(_core.Sampling(**sampling, seed=5))
             for _ in range(_TURN):
                 session.draft(max_draft=0)
                 began = perf_counter()

@@ -39,7 +39,8 @@ class Many(Lane):
     def __init__(self, model: Any, drafting: str, prompts: Sequence[Sequence[int]], most: int, **options: Any) -> None:
         super().__init__(most)
         self._engine, self._boxes = _core.Engine(model, context=CONTEXT, sequences=len(prompts)), {}
-        options |= {"max_new_tokens": 1 << 20, "drafting": drafting}
+        sampler = {name: options.pop(name) for name in list(options) if hasattr(_core.Sampling, name)}
+        options |= {"max_new_tokens": 1 << 20, "drafting": drafting, "sampling": _core.Sampling(**sampler)}
         self._numbers = [self._engine.submit(self._boxes, np.int32(prompt), **options) for prompt in prompts]
         self.texts = [[] for _ in prompts]
         while not all(self.texts):

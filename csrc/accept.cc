@@ -100,7 +100,7 @@ class Walk {
     if (s_.logprobs > 0) {
       const int k = std::min(s_.logprobs, w_.model->config.V);
       const Drawn best = w_.draws.best(row_ + node, k);
-      for (int i = 0; i < k && best.logit[i] > Logits::kNever; ++i)
+      for (int i = 0; i < k && best.logit[i] > kNever; ++i)
         v_.emitted.back().top.push_back({best.id[i], best.logit[i] - drawn.lse});
     }
     s_.path_tokens.push_back(token);

@@ -17,18 +17,21 @@ struct FreeCtx {
 };
 
 // The ids of the best k that are kept; none if the list does not tell.
-std::optional<std::vector<int32_t>> draw(const Floats& logits, const Sampling& s, int k, int32_t pos, const Ints& text,
-                                         const std::vector<int32_t>& path, const std::string& isa, bool whole) {
-  check(s);
+std::optional<std::vector<int32_t>> draw_row(const Floats& logits, const Sampling& s, int k, int32_t pos,
+                                             const Ints& prompt, const Ints& text, const std::vector<int32_t>& path,
+                                             const std::string& isa, bool whole) {
   const int vocab = static_cast<int>(logits.size());
+  check(s, vocab);
   want(k >= 1 && k <= kMaxTopk && k <= vocab, "k is out of range");
   SeenTokens seen(vocab);
+  for (py::ssize_t i = 0; i < prompt.size(); ++i) seen.add_prompt(prompt.at(i));
   for (py::ssize_t i = 0; i < text.size(); ++i) seen.add(text.at(i));
+  const Before before{seen, path};
   const Ops* const ops = cpu_ops(isa.c_str());
   want(ops, "isa '" + isa + "' is unknown here");
   const std::unique_ptr<Ctx, FreeCtx> ctx(ops->create(nullptr, 1), {ops});
 
-  const Wanted wanted = swiftk::wanted(s, vocab, k);
+  const Wanted wanted = swiftk::wanted(s, seen.generated(), vocab, k);
   std::vector<float> scores(vocab), logit(kMaxTopk);
   std::vector<int32_t> id(kMaxTopk);
   float lse = 0, mass = 0;
@@ -48,7 +51,7 @@ std::optional<std::vector<int32_t>> draw(const Floats& logits, const Sampling& s
                 .mass = wanted.mass ? &mass : nullptr};
   if (whole) {
     std::vector<std::pair<float, int32_t>> scratch;
-    warp(s, logits.data(), vocab, seen, path, scores.data(), scratch);
+    warp(s, logits.data(), vocab, before, scores.data(), scratch);
     args.scores = scores.data();
     args.k = k;
     args.scale = 1;
@@ -60,7 +63,7 @@ std::optional<std::vector<int32_t>> draw(const Floats& logits, const Sampling& s
   }
   ops->topk(*ctx, args);
   std::vector<ScoredToken> best;
-  if (!draw_listed(s, args, wanted.seen_logits ? logits.data() : nullptr, {seen, path}, k, best)) return {};
+  if (!draw_listed(s, args, wanted.row ? logits.data() : nullptr, before, k, best)) return {};
   id.clear();
   for (const ScoredToken& c : best) id.push_back(c.id);
   return id;
@@ -85,14 +88,7 @@ std::pair<std::vector<double>, std::vector<double>> rejection(std::vector<double
 
 void bind_draw(py::module_& m) {
   using namespace swiftk;
-  m.def(
-      "draw",
-      [](const Floats& logits, float temperature, int top_k, float top_p, float min_p, float penalty, uint64_t seed,
-         int k, int32_t pos, const Ints& text, const std::vector<int32_t>& path, const std::string& isa, bool whole) {
-        return draw(logits, {temperature, top_k, top_p, min_p, penalty, seed}, k, pos, text, path, isa, whole);
-      },
-      "logits"_a, py::kw_only(), "temperature"_a = 0.0f, "top_k"_a = 0, "top_p"_a = 1.0f, "min_p"_a = 0.0f,
-      "repetition_penalty"_a = 1.0f, "seed"_a = 0, "k"_a = 1, "pos"_a = 0, "text"_a, "path"_a, "isa"_a = "",
-      "whole"_a = false);
+  m.def("draw", draw_row, "logits"_a, "sampling"_a, py::kw_only(), "k"_a = 1, "pos"_a = 0, "prompt"_a, "text"_a,
+        "path"_a, "isa"_a = "", "whole"_a = false);
   m.def("rejection", rejection, "p"_a, "q"_a, "siblings"_a);
 }

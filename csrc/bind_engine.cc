@@ -122,19 +122,17 @@ E one_of(const std::string& given, const char* what, std::initializer_list<const
 // skips: (attn, mlp, exit_layer, weights) of the plans that are named. The text's box is boxes[id],
 // there before any other thread may have heard of it: the lock of Python's interpreter is kept.
 uint64_t submit(const SharedEngine& self, py::dict boxes, const Tokens& prompt, int max_new_tokens,
-                std::vector<int32_t> stop_ids, float temperature, int top_k, float top_p, float min_p,
-                float repetition_penalty, uint64_t seed, const std::string& acceptance, int logprobs,
-                const std::string& drafting, const std::string& plans, const std::vector<Skip>& skips,
-                const std::optional<DraftRule>& rule, const std::vector<int>& drafters, const DrafterSettings& settings,
-                std::optional<bool> recall, int max_draft, bool always, bool kvq, bool explain, bool outcomes,
-                const py::object& constraint, int prompt_logprobs, int tells) {
+                const Sampling& sampling, const std::string& acceptance, int logprobs, const std::string& drafting,
+                const std::string& plans, const std::vector<Skip>& skips, const std::optional<DraftRule>& rule,
+                const std::vector<int>& drafters, const DrafterSettings& settings, std::optional<bool> recall,
+                int max_draft, bool always, bool kvq, bool explain, bool outcomes, const py::object& constraint,
+                int prompt_logprobs, int tells) {
   Request r{.prompt = {prompt.data(), prompt.data() + prompt.size()},
-            .sampling = {temperature, top_k, top_p, min_p, repetition_penalty, seed},
+            .sampling = sampling,
             .acceptance = acceptance_named(acceptance),
             .logprobs = logprobs,
             .prompt_logprobs = prompt_logprobs,
             .max_new_tokens = max_new_tokens,
-            .stop_ids = std::move(stop_ids),
             .draft_by = one_of(drafting, "drafting", {"planned", "ruled", "off"}, DraftBy::Planner),
             .plans = one_of(plans, "plans", {"any", "none", "fixed", "directed"}, Plans::Any),
             .settings = settings,
@@ -281,9 +279,8 @@ void bind_engine(py::module_& m) {
   py::class_<SharedEngine>(m, "Engine")
       .def(py::init<const std::shared_ptr<Model>&, int, int, size_t, int, bool>(), "model"_a, "context"_a = 0,
            "sequences"_a = 16, "kv_memory"_a = 0, "threads"_a = 0, "poison"_a = false)
-      .def("submit", &submit, "boxes"_a, "prompt"_a, "max_new_tokens"_a = 128, "stop_ids"_a = std::vector<int32_t>{},
-           "temperature"_a = 0.0f, "top_k"_a = 0, "top_p"_a = 1.0f, "min_p"_a = 0.0f, "repetition_penalty"_a = 1.0f,
-           "seed"_a = 0, "acceptance"_a = "coupled", "logprobs"_a = 0, "drafting"_a = "planned", "plans"_a = "any",
+      .def("submit", &submit, "boxes"_a, "prompt"_a, "max_new_tokens"_a = 128, "sampling"_a = Sampling{},
+           "acceptance"_a = "coupled", "logprobs"_a = 0, "drafting"_a = "planned", "plans"_a = "any",
            "skips"_a = std::vector<Skip>{}, "rule"_a = py::none(),
            "drafters"_a = std::vector<int>{static_cast<int>(SourceId::Suffix), static_cast<int>(SourceId::Recycle)},
            "settings"_a = DrafterSettings{}, "recall"_a = py::none(), "max_draft"_a = TokenTree::kMaxNodes - 1,

@@ -23,11 +23,6 @@ std::unique_ptr<RemoteHead> open_head(const std::string& target, const std::stri
   return std::make_unique<RemoteHead>(target, std::move(options), context);
 }
 
-void begin(RemoteHead& self, float temperature, int top_k, float top_p, float min_p, float repetition_penalty,
-           uint64_t seed) {
-  self.begin({temperature, top_k, top_p, min_p, repetition_penalty, seed});
-}
-
 }  // namespace
 }  // namespace swiftk
 
@@ -36,8 +31,7 @@ void bind_remote(py::module_& m) {
   py::class_<RemoteHead>(m, "RemoteHead")
       .def(py::init(&open_head), "target"_a, "head"_a, "dtype"_a = "auto", "draft_weights"_a = "own", "threads"_a = 0,
            "context"_a = 0, Release())
-      .def("begin", &begin, "temperature"_a = 0.0f, "top_k"_a = 0, "top_p"_a = 1.0f, "min_p"_a = 0.0f,
-           "repetition_penalty"_a = 1.0f, "seed"_a = 0)
+      .def("begin", &RemoteHead::begin, "sampling"_a, "prompt"_a)
       .def(
           "know",
           [](RemoteHead& self, int first, const Floats& told) {

@@ -20,6 +20,7 @@ namespace py = pybind11;
 using namespace py::literals;
 
 void bind_model(py::module_& m);     // bind_model.cc
+void bind_sampling(py::module_& m);  // bind_sampling.cc
 void bind_drafters(py::module_& m);  // bind_drafters.cc
 void bind_planner(py::module_& m);   // bind_planner.cc
 void bind_engine(py::module_& m);    // bind_engine.cc
@@ -55,11 +56,6 @@ py::array_t<int32_t> copy(std::span<const int32_t> v) { return py::array_t<int32
 
 std::unique_ptr<Session> make_session(const std::shared_ptr<Model>& model, int context, int threads, bool poison) {
   return std::make_unique<Session>(model, SessionOptions{.context = context, .threads = threads, .poison = poison});
-}
-
-void set_sampling(Session& self, float temperature, int top_k, float top_p, float min_p, float repetition_penalty,
-                  uint64_t seed, const std::string& acceptance) {
-  self.set_sampling({temperature, top_k, top_p, min_p, repetition_penalty, seed}, acceptance_named(acceptance));
 }
 
 DraftRule make_rule(float confidence, int max_draft, int max_nodes, const std::array<float, 3>& tier,
@@ -150,8 +146,12 @@ void bind_session(py::module_& m) {
            "sources"_a = std::vector<std::pair<int, decltype(SourceRule::chance)>>{}, "beam"_a = rule.beam);
   py::class_<Session>(m, "Session")
       .def(py::init(&make_session), "model"_a, "context"_a = 0, "threads"_a = 0, "poison"_a = false)
-      .def("set_sampling", &set_sampling, "temperature"_a = 0.0f, "top_k"_a = 0, "top_p"_a = 1.0f, "min_p"_a = 0.0f,
-           "repetition_penalty"_a = 1.0f, "seed"_a = 0, "acceptance"_a = "coupled")
+      .def(
+          "set_sampling",
+          [](Session& self, const Sampling& sampling, const std::string& acceptance) {
+            self.set_sampling(sampling, acceptance_named(acceptance));
+          },
+          "sampling"_a = Sampling{}, "acceptance"_a = "coupled")
       .def("set_logprobs", &Session::set_logprobs, "n"_a)
       .def(
           "set_skip",
@@ -261,6 +261,7 @@ PYBIND11_MODULE(_core, m) {
         return top;
       });
   bind_model(m);
+  bind_sampling(m);
   bind_drafters(m);
   bind_planner(m);
   bind_session(m);

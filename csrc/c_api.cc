@@ -37,12 +37,21 @@ GenerateOptions generate_options(const swiftk_generate_params* given, const std:
 }
 
 Sampling sampling_of(const swiftk_sampling& in) {
-  return {.temperature = in.temperature,
-          .top_k = in.top_k,
-          .top_p = in.top_p,
-          .min_p = in.min_p,
-          .repetition_penalty = in.repetition_penalty,
-          .seed = in.seed};
+  Sampling out{.temperature = in.temperature,
+               .top_k = in.top_k,
+               .top_p = in.top_p,
+               .min_p = in.min_p,
+               .repetition_penalty = in.repetition_penalty,
+               .frequency_penalty = in.frequency_penalty,
+               .presence_penalty = in.presence_penalty,
+               .min_tokens = in.min_tokens,
+               .seed = in.seed};
+  if (in.n_logit_bias > 0) need(in.logit_bias, "logit_bias");
+  for (const auto& [token, bias] : std::span(in.logit_bias, in.n_logit_bias)) {
+    if (out.logit_bias.emplace(token, bias).second) continue;
+    fail(Status::InvalidArgument, "[sampling] logit_bias has token " + std::to_string(token) + " twice");
+  }
+  return out;
 }
 
 Acceptance acceptance_of(const swiftk_sampling& in) {

@@ -28,8 +28,8 @@ swiftk::Request request_of(const swiftk_engine& engine, const swiftk_request& gi
   swiftk::Request r{.prompt = {prompt.begin(), prompt.end()},
                     .sampling = sampling_of(sampling),
                     .acceptance = acceptance_of(sampling),
-                    .max_new_tokens = options.max_new_tokens,
-                    .stop_ids = options.stop_ids};
+                    .max_new_tokens = options.max_new_tokens};
+  r.sampling.stop_ids = options.stop_ids;
   using swiftk::DraftBy;
   r.draft_by = !options.speculate ? DraftBy::Nothing : params.rule ? DraftBy::Rule : DraftBy::Planner;
   if (options.rule) r.rule = *options.rule;

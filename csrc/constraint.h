@@ -6,6 +6,9 @@
 
 namespace swiftk {
 
+// The logit of a token that may not come: of next to no probability, and finite, since draws refuse what is not.
+inline constexpr float kNever = -1.7e9f;
+
 class Constraint {
  public:
   virtual ~Constraint() = default;

@@ -46,7 +46,7 @@ DraftRule DraftGroups::rule_of(const Text& text, int most_rows) const {
   rule.max_nodes = std::min(rule.max_nodes, most_rows / texts);
   rule.max_draft = std::min({rule.max_draft, r.max_draft, most});
   rule.max_depth = std::min(rule.max_depth, most);
-  rule.stop_ids = r.stop_ids;
+  rule.stop_ids = r.sampling.stop_ids;
   return rule;
 }
 

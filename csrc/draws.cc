@@ -47,12 +47,12 @@ void Draws::constrain_draft(const Sequence& s, int row, std::span<const int32_t>
 }
 
 const float* Draws::warped(const Sequence& s, int row, std::span<const int32_t> path) {
-  warp(s.sampling, logits(row), vocab_, s.seen, path, scores_.data(), scratch_);
+  warp(s.sampling, logits(row), vocab_, {s.seen, path}, scores_.data(), scratch_);
   return scores_.data();
 }
 
 void Draws::aim(const Sequence& s, int row, int n, int k, Stream stream) {
-  const Wanted want = wanted(s.sampling, vocab_, k);
+  const Wanted want = wanted(s.sampling, s.seen.generated(), vocab_, k);
   first_ = row;
   list_ = {.logits = logits_.row(row),
            .scores = logits_.row(row),
@@ -115,7 +115,7 @@ Drawn Draws::of_listed(const Sequence& s, int row, std::span<const int32_t> path
     std::copy_n(list.logit, k, drawn.logit);
     return drawn;
   }
-  const bool reads = wanted(s.sampling, vocab_, k).seen_logits;
+  const bool reads = wanted(s.sampling, s.seen.generated(), vocab_, k).row;
   if (!draw_listed(s.sampling, list, reads ? logits(row) : nullptr, {s.seen, path}, k, best_)) {
     draw_whole(s, list, row, path, k, drawn);
     return drawn;

@@ -56,7 +56,7 @@ class Draws {
   void took(int steps) { list_.n = steps; }
   void place(int row, int32_t pos) { pos_[row - first_] = pos; }
 
-  // A row's scores after penalty and filters, on the host, [V].
+  // A row's scores as warp() has them, on the host, [V].
   const float* warped(const Sequence&, int row, std::span<const int32_t> path);
   const float* logits(int row) const { return logits_.host(executor_.ctx(), row); }
   int vocab() const { return vocab_; }

@@ -399,7 +399,7 @@ bool Engine::hand_out(Text& text, Turn& turn, const Emitted& e) {
   const Request& r = text.request;
   ++text.generated;
   const bool full = static_cast<int>(r.prompt.size()) + text.generated >= context_;
-  if (std::find(r.stop_ids.begin(), r.stop_ids.end(), e.token) != r.stop_ids.end()) {
+  if (r.sampling.stops(e.token)) {
     text.finish = Finish::Stop;
   } else if (full || text.generated >= r.max_new_tokens) {
     text.finish = Finish::Length;

@@ -17,6 +17,7 @@ class Loop {
       : session_(session), planner_(planner), options_(options), on_token_(on_token), stats_(stats) {
     planned_ = options.speculate && !options.rule;
     if (options.rule) given_ = *options.rule;
+    session.set_stop_ids(options.stop_ids);
     const int sublayers = 2 * session.model().config.L;
     const bool ruled = options.speculate && (!given_.sources.empty() || session.shared_steps() < sublayers);
     if (!ruled) given_ = {.max_draft = 0};

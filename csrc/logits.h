@@ -4,14 +4,13 @@
 #include <span>
 #include <vector>
 
+#include "constraint.h"
 #include "model.h"
 
 namespace swiftk {
 
 class Logits {
  public:
-  static constexpr float kNever = -1.7e9f;  // of next to no probability: draws refuse infinite ones
-
   Logits(const Ops& ops, int rows, int vocab)
       : ops_(ops), vocab_(vocab), buffer_(ops, sizeof(float) * rows * vocab), fresh_(rows, false) {
     if (ops.device) host_.resize(static_cast<size_t>(rows) * vocab);

@@ -8,7 +8,7 @@
 namespace swiftk {
 namespace {
 
-constexpr int kSpare = 16;           // listed beside those that are drawn, as a penalty may take some of these
+constexpr int kSpare = 16;           // listed beside those that are drawn, some of which may be lowered
 constexpr double kMassError = 1e-5;  // relative, of TopkArgs::mass: at most 128 sums in a row in f32
 
 bool better(const ScoredToken& a, const ScoredToken& b) {
@@ -25,7 +25,7 @@ class ListedDraw {
  public:
   ListedDraw(const Sampling& s, const TopkArgs& list, const float* row, const Before& before,
              std::vector<ScoredToken>& best)
-      : s_(s), list_(list), row_(row), before_(before), best_(best) {
+      : s_(s), list_(list), row_(row), touches_(s, before), best_(best) {
     while (size_ < list.k && list.id[size_] >= 0) ++size_;
     if (size_ == 0) return;
     const int32_t id = list.id[size_ - 1];
@@ -35,6 +35,11 @@ class ListedDraw {
   bool run(int k) {
     if (size_ == 0) return false;
     collect();
+    const auto excluded = [](const ScoredToken& c) { return c.logit <= kNever; };
+    if (touches_.holds() && !best_.empty() && std::all_of(best_.begin(), best_.end(), excluded)) {
+      touches_.let_go();
+      collect();
+    }
     if (!s_.filters()) {
       if (best_.size() < std::min<size_t>(k, list_.vocab)) return false;
     } else {
@@ -51,29 +56,26 @@ class ListedDraw {
   double noise(int32_t id) const { return gumbel(list_.seed, *list_.pos, id, list_.stream); }
   double value(int32_t id, float logit) const { return score(logit) + (list_.noisy ? noise(id) : 0); }
   bool top_k_cuts() const { return s_.top_k > 0 && s_.top_k < list_.vocab; }
-  bool penalty() const { return s_.repetition_penalty != 1; }
-  bool seen(int32_t id) const { return penalty() && before_.text.contains(before_.path, id); }
-  float penalised(float logit) const { return swiftk::penalised(logit, s_.repetition_penalty); }
 
-  // The best of the row, in order. A token that is not listed lies behind the last that is, and a penalty that can
-  // raise it brings it here; so what is not behind that last one has its final place.
+  // The best of the row, in order. A token that is not listed lies behind the last that is; where a touch may have
+  // raised it, its logit comes from the row. So what is not behind that last one has its final place.
   void collect() {
     best_.clear();
     for (int i = 0; i < size_; ++i) {
       const int32_t id = list_.id[i];
       const float logit = list_.logit[i];
-      if (!seen(id)) {
+      if (!touches_.touches(id)) {
         best_.push_back({value(id, logit), logit, id});
       } else if (!row_) {
         offer(id, logit);
       }
     }
-    if (row_) before_.text.each(before_.path, [&](int32_t id) { offer(id, row_[id]); });
+    if (row_) touches_.each([&](int32_t id) { offer(id, row_[id]); });
     std::sort(best_.begin(), best_.end(), better);
   }
 
   void offer(int32_t id, float logit) {
-    const ScoredToken c{value(id, penalised(logit)), logit, id};
+    const ScoredToken c{value(id, touches_.of(id, logit)), logit, id};
     const bool whole = size_ < list_.k || size_ == list_.vocab;
     if (c.value > -HUGE_VAL && (whole || !better(last_, c))) best_.push_back(c);
   }
@@ -112,18 +114,16 @@ class ListedDraw {
     if (closed) return {listed, listed};
     const double raw = score(list_.logit[0]), top = best_[0].value, mass = list_.mass[0] * std::exp(raw - top);
     double moved = 0;
-    if (penalty()) {
-      before_.text.each(before_.path, [&](int32_t id) {
-        moved += std::exp(score(penalised(row_[id])) - top) - std::exp(score(row_[id]) - top);
-      });
-    }
+    touches_.each([&](int32_t id) {
+      moved += std::exp(score(touches_.of(id, row_[id])) - top) - std::exp(score(row_[id]) - top);
+    });
     const double error = mass * kMassError;
     return {top_k_cuts() ? listed : mass + moved - error, mass + moved + error};
   }
 
   // How many of the best first reach top_p; `more` where the list ends before they do.
   Range<size_t> nucleus(const Range<double>& total, size_t more) const {
-    if (!std::isfinite(total.most)) return {1, more};  // a penalty moved what the sum was relative to
+    if (!std::isfinite(total.most)) return {1, more};  // what the sum was relative to has moved
     Range<size_t> found{more, more};
     double mass = 0;
     for (size_t i = best_.size(), n = 0; n < i; ++n) {
@@ -137,7 +137,7 @@ class ListedDraw {
   const Sampling& s_;
   const TopkArgs& list_;
   const float* const row_;
-  const Before& before_;
+  Touches touches_;
   std::vector<ScoredToken>& best_;
   int size_ = 0;      // tokens listed
   ScoredToken last_;  // of the list, its logit as the model gave it
@@ -145,17 +145,17 @@ class ListedDraw {
 
 }  // namespace
 
-Wanted wanted(const Sampling& s, int vocab, int k) {
-  const bool penalty = s.repetition_penalty != 1;
+Wanted wanted(const Sampling& s, int generated, int vocab, int k) {
+  const bool touched = s.touches(generated), raised = touched && s.raises();
   if (!s.filters()) {
-    const int listed = penalty ? std::min({k + kSpare, kMaxTopk, vocab}) : k;
-    return {.k = listed, .noisy = !s.greedy(), .mass = false, .seen_logits = s.repetition_penalty < 1};
+    const int listed = touched ? std::min({k + kSpare, kMaxTopk, vocab}) : k;
+    return {.k = listed, .noisy = !s.greedy(), .mass = false, .row = raised};
   }
   const bool few = s.top_k > 0 && s.top_k <= kMaxTopk, mass = s.top_p < 1 && !few;
-  return {.k = std::min(few && !penalty ? s.top_k : kMaxTopk, vocab),
+  return {.k = std::min(few && !touched ? s.top_k : kMaxTopk, vocab),
           .noisy = false,
           .mass = mass,
-          .seen_logits = s.repetition_penalty < 1 || (penalty && mass)};
+          .row = raised || (touched && mass)};
 }
 
 bool draw_listed(const Sampling& s, const TopkArgs& list, const float* row, const Before& before, int k,

@@ -1,4 +1,4 @@
-// Draws out of a row's best logits alone: penalty, filters and noise over the tokens that the topk op lists, wherever
+// Draws out of a row's best logits alone: penalties, filters and noise over the tokens that the topk op lists, wherever
 // these tell what warp() would keep of the whole row. Whether they do is a function of the row, so drafting, verifying
 // and plain decoding go the same way, and the result is the one that warp() leads to.
 #pragma once
@@ -11,15 +11,9 @@
 namespace swiftk {
 
 struct ScoredToken {
-  double value;  // score under penalty and temperature, then with its noise
+  double value;  // score as touched and under temperature, then with its noise
   float logit;
   int32_t id;
-};
-
-// What was seen before a row.
-struct Before {
-  const SeenTokens& text;
-  std::span<const int32_t> path;
 };
 
 // How the topk op shall list a row for a draw.
@@ -27,9 +21,10 @@ struct Wanted {
   int k;
   bool noisy;  // else the noise comes after the filters
   bool mass;
-  bool seen_logits;  // draw_listed() reads the logits of tokens seen before, of which the list may lack some
+  bool row;  // draw_listed() reads the logits of touched tokens, of which the list may lack some
 };
-Wanted wanted(const Sampling&, int vocab, int k);
+// generated: tokens of the text.
+Wanted wanted(const Sampling&, int generated, int vocab, int k);
 
 // The best k tokens that warp() keeps, with their noise, best first; fewer if it keeps fewer. list: one row, listed as
 // wanted() says at scale 1 / temperature. row: its logits, or null if they are not wanted. False: the list does not

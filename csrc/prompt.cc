@@ -26,7 +26,7 @@ int reuse(Workspace& w, Sequence& s, std::span<const int32_t> tokens) {
   s.drafters.restart(static_cast<int>(keep), static_cast<int>(keep) == s.cached);
   s.cached = static_cast<int>(keep);
   s.seen.reset();
-  for (const int32_t t : s.text) s.seen.add(t);
+  for (const int32_t t : s.text) s.seen.add_prompt(t);
   s.forget_tree();
   s.round = 0;
   return s.cached;
@@ -57,7 +57,7 @@ void extend(Workspace& w, Sequence& s, std::span<const int32_t> tokens) {
     s.text.resize(before);
     throw;
   }
-  for (const int32_t t : tokens) s.seen.add(t);
+  for (const int32_t t : tokens) s.seen.add_prompt(t);
 }
 
 Emitted read(Workspace& w, const Sequence& s, int row, int32_t token, int logprobs) {

@@ -40,9 +40,12 @@ RemoteHead::RemoteHead(const std::shared_ptr<const Model>& model, int context)
   s_.plan = std::make_shared<DraftPlan>(*model, SkipSet{.drafter = 0});
 }
 
-void RemoteHead::begin(const Sampling& sampling) {
-  check(sampling);
+void RemoteHead::begin(const Sampling& sampling, int prompt) {
+  check(sampling, w_.model->config.V);
+  if (prompt < 0)
+    fail(Status::InvalidArgument, "[remote] prompt is " + std::to_string(prompt) + " tokens, want 0 or more");
   s_.sampling = sampling;
+  prompt_ = prompt;
   w_.trim(s_, 0);
   s_.text.clear();
   s_.seen.reset();
@@ -67,11 +70,13 @@ void RemoteHead::know(int first, std::span<const float> told) {
 }
 
 void RemoteHead::follow(std::span<const int32_t> verified) {
-  const size_t had = s_.text.size();
+  const size_t had = s_.text.size(), prompt = prompt_;
   const bool goes_on = had <= verified.size() && std::equal(s_.text.begin(), s_.text.end(), verified.begin());
   if (goes_on && had == verified.size()) return;
   if (!goes_on) s_.seen.reset();
-  for (const int32_t token : verified.subspan(goes_on ? had : 0)) s_.seen.add(token);
+  for (size_t i = goes_on ? had : 0; i < verified.size(); ++i) {
+    i < prompt ? s_.seen.add_prompt(verified[i]) : s_.seen.add(verified[i]);
+  }
   s_.text.assign(verified.begin(), verified.end());
   s_.cached = known_;
   s_.forget_tree();

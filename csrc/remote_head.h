@@ -16,8 +16,8 @@ class RemoteHead {
   // the model's. Throws Error(Unsupported) for a drafter that needs nothing of the model's states, or its layers.
   RemoteHead(const std::string& target, LoadOptions options, int context);
 
-  // Another text, of which nothing is known.
-  void begin(const Sampling&);
+  // Another text, of which nothing is known but the length of its prompt.
+  void begin(const Sampling&, int prompt);
   // What the server tells of its tokens from `first` on, as DraftRunner::tell() wrote it.
   void know(int first, std::span<const float> told);
   // Up to `count` tokens behind a text: its first known() + 1 tokens are the server's, the others were guessed.
@@ -41,7 +41,7 @@ class RemoteHead {
   const int width_;
   Workspace w_;
   Sequence s_;
-  int known_ = 0;
+  int known_ = 0, prompt_ = 0;
 };
 
 }  // namespace swiftk

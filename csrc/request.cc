@@ -10,7 +10,7 @@
 namespace swiftk {
 
 void check(const Request& r, const Model& model, int context) {
-  check(r.sampling);
+  check(r.sampling, model.config.V);
   if (r.prompt.empty()) fail(Status::InvalidArgument, "[submit] the prompt is empty, want at least one token");
   check_tokens(model.config, r.prompt, "submit");
   if (r.prompt.size() >= static_cast<size_t>(context)) {
@@ -35,7 +35,7 @@ void check(const Request& r, const Model& model, int context) {
                                       " drafters, or -1 for none");
   }
   DraftRule rule = r.rule;
-  rule.stop_ids = r.stop_ids;
+  rule.stop_ids = r.sampling.stop_ids;
   rule.check();
   r.settings.check();
   const bool named = r.plans == Plans::Fixed || r.plans == Plans::Directed;

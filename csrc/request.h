@@ -31,7 +31,6 @@ struct Request {
   int logprobs = 0;
   int prompt_logprobs = -1;  // the same of the prompt's tokens; -1: these are not told, and may be taken over
   int max_new_tokens = 128;
-  std::vector<int32_t> stop_ids{};  // the token that stops is part of the output
   DraftBy draft_by = DraftBy::Planner;
   Plans plans = Plans::Any;
   std::vector<SkipSet> skips{};  // of the plans that are named; Directed: of the first, direct() names the next

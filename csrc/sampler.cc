@@ -11,6 +11,7 @@ namespace swiftk {
 namespace {
 
 constexpr float kRemoved = -std::numeric_limits<float>::infinity();
+constexpr float kMostTouched = 1e33f;  // of a logit: finite divided by the least temperature, too
 
 void want(bool ok, const char* field, double value, const char* range) {
   if (!ok) {
@@ -79,25 +80,71 @@ void check(const Sampling& s) {
   want(s.min_p >= 0 && s.min_p <= 1, "min_p", s.min_p, "in [0, 1]");
   want(s.repetition_penalty > 0 && std::isfinite(s.repetition_penalty), "repetition_penalty", s.repetition_penalty,
        "a finite number > 0");
+  const auto penalty = [](const char* field, float value) { want(std::abs(value) <= 2, field, value, "-2..2"); };
+  penalty("frequency_penalty", s.frequency_penalty);
+  penalty("presence_penalty", s.presence_penalty);
+  for (const auto& [token, bias] : s.logit_bias) {
+    const std::string field = "logit_bias of token " + std::to_string(token);
+    want(std::isfinite(bias), field.c_str(), bias, "a finite number");
+  }
+  want(s.min_tokens >= 0, "min_tokens", s.min_tokens, "0 (off) or more");
+}
+
+void check(const Sampling& s, int vocab) {
+  check(s);
+  for (const auto& [token, bias] : s.logit_bias) {
+    if (token >= 0 && token < vocab) continue;
+    fail(Status::InvalidArgument,
+         "[sampling] logit_bias has token " + std::to_string(token) + ", want 0.." + std::to_string(vocab - 1));
+  }
+}
+
+bool Sampling::raises() const {
+  return repetition_penalty < 1 || frequency_penalty < 0 || presence_penalty < 0 ||
+         std::any_of(logit_bias.begin(), logit_bias.end(), [](const auto& b) { return b.second > 0; });
 }
 
 void SeenTokens::reset() {
-  for (const int32_t t : text_) seen_[t] = 0;
-  text_.clear();
+  for (const int32_t t : tokens_) times_[t] = 0;
+  tokens_.clear();
+  generated_ = 0;
+}
+
+void SeenTokens::add_prompt(int32_t token) {
+  if (times_[token] > 0) return;
+  times_[token] = 1;
+  tokens_.push_back(token);
 }
 
 void SeenTokens::add(int32_t token) {
-  if (seen_[token]) return;
-  seen_[token] = 1;
-  text_.push_back(token);
+  add_prompt(token);
+  ++times_[token];
+  ++generated_;
 }
 
-void warp(const Sampling& s, const float* logits, int vocab, const SeenTokens& seen, std::span<const int32_t> path,
-          float* scores, std::vector<std::pair<float, int32_t>>& scratch) {
-  std::copy(logits, logits + vocab, scores);
-  if (s.repetition_penalty != 1) {
-    seen.each(path, [&](int32_t t) { scores[t] = penalised(scores[t], s.repetition_penalty); });
+float Touches::of(int32_t token, float logit) const {
+  if (logit <= kNever) return logit;
+  if (held(token)) return kRemoved;
+  if (const auto bias = s_.logit_bias.find(token); bias != s_.logit_bias.end()) logit += bias->second;
+  if (seen(token)) {
+    logit = logit > 0 ? logit / s_.repetition_penalty : logit * s_.repetition_penalty;
+    if (const int times = before_.times_generated(token); times > 0) {
+      logit -= s_.frequency_penalty * static_cast<float>(times);
+      logit -= s_.presence_penalty;
+    }
   }
+  return std::clamp(logit, -kMostTouched, kMostTouched);
+}
+
+void warp(const Sampling& s, const float* logits, int vocab, const Before& before, float* scores,
+          std::vector<std::pair<float, int32_t>>& scratch) {
+  Touches touches(s, before);
+  const auto touch = [&] {
+    std::copy(logits, logits + vocab, scores);
+    touches.each([&](int32_t t) { scores[t] = touches.of(t, logits[t]); });
+  };
+  touch();
+  if (touches.holds() && *std::max_element(scores, scores + vocab) <= kNever) touches.let_go(), touch();
   if (s.greedy()) return;
   const float scale = 1 / s.temperature;
   for (int i = 0; i < vocab; ++i) scores[i] *= scale;

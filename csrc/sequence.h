@@ -114,7 +114,7 @@ struct Sequence {
 
   int32_t position() const { return static_cast<int32_t>(text.size()); }  // of the next token
   bool rejects() const { return acceptance == Acceptance::Rejection && !sampling.greedy(); }
-  bool warps() const { return sampling.repetition_penalty != 1 || sampling.filters(); }
+  bool warps() const { return sampling.filters() || sampling.touches(seen.generated()); }
   // Noise of one round only: a position that is drafted again later must not see the same numbers.
   uint64_t round_seed() const { return sampling.seed ^ (round + 1) * 0x9E3779B97F4A7C15u; }
   View view(int prefix_len = 0, int scratch = 0) const { return {blocks.data(), prefix_len, scratch}; }

@@ -34,9 +34,14 @@ Session::Session(const std::shared_ptr<const Model>& model, const SessionOptions
 }
 
 void Session::set_sampling(const Sampling& sampling, Acceptance acceptance) {
-  check(sampling);
+  check(sampling, w_.model->config.V);
   s_.sampling = sampling;
   s_.acceptance = acceptance;
+  s_.forget_tree();
+}
+
+void Session::set_stop_ids(std::vector<int32_t> ids) {
+  s_.sampling.stop_ids = std::move(ids);
   s_.forget_tree();
 }
 

@@ -20,8 +20,9 @@ class Session {
   Session(const std::shared_ptr<const Model>&, const SessionOptions&);
 
   void set_sampling(const Sampling&, Acceptance = Acceptance::Coupled);
-  void set_logprobs(int n);       // alternatives reported beside each token, at most kMaxTopk
-  void set_skip(const SkipSet&);  // recompiles the draft plan; takes effect with the next draft
+  void set_stop_ids(std::vector<int32_t>);  // of the sampling
+  void set_logprobs(int n);                 // alternatives reported beside each token, at most kMaxTopk
+  void set_skip(const SkipSet&);            // recompiles the draft plan; takes effect with the next draft
   void set_plan(std::shared_ptr<const DraftPlan>);
   // LayerSkip's KVQ cache, on at first: verification takes K, V and residual rows of the steps that draft and target
   // share at their start from drafting. Off, it runs these steps again, to the same bits.

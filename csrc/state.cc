@@ -9,7 +9,7 @@
 namespace swiftk {
 namespace {
 
-constexpr char kMagic[8] = {'s', 'w', 'i', 'f', 't', 'k', 's', '1'};
+constexpr char kMagic[8] = {'s', 'w', 'i', 'f', 't', 'k', 's', '2'};
 
 struct Header {
   char magic[8];
@@ -19,6 +19,7 @@ struct Header {
   int32_t layers, n_kv, d, V, dtype;
   int32_t text, cached;  // tokens
   int32_t features;      // floats of each token that a drafter reads
+  int32_t prompt;        // leading tokens that were not generated
 };
 
 Header header_of(const Workspace& w, const Sequence& s) {
@@ -34,6 +35,7 @@ Header header_of(const Workspace& w, const Sequence& s) {
   h.features = w.pool.features();
   h.text = s.position();
   h.cached = s.cached;
+  h.prompt = s.position() - s.seen.generated();
   h.round = s.round;
   return h;
 }
@@ -102,7 +104,8 @@ void load_state(Workspace& w, Sequence& s, std::span<const char> state) {
   want(h.features == mine.features, "it keeps " + std::to_string(h.features) +
                                         " features of each token, this model's " + "drafter reads " +
                                         std::to_string(mine.features));
-  want(h.text >= 0 && h.cached >= 0 && h.cached <= h.text, "its lengths cannot be");
+  want(h.text >= 0 && h.cached >= 0 && h.cached <= h.text && h.prompt >= 0 && h.prompt <= h.text,
+       "its lengths cannot be");
   want(h.text <= s.most_text, "its text has " + std::to_string(h.text) + " tokens, want at most the context of " +
                                   std::to_string(s.most_text));
   const int blocks = blocks_for(h.cached);
@@ -124,7 +127,7 @@ void load_state(Workspace& w, Sequence& s, std::span<const char> state) {
   s.cached = h.cached;
   s.round = h.round;
   s.seen.reset();
-  for (const int32_t t : s.text) s.seen.add(t);
+  for (int32_t i = 0; i < h.text; ++i) i < h.prompt ? s.seen.add_prompt(s.text[i]) : s.seen.add(s.text[i]);
   s.drafters.restart(0, false);
   s.forget_tree();
 }

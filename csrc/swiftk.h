@@ -111,6 +111,13 @@ typedef struct swiftk_session_params {
 
 enum { SWIFTK_COUPLED = 0, SWIFTK_REJECTION = 1 };
 
+typedef struct swiftk_logit_bias {
+  int32_t token;
+  float bias; /* finite */
+} swiftk_logit_bias;
+
+/* The order is vLLM's: min_tokens, logit_bias, repetition, frequency and presence penalty, then temperature, top_k,
+ * top_p and min_p. Log-probabilities of tokens are those before all of it. */
 typedef struct swiftk_sampling {
   size_t struct_size;
   float temperature;        /* 0: greedy */
@@ -121,8 +128,19 @@ typedef struct swiftk_sampling {
   int32_t acceptance; /* coupled: the same seed gives the same tokens, however they are drafted. rejection: as in the
                          papers */
   uint64_t seed;
+  /* -2..2, 0: off. Of a token that was generated before (the prompt does not count) the logit loses presence_penalty
+   * once, and frequency_penalty as often as the token was generated. */
+  float frequency_penalty;
+  float presence_penalty;
+  const swiftk_logit_bias*
+      logit_bias; /* [n_logit_bias] added to the logits of these tokens, none named twice; copied */
+  size_t n_logit_bias;
+  /* New tokens before which no id that ends the text comes, of the model's and of swiftk_generate_params. Of the single
+   * phases a host decides itself where a text ends, and there this does nothing. */
+  int32_t min_tokens;
 } swiftk_sampling;
-#define SWIFTK_SAMPLING_INIT {sizeof(swiftk_sampling), 0.0f, 1.0f, 0.0f, 0, 1.0f, SWIFTK_COUPLED, 0}
+#define SWIFTK_SAMPLING_INIT \
+  {sizeof(swiftk_sampling), 0.0f, 1.0f, 0.0f, 0, 1.0f, SWIFTK_COUPLED, 0, 0.0f, 0.0f, NULL, 0, 0}
 
 /* Sublayers that drafts leave out. Any set is legal: a bad one costs speed, never a different token. */
 typedef struct swiftk_skip {

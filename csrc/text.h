@@ -18,7 +18,7 @@ struct Text {
     sequence.kvq = request.kvq;
     sequence.constraint = request.constraint.get();
     sequence.text = request.prompt;
-    for (const int32_t t : sequence.text) sequence.seen.add(t);
+    for (const int32_t t : sequence.text) sequence.seen.add_prompt(t);
   }
   // Tokens that must be cached before it decodes: all but the last one, or all of a prompt.
   int due() const { return sequence.position() - (generated > 0 ? 1 : 0); }

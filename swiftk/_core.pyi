@@ -53,18 +53,39 @@ class Emitted:
     logprob: float
     top: list[tuple[int, float]]
 
-class Session:
-    def __init__(self, model: Model, context: int = 0, threads: int = 0, poison: bool = False) -> None: ...
-    def set_sampling(
+class Sampling:
+    """csrc/sampler.h: what becomes of logits. InvalidArgument names a field that is out of its range."""
+
+    def __init__(
         self,
+        *,
         temperature: float = 0.0,
         top_k: int = 0,
         top_p: float = 1.0,
         min_p: float = 0.0,
         repetition_penalty: float = 1.0,
+        frequency_penalty: float = 0.0,
+        presence_penalty: float = 0.0,
+        logit_bias: Mapping[int, float] = ...,  # of token ids
+        min_tokens: int = 0,  # before so many new tokens no stop id comes
+        stop_ids: Sequence[int] = (),
         seed: int = 0,
-        acceptance: str = "coupled",
     ) -> None: ...
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    repetition_penalty: float
+    frequency_penalty: float
+    presence_penalty: float
+    logit_bias: dict[int, float]
+    min_tokens: int
+    stop_ids: list[int]
+    seed: int
+
+class Session:
+    def __init__(self, model: Model, context: int = 0, threads: int = 0, poison: bool = False) -> None: ...
+    def set_sampling(self, sampling: Sampling = ..., acceptance: str = "coupled") -> None: ...
     def set_logprobs(self, n: int) -> None: ...
     def set_skip(
         self, attn: Sequence[int], mlp: Sequence[int], exit_layer: int = -1, weights: Sequence[str] = ()
@@ -259,13 +280,7 @@ class Engine:
         boxes: dict[int, Any],
         prompt: Tokens,
         max_new_tokens: int = 128,
-        stop_ids: Sequence[int] = (),
-        temperature: float = 0.0,
-        top_k: int = 0,
-        top_p: float = 1.0,
-        min_p: float = 0.0,
-        repetition_penalty: float = 1.0,
-        seed: int = 0,
+        sampling: Sampling = ...,
         acceptance: str = "coupled",
         logprobs: int = 0,
         drafting: str = "planned",  # "planned", "ruled": the planner says only whether, "off"
@@ -325,15 +340,7 @@ class RemoteHead:
         threads: int = 0,
         context: int = 0,
     ) -> None: ...
-    def begin(
-        self,
-        temperature: float = 0.0,
-        top_k: int = 0,
-        top_p: float = 1.0,
-        min_p: float = 0.0,
-        repetition_penalty: float = 1.0,
-        seed: int = 0,
-    ) -> None: ...
+    def begin(self, sampling: Sampling, prompt: int) -> None: ...  # tokens of the text's prompt
     def know(self, first: int, told: np.ndarray) -> None: ...  # [n, width] of tokens from `first` on
     def guess(self, text: Sequence[int], count: int) -> list[int]: ...
     kind: str  # "block", "eagle" or "moa"

@@ -19,7 +19,7 @@ from .device import drafter_kernels, place
 from .director import Director, EngineMeasured
 from .engine import Engine
 from .errors import InternalError, InvalidArgument, InvalidOption
-from .fields import TO_THE_END
+from .fields import SAMPLER, TO_THE_END
 from .generation_config import Defaults, read_defaults
 from .grammar import Grammar, Grammars
 from .model_folder import check_config, find
@@ -391,22 +391,15 @@ class LM:
         room = self.context - len(ids)
         return room if o.max_new_tokens == TO_THE_END else min(o.max_new_tokens, room)
 
-    def _sampling(self, o: GenerateOptions) -> dict[str, Any]:
-        return {
-            "temperature": o.temperature,
-            "top_k": min(o.top_k, self.config["vocab_size"]),
-            "top_p": o.top_p,
-            "min_p": o.min_p,
-            "repetition_penalty": o.repetition_penalty,
-            "seed": o.seed,
-            "acceptance": o.acceptance,
-        }
+    def _sampling(self, o: GenerateOptions) -> _core.Sampling:
+        given = {name: getattr(o, name) for name in SAMPLER} | {"top_k": min(o.top_k, self.config["vocab_size"])}
+        return _core.Sampling(**given, stop_ids=sorted(self._stop_ids(o)))
 
     def _stream(
         self, ids: np.ndarray, o: GenerateOptions, skips: tuple[SkipSet, ...], grammar: Grammar | None
     ) -> Stream:
         text, policy = self._transcript(ids, o), self.policies.take(o, skips)
-        ticket = self._engine.submit(ids, **self._sampling(o), **self._drafting(o, policy, ids, grammar))
+        ticket = self._engine.submit(ids, sampling=self._sampling(o), **self._drafting(o, policy, ids, grammar))
         optimizer = policy.optimizer
         tried = optimizer.trim() if optimizer else 0
 
@@ -428,7 +421,7 @@ class LM:
         """As _core.Engine.submit takes it."""
         return {
             "max_new_tokens": max(self._budget(ids, o), 1),
-            "stop_ids": sorted(self._stop_ids(o)),
+            "acceptance": o.acceptance,
             "logprobs": o.logprobs or 0,
             "prompt_logprobs": -1 if o.prompt_logprobs is None else o.prompt_logprobs,
             "drafting": policy.drafting,

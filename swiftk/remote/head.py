@@ -55,7 +55,7 @@ class Head:
 
     def begin(self, prompt: Sequence[int], sampling: Mapping[str, Any]) -> None:
         self._prompt = list(prompt)
-        self._native.begin(**sampling)
+        self._native.begin(_core.Sampling(**sampling), len(self._prompt))
 
     @property
     def known(self) -> int:

@@ -171,6 +171,7 @@ def test_a_step_is_one_recorded_launch(gpu, tiny_dir):
     {"temperature": 0.2, "top_p": 0.9},
     {"temperature": 0.6, "repetition_penalty": 1.1},
     {"repetition_penalty": 1.1},
+    {"frequency_penalty": 1.0, "logit_bias": {5: -3.0}, "min_tokens": 9, "stop_ids": [1, 2]},
 ], ids=str)  # fmt: skip
 def test_a_filtered_tree_is_drawn_without_its_rows(gpu, tiny_dir, sampling):
     """One list of the nodes' best tokens comes to the host, and not one row of logits."""

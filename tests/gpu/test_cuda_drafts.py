@@ -134,13 +134,13 @@ def test_what_changes_from_draft_to_draft_records_nothing(gpu, tiny_dir):
     session.draft(confidence=0.0, max_draft=3)
     gpu.stub.reset()
     for seed, rule in enumerate(RULES.values()):
-        session.set_sampling(temperature=0.5 + seed, seed=seed)
+        session.set_sampling(_core.Sampling(temperature=0.5 + seed, seed=seed))
         session.reuse([7 + seed])
         session.prefill(tokens(30 + 5 * seed, 128, seed))
         session.draft(**{**rule, "width": (10, 5, 3, 1)})
     assert gpu.stub.count("loop_rounds") > len(RULES)
     assert gpu.stub.count("calls.cuGraphCreate") == 0  # prompts are recorded, too, but not as loops
-    session.set_sampling(temperature=0.0)
+    session.set_sampling()
     session.draft(confidence=0.0)
     assert gpu.stub.count("calls.cuGraphCreate") == 1
 
@@ -174,12 +174,17 @@ def test_without_loops_drafts_go_step_by_step(gpu, tiny_dir, tmp_path, monkeypat
     assert not stub.log()
 
 
-@pytest.mark.parametrize("how", ["penalty", "top_p", "rejection", "many stop ids"])
+@pytest.mark.parametrize("how", ["penalty", "top_p", "rejection", "many stop ids", "bias", "min_tokens"])
 def test_what_needs_the_host_between_steps_goes_step_by_step(gpu, tiny_dir, how):
     on_stub_only(gpu)
     model = gpu.open(tiny_dir("llama3", layers=LAYERS))
     rule = {**RULES["fixed length"], "stop_ids": list(range(100, 133)) if how == "many stop ids" else []}
-    sampling = {"penalty": {"repetition_penalty": 1.2}, "top_p": {"top_p": 0.9}}.get(how, {})
+    sampling = {
+        "penalty": {"repetition_penalty": 1.2},
+        "top_p": {"top_p": 0.9},
+        "bias": {"logit_bias": {3: 1.0}},
+        "min_tokens": {"min_tokens": 40},
+    }.get(how, {})
     acceptance = "rejection" if how == "rejection" else "coupled"
     session = open_session(model, sampling={"temperature": 1.0, "seed": 2, **sampling}, acceptance=acceptance)
     rounds(session, PROMPT, 3, rule, at_once=False)

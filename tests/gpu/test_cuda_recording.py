@@ -107,7 +107,7 @@ def test_a_driver_without_overlap_in_loops(gpu, tiny, want, where):
     session.verify()
     assert gpu.stub.count("early_launches") > early
     assert goes_on(session, want, at_once=True)
-    session.set_sampling(temperature=1.0, seed=3)  # another loop, recorded in turn from the start
+    session.set_sampling(_core.Sampling(temperature=1.0, seed=3))  # another loop, recorded in turn from the start
     captures, damaged = (gpu.stub.count(name) for name in ("captures", "damaged_graphs"))
     session.draft(**RULE)
     assert session.last["at_once"] and gpu.stub.count("captures") == captures + 1

@@ -6,7 +6,7 @@ import pytest
 
 import swiftk
 from heads import make_block, make_eagle, make_moa
-from swiftk import remote
+from swiftk import _core, remote
 from swiftk.remote.features import Features
 from swiftk.testing import make_tiny
 
@@ -105,7 +105,7 @@ def test_guesses_are_those_of_the_server(lm, target, folders, kind, sampling):
     head.begin(PROMPT, sampling)
     session = lm.session
     session.set_skip([], [], -1, [NAMES[kind]])
-    session.set_sampling(**sampling)
+    session.set_sampling(_core.Sampling(**sampling))
     session.prefill(np.int32(PROMPT))
     for _ in range(12):
         session.draft(confidence=0.0, max_draft=4, width=(1, 1, 1, 1))

@@ -140,7 +140,7 @@ def test_guesses_of_others_are_read_in_turn(target, folders):
     head is of its best token, behind each node on the way that the text took, is the oracle's word."""
     oracle = EagleOracle(folders["specforge"], target)
     session = session_of(target, folders["specforge"], PROMPTS[2] * 6)
-    session.set_sampling(**LOOPS)
+    session.set_sampling(_core.Sampling(**LOOPS))
     chained = 0
     for _ in range(8):
         session.draft(**{**all_of(SUFFIX), "chain": 3, "min_step_gain": 0.0}, max_draft=3)

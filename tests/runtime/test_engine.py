@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from decode import requested
 from swiftk import _core
 from swiftk.errors import InvalidArgument
 from swiftk.sources import DRAFTERS
@@ -19,6 +20,8 @@ SAMPLERS = [
     {"temperature": 1.0, "top_k": 12},
     {"temperature": 0.8, "top_p": 0.9, "repetition_penalty": 1.2},
     {"repetition_penalty": 1.3},
+    {"frequency_penalty": 0.6, "presence_penalty": 0.3, "logit_bias": {7: 2.0, 9: -100.0}, "min_tokens": 9},
+    {"temperature": 0.9, "top_p": 0.95, "presence_penalty": -1.0, "logit_bias": {11: 4.0}, "min_tokens": 4},
 ]
 SKIPS = [([], [], -1, []), ([1], [0], -1, []), ([], [], 2, []), ([0, 1, 2, 3], [0, 1, 2, 3], -1, [])]
 RULES = [
@@ -47,10 +50,8 @@ class Text:
 
 def alone(model, text):
     """What plain decoding makes of the request, with a session of its own."""
-    others = ("skips", "rule", "drafting", "plans", "drafters", "always", "max_new_tokens", "stop_ids", "logprobs")
-    sampler = {k: v for k, v in text.options.items() if k not in others}
     session = _core.Session(model, context=CONTEXT, poison=True)
-    session.set_sampling(**sampler)
+    session.set_sampling(requested(text.options)["sampling"])
     tokens = [session.prefill(np.int32(text.prompt)).token]
     stops = text.options.get("stop_ids", [])
     while tokens[-1] not in stops and len(tokens) < text.options["max_new_tokens"]:
@@ -70,7 +71,7 @@ def run(engine, texts, arrivals=None, cancels=None):
     while waiting or not engine.idle():
         while waiting and (not arrivals or arrivals[waiting[0]] <= rounds):
             i = waiting.pop(0)
-            id = engine.submit(boxes, np.int32(texts[i].prompt), **texts[i].options)
+            id = engine.submit(boxes, np.int32(texts[i].prompt), **requested(texts[i].options))
             ids[id] = texts[i]
         for id, text in ids.items():
             if cancels and cancels.get(id_of(texts, text)) == len(text.tokens) and not text.finish:
@@ -145,7 +146,7 @@ def test_texts_are_the_same_in_any_company(model, data):
 def read(engine, text):
     """Reads a text alone to its end. Rows of prompts that ran meanwhile."""
     boxes, rows = {}, 0
-    id = engine.submit(boxes, np.int32(text.prompt), **text.options)
+    id = engine.submit(boxes, np.int32(text.prompt), **requested(text.options))
     while not text.finish:
         engine.step(boxes)
         while boxes[id]:
@@ -194,7 +195,8 @@ def test_texts_of_one_prompt_read_it_once(model):
     """Handed in together: the first one's prompt runs, of the others' the last token."""
     prompt = np.random.default_rng(4).integers(0, model.config["vocab_size"], 150).astype(np.int32)
     engine, boxes, rows = _core.Engine(model, context=CONTEXT, sequences=4), {}, 0
-    texts = {engine.submit(boxes, prompt, max_new_tokens=12, temperature=1.0, seed=n): n for n in range(4)}
+    asked = [requested({"max_new_tokens": 12, "temperature": 1.0, "seed": n}) for n in range(4)]
+    texts = {engine.submit(boxes, prompt, **asked[n]): n for n in range(4)}
     while not engine.idle():
         engine.step(boxes)
         rows += engine.last["prompt_rows"]
@@ -238,7 +240,7 @@ def test_requests_from_many_threads(model):
         for _ in range(6):
             prompt = rng.integers(0, vocab, int(rng.integers(1, 90))).tolist()
             text = Text(prompt, {"max_new_tokens": int(rng.integers(1, 12)), "temperature": 1.0, "seed": n})
-            box = boxes[engine.submit(boxes, np.int32(text.prompt), **text.options)]
+            box = boxes[engine.submit(boxes, np.int32(text.prompt), **requested(text.options))]
             while not text.finish:
                 while not box:
                     engine.step(boxes)
@@ -271,7 +273,7 @@ def test_bad_requests_are_refused_and_others_go_on(model, options, message):
     engine = _core.Engine(model, context=CONTEXT, sequences=2)
     good = Text([5, 6, 7], {"max_new_tokens": 6})
     with pytest.raises(InvalidArgument, match=message):
-        engine.submit({}, np.int32(options.pop("prompt", [1])), **options)
+        engine.submit({}, np.int32(options.pop("prompt", [1])), **requested(options))
     assert engine.idle()
     read(engine, good)
     assert good.tokens == alone(model, good)
@@ -293,7 +295,7 @@ def test_scores_between_rounds_leave_no_trace(model):
     engine = _core.Engine(model, context=CONTEXT, sequences=2, poison=True)
     text, scores = Text(prompt, {"max_new_tokens": 150, **drafted}), 0
     boxes = {}
-    id = engine.submit(boxes, np.int32(prompt), **text.options)
+    id = engine.submit(boxes, np.int32(prompt), **requested(text.options))
     while not text.finish:
         engine.step(boxes)
         while boxes[id]:

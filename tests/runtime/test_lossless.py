@@ -27,6 +27,13 @@ rules = st.builds(
     tier=st.sampled_from([(0.5, 0.8, 0.95), (0.01, 0.02, 0.03)]),
     width=st.tuples(*[st.integers(1, 10)] * 4),
 )
+TOUCHES = {
+    "frequency_penalty": st.sampled_from([-1.5, 0.4, 2.0]),
+    "presence_penalty": st.sampled_from([-0.5, 1.0]),
+    "logit_bias": st.dictionaries(st.integers(0, 60), st.sampled_from([-100.0, -1.0, 0.5, 3.0, 100.0]), max_size=6),
+    "min_tokens": st.integers(0, 30),
+    "stop_ids": st.lists(st.integers(0, 60), max_size=30),
+}
 samplings = st.one_of(
     st.just({}),
     st.just({"repetition_penalty": 1.3}),
@@ -38,8 +45,10 @@ samplings = st.one_of(
             "min_p": st.sampled_from([0.0, 0.05]),
             "repetition_penalty": st.sampled_from([1.0, 1.2, 0.8]),
             "seed": st.integers(0, 2**64 - 1),
-        }
+        },
+        optional=TOUCHES,
     ),
+    st.fixed_dictionaries({}, optional=TOUCHES),
 )
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decode import open_model, open_session
-from swiftk._core import ops
+from swiftk._core import Sampling, ops
 from swiftk.errors import NumericalError
 from swiftk.safetensors_io import Tensor, read_folder, write_folder
 
@@ -23,8 +23,13 @@ samplings = st.fixed_dictionaries(
         "top_p": st.floats(0.01, 1),
         "min_p": st.one_of(st.just(0.0), st.floats(1e-4, 1)),
         "repetition_penalty": st.sampled_from([0.7, 1.05, 1.3, 5.0]),
+        "frequency_penalty": st.sampled_from([-2.0, -0.3, 0.3, 2.0]),
+        "presence_penalty": st.sampled_from([-2.0, -0.3, 0.3, 2.0]),
+        "min_tokens": st.sampled_from([10, 11, 12, 1000]),  # there are 11 before the row
     },
 )
+BIASES = [-1e30, -100.0, -3.0, -0.5, 0.5, 3.0, 100.0, 1e30]
+NEVER = np.float32(-1.7e9)  # constraint.h
 
 
 def row_of(rng, vocab, spread, steps):
@@ -33,9 +38,14 @@ def row_of(rng, vocab, spread, steps):
     return np.round(logits * steps) / np.float32(steps) if steps else logits
 
 
+def draw(logits, prompt=(), text=(), path=(), k=1, pos=0, isa="", whole=False, **sampling):
+    before = {"prompt": np.int32(prompt), "text": np.int32(text), "path": list(path)}
+    return ops.draw(logits, Sampling(**sampling), k=k, pos=pos, isa=isa, whole=whole, **before)
+
+
 def both(logits, text=(), path=(), **options):
-    arguments = {"text": np.int32(text), "path": list(path), **options}
-    return ops.draw(logits, **arguments), ops.draw(logits, **arguments, whole=True)
+    arguments = {"text": text, "path": path, **options}
+    return draw(logits, **arguments), draw(logits, **arguments, whole=True)
 
 
 @settings(max_examples=10 * settings.default.max_examples)
@@ -47,15 +57,25 @@ def both(logits, text=(), path=(), **options):
     k=st.integers(1, 64),
     seed=st.integers(0, 2**64 - 1),
     isa=st.sampled_from(ISAS),
+    biases=st.integers(0, 40),
+    stops=st.sampled_from([0, 1, 3, 80]),
+    allowed=st.sampled_from([None, None, 0.0, 0.01, 0.5]),
 )
-def test_a_list_tells_what_the_row_does(sampling, vocab, spread, steps, k, seed, isa):
+def test_a_list_tells_what_the_row_does(sampling, vocab, spread, steps, k, seed, isa, biases, stops, allowed):
+    """allowed: what a grammar leaves of the row, beside stop ids."""
     rng = np.random.default_rng(seed)
     logits = row_of(rng, vocab, spread, steps)
-    best = np.argsort(-logits)[:40]  # so that penalties meet the list
+    best = np.argsort(-logits)[:40]  # so that touches meet the list
     text, path = rng.choice(best, 6), rng.choice(best, 5)
-    text = np.append(text, rng.integers(0, vocab, 30))
+    prompt = np.append(rng.choice(best, 6), rng.integers(0, vocab, 30))
+    stop_ids = np.append(rng.choice(best, stops), rng.integers(0, vocab, stops)).tolist()
+    if allowed is not None and stops:
+        excluded = np.setdiff1d(np.flatnonzero(rng.random(vocab) >= allowed), stop_ids)
+        logits[excluded] = NEVER
+    tokens = np.append(rng.choice(best, biases), rng.integers(0, vocab, biases))[: 2 * biases]
+    bias = {int(t): float(b) for t, b in zip(tokens, rng.choice(BIASES, len(tokens)), strict=True)}
     options = {**sampling, "seed": seed, "k": min(k, vocab), "pos": int(rng.integers(0, 10**5)), "isa": isa}
-    listed, whole = both(logits, text, path, **options)
+    listed, whole = both(logits, text, path, prompt=prompt, logit_bias=bias, stop_ids=stop_ids, **options)
     assert listed is None or listed == whole
 
 
@@ -87,6 +107,11 @@ SHARP = [
     {"temperature": 0.6, "top_p": 0.9, "repetition_penalty": 1.1},
     {"temperature": 0.6, "top_k": 20, "top_p": 0.9, "repetition_penalty": 1.1},
     {"temperature": 0.6, "top_p": 0.9, "repetition_penalty": 0.9},
+    {"frequency_penalty": 0.5, "presence_penalty": 0.5},
+    {"temperature": 0.8, "top_p": 0.9, "frequency_penalty": 0.5, "presence_penalty": -0.5},
+    {"logit_bias": {5: 20.0, 6: -3.0}},
+    {"temperature": 0.6, "top_p": 0.9, "logit_bias": {5: 20.0, 6: -3.0}},
+    {"temperature": 0.6, "top_k": 20, "min_tokens": 20, "stop_ids": [7, 8]},
 ]
 
 
@@ -136,13 +161,13 @@ def test_a_session_draws_what_whole_rows_say(model, sampling):
     session = open_session(model, sampling={**sampling, "seed": 11})
     session.prefill(PROMPT)
     for _ in range(12):
-        text, root = session.history, len(session.history)
+        text, root = session.history[len(PROMPT) :], len(session.history)
         session.draft(confidence=0.0, max_draft=3, width=(3, 3, 2, 1))
         emitted = [e.token for e in session.verify()]
         node, path = 0, []
         for token in emitted:
             row, pos = session.logits[node], root + len(path)
-            assert ops.draw(row, **sampling, seed=11, pos=pos, text=text, path=path, whole=True) == [token]
+            assert draw(row, **sampling, seed=11, pos=pos, prompt=PROMPT, text=text, path=path, whole=True) == [token]
             path.append(token)
             parents, tokens = session.tree_parents, session.tree_tokens
             node = next((i for i in range(1, len(tokens)) if parents[i] == node and tokens[i] == token), -1)

@@ -5,6 +5,7 @@ import pytest
 
 from decode import open_session
 from distribution import DRAWS, IMPOSSIBLE, PROMPT, VOCAB, chi_square_p, exact_joint, warp
+from swiftk._core import Sampling
 
 SKIP = ((1,), (0, 1), -1)
 SWIFT = {"confidence": 0.0, "max_draft": 2, "width": (3, 3, 2, 2)}
@@ -15,6 +16,14 @@ TIMED = {
     "p_top1": [*[0.0] * 6, *[0.3] * 10],
     "p_rank": [[0.0] * 9] * 16,
     "row_price": [0.1 * i for i in range(64)],
+}
+ALL_TOUCHES = {
+    "repetition_penalty": 1.2,
+    "frequency_penalty": 0.7,
+    "presence_penalty": 0.4,
+    "logit_bias": {0: 1.0, 5: -2.0, 9: 100.0, 10: 99.0},
+    "min_tokens": 1,
+    "stop_ids": [9],
 }
 SIBLINGS = {"p_rank": [[0.2, 0.15, 0.12, 0.02, *[0.0] * 5]] * 16}
 DEAR = {"row_price": [0.4 * i for i in range(64)]}
@@ -37,7 +46,7 @@ def sampled_joint(model, sampling, acceptance, speculate, rule=SWIFT):
     session.set_skip(*SKIP)
     accepted = 0
     for seed in range(DRAWS):
-        session.set_sampling(**sampling, seed=seed, acceptance=acceptance)
+        session.set_sampling(Sampling(**sampling, seed=seed), acceptance)
         a = session.prefill(PROMPT).token
         session.draft(**{**rule, **({} if speculate else {"max_draft": 0})})
         e = session.verify()[0]
@@ -55,11 +64,14 @@ def sampled_joint(model, sampling, acceptance, speculate, rule=SWIFT):
         {"temperature": 1.0},
         {"temperature": 0.6, "top_p": 0.8},
         {"temperature": 1.5, "top_k": 7, "min_p": 0.05, "repetition_penalty": 1.3},
+        {"temperature": 1.0, "frequency_penalty": 1.5, "presence_penalty": -0.5},
+        {"temperature": 0.8, "top_p": 0.9, "logit_bias": {3: 2.0, 7: -1.5}, "min_tokens": 2, "stop_ids": [1, 11, 20]},
+        {**ALL_TOUCHES, "temperature": 1.2},
         {"temperature": 0.02},
         {"temperature": 0.1},
         {"temperature": 0.3},
     ],
-    ids=["T=1", "T=.6,p=.8", "T=1.5,k=7,min_p,penalty", "T=.02", "T=.1", "T=.3"],
+    ids=["T=1", "T=.6,p=.8", "T=1.5,k=7,min_p,penalty", "counts", "bias,min_tokens", "all", "T=.02", "T=.1", "T=.3"],
 )
 def test_two_tokens_are_distributed_as_the_target_says(model, sampling, acceptance, speculate):
     p = chi_square_p(sampled_joint(model, sampling, acceptance, speculate), exact_joint(model, sampling))
@@ -96,7 +108,7 @@ def test_rejection_is_exact_in_later_positions_of_a_block(model):
     session.set_skip(*SKIP)
     seen = {}
     for seed in range(DRAWS):
-        session.set_sampling(**sampling, seed=seed, acceptance="rejection")
+        session.set_sampling(Sampling(**sampling, seed=seed), "rejection")
         first = session.prefill(PROMPT).token
         session.draft(confidence=0.0, max_draft=1, width=(2, 2, 2, 2))
         emitted = session.verify()
@@ -118,7 +130,7 @@ def test_no_token_comes_that_the_target_excludes(model, temperature):
     session.set_skip(*SKIP)
     least, count = 1.0, 0
     for seed in range(12):
-        session.set_sampling(temperature=temperature, seed=seed, acceptance="rejection")
+        session.set_sampling(Sampling(temperature=temperature, seed=seed), "rejection")
         tokens = [session.prefill(PROMPT ^ seed % 8).token]
         while len(tokens) < 60:
             session.draft(**{**SWIFT, "max_draft": 4})

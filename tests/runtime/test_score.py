@@ -5,6 +5,7 @@ import pytest
 
 import reference
 from decode import decode, open_session
+from swiftk import _core
 from swiftk.errors import InvalidArgument
 
 LAYERS = 4
@@ -65,7 +66,7 @@ def test_the_target_is_right_about_itself(model):
 def test_under_rejection_candidates_rank_without_noise(model):
     """The text was drawn with noise that no score can know: a rank is that of the token among the logits."""
     session, probe = open_session(model), open_session(model)
-    session.set_sampling(temperature=1.0, seed=3, acceptance="rejection")
+    session.set_sampling(_core.Sampling(temperature=1.0, seed=3), "rejection")
     text = [*PROMPT, session.prefill(np.int32(PROMPT)).token]
     while len(text) < 90:
         session.draft(max_draft=0)

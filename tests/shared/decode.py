@@ -44,6 +44,12 @@ class Run:
     accepted: int = 0
 
 
+def requested(options):
+    """Of Engine.submit(), with the sampler's fields among them."""
+    sampler = {name: value for name, value in options.items() if hasattr(_core.Sampling, name)}
+    return {"sampling": _core.Sampling(**sampler)} | {n: v for n, v in options.items() if n not in sampler}
+
+
 def open_model(folder, dtype="auto", isa="", threads=2):
     """A checkpoint on the device of this run; `isa` is for the CPU."""
     chosen = os.environ["SWIFTK_DEVICE"]
@@ -53,7 +59,7 @@ def open_model(folder, dtype="auto", isa="", threads=2):
 
 def open_session(model, *, context=0, threads=0, sampling=None, acceptance="coupled"):
     session = _core.Session(model, context=context, threads=threads, poison=True)
-    session.set_sampling(**(sampling or {}), acceptance=acceptance)
+    session.set_sampling(_core.Sampling(**(sampling or {})), acceptance)
     return session
 
 

@@ -11,12 +11,34 @@ DRAWS = 4000
 IMPOSSIBLE = 1e-12  # probability of a token: in so many draws it does not come
 
 
-def warp(logits, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, repetition_penalty=1.0, seen=()):
-    """The reference: transformers' processors, in their order, in float64."""
+def touched(
+    logits,
+    prompt=(),
+    generated=(),
+    repetition_penalty=1.0,
+    frequency_penalty=0.0,
+    presence_penalty=0.0,
+    logit_bias=None,
+    min_tokens=0,
+    stop_ids=(),
+):
+    """Logits before temperature, by vLLM's formulas, in its order, in float64."""
     z = logits.astype(np.float64).copy()
-    for t in set(seen):
-        z[t] = z[t] / repetition_penalty if z[t] > 0 else z[t] * repetition_penalty
-    z /= temperature
+    if len(generated) < min_tokens:
+        z[list(stop_ids)] = -np.inf
+    for t, bias in (logit_bias or {}).items():
+        z[t] += bias
+    count = np.bincount(np.asarray(generated, int), minlength=len(z))
+    seen = (count > 0) | np.isin(np.arange(len(z)), prompt)
+    z = np.where(seen, np.where(z > 0, z / repetition_penalty, z * repetition_penalty), z)
+    z -= frequency_penalty * count
+    z -= presence_penalty * (count > 0)
+    return z
+
+
+def warp(logits, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, **touches):
+    """The reference, [V] probabilities: touched(), then transformers' warpers, in their order, in float64."""
+    z = touched(logits, **touches) / temperature
     order = np.lexsort((np.arange(len(z)), -z))
     keep = np.zeros(len(z), bool)
     keep[order[: top_k or len(z)]] = True
@@ -36,13 +58,13 @@ def exact_joint(model, sampling):
     """P(first token, second token) by running the target on every first token."""
     session = open_session(model)
     session.prefill(PROMPT)
-    first = warp(session.logits[0], **sampling, seen=PROMPT)
+    first = warp(session.logits[0], **sampling, prompt=PROMPT)
     joint = np.zeros((VOCAB, VOCAB))
     for t in np.flatnonzero(first):
         session.reuse(np.append(PROMPT, [t, 0]).astype(np.int32))
         session.extend(np.asarray([t], np.int32))
         session.sample()
-        joint[t] = first[t] * warp(session.logits[0], **sampling, seen=[*PROMPT, t])
+        joint[t] = first[t] * warp(session.logits[0], **sampling, prompt=PROMPT, generated=[t])
     return joint
 
 
