@@ -6,6 +6,7 @@ import logging
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from time import perf_counter
@@ -38,6 +39,8 @@ from .transcript import Transcript
 
 _log = logging.getLogger("swiftk")
 Prepared = tuple[np.ndarray, GenerateOptions, tuple[SkipSet, ...], Grammar | None]  # a text that may start
+# Options of a text that say how its prompt is read.
+_PROMPT = ("parse_special", "add_special_tokens", "add_generation_prompt", "continue_final_message")
 _TELL = 2.0  # seconds between two lines of the log about a load
 
 
@@ -288,7 +291,7 @@ class LM:
     ) -> list[Prepared]:
         """With `count` the seeds count up from the first one's."""
         asked: list[Prepared] = []
-        known: dict[tuple[int, bool], np.ndarray] = {}  # token ids, by the prompt's identity and what they depend on
+        known: dict[tuple[Any, ...], np.ndarray] = {}  # token ids, by the prompt's identity and what they depend on
         for i, (prompt, its) in enumerate(zip(prompts, each, strict=True)):
             o = GenerateOptions.parse({**common, **its})
             if count and i > 0:
@@ -296,16 +299,20 @@ class LM:
             if o.seed is None:
                 o = replace(o, seed=secrets.randbits(48))
             skips = self._skips(o)
-            key = (id(prompt), o.parse_special)
+            how = {name: getattr(o, name) for name in _PROMPT}
+            key = (id(prompt), *how.values())
             if key not in known:
-                bos = self.defaults.bos_token_id
-                vocab = self.config["vocab_size"]
-                known[key] = token_ids(prompt, self.tokenizer, vocab, self.context, o.parse_special, bos)
+                known[key] = self.prompt_ids(prompt, **how)
             ids = known[key]
             self._check(o)
             grammar = self._grammars.of(o.response_format)
             asked.append((ids, o.filled(self.defaults, len(ids)), skips, grammar))
         return asked
+
+    def prompt_ids(self, prompt: Any, parse_special: bool = False, **how: Any) -> np.ndarray:
+        """Ids [n] int32 of a prompt, as generate() reads it with these options."""
+        vocab, bos = self.config["vocab_size"], self.defaults.bos_token_id
+        return token_ids(prompt, self.tokenizer, vocab, self.context, parse_special, bos, **how)
 
     def encode(self, text: str, parse_special: bool = False) -> list[int]:
         """Token ids of a prompt as generate() reads it, BOS included where the checkpoint adds one."""
@@ -351,9 +358,10 @@ class LM:
                 f"[generate] stop={list(o.stop)!r} needs a tokenizer, and {self.folder} has none; use stop_token_ids"
             )
         vocab = self.model.config["vocab_size"]
-        outside = [t for t in o.stop_token_ids if t >= vocab]
-        if outside:
-            raise InvalidArgument(f"[generate] stop_token_ids has {outside[0]}, want 0..{vocab - 1}")
+        for name, tokens in (("stop_token_ids", o.stop_token_ids), ("logit_bias", dict(o.logit_bias))):
+            outside = [token for token in tokens if token >= vocab]
+            if outside:
+                raise InvalidArgument(f"[generate] {name} has {outside[0]}, want 0..{vocab - 1}")
         if o.features is not None and DRAFTER_NAMES.index(o.features) >= len(self.model.drafters):
             have = ", ".join(DRAFTER_NAMES[: len(self.model.drafters)]) or "none"
             raise InvalidArgument(f"[generate] features={o.features!r}, the model has {have}")
@@ -376,10 +384,18 @@ class LM:
         return repr(self.tokenizer.decode([token])) if self.tokenizer.available else str(token)
 
     def _transcript(self, ids: np.ndarray, o: GenerateOptions) -> Transcript:
-        detokenizer = Detokenizer(self.tokenizer.decode, ids.tolist()) if self.tokenizer.available else None
-        hidden = self.tokenizer.added(special=True) if o.stop or o.keep_special_tokens else {}
+        decode = partial(self.tokenizer.decode, skip_special_tokens=o.skip_special_tokens)
         kept = o.keep_special_tokens
-        stopper = Stopper(self._budget(ids, o), self._stop_ids(o), o.stop, detokenizer, hidden=hidden, kept=kept)
+        stopper = Stopper(
+            self._budget(ids, o),
+            self._stop_ids(o),
+            o.stop,
+            Detokenizer(decode, ids.tolist()) if self.tokenizer.available else None,
+            include_stop=o.include_stop_str_in_output,
+            hidden=self.tokenizer.added(special=True) if o.skip_special_tokens and (o.stop or kept) else {},
+            kept=kept,
+            min_tokens=o.min_tokens,
+        )
         text = Transcript(stopper, o.logprobs is not None)
         text.recorder.prompt_tokens = len(ids)
         return text

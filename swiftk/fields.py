@@ -15,12 +15,15 @@ MAX_LOGPROBS = 64  # the runtime's longest top-k
 TO_THE_END = -1  # max_new_tokens: until the model ends its text, or the context is full
 
 
+BOTH = ("completion", "chat")  # HTTP's requests
+
+
 @dataclass(frozen=True, slots=True)
 class Option:
     kind: Kind
     help: str  # one sentence or two, for help() and --help
     aliases: tuple[str, ...] = ()  # other names in generate()
-    http: bool = False  # a field of HTTP's requests
+    http: tuple[str, ...] = ()  # requests that have it: "completion", "chat"
     command: bool = False  # an option of commands that take such options
     sampler: bool = False  # a field of _core.Sampling
     checkpoint: bool = False  # generation_config.json may hold its default
@@ -82,7 +85,7 @@ class TextOptions:
         None,
         Number(0, MOST, least=1e-5),
         "Sampling temperature; below 1e-5: greedy.",
-        http=True,
+        http=BOTH,
         command=True,
         sampler=True,
         checkpoint=True,
@@ -92,7 +95,7 @@ class TextOptions:
         None,
         Integer(-1, 1 << 31),
         "Keep the k most likely tokens; 0 or -1: all.",
-        http=True,
+        http=BOTH,
         command=True,
         sampler=True,
         checkpoint=True,
@@ -102,7 +105,7 @@ class TextOptions:
         None,
         Number(0, 1, least=LEAST, tiny=LEAST),
         "Keep the most likely tokens whose probabilities first add up to p; 0: the best one.",
-        http=True,
+        http=BOTH,
         command=True,
         sampler=True,
         checkpoint=True,
@@ -112,7 +115,7 @@ class TextOptions:
         None,
         Number(0, 1),
         "Keep tokens at least min_p times as likely as the best one.",
-        http=True,
+        http=BOTH,
         command=True,
         sampler=True,
         checkpoint=True,
@@ -122,7 +125,7 @@ class TextOptions:
         None,
         Number(LEAST, MOST),
         "Divides positive and multiplies negative logits of tokens seen in the prompt or the text; 1: off.",
-        http=True,
+        http=BOTH,
         command=True,
         sampler=True,
         checkpoint=True,
@@ -132,7 +135,7 @@ class TextOptions:
         None,
         Number(-2, 2),
         "Subtracted from a token's logit for each time that the text has it; the prompt does not count.",
-        http=True,
+        http=BOTH,
         command=True,
         sampler=True,
     )
@@ -140,19 +143,19 @@ class TextOptions:
         None,
         Number(-2, 2),
         "Subtracted once from the logit of each token that the text has; the prompt does not count.",
-        http=True,
+        http=BOTH,
         command=True,
         sampler=True,
     )
     logit_bias: Mapping[int, float] | Sequence[tuple[int, float]] | None = option(
-        None, Biases(-100, 100), "{token id: number} that is added to the token's logit.", http=True, sampler=True
+        None, Biases(-100, 100), "{token id: number} that is added to the token's logit.", http=BOTH, sampler=True
     )
     min_tokens: int | None = option(
         None,
         Integer(0, 1 << 31),
         "Minimum number of new tokens: end tokens and stop_token_ids are impossible before.",
         aliases=("min_new_tokens",),
-        http=True,
+        http=BOTH,
         command=True,
         sampler=True,
         hf=("MinNewTokensLengthLogitsProcessor", "min_new_tokens"),
@@ -161,7 +164,7 @@ class TextOptions:
         None,
         Seed(-(1 << 63), (1 << 64) - 1),
         "The same seed gives the same text. None or -1: drawn at random, recorded in the result.",
-        http=True,
+        http=BOTH,
         command=True,
         sampler=True,
     )
@@ -170,18 +173,18 @@ class TextOptions:
         Strings(),
         "Strings that end the text. They are not part of it.",
         aliases=("stop_strings",),
-        http=True,
+        http=BOTH,
         command=True,
     )
     stop_token_ids: int | Sequence[int] = option(
-        (), Ids(), "Token ids that end the text, beside the model's own.", aliases=("eos_token_id",), http=True
+        (), Ids(), "Token ids that end the text, beside the model's own.", aliases=("eos_token_id",), http=BOTH
     )
-    ignore_eos: bool = option(False, Flag(), "Do not end at the model's end tokens.", http=True, command=True)
+    ignore_eos: bool = option(False, Flag(), "Do not end at the model's end tokens.", http=BOTH, command=True)
     include_stop_str_in_output: bool = option(
-        False, Flag(), "Whether the text includes the stop string that ended it.", http=True
+        False, Flag(), "Whether the text includes the stop string that ended it.", http=BOTH
     )
     skip_special_tokens: bool = option(
-        True, Flag(), "Leave special tokens out of the text; False: spell them.", http=True
+        True, Flag(), "Leave special tokens out of the text; False: spell them.", http=BOTH
     )
     keep_special_tokens: str | Sequence[str] = option(
         (), Strings(), 'Special tokens ("[TOOL_CALLS]") that the text spells though it leaves out the others.'
@@ -190,7 +193,7 @@ class TextOptions:
         False,
         Flag(),
         'Read strings such as "</s>" in a text prompt as special tokens. In chat messages they always are.',
-        http=True,
+        http=("completion",),
         command=True,
     )
     add_special_tokens: bool | None = option(
@@ -198,16 +201,16 @@ class TextOptions:
         Flag(optional=True),
         "Whether the tokenizer adds BOS (and whatever else it adds) to the prompt. None: to a text prompt, and not to "
         "chat messages, whose template writes it.",
-        http=True,
+        http=BOTH,
     )
     add_generation_prompt: bool = option(
-        True, Flag(), "Whether chat messages end with the opening of the assistant's turn.", http=True
+        True, Flag(), "Whether chat messages end with the opening of the assistant's turn.", http=("chat",)
     )
     continue_final_message: bool = option(
         False,
         Flag(),
         "Continue the last chat message in place of a new one; needs add_generation_prompt=False.",
-        http=True,
+        http=("chat",),
     )
     response_format: Mapping[str, Any] | None = option(
         None,

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, TypeVar, get_type_hints
 from . import grammar
 from .draft_rule import MAX_DRAFT, DraftRule
 from .errors import InvalidArgument, InvalidOption
-from .fields import MAX_LOGPROBS, TO_THE_END, TextOptions, described, option, put, read_all, table
+from .fields import BOTH, MAX_LOGPROBS, TO_THE_END, TextOptions, described, option, put, read_all, table
 from .generation_config import Defaults
 from .load_options import LoadOptions
 from .optimizers.swift_settings import SwiftSettings
@@ -51,7 +51,7 @@ class GenerateOptions(TextOptions):
         True,
         Choice((True, False, "always")),
         'True: draft while it is faster, "always": in every round, False: never.',
-        http=True,
+        http=BOTH,
     )
     skip: str | Path | SkipSet | Sequence[int] | None = option(
         "auto",
@@ -85,8 +85,9 @@ class GenerateOptions(TextOptions):
         'Source of draft tokens. "plan": the model with layers skipped or in few bits. "suffix": repetitions in the '
         'text. "recycle": the model\'s earlier candidates after the same token. "model", "block", "eagle" or "moa": '
         'the loaded draft model or head of that kind, the fastest of several. "auto": the fastest of all these. '
-        '"lookup", "lookahead", "parallel" and "template" (Token Recycling\'s tree): as in their papers. "host": tokens '
-        'given to Stream.guess(). None: "auto" with gate="auto" unless skip, optimizer or an early exit is given, else "plan".',
+        '"lookup", "lookahead", "parallel" and "template" (Token Recycling\'s tree): as in their papers. "host": '
+        'tokens given to Stream.guess(). None: "auto" with gate="auto" unless skip, optimizer or an early exit is '
+        'given, else "plan".',
     )
     recall: bool | None = option(
         None,
@@ -243,11 +244,6 @@ def _check_contradictions(o: GenerateOptions) -> None:
     if o.do_sample is False and o.temperature:
         raise InvalidArgument(
             f"[generate] do_sample=False contradicts temperature={o.temperature}; leave one of them out"
-        )
-    if o.continue_final_message and o.add_generation_prompt:
-        raise InvalidArgument(
-            "[generate] continue_final_message=True goes on with the last message, and add_generation_prompt=True "
-            "opens another one; give add_generation_prompt=False"
         )
     if o.min_tokens and o.max_new_tokens is not None and TO_THE_END < o.max_new_tokens < o.min_tokens:
         raise InvalidArgument(

@@ -27,7 +27,7 @@ def takes(
         added = {name: _parameter(name, table(cls)[name]) for name in names if name not in (*without, *own)}
 
         def run(**given: Any) -> None:
-            chosen = {name: given.pop(name) for name in added}
+            chosen = {name: given.pop(name, None) for name in added}
             command(**given, **{into: {name: value for name, value in chosen.items() if value not in (None, [])}})
 
         run.__doc__, run.__module__ = command.__doc__, command.__module__

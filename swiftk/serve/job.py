@@ -51,10 +51,10 @@ class Jobs:
         self._must_be_few(asked.n)
         logprobs = (asked.top_logprobs or 0) if asked.logprobs else None
         messages: Any = asked.plain_messages()
-        parallel = getattr(asked, "parallel_tool_calls", None)
-        tools = Tools.of(asked.tools, asked.tool_choice, self._lm.tokenizer, parallel)
+        tools = Tools.of(asked.tools, asked.tool_choice, self._lm.tokenizer, asked.parallel_tool_calls)
         if tools:
-            messages = self._lm.tokenizer.encode_chat(messages, tools.offered, context=self._lm.context)
+            encode = self._lm.tokenizer.encode_chat
+            messages = encode(messages, tools.offered, context=self._lm.context, **asked.rendering)
             if tools.wanted and asked.response_format is None:
                 asked = asked.model_copy(update={"response_format": tools.spelling.grammar(tools.wanted)})
         return self._job(asked, [messages], [""], logprobs, True, tools)
@@ -68,7 +68,7 @@ class Jobs:
         chat: bool,
         tools: Tools | None = None,
     ) -> Job:
-        options = asked.options(self._settings.most_tokens, logprobs)
+        options = asked.options(self._lm, self._settings.most_tokens, logprobs)
         if tools:
             options = [{**its, "keep_special_tokens": tools.spelling.marks} for its in options]
         if logprobs is not None and self._lm.tokenizer.available:
@@ -81,8 +81,8 @@ class Jobs:
             chat=chat,
             logprobs=logprobs,
             stream=asked.stream,
-            with_usage=asked.streamed.include_usage,
-            with_sources=asked.streamed.include_sources,
+            with_usage=asked.stream_options.include_usage,
+            with_sources=asked.stream_options.include_sources,
             tools=tools,
         )
 

@@ -20,6 +20,7 @@ _INVALID = {  # pydantic's kinds of errors, as OpenAI has them
     "missing": "missing_required_parameter",
     "extra_forbidden": "unknown_parameter",
     "too_short": "empty_array",
+    "refused": "unsupported_parameter",
 }
 
 

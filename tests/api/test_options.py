@@ -164,7 +164,6 @@ def test_wrong_type_is_a_type_error(given):
         {"assistant_early_exit": 3, "skip": SkipSet()},
         {"ignore_eos": True, "eos_token_id": 2},
         {"verify": True, "acceptance": "rejection", "temperature": 1.0},
-        {"continue_final_message": True},
         {"min_tokens": 5, "max_new_tokens": 4},
     ],
 )
