@@ -45,6 +45,8 @@ def token_ids(
         )
     else:
         ids = None
+        if isinstance(prompt, (list, tuple)) and len(prompt) >= context and isinstance(prompt[0], int):
+            raise too_long(f"{len(prompt)}", context)
     if ids == [] and bos is not None:
         ids = [bos]
     found = known_ids(prompt if ids is None else ids, vocab, "prompt", _FORMS)

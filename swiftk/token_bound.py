@@ -12,7 +12,7 @@ from typing import Any
 from .errors import ContextExceeded
 
 _KEEPING = {"ByteLevel", "Digits", "Split"}  # pre-tokenizers that drop no byte of a text
-_NFC = 5  # bytes of a text for each byte of it in normalization form C, at most
+_NFC = 9  # bytes of a text for each byte of it in normalization form C, at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +21,12 @@ class TokenBound:
 
     longest: int  # bytes of text that a token can stand for
     unknown: bytes  # bytes that no token spells: the tokenizer drops them, or joins them
+    composes: bool  # whether texts are normalised first, which leaves ASCII as it is
 
     def fewest(self, text: str) -> int:
         """The text has at least so many tokens."""
-        return -(-len(text.encode(errors="replace").translate(None, self.unknown)) // self.longest)
+        spelt = len(text.encode(errors="replace").translate(None, self.unknown))
+        return -(-spelt // (self.longest * (_NFC if self.composes and not text.isascii() else 1)))
 
 
 def read_token_bound(file: Path) -> TokenBound | None:
@@ -42,7 +44,7 @@ def read_token_bound(file: Path) -> TokenBound | None:
         return None
     longest = max(map(len, vocabulary), default=1)
     spelt = max((len(token["content"].encode()) for token in added), default=1)
-    return TokenBound(max(longest, spelt) * (_NFC if composes else 1), unknown)
+    return TokenBound(max(longest, spelt), unknown, composes)
 
 
 _IN_TEXTS = set(range(256)) - {0xC0, 0xC1, *range(0xF5, 0x100)}  # bytes that UTF-8 uses

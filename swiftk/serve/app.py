@@ -52,7 +52,7 @@ def make_app(model: LM | Callable[[], LM], settings: ServeSettings | None = None
         if not server.failed:
             await asyncio.to_thread(server.texts.close)
 
-    app = FastAPI(title="swiftk", version=__version__, lifespan=lifespan, root_path=server.settings.root_path)
+    app = FastAPI(title="swiftk", version=__version__, lifespan=lifespan, redirect_slashes=False)
     app.state.server = server
     _add_guards(app, server)
     _add_routes(app, server)

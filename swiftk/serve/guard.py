@@ -114,7 +114,8 @@ class Guard:
         note = Note(asked if _ID.fullmatch(asked) else secrets.token_hex(8))
         exchange = Exchange(scope, receive, send, note)
         method = scope.get("method", "WEBSOCKET")
-        scope = {**scope, "note": note, **({"method": "GET"} if method == "HEAD" else {})}
+        root = self._settings.root_path or scope.get("root_path", "")
+        scope = {**scope, "note": note, "root_path": root, **({"method": "GET"} if method == "HEAD" else {})}
         try:
             await self._answer(scope, exchange)
         except ClientDisconnect:
@@ -153,9 +154,7 @@ class Guard:
         seconds = perf_counter() - note.began
         route = getattr(scope.get("route"), "path", "none")
         self._metrics.answered(method if method in _METHODS else "other", route, status, seconds)
-        level = logging.ERROR if status >= 500 else logging.INFO
-        if _path(scope) in OPEN and status < 500:
-            level = logging.DEBUG
+        level = logging.ERROR if status == 500 else logging.DEBUG if _path(scope) in OPEN else logging.INFO
         tokens = f", {note.prompt_tokens}+{note.new_tokens} tokens" if note.prompt_tokens else ""
         error = f": {one_line(note.error)}" if note.error else ""
         client = (scope.get("client") or ("-",))[0]
@@ -164,7 +163,6 @@ class Guard:
 
 
 def _path(scope: Any) -> str:
-    """Below the root path, as routes have it."""
-    root = scope.get("root_path", "")
-    path = scope["path"]
-    return path[len(root) :] if root and path.startswith(root) else path
+    """Below the root path, as routes have it: some proxies take that away, and some do not."""
+    path, root = scope["path"], scope["root_path"]
+    return path.removeprefix(root) if path.startswith(f"{root}/") else path

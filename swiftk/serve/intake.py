@@ -23,7 +23,7 @@ from .refusals import Refused, malformed, refusal_of, status_of, without_paths
 from .settings import ServeSettings
 
 _log = logging.getLogger("swiftk.serve")
-_AT_A_TIME = 4  # bodies that are parsed and tokenised; others wait
+_AT_A_TIME = 2  # bodies that are parsed and tokenised: each may need a core and 100 MB; others wait
 _DEEPEST = 100  # brackets of JSON inside each other
 _STRINGS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
@@ -40,6 +40,11 @@ class Intake:
         self._settings = settings
         self._bodies = self._bytes = 0  # held now
         self._places = asyncio.Semaphore(_AT_A_TIME)
+
+    @property
+    def held(self) -> tuple[int, int]:
+        """Bodies, and bytes of them, that are being read."""
+        return self._bodies, self._bytes
 
     async def take(self, request: Request, kind: type[Asked], make: Callable[[Asked], Made]) -> Made:
         """What `make` makes of a request's body, on a thread. Raises Refused or a SwiftkError, and nothing else."""

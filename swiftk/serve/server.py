@@ -109,7 +109,7 @@ class Server:
         """New requests are refused from now on. Returns once all texts have ended; those that have not after `grace`
         seconds fail."""
         loaded, self.state = self.state != "loading", "draining"
-        if not loaded:
+        if not (loaded and len(self.texts)):
             return
         _log.info("stopping: %d texts may end within %g s, new ones are refused", len(self.texts), grace)
         try:

@@ -1,5 +1,6 @@
 """A server in a thread, and what its streams say."""
 
+import asyncio
 import contextlib
 import json
 import re
@@ -7,6 +8,7 @@ import socket
 import threading
 import time
 
+import httpx
 import uvicorn
 
 from swiftk.serve.app import make_app
@@ -24,6 +26,29 @@ def until(holds, seconds=20):
     while not holds():
         assert time.monotonic() < end
         time.sleep(0.01)
+
+
+@contextlib.contextmanager
+def app_of(lm, **settings):
+    """An app without a socket."""
+    app = make_app(lm, ServeSettings(**settings))
+    yield app
+    app.state.server.texts.close()
+
+
+def client_of(app):
+    """Asynchronous, in the loop that it is used in. An error of the app is the test's."""
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test", timeout=60)
+
+
+def ask(app, method, path, **how):
+    """One answer, in a loop of its own."""
+
+    async def one():
+        async with client_of(app) as client:
+            return await client.request(method, path, **how)
+
+    return asyncio.run(one())
 
 
 @contextlib.contextmanager
