@@ -25,6 +25,8 @@ if worker := os.environ.pop("PYTEST_XDIST_WORKER", ""):
 def pytest_addoption(parser):
     parser.addoption("--benchmark", action="store_true", help="run the benchmarks in bench/ instead of the tests")
     parser.addoption("--grow", type=int, metavar="K", help="benchmarks run a model K times as wide as the bundled one")
+    parser.addoption("--out", type=Path, metavar="DIR", help="folder of the benchmarks' results; default bench/out")
+    parser.addoption("--record", action="store_true", help="results go to bench/results, which READMEs cite")
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist, where it is installed, reads its options

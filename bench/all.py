@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from time import perf_counter
 
-from .results import FOLDER, is_current
+from .results import OUT, RECORD, folder_of, is_current
 
 ROOT = Path(__file__).resolve().parents[1]
 BENCHMARKS = {"ops": 4.0, "phases": 0.7, "draws": 0.7, "generate": 2.2}  # pytest --benchmark; minutes
@@ -49,10 +49,11 @@ WITH_LLAMA = ("compare", "batch", "users")
 
 
 def command(name: str, given: argparse.Namespace, minutes: float) -> list[str]:
+    where = ["--record"] if given.record else ["--out", str(given.out)]
     if name in BENCHMARKS:
-        return ["pytest", "--benchmark", "-q", f"bench/bench_{name}.py", *(["--grow", "1"] if given.quick else [])]
-    words = [f"bench.{name.replace('/', '.')}", "--minutes", f"{minutes:.1f}"]
-    words += ["--out", str(given.out)] if given.out != FOLDER else []
+        grow = ["--grow", "1"] if given.quick else []
+        return ["pytest", "--benchmark", "-q", f"bench/bench_{name}.py", *grow, *where]
+    words = [f"bench.{name.replace('/', '.')}", "--minutes", f"{minutes:.1f}", *where]
     words += ["--quick"] if given.quick else []
     words += ["--model", str(given.model)] if given.model else []
     return words + (["--python-llama", given.python_llama] if name in WITH_LLAMA else [])
@@ -62,13 +63,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=sum(MINUTES.values()), help="of all; default %(default)s")
     parser.add_argument("--only", nargs="+", choices=MINUTES, metavar="STUDY", help=f"some of: {', '.join(MINUTES)}")
-    parser.add_argument("--quick", action="store_true", help="seconds each: the bundled model, few and short texts")
+    parser.add_argument("--quick", action="store_true", help="smoke tests, of seconds, on the bundled model")
     parser.add_argument("--model", type=Path, help="of the studies that are no benchmarks of pytest")
-    parser.add_argument("--out", type=Path, default=FOLDER, help="folder of results; default %(default)s")
+    parser.add_argument("--out", type=Path, help=f"folder of results; default {OUT}")
+    parser.add_argument("--record", action="store_true", help=f"results go to {RECORD}, which READMEs cite")
     parser.add_argument("--python-llama", default=sys.executable, help="interpreter that has llama-cpp-python and gguf")
     given = parser.parse_args()
-    given.out, began, failed = given.out.resolve(), perf_counter(), []
-    todo = {name: MINUTES[name] for name in given.only or MINUTES if not is_current(name, given.out)}
+    try:
+        given.out = folder_of(given.record, given.out, given.quick).resolve()
+    except ValueError as error:
+        parser.error(str(error))
+    began, failed = perf_counter(), []
+    todo = {name: MINUTES[name] for name in given.only or MINUTES if not is_current(name, given.out, given.quick)}
     print(f"{len(todo)} studies, {given.minutes:.0f} minutes at most, into {given.out}", flush=True)
     for at, (name, share) in enumerate(todo.items()):
         left = max(0.0, given.minutes - (perf_counter() - began) / 60)

@@ -1,5 +1,5 @@
 """Fixtures of the benchmarks. --grow says how many times wider than the bundled model they run (default 8: 0.76 B
-parameters); any other size is a trial, and writes no results."""
+parameters); any other size is a smoke test."""
 
 import pytest
 
@@ -8,7 +8,7 @@ pytest.importorskip("pytest_benchmark")
 from swiftk import _core
 
 from .machine import probe
-from .results import FOLDER, Results
+from .results import Results, folder_of
 from .texts import grown
 
 _GROW = 8
@@ -17,6 +17,17 @@ _results = pytest.StashKey[dict]()
 
 def _factor(config):
     return config.getoption("--grow") or _GROW
+
+
+def _folder(config):
+    try:
+        return folder_of(config.getoption("--record"), config.getoption("--out"), _factor(config) != _GROW)
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from None
+
+
+def pytest_sessionstart(session):
+    _folder(session.config)  # contradictions are told before an hour's work
 
 
 @pytest.fixture(scope="session")
@@ -52,7 +63,9 @@ def results(pytestconfig, machine):
 
     def get(name, about, columns, *notes):
         if name not in every:
-            every[name] = Results(name, about, columns, f"pytest --benchmark bench/bench_{name}.py", notes=list(notes))
+            command = f"pytest --benchmark bench/bench_{name}.py"
+            smoke = _factor(pytestconfig) != _GROW
+            every[name] = Results(name, about, columns, command, notes=list(notes), smoke=smoke)
             every[name].machine = machine
         return every[name]
 
@@ -63,5 +76,6 @@ def pytest_terminal_summary(terminalreporter, config):
     for name, one in config.stash.get(_results, {}).items():
         terminalreporter.section(name)
         terminalreporter.write(one.text())
-        if _factor(config) == _GROW:
-            one.write(FOLDER)
+        folder = _folder(config)
+        one.write(folder)
+        terminalreporter.write_line(f"kept in {folder / name}.md")

@@ -17,7 +17,7 @@ from swiftk import LM, demo_model
 
 from . import plots
 from .lanes import Models, Pair, Way, measure, plain_summary, summary
-from .results import FOLDER, Results
+from .results import OUT, RECORD, Results, folder_of
 from .texts import Text, grown, stream
 
 T = TypeVar("T")
@@ -38,19 +38,23 @@ class Study:
         loading: Mapping[str, Any] | None = None,  # options of load(); by default drafts read no copies
         options: Mapping[str, Mapping[str, Any]] | None = None,  # of the command line, beside those of all
     ) -> None:
-        self.given = given = _parser(about, instances, tokens, streams, options or {}).parse_args()
+        parser = _parser(about, instances, tokens, streams, options or {})
+        self.given = given = parser.parse_args()
+        try:
+            self.out = folder_of(given.record, given.out, given.quick)
+        except ValueError as error:
+            parser.error(str(error))
         self.quick = given.quick
         self.instances = given.instances or (1 if self.quick else instances)
         self.tokens = given.tokens or (8 if self.quick else tokens)
         self.streams = tuple(given.streams or (streams[:2] if self.quick else streams))
         self.grow = None if given.model else 1 if self.quick else given.grow
         self.folder: Path = given.model or grown(self.grow)
-        self.out: Path | None = given.out or (None if self.quick else FOLDER)
         self.threads = 1 if self.quick else None  # a trial leaves the machine to others; None: one for each core
         self._loading = {"draft_weights": "own"} if loading is None else dict(loading)
         self._began, self._deadline, self._cut = perf_counter(), None, []
         self._progress: Progress | None = None
-        self.results = Results(name, " ".join(about.partition("\n\n")[0].split()), {})
+        self.results = Results(name, " ".join(about.partition("\n\n")[0].split()), {}, smoke=self.quick)
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -147,17 +151,17 @@ class Study:
         if self._cut:
             results.notes.append(f"cut short by the time budget: {', '.join(self._cut)}")
         print(results.text())
-        if self.out:
-            results.write(self.out)
-            if panels:
-                plots.draw(self.out / f"{results.name}.png", results.rows, panels, **look)
+        results.write(self.out)
+        if panels:
+            plots.draw(self.out / f"{results.name}.png", results.rows, panels, **look)
+        print(f"kept in {self.out / results.name}.md")
 
 
 def _parser(
     about: str, instances: int, tokens: int, streams: Iterable[str], options: Mapping[str, Mapping[str, Any]]
 ) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="seconds: the bundled model, few and short texts")
+    parser.add_argument("--quick", action="store_true", help="a smoke test, of seconds, on the bundled model")
     parser.add_argument("--model", type=Path, help="checkpoint directory; default: the demo model grown --grow times")
     parser.add_argument("--grow", type=int, default=8)
     parser.add_argument("--instances", type=int, help=f"texts of each stream; default {instances}")
@@ -165,7 +169,8 @@ def _parser(
     parser.add_argument("--streams", nargs="+", help=f"default: {' '.join(streams)}")
     parser.add_argument("--ways", nargs="+", metavar="WAY", help="some of the table's; default: all")
     parser.add_argument("--minutes", type=float, help="time budget: parts are cut short, none is left out")
-    parser.add_argument("--out", type=Path, help=f"folder of results; default {FOLDER}, none with --quick")
+    parser.add_argument("--out", type=Path, help=f"folder of results; default {OUT}")
+    parser.add_argument("--record", action="store_true", help=f"results go to {RECORD}, which READMEs cite")
     for name, settings in options.items():
         parser.add_argument(name, **settings)
     return parser

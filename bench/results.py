@@ -16,7 +16,18 @@ from typing import Any
 from .machine import build, described, probe
 from .tables import Table
 
-FOLDER = Path(__file__).with_name("results")
+RECORD = Path(__file__).with_name("results")  # what READMEs cite, under version control
+OUT = Path(__file__).with_name("out")  # of everyday runs; git ignores it
+SMOKE = "a smoke test, on a small model and few tokens: the figures mean nothing"
+
+
+def folder_of(record: bool, out: Path | None, smoke: bool) -> Path:
+    """Where results go. ValueError where the options contradict each other."""
+    if record and smoke:
+        raise ValueError("--record keeps results that READMEs cite; a smoke test's (--quick, another --grow) are none")
+    if record and out:
+        raise ValueError(f"--record writes to {RECORD}; leave --out away")
+    return RECORD if record else out or OUT
 
 
 @dataclass
@@ -30,6 +41,7 @@ class Results:
     settings: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     rows: list[dict[str, Any]] = field(default_factory=list)
+    smoke: bool = False  # it ran only to see whether it runs
 
     @cached_property
     def machine(self) -> dict[str, Any]:
@@ -44,14 +56,15 @@ class Results:
     def text(self) -> str:
         """The table, and what there is to know about it."""
         settings = ", ".join(f"{name} {_words(value)}" for name, value in self.settings.items())
-        notes = [self.about, described(self.machine), settings, *self.notes]
+        notes = [SMOKE if self.smoke else "", self.about, described(self.machine), settings, *self.notes]
         return f"{self.table()}\n\n" + "\n".join(f"- {note}" for note in notes if note) + "\n"
 
     def write(self, folder: Path) -> None:
         """NAME.json and NAME.md in the folder, each whole or not at all."""
         now = datetime.now(timezone.utc).isoformat(timespec="minutes")
         command = self.command or f"python -m bench.{self.name.replace('/', '.')} {shlex.join(sys.argv[1:])}".rstrip()
-        head = {"study": self.name, "about": self.about, "build": build(), "machine": _short(self.machine)}
+        head = {"study": self.name, "about": self.about, "smoke_test": self.smoke, "build": build()}
+        head |= {"machine": _short(self.machine)}
         head |= {"command": command, "date": now, "settings": self.settings, "notes": self.notes}
         rows = ",\n".join(f"  {json.dumps(_short(row))}" for row in self.rows)
         facts = json.dumps(head, indent=1).removesuffix("\n}") + f',\n "rows": [\n{rows}\n ]\n}}\n'
@@ -64,10 +77,13 @@ class Results:
             partial.replace(path.with_name(path.name + suffix))
 
 
-def is_current(name: str, folder: Path) -> bool:
-    """Whether the study's results are of the build that would be measured now."""
+def is_current(name: str, folder: Path, smoke: bool) -> bool:
+    """Whether the study's results are of the build that would be measured now. smoke: a smoke test's are enough."""
     path = folder / f"{name}.json"
-    return path.is_file() and json.loads(path.read_text(encoding="utf-8")).get("build") == build()
+    if not path.is_file():
+        return False
+    found = json.loads(path.read_text(encoding="utf-8"))
+    return found.get("build") == build() and (smoke or not found.get("smoke_test"))
 
 
 def _cell(row: Mapping[str, Any], how: str) -> str:

@@ -4,12 +4,14 @@ import json
 import os
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from heads import make_block, make_eagle
 from marks import exhaustive
+from patience import PATIENCE
 from swiftk import demo_model
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,8 +23,8 @@ ALONE = {name: value for name, value in os.environ.items() if not name.startswit
 
 def run(*words, **more):
     command = [sys.executable, "-m", *map(str, words)]
-    env = {**ALONE, "SWIFTK_DEVICE": "cpu"}
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=ROOT, env=env, **more)
+    more |= {"cwd": ROOT, "env": {**ALONE, "SWIFTK_DEVICE": "cpu"}}
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False, **more)
 
 
 @pytest.mark.parametrize(
@@ -36,10 +38,12 @@ def run(*words, **more):
         ),
     ],
 )
-def test_benchmark_reports(name, words):
-    done = run("pytest", "--benchmark", "--grow", "1", "-q", "-p", "no:cacheprovider", f"bench/bench_{name}.py")
+def test_benchmark_reports(tmp_path, name, words):
+    bench = f"bench/bench_{name}.py"
+    done = run("pytest", "--benchmark", "--grow", "1", "--out", tmp_path, "-q", "-p", "no:cacheprovider", bench)
 
     assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads((tmp_path / f"{name}.json").read_text())["smoke_test"] is True
     assert " NO " not in done.stdout
     assert all(word in done.stdout for word in [*words, "measured: reads"])
 
@@ -68,6 +72,7 @@ def test_study_reports(tmp_path, name):
 
     assert all(word in text for word in [*STUDIES[name], "measured: reads", found["build"], found["command"]])
     assert " NO " not in text and found["rows"] and "cut short" not in text
+    assert found["smoke_test"] is True and "\n- a smoke test" in text and "\n- a smoke test" in done.stdout
     assert all(row["same"] for row in found["rows"] if "same" in row)
     assert text.splitlines()[0] in done.stdout
 
@@ -91,26 +96,63 @@ def test_an_interpreter_without_llama_cpp_is_named_and_left_out(tmp_path):
     bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
     bare.chmod(0o755)
 
-    done = run("bench.batch", "--quick", "--python-llama", bare)
+    done = run("bench.batch", "--quick", "--out", tmp_path, "--python-llama", bare)
 
     assert done.returncode == 0, done.stderr
     assert "left out: llama.cpp" in done.stdout and "bare-python" in done.stdout and "No module named" in done.stdout
 
 
-def test_all_studies_are_run_and_told_of():
+@pytest.fixture
+def results(monkeypatch):
+    """The module bench.results."""
+    monkeypatch.syspath_prepend(ROOT)
+    return import_module("bench.results")
+
+
+def test_nothing_is_recorded_unless_it_is_asked_for(results):
+    elsewhere = Path("elsewhere")
+    assert results.RECORD == ROOT / "bench" / "results" and results.OUT == ROOT / "bench" / "out"
+    assert "bench/out/" in (ROOT / ".gitignore").read_text().split()
+    for smoke in (False, True):
+        assert results.folder_of(False, None, smoke) == results.OUT
+        assert results.folder_of(False, elsewhere, smoke) == elsewhere
+    assert results.folder_of(True, None, False) == results.RECORD
+    for record_and in ({"out": elsewhere, "smoke": False}, {"out": None, "smoke": True}):
+        with pytest.raises(ValueError, match="--record"):
+            results.folder_of(True, **record_and)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(["bench.sources", "--quick"], ["bench.sources", "--out", "elsewhere"], ["bench.all", "--quick"]),
+        ["pytest", "--benchmark", "--grow", "1", "bench/bench_draws.py"],
+    ],
+    ids=" ".join,
+)
+def test_a_smoke_test_is_not_recorded(words):
+    done = run(*words, "--record")
+    assert done.returncode in (2, pytest.ExitCode.USAGE_ERROR) and "--record" in done.stderr
+
+
+def test_a_smoke_test_is_no_measurement_of_the_build(results, tmp_path):
+    for smoke in (True, False):
+        results.Results("one", "?", {}, "command", smoke=smoke).write(tmp_path)
+        assert results.is_current("one", tmp_path, smoke=True)
+        assert results.is_current("one", tmp_path, smoke=False) != smoke
+    assert not results.is_current("other", tmp_path, smoke=True)
+
+
+def test_all_studies_are_run_and_told_of(results):
     """By bench.all, and in its README."""
-    sys.path.insert(0, str(ROOT))
-    try:
-        from bench.all import BENCHMARKS, MINUTES
-    finally:
-        sys.path.remove(str(ROOT))
+    every = import_module("bench.all")
     bench = ROOT / "bench"
     files = [path for path in bench.rglob("*.py") if 'Study("' in path.read_text()]
     studies = {str(path.relative_to(bench).with_suffix("")) for path in files}
     told = (bench / "README.md").read_text()
 
-    assert studies == set(MINUTES) - set(BENCHMARKS)
-    assert all(f"`{name.replace('/', '.')}`" in told for name in MINUTES)
+    assert studies == set(every.MINUTES) - set(every.BENCHMARKS)
+    assert all(f"`{name.replace('/', '.')}`" in told for name in every.MINUTES)
 
 
 def test_a_study_that_fails_stops_no_other_and_what_is_there_is_not_measured_again(tmp_path):
