@@ -107,5 +107,8 @@ void bind_drafters(py::module_& root) {
         return automaton.states();
       },
       "text"_a);
+  py::list names;
+  for (int id = 0; id < kSourceIds; ++id) names.append(name_of(static_cast<SourceId>(id)));
+  m.attr("names") = py::tuple(names);
   m.def("usual_chance", [](int id) { return usual_chance(static_cast<SourceId>(id)); }, "id"_a);
 }

@@ -98,8 +98,19 @@ using namespace swiftk::c_api;
 using swiftk::fail;
 using swiftk::Status;
 static_assert(SWIFTK_DEVICE == static_cast<int>(Status::Device));
-static_assert(SWIFTK_SOURCE_HOST == static_cast<int>(swiftk::SourceId::Host));
-static_assert(SWIFTK_SOURCE_HOST + 1 == swiftk::kSourceIds && swiftk::kSourceIds <= SWIFTK_SOURCES);
+
+// The numbers of swiftk.h are the registry's.
+constexpr bool is(int number, swiftk::SourceId id) { return number == static_cast<int>(id); }
+using Source = swiftk::SourceId;
+static_assert(is(SWIFTK_SOURCE_TARGET, Source::Target) && is(SWIFTK_SOURCE_PLAN, Source::Plan) &&
+                  is(SWIFTK_SOURCE_SUFFIX, Source::Suffix) && is(SWIFTK_SOURCE_RECYCLE, Source::Recycle) &&
+                  is(SWIFTK_SOURCE_LOOKUP, Source::Lookup) && is(SWIFTK_SOURCE_LOOKAHEAD, Source::Lookahead) &&
+                  is(SWIFTK_SOURCE_PARALLEL, Source::Parallel) && is(SWIFTK_SOURCE_TEMPLATE, Source::Template) &&
+                  is(SWIFTK_SOURCE_GRAMMAR, Source::Grammar) && is(SWIFTK_SOURCE_HOST, Source::Host),
+              "csrc/drafters/registry.h lists the drafters of csrc/swiftk.h in another order: put new ones at its end");
+static_assert(swiftk::kSourceIds <= SWIFTK_SOURCES,
+              "csrc/drafters/registry.h lists more drafters than SWIFTK_SOURCES of csrc/swiftk.h, which sizes its structs: "
+              "raise both it and SWIFTK_ABI_VERSION");
 
 uint32_t swiftk_abi_version(void) { return SWIFTK_ABI_VERSION; }
 const char* swiftk_version(void) { return SWIFTK_VERSION; }
@@ -109,6 +120,10 @@ const char* swiftk_status_name(swiftk_status status) {
   static const char* const names[] = {"ok",        "invalid argument", "checkpoint", "unsupported", "numerical",
                                       "cancelled", "out of memory",    "internal",   "device"};
   return status >= SWIFTK_OK && status <= SWIFTK_DEVICE ? names[status] : "unknown status";
+}
+
+const char* swiftk_source_name(int source) {
+  return source >= 0 && source < swiftk::kSourceIds ? name_of(static_cast<Source>(source)) : "unknown source";
 }
 
 swiftk_status swiftk_model_load(const char* dir, const swiftk_load_params* given, swiftk_model** model) {

@@ -193,7 +193,7 @@ enum {                           /* flags of a token */
        SWIFTK_TOKEN_STOP = 8     /* a stop id: the last token */
 };
 
-/* Who proposed a token: in bits 8 to 15 of its flags. */
+/* Who proposed a token: in bits 8 to 15 of its flags. Drafters without a constant have a name all the same. */
 enum {
   SWIFTK_SOURCE_TARGET = 0, /* nobody but the model */
   SWIFTK_SOURCE_PLAN = 1,
@@ -208,6 +208,7 @@ enum {
   SWIFTK_SOURCES = 16        /* room for more */
 };
 #define SWIFTK_TOKEN_SOURCE(flags) ((int)((flags) >> 8 & 0xff))
+SWIFTK_API const char* swiftk_source_name(int source); /* "target", "plan", "suffix", ...; never null */
 
 /* What drafts, and how far. The plan: when to stop, and how many siblings a drafted token brings, width[i] for the
  * first confidence <= tier[i], else width[3].

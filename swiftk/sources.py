@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# In the order of csrc/drafters/registry.h.
-NAMES = ("target", "plan", "suffix", "recycle", "lookup", "lookahead", "parallel", "template", "grammar", "host")
+from . import _core
+
+NAMES: tuple[str, ...] = _core.drafters.names  # csrc/drafters/registry.h; the model and its draft plans first
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +32,6 @@ def numbers(drafter: str, grammar: bool) -> list[int]:
 DRAFTERS = {
     "auto": Drafter(True, ("suffix", "recycle")),
     "plan": Drafter(True, ()),
-    "suffix": Drafter(False, ("suffix",)),
-    "recycle": Drafter(False, ("recycle",)),
-    "lookup": Drafter(False, ("lookup",)),
-    "lookahead": Drafter(False, ("lookahead",)),
-    "parallel": Drafter(False, ("parallel",)),
-    "template": Drafter(False, ("template",)),
-    "host": Drafter(False, ("host",)),
-    "model": Drafter(True, (), beside=True),
-    "block": Drafter(True, (), beside=True),
-    "eagle": Drafter(True, (), beside=True),
-    "moa": Drafter(True, (), beside=True),
+    **{name: Drafter(False, (name,)) for name in NAMES[2:] if name != "grammar"},
+    **{kind: Drafter(True, (), beside=True) for kind in ("model", "block", "eagle", "moa")},
 }

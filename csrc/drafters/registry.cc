@@ -24,6 +24,8 @@ std::unique_ptr<Drafter> make_drafter(SourceId id) { return kEntries[static_cast
 
 std::optional<Trust> trust_of(SourceId id) { return make_drafter(id)->trust(); }
 
+const char* name_of(SourceId id) { return kEntries[static_cast<int>(id)].name; }
+
 SourceId source_named(const std::string& name) {
   std::string all;
   for (int id = static_cast<int>(SourceId::Plan); id < kSourceIds; ++id) {

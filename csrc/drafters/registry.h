@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-// The order numbers them: swiftk.h and swiftk/sources.py have it, too.
+// The order numbers them, for hosts, too: a new one stands at the end. Hosts and Python read names here.
 #define SWIFTK_DRAFTERS(X) \
   X(Suffix, suffix)        \
   X(Recycle, recycle)      \
@@ -46,6 +46,7 @@ SWIFTK_DRAFTERS(SWIFTK_MAKE)
 std::unique_ptr<Drafter> make_drafter(SourceId);
 // None: as its paper has it, all that it guesses is taken, whatever rows cost.
 std::optional<Trust> trust_of(SourceId);
+const char* name_of(SourceId);
 // By name: the plan or a drafter. Throws Error(InvalidArgument) for another one.
 SourceId source_named(const std::string& name);
 

@@ -29,10 +29,9 @@ static void* cancel_later(void* argument) {
 
 static int print_token(void* user, int32_t token, uint32_t flags, float logprob) {
   (void)user, (void)logprob;
-  static const char* const sources[] = {"target", "plan", "suffix", "recycle", "lookup", "lookahead", "parallel",
-                                        "template"};
   const char* origin = flags & SWIFTK_TOKEN_DRAFTED ? "drafted" : flags & SWIFTK_TOKEN_BONUS ? "bonus" : "plain";
-  printf("%d %s %s%s\n", token, origin, sources[SWIFTK_TOKEN_SOURCE(flags)], flags & SWIFTK_TOKEN_STOP ? " stop" : "");
+  const char* source = swiftk_source_name(SWIFTK_TOKEN_SOURCE(flags));
+  printf("%d %s %s%s\n", token, origin, source, flags & SWIFTK_TOKEN_STOP ? " stop" : "");
   fflush(stdout);
   return 0; /* nonzero would cancel */
 }
