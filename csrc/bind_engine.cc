@@ -372,6 +372,7 @@ void bind_engine(py::module_& m) {
       .def_property_readonly(
           "plain_seconds",
           [](const SharedEngine& self) { return self.told([](const auto& s) { return s.plain_seconds; }); })
+      .def_property_readonly("now", [](const SharedEngine& self) { return self->now(); })
       .def_property_readonly(
           "fallbacks", [](const SharedEngine& self) { return self.told([](const auto& s) { return s.fallbacks; }); })
       .def_property_readonly("last", &round_dict)

@@ -25,6 +25,7 @@ class Simulated {
  public:
   Simulated(std::shared_ptr<Model> model, bool plans, bool directed, const std::vector<int>& drafters, bool always)
       : model_(std::move(model)), solo_(asked(plans, directed, drafters, always)) {
+    solo_.planner.untimed_looks();
     if (plans && !directed) offer_plans(solo_.planner, *model_);
   }
   SoloPlanner& operator*() { return solo_; }

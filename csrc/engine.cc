@@ -1,6 +1,7 @@
 #include "engine.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <utility>
 
@@ -15,6 +16,8 @@
 
 namespace swiftk {
 namespace {
+
+using Steady = std::chrono::steady_clock;
 
 constexpr int kMostRows = 512;  // of a pass: compute-bound already, and the workspace stays small
 constexpr int kBeside = 128;    // of them a prompt's beside texts that decode, whose next token it delays
@@ -57,6 +60,7 @@ Engine::Engine(const std::shared_ptr<const Model>& model, const EngineOptions& o
       context_(context),
       lanes_(o.sequences) {
   offer_plans(planner_, *w_.model);
+  if (modelled_) planner_.untimed_looks();
 }
 
 uint64_t Engine::submit(Request r) {
@@ -274,12 +278,24 @@ void Engine::charge(uint64_t id, double seconds) {
 
 std::vector<Outcome> Engine::score(uint64_t id, const SkipSet& skip, int window, int end) {
   Text* const text = cached_text(id);
-  return text ? swiftk::score(w_, text->sequence, skip, window, end) : std::vector<Outcome>{};
+  return text ? priced(swiftk::score(w_, text->sequence, skip, window, end)) : std::vector<Outcome>{};
 }
 
 std::vector<Outcome> Engine::score_exits(uint64_t id, std::span<const int32_t> exits, int window, int end) {
   Text* const text = cached_text(id);
-  return text ? swiftk::score_exits(w_, text->sequence, exits, window, end) : std::vector<Outcome>{};
+  return text ? priced(swiftk::score_exits(w_, text->sequence, exits, window, end)) : std::vector<Outcome>{};
+}
+
+std::vector<Outcome> Engine::priced(std::vector<Outcome> found) {
+  if (modelled_ && !found.empty()) {
+    w_.last.score = modelled_->score(static_cast<int>(found.size()));
+    modelled_seconds_ += w_.last.score;
+  }
+  return found;
+}
+
+double Engine::now() const {
+  return modelled_ ? modelled_seconds_.load() : std::chrono::duration<double>(Steady::now().time_since_epoch()).count();
 }
 
 std::vector<SkipSet> Engine::propose_skips(uint64_t id, int most) {
@@ -298,7 +314,10 @@ std::string Engine::explain() const {
 std::vector<Turn> Engine::step() {
   round_ = {};
   run_round();
-  if (modelled_) round_.seconds = round_.draft + round_.verify;
+  if (modelled_) {
+    round_.seconds = round_.draft + round_.verify;
+    modelled_seconds_ += round_.seconds;
+  }
   for (Turn& turn : turns_) {
     turn.seconds = round_.seconds;
     turn.draft = round_.draft;

@@ -3,6 +3,7 @@
 //
 // step() is one caller's at a time; submit(), cancel() and guess() may be called from any thread meanwhile.
 #pragma once
+#include <atomic>
 #include <deque>
 #include <map>
 #include <memory>
@@ -58,6 +59,8 @@ class Engine {
   std::vector<Outcome> score_exits(uint64_t id, std::span<const int32_t> exits, int window, int end);
   std::vector<SkipSet> propose_skips(uint64_t id, int most);
   double score_seconds() const { return w_.last.score; }
+  // Seconds by which searches are timed: of the modelled clock, where it is asked for. From any thread.
+  double now() const;
   // What is known of a plan; it is offered, so that it may draft.
   int plan(const SkipSet&);
 
@@ -89,12 +92,14 @@ class Engine {
   void hear_prompt(Text&, int row);
   bool hand_out(Text&, Turn&, const Emitted&);
   void end(Text&, Finish, Status = Status::Ok, const char* what = "");
+  std::vector<Outcome> priced(std::vector<Outcome>);  // a score, once it ran
   void drop_ended();
 
   Workspace w_;
   Planner planner_;
   DraftGroups groups_{planner_};
   const std::optional<ModelledClock> modelled_ = ModelledClock::asked();
+  std::atomic<double> modelled_seconds_ = 0;
   const int context_;
   std::vector<Lane> lanes_;
   std::map<uint64_t, std::unique_ptr<Text>> texts_;  // by age

@@ -1,6 +1,6 @@
-// Seconds that a round would take where prices are given, in place of those that it took: what a planner decides is
-// then the same on any machine, however busy. For tests and studies; a plain step of any number of texts takes one
-// second.
+// Seconds that rounds and scores would take where prices are given, in place of those that they took: what a planner and
+// the searches decide is then the same on any machine, however busy. For tests and studies; a plain step of any number
+// of texts takes one second.
 #pragma once
 #include <optional>
 
@@ -21,6 +21,8 @@ struct ModelledClock {
   static std::optional<ModelledClock> asked();
   // In a round that verified so many rows.
   void tell(Phase&, int rows) const;
+  // Of a plan over so many rows: it reads them as a drafter does a text that it had not followed.
+  double score(int rows) const { return plan + reading * rows; }
 };
 
 }  // namespace swiftk

@@ -7,7 +7,7 @@ import numpy as np
 
 Tokens = Sequence[int] | np.ndarray
 
-drafters: Any  # a source of tokens without an engine around it: what it would propose
+drafters: Any  # sources of tokens without an engine around them; .names, in the order of their numbers
 
 class Model:
     def __init__(
@@ -325,6 +325,7 @@ class Engine:
     explained: str
     fallbacks: str  # as Session.fallbacks
     plain_seconds: float
+    now: float  # seconds by which searches are timed
     context: int
     workspace_bytes: int
 

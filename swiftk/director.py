@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from time import perf_counter
 from typing import Any
 
 from . import _core
@@ -24,6 +23,10 @@ class EngineMeasured:
     def __init__(self, engine: Callable[[], Any]) -> None:
         """engine: a _core.Engine."""
         self._engine = engine
+
+    @property
+    def now(self) -> float:
+        return float(self._engine().now)
 
     @property
     def plain_seconds(self) -> float:
@@ -100,13 +103,14 @@ class Director:
         """A round that was not the text's last."""
         if not self._policy.directed:
             return
-        began, scored = perf_counter(), self._scorer.seconds
+        engine = self._ticket.engine
+        began, scored = engine.now, self._scorer.seconds
         if self._policy.moving and turn.steps:
             self._policy.moving.observe(turn.outcomes, turn.steps)
         if self._policy.optimizer:
             self._search(self._policy.optimizer, turn, r, recorder)
         self._direct()
-        spent = perf_counter() - began
+        spent = engine.now - began
         recorder.optimizer += spent
         recorder.decode += spent
         recorder.run += self._scorer.seconds - scored

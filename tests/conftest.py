@@ -31,6 +31,8 @@ def pytest_configure(config):
     usual = "exhaustive" if is_exhaustive(config) else "quick"
     settings.load_profile(config.getoption("--hypothesis-profile") or usual)
     os.environ.setdefault("SWIFTK_LEARNED", "0")  # a test starts from nothing and leaves nothing behind
+    # Prices decide, not the machine: what is drafted is the same however busy it is. What is asked for besides counts.
+    os.environ["SWIFTK_DEBUG"] = appended(os.environ.get("SWIFTK_DEBUG", ""), to="clock")
     chosen = config.getoption("--device")
     os.environ["SWIFTK_DEVICE"] = "cpu" if chosen == "cpu" else "cuda"
     if chosen == "stub":

@@ -195,6 +195,7 @@ const Allotment& Planner::allot(int mode, int texts, double pace, int plan, cons
       const Stopwatch watch(m.look);
       look(m, texts, pace, reading);
     }
+    if (!timed_looks_) m.look = 0;
     const double step = clock_.step(texts);
     const int best = m.next.plan;
     m.due = m.rounds + std::max(best < 0 || tried(best) ? tuned::kLook : tuned::kSoonLook,

@@ -75,6 +75,8 @@ class Planner {
   std::shared_ptr<const DraftPlan> shared_plan(int i) const { return plans_[i].plan; }
   // Rows up to which a pass is taken to cost little more than one of a single row, before it was measured.
   void few_rows(int n) { clock_.few_rows(n); }
+  // Looks at what was learned take no time: where the clock is modelled.
+  void untimed_looks() { timed_looks_ = false; }
   bool has_plans() const { return !plans_.empty(); }
 
   // The number of a way to draft. What is given up, and when it is tried again, is learned for each.
@@ -191,6 +193,7 @@ class Planner {
   bool make_way(Mode&, int texts);
 
   Clock clock_;
+  bool timed_looks_ = true;
   std::array<Mean, kMostDraftModels> reading_;  // seconds a token that a drafter catches up with
   std::vector<Choice> plans_;
   std::vector<Mode> modes_;

@@ -6,7 +6,6 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Mapping, Sequence
-from time import perf_counter
 from typing import Any
 
 from ..cost import Round
@@ -106,15 +105,15 @@ class Auto(Optimizer):
         self._open_window(progress)
         if not self._windows or self._budget.left <= 0:
             return False
-        began = perf_counter()
+        began = self.measured.now
         job = self._race.missing([number for number, _ in self._windows]) or self._fresh(score)
         found, better = 0.0, False
         if job and self._affordable(*job, progress.plain_seconds):
             config, number = job
             found = self._run(score, config, number) if config else self._run_exits(score, number)
             better = self._decide()
-            self._thinking += (perf_counter() - began - found - self._thinking) / 4
-        self._budget.spend(max(found, perf_counter() - began))
+            self._thinking += (self.measured.now - began - found - self._thinking) / 4
+        self._budget.spend(max(found, self.measured.now - began))
         return better
 
     def _affordable(self, config: DraftConfig | None, number: int, plain: float) -> bool:

@@ -75,6 +75,10 @@ class Measured(Protocol):
     """What the planner knows from the clock and from verified text. Prices are in plain steps."""
 
     @property
+    def now(self) -> float:
+        """Seconds since some moment."""
+
+    @property
     def plain_seconds(self) -> float: ...
 
     @property

@@ -4,7 +4,6 @@ the last tokens; the exit that promises most tokens per time drafts, chosen agai
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from time import perf_counter
 
 import numpy as np
 
@@ -106,15 +105,15 @@ class Exits(Optimizer):
         scoring = cost * (self._rate or UNMEASURED * progress.plain_seconds)
         if rows < _FIRST or scoring + self._thinking > self._budget.left:
             return False
-        began = perf_counter()
+        began = self.measured.now
         found = score.exits(exits, rows, end)
         seconds = sum(one.seconds for one in found)
         self._rate += (seconds / cost - self._rate) * (0.2 if self._rate else 1.0)
         self._scored = end
         self._learn(dict(zip(exits, found, strict=True)))
         better = self._choose(seconds)
-        self._thinking += (perf_counter() - began - seconds - self._thinking) / 4
-        self._budget.spend(max(seconds, perf_counter() - began))
+        self._thinking += (self.measured.now - began - seconds - self._thinking) / 4
+        self._budget.spend(max(seconds, self.measured.now - began))
         return better
 
     def _learn(self, found: Mapping[int, Score]) -> None:

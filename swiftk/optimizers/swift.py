@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from time import perf_counter
 
 from ..skip import SkipSet
 from .base import Candidate, DraftConfig, Measured, Optimizer, Progress, Scorer
@@ -95,11 +94,11 @@ class Swift(Optimizer):
         return False
 
     def _try(self, score: Scorer, end: int) -> None:
-        began = perf_counter()
+        began = self.measured.now
         self.steps += 1
         kind, skip = self._sets.next(self.steps)
         found = score(skip, self.settings.window, end)
-        self.unpaid = max(perf_counter() - began, found.seconds)
+        self.unpaid = max(self.measured.now - began, found.seconds)
         self._sets.tell(skip, found.matchness)
         better = found.matchness > self._best
         if better:

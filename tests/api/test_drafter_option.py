@@ -18,7 +18,7 @@ OWN = [name for name, one in DRAFTERS.items() if not one.beside]  # others: runt
 
 @pytest.fixture(scope="module")
 def demo():
-    return swiftk.load(swiftk.demo_model())
+    return swiftk.load(swiftk.demo_model(), threads=1)
 
 
 @pytest.fixture(scope="module")
@@ -88,17 +88,12 @@ def test_events_tell_who_proposed(demo):
 @pytest.mark.parametrize("recall", [None, False, True])
 def test_recall_reaches_into_the_text_before(recall):
     options = {"max_new_tokens": 64, "ignore_eos": True, "drafter": "suffix", "speculate": "always", "recall": recall}
-    best = 0
-    for _ in range(4):  # where the machine stutters the clock may forbid it, to one that has learned so for long
-        with swiftk.load(swiftk.demo_model()) as lm:
-            texts = [lm.generate("The river runs through", **options) for _ in range(5)]
-        assert all(text.tokens == texts[0].tokens for text in texts)
-        first, *later = (text.stats.accepted_by.get("suffix", 0) for text in texts)
-        assert first < 45
-        best = max(best, *later)
-        if best > 45:
-            break
-    assert (best > 45) == bool(recall)
+    with swiftk.load(swiftk.demo_model(), threads=1) as lm:
+        texts = [lm.generate("The river runs through", **options) for _ in range(5)]
+    assert all(text.tokens == texts[0].tokens for text in texts)
+    first, *later = (text.stats.accepted_by.get("suffix", 0) for text in texts)
+    assert first < 45
+    assert (max(later) > 45) == bool(recall)
 
 
 def rounds(lm, **options):
@@ -110,7 +105,7 @@ def rounds(lm, **options):
 
 
 def test_a_matrix_stays_until_it_is_forgotten():
-    lm = swiftk.load(swiftk.demo_model())
+    lm = swiftk.load(swiftk.demo_model(), threads=1)
     first = rounds(lm)
     again = rounds(lm)
     assert again < first
@@ -121,13 +116,10 @@ def test_a_matrix_stays_until_it_is_forgotten():
 
 
 def test_without_a_skip_set_sources_go_on_alone():
-    proposed = set()
-    for _ in range(4):  # as above
-        with swiftk.load(swiftk.demo_model()) as lm:
-            s = lm.generate(PROMPT, max_new_tokens=N, ignore_eos=True, skip=None, speculate="always").stats
-        assert s.num_draft_tokens == 0 and s.skip is None
-        proposed |= s.proposed_by.keys()
-    assert proposed == {"suffix", "recycle"}
+    with swiftk.load(swiftk.demo_model(), threads=1) as lm:
+        s = lm.generate(PROMPT, max_new_tokens=N, ignore_eos=True, skip=None, speculate="always").stats
+    assert s.num_draft_tokens == 0 and s.skip is None
+    assert s.proposed_by.keys() == {"suffix", "recycle"}
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import stub_cuda
 import swiftk
 from building import call, find_cmake
 from debug_words import ask
+from patience import PATIENCE
 from swiftk import pack
 from swiftk.testing import make_tiny
 
@@ -85,7 +86,7 @@ def model_dir(tmp_path_factory):
 def run(host, *arguments):
     """Sanitizers report on standard error and by the exit status."""
     command = [str(a) for a in (host, *arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
 
 
 @pytest.mark.parametrize(

@@ -37,13 +37,10 @@ def test_no_guess_changes_a_token(lm, wanted, data):
 
 def test_what_comes_true_is_taken(lm, wanted):
     want = wanted[0.0]
-    for _ in range(4):  # rows that a busy machine made dear cost what they do in a later text
-        stream = lm.submit(PROMPT, **ASKED, drafter="host", speculate="always")
-        stream.guess(want)
-        result = stream.wait()
-        assert result.tokens == want
-        if result.sources.count("host") > 25:
-            break
+    stream = lm.submit(PROMPT, **ASKED, drafter="host", speculate="always")
+    stream.guess(want)
+    result = stream.wait()
+    assert result.tokens == want
     assert result.sources.count("host") > 25
     assert result.stats.mean_generated_length > 2
 

@@ -2,12 +2,12 @@
 
 import os
 import signal
-import threading
-import time
+from multiprocessing.process import BaseProcess
 
 import pytest
 
 from on_gpu import found, given, tool_fixture  # noqa: F401
+from patience import PATIENCE, until
 
 
 def test_targets_count_on_a_gpu_alone(tool, tmp_path, monkeypatch, capsys):
@@ -52,8 +52,22 @@ def test_a_measurement_that_fails_costs_no_other(tool, tmp_path, capsys):
     assert len(kept["rows"]) == 1
 
 
-def test_a_process_that_crashes_or_hangs_costs_no_other_measurement(tool, tmp_path, capfd):
+LATE, ENDED = 7, 8  # seconds, which pass as soon as the process that is waited for has a row
+
+
+def test_a_process_that_crashes_or_hangs_costs_no_other_measurement(tool, tmp_path, capfd, monkeypatch):
     record = tool("record")
+    join = BaseProcess.join
+
+    def wait(process, seconds=None):
+        if seconds not in (LATE, ENDED):
+            return join(process, seconds)
+        name, case = ("decode", "8b") if seconds == LATE else ("contexts", "7b")
+        until(lambda: case in [row["case"] for row in found(tmp_path)["parts"][name]["rows"]])
+        if seconds == ENDED:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(BaseProcess, "join", wait)
     part = record.Part("decode", given(tmp_path))
     part._write()
 
@@ -61,18 +75,17 @@ def test_a_process_that_crashes_or_hangs_costs_no_other_measurement(tool, tmp_pa
         part.add(name, "one row", 280.0, "tokens/s")
         then()
 
-    ends = {"7b": lambda: None, "1b": lambda: os.kill(os.getpid(), signal.SIGKILL), "8b": lambda: time.sleep(60),
+    ends = {"7b": lambda: None, "1b": lambda: os.kill(os.getpid(), signal.SIGKILL), "8b": signal.pause,
             "13b": lambda: 1 / 0}  # fmt: skip
     for name, then in ends.items():
-        part.apart(name, 4, measured, name, then)
+        part.apart(name, LATE if name == "8b" else PATIENCE, measured, name, then)
     assert [row["case"] for row in part.found["rows"]] == [*ends]
-    notes = ["1b: crashed with signal 9", "8b: not done in 4 s", "13b: ZeroDivisionError: division by zero"]
+    notes = ["1b: crashed with signal 9", "8b: not done in 7 s", "13b: ZeroDivisionError: division by zero"]
     assert part.found["notes"] == notes
     assert part.failures == 3
-    threading.Timer(3, os.kill, (os.getpid(), signal.SIGTERM)).start()
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(SystemExit), record.Part("contexts", given(tmp_path)) as part:
-        part.apart("7b", 60, measured, "7b", lambda: time.sleep(60))
+        part.apart("7b", ENDED, measured, "7b", signal.pause)
     signal.signal(signal.SIGTERM, before)
     assert found(tmp_path)["parts"]["contexts"]["rows"], "what was measured before the part's limit is kept"
 

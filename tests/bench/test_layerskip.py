@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from patience import PATIENCE
 from swiftk import demo_model
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -19,7 +20,7 @@ DRAWN = importlib.util.find_spec("matplotlib") is not None
 def run(name, *options, **env):
     command = [sys.executable, "-m", f"bench.layerskip.{name}", "--quick", *map(str, options)]
     env = {**os.environ, "SWIFTK_DEVICE": "cpu", **env}
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=ROOT, env=env)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False, cwd=ROOT, env=env)
 
 
 def report(out, name):

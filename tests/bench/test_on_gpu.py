@@ -6,7 +6,6 @@ import shutil
 import sys
 import sysconfig
 import tarfile
-import time
 import zipfile
 from pathlib import Path
 
@@ -49,10 +48,10 @@ with record.Part(given.part, given) as part:
     if how == "broken":
         raise ValueError("no memory")
     if how == "hung":
-        time.sleep(60)
+        time.sleep(3600)
     if how == "deaf":  # as one that waits for the device in native code
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        time.sleep(60)
+        time.sleep(3600)
     if how == "crashed":
         os.kill(os.getpid(), signal.SIGSEGV)
 """
@@ -70,7 +69,7 @@ def tree(tmp_path):
         shutil.copy(path, tmp_path / path.relative_to(BENCH.parent))
     for name in ("build", "matmuls", "smoke", "suite", "hardware", "decode", "speculation", "peers"):
         (gpu / f"{name}.py").write_text(FAKE)
-    (gpu / "models.py").write_text("import sys, time\nif 'make' in sys.argv: time.sleep(60)\n")
+    (gpu / "models.py").write_text("import sys, time\nif 'make' in sys.argv: time.sleep(3600)\n")
     python = tmp_path / "build" / "gpu" / "venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
@@ -114,7 +113,7 @@ QUICK = ("nothing", "kernels", "loops and overlap", "C++ matmuls alone")
 )
 def test_the_ladder_names_what_faults_and_later_parts_go_around_it(tree, fake, words, settings, rungs, ended):
     hangs = {"hung", "deaf"} & {*fake.values()}
-    done, parts = run(tree, "ladder", *LATER, "--part-seconds", "4" if hangs else "30", FAKE=json.dumps(fake))
+    done, parts = run(tree, "ladder", *LATER, "--part-seconds", "20" if hangs else "600", FAKE=json.dumps(fake))
     assert done.returncode == bool(fake)
     (line,) = {line for line in done.stdout.splitlines() if line.startswith("== ladder: ")}
     assert words in line and line == done.stdout.splitlines()[-1]
@@ -168,10 +167,8 @@ def test_a_sanitizer_runs_over_kernels_that_fault(tree, tmp_path):
 def test_parts_fail_or_end_at_the_limit_and_the_rest_goes_on(tree):
     out = tree / "out"
     out.mkdir()
-    began = time.monotonic()
-    done, parts = run(tree, "build", "peers", "hardware", "decode", SWIFTK_GPU_SECONDS="11", OUT=str(out),
+    done, parts = run(tree, "build", "peers", "hardware", "decode", SWIFTK_GPU_SECONDS="40", OUT=str(out),
                       FAKE='{"peers": "broken", "hardware": "hung"}')  # fmt: skip
-    assert time.monotonic() - began < 40
     assert done.returncode == 1
     assert {name: part["state"] for name, part in parts.items()} == {
         "build": "done", "peers": "failed", "hardware": "stopped at its limit",

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import swiftk
+from patience import PATIENCE
 from swiftk import demo_model
 from swiftk.stats import Stats
 
@@ -49,7 +50,7 @@ WORDS = {
 def run(study, *options):
     command = [sys.executable, "-m", f"bench.{study}", "--quick", *map(str, options)]
     env = {**os.environ, "SWIFTK_DEVICE": "cpu"}
-    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, cwd=ROOT, env=env)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False, cwd=ROOT, env=env)
 
 
 @pytest.fixture

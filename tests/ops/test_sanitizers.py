@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from building import call, find_cmake
+from patience import PATIENCE
 from swiftk._core import ops
 from swiftk.testing import make_tiny
 
@@ -38,7 +39,7 @@ def test_ops(tmp_path, sanitizer, isa):
         "-DCMAKE_CXX_FLAGS_DEBUG=-O1",
     )
     call(cmake, "--build", tmp_path, "--target", "ops_check", "-j", len(os.sched_getaffinity(0)))
-    done = subprocess.run([tmp_path / "ops_check", isa], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([tmp_path / "ops_check", isa], capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -58,5 +59,5 @@ def test_engine_and_its_threads(tmp_path):
     call(cmake, *generator, "-S", ROOT / "tests" / "embedding", "-B", hosts, f"-DCMAKE_PREFIX_PATH={prefix}")
     call(cmake, "--build", hosts, "--target", "engine")
     model = make_tiny(tmp_path / "model", family="llama3", layers=2)
-    done = subprocess.run([hosts / "engine", model, "baseline", "2"], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([hosts / "engine", model, "baseline", "2"], capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from simulated_text import LAYERS, PLAIN, PROMPT, Generation, World
-from swiftk.optimizers import auto
 from swiftk.optimizers.race import Race
 from swiftk.skip import SkipSet
 
@@ -16,13 +15,11 @@ HARD = np.full(2 * LAYERS, 0.9)
 
 
 @pytest.fixture
-def play(monkeypatch):
+def play():
     """play(kind, seed): a text whose kind is kind(token)."""
 
     def start(kind, seed=0, **options):
-        world = World(kind, seed)
-        monkeypatch.setattr(auto, "perf_counter", lambda: world.clock)
-        return Generation(world, seed, **options)
+        return Generation(World(kind, seed), seed, **options)
 
     return start
 
@@ -102,7 +99,7 @@ def test_a_set_that_scores_better_than_it_drafts_goes(play):
 
 
 def test_it_forgets_the_least_promising(play, monkeypatch):
-    monkeypatch.setattr(auto, "_MOST", 16)
+    monkeypatch.setattr("swiftk.optimizers.auto._MOST", 16)
     kinds = [CUT, THIN, HARD]
     g = play(lambda t: kinds[t // 700 % 3])
     for _ in range(4):

@@ -14,7 +14,6 @@ from simulated_text import model as simulated_model
 from swiftk import DraftRule, SkipSet, _core
 from swiftk.director import EngineMeasured
 from swiftk.errors import InvalidArgument
-from swiftk.optimizers import exits as module
 from swiftk.optimizers.exits import Exits, chain_rate, exits_to_score, most_promising, pass_price
 from swiftk.safetensors_io import Tensor, encode, read_folder, write_folder
 from swiftk.safetensors_io import decode as values
@@ -151,11 +150,9 @@ HARD = np.full(2 * LAYERS, 0.9)
 
 
 @pytest.fixture
-def play(monkeypatch):
+def play():
     def start(kind, seed=0, make=Exits):
-        world = World(kind, seed)
-        monkeypatch.setattr(module, "perf_counter", lambda: world.clock)
-        return Generation(world, seed, make=make)
+        return Generation(World(kind, seed), seed, make=make)
 
     return start
 

@@ -122,12 +122,8 @@ def test_tune_writes_a_card_that_drafts(tmp_path, optimizer, capsys):
     data, card = tmp_path / "p.jsonl", tmp_path / "card.json"
     data.write_text("\n".join(json.dumps({"question": PROMPT}) for _ in range(2)))
     arguments = ["tune", "demo", "--data", str(data), "--out", str(card), "--optimizer", optimizer, "--steps", "4"]
-    for _ in range(4):  # auto takes a step where the clock says that it pays, which a busy machine may hide once
-        assert main([*arguments, "--limit", "1", "--new-tokens", "64", "--json", "--device", "cpu"]) == 0
-        told = json.loads(capsys.readouterr().out)
-        assert told["optimizer"] == optimizer
-        if json.loads(card.read_text())["steps"] >= 1:
-            break
+    assert main([*arguments, "--limit", "1", "--new-tokens", "64", "--json", "--device", "cpu"]) == 0
+    assert json.loads(capsys.readouterr().out)["optimizer"] == optimizer
     assert json.loads(card.read_text())["steps"] >= 1
     lm = swiftk.load(swiftk.demo_model(), device="cpu")
     asked = {**OPTIONS, "max_new_tokens": 24}

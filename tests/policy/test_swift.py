@@ -2,13 +2,13 @@
 
 import logging
 import os
-import time
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import swiftk
+from patience import until
 from swiftk.errors import InvalidArgument
 from swiftk.optimizers import base, bayes
 from swiftk.optimizers.base import _TRACED, Candidate, Progress, Score
@@ -30,7 +30,7 @@ def scored(matchness, rows=32):
 def swift(**settings):
     settings.setdefault("bayes", False)
     settings.setdefault("opt_interval", 1)
-    return Swift(LAYERS, None, SwiftSettings(**settings))  # goes by scores alone
+    return Swift(LAYERS, SimpleNamespace(now=0.0), SwiftSettings(**settings))  # goes by scores alone
 
 
 def run(optimizer, truth, steps, window=32, per_round=1, resting=False):
@@ -163,19 +163,11 @@ def told(dimensions=6, points=12, seed=0, waits=True):
     return suggestions
 
 
-def wait(condition, seconds=60):
-    """What condition() returns once it is true, or in the end."""
-    end = time.monotonic() + seconds
-    while not (found := condition()) and time.monotonic() < end:
-        time.sleep(0.02)
-    return found
-
-
 def test_suggestions_come_later_and_point_uphill():
     suggestions = told()
     suggestions.waits = False  # and yet not in idle time: other tests leave none
     suggestions.ask()
-    point = wait(suggestions.answer)
+    point = until(suggestions.answer)
     assert len(point) == 6
     assert np.mean(point[:2]) > np.mean(point[2:])
     suggestions.close()
@@ -210,7 +202,7 @@ def test_a_process_that_dies_ends_suggestions_with_a_warning(caplog):
     process.kill()
     process.wait()
     with caplog.at_level(logging.WARNING, "swiftk"):
-        assert wait(lambda: suggestions.answer() is None and suggestions._closed)
+        until(lambda: suggestions.answer() is None and suggestions._closed)
     assert "goes on at random" in caplog.text
     suggestions.ask()
     assert suggestions.answer() is None

@@ -11,8 +11,9 @@ from swiftk.remote.features import Features
 from swiftk.testing import make_tiny
 
 pytest.importorskip("websockets")
+from patience import PATIENCE
 from relay import Relay
-from serving import serving
+from serving import dial, serving
 
 KINDS = ("eagle3", "eagle1", "block", "moa")
 NAMES = dict(zip(KINDS, ("drafter", "drafter-2", "drafter-3", "drafter-4")))
@@ -84,7 +85,7 @@ def test_the_text_is_the_servers(url, lm, target, folders, kind, sampling):
     asked = {**ASKED, "max_new_tokens": 200}  # of a model so small that a client is hardly in time
     want = lm.generate(PROMPT, **asked, **sampling, speculate=False)
     head = Recorded(target, folders[kind])
-    with remote.connect(url, head) as line:
+    with dial(url, head) as line:
         got = line.generate(PROMPT, **asked, **sampling)
         guesses = head.guesses
         again = line.generate(PROMPT[:20], **ASKED, **sampling)
@@ -127,7 +128,7 @@ def test_what_travels_is_what_the_engine_has(url, lm, target, folders, kind):
     received = {}
     for dtype in ("float32", "bfloat16"):
         head = Recorded(target, folders[kind], **{**EXACT, "features": dtype})
-        with remote.connect(url, head) as line:
+        with dial(url, head) as line:
             got = line.generate(prompt, **ASKED, **SAMPLED)
         assert len(head.rows) > len(prompt) and head.bytes == head.rows.size * (4 if dtype == "float32" else 2)
         if dtype == "float32":
@@ -172,7 +173,7 @@ def test_lines_that_break(url, lm, target, folders, kind):
         head = Recorded(target, folders[kind], **EXACT)
         whole = len(PROMPT) * head.features.bytes
         relay = Relay(url, [whole // 2, 2 * whole, 3000])
-        with remote.connect(relay.url, head) as line:
+        with dial(relay.url, head) as line:
             got = line.generate(PROMPT, **ASKED, **SAMPLED)
         relay.close()
         assert got.tokens == want and got.lost >= 1 and got.alone_from is None
@@ -188,7 +189,7 @@ def test_a_server_that_forgot_begins_anew(lm, target, folders):
         for _ in range(20):  # tokens wait for no features: all may be said before the line breaks
             head = Recorded(target, folders["eagle3"], **EXACT)
             relay = Relay(url, [(len(PROMPT) + 5) * head.features.bytes])
-            with remote.connect(relay.url, head) as line:
+            with dial(relay.url, head) as line:
                 got = line.generate(PROMPT, **ASKED, **SAMPLED)
             relay.close()
             assert got.tokens == want
@@ -204,10 +205,11 @@ def test_who_goes_on_alone(url, lm, target, folders):
     with swiftk.load(target, dtype="float32", draft_weights="own", device="cpu", threads=1) as own:
         for model, reason in ((None, "lost"), (own, "length")):
             relay = Relay(url, [])
-            with remote.connect(relay.url, remote.Head(target, folders["eagle3"], model=model), patience=0.5) as line:
+            with dial(relay.url, remote.Head(target, folders["eagle3"], model=model)) as line:
                 text = line.stream(PROMPT, **asked)
                 next(text)
                 relay.close()
+                line._patience = 0  # nobody will answer
                 list(text)
             want = lm.generate(PROMPT, **asked, speculate=False).tokens
             assert text.result.finish_reason == reason
@@ -228,12 +230,12 @@ def test_a_client_needs_no_layers(url, lm, target, folders, tmp_path):
         head.know(0, rows)
         found.append(head.guess(text[: len(rows) - len(PROMPT) + 1], 6))
     assert found[0] == found[1] and len(found[0]) == 6
-    with remote.connect(url, remote.Head(small, folders["eagle1"])) as line:
+    with dial(url, remote.Head(small, folders["eagle1"])) as line:
         assert line.generate(PROMPT, **ASKED).tokens == lm.generate(PROMPT, **ASKED, speculate=False).tokens
 
 
 def refused(url, head, words):
-    with remote.connect(url, head) as line, pytest.raises(swiftk.InvalidArgument, match=words):
+    with dial(url, head) as line, pytest.raises(swiftk.InvalidArgument, match=words):
         line.generate(PROMPT, **ASKED)
 
 
@@ -259,7 +261,7 @@ def test_another_vocabulary(url, folders, target, tmp_path):
     words = (small / "tokenizer.json").read_text()
     (small / "tokenizer.json").write_text(words.replace('"!"', '"!!!"', 1))
     head = remote.Head(small, folders["block"])
-    with remote.connect(url, head) as line, pytest.raises(swiftk.UnsupportedModel, match="vocabulary"):
+    with dial(url, head) as line, pytest.raises(swiftk.UnsupportedModel, match="vocabulary"):
         line.generate(PROMPT, **ASKED)
 
 
@@ -320,9 +322,9 @@ def test_what_is_asked_for_is_checked(url, given, words):
 
     from swiftk.remote import frames
 
-    with connect(url.replace("http", "ws") + frames.PATH, compression=None) as line:
+    with connect(url.replace("http", "ws") + frames.PATH, compression=None, open_timeout=PATIENCE) as line:
         line.send(frames.pack("begin", version=2, prompt=[5], options=ASKED, features=given))
-        frame = frames.unpack(line.recv(timeout=10), "error", "begun")
+        frame = frames.unpack(line.recv(PATIENCE), "error", "begun")
     assert words in frame["message"] and frame["status"] == 400
 
 
@@ -332,11 +334,11 @@ def test_versions(url, version, op):
 
     from swiftk.remote import frames
 
-    with connect(url.replace("http", "ws") + frames.PATH, compression=None) as line:
+    with connect(url.replace("http", "ws") + frames.PATH, compression=None, open_timeout=PATIENCE) as line:
         line.send(frames.pack("begin", version=version, prompt=[5], options={"max_new_tokens": 4}))
-        frame = frames.unpack(line.recv(timeout=10), "error", "begun")
+        frame = frames.unpack(line.recv(PATIENCE), "error", "begun")
         assert frame["op"] == op and (op == "begun" or "want 1 or 2" in frame["message"])
-        while op == "begun" and frames.unpack(line.recv(timeout=10), "tokens", "end")["op"] != "end":
+        while op == "begun" and frames.unpack(line.recv(PATIENCE), "tokens", "end")["op"] != "end":
             pass
 
 

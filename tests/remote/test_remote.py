@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 import swiftk
 from swiftk import remote
 from swiftk.remote import frames
+from swiftk.stream import Stream
 from swiftk.testing import make_tiny
 
 pytest.importorskip("websockets")
+from patience import PATIENCE, until
 from relay import Relay
-from serving import serving, until
+from serving import dial, serving
 
 ASKED = {"max_new_tokens": 60, "ignore_eos": True}
 PROMPT = "def read(path):\n"
@@ -47,7 +49,7 @@ def server(lm):
 @pytest.mark.parametrize("who", ["suffix", "small"])
 def test_the_text_is_the_servers(server, lm, small, sampling, who):
     want = lm.generate(PROMPT, **ASKED, **sampling, speculate=False)
-    with remote.connect(server[0], small if who == "small" else who) as line:
+    with dial(server[0], small if who == "small" else who) as line:
         got = line.generate(PROMPT, **ASKED, **sampling)
     assert (got.tokens, got.text, got.finish_reason) == (want.tokens, want.text, want.finish_reason)
     assert (got.seed, got.prompt_tokens) == (want.seed if sampling else got.seed, want.prompt_tokens)
@@ -73,19 +75,30 @@ class Knows:
         pass
 
 
-def test_guesses_count(tmp_path):
-    """Of a model so slow that a client of a busy machine is in time."""
+def test_guesses_count(server, lm, monkeypatch):
+    """The engine waits for a guess of what comes next, as of a client that is in time."""
     asked = {"max_new_tokens": 120, "ignore_eos": True}
-    slow = make_tiny(tmp_path / "slow", "llama3", "float32", layers=8, intermediate_size=20000)
-    with swiftk.load(slow, draft_weights="own") as lm, serving(lm) as (url, _):
-        want = lm.generate(PROMPT, **asked, speculate=False).tokens
-        with remote.connect(url, Knows(want), ahead=64) as line:
-            got = line.generate(PROMPT, **asked)
-    assert got.tokens == want and sum(got.guessed) > 20 and got.rounds < 100
+    want = lm.generate(PROMPT, **asked, speculate=False).tokens
+    step, guess, came, known = lm.step, Stream.guess, [1], [0]
+
+    def waits():
+        until(lambda: known[0] >= min(came[0] + 8, len(want)))
+        step()
+        came[0] += lm.last_round["tokens"]
+
+    def hears(self, tokens, at=None):
+        guess(self, tokens, at)
+        known[0] = max(known[0], at + len(tokens))
+
+    monkeypatch.setattr(lm, "step", waits)
+    monkeypatch.setattr(Stream, "guess", hears)
+    with dial(server[0], Knows(want), ahead=64) as line:
+        got = line.generate(PROMPT, **asked)
+    assert got.tokens == want and sum(got.guessed) > 100 and got.rounds < 40
 
 
 def test_pieces_make_the_text(server, lm):
-    with remote.connect(server[0]) as line:
+    with dial(server[0]) as line:
         text = line.stream(PROMPT, **ASKED, stop="zzzz")
         pieces = list(text)
     assert "".join(p.text for p in pieces) == text.result.text == lm.generate(PROMPT, **ASKED, speculate=False).text
@@ -95,18 +108,18 @@ def test_pieces_make_the_text(server, lm):
 
 def test_a_text_that_is_closed_ends_at_the_server(server):
     url, app = server
-    with remote.connect(url) as line:
+    with dial(url) as line:
         text = line.stream(PROMPT, max_new_tokens=1500, ignore_eos=True)
         next(text)
         text.close()
-    until(lambda: len(app.texts) == 0, 10)
+    until(lambda: len(app.texts) == 0)
 
 
 @pytest.mark.parametrize("who", ["suffix", "small"])
 def test_lines_that_break(server, lm, small, who):
     want = lm.generate(PROMPT, **ASKED, temperature=1.0, seed=3, speculate=False)
     relay = Relay(server[0], [900, 1200, 1500])
-    with remote.connect(relay.url, small if who == "small" else who) as line:
+    with dial(relay.url, small if who == "small" else who) as line:
         got = line.generate(PROMPT, **ASKED, temperature=1.0, seed=3)
     relay.close()
     assert (got.tokens, got.text) == (want.tokens, want.text)
@@ -118,7 +131,7 @@ def test_a_server_that_forgot_begins_anew(lm):
     want = lm.generate(PROMPT, **ASKED, temperature=1.0, seed=3, speculate=False)
     with serving(lm, kept=0.0) as (url, _):
         relay = Relay(url, [1500])
-        with remote.connect(relay.url) as line:
+        with dial(relay.url) as line:
             got = line.generate(PROMPT, **ASKED, temperature=1.0, seed=3)
         relay.close()
     assert (got.tokens, got.text, got.lost) == (want.tokens, want.text, 1)
@@ -126,11 +139,12 @@ def test_a_server_that_forgot_begins_anew(lm):
 
 def test_alone(server, lm, small, caplog):
     relay = Relay(server[0], [1200])
-    with remote.connect(relay.url, small, patience=0.5) as line:
+    with dial(relay.url, small) as line:
         text, pieces = line.stream(PROMPT, **ASKED, seed=3, temperature=1.0), []
         for piece in text:
             if not pieces:
                 relay.close()
+                line._patience = 0  # nobody will answer
             pieces.append(piece)
     got = text.result
     want = lm.generate(PROMPT, **ASKED, temperature=1.0, seed=3, speculate=False)
@@ -142,10 +156,11 @@ def test_alone(server, lm, small, caplog):
 
 def test_lost_without_a_model(server, lm):
     relay = Relay(server[0], [1200])
-    with remote.connect(relay.url, patience=0.5) as line:
+    with dial(relay.url) as line:
         text = line.stream(PROMPT, **ASKED)
         next(text)
         relay.close()
+        line._patience = 0  # nobody will answer
         list(text)
     want = lm.generate(PROMPT, **ASKED, speculate=False).tokens
     assert text.result.finish_reason == "lost" and text.result.tokens == want[: len(text.result.tokens)]
@@ -154,13 +169,13 @@ def test_lost_without_a_model(server, lm):
 def test_nobody_answers():
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    with remote.connect(f"http://127.0.0.1:{port}", patience=0.5) as line, pytest.raises(remote.Lost, match="answer"):
+    with dial(f"http://127.0.0.1:{port}") as line, pytest.raises(remote.Lost, match="answer"):
         line.generate(PROMPT)
 
 
 def test_another_vocabulary(server, tmp_path):
     other = make_tiny(tmp_path / "tiny", "llama3")
-    with remote.connect(server[0], other) as line, pytest.raises(swiftk.UnsupportedModel, match="vocabulary"):
+    with dial(server[0], other) as line, pytest.raises(swiftk.UnsupportedModel, match="vocabulary"):
         line.generate(PROMPT)
 
 
@@ -169,13 +184,13 @@ def test_another_vocabulary(server, tmp_path):
     [({"drafter": "plan"}, "no option of a text"), ({"temperature": -1}, "temperature"), ({"n": 2}, "no option")],
 )
 def test_options_that_are_refused_here(server, options, message):
-    with remote.connect(server[0]) as line, pytest.raises(swiftk.InvalidArgument, match=message):
+    with dial(server[0]) as line, pytest.raises(swiftk.InvalidArgument, match=message):
         line.generate(PROMPT, **options)
 
 
 def test_what_the_server_refuses(server):
     url, app = server
-    with remote.connect(url) as line:
+    with dial(url) as line:
         with pytest.raises(swiftk.InvalidArgument, match=r"400.*token"):
             line.generate([1, 2, 1 << 20])
         with pytest.raises(swiftk.InvalidArgument, match="context"):
@@ -186,9 +201,9 @@ def test_what_the_server_refuses(server):
 
 def test_the_key(lm):
     with serving(lm, api_key="secret") as (url, _):
-        with remote.connect(url, patience=1) as line, pytest.raises(remote.Lost, match="403"):
+        with dial(url) as line, pytest.raises(remote.Lost, match="403"):
             line.generate(PROMPT)
-        with remote.connect(url, api_key="secret") as line:
+        with dial(url, api_key="secret") as line:
             assert len(line.generate(PROMPT, **ASKED).tokens) == 60
 
 
@@ -198,7 +213,7 @@ def test_many_at_once(server, lm):
     got = [None] * len(want)
 
     def one(i):
-        with remote.connect(server[0]) as line:
+        with dial(server[0]) as line:
             got[i] = line.generate(PROMPT, **ASKED, temperature=1.0, seed=i).tokens
 
     threads = [threading.Thread(target=one, args=(i,)) for i in seeds]
@@ -234,16 +249,16 @@ def test_garbage_is_answered_with_what_is_wrong(server, lm):
 
     @given(GARBAGE)
     def ask(data):
-        with connect(frames_url(server[0]), compression=None) as line:
+        with connect(frames_url(server[0]), compression=None, open_timeout=PATIENCE) as line:
             line.send(data)
-            frame = frames.unpack(line.recv(timeout=10), "error", "begun", "gone")
+            frame = frames.unpack(line.recv(PATIENCE), "error", "begun", "gone")
             assert frame["op"] != "error" or frame["status"] < 500
 
     def frames_url(url):
         return url.replace("http", "ws") + frames.PATH
 
     ask()
-    with remote.connect(server[0]) as line:
+    with dial(server[0]) as line:
         assert line.generate(PROMPT, **ASKED).tokens == lm.generate(PROMPT, **ASKED, speculate=False).tokens
 
 
@@ -270,10 +285,10 @@ except swiftk.InvalidArgument as error: print(error)"""
 def test_garbage_behind_the_beginning(server, guess, words):
     from websockets.sync.client import connect
 
-    with connect(server[0].replace("http", "ws") + frames.PATH, compression=None) as line:
+    with connect(server[0].replace("http", "ws") + frames.PATH, compression=None, open_timeout=PATIENCE) as line:
         line.send(frames.pack("begin", version=1, prompt=PROMPT, options={"max_new_tokens": 1500, "ignore_eos": True}))
         line.send(frames.pack("guess", **guess))
-        while (frame := frames.unpack(line.recv(timeout=10), "begun", "tokens", "error"))["op"] != "error":
+        while (frame := frames.unpack(line.recv(PATIENCE), "begun", "tokens", "error"))["op"] != "error":
             pass
     assert words in frame["message"] and frame["status"] == 400
-    until(lambda: len(server[1].texts) == 0, 10)
+    until(lambda: len(server[1].texts) == 0)

@@ -137,7 +137,7 @@ def test_a_cancelled_pass_leaves_no_half_done_row(model):
             session.cancel()
             stop.wait(2e-5)
 
-    for _ in range(60):
+    while cancelled <= 10:  # where in a pass is chance
         session.draft(**WIDE)
         stop.clear()
         thread, done = threading.Thread(target=cancel), False
@@ -155,7 +155,6 @@ def test_a_cancelled_pass_leaves_no_half_done_row(model):
         if not done:
             session.verify()
         assert bits(session.logits) == bits(want.logits)
-    assert cancelled > 10, "nothing was interrupted: the test would say nothing"
 
 
 def test_switching_between_drafting_and_verifying_is_an_error(model):

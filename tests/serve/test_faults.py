@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from contextlib import contextmanager
+from itertools import count
 
 import pytest
 from hypothesis import given
@@ -21,7 +22,8 @@ from swiftk.testing import make_tiny
 pytest.importorskip("fastapi")
 httpx = pytest.importorskip("httpx")
 
-from serving import figures, lines, serving, until  # noqa: E402
+from patience import PATIENCE, until  # noqa: E402
+from serving import figures, lines, serving  # noqa: E402
 
 ASKED = {"prompt": [5, 6, 7], "max_tokens": 40, "temperature": 1.0, "ignore_eos": True}
 
@@ -38,7 +40,7 @@ def lm(folder):
 
 @pytest.fixture
 def served(lm):
-    with serving(lm) as (url, server), httpx.Client(base_url=url, timeout=60) as client:
+    with serving(lm) as (url, server), httpx.Client(base_url=url, timeout=PATIENCE) as client:
         yield client, server
 
 
@@ -48,10 +50,19 @@ def wanted(lm, seed, tokens=40):
 
 
 @pytest.mark.parametrize("clients", [60, *exhaustive(1000)])
-def test_clients_that_leave_at_any_moment(lm, clients):
-    """Their rows are given back, figures add up, and who stays gets the text."""
+def test_clients_that_leave_at_any_moment(lm, clients, monkeypatch):
+    """Their rows are given back, figures add up, and who stays gets the text. Moments are rounds of the engine."""
     want = {seed: wanted(lm, seed) for seed in range(5)}
-    draw = random.Random(1)
+    draw, step, rounds, leaving = random.Random(1), lm.step, count(1), []
+
+    def counted():
+        step()
+        due = next(rounds)
+        for at, loop, event in leaving:
+            if at == due:
+                loop.call_soon_threadsafe(event.set)
+
+    monkeypatch.setattr(lm, "step", counted)
 
     async def one(client, seed):
         asked = {**ASKED, "seed": seed % 5, "stream": bool(seed % 2)}
@@ -66,22 +77,28 @@ def test_clients_that_leave_at_any_moment(lm, clients):
         return answer.status_code
 
     async def until_it_leaves(client, seed):
-        leaves = draw.random() < 0.8
-        try:
-            return await asyncio.wait_for(one(client, seed), draw.random() * 0.5 if leaves else 120)
-        except asyncio.TimeoutError:
-            return 0
+        asked = asyncio.create_task(one(client, seed))
+        if draw.random() < 0.8:
+            event = asyncio.Event()
+            leaving.append((draw.randint(1, 60), asyncio.get_running_loop(), event))
+            leaves = asyncio.create_task(event.wait())
+            await asyncio.wait({asked, leaves}, return_when=asyncio.FIRST_COMPLETED)
+            leaves.cancel()
+            if not asked.done():
+                asked.cancel()
+                return 0
+        return await asked
 
     async def every(url):
         limits = httpx.Limits(max_connections=64)
-        async with httpx.AsyncClient(base_url=url, timeout=120, limits=limits) as client:
+        async with httpx.AsyncClient(base_url=url, timeout=PATIENCE, limits=limits) as client:
             return await asyncio.gather(*(until_it_leaves(client, seed) for seed in range(clients)))
 
     with serving(lm) as (url, server):
         statuses = asyncio.run(every(url))
         assert set(statuses) <= {0, 200, 429} and 200 in statuses and 0 in statuses
         until(lambda: len(server.texts) == 0)
-        with httpx.Client(base_url=url) as client:
+        with httpx.Client(base_url=url, timeout=PATIENCE) as client:
             told = figures(client)
         ended, left = (told[f'vllm:request_success_total{{finished_reason="{why}"}}'] for why in ("length", "abort"))
         assert statuses.count(200) <= ended and ended + left <= clients and told["vllm:num_requests_running"] == 0
@@ -104,7 +121,7 @@ def test_full_memory(folder, lm):
     """Texts give way to each other, and each is what it is alone; a text that cannot fit at all is refused."""
     block = 64 * 2 * 2 * lm.config["num_layers"] * lm.config["num_kv_heads"] * lm.config["head_dim"]
     small = swiftk.load(folder, device="cpu", threads=1, context=256, kv_memory=8 * block)
-    with serving(small, most_texts=64) as (url, server), httpx.Client(base_url=url, timeout=120) as client:
+    with serving(small, most_texts=64) as (url, server), httpx.Client(base_url=url, timeout=PATIENCE) as client:
         answer = client.post("/v1/completions", json={**ASKED, "n": 12, "seed": 0, "max_tokens": 150}).json()
         texts = [choice["text"] for choice in answer["choices"]]
         assert texts == [wanted(lm, seed, 150) for seed in range(12)]
@@ -136,25 +153,36 @@ def test_a_round_that_fails_ends_its_texts_alone(served, lm, monkeypatch, error,
     assert len(server.texts) == 0
 
 
+DYING = """
+import os, signal, sys
+from swiftk.api import LM
+from swiftk.cli import main
+step, left = LM.step, iter(range({rounds}))
+LM.step = lambda self: step(self) if next(left, None) is not None else os.kill(os.getpid(), signal.SIGKILL)
+sys.exit(main())
+"""
+
+
 @contextmanager
-def process(folder, port=None, **env):
-    """(a server in a process of its own, its address), once it answers."""
+def process(folder, port=None, rounds=0, **env):
+    """(a server in a process of its own, its address), once it answers. rounds: in which it kills itself."""
     if port is None:
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
-    command = [sys.executable, "-m", "swiftk", "serve", str(folder), "--port", str(port), "--threads", "1"]
+    started = ["-c", DYING.format(rounds=rounds)] if rounds else ["-m", "swiftk"]
+    command = [sys.executable, *started, "serve", str(folder), "--port", str(port), "--threads", "1"]
     env = {name: value for name, value in {**os.environ, **env}.items() if value is not None}
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=env)
     url = f"http://127.0.0.1:{port}"
 
     def answers():
         try:
-            return httpx.get(f"{url}/health").status_code == 200
+            return httpx.get(f"{url}/health", timeout=PATIENCE).status_code == 200
         except httpx.HTTPError:
             return False
 
     try:
-        until(answers, 60)
+        until(answers)
         yield server, url
     finally:
         server.kill()
@@ -169,46 +197,42 @@ def test_sigterm_under_load(folder, lm):
         asked = {**ASKED, "seed": seed, "stream": True, "max_tokens": 200}
         async with client.stream("POST", "/v1/completions", json=asked) as answer:
             began.append(seed)
+            if len(began) == 6:
+                server.send_signal(signal.SIGTERM)
             await answer.aread()
             return "".join(c["choices"][0]["text"] for c in lines(answer))
 
     async def every():
-        async with httpx.AsyncClient(base_url=url, timeout=60) as client:
-            asked = [asyncio.create_task(one(client, seed)) for seed in range(6)]
-            while len(began) < 6:
-                await asyncio.sleep(0.01)
-            server.send_signal(signal.SIGTERM)
-            return await asyncio.gather(*asked)
+        async with httpx.AsyncClient(base_url=url, timeout=PATIENCE) as client:
+            return await asyncio.gather(*(one(client, seed) for seed in range(6)))
 
     began = []
     with process(folder) as (server, url):
         assert asyncio.run(every()) == [wanted(lm, seed, 200) for seed in range(6)]
-        assert server.wait(30) in (0, -signal.SIGTERM), server.stderr.read()
+        assert server.wait(PATIENCE) in (0, -signal.SIGTERM), server.stderr.read()
 
 
 def test_a_server_that_is_killed(folder, lm):
     """No client takes what it has for the whole text; another server, at the same port, gives all of it."""
     asked = {**ASKED, "seed": 3, "max_tokens": 900}
-    streamed = {"json": {**asked, "stream": True}, "timeout": 60}
-    with process(folder) as (server, url), httpx.stream("POST", f"{url}/v1/completions", **streamed) as broken:
-        pieces = broken.iter_lines()
-        next(pieces)
-        server.kill()
-        with pytest.raises(httpx.TransportError):
-            for _ in pieces:
+    streamed = {"json": {**asked, "stream": True}, "timeout": PATIENCE}
+    with process(folder, rounds=100) as (server, url):
+        with pytest.raises(httpx.TransportError), httpx.stream("POST", f"{url}/v1/completions", **streamed) as broken:
+            for _ in broken.iter_lines():
                 pass
+        assert server.wait(PATIENCE) == -signal.SIGKILL
     with process(folder, httpx.URL(url).port) as (server, url):
-        again = httpx.post(f"{url}/v1/completions", json=asked, timeout=60).json()
+        again = httpx.post(f"{url}/v1/completions", json=asked, timeout=PATIENCE).json()
     assert again["choices"][0]["text"] == wanted(lm, 3, 900)
 
 
 def test_a_cache_that_cannot_be_written(folder, lm):
     """What was learned cannot be kept: the texts are as they are."""
     with process(folder, SWIFTK_CACHE="/dev/full/cache", SWIFTK_LEARNED=None) as (server, url):
-        answer = httpx.post(f"{url}/v1/completions", json={**ASKED, "seed": 2}, timeout=60)
+        answer = httpx.post(f"{url}/v1/completions", json={**ASKED, "seed": 2}, timeout=PATIENCE)
         assert answer.json()["choices"][0]["text"] == wanted(lm, 2)
         server.send_signal(signal.SIGTERM)
-        assert server.wait(30) in (0, -signal.SIGTERM)
+        assert server.wait(PATIENCE) in (0, -signal.SIGTERM)
         assert b"Traceback" not in server.stderr.read()
 
 

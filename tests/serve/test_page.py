@@ -1,7 +1,8 @@
 """The server's page in a real browser, where one and playwright are installed."""
 
 import shutil
-import time
+import threading
+from itertools import count
 
 import pytest
 
@@ -11,6 +12,7 @@ from swiftk.testing import make_tiny
 pytest.importorskip("fastapi")
 api = pytest.importorskip("playwright.sync_api")
 
+from patience import PATIENCE, until  # noqa: E402
 from serving import serving  # noqa: E402
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -58,8 +60,14 @@ def test_a_text_is_shown_with_who_proposed_it(lm, browser, tmp_path):
 
 
 def test_errors_are_told_and_a_text_can_be_stopped(lm, browser, monkeypatch):
-    step = type(lm).step
-    monkeypatch.setattr(type(lm), "step", lambda self: (time.sleep(0.02), step(self)))  # there is time to click
+    step, rounds, clicked = lm.step, count(), threading.Event()
+
+    def held():
+        if next(rounds) == 20:
+            clicked.wait(PATIENCE)
+        step()
+
+    monkeypatch.setattr(lm, "step", held)
     with serving(lm, api_key="secret") as (url, server):
         page = browser.new_page()
         page.goto(url)
@@ -73,8 +81,6 @@ def test_errors_are_told_and_a_text_can_be_stopped(lm, browser, monkeypatch):
         page.wait_for_selector("#text span", state="attached")
         page.click("#stop")
         page.wait_for_function("document.getElementById('told').textContent === 'stopped'")
-        end = time.monotonic() + 10
-        while len(server.texts) and time.monotonic() < end:
-            time.sleep(0.05)
-        assert len(server.texts) == 0
+        clicked.set()
+        until(lambda: len(server.texts) == 0)
         page.close()

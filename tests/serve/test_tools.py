@@ -14,6 +14,7 @@ pytest.importorskip("fastapi")
 pytest.importorskip("llguidance")
 httpx = pytest.importorskip("httpx")
 
+from patience import PATIENCE  # noqa: E402
 from serving import TOOL_TEMPLATE, lines, serving  # noqa: E402
 from swiftk.serve.calls import HERMES, LLAMA, MISTRAL, MISTRAL_ARGS, PHI, SPELLINGS, Reader, spelling_of  # noqa: E402
 from swiftk.serve.tools import Tools, read_message, told_calls  # noqa: E402
@@ -40,7 +41,7 @@ def served(request, tmp_path_factory):
     mark = "{# <tool_call> #}" if request.param == "hermes" else ""
     (folder / "chat_template.jinja").write_text(TOOL_TEMPLATE + mark)
     lm = swiftk.load(folder, device="cpu", threads=1)
-    with serving(lm) as (url, _), httpx.Client(base_url=url, timeout=60) as client:
+    with serving(lm) as (url, _), httpx.Client(base_url=url, timeout=PATIENCE) as client:
         yield client, lm, spelling_of(lm.tokenizer.template())
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from debug_words import appended
+from patience import PATIENCE
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 GPU = BENCH / "gpu"
@@ -28,7 +29,8 @@ def tool_fixture(monkeypatch):
 
 
 def call(*command, env=NO_DRIVER):
-    return subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=300, env=env, check=False)
+    command = [str(c) for c in command]
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=env, check=False)
 
 
 def found(results):

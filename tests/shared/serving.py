@@ -6,11 +6,12 @@ import json
 import re
 import socket
 import threading
-import time
 
 import httpx
 import uvicorn
 
+from patience import PATIENCE, until
+from swiftk import remote
 from swiftk.serve.app import make_app
 from swiftk.serve.settings import ServeSettings
 
@@ -19,13 +20,6 @@ TOOL_TEMPLATE = (
     "{% for t in tools or [] %}tool {{ t.function | tojson }}\n{% endfor %}"
     "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}[assistant] "
 )
-
-
-def until(holds, seconds=20):
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 @contextlib.contextmanager
@@ -63,8 +57,12 @@ def serving(lm, **settings):
         yield f"http://127.0.0.1:{listening.getsockname()[1]}", app.state.server
     finally:
         server.should_exit = True
-        thread.join(30)
-        assert not thread.is_alive()
+        until(lambda: not thread.is_alive())
+
+
+def dial(url, *drafter, **options):
+    """remote.connect(), patient: a busy machine breaks no line."""
+    return remote.connect(url, *drafter, **{"patience": PATIENCE, **options})
 
 
 def lines(response):

@@ -108,6 +108,16 @@ class World:
     at = PROMPT
 
 
+class SimulatedMeasured(EngineMeasured):
+    def __init__(self, planner, world):
+        super().__init__(lambda: planner)
+        self.world = world
+
+    @property
+    def now(self):
+        return self.world.clock
+
+
 @dataclass
 class Generation:
     """One text, drafted by an optimizer as director.py would."""
@@ -122,7 +132,7 @@ class Generation:
     def __post_init__(self):
         self.planner = _core.Planner(model(), directed=True)
         make = self.make or partial(Auto, seed=self.seed)
-        self.auto = make(LAYERS, EngineMeasured(lambda: self.planner), SublayerPrices(CONFIG))
+        self.auto = make(LAYERS, SimulatedMeasured(self.planner, self.world), SublayerPrices(CONFIG))
         self.start()
 
     def start(self, prompt=range(PROMPT)):

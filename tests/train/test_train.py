@@ -7,7 +7,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -79,13 +78,28 @@ def finished(corpus, tmp_path_factory):
     return trained(tmp_path_factory.mktemp("run") / "out", corpus)
 
 
-def command(*arguments):
-    return subprocess.Popen(
-        [sys.executable, "-m", "swiftk.train", *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+ENDED = """
+import os, runpy
+from swiftk.train.log import Log
+add, rows = Log.add, [0]
+
+def counted(self, *row):
+    add(self, *row)
+    rows[0] += self.path.name == "loss.csv"
+    if rows[0] == {rows}:
+        rows[0] += 1
+        os.kill(os.getpid(), {signal})
+
+Log.add = counted
+runpy.run_module("swiftk.train", run_name="__main__")
+"""
+
+
+def ended_by(signum, rows, *arguments):
+    """A run that sends itself a signal once it has added so many rows: (exit status, standard error)."""
+    command = [sys.executable, "-c", ENDED.format(rows=rows, signal=int(signum)), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.returncode, done.stderr
 
 
 def options(settings):
@@ -93,12 +107,6 @@ def options(settings):
     given = {name: value for name, value in settings.to_dict().items() if value not in (None, False) and name != "data"}
     flags = {f.name: flag(f) for f in Settings.__dataclass_fields__.values()}
     return [*settings.data, *(str(word) for name, value in given.items() for word in (flags[name], value))]
-
-
-def wait_for_rows(process, path, count):
-    while process.poll() is None and len(log.read(path)) < count:
-        time.sleep(0.002)
-    assert process.poll() is None, process.communicate()
 
 
 def same_runs(one, other):
@@ -135,18 +143,13 @@ def test_a_killed_run_goes_on_bit_for_bit(corpus, finished, tmp_path):
     """Killed at some step, then stopped by SIGTERM at a later one, then left in peace."""
     out, rng = tmp_path / "out", random.Random()
     rows = out / "training" / "loss.csv"
-    first = command("--out", out, *options(replace(SMALL, data=(corpus,))))
-    wait_for_rows(first, rows, rng.randint(9, 25))
-    first.send_signal(signal.SIGKILL)
-    assert first.wait() == -signal.SIGKILL
-    done = len(log.read(rows))
+    done = rng.randint(9, 25)
+    status, _ = ended_by(signal.SIGKILL, done, "--out", out, *options(replace(SMALL, data=(corpus,))))
+    assert status == -signal.SIGKILL and len(log.read(rows)) == done
     (out / "training" / "state.safetensors.partial").write_bytes(b"cut short")
 
-    second = command("--resume", out)
-    wait_for_rows(second, rows, done + rng.randint(1, 10))  # more than the first left, so it has begun
-    second.send_signal(signal.SIGTERM)
-    _, said = second.communicate()
-    assert second.returncode == 130
+    status, said = ended_by(signal.SIGTERM, rng.randint(1, 10), "--resume", out)
+    assert status == 130
     assert f"--resume {out}" in said
     assert swiftk.load(out, device="cpu").generate("one two", max_new_tokens=2).tokens  # the model so far
 
@@ -333,9 +336,8 @@ def test_a_gpu_that_is_not_there(corpus, tmp_path):
 
 
 def test_help_names_every_setting():
-    process = command("--help")
-    out, _ = process.communicate()
-    assert process.returncode == 0
+    command = [sys.executable, "-m", "swiftk.train", "--help"]
+    out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     for name in ("--p-max", "--e-scale", "--curriculum", "--R", "--dropout-schedule", "--resume", "--template"):
         assert name in out
     for group in ("recipe", "optimization", "data"):
