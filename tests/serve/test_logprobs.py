@@ -17,6 +17,7 @@ from swiftk.tokenizer import Tokenizer
 pytest.importorskip("fastapi")
 httpx = pytest.importorskip("httpx")
 
+from patience import PATIENCE  # noqa: E402
 from serving import lines, serving  # noqa: E402
 
 BROKEN = "\N{REPLACEMENT CHARACTER}"
@@ -46,7 +47,7 @@ def served(request, tmp_path_factory):
     if request.param == "sentencepiece":
         write_sentencepiece(folder)
     lm = swiftk.load(folder, device="cpu", threads=1)
-    with serving(lm) as (url, _), httpx.Client(base_url=url, timeout=60) as client:
+    with serving(lm) as (url, _), httpx.Client(base_url=url, timeout=PATIENCE) as client:
         yield client, lm
 
 
