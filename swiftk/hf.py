@@ -81,7 +81,7 @@ def generate(
         streamer = caller.f_locals.get("streamer")
     _refuse(generation_config, inputs, streamer, len(input_ids))
     lm = attach(model)
-    options = _sampling(logits_processor, generation_config)
+    options = _sampling(logits_processor, generation_config, input_ids.shape[1])
     most, ends, others = _criteria(stopping_criteria)
     options |= {"max_new_tokens": most - input_ids.shape[1], "stop_token_ids": ends, "ignore_eos": True}
     if options["max_new_tokens"] < 1:
@@ -141,19 +141,24 @@ def _refuse(config: Any, inputs: dict[str, Any], streamer: Any, batch: int) -> N
         raise InvalidArgument(f"[hf] a streamer takes one text, got {batch}")
 
 
-def _sampling(processors: Iterable[Any], config: Any) -> dict[str, Any]:
+def _sampling(processors: Iterable[Any], config: Any, inputs: int) -> dict[str, Any]:
+    """inputs: tokens of each text's inputs, padding included."""
     options: dict[str, Any] = {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}
+    least = 0
     if config.do_sample:
         options["temperature"] = 1.0
     for one in processors:
         kind = type(one).__name__
         if kind in _HARMLESS:
             continue
+        if kind == "MinLengthLogitsProcessor":  # counts the inputs, too
+            least = max(least, one.min_length - inputs)
+            continue
         if kind not in _WARPERS:
             raise InvalidArgument(f"[hf] logits processor {kind} is not supported, want only {', '.join(_WARPERS)}")
         attribute, option = _WARPERS[kind]
         options[option] = getattr(one, attribute)
-    return options
+    return {**options, "min_tokens": max(least, options.get("min_tokens", 0))}
 
 
 def _criteria(criteria: Iterable[Any]) -> tuple[int, list[int], list[Callable[..., Any]]]:

@@ -52,7 +52,7 @@ def pack(op: str, **fields: Any) -> bytes:
 def unpack(data: Any, *ops: str) -> dict[str, Any]:
     """A frame that is one of these; anything else is an InvalidArgument that names what was found."""
     try:
-        frame = msgpack.unpackb(data)
+        frame = msgpack.unpackb(data, strict_map_key=False)  # logit_bias has token ids
     except Exception as error:  # the library raises several kinds
         raise InvalidArgument(f"[remote] a frame is not msgpack: {error}") from None
     op = frame.get("op") if isinstance(frame, dict) else None

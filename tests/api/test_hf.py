@@ -67,6 +67,14 @@ def test_penalties_and_returned_objects(model):
     assert torch.equal(own.sequences, ours.sequences)
 
 
+def test_texts_that_may_not_end_yet(model):
+    own = model.generate(**padded(PROMPTS), max_new_tokens=20, do_sample=False, pad_token_id=0)
+    end = own[1, len(PROMPTS[0]) + 4].item()  # which the second text says early
+    options = {"max_new_tokens": 20, "do_sample": False, "pad_token_id": 0, "eos_token_id": [end, 300]}
+    own, ours = both(model, **padded(PROMPTS), **options, min_new_tokens=12)
+    assert torch.equal(own, ours) and end not in own[1, len(PROMPTS[0]) :][:12]
+
+
 def test_sampling_is_the_engines_and_repeats_by_torchs_seed(model):
     options = {"do_sample": True, "temperature": 0.9, "top_k": 40, "top_p": 0.9, "max_new_tokens": 16}
     options |= {"custom_generate": swiftk.hf.generate, "num_return_sequences": 3}

@@ -44,7 +44,13 @@ def server(lm):
 
 
 @pytest.mark.parametrize(
-    "sampling", [{}, {"temperature": 1.0, "seed": 7}, {"temperature": 0.8, "top_p": 0.9, "seed": 1}]
+    "sampling",
+    [
+        {},
+        {"temperature": 1.0, "seed": 7},
+        {"temperature": 0.8, "top_p": 0.9, "seed": 1},
+        {"frequency_penalty": 0.7, "presence_penalty": 0.3, "logit_bias": {40: 3.0, 41: -9.0}, "seed": 0},
+    ],
 )
 @pytest.mark.parametrize("who", ["suffix", "small"])
 def test_the_text_is_the_servers(server, lm, small, sampling, who):
