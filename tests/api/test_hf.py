@@ -149,7 +149,7 @@ def test_weights_are_read_where_they_lie_and_again_when_they_changed(folder):
         ({"num_beams": 2}, "num_beams=2"),
         ({"no_repeat_ngram_size": 2}, "NoRepeatNGramLogitsProcessor is not supported"),
         ({"output_scores": True, "return_dict_in_generate": True}, "output_scores=True"),
-        ({"min_new_tokens": 5}, "LengthLogitsProcessor is not supported"),
+        ({"bad_words_ids": [[5]]}, "NoBadWordsLogitsProcessor is not supported"),
     ],
 )
 def test_what_is_not_honoured_is_named(model, options, words):
