@@ -101,8 +101,11 @@ class Grammars:
         except ModuleNotFoundError:
             raise InvalidArgument("[grammar] llguidance is not installed, want: pip install 'swiftk[serve]'") from None
         form, wanted = found
+        by_copy = False
         if form is FORMS["lark"]:
-            wanted = lark.with_added_tokens(wanted, self._tokenizer.added())
+            special = self._tokenizer.added(special=True)
+            wanted = lark.with_added_tokens(wanted, special, self._tokenizer.added(special=False))
+            by_copy = lark.names_plain_tokens(wanted, special)
         grammar = form.grammar(LLMatcher, wanted)  # the order of a schema's properties is part of it
         with self._lock:
             matcher = self._made.get(grammar)
@@ -114,7 +117,7 @@ class Grammars:
                 while len(self._made) >= _KEPT:
                     del self._made[next(iter(self._made))]
                 self._made[grammar] = matcher
-        return Grammar(matcher.deep_copy(), self._ends)
+        return Grammar(matcher.deep_copy(), self._ends, by_copy)
 
     def _vocabulary(self) -> Any:
         if self._words is None:
@@ -174,17 +177,20 @@ class Words:
 class Grammar:
     """What one text may say; the engine asks it from its own thread."""
 
-    def __init__(self, matcher: Any, ends: Sequence[int]) -> None:
-        self._matcher, self._ends = matcher, frozenset(ends)
+    def __init__(self, matcher: Any, ends: Sequence[int], by_copy: bool = False) -> None:
+        """by_copy: paths are tried on a copy, which costs more than going back. llguidance 1.9 does not go back over a
+        token that a grammar names by its id, unless it is special."""
+        self._matcher, self._ends, self._by_copy = matcher, frozenset(ends), by_copy
 
     def allow(self, path: list[int], address: int, size: int) -> bool:
         """Writes the bits of tokens that may come behind the text and `path`. False where the path itself may not."""
-        taken = self._matcher.try_consume_tokens(path) if path else 0
+        tried = self._matcher.deep_copy() if path and self._by_copy else self._matcher
+        taken = tried.try_consume_tokens(path) if path else 0
         allowed = taken == len(path)
         if allowed:
-            self._matcher.unsafe_compute_mask_ptr(address, size)
-        if taken:
-            self._matcher.rollback(taken)
+            tried.unsafe_compute_mask_ptr(address, size)
+        if taken and not self._by_copy:
+            tried.rollback(taken)
         self._must_go_on()
         return allowed
 
