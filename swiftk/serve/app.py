@@ -25,6 +25,7 @@ from .protocol import ChatRequest, CompletionRequest
 from .refusals import Refused
 from .server import Server
 from .settings import ServeSettings
+from .tokenize import DetokenizeRequest, TokenizeRequest, detokenized, tokenized
 
 
 def make_app(model: LM | Callable[[], LM], settings: ServeSettings | None = None) -> FastAPI:
@@ -95,14 +96,6 @@ def _body_of(kind: type[BaseModel]) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
-class TokenizeRequest(BaseModel):
-    prompt: str
-
-
-class DetokenizeRequest(BaseModel):
-    tokens: list[int]
-
-
 _BODIES = (CompletionRequest, ChatRequest, TokenizeRequest, DetokenizeRequest)
 
 
@@ -135,13 +128,11 @@ def _add_routes(app: FastAPI, server: Server) -> None:
 
     @app.post("/tokenize", openapi_extra=_body_of(TokenizeRequest))
     async def tokenize(request: Request) -> Any:
-        ids = await server.intake.take(request, TokenizeRequest, lambda asked: server.lm.encode(asked.prompt))
-        return {"tokens": ids, "count": len(ids), "max_model_len": server.lm.context}
+        return await server.intake.take(request, TokenizeRequest, lambda asked: tokenized(server.lm, asked))
 
     @app.post("/detokenize", openapi_extra=_body_of(DetokenizeRequest))
     async def detokenize(request: Request) -> Any:
-        decode = server.lm.decode
-        return {"prompt": await server.intake.take(request, DetokenizeRequest, lambda asked: decode(asked.tokens))}
+        return await server.intake.take(request, DetokenizeRequest, lambda asked: detokenized(server.lm, asked))
 
     @app.websocket(PATH)
     async def remote(socket: WebSocket) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
@@ -124,8 +125,12 @@ class ChatRequest(Request, _options("chat")):  # type: ignore[misc]
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
     def plain_messages(self) -> list[dict[str, Any]]:
-        """With contents as text: parts of type text are joined."""
-        return [{**read_message(m), "content": _text(i, m.get("content"))} for i, m in enumerate(self.messages)]
+        return plain(self.messages)
+
+
+def plain(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Messages with contents as text: parts of type text are joined."""
+    return [{**read_message(m), "content": _text(i, m.get("content"))} for i, m in enumerate(messages)]
 
 
 def refused(title: str, name: str, value: Any, problem: str) -> ValidationError:
