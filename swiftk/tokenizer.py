@@ -30,6 +30,7 @@ class Tokenizer:
         self._backends: dict[bool, Any] = {}  # by whether they parse special tokens; threads share them
         self._templates: dict[str, Any] = {}  # compiled, by their text
         self._template_file = Path(chat_template) if chat_template else self.folder / "chat_template.jinja"
+        self._template: tuple[Any] | None = None  # the text, or several by name, once it was read
         self._config: dict[str, Any] | None = None
         self._bytes: list[bytes] | None = None
         self._bound: tuple[TokenBound | None] | None = None  # once it is needed
@@ -220,9 +221,12 @@ class Tokenizer:
 
     def template(self, tools: bool = False) -> str | None:
         """The chat template; tools: where there are several, the one for messages with tools."""
-        if self._template_file.is_file():
-            return self._template_file.read_text(encoding="utf-8")
-        found = self._settings().get("chat_template")
+        if self._template is None:  # once: texts are alike, whenever they are asked for
+            given = self._template_file.is_file()
+            self._template = (
+                self._template_file.read_text(encoding="utf-8") if given else self._settings().get("chat_template"),
+            )
+        (found,) = self._template
         if isinstance(found, list):  # several, by name
             named = {entry.get("name"): entry.get("template") for entry in found}
             found = (named.get("tool_use") if tools else None) or named.get("default")

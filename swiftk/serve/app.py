@@ -162,7 +162,8 @@ def _add_questions(app: FastAPI, server: Server) -> None:
 
     @app.get("/health")
     async def health() -> Response:
-        return PlainTextResponse(server.state, 200 if server.state == "ok" else 503)
+        state = server.state if server.state == "loading" or server.texts.alive else "failed"
+        return PlainTextResponse(state, 200 if state == "ok" else 503)
 
     @app.get("/metrics")
     async def metrics() -> Response:
