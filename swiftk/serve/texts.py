@@ -19,6 +19,7 @@ class Text:
     def __init__(self, stream: Stream, prompt_tokens: int, loop: asyncio.AbstractEventLoop) -> None:
         self._stream, self.prompt_tokens, self._loop = stream, prompt_tokens, loop
         self.new_tokens = 0  # so far
+        self.failure: SwiftkError | None = None
         self._heard: asyncio.Queue[list[Event] | BaseException | None] = asyncio.Queue()
 
     async def batches(self) -> AsyncIterator[list[Event]]:
@@ -48,21 +49,22 @@ class Text:
         self._stream.cancel()
 
     def read(self, ended: Callable[[Result], None]) -> bool:
-        """On the engine's thread: passes on what is there; whether the text has ended. `ended` is told its result
-        first."""
+        """On the engine's thread: passes on what is there; whether the text has ended. `ended` is called with its
+        result. The request knows once end() is called."""
         try:
             events, over = self._stream.poll()
             if over:
                 ended(self.result)
         except BaseException as error:
-            self.tell(typed(error))
+            self.failure = typed(error)
             return True
         if events:
             self.new_tokens += len(events)
             self.tell(events)
-        if over:
-            self.tell(None)
         return over
+
+    def end(self) -> None:
+        self.tell(self.failure)
 
     def tell(self, heard: list[Event] | BaseException | None) -> None:
         try:
@@ -147,7 +149,7 @@ class Texts:
                 self.lm.step()
             except BaseException as error:
                 for text in texts:
-                    text.tell(typed(error))
+                    text.failure = typed(error)
                 ended = texts
             else:
                 ended = [text for text in texts if text.read(self.ended)]
@@ -158,3 +160,5 @@ class Texts:
                 for text in ended:
                     del self._active[text]
                 self.waiting = min(self.waiting, len(self._active))
+            for text in ended:  # whose places are free by now
+                text.end()

@@ -3,6 +3,7 @@
 import pytest
 
 import swiftk
+from patience import PATIENCE
 from swiftk.fields import table
 from swiftk.options import GenerateOptions
 from swiftk.testing import make_tiny
@@ -57,7 +58,7 @@ def lm(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def client(lm):
-    with serving(lm) as (url, _), httpx.Client(base_url=f"{url}/v1", timeout=60) as found:
+    with serving(lm) as (url, _), httpx.Client(base_url=f"{url}/v1", timeout=PATIENCE) as found:
         yield found
 
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+import patience
 import swiftk
 from swiftk.testing import make_tiny
 
@@ -40,7 +41,7 @@ class Gate:
 
     def __call__(self, *asked):
         self.inside += 1
-        assert self._open.wait(60)
+        assert self._open.wait(patience.PATIENCE)
         return self._call(*asked)
 
     async def reached(self, calls=1):
@@ -55,11 +56,7 @@ def post(client, **more):
 
 
 async def until(holds):
-    async def looks():
-        while not holds():
-            await asyncio.sleep(0)
-
-    await asyncio.wait_for(looks(), 30)
+    await asyncio.to_thread(patience.until, holds)
 
 
 def test_two_bursts_share_the_room(lm, monkeypatch):

@@ -7,6 +7,7 @@ import threading
 import pytest
 
 import swiftk
+from patience import PATIENCE, until
 from swiftk.testing import make_tiny
 
 pytest.importorskip("fastapi")
@@ -53,8 +54,7 @@ class Line:
             self.pieces.put_nowait(piece)
 
     async def until_taken(self, pieces):
-        while self.taken < pieces:
-            await asyncio.sleep(0)
+        await asyncio.to_thread(until, lambda: self.taken >= pieces)
 
     @property
     def status(self):
@@ -138,7 +138,7 @@ def test_few_are_tokenised_at_a_time_and_health_is_answered_meanwhile(lm, monkey
         with lock:
             inside[0] += 1
             most[0] = max(most[0], inside[0])
-        assert may.wait(60)
+        assert may.wait(PATIENCE)
         with lock:
             inside[0] -= 1
         return prepare(*asked)
@@ -148,8 +148,7 @@ def test_few_are_tokenised_at_a_time_and_health_is_answered_meanwhile(lm, monkey
             asked = {"prompt": "a", "max_tokens": 1}
             answers = [asyncio.create_task(client.post("/v1/completions", json=asked)) for _ in range(8)]
             try:
-                while inside[0] < 2:
-                    await asyncio.sleep(0)
+                await asyncio.to_thread(until, lambda: inside[0] == 2)
                 assert (await client.get("/health")).text == "ok"
             finally:
                 may.set()

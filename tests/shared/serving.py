@@ -32,7 +32,7 @@ def app_of(lm, **settings):
 
 def client_of(app):
     """Asynchronous, in the loop that it is used in. An error of the app is the test's."""
-    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test", timeout=60)
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test", timeout=PATIENCE)
 
 
 def ask(app, method, path, **how):
