@@ -1,5 +1,5 @@
-"""SkipSet: what a draft leaves out, and which copy of the weights it reads. Any set is legal; a bad one costs speed,
-never a token."""
+"""SkipSet: which layers a draft leaves out, and which copy of the weights it reads. Every set is allowed: a bad one
+costs speed, never a token."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from .errors import InvalidArgument
 _FORMAT = "swiftk skip set 1"
 FORMS = ("own", "int8", "int4", "int3", "upper")  # stored forms; "upper": the upper bytes of float16 weights
 MOST_DRAFTERS = 8  # beside a model
-# What drafts read; "drafter", "drafter-2", ...: of the drafters that were loaded beside the model, in their order.
+# Names of the heads and draft models that were loaded beside the model, in their order.
 DRAFTER_NAMES = ("drafter", *(f"drafter-{i}" for i in range(2, MOST_DRAFTERS + 1)))
 WEIGHTS = (*FORMS, *DRAFTER_NAMES)
 
 
 @dataclass(frozen=True, slots=True)
 class SkipSet:
-    """Layers whose attention or MLP the draft skips, the layer from which it leaves out everything (None: none), and
-    what it reads of the rest: one of WEIGHTS, or one for each layer (the head's is the last one). (FORM, "drafter"):
-    that form, guided by a drafter that was loaded: each of its steps reads a few guesses of the drafter's."""
+    """attn, mlp: layers whose attention or MLP the draft skips. exit_layer: the layer from which it skips everything
+    (None: no exit). weights: the weights that it reads, one of WEIGHTS or one for each layer (the vocabulary head has
+    the last one's). (FORM, "drafter"): a copy guided by a loaded head; each step of the copy checks a few tokens that
+    the head proposed."""
 
     attn: tuple[int, ...] = ()
     mlp: tuple[int, ...] = ()
@@ -57,7 +58,7 @@ class SkipSet:
 
     @classmethod
     def load(cls, path: str | Path) -> SkipSet:
-        """A card that save() wrote."""
+        """Reads a card that save() wrote. InvalidArgument: the file is missing or is no card."""
         try:
             card = json.loads(Path(path).read_text(encoding="utf-8"))
         except OSError as error:
@@ -81,7 +82,7 @@ class SkipSet:
         return {"attn": list(self.attn), "mlp": list(self.mlp), "exit_layer": self.exit_layer, "weights": weights}
 
     def arguments(self) -> dict[str, Any]:
-        """As the native session takes them."""
+        """Arguments of the native session's set_skip()."""
         return {
             "attn": list(self.attn),
             "mlp": list(self.mlp),
@@ -101,33 +102,33 @@ class SkipSet:
 
     @property
     def forms(self) -> frozenset[str]:
-        """Stored forms of the weights that a draft reads, beside the model's own."""
+        """Copies and heads that the draft reads, without the model's own weights."""
         return frozenset(_forms(self.weights)) - {"own"}
 
     @property
     def drafters(self) -> frozenset[str]:
-        """Of the drafters that were loaded, those that it names."""
+        """Names of the heads and draft models that the draft reads."""
         return self.forms & frozenset(DRAFTER_NAMES)
 
     @property
     def guided(self) -> bool:
-        """Whether the drafter guesses for what is read of the model."""
+        """Whether a head proposes tokens to a copy of the model."""
         return not isinstance(self.weights, str) and len(self.weights) == 2 and self.weights[1] in DRAFTER_NAMES
 
     @property
     def thinned(self) -> bool:
-        """Whether anything is left out."""
+        """Whether the draft leaves out any layer."""
         return bool(self.attn or self.mlp) or self.exit_layer is not None
 
     @property
     def native(self) -> tuple[tuple[int, ...], tuple[int, ...], int, tuple[str, ...]]:
-        """As the runtime's engine takes it."""
+        """(attn, mlp, exit layer or -1, weights), as the native engine takes them."""
         end = -1 if self.exit_layer is None else self.exit_layer
         weights = _forms(self.weights) if self.forms else ()
         return self.attn, self.mlp, end, weights
 
     def check(self, n_layers: int, copies: Iterable[str] = WEIGHTS) -> SkipSet:
-        """Itself, if it fits a model of that many layers that has these copies of its weights."""
+        """Returns the set. InvalidArgument: it does not fit a model of n_layers layers with these copies."""
         for name in ("attn", "mlp"):
             outside = [layer for layer in getattr(self, name) if layer >= n_layers]
             if outside:
@@ -151,7 +152,7 @@ class SkipSet:
         return self
 
     def skipped(self, n_layers: int) -> int:
-        """Sublayers left out of 2 * n_layers."""
+        """Number of sublayers left out, of 2 * n_layers."""
         end = n_layers if self.exit_layer is None else self.exit_layer
         return 2 * (n_layers - end) + sum(layer < end for layer in (*self.attn, *self.mlp))
 
@@ -160,13 +161,13 @@ class SkipSet:
         parts += [f"mlp {list(self.mlp)}"] if self.mlp else []
         parts += [f"exit before layer {self.exit_layer}"] if self.exit_layer is not None else []
         parts += [f"{'/'.join(sorted(self.forms))} weights"] if self.forms - self.drafters else []
-        parts += [f"the {name}'s guesses" if self.guided else f"the {name}" for name in sorted(self.drafters)]
+        parts += [f"guided by the {name}" if self.guided else f"the {name}" for name in sorted(self.drafters)]
         return ", ".join(parts) or "nothing"
 
 
 def resolve(value: Any, n_layers: int, copies: Iterable[str] = ()) -> SkipSet | None:
-    """The set that an option value means: "auto", None, a SkipSet, whole layers, the path of a card, or the stored form
-    to read of the weights."""
+    """The set that a value of the option skip= means: "auto", None, a SkipSet, a list of whole layers, the path of a
+    card, or the name of a copy."""
     if value is None:
         return None
     if isinstance(value, str) and value == "auto":

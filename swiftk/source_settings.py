@@ -1,4 +1,4 @@
-"""What callers may set of the sources that cost no draft step (csrc/drafters/settings.h)."""
+"""Settings of the sources that cost no draft step (csrc/drafters/settings.h)."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _RANGES = {
 
 @dataclass(frozen=True, slots=True)
 class SourceSettings:
-    """Where a paper has them, its numbers. They change speed, never a token."""
+    """The defaults are those of the papers, if there is one. Settings change speed, never a token."""
 
-    suffix_length: int = 1  # tokens of the shortest match that proposes
-    suffix_matches: int = 12  # ever shorter ones that are looked at for one list
-    suffix_ranks: int = 4  # tokens of a list
-    lookup_ngram: int = 2  # last tokens of the text that are looked for, at most
-    lookup_tokens: int = 10  # copied, at most
-    # N, W and G of the paper. Window and guesses fill (N - 1)(W + G) nodes of a tree, which has 64.
+    suffix_length: int = 1  # minimum length of a match, in tokens
+    suffix_matches: int = 12  # number of matches, ever shorter, that one list is made from
+    suffix_ranks: int = 4  # tokens in one list
+    lookup_ngram: int = 2  # maximum number of last tokens that are looked for
+    lookup_tokens: int = 10  # maximum number of tokens copied
+    # N, W and G of the paper. Window and guesses take (N - 1)(W + G) of a tree's 64 nodes.
     lookahead_ngram: int = 5
     lookahead_window: int = 7
     lookahead_guesses: int = 7

@@ -16,27 +16,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Counts are of the whole text; lengths, rates and what they promise are of all its blocks but a last one that was
-    cut, whose end is the text's and no draft's. Draft tokens are the plan's: what sources guess, which costs no draft
-    step, is told beside them by `proposed_by` and `accepted_by`."""
+    """Figures of one text. Counts are of the whole text. Lengths, rates and expected speed-ups leave out a last block
+    that the end of the text cut. Draft tokens are those of the plan, a copy, a head or skipped layers. Tokens from sources
+    that cost no draft step are counted in `proposed_by` and `accepted_by`."""
 
     prompt_tokens: int = 0
-    cached_prompt_tokens: int = 0  # taken over from the call before
+    cached_prompt_tokens: int = 0  # reused from an earlier request's keys and values
     generated_tokens: int = 0
     num_steps: int = 0  # target passes after the prompt's
     num_spec_steps: int = 0  # target passes that had a tree to verify
     num_draft_steps: int = 0
-    num_draft_tokens: int = 0  # places of the text that the plan drafted, with siblings or without
-    num_accepted_draft_tokens: int = 0  # places whose drafted token was accepted: never more
-    num_tree_tokens: int = 0  # siblings included
-    proposed_by: dict[str, int] = field(default_factory=dict)  # nodes of trees, by what proposed them
-    accepted_by: dict[str, int] = field(default_factory=dict)  # tokens; their sum is what was accepted in all
-    num_reused_rows: int = 0  # verified rows whose first steps were the draft's, exact, and did not run again
-    reused_step_share: float = 0.0  # share of rows x steps in verifying drafts that did not run again
-    saved_weight_bytes: int = 0  # not read again, where no row ran those steps: mostly siblings and the last token do
-    mean_acceptance_length: float = 1.0  # tokens per spec step, whoever proposed them, and the model's own behind them
-    mean_generated_length: float = 1.0  # M of SWIFT: tokens per target pass, plain ones included
-    draft_acceptance_rate: float = 0.0  # alpha: accepted draft tokens, of num_draft_tokens
+    num_draft_tokens: int = 0  # draft depth, summed over rounds: siblings in a tree do not count
+    num_accepted_draft_tokens: int = 0  # at most num_draft_tokens
+    num_tree_tokens: int = 0  # nodes of all trees, siblings included
+    proposed_by: dict[str, int] = field(default_factory=dict)  # number of tree nodes, by source
+    accepted_by: dict[str, int] = field(default_factory=dict)  # number of accepted tokens, by source
+    num_reused_rows: int = 0  # verified rows that reused the draft's exact first layers
+    reused_step_share: float = 0.0  # share of rows x steps of verification that were reused
+    saved_weight_bytes: int = 0  # bytes not read because no row ran those steps; siblings and the last token mostly do
+    mean_acceptance_length: float = 1.0  # tokens per spec step from any source, and the model's own after them
+    mean_generated_length: float = 1.0  # M of SWIFT: tokens per target pass, plain passes included
+    draft_acceptance_rate: float = 0.0  # alpha: num_accepted_draft_tokens / num_draft_tokens
     acceptance_histogram: tuple[int, ...] = ()  # [i]: spec steps that had i tokens accepted
 
     prefill_seconds: float = 0.0
@@ -47,18 +47,18 @@ class Stats:
     other_seconds: float = 0.0  # decode time outside passes of the model
     total_seconds: float = 0.0
     time_to_first_token: float = 0.0
-    tokens_per_second: float = 0.0  # behind the first token
+    tokens_per_second: float = 0.0  # after the first token
 
-    plain_tokens_per_second: float | None = None  # measured in plain steps of this text or the ones before
+    plain_tokens_per_second: float | None = None  # measured in plain steps of this text or of earlier ones
     speedup_vs_plain: float | None = None
-    expected_speedup: float | None = None  # Equation 6 of SWIFT at M, alpha and c: as if the plan had drafted all
-    forecast_speedup: float | None = None  # M over what a target pass and its draft steps cost, for any sources
+    expected_speedup: float | None = None  # Equation 6 of SWIFT from M, alpha and c, as if the plan had drafted all
+    forecast_speedup: float | None = None  # M over the cost of a target pass and its draft steps, for any sources
     draft_cost: float | None = None  # c: a draft step in plain steps
     speculation: str = "off"  # "on", "off", or "mixed"
     reason_off: str | None = None
-    skip: str | None = None  # what the draft leaves out
+    skip: str | None = None  # layers that the draft leaves out, or weights that it reads
     extra_memory_bytes: int = 0  # workspace, and copies of the weights; a draft has no cache of its own
-    draft_weight_bytes: int = 0  # the copies' part of it
+    draft_weight_bytes: int = 0  # the part of it that copies take
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -67,13 +67,13 @@ class Stats:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What one spec step drafted and got."""
+    """One spec step."""
 
     steps: int  # draft steps
-    drafted: int  # places that the plan drafted
-    planned: int  # accepted tokens that are the plan's
-    accepted: int  # whoever proposed them
-    cut: bool  # the text ended inside
+    drafted: int  # draft depth of the plan
+    planned: int  # accepted tokens of the plan
+    accepted: int  # accepted tokens of any source
+    cut: bool  # the text ended inside the block
 
 
 @dataclass(slots=True)

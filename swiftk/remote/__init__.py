@@ -1,10 +1,10 @@
-"""A drafter near the user: it guesses here what a model on a server says, and the server's passes verify guesses.
+"""A drafter near the user: the client drafts the text of a model on a server, and the server verifies the drafts.
 
     with swiftk.remote.connect("http://HOST:8000", drafter="small-model") as line:
         print(line.generate("def main():", max_new_tokens=100))
 
-The text is the server's own, token for token, whatever is guessed and however often the line breaks: prompt, options
-and seed decide it. This is the setting of Mixture of Attentions (arXiv 2410.03804), whose authors published no code for
+The text is the server's own, token for token, for any draft and any number of broken connections: prompt, options and
+seed decide it. This is the setting of Mixture of Attentions (arXiv 2410.03804), whose authors published no code for
 it.
 """
 

@@ -1,5 +1,5 @@
-"""A text from a server, guessed here: guesses go out while answers are under way, lines that break are mended, and
-where the server is gone the client's own model goes on."""
+"""A text from a server, drafted here. Drafts are sent while answers are under way, a broken connection is dialled
+again, and without the server the client's own model continues."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from .line import Line, Lost, address
 from .result import RemotePiece, RemoteResult
 
 _log = logging.getLogger("swiftk")
-_BLOCK = 4  # tokens of a guess: one that comes late is worth less than one that is short
-_AHEAD = 16  # tokens guessed and not answered yet
+_BLOCK = 4  # tokens in one draft: a short one in time gains more than a long one that is late
+_AHEAD = 16  # draft tokens that are not answered yet
 
 
 def connect(
@@ -30,11 +30,12 @@ def connect(
     patience: float = 5.0,
     ahead: int = _AHEAD,
 ) -> Remote:
-    """A server of `swiftk serve`, and who guesses here.
+    """A connection to `swiftk serve`.
 
-    url: http://HOST:PORT, as for OpenAI's clients. drafter: a model's folder or an LM, of the server's vocabulary,
-    "suffix", which costs nothing, a Head, or a Guesser; a folder is loaded, and closed with the connection. patience:
-    seconds after which a server that does not answer is gone. ahead: most tokens guessed before their answer is here.
+    url: http://HOST:PORT, as for OpenAI's clients. drafter: a model's folder or an LM with the server's vocabulary;
+    "suffix", which finds repetitions at no cost; a Head; or a Guesser. A folder is loaded, and closed with the
+    connection. patience: seconds until a server that does not answer counts as gone. ahead: maximum number of draft
+    tokens that wait for an answer.
     """
     address(url)
     if not patience > 0:
@@ -45,26 +46,26 @@ def connect(
 
 
 class Remote:
-    """Texts one after another; from one thread at a time."""
+    """Generates texts one after another, from one thread at a time."""
 
     def __init__(self, dial: Callable[[], Line], guesses: Guesser, patience: float, ahead: int) -> None:
-        """dial: opens a line."""
+        """dial: opens a connection."""
         self._dial, self._guesser, self._patience, self._ahead = dial, guesses, patience, ahead
         self._reader = guesses if isinstance(guesses, Reader) else None
         self._tokenizer = guesses.tokenizer if self._reader else guesses.model and guesses.model.tokenizer
         self._vocabulary = frames.vocabulary(self._tokenizer) if self._tokenizer else None
 
     def generate(self, prompt: Any, **options: Any) -> RemoteResult:
-        """A text. prompt: text, token ids or chat messages. options: those of generate() that say what the text is,
-        such as max_new_tokens, temperature, seed and stop. What the server refuses is raised as it would be here;
-        `Lost` where it never answered."""
+        """A whole text. prompt: text, token ids or chat messages. options: those of generate() that decide the text,
+        such as max_new_tokens, temperature, seed and stop. A refusal of the server is raised as the same error as here.
+        `Lost`: it never answered."""
         text = RemoteText(self, prompt, options)
         for _ in text:
             pass
         return text.result
 
     def stream(self, prompt: Any, **options: Any) -> RemoteText:
-        """The same in pieces as they come; its `result` is there once all were read."""
+        """The same in pieces as they arrive. Its `result` is complete when all pieces were read."""
         return RemoteText(self, prompt, options)
 
     def close(self) -> None:
@@ -88,7 +89,7 @@ class RemoteText:
         self._tokens: list[int] = []
         self._guessed: list[bool] = []
         self._told = ""
-        self._guess: list[int] = []  # behind the tokens, sent and not answered
+        self._guess: list[int] = []  # draft tokens after self._tokens, sent and not answered
         self._lost = self._rounds = self._sent = self._received = 0
         self._alone_from: int | None = None
         self._begun: dict[str, Any] = {}
@@ -101,7 +102,7 @@ class RemoteText:
         return next(self._pieces)
 
     def close(self) -> None:
-        """Ends the text at the server, too."""
+        """Also ends the text at the server."""
         self._pieces.close()
 
     def _run(self) -> Iterator[RemotePiece]:
@@ -142,7 +143,7 @@ class RemoteText:
         )
 
     def _open(self) -> Line:
-        """A line on which the text is under way. Tries for as long as patience lasts."""
+        """A connection on which the text is running. Tries again until patience ends."""
         until = time.monotonic() + self._remote._patience
         while True:
             try:
@@ -185,7 +186,7 @@ class RemoteText:
         self._remote._guesser.begin(self._begun["prompt"], self._begun["sampling"])
 
     def _features(self, known: int = 0) -> dict[str, Any]:
-        """What `begin` asks for. known: leading tokens of the text whose features are here."""
+        """The features that `begin` asks for. known: number of leading tokens whose features are here."""
         reader = self._remote._reader
         return {"features": asdict(replace(reader.features, known=known))} if reader else {}
 
@@ -199,8 +200,8 @@ class RemoteText:
         return _checked(frame)
 
     def _listen(self, line: Line) -> Any:
-        """Pieces of the text until its end, for which it returns the reason."""
-        wanted = True  # whether there is something to guess that was not asked for yet
+        """Yields pieces of the text, and returns the finish reason."""
+        wanted = True  # whether the guesser may have more to propose
         while True:
             room = wanted and len(self._guess) < self._remote._ahead
             frame = line.hear(0 if room else None)
@@ -241,12 +242,12 @@ class RemoteText:
         return RemotePiece(text, tokens, guessed)
 
     def _alone(self) -> Any:
-        """The server is gone."""
+        """Continues with the client's own model, and returns the finish reason."""
         model = self._remote._guesser.model
         if model is None:
-            _log.warning("the server is gone, and there is no model here to go on with")
+            _log.warning("the server is gone, and there is no model here to continue with")
             return "lost"
-        _log.warning("the server is gone: %s goes on from token %d", model.folder, len(self._tokens))
+        _log.warning("the server is gone: %s continues from token %d", model.folder, len(self._tokens))
         self._alone_from = len(self._tokens)
         options = {**self._asked["options"], **self._begun["sampling"]}
         most = options.pop("max_new_tokens", None)

@@ -1,5 +1,5 @@
-"""What a head at a client reads of the model's states: what it asks for, which head of a server's can tell it, and rows
-as they travel. Guesses alone depend on them, so that they may be rounded."""
+"""Features: the states of the server's model that a head at a client reads. This module names the states it
+needs, finds the server's head that can send them, and packs them. Only drafts depend on them, so they may be rounded."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ DTYPES = {"bfloat16": "<u2", "float32": "<f4"}
 @dataclass(frozen=True, slots=True)
 class Features:
     kind: str  # of the head: "eagle", "block" or "moa"
-    taps: list[int]  # layers whose outputs it reads; of "moa" none: it reads the mean of a token's states
-    width: int  # floats of a token
-    states: str = ""  # of "moa": digest of the layer that makes them, which runs at the server
+    taps: list[int]  # layers whose outputs it reads; none for "moa", which reads the mean of a token's states
+    width: int  # floats per token
+    states: str = ""  # for "moa": digest of the layer that makes the states, which runs at the server
     dtype: str = "bfloat16"
-    known: int = 0  # leading tokens of the text of which the client has them
+    known: int = 0  # number of leading tokens of the text whose features the client has
 
     def __post_init__(self) -> None:
         good = isinstance(self.taps, list) and all(isinstance(tap, int) and tap >= 0 for tap in self.taps)
         good = good and all(isinstance(n, int) and 0 <= n < 1 << 31 for n in (self.width, self.known))
         if not (good and isinstance(self.kind, str) and isinstance(self.states, str) and self.dtype in DTYPES):
             raise InvalidArgument(
-                f"[remote] features are {asdict(self)!r:.200}, want a head's kind, the layers that it taps, floats of "
-                f"a token, and one of {', '.join(DTYPES)}"
+                f"[remote] features are {asdict(self)!r:.200}, want a head's kind, the layers that it taps, floats per "
+                f"token, and one of {', '.join(DTYPES)}"
             )
 
     @classmethod
@@ -51,7 +51,7 @@ class Features:
         return f"{self.kind} of {what}, {self.width} floats a token"
 
     def among(self, heads: Sequence[Features]) -> int:
-        """The number of a server's head that reads the same."""
+        """The index of a server's head that reads the same states. InvalidArgument: there is none."""
         same = (self.taps, self.width, self.states)
         for number, head in enumerate(heads):
             if (head.taps, head.width, head.states) == same and head.width:
@@ -63,7 +63,7 @@ class Features:
         )
 
     def packed(self, rows: np.ndarray) -> list[bytes]:
-        """Of each token."""
+        """rows: [tokens, width]. Bytes for each token."""
         data = (to_bfloat16(rows) if self.dtype == "bfloat16" else rows).astype(DTYPES[self.dtype]).tobytes()
         return [data[at : at + self.bytes] for at in range(0, len(data), self.bytes)]
 
@@ -76,12 +76,12 @@ class Features:
 
     @property
     def bytes(self) -> int:
-        """Of a token."""
+        """Bytes per token."""
         return self.width * np.dtype(DTYPES[self.dtype]).itemsize
 
 
 def read_by(kind: str, taps: Sequence[int], width: int, folder: Path, **more: Any) -> Features:
-    """By the head of a folder; width 0: it reads none."""
+    """Features that the head in a folder reads; width 0: none."""
     return Features(kind, list(taps), width, _states(folder) if kind == "moa" else "", **more)
 
 

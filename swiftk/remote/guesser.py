@@ -1,4 +1,4 @@
-"""Who guesses at the client: a small model, a head of the server's, or what the text repeats of itself."""
+"""Drafters at the client: a small model, a head of the server's model, or repetitions in the text."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ from .features import Features
 
 @runtime_checkable
 class Guesser(Protocol):
-    """Whoever guesses; a host may bring its own."""
+    """Proposes tokens at the client. Host applications may write their own."""
 
-    model: LM | None  # what can go on alone
+    model: LM | None  # continues without the server; None: nothing can
 
     def begin(self, prompt: Sequence[int], sampling: Mapping[str, Any]) -> None:
-        """Another text, with the server's temperature, seed and warpers."""
+        """Starts another text. prompt: token ids; sampling: the server's temperature, seed and warpers."""
 
     def guess(self, text: Sequence[int], count: int) -> list[int]:
-        """Up to `count` tokens behind prompt and `text`, new tokens whether verified or guessed before."""
+        """Up to `count` tokens that may follow. text: new tokens so far, verified or proposed before."""
 
     def close(self) -> None: ...
 
 
 @runtime_checkable
 class Reader(Guesser, Protocol):
-    """One that reads states of the server's model."""
+    """A guesser that reads states of the server's model."""
 
     tokenizer: Tokenizer  # of that model
     features: Features
 
     @property
     def known(self) -> int:
-        """Leading tokens of the text, prompt included, whose features are here."""
+        """Number of leading tokens of the text, prompt included, whose features are here."""
 
     def know(self, first: int, rows: np.ndarray) -> None:
-        """Features of tokens from `first` on; those that are here already may be among them."""
+        """rows: [tokens, floats], features of tokens from `first` on. Known tokens may be among them."""
 
 
 class SuffixGuesser:
-    """What came behind the longest end of the text that was there before; no model, so that nothing can go on alone."""
+    """Proposes the tokens that followed the longest earlier match of the text's end."""
 
     model = None
 
@@ -70,8 +70,8 @@ class SuffixGuesser:
 
 
 class ModelGuesser:
-    """A model of the same vocabulary. It draws with the server's seed: where both models find the same tokens likely
-    they draw the same one, at any temperature."""
+    """A model of the same vocabulary. It draws with the server's seed, so both models draw the same token if they find
+    the same tokens likely, at any temperature."""
 
     def __init__(self, model: LM, owned: bool) -> None:
         self.model, self._owned = model, owned

@@ -1,4 +1,4 @@
-"""A head that was trained for the server's model, at the client: the server tells what it reads of that model."""
+"""A head at the client that was trained for the server's model: the server sends the states that it reads."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class Head:
         threads: int | None = None,
     ) -> None:
         """target: a folder with config.json, the tokenizer, embedding, last norm and vocabulary head of the server's
-        model: the model's own, of which no layer is read, or what cut() made of it. head: the head's folder. model: an
-        LM of the same vocabulary that goes on where the server is gone; a head cannot. features: as what they travel,
-        "bfloat16" or "float32". dtype, draft_weights and threads: as load() has them."""
+        model: the model's own folder (no layer is read) or one that cut() made. head: the head's folder. model: an LM
+        of the same vocabulary that continues if the server is gone; a head cannot. features: dtype in which the states
+        travel, "bfloat16" or "float32". dtype, draft_weights and threads: as in load()."""
         folder, own = find(target, "remote"), find(head, "remote", "drafter")
         if not (model is None or isinstance(model, LM)):
             raise InvalidArgument(f"[remote] model is {model!r}, want an LM or None")
@@ -59,24 +59,24 @@ class Head:
 
     @property
     def known(self) -> int:
-        """Leading tokens of the text whose features are here."""
+        """Number of leading tokens of the text, prompt included, whose features are here."""
         return self._native.known
 
     def know(self, first: int, rows: np.ndarray) -> None:
-        """Features of the text's tokens from `first` on, the prompt's counted."""
+        """rows: [tokens, floats], features of tokens from `first` on, counted from the prompt's first."""
         self._native.know(first, rows)
 
     def guess(self, text: Sequence[int], count: int) -> list[int]:
         if self.known < len(self._prompt):
-            return []  # they are on their way
+            return []  # the features have not arrived yet
         return self._native.guess([*self._prompt, *text], count)
 
     def close(self) -> None:
-        """Nothing to do: another connection may have it next."""
+        """Does nothing: another connection may use the head next."""
 
 
 def cut(target: str | PathLike[str], folder: str | PathLike[str]) -> Path:
-    """Writes to `folder` what a Head needs of a model: all but its layers. Returns the folder."""
+    """Writes to `folder` the parts of a model that a Head needs: all but its layers. Returns the folder."""
     source, out = find(target, "remote"), Path(folder).expanduser()
     config = source / "config.json"
     if out.exists() and out.samefile(source):

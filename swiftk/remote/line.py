@@ -1,4 +1,4 @@
-"""One WebSocket to a server, heard by a thread of its own."""
+"""One WebSocket to a server, with a thread that receives."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _OPS = ("begun", "gone", "tokens", "end", "error")
 
 
 class Lost(SwiftkError, ConnectionError):
-    """The line to a server broke, or nobody answers there."""
+    """The connection to a server broke, or nobody answers there."""
 
 
 class Line:
     def __init__(self, url: str, api_key: str | None, timeout: float) -> None:
-        """url: http://HOST:PORT; timeout: seconds until somebody must have answered. Raises Lost."""
+        """url: http://HOST:PORT; timeout: seconds to wait for an answer. Raises Lost."""
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else None
         self.sent = self.received = 0
         self._open = ExitStack()
@@ -54,7 +54,7 @@ class Line:
         self.sent += len(frame)
 
     def hear(self, timeout: float | None) -> dict[str, Any] | None:
-        """The next frame; None: there is none after `timeout` seconds (None: waits for ever)."""
+        """The next frame, or None if none arrives within `timeout` seconds (None: waits for ever)."""
         try:
             found = self._heard.get(timeout=timeout) if timeout != 0 else self._heard.get_nowait()
         except queue.Empty:

@@ -1,4 +1,4 @@
-"""What a text from a server is to its client."""
+"""Texts from a server, in pieces and whole."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class RemotePiece:
-    """What one frame brought, or one pass of the client's own model."""
+    """The tokens of one frame, or of one pass of the client's own model."""
 
     text: str  # may be empty: half a character is held back
     tokens: list[int]
-    guessed: list[bool]  # for each token: whether the client had guessed it, and the server's pass took it
-    alone: bool = False  # the client's own model said it: the server was gone
+    guessed: list[bool]  # for each token: whether the client proposed it and the server accepted it
+    alone: bool = False  # from the client's own model, because the server was gone
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,14 +21,14 @@ class RemoteResult:
 
     text: str
     tokens: list[int]
-    finish_reason: str  # "stop", "length"; "lost": the server was gone, and no model here could go on
+    finish_reason: str  # "stop", "length"; "lost": the server was gone, and no model here could continue
     seed: int
     prompt_tokens: list[int]
     guessed: list[bool]  # as in RemotePiece
-    alone_from: int | None  # tokens that the server said before it was gone; None: it said all
-    lost: int  # times that the line broke
-    sent: int  # bytes of frames to the server
-    received: int  # and from it
+    alone_from: int | None  # index of the first token of the client's own model; None: all are the server's
+    lost: int  # number of broken connections
+    sent: int  # bytes sent to the server
+    received: int  # bytes received
     rounds: int  # frames with tokens
 
     def __str__(self) -> str:

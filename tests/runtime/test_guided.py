@@ -157,5 +157,5 @@ def test_what_cannot_guide(target, folders):
         lm.generate([5], skip=INT8, optimizer=None, drafter="plan")
     with pytest.raises(InvalidArgument, match=r"one or 6"):
         SkipSet(weights=("int8", "int4", "drafter")).check(6)
-    assert str(INT8).endswith("the drafter's guesses")
+    assert str(INT8).endswith("guided by the drafter")
     assert SkipSet.from_dict(INT8.to_dict()) == INT8
