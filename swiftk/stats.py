@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Stats:
     """Figures of one text. Counts are of the whole text. Lengths, rates and expected speed-ups leave out a last block
-    that the end of the text cut. Draft tokens are those of the plan, a copy, a head or skipped layers. Tokens from sources
-    that cost no draft step are counted in `proposed_by` and `accepted_by`."""
+    that the end of the text cut. Draft tokens are those of the plan: a copy, a head or skipped layers. Tokens from
+    sources, which cost no draft step, are counted in `proposed_by` and `accepted_by`."""
 
     prompt_tokens: int = 0
     cached_prompt_tokens: int = 0  # reused from an earlier request's keys and values

@@ -1,5 +1,5 @@
-"""Features: the states of the server's model that a head at a client reads. This module names the states it
-needs, finds the server's head that can send them, and packs them. Only drafts depend on them, so they may be rounded."""
+"""Features: the states of the server's model that a head at a client reads. This module names the states,
+finds the server's head that can send them, and packs them. Only drafts depend on them, so they may be rounded."""
 
 from __future__ import annotations
 
