@@ -312,7 +312,7 @@ def test_bits_do_not_depend_on_the_optimiser():
     assert not re.search(r"-ffast-math|-Ofast|-funsafe|-fassociative", flags)
 
 
-ROOMS = ("swiftk", "swiftk/train", "csrc", "kernels", "bench", "tests")
+ROOMS = ("swiftk", "swiftk/serve", "swiftk/train", "csrc", "kernels", "bench", "tests")
 READMES = ["README.md", *(f"{room}/README.md" for room in ROOMS)]
 
 
@@ -329,7 +329,7 @@ def test_readmes_name_files_that_there_are():
 
 def test_maps_name_every_file():
     missing = []
-    for folder, suffixes in (("csrc", {".cc", ".h"}), ("swiftk", {".py"}), ("bench", {".py"})):
+    for folder, suffixes in (("csrc", {".cc", ".h"}), ("swiftk", {".py"}), ("swiftk/serve", {".py"}), ("bench", {".py"})):
         words = set(re.findall(r"\w+", (ROOT / folder / "README.md").read_text()))
         stems = {path.stem for path in (ROOT / folder).glob("*") if path.suffix in suffixes}
         known = {stem for stem in stems if stem in words or stem.startswith(("_", "bind", "conftest"))}
