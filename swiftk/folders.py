@@ -21,6 +21,11 @@ def cache_folder() -> Path:
     return Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "swiftk"
 
 
+def state_folder() -> Path:
+    """swiftk in the folder for what programs keep of a user's doings: XDG_STATE_HOME, or ~/.local/state."""
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "swiftk"
+
+
 def kernel_sources() -> Path:
     """The folder of the Triton kernels: of the source tree that this package lies in, else the installed copy."""
     tree = _PACKAGE.parent

@@ -1,30 +1,28 @@
-"""swiftk chat: a conversation, with a model here or with a server's; the cache carries over from turn to turn."""
+"""swiftk chat: a conversation in the terminal, with a model here or with a server's."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import Annotated, Any
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Annotated
 
 import typer
 
 from ..errors import InvalidArgument
-from .common import (
-    Loading,
-    NewTokensOption,
-    err,
-    loads,
-    open_model,
-    out,
-)
-from .options import flags
+from ..options import GenerateOptions
+from .commands import Commands
+from .common import Loading, err, loads
+from .conversation import Conversation, Model
+from .local import Local
+from .options import Given, flags, takes
 from .remote import Remote
-from .run import show_cut, show_stats
 
-Answer = Callable[[list[dict[str, str]]], str]
+_HOW = "/help lists commands; Ctrl-C ends an answer; /exit or Ctrl-D leaves"
 
 
 @loads()
+@takes(GenerateOptions, "chosen", without=("parse_special",))
 def command(
     model: Annotated[
         str | None, typer.Argument(help="A Hugging Face folder, or 'demo'; or give --url.", show_default=False)
@@ -32,79 +30,65 @@ def command(
     url: Annotated[
         str | None, typer.Option(help="Talk with a server instead, such as http://127.0.0.1:8000/v1.")
     ] = None,
+    name: Annotated[
+        str | None, typer.Option("--model", metavar="NAME", help="The server's model. Default: the first it lists.")
+    ] = None,
+    api_key: Annotated[str | None, typer.Option(envvar="SWIFTK_API_KEY", help="The server's key.")] = None,
     system: Annotated[str | None, typer.Option(help="The system message.")] = None,
-    max_new_tokens: NewTokensOption = None,
-    temperature: Annotated[float | None, typer.Option(help="0 is greedy. Default: the model's.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Same seed, same answers. Default: random.")] = None,
+    max_new_tokens: Annotated[
+        int | None,
+        typer.Option("--max-new-tokens", "-n", help="Maximum number of tokens of an answer. Default: to its end."),
+    ] = None,
     no_spec: Annotated[bool, typer.Option("--no-spec", help="Decode without drafting.")] = False,
     stats: Annotated[bool, typer.Option("--stats", help="After each answer, print speed and acceptance.")] = False,
     *,
+    chosen: Given,
     loading: Loading,
 ) -> None:
-    """Talk with a model. /exit leaves, /clear forgets; Ctrl-C stops an answer."""
+    """Talk with a model. /help shows commands."""
     if (model is None) == (url is None):
         raise InvalidArgument("[chat] want a model, or --url of a server")
     if url is not None and loading:
         raise InvalidArgument(f"[chat] {flags(loading)}: for a model that is loaded here, and --url names a server")
-    answer: Answer
-    if url is not None:
-        chosen = {"max_completion_tokens": max_new_tokens, "temperature": temperature, "seed": seed}
-        answer = partial(_remote, Remote(url), {name: value for name, value in chosen.items() if value is not None})
-    else:
-        lm = open_model(model or "", loading)
-        if not lm.tokenizer.has_template:
-            err.print("this checkpoint has no chat template: the conversation is written as a plain transcript")
-        options = {"max_new_tokens": max_new_tokens, "temperature": temperature, "seed": seed, "speculate": not no_spec}
-        answer = partial(_answer, lm, options, stats)
-    _talk(answer, [{"role": "system", "content": system}] if system else [])
+    if url is None and name is not None:
+        raise InvalidArgument(f"[chat] --model {name} is for --url; a folder is given without --model")
+    options = {**chosen, **({"speculate": False} if no_spec else {})}
+    options |= {"max_new_tokens": max_new_tokens} if max_new_tokens is not None else {}
+    GenerateOptions.parse(options)  # a wrong option shows before minutes of loading
+    speaker: Model = Local(model or "", loading, stats) if url is None else Remote(url, name, api_key)
+    chat = Conversation(speaker, system)
+    for option, value in options.items():
+        chat.set(option, value)
+    if speaker.note:
+        err.print(speaker.note)
+    with messages(speaker.about) as heard:
+        converse(chat, heard)
 
 
-def _talk(answer: Answer, messages: list[dict[str, str]]) -> None:
-    begun = len(messages)
-    while True:
-        try:
-            said = out.input("[bold]> [/bold]").strip()
-        except EOFError:
+def converse(chat: Conversation, heard: Iterable[str]) -> None:
+    """Until the user leaves, or there are no more messages."""
+    commands = Commands(chat)
+    for text in heard:
+        if not commands.hear(text):
             return
-        if said == "/exit":
-            return
-        if said == "/clear":
-            messages = messages[:begun]
-            continue
-        if said:
-            messages.append({"role": "user", "content": said})
-            messages.append({"role": "assistant", "content": answer(messages)})
 
 
-def _remote(server: Remote, options: dict[str, Any], messages: list[dict[str, str]]) -> str:
-    pieces, text = server.chat(messages, options), []
-    try:
-        for piece in pieces:
-            text.append(piece)
-            out.print(piece, end="", soft_wrap=True)
-    except KeyboardInterrupt:
-        pieces.close()
-    out.print()
-    return "".join(text).strip()
+@contextmanager
+def messages(about: str) -> Iterator[Iterable[str]]:
+    """What the user says: from an editor where there is a terminal, else the lines of stdin."""
+    shown = next((stream for stream in (sys.stdout, sys.stderr) if stream.isatty()), None)
+    if shown is None or not sys.stdin.isatty():
+        yield piped()
+        return
+    from .editor import typed
+
+    print(f"{about}\n{_HOW}", file=shown)
+    with typed(shown) as heard:
+        yield heard
 
 
-def _answer(lm: Any, options: dict[str, Any], stats: bool, messages: list[dict[str, str]]) -> str:
-    prompt, more = (messages, {}) if lm.tokenizer.has_template else (_transcript(messages), {"stop": ["\nUser:"]})
-    stream = lm.generate(prompt, stream=True, **options, **more)
-    text = []
-    try:
-        for event in stream:
-            text.append(event.text)
-            out.print(event.text, end="", soft_wrap=True)
-    except KeyboardInterrupt:
-        stream.close()
-    out.print()
-    show_cut(stream.result, options["max_new_tokens"])
-    if stats:
-        show_stats(stream.result)
-    return "".join(text).strip()
-
-
-def _transcript(messages: list[dict[str, str]]) -> str:
-    names = {"user": "User", "assistant": "Assistant", "system": "System"}
-    return "\n".join(f"{names[m['role']]}: {m['content']}" for m in messages) + "\nAssistant:"
+def piped() -> Iterator[str]:
+    """Lines of stdin. Bytes that are no UTF-8 are an error of their line alone."""
+    if hasattr(sys.stdin, "reconfigure"):
+        sys.stdin.reconfigure(errors="surrogateescape")
+    return (line.removesuffix("\n") for line in sys.stdin)

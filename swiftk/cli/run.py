@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
@@ -142,20 +143,26 @@ def show_cut(result: Any, asked: int | None) -> None:
 
 
 def show_stats(result: Any) -> None:
-    """The figures a user asks for, one line each, on stderr."""
+    """The figures a user asks for, on stderr."""
+    for line in stats_lines(result):
+        err.print(line)
+
+
+def stats_lines(result: Any) -> Iterator[str]:
+    """Figures of a text, one line each."""
     s = result.stats
-    err.print(
+    yield (
         f"{s.generated_tokens} tokens ({result.finish_reason}), {s.tokens_per_second:.1f} tokens/s, first after "
         f"{s.time_to_first_token:.3f} s, seed {result.seed}"
     )
     if s.num_spec_steps:
         gain = "" if s.speedup_vs_plain is None else f", {s.speedup_vs_plain:.2f}x plain decoding"
-        err.print(
+        yield (
             f"{s.mean_acceptance_length:.2f} tokens a drafted step, {s.draft_acceptance_rate:.0%} of draft tokens "
             f"accepted{gain}"
         )
     if s.accepted_by:
         by = (f"{name} {s.accepted_by.get(name, 0)} of {n}" for name, n in s.proposed_by.items())
-        err.print(f"accepted of what was proposed: {', '.join(by)}")
+        yield f"accepted of what was proposed: {', '.join(by)}"
     if s.reason_off:
-        err.print(why_off(s.speculation, s.reason_off))
+        yield why_off(s.speculation, s.reason_off)

@@ -131,24 +131,6 @@ def test_run_writes_a_report(swift, folder, tmp_path, how):
     assert swift("run", folder, "Question: how", "-n", "5")[1] == out or how
 
 
-def test_chat_keeps_the_conversation(swift, folder, monkeypatch):
-    said = iter(["hello", "again", "/clear", "", "/exit"])
-    monkeypatch.setattr("builtins.input", lambda *_: next(said))
-    status, out, _ = swift("chat", folder, "-n", "4", "--system", "be short")
-    assert status == 0
-    assert out.count(">") >= 4
-
-
-def test_chat_without_a_template_says_so(swift, monkeypatch):
-    def end(*_):
-        raise EOFError
-
-    monkeypatch.setattr("builtins.input", end)
-    status, _, err = swift("chat", "demo")
-    assert status == 0
-    assert "transcript" in err
-
-
 def test_info(swift, folder):
     status, out, _ = swift("info", folder, "--json")
     found = json.loads(out)

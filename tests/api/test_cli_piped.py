@@ -1,5 +1,6 @@
 """What is piped: lines as long as they are, whatever COLUMNS says; a terminal's lines end at its edge."""
 
+import io
 import os
 import re
 import shutil
@@ -122,13 +123,10 @@ def test_tune(piped, model, place):
 def test_run_and_chat(piped, model, monkeypatch):
     _, err = piped("run", model, "Question: how", "-n", "6", "--temperature", "1", "--seed", "4", "--stats")
     assert fits(r"6 tokens \(length\), .* tokens/s, first after .* s, seed 4", err) == 1
-
-    def end(*_):
-        raise EOFError
-
-    monkeypatch.setattr("builtins.input", end)
+    monkeypatch.setattr("sys.stdin", io.StringIO("/system\n"))
     _, err = piped("chat", "demo")
-    assert err == ["this checkpoint has no chat template: the conversation is written as a plain transcript"]
+    plain = "this checkpoint has no chat template: the conversation is written as a plain transcript"
+    assert err == [plain, "there is no system message"]
 
 
 def test_errors(piped, place):

@@ -1,9 +1,11 @@
 """swiftk chat --url: a conversation with a server."""
 
+import io
+
 import pytest
 
 import swiftk
-from swiftk.cli import chat
+from swiftk.cli import main
 from swiftk.cli.remote import Remote
 from swiftk.errors import InvalidArgument
 from swiftk.testing import make_tiny
@@ -21,33 +23,37 @@ def lm(tmp_path_factory):
     return swiftk.load(make_tiny(tmp_path_factory.mktemp("chat") / "tiny", "llama3"), device="cpu", threads=1)
 
 
-def test_what_a_server_says_is_what_the_model_says(lm, monkeypatch, capsys):
-    said = iter(["hello", "/clear", "again", "/exit"])
-    heard = []
-    monkeypatch.setattr(chat.out, "input", lambda prompt: next(said))
-    monkeypatch.setattr(chat.out, "print", lambda *text, **how: heard.extend(text))
+def test_what_a_server_says_is_what_the_model_says(lm, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("hello\n/clear\nagain\n/set temprature 1\n"))
     with serving(lm) as (url, _):
-        chat.command(url=url, max_new_tokens=12, temperature=0.0, seed=1)
+        assert main(["chat", "--url", url, "-n", "12", "--temperature", "0", "--seed", "1"]) == 0
     first, second = (
         lm.generate([{"role": "user", "content": text}], max_new_tokens=12, temperature=0.0).text
         for text in ("hello", "again")
     )
-    assert "".join(heard) == first + second
+    out, err = capsys.readouterr()
+    assert out == f"{first}\n{second}\n"
+    assert "did you mean temperature?" in err
 
 
-def test_what_is_wrong_is_one_line(lm, monkeypatch):
+def test_a_server_s_full_context_drops_turns(lm, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("hello\n" + "more " * 60 + "\n" + "again " * 60 + "\n"))
+    with serving(lm) as (url, _):
+        assert main(["chat", "--url", url, "-n", "5", "--temperature", "0"]) == 0
+    out, err = capsys.readouterr()
+    want = lm.generate([{"role": "user", "content": "again " * 60}], max_new_tokens=5, temperature=0).text
+    assert out.endswith(f"\n{want}\n") and "dropped" in err and "left out" not in err
+
+
+def test_what_is_wrong_is_one_line(lm):
     with serving(lm, api_key="secret", most_tokens=5) as (url, _):
         with pytest.raises(InvalidArgument, match=r"answers 401: .*API key"):
             Remote(url)
-        monkeypatch.setenv("SWIFTK_API_KEY", "secret")
-        server = Remote(f"{url}/v1/")
-        assert server.model == "tiny"
+        server = Remote(f"{url}/v1/", key="secret")
+        assert server.name == "tiny"
         with pytest.raises(InvalidArgument, match=r"answers 400: .*temperature"):
-            list(server.chat(MESSAGES, {"temperature": -1}))
+            list(server.answer(MESSAGES, {"temperature": -1}))
     with pytest.raises(InvalidArgument, match="does not answer"):
         Remote(url)
     with pytest.raises(InvalidArgument, match="want http://HOST:PORT"):
         Remote("localhost:80")
-    for given in {}, {"model": "demo", "url": url}:
-        with pytest.raises(InvalidArgument, match="want a model, or --url"):
-            chat.command(**given)

@@ -51,7 +51,8 @@ def test_one_version():
 
 def test_runtime_needs_neither_torch_nor_a_compiler():
     needed = [r for r in importlib.metadata.requires("swiftk") if "extra ==" not in r]
-    assert {r.split(">")[0].strip() for r in needed} == {"numpy", "tokenizers", "jinja2", "typer", "rich"}
+    found = {r.split(">")[0].strip() for r in needed}
+    assert found == {"numpy", "tokenizers", "jinja2", "typer", "rich", "prompt_toolkit"}
 
 
 @pytest.mark.parametrize("option", ["--help", "--version"])
