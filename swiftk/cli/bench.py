@@ -82,7 +82,7 @@ def _report(facts: dict[str, dict[str, Any]], json: bool) -> None:
     if json:
         print_json(facts)
         return
-    table = make_table("", "tok/s", "ratio", "forecast", "tok/pass", "accepted", "c", "output")
+    table = make_table("", "tok/s", "ratio", "forecast", "tok/pass", "accepted", "draft cost", "output")
     for way, f in facts.items():
         number = {k: "" if f[k] is None else f"{f[k]:.2f}" for k in ("forecast_speedup", "draft_cost")}
         table.add_row(
@@ -96,6 +96,10 @@ def _report(facts: dict[str, dict[str, Any]], json: bool) -> None:
             "identical" if f["identical"] else Text("differs", style="red"),
         )
     out.print(table)
+    out.print(
+        "accepted: share of the plan's draft tokens; those of repetitions are not counted. draft cost: time of a "
+        "draft\nstep, where a plain step takes 1. forecast: speed-up expected from tokens per pass and these costs."
+    )
     drafted = facts["swiftk"]
     if drafted["reason_off"]:
         out.print(why_off(drafted["speculation"], drafted["reason_off"]))

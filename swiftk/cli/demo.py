@@ -48,13 +48,13 @@ def command(
     model, drafter = (str(f if grow == 1 else grown(f, grow, _growing)) for f in (demo_model(), demo_drafter()))
     lm = open_model(model, {**loading, "drafter": [drafter]})
     out.print(
-        f"Three texts with drafts, then without: the same tokens, sooner. {lm.model.config['num_layers']} layers, "
-        f"{lm.model.weight_bytes / 1e6:.0f} MB of {lm.model.dtype} weights, {lm.model.isa} kernels, "
-        f"{lm.model.threads} threads; trained for minutes: it babbles."
+        f"Three texts with drafting, then without: the same tokens in less time. "
+        f"{lm.model.config['num_layers']} layers, {lm.model.weight_bytes / 1e6:.0f} MB of {lm.model.dtype} weights, {lm.model.isa} kernels, "
+        f"{lm.model.threads} threads. This is a toy model: its text makes little sense."
     )
     plan = "".join(f"an {name} copy of the weights" for name in lm.model.copies) or "the model with sublayers skipped"
     plan += f", a head of {lm.model.drafter_bytes / 1e6:.0f} MB that was trained for it"
-    rest = f" tokens were proposed by {plan}, by repetitions or by what came before, and verified by the model.\n"
+    rest = f" tokens were drafted by {plan}, or by repetitions in the text, and verified by the model.\n"
     out.print(Text.assemble(("Green", "green"), rest))
     options = {"max_new_tokens": max_new_tokens, "temperature": temperature, "seed": seed, "ignore_eos": True}
     table = make_table("prompt", "plain tok/s", "swiftk tok/s", "ratio", "tok/step", "accepted", "output")
