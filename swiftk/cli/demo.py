@@ -49,8 +49,8 @@ def command(
     lm = open_model(model, {**loading, "drafter": [drafter]})
     out.print(
         f"Three texts with drafting, then without: the same tokens in less time. "
-        f"{lm.model.config['num_layers']} layers, {lm.model.weight_bytes / 1e6:.0f} MB of {lm.model.dtype} weights, {lm.model.isa} kernels, "
-        f"{lm.model.threads} threads. This is a toy model: its text makes little sense."
+        f"{lm.model.config['num_layers']} layers, {lm.model.weight_bytes / 1e6:.0f} MB of {lm.model.dtype} weights, "
+        f"{lm.model.isa} kernels, {lm.model.threads} threads. This is a toy model: its text makes little sense."
     )
     plan = "".join(f"an {name} copy of the weights" for name in lm.model.copies) or "the model with sublayers skipped"
     plan += f", a head of {lm.model.drafter_bytes / 1e6:.0f} MB that was trained for it"
