@@ -61,10 +61,10 @@ def command(name: str, given: argparse.Namespace, minutes: float) -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=sum(MINUTES.values()), help="of all; default %(default)s")
+    parser.add_argument("--minutes", type=float, default=sum(MINUTES.values()), help="time for all studies; default %(default)s")
     parser.add_argument("--only", nargs="+", choices=MINUTES, metavar="STUDY", help=f"some of: {', '.join(MINUTES)}")
     parser.add_argument("--quick", action="store_true", help="smoke tests, of seconds, on the bundled model")
-    parser.add_argument("--model", type=Path, help="of the studies that are no benchmarks of pytest")
+    parser.add_argument("--model", type=Path, help="Hugging Face folder for the studies that are not pytest benchmarks")
     parser.add_argument("--out", type=Path, help=f"folder of results; default {OUT}")
     parser.add_argument("--record", action="store_true", help=f"results go to {RECORD}, which READMEs cite")
     parser.add_argument("--python-llama", default=sys.executable, help="interpreter that has llama-cpp-python and gguf")

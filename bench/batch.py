@@ -20,9 +20,9 @@ PROMPT = 200  # tokens of a prompt, at most
 COLUMNS = {"texts": "part", "way": "way", "tokens/s": "rate:.1f", "over one": "over_one:.2f", "over plain": "over:.3f"}
 COLUMNS |= {"M": "M:.2f", "equal texts": "equal"}
 NOTES = (
-    "B texts that begin together and do not end: prompts of all streams in turn; seconds behind the last one's first "
-    "token; one: a single text, written plainly; M: tokens of a text per round; side by side, each on an engine of its "
-    "own (llama.cpp: in a process of its own, greedy), a few rounds each in turn; equal texts: with swiftk's plain ones"
+    "B texts begin together and do not end; their prompts come from all streams in turn. Time counts from the last "
+    "one's first token. one: a single text, plain. M: tokens per text and round. Each way has an engine of its own "
+    "(llama.cpp a process, greedy), and they take turns every few rounds. equal texts: equal to swiftk's plain ones."
 )
 
 

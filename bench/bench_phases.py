@@ -29,9 +29,9 @@ def table(results, model, model_dir):
         "What the phases of a round cost.",
         COLUMNS,
         f"{model_dir.name}: {model.weight_bytes / 1e9:.2f} GB of packed weights, {model.dtype}",
-        f"steps of one run in turn, behind {CONTEXT} tokens; medians of seconds, and of ratios by round: bandwidth is "
-        "probed in every round, since that of a shared machine changes",
-        "verification includes logits and the walk for every row",
+        f"All steps take turns in one run, after {CONTEXT} tokens. Times and ratios are medians over rounds: "
+        "bandwidth is probed in every round, because that of a shared machine changes.",
+        "Verification includes logits and the walk for every row.",
     )
 
 

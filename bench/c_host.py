@@ -16,8 +16,8 @@ PROMPT = 200  # tokens, at most
 STREAMS = ("gsm8k", "humaneval", "summarization", "english")
 WAYS = ("C", "Python", "C, plain", "Python, plain")
 NOTES = (
-    "tokens/s behind the first token, as the host's callback and the stream's events come; greedy; each keeps what it "
-    "learned from text to text; C: bench/embedded/host.c, a process of its own"
+    "tokens/s: after the first token, by the times of the callback and of the stream's events. Greedy. Each keeps its "
+    "statistics from text to text. C: bench/embedded/host.c, a process of its own."
 )
 
 

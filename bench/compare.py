@@ -11,9 +11,9 @@ from .plots import bars
 from .process import PYTHON_LLAMA, Peer, equal, llama, side_by_side, summed
 
 NOTES = (
-    "tokens/s: behind the first token of each text; equal texts: with those that bf16 weights give swiftk plainly, "
-    "token by token; peak memory: of the process, weights, copies and libraries; each in a process of its own, text "
-    "by text in turn"
+    "tokens/s: after the first token of each text. equal texts: equal to swiftk's plain decoding in bf16, token by "
+    "token. peak memory: of the whole process, with weights, copies and libraries. Each engine runs in a process of "
+    "its own, and they take turns text by text."
 )
 
 

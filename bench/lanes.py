@@ -144,7 +144,7 @@ class Pair:
 
 
 def _decoding(result: Result) -> float:
-    """Seconds behind the first token."""
+    """Seconds after the first token."""
     return result.stats.total_seconds - result.stats.time_to_first_token
 
 
@@ -190,10 +190,10 @@ COLUMNS = {
     "output equal": "same",
 }
 ABOUT_COLUMNS = (
-    "M: tokens per target pass; alpha: the plan's tokens that were accepted, of the places it drafted; c, v: a draft "
-    "step and a target pass, over all rows of its tree, in plain steps; E(Spd.): M over a pass and its draft steps, "
-    "Equation 6 where the plan alone drafts; at v: with the v measured, which Equation 6 takes for 1; seconds behind "
-    "the first token"
+    "M: tokens per target pass. alpha: accepted share of the plan's draft tokens. c, v: time of a draft step, and of a "
+    "target pass over all rows of its tree, where a plain step takes 1. E(Spd.): M over the time of a pass and its "
+    "draft steps (Equation 6 if only the plan drafts). at v: with the measured v, which Equation 6 sets to 1. Time "
+    "counts from the first token."
 )
 
 

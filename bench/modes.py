@@ -16,9 +16,9 @@ SAMPLINGS = {"greedy": GREEDY, "T 1": {"temperature": 1.0}}
 STREAMS = ("gsm8k", "humaneval", "summarization", "english")
 EXIT = 3 / 16  # of the layers
 NOTES = (
-    "memory: of copies of the weights, as a share of the model's own; the default has int4, auto chooses among all",
-    "lookup, lookahead, parallel and template (Token Recycling's tree) take all that they guess, as their papers do, "
-    "up to as many rows as they may lose; plain again: what the machine's drift makes of the same decoding",
+    "memory: copies of the weights, as a share of the model's own. The default has int4; auto chooses among all.",
+    "lookup, lookahead, parallel and template (Token Recycling's tree) verify all tokens that they propose, as in their "
+    "papers, up to as many rows as they may lose. plain again: the same decoding, which shows the machine's drift.",
 )
 
 

@@ -29,12 +29,12 @@ COLUMNS = {"line": "part", "client": "way", "tokens/s": "rate:.1f", "over plain"
 COLUMNS |= {"guessed": "guessed:.0%", "rounds a token": "rounds:.2f", "bytes up": "up:.0f", "down": "down:.0f"}
 COLUMNS |= {"same text": "same", "silence": "silence:.2f", "alone": "alone:.1f"}
 NOTES = (
-    "server and client have a core each, and share the machine's memory; delay, jitter, width and loss are of each "
-    "direction (5G and 4G as in Mixture of Attentions); plain: nothing is guessed, the server streams; model: the demo "
-    "model's first 10 layers; EAGLE-2 head: the bundled one, as wide as the model, whose states come as bfloat16; "
-    "bytes are a token's, those of the prompt's states included; guessed: tokens that the client had guessed in time; "
-    "cut: after 50 tokens, for good; silence: seconds until the client's own model goes on, alone: its tokens/s, same "
-    "text: up to there; tokens/s behind the first token"
+    "Server and client have a core each, and share the machine's memory. Delay, jitter, width and loss hold for each "
+    "direction (5G and 4G as in Mixture of Attentions). plain: the server streams without drafts. model: the toy's "
+    "first 10 layers. EAGLE-2 head: the bundled one, as wide as the model, with states as bfloat16. bytes: per token, "
+    "with the states of the prompt. guessed: tokens that the client had drafted in time. cut: after 50 tokens, for "
+    "good. silence: seconds until the client's own model continues. alone: its tokens/s. same text: up to there. "
+    "tokens/s: after the first token."
 )
 
 

@@ -30,10 +30,10 @@ COLUMNS = {"users": "part", "server": "way", "answers": "answers", "tokens/s": "
 COLUMNS |= {"first, median": "first_50:.2f", "95 %": "first_95:.2f", "next, median": "next_50:.3f"}
 COLUMNS |= {"next, 95 %": "next_95:.3f", "right": "right", "lost": "lost"}
 NOTES = (
-    "greedy, each part with a server of its own; first: seconds from asking to the first piece of text; next: between "
-    "two pieces; right: answers equal to those that swiftk's server without drafts gave to the same prompts before, by "
-    f"{USERS[-1]} at a time; lost: requests without a whole answer; llama.cpp's server (llama-cpp-python's) writes one "
-    "text after another, and its texts may differ",
+    "Greedy; each part has a server of its own. first: seconds from the request to the first piece of text. next: "
+    "seconds between two pieces. right: answers equal to those of swiftk's server without drafting, which got the same "
+    f"prompts before, {USERS[-1]} at a time. lost: requests without a whole answer. llama.cpp's server (of "
+    "llama-cpp-python) runs one request after another, and its texts may differ.",
 )
 
 

@@ -18,8 +18,8 @@ HOT = {"temperature": 1.5, "top_p": 1.0}
 FLOOR = 0.98
 ASKED = (DEFAULT.name, AUTO.name)
 NOTES = (
-    f"holds: speed-up of at least {FLOOR}, asked of the default, which drafts with an int4 copy, and of what searches "
-    "sublayers to skip where there is no copy; uniform drafts in every round, for contrast"
+    f"holds: speed-up of at least {FLOOR}, wanted of the default (with an int4 copy) and of auto (without a copy, it "
+    "searches layers to skip). uniform drafts in every round, for contrast."
 )
 
 

@@ -18,7 +18,7 @@ NOTES = (
     "draft .. other: shares of decode time, plain steps being verification; first text: the search's share in it; "
     "first, last: speed-up over the first and the last quarter of the texts; matchness: of the set that drafts at "
     "last, over the first tokens of all texts",
-    f"budget kept: auto's search takes at most {FIRST:.0%} of the first text and, behind 1000 tokens, {LASTING:.0%} "
+    f"budget kept: auto's search takes at most {FIRST:.0%} of the first text and, after 1000 tokens, {LASTING:.0%} "
     "of all",
     "paper: .8% of the time is the search's and 64.4% the draft's; matchness .45 at first, .98 at the end; 1.53 then",
 )

@@ -1,6 +1,6 @@
 """SWIFT's main results (Tables 2-4, and the methods of Table 10) on this machine: every stream, greedy and sampled.
 
-As their papers have them, drafting in every round: lookahead, parallel, layerskip (a chain behind a fixed exit),
+As their papers have them, drafting in every round: lookahead, parallel, layerskip (a chain from a fixed exit),
 self-sd (a set searched before inference, on other texts of the stream), uniform (every second layer), swift (paper). By
 the clock: swift, the paper's search within a budget of time, and auto, the default's search where there is no copy of
 the weights. `--ways` takes some of them.
@@ -21,9 +21,9 @@ SAMPLED_ON = ("gsm8k", "humaneval", "summarization", "english")
 EXIT, CHAIN = 1 / 4, 2  # of the layers, as in LayerSkip's paper; tokens: longer ones lose here (layerskip/sweep.py)
 TRAINING, STEPS = 2, 4  # texts and steps of Self-SD's search
 NOTES = (
-    "sampled: temperature .6, top_p .95, on four streams; without search: the time that its optimizer took left out",
-    f"layerskip: exit behind a quarter of the layers, chains of {CHAIN}; self-sd: {STEPS} steps of its search on "
-    f"{TRAINING} other texts of the stream, for which no time is counted",
+    "sampled: temperature 0.6, top_p 0.95, on four streams. without search: without the time that the search took.",
+    f"layerskip: exit after a quarter of the layers, chains of {CHAIN}. self-sd: {STEPS} steps of its search on "
+    f"{TRAINING} other texts of the stream, whose time is not counted.",
 )
 
 

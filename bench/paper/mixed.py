@@ -12,7 +12,7 @@ DOMAINS = ("gsm8k", "humaneval", "summarization", "english")
 ENOUGH = 0.9
 STEPS = 8  # of the offline search, on the first domain alone
 NOTES = (
-    "settled: over the second half of the domain's texts; recovered: texts behind the change until one has "
+    "settled: over the second half of the domain's texts; recovered: texts after the change until one has "
     f"{ENOUGH:.0%} of the best settled speed-up of any way",
     f"self-sd: the set that {STEPS} steps of its offline search found on other texts of the first domain; chains, by "
     "its own gate",

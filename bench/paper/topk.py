@@ -1,4 +1,4 @@
-"""What the draft's candidates behind its best are worth (SWIFT Figure 2a): speed-up over k, every second layer skipped.
+"""Speed-up from the draft's candidates after its best one (SWIFT Figure 2a), over k, every second layer skipped.
 
 The paper has k = 10 beside Self-SD, with LLaMA-2-13B on CNN/DM, GSM8K and TinyStories. Here k grows from 1 to 10, the
 last way is the paper's k by confidence (section 4.2), and english stands in for TinyStories.
@@ -19,7 +19,7 @@ RULES = {f"k = {k}": DraftRule(width=(k,) * 4) for k in (1, 2, 3, 5, 10)} | {"by
 WRITTEN = 4  # texts that `within` is of
 NOTES = (
     "within k: share of the model's own greedy tokens among the draft's k best, given the right ones before; alpha is "
-    "of the tokens that were drafted, which end behind one of confidence below .8",
+    "of the tokens that were drafted, which end after one of confidence below .8",
     "paper: with k = 10 over 90% of the draft's tokens are accepted, 30% more than its best alone; speed-up 1.22",
 )
 
