@@ -84,7 +84,7 @@ typedef struct swiftk_model_info {
   const char* dtype;
   const char* isa;
   uint64_t weight_bytes;
-  const int32_t* eos_ids; /* [n_eos] from generation_config.json, else config.json */
+  const int32_t* eos_ids; /* [n_eos] from generation_config.json, else config.json, else the tokenizer's files */
   size_t n_eos;
 } swiftk_model_info;
 

@@ -7,7 +7,6 @@ import pytest
 
 import swiftk
 from swiftk.errors import CheckpointError, InvalidArgument
-from swiftk.generation_config import read_defaults
 from swiftk.prompt import token_ids
 from swiftk.tokenizer import Tokenizer
 
@@ -162,29 +161,6 @@ def test_bytes_of_tokens_join_to_the_text(folder):
     bytes_of = ours.token_bytes()
     for text in TEXTS:
         assert b"".join(bytes_of[id] for id in ours.split(text)) == text.encode()
-
-
-EOS = [
-    ({"generation_config.json": {"eos_token_id": [5, 6]}, "config.json": {"eos_token_id": 4}}, (5, 6)),
-    ({"generation_config.json": {"eos_token_id": None}, "config.json": {"eos_token_id": 4}}, (4,)),
-    ({"config.json": {"text_config": {"eos_token_id": 9}}}, (9,)),
-    ({"tokenizer_config.json": {"eos_token": "</s>"}}, (2,)),
-    ({"tokenizer_config.json": {"eos_token": {"content": "</s>", "lstrip": False}}}, (2,)),
-    ({"tokenizer_config.json": {"eos_token": None}, "special_tokens_map.json": {"eos_token": "<s>"}}, (1,)),
-    ({"tokenizer_config.json": {"eos_token": "x", "added_tokens_decoder": {"44": {"content": "x"}}}}, (44,)),
-    ({"tokenizer_config.json": {"eos_token": "a"}}, "a"),
-    ({"tokenizer_config.json": {"eos_token": "no such token"}}, ()),
-    ({}, ()),
-]
-
-
-@pytest.mark.parametrize(("files", "want"), EOS)
-def test_where_the_eos_is_named(folder, files, want):
-    for name in ("generation_config.json", "config.json", "tokenizer_config.json", "special_tokens_map.json"):
-        (folder / name).write_text(json.dumps(files.get(name, {})))
-    if want == "a":  # a token of the vocabulary that nobody added
-        want = (json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]["a"],)
-    assert read_defaults(folder).eos_token_ids == want
 
 
 def test_a_template_cannot_reach_python(folder):
