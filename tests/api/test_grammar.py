@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import normalizers
 
 import swiftk
+from marks import FIRST, tiny_with_marks
 from swiftk.errors import InvalidArgument, InvalidOption, SwiftkError
 from swiftk.testing import make_tiny
 
@@ -144,6 +146,73 @@ def test_it_needs_an_end(lm, tmp_path):
         path.write_text(json.dumps({k: v for k, v in named.items() if k not in ("eos_token_id", "eos_token")}))
     with swiftk.load(folder) as endless, pytest.raises(InvalidArgument, match="eos_token_id"):
         endless.generate("x", response_format=FORMS["lark"])
+
+
+@pytest.fixture(scope="module")
+def with_marks(tmp_path_factory):
+    """A model whose tokenizer has added tokens: shown in texts, and special."""
+    folder = tmp_path_factory.mktemp("marks") / "tiny"
+    tiny_with_marks(folder, ["<call>", "</call>"], ["<|end|>", "[MARK]"], normalizers.NFC())
+    return swiftk.load(folder, device="cpu", threads=1)
+
+
+CALL, END, SPECIAL, MARK = range(FIRST, FIRST + 4)
+TEXTS = ["<call>", "a</call>\nb", "<|end|>", "[MARK]x", "</s>", "e\N{COMBINING ACUTE ACCENT}", "日🙂"]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("form", ["json_schema", "choice", "regex"])
+def test_what_a_grammar_spells_is_what_the_text_says(with_marks, form, text):
+    wanted = {"json_schema": {"const": text}, "choice": [text], "regex": re.escape(text)}[form]
+    part = {"json_schema": "schema", "choice": "choices", "regex": "regex"}[form]
+    for seed in range(3):
+        options = {"response_format": {"type": form, part: wanted}, "temperature": 1.0, "seed": seed}
+        want = with_marks.generate("x", speculate=False, **options)
+        assert (json.loads(want.text) if form == "json_schema" else want.text) == text
+        assert with_marks.generate("x", speculate="always", **options).tokens == want.tokens
+        assert not {SPECIAL, MARK} & set(want.tokens)
+        assert (CALL in want.tokens) == ("<call>" in text) and (END in want.tokens) == ("</call>" in text)
+
+
+@pytest.mark.parametrize(
+    ("grammar", "tokens"),
+    [
+        ('start: "<call>" /[0-9]/ "</call>"', [CALL, None, END]),
+        ('start: <call> /[0-9]/ "[MARK]"', [CALL, None, MARK]),
+        ('start: "<|end|>" /[0-9]/ <|end|>', [SPECIAL, None, SPECIAL]),
+        ('start: ("[MARK]" | "<|end|>") /[0-9]/ <[320]>', [None, None, CALL]),
+        ('start: one\none: "[MARK]" %json {"enum": [3, 4]} "</call>"', [MARK, None, END]),
+        ("start: /[0-9]/ <[60-90]> <[323]>", [None, None, MARK]),
+    ],
+)
+def test_literals_of_lark_that_spell_added_tokens_are_those_tokens(with_marks, grammar, tokens):
+    for seed in range(4):
+        options = {"response_format": {"type": "lark", "grammar": grammar}, "temperature": 1.0, "seed": seed}
+        want = with_marks.generate("x", speculate=False, **options)
+        for found, token in zip(want.tokens, tokens, strict=False):
+            assert token is None or found == token
+        assert len(want.tokens) == len(tokens) + 1  # the end
+        for way in ({"speculate": "always"}, {"speculate": "always", "drafter": "plan"}):
+            assert with_marks.generate("x", **way, **options).tokens == want.tokens
+
+
+@pytest.mark.parametrize("token", [CALL, SPECIAL, 65, 300])
+def test_what_was_tried_leaves_nothing_behind(with_marks, token):
+    """As drafts try paths, and go back."""
+    text = f'start: "7" <[{token}]> <[{token}]> "8"'
+
+    def allowed(grammar, path):
+        bits = np.zeros((330 + 31) // 32, np.uint32)
+        assert grammar.allow(path, bits.ctypes.data, bits.nbytes)
+        return [i for i in range(330) if bits[i // 32] >> (i % 32) & 1]
+
+    form = {"type": "lark", "grammar": text}
+    tried, (seven, eight) = with_marks._grammars.of(form), with_marks.tokenizer.split("78")
+    for taken, following in (([seven], token), ([token], token), ([token], eight)):
+        tried.took(taken)
+        for path in ([following], []):
+            allowed(tried, path)
+        assert allowed(tried, []) == [following]
 
 
 class Broken:

@@ -8,13 +8,12 @@ from hypothesis import strategies as st
 
 import swiftk
 from swiftk.errors import InvalidArgument
-from swiftk.testing import make_tiny
 
 pytest.importorskip("fastapi")
 pytest.importorskip("llguidance")
 httpx = pytest.importorskip("httpx")
 
-from patience import PATIENCE  # noqa: E402
+from marks import tiny_with_marks  # noqa: E402
 from serving import TOOL_TEMPLATE, lines, serving  # noqa: E402
 from swiftk.serve.calls import HERMES, LLAMA, MISTRAL, MISTRAL_ARGS, PHI, SPELLINGS, Reader, spelling_of  # noqa: E402
 from swiftk.serve.tools import Tools, read_message, told_calls  # noqa: E402
@@ -34,14 +33,23 @@ TOOLS = [{"type": "function", "function": one} for one in (WEATHER, NOTHING)]
 ASKED = {"messages": [{"role": "user", "content": "how is it?"}], "temperature": 1.0, "seed": 3, "max_tokens": 80}
 
 
-@pytest.fixture(scope="module", params=["llama", "hermes"])
+MODELS = {  # what the template says, and added tokens: that texts show, and special ones
+    "llama": ("", [], ["<|python_tag|>"]),
+    "hermes": ("<tool_call>", [], []),
+    "qwen": ("<tool_call>", ["<tool_call>", "</tool_call>"], []),
+    "mistral": ("[TOOL_CALLS]", [], ["[TOOL_CALLS]"]),
+    "mistral-args": ("[TOOL_CALLS][ARGS]", [], ["[TOOL_CALLS]", "[ARGS]"]),
+}
+
+
+@pytest.fixture(scope="module", params=MODELS)
 def served(request, tmp_path_factory):
     """A client, the model, and how its template has calls spelled."""
-    folder = make_tiny(tmp_path_factory.mktemp("tools") / "tiny", "llama3", layers=2)
-    mark = "{# <tool_call> #}" if request.param == "hermes" else ""
-    (folder / "chat_template.jinja").write_text(TOOL_TEMPLATE + mark)
+    says, shown, special = MODELS[request.param]
+    folder = tiny_with_marks(tmp_path_factory.mktemp("tools") / "tiny", shown, special)
+    (folder / "chat_template.jinja").write_text(f"{TOOL_TEMPLATE}{{# {says} #}}")
     lm = swiftk.load(folder, device="cpu", threads=1)
-    with serving(lm) as (url, _), httpx.Client(base_url=url, timeout=PATIENCE) as client:
+    with serving(lm) as (url, _), httpx.Client(base_url=url, timeout=60) as client:
         yield client, lm, spelling_of(lm.tokenizer.template())
 
 
@@ -63,7 +71,8 @@ def test_a_call_that_is_required_comes(served, choice):
     wanted = [WEATHER] if choice != "required" else [WEATHER, NOTHING]
     ids = lm.tokenizer.encode_chat(ASKED["messages"], TOOLS)
     grammar = spelling.grammar(wanted)
-    want = lm.generate(ids, temperature=1.0, seed=3, max_new_tokens=80, response_format=grammar, speculate=False)
+    options = {"temperature": 1.0, "seed": 3, "max_new_tokens": 80, "keep_special_tokens": spelling.marks}
+    want = lm.generate(ids, response_format=grammar, speculate=False, **options)
     assert read(spelling, want.text) == ("", [(name, arguments)])
     chunks = lines(client.post("/v1/chat/completions", json={**asked, "stream": True}))
     told = [c["choices"][0] for c in chunks]
