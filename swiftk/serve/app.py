@@ -144,7 +144,7 @@ def _add_questions(app: FastAPI, server: Server) -> None:
 
     def card(name: str) -> dict[str, Any]:
         one = {"id": name, "object": "model", "created": server.began, "owned_by": "swiftk"}
-        return {**one, "max_model_len": server.lm.context}
+        return {**one, "max_model_len": server.lm.context, "chat_template": server.lm.tokenizer.has_template}
 
     @app.get("/v1/models")
     async def models() -> Any:

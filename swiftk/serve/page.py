@@ -10,15 +10,15 @@ the same without guesses.</p></header>
 <form class="card" id="form">
 <textarea id="prompt" rows="5" placeholder="A prompt" aria-label="Prompt" required></textarea>
 <div class="row">
-<label>as <select id="kind"><option value="completions">a text to go on with</option>
-<option value="chat/completions">a message</option></select></label>
+<label>as <select id="kind"><option value="chat/completions">a message</option>
+<option value="completions">raw text</option></select></label>
 <label>tokens <input id="tokens" type="number" min="1" value="200"></label>
 <label>temperature <input id="temperature" type="number" min="0" max="2" step="0.1" value="0"></label>
 <label>seed <input id="seed" type="number" min="0" value="1"></label>
 <label><input id="speculate" type="checkbox" checked> guesses</label>
 <label>key <input id="key" type="password" autocomplete="off" size="8"></label>
 <button id="go">Go</button> <button id="stop" type="button" disabled>Stop</button>
-</div></form>
+</div><p class="soft" id="how">&nbsp;</p></form>
 <div class="card" style="margin-top:12px"><p class="soft" id="told">&nbsp;</p>
 <div class="legend" id="legend"></div><div class="text" id="text" aria-live="polite"></div></div>
 """
@@ -36,7 +36,28 @@ _SCRIPT = """
 "use strict";
 const at = id => document.getElementById(id);
 const colours = {plan: "plan", suffix: "suffix", recycle: "recycle", grammar: "verify"};
-let running = null;
+const NOTHING = {
+  raw: "this model answers messages, and got raw text: choose \\u201ca message\\u201d",
+  chat: "the model has nothing to say to that: ask otherwise, or raise the temperature",
+  text: "to the model the prompt is a whole text: leave its last sentence unfinished"};
+let running = null, model = null;
+
+async function know() {  // the model, once the server says what it is
+  const response = await fetch("v1/models", {headers: headers()}), found = await response.json();
+  if (!response.ok) throw new Error(found.error.message);
+  model = found.data[0];
+  at("name").textContent = model.id;
+  at("kind").options[0].disabled = !model.chat_template;
+  at("kind").value = model.chat_template ? "chat/completions" : "completions";
+  explain();
+}
+
+function explain() {
+  const chat = at("kind").value !== "completions";
+  at("how").textContent = chat ? "The model answers the prompt, by its chat template (v1/chat/completions)."
+    : (model.chat_template ? "The model continues the prompt, without its chat template (v1/completions)."
+      : "The model continues the prompt: it has no chat template (v1/completions).");
+}
 
 function headers() {
   const key = at("key").value;
@@ -69,12 +90,14 @@ async function* events(response) {
     rest = lines.pop();
     for (const line of lines) {
       const data = line.replace(/^data: /, "");
-      if (data !== "[DONE]") yield JSON.parse(data);
+      if (data !== "[DONE]" && !line.startsWith(":")) yield JSON.parse(data);
     }
   }
 }
 
 async function run() {
+  if (!model) await know();
+  let ended = null;
   const kind = at("kind").value, said = at("prompt").value, counts = {};
   const asked = {max_tokens: +at("tokens").value, temperature: +at("temperature").value, seed: +at("seed").value,
     speculate: at("speculate").checked, stream: true, stream_options: {include_usage: true, include_sources: true}};
@@ -87,9 +110,12 @@ async function run() {
   if (!response.ok) throw new Error((await response.json()).error.message);
   for await (const one of events(response)) {
     if (one.error) throw new Error(one.error.message);
-    for (const choice of one.choices) for (const [text, source] of choice.pieces || []) {
-      show(text, source);
-      counts[source || "the model"] = (counts[source || "the model"] || 0) + 1;
+    for (const choice of one.choices) {
+      ended = choice.finish_reason || ended;
+      for (const [text, source] of choice.pieces || []) {
+        show(text, source);
+        counts[source || "the model"] = (counts[source || "the model"] || 0) + 1;
+      }
     }
     legend(counts);
     if (one.usage) {
@@ -97,6 +123,9 @@ async function run() {
       at("told").textContent = `${one.usage.completion_tokens} tokens in ${seconds.toFixed(2)} s, ` +
         `${(one.usage.completion_tokens / seconds).toFixed(1)} a second, ` +
         `${drafting.mean_generated_length.toFixed(2)} for each pass of the model`;
+      const why = !model.chat_template ? "text" : kind === "completions" ? "raw" : "chat";
+      if (ended === "stop" && !at("text").textContent.trim())
+        at("told").textContent += `. Nothing to show: ${NOTHING[why]}`;
     }
   }
 }
@@ -113,9 +142,8 @@ at("form").addEventListener("submit", async event => {
   at("stop").disabled = true;
 });
 at("stop").addEventListener("click", () => running.abort());
-fetch("v1/models", {headers: headers()}).then(r => r.json()).then(found => {
-  if (found.data) at("name").textContent = found.data[0].id;
-});
+at("kind").addEventListener("change", () => model && explain());
+know().catch(error => { at("how").textContent = error.message; });
 """
 
 

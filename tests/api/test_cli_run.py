@@ -67,6 +67,13 @@ def test_a_model_without_a_template_gets_the_text(run, folder, tmp_path):
     assert run(plain, PROMPT, *FLAGS)[:2] == run(plain, PROMPT, *FLAGS, "--raw")[:2] == (0, want.text + "\n")
 
 
+def test_a_template_may_come_from_a_file(run, folder, tmp_path):
+    plain, file = without_template(folder, tmp_path), tmp_path / "other.jinja"
+    file.write_text("{{ messages[0].content }}!")
+    want = swiftk.generate(plain, [USER], chat_template=file, **HOW)
+    assert run(plain, PROMPT, *FLAGS, "--chat-template", file)[1] == want.text + "\n"
+
+
 def test_a_system_message_needs_a_template(run, folder, tmp_path):
     plain = without_template(folder, tmp_path)
     for model, more, says in (

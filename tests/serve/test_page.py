@@ -2,6 +2,7 @@
 
 import shutil
 import threading
+from dataclasses import replace
 from itertools import count
 
 import pytest
@@ -83,4 +84,52 @@ def test_errors_are_told_and_a_text_can_be_stopped(lm, browser, monkeypatch):
         page.wait_for_function("document.getElementById('told').textContent === 'stopped'")
         clicked.set()
         until(lambda: len(server.texts) == 0)
+        page.close()
+
+
+def go(page, prompt):
+    """What the page tells of a text with its defaults, once it has ended."""
+    page.fill("#prompt", prompt)
+    page.click("#go")
+    page.wait_for_function("document.getElementById('told').textContent.includes('a second')")
+    return page.text_content("#told")
+
+
+@pytest.mark.parametrize("template", [True, False])
+def test_the_prompt_is_a_message_where_there_is_a_template(lm, browser, monkeypatch, template):
+    if not template:
+        monkeypatch.setattr(type(lm.tokenizer), "template", lambda *_: None)
+    with serving(lm, api_key="secret") as (url, _):
+        page = browser.new_page()
+        page.goto(url)
+        page.wait_for_function("document.getElementById('how').textContent.includes('API key')")
+        page.fill("#key", "secret")
+        go(page, "hello")
+        message = [{"role": "user", "content": "hello"}]
+        asked = {"max_new_tokens": 200, "temperature": 0}
+        assert page.text_content("#text") == lm.generate(message if template else "hello", **asked).text
+        assert ("by its chat template" if template else "it has no chat template") in page.text_content("#how")
+        assert page.locator("#kind option[disabled]").count() == (0 if template else 1)
+        if template:
+            page.select_option("#kind", "completions")
+            assert "without its chat template" in page.text_content("#how")
+            go(page, "hello")
+            assert page.text_content("#text") == lm.generate("hello", **asked).text
+        page.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"), [("completions", "choose “a message”"), ("chat/completions", "ask otherwise")]
+)
+def test_a_text_that_ends_at_its_first_token_says_so(lm, browser, monkeypatch, kind, says):
+    prompt = "hello" if kind == "completions" else [{"role": "user", "content": "hello"}]
+    first = lm.generate(prompt, max_new_tokens=1, temperature=0).tokens[0]
+    monkeypatch.setattr(lm, "defaults", replace(lm.defaults, eos_token_ids=(first,)))
+    with serving(lm) as (url, _):
+        page = browser.new_page()
+        page.goto(url)
+        page.wait_for_function("document.getElementById('name').textContent === 'tiny'")
+        page.select_option("#kind", kind)
+        told = go(page, "hello")
+        assert "Nothing to show: " in told and says in told
         page.close()
