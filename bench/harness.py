@@ -163,7 +163,7 @@ def _parser(
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a smoke test, of seconds, on the bundled model")
     parser.add_argument("--model", type=Path, help="Hugging Face folder; default: the toy model grown --grow times")
-    parser.add_argument("--grow", type=int, default=8, help="how many times as wide the toy is made; default %(default)s")
+    parser.add_argument("--grow", type=int, default=8, help="width of the toy, times its own; default %(default)s")
     parser.add_argument("--instances", type=int, help=f"texts per stream; default {instances}")
     parser.add_argument("--tokens", type=int, help=f"new tokens per text; default {tokens}")
     parser.add_argument("--streams", nargs="+", help=f"kinds of prompts; default: {' '.join(streams)}")

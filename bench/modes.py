@@ -17,8 +17,8 @@ STREAMS = ("gsm8k", "humaneval", "summarization", "english")
 EXIT = 3 / 16  # of the layers
 NOTES = (
     "memory: copies of the weights, as a share of the model's own. The default has int4; auto chooses among all.",
-    "lookup, lookahead, parallel and template (Token Recycling's tree) verify all tokens that they propose, as in their "
-    "papers, up to as many rows as they may lose. plain again: the same decoding, which shows the machine's drift.",
+    "lookup, lookahead, parallel and template (Token Recycling's tree) verify all tokens that they propose, as in "
+    "their papers, up to as many rows as they may lose. plain again: the same decoding, which shows the machine's drift.",
 )
 
 

@@ -10,7 +10,7 @@ from ..process import Peer, equal, side_by_side, summed
 
 CHAIN = 4  # tokens that each round drafts
 NOTES = (
-    f"tokens/s: after the first block of each text. Drafts are chains of {CHAIN} from an exit after 3/16 of the layers. "
+    f"tokens/s: after the first block of each text. Drafts are chains of {CHAIN} from an exit at 3/16 of the layers. "
     "by time: swiftk's own choice of length and tree for the same exit. own plain text, swiftk's: number of texts that "
     "equal these, token by token."
 )
