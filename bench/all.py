@@ -61,7 +61,7 @@ def command(name: str, given: argparse.Namespace, minutes: float) -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=sum(MINUTES.values()), help="for all studies; default %(default)s")
+    parser.add_argument("--minutes", type=float, default=sum(MINUTES.values()), help="of all; default %(default)s")
     parser.add_argument("--only", nargs="+", choices=MINUTES, metavar="STUDY", help=f"some of: {', '.join(MINUTES)}")
     parser.add_argument("--quick", action="store_true", help="smoke tests, of seconds, on the bundled model")
     parser.add_argument("--model", type=Path, help="Hugging Face folder for the studies that are not pytest benchmarks")

@@ -18,7 +18,7 @@ EXIT = 3 / 16  # of the layers
 NOTES = (
     "memory: copies of the weights, as a share of the model's own. The default has int4; auto chooses among all.",
     "lookup, lookahead, parallel and template (Token Recycling's tree) verify all tokens that they propose, as in "
-    "their papers, up to as many rows as they may lose. plain again: the same decoding, which shows the machine's drift.",
+    "their papers, up to as many rows as they may lose. plain again: the same decoding, for the machine's drift.",
 )
 
 

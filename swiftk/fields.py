@@ -84,7 +84,7 @@ class TextOptions:
     temperature: float | None = option(
         None,
         Number(0, MOST, least=1e-5),
-        "Sampling temperature; below 1e-5: greedy.",
+        "Sampling temperature; 0 is greedy. None: the model's.",
         http=BOTH,
         command=True,
         sampler=True,
@@ -124,7 +124,7 @@ class TextOptions:
     repetition_penalty: float | None = option(
         None,
         Number(LEAST, MOST),
-        "Divides positive and multiplies negative logits of tokens seen in the prompt or the text; 1: off.",
+        "Above 1: tokens of the prompt and the text become less likely (their logits are divided or multiplied by it).",
         http=BOTH,
         command=True,
         sampler=True,
@@ -134,7 +134,7 @@ class TextOptions:
     frequency_penalty: float | None = option(
         None,
         Number(-2, 2),
-        "Subtracted from a token's logit for each time that the text has it; the prompt does not count.",
+        "Subtracted from a token's logit for each time that the new text has it. -2 to 2.",
         http=BOTH,
         command=True,
         sampler=True,
@@ -142,7 +142,7 @@ class TextOptions:
     presence_penalty: float | None = option(
         None,
         Number(-2, 2),
-        "Subtracted once from the logit of each token that the text has; the prompt does not count.",
+        "Subtracted once from the logit of each token that the new text has. -2 to 2.",
         http=BOTH,
         command=True,
         sampler=True,
@@ -163,7 +163,7 @@ class TextOptions:
     seed: int | None = option(
         None,
         Seed(-(1 << 63), (1 << 64) - 1),
-        "The same seed gives the same text. None or -1: drawn at random, recorded in the result.",
+        "The same seed gives the same text. None or -1: random; the result reports it.",
         http=BOTH,
         command=True,
         sampler=True,
