@@ -126,13 +126,14 @@ uint64_t submit(const SharedEngine& self, py::dict boxes, const Tokens& prompt, 
                 const std::string& plans, const std::vector<Skip>& skips, const std::optional<DraftRule>& rule,
                 const std::vector<int>& drafters, const DrafterSettings& settings, std::optional<bool> recall,
                 int max_draft, bool always, bool kvq, bool explain, bool outcomes, const py::object& constraint,
-                int prompt_logprobs, int tells) {
+                int prompt_logprobs, int tells, int continued) {
   Request r{.prompt = {prompt.data(), prompt.data() + prompt.size()},
             .sampling = sampling,
             .acceptance = acceptance_named(acceptance),
             .logprobs = logprobs,
             .prompt_logprobs = prompt_logprobs,
             .max_new_tokens = max_new_tokens,
+            .continued = continued,
             .draft_by = one_of(drafting, "drafting", {"planned", "ruled", "off"}, DraftBy::Planner),
             .plans = one_of(plans, "plans", {"any", "none", "fixed", "directed"}, Plans::Any),
             .settings = settings,
@@ -285,7 +286,7 @@ void bind_engine(py::module_& m) {
            "drafters"_a = std::vector<int>{static_cast<int>(SourceId::Suffix), static_cast<int>(SourceId::Recycle)},
            "settings"_a = DrafterSettings{}, "recall"_a = py::none(), "max_draft"_a = TokenTree::kMaxNodes - 1,
            "always"_a = false, "kvq"_a = true, "explain"_a = false, "outcomes"_a = false, "constraint"_a = py::none(),
-           "prompt_logprobs"_a = -1, "tells"_a = -1)
+           "prompt_logprobs"_a = -1, "tells"_a = -1, "continued"_a = 0)
       .def(
           "direct",
           [](const SharedEngine& self, uint64_t id, const Skip& skip, const std::optional<DraftRule>& rule) {

@@ -13,6 +13,10 @@ void check(const Request& r, const Model& model, int context) {
   check(r.sampling, model.config.V);
   if (r.prompt.empty()) fail(Status::InvalidArgument, "[submit] the prompt is empty, want at least one token");
   check_tokens(model.config, r.prompt, "submit");
+  if (r.continued < 0 || r.continued >= static_cast<int64_t>(r.prompt.size())) {
+    fail(Status::InvalidArgument, "[submit] continued is " + std::to_string(r.continued) +
+                                      ", want 0 or more, and fewer than the prompt has tokens");
+  }
   if (r.prompt.size() >= static_cast<size_t>(context)) {
     fail(Status::InvalidArgument, "[submit] the prompt has " + std::to_string(r.prompt.size()) +
                                       " tokens, want fewer than the context of " + std::to_string(context));

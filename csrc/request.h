@@ -31,6 +31,7 @@ struct Request {
   int logprobs = 0;
   int prompt_logprobs = -1;  // the same of the prompt's tokens; -1: these are not told, and may be taken over
   int max_new_tokens = 128;
+  int continued = 0;  // last tokens of the prompt that were generated: penalties and min_tokens count them
   DraftBy draft_by = DraftBy::Planner;
   Plans plans = Plans::Any;
   std::vector<SkipSet> skips{};  // of the plans that are named; Directed: of the first, direct() names the next

@@ -18,7 +18,10 @@ struct Text {
     sequence.kvq = request.kvq;
     sequence.constraint = request.constraint.get();
     sequence.text = request.prompt;
-    for (const int32_t t : sequence.text) sequence.seen.add_prompt(t);
+    const size_t prompt = sequence.text.size() - request.continued;
+    for (size_t i = 0; i < sequence.text.size(); ++i) {
+      i < prompt ? sequence.seen.add_prompt(sequence.text[i]) : sequence.seen.add(sequence.text[i]);
+    }
   }
   // Tokens that must be cached before it decodes: all but the last one, or all of a prompt.
   int due() const { return sequence.position() - (generated > 0 ? 1 : 0); }

@@ -298,6 +298,7 @@ class Engine:
         constraint: Any = None,  # allow(path, address, size), forced(), took(tokens)
         prompt_logprobs: int = -1,
         tells: int = -1,  # a drafter by its number: what it reads of the text, turns tell
+        continued: int = 0,  # last tokens of the prompt that were generated
     ) -> int: ...
     # What concerns one text under way, between two rounds.
     def direct(self, id: int, skip: Skip, rule: DraftRule | None = None) -> None: ...

@@ -305,8 +305,12 @@ class LM:
                 known[key] = self.prompt_ids(prompt, **how)
             ids = known[key]
             self._check(o)
-            grammar = self._grammars.of(o.response_format)
-            asked.append((ids, o.filled(self.defaults, len(ids)), skips, grammar))
+            if o.continued_tokens >= len(ids):
+                raise InvalidArgument(
+                    f"[generate] continued_tokens={o.continued_tokens}, want fewer than the prompt's {len(ids)} tokens"
+                )
+            grammar = self._grammars.of(o.response_format, _continued(ids, o))
+            asked.append((ids, o.filled(self.defaults, len(ids) - o.continued_tokens), skips, grammar))
         return asked
 
     def prompt_ids(self, prompt: Any, parse_special: bool = False, **how: Any) -> np.ndarray:
@@ -386,16 +390,19 @@ class LM:
     def _transcript(self, ids: np.ndarray, o: GenerateOptions) -> Transcript:
         decode = partial(self.tokenizer.decode, skip_special_tokens=o.skip_special_tokens)
         kept = o.keep_special_tokens
+        continued = _continued(ids, o)
         stopper = Stopper(
-            self._budget(ids, o),
+            self._budget(ids, o) + len(continued),
             self._stop_ids(o),
             o.stop,
-            Detokenizer(decode, ids.tolist()) if self.tokenizer.available else None,
+            Detokenizer(decode, ids[: len(ids) - len(continued)].tolist()) if self.tokenizer.available else None,
             include_stop=o.include_stop_str_in_output,
             hidden=self.tokenizer.added(special=True) if o.skip_special_tokens and (o.stop or kept) else {},
             kept=kept,
             min_tokens=o.min_tokens,
         )
+        for token in continued:
+            stopper.push(token)
         text = Transcript(stopper, o.logprobs is not None)
         text.recorder.prompt_tokens = len(ids)
         return text
@@ -404,8 +411,9 @@ class LM:
         return {*o.stop_token_ids, *(() if o.ignore_eos else self.defaults.eos_token_ids)}
 
     def _budget(self, ids: np.ndarray, o: GenerateOptions) -> int:
+        """Tokens that may follow."""
         room = self.context - len(ids)
-        return room if o.max_new_tokens == TO_THE_END else min(o.max_new_tokens, room)
+        return room if o.max_new_tokens == TO_THE_END else max(0, min(o.max_new_tokens - o.continued_tokens, room))
 
     def _sampling(self, o: GenerateOptions) -> _core.Sampling:
         given = {name: getattr(o, name) for name in SAMPLER} | {"top_k": min(o.top_k, self.config["vocab_size"])}
@@ -437,6 +445,7 @@ class LM:
         """As _core.Engine.submit takes it."""
         return {
             "max_new_tokens": max(self._budget(ids, o), 1),
+            "continued": o.continued_tokens,
             "acceptance": o.acceptance,
             "logprobs": o.logprobs or 0,
             "prompt_logprobs": -1 if o.prompt_logprobs is None else o.prompt_logprobs,
@@ -505,7 +514,7 @@ class LM:
 
     def _compare(self, result: Result, ids: np.ndarray, o: GenerateOptions) -> None:
         plain = replace(o, speculate=False, verify=False)
-        again = self._stream(ids, plain, (), self._grammars.of(o.response_format)).wait().tokens
+        again = self._stream(ids, plain, (), self._grammars.of(o.response_format, _continued(ids, o))).wait().tokens
         for i, (drafted, plain) in enumerate(zip(result.tokens, again, strict=False)):
             if drafted != plain:
                 raise InternalError(f"[verify] token {i}: {drafted} with drafts, {plain} without")
@@ -521,6 +530,11 @@ def _reason_off(o: GenerateOptions, policy: Policy, text: Transcript) -> str | N
     if not text.recorder.spec:
         return text.why_off or "the text ended before drafting began"
     return text.why_off or None
+
+
+def _continued(ids: np.ndarray, o: GenerateOptions) -> list[int]:
+    """Tokens of the prompt that are the text's own."""
+    return ids[len(ids) - o.continued_tokens :].tolist()
 
 
 def _early_exit(o: GenerateOptions) -> Any:

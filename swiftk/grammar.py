@@ -91,8 +91,9 @@ class Grammars:
         self._made: dict[str, Any] = {}  # by llguidance's spelling of the whole grammar
         self._lock = threading.Lock()
 
-    def of(self, response_format: Mapping[str, Any] | None) -> Grammar | None:
-        """For a text that begins. Raises InvalidOption where llguidance refuses it, with its words."""
+    def of(self, response_format: Mapping[str, Any] | None, said: Sequence[int] = ()) -> Grammar | None:
+        """For a text that begins, or goes on after the tokens that it has `said`. Raises InvalidOption where llguidance
+        refuses it, with its words."""
         found = None if response_format is None else asked(response_format)
         if found is None:
             return None
@@ -106,18 +107,25 @@ class Grammars:
             special = self._tokenizer.added(special=True)
             wanted = lark.with_added_tokens(wanted, special, self._tokenizer.added(special=False))
             by_copy = lark.names_plain_tokens(wanted, special)
-        grammar = form.grammar(LLMatcher, wanted)  # the order of a schema's properties is part of it
+        spelled = form.grammar(LLMatcher, wanted)  # the order of a schema's properties is part of it
         with self._lock:
-            matcher = self._made.get(grammar)
+            matcher = self._made.get(spelled)
         if matcher is None:
-            matcher = LLMatcher(self._vocabulary(), grammar, log_level=0)
+            matcher = LLMatcher(self._vocabulary(), spelled, log_level=0)
             if matcher.is_error():
                 raise InvalidOption(f"[grammar] response_format: {_first_lines(matcher.get_error())}")
             with self._lock:
                 while len(self._made) >= _KEPT:
                     del self._made[next(iter(self._made))]
-                self._made[grammar] = matcher
-        return Grammar(matcher.deep_copy(), self._ends, by_copy)
+                self._made[spelled] = matcher
+        grammar = Grammar(matcher.deep_copy(), self._ends, by_copy)
+        try:
+            grammar.took(list(said))
+        except ValueError as error:
+            raise InvalidArgument(
+                f"[grammar] the text to go on with is not what response_format allows: {error}"
+            ) from None
+        return grammar
 
     def _vocabulary(self) -> Any:
         if self._words is None:

@@ -37,6 +37,12 @@ class GenerateOptions(TextOptions):
     """How one text is generated. None: the model's default (generation_config.json), else off."""
 
     function: ClassVar[str] = "generate"
+    continued_tokens: int = option(
+        0,
+        Integer(0, 1 << 31, also=()),
+        "Last tokens of the prompt that belong to the text, which is continued: limits, penalties, stop strings and "
+        "response_format count them.",
+    )
     logprobs: int | None = option(
         None,
         Integer(0, MAX_LOGPROBS),

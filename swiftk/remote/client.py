@@ -249,10 +249,8 @@ class RemoteText:
             return "lost"
         _log.warning("the server is gone: %s continues from token %d", model.folder, len(self._tokens))
         self._alone_from = len(self._tokens)
-        options = {**self._asked["options"], **self._begun["sampling"]}
-        most = options.pop("max_new_tokens", None)
-        left = None if most is None else most - len(self._tokens)
-        with model.submit([*self._begun["prompt"], *self._tokens], max_new_tokens=left, **options) as stream:
+        options = {**self._asked["options"], **self._begun["sampling"], "continued_tokens": len(self._tokens)}
+        with model.submit([*self._begun["prompt"], *self._tokens], **options) as stream:
             for event in stream:
                 self._tokens.append(event.token)
                 self._guessed.append(False)
