@@ -229,7 +229,7 @@ class Broken:
 
 
 def test_a_grammar_that_fails_ends_its_text_alone(lm, monkeypatch):
-    monkeypatch.setattr(lm._grammars, "of", lambda form: Broken() if form else None)
+    monkeypatch.setattr(lm._grammars, "of", lambda form, said: Broken() if form else None)
     good = lm.submit("who?", max_new_tokens=30, **GREEDY)
     bad = lm.submit("who?", max_new_tokens=30, response_format=FORMS["lark"], **GREEDY)
     with pytest.raises(SwiftkError, match="out of ink"):
