@@ -144,20 +144,21 @@ def test_a_server_that_forgot_begins_anew(lm):
 
 
 def test_alone(server, lm, small, caplog):
+    how = {"temperature": 1.0, "seed": 3, "frequency_penalty": 0.6, "min_tokens": 9}  # what counts tokens goes on
     relay = Relay(server[0], [1200])
     with dial(relay.url, small) as line:
-        text, pieces = line.stream(PROMPT, **ASKED, seed=3, temperature=1.0), []
+        text, pieces = line.stream(PROMPT, **ASKED, **how), []
         for piece in text:
             if not pieces:
                 relay.close()
                 line._patience = 0  # nobody will answer
             pieces.append(piece)
     got = text.result
-    want = lm.generate(PROMPT, **ASKED, temperature=1.0, seed=3, speculate=False)
+    want = lm.generate(PROMPT, **ASKED, **how, speculate=False)
     assert 0 < got.alone_from < 60 and got.lost >= 1 and got.finish_reason == "length"
     assert got.tokens == want.tokens  # it is the same model here
     assert [p.alone for p in pieces][-1] and not pieces[0].alone
-    assert "goes on from token" in caplog.text
+    assert "continues from token" in caplog.text
 
 
 def test_lost_without_a_model(server, lm):
