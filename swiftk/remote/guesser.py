@@ -77,14 +77,16 @@ class ModelGuesser:
         self.model, self._owned = model, owned
 
     def begin(self, prompt: Sequence[int], sampling: Mapping[str, Any]) -> None:
-        self._prompt, self._sampling = list(prompt), dict(sampling)
+        self._prompt = list(prompt)
+        self._sampling = {name: value for name, value in sampling.items() if name != "min_tokens"}  # a guess may be short
 
     def guess(self, text: Sequence[int], count: int) -> list[int]:
         known = [*self._prompt, *text]
         count = min(count, self.model.context - len(known))
         if count < 1:
             return []
-        return self.model.generate(known, max_new_tokens=count, ignore_eos=True, **self._sampling).tokens
+        limits = {"max_new_tokens": len(text) + count, "continued_tokens": len(text), "ignore_eos": True}
+        return self.model.generate(known, **limits, **self._sampling).tokens
 
     def close(self) -> None:
         if self._owned:
