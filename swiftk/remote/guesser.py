@@ -78,7 +78,8 @@ class ModelGuesser:
 
     def begin(self, prompt: Sequence[int], sampling: Mapping[str, Any]) -> None:
         self._prompt = list(prompt)
-        self._sampling = {name: value for name, value in sampling.items() if name != "min_tokens"}  # a guess may be short
+        # A guess may be short.
+        self._sampling = {name: value for name, value in sampling.items() if name != "min_tokens"}
 
     def guess(self, text: Sequence[int], count: int) -> list[int]:
         known = [*self._prompt, *text]
