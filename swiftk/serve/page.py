@@ -5,8 +5,8 @@ from __future__ import annotations
 from ..page_style import CSS
 
 _BODY = """
-<header><h1 id="name">swiftk</h1><p class="soft">Tokens in colour were guessed and checked by the model. The text is
-the same without guesses.</p></header>
+<header><h1 id="name">swiftk</h1><p class="soft">Coloured tokens were drafted, and then verified by the model. The
+text is the same without drafting.</p></header>
 <form class="card" id="form">
 <textarea id="prompt" rows="5" placeholder="A prompt" aria-label="Prompt" required></textarea>
 <div class="row">
@@ -15,7 +15,7 @@ the same without guesses.</p></header>
 <label>tokens <input id="tokens" type="number" min="1" value="200"></label>
 <label>temperature <input id="temperature" type="number" min="0" max="2" step="0.1" value="0"></label>
 <label>seed <input id="seed" type="number" min="0" value="1"></label>
-<label><input id="speculate" type="checkbox" checked> guesses</label>
+<label><input id="speculate" type="checkbox" checked> drafting</label>
 <label>key <input id="key" type="password" autocomplete="off" size="8"></label>
 <button id="go">Go</button> <button id="stop" type="button" disabled>Stop</button>
 </div><p class="soft" id="how">&nbsp;</p></form>
