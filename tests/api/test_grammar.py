@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tokenizers import normalizers
 
 import swiftk
-from marks import FIRST, tiny_with_marks
+from added_tokens import FIRST, tiny_with_marks
 from swiftk.errors import InvalidArgument, InvalidOption, SwiftkError
 from swiftk.testing import make_tiny
 

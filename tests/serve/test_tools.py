@@ -13,7 +13,7 @@ pytest.importorskip("fastapi")
 pytest.importorskip("llguidance")
 httpx = pytest.importorskip("httpx")
 
-from marks import tiny_with_marks  # noqa: E402
+from added_tokens import tiny_with_marks  # noqa: E402
 from serving import TOOL_TEMPLATE, lines, serving  # noqa: E402
 from swiftk.serve.calls import HERMES, LLAMA, MISTRAL, MISTRAL_ARGS, PHI, SPELLINGS, Reader, spelling_of  # noqa: E402
 from swiftk.serve.tools import Tools, read_message, told_calls  # noqa: E402
