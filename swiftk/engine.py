@@ -108,6 +108,6 @@ class Ticket:
     def _same_process(self) -> None:
         if self._process != os.getpid():
             raise InvalidArgument(
-                f"[stream] this text is under way in process {self._process}, of which this one, {os.getpid()}, was "
+                f"[stream] this text is under way in process {self._process}, from which process {os.getpid()} was "
                 "forked; submit it here"
             )

@@ -122,9 +122,7 @@ class Grammars:
         try:
             grammar.took(list(said))
         except ValueError as error:
-            raise InvalidArgument(
-                f"[grammar] the text to go on with is not what response_format allows: {error}"
-            ) from None
+            raise InvalidArgument(f"[grammar] response_format does not allow the text to continue: {error}") from None
         return grammar
 
     def _vocabulary(self) -> Any:

@@ -136,7 +136,7 @@ def _refuse(config: Any, inputs: dict[str, Any], streamer: Any, batch: int) -> N
         raise InvalidArgument("[hf] inputs_embeds are not supported, want input_ids")
     cache = inputs.get("past_key_values")
     if cache is not None and cache.get_seq_length() > 0:
-        raise InvalidArgument("[hf] past_key_values are not supported: the engine finds what texts have in common")
+        raise InvalidArgument("[hf] past_key_values are not supported: the engine reuses common beginnings by itself")
     if streamer is not None and batch > 1:
         raise InvalidArgument(f"[hf] a streamer takes one text, got {batch}")
 

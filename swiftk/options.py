@@ -200,7 +200,7 @@ def resolve_names(cls: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     if named.get("ignore_eos") and source.get("stop_token_ids") == "eos_token_id":
         raise InvalidArgument(
             f"[{function}] ignore_eos=True contradicts eos_token_id={named['stop_token_ids']!r}; "
-            "use stop_token_ids for ids that stop all the same"
+            "use stop_token_ids for ids that end the text anyway"
         )
     return named
 
@@ -258,13 +258,13 @@ def _check_contradictions(o: GenerateOptions) -> None:
     given = o.assistant_early_exit is not None or not (isinstance(o.skip, str) and o.skip == "auto")
     if o.assistant_early_exit == "auto" and o.optimizer != "auto":
         raise InvalidArgument(
-            f"[generate] assistant_early_exit='auto' chooses while it drafts, and optimizer={o.optimizer!r} does not; "
+            f"[generate] assistant_early_exit='auto' searches exits itself, so optimizer={o.optimizer!r} cannot; "
             "leave one of them out"
         )
     _check_drafter(o, given)
     if o.optimizer == "swift" and given:
         raise InvalidArgument(
-            "[generate] optimizer='swift' learns what to skip, and skip= says it; leave one of them out"
+            "[generate] optimizer='swift' searches the layers to skip, and skip= gives them; leave one of them out"
         )
     if o.optimizer == "self-sd" and not given:
         raise InvalidArgument(
@@ -277,11 +277,13 @@ def _check_contradictions(o: GenerateOptions) -> None:
         raise InvalidArgument(f"[generate] swift={o.swift!r} needs optimizer='swift', got {o.optimizer!r}")
     if o.assistant_early_exit is not None and not (isinstance(o.skip, str) and o.skip == "auto"):
         raise InvalidArgument(
-            f"[generate] assistant_early_exit={o.assistant_early_exit!r} and skip={o.skip!r} both say what "
-            "drafts; use skip=SkipSet(..., exit_layer=...) for both"
+            f"[generate] assistant_early_exit={o.assistant_early_exit!r} and skip={o.skip!r} both choose the "
+            "draft; use skip=SkipSet(..., exit_layer=...) for both"
         )
     if o.response_format is not None and grammar.asked(o.response_format) and o.ignore_eos:
-        raise InvalidArgument("[generate] ignore_eos=True contradicts response_format, whose texts have an end")
+        raise InvalidArgument(
+            "[generate] ignore_eos=True contradicts response_format, which decides where the text ends"
+        )
     if o.verify and o.acceptance == "rejection" and o.temperature != 0:
         raise InvalidArgument(
             "[generate] verify=True needs acceptance='coupled' when sampling: rejection keeps the "
@@ -291,16 +293,16 @@ def _check_contradictions(o: GenerateOptions) -> None:
 
 def _check_drafter(o: GenerateOptions, skip_given: bool) -> None:
     if o.sources != SourceSettings() and not DRAFTERS[o.drafter_name].sources:
-        raise InvalidArgument(f"[generate] sources= is for drafters that ask some, got drafter={o.drafter_name!r}")
+        raise InvalidArgument(f"[generate] sources= has settings of sources, and drafter={o.drafter_name!r} uses none")
     if o.drafter is None or o.drafter == "plan":
         return
     if not o.by_time:
         raise InvalidArgument(
-            f"[generate] drafter={o.drafter!r} goes by time, gate={o.gate!r} with optimizer={o.optimizer!r} does not; "
-            "leave them out, or take drafter='plan'"
+            f"[generate] drafter={o.drafter!r} is chosen by time, gate={o.gate!r} with optimizer={o.optimizer!r} is "
+            "not; leave them out, or take drafter='plan'"
         )
     if not DRAFTERS[o.drafter].plan and skip_given and o.skip is not None:
-        raise InvalidArgument(f"[generate] drafter={o.drafter!r} skips nothing, and skip= says what to; leave one out")
+        raise InvalidArgument(f"[generate] drafter={o.drafter!r} skips no layers, and skip= names some; leave one out")
 
 
 def _first(*values: T | None) -> Any:

@@ -139,7 +139,7 @@ def _tokens(n: int) -> str:
 def show_cut(result: Any, asked: int | None) -> None:
     """That a text was ended by a limit that nobody asked for."""
     if asked is None and result.finish_reason == "length":
-        err.print(f"ended after {len(result.tokens)} tokens; --max-new-tokens says how many")
+        err.print(f"ended after {len(result.tokens)} tokens; --max-new-tokens raises the limit")
 
 
 def show_stats(result: Any) -> None:
@@ -158,11 +158,11 @@ def stats_lines(result: Any) -> Iterator[str]:
     if s.num_spec_steps:
         gain = "" if s.speedup_vs_plain is None else f", {s.speedup_vs_plain:.2f}x plain decoding"
         yield (
-            f"{s.mean_acceptance_length:.2f} tokens a drafted step, {s.draft_acceptance_rate:.0%} of draft tokens "
-            f"accepted{gain}"
+            f"{s.mean_acceptance_length:.2f} tokens per pass with a draft, {s.draft_acceptance_rate:.0%} of draft "
+            f"tokens accepted{gain}"
         )
     if s.accepted_by:
         by = (f"{name} {s.accepted_by.get(name, 0)} of {n}" for name, n in s.proposed_by.items())
-        yield f"accepted of what was proposed: {', '.join(by)}"
+        yield f"accepted, by source: {', '.join(by)}"
     if s.reason_off:
         yield why_off(s.speculation, s.reason_off)

@@ -226,7 +226,7 @@ class RemoteText:
         """What of a frame is new. A text that was begun anew says again what is here."""
         again = len(self._tokens) - frame["at"]
         if again < 0 or frame["tokens"][:again] != self._tokens[frame["at"] :][: len(frame["tokens"])]:
-            raise errors.InternalError(f"[remote] the server goes on from token {frame['at']} with another text")
+            raise errors.InternalError(f"[remote] the server continues from token {frame['at']} with another text")
         if self._remote._reader and "features" in frame:
             self._remote._reader.know(frame.get("first", 0), self._remote._reader.features.unpacked(frame["features"]))
         tokens, guessed = frame["tokens"][again:], [bool(g) for g in frame["guessed"][again:]]

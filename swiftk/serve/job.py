@@ -41,7 +41,7 @@ class Jobs:
         if asked.stream and len(prompts) > 1:
             raise InvalidArgument(f"[serve] stream with {len(prompts)} prompts is not supported, want one prompt")
         if asked.stream and asked.echo and asked.logprobs is not None:
-            raise InvalidArgument("[serve] stream with echo and logprobs is not supported, want one of them less")
+            raise InvalidArgument("[serve] stream with echo and logprobs is not supported, leave one of them out")
         self._must_be_few(len(prompts) * asked.n)
         echoes = [(p if isinstance(p, str) else self._lm.decode(p)) if asked.echo else "" for p in prompts]
         return self._job(asked, prompts, echoes, asked.logprobs, False)

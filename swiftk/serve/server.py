@@ -85,12 +85,16 @@ class Server:
 
     def must_run(self) -> None:
         if self.state == "draining":
-            raise Refused(503, "[serve] the server is about to end", {"Retry-After": "5"})
+            raise Refused(503, "[serve] the server is stopping", {"Retry-After": "5"})
 
     def must_have_room(self, more: int) -> None:
         most = self.settings.most_texts
         if len(self.texts) + more > most:
-            raise Refused(429, f"[serve] {len(self.texts)} texts are under way, at most {most}", {"Retry-After": "1"})
+            raise Refused(
+                429,
+                f"[serve] {len(self.texts)} requests are running or waiting, want at most {most}",
+                {"Retry-After": "1"},
+            )
 
     async def _stream(self, answer: Answer, texts: Sequence[Text], job: Job, note: Note) -> AsyncIterator[str]:
         try:

@@ -188,7 +188,7 @@ class TestRemote:
             await gate.reached()
             await server.drain(60)
             gate.open()
-            with pytest.raises(Refused, match="about to end"):
+            with pytest.raises(Refused, match="stopping"):
                 await begun
 
         with app_of(lm) as app:
