@@ -45,13 +45,14 @@ _TELL = 2.0  # seconds between two lines of the log about a load
 
 
 def load(model_dir: str | Path, *, progress: Callable[[int, int], Any] | None = None, **options: Any) -> LM:
-    """Loads a checkpoint directory. progress(done, total) is told bytes, of copies as well; returning False cancels.
+    """Loads a Hugging Face folder. progress(done, total) receives bytes, those of copies included; if it returns
+    False, the load is cancelled.
 
-    A GPU needs kernels for its architecture and the model's shape: `pack` names a file that `swiftk pack` made; without
-    it they are built, which takes some ten seconds, and cached.
+    A GPU needs kernels for its architecture and the model's shape. `pack` is a file that `swiftk pack` made. Without it
+    the kernels are built, which takes some ten seconds, and cached.
 
-    Copies of the weights in fewer bits draft faster, for a quarter (int4) of the weights' memory; the upper bytes of
-    float16 weights do, for none. LoadOptions says what each option is.
+    Drafts read a few-bit copy of the weights, which takes a quarter (int4) of their memory. The upper bytes of float16
+    weights serve as a copy that takes none. help(swiftk.LoadOptions) explains each option.
     """
     chosen = LoadOptions(**resolve_names(LoadOptions, options))
     return _load(find(model_dir), chosen, progress)
@@ -140,16 +141,16 @@ def generate(
     progress: Callable[[int, int], Any] | None = None,
     **options: Any,
 ) -> Any:
-    """Loads and generates once: LM.generate() with load()'s options as well. For more than one text, keep what load()
-    returns."""
+    """Loads a model and generates once. Takes the options of load() and of LM.generate(). For more than one text, keep
+    the LM that load() returns."""
     loading = {name: options.pop(name) for name in names(LoadOptions) if name in options}
     GenerateOptions.parse(options)  # a wrong option shows before minutes of loading
     return load(model_dir, progress=progress, **loading).generate(prompt, stream=stream, n=n, **options)
 
 
 class LM:
-    """A loaded model. Texts share its memory: any number may be under way, from any thread, and what one has cached the
-    next one that begins alike takes over."""
+    """A loaded model. Any number of texts may run at a time, from any thread. A text that begins like an earlier one
+    reuses its keys and values."""
 
     def __init__(
         self, folder: Path, model: Any, tokenizer: Tokenizer, defaults: Defaults, options: LoadOptions | None = None
@@ -182,7 +183,7 @@ class LM:
         self.close()
 
     def close(self) -> None:
-        """Cancels all texts, and lets go of the model's memory."""
+        """Cancels all texts and frees the model's memory."""
         self._engine.close()
         self._session = self.model = None
 
@@ -192,7 +193,7 @@ class LM:
 
     @property
     def context(self) -> int:
-        """Most tokens of prompt and text together."""
+        """Maximum number of tokens of prompt and text together."""
         if self._options.context:
             return int(self._options.context)
         on_host = self._model.device == "cpu"
@@ -200,23 +201,23 @@ class LM:
 
     @property
     def drafters(self) -> list[Path]:
-        """Folders of those that were loaded beside the model."""
+        """Folders of the heads and draft models that were loaded beside the model."""
         return list(self._options.drafter)
 
     @property
     def session(self) -> Any:
-        """A native session, for hosts that go through its phases by themselves."""
+        """A native session, for programs that run the phases (prefill, draft, verify, commit) themselves."""
         if self._session is None:
             self._session = _core.Session(self._model, context=self._options.context or 0)
         return self._session
 
     def generate(self, prompt: Any, *, stream: bool = False, n: int = 1, **options: Any) -> Any:
-        """A Result, or with stream=True a Stream of Events. The prompt is text, token ids, or chat messages. With n > 1
-        a list of so many: they differ by the seeds seed, seed + 1, ..., and share the prompt's pass.
+        """Returns a Result, or with stream=True a Stream of Events. The prompt is text, token ids, or chat messages.
+        With n > 1 it returns a list of n, whose seeds are seed, seed + 1, ...; they share the prompt's pass.
 
-        Without max_new_tokens a text has as many as the model's generation_config.json says, else 256. What a text
-        spells as a special token ("</s>") is text, which differs from transformers; parse_special=True makes it the
-        token. In chat messages it always is one, as there. GenerateOptions says what each option is."""
+        max_new_tokens is by default what the model's generation_config.json says, else 256. Strings such as "</s>" in a
+        text prompt stay text, unlike in transformers; parse_special=True makes them special tokens. In chat messages
+        they always are. help(swiftk.GenerateOptions) explains each option."""
         if isinstance(n, bool) or not isinstance(n, int) or n < 1:
             raise InvalidArgument(f"[generate] n={n!r}, want a number of texts, 1 or more")
         streams = self._submit([prompt] * n, [{}] * n, {**options, "stream": stream}, count=True)
@@ -226,11 +227,12 @@ class LM:
         return results[0] if n == 1 else results
 
     def submit(self, prompt: Any, **options: Any) -> Stream:
-        """A Stream. Any number may be open at once, from any thread; whoever waits for one of them steps all."""
+        """Returns a Stream at once. Any number may be open, from any thread. A thread that waits for one of them
+        computes the next step of all."""
         return self._submit([prompt], [{}], options)[0]
 
     def submit_many(self, prompts: Sequence[Any], each: Sequence[Mapping[str, Any]]) -> list[Stream]:
-        """A Stream of each prompt, with options of its own: all of them, or an error and none."""
+        """A Stream for each prompt. each: the options of each prompt. An error starts none of them."""
         return self._submit(prompts, each, {})
 
     def prepare(self, prompts: Sequence[Any], each: Sequence[Mapping[str, Any]]) -> list[Prepared]:
@@ -250,18 +252,18 @@ class LM:
         return streams
 
     def step(self) -> None:
-        """One round of all texts under way, for a host that reads many streams by Stream.poll()."""
+        """Computes one round of all running texts, for programs that read many streams with Stream.poll()."""
         self._engine.step()
 
     @property
     def last_round(self) -> dict[str, Any]:
-        """What the last round of the engine was: texts, rows, tokens, seconds, how many waited or gave way."""
+        """Figures of the engine's last round: texts, rows, tokens, seconds, and how many texts waited or gave way."""
         return self._engine.native.last
 
     def generate_many(
         self, prompts: Sequence[Any], *, each: Sequence[Mapping[str, Any]] | None = None, **options: Any
     ) -> list[Result]:
-        """A Result of each prompt, all of them together. each: options of one prompt each, over the common ones."""
+        """A Result for each prompt; all run together. each: options for each prompt, which override the common ones."""
         if isinstance(prompts, str) or not isinstance(prompts, Iterable):
             raise InvalidArgument(f"[generate_many] got {type(prompts).__name__}, want a list of prompts")
         prompts = list(prompts)
@@ -327,18 +329,18 @@ class LM:
         return self.tokenizer.decode(known_ids(tokens, self.config["vocab_size"], "decode").tolist())
 
     def cancel(self) -> None:
-        """From any thread: all texts under way end behind what they have."""
+        """From any thread: all running texts end, and keep the tokens that they have."""
         self._engine.cancel()
 
     def forget_texts(self) -> None:
-        """Drops what is cached of texts that have ended, and what drafters remember of them; what was learned about
-        drafting stays."""
+        """Drops cached keys and values of texts that have ended, and what sources remember of them. Statistics of
+        drafting stay."""
         if self._engine.started:
             self._engine.native.forget_texts()
 
     def forget(self) -> None:
-        """Drops what was learned about drafting with this model, what drafters remember of texts, and what is cached of
-        them. Texts under way are cancelled."""
+        """Drops the statistics of drafting with this model, what sources remember of texts, and cached keys and values.
+        Running texts are cancelled."""
         self._engine.close()
         self.policies.forget()
 

@@ -1,4 +1,4 @@
-"""What a generation returns: one Result, or Events as they come."""
+"""The values that a generation returns: one Result, or Events as they come."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Event:
     text: str
     token: int
     drafted: bool
-    source: str | None = None  # that proposed it: "plan", "suffix", "recycle", ...; None: the model's own
+    source: str | None = None  # of a drafted token: "plan", "suffix", "recycle", ...; None: the model itself
     logprob: float | None = None
     top: tuple[tuple[int, float], ...] = ()
-    piece: str = ""  # with logprobs: the text that this token settles, shown by now or held back
-    # [n, floats] where `features` were asked for: of the token before, with the first event of all of the prompt's.
+    piece: str = ""  # with logprobs: the text that becomes certain with this token, shown or held back
+    # [n, floats] with the option `features`: states of the token before; the first event has those of the prompt.
     features: Any = field(default=None, repr=False, compare=False)
 
     @property

@@ -25,8 +25,8 @@ from .transcript import Transcript
 
 
 class Stream:
-    """Events of a text, in order. Any number may be open at once, each read by one thread at a time; one that is
-    dropped is cancelled."""
+    """Iterates over the Events of a text. Any number of streams may be open, each read by one thread at a time. A
+    stream that is garbage-collected cancels its text."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Stream:
             raise
 
     def poll(self) -> tuple[list[Event], bool]:
-        """(Events that are there, whether the text has ended); never waits. For hosts that call LM.step()."""
+        """(events so far, whether the text has ended). Never waits. For programs that call LM.step()."""
         events = list(self._ready)
         self._ready.clear()
         while self._result is None and (self._ticket.heard or self._text.stopper.finish is not None):
@@ -74,27 +74,27 @@ class Stream:
         return events, self._result is not None
 
     def wait(self) -> Result:
-        """Reads to the end."""
+        """Reads to the end, and returns the Result."""
         for _ in self:
             pass
         return self.result
 
     def cancel(self) -> None:
-        """From any thread. The text ends behind what was committed; finish_reason is "cancelled"."""
+        """From any thread. The text ends and keeps its tokens; finish_reason is "cancelled"."""
         self._ticket.cancel()
 
     def guess(self, tokens: Sequence[int], at: int | None = None) -> None:
-        """From any thread: what the text is expected to go on with, for drafter="host". In place of the guess before.
+        """Proposes the next tokens of the text, for drafter="host". Replaces the proposal before. From any thread.
 
-        at: which of the text's new tokens the first one is for; default: the next one behind those that were read. A
-        guess that begins ahead of the text waits until the text is there; what has come true of it is passed over, and
-        where it did not come true it proposes nothing. No error if the text has ended.
+        tokens: token ids. at: index among the text's new tokens of the first one; default: the token after those that
+        were read. A proposal that begins ahead of the text waits for it. Tokens that the text has reached are dropped;
+        after a wrong one nothing more is proposed. No error if the text has ended.
         """
         behind = len(self._text.events) if at is None else at
         self._ticket.guess(self._text.recorder.prompt_tokens + behind, tokens)
 
     def close(self) -> None:
-        """Cancels the text; its result is what came until then."""
+        """Cancels the text; its result has the tokens so far."""
         if self._result is None:
             self._drop()
             self._ready.clear()
@@ -122,7 +122,7 @@ class Stream:
 
     @property
     def result(self) -> Result:
-        """The finished text; an error before the last event was read."""
+        """The finished text. InvalidArgument: events are left to read."""
         if self._result is None:
             raise InvalidArgument("[stream] the text is not finished; read all events first")
         return self._result
