@@ -137,7 +137,7 @@ def test_an_unknown_word_for_developers_is_a_status(hosts, model_dir, monkeypatc
     assert done.returncode == 1 and "SWIFTK_DEBUG has 'slow', want some of isa=avx2" in done.stderr
 
 
-@pytest.mark.parametrize("host", ["contract", "drafters", "engine", "misuse", "own_sampler", "shared"])
+@pytest.mark.parametrize("host", ["contract", "drafters", "engine", "misuse", "own_sampler", "sampling", "shared"])
 def test_host(hosts, model_dir, host):
     done = run(hosts / host, model_dir, ISA)
     assert done.returncode == 0, done.stderr
