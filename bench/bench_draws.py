@@ -19,6 +19,8 @@ SAMPLERS = {
     "min_p .05": {"temperature": 0.6, "min_p": 0.05},
     "top_p .95, penalty 1.1": {"temperature": 0.6, "top_p": 0.95, "repetition_penalty": 1.1},
     "penalty 1.1": {"repetition_penalty": 1.1},
+    "counts .3": {"frequency_penalty": 0.3, "presence_penalty": 0.3},
+    "bias": {"logit_bias": dict.fromkeys(range(300), -1.0)},
     "flat, top_p .95": {"temperature": 5.0, "top_p": 0.95},
 }
 COLUMNS = {"vocabulary": "vocabulary", **{name: f"{name}:.0f" for name in SAMPLERS}}

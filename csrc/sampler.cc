@@ -11,7 +11,8 @@ namespace swiftk {
 namespace {
 
 constexpr float kRemoved = -std::numeric_limits<float>::infinity();
-constexpr float kMostTouched = 1e33f;  // of a logit: finite divided by the least temperature, too
+// Range of a touched logit: it stays finite divided by the least temperature, and above kNever whatever the bias.
+constexpr float kLeastTouched = -1e9f, kMostTouched = 1e33f;
 
 void want(bool ok, const char* field, double value, const char* range) {
   if (!ok) {
@@ -133,7 +134,7 @@ float Touches::of(int32_t token, float logit) const {
       logit -= s_.presence_penalty;
     }
   }
-  return std::clamp(logit, -kMostTouched, kMostTouched);
+  return std::clamp(logit, kLeastTouched, kMostTouched);
 }
 
 void warp(const Sampling& s, const float* logits, int vocab, const Before& before, float* scores,

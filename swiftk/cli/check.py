@@ -30,7 +30,10 @@ from .common import (
 _SAMPLERS: dict[str, dict[str, Any]] = {
     "greedy": {"temperature": 0.0},
     "sampled": {"temperature": 0.9, "top_p": 0.95, "seed": 1234},
-    "penalised": {"temperature": 1.0, "top_k": 40, "min_p": 0.02, "repetition_penalty": 1.2, "seed": 99},
+    "penalised": {
+        **{"temperature": 1.0, "top_k": 40, "min_p": 0.02, "seed": 99},
+        **{"repetition_penalty": 1.2, "frequency_penalty": 0.2, "presence_penalty": 0.1, "logit_bias": {0: -1.0}},
+    },
 }
 
 

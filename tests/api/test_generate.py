@@ -5,6 +5,7 @@ import json
 import pytest
 
 import swiftk
+from decode import TOUCHED
 from generating import HARSH, LAYERS, PROMPT, N, drafted, plain
 from marks import exhaustive
 
@@ -33,6 +34,7 @@ SAMPLERS = [
     {"temperature": 1.2, "top_p": 0.9, "top_k": 30, "seed": 4},
     {"temperature": 1.0, "min_p": 0.05, "repetition_penalty": 1.3, "seed": 5},
     {"repetition_penalty": 1.2},
+    TOUCHED,
 ]
 
 

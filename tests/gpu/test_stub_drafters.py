@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import swiftk
+from decode import TOUCHED
 from gpu import clean_fixture, gpu_fixture  # noqa: F401
 from heads import EAGLES, FORMATS, make_block, make_eagle, make_moa
 from marks import exhaustive
@@ -12,7 +13,7 @@ from swiftk.skip import DRAFTER_NAMES
 from swiftk.testing import make_tiny
 
 PROMPTS = ([5, 9, 17, 33], [7] * 70, [300, 2, 11, 11, 250, 31, 90])
-GREEDY, SAMPLED = {"temperature": 0.0}, {"temperature": 1.0, "top_p": 0.9, "repetition_penalty": 1.1}
+GREEDY, SAMPLED = {"temperature": 0.0}, {"temperature": 1.0, "top_p": 0.9, **TOUCHED}
 CHAIN = DraftRule(confidence=0.0, max_draft=6, width=(1, 1, 1, 1))
 WIDE = DraftRule(confidence=0.0, max_draft=4, width=(5, 4, 3, 2))
 BEAM = DraftRule(beam=4, max_draft=3, max_nodes=16)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import swiftk
-from decode import decode, open_model, open_session
+from decode import TOUCHED, decode, open_model, open_session
 from generating import plain
 from marks import exhaustive
 from simulated_text import LAYERS, PLAIN, PROMPT, Generation, World
@@ -21,7 +21,7 @@ from swiftk.testing import make_tiny
 
 TEXT = [5, 9, 2, 7, 7, 1, 30, 12, 4, 8, 21]
 LAST_OF_SUBLAYERS = ("self_attn.o_proj", "mlp.down_proj")
-SAMPLED = {"temperature": 1.1, "seed": 5, "top_p": 0.95, "repetition_penalty": 1.2}
+SAMPLED = {"temperature": 1.1, "seed": 5, "top_p": 0.95, **TOUCHED}
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import swiftk
+from decode import TOUCHED
 from heads import make_block, make_eagle, make_moa
 from swiftk import _core, remote
 from swiftk.remote.features import Features
@@ -20,7 +21,7 @@ NAMES = dict(zip(KINDS, ("drafter", "drafter-2", "drafter-3", "drafter-4")))
 ASKED = {"max_new_tokens": 60, "ignore_eos": True}
 PROMPT = [5, 9, 17, 33, *range(40, 100), 7, 7, 9]
 GREEDY = {"temperature": 0.0}
-SAMPLED = {"temperature": 1.0, "seed": 7, "top_p": 0.95, "repetition_penalty": 1.1}
+SAMPLED = {"temperature": 1.0, "seed": 7, "top_p": 0.95, **TOUCHED}
 EXACT = {"features": "float32", "dtype": "float32", "draft_weights": "own"}
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import swiftk
+from decode import TOUCHED
 from heads import FORMATS, make_block, make_moa
 from marks import exhaustive
 from swiftk import DraftRule, _core
@@ -15,7 +16,7 @@ from swiftk.testing import make_tiny
 pytestmark = pytest.mark.skipif("config.getoption('device') != 'cpu'", reason="on a GPU: test_stub_drafters.py")
 
 PROMPTS = ([5, 9, 17, 33], [7] * 70, [300, 2, 11, 11, 250, 31, 90])
-GREEDY, SAMPLED = {"temperature": 0.0}, {"temperature": 1.0, "top_p": 0.9, "repetition_penalty": 1.1}
+GREEDY, SAMPLED = {"temperature": 0.0}, {"temperature": 1.0, "top_p": 0.9, **TOUCHED}
 CHAIN = DraftRule(confidence=0.0, max_draft=6, width=(1, 1, 1, 1))
 WIDE = DraftRule(confidence=0.0, max_draft=4, width=(5, 4, 3, 2))
 

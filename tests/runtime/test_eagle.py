@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import swiftk
+from decode import TOUCHED
 from eagle_oracle import EagleOracle
 from heads import EAGLES, make_eagle
 from marks import exhaustive
@@ -24,7 +25,7 @@ PROMPTS = (
     [300, 2, 11, 11, 250, 31, 90],
     list(np.random.default_rng(0).integers(3, 320, 150)),
 )
-GREEDY, SAMPLED = {"temperature": 0.0}, {"temperature": 1.0, "top_p": 0.9, "repetition_penalty": 1.1}
+GREEDY, SAMPLED = {"temperature": 0.0}, {"temperature": 1.0, "top_p": 0.9, **TOUCHED}
 CHAIN = DraftRule(confidence=0.0, max_draft=6, width=(1, 1, 1, 1))
 WIDE = DraftRule(confidence=0.0, max_draft=4, width=(5, 4, 3, 2))
 RANKS = 10  # children of a node at most

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import swiftk
-from decode import decode, open_session
+from decode import TOUCHED, decode, open_session
 from heads import make_block, make_eagle, make_moa
 from marks import exhaustive
 from swiftk import SkipSet, _core
@@ -15,7 +15,7 @@ from timed_rule import random_rule
 pytestmark = pytest.mark.skipif("config.getoption('device') != 'cpu'", reason="low-bit copies of the host's")
 
 PROMPTS = ([5, 9, 17, 33], [7] * 70, [300, 2, 11, 11, 250, 31, 90])
-SAMPLINGS = {"greedy": {"temperature": 0.0}, "sampled": {"temperature": 1.0, "top_p": 0.9, "repetition_penalty": 1.1}}
+SAMPLINGS = {"greedy": {"temperature": 0.0}, "sampled": {"temperature": 1.0, "top_p": 0.9, **TOUCHED}}
 INT8 = SkipSet(weights=("int8", "drafter"))
 
 

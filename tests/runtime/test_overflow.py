@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 
 import swiftk
+from decode import TOUCHED
 from heads import make_eagle
 from swiftk import DraftRule, SkipSet
 from swiftk.safetensors_io import Tensor, read_folder, write_folder
 from swiftk.testing import make_tiny
 
 PROMPTS = [[5, 9, 17, 33, 5, 9, 17], [7] * 30]
-SAMPLINGS = {"greedy": {"temperature": 0.0}, "sampled": {"temperature": 1.0, "top_p": 0.9, "repetition_penalty": 1.1}}
+SAMPLINGS = {"greedy": {"temperature": 0.0}, "sampled": {"temperature": 1.0, "top_p": 0.9, **TOUCHED}}
 WAYS = {
     "auto": {"drafter": "auto"},
     "alone": {"drafter": "eagle"},

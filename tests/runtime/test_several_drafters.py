@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import swiftk
+from decode import TOUCHED
 from heads import make_block, make_eagle, make_moa
 from swiftk import DraftRule, SkipSet, _core
 from swiftk.skip import DRAFTER_NAMES, MOST_DRAFTERS
@@ -44,7 +45,7 @@ def test_all_are_there(lm):
     assert lm.model.drafter_bytes > 0
 
 
-@pytest.mark.parametrize("sampling", [{}, {"temperature": 1.0, "top_p": 0.9, "repetition_penalty": 1.1}])
+@pytest.mark.parametrize("sampling", [{}, {"temperature": 1.0, "top_p": 0.9, **TOUCHED}])
 def test_texts_are_plain_decodings(lm, sampling):
     options = {"max_new_tokens": 40, "ignore_eos": True, "seed": 3, **sampling}
     plain = lm.generate_many(PROMPTS, speculate=False, **options)

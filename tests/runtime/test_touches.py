@@ -94,6 +94,8 @@ def test_what_a_grammar_excludes_stays_excluded(whole, sampling):
     for touch in ({"logit_bias": {0: 100.0}}, {"logit_bias": {0: 1e30}}, {"repetition_penalty": 1e-30, "text": [0]}):
         ids = best(row, 2, whole=whole, **touch, **sampling)
         assert ids is None or set(ids) <= {1, 2}
+    ids = best(row, 2, whole=whole, logit_bias={1: -1e30, 2: -1e30}, **sampling)
+    assert ids is None or set(ids) <= {1, 2}, "however unlikely the others are"
     held = {"min_tokens": 9, "stop_ids": [1, 2], **sampling}
     assert best(row, whole=whole, **held) in (None, [1], [2]), "a grammar that leaves only stop ids ends the text"
     held["stop_ids"] = [1]

@@ -7,6 +7,15 @@ import numpy as np
 
 from swiftk import _core, device
 
+# A sampler that touches logits in every way that it can.
+TOUCHED = {
+    "repetition_penalty": 1.1,
+    "frequency_penalty": 0.3,
+    "presence_penalty": 0.2,
+    "logit_bias": {7: 1.5, 9: -4.0, 11: -100.0},
+    "min_tokens": 5,
+}
+
 
 @dataclass(frozen=True)
 class Rule:

@@ -4,13 +4,15 @@ import numpy as np
 from hypothesis import strategies as st
 
 import reference
-from decode import decode, open_session
+from decode import TOUCHED, decode, open_session
 
 BUCKETS, RANKS, MAX_NODES = 16, 10, 64
 f32 = np.float32
 samplings = st.one_of(
     st.just({}),
     st.just({"repetition_penalty": 1.3}),
+    st.just(TOUCHED),
+    st.just({"temperature": 1.0, "seed": 4, **TOUCHED}),
     st.fixed_dictionaries(
         {
             "temperature": st.sampled_from([0.5, 1.0, 2.0]),
