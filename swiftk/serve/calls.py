@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..grammar import SPELLING
+from .nesting import Nesting, balanced
 
 Call = tuple[str, dict[str, Any]]  # name and arguments
 _JOINERS = " \t\r\n;,"
 _KEYS = ("name", "arguments", "parameters", "type", "function", "id")  # of an object that is a call
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
-_NESTING = re.compile(r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|["'\[\](){}]""", re.DOTALL)
 _NAME = re.compile(r"\s*([^\s\[\]{}<>]+)\s*((?:\[[A-Z_]+\]\s*\w*\s*)*)(?=\{)")
 _NAME_UNDER_WAY = re.compile(r"\s*[^\s\[\]{}<>]*\s*(?:\[[A-Z_]+\]\s*\w*\s*)*(?:\[[A-Z_]*)?")
 
@@ -89,6 +89,7 @@ class Reader:
         """names: of offered functions; a call without a mark is of one of them. most: calls; others are dropped."""
         self._spelling, self._names, self._most = spelling, frozenset(names), most
         self._held = ""
+        self._under_way: Nesting | None = None  # of what was held back and has not ended
         self._bare = spelling.bare  # nothing was said yet: a call without a mark may begin
         self._after_call = False
         self.count = 0  # calls
@@ -96,12 +97,20 @@ class Reader:
     def push(self, text: str, ended: bool = False) -> tuple[str, list[Call]]:
         """(what is said, calls that are complete)."""
         self._held += text
+        if self._under_way and not ended:
+            self._under_way.follow(self._held)
+            if self._under_way.deep:
+                return "", []
+        self._under_way = None
         said, calls = "", []
         while (at := self._start(ended)) is not None:
             marked = self._held.startswith(self._spelling.begin, at)
             found = _calls_at(self._spelling, self._held[at:], None if marked else self._names, ended)
-            if found is True and not ended:
-                return said + self._say(at, hold_space=True), self._few(calls)
+            if isinstance(found, Open) and not ended:
+                call = len(self._held) - at
+                said += self._say(at, hold_space=True)
+                self._follow(len(self._held) - call, found.bracket, marked)
+                return said, self._few(calls)
             if isinstance(found, tuple):
                 said += self._say(at, hold_space=True)
                 self._held = self._held.lstrip()[found[0] :]
@@ -111,6 +120,14 @@ class Reader:
                 self._bare = False
                 said += self._say(at + (len(self._spelling.begin) if marked else 0))
         return said + self._say(len(self._held) - self._part_of_a_mark(ended), not ended), self._few(calls)
+
+    def _follow(self, at: int, bracket: int | None, marked: bool) -> None:
+        """A call under way need not be looked at before its bracket is closed, or, where it has no mark, before a key
+        or a name of it comes."""
+        if bracket is not None:
+            shallow = 0 if marked else 2 if self._held[at + bracket] == "[" else 1
+            self._under_way = Nesting(at + bracket, shallow)
+            self._under_way.follow(self._held)
 
     def _start(self, ended: bool) -> int | None:
         """Where the next call may begin."""
@@ -147,16 +164,22 @@ class Reader:
         return few
 
 
-Found = tuple[int, list[Call]] | bool
+@dataclass(frozen=True, slots=True)
+class Open:
+    """There may yet be calls."""
+
+    bracket: int | None = None  # which has not been closed
+
+
+Found = tuple[int, list[Call]] | Open | None
 
 
 def _calls_at(spelling: Spelling, text: str, names: frozenset[str] | None, ended: bool) -> Found:
-    """(characters, calls) at the start of a text; True: there may yet be some; False: there are none. names: of a text
-    without a mark; else None."""
+    """(characters, calls) at the start of a text; None: there are none. names: of a text without a mark; else None."""
     at, calls = len(spelling.begin) if names is None else 0, []
     while True:
         start = len(text) - len(text[at:].lstrip(_JOINERS if calls else None))
-        found = _value(spelling, text, start, names) if not calls or text[start : start + 1] in ("{", "[") else False
+        found = _value(spelling, text, start, names) if not calls or text[start : start + 1] in ("{", "[") else None
         if not isinstance(found, tuple):
             break
         at = found[0]
@@ -167,31 +190,32 @@ def _calls_at(spelling: Spelling, text: str, names: frozenset[str] | None, ended
         return found
     if spelling.end and text.startswith(spelling.end, start):
         return start + len(spelling.end), calls
-    more = found or spelling.end.startswith(text[start:])  # another one, or the mark at the end
-    return True if more and not ended else (at, calls)
+    if spelling.end.startswith(text[start:]):  # of the mark at the end, or of nothing
+        found = Open()
+    return found if isinstance(found, Open) and not ended else (at, calls)
 
 
 def _value(spelling: Spelling, text: str, at: int, names: frozenset[str] | None) -> Found:
     """As _calls_at(), of one object, list, or name with arguments."""
     if at == len(text):
-        return True
+        return Open()
     name = None
     if text[at] not in "{[":
         if names is not None or not spelling.between:
-            return False
+            return None
         if not (name := _NAME.match(text, at)):
-            return _NAME_UNDER_WAY.fullmatch(text, at) is not None
+            return Open() if _NAME_UNDER_WAY.fullmatch(text, at) else None
         at = name.end()
-    end = _balanced(text, at)
+    end = balanced(text, at)
     if end is None:
-        return names is None or _may_be_call(text[at:], names)
+        return Open(at) if names is None or _may_be_call(text[at:], names) else None
     try:
         found = json.loads(text[at:end], strict=False)
     except (ValueError, RecursionError):
         calls = _pythonic(text[at:end], names) if names is not None else None
     else:
         calls = _calls({"name": name[1], "arguments": found} if name else found, names)
-    return (end, calls) if calls else False
+    return (end, calls) if calls else None
 
 
 def _calls(found: Any, names: frozenset[str] | None) -> list[Call] | None:
@@ -231,26 +255,12 @@ def _pythonic(text: str, names: frozenset[str]) -> list[Call] | None:
     return calls if whole and all(name in names for name, _ in calls) else None
 
 
-def _balanced(text: str, at: int) -> int | None:
-    """Where the bracket that opens at `at` is closed."""
-    depth = 0
-    for found in _NESTING.finditer(text, at):
-        one = found[0]
-        if one in ('"', "'"):  # of a string that has not ended
-            return None
-        if len(one) == 1:
-            depth += 1 if one in "{[(" else -1
-        if depth == 0:
-            return found.end()
-    return None
-
-
 def _may_be_call(text: str, names: frozenset[str]) -> bool:
     """Whether an unfinished object or list without a mark may become calls of these names."""
     if text[0] == "[":
         inner = text[1:].lstrip()
         if inner[:1] in ("", "{"):
-            return not inner or _balanced(inner, 0) is not None or _may_be_call(inner, names)
+            return not inner or balanced(inner, 0) is not None or _may_be_call(inner, names)
         name, opened, _ = inner.partition("(")
         return name in names if opened else any(one.startswith(name) for one in names)
     at = 1
@@ -292,6 +302,6 @@ def _begins(text: str, strings: Collection[str]) -> bool:
 
 def _end_of_value(text: str, at: int) -> int | None:
     if text[at : at + 1] in ("{", "["):
-        return _balanced(text, at)
+        return balanced(text, at)
     end = next((i for i in range(at, len(text)) if text[i] in ",}"), None)
     return None if text[at : at + 1] == '"' else end

@@ -15,6 +15,7 @@ httpx = pytest.importorskip("httpx")
 
 from added_tokens import tiny_with_marks  # noqa: E402
 from serving import TOOL_TEMPLATE, lines, serving  # noqa: E402
+from swiftk.serve import calls as calls_of  # noqa: E402
 from swiftk.serve.calls import HERMES, LLAMA, MISTRAL, MISTRAL_ARGS, PHI, SPELLINGS, Reader, spelling_of  # noqa: E402
 from swiftk.serve.tools import Tools, read_message, told_calls  # noqa: E402
 from swiftk.tokenizer import Tokenizer  # noqa: E402
@@ -211,9 +212,14 @@ def test_spellings_of_calls(spelling, text, said, calls):
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
 def test_what_a_template_writes_is_read(spelling):
-    """As its grammar has it, which is how earlier calls stand in prompts."""
+    """Which is how its grammar has a model write calls, too."""
     template = f"{{{{ '{spelling.recognised_by}' }}}}"
     assert spelling_of(template) is spelling
+    call = json.dumps({"name": "f", spelling.arguments: {"a": 1}})
+    if spelling.between:
+        call = f'f{spelling.between[-1]}{{"a": 1}}'
+    marks = ("", "") if spelling.bare else (spelling.begin + spelling.before, spelling.after + spelling.end)
+    assert read(spelling, marks[0] + call + marks[1]) == ("", [F])
 
 
 def test_a_json_answer_streams_as_it_comes():
@@ -230,6 +236,20 @@ def test_a_json_answer_streams_as_it_comes():
         shown = [reader.push(character)[0] for character in text]
         first = next(i for i, piece in enumerate(shown) if piece)
         assert "".join(shown[: first + 1]) == sure and "".join(shown) == text, text
+
+
+@pytest.mark.parametrize("spelling", [HERMES, LLAMA, MISTRAL])
+def test_arguments_of_a_call_are_looked_at_once(spelling, monkeypatch):
+    """Long ones would else hold up everybody."""
+    looked = []
+    monkeypatch.setattr(calls_of, "_calls_at", lambda *args, real=calls_of._calls_at: looked.append(1) or real(*args))
+    arguments = {"text": 'a (line) {of} "code\n' * 300, "list": [{"a": 1}] * 300}
+    mark = "" if spelling.bare else spelling.begin
+    text = mark + json.dumps({"name": "f", spelling.arguments: arguments})
+    reader, found = Reader(spelling, ["f"]), []
+    for at in range(0, len(text), 3):
+        found += reader.push(text[at : at + 3])[1]
+    assert found + reader.push("", True)[1] == [("f", arguments)] and len(looked) < 40
 
 
 PARTS = ["<tool", "_call>", "\n", "<", "tell", " {", '"name": "f"', "}", '"a"}', "</tool_call>", "[TOOL_CALLS]"]
