@@ -17,6 +17,7 @@ from .conversation import Conversation, Model
 from .local import Local
 from .options import Given, flags, takes
 from .remote import Remote
+from .terminal import plain
 
 _HOW = "/help lists commands; Ctrl-C ends an answer; /exit or Ctrl-D leaves"
 
@@ -60,7 +61,7 @@ def command(
     for option, value in options.items():
         chat.set(option, value)
     if speaker.note:
-        err.print(speaker.note)
+        err.print(plain(speaker.note))
     with messages(speaker.about) as heard:
         converse(chat, heard)
 
@@ -82,7 +83,7 @@ def messages(about: str) -> Iterator[Iterable[str]]:
         return
     from .editor import typed
 
-    print(f"{about}\n{_HOW}", file=shown)
+    print(f"{plain(about)}\n{_HOW}", file=shown)
     with typed(shown) as heard:
         yield heard
 

@@ -48,7 +48,7 @@ class Editor:
             try:
                 text = self._session.prompt()
             except KeyboardInterrupt:
-                if interrupted:
+                if interrupted and not self._session.default_buffer.text:
                     return
                 interrupted = True
                 err.print(LEAVE)

@@ -73,9 +73,9 @@ def test_ctrl_c_cancels_a_line_and_twice_leaves(typed, capsys):
     hint = f"{editor.LEAVE}\n"
     assert typed(f"half{CTRL_C}whole\r", f"{CTRL_C}again\r", "more\r") == (["whole", "again", "more"], hint * 2)
     with create_pipe_input() as pipe:
-        pipe.send_text(f"one\r{CTRL_C}two\rhalf{CTRL_C}{CTRL_C}three\r")
+        pipe.send_text(f"one\r{CTRL_C}two\r{CTRL_C}half{CTRL_C}half{CTRL_C}{CTRL_C}three\r")
         assert list(editor.Editor(DummyOutput(), input=pipe)) == ["one", "two"]
-    assert capsys.readouterr().err == hint * 2
+    assert capsys.readouterr().err == hint * 4
 
 
 def test_the_history_is_kept_for_its_user_alone(typed, tmp_path):
