@@ -52,6 +52,13 @@ def test_answers_go_to_the_context_s_end_and_then_turns_are_dropped(piped, folde
     assert out == f"{alone.text}\n" * 2 and alone.finish_reason == "length"
 
 
+def test_an_answer_has_no_limit_but_the_context(piped, folder):
+    status, out, err = piped("/set ignore_eos true\na\n", folder, "--temperature", "0")
+    alone = swiftk.load(folder).generate(said("a"), max_new_tokens=-1, temperature=0, ignore_eos=True)
+    assert len(alone.tokens) > 400 and out == f"{alone.text}\n"
+    assert (status, err) == (0, "ignore_eos true\nthe context of 512 tokens ended the answer\n")
+
+
 def test_a_long_message_costs_a_turn(piped, folder):
     status, out, err = piped("a\n" + "long " * 400 + "\nb\n", folder, "-n", "4")
     assert status == 0

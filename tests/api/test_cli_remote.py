@@ -106,6 +106,7 @@ STREAMS = {
     b"data: a\r\n\r\ndata: b\r\n\r\n": ["a", "b"],
     b"data: a\r\rdata: b\r\r": ["a", "b"],
     b"data: a\r\n\ndata: b\n\r\n": ["a", "b"],
+    b"data: a\r\ndata: b\r\n\r\n": ["a\nb"],
     b": ping\n\ndata: a\n: ping\n\n:\n\n": ["a"],
     b"data: a\ndata: b\ndata\ndata:\n\n": ["a\nb\n\n"],
     b"\xef\xbb\xbfdata: a\n\n": ["a"],
