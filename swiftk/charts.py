@@ -18,17 +18,17 @@ _POINTS = 200  # most rounds that the lines over time go through
 _DOTS = 3000  # candidates drawn
 
 KINDS = {  # where a token came from, in the order that they are stacked
-    "plan": "drafted",
-    "suffix": "guessed: the text repeats itself",
-    "recycle": "guessed: the model listed it here before",
-    "guess": "guessed otherwise",
-    "bonus": "the model's own, behind a draft",
+    "plan": "drafted by the plan",
+    "suffix": "repetition in the text",
+    "recycle": "recycled: the model's earlier candidates",
+    "guess": "another source",
+    "bonus": "the model's own, after a draft",
     "plain": "plain",
 }
 _ENDS = {  # why a round brought no more tokens
-    "held": "all that was drafted came true",
+    "held": "the whole draft was accepted",
     "refused": "the model wanted another token",
-    "guess": "guesses alone, without a draft step",
+    "guess": "sources only, no draft step",
 }
 
 
@@ -221,7 +221,7 @@ def layers(trace: Trace) -> str | None:
     body.append(svg.text(svg.LEFT, height - 4, "changes of the set, in order" + shown, "label", "start"))
     entries = [("skip", "skipped"), ("runs", "runs")]
     if any(skip.exit_layer is not None for _, skip in sets):
-        entries.insert(1, ("exit", "behind the exit layer"))
+        entries.insert(1, ("exit", "after the exit layer"))
     return svg.svg("Skipped layers", height, body) + legend(*entries)
 
 

@@ -115,7 +115,7 @@ def skip_sets(n_layers: int) -> dict[str, SkipSet]:
     return {
         "every second layer": SkipSet.uniform(n_layers),
         "random sublayers": SkipSet(attn=tuple(pick), mlp=tuple(other)),
-        "all behind half": SkipSet.early_exit(max(1, n_layers // 2)),
+        "all after half": SkipSet.early_exit(max(1, n_layers // 2)),
         "everything": SkipSet.layers(range(n_layers)),
         "nothing": SkipSet(),
     }

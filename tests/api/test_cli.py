@@ -162,7 +162,7 @@ def test_check_agrees(swift, folder, tmp_path, monkeypatch):
     assert status == 0
     assert found["identical"]
     ways = {way["way"]: way for way in found["ways"]}
-    assert {"default", "int4 copy alone", "recycle alone", "template alone", "skips all behind half"} <= ways.keys()
+    assert {"default", "int4 copy alone", "recycle alone", "template alone", "skips all after half"} <= ways.keys()
     assert found["texts"] == 6 and all(way["tokens"] == 2 * 6 * 12 for way in ways.values())
     assert found["drafted"] == sum(way["drafted"] for way in ways.values())
     assert all(way["drafted"] > 0 for name, way in ways.items() if name.endswith(("copy alone", "always", "nothing")))
