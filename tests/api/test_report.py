@@ -209,7 +209,7 @@ def test_where_drafts_ended_is_what_the_stats_count():
     ended = [t for t in Page(render(result)).titles if "accepted, " in t]
     assert ended == [
         "1 of 4 rounds: 0 accepted, the model wanted another token",
-        "1 of 4 rounds: 2 accepted, all that was drafted came true",
+        "1 of 4 rounds: 2 accepted, the whole draft was accepted",
         "2 of 4 rounds: 2 accepted, the model wanted another token",
     ]
     assert result.stats.acceptance_histogram == (1, 0, 3, 0)
