@@ -1,11 +1,17 @@
 """`pytest` runs the tests, `pytest --benchmark` the benchmarks; pytest-benchmark itself has no option of that name.
 
-Both run against the installed swiftk: the source tree, which holds no built extension, must not shadow it.
+Both run against the installed swiftk: the source tree, which holds no built extension, must not shadow it. Where the tree
+itself is installed (pip install -e), the extension is built anew first: seconds, where little changed.
 """
 
+import json
 import os
+import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 import pytest
 
@@ -14,6 +20,24 @@ MOST_PROCESSES = 8  # each loads torch
 
 if not any(p.suffix in {".so", ".pyd"} for p in ROOT.glob("swiftk/_core.*")):
     sys.path[:] = [p for p in sys.path if Path(p or ".").resolve() != ROOT]
+
+
+def is_installed():
+    """Whether this tree is, by pip install -e."""
+    told = [one.read_text("direct_url.json") for one in metadata.distributions(name="swiftk")]
+    urls = [url for url in map(json.loads, filter(None, told)) if url.get("dir_info", {}).get("editable")]
+    return ROOT in [Path(url2pathname(urlsplit(url["url"]).path)) for url in urls]
+
+
+def rebuild():
+    command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.exit(f"{done.stdout}{done.stderr}\n{' '.join(command)} failed", 1)
+
+
+if "PYTEST_XDIST_WORKER" not in os.environ and is_installed():
+    rebuild()
 
 # A process of several has cores of its own: else threads of all of them wait for each other. What it starts is no part
 # of the run.
