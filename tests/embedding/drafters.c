@@ -187,9 +187,17 @@ static void check_misuse(swiftk_model* model) {
   swiftk_session_free(session);
 }
 
+static void check_names(void) {
+  for (int i = 0; i < DRAFTERS; ++i) CHECK(!strcmp(swiftk_source_name(kDrafters[i].source), kDrafters[i].name));
+  CHECK(!strcmp(swiftk_source_name(SWIFTK_SOURCE_TARGET), "target"));
+  CHECK(!strcmp(swiftk_source_name(SWIFTK_SOURCE_PLAN), "plan"));
+  CHECK(!strcmp(swiftk_source_name(-1), "unknown source") && !strcmp(swiftk_source_name(255), "unknown source"));
+}
+
 int main(int argc, char** argv) {
   if (argc != 3) return 2;
   swiftk_model* model = load_or_exit(argv[1], argv[2]);
+  check_names();
   for (int warm = 0; warm < 2; ++warm) {
     const float temperature = warm ? 0.9f : 0.0f;
     swiftk_session* session = make_session(model, 0, 0, temperature);

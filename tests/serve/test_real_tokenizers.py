@@ -14,6 +14,7 @@ pytest.importorskip("fastapi")
 pytest.importorskip("llguidance")
 httpx = pytest.importorskip("httpx")
 
+from patience import PATIENCE  # noqa: E402
 from real_tokenizers import FAMILIES, tiny_with  # noqa: E402
 from serving import lines, serving  # noqa: E402
 
@@ -56,7 +57,7 @@ def lm(named):
 
 @pytest.fixture(scope="module")
 def client(lm):
-    with serving(lm) as (url, _), httpx.Client(base_url=url, timeout=120) as client:
+    with serving(lm) as (url, _), httpx.Client(base_url=url, timeout=PATIENCE) as client:
         yield client
 
 

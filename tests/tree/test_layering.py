@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import swiftk
+from swiftk import sources
 
 ROOT = Path(__file__).resolve().parents[2]
 CONTRACT = {"ops.h", "tensor.h", "noise.h", "gate_rule.h"}  # all that csrc may see of kernels/
@@ -140,6 +141,8 @@ def test_a_drafter_is_a_line_of_the_registry_and_a_file():
     names = re.findall(r"X\(\w+, (\w+)\)", (DRAFTERS / "registry.h").read_text())
     makers = {p.stem for p in DRAFTERS.glob("*.cc") if f"make_{p.stem}()" in p.read_text()}
     assert len(names) == len(makers) > 0 and set(names) == makers
+    assert ("target", "plan", *names) == sources.NAMES
+    assert {*names} - {"grammar"} <= sources.DRAFTERS.keys()
 
 
 def test_headers_of_csrc_have_no_cycle():
