@@ -55,7 +55,7 @@ class SharedEngine {
       State& s;
       ~Over() {
         const std::lock_guard lock(s.guard);
-        s.last = s.engine.last();
+        s.look();
         s.explained = s.engine.explain();
         s.fallbacks = s.engine.fallbacks();
         s.plain_seconds = s.engine.planner().clock().step(1);
@@ -92,19 +92,34 @@ class SharedEngine {
     state_->ended.wait(lock, [&] { return !state_->stepping; });
     return f(state_->engine);
   }
+  // The same of what changes the memory that is in use.
+  template <class F>
+  void tidy(F f) const {
+    between([&](Engine& e) {
+      f(e);
+      state_->look();
+    });
+  }
 
   // In a forked process: the threads and locks of the other are not here, and nothing can be taken down.
   void leave_behind() { (void)state_.release(); }
 
  private:
   struct State {
-    State(const std::shared_ptr<Model>& model, const EngineOptions& o) : engine(model, o) {}
+    State(const std::shared_ptr<Model>& model, const EngineOptions& o) : engine(model, o) { look(); }
+    void look() {
+      last = engine.last();
+      totals = engine.totals();
+      use = engine.kv_use();
+    }
     Engine engine;
     std::mutex guard;
     std::condition_variable ended;
     bool stepping = false;
     uint64_t steps = 0;
     Round last;
+    Totals totals;
+    KvUse use;
     std::string explained, fallbacks;
     double plain_seconds = 0;
   };
@@ -171,6 +186,20 @@ py::dict round_dict(const SharedEngine& self) {
                   "prompt_rows"_a = r.prompt_rows, "tokens"_a = r.tokens, "seconds"_a = r.seconds, "draft"_a = r.draft,
                   "verify"_a = r.verify, "run"_a = r.run, "draft_steps"_a = r.draft_steps, "preempted"_a = r.preempted,
                   "waiting"_a = r.waiting);
+}
+
+py::dict totals_dict(const SharedEngine& self) {
+  const Totals t = self.told([](const auto& s) { return s.totals; });
+  return py::dict("submitted"_a = t.submitted, "stopped"_a = t.stopped, "full"_a = t.full, "cancelled"_a = t.cancelled,
+                  "failed"_a = t.failed, "preempted"_a = t.preempted, "prefix_queries"_a = t.prefix_queries,
+                  "prefix_hits"_a = t.prefix_hits, "queued_seconds"_a = t.queued);
+}
+
+py::dict kv_dict(const SharedEngine& self) {
+  const KvUse u = self.told([](const auto& s) { return s.use; });
+  return py::dict("bytes"_a = u.bytes, "used_bytes"_a = u.held_bytes, "resident_bytes"_a = u.resident_bytes,
+                  "blocks"_a = u.blocks, "used_blocks"_a = u.held, "cached_blocks"_a = u.cached,
+                  "block_tokens"_a = kKvBlock);
 }
 
 // (class in swiftk.errors, message), or None.
@@ -250,6 +279,7 @@ void bind_engine(py::module_& m) {
       .def_readonly("tokens", &Turn::tokens)
       .def_readonly("prompt", &Turn::prompt)
       .def_readonly("cached", &Turn::cached)
+      .def_readonly("queued", &Turn::queued)
       .def_readonly("nodes", &Turn::nodes)
       .def_readonly("steps", &Turn::steps)
       .def_readonly("drafted", &Turn::drafted)
@@ -358,7 +388,11 @@ void bind_engine(py::module_& m) {
       .def("step", &SharedEngine::step, "boxes"_a)
       .def("idle", [](const SharedEngine& self) { return self->idle(); })
       .def("leave_behind", &SharedEngine::leave_behind)
-      .def("forget_texts", [](const SharedEngine& self) { self.between([](Engine& e) { e.forget_texts(); }); })
+      .def("forget_texts", [](const SharedEngine& self) { self.tidy([](Engine& e) { e.forget_texts(); }); })
+      .def(
+          "give_back",
+          [](const SharedEngine& self, double share) { self.tidy([&](Engine& e) { e.give_back(share); }); },
+          "share"_a = 0.0)
       .def("state",
            [](const SharedEngine& self) { return told(self.between([](Engine& e) { return e.planner().state(); })); })
       .def(
@@ -377,6 +411,11 @@ void bind_engine(py::module_& m) {
       .def_property_readonly(
           "fallbacks", [](const SharedEngine& self) { return self.told([](const auto& s) { return s.fallbacks; }); })
       .def_property_readonly("last", &round_dict)
+      .def_property_readonly("totals", &totals_dict)
+      .def_property_readonly("kv", &kv_dict)
+      .def_property_readonly(
+          "kv_bytes", [](const SharedEngine& self) { return self.told([](const auto& s) { return s.use.bytes; }); })
+      .def_property_readonly("sequences", [](const SharedEngine& self) { return self->sequences(); })
       .def_property_readonly("context", [](const SharedEngine& self) { return self->context(); })
       .def_property_readonly("workspace_bytes", [](const SharedEngine& self) { return self->workspace_bytes(); });
 }

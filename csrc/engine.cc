@@ -19,14 +19,22 @@ namespace {
 
 using Steady = std::chrono::steady_clock;
 
-constexpr int kMostRows = 512;  // of a pass: compute-bound already, and the workspace stays small
-constexpr int kBeside = 128;    // of them a prompt's beside texts that decode, whose next token it delays
+// A device says no by itself. The host hands memory out before it exists.
+void check_free(const Model& model, int blocks, int context) {
+  const size_t wanted = blocks * block_bytes_in_all(model), free = free_bytes(model);
+  if (model.ops->device || wanted <= free) return;
+  fail(Status::OutOfMemory, "[engine] K and V of a text of " + std::to_string(context) + " tokens need " +
+                                std::to_string(wanted) + " bytes, " + std::to_string(free) +
+                                " are free: want a context of at most " + std::to_string(fitting_context(model)) +
+                                " tokens");
+}
 
 int blocks_of(const Model& model, int context, const EngineOptions& o) {
   const size_t block = block_bytes(model);
   const int whole = blocks_for(context + TokenTree::kMaxNodes);
   if (o.kv_memory == 0) {
     const int wanted = whole + (o.sequences - 1) * blocks_for(context / 8 + TokenTree::kMaxNodes);
+    check_free(model, whole, context);
     return std::max(whole, std::min(wanted, fitting_blocks(model)));
   }
   const int given = static_cast<int>(std::min<size_t>(o.kv_memory / block, 1u << 24));
@@ -36,6 +44,19 @@ int blocks_of(const Model& model, int context, const EngineOptions& o) {
                                       " of one text of " + std::to_string(context) + " tokens, or 0");
   }
   return given;
+}
+
+// That a text wants until its prompt has run.
+int missing_blocks(const Text& text) {
+  const int wanted = text.decodes() ? 0 : blocks_for(text.due() + TokenTree::kMaxNodes);
+  return std::max(0, wanted - static_cast<int>(text.sequence.blocks.size()));
+}
+
+uint64_t& ended(Totals& t, Finish finish) {
+  return finish == Finish::Stop        ? t.stopped
+         : finish == Finish::Length    ? t.full
+         : finish == Finish::Cancelled ? t.cancelled
+                                       : t.failed;
 }
 
 const EngineOptions& checked(const EngineOptions& o) {
@@ -53,7 +74,7 @@ Engine::Engine(const std::shared_ptr<const Model>& model, const EngineOptions& o
 Engine::Engine(const std::shared_ptr<const Model>& model, const EngineOptions& o, int context)
     : w_(model, {.max_rows = kMostRows + kBeside,
                  .sequences = checked(o).sequences,
-                 .outputs = kMostRows + 1,  // a prompt's last row
+                 .outputs = kMostRows + 1,
                  .blocks = blocks_of(*model, context, o),
                  .threads = o.threads,
                  .poison = o.poison}),
@@ -68,6 +89,7 @@ uint64_t Engine::submit(Request r) {
   auto text = std::make_unique<Text>(std::move(r), *w_.model, context_);
   const std::lock_guard lock(orders_);
   text->id = ++last_id_;
+  text->submitted = now();
   ++alive_;
   submitted_.push_back(std::move(text));
   return last_id_;
@@ -90,7 +112,10 @@ void Engine::forget_texts() {
   for (Lane& lane : lanes_) {
     if (!lane.taken) lane = {};
   }
+  give_back(0);
 }
+
+void Engine::give_back(double share) { w_.give_back(static_cast<int>(share * w_.pool.blocks())); }
 
 bool Engine::idle() const {
   const std::lock_guard lock(orders_);
@@ -105,6 +130,7 @@ void Engine::take_orders() {
     for (auto& text : submitted_) {
       const uint64_t id = text->id;
       texts_.emplace(id, std::move(text));
+      ++totals_.submitted;
     }
     submitted_.clear();
     cancelled.swap(cancelled_);
@@ -129,9 +155,10 @@ void Engine::admit() {
 bool Engine::begin(Text& text) {
   const auto lane = std::find_if(lanes_.begin(), lanes_.end(), [](const Lane& l) { return !l.taken; });
   if (lane == lanes_.end()) return false;
-  share(text);
+  take_prefix(w_, text);
   Sequence& s = text.sequence;
-  const int wanted = blocks_for(text.due() + TokenTree::kMaxNodes) - static_cast<int>(s.blocks.size());
+  int wanted = missing_blocks(text);
+  for (const auto& [id, other] : texts_) wanted += other->stepping ? missing_blocks(*other) : 0;
   if (wanted > w_.pool.free()) {
     w_.trim(s, 0);
     s.cached = 0;
@@ -146,17 +173,14 @@ bool Engine::begin(Text& text) {
   s.drafters.restart(0, false);
   text.odds = lane->odds;
   text.odds.start();
+  if (!text.admitted) {
+    text.queued = now() - text.submitted;
+    totals_.queued += text.queued;
+    text.admitted = true;
+  }
   lane->taken = text.stepping = true;
   text.begun = false;
   return true;
-}
-
-// The last token due is run in any case: what follows it is drawn from its logits.
-void Engine::share(Text& text) {
-  const bool prompt = text.generated == 0;
-  if (text.tells_prompt()) return;  // all of its rows are wanted
-  share_prefix(w_, text.sequence, text.due() - prompt);
-  if (prompt) text.reused = text.sequence.cached;
 }
 
 void Engine::leave(Text& text) {
@@ -173,6 +197,7 @@ void Engine::leave(Text& text) {
 void Engine::preempt(Text& text) {
   leave(text);
   ++round_.preempted;
+  ++totals_.preempted;
 }
 
 bool Engine::make_room(Text& text, int slots) {
@@ -190,27 +215,25 @@ bool Engine::make_room(Text& text, int slots) {
   return true;
 }
 
-// Who takes part in the round, and blocks for all that it may write. One prompt a round, the oldest.
+// Who takes part in the round, and blocks for all that it may write. A text that makes room for an older one leaves it.
 void Engine::prepare() {
   decoding_.clear();
-  prompt_ = nullptr;
-  prompt_rows_ = 0;
-  bool others = false;
-  for (auto& [id, t] : texts_) others |= t->stepping && t->decodes();
+  std::vector<Text*> prompts;
   for (auto& [id, t] : texts_) {
     if (!t->stepping) continue;
-    Sequence& s = t->sequence;
-    if (t->decodes()) {
-      if (make_room(*t, s.cached + TokenTree::kMaxNodes)) decoding_.push_back(t.get());
-    } else if (!prompt_) {
-      if (!t->begun) share(*t);  // what others have run meanwhile, too
-      t->begun = true;
-      const int n = std::min(t->due() - s.cached, others ? kBeside : kMostRows);
-      if (make_room(*t, s.cached + n)) prompt_ = t.get(), prompt_rows_ = n;
+    if (!t->decodes()) {
+      prompts.push_back(t.get());
+    } else if (make_room(*t, t->sequence.cached + TokenTree::kMaxNodes)) {
+      decoding_.push_back(t.get());
     }
   }
-  std::erase_if(decoding_, [](const Text* t) { return !t->stepping; });  // made room for older ones
-  if (prompt_ && !prompt_->stepping) prompt_ = nullptr;
+  std::erase_if(prompts, [](const Text* t) { return !t->stepping; });
+  prompts_ = allot_rows(w_, prompts, !decoding_.empty());
+  for (const auto& [t, rows] : prompts_) {
+    if (t->stepping) make_room(*t, t->sequence.cached + rows);
+  }
+  std::erase_if(prompts_, [](const PromptRows& p) { return !p.text->stepping; });
+  std::erase_if(decoding_, [](const Text* t) { return !t->stepping; });
 }
 
 void Engine::name_mode(Text& text) {
@@ -334,29 +357,35 @@ void Engine::run_round() {
   take_orders();
   admit();
   prepare();
-  const bool told = prompt_ && prompt_->tells_prompt();
-  groups_.draft(w_, decoding_, kMostRows - (told ? prompt_rows_ : 0));
   std::vector<Sequence*> trees;
   std::vector<Chunk> chunks;
+  int outputs = 0;  // rows of logits of prompts
+  for (const auto& [text, rows] : prompts_) {
+    chunks.push_back({&text->sequence, rows, text->tells_prompt()});
+    outputs += outputs_of(chunks.back());
+    round_.prompt_rows += rows;
+  }
+  groups_.draft(w_, decoding_, kMostRows + 1 - std::max(outputs, 1));
   for (Text* const t : decoding_) {
     trees.push_back(&t->sequence);
     round_.nodes += t->sequence.draft.tree.size();
   }
-  if (prompt_) chunks.push_back({&prompt_->sequence, prompt_rows_, told});
-  if (!trees.empty() || prompt_) verify(w_, trees, chunks);
+  if (!trees.empty() || !chunks.empty()) verify(w_, trees, chunks);
   if (modelled_) modelled_->tell(w_.last, round_.nodes);
   round_.sequences = static_cast<int>(trees.size());
   round_.prompts = static_cast<int>(chunks.size());
-  round_.prompt_rows = prompt_rows_;
   round_.draft = trees.empty() ? 0 : w_.last.draft;
   round_.verify = w_.last.verify;
   round_.draft_steps = trees.empty() ? 0 : w_.last.draft_steps;
   round_.run = w_.run_seconds() - ran;
-  groups_.learn(w_.last, prompt_ != nullptr);
+  groups_.learn(w_.last, !chunks.empty());
   for (Text* const t : decoding_) hear(*t);
-  if (prompt_) hear_prompt(*prompt_, round_.nodes);
+  for (size_t i = 0, row = round_.nodes; i < chunks.size(); row += outputs_of(chunks[i++])) {
+    hear_prompt(prompts_[i], static_cast<int>(row));
+  }
   drop_ended();
   for (auto& [id, text] : texts_) round_.waiting += !text->stepping;
+  if (idle()) give_back(.5);
 }
 
 // What verification found becomes text, up to where it ends.
@@ -395,16 +424,20 @@ void Engine::hear(Text& text) {
   round_.tokens += count;
 }
 
-void Engine::hear_prompt(Text& text, int row) {
+// row: the first row of logits of its rows.
+void Engine::hear_prompt(const PromptRows& ran, int row) {
+  Text& text = *ran.text;
   Sequence& s = text.sequence;
   name_blocks(w_.pool, s);
   if (text.generated > 0) return;
   try {
-    if (text.tells_prompt()) row = tell_prompt(w_, text, prompt_rows_, row);
+    if (text.tells_prompt()) row = tell_prompt(w_, text, ran.rows, row);
     if (s.cached < text.due()) return;
     name_end(w_.pool, s);
     const Emitted first = sample(w_, s, row);
-    Turn& turn = turns_.emplace_back(Turn{.id = text.id, .cached = text.reused});
+    Turn& turn = turns_.emplace_back(Turn{.id = text.id, .cached = text.reused, .queued = text.queued});
+    totals_.prefix_queries += text.request.prompt.size();
+    totals_.prefix_hits += text.reused;
     turn.prompt = std::move(text.prompt_told);
     hand_out(text, turn, first);
     tell_features(w_, text, turn);
@@ -441,6 +474,7 @@ void Engine::drop_ended() {
       continue;
     }
     leave(*at->second);
+    ++ended(totals_, at->second->finish);
     at = texts_.erase(at);
     const std::lock_guard lock(orders_);
     --alive_;

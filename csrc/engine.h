@@ -14,6 +14,7 @@
 
 #include "draft_groups.h"
 #include "modelled_clock.h"
+#include "prompt_rows.h"
 #include "text.h"
 #include "workspace.h"
 
@@ -21,10 +22,18 @@ namespace swiftk {
 
 // What a round was, for whoever wants to know why.
 struct Round {
-  int sequences = 0, prompts = 0;  // that decoded; whose rows came beside them
+  int sequences = 0, prompts = 0;  // that decoded; whose rows ran beside them
   int nodes = 0, prompt_rows = 0, tokens = 0;
   double seconds = 0, draft = 0, verify = 0, run = 0;  // run: in passes of the model
   int draft_steps = 0, preempted = 0, waiting = 0;
+};
+
+// Counts since the engine was made.
+struct Totals {
+  uint64_t submitted = 0, stopped = 0, full = 0, cancelled = 0, failed = 0;  // texts; the last four: how they ended
+  uint64_t preempted = 0;                                                    // times that a text gave its blocks up
+  uint64_t prefix_queries = 0, prefix_hits = 0;  // tokens of prompts; of them, those that were cached already
+  double queued = 0;                             // seconds that texts waited for their turn
 };
 
 class Engine {
@@ -44,9 +53,14 @@ class Engine {
   std::vector<Turn> step();
   bool idle() const;
   const Round& last() const { return round_; }
+  const Totals& totals() const { return totals_; }
+  KvUse kv_use() const { return w_.use(); }
 
   // What is cached of texts that have ended, and what they taught those who guess. Between steps, too.
   void forget_texts();
+  // Gives memory of K and V that no text holds back to the system, but `share` of all blocks, in which prefixes of
+  // texts that have ended stay. Each round that leaves nothing under way does so for a half. Between steps, too.
+  void give_back(double share);
 
   // Between steps, of a text under way; one that has ended, or that is not cached just now, is passed over.
   // Another plan, and rule where it is ruled, from the next round on.
@@ -59,7 +73,7 @@ class Engine {
   std::vector<Outcome> score_exits(uint64_t id, std::span<const int32_t> exits, int window, int end);
   std::vector<SkipSet> propose_skips(uint64_t id, int most);
   double score_seconds() const { return w_.last.score; }
-  // Seconds by which searches are timed: of the modelled clock, where it is asked for. From any thread.
+  // Seconds by which searches and queues are timed: of the modelled clock, where it is asked for. From any thread.
   double now() const;
   // What is known of a plan; it is offered, so that it may draft.
   int plan(const SkipSet&);
@@ -69,6 +83,7 @@ class Engine {
 
   const Model& model() const { return *w_.model; }
   int context() const { return context_; }
+  int sequences() const { return static_cast<int>(lanes_.size()); }
   size_t workspace_bytes() const { return w_.bytes(); }
   const char* fallbacks() const { return w_.fallbacks(); }  // while nobody steps
 
@@ -79,7 +94,6 @@ class Engine {
   void take_orders();
   void admit();
   bool begin(Text&);
-  void share(Text&);
   void leave(Text&);
   // Blocks for the next round of a text; younger ones make room.
   bool make_room(Text&, int slots);
@@ -89,7 +103,7 @@ class Engine {
   Text* cached_text(uint64_t id);
   Text* drafting_text(uint64_t id);
   void hear(Text&);
-  void hear_prompt(Text&, int row);
+  void hear_prompt(const PromptRows&, int row);
   bool hand_out(Text&, Turn&, const Emitted&);
   void end(Text&, Finish, Status = Status::Ok, const char* what = "");
   std::vector<Outcome> priced(std::vector<Outcome>);  // a score, once it ran
@@ -104,10 +118,10 @@ class Engine {
   std::vector<Lane> lanes_;
   std::map<uint64_t, std::unique_ptr<Text>> texts_;  // by age
   std::vector<Text*> decoding_;                      // in this round,
-  Text* prompt_ = nullptr;                           // and whose rows run beside them,
-  int prompt_rows_ = 0;                              // so many
+  std::vector<PromptRows> prompts_;                  // and whose rows run beside them
   std::vector<Turn> turns_;
   Round round_;
+  Totals totals_;
 
   mutable std::mutex orders_;  // guards what follows
   std::deque<std::unique_ptr<Text>> submitted_;

@@ -1,6 +1,7 @@
 #include "kv_pool.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace swiftk {
 namespace {
@@ -40,6 +41,7 @@ void KvPool::link(int32_t block, bool oldest) {
   (b.older == kNone ? oldest_ : blocks_[b.older].newer) = block;
   (b.newer == kNone ? newest_ : blocks_[b.newer].older) = block;
   ++free_;
+  cached_ += named(block);
 }
 
 void KvPool::unlink(int32_t block) {
@@ -47,14 +49,17 @@ void KvPool::unlink(int32_t block) {
   (b.older == kNone ? oldest_ : blocks_[b.older].newer) = b.newer;
   (b.newer == kNone ? newest_ : blocks_[b.newer].older) = b.older;
   --free_;
+  cached_ -= named(block);
 }
 
 int32_t KvPool::take() {
   const int32_t block = oldest_;
   if (block == kNone) return kNone;
   unlink(block);
+  Block& b = blocks_[block];
+  b.holders = 1;
   forget(block);
-  blocks_[block].holders = 1;
+  touched_ += !std::exchange(b.touched, true);
   return block;
 }
 
@@ -126,6 +131,7 @@ void KvPool::name_end(int32_t block, int32_t before, std::span<const int32_t> it
 void KvPool::forget(int32_t block) {
   Block& b = blocks_[block];
   if (b.name == 0) return;
+  cached_ -= b.holders == 0;
   const auto drop = [&](auto& from, uint64_t key) {
     const auto [first, last] = from.equal_range(key);
     from.erase(std::find_if(first, last, [&](const auto& entry) { return entry.second == block; }));
@@ -140,6 +146,45 @@ void KvPool::forget_all() {
   for (int32_t b = 0; b < blocks(); ++b) {
     if (blocks_[b].holders == 0) forget(b);
   }
+}
+
+KvUse KvPool::use() const {
+  const size_t block = bytes_per_token() * kKvBlock;
+  const int held = blocks() - free_;
+  return {blocks(), held, cached_, block * blocks(), block * held, block * touched_};
+}
+
+std::vector<int32_t> KvPool::give_back(Ctx& ctx, int keep) {
+  std::vector<int32_t> gone;
+  if (!ops_->discard) return gone;
+  for (int32_t b = newest_; b != kNone; b = blocks_[b].older) {
+    if (named(b) && keep-- > 0) continue;
+    forget(b);
+    if (blocks_[b].touched) gone.push_back(b);
+  }
+  std::sort(gone.begin(), gone.end());
+  discard(ctx, gone);
+  return gone;
+}
+
+// A run of neighbours goes at once: pages that two of them share go, too.
+void KvPool::discard(Ctx& ctx, std::span<const int32_t> gone) {
+  const size_t plane = ops_->kv_bytes(shape_) / ops_->kv_planes, part = plane / blocks();
+  const auto drop = [&](char* data, size_t bytes) {
+    ops_->discard(data, bytes);
+    if (poisoned_) ops_->fill(ctx, data, 0xff, bytes);
+  };
+  for (size_t i = 0, end; i < gone.size(); i = end) {
+    for (end = i + 1; end < gone.size() && gone[end] == gone[end - 1] + 1;) ++end;
+    const size_t first = gone[i], n = end - i;
+    for (int at = 0; at < n_layers_ * ops_->kv_planes; ++at) {
+      char* const layer = layers_.as<char>() + at / ops_->kv_planes * layer_bytes_;
+      drop(layer + at % ops_->kv_planes * plane + first * part, n * part);
+    }
+    const size_t kept = sizeof(float) * kKvBlock * features_;
+    if (features_ > 0) drop(kept_.as<char>() + first * kept, n * kept);
+  }
+  for (const int32_t b : gone) touched_ -= std::exchange(blocks_[b].touched, false);
 }
 
 void KvPool::move_rows(Ctx& ctx, std::span<const int32_t> from, std::span<const int32_t> to) const {
@@ -173,6 +218,7 @@ void KvPool::download_rows(Ctx& ctx, std::span<const int32_t> slots, float* out)
 }
 
 void KvPool::poison(Ctx& ctx) {
+  poisoned_ = true;
   ops_->fill(ctx, layers_.as<void>(), 0xff, layers_.bytes());
   if (features_ > 0) ops_->fill(ctx, kept_.as<void>(), 0xff, kept_.bytes());
 }

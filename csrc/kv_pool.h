@@ -15,6 +15,15 @@ namespace swiftk {
 
 inline int blocks_for(int slots) { return (slots + kKvBlock - 1) / kKvBlock; }
 
+// Blocks, and bytes of K and V and of what is kept beside them.
+struct KvUse {
+  int blocks = 0, held = 0;   // of the pool; of them, those that texts hold
+  int cached = 0;             // that nobody holds, and that a text which begins alike finds again
+  size_t bytes = 0;           // of all blocks
+  size_t held_bytes = 0;      // of those that texts hold
+  size_t resident_bytes = 0;  // of those that were written, and were not given back
+};
+
 class KvPool {
  public:
   static constexpr int32_t kNone = -1;
@@ -29,6 +38,7 @@ class KvPool {
   int blocks() const { return shape_.blocks; }
   int free() const { return free_; }  // that take() can give
   size_t bytes_per_token() const { return (layers_.bytes() + kept_.bytes()) / shape_.slots(); }
+  KvUse use() const;
 
   // A block of nobody's, now with one holder and without a name; kNone where all are held.
   int32_t take();
@@ -56,6 +66,12 @@ class KvPool {
   // Takes the names of all blocks that nobody holds.
   void forget_all();
 
+  // Gives the memory of blocks that nobody holds back to the system, but of the `keep` named ones that were released
+  // last. Returns the blocks. A device keeps its memory, and the names of all blocks.
+  std::vector<int32_t> give_back(Ctx&, int keep);
+  // The contents of blocks, in rising order, are not needed any more.
+  void discard(Ctx&, std::span<const int32_t> blocks);
+
   // Copies slot from[i] to slot to[i], for i = 0, 1, ... in turn, in every layer; slots are of the pool.
   void move_rows(Ctx&, std::span<const int32_t> from, std::span<const int32_t> to) const;
   // K and V of slots of the pool as floats [n, layers, n_kv, 2, d]: of each KV head its K, then its V.
@@ -69,6 +85,7 @@ class KvPool {
  private:
   struct Block {
     int holders = 0;
+    bool touched = false;                  // its memory may have been written
     uint64_t name = 0;                     // no two blocks ever have the same; 0: none
     uint64_t before = 0;                   // name of the block before; 0: it begins a text
     uint64_t hash = 0;                     // of `before` and the tokens, if it is full
@@ -96,7 +113,8 @@ class KvPool {
   std::unordered_multimap<uint64_t, int32_t> by_hash_;    // full ones
   std::unordered_multimap<uint64_t, int32_t> by_before_;  // all that are named
   int32_t oldest_ = kNone, newest_ = kNone;
-  int free_ = 0;
+  int free_ = 0, cached_ = 0, touched_ = 0;
+  bool poisoned_ = false;
   uint64_t last_name_ = 0;
 };
 

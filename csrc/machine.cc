@@ -4,11 +4,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <fstream>
 #include <limits>
 #include <string>
 
+#include "debug.h"
+#include "error.h"
 #include "model.h"
 
 namespace swiftk {
@@ -61,9 +64,33 @@ double cpu_quota(const std::string& group) {
   return quota > 0 && period > 0 ? quota / period : HUGE_VAL;
 }
 
-double memory_limit(const std::string& group) {
+// Bytes of files that the system keeps in memory for a group, and drops where memory is wanted.
+double file_cache(const std::string& group, const std::string& prefix) {
+  double bytes = 0, value;
+  std::ifstream stat(group + "/memory.stat");
+  for (std::string name; stat >> name >> value;) {
+    if (name == prefix + "inactive_file" || name == prefix + "active_file") bytes += value;
+  }
+  return bytes;
+}
+
+// What the limit of a group leaves.
+double memory_left(const std::string& group) {
   const double v2 = number_in(group + "/memory.max"), v1 = number_in(group + "/memory.limit_in_bytes");
-  return v2 > 0 ? v2 : v1 > 0 ? v1 : HUGE_VAL;
+  const double limit = v2 > 0 ? v2 : v1;
+  if (limit <= 0) return HUGE_VAL;
+  const double used = number_in(group + (v2 > 0 ? "/memory.current" : "/memory.usage_in_bytes"));
+  return std::max(0.0, limit - std::max(0.0, used - file_cache(group, v2 > 0 ? "" : "total_")));
+}
+
+// As the word "memory" of SWIFTK_DEBUG says, so that a test need not fill the machine.
+double told_memory() {
+  const std::string told = debug_value("memory");
+  if (told.empty()) return HUGE_VAL;
+  double bytes = -1;
+  const auto read = std::from_chars(told.data(), told.data() + told.size(), bytes);
+  if (read.ptr == told.data() + told.size() && bytes >= 0) return bytes;
+  fail(Status::InvalidArgument, "[debug] memory is '" + told + "', want the bytes that are free");
 }
 
 // What `ulimit -v` leaves.
@@ -88,7 +115,7 @@ size_t available_memory() {
     if (name == "MemAvailable:" || name == "SwapFree:") kilobytes += std::stod(line);
   }
   const double free = kilobytes > 0 ? kilobytes * 1024 : HUGE_VAL;
-  const double bytes = std::min({free, least_limit("memory", memory_limit), address_space()});
+  const double bytes = std::min({free, least_limit("memory", memory_left), address_space(), told_memory()});
   return bytes < 0x1p62 ? static_cast<size_t>(bytes) : std::numeric_limits<size_t>::max();
 }
 

@@ -120,7 +120,8 @@ std::shared_ptr<const Model> load_model(const std::string& dir, const LoadOption
 // Cores this process may run on: its affinity, cut to the container's quota.
 int default_threads();
 
-// Bytes that can be allocated without pushing anything out of memory; the largest size_t if the system does not say.
+// Bytes that this process can still allocate, within the limits of its container; the largest size_t if the system does
+// not say.
 size_t available_memory();
 
 }  // namespace swiftk

@@ -15,8 +15,8 @@ namespace swiftk {
 struct EngineOptions {
   int context = 0;       // most tokens of a text; 0: the model's
   int sequences = 16;    // that step together; others wait
-  size_t kv_memory = 0;  // bytes of K and V; 0: for one text of full length and all others of an eighth of it, on a
-                         // device at most half of what is free
+  size_t kv_memory = 0;  // most bytes of K and V; 0: for one text of full length and all others of an eighth of it,
+                         // at most half of what is free
   int threads = 0;       // 0: the model's
   bool poison = false;   // tests: fill the cache with NaN first
 };

@@ -336,9 +336,12 @@ typedef struct swiftk_engine swiftk_engine;
 
 typedef struct swiftk_engine_params {
   size_t struct_size;
-  int32_t context;   /* most tokens of a text; 0: the model's */
+  int32_t context;   /* most tokens of a text; 0: the model's, or fewer where half of the free memory holds no more */
   int32_t sequences; /* texts that step together; others wait */
-  size_t kv_memory;  /* bytes of keys and values; 0: for one text of full length and all others of an eighth of it */
+  /* Most bytes of keys and values. 0: for one text of full length and all others of an eighth of it, but at most half
+     of the memory that is free now. Memory is taken as it fills, and given back once no text is under way: half of the
+     bytes may stay for prompts that begin alike. */
+  size_t kv_memory;
   int32_t threads;   /* 0: the model's */
 } swiftk_engine_params;
 #define SWIFTK_ENGINE_PARAMS_INIT {sizeof(swiftk_engine_params), 0, 16, 0, 0}

@@ -25,7 +25,8 @@ struct Text {
   }
   // Tokens that must be cached before it decodes: all but the last one, or all of a prompt.
   int due() const { return sequence.position() - (generated > 0 ? 1 : 0); }
-  bool decodes() const { return generated > 0 && sequence.cached == due(); }
+  int uncached() const { return due() - sequence.cached; }  // of these tokens
+  bool decodes() const { return generated > 0 && uncached() == 0; }
   // Whether logits of all the prompt's rows are wanted.
   bool tells_prompt() const { return request.prompt_logprobs >= 0 && generated == 0; }
   // Tokens that it may still get.
@@ -37,6 +38,8 @@ struct Text {
   Sequence sequence;
   TextOdds odds{};
   int generated = 0, reused = 0;
+  double submitted = 0, queued = 0;    // by the engine's clock; seconds until it got a lane for the first time
+  bool admitted = false;               // it did
   int told = 0;                        // tokens whose features turns have
   std::vector<Emitted> prompt_told{};  // of the prompt's tokens, from the second on
   bool stepping = false;               // has a lane,

@@ -29,6 +29,7 @@ struct Turn {
   std::vector<Emitted> tokens{};
   std::vector<Emitted> prompt{};            // its tokens from the second on, where they are told; with the first token
   int cached = 0;                           // of the prompt's tokens, found in memory; with the first token
+  double queued = 0;                        // seconds that it waited for its turn; with the first token
   int nodes = 0;                            // verified, root included; 0: the prompt's own pass
   int steps = 0;                            // of drafting that it took part in
   int drafted = 0;                          // nodes that these steps read

@@ -1,7 +1,6 @@
 #include "workspace.h"
 
 #include <algorithm>
-#include <climits>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -12,18 +11,26 @@
 namespace swiftk {
 
 size_t block_bytes(const Model& model) {
-  return model.ops->kv_bytes({model.config.n_kv, model.config.d, 1, model.dtype}) * model.config.L;
+  return model.ops->kv_bytes({model.config.n_kv, model.config.d, 1, model.dtype}) * model.own.layers.size();
 }
 
-// With what drafters keep of as many tokens: K and V of their own, and what they read of the model.
-int fitting_blocks(const Model& model) {
-  if (!model.ops->device) return INT_MAX;
+// What drafters keep: K and V of their own, and what they read of the model.
+size_t block_bytes_in_all(const Model& model) {
   size_t bytes = block_bytes(model) + sizeof(float) * kKvBlock * model.taps.size() * model.config.D;
   for (const auto& drafter : model.drafters) {
     bytes += block_bytes(*drafter->layers);
     if (drafter->moa.cross) bytes += block_bytes(*drafter->moa.cross);
   }
-  return static_cast<int>(std::min<size_t>(cuda::free_memory(*model.ops->device) / 2 / bytes, 1u << 24));
+  return bytes;
+}
+
+size_t free_bytes(const Model& model) {
+  return model.ops->device ? cuda::free_memory(*model.ops->device) : available_memory();
+}
+
+int fitting_blocks(const Model& model) {
+  return static_cast<int>(
+      std::min<size_t>(free_bytes(model) / 2 / std::max<size_t>(block_bytes_in_all(model), 1), 1u << 24));
 }
 
 int fitting_context(const Model& model) {
@@ -83,6 +90,22 @@ void Workspace::trim(Sequence& s, int slots) {
   s.named = std::min<int>(s.named, static_cast<int>(wanted));
   if (slots > 0) return;
   for (const auto& runner : beside) runner->leave(s);
+}
+
+KvUse Workspace::use() const {
+  KvUse use = pool.use();
+  for (const auto& runner : beside) {
+    const KvUse its = runner->use();
+    use.bytes += its.bytes;
+    use.held_bytes += its.held_bytes;
+    use.resident_bytes += its.resident_bytes;
+  }
+  return use;
+}
+
+void Workspace::give_back(int keep) {
+  pool.give_back(executor.ctx(), keep);
+  for (const auto& runner : beside) runner->give_back();
 }
 
 Rows Workspace::bind() {

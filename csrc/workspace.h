@@ -38,6 +38,8 @@ struct Chunk {
   bool all = false;  // logits of all of them are wanted, not of the last one alone
 };
 
+inline int outputs_of(const Chunk& chunk) { return chunk.all ? chunk.n : 1; }
+
 struct WorkspaceOptions {
   int max_rows = 0;                    // of a pass
   int sequences = 1;                   // whose trees are verified in one pass
@@ -51,8 +53,11 @@ struct WorkspaceOptions {
 
 // Bytes of K and V of a block, in all layers.
 size_t block_bytes(const Model&);
-// What a device's cache takes is gone for everybody: without a wish, at most half of what is free. Blocks; INT_MAX
-// where memory is the host's, which is touched only as it fills.
+// The same with what drafters keep of as many tokens.
+size_t block_bytes_in_all(const Model&);
+// Bytes that are free where the model's K and V lie.
+size_t free_bytes(const Model&);
+// Blocks that take half of these: without a wish, K and V may take no more.
 int fitting_blocks(const Model&);
 // The longest context that these hold.
 int fitting_context(const Model&);
@@ -84,6 +89,11 @@ class Workspace {
   bool reserve(Sequence&, int slots);
   // Frees what slots from `slots` on lie in.
   void trim(Sequence&, int slots);
+
+  // Of all K and V, those of the model's drafters included; blocks are the model's.
+  KvUse use() const;
+  // Memory of K and V that no text holds, to the system; `keep` blocks stay for texts that begin alike.
+  void give_back(int keep);
 
   size_t bytes() const;
   const char* fallbacks() const;  // as Ops::fallbacks

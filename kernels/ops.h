@@ -263,6 +263,9 @@ struct Ops {
   // 64-byte aligned and zeroed; on the host lazily by the system, with huge pages where they help. Throws bad_alloc.
   void* (*allocate)(Device*, size_t bytes);
   void (*release)(Device*, void*, size_t bytes);
+  // Null on a device. Gives whole pages of a range back to the system: they hold nothing, and take no memory until they
+  // are written again.
+  void (*discard)(void*, size_t bytes);
   // Copies, in turn with the ops. Host memory may be used again, or read, when the call returns.
   void (*upload)(Ctx&, void* to, const void* from_host, size_t bytes);
   void (*download)(Ctx&, void* to_host, const void* from, size_t bytes);

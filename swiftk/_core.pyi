@@ -178,6 +178,7 @@ class Turn:
     tokens: list[Emitted]
     prompt: list[Emitted]
     cached: int
+    queued: float  # seconds that the text waited for its turn; with its first token
     nodes: int
     steps: int
     drafted: int
@@ -322,7 +323,18 @@ class Engine:
     def forget_texts(self) -> None: ...
     def state(self) -> dict[str, Any]: ...
     def restore(self, state: dict[str, Any]) -> None: ...
+    # Gives memory of K and V that no text holds back to the system; prefixes of ended texts stay in `share` of the
+    # blocks. Nothing on a GPU.
+    def give_back(self, share: float = 0.0) -> None: ...
     last: dict[str, Any]  # of the last round
+    # Since the engine was made. Texts: submitted, stopped, full (at max_new_tokens or the context), cancelled, failed;
+    # preempted, queued_seconds; tokens of prompts that were looked up and found: prefix_queries, prefix_hits.
+    totals: dict[str, Any]
+    # As of the last round: bytes (the most that K and V may take), used_bytes (of running texts), resident_bytes;
+    # blocks, used_blocks, cached_blocks (of ended texts, for prompts that begin alike); block_tokens.
+    kv: dict[str, int]
+    kv_bytes: int  # kv["bytes"]
+    sequences: int  # texts that run together
     explained: str
     fallbacks: str  # as Session.fallbacks
     plain_seconds: float

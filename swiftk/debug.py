@@ -7,7 +7,8 @@ import os
 from .errors import InvalidArgument
 
 # All words, also those that only the library reads: each side refuses what neither knows.
-_WORDS = ("isa=avx2", "stepwise", "overlap=0", "driver=PATH", "arch=sm_90", "matmuls=triton", "clock=row:.03")
+_WORDS = ("isa=avx2", "stepwise", "overlap=0", "driver=PATH", "arch=sm_90", "matmuls=triton")
+_WORDS += ("clock=row:.03", "memory=1e9")
 _NAMES = frozenset(word.partition("=")[0] for word in _WORDS)
 
 

@@ -28,6 +28,7 @@ struct Backend {
            .destroy = destroy,
            .allocate = allocate,
            .release = release,
+           .discard = nullptr,
            .upload = upload,
            .download = download,
            .copy = copy,

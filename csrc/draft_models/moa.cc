@@ -71,6 +71,15 @@ class Moa : public DraftRunner {
     }
   }
 
+  // The layer over tokens and the one across the model's lie in the same blocks.
+  KvUse use() const override {
+    KvUse use = pool_.use();
+    const double more = 1 + static_cast<double>(cross_pool_.bytes_per_token()) / pool_.bytes_per_token();
+    for (size_t* bytes : {&use.bytes, &use.held_bytes, &use.resident_bytes}) *bytes *= more;
+    return use;
+  }
+  void give_back() override { cross_pool_.discard(executor_.ctx(), pool_.give_back(executor_.ctx(), 0)); }
+
   double seconds() const override { return executor_.seconds() + states_.seconds() + cross_.seconds(); }
   size_t bytes() const override {
     return DraftRunner::bytes() + states_.workspace_bytes() + cross_.workspace_bytes() + states_x_.bytes() +

@@ -35,6 +35,12 @@ void release(void* p, size_t bytes) {
   if (p) ::munmap(p, mapped_size(bytes));
 }
 
+void discard(void* p, size_t bytes) {
+  const uintptr_t start = reinterpret_cast<uintptr_t>(p), first = round_up(start, 4096);
+  const uintptr_t end = (start + bytes) / 4096 * 4096;
+  if (end > first) ::madvise(reinterpret_cast<void*>(first), end - first, MADV_DONTNEED);
+}
+
 void advise_dense(void* p, size_t bytes) {
 #ifdef MADV_HUGEPAGE
   const uintptr_t start = reinterpret_cast<uintptr_t>(p), page = start / 4096 * 4096;

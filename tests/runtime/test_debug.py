@@ -82,5 +82,5 @@ def test_an_unknown_word_is_named_by_both_readers(tiny_dir, monkeypatch, asked):
         with pytest.raises(InvalidArgument) as error:
             read()
         said.append(str(error.value))
-    wanted = "isa=avx2, stepwise, overlap=0, driver=PATH, arch=sm_90, matmuls=triton, clock=row:.03"
+    wanted = "isa=avx2, stepwise, overlap=0, driver=PATH, arch=sm_90, matmuls=triton, clock=row:.03, memory=1e9"
     assert set(said) == {f"[debug] SWIFTK_DEBUG has '{word}', want some of {wanted}, joined by commas"}

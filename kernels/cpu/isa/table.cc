@@ -37,6 +37,7 @@ const Ops kOps = {
     .destroy = destroy,
     .allocate = allocate_host,
     .release = release_host,
+    .discard = discard,
     .upload = copy,
     .download = copy,
     .copy = copy,
