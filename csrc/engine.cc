@@ -436,7 +436,7 @@ void Engine::hear_prompt(const PromptRows& ran, int row) {
     name_end(w_.pool, s);
     const Emitted first = sample(w_, s, row);
     Turn& turn = turns_.emplace_back(Turn{.id = text.id, .cached = text.reused, .queued = text.queued});
-    totals_.prefix_queries += text.request.prompt.size();
+    if (text.request.prompt_logprobs < 0) totals_.prefix_queries += text.request.prompt.size();
     totals_.prefix_hits += text.reused;
     turn.prompt = std::move(text.prompt_told);
     hand_out(text, turn, first);
