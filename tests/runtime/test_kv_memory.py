@@ -119,7 +119,7 @@ def test_idle_blocks_go_back_and_prefixes_stay_up_to_a_half(model):
     assert engine.kv["resident_bytes"] == engine.kv["cached_blocks"] == 0
     again = submit(engine, boxes, 99, 700, 200)
     end_all(engine, boxes)
-    assert [e.token for turn in boxes[again] for e in turn.tokens] == tokens, "given back is run again, to the same bits"
+    assert [e.token for turn in boxes[again] for e in turn.tokens] == tokens, "run again, to the same bits"
     assert engine.totals["prefix_hits"] == hits + 699
 
 
