@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "bind_constraint.h"
+#include "bind_counts.h"
 #include "bind_errors.h"
 #include "bind_scores.h"
 #include "bind_skip.h"
@@ -178,28 +179,6 @@ const char* name_of(Finish finish) {
     case Finish::Failed: return "failed";
     default: return "";
   }
-}
-
-py::dict round_dict(const SharedEngine& self) {
-  const Round r = self.told([](const auto& s) { return s.last; });
-  return py::dict("sequences"_a = r.sequences, "prompts"_a = r.prompts, "nodes"_a = r.nodes,
-                  "prompt_rows"_a = r.prompt_rows, "tokens"_a = r.tokens, "seconds"_a = r.seconds, "draft"_a = r.draft,
-                  "verify"_a = r.verify, "run"_a = r.run, "draft_steps"_a = r.draft_steps, "preempted"_a = r.preempted,
-                  "waiting"_a = r.waiting);
-}
-
-py::dict totals_dict(const SharedEngine& self) {
-  const Totals t = self.told([](const auto& s) { return s.totals; });
-  return py::dict("submitted"_a = t.submitted, "stopped"_a = t.stopped, "full"_a = t.full, "cancelled"_a = t.cancelled,
-                  "failed"_a = t.failed, "preempted"_a = t.preempted, "prefix_queries"_a = t.prefix_queries,
-                  "prefix_hits"_a = t.prefix_hits, "queued_seconds"_a = t.queued);
-}
-
-py::dict kv_dict(const SharedEngine& self) {
-  const KvUse u = self.told([](const auto& s) { return s.use; });
-  return py::dict("bytes"_a = u.bytes, "used_bytes"_a = u.held_bytes, "resident_bytes"_a = u.resident_bytes,
-                  "blocks"_a = u.blocks, "used_blocks"_a = u.held, "cached_blocks"_a = u.cached,
-                  "block_tokens"_a = kKvBlock);
 }
 
 // (class in swiftk.errors, message), or None.
@@ -410,9 +389,12 @@ void bind_engine(py::module_& m) {
       .def_property_readonly("now", [](const SharedEngine& self) { return self->now(); })
       .def_property_readonly(
           "fallbacks", [](const SharedEngine& self) { return self.told([](const auto& s) { return s.fallbacks; }); })
-      .def_property_readonly("last", &round_dict)
-      .def_property_readonly("totals", &totals_dict)
-      .def_property_readonly("kv", &kv_dict)
+      .def_property_readonly(
+          "last", [](const SharedEngine& self) { return counts(self.told([](const auto& s) { return s.last; })); })
+      .def_property_readonly(
+          "totals", [](const SharedEngine& self) { return counts(self.told([](const auto& s) { return s.totals; })); })
+      .def_property_readonly(
+          "kv", [](const SharedEngine& self) { return counts(self.told([](const auto& s) { return s.use; })); })
       .def_property_readonly(
           "kv_bytes", [](const SharedEngine& self) { return self.told([](const auto& s) { return s.use.bytes; }); })
       .def_property_readonly("sequences", [](const SharedEngine& self) { return self->sequences(); })
