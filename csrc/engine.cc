@@ -46,7 +46,7 @@ int blocks_of(const Model& model, int context, const EngineOptions& o) {
   return given;
 }
 
-// That a text wants until its prompt has run.
+// Blocks that a text still needs to run its prompt.
 int missing_blocks(const Text& text) {
   const int wanted = text.decodes() ? 0 : blocks_for(text.due() + TokenTree::kMaxNodes);
   return std::max(0, wanted - static_cast<int>(text.sequence.blocks.size()));

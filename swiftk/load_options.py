@@ -154,7 +154,7 @@ class LoadOptions:
         None,
         Size(),
         "Maximum memory of keys and values: bytes, or a size such as 6GB or 512MiB. Default: one text of full "
-        "length, and an eighth of one for each of the others.",
+        "length, and an eighth of one for each of the others, but no more than half of the free memory.",
         metavar="SIZE",
     )
     chat_template: str | Path | None = option(
