@@ -168,7 +168,8 @@ bool Engine::begin(Text& text) {
   name_mode(text);
   if (text.generated == 0 && text.mode >= 0) planner_.start_text(text.mode);
   s.drafters = std::move(lane->drafters);
-  s.drafters.set_recall(text.request.recall);
+  // Under rejection a text depends on what is proposed, so nothing that others taught may be.
+  s.drafters.set_recall(s.rejects() ? Recall::Nothing : text.request.recall);
   s.drafters.set(text.request.settings);
   s.drafters.restart(0, false);
   text.odds = lane->odds;

@@ -25,7 +25,6 @@ class TokenTree {
   uint64_t ancestors(int i) const { return ancestors_[i]; }      // bit j: node j is i or an ancestor of i
   const int32_t* tokens() const { return token_.data(); }        // [size]
   const int32_t* parents() const { return parent_.data(); }      // [size], root -1
-  const uint64_t* masks() const { return ancestors_.data(); }    // [size]
 
  private:
   int size_ = 0;

@@ -54,6 +54,10 @@ int kept_floats(const Model& model, const WorkspaceOptions& o) {
   return static_cast<int>((o.taps.empty() ? model.taps : o.taps).size()) * model.config.D;
 }
 
+size_t residual_bytes(const Model& model, int sequences) {
+  return sizeof(float) * sequences * TokenTree::kMaxNodes * model.config.D;
+}
+
 }  // namespace
 
 Workspace::Workspace(std::shared_ptr<const Model> m, const WorkspaceOptions& o)
@@ -66,10 +70,10 @@ Workspace::Workspace(std::shared_ptr<const Model> m, const WorkspaceOptions& o)
       x(*model->ops, sizeof(float) * executor.max_rows() * model->config.D),
       beside(make_runners(*model, executor, o.sequences, o.blocks)),
       taps_(o.taps.empty() ? model->taps : o.taps),
-      residual_(*model->ops, sizeof(float) * o.sequences * TokenTree::kMaxNodes * model->config.D) {
+      residual_(*model->ops, model->ops->device ? 0 : residual_bytes(*model, o.sequences)) {
   if (o.poison) {
     pool.poison(executor.ctx());
-    model->ops->fill(executor.ctx(), residual_.as<void>(), 0xff, residual_.bytes());
+    if (residual_.bytes() > 0) model->ops->fill(executor.ctx(), residual_.as<void>(), 0xff, residual_.bytes());
   }
 }
 

@@ -124,7 +124,8 @@ class Workspace {
   int catch_up(std::span<Sequence* const> trees, int rows);
 
   const std::vector<int> taps_;
-  Buffer residual_;  // [sequences, kMaxNodes, D] rows that drafting leaves behind the steps it shares with the target
+  // [sequences, kMaxNodes, D] rows that drafting leaves after the steps it shares with the target. A device has none.
+  Buffer residual_;
 };
 
 }  // namespace swiftk

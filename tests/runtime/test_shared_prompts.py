@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from decode import requested
+from source_rules import all_of
 from swiftk import _core
 
 CONTEXT = 1024
@@ -162,7 +164,8 @@ def test_texts_are_the_same_whoever_shares_their_passes(model, texts, blocks, da
     def options_of(options):
         odd = options["odd"]
         constraint = None if odd is None else Even(odd)
-        return {**{k: v for k, v in options.items() if k not in ("odd", "drafting")}, "constraint": constraint}
+        given = {k: v for k, v in options.items() if k not in ("odd", "drafting")}
+        return requested({**given, "constraint": constraint})
 
     while len(ids) < len(texts) or not engine.idle():
         for i, (prompt, new, options) in enumerate(texts):
@@ -200,7 +203,11 @@ def test_what_is_counted(model):
     engine, boxes = _core.Engine(model, context=256, sequences=2), {}
     prompt = tokens_of(1, 150)
     hear(engine, boxes, engine.submit(boxes, prompt, max_new_tokens=2, drafting="off"))
-    hear(engine, boxes, engine.submit(boxes, np.append(prompt, 3), max_new_tokens=2, stop_ids=list(range(256))))
+    hear(
+        engine,
+        boxes,
+        engine.submit(boxes, np.append(prompt, 3), max_new_tokens=2, sampling=_core.Sampling(stop_ids=range(256))),
+    )
     hear(engine, boxes, engine.submit(boxes, prompt, max_new_tokens=1, prompt_logprobs=0))
     gone = engine.submit(boxes, prompt, max_new_tokens=50)
     engine.cancel(gone)
@@ -208,3 +215,18 @@ def test_what_is_counted(model):
     ends = {"submitted": 4, "full": 2, "stopped": 1, "cancelled": 1, "failed": 0, "preempted": 0}
     assert {name: engine.totals[name] for name in ends} == ends
     assert (engine.totals["prefix_queries"], engine.totals["prefix_hits"]) == (150 + 151, 150)
+
+
+@pytest.mark.parametrize("sources", [[2], [3], [4], [2, 3]])
+def test_no_text_depends_on_those_before_it(model, sources):
+    """Under rejection, too, where the tokens depend on what is proposed: by a rule, in the same rounds."""
+    rule = _core.DraftRule(max_draft=0, **all_of(*sources))
+    options = {"drafting": "ruled", "rule": rule, "always": True, "plans": "none", "drafters": sources}
+    asked = requested({"temperature": 0.9, "seed": 5, "max_new_tokens": 60, "acceptance": "rejection", **options})
+    found = []
+    for before in (None, None, 7, 8):
+        engine, boxes = _core.Engine(model, context=512, sequences=1, poison=True), {}
+        if before is not None:
+            hear(engine, boxes, engine.submit(boxes, tokens_of(before, 60), **{**asked, "recall": True}))
+        found.append(hear(engine, boxes, engine.submit(boxes, tokens_of(1, 60), **{**asked, "recall": True}))["tokens"])
+    assert found[0] == found[1] == found[2] == found[3]
