@@ -10,7 +10,7 @@ namespace swiftk {
 namespace {
 
 // All words, also those that only Python reads (arch, matmuls): each side refuses what neither knows.
-constexpr std::string_view kWords[] = {"isa=avx2",   "stepwise",       "overlap=0",    "driver=PATH",
+constexpr std::string_view kWords[] = {"isa=avx2",   "stepwise",       "overlap=0",     "driver=PATH",
                                        "arch=sm_90", "matmuls=triton", "clock=row:.03", "memory=1e9"};
 
 std::string_view name_of_word(std::string_view word) { return word.substr(0, word.find('=')); }
