@@ -78,7 +78,7 @@ def converse(chat: Conversation, heard: Iterable[str]) -> None:
 def messages(about: str) -> Iterator[Iterable[str]]:
     """What the user says: from an editor where there is a terminal, else the lines of stdin."""
     shown = next((stream for stream in (sys.stdout, sys.stderr) if stream.isatty()), None)
-    if shown is None or not sys.stdin.isatty():
+    if shown is None or sys.stdin is None or not sys.stdin.isatty():
         yield piped()
         return
     from .editor import typed
@@ -92,4 +92,4 @@ def piped() -> Iterator[str]:
     """Lines of stdin. Bytes that are no UTF-8 are an error of their line alone."""
     if hasattr(sys.stdin, "reconfigure"):
         sys.stdin.reconfigure(errors="surrogateescape")
-    return (line.removesuffix("\n") for line in sys.stdin)
+    return (line.removesuffix("\n") for line in sys.stdin or ())

@@ -16,7 +16,7 @@ from .terminal import Screen, one_interrupt, plain
 
 Message = dict[str, str]
 # Options of how a prompt becomes tokens, which a chat's template decides.
-PROMPTS = {"parse_special", "add_special_tokens", "add_generation_prompt", "continue_final_message"}
+PROMPTS = {"parse_special", "add_special_tokens", "add_generation_prompt", "continue_final_message", "continued_tokens"}
 _SEEDS = 1 << 64
 
 

@@ -39,6 +39,11 @@ def test_what_is_piped_is_the_answers_alone(piped, folder):
     assert piped("", folder) == (0, "", "")
 
 
+def test_no_stdin_is_an_empty_one(piped, folder, monkeypatch, capfd):
+    monkeypatch.setattr("sys.stdin", None)
+    assert main(["chat", str(folder)]) == 0 and capfd.readouterr() == ("", "")
+
+
 def test_bytes_that_are_no_text_cost_their_line(piped, folder):
     status, out, err = piped(b"a\xff\nb\n", folder, "-n", "4")
     assert status == 0 and out.strip() and "half of a surrogate pair" in err and err.count("turn is left out") == 1
