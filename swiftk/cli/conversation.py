@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from ..errors import InvalidArgument, InvalidOption
+from ..errors import InvalidArgument, InvalidOption, SwiftkError
 from ..fields import table
 from ..options import GenerateOptions
 from .common import err
@@ -115,7 +115,7 @@ class Conversation:
             raise
         except Exception as error:  # whatever it is, it costs this turn alone
             self._dropped = dropped
-            text = str(error) or type(error).__name__
+            text = str(error) if isinstance(error, SwiftkError) else f"{type(error).__name__}: {error}"
             err.print(f"{plain(' '.join(text.split()))}\nthis turn is left out; /retry asks again")
             return
         if answer:

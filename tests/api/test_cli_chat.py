@@ -66,7 +66,7 @@ def test_the_model_sees_all_turns(talk):
     ("failure", "says"),
     [
         (NumericalError("logits are NaN"), "logits are NaN"),
-        (ZeroDivisionError("division by zero"), "division by zero"),
+        (ZeroDivisionError("division by zero"), "ZeroDivisionError: division by zero"),
         (RecursionError(), "RecursionError"),
         (["half an ans", InvalidArgument("it\x1b[2J broke\noff")], r"it\x1b[2J broke off"),
         (MemoryError(), "MemoryError"),
