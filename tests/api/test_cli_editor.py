@@ -105,12 +105,13 @@ def test_a_history_that_cannot_be_written_is_of_this_chat(typed, tmp_path, monke
 def test_in_a_terminal(tiny_dir, tmp_path):
     """A process of its own on a pseudo-terminal, which is afterwards what it was."""
     ours, terminal = pty.openpty()
-    before = termios.tcgetattr(terminal)
+    before = termios.tcgetattr(ours)
     environment = {**os.environ, "TERM": "xterm", "XDG_STATE_HOME": str(tmp_path), "PROMPT_TOOLKIT_NO_CPR": "1"}
     command = [sys.executable, "-m", "swiftk", "chat", str(tiny_dir("llama3")), "-n", "6"]
     streams = {"stdin": terminal, "stdout": terminal, "stderr": terminal}
     shown, seen = b"", 0
     with subprocess.Popen(command, env=environment, cwd=Path(swiftk.__file__).parents[1], **streams) as child:
+        os.close(terminal)  # so that reading ends where the child does
 
         def until(text):
             """Of what was not waited for yet."""
@@ -135,6 +136,5 @@ def test_in_a_terminal(tiny_dir, tmp_path):
         until(prompt)
         os.write(ours, CTRL_D.encode())
         assert child.wait() == 0
-    assert termios.tcgetattr(terminal) == before
-    os.close(terminal)
+    assert termios.tcgetattr(ours) == before
     os.close(ours)
