@@ -23,6 +23,7 @@ from .common import (
     out,
     why_off,
 )
+from .terminal import Screen
 
 
 @loads(without=("drafter", "drafter_pack"))
@@ -85,11 +86,12 @@ def command(
 
 def _show(lm: Any, name: str, prompt: str, options: dict[str, Any]) -> Any:
     out.print(name, style="bold")
-    out.print(prompt, end="", style="dim", soft_wrap=True)
+    screen = Screen()
+    screen.write(prompt, "dim")
     with lm.generate(prompt, stream=True, **options) as stream:
         for event in stream:
-            out.print(event.text, end="", style="green" if event.drafted else None, soft_wrap=True)
-        out.print("\n")
+            screen.write(event.text, "green" if event.drafted else "")
+        screen.write("\n\n")
         return stream.result
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
-_DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
+_STYLES, _PLAIN = {"dim": "\x1b[2m", "green": "\x1b[32m"}, "\x1b[0m"
 
 
 class Screen:
@@ -19,19 +19,22 @@ class Screen:
     def __init__(self) -> None:
         self._file = sys.stdout
         self._terminal = self._file.isatty()
+        self._styled = self._terminal and "NO_COLOR" not in os.environ
         self._thinks = False
 
-    def write(self, text: str) -> None:
-        """A piece of the text. A terminal obeys control characters, so it gets their numbers instead."""
+    def write(self, text: str, style: str = "") -> None:
+        """A piece of the text. A terminal obeys control characters, so it gets their numbers instead. style: "dim" or
+        "green", on a terminal with colours."""
         if self._thinks:
             self._put(f"{_PLAIN}\n")
             self._thinks = False
-        self._put(plain(text) if self._terminal else text)
+        shown = plain(text) if self._terminal else text
+        self._put(f"{_STYLES[style]}{shown}{_PLAIN}" if style and self._styled else shown)
 
     def think(self, text: str) -> None:
         """What the model thinks before it answers: dim on a terminal, nowhere else."""
-        if self._terminal and "NO_COLOR" not in os.environ:
-            self._put(("" if self._thinks else _DIM) + plain(text))
+        if self._styled:
+            self._put(("" if self._thinks else _STYLES["dim"]) + plain(text))
             self._thinks = True
 
     def end(self) -> None:

@@ -122,12 +122,14 @@ def test_a_terminal_gets_no_control_characters_of_a_text(monkeypatch, colour):
         screen = terminal.Screen()
         screen.think("hm\x1b")
         screen.think("m")
-        screen.write(said)
+        screen.write(said, "")
+        screen.write("\t", "green")
         screen.end()
         shown[kind] = terminal.sys.stdout.getvalue()
-    assert shown[io.StringIO] == said + "\n"
+    assert shown[io.StringIO] == said + "\t\n"
     thought = "\x1b[2mhm\\x1bm\x1b[0m\n" if colour else ""
-    assert shown[Terminal] == thought + "a\tb\n\\x1b]0;title\\x07\\x9b2J\\x0d\\x7f\u00e9\n"
+    tab = "\x1b[32m\t\x1b[0m" if colour else "\t"
+    assert shown[Terminal] == thought + f"a\tb\n\\x1b]0;title\\x07\\x9b2J\\x0d\\x7f\u00e9{tab}\n"
 
 
 def test_one_interrupt_and_no_more():
