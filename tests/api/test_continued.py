@@ -45,7 +45,7 @@ def test_a_grammar_goes_on(lm):
     for cut in range(1, len(whole.tokens)):
         rest = lm.generate([*whole.prompt_tokens, *whole.tokens[:cut]], continued_tokens=cut, **options)
         assert rest.tokens == whole.tokens[cut:] and rest.finish_reason == whole.finish_reason
-    with pytest.raises(InvalidArgument, match="not what response_format allows"):
+    with pytest.raises(InvalidArgument, match="response_format does not allow the text to continue"):
         lm.generate(PROMPT, continued_tokens=2, response_format=DAY)
 
 
