@@ -75,7 +75,8 @@ class Server:
             results = await _unless_gone(request, asyncio.gather(*(text.wait() for text in texts)))
         finally:
             _end(texts, note)
-        return JSONResponse(answer.whole(results, job.before))
+        # Thousands of tokens with alternatives take seconds to write.
+        return await asyncio.to_thread(lambda: JSONResponse(answer.whole(results, job.before)))
 
     async def begin(self, prepared: Sequence[Prepared]) -> list[Text]:
         """Starts texts. Whoever prepared them has waited since the state and the room were looked at."""
