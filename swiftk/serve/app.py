@@ -96,20 +96,35 @@ def _body_of(kind: type[BaseModel]) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
-_BODIES = (CompletionRequest, ChatRequest, TokenizeRequest, DetokenizeRequest)
+class Error(BaseModel):
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ErrorResponse(BaseModel):
+    error: Error
+
+
+_BODIES = (CompletionRequest, ChatRequest, TokenizeRequest, DetokenizeRequest, ErrorResponse)
 
 
 def _describe(app: FastAPI) -> None:
-    """The OpenAPI document has the bodies' schemas."""
+    """The OpenAPI document has the schemas of bodies, and errors as they are."""
     plain = app.openapi
+    schema = {"$ref": "#/components/schemas/ErrorResponse"}
+    failed = {"description": "An error", "content": {"application/json": {"schema": schema}}}
 
     def described() -> dict[str, Any]:
         if app.openapi_schema is None:
             found = plain()
-            _, schemas = models_json_schema(
-                [(kind, "validation") for kind in _BODIES], ref_template="#/components/schemas/{model}"
-            )
-            found.setdefault("components", {}).setdefault("schemas", {}).update(schemas["$defs"])
+            kinds: Any = [(kind, "validation") for kind in _BODIES]
+            _, schemas = models_json_schema(kinds, ref_template="#/components/schemas/{model}")
+            found["components"] = {"schemas": schemas["$defs"]}
+            for operation in (one for path in found["paths"].values() for one in path.values()):
+                operation["responses"].pop("422", None)  # fastapi's own form, which is not used
+                operation["responses"] |= {"4XX": failed, "5XX": failed}
         return app.openapi_schema
 
     app.openapi = described  # type: ignore[method-assign]
