@@ -260,6 +260,12 @@ class LM:
         """Figures of the engine's last round: texts, rows, tokens, seconds, and how many texts waited or gave way."""
         return self._engine.native.last
 
+    @property
+    def kv(self) -> dict[str, int]:
+        """Memory of keys and values as of the last round: `bytes`, the most that they may take, `used_bytes` of texts
+        under way, `resident_bytes`."""
+        return dict(self._engine.native.kv)
+
     def generate_many(
         self, prompts: Sequence[Any], *, each: Sequence[Mapping[str, Any]] | None = None, **options: Any
     ) -> list[Result]:

@@ -39,6 +39,7 @@ class Stats:
     draft_acceptance_rate: float = 0.0  # alpha: num_accepted_draft_tokens / num_draft_tokens
     acceptance_histogram: tuple[int, ...] = ()  # [i]: spec steps that had i tokens accepted
 
+    queue_seconds: float = 0.0  # until the engine took up the prompt
     prefill_seconds: float = 0.0
     draft_seconds: float = 0.0
     verify_seconds: float = 0.0  # plain steps included
@@ -92,6 +93,7 @@ class Recorder:
     reused_rows: int = 0
     row_shares: float = 0.0  # summed over these rows: the share of the target's steps that they did not run again
     saved_bytes: int = 0
+    queued: float = 0.0
     prefill: float = 0.0
     draft: float = 0.0
     verify: float = 0.0
@@ -161,6 +163,7 @@ class Recorder:
             mean_generated_length=length,
             draft_acceptance_rate=alpha,
             acceptance_histogram=tuple(histogram),
+            queue_seconds=self.queued,
             prefill_seconds=self.prefill,
             draft_seconds=self.draft,
             verify_seconds=self.verify,

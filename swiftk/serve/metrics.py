@@ -24,6 +24,12 @@ class Metrics:
         self._registry = CollectorRegistry()
         self._running = self._gauge("vllm:num_requests_running", "Texts that the engine runs now.")
         self._waiting = self._gauge("vllm:num_requests_waiting", "Texts that wait for room in the engine.")
+        self._kv = self._gauge(
+            "vllm:kv_cache_usage_perc", "Share of the memory of keys and values that running texts hold, 0 to 1."
+        )
+        self._resident = self._gauge(
+            "swiftk:kv_cache_resident_bytes", "Memory of keys and values that the process holds now, in bytes."
+        )
         self._preempted = self._counter(
             "vllm:num_preemptions", "Times that a text gave its memory to another one and continued later."
         )
@@ -41,6 +47,11 @@ class Metrics:
         self._lengths = self._histogram("vllm:request_generation_tokens", "Tokens generated per text.", _TOKENS)
         self._first = self._histogram(
             "vllm:time_to_first_token_seconds", "Time from a text's start to its first token, in seconds.", _SECONDS
+        )
+        self._queue = self._histogram(
+            "vllm:request_queue_time_seconds",
+            "Time from a text's start until the engine takes up its prompt, in seconds.",
+            _SECONDS,
         )
         self._gap = self._histogram(
             "vllm:inter_token_latency_seconds", "Mean time between tokens of one text, in seconds.", _GAPS
@@ -74,6 +85,8 @@ class Metrics:
         """Follows the texts of a model whose name is known."""
         self._running.labels(self.name).set_function(lambda: len(texts) - texts.waiting)
         self._waiting.labels(self.name).set_function(lambda: texts.waiting)
+        self._kv.labels(self.name).set_function(lambda: texts.lm.kv["used_bytes"] / max(texts.lm.kv["bytes"], 1))
+        self._resident.labels(self.name).set_function(lambda: texts.lm.kv["resident_bytes"])
         for reason in "stop", "length", "abort":  # a rate needs a first sample
             self._ended.labels(self.name, reason)
         texts.preempted = self._preempted.labels(self.name).inc
@@ -90,6 +103,7 @@ class Metrics:
         self._new.labels(name).inc(new)
         self._ended.labels(name, _REASONS.get(result.finish_reason, result.finish_reason)).inc()
         if new:
+            self._queue.labels(name).observe(s.queue_seconds)
             self._first.labels(name).observe(s.time_to_first_token)
             self._decode.labels(name).observe(s.total_seconds - s.time_to_first_token)
         if new > 1:

@@ -3,12 +3,10 @@
 import asyncio
 import logging
 import signal
-import threading
 from types import SimpleNamespace
 
 import pytest
 
-import patience
 import swiftk
 from swiftk.testing import make_tiny
 
@@ -17,11 +15,11 @@ pytest.importorskip("httpx")
 
 from fastapi import WebSocketDisconnect
 
+from gates import ASKED, Gate, post, until
 from serving import app_of, client_of
 from swiftk.serve import running
 from swiftk.serve.refusals import Refused
 
-ASKED = {"prompt": [5, 6], "max_tokens": 3, "temperature": 0, "ignore_eos": True}
 FRAME = {"prompt": [5, 6], "options": {"max_new_tokens": 3, "temperature": 0.0}}
 
 
@@ -30,33 +28,6 @@ def lm(tmp_path_factory):
     folder = make_tiny(tmp_path_factory.mktemp("interleaving") / "tiny", "llama3")
     with swiftk.load(folder, device="cpu", threads=1) as found:
         yield found
-
-
-class Gate:
-    """Holds calls of a method until it is opened."""
-
-    def __init__(self, monkeypatch, owner, name):
-        self._call, self._open, self.inside = getattr(owner, name), threading.Event(), 0
-        monkeypatch.setattr(owner, name, self)
-
-    def __call__(self, *asked):
-        self.inside += 1
-        assert self._open.wait(patience.PATIENCE)
-        return self._call(*asked)
-
-    async def reached(self, calls=1):
-        await until(lambda: self.inside >= calls)
-
-    def open(self):
-        self._open.set()
-
-
-def post(client, **more):
-    return asyncio.create_task(client.post("/v1/completions", json={**ASKED, **more}))
-
-
-async def until(holds):
-    await asyncio.to_thread(patience.until, holds)
 
 
 def test_two_bursts_share_the_room(lm, monkeypatch):

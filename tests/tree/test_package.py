@@ -28,6 +28,7 @@ def run(*arguments, cwd):
         "py.typed",
         "_core.pyi",
         "cli/__init__.py",
+        "serve/grafana.json",
         "models/lm13m/config.json",
         "models/lm13m/generation_config.json",
         "models/lm13m/model.safetensors",
