@@ -11,7 +11,7 @@ import typer
 
 from ..api import LM
 from ..errors import InvalidArgument
-from .common import Loading, ModelArgument, loads, open_model, out
+from .common import Loading, ModelArgument, loads, megabytes, open_model, out
 
 _LEVELS = ("debug", "info", "warning", "error")
 
@@ -79,12 +79,7 @@ def command(
 
     def load() -> LM:
         lm = open_model(model, loading)
-        out.print(
-            f"{', '.join(names)}: {lm.model.weight_bytes / 1e6:.0f} MB of {lm.model.dtype} weights, "
-            f"{lm.model.isa} kernels, {lm.model.threads} threads, context {lm.context}\n"
-            f"{url} (Ctrl-C ends it once all texts are done)",
-            highlight=False,
-        )
+        out.print(f"{', '.join(names)}: {needs(lm)}\n{url} (Ctrl-C ends it once all texts are done)", highlight=False)
         return lm
 
     settings = ServeSettings(
@@ -105,6 +100,17 @@ def command(
     if server.failed:
         raise server.failed
     server.lm.close()
+
+
+def needs(lm: LM) -> str:
+    """What a model takes of the machine, in a line."""
+    model, copies = lm.model, lm.model.copies
+    memory = [f"{megabytes(model.weight_bytes)} of {model.dtype} weights"]
+    memory += [f"{megabytes(sum(copies.values()))} of copies ({', '.join(copies)})"] if copies else []
+    memory += [f"{megabytes(model.drafter_bytes)} of drafters ({', '.join(model.drafters)})"] if model.drafters else []
+    memory += [f"at most {megabytes(lm.kv['bytes'])} of K and V"]
+    where = f"{model.threads} threads" if model.device == "cpu" else model.device
+    return f"{' + '.join(memory)}; {where}, {model.isa} kernels, context {lm.context}"
 
 
 def _log_from(level: str) -> None:

@@ -286,3 +286,14 @@ def test_random_schemas(lm, schema, seed, sampled):
 @given(*RANDOM)
 def test_many_random_schemas(lm, schema, seed, sampled):
     keeps_to_random_schema(lm, schema, seed, sampled)
+
+
+@pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
+def test_a_schema_is_itself_whoever_asked_before(order, tmp_path):
+    """The order of its properties is that of the text: schemas that differ in it alone are two."""
+    with swiftk.load(make_tiny(tmp_path / "tiny", "llama3"), device="cpu", threads=1) as lm:
+        for names in (order, order[::-1]):
+            schema = {"type": "object", "properties": {name: {"const": name} for name in names}, "required": ["a", "b"]}
+            form = {"type": "json_schema", "schema": {**schema, "additionalProperties": False}}
+            text = lm.generate("x", max_new_tokens=60, temperature=0.0, response_format=form).text
+            assert text == json.dumps({name: name for name in names})

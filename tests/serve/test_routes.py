@@ -11,6 +11,7 @@ pytest.importorskip("fastapi")
 pytest.importorskip("httpx")
 
 from serving import app_of, ask, lines
+from swiftk.cli.serve import needs
 from swiftk.serve.running import Running
 
 ASKED = {"prompt": "a", "max_tokens": 1}
@@ -176,6 +177,16 @@ def test_a_path_that_a_proxy_adds(lm):
 def test_connections_stay_open_for_longer_than_those_of_proxies(app):
     """Which take 60 seconds: a connection that ends first on this side loses a request now and then."""
     assert Running(app, app.state.server, 75).config.timeout_keep_alive == 75
+
+
+@pytest.mark.parametrize("copies", [["own"], ["int4"], ["int8", "int4"]])
+def test_what_a_server_needs_is_a_line(lm, copies):
+    with swiftk.load(lm.folder, device="cpu", threads=1, draft_weights=copies) as one:
+        weights, kv, more = one.model.weight_bytes, one.kv["bytes"], sum(one.model.copies.values())
+        said = f" + {more / 1e6:,.1f} MB of copies ({', '.join(copies)})" if copies != ["own"] else ""
+        memory = f"{weights / 1e6:,.1f} MB of bfloat16 weights{said} + at most {kv / 1e6:,.1f} MB of K and V"
+        assert needs(one) == f"{memory}; 1 threads, {one.model.isa} kernels, context {one.context}"
+        assert more == 0 or said
 
 
 def test_a_template_from_a_file(lm, tmp_path):
