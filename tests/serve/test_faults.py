@@ -209,7 +209,7 @@ def test_sigterm_under_load(folder, lm):
     began = []
     with process(folder) as (server, url):
         assert asyncio.run(every()) == [wanted(lm, seed, 200) for seed in range(6)]
-        assert server.wait(PATIENCE) in (0, -signal.SIGTERM), server.stderr.read()
+        assert server.wait(PATIENCE) == 0, server.stderr.read()
 
 
 def test_a_server_that_is_killed(folder, lm):
@@ -232,7 +232,7 @@ def test_a_cache_that_cannot_be_written(folder, lm):
         answer = httpx.post(f"{url}/v1/completions", json={**ASKED, "seed": 2}, timeout=PATIENCE)
         assert answer.json()["choices"][0]["text"] == wanted(lm, 2)
         server.send_signal(signal.SIGTERM)
-        assert server.wait(PATIENCE) in (0, -signal.SIGTERM)
+        assert server.wait(PATIENCE) == 0
         assert b"Traceback" not in server.stderr.read()
 
 
