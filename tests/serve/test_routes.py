@@ -1,5 +1,6 @@
 """Errors that programs read, and HTTP around the routes."""
 
+import asyncio
 import json
 
 import pytest
@@ -10,7 +11,7 @@ from swiftk.testing import make_tiny
 pytest.importorskip("fastapi")
 pytest.importorskip("httpx")
 
-from serving import app_of, ask, lines
+from serving import app_of, ask, client_of, lines
 from swiftk.cli.serve import needs
 from swiftk.serve.running import Running
 
@@ -232,3 +233,33 @@ def test_identifiers_are_unique_over_replicas(lm):
 def test_a_request_keeps_the_id_that_its_client_gives(app, given):
     found = ask(app, "GET", "/health", headers={"X-Request-Id": given}).headers["x-request-id"]
     assert (found == given) == (given == "a-b.c_1")
+
+
+def test_openai_s_client_knows_the_errors(lm):
+    openai = pytest.importorskip("openai")
+
+    async def run(app):
+        async with client_of(app) as http:
+            client = openai.AsyncOpenAI(base_url="http://test/v1", api_key="secret", http_client=http, max_retries=0)
+            said = await client.completions.with_raw_response.create(model="tiny", prompt="a", max_tokens=1)
+            assert (
+                said.request_id == said.headers["x-request-id"] and (await client.models.retrieve("tiny")).id == "tiny"
+            )
+            with pytest.raises(openai.BadRequestError) as long:
+                await client.completions.create(model="tiny", prompt=[5] * lm.context)
+            assert (long.value.code, long.value.param) == ("context_length_exceeded", "prompt")
+            with pytest.raises(openai.NotFoundError) as unknown:
+                await client.completions.create(model="gpt", prompt="a")
+            assert (unknown.value.code, unknown.value.param) == ("model_not_found", "model")
+            with pytest.raises(openai.NotFoundError):
+                await client.models.retrieve("org/gpt")
+            with pytest.raises(openai.BadRequestError) as wrong:
+                await client.completions.create(model="tiny", prompt="a", temperature=-1)
+            assert wrong.value.param == "temperature"
+            client.api_key = "other"
+            with pytest.raises(openai.AuthenticationError) as refused:
+                await client.models.list()
+            assert refused.value.code == "invalid_api_key"
+
+    with app_of(lm, api_key="secret") as app:
+        asyncio.run(run(app))
