@@ -62,22 +62,28 @@ class Intake:
         most, said = self._settings.most_bytes, request.headers.get("content-length", "")
         if said.isdigit() and int(said) > most:
             raise Refused(413, f"[serve] the body has {said} bytes, want at most {most}")
-        body = bytearray()
+        body, seconds = bytearray(), self._settings.most_seconds
         self._bodies += 1
         try:
-            async for piece in request.stream():
-                if len(body) + len(piece) > most:
-                    raise Refused(413, f"[serve] the body has more than {most} bytes")
-                if self._bytes + len(piece) > self._settings.most_held:
-                    raise Refused(503, "[serve] too many bytes of requests are being read", {"Retry-After": "1"})
-                self._bytes += len(piece)
-                body += piece
+            await asyncio.wait_for(self._read(request, body), seconds)
             yield body
+        except asyncio.TimeoutError:
+            raise Refused(408, f"[serve] the body did not come within {seconds:g} s") from None
         except ClientDisconnect:
             raise Refused(499, "[serve] the client left") from None
         finally:
             self._bodies -= 1
             self._bytes -= len(body)
+
+    async def _read(self, request: Request, body: bytearray) -> None:
+        most = self._settings.most_bytes
+        async for piece in request.stream():
+            if len(body) + len(piece) > most:
+                raise Refused(413, f"[serve] the body has more than {most} bytes")
+            if self._bytes + len(piece) > self._settings.most_held:
+                raise Refused(503, "[serve] too many bytes of requests are being read", {"Retry-After": "1"})
+            self._bytes += len(piece)
+            body += piece
 
 
 def _must_be_json(given: str | None) -> None:

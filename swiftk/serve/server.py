@@ -27,7 +27,22 @@ from .settings import ServeSettings
 from .texts import Text, Texts
 
 _log = logging.getLogger("swiftk.serve")
-_STREAMED = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}  # proxies pass pieces on as they come
+
+
+class Streamed(StreamingResponse):
+    """Server-Sent Events, which proxies pass on as they come. `ended` is called in any case, also where the client has
+    left before the first one."""
+
+    def __init__(self, lines: AsyncIterator[str], ended: Callable[[], None]) -> None:
+        headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+        super().__init__(lines, media_type="text/event-stream", headers=headers)
+        self._ended = ended
+
+    async def __call__(self, *connection: Any) -> None:
+        try:
+            await super().__call__(*connection)
+        finally:
+            self._ended()
 
 
 class Server:
@@ -69,8 +84,7 @@ class Server:
         answer.sources = job.with_sources
         note: Note = request.scope["note"]
         if job.stream:
-            lines = self._stream(answer, texts, job, note)
-            return StreamingResponse(lines, media_type="text/event-stream", headers=_STREAMED)
+            return Streamed(self._stream(answer, texts, job, note), lambda: _end(texts, note))
         try:
             results = await _unless_gone(request, asyncio.gather(*(text.wait() for text in texts)))
         finally:
@@ -107,8 +121,6 @@ class Server:
             yield answer.last([text.result for text in texts], job.with_usage)
         except Exception as error:  # the answer has begun: its status cannot be changed
             yield f"data: {JSONResponse(note.refuse(error).body()).body.decode()}\n\n"
-        finally:
-            _end(texts, note)
 
     async def drain(self, grace: float) -> None:
         """New requests are refused from now on. Returns once all texts have ended; those that have not after `grace`

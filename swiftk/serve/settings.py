@@ -13,6 +13,7 @@ class ServeSettings:
     most_tokens: int | None = None  # new ones of a text; None: what the context has room for
     most_bytes: int = 4 << 20  # of a request's body; more is refused (413)
     most_held: int = 64 << 20  # bytes of all bodies that are being read at a time; more are refused (503)
+    most_seconds: float = 60.0  # in which a body must come (408)
     kept: float = 30.0  # seconds that a text waits for its remote drafter to dial again
     grace: float = 25.0  # seconds that texts may take to end once the server is asked to stop
     cors_origins: tuple[str, ...] = ()  # of pages whose scripts may ask, "*": all

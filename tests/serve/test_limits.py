@@ -13,6 +13,7 @@ from swiftk.testing import make_tiny
 pytest.importorskip("fastapi")
 pytest.importorskip("httpx")
 
+from gates import Gate
 from serving import app_of, ask, client_of
 
 JSON = [(b"content-type", b"application/json")]
@@ -127,6 +128,39 @@ def test_requests_that_are_being_read_are_counted(lm):
         assert app.state.server.intake.held == (0, 0)
 
     with app_of(lm, most_texts=3) as app:
+        asyncio.run(run(app))
+
+
+def test_a_body_that_does_not_come_is_given_up(lm):
+    async def run(app):
+        line = Line(app)
+        await line.running
+        assert line.status == 408 and app.state.server.intake.held == (0, 0)
+
+    with app_of(lm, most_seconds=0) as app:
+        asyncio.run(run(app))
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_who_leaves_while_the_text_starts_takes_no_rows(lm, monkeypatch, stream):
+    """Nothing of the answer was sent by then."""
+    starts, rounds = Gate(monkeypatch, lm, "start"), Gate(monkeypatch, lm, "step")
+
+    async def run(app):
+        line = Line(app)
+        asked = {"prompt": [5, 6], "max_tokens": 300, "ignore_eos": True, "stream": stream}
+        line.send(json.dumps(asked).encode(), b"")
+        await starts.reached()
+        line.send(None, None, None)
+        starts.open()
+        await line.running
+        rounds.open()
+        await asyncio.to_thread(until, lambda: len(app.state.server.texts) == 0)
+        async with client_of(app) as client:
+            page = (await client.get("/metrics")).text
+        assert 'finished_reason="abort",model_name="tiny"} 1.0' in page
+
+    with app_of(lm) as app:
         asyncio.run(run(app))
 
 
