@@ -27,6 +27,7 @@ OPEN = ("/", "/health", "/metrics", "/version")  # paths that need no key, and a
 _METHODS = ("GET", "HEAD", "POST", "OPTIONS", "PUT", "DELETE", "PATCH", "WEBSOCKET")
 _STATUS = {"websocket.accept": 101, "websocket.close": 403}  # of the first message
 _LINGER = 2.0  # seconds in which a refused body may still come, so that its sender reads the answer
+_SHORT = 1 << 16  # bytes of a body that are read in any case
 _ID = re.compile(r"[\w.-]{1,64}")
 
 
@@ -55,14 +56,17 @@ class Note:
 
 
 class Exchange:
-    """A request and its answer. HEAD is GET without a body. Where an answer is given before a body was read, the
-    connection ends; what still comes is thrown away for a moment, since its sender would else not see the answer."""
+    """A request and its answer. HEAD is GET without a body. Where an answer is given before a body was read, what still
+    comes is thrown away for a moment, since its sender would else not see the answer. After a long one the connection
+    ends."""
 
     def __init__(self, scope: Any, receive: Any, send: Any, note: Note) -> None:
         headers = Headers(scope=scope)
         self._receive, self._send, self._note = receive, send, note
         self._head = scope["type"] == "http" and scope["method"] == "HEAD"
-        self._unread = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+        said = headers.get("content-length", "0")
+        self._unread = said != "0" or "transfer-encoding" in headers
+        self._long = "transfer-encoding" in headers or not said.isdigit() or int(said) > _SHORT
         self.status = 0  # none yet
 
     async def receive(self) -> Any:
@@ -76,7 +80,7 @@ class Exchange:
             self.status = message["status"]
             headers = MutableHeaders(raw=list(message["headers"]))
             headers["X-Request-Id"] = self._note.id
-            if self._unread:
+            if self._unread and self._long:
                 headers["Connection"] = "close"
             if "GET" in (allowed := headers.get("allow", "")).split(", "):
                 headers["Allow"] = f"{allowed}, HEAD"

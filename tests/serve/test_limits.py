@@ -83,11 +83,24 @@ def test_a_body_without_end_is_refused_as_soon_as_it_is_too_long(lm, headers):
     with app_of(lm, most_bytes=4500) as app:
         line = asyncio.run(run(app))
         assert line.status == 413 and "more than 4500 bytes" in line.error
-        assert line.headers[b"connection"] == b"close"
+        assert line.headers.get(b"connection") == (b"close" if headers is CHUNKED else None)
         assert [taken for _, taken in line.sent] == [5, 5, 40]  # status, message, end
         assert [message.get("more_body") for message, _ in line.sent] == [None, True, None]
         assert app.state.server.intake.held == (0, 0)
         assert ask(app, "POST", "/v1/completions", json={"prompt": "a", "max_tokens": 1}).status_code == 200
+
+
+@pytest.mark.parametrize(("size", "closes"), [(b"30", False), (b"100000", True)])
+def test_a_connection_outlives_the_refusal_of_a_short_body(lm, size, closes):
+    async def run(app):
+        line = Line(app, [*JSON, (b"content-length", size)])
+        line.send(b"x" * 30, b"")
+        await line.running
+        assert line.status == 401 and line.taken == 2
+        assert (line.headers.get(b"connection") == b"close") == closes
+
+    with app_of(lm, api_key="secret") as app:
+        asyncio.run(run(app))
 
 
 def test_bytes_of_many_bodies_are_counted_together(lm):
