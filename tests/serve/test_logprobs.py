@@ -1,5 +1,7 @@
 """Logprobs over HTTP: entries join to the text and their bytes to its bytes, whole and streamed."""
 
+import asyncio
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +21,7 @@ httpx = pytest.importorskip("httpx")
 
 from patience import PATIENCE  # noqa: E402
 from serving import lines, serving  # noqa: E402
+from swiftk.serve.answers import Answer  # noqa: E402
 
 BROKEN = "\N{REPLACEMENT CHARACTER}"
 VOCAB = 320
@@ -98,6 +101,19 @@ def test_chats_join_to_the_text(served, seed):
         assert bytes(b for one in content for b in one["bytes"]) == text.encode()
     chunks = [c["choices"][0] for c in lines(client.post("/v1/chat/completions", json={**asked, "stream": True}))]
     assert [one for c in chunks if c["logprobs"] for one in c["logprobs"]["content"]] == content
+
+
+def test_answers_are_written_beside_the_event_loop(served, monkeypatch):
+    """An echo of a long prompt with alternatives takes seconds."""
+    on_a_loop, real = [], Answer.whole
+
+    def whole(*args):
+        on_a_loop.append(asyncio._get_running_loop() is not None)
+        return real(*args)
+
+    monkeypatch.setattr(Answer, "whole", whole)
+    assert served[0].post("/v1/completions", json={"prompt": "a", "max_tokens": 1}).status_code == 200
+    assert on_a_loop == [False]
 
 
 def test_a_stop_string_cuts_entries_too(served):
