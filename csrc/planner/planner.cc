@@ -380,11 +380,11 @@ void Planner::restore(const PlannerState& state) {
 std::string Planner::reason_off(int mode) const {
   const Mode& m = modes_[mode];
   if (m.looked_texts == 0 || !resting(mode, m.looked_texts)) return {};
-  if (m.next.plan < 0) return "drafting lost time: what was proposed came true too seldom";
+  if (m.next.plan < 0) return "drafting lost time: too few of the proposed tokens were accepted";
   const Choice& c = plans_[m.next.plan];
   char line[160];
   std::snprintf(line, sizeof line,
-                "drafting lost time: a draft step costs %.2f of a target step; %.2f of its tokens come true",
+                "drafting lost time: a draft step costs %.2f of a target step; %.2f of its tokens are accepted",
                 cost(c, m.looked_texts), c.accepted->matchness());
   return line;
 }
@@ -395,13 +395,13 @@ std::string Planner::explain(const Allotment& a, int texts) const {
   if (a.mode < 0) return std::to_string(texts) + " texts, plain";
   const Purse& purse = modes_[a.mode].purse(texts);
   if (!a.drafts) {
-    std::snprintf(line, sizeof line, "%d texts, plain%s: %s, purse %.1f plain steps", texts,
-                  a.guesses ? " with guesses" : "", purse.off() ? "drafting lost" : "measuring", purse.left());
+    std::snprintf(line, sizeof line, "%d texts, plain%s: %s, budget %.1f plain steps", texts,
+                  a.guesses ? " with sources" : "", purse.off() ? "drafting lost" : "measuring", purse.left());
   } else {
     std::snprintf(
         line, sizeof line,
-        "%d texts, plan %d: a step costs %.2f plain steps and pays from p = %.2f on, a ninth row %.3f; promises "
-        "%.2f tokens a plain step; purse %.1f",
+        "%d texts, plan %d: a draft step costs %.2f plain steps and gains from probability %.2f on, a ninth row costs "
+        "%.3f, expected %.2f tokens per plain step, budget %.1f",
         texts, a.plan, cost(plans_[a.plan], texts), a.min_step_gain,
         clock_.beyond(texts, 9 * texts) - clock_.beyond(texts, 8 * texts), a.rate, purse.left());
   }
