@@ -62,6 +62,7 @@ BUGS = [
      "None", "EOS is ignored"),
     ("api", "swiftk/stops.py", " - max(_overlap(self._held, s) for s in self._strings)", "",
      "half a stop string is shown"),
+    ("api", "swiftk/grammar.py", "lark.names_plain_tokens(wanted, special)", "False", "what was tried is not undone"),
     ("api", "swiftk/api.py", "((asked[0][1].seed or 0) + i)",
      "(asked[0][1].seed or 0)", "texts of one prompt have one seed"),
     ("policy", "csrc/planner/planner.cc", "std::max(0.0, clock_.beyond(texts, n))", "0", "rows cost nothing"),
