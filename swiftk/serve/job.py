@@ -55,8 +55,9 @@ class Jobs:
         if tools:
             encode = self._lm.tokenizer.encode_chat
             messages = encode(messages, tools.offered, context=self._lm.context, **asked.rendering)
-            if tools.wanted and asked.response_format is None:
-                asked = asked.model_copy(update={"response_format": tools.spelling.grammar(tools.wanted)})
+            if tools.wanted:  # what response_format asks for is what a message says
+                form = tools.spelling.grammar(tools.wanted)
+                asked = asked.model_copy(update={"response_format": form, "structured_outputs": None})
         return self._job(asked, [messages], [""], logprobs, True, tools)
 
     def _job(

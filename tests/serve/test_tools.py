@@ -82,6 +82,15 @@ def test_a_call_that_is_required_comes(served, choice):
     assert called(told[-1]["delta"]) == (name, arguments) and told[-1]["finish_reason"] == "tool_calls"
 
 
+@pytest.mark.parametrize("form", [{"response_format": {"type": "json_object"}}, {"structured_outputs": {"regex": "a"}}])
+def test_a_call_that_is_required_comes_before_a_form(served, form):
+    asked = {**ASKED, "tools": TOOLS, "tool_choice": "required"}
+    plain, formed = (
+        served[0].post("/v1/chat/completions", json={**asked, **more}).json()["choices"][0] for more in ({}, form)
+    )
+    assert called(formed["message"]) == called(plain["message"])
+
+
 def test_without_a_call_the_text_is_as_it_was(served):
     client, lm, _ = served
     ids = lm.tokenizer.encode_chat(ASKED["messages"], TOOLS)
