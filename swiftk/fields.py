@@ -187,7 +187,7 @@ class TextOptions:
         True, Flag(), "Leave special tokens out of the text; False: spell them.", http=BOTH
     )
     keep_special_tokens: str | Sequence[str] = option(
-        (), Strings(), 'Special tokens ("[TOOL_CALLS]") that the text spells though it leaves out the others.'
+        (), Strings(), 'Special tokens ("[TOOL_CALLS]") to keep in the text although others are left out.'
     )
     parse_special: bool = option(
         False,

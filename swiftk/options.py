@@ -40,7 +40,7 @@ class GenerateOptions(TextOptions):
     continued_tokens: int = option(
         0,
         Integer(0, 1 << 31, also=()),
-        "Last tokens of the prompt that belong to the text, which is continued: limits, penalties, stop strings and "
+        "Number of last prompt tokens that belong to the text, which continues. Limits, penalties, stop strings and "
         "response_format count them.",
     )
     logprobs: int | None = option(
