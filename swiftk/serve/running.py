@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
+import os
 from types import FrameType
 from typing import Any
 
@@ -40,8 +40,7 @@ class Running(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self._server.state != "ok":  # nothing is under way, or this is the second signal
             _log.warning("stopped by signal %d", sig)
-            signal.signal(sig, signal.SIG_DFL)
-            signal.raise_signal(sig)
+            os._exit(128 + sig)  # the first process of a container ignores a signal that it sends itself
         self._server.state = "draining"
         self._loop.call_soon_threadsafe(self._drain)
 
