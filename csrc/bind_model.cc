@@ -125,6 +125,30 @@ size_t drafter_bytes(const Model& model) {
   return bytes;
 }
 
+// What load() would take, by headers alone.
+py::dict survey(const std::string& dir, const std::string& dtype, const std::string& isa, int threads,
+                const std::string& draft_weights, size_t draft_memory, const std::vector<std::string>& drafters) {
+  std::shared_ptr<const Model> found;
+  size_t free = 0;
+  {
+    const py::gil_scoped_release release;
+    free = available_memory();
+    found = load_model(dir, {.dtype = dtype,
+                             .draft_weights = draft_weights,
+                             .draft_memory = draft_memory,
+                             .drafters = drafters,
+                             .isa = isa,
+                             .threads = threads,
+                             .survey = true,
+                             .progress = {}});
+  }
+  const Model& model = *found;
+  return py::dict("config"_a = config_dict(model.config), "isa"_a = model.ops->name, "threads"_a = model.threads,
+                  "dtype"_a = name_of(model.dtype), "weight_bytes"_a = model.own.bytes, "copies"_a = copy_bytes(model),
+                  "drafters"_a = drafters_of(model), "drafter_bytes"_a = drafter_bytes(model),
+                  "kv_bytes_per_token"_a = block_bytes(model) / kKvBlock, "free_bytes"_a = free);
+}
+
 // Outputs of layers over a text, as drafters with weights of their own read them; and logits.
 class Taps {
  public:
@@ -266,6 +290,8 @@ void bind_model(py::module_& m) {
         return shapes;
       },
       "dir"_a, "target"_a, "dtype"_a = "auto");
+  m.def("survey", &survey, "dir"_a, "dtype"_a = "auto", "isa"_a = "", "threads"_a = 0, "draft_weights"_a = "own",
+        "draft_memory"_a = 0, "drafters"_a = std::vector<std::string>{});
   m.def("gpu_info", &gpu_info, "ordinal"_a = 0);
   m.def("gpu_free_bytes", [](int ordinal) { return cuda::free_memory(ordinal); }, "ordinal"_a = 0, Release());
   m.def("probe", &probe, "dtype"_a = "bfloat16", "isa"_a = "", "threads"_a = 0, Release());

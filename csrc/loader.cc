@@ -52,6 +52,7 @@ class Loader {
     if (model_.ops->device) cuda::check_pack(*model_.ops, shape_);
     own_form_ = model_.dtype;
     drafts_ ? choose_form() : choose_copies();
+    if (options_.survey) return measure();
     total_ = jobs_.bytes + (copies_embedding() ? jobs_.embedding.bytes : 0);
     for (const MatrixJob& job : jobs_.matrices) {
       for (const TensorView& part : job.parts) total_ += part.bytes * model_.copies.size();
@@ -105,6 +106,11 @@ class Loader {
     const auto head = [&](const MatrixJob& job) { return job.head() && job.parts[0].data == jobs_.embedding.data; };
     return model_.ops->device && jobs_.embedding.data &&
            !(model_.ops->shares_table && std::any_of(jobs_.matrices.begin(), jobs_.matrices.end(), head));
+  }
+
+  void measure() {
+    model_.own.bytes = model_.own.read_bytes = bytes_of(own_form_);
+    for (Weights& copy : model_.copies) copy.bytes = copy.read_bytes = bytes_of(copy.dtype);
   }
 
   // Out of the page cache: all that is made of them is made.
@@ -183,8 +189,8 @@ class Loader {
     return sum;
   }
 
-  static void check_memory(const char* what, size_t need, size_t have) {
-    if (need <= have) return;
+  void check_memory(const char* what, size_t need, size_t have) const {
+    if (need <= have || options_.survey) return;
     char text[160];
     std::snprintf(text, sizeof text, "[load] %s need %.3f GB of memory, %.3f GB are available", what, need / 1e9,
                   have / 1e9);

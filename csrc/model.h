@@ -79,6 +79,8 @@ struct LoadOptions {
   // False: of the model its embedding, last norm and vocabulary head alone, for a head that drafts away from it. Its
   // plans then have no steps.
   bool layers = true;
+  // Sizes alone: every tensor is found and checked, no weight is read, and the model has bytes but no weights.
+  bool survey = false;
   // Weights that a host has in memory, instead of the folder's; kept as long as the model, by who owns them.
   std::vector<HostTensor> tensors{};
   std::shared_ptr<const void> owner{};

@@ -236,7 +236,8 @@ def settings(cls: type[T], value: Any, name: str) -> T:
 
 def forms(where: str, value: Any) -> str:
     """The option draft_weights as the native loader takes it: names joined by commas."""
-    names = Strings().read(where, value) or ("own",)
+    given = value.split(",") if isinstance(value, str) else value
+    names = Strings().read(where, given) or ("own",)
     if names in (("auto",), ("own",)):
         return names[0]
     for name in names:

@@ -83,6 +83,7 @@ LoadOptions options_of(const std::string& kind, const LoadOptions& options, cons
   its.draft_memory = options.draft_memory;
   its.threads = target.threads;
   its.progress = options.progress;
+  its.survey = options.survey;
   if (!target.ops->device) {
     its.isa = target.ops->name;
     return its;

@@ -13,7 +13,6 @@ from .common import (
     JsonOption,
     Loading,
     ModelArgument,
-    bar,
     first_difference,
     loads,
     make_table,
@@ -21,6 +20,7 @@ from .common import (
     out,
     print_json,
     why_off,
+    work,
 )
 
 
@@ -47,13 +47,12 @@ def command(
         "always drafting": {"skip": skip, "speculate": "always"},
     }
     runs: dict[str, list[Any]] = {way: [] for way in ways}
-    with bar(unit_bytes=False) as progress:
-        task = progress.add_task("measuring", total=len(ways) * (repeat + 1))
+    with work("measuring", len(ways) * (repeat + 1)) as progress:
         for i in range(repeat + 1):  # interleaved, so that all see the same machine; the first of each only warms up
             for way, how in ways.items():
                 result = lm.generate(text, **options, **how)
                 runs[way] += [result] if i else []
-                progress.advance(task)
+                progress.advance()
     facts = {way: _facts(found) for way, found in runs.items()}
     for way, found in runs.items():
         facts[way]["ratio"] = facts[way]["tokens_per_second"] / facts["plain"]["tokens_per_second"]

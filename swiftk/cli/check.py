@@ -18,15 +18,18 @@ from .common import (
     JsonOption,
     Loading,
     ModelArgument,
-    bar,
+    err,
     first_difference,
     loads,
     make_table,
     open_model,
     out,
     print_json,
+    work,
 )
+from .progress import Work, duration
 
+QUICK = 16  # tokens of a text with --quick
 _SAMPLERS: dict[str, dict[str, Any]] = {
     "greedy": {"temperature": 0.0},
     "sampled": {"temperature": 0.9, "top_p": 0.95, "seed": 1234},
@@ -50,46 +53,64 @@ def command(
     model: ModelArgument,
     prompts: Annotated[Path | None, typer.Option(help="File with one prompt per line.")] = None,
     tokens: Annotated[int, typer.Option("--tokens", "-n", min=2, help="Tokens to generate for each prompt.")] = 32,
+    quick: Annotated[bool, typer.Option("--quick", help=f"First prompt only, and {QUICK} tokens.")] = False,
     json: JsonOption = False,
     *,
     loading: Loading,
 ) -> None:
     """Check that drafting changes no token. Exit status 1: a text differs."""
     lm = open_model(model, loading)
+    every = _prompts(lm, prompts)
+    chosen, length = (every[:1], min(tokens, QUICK)) if quick else (every, tokens)
     texts = [
-        Asked(prompt, sampler, {**how, "max_new_tokens": tokens, "ignore_eos": True})
+        Asked(prompt, sampler, {**how, "max_new_tokens": length, "ignore_eos": True})
         for sampler, how in _SAMPLERS.items()
-        for prompt in _prompts(lm, prompts)
+        for prompt in chosen
     ]
     found = ways(lm)
-    rows, differences = [], []
-    with bar(unit_bytes=False) as progress:
-        task = progress.add_task("checking", total=len(texts) * (2 * len(found) + 1))
-
-        def decoded(asked: list[Asked], **more: Any) -> list[Any]:
-            each = [one.options for one in asked]
-            results = lm.generate_many([one.prompt for one in asked], each=each, **more)
-            progress.advance(task, len(asked))
-            return results
-
-        plain = [decoded([one], speculate=False, logprobs=2)[0] for one in texts]
-        for name, how in found.items():
-            alone = [decoded([one], **how)[0] for one in texts]
-            together = decoded(texts, **how)
-            both = [("alone", alone), ("together", together)]
-            wrong = [d for company, results in both for d in _differences(texts, plain, results, name, company)]
-            differences += wrong
-            rows.append(
-                {
-                    "way": name,
-                    "different": len(wrong),
-                    "tokens": sum(len(r.tokens) for r in alone + together),
-                    "drafted": sum(sum(r.drafted) for r in alone + together),
-                }
-            )
-    _report(texts, rows, differences, json)
+    part = len(chosen) * length / (len(every) * tokens)
+    if quick:
+        said = f"1 of {len(every)} prompts, {length} of {tokens} tokens each"
+        err.print(f"--quick: {part:.0%} of the whole check ({said}), in all {len(found)} ways of drafting")
+    with work("checking", len(texts) * (2 * len(found) + 1)) as progress:
+        rows, differences = _compare(lm, texts, found, progress)
+    _report(texts, rows, differences, {"part": part, "seconds": progress.seconds}, json)
     if differences:
         raise typer.Exit(1)
+
+
+def _compare(
+    lm: Any, texts: list[Asked], found: dict[str, dict[str, Any]], progress: Work
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """(what each way brought, what differs from plain decoding)"""
+
+    def decoded(asked: list[Asked], **more: Any) -> list[Any]:
+        each = [one.options for one in asked]
+        results = lm.generate_many([one.prompt for one in asked], each=each, **more)
+        progress.advance(len(asked))
+        return results
+
+    plain = []
+    for one in texts:
+        plain += decoded([one], speculate=False, logprobs=2)
+        if len(plain) == 1:
+            err.print(f"checking {progress.total} texts: about {duration(progress.left or 0.0)}")
+    rows, differences = [], []
+    for name, how in found.items():
+        alone = [decoded([one], **how)[0] for one in texts]
+        together = decoded(texts, **how)
+        both = [("alone", alone), ("together", together)]
+        wrong = [d for company, results in both for d in _differences(texts, plain, results, name, company)]
+        differences += wrong
+        rows.append(
+            {
+                "way": name,
+                "different": len(wrong),
+                "tokens": sum(len(r.tokens) for r in alone + together),
+                "drafted": sum(sum(r.drafted) for r in alone + together),
+            }
+        )
+    return rows, differences
 
 
 def ways(lm: Any) -> dict[str, dict[str, Any]]:
@@ -155,10 +176,17 @@ def _differences(texts: list[Asked], plain: list[Any], drafted: list[Any], way: 
     return found
 
 
-def _report(texts: list[Asked], rows: list[dict[str, Any]], differences: list[dict[str, Any]], json: bool) -> None:
+def _report(
+    texts: list[Asked],
+    rows: list[dict[str, Any]],
+    differences: list[dict[str, Any]],
+    effort: dict[str, float],
+    json: bool,
+) -> None:
+    """effort: the part of the whole check that this was, and its seconds."""
     tokens, drafted = (sum(row[name] for row in rows) for name in ("tokens", "drafted"))
     if json:
-        facts = {"identical": not differences, "texts": len(texts), "tokens": tokens, "drafted": drafted}
+        facts = {"identical": not differences, "texts": len(texts), "tokens": tokens, "drafted": drafted, **effort}
         print_json({**facts, "ways": rows, "differences": differences})
         return
     table = make_table("what drafts", "tokens", "from drafts", "result")
@@ -173,7 +201,7 @@ def _report(texts: list[Asked], rows: list[dict[str, Any]], differences: list[di
         )
     verdict = (f"{len(differences)} texts differ", "red") if differences else "all identical to plain decoding"
     said = (
-        f"{len(texts)} texts ({', '.join(_SAMPLERS)}) in {len(rows)} ways, each text alone and all together: {tokens} "
-        f"tokens, {drafted} of them from drafts: "
+        f"{len(texts)} texts ({', '.join(_SAMPLERS)}) in {len(rows)} ways, each text alone and all together, in "
+        f"{duration(effort['seconds'])}: {tokens} tokens, {drafted} of them from drafts: "
     )
     out.print(Text.assemble(said, verdict))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +10,6 @@ from typing import Annotated, Any
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, ConsoleDimensions
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from .. import demo_model
@@ -23,6 +21,7 @@ from ..model_folder import find
 from ..options import NEW_TOKENS
 from . import line_width
 from .options import Given, takes
+from .progress import Work
 
 
 class Lines(Console):
@@ -60,18 +59,9 @@ PROMPTS = {
 }
 
 
-def bar(unit_bytes: bool = True) -> Progress:
-    """A progress bar on stderr that goes away when it is done."""
-    column = DownloadColumn() if unit_bytes else TextColumn("{task.completed}/{task.total}")
-    return Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        column,
-        TimeRemainingColumn(),
-        console=err,
-        transient=True,
-        disable=line_width(err.file) is not None,
-    )
+def work(what: str, total: int = 0, unit_bytes: bool = False) -> Work:
+    """Long work, shown on stderr."""
+    return Work(err, what, total, unit_bytes=unit_bytes)
 
 
 # A decorator: the command takes options of load().
@@ -85,35 +75,17 @@ def model_folder(model: str) -> Path:
 
 def open_model(model: str, loading: Loading) -> LM:
     """Loads a model behind a progress bar, and one for its kernels where they have to be built first."""
-    folder = model_folder(model)
-    chosen = dict(loading)
-    if isinstance(chosen.get("draft_weights"), str):
-        chosen["draft_weights"] = chosen["draft_weights"].split(",")
-    o = LoadOptions(**chosen)
-    with bar(unit_bytes=False) as progress:
-        report = show_progress(progress, "building kernels")
+    folder, o = model_folder(model), LoadOptions(**loading)
+    with work("building kernels") as report:
         device, pack = place(folder, o.device, o.dtype, o.pack, report, o.draft_weights)
-    with bar() as progress:
-        copies = "" if o.draft_weights == "own" else ", and copying it in few bits to draft with"
-        report = show_progress(progress, f"loading {folder.name}{copies}")
-        return load(folder, **{**chosen, "device": device, "pack": pack or None}, progress=report)
+    copies = "" if o.draft_weights == "own" else " and its few-bit copy"
+    with work(f"loading {folder.name}{copies}", unit_bytes=True) as report:
+        return load(folder, **{**loading, "device": device, "pack": pack or None}, progress=report)
 
 
 def why_off(speculation: str, reason: str) -> str:
     """Whether drafting was off, or off in part, and why. The reason brings its own subject: nothing to repeat here."""
     return f"speculation {speculation}: {reason}"
-
-
-def show_progress(progress: Progress, what: str) -> Callable[[int, int], None]:
-    """A callback that shows done of total, from the first call on."""
-    tasks: list[Any] = []
-
-    def report(done: int, total: int) -> None:
-        if not tasks:
-            tasks.append(progress.add_task(what, total=total))
-        progress.update(tasks[0], completed=done, total=total)
-
-    return report
 
 
 def make_table(*headers: str) -> Table:
@@ -126,6 +98,8 @@ def print_json(value: Any) -> None:
 
 
 def megabytes(n: int) -> str:
+    if n < 1e5:
+        return f"{n / 1e3:,.1f} KB"
     return f"{n / 1e6:,.1f} MB" if n < 1e10 else f"{n / 1e9:,.1f} GB"
 
 

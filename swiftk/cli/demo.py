@@ -15,13 +15,13 @@ from ..grow import grown
 from .common import (
     PROMPTS,
     Loading,
-    bar,
     first_difference,
     loads,
     make_table,
     open_model,
     out,
     why_off,
+    work,
 )
 from .terminal import Screen
 
@@ -97,6 +97,5 @@ def _show(lm: Any, name: str, prompt: str, options: dict[str, Any]) -> Any:
 
 @contextmanager
 def _growing(folder: Path) -> Iterator[Callable[[int, int], None]]:
-    with bar() as progress:
-        task = progress.add_task(f"growing to {folder}", total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
+    with work(f"growing to {folder}", unit_bytes=True) as report:
+        yield report

@@ -16,13 +16,13 @@ from .common import (
     PROMPTS,
     JsonOption,
     Loading,
-    bar,
     loads,
     make_table,
     open_model,
     out,
     print_json,
     why_off,
+    work,
 )
 
 _ROWS = (1, 2, 4, 6, 8, 10, 12, 14, 16)
@@ -43,9 +43,8 @@ def command(
 ) -> None:
     """Measure this machine, and when drafting is faster on it. Takes some ten seconds."""
     lm = open_model(model, loading)
-    with bar(unit_bytes=False) as progress:
-        task = progress.add_task("measuring", total=3 + _TURNS)
-        facts = _measure(lm, lambda: progress.advance(task))
+    with work("measuring", 3 + _TURNS) as progress:
+        facts = _measure(lm, progress.advance)
     if json:
         print_json(facts)
     else:

@@ -1,20 +1,35 @@
-"""swiftk info: what a checkpoint is and what it takes to run here."""
+"""swiftk info: what a checkpoint is and what it takes to run here, by its config and the headers of its weights. No
+weight is read."""
 
 from __future__ import annotations
 
 from rich.table import Table
 
-from .. import __version__
+from .. import __version__, _core
+from ..device import architecture, choose
+from ..load_options import LoadOptions
+from ..model_folder import find
+from ..tokenizer import Tokenizer
 from .common import (
     JsonOption,
     Loading,
     ModelArgument,
     loads,
     megabytes,
-    open_model,
+    model_folder,
     out,
     print_json,
 )
+
+_WORDS = {  # as a person reads them; other names are their own
+    "weight_bytes": "weights",
+    "draft_weight_bytes": "few-bit copies",
+    "drafter_weight_bytes": "drafters' weights",
+    "load_bytes": "memory after loading",
+    "free_bytes": "free memory now",
+    "kv_bytes_per_token": "K and V of a token",
+    "cache_bytes": "K and V of a full context",
+}
 
 
 @loads()
@@ -24,14 +39,24 @@ def command(
     *,
     loading: Loading,
 ) -> None:
-    """Show a model's shape, kernels and memory."""
-    lm = open_model(model, loading)
-    config = lm.config
-    element = 4 if lm.model.dtype == "float32" else 2
-    per_token = 2 * config["num_layers"] * config["num_kv_heads"] * config["head_dim"] * element
+    """Show a model's shape, the kernels it would use, and its memory. Loads no weights."""
+    folder, o = model_folder(model), LoadOptions(**loading)
+    drafters = [find(one, role="drafter") for one in o.drafter]
+    found = _core.survey(
+        str(folder),
+        dtype=o.dtype,
+        isa=o.isa or "",
+        threads=o.threads or 0,
+        draft_weights=o.draft_weights,
+        draft_memory=o.draft_memory or 0,
+        drafters=[str(one) for one in drafters],
+    )
+    config, device, tokenizer = found["config"], choose(o.device), Tokenizer(folder)
+    context = o.context or config["max_position"]
+    copies = sum(found["copies"].values())
     facts = {
         "swiftk": __version__,
-        "model": str(lm.folder),
+        "model": str(folder),
         "family": config["model_type"],
         "layers": config["num_layers"],
         "hidden_size": config["hidden_size"],
@@ -40,25 +65,28 @@ def command(
         "head_dim": config["head_dim"],
         "ffn": config["ffn"],
         "vocab_size": config["vocab_size"],
-        "context": lm.context,
-        "device": lm.model.device,
-        "isa": lm.model.isa,
-        "threads": lm.model.threads,
-        "dtype": lm.model.dtype,
-        "weight_bytes": lm.model.weight_bytes,
-        "cache_bytes": per_token * lm.context,
-        "workspace_bytes": lm.session.workspace_bytes,
-        "draft_weight_bytes": sum(lm.model.copies.values()),
-        "drafters": ", ".join(lm.model.drafters) or "none",
-        "drafter_weight_bytes": lm.model.drafter_bytes,
-        "tokenizer": lm.tokenizer.available,
-        "chat_template": lm.tokenizer.available and lm.tokenizer.has_template,
+        "context": context,
+        "device": device,
+        "isa": found["isa"] if device == "cpu" else architecture(device),
+        "threads": found["threads"],
+        "dtype": found["dtype"],
+        "draft_weights": ", ".join(found["copies"]) or "none",
+        "drafters": ", ".join(found["drafters"]) or "none",
+        "tokenizer": tokenizer.available,
+        "chat_template": tokenizer.available and tokenizer.has_template,
+        "weight_bytes": found["weight_bytes"],
+        "draft_weight_bytes": copies,
+        "drafter_weight_bytes": found["drafter_bytes"],
+        "load_bytes": found["weight_bytes"] + copies + found["drafter_bytes"],
+        "free_bytes": found["free_bytes"],
+        "kv_bytes_per_token": found["kv_bytes_per_token"],
+        "cache_bytes": found["kv_bytes_per_token"] * context,
     }
     if json:
         print_json(facts)
         return
     table = Table(show_header=False, box=None)
     for name, value in facts.items():
-        name_shown = "cache when full" if name == "cache_bytes" else name.replace("_bytes", "").replace("_", " ")
-        table.add_row(name_shown, megabytes(value) if name.endswith("_bytes") else str(value))
+        words = _WORDS.get(name, name.replace("_", " "))
+        table.add_row(words, megabytes(value) if name in _WORDS else str(value))
     out.print(table)

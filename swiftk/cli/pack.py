@@ -12,7 +12,7 @@ from .. import pack
 from ..errors import InvalidArgument
 from ..model_folder import find
 from ..options import LoadOptions
-from .common import JsonOption, Loading, bar, loads, megabytes, model_folder, out, print_json, show_progress
+from .common import JsonOption, Loading, loads, megabytes, model_folder, out, print_json, work
 
 
 @loads(only=("dtype",))
@@ -60,8 +60,7 @@ def command(
             copies = pack.copies_of_drafter(shapes[0], copies)
         for number, shape in enumerate(shapes, 1):
             path = output.with_stem(f"{output.stem}-{number}") if number > 1 else output
-            with bar(unit_bytes=False) as progress:
-                report = show_progress(progress, "building kernels")
+            with work("building kernels") as report:
                 pack.build(shape, arch or _this_gpu(), path, report, matmuls, copies)
     _show(show or output, json)
 

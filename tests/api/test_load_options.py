@@ -18,7 +18,7 @@ GIVEN = {  # option: as a command line gives it, and what load() is called with
     "threads": ("3", 3),
     "context": ("77", 77),
     "isa": ("avx2", "avx2"),
-    "draft_weights": ("int4,int8", ["int4", "int8"]),
+    "draft_weights": ("int4,int8", "int4,int8"),
     "drafter": ("folder", ["folder"]),
     "drafter_pack": ("file", ["file"]),
     "draft_memory": ("512MiB", "512MiB"),
