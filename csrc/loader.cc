@@ -111,6 +111,7 @@ class Loader {
   void measure() {
     model_.own.bytes = model_.own.read_bytes = bytes_of(own_form_);
     for (Weights& copy : model_.copies) copy.bytes = copy.read_bytes = bytes_of(copy.dtype);
+    if (own_form_ == DType::Planes) model_.copies.push_back(upper_of(model_.own));
   }
 
   // Out of the page cache: all that is made of them is made.

@@ -162,6 +162,8 @@ class LM:
         self._session: Any = None
         self._told: set[str] = set()
         self._layers, self._copy_bytes = int(model.config["num_layers"]), sum(model.copies.values())
+        loaded = zip(DRAFTER_NAMES, model.drafters, self._options.drafter or (), strict=False)
+        self._drafter_words = {name: f"{name} ({kind}, {Path(path).name})" for name, kind, path in loaded}
         self._forms = (*model.copies, *DRAFTER_NAMES[: len(model.drafters)])
         self._grammars = Grammars(tokenizer, int(model.config["vocab_size"]), defaults.eos_token_ids)
         self.policies = Policies(
@@ -444,8 +446,11 @@ class LM:
                 self.policies.keep(o, optimizer)
             self.policies.give(policy)
             self._tell_fallbacks(native)
-            trace = tuple(optimizer.trace) if optimizer else ()
-            return self._result(ids, o, text, self._stats(o, policy, text, native), trace, tried)
+            candidates = tuple(optimizer.trace) if optimizer else ()
+            pieces = tuple(e.text for e in text.events)
+            rounds = tuple(text.recorder.rounds)
+            trace = Trace(self.folder.name, self._layers, pieces, rounds, candidates, tried, self._drafter_words)
+            return self._result(ids, o, text, self._stats(o, policy, text, native, trace), trace)
 
         return Stream(ticket, text, finish, Director(policy, ids), self._spell if o.explain else None)
 
@@ -473,7 +478,7 @@ class LM:
             "tells": -1 if o.features is None else DRAFTER_NAMES.index(o.features),
         }
 
-    def _stats(self, o: GenerateOptions, policy: Policy, text: Transcript, native: Any) -> Stats:
+    def _stats(self, o: GenerateOptions, policy: Policy, text: Transcript, native: Any, trace: Trace) -> Stats:
         last = next((r.skip for r in reversed(text.recorder.rounds) if r.skip is not None), None)
         named = policy.skips[0] if len(policy.skips) == 1 else last
         drafted_by = policy.optimizer.current.skip if policy.optimizer else named
@@ -481,6 +486,7 @@ class LM:
             native.plain_seconds or None,
             reason_off=_reason_off(o, policy, text),
             skip=str(drafted_by) if drafted_by else None,
+            plans=trace.plans,
             extra_memory_bytes=int(native.workspace_bytes) + self._copy_bytes,
             draft_weight_bytes=self._copy_bytes,
         )
@@ -491,13 +497,11 @@ class LM:
         o: GenerateOptions,
         text: Transcript,
         stats: Stats,
-        tried: Any = (),
-        earlier: int = 0,
+        trace: Trace,
     ) -> Result:
         events = text.events
-        pieces = tuple(e.text for e in events)
         result = Result(
-            text="".join(pieces),
+            text="".join(trace.texts),
             tokens=[e.token for e in events],
             finish_reason=text.stopper.finish or "cancelled",
             logprobs=None if o.logprobs is None else [e.told for e in events],
@@ -507,7 +511,7 @@ class LM:
             prompt_tokens=ids.tolist(),
             drafted=[e.drafted for e in events],
             sources=[e.source for e in events],
-            trace=Trace(self.folder.name, self._layers, pieces, tuple(text.recorder.rounds), tried, earlier),
+            trace=trace,
         )
         if o.verify and result.finish_reason != "cancelled":
             self._compare(result, ids, o)

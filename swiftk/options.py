@@ -26,7 +26,7 @@ from .skip import DRAFTER_NAMES, SkipSet
 from .source_settings import SourceSettings
 from .sources import DRAFTERS
 
-OPTIMIZERS = ("auto", "swift", "self-sd", None)
+OPTIMIZERS = ("auto", "swift", "swift-paper", "self-sd", None)
 NEW_TOKENS = 256  # where neither the caller nor the model says how many, as in transformers' pipelines
 T = TypeVar("T")
 
@@ -111,7 +111,12 @@ class GenerateOptions(TextOptions):
         "(swiftk.remote).",
     )
     optimizer: str | None = option(
-        "auto", Choice(OPTIMIZERS), "Search for the layers that drafts skip; a given skip set is never changed."
+        "auto",
+        Choice(OPTIMIZERS),
+        'Search for the layers that drafts skip; a given skip set is never changed. "swift": SWIFT within a budget of '
+        'time. "swift-paper": SWIFT as its paper has it, a step before each round, which always drafts (it stands for '
+        'optimizer="swift", swift={"opt_interval": 1}, gate="swift", drafter="plan", speculate="always"). "self-sd": '
+        "the rule of Self-SD, with a set of `swiftk tune`.",
     )
     swift: SwiftSettings | Mapping[str, Any] | None = option(None, By(Any), 'Settings of optimizer="swift".')
     acceptance: str = option(
@@ -127,6 +132,8 @@ class GenerateOptions(TextOptions):
 
     def __post_init__(self) -> None:
         read_all(self)
+        if self.optimizer == "swift-paper":
+            _as_in_the_paper(self)
         if isinstance(self.swift, Mapping):
             put(self, "swift", settings(SwiftSettings, self.swift, "swift"))
         put(self, "sources", settings(SourceSettings, self.sources, "sources"))
@@ -230,6 +237,31 @@ def _unknown(function: str, name: str, known: list[str], aliases: Mapping[str, s
     return f"[{function}] unknown option {name!r}; did you mean {near[0]!r}{also}?"
 
 
+def _as_in_the_paper(o: GenerateOptions) -> None:
+    """Puts the options that "swift-paper" stands for. InvalidArgument: one of them was given another value."""
+    stands_for = {
+        "speculate": ("always", (True, "always")),
+        "drafter": ("plan", (None, "plan")),
+        "gate": ("swift", ("auto", "swift")),
+    }
+    for name, (value, may_be) in stands_for.items():
+        given = getattr(o, name)
+        if not any(type(given) is type(one) and given == one for one in may_be):
+            raise InvalidArgument(
+                f"[generate] {name}={given!r} contradicts optimizer='swift-paper', which has {value!r}; leave one out, "
+                "or take optimizer='swift'"
+            )
+        put(o, name, value)
+    if o.swift is None or isinstance(o.swift, Mapping):
+        put(o, "swift", {"opt_interval": 1, **(o.swift or {})})
+    if (o.swift["opt_interval"] if isinstance(o.swift, dict) else getattr(o.swift, "opt_interval", 1)) is None:
+        raise InvalidArgument(
+            "[generate] swift= with opt_interval=None is a budget of time, which contradicts optimizer='swift-paper'; "
+            "give opt_interval=1, or take optimizer='swift'"
+        )
+    put(o, "optimizer", "swift")
+
+
 def _check_choices(o: GenerateOptions) -> None:
     if not (o.drafter is None or o.drafter in tuple(DRAFTERS)):
         raise InvalidArgument(f"[generate] drafter={o.drafter!r}, want one of {', '.join(map(repr, DRAFTERS))}")
@@ -263,8 +295,9 @@ def _check_contradictions(o: GenerateOptions) -> None:
         )
     _check_drafter(o, given)
     if o.optimizer == "swift" and given:
+        name = "skip" if o.assistant_early_exit is None else "assistant_early_exit"
         raise InvalidArgument(
-            "[generate] optimizer='swift' searches the layers to skip, and skip= gives them; leave one of them out"
+            f"[generate] optimizer='swift' searches the layers to skip, and {name}= gives them; leave one of them out"
         )
     if o.optimizer == "self-sd" and not given:
         raise InvalidArgument(

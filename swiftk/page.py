@@ -15,6 +15,7 @@ from .result import Result
 from .stats import Stats
 from .trace import Trace
 
+_SHORT = "the text ended with its first token"
 _ENDED = {"stop": "ended by a stop token or string", "length": "ended by its length", "cancelled": "cancelled"}
 
 
@@ -60,6 +61,7 @@ def render(result: Result) -> str:
             f'<div class="charts">{"".join(_figures(result, trace, stats))}</div>',
             _card("Text", _text_note(result), _text(result, trace)),
             f'<div class="charts">{"".join(_searches(trace))}</div>',
+            _left_out(trace),
             f'<details class="card"><summary>All figures</summary>{_table(stats)}</details>',
             "</body>\n</html>\n",
         ]
@@ -68,7 +70,8 @@ def render(result: Result) -> str:
 
 def _summary(result: Result) -> str:
     s = result.stats
-    drafts = f"drafted by: {s.skip}" if s.skip else "no draft steps"
+    plans = [f"{name} ({plan.accepted} of {plan.drafted})" for name, plan in s.plans.items()]
+    drafts = f"accepted of what plans drafted: {'; '.join(plans)}" if plans else "no draft plan was used"
     tokens = f"{s.generated_tokens} token" + ("" if s.generated_tokens == 1 else "s")
     return (
         f"{tokens} behind a prompt of {s.prompt_tokens}, {_ENDED[result.finish_reason]}, in {s.total_seconds:.2f} s; "
@@ -77,20 +80,45 @@ def _summary(result: Result) -> str:
 
 
 def _tiles(s: Stats) -> str:
-    figures = [
-        (_figure(s.tokens_per_second, ".1f"), "tokens/s"),
-        (_figure(s.plain_tokens_per_second, ".1f"), "tokens/s in plain steps"),
-        (_figure(s.speedup_vs_plain, ".2f", "x"), "speed-up over plain"),
-        (_figure(s.mean_generated_length, ".2f"), "tokens per pass of the model"),
-        (_figure(s.draft_acceptance_rate if s.num_draft_tokens else None, ".0%"), "of drafted tokens accepted"),
-        (_figure(s.draft_cost, ".2f"), "a draft step, in plain steps"),
-        (_figure(s.forecast_speedup, ".2f", "x"), "forecast from these three"),
-    ]
-    return "".join(f'<div class="card"><b>{value}</b><span>{words}</span></div>' for value, words in figures)
+    no_plan, no_plain = _why_no_plan(s), _why_no_plain_step(s)
+    whole = "no round that drafted was whole: the text ended inside it" if s.num_spec_steps else no_plan
+    return "".join(
+        _tile(*one)
+        for one in (
+            (s.tokens_per_second, ".1f", "tokens/s", ""),
+            (s.plain_tokens_per_second, ".1f", "tokens/s in plain steps", no_plain),
+            (s.speedup_vs_plain, ".2fx", "speed-up over plain", no_plain),
+            (s.mean_generated_length, ".2f", "tokens per pass of the model", ""),
+            (s.draft_acceptance_rate if s.num_draft_tokens else None, ".0%", "of drafted tokens accepted", no_plan),
+            (s.draft_cost, ".2f", "a draft step, in plain steps", no_plan or no_plain),
+            (s.forecast_speedup, ".2fx", "forecast from these three", no_plain or whole),
+        )
+    )
 
 
-def _figure(value: float | None, form: str, unit: str = "") -> str:
-    return "–" if value is None else f"{value:{form}}{unit}"
+def _tile(value: float | None, form: str, words: str, why: str) -> str:
+    """why: it is empty where it is."""
+    if value is None:
+        return f'<div class="card"><b>–</b><span>{words}</span><small>{escape(why)}</small></div>'
+    shown = f"{value:{form.removesuffix('x')}}" + ("x" if form.endswith("x") else "")
+    return f'<div class="card"><b>{shown}</b><span>{words}</span></div>'
+
+
+def _why_no_plan(s: Stats) -> str:
+    """Why there are no figures of a draft plan; "": there are."""
+    if s.num_draft_tokens:
+        return ""
+    if s.num_steps == 0:
+        return _SHORT
+    if s.proposed_by:
+        return f"no draft plan was used: {' and '.join(s.proposed_by)} drafted, without a step"
+    return "nothing was drafted"
+
+
+def _why_no_plain_step(s: Stats) -> str:
+    if s.plain_tokens_per_second is not None and s.speedup_vs_plain is not None:
+        return ""
+    return _SHORT if s.num_steps == 0 else "no plain step was measured: every round drafted"
 
 
 def _card(heading: str, note: str, body: str) -> str:
@@ -100,7 +128,8 @@ def _card(heading: str, note: str, body: str) -> str:
 def _text_note(result: Result) -> str:
     drafted = sum(result.drafted)
     note = f"{drafted} of {len(result.tokens)} tokens were drafted and verified. Hovering over a token says more."
-    return note + ("" if result.text else " There is no text, so these are token ids.")
+    note += "" if result.text else " There is no text, so these are token ids."
+    return note + ("" if result.logprobs is not None else " Logprobs were not asked for (logprobs=0 shows them).")
 
 
 def _text(result: Result, trace: Trace) -> str:
@@ -110,7 +139,8 @@ def _text(result: Result, trace: Trace) -> str:
         words = trace.texts[i] if result.text else f"{token} "
         hover = f"token {token}, " + (f"round {turn}" if turn else "the prompt's pass")
         if result.drafted[i]:
-            hover += f", by {result.sources[i]}"
+            plan = trace.rounds[turn - 1].skip if turn and result.sources[i] == "plan" else None
+            hover += f", by {result.sources[i]}" + ("" if plan is None else f": {escape(trace.words(plan))}")
         if result.logprobs is not None:
             hover += f", logprob {result.logprobs[i].logprob:.3f}"
         css = kind if words else f"{kind} e"
@@ -124,7 +154,7 @@ def _visible(words: str) -> str:
 
 
 def _figures(result: Result, trace: Trace, stats: Stats) -> Iterator[str]:
-    for heading, note, found in (
+    for heading, note, found in (  # of a text of one token there is but the last one
         ("Tokens over time", "By where they came from: the steeper, the faster.", charts.tokens(result, trace, stats)),
         ("Time per round", "A round drafts and verifies; hovering says more.", charts.rounds(trace, stats)),
         ("Where drafts ended", "Rounds that drafted, by how much was accepted, and why no more.", charts.ends(trace)),
@@ -142,6 +172,23 @@ def _searches(trace: Trace) -> Iterator[str]:
     ):
         if found:
             yield _card(heading, note, found)
+
+
+def _left_out(trace: Trace) -> str:
+    """Which charts are not there, and why."""
+    drafted = any(one.round.speculative for one in trace.rounds)
+    absent = [
+        ("Tokens over time, Time per round", _SHORT, trace.rounds),
+        (
+            "Where drafts ended",
+            "no round that drafted was whole" if drafted else "nothing was drafted",
+            charts.ends(trace),
+        ),
+        ("Layers that the draft skips", "no plan that skips layers drafted", charts.layers(trace)),
+        ("Matchness", "no search of layers to skip ran", charts.matchness(trace)),
+    ]
+    said = "".join(f"<li>{heading}: {why}.</li>" for heading, why, found in absent if not found)
+    return f'<div class="card soft"><h2>Not shown</h2><ul>{said}</ul></div>' if said else ""
 
 
 def _table(stats: Stats) -> str:

@@ -156,6 +156,16 @@ class SkipSet:
         end = n_layers if self.exit_layer is None else self.exit_layer
         return 2 * (n_layers - end) + sum(layer < end for layer in (*self.attn, *self.mlp))
 
+    def words(self, n_layers: int, drafters: Mapping[str, str]) -> str:
+        """What drafts by it, for people. drafters: each that was loaded, by its name in WEIGHTS, in words."""
+        heads = " and ".join(drafters.get(name, name) for name in sorted(self.drafters))
+        if heads and not self.guided:
+            return heads
+        forms = "/".join(sorted(self.forms - self.drafters))
+        parts = [f"{forms} copy" if forms else "own weights"]
+        parts += [f"{self.skipped(n_layers)} of {2 * n_layers} sublayers skipped"] if self.thinned else []
+        return ", ".join(parts) + (f", guided by {heads}" if heads else "")
+
     def __str__(self) -> str:
         parts = [f"attention {list(self.attn)}"] if self.attn else []
         parts += [f"mlp {list(self.mlp)}"] if self.mlp else []

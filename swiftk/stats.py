@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ from .cost import equation_6
 from .sources import NAMES
 
 if TYPE_CHECKING:
-    from .trace import TracedRound
+    from .trace import PlanStats, TracedRound
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,7 @@ class Stats:
     speculation: str = "off"  # "on", "off", or "mixed"
     reason_off: str | None = None
     skip: str | None = None  # layers that the draft leaves out, or weights that it reads
+    plans: Mapping[str, PlanStats] = field(default_factory=dict)  # what each plan brought, by its name in words
     extra_memory_bytes: int = 0  # workspace, and copies of the weights; a draft has no cache of its own
     draft_weight_bytes: int = 0  # the part of it that copies take
 

@@ -1,6 +1,7 @@
 """Tiny random checkpoints and loaded models, made once per run, on the CPU or on what --device says."""
 
 import functools
+import math
 import os
 import zlib
 
@@ -72,6 +73,12 @@ def tiny_model(tiny_dir, pytestconfig):
         return open_model(tiny_dir(family, **overrides), load_dtype, isa, threads)
 
     return load
+
+
+@pytest.fixture(autouse=True)
+def no_lines_of_progress(monkeypatch):
+    """However busy the machine is, what a command prints is the same."""
+    monkeypatch.setattr("swiftk.cli.progress.EVERY", math.inf)
 
 
 @pytest.fixture

@@ -135,7 +135,7 @@ def _default(lm: Any) -> dict[str, Any]:
     s = lm.generate(text, max_new_tokens=_TOKENS, temperature=0.0, ignore_eos=True).stats
     return {
         "tokens": s.generated_tokens,
-        "drafted_by": s.skip,
+        "drafted_by": "; ".join(s.plans) or None,
         "draft_acceptance_rate": s.draft_acceptance_rate if s.num_draft_tokens else None,
         "accepted_by": s.accepted_by,
         "speedup_vs_plain": s.speedup_vs_plain,

@@ -14,7 +14,7 @@ from rich.table import Column
 from . import line_width
 
 EVERY = 5.0  # seconds between two lines
-_BAR = 24  # columns
+_BAR = 16  # columns
 _MEGA, _GIGA = 10**6, 10**9
 
 

@@ -164,5 +164,8 @@ def stats_lines(result: Any) -> Iterator[str]:
     if s.accepted_by:
         by = (f"{name} {s.accepted_by.get(name, 0)} of {n}" for name, n in s.proposed_by.items())
         yield f"accepted, by source: {', '.join(by)}"
+    if s.plans:
+        plans = (f"{name} {plan.accepted} of {plan.drafted}" for name, plan in s.plans.items())
+        yield f"accepted, by plan: {'; '.join(plans)}"
     if s.reason_off:
         yield why_off(s.speculation, s.reason_off)

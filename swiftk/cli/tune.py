@@ -7,7 +7,6 @@ import json as jsonlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from time import perf_counter
 from typing import Annotated, Any
 
 import typer
@@ -20,16 +19,18 @@ from .common import (
     JsonOption,
     Loading,
     ModelArgument,
-    bar,
     loads,
     make_table,
     open_model,
     out,
     print_json,
+    work,
 )
 
 _FIELDS = ("prompt", "question", "text", "turns")
 _OPTIMIZERS = ("auto", "swift", "self-sd")
+_MEASURED = 4  # texts that the card is measured on
+_WAYS = {"plain": "plain", "before": "uniform set", "after": "found set", "default": "default"}
 
 
 @dataclass(slots=True)
@@ -62,43 +63,77 @@ def command(
     if not card.parent.is_dir():
         raise InvalidArgument(f"[tune] --out {card}: {card.parent} is not a folder")
     texts = read_prompts(data)[:limit]
-    lm = open_model(model, {**loading, "draft_weights": "own"})  # the sets leave out sublayers of those
-    found = Found(SkipSet.uniform(lm.config["num_layers"]))
-    began = perf_counter()
-    searching = _offline if optimizer == "self-sd" else _online
-    with bar(unit_bytes=False) as progress:
-        task = progress.add_task(f"searching ({optimizer})", total=steps)
-        try:
-            for _ in searching(lm, texts, optimizer, steps, new_tokens, found):
-                progress.update(task, completed=found.steps)
-        except KeyboardInterrupt:
-            out.print("interrupted: writing the best set so far", style="yellow")
-    found.seconds = perf_counter() - began
-    rates = {
-        "plain": _rate(lm, texts, new_tokens, speculate=False),
-        "before": _rate(lm, texts, new_tokens, skip=SkipSet.uniform(lm.config["num_layers"]), speculate="always"),
-        "after": _rate(lm, texts, new_tokens, skip=found.skip, speculate="always"),
-    }
-    notes = {
-        "model": lm.folder.name,
-        "dtype": lm.model.dtype,
-        "device": lm.model.device,
-        "optimizer": optimizer,
-        "steps": found.steps,
-        "seconds": round(found.seconds, 1),
-        "matchness": round(found.matchness, 4),
-        **{f"tokens_per_second_{name}": round(rate, 2) for name, rate in rates.items()},
-    }
+    with open_model(model, {**loading, "draft_weights": "own"}) as lm:  # the sets leave out sublayers of those
+        found = _search(lm, texts, optimizer, steps, new_tokens)
+        name, layers = lm.folder.name, lm.config["num_layers"]
+    with open_model(model, loading) as lm:  # as users load it, with what the default drafts
+        rates = _rates(lm, texts[:_MEASURED], new_tokens, layers, found.skip)
+        notes = {
+            "model": name,
+            "dtype": lm.model.dtype,
+            "device": lm.model.device,
+            "optimizer": optimizer,
+            "steps": found.steps,
+            "seconds": round(found.seconds, 1),
+            "matchness": round(found.matchness, 4),
+            **{f"tokens_per_second_{way}": round(rate, 2) for way, rate in rates.items()},
+        }
     found.skip.save(card, **notes)
     if json:
-        print_json({"card": str(card), "skip": found.skip.to_dict(), **notes})
+        print_json({"card": str(card), "skip": found.skip.to_dict(), **notes, "verdict": verdict(rates)})
         return
     table = make_table("", "tokens/s", "of plain")
-    for name, rate in rates.items():
-        label = {"plain": "plain", "before": "uniform set", "after": "found set"}[name]
-        table.add_row(label, f"{rate:.1f}", f"{rate / rates['plain']:.2f}")
+    for way, rate in rates.items():
+        table.add_row(_WAYS[way], f"{rate:.1f}", f"{rate / rates['plain']:.2f}")
     out.print(table)
     out.print(f"{found.steps} steps, {found.seconds:.0f} s; skips {found.skip}\nwritten to {card}: skip={str(card)!r}")
+    out.print(verdict(rates))
+
+
+def verdict(rates: dict[str, float]) -> str:
+    """Whether the card is worth using, and what to do where it is not."""
+    card, plain, default = (rates[way] for way in ("after", "plain", "default"))
+    best = "the default is faster" if default > plain else "plain decoding is"
+    by = f"{card / plain:.2f}x plain decoding, {card / default:.2f}x the default"
+    if card >= max(plain, default):
+        return f"the card wins: {by}"
+    if card < plain:
+        return f"the card loses: {by}. Do not use it: {best} here. Models of more layers have more to skip."
+    return f"the card loses against the default: {by}. Leave --skip out, unless there is no memory for a few-bit copy."
+
+
+def _search(lm: LM, texts: list[str], optimizer: str, steps: int, new_tokens: int) -> Found:
+    found = Found(SkipSet.uniform(lm.config["num_layers"]))
+    searching = _offline if optimizer == "self-sd" else _online
+    with work(f"searching ({optimizer})", steps) as progress:
+        try:
+            for _ in searching(lm, texts, optimizer, steps, new_tokens, found):
+                progress(found.steps, steps)
+        except KeyboardInterrupt:
+            out.print("interrupted: writing the best set so far", style="yellow")
+    found.seconds = progress.seconds
+    return found
+
+
+def _rates(lm: LM, texts: list[str], tokens: int, layers: int, skip: SkipSet) -> dict[str, float]:
+    """Tokens per second after the first one of each text, by how it is decoded. The ways take turns, text by text, so
+    that all see the same machine; the first text's first turn warms up."""
+    ways: dict[str, dict[str, Any]] = {
+        "plain": {"speculate": False},
+        "before": {"skip": SkipSet.uniform(layers), "speculate": "always"},
+        "after": {"skip": skip, "speculate": "always"},
+        "default": {},
+    }
+    generated, seconds = dict.fromkeys(ways, 0), dict.fromkeys(ways, 0.0)
+    with work("measuring", len(ways) * (len(texts) + 1)) as progress:
+        for turn, text in enumerate([texts[0], *texts]):
+            for way, how in ways.items():
+                asked = {"max_new_tokens": tokens, "temperature": 0.0, "ignore_eos": True, "recall": False, **how}
+                s = lm.generate(text, **asked).stats
+                generated[way] += (s.generated_tokens - 1) * (turn > 0)
+                seconds[way] += (s.total_seconds - s.time_to_first_token) * (turn > 0)
+                progress.advance()
+    return {way: generated[way] / max(seconds[way], 1e-9) for way in ways}
 
 
 def read_prompts(path: Path) -> list[str]:
@@ -156,13 +191,3 @@ def _online(lm: LM, texts: list[str], optimizer: str, steps: int, tokens: int, f
                 return
         if found.steps == before:  # the search has ended by itself
             return
-
-
-def _rate(lm: LM, texts: list[str], tokens: int, **options: Any) -> float:
-    """Tokens per second behind the first token."""
-    generated, seconds = 0, 0.0
-    for text in texts[:4]:
-        s = lm.generate(text, max_new_tokens=tokens, temperature=0.0, ignore_eos=True, **options).stats
-        generated += s.generated_tokens - 1
-        seconds += s.total_seconds - s.time_to_first_token
-    return generated / max(seconds, 1e-9)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import log
+from typing import ClassVar
 
 from ..errors import InvalidArgument
+from ..fields import described, option, read_all
+from ..option_values import LEAST, Flag, Integer, Number
 
 # Tables 2-7: layers, parameters in billions, r. LLaMA-2-13B, CodeLlama-34B, Yi-34B, DeepSeek-Coder-33B, LLaMA-2-70B,
 # LLaMA-3-70B.
@@ -22,43 +25,67 @@ def paper_ratio(n_layers: int, parameters: float) -> float:
     return min(_PAPER, key=distance)[2]
 
 
+_BIG = 1 << 31
+
+
+@described
 @dataclass(frozen=True, slots=True)
 class SwiftSettings:
-    """The paper's numbers, and when candidates are scored: `opt_interval` 1 is the paper's schedule, None a budget of
-    time (timed_swift.py)."""
+    """Numbers of SWIFT's search (arXiv 2410.06916). generate(optimizer="swift") has these defaults. optimizer=
+    "swift-paper" has opt_interval=1. Sections are the paper's. A step scores one skip set on tokens that are there."""
 
-    opt_interval: int | None = None  # rounds from one candidate to the next; None: as many as a budget of time allows
-    max_steps: int = 1000  # S
-    bayes_interval: int = 25  # beta: every so many steps a Bayesian suggestion is scored
-    window: int = 32  # gamma: tokens of context that a score looks at; under the budget, at most
-    tolerance: int = 300  # steps without a better set that end the search
-    max_score: float = 0.95  # matchness that ends it
-    skip_ratio: float | None = None  # r; None: that of the paper's model of nearest size
-    bayes: bool = True
-    wait: bool | None = None  # decoding waits for Bayesian suggestions; None: under the paper's schedule
-    alpha: float = 1e-2  # of the Gaussian process: variance of a score's noise
-    kappa: float = 2.5  # of its upper confidence bound
-    seed: int = 0
+    function: ClassVar[str] = "swift"
+    opt_interval: int | None = option(
+        None,
+        Integer(1, _BIG),
+        "Rounds of drafting from one step to the next; the paper has 1 (section 4.1). None: as many as a budget of "
+        "time allows, 1.5 % of the first 200 tokens, then 1 %.",
+    )
+    max_steps: int = option(1000, Integer(0, _BIG, also=()), "S, steps after which the search ends (appendix B.2).")
+    bayes_interval: int = option(
+        25,
+        Integer(1, _BIG, also=()),
+        "Beta, steps from one Bayesian suggestion to the next; the others are random (section 4.1, appendix B.2).",
+    )
+    window: int = option(
+        32,
+        Integer(1, 4096, also=()),
+        "Gamma, tokens of context that a step scores (section 4.1, appendix B.2; table 9 varies it). Under a budget of "
+        "time: at most so many.",
+    )
+    tolerance: int = option(
+        300, Integer(1, _BIG, also=()), "Steps without a better set after which the search ends (appendix B.2)."
+    )
+    max_score: float = option(
+        0.95, Number(LEAST, 1), "Matchness, a share of tokens, above which the search ends (appendix B.2)."
+    )
+    skip_ratio: float | None = option(
+        None,
+        Number(LEAST, 1),
+        "r, share of the sublayers between the first and the last layer that a set leaves out (appendix B.2). None: "
+        "that of the paper's model of nearest size, .4 to .5 (tables 2 to 7).",
+    )
+    bayes: bool = option(True, Flag(), "Whether Bayesian optimisation suggests sets (section 4.1), or all are random.")
+    wait: bool | None = option(
+        None,
+        Flag(optional=True),
+        "Whether decoding waits for a Bayesian suggestion, as the paper's does (section 4.1). None: with opt_interval.",
+    )
+    alpha: float = option(
+        1e-2, Number(LEAST, 1e6), "Variance of a score's noise in the Gaussian process (equation 2; the authors' code)."
+    )
+    kappa: float = option(
+        2.5,
+        Number(LEAST, 1e6),
+        "Standard deviations in the upper confidence bound (equation 2; the authors' code).",
+    )
+    seed: int = option(0, Integer(-_BIG, _BIG, also=()), "Seed of the random sets. The paper does not name one.")
 
     def __post_init__(self) -> None:
-        big = 1 << 31
-        integers = {"max_steps": (0, big), "bayes_interval": (1, big), "window": (1, 4096), "tolerance": (1, big)}
-        if self.opt_interval is not None:
-            integers["opt_interval"] = (1, big)
-        for name, (low, high) in integers.items():
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-                raise InvalidArgument(f"[swift] {name}={value!r}, want an integer in {low}..{high}")
-        for name, most in (("max_score", 1.0), ("skip_ratio", 1.0), ("alpha", 1e6), ("kappa", 1e6)):
-            value = getattr(self, name)
-            if value is None and name == "skip_ratio":
-                continue
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= most:
-                raise InvalidArgument(f"[swift] {name}={value!r}, want a number in (0, {most:g}]")
-        for name, allowed in (("bayes", (True, False)), ("wait", (True, False, None))):
-            if not any(getattr(self, name) is one for one in allowed):
-                want = ", ".join(map(str, allowed))
-                raise InvalidArgument(f"[swift] {name}={getattr(self, name)!r}, want one of {want}")
+        read_all(self)
+        for one in fields(self):
+            if getattr(self, one.name) is None and one.default is not None:
+                raise InvalidArgument(f"[swift] {one.name}=None, want a value such as {one.default!r}")
 
     @property
     def waits(self) -> bool:

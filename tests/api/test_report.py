@@ -32,6 +32,7 @@ class Page(HTMLParser):
         super().__init__()
         self.tokens, self.table, self.tiles, self.columns, self.blocks, self.titles = [], {}, {}, [], [], []
         self.tags, self.open, self.words, self.cells = [], [], "", []
+        self.why, self.left_out = {}, []
         self.source = text
         self.feed(text)
         self.close()
@@ -47,7 +48,7 @@ class Page(HTMLParser):
             self.tokens.append([css[0], "", attributes["title"]])
         if tag == "tr":
             self.cells = []
-        if tag in ("td", "b", "h1"):
+        if tag in ("td", "b", "h1", "small", "li"):
             self.words = ""
         if tag == "g" and css == ["set"]:
             self.columns.append({"skip": [], "exit": []})
@@ -78,6 +79,11 @@ class Page(HTMLParser):
             self.value, self.words = self.words, ""
         elif tag == "span" and any(css == ["tiles"] for _, css in self.open):
             self.tiles[self.words] = self.value
+            self.tile = self.words
+        elif tag == "small" and any(css == ["tiles"] for _, css in self.open):
+            self.why[self.tile] = self.words
+        elif tag == "li":
+            self.left_out.append(self.words)
 
     @property
     def text(self):
@@ -218,7 +224,7 @@ def test_where_drafts_ended_is_what_the_stats_count():
 def test_a_copy_that_skips_nothing_has_no_grid():
     rounds = [(3, 3, 2, SkipSet(weights="int4"))]
     page = Page(render(made(["x"] * 4, rounds)))
-    assert page.columns == [] and "Layers that the draft skips" not in page.source
+    assert page.columns == [] and "<h2>Layers that the draft skips" not in page.source
 
 
 SEARCH = tuple(
@@ -276,6 +282,78 @@ def test_without_drafts():
     assert [kind for kind, _, _ in page.tokens] == ["plain", "plain"]
     assert page.columns == []
     assert page.tiles["of drafted tokens accepted"] == "–"
+
+
+WHY = {  # what a text was: (rounds, seconds of a plain step, sources that proposed, reasons by tile, charts left out)
+    "a plan and plain steps": (ROUNDS, 0.01, {}, {}, ["Matchness"]),
+    "one token": (
+        [],
+        None,
+        {},
+        {
+            "of drafted tokens accepted": "ended with its first token",
+            "speed-up over plain": "ended with its first token",
+        },
+        ["Tokens over time", "Where drafts ended", "Layers", "Matchness"],
+    ),
+    "a source alone": (
+        [(0, 2, 1, None)],
+        0.01,
+        {"suffix": 3},
+        {
+            "of drafted tokens accepted": "no draft plan was used: suffix drafted, without a step",
+            "a draft step, in plain steps": "no draft plan was used: suffix drafted, without a step",
+        },
+        ["Layers", "Matchness"],
+    ),
+    "plain": (
+        [(0, 1, 0, None)],
+        0.01,
+        {},
+        {"of drafted tokens accepted": "nothing was drafted"},
+        ["Where drafts ended"],
+    ),
+    "always": (
+        [(3, 3, 2, UNIFORM)],
+        None,
+        {},
+        {"tokens/s in plain steps": "every round drafted", "a draft step, in plain steps": "every round drafted"},
+        ["Matchness"],
+    ),
+    "a cut round": (
+        [(3, 2, 2, UNIFORM)],
+        0.01,
+        {},
+        {"forecast from these three": "no round that drafted was whole"},
+        ["Where drafts ended: no round that drafted was whole"],
+    ),
+}
+
+
+@pytest.mark.parametrize("what", WHY)
+def test_empty_tiles_and_charts_say_why(what):
+    rounds, plain, sources, reasons, left_out = WHY[what]
+    result = made(["x"] * (1 + sum(tokens for _, tokens, _, _ in rounds)), rounds, plain=plain)
+    if sources:
+        result = replace(result, stats=replace(result.stats, proposed_by=sources))
+    page = Page(render(result))
+    empty = {words for words, value in page.tiles.items() if value == "–"}
+    assert empty == set(page.why) and all(page.why.values())
+    assert reasons.keys() <= empty
+    assert all(said in page.why[words] for words, said in reasons.items())
+    assert all(any(one.startswith(chart) for one in page.left_out) for chart in left_out)
+    headings = [heading for one in page.left_out for heading in one.split(": ")[0].split(", ")]
+    assert all(f"<h2>{heading}</h2>" not in page.source for heading in headings)
+
+
+def test_logprobs_that_were_not_asked_for_are_told_of():
+    assert "Logprobs were not asked for" in render(made(TEXTS, ROUNDS))
+    assert "Logprobs were not asked for" not in render(made(TEXTS, ROUNDS, logprobs=True))
+
+
+def test_tokens_of_a_plan_name_it():
+    hovers = [hover for _, _, hover in Page(render(made(TEXTS, ROUNDS, drafters={}))).tokens]
+    assert hovers[2].startswith("token 1002, round 2, by plan: own weights, 4 of 12 sublayers skipped")
 
 
 def test_a_cancelled_text():

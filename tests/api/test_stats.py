@@ -1,14 +1,18 @@
 """Figures of a generation: vLLM's names, SWIFT's M and alpha, counted by hand and on texts of a real model."""
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import swiftk
+from heads import make_block, make_eagle
 from swiftk.cost import equation_6
+from swiftk.page import render
 from swiftk.result import Result, TokenLogprobs
+from swiftk.skip import SkipSet
 from swiftk.stats import Recorder
 from turns import turn
 
@@ -177,3 +181,37 @@ def test_a_report_recomputed_by_hand(demo, tmp_path):
     page = swiftk.report(result, tmp_path / "page.html").read_text(encoding="utf-8")
     for figure in (f"{m:.2f}", f"{alpha:.0%}", f"{s.forecast_speedup:.2f}x"):
         assert figure in page
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_head_that_drafted_is_named(tiny_dir, tmp_path, number):
+    """By its place, its kind and its folder, in figures and on the page."""
+    folder = Path(tiny_dir("llama3", layers=6))
+    heads = [make_eagle(tmp_path / "first-head", folder), make_block(tmp_path / "second-head", folder)]
+    name, kind = ("drafter", "eagle") if number == 1 else ("drafter-2", "block")
+    with swiftk.load(folder, device="cpu", threads=1, drafter=heads) as lm:
+        r = lm.generate("Question: how", skip=name, speculate="always", max_new_tokens=12, temperature=0.0)
+        both = lm.generate(
+            "Question: how", skip=SkipSet(weights=("int4", "drafter")), speculate="always", max_new_tokens=12
+        )
+    words = f"{name} ({kind}, {heads[number - 1].name})"
+    assert list(r.stats.plans) == [words]
+    plan = r.stats.plans[words]
+    assert plan.drafted == r.stats.num_draft_tokens > 0 and plan.accepted == r.stats.num_accepted_draft_tokens
+    assert (plan.steps, plan.rounds) == (r.stats.num_draft_steps, r.stats.num_spec_steps)
+    assert r.to_dict()["stats"]["plans"][words]["drafted"] == plan.drafted
+    assert words in render(r)
+    assert list(both.stats.plans) == ["int4 copy, guided by drafter (eagle, first-head)"]
+
+
+def test_plans_are_told_apart(tiny_dir):
+    with swiftk.load(tiny_dir("llama3", layers=4), device="cpu", threads=1) as lm:
+        asked = {"speculate": "always", "max_new_tokens": 10, "temperature": 0.0}
+        named = {
+            "int4": "int4 copy",
+            SkipSet(attn=(1, 2), mlp=(2,)): "own weights, 3 of 8 sublayers skipped",
+            SkipSet(exit_layer=1, weights="int4"): "int4 copy, 6 of 8 sublayers skipped",
+        }
+        for skip, words in named.items():
+            assert list(lm.generate("Question: how", skip=skip, **asked).stats.plans) == [words]
+        assert lm.generate("Question: how", drafter="suffix", **asked).stats.plans == {}
