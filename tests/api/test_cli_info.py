@@ -163,7 +163,7 @@ def test_damaged_headers_are_errors_that_name_the_place(info, tmp_path, name):
     change, words = DAMAGES[name]
     change(folder / "model.safetensors")
     said = info(folder)
-    assert said.startswith("swiftk: ") and said.count("\n") == 1 and words in said and "model.safetensors" in said
+    assert said.startswith("swiftk: ") and said.count("\n") == 1 and words in said and str(folder) in said
 
 
 def test_a_person_reads_units(capsys, tiny_dir):

@@ -292,7 +292,6 @@ WHY = {  # what a text was: (rounds, seconds of a plain step, sources that propo
         {},
         {
             "of drafted tokens accepted": "ended with its first token",
-            "speed-up over plain": "ended with its first token",
         },
         ["Tokens over time", "Where drafts ended", "Layers", "Matchness"],
     ),
