@@ -90,11 +90,8 @@ def _compare(
         progress.advance(len(asked))
         return results
 
-    plain = []
-    for one in texts:
-        plain += decoded([one], speculate=False, logprobs=2)
-        if len(plain) == 1:
-            err.print(f"checking {progress.total} texts: about {duration(progress.left or 0.0)}")
+    plain = [decoded([one], speculate=False, logprobs=2)[0] for one in texts]
+    err.print(f"checking {progress.total} texts: about {duration(progress.seconds + (progress.left or 0.0))}")
     rows, differences = [], []
     for name, how in found.items():
         alone = [decoded([one], **how)[0] for one in texts]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -136,12 +137,16 @@ def metrics(results: Sequence[Result]) -> dict[str, Any]:
     """What drafting did, as AIPerf reads it."""
     drafted, accepted = (sum(getattr(r.stats, name) for r in results) for name in _COUNTS)
     steps = sum(r.stats.num_steps for r in results)
+    plans: Counter[str] = Counter()
+    for r in results:
+        plans.update({name: plan.accepted for name, plan in r.stats.plans.items()})
     return {
         "speculative_decoding": {
             "num_drafts": sum(r.stats.num_spec_steps for r in results),
             "num_draft_tokens": drafted,
             "num_accepted_tokens": accepted,
             "mean_generated_length": sum(r.stats.generated_tokens for r in results) / steps if steps else 1.0,
+            "accepted_by_plan": dict(plans),
         }
     }
 

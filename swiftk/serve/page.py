@@ -122,7 +122,8 @@ async function run() {
       const seconds = (performance.now() - began) / 1000, drafting = one.metrics.speculative_decoding;
       at("told").textContent = `${one.usage.completion_tokens} tokens in ${seconds.toFixed(2)} s, ` +
         `${(one.usage.completion_tokens / seconds).toFixed(1)} a second, ` +
-        `${drafting.mean_generated_length.toFixed(2)} for each pass of the model`;
+        `${drafting.mean_generated_length.toFixed(2)} for each pass of the model` +
+        Object.entries(drafting.accepted_by_plan).map(([plan, n]) => `; ${n} by the plan: ${plan}`).join("");
       const why = !model.chat_template ? "text" : kind === "completions" ? "raw" : "chat";
       if (ended === "stop" && !at("text").textContent.trim())
         at("told").textContent += `. Nothing to show: ${NOTHING[why]}`;

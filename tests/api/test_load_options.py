@@ -71,6 +71,7 @@ def test_all_commands_and_options_are_here():
 @pytest.mark.parametrize("command", [name for name in REST if name not in ("serve", "info")])
 def test_commands_pass_them_on(loads, tmp_path, monkeypatch, command):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "template.jinja").write_text("{{ messages }}")
     rest, without = REST[command]
     if command == "tune":
         (tmp_path / "data.txt").write_text("one\n")

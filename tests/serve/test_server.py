@@ -233,6 +233,8 @@ def test_who_proposed_what_is_told_where_asked(folder, monkeypatch):
         want = lm.generate("hello hello hello", max_new_tokens=30, temperature=0.0)
         chunks = lines(client.post("/v1/completions", json={**asked, "stream_options": {"include_sources": True}}))
         plain = lines(client.post("/v1/completions", json=asked))
+        usage = lines(client.post("/v1/completions", json={**asked, "stream_options": {"include_usage": True}}))[-1]
+    assert set(usage["metrics"]["speculative_decoding"]["accepted_by_plan"]) <= {"int4 copy"}
     pieces = [piece for chunk in chunks for piece in chunk["choices"][0]["pieces"]]
     assert "".join(text for text, _ in pieces) == want.text and len(pieces) == len(want.tokens)
     sources = {source for _, source in pieces} - {None}
