@@ -177,7 +177,7 @@ def test_the_same_value_twice_is_no_contradiction():
 
 
 def test_errors_list_what_exists():
-    with pytest.raises(ValueError, match="'auto', 'swift', 'self-sd', None"):
+    with pytest.raises(ValueError, match="'auto', 'swift', 'swift-paper', 'self-sd', None"):
         parse(optimizer="swarm")
 
 
