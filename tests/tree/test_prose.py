@@ -13,6 +13,7 @@ from swiftk.cli import COMMANDS, _app
 from swiftk.fields import table
 from swiftk.load_options import LoadOptions
 from swiftk.options import GenerateOptions
+from swiftk.serve.metrics import Metrics
 from swiftk.train import drafter_settings, settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,6 +68,8 @@ def helps() -> Iterator[tuple[str, str]]:
     for one in (LoadOptions, GenerateOptions):
         for name, about in table(one).items():
             yield f"{one.function}({name})", about.help
+    for name, text in re.findall(r"^# HELP (\S+) (.*)$", Metrics("a model").page().decode(), re.M):
+        yield name, text
 
 
 @pytest.mark.parametrize("path", READMES)
