@@ -23,6 +23,8 @@ from .sources import NAMES
 from .trace import TracedRound
 from .transcript import Transcript
 
+_STACK = "\n\nAt:\n"  # where pybind11 begins the stack of an error in Python
+
 
 class Stream:
     """Iterates over the Events of a text. Any number of streams may be open, each read by one thread at a time. A
@@ -131,7 +133,7 @@ class Stream:
         text = self._text
         if turn.error is not None:
             name, message = turn.error
-            raise getattr(errors, name)(message)
+            raise getattr(errors, name)(message.partition(_STACK)[0])
         first, events = not text.events, []
         if turn.tokens and text.stopper.remaining == 0:
             text.stopper.finish = "length"  # the prompt's logprobs alone were asked for

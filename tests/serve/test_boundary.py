@@ -103,6 +103,18 @@ def test_a_body_may_hold_anything(folder, lm, said):
         assert ask(app, "POST", "/v1/chat/completions", json=plain).status_code == 200
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_grammar_that_fails_later_shows_no_stack(folder, lm, stream):
+    """This one matches nothing, which shows where the first token is drawn."""
+    body = {"prompt": "a", "max_tokens": 3, "stream": stream}
+    body["response_format"] = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"$ref": "#"}}}
+    with app_of(lm) as app:
+        answer = ask(app, "POST", "/v1/completions", json=body)
+    assert answer.status_code == (200 if stream else 400)
+    message = json.loads(answer.text.removeprefix("data: "))["error"]["message"]
+    assert message.startswith("[grammar] ") and ".py" not in message and "At:" not in message and "\n" not in message
+
+
 class Panic(BaseException):
     """As libraries in Rust raise them."""
 
