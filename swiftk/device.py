@@ -1,4 +1,4 @@
-"""Where a model runs: the CPU, or a GPU with kernels built for it. A GPU that cannot be used is never passed over in
+"""Devices: the CPU, or a GPU with kernels built for it. A GPU that cannot be used is never passed over in
 silence."""
 
 from __future__ import annotations

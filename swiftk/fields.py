@@ -70,7 +70,7 @@ def described(cls: type) -> type:
 
 @dataclass(frozen=True, slots=True)
 class TextOptions:
-    """What a text is. The same values give the same text, however it is drafted and whoever else is served."""
+    """Options that decide the text. The same values give the same text, whatever drafts and whoever else is served."""
 
     max_new_tokens: int | None = option(
         None,

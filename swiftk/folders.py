@@ -1,4 +1,4 @@
-"""Where swiftk keeps what it made, and where its kernels' sources are."""
+"""Folders: caches, the user's state, and the kernels' sources."""
 
 from __future__ import annotations
 

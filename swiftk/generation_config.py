@@ -19,7 +19,7 @@ _NUMBERS = {
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """What the files say; None or empty where they say nothing."""
+    """Defaults of the model's files; None or empty if they have none."""
 
     do_sample: bool | None = None
     temperature: float | None = None

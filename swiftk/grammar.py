@@ -181,7 +181,7 @@ class Words:
 
 
 class Grammar:
-    """What one text may say; the engine asks it from its own thread."""
+    """The constraint on one text; the engine asks it from its own thread."""
 
     def __init__(self, matcher: Any, ends: Sequence[int], by_copy: bool = False) -> None:
         """by_copy: paths are tried on a copy, which costs more than going back. llguidance 1.9 does not go back over a

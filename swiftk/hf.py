@@ -66,9 +66,9 @@ def generate(
     streamer: Any = None,
     **inputs: Any,
 ) -> Any:
-    """What transformers calls for custom_generate. In: tokens [B, T], padded on the left. Out: what its own generate()
-    returns, tokens [B, T + new], padded behind a text's end. What this engine does not do is an InvalidArgument that
-    names it.
+    """The function that transformers calls for custom_generate. In: tokens [B, T], padded on the left. Out: the value
+    of its own generate(), tokens [B, T + new], padded after a text's end. InvalidArgument names an option that this
+    engine does not have.
 
     Greedy tokens are the model's own, up to the order of summation. Sampling draws by seeds that come from torch's
     generator: torch.manual_seed() repeats it.

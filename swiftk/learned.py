@@ -1,4 +1,4 @@
-"""What was learned about drafting with a model, kept from one process to the next: a small JSON file per model, dtype
+"""Statistics of drafting with a model, kept from one process to the next: a small JSON file per model, dtype
 and device in the user's cache folder. SWIFTK_LEARNED=0 neither reads nor writes any."""
 
 from __future__ import annotations

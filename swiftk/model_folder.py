@@ -73,7 +73,7 @@ _SUFFIX = re.compile(rf"(?:[-_.](?:bnb-)?(?:{_QUANTISED}|I?Q\d\w*|BF16|F16|F32|\
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """What is no path here, and means something elsewhere."""
+    """A name that is no path here, and means something elsewhere."""
 
     pattern: str  # of the whole; its group `repo` is a repository of the Hub
     found: str

@@ -181,7 +181,7 @@ class GenerateOptions(TextOptions):
 
 
 def names(cls: type) -> list[str]:
-    """Of its options; generate()'s have other names as well."""
+    """Names of its options, with their aliases."""
     return [*table(cls), *_aliases(cls)]
 
 

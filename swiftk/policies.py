@@ -1,4 +1,4 @@
-"""What drafts a text, by its options; and what searches for plans learned, from call to call."""
+"""Policies: the draft plans of a text by its options, and the memory of searches from call to call."""
 
 from __future__ import annotations
 

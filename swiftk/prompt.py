@@ -1,4 +1,4 @@
-"""What a prompt may be, and the checks it must pass to become token ids."""
+"""Forms of a prompt, and the checks on the way to token ids."""
 
 from __future__ import annotations
 

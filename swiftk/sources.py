@@ -1,4 +1,4 @@
-"""Who proposes tokens, by the names that callers and statistics have for them."""
+"""Sources of draft tokens, by the names that callers and statistics have for them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NAMES: tuple[str, ...] = _core.drafters.names  # csrc/drafters/registry.h; the m
 
 @dataclass(frozen=True, slots=True)
 class Drafter:
-    """What proposes tokens, as callers name it."""
+    """A choice of sources and plans, as callers name it."""
 
     plan: bool  # a draft plan does
     sources: tuple[str, ...]

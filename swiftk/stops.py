@@ -1,4 +1,4 @@
-"""Where a text ends: stop ids, EOS, stop strings, the budget. Decided by token, so a block may be cut anywhere."""
+"""Ends of a text: stop ids, EOS, stop strings, the budget. Decided by token, so a block may be cut anywhere."""
 
 from __future__ import annotations
 

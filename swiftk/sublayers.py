@@ -1,4 +1,4 @@
-"""What a draft step of any skip set costs: head, attention and MLP sublayers, priced by the clock of those played."""
+"""Cost of a draft step with any skip set: head, attention and MLP sublayers, priced by the clock of those played."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class SublayerPrices:
         self._add(self._shares(skip), price, 1.0)
 
     def price(self, skip: SkipSet) -> float:
-        """What a draft step with this set costs."""
+        """Cost of a draft step with this set."""
         estimate = np.maximum(np.linalg.solve(self._matrix, self._vector), 0.1 * self._prior)
         return float(estimate @ self._shares(skip))
 

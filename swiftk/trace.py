@@ -1,4 +1,4 @@
-"""What one text's sums (stats.py) do not tell: its rounds one by one, each token's text, what the optimizer tried."""
+"""The trace of one text, beside its sums (stats.py): each round, each token's text, the optimizer's candidates."""
 
 from __future__ import annotations
 

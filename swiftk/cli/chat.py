@@ -76,7 +76,7 @@ def converse(chat: Conversation, heard: Iterable[str]) -> None:
 
 @contextmanager
 def messages(about: str) -> Iterator[Iterable[str]]:
-    """What the user says: from an editor where there is a terminal, else the lines of stdin."""
+    """The user's messages: from a line editor on a terminal, else the lines of stdin."""
     shown = next((stream for stream in (sys.stdout, sys.stderr) if stream.isatty()), None)
     if shown is None or sys.stdin is None or not sys.stdin.isatty():
         yield piped()

@@ -111,7 +111,7 @@ def _compare(
 
 
 def ways(lm: Any) -> dict[str, dict[str, Any]]:
-    """What drafts, by name, as options of generate(): the default as it is, and all others in every round."""
+    """Ways of drafting by name, as options of generate(): the default as it is, and all others in every round."""
     layers = lm.config["num_layers"]
     always: dict[str, dict[str, Any]] = {
         "default, always": {},

@@ -1,4 +1,4 @@
-"""Commands of a chat: lines that begin with a slash. What they say goes to stderr."""
+"""Commands of a chat: lines that begin with a slash. They print on stderr."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FORCE = "--force "
 
 
 class Commands:
-    """What a user says to the chat instead of to the model."""
+    """Runs the commands of a chat, and passes on messages."""
 
     def __init__(self, chat: Conversation) -> None:
         self._chat = chat
@@ -112,7 +112,7 @@ class Commands:
 
 
 def _value(text: str) -> Any:
-    """Of an option: JSON, or else the text itself."""
+    """The value of an option: JSON, or else the text itself."""
     if text in _WORDS:
         return _WORDS[text]
     try:

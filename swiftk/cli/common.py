@@ -1,4 +1,4 @@
-"""What commands share: consoles, loading with a progress bar, comparing, JSON."""
+"""Parts that commands share: consoles, loading with a progress bar, comparing, JSON."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def model_folder(model: str) -> Path:
 
 
 def open_model(model: str, loading: Loading) -> LM:
-    """Loads a model behind a progress bar, and one for its kernels where they have to be built first."""
+    """Loads a model with a progress bar, and builds its kernels first if there are none."""
     folder, o = model_folder(model), LoadOptions(**loading)
     with work("building kernels") as report:
         device, pack = place(folder, o.device, o.dtype, o.pack, report, o.draft_weights)

@@ -1,5 +1,5 @@
-"""A conversation: turns, what the model sees of them, and what happens to them where a turn fails. What is said to the
-user about it goes to stderr."""
+"""A conversation: turns, what the model sees of them, and what happens to them where a turn fails. Messages to the
+user about it go to stderr."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _SEEDS = 1 << 64
 
 
 class Piece(NamedTuple):
-    """Of an answer. kind: "text", "thought" (which is no part of the answer), or "note" (for the user, when it has
-    ended)."""
+    """A piece of an answer. kind: "text", "thought" (which is no part of the answer), or "note" (for the user, when it
+    has     ended)."""
 
     kind: str
     text: str
@@ -33,7 +33,7 @@ class ContextFull(InvalidArgument):
 
 
 class Model(Protocol):
-    """What answers: a model here, or a server's."""
+    """A model that answers, here or at a server."""
 
     name: str
     about: str  # a line for the user
@@ -124,7 +124,7 @@ class Conversation:
             err.print("the answer is empty, so this turn is left out; /retry asks again")
 
     def _answer(self, said: str, before: list[Turn]) -> str:
-        """Shown as it comes. Where the context is full, the oldest turns are dropped until it is not."""
+        """Shown as it comes. If the context is full, the oldest turns are dropped until it is not."""
         seen = self._dropped
         while True:
             note = f"the context is full: {_counted(self._dropped - seen)} dropped" if self._dropped > seen else ""

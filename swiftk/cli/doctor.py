@@ -130,7 +130,7 @@ def _draft_facts(name: str, c: float, cost: dict[int, float]) -> dict[str, Any]:
 
 
 def _default(lm: Any) -> dict[str, Any]:
-    """What it did with one text."""
+    """Figures of the default on one text."""
     text: Any = PROMPTS["arithmetic"] if lm.tokenizer.available else [1, 2, 3, 4, 5, 6, 7, 8]
     s = lm.generate(text, max_new_tokens=_TOKENS, temperature=0.0, ignore_eos=True).stats
     return {

@@ -91,7 +91,7 @@ class _History(FileHistory):
 
 
 def _history() -> History:
-    """Of all chats, in a file that its user alone can read; of this one alone where there can be no file."""
+    """History of all chats, in a file that only its user can read; of this chat alone if there can be no file."""
     path = state_folder() / "chat_history"
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -121,7 +121,7 @@ class Refusal(InvalidArgument):
 
 
 def message(told: Any) -> str:
-    """What an error says, in whichever form: OpenAI's object, a text, FastAPI's `detail`, ..."""
+    """The message of an error, in whichever form: OpenAI's object, a text, FastAPI's `detail`, ..."""
     while isinstance(told, Mapping):
         inner = next((told[name] for name in ("error", "message", "detail") if told.get(name)), None)
         if inner is None:
@@ -176,7 +176,7 @@ def _mappings(found: Any) -> list[Mapping[str, Any]]:
 
 
 def _pieces(said: Mapping[str, Any]) -> Iterator[Piece]:
-    """What a delta, a message, or a completion's choice says."""
+    """Text of a delta, a message, or a completion's choice."""
     for kind, names in (("thought", ("reasoning_content", "reasoning")), ("text", ("content", "refusal", "text"))):
         for name in names:
             if text := _text(said.get(name)):
@@ -185,7 +185,7 @@ def _pieces(said: Mapping[str, Any]) -> Iterator[Piece]:
 
 
 def _text(content: Any) -> str:
-    """Of a content: text, parts of type text, or nothing."""
+    """Text of a content: text, parts of type text, or nothing."""
     if isinstance(content, list):
         return "".join(_text(part.get("text")) for part in _mappings(content))
     return content if isinstance(content, str) else ""

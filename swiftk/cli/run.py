@@ -120,7 +120,7 @@ def _streamed(lm: Any, prompt: Any, options: dict[str, Any], quiet: bool) -> Any
 
 
 def show_nothing(result: Any, chats: bool, raw: bool = False) -> None:
-    """That a text ended before there was anything to see, and the likely reason. chats: the model has a template."""
+    """Says that a text ended before there was anything to see, and why it may. chats: the model has a template."""
     if result.finish_reason != "stop" or result.text.strip():
         return
     if chats and raw:
@@ -137,7 +137,7 @@ def _tokens(n: int) -> str:
 
 
 def show_cut(result: Any, asked: int | None) -> None:
-    """That a text was ended by a limit that nobody asked for."""
+    """Says that a text was ended by a limit that nobody asked for."""
     if asked is None and result.finish_reason == "length":
         err.print(f"ended after {len(result.tokens)} tokens; --max-new-tokens raises the limit")
 

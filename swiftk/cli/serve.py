@@ -103,7 +103,7 @@ def command(
 
 
 def needs(lm: LM) -> str:
-    """What a model takes of the machine, in a line."""
+    """The memory and threads that a model takes, in a line."""
     model, copies = lm.model, lm.model.copies
     memory = [f"{megabytes(model.weight_bytes)} of {model.dtype} weights"]
     memory += [f"{megabytes(sum(copies.values()))} of copies ({', '.join(copies)})"] if copies else []

@@ -32,7 +32,7 @@ class Screen:
         self._put(f"{_STYLES[style]}{shown}{_PLAIN}" if style and self._styled else shown)
 
     def think(self, text: str) -> None:
-        """What the model thinks before it answers: dim on a terminal, nowhere else."""
+        """Shows the thoughts of a model before its answer: dim on a terminal, nowhere else."""
         if self._styled:
             self._put(("" if self._thinks else _STYLES["dim"]) + plain(text))
             self._thinks = True

@@ -1,1 +1,1 @@
-"""Which sublayers to skip, learned while texts are generated: a module per optimizer; base.py says what they share."""
+"""Searches for sublayers to skip, while texts are generated: a module per optimizer; base.py says what they share."""

@@ -1,4 +1,4 @@
-"""What a text's director asks of an optimizer, and what an optimizer may ask of the engine. Pure policy: it is told
+"""Interfaces between a text's director, an optimizer, and the engine. Pure policy: it is told
 tokens, prices and scores, and never sees the runtime."""
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Score:
 
 
 class Scorer(Protocol):
-    """What an optimizer may ask of the engine between two rounds. It takes time, which the director accounts for."""
+    """Scores that an optimizer may ask of the engine between two rounds. The director accounts for their time."""
 
     def __call__(self, skip: SkipSet, window: int, end: int | None = None) -> Score:
         """Over `window` cached tokens, the last before position `end` of the text (None: of all)."""
@@ -72,7 +72,7 @@ class Rates(Protocol):
 
 
 class Measured(Protocol):
-    """What the planner knows from the clock and from verified text. Prices are in plain steps."""
+    """Measurements of the planner, from the clock and from verified text. Prices are in plain steps."""
 
     @property
     def now(self) -> float:

@@ -90,7 +90,7 @@ class Answer:
         return said, told_calls(calls, f"{self._id.rpartition('-')[2]}-{index}", first)
 
     def last(self, results: Sequence[Result], with_usage: bool) -> str:
-        """What ends a stream."""
+        """The last lines of a stream."""
         extra = {"usage": usage(results), "metrics": metrics(results)}
         return (self._line([], extra) if with_usage else "") + "data: [DONE]\n\n"
 
@@ -134,7 +134,7 @@ def usage(results: Sequence[Result]) -> dict[str, Any]:
 
 
 def metrics(results: Sequence[Result]) -> dict[str, Any]:
-    """What drafting did, as AIPerf reads it."""
+    """Figures of drafting, as AIPerf reads them."""
     drafted, accepted = (sum(getattr(r.stats, name) for r in results) for name in _COUNTS)
     steps = sum(r.stats.num_steps for r in results)
     plans: Counter[str] = Counter()

@@ -91,7 +91,7 @@ def _add_guards(app: FastAPI, server: Server) -> None:
 
 
 def _body_of(kind: type[BaseModel]) -> dict[str, Any]:
-    """What a route says of its body, which Intake reads."""
+    """The OpenAPI entry for a body, which Intake reads."""
     schema = {"$ref": f"#/components/schemas/{kind.__name__}"}
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
@@ -131,7 +131,7 @@ def _describe(app: FastAPI) -> None:
 
 
 def _add_routes(app: FastAPI, server: Server) -> None:
-    """What takes a body."""
+    """Routes that take a body."""
 
     @app.post("/v1/completions", openapi_extra=_body_of(CompletionRequest))
     async def completions(request: Request) -> Response:
@@ -155,7 +155,7 @@ def _add_routes(app: FastAPI, server: Server) -> None:
 
 
 def _add_questions(app: FastAPI, server: Server) -> None:
-    """What is only looked at."""
+    """Routes that only report."""
 
     def card(name: str) -> dict[str, Any]:
         one = {"id": name, "object": "model", "created": server.began, "owned_by": "swiftk"}

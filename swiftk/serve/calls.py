@@ -2,7 +2,8 @@
 
 A mark is followed by a JSON object with a name and arguments, by several such objects or a list of them, or by a name
 and the object of its arguments. Llama's models write no mark: an answer that begins like a call of an offered function
-is one, also as `[name(argument=1)]`. Between calls there may be white space, `;` or `,`. What does not parse is text.
+is one, also as `[name(argument=1)]`. Between calls there may be white space, `;` or `,`. A call that does not parse is
+text.
 """
 
 from __future__ import annotations
@@ -130,7 +131,7 @@ class Reader:
             self._under_way.follow(self._held)
 
     def _start(self, ended: bool) -> int | None:
-        """Where the next call may begin."""
+        """The place at which the next call may begin."""
         if self._bare:
             at = len(self._held) - len(self._held.lstrip(_JOINERS if self._after_call else None))
             if self._held[at : at + 1] in ("{", "["):

@@ -1,4 +1,4 @@
-"""What surrounds every exchange: who may ask, what an answer must have, and a line of the log for each."""
+"""The frame of every exchange: keys, headers of answers, and a line of the log."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _ID = re.compile(r"[\w.-]{1,64}")
 
 @dataclass(slots=True)
 class Note:
-    """What the log says of an exchange besides its status."""
+    """Entries of the log about an exchange besides its status."""
 
     id: str
     began: float = field(default_factory=perf_counter)
@@ -42,7 +42,7 @@ class Note:
     error: str = ""
 
     def refuse(self, error: BaseException) -> Refused:
-        """What is answered for an error. Of a fault of the server's own the stack is in the log, and the answer has the
+        """The answer to an error. After a fault of the server the stack is in the log, and the answer has the
         id to look for."""
         if isinstance(error, Refused):
             found = error
@@ -56,8 +56,8 @@ class Note:
 
 
 class Exchange:
-    """A request and its answer. HEAD is GET without a body. Where an answer is given before a body was read, what still
-    comes is thrown away for a moment, since its sender would else not see the answer. After a long one the connection
+    """A request and its answer. HEAD is GET without a body. If an answer is given before a body was read, the rest
+    of the body is thrown away for a moment, because its sender would else not see the answer. After a long one the connection
     ends."""
 
     def __init__(self, scope: Any, receive: Any, send: Any, note: Note) -> None:

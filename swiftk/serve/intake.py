@@ -1,6 +1,6 @@
 """Bodies of requests: how they come in, and how much of them is held at a time.
 
-What is made of a body is made here, on a thread. Whatever that raises is the request's fault: it becomes an answer of
+Bodies are read and prepared here, on a thread. Whatever that raises is the request's fault: it becomes an answer of
 one line, and its stack is in the log.
 """
 

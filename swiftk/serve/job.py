@@ -1,4 +1,4 @@
-"""What a request asks for, ready to run: everything that depends on its body alone, and nothing of HTTP."""
+"""A request that is ready to run: everything that depends on its body alone, and nothing of HTTP."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Job:
 
 
 class Jobs:
-    """Of a model that clients know by `names`."""
+    """Makes jobs for a model that clients know by `names`."""
 
     def __init__(self, lm: LM, names: Sequence[str], settings: ServeSettings) -> None:
         self._lm, self._names, self._settings = lm, names, settings

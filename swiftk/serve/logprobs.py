@@ -30,7 +30,7 @@ class Entry:
 
 
 class Entries:
-    """Of one text, as it comes."""
+    """Entries of one text, as it comes."""
 
     def __init__(self, tokenizer: Tokenizer, begins: bool) -> None:
         """begins: whether no words come before the text, so that a decoder drops its first space."""
@@ -75,7 +75,7 @@ class Entries:
         return Entry(text, own if said else b"", told.logprob, told.token, top)
 
     def _other(self, token: int, logprob: float) -> Entry:
-        """What the text might have had in a token's place."""
+        """An alternative to a token."""
         if not self._tokenizer.available:
             return Entry(str(token), b"", logprob, token)
         own, decoder = self._bytes(token), _utf8("replace")

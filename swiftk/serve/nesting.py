@@ -25,7 +25,7 @@ class Nesting:
         return within and self.end is None
 
     def follow(self, text: str) -> int | None:
-        """text: all of it, as far as it has come. Where it is closed."""
+        """text: all of it, as far as it has come. The place at which it is closed."""
         while self.end is None:
             found = (_INSIDE[self._quote] if self._quote else _OUTSIDE).search(text, self._at)
             if found is None or (found[0] == "\\" and found.end() == len(text)):
@@ -47,5 +47,5 @@ class Nesting:
 
 
 def balanced(text: str, at: int) -> int | None:
-    """Where the bracket at `at` is closed."""
+    """The place at which the bracket at `at` is closed."""
     return Nesting(at).follow(text)

@@ -64,8 +64,8 @@ class Request(Body):
         return self
 
     def options(self, lm: LM, most_tokens: int | None, logprobs: int | None) -> list[dict[str, Any]]:
-        """generate()'s, of each of the n texts, whose seeds count up from the first one's. Where neither the request
-        nor the model says otherwise, the temperature is 1 and the text goes on to the model's end."""
+        """generate()'s, of each of the n texts, whose seeds count up from the first one's. If neither the request
+        nor the model says otherwise, the temperature is 1 and the text continues to the model's end."""
         names = (name for name, one in table(GenerateOptions).items() if self.endpoint in one.http)
         given = {name: value for name in names if (value := getattr(self, name)) is not None}
         form = self.response_format or _form(self.structured_outputs)

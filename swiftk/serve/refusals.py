@@ -68,7 +68,7 @@ def status_of(error: BaseException) -> int:
 
 
 def refusal_of(error: errors.SwiftkError, fields: Container[str] = ()) -> Refused:
-    """What a request is answered for an error of the engine. fields: names of the request's fields."""
+    """The answer to an error of the engine. fields: names of the request's fields."""
     named = re.match(r"\[\w+\] (\w+)(?:=| is | has )", str(error))
     param = named[1] if named and named[1] in fields else None
     code = "context_length_exceeded" if isinstance(error, errors.ContextExceeded) else None

@@ -28,7 +28,7 @@ _FEATURES = 32 << 10  # bytes of a frame: what is said next waits for so many, a
 
 
 class Server(Protocol):
-    """What of the app is needed here."""
+    """Parts of the app that are needed here."""
 
     lm: LM
     texts: Texts
@@ -91,7 +91,7 @@ class Held:
         self.text.guess(self._guess, self._at)
 
     def told(self, said: int, known: int) -> dict[str, Any]:
-        """What is there behind `said` tokens and `known` features, as a frame has it. Tokens do not wait for many
+        """Tokens after `said` and features after `known`, as a frame has them. Tokens do not wait for many
         features, as a long prompt has them."""
         new, rows = self.events[said:], self.rows[known:]
         guessed = [int(e.source == "host") for e in new]
@@ -196,7 +196,7 @@ class Remotes:
         return o, lm.prepare([frame["prompt"]], [{**options, "drafter": "host", **told}]), features
 
     def _heads(self) -> list[Features]:
-        """What those beside the model read."""
+        """Features that the loaded heads read."""
         if self._reads is None:
             lm = self._server.lm
             each = zip(lm.model.drafters, lm.model.reads, lm.drafters, strict=True)

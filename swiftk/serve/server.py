@@ -177,7 +177,7 @@ async def _merged(texts: Sequence[Text]) -> AsyncIterator[tuple[int, list[Event]
 
 
 async def _unless_gone(request: Request, work: Awaitable[Any]) -> Any:
-    """What the work gives, unless the client leaves before."""
+    """The result of the work, unless the client leaves before."""
     task = asyncio.ensure_future(work)
     try:
         while not task.done():

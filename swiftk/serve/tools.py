@@ -18,7 +18,7 @@ _NINE = re.compile("[A-Za-z0-9]{9}")
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What a request offers, and whether it wants a call."""
+    """Tools that a request offers, and whether it wants a call."""
 
     offered: tuple[Mapping[str, Any], ...]  # as the request has them, which is how templates read them
     spelling: Spelling
@@ -49,12 +49,12 @@ class Tools:
         )
 
     def reader(self) -> Reader:
-        """Of one answer."""
+        """Reads the calls of one answer."""
         return Reader(self.spelling, self.names, self.most)
 
 
 def _wanted(functions: Sequence[Mapping[str, Any]], choice: Any) -> tuple[Mapping[str, Any], ...]:
-    """Of which one must be called."""
+    """Functions of which one must be called."""
     if choice == "required":
         return tuple(functions)
     if isinstance(choice, Mapping):

@@ -1,4 +1,4 @@
-"""What training a drafter is: every option once, as settings.py has a model's."""
+"""Training of a head: every option once, as settings.py has a model's."""
 
 from __future__ import annotations
 

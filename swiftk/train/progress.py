@@ -1,4 +1,4 @@
-"""What a run says while it goes on: a bar on a terminal, now and then a line elsewhere. All of it on stderr."""
+"""Progress of a run: a bar on a terminal, now and then a line elsewhere. All of it on stderr."""
 
 from __future__ import annotations
 

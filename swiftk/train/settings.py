@@ -1,4 +1,4 @@
-"""What a training run is: every option once, with its group, range and help. Source of command line and run.json."""
+"""A training run: every option once, with its group, range and help. Source of command line and run.json."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ class Settings(Checked):
 
 
 def flag(f: Any) -> str:
-    """What the command line calls a field."""
+    """Name of a field on the command line."""
     return f.metadata.get("flag", "--" + f.name.replace("_", "-"))
 
 
