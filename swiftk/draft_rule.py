@@ -16,7 +16,7 @@ _START, _MOST = 0.6, 12  # its threshold at first, its draft steps
 
 @dataclass(frozen=True, slots=True)
 class DraftRule:
-    """SWIFT section 4.2: stop after a token of confidence below epsilon. The lower the confidence, the more siblings."""
+    """SWIFT section 4.2: stop after a token of confidence below epsilon. Lower confidence gives more siblings."""
 
     confidence: float = 0.8  # epsilon; 0 never stops early
     max_draft: int = 25  # spine tokens

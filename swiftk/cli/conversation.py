@@ -22,7 +22,7 @@ _SEEDS = 1 << 64
 
 class Piece(NamedTuple):
     """A piece of an answer. kind: "text", "thought" (which is no part of the answer), or "note" (for the user, when it
-    has     ended)."""
+    has ended)."""
 
     kind: str
     text: str

@@ -57,8 +57,8 @@ class Note:
 
 class Exchange:
     """A request and its answer. HEAD is GET without a body. If an answer is given before a body was read, the rest
-    of the body is thrown away for a moment, because its sender would else not see the answer. After a long one the connection
-    ends."""
+    of the body is thrown away for a moment, since its sender would else not see the answer. After a long one the
+    connection ends."""
 
     def __init__(self, scope: Any, receive: Any, send: Any, note: Note) -> None:
         headers = Headers(scope=scope)
