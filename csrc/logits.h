@@ -48,6 +48,11 @@ class Logits {
     for (int i = 0; i < rows_; ++i) host(ctx, i);
     return {ops_.device ? host_.data() : row(0), static_cast<size_t>(rows_) * vocab_};
   }
+  // Rows hold nothing, and take no memory of the host until they are computed again.
+  void discard() {
+    rows_ = 0;
+    if (ops_.discard) ops_.discard(row(0), buffer_.bytes());
+  }
   size_t bytes() const { return buffer_.bytes() + host_.size() * sizeof(float); }
 
  private:

@@ -10,6 +10,15 @@ namespace {
 // A round costs about as much as so many rows: a prompt waits for a round where that saves more.
 constexpr int kRoundRows = 16;
 
+// Pairs of a row and a key in a pass of prompts alone: the time of a pass, for which a new text may have to wait, grows
+// with these, and passes after long prompts have fewer rows. On a device few rows leave it idle.
+constexpr int kMostPairs = 1 << 20;
+
+int rows_alone(const Workspace& w, const Text& oldest) {
+  if (w.model->ops->device) return kMostRows;
+  return std::clamp(kMostPairs / std::max(1, oldest.sequence.cached), kBeside, kMostRows);
+}
+
 bool fewer_left(const Text* a, const Text* b) { return a->uncached() < b->uncached(); }
 
 // Rows that a text need not run once the other prompt has run its own.
@@ -43,7 +52,7 @@ std::vector<PromptRows> allot_rows(Workspace& w, std::span<Text* const> prompts,
   std::stable_sort(order.begin() + 1, order.end(), fewer_left);
   const Text& next = **std::min_element(order.begin(), order.end(), fewer_left);
   const bool delays = decoding || (order.size() > 1 && next.uncached() <= kBeside / 2);
-  int left = delays ? kBeside : kMostRows;
+  int left = delays ? kBeside : rows_alone(w, *order[0]);
   for (Text* const t : order) {
     if (waits(*t, running)) continue;
     if (!t->begun) take_prefix(w, *t);  // other texts may have cached more of it meanwhile

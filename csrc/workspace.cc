@@ -108,6 +108,8 @@ KvUse Workspace::use() const {
 }
 
 void Workspace::give_back(int keep) {
+  draws.forget();
+  logits.discard();
   pool.give_back(executor.ctx(), keep);
   for (const auto& runner : beside) runner->give_back();
 }

@@ -92,7 +92,8 @@ class Workspace {
 
   // Of all K and V, those of the model's drafters included; blocks are the model's.
   KvUse use() const;
-  // Memory of K and V that no text holds, to the system; `keep` blocks stay for texts that begin alike.
+  // Between rounds: memory of logits, and of K and V that no text holds, goes back to the system. `keep` blocks stay for
+  // texts that begin alike.
   void give_back(int keep);
 
   size_t bytes() const;

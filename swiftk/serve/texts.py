@@ -84,10 +84,10 @@ def typed(error: BaseException) -> SwiftkError:
 
 
 class Texts:
-    """All that are under way, or about to be."""
+    """All that are under way, or about to be. After `idle` seconds without any, cached prefixes return their memory."""
 
-    def __init__(self, lm: LM) -> None:
-        self.lm = lm
+    def __init__(self, lm: LM, idle: float = 60.0) -> None:
+        self.lm, self._idle = lm, idle
         self._active: dict[Text, None] = {}
         self._starting = 0  # texts that are handed to the engine just now
         self.waiting = 0  # of those under way, for room, as of the last round
@@ -140,8 +140,9 @@ class Texts:
     def _run(self) -> None:
         while True:
             with self._changed:
-                while not self._active and not self._closed:
-                    self._changed.wait()
+                if not self._changed.wait_for(lambda: self._active or self._closed, self._idle):
+                    self.lm.give_back()
+                    self._changed.wait_for(lambda: self._active or self._closed)
                 texts = list(self._active)
                 if not texts:
                     return
