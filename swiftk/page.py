@@ -74,7 +74,7 @@ def _summary(result: Result) -> str:
     drafts = f"accepted of what plans drafted: {'; '.join(plans)}" if plans else "no draft plan was used"
     tokens = f"{s.generated_tokens} token" + ("" if s.generated_tokens == 1 else "s")
     return (
-        f"{tokens} behind a prompt of {s.prompt_tokens}, {_ENDED[result.finish_reason]}, in {s.total_seconds:.2f} s; "
+        f"{tokens} after a prompt of {s.prompt_tokens}, {_ENDED[result.finish_reason]}, in {s.total_seconds:.2f} s; "
         f"seed {result.seed}; {drafts}"
     )
 
@@ -188,7 +188,7 @@ def _left_out(trace: Trace) -> str:
         ("Matchness", "no search of layers to skip ran", charts.matchness(trace)),
     ]
     said = "".join(f"<li>{heading}: {why}.</li>" for heading, why, found in absent if not found)
-    return f'<div class="card soft"><h2>Not shown</h2><ul>{said}</ul></div>' if said else ""
+    return f'<div class="card soft absent"><h2>Not shown</h2><ul>{said}</ul></div>' if said else ""
 
 
 def _table(stats: Stats) -> str:

@@ -30,6 +30,9 @@ header { margin-bottom: 16px; overflow-wrap: anywhere; }
 .tiles .card { padding: 9px 12px; }
 .tiles b { display: block; font-size: 22px; font-weight: 600; line-height: 1.25; font-variant-numeric: tabular-nums; }
 .tiles span { color: var(--soft); font-size: 12.5px; line-height: 1.3; display: block; }
+.tiles small { display: block; font-size: 11.5px; line-height: 1.3; margin-top: 4px; }
+.absent { margin-top: 12px; }
+.absent ul { margin: 4px 0 0; padding-left: 20px; }
 .charts { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 440px), 1fr)); gap: 12px;
   margin: 12px 0; }
 .charts:empty { display: none; }

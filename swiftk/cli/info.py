@@ -88,5 +88,5 @@ def command(
     table = Table(show_header=False, box=None)
     for name, value in facts.items():
         words = _WORDS.get(name, name.replace("_", " "))
-        table.add_row(words, megabytes(value) if name in _WORDS else str(value))
+        table.add_row(words, str(value) if name not in _WORDS else megabytes(value) if value else "none")
     out.print(table)
