@@ -52,14 +52,14 @@ def fits(pattern, lines):
 def test_info(piped, model):
     out, _ = piped("info", model)
     assert f"model {model}" in out
-    assert fits("cache when full .* MB", out) == fits("chat template (True|False)", out) == 1
+    assert fits("K and V of a full context .* MB", out) == fits("chat template (True|False)", out) == 1
 
 
 def test_pack(piped, place):
     path = place / "a.pack"
     out, _ = piped("pack", "--model", "demo", "--arch", "stub", "-o", path)
     assert piped("pack", "--show", path)[0] == out
-    assert fits(re.escape(str(path)) + r": .* MB for stub, built with .*", out) == 1
+    assert fits(re.escape(str(path)) + r": .* [KM]B for stub, built with .*", out) == 1
     assert fits(r"shape: D \d+, .*, dtype \w+, .*", out) == 1
     assert "kernel warps shared memory image" in out
     assert fits(r"[\w.]+ \d+ [\d,]+ [\d,]+", out) == len(swiftk.pack.read_header(path)["kernels"])
@@ -71,7 +71,8 @@ def test_check(piped, model, place, monkeypatch):
     asked = "check", model, "--tokens", "6", "--prompts", prompts
     out, _ = piped(*asked)
     assert "what drafts tokens from drafts result" in out
-    said = r"3 texts \(greedy, sampled, penalised\) in (\d+) ways, each text alone and all together: \d+ tokens, .*: "
+    said = r"3 texts \(greedy, sampled, penalised\) in (\d+) ways, each text alone and all together, in [\d.]+ \w+: "
+    said += r"\d+ tokens, .*: "
     ways = int(re.fullmatch(said + "all identical to plain decoding", out[-1])[1])
     assert fits(r"[\w ',]+ 36 \d+ identical", out) == ways > 10
     generate = swiftk.LM.generate_many
