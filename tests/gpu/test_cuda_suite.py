@@ -12,7 +12,7 @@ from marks import exhaustive
 
 TESTS = Path(__file__).resolve().parents[1]
 SUITES = ["api", "engine", "exits", "families", "generate", "lossless", "nucleus", "propose", "recall", "sampling"]
-SUITES += ["score", "timed_trees"]
+SUITES += ["score", "shared_prompts", "timed_trees"]
 SOME = [
     "api/test_api.py::test_prompt_forms_agree",
     "api/test_generate.py::test_drafts_change_no_token",
