@@ -19,12 +19,11 @@ struct Sampling {
   float top_p = 1, min_p = 0;  // 1 and 0: off
   float repetition_penalty =
       1;  // 1: off; as Hugging Face (CTRL, 1909.05858): divides positive, multiplies negative logits
-  // As OpenAI has them, 0: off. Of a token that was generated before, prompt left out: the logit loses presence_penalty
-  // once, and frequency_penalty as often as the token was generated.
+  // As OpenAI has them, 0: off. The logit of a token that was generated before loses presence_penalty once, and
+  // frequency_penalty as often as the token was generated. The prompt does not count.
   float frequency_penalty = 0, presence_penalty = 0;
   std::map<int32_t, float> logit_bias{};  // added to the logits of these tokens
-  // No stop id comes before so many tokens were generated; but where a grammar leaves nothing but stop ids, the text
-  // ends.
+  // Stop ids are impossible before so many tokens were generated. Where a grammar leaves nothing else, the text ends.
   int min_tokens = 0;
   std::vector<int32_t> stop_ids{};  // end the text; the one that does is part of it
   uint64_t seed = 0;

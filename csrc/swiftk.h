@@ -128,15 +128,15 @@ typedef struct swiftk_sampling {
   int32_t acceptance; /* coupled: the same seed gives the same tokens, however they are drafted. rejection: as in the
                          papers */
   uint64_t seed;
-  /* -2..2, 0: off. Of a token that was generated before (the prompt does not count) the logit loses presence_penalty
-   * once, and frequency_penalty as often as the token was generated. */
+  /* -2..2, 0: off. The logit of a token that was generated before loses presence_penalty once, and frequency_penalty as
+   * often as the token was generated. The prompt does not count. */
   float frequency_penalty;
   float presence_penalty;
   const swiftk_logit_bias*
       logit_bias; /* [n_logit_bias] added to the logits of these tokens, none named twice; copied */
   size_t n_logit_bias;
-  /* New tokens before which no id that ends the text comes, of the model's and of swiftk_generate_params. Of the single
-   * phases a host decides itself where a text ends, and there this does nothing. */
+  /* Ids that end the text, the model's and those of swiftk_generate_params, are impossible before so many new tokens.
+   * In the single phases the host decides where a text ends, so this does nothing there. */
   int32_t min_tokens;
 } swiftk_sampling;
 #define SWIFTK_SAMPLING_INIT \
@@ -342,7 +342,7 @@ typedef struct swiftk_engine_params {
      of the memory that is free now. Memory is taken as it fills, and given back once no text is under way: half of the
      bytes may stay for prompts that begin alike. */
   size_t kv_memory;
-  int32_t threads;   /* 0: the model's */
+  int32_t threads; /* 0: the model's */
 } swiftk_engine_params;
 #define SWIFTK_ENGINE_PARAMS_INIT {sizeof(swiftk_engine_params), 0, 16, 0, 0}
 
