@@ -25,7 +25,7 @@ Port = Annotated[int, _option("Port to listen at. 0: any free port.", min=0, max
 Names = Annotated[list[str] | None, _option("Model name in the API. May be repeated. Default: the folder's name.")]
 Key = Annotated[str | None, _option("Key that clients must send. Default: none is needed.", envvar="SWIFTK_API_KEY")]
 MostTexts = Annotated[int, _option("Maximum number of requests, running or waiting; more are refused (429).", min=1)]
-MostTokens = Annotated[int | None, _option("Maximum number of tokens in one answer.", min=1)]
+MostTokens = Annotated[int | None, _option("Maximum number of tokens in one answer. Default: the context's.", min=1)]
 Origins = Annotated[
     list[str] | None,
     _option("Web page that browsers may call the API from, *: all. May be repeated.", metavar="ORIGIN"),
