@@ -28,6 +28,7 @@ float share_left(float source_mass) { return std::sqrt(std::max(0.0f, 1 - source
 }  // namespace
 
 void CandidatePool::start(int32_t root, const Cursors& at) {
+  reading_worth_ = 1;  // of the root, which a draft without sources reads first
   all_.clear();
   all_.push_back({.parent = -1, .token = root, .rank = 0, .depth = 0});
   all_[0].path_probability = all_[0].planned = 1;
