@@ -46,7 +46,7 @@ def serve(lm: LM, prompts: list[list[int]], gap: float, **options: Any) -> dict[
         futures = [threads.submit(heard, lm, at, prompt, seed=seed, **options) for seed, at, prompt in asked]
         times = [np.array(future.result()) for future in futures]
     gaps = np.concatenate([np.diff(one) for one in times])
-    waited = {"first": np.array([one[0] for one in times]) - due, "next": gaps[gaps > 1e-3]}  # a round's come at once
+    waited = {"first": np.array([one[0] for one in times]) - due, "next": gaps[gaps > 1e-4]}  # a round's come at once
     found = {f"{name}_{q}": float(np.percentile(some, q)) for name, some in waited.items() for q in (50, 95, 100)}
     shares = {name: np.quantile(some, np.linspace(0, 1, 21)).tolist() for name, some in waited.items()}
     return {**found, **shares, "rate": sum(map(len, times)) / (max(one[-1] for one in times) - began)}

@@ -149,3 +149,10 @@ def test_what_contradicts_is_refused(options, words):
 )
 def test_papers_ways_have_the_plan_alone(options, name):
     assert GenerateOptions.parse(options).drafter_name == name
+
+
+def test_a_plan_drafts_in_company_too(demo):
+    """Of texts that begin in one round, without a source beside the plan."""
+    texts = demo.generate_many([PROMPT] * 3, max_new_tokens=N, ignore_eos=True, drafter="plan", speculate="always")
+    want = plain(demo, max_new_tokens=N).tokens
+    assert all(r.tokens == want and r.stats.num_accepted_draft_tokens > N / 3 for r in texts)

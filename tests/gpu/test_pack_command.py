@@ -67,7 +67,7 @@ def test_kernels_of_a_drafter(tmp_path, copies):
     [
         (["--model", "demo"], "want --model DIR and -o FILE"),
         (["--show", "/no/file"], "/no/file: No such file"),
-        (["--model", "/no/dir", "--arch", "stub", "-o", "a.pack"], "/no/dir/config.json"),
+        (["--model", "/no/dir", "--arch", "stub", "-o", "a.pack"], "/no/dir is not a directory"),
         (["--model", "demo", "--arch", "volta", "-o", "a.pack"], "arch is 'volta', want sm_80"),
         (["--model", "demo", "--arch", "stub", "-o", "a.pack", "--dtype", "int4"], "dtype='int4'"),
         (["--model", "demo", "--arch", "stub", "-o", "a.pack", "--matmuls", "blas"], "'blas', want 'triton'"),

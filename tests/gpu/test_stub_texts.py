@@ -1,6 +1,7 @@
 """What a text may ask for beyond its tokens, on a GPU: a grammar, and what the model says of the prompt."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -43,7 +44,7 @@ def test_prompts_are_told(folder):
     with swiftk.load(folder, device="cuda", dtype="float32", draft_weights="own") as lm:
         first = lm.generate([5, 9, 17], max_new_tokens=60, logprobs=3, **options)
         again = lm.generate([5, 9, 17, *first.tokens], max_new_tokens=2, prompt_logprobs=3, **options)
-        assert again.prompt_logprobs[2:] == first.logprobs
+        assert again.prompt_logprobs[2:] == [replace(t, piece="") for t in first.logprobs]
 
 
 def test_a_model_drafts_from_few_bits(folder):

@@ -12,7 +12,7 @@ from swiftk.errors import InvalidArgument
 
 ROOT = Path(__file__).resolve().parents[2]
 OURS = {"SWIFTK_API_KEY", "SWIFTK_CACHE", "SWIFTK_DEBUG", "SWIFTK_DEVICE", "SWIFTK_LEARNED"}
-THE_SYSTEM_S = {"XDG_CACHE_HOME"}
+THE_SYSTEM_S = {"XDG_CACHE_HOME", "XDG_STATE_HOME", "HF_HOME", "HF_HUB_CACHE"}  # where others keep their files
 
 
 def literal(node):
@@ -28,6 +28,8 @@ def read_by_python(path):
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module == "os":
             assert not {"environ", "getenv"} & {alias.name for alias in node.names}, "want os.environ, in full"
+        if isinstance(node, ast.keyword) and node.arg == "envvar":  # of an option of the command line
+            yield literal(node.value)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             if node.func.attr == "getenv" or (node.func.attr in ("get", "pop") and is_environment(node.func.value)):
                 yield literal(node.args[0])

@@ -369,5 +369,5 @@ class TestWhatDoesNotFit:
     def test_a_pickle(self, tmp_path, target):
         folder = make_eagle(tmp_path / "head", target, "eagle1")
         (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-        with pytest.raises(swiftk.CheckpointError, match=r"found pytorch_model.bin, want model.safetensors .*convert"):
+        with pytest.raises(swiftk.UnsupportedModel, match=r"has pytorch_model.bin: .*Convert them: safetensors"):
             opened(target, folder)
