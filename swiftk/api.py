@@ -40,7 +40,10 @@ from .transcript import Transcript
 _log = logging.getLogger("swiftk")
 Prepared = tuple[np.ndarray, GenerateOptions, tuple[SkipSet, ...], Grammar | None]  # a text that may start
 # Options of a text that say how its prompt is read.
-_PROMPT = ("parse_special", "add_special_tokens", "add_generation_prompt", "continue_final_message")
+_PROMPT = (
+    *("parse_special", "add_special_tokens"),
+    *("add_generation_prompt", "continue_final_message", "chat_template_kwargs"),
+)
 _TELL = 2.0  # seconds between two lines of the log about a load
 
 
@@ -310,7 +313,7 @@ class LM:
                 o = replace(o, seed=secrets.randbits(48))
             skips = self._skips(o)
             how = {name: getattr(o, name) for name in _PROMPT}
-            key = (id(prompt), *how.values())
+            key = (id(prompt), repr(how))
             if key not in known:
                 known[key] = self.prompt_ids(prompt, **how)
             ids = known[key]

@@ -9,7 +9,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from math import inf
 from typing import Any
 
-from .option_values import LEAST, MOST, Biases, By, Flag, Ids, Integer, Kind, Number, Seed, Strings
+from .option_values import LEAST, MOST, Biases, By, Flag, Ids, Integer, Kind, Names, Number, Seed, Strings
 
 MAX_LOGPROBS = 64  # the runtime's longest top-k
 TO_THE_END = -1  # max_new_tokens: until the model ends its text, or the context is full
@@ -210,6 +210,12 @@ class TextOptions:
         False,
         Flag(),
         "Continue the last chat message in place of a new one; needs add_generation_prompt=False.",
+        http=("chat",),
+    )
+    chat_template_kwargs: Mapping[str, Any] | None = option(
+        None,
+        Names(),
+        'Variables of the chat template, such as {"enable_thinking": False} for Qwen3.',
         http=("chat",),
     )
     response_format: Mapping[str, Any] | None = option(

@@ -168,6 +168,22 @@ class Biases:
 
 
 @dataclass(frozen=True, slots=True)
+class Names:
+    """{name: any value}."""
+
+    @property
+    def hint(self) -> Any:
+        return dict[str, Any]
+
+    def read(self, where: str, value: Any) -> Any:
+        if value is None:
+            return None
+        if not (isinstance(value, Mapping) and all(isinstance(name, str) for name in value)):
+            raise InvalidOption(f"{where}={value!r}, want a mapping of names")
+        return dict(value)
+
+
+@dataclass(frozen=True, slots=True)
 class Choice:
     values: tuple[Any, ...]
 

@@ -25,11 +25,12 @@ def token_ids(
     add_special_tokens: bool | None = None,
     add_generation_prompt: bool = True,
     continue_final_message: bool = False,
+    chat_template_kwargs: Mapping[str, Any] | None = None,
 ) -> np.ndarray:
     """Ids [n] int32 of a text, of chat messages, or of ids; every problem is a typed error before anything runs. A text
     without tokens is the BOS.
 
-    add_special_tokens: whether the tokenizer adds its BOS; None: to a text, not to chat messages. The other two are
+    add_special_tokens: whether the tokenizer adds its BOS; None: to a text, not to chat messages. The others are
     Tokenizer.render()'s."""
     if isinstance(prompt, str):
         ids: list[int] | None = tokenizer.encode(
@@ -42,6 +43,7 @@ def token_ids(
             add_generation_prompt=add_generation_prompt,
             continue_final_message=continue_final_message,
             add_special_tokens=bool(add_special_tokens),
+            chat_template_kwargs=chat_template_kwargs,
         )
     else:
         ids = None

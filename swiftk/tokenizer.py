@@ -120,17 +120,19 @@ class Tokenizer:
         tools: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
     ) -> str:
         """The checkpoint's chat template over the messages. tools: functions that the assistant may call, as OpenAI
         describes them. add_generation_prompt: up to where the assistant speaks. continue_final_message: up to the end
-        of the last message's content, so that the model goes on with it."""
+        of the last message's content, so that the model goes on with it. chat_template_kwargs: variables of the
+        template's own."""
         if continue_final_message:
             if add_generation_prompt:
                 raise InvalidArgument(
                     "[chat] continue_final_message=True goes on with the last message and add_generation_prompt=True "
                     "begins a new one; set one of them to False"
                 )
-            return self._to_the_end_of_the_last(messages, tools)
+            return self._to_the_end_of_the_last(messages, tools, chat_template_kwargs)
         source = self.template(bool(tools))
         if source is None:
             raise InvalidArgument(
@@ -139,17 +141,19 @@ class Tokenizer:
             )
         import jinja2
 
+        variables = {
+            "messages": [dict(m) for m in messages],
+            "add_generation_prompt": add_generation_prompt,
+            "tools": [dict(tool) for tool in tools] if tools else None,
+            **self._special_tokens(),
+        }
+        own = {"documents": None, **(chat_template_kwargs or {})}
+        if taken := sorted(variables.keys() & own.keys()):
+            raise InvalidArgument(f"[chat] chat_template_kwargs has {taken[0]!r}, which has a field or file of its own")
         try:
             if source not in self._templates:
                 self._templates[source] = _environment().from_string(source)
-            pieces = self._templates[source].generate(
-                messages=[dict(m) for m in messages],
-                add_generation_prompt=add_generation_prompt,
-                tools=[dict(tool) for tool in tools] if tools else None,
-                documents=None,
-                **self._special_tokens(),
-            )
-            return _joined(pieces)
+            return _joined(self._templates[source].generate({**variables, **own}))
         except jinja2.TemplateSyntaxError as error:
             raise CheckpointError(f"[chat] the chat template of {self.folder} does not parse: {error}") from None
         except jinja2.TemplateError as error:
@@ -158,12 +162,12 @@ class Tokenizer:
             what = f"{type(error).__name__}: {error}"
             raise InvalidArgument(f"[chat] the chat template refused the messages: {what}") from None
 
-    def _to_the_end_of_the_last(self, messages: Sequence[Mapping[str, Any]], tools: Any) -> str:
+    def _to_the_end_of_the_last(self, messages: Sequence[Mapping[str, Any]], tools: Any, own: Any) -> str:
         """The template may trim contents, or write something after them: a mark in the last one shows where it ends."""
         last = messages[-1].get("content") if messages else None
         if not isinstance(last, str):
             raise InvalidArgument("[chat] continue_final_message=True, and the last message has no text to go on with")
-        whole = self.render([*messages[:-1], {**messages[-1], "content": last + _MARK}], tools, False)
+        whole = self.render([*messages[:-1], {**messages[-1], "content": last + _MARK}], tools, False, False, own)
         at = whole.rfind(_MARK.strip())
         if at < 0:
             raise InvalidArgument("[chat] continue_final_message=True, and the template leaves out the last message")
@@ -177,11 +181,12 @@ class Tokenizer:
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
         add_special_tokens: bool = False,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
         context: int | None = None,
     ) -> list[int]:
         """The template writes the special tokens itself, so the tokenizer adds none unless it is asked to, and parses
         those in contents, too, as transformers does."""
-        text = self.render(messages, tools, add_generation_prompt, continue_final_message)
+        text = self.render(messages, tools, add_generation_prompt, continue_final_message, chat_template_kwargs)
         return self.encode(text, special=add_special_tokens, parse_special=True, context=context)
 
     def _bounded(self, text: str, context: int) -> None:

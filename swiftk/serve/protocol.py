@@ -121,7 +121,7 @@ class ChatRequest(Request, _options("chat")):  # type: ignore[misc]
     @property
     def rendering(self) -> dict[str, Any]:
         """How the chat template is applied."""
-        names = ("add_generation_prompt", "continue_final_message", "add_special_tokens")
+        names = ("add_generation_prompt", "continue_final_message", "add_special_tokens", "chat_template_kwargs")
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
     def plain_messages(self) -> list[dict[str, Any]]:

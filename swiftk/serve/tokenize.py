@@ -22,6 +22,7 @@ class TokenizeRequest(Body):
     parse_special: bool = Field(True, description="Read special tokens that a prompt spells as such.")
     add_generation_prompt: bool = True
     continue_final_message: bool = False
+    chat_template_kwargs: dict[str, Any] | None = None
     return_token_strs: bool = False
 
     @model_validator(mode="after")
@@ -50,6 +51,7 @@ def tokenized(lm: LM, asked: TokenizeRequest) -> dict[str, Any]:
             add_generation_prompt=asked.add_generation_prompt,
             continue_final_message=asked.continue_final_message,
             add_special_tokens=bool(asked.add_special_tokens),
+            chat_template_kwargs=asked.chat_template_kwargs,
             context=context,
         )
     strings = {"token_strs": [tokenizer.decode([id], False) for id in ids]} if asked.return_token_strs else {}

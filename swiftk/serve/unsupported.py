@@ -15,7 +15,7 @@ PASSED_OVER = frozenset((
 ))
 _ALWAYS = (
     "suffix", "bad_words", "allowed_token_ids", "logits_processors", "vllm_xargs", "use_beam_search", "early_stopping",
-    "functions", "web_search_options", "audio", "documents", "chat_template", "chat_template_kwargs", "echo",
+    "functions", "web_search_options", "audio", "documents", "chat_template", "echo",
     "mm_processor_kwargs", "kv_transfer_params", "return_token_ids", "return_tokens_as_token_ids", "return_progress",
     "truncate_prompt_tokens", "xtc_probability", "dry_multiplier", "mirostat", "dynatemp_range", "n_probs", "n_keep",
     "grammar", "json_schema", "samplers",

@@ -8,6 +8,7 @@ import pytest
 import swiftk
 from swiftk.errors import CheckpointError, InvalidArgument
 from swiftk.prompt import token_ids
+from swiftk.testing import make_tiny
 from swiftk.tokenizer import Tokenizer
 
 TEXTS = ["Hello world", " leading", "def f(x):\n    return x + 1\n", "日本語 🙂", "</s> in text", "a" * 300]
@@ -239,3 +240,15 @@ def test_prompt_forms_that_work():
     for prompt in ([3, 4], (3, 4), np.array([3, 4], np.uint8), np.array([[3, 4]]), [np.int64(3), 4]):
         assert token_ids(prompt, tokenizer, 100, 50).tolist() == [3, 4]
     assert token_ids("Hello", tokenizer, 4096, 50)[0] == 1
+
+
+def test_variables_of_the_template(tmp_path):
+    folder = make_tiny(tmp_path / "tiny", "llama3")
+    (folder / "chat_template.jinja").write_text("{{ messages[-1].content }}{% if not thinking %} /no_think{% endif %}")
+    tokenizer = Tokenizer(folder)
+    said = [{"role": "user", "content": "hi"}]
+    assert tokenizer.render(said) == "hi /no_think"
+    assert tokenizer.render(said, chat_template_kwargs={"thinking": True}) == "hi"
+    for taken in ("messages", "tools", "add_generation_prompt", "bos_token"):
+        with pytest.raises(InvalidArgument, match=f"chat_template_kwargs has '{taken}'"):
+            tokenizer.render(said, chat_template_kwargs={taken: 1})

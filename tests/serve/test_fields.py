@@ -17,7 +17,7 @@ from swiftk.serve.unsupported import PASSED_OVER, REFUSED  # noqa: E402
 
 TEMPLATE = (
     "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}"
-    "{% if add_generation_prompt %}[assistant] {% endif %}"
+    "{% if add_generation_prompt %}[assistant] {{ mood }}{% endif %}"
 )
 HELLO = [{"role": "user", "content": "hello"}]
 ENDPOINTS = {"completion": ("completions", {"prompt": "hello"}), "chat": ("chat/completions", {"messages": HELLO})}
@@ -41,6 +41,7 @@ VALUES = {
     "add_special_tokens": (None, {}),
     "add_generation_prompt": (False, {}),
     "continue_final_message": (True, {"add_generation_prompt": False}),
+    "chat_template_kwargs": ({"mood": "glad"}, {}),
     "parse_special": (None, {}),
     "speculate": (False, {}),
 }
