@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 
-import swiftk
 from swiftk.serve.protocol import ChatRequest, CompletionRequest
 from swiftk.serve.unsupported import PASSED_OVER, REFUSED
 
-README = (Path(swiftk.__file__).parent / "serve" / "README.md").read_text()
+README = (Path(__file__).resolve().parents[2] / "swiftk" / "serve" / "README.md").read_text()
 FIELDS = README.partition("## Fields of requests")[2].partition("## Errors")[0]
 
 

@@ -1,7 +1,6 @@
 """Text that users read: plain sentences, in READMEs and in --help."""
 
 import re
-import subprocess
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -17,7 +16,8 @@ from swiftk.serve.metrics import Metrics
 from swiftk.train import drafter_settings, settings
 
 ROOT = Path(__file__).resolve().parents[2]
-READMES = sorted(p for p in subprocess.check_output(["git", "ls-files", "*README.md"], cwd=ROOT, text=True).split())
+FOLDERS = ("swiftk", "csrc", "kernels", "bench", "tests")
+READMES = ["README.md", *sorted(str(p.relative_to(ROOT)) for name in FOLDERS for p in (ROOT / name).rglob("README.md"))]
 COLUMNS = 120
 LINES = 110  # of the first README: two screens
 
