@@ -1,4 +1,4 @@
-// What an engine counts, as dictionaries of Python.
+// An engine's counts, as dictionaries of Python.
 #pragma once
 #include <pybind11/pybind11.h>
 

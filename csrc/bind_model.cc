@@ -125,7 +125,7 @@ size_t drafter_bytes(const Model& model) {
   return bytes;
 }
 
-// What load() would take, by headers alone.
+// The sizes that load() would have, read from headers alone.
 py::dict survey(const std::string& dir, const std::string& dtype, const std::string& isa, int threads,
                 const std::string& draft_weights, size_t draft_memory, const std::vector<std::string>& drafters) {
   std::shared_ptr<const Model> found;

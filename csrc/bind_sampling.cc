@@ -59,7 +59,7 @@ Sampling make(const py::kwargs& given) {
   return s;
 }
 
-// Of the fields that differ from what they are by themselves.
+// Lists the fields that differ from their defaults.
 std::string repr(const Sampling& s) {
   const Sampling usual;
   std::string out;

@@ -216,7 +216,8 @@ bool Engine::make_room(Text& text, int slots) {
   return true;
 }
 
-// Who takes part in the round, and blocks for all that it may write. A text that makes room for an older one leaves it.
+// Chooses the texts of the round, and gives them blocks for all that it may write. A text that makes room for an older
+// one leaves the round.
 void Engine::prepare() {
   decoding_.clear();
   std::vector<Text*> prompts;

@@ -73,7 +73,7 @@ Ids id_in_tokenizer(const std::string& path, const std::string& token) {
   return id ? Ids{{id_of(path, *id)}} : std::nullopt;
 }
 
-// Of the tokenizer's token, where no config names an id.
+// Finds the id of the tokenizer's token, if no config names one.
 Ids of_tokenizer(const std::string& dir) {
   const std::string path = dir + "/tokenizer_config.json";
   const std::optional<Json> settings = read(path), map = read(dir + "/special_tokens_map.json");

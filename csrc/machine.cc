@@ -74,7 +74,7 @@ double file_cache(const std::string& group, const std::string& prefix) {
   return bytes;
 }
 
-// What the limit of a group leaves.
+// Bytes that the limit of a group leaves.
 double memory_left(const std::string& group) {
   const double v2 = number_in(group + "/memory.max"), v1 = number_in(group + "/memory.limit_in_bytes");
   const double limit = v2 > 0 ? v2 : v1;

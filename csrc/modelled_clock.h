@@ -21,7 +21,7 @@ struct ModelledClock {
   static std::optional<ModelledClock> asked();
   // In a round that verified so many rows.
   void tell(Phase&, int rows) const;
-  // Of a plan over so many rows: it reads them as a drafter does a text that it had not followed.
+  // Seconds of a score over so many rows. A plan reads them as a drafter reads a text that it had not followed.
   double score(int rows) const { return plan + reading * rows; }
 };
 

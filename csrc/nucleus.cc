@@ -57,8 +57,9 @@ class ListedDraw {
   double value(int32_t id, float logit) const { return score(logit) + (list_.noisy ? noise(id) : 0); }
   bool top_k_cuts() const { return s_.top_k > 0 && s_.top_k < list_.vocab; }
 
-  // The best of the row, in order. A token that is not listed lies behind the last that is; where a touch may have
-  // raised it, its logit comes from the row. So what is not behind that last one has its final place.
+  // Collects the best of the row, in order. A token that is not listed is worse than the last listed one, unless a
+  // touch may have raised it; its logit then comes from the row. So tokens no worse than that last one have their
+  // final place.
   void collect() {
     best_.clear();
     for (int i = 0; i < size_; ++i) {

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
+from functools import cache
 from math import inf
 from typing import Any
 
@@ -36,8 +37,9 @@ def option(default: Any, kind: Kind, help: str, **doors: Any) -> Any:
     return field(default=default, metadata={"option": Option(kind, help, **doors)})
 
 
+@cache
 def table(cls: type) -> dict[str, Option]:
-    """The options of a class, by name."""
+    """The options of a class, by name. The dictionary is shared: every request reads it."""
     return {one.name: one.metadata["option"] for one in fields(cls) if "option" in one.metadata}
 
 

@@ -58,7 +58,7 @@ class DraftRunner {
   virtual float foretold(const Sequence&, int /*node*/) const { return -1; }
   // What of them the last step read.
   const CaughtUp& caught_up() const { return caught_up_; }
-  // Of its K and V.
+  // Memory of its K and V.
   virtual KvUse use() const { return pool_.use(); }
   // Memory of blocks that no text holds.
   virtual void give_back() { pool_.give_back(executor_.ctx(), 0); }
