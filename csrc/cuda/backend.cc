@@ -6,13 +6,8 @@
 namespace swiftk::cuda {
 namespace {
 
-constexpr int kLoopVersion = 12040;
-
 bool drafts_by_itself(const Device& device) {
-  const Driver& d = device.gpu.driver;
-  const bool loops = d.cuGraphCreate && d.cuGraphConditionalHandleCreate && d.cuGraphAddNode_v2 &&
-                     d.cuStreamBeginCaptureToGraph && d.version() >= kLoopVersion;
-  return !debug_switch("stepwise", false) && loops && device.functions.gate.handle;
+  return !debug_switch("stepwise", false) && device.functions.gate.handle;
 }
 
 struct Backend {

@@ -8,11 +8,18 @@ namespace cuda {
 namespace {
 
 constexpr int kFreeShared = 48 << 10;  // bytes of dynamic shared memory that a kernel has without asking
+constexpr int kLoopVersion = 12040;
 constexpr int kOverlapMajor = 9, kOverlapVersion = 12030;  // from which on early launches can be recorded, too
 
 int constant(const PackedKernel& kernel, const char* name) {
   const auto found = kernel.constants.find(name);
   return found == kernel.constants.end() ? 0 : static_cast<int>(found->second);
+}
+
+// Whether a recorded graph can hold a loop that ends by itself.
+bool takes_loops(const Driver& d) {
+  return d.cuGraphCreate && d.cuGraphConditionalHandleCreate && d.cuGraphAddNode_v2 && d.cuStreamBeginCaptureToGraph &&
+         d.version() >= kLoopVersion;
 }
 
 }  // namespace
@@ -143,7 +150,8 @@ void Device::load() {
   functions.topk_partial = function("topk_partial");
   functions.topk_merge = function("topk_merge");
   functions.move_rows = function("move_rows");
-  if (pack.find("gate")) functions.gate = function("gate");
+  // The gate calls cudaGraphSetConditional, which a driver without conditional nodes cannot link.
+  if (pack.find("gate") && takes_loops(gpu.driver)) functions.gate = function("gate");
   functions.read_probe = function("read_probe");
   functions.dot_probe = function("dot_probe");
   for (int i = 0; i < kMatrices; ++i) {

@@ -13,7 +13,8 @@ constexpr const char* kSystemDriver = "libcuda.so.1";
 // A driver that is not there is what most machines have: say so in words that tell what to do.
 void* open_library() {
   const std::string chosen = debug_value("driver"), name = chosen.empty() ? kSystemDriver : chosen;
-  if (void* const library = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
+  // The driver is never unloaded: a process that unloads it after cuInit may crash when it ends.
+  if (void* const library = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE)) return library;
   const char* const why = ::dlerror();
   fail(Status::Device, "[cuda] no CUDA driver: " + (why ? why : name) +
                            "; device='cuda' needs an NVIDIA GPU with its driver, device='cpu' runs everywhere");
@@ -21,9 +22,10 @@ void* open_library() {
 
 }  // namespace
 
-Driver::Driver() : library_(open_library()) {
+Driver::Driver() {
+  void* const library = open_library();
   const char* missing = nullptr;
-#define SWIFTK_LOAD(name, parameters) name = reinterpret_cast<decltype(name)>(::dlsym(library_, #name));
+#define SWIFTK_LOAD(name, parameters) name = reinterpret_cast<decltype(name)>(::dlsym(library, #name));
 #define SWIFTK_REQUIRE(name, parameters) \
   if (!name && !missing) missing = #name;
   SWIFTK_CUDA_FUNCTIONS(SWIFTK_LOAD)
@@ -31,16 +33,9 @@ Driver::Driver() : library_(open_library()) {
   SWIFTK_CUDA_OPTIONAL_FUNCTIONS(SWIFTK_LOAD)
 #undef SWIFTK_REQUIRE
 #undef SWIFTK_LOAD
-  try {
-    if (missing) fail(Status::Device, std::string("[cuda] the driver has no ") + missing + ", want CUDA 12.0 or newer");
-    check(cuInit(0), "starting the driver");
-  } catch (...) {
-    ::dlclose(library_);
-    throw;
-  }
+  if (missing) fail(Status::Device, std::string("[cuda] the driver has no ") + missing + ", want CUDA 12.0 or newer");
+  check(cuInit(0), "starting the driver");
 }
-
-Driver::~Driver() { ::dlclose(library_); }
 
 void Driver::check(Result result, const std::string& doing) const {
   if (result == 0) return;

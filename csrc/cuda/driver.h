@@ -117,7 +117,6 @@ class Driver {
   // Opens the library that SWIFTK_DEBUG names (driver=PATH), else the system's driver, and initialises it. Throws
   // Error(Device) that says what is missing.
   Driver();
-  ~Driver();
   Driver(const Driver&) = delete;
   Driver& operator=(const Driver&) = delete;
 
@@ -131,9 +130,6 @@ class Driver {
   std::string describe(Result) const;  // the driver's own words: "not supported (CUDA_ERROR_NOT_SUPPORTED)"
   int version() const;                 // of CUDA: 13000
   std::string version_text() const;    // "13.0"
-
- private:
-  void* library_;
 };
 
 // Makes a context current on this thread for a while, and what was current before again behind it: a host may use

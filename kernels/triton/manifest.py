@@ -123,17 +123,20 @@ def elementwise(s):
     yield Entry("move_rows", "cache", "move_rows", constants, move, 4, 1, aligned)
 
 
-def tiles(s, tokens, matrices):
-    """(ROWS, BLOCK_K, warps, stages) of a matmul that reads so many matrices side by side.
+def tiles(s, tokens, matrices, k):
+    """(ROWS, BLOCK_K, warps, stages) of a matmul over k columns that reads so many matrices side by side.
 
     16 rows where there are few tokens: 4096 outputs are then two programs for each multiprocessor of an H200. Where y
     weighs more, 32, for every program reads all of its y. A stage holds 8 KB of weights and up to 16 KB of y; four of
     them are on their way, so 32 KB of weights a program, where 26 KB a multiprocessor would do for 4.3 TB/s at a
     latency of 0.8 us. At most 96 KB a program, which every architecture from sm_80 on has.
+
+    K takes more than one block, if it has more columns than an instruction (16). The compiler adds what is added to a
+    product of one block within the product's accumulator, which is another order of sums than that of two blocks.
     """
     rows = 16 if tokens <= 16 else 32
     warps = {8: 1, 16: 1, 32: 2, 64: 4}[tokens]
-    return rows, 8192 // (rows * matrices * s.bytes), warps, 5
+    return rows, min(8192 // (rows * matrices * s.bytes), max(power_of_2(k) // 2, 16)), warps, 5
 
 
 def low_bit_tiles(s, tokens, matrices, bits):
@@ -179,7 +182,7 @@ def matmuls(s, form=""):
     for name, module, function, sizes, signature, parts in plans:
         for tokens in BUCKETS:
             wide = min(tokens, 32) if bits else tokens  # wider sums of four slices would not fit into registers
-            tile = low_bit_tiles(s, wide, parts, bits) if bits else tiles(s, tokens, parts)
+            tile = low_bit_tiles(s, wide, parts, bits) if bits else tiles(s, tokens, parts, sizes.get("K") or sizes["D"])
             rows, block_k, warps, stages = tile
             constants = {**sizes, "ROWS": rows, "TOKENS": wide, "BLOCK_K": block_k, "BITS": bits, "EARLY": s.early}
             entry = ".".join(filter(None, (name, form, str(tokens))))

@@ -117,8 +117,11 @@ def scan(
     uncut = begin >= tl.max(tl.where(last < 0, 0, first), 0)
     ragged = tl.where(uncut, tl.maximum(tl.minimum(end, common) // KEYS * KEYS, begin), begin)
     stride = tl.full((), STRIDE, tl.int64)
+    # A tile's block is looked up a tile ahead: the compiler has tiles on their way only where addresses wait for no load.
+    ahead = tl.load(blocks + begin // IN_BLOCK, mask=begin < end, other=0)
     for base in range(begin, ragged, KEYS):
-        tile = place(blocks, base, base // IN_BLOCK) * stride
+        tile = (base + (ahead - base // IN_BLOCK) * IN_BLOCK) * stride
+        ahead = tl.load(blocks + (base + KEYS) // IN_BLOCK, mask=base + KEYS < end, other=0)
         k, v = load_tile(k_cache + tile, v_cache + tile, key * STRIDE, key, HD, BLOCK, False)
         m, mass, acc = step(query, k, v, True, m, mass, acc, SCALE, False)
     for base in tl.range(ragged, end, KEYS, num_stages=RAGGED_STAGES):

@@ -113,11 +113,11 @@ def test_ctrl_c_ends_an_answer_and_keeps_it(talk):
             signal.raise_signal(signal.SIGINT)  # the user is impatient
             ended.append(True)
 
-    model = Scripted(answer, "two")
+    model, before = Scripted(answer, "two"), signal.getsignal(signal.SIGINT)
     out, _, chat = talk(model, "a", "b")
     assert out == "half an \ntwo\n"
     assert chat.messages() == said("a", "half an", "b", "two") and ended
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 @pytest.mark.parametrize("begun", [(), ("",)])

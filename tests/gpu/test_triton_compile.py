@@ -26,6 +26,7 @@ LLAMA = {**SIZES, **FLAGS, "dtype": "bfloat16"}
 QWEN = {**LLAMA, "KV": 8, "qk_norm": True, "qkv_bias": True, "o_bias": True, "mlp_bias": True}
 ODD = {**QWEN, "D": 67, "H": 6, "KV": 2, "HD": 10, "F": 50, "V": 101}
 NARROW = {**LLAMA, "D": 1, "H": 1, "KV": 1, "HD": 2, "F": 1, "V": 1}
+SMALL = {**LLAMA, "D": 64, "H": 4, "KV": 2, "HD": 32, "F": 100, "V": 300}
 LONG_V = {**LLAMA, "D": 8192, "V": 300000, "dtype": "float16"}  # D V is beyond 2^31
 SHARED = 99 * 1024  # bytes that a block of any architecture from sm_80 on may have
 
@@ -111,6 +112,20 @@ def test_matrices_of_heads(entry, tmp_path):
     assert resources(kernel, tmp_path) == [0, 0] and kernel.metadata.shared <= SHARED
     found = set(re.findall(r"(?:wgmma|mma|tcgen05)\.\S*?m\d+n\d+k\d+", kernel.asm["ptx"]))
     assert found == {"mma.sync.aligned.m16n8k16"} and places_along_k(kernel) == {"2"}
+
+
+@pytest.mark.parametrize("name", ["attention_split", "attention_serial"])
+def test_attention_has_keys_and_values_on_their_way(name):
+    """The loop over whole tiles comes first: it has two buffers each for K and V, and reads a tile during another."""
+    ir = for_hopper(name).asm["ttgir"]
+    assert re.findall(r"ttg\.local_alloc : \(\) -> !ttg\.memdesc<(\d+)x", ir)[:2] == ["2", "2"]
+    assert re.findall(r"async_wait.*?num = (\d+)", ir)[0] == "2"
+
+
+@by_name(named(SMALL, r"(qkv|o_proj|gate_up|down|lm_head)\.\d+$"))
+def test_matmuls_over_few_columns_have_a_loop(entry):
+    """What is added to a product that is no loop is added within it: the sums of a row then depend on the bucket."""
+    assert "scf.for" in build(entry, 90).asm["ttir"]
 
 
 @by_name(named(LLAMA, r".*\.(8|64)|attention|rmsnorm"))
