@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import sys
 import tarfile
+import zipfile
 from pathlib import Path
 
 import record
@@ -12,6 +13,7 @@ import record
 WORK = record.ROOT / "build" / "gpu"
 PREPARED = WORK / "prepared"
 PACKS = PREPARED / "packs.tar.xz"
+_MODELS = "swiftk/models/"
 _SOURCES = {".py", ".h", ".cc", ".cu", ".cuh", ".txt", ".toml"}
 
 
@@ -23,6 +25,21 @@ def digest() -> str:
     for path in sorted(path for path in places if path.suffix in _SOURCES and path.is_file()):
         found.update(f"{path.relative_to(record.ROOT)}\0".encode() + path.read_bytes())
     return found.hexdigest()
+
+
+def without_models(wheel: Path) -> None:
+    """Takes out of a wheel the models, which travel with the tree: what a borrowed machine is sent is limited."""
+    light = wheel.with_suffix(".partial")
+    with zipfile.ZipFile(wheel) as old, zipfile.ZipFile(light, "w", zipfile.ZIP_DEFLATED) as new:
+        for item in old.infolist():
+            if item.filename.startswith(_MODELS):
+                continue
+            data = old.read(item)
+            if item.filename.endswith(".dist-info/RECORD"):
+                lines = data.splitlines(keepends=True)
+                data = b"".join(line for line in lines if not line.startswith(_MODELS.encode()))
+            new.writestr(item, data)
+    light.replace(wheel)
 
 
 def wheels() -> list[Path]:

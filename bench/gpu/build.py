@@ -54,13 +54,21 @@ def install(python: Path, what: Path) -> str:
     return done.stdout.strip()
 
 
+def place_models() -> None:
+    """The bundled models, which a wheel that was made ahead leaves to the tree."""
+    package = next(ENVIRONMENT.glob("lib/python*/site-packages/swiftk"))
+    shutil.copytree(record.ROOT / "swiftk" / "models", package / "models", dirs_exist_ok=True)
+
+
 def main() -> None:
     given = record.options(argparse.ArgumentParser(description=__doc__)).parse_args()
     with record.Part("build", given) as part:
         python = environment()
         for wheel in ahead.wheels():
             try:
-                part.note(f"swiftk {install(python, wheel)} from {wheel.name}, Python {sys.version.split()[0]}")
+                said = install(python, wheel)
+                place_models()
+                part.note(f"swiftk {said} from {wheel.name}, Python {sys.version.split()[0]}")
                 return
             except SystemError as error:
                 part.note(f"{wheel.name} does not serve here: {error}"[-400:])

@@ -38,6 +38,8 @@ LADDER = {
     "overlap": Part("smoke", 45, {**_TRITON, **_BY_HOST}, ("smoke",)),
     "triton": Part("smoke", 45, _TRITON, ("smoke", "loops", "overlap")),
     "cuda": Part("smoke", 45, _CUDA, ("smoke", "matmuls")),
+    "many": Part("smoke", 75, needs=("smoke",), arguments=("--texts", "many")),
+    "heads": Part("smoke", 75, needs=("smoke",), arguments=("--texts", "heads")),
     "same bits": Part("suite", 150, needs=("smoke",), arguments=("--short",)),
 }
 PARTS = {
@@ -125,5 +127,7 @@ _MEANS = {
     "overlap": "kernels work, launches that overlap fault",
     "triton": "loops and overlap work, but not together",
     "cuda": "the C++ matmuls fault in a model",
+    "many": "one text works, several at a time do not",
+    "heads": "models work, trained heads do not",
     "same bits": "tests of equal bits fail",
 }

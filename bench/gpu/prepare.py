@@ -28,6 +28,7 @@ import models
 import subject
 import suite
 
+import swiftk
 from swiftk import pack, pack_cuda
 
 _RUNS = ("ladder", "hardware decode contexts bits", "peers speculation tests")
@@ -61,8 +62,10 @@ def forms_in(header: dict[str, Any]) -> str:
 
 def jobs(files: list[str]) -> Iterator[Job]:
     """Models of the runs first, then those of tests; each with both kinds of matmuls where there are both."""
-    wanted = [(pack.shape_of(subject.swiftk.demo_model()), "int4"), (subject.kernel_shape(models.GROWN), "int4")]
+    wanted = [(pack.shape_of(swiftk.demo_model()), "int4"), (subject.kernel_shape(models.GROWN), "int4")]
     wanted += [(subject.kernel_shape(name), subject.forms(name)) for name in models.SHAPES]
+    heads = pack.shapes_of_drafter(swiftk.demo_drafter(), swiftk.demo_model())
+    wanted += [(shape, pack.copies_of_drafter(shape, "int4")) for shape in heads]
     with TemporaryDirectory() as folder:
         headers = [pack.read_header(path) for path in packs_of_tests(files, Path(folder))]
     wanted += [(header["shape"], forms_in(header)) for header in headers]
@@ -123,6 +126,8 @@ def main() -> None:
         for old in ahead.PREPARED.glob("*.whl"):
             old.unlink()
         call(given.python, "-m", "pip", "wheel", "--no-deps", "-w", ahead.PREPARED, ".")
+        for wheel in ahead.PREPARED.glob("*.whl"):
+            ahead.without_models(wheel)
         (ahead.PREPARED / "sources").write_text(ahead.digest())
     pack.compile_kernels = Remembering(pack.compile_kernels)
     todo = list({str(job): job for job in jobs(given.tests)}.values())

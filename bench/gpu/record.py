@@ -27,8 +27,7 @@ sys.path.append(str(BENCH))  # for the tables, prompts and models that all bench
 
 from tables import Table  # noqa: E402
 
-COLUMNS = ["case", "measure", "value", "predicted", "% of reads", "target", ""]
-_PREDICTED = BENCH / "results" / "gpu" / "predicted.json"  # {"predicted": {case: {measure: value}}}
+COLUMNS = ["case", "measure", "value", "% of reads", "target", ""]
 
 
 def options(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
@@ -76,14 +75,13 @@ def markdown(found: dict[str, Any]) -> str:
     """One table of all parts in order, then what is to be known about them."""
     table, rungs = Table(COLUMNS), ladder.says(found["parts"])
     notes = [words(found["machine"]), f"ladder: {rungs}" if rungs else ""]
-    predicted = json.loads(_PREDICTED.read_text(encoding="utf-8"))["predicted"] if _PREDICTED.is_file() else {}
     for name in sorted(found["parts"], key=list(ladder.PARTS).index):
         part = found["parts"][name]
         for row in part["rows"]:
-            share, foretold = row.get("of_reads"), predicted.get(row["case"], {}).get(row["measure"])
+            share = row.get("of_reads")
             verdict = {True: "met", False: "missed"}.get(row.get("met"), "")
             table.add(f"{name}: {row['case']}", row["measure"], f"{short(row['value'])} {row['unit']}".strip(),
-                      "" if foretold is None else short(foretold), "" if share is None else f"{share:.0%}",
+                      "" if share is None else f"{share:.0%}",
                       row.get("target", ""), verdict)
         notes.append(f"{name}: {part['state']}, {part.get('seconds', 0):.0f} s")
         notes += [f"{name}: {note}" for note in part["notes"]]

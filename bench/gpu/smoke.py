@@ -16,7 +16,12 @@ from swiftk.testing import make_tiny
 from texts import long_prompt, prompts
 
 _CLOSE, _TOLERANCE = 0.05, 0.25  # of the logits' standard deviation, root mean square: bf16 hand-offs against fp32
-_SAMPLERS = {"greedy": {"temperature": 0.0}, "sampled": {"temperature": 0.9, "top_p": 0.95, "seed": 7}}
+_SAMPLERS = {
+    "greedy": {"temperature": 0.0},
+    "sampled": {"temperature": 0.9, "seed": 7},  # the device adds the noise
+    "top-p": {"temperature": 0.9, "top_p": 0.95, "seed": 7},  # the host draws from the device's best
+}
+_LENGTHS = (3, 17, 40, 64, 65, 130, 200, 300)  # of prompts that share passes
 
 
 class Smoke:
@@ -80,15 +85,49 @@ def agrees_with_cpu(s: Smoke) -> None:
     s.row("", "the CPU agrees", max(errors) < _TOLERANCE)
 
 
+def many(s: Smoke) -> None:
+    """Texts side by side, in so little memory that some wait or are preempted, have the tokens that they have alone."""
+    lm = swiftk.load(s.folder, device=s.part.given.device, context=512, kv_memory="24MB")
+    texts = [s.long[:n] if n <= len(s.long) else (s.long * 3)[:n] for n in _LENGTHS]
+    for sampler, how in _SAMPLERS.items():
+        given = {"max_new_tokens": s.count, "ignore_eos": True, **how}
+        alone = [lm.generate(text, speculate=False, **given).tokens for text in texts]
+        for way in ("plain", "drafted"):
+            speculate = False if way == "plain" else "always"
+            together = lm.generate_many(texts, speculate=speculate, **given)
+            s.row(f", {sampler}", f"{len(texts)} texts together equal each alone, {way}",
+                  [r.tokens for r in together] == alone)
+
+
+def heads(s: Smoke) -> None:
+    """The bundled head, in the model's dtype, alone and as a guide of a few-bit copy."""
+    lm = swiftk.load(s.folder, device=s.part.given.device, draft_weights="int4", drafter=swiftk.demo_drafter())
+    for sampler, how in _SAMPLERS.items():
+        given = {"max_new_tokens": s.count, "ignore_eos": True, **how}
+        for name, way in (("head", {"drafter": "eagle"}), ("auto", {})):
+            accepted, same = 0, True
+            for text in s.texts:
+                plain = lm.generate(text, speculate=False, **given)
+                drafted = lm.generate(text, speculate="always", **given, **way)
+                same = same and plain.tokens == drafted.tokens
+                accepted += drafted.stats.num_accepted_draft_tokens
+            s.row(f", {sampler}", f"text drafted by {name} equals plain text", same)
+            s.part.add(f"{s.folder.name}, {sampler}", f"accepted of {name}'s, a text", accepted / len(s.texts))
+
+
 def main() -> None:
     parser = record.options(argparse.ArgumentParser(description=__doc__))
+    parser.add_argument("--texts", choices=("one", "many", "heads"), default="one", help="at a time, or with heads")
     parser.add_argument("--short", action="store_true", help="one text and few tokens")
     given = parser.parse_args()
     os.environ["SWIFTK_LEARNED"] = "0"  # a rung is not to go by what another has learned
     with record.Part(given.part, given) as part, TemporaryDirectory() as folder:
         model = make_tiny(Path(folder, "tiny"), layers=4) if given.tiny else swiftk.demo_model()
         s = Smoke(part, model, given.tiny or given.short)
-        for one in (bits, drafted_is_plain, agrees_with_cpu, *([loops] if given.device != "cpu" else [])):
+        cases = {"one": [bits, drafted_is_plain, agrees_with_cpu, *([loops] if given.device != "cpu" else [])],
+                 "many": [many],
+                 "heads": [] if given.tiny else [heads]}  # the bundled head is the demo model's
+        for one in cases[given.texts]:
             part.attempt(one.__name__.replace("_", " "), one, s)
 
 

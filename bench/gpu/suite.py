@@ -21,14 +21,18 @@ from swiftk.folders import cache_folder
 # Those whose models run on the device: bits first.
 FILES = ("cuda", "cuda_drafts", "cuda_copies", "lossless", "overlap", "sampling", "nucleus", "triton",
          "triton_attention", "triton_topk", "triton_low_bit", "families", "generate", "timed_trees", "score", "exits",
-         "propose", "drafters", "recall", "api", "cuda_errors")
+         "propose", "drafters", "recall", "api", "cuda_errors", "engine", "stub_drafters", "stub_texts")
 _BITS = ("cuda", "cuda_drafts", "cuda_copies", "lossless")
 _WORKERS = 8
 _TEST_SECONDS, _BUILDING_SECONDS = 60, 300  # of one test; where its kernels have to be built first
 
 
 def paths(names: Sequence[str]) -> list[str]:
-    return [f"tests/test_{name}.py" for name in names]
+    """Files of these tests, in whatever folder they lie. Raises FileNotFoundError with the names that have none."""
+    found = {name: [*record.ROOT.glob(f"tests/*/test_{name}.py")] for name in names}
+    if missing := [name for name, files in found.items() if not files]:
+        raise FileNotFoundError(f"no tests/*/test_NAME.py for NAME in {', '.join(missing)}")
+    return [str(file.relative_to(record.ROOT)) for files in found.values() for file in files]
 
 
 def command(device: str, files: Sequence[str]) -> list[str]:
@@ -69,7 +73,7 @@ def main() -> None:
     with TemporaryDirectory() as folder, record.Part(given.part, given) as part:
         path = Path(folder, "outcomes.jsonl")
         path.touch()
-        files = given.select or paths(("gate",) if given.tiny else _BITS if given.short else FILES)
+        files = given.select or paths(("cuda_gate",) if given.tiny else _BITS if given.short else FILES)
         try:
             done = subprocess.run(command(given.device, files), cwd=record.ROOT, env=environment(path), check=False)
             if done.returncode not in (0, 1):  # more than tests that failed

@@ -1,4 +1,4 @@
-"""Results of bench/on_gpu.sh: rows are kept whatever ends a part; beside them what was predicted, what was wanted."""
+"""Results of bench/on_gpu.sh: rows are kept whatever ends a part; beside them what was wanted."""
 
 import os
 import signal
@@ -10,11 +10,8 @@ from on_gpu import found, given, tool_fixture  # noqa: F401
 from patience import PATIENCE, until
 
 
-def test_targets_count_on_a_gpu_alone(tool, tmp_path, monkeypatch, capsys):
+def test_targets_count_on_a_gpu_alone(tool, tmp_path, capsys):
     record = tool("record")
-    predicted = tmp_path / "predicted.json"
-    predicted.write_text('{"predicted": {"7b": {"one row": 283.4}}}')
-    monkeypatch.setattr(record, "_PREDICTED", predicted)
     for device, met in (("cpu", None), ("cuda", False)):
         with record.Part("decode", given(tmp_path, device=device, tiny=False)) as part:
             part.add("7b", "one row", 280.0, "tokens/s", of_reads=0.91, at_least=290)
@@ -22,7 +19,6 @@ def test_targets_count_on_a_gpu_alone(tool, tmp_path, monkeypatch, capsys):
         assert row.get("met") == met
     text = (tmp_path / "gpu.md").read_text()
     assert all(word in text for word in ("decode: 7b", "280 tokens/s", "91%", ">= 290", "missed", "decode: done"))
-    assert "283" in text, "what was predicted lies beside it"
 
 
 def test_a_row_takes_the_place_of_the_one_before(tool, tmp_path, capsys):

@@ -55,7 +55,7 @@ with record.Part(given.part, given) as part:
     if how == "crashed":
         os.kill(os.getpid(), signal.SIGSEGV)
 """
-LADDER = ["matmuls", "smoke", "loops", "overlap", "triton", "cuda", "same bits"]
+LADDER = ["matmuls", "smoke", "loops", "overlap", "triton", "cuda", "many", "heads", "same bits"]
 LATER = ["hardware", "decode", "speculation", "peers"]
 BY_HOST, IN_TURN, TRITON = {"stepwise": "1"}, {"overlap": "0"}, {"matmuls": "triton"}
 
