@@ -166,6 +166,9 @@ EXPORTED CUresult cuModuleLoadData(CUmodule* module, const void* image) {
     if (!image) throw Violation{CUDA_ERROR_INVALID_VALUE, "no image"};
     const auto loaded = std::make_shared<Image>();
     loaded->function = read_image(static_cast<const char*>(image));
+    if (std::strcmp(loaded->function->kernel->name, "gate") == 0 && d.record.get("driver_version") < kConditionals) {
+      throw Refusal{CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND};
+    }
     loaded->function->module = loaded;
     loaded->function->loaded = !d.record.get("lazy");
     out(module) = d.modules.add(loaded);

@@ -28,6 +28,7 @@ using CUgraphConditionalHandle = unsigned long long;
   X(CUDA_ERROR_INVALID_CONTEXT, 201, "no valid context")                                  \
   X(CUDA_ERROR_NO_BINARY_FOR_GPU, 209, "the image has nothing for this device")           \
   X(CUDA_ERROR_ECC_UNCORRECTABLE, 214, "a memory error that cannot be corrected")         \
+  X(CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND, 302, "a symbol of the image is not there") \
   X(CUDA_ERROR_INVALID_HANDLE, 400, "no valid handle")                                    \
   X(CUDA_ERROR_ILLEGAL_STATE, 401, "not possible in this state")                          \
   X(CUDA_ERROR_NOT_FOUND, 500, "no such name")                                            \
@@ -82,6 +83,7 @@ inline constexpr unsigned kStreamNonBlocking = 1, kEventDisableTiming = 2;
 inline constexpr int kCaptureGlobal = 0, kCaptureThreadLocal = 1, kCaptureRelaxed = 2;
 inline constexpr int kAttributeOverlap = 6;                        // "programmatic stream serialization": an int
 inline constexpr int kOverlapMajor = 9, kOverlapCaptured = 12030;  // the first with it; with it in captures
+inline constexpr int kConditionals = 12040;  // the first driver that links what sets a condition
 enum Refused { kNowhere, kAtLaunch, kAtEnd, kAtInstantiation, kAtGraphLaunch };  // early launches in the body of a loop
 inline constexpr int kSharedDefault = 48 << 10, kSharedOptIn = 232448;           // bytes a block, of an H100 or H200
 
