@@ -32,8 +32,9 @@ def measure(s: Subject) -> None:
 def main() -> None:
     given = models.options(argparse.ArgumentParser(description=__doc__)).parse_args()
     with record.Part("contexts", given) as part:
-        part.note("passes of n rows of a chain and of a tree (four children each, of which the first goes on) take "
-                  "turns behind the same text; medians; % of reads: of weights, keys and values by the best stream")
+        part.note("Passes of n rows take turns after the same text, as a chain and as a tree whose nodes have four "
+                  "children, the first of which has children again. Figures are medians. % of reads counts weights, "
+                  "keys and values, as a share of the best read stream.")
         names, room = ladder.PARTS["contexts"].chosen(given.only), 1024 if given.tiny else 16640
         each(part, names, kinds(given.device)[:1], room, measure)
 

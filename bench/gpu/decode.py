@@ -150,8 +150,9 @@ def measure(s: Subject) -> None:
 def main() -> None:
     given = models.options(argparse.ArgumentParser(description=__doc__)).parse_args()
     with record.Part("decode", given) as part:
-        part.note("random weights in the shapes of these models, bf16, batch 1; medians; steps of n rows take turns "
-                  f"behind {CONTEXT} tokens; % of reads: bytes of weights (and of a long context) of the best stream")
+        part.note("The weights are random, in the shapes of these models, in bf16. One text is decoded. Figures are "
+                  f"medians. Steps of n rows take turns after {CONTEXT} tokens. % of reads is the bytes of the weights "
+                  "and of a long context over time, as a share of the best read stream.")
         each(part, ladder.PARTS["decode"].chosen(given.only), kinds(given.device), 4096, measure)
 
 

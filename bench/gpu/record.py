@@ -81,8 +81,7 @@ def markdown(found: dict[str, Any]) -> str:
             share = row.get("of_reads")
             verdict = {True: "met", False: "missed"}.get(row.get("met"), "")
             table.add(f"{name}: {row['case']}", row["measure"], f"{short(row['value'])} {row['unit']}".strip(),
-                      "" if share is None else f"{share:.0%}",
-                      row.get("target", ""), verdict)
+                      "" if share is None else f"{share:.0%}", row.get("target", ""), verdict)
         notes.append(f"{name}: {part['state']}, {part.get('seconds', 0):.0f} s")
         notes += [f"{name}: {note}" for note in part["notes"]]
         notes += [f"{name}: measured before, with {words(part['machine'])}"] if "machine" in part else []

@@ -98,8 +98,8 @@ def main() -> None:
         copy = sum(lm.model.copies.values()) / 1e9
         part.note(
             f"{models.label(models.GROWN)}: {lm.model.weight_bytes / 1e9:.2f} GB of {lm.model.dtype} weights and "
-            f"{copy:.2f} GB of an int4 copy; {len(texts)} prompts (arithmetic, code, prose), 128 new tokens, "
-            "greedy, in turn; medians of texts"
+            f"{copy:.2f} GB of an int4 copy. The {len(texts)} prompts are arithmetic, code and prose; all ways "
+            "take turns on 128 greedy tokens of each. Figures are medians over texts."
         )
         measure(part, lm, texts)
 

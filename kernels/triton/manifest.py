@@ -182,7 +182,8 @@ def matmuls(s, form=""):
     for name, module, function, sizes, signature, parts in plans:
         for tokens in BUCKETS:
             wide = min(tokens, 32) if bits else tokens  # wider sums of four slices would not fit into registers
-            tile = low_bit_tiles(s, wide, parts, bits) if bits else tiles(s, tokens, parts, sizes.get("K") or sizes["D"])
+            k = sizes.get("K") or sizes["D"]
+            tile = low_bit_tiles(s, wide, parts, bits) if bits else tiles(s, tokens, parts, k)
             rows, block_k, warps, stages = tile
             constants = {**sizes, "ROWS": rows, "TOKENS": wide, "BLOCK_K": block_k, "BITS": bits, "EARLY": s.early}
             entry = ".".join(filter(None, (name, form, str(tokens))))

@@ -117,7 +117,7 @@ def scan(
     uncut = begin >= tl.max(tl.where(last < 0, 0, first), 0)
     ragged = tl.where(uncut, tl.maximum(tl.minimum(end, common) // KEYS * KEYS, begin), begin)
     stride = tl.full((), STRIDE, tl.int64)
-    # A tile's block is looked up a tile ahead: the compiler has tiles on their way only where addresses wait for no load.
+    # A tile's block is looked up a tile ahead: the compiler prefetches tiles only where addresses wait for no load.
     ahead = tl.load(blocks + begin // IN_BLOCK, mask=begin < end, other=0)
     for base in range(begin, ragged, KEYS):
         tile = (base + (ahead - base // IN_BLOCK) * IN_BLOCK) * stride

@@ -124,7 +124,7 @@ def test_attention_has_keys_and_values_on_their_way(name):
 
 @by_name(named(SMALL, r"(qkv|o_proj|gate_up|down|lm_head)\.\d+$"))
 def test_matmuls_over_few_columns_have_a_loop(entry):
-    """What is added to a product that is no loop is added within it: the sums of a row then depend on the bucket."""
+    """Without a loop, the compiler adds the residual within the product: a row's sums then depend on the bucket."""
     assert "scf.for" in build(entry, 90).asm["ttir"]
 
 

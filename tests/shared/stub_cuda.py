@@ -1,8 +1,8 @@
 """The stub of the CUDA driver (tests/native/stub_cuda): built once a run, its own functions, a small host on top."""
 
 import ctypes
-import gc
 import functools
+import gc
 import json
 import os
 import shutil
@@ -202,7 +202,7 @@ class Host:
     def capture_into(self, body, *launches):
         assert self.cu("cuStreamBeginCaptureToGraph", self.stream, body, None, None, 0, 1) == 0
         results = [launch() for launch in launches]
-        made = self.make_last("cuStreamEndCapture", self.stream)  # before what may fail: an open capture spoils the rest
+        made = self.make_last("cuStreamEndCapture", self.stream)  # first: an open capture spoils what follows
         assert (results, made) == ([0] * len(launches), body)
 
     def instantiate(self, graph):
