@@ -67,28 +67,30 @@ class Entries:
             return Entry(str(told.token), b"", told.logprob, told.token, top)
         text = told.piece[: self._room]
         self._room -= len(text)
-        own, decoder = self._bytes(told.token), _utf8("replace")
+        (own, dropped), decoder = self._bytes(told.token), _utf8("replace")
         decoder.decode(self._half + own)
-        said = told.piece or decoder.getstate()[0]  # else a token that the text leaves out
+        said = told.piece or decoder.getstate()[0]  # else a token that the text leaves out, or a first space
         if said:
-            self._half, self._begins = decoder.getstate()[0], False
+            self._half = decoder.getstate()[0]
+        self._begins = self._begins and not said and not dropped
         return Entry(text, own if said else b"", told.logprob, told.token, top)
 
     def _other(self, token: int, logprob: float) -> Entry:
         """An alternative to a token."""
         if not self._tokenizer.available:
             return Entry(str(token), b"", logprob, token)
-        own, decoder = self._bytes(token), _utf8("replace")
+        (own, _), decoder = self._bytes(token), _utf8("replace")
         text = decoder.decode(self._half + own)
         if decoder.getstate()[0]:
             text = "bytes:" + "".join(f"\\x{byte:02x}" for byte in own)
         return Entry(text, own, logprob, token)
 
-    def _bytes(self, token: int) -> bytes:
+    def _bytes(self, token: int) -> tuple[bytes, bool]:
+        """What the token adds, and whether that lacks a space: a decoder drops it at the start of a text."""
         table = self._tokenizer.token_bytes()
         own = table[token] if token < len(table) else b""
-        dropped = self._begins and own.startswith(b" ") and not self._tokenizer.decode([token]).startswith(" ")
-        return own[1:] if dropped else own
+        dropped = self._begins and own[:1] == b" " and self._tokenizer.decode([token]).encode() == own[1:]
+        return (own[1:] if dropped else own), dropped
 
 
 def of_prompt(tokenizer: Tokenizer, result: Result, text: str) -> list[Entry]:

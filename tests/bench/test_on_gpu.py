@@ -201,10 +201,10 @@ def test_tools_beside_the_running_python_are_found(tree, tmp_path):
 
 
 def wheel(folder):
-    """A wheel of swiftk as it runs here, for this Python, without the weights of its model."""
+    """A wheel of swiftk as it runs here, for this Python, without its models, which the tree has."""
     package, kernels = Path(swiftk.__file__).parent, kernel_sources().parent
     files = {path.relative_to(package): path for path in package.rglob("*") if path.is_file()}
-    files = {name: path for name, path in files.items() if path.suffix not in (".safetensors", ".pyc")}
+    files = {name: path for name, path in files.items() if name.parts[0] != "models" and path.suffix != ".pyc"}
     ours = (kernels / "gate_rule.h", *kernels.glob("triton/*.py"), *kernels.glob("cuda/*.*"))
     files |= {Path("kernels", path.relative_to(kernels)): path for path in ours}
     info = f"swiftk-{swiftk.__version__}.dist-info"
@@ -224,10 +224,12 @@ def wheel(folder):
 
 @pytest.fixture
 def bare(tmp_path, monkeypatch, tool):
-    """The benchmarks in a tree without sources, and an environment without compilers and Triton."""
+    """The benchmarks and models in a tree without sources, and an environment without compilers and Triton."""
     shutil.copytree(BENCH, tmp_path / "bench", ignore=shutil.ignore_patterns("results", "paper", "__pycache__"))
     shutil.copy(BENCH.parent / "pyproject.toml", tmp_path)
     (tmp_path / "tests").symlink_to(BENCH.parent / "tests")
+    (tmp_path / "swiftk").mkdir()
+    (tmp_path / "swiftk" / "models").symlink_to(BENCH.parent / "swiftk" / "models")
     tools = tmp_path / "tools"
     tools.mkdir()
     for name in ("bash", "dirname", "mkdir", "tee", "timeout"):
