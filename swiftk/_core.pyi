@@ -1,4 +1,4 @@
-"""The native runtime as Python sees it. Every phase releases the GIL. Semantics: csrc/session.h."""
+"""The native runtime as Python sees it. Every phase releases the GIL. Semantics: csrc/engine/session.h."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -54,7 +54,7 @@ class Emitted:
     top: list[tuple[int, float]]
 
 class Sampling:
-    """csrc/sampler.h: what becomes of logits. InvalidArgument names a field that is out of its range."""
+    """csrc/text/sampler.h: what becomes of logits. InvalidArgument names a field that is out of its range."""
 
     def __init__(
         self,
@@ -172,7 +172,7 @@ class DraftRule:
     def __init__(self, **fields: Any) -> None: ...  # as Session.draft takes them
 
 class Turn:
-    """What a round was for one text (csrc/turn.h)."""
+    """What a round was for one text (csrc/engine/turn.h)."""
 
     id: int
     tokens: list[Emitted]
@@ -265,7 +265,7 @@ class Planner:
 def forecast(rates: AcceptanceRates, draft: float, rows: Sequence[float], pace: float = 1.0) -> tuple[float, float]: ...
 
 class Engine:
-    """csrc/engine.h, for any number of threads: each waits in step(), and one of them steps."""
+    """csrc/engine/engine.h, for any number of threads: each waits in step(), and one of them steps."""
 
     def __init__(
         self,
@@ -343,7 +343,7 @@ class Engine:
     workspace_bytes: int
 
 class RemoteHead:
-    """csrc/remote_head.h: a head whose model's layers are at a server."""
+    """csrc/heads/remote_head.h: a head whose model's layers are at a server."""
 
     def __init__(
         self,

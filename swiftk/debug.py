@@ -1,4 +1,4 @@
-"""SWIFTK_DEBUG: words for developers, joined by commas, as in "isa=avx2,stepwise". csrc/debug.h reads the same list."""
+"""SWIFTK_DEBUG: words for developers, joined by commas, as in "isa=avx2,stepwise". csrc/base/debug.h reads the same list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The exceptions that swiftk raises. The native library's status codes map to them (csrc/error.h)."""
+"""The exceptions that swiftk raises. The native library's status codes map to them (csrc/base/error.h)."""
 
 
 class SwiftkError(Exception):

@@ -29,7 +29,7 @@ def state_folder() -> Path:
 def kernel_sources() -> Path:
     """The folder of the Triton kernels: of the source tree that this package lies in, else the installed copy."""
     tree = _PACKAGE.parent
-    own = (tree / "csrc" / "session.h").is_file()
+    own = (tree / "csrc" / "engine" / "session.h").is_file()
     return tree / "kernels" / "triton" if own else _PACKAGE / "kernels" / "triton"
 
 

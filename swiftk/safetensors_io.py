@@ -1,6 +1,6 @@
 """safetensors in numpy alone, for making test models: tensors are memory maps to read and streams of rows to write.
 
-The runtime has its own reader in C++ (csrc/checkpoint.cc); this one is for Python, where numpy has no bfloat16 and
+The runtime has its own reader in C++ (csrc/files/checkpoint.cc); this one is for Python, where numpy has no bfloat16 and
 torch is heavy.
 """
 

@@ -1,7 +1,7 @@
-#include "backend.h"
+#include "cuda/backend.h"
 
-#include "../debug.h"
-#include "issue.h"
+#include "base/debug.h"
+#include "cuda/issue.h"
 
 namespace swiftk::cuda {
 namespace {

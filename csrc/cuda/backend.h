@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include "../kernel_shape.h"
+#include "files/kernel_shape.h"
 #include "ops.h"
 
 namespace swiftk::cuda {

@@ -1,7 +1,7 @@
-#include "device.h"
+#include "cuda/device.h"
 
-#include "../dtype_names.h"
-#include "../error.h"
+#include "base/dtype_names.h"
+#include "base/error.h"
 
 namespace swiftk {
 namespace cuda {

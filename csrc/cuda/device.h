@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "driver.h"
-#include "kernel_pack.h"
+#include "cuda/driver.h"
+#include "cuda/kernel_pack.h"
 
 namespace swiftk {
 

@@ -1,9 +1,9 @@
-#include "driver.h"
+#include "cuda/driver.h"
 
 #include <dlfcn.h>
 
-#include "../debug.h"
-#include "../error.h"
+#include "base/debug.h"
+#include "base/error.h"
 
 namespace swiftk::cuda {
 namespace {

@@ -1,6 +1,6 @@
 // What every op of the table begins with, and the ops themselves; backend.cc makes the table of them.
 #pragma once
-#include "stream.h"
+#include "cuda/stream.h"
 
 namespace swiftk::cuda {
 

@@ -1,11 +1,11 @@
-#include "kernel_pack.h"
+#include "cuda/kernel_pack.h"
 
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 
-#include "../dtype_names.h"
-#include "../error.h"
+#include "base/dtype_names.h"
+#include "base/error.h"
 
 namespace swiftk::cuda {
 namespace {

@@ -5,9 +5,9 @@
 #include <map>
 #include <string>
 
-#include "../checkpoint.h"
-#include "../json.h"
-#include "../kernel_shape.h"
+#include "base/json.h"
+#include "files/checkpoint.h"
+#include "files/kernel_shape.h"
 #include "ops.h"
 
 namespace swiftk::cuda {

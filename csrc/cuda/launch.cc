@@ -1,6 +1,6 @@
-#include "launch.h"
+#include "cuda/launch.h"
 
-#include "../debug.h"
+#include "base/debug.h"
 
 namespace swiftk::cuda {
 

@@ -20,7 +20,7 @@
 // in 2.5 to 5.5 us. As much of what lies between two matmuls (a norm, the attention to a short text) costs it no time.
 // Where two matmuls come in turn, the second begins in the unevenness of the first one's end.
 #pragma once
-#include "device.h"
+#include "cuda/device.h"
 
 namespace swiftk::cuda {
 

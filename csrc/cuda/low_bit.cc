@@ -1,6 +1,6 @@
 // Weights in few bits: the host quantises, as it does for itself, in the order in which kernels read them.
-#include "../model.h"
-#include "issue.h"
+#include "cuda/issue.h"
+#include "model/model.h"
 
 namespace swiftk::cuda {
 namespace {

@@ -1,7 +1,7 @@
 // Device memory, copies in both directions, and weights as kernels read them.
 #include <algorithm>
 
-#include "issue.h"
+#include "cuda/issue.h"
 
 namespace swiftk::cuda {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "issue.h"
+#include "cuda/issue.h"
 
 namespace swiftk::cuda {
 namespace {

@@ -1,4 +1,4 @@
-#include "passes.h"
+#include "cuda/passes.h"
 
 #include <algorithm>
 #include <utility>

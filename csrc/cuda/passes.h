@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "device.h"
+#include "cuda/device.h"
 #include "ops.h"
 
 namespace swiftk::cuda {

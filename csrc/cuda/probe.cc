@@ -1,7 +1,7 @@
 // What this GPU can do: sequential reads of memory far larger than its caches, and multiply-adds of its matrix units.
 #include <algorithm>
 
-#include "issue.h"
+#include "cuda/issue.h"
 
 namespace swiftk::cuda {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "../error.h"
-#include "issue.h"
+#include "base/error.h"
+#include "cuda/issue.h"
 
 namespace swiftk::cuda {
 namespace {

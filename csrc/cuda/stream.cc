@@ -1,4 +1,4 @@
-#include "stream.h"
+#include "cuda/stream.h"
 
 #include <algorithm>
 #include <bit>

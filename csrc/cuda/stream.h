@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "launch.h"
-#include "passes.h"
+#include "cuda/launch.h"
+#include "cuda/passes.h"
 
 namespace swiftk::cuda {
 

@@ -3,8 +3,8 @@
 #include <optional>
 #include <vector>
 
-#include "draft_rule.h"
-#include "drafters/registry.h"
+#include "draft/draft_rule.h"
+#include "draft/drafters/registry.h"
 
 namespace swiftk {
 

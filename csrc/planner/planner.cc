@@ -7,8 +7,8 @@
 #include <numeric>
 #include <utility>
 
-#include "error.h"
-#include "stopwatch.h"
+#include "base/error.h"
+#include "base/stopwatch.h"
 
 namespace swiftk {
 namespace {

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "draft_plan.h"
-#include "draft_rule.h"
-#include "outcome.h"
+#include "draft/draft_plan.h"
+#include "draft/draft_rule.h"
+#include "draft/outcome.h"
 #include "planner/acceptance.h"
 #include "planner/clock.h"
 #include "planner/draft_mode.h"

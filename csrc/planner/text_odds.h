@@ -4,8 +4,8 @@
 #include <optional>
 #include <span>
 
-#include "drafters/registry.h"
-#include "outcome.h"
+#include "draft/drafters/registry.h"
+#include "draft/outcome.h"
 #include "planner/acceptance.h"
 
 namespace swiftk {

@@ -1,6 +1,6 @@
 """EAGLE-3 for training (arXiv 2503.01840): steps are unrolled, so that it learns from its own states as it drafts.
 
-Modules are named as tensors in EAGLE's and SpecForge's checkpoints are. csrc/draft_models/eagle.cc is the same function
+Modules are named as tensors in EAGLE's and SpecForge's checkpoints are. csrc/heads/eagle.cc is the same function
 at inference.
 """
 

@@ -1,6 +1,6 @@
 """The head of EAGLE-1 and 2 for training (arXiv 2401.15077, 2406.16858): it foretells what the model's last norm gives.
 
-Modules are named as tensors in EAGLE's checkpoints are. csrc/draft_models/eagle.cc is the same function at inference.
+Modules are named as tensors in EAGLE's checkpoints are. csrc/heads/eagle.cc is the same function at inference.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A Mixture of Attentions for training (arXiv 2410.03804).
 
-Modules are named as tensors in its authors' checkpoints. csrc/draft_models/moa.cc is the same function at inference.
+Modules are named as tensors in its authors' checkpoints. csrc/heads/moa.cc is the same function at inference.
 """
 
 from __future__ import annotations

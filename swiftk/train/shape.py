@@ -15,7 +15,7 @@ from .settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Sizes are in the runtime's letters (csrc/config.h)."""
+    """Sizes are in the runtime's letters (csrc/files/config.h)."""
 
     L: int
     D: int
@@ -83,7 +83,7 @@ def new_config(settings: Settings, vocab: int, special: dict[str, int]) -> dict[
 
 
 def frequencies(config: dict[str, Any], d: int) -> list[float]:
-    """What rotary scaling makes of base^(-2i/d). Fields may stand at the top or inside, as csrc/config.cc has it."""
+    """What rotary scaling makes of base^(-2i/d). Fields may stand at the top or inside, as csrc/files/config.cc has it."""
     rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
     base = rope.get("rope_theta") or config.get("rope_theta") or 10000.0
     kind = rope.get("rope_type") or rope.get("type") or "default"

@@ -209,7 +209,7 @@ def test_header_is_c99_and_needs_nothing_else(tmp_path):
     source = tmp_path / "only.c"
     source.write_text('#include "swiftk.h"\nint main(void) { return 0; }\n')
     strict = ["-std=c99", "-pedantic-errors", "-Wall", "-Wextra", "-Werror"]
-    call(compiler, *strict, "-I", ROOT / "csrc", "-fsyntax-only", source)
+    call(compiler, *strict, "-I", ROOT / "csrc" / "c", "-fsyntax-only", source)
 
 
 def test_shared_library_exports_the_abi_alone(tree):
@@ -218,5 +218,5 @@ def test_shared_library_exports_the_abi_alone(tree):
     if nm is None:
         pytest.skip("needs nm")
     symbols = {line.split()[-1] for line in call(nm, "-D", "--defined-only", library).splitlines() if " T " in line}
-    assert symbols == set(re.findall(r"\b(swiftk_\w+)\(", (ROOT / "csrc" / "swiftk.h").read_text()))
+    assert symbols == set(re.findall(r"\b(swiftk_\w+)\(", (ROOT / "csrc" / "c" / "swiftk.h").read_text()))
     assert os.readlink(library).startswith("libswiftk.so.1")

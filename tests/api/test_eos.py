@@ -16,7 +16,7 @@ FILES = ("generation_config.json", "config.json", "tokenizer_config.json", "spec
 PROGRAM = """
 #include <cstdio>
 #include <exception>
-#include "eos.h"
+#include "files/eos.h"
 int main(int, char** argv) {
   try {
     for (int id : swiftk::read_eos_ids(argv[1])) std::printf("%d ", id);
@@ -42,7 +42,7 @@ EOS = [
 
 @pytest.fixture(scope="module")
 def native(tmp_path_factory):
-    """What csrc/eos.cc finds in a folder."""
+    """What csrc/files/eos.cc finds in a folder."""
     compiler = shutil.which("c++")
     if compiler is None:
         pytest.skip("needs a C++ compiler")
@@ -50,7 +50,7 @@ def native(tmp_path_factory):
         program = folder / "eos"
         if not program.is_file():
             (folder / "main.cc").write_text(PROGRAM)
-            sources = [folder / "main.cc", ROOT / "csrc" / "eos.cc", ROOT / "csrc" / "json.cc"]
+            sources = [folder / "main.cc", ROOT / "csrc" / "files" / "eos.cc", ROOT / "csrc" / "base" / "json.cc"]
             call(compiler, "-std=c++20", f"-I{ROOT / 'csrc'}", f"-I{ROOT / 'kernels'}", *sources, "-o", program)
     return lambda model: call(program, model)
 

@@ -55,7 +55,7 @@ def variables():
 def test_there_are_five_variables():
     found = list(variables())
     assert {name for name, _ in found} - THE_SYSTEM_S == OURS, found
-    for path in (Path("csrc/debug.cc"), Path("swiftk/debug.py")):
+    for path in (Path("csrc/base/debug.cc"), Path("swiftk/debug.py")):
         assert ("SWIFTK_DEBUG", path) in found
     named = set(re.findall(r"\bSWIFTK_[A-Z_]+\b", (ROOT / "swiftk" / "README.md").read_text()))
     assert named >= OURS

@@ -1,4 +1,4 @@
-"""Trees by time (csrc/draft_rule.h): the very tree that the rule gives, the best leaves, outcomes, bad fields."""
+"""Trees by time (csrc/draft/draft_rule.h): the very tree that the rule gives, the best leaves, outcomes, bad fields."""
 
 import itertools
 

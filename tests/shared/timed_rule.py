@@ -74,7 +74,7 @@ class DraftRows:
 
 
 class Tree:
-    """The tree of a rule, by the words of csrc/draft_rule.h."""
+    """The tree of a rule, by the words of csrc/draft/draft_rule.h."""
 
     def __init__(self, rule, rows, root, room, max_draft=25, max_nodes=MAX_NODES, stop_ids=()):
         self.tokens, self.parents, self.worth = [root], [-1], [f32(1)]

@@ -92,7 +92,7 @@ def test_what_changed_is_built_and_nothing_else(developer):
 
 
 def test_a_new_drafter_is_a_file_and_a_line(developer):
-    registry = developer.tree / "csrc" / "drafters" / "registry.h"
+    registry = developer.tree / "csrc" / "draft" / "drafters" / "registry.h"
     lines = registry.read_text().splitlines(keepends=True)
     last = max(i for i, line in enumerate(lines) if line.startswith("  X("))
     lines[last] = lines[last].rstrip() + " \\\n  X(Echo, echo)\n"

@@ -2,8 +2,8 @@
 #include <cstring>
 
 #include "driver.h"
-#include "error.h"
-#include "json.h"
+#include "base/error.h"
+#include "base/json.h"
 
 namespace stub {
 namespace {

@@ -1,0 +1,13 @@
+// Plans that draft, as a planner is offered them.
+#pragma once
+#include "model/model.h"
+#include "planner/planner.h"
+
+namespace swiftk {
+
+// Returns its number. for_all: texts whose hosts name no plan may draft by it.
+int offer_plan(Planner&, const Model&, const SkipSet&, bool for_all);
+// Those of texts whose hosts name none.
+void offer_plans(Planner&, const Model&);
+
+}  // namespace swiftk

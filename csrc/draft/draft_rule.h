@@ -1,0 +1,74 @@
+// How far and how wide to draft: SWIFT's fixed thresholds, or a tree by expected tokens per time.
+#pragma once
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "draft/drafters/registry.h"
+#include "gate_rule.h"
+
+namespace swiftk {
+
+// A drafter that is asked, and how often it is right by its bucket and rank.
+struct SourceRule {
+  SourceId id = SourceId::Suffix;
+  std::array<std::array<float, kGuessRanks>, kGuessBuckets> chance{};
+  bool operator==(const SourceRule&) const = default;
+};
+
+struct DraftRule {
+  static constexpr int kBuckets = kConfidenceBuckets;  // of confidence
+  static constexpr int kRanks = kLeafRanks;            // of a node's candidate children
+
+  // SWIFT section 4.2: stop at confidence < epsilon (after keeping the token); each spine token brings its top-k
+  // siblings, k = 10, 5, 3, 1 for confidence in (0, .5], (.5, .8], (.8, .95], (.95, 1].
+  float confidence = 0.8f;                       // epsilon; 0: never stops early
+  int max_draft = 25;                            // draft steps
+  int max_depth = 63;                            // tokens on a path, whoever proposes them
+  int max_nodes = 64;                            // of the tree, root included; what was drafted from goes first
+  std::array<float, 3> tier{0.5f, 0.8f, 0.95f};  // upper bounds of the first three widths
+  std::array<int, 4> width{10, 5, 3, 1};
+  std::vector<int32_t> stop_ids{};  // nothing is drafted behind one of these
+
+  // EAGLE-2 section 4.1 (arXiv 2406.16858) instead, if not 0: a step reads the best `beam` of what the last one
+  // proposed, by the draft's own probabilities along their paths; the best of all that were not read fill the tree.
+  // Under rejection, whose draws are in turn, the above holds.
+  int beam = 0;
+
+  // By time (with `row_price`): a node is worth the probability that it is accepted, p_top1 and p_rank multiplied
+  // along its path. A draft step runs for the best node as long as it is worth `min_step_gain`; the tree then takes
+  // nodes, best first, up to where they are worth most beyond their rows' price. Under rejection steps
+  // follow the first draws alone, and all of these are taken.
+  float min_step_gain = 0;
+  std::array<float, kBuckets - 1> edges{};                       // upper bounds of the first buckets, ascending
+  std::array<float, kBuckets> p_top1{};                          // that the best token is right, by its confidence
+  std::array<std::array<float, kRanks - 1>, kBuckets> p_rank{};  // that the 2nd, 3rd, ... best is
+  std::vector<float> row_price{};  // [i]: what verifying i + 1 nodes costs, in tokens; beyond: too much
+  // Texts that draft together with this one: at least so many nodes of theirs are verified, too, and count in these
+  // prices. A step runs where all texts' nodes are worth `min_step_gain` on the mean.
+  int others = 0;
+
+  // By time, too: drafters propose what costs no step. A step then runs for what they leave: behind a node
+  // whose children are theirs with probability c, it is worth sqrt(1 - c) of what it is without them. A step may read
+  // `chain` of their nodes beside that, each further row of it for at least `min_row_gain`. Under rejection a tree is
+  // the plan's or the drafters', not both.
+  std::vector<SourceRule> sources{};
+  int chain = 0;
+  float min_row_gain = 0;
+
+  // By time, too: where a drafter guides the plan, a step that reads one node reads so many of its guesses behind that,
+  // as long as they are all right with this probability, of which each is with `guide`, by its confidence.
+  int guesses = 0;
+  std::array<float, kBuckets> guide{};
+  float least_guess = 0;
+
+  bool operator==(const DraftRule&) const = default;
+  bool by_time() const { return !row_price.empty(); }
+  bool stops(int32_t token) const { return std::find(stop_ids.begin(), stop_ids.end(), token) != stop_ids.end(); }
+  // Throws Error(InvalidArgument) naming the field, its value and its range.
+  void check() const;
+  GateRule gate(int ranks) const;  // what decides on a draft's steps, for candidates of so many ranks
+};
+
+}  // namespace swiftk

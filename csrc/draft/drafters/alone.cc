@@ -1,0 +1,43 @@
+#include "draft/drafters/alone.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "draft/drafters/registry.h"
+#include "text/token_tree.h"
+
+namespace swiftk {
+
+decltype(SourceRule::chance) usual_chance(SourceId id) {
+  decltype(SourceRule::chance) chance;
+  const std::optional<Trust> trust = trust_of(id);
+  for (int bucket = 0; bucket < kGuessBuckets; ++bucket) {
+    chance[bucket].fill(1);
+    if (!trust) continue;
+    const float first = std::clamp(1 / (1 + std::exp(-trust->level - trust->slope * bucket)), 0.01f, 0.99f);
+    float share = (1 - first) * trust->second;
+    chance[bucket][0] = first;
+    for (int rank = 1; rank < kGuessRanks; ++rank, share *= trust->ratio) chance[bucket][rank] = share;
+  }
+  return chance;
+}
+
+DraftRule with_drafter(const DraftRule& plan, const std::string& name, float row_price) {
+  const SourceId id = source_named(name);
+  if (!(row_price >= 0)) {
+    fail(Status::InvalidArgument, "[draft] row_price is " + std::to_string(row_price) + ", want 0 or more");
+  }
+  if (id == SourceId::Plan) return plan;
+  DraftRule rule{.confidence = 0, .max_draft = 0, .max_depth = plan.max_draft, .max_nodes = plan.max_nodes};
+  rule.stop_ids = plan.stop_ids;
+  rule.min_step_gain = 1;
+  rule.sources = {{id, usual_chance(id)}};
+  const float price = trust_of(id) ? row_price : 0;
+  for (int node = 0; node < std::min(plan.max_nodes, TokenTree::kMaxNodes); ++node) {
+    rule.row_price.push_back(node * price);
+  }
+  return rule;
+}
+
+}  // namespace swiftk

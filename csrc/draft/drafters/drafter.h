@@ -1,0 +1,79 @@
+// What every drafter is to the rest: it follows the text, says what may come behind any path of tokens, and may have
+// rows of its own run along with the tree. A guess costs no step of the model; how often it is right is learned by its
+// bucket and its rank.
+#pragma once
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <span>
+
+#include "draft/drafters/model_lists.h"
+#include "draft/drafters/registry.h"
+#include "draft/drafters/scout.h"
+#include "draft/drafters/settings.h"
+
+namespace swiftk {
+
+struct Sampling;
+
+// Where a drafter stands behind some tokens; what the numbers mean is its own affair. at < 0: it has nothing to say.
+struct Cursor {
+  int32_t at = -1, length = 0;
+};
+
+// Best first, each token once. The bucket says how sure the drafter is of the list.
+struct Guesses {
+  int size = 0, bucket = 0;
+  std::array<int32_t, kGuessRanks> token;
+
+  void start(int sure) {
+    size = 0;
+    bucket = sure;
+  }
+  void add(int32_t t) {
+    if (size < kGuessRanks && rank(t) < 0) token[size++] = t;
+  }
+  int rank(int32_t t) const {
+    const auto end = token.begin() + size, found = std::find(token.begin(), end, t);
+    return found == end ? -1 : static_cast<int>(found - token.begin());
+  }
+};
+
+// What all drafters go by. It is handed to each call, so that none of them points into a set that moves.
+struct Known {
+  std::span<const int32_t> text;
+  const ModelLists& lists;
+  std::span<const int32_t> forced;   // by the text's grammar, behind it
+  std::span<const int32_t> guessed;  // by the host
+};
+
+class Drafter {
+ public:
+  virtual ~Drafter() = default;
+
+  // Checked. What has another shape by them begins anew.
+  virtual void set(const DrafterSettings&) {}
+  // Another text begins with the first `keep` tokens of this one. recall: what was learned of others may stay.
+  virtual void restart(int /*keep*/, bool /*recall*/) {}
+  // Takes in what the text has grown by.
+  virtual void follow(std::span<const int32_t> /*text*/) {}
+
+  virtual Cursor root(const Known&) const { return {}; }  // behind the text
+  virtual Cursor step(const Known&, Cursor, int32_t /*token*/) const { return {}; }
+  // For a draw at position `pos`.
+  virtual void propose(const Known&, Cursor, const Sampling&, int32_t /*pos*/, Guesses& guesses) const {
+    guesses.start(0);
+  }
+
+  // Whether it reads known.lists, which are then made of every verified row.
+  virtual bool wants_lists() const { return false; }
+  // As trust_of() tells it.
+  virtual std::optional<Trust> trust() const { return {}; }
+
+  // Adds rows that run along: all of them do, or none.
+  virtual void scouts(Scouts&) const {}
+  // What the target drew at the wanted ones. next: at the root; taken: tokens by which the text will have grown.
+  virtual void hear(const Known&, std::span<const int32_t> /*draws*/, int32_t /*next*/, int /*taken*/) {}
+};
+
+}  // namespace swiftk

@@ -1,0 +1,73 @@
+// The drafters of one text: which are asked, and the one way to ask any of them. It moves from text to text with what
+// they have learned: a drafter is made when it is first used, and stays where it is.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "draft/drafters/drafter.h"
+
+namespace swiftk {
+
+// What stays when another text begins: nothing; the model's lists, which are the model's more than the text's; what
+// drafters have learned of texts, too.
+enum class Recall { Nothing, Matrix, All };
+
+// Where each of them stands behind a path.
+using Cursors = std::array<Cursor, kMostDrafters>;
+
+class DrafterSet {
+ public:
+  // The drafters that are asked from now on, in the order of their say.
+  void use(std::span<const SourceId> ids);
+  int active() const { return active_; }
+  SourceId id(int i) const { return ids_[i]; }
+
+  void set_recall(Recall recall) { recall_ = recall; }
+  // Those whose state has another shape by now begin anew. The settings are checked.
+  void set(const DrafterSettings&);
+  // All that was learned, of this text, too. None is in use then.
+  void forget();
+  // A text begins with the first `keep` tokens of the one before; it goes on with it if these are all that were cached.
+  void restart(int keep, bool goes_on);
+  // Takes in what the text has grown by, what its grammar leaves no choice of, and what the host guesses. All are read
+  // until the next call.
+  void follow(std::span<const int32_t> text, std::vector<int32_t> forced = {}, std::span<const int32_t> guessed = {});
+
+  Cursors root() const;
+  Cursors step(const Cursors&, int32_t token) const;
+  // What drafter i would have behind these tokens, for position `pos`.
+  void propose(int i, const Cursors& at, const Sampling& sampling, int32_t pos, Guesses& guesses) const {
+    drafter(i).propose(known(), at[i], sampling, pos, guesses);
+  }
+
+  // Whether any of them wants the model's own lists behind tokens.
+  bool wants_lists() const { return wants_lists_; }
+  ModelLists& lists() { return lists_; }
+
+  // The rows of one of them, the first that has any in the order of ids, and who that is.
+  const Scouts& scouts();
+  SourceId scouting() const { return scouting_; }
+  // What the target drew at the wanted ones of the last scouts(), and as drafters hear it.
+  void hear(std::span<const int32_t> draws, int32_t next, int taken);
+
+ private:
+  Drafter& drafter(int i) const { return *made_[static_cast<int>(ids_[i])]; }
+  Known known() const { return {text_, lists_, forced_, guessed_}; }
+
+  int active_ = 0;
+  std::array<SourceId, kMostDrafters> ids_{};
+  std::array<std::unique_ptr<Drafter>, kSourceIds> made_;
+  bool wants_lists_ = false;
+  SourceId scouting_ = SourceId::Target;
+  Recall recall_ = Recall::Matrix;
+  DrafterSettings settings_;
+  std::span<const int32_t> text_;
+  std::vector<int32_t> forced_;
+  std::span<const int32_t> guessed_;
+  ModelLists lists_;
+  Scouts scouts_;
+};
+
+}  // namespace swiftk

@@ -1,0 +1,49 @@
+// Parallel decoding (arXiv 2305.10427) by Jacobi's iteration: a chain of guesses runs along with every pass, and what
+// the target draws behind each of them is the next guess for its place.
+#include "draft/drafters/drafter.h"
+
+namespace swiftk {
+namespace {
+
+class Parallel final : public Drafter {
+ public:
+  void set(const DrafterSettings& settings) override {
+    if (settings.parallel == settings_) return;
+    settings_ = settings.parallel;
+    guesses_.clear();
+  }
+  void restart(int, bool) override { guesses_.clear(); }
+
+  void follow(std::span<const int32_t> text) override {
+    if (!guesses_.empty()) return;
+    prompt_.assign(text.begin(), text.end());
+    spent_ = 0;
+    fill();
+  }
+
+  void scouts(Scouts& scouts) const override {
+    for (int i = 0; i < static_cast<int>(guesses_.size()); ++i) scouts.push_back({i - 1, guesses_[i], true});
+  }
+
+  // Scout i guesses the token i + 1 places behind the root; its draw is for the place behind that.
+  void hear(const Known&, std::span<const int32_t> draws, int32_t, int taken) override {
+    guesses_.clear();
+    for (size_t i = taken - 1; i < draws.size(); ++i) guesses_.push_back(draws[i]);
+    fill();
+  }
+
+ private:
+  void fill() {
+    while (static_cast<int>(guesses_.size()) < settings_.tokens) guesses_.push_back(any_token(prompt_, spent_++));
+  }
+
+  ParallelSettings settings_;
+  std::vector<int32_t> guesses_, prompt_;
+  uint32_t spent_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Drafter> make_parallel() { return std::make_unique<Parallel>(); }
+
+}  // namespace swiftk

@@ -1,0 +1,21 @@
+// What verified text says of those who proposed it.
+#pragma once
+#include "draft/drafters/registry.h"
+
+namespace swiftk {
+
+// A node that was drafted from and reached by the verified text: how sure the draft was, and the place of the token
+// that the target drew among the draft's candidates (0: its best; -1: none of them).
+struct Outcome {
+  float confidence;
+  int rank;
+};
+
+// What a drafter would have proposed at a place of the verified text, whether or not it became a node: how sure it was,
+// and the place of the token that followed in its list (-1: not in it).
+struct Guessed {
+  SourceId source;
+  int bucket, rank;
+};
+
+}  // namespace swiftk

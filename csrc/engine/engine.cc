@@ -1,0 +1,486 @@
+#include "engine/engine.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <utility>
+
+#include "base/check.h"
+#include "base/stopwatch.h"
+#include "draft/accept.h"
+#include "draft/default_plans.h"
+#include "draft/prompt.h"
+#include "draft/verify.h"
+#include "engine/score.h"
+#include "run/prefix.h"
+
+namespace swiftk {
+namespace {
+
+using Steady = std::chrono::steady_clock;
+
+// A device says no by itself. The host hands memory out before it exists.
+void check_free(const Model& model, int blocks, int context) {
+  const size_t wanted = blocks * block_bytes_in_all(model), free = free_bytes(model);
+  if (model.ops->device || wanted <= free) return;
+  fail(Status::OutOfMemory, "[engine] K and V of a text of " + std::to_string(context) + " tokens need " +
+                                std::to_string(wanted) + " bytes, " + std::to_string(free) +
+                                " are free: want a context of at most " + std::to_string(fitting_context(model)) +
+                                " tokens");
+}
+
+int blocks_of(const Model& model, int context, const EngineOptions& o) {
+  const size_t block = block_bytes(model);
+  const int whole = blocks_for(context + TokenTree::kMaxNodes);
+  if (o.kv_memory == 0) {
+    const int wanted = whole + (o.sequences - 1) * blocks_for(context / 8 + TokenTree::kMaxNodes);
+    check_free(model, whole, context);
+    return std::max(whole, std::min(wanted, fitting_blocks(model)));
+  }
+  const int given = static_cast<int>(std::min<size_t>(o.kv_memory / block, 1u << 24));
+  if (given < whole) {
+    fail(Status::InvalidArgument, "[engine] kv_memory is " + std::to_string(o.kv_memory) +
+                                      " bytes, want at least the " + std::to_string(whole * block) +
+                                      " of one text of " + std::to_string(context) + " tokens, or 0");
+  }
+  return given;
+}
+
+// Blocks that a text still needs to run its prompt.
+int missing_blocks(const Text& text) {
+  const int wanted = text.decodes() ? 0 : blocks_for(text.due() + TokenTree::kMaxNodes);
+  return std::max(0, wanted - static_cast<int>(text.sequence.blocks.size()));
+}
+
+uint64_t& ended(Totals& t, Finish finish) {
+  return finish == Finish::Stop        ? t.stopped
+         : finish == Finish::Length    ? t.full
+         : finish == Finish::Cancelled ? t.cancelled
+                                       : t.failed;
+}
+
+const EngineOptions& checked(const EngineOptions& o) {
+  if (o.sequences < 1 || o.sequences > 256) {
+    fail(Status::InvalidArgument, "[engine] sequences is " + std::to_string(o.sequences) + ", want 1..256");
+  }
+  return o;
+}
+
+}  // namespace
+
+Engine::Engine(const std::shared_ptr<const Model>& model, const EngineOptions& o)
+    : Engine(model, o, checked_context(*model, o.context, "engine")) {}
+
+Engine::Engine(const std::shared_ptr<const Model>& model, const EngineOptions& o, int context)
+    : w_(model, {.max_rows = kMostRows + kBeside,
+                 .sequences = checked(o).sequences,
+                 .outputs = kMostRows + 1,
+                 .blocks = blocks_of(*model, context, o),
+                 .threads = o.threads,
+                 .poison = o.poison}),
+      context_(context),
+      lanes_(o.sequences) {
+  offer_plans(planner_, *w_.model);
+  if (modelled_) planner_.untimed_looks();
+}
+
+uint64_t Engine::submit(Request r) {
+  check(r, *w_.model, context_);
+  auto text = std::make_unique<Text>(std::move(r), *w_.model, context_);
+  const std::lock_guard lock(orders_);
+  text->id = ++last_id_;
+  text->submitted = now();
+  ++alive_;
+  submitted_.push_back(std::move(text));
+  return last_id_;
+}
+
+void Engine::cancel(uint64_t id) {
+  const std::lock_guard lock(orders_);
+  cancelled_.push_back(id);
+}
+
+void Engine::guess(uint64_t id, Guess guess) {
+  if (guess.at < 0) fail(Status::InvalidArgument, "[guess] at is " + std::to_string(guess.at) + ", want at least 0");
+  check_tokens(w_.model->config, guess.tokens, "guess");
+  const std::lock_guard lock(orders_);
+  guesses_.insert_or_assign(id, std::move(guess));
+}
+
+void Engine::forget_texts() {
+  w_.pool.forget_all();
+  for (Lane& lane : lanes_) {
+    if (!lane.taken) lane = {};
+  }
+  give_back(0);
+}
+
+void Engine::give_back(double share) { w_.give_back(static_cast<int>(share * w_.pool.blocks())); }
+
+bool Engine::idle() const {
+  const std::lock_guard lock(orders_);
+  return alive_ == 0;
+}
+
+void Engine::take_orders() {
+  std::vector<uint64_t> cancelled;
+  std::map<uint64_t, Guess> guesses;
+  {
+    const std::lock_guard lock(orders_);
+    for (auto& text : submitted_) {
+      const uint64_t id = text->id;
+      texts_.emplace(id, std::move(text));
+      ++totals_.submitted;
+    }
+    submitted_.clear();
+    cancelled.swap(cancelled_);
+    guesses.swap(guesses_);
+  }
+  for (auto& [id, guess] : guesses) {
+    if (const auto found = texts_.find(id); found != texts_.end()) found->second->sequence.guess = std::move(guess);
+  }
+  for (const uint64_t id : cancelled) {
+    if (const auto found = texts_.find(id); found != texts_.end()) end(*found->second, Finish::Cancelled);
+  }
+  drop_ended();
+}
+
+// The oldest first, so that none waits for ever; one that does not fit holds up those behind it.
+void Engine::admit() {
+  for (auto& [id, text] : texts_) {
+    if (!text->stepping && !begin(*text)) return;
+  }
+}
+
+bool Engine::begin(Text& text) {
+  const auto lane = std::find_if(lanes_.begin(), lanes_.end(), [](const Lane& l) { return !l.taken; });
+  if (lane == lanes_.end()) return false;
+  take_prefix(w_, text);
+  Sequence& s = text.sequence;
+  int wanted = missing_blocks(text);
+  for (const auto& [id, other] : texts_) wanted += other->stepping ? missing_blocks(*other) : 0;
+  if (wanted > w_.pool.free()) {
+    w_.trim(s, 0);
+    s.cached = 0;
+    return false;
+  }
+  s.lane = static_cast<int>(lane - lanes_.begin());
+  name_mode(text);
+  if (text.generated == 0 && text.mode >= 0) planner_.start_text(text.mode);
+  s.drafters = std::move(lane->drafters);
+  // Under rejection a text depends on what is proposed, so nothing that others taught may be.
+  s.drafters.set_recall(s.rejects() ? Recall::Nothing : text.request.recall);
+  s.drafters.set(text.request.settings);
+  s.drafters.restart(0, false);
+  text.odds = lane->odds;
+  text.odds.start();
+  if (!text.admitted) {
+    text.queued = now() - text.submitted;
+    totals_.queued += text.queued;
+    text.admitted = true;
+  }
+  lane->taken = text.stepping = true;
+  text.begun = false;
+  return true;
+}
+
+void Engine::leave(Text& text) {
+  Sequence& s = text.sequence;
+  if (text.finish != Finish::Failed) name_end(w_.pool, s);
+  w_.trim(s, 0);
+  s.cached = 0;
+  s.forget_tree();
+  if (!text.stepping) return;
+  lanes_[text.sequence.lane] = {false, std::move(text.sequence.drafters), text.odds};
+  text.stepping = false;
+}
+
+void Engine::preempt(Text& text) {
+  leave(text);
+  ++round_.preempted;
+  ++totals_.preempted;
+}
+
+bool Engine::make_room(Text& text, int slots) {
+  while (!w_.reserve(text.sequence, slots)) {
+    Text* youngest = nullptr;
+    for (auto& [id, other] : texts_) {
+      if (other->stepping) youngest = other.get();
+    }
+    if (youngest == &text || !youngest) {
+      preempt(text);
+      return false;
+    }
+    preempt(*youngest);
+  }
+  return true;
+}
+
+// Chooses the texts of the round, and gives them blocks for all that it may write. A text that makes room for an older
+// one leaves the round.
+void Engine::prepare() {
+  decoding_.clear();
+  std::vector<Text*> prompts;
+  for (auto& [id, t] : texts_) {
+    if (!t->stepping) continue;
+    if (!t->decodes()) {
+      prompts.push_back(t.get());
+    } else if (make_room(*t, t->sequence.cached + TokenTree::kMaxNodes)) {
+      decoding_.push_back(t.get());
+    }
+  }
+  std::erase_if(prompts, [](const Text* t) { return !t->stepping; });
+  prompts_ = allot_rows(w_, prompts, !decoding_.empty());
+  for (const auto& [t, rows] : prompts_) {
+    if (t->stepping) make_room(*t, t->sequence.cached + rows);
+  }
+  std::erase_if(prompts_, [](const PromptRows& p) { return !p.text->stepping; });
+  std::erase_if(decoding_, [](const Text* t) { return !t->stepping; });
+}
+
+void Engine::name_mode(Text& text) {
+  const Request& r = text.request;
+  if (r.draft_by == DraftBy::Nothing) return;
+  std::optional<DraftRule> rule;
+  if (r.draft_by == DraftBy::Rule) {
+    rule = r.rule;
+    rule->stop_ids.clear();
+  }
+  std::vector<int> fixed;
+  if (r.plans == Plans::Directed) text.plan = plan(r.skips[0]);
+  if (r.plans == Plans::Fixed) {
+    for (const SkipSet& skip : r.skips) fixed.push_back(plan(skip));
+  }
+  text.mode = planner_.mode({.plans = r.plans,
+                             .fixed = std::move(fixed),
+                             .sources = r.sources,
+                             .lane = r.plans == Plans::Directed ? text.sequence.lane : 0,
+                             .rule = std::move(rule),
+                             .always = r.always});
+}
+
+int Engine::plan(const SkipSet& skip) {
+  const int known = planner_.find(skip);
+  return known >= 0 ? known : offer_plan(planner_, *w_.model, skip, false);
+}
+
+// With room for as many rows as a tree has: the last round's may be full of what it committed.
+Text* Engine::cached_text(uint64_t id) {
+  const auto found = texts_.find(id);
+  if (found == texts_.end()) return nullptr;
+  Text& text = *found->second;
+  const bool cached = text.stepping && text.decodes();
+  return cached && w_.reserve(text.sequence, text.sequence.cached + TokenTree::kMaxNodes) ? &text : nullptr;
+}
+
+void Engine::direct(uint64_t id, const SkipSet& skip, const DraftRule* rule) {
+  const auto found = texts_.find(id);
+  if (found == texts_.end()) return;
+  Text& text = *found->second;
+  text.request.skips = {skip};
+  if (text.request.plans == Plans::Directed) text.plan = plan(skip);
+  if (!rule) return;
+  rule->check();
+  text.request.rule = *rule;
+}
+
+Text* Engine::drafting_text(uint64_t id) {
+  const auto found = texts_.find(id);
+  return found != texts_.end() && found->second->mode >= 0 ? found->second.get() : nullptr;
+}
+
+void Engine::wake(uint64_t id) {
+  if (const Text* const text = drafting_text(id)) planner_.wake(text->mode, std::max(1, round_.sequences));
+}
+
+void Engine::go_on(uint64_t id) {
+  if (const Text* const text = drafting_text(id)) planner_.go_on(text->mode, std::max(1, round_.sequences));
+}
+
+void Engine::charge(uint64_t id, double seconds) {
+  if (const Text* const text = drafting_text(id)) planner_.charge(text->mode, std::max(1, round_.sequences), seconds);
+}
+
+std::vector<Outcome> Engine::score(uint64_t id, const SkipSet& skip, int window, int end) {
+  Text* const text = cached_text(id);
+  return text ? priced(swiftk::score(w_, text->sequence, skip, window, end)) : std::vector<Outcome>{};
+}
+
+std::vector<Outcome> Engine::score_exits(uint64_t id, std::span<const int32_t> exits, int window, int end) {
+  Text* const text = cached_text(id);
+  return text ? priced(swiftk::score_exits(w_, text->sequence, exits, window, end)) : std::vector<Outcome>{};
+}
+
+std::vector<Outcome> Engine::priced(std::vector<Outcome> found) {
+  if (modelled_ && !found.empty()) {
+    w_.last.score = modelled_->score(static_cast<int>(found.size()));
+    modelled_seconds_ += w_.last.score;
+  }
+  return found;
+}
+
+double Engine::now() const {
+  return modelled_ ? modelled_seconds_.load() : std::chrono::duration<double>(Steady::now().time_since_epoch()).count();
+}
+
+std::vector<SkipSet> Engine::propose_skips(uint64_t id, int most) {
+  Text* const text = cached_text(id);
+  return text ? swiftk::propose_skips(w_, text->sequence, most) : std::vector<SkipSet>{};
+}
+
+std::string Engine::explain() const {
+  char more[160];
+  std::snprintf(more, sizeof more, "; %d steps, %d rows, %d tokens in %.1f ms (draft %.1f, verify %.1f)",
+                round_.draft_steps, round_.nodes, round_.tokens, 1e3 * round_.seconds, 1e3 * round_.draft,
+                1e3 * round_.verify);
+  return groups_.explain() + more;
+}
+
+std::vector<Turn> Engine::step() {
+  round_ = {};
+  run_round();
+  if (modelled_) {
+    round_.seconds = round_.draft + round_.verify;
+    modelled_seconds_ += round_.seconds;
+  }
+  for (Turn& turn : turns_) {
+    turn.seconds = round_.seconds;
+    turn.draft = round_.draft;
+    turn.verify = round_.verify;
+    turn.run = round_.run;
+  }
+  return std::exchange(turns_, {});
+}
+
+void Engine::run_round() {
+  const Stopwatch watch(round_.seconds);
+  const double ran = w_.run_seconds();
+  turns_.clear();
+  take_orders();
+  admit();
+  prepare();
+  std::vector<Sequence*> trees;
+  std::vector<Chunk> chunks;
+  int outputs = 0;  // rows of logits of prompts
+  for (const auto& [text, rows] : prompts_) {
+    chunks.push_back({&text->sequence, rows, text->tells_prompt()});
+    outputs += outputs_of(chunks.back());
+    round_.prompt_rows += rows;
+  }
+  groups_.draft(w_, decoding_, kMostRows + 1 - std::max(outputs, 1));
+  for (Text* const t : decoding_) {
+    trees.push_back(&t->sequence);
+    round_.nodes += t->sequence.draft.tree.size();
+  }
+  if (!trees.empty() || !chunks.empty()) verify(w_, trees, chunks);
+  if (modelled_) modelled_->tell(w_.last, round_.nodes);
+  round_.sequences = static_cast<int>(trees.size());
+  round_.prompts = static_cast<int>(chunks.size());
+  round_.draft = trees.empty() ? 0 : w_.last.draft;
+  round_.verify = w_.last.verify;
+  round_.draft_steps = trees.empty() ? 0 : w_.last.draft_steps;
+  round_.run = w_.run_seconds() - ran;
+  groups_.learn(w_.last, !chunks.empty());
+  for (Text* const t : decoding_) hear(*t);
+  for (size_t i = 0, row = round_.nodes; i < chunks.size(); row += outputs_of(chunks[i++])) {
+    hear_prompt(prompts_[i], static_cast<int>(row));
+  }
+  drop_ended();
+  for (auto& [id, text] : texts_) round_.waiting += !text->stepping;
+  if (idle()) give_back(.5);
+}
+
+// What verification found becomes text, up to where it ends.
+void Engine::hear(Text& text) {
+  Sequence& s = text.sequence;
+  const Draft& d = s.draft;
+  if (s.verified.failed) return end(text, Finish::Failed, s.verified.failed->status(), s.verified.failed->what());
+  Turn& turn =
+      turns_.emplace_back(Turn{.id = text.id, .nodes = d.tree.size(), .steps = d.steps, .drafted = d.drafted()});
+  if (d.steps > 0) turn.plan = s.plan;
+  if (text.request.outcomes) turn.outcomes = s.verified.outcomes;
+  turn.plain = planner_.clock().step(round_.sequences);
+  if (text.mode >= 0) {
+    turn.resting = planner_.resting(text.mode, round_.sequences);
+    if (groups_.given_up(text)) turn.given_up = planner_.lost_rate(text.mode, round_.sequences);
+  }
+  if (w_.last.reused_rows > 0) {
+    turn.reused_rows = d.reused;
+    turn.reused_share = w_.last.reused_share;
+    turn.saved_weight_bytes = w_.last.saved_weight_bytes;
+  }
+  for (int i = 1; i < d.tree.size(); ++i) ++turn.proposed[static_cast<int>(d.source[i])];
+  if (text.request.explain) tell_tree(s, turn.tree);
+  for (const Emitted& e : s.verified.emitted) {
+    if (!hand_out(text, turn, e)) break;
+  }
+  const int count = static_cast<int>(turn.tokens.size());
+  turn.cut = count < static_cast<int>(s.verified.emitted.size());
+  {
+    const Stopwatch watch(turn.commit);
+    commit(w_, s, count);
+  }
+  tell_features(w_, text, turn);
+  name_blocks(w_.pool, s);
+  w_.trim(s, s.cached + TokenTree::kMaxNodes);
+  round_.tokens += count;
+}
+
+// row: the first row of logits of its rows.
+void Engine::hear_prompt(const PromptRows& ran, int row) {
+  Text& text = *ran.text;
+  Sequence& s = text.sequence;
+  name_blocks(w_.pool, s);
+  if (text.generated > 0) return;
+  try {
+    if (text.tells_prompt()) row = tell_prompt(w_, text, ran.rows, row);
+    if (s.cached < text.due()) return;
+    name_end(w_.pool, s);
+    const Emitted first = sample(w_, s, row);
+    Turn& turn = turns_.emplace_back(Turn{.id = text.id, .cached = text.reused, .queued = text.queued});
+    if (text.request.prompt_logprobs < 0) totals_.prefix_queries += text.request.prompt.size();
+    totals_.prefix_hits += text.reused;
+    turn.prompt = std::move(text.prompt_told);
+    hand_out(text, turn, first);
+    tell_features(w_, text, turn);
+  } catch (const Error& e) {
+    end(text, Finish::Failed, e.status(), e.what());
+  }
+}
+
+// False: it was the last one.
+bool Engine::hand_out(Text& text, Turn& turn, const Emitted& e) {
+  const Request& r = text.request;
+  ++text.generated;
+  const bool full = static_cast<int>(r.prompt.size()) + text.generated >= context_;
+  if (r.sampling.stops(e.token)) {
+    text.finish = Finish::Stop;
+  } else if (full || text.generated >= r.max_new_tokens) {
+    text.finish = Finish::Length;
+  }
+  turn.tokens.push_back(e);
+  turn.finish = text.finish;
+  if (text.finish != Finish::None && text.mode >= 0) turn.why_off = planner_.reason_off(text.mode);
+  return text.finish == Finish::None;
+}
+
+void Engine::end(Text& text, Finish finish, Status status, const char* what) {
+  text.finish = finish;
+  turns_.push_back({.id = text.id, .finish = finish, .status = status, .error = what});
+}
+
+void Engine::drop_ended() {
+  for (auto at = texts_.begin(); at != texts_.end();) {
+    if (at->second->finish == Finish::None) {
+      ++at;
+      continue;
+    }
+    leave(*at->second);
+    ++ended(totals_, at->second->finish);
+    at = texts_.erase(at);
+    const std::lock_guard lock(orders_);
+    --alive_;
+  }
+}
+
+}  // namespace swiftk

@@ -1,0 +1,134 @@
+// Many texts at a time. submit() hands one in, step() runs a round of all that are under way: drafts together, verifies
+// together, and brings prompts in chunk by chunk beside them. A text is the same whoever shares its rounds.
+//
+// step() is one caller's at a time; submit(), cancel() and guess() may be called from any thread meanwhile.
+#pragma once
+#include <atomic>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "engine/draft_groups.h"
+#include "engine/modelled_clock.h"
+#include "engine/prompt_rows.h"
+#include "engine/text.h"
+#include "run/workspace.h"
+
+namespace swiftk {
+
+// What a round was, for whoever wants to know why.
+struct Round {
+  int sequences = 0, prompts = 0;  // that decoded; whose rows ran beside them
+  int nodes = 0, prompt_rows = 0, tokens = 0;
+  double seconds = 0, draft = 0, verify = 0, run = 0;  // run: in passes of the model
+  int draft_steps = 0, preempted = 0, waiting = 0;
+};
+
+// Counts since the engine was made.
+struct Totals {
+  uint64_t submitted = 0, stopped = 0, full = 0, cancelled = 0, failed = 0;  // texts; the last four: how they ended
+  uint64_t preempted = 0;                                                    // times that a text gave its blocks up
+  uint64_t prefix_queries = 0, prefix_hits = 0;  // tokens of prompts; of them, those that were cached already
+  double queued = 0;                             // seconds that texts waited for their turn
+};
+
+class Engine {
+ public:
+  Engine(const std::shared_ptr<const Model>&, const EngineOptions&);
+
+  // Checks the request and lets it wait for its turn. Returns its number.
+  uint64_t submit(Request);
+  // The text ends with the next round, and tells so. No error if it has ended.
+  void cancel(uint64_t id);
+  // What the source Host of a text proposes from the next round on, in place of what it was told before. No error if
+  // the text has ended.
+  void guess(uint64_t id, Guess);
+
+  // One round; what it was for the texts that heard something, the oldest first. Empty where nothing is under way.
+  // Throws what concerns all texts; what concerns one ends that one.
+  std::vector<Turn> step();
+  bool idle() const;
+  const Round& last() const { return round_; }
+  const Totals& totals() const { return totals_; }
+  KvUse kv_use() const { return w_.use(); }
+
+  // What is cached of texts that have ended, and what they taught those who guess. Between steps, too.
+  void forget_texts();
+  // Gives memory of K and V that no text holds back to the system, but `share` of all blocks, in which prefixes of
+  // texts that have ended stay. Each round that leaves nothing under way does so for a half. Between steps, too.
+  void give_back(double share);
+
+  // Between steps, of a text under way; one that has ended, or that is not cached just now, is passed over.
+  // Another plan, and rule where it is ruled, from the next round on.
+  void direct(uint64_t id, const SkipSet&, const DraftRule* rule);
+  void wake(uint64_t id);                    // drafting need not rest any longer;
+  void go_on(uint64_t id);                   // nor now that it was given up: another plan is known to pay
+  void charge(uint64_t id, double seconds);  // spent for its drafts
+  // As in score.h. Empty: the text was passed over.
+  std::vector<Outcome> score(uint64_t id, const SkipSet&, int window, int end);
+  std::vector<Outcome> score_exits(uint64_t id, std::span<const int32_t> exits, int window, int end);
+  std::vector<SkipSet> propose_skips(uint64_t id, int most);
+  double score_seconds() const { return w_.last.score; }
+  // Seconds by which searches and queues are timed: of the modelled clock, where it is asked for. From any thread.
+  double now() const;
+  // What is known of a plan; it is offered, so that it may draft.
+  int plan(const SkipSet&);
+
+  Planner& planner() { return planner_; }  // while nobody steps
+  std::string explain() const;             // of the last round
+
+  const Model& model() const { return *w_.model; }
+  int context() const { return context_; }
+  int sequences() const { return static_cast<int>(lanes_.size()); }
+  size_t workspace_bytes() const { return w_.bytes(); }
+  const char* fallbacks() const { return w_.fallbacks(); }  // while nobody steps
+
+ private:
+  Engine(const std::shared_ptr<const Model>&, const EngineOptions&, int context);
+
+  void run_round();
+  void take_orders();
+  void admit();
+  bool begin(Text&);
+  void leave(Text&);
+  // Blocks for the next round of a text; younger ones make room.
+  bool make_room(Text&, int slots);
+  void preempt(Text&);
+  void prepare();
+  void name_mode(Text&);
+  Text* cached_text(uint64_t id);
+  Text* drafting_text(uint64_t id);
+  void hear(Text&);
+  void hear_prompt(const PromptRows&, int row);
+  bool hand_out(Text&, Turn&, const Emitted&);
+  void end(Text&, Finish, Status = Status::Ok, const char* what = "");
+  std::vector<Outcome> priced(std::vector<Outcome>);  // a score, once it ran
+  void drop_ended();
+
+  Workspace w_;
+  Planner planner_;
+  DraftGroups groups_{planner_};
+  const std::optional<ModelledClock> modelled_ = ModelledClock::asked();
+  std::atomic<double> modelled_seconds_ = 0;
+  const int context_;
+  std::vector<Lane> lanes_;
+  std::map<uint64_t, std::unique_ptr<Text>> texts_;  // by age
+  std::vector<Text*> decoding_;                      // in this round,
+  std::vector<PromptRows> prompts_;                  // and whose rows run beside them
+  std::vector<Turn> turns_;
+  Round round_;
+  Totals totals_;
+
+  mutable std::mutex orders_;  // guards what follows
+  std::deque<std::unique_ptr<Text>> submitted_;
+  std::vector<uint64_t> cancelled_;
+  std::map<uint64_t, Guess> guesses_;
+  uint64_t last_id_ = 0;
+  size_t alive_ = 0;
+};
+
+}  // namespace swiftk

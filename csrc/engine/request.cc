@@ -1,0 +1,50 @@
+#include "engine/request.h"
+
+#include <string>
+
+#include "base/check.h"
+#include "draft/draft_plan.h"
+#include "heads/draft_model.h"
+#include "run/logits.h"
+
+namespace swiftk {
+
+void check(const Request& r, const Model& model, int context) {
+  check(r.sampling, model.config.V);
+  if (r.prompt.empty()) fail(Status::InvalidArgument, "[submit] the prompt is empty, want at least one token");
+  check_tokens(model.config, r.prompt, "submit");
+  if (r.continued < 0 || r.continued >= static_cast<int64_t>(r.prompt.size())) {
+    fail(Status::InvalidArgument, "[submit] continued is " + std::to_string(r.continued) +
+                                      ", want 0 or more, and fewer than the prompt has tokens");
+  }
+  if (r.prompt.size() >= static_cast<size_t>(context)) {
+    fail(Status::InvalidArgument, "[submit] the prompt has " + std::to_string(r.prompt.size()) +
+                                      " tokens, want fewer than the context of " + std::to_string(context));
+  }
+  if (r.max_new_tokens < 1) {
+    fail(Status::InvalidArgument,
+         "[submit] max_new_tokens is " + std::to_string(r.max_new_tokens) + ", want 1 or more");
+  }
+  const auto among = [](const char* name, int value, int least) {
+    if (value >= least && value <= kMaxTopk) return;
+    fail(Status::InvalidArgument, std::string("[submit] ") + name + " is " + std::to_string(value) + ", want " +
+                                      std::to_string(least) + ".." + std::to_string(kMaxTopk));
+  };
+  among("logprobs", r.logprobs, 0);
+  among("prompt_logprobs", r.prompt_logprobs, -1);
+  const int drafters = static_cast<int>(model.drafters.size());
+  if (r.tells < -1 || r.tells >= drafters || (r.tells >= 0 && model.drafters[r.tells]->told(model.config) == 0)) {
+    fail(Status::InvalidArgument, "[submit] tells is " + std::to_string(r.tells) +
+                                      ", want the number of a head among " + std::to_string(drafters) +
+                                      " drafters, or -1 for none");
+  }
+  DraftRule rule = r.rule;
+  rule.stop_ids = r.sampling.stop_ids;
+  rule.check();
+  r.settings.check();
+  const bool named = r.plans == Plans::Fixed || r.plans == Plans::Directed;
+  if (named && r.skips.empty()) fail(Status::InvalidArgument, "[submit] plans are to be named, and none is");
+  for (const SkipSet& skip : r.skips) const DraftPlan checked(model, skip);
+}
+
+}  // namespace swiftk

@@ -1,0 +1,82 @@
+#include "engine/score.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "base/error.h"
+#include "base/stopwatch.h"
+
+namespace swiftk {
+namespace {
+
+// Rows [first, first + n) of the text once more, in scratch slots, as a chain that sees the text before `first`.
+Rows scratch_chain(Workspace& w, const Sequence& s, int first, int n) {
+  w.batch.clear();
+  w.batch.begin(s.view(first, s.cached));
+  for (int i = 0; i < n; ++i) w.batch.add(s.text[first + i], first + i, s.cached + i, ~uint64_t{0} >> (63 - i));
+  return w.bind();
+}
+
+// What the logits of rows [first, first + n) of the text say about the tokens behind them.
+void note_scores(Workspace& w, const Sequence& s, int first, int n, Outcome* outcome) {
+  const int k = std::min(DraftRule::kRanks, w.model->config.V);
+  for (int i = 0; i < n; ++i, ++first) {
+    // The penalty sees the whole text here, a little more than the token did when it was drawn: a score is an estimate.
+    // Under rejection no noise says what the token was drawn with: candidates rank by their logits (SWIFT, Equation 3).
+    const Drawn drawn = s.rejects() ? w.draws.best(i, k) : w.draws.pick(s, i, first + 1, {}, k, Stream::Target);
+    const int32_t* const found = std::find(drawn.id, drawn.id + k, s.text[first + 1]);
+    const int rank = static_cast<int>(found - drawn.id);
+    outcome[i] = {std::exp(drawn.logit[0] - drawn.lse), rank < k ? rank : -1};
+  }
+}
+
+std::vector<Outcome> score_at(Workspace& w, Sequence& s, const Plan& plan, std::span<const int> ends, int window,
+                              int end) {
+  if (window < 1) fail(Status::InvalidArgument, "[score] window is " + std::to_string(window) + ", want 1 or more");
+  if (end > s.position() - 1) {
+    fail(Status::InvalidArgument, "[score] end is " + std::to_string(end) + ", want at most the " +
+                                      std::to_string(s.position() - 1) + " tokens that are cached, or -1 for that");
+  }
+  s.forget_tree();
+  if (end < 0) end = s.position() - 1;
+  const Stopwatch watch(w.last.score);
+  const int first = std::max(0, end - window), rows = std::max(0, end - first);
+  std::vector<Outcome> outcomes(ends.size() * rows);
+  for (int at = 0; at < rows;) {
+    const int n = std::min(TokenTree::kMaxNodes - 1, rows - at);
+    const Rows window_rows = scratch_chain(w, s, first + at, n);
+    for (size_t i = 0, ran = 0; i < ends.size(); ran = ends[i++]) {
+      w.executor.run(plan, window_rows, static_cast<int>(ran), ends[i], w.x.as<float>(), w.pool, w.cancel,
+                     w.logits.compute(n));
+      note_scores(w, s, first + at, n, outcomes.data() + i * rows + at);
+    }
+    at += n;
+  }
+  return outcomes;
+}
+
+}  // namespace
+
+std::vector<Outcome> score(Workspace& w, Sequence& s, const SkipSet& skip, int window, int end) {
+  const Plan plan = compile_plan(*w.model, skip);
+  const int whole = static_cast<int>(plan.size());
+  return score_at(w, s, plan, {&whole, 1}, window, end);
+}
+
+// Behind layer E the target's own pass is where the plan that exits there ends: the same rows, the same bits.
+std::vector<Outcome> score_exits(Workspace& w, Sequence& s, std::span<const int32_t> exits, int window, int end) {
+  if (exits.empty()) fail(Status::InvalidArgument, "[score] exits is empty, want one layer at least");
+  std::vector<int> ends;
+  for (const int32_t layer : exits) {
+    if (layer < 0 || layer > w.model->config.L || (!ends.empty() && 2 * layer <= ends.back())) {
+      fail(Status::InvalidArgument, "[score] exits has layer " + std::to_string(layer) + " at place " +
+                                        std::to_string(ends.size()) + ", want rising numbers in 0.." +
+                                        std::to_string(w.model->config.L));
+    }
+    ends.push_back(2 * layer);
+  }
+  return score_at(w, s, w.target, ends, window, end);
+}
+
+}  // namespace swiftk

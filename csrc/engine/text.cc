@@ -1,0 +1,35 @@
+#include "engine/text.h"
+
+#include "draft/prompt.h"
+#include "heads/draft_model.h"
+
+namespace swiftk {
+
+void tell_tree(const Sequence& s, std::vector<TreeNode>& out) {
+  const Draft& d = s.draft;
+  for (int i = 1; i < d.tree.size(); ++i) {
+    const bool came = std::find(s.verified.path.begin(), s.verified.path.end(), i) != s.verified.path.end();
+    out.push_back({d.tree.token(i), d.tree.parent(i), d.source[i], d.candidates.probability_of_node(i), came});
+  }
+}
+
+void tell_features(Workspace& w, Text& text, Turn& turn) {
+  const int number = text.request.tells, end = text.sequence.cached;
+  if (number < 0 || text.finish != Finish::None || text.told >= end) return;
+  const size_t width = w.model->drafters[number]->told(w.model->config);
+  turn.told = end - text.told;
+  turn.features.resize(width * turn.told);
+  w.beside[number]->tell(w.pool, text.sequence, text.told, end, turn.features.data(), w.cancel);
+  text.told = end;
+}
+
+int tell_prompt(Workspace& w, Text& text, int rows, int row) {
+  const Sequence& s = text.sequence;
+  for (int i = s.cached - rows; i < s.cached; ++i, ++row) {
+    if (i != static_cast<int>(text.prompt_told.size()) || i + 1 == text.due()) continue;
+    text.prompt_told.push_back(read(w, s, row, s.text[i + 1], text.request.prompt_logprobs));
+  }
+  return row - 1;
+}
+
+}  // namespace swiftk

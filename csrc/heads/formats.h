@@ -1,0 +1,19 @@
+// What config.json and the tensors of a drafter say of it. All throw Error(Checkpoint, Unsupported).
+#pragma once
+#include <array>
+#include <string>
+
+#include "base/json.h"
+#include "heads/draft_model.h"
+
+namespace swiftk {
+
+// "block", "moa", "eagle" or "model".
+std::string kind_of(const std::string& dir, const Json& config);
+// Each returns the shape of the head's layers for a model of that shape, and fills in what it has beside them.
+Config read_block(const Json& config, const Config& target, const Checkpoint&, DraftModel&);
+Config read_eagle(const Json& config, const Config& target, const Checkpoint&, DraftModel&);
+// Of its layers over tokens, over states, and between.
+std::array<Config, 3> read_moa(const Json& config, const Config& target, const Checkpoint&, DraftModel&);
+
+}  // namespace swiftk

@@ -1,0 +1,205 @@
+// Loads drafters beside the model they draft for: on a GPU with kernels of their own.
+#include <array>
+#include <set>
+
+#include "base/dtype_names.h"
+#include "base/error.h"
+#include "base/json.h"
+#include "cuda/backend.h"
+#include "heads/draft_model.h"
+#include "heads/formats.h"
+#include "model/loader.h"
+#include "text/token_tree.h"
+
+namespace swiftk {
+namespace {
+
+// In few bits where its own layers are and the model has such a copy.
+const Weight& vocabulary_head(const LoadOptions& its, const Model& target) {
+  const bool few = !its.draft_weights.empty() && its.draft_weights != "own" && !target.ops->device;
+  for (const Weights& copy : target.copies) {
+    if (few && low_bit(copy.dtype)) return copy.head;
+  }
+  return target.own.head;
+}
+
+// pack: which of the drafter's kernels it runs.
+std::shared_ptr<Model> head_model(const Config& config, LoadOptions its, const Model& target, size_t pack = 0) {
+  auto model = std::make_shared<Model>();
+  model->config = config;
+  model->ops = target.ops;
+  if (target.ops->device) {
+    its.pack = its.drafter_packs[pack];
+    open_backend(its, *model);
+  }
+  model->threads = target.threads;
+  model->embedding = target.embedding;
+  model->embedding_dtype = target.embedding_dtype;
+  model->own.head = vocabulary_head(its, target);
+  return model;
+}
+
+size_t head_bytes(const Weight& head) {
+  return head.n * static_cast<size_t>(head.k) * (low_bit(head.dtype) ? 1 : size_of(head.dtype));
+}
+
+std::array<KernelShape, 3> moa_shapes(const std::array<Config, 3>& layers) {
+  std::array<KernelShape, 3> shapes;
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    shapes[i].config = layers[i];
+    shapes[i].head = true;
+  }
+  shapes[0].linears = {{layers[0].D, layers[1].D, true}};
+  shapes[2].apart = true;
+  return shapes;
+}
+
+void load_moa(const std::string& dir, const Json& json, const LoadOptions& its, const Model& target, DraftModel& out) {
+  const Checkpoint file(dir);
+  const std::array<Config, 3> configs = read_moa(json, target.config, file, out);
+  std::array<KernelShape, 3> shapes = moa_shapes(configs);
+  std::array<std::shared_ptr<Model>, 3> layers;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    layers[i] = head_model(configs[i], its, target, i);
+    if (i > 0) layers[i]->embedding = nullptr;
+    shapes[i].dtype = target.dtype;
+    if (target.ops->device) cuda::check_pack(*layers[i]->ops, shapes[i]);
+  }
+  load_moa(file, its, *layers[0], *layers[1], *layers[2], shapes[0], out.moa);
+  out.layers = layers[0];
+  out.moa.states = layers[1];
+  out.moa.cross = layers[2];
+  out.bytes = out.layers->own.bytes;
+  const size_t bytes = target.own.read_bytes - head_bytes(target.own.head);
+  out.read_bytes = out.bytes + head_bytes(layers[0]->own.head) + bytes / target.config.L * out.moa.last;
+}
+
+// Where it runs: as the model does, on a GPU with kernels of its own, the next ones from `packs` on.
+LoadOptions options_of(const std::string& kind, const LoadOptions& options, const Model& target, size_t& packs) {
+  LoadOptions its;
+  its.dtype = options.dtype;
+  // On a GPU the kernels of heads read no fewer bits.
+  its.draft_weights = kind == "model" || !target.ops->device ? options.draft_weights : "own";
+  its.draft_memory = options.draft_memory;
+  its.threads = target.threads;
+  its.progress = options.progress;
+  its.survey = options.survey;
+  if (!target.ops->device) {
+    its.isa = target.ops->name;
+    return its;
+  }
+  its.device = options.device;
+  const size_t want = kind == "moa" ? 3 : 1, got = options.drafter_packs.size() - packs;
+  if (got < want) {
+    fail(Status::InvalidArgument, "[drafter] device '" + options.device + "' needs " + std::to_string(want) +
+                                      (want > 1 ? " kernel packs" : " kernel pack") + " for the drafter, got " +
+                                      std::to_string(got) + ": `swiftk pack --drafter` makes them");
+  }
+  its.drafter_packs.assign(options.drafter_packs.begin() + packs, options.drafter_packs.begin() + packs + want);
+  packs += want;
+  its.pack = its.drafter_packs[0];
+  if (kind != "model") its.dtype = name_of(target.dtype);  // kernels for both read the model's embedding
+  return its;
+}
+
+// The layers of a head, and of the model's own head what passes read of it.
+void load_layers(const Checkpoint& checkpoint, const Config& config, const LoadOptions& its, const Model& target,
+                 bool reads_head, DraftModel& out) {
+  const auto layers = head_model(config, its, target);
+  load_head(checkpoint, its, *layers, out);
+  out.bytes = layers->own.bytes;
+  out.read_bytes = layers->own.bytes + (reads_head ? head_bytes(layers->own.head) : 0);
+  out.layers = layers;
+}
+
+std::shared_ptr<const DraftModel> load_draft_model(const std::string& dir, const LoadOptions& options,
+                                                   const Model& target, size_t& packs) {
+  auto out = std::make_shared<DraftModel>();
+  const Json json = read_config_file(dir);
+  out->kind = kind_of(dir, json);
+  const LoadOptions its = options_of(out->kind, options, target, packs);
+  out->reach = TokenTree::kMaxNodes;
+  if (out->kind == "model") {
+    out->layers = load_model(dir, its);
+    out->V = out->layers->config.V;
+    const Model& layers = *out->layers;
+    out->bytes = layers.own.bytes;
+    for (const Weights& copy : layers.copies) out->bytes += copy.bytes;
+    out->read_bytes = layers.copies.empty() ? layers.own.read_bytes : layers.copies[0].read_bytes;
+    return out;
+  }
+  if (out->kind == "moa") {
+    load_moa(dir, json, its, target, *out);
+    return out;
+  }
+  const Checkpoint checkpoint(dir);
+  if (out->kind == "block") {
+    out->opens = true;
+    const Config config = read_block(json, target.config, checkpoint, *out);
+    load_layers(checkpoint, config, its, target, out->tokens.empty(), *out);
+  } else {
+    out->serial = true;
+    const Config config = read_eagle(json, target.config, checkpoint, *out);
+    load_layers(checkpoint, config, its, target, !out->eagle.fused, *out);
+  }
+  return out;
+}
+
+}  // namespace
+
+KernelShape head_shape(const Config& layers, const DraftModel& drafter) {
+  const int D = layers.D;
+  KernelShape shape{.config = layers, .head = true};
+  shape.config.V = drafter.V;
+  if (drafter.kind == "eagle") {
+    const EagleParts& eagle = drafter.eagle;
+    shape.wide = eagle.fused ? 2 * D : 0;
+    shape.linears = {{D, eagle.fused ? eagle.width : 2 * D, eagle.biased}};
+  } else {
+    shape.linears = {{D, static_cast<int>(drafter.taps.size()) * D}};
+    if (drafter.block.rank > 0) shape.linears.push_back({drafter.V, drafter.block.rank});
+  }
+  return shape;
+}
+
+std::vector<KernelShape> drafter_kernel_shapes(const std::string& dir, const std::string& target,
+                                               const std::string& dtype) {
+  const Json json = read_config_file(dir);
+  DraftModel out;
+  out.kind = kind_of(dir, json);
+  if (out.kind == "model") return {kernel_shape(dir, dtype)};
+  const KernelShape model = kernel_shape(target, dtype);
+  const Checkpoint checkpoint(dir);
+  std::vector<KernelShape> shapes;
+  if (out.kind == "moa") {
+    const auto three = moa_shapes(read_moa(json, model.config, checkpoint, out));
+    shapes.assign(three.begin(), three.end());
+  } else {
+    const auto read = out.kind == "block" ? read_block : read_eagle;
+    const Config layers = read(json, model.config, checkpoint, out);
+    shapes = {head_shape(layers, out)};
+  }
+  for (KernelShape& shape : shapes) shape.dtype = model.dtype;
+  return shapes;
+}
+
+void load_draft_models(const LoadOptions& options, Model& target) {
+  if (options.drafters.empty()) return;
+  if (options.drafters.size() > kMostDraftModels) {
+    fail(Status::Unsupported, "[drafter] there are " + std::to_string(options.drafters.size()) + ", want at most " +
+                                  std::to_string(kMostDraftModels));
+  }
+  size_t packs = 0;
+  std::set<int> taps;
+  for (const std::string& dir : options.drafters) {
+    target.drafters.push_back(load_draft_model(dir, options, target, packs));
+    taps.insert(target.drafters.back()->taps.begin(), target.drafters.back()->taps.end());
+  }
+  target.taps.assign(taps.begin(), taps.end());
+  if (target.ops->device && packs < options.drafter_packs.size()) {
+    fail(Status::InvalidArgument, "[drafter] the drafters need " + std::to_string(packs) + " kernel packs, got " +
+                                      std::to_string(options.drafter_packs.size()));
+  }
+}
+
+}  // namespace swiftk

@@ -1,0 +1,134 @@
+#include "heads/runner.h"
+
+#include <algorithm>
+
+#include "heads/draft_model.h"
+
+namespace swiftk {
+namespace {
+
+// What it guesses need not be what its own weights say: of a model in fewer bits, those are read.
+Plan plan_of(const Model& layers) {
+  SkipSet skip;
+  if (!layers.copies.empty()) skip.weights = {layers.copies[0].dtype};
+  return compile_plan(layers, skip);
+}
+
+std::vector<int> columns_of(const std::vector<int>& taps, const std::vector<int>& all) {
+  std::vector<int> columns;
+  for (const int tap : taps) {
+    columns.push_back(static_cast<int>(std::lower_bound(all.begin(), all.end(), tap) - all.begin()));
+  }
+  return columns;
+}
+
+}  // namespace
+
+DraftRunner::DraftRunner(const Model& target, int number, const Executor& host, int sequences, int blocks)
+    : target_(target),
+      number_(number),
+      drafter_(*target.drafters[number]),
+      ops_(*drafter_.layers->ops),
+      target_ctx_(host.ctx()),
+      plan_(plan_of(*drafter_.layers)),
+      executor_(drafter_.layers, host, std::max(kMostRows, sequences * (kBeside + TokenTree::kMaxNodes))),
+      pool_(*drafter_.layers, blocks),
+      x_(ops_, sizeof(float) * executor_.max_rows() * drafter_.layers->config.D),
+      columns_(columns_of(drafter_.taps, target.taps)) {
+  if (drafter_.V != target.config.V || !drafter_.tokens.empty()) {
+    own_ = Buffer(ops_, sizeof(float) * std::min(kMostRows, sequences * TokenTree::kMaxNodes) * drafter_.V);
+  }
+  tokens_ = Buffer(ops_, sizeof(int32_t) * drafter_.tokens.size());
+  if (tokens_.bytes() > 0) {
+    ops_.upload(executor_.ctx(), tokens_.as<void>(), drafter_.tokens.data(), tokens_.bytes());
+  }
+  if (ops_.device && drafter_.layers->own.head.data == target.own.head.data) normed_ = Buffer(ops_, x_.bytes());
+}
+
+bool DraftRunner::make_room(Sequence& s) {
+  if (s.cached == 0) return false;  // a head begins with the feature of the token before the last one
+  Followed& f = followed(s);
+  const auto most = std::min<size_t>(f.text.size(), s.cached);
+  f.text.resize(std::mismatch(f.text.begin(), f.text.begin() + most, s.text.begin()).first - f.text.begin());
+  const auto wanted = static_cast<size_t>(blocks_for(s.cached + TokenTree::kMaxNodes));
+  for (; f.blocks.size() > wanted; f.blocks.pop_back()) pool_.release(f.blocks.back());
+  while (f.blocks.size() < wanted) {
+    const int32_t block = pool_.take();
+    if (block == KvPool::kNone) return false;
+    f.blocks.push_back(block);
+  }
+  return true;
+}
+
+void DraftRunner::leave(Sequence& s) {
+  for (const int32_t block : followed(s).blocks) pool_.release(block);
+  followed(s) = {};
+}
+
+void DraftRunner::read_features(float* to, const float* kept) const {
+  const size_t D = target_.config.D;
+  const bool all = columns_.size() == target_.taps.size();
+  if (all) return ops_.copy(executor_.ctx(), to, kept, sizeof(float) * D * columns_.size());
+  for (const int column : columns_) {
+    ops_.copy(executor_.ctx(), to, kept + column * D, sizeof(float) * D);
+    to += D;
+  }
+}
+
+void DraftRunner::tell(const KvPool& pool, const Sequence& s, int from, int end, float* out, std::atomic<bool>&) {
+  const size_t D = target_.config.D;
+  for (int i = from; i < end; ++i) {
+    for (const int column : columns_) {
+      ops_.download(executor_.ctx(), out, pool.features_at(s.slot(i)) + column * D, sizeof(float) * D);
+      out += D;
+    }
+  }
+}
+
+void DraftRunner::spread(int n, float* logits) const {
+  const size_t bytes = sizeof(float) * n * target_.config.V;
+  ops_.fill(executor_.ctx(), logits, kUnknown, bytes);
+  ops_.spread(executor_.ctx(), {.own = own_.as<float>(),
+                                .token = tokens_.as<int32_t>(),
+                                .n = n,
+                                .own_vocab = drafter_.V,
+                                .vocab = target_.config.V,
+                                .logits = logits});
+}
+
+// On a GPU the target's head lies as the kernels of the target read it.
+void DraftRunner::head(const float* x, int n, float* logits) {
+  if (normed_.bytes() == 0) return executor_.head(plan_, x, n, logits);
+  const Stopwatch watch(beside_, Stopwatch::Add);
+  const Model& layers = *drafter_.layers;
+  const int D = layers.config.D;
+  const float eps = layers.config.norm_eps;
+  if (layers.final_norm) {
+    float* const out = normed_.as<float>();
+    ops_.rmsnorm(executor_.ctx(),
+                 {.x = x, .norm = layers.final_norm, .eps = eps, .n = n, .D = D, .out = out, .stride = size_t(D)});
+    x = out;
+  }
+  target_.ops->rmsnorm_lm_head(target_ctx_,
+                               {.x = x, .norm = nullptr, .eps = eps, .w = layers.own.head, .n = n, .logits = logits});
+}
+
+void DraftRunner::run_with_head(const Rows& rows, std::atomic<bool>& cancel, float* logits) {
+  float* const x = x_.as<float>();
+  const bool apart = normed_.bytes() > 0;
+  executor_.run(plan_, rows, 0, plan_.size(), x, pool_, cancel, apart ? nullptr : logits);
+  if (apart) head(x, rows.n, logits);
+}
+
+Runners make_runners(const Model& target, Executor& host, int sequences, int blocks) {
+  Runners runners;
+  for (int i = 0; i < static_cast<int>(target.drafters.size()); ++i) {
+    const std::string& kind = target.drafters[i]->kind;
+    const auto make = kind == "model" ? make_independent : kind == "eagle" ? make_eagle : make_block;
+    runners.push_back(kind == "moa" ? make_moa(target, i, host, sequences, blocks)
+                                    : make(target, i, host, sequences, blocks));
+  }
+  return runners;
+}
+
+}  // namespace swiftk

@@ -1,0 +1,68 @@
+// Which tensors a model of a config consists of, and where each goes: every one is found and checked before any is
+// loaded.
+#pragma once
+#include <set>
+#include <string>
+#include <vector>
+
+#include "files/checkpoint.h"
+#include "heads/draft_model.h"
+#include "model/model.h"
+
+namespace swiftk {
+
+struct VectorJob {
+  std::vector<TensorView> parts;
+  int group;  // 0: parts one after another; else in turns of so many elements
+  const float** out;
+};
+
+struct MatrixJob {
+  Matrix role;
+  std::vector<TensorView> parts;  // [rows, k] each
+  int group;
+  bool interleave;
+  int layer = 0;
+  Weight LayerWeights::* matrix = nullptr;  // null: the head, or
+  Weight* other = nullptr;                  // what is in no layer
+  bool head() const { return !matrix && !other; }
+  Weight& in(Weights& w) const { return other ? *other : matrix ? w.layers[layer].*matrix : w.head; }
+};
+
+class Manifest {
+ public:
+  // Throws Error(Checkpoint) or Error(Unsupported) naming the tensor. Sizes model.own.layers; jobs point into `model`.
+  // layers: whether these are loaded.
+  Manifest(const Checkpoint& checkpoint, Model& model, bool layers);
+  // Of a head: the layers of `model`, and what it has beside them.
+  Manifest(const Checkpoint& checkpoint, Model& model, DraftModel& drafter);
+  // Of a Mixture of Attentions, whose three layers are models of one: `tokens` owns what all consist of.
+  Manifest(const Checkpoint& checkpoint, Model& tokens, Model& states, Model& cross, MoaParts& moa);
+
+  std::vector<VectorJob> vectors;
+  std::vector<MatrixJob> matrices;
+  TensorView embedding;       // none of a head's
+  size_t bytes = 0;           // of all jobs
+  double head_share() const;  // of the elements of all matrices of the model
+
+ private:
+  TensorView get(const std::string& name, std::initializer_list<int64_t> shape);
+  void add_vector(std::vector<TensorView> parts, int group, const float** out);
+  void add_matrix(MatrixJob job);
+  void add_layers(Model& model, const std::string& prefix);
+  // width: of what q, k and v are made of. Such a layer begins with a norm over it, or another one, or with none.
+  // apart: where k and v go, if not to one matrix with q.
+  void add_layer(const Config& c, const std::string& at, int layer, LayerWeights& w, int64_t width, bool norm = true,
+                 Weight* apart = nullptr);
+  void add_block(Model& model, DraftModel& drafter);
+  void add_eagle(Model& model, DraftModel& drafter);
+  // The only layer of a model, which another one owns.
+  void add_guest(Model& model, const std::string& at, Weight* apart = nullptr);
+  void refuse_others(const std::string& who, int layers, const std::string& prefix) const;
+
+  const Checkpoint& checkpoint_;
+  double absent_ = 0;  // elements of layers that are not loaded
+  std::set<std::string> used_;
+};
+
+}  // namespace swiftk

@@ -1,0 +1,129 @@
+// A loaded model: config, packed weights and the ops table that reads them. Immutable after load; shared between
+// sessions.
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "files/checkpoint.h"
+#include "files/config.h"
+#include "files/kernel_shape.h"
+#include "ops.h"
+
+namespace swiftk {
+
+// Memory from Ops::allocate, released with it. Zeroed.
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(const Ops& ops, size_t bytes);
+  Buffer(Buffer&& other) noexcept;
+  Buffer& operator=(Buffer&& other) noexcept;
+  ~Buffer();
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  const Ops* ops_ = nullptr;
+  void* data_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+// Biases are indexed by logical row in packed order, padding left out: q, k, v one after another; gate and up in turns
+// of kGateGroup rows, the last turn short if kGateGroup does not divide F.
+struct LayerWeights {
+  const float* attn_norm = nullptr;  // [D]
+  Weight wqkv;                       // [(H + 2 n_kv) d, D]
+  const float* q_norm = nullptr;     // [d] or null
+  const float* k_norm = nullptr;     // [d] or null
+  Weight wo;                         // [D, H d]
+  const float* mlp_norm = nullptr;   // [D]
+  Weight w_gate_up;                  // [2F, D] interleaved
+  Weight w_down;                     // [D, F]
+};
+
+inline double elements(const Weight& w) { return static_cast<double>(w.n) * w.k; }
+inline double elements(const LayerWeights& w) {
+  return elements(w.wqkv) + elements(w.wo) + elements(w.w_gate_up) + elements(w.w_down);
+}
+
+// One stored form of all matrices: the checkpoint's own, or a copy in fewer bits that drafts alone may read.
+struct Weights {
+  DType dtype = DType::F32;
+  std::vector<LayerWeights> layers;
+  Weight head;            // [V, D]
+  size_t bytes = 0;       // of memory; none where it is a part of the own ones'
+  size_t read_bytes = 0;  // by a pass over all of them
+};
+
+struct DraftModel;
+inline constexpr int kMostDraftModels = 8;
+
+struct LoadOptions {
+  std::string dtype;  // of the packed weights: "auto" (the checkpoint's), "float32", "bfloat16", "float16"
+  // Copies beside them: names joined by commas ("int4,int3"); "" or "own": none; "auto": int4, or int3, if one fits.
+  // "upper" is no copy, but the upper bytes of float16 weights, which are then packed so that they can be read alone.
+  std::string draft_weights;
+  size_t draft_memory = 0;              // most bytes of all copies; 0: a quarter of the memory that is available
+  std::vector<std::string> drafters{};  // folders of drafters with weights of their own
+  std::string isa;                      // "" : what SWIFTK_DEBUG says, else the best of this machine
+  int threads = 0;                      // 0: one per core this process may use
+  std::string device;                   // "" or "cpu"; "cuda" or "cuda:N": the N-th GPU, with the kernels of `pack`
+  std::string pack;                     // file that swiftk pack made
+  // The same for the layers of drafters, one after the other: of each one, of a Mixture of Attentions three.
+  std::vector<std::string> drafter_packs{};
+  // False: of the model its embedding, last norm and vocabulary head alone, for a head that drafts away from it. Its
+  // plans then have no steps.
+  bool layers = true;
+  // Sizes alone: every tensor is found and checked, no weight is read, and the model has bytes but no weights.
+  bool survey = false;
+  // Weights that a host has in memory, instead of the folder's; kept as long as the model, by who owns them.
+  std::vector<HostTensor> tensors{};
+  std::shared_ptr<const void> owner{};
+  // Called after each tensor with bytes done and bytes in all; returning false cancels the load (Error(Cancelled)).
+  std::function<bool(size_t done, size_t total)> progress;
+};
+
+struct Model {
+  Config config;
+  std::shared_ptr<const Ops> backend;  // owns ops where they belong to a device; goes last
+  const Ops* ops = nullptr;
+  int threads = 1;
+  DType dtype = DType::F32;         // of its own weights and of the KV cache
+  const void* embedding = nullptr;  // [V, D] in the checkpoint's file; on a device a packed copy
+  DType embedding_dtype = DType::F32;
+  const float* final_norm = nullptr;  // [D]
+  Weights own;
+  std::vector<Weights> copies;
+  std::vector<std::shared_ptr<const DraftModel>> drafters;
+  std::vector<int> taps;  // layers whose outputs they read, ascending
+
+  // Throws Error(InvalidArgument) for a form that was not loaded.
+  const Weights& stored(DType) const;
+
+  std::vector<Buffer> storage;                        // owns what the pointers above point to
+  std::vector<std::shared_ptr<MappedFile>> mappings;  // keeps the embedding table mapped,
+  std::shared_ptr<const void> owner;                  // or in the host's memory
+};
+
+// The ops that options ask for: the host's, or a device's with the kernels of a pack, which the model then owns.
+void open_backend(const LoadOptions&, Model&);
+
+// Known before any weight is loaded: for a given dtype from config.json alone, for "auto" by the header of the weights,
+// too.
+KernelShape kernel_shape(const std::string& dir, const std::string& dtype);
+
+std::shared_ptr<const Model> load_model(const std::string& dir, const LoadOptions&);
+
+// Cores this process may run on: its affinity, cut to the container's quota.
+int default_threads();
+
+// Bytes that this process can still allocate, within the limits of its container; the largest size_t if the system does
+// not say.
+size_t available_memory();
+
+}  // namespace swiftk

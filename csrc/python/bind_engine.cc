@@ -1,0 +1,403 @@
+// swiftk._core.Engine: many texts at a time.
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <condition_variable>
+#include <mutex>
+
+#include "base/dtype_names.h"
+#include "engine/engine.h"
+#include "python/bind_constraint.h"
+#include "python/bind_counts.h"
+#include "python/bind_errors.h"
+#include "python/bind_scores.h"
+#include "python/bind_skip.h"
+
+namespace py = pybind11;
+using namespace py::literals;
+
+void bind_engine(py::module_& m);
+
+namespace swiftk {
+namespace {
+
+using Tokens = py::array_t<int32_t, py::array::c_style | py::array::forcecast>;
+using Release = py::call_guard<py::gil_scoped_release>;
+
+// Threads that wait for texts of one engine: any of them steps it for all, while the others wait for that step's end.
+class SharedEngine {
+ public:
+  SharedEngine(const std::shared_ptr<Model>& model, int context, int sequences, size_t kv_memory, int threads,
+               bool poison)
+      : state_(std::make_unique<State>(model, EngineOptions{.context = context,
+                                                            .sequences = sequences,
+                                                            .kv_memory = kv_memory,
+                                                            .threads = threads,
+                                                            .poison = poison})) {}
+  Engine& operator*() const { return state_->engine; }
+  Engine* operator->() const { return &state_->engine; }
+
+  // One round, or the end of the one that another thread is at. What texts heard goes to the end of boxes[id], all at
+  // once as a signal's handler sees it. A text that has no box is cancelled.
+  void step(const py::dict& boxes) const {
+    std::vector<Turn> turns;
+    {
+      const py::gil_scoped_release release;
+      State& s = *state_;
+      std::unique_lock lock(s.guard);
+      if (s.stepping) {
+        s.ended.wait(lock, [&, now = s.steps] { return s.steps != now; });
+        return;
+      }
+      s.stepping = true;
+    }
+    struct Over {
+      State& s;
+      ~Over() {
+        const std::lock_guard lock(s.guard);
+        s.look();
+        s.explained = s.engine.explain();
+        s.fallbacks = s.engine.fallbacks();
+        s.plain_seconds = s.engine.planner().clock().step(1);
+        s.stepping = false;
+        ++s.steps;
+        s.ended.notify_all();
+      }
+    } const over{*state_};
+    {
+      const py::gil_scoped_release release;
+      turns = state_->engine.step();
+    }
+    for (Turn& turn : turns) {
+      const py::int_ id(turn.id);
+      if (boxes.contains(id)) {
+        boxes[id].attr("append")(py::cast(std::move(turn)));
+      } else if (turn.finish == Finish::None) {
+        state_->engine.cancel(turn.id);
+      }
+    }
+  }
+
+  // What was so behind the last step: any thread may read it.
+  template <class T>
+  auto told(T what) const {
+    const std::lock_guard lock(state_->guard);
+    return what(*state_);
+  }
+  // Waits for the step that is under way, and holds up the next one.
+  template <class F>
+  auto between(F f) const {
+    const py::gil_scoped_release release;
+    std::unique_lock lock(state_->guard);
+    state_->ended.wait(lock, [&] { return !state_->stepping; });
+    return f(state_->engine);
+  }
+  // The same of what changes the memory that is in use.
+  template <class F>
+  void tidy(F f) const {
+    between([&](Engine& e) {
+      f(e);
+      state_->look();
+    });
+  }
+
+  // In a forked process: the threads and locks of the other are not here, and nothing can be taken down.
+  void leave_behind() { (void)state_.release(); }
+
+ private:
+  struct State {
+    State(const std::shared_ptr<Model>& model, const EngineOptions& o) : engine(model, o) { look(); }
+    void look() {
+      last = engine.last();
+      totals = engine.totals();
+      use = engine.kv_use();
+    }
+    Engine engine;
+    std::mutex guard;
+    std::condition_variable ended;
+    bool stepping = false;
+    uint64_t steps = 0;
+    Round last;
+    Totals totals;
+    KvUse use;
+    std::string explained, fallbacks;
+    double plain_seconds = 0;
+  };
+  std::unique_ptr<State> state_;
+};
+
+// The value at the place of a name; the first one's is `first`.
+template <class E>
+E one_of(const std::string& given, const char* what, std::initializer_list<const char*> names, E first) {
+  const auto at = std::find(names.begin(), names.end(), given);
+  if (at == names.end()) fail(Status::InvalidArgument, std::string("[submit] ") + what + " is '" + given + "'");
+  return static_cast<E>(static_cast<int>(first) + static_cast<int>(at - names.begin()));
+}
+
+// skips: (attn, mlp, exit_layer, weights) of the plans that are named. The text's box is boxes[id],
+// there before any other thread may have heard of it: the lock of Python's interpreter is kept.
+uint64_t submit(const SharedEngine& self, py::dict boxes, const Tokens& prompt, int max_new_tokens,
+                const Sampling& sampling, const std::string& acceptance, int logprobs, const std::string& drafting,
+                const std::string& plans, const std::vector<Skip>& skips, const std::optional<DraftRule>& rule,
+                const std::vector<int>& drafters, const DrafterSettings& settings, std::optional<bool> recall,
+                int max_draft, bool always, bool kvq, bool explain, bool outcomes, const py::object& constraint,
+                int prompt_logprobs, int tells, int continued) {
+  Request r{.prompt = {prompt.data(), prompt.data() + prompt.size()},
+            .sampling = sampling,
+            .acceptance = acceptance_named(acceptance),
+            .logprobs = logprobs,
+            .prompt_logprobs = prompt_logprobs,
+            .max_new_tokens = max_new_tokens,
+            .continued = continued,
+            .draft_by = one_of(drafting, "drafting", {"planned", "ruled", "off"}, DraftBy::Planner),
+            .plans = one_of(plans, "plans", {"any", "none", "fixed", "directed"}, Plans::Any),
+            .settings = settings,
+            .recall = recall_named(recall),
+            .max_draft = max_draft,
+            .always = always,
+            .kvq = kvq,
+            .tells = tells,
+            .explain = explain,
+            .outcomes = outcomes};
+  for (const Skip& skip : skips) r.skips.push_back(set_of(self->model(), skip));
+  if (rule) r.rule = *rule;
+  if (!constraint.is_none()) r.constraint = constraint_of(constraint);
+  r.sources.clear();
+  for (const int id : drafters) r.sources.push_back(static_cast<SourceId>(id));
+  const py::object box = py::module_::import("collections").attr("deque")();
+  const uint64_t id = self->submit(std::move(r));
+  boxes[py::int_(id)] = box;
+  return id;
+}
+
+const char* name_of(Finish finish) {
+  switch (finish) {
+    case Finish::Stop: return "stop";
+    case Finish::Length: return "length";
+    case Finish::Cancelled: return "cancelled";
+    case Finish::Failed: return "failed";
+    default: return "";
+  }
+}
+
+// (class in swiftk.errors, message), or None.
+py::object error_of(const Turn& t) {
+  if (t.status == Status::Ok) return py::none();
+  return py::make_tuple(python_name(t.status), t.error);
+}
+
+// (attn, mlp, exit_layer, weights)
+py::tuple told(const SkipSet& skip) {
+  std::vector<std::string> weights;
+  for (const DType dtype : skip.weights) {
+    const bool own = dtype == DType::F32 || dtype == DType::BF16 || dtype == DType::F16;
+    weights.push_back(own ? "own" : name_of(dtype));
+  }
+  if (skip.drafter) weights.push_back(name_of_drafter(*skip.drafter));
+  return py::make_tuple(skip.attn, skip.mlp, skip.exit_layer, weights);
+}
+
+// What `run` scores on the engine; a text that was passed over took no time.
+template <class F>
+py::tuple scored(const SharedEngine& self, F run, std::optional<size_t> candidates = {}) {
+  const auto [outcomes, seconds] = self.between([&](Engine& e) {
+    std::vector<Outcome> found = run(e);
+    const double taken = found.empty() ? 0 : e.score_seconds();
+    return std::pair(std::move(found), taken);
+  });
+  return scores(outcomes, seconds, candidates);
+}
+
+py::tuple score(const SharedEngine& self, uint64_t id, const Skip& skip, int window, int end) {
+  const SkipSet set = set_of(self->model(), skip);
+  return scored(self, [&](Engine& e) { return e.score(id, set, window, end); });
+}
+
+py::tuple score_exits(const SharedEngine& self, uint64_t id, const std::vector<int32_t>& exits, int window, int end) {
+  return scored(self, [&](Engine& e) { return e.score_exits(id, exits, window, end); }, exits.size());
+}
+
+// What drafted, or None.
+py::object plan_of(const Turn& t) { return t.plan ? told(t.plan->skip) : py::object(py::none()); }
+
+// (token, parent, source, path_probability, came) of each node behind the root.
+py::list tree_of(const Turn& t) {
+  py::list out;
+  for (const TreeNode& n : t.tree) {
+    out.append(py::make_tuple(n.token, n.parent, static_cast<int>(n.source), n.path_probability, n.came));
+  }
+  return out;
+}
+
+py::dict told(const PlannerState& state) {
+  py::list plans;
+  for (const PlanState& s : state.plans) {
+    plans.append(py::dict("skip"_a = told(s.skip), "price"_a = s.price, "counts"_a = s.counts));
+  }
+  return py::dict("plans"_a = plans, "rows"_a = state.rows);
+}
+
+PlannerState planner_state(const Model& model, const py::dict& from) {
+  PlannerState state;
+  for (const py::handle plan : from["plans"]) {
+    state.plans.push_back({set_of(model, plan["skip"].cast<Skip>()), plan["price"].cast<double>(),
+                           plan["counts"].cast<std::vector<double>>()});
+  }
+  state.rows = from["rows"].cast<std::vector<std::pair<int, double>>>();
+  return state;
+}
+
+}  // namespace
+}  // namespace swiftk
+
+void bind_engine(py::module_& m) {
+  using namespace swiftk;
+  py::class_<Turn>(m, "Turn")
+      .def_readonly("id", &Turn::id)
+      .def_readonly("tokens", &Turn::tokens)
+      .def_readonly("prompt", &Turn::prompt)
+      .def_readonly("cached", &Turn::cached)
+      .def_readonly("queued", &Turn::queued)
+      .def_readonly("nodes", &Turn::nodes)
+      .def_readonly("steps", &Turn::steps)
+      .def_readonly("drafted", &Turn::drafted)
+      .def_readonly("cut", &Turn::cut)
+      .def_readonly("proposed", &Turn::proposed)
+      .def_readonly("seconds", &Turn::seconds)
+      .def_readonly("draft", &Turn::draft)
+      .def_readonly("verify", &Turn::verify)
+      .def_readonly("run", &Turn::run)
+      .def_readonly("commit", &Turn::commit)
+      .def_readonly("reused_rows", &Turn::reused_rows)
+      .def_readonly("reused_share", &Turn::reused_share)
+      .def_readonly("saved_weight_bytes", &Turn::saved_weight_bytes)
+      .def_readonly("resting", &Turn::resting)
+      .def_readonly("given_up", &Turn::given_up)
+      .def_readonly("plain", &Turn::plain)
+      .def_readonly("why_off", &Turn::why_off)
+      .def_property_readonly("outcomes", [](const Turn& t) { return pairs_of(t.outcomes); })
+      .def_property_readonly("features",
+                             [](const Turn& t) {
+                               const size_t n = t.told, width = t.features.size() / std::max<size_t>(n, 1);
+                               return py::array_t<float>({n, width}, t.features.data());
+                             })
+      .def_property_readonly("plan", &plan_of)
+      .def_property_readonly("tree", &tree_of)
+      .def_property_readonly("error", &error_of)
+      .def_property_readonly("finish", [](const Turn& t) { return name_of(t.finish); });
+  py::class_<SharedEngine>(m, "Engine")
+      .def(py::init<const std::shared_ptr<Model>&, int, int, size_t, int, bool>(), "model"_a, "context"_a = 0,
+           "sequences"_a = 16, "kv_memory"_a = 0, "threads"_a = 0, "poison"_a = false)
+      .def("submit", &submit, "boxes"_a, "prompt"_a, "max_new_tokens"_a = 128, "sampling"_a = Sampling{},
+           "acceptance"_a = "coupled", "logprobs"_a = 0, "drafting"_a = "planned", "plans"_a = "any",
+           "skips"_a = std::vector<Skip>{}, "rule"_a = py::none(),
+           "drafters"_a = std::vector<int>{static_cast<int>(SourceId::Suffix), static_cast<int>(SourceId::Recycle)},
+           "settings"_a = DrafterSettings{}, "recall"_a = py::none(), "max_draft"_a = TokenTree::kMaxNodes - 1,
+           "always"_a = false, "kvq"_a = true, "explain"_a = false, "outcomes"_a = false, "constraint"_a = py::none(),
+           "prompt_logprobs"_a = -1, "tells"_a = -1, "continued"_a = 0)
+      .def(
+          "direct",
+          [](const SharedEngine& self, uint64_t id, const Skip& skip, const std::optional<DraftRule>& rule) {
+            const SkipSet set = set_of(self->model(), skip);
+            self.between([&](Engine& e) { e.direct(id, set, rule ? &*rule : nullptr); });
+          },
+          "id"_a, "skip"_a, "rule"_a = py::none())
+      .def(
+          "wake", [](const SharedEngine& self, uint64_t id) { self.between([&](Engine& e) { e.wake(id); }); }, "id"_a)
+      .def(
+          "go_on", [](const SharedEngine& self, uint64_t id) { self.between([&](Engine& e) { e.go_on(id); }); }, "id"_a)
+      .def(
+          "charge",
+          [](const SharedEngine& self, uint64_t id, double seconds) {
+            self.between([&](Engine& e) { e.charge(id, seconds); });
+          },
+          "id"_a, "seconds"_a)
+      .def("score", &score, "id"_a, "skip"_a, "window"_a, "end"_a = -1)
+      .def("score_exits", &score_exits, "id"_a, "exits"_a, "window"_a, "end"_a = -1)
+      .def(
+          "propose_skips",
+          [](const SharedEngine& self, uint64_t id, int most) {
+            return sublayers(self.between([&](Engine& e) { return e.propose_skips(id, most); }));
+          },
+          "id"_a, "most"_a)
+      .def(
+          "price",
+          [](const SharedEngine& self, const Skip& skip) {
+            const SkipSet set = set_of(self->model(), skip);
+            return self.between([&](Engine& e) { return e.planner().price(e.plan(set)); });
+          },
+          "skip"_a)
+      .def(
+          "rates",
+          [](const SharedEngine& self, const Skip& skip) {
+            const SkipSet set = set_of(self->model(), skip);
+            return self.between([&](Engine& e) { return e.planner().rates(e.plan(set)); });
+          },
+          "skip"_a)
+      .def(
+          "learned",
+          [](const SharedEngine& self, const Skip& skip, const AcceptanceRates& rates) {
+            const SkipSet set = set_of(self->model(), skip);
+            self.between([&](Engine& e) { e.planner().learned(e.plan(set), rates); });
+          },
+          "skip"_a, "rates"_a)
+      // Tokens per plain step of the best rule for a plan of these rates, a step of which costs so much.
+      .def(
+          "forecast",
+          [](const SharedEngine& self, const AcceptanceRates& rates, double price) {
+            return forecast(rates, price, self.between([](Engine& e) { return e.planner().stages(1); })).rate;
+          },
+          "rates"_a, "price"_a)
+      // [n] plain steps of 1..n rows of one text beyond one.
+      .def(
+          "row_prices",
+          [](const SharedEngine& self, int n) {
+            return self.between([&](Engine& e) { return e.planner().row_prices(n); });
+          },
+          "n"_a)
+      .def(
+          "cancel", [](const SharedEngine& self, uint64_t id) { self->cancel(id); }, "id"_a)
+      .def(
+          "guess",
+          [](const SharedEngine& self, uint64_t id, int32_t at, std::vector<int32_t> tokens) {
+            self->guess(id, {at, std::move(tokens)});
+          },
+          "id"_a, "at"_a, "tokens"_a)
+      .def("step", &SharedEngine::step, "boxes"_a)
+      .def("idle", [](const SharedEngine& self) { return self->idle(); })
+      .def("leave_behind", &SharedEngine::leave_behind)
+      .def("forget_texts", [](const SharedEngine& self) { self.tidy([](Engine& e) { e.forget_texts(); }); })
+      .def(
+          "give_back",
+          [](const SharedEngine& self, double share) { self.tidy([&](Engine& e) { e.give_back(share); }); },
+          "share"_a = 0.0)
+      .def("state",
+           [](const SharedEngine& self) { return told(self.between([](Engine& e) { return e.planner().state(); })); })
+      .def(
+          "restore",
+          [](const SharedEngine& self, const py::dict& state) {
+            const PlannerState read = planner_state(self->model(), state);
+            self.between([&](Engine& e) { e.planner().restore(read); });
+          },
+          "state"_a)
+      .def_property_readonly(
+          "explained", [](const SharedEngine& self) { return self.told([](const auto& s) { return s.explained; }); })
+      .def_property_readonly(
+          "plain_seconds",
+          [](const SharedEngine& self) { return self.told([](const auto& s) { return s.plain_seconds; }); })
+      .def_property_readonly("now", [](const SharedEngine& self) { return self->now(); })
+      .def_property_readonly(
+          "fallbacks", [](const SharedEngine& self) { return self.told([](const auto& s) { return s.fallbacks; }); })
+      .def_property_readonly(
+          "last", [](const SharedEngine& self) { return counts(self.told([](const auto& s) { return s.last; })); })
+      .def_property_readonly(
+          "totals", [](const SharedEngine& self) { return counts(self.told([](const auto& s) { return s.totals; })); })
+      .def_property_readonly(
+          "kv", [](const SharedEngine& self) { return counts(self.told([](const auto& s) { return s.use; })); })
+      .def_property_readonly(
+          "kv_bytes", [](const SharedEngine& self) { return self.told([](const auto& s) { return s.use.bytes; }); })
+      .def_property_readonly("sequences", [](const SharedEngine& self) { return self->sequences(); })
+      .def_property_readonly("context", [](const SharedEngine& self) { return self->context(); })
+      .def_property_readonly("workspace_bytes", [](const SharedEngine& self) { return self->workspace_bytes(); });
+}

@@ -1,0 +1,298 @@
+// swiftk._core: models, and what the machine is like, for Python.
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include "base/check.h"
+#include "base/dtype_names.h"
+#include "base/error.h"
+#include "cuda/backend.h"
+#include "files/checkpoint.h"
+#include "heads/draft_model.h"
+#include "model/model.h"
+#include "run/workspace.h"
+
+namespace py = pybind11;
+using namespace py::literals;
+
+namespace swiftk {
+namespace {
+
+using Release = py::call_guard<py::gil_scoped_release>;
+
+DType full_dtype(const std::string& name) {
+  if (const std::optional<DType> found = full_dtype_named(name)) return *found;
+  fail(Status::InvalidArgument, "[dtype] got '" + name + "', want float32, bfloat16 or float16");
+}
+
+py::dict config_dict(const Config& c) {
+  return py::dict("model_type"_a = c.model_type, "hidden_size"_a = c.D, "num_layers"_a = c.L, "num_heads"_a = c.H,
+                  "num_kv_heads"_a = c.n_kv, "head_dim"_a = c.d, "ffn"_a = c.F, "vocab_size"_a = c.V,
+                  "max_position"_a = c.max_position, "window"_a = c.window, "tied_head"_a = c.tied_head,
+                  "rope_theta"_a = c.rope_theta, "dtype"_a = c.dtype);
+}
+
+// As the header of a kernel pack has it.
+py::dict shape_dict(const KernelShape& shape) {
+  const Config& c = shape.config;
+  py::dict out("D"_a = c.D, "H"_a = c.H, "KV"_a = c.n_kv, "HD"_a = c.d, "F"_a = c.F, "V"_a = c.V,
+               "dtype"_a = name_of(shape.dtype), "qk_norm"_a = c.qk_norm, "qkv_bias"_a = c.qkv_bias,
+               "o_bias"_a = c.o_bias, "mlp_bias"_a = c.mlp_bias, "eps"_a = c.norm_eps);
+  if (shape.wide > 0) out["wide"] = shape.wide;
+  if (shape.apart) out["apart"] = true;
+  if (!shape.head) return out;
+  py::list linears;
+  for (const Linear& l : shape.linears) {
+    py::list one;
+    one.append(l.n), one.append(l.k), one.append(l.bias);
+    linears.append(one);
+  }
+  out["linears"] = linears;
+  return out;
+}
+
+std::shared_ptr<Model> load(const std::string& dir, const std::string& dtype, const std::string& isa, int threads,
+                            const std::string& device, const std::string& pack, const std::string& draft_weights,
+                            size_t draft_memory, const std::vector<std::string>& drafters,
+                            const std::vector<std::string>& drafter_packs, const py::object& progress,
+                            const py::dict& tensors, const py::object& owner) {
+  LoadOptions options{.dtype = dtype,
+                      .draft_weights = draft_weights,
+                      .draft_memory = draft_memory,
+                      .drafters = drafters,
+                      .isa = isa,
+                      .threads = threads,
+                      .device = device,
+                      .pack = pack,
+                      .drafter_packs = drafter_packs,
+                      .progress = {}};
+  if (!progress.is_none()) {
+    options.progress = [&progress](size_t done, size_t total) {
+      const py::gil_scoped_acquire gil;
+      const py::object more = progress(done, total);
+      return more.is_none() || more.cast<bool>();
+    };
+  }
+  for (const auto& [name, given] : tensors) {
+    const auto [dtype, shape, address, bytes] =
+        given.cast<std::tuple<std::string, std::vector<int64_t>, uintptr_t, size_t>>();
+    options.tensors.push_back({name.cast<std::string>(), dtype, shape, reinterpret_cast<const void*>(address), bytes});
+  }
+  if (!owner.is_none()) {
+    options.owner = std::shared_ptr<const void>(owner.inc_ref().ptr(), [](const void* object) {
+      const py::gil_scoped_acquire gil;
+      py::handle(static_cast<PyObject*>(const_cast<void*>(object))).dec_ref();
+    });
+  }
+  const py::gil_scoped_release release;
+  // pybind11's holders are not const; the class is read-only.
+  return std::const_pointer_cast<Model>(load_model(dir, options));
+}
+
+// Read bandwidth in bytes/s and peak flop/s of what the model runs on.
+std::pair<double, double> probe_model(const Model& model) {
+  Ctx* const ctx = model.ops->create(model.ops->device, model.threads);
+  Probe p;
+  model.ops->probe(*ctx, model.dtype, &p);
+  model.ops->destroy(ctx);
+  return {p.read_bytes_per_s, p.flops_per_s};
+}
+
+// Bytes of the copies that drafts may read, by name.
+py::dict copy_bytes(const Model& model) {
+  py::dict found;
+  for (const Weights& copy : model.copies) found[name_of(copy.dtype)] = copy.bytes;
+  return found;
+}
+
+// Of each drafter "model", "block", "eagle" or "moa".
+std::vector<std::string> drafters_of(const Model& model) {
+  std::vector<std::string> kinds;
+  for (const auto& drafter : model.drafters) kinds.push_back(drafter->kind);
+  return kinds;
+}
+
+// Of each drafter the layers that it taps, and the floats of each token that it is told away from the model; 0: none.
+std::vector<std::pair<std::vector<int>, int>> reads(const Model& model) {
+  std::vector<std::pair<std::vector<int>, int>> all;
+  for (const auto& drafter : model.drafters) all.emplace_back(drafter->taps, drafter->told(model.config));
+  return all;
+}
+
+size_t drafter_bytes(const Model& model) {
+  size_t bytes = 0;
+  for (const auto& drafter : model.drafters) bytes += drafter->bytes;
+  return bytes;
+}
+
+// The sizes that load() would have, read from headers alone.
+py::dict survey(const std::string& dir, const std::string& dtype, const std::string& isa, int threads,
+                const std::string& draft_weights, size_t draft_memory, const std::vector<std::string>& drafters) {
+  std::shared_ptr<const Model> found;
+  size_t free = 0;
+  {
+    const py::gil_scoped_release release;
+    free = available_memory();
+    found = load_model(dir, {.dtype = dtype,
+                             .draft_weights = draft_weights,
+                             .draft_memory = draft_memory,
+                             .drafters = drafters,
+                             .isa = isa,
+                             .threads = threads,
+                             .survey = true,
+                             .progress = {}});
+  }
+  const Model& model = *found;
+  return py::dict("config"_a = config_dict(model.config), "isa"_a = model.ops->name, "threads"_a = model.threads,
+                  "dtype"_a = name_of(model.dtype), "weight_bytes"_a = model.own.bytes, "copies"_a = copy_bytes(model),
+                  "drafters"_a = drafters_of(model), "drafter_bytes"_a = drafter_bytes(model),
+                  "kv_bytes_per_token"_a = block_bytes(model) / kKvBlock, "free_bytes"_a = free);
+}
+
+// Outputs of layers over a text, as drafters with weights of their own read them; and logits.
+class Taps {
+ public:
+  Taps(std::shared_ptr<Model> model, const std::vector<int>& layers, int context)
+      : model_(std::move(model)),
+        w_(model_, {.max_rows = kRows, .outputs = kRows, .blocks = blocks_for(context), .taps = checked(layers)}),
+        s_(*model_, context) {}
+
+  // (features [n, layers * hidden size], logits [n, V]) of its tokens.
+  py::tuple read(const std::vector<int32_t>& tokens, bool logits) {
+    const size_t n = tokens.size(), width = w_.pool.features(), V = model_->config.V;
+    py::array_t<float> features({n, width}), rows({logits ? n : 0, V});
+    {
+      const py::gil_scoped_release release;
+      check_tokens(model_->config, tokens, "taps");
+      if (n > static_cast<size_t>(s_.most_text)) {
+        fail(Status::InvalidArgument, "[taps] got " + std::to_string(n) + " tokens, want at most the context of " +
+                                          std::to_string(s_.most_text));
+      }
+      w_.trim(s_, 0);
+      s_.cached = 0;
+      s_.text = tokens;
+      w_.reserve(s_, static_cast<int>(n));
+      while (s_.cached < static_cast<int>(n)) {
+        const int from = s_.cached, count = std::min(kRows, static_cast<int>(n) - from);
+        w_.run_text(s_, count);
+        if (logits) {
+          float* const out = w_.logits.compute(count);
+          w_.executor.head(w_.target, w_.x.as<float>(), count, out);
+          model_->ops->download(w_.executor.ctx(), rows.mutable_data() + from * V, out, sizeof(float) * count * V);
+        }
+        for (int i = from; i < from + count; ++i) {
+          model_->ops->download(w_.executor.ctx(), features.mutable_data() + i * width, w_.pool.features_at(s_.slot(i)),
+                                sizeof(float) * width);
+        }
+      }
+    }
+    return py::make_tuple(features, rows);
+  }
+
+  // K and V [n, layers, KV heads, 2, head size] of the text that was read last: of each head its K, then its V.
+  py::array_t<float> kv() {
+    const Config& c = model_->config;
+    std::vector<int32_t> slots;
+    for (int i = 0; i < s_.cached; ++i) slots.push_back(s_.slot(i));
+    py::array_t<float> out(
+        {py::ssize_t(slots.size()), py::ssize_t(c.L), py::ssize_t(c.n_kv), py::ssize_t(2), py::ssize_t(c.d)});
+    const py::gil_scoped_release release;
+    w_.pool.download_rows(w_.executor.ctx(), slots, out.mutable_data());
+    return out;
+  }
+
+ private:
+  static constexpr int kRows = 256;  // of a pass
+
+  std::vector<int> checked(const std::vector<int>& layers) const {
+    for (size_t i = 0; i < layers.size(); ++i) {
+      if (layers[i] < 0 || layers[i] >= model_->config.L || (i > 0 && layers[i] <= layers[i - 1])) {
+        fail(Status::InvalidArgument, "[taps] layer " + std::to_string(layers[i]) + ", want 0.." +
+                                          std::to_string(model_->config.L - 1) + " ascending");
+      }
+    }
+    return layers;
+  }
+
+  std::shared_ptr<Model> model_;
+  Workspace w_;
+  Sequence s_;
+};
+
+// What a pass over each of them reads, in bytes that a pass over the model's own does.
+py::dict copy_shares(const Model& model) {
+  py::dict found;
+  for (const Weights& copy : model.copies) {
+    found[name_of(copy.dtype)] = static_cast<double>(copy.read_bytes) / model.own.read_bytes;
+  }
+  return found;
+}
+
+py::dict gpu_info(int ordinal) {
+  cuda::GpuInfo g;
+  {
+    const py::gil_scoped_release release;
+    g = cuda::describe_gpu(ordinal);
+  }
+  return py::dict("name"_a = g.name, "architecture"_a = g.architecture, "driver"_a = g.driver);
+}
+
+std::pair<double, double> probe(const std::string& dtype, const std::string& isa, int threads) {
+  const Ops* const ops = cpu_ops(isa.empty() ? nullptr : isa.c_str());
+  if (!ops) fail(Status::InvalidArgument, "[probe] isa '" + isa + "' is not available on this machine");
+  Ctx* const ctx = ops->create(ops->device, threads > 0 ? threads : default_threads());
+  Probe p;
+  ops->probe(*ctx, full_dtype(dtype), &p);
+  ops->destroy(ctx);
+  return {p.read_bytes_per_s, p.flops_per_s};
+}
+
+}  // namespace
+}  // namespace swiftk
+
+void bind_model(py::module_& m) {
+  using namespace swiftk;
+  py::class_<Model, std::shared_ptr<Model>>(m, "Model")
+      .def(py::init(&load), "dir"_a, "dtype"_a = "auto", "isa"_a = "", "threads"_a = 0, "device"_a = "cpu",
+           "pack"_a = "", "draft_weights"_a = "own", "draft_memory"_a = 0, "drafters"_a = std::vector<std::string>{},
+           "drafter_packs"_a = std::vector<std::string>{}, "progress"_a = py::none(), "tensors"_a = py::dict(),
+           "owner"_a = py::none())
+      .def_property_readonly("config", [](const Model& self) { return config_dict(self.config); })
+      .def_property_readonly("isa", [](const Model& self) { return self.ops->name; })
+      .def_property_readonly("device", [](const Model& self) { return self.ops->device ? "cuda" : "cpu"; })
+      .def("probe", &probe_model, Release())
+      .def_property_readonly("dtype", [](const Model& self) { return name_of(self.dtype); })
+      .def_readonly("threads", &Model::threads)
+      .def_property_readonly("weight_bytes", [](const Model& self) { return self.own.bytes; })
+      .def_property_readonly("copies", &copy_bytes)
+      .def_property_readonly("drafters", &drafters_of)
+      .def_property_readonly("reads", &reads)
+      .def_property_readonly("drafter_bytes", &drafter_bytes)
+      .def_property_readonly("copy_shares", &copy_shares);
+  py::class_<Taps>(m, "Taps")
+      .def(py::init<std::shared_ptr<Model>, const std::vector<int>&, int>(), "model"_a, "layers"_a, "context"_a)
+      .def("read", &Taps::read, "tokens"_a, "logits"_a = true)
+      .def("kv", &Taps::kv);
+  m.def("isas", [] {
+    std::vector<std::string> names;
+    for (const char* const* name = cpu_isas(); *name; ++name) names.emplace_back(*name);
+    return names;
+  });
+  m.def(
+      "kernel_shape",
+      [](const std::string& dir, const std::string& dtype) { return shape_dict(kernel_shape(dir, dtype)); }, "dir"_a,
+      "dtype"_a = "auto");
+  m.def(
+      "drafter_kernel_shapes",
+      [](const std::string& dir, const std::string& target, const std::string& dtype) {
+        py::list shapes;
+        for (const KernelShape& shape : drafter_kernel_shapes(dir, target, dtype)) shapes.append(shape_dict(shape));
+        return shapes;
+      },
+      "dir"_a, "target"_a, "dtype"_a = "auto");
+  m.def("survey", &survey, "dir"_a, "dtype"_a = "auto", "isa"_a = "", "threads"_a = 0, "draft_weights"_a = "own",
+        "draft_memory"_a = 0, "drafters"_a = std::vector<std::string>{});
+  m.def("gpu_info", &gpu_info, "ordinal"_a = 0);
+  m.def("gpu_free_bytes", [](int ordinal) { return cuda::free_memory(ordinal); }, "ordinal"_a = 0, Release());
+  m.def("probe", &probe, "dtype"_a = "bfloat16", "isa"_a = "", "threads"_a = 0, Release());
+}

@@ -1,0 +1,364 @@
+// swiftk._core.ops: single ops on arrays, for tests and benchmarks. Arrays of 16-bit floats cross as uint16 (bf16) and
+// float16.
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "python/bind_arrays.h"
+
+using namespace py::literals;
+
+void bind_draw(py::module_& m);  // bind_draw.cc
+void bind_ops(py::module_& m);
+
+namespace swiftk {
+namespace {
+
+using Release = py::call_guard<py::gil_scoped_release>;
+
+class Kernels {
+ public:
+  Kernels(const std::string& isa, int threads) : ops_(cpu_ops(isa.c_str())) {
+    want(ops_, "isa '" + isa + "' is not available on this machine");
+    want(threads >= 1, "threads is " + std::to_string(threads) + ", want 1 or more");
+    ctx_ = ops_->create(ops_->device, threads);
+  }
+  ~Kernels() {
+    if (ctx_) ops_->destroy(ctx_);
+  }
+  Kernels(const Kernels&) = delete;
+  Kernels& operator=(const Kernels&) = delete;
+
+  std::unique_ptr<PackedWeight> pack(const std::vector<py::array>& parts, const std::string& dtype, int group,
+                                     bool interleave, std::optional<Floats> bias, bool fragments) {
+    want(!parts.empty() && parts.size() <= 3, "parts want 1 to 3 matrices");
+    PackArgs args{};
+    args.group = group;
+    args.interleave = interleave;
+    args.dtype = parse_dtype(dtype);
+    args.fragments = fragments;
+    want(!fragments || low_bit(args.dtype), "fragments are of low-bit weights");
+    args.source = dtype_of(parts[0]);
+    args.k = static_cast<int>(parts[0].shape(1));
+    int n = 0;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const py::array& part = parts[i];
+      want(part.ndim() == 2 && part.shape(1) == args.k && dtype_of(part) == args.source,
+           "parts differ in width or dtype");
+      want(part.flags() & py::array::c_style, "parts want C order");
+      args.part[i] = part.data();
+      args.rows[i] = static_cast<int>(part.shape(0));
+      n += args.rows[i];
+    }
+    auto w = std::make_unique<PackedWeight>();
+    w->memory = std::make_unique<Memory>(ops_, ops_->packed_bytes(ops_->device, args));
+    args.dst = w->memory->data();
+    ops_->pack(*ctx_, args);
+    want(!bias || bias->size() == n, "bias wants one element per row");
+    w->bias = bias;
+    w->weight = {args.dst, bias ? w->bias->data() : nullptr, args.dtype, n, args.k};
+    return w;
+  }
+
+  // Every byte 0xff: NaN in each dtype.
+  std::unique_ptr<Cache> cache(int n_kv, int d, int capacity, const std::string& dtype) {
+    auto c = std::make_unique<Cache>();
+    c->layer.shape = {n_kv, d, (capacity + kKvBlock - 1) / kKvBlock, parse_dtype(dtype)};
+    want(full(c->layer.shape.dtype), "a cache is not stored as " + dtype);
+    c->memory = std::make_unique<Memory>(ops_, ops_->kv_bytes(c->layer.shape));
+    c->layer.data = c->memory->data();
+    std::memset(c->layer.data, 0xff, c->memory->bytes());
+    return c;
+  }
+
+  // Stores k, v [n, n_kv, d] at slots [n]. Backends hide their layout, so rows go in by the op itself: as its bias.
+  void set_rows(const Cache& cache, const Ints& slot, const Floats& k, const Floats& v) {
+    const KvShape& s = cache.layer.shape;
+    const size_t width = size_t(s.n_kv) * s.d;
+    const py::ssize_t n = slot.size();
+    want(k.size() == py::ssize_t(n * width) && v.size() == k.size(), "k and v want shape [n, n_kv, d]");
+    PackArgs args{.part = {},
+                  .rows = {static_cast<int>(2 * width), 0, 0},
+                  .k = 1,
+                  .group = s.d,
+                  .interleave = false,
+                  .source = DType::F32,
+                  .dtype = DType::F32,
+                  .fragments = false,
+                  .dst = nullptr};
+    const std::vector<float> zeros(2 * width), one(s.d, 1.0f);
+    args.part[0] = zeros.data();
+    const Memory packed(ops_, ops_->packed_bytes(ops_->device, args));
+    args.dst = packed.data();
+    ops_->pack(*ctx_, args);
+    std::vector<float> bias(2 * width);
+    for (py::ssize_t i = 0; i < n; ++i) {
+      want(slot.at(i) >= 0 && slot.at(i) < s.blocks * kKvBlock, "slot out of range");
+      const int32_t block = slot.at(i) / kKvBlock, place = slot.at(i) % kKvBlock;
+      const View view{&block};
+      std::copy_n(k.data() + i * width, width, bias.begin());
+      std::copy_n(v.data() + i * width, width, bias.begin() + width);
+      const Rows rows{.n = 1,
+                      .token = nullptr,
+                      .pos = &place,
+                      .slot = &place,
+                      .views = &view,
+                      .cos = one.data(),
+                      .sin = zeros.data()};
+      const Weight w{args.dst, bias.data(), DType::F32, static_cast<int>(2 * width), 1};
+      ops_->rmsnorm_qkv_rope_append(*ctx_, {.x = one.data(),
+                                            .norm = one.data(),
+                                            .eps = 0,
+                                            .w = w,
+                                            .q_norm = nullptr,
+                                            .k_norm = nullptr,
+                                            .rows = &rows,
+                                            .kv = cache.layer,
+                                            .n_heads = 0,
+                                            .q = nullptr});
+    }
+  }
+
+  Floats embed(const py::array& table, const Ints& token) {
+    want(table.ndim() == 2 && (table.flags() & py::array::c_style), "table wants two dimensions in C order");
+    for (py::ssize_t i = 0; i < token.size(); ++i)
+      want(token.at(i) >= 0 && token.at(i) < table.shape(0), "token out of range");
+    const int n = static_cast<int>(token.size()), D = static_cast<int>(table.shape(1));
+    Floats x({n, D});
+    ops_->embed(*ctx_, {table.data(), dtype_of(table), token.data(), n, D, x.mutable_data()});
+    return x;
+  }
+
+  Floats qkv(const Floats& x, const Floats& norm, float eps, const PackedWeight& w, const RowSet& rows,
+             const Cache& cache, int n_heads, std::optional<Floats> q_norm, std::optional<Floats> k_norm) {
+    const int n = rows_of(x, w.weight.k), d = cache.layer.shape.d;
+    want(n == rows.rows.n, "x and rows differ in number");
+    want(w.weight.n == (n_heads + 2 * cache.layer.shape.n_kv) * d, "weight does not fit the heads");
+    check_slots(rows, cache);
+    Floats q({n, n_heads, d});
+    const QkvArgs args{.x = x.data(),
+                       .norm = norm.data(),
+                       .eps = eps,
+                       .w = w.weight,
+                       .q_norm = data_or_null(q_norm),
+                       .k_norm = data_or_null(k_norm),
+                       .rows = &rows.rows,
+                       .kv = cache.layer,
+                       .n_heads = n_heads,
+                       .q = q.mutable_data()};
+    const py::gil_scoped_release release;
+    ops_->rmsnorm_qkv_rope_append(*ctx_, args);
+    return q;
+  }
+
+  Floats attention(const Floats& q, const RowSet& rows, const Cache& cache, int window, float scale) {
+    want(q.ndim() == 3 && q.shape(0) == rows.rows.n && q.shape(2) == cache.layer.shape.d, "q wants shape [n, H, d]");
+    want(q.shape(1) % cache.layer.shape.n_kv == 0, "heads are not a multiple of KV heads");
+    check_slots(rows, cache);
+    Floats out({q.shape(0), q.shape(1), q.shape(2)});
+    const AttentionArgs args{.q = q.data(),
+                             .rows = &rows.rows,
+                             .kv = cache.layer,
+                             .n_heads = static_cast<int>(q.shape(1)),
+                             .window = window,
+                             .scale = scale,
+                             .out = out.mutable_data()};
+    const py::gil_scoped_release release;
+    ops_->attention(*ctx_, args);
+    return out;
+  }
+
+  Floats residual(const Floats& in, const PackedWeight& w, const Floats& x, bool down) {
+    const int n = rows_of(in, w.weight.k);
+    want(rows_of(x, w.weight.n) == n, "x and in differ in rows");
+    Floats out({n, w.weight.n});
+    std::copy_n(x.data(), x.size(), out.mutable_data());
+    const ResidualArgs args{in.data(), w.weight, n, out.mutable_data()};
+    const py::gil_scoped_release release;
+    (down ? ops_->down_proj_residual : ops_->o_proj_residual)(*ctx_, args);
+    return out;
+  }
+
+  Floats gate_up(const Floats& x, const Floats& norm, float eps, const PackedWeight& w) {
+    const int n = rows_of(x, w.weight.k);
+    Floats h({n, w.weight.n / 2});
+    const GateUpArgs args{x.data(), norm.data(), eps, w.weight, n, h.mutable_data()};
+    const py::gil_scoped_release release;
+    ops_->rmsnorm_gate_up_silu(*ctx_, args);
+    return h;
+  }
+
+  Floats lm_head(const Floats& x, const Floats& norm, float eps, const PackedWeight& w) {
+    const int n = rows_of(x, w.weight.k);
+    Floats logits({n, w.weight.n});
+    const LmHeadArgs args{x.data(), norm.data(), eps, w.weight, n, logits.mutable_data()};
+    const py::gil_scoped_release release;
+    ops_->rmsnorm_lm_head(*ctx_, args);
+    return logits;
+  }
+
+  Floats rmsnorm(const Floats& x, const Floats& norm, float eps, int stride) {
+    const int n = rows_of(x, static_cast<int>(norm.size())), D = static_cast<int>(norm.size());
+    want(stride >= D, "stride wants at least " + std::to_string(D));
+    Floats out({n, stride});
+    std::fill_n(out.mutable_data(), out.size(), 0.0f);
+    ops_->rmsnorm(*ctx_, {x.data(), norm.data(), eps, n, D, out.mutable_data(), static_cast<size_t>(stride)});
+    return out;
+  }
+
+  Floats mean(const Floats& x, int group) {
+    want(x.ndim() == 2 && group > 0 && x.shape(0) % group == 0, "x wants two dimensions, of whole groups");
+    const int n = static_cast<int>(x.shape(0)) / group, width = static_cast<int>(x.shape(1));
+    Floats out({n, width});
+    ops_->mean(*ctx_, {x.data(), n, group, width, out.mutable_data()});
+    return out;
+  }
+
+  Floats spread(const Floats& own, const Ints& token, const Floats& logits) {
+    const int n = rows_of(own, static_cast<int>(token.size())), vocab = static_cast<int>(logits.shape(1));
+    want(logits.shape(0) == n, "logits want as many rows");
+    for (py::ssize_t i = 0; i < token.size(); ++i) want(token.at(i) >= 0 && token.at(i) < vocab, "token out of range");
+    Floats out({n, vocab});
+    std::copy_n(logits.data(), logits.size(), out.mutable_data());
+    const int wide = static_cast<int>(token.size());
+    ops_->spread(*ctx_, {own.data(), token.data(), n, wide, vocab, out.mutable_data()});
+    return out;
+  }
+
+  py::tuple topk(const Floats& logits, int k, std::optional<Floats> scores, float scale, std::optional<uint64_t> seed,
+                 uint32_t stream, std::optional<Ints> pos) {
+    want(logits.ndim() == 2 && k >= 1 && k <= kMaxTopk && k <= logits.shape(1), "k is out of range");
+    const int n = static_cast<int>(logits.shape(0)), vocab = static_cast<int>(logits.shape(1));
+    want(!scores || (scores->ndim() == 2 && scores->shape(0) == n && scores->shape(1) == vocab),
+         "scores want logits' shape");
+    want(!pos || pos->size() == n, "pos wants one element per row");
+    want(!seed || pos, "noise wants pos");
+    py::array_t<int32_t> id({n, k});
+    Floats logit({n, k}), lse(n), mass(n);
+    const TopkArgs args{.logits = logits.data(),
+                        .scores = scores ? scores->data() : logits.data(),
+                        .n = n,
+                        .vocab = vocab,
+                        .k = k,
+                        .scale = scale,
+                        .noisy = seed.has_value(),
+                        .seed = seed.value_or(0),
+                        .stream = static_cast<Stream>(stream),
+                        .pos = pos ? pos->data() : nullptr,
+                        .id = id.mutable_data(),
+                        .logit = logit.mutable_data(),
+                        .lse = lse.mutable_data(),
+                        .mass = mass.mutable_data()};
+    {
+      const py::gil_scoped_release release;
+      ops_->topk(*ctx_, args);
+    }
+    return py::make_tuple(id, logit, lse, mass);
+  }
+
+  void move_row(const Cache& cache, int from, int to) {
+    const int capacity = cache.layer.shape.blocks * kKvBlock;
+    want(from >= 0 && from < capacity && to >= 0 && to < capacity, "slot out of range");
+    const int32_t source = from, target = to;
+    ops_->move_rows(*ctx_, {.kv = cache.layer, .layer_bytes = 0, .layers = 1, .from = &source, .to = &target, .n = 1});
+  }
+
+  Floats read_rows(const Cache& cache, const Ints& slot, int stride) {
+    const KvShape& s = cache.layer.shape;
+    const int width = s.n_kv * 2 * s.d, n = static_cast<int>(slot.size());
+    for (py::ssize_t i = 0; i < n; ++i) want(slot.at(i) >= 0 && slot.at(i) < s.blocks * kKvBlock, "slot out of range");
+    want(stride >= width, "stride wants at least " + std::to_string(width));
+    Floats out({n, stride});
+    std::fill_n(out.mutable_data(), out.size(), 0.0f);
+    ops_->read_rows(*ctx_, {.kv = cache.layer,
+                            .slot = slot.data(),
+                            .n = n,
+                            .stride = static_cast<size_t>(stride),
+                            .out = out.mutable_data()});
+    return out;
+  }
+
+  std::pair<double, double> probe(const std::string& dtype) {
+    Probe p;
+    ops_->probe(*ctx_, parse_dtype(dtype), &p);
+    return {p.read_bytes_per_s, p.flops_per_s};
+  }
+
+  std::string name() const { return ops_->name; }
+
+ private:
+  static int rows_of(const Floats& x, int width) {
+    want(x.ndim() == 2 && x.shape(0) > 0 && x.shape(1) == width,
+         "array wants shape [n, " + std::to_string(width) + "]");
+    return static_cast<int>(x.shape(0));
+  }
+
+  static void check_slots(const RowSet& rows, const Cache& cache) {
+    want(rows.cos.shape(1) == cache.layer.shape.d / 2 && rows.sin.shape(1) == cache.layer.shape.d / 2,
+         "cos does not fit d");
+    for (const auto& blocks : rows.blocks) {
+      for (const int32_t b : blocks) want(b >= 0 && b < cache.layer.shape.blocks, "block out of range");
+    }
+    const Rows& r = rows.rows;
+    for (int i = 0; i < r.n; ++i) {
+      const View& view = r.view(i);
+      const int capacity = static_cast<int>(rows.blocks[&view - r.views].size()) * kKvBlock;
+      const uint64_t mask = r.ancestors ? r.ancestors[i] : 0;
+      const int last = mask ? view.prefix_len - 1 : r.pos[i];
+      want(r.slot[i] >= 0 && r.slot[i] < capacity && last < capacity, "slot out of range");
+      want(!mask || view.scratch + 63 - std::countl_zero(mask) < capacity, "scratch out of range");
+    }
+  }
+
+  const Ops* ops_;
+  Ctx* ctx_ = nullptr;
+};
+
+}  // namespace
+}  // namespace swiftk
+
+void bind_ops(py::module_& parent) {
+  using namespace swiftk;
+  py::module_ m = parent.def_submodule("ops", "Single ops on arrays, for tests and benchmarks.");
+  py::class_<PackedWeight>(m, "PackedWeight")
+      .def_property_readonly("bytes", [](const PackedWeight& w) { return w.memory->bytes(); })
+      .def_property_readonly("data", [](const PackedWeight& w) {
+        return py::bytes(static_cast<const char*>(w.memory->data()), w.memory->bytes());
+      });
+  py::class_<Cache>(m, "Cache").def_property_readonly("data", [](const Cache& c) {
+    return py::bytes(static_cast<const char*>(c.layer.data), c.memory->bytes());
+  });
+  py::class_<RowSet>(m, "Rows").def(py::init(&make_rows), "pos"_a, "slot"_a, "cos"_a, "sin"_a,
+                                    "ancestors"_a = py::none(), "prefix_len"_a = 0, "scratch"_a = 0,
+                                    "sequence"_a = py::none(), "views"_a = py::none());
+  py::class_<Kernels>(m, "Kernels")
+      .def(py::init<const std::string&, int>(), "isa"_a = "", "threads"_a = 1)
+      .def_property_readonly("name", &Kernels::name)
+      .def("pack", &Kernels::pack, "parts"_a, "dtype"_a, "group"_a = 0, "interleave"_a = false, "bias"_a = py::none(),
+           "fragments"_a = false)
+      .def("cache", &Kernels::cache, "n_kv"_a, "d"_a, "capacity"_a, "dtype"_a)
+      .def("set_rows", &Kernels::set_rows, "cache"_a, "slot"_a, "k"_a, "v"_a)
+      .def("embed", &Kernels::embed, "table"_a, "token"_a)
+      .def("qkv", &Kernels::qkv, "x"_a, "norm"_a, "eps"_a, "w"_a, "rows"_a, "cache"_a, "n_heads"_a,
+           "q_norm"_a = py::none(), "k_norm"_a = py::none())
+      .def("attention", &Kernels::attention, "q"_a, "rows"_a, "cache"_a, "window"_a, "scale"_a)
+      .def("residual", &Kernels::residual, "input"_a, "w"_a, "x"_a, "down"_a = false)
+      .def("gate_up", &Kernels::gate_up, "x"_a, "norm"_a, "eps"_a, "w"_a)
+      .def("lm_head", &Kernels::lm_head, "x"_a, "norm"_a, "eps"_a, "w"_a)
+      .def("rmsnorm", &Kernels::rmsnorm, "x"_a, "norm"_a, "eps"_a, "stride"_a)
+      .def("mean", &Kernels::mean, "x"_a, "group"_a)
+      .def("spread", &Kernels::spread, "own"_a, "token"_a, "logits"_a)
+      .def("topk", &Kernels::topk, "logits"_a, "k"_a, "scores"_a = py::none(), "scale"_a = 1.0f, "seed"_a = py::none(),
+           "stream"_a = 0, "pos"_a = py::none())
+      .def("move_row", &Kernels::move_row, "cache"_a, "from_slot"_a, "to_slot"_a)
+      .def("read_rows", &Kernels::read_rows, "cache"_a, "slot"_a, "stride"_a)
+      .def("probe", &Kernels::probe, "dtype"_a, Release());
+  bind_draw(m);
+  m.def("isas", [] {
+    std::vector<std::string> names;
+    for (const char* const* name = cpu_isas(); *name; ++name) names.emplace_back(*name);
+    return names;
+  });
+}

@@ -1,0 +1,181 @@
+// What searches for plans take from the planner: how often a plan's word comes true, and what drafting by it is worth.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "base/error.h"
+#include "draft/default_plans.h"
+#include "planner/solo.h"
+#include "python/bind_skip.h"
+
+namespace py = pybind11;
+using namespace py::literals;
+
+void bind_planner(py::module_& m);
+
+namespace swiftk {
+namespace {
+
+// A planner without an engine, on a clock that Python tells: for simulations.
+class Simulated {
+ public:
+  Simulated(std::shared_ptr<Model> model, bool plans, bool directed, const std::vector<int>& drafters, bool always)
+      : model_(std::move(model)), solo_(asked(plans, directed, drafters, always)) {
+    solo_.planner.untimed_looks();
+    if (plans && !directed) offer_plans(solo_.planner, *model_);
+  }
+  SoloPlanner& operator*() { return solo_; }
+  SoloPlanner* operator->() { return &solo_; }
+  Planner& planner() { return solo_.planner; }
+
+  int plan(const Skip& skip) {
+    const SkipSet set = set_of(*model_, skip);
+    const int known = planner().find(set);
+    return known >= 0 ? known : offer_plan(planner(), *model_, set, false);
+  }
+
+ private:
+  static DraftMode asked(bool plans, bool directed, const std::vector<int>& drafters, bool always) {
+    DraftMode c{.plans = !plans     ? Plans::None
+                         : directed ? Plans::Directed
+                                    : Plans::Any,
+                .sources = {},
+                .always = always};
+    for (const int id : drafters) c.sources.push_back(static_cast<SourceId>(id));
+    return c;
+  }
+
+  std::shared_ptr<Model> model_;
+  SoloPlanner solo_;
+};
+
+py::dict told(const Allotment& a, const DraftRule& r) {
+  return py::dict("drafts"_a = a.drafts, "guesses"_a = a.guesses, "eager"_a = a.eager, "steps"_a = a.steps,
+                  "rows"_a = a.rows, "plan"_a = a.plan, "rate"_a = a.rate, "min_step_gain"_a = r.min_step_gain,
+                  "edges"_a = r.edges, "p_top1"_a = r.p_top1, "p_rank"_a = r.p_rank, "row_price"_a = r.row_price,
+                  "max_draft"_a = r.max_draft);
+}
+
+void bind_rates(py::module_& m) {
+  py::class_<AcceptanceRates>(m, "AcceptanceRates")
+      .def(py::init([](bool thinned) { return AcceptanceRates::of_plan(thinned ? kThinned : kWhole); }), "thinned"_a)
+      // (confidence, rank) of each outcome.
+      .def("add",
+           [](AcceptanceRates& self, const std::vector<std::pair<float, int>>& outcomes) {
+             for (const auto& [confidence, rank] : outcomes) self.add(AcceptanceRates::bucket(confidence), rank);
+           })
+      .def("merge", &AcceptanceRates::merge, "other"_a)
+      .def("scale", &AcceptanceRates::scale, "by"_a)
+      .def(
+          "restore",
+          [](AcceptanceRates& self, const std::vector<double>& counts) {
+            if (counts.size() != self.counts().size()) {
+              fail(Status::InvalidArgument, "[learned] there are " + std::to_string(counts.size()) + " counts, want " +
+                                                std::to_string(self.counts().size()));
+            }
+            for (const double c : counts) {
+              if (!(c >= 0 && c <= 1e9)) fail(Status::InvalidArgument, "[learned] counts are no counts");
+            }
+            self.restore(counts, 1e9);
+          },
+          "counts"_a)
+      .def_property_readonly("counts", &AcceptanceRates::counts)
+      // (how often each bucket occurs, that the best guess is right in it, that the 2nd, 3rd, ... is [ranks - 1]).
+      .def_property_readonly("odds",
+                             [](const AcceptanceRates& self) {
+                               const Odds odds = self.odds();
+                               return py::make_tuple(self.weights(), odds.p_top1, odds.p_rank);
+                             })
+      .def_property_readonly("outcomes", &AcceptanceRates::outcomes)
+      .def_property_readonly("matchness", &AcceptanceRates::matchness);
+  // draft: price of a step; rows [stages]: of a verified row in each stage of a chain; both in plain steps. pace:
+  // tokens per plain step that come by other means.
+  m.def(
+      "forecast",
+      [](const AcceptanceRates& rates, double draft, const std::array<double, kStages>& rows, double pace) {
+        const Forecast f = forecast(rates, draft, rows, pace);
+        return std::pair(f.rate, f.min_step_gain);
+      },
+      "rates"_a, "draft"_a, "rows"_a, "pace"_a = 1.0);
+}
+
+void bind_simulated(py::module_& m) {
+  py::class_<Simulated>(m, "Planner")
+      .def(py::init<std::shared_ptr<Model>, bool, bool, const std::vector<int>&, bool>(), "model"_a, "plans"_a = true,
+           "directed"_a = false, "drafters"_a = std::vector<int>{}, "always"_a = false)
+      .def("start_text", [](Simulated& self) { self->start_text(); })
+      .def(
+          "next",
+          [](Simulated& self, const std::optional<Skip>& skip, const std::vector<int>& unread, double left) {
+            Reading reading{.left = left};
+            std::copy_n(unread.begin(), std::min(unread.size(), reading.unread.size()), reading.unread.begin());
+            const Allotment& a = self->next(skip ? self.plan(*skip) : -1, reading);
+            return told(a, self->rule());
+          },
+          "skip"_a = py::none(), "unread"_a = std::vector<int>{}, "left"_a = 0.0)
+      .def(
+          "learn",
+          [](Simulated& self, int tokens, int rows, int draft_steps, double draft, double verify,
+             const std::vector<std::pair<float, int>>& outcomes, const std::vector<std::tuple<int, int, int>>& guessed,
+             double reading, int read, double first_step, const std::vector<std::pair<float, int>>& guide,
+             int plan_passes) {
+            std::vector<Outcome> o, by_guide;
+            for (const auto& [confidence, rank] : outcomes) o.push_back({confidence, rank});
+            for (const auto& [confidence, rank] : guide) by_guide.push_back({confidence, rank});
+            std::vector<Guessed> g;
+            for (const auto& [id, bucket, rank] : guessed) g.push_back({static_cast<SourceId>(id), bucket, rank});
+            return self->learn({.rows = rows,
+                                .draft_steps = draft_steps,
+                                .plan_passes = plan_passes,
+                                .seconds = draft + verify,
+                                .draft = draft,
+                                .first_step = first_step,
+                                .verify = verify,
+                                .reading = reading,
+                                .read = read},
+                               tokens, o, g, by_guide);
+          },
+          "tokens"_a, "rows"_a = 1, "draft_steps"_a = 0, "draft"_a = 0.0, "verify"_a = 1.0,
+          "outcomes"_a = std::vector<std::pair<float, int>>{}, "guessed"_a = std::vector<std::tuple<int, int, int>>{},
+          "reading"_a = 0.0, "read"_a = 0, "first_step"_a = 0.0, "guide"_a = std::vector<std::pair<float, int>>{},
+          "plan_passes"_a = 0)
+      .def("wake", [](Simulated& self) { self.planner().wake(self->mode(), 1); })
+      .def("go_on", [](Simulated& self) { self.planner().go_on(self->mode(), 1); })
+      .def(
+          "charge", [](Simulated& self, double seconds) { self.planner().charge(self->mode(), 1, seconds); },
+          "seconds"_a)
+      .def(
+          "price", [](Simulated& self, const Skip& skip) { return self.planner().price(self.plan(skip)); }, "skip"_a)
+      .def(
+          "rates", [](Simulated& self, const Skip& skip) { return self.planner().rates(self.plan(skip)); }, "skip"_a)
+      .def(
+          "learned",
+          [](Simulated& self, const Skip& skip, const AcceptanceRates& rates) {
+            self.planner().learned(self.plan(skip), rates);
+          },
+          "skip"_a, "rates"_a)
+      .def(
+          "forecast",
+          [](Simulated& self, const AcceptanceRates& rates, double price) {
+            return forecast(rates, price, self.planner().stages(1)).rate;
+          },
+          "rates"_a, "price"_a)
+      .def(
+          "row_prices", [](Simulated& self, int n) { return self.planner().row_prices(n); }, "n"_a)
+      .def_property_readonly("resting", [](Simulated& self) { return self.planner().resting(self->mode(), 1); })
+      .def_property_readonly("lost_rate", [](Simulated& self) { return self.planner().lost_rate(self->mode(), 1); })
+      .def_property_readonly("reason_off", [](Simulated& self) { return self.planner().reason_off(self->mode()); })
+      .def_property_readonly("plain_seconds", [](Simulated& self) { return self.planner().clock().step(1); });
+}
+
+}  // namespace
+}  // namespace swiftk
+
+void bind_planner(py::module_& m) {
+  swiftk::bind_rates(m);
+  swiftk::bind_simulated(m);
+}

@@ -1,0 +1,50 @@
+// swiftk._core.RemoteHead: a head whose model is at a server.
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include "heads/draft_model.h"
+#include "heads/remote_head.h"
+
+namespace py = pybind11;
+using namespace py::literals;
+
+void bind_remote(py::module_& m);
+
+namespace swiftk {
+namespace {
+
+using Release = py::call_guard<py::gil_scoped_release>;
+using Floats = py::array_t<float, py::array::c_style | py::array::forcecast>;
+
+std::unique_ptr<RemoteHead> open_head(const std::string& target, const std::string& head, const std::string& dtype,
+                                      const std::string& draft_weights, int threads, int context) {
+  LoadOptions options{.dtype = dtype, .draft_weights = draft_weights, .drafters = {head}, .threads = threads};
+  return std::make_unique<RemoteHead>(target, std::move(options), context);
+}
+
+}  // namespace
+}  // namespace swiftk
+
+void bind_remote(py::module_& m) {
+  using namespace swiftk;
+  py::class_<RemoteHead>(m, "RemoteHead")
+      .def(py::init(&open_head), "target"_a, "head"_a, "dtype"_a = "auto", "draft_weights"_a = "own", "threads"_a = 0,
+           "context"_a = 0, Release())
+      .def("begin", &RemoteHead::begin, "sampling"_a, "prompt"_a)
+      .def(
+          "know",
+          [](RemoteHead& self, int first, const Floats& told) {
+            self.know(first, {told.data(), static_cast<size_t>(told.size())});
+          },
+          "first"_a, "told"_a)
+      .def(
+          "guess",
+          [](RemoteHead& self, const std::vector<int32_t>& text, int count) { return self.guess(text, count); },
+          "text"_a, "count"_a, Release())
+      .def_property_readonly("kind", [](const RemoteHead& self) { return self.drafter().kind; })
+      .def_property_readonly("taps", [](const RemoteHead& self) { return self.drafter().taps; })
+      .def_property_readonly("width", &RemoteHead::width)
+      .def_property_readonly("known", &RemoteHead::known)
+      .def_property_readonly("context", &RemoteHead::context);
+}

@@ -1,0 +1,271 @@
+// swiftk._core: sessions for Python. Every phase releases the GIL; errors become the classes of
+// swiftk.errors.
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <new>
+#include <optional>
+#include <string>
+#include <system_error>
+
+#include "base/dtype_names.h"
+#include "base/error.h"
+#include "engine/session.h"
+#include "python/bind_errors.h"
+#include "python/bind_scores.h"
+#include "python/bind_skip.h"
+
+namespace py = pybind11;
+using namespace py::literals;
+
+void bind_model(py::module_& m);     // bind_model.cc
+void bind_sampling(py::module_& m);  // bind_sampling.cc
+void bind_drafters(py::module_& m);  // bind_drafters.cc
+void bind_planner(py::module_& m);   // bind_planner.cc
+void bind_engine(py::module_& m);    // bind_engine.cc
+void bind_ops(py::module_& m);       // bind_ops.cc
+void bind_remote(py::module_& m);    // bind_remote.cc
+
+namespace swiftk {
+namespace {
+
+using Tokens = py::array_t<int32_t, py::array::c_style | py::array::forcecast>;
+using Release = py::call_guard<py::gil_scoped_release>;
+
+void raise_python(const char* name, const char* what) {
+  const py::object type = py::module_::import("swiftk.errors").attr(name);
+  PyErr_SetString(type.ptr(), what);
+}
+
+void translate(std::exception_ptr p) {
+  try {
+    if (p) std::rethrow_exception(p);
+  } catch (const Error& e) {
+    raise_python(python_name(e.status()), e.what());
+  } catch (const std::bad_alloc&) {
+    raise_python("OutOfMemory", "[memory] a buffer could not be allocated");
+  } catch (const std::system_error& e) {
+    raise_python("OutOfMemory", (std::string("[threads] none more can be started: ") + e.what()).c_str());
+  }
+}
+
+std::span<const int32_t> span(const Tokens& t) { return {t.data(), static_cast<size_t>(t.size())}; }
+
+py::array_t<int32_t> copy(std::span<const int32_t> v) { return py::array_t<int32_t>(v.size(), v.data()); }
+
+std::unique_ptr<Session> make_session(const std::shared_ptr<Model>& model, int context, int threads, bool poison) {
+  return std::make_unique<Session>(model, SessionOptions{.context = context, .threads = threads, .poison = poison});
+}
+
+DraftRule make_rule(float confidence, int max_draft, int max_nodes, const std::array<float, 3>& tier,
+                    const std::array<int, 4>& width, const std::vector<int32_t>& stop_ids, float min_step_gain,
+                    const decltype(DraftRule::edges)& edges, const decltype(DraftRule::p_top1)& p_top1,
+                    const decltype(DraftRule::p_rank)& p_rank, const std::vector<float>& row_price, int max_depth,
+                    int chain, float min_row_gain, int guesses, const decltype(DraftRule::guide)& guide,
+                    float least_guess, const std::vector<std::pair<int, decltype(SourceRule::chance)>>& sources,
+                    int beam) {
+  std::vector<SourceRule> asked;
+  for (const auto& [id, chance] : sources) asked.push_back({static_cast<SourceId>(id), chance});
+  return {.confidence = confidence,
+          .max_draft = max_draft,
+          .max_depth = max_depth,
+          .max_nodes = max_nodes,
+          .tier = tier,
+          .width = width,
+          .stop_ids = stop_ids,
+          .beam = beam,
+          .min_step_gain = min_step_gain,
+          .edges = edges,
+          .p_top1 = p_top1,
+          .p_rank = p_rank,
+          .row_price = row_price,
+          .sources = std::move(asked),
+          .chain = chain,
+          .min_row_gain = min_row_gain,
+          .guesses = guesses,
+          .guide = guide,
+          .least_guess = least_guess};
+}
+
+// By a rule, or by its fields.
+int draft(Session& self, const py::kwargs& fields) {
+  const DraftRule rule = py::type::of<DraftRule>()(**fields).cast<DraftRule>();
+  const py::gil_scoped_release release;
+  return self.draft(rule).size();
+}
+
+// By their fields.
+void set_sources(Session& self, const py::kwargs& fields) {
+  self.set_sources(py::type::of<DrafterSettings>()(**fields).cast<DrafterSettings>());
+}
+
+std::vector<Emitted> verify(Session& self) {
+  const std::span<const Emitted> emitted = self.verify();
+  return {emitted.begin(), emitted.end()};
+}
+
+py::dict phase_dict(const Session& self) {
+  const Phase& p = self.last();
+  return py::dict("prefill"_a = p.prefill, "draft"_a = p.draft, "verify"_a = p.verify, "commit"_a = p.commit,
+                  "score"_a = p.score, "draft_steps"_a = p.draft_steps, "drafted"_a = p.drafted,
+                  "verify_rows"_a = p.verify_rows, "reused_rows"_a = p.reused_rows, "reused_share"_a = p.reused_share,
+                  "saved_weight_bytes"_a = p.saved_weight_bytes, "at_once"_a = p.at_once, "proposed"_a = p.proposed);
+}
+
+// (confidence, rank, seconds) of what `run` scores; `exits`: of so many candidates, a row each.
+template <typename Run>
+py::tuple scored(Session& self, Run run, std::optional<size_t> exits = {}) {
+  std::span<const Outcome> outcomes;
+  {
+    const py::gil_scoped_release release;
+    outcomes = run();
+  }
+  return scores(outcomes, self.last().score, exits);
+}
+
+py::tuple score(Session& self, const std::vector<int>& attn, const std::vector<int>& mlp, int exit_layer,
+                const std::vector<std::string>& weights, int window, int end) {
+  const SkipSet skip = skip_set(self.model(), attn, mlp, exit_layer, weights);
+  return scored(self, [&] { return self.score(skip, window, end); });
+}
+
+py::tuple score_exits(Session& self, const std::vector<int32_t>& exits, int window, int end) {
+  return scored(self, [&] { return self.score_exits(exits, window, end); }, exits.size());
+}
+
+void bind_session(py::module_& m) {
+  const DraftRule rule;
+  py::class_<DraftRule>(m, "DraftRule")
+      .def(py::init(&make_rule), "confidence"_a = rule.confidence, "max_draft"_a = rule.max_draft,
+           "max_nodes"_a = rule.max_nodes, "tier"_a = rule.tier, "width"_a = rule.width, "stop_ids"_a = rule.stop_ids,
+           "min_step_gain"_a = rule.min_step_gain, "edges"_a = rule.edges, "p_top1"_a = rule.p_top1,
+           "p_rank"_a = rule.p_rank, "row_price"_a = rule.row_price, "max_depth"_a = rule.max_depth,
+           "chain"_a = rule.chain, "min_row_gain"_a = rule.min_row_gain, "guesses"_a = rule.guesses,
+           "guide"_a = rule.guide, "least_guess"_a = rule.least_guess,
+           "sources"_a = std::vector<std::pair<int, decltype(SourceRule::chance)>>{}, "beam"_a = rule.beam);
+  py::class_<Session>(m, "Session")
+      .def(py::init(&make_session), "model"_a, "context"_a = 0, "threads"_a = 0, "poison"_a = false)
+      .def(
+          "set_sampling",
+          [](Session& self, const Sampling& sampling, const std::string& acceptance) {
+            self.set_sampling(sampling, acceptance_named(acceptance));
+          },
+          "sampling"_a = Sampling{}, "acceptance"_a = "coupled")
+      .def("set_logprobs", &Session::set_logprobs, "n"_a)
+      .def(
+          "set_skip",
+          [](Session& self, const std::vector<int>& attn, const std::vector<int>& mlp, int exit_layer,
+             const std::vector<std::string>& weights) {
+            self.set_skip(skip_set(self.model(), attn, mlp, exit_layer, weights));
+          },
+          "attn"_a, "mlp"_a, "exit_layer"_a = -1, "weights"_a = std::vector<std::string>())
+      .def("set_kvq", &Session::set_kvq, "on"_a)
+      .def(
+          "set_recall", [](Session& self, std::optional<bool> recall) { self.set_recall(recall_named(recall)); },
+          "recall"_a)
+      .def("set_sources", &set_sources)
+      .def("forget_sources", &Session::forget_sources)
+      .def(
+          "reuse", [](Session& self, const Tokens& t) { return self.reuse(span(t)); }, "tokens"_a, Release())
+      .def(
+          "extend", [](Session& self, const Tokens& t) { self.extend(span(t)); }, "tokens"_a, Release())
+      .def("sample", &Session::sample, Release())
+      .def(
+          "prefill", [](Session& self, const Tokens& t) { return self.prefill(span(t)); }, "tokens"_a, Release())
+      .def("draft", &draft)
+      .def(
+          "draft", [](Session& self, const DraftRule& rule) { return self.draft(rule).size(); }, "rule"_a, Release())
+      .def(
+          "set_tree",
+          [](Session& self, const Tokens& t, const Tokens& p) { return self.set_tree(span(t), span(p)).size(); },
+          "tokens"_a, "parents"_a)
+      .def("verify", &verify, Release())
+      .def("commit", &Session::commit, "count"_a, Release())
+      .def("score", &score, "attn"_a, "mlp"_a, "exit_layer"_a = -1, "weights"_a = std::vector<std::string>(),
+           "window"_a = 32, "end"_a = -1)
+      .def("score_exits", &score_exits, "exits"_a, "window"_a = 32, "end"_a = -1)
+      .def(
+          "propose_skips",
+          [](Session& self, int most) {
+            const py::gil_scoped_release release;
+            return sublayers(self.propose_skips(most));
+          },
+          "most"_a)
+      .def("cancel", &Session::cancel)
+      .def("clear_cancel", &Session::clear_cancel)
+      .def_property_readonly("tree_tokens",
+                             [](const Session& s) { return copy({s.tree().tokens(), size_t(s.tree().size())}); })
+      .def_property_readonly("tree_parents",
+                             [](const Session& s) { return copy({s.tree().parents(), size_t(s.tree().size())}); })
+      .def_property_readonly("history", [](const Session& s) { return copy(s.history()); })
+      .def_property_readonly("logits",
+                             [](const Session& s) {
+                               const py::ssize_t vocab = s.model().config.V;
+                               const auto v = s.logits();
+                               return py::array_t<float>({py::ssize_t(v.size()) / vocab, vocab}, v.data());
+                             })
+      .def_property_readonly("outcomes", [](const Session& s) { return pairs_of(s.outcomes()); })
+      .def_property_readonly("guide_outcomes", [](const Session& s) { return pairs_of(s.guide_outcomes()); })
+      .def_property_readonly("guessed",
+                             [](const Session& s) {
+                               std::vector<std::tuple<int, int, int>> guessed;
+                               for (const Guessed& g : s.guessed()) {
+                                 guessed.emplace_back(static_cast<int>(g.source), g.bucket, g.rank);
+                               }
+                               return guessed;
+                             })
+      .def_property_readonly("tree_sources",
+                             [](const Session& s) {
+                               std::vector<int> sources;
+                               for (const SourceId id : s.tree_sources()) sources.push_back(static_cast<int>(id));
+                               return sources;
+                             })
+      .def_property_readonly("features",
+                             [](const Session& s) {
+                               const std::vector<float> v = s.features();
+                               const py::ssize_t rows = std::max<py::ssize_t>(1, py::ssize_t(s.cached()));
+                               return py::array_t<float>({rows, py::ssize_t(v.size()) / rows}, v.data());
+                             })
+      .def_property_readonly("kv_rows",
+                             [](const Session& s) {
+                               const std::vector<float> v = s.kv_rows();
+                               const py::ssize_t rows = std::max<py::ssize_t>(1, py::ssize_t(s.cached()));
+                               return py::array_t<float>({rows, py::ssize_t(v.size()) / rows}, v.data());
+                             })
+      .def_property_readonly("last", &phase_dict)
+      .def_property_readonly("drafted_from", &Session::drafted_from)
+      .def_property_readonly("shared_steps", &Session::shared_steps)
+      .def_property_readonly("max_chunk", &Session::max_chunk)
+      .def_property_readonly("context", &Session::context)
+      .def_property_readonly("run_seconds", &Session::run_seconds)
+      .def_property_readonly("cache_bytes", &Session::cache_bytes)
+      .def_property_readonly("workspace_bytes", &Session::workspace_bytes)
+      .def_property_readonly("fallbacks", &Session::fallbacks);
+}
+
+}  // namespace
+}  // namespace swiftk
+
+PYBIND11_MODULE(_core, m) {
+  using namespace swiftk;
+  py::register_exception_translator(&translate);
+  py::class_<Emitted>(m, "Emitted")
+      .def_readonly("token", &Emitted::token)
+      .def_property_readonly("drafted", &Emitted::drafted)
+      .def_property_readonly("source", [](const Emitted& e) { return static_cast<int>(e.source); })
+      .def_readonly("logprob", &Emitted::logprob)
+      .def_property_readonly("top", [](const Emitted& e) {
+        std::vector<std::pair<int32_t, float>> top;
+        for (const TokenLogprob& t : e.top) top.emplace_back(t.token, t.logprob);
+        return top;
+      });
+  bind_model(m);
+  bind_sampling(m);
+  bind_drafters(m);
+  bind_planner(m);
+  bind_session(m);
+  bind_engine(m);
+  bind_ops(m);
+  bind_remote(m);
+}

@@ -1,0 +1,67 @@
+// run(plan, rows, begin, end): the only layer loop. Prefill, draft, verify and candidate scoring are calls to it.
+#pragma once
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "run/kv_pool.h"
+#include "run/plan.h"
+
+namespace swiftk {
+
+class Executor {
+ public:
+  // Workspace for calls of at most max_rows rows.
+  Executor(std::shared_ptr<const Model>, int threads, int max_rows);
+  // The same on the threads of another one, or its stream, whose turn it never is at the same time, and which outlives
+  // this one.
+  Executor(std::shared_ptr<const Model>, const Executor& host, int max_rows);
+  ~Executor();
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
+
+  // Computes the rotary tables of `rows`, which last until the next call.
+  void rotate(Rows& rows);
+  // The same, and binds them; all that rows points at must stay until the next call.
+  void prepare(Rows& rows);
+  // Runs steps [begin, end) over the rows; x [n, D] is the residual stream, filled from the embedding, if the model has
+  // one, where begin == 0.
+  // Then, if `logits` is given, the plan's head over all rows. Throws Error(Cancelled) between steps (of a recorded
+  // pass: before it) once cancel is set, and clears it; K and V of these rows are then undefined, nothing else.
+  void run(const Plan&, const Rows&, int begin, int end, float* x, const KvPool&, std::atomic<bool>& cancel,
+           float* logits = nullptr);
+  // logits [n, V] of residual rows x [n, D], by the plan's head.
+  void head(const Plan&, const float* x, int n, float* logits);
+  void topk(const TopkArgs&);
+  // A draft in one go of the backend, as Ops::draft_spine says; x, cache and logits as in run(). spine.rows has its
+  // rotary tables; the pass is filled in here.
+  int draft(const Plan&, SpineArgs spine, float* x, const KvPool&, std::atomic<bool>& cancel, float* logits);
+
+  Ctx& ctx() const { return *ctx_; }
+  int max_rows() const { return max_rows_; }
+  size_t workspace_bytes() const;
+  double seconds() const { return seconds_; }  // spent in run(), head() and waiting for what they started
+  const Model& model() const { return *model_; }
+
+ private:
+  void steps(const Plan&, const Rows&, int begin, int end, float* x, const KvPool&, std::atomic<bool>& cancel);
+  void attention(const Step&, const Rows&, float* x, const KvPool&);
+  void mlp(const Step&, int n, float* x);
+  void project(const Weight& head, const float* x, int n, float* logits);
+
+  Executor(std::shared_ptr<const Model>, int max_rows, Ctx* ctx, bool owns);
+
+  std::shared_ptr<const Model> model_;
+  Ctx* ctx_;
+  bool owns_;
+  int max_rows_;
+  Buffer q_, attn_, h_;      // [rows, H d], [rows, H d], [rows, F]
+  std::vector<float> rope_;  // [2, rows, d/2]
+  // Tables of late positions: a round comes to most of the last one's again, and they cost microseconds each.
+  static constexpr int kKnown = 128;
+  std::vector<float> known_rope_;  // [kKnown, 2, d/2], by position % kKnown
+  std::vector<int> known_pos_;     // [kKnown], -1: none
+  double seconds_ = 0;
+};
+
+}  // namespace swiftk

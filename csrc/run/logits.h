@@ -1,0 +1,66 @@
+// Logits rows of the last pass, where the backend computes them, and the host's copies of those that somebody reads.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "model/model.h"
+#include "text/constraint.h"
+
+namespace swiftk {
+
+class Logits {
+ public:
+  Logits(const Ops& ops, int rows, int vocab)
+      : ops_(ops), vocab_(vocab), buffer_(ops, sizeof(float) * rows * vocab), fresh_(rows, false) {
+    if (ops.device) host_.resize(static_cast<size_t>(rows) * vocab);
+  }
+
+  // Rows [0, n) are about to be computed: what the host knew of them is void.
+  float* compute(int n) {
+    rows_ = n;
+    fresh_.assign(fresh_.size(), false);
+    return row(0);
+  }
+  float* row(int i) const { return buffer_.as<float>() + static_cast<size_t>(i) * vocab_; }
+  int rows() const { return rows_; }
+
+  const float* host(Ctx& ctx, int i) const {
+    if (!ops_.device) return row(i);
+    float* const copy = host_.data() + static_cast<size_t>(i) * vocab_;
+    if (!fresh_[i]) ops_.download(ctx, copy, row(i), sizeof(float) * vocab_);
+    fresh_[i] = true;
+    return copy;
+  }
+  // What has no bit is never drawn.
+  void mask(Ctx& ctx, int i, std::span<const uint32_t> bits) {
+    float* logits = row(i);
+    if (ops_.device) {
+      host(ctx, i);
+      logits = host_.data() + static_cast<size_t>(i) * vocab_;
+    }
+    for (int t = 0; t < vocab_; ++t) {
+      if (!(bits[t / 32] >> t % 32 & 1)) logits[t] = kNever;
+    }
+    if (ops_.device) ops_.upload(ctx, row(i), logits, sizeof(float) * vocab_);
+  }
+  std::span<const float> all(Ctx& ctx) const {
+    for (int i = 0; i < rows_; ++i) host(ctx, i);
+    return {ops_.device ? host_.data() : row(0), static_cast<size_t>(rows_) * vocab_};
+  }
+  // Rows hold nothing, and take no memory of the host until they are computed again.
+  void discard() {
+    rows_ = 0;
+    if (ops_.discard) ops_.discard(row(0), buffer_.bytes());
+  }
+  size_t bytes() const { return buffer_.bytes() + host_.size() * sizeof(float); }
+
+ private:
+  const Ops& ops_;
+  int vocab_, rows_ = 0;
+  Buffer buffer_;                    // [rows, vocab]
+  mutable std::vector<float> host_;  // [rows, vocab], unused where the host reads the buffer
+  mutable std::vector<bool> fresh_;  // [rows] of host_
+};
+
+}  // namespace swiftk

@@ -1,0 +1,95 @@
+#include "run/plan.h"
+
+#include <algorithm>
+#include <string>
+
+#include "base/dtype_names.h"
+#include "base/error.h"
+
+namespace swiftk {
+namespace {
+
+std::vector<bool> membership(const std::vector<int>& layers, int n_layers, const char* field) {
+  std::vector<bool> in(n_layers, false);
+  for (const int layer : layers) {
+    if (layer < 0 || layer >= n_layers) {
+      fail(Status::InvalidArgument, std::string("[plan] SkipSet.") + field + " names layer " + std::to_string(layer) +
+                                        ", want 0.." + std::to_string(n_layers - 1));
+    }
+    in[layer] = true;
+  }
+  return in;
+}
+
+}  // namespace
+
+SkipSet SkipSet::unguided() const {
+  SkipSet set = *this;
+  if (!alone()) set.drafter.reset();
+  return set;
+}
+
+std::string name_of_drafter(int number) { return number == 0 ? "drafter" : "drafter-" + std::to_string(number + 1); }
+
+void read_weights(SkipSet& skip, std::span<const std::string> names, std::optional<DType> own) {
+  for (const std::string& name : names) {
+    if (&name == &names.back() && names.size() <= 2) {
+      for (int i = 0; i < kMostDraftModels; ++i) {
+        if (name == name_of_drafter(i)) skip.drafter = i;
+      }
+      if (skip.drafter) return;
+    }
+    const std::optional<DType> found = name == "own" ? own : dtype_named(name);
+    if (!found) {
+      fail(Status::InvalidArgument, "[skip] weights has '" + name + "', want " + (own ? "own or " : "") +
+                                        "names of dtypes, and behind one of them, or alone, drafter, drafter-2, ...");
+    }
+    skip.weights.push_back(*found);
+  }
+}
+
+Plan compile_plan(const Model& model, const SkipSet& skip) {
+  if (skip.alone())
+    fail(Status::InvalidArgument, "[plan] the drafter has layers of its own: nothing of them is skipped");
+  const int n_layers = model.config.L;
+  if (skip.exit_layer < -1 || skip.exit_layer > n_layers) {
+    fail(Status::InvalidArgument, "[plan] SkipSet.exit_layer is " + std::to_string(skip.exit_layer) + ", want 0.." +
+                                      std::to_string(n_layers) + " or -1 for none");
+  }
+  const std::vector<bool> no_attn = membership(skip.attn, n_layers, "attn"),
+                          no_mlp = membership(skip.mlp, n_layers, "mlp");
+  const size_t forms = skip.weights.size();
+  if (forms > 1 && forms != static_cast<size_t>(n_layers)) {
+    fail(Status::InvalidArgument, "[plan] SkipSet.weights names " + std::to_string(forms) + " forms, want one or " +
+                                      std::to_string(n_layers) + ", one a layer");
+  }
+  const auto form = [&](int layer) -> const Weights& {
+    return forms == 0 ? model.own : model.stored(skip.weights[forms == 1 ? 0 : layer]);
+  };
+  const int there = static_cast<int>(model.own.layers.size());  // none where they were not loaded
+  const int end = std::min(there, skip.exit_layer < 0 ? n_layers : skip.exit_layer);
+  Plan plan{.steps = {}, .head = &form(n_layers - 1).head};
+  for (int layer = 0; layer < end; ++layer) {
+    const LayerWeights* const weights = &form(layer).layers[layer];
+    if (!no_attn[layer]) plan.steps.push_back({StepKind::Attention, layer, weights});
+    if (!no_mlp[layer]) plan.steps.push_back({StepKind::Mlp, layer, weights});
+  }
+  return plan;
+}
+
+int common_prefix(const Plan& a, const Plan& b) {
+  const auto same = std::mismatch(a.steps.begin(), a.steps.end(), b.steps.begin(), b.steps.end());
+  return static_cast<int>(same.first - a.steps.begin());
+}
+
+size_t weight_bytes(const Plan& plan, int steps) {
+  const auto bytes = [](const Weight& w) { return size_of(w.dtype) * w.n * w.k; };
+  size_t sum = 0;
+  for (int i = 0; i < steps; ++i) {
+    const LayerWeights& w = *plan[i].weights;
+    sum += plan[i].kind == StepKind::Attention ? bytes(w.wqkv) + bytes(w.wo) : bytes(w.w_gate_up) + bytes(w.w_down);
+  }
+  return sum;
+}
+
+}  // namespace swiftk

@@ -1,0 +1,62 @@
+// A SkipSet compiles to a Plan: the flat list of sublayers that a pass runs. The target is the plan that skips nothing;
+// draft and target differ in data, never in code.
+#pragma once
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "model/model.h"
+
+namespace swiftk {
+
+// Sublayers left out of the draft. Every subset is legal; a bad one costs speed, never correctness.
+struct SkipSet {
+  std::vector<int> attn{}, mlp{};  // layers, any order; duplicates are ignored
+  int exit_layer = -1;             // layers >= exit_layer are left out whole; -1: none
+  // The stored form that is read of each layer [L], or of all [1]; empty: the model's own. The head's is the last one.
+  std::vector<DType> weights{};
+  // By number a drafter that was loaded beside the model: alone, or it guides what is read of the model, where
+  // `weights` says what that is: it guesses on, and a step reads its guesses.
+  std::optional<int> drafter{};
+  bool alone() const { return drafter && weights.empty(); }
+  bool guided() const { return drafter && !weights.empty(); }
+  SkipSet unguided() const;  // what drafts the same tokens by itself
+  bool operator==(const SkipSet&) const = default;
+};
+
+// As hosts name it: "drafter", "drafter-2", ...
+std::string name_of_drafter(int number);
+
+// Sets what is read from its names, as hosts write them: of dtypes, and behind one of them, or alone, that of a
+// drafter. own: what "own" stands for, where that is known. Throws Error(InvalidArgument) for another name.
+void read_weights(SkipSet&, std::span<const std::string> names, std::optional<DType> own = {});
+
+// Cross: attention whose K and V are others': it appends none.
+enum class StepKind : uint8_t { Attention, Mlp, Cross };
+
+struct Step {
+  StepKind kind;
+  int layer;
+  const LayerWeights* weights;  // the stored form that this step reads
+  bool operator==(const Step&) const = default;
+};
+
+struct Plan {
+  std::vector<Step> steps;
+  const Weight* head = nullptr;
+  int size() const { return static_cast<int>(steps.size()); }
+  const Step& operator[](int i) const { return steps[i]; }
+};
+
+// Throws Error(InvalidArgument) for a layer outside [0, L), exit_layer outside [0, L], or weights that are not loaded.
+Plan compile_plan(const Model&, const SkipSet&);
+
+// Number of steps that both plans begin with, reading the same weights. Their K, V and residual rows are equal bit for
+// bit.
+int common_prefix(const Plan&, const Plan&);
+
+// Bytes of the matrices that the first `steps` steps read, none of them low_bit(), padding left out.
+size_t weight_bytes(const Plan&, int steps);
+
+}  // namespace swiftk

@@ -1,0 +1,103 @@
+#include "text/sequence.h"
+
+#include <algorithm>
+
+namespace swiftk {
+
+// Sized here so that no phase allocates.
+Draft::Draft() {
+  candidates.reserve();
+  scouts.reserve(TokenTree::kMaxNodes);
+  wanted.reserve(TokenTree::kMaxNodes);
+}
+
+void Draft::begin(int32_t root) {
+  tree.reset(root);
+  source[0] = SourceId::Target;
+  steps = grown = dropped = beside = ran = choices = 0;
+  guide.confidence.fill(-1);
+  scouts.clear();
+  wanted.clear();
+  asking = false;
+  pending = true;
+}
+
+void Draft::drop(uint64_t nodes) {
+  if (nodes == 0) return;
+  const TokenTree old = tree;
+  const int read = grown;
+  std::array<int, TokenTree::kMaxNodes> at{};
+  tree.reset(old.token(0));
+  grown = read > 0;
+  for (int node = 1; node < old.size(); ++node) {
+    if (nodes >> node & 1) {
+      candidates.leave(node);
+      continue;
+    }
+    const int to = at[node] = tree.add(at[old.parent(node)], old.token(node));
+    source[to] = source[node];
+    candidates.enter(candidates.of_node(node), to);
+    if (node >= read) continue;
+    said.move(node, to);
+    guide.move(node, to);
+    grown = to + 1;
+  }
+  dropped += read - grown;
+}
+
+Verified::Verified() {
+  emitted.reserve(TokenTree::kMaxNodes);
+  path.reserve(TokenTree::kMaxNodes);
+  outcomes.reserve(TokenTree::kMaxNodes);
+  guide_outcomes.reserve(TokenTree::kMaxNodes);
+  guessed.reserve(kMostDrafters * TokenTree::kMaxNodes);
+}
+
+Sequence::Sequence(const Model& model, int most)
+    : most_text(most),
+      seen(model.config.V),
+      plan(std::make_shared<DraftPlan>(model, SkipSet{})),
+      followed(model.drafters.size()) {
+  text.reserve(most + 1);
+  path_tokens.reserve(TokenTree::kMaxNodes);
+}
+
+std::span<const int32_t> Sequence::guessed() const {
+  const size_t known = text.size() - std::min<size_t>(guess.at, text.size());
+  if (guess.at > position() || known >= guess.tokens.size()) return {};
+  const std::span<const int32_t> came(text.data() + guess.at, known);
+  return std::equal(came.begin(), came.end(), guess.tokens.begin()) ? std::span(guess.tokens).subspan(known)
+                                                                    : std::span<const int32_t>{};
+}
+
+void Sequence::forget_tree() {
+  draft.pending = verified.pending = false;
+  draft.ran = 0;
+  verified.emitted.clear();
+  verified.path.clear();
+}
+
+int Sequence::add_node(int parent, int32_t token, SourceId source) {
+  const int node = draft.tree.add(parent, token);
+  draft.source[node] = source;
+  return node;
+}
+
+// A chain lies where its text would: it needs no ancestors, and attention takes its rows together.
+void Sequence::add_rows(RowBatch& batch, int begin, int end, int vocab) const {
+  const TokenTree& tree = draft.tree;
+  const bool chain = tree.is_chain();
+  for (int i = begin; i < end; ++i) {
+    const int32_t token = tree.token(i) < vocab ? tree.token(i) : 0;
+    batch.add(token, cached + tree.depth(i), cached + i, chain ? 0 : tree.ancestors(i));
+  }
+}
+
+void Sequence::read_path(int node) {
+  path_tokens.clear();
+  for (int i = 1; i <= node; ++i) {
+    if (draft.tree.ancestors(node) >> i & 1) path_tokens.push_back(draft.tree.token(i));
+  }
+}
+
+}  // namespace swiftk

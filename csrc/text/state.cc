@@ -1,0 +1,135 @@
+#include "text/state.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <span>
+#include <string>
+
+namespace swiftk {
+namespace {
+
+constexpr char kMagic[8] = {'s', 'w', 'i', 'f', 't', 'k', 's', '2'};
+
+struct Header {
+  char magic[8];
+  char kernels[32];   // whose bits these are
+  uint64_t checksum;  // of what follows the header
+  uint64_t round;
+  int32_t layers, n_kv, d, V, dtype;
+  int32_t text, cached;  // tokens
+  int32_t features;      // floats of each token that a drafter reads
+  int32_t prompt;        // leading tokens that were not generated
+};
+
+Header header_of(const Workspace& w, const Sequence& s) {
+  const Model& model = *w.model;
+  Header h{};
+  std::memcpy(h.magic, kMagic, sizeof kMagic);
+  std::strncpy(h.kernels, model.ops->name, sizeof h.kernels - 1);
+  h.layers = model.config.L;
+  h.n_kv = model.config.n_kv;
+  h.d = model.config.d;
+  h.V = model.config.V;
+  h.dtype = static_cast<int32_t>(model.dtype);
+  h.features = w.pool.features();
+  h.text = s.position();
+  h.cached = s.cached;
+  h.prompt = s.position() - s.seen.generated();
+  h.round = s.round;
+  return h;
+}
+
+uint64_t checksum_of(std::span<const char> bytes) {
+  uint64_t sum = 0xcbf29ce484222325u;
+  size_t i = 0;
+  for (; i + 8 <= bytes.size(); i += 8) {
+    uint64_t word;
+    std::memcpy(&word, bytes.data() + i, 8);
+    sum = (sum ^ word) * 0x9E3779B97F4A7C15u;
+    sum ^= sum >> 29;
+  }
+  for (; i < bytes.size(); ++i) sum = (sum ^ static_cast<unsigned char>(bytes[i])) * 0x100000001b3u;
+  return sum;
+}
+
+// Calls f(a block's part in the cache, its bytes), for each layer, plane and block of the text, in one order.
+template <class F>
+void for_each_part(const Workspace& w, const Sequence& s, int blocks, F f) {
+  const Ops& ops = *w.model->ops;
+  for (int layer = 0; layer < w.model->config.L; ++layer) {
+    const KvLayer kv = w.pool.layer(layer);
+    const size_t plane = ops.kv_bytes(kv.shape) / ops.kv_planes, part = plane / kv.shape.blocks;
+    for (int p = 0; p < ops.kv_planes; ++p) {
+      for (int b = 0; b < blocks; ++b) f(static_cast<char*>(kv.data) + p * plane + s.blocks[b] * part, part);
+    }
+  }
+  const size_t features = sizeof(float) * kKvBlock * w.pool.features();
+  for (int b = 0; features > 0 && b < blocks; ++b) {
+    f(reinterpret_cast<char*>(w.pool.features_at(s.blocks[b] * kKvBlock)), features);
+  }
+}
+
+void want(bool ok, const std::string& what) {
+  if (!ok) fail(Status::InvalidArgument, "[state] " + what);
+}
+
+}  // namespace
+
+std::vector<char> save_state(Workspace& w, const Sequence& s) {
+  Header header = header_of(w, s);
+  const std::span<const std::byte> text = std::as_bytes(std::span(s.text));
+  std::vector<char> out(sizeof header + text.size());
+  std::copy_n(reinterpret_cast<const char*>(text.data()), text.size(), out.data() + sizeof header);
+  for_each_part(w, s, blocks_for(s.cached), [&](const char* part, size_t bytes) {
+    out.resize(out.size() + bytes);
+    w.model->ops->download(w.executor.ctx(), out.data() + out.size() - bytes, part, bytes);
+  });
+  header.checksum = checksum_of({out.data() + sizeof header, out.size() - sizeof header});
+  std::memcpy(out.data(), &header, sizeof header);
+  return out;
+}
+
+void load_state(Workspace& w, Sequence& s, std::span<const char> state) {
+  Header h;
+  want(state.size() >= sizeof h, "it has " + std::to_string(state.size()) + " bytes, fewer than its header");
+  std::memcpy(&h, state.data(), sizeof h);
+  want(std::memcmp(h.magic, kMagic, sizeof kMagic) == 0, "these are not the bytes of a saved text");
+  const Header mine = header_of(w, s);
+  want(std::memcmp(h.kernels, mine.kernels, sizeof h.kernels) == 0,
+       "it is of the kernels '" + std::string(h.kernels, strnlen(h.kernels, sizeof h.kernels)) + "', want '" +
+           mine.kernels + "': others have other bits");
+  want(h.layers == mine.layers && h.n_kv == mine.n_kv && h.d == mine.d && h.V == mine.V && h.dtype == mine.dtype,
+       "it is of a model of another shape or dtype");
+  want(h.features == mine.features, "it keeps " + std::to_string(h.features) +
+                                        " features of each token, this model's " + "drafter reads " +
+                                        std::to_string(mine.features));
+  want(h.text >= 0 && h.cached >= 0 && h.cached <= h.text && h.prompt >= 0 && h.prompt <= h.text,
+       "its lengths cannot be");
+  want(h.text <= s.most_text, "its text has " + std::to_string(h.text) + " tokens, want at most the context of " +
+                                  std::to_string(s.most_text));
+  const int blocks = blocks_for(h.cached);
+  size_t bytes = sizeof h + sizeof(int32_t) * h.text;
+  for_each_part(w, s, blocks, [&](const char*, size_t part) { bytes += part; });
+  want(state.size() == bytes, "it has " + std::to_string(state.size()) + " bytes, want " + std::to_string(bytes));
+  want(checksum_of(state.subspan(sizeof h)) == h.checksum, "its checksum differs: it is damaged");
+  std::vector<int32_t> text(h.text);
+  std::memcpy(text.data(), state.data() + sizeof h, sizeof(int32_t) * h.text);
+  want(std::all_of(text.begin(), text.end(), [&](int32_t t) { return t >= 0 && t < h.V; }), "a token is out of range");
+
+  const char* from = state.data() + sizeof h + sizeof(int32_t) * h.text;
+  for_each_part(w, s, blocks, [&](char* part, size_t n) {
+    w.model->ops->upload(w.executor.ctx(), part, from, n);
+    from += n;
+  });
+  s.text = std::move(text);
+  s.text.reserve(s.most_text + 1);
+  s.cached = h.cached;
+  s.round = h.round;
+  s.seen.reset();
+  for (int32_t i = 0; i < h.text; ++i) i < h.prompt ? s.seen.add_prompt(s.text[i]) : s.seen.add(s.text[i]);
+  s.drafters.restart(0, false);
+  s.forget_tree();
+}
+
+}  // namespace swiftk
