@@ -1,7 +1,7 @@
 """`pytest` runs the tests, `pytest --benchmark` the benchmarks; pytest-benchmark itself has no option of that name.
 
-Both run against the installed swiftk: the source tree, which holds no built extension, must not shadow it. Where the tree
-itself is installed (pip install -e), the extension is built anew first: seconds, where little changed.
+Both run against the installed swiftk: the source tree, which holds no built extension, must not shadow it. Where the
+tree itself is installed (pip install -e), the extension is built anew first: seconds, where little changed.
 """
 
 import json

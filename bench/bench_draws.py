@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from swiftk import _core
-from swiftk.safetensors_io import Tensor, decode, encode, read_folder, write_folder
+from swiftk.files.safetensors_io import Tensor, decode, encode, read_folder, write_folder
 from swiftk.testing import make_tiny
 
 VOCABS = [4096, 32000, 128256]

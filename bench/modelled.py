@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from swiftk import demo_drafter, demo_model
-from swiftk.safetensors_io import Tensor, read_folder, write_folder
+from swiftk.files.safetensors_io import Tensor, read_folder, write_folder
 
 from .drafters import SAMPLINGS
 from .harness import Study

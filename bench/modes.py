@@ -5,7 +5,7 @@ tokens that cost no draft step, and the default, which chooses among all of them
 from __future__ import annotations
 
 from swiftk import SkipSet
-from swiftk.sources import DRAFTERS
+from swiftk.draft.sources import DRAFTERS
 
 from .harness import Study
 from .lanes import ABOUT_COLUMNS, COLUMNS, GREEDY, Way, by_time, swift

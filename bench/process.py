@@ -13,7 +13,7 @@ from pathlib import Path
 from time import sleep
 from typing import Any
 
-from swiftk.folders import cache_folder
+from swiftk.files.folders import cache_folder
 
 from .harness import Study
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import swiftk
 from swiftk import demo_drafter, demo_model
-from swiftk.safetensors_io import read_folder, write_folder
+from swiftk.files.safetensors_io import read_folder, write_folder
 
 from .harness import Study
 from .plots import bars

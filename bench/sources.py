@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from swiftk.sources import DRAFTERS
+from swiftk.draft.sources import DRAFTERS
 
 from .harness import Study
 from .lanes import ABOUT_COLUMNS, COLUMNS, GREEDY, Way

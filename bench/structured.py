@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from unittest.mock import patch
 
-from swiftk.grammar import Grammar
+from swiftk.text.grammar import Grammar
 
 from .harness import Study
 from .lanes import ABOUT_COLUMNS, COLUMNS, DEFAULT, GREEDY, Way

@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from swiftk import demo_model, grow
-from swiftk.tokenizer import Tokenizer
+from swiftk import demo_model
+from swiftk.files import grow
+from swiftk.text.tokenizer import Tokenizer
 
 _PROMPTS = Path(__file__).with_name("prompts.jsonl")
 _STREAMS = Path(__file__).parent / "paper" / "data"  # its README says whose they are

@@ -15,7 +15,7 @@ import httpx
 import numpy as np
 
 from swiftk import demo_drafter
-from swiftk.tokenizer import Tokenizer
+from swiftk.text.tokenizer import Tokenizer
 
 from .harness import Study
 from .plots import lines

@@ -12,17 +12,17 @@ if TYPE_CHECKING:
     from .api import LM as LM
     from .api import generate as generate
     from .api import load as load
-    from .draft_rule import DraftRule as DraftRule
-    from .optimizers.swift_settings import SwiftSettings as SwiftSettings
-    from .options import GenerateOptions as GenerateOptions
-    from .options import LoadOptions as LoadOptions
-    from .page import report as report
-    from .result import Event as Event
-    from .result import Result as Result
-    from .skip import SkipSet as SkipSet
-    from .source_settings import SourceSettings as SourceSettings
-    from .stats import Stats as Stats
-    from .stream import Stream as Stream
+    from .draft.draft_rule import DraftRule as DraftRule
+    from .draft.skip import SkipSet as SkipSet
+    from .draft.source_settings import SourceSettings as SourceSettings
+    from .options.generate_options import GenerateOptions as GenerateOptions
+    from .options.load_options import LoadOptions as LoadOptions
+    from .options.swift_settings import SwiftSettings as SwiftSettings
+    from .pages.page import report as report
+    from .running.result import Event as Event
+    from .running.result import Result as Result
+    from .running.stats import Stats as Stats
+    from .running.stream import Stream as Stream
 
 __version__ = "0.1.0"
 
@@ -31,19 +31,19 @@ __path__ = extend_path(__path__, __name__)
 
 _HOME = {
     "LM": "api",
-    "Stream": "stream",
+    "Stream": "running.stream",
     "generate": "api",
     "load": "api",
-    "report": "page",
-    "GenerateOptions": "options",
-    "LoadOptions": "options",
-    "Event": "result",
-    "Result": "result",
-    "SkipSet": "skip",
-    "Stats": "stats",
-    "DraftRule": "draft_rule",
-    "SwiftSettings": "optimizers.swift_settings",
-    "SourceSettings": "source_settings",
+    "report": "pages.page",
+    "GenerateOptions": "options.generate_options",
+    "LoadOptions": "options.load_options",
+    "Event": "running.result",
+    "Result": "running.result",
+    "SkipSet": "draft.skip",
+    "Stats": "running.stats",
+    "DraftRule": "draft.draft_rule",
+    "SwiftSettings": "options.swift_settings",
+    "SourceSettings": "draft.source_settings",
     "SwiftkError": "errors",
     "InvalidArgument": "errors",
     "InvalidOption": "errors",

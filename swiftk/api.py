@@ -15,27 +15,27 @@ from typing import Any
 import numpy as np
 
 from . import _core
-from .detokenizer import Detokenizer
-from .device import drafter_kernels, place
-from .director import Director, EngineMeasured
-from .engine import Engine
+from .draft.skip import DRAFTER_NAMES, SkipSet, resolve
+from .draft.sources import DRAFTERS, numbers
 from .errors import InternalError, InvalidArgument, InvalidOption
-from .fields import SAMPLER, TO_THE_END
-from .generation_config import Defaults, read_defaults
-from .grammar import Grammar, Grammars
-from .model_folder import check_config, find
-from .options import GenerateOptions, LoadOptions, names, resolve_names, show_options
-from .policies import Policies, Policy
-from .prompt import known_ids, token_ids
-from .result import Result
-from .skip import DRAFTER_NAMES, SkipSet, resolve
-from .sources import DRAFTERS, numbers
-from .stats import Stats
-from .stops import Stopper
-from .stream import Stream
-from .tokenizer import Tokenizer
-from .trace import Trace
-from .transcript import Transcript
+from .files.model_folder import check_config, find
+from .gpu.device import drafter_kernels, place
+from .options.fields import SAMPLER, TO_THE_END
+from .options.generate_options import GenerateOptions, LoadOptions, names, resolve_names, show_options
+from .options.generation_config import Defaults, read_defaults
+from .running.director import Director, EngineMeasured
+from .running.engine import Engine
+from .running.policies import Policies, Policy
+from .running.result import Result
+from .running.stats import Stats
+from .running.stream import Stream
+from .running.trace import Trace
+from .running.transcript import Transcript
+from .text.detokenizer import Detokenizer
+from .text.grammar import Grammar, Grammars
+from .text.prompt import known_ids, token_ids
+from .text.stops import Stopper
+from .text.tokenizer import Tokenizer
 
 _log = logging.getLogger("swiftk")
 Prepared = tuple[np.ndarray, GenerateOptions, tuple[SkipSet, ...], Grammar | None]  # a text that may start

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from .api import LM, load_tensors
 from .errors import InvalidArgument, UnsupportedModel
-from .fields import TextOptions, table
-from .stream import Stream
+from .options.fields import TextOptions, table
+from .running.stream import Stream
 
 if TYPE_CHECKING:
     import torch

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from .bpe import SMALLEST, write_bpe
 from .errors import InvalidArgument
-from .grow import grow
-from .safetensors_io import STORED, Tensor, encode, write_folder
+from .files.grow import grow
+from .files.safetensors_io import STORED, Tensor, encode, write_folder
+from .text.bpe import SMALLEST, write_bpe
 
 __all__ = ["FAMILIES", "grow", "make_tiny"]
 

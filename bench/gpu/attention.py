@@ -16,8 +16,8 @@ import record
 import torch
 import triton
 
-from swiftk.folders import kernel_sources
-from swiftk.pack_compile import PACKAGE, load_kernels
+from swiftk.files.folders import kernel_sources
+from swiftk.gpu.pack_compile import PACKAGE, load_kernels
 
 _MODEL = "8b"
 _CONTEXTS = (512, 4096, 32768)

@@ -24,8 +24,8 @@ import record
 import torch
 from subject import forms, kernel_shape
 
-from swiftk import pack, pack_cuda
-from swiftk.device import architecture
+from swiftk.gpu import pack, pack_cuda
+from swiftk.gpu.device import architecture
 
 ROWS = (1, 8, 16, 32, 64)
 COLD = 400e6  # bytes of copies of a matrix that are read in turn, so that none is in L2

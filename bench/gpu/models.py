@@ -20,8 +20,8 @@ import numpy as np
 import record
 
 from swiftk import demo_model
-from swiftk.grow import grow
-from swiftk.safetensors_io import Stream, Tensor, to_bfloat16, write_folder
+from swiftk.files.grow import grow
+from swiftk.files.safetensors_io import Stream, Tensor, to_bfloat16, write_folder
 
 _LLAMA3 = {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0,
            "original_max_position_embeddings": 8192}

@@ -29,7 +29,7 @@ import subject
 import suite
 
 import swiftk
-from swiftk import pack, pack_cuda
+from swiftk.gpu import pack, pack_cuda
 
 _RUNS = ("ladder", "hardware decode contexts bits", "peers speculation tests")
 Job = tuple[dict[str, Any], str, str]  # shape, kind of matmuls, forms of copies

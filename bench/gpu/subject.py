@@ -17,8 +17,9 @@ import numpy as np
 import record
 
 import swiftk
-from swiftk import SkipSet, _core, debug, pack
-from swiftk.device import architecture
+from swiftk import SkipSet, _core
+from swiftk.gpu import debug, pack
+from swiftk.gpu.device import architecture
 
 ROWS = (1, 2, 4, 8, 16, 32, 48, 64)
 CONTEXT = 128  # tokens of text before most steps

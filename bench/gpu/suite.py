@@ -16,7 +16,7 @@ from typing import Any
 
 import record
 
-from swiftk.folders import cache_folder
+from swiftk.files.folders import cache_folder
 
 # Those whose models run on the device: bits first.
 FILES = ("cuda", "cuda_drafts", "cuda_copies", "lossless", "overlap", "sampling", "nucleus", "triton",

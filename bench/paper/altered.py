@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from swiftk import SkipSet
-from swiftk.folders import cache_folder
-from swiftk.safetensors_io import Tensor, read_folder, write_file
+from swiftk.files.folders import cache_folder
+from swiftk.files.safetensors_io import Tensor, read_folder, write_file
 
 Tensors = dict[str, Tensor]
 

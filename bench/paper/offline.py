@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from swiftk import LM, SkipSet, _core
-from swiftk.optimizers import self_sd
-from swiftk.optimizers.proposals import skip_set
-from swiftk.optimizers.swift_settings import SwiftSettings
+from swiftk.options.swift_settings import SwiftSettings
+from swiftk.papers import self_sd
+from swiftk.search.proposals import skip_set
 
 from ..harness import Study
 from ..lanes import GREEDY

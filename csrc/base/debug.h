@@ -1,6 +1,6 @@
 // SWIFTK_DEBUG, the only environment variable that the library reads: words for developers, joined by commas, as in
 // "isa=avx2,stepwise". It is read anew each time, so that one process may open models and sessions in several ways.
-// swiftk/debug.py reads the same list for what is built in Python.
+// swiftk/gpu/debug.py reads the same list for what is built in Python.
 #pragma once
 #include <string>
 #include <string_view>

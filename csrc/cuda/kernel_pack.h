@@ -1,5 +1,5 @@
 // A kernel pack: the kernels of one architecture, model shape and dtype in one file, built ahead or at first load by
-// swiftk/pack.py. Eight bytes of header length, a JSON header, then the images.
+// swiftk/gpu/pack.py. Eight bytes of header length, a JSON header, then the images.
 #pragma once
 #include <array>
 #include <map>

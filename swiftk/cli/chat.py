@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from ..errors import InvalidArgument
-from ..options import GenerateOptions
+from ..options.generate_options import GenerateOptions
 from .commands import Commands
 from .common import Loading, err, loads
 from .conversation import Conversation, Model

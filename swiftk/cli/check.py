@@ -10,9 +10,9 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from rich.text import Text
 
+from ..draft.skip import SkipSet
+from ..draft.sources import DRAFTERS
 from ..errors import InvalidArgument
-from ..skip import SkipSet
-from ..sources import DRAFTERS
 from .common import (
     PROMPTS,
     JsonOption,

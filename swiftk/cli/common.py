@@ -14,11 +14,11 @@ from rich.table import Table
 
 from .. import demo_model
 from ..api import LM, load
-from ..device import place
-from ..fields import table
-from ..load_options import LoadOptions
-from ..model_folder import find
-from ..options import NEW_TOKENS
+from ..files.model_folder import find
+from ..gpu.device import place
+from ..options.fields import table
+from ..options.generate_options import NEW_TOKENS
+from ..options.load_options import LoadOptions
 from . import line_width
 from .options import Given, takes
 from .progress import Work

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from ..errors import InvalidArgument, InvalidOption, SwiftkError
-from ..fields import table
-from ..options import GenerateOptions
+from ..options.fields import table
+from ..options.generate_options import GenerateOptions
 from .common import err
 from .terminal import Screen, one_interrupt, plain
 

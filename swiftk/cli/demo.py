@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 
 from .. import demo_drafter, demo_model
-from ..grow import grown
+from ..files.grow import grown
 from .common import (
     PROMPTS,
     Loading,

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from ..cost import break_even, tokens_per_round
-from ..skip import DRAFTER_NAMES, SkipSet
+from ..draft.cost import break_even, tokens_per_round
+from ..draft.skip import DRAFTER_NAMES, SkipSet
 from .common import (
     PROMPTS,
     JsonOption,

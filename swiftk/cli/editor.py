@@ -18,7 +18,7 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.layout.processors import TabsProcessor
 from prompt_toolkit.output import Output, create_output
 
-from ..folders import state_folder
+from ..files.folders import state_folder
 from .common import err
 
 LEAVE = "Ctrl-C again, Ctrl-D or /exit leaves"

@@ -6,10 +6,10 @@ from __future__ import annotations
 from rich.table import Table
 
 from .. import __version__, _core
-from ..device import architecture, choose
-from ..load_options import LoadOptions
-from ..model_folder import find
-from ..tokenizer import Tokenizer
+from ..files.model_folder import find
+from ..gpu.device import architecture, choose
+from ..options.load_options import LoadOptions
+from ..text.tokenizer import Tokenizer
 from .common import (
     JsonOption,
     Loading,

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..errors import InvalidArgument
-from ..fields import TO_THE_END, table
-from ..options import GenerateOptions
-from ..tokenizer import Tokenizer
+from ..options.fields import TO_THE_END, table
+from ..options.generate_options import GenerateOptions
+from ..text.tokenizer import Tokenizer
 from .common import Loading, megabytes, model_folder, open_model
 from .conversation import PROMPTS, ContextFull, Message, Piece
 from .run import stats_lines

@@ -8,8 +8,8 @@ from typing import Annotated, Any, get_origin
 
 import typer
 
-from ..fields import Option, table
-from ..option_values import Strings
+from ..options.fields import Option, table
+from ..options.values import Strings
 
 Given = dict[str, Any]  # options that a command line gives, by name
 

@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from .. import pack
 from ..errors import InvalidArgument
-from ..model_folder import find
-from ..options import LoadOptions
+from ..files.model_folder import find
+from ..gpu import pack
+from ..options.generate_options import LoadOptions
 from .common import JsonOption, Loading, loads, megabytes, model_folder, out, print_json, work
 
 
@@ -66,7 +66,7 @@ def command(
 
 
 def _this_gpu() -> str:
-    from ..device import architecture
+    from ..gpu.device import architecture
 
     return architecture("cuda")
 

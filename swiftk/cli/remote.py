@@ -13,8 +13,8 @@ from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 from ..errors import InvalidArgument
-from ..fields import TO_THE_END, table
-from ..options import GenerateOptions
+from ..options.fields import TO_THE_END, table
+from ..options.generate_options import GenerateOptions
 from . import sse
 from .conversation import PROMPTS, ContextFull, Message, Piece
 from .terminal import plain

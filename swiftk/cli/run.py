@@ -8,11 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
+from ..draft.sources import DRAFTERS
 from ..errors import InvalidArgument
-from ..options import GenerateOptions
-from ..page import check, report
-from ..sources import DRAFTERS
-from ..tokenizer import Tokenizer
+from ..options.generate_options import GenerateOptions
+from ..pages.page import check, report
+from ..text.tokenizer import Tokenizer
 from .common import (
     JsonOption,
     Loading,

@@ -12,9 +12,9 @@ from typing import Annotated, Any
 import typer
 
 from ..api import LM
+from ..draft.skip import SkipSet
 from ..errors import InvalidArgument
-from ..optimizers import self_sd
-from ..skip import SkipSet
+from ..papers import self_sd
 from .common import (
     JsonOption,
     Loading,

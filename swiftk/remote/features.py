@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InvalidArgument
-from ..safetensors_io import from_bfloat16, read_folder, to_bfloat16
+from ..files.safetensors_io import from_bfloat16, read_folder, to_bfloat16
 
 DTYPES = {"bfloat16": "<u2", "float32": "<f4"}
 

@@ -19,9 +19,9 @@ import msgpack
 import numpy as np
 
 from ..errors import InvalidArgument
-from ..fields import TextOptions, table
-from ..options import GenerateOptions
-from ..tokenizer import Tokenizer
+from ..options.fields import TextOptions, table
+from ..options.generate_options import GenerateOptions
+from ..text.tokenizer import Tokenizer
 
 VERSION = 2
 VERSIONS = (1, VERSION)  # that a server speaks: in 1 nobody asks for features

@@ -11,7 +11,7 @@ import numpy as np
 from .. import _core
 from ..api import LM, load
 from ..errors import InvalidArgument
-from ..tokenizer import Tokenizer
+from ..text.tokenizer import Tokenizer
 from .features import Features
 
 

@@ -14,10 +14,10 @@ import numpy as np
 from .. import _core
 from ..api import LM
 from ..errors import CheckpointError, InvalidArgument
-from ..model_folder import find
-from ..options import LoadOptions
-from ..safetensors_io import Tensor, read_folder, write_folder
-from ..tokenizer import Tokenizer
+from ..files.model_folder import find
+from ..files.safetensors_io import Tensor, read_folder, write_folder
+from ..options.generate_options import LoadOptions
+from ..text.tokenizer import Tokenizer
 from .features import read_by
 
 _EMBEDDING, _NORM, _HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..api import LM
-from ..result import Event, Result, TokenLogprobs
+from ..running.result import Event, Result, TokenLogprobs
 from .calls import Reader
 from .logprobs import Entries, Entry, chat_shape, completion_shape, of_prompt
 from .tools import Tools, told_calls

@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..grammar import SPELLING
+from ..text.grammar import SPELLING
 from .nesting import Nesting, balanced
 
 Call = tuple[str, dict[str, Any]]  # name and arguments

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..detokenizer import Detokenizer
-from ..result import Event, Result, TokenLogprobs
-from ..tokenizer import Tokenizer
+from ..running.result import Event, Result, TokenLogprobs
+from ..text.detokenizer import Detokenizer
+from ..text.tokenizer import Tokenizer
 
 _utf8 = codecs.getincrementaldecoder("utf-8")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..page_style import CSS
+from ..pages.page_style import CSS
 
 _BODY = """
 <header><h1 id="name">swiftk</h1><p class="soft">Coloured tokens were drafted, and then verified by the model. The

@@ -11,8 +11,8 @@ from pydantic_core import PydanticCustomError
 
 from .. import errors
 from ..api import LM
-from ..fields import TO_THE_END, fewer, table
-from ..options import GenerateOptions
+from ..options.fields import TO_THE_END, fewer, table
+from ..options.generate_options import GenerateOptions
 from .tools import read_message
 from .unsupported import problem_of
 

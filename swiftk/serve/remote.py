@@ -12,13 +12,13 @@ from typing import Any, Protocol
 from fastapi import WebSocket, WebSocketDisconnect
 
 from ..api import LM, Prepared
+from ..draft.skip import DRAFTER_NAMES
 from ..errors import InvalidArgument, SwiftkError
-from ..fields import TextOptions, fewer, table
-from ..options import GenerateOptions
+from ..options.fields import TextOptions, fewer, table
+from ..options.generate_options import GenerateOptions
 from ..remote import frames
 from ..remote.features import Features, read_by
-from ..result import Event, Result
-from ..skip import DRAFTER_NAMES
+from ..running.result import Event, Result
 from .guard import Note
 from .intake import blame
 from .settings import ServeSettings

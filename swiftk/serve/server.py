@@ -15,7 +15,7 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from ..api import LM, Prepared
 from ..errors import Cancelled
-from ..result import Event
+from ..running.result import Event
 from .answers import Answer
 from .guard import Note
 from .intake import Intake

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 from ..api import LM, Prepared
 from ..errors import InternalError, OutOfMemory, SwiftkError
-from ..result import Event, Result
-from ..stream import Stream
+from ..running.result import Event, Result
+from ..running.stream import Stream
 
 
 class Text:

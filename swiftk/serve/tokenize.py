@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from ..api import LM
 from ..errors import InvalidArgument
-from ..prompt import known_ids
+from ..text.prompt import known_ids
 from .protocol import Body, plain
 from .tools import Tools
 

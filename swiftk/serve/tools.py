@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import InvalidArgument
-from ..tokenizer import Tokenizer
+from ..text.tokenizer import Tokenizer
 from .calls import Call, Reader, Spelling, spelling_of
 
 _NINE = re.compile("[A-Za-z0-9]{9}")

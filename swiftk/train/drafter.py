@@ -15,8 +15,8 @@ import torch
 import swiftk
 
 from ..errors import CheckpointError, InvalidArgument
-from ..generation_config import read_defaults
-from ..model_folder import find
+from ..files.model_folder import find
+from ..options.generation_config import read_defaults
 from . import texts, tokens, trainer, weights
 from .block import Block
 from .drafter_settings import DrafterSettings

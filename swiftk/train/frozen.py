@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from .. import _core
-from ..generation_config import read_json
-from ..safetensors_io import decode, read_folder
+from ..files.safetensors_io import decode, read_folder
+from ..files.settings import read_json
 from .shape import Shape
 
 

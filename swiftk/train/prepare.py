@@ -13,10 +13,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from .. import _core
-from ..bpe import write_bpe
 from ..errors import CheckpointError, InvalidArgument
-from ..generation_config import read_defaults, read_json
-from ..model_folder import find
+from ..files.model_folder import find
+from ..files.settings import read_json
+from ..options.generation_config import read_defaults
+from ..text.bpe import write_bpe
 from . import texts, tokens
 from .files import whole
 from .settings import NEW_MODEL, Settings, flag

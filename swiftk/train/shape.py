@@ -9,7 +9,7 @@ from typing import Any
 
 from .. import _core
 from ..errors import InvalidArgument
-from ..generation_config import read_json
+from ..files.settings import read_json
 from .settings import Settings
 
 
@@ -83,7 +83,7 @@ def new_config(settings: Settings, vocab: int, special: dict[str, int]) -> dict[
 
 
 def frequencies(config: dict[str, Any], d: int) -> list[float]:
-    """What rotary scaling makes of base^(-2i/d). Fields may stand at the top or inside, as csrc/files/config.cc has it."""
+    """base^(-2i/d), scaled. The fields may stand at the top or inside, as csrc/files/config.cc has it."""
     rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
     base = rope.get("rope_theta") or config.get("rope_theta") or 10000.0
     kind = rope.get("rope_type") or rope.get("type") or "default"

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import CheckpointError, InvalidArgument
-from ..generation_config import read_json
+from ..files.settings import read_json
 from .files import whole
 from .texts import Piece, pieces
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from ..errors import CheckpointError
-from ..safetensors_io import STORED, Stream, Tensor, decode, encode, read_file, read_folder, write_file
+from ..files.safetensors_io import STORED, Stream, Tensor, decode, encode, read_file, read_folder, write_file
 from .files import whole
 from .model import Llama
 

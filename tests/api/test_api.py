@@ -14,8 +14,8 @@ import pytest
 import swiftk
 from debug_words import ask
 from generating import HARSH, LAYERS, PROMPT, N, drafted, plain
-from swiftk.engine import Ticket
 from swiftk.errors import Cancelled, CheckpointError, DeviceError, InternalError, InvalidArgument, InvalidOption
+from swiftk.running.engine import Ticket
 
 
 @pytest.fixture(scope="module")

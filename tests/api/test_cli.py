@@ -14,7 +14,7 @@ from debug_words import ask
 from heads import make_block
 from swiftk.cli import doctor, main
 from swiftk.cli.check import skip_sets
-from swiftk.engine import Ticket
+from swiftk.running.engine import Ticket
 
 
 @pytest.fixture(scope="module")

@@ -62,7 +62,7 @@ def test_pack(piped, place):
     assert fits(re.escape(str(path)) + r": .* [KM]B for stub, built with .*", out) == 1
     assert fits(r"shape: D \d+, .*, dtype \w+, .*", out) == 1
     assert "kernel warps shared memory image" in out
-    assert fits(r"[\w.]+ \d+ [\d,]+ [\d,]+", out) == len(swiftk.pack.read_header(path)["kernels"])
+    assert fits(r"[\w.]+ \d+ [\d,]+ [\d,]+", out) == len(swiftk.gpu.pack.read_header(path)["kernels"])
 
 
 def test_check(piped, model, place, monkeypatch):

@@ -7,8 +7,8 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models
 
 import swiftk
-from swiftk.detokenizer import Detokenizer
-from swiftk.tokenizer import Tokenizer
+from swiftk.text.detokenizer import Detokenizer
+from swiftk.text.tokenizer import Tokenizer
 
 BROKEN = "\N{REPLACEMENT CHARACTER}"
 

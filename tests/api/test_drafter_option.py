@@ -7,9 +7,9 @@ import pytest
 import swiftk
 from generating import PROMPT, plain
 from marks import exhaustive
+from swiftk.draft.sources import DRAFTERS
 from swiftk.errors import InvalidArgument
-from swiftk.options import GenerateOptions
-from swiftk.sources import DRAFTERS
+from swiftk.options.generate_options import GenerateOptions
 
 N = 60
 

@@ -13,7 +13,7 @@ import swiftk
 from building import call, find_cmake
 from debug_words import ask
 from patience import PATIENCE
-from swiftk import pack
+from swiftk.gpu import pack
 from swiftk.testing import make_tiny
 
 ROOT = Path(__file__).resolve().parents[2]

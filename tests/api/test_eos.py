@@ -9,7 +9,7 @@ import pytest
 import swiftk
 from building import building_in, call
 from swiftk.errors import CheckpointError
-from swiftk.generation_config import read_defaults
+from swiftk.options.generation_config import read_defaults
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = ("generation_config.json", "config.json", "tokenizer_config.json", "special_tokens_map.json")

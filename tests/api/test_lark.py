@@ -2,7 +2,7 @@
 
 import pytest
 
-from swiftk.lark import names_plain_tokens, with_added_tokens
+from swiftk.text.lark import names_plain_tokens, with_added_tokens
 
 SPECIAL = {9: "[TOOL_CALLS]", 10: "<|im_end|>", 11: "[TOOL_CALLS]x"}
 OTHERS = {7: "<tool_call>", 8: "</tool_call>"}

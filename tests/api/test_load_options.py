@@ -8,8 +8,8 @@ import pytest
 import swiftk
 from swiftk.cli import COMMANDS, common, main
 from swiftk.errors import InvalidArgument
-from swiftk.fields import table
-from swiftk.load_options import LoadOptions
+from swiftk.options.fields import table
+from swiftk.options.load_options import LoadOptions
 
 NAMES = list(table(LoadOptions))
 GIVEN = {  # option: as a command line gives it, and what load() is called with

@@ -11,7 +11,7 @@ import pytest
 import swiftk
 from swiftk.cli import main
 from swiftk.errors import CheckpointError, InvalidArgument, UnsupportedModel
-from swiftk.model_folder import find, is_model
+from swiftk.files.model_folder import find, is_model
 
 GGUF, POINTER = b"GGUF\x03\0\0\0" + bytes(24), b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n"
 CONFIG = {"model_type": "llama", "architectures": ["LlamaForCausalLM"]}

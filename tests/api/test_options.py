@@ -7,13 +7,13 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from swiftk.draft_rule import DraftRule
+from swiftk.draft.draft_rule import DraftRule
+from swiftk.draft.skip import SkipSet, resolve
 from swiftk.errors import CheckpointError, InvalidArgument, InvalidOption, SwiftkError
-from swiftk.fields import TextOptions, table
-from swiftk.generation_config import Defaults, read_defaults
-from swiftk.options import NEW_TOKENS, GenerateOptions, LoadOptions, resolve_names
+from swiftk.options.fields import TextOptions, table
+from swiftk.options.generate_options import NEW_TOKENS, GenerateOptions, LoadOptions, resolve_names
+from swiftk.options.generation_config import Defaults, read_defaults
 from swiftk.remote import frames
-from swiftk.skip import SkipSet, resolve
 
 
 def parse(**given):

@@ -9,12 +9,12 @@ import pytest
 
 import swiftk
 from reports import LAYERS, ROUNDS, TEXTS, UNIFORM, Page, made
-from swiftk.charts import KINDS, kept_sets, parts
+from swiftk.draft.skip import SkipSet
 from swiftk.errors import InvalidArgument
-from swiftk.optimizers.base import Candidate
-from swiftk.page import render, report
-from swiftk.skip import SkipSet
-from swiftk.svg import thinned, ticks
+from swiftk.pages.charts import KINDS, kept_sets, parts
+from swiftk.pages.page import render, report
+from swiftk.pages.svg import thinned, ticks
+from swiftk.search.base import Candidate
 
 
 def shown(texts):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from reports import ROUNDS, TEXTS, UNIFORM, Page, made
-from swiftk.page import render
+from swiftk.pages.page import render
 
 WHY = {  # what a text was: (rounds, seconds of a plain step, sources that proposed, reasons by tile, charts left out)
     "a plan and plain steps": (ROUNDS, 0.01, {}, {}, ["Matchness"]),

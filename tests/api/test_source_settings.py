@@ -12,9 +12,9 @@ from decode import Rule, decode, open_session
 from generating import PROMPT as TEXT
 from generating import plain
 from source_rules import LAYERS, LOOKAHEAD, LOOKUP, LOOPS, PARALLEL, PROMPT, SETS, SUFFIX, all_of
+from swiftk.draft.source_settings import SourceSettings
 from swiftk.errors import InvalidArgument
-from swiftk.options import GenerateOptions
-from swiftk.source_settings import SourceSettings
+from swiftk.options.generate_options import GenerateOptions
 from timed_rule import samplings
 
 N = 60

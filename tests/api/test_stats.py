@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 import swiftk
 from heads import make_block, make_eagle
-from swiftk.cost import equation_6
-from swiftk.page import render
-from swiftk.result import Result, TokenLogprobs
-from swiftk.skip import SkipSet
-from swiftk.stats import Recorder
+from swiftk.draft.cost import equation_6
+from swiftk.draft.skip import SkipSet
+from swiftk.pages.page import render
+from swiftk.running.result import Result, TokenLogprobs
+from swiftk.running.stats import Recorder
 from turns import turn
 
 

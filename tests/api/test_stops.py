@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swiftk.detokenizer import Detokenizer
-from swiftk.stops import Stopper, StopStrings
+from swiftk.text.detokenizer import Detokenizer
+from swiftk.text.stops import Stopper, StopStrings
 
 AB = st.text("ab", max_size=8)
 

@@ -9,7 +9,7 @@ import pytest
 
 from swiftk import _core, demo_model
 from swiftk.errors import CheckpointError, InvalidArgument
-from swiftk.safetensors_io import decode, from_bfloat16, read_folder, to_bfloat16
+from swiftk.files.safetensors_io import decode, from_bfloat16, read_folder, to_bfloat16
 from swiftk.testing import FAMILIES, grow, make_tiny
 
 IDS = np.random.default_rng(0).integers(3, 300, 30).astype(np.int32)

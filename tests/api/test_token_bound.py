@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swiftk.testing import make_tiny
-from swiftk.token_bound import _NFC, TokenBound, read_token_bound
-from swiftk.tokenizer import Tokenizer
+from swiftk.text.token_bound import _NFC, TokenBound, read_token_bound
+from swiftk.text.tokenizer import Tokenizer
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,9 @@ import pytest
 
 import swiftk
 from swiftk.errors import CheckpointError, InvalidArgument
-from swiftk.prompt import token_ids
 from swiftk.testing import make_tiny
-from swiftk.tokenizer import Tokenizer
+from swiftk.text.prompt import token_ids
+from swiftk.text.tokenizer import Tokenizer
 
 TEXTS = ["Hello world", " leading", "def f(x):\n    return x + 1\n", "日本語 🙂", "</s> in text", "a" * 300]
 TEMPLATE = """{{ bos_token }}{% for m in messages %}{% if loop.index0 > 9 %}{% break %}{% endif %}

@@ -18,7 +18,7 @@ from debug_words import appended
 from marks import exhaustive
 from on_gpu import BENCH, GPU, call, found, given, tool_fixture  # noqa: F401
 from swiftk import _core, demo_model
-from swiftk.safetensors_io import read_folder
+from swiftk.files.safetensors_io import read_folder
 
 # Models
 
@@ -102,7 +102,7 @@ def test_where_memory_is_small_models_are_made_on_disk_and_it_says_so(tool, tmp_
 
 
 def test_a_model_grown_into_shards_is_the_same(tmp_path, monkeypatch):
-    module = importlib.import_module("swiftk.grow")
+    module = importlib.import_module("swiftk.files.grow")
     whole = read_folder(module.grow(demo_model(), tmp_path / "a", 2))
     monkeypatch.setattr(module, "_SHARD", 20 << 20)
     module.grow(demo_model(), tmp_path / "b", 2)

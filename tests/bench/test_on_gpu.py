@@ -14,7 +14,7 @@ import pytest
 import stub_cuda
 import swiftk
 from on_gpu import BENCH, GPU, NO_DRIVER, call, found, given, tool_fixture  # noqa: F401
-from swiftk.folders import kernel_sources
+from swiftk.files.folders import kernel_sources
 
 SCRIPT = BENCH / "on_gpu.sh"
 

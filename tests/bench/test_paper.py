@@ -15,7 +15,7 @@ import pytest
 import swiftk
 from patience import PATIENCE
 from swiftk import demo_model
-from swiftk.stats import Stats
+from swiftk.running.stats import Stats
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.exhaustive

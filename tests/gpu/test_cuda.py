@@ -9,8 +9,9 @@ import pytest
 from decode import Rule, decode
 from gpu import chain, clean_fixture, gpu_fixture, logits_behind, on_stub_only, tokens  # noqa: F401
 from marks import exhaustive
-from swiftk import _core, device, pack
+from swiftk import _core
 from swiftk.errors import DeviceError
+from swiftk.gpu import device, pack
 
 LAYERS = 4
 PROMPT = [5, 9, 2, 7, 7, 1, 30, 12, 4, 8, 21]

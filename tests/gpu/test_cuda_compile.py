@@ -14,7 +14,7 @@ import pytest
 import cuda_shim
 import sass
 from marks import exhaustive
-from swiftk import pack_cuda
+from swiftk.gpu import pack_cuda
 
 plan = cuda_shim.load_plan()
 SMALL = {"D": 2048, "H": 32, "KV": 8, "HD": 64, "F": 8192, "V": 128256}

@@ -8,8 +8,9 @@ from debug_words import ask
 from decode import Rule, decode
 from gpu import clean_fixture, gpu_fixture, held, on_stub_only, tokens  # noqa: F401
 from low_bit import FORMS, MIXED, PROMPT, WIDE
-from swiftk import SkipSet, _core, pack
+from swiftk import SkipSet, _core
 from swiftk.errors import InvalidArgument, OutOfMemory
+from swiftk.gpu import pack
 
 LAYERS = 4
 SKIPS = [

@@ -10,9 +10,10 @@ from debug_words import ask
 from decode import Rule, decode, open_session
 from gpu import clean_fixture, copied, gpu_fixture, on_stub_only, replaced, tokens  # noqa: F401
 from gpu_drafts import LACKING, LAYERS, PROMPT, RULES, SKIP, TIMED, rounds
-from swiftk import _core, device, pack
+from swiftk import _core
 from swiftk.errors import SwiftkError
-from swiftk.safetensors_io import Tensor, read_folder, write_folder
+from swiftk.files.safetensors_io import Tensor, read_folder, write_folder
+from swiftk.gpu import device, pack
 
 SAMPLINGS = {"greedy": {}, "sampled": {"temperature": 0.9, "seed": 3}}
 

@@ -7,8 +7,9 @@ import swiftk
 from debug_words import ask
 from decode import Rule, decode
 from gpu import clean_fixture, copied, gpu_fixture, on_stub_only, replaced  # noqa: F401
-from swiftk import _core, device
+from swiftk import _core
 from swiftk.errors import CheckpointError, DeviceError, InvalidArgument, OutOfMemory, SwiftkError
+from swiftk.gpu import device
 
 PROMPT = [5, 9, 2, 7, 7, 1, 30, 12]
 RULE = Rule(((1,), (1, 2), -1), 0.0, 5)

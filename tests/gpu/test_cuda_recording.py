@@ -13,9 +13,10 @@ from decode import decode, open_session
 from gpu import clean_fixture, gpu_fixture, on_stub_only  # noqa: F401
 from gpu_drafts import LACKING, LAYERS, PROMPT, RULES, SKIP, rounds
 from marks import exhaustive
-from swiftk import _core, device
+from swiftk import _core
+from swiftk.draft.skip import SkipSet
 from swiftk.errors import DeviceError
-from swiftk.skip import SkipSet
+from swiftk.gpu import device
 
 RULE = RULES["fixed length"]
 NOT_SUPPORTED, ILLEGAL_ADDRESS = 801, 700

@@ -11,7 +11,7 @@ from debug_words import ask
 from decode import Rule, decode
 from gpu import clean_fixture, gpu_fixture, on_stub_only  # noqa: F401
 from stub_cuda import host_fixture, stub_fixture  # noqa: F401
-from swiftk import device, pack
+from swiftk.gpu import device, pack
 
 PROMPT = [5, 9, 2, 7, 7, 1, 30, 12]
 RULE = Rule(((1,), (1, 2), -1), 0.0, 5)

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from swiftk import _core, pack, pack_cuda
+from swiftk import _core
 from swiftk.errors import CheckpointError, DeviceError, InvalidArgument, UnsupportedModel
+from swiftk.gpu import pack, pack_cuda
 
 FLAGS = ("qk_norm", "qkv_bias", "o_bias", "mlp_bias")
 SIZES = ("D", "H", "KV", "HD", "F", "V")

@@ -6,8 +6,8 @@ import pytest
 
 import swiftk
 from heads import make_block
-from swiftk import pack
 from swiftk.cli import main
+from swiftk.gpu import pack
 from swiftk.testing import make_tiny
 
 

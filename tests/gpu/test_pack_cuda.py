@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from swiftk import pack, pack_cuda
 from swiftk.errors import DeviceError, InvalidArgument
-from swiftk.pack_compile import Image
+from swiftk.gpu import pack, pack_cuda
+from swiftk.gpu.pack_compile import Image
 
 FLAGS = dict.fromkeys(("qk_norm", "qkv_bias", "o_bias", "mlp_bias"), False)
 SHAPE = {"D": 64, "H": 4, "KV": 2, "HD": 16, "F": 88, "V": 320, "dtype": "bfloat16", "eps": 1e-5, **FLAGS}

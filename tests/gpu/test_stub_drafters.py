@@ -8,8 +8,9 @@ from decode import TOUCHED
 from gpu import clean_fixture, gpu_fixture  # noqa: F401
 from heads import EAGLES, FORMATS, make_block, make_eagle, make_moa
 from marks import exhaustive
-from swiftk import DraftRule, _core, device
-from swiftk.skip import DRAFTER_NAMES
+from swiftk import DraftRule, _core
+from swiftk.draft.skip import DRAFTER_NAMES
+from swiftk.gpu import device
 from swiftk.testing import make_tiny
 
 PROMPTS = ([5, 9, 17, 33], [7] * 70, [300, 2, 11, 11, 250, 31, 90])

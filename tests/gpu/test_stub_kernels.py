@@ -8,7 +8,7 @@ import pytest
 import reference
 from reference import stored, value
 from stub_cuda import host_fixture, stub_fixture  # noqa: F401
-from swiftk.folders import load_source
+from swiftk.files.folders import load_source
 
 manifest = load_source(Path(__file__).parents[2] / "kernels" / "triton" / "manifest.py")
 DTYPES = ("float32", "bfloat16", "float16")

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from simulated_text import LAYERS, PLAIN, PROMPT, Generation, World
-from swiftk.optimizers.race import Race
-from swiftk.skip import SkipSet
+from swiftk.draft.skip import SkipSet
+from swiftk.search.race import Race
 
 CUT = np.concatenate([np.full(8, 1.2), np.full(16, 0.12)])  # harm of sublayers: best cut behind the fourth layer
 THIN = np.full(2 * LAYERS, 0.06)  # best thinned
@@ -99,7 +99,7 @@ def test_a_set_that_scores_better_than_it_drafts_goes(play):
 
 
 def test_it_forgets_the_least_promising(play, monkeypatch):
-    monkeypatch.setattr("swiftk.optimizers.auto._MOST", 16)
+    monkeypatch.setattr("swiftk.search.auto._MOST", 16)
     kinds = [CUT, THIN, HARD]
     g = play(lambda t: kinds[t // 700 % 3])
     for _ in range(4):

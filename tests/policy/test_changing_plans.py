@@ -10,11 +10,11 @@ import swiftk
 from distribution import DRAWS, VOCAB, chi_square_p, exact_joint
 from generating import PROMPT
 from marks import exhaustive
-from swiftk.director import PassedOver, TextScorer
-from swiftk.draft_rule import DraftRule
-from swiftk.optimizers.base import DraftConfig, Optimizer
-from swiftk.policies import Policy
-from swiftk.skip import SkipSet
+from swiftk.draft.draft_rule import DraftRule
+from swiftk.draft.skip import SkipSet
+from swiftk.running.director import PassedOver, TextScorer
+from swiftk.running.policies import Policy
+from swiftk.search.base import DraftConfig, Optimizer
 
 LAYERS = 4
 SETS = [

@@ -2,7 +2,7 @@
 
 import pytest
 
-from swiftk.cost import break_even, equation_6, tokens_per_round
+from swiftk.draft.cost import break_even, equation_6, tokens_per_round
 
 
 def test_equation_6_is_tokens_over_cost():

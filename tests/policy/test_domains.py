@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import swiftk
-from swiftk.optimizers.domains import Domains
-from swiftk.optimizers.proposals import first_candidates, local_move, random_set, skip_set, sublayers
-from swiftk.skip import SkipSet
-from swiftk.tokenizer import Tokenizer
+from swiftk.draft.skip import SkipSet
+from swiftk.search.domains import Domains
+from swiftk.search.proposals import first_candidates, local_move, random_set, skip_set, sublayers
+from swiftk.text.tokenizer import Tokenizer
 
 LAYERS = 12
 DATA = Path(__file__).resolve().parents[2] / "bench" / "paper" / "data"

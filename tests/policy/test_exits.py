@@ -12,11 +12,11 @@ from marks import exhaustive
 from simulated_text import LAYERS, PLAIN, PROMPT, Generation, World
 from simulated_text import model as simulated_model
 from swiftk import DraftRule, SkipSet, _core
-from swiftk.director import EngineMeasured
 from swiftk.errors import InvalidArgument
-from swiftk.optimizers.exits import Exits, chain_rate, exits_to_score, most_promising, pass_price
-from swiftk.safetensors_io import Tensor, encode, read_folder, write_folder
-from swiftk.safetensors_io import decode as values
+from swiftk.files.safetensors_io import Tensor, encode, read_folder, write_folder
+from swiftk.files.safetensors_io import decode as values
+from swiftk.running.director import EngineMeasured
+from swiftk.search.exits import Exits, chain_rate, exits_to_score, most_promising, pass_price
 from swiftk.testing import make_tiny
 
 TEXT = [5, 9, 2, 7, 7, 1, 30, 12, 4, 8, 21]

@@ -9,7 +9,7 @@ import swiftk
 from marks import exhaustive
 from swiftk.cli import main
 from swiftk.errors import InvalidArgument
-from swiftk.learned import LearnedFile
+from swiftk.search.learned import LearnedFile
 
 PROMPT = "Question: Tom has 3 apples and buys 4 more. How many apples has he?\nAnswer:"
 OPTIONS = {"max_new_tokens": 90, "ignore_eos": True, "temperature": 0.0}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from simulated_text import model, play
 from swiftk import SkipSet, _core
-from swiftk.cost import tokens_per_round
+from swiftk.draft.cost import tokens_per_round
 from swiftk.testing import make_tiny
 
 PLAN = SkipSet([3], [3]).native

@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from swiftk.optimizers.proposals import random_set, sublayers
-from swiftk.skip import SkipSet
-from swiftk.sublayers import SublayerPrices
+from swiftk.draft.skip import SkipSet
+from swiftk.search.proposals import random_set, sublayers
+from swiftk.search.sublayers import SublayerPrices
 
 LAYERS = 16
 CONFIG = {

@@ -9,14 +9,15 @@ import pytest
 
 import swiftk
 from patience import until
+from swiftk.draft.skip import SkipSet
 from swiftk.errors import InvalidArgument
-from swiftk.optimizers import base, bayes
-from swiftk.optimizers.base import _TRACED, Candidate, Progress, Score
-from swiftk.optimizers.proposals import sublayers
-from swiftk.optimizers.swift import Swift
-from swiftk.optimizers.swift_settings import SwiftSettings, paper_ratio
-from swiftk.options import GenerateOptions
-from swiftk.skip import SkipSet
+from swiftk.options.generate_options import GenerateOptions
+from swiftk.options.swift_settings import SwiftSettings, paper_ratio
+from swiftk.papers import bayes
+from swiftk.papers.swift import Swift
+from swiftk.search import base
+from swiftk.search.base import _TRACED, Candidate, Progress, Score
+from swiftk.search.proposals import sublayers
 
 LAYERS = 16
 INNER = set(range(2, 2 * LAYERS - 2))

@@ -9,9 +9,9 @@ import pytest
 
 import swiftk
 from swiftk.errors import InvalidArgument
-from swiftk.fields import table
-from swiftk.optimizers.swift_settings import SwiftSettings
-from swiftk.options import GenerateOptions
+from swiftk.options.fields import table
+from swiftk.options.generate_options import GenerateOptions
+from swiftk.options.swift_settings import SwiftSettings
 
 SPELT = {
     "optimizer": "swift",

@@ -6,13 +6,13 @@ import pytest
 
 from simulated_text import CONFIG, LAYERS, model
 from swiftk import _core
-from swiftk.director import EngineMeasured
-from swiftk.optimizers.base import Progress, Score
-from swiftk.optimizers.proposals import sublayers
-from swiftk.optimizers.swift_settings import SwiftSettings
-from swiftk.optimizers.timed_swift import TimedSwift, Trial
-from swiftk.skip import SkipSet
-from swiftk.sublayers import SublayerPrices
+from swiftk.draft.skip import SkipSet
+from swiftk.options.swift_settings import SwiftSettings
+from swiftk.papers.timed_swift import TimedSwift, Trial
+from swiftk.running.director import EngineMeasured
+from swiftk.search.base import Progress, Score
+from swiftk.search.proposals import sublayers
+from swiftk.search.sublayers import SublayerPrices
 
 PLAIN, PROMPT = 0.05, 40
 UNIFORM = SkipSet.uniform(LAYERS)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import swiftk
 from swiftk import remote
 from swiftk.remote import frames
-from swiftk.stream import Stream
+from swiftk.running.stream import Stream
 from swiftk.testing import make_tiny
 
 pytest.importorskip("websockets")

@@ -9,7 +9,7 @@ import pytest
 
 from swiftk import _core
 from swiftk.errors import CheckpointError
-from swiftk.safetensors_io import Tensor, decode, encode, read_folder, write_folder
+from swiftk.files.safetensors_io import Tensor, decode, encode, read_folder, write_folder
 from swiftk.testing import make_tiny
 
 IDS = np.array([5, 9, 2, 7, 30, 12], np.int32)

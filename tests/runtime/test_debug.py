@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from debug_words import ask
-from swiftk import _core, debug
+from swiftk import _core
 from swiftk.errors import InvalidArgument
+from swiftk.gpu import debug
 
 ROOT = Path(__file__).resolve().parents[2]
 OURS = {"SWIFTK_API_KEY", "SWIFTK_CACHE", "SWIFTK_DEBUG", "SWIFTK_DEVICE", "SWIFTK_LEARNED"}
@@ -55,7 +56,7 @@ def variables():
 def test_there_are_five_variables():
     found = list(variables())
     assert {name for name, _ in found} - THE_SYSTEM_S == OURS, found
-    for path in (Path("csrc/base/debug.cc"), Path("swiftk/debug.py")):
+    for path in (Path("csrc/base/debug.cc"), Path("swiftk/gpu/debug.py")):
         assert ("SWIFTK_DEBUG", path) in found
     named = set(re.findall(r"\bSWIFTK_[A-Z_]+\b", (ROOT / "swiftk" / "README.md").read_text()))
     assert named >= OURS

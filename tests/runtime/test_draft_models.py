@@ -10,7 +10,7 @@ from decode import TOUCHED
 from heads import FORMATS, make_block, make_moa
 from marks import exhaustive
 from swiftk import DraftRule, _core
-from swiftk.grow import grow
+from swiftk.files.grow import grow
 from swiftk.testing import make_tiny
 
 pytestmark = pytest.mark.skipif("config.getoption('device') != 'cpu'", reason="on a GPU: test_stub_drafters.py")
@@ -135,7 +135,7 @@ def test_a_text_that_takes_a_prefix_over_drafts_as_well(target, folders):
 def torch_logits(folder, target, features, tokens, anchor):
     """[slots, V] of one block, by the module that is trained, in float64."""
     torch = pytest.importorskip("torch")
-    from swiftk.safetensors_io import decode, read_folder
+    from swiftk.files.safetensors_io import decode, read_folder
     from swiftk.train.block import BlockDrafter
     from swiftk.train.shape import Shape
 
@@ -260,7 +260,7 @@ class TestWhatDoesNotFit:
             opened(target, make_block(tmp_path / "head", other))
 
     def test_another_vocabulary(self, tmp_path, target):
-        from swiftk.bpe import write_bpe
+        from swiftk.text.bpe import write_bpe
 
         other = make_tiny(tmp_path / "other", "llama2", "float32", layers=1)
         write_bpe(other, ["zebra zebra quagga quagga zyzzyva " * 9], 320, "")

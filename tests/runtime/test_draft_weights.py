@@ -8,8 +8,8 @@ from decode import Rule, decode, open_session
 from low_bit import FORMS, MIXED, PROMPT, WIDE
 from swiftk import SkipSet, _core
 from swiftk.errors import Cancelled, InvalidArgument, OutOfMemory
-from swiftk.safetensors_io import read_folder
-from swiftk.sublayers import SublayerPrices
+from swiftk.files.safetensors_io import read_folder
+from swiftk.search.sublayers import SublayerPrices
 
 LAYERS = 4
 SKIPS = [

@@ -12,8 +12,8 @@ from heads import EAGLES, make_eagle
 from marks import exhaustive
 from source_rules import LOOPS, SUFFIX, all_of
 from swiftk import DraftRule, _core
-from swiftk.grow import grow
-from swiftk.safetensors_io import Tensor, decode, read_folder, write_folder
+from swiftk.files.grow import grow
+from swiftk.files.safetensors_io import Tensor, decode, read_folder, write_folder
 from swiftk.testing import make_tiny
 from timed_rule import random_rule
 

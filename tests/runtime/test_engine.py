@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from decode import requested
 from swiftk import _core
+from swiftk.draft.sources import DRAFTERS
 from swiftk.errors import InvalidArgument
-from swiftk.sources import DRAFTERS
 
 CONTEXT = 384
 SAMPLERS = [

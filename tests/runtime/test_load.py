@@ -13,7 +13,7 @@ import pytest
 from debug_words import ask
 from swiftk import _core
 from swiftk.errors import Cancelled, InvalidArgument, OutOfMemory
-from swiftk.safetensors_io import read_folder
+from swiftk.files.safetensors_io import read_folder
 from swiftk.testing import make_tiny
 
 

@@ -64,7 +64,7 @@ def test_k_and_v_are_those_that_training_reads(target, folders, dtype):
 def trained(target, folder, last):
     """guess(text, drafted) -> logits behind the text and each of the drafted tokens, by the module that is trained."""
     torch = pytest.importorskip("torch")
-    from swiftk.safetensors_io import decode, read_folder
+    from swiftk.files.safetensors_io import decode, read_folder
     from swiftk.train.drafter_settings import DrafterSettings
     from swiftk.train.frozen import Frozen
     from swiftk.train.moa import Moa, MoaDrafter, shapes_of
@@ -216,7 +216,7 @@ class TestWhatDoesNotFit:
         ],
     )
     def test_tensors(self, tmp_path, target, change, words):
-        from swiftk.safetensors_io import Tensor, read_folder, write_folder
+        from swiftk.files.safetensors_io import Tensor, read_folder, write_folder
 
         folder = make_moa(tmp_path / "head", target)
         tensors = {name: Tensor(t.dtype, np.array(t.bits)) for name, t in read_folder(folder).items()}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from decode import open_model, open_session
 from swiftk._core import Sampling, ops
 from swiftk.errors import NumericalError
-from swiftk.safetensors_io import Tensor, read_folder, write_folder
+from swiftk.files.safetensors_io import Tensor, read_folder, write_folder
 
 ISAS = ops.isas()
 PROMPT = np.arange(3, 23, dtype=np.int32)

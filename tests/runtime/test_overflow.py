@@ -7,7 +7,7 @@ import swiftk
 from decode import TOUCHED
 from heads import make_eagle
 from swiftk import DraftRule, SkipSet
-from swiftk.safetensors_io import Tensor, read_folder, write_folder
+from swiftk.files.safetensors_io import Tensor, read_folder, write_folder
 from swiftk.testing import make_tiny
 
 PROMPTS = [[5, 9, 17, 33, 5, 9, 17], [7] * 30]

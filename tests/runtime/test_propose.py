@@ -8,8 +8,8 @@ import pytest
 from decode import decode, open_model, open_session
 from swiftk import _core
 from swiftk.errors import InvalidArgument
-from swiftk.safetensors_io import Tensor, read_folder, write_folder
-from swiftk.safetensors_io import decode as values
+from swiftk.files.safetensors_io import Tensor, read_folder, write_folder
+from swiftk.files.safetensors_io import decode as values
 from swiftk.testing import make_tiny
 
 PROMPT = [5, 9, 2, 7, 7, 1, 30, 12, 4, 8, 21]

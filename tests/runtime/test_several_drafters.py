@@ -9,7 +9,7 @@ import swiftk
 from decode import TOUCHED
 from heads import make_block, make_eagle, make_moa
 from swiftk import DraftRule, SkipSet, _core
-from swiftk.skip import DRAFTER_NAMES, MOST_DRAFTERS
+from swiftk.draft.skip import DRAFTER_NAMES, MOST_DRAFTERS
 from swiftk.testing import make_tiny
 
 pytestmark = pytest.mark.skipif("config.getoption('device') != 'cpu'", reason="on a GPU: test_stub_drafters.py")

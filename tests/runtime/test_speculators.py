@@ -8,7 +8,7 @@ import pytest
 
 from heads import make_block, make_eagle
 from swiftk import _core
-from swiftk.safetensors_io import decode, read_folder
+from swiftk.files.safetensors_io import decode, read_folder
 from swiftk.testing import make_tiny
 
 pytest.importorskip("speculators")

@@ -4,8 +4,9 @@ import pytest
 
 import swiftk
 from patience import PATIENCE
-from swiftk.fields import table
-from swiftk.options import GenerateOptions
+from swiftk.options.fields import table
+from swiftk.options.generate_options import GenerateOptions
+from swiftk.options.generation_config import Defaults
 from swiftk.testing import make_tiny
 
 pytest.importorskip("fastapi")
@@ -186,7 +187,7 @@ def test_a_tiny_temperature_is_greedy_and_top_p_0_is_the_best_token(client, lm):
 
 def test_defaults_are_the_protocols(client, lm, monkeypatch):
     """A completion has 16 tokens; a chat goes on to the model's end, or fills the context. The temperature is 1."""
-    monkeypatch.setattr(lm, "defaults", swiftk.generation_config.Defaults(bos_token_id=lm.defaults.bos_token_id))
+    monkeypatch.setattr(lm, "defaults", Defaults(bos_token_id=lm.defaults.bos_token_id))
     completion = client.post("completions", json={"prompt": "hello", "seed": 9}).json()
     assert completion["usage"]["completion_tokens"] == 16
     assert completion["choices"][0]["text"] == lm.generate("hello", max_new_tokens=16, temperature=1.0, seed=9).text
@@ -207,7 +208,7 @@ def test_defaults_are_the_protocols(client, lm, monkeypatch):
     ],
 )
 def test_the_models_own_defaults_come_first(client, lm, monkeypatch, defaults, temperature):
-    monkeypatch.setattr(lm, "defaults", swiftk.generation_config.Defaults(**defaults))
+    monkeypatch.setattr(lm, "defaults", Defaults(**defaults))
     found = said(client.post("completions", json={"prompt": "hello", "seed": 4}))
     assert found == lm.generate("hello", max_new_tokens=16, temperature=temperature, seed=4).text
 

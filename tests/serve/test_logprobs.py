@@ -9,12 +9,12 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, normalizers, processors
 
 import swiftk
-from swiftk.detokenizer import Detokenizer
-from swiftk.result import TokenLogprobs
+from swiftk.running.result import TokenLogprobs
 from swiftk.serve.logprobs import Entries, completion_shape
-from swiftk.stops import Stopper
 from swiftk.testing import make_tiny
-from swiftk.tokenizer import Tokenizer
+from swiftk.text.detokenizer import Detokenizer
+from swiftk.text.stops import Stopper
+from swiftk.text.tokenizer import Tokenizer
 
 pytest.importorskip("fastapi")
 httpx = pytest.importorskip("httpx")

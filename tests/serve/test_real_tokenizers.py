@@ -6,9 +6,9 @@ import re
 import pytest
 
 import swiftk
-from swiftk.prompt import token_ids
 from swiftk.serve.calls import HERMES, LLAMA, MISTRAL, spelling_of
-from swiftk.tokenizer import Tokenizer
+from swiftk.text.prompt import token_ids
+from swiftk.text.tokenizer import Tokenizer
 
 pytest.importorskip("fastapi")
 pytest.importorskip("llguidance")

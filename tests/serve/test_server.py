@@ -9,7 +9,7 @@ from itertools import count
 import pytest
 
 import swiftk
-from swiftk.stream import Stream
+from swiftk.running.stream import Stream
 from swiftk.testing import make_tiny
 
 pytest.importorskip("fastapi")

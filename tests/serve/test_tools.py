@@ -19,7 +19,7 @@ from serving import TOOL_TEMPLATE, lines, serving  # noqa: E402
 from swiftk.serve import calls as calls_of  # noqa: E402
 from swiftk.serve.calls import HERMES, LLAMA, MISTRAL, MISTRAL_ARGS, PHI, SPELLINGS, Reader, spelling_of  # noqa: E402
 from swiftk.serve.tools import Tools, read_message, told_calls  # noqa: E402
-from swiftk.tokenizer import Tokenizer  # noqa: E402
+from swiftk.text.tokenizer import Tokenizer  # noqa: E402
 
 WEATHER = {
     "name": "weather",

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from swiftk import _core, device
+from swiftk import _core
+from swiftk.gpu import device
 
 # A sampler that touches logits in every way that it can.
 TOUCHED = {

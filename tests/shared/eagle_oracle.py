@@ -5,7 +5,7 @@ import json
 import numpy as np
 
 import reference
-from swiftk.safetensors_io import decode, read_folder
+from swiftk.files.safetensors_io import decode, read_folder
 
 
 class EagleOracle:

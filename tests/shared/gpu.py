@@ -11,7 +11,8 @@ import pytest
 import stub_cuda
 from debug_words import ask
 from decode import open_session
-from swiftk import _core, device
+from swiftk import _core
+from swiftk.gpu import device
 
 
 @pytest.fixture(name="gpu", scope="module")

@@ -5,7 +5,7 @@ import zlib
 
 import numpy as np
 
-from swiftk.safetensors_io import Tensor, encode, write_folder
+from swiftk.files.safetensors_io import Tensor, encode, write_folder
 
 FORMATS = ("dspark", "dflash", "z-lab")  # speculators' two, and DFlash's own
 # SpecForge's; EAGLE's own, which names no layers; speculators'; a narrower one; EAGLE-1 and 2; speculators' of these.

@@ -3,12 +3,12 @@
 import re
 from html.parser import HTMLParser
 
-from swiftk.charts import KINDS
-from swiftk.cost import Round
-from swiftk.result import Result, TokenLogprobs
-from swiftk.skip import SkipSet
-from swiftk.stats import Recorder
-from swiftk.trace import Trace, TracedRound
+from swiftk.draft.cost import Round
+from swiftk.draft.skip import SkipSet
+from swiftk.pages.charts import KINDS
+from swiftk.running.result import Result, TokenLogprobs
+from swiftk.running.stats import Recorder
+from swiftk.running.trace import Trace, TracedRound
 from turns import turn
 
 LAYERS = 6

@@ -9,13 +9,13 @@ from functools import cache, partial
 import numpy as np
 
 from swiftk import _core
-from swiftk.cost import Round
-from swiftk.director import EngineMeasured
-from swiftk.optimizers.auto import Auto
-from swiftk.optimizers.base import Optimizer, Progress, Score
-from swiftk.optimizers.proposals import skip_set, sublayers
-from swiftk.skip import SkipSet
-from swiftk.sublayers import SublayerPrices
+from swiftk.draft.cost import Round
+from swiftk.draft.skip import SkipSet
+from swiftk.running.director import EngineMeasured
+from swiftk.search.auto import Auto
+from swiftk.search.base import Optimizer, Progress, Score
+from swiftk.search.proposals import skip_set, sublayers
+from swiftk.search.sublayers import SublayerPrices
 from swiftk.testing import make_tiny
 
 LAYERS, PROMPT, ROW, PLAIN = 12, 50, 0.01, 0.05  # PLAIN: seconds of a plain step
@@ -31,8 +31,8 @@ def model(layers=LAYERS):
 
 
 def play(rule, outcome):
-    """One round of a chain with siblings as csrc/draft/draft.cc grows it; rule: as _core.Planner tells it; outcome(i): of the
-    draft's i-th step. Returns (tokens, draft steps, rows, outcomes that verification reports)."""
+    """One round of a chain with siblings as csrc/draft/draft.cc grows it; rule: as _core.Planner tells it; outcome(i):
+    of the draft's i-th step. Returns (tokens, draft steps, rows, outcomes that verification reports)."""
     worth, alive, steps = 1.0, True, 0
     leaves, heard, tokens = [], [], 1
     while steps < rule["max_draft"]:

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from swiftk import debug
+from swiftk.gpu import debug
 
 HERE = Path(__file__).resolve().parent
 KERNELS = HERE.parents[1] / "kernels" / "triton"

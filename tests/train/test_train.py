@@ -14,7 +14,7 @@ import pytest
 
 import swiftk
 from swiftk.errors import CheckpointError, DeviceError, InvalidArgument, NumericalError
-from swiftk.safetensors_io import read_file
+from swiftk.files.safetensors_io import read_file
 from swiftk.train import log
 from swiftk.train.files import SaveError
 from swiftk.train.settings import NEW_MODEL, Settings, flag

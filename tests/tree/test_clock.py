@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from patience import PATIENCE
-from swiftk import debug
+from swiftk.gpu import debug
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = [ROOT / "conftest.py", *sorted((ROOT / "tests").rglob("*.py"))]

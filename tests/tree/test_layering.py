@@ -10,15 +10,17 @@ from pathlib import Path
 import pytest
 
 import swiftk
-from swiftk import sources
+from swiftk.draft import sources
 
 ROOT = Path(__file__).resolve().parents[2]
 CONTRACT = {"ops.h", "tensor.h", "noise.h", "gate_rule.h"}  # all that csrc may see of kernels/
-PURE = ["cost", "draft_rule", "learned", "load_options", "options", "policies", "skip", "stats", "stops", "sublayers"]
-PURE += ["trace"]  # policy that runs, and is tested, without the engine
-PURE += ["bpe"]
-PURE += [f"train.{name}" for name in ("settings", "recipe", "files", "texts", "tokens", "log")]
-PURE += sorted(f"optimizers.{p.stem}" for p in (ROOT / "swiftk" / "optimizers").glob("[!_]*.py"))
+# Modules of swiftk, and folders, in their order: each may import itself and those before it.
+SWIFTK = ROOT / "swiftk"
+SWIFTK_ROOMS = ["errors", "files", "draft", "text", "options", "gpu", "search", "papers", "running", "pages", "api"]
+SWIFTK_ROOMS += ["hf", "testing", "remote", "serve", "cli", "train", "__main__"]
+PURE = {"draft", "options", "search", "papers"}  # rooms of policy, which run and are tested without the engine
+PURE |= {"running.policies", "running.stats", "running.trace", "text.bpe", "text.stops"}
+PURE |= {f"train.{name}" for name in ("settings", "recipe", "files", "texts", "tokens", "log")}
 TRAIN = ROOT / "swiftk" / "train"
 WITH_TORCH = {"model", "weights", "loop", "running", "trainer"}
 WITH_TORCH |= {"frozen", "drafter", "draft_vocab", "block", "eagle", "eagle2", "moa"}
@@ -231,19 +233,41 @@ def closure(module, seen):
 
 
 def test_the_closure_follows_packages():
-    reached = closure("optimizers.auto", set())
-    assert {"optimizers", "optimizers.race", "sublayers", "cost", "skip"} <= reached
-    assert {"_core", "director"} <= closure("api", set())
+    reached = closure("search.auto", set())
+    assert {"search", "search.race", "search.sublayers", "draft.cost", "draft.skip"} <= reached
+    assert {"_core", "running.director"} <= closure("api", set())
     assert "_core" in closure("cli.run", set())
 
 
 @rule
 def test_policy_never_reaches_the_extension():
     """But for the names of drafters, which sources.py reads there."""
+    pure = {*PURE}
     for module in PURE:
         path = module_file(module)
         assert path, f"there is no module {module}"
-        yield from ((path, f"reaches {other}") for other in {"_core", "api", "director"} & closure(module, {"sources"}))
+        pure |= {f"{module}.{p.stem}" for p in path.parent.glob("[!_]*.py") if path.name == "__init__.py"}
+    for module in pure - {"draft.sources"}:
+        found = {"_core", "api", "running.director"} & closure(module, {"draft.sources"})
+        yield from ((module_file(module), f"reaches {other}") for other in found)
+
+
+@rule
+def test_no_import_runs_upwards():
+    """The package itself, which loads its exports lazily, stands above all."""
+    for path in below("swiftk", PYTHON):
+        module = path.relative_to(SWIFTK).with_suffix("").parts
+        if module == ("__init__",):
+            continue
+        for found in imports(path):
+            target = (inside(found, list(module[:-1])) or [""])[0]
+            if target in SWIFTK_ROOMS and SWIFTK_ROOMS.index(target) > SWIFTK_ROOMS.index(module[0]):
+                yield path, f"imports {'.'.join(inside(found, list(module[:-1])))}"
+
+
+def test_every_room_of_swiftk_has_its_place():
+    rooms = {path.stem for path in SWIFTK.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
+    assert rooms - {"__init__"} == {*SWIFTK_ROOMS}
 
 
 @rule
@@ -369,11 +393,13 @@ def test_readmes_name_files_that_there_are():
 
 
 def test_maps_name_every_file():
+    """Below a folder that has no map of its own."""
     missing = []
-    for folder in ("csrc", "swiftk", "swiftk/serve", "bench"):
+    for folder in ("csrc", "swiftk", "swiftk/serve", "swiftk/train", "bench"):
+        own = {"csrc": CSRC_ROOMS, "swiftk": [*{*SWIFTK_ROOMS} - {"cli", "serve", "train"}]}.get(folder, ())
         suffixes = {".cc", ".h"} if folder == "csrc" else {".py"}
         words = set(re.findall(r"\w+", (ROOT / folder / "README.md").read_text()))
-        paths = (ROOT / folder).rglob("*") if folder == "csrc" else (ROOT / folder).glob("*")
+        paths = {*(ROOT / folder).glob("*"), *(p for room in own for p in (ROOT / folder / room).rglob("*"))}
         stems = {path.stem for path in paths if path.suffix in suffixes} - {*sources.NAMES}
         known = {stem for stem in stems if stem in words or stem.startswith(("_", "bind", "conftest"))}
         missing += [f"{folder}/{stem}" for stem in sorted(stems - known)]

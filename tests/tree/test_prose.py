@@ -9,9 +9,9 @@ import pytest
 from typer.main import get_command
 
 from swiftk.cli import COMMANDS, _app
-from swiftk.fields import table
-from swiftk.load_options import LoadOptions
-from swiftk.options import GenerateOptions
+from swiftk.options.fields import table
+from swiftk.options.generate_options import GenerateOptions
+from swiftk.options.load_options import LoadOptions
 from swiftk.serve.metrics import Metrics
 from swiftk.train import drafter_settings, settings
 

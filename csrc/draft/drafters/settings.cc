@@ -17,7 +17,7 @@ void within(int value, const char* name, int low, int high) {
 
 }  // namespace
 
-// swiftk/source_settings.py has the same ranges.
+// swiftk/draft/source_settings.py has the same ranges.
 void DrafterSettings::check() const {
   constexpr int kNodes = TokenTree::kMaxNodes;
   within(suffix.length, "suffix_length", 1, 64);

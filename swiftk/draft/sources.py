@@ -1,0 +1,37 @@
+"""Sources of draft tokens, by the names that callers and statistics have for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .. import _core
+
+NAMES: tuple[str, ...] = _core.drafters.names  # csrc/draft/drafters/registry.h; the model and its draft plans first
+
+
+@dataclass(frozen=True, slots=True)
+class Drafter:
+    """A choice of sources and plans, as callers name it."""
+
+    plan: bool  # a draft plan does
+    sources: tuple[str, ...]
+    beside: bool = False  # the plan is that of a drafter of this kind, which was loaded beside the model
+
+    @property
+    def numbers(self) -> list[int]:
+        """Numbers of its sources, as the runtime has them."""
+        return [NAMES.index(name) for name in self.sources]
+
+
+def numbers(drafter: str, grammar: bool) -> list[int]:
+    """Of what it asks about a text; grammar: which has one, that "auto" asks, too."""
+    also = [NAMES.index("grammar")] if grammar and drafter == "auto" else []
+    return DRAFTERS[drafter].numbers + also
+
+
+DRAFTERS = {
+    "auto": Drafter(True, ("suffix", "recycle")),
+    "plan": Drafter(True, ()),
+    **{name: Drafter(False, (name,)) for name in NAMES[2:] if name != "grammar"},
+    **{kind: Drafter(True, (), beside=True) for kind in ("model", "block", "eagle", "moa")},
+}

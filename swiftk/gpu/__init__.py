@@ -1,0 +1,1 @@
+"""A GPU: which device is meant, and its kernels, compiled to packs."""

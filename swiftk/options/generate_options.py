@@ -1,0 +1,342 @@
+"""Options of generate(): how a text is generated, names that options have elsewhere, and contradictions.
+
+Values left out stay None until the model's own defaults fill them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from numbers import Real
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar, get_type_hints
+
+from ..draft.draft_rule import MAX_DRAFT, DraftRule
+from ..draft.skip import DRAFTER_NAMES, SkipSet
+from ..draft.source_settings import SourceSettings
+from ..draft.sources import DRAFTERS
+from ..errors import InvalidArgument, InvalidOption
+from ..text import grammar
+from .fields import BOTH, MAX_LOGPROBS, TO_THE_END, TextOptions, described, option, put, read_all, table
+from .generation_config import Defaults
+from .load_options import LoadOptions
+from .swift_settings import SwiftSettings
+from .values import By, Choice, Flag, Integer, settings
+
+OPTIMIZERS = ("auto", "swift", "swift-paper", "self-sd", None)
+NEW_TOKENS = 256  # where neither the caller nor the model says how many, as in transformers' pipelines
+T = TypeVar("T")
+
+
+@described
+@dataclass(frozen=True, slots=True)
+class GenerateOptions(TextOptions):
+    """How one text is generated. None: the model's default (generation_config.json), else off."""
+
+    function: ClassVar[str] = "generate"
+    continued_tokens: int = option(
+        0,
+        Integer(0, 1 << 31, also=()),
+        "Number of last prompt tokens that belong to the text, which continues. Limits, penalties, stop strings and "
+        "response_format count them.",
+    )
+    logprobs: int | None = option(
+        None,
+        Integer(0, MAX_LOGPROBS),
+        "Number of alternatives reported with each token; 0: only the token's own logprob.",
+    )
+    prompt_logprobs: int | None = option(
+        None,
+        Integer(0, MAX_LOGPROBS),
+        "The same for each prompt token but the first. The whole prompt is computed then.",
+    )
+    speculate: bool | str = option(
+        True,
+        Choice((True, False, "always")),
+        'True: draft while it is faster, "always": in every round, False: never.',
+        http=BOTH,
+    )
+    skip: str | Path | SkipSet | Sequence[int] | None = option(
+        "auto",
+        By(Any),
+        'Layers that drafts leave out: "auto", None, a SkipSet, a list of layers, the path of a saved set, or only the '
+        'weights to read ("int4").',
+    )
+    assistant_early_exit: int | str | None = option(
+        None, Integer(0, 1 << 16, also=(None, "auto")), 'Draft with the first k layers; "auto": the fastest k.'
+    )
+    kvq: bool = option(
+        True,
+        Flag(),
+        "Verification reuses the first layers of a draft if the draft ran them exactly; False: it runs them again.",
+    )
+    gate: str | float | DraftRule = option(
+        "auto",
+        By(Any),
+        'When a draft ends: "auto" (by time), "swift" or SWIFT\'s confidence threshold, or a DraftRule.',
+        aliases=("assistant_confidence_threshold",),
+    )
+    max_draft: int | None = option(
+        None,
+        Integer(1, MAX_DRAFT),
+        "Maximum number of tokens drafted in a round.",
+        aliases=("num_speculative_tokens", "num_assistant_tokens"),
+    )
+    drafter: str | None = option(
+        None,
+        By(str),
+        'Source of draft tokens. "plan": the model with layers skipped or in few bits. "suffix": repetitions in the '
+        'text. "recycle": the model\'s earlier candidates after the same token. "model", "block", "eagle" or "moa": '
+        'the loaded draft model or head of that kind, the fastest of several. "auto": the fastest of all these. '
+        '"lookup", "lookahead", "parallel" and "template" (Token Recycling\'s tree): as in their papers. "host": '
+        'tokens given to Stream.guess(). None: "auto" with gate="auto" unless skip, optimizer or an early exit is '
+        'given, else "plan".',
+    )
+    recall: bool | None = option(
+        None,
+        Flag(optional=True),
+        'Memory of the sources from one text to the next. None: "recycle" and "template" keep their matrix of tokens, '
+        'which says more about the model than about a text. True: "suffix" also keeps the texts. False: none.',
+    )
+    sources: SourceSettings | Mapping[str, Any] | None = option(
+        None, By(Any), "Settings of the sources, which cost no draft step."
+    )
+    features: str | None = option(
+        None,
+        By(str),
+        'A loaded head ("drafter", "drafter-2", ...): events carry the states that it reads, for a client that drafts '
+        "(swiftk.remote).",
+    )
+    optimizer: str | None = option(
+        "auto",
+        Choice(OPTIMIZERS),
+        'Search for the layers that drafts skip; a given skip set is never changed. "swift": SWIFT within a budget of '
+        'time. "swift-paper": SWIFT as its paper has it, a step before each round, which always drafts (it stands for '
+        'optimizer="swift", swift={"opt_interval": 1}, gate="swift", drafter="plan", speculate="always"). "self-sd": '
+        "the rule of Self-SD, with a set of `swiftk tune`.",
+    )
+    swift: SwiftSettings | Mapping[str, Any] | None = option(None, By(Any), 'Settings of optimizer="swift".')
+    acceptance: str = option(
+        "coupled",
+        Choice(("coupled", "rejection")),
+        '"coupled": the seed alone decides the tokens. "rejection": the rule of the papers, same distribution. Its '
+        "draws depend on the rounds, so a seed repeats its tokens only with a gate and an optimizer that do not use "
+        "the clock, and with recall=False.",
+    )
+    stream: bool = option(False, Flag(), "Return a Stream of Events.")
+    verify: bool = option(False, Flag(), "Decode again without drafts, and compare.")
+    explain: bool = option(False, Flag(), "The trace says for each round why it drafted or did not.")
+
+    def __post_init__(self) -> None:
+        read_all(self)
+        if self.optimizer == "swift-paper":
+            _as_in_the_paper(self)
+        if isinstance(self.swift, Mapping):
+            put(self, "swift", settings(SwiftSettings, self.swift, "swift"))
+        put(self, "sources", settings(SourceSettings, self.sources, "sources"))
+        _check_choices(self)
+        _check_contradictions(self)
+
+    @property
+    def drafter_name(self) -> str:
+        """None: the plan alone where callers say what it is, else whatever pays."""
+        free = self.skip is None or (isinstance(self.skip, str) and self.skip == "auto")
+        free = free and self.by_time and self.optimizer == "auto" and self.assistant_early_exit is None
+        return self.drafter or ("auto" if free else "plan")
+
+    @property
+    def by_time(self) -> bool:
+        """Whether trees are chosen by time."""
+        return isinstance(self.gate, str) and self.gate == "auto" and self.optimizer not in ("swift", "self-sd")
+
+    @classmethod
+    def parse(cls, given: Mapping[str, Any]) -> GenerateOptions:
+        """From keyword arguments, aliases resolved. An unknown name is an error with the nearest known one."""
+        return cls(**resolve_names(cls, given))
+
+    def filled(self, defaults: Defaults, prompt_tokens: int) -> GenerateOptions:
+        """With every setting concrete: what was asked for, else the model's default, else off, and 256 tokens."""
+        sample = self.do_sample
+        if sample is None:
+            sample = self.temperature > 0 if self.temperature is not None else bool(defaults.do_sample)
+        temperature = _first(self.temperature, defaults.temperature, 1.0) if sample else 0.0
+        if self.do_sample and temperature == 0:
+            temperature = 1.0  # the file's temperature would not sample
+        return replace(
+            self,
+            do_sample=temperature > 0,
+            temperature=temperature,
+            top_k=max(0, _first(self.top_k, defaults.top_k if sample else None, 0)),
+            top_p=_first(self.top_p, defaults.top_p if sample else None, 1.0),
+            min_p=_first(self.min_p, defaults.min_p if sample else None, 0.0),
+            repetition_penalty=_first(self.repetition_penalty, defaults.repetition_penalty, 1.0),
+            frequency_penalty=self.frequency_penalty or 0.0,
+            presence_penalty=self.presence_penalty or 0.0,
+            min_tokens=self.min_tokens or 0,
+            max_new_tokens=_first(self.max_new_tokens, defaults.new_tokens(prompt_tokens), NEW_TOKENS),
+        )
+
+
+def names(cls: type) -> list[str]:
+    """Names of its options, with their aliases."""
+    return [*table(cls), *_aliases(cls)]
+
+
+def _aliases(cls: type) -> dict[str, str]:
+    return {alias: name for name, one in table(cls).items() for alias in one.aliases}
+
+
+def resolve_names(cls: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """`given` under canonical names. InvalidOption: an unknown name; InvalidArgument: two values of one option."""
+    function, known, aliases = cls.function, names(cls), _aliases(cls)
+    named: dict[str, Any] = {}
+    source: dict[str, str] = {}
+    for name, value in given.items():
+        if name not in known:
+            raise InvalidOption(_unknown(function, name, known, aliases))
+        canonical = aliases.get(name, name)
+        if canonical in named and named[canonical] != value:
+            raise InvalidArgument(
+                f"[{function}] {source[canonical]}={named[canonical]!r} and {name}={value!r} are the same "
+                f"option; give {canonical!r} alone"
+            )
+        named[canonical], source[canonical] = value, name
+    if named.get("ignore_eos") and source.get("stop_token_ids") == "eos_token_id":
+        raise InvalidArgument(
+            f"[{function}] ignore_eos=True contradicts eos_token_id={named['stop_token_ids']!r}; "
+            "use stop_token_ids for ids that end the text anyway"
+        )
+    return named
+
+
+def show_options(function: Any, *classes: Any) -> None:
+    """Gives a function the signature that has these classes' options where it says `**options`, for help()."""
+    shown = inspect.signature(function, eval_str=True)
+    own = {name: p for name, p in shown.parameters.items() if p.kind is not p.VAR_KEYWORD}
+    for cls in classes:
+        hints = get_type_hints(cls)
+        for field in fields(cls):
+            option = inspect.Parameter(
+                field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
+            )
+            own.setdefault(field.name, option)
+    function.__signature__ = shown.replace(parameters=list(own.values()))
+
+
+def _unknown(function: str, name: str, known: list[str], aliases: Mapping[str, str]) -> str:
+    for cls in (LoadOptions, GenerateOptions):
+        if name in names(cls):
+            return f"[{function}] {name!r} is an option of {cls.function}()"
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    if not near:
+        return f"[{function}] unknown option {name!r}, want some of {', '.join(n for n in known if n not in aliases)}"
+    also = f" (alias of {aliases[near[0]]})" if near[0] in aliases else ""
+    return f"[{function}] unknown option {name!r}; did you mean {near[0]!r}{also}?"
+
+
+def _as_in_the_paper(o: GenerateOptions) -> None:
+    """Puts the options that "swift-paper" stands for. InvalidArgument: one of them was given another value."""
+    stands_for = {
+        "speculate": ("always", (True, "always")),
+        "drafter": ("plan", (None, "plan")),
+        "gate": ("swift", ("auto", "swift")),
+    }
+    for name, (value, may_be) in stands_for.items():
+        given = getattr(o, name)
+        if not any(type(given) is type(one) and given == one for one in may_be):
+            raise InvalidArgument(
+                f"[generate] {name}={given!r} contradicts optimizer='swift-paper', which has {value!r}; leave one out, "
+                "or take optimizer='swift'"
+            )
+        put(o, name, value)
+    if o.swift is None or isinstance(o.swift, Mapping):
+        put(o, "swift", {"opt_interval": 1, **(o.swift or {})})
+    if (o.swift["opt_interval"] if isinstance(o.swift, dict) else getattr(o.swift, "opt_interval", 1)) is None:
+        raise InvalidArgument(
+            "[generate] swift= with opt_interval=None is a budget of time, which contradicts optimizer='swift-paper'; "
+            "give opt_interval=1, or take optimizer='swift'"
+        )
+    put(o, "optimizer", "swift")
+
+
+def _check_choices(o: GenerateOptions) -> None:
+    if not (o.drafter is None or o.drafter in tuple(DRAFTERS)):
+        raise InvalidArgument(f"[generate] drafter={o.drafter!r}, want one of {', '.join(map(repr, DRAFTERS))}")
+    if not (o.features is None or o.features in DRAFTER_NAMES):
+        names = ", ".join(map(repr, DRAFTER_NAMES[:2]))
+        raise InvalidArgument(f"[generate] features={o.features!r}, want the name of a drafter: {names}, ...")
+    threshold = isinstance(o.gate, Real) and not isinstance(o.gate, bool) and 0 <= o.gate <= 1
+    if not (isinstance(o.gate, DraftRule) or o.gate in ("auto", "swift") or threshold):
+        raise InvalidArgument(f"[generate] gate={o.gate!r}, want 'auto', 'swift', a threshold in [0, 1] or a DraftRule")
+    other = isinstance(o.skip, (bytes, Mapping)) or (isinstance(o.skip, str) and not o.skip)
+    if other or not (o.skip is None or isinstance(o.skip, (str, os.PathLike, SkipSet, Iterable))):
+        raise InvalidArgument(f"[generate] skip={o.skip!r}, want 'auto', None, a SkipSet, a list of layers, or a path")
+
+
+def _check_contradictions(o: GenerateOptions) -> None:
+    if o.do_sample is True and o.temperature == 0:
+        raise InvalidArgument("[generate] do_sample=True contradicts temperature=0; leave one of them out")
+    if o.do_sample is False and o.temperature:
+        raise InvalidArgument(
+            f"[generate] do_sample=False contradicts temperature={o.temperature}; leave one of them out"
+        )
+    if o.min_tokens and o.max_new_tokens is not None and TO_THE_END < o.max_new_tokens < o.min_tokens:
+        raise InvalidArgument(
+            f"[generate] min_tokens={o.min_tokens!r} is more than max_new_tokens={o.max_new_tokens!r}"
+        )
+    given = o.assistant_early_exit is not None or not (isinstance(o.skip, str) and o.skip == "auto")
+    if o.assistant_early_exit == "auto" and o.optimizer != "auto":
+        raise InvalidArgument(
+            f"[generate] assistant_early_exit='auto' searches exits itself, so optimizer={o.optimizer!r} cannot; "
+            "leave one of them out"
+        )
+    _check_drafter(o, given)
+    if o.optimizer == "swift" and given:
+        name = "skip" if o.assistant_early_exit is None else "assistant_early_exit"
+        raise InvalidArgument(
+            f"[generate] optimizer='swift' searches the layers to skip, and {name}= gives them; leave one of them out"
+        )
+    if o.optimizer == "self-sd" and not given:
+        raise InvalidArgument(
+            "[generate] optimizer='self-sd' searches offline: run `swiftk tune MODEL --optimizer self-sd --data FILE "
+            "--out card.json` and give skip='card.json'"
+        )
+    if not (o.swift is None or isinstance(o.swift, SwiftSettings)):
+        raise InvalidArgument(f"[generate] swift={o.swift!r}, want SwiftSettings or a mapping of its fields")
+    if o.swift is not None and o.optimizer != "swift":
+        raise InvalidArgument(f"[generate] swift={o.swift!r} needs optimizer='swift', got {o.optimizer!r}")
+    if o.assistant_early_exit is not None and not (isinstance(o.skip, str) and o.skip == "auto"):
+        raise InvalidArgument(
+            f"[generate] assistant_early_exit={o.assistant_early_exit!r} and skip={o.skip!r} both choose the "
+            "draft; use skip=SkipSet(..., exit_layer=...) for both"
+        )
+    if o.response_format is not None and grammar.asked(o.response_format) and o.ignore_eos:
+        raise InvalidArgument(
+            "[generate] ignore_eos=True contradicts response_format, which decides where the text ends"
+        )
+    if o.verify and o.acceptance == "rejection" and o.temperature != 0:
+        raise InvalidArgument(
+            "[generate] verify=True needs acceptance='coupled' when sampling: rejection keeps the "
+            "distribution, not the tokens"
+        )
+
+
+def _check_drafter(o: GenerateOptions, skip_given: bool) -> None:
+    if o.sources != SourceSettings() and not DRAFTERS[o.drafter_name].sources:
+        raise InvalidArgument(f"[generate] sources= has settings of sources, and drafter={o.drafter_name!r} uses none")
+    if o.drafter is None or o.drafter == "plan":
+        return
+    if not o.by_time:
+        raise InvalidArgument(
+            f"[generate] drafter={o.drafter!r} is chosen by time, gate={o.gate!r} with optimizer={o.optimizer!r} is "
+            "not; leave them out, or take drafter='plan'"
+        )
+    if not DRAFTERS[o.drafter].plan and skip_given and o.skip is not None:
+        raise InvalidArgument(f"[generate] drafter={o.drafter!r} skips no layers, and skip= names some; leave one out")
+
+
+def _first(*values: T | None) -> Any:
+    return next((value for value in values if value is not None), None)

@@ -1,0 +1,83 @@
+"""Defaults of a checkpoint: generation_config.json, and the BOS and EOS ids, which other files may hold instead."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import CheckpointError, InvalidArgument
+from ..files.settings import read_json, special_id
+from .fields import TextOptions, table
+from .values import Number
+
+_NUMBERS = {
+    name: one.kind for name, one in table(TextOptions).items() if one.checkpoint and isinstance(one.kind, Number)
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """Defaults of the model's files; None or empty if they have none."""
+
+    do_sample: bool | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    max_new_tokens: int | None = None
+    max_length: int | None = None  # tokens of the prompt and of the text together
+    bos_token_id: int | None = None
+    eos_token_ids: tuple[int, ...] = ()
+
+    def new_tokens(self, prompt_tokens: int) -> int | None:
+        """Tokens that may follow a prompt of so many."""
+        if self.max_new_tokens is not None or self.max_length is None:
+            return self.max_new_tokens
+        if prompt_tokens >= self.max_length:
+            raise InvalidArgument(
+                f"[prompt] the prompt has {prompt_tokens} tokens, max_length in the model's generation_config.json is "
+                f"{self.max_length}; give max_new_tokens"
+            )
+        return self.max_length - prompt_tokens
+
+
+def read_defaults(model_dir: str | Path) -> Defaults:
+    """Both files are optional here; one that is there and unreadable is a CheckpointError."""
+    folder = Path(model_dir)
+    path = folder / "generation_config.json"
+    found = read_json(path)
+    return Defaults(
+        do_sample=found.get("do_sample") if found.get("do_sample") is None else bool(found["do_sample"]),
+        **{name: _number(path, name, kind, found.get(name)) for name, kind in _NUMBERS.items()},
+        top_k=_integer(path, "top_k", found.get("top_k"), -1),
+        max_new_tokens=_integer(path, "max_new_tokens", found.get("max_new_tokens"), 1),
+        max_length=_integer(path, "max_length", found.get("max_length"), 1),
+        bos_token_id=_integer(path, "bos_token_id", special_id(folder, "bos_token_id"), 0),
+        eos_token_ids=_eos(path, special_id(folder, "eos_token_id")),
+    )
+
+
+def _number(path: Path, name: str, kind: Number, value: Any) -> Any:
+    if value is None or (isinstance(value, (int, float)) and not isinstance(value, bool) and kind.holds(value)):
+        return value if value is None else kind.read(name, value)
+    raise CheckpointError(f"[{path.name}] {name}={value!r} in {path}, want {kind.wanted}")
+
+
+def _integer(path: Path, name: str, value: Any, low: int) -> Any:
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= low):
+        return value
+    raise CheckpointError(f"[{path.name}] {name}={value!r} in {path}, want an integer of {low} or more")
+
+
+def _eos(path: Path, value: Any) -> tuple[int, ...]:
+    try:
+        return (
+            () if value is None else tuple(operator.index(v) for v in (value if isinstance(value, list) else [value]))
+        )
+    except TypeError:
+        raise CheckpointError(
+            f"[{path.name}] eos_token_id={value!r} in {path.parent}, want an id or a list of ids"
+        ) from None

@@ -1,0 +1,168 @@
+"""The options of load(): each is declared once here, with its default, its check and its help. load(), the command
+line and help() read this."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ..draft.skip import MOST_DRAFTERS
+from ..errors import InvalidArgument, InvalidOption
+from .fields import described, option, read_all
+from .values import By, Integer, Size, forms
+
+MAX_THREADS = 1024
+DTYPES = {
+    "auto": "auto",
+    "float32": "float32",
+    "bfloat16": "bfloat16",
+    "float16": "float16",
+    "fp32": "float32",
+    "bf16": "bfloat16",
+    "fp16": "float16",
+}
+
+
+def _device(where: str, value: Any) -> str:
+    device = os.environ.get("SWIFTK_DEVICE", "auto") if value == "auto" else value
+    if not re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", str(device)):
+        raise InvalidArgument(f"{where}={device!r}, want 'auto', 'cpu', 'cuda' or 'cuda:N'")
+    return str(device)
+
+
+def _dtype(where: str, value: Any) -> str:
+    dtype = str(value).removeprefix("torch.")
+    if dtype not in DTYPES:
+        raise InvalidArgument(f"{where}={value!r}, want one of {', '.join(sorted(DTYPES))}")
+    return DTYPES[dtype]
+
+
+def _isa(where: str, value: Any) -> Any:
+    if not (value is None or isinstance(value, str)):
+        raise InvalidOption(f"{where}={value!r}, want the name of an instruction set")
+    return value
+
+
+def _pack(where: str, value: Any) -> Any:
+    if not (value is None or isinstance(value, (str, os.PathLike))):
+        raise InvalidOption(f"{where}={value!r}, want the path of a file that `swiftk pack` made")
+    return value
+
+
+def _drafter(where: str, value: Any) -> list[Path]:
+    several = value if isinstance(value, (list, tuple)) else [value]
+    if not (value is None or all(isinstance(one, (str, os.PathLike)) for one in several)):
+        raise InvalidOption(f"{where}={value!r}, want the path of a drafter's folder, or a list")
+    if len(several) > MOST_DRAFTERS:
+        raise InvalidOption(f"{where}= names {len(several)} folders, want at most {MOST_DRAFTERS}")
+    return [Path(one).expanduser() for one in several if one is not None]
+
+
+def _drafter_pack(where: str, value: Any) -> list[str] | None:
+    if value is None:
+        return None
+    files = value if isinstance(value, (list, tuple)) else [value]
+    if not all(isinstance(file, (str, os.PathLike)) for file in files):
+        raise InvalidOption(f"{where}={value!r}, want paths of what `swiftk pack --drafter` made")
+    return [os.fspath(file) for file in files]
+
+
+def _chat_template(where: str, value: Any) -> Path | None:
+    if value is None:
+        return None
+    if not isinstance(value, (str, os.PathLike)):
+        raise InvalidOption(f"{where}={value!r}, want the path of a file")
+    file = Path(value).expanduser()
+    if not file.is_file():
+        raise InvalidArgument(f"{where}={str(file)!r} is no file, want one with a Jinja template")
+    return file
+
+
+@described
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """How a model is loaded."""
+
+    function: ClassVar[str] = "load"
+    device: str = option(
+        "auto",
+        By(str, _device),
+        "Device: cpu, cuda, cuda:N, or auto (SWIFTK_DEVICE if it is set, else a GPU if there is one).",
+        metavar="DEVICE",
+    )
+    dtype: str = option(
+        "auto",
+        By(str, _dtype),
+        "Weights in memory: auto (as in the checkpoint), float32, bfloat16 or float16.",
+        metavar="DTYPE",
+    )
+    threads: int | None = option(None, Integer(1, MAX_THREADS), "CPU threads. Default: one per core.")
+    context: int | None = option(
+        None, Integer(2, 1 << 31), "Maximum number of tokens of prompt and answer together. Default: the model's."
+    )
+    isa: str | None = option(
+        None,
+        By(str, _isa),
+        "Instruction set of the CPU's kernels: baseline, avx2, avx512, avx512bf16 or amx. Texts may differ "
+        "between them. "
+        "Default: the best of this machine.",
+        metavar="NAME",
+    )
+    pack: str | Path | None = option(
+        None,
+        By(str, _pack),
+        "GPU kernels, a file of `swiftk pack`. Default: built at first use, then cached.",
+        metavar="FILE",
+    )
+    draft_weights: str | Sequence[str] = option(
+        "auto",
+        By(str, forms),
+        "Few-bit copies of the weights for drafting: int8, int4, int3, or several, auto (int4 or int3, if one fits), "
+        "own (none), or upper (the upper bytes of float16 weights on a CPU, which cost no memory). A CPU reads a head "
+        "in the first of these that has few bits.",
+        metavar="FORM[,FORM]",
+    )
+    drafter: str | Path | Sequence[str | Path] | None = option(
+        None,
+        By(list[str], _drafter),
+        "Folder of a head that was trained for this model, or of a small model of the same vocabulary. The fastest of "
+        "several is used.",
+        metavar="FOLDER",
+    )
+    drafter_pack: str | Path | Sequence[str | Path] | None = option(
+        None,
+        By(list[str], _drafter_pack),
+        "GPU kernels of heads and draft models, files of `swiftk pack --drafter` in the same order (three for "
+        "a Mixture of Attentions). Default: built at first use, then cached.",
+        metavar="FILE",
+    )
+    draft_memory: int | str | None = option(
+        None,
+        Size(),
+        "Maximum memory of all copies of the weights: bytes, or a size such as 6GB or 512MiB. Default: a quarter of "
+        "what is free.",
+        metavar="SIZE",
+    )
+    max_sequences: int = option(
+        16, Integer(1, 256, also=()), "Maximum number of requests that run together; others wait. Default: 16."
+    )
+    kv_memory: int | str | None = option(
+        None,
+        Size(),
+        "Maximum memory of keys and values: bytes, or a size such as 6GB or 512MiB. Default: one text of full "
+        "length, and an eighth of one for each of the others, but no more than half of the free memory.",
+        metavar="SIZE",
+    )
+    chat_template: str | Path | None = option(
+        None,
+        By(str, _chat_template),
+        "File of a chat template (Jinja), in place of the checkpoint's own. Default: the checkpoint's.",
+        metavar="FILE",
+    )
+
+    def __post_init__(self) -> None:
+        read_all(self)

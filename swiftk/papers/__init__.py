@@ -1,0 +1,1 @@
+"""Searches as the papers describe them: SWIFT, Self-Speculative Decoding, and a Bayesian step for both."""

@@ -1,0 +1,1 @@
+"""Requests that run: the engine, streams of events, transcripts, results, statistics."""

@@ -1,0 +1,173 @@
+"""Policies: the draft plans of a text by its options, and the memory of searches from call to call."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from ..draft.draft_rule import MAX_DRAFT, DraftRule, SelfSdRule
+from ..draft.skip import SkipSet
+from ..draft.sources import DRAFTERS
+from ..options.generate_options import GenerateOptions
+from ..options.swift_settings import SwiftSettings
+from ..search.auto import Auto
+from ..search.base import Measured, Optimizer
+from ..search.exits import Exits
+from ..search.learned import LearnedFile
+from ..search.sublayers import SublayerPrices
+
+_log = logging.getLogger("swiftk")
+_MOST = 32  # searches kept in memory
+_PLANNER = "planner"  # in the file
+_SAVE = 30.0  # seconds between two writes of what was learned, unless another set drafts now
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How one text is drafted."""
+
+    drafting: str = "off"  # "planned", or "ruled": the planner says only whether
+    plans: str = "none"  # "any" that is offered, "none", "fixed", or "directed" from round to round
+    skips: tuple[SkipSet, ...] = ()  # of plans that are named; "directed": of the first
+    rule: DraftRule | None = None
+    moving: SelfSdRule | None = None  # a rule that changes from round to round
+    optimizer: Optimizer | None = None
+    key: Any = None  # how callers asked for the optimizer
+
+    @property
+    def directed(self) -> bool:
+        return self.optimizer is not None or self.moving is not None
+
+
+class Policies:
+    """A model's. Searches share what sublayers cost."""
+
+    def __init__(
+        self, folder: Path, model: Any, measured: Measured, forms: tuple[str, ...], drafters: Sequence[Path] = ()
+    ) -> None:
+        """forms: what drafts may read but the model's own weights; drafters: the folders of some of them."""
+        self.n_layers = int(model.config["num_layers"])
+        self._forms = forms
+        self._config, self._shares, self._measured = model.config, model.copy_shares, measured
+        self._prices = SublayerPrices(model.config, self._shares)
+        self._kept: dict[Any, Optimizer] = {}
+        self._guard = threading.Lock()
+        device = "-".join([model.device, model.isa, str(model.threads), *forms])
+        self._file = LearnedFile([folder, *drafters], model.dtype, device)
+        self._saved: dict[str, tuple[SkipSet, float]] = {}
+        self._planner_saved = -_SAVE
+
+    def take(self, o: GenerateOptions, skips: tuple[SkipSet, ...]) -> Policy:
+        """One text's, until it is given back. `skips`: none where nothing is skipped, so that no plan drafts."""
+        drafter = DRAFTERS[o.drafter_name]
+        if o.speculate is False or not ((drafter.plan and skips) or drafter.sources):
+            return Policy()
+        if not drafter.plan or not skips:
+            return Policy("planned")
+        rule, moving = _rule(o)
+        drafting = "planned" if rule is None else "ruled"
+        free = not drafter.beside and o.optimizer is not None and o.skip == "auto"
+        free = free and o.assistant_early_exit in (None, "auto")
+        if not free:
+            return Policy(drafting, "fixed", skips, rule, moving)
+        if o.optimizer == "auto" and o.assistant_early_exit is None and self._forms:
+            return Policy(drafting, "any", (), rule, moving)
+        key = (o.optimizer, o.assistant_early_exit, o.swift, rule, bool(o.temperature), o.drafter_name)
+        with self._guard:
+            optimizer = self._kept.pop(key, None)
+        if optimizer is None:
+            optimizer = self._optimizer(o, rule)
+            if self._lasting(o, optimizer):
+                self._restore(_kind(o), optimizer)
+        return Policy(drafting, "directed", (optimizer.current.skip,), rule, moving, optimizer, key)
+
+    def give(self, policy: Policy) -> None:
+        """Back, for the next text. Of two that texts had at a time the later one stays."""
+        if policy.optimizer is None:
+            return
+        with self._guard:
+            if len(self._kept) >= _MOST:
+                del self._kept[next(iter(self._kept))]
+            self._kept[policy.key] = policy.optimizer
+
+    def keep(self, o: GenerateOptions, optimizer: Optimizer) -> None:
+        """A text has ended."""
+        kind, now = _kind(o), monotonic()
+        if not self._lasting(o, optimizer) or not optimizer.domains.known:
+            return
+        before, at = self._saved.get(kind, (None, 0.0))
+        if before != optimizer.current.skip or now - at > _SAVE:
+            self._saved[kind] = (optimizer.current.skip, now)
+            self._file.save(kind, optimizer.state())
+
+    def restore(self, engine: Any) -> None:
+        """What its planner learned in processes before."""
+        state = self._file.load(_PLANNER)
+        if state is not None:
+            self._take_over(engine.restore, state)
+
+    def keep_planner(self, engine: Any) -> None:
+        """A text of an engine's has ended."""
+        now = monotonic()
+        if self._file.enabled and now - self._planner_saved > _SAVE:
+            self._planner_saved = now
+            self._file.save(_PLANNER, engine.state())
+
+    def forget(self) -> None:
+        """In memory; what is on disk stays, and is read again."""
+        self._prices = SublayerPrices(self._config, self._shares)
+        self._kept.clear()
+        self._saved.clear()
+        self._planner_saved = -_SAVE
+
+    def _optimizer(self, o: GenerateOptions, rule: DraftRule | None) -> Optimizer:
+        if o.assistant_early_exit == "auto":
+            return Exits(self.n_layers, self._measured, self._prices, rule.max_draft if rule else None)
+        if o.optimizer == "swift":
+            return self._swift(o.swift or SwiftSettings())
+        return Auto(self.n_layers, self._measured, self._prices)
+
+    def _swift(self, settings: SwiftSettings) -> Optimizer:
+        from ..papers.swift import Swift
+        from ..papers.timed_swift import TimedSwift
+
+        parameters = self._prices.parameters
+        if settings.opt_interval is None:
+            return TimedSwift(self.n_layers, self._measured, self._prices, settings, parameters)
+        return Swift(self.n_layers, self._measured, settings, parameters)
+
+    def _lasting(self, o: GenerateOptions, optimizer: Optimizer) -> bool:
+        return isinstance(optimizer, Auto) and o.gate == "auto" and o.max_draft is None and o.speculate is True
+
+    def _restore(self, kind: str, optimizer: Auto) -> None:
+        state = self._file.load(kind)
+        if state is not None:
+            self._take_over(optimizer.restore, state)
+
+    def _take_over(self, restore: Callable[[Any], None], state: Any) -> None:
+        try:
+            restore(state)
+        except (ValueError, KeyError, TypeError, RuntimeError) as error:
+            _log.warning("what was learned before is not used: %s: %s", self._file.path, error)
+
+
+def _kind(o: GenerateOptions) -> str:
+    return "sampled" if o.temperature else "greedy"
+
+
+def _rule(o: GenerateOptions) -> tuple[DraftRule | None, SelfSdRule | None]:
+    """(the rule, one that moves) that the options `gate`, `max_draft` and `optimizer` name; (None, None): by time."""
+    if isinstance(o.gate, DraftRule):
+        return (o.gate if o.max_draft is None else replace(o.gate, max_draft=min(o.gate.max_draft, o.max_draft))), None
+    if o.gate == "auto" and o.optimizer == "self-sd":
+        moving = SelfSdRule(o.max_draft)
+        return moving.rule, moving
+    if o.by_time:
+        return None, None
+    rule = DraftRule() if o.gate in ("auto", "swift") else DraftRule(confidence=float(o.gate))
+    return (rule if o.max_draft is None else replace(rule, max_draft=min(o.max_draft, MAX_DRAFT))), None

@@ -1,0 +1,80 @@
+"""Statistics of drafting with a model, kept from one process to the next: a small JSON file per model, dtype
+and device in the user's cache folder. SWIFTK_LEARNED=0 neither reads nor writes any."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ..files.folders import cache_folder
+
+_log = logging.getLogger("swiftk")
+_FORMAT = "swiftk learned 1"
+_SAMPLE = 1 << 16  # bytes of each weight file that tell models of one shape apart
+
+
+class LearnedFile:
+    """The file of one model, and the drafters beside it, on one device."""
+
+    def __init__(self, folders: Sequence[Path], dtype: str, device: str) -> None:
+        self.enabled = os.environ.get("SWIFTK_LEARNED", "1") != "0"
+        models = "-".join(_fingerprint(one) for one in folders)
+        self.path = cache_folder() / "learned" / f"{models}-{dtype}-{device}.json"
+        self._states: dict[str, Any] | None = None
+
+    def load(self, kind: str) -> Any:
+        """The state saved under `kind`, or None. A file that cannot be used is left alone, with a warning."""
+        return self._all().get(kind) if self.enabled else None
+
+    def save(self, kind: str, state: Any) -> None:
+        """Writes it beside the others. A full disk or a folder that may not be written costs a warning, no more."""
+        if not self.enabled:
+            return
+        states = {**self._all(), kind: state}
+        part = self.path.with_suffix(f".{os.getpid()}.part")
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            part.write_text(json.dumps({"format": _FORMAT, "states": states}), encoding="utf-8")
+            part.replace(self.path)
+        except OSError as error:
+            with suppress(OSError):
+                part.unlink()
+            self.enabled = False
+            _log.warning("what was learned is not kept: %s: %s", self.path, error.strerror or error)
+        self._states = states
+
+    def _all(self) -> dict[str, Any]:
+        if self._states is None:
+            self._states = _read(self.path)
+        return self._states
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        file = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        _log.warning("what was learned before is not used: %s: %s", path, error)
+        return {}
+    if not isinstance(file, dict) or file.get("format") != _FORMAT or not isinstance(file.get("states"), dict):
+        _log.warning('what was learned before is not used: %s is no "%s"', path, _FORMAT)
+        return {}
+    return file["states"]
+
+
+def _fingerprint(folder: Path) -> str:
+    """A model's name for its file, from its config and samples of its weights: reading all of them would take long."""
+    digest = hashlib.sha256((folder / "config.json").read_bytes())
+    for path in sorted(folder.glob("*.safetensors")):
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size // 2 - _SAMPLE // 2))
+            digest.update(str(size).encode() + file.read(_SAMPLE))
+    return digest.hexdigest()[:24]

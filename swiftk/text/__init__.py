@@ -1,0 +1,1 @@
+"""From a prompt to tokens and back: tokenizers, chat templates, stops, grammars."""
