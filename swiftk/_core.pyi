@@ -54,7 +54,7 @@ class Emitted:
     top: list[tuple[int, float]]
 
 class Sampling:
-    """csrc/text/sampler.h: what becomes of logits. InvalidArgument names a field that is out of its range."""
+    """csrc/sampling/sampler.h: what becomes of logits. InvalidArgument names a field that is out of its range."""
 
     def __init__(
         self,

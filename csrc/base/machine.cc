@@ -1,4 +1,5 @@
-// What the machine lends this process, as seen from inside a container: threads to run on and memory to load into.
+#include "base/machine.h"
+
 #include <sched.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -12,7 +13,6 @@
 
 #include "base/debug.h"
 #include "base/error.h"
-#include "model/model.h"
 
 namespace swiftk {
 namespace {

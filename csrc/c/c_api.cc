@@ -6,6 +6,7 @@
 #include "base/dtype_names.h"
 #include "draft/drafters/alone.h"
 #include "files/eos.h"
+#include "heads/load.h"
 
 namespace swiftk::c_api {
 namespace {
@@ -145,7 +146,7 @@ swiftk_status swiftk_model_load(const char* dir, const swiftk_load_params* given
       options.progress = [&](size_t done, size_t total) { return params.progress(params.user, done, total) == 0; };
     }
     std::vector<int32_t> eos_ids = swiftk::read_eos_ids(dir);
-    *model = new swiftk_model{swiftk::load_model(dir, options), std::move(eos_ids)};
+    *model = new swiftk_model{swiftk::load_with_drafters(dir, options), std::move(eos_ids)};
   });
 }
 

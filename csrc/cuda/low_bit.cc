@@ -1,6 +1,8 @@
 // Weights in few bits: the host quantises, as it does for itself, in the order in which kernels read them.
+#include <memory>
+
+#include "base/buffer.h"
 #include "cuda/issue.h"
-#include "model/model.h"
 
 namespace swiftk::cuda {
 namespace {

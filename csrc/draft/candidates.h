@@ -7,7 +7,7 @@
 
 #include "draft/draft_rule.h"
 #include "draft/drafters/drafter_set.h"
-#include "text/token_tree.h"
+#include "draft/token_tree.h"
 
 namespace swiftk {
 

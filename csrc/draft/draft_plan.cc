@@ -1,8 +1,8 @@
 #include "draft/draft_plan.h"
 
 #include "base/error.h"
-#include "heads/draft_model.h"
-#include "text/token_tree.h"
+#include "draft/token_tree.h"
+#include "model/draft_model.h"
 
 namespace swiftk {
 namespace {
@@ -18,27 +18,13 @@ Plan steps_of(const Model& model, const SkipSet& skip) {
   return skip.alone() ? Plan{} : compile_plan(model, skip);
 }
 
-// A Mixture of Attentions has a row for each of the model's layers there.
-double reading_of(const Model& model, const DraftModel& drafter) {
-  const auto layers = [](const Model& m) {
-    double sum = 0;
-    for (const LayerWeights& w : m.own.layers) sum += elements(w);
-    return sum;
-  };
-  double read = layers(*drafter.layers) + elements(drafter.block.fc) + elements(drafter.eagle.fc);
-  if (drafter.moa.states) {
-    read += model.config.L * layers(*drafter.moa.states) + elements(drafter.moa.widen) + elements(drafter.moa.cross_kv);
-  }
-  return read / (layers(model) + elements(model.own.head));
-}
-
 }  // namespace
 
 DraftPlan::DraftPlan(const Model& model, SkipSet given)
     : skip(std::move(given)), steps(steps_of(model, skip)), shared(common_prefix(steps, compile_plan(model, {}))) {
   if (!skip.drafter) return;
   const DraftModel& drafter = *model.drafters[*skip.drafter];
-  reading = reading_of(model, drafter);
+  reading = drafter.reading;
   if (!skip.alone()) return;
   reach = drafter.reach;
   opens = drafter.opens;

@@ -2,8 +2,8 @@
 #pragma once
 #include <array>
 
+#include "draft/token_tree.h"
 #include "run/plan.h"
-#include "text/token_tree.h"
 
 namespace swiftk {
 

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "base/error.h"
+#include "draft/token_tree.h"
 #include "ops.h"
-#include "text/token_tree.h"
 
 namespace swiftk {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <functional>
 
-#include "draft/draft.h"
+#include "phases/draft.h"
 
 namespace swiftk {
 

@@ -5,14 +5,14 @@
 #include <cstdio>
 #include <utility>
 
-#include "base/check.h"
 #include "base/stopwatch.h"
-#include "draft/accept.h"
-#include "draft/default_plans.h"
-#include "draft/prompt.h"
-#include "draft/verify.h"
+#include "engine/default_plans.h"
 #include "engine/score.h"
-#include "run/prefix.h"
+#include "phases/accept.h"
+#include "phases/prompt.h"
+#include "phases/verify.h"
+#include "text/check.h"
+#include "text/prefix.h"
 
 namespace swiftk {
 namespace {

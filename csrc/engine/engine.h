@@ -16,7 +16,7 @@
 #include "engine/modelled_clock.h"
 #include "engine/prompt_rows.h"
 #include "engine/text.h"
-#include "run/workspace.h"
+#include "text/workspace.h"
 
 namespace swiftk {
 

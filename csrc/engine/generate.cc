@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "base/stopwatch.h"
-#include "draft/default_plans.h"
+#include "engine/default_plans.h"
 
 namespace swiftk {
 namespace {

@@ -4,7 +4,7 @@
 #pragma once
 #include <optional>
 
-#include "run/workspace.h"
+#include "text/workspace.h"
 
 namespace swiftk {
 

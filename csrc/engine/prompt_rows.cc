@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "run/prefix.h"
+#include "text/prefix.h"
 
 namespace swiftk {
 namespace {

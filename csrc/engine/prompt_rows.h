@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "engine/text.h"
-#include "run/workspace.h"
+#include "text/workspace.h"
 
 namespace swiftk {
 

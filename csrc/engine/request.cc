@@ -2,10 +2,10 @@
 
 #include <string>
 
-#include "base/check.h"
 #include "draft/draft_plan.h"
-#include "heads/draft_model.h"
+#include "model/draft_model.h"
 #include "run/logits.h"
+#include "text/check.h"
 
 namespace swiftk {
 
@@ -33,7 +33,7 @@ void check(const Request& r, const Model& model, int context) {
   among("logprobs", r.logprobs, 0);
   among("prompt_logprobs", r.prompt_logprobs, -1);
   const int drafters = static_cast<int>(model.drafters.size());
-  if (r.tells < -1 || r.tells >= drafters || (r.tells >= 0 && model.drafters[r.tells]->told(model.config) == 0)) {
+  if (r.tells < -1 || r.tells >= drafters || (r.tells >= 0 && model.drafters[r.tells]->told == 0)) {
     fail(Status::InvalidArgument, "[submit] tells is " + std::to_string(r.tells) +
                                       ", want the number of a head among " + std::to_string(drafters) +
                                       " drafters, or -1 for none");

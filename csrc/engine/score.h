@@ -3,7 +3,7 @@
 #include <span>
 #include <vector>
 
-#include "run/workspace.h"
+#include "text/workspace.h"
 
 namespace swiftk {
 

@@ -4,13 +4,13 @@
 #include <string>
 #include <utility>
 
-#include "base/check.h"
 #include "base/error.h"
 #include "base/stopwatch.h"
-#include "draft/draft.h"
-#include "draft/prompt.h"
-#include "draft/verify.h"
 #include "engine/score.h"
+#include "phases/draft.h"
+#include "phases/prompt.h"
+#include "phases/verify.h"
+#include "text/check.h"
 #include "text/state.h"
 
 namespace swiftk {

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "run/workspace.h"
+#include "text/workspace.h"
 
 namespace swiftk {
 

@@ -1,7 +1,7 @@
 #include "engine/text.h"
 
-#include "draft/prompt.h"
-#include "heads/draft_model.h"
+#include "model/draft_model.h"
+#include "phases/prompt.h"
 
 namespace swiftk {
 
@@ -16,7 +16,7 @@ void tell_tree(const Sequence& s, std::vector<TreeNode>& out) {
 void tell_features(Workspace& w, Text& text, Turn& turn) {
   const int number = text.request.tells, end = text.sequence.cached;
   if (number < 0 || text.finish != Finish::None || text.told >= end) return;
-  const size_t width = w.model->drafters[number]->told(w.model->config);
+  const size_t width = w.model->drafters[number]->told;
   turn.told = end - text.told;
   turn.features.resize(width * turn.told);
   w.beside[number]->tell(w.pool, text.sequence, text.told, end, turn.features.data(), w.cancel);

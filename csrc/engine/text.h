@@ -6,7 +6,7 @@
 #include "engine/request.h"
 #include "engine/turn.h"
 #include "planner/planner.h"
-#include "run/workspace.h"
+#include "text/workspace.h"
 
 namespace swiftk {
 

@@ -6,16 +6,16 @@
 #include <limits>
 #include <numeric>
 
-#include "heads/draft_model.h"
+#include "heads/head.h"
 #include "heads/runner.h"
 
 namespace swiftk {
 namespace {
 
-class Block : public DraftRunner {
+class Block : public Runner {
  public:
   Block(const Model& target, int number, const Executor& host, int sequences, int blocks)
-      : DraftRunner(target, number, host, sequences, blocks),
+      : Runner(target, number, host, sequences, blocks),
         block_(drafter_.block),
         c_(drafter_.layers->config),
         ahead_(ops_, sizeof(float) * sequences * block_.size * drafter_.V),
@@ -54,8 +54,7 @@ class Block : public DraftRunner {
   }
 
   size_t bytes() const override {
-    return DraftRunner::bytes() + normed_states_.bytes() + ahead_.bytes() + features_.bytes() + q_.bytes() +
-           before_.bytes();
+    return Runner::bytes() + normed_states_.bytes() + ahead_.bytes() + features_.bytes() + q_.bytes() + before_.bytes();
   }
 
  private:

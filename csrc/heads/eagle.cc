@@ -1,4 +1,4 @@
-// EAGLE-3, and EAGLE-1 and 2 (draft_model.h says how they differ). The row of token p is made of its embedding and of
+// EAGLE-3, and EAGLE-1 and 2 (head.h says how they differ). The row of token p is made of its embedding and of
 // the feature of place p - 1, so it lies at slot p - 1, and the root of a tree is the last row that reads a feature of
 // the model's. A row behind it reads what the head said of its parent, which a pass before must have read.
 #include <algorithm>
@@ -6,16 +6,16 @@
 #include <cmath>
 
 #include "base/stopwatch.h"
-#include "heads/draft_model.h"
+#include "heads/head.h"
 #include "heads/runner.h"
 
 namespace swiftk {
 namespace {
 
-class Eagle : public DraftRunner {
+class Eagle : public Runner {
  public:
   Eagle(const Model& target, int number, const Executor& host, int sequences, int blocks)
-      : DraftRunner(target, number, host, sequences, blocks),
+      : Runner(target, number, host, sequences, blocks),
         eagle_(drafter_.eagle),
         c_(drafter_.layers->config),
         features_(ops_, floats(kMostRows) * eagle_.width),
@@ -56,8 +56,8 @@ class Eagle : public DraftRunner {
   }
 
   size_t bytes() const override {
-    return DraftRunner::bytes() + features_.bytes() + embedded_.bytes() + pairs_.bytes() + q_.bytes() +
-           attended_.bytes() + said_.bytes();
+    return Runner::bytes() + features_.bytes() + embedded_.bytes() + pairs_.bytes() + q_.bytes() + attended_.bytes() +
+           said_.bytes();
   }
 
  private:

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "text/token_tree.h"
+#include "draft/token_tree.h"
 
 namespace swiftk {
 namespace {
@@ -90,7 +90,7 @@ std::vector<int32_t> draft_tokens(const Checkpoint& checkpoint, int own, const C
 }
 
 // The tokens that a head drafts, where they are not all of the model's.
-void read_vocabulary(const Json& json, const Config& target, const Checkpoint& checkpoint, DraftModel& out) {
+void read_vocabulary(const Json& json, const Config& target, const Checkpoint& checkpoint, Head& out) {
   out.V = given(json, "draft_vocab_size") ? count(json, "draft_vocab_size", 1) : target.V;
   if (out.V > target.V) {
     unsupported("draft_vocab_size is " + std::to_string(out.V) + ", the model has " + std::to_string(target.V) +
@@ -190,7 +190,7 @@ void read_confidence(const Checkpoint& checkpoint, const Config& target, bool re
 
 // The one field in which formats differ most is which number a layer's output has: DFlash counts from the first layer,
 // speculators as transformers' hidden_states, whose first is the embedding.
-Config read_block(const Json& json, const Config& target, const Checkpoint& checkpoint, DraftModel& out) {
+Config read_block(const Json& json, const Config& target, const Checkpoint& checkpoint, Head& out) {
   BlockParts& block = out.block;
   out.V = target.V;
   const Json* const type = given(json, "speculators_model_type");
@@ -238,7 +238,7 @@ Config read_block(const Json& json, const Config& target, const Checkpoint& chec
   return layers;
 }
 
-Config read_eagle(const Json& json, const Config& target, const Checkpoint& checkpoint, DraftModel& out) {
+Config read_eagle(const Json& json, const Config& target, const Checkpoint& checkpoint, Head& out) {
   EagleParts& eagle = out.eagle;
   const std::string type = speculator_of(json);
   const Json* const own = type.empty() ? &json : given(json, "transformer_layer_config");
@@ -279,7 +279,7 @@ Config read_eagle(const Json& json, const Config& target, const Checkpoint& chec
 }
 
 // Of its layers over tokens, over states, and between.
-std::array<Config, 3> read_moa(const Json& json, const Config& t, const Checkpoint& file, DraftModel& out) {
+std::array<Config, 3> read_moa(const Json& json, const Config& t, const Checkpoint& file, Head& out) {
   const Config c = layer_config(json);
   out.V = t.V;
   must_match("hidden_size", c.D, t.D);

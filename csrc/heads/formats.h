@@ -4,16 +4,16 @@
 #include <string>
 
 #include "base/json.h"
-#include "heads/draft_model.h"
+#include "heads/head.h"
 
 namespace swiftk {
 
 // "block", "moa", "eagle" or "model".
 std::string kind_of(const std::string& dir, const Json& config);
 // Each returns the shape of the head's layers for a model of that shape, and fills in what it has beside them.
-Config read_block(const Json& config, const Config& target, const Checkpoint&, DraftModel&);
-Config read_eagle(const Json& config, const Config& target, const Checkpoint&, DraftModel&);
+Config read_block(const Json& config, const Config& target, const Checkpoint&, Head&);
+Config read_eagle(const Json& config, const Config& target, const Checkpoint&, Head&);
 // Of its layers over tokens, over states, and between.
-std::array<Config, 3> read_moa(const Json& config, const Config& target, const Checkpoint&, DraftModel&);
+std::array<Config, 3> read_moa(const Json& config, const Config& target, const Checkpoint&, Head&);
 
 }  // namespace swiftk

@@ -2,16 +2,16 @@
 // that it drafts for but the vocabulary.
 #include <algorithm>
 
-#include "heads/draft_model.h"
+#include "heads/head.h"
 #include "heads/runner.h"
 
 namespace swiftk {
 namespace {
 
-class Independent : public DraftRunner {
+class Independent : public Runner {
  public:
   Independent(const Model& target, int number, const Executor& host, int sequences, int blocks)
-      : DraftRunner(target, number, host, sequences, blocks) {}
+      : Runner(target, number, host, sequences, blocks) {}
 
   void step(const KvPool&, std::span<Sequence* const> sequences, std::span<const int> n, float* logits,
             std::atomic<bool>& cancel) override {

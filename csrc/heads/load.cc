@@ -1,4 +1,6 @@
-// Loads drafters beside the model they draft for: on a GPU with kernels of their own.
+// Drafters: on a GPU with kernels of their own.
+#include "heads/load.h"
+
 #include <array>
 #include <set>
 
@@ -6,10 +8,12 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "cuda/backend.h"
-#include "heads/draft_model.h"
+#include "draft/token_tree.h"
 #include "heads/formats.h"
+#include "heads/head.h"
+#include "heads/manifest.h"
 #include "model/loader.h"
-#include "text/token_tree.h"
+#include "run/kv_pool.h"
 
 namespace swiftk {
 namespace {
@@ -54,7 +58,7 @@ std::array<KernelShape, 3> moa_shapes(const std::array<Config, 3>& layers) {
   return shapes;
 }
 
-void load_moa(const std::string& dir, const Json& json, const LoadOptions& its, const Model& target, DraftModel& out) {
+void load_moa(const std::string& dir, const Json& json, const LoadOptions& its, const Model& target, Head& out) {
   const Checkpoint file(dir);
   const std::array<Config, 3> configs = read_moa(json, target.config, file, out);
   std::array<KernelShape, 3> shapes = moa_shapes(configs);
@@ -65,13 +69,28 @@ void load_moa(const std::string& dir, const Json& json, const LoadOptions& its, 
     shapes[i].dtype = target.dtype;
     if (target.ops->device) cuda::check_pack(*layers[i]->ops, shapes[i]);
   }
-  load_moa(file, its, *layers[0], *layers[1], *layers[2], shapes[0], out.moa);
+  load_tensors(file, its, *layers[0], moa_manifest(file, *layers[0], *layers[1], *layers[2], out.moa), shapes[0]);
+  layers[1]->dtype = layers[2]->dtype = layers[0]->dtype;
   out.layers = layers[0];
   out.moa.states = layers[1];
   out.moa.cross = layers[2];
   out.bytes = out.layers->own.bytes;
   const size_t bytes = target.own.read_bytes - head_bytes(target.own.head);
   out.read_bytes = out.bytes + head_bytes(layers[0]->own.head) + bytes / target.config.L * out.moa.last;
+}
+
+// A Mixture of Attentions has a row for each of the model's layers there.
+double reading_of(const Model& model, const Head& drafter) {
+  const auto layers = [](const Model& m) {
+    double sum = 0;
+    for (const LayerWeights& w : m.own.layers) sum += elements(w);
+    return sum;
+  };
+  double read = layers(*drafter.layers) + elements(drafter.block.fc) + elements(drafter.eagle.fc);
+  if (drafter.moa.states) {
+    read += model.config.L * layers(*drafter.moa.states) + elements(drafter.moa.widen) + elements(drafter.moa.cross_kv);
+  }
+  return read / (layers(model) + elements(model.own.head));
 }
 
 // Where it runs: as the model does, on a GPU with kernels of its own, the next ones from `packs` on.
@@ -104,17 +123,19 @@ LoadOptions options_of(const std::string& kind, const LoadOptions& options, cons
 
 // The layers of a head, and of the model's own head what passes read of it.
 void load_layers(const Checkpoint& checkpoint, const Config& config, const LoadOptions& its, const Model& target,
-                 bool reads_head, DraftModel& out) {
+                 bool reads_head, Head& out) {
   const auto layers = head_model(config, its, target);
-  load_head(checkpoint, its, *layers, out);
+  Manifest jobs =
+      out.kind == "eagle" ? eagle_manifest(checkpoint, *layers, out) : block_manifest(checkpoint, *layers, out);
+  load_tensors(checkpoint, its, *layers, std::move(jobs), head_shape(layers->config, out));
   out.bytes = layers->own.bytes;
   out.read_bytes = layers->own.bytes + (reads_head ? head_bytes(layers->own.head) : 0);
   out.layers = layers;
 }
 
-std::shared_ptr<const DraftModel> load_draft_model(const std::string& dir, const LoadOptions& options,
-                                                   const Model& target, size_t& packs) {
-  auto out = std::make_shared<DraftModel>();
+std::shared_ptr<Head> load_draft_model(const std::string& dir, const LoadOptions& options, const Model& target,
+                                       size_t& packs) {
+  auto out = std::make_shared<Head>();
   const Json json = read_config_file(dir);
   out->kind = kind_of(dir, json);
   const LoadOptions its = options_of(out->kind, options, target, packs);
@@ -147,7 +168,7 @@ std::shared_ptr<const DraftModel> load_draft_model(const std::string& dir, const
 
 }  // namespace
 
-KernelShape head_shape(const Config& layers, const DraftModel& drafter) {
+KernelShape head_shape(const Config& layers, const Head& drafter) {
   const int D = layers.D;
   KernelShape shape{.config = layers, .head = true};
   shape.config.V = drafter.V;
@@ -165,7 +186,7 @@ KernelShape head_shape(const Config& layers, const DraftModel& drafter) {
 std::vector<KernelShape> drafter_kernel_shapes(const std::string& dir, const std::string& target,
                                                const std::string& dtype) {
   const Json json = read_config_file(dir);
-  DraftModel out;
+  Head out;
   out.kind = kind_of(dir, json);
   if (out.kind == "model") return {kernel_shape(dir, dtype)};
   const KernelShape model = kernel_shape(target, dtype);
@@ -183,7 +204,9 @@ std::vector<KernelShape> drafter_kernel_shapes(const std::string& dir, const std
   return shapes;
 }
 
-void load_draft_models(const LoadOptions& options, Model& target) {
+namespace {
+
+void load_drafters(const LoadOptions& options, Model& target) {
   if (options.drafters.empty()) return;
   if (options.drafters.size() > kMostDraftModels) {
     fail(Status::Unsupported, "[drafter] there are " + std::to_string(options.drafters.size()) + ", want at most " +
@@ -192,14 +215,28 @@ void load_draft_models(const LoadOptions& options, Model& target) {
   size_t packs = 0;
   std::set<int> taps;
   for (const std::string& dir : options.drafters) {
-    target.drafters.push_back(load_draft_model(dir, options, target, packs));
-    taps.insert(target.drafters.back()->taps.begin(), target.drafters.back()->taps.end());
+    const auto drafter = load_draft_model(dir, options, target, packs);
+    drafter->told =
+        drafter->moa.states ? drafter->moa.states->config.D : static_cast<int>(drafter->taps.size()) * target.config.D;
+    drafter->reading = reading_of(target, *drafter);
+    drafter->block_bytes = block_bytes(*drafter->layers);
+    if (drafter->moa.cross) drafter->block_bytes += block_bytes(*drafter->moa.cross);
+    taps.insert(drafter->taps.begin(), drafter->taps.end());
+    target.drafters.push_back(drafter);
   }
   target.taps.assign(taps.begin(), taps.end());
   if (target.ops->device && packs < options.drafter_packs.size()) {
     fail(Status::InvalidArgument, "[drafter] the drafters need " + std::to_string(packs) + " kernel packs, got " +
                                       std::to_string(options.drafter_packs.size()));
   }
+}
+
+}  // namespace
+
+std::shared_ptr<Model> load_with_drafters(const std::string& dir, const LoadOptions& options) {
+  std::shared_ptr<Model> model = load_model(dir, options);
+  load_drafters(options, *model);
+  return model;
 }
 
 }  // namespace swiftk

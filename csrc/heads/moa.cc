@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "heads/draft_model.h"
+#include "heads/head.h"
 #include "heads/runner.h"
 
 namespace swiftk {
@@ -16,10 +16,10 @@ Plan cross_plan(const Model& model) {
   return plan;
 }
 
-class Moa : public DraftRunner {
+class Moa : public Runner {
  public:
   Moa(const Model& target, int number, Executor& host, int sequences, int blocks)
-      : DraftRunner(target, number, host, sequences, blocks),
+      : Runner(target, number, host, sequences, blocks),
         moa_(drafter_.moa),
         away_(target.own.layers.empty()),
         layers_(target.config.L),
@@ -82,8 +82,8 @@ class Moa : public DraftRunner {
 
   double seconds() const override { return executor_.seconds() + states_.seconds() + cross_.seconds(); }
   size_t bytes() const override {
-    return DraftRunner::bytes() + states_.workspace_bytes() + cross_.workspace_bytes() + states_x_.bytes() +
-           mean_.bytes() + widened_.bytes() + q_.bytes();
+    return Runner::bytes() + states_.workspace_bytes() + cross_.workspace_bytes() + states_x_.bytes() + mean_.bytes() +
+           widened_.bytes() + q_.bytes();
   }
 
  private:

@@ -3,19 +3,20 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/check.h"
 #include "base/error.h"
-#include "draft/draft.h"
-#include "heads/draft_model.h"
+#include "heads/head.h"
+#include "heads/load.h"
+#include "phases/draft.h"
+#include "text/check.h"
 
 namespace swiftk {
 namespace {
 
 std::shared_ptr<const Model> opened(const std::string& target, LoadOptions options) {
   options.layers = false;
-  std::shared_ptr<const Model> model = load_model(target, options);
-  const DraftModel& drafter = *model->drafters.at(0);
-  if (drafter.told(model->config) == 0) {
+  std::shared_ptr<const Model> model = load_with_drafters(target, options);
+  const auto& drafter = static_cast<const Head&>(*model->drafters.at(0));
+  if (drafter.told == 0) {
     fail(Status::Unsupported,
          "[remote] " + options.drafters[0] + " is a model, want a head, which reads another's states");
   }
@@ -32,7 +33,7 @@ RemoteHead::RemoteHead(const std::string& target, LoadOptions options, int conte
     : RemoteHead(opened(target, std::move(options)), context) {}
 
 RemoteHead::RemoteHead(const std::shared_ptr<const Model>& model, int context)
-    : width_(model->drafters[0]->told(model->config)),
+    : width_(model->drafters[0]->told),
       w_(model, {.max_rows = TokenTree::kMaxNodes,
                  .blocks = blocks_for(checked_context(*model, context, "remote") + TokenTree::kMaxNodes),
                  .told = width_}),

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "run/workspace.h"
+#include "text/workspace.h"
 
 namespace swiftk {
 

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "heads/draft_model.h"
-
 namespace swiftk {
 namespace {
 
@@ -24,10 +22,10 @@ std::vector<int> columns_of(const std::vector<int>& taps, const std::vector<int>
 
 }  // namespace
 
-DraftRunner::DraftRunner(const Model& target, int number, const Executor& host, int sequences, int blocks)
+Runner::Runner(const Model& target, int number, const Executor& host, int sequences, int blocks)
     : target_(target),
       number_(number),
-      drafter_(*target.drafters[number]),
+      drafter_(static_cast<const Head&>(*target.drafters[number])),
       ops_(*drafter_.layers->ops),
       target_ctx_(host.ctx()),
       plan_(plan_of(*drafter_.layers)),
@@ -45,7 +43,7 @@ DraftRunner::DraftRunner(const Model& target, int number, const Executor& host, 
   if (ops_.device && drafter_.layers->own.head.data == target.own.head.data) normed_ = Buffer(ops_, x_.bytes());
 }
 
-bool DraftRunner::make_room(Sequence& s) {
+bool Runner::make_room(Sequence& s) {
   if (s.cached == 0) return false;  // a head begins with the feature of the token before the last one
   Followed& f = followed(s);
   const auto most = std::min<size_t>(f.text.size(), s.cached);
@@ -60,12 +58,12 @@ bool DraftRunner::make_room(Sequence& s) {
   return true;
 }
 
-void DraftRunner::leave(Sequence& s) {
+void Runner::leave(Sequence& s) {
   for (const int32_t block : followed(s).blocks) pool_.release(block);
   followed(s) = {};
 }
 
-void DraftRunner::read_features(float* to, const float* kept) const {
+void Runner::read_features(float* to, const float* kept) const {
   const size_t D = target_.config.D;
   const bool all = columns_.size() == target_.taps.size();
   if (all) return ops_.copy(executor_.ctx(), to, kept, sizeof(float) * D * columns_.size());
@@ -75,7 +73,7 @@ void DraftRunner::read_features(float* to, const float* kept) const {
   }
 }
 
-void DraftRunner::tell(const KvPool& pool, const Sequence& s, int from, int end, float* out, std::atomic<bool>&) {
+void Runner::tell(const KvPool& pool, const Sequence& s, int from, int end, float* out, std::atomic<bool>&) {
   const size_t D = target_.config.D;
   for (int i = from; i < end; ++i) {
     for (const int column : columns_) {
@@ -85,7 +83,7 @@ void DraftRunner::tell(const KvPool& pool, const Sequence& s, int from, int end,
   }
 }
 
-void DraftRunner::spread(int n, float* logits) const {
+void Runner::spread(int n, float* logits) const {
   const size_t bytes = sizeof(float) * n * target_.config.V;
   ops_.fill(executor_.ctx(), logits, kUnknown, bytes);
   ops_.spread(executor_.ctx(), {.own = own_.as<float>(),
@@ -97,7 +95,7 @@ void DraftRunner::spread(int n, float* logits) const {
 }
 
 // On a GPU the target's head lies as the kernels of the target read it.
-void DraftRunner::head(const float* x, int n, float* logits) {
+void Runner::head(const float* x, int n, float* logits) {
   if (normed_.bytes() == 0) return executor_.head(plan_, x, n, logits);
   const Stopwatch watch(beside_, Stopwatch::Add);
   const Model& layers = *drafter_.layers;
@@ -113,22 +111,18 @@ void DraftRunner::head(const float* x, int n, float* logits) {
                                {.x = x, .norm = nullptr, .eps = eps, .w = layers.own.head, .n = n, .logits = logits});
 }
 
-void DraftRunner::run_with_head(const Rows& rows, std::atomic<bool>& cancel, float* logits) {
+void Runner::run_with_head(const Rows& rows, std::atomic<bool>& cancel, float* logits) {
   float* const x = x_.as<float>();
   const bool apart = normed_.bytes() > 0;
   executor_.run(plan_, rows, 0, plan_.size(), x, pool_, cancel, apart ? nullptr : logits);
   if (apart) head(x, rows.n, logits);
 }
 
-Runners make_runners(const Model& target, Executor& host, int sequences, int blocks) {
-  Runners runners;
-  for (int i = 0; i < static_cast<int>(target.drafters.size()); ++i) {
-    const std::string& kind = target.drafters[i]->kind;
-    const auto make = kind == "model" ? make_independent : kind == "eagle" ? make_eagle : make_block;
-    runners.push_back(kind == "moa" ? make_moa(target, i, host, sequences, blocks)
-                                    : make(target, i, host, sequences, blocks));
-  }
-  return runners;
+std::unique_ptr<DraftRunner> Head::runner(const Model& target, int number, Executor& host, int sequences,
+                                          int blocks) const {
+  if (kind == "moa") return make_moa(target, number, host, sequences, blocks);
+  const auto make = kind == "model" ? make_independent : kind == "eagle" ? make_eagle : make_block;
+  return make(target, number, host, sequences, blocks);
 }
 
 }  // namespace swiftk

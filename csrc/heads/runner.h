@@ -1,5 +1,4 @@
-// Passes of a drafter with weights of its own. It follows texts: what it caches of each is its own, in blocks of its
-// own, and its rows of a tree are forgotten with the tree.
+// What runners of all kinds of drafters share.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -7,62 +6,33 @@
 #include <span>
 
 #include "base/stopwatch.h"
+#include "heads/head.h"
 #include "run/executor.h"
 #include "run/kv_pool.h"
 #include "run/row_batch.h"
-#include "text/sequence.h"
+#include "text/draft_runner.h"
 
 namespace swiftk {
 
-// Reading a text that was not followed before.
-struct CaughtUp {
-  double seconds = 0;
-  int tokens = 0;
-
-  CaughtUp& operator+=(const CaughtUp& o) {
-    seconds += o.seconds;
-    tokens += o.tokens;
-    return *this;
-  }
-};
-
-class DraftRunner {
+class Runner : public DraftRunner {
  public:
-  // number: of the model's drafters; host: the model's, on whose threads it runs; sequences: that draft together;
-  // blocks: of K and V that all may hold.
-  DraftRunner(const Model& target, int number, const Executor& host, int sequences, int blocks);
-  virtual ~DraftRunner() = default;
+  // number: of the model's drafters; host: the model's, on whose threads it runs.
+  Runner(const Model& target, int number, const Executor& host, int sequences, int blocks);
 
-  // Room for a tree behind the text; false: there are not so many blocks. Forgets what the text no longer begins with.
-  bool make_room(Sequence&);
-  // The text needs nothing any more.
-  void leave(Sequence&);
-  // A step over nodes [beside, beside + n) of each sequence, whose blocks of `pool` have the features of its text.
-  // logits [sum of n, V of the target]: a row a node; of bytes kUnknown where it knows no token, or sees none so far
-  // ahead.
-  virtual void step(const KvPool& pool, std::span<Sequence* const>, std::span<const int> n, float* logits,
-                    std::atomic<bool>& cancel) = 0;
-
-  // What a runner of the same head away from the model reads, instead of what is here, of cached tokens [from, end) of
-  // a text. out: of the host, [tokens, DraftModel::told]; there it lies where the pool keeps features.
-  virtual void tell(const KvPool& pool, const Sequence&, int from, int end, float* out, std::atomic<bool>& cancel);
-
-  virtual double seconds() const { return executor_.seconds() + beside_; }  // spent in passes
-  // Tokens of a text to be read before it drafts, where they are more than a round brings; else 0.
-  int unread(const Sequence& s) const {
+  bool make_room(Sequence&) override;
+  void leave(Sequence&) override;
+  // What it taps.
+  void tell(const KvPool& pool, const Sequence&, int from, int end, float* out, std::atomic<bool>& cancel) override;
+  double seconds() const override { return executor_.seconds() + beside_; }
+  int unread(const Sequence& s) const override {
     const int n = s.cached - known(s);
     return n > kRound ? n : 0;
   }
-  // How often the best guess behind a node that the last step read is right, where the drafter foretells that; else
-  // below 0.
-  virtual float foretold(const Sequence&, int /*node*/) const { return -1; }
-  // What of them the last step read.
-  const CaughtUp& caught_up() const { return caught_up_; }
-  // Memory of its K and V.
-  virtual KvUse use() const { return pool_.use(); }
-  // Memory of blocks that no text holds.
-  virtual void give_back() { pool_.give_back(executor_.ctx(), 0); }
-  virtual size_t bytes() const {
+  float foretold(const Sequence&, int /*node*/) const override { return -1; }
+  const CaughtUp& caught_up() const override { return caught_up_; }
+  KvUse use() const override { return pool_.use(); }
+  void give_back() override { pool_.give_back(executor_.ctx(), 0); }
+  size_t bytes() const override {
     return executor_.workspace_bytes() + x_.bytes() + own_.bytes() + tokens_.bytes() + normed_.bytes();
   }
 
@@ -120,7 +90,7 @@ class DraftRunner {
 
   const Model& target_;
   const int number_;
-  const DraftModel& drafter_;
+  const Head& drafter_;
   const Ops& ops_;  // on a GPU those of a pack of its own
   Ctx& target_ctx_;
   const Plan plan_;
@@ -138,14 +108,10 @@ class DraftRunner {
   const std::vector<int> columns_;  // of each of its taps, among those of all drafters
 };
 
-using Runners = std::vector<std::unique_ptr<DraftRunner>>;  // by number
-
 std::unique_ptr<DraftRunner> make_independent(const Model&, int number, const Executor& host, int sequences,
                                               int blocks);
 std::unique_ptr<DraftRunner> make_block(const Model&, int number, const Executor& host, int sequences, int blocks);
 std::unique_ptr<DraftRunner> make_eagle(const Model&, int number, const Executor& host, int sequences, int blocks);
 std::unique_ptr<DraftRunner> make_moa(const Model&, int number, Executor& host, int sequences, int blocks);
-// Of all drafters that were loaded beside the model.
-Runners make_runners(const Model&, Executor& host, int sequences, int blocks);
 
 }  // namespace swiftk

@@ -7,8 +7,8 @@
 
 #include "base/dtype_names.h"
 #include "base/error.h"
+#include "base/machine.h"
 #include "cuda/backend.h"
-#include "model/manifest.h"
 
 namespace swiftk {
 namespace {
@@ -337,17 +337,13 @@ class Loader {
 }  // namespace
 
 void load_weights(const Checkpoint& checkpoint, const LoadOptions& options, Model& model) {
-  Loader(checkpoint, options, model, {checkpoint, model, options.layers}, {.config = model.config}, false).run();
+  Loader(checkpoint, options, model, Manifest(checkpoint, model, options.layers), {.config = model.config}, false)
+      .run();
 }
 
-void load_head(const Checkpoint& checkpoint, const LoadOptions& options, Model& layers, DraftModel& drafter) {
-  Loader(checkpoint, options, layers, {checkpoint, layers, drafter}, head_shape(layers.config, drafter), true).run();
-}
-
-void load_moa(const Checkpoint& checkpoint, const LoadOptions& options, Model& tokens, Model& states, Model& cross,
-              const KernelShape& shape, MoaParts& moa) {
-  Loader(checkpoint, options, tokens, {checkpoint, tokens, states, cross, moa}, shape, true).run();
-  states.dtype = cross.dtype = tokens.dtype;
+void load_tensors(const Checkpoint& checkpoint, const LoadOptions& options, Model& layers, Manifest jobs,
+                  const KernelShape& shape) {
+  Loader(checkpoint, options, layers, std::move(jobs), shape, true).run();
 }
 
 }  // namespace swiftk

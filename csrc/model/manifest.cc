@@ -24,90 +24,6 @@ Manifest::Manifest(const Checkpoint& checkpoint, Model& model, bool layers) : ch
   add_matrix({Matrix::Head, {c.tied_head ? embedding : get("lm_head.weight", {c.V, c.D})}, 0, false});
 }
 
-Manifest::Manifest(const Checkpoint& checkpoint, Model& model, DraftModel& drafter) : checkpoint_(checkpoint) {
-  drafter.kind == "eagle" ? add_eagle(model, drafter) : add_block(model, drafter);
-}
-
-void Manifest::add_block(Model& model, DraftModel& drafter) {
-  const Config& c = model.config;
-  BlockParts& block = drafter.block;
-  add_layers(model, "layers.");
-  add_vector({get("norm.weight", {c.D})}, 0, &model.final_norm);
-  add_vector({get("hidden_norm.weight", {c.D})}, 0, &block.feature_norm);
-  const auto taps = static_cast<int64_t>(drafter.taps.size());
-  add_matrix({.role = Matrix::Head,
-              .parts = {get("fc.weight", {c.D, taps * c.D})},
-              .group = 0,
-              .interleave = false,
-              .other = &block.fc});
-  if (!drafter.tokens.empty()) add_matrix({Matrix::Head, {get("lm_head.weight", {drafter.V, c.D})}, 0, false});
-  if (block.rank == 0) return;
-  TensorView before = get("markov_head.markov_w1.weight", {c.V, block.rank});
-  before.shape = {int64_t{c.V} * block.rank};
-  add_vector({before}, 0, &block.before);
-  add_matrix({.role = Matrix::Head,
-              .parts = {get("markov_head.markov_w2.weight", {drafter.V, block.rank})},
-              .group = 0,
-              .interleave = false,
-              .other = &block.bias});
-}
-
-// EAGLE's first layer is called midlayer by some, transformer by others. Its embedding may be its own.
-void Manifest::add_eagle(Model& model, DraftModel& drafter) {
-  const Config& c = model.config;
-  EagleParts& eagle = drafter.eagle;
-  const auto called = [&](std::initializer_list<const char*> names, const char* what) {
-    for (const char* const name : names) {
-      if (checkpoint_.has(std::string(name) + what)) return std::string(name);
-    }
-    return std::string(*names.begin());
-  };
-  model.own.layers.resize(c.L);
-  const std::string first = called({"layers.0.", "midlayer.", "transformer."}, "self_attn.q_proj.weight");
-  add_layer(c, first, 0, model.own.layers[0], eagle.fused ? 2 * int64_t{c.D} : c.D, eagle.fused);
-  for (int i = 1; i < c.L; ++i) add_layer(c, "layers." + std::to_string(i) + ".", i, model.own.layers[i], c.D);
-  const std::string fc = called({"fc.", "fusion_fc."}, "weight");
-  add_matrix({.role = Matrix::Head,
-              .parts = {get(fc + "weight", {c.D, eagle.fused ? eagle.width : 2 * int64_t{c.D}})},
-              .group = 0,
-              .interleave = false,
-              .other = &eagle.fc});
-  if (eagle.biased) add_vector({get(fc + "bias", {c.D})}, 0, &eagle.fc.bias);
-  if (eagle.fused) {
-    add_vector({get(first + "hidden_norm.weight", {c.D})}, 0, &eagle.hidden_norm);
-    add_vector({get("norm.weight", {c.D})}, 0, &model.final_norm);
-    add_matrix({Matrix::Head, {get("lm_head.weight", {drafter.V, c.D})}, 0, false});
-  }
-  if (checkpoint_.has("embed_tokens.weight")) embedding = get("embed_tokens.weight", {c.V, c.D});
-  // Tables of tokens, which are read apart, or say the same the other way round; copies of the model's own.
-  used_.insert({"d2t", "t2d", "lm_head.weight", "verifier_norm.weight", "verifier_lm_head.weight"});
-  refuse_others("an EAGLE head", c.L, "");
-}
-
-Manifest::Manifest(const Checkpoint& checkpoint, Model& tokens, Model& states, Model& cross, MoaParts& moa)
-    : checkpoint_(checkpoint) {
-  add_guest(tokens, "self_attention.");
-  add_guest(states, "layer_self_attention.");
-  add_guest(cross, "cross_attention.", &moa.cross_kv);
-  const int64_t D = tokens.config.D, wide = states.config.D;
-  add_matrix({.role = Matrix::Head,
-              .parts = {get("Ekv2E.weight", {D, wide})},
-              .group = 0,
-              .interleave = false,
-              .other = &moa.widen});
-  add_vector({get("Ekv2E.bias", {D})}, 0, &moa.widen.bias);
-}
-
-void Manifest::add_guest(Model& model, const std::string& at, Weight* apart) {
-  LayerWeights& w = model.own.layers.emplace_back();
-  const size_t first = matrices.size();
-  add_layer(model.config, at, 0, w, model.config.D, true, apart);
-  for (size_t i = first; i < matrices.size(); ++i) {
-    if (matrices[i].matrix) matrices[i].other = &(w.*matrices[i].matrix);
-  }
-  refuse_others("a Mixture of Attentions", 1, at);
-}
-
 void Manifest::add_layers(Model& model, const std::string& prefix) {
   const Config& c = model.config;
   model.own.layers.resize(c.L);
@@ -128,6 +44,10 @@ void Manifest::add_vector(std::vector<TensorView> parts, int group, const float*
 void Manifest::add_matrix(MatrixJob job) {
   for (const TensorView& part : job.parts) bytes += part.bytes;
   matrices.push_back(std::move(job));
+}
+
+void Manifest::add_other(TensorView matrix, Weight* out) {
+  add_matrix({.role = Matrix::Head, .parts = {std::move(matrix)}, .group = 0, .interleave = false, .other = out});
 }
 
 void Manifest::add_layer(const Config& c, const std::string& at, int layer, LayerWeights& w, int64_t width, bool norm,

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "files/checkpoint.h"
-#include "heads/draft_model.h"
 #include "model/model.h"
 
 namespace swiftk {
@@ -31,13 +30,25 @@ struct MatrixJob {
 
 class Manifest {
  public:
-  // Throws Error(Checkpoint) or Error(Unsupported) naming the tensor. Sizes model.own.layers; jobs point into `model`.
-  // layers: whether these are loaded.
+  explicit Manifest(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
+  // Of a model. Throws Error(Checkpoint) or Error(Unsupported) naming the tensor, as all below do. Sizes
+  // model.own.layers; jobs point into `model`. layers: whether these are loaded.
   Manifest(const Checkpoint& checkpoint, Model& model, bool layers);
-  // Of a head: the layers of `model`, and what it has beside them.
-  Manifest(const Checkpoint& checkpoint, Model& model, DraftModel& drafter);
-  // Of a Mixture of Attentions, whose three layers are models of one: `tokens` owns what all consist of.
-  Manifest(const Checkpoint& checkpoint, Model& tokens, Model& states, Model& cross, MoaParts& moa);
+
+  TensorView get(const std::string& name, std::initializer_list<int64_t> shape);
+  void add_vector(std::vector<TensorView> parts, int group, const float** out);
+  void add_matrix(MatrixJob job);
+  // A matrix that is in no layer, as it is.
+  void add_other(TensorView matrix, Weight* out);
+  void add_layers(Model& model, const std::string& prefix);
+  // width: of what q, k and v are made of. Such a layer begins with a norm over it, or another one, or with none.
+  // apart: where k and v go, if not to one matrix with q.
+  void add_layer(const Config& c, const std::string& at, int layer, LayerWeights& w, int64_t width, bool norm = true,
+                 Weight* apart = nullptr);
+  // Tensors that a file may have, and that are not loaded.
+  void pass_over(std::initializer_list<const char*> names) { used_.insert(names.begin(), names.end()); }
+  // Throws where layers below `prefix`, of which there are so many, have tensors that nothing asked for.
+  void refuse_others(const std::string& who, int layers, const std::string& prefix) const;
 
   std::vector<VectorJob> vectors;
   std::vector<MatrixJob> matrices;
@@ -46,20 +57,6 @@ class Manifest {
   double head_share() const;  // of the elements of all matrices of the model
 
  private:
-  TensorView get(const std::string& name, std::initializer_list<int64_t> shape);
-  void add_vector(std::vector<TensorView> parts, int group, const float** out);
-  void add_matrix(MatrixJob job);
-  void add_layers(Model& model, const std::string& prefix);
-  // width: of what q, k and v are made of. Such a layer begins with a norm over it, or another one, or with none.
-  // apart: where k and v go, if not to one matrix with q.
-  void add_layer(const Config& c, const std::string& at, int layer, LayerWeights& w, int64_t width, bool norm = true,
-                 Weight* apart = nullptr);
-  void add_block(Model& model, DraftModel& drafter);
-  void add_eagle(Model& model, DraftModel& drafter);
-  // The only layer of a model, which another one owns.
-  void add_guest(Model& model, const std::string& at, Weight* apart = nullptr);
-  void refuse_others(const std::string& who, int layers, const std::string& prefix) const;
-
   const Checkpoint& checkpoint_;
   double absent_ = 0;  // elements of layers that are not loaded
   std::set<std::string> used_;

@@ -1,16 +1,13 @@
 // Opens a model: its device, its config, its weights.
 #include "model/model.h"
 
-#include <cstdio>
 #include <cstdlib>
-#include <new>
-#include <utility>
 
 #include "base/debug.h"
 #include "base/dtype_names.h"
 #include "base/error.h"
+#include "base/machine.h"
 #include "cuda/backend.h"
-#include "heads/draft_model.h"
 #include "model/loader.h"
 
 namespace swiftk {
@@ -51,38 +48,6 @@ void open_backend(const LoadOptions& options, Model& model) {
   model.ops = model.backend.get();
 }
 
-namespace {
-
-void* allocated(const Ops& ops, size_t bytes) {
-  try {
-    return ops.allocate(ops.device, bytes);
-  } catch (const std::bad_alloc&) {
-    char text[128];
-    std::snprintf(text, sizeof text, "[memory] a buffer of %.3f GB could not be allocated, %.3f GB are available",
-                  bytes / 1e9, available_memory() / 1e9);
-    fail(Status::OutOfMemory, text);
-  }
-}
-
-}  // namespace
-
-Buffer::Buffer(const Ops& ops, size_t bytes)
-    : ops_(&ops), data_(bytes ? allocated(ops, bytes) : nullptr), bytes_(bytes) {}
-
-Buffer::Buffer(Buffer&& other) noexcept
-    : ops_(other.ops_), data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
-
-Buffer& Buffer::operator=(Buffer&& other) noexcept {
-  std::swap(ops_, other.ops_);
-  std::swap(data_, other.data_);
-  std::swap(bytes_, other.bytes_);
-  return *this;
-}
-
-Buffer::~Buffer() {
-  if (data_) ops_->release(ops_->device, data_, bytes_);
-}
-
 const Weights& Model::stored(DType form) const {
   if (form == dtype) return own;
   for (const Weights& copy : copies) {
@@ -104,7 +69,7 @@ KernelShape kernel_shape(const std::string& dir, const std::string& dtype) {
   return {c, *type};
 }
 
-std::shared_ptr<const Model> load_model(const std::string& dir, const LoadOptions& options) {
+std::shared_ptr<Model> load_model(const std::string& dir, const LoadOptions& options) {
   constexpr int kMostThreads = 1024;
   if (options.threads < 0 || options.threads > kMostThreads) {
     const std::string got = std::to_string(options.threads), most = std::to_string(kMostThreads);
@@ -116,7 +81,6 @@ std::shared_ptr<const Model> load_model(const std::string& dir, const LoadOption
   model->config = read_config(dir);
   model->owner = options.owner;
   load_weights(options.tensors.empty() ? Checkpoint(dir) : Checkpoint(options.tensors), options, *model);
-  load_draft_models(options, *model);
   return model;
 }
 

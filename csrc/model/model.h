@@ -6,32 +6,13 @@
 #include <string>
 #include <vector>
 
+#include "base/buffer.h"
 #include "files/checkpoint.h"
 #include "files/config.h"
 #include "files/kernel_shape.h"
 #include "ops.h"
 
 namespace swiftk {
-
-// Memory from Ops::allocate, released with it. Zeroed.
-class Buffer {
- public:
-  Buffer() = default;
-  Buffer(const Ops& ops, size_t bytes);
-  Buffer(Buffer&& other) noexcept;
-  Buffer& operator=(Buffer&& other) noexcept;
-  ~Buffer();
-  template <class T>
-  T* as() const {
-    return static_cast<T*>(data_);
-  }
-  size_t bytes() const { return bytes_; }
-
- private:
-  const Ops* ops_ = nullptr;
-  void* data_ = nullptr;
-  size_t bytes_ = 0;
-};
 
 // Biases are indexed by logical row in packed order, padding left out: q, k, v one after another; gate and up in turns
 // of kGateGroup rows, the last turn short if kGateGroup does not divide F.
@@ -117,13 +98,7 @@ void open_backend(const LoadOptions&, Model&);
 // too.
 KernelShape kernel_shape(const std::string& dir, const std::string& dtype);
 
-std::shared_ptr<const Model> load_model(const std::string& dir, const LoadOptions&);
-
-// Cores this process may run on: its affinity, cut to the container's quota.
-int default_threads();
-
-// Bytes that this process can still allocate, within the limits of its container; the largest size_t if the system does
-// not say.
-size_t available_memory();
+// The model alone, without the drafters that options name.
+std::shared_ptr<Model> load_model(const std::string& dir, const LoadOptions&);
 
 }  // namespace swiftk

@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "text/constraint.h"
+#include "sampling/constraint.h"
 
 namespace swiftk {
 

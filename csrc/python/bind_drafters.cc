@@ -7,7 +7,7 @@
 #include "draft/drafters/alone.h"
 #include "draft/drafters/drafter_set.h"
 #include "draft/drafters/suffix_automaton.h"
-#include "text/sampler.h"
+#include "sampling/sampler.h"
 
 namespace py = pybind11;
 using namespace py::literals;

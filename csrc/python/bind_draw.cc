@@ -3,8 +3,8 @@
 #include <pybind11/stl.h>
 
 #include "python/bind_arrays.h"
-#include "text/nucleus.h"
-#include "text/rejection.h"
+#include "sampling/nucleus.h"
+#include "sampling/rejection.h"
 
 using namespace py::literals;
 

@@ -9,7 +9,6 @@
 #include "base/dtype_names.h"
 #include "engine/engine.h"
 #include "python/bind_constraint.h"
-#include "python/bind_counts.h"
 #include "python/bind_errors.h"
 #include "python/bind_scores.h"
 #include "python/bind_skip.h"
@@ -21,6 +20,31 @@ void bind_engine(py::module_& m);
 
 namespace swiftk {
 namespace {
+
+// An engine's counts, as dictionaries of Python.
+namespace py = pybind11;
+
+inline py::dict counts(const Round& r) {
+  using namespace py::literals;
+  return py::dict("sequences"_a = r.sequences, "prompts"_a = r.prompts, "nodes"_a = r.nodes,
+                  "prompt_rows"_a = r.prompt_rows, "tokens"_a = r.tokens, "seconds"_a = r.seconds, "draft"_a = r.draft,
+                  "verify"_a = r.verify, "run"_a = r.run, "draft_steps"_a = r.draft_steps, "preempted"_a = r.preempted,
+                  "waiting"_a = r.waiting);
+}
+
+inline py::dict counts(const Totals& t) {
+  using namespace py::literals;
+  return py::dict("submitted"_a = t.submitted, "stopped"_a = t.stopped, "full"_a = t.full, "cancelled"_a = t.cancelled,
+                  "failed"_a = t.failed, "preempted"_a = t.preempted, "prefix_queries"_a = t.prefix_queries,
+                  "prefix_hits"_a = t.prefix_hits, "queued_seconds"_a = t.queued);
+}
+
+inline py::dict counts(const KvUse& u) {
+  using namespace py::literals;
+  return py::dict("bytes"_a = u.bytes, "used_bytes"_a = u.held_bytes, "resident_bytes"_a = u.resident_bytes,
+                  "blocks"_a = u.blocks, "used_blocks"_a = u.held, "cached_blocks"_a = u.cached,
+                  "block_tokens"_a = kKvBlock);
+}
 
 using Tokens = py::array_t<int32_t, py::array::c_style | py::array::forcecast>;
 using Release = py::call_guard<py::gil_scoped_release>;

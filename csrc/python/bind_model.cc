@@ -3,14 +3,15 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include "base/check.h"
 #include "base/dtype_names.h"
 #include "base/error.h"
+#include "base/machine.h"
 #include "cuda/backend.h"
 #include "files/checkpoint.h"
-#include "heads/draft_model.h"
-#include "model/model.h"
-#include "run/workspace.h"
+#include "heads/load.h"
+#include "model/draft_model.h"
+#include "text/check.h"
+#include "text/workspace.h"
 
 namespace py = pybind11;
 using namespace py::literals;
@@ -85,8 +86,7 @@ std::shared_ptr<Model> load(const std::string& dir, const std::string& dtype, co
     });
   }
   const py::gil_scoped_release release;
-  // pybind11's holders are not const; the class is read-only.
-  return std::const_pointer_cast<Model>(load_model(dir, options));
+  return load_with_drafters(dir, options);
 }
 
 // Read bandwidth in bytes/s and peak flop/s of what the model runs on.
@@ -115,7 +115,7 @@ std::vector<std::string> drafters_of(const Model& model) {
 // Of each drafter the layers that it taps, and the floats of each token that it is told away from the model; 0: none.
 std::vector<std::pair<std::vector<int>, int>> reads(const Model& model) {
   std::vector<std::pair<std::vector<int>, int>> all;
-  for (const auto& drafter : model.drafters) all.emplace_back(drafter->taps, drafter->told(model.config));
+  for (const auto& drafter : model.drafters) all.emplace_back(drafter->taps, drafter->told);
   return all;
 }
 
@@ -133,14 +133,14 @@ py::dict survey(const std::string& dir, const std::string& dtype, const std::str
   {
     const py::gil_scoped_release release;
     free = available_memory();
-    found = load_model(dir, {.dtype = dtype,
-                             .draft_weights = draft_weights,
-                             .draft_memory = draft_memory,
-                             .drafters = drafters,
-                             .isa = isa,
-                             .threads = threads,
-                             .survey = true,
-                             .progress = {}});
+    found = load_with_drafters(dir, {.dtype = dtype,
+                                     .draft_weights = draft_weights,
+                                     .draft_memory = draft_memory,
+                                     .drafters = drafters,
+                                     .isa = isa,
+                                     .threads = threads,
+                                     .survey = true,
+                                     .progress = {}});
   }
   const Model& model = *found;
   return py::dict("config"_a = config_dict(model.config), "isa"_a = model.ops->name, "threads"_a = model.threads,

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "draft/default_plans.h"
+#include "engine/default_plans.h"
 #include "planner/solo.h"
 #include "python/bind_skip.h"
 

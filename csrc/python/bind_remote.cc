@@ -3,7 +3,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include "heads/draft_model.h"
+#include "model/draft_model.h"
 #include "heads/remote_head.h"
 
 namespace py = pybind11;

@@ -6,7 +6,7 @@
 #include <type_traits>
 
 #include "base/error.h"
-#include "text/sampler.h"
+#include "sampling/sampler.h"
 
 namespace py = pybind11;
 

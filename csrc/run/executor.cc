@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/stopwatch.h"
-#include "text/token_tree.h"
+#include "run/row_batch.h"
 
 namespace swiftk {
 namespace {
@@ -46,7 +46,7 @@ Executor::Executor(std::shared_ptr<const Model> model, const Executor& host, int
 }
 
 Executor::Executor(std::shared_ptr<const Model> model, int max_rows, Ctx* ctx, bool owns)
-    : model_(std::move(model)), ctx_(ctx), owns_(owns), max_rows_(std::max(max_rows, TokenTree::kMaxNodes)) {
+    : model_(std::move(model)), ctx_(ctx), owns_(owns), max_rows_(std::max(max_rows, kMostTreeRows)) {
   const Config& c = model_->config;
   const Ops& ops = *model_->ops;
   const size_t n = max_rows_;

@@ -21,6 +21,10 @@ uint64_t hash_of(uint64_t before, std::span<const int32_t, kKvBlock> tokens) {
 
 }  // namespace
 
+size_t block_bytes(const Model& model) {
+  return model.ops->kv_bytes({model.config.n_kv, model.config.d, 1, model.dtype}) * model.own.layers.size();
+}
+
 KvPool::KvPool(const Model& model, int blocks, int features)
     : ops_(model.ops),
       shape_{model.config.n_kv, model.config.d, blocks, model.dtype},

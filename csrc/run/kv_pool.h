@@ -24,6 +24,9 @@ struct KvUse {
   size_t resident_bytes = 0;  // of those that were written, and were not given back
 };
 
+// Bytes of K and V of a block, in all layers.
+size_t block_bytes(const Model&);
+
 class KvPool {
  public:
   static constexpr int32_t kNone = -1;

@@ -5,9 +5,11 @@
 #include <vector>
 
 #include "model/model.h"
-#include "text/constraint.h"
 
 namespace swiftk {
+
+// The logit of a token that may not come: of next to no probability, and finite, since draws refuse what is not.
+inline constexpr float kNever = -1.7e9f;
 
 class Logits {
  public:

@@ -6,6 +6,8 @@
 
 namespace swiftk {
 
+inline constexpr int kMostTreeRows = 64;  // of a tree: one bit each in a mask of ancestors
+
 class RowBatch {
  public:
   void clear() {

@@ -6,7 +6,7 @@
 
 #include "run/executor.h"
 #include "run/logits.h"
-#include "text/nucleus.h"
+#include "sampling/nucleus.h"
 #include "text/sequence.h"
 
 namespace swiftk {

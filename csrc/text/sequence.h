@@ -18,11 +18,11 @@
 #include "draft/draft_rule.h"
 #include "draft/drafters/drafter_set.h"
 #include "draft/outcome.h"
+#include "draft/token_tree.h"
 #include "run/kv_pool.h"
 #include "run/row_batch.h"
-#include "text/constraint.h"
-#include "text/sampler.h"
-#include "text/token_tree.h"
+#include "sampling/constraint.h"
+#include "sampling/sampler.h"
 
 namespace swiftk {
 

@@ -1,4 +1,4 @@
-// Weights as the matmuls read them (the layout is stated in tile.cuh), from a row-major matrix.
+// Weights as the matmuls read them (the layout is stated in matmul.cuh), from a row-major matrix.
 //
 // Output i < 16 of tile m of unit u is row u / per * stride + m * second + u % per * step + i, if u % per * step + i <
 // half and that row is there; else zeros.

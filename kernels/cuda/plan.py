@@ -1,6 +1,6 @@
 """The kernels of a pack in CUDA C++: matmuls' tiles by shape and rows, launch parameters, and compilers' options.
 
-Plain data, importable without a toolkit. Nothing here can change a row's bits: tile.cuh fixes the order.
+Plain data, importable without a toolkit. Nothing here can change a row's bits: matmul.cuh fixes the order.
 
 A grid is (blocks, token tiles). Blocks go on to further tiles by themselves, so that any multiple of CLUSTER is right;
 as many as run at once keep the weights coming across tiles.
@@ -34,7 +34,7 @@ class Kernel:
     name: str
     source: str  # and the function in it
     sizes: dict  # constants of the operation
-    tile: dict  # constants of tile.cuh, and BLOCKS
+    tile: dict  # constants of matmul.cuh, and BLOCKS
     outputs: int  # rows of W, those included that fill units up
     K: int
 
@@ -82,7 +82,7 @@ def unit(outputs, pairs):
 
 
 def tile(outputs, unit, tokens, arch="sm_90", beside=0):
-    """The constants of tile.cuh.
+    """The constants of matmul.cuh.
 
     Up to 16 rows, a block has a unit of outputs, in four warps with a slice of K each. Beyond, y would be most of what
     L2 has to deliver, so a block has 128 outputs, in four warps with all of K; where that leaves multiprocessors idle,

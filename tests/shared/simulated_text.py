@@ -31,7 +31,7 @@ def model(layers=LAYERS):
 
 
 def play(rule, outcome):
-    """One round of a chain with siblings as csrc/draft/draft.cc grows it; rule: as _core.Planner tells it; outcome(i):
+    """One round of a chain with siblings as csrc/phases/draft.cc grows it; rule: as _core.Planner tells it; outcome(i):
     of the draft's i-th step. Returns (tokens, draft steps, rows, outcomes that verification reports)."""
     worth, alive, steps = 1.0, True, 0
     leaves, heard, tokens = [], [], 1

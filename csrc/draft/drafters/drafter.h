@@ -4,15 +4,29 @@
 #pragma once
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "draft/drafters/model_lists.h"
 #include "draft/drafters/registry.h"
-#include "draft/drafters/scout.h"
 #include "draft/drafters/settings.h"
 
 namespace swiftk {
+
+// Rows of a drafter's own that run along with a tree for what the target draws there, whether or not they are accepted.
+struct Scout {
+  int parent;  // scout, -1: the root
+  int32_t token;
+  bool wanted;  // its drafter hears what is drawn there
+};
+using Scouts = std::vector<Scout>;
+
+// Tokens taken from a text as if at random: what papers begin their guesses with.
+inline int32_t any_token(std::span<const int32_t> text, uint32_t i) {
+  return text[(uint64_t{i} * 2654435761u >> 7) % text.size()];
+}
 
 struct Sampling;
 

@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "draft/drafters/registry.h"
-#include "text/token_tree.h"
+#include "draft/token_tree.h"
 
 namespace swiftk {
 namespace {

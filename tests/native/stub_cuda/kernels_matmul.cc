@@ -22,7 +22,7 @@ float dot(const float* w, const float* y, int K) {
   return sum;
 }
 
-// A matrix of weights: row after row, in few bits, or in the layout of kernels/cuda/tile.cuh, by the pack's numbers.
+// A matrix of weights: row after row, in few bits, or in the layout of kernels/cuda/matmul.cuh, by the pack's numbers.
 class Weights {
  public:
   Weights(const Launch& launch, const Elements& all, int K) : all_(all), K_(K), packed_(launch.has("UNIT")) {

@@ -25,7 +25,7 @@ void move_rows(const Launch& launch) {
   }
 }
 
-// A matrix in the layout of kernels/cuda/tile.cuh, a thread for 16 bytes of it.
+// A matrix in the layout of kernels/cuda/matmul.cuh, a thread for 16 bytes of it.
 void pack(const Launch& launch) {
   const Span<const uint16_t> w = launch.span<const uint16_t>(0);
   const Span<uint16_t> to = launch.span<uint16_t>(1);

@@ -1,0 +1,14 @@
+// What the machine lends this process, as seen from inside a container: threads to run on and memory to load into.
+#pragma once
+#include <cstddef>
+
+namespace swiftk {
+
+// Cores this process may run on: its affinity, cut to the container's quota.
+int default_threads();
+
+// Bytes that this process can still allocate, within the limits of its container; the largest size_t if the system does
+// not say.
+size_t available_memory();
+
+}  // namespace swiftk

@@ -1,0 +1,63 @@
+#include "engine/default_plans.h"
+
+#include <memory>
+
+#include "model/draft_model.h"
+
+namespace swiftk {
+namespace {
+
+// Bytes that a step of the plan reads, as if all matrices of the model's own had elements of one byte.
+double bytes_read(const Model& m, const Plan& plan) {
+  double read = 0;
+  const auto add = [&](const Weights& form, double share) {
+    for (const Step& step : plan.steps) {
+      if (step.weights != &form.layers[step.layer]) continue;
+      const LayerWeights& w = *step.weights;
+      read += share * (step.kind == StepKind::Attention ? elements(w.wqkv) + elements(w.wo)
+                                                        : elements(w.w_gate_up) + elements(w.w_down));
+    }
+    if (plan.head == &form.head) read += share * elements(form.head);
+  };
+  add(m.own, 1);
+  for (const Weights& copy : m.copies) {
+    add(copy, static_cast<double>(copy.read_bytes) / static_cast<double>(m.own.read_bytes));
+  }
+  return read;
+}
+
+}  // namespace
+
+// Before it was measured a step costs what it reads of the weights.
+int offer_plan(Planner& planner, const Model& m, const SkipSet& skip, bool for_all) {
+  auto plan = std::make_shared<DraftPlan>(m, skip);
+  double price = skip.alone() ? 0 : bytes_read(m, plan->steps) / bytes_read(m, compile_plan(m, {}));
+  if (skip.drafter) {
+    const DraftModel& drafter = *m.drafters[*skip.drafter];
+    price += static_cast<double>(drafter.read_bytes) / static_cast<double>(m.own.read_bytes);
+  }
+  const bool whole = !skip.alone() && skip.attn.empty() && skip.mlp.empty() && skip.exit_layer < 0;
+  return planner.offer(std::move(plan), price, whole ? kWhole : skip.alone() ? kHead : kThinned, for_all);
+}
+
+// Drafters that were loaded, and copies of the weights in fewer bits; or every second layer where there are none.
+void offer_plans(Planner& planner, const Model& m) {
+  planner.few_rows(m.ops->few_rows(m.dtype));
+  const int drafters = static_cast<int>(m.drafters.size());
+  for (int i = 0; i < drafters; ++i) offer_plan(planner, m, {.drafter = i}, true);
+  for (const Weights& copy : m.copies) {
+    SkipSet fewer_bits;
+    fewer_bits.weights = {copy.dtype};
+    offer_plan(planner, m, fewer_bits, true);
+    for (int i = 0; i < drafters; ++i) {
+      fewer_bits.drafter = i;
+      if (!m.drafters[i]->opens && low_bit(copy.dtype)) offer_plan(planner, m, fewer_bits, true);
+    }
+  }
+  if (!m.copies.empty() || drafters > 0) return;
+  SkipSet half;
+  for (int layer = 1; layer + 1 < m.config.L; layer += 2) half.attn.push_back(layer), half.mlp.push_back(layer);
+  offer_plan(planner, m, half, true);
+}
+
+}  // namespace swiftk

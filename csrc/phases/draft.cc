@@ -1,0 +1,135 @@
+#include "phases/draft.h"
+
+#include <algorithm>
+
+#include "base/stopwatch.h"
+#include "phases/drafting.h"
+#include "text/check.h"
+
+namespace swiftk {
+namespace {
+
+// A step of texts that draft together is worth its time where all their nodes are, on the mean of all texts.
+void weigh_step(std::span<Drafting* const> all) {
+  float worth = 0, least = 0;
+  for (const Drafting* const d : all) {
+    if (d->together() && d->reads() > 0) worth += d->worth();
+    if (d->together()) least += d->rule().min_step_gain;
+  }
+  if (worth >= least) return;
+  for (Drafting* const d : all) {
+    if (d->together()) d->stop();
+  }
+}
+
+// As many of the best candidates of all texts as bring most beyond the price of their rows.
+void add_worthy(std::span<Drafting* const> all) {
+  if (all.empty()) return;
+  const DraftRule& rule = all[0]->rule();
+  int rows = 0;
+  for (const Drafting* const d : all) rows += d->sequence().draft.tree.size();
+  std::vector<size_t> take(all.size(), 0);
+  float gain = 0, best = 0;
+  for (; rows < static_cast<int>(rule.row_price.size()); ++rows) {
+    const auto by_worth = [](const Drafting* a, const Drafting* b) { return a->next_worth() < b->next_worth(); };
+    Drafting* const next = *std::max_element(all.begin(), all.end(), by_worth);
+    if (next->next_worth() < 0) break;
+    gain += next->next_worth() - (rule.row_price[rows] - rule.row_price[rows - 1]);
+    next->skim();
+    if (gain <= best) continue;
+    best = gain;
+    for (size_t i = 0; i < all.size(); ++i) take[i] = all[i]->skimmed();
+  }
+  for (size_t i = 0; i < all.size(); ++i) all[i]->take(take[i]);
+}
+
+// Drafters that guide a plan guess on behind what its next step reads.
+void add_guesses(Workspace& w, std::span<Drafting* const> all) {
+  std::vector<Sequence*> sequences;
+  std::vector<int> n;
+  std::vector<Drafting*> guided(all.begin(), all.end());
+  for (;;) {
+    sequences.clear(), n.clear();
+    std::erase_if(guided, [](const Drafting* d) { return d->unguided() == 0; });
+    if (guided.empty()) return;
+    for (Drafting* const d : guided) {
+      sequences.push_back(&d->sequence());
+      n.push_back(d->unguided());
+    }
+    w.run_beside(sequences, n);
+    for (int i = 0, row = 0; i < static_cast<int>(guided.size()); ++i) guided[i]->guess((row += n[i]) - 1);
+  }
+}
+
+// Steps of all that have the plan of the first, as long as any of them reads on.
+void run_steps(Workspace& w, std::span<Drafting* const> all) {
+  std::vector<Sequence*> sequences;
+  std::vector<int> n;
+  std::vector<Drafting*> reading;
+  for (;;) {
+    weigh_step(all);
+    sequences.clear(), n.clear(), reading.clear();
+    const DraftPlan* plan = nullptr;
+    for (Drafting* const d : all) {
+      if (d->reads() == 0 || (plan && d->sequence().plan.get() != plan)) continue;
+      plan = d->sequence().plan.get();
+      reading.push_back(d);
+      sequences.push_back(&d->sequence());
+    }
+    if (reading.empty()) return;
+    double seconds = 0;
+    {
+      const Stopwatch watch(seconds);
+      add_guesses(w, reading);
+      for (const Drafting* const d : reading) n.push_back(d->reads());
+      w.run_draft(sequences, n);
+    }
+    if (w.last.draft_steps == 0) w.last.first_step = seconds;
+    int levels = 0;
+    for (int i = 0, row = 0; i < static_cast<int>(reading.size()); row += n[i++]) {
+      reading[i]->step(row);
+      levels += reading[i]->levels();
+    }
+    w.last.draft_steps += (levels + n.size() / 2) / n.size();
+  }
+}
+
+}  // namespace
+
+void draft(Workspace& w, std::span<Sequence* const> sequences, std::span<const DraftRule* const> rules) {
+  const Stopwatch watch(w.last.draft);
+  w.last.draft_steps = w.last.drafted = w.last.plan_passes = w.last.drafter_passes = 0;
+  w.last.first_step = 0;
+  w.last.caught_up = {};
+  w.last.at_once = false;
+  w.last.proposed.fill(0);
+  for (const DraftRule* const rule : rules) rule->check();
+  for (const Sequence* const s : sequences) check_grown(*s, "draft");
+  std::vector<Drafting> all;
+  all.reserve(sequences.size());
+  for (size_t i = 0; i < sequences.size(); ++i) all.emplace_back(w, *sequences[i], *rules[i]);
+  std::vector<Drafting*> steps;
+  for (Drafting& d : all) {
+    if (all.size() == 1 && d.at_once() && d.spine()) {
+      w.last.at_once = true;
+      w.last.draft_steps = w.last.plan_passes = d.sequence().draft.steps;
+    } else {
+      steps.push_back(&d);
+    }
+  }
+  run_steps(w, steps);
+  std::vector<Drafting*> together;
+  for (Drafting& d : all) {
+    d.finish();
+    Drafting* const alone = &d;
+    d.together() ? together.push_back(&d) : add_worthy({&alone, 1});
+  }
+  add_worthy(together);
+  for (Drafting& d : all) {
+    const Sequence& s = d.sequence();
+    w.last.drafted += s.draft.drafted();
+    for (int i = 0; i < s.draft.tree.size(); ++i) ++w.last.proposed[static_cast<int>(s.draft.source[i])];
+  }
+}
+
+}  // namespace swiftk

@@ -1,0 +1,299 @@
+#include "text/workspace.h"
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include "base/machine.h"
+#include "cuda/backend.h"
+#include "model/draft_model.h"
+
+namespace swiftk {
+
+// What drafters keep: K and V of their own, and what they read of the model.
+size_t block_bytes_in_all(const Model& model) {
+  size_t bytes = block_bytes(model) + sizeof(float) * kKvBlock * model.taps.size() * model.config.D;
+  for (const auto& drafter : model.drafters) bytes += drafter->block_bytes;
+  return bytes;
+}
+
+size_t free_bytes(const Model& model) {
+  return model.ops->device ? cuda::free_memory(*model.ops->device) : available_memory();
+}
+
+int fitting_blocks(const Model& model) {
+  return static_cast<int>(
+      std::min<size_t>(free_bytes(model) / 2 / std::max<size_t>(block_bytes_in_all(model), 1), 1u << 24));
+}
+
+int fitting_context(const Model& model) {
+  const int64_t slots = int64_t{fitting_blocks(model)} * kKvBlock - TokenTree::kMaxNodes;
+  return static_cast<int>(std::clamp<int64_t>(slots, 1, model.config.max_position));
+}
+
+int checked_context(const Model& model, int context, const char* where) {
+  const int most = model.config.max_position;
+  if (context < 0 || context > most) {
+    fail(Status::InvalidArgument, std::string("[") + where + "] context is " + std::to_string(context) + ", want 1.." +
+                                      std::to_string(most) + " (the model's) or 0 for that");
+  }
+  return context == 0 ? fitting_context(model) : context;
+}
+
+namespace {
+
+int kept_floats(const Model& model, const WorkspaceOptions& o) {
+  if (o.told > 0) return o.told;
+  return static_cast<int>((o.taps.empty() ? model.taps : o.taps).size()) * model.config.D;
+}
+
+Runners make_runners(const Model& model, Executor& host, int sequences, int blocks) {
+  Runners runners;
+  for (const auto& drafter : model.drafters) {
+    runners.push_back(drafter->runner(model, static_cast<int>(runners.size()), host, sequences, blocks));
+  }
+  return runners;
+}
+
+size_t residual_bytes(const Model& model, int sequences) {
+  return sizeof(float) * sequences * TokenTree::kMaxNodes * model.config.D;
+}
+
+}  // namespace
+
+Workspace::Workspace(std::shared_ptr<const Model> m, const WorkspaceOptions& o)
+    : model(std::move(m)),
+      executor(model, o.threads, o.max_rows),
+      pool(*model, o.blocks, kept_floats(*model, o)),
+      target(compile_plan(*model, {})),
+      logits(*model->ops, o.outputs, model->config.V),
+      draws(executor, logits, *model),
+      x(*model->ops, sizeof(float) * executor.max_rows() * model->config.D),
+      beside(make_runners(*model, executor, o.sequences, o.blocks)),
+      taps_(o.taps.empty() ? model->taps : o.taps),
+      residual_(*model->ops, model->ops->device ? 0 : residual_bytes(*model, o.sequences)) {
+  if (o.poison) {
+    pool.poison(executor.ctx());
+    if (residual_.bytes() > 0) model->ops->fill(executor.ctx(), residual_.as<void>(), 0xff, residual_.bytes());
+  }
+}
+
+bool Workspace::reserve(Sequence& s, int slots) {
+  const size_t wanted = blocks_for(slots);
+  while (s.blocks.size() < wanted) {
+    const int32_t block = pool.take();
+    if (block == KvPool::kNone) return false;
+    s.blocks.push_back(block);
+  }
+  return true;
+}
+
+// The last block first: where a text's blocks are forgotten for others, its beginning stays longest.
+void Workspace::trim(Sequence& s, int slots) {
+  const size_t wanted = blocks_for(slots);
+  for (; s.blocks.size() > wanted; s.blocks.pop_back()) pool.release(s.blocks.back());
+  s.named = std::min<int>(s.named, static_cast<int>(wanted));
+  if (slots > 0) return;
+  for (const auto& runner : beside) runner->leave(s);
+}
+
+KvUse Workspace::use() const {
+  KvUse use = pool.use();
+  for (const auto& runner : beside) {
+    const KvUse its = runner->use();
+    use.bytes += its.bytes;
+    use.held_bytes += its.held_bytes;
+    use.resident_bytes += its.resident_bytes;
+  }
+  return use;
+}
+
+void Workspace::give_back(int keep) {
+  draws.forget();
+  logits.discard();
+  pool.give_back(executor.ctx(), keep);
+  for (const auto& runner : beside) runner->give_back();
+}
+
+Rows Workspace::bind() {
+  Rows rows = batch.rows();
+  executor.prepare(rows);
+  return rows;
+}
+
+// The root is there; the others are made on the device.
+Rows Workspace::spine_rows(const Sequence& s, int steps) {
+  batch.clear();
+  batch.begin(s.view(s.cached, s.cached));
+  for (int i = 0; i < steps; ++i) batch.add(s.draft.tree.token(0), s.cached + i, s.cached + i, uint64_t{1} << i);
+  Rows rows = batch.rows();
+  executor.rotate(rows);
+  return rows;
+}
+
+float* Workspace::residual(const Sequence& s, int node) const {
+  return residual_.as<float>() + (size_t(s.lane) * TokenTree::kMaxNodes + node) * model->config.D;
+}
+
+void Workspace::add_nodes(const Sequence& s, int begin, int end) {
+  batch.begin(s.view(s.cached, s.cached));
+  s.add_rows(batch, begin, end);
+}
+
+void Workspace::run_beside(std::span<Sequence* const> sequences, std::span<const int> n) {
+  ++last.drafter_passes;
+  DraftRunner& its = *runner(*sequences[0]->plan);
+  its.step(pool, sequences, n, logits.compute(std::accumulate(n.begin(), n.end(), 0)), cancel);
+  for (size_t i = 0; i < sequences.size(); ++i) sequences[i]->draft.beside += n[i];
+  last.caught_up += its.caught_up();
+  draws.forget();
+}
+
+void Workspace::run_draft(std::span<Sequence* const> sequences, std::span<const int> n) {
+  if (sequences[0]->plan->skip.alone()) return run_beside(sequences, n);
+  ++last.plan_passes;
+  batch.clear();
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    add_nodes(*sequences[i], sequences[i]->draft.grown, sequences[i]->draft.grown + n[i]);
+  }
+  const Rows rows = bind();
+  const DraftPlan& plan = *sequences[0]->plan;
+  const int shared = kept(plan), steps = plan.steps.size();
+  if (shared > 0) {
+    executor.run(plan.steps, rows, 0, shared, x.as<float>(), pool, cancel);
+    const size_t D = model->config.D;
+    const float* row = x.as<float>();
+    for (size_t i = 0; i < sequences.size(); row += n[i++] * D) {
+      Draft& draft = sequences[i]->draft;
+      if (!sequences[i]->kvq) continue;
+      model->ops->copy(executor.ctx(), residual(*sequences[i], draft.grown), row, sizeof(float) * D * n[i]);
+      draft.ran = draft.grown + n[i];
+    }
+  }
+  executor.run(plan.steps, rows, shared, steps, x.as<float>(), pool, cancel, logits.compute(rows.n));
+  draws.forget();
+}
+
+// Rows that drafting ran are exact behind the steps that the plan shares with the target: only the others pass through
+// these. What a pass changes is used up: after it, also after half of it, another one must start from the tokens.
+int Workspace::catch_up(std::span<Sequence* const> trees, int rows) {
+  const DraftPlan* const plan = trees[0]->plan.get();
+  const int shared = kept(*plan);
+  int ran = 0;
+  for (Sequence* const s : trees) {
+    if (s->plan.get() != plan) return 0;
+    ran += s->draft.ran;
+  }
+  if (shared == 0 || ran == 0) return 0;
+  const size_t D = model->config.D;
+  Ctx& ctx = executor.ctx();
+  if (ran < rows) {
+    batch.clear();
+    for (Sequence* const s : trees) {
+      if (s->draft.ran < s->draft.tree.size()) add_nodes(*s, s->draft.ran, s->draft.tree.size());
+    }
+    executor.run(target, bind(), 0, shared, x.as<float>(), pool, cancel);
+    const float* row = x.as<float>();
+    for (Sequence* const s : trees) {
+      const int left = s->draft.tree.size() - s->draft.ran;
+      if (left > 0) model->ops->copy(ctx, residual(*s, s->draft.ran), row, sizeof(float) * D * left);
+      row += left * D;
+    }
+  }
+  float* row = x.as<float>();
+  for (Sequence* const s : trees) {
+    model->ops->copy(ctx, row, residual(*s, 0), sizeof(float) * D * s->draft.tree.size());
+    row += s->draft.tree.size() * D;
+  }
+  last.reused_rows = ran;
+  last.reused_share = static_cast<double>(ran) * shared / (static_cast<double>(rows) * target.size());
+  last.saved_weight_bytes = ran == rows ? weight_bytes(target, shared) : 0;
+  return shared;
+}
+
+// The target's steps from `begin` on. What a drafter reads of the rows on the way is kept where their K and V lie.
+void Workspace::run_tapped(const Rows& rows, int begin, float* out) {
+  const size_t D = model->config.D;
+  const float* const row = x.as<float>();
+  for (size_t t = 0; t < taps_.size(); ++t) {
+    const int end = 2 * (taps_[t] + 1);
+    executor.run(target, rows, begin, end, x.as<float>(), pool, cancel);
+    begin = end;
+    for (int i = 0; i < rows.n; ++i) {
+      const int slot = rows.view(i).blocks[rows.slot[i] / kKvBlock] * kKvBlock + rows.slot[i] % kKvBlock;
+      model->ops->copy(executor.ctx(), pool.features_at(slot) + t * D, row + i * D, sizeof(float) * D);
+    }
+  }
+  executor.run(target, rows, begin, target.size(), x.as<float>(), pool, cancel, out);
+}
+
+void Workspace::run_target(std::span<Sequence* const> trees, std::span<const Chunk> chunks) {
+  int nodes = 0;
+  for (const Sequence* const s : trees) nodes += s->draft.tree.size();
+  last.verify_rows = nodes;
+  last.reused_rows = 0;
+  last.reused_share = 0;
+  last.saved_weight_bytes = 0;
+  const int begin = nodes > 0 && chunks.empty() ? catch_up(trees, nodes) : 0;
+  for (Sequence* const s : trees) {
+    s->draft.reused = begin > 0 ? s->draft.ran : 0;
+    s->draft.ran = 0;
+  }
+  batch.clear();
+  for (Sequence* const s : trees) add_nodes(*s, 0, s->draft.tree.size());
+  int outputs = nodes;
+  for (const auto& [s, n, all] : chunks) {
+    outputs += all ? n : 1;
+    batch.begin(s->view());
+    for (int i = s->cached; i < s->cached + n; ++i) batch.add(s->text[i], i, i);
+  }
+  const Rows rows = bind();
+  draws.forget();
+  float* const out = logits.compute(outputs);
+  if (chunks.empty()) return run_tapped(rows, begin, out);
+  run_tapped(rows, 0, nullptr);
+  const size_t D = model->config.D;
+  int end = nodes, to = nodes;
+  for (const auto& [s, n, all] : chunks) {
+    end += n;
+    for (int from = all ? end - n : end - 1; from < end; ++from, ++to) {
+      if (to != from)
+        model->ops->copy(executor.ctx(), x.as<float>() + to * D, x.as<float>() + from * D, sizeof(float) * D);
+    }
+    s->cached += n;
+  }
+  executor.head(target, x.as<float>(), outputs, out);
+}
+
+void Workspace::run_text(Sequence& s, int n) {
+  batch.clear();
+  batch.begin(s.view());
+  for (int i = s.cached; i < s.cached + n; ++i) batch.add(s.text[i], i, i);
+  const Rows rows = bind();
+  draws.forget();
+  run_tapped(rows, 0, nullptr);
+  s.cached += n;
+}
+
+const char* Workspace::fallbacks() const { return model->ops->fallbacks ? model->ops->fallbacks(executor.ctx()) : ""; }
+
+Unread Workspace::unread(const Sequence& s) const {
+  Unread tokens{};
+  for (size_t i = 0; i < beside.size(); ++i) tokens[i] = beside[i]->unread(s);
+  return tokens;
+}
+
+double Workspace::run_seconds() const {
+  double seconds = executor.seconds();
+  for (const auto& runner : beside) seconds += runner->seconds();
+  return seconds;
+}
+
+size_t Workspace::bytes() const {
+  size_t bytes = executor.workspace_bytes() + x.bytes() + residual_.bytes() + logits.bytes() + draws.bytes();
+  for (const auto& runner : beside) bytes += runner->bytes();
+  return bytes;
+}
+
+}  // namespace swiftk

@@ -1,0 +1,130 @@
+// What passes need, whoever's rows they run: the layer loop, its memory, and the logits it leaves. Used by one thread
+// at a time; cancel alone may be set by another.
+#pragma once
+#include <array>
+#include <atomic>
+#include <memory>
+#include <span>
+
+#include "run/executor.h"
+#include "run/row_batch.h"
+#include "text/draft_runner.h"
+#include "text/draws.h"
+#include "text/sequence.h"
+
+namespace swiftk {
+
+// Wall seconds of the last call of each phase, and what its passes ran.
+struct Phase {
+  double prefill = 0, draft = 0, verify = 0, commit = 0, score = 0;
+  double first_step = 0;  // of the draft
+  CaughtUp caught_up{};   // in it
+  int draft_steps = 0, verify_rows = 0;
+  int plan_passes = 0, drafter_passes = 0;  // of the draft
+  int drafted = 0;  // nodes that draft steps read: of the children of each at most one is accepted
+  // What verification saved: rows that drafting had run up to some step; share of rows x steps that did not run again;
+  // weights that were not read, mostly none, since any row that runs a step reads its weights.
+  int reused_rows = 0;
+  double reused_share = 0;
+  size_t saved_weight_bytes = 0;
+  bool at_once = false;                    // the draft: without the host between its steps
+  std::array<int, kSourceIds> proposed{};  // nodes of the tree by source, the root among Target's
+};
+
+// Rows of a text that are not cached yet: n of them, from the first on.
+struct Chunk {
+  Sequence* sequence;
+  int n;
+  bool all = false;  // logits of all of them are wanted, not of the last one alone
+};
+
+inline int outputs_of(const Chunk& chunk) { return chunk.all ? chunk.n : 1; }
+
+struct WorkspaceOptions {
+  int max_rows = 0;                    // of a pass
+  int sequences = 1;                   // whose trees are verified in one pass
+  int outputs = TokenTree::kMaxNodes;  // rows of logits
+  int blocks = 0;                      // of K and V
+  int threads = 0;                     // 0: the model's
+  bool poison = false;                 // tests: fill the cache with NaN first
+  std::vector<int> taps{};             // layers whose outputs are kept, ascending; none: those of the model's drafters
+  int told = 0;                        // floats that others tell of each token, which are kept instead; 0: nobody does
+};
+
+// Bytes of K and V of a block, and of what drafters keep of as many tokens.
+size_t block_bytes_in_all(const Model&);
+// Bytes that are free where the model's K and V lie.
+size_t free_bytes(const Model&);
+// Blocks that take half of these: without a wish, K and V may take no more.
+int fitting_blocks(const Model&);
+// The longest context that these hold.
+int fitting_context(const Model&);
+// What a host asked for, or that where it asked for 0. Throws Error(InvalidArgument) beyond the model's.
+int checked_context(const Model&, int context, const char* where);
+
+class Workspace {
+ public:
+  Workspace(std::shared_ptr<const Model>, const WorkspaceOptions&);
+
+  // One target pass over trees, and chunks of texts, which are cached then. Logits: a row a node, tree by tree; then
+  // one for each chunk, of its last row, or all of its rows.
+  void run_target(std::span<Sequence* const> trees, std::span<const Chunk> chunks = {});
+  // n rows of a text from the first on that is not cached, which are then; x has their residual rows. No logits.
+  void run_text(Sequence&, int n);
+  // One pass of a draft plan, which all of them have: over nodes [grown, grown + n) of each. Logits: a row a node.
+  void run_draft(std::span<Sequence* const> sequences, std::span<const int> n);
+  // The same of the drafter that the plan names: over nodes [beside, beside + n).
+  void run_beside(std::span<Sequence* const> sequences, std::span<const int> n);
+  // Steps of the draft that the target need not run again for the rows that drafting ran; none where a drafter reads
+  // what they leave.
+  int kept(const DraftPlan& plan) const { return model->ops->device || !taps_.empty() ? 0 : plan.shared; }
+
+  // Rows of a draft of so many steps that the backend takes by itself, one sequence's: not bound.
+  Rows spine_rows(const Sequence&, int steps);
+  // Makes the batch known to the backend.
+  Rows bind();
+  // Blocks for slots [0, slots) of a text. False: there are not so many.
+  bool reserve(Sequence&, int slots);
+  // Frees what slots from `slots` on lie in.
+  void trim(Sequence&, int slots);
+
+  // Of all K and V, those of the model's drafters included; blocks are the model's.
+  KvUse use() const;
+  // Between rounds: memory of logits, and of K and V that no text holds, goes back to the system. `keep` blocks stay
+  // for texts that begin alike.
+  void give_back(int keep);
+
+  size_t bytes() const;
+  const char* fallbacks() const;  // as Ops::fallbacks
+  float* residual(const Sequence& s, int node) const;
+  double run_seconds() const;  // in passes
+  Unread unread(const Sequence&) const;
+  // Of the drafter that the plan names; null where it names none.
+  DraftRunner* runner(const DraftPlan& plan) const {
+    return plan.skip.drafter ? beside[*plan.skip.drafter].get() : nullptr;
+  }
+
+  const std::shared_ptr<const Model> model;
+  Executor executor;
+  KvPool pool;
+  const Plan target;
+  Logits logits;  // [outputs, V]
+  Draws draws;
+  RowBatch batch;
+  Buffer x;              // [max_rows, D] the residual stream
+  const Runners beside;  // of the model's drafters
+  std::atomic<bool> cancel{false};
+  Phase last;
+
+ private:
+  void add_nodes(const Sequence&, int begin, int end);
+  void run_tapped(const Rows&, int begin, float* out);
+  // Runs what drafting did not run of the steps that it shares with the target, for all trees. Returns their number.
+  int catch_up(std::span<Sequence* const> trees, int rows);
+
+  const std::vector<int> taps_;
+  // [sequences, kMaxNodes, D] rows that drafting leaves after the steps it shares with the target. A device has none.
+  Buffer residual_;
+};
+
+}  // namespace swiftk
