@@ -30,6 +30,7 @@ from swiftk.gpu.device import architecture
 ROWS = (1, 8, 16, 32, 64)
 COLD = 400e6  # bytes of copies of a matrix that are read in turn, so that none is in L2
 LAUNCHES = 24  # of a recorded graph
+_SLICES = ((4, 1), (2, 2), (1, 4), (1, 1))  # warps and blocks that have a slice of K each; or a warp has all
 _MOST_ERROR = 1e-2  # of bf16 results, relative
 
 
@@ -176,17 +177,19 @@ class Problem:
 def other_tiles(plan: Any, kernel: Any) -> Iterator[Any]:
     """Kernels that might be better than the plan's on a given machine."""
     tile = kernel.tile
-    narrow = {"ROW_WARPS": 1, "K_WARPS": 4, "CLUSTER": 1}
-    wide = {"TILES": 2, "ROW_WARPS": 4, "K_WARPS": 1}
-    ways = {"narrow": narrow, "two units": {**narrow, "ROW_WARPS": 2}, "turns": {**wide, "CLUSTER": 1}}
-    ways |= {"cluster": {**wide, "CLUSTER": 4}, "eight warps": {**wide, "K_WARPS": 2, "CLUSTER": 2}}
-    for name, way in ways.items():
-        for blocks in (1, 2, 3):
-            choice = {**tile, **way, "BLOCKS": blocks}
+    ways = [(tile["UNIT"], warps, 4, 1) for warps in (1, 2)]
+    ways += [(2, warps, k_warps, cluster) for warps in (2, 4) for k_warps, cluster in _SLICES]
+    ways += [(4, warps, k_warps, cluster) for warps in (1, 2) for k_warps, cluster in _SLICES]
+    for tiles, warps, k_warps, cluster in dict.fromkeys(ways):
+        for blocks in (1, 2, 3, 4):
+            choice = {**tile, "TILES": tiles, "ROW_WARPS": warps, "K_WARPS": k_warps, "CLUSTER": cluster}
+            choice["BLOCKS"] = blocks
             sums, one = (plan.shared_bytes(choice, s) for s in (0, 1))
             stages = min((228 * 1024 // blocks - 1024 - sums) // (one - sums), 16)
-            found = replace(kernel, name=f"{kernel.name}, {name}, {blocks}", tile={**choice, "STAGES": stages})
-            if stages >= 2 and found.threads * blocks <= 1024 and found.tile != tile:
+            way = f"{tiles} tiles, {warps} x {k_warps} warps, {cluster} blocks, {blocks} at once"
+            found = replace(kernel, name=f"{kernel.name}, {way}", tile={**choice, "STAGES": stages})
+            fits = stages >= 2 and found.threads * blocks <= 2048 and found.threads <= 1024
+            if fits and found.tile != tile and found.tiles * cluster > plan.MULTIPROCESSORS * (blocks - 1):
                 yield found
 
 
@@ -194,13 +197,18 @@ def equal(a: Any, b: Any) -> bool:
     return torch.equal(a.view(torch.uint8), b.view(torch.uint8))
 
 
-def sweep(part: record.Part, problem: Problem, case: str, n: int, whole: Any) -> None:
-    tried = list(other_tiles(problem.plan, problem.kernel(n)))
-    problem.images.compile(tried)
-    for kernel in tried:
-        same = equal(problem.result(kernel, n), whole[:n])
-        part.add(case, f"{n} rows, {kernel.name}", problem.kernel_seconds(kernel, n) * 1e6, "us")
-        part.add(case, f"{n} rows, {kernel.name}: bits of the plan's", same, must=True)
+def candidates(problem: Problem) -> dict[int, list[Any]]:
+    """For each number of rows the other tiles."""
+    return {n: list(other_tiles(problem.plan, problem.kernel(n))) for n in ROWS if n > 8}
+
+
+def sweep(part: record.Part, problem: Problem, case: str, whole: Any) -> None:
+    for n, kernels in candidates(problem).items():
+        for kernel in kernels:
+            same = equal(problem.result(kernel, n), whole[:n])
+            rate = problem.bytes / problem.kernel_seconds(kernel, n)
+            part.add(case, f"{n} rows, {kernel.name}", rate / 1e9, "GB/s")
+            part.add(case, f"{n} rows, {kernel.name}: bits of the plan's", same, must=True)
 
 
 def check(part: record.Part, problem: Problem, case: str) -> Any:
@@ -217,8 +225,11 @@ def check(part: record.Part, problem: Problem, case: str) -> Any:
 def measure(part: record.Part, name: str, images: Images, ceiling: float | None) -> None:
     config, plan, shape = models.config(name, False), pack_cuda.plan(), images.header["shape"]
     total = dict.fromkeys(ROWS, 0.0)
-    for matrix in ("qkv", "o_proj", "gate_up", "down", "lm_head"):
-        problem = Problem(plan, images, shape, matrix)
+    problems = [Problem(plan, images, shape, name) for name in ("qkv", "o_proj", "gate_up", "down", "lm_head")]
+    if part.given.sweep:
+        images.compile([kernel for p in problems for kernels in candidates(p).values() for kernel in kernels])
+    for problem in problems:
+        matrix = problem.name
         case = f"{models.label(name)}, {matrix}: {problem.matrix_rows} x {problem.K}"
         whole = check(part, problem, case)
         for n in ROWS:
@@ -227,8 +238,8 @@ def measure(part: record.Part, name: str, images: Images, ceiling: float | None)
             part.add(case, f"{n} rows", rate / 1e9, "GB/s", of_reads=rate / ceiling if ceiling else None)
             part.add(case, f"{n} rows, over torch.mm", library / taken)
             total[n] += taken * (1 if matrix == "lm_head" else config["num_hidden_layers"])
-            if part.given.sweep and n > 1:
-                sweep(part, problem, case, n, whole)
+        if part.given.sweep:
+            sweep(part, problem, case, whole)
     for n in ROWS:
         part.add(f"{models.label(name)}, matmuls of a step", f"{n} rows", total[n] * 1e3, "ms")
         part.add(f"{models.label(name)}, matmuls of a step", f"{n} rows over one", total[n] / total[1])
