@@ -41,7 +41,9 @@ class Many(Lane):
         self._engine, self._boxes = _core.Engine(model, context=CONTEXT, sequences=len(prompts)), {}
         sampler = {name: options.pop(name) for name in list(options) if hasattr(_core.Sampling, name)}
         options |= {"max_new_tokens": 1 << 20, "drafting": drafting, "sampling": _core.Sampling(**sampler)}
-        self._numbers = [self._engine.submit(self._boxes, np.int32(prompt), **options) for prompt in prompts]
+        self._numbers = [
+            self._engine.submit(self._boxes, _core.Request(prompt=np.int32(prompt), **options)) for prompt in prompts
+        ]
         self.texts = [[] for _ in prompts]
         while not all(self.texts):
             self._step()

@@ -13,6 +13,7 @@ class Model:
     def __init__(
         self,
         dir: str,
+        *,
         dtype: str = "auto",
         isa: str = "",
         threads: int = 0,
@@ -87,61 +88,21 @@ class Session:
     def __init__(self, model: Model, context: int = 0, threads: int = 0, poison: bool = False) -> None: ...
     def set_sampling(self, sampling: Sampling = ..., acceptance: str = "coupled") -> None: ...
     def set_logprobs(self, n: int) -> None: ...
-    def set_skip(
-        self, attn: Sequence[int], mlp: Sequence[int], exit_layer: int = -1, weights: Sequence[str] = ()
-    ) -> None: ...
+    def set_skip(self, skip: SkipSet) -> None: ...
     def set_kvq(self, on: bool) -> None: ...
     def set_recall(self, recall: bool | None) -> None: ...
-    def set_sources(
-        self,
-        suffix_length: int = 1,
-        suffix_matches: int = 12,
-        suffix_ranks: int = 4,
-        lookup_ngram: int = 2,
-        lookup_tokens: int = 10,
-        lookahead_ngram: int = 5,
-        lookahead_window: int = 7,
-        lookahead_guesses: int = 7,
-        parallel_tokens: int = 7,
-    ) -> None: ...
+    def set_sources(self, settings: DrafterSettings) -> None: ...
     def forget_sources(self) -> None: ...
     def reuse(self, tokens: Tokens) -> int: ...
     def extend(self, tokens: Tokens) -> None: ...
     def sample(self) -> Emitted: ...
     def prefill(self, tokens: Tokens) -> Emitted: ...
-    def draft(
-        self,
-        confidence: float = 0.8,
-        max_draft: int = 25,
-        max_nodes: int = 64,
-        tier: tuple[float, float, float] = (0.5, 0.8, 0.95),
-        width: tuple[int, int, int, int] = (10, 5, 3, 1),
-        stop_ids: Sequence[int] = (),
-        min_step_gain: float = 0.0,
-        edges: Sequence[float] = ...,  # [15]
-        p_top1: Sequence[float] = ...,  # [16]
-        p_rank: Sequence[Sequence[float]] = ...,  # [16][9]
-        row_price: Sequence[float] = (),
-        max_depth: int = ...,
-        chain: int = ...,
-        min_row_gain: float = ...,
-        guesses: int = ...,
-        guide: Sequence[float] = ...,
-        least_guess: float = ...,
-        sources: Sequence[tuple[int, Sequence[Sequence[float]]]] = (),  # (source, [bucket][rank])
-    ) -> int: ...
+    def draft(self, rule: DraftRule = ...) -> int: ...
     def set_tree(self, tokens: Tokens, parents: Tokens) -> int: ...
     def verify(self) -> list[Emitted]: ...
     def commit(self, count: int) -> None: ...
-    def score(
-        self,
-        attn: Sequence[int],
-        mlp: Sequence[int],
-        exit_layer: int = -1,
-        weights: Sequence[str] = (),
-        window: int = 32,
-        end: int = -1,
-    ) -> tuple[np.ndarray, np.ndarray, float]: ...  # confidence [rows] float32, rank [rows] int32, seconds
+    # confidence [rows] float32, rank [rows] int32, seconds
+    def score(self, skip: SkipSet, window: int = 32, end: int = -1) -> tuple[np.ndarray, np.ndarray, float]: ...
     def score_exits(
         self, exits: Sequence[int], window: int = 32, end: int = -1
     ) -> tuple[np.ndarray, np.ndarray, float]: ...  # confidence and rank [exits, rows], seconds
@@ -168,8 +129,66 @@ class Session:
     fallbacks: str  # lines: what a GPU's driver refused, and is done in a slower way
     last: dict[str, Any]
 
+class SkipSet:
+    """csrc/run/plan.h: what a draft leaves out (exit_layer -1: no exit), and the names of the weights that it reads."""
+
+    def __init__(
+        self,
+        attn: Sequence[int] = (),
+        mlp: Sequence[int] = (),
+        exit_layer: int = -1,
+        weights: Sequence[str] = (),
+    ) -> None: ...
+    attn: list[int]
+    mlp: list[int]
+    exit_layer: int
+    weights: list[str]
+
 class DraftRule:
-    def __init__(self, **fields: Any) -> None: ...  # as Session.draft takes them
+    """csrc/draft/draft_rule.h: how far and wide one draft goes."""
+
+    def __init__(
+        self,
+        *,
+        confidence: float = 0.8,
+        max_draft: int = 25,
+        max_depth: int = 63,
+        max_nodes: int = 64,
+        tier: tuple[float, float, float] = (0.5, 0.8, 0.95),
+        width: tuple[int, int, int, int] = (10, 5, 3, 1),
+        stop_ids: Sequence[int] = (),
+        beam: int = 0,
+        min_step_gain: float = 0.0,
+        edges: Sequence[float] = ...,  # [15]
+        p_top1: Sequence[float] = ...,  # [16]
+        p_rank: Sequence[Sequence[float]] = ...,  # [16][9]
+        row_price: Sequence[float] = (),
+        chain: int = 0,
+        min_row_gain: float = 0.0,
+        guesses: int = 0,
+        guide: Sequence[float] = ...,  # [16]
+        least_guess: float = 0.0,
+        sources: Sequence[tuple[int, Sequence[Sequence[float]]]] = (),  # (source, [bucket][rank])
+    ) -> None: ...
+    confidence: float
+    max_draft: int
+    max_depth: int
+    max_nodes: int
+    tier: list[float]
+    width: list[int]
+    stop_ids: list[int]
+    beam: int
+    min_step_gain: float
+    edges: list[float]
+    p_top1: list[float]
+    p_rank: list[list[float]]
+    row_price: list[float]
+    chain: int
+    min_row_gain: float
+    guesses: int
+    guide: list[float]
+    least_guess: float
+    sources: list[tuple[int, list[list[float]]]]
 
 class Turn:
     """What a round was for one text (csrc/engine/turn.h)."""
@@ -197,16 +216,79 @@ class Turn:
     given_up: float
     plain: float
     why_off: str
-    plan: tuple[list[int], list[int], int, list[str]] | None  # (attn, mlp, exit_layer, weights) that drafted
+    plan: SkipSet | None  # that drafted
     features: np.ndarray  # [n, floats] of tokens cached since the last turn, if the text asks for it
     tree: list[tuple[int, int, int, float, bool]]  # (token, parent, source, worth, came) of nodes, if asked for
     finish: str  # "", "stop", "length", "cancelled", "failed"
     error: tuple[str, str] | None  # (class in swiftk.errors, message)
 
-Skip = tuple[Sequence[int], Sequence[int], int, Sequence[str]]  # attn, mlp, exit_layer (-1: none), weights
-
 class DrafterSettings:
-    def __init__(self, **fields: int) -> None: ...  # as swiftk.SourceSettings
+    """csrc/draft/drafters/settings.h."""
+
+    def __init__(
+        self,
+        *,
+        suffix_length: int = 1,
+        suffix_matches: int = 12,
+        suffix_ranks: int = 4,
+        lookup_ngram: int = 2,
+        lookup_tokens: int = 10,
+        lookahead_ngram: int = 5,
+        lookahead_window: int = 7,
+        lookahead_guesses: int = 7,
+        parallel_tokens: int = 7,
+    ) -> None: ...
+    suffix_length: int
+    suffix_matches: int
+    suffix_ranks: int
+    lookup_ngram: int
+    lookup_tokens: int
+    lookahead_ngram: int
+    lookahead_window: int
+    lookahead_guesses: int
+    parallel_tokens: int
+
+class Request:
+    """csrc/engine/request.h: what a host asks of an engine."""
+
+    def __init__(
+        self,
+        *,
+        prompt: Tokens = (),
+        sampling: Sampling = ...,
+        acceptance: str = "coupled",
+        logprobs: int = 0,
+        prompt_logprobs: int = -1,
+        max_new_tokens: int = 128,
+        continued: int = 0,  # last tokens of the prompt that were generated
+        drafting: str = "planned",  # "planned", "ruled": the planner says only whether, "off"
+        plans: str = "any",  # "any" that is offered, "none", "fixed": `skips`, "directed": from round to round
+        skips: Sequence[SkipSet] = (),
+        sources: Sequence[int] = (2, 3),  # sources.NAMES, those that cost no step
+        settings: DrafterSettings = ...,
+        recall: bool | None = None,
+        max_draft: int = 63,
+        always: bool = False,
+        kvq: bool = True,
+        rule: DraftRule | None = None,
+        constraint: Any = None,  # allow(path, address, size), forced(), took(tokens)
+        tells: int = -1,  # a drafter by its number: what it reads of the text, turns tell
+        explain: bool = False,
+        outcomes: bool = False,
+    ) -> None: ...
+    sampling: Sampling
+    logprobs: int
+    prompt_logprobs: int
+    max_new_tokens: int
+    continued: int
+    skips: list[SkipSet]
+    settings: DrafterSettings
+    max_draft: int
+    always: bool
+    kvq: bool
+    tells: int
+    explain: bool
+    outcomes: bool
 
 class AcceptanceRates:
     """csrc/planner/acceptance.h, of a plan's nodes by confidence."""
@@ -233,28 +315,29 @@ class Planner:
         always: bool = False,
     ) -> None: ...
     def start_text(self) -> None: ...
-    def next(self, skip: Skip | None = None, unread: Sequence[int] = (), left: float = 0.0) -> dict[str, Any]: ...
+    def next(self, skip: SkipSet | None = None, unread: Sequence[int] = (), left: float = 0.0) -> dict[str, Any]: ...
     def learn(
         self,
         tokens: int,
-        rows: int = 1,
-        draft_steps: int = 0,
-        draft: float = 0.0,
-        verify: float = 1.0,
         outcomes: Sequence[tuple[float, int]] = (),
         guessed: Sequence[tuple[int, int, int]] = (),
+        guide: Sequence[tuple[float, int]] = (),
+        *,
+        rows: int = 1,
+        draft_steps: int = 0,
+        plan_passes: int = 0,
+        draft: float = 0.0,
+        first_step: float = 0.0,
+        verify: float = 1.0,
         reading: float = 0.0,
         read: int = 0,
-        first_step: float = 0.0,
-        guide: Sequence[tuple[float, int]] = (),
-        plan_passes: int = 0,
     ) -> bool: ...
     def wake(self) -> None: ...
     def go_on(self) -> None: ...
     def charge(self, seconds: float) -> None: ...
-    def price(self, skip: Skip) -> float: ...
-    def rates(self, skip: Skip) -> AcceptanceRates: ...
-    def learned(self, skip: Skip, rates: AcceptanceRates) -> None: ...
+    def price(self, skip: SkipSet) -> float: ...
+    def rates(self, skip: SkipSet) -> AcceptanceRates: ...
+    def learned(self, skip: SkipSet, rates: AcceptanceRates) -> None: ...
     def forecast(self, rates: AcceptanceRates, price: float) -> float: ...
     def row_prices(self, n: int) -> list[float]: ...
     resting: bool
@@ -276,43 +359,19 @@ class Engine:
         threads: int = 0,
         poison: bool = False,
     ) -> None: ...
-    def submit(
-        self,
-        boxes: dict[int, Any],
-        prompt: Tokens,
-        max_new_tokens: int = 128,
-        sampling: Sampling = ...,
-        acceptance: str = "coupled",
-        logprobs: int = 0,
-        drafting: str = "planned",  # "planned", "ruled": the planner says only whether, "off"
-        plans: str = "any",  # "any" that is offered, "none", "fixed": `skips`, "directed": from round to round
-        skips: Sequence[Skip] = (),
-        rule: DraftRule | None = None,
-        drafters: Sequence[int] = (2, 3),  # swiftk.sources.NAMES, those that cost no step
-        settings: DrafterSettings = ...,
-        recall: bool | None = None,
-        max_draft: int = 63,
-        always: bool = False,
-        kvq: bool = True,
-        explain: bool = False,
-        outcomes: bool = False,
-        constraint: Any = None,  # allow(path, address, size), forced(), took(tokens)
-        prompt_logprobs: int = -1,
-        tells: int = -1,  # a drafter by its number: what it reads of the text, turns tell
-        continued: int = 0,  # last tokens of the prompt that were generated
-    ) -> int: ...
+    def submit(self, boxes: dict[int, Any], request: Request) -> int: ...
     # What concerns one text under way, between two rounds.
-    def direct(self, id: int, skip: Skip, rule: DraftRule | None = None) -> None: ...
+    def direct(self, id: int, skip: SkipSet, rule: DraftRule | None = None) -> None: ...
     def wake(self, id: int) -> None: ...
     def go_on(self, id: int) -> None: ...
     def charge(self, id: int, seconds: float) -> None: ...
-    def score(self, id: int, skip: Skip, window: int, end: int = -1) -> tuple[Any, Any, float]: ...
+    def score(self, id: int, skip: SkipSet, window: int, end: int = -1) -> tuple[Any, Any, float]: ...
     def score_exits(self, id: int, exits: Sequence[int], window: int, end: int = -1) -> tuple[Any, Any, float]: ...
     def propose_skips(self, id: int, most: int) -> list[tuple[list[int], list[int]]]: ...
     # What the planner knows of a plan.
-    def price(self, skip: Skip) -> float: ...
-    def rates(self, skip: Skip) -> AcceptanceRates: ...
-    def learned(self, skip: Skip, rates: AcceptanceRates) -> None: ...
+    def price(self, skip: SkipSet) -> float: ...
+    def rates(self, skip: SkipSet) -> AcceptanceRates: ...
+    def learned(self, skip: SkipSet, rates: AcceptanceRates) -> None: ...
     def forecast(self, rates: AcceptanceRates, price: float) -> float: ...
     def row_prices(self, n: int) -> list[float]: ...
     def step(self, boxes: dict[int, Any]) -> None: ...
@@ -368,6 +427,7 @@ def probe(dtype: str = "bfloat16", isa: str = "", threads: int = 0) -> tuple[flo
 def gpu_info(ordinal: int = 0) -> dict[str, Any]: ...
 def survey(
     dir: str,
+    *,
     dtype: str = "auto",
     isa: str = "",
     threads: int = 0,

@@ -23,7 +23,7 @@ from .gpu.device import drafter_kernels, place
 from .options.fields import SAMPLER, TO_THE_END
 from .options.generate_options import GenerateOptions, LoadOptions, names, resolve_names, show_options
 from .options.generation_config import Defaults, read_defaults
-from .running.director import Director, EngineMeasured
+from .running.director import Director, EngineMeasured, native
 from .running.engine import Engine
 from .running.policies import Policies, Policy
 from .running.result import Result
@@ -442,50 +442,51 @@ class LM:
         self, ids: np.ndarray, o: GenerateOptions, skips: tuple[SkipSet, ...], grammar: Grammar | None
     ) -> Stream:
         text, policy = self._transcript(ids, o), self.policies.take(o, skips)
-        ticket = self._engine.submit(ids, sampling=self._sampling(o), **self._drafting(o, policy, ids, grammar))
+        ticket = self._engine.submit(self._request(o, policy, ids, grammar))
         optimizer = policy.optimizer
         tried = optimizer.trim() if optimizer else 0
 
         def finish() -> Result:
-            native = ticket.engine
+            engine = ticket.engine
             if policy.drafting != "off":
-                self.policies.keep_planner(native)
+                self.policies.keep_planner(engine)
             if optimizer:
                 optimizer.finish()
                 self.policies.keep(o, optimizer)
             self.policies.give(policy)
-            self._tell_fallbacks(native)
+            self._tell_fallbacks(engine)
             candidates = tuple(optimizer.trace) if optimizer else ()
             pieces = tuple(e.text for e in text.events)
             rounds = tuple(text.recorder.rounds)
             trace = Trace(self.folder.name, self._layers, pieces, rounds, candidates, tried, self._drafter_words)
-            return self._result(ids, o, text, self._stats(o, policy, text, native, trace), trace)
+            return self._result(ids, o, text, self._stats(o, policy, text, engine, trace), trace)
 
         return Stream(ticket, text, finish, Director(policy, ids), self._spell if o.explain else None)
 
-    def _drafting(self, o: GenerateOptions, policy: Policy, ids: np.ndarray, grammar: Grammar | None) -> dict[str, Any]:
-        """As _core.Engine.submit takes it."""
-        return {
-            "max_new_tokens": max(self._budget(ids, o), 1),
-            "continued": o.continued_tokens,
-            "acceptance": o.acceptance,
-            "logprobs": o.logprobs or 0,
-            "prompt_logprobs": -1 if o.prompt_logprobs is None else o.prompt_logprobs,
-            "drafting": policy.drafting,
-            "plans": policy.plans,
-            "skips": [skip.native for skip in policy.skips],
-            "rule": _core.DraftRule(**policy.rule.arguments()) if policy.rule else None,
-            "drafters": numbers(o.drafter_name, grammar is not None),
-            "constraint": grammar,
-            "settings": _core.DrafterSettings(**o.sources.arguments()),
-            "recall": o.recall,
-            "max_draft": policy.rule.max_draft if policy.rule else o.max_draft or 25,
-            "always": o.speculate == "always",
-            "kvq": o.kvq,
-            "explain": o.explain,
-            "outcomes": policy.directed,
-            "tells": -1 if o.features is None else DRAFTER_NAMES.index(o.features),
-        }
+    def _request(self, o: GenerateOptions, policy: Policy, ids: np.ndarray, grammar: Grammar | None) -> _core.Request:
+        return _core.Request(
+            prompt=ids,
+            sampling=self._sampling(o),
+            max_new_tokens=max(self._budget(ids, o), 1),
+            continued=o.continued_tokens,
+            acceptance=o.acceptance,
+            logprobs=o.logprobs or 0,
+            prompt_logprobs=-1 if o.prompt_logprobs is None else o.prompt_logprobs,
+            drafting=policy.drafting,
+            plans=policy.plans,
+            skips=[native(skip) for skip in policy.skips],
+            rule=_core.DraftRule(**policy.rule.arguments()) if policy.rule else None,
+            sources=numbers(o.drafter_name, grammar is not None),
+            constraint=grammar,
+            settings=_core.DrafterSettings(**o.sources.arguments()),
+            recall=o.recall,
+            max_draft=policy.rule.max_draft if policy.rule else o.max_draft or 25,
+            always=o.speculate == "always",
+            kvq=o.kvq,
+            explain=o.explain,
+            outcomes=policy.directed,
+            tells=-1 if o.features is None else DRAFTER_NAMES.index(o.features),
+        )
 
     def _stats(self, o: GenerateOptions, policy: Policy, text: Transcript, native: Any, trace: Trace) -> Stats:
         last = next((r.skip for r in reversed(text.recorder.rounds) if r.skip is not None), None)

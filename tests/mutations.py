@@ -21,7 +21,8 @@ HANGS = 1200  # seconds of a folder's tests
 
 # The folder of tests that ought to find it, a file, what is right there, what is put instead, the bug.
 BUGS = [
-    ("ops", "kernels/cpu/isa/attention.cc", "std::min(view.prefix_len, last)", "last", "a tree's row sees its scratch twice"),
+    ("ops", "kernels/cpu/isa/attention.cc", "std::min(view.prefix_len, last)", "last",
+     "a tree's row sees its scratch twice"),
     ("ops", "kernels/cpu/isa/attention.cc", "last - window)", "last - window - 1)", "a window is a key too wide"),
     ("runtime", "csrc/text/sequence.cc", "cached + tree.depth(i), cached + i",
      "cached + i, cached + i", "a tree's row has its slot's position"),
@@ -55,7 +56,8 @@ BUGS = [
     ("runtime", "csrc/sampling/sampler.cc", "logit += bias->second;", "logit = bias->second;", "a bias is the logit"),
     ("runtime", "csrc/sampling/sampler.cc", "if (logit <= kNever) return logit;", "",
      "a bias allows what a grammar excludes"),
-    ("runtime", "csrc/sampling/sampler.h", "static_cast<int>(path.size()); }", "0; }", "min_tokens miss what a block adds"),
+    ("runtime", "csrc/sampling/sampler.h", "static_cast<int>(path.size()); }", "0; }",
+     "min_tokens miss what a block adds"),
     ("runtime", "csrc/sampling/sampler.h", "static_cast<int>(std::count(path.begin(), path.end(), token))", "0",
      "frequencies miss what a block adds"),
     ("runtime", "csrc/sampling/sampler.h", "holds_ = false; }", "}", "min_tokens win over a grammar that ends"),
@@ -65,7 +67,8 @@ BUGS = [
     ("runtime", "csrc/text/draws.cc", "stream == Stream::Target ? s.sampling.seed", "false ? 0",
      "draws go by the round"),
     ("runtime", "csrc/phases/accept.cc", "+ d_.tree.depth(node)", "", "draws of a block have one position"),
-    ("runtime", "csrc/sampling/sampler.cc", "return i + 1;", "return std::max<size_t>(1, i);", "top-p keeps one too few"),
+    ("runtime", "csrc/sampling/sampler.cc", "return i + 1;", "return std::max<size_t>(1, i);",
+     "top-p keeps one too few"),
     ("runtime", "csrc/sampling/rejection.cc", "std::max(0.0, p_[i] - q_[i] / left_)", "p_[i]",
      "rejection leaves no residual"),
     ("runtime", "csrc/engine/engine.cc", "text.finish = Finish::Stop;",

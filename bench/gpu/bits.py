@@ -60,11 +60,11 @@ def overlap(s: Subject, context: int) -> None:
 def drafted(s: Subject, lm: Any, context: int) -> list:
     """Trees, what they were worth and what came of them, of some drafts behind a text."""
     session, found = lm.session, []
-    session.set_skip(**SkipSet.uniform(s.config["num_hidden_layers"]).arguments())
+    session.set_skip(_core.SkipSet(**SkipSet.uniform(s.config["num_hidden_layers"]).arguments()))
     session.reuse([s.text[0] ^ 1])
     session.prefill(s.text[:context])
     for width, nodes in ((1, 1, 1, 1), 13), ((10, 5, 3, 1), 48), ((1, 1, 1, 1), 13), ((10, 5, 3, 1), 48):
-        session.draft(confidence=0.0, max_draft=12, max_nodes=nodes, width=width)
+        session.draft(_core.DraftRule(confidence=0.0, max_draft=12, max_nodes=nodes, width=width))
         found += [session.tree_tokens.tolist(), session.tree_parents.tolist()]
         found += [[emitted.token for emitted in session.verify()], session.outcomes]
         session.commit(len(found[-2]))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from swiftk import LM, SkipSet
+from swiftk import LM, SkipSet, _core
 
 from ..harness import Study
 from ..lanes import GREEDY, chain, fixed
@@ -44,7 +44,7 @@ def losses(lm: LM, texts: list[list[int]]) -> np.ndarray:
             targets = text[end - ROWS + 1 : end + 1]
             tokens += ROWS
             for layer in range(1, layers + 1):
-                session.score([], [], layer, window=ROWS, end=end)
+                session.score(_core.SkipSet([], [], layer), window=ROWS, end=end)
                 sums[layer - 1] += cross_entropy(session.logits, targets)
     return sums / tokens
 

@@ -57,7 +57,7 @@ class Written:
     def scores(self, skip: SkipSet) -> tuple[np.ndarray, np.ndarray]:
         """Of each token, given the right ones before it: the draft's confidence, and the place of the right token among
         its best; -1: not among them."""
-        every = [session.score(**skip.arguments(), window=WINDOW) for session in self._sessions]
+        every = [session.score(_core.SkipSet(**skip.arguments()), window=WINDOW) for session in self._sessions]
         return np.concatenate([one[0] for one in every]), np.concatenate([one[1] for one in every])
 
     def matchness(self, skip: SkipSet) -> float:

@@ -71,20 +71,6 @@ class Alone {
 
 void bind_drafters(py::module_& root) {
   py::module_ m = root.def_submodule("drafters");
-  const DrafterSettings usual;
-  py::class_<DrafterSettings>(root, "DrafterSettings")
-      .def(py::init([](int suffix_length, int suffix_matches, int suffix_ranks, int lookup_ngram, int lookup_tokens,
-                       int lookahead_ngram, int lookahead_window, int lookahead_guesses, int parallel_tokens) {
-             return DrafterSettings{.suffix = {suffix_length, suffix_matches, suffix_ranks},
-                                    .lookup = {lookup_ngram, lookup_tokens},
-                                    .lookahead = {lookahead_ngram, lookahead_window, lookahead_guesses},
-                                    .parallel = {parallel_tokens}};
-           }),
-           "suffix_length"_a = usual.suffix.length, "suffix_matches"_a = usual.suffix.matches,
-           "suffix_ranks"_a = usual.suffix.ranks, "lookup_ngram"_a = usual.lookup.ngram,
-           "lookup_tokens"_a = usual.lookup.tokens, "lookahead_ngram"_a = usual.lookahead.ngram,
-           "lookahead_window"_a = usual.lookahead.window, "lookahead_guesses"_a = usual.lookahead.guesses,
-           "parallel_tokens"_a = usual.parallel.tokens);
   py::class_<Alone>(m, "Drafter")
       .def(py::init([](const std::string& name, bool recall, const py::kwargs& settings) {
              const py::object given = py::type::of<DrafterSettings>()(**settings);

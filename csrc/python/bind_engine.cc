@@ -5,13 +5,16 @@
 
 #include <condition_variable>
 #include <mutex>
+#include <optional>
+#include <tuple>
 
 #include "base/dtype_names.h"
 #include "engine/engine.h"
 #include "python/bind_constraint.h"
 #include "python/bind_errors.h"
 #include "python/bind_scores.h"
-#include "python/bind_skip.h"
+#include "python/fields.h"
+#include "python/names.h"
 
 namespace py = pybind11;
 using namespace py::literals;
@@ -22,25 +25,20 @@ namespace swiftk {
 namespace {
 
 // An engine's counts, as dictionaries of Python.
-namespace py = pybind11;
-
-inline py::dict counts(const Round& r) {
-  using namespace py::literals;
+py::dict counts(const Round& r) {
   return py::dict("sequences"_a = r.sequences, "prompts"_a = r.prompts, "nodes"_a = r.nodes,
                   "prompt_rows"_a = r.prompt_rows, "tokens"_a = r.tokens, "seconds"_a = r.seconds, "draft"_a = r.draft,
                   "verify"_a = r.verify, "run"_a = r.run, "draft_steps"_a = r.draft_steps, "preempted"_a = r.preempted,
                   "waiting"_a = r.waiting);
 }
 
-inline py::dict counts(const Totals& t) {
-  using namespace py::literals;
+py::dict counts(const Totals& t) {
   return py::dict("submitted"_a = t.submitted, "stopped"_a = t.stopped, "full"_a = t.full, "cancelled"_a = t.cancelled,
                   "failed"_a = t.failed, "preempted"_a = t.preempted, "prefix_queries"_a = t.prefix_queries,
                   "prefix_hits"_a = t.prefix_hits, "queued_seconds"_a = t.queued);
 }
 
-inline py::dict counts(const KvUse& u) {
-  using namespace py::literals;
+py::dict counts(const KvUse& u) {
   return py::dict("bytes"_a = u.bytes, "used_bytes"_a = u.held_bytes, "resident_bytes"_a = u.resident_bytes,
                   "blocks"_a = u.blocks, "used_blocks"_a = u.held, "cached_blocks"_a = u.cached,
                   "block_tokens"_a = kKvBlock);
@@ -151,46 +149,56 @@ class SharedEngine {
   std::unique_ptr<State> state_;
 };
 
-// The value at the place of a name; the first one's is `first`.
-template <class E>
-E one_of(const std::string& given, const char* what, std::initializer_list<const char*> names, E first) {
-  const auto at = std::find(names.begin(), names.end(), given);
-  if (at == names.end()) fail(Status::InvalidArgument, std::string("[submit] ") + what + " is '" + given + "'");
-  return static_cast<E>(static_cast<int>(first) + static_cast<int>(at - names.begin()));
+}  // namespace
+
+template <class F>
+void each_field(Request*, F&& field) {
+  field("prompt", nullptr, [](Request& r, const py::handle& given) {
+    const Tokens tokens = given.cast<Tokens>();
+    r.prompt.assign(tokens.data(), tokens.data() + tokens.size());
+  });
+  field("sampling", &Request::sampling);
+  field("acceptance", nullptr,
+        [](Request& r, const py::handle& given) { r.acceptance = acceptance_named(given.cast<std::string>()); });
+  field("logprobs", &Request::logprobs);
+  field("prompt_logprobs", &Request::prompt_logprobs);
+  field("max_new_tokens", &Request::max_new_tokens);
+  field("continued", &Request::continued);
+  field("drafting", nullptr, [](Request& r, const py::handle& given) {
+    r.draft_by = value_named<DraftBy>(given.cast<std::string>(), "[submit] drafting", {"planned", "ruled", "off"});
+  });
+  field("plans", nullptr, [](Request& r, const py::handle& given) {
+    r.plans = value_named<Plans>(given.cast<std::string>(), "[submit] plans", {"any", "none", "fixed", "directed"});
+  });
+  field("skips", &Request::skips);
+  field("sources", nullptr, [](Request& r, const py::handle& given) {
+    r.sources.clear();
+    for (const int id : given.cast<std::vector<int>>()) r.sources.push_back(static_cast<SourceId>(id));
+  });
+  field("settings", &Request::settings);
+  field("recall", nullptr,
+        [](Request& r, const py::handle& given) { r.recall = recall_named(given.cast<std::optional<bool>>()); });
+  field("max_draft", &Request::max_draft);
+  field("always", &Request::always);
+  field("kvq", &Request::kvq);
+  field("rule", nullptr, [](Request& r, const py::handle& given) {
+    if (!given.is_none()) r.rule = given.cast<DraftRule>();
+  });
+  field("constraint", nullptr, [](Request& r, const py::handle& given) {
+    if (!given.is_none()) r.constraint = constraint_of(py::reinterpret_borrow<py::object>(given));
+  });
+  field("tells", &Request::tells);
+  field("explain", &Request::explain);
+  field("outcomes", &Request::outcomes);
 }
 
-// skips: (attn, mlp, exit_layer, weights) of the plans that are named. The text's box is boxes[id],
-// there before any other thread may have heard of it: the lock of Python's interpreter is kept.
-uint64_t submit(const SharedEngine& self, py::dict boxes, const Tokens& prompt, int max_new_tokens,
-                const Sampling& sampling, const std::string& acceptance, int logprobs, const std::string& drafting,
-                const std::string& plans, const std::vector<Skip>& skips, const std::optional<DraftRule>& rule,
-                const std::vector<int>& drafters, const DrafterSettings& settings, std::optional<bool> recall,
-                int max_draft, bool always, bool kvq, bool explain, bool outcomes, const py::object& constraint,
-                int prompt_logprobs, int tells, int continued) {
-  Request r{.prompt = {prompt.data(), prompt.data() + prompt.size()},
-            .sampling = sampling,
-            .acceptance = acceptance_named(acceptance),
-            .logprobs = logprobs,
-            .prompt_logprobs = prompt_logprobs,
-            .max_new_tokens = max_new_tokens,
-            .continued = continued,
-            .draft_by = one_of(drafting, "drafting", {"planned", "ruled", "off"}, DraftBy::Planner),
-            .plans = one_of(plans, "plans", {"any", "none", "fixed", "directed"}, Plans::Any),
-            .settings = settings,
-            .recall = recall_named(recall),
-            .max_draft = max_draft,
-            .always = always,
-            .kvq = kvq,
-            .tells = tells,
-            .explain = explain,
-            .outcomes = outcomes};
-  for (const Skip& skip : skips) r.skips.push_back(set_of(self->model(), skip));
-  if (rule) r.rule = *rule;
-  if (!constraint.is_none()) r.constraint = constraint_of(constraint);
-  r.sources.clear();
-  for (const int id : drafters) r.sources.push_back(static_cast<SourceId>(id));
+namespace {
+
+// The text's box is boxes[id], there before any other thread may have heard of it: the lock of Python's interpreter is
+// kept.
+uint64_t submit(const SharedEngine& self, py::dict boxes, const Request& request) {
   const py::object box = py::module_::import("collections").attr("deque")();
-  const uint64_t id = self->submit(std::move(r));
+  const uint64_t id = self->submit(request);
   boxes[py::int_(id)] = box;
   return id;
 }
@@ -211,17 +219,6 @@ py::object error_of(const Turn& t) {
   return py::make_tuple(python_name(t.status), t.error);
 }
 
-// (attn, mlp, exit_layer, weights)
-py::tuple told(const SkipSet& skip) {
-  std::vector<std::string> weights;
-  for (const DType dtype : skip.weights) {
-    const bool own = dtype == DType::F32 || dtype == DType::BF16 || dtype == DType::F16;
-    weights.push_back(own ? "own" : name_of(dtype));
-  }
-  if (skip.drafter) weights.push_back(name_of_drafter(*skip.drafter));
-  return py::make_tuple(skip.attn, skip.mlp, skip.exit_layer, weights);
-}
-
 // What `run` scores on the engine; a text that was passed over took no time.
 template <class F>
 py::tuple scored(const SharedEngine& self, F run, std::optional<size_t> candidates = {}) {
@@ -233,9 +230,8 @@ py::tuple scored(const SharedEngine& self, F run, std::optional<size_t> candidat
   return scores(outcomes, seconds, candidates);
 }
 
-py::tuple score(const SharedEngine& self, uint64_t id, const Skip& skip, int window, int end) {
-  const SkipSet set = set_of(self->model(), skip);
-  return scored(self, [&](Engine& e) { return e.score(id, set, window, end); });
+py::tuple score(const SharedEngine& self, uint64_t id, const SkipSet& skip, int window, int end) {
+  return scored(self, [&](Engine& e) { return e.score(id, skip, window, end); });
 }
 
 py::tuple score_exits(const SharedEngine& self, uint64_t id, const std::vector<int32_t>& exits, int window, int end) {
@@ -243,7 +239,7 @@ py::tuple score_exits(const SharedEngine& self, uint64_t id, const std::vector<i
 }
 
 // What drafted, or None.
-py::object plan_of(const Turn& t) { return t.plan ? told(t.plan->skip) : py::object(py::none()); }
+std::optional<SkipSet> plan_of(const Turn& t) { return t.plan ? std::optional(t.plan->skip) : std::nullopt; }
 
 // (token, parent, source, path_probability, came) of each node behind the root.
 py::list tree_of(const Turn& t) {
@@ -254,19 +250,30 @@ py::list tree_of(const Turn& t) {
   return out;
 }
 
+// A skip set in a file: (attn, mlp, exit_layer, weights).
+using Card = std::tuple<std::vector<int>, std::vector<int>, int, std::vector<std::string>>;
+
+SkipSet set_of(const Card& card) {
+  const auto& [attn, mlp, exit_layer, weights] = card;
+  SkipSet skip{attn, mlp, exit_layer};
+  read_weights(skip, weights);
+  return skip;
+}
+
 py::dict told(const PlannerState& state) {
   py::list plans;
   for (const PlanState& s : state.plans) {
-    plans.append(py::dict("skip"_a = told(s.skip), "price"_a = s.price, "counts"_a = s.counts));
+    plans.append(py::dict("skip"_a = Card(s.skip.attn, s.skip.mlp, s.skip.exit_layer, names_of_weights(s.skip)),
+                          "price"_a = s.price, "counts"_a = s.counts));
   }
   return py::dict("plans"_a = plans, "rows"_a = state.rows);
 }
 
-PlannerState planner_state(const Model& model, const py::dict& from) {
+PlannerState planner_state(const py::dict& from) {
   PlannerState state;
   for (const py::handle plan : from["plans"]) {
-    state.plans.push_back({set_of(model, plan["skip"].cast<Skip>()), plan["price"].cast<double>(),
-                           plan["counts"].cast<std::vector<double>>()});
+    state.plans.push_back(
+        {set_of(plan["skip"].cast<Card>()), plan["price"].cast<double>(), plan["counts"].cast<std::vector<double>>()});
   }
   state.rows = from["rows"].cast<std::vector<std::pair<int, double>>>();
   return state;
@@ -277,6 +284,7 @@ PlannerState planner_state(const Model& model, const py::dict& from) {
 
 void bind_engine(py::module_& m) {
   using namespace swiftk;
+  bind_by_keyword<Request>(m, "Request", "submit");
   py::class_<Turn>(m, "Turn")
       .def_readonly("id", &Turn::id)
       .def_readonly("tokens", &Turn::tokens)
@@ -313,18 +321,11 @@ void bind_engine(py::module_& m) {
   py::class_<SharedEngine>(m, "Engine")
       .def(py::init<const std::shared_ptr<Model>&, int, int, size_t, int, bool>(), "model"_a, "context"_a = 0,
            "sequences"_a = 16, "kv_memory"_a = 0, "threads"_a = 0, "poison"_a = false)
-      .def("submit", &submit, "boxes"_a, "prompt"_a, "max_new_tokens"_a = 128, "sampling"_a = Sampling{},
-           "acceptance"_a = "coupled", "logprobs"_a = 0, "drafting"_a = "planned", "plans"_a = "any",
-           "skips"_a = std::vector<Skip>{}, "rule"_a = py::none(),
-           "drafters"_a = std::vector<int>{static_cast<int>(SourceId::Suffix), static_cast<int>(SourceId::Recycle)},
-           "settings"_a = DrafterSettings{}, "recall"_a = py::none(), "max_draft"_a = TokenTree::kMaxNodes - 1,
-           "always"_a = false, "kvq"_a = true, "explain"_a = false, "outcomes"_a = false, "constraint"_a = py::none(),
-           "prompt_logprobs"_a = -1, "tells"_a = -1, "continued"_a = 0)
+      .def("submit", &submit, "boxes"_a, "request"_a)
       .def(
           "direct",
-          [](const SharedEngine& self, uint64_t id, const Skip& skip, const std::optional<DraftRule>& rule) {
-            const SkipSet set = set_of(self->model(), skip);
-            self.between([&](Engine& e) { e.direct(id, set, rule ? &*rule : nullptr); });
+          [](const SharedEngine& self, uint64_t id, const SkipSet& skip, const std::optional<DraftRule>& rule) {
+            self.between([&](Engine& e) { e.direct(id, skip, rule ? &*rule : nullptr); });
           },
           "id"_a, "skip"_a, "rule"_a = py::none())
       .def(
@@ -347,23 +348,20 @@ void bind_engine(py::module_& m) {
           "id"_a, "most"_a)
       .def(
           "price",
-          [](const SharedEngine& self, const Skip& skip) {
-            const SkipSet set = set_of(self->model(), skip);
-            return self.between([&](Engine& e) { return e.planner().price(e.plan(set)); });
+          [](const SharedEngine& self, const SkipSet& skip) {
+            return self.between([&](Engine& e) { return e.planner().price(e.plan(skip)); });
           },
           "skip"_a)
       .def(
           "rates",
-          [](const SharedEngine& self, const Skip& skip) {
-            const SkipSet set = set_of(self->model(), skip);
-            return self.between([&](Engine& e) { return e.planner().rates(e.plan(set)); });
+          [](const SharedEngine& self, const SkipSet& skip) {
+            return self.between([&](Engine& e) { return e.planner().rates(e.plan(skip)); });
           },
           "skip"_a)
       .def(
           "learned",
-          [](const SharedEngine& self, const Skip& skip, const AcceptanceRates& rates) {
-            const SkipSet set = set_of(self->model(), skip);
-            self.between([&](Engine& e) { e.planner().learned(e.plan(set), rates); });
+          [](const SharedEngine& self, const SkipSet& skip, const AcceptanceRates& rates) {
+            self.between([&](Engine& e) { e.planner().learned(e.plan(skip), rates); });
           },
           "skip"_a, "rates"_a)
       // Tokens per plain step of the best rule for a plan of these rates, a step of which costs so much.
@@ -401,7 +399,7 @@ void bind_engine(py::module_& m) {
       .def(
           "restore",
           [](const SharedEngine& self, const py::dict& state) {
-            const PlannerState read = planner_state(self->model(), state);
+            const PlannerState read = planner_state(state);
             self.between([&](Engine& e) { e.planner().restore(read); });
           },
           "state"_a)

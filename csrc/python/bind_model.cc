@@ -10,6 +10,7 @@
 #include "files/checkpoint.h"
 #include "heads/load.h"
 #include "model/draft_model.h"
+#include "python/fields.h"
 #include "text/check.h"
 #include "text/workspace.h"
 
@@ -52,39 +53,50 @@ py::dict shape_dict(const KernelShape& shape) {
   return out;
 }
 
-std::shared_ptr<Model> load(const std::string& dir, const std::string& dtype, const std::string& isa, int threads,
-                            const std::string& device, const std::string& pack, const std::string& draft_weights,
-                            size_t draft_memory, const std::vector<std::string>& drafters,
-                            const std::vector<std::string>& drafter_packs, const py::object& progress,
-                            const py::dict& tensors, const py::object& owner) {
-  LoadOptions options{.dtype = dtype,
-                      .draft_weights = draft_weights,
-                      .draft_memory = draft_memory,
-                      .drafters = drafters,
-                      .isa = isa,
-                      .threads = threads,
-                      .device = device,
-                      .pack = pack,
-                      .drafter_packs = drafter_packs,
-                      .progress = {}};
-  if (!progress.is_none()) {
-    options.progress = [&progress](size_t done, size_t total) {
+void set_tensors(LoadOptions& o, const py::handle& given) {
+  for (const auto& [name, tensor] : py::reinterpret_borrow<py::dict>(given)) {
+    const auto [dtype, shape, address, bytes] =
+        tensor.cast<std::tuple<std::string, std::vector<int64_t>, uintptr_t, size_t>>();
+    o.tensors.push_back({name.cast<std::string>(), dtype, shape, reinterpret_cast<const void*>(address), bytes});
+  }
+}
+
+}  // namespace
+
+// Objects of Python are borrowed: those who load keep them.
+template <class F>
+void each_field(LoadOptions*, F&& field) {
+  field("dtype", &LoadOptions::dtype);
+  field("isa", &LoadOptions::isa);
+  field("threads", &LoadOptions::threads);
+  field("device", &LoadOptions::device);
+  field("pack", &LoadOptions::pack);
+  field("draft_weights", &LoadOptions::draft_weights);
+  field("draft_memory", &LoadOptions::draft_memory);
+  field("drafters", &LoadOptions::drafters);
+  field("drafter_packs", &LoadOptions::drafter_packs);
+  field("progress", nullptr, [](LoadOptions& o, const py::handle& given) {
+    if (given.is_none()) return;
+    o.progress = [given](size_t done, size_t total) {
       const py::gil_scoped_acquire gil;
-      const py::object more = progress(done, total);
+      const py::object more = given(done, total);
       return more.is_none() || more.cast<bool>();
     };
-  }
-  for (const auto& [name, given] : tensors) {
-    const auto [dtype, shape, address, bytes] =
-        given.cast<std::tuple<std::string, std::vector<int64_t>, uintptr_t, size_t>>();
-    options.tensors.push_back({name.cast<std::string>(), dtype, shape, reinterpret_cast<const void*>(address), bytes});
-  }
-  if (!owner.is_none()) {
-    options.owner = std::shared_ptr<const void>(owner.inc_ref().ptr(), [](const void* object) {
+  });
+  field("tensors", nullptr, &set_tensors);
+  field("owner", nullptr, [](LoadOptions& o, const py::handle& given) {
+    if (given.is_none()) return;
+    o.owner = std::shared_ptr<const void>(given.inc_ref().ptr(), [](const void* object) {
       const py::gil_scoped_acquire gil;
       py::handle(static_cast<PyObject*>(const_cast<void*>(object))).dec_ref();
     });
-  }
+  });
+}
+
+namespace {
+
+std::shared_ptr<Model> load(const std::string& dir, const py::kwargs& given) {
+  const auto options = of_fields<LoadOptions>(given, "load");
   const py::gil_scoped_release release;
   return load_with_drafters(dir, options);
 }
@@ -126,21 +138,15 @@ size_t drafter_bytes(const Model& model) {
 }
 
 // The sizes that load() would have, read from headers alone.
-py::dict survey(const std::string& dir, const std::string& dtype, const std::string& isa, int threads,
-                const std::string& draft_weights, size_t draft_memory, const std::vector<std::string>& drafters) {
+py::dict survey(const std::string& dir, const py::kwargs& given) {
+  auto options = of_fields<LoadOptions>(given, "load");
+  options.survey = true;
   std::shared_ptr<const Model> found;
   size_t free = 0;
   {
     const py::gil_scoped_release release;
     free = available_memory();
-    found = load_with_drafters(dir, {.dtype = dtype,
-                                     .draft_weights = draft_weights,
-                                     .draft_memory = draft_memory,
-                                     .drafters = drafters,
-                                     .isa = isa,
-                                     .threads = threads,
-                                     .survey = true,
-                                     .progress = {}});
+    found = load_with_drafters(dir, options);
   }
   const Model& model = *found;
   return py::dict("config"_a = config_dict(model.config), "isa"_a = model.ops->name, "threads"_a = model.threads,
@@ -253,10 +259,7 @@ std::pair<double, double> probe(const std::string& dtype, const std::string& isa
 void bind_model(py::module_& m) {
   using namespace swiftk;
   py::class_<Model, std::shared_ptr<Model>>(m, "Model")
-      .def(py::init(&load), "dir"_a, "dtype"_a = "auto", "isa"_a = "", "threads"_a = 0, "device"_a = "cpu",
-           "pack"_a = "", "draft_weights"_a = "own", "draft_memory"_a = 0, "drafters"_a = std::vector<std::string>{},
-           "drafter_packs"_a = std::vector<std::string>{}, "progress"_a = py::none(), "tensors"_a = py::dict(),
-           "owner"_a = py::none())
+      .def(py::init(&load), "dir"_a)
       .def_property_readonly("config", [](const Model& self) { return config_dict(self.config); })
       .def_property_readonly("isa", [](const Model& self) { return self.ops->name; })
       .def_property_readonly("device", [](const Model& self) { return self.ops->device ? "cuda" : "cpu"; })
@@ -290,8 +293,7 @@ void bind_model(py::module_& m) {
         return shapes;
       },
       "dir"_a, "target"_a, "dtype"_a = "auto");
-  m.def("survey", &survey, "dir"_a, "dtype"_a = "auto", "isa"_a = "", "threads"_a = 0, "draft_weights"_a = "own",
-        "draft_memory"_a = 0, "drafters"_a = std::vector<std::string>{});
+  m.def("survey", &survey, "dir"_a);
   m.def("gpu_info", &gpu_info, "ordinal"_a = 0);
   m.def("gpu_free_bytes", [](int ordinal) { return cuda::free_memory(ordinal); }, "ordinal"_a = 0, Release());
   m.def("probe", &probe, "dtype"_a = "bfloat16", "isa"_a = "", "threads"_a = 0, Release());

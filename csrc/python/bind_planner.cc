@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "engine/default_plans.h"
 #include "planner/solo.h"
-#include "python/bind_skip.h"
+#include "python/fields.h"
 
 namespace py = pybind11;
 using namespace py::literals;
@@ -32,10 +32,9 @@ class Simulated {
   SoloPlanner* operator->() { return &solo_; }
   Planner& planner() { return solo_.planner; }
 
-  int plan(const Skip& skip) {
-    const SkipSet set = set_of(*model_, skip);
-    const int known = planner().find(set);
-    return known >= 0 ? known : offer_plan(planner(), *model_, set, false);
+  int plan(const SkipSet& skip) {
+    const int known = planner().find(skip);
+    return known >= 0 ? known : offer_plan(planner(), *model_, skip, false);
   }
 
  private:
@@ -52,6 +51,30 @@ class Simulated {
   std::shared_ptr<Model> model_;
   SoloPlanner solo_;
 };
+
+using Pairs = std::vector<std::pair<float, int>>;  // confidence and rank
+
+std::vector<Outcome> outcomes_of(const Pairs& pairs) {
+  std::vector<Outcome> outcomes;
+  for (const auto& [confidence, rank] : pairs) outcomes.push_back({confidence, rank});
+  return outcomes;
+}
+
+}  // namespace
+
+template <class F>
+void each_field(RoundCost*, F&& field) {
+  field("rows", &RoundCost::rows);
+  field("draft_steps", &RoundCost::draft_steps);
+  field("plan_passes", &RoundCost::plan_passes);
+  field("draft", &RoundCost::draft);
+  field("first_step", &RoundCost::first_step);
+  field("verify", &RoundCost::verify);
+  field("reading", &RoundCost::reading);
+  field("read", &RoundCost::read);
+}
+
+namespace {
 
 py::dict told(const Allotment& a, const DraftRule& r) {
   return py::dict("drafts"_a = a.drafts, "guesses"_a = a.guesses, "eager"_a = a.eager, "steps"_a = a.steps,
@@ -110,7 +133,7 @@ void bind_simulated(py::module_& m) {
       .def("start_text", [](Simulated& self) { self->start_text(); })
       .def(
           "next",
-          [](Simulated& self, const std::optional<Skip>& skip, const std::vector<int>& unread, double left) {
+          [](Simulated& self, const std::optional<SkipSet>& skip, const std::vector<int>& unread, double left) {
             Reading reading{.left = left};
             std::copy_n(unread.begin(), std::min(unread.size(), reading.unread.size()), reading.unread.begin());
             const Allotment& a = self->next(skip ? self.plan(*skip) : -1, reading);
@@ -119,42 +142,28 @@ void bind_simulated(py::module_& m) {
           "skip"_a = py::none(), "unread"_a = std::vector<int>{}, "left"_a = 0.0)
       .def(
           "learn",
-          [](Simulated& self, int tokens, int rows, int draft_steps, double draft, double verify,
-             const std::vector<std::pair<float, int>>& outcomes, const std::vector<std::tuple<int, int, int>>& guessed,
-             double reading, int read, double first_step, const std::vector<std::pair<float, int>>& guide,
-             int plan_passes) {
-            std::vector<Outcome> o, by_guide;
-            for (const auto& [confidence, rank] : outcomes) o.push_back({confidence, rank});
-            for (const auto& [confidence, rank] : guide) by_guide.push_back({confidence, rank});
+          [](Simulated& self, int tokens, const Pairs& outcomes, const std::vector<std::tuple<int, int, int>>& guessed,
+             const Pairs& guide, const py::kwargs& cost) {
             std::vector<Guessed> g;
             for (const auto& [id, bucket, rank] : guessed) g.push_back({static_cast<SourceId>(id), bucket, rank});
-            return self->learn({.rows = rows,
-                                .draft_steps = draft_steps,
-                                .plan_passes = plan_passes,
-                                .seconds = draft + verify,
-                                .draft = draft,
-                                .first_step = first_step,
-                                .verify = verify,
-                                .reading = reading,
-                                .read = read},
-                               tokens, o, g, by_guide);
+            RoundCost round = of_fields(cost, "round", RoundCost{.rows = 1, .verify = 1});
+            round.seconds = round.draft + round.verify;
+            return self->learn(round, tokens, outcomes_of(outcomes), g, outcomes_of(guide));
           },
-          "tokens"_a, "rows"_a = 1, "draft_steps"_a = 0, "draft"_a = 0.0, "verify"_a = 1.0,
-          "outcomes"_a = std::vector<std::pair<float, int>>{}, "guessed"_a = std::vector<std::tuple<int, int, int>>{},
-          "reading"_a = 0.0, "read"_a = 0, "first_step"_a = 0.0, "guide"_a = std::vector<std::pair<float, int>>{},
-          "plan_passes"_a = 0)
+          "tokens"_a, "outcomes"_a = Pairs{}, "guessed"_a = std::vector<std::tuple<int, int, int>>{},
+          "guide"_a = Pairs{})
       .def("wake", [](Simulated& self) { self.planner().wake(self->mode(), 1); })
       .def("go_on", [](Simulated& self) { self.planner().go_on(self->mode(), 1); })
       .def(
           "charge", [](Simulated& self, double seconds) { self.planner().charge(self->mode(), 1, seconds); },
           "seconds"_a)
       .def(
-          "price", [](Simulated& self, const Skip& skip) { return self.planner().price(self.plan(skip)); }, "skip"_a)
+          "price", [](Simulated& self, const SkipSet& skip) { return self.planner().price(self.plan(skip)); }, "skip"_a)
       .def(
-          "rates", [](Simulated& self, const Skip& skip) { return self.planner().rates(self.plan(skip)); }, "skip"_a)
+          "rates", [](Simulated& self, const SkipSet& skip) { return self.planner().rates(self.plan(skip)); }, "skip"_a)
       .def(
           "learned",
-          [](Simulated& self, const Skip& skip, const AcceptanceRates& rates) {
+          [](Simulated& self, const SkipSet& skip, const AcceptanceRates& rates) {
             self.planner().learned(self.plan(skip), rates);
           },
           "skip"_a, "rates"_a)

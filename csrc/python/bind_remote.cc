@@ -3,8 +3,8 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include "model/draft_model.h"
 #include "heads/remote_head.h"
+#include "model/draft_model.h"
 
 namespace py = pybind11;
 using namespace py::literals;
@@ -19,7 +19,11 @@ using Floats = py::array_t<float, py::array::c_style | py::array::forcecast>;
 
 std::unique_ptr<RemoteHead> open_head(const std::string& target, const std::string& head, const std::string& dtype,
                                       const std::string& draft_weights, int threads, int context) {
-  LoadOptions options{.dtype = dtype, .draft_weights = draft_weights, .drafters = {head}, .threads = threads};
+  LoadOptions options;
+  options.dtype = dtype;
+  options.draft_weights = draft_weights;
+  options.drafters = {head};
+  options.threads = threads;
   return std::make_unique<RemoteHead>(target, std::move(options), context);
 }
 

@@ -14,13 +14,14 @@
 #include "engine/session.h"
 #include "python/bind_errors.h"
 #include "python/bind_scores.h"
-#include "python/bind_skip.h"
+#include "python/names.h"
 
 namespace py = pybind11;
 using namespace py::literals;
 
 void bind_model(py::module_& m);     // bind_model.cc
 void bind_sampling(py::module_& m);  // bind_sampling.cc
+void bind_draft(py::module_& m);     // bind_draft.cc
 void bind_drafters(py::module_& m);  // bind_drafters.cc
 void bind_planner(py::module_& m);   // bind_planner.cc
 void bind_engine(py::module_& m);    // bind_engine.cc
@@ -58,48 +59,6 @@ std::unique_ptr<Session> make_session(const std::shared_ptr<Model>& model, int c
   return std::make_unique<Session>(model, SessionOptions{.context = context, .threads = threads, .poison = poison});
 }
 
-DraftRule make_rule(float confidence, int max_draft, int max_nodes, const std::array<float, 3>& tier,
-                    const std::array<int, 4>& width, const std::vector<int32_t>& stop_ids, float min_step_gain,
-                    const decltype(DraftRule::edges)& edges, const decltype(DraftRule::p_top1)& p_top1,
-                    const decltype(DraftRule::p_rank)& p_rank, const std::vector<float>& row_price, int max_depth,
-                    int chain, float min_row_gain, int guesses, const decltype(DraftRule::guide)& guide,
-                    float least_guess, const std::vector<std::pair<int, decltype(SourceRule::chance)>>& sources,
-                    int beam) {
-  std::vector<SourceRule> asked;
-  for (const auto& [id, chance] : sources) asked.push_back({static_cast<SourceId>(id), chance});
-  return {.confidence = confidence,
-          .max_draft = max_draft,
-          .max_depth = max_depth,
-          .max_nodes = max_nodes,
-          .tier = tier,
-          .width = width,
-          .stop_ids = stop_ids,
-          .beam = beam,
-          .min_step_gain = min_step_gain,
-          .edges = edges,
-          .p_top1 = p_top1,
-          .p_rank = p_rank,
-          .row_price = row_price,
-          .sources = std::move(asked),
-          .chain = chain,
-          .min_row_gain = min_row_gain,
-          .guesses = guesses,
-          .guide = guide,
-          .least_guess = least_guess};
-}
-
-// By a rule, or by its fields.
-int draft(Session& self, const py::kwargs& fields) {
-  const DraftRule rule = py::type::of<DraftRule>()(**fields).cast<DraftRule>();
-  const py::gil_scoped_release release;
-  return self.draft(rule).size();
-}
-
-// By their fields.
-void set_sources(Session& self, const py::kwargs& fields) {
-  self.set_sources(py::type::of<DrafterSettings>()(**fields).cast<DrafterSettings>());
-}
-
 std::vector<Emitted> verify(Session& self) {
   const std::span<const Emitted> emitted = self.verify();
   return {emitted.begin(), emitted.end()};
@@ -124,9 +83,7 @@ py::tuple scored(Session& self, Run run, std::optional<size_t> exits = {}) {
   return scores(outcomes, self.last().score, exits);
 }
 
-py::tuple score(Session& self, const std::vector<int>& attn, const std::vector<int>& mlp, int exit_layer,
-                const std::vector<std::string>& weights, int window, int end) {
-  const SkipSet skip = skip_set(self.model(), attn, mlp, exit_layer, weights);
+py::tuple score(Session& self, const SkipSet& skip, int window, int end) {
   return scored(self, [&] { return self.score(skip, window, end); });
 }
 
@@ -135,15 +92,6 @@ py::tuple score_exits(Session& self, const std::vector<int32_t>& exits, int wind
 }
 
 void bind_session(py::module_& m) {
-  const DraftRule rule;
-  py::class_<DraftRule>(m, "DraftRule")
-      .def(py::init(&make_rule), "confidence"_a = rule.confidence, "max_draft"_a = rule.max_draft,
-           "max_nodes"_a = rule.max_nodes, "tier"_a = rule.tier, "width"_a = rule.width, "stop_ids"_a = rule.stop_ids,
-           "min_step_gain"_a = rule.min_step_gain, "edges"_a = rule.edges, "p_top1"_a = rule.p_top1,
-           "p_rank"_a = rule.p_rank, "row_price"_a = rule.row_price, "max_depth"_a = rule.max_depth,
-           "chain"_a = rule.chain, "min_row_gain"_a = rule.min_row_gain, "guesses"_a = rule.guesses,
-           "guide"_a = rule.guide, "least_guess"_a = rule.least_guess,
-           "sources"_a = std::vector<std::pair<int, decltype(SourceRule::chance)>>{}, "beam"_a = rule.beam);
   py::class_<Session>(m, "Session")
       .def(py::init(&make_session), "model"_a, "context"_a = 0, "threads"_a = 0, "poison"_a = false)
       .def(
@@ -153,18 +101,12 @@ void bind_session(py::module_& m) {
           },
           "sampling"_a = Sampling{}, "acceptance"_a = "coupled")
       .def("set_logprobs", &Session::set_logprobs, "n"_a)
-      .def(
-          "set_skip",
-          [](Session& self, const std::vector<int>& attn, const std::vector<int>& mlp, int exit_layer,
-             const std::vector<std::string>& weights) {
-            self.set_skip(skip_set(self.model(), attn, mlp, exit_layer, weights));
-          },
-          "attn"_a, "mlp"_a, "exit_layer"_a = -1, "weights"_a = std::vector<std::string>())
+      .def("set_skip", &Session::set_skip, "skip"_a)
       .def("set_kvq", &Session::set_kvq, "on"_a)
       .def(
           "set_recall", [](Session& self, std::optional<bool> recall) { self.set_recall(recall_named(recall)); },
           "recall"_a)
-      .def("set_sources", &set_sources)
+      .def("set_sources", &Session::set_sources, "settings"_a)
       .def("forget_sources", &Session::forget_sources)
       .def(
           "reuse", [](Session& self, const Tokens& t) { return self.reuse(span(t)); }, "tokens"_a, Release())
@@ -173,17 +115,16 @@ void bind_session(py::module_& m) {
       .def("sample", &Session::sample, Release())
       .def(
           "prefill", [](Session& self, const Tokens& t) { return self.prefill(span(t)); }, "tokens"_a, Release())
-      .def("draft", &draft)
       .def(
-          "draft", [](Session& self, const DraftRule& rule) { return self.draft(rule).size(); }, "rule"_a, Release())
+          "draft", [](Session& self, const DraftRule& rule) { return self.draft(rule).size(); }, "rule"_a = DraftRule{},
+          Release())
       .def(
           "set_tree",
           [](Session& self, const Tokens& t, const Tokens& p) { return self.set_tree(span(t), span(p)).size(); },
           "tokens"_a, "parents"_a)
       .def("verify", &verify, Release())
       .def("commit", &Session::commit, "count"_a, Release())
-      .def("score", &score, "attn"_a, "mlp"_a, "exit_layer"_a = -1, "weights"_a = std::vector<std::string>(),
-           "window"_a = 32, "end"_a = -1)
+      .def("score", &score, "skip"_a, "window"_a = 32, "end"_a = -1)
       .def("score_exits", &score_exits, "exits"_a, "window"_a = 32, "end"_a = -1)
       .def(
           "propose_skips",
@@ -262,6 +203,7 @@ PYBIND11_MODULE(_core, m) {
       });
   bind_model(m);
   bind_sampling(m);
+  bind_draft(m);
   bind_drafters(m);
   bind_planner(m);
   bind_session(m);

@@ -31,7 +31,7 @@ SkipSet SkipSet::unguided() const {
 
 std::string name_of_drafter(int number) { return number == 0 ? "drafter" : "drafter-" + std::to_string(number + 1); }
 
-void read_weights(SkipSet& skip, std::span<const std::string> names, std::optional<DType> own) {
+void read_weights(SkipSet& skip, std::span<const std::string> names) {
   for (const std::string& name : names) {
     if (&name == &names.back() && names.size() <= 2) {
       for (int i = 0; i < kMostDraftModels; ++i) {
@@ -39,13 +39,21 @@ void read_weights(SkipSet& skip, std::span<const std::string> names, std::option
       }
       if (skip.drafter) return;
     }
-    const std::optional<DType> found = name == "own" ? own : dtype_named(name);
-    if (!found) {
-      fail(Status::InvalidArgument, "[skip] weights has '" + name + "', want " + (own ? "own or " : "") +
-                                        "names of dtypes, and behind one of them, or alone, drafter, drafter-2, ...");
+    const std::optional<DType> found = dtype_named(name);
+    if (!found && name != "own") {
+      fail(Status::InvalidArgument, "[skip] weights has '" + name +
+                                        "', want own or names of dtypes, and behind one of them, or alone, drafter, "
+                                        "drafter-2, ...");
     }
-    skip.weights.push_back(*found);
+    skip.weights.push_back(found);
   }
+}
+
+std::vector<std::string> names_of_weights(const SkipSet& skip) {
+  std::vector<std::string> names;
+  for (const std::optional<DType> form : skip.weights) names.push_back(form ? name_of(*form) : "own");
+  if (skip.drafter) names.push_back(name_of_drafter(*skip.drafter));
+  return names;
 }
 
 Plan compile_plan(const Model& model, const SkipSet& skip) {
@@ -64,7 +72,8 @@ Plan compile_plan(const Model& model, const SkipSet& skip) {
                                       std::to_string(n_layers) + ", one a layer");
   }
   const auto form = [&](int layer) -> const Weights& {
-    return forms == 0 ? model.own : model.stored(skip.weights[forms == 1 ? 0 : layer]);
+    const std::optional<DType> named = forms == 0 ? std::nullopt : skip.weights[forms == 1 ? 0 : layer];
+    return named ? model.stored(*named) : model.own;
   };
   const int there = static_cast<int>(model.own.layers.size());  // none where they were not loaded
   const int end = std::min(there, skip.exit_layer < 0 ? n_layers : skip.exit_layer);

@@ -14,8 +14,9 @@ namespace swiftk {
 struct SkipSet {
   std::vector<int> attn{}, mlp{};  // layers, any order; duplicates are ignored
   int exit_layer = -1;             // layers >= exit_layer are left out whole; -1: none
-  // The stored form that is read of each layer [L], or of all [1]; empty: the model's own. The head's is the last one.
-  std::vector<DType> weights{};
+  // The stored form that is read of each layer [L], or of all [1]; none, or empty: the model's own. The head's is the
+  // last one.
+  std::vector<std::optional<DType>> weights{};
   // By number a drafter that was loaded beside the model: alone, or it guides what is read of the model, where
   // `weights` says what that is: it guesses on, and a step reads its guesses.
   std::optional<int> drafter{};
@@ -28,9 +29,10 @@ struct SkipSet {
 // As hosts name it: "drafter", "drafter-2", ...
 std::string name_of_drafter(int number);
 
-// Sets what is read from its names, as hosts write them: of dtypes, and behind one of them, or alone, that of a
-// drafter. own: what "own" stands for, where that is known. Throws Error(InvalidArgument) for another name.
-void read_weights(SkipSet&, std::span<const std::string> names, std::optional<DType> own = {});
+// What is read, by names as hosts write them: "own" or dtypes, and behind one of them, or alone, that of a drafter.
+// Throws Error(InvalidArgument) for another name.
+void read_weights(SkipSet&, std::span<const std::string> names);
+std::vector<std::string> names_of_weights(const SkipSet&);
 
 // Cross: attention whose K and V are others': it appends none.
 enum class StepKind : uint8_t { Attention, Mlp, Cross };

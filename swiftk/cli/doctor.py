@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from .. import _core
 from ..draft.cost import break_even, tokens_per_round
 from ..draft.skip import DRAFTER_NAMES, SkipSet
 from .common import (
@@ -109,8 +110,8 @@ def _verify(session: Any, rows: int) -> float:
 
 
 def _draft_step(session: Any, plan: SkipSet) -> float:
-    session.set_skip(**plan.arguments())
-    session.draft(confidence=0.0, max_draft=_DRAFT, max_nodes=_DRAFT + 1)
+    session.set_skip(_core.SkipSet(**plan.arguments()))
+    session.draft(_core.DraftRule(confidence=0.0, max_draft=_DRAFT, max_nodes=_DRAFT + 1))
     return float(session.last["draft"]) / max(1, int(session.last["draft_steps"]))
 
 

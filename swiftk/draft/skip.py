@@ -82,7 +82,7 @@ class SkipSet:
         return {"attn": list(self.attn), "mlp": list(self.mlp), "exit_layer": self.exit_layer, "weights": weights}
 
     def arguments(self) -> dict[str, Any]:
-        """Arguments of the native session's set_skip()."""
+        """As _core.SkipSet takes them."""
         return {
             "attn": list(self.attn),
             "mlp": list(self.mlp),
@@ -119,13 +119,6 @@ class SkipSet:
     def thinned(self) -> bool:
         """Whether the draft leaves out any layer."""
         return bool(self.attn or self.mlp) or self.exit_layer is not None
-
-    @property
-    def native(self) -> tuple[tuple[int, ...], tuple[int, ...], int, tuple[str, ...]]:
-        """(attn, mlp, exit layer or -1, weights), as the native engine takes them."""
-        end = -1 if self.exit_layer is None else self.exit_layer
-        weights = _forms(self.weights) if self.forms else ()
-        return self.attn, self.mlp, end, weights
 
     def check(self, n_layers: int, copies: Iterable[str] = WEIGHTS) -> SkipSet:
         """Returns the set. InvalidArgument: it does not fit a model of n_layers layers with these copies."""

@@ -54,5 +54,3 @@ def _id_of(folder: Path, token: str, settings: dict[str, Any]) -> int | None:
     added = [entry["id"] for entry in whole.get("added_tokens") or () if entry["content"] == token]
     vocab = (whole.get("model") or {}).get("vocab")
     return added[0] if added else vocab.get(token) if isinstance(vocab, dict) else None
-
-

@@ -17,6 +17,11 @@ from .policies import Policy
 from .stats import Recorder
 
 
+def native(skip: SkipSet) -> _core.SkipSet:
+    """As the engine has it."""
+    return _core.SkipSet(**skip.arguments())
+
+
 class EngineMeasured:
     """optimizers.base.Measured, by the planner of the engine that is in use."""
 
@@ -33,13 +38,13 @@ class EngineMeasured:
         return float(self._engine().plain_seconds)
 
     def price(self, skip: SkipSet) -> float:
-        return float(self._engine().price(skip.native))
+        return float(self._engine().price(native(skip)))
 
     def rates(self, skip: SkipSet) -> Any:
-        return self._engine().rates(skip.native)
+        return self._engine().rates(native(skip))
 
     def learned(self, skip: SkipSet, rates: Any) -> None:
-        self._engine().learned(skip.native, rates)
+        self._engine().learned(native(skip), rates)
 
     def no_rates(self, skip: SkipSet) -> Any:
         return _core.AcceptanceRates(skip.thinned)
@@ -67,7 +72,7 @@ class TextScorer:
         self.seconds = 0.0  # of all scores
 
     def __call__(self, skip: SkipSet, window: int, end: int | None = None) -> Score:
-        score = Score(*self._engine.score(self._number, skip.native, window, -1 if end is None else end))
+        score = Score(*self._engine.score(self._number, native(skip), window, -1 if end is None else end))
         if not score.rows:
             raise PassedOver
         self.seconds += score.seconds
@@ -140,5 +145,5 @@ class Director:
         rule = policy.moving.rule if policy.moving else policy.rule
         if (skip, rule) != self._told:
             self._told = (skip, rule)
-            native = _core.DraftRule(**rule.arguments()) if rule else None
-            self._ticket.engine.direct(self._ticket.number, skip.native, native)
+            its = _core.DraftRule(**rule.arguments()) if rule else None
+            self._ticket.engine.direct(self._ticket.number, native(skip), its)

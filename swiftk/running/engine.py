@@ -7,8 +7,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from ..errors import InvalidArgument
 
 
@@ -36,11 +34,11 @@ class Engine:
     def started(self) -> bool:
         return self._native is not None and self._process == os.getpid()
 
-    def submit(self, prompt: np.ndarray, **options: Any) -> Ticket:
-        """prompt: [n] int32; options: as _core.Engine.submit takes them."""
+    def submit(self, request: Any) -> Ticket:
+        """request: a _core.Request."""
         native = self.native
         boxes = self._boxes
-        return Ticket(native, boxes, native.submit(boxes, prompt, **options))
+        return Ticket(native, boxes, native.submit(boxes, request))
 
     def step(self) -> None:
         """One round of all texts, for who hears of many of them; waits where another thread is in one."""

@@ -206,5 +206,4 @@ def _made(attn: tuple[int, ...], mlp: tuple[int, ...], exit_layer: int, weights:
 
 def _skip(plan: Any) -> SkipSet:
     """The set of a native plan."""
-    attn, mlp, exit_layer, weights = plan
-    return _made(tuple(attn), tuple(mlp), exit_layer, tuple(weights))
+    return _made(tuple(plan.attn), tuple(plan.mlp), plan.exit_layer, tuple(plan.weights))

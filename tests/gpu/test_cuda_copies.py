@@ -55,7 +55,7 @@ def test_no_token_changes(gpu, folder, kernels, skip, sampling, stepwise, monkey
 
 def scored(session, **plan):
     """How sure a plan is behind each of the text's last tokens."""
-    return np.array(session.score(**SkipSet(**plan).arguments(), window=30)[0])
+    return np.array(session.score(_core.SkipSet(**SkipSet(**plan).arguments()), window=30)[0])
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])

@@ -105,11 +105,11 @@ def test_a_model_that_drafts_for_itself_is_always_right(target):
 def drafts(model, rounds, rule):
     """Trees of some rounds, each by its tokens and parents, and the text that came of them."""
     session = _core.Session(model, poison=True)
-    session.set_skip([], [], -1, ["drafter"])
+    session.set_skip(_core.SkipSet([], [], -1, ["drafter"]))
     session.prefill(np.int32(PROMPTS[1]))
     found = []
     for _ in range(rounds):
-        session.draft(**rule)
+        session.draft(_core.DraftRule(**rule))
         found.append((session.tree_tokens.tolist(), session.tree_parents.tolist()))
         assert not session.last["at_once"]
         session.commit(len(session.verify()))

@@ -10,6 +10,7 @@ import swiftk
 from distribution import DRAWS, VOCAB, chi_square_p, exact_joint
 from generating import PROMPT
 from marks import exhaustive
+from swiftk import _core
 from swiftk.draft.draft_rule import DraftRule
 from swiftk.draft.skip import SkipSet
 from swiftk.running.director import PassedOver, TextScorer
@@ -93,7 +94,7 @@ def test_a_plan_that_changes_every_round_changes_no_token(lm, restless, sampling
 
 def test_a_text_that_is_not_there_is_passed_over(lm):
     """It has ended, or gave its memory up: a search hears so, and of no empty score."""
-    ticket = lm._engine.submit(np.int32(lm.encode(PROMPT)), max_new_tokens=4)
+    ticket = lm._engine.submit(_core.Request(prompt=np.int32(lm.encode(PROMPT)), max_new_tokens=4))
     scorer = TextScorer(ticket)
     for score in (lambda: scorer(SETS[0], 8), lambda: scorer.exits([1, 2], 8)):
         with pytest.raises(PassedOver):

@@ -9,7 +9,7 @@ from simulated_text import model
 from swiftk import SkipSet, _core
 from swiftk.testing import make_tiny
 
-PLAN, HEAD = SkipSet([3], [3]).native, SkipSet(weights="drafter").native
+PLAN, HEAD = _core.SkipSet(**SkipSet([3], [3]).arguments()), _core.SkipSet(**SkipSet(weights="drafter").arguments())
 
 
 @pytest.mark.parametrize("always", [False, True])
@@ -22,7 +22,7 @@ def test_always_drafts_though_sources_alone_would_go_faster(always):
         one.learn(1, verify=1.0)
     for _ in range(60):
         drafts = one.next(PLAN)["drafts"]
-        one.learn(6, 9, 1 if drafts else 0, 2.0 if drafts else 0.0, 1.05)
+        one.learn(6, rows=9, draft_steps=1 if drafts else 0, draft=2.0 if drafts else 0.0, verify=1.05)
     found = one.next(PLAN)
     assert found["drafts"]
     assert (found["min_step_gain"] <= 0.5) == always
@@ -31,23 +31,23 @@ def test_always_drafts_though_sources_alone_would_go_faster(always):
 def test_steps_of_other_texts_are_none_of_a_plan_that_rests():
     """A was given up while B was directed, and is directed again in a round whose steps are another text's: nothing of
     that round is A's, and A rests its 64 tokens. (What was noted of plan -1 once overwrote what lay before a table.)"""
-    a, b = PLAN, SkipSet([2], [2]).native
+    a, b = PLAN, _core.SkipSet(**SkipSet([2], [2]).arguments())
     one = _core.Planner(model(), directed=True)
     one.start_text()
     for _ in range(4):
         one.next(a)
         one.learn(1)
     assert one.next(a)["drafts"]
-    one.learn(2, 5, 2, 0.2, 1.05)
+    one.learn(2, rows=5, draft_steps=2, draft=0.2, verify=1.05)
     one.next(b)
-    one.learn(1, 9, 0, 0.0, 4.0)
+    one.learn(1, rows=9, draft_steps=0, draft=0.0, verify=4.0)
     for _ in range(2):
         one.next(b)
         one.learn(1)
     assert not one.resting
     for tokens in range(0, 54, 9):
         assert not one.next(a)["drafts"], tokens
-        one.learn(9, 9, 1, 0.1, 1.05)
+        one.learn(9, rows=9, draft_steps=1, draft=0.1, verify=1.05)
     tried = []
     for _ in range(20):
         tried.append(one.next(a)["drafts"])
@@ -79,7 +79,18 @@ def texts_of_a_head(one, alpha, texts, prompt=200, tokens=300, reading=0.1, c=0.
                 heard = [(0.5, 0)] * (n - 1) + [(0.5, -1)] * (n <= length)
                 first = c + (0 if behind else reading * unread)
                 draft = first + c * (length - 1)
-                one.learn(n, length + 1, length, draft, 1.05, heard, (), reading * behind, behind, first)
+                one.learn(
+                    n,
+                    rows=length + 1,
+                    draft_steps=length,
+                    draft=draft,
+                    verify=1.05,
+                    outcomes=heard,
+                    guessed=(),
+                    reading=reading * behind,
+                    read=behind,
+                    first_step=first,
+                )
                 total += draft + reading * behind + 0.05
                 unread = n - 1
             else:
@@ -137,7 +148,9 @@ def plans_of(one, unread, rounds, left=256.0, tokens=2):
     for _ in range(rounds):
         a = one.next(None, [unread], left)
         found.append(a["plan"])
-        one.learn(tokens, 3, 1, 0.3, 1.05, [(0.9, 0)] * (tokens - 1)) if a["drafts"] else one.learn(1)
+        one.learn(tokens, rows=3, draft_steps=1, draft=0.3, verify=1.05, outcomes=[(0.9, 0)] * (tokens - 1)) if a[
+            "drafts"
+        ] else one.learn(1)
     return found
 
 
@@ -162,20 +175,23 @@ def test_where_guesses_outrun_all_plans_the_better_of_them_stands_by(guided):
         if i >= 44:
             after.append(plan["plan"])
         if i >= 40:
-            one.learn(20, 24, 0, 0.0, 1.2)
+            one.learn(20, rows=24, draft_steps=0, draft=0.0, verify=1.2)
         elif not plan["drafts"]:
             one.learn(1)
         elif plan["plan"] == ALONE:
-            one.learn(1, 3, 1, 0.02, 1.05, [(0.1, -1)])
+            one.learn(1, rows=3, draft_steps=1, draft=0.02, verify=1.05, outcomes=[(0.1, -1)])
         else:
-            one.learn(4, 6, 3, 0.9, 1.1, [(0.9, 0)] * 3)
+            one.learn(4, rows=6, draft_steps=3, draft=0.9, verify=1.1, outcomes=[(0.9, 0)] * 3)
     assert ALONE not in after
 
 
 def test_a_guide_changes_no_token_so_what_is_known_of_its_plan_is_shared(guided):
     """What came true of a guided copy is known of the copy; of another plan, nothing is."""
     one = _core.Planner(guided, directed=True)
-    copy, with_head = SkipSet(weights="int4").native, SkipSet(weights=("int4", "drafter")).native
+    copy, with_head = (
+        _core.SkipSet(**SkipSet(weights="int4").arguments()),
+        _core.SkipSet(**SkipSet(weights=("int4", "drafter")).arguments()),
+    )
     before = one.rates(HEAD).counts
     one.start_text()
     for _ in range(4):
@@ -183,13 +199,13 @@ def test_a_guide_changes_no_token_so_what_is_known_of_its_plan_is_shared(guided)
         one.learn(1)
     for _ in range(8):
         assert one.next(with_head)["drafts"]
-        one.learn(4, 5, 4, 1.0, 1.05, [(0.9, 0)] * 3 + [(0.4, -1)])
+        one.learn(4, rows=5, draft_steps=4, draft=1.0, verify=1.05, outcomes=[(0.9, 0)] * 3 + [(0.4, -1)])
     assert one.rates(copy).counts == one.rates(with_head).counts
     assert one.rates(with_head).outcomes == 32
     assert one.rates(HEAD).counts == before
 
 
-GUIDE = SkipSet(weights=("int4", "drafter")).native
+GUIDE = _core.SkipSet(**SkipSet(weights=("int4", "drafter")).arguments())
 
 
 def plans_by_a_guide(one, right, rounds):
@@ -204,9 +220,17 @@ def plans_by_a_guide(one, right, rounds):
             one.learn(1)
         elif a["plan"] == ALONE:
             n = 1 + next((i for i, (_, rank) in enumerate(said) if rank < 0), 6)
-            one.learn(n, 7, 6, 0.12, 1.06, said[:n])
+            one.learn(n, rows=7, draft_steps=6, draft=0.12, verify=1.06, outcomes=said[:n])
         else:
-            one.learn(4, 6, 3, 1.8, 1.06, [(0.9, 0)] * 3, guide=said[:3] if a["plan"] == GUIDED else ())
+            one.learn(
+                4,
+                rows=6,
+                draft_steps=3,
+                draft=1.8,
+                verify=1.06,
+                outcomes=[(0.9, 0)] * 3,
+                guide=said[:3] if a["plan"] == GUIDED else (),
+            )
     return found
 
 
@@ -234,11 +258,27 @@ def test_what_a_guide_missed_in_one_text_does_not_price_it_out_of_all_others(gui
         plan = one.next(None, [], 256.0)["plan"]
         found.append(plan)
         if plan == ALONE:
-            one.learn(1 + next(i for i, (_, rank) in enumerate([*said, (0, -1)]) if rank < 0), 7, 6, 0.12, 1.06, said)
+            one.learn(
+                1 + next(i for i, (_, rank) in enumerate([*said, (0, -1)]) if rank < 0),
+                rows=7,
+                draft_steps=6,
+                draft=0.12,
+                verify=1.06,
+                outcomes=said,
+            )
         else:
             passes = passes if plan == GUIDED else 6
             guide = said if plan == GUIDED else ()
-            one.learn(7, 9, 6, 0.3 * passes, 1.08, [(0.9, 0)] * 6, guide=guide, plan_passes=passes)
+            one.learn(
+                7,
+                rows=9,
+                draft_steps=6,
+                draft=0.3 * passes,
+                verify=1.08,
+                outcomes=[(0.9, 0)] * 6,
+                guide=guide,
+                plan_passes=passes,
+            )
     assert found[300:400].count(GUIDED) > 90
     assert found[-1] == GUIDED
 
@@ -251,7 +291,7 @@ def test_what_a_guide_said_is_known_of_it_alone(guided):
         one.next(GUIDE)
         one.learn(1)
     assert one.next(GUIDE)["drafts"]
-    one.learn(4, 5, 4, 1.0, 1.05, [(0.9, 0)] * 3, guide=[(0.5, 0), (0.3, -1)])
+    one.learn(4, rows=5, draft_steps=4, draft=1.0, verify=1.05, outcomes=[(0.9, 0)] * 3, guide=[(0.5, 0), (0.3, -1)])
     assert one.rates(HEAD).outcomes == before + 2
     assert one.rates(HEAD).matchness == 0.5
     assert one.rates(GUIDE).outcomes == 3
@@ -275,9 +315,9 @@ def test_where_a_text_defeats_all_plans_the_best_of_them_is_tried_after_one_rest
         if not a["drafts"]:
             one.learn(1)
         elif a["plan"] == ALONE:
-            one.learn(1, 5, 4, 0.3, 1.05, [(0.1, -1)])
+            one.learn(1, rows=5, draft_steps=4, draft=0.3, verify=1.05, outcomes=[(0.1, -1)])
         else:
-            one.learn(1, 6, 5, 1.5, 1.05, [(0.9, -1)])
+            one.learn(1, rows=6, draft_steps=5, draft=1.5, verify=1.05, outcomes=[(0.9, -1)])
     tried = [i for i, plan in enumerate(plans) if plan is not None]
     assert {plans[i] for i in tried if i < 20} == {ALONE, COPY}
     given_up = max(i for i in tried if i < 20)
@@ -295,6 +335,8 @@ def test_a_head_that_was_never_tried_reads_no_long_prompt_because_a_copy_failed(
     for _ in range(60):
         a = one.next(None, [2000], 96.0)
         plans.append(a["plan"] if a["drafts"] else None)
-        one.learn(1, 6, 5, 1.5, 1.05, [(0.9, -1)]) if a["drafts"] else one.learn(1)
+        one.learn(1, rows=6, draft_steps=5, draft=1.5, verify=1.05, outcomes=[(0.9, -1)]) if a["drafts"] else one.learn(
+            1
+        )
     assert COPY in plans
     assert not {ALONE, GUIDED} & set(plans)

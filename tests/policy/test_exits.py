@@ -47,7 +47,7 @@ def test_every_exit_has_the_bits_of_its_own_score(model, sampling, window, end, 
     assert confidence.shape == rank.shape and confidence.dtype == np.float32 and rank.dtype == np.int32
     assert seconds == session.last["score"] > 0
     for i, layer in enumerate(exits):
-        own, ranks, _ = session.score([], [], layer, window=window, end=end)
+        own, ranks, _ = session.score(_core.SkipSet([], [], layer), window=window, end=end)
         assert confidence[i].tobytes() == own.tobytes()
         assert rank[i].tolist() == ranks.tolist()
 
@@ -60,7 +60,7 @@ def test_on_every_instruction_set(tiny_dir, isa, dtype):
     session = after(open_model(tiny_dir("llama3", layers=4), dtype=dtype, isa=isa), 40)
     confidence, rank, _ = session.score_exits([1, 2, 3], window=33)
     for i, layer in enumerate([1, 2, 3]):
-        own, ranks, _ = session.score([], [], layer, window=33)
+        own, ranks, _ = session.score(_core.SkipSet([], [], layer), window=33)
         assert confidence[i].tobytes() == own.tobytes() and rank[i].tolist() == ranks.tolist()
 
 
@@ -74,14 +74,14 @@ def test_the_last_exit_is_the_target_and_right(model):
 def test_text_and_what_follows_stay_as_they_are(model):
     truth = decode(open_session(model), TEXT, 60).tokens
     session = after(model, 30)
-    session.set_skip([], [], 2)
-    session.draft(max_draft=3)
+    session.set_skip(_core.SkipSet([], [], 2))
+    session.draft(_core.DraftRule(max_draft=3))
     session.score_exits([1, 2, 3, 4], window=30)
     with pytest.raises(InvalidArgument, match="there is no tree"):
         session.verify()
     got = session.history.tolist()[len(TEXT) :]
     while len(got) < 60:
-        session.draft(max_draft=2)
+        session.draft(_core.DraftRule(max_draft=2))
         emitted = session.verify()
         session.commit(len(emitted))
         got += [e.token for e in emitted]

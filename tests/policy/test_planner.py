@@ -14,7 +14,7 @@ from swiftk import SkipSet, _core
 from swiftk.draft.cost import tokens_per_round
 from swiftk.testing import make_tiny
 
-PLAN = SkipSet([3], [3]).native
+PLAN = _core.SkipSet(**SkipSet([3], [3]).arguments())
 SUFFIX, LOOKUP = 2, 4
 ROW = 0.01  # what a simulated row costs beyond the first, in plain steps
 
@@ -42,7 +42,7 @@ def simulate(c, alpha, length=4, tokens=4000, noise=0.0, plain=1.0, change=None,
             while accepted < length and rng.random() < alpha:
                 accepted += 1
             draft, verify, n = c * length * jitter, 1.05 * jitter, accepted + 1
-            one.learn(n, length + 1, length, draft, verify)
+            one.learn(n, rows=length + 1, draft_steps=length, draft=draft, verify=verify)
         else:
             draft, verify, n = 0.0, jitter, 1
             one.learn(1, verify=verify)
@@ -103,7 +103,7 @@ def test_drafters_alone_lose_no_more_than_their_purse(row, guessed, alpha, seed)
         while accepted + 1 < rows and rng.random() < alpha:
             accepted += 1
         seconds = 1 + row * (rows - 1)
-        one.learn(accepted + 1, rows, verify=seconds)
+        one.learn(accepted + 1, rows=rows, verify=seconds)
         lost += seconds - accepted - 1
         wrong = row * guessed  # one tree, before it was known what its rows cost
         assert lost <= 1 + 0.01 * done + wrong
@@ -113,7 +113,7 @@ def lose(one, most=1000):
     """Drafts at a loss until it is given up; rounds it took."""
     for n in range(1, most):
         drafts = one.next(PLAN)["drafts"]
-        if one.learn(1, 2, 1, 0.4, 1.0) if drafts else one.learn(1):
+        if one.learn(1, rows=2, draft_steps=1, draft=0.4, verify=1.0) if drafts else one.learn(1):
             return n
     raise AssertionError("never given up")
 
@@ -123,7 +123,7 @@ def test_another_plan_takes_over_once_and_on_half_the_allowance():
     first = lose(one)
     assert one.lost_rate == pytest.approx(1 / 1.4, rel=0.01)
     one.go_on()
-    assert one.next(SkipSet([4], [4]).native)["drafts"]
+    assert one.next(_core.SkipSet(**SkipSet([4], [4]).arguments()))["drafts"]
     second = lose(one)
     one.go_on()
     assert second < 0.75 * first
@@ -144,7 +144,7 @@ def several(good, tokens, seed=0, c=0.3):
         right = [plan == good and rng.random() < 0.95 for _ in range(steps)]
         n = 1 + next((i for i, hit in enumerate(right) if not hit), steps)
         heard = [(0.9, 0 if hit else -1) for hit in right[:n]]
-        one.learn(n, 1 + steps, steps, c * steps, 1 + ROW * steps, heard)
+        one.learn(n, rows=1 + steps, draft_steps=steps, draft=c * steps, verify=1 + ROW * steps, outcomes=heard)
         spent += c * steps + 1 + ROW * steps
         by_plan[plan] = by_plan.get(plan, 0) + n
     return spent / done, by_plan
@@ -170,7 +170,7 @@ def test_gains_make_good_for_failures():
     first = lose(one)
     one.go_on()
     for _ in range(200):
-        one.learn(3, 2, 1, 0.4, 1.0) if one.next(PLAN)["drafts"] else one.learn(1)
+        one.learn(3, rows=2, draft_steps=1, draft=0.4, verify=1.0) if one.next(PLAN)["drafts"] else one.learn(1)
     assert not one.resting
     assert lose(one) > first, "the credit of what was gained"
     one.go_on()
@@ -196,7 +196,7 @@ def test_what_a_search_costs_beside_rounds_is_drafting_s_to_earn():
         drafts = one.next(PLAN)["drafts"]
         drafted += drafts
         if drafts:
-            one.learn(2, 2, 1, 0.3, 1.0)
+            one.learn(2, rows=2, draft_steps=1, draft=0.3, verify=1.0)
             one.charge(1.0)
         else:
             one.learn(1)
@@ -215,11 +215,11 @@ def with_drafters(draft_cost, guess_cost, guessed, tokens=4000):
         if found["drafts"]:
             did.append("draft")
             seconds, n = 1.0 + draft_cost, 1
-            one.learn(1, 3, 1, draft_cost, 1.0)
+            one.learn(1, rows=3, draft_steps=1, draft=draft_cost, verify=1.0)
         elif found["guesses"]:
             did.append("guess")
             seconds, n = 1.0 + guess_cost, 1 + guessed
-            one.learn(n, 5, verify=seconds)
+            one.learn(n, rows=5, verify=seconds)
         else:
             did.append("plain")
             seconds, n = 1.0, 1
@@ -247,7 +247,7 @@ def test_drafters_alone_rest_where_they_lose():
     while done < 224:
         guesses = one.next()["guesses"]
         seconds = 1.4 if guesses else 1.0
-        one.learn(1, 8 if guesses else 1, verify=seconds)
+        one.learn(1, rows=8 if guesses else 1, verify=seconds)
         did.append(guesses)
         total, done = total + seconds, done + 1
     assert 3 <= sum(did) <= 9, "they were tried, and soon given up"
@@ -271,7 +271,7 @@ def priced(truth, rows=(2, 4, 8, 14, 32), rounds=300, seed=0, spikes=0.0, drift=
         one.learn(1, verify=speed)
         for _ in range(4):
             n = rng.choice(rows)
-            one.learn(1, n, verify=speed * truth(n) * (10 if rng.random() < spikes else 1))
+            one.learn(1, rows=n, verify=speed * truth(n) * (10 if rng.random() < spikes else 1))
     return one.row_prices(64)
 
 
@@ -290,9 +290,9 @@ def test_rounds_far_from_a_plain_one_say_nothing():
     one = planner(plans=False)
     one.learn(1)
     for _ in range(6):
-        one.learn(1, 8, verify=1.1)
+        one.learn(1, rows=8, verify=1.1)
     for _ in range(50):
-        one.learn(1, 8, verify=9.0)
+        one.learn(1, rows=8, verify=9.0)
     assert one.row_prices(8)[7] == pytest.approx(0.1)
 
 
@@ -301,9 +301,9 @@ def test_where_no_others_are_they_count_until_the_next_plain_step():
     one = planner(plans=False)
     one.learn(1)
     for _ in range(6):
-        one.learn(1, 8, verify=1.1)
+        one.learn(1, rows=8, verify=1.1)
     unseen = one.row_prices(24)[23]
-    one.learn(1, 24, verify=4.0)
+    one.learn(1, rows=24, verify=4.0)
     assert one.row_prices(24)[23] == pytest.approx(3.0) and one.row_prices(8)[7] == pytest.approx(0.1)
     one.learn(1)
     assert one.row_prices(24)[23] == pytest.approx(unseen)
@@ -314,7 +314,7 @@ def test_row_prices_never_fall(seed):
     rng, one = random.Random(seed), planner(plans=False)
     for _ in range(100):
         one.learn(1)
-        one.learn(1, rng.randint(2, 64), verify=rng.uniform(0.8, 1.5))
+        one.learn(1, rows=rng.randint(2, 64), verify=rng.uniform(0.8, 1.5))
         table = one.row_prices(64)
         assert table[0] == 0 < table[1]
         assert all(b >= a for a, b in itertools.pairwise(table))
@@ -362,7 +362,7 @@ def drafted(c, calibrated, rounds=400, seed=0, row=ROW, **options):
         rules.append(rule)
         n, steps, rows, heard = play(rule, text.outcome) if rule["drafts"] else (1, 0, 1, [])
         verify = 1 + row * (rows - 1)
-        one.learn(n, rows, steps, c * steps, verify, heard)
+        one.learn(n, rows=rows, draft_steps=steps, draft=c * steps, verify=verify, outcomes=heard)
         if i >= rounds // 3:
             tokens += n
             spent += c * steps + verify

@@ -62,7 +62,7 @@ class Text:
                     taken += 1
                 seen = _core.AcceptanceRates(thinned=True)
                 seen.add([(0.9, 0 if one else -1) for one in heard])
-                self.planner.learned(self.optimizer.current.skip.native, seen)
+                self.planner.learned(_core.SkipSet(**self.optimizer.current.skip.arguments()), seen)
             self.generated += taken
             self.seconds += PLAIN * (1 + 0.5 * len(heard))
             progress = Progress(PROMPT, self.generated, self.seconds, PLAIN, self.resting, taken, heard)

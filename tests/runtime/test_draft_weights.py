@@ -52,7 +52,7 @@ def halves(folder):
 def opened(model, skip, **sampling):
     session = open_session(model, sampling=sampling)
     session.prefill(np.asarray(PROMPT, np.int32))
-    session.set_skip(**skip.arguments())
+    session.set_skip(_core.SkipSet(**skip.arguments()))
     return session
 
 
@@ -87,7 +87,7 @@ def test_upper_bytes_are_read_and_cost_nothing(halves, folder):
     assert model.copy_shares["upper"] == 0.5
     assert model.weight_bytes == _core.Model(str(folder), dtype="float16").weight_bytes
     drafts = [
-        opened(model, SkipSet()).score(**SkipSet(weights=form).arguments(), window=8)[0].tobytes()
+        opened(model, SkipSet()).score(_core.SkipSet(**SkipSet(weights=form).arguments()), window=8)[0].tobytes()
         for form in ("own", "upper", "int4")
     ]
     assert len(set(drafts)) == 3
@@ -107,11 +107,11 @@ def test_drafts_are_close_to_the_target(model, halves, form):
     model, skip = (halves.model if form == "upper" else model), SkipSet(weights=form)
     session = opened(model, SkipSet())
     for _ in range(40):
-        session.draft(max_draft=0)
+        session.draft(_core.DraftRule(max_draft=0))
         session.verify()
         session.commit(1)
-    _, rank, _ = session.score(**skip.arguments(), window=40)
-    _, cut, _ = session.score(**SkipSet(exit_layer=1).arguments(), window=40)
+    _, rank, _ = session.score(_core.SkipSet(**skip.arguments()), window=40)
+    _, cut, _ = session.score(_core.SkipSet(**SkipSet(exit_layer=1).arguments()), window=40)
     assert np.mean(rank == 0) > {"int8": 0.9, "int4": 0.6, "upper": 0.5}[form]
     assert np.mean(rank == 0) > np.mean(cut == 0)
 
@@ -120,7 +120,7 @@ def test_steps_that_read_other_weights_are_not_shared(model):
     """The KVQ cache keeps what is exact: the leading layers that read the model's own."""
     for skip, shared in ((SkipSet(weights="int4"), 0), (SkipSet(weights=MIXED), 4), (SkipSet(mlp=[1]), 3)):
         session = opened(model, skip)
-        session.draft(**WIDE)
+        session.draft(_core.DraftRule(**WIDE))
         session.verify()
         rows, steps = session.last["verify_rows"], 2 * LAYERS
         assert session.last["reused_share"] == pytest.approx(session.last["reused_rows"] * shared / (rows * steps))
@@ -128,7 +128,11 @@ def test_steps_that_read_other_weights_are_not_shared(model):
 
 def head_alone(model, forms):
     """How sure drafts without a layer are."""
-    return opened(model, SkipSet()).score(**SkipSet(exit_layer=0, weights=forms).arguments(), window=8)[0].tobytes()
+    return (
+        opened(model, SkipSet())
+        .score(_core.SkipSet(**SkipSet(exit_layer=0, weights=forms).arguments()), window=8)[0]
+        .tobytes()
+    )
 
 
 def test_the_head_is_read_from_the_last_layers_form(model):
@@ -207,7 +211,7 @@ def test_absent_weights_are_named(folder, lm):
     with pytest.raises(InvalidArgument, match=r"weights='int4', the model has own; load\(..., draft_weights='int4'\)"):
         plain.generate(PROMPT, max_new_tokens=4, skip="int4")
     with pytest.raises(InvalidArgument, match="weights are int4, the model has its own"):
-        plain.session.set_skip(**SkipSet(weights="int4").arguments())
+        plain.session.set_skip(_core.SkipSet(**SkipSet(weights="int4").arguments()))
     with pytest.raises(InvalidArgument, match="weights names 3 forms, want one or 4"):
         lm.generate(PROMPT, max_new_tokens=4, skip=SkipSet(weights=("own", "int4", "int4")))
     with pytest.raises(InvalidArgument, match="weights='int2', want one of own, int8, int4, int3, upper"):

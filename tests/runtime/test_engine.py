@@ -57,7 +57,7 @@ def alone(model, text):
     while tokens[-1] not in stops and len(tokens) < text.options["max_new_tokens"]:
         if len(text.prompt) + len(tokens) >= CONTEXT:
             break
-        session.draft(max_draft=0)
+        session.draft(_core.DraftRule(max_draft=0))
         (emitted,) = session.verify()
         session.commit(1)
         tokens.append(emitted.token)
@@ -71,7 +71,7 @@ def run(engine, texts, arrivals=None, cancels=None):
     while waiting or not engine.idle():
         while waiting and (not arrivals or arrivals[waiting[0]] <= rounds):
             i = waiting.pop(0)
-            id = engine.submit(boxes, np.int32(texts[i].prompt), **requested(texts[i].options))
+            id = engine.submit(boxes, _core.Request(prompt=np.int32(texts[i].prompt), **requested(texts[i].options)))
             ids[id] = texts[i]
         for id, text in ids.items():
             if cancels and cancels.get(id_of(texts, text)) == len(text.tokens) and not text.finish:
@@ -110,7 +110,7 @@ def requests(vocab):
             "rule": st.sampled_from(RULES),
             "drafting": st.sampled_from(["planned", "ruled", "off"]),
             "plans": st.sampled_from(["any", "none", "fixed", "directed"]),
-            "drafters": st.sampled_from([one.numbers for one in DRAFTERS.values()]),
+            "sources": st.sampled_from([one.numbers for one in DRAFTERS.values()]),
             "always": st.booleans(),
             "stop_ids": st.lists(st.integers(0, vocab - 1), max_size=20),
         }
@@ -146,7 +146,7 @@ def test_texts_are_the_same_in_any_company(model, data):
 def read(engine, text):
     """Reads a text alone to its end. Rows of prompts that ran meanwhile."""
     boxes, rows = {}, 0
-    id = engine.submit(boxes, np.int32(text.prompt), **requested(text.options))
+    id = engine.submit(boxes, _core.Request(prompt=np.int32(text.prompt), **requested(text.options)))
     while not text.finish:
         engine.step(boxes)
         while boxes[id]:
@@ -169,7 +169,7 @@ def test_prefixes_are_found_again(model):
     assert rows == [200, 3, 2, 1, 201]
 
     boxes = {}
-    engine.submit(boxes, np.int32([3, *prompt]), max_new_tokens=100)
+    engine.submit(boxes, _core.Request(prompt=np.int32([3, *prompt]), max_new_tokens=100))
     for _ in range(3):
         engine.step(boxes)
     text = Text([3, *prompt[:192], 5], {"max_new_tokens": 4})
@@ -196,7 +196,7 @@ def test_texts_of_one_prompt_read_it_once(model):
     prompt = np.random.default_rng(4).integers(0, model.config["vocab_size"], 150).astype(np.int32)
     engine, boxes, rows = _core.Engine(model, context=CONTEXT, sequences=4), {}, 0
     asked = [requested({"max_new_tokens": 12, "temperature": 1.0, "seed": n}) for n in range(4)]
-    texts = {engine.submit(boxes, prompt, **asked[n]): n for n in range(4)}
+    texts = {engine.submit(boxes, _core.Request(prompt=prompt, **asked[n])): n for n in range(4)}
     while not engine.idle():
         engine.step(boxes)
         rows += engine.last["prompt_rows"]
@@ -210,8 +210,10 @@ def test_a_long_prompt_delays_nobody_by_more_than_a_chunk(model):
     vocab = model.config["vocab_size"]
     engine = _core.Engine(model, context=CONTEXT, sequences=4)
     boxes = {}
-    first = engine.submit(boxes, np.int32([1, 2, 3]), max_new_tokens=30, drafting="off")
-    engine.submit(boxes, np.random.default_rng(2).integers(0, vocab, 380).astype(np.int32), max_new_tokens=2)
+    first = engine.submit(boxes, _core.Request(prompt=np.int32([1, 2, 3]), max_new_tokens=30, drafting="off"))
+    engine.submit(
+        boxes, _core.Request(prompt=np.random.default_rng(2).integers(0, vocab, 380).astype(np.int32), max_new_tokens=2)
+    )
     engine.step(boxes)
     for _ in range(6):
         before = len(boxes[first])
@@ -240,7 +242,7 @@ def test_requests_from_many_threads(model):
         for _ in range(6):
             prompt = rng.integers(0, vocab, int(rng.integers(1, 90))).tolist()
             text = Text(prompt, {"max_new_tokens": int(rng.integers(1, 12)), "temperature": 1.0, "seed": n})
-            box = boxes[engine.submit(boxes, np.int32(text.prompt), **requested(text.options))]
+            box = boxes[engine.submit(boxes, _core.Request(prompt=np.int32(text.prompt), **requested(text.options)))]
             while not text.finish:
                 while not box:
                     engine.step(boxes)
@@ -273,7 +275,7 @@ def test_bad_requests_are_refused_and_others_go_on(model, options, message):
     engine = _core.Engine(model, context=CONTEXT, sequences=2)
     good = Text([5, 6, 7], {"max_new_tokens": 6})
     with pytest.raises(InvalidArgument, match=message):
-        engine.submit({}, np.int32(options.pop("prompt", [1])), **requested(options))
+        engine.submit({}, _core.Request(prompt=np.int32(options.pop("prompt", [1])), **requested(options)))
     assert engine.idle()
     read(engine, good)
     assert good.tokens == alone(model, good)
@@ -291,16 +293,16 @@ def test_scores_between_rounds_leave_no_trace(model):
     prompt = [*range(7, 67), 5, 9]
     plan = ([1], [0], -1, [])
     rule = _core.DraftRule(confidence=0.0, max_draft=20)
-    drafted = {"drafting": "ruled", "plans": "fixed", "skips": [plan], "rule": rule, "always": True, "drafters": []}
+    drafted = {"drafting": "ruled", "plans": "fixed", "skips": [plan], "rule": rule, "always": True, "sources": []}
     engine = _core.Engine(model, context=CONTEXT, sequences=2, poison=True)
     text, scores = Text(prompt, {"max_new_tokens": 150, **drafted}), 0
     boxes = {}
-    id = engine.submit(boxes, np.int32(prompt), **requested(text.options))
+    id = engine.submit(boxes, _core.Request(prompt=np.int32(prompt), **requested(text.options)))
     while not text.finish:
         engine.step(boxes)
         while boxes[id]:
             text.hear(boxes[id].popleft())
-        _, rank, _ = engine.score(id, plan, 63, -1)
+        _, rank, _ = engine.score(id, _core.SkipSet(*plan), 63, -1)
         scores += len(rank)
     again = Text([*prompt, *text.tokens[:140]], {"max_new_tokens": 8})
     read(engine, again)

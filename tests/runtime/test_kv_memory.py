@@ -44,7 +44,7 @@ def end_all(engine, boxes):
 
 def submit(engine, boxes, seed, n, new):
     prompt = np.random.default_rng(seed).integers(0, 256, n).astype(np.int32)
-    return engine.submit(boxes, prompt, max_new_tokens=new, drafting="off")
+    return engine.submit(boxes, _core.Request(prompt=prompt, max_new_tokens=new, drafting="off"))
 
 
 def test_no_more_than_texts_can_use(model):

@@ -67,14 +67,14 @@ def test_each_says_what_it_says_alone(target, folders, number):
         _core.Session(_core.Model(str(target), dtype="float32", drafters=[str(f) for f in its]), poison=True)
         for its in (folders, folders[number : number + 1])
     )
-    beside.set_skip([], [], -1, [DRAFTER_NAMES[number]])
-    alone.set_skip([], [], -1, ["drafter"])
+    beside.set_skip(_core.SkipSet([], [], -1, [DRAFTER_NAMES[number]]))
+    alone.set_skip(_core.SkipSet([], [], -1, ["drafter"]))
     for session in (beside, alone):
         session.prefill(np.int32(PROMPTS[2]))
     for _ in range(6):
         trees = []
         for session in (beside, alone):
-            session.draft(confidence=0.0, max_draft=4, width=(3, 3, 2, 2))
+            session.draft(_core.DraftRule(confidence=0.0, max_draft=4, width=(3, 3, 2, 2)))
             trees.append((session.tree_tokens.tolist(), session.tree_parents.tolist()))
             session.commit(len(session.verify()))
         assert trees[0] == trees[1] and len(trees[0][0]) > 4
@@ -90,8 +90,8 @@ def test_drafters_take_turns_in_a_text(target, folders):
         session.prefill(np.int32(PROMPTS[0]))
         while len(session.history) < 90:
             number = next(turn)
-            session.set_skip([], [], -1, [DRAFTER_NAMES[number]])
-            session.draft(confidence=0.0, max_draft=1, width=(1, 1, 1, 1))
+            session.set_skip(_core.SkipSet([], [], -1, [DRAFTER_NAMES[number]]))
+            session.draft(_core.DraftRule(confidence=0.0, max_draft=1, width=(1, 1, 1, 1)))
             if number == 1:
                 said.append((len(session.history), session.tree_tokens.tolist()))
             session.commit(1 if session.verify() else 0)
@@ -113,7 +113,7 @@ def test_the_clock_chooses(target, folders):
             continue
         right = a["plan"] == 1
         said = [(0.9, 0 if right else -1)] * 3
-        one.learn(4 if right else 1, 4, 3, 0.15, 1.02, said)
+        one.learn(4 if right else 1, rows=4, draft_steps=3, draft=0.15, verify=1.02, outcomes=said)
     assert set(taken[-20:]) == {1}
 
 
@@ -123,7 +123,9 @@ def test_what_is_not_there_is_named(lm, target, folders):
     with pytest.raises(swiftk.InvalidOption, match=f"names 9 folders, want at most {MOST_DRAFTERS}"):
         swiftk.load(target, drafter=folders[:1] * 9)
     with pytest.raises(swiftk.InvalidArgument, match="drafter-2 was not loaded"):
-        _core.Session(_core.Model(str(target), drafters=[str(folders[0])])).set_skip([], [], -1, ["drafter-2"])
+        _core.Session(_core.Model(str(target), drafters=[str(folders[0])])).set_skip(
+            _core.SkipSet([], [], -1, ["drafter-2"])
+        )
     few = swiftk.load(target, device="cpu", drafter=folders[:1], draft_weights="own")
     with pytest.raises(swiftk.InvalidArgument, match="drafter='moa', the model has eagle"):
         few.generate([5], drafter="moa")

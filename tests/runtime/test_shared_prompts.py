@@ -51,7 +51,9 @@ class Even:
 def alone(model, prompt, new, **options):
     """What an engine that has nothing else to do makes of the request: its tokens, and those told of the prompt."""
     engine, boxes = _core.Engine(model, context=CONTEXT, sequences=1, poison=True), {}
-    heard = hear(engine, boxes, engine.submit(boxes, prompt, max_new_tokens=new, drafting="off", **options))
+    heard = hear(
+        engine, boxes, engine.submit(boxes, _core.Request(prompt=prompt, max_new_tokens=new, drafting="off", **options))
+    )
     return heard["tokens"], heard["prompt"]
 
 
@@ -71,11 +73,11 @@ def told(turns):
 
 def test_a_short_prompt_runs_in_the_next_pass_beside_a_long_one(model):
     engine, boxes = _core.Engine(model, context=7000, sequences=4), {}
-    long = engine.submit(boxes, tokens_of(1, 6000), max_new_tokens=1, drafting="off")
+    long = engine.submit(boxes, _core.Request(prompt=tokens_of(1, 6000), max_new_tokens=1, drafting="off"))
     engine.step(boxes)
     assert engine.last["prompt_rows"] == PASS, "alone it has passes of its own"
     engine.step(boxes)
-    short = engine.submit(boxes, tokens_of(2, 35), max_new_tokens=1, drafting="off")
+    short = engine.submit(boxes, _core.Request(prompt=tokens_of(2, 35), max_new_tokens=1, drafting="off"))
     engine.step(boxes)
     assert [len(turn.tokens) for turn in boxes[short]] == [1] and not boxes[long], "of the next pass"
     assert (engine.last["prompts"], engine.last["prompt_rows"]) == (2, BESIDE)
@@ -91,11 +93,11 @@ def test_a_short_prompt_runs_in_the_next_pass_beside_a_long_one(model):
 def test_short_prompts_starve_no_long_one(model):
     """The oldest prompt has half of the rows, however many shorter ones come."""
     engine, boxes = _core.Engine(model, context=2000, sequences=8), {}
-    long = engine.submit(boxes, tokens_of(1, 1000), max_new_tokens=1, drafting="off")
+    long = engine.submit(boxes, _core.Request(prompt=tokens_of(1, 1000), max_new_tokens=1, drafting="off"))
     rounds = 0
     while not boxes[long]:
         for n in range(3):
-            engine.submit(boxes, tokens_of((rounds, n), 50), max_new_tokens=1, drafting="off")
+            engine.submit(boxes, _core.Request(prompt=tokens_of((rounds, n), 50), max_new_tokens=1, drafting="off"))
         engine.step(boxes)
         assert engine.last["prompt_rows"] == BESIDE
         rounds += 1
@@ -105,7 +107,9 @@ def test_short_prompts_starve_no_long_one(model):
 def test_the_shortest_of_those_that_wait_is_next(model):
     engine, boxes = _core.Engine(model, context=2000, sequences=8), {}
     lengths = [900, 700, 300, 150, 500]
-    ids = [engine.submit(boxes, tokens_of(n, n), max_new_tokens=1, drafting="off") for n in lengths]
+    ids = [
+        engine.submit(boxes, _core.Request(prompt=tokens_of(n, n), max_new_tokens=1, drafting="off")) for n in lengths
+    ]
     ends, rounds = {}, 0
     while len(ends) < len(ids):
         engine.step(boxes)
@@ -124,7 +128,7 @@ def test_prompts_that_begin_alike_run_their_prefix_once(model):
     prefix = tokens_of(1, 333)
     ends = [tokens_of(2, 600), tokens_of(3, 20), tokens_of(4, 37)]
     prompts = [np.concatenate([prefix, end]) for end in ends] + [tokens_of(5, 41)]
-    ids = [engine.submit(boxes, prompt, max_new_tokens=3, drafting="off") for prompt in prompts]
+    ids = [engine.submit(boxes, _core.Request(prompt=prompt, max_new_tokens=3, drafting="off")) for prompt in prompts]
     engine.step(boxes)
     assert boxes[ids[3]], "nothing in common"
     rows += engine.last["prompt_rows"]
@@ -179,7 +183,9 @@ def test_texts_are_the_same_whoever_shares_their_passes(model, texts, blocks, da
         for i, (prompt, new, options) in enumerate(texts):
             if arrives[i] == rounds:
                 mode = options["drafting"]
-                ids[i] = engine.submit(boxes, prompt, max_new_tokens=new, drafting=mode, **options_of(options))
+                ids[i] = engine.submit(
+                    boxes, _core.Request(prompt=prompt, max_new_tokens=new, drafting=mode, **options_of(options))
+                )
             if i in ids and cancels.get(i) == rounds - arrives[i]:
                 engine.cancel(ids[i])
         engine.step(boxes)
@@ -200,7 +206,7 @@ def test_time_in_the_queue_is_of_the_engine_s_clock(model, monkeypatch):
     monkeypatch.setenv("SWIFTK_DEBUG", "clock=row:0")
     engine, boxes = _core.Engine(model, context=256, sequences=2), {}
     for n in (3, 6, 2):
-        engine.submit(boxes, tokens_of(n, 9), max_new_tokens=n, drafting="off")
+        engine.submit(boxes, _core.Request(prompt=tokens_of(n, 9), max_new_tokens=n, drafting="off"))
     while not engine.idle():
         engine.step(boxes)
     assert [box[0].queued for box in boxes.values()] == [0, 0, 3], "a round takes a second"
@@ -210,14 +216,17 @@ def test_time_in_the_queue_is_of_the_engine_s_clock(model, monkeypatch):
 def test_what_is_counted(model):
     engine, boxes = _core.Engine(model, context=256, sequences=2), {}
     prompt = tokens_of(1, 150)
-    hear(engine, boxes, engine.submit(boxes, prompt, max_new_tokens=2, drafting="off"))
+    hear(engine, boxes, engine.submit(boxes, _core.Request(prompt=prompt, max_new_tokens=2, drafting="off")))
     hear(
         engine,
         boxes,
-        engine.submit(boxes, np.append(prompt, 3), max_new_tokens=2, sampling=_core.Sampling(stop_ids=range(256))),
+        engine.submit(
+            boxes,
+            _core.Request(prompt=np.append(prompt, 3), max_new_tokens=2, sampling=_core.Sampling(stop_ids=range(256))),
+        ),
     )
-    hear(engine, boxes, engine.submit(boxes, prompt, max_new_tokens=1, prompt_logprobs=0))
-    gone = engine.submit(boxes, prompt, max_new_tokens=50)
+    hear(engine, boxes, engine.submit(boxes, _core.Request(prompt=prompt, max_new_tokens=1, prompt_logprobs=0)))
+    gone = engine.submit(boxes, _core.Request(prompt=prompt, max_new_tokens=50))
     engine.cancel(gone)
     engine.step(boxes)
     ends = {"submitted": 4, "full": 2, "stopped": 1, "cancelled": 1, "failed": 0, "preempted": 0}
@@ -229,12 +238,20 @@ def test_what_is_counted(model):
 def test_no_text_depends_on_those_before_it(model, sources):
     """Under rejection, too, where the tokens depend on what is proposed: by a rule, in the same rounds."""
     rule = _core.DraftRule(max_draft=0, **all_of(*sources))
-    options = {"drafting": "ruled", "rule": rule, "always": True, "plans": "none", "drafters": sources}
+    options = {"drafting": "ruled", "rule": rule, "always": True, "plans": "none", "sources": sources}
     asked = requested({"temperature": 0.9, "seed": 5, "max_new_tokens": 60, "acceptance": "rejection", **options})
     found = []
     for before in (None, None, 7, 8):
         engine, boxes = _core.Engine(model, context=512, sequences=1, poison=True), {}
         if before is not None:
-            hear(engine, boxes, engine.submit(boxes, tokens_of(before, 60), **{**asked, "recall": True}))
-        found.append(hear(engine, boxes, engine.submit(boxes, tokens_of(1, 60), **{**asked, "recall": True}))["tokens"])
+            hear(
+                engine,
+                boxes,
+                engine.submit(boxes, _core.Request(prompt=tokens_of(before, 60), **{**asked, "recall": True})),
+            )
+        found.append(
+            hear(
+                engine, boxes, engine.submit(boxes, _core.Request(prompt=tokens_of(1, 60), **{**asked, "recall": True}))
+            )["tokens"]
+        )
     assert found[0] == found[1] == found[2] == found[3]

@@ -220,7 +220,7 @@ def test_a_grammar_that_leaves_only_ends_wins_over_min_tokens(model, sampling, d
         engine, boxes = _core.Engine(model, context=128), {}
         options = {"min_tokens": 6, "stop_ids": stops, "max_new_tokens": 9, **sampling, **given}
         grammar = {"constraint": Only(*tokens), "drafting": drafting, "always": drafting != "off"}
-        id = engine.submit(boxes, np.int32(PROMPT), **requested({**options, **grammar}))
+        id = engine.submit(boxes, _core.Request(prompt=np.int32(PROMPT), **requested({**options, **grammar})))
         while not engine.idle():
             engine.step(boxes)
         turns = list(boxes[id])

@@ -33,14 +33,16 @@ class Rule:
 
     def draft(self, session, most):
         return session.draft(
-            confidence=self.confidence,
-            max_draft=min(self.max_draft, most),
-            max_depth=min(63, most),
-            max_nodes=self.max_nodes,
-            tier=self.tier,
-            width=self.width,
-            stop_ids=self.stop_ids,
-            **self.timed,
+            _core.DraftRule(
+                confidence=self.confidence,
+                max_draft=min(self.max_draft, most),
+                max_depth=min(63, most),
+                max_nodes=self.max_nodes,
+                tier=self.tier,
+                width=self.width,
+                stop_ids=self.stop_ids,
+                **self.timed,
+            )
         )
 
 
@@ -55,9 +57,10 @@ class Run:
 
 
 def requested(options):
-    """Of Engine.submit(), with the sampler's fields among them."""
+    """Fields of a _core.Request, of the sampler's fields among them, and of skip sets as tuples."""
     sampler = {name: value for name, value in options.items() if hasattr(_core.Sampling, name)}
-    return {"sampling": _core.Sampling(**sampler)} | {n: v for n, v in options.items() if n not in sampler}
+    skips = {"skips": [_core.SkipSet(*skip) for skip in options["skips"]]} if "skips" in options else {}
+    return {"sampling": _core.Sampling(**sampler), **{n: v for n, v in options.items() if n not in sampler}, **skips}
 
 
 def open_model(folder, dtype="auto", isa="", threads=2):
@@ -90,10 +93,10 @@ def decode(session, prompt, n, rule=None, keep_logits=False):
     if keep_logits:
         run.logits.append(session.logits[0])
     if rule is not None:
-        session.set_skip(*rule.skip)
+        session.set_skip(_core.SkipSet(*rule.skip))
     while len(run.tokens) < n:
         left = n - len(run.tokens)
-        nodes = rule.draft(session, left - 1) if rule else session.draft(max_draft=0)
+        nodes = rule.draft(session, left - 1) if rule else session.draft(_core.DraftRule(max_draft=0))
         emitted = session.verify()
         assert 1 <= len(emitted) <= nodes
         if keep_logits:

@@ -153,7 +153,7 @@ class Generation:
         world, planner, auto = self.world, self.planner, self.auto
         at = world.at = PROMPT + self.generated - 1
         skip, draft, steps, rows, heard, n = auto.next().skip, 0.0, 0, 1, [], 1
-        rule = planner.next(skip.native)
+        rule = planner.next(_core.SkipSet(**skip.arguments()))
         if rule["drafts"]:
             n, steps, rows, heard = play(rule, lambda i: world.outcome(skip, at + 1 + i))
             draft = world.price(skip) * steps * PLAIN
@@ -161,7 +161,7 @@ class Generation:
         r = Round(draft + verify, draft, steps, verify, rows, n, n - 1)
         world.clock += r.seconds
         self.generated += r.tokens
-        given_up = planner.learn(n, rows, steps, draft, verify, heard)
+        given_up = planner.learn(n, rows=rows, draft_steps=steps, draft=draft, verify=verify, outcomes=heard)
         if given_up and auto.give_up(planner.lost_rate):
             planner.go_on()
         plain = planner.plain_seconds

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 import reference
 from decode import TOUCHED, decode, open_session
+from swiftk import _core
 
 BUCKETS, RANKS, MAX_NODES = 16, 10, 64
 f32 = np.float32
@@ -61,7 +62,7 @@ class DraftRows:
             # One token more: score() runs cached tokens, and the last one is not.
             self.session.prefill(np.asarray(text, np.int32))
             window = 1 + len(path)
-            self.session.score(*self.skip, window=window, end=len(text))
+            self.session.score(_core.SkipSet(*self.skip), window=window, end=len(text))
             self.known[path] = self._read(self.session.logits[window - 1], len(text))
         return self.known[path]
 

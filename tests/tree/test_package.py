@@ -3,6 +3,7 @@
 import ast
 import importlib.metadata
 import inspect
+import re
 import shutil
 import subprocess
 import sys
@@ -94,6 +95,55 @@ def test_stub_declares_what_the_extension_has():
     for name in public(_core):
         if inspect.isclass(getattr(_core, name)):
             assert public(getattr(_core, name)) == {n for n in stub[name] if not n.startswith("_")}, name
+
+
+def stub_parameters():
+    """(class or "", function) -> (positional ones, keywords), as the stub has them; of the first of several."""
+    found = {}
+    for node in ast.parse((PACKAGE / "_core.pyi").read_text()).body:
+        inside = node.body if isinstance(node, ast.ClassDef) else [node]
+        for one in (n for n in inside if isinstance(n, ast.FunctionDef)):
+            owner = node.name if isinstance(node, ast.ClassDef) else ""
+            names = [a.arg for a in one.args.args if a.arg != "self"], [a.arg for a in one.args.kwonlyargs]
+            found.setdefault((owner, one.name), names)
+    return found
+
+
+def real_parameters(function):
+    """Parameters of a bound function, `self` left out, and whether it takes keywords."""
+    line = function.__doc__.strip().splitlines()[0]
+    names = re.findall(r"(?:[(]|, )([*]{0,2}[a-z_]\w*)(?=:|[)])", line)
+    return [n for n in names if n != "self" and not n.startswith("*")], "**kwargs" in names
+
+
+def bound():
+    for (owner, name), (positional, keywords) in stub_parameters().items():
+        function = getattr(getattr(_core, owner) if owner else _core, name)
+        yield f"{owner}.{name}".strip("."), function, positional, keywords
+
+
+@pytest.mark.parametrize(("name", "function", "positional", "keywords"), bound(), ids=lambda v: str(v)[:40])
+def test_stub_has_the_signatures_of_the_extension(name, function, positional, keywords):
+    got, takes_keywords = real_parameters(function)
+    if any(re.fullmatch(r"arg\d+", n) for n in got):
+        got = positional if len(got) == len(positional) else got  # whose names nobody can use
+    assert got == positional and takes_keywords == bool(keywords), function.__doc__
+    assert len(got) <= 8
+
+
+@pytest.mark.parametrize("name", ["Sampling", "DraftRule", "DrafterSettings", "Request"])
+def test_stub_has_the_fields_of_objects(name):
+    """What a struct is built of, as it says where a keyword is none."""
+    with pytest.raises(TypeError, match="want some of the fields") as raised:
+        getattr(_core, name)(nonsense=1)
+    fields = str(raised.value).rpartition("the fields ")[2].split(", ")
+    assert stub_parameters()[name, "__init__"][1] == fields
+
+
+def test_stub_has_the_options_of_load():
+    with pytest.raises(TypeError, match="want some of the fields") as raised:
+        _core.Model("nowhere", nonsense=1)
+    assert stub_parameters()["Model", "__init__"][1] == str(raised.value).rpartition("the fields ")[2].split(", ")
 
 
 def test_source_distribution_can_be_built_from(tmp_path):

@@ -7,11 +7,13 @@ struct SuffixSettings {
   int length = 1;    // of the shortest match that proposes
   int matches = 12;  // ever shorter ones that are looked at for one list
   int ranks = 4;     // tokens of a list
+  bool operator==(const SuffixSettings&) const = default;
 };
 
 struct LookupSettings {
   int ngram = 2;    // of the text's last tokens, at most
   int tokens = 10;  // copied, at most
+  bool operator==(const LookupSettings&) const = default;
 };
 
 // N, W and G of the paper. The root is one node of the window: with all that may be guessed it takes (N - 1)(W + G).
@@ -31,6 +33,7 @@ struct DrafterSettings {
   LookaheadSettings lookahead;
   ParallelSettings parallel;
 
+  bool operator==(const DrafterSettings&) const = default;
   // Throws Error(InvalidArgument) naming the field, its value and its range.
   void check() const;
 };
