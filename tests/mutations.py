@@ -74,7 +74,7 @@ BUGS = [
     ("runtime", "csrc/engine/engine.cc", "text.finish = Finish::Stop;",
      "text.finish = Finish::None;", "a stop id ends nothing"),
     ("api", "csrc/engine/generate.cc", "stats_.finish = Finish::Stop;", ";", "a C host's stop id ends nothing"),
-    ("api", "swiftk/options/generation_config.py", "_of_any_file(folder, \"eos_token_id\")",
+    ("api", "swiftk/options/generation_config.py", "special_id(folder, \"eos_token_id\")",
      "None", "EOS is ignored"),
     ("api", "swiftk/text/stops.py", " - max(_overlap(self._held, s) for s in self._strings)", "",
      "half a stop string is shown"),

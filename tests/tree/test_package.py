@@ -122,7 +122,7 @@ def bound():
         yield f"{owner}.{name}".strip("."), function, positional, keywords
 
 
-@pytest.mark.parametrize(("name", "function", "positional", "keywords"), bound(), ids=lambda v: str(v)[:40])
+@pytest.mark.parametrize(("name", "function", "positional", "keywords"), list(bound()), ids=lambda v: str(v)[:40])
 def test_stub_has_the_signatures_of_the_extension(name, function, positional, keywords):
     got, takes_keywords = real_parameters(function)
     if any(re.fullmatch(r"arg\d+", n) for n in got):
