@@ -22,7 +22,7 @@ inline std::optional<DType> dtype_named(const std::string& name) {
   return std::nullopt;
 }
 
-// Of a list, joined by commas.
+// Splits a list that is joined by commas.
 inline std::vector<std::string> names_in(const std::string& list) {
   std::vector<std::string> names;
   for (size_t begin = 0, end; begin <= list.size(); begin = end + 1) {

@@ -93,7 +93,7 @@ double told_memory() {
   fail(Status::InvalidArgument, "[debug] memory is '" + told + "', want the bytes that are free");
 }
 
-// What `ulimit -v` leaves.
+// The bytes that `ulimit -v` leaves.
 double address_space() {
   rlimit limit;
   if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return HUGE_VAL;

@@ -1,4 +1,4 @@
-// What the machine lends this process, as seen from inside a container: threads to run on and memory to load into.
+// Threads and memory that the machine lends this process, as seen from inside a container.
 #pragma once
 #include <cstddef>
 

@@ -1,4 +1,4 @@
-// What the files of the C ABI share: the handles, exceptions turned into statuses, checked pointers and sized structs.
+// Shared by the files of the C ABI: the handles, exceptions turned into statuses, checked pointers and sized structs.
 #pragma once
 #include <algorithm>
 #include <atomic>

@@ -1,4 +1,4 @@
-// What every op of the table begins with, and the ops themselves; backend.cc makes the table of them.
+// The beginning of every op of the table, and the ops themselves; backend.cc makes the table of them.
 #pragma once
 #include "cuda/stream.h"
 

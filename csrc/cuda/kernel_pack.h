@@ -29,7 +29,7 @@ struct Layout {
 };
 inline constexpr int kMatrices = 6;  // by Matrix of ops.h
 
-// What the kernels of a pack were compiled for.
+// The shape that the kernels of a pack were compiled for.
 struct Shape {
   int D = 0, H = 0, KV = 0, HD = 0, F = 0, V = 0;
   bool qk_norm = false, qkv_bias = false, o_bias = false, mlp_bias = false;

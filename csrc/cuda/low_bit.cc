@@ -9,7 +9,7 @@ namespace {
 
 const Ops& host() { return *cpu_ops(nullptr); }
 
-// What the host is asked for. A tile of rows never crosses a panel: the halves of a head, which qkv.py of
+// The packing that the host is asked for. A tile of rows never crosses a panel: the halves of a head, which qkv.py of
 // kernels/triton reads side by side, are groups of their own; gate and up lie one after the other.
 PackArgs for_host(PackArgs a) {
   a.fragments = true;

@@ -1,4 +1,4 @@
-// What this GPU can do: sequential reads of memory far larger than its caches, and multiply-adds of its matrix units.
+// Measures a GPU: sequential reads of memory far larger than its caches, and multiply-adds of its matrix units.
 #include <algorithm>
 
 #include "cuda/issue.h"

@@ -18,7 +18,7 @@ class Scratch {
   ~Scratch();
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
-  // What it held is gone.
+  // Its contents are gone.
   void replace(size_t bytes);
   size_t bytes() const { return bytes_; }
   template <class T = void>

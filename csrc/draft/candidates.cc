@@ -8,7 +8,7 @@
 namespace swiftk {
 namespace {
 
-// What one more row costs at least, on the way from `rows` to any larger number of them.
+// The least cost of one more row, on the way from `rows` to any larger number of them.
 float cheapest_row(const DraftRule& rule, int rows) {
   float cheapest = std::numeric_limits<float>::infinity();
   const int end = std::min<int>(rule.max_nodes, static_cast<int>(rule.row_price.size()) - rule.others);

@@ -34,7 +34,7 @@ class CandidatePool {
   int size() const { return static_cast<int>(all_.size()); }
   const Candidate& operator[](int i) const { return all_[i]; }
   int of_node(int node) const { return of_node_[node]; }
-  // That a node is accepted; below 0 where it is none of these.
+  // The probability that a node is accepted; below 0 where it is none of these.
   float probability_of_node(int node) const {
     const int i = of_node_[node];
     return i < size() && all_[i].node == node ? all_[i].path_probability : -1;

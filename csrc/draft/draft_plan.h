@@ -1,4 +1,4 @@
-// What drafts run: a plan, and how much of it the target runs, too; or a drafter with weights of its own.
+// A draft as it is run: a plan, and how much of it the target runs, too; or a drafter with weights of its own.
 #pragma once
 #include <array>
 

@@ -1,4 +1,4 @@
-// What verified text says of those who proposed it.
+// The judgement of verified text on those who proposed it.
 #pragma once
 #include "draft/drafters/registry.h"
 

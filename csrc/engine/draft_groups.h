@@ -1,4 +1,4 @@
-// What the planner allots to the texts of a round. Those that draft alike share an allotment, and are judged together.
+// The allotments of a round. Texts that draft alike share an allotment, and are judged together.
 #pragma once
 #include <span>
 #include <string>
@@ -18,9 +18,9 @@ class DraftGroups {
   // They were verified. prompt: one came along, so that seconds say nothing of prices.
   void learn(const Phase&, bool prompt);
 
-  // Of a text of this round: drafting by plans was just given up.
+  // Whether drafting by plans was just given up for a text of this round.
   bool given_up(const Text& t) const { return t.mode >= 0 && group_of(t).given_up; }
-  // Of the round, in one line.
+  // The round in one line.
   std::string explain() const;
 
  private:

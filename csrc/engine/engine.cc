@@ -390,7 +390,7 @@ void Engine::run_round() {
   if (idle()) give_back(.5);
 }
 
-// What verification found becomes text, up to where it ends.
+// Verified tokens become text, up to where it ends.
 void Engine::hear(Text& text) {
   Sequence& s = text.sequence;
   const Draft& d = s.draft;

@@ -20,7 +20,7 @@
 
 namespace swiftk {
 
-// What a round was, for whoever wants to know why.
+// A round in numbers.
 struct Round {
   int sequences = 0, prompts = 0;  // that decoded; whose rows ran beside them
   int nodes = 0, prompt_rows = 0, tokens = 0;
@@ -75,7 +75,7 @@ class Engine {
   double score_seconds() const { return w_.last.score; }
   // Seconds by which searches and queues are timed: of the modelled clock, where it is asked for. From any thread.
   double now() const;
-  // What is known of a plan; it is offered, so that it may draft.
+  // The number of a plan; it is offered, so that it may draft.
   int plan(const SkipSet&);
 
   Planner& planner() { return planner_; }  // while nobody steps

@@ -1,4 +1,4 @@
-// Which sublayers can go with the residual stream staying where the target has it.
+// Finds sublayers that can go with the residual stream staying where the target has it.
 #include <algorithm>
 #include <cmath>
 #include <string>

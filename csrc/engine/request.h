@@ -1,4 +1,4 @@
-// What a host asks of an engine.
+// A request, as a host makes it to an engine.
 #pragma once
 #include <cstddef>
 #include <cstdint>

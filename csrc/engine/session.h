@@ -28,7 +28,7 @@ class Session {
   // share at their start from drafting. Off, it runs these steps again, to the same bits.
   void set_kvq(bool on);
   void set_recall(Recall recall) { s_.drafters.set_recall(recall); }  // what drafters keep when another text begins
-  // What drafters do. Where that changes what they keep, they begin anew.
+  // Settings of drafters. Where these change what drafters keep, they begin anew.
   void set_sources(const DrafterSettings&);
   void forget_sources();  // what they have learned
 
@@ -65,7 +65,7 @@ class Session {
 
   std::span<const int32_t> history() const { return s_.text; }
   const TokenTree& tree() const { return s_.draft.tree; }
-  // Who proposed each node of the tree.
+  // The source of each node of the tree.
   std::span<const SourceId> tree_sources() const { return {s_.draft.source.data(), size_t(tree().size())}; }
   int drafted_from() const { return s_.draft.grown; }  // leading nodes of the tree that a step has read
   std::span<const Outcome> outcomes() const { return s_.verified.outcomes; }  // of the last verify, from the root on

@@ -1,4 +1,4 @@
-// What a host hears of a text.
+// The news of a text, as its host hears it.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -23,7 +23,7 @@ struct TreeNode {
   bool came;
 };
 
-// What a round was for one text: the tokens that it brought, what was drafted for them, and whether it has ended.
+// One round of one text: the tokens that it brought, what was drafted for them, and whether it has ended.
 struct Turn {
   uint64_t id = 0;
   std::vector<Emitted> tokens{};

@@ -1,4 +1,4 @@
-// What kernels for a GPU are built for.
+// The shapes and dtype that kernels for a GPU are built for.
 #pragma once
 #include <vector>
 

@@ -118,8 +118,8 @@ bool is_fused_eagle(const Json& json, const std::string& type) {
          (type.empty() && (given(json, "eagle_config") || given(json, "draft_vocab_size") || named(json, "Eagle3")));
 }
 
-// Which layers it taps. EAGLE's own and SpecForge's list is of outputs, inside eagle_config; vLLM's and speculators',
-// at the top, of transformers' hidden_states. Without one they are these three.
+// Reads the layers that it taps. EAGLE's own and SpecForge's list is of outputs, inside eagle_config; vLLM's and
+// speculators', at the top, is of transformers' hidden_states. Without a list they are these three.
 std::vector<int> eagle_taps(const Json& json, const Config& target) {
   const char* const key = "eagle_aux_hidden_state_layer_ids";
   const Json* const inside = given(json, "eagle_config");
@@ -245,7 +245,7 @@ Config read_eagle(const Json& json, const Config& target, const Checkpoint& chec
   if (!own || !own->is(Json::Type::Object)) {
     wrong("config.transformer_layer_config is " + (own ? own->show() : "missing") + ", want an object");
   }
-  // What would change its mathematics: EAGLE-3.1, HASS with norms, P-EAGLE.
+  // These fields would change its mathematics: EAGLE-3.1, HASS with norms, P-EAGLE.
   for (const char* const key :
        {"norm_before_fc", "fc_norm", "norm_output", "layernorms", "add_para_norm", "parallel_drafting"}) {
     if (flag(json, key, false)) unsupported("config." + std::string(key) + "=true is not supported (supported: false)");
@@ -278,7 +278,7 @@ Config read_eagle(const Json& json, const Config& target, const Checkpoint& chec
   return layers;
 }
 
-// Of its layers over tokens, over states, and between.
+// The shapes are those of its layers over tokens, over states, and between.
 std::array<Config, 3> read_moa(const Json& json, const Config& t, const Checkpoint& file, Head& out) {
   const Config c = layer_config(json);
   out.V = t.V;

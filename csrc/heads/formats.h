@@ -1,4 +1,4 @@
-// What config.json and the tensors of a drafter say of it. All throw Error(Checkpoint, Unsupported).
+// Reads config.json and the tensors of a drafter. All functions throw Error(Checkpoint, Unsupported).
 #pragma once
 #include <array>
 #include <string>
@@ -13,7 +13,7 @@ std::string kind_of(const std::string& dir, const Json& config);
 // Each returns the shape of the head's layers for a model of that shape, and fills in what it has beside them.
 Config read_block(const Json& config, const Config& target, const Checkpoint&, Head&);
 Config read_eagle(const Json& config, const Config& target, const Checkpoint&, Head&);
-// Of its layers over tokens, over states, and between.
+// The shapes are those of its layers over tokens, over states, and between.
 std::array<Config, 3> read_moa(const Json& config, const Config& target, const Checkpoint&, Head&);
 
 }  // namespace swiftk

@@ -8,7 +8,7 @@
 
 namespace swiftk {
 
-// What a block drafter has beside its layers. Features of the model's layers become keys and values of each of its own;
+// A block drafter's parts beside its layers. Features of the model's layers become keys and values of each of its own;
 // one pass over a block of positions proposes a token for each of them (DFlash, arXiv 2602.06036), which a bias by the
 // token before makes follow each other (DSpark, arXiv 2607.05147).
 struct BlockParts {
@@ -26,7 +26,7 @@ struct BlockParts {
   std::vector<float> sure_before;  // [the model's V]
 };
 
-// What an EAGLE head has beside its layers. A row is a token and the feature of the place before it: the model's own
+// An EAGLE head's parts beside its layers. A row is a token and the feature of the place before it: the model's own
 // where it has read that place, else what the head said of it. EAGLE-3 (arXiv 2503.01840) makes features of several of
 // the model's layers; its first layer reads the embedding beside them, and its logits are its own. EAGLE-1 and 2
 // (2401.15077, 2406.16858) foretell what the model's last norm gives, and read logits with the model's head.

@@ -93,7 +93,7 @@ double reading_of(const Model& model, const Head& drafter) {
   return read / (layers(model) + elements(model.own.head));
 }
 
-// Where it runs: as the model does, on a GPU with kernels of its own, the next ones from `packs` on.
+// Options that place it: as the model is, on a GPU with kernels of its own, the next ones from `packs` on.
 LoadOptions options_of(const std::string& kind, const LoadOptions& options, const Model& target, size_t& packs) {
   LoadOptions its;
   its.dtype = options.dtype;

@@ -1,4 +1,4 @@
-// Which tensors a head consists of.
+// The tensors that a head consists of.
 #pragma once
 #include "heads/head.h"
 #include "model/manifest.h"

@@ -5,7 +5,7 @@
 namespace swiftk {
 namespace {
 
-// What it guesses need not be what its own weights say: of a model in fewer bits, those are read.
+// Guesses need not be those of its own weights: of a model that has a copy in fewer bits, the copy is read.
 Plan plan_of(const Model& layers) {
   SkipSet skip;
   if (!layers.copies.empty()) skip.weights = {layers.copies[0].dtype};

@@ -1,4 +1,4 @@
-// What runners of all kinds of drafters share.
+// The base of runners, whatever the kind of drafter.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -21,7 +21,7 @@ class Runner : public DraftRunner {
 
   bool make_room(Sequence&) override;
   void leave(Sequence&) override;
-  // What it taps.
+  // Tells the features that the head taps.
   void tell(const KvPool& pool, const Sequence&, int from, int end, float* out, std::atomic<bool>& cancel) override;
   double seconds() const override { return executor_.seconds() + beside_; }
   int unread(const Sequence& s) const override {

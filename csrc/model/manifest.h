@@ -1,4 +1,4 @@
-// Which tensors a model of a config consists of, and where each goes: every one is found and checked before any is
+// The tensors that a model of a config consists of, and where each goes: every one is found and checked before any is
 // loaded.
 #pragma once
 #include <set>

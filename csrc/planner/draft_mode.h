@@ -1,4 +1,4 @@
-// What may draft a text, as its host asked.
+// The ways in which a text may be drafted, as its host asked.
 #pragma once
 #include <optional>
 #include <vector>

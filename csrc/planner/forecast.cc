@@ -42,7 +42,7 @@ class Onward {
   std::array<Values, kGrid> matrix_{};
 };
 
-// What a step proposes: the best token and its runners-up under all confidences, in the order of their chances.
+// The proposals of a step: the best token and its runners-up under all confidences, in the order of their chances.
 class Proposals {
  public:
   Proposals(const std::array<double, kSureness>& weight, const Odds& odds) {
@@ -72,7 +72,7 @@ class Proposals {
   std::vector<double> falling_, chance_, count_;
 };
 
-// Where a function on the grid becomes positive.
+// The place where a function on the grid becomes positive.
 double first_root(const Values& f) {
   const int i = static_cast<int>(std::find_if(f.begin(), f.end(), [](double v) { return v > 0; }) - f.begin());
   const double below = i > 0 ? f[i - 1] : std::min(0.0, 2 * f[0] - f[1]);

@@ -139,7 +139,7 @@ bool Planner::affords(const Mode& m, int plan, int texts, double pace, double ra
   return price <= (other == 0 ? std::max(most, m.purse(texts).left()) : most);
 }
 
-// Which plan promises most. One that was seen little gets the benefit of the doubt, if it could be best at all.
+// The plan that promises most. One that was seen little gets the benefit of the doubt, if it could be best at all.
 void Planner::look(Mode& m, int texts, double pace, const Reading& reading) {
   const std::array<double, kStages> rows = stages(texts);
   std::vector<std::pair<int, Forecast>> promised;

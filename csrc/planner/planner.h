@@ -22,7 +22,7 @@
 
 namespace swiftk {
 
-// What a round is to be, for all of its texts that draft alike.
+// The plan of a round, for all of its texts that draft alike.
 struct Allotment {
   int mode = -1;
   bool drafts = false;   // by a plan
@@ -167,9 +167,9 @@ class Planner {
   double cost(const Choice& c, int texts) const { return pass_cost(c, texts) / c.levels; }
   double pass_cost(const Choice&, int texts) const;  // of one of its passes
   double levels_of(const Choice&) const;
-  // What its first step costs beyond that.
+  // The cost of its first step beyond that.
   double opening(const Choice&, int texts) const;
-  // Of a draft in so many passes.
+  // The price of a draft in so many passes.
   double cost(const Choice& c, int texts, int passes) const {
     return passes > 0 ? opening(c, texts) + passes * pass_cost(c, texts) : 0;
   }
@@ -182,7 +182,7 @@ class Planner {
   bool affords(const Mode&, int plan, int texts, double pace, double rate, double other, const Reading&) const;
   bool may_draft(const Mode&, int plan) const;
   bool tried(int plan) const { return plans_[plan].accepted->outcomes() >= tuned::kTried; }
-  // That of its drafter alone; -1: it was not offered.
+  // The plan of its drafter alone; -1: it was not offered.
   int guide_of(const Choice& c) const { return find({.drafter = c.plan->skip.drafter}); }
   // That it makes for a step of a plan that it guides.
   int guesses(int guide) const { return tried(guide) ? tuned::kGuesses : 1; }

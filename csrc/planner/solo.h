@@ -14,7 +14,7 @@ class SoloPlanner {
   // The next round; plan: that the host directs, where it does.
   const Allotment& next(int plan = -1, const Reading& = {});
   DraftRule rule() const { return planner.rule(allotment_, odds_, 1); }
-  // What came of it. Returns whether drafting by plans was just given up.
+  // Hears what came of it. Returns whether drafting by plans was just given up.
   bool learn(RoundCost, int tokens, std::span<const Outcome>, std::span<const Guessed>,
              std::span<const Outcome> guide = {});
   int mode() const { return mode_; }

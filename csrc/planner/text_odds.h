@@ -1,4 +1,4 @@
-// What sources are worth in one text.
+// The worth of sources in one text.
 #pragma once
 #include <array>
 #include <optional>
@@ -10,7 +10,7 @@
 
 namespace swiftk {
 
-// What is known of one text: how often sources are right in it, and how fast it goes.
+// One text as the planner knows it: how often sources are right in it, and how fast it goes.
 struct TextOdds {
   TextOdds();
   const std::optional<AcceptanceRates>& of(SourceId id) const { return rates[static_cast<int>(id)]; }
@@ -21,7 +21,7 @@ struct TextOdds {
   void start();  // another text
   void heard(std::span<const Guessed>);
   void observe(double its_tokens, double its_steps);
-  // That a guess of a source is right, by its bucket and rank.
+  // The probability that a guess of a source is right, by its bucket and rank.
   std::array<std::array<float, kGuessRanks>, kGuessBuckets> chance(SourceId) const;
   double pace() const;  // tokens per plain step lately, plain rounds included; 1 where nothing was seen yet
 };

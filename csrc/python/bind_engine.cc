@@ -101,7 +101,7 @@ class SharedEngine {
     }
   }
 
-  // What was so behind the last step: any thread may read it.
+  // The state behind the last step: any thread may read it.
   template <class T>
   auto told(T what) const {
     const std::lock_guard lock(state_->guard);
@@ -219,7 +219,7 @@ py::object error_of(const Turn& t) {
   return py::make_tuple(python_name(t.status), t.error);
 }
 
-// What `run` scores on the engine; a text that was passed over took no time.
+// The scores of `run` on the engine; a text that was passed over took no time.
 template <class F>
 py::tuple scored(const SharedEngine& self, F run, std::optional<size_t> candidates = {}) {
   const auto [outcomes, seconds] = self.between([&](Engine& e) {
@@ -238,7 +238,7 @@ py::tuple score_exits(const SharedEngine& self, uint64_t id, const std::vector<i
   return scored(self, [&](Engine& e) { return e.score_exits(id, exits, window, end); }, exits.size());
 }
 
-// What drafted, or None.
+// The set that drafted, or None.
 std::optional<SkipSet> plan_of(const Turn& t) { return t.plan ? std::optional(t.plan->skip) : std::nullopt; }
 
 // (token, parent, source, path_probability, came) of each node behind the root.

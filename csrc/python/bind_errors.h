@@ -1,4 +1,4 @@
-// What errors are called in Python.
+// Names of errors in Python.
 #pragma once
 #include "base/error.h"
 

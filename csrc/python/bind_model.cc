@@ -117,14 +117,14 @@ py::dict copy_bytes(const Model& model) {
   return found;
 }
 
-// Of each drafter "model", "block", "eagle" or "moa".
+// The kind of each drafter: "model", "block", "eagle" or "moa".
 std::vector<std::string> drafters_of(const Model& model) {
   std::vector<std::string> kinds;
   for (const auto& drafter : model.drafters) kinds.push_back(drafter->kind);
   return kinds;
 }
 
-// Of each drafter the layers that it taps, and the floats of each token that it is told away from the model; 0: none.
+// For each drafter the layers that it taps, and the floats of each token that it is told away from the model; 0: none.
 std::vector<std::pair<std::vector<int>, int>> reads(const Model& model) {
   std::vector<std::pair<std::vector<int>, int>> all;
   for (const auto& drafter : model.drafters) all.emplace_back(drafter->taps, drafter->told);
@@ -225,7 +225,7 @@ class Taps {
   Sequence s_;
 };
 
-// What a pass over each of them reads, in bytes that a pass over the model's own does.
+// The bytes that a pass over each of them reads, as a share of a pass over the model's own.
 py::dict copy_shares(const Model& model) {
   py::dict found;
   for (const Weights& copy : model.copies) {

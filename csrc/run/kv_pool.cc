@@ -67,7 +67,7 @@ int32_t KvPool::take() {
   return block;
 }
 
-// What has no name is of no use to anybody, and goes first.
+// A block without a name is of no use to anybody, and goes first.
 void KvPool::release(int32_t block) {
   if (--blocks_[block].holders == 0) link(block, !named(block));
 }

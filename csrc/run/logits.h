@@ -34,7 +34,7 @@ class Logits {
     fresh_[i] = true;
     return copy;
   }
-  // What has no bit is never drawn.
+  // Tokens without a bit are never drawn.
   void mask(Ctx& ctx, int i, std::span<const uint32_t> bits) {
     float* logits = row(i);
     if (ops_.device) {

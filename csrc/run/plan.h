@@ -29,7 +29,8 @@ struct SkipSet {
 // As hosts name it: "drafter", "drafter-2", ...
 std::string name_of_drafter(int number);
 
-// What is read, by names as hosts write them: "own" or dtypes, and behind one of them, or alone, that of a drafter.
+// Sets the weights that are read, by names as hosts write them: "own" or dtypes, and behind one of them, or alone, the
+// name of a drafter.
 // Throws Error(InvalidArgument) for another name.
 void read_weights(SkipSet&, std::span<const std::string> names);
 std::vector<std::string> names_of_weights(const SkipSet&);

@@ -1,4 +1,4 @@
-// What a text may say: a grammar of the host's, which is asked while the text is drafted and verified.
+// A limit on what a text may say: a grammar of the host's, which is asked while the text is drafted and verified.
 #pragma once
 #include <cstdint>
 #include <span>

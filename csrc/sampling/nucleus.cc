@@ -16,7 +16,7 @@ bool better(const ScoredToken& a, const ScoredToken& b) {
   return a.value > b.value || (a.value == b.value && a.id < b.id);
 }
 
-// What can be said of a number.
+// Bounds of a number.
 template <class T>
 struct Range {
   T least, most;
@@ -109,7 +109,7 @@ class ListedDraw {
 
   double weight(const ScoredToken& c) const { return std::exp(c.value - best_[0].value); }
 
-  // What warp() sums over what top_k leaves.
+  // The sum that warp() makes over what top_k leaves.
   Range<double> total(bool closed) const {
     double listed = 0;
     for (const ScoredToken& c : best_) listed += weight(c);

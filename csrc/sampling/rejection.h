@@ -16,7 +16,7 @@ class Rejection {
   // and each counts as a certain proposal.
   Rejection(std::span<double> p, std::span<double> q);
 
-  // That x, the next sibling, is accepted.
+  // The probability that x, the next sibling, is accepted.
   double chance(int32_t x) const;
   // It was not.
   void reject(int32_t x);

@@ -1,4 +1,4 @@
-// What turns logits into tokens: biases and penalties, temperature and filters, and draws. All of it is a function of
+// From logits to tokens: biases and penalties, temperature and filters, and draws. All of it is a function of
 // one row of logits, its position and the tokens before it, so drafting, verifying and plain decoding agree bit for
 // bit. Log-probabilities that are reported are those of softmax(logits), before all of this.
 #pragma once
@@ -62,7 +62,7 @@ class SeenTokens {
   int generated_ = 0;
 };
 
-// What was before a row: the text, and the path, generated too, that leads from it to the row.
+// The tokens before a row: the text, and the path, generated too, that leads from it to the row.
 struct Before {
   const SeenTokens& text;
   std::span<const int32_t> path;

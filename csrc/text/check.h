@@ -1,4 +1,4 @@
-// What phases ask of texts and tokens before they begin.
+// Conditions on texts and tokens that phases check before they begin.
 #pragma once
 #include <span>
 #include <string>

@@ -46,7 +46,7 @@ class DraftRunner {
   // How often the best guess behind a node that the last step read is right, where the drafter foretells that; else
   // below 0.
   virtual float foretold(const Sequence&, int node) const = 0;
-  // What of them the last step read.
+  // The tokens of such texts that the last step read.
   virtual const CaughtUp& caught_up() const = 0;
   // Memory of its K and V.
   virtual KvUse use() const = 0;

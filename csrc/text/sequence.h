@@ -41,7 +41,7 @@ struct Emitted {
   bool drafted() const { return source != SourceId::Target; }  // accepted from the tree
 };
 
-// What somebody says behind nodes.
+// Proposals of one source, node by node.
 struct Said {
   Said() : choice(TokenTree::kMaxNodes * kMaxTopk) {}
   int32_t* of(int node) { return choice.data() + static_cast<size_t>(node) * kMaxTopk; }
@@ -84,7 +84,7 @@ struct Draft {
   bool pending = false;             // hangs on the present text and may be verified
 };
 
-// What verification found.
+// The result of a verification.
 struct Verified {
   Verified();
 
@@ -96,14 +96,14 @@ struct Verified {
   std::optional<Error> failed;  // what was wrong with this text's logits
 };
 
-// What a drafter with weights of its own has of a text: the tokens whose rows it cached, and where those lie.
+// A text as a drafter with weights of its own has it: the tokens whose rows it cached, and where those lie.
 struct Followed {
   std::vector<int32_t> text;
   std::vector<int32_t> blocks;  // of its own pool
   int ahead = 0;                // first row of the logits that it has of the places behind the text
 };
 
-// What a host expects from position `at` on.
+// The tokens that a host expects from position `at` on.
 struct Guess {
   int32_t at = 0;
   std::vector<int32_t> tokens;

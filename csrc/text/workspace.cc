@@ -11,7 +11,7 @@
 
 namespace swiftk {
 
-// What drafters keep: K and V of their own, and what they read of the model.
+// Drafters keep K and V of their own, and the features that they read of the model.
 size_t block_bytes_in_all(const Model& model) {
   size_t bytes = block_bytes(model) + sizeof(float) * kKvBlock * model.taps.size() * model.config.D;
   for (const auto& drafter : model.drafters) bytes += drafter->block_bytes;

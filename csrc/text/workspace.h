@@ -59,7 +59,8 @@ size_t free_bytes(const Model&);
 int fitting_blocks(const Model&);
 // The longest context that these hold.
 int fitting_context(const Model&);
-// What a host asked for, or that where it asked for 0. Throws Error(InvalidArgument) beyond the model's.
+// The context that a host asked for, or the longest that fits where it asked for 0. Throws Error(InvalidArgument)
+// beyond the model's.
 int checked_context(const Model&, int context, const char* where);
 
 class Workspace {
@@ -88,7 +89,7 @@ class Workspace {
   // Frees what slots from `slots` on lie in.
   void trim(Sequence&, int slots);
 
-  // Of all K and V, those of the model's drafters included; blocks are the model's.
+  // The use of all K and V, those of the model's drafters included; blocks are the model's.
   KvUse use() const;
   // Between rounds: memory of logits, and of K and V that no text holds, goes back to the system. `keep` blocks stay
   // for texts that begin alike.
@@ -99,7 +100,7 @@ class Workspace {
   float* residual(const Sequence& s, int node) const;
   double run_seconds() const;  // in passes
   Unread unread(const Sequence&) const;
-  // Of the drafter that the plan names; null where it names none.
+  // The runner of the drafter that the plan names; null where it names none.
   DraftRunner* runner(const DraftPlan& plan) const {
     return plan.skip.drafter ? beside[*plan.skip.drafter].get() : nullptr;
   }

@@ -1,4 +1,4 @@
-// What every drafter is to the rest: it follows the text, says what may come behind any path of tokens, and may have
+// The interface of drafters. A drafter follows the text, says what may come behind any path of tokens, and may have
 // rows of its own run along with the tree. A guess costs no step of the model; how often it is right is learned by its
 // bucket and its rank.
 #pragma once
@@ -30,7 +30,7 @@ inline int32_t any_token(std::span<const int32_t> text, uint32_t i) {
 
 struct Sampling;
 
-// Where a drafter stands behind some tokens; what the numbers mean is its own affair. at < 0: it has nothing to say.
+// The place of a drafter behind some tokens; what the numbers mean is its own affair. at < 0: it has nothing to say.
 struct Cursor {
   int32_t at = -1, length = 0;
 };
@@ -53,7 +53,7 @@ struct Guesses {
   }
 };
 
-// What all drafters go by. It is handed to each call, so that none of them points into a set that moves.
+// State that all drafters go by. It is handed to each call, so that none of them points into a set that moves.
 struct Known {
   std::span<const int32_t> text;
   const ModelLists& lists;

@@ -14,7 +14,7 @@ namespace swiftk {
 // drafters have learned of texts, too.
 enum class Recall { Nothing, Matrix, All };
 
-// Where each of them stands behind a path.
+// The places of all of them behind a path.
 using Cursors = std::array<Cursor, kMostDrafters>;
 
 class DrafterSet {

@@ -1,4 +1,4 @@
-// What the text's grammar leaves no choice of.
+// Tokens of which the text's grammar leaves no choice.
 #include "draft/drafters/told.h"
 
 namespace swiftk {

@@ -1,4 +1,4 @@
-// What the host expects the text to go on with.
+// Proposes what the host expects the text to go on with.
 #include "draft/drafters/told.h"
 
 namespace swiftk {

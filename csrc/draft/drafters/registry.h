@@ -1,4 +1,4 @@
-// Who proposes tokens. A drafter that costs no step of a model is a line here and a file of that name beside it.
+// All sources of tokens. A drafter that costs no step of a model is a line here and a file of that name beside it.
 #pragma once
 #include <cstdint>
 #include <memory>

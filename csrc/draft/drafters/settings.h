@@ -1,4 +1,4 @@
-// What callers may set of drafters; as it is here, they are as papers have them, or as was measured.
+// Settings of drafters that callers may change. The defaults are those of the papers, or were measured.
 #pragma once
 
 namespace swiftk {

@@ -1,4 +1,4 @@
-// What followed the longest suffix of the text that it holds already, at its latest occurrence.
+// Proposes what followed the longest suffix of the text that it holds already, at its latest occurrence.
 #include "draft/drafters/suffix_automaton.h"
 
 namespace swiftk {
