@@ -184,7 +184,7 @@ def test_a_damaged_pack_is_built_again(damage, caplog):
 def test_of_several_processes_one_builds(cache):
     code = """if True:
         import json, logging, sys
-        from swiftk import pack
+        from swiftk.gpu import pack
         logging.basicConfig(level="INFO")
         print(pack.ensure(json.loads(sys.argv[1]), "stub"))"""
     running = [python(code, json.dumps(SMALL)) for _ in range(4)]
@@ -312,7 +312,7 @@ def test_a_script_may_build_without_ceremony(tmp_path):
     pytest.importorskip("triton", reason="kernels are compiled by Triton, which is not here")
     script = tmp_path / "script.py"
     script.write_text(
-        "import sys\nfrom types import SimpleNamespace\nfrom swiftk import pack\n"
+        "import sys\nfrom types import SimpleNamespace\nfrom swiftk.gpu import pack\n"
         "pack.manifest = lambda made=pack.manifest(): SimpleNamespace(entries=lambda *of: made.entries(*of)[:2])\n"
         f"pack.build({SMALL}, 'sm_90', 'a.pack', matmuls='triton')\nprint('once')\n"
     )
