@@ -54,7 +54,7 @@ def test_draws(benchmark, results, tmp_path, rounds, vocab):
         for name, sampling in SAMPLERS.items():
             session.set_sampling(_core.Sampling(**sampling, seed=5))
             for _ in range(_TURN):
-                session.draft(_core.DraftRule(max_draft=0))
+                session.draft(_core.TreeRule(max_draft=0))
                 began = perf_counter()
                 session.verify()
                 seconds[name].append(perf_counter() - began)

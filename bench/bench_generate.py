@@ -3,7 +3,7 @@ beside plain decoding; outputs compared token by token."""
 
 import pytest
 
-from swiftk import SkipSet
+from swiftk import DraftSpec
 
 from .lanes import ABOUT_COLUMNS, COLUMNS, GREEDY, SAMPLED, Models, Way, fixed, measure, plain_summary, summary
 from .texts import Text, prompts
@@ -19,8 +19,8 @@ def ways(layers):
     return [
         Way("default"),
         Way("int4, always", {"skip": "int4", "speculate": "always"}),
-        fixed("half skipped, always", SkipSet.uniform(layers)),
-        fixed("early exit at half, always", SkipSet.early_exit(layers // 2)),
+        fixed("half skipped, always", DraftSpec.uniform(layers)),
+        fixed("early exit at half, always", DraftSpec.early_exit(layers // 2)),
     ]
 
 

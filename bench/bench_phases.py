@@ -4,7 +4,7 @@ from statistics import median
 
 import pytest
 
-from swiftk import SkipSet, _core
+from swiftk import DraftSpec, _core
 
 from .machine import probe
 from .texts import long_prompt
@@ -60,8 +60,8 @@ class Steps:
     def __init__(self, model, model_dir):
         self.session = _core.Session(model)
         self.prompt = long_prompt(model_dir, CONTEXT + max(ROWS))
-        half = SkipSet.uniform(model.config["num_layers"])
-        self.session.set_skip(_core.SkipSet(list(half.attn), list(half.mlp)))
+        half = DraftSpec.uniform(model.config["num_layers"])
+        self.session.set_skip(_core.DraftSpec(list(half.attn), list(half.mlp)))
         self.session.reuse([self.prompt[0] ^ 1])
         self.session.prefill(self.prompt[:CONTEXT])
         self.model = model
@@ -70,10 +70,10 @@ class Steps:
     def round(self):
         session = self.session
         self.reads.append(_core.probe(self.model.dtype, self.model.isa, self.model.threads)[0])
-        session.draft(_core.DraftRule(max_draft=0))
+        session.draft(_core.TreeRule(max_draft=0))
         session.verify()
         self._keep("plain step", session.last["verify"])
-        session.draft(_core.DraftRule(confidence=0.0, max_draft=4, max_nodes=5))
+        session.draft(_core.TreeRule(confidence=0.0, max_draft=4, max_nodes=5))
         self._keep("draft step, half skipped", session.last["draft"] / session.last["draft_steps"])
         for n in ROWS:
             session.set_tree(self.prompt[CONTEXT : CONTEXT + n - 1], list(range(n - 1)))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import swiftk
-from swiftk import LM, DraftRule, Result, SkipSet
+from swiftk import LM, DraftSpec, Result, TreeRule
 
 from .texts import Text
 
@@ -46,7 +46,7 @@ def paper_swift(name: str = "swift (paper)", gate: Any = "swift", **settings: An
     return Way(name, {**swift(name, gate, opt_interval=1, **settings).options, "speculate": "always"})
 
 
-def fixed(name: str, skip: SkipSet, gate: Any = "swift", **options: Any) -> Way:
+def fixed(name: str, skip: DraftSpec, gate: Any = "swift", **options: Any) -> Way:
     """One skip set in every round."""
     return Way(name, {"skip": skip, "optimizer": None, "gate": gate, "speculate": "always", **options})
 
@@ -56,14 +56,14 @@ def by_time(name: str, skip: Any) -> Way:
     return Way(name, {"skip": skip, "optimizer": None})
 
 
-def self_sd(skip: SkipSet, name: str = "self-sd") -> Way:
+def self_sd(skip: DraftSpec, name: str = "self-sd") -> Way:
     """A set that was searched before, and Self-SD's gate: chains, whose least confidence follows their acceptance."""
     return Way(name, {"skip": skip, "optimizer": "self-sd", "speculate": "always"})
 
 
-def chain(length: int) -> DraftRule:
+def chain(length: int) -> TreeRule:
     """So many steps, without siblings."""
-    return DraftRule(confidence=0.0, max_draft=length, width=(1, 1, 1, 1))
+    return TreeRule(confidence=0.0, max_draft=length, width=(1, 1, 1, 1))
 
 
 class Models:

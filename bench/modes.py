@@ -4,7 +4,7 @@ tokens that cost no draft step, and the default, which chooses among all of them
 
 from __future__ import annotations
 
-from swiftk import SkipSet
+from swiftk import DraftSpec
 from swiftk.draft.sources import DRAFTERS
 
 from .harness import Study
@@ -25,9 +25,9 @@ NOTES = (
 def ways(layers: int) -> list[Way]:
     return [
         Way("plain again", {"speculate": False}),
-        by_time("uniform skip", SkipSet.uniform(layers)),
+        by_time("uniform skip", DraftSpec.uniform(layers)),
         swift(),
-        by_time("early exit", SkipSet.early_exit(max(1, round(EXIT * layers)))),
+        by_time("early exit", DraftSpec.early_exit(max(1, round(EXIT * layers)))),
         *(by_time(form, form) for form in FORMS),
         *(Way(name, {"drafter": name}) for name, one in DRAFTERS.items() if not one.plan),
         Way("default", {"skip": "int4", "optimizer": None, "drafter": "auto"}),

@@ -4,7 +4,7 @@ copies of them in fewer bits, which skip nothing.
 
 from __future__ import annotations
 
-from swiftk import SkipSet
+from swiftk import DraftSpec
 
 from .harness import Study
 from .lanes import ABOUT_COLUMNS, COLUMNS, GREEDY, by_time, chain, fixed
@@ -18,7 +18,7 @@ NOTES = "steps: of the draft in every round, a chain; by time: length and tree a
 
 def main() -> None:
     study = Study("precision", __doc__, tokens=48, streams=("gsm8k", "english"), loading={"draft_weights": FORMS})
-    skips = {"uniform skip": SkipSet.uniform(study.layers), **{form: SkipSet(weights=form) for form in FORMS}}
+    skips = {"uniform skip": DraftSpec.uniform(study.layers), **{form: DraftSpec(weights=form) for form in FORMS}}
     known = {f"{name}, {length}": (name, str(length)) for name in skips for length in (*LENGTHS, "by time")}
     every = [
         by_time(way, skips[name]) if length == "by time" else fixed(way, skips[name], chain(int(length)))

@@ -15,7 +15,7 @@ namespace swiftk {
 
 inline constexpr int kConfidenceBuckets = 16, kLeafRanks = 10, kDraftNodes = 64;
 
-// DraftRule of csrc/draft/draft_rule.h, as far as steps depend on it. A node's candidate children are its `ranks` best
+// TreeRule of csrc/draft/tree_rule.h, as far as steps depend on it. A node's candidate children are its `ranks` best
 // tokens.
 struct GateRule {
   int by_time;  // the best leaf is read next; else the last node's best child

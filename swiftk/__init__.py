@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from .api import LM as LM
     from .api import generate as generate
     from .api import load as load
-    from .draft.draft_rule import DraftRule as DraftRule
-    from .draft.skip import SkipSet as SkipSet
+    from .draft.draft_spec import DraftSpec as DraftSpec
     from .draft.source_settings import SourceSettings as SourceSettings
+    from .draft.tree_rule import TreeRule as TreeRule
     from .options.generate_options import GenerateOptions as GenerateOptions
     from .options.load_options import LoadOptions as LoadOptions
     from .options.swift_settings import SwiftSettings as SwiftSettings
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from .running.result import Result as Result
     from .running.stats import Stats as Stats
     from .running.stream import Stream as Stream
+
+    SkipSet, DraftRule = DraftSpec, TreeRule
 
 __version__ = "0.1.0"
 
@@ -39,9 +41,9 @@ _HOME = {
     "LoadOptions": "options.load_options",
     "Event": "running.result",
     "Result": "running.result",
-    "SkipSet": "draft.skip",
+    "DraftSpec": "draft.draft_spec",
     "Stats": "running.stats",
-    "DraftRule": "draft.draft_rule",
+    "TreeRule": "draft.tree_rule",
     "SwiftSettings": "options.swift_settings",
     "SourceSettings": "draft.source_settings",
     "SwiftkError": "errors",
@@ -56,6 +58,7 @@ _HOME = {
     "DeviceError": "errors",
     "InternalError": "errors",
 }
+_ALIASES = {"SkipSet": "DraftSpec", "DraftRule": "TreeRule"}  # the names that these had before
 _SUBMODULES = ("errors", "hf", "remote", "serve", "testing")
 __all__ = ["__version__", "demo_drafter", "demo_model", *_HOME]
 
@@ -77,10 +80,12 @@ def __getattr__(name: str) -> Any:
         value = getattr(import_module(f".{_HOME[name]}", __name__), name)
         globals()[name] = value
         return value
+    if name in _ALIASES:
+        return __getattr__(_ALIASES[name])
     if name in _SUBMODULES:
         return import_module(f".{name}", __name__)
     raise AttributeError(f"module 'swiftk' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_SUBMODULES})
+    return sorted({*globals(), *__all__, *_ALIASES, *_SUBMODULES})

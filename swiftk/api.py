@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from . import _core
-from .draft.skip import DRAFTER_NAMES, SkipSet, resolve
+from .draft.draft_spec import DRAFTER_NAMES, DraftSpec, resolve
 from .draft.sources import DRAFTERS, numbers
 from .errors import InternalError, InvalidArgument, InvalidOption
 from .files.model_folder import check_config, find
@@ -38,7 +38,7 @@ from .text.stops import Stopper
 from .text.tokenizer import Tokenizer
 
 _log = logging.getLogger("swiftk")
-Prepared = tuple[np.ndarray, GenerateOptions, tuple[SkipSet, ...], Grammar | None]  # a text that may start
+Prepared = tuple[np.ndarray, GenerateOptions, tuple[DraftSpec, ...], Grammar | None]  # a text that may start
 # Options of a text that say how its prompt is read.
 _PROMPT = (
     *("parse_special", "add_special_tokens"),
@@ -389,13 +389,13 @@ class LM:
             have = ", ".join(DRAFTER_NAMES[: len(self.model.drafters)]) or "none"
             raise InvalidArgument(f"[generate] features={o.features!r}, the model has {have}")
 
-    def _skips(self, o: GenerateOptions) -> tuple[SkipSet, ...]:
+    def _skips(self, o: GenerateOptions) -> tuple[DraftSpec, ...]:
         """Of the plans that the options name, by what they leave out or read."""
         if not DRAFTERS[o.drafter_name].beside:
             skip = resolve(_early_exit(o), self._layers, self._forms)
             return () if skip is None else (skip,)
         loaded = list(zip(DRAFTER_NAMES, self._model.drafters, strict=False))
-        skips = tuple(SkipSet(weights=name) for name, kind in loaded if kind == o.drafter_name)
+        skips = tuple(DraftSpec(weights=name) for name, kind in loaded if kind == o.drafter_name)
         if not skips:
             have = ", ".join(kind for _, kind in loaded) or "none"
             raise InvalidArgument(
@@ -439,7 +439,7 @@ class LM:
         return _core.Sampling(**given, stop_ids=sorted(self._stop_ids(o)))
 
     def _stream(
-        self, ids: np.ndarray, o: GenerateOptions, skips: tuple[SkipSet, ...], grammar: Grammar | None
+        self, ids: np.ndarray, o: GenerateOptions, skips: tuple[DraftSpec, ...], grammar: Grammar | None
     ) -> Stream:
         text, policy = self._transcript(ids, o), self.policies.take(o, skips)
         ticket = self._engine.submit(self._request(o, policy, ids, grammar))
@@ -475,10 +475,10 @@ class LM:
             drafting=policy.drafting,
             plans=policy.plans,
             skips=[native(skip) for skip in policy.skips],
-            rule=_core.DraftRule(**policy.rule.arguments()) if policy.rule else None,
+            rule=_core.TreeRule(**policy.rule.arguments()) if policy.rule else None,
             sources=numbers(o.drafter_name, grammar is not None),
             constraint=grammar,
-            settings=_core.DrafterSettings(**o.sources.arguments()),
+            settings=_core.SourceSettings(**o.sources.arguments()),
             recall=o.recall,
             max_draft=policy.rule.max_draft if policy.rule else o.max_draft or 25,
             always=o.speculate == "always",
@@ -561,7 +561,7 @@ def _continued(ids: np.ndarray, o: GenerateOptions) -> list[int]:
 
 def _early_exit(o: GenerateOptions) -> Any:
     by_number = isinstance(o.assistant_early_exit, int)
-    return SkipSet.early_exit(o.assistant_early_exit) if by_number else o.skip
+    return DraftSpec.early_exit(o.assistant_early_exit) if by_number else o.skip
 
 
 def _wait(streams: Sequence[Stream]) -> list[Result]:

@@ -11,7 +11,7 @@ import numpy as np
 import record
 from subject import Subject, both_ways, chain, each, kinds, stepwise, tree
 
-from swiftk import SkipSet, _core
+from swiftk import DraftSpec, _core
 
 _MOST = 64
 
@@ -60,11 +60,11 @@ def overlap(s: Subject, context: int) -> None:
 def drafted(s: Subject, lm: Any, context: int) -> list:
     """Trees, what they were worth and what came of them, of some drafts behind a text."""
     session, found = lm.session, []
-    session.set_skip(_core.SkipSet(**SkipSet.uniform(s.config["num_hidden_layers"]).arguments()))
+    session.set_skip(_core.DraftSpec(**DraftSpec.uniform(s.config["num_hidden_layers"]).arguments()))
     session.reuse([s.text[0] ^ 1])
     session.prefill(s.text[:context])
     for width, nodes in ((1, 1, 1, 1), 13), ((10, 5, 3, 1), 48), ((1, 1, 1, 1), 13), ((10, 5, 3, 1), 48):
-        session.draft(_core.DraftRule(confidence=0.0, max_draft=12, max_nodes=nodes, width=width))
+        session.draft(_core.TreeRule(confidence=0.0, max_draft=12, max_nodes=nodes, width=width))
         found += [session.tree_tokens.tolist(), session.tree_parents.tolist()]
         found += [[emitted.token for emitted in session.verify()], session.outcomes]
         session.commit(len(found[-2]))

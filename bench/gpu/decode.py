@@ -11,7 +11,7 @@ import models
 import record
 from subject import CONTEXT, Subject, both_ways, chain, draft_seconds, each, free_bytes, kinds, ratio, stepwise
 
-from swiftk import SkipSet
+from swiftk import DraftSpec
 
 _TOKENS_PER_SECOND = {"7b": 290, "1b": 1390, "13b": 151, "8b": 256}
 _VERIFY = {8: 1.03, 16: 1.05, 32: 1.10, 64: 1.20}
@@ -60,7 +60,7 @@ def overlap(s: Subject) -> None:
 
 def half_draft(s: Subject) -> None:
     """A draft step with every other sublayer left out."""
-    half = SkipSet.uniform(s.config["num_hidden_layers"])
+    half = DraftSpec.uniform(s.config["num_hidden_layers"])
     found, _ = draft_seconds(s.lm, s.text[:CONTEXT], (2, 6), 5 if s.tiny else 15, half)
     session, one = s.lm.session, []
     for _ in range(5):
@@ -72,7 +72,7 @@ def half_draft(s: Subject) -> None:
 def drafts(s: Subject) -> None:
     """What a draft takes beside its steps, which cost what one more costs where the device takes them by itself."""
     text, lengths, rounds = s.text[:CONTEXT], (4, 12), 5 if s.tiny else 23
-    half = SkipSet.uniform(s.lm.config["num_layers"])
+    half = DraftSpec.uniform(s.lm.config["num_layers"])
     graph, drafted = draft_seconds(s.lm, text, lengths, rounds, half)
     if not s.lm.session.last["at_once"]:
         s.part.note(f"{s.label}: drafts go step by step here, so what one graph saves was not measured")
@@ -96,7 +96,7 @@ def copies(s: Subject) -> None:
     s.part.note(f"{s.label}: loaded with copies in {', '.join(_COPIES)} in {perf_counter() - began:.1f} s")
     (short, long), rounds = (2, 8), 5 if s.tiny else 13
     for form in ("own", *_COPIES):
-        found, _ = draft_seconds(lm, s.text[:CONTEXT], (short, long), rounds, SkipSet(weights=form))
+        found, _ = draft_seconds(lm, s.text[:CONTEXT], (short, long), rounds, DraftSpec(weights=form))
         step = (found[long] - found[short]) / (long - short)
         size = lm.model.copies.get(form, s.bytes)
         s.row(f"draft step, {form} weights", step * 1e6, "us", of_reads=size / step / s.reads)

@@ -68,7 +68,7 @@ def loops(s: Smoke) -> None:
     session.set_sampling()
     session.reuse([s.long[0] ^ 1])
     session.prefill(s.long[:96])
-    session.draft(_core.DraftRule(confidence=0.0, max_draft=4))
+    session.draft(_core.TreeRule(confidence=0.0, max_draft=4))
     s.part.add(s.folder.name, ladder.BY_DEVICE, bool(session.last["at_once"]))
 
 

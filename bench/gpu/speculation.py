@@ -11,7 +11,7 @@ import models
 import record
 
 import swiftk
-from swiftk import SkipSet
+from swiftk import DraftSpec
 from texts import prompts
 
 
@@ -20,7 +20,7 @@ def ways(layers: int) -> dict[str, dict[str, Any]]:
     return {
         "plain": {"speculate": False},
         "default": {},
-        "always, half skipped": {**always, "skip": SkipSet.uniform(layers)},
+        "always, half skipped": {**always, "skip": DraftSpec.uniform(layers)},
         "always, early exit at half": {**always, "assistant_early_exit": layers // 2},
         "always, int4 weights": {**always, "skip": "int4"},
     }

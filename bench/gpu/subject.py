@@ -17,7 +17,7 @@ import numpy as np
 import record
 
 import swiftk
-from swiftk import SkipSet, _core
+from swiftk import DraftSpec, _core
 from swiftk.gpu import debug, pack
 from swiftk.gpu.device import architecture
 
@@ -126,17 +126,17 @@ def ratio(a: list[float], b: list[float]) -> float:
     return median(x / y for x, y in zip(a, b))
 
 
-def draft_seconds(lm: Any, text: list[int], lengths: tuple[int, ...], rounds: int, skip: SkipSet) -> tuple[dict, list]:
+def draft_seconds(lm: Any, text: list, lengths: tuple[int, ...], rounds: int, spec: DraftSpec) -> tuple[dict, list]:
     """Median seconds of drafts of some lengths, in turn, and every token that was drafted."""
     session = lm.session
-    session.set_skip(_core.SkipSet(**skip.arguments()))
+    session.set_skip(_core.DraftSpec(**spec.arguments()))
     session.reuse([text[0] ^ 1])
     session.prefill(text)
     taken: dict[int, list[float]] = {n: [] for n in lengths}
     drafted = []
     for _ in range(rounds):
         for n in lengths:
-            session.draft(_core.DraftRule(confidence=0.0, max_draft=n, max_nodes=n + 1, width=(1, 1, 1, 1)))
+            session.draft(_core.TreeRule(confidence=0.0, max_draft=n, max_nodes=n + 1, width=(1, 1, 1, 1)))
             taken[n].append(session.last["draft"])
             drafted += session.tree_tokens.tolist()
             session.verify()

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from swiftk import LM, SkipSet, _core
+from swiftk import LM, DraftSpec, _core
 
 from ..harness import Study
 from ..lanes import GREEDY, chain, fixed
@@ -44,7 +44,7 @@ def losses(lm: LM, texts: list[list[int]]) -> np.ndarray:
             targets = text[end - ROWS + 1 : end + 1]
             tokens += ROWS
             for layer in range(1, layers + 1):
-                session.score(_core.SkipSet([], [], layer), window=ROWS, end=end)
+                session.score(_core.DraftSpec([], [], layer), window=ROWS, end=end)
                 sums[layer - 1] += cross_entropy(session.logits, targets)
     return sums / tokens
 
@@ -74,7 +74,7 @@ def measure(lm: LM, count: int, tokens: int) -> list[dict[str, Any]]:
             "agrees": agrees[layer - 1] / len(texts),
         }
         if layer < layers:
-            way = fixed("", SkipSet.early_exit(layer), chain(DRAFT)).options
+            way = fixed("", DraftSpec.early_exit(layer), chain(DRAFT)).options
             stats = [lm.generate(prompt, **options, **way).stats for prompt in prompts]
             row["accepted"] = sum(s.num_accepted_draft_tokens for s in stats) / sum(s.num_draft_tokens for s in stats)
             row["M"] = sum(s.generated_tokens - 1 for s in stats) / sum(s.num_steps for s in stats)

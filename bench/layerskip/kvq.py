@@ -6,7 +6,7 @@ still read the first layers' weights, so where memory is the limit there is litt
 
 from __future__ import annotations
 
-from swiftk import DraftRule, SkipSet
+from swiftk import DraftSpec, TreeRule
 
 from ..harness import Study
 from ..lanes import ABOUT_COLUMNS, COLUMNS, chain, fixed
@@ -15,7 +15,7 @@ from ..plots import bars
 SHAPES = {
     "chain of 4": chain(4),
     "chain of 12": chain(12),
-    "tree of 16": DraftRule(confidence=0.0, max_draft=5, width=(3, 3, 3, 3)),
+    "tree of 16": TreeRule(confidence=0.0, max_draft=5, width=(3, 3, 3, 3)),
 }
 NOTES = (
     "rows x steps: share of a text's verification that did not run again; saved: what a target pass took less with the "
@@ -29,7 +29,7 @@ def main() -> None:
     exits = [study.layers // 4, study.layers // 2]
     works = {f"exit {layer}, {name}": (layer, rule) for layer in exits for name, rule in SHAPES.items()}
     for part, (layer, rule) in study.parts(works):
-        ways = [fixed(way, SkipSet.early_exit(layer), rule, kvq=way == "on") for way in ("off", "on")]
+        ways = [fixed(way, DraftSpec.early_exit(layer), rule, kvq=way == "on") for way in ("off", "on")]
         pairs = study.measure(texts, ways)
         off, on = study.add(part, pairs).values()
         for way, row in (("off", off), ("on", on)):

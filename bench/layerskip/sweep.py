@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from swiftk import SkipSet
+from swiftk import DraftSpec
 
 from ..harness import Study
 from ..lanes import ABOUT_COLUMNS, AUTO, COLUMNS, Pair, Way, by_time, chain, fixed
@@ -35,7 +35,7 @@ def main() -> None:
     lengths, shares = (LENGTHS[1::2], EXITS[2::2]) if study.quick else (LENGTHS, EXITS)
     layers = [max(1, round(share * study.layers)) for share in shares]
     for part, layer in study.parts({**{f"exit {layer}": layer for layer in layers}, "chosen": None}):
-        skip = SkipSet.early_exit(layer or 0)
+        skip = DraftSpec.early_exit(layer or 0)
         ways = [*(fixed(f"d = {n}", skip, chain(n)) for n in lengths), by_time("by time", skip)]
         pairs = study.measure(texts, ways if layer else [Way("exit by time", {"assistant_early_exit": "auto"}), AUTO])
         for way, row in study.add(part, pairs, layer=layer).items():

@@ -4,7 +4,7 @@ windows of context, whose tokens score a candidate.
 
 from __future__ import annotations
 
-from swiftk import DraftRule, SkipSet
+from swiftk import DraftSpec, TreeRule
 
 from ..harness import Study
 from ..lanes import ABOUT_COLUMNS, COLUMNS, fixed, paper_swift
@@ -30,9 +30,9 @@ def main() -> None:
     names = list(PAPER)
     ways = [
         paper_swift(names[0]),
-        paper_swift(names[1], gate=DraftRule(confidence=0.0)),
-        paper_swift(names[2], gate=DraftRule(width=(1, 1, 1, 1))),
-        fixed(names[3], SkipSet.uniform(study.layers)),
+        paper_swift(names[1], gate=TreeRule(confidence=0.0)),
+        paper_swift(names[2], gate=TreeRule(width=(1, 1, 1, 1))),
+        fixed(names[3], DraftSpec.uniform(study.layers)),
         *(paper_swift(name, window=int(name.split()[1])) for name in names[4:]),
     ]
     pairs = []

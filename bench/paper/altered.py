@@ -9,14 +9,14 @@ from pathlib import Path
 
 import numpy as np
 
-from swiftk import SkipSet
+from swiftk import DraftSpec
 from swiftk.files.folders import cache_folder
 from swiftk.files.safetensors_io import Tensor, read_folder, write_file
 
 Tensors = dict[str, Tensor]
 
 
-def silent(folder: Path, skip: SkipSet) -> Path:
+def silent(folder: Path, skip: DraftSpec) -> Path:
     """Skipped sublayers add nothing to the residual stream, though they read and multiply all of their weights: what
     leaves them out drafts what the target says."""
     zeros = {f"model.layers.{i}.self_attn.o_proj.weight" for i in skip.attn}

@@ -7,7 +7,7 @@ of the papers' LLaMA-2-13B at c .55.
 
 from __future__ import annotations
 
-from swiftk import SkipSet
+from swiftk import DraftSpec
 
 from ..harness import Study
 from ..lanes import ABOUT_COLUMNS, COLUMNS, chain, fixed
@@ -20,7 +20,7 @@ NOTES = "no siblings: a tree of n drafted tokens has n + 1 rows; alpha below 1 i
 
 def main() -> None:
     study = Study("paper/constructed", __doc__, instances=2, tokens=128, streams=("gsm8k",))
-    skip = SkipSet.uniform(study.layers)
+    skip = DraftSpec.uniform(study.layers)
     study.folder = silent(study.folder, skip)
     ways = [fixed(f"{n} drafted", skip, chain(n)) for n in LENGTHS]
     for name, _ in study.parts(dict.fromkeys(study.streams)):

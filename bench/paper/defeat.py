@@ -6,7 +6,7 @@ English is wrong there. Layers reversed: a model whose layers were put in anothe
 
 from __future__ import annotations
 
-from swiftk import SkipSet
+from swiftk import DraftSpec
 
 from ..harness import Study
 from ..lanes import ABOUT_COLUMNS, AUTO, COLUMNS, DEFAULT, GREEDY, fixed, measure
@@ -25,7 +25,7 @@ NOTES = (
 
 def main() -> None:
     study = Study("paper/defeat", __doc__, instances=2, tokens=160)
-    ways = [AUTO, fixed("uniform", SkipSet.uniform(study.layers))]
+    ways = [AUTO, fixed("uniform", DraftSpec.uniform(study.layers))]
     copied, folder = {"draft_weights": "int4"}, study.folder
     hostile = noise(study.lm.config["vocab_size"], study.instances)
     names = ("cold", "behind easy text", "layers reversed, greedy")

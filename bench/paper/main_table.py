@@ -8,7 +8,7 @@ the weights. `--ways` takes some of them.
 
 from __future__ import annotations
 
-from swiftk import SkipSet
+from swiftk import DraftSpec
 
 from ..harness import Study
 from ..lanes import ABOUT_COLUMNS, AUTO, COLUMNS, GREEDY, SAMPLED, Way, chain, fixed, paper_swift, self_sd, swift
@@ -27,13 +27,13 @@ NOTES = (
 )
 
 
-def ways(layers: int, best: SkipSet) -> list[Way]:
+def ways(layers: int, best: DraftSpec) -> list[Way]:
     return [
         Way("lookahead", {"drafter": "lookahead", "speculate": "always"}),
         Way("parallel", {"drafter": "parallel", "speculate": "always"}),
-        fixed("layerskip", SkipSet.early_exit(max(1, round(EXIT * layers))), chain(CHAIN)),
+        fixed("layerskip", DraftSpec.early_exit(max(1, round(EXIT * layers))), chain(CHAIN)),
         self_sd(best),
-        fixed("uniform", SkipSet.uniform(layers)),
+        fixed("uniform", DraftSpec.uniform(layers)),
         paper_swift(),
         swift(),
         AUTO,
@@ -49,7 +49,9 @@ def main() -> None:
         if name not in sets:
             training = study.texts(name, skip=study.instances, count=TRAINING)
             asked = not study.given.ways or "self-sd" in study.given.ways
-            sets[name] = searched(study, training, 2 if study.quick else STEPS, 1 / 3)[-1].skip if asked else SkipSet()
+            sets[name] = (
+                searched(study, training, 2 if study.quick else STEPS, 1 / 3)[-1].skip if asked else DraftSpec()
+            )
             study.models.forget()
         found = study.measure(study.texts(name), ways(study.layers, sets[name]), **MODES[mode])
         study.add(part, found, stream=name, sampling=mode)

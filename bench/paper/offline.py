@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from swiftk import LM, SkipSet, _core
+from swiftk import LM, DraftSpec, _core
 from swiftk.options.swift_settings import SwiftSettings
 from swiftk.papers import self_sd
 from swiftk.search.proposals import skip_set
@@ -27,14 +27,14 @@ class Found:
 
     steps: int
     seconds: float
-    skip: SkipSet
+    skip: DraftSpec
 
 
 def searched(study: Study, training: Sequence[Text], steps: int, of: float = 0.5) -> list[Found]:
     """Self-SD's, in this share of the part's time: seconds of tokens generated under each candidate, proposed by
     Bayesian steps. The best set after each step."""
     candidates = self_sd.search(study.lm, [text.prompt for text in training], steps=steps, max_new_tokens=TOKENS)
-    found, best, spent = [], SkipSet.uniform(study.layers), 0.0
+    found, best, spent = [], DraftSpec.uniform(study.layers), 0.0
     for step in study.each(range(steps), of):
         candidate = next(candidates)
         best, spent = candidate.skip if candidate.kept else best, spent + candidate.seconds
@@ -54,17 +54,17 @@ class Written:
             self._sessions.append(_core.Session(lm.model, context=len(text.prompt) + 2 * WINDOW))
             self._sessions[-1].prefill(np.int32([*text.prompt, *tokens[:-1]]))
 
-    def scores(self, skip: SkipSet) -> tuple[np.ndarray, np.ndarray]:
+    def scores(self, skip: DraftSpec) -> tuple[np.ndarray, np.ndarray]:
         """Of each token, given the right ones before it: the draft's confidence, and the place of the right token among
         its best; -1: not among them."""
-        every = [session.score(_core.SkipSet(**skip.arguments()), window=WINDOW) for session in self._sessions]
+        every = [session.score(_core.DraftSpec(**skip.arguments()), window=WINDOW) for session in self._sessions]
         return np.concatenate([one[0] for one in every]), np.concatenate([one[1] for one in every])
 
-    def matchness(self, skip: SkipSet) -> float:
+    def matchness(self, skip: DraftSpec) -> float:
         """Share of the tokens that the draft guesses (SWIFT section 4.1)."""
         return float(np.mean(self.scores(skip)[1] == 0))
 
-    def best(self, steps: int, ratio: float | None = None) -> SkipSet:
+    def best(self, steps: int, ratio: float | None = None) -> DraftSpec:
         """The set that guesses most among so many of the ratio (None: SWIFT's): random ones, as in SWIFT's search, then
         the best with one sublayer exchanged. No Bayesian steps: the same texts always give the same set."""
         layers = self._lm.config["num_layers"]

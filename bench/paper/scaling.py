@@ -6,7 +6,7 @@ Here all sizes are one model made wider, and write the same: what a set guesses 
 
 from __future__ import annotations
 
-from swiftk import SkipSet
+from swiftk import DraftSpec
 
 from ..harness import Study
 from ..lanes import ABOUT_COLUMNS, AUTO, COLUMNS, fixed, swift
@@ -32,7 +32,7 @@ def main() -> None:
         f"{ratio:.2f}": written.best(4 if study.quick else STEPS, ratio) for ratio in RATIOS[:: 2 if study.quick else 1]
     }
     ways = [
-        fixed("uniform", SkipSet.uniform(study.layers)),
+        fixed("uniform", DraftSpec.uniform(study.layers)),
         swift(),
         AUTO,
         *(fixed(f"r {r}", s) for r, s in sets.items()),

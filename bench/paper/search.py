@@ -9,7 +9,7 @@ it.
 
 from __future__ import annotations
 
-from swiftk import SkipSet
+from swiftk import DraftSpec
 
 from ..harness import Study
 from ..lanes import ABOUT_COLUMNS, COLUMNS, GREEDY, Way, fixed, paper_swift, swift
@@ -36,7 +36,7 @@ def search(study: Study, texts: list[Text], way: Way, scores: int, tokens: int) 
     found = {"steps": 0, "seconds": 0.0}
     study.small.forget()
     asked = {"max_new_tokens": 256, "ignore_eos": True, **GREEDY, **way.options}
-    skip, written, at = SkipSet.uniform(study.layers), 0, 0
+    skip, written, at = DraftSpec.uniform(study.layers), 0, 0
     while found["steps"] < scores and written < tokens:
         result = study.small.generate(texts[at % len(texts)].prompt, **asked)
         new = result.trace.candidates[result.trace.earlier :]
@@ -54,7 +54,7 @@ def main() -> None:
     ways[f"{long} tokens, by time"] = (swift(max_steps=1 << 20, **ON), 1 << 30, long)
     for name, _ in study.parts(dict.fromkeys(study.streams[: 1 if study.quick else None])):
         texts, training = study.texts(name), study.texts(name, skip=study.instances, count=TRAINING)
-        found = {"uniform": {"steps": 0, "seconds": 0.0, "skip": SkipSet.uniform(study.layers)}}
+        found = {"uniform": {"steps": 0, "seconds": 0.0, "skip": DraftSpec.uniform(study.layers)}}
         found |= {way: search(study, training, *how) for way, how in ways.items()}
         steps = searched(study, training[:2], 2 if study.quick else STEPS[-1])
         some = [one for one in steps if one.steps in STEPS] or steps[-1:]

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from swiftk import DraftRule, SkipSet
+from swiftk import DraftSpec, TreeRule
 
 from ..harness import Study
 from ..lanes import ABOUT_COLUMNS, COLUMNS, fixed
 from ..plots import lines
 from .offline import Written
 
-RULES = {f"k = {k}": DraftRule(width=(k,) * 4) for k in (1, 2, 3, 5, 10)} | {"by conf.": DraftRule()}
+RULES = {f"k = {k}": TreeRule(width=(k,) * 4) for k in (1, 2, 3, 5, 10)} | {"by conf.": TreeRule()}
 WRITTEN = 4  # texts that `within` is of
 NOTES = (
     "within k: share of the model's own greedy tokens among the draft's k best, given the right ones before; alpha is "
@@ -26,7 +26,7 @@ NOTES = (
 
 def main() -> None:
     study = Study("paper/topk", __doc__, tokens=96, streams=("summarization", "gsm8k", "english"))
-    skip = SkipSet.uniform(study.layers)
+    skip = DraftSpec.uniform(study.layers)
     every = [fixed(name, skip, rule) for name, rule in RULES.items()]
     for name, _ in study.parts(dict.fromkeys(study.streams)):
         confidence, rank = Written(study.small, study.texts(name, count=WRITTEN)).scores(skip)

@@ -7,7 +7,7 @@ in for TinyStories. Matchness has no clock.
 
 from __future__ import annotations
 
-from swiftk import SkipSet
+from swiftk import DraftSpec
 
 from ..harness import Study
 from ..lanes import ABOUT_COLUMNS, COLUMNS, fixed
@@ -27,7 +27,7 @@ def main() -> None:
     study = Study("paper/transfer", __doc__, tokens=96, streams=TASKS)
     training = {task: study.texts(task, skip=WRITTEN, count=TRAINING) for task in study.streams}
     sets = {task: Written(study.small, some).best(4 if study.quick else STEPS) for task, some in training.items()}
-    sets["uniform"] = SkipSet.uniform(study.layers)
+    sets["uniform"] = DraftSpec.uniform(study.layers)
     for task, _ in study.parts(dict.fromkeys(study.streams)):
         written = Written(study.small, study.texts(task, count=WRITTEN))
         pairs = study.measure(study.texts(task), [fixed(name, skip) for name, skip in sets.items()])

@@ -3,6 +3,7 @@
 llama.cpp rotates neighbouring pairs (2i, 2i+1) where Hugging Face rotates halves (i, i + d/2), so the rows of each head
 of q and k are reordered.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -16,12 +17,18 @@ import gguf
 import numpy as np
 
 _TENSORS = {
-    "model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight",
-    "lm_head.weight": "output.weight", "input_layernorm.weight": "attn_norm.weight",
-    "post_attention_layernorm.weight": "ffn_norm.weight", "self_attn.q_proj.weight": "attn_q.weight",
-    "self_attn.k_proj.weight": "attn_k.weight", "self_attn.v_proj.weight": "attn_v.weight",
-    "self_attn.o_proj.weight": "attn_output.weight", "mlp.gate_proj.weight": "ffn_gate.weight",
-    "mlp.up_proj.weight": "ffn_up.weight", "mlp.down_proj.weight": "ffn_down.weight",
+    "model.embed_tokens.weight": "token_embd.weight",
+    "model.norm.weight": "output_norm.weight",
+    "lm_head.weight": "output.weight",
+    "input_layernorm.weight": "attn_norm.weight",
+    "post_attention_layernorm.weight": "ffn_norm.weight",
+    "self_attn.q_proj.weight": "attn_q.weight",
+    "self_attn.k_proj.weight": "attn_k.weight",
+    "self_attn.v_proj.weight": "attn_v.weight",
+    "self_attn.o_proj.weight": "attn_output.weight",
+    "mlp.gate_proj.weight": "ffn_gate.weight",
+    "mlp.up_proj.weight": "ffn_up.weight",
+    "mlp.down_proj.weight": "ffn_down.weight",
 }
 _NAMES = ("f16", "bf16", "q8_0", "q4_0")
 _TYPES = {name: gguf.GGMLQuantizationType[name.upper()] for name in _NAMES}
@@ -34,7 +41,7 @@ def _tensors(folder: Path) -> Iterator[tuple[str, np.ndarray]]:
         with path.open("rb") as file:
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         size = struct.unpack_from("<Q", data)[0]
-        header = json.loads(data[8:8 + size])
+        header = json.loads(data[8 : 8 + size])
         header.pop("__metadata__", None)
         for name, entry in header.items():
             begin, end = entry["data_offsets"]

@@ -16,7 +16,7 @@ class Peer:
         self._lm = swiftk.load(model, threads=threads, **(loading or {}))
         self._options = {"temperature": 0.0, "ignore_eos": True, "stream": True, **given.get("options", {})}
         if "chain" in given:
-            self._options["gate"] = swiftk.DraftRule(confidence=0.0, max_draft=given["chain"], width=(1, 1, 1, 1))
+            self._options["gate"] = swiftk.TreeRule(confidence=0.0, max_draft=given["chain"], width=(1, 1, 1, 1))
         self.generate([1, 2, 3], 8)
 
     def generate(self, prompt: list[int], count: int) -> dict[str, Any]:

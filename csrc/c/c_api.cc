@@ -32,7 +32,7 @@ GenerateOptions generate_options(const swiftk_generate_params* given, const std:
   GenerateOptions options{.max_new_tokens = params.max_new_tokens,
                           .stop_ids = {stop.begin(), stop.end()},
                           .speculate = params.speculate != 0};
-  if (params.rule) options.rule = draft_rule(params.rule);
+  if (params.rule) options.rule = tree_rule(params.rule);
   if (!params.ignore_eos) options.stop_ids.insert(options.stop_ids.end(), eos_ids.begin(), eos_ids.end());
   return options;
 }
@@ -67,18 +67,17 @@ swiftk_status remember(Status status, const char* what) noexcept {
   return static_cast<swiftk_status>(status);
 }
 
-SkipSet skip_set(const swiftk_skip* given) {
+DraftSpec draft_spec(const swiftk_skip* given) {
   const swiftk_skip skip = read<swiftk_skip>(given, SWIFTK_SKIP_INIT, "skip");
   const auto attn = ids(skip.attn, skip.n_attn, "skip.attn"), mlp = ids(skip.mlp, skip.n_mlp, "skip.mlp");
-  SkipSet out{{attn.begin(), attn.end()}, {mlp.begin(), mlp.end()}, skip.exit_layer};
+  DraftSpec out{{attn.begin(), attn.end()}, {mlp.begin(), mlp.end()}, skip.exit_layer};
   if (skip.weights) read_weights(out, swiftk::names_in(skip.weights));
   return out;
 }
 
-DraftRule draft_rule(const swiftk_draft_rule* given) {
+TreeRule tree_rule(const swiftk_draft_rule* given) {
   const swiftk_draft_rule rule = read<swiftk_draft_rule>(given, SWIFTK_DRAFT_RULE_INIT, "rule");
-  DraftRule out{
-      .confidence = rule.confidence, .max_draft = rule.max_draft, .max_nodes = rule.max_nodes, .stop_ids = {}};
+  TreeRule out{.confidence = rule.confidence, .max_draft = rule.max_draft, .max_nodes = rule.max_nodes, .stop_ids = {}};
   std::copy_n(rule.tier, out.tier.size(), out.tier.begin());
   std::copy_n(rule.width, out.width.size(), out.width.begin());
   return swiftk::with_drafter(out, rule.drafter ? rule.drafter : "plan", rule.row_price);
@@ -103,14 +102,16 @@ static_assert(SWIFTK_DEVICE == static_cast<int>(Status::Device));
 // The numbers of swiftk.h are the registry's.
 constexpr bool is(int number, swiftk::SourceId id) { return number == static_cast<int>(id); }
 using Source = swiftk::SourceId;
-static_assert(is(SWIFTK_SOURCE_TARGET, Source::Target) && is(SWIFTK_SOURCE_PLAN, Source::Plan) &&
-                  is(SWIFTK_SOURCE_SUFFIX, Source::Suffix) && is(SWIFTK_SOURCE_RECYCLE, Source::Recycle) &&
-                  is(SWIFTK_SOURCE_LOOKUP, Source::Lookup) && is(SWIFTK_SOURCE_LOOKAHEAD, Source::Lookahead) &&
-                  is(SWIFTK_SOURCE_PARALLEL, Source::Parallel) && is(SWIFTK_SOURCE_TEMPLATE, Source::Template) &&
-                  is(SWIFTK_SOURCE_GRAMMAR, Source::Grammar) && is(SWIFTK_SOURCE_HOST, Source::Host),
-              "csrc/draft/drafters/registry.h lists the drafters of csrc/c/swiftk.h in another order: put new ones at its end");
+static_assert(
+    is(SWIFTK_SOURCE_TARGET, Source::Target) && is(SWIFTK_SOURCE_PLAN, Source::Plan) &&
+        is(SWIFTK_SOURCE_SUFFIX, Source::Suffix) && is(SWIFTK_SOURCE_RECYCLE, Source::Recycle) &&
+        is(SWIFTK_SOURCE_LOOKUP, Source::Lookup) && is(SWIFTK_SOURCE_LOOKAHEAD, Source::Lookahead) &&
+        is(SWIFTK_SOURCE_PARALLEL, Source::Parallel) && is(SWIFTK_SOURCE_TEMPLATE, Source::Template) &&
+        is(SWIFTK_SOURCE_GRAMMAR, Source::Grammar) && is(SWIFTK_SOURCE_HOST, Source::Host),
+    "csrc/draft/drafters/registry.h lists the drafters of csrc/c/swiftk.h in another order: put new ones at its end");
 static_assert(swiftk::kSourceIds <= SWIFTK_SOURCES,
-              "csrc/draft/drafters/registry.h lists more drafters than SWIFTK_SOURCES of csrc/c/swiftk.h, which sizes its structs: "
+              "csrc/draft/drafters/registry.h lists more drafters than SWIFTK_SOURCES of csrc/c/swiftk.h, which sizes "
+              "its structs: "
               "raise both it and SWIFTK_ABI_VERSION");
 
 uint32_t swiftk_abi_version(void) { return SWIFTK_ABI_VERSION; }
@@ -209,7 +210,7 @@ swiftk_status swiftk_session_set_sampling(swiftk_session* session, const swiftk_
 }
 
 swiftk_status swiftk_session_set_skip(swiftk_session* session, const swiftk_skip* skip) {
-  return with(session, [&](swiftk_session& s) { s.session.set_skip(skip_set(skip)); });
+  return with(session, [&](swiftk_session& s) { s.session.set_skip(draft_spec(skip)); });
 }
 
 swiftk_status swiftk_session_set_sources(swiftk_session* session, const swiftk_source_settings* given) {

@@ -131,8 +131,8 @@ swiftk_status with(const swiftk_session* session, F&& f) noexcept {
 GenerateOptions generate_options(const swiftk_generate_params*, const std::vector<int32_t>& eos_ids);
 Sampling sampling_of(const swiftk_sampling&);
 Acceptance acceptance_of(const swiftk_sampling&);
-SkipSet skip_set(const swiftk_skip*);
-DraftRule draft_rule(const swiftk_draft_rule*);
+DraftSpec draft_spec(const swiftk_skip*);
+TreeRule tree_rule(const swiftk_draft_rule*);
 uint32_t flags_of(const Emitted&, Origin);
 
 }  // namespace swiftk::c_api

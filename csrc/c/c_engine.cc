@@ -36,7 +36,7 @@ swiftk::Request request_of(const swiftk_engine& engine, const swiftk_request& gi
   if (params.rule) {
     r.always = true;
     r.plans = given.skip ? swiftk::Plans::Fixed : swiftk::Plans::None;
-    if (given.skip) r.skips = {skip_set(given.skip)};
+    if (given.skip) r.skips = {draft_spec(given.skip)};
   }
   return r;
 }

@@ -67,7 +67,7 @@ swiftk_status swiftk_session_load(swiftk_session* session, const void* state, si
 }
 
 swiftk_status swiftk_session_draft(swiftk_session* session, const swiftk_draft_rule* rule) {
-  return with(session, [&](swiftk_session& s) { s.session.draft(draft_rule(rule)); });
+  return with(session, [&](swiftk_session& s) { s.session.draft(tree_rule(rule)); });
 }
 
 swiftk_status swiftk_session_set_tree(swiftk_session* session, const int32_t* tokens, const int32_t* parents,
@@ -105,7 +105,7 @@ swiftk_status swiftk_session_score(swiftk_session* session, const swiftk_skip* s
                                    swiftk_score* out) {
   return with(session, [&](swiftk_session& s) {
     need(out, "score");
-    const std::span<const swiftk::Outcome> outcomes = s.session.score(skip_set(skip), window);
+    const std::span<const swiftk::Outcome> outcomes = s.session.score(draft_spec(skip), window);
     const auto matches = std::count_if(outcomes.begin(), outcomes.end(), [](const auto& o) { return o.rank == 0; });
     write(out,
           swiftk_score{.struct_size = 0,

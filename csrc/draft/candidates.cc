@@ -9,7 +9,7 @@ namespace swiftk {
 namespace {
 
 // The least cost of one more row, on the way from `rows` to any larger number of them.
-float cheapest_row(const DraftRule& rule, int rows) {
+float cheapest_row(const TreeRule& rule, int rows) {
   float cheapest = std::numeric_limits<float>::infinity();
   const int end = std::min<int>(rule.max_nodes, static_cast<int>(rule.row_price.size()) - rule.others);
   const float* const price = rule.row_price.data() + rule.others;
@@ -76,14 +76,14 @@ int CandidatePool::plan(int parent, int32_t token, int rank, float chance) {
 }
 
 int CandidatePool::guide(int parent, int32_t token, float chance) {
-  const int i = find_or_add(parent, token, DraftRule::kRanks);
+  const int i = find_or_add(parent, token, TreeRule::kRanks);
   all_[i].guessed = std::max(all_[i].guessed, chance);
   all_[i].path_probability = all_[parent].path_probability * chance_of(all_[i]);
   return i;
 }
 
 // Drafters that are asked later count for what those before them leave.
-bool CandidatePool::guess(int parent, const DraftRule& rule, const DrafterSet& drafters, const Sampling& sampling,
+bool CandidatePool::guess(int parent, const TreeRule& rule, const DrafterSet& drafters, const Sampling& sampling,
                           int32_t pos, float floor) {
   Guesses guesses;
   float left = 1;
@@ -95,7 +95,7 @@ bool CandidatePool::guess(int parent, const DraftRule& rule, const DrafterSet& d
       const float chance = rule.sources[s].chance[guesses.bucket][r] * before;
       if (all_[parent].path_probability * chance <= floor) continue;
       const int i = all_[parent].read ? find(parent, guesses.token[r])
-                                      : find_or_add(parent, guesses.token[r], DraftRule::kRanks + r);
+                                      : find_or_add(parent, guesses.token[r], TreeRule::kRanks + r);
       if (i < 0 || chance <= all_[i].guessed) continue;
       shared |= all_[i].planned >= 0;
       left -= chance - all_[i].guessed;
@@ -114,7 +114,7 @@ void CandidatePool::settle(int first) {
   }
 }
 
-void CandidatePool::ask(const DraftRule& rule, const DrafterSet& drafters, const Sampling& sampling, int32_t root_pos,
+void CandidatePool::ask(const TreeRule& rule, const DrafterSet& drafters, const Sampling& sampling, int32_t root_pos,
                         int most_depth, int tree_size) {
   if (drafters.active() == 0) return;
   settle(0);
@@ -161,7 +161,7 @@ void CandidatePool::sort_open() {
   std::sort(order_.begin(), order_.end(), [this](int a, int b) { return better(a, b); });
 }
 
-std::span<const int> CandidatePool::reading(const DraftRule& rule, int room, int most_depth) {
+std::span<const int> CandidatePool::reading(const TreeRule& rule, int room, int most_depth) {
   sort_open();
   if (!all_[0].read) order_.insert(order_.begin(), 0), ++room;
   picked_.clear();
@@ -188,7 +188,7 @@ std::span<const int> CandidatePool::reading(const DraftRule& rule, int room, int
   return {picked_.data(), static_cast<size_t>(rule.others > 0 || most >= rule.min_step_gain ? best : 0)};
 }
 
-uint64_t CandidatePool::not_worth_verifying(const DraftRule& rule, int tree_size) {
+uint64_t CandidatePool::not_worth_verifying(const TreeRule& rule, int tree_size) {
   settle(0);  // a node is then worth no more than its parent, and goes before it
   order_.clear();
   for (int node = 1; node < tree_size; ++node) order_.push_back(of_node_[node]);

@@ -5,9 +5,9 @@
 #include <span>
 #include <vector>
 
-#include "draft/draft_rule.h"
 #include "draft/drafters/drafter_set.h"
 #include "draft/token_tree.h"
+#include "draft/tree_rule.h"
 
 namespace swiftk {
 
@@ -45,25 +45,25 @@ class CandidatePool {
   int plan(int parent, int32_t token, int rank, float chance);
   int guide(int parent, int32_t token, float chance);  // by the drafter that guides the plan, before that reads it
   // Children by drafters, for all candidates that may be worth a row of their own, best first. The rule's prices tell.
-  void ask(const DraftRule&, const DrafterSet&, const Sampling&, int32_t root_pos, int most_depth, int tree_size);
+  void ask(const TreeRule&, const DrafterSet&, const Sampling&, int32_t root_pos, int most_depth, int tree_size);
   // CandidatePool for a step to read, best first: those that together are worth most beyond the price of their rows, if
   // they are worth the step's.
-  std::span<const int> reading(const DraftRule&, int room, int most_depth);
+  std::span<const int> reading(const TreeRule&, int room, int most_depth);
   float reading_worth() const { return reading_worth_; }  // of what reading() last chose
   // Those that are no nodes, best first: a parent before its children.
   std::span<const int> open();
   void enter(int candidate, int node);
   // Nodes of a tree that a pass is cheaper without: what was found out since they entered it speaks against them.
-  uint64_t not_worth_verifying(const DraftRule&, int tree_size);
+  uint64_t not_worth_verifying(const TreeRule&, int tree_size);
   void leave(int node) { all_[of_node_[node]].node = -1; }
 
  private:
-  static constexpr int kMost = 64 * (DraftRule::kRanks + kMostDrafters * kGuessRanks + 1) + 1;
+  static constexpr int kMost = 64 * (TreeRule::kRanks + kMostDrafters * kGuessRanks + 1) + 1;
 
   int find(int parent, int32_t token) const;  // -1: no child of it
   int find_or_add(int parent, int32_t token, int rank);
   float chance_of(const Candidate&) const;
-  bool guess(int parent, const DraftRule&, const DrafterSet&, const Sampling&, int32_t pos, float floor);
+  bool guess(int parent, const TreeRule&, const DrafterSet&, const Sampling&, int32_t pos, float floor);
   void settle(int first);
   bool better(int a, int b) const;
   void sort_open();

@@ -7,7 +7,7 @@
 namespace swiftk {
 namespace {
 
-Plan steps_of(const Model& model, const SkipSet& skip) {
+Plan steps_of(const Model& model, const DraftSpec& skip) {
   if (skip.drafter.value_or(-1) >= static_cast<int>(model.drafters.size())) {
     fail(Status::InvalidArgument, "[plan] " + (model.drafters.empty() ? "no drafter" : name_of_drafter(*skip.drafter)) +
                                       " was not loaded, want load() to name its folder");
@@ -20,7 +20,7 @@ Plan steps_of(const Model& model, const SkipSet& skip) {
 
 }  // namespace
 
-DraftPlan::DraftPlan(const Model& model, SkipSet given)
+DraftPlan::DraftPlan(const Model& model, DraftSpec given)
     : skip(std::move(given)), steps(steps_of(model, skip)), shared(common_prefix(steps, compile_plan(model, {}))) {
   if (!skip.drafter) return;
   const DraftModel& drafter = *model.drafters[*skip.drafter];

@@ -12,10 +12,10 @@ using Unread = std::array<int, kMostDraftModels>;
 
 struct DraftPlan {
   // Throws Error(InvalidArgument) as compile_plan() does, and where a drafter is named that was not loaded.
-  DraftPlan(const Model& model, SkipSet given);
+  DraftPlan(const Model& model, DraftSpec given);
   bool skips(const Model& model) const { return shared < 2 * model.config.L; }  // or reads other weights
 
-  SkipSet skip;
+  DraftSpec skip;
   Plan steps;  // none of a drafter's
   int shared;  // leading steps that both run alike: their K, V and residual rows are the target's (LayerSkip's KVQ
                // cache)

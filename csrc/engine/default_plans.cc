@@ -29,7 +29,7 @@ double bytes_read(const Model& m, const Plan& plan) {
 }  // namespace
 
 // Before it was measured a step costs what it reads of the weights.
-int offer_plan(Planner& planner, const Model& m, const SkipSet& skip, bool for_all) {
+int offer_plan(Planner& planner, const Model& m, const DraftSpec& skip, bool for_all) {
   auto plan = std::make_shared<DraftPlan>(m, skip);
   double price = skip.alone() ? 0 : bytes_read(m, plan->steps) / bytes_read(m, compile_plan(m, {}));
   if (skip.drafter) {
@@ -46,7 +46,7 @@ void offer_plans(Planner& planner, const Model& m) {
   const int drafters = static_cast<int>(m.drafters.size());
   for (int i = 0; i < drafters; ++i) offer_plan(planner, m, {.drafter = i}, true);
   for (const Weights& copy : m.copies) {
-    SkipSet fewer_bits;
+    DraftSpec fewer_bits;
     fewer_bits.weights = {copy.dtype};
     offer_plan(planner, m, fewer_bits, true);
     for (int i = 0; i < drafters; ++i) {
@@ -55,7 +55,7 @@ void offer_plans(Planner& planner, const Model& m) {
     }
   }
   if (!m.copies.empty() || drafters > 0) return;
-  SkipSet half;
+  DraftSpec half;
   for (int layer = 1; layer + 1 < m.config.L; layer += 2) half.attn.push_back(layer), half.mlp.push_back(layer);
   offer_plan(planner, m, half, true);
 }

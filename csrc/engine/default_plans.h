@@ -6,7 +6,7 @@
 namespace swiftk {
 
 // Returns its number. for_all: texts whose hosts name no plan may draft by it.
-int offer_plan(Planner&, const Model&, const SkipSet&, bool for_all);
+int offer_plan(Planner&, const Model&, const DraftSpec&, bool for_all);
 // Those of texts whose hosts name none.
 void offer_plans(Planner&, const Model&);
 

@@ -31,10 +31,10 @@ void DraftGroups::form(const Workspace& w) {
 }
 
 // Within what is left of the text; the bonus token is not drafted.
-DraftRule DraftGroups::rule_of(const Text& text, int most_rows) const {
+TreeRule DraftGroups::rule_of(const Text& text, int most_rows) const {
   const Request& r = text.request;
   const int texts = static_cast<int>(texts_.size());
-  DraftRule rule{.max_draft = 0};
+  TreeRule rule{.max_draft = 0};
   if (text.mode >= 0) {
     const Allotment& a = group_of(text).allotment;
     if (r.draft_by == DraftBy::Planner) rule = planner_.rule(a, text.odds, texts);
@@ -55,8 +55,8 @@ void DraftGroups::draft(Workspace& w, std::span<Text* const> texts, int most_row
   form(w);
   if (texts.empty()) return;
   std::vector<Sequence*> sequences;
-  std::vector<DraftRule> rules;
-  std::vector<const DraftRule*> pointers;
+  std::vector<TreeRule> rules;
+  std::vector<const TreeRule*> pointers;
   rules.reserve(texts.size());
   for (Text* const t : texts) {
     if (t->mode >= 0) {

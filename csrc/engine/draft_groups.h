@@ -34,7 +34,7 @@ class DraftGroups {
   static bool alike(const Group& g, const Text& t) { return g.mode == t.mode && g.plan == t.plan; }
   const Group& group_of(const Text&) const;
   void form(const Workspace&);
-  DraftRule rule_of(const Text&, int most_rows) const;
+  TreeRule rule_of(const Text&, int most_rows) const;
 
   Planner& planner_;
   std::span<Text* const> texts_;

@@ -241,7 +241,7 @@ void Engine::prepare() {
 void Engine::name_mode(Text& text) {
   const Request& r = text.request;
   if (r.draft_by == DraftBy::Nothing) return;
-  std::optional<DraftRule> rule;
+  std::optional<TreeRule> rule;
   if (r.draft_by == DraftBy::Rule) {
     rule = r.rule;
     rule->stop_ids.clear();
@@ -249,7 +249,7 @@ void Engine::name_mode(Text& text) {
   std::vector<int> fixed;
   if (r.plans == Plans::Directed) text.plan = plan(r.skips[0]);
   if (r.plans == Plans::Fixed) {
-    for (const SkipSet& skip : r.skips) fixed.push_back(plan(skip));
+    for (const DraftSpec& skip : r.skips) fixed.push_back(plan(skip));
   }
   text.mode = planner_.mode({.plans = r.plans,
                              .fixed = std::move(fixed),
@@ -259,7 +259,7 @@ void Engine::name_mode(Text& text) {
                              .always = r.always});
 }
 
-int Engine::plan(const SkipSet& skip) {
+int Engine::plan(const DraftSpec& skip) {
   const int known = planner_.find(skip);
   return known >= 0 ? known : offer_plan(planner_, *w_.model, skip, false);
 }
@@ -273,7 +273,7 @@ Text* Engine::cached_text(uint64_t id) {
   return cached && w_.reserve(text.sequence, text.sequence.cached + TokenTree::kMaxNodes) ? &text : nullptr;
 }
 
-void Engine::direct(uint64_t id, const SkipSet& skip, const DraftRule* rule) {
+void Engine::direct(uint64_t id, const DraftSpec& skip, const TreeRule* rule) {
   const auto found = texts_.find(id);
   if (found == texts_.end()) return;
   Text& text = *found->second;
@@ -301,7 +301,7 @@ void Engine::charge(uint64_t id, double seconds) {
   if (const Text* const text = drafting_text(id)) planner_.charge(text->mode, std::max(1, round_.sequences), seconds);
 }
 
-std::vector<Outcome> Engine::score(uint64_t id, const SkipSet& skip, int window, int end) {
+std::vector<Outcome> Engine::score(uint64_t id, const DraftSpec& skip, int window, int end) {
   Text* const text = cached_text(id);
   return text ? priced(swiftk::score(w_, text->sequence, skip, window, end)) : std::vector<Outcome>{};
 }
@@ -323,9 +323,9 @@ double Engine::now() const {
   return modelled_ ? modelled_seconds_.load() : std::chrono::duration<double>(Steady::now().time_since_epoch()).count();
 }
 
-std::vector<SkipSet> Engine::propose_skips(uint64_t id, int most) {
+std::vector<DraftSpec> Engine::propose_skips(uint64_t id, int most) {
   Text* const text = cached_text(id);
-  return text ? swiftk::propose_skips(w_, text->sequence, most) : std::vector<SkipSet>{};
+  return text ? swiftk::propose_skips(w_, text->sequence, most) : std::vector<DraftSpec>{};
 }
 
 std::string Engine::explain() const {

@@ -64,19 +64,19 @@ class Engine {
 
   // Between steps, of a text under way; one that has ended, or that is not cached just now, is passed over.
   // Another plan, and rule where it is ruled, from the next round on.
-  void direct(uint64_t id, const SkipSet&, const DraftRule* rule);
+  void direct(uint64_t id, const DraftSpec&, const TreeRule* rule);
   void wake(uint64_t id);                    // drafting need not rest any longer;
   void go_on(uint64_t id);                   // nor now that it was given up: another plan is known to pay
   void charge(uint64_t id, double seconds);  // spent for its drafts
   // As in score.h. Empty: the text was passed over.
-  std::vector<Outcome> score(uint64_t id, const SkipSet&, int window, int end);
+  std::vector<Outcome> score(uint64_t id, const DraftSpec&, int window, int end);
   std::vector<Outcome> score_exits(uint64_t id, std::span<const int32_t> exits, int window, int end);
-  std::vector<SkipSet> propose_skips(uint64_t id, int most);
+  std::vector<DraftSpec> propose_skips(uint64_t id, int most);
   double score_seconds() const { return w_.last.score; }
   // Seconds by which searches and queues are timed: of the modelled clock, where it is asked for. From any thread.
   double now() const;
   // The number of a plan; it is offered, so that it may draft.
-  int plan(const SkipSet&);
+  int plan(const DraftSpec&);
 
   Planner& planner() { return planner_; }  // while nobody steps
   std::string explain() const;             // of the last round

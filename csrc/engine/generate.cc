@@ -43,7 +43,7 @@ class Loop {
   bool finished() const { return stats_.finish != Finish::None; }
 
   void round() {
-    const DraftRule rule = next_rule();
+    const TreeRule rule = next_rule();
     const bool proposed = session_.draft(rule).size() > 1 || session_.last().draft_steps > 0;
     const std::span<const Emitted> emitted = session_.verify();
     if (planned_) learn(static_cast<int>(emitted.size()));
@@ -71,9 +71,9 @@ class Loop {
 
  private:
   // Within what is left of the text; the bonus token is not drafted.
-  DraftRule next_rule() {
+  TreeRule next_rule() {
     const int most = options_.max_new_tokens - stats_.new_tokens - 1;
-    DraftRule rule = given_;
+    TreeRule rule = given_;
     if (planned_) {
       const int left = options_.max_new_tokens - stats_.new_tokens;
       const Allotment& a = planner_.next(-1, {session_.unread(), static_cast<double>(left)});
@@ -120,7 +120,7 @@ class Loop {
   const GenerateOptions& options_;
   const OnToken& on_token_;
   GenerateStats& stats_;
-  DraftRule given_;
+  TreeRule given_;
   bool planned_;
 };
 

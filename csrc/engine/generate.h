@@ -18,7 +18,7 @@ struct GenerateOptions {
   std::vector<int32_t> stop_ids;  // the token that stops is part of the output
   bool speculate = true;
   // None: by the planner. By a rule, the plan drafts only if the session's skip set leaves something out.
-  std::optional<DraftRule> rule{};
+  std::optional<TreeRule> rule{};
 };
 
 struct GenerateStats {

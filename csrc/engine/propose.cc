@@ -24,8 +24,8 @@ double cosine(const float* a, const float* b, int n) {
 // skipped[step][count]: whether the best way to have skipped `count` of the first step + 1 sublayers skips this one.
 using Choices = std::vector<std::vector<bool>>;
 
-SkipSet trace_back(const Plan& plan, const Choices& skipped, int count) {
-  SkipSet skip;
+DraftSpec trace_back(const Plan& plan, const Choices& skipped, int count) {
+  DraftSpec skip;
   for (int step = plan.size() - 1; step >= 0 && count > 0; --step) {
     if (!skipped[step][count]) continue;
     (plan[step].kind == StepKind::Attention ? skip.attn : skip.mlp).push_back(plan[step].layer);
@@ -38,7 +38,7 @@ SkipSet trace_back(const Plan& plan, const Choices& skipped, int count) {
 
 // Row j is the best state found with j sublayers skipped; row 0 skips none and is the target's own. Every row sees the
 // text and itself, not the others.
-std::vector<SkipSet> propose_skips(Workspace& w, Sequence& s, int most) {
+std::vector<DraftSpec> propose_skips(Workspace& w, Sequence& s, int most) {
   const int kMost = TokenTree::kMaxNodes - 1, layers = w.model->config.L, D = w.model->config.D;
   if (most < 1 || most > kMost || s.cached < 1) {
     fail(Status::InvalidArgument, "[propose] most is " + std::to_string(most) + " with " + std::to_string(s.cached) +
@@ -69,7 +69,7 @@ std::vector<SkipSet> propose_skips(Workspace& w, Sequence& s, int most) {
     n += room;
     ops.upload(w.executor.ctx(), w.x.as<float>(), state.data(), sizeof(float) * D * n);
   }
-  std::vector<SkipSet> sets;
+  std::vector<DraftSpec> sets;
   for (int count = 1; count <= std::min(most, 2 * (layers - 2)); ++count) {
     sets.push_back(trace_back(w.target, skipped, count));
   }

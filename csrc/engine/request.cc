@@ -38,13 +38,13 @@ void check(const Request& r, const Model& model, int context) {
                                       ", want the number of a head among " + std::to_string(drafters) +
                                       " drafters, or -1 for none");
   }
-  DraftRule rule = r.rule;
+  TreeRule rule = r.rule;
   rule.stop_ids = r.sampling.stop_ids;
   rule.check();
   r.settings.check();
   const bool named = r.plans == Plans::Fixed || r.plans == Plans::Directed;
   if (named && r.skips.empty()) fail(Status::InvalidArgument, "[submit] plans are to be named, and none is");
-  for (const SkipSet& skip : r.skips) const DraftPlan checked(model, skip);
+  for (const DraftSpec& skip : r.skips) const DraftPlan checked(model, skip);
 }
 
 }  // namespace swiftk

@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "draft/draft_rule.h"
 #include "draft/drafters/drafter_set.h"
+#include "draft/tree_rule.h"
 #include "planner/draft_mode.h"
 #include "text/sequence.h"
 
@@ -34,14 +34,14 @@ struct Request {
   int continued = 0;  // last tokens of the prompt that were generated: penalties and min_tokens count them
   DraftBy draft_by = DraftBy::Planner;
   Plans plans = Plans::Any;
-  std::vector<SkipSet> skips{};  // of the plans that are named; Directed: of the first, direct() names the next
+  std::vector<DraftSpec> skips{};  // of the plans that are named; Directed: of the first, direct() names the next
   std::vector<SourceId> sources{SourceId::Suffix, SourceId::Recycle};  // that are asked beside it, or alone
-  DrafterSettings settings{};
+  SourceSettings settings{};
   Recall recall = Recall::Matrix;
   int max_draft = TokenTree::kMaxNodes - 1;  // steps of a round
   bool always = false;                       // in every round, whatever it costs
   bool kvq = true;                           // as Session::set_kvq
-  DraftRule rule{.max_draft = 0};            // Ruled: how far and wide
+  TreeRule rule{.max_draft = 0};             // Ruled: how far and wide
   std::shared_ptr<Constraint> constraint{};  // of the text; null: any token may come
   int tells = -1;         // a drafter, whose runner elsewhere turns tell what it reads of the text; -1: none
   bool explain = false;   // turns tell their trees

@@ -20,7 +20,7 @@ Rows scratch_chain(Workspace& w, const Sequence& s, int first, int n) {
 
 // What the logits of rows [first, first + n) of the text say about the tokens behind them.
 void note_scores(Workspace& w, const Sequence& s, int first, int n, Outcome* outcome) {
-  const int k = std::min(DraftRule::kRanks, w.model->config.V);
+  const int k = std::min(TreeRule::kRanks, w.model->config.V);
   for (int i = 0; i < n; ++i, ++first) {
     // The penalty sees the whole text here, a little more than the token did when it was drawn: a score is an estimate.
     // Under rejection no noise says what the token was drawn with: candidates rank by their logits (SWIFT, Equation 3).
@@ -58,7 +58,7 @@ std::vector<Outcome> score_at(Workspace& w, Sequence& s, const Plan& plan, std::
 
 }  // namespace
 
-std::vector<Outcome> score(Workspace& w, Sequence& s, const SkipSet& skip, int window, int end) {
+std::vector<Outcome> score(Workspace& w, Sequence& s, const DraftSpec& skip, int window, int end) {
   const Plan plan = compile_plan(*w.model, skip);
   const int whole = static_cast<int>(plan.size());
   return score_at(w, s, plan, {&whole, 1}, window, end);

@@ -9,7 +9,7 @@ namespace swiftk {
 
 // Runs a candidate plan over `window` cached tokens, the last before position `end` (-1: of all), in scratch rows, 63
 // at a time, against the target's K and V before them: an outcome a row, matchness = share of rank 0.
-std::vector<Outcome> score(Workspace&, Sequence&, const SkipSet&, int window, int end = -1);
+std::vector<Outcome> score(Workspace&, Sequence&, const DraftSpec&, int window, int end = -1);
 
 // Every exit's score by one pass of the target over the window, and a head behind each of the layers `exits` (rising, 0
 // to L): outcomes [exits, rows], those that score() gives for the plan that exits there, bit for bit.
@@ -18,6 +18,6 @@ std::vector<Outcome> score_exits(Workspace&, Sequence&, std::span<const int32_t>
 // For each count of sublayers up to `most` (1..63) the set that leaves the residual stream of the last cached token
 // nearest to the target's, by dynamic programming over the steps (CLaSp, arXiv 2505.24196; KnapSpec, 2602.20217): a
 // proposal to score, no more. Costs about a pass over `most` rows. Never the first and the last layer.
-std::vector<SkipSet> propose_skips(Workspace&, Sequence&, int most);
+std::vector<DraftSpec> propose_skips(Workspace&, Sequence&, int most);
 
 }  // namespace swiftk

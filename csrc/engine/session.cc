@@ -52,7 +52,7 @@ void Session::set_logprobs(int n) {
   s_.logprobs = n;
 }
 
-void Session::set_skip(const SkipSet& skip) {
+void Session::set_skip(const DraftSpec& skip) {
   s_.plan = std::make_shared<DraftPlan>(*w_.model, skip);
   s_.forget_tree();
 }
@@ -68,7 +68,7 @@ void Session::set_kvq(bool on) {
   s_.forget_tree();
 }
 
-void Session::set_sources(const DrafterSettings& settings) {
+void Session::set_sources(const SourceSettings& settings) {
   settings.check();
   s_.drafters.set(settings);
   s_.forget_tree();  // whose scouts are of the old ones
@@ -135,9 +135,9 @@ Emitted Session::prefill(std::span<const int32_t> tokens) {
   return sample();
 }
 
-const TokenTree& Session::draft(const DraftRule& rule) {
+const TokenTree& Session::draft(const TreeRule& rule) {
   Sequence* const s = &s_;
-  const DraftRule* const r = &rule;
+  const TreeRule* const r = &rule;
   phase(false, [&] { return swiftk::draft(w_, {&s, 1}, {&r, 1}), true; });
   return tree();
 }
@@ -178,7 +178,7 @@ std::vector<float> Session::kv_rows() const {
   return out;
 }
 
-std::span<const Outcome> Session::score(const SkipSet& skip, int window, int end) {
+std::span<const Outcome> Session::score(const DraftSpec& skip, int window, int end) {
   return scored_ = phase(true, [&] { return swiftk::score(w_, s_, skip, window, end); });
 }
 
@@ -186,7 +186,7 @@ std::span<const Outcome> Session::score_exits(std::span<const int32_t> exits, in
   return scored_ = phase(true, [&] { return swiftk::score_exits(w_, s_, exits, window, end); });
 }
 
-std::vector<SkipSet> Session::propose_skips(int most) {
+std::vector<DraftSpec> Session::propose_skips(int most) {
   return phase(false, [&] { return swiftk::propose_skips(w_, s_, most); });
 }
 

@@ -22,14 +22,14 @@ class Session {
   void set_sampling(const Sampling&, Acceptance = Acceptance::Coupled);
   void set_stop_ids(std::vector<int32_t>);  // of the sampling
   void set_logprobs(int n);                 // alternatives reported beside each token, at most kMaxTopk
-  void set_skip(const SkipSet&);            // recompiles the draft plan; takes effect with the next draft
+  void set_skip(const DraftSpec&);          // recompiles the draft plan; takes effect with the next draft
   void set_plan(std::shared_ptr<const DraftPlan>);
   // LayerSkip's KVQ cache, on at first: verification takes K, V and residual rows of the steps that draft and target
   // share at their start from drafting. Off, it runs these steps again, to the same bits.
   void set_kvq(bool on);
   void set_recall(Recall recall) { s_.drafters.set_recall(recall); }  // what drafters keep when another text begins
   // Settings of drafters. Where these change what drafters keep, they begin anew.
-  void set_sources(const DrafterSettings&);
+  void set_sources(const SourceSettings&);
   void forget_sources();  // what they have learned
 
   // Starts a new text: keeps the longest cached prefix of `tokens` (at most all but the last), forgets the rest;
@@ -45,7 +45,7 @@ class Session {
   Emitted prefill(std::span<const int32_t> tokens);
 
   // As in draft.h and verify.h, for this text.
-  const TokenTree& draft(const DraftRule&);
+  const TokenTree& draft(const TreeRule&);
   const TokenTree& set_tree(std::span<const int32_t> token, std::span<const int32_t> parent);
   std::span<const Emitted> verify();
   void commit(int count);
@@ -56,9 +56,9 @@ class Session {
   void load(std::span<const char> state);
 
   // As in score.h.
-  std::span<const Outcome> score(const SkipSet&, int window, int end = -1);
+  std::span<const Outcome> score(const DraftSpec&, int window, int end = -1);
   std::span<const Outcome> score_exits(std::span<const int32_t> exits, int window, int end = -1);
-  std::vector<SkipSet> propose_skips(int most);
+  std::vector<DraftSpec> propose_skips(int most);
 
   void cancel() { w_.cancel.store(true); }  // from any thread: the phase under way throws Error(Cancelled)
   void clear_cancel() { w_.cancel.store(false); }

@@ -38,7 +38,7 @@ RemoteHead::RemoteHead(const std::shared_ptr<const Model>& model, int context)
                  .blocks = blocks_for(checked_context(*model, context, "remote") + TokenTree::kMaxNodes),
                  .told = width_}),
       s_(*model, checked_context(*model, context, "remote")) {
-  s_.plan = std::make_shared<DraftPlan>(*model, SkipSet{.drafter = 0});
+  s_.plan = std::make_shared<DraftPlan>(*model, DraftSpec{.drafter = 0});
 }
 
 void RemoteHead::begin(const Sampling& sampling, int prompt) {

@@ -7,7 +7,7 @@ namespace {
 
 // Guesses need not be those of its own weights: of a model that has a copy in fewer bits, the copy is read.
 Plan plan_of(const Model& layers) {
-  SkipSet skip;
+  DraftSpec skip;
   if (!layers.copies.empty()) skip.weights = {layers.copies[0].dtype};
   return compile_plan(layers, skip);
 }

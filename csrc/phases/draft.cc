@@ -25,7 +25,7 @@ void weigh_step(std::span<Drafting* const> all) {
 // As many of the best candidates of all texts as bring most beyond the price of their rows.
 void add_worthy(std::span<Drafting* const> all) {
   if (all.empty()) return;
-  const DraftRule& rule = all[0]->rule();
+  const TreeRule& rule = all[0]->rule();
   int rows = 0;
   for (const Drafting* const d : all) rows += d->sequence().draft.tree.size();
   std::vector<size_t> take(all.size(), 0);
@@ -96,14 +96,14 @@ void run_steps(Workspace& w, std::span<Drafting* const> all) {
 
 }  // namespace
 
-void draft(Workspace& w, std::span<Sequence* const> sequences, std::span<const DraftRule* const> rules) {
+void draft(Workspace& w, std::span<Sequence* const> sequences, std::span<const TreeRule* const> rules) {
   const Stopwatch watch(w.last.draft);
   w.last.draft_steps = w.last.drafted = w.last.plan_passes = w.last.drafter_passes = 0;
   w.last.first_step = 0;
   w.last.caught_up = {};
   w.last.at_once = false;
   w.last.proposed.fill(0);
-  for (const DraftRule* const rule : rules) rule->check();
+  for (const TreeRule* const rule : rules) rule->check();
   for (const Sequence* const s : sequences) check_grown(*s, "draft");
   std::vector<Drafting> all;
   all.reserve(sequences.size());

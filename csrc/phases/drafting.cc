@@ -9,7 +9,7 @@
 
 namespace swiftk {
 
-Drafting::Drafting(Workspace& w, Sequence& s, const DraftRule& rule) : w_(w), s_(s), d_(s.draft), rule_(rule) {
+Drafting::Drafting(Workspace& w, Sequence& s, const TreeRule& rule) : w_(w), s_(s), d_(s.draft), rule_(rule) {
   begin_tree(s);
   // Every accepted token and the bonus token behind it must still fit the context.
   d_.most_depth = std::min(rule.max_depth, s.most_text - s.position() - 1);
@@ -19,7 +19,7 @@ Drafting::Drafting(Workspace& w, Sequence& s, const DraftRule& rule) : w_(w), s_
   const bool room = limit_ > 0 && beside_ && beside_->make_room(s);
   if (s.plan->skip.alone() && !room) limit_ = 0;
   guides_ = s.plan->skip.guided() && room && !s.rejects() && !beams();
-  const int widest = rule.by_time() ? DraftRule::kRanks
+  const int widest = rule.by_time() ? TreeRule::kRanks
                      : beams()      ? rule.beam
                                     : *std::max_element(rule.width.begin(), rule.width.end());
   d_.choices = std::min(widest, w.model->config.V);
@@ -188,7 +188,7 @@ void Drafting::plan_children(int node) {
   const int32_t* const token = d_.said.of(node);
   const int b = bucket_of(d_.gate, d_.log_p), candidate = d_.candidates.of_node(node);
   int n = 0;
-  std::array<float, DraftRule::kRanks> chance;
+  std::array<float, TreeRule::kRanks> chance;
   for (; n < d_.choices && token[n] >= 0; ++n) chance[n] = worth_of(d_.gate, b, n, 1);
   // Rejection needs siblings in the order of their draws, none left out: each is worth what the best behind it is.
   // The first draw is no leaf: follow() takes it.

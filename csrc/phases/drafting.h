@@ -11,7 +11,7 @@ namespace swiftk {
 // child.
 class Drafting {
  public:
-  Drafting(Workspace& w, Sequence& s, const DraftRule& rule);
+  Drafting(Workspace& w, Sequence& s, const TreeRule& rule);
 
   // Nodes that the next step reads; 0: the draft has all its steps.
   int reads() const { return n_; }
@@ -35,7 +35,7 @@ class Drafting {
   // Together with other texts: what the nodes that the next step reads are worth, and the least that all are to be.
   float worth() const { return d_.candidates.reading_worth(); }
   bool together() const { return rule_.by_time() && rule_.others > 0; }
-  const DraftRule& rule() const { return rule_; }
+  const TreeRule& rule() const { return rule_; }
   void stop() { n_ = 0; }
 
   // All steps are done. By time, candidates follow that may become nodes, best first: take() takes the next one.
@@ -88,7 +88,7 @@ class Drafting {
   Workspace& w_;
   Sequence& s_;
   Draft& d_;
-  const DraftRule& rule_;
+  const TreeRule& rule_;
   DraftRunner* beside_ = nullptr;  // of the drafter that the plan names
   int limit_ = 0, n_ = 0;
   bool guides_ = false;  // its drafter has room

@@ -3,8 +3,8 @@
 #include <optional>
 #include <vector>
 
-#include "draft/draft_rule.h"
 #include "draft/drafters/registry.h"
+#include "draft/tree_rule.h"
 
 namespace swiftk {
 
@@ -16,9 +16,9 @@ struct DraftMode {
   Plans plans = Plans::Any;
   std::vector<int> fixed{};                                            // their numbers
   std::vector<SourceId> sources{SourceId::Suffix, SourceId::Recycle};  // drafters that cost no step
-  int lane = 0;                     // directed: each text is judged alone, as its plans come and go
-  std::optional<DraftRule> rule{};  // of the host's: it says how far, the clock only whether
-  bool always = false;              // in every round, whatever it costs
+  int lane = 0;                    // directed: each text is judged alone, as its plans come and go
+  std::optional<TreeRule> rule{};  // of the host's: it says how far, the clock only whether
+  bool always = false;             // in every round, whatever it costs
 
   bool operator==(const DraftMode&) const = default;
   bool alike(const DraftMode& o) const {  // but for their rules

@@ -18,7 +18,7 @@ constexpr size_t kMostModes = 64;
 
 }  // namespace
 
-int Planner::find(const SkipSet& skip) const {
+int Planner::find(const DraftSpec& skip) const {
   const auto found = std::find_if(plans_.begin(), plans_.end(), [&](const Choice& c) { return c.plan->skip == skip; });
   return found == plans_.end() ? -1 : static_cast<int>(found - plans_.begin());
 }
@@ -26,7 +26,7 @@ int Planner::find(const SkipSet& skip) const {
 int Planner::offer(std::shared_ptr<const DraftPlan> plan, double price, const Prior& prior, bool for_all) {
   const int known = find(plan->skip);
   if (known >= 0) return known;
-  const SkipSet unguided = plan->skip.unguided();
+  const DraftSpec unguided = plan->skip.unguided();
   const auto same =
       std::find_if(plans_.begin(), plans_.end(), [&](const Choice& c) { return c.plan->skip.unguided() == unguided; });
   auto accepted =
@@ -108,7 +108,7 @@ bool Planner::may_draft(const Mode& m, int plan) const {
 }
 
 bool Planner::better_heard_as_guide(const Mode& m, int plan) const {
-  const SkipSet& skip = plans_[plan].plan->skip;
+  const DraftSpec& skip = plans_[plan].plan->skip;
   if (!skip.alone() || tried(plan) || m.asked.always) return false;
   for (int i = 0; i < static_cast<int>(plans_.size()); ++i) {
     const bool guide = plans_[i].plan->skip.guided() && plans_[i].plan->skip.drafter == skip.drafter;
@@ -228,10 +228,10 @@ const Allotment& Planner::allot(int mode, int texts, double pace, int plan, cons
   return next;
 }
 
-DraftRule Planner::rule(const Allotment& a, const TextOdds& text, int texts) const {
+TreeRule Planner::rule(const Allotment& a, const TextOdds& text, int texts) const {
   const Mode& m = modes_[a.mode];
   const float eager = a.eager ? static_cast<float>(tuned::kEager) : 1.0f;
-  DraftRule rule{.confidence = 0, .max_draft = a.drafts ? a.steps : 0};
+  TreeRule rule{.confidence = 0, .max_draft = a.drafts ? a.steps : 0};
   if (!a.drafts && !a.guesses) return rule;
   rule.min_step_gain = static_cast<float>(a.min_step_gain) * eager;
   rule.min_row_gain = static_cast<float>(a.min_row_gain) * eager;
@@ -244,7 +244,7 @@ DraftRule Planner::rule(const Allotment& a, const TextOdds& text, int texts) con
   if (a.drafts) {
     for (int b = 0; b < kSureness; ++b) {
       rule.p_top1[b] = static_cast<float>(a.odds.p_top1[b]);
-      for (int r = 0; r < DraftRule::kRanks - 1; ++r) rule.p_rank[b][r] = static_cast<float>(a.odds.p_rank[r][b]);
+      for (int r = 0; r < TreeRule::kRanks - 1; ++r) rule.p_rank[b][r] = static_cast<float>(a.odds.p_rank[r][b]);
     }
     for (int b = 0; b + 1 < kSureness; ++b) rule.edges[b] = static_cast<float>(AcceptanceRates::edge(b));
     rule.chain = plans_[a.plan].plan->serial ? 0 : tuned::kChain;

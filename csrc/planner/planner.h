@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "draft/draft_plan.h"
-#include "draft/draft_rule.h"
 #include "draft/outcome.h"
+#include "draft/tree_rule.h"
 #include "planner/acceptance.h"
 #include "planner/clock.h"
 #include "planner/draft_mode.h"
@@ -39,7 +39,7 @@ struct Allotment {
 
 // What a planner can go on from in another process: how often a plan came true, what a pass of it and rows cost.
 struct PlanState {
-  SkipSet skip;
+  DraftSpec skip;
   double price = 0;            // plain steps
   std::vector<double> counts;  // as AcceptanceRates keeps them
 };
@@ -71,7 +71,7 @@ class Planner {
   // A plan that may draft. price: of one of its steps, in plain steps, before it was measured. for_all: of texts whose
   // hosts name none. Returns its number; one that skips the same keeps the one it has.
   int offer(std::shared_ptr<const DraftPlan>, double price, const Prior&, bool for_all);
-  int find(const SkipSet&) const;  // -1: it was not offered
+  int find(const DraftSpec&) const;  // -1: it was not offered
   std::shared_ptr<const DraftPlan> shared_plan(int i) const { return plans_[i].plan; }
   // Rows up to which a pass is taken to cost little more than one of a single row, before it was measured.
   void few_rows(int n) { clock_.few_rows(n); }
@@ -87,7 +87,7 @@ class Planner {
   // directs, where it does.
   const Allotment& allot(int mode, int texts, double pace, int plan = -1, const Reading& = {});
   // The rule of a text in it.
-  DraftRule rule(const Allotment&, const TextOdds&, int texts) const;
+  TreeRule rule(const Allotment&, const TextOdds&, int texts) const;
 
   // A round is over.
   void learn(const RoundCost&);

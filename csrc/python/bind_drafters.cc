@@ -23,7 +23,7 @@ using Told = std::tuple<int, int32_t, bool>;          // a scout
 // One drafter in a set of its own, and its text.
 class Alone {
  public:
-  Alone(const std::string& name, const DrafterSettings& settings, bool recall) : id_(source_named(name)) {
+  Alone(const std::string& name, const SourceSettings& settings, bool recall) : id_(source_named(name)) {
     settings.check();
     set_.set(settings);
     set_.set_recall(recall ? Recall::All : Recall::Nothing);
@@ -73,8 +73,8 @@ void bind_drafters(py::module_& root) {
   py::module_ m = root.def_submodule("drafters");
   py::class_<Alone>(m, "Drafter")
       .def(py::init([](const std::string& name, bool recall, const py::kwargs& settings) {
-             const py::object given = py::type::of<DrafterSettings>()(**settings);
-             return std::make_unique<Alone>(name, given.cast<DrafterSettings>(), recall);
+             const py::object given = py::type::of<SourceSettings>()(**settings);
+             return std::make_unique<Alone>(name, given.cast<SourceSettings>(), recall);
            }),
            "name"_a, "recall"_a = false)
       .def("restart", &Alone::restart)

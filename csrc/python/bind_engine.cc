@@ -182,7 +182,7 @@ void each_field(Request*, F&& field) {
   field("always", &Request::always);
   field("kvq", &Request::kvq);
   field("rule", nullptr, [](Request& r, const py::handle& given) {
-    if (!given.is_none()) r.rule = given.cast<DraftRule>();
+    if (!given.is_none()) r.rule = given.cast<TreeRule>();
   });
   field("constraint", nullptr, [](Request& r, const py::handle& given) {
     if (!given.is_none()) r.constraint = constraint_of(py::reinterpret_borrow<py::object>(given));
@@ -230,7 +230,7 @@ py::tuple scored(const SharedEngine& self, F run, std::optional<size_t> candidat
   return scores(outcomes, seconds, candidates);
 }
 
-py::tuple score(const SharedEngine& self, uint64_t id, const SkipSet& skip, int window, int end) {
+py::tuple score(const SharedEngine& self, uint64_t id, const DraftSpec& skip, int window, int end) {
   return scored(self, [&](Engine& e) { return e.score(id, skip, window, end); });
 }
 
@@ -239,7 +239,7 @@ py::tuple score_exits(const SharedEngine& self, uint64_t id, const std::vector<i
 }
 
 // The set that drafted, or None.
-std::optional<SkipSet> plan_of(const Turn& t) { return t.plan ? std::optional(t.plan->skip) : std::nullopt; }
+std::optional<DraftSpec> plan_of(const Turn& t) { return t.plan ? std::optional(t.plan->skip) : std::nullopt; }
 
 // (token, parent, source, path_probability, came) of each node behind the root.
 py::list tree_of(const Turn& t) {
@@ -253,9 +253,9 @@ py::list tree_of(const Turn& t) {
 // A skip set in a file: (attn, mlp, exit_layer, weights).
 using Card = std::tuple<std::vector<int>, std::vector<int>, int, std::vector<std::string>>;
 
-SkipSet set_of(const Card& card) {
+DraftSpec set_of(const Card& card) {
   const auto& [attn, mlp, exit_layer, weights] = card;
-  SkipSet skip{attn, mlp, exit_layer};
+  DraftSpec skip{attn, mlp, exit_layer};
   read_weights(skip, weights);
   return skip;
 }
@@ -324,7 +324,7 @@ void bind_engine(py::module_& m) {
       .def("submit", &submit, "boxes"_a, "request"_a)
       .def(
           "direct",
-          [](const SharedEngine& self, uint64_t id, const SkipSet& skip, const std::optional<DraftRule>& rule) {
+          [](const SharedEngine& self, uint64_t id, const DraftSpec& skip, const std::optional<TreeRule>& rule) {
             self.between([&](Engine& e) { e.direct(id, skip, rule ? &*rule : nullptr); });
           },
           "id"_a, "skip"_a, "rule"_a = py::none())
@@ -348,19 +348,19 @@ void bind_engine(py::module_& m) {
           "id"_a, "most"_a)
       .def(
           "price",
-          [](const SharedEngine& self, const SkipSet& skip) {
+          [](const SharedEngine& self, const DraftSpec& skip) {
             return self.between([&](Engine& e) { return e.planner().price(e.plan(skip)); });
           },
           "skip"_a)
       .def(
           "rates",
-          [](const SharedEngine& self, const SkipSet& skip) {
+          [](const SharedEngine& self, const DraftSpec& skip) {
             return self.between([&](Engine& e) { return e.planner().rates(e.plan(skip)); });
           },
           "skip"_a)
       .def(
           "learned",
-          [](const SharedEngine& self, const SkipSet& skip, const AcceptanceRates& rates) {
+          [](const SharedEngine& self, const DraftSpec& skip, const AcceptanceRates& rates) {
             self.between([&](Engine& e) { e.planner().learned(e.plan(skip), rates); });
           },
           "skip"_a, "rates"_a)

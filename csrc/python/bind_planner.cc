@@ -32,7 +32,7 @@ class Simulated {
   SoloPlanner* operator->() { return &solo_; }
   Planner& planner() { return solo_.planner; }
 
-  int plan(const SkipSet& skip) {
+  int plan(const DraftSpec& skip) {
     const int known = planner().find(skip);
     return known >= 0 ? known : offer_plan(planner(), *model_, skip, false);
   }
@@ -76,7 +76,7 @@ void each_field(RoundCost*, F&& field) {
 
 namespace {
 
-py::dict told(const Allotment& a, const DraftRule& r) {
+py::dict told(const Allotment& a, const TreeRule& r) {
   return py::dict("drafts"_a = a.drafts, "guesses"_a = a.guesses, "eager"_a = a.eager, "steps"_a = a.steps,
                   "rows"_a = a.rows, "plan"_a = a.plan, "rate"_a = a.rate, "min_step_gain"_a = r.min_step_gain,
                   "edges"_a = r.edges, "p_top1"_a = r.p_top1, "p_rank"_a = r.p_rank, "row_price"_a = r.row_price,
@@ -133,7 +133,7 @@ void bind_simulated(py::module_& m) {
       .def("start_text", [](Simulated& self) { self->start_text(); })
       .def(
           "next",
-          [](Simulated& self, const std::optional<SkipSet>& skip, const std::vector<int>& unread, double left) {
+          [](Simulated& self, const std::optional<DraftSpec>& skip, const std::vector<int>& unread, double left) {
             Reading reading{.left = left};
             std::copy_n(unread.begin(), std::min(unread.size(), reading.unread.size()), reading.unread.begin());
             const Allotment& a = self->next(skip ? self.plan(*skip) : -1, reading);
@@ -158,12 +158,14 @@ void bind_simulated(py::module_& m) {
           "charge", [](Simulated& self, double seconds) { self.planner().charge(self->mode(), 1, seconds); },
           "seconds"_a)
       .def(
-          "price", [](Simulated& self, const SkipSet& skip) { return self.planner().price(self.plan(skip)); }, "skip"_a)
+          "price", [](Simulated& self, const DraftSpec& skip) { return self.planner().price(self.plan(skip)); },
+          "skip"_a)
       .def(
-          "rates", [](Simulated& self, const SkipSet& skip) { return self.planner().rates(self.plan(skip)); }, "skip"_a)
+          "rates", [](Simulated& self, const DraftSpec& skip) { return self.planner().rates(self.plan(skip)); },
+          "skip"_a)
       .def(
           "learned",
-          [](Simulated& self, const SkipSet& skip, const AcceptanceRates& rates) {
+          [](Simulated& self, const DraftSpec& skip, const AcceptanceRates& rates) {
             self.planner().learned(self.plan(skip), rates);
           },
           "skip"_a, "rates"_a)

@@ -35,9 +35,9 @@ inline pybind11::tuple scores(std::span<const Outcome> outcomes, double seconds,
 }
 
 // (attn, mlp) of each.
-inline std::vector<std::pair<std::vector<int>, std::vector<int>>> sublayers(std::vector<SkipSet> sets) {
+inline std::vector<std::pair<std::vector<int>, std::vector<int>>> sublayers(std::vector<DraftSpec> sets) {
   std::vector<std::pair<std::vector<int>, std::vector<int>>> out;
-  for (SkipSet& skip : sets) out.emplace_back(std::move(skip.attn), std::move(skip.mlp));
+  for (DraftSpec& skip : sets) out.emplace_back(std::move(skip.attn), std::move(skip.mlp));
   return out;
 }
 

@@ -83,7 +83,7 @@ py::tuple scored(Session& self, Run run, std::optional<size_t> exits = {}) {
   return scores(outcomes, self.last().score, exits);
 }
 
-py::tuple score(Session& self, const SkipSet& skip, int window, int end) {
+py::tuple score(Session& self, const DraftSpec& skip, int window, int end) {
   return scored(self, [&] { return self.score(skip, window, end); });
 }
 
@@ -116,7 +116,7 @@ void bind_session(py::module_& m) {
       .def(
           "prefill", [](Session& self, const Tokens& t) { return self.prefill(span(t)); }, "tokens"_a, Release())
       .def(
-          "draft", [](Session& self, const DraftRule& rule) { return self.draft(rule).size(); }, "rule"_a = DraftRule{},
+          "draft", [](Session& self, const TreeRule& rule) { return self.draft(rule).size(); }, "rule"_a = TreeRule{},
           Release())
       .def(
           "set_tree",

@@ -13,7 +13,7 @@ std::vector<bool> membership(const std::vector<int>& layers, int n_layers, const
   std::vector<bool> in(n_layers, false);
   for (const int layer : layers) {
     if (layer < 0 || layer >= n_layers) {
-      fail(Status::InvalidArgument, std::string("[plan] SkipSet.") + field + " names layer " + std::to_string(layer) +
+      fail(Status::InvalidArgument, std::string("[plan] DraftSpec.") + field + " names layer " + std::to_string(layer) +
                                         ", want 0.." + std::to_string(n_layers - 1));
     }
     in[layer] = true;
@@ -23,15 +23,15 @@ std::vector<bool> membership(const std::vector<int>& layers, int n_layers, const
 
 }  // namespace
 
-SkipSet SkipSet::unguided() const {
-  SkipSet set = *this;
+DraftSpec DraftSpec::unguided() const {
+  DraftSpec set = *this;
   if (!alone()) set.drafter.reset();
   return set;
 }
 
 std::string name_of_drafter(int number) { return number == 0 ? "drafter" : "drafter-" + std::to_string(number + 1); }
 
-void read_weights(SkipSet& skip, std::span<const std::string> names) {
+void read_weights(DraftSpec& skip, std::span<const std::string> names) {
   for (const std::string& name : names) {
     if (&name == &names.back() && names.size() <= 2) {
       for (int i = 0; i < kMostDraftModels; ++i) {
@@ -49,26 +49,26 @@ void read_weights(SkipSet& skip, std::span<const std::string> names) {
   }
 }
 
-std::vector<std::string> names_of_weights(const SkipSet& skip) {
+std::vector<std::string> names_of_weights(const DraftSpec& skip) {
   std::vector<std::string> names;
   for (const std::optional<DType> form : skip.weights) names.push_back(form ? name_of(*form) : "own");
   if (skip.drafter) names.push_back(name_of_drafter(*skip.drafter));
   return names;
 }
 
-Plan compile_plan(const Model& model, const SkipSet& skip) {
+Plan compile_plan(const Model& model, const DraftSpec& skip) {
   if (skip.alone())
     fail(Status::InvalidArgument, "[plan] the drafter has layers of its own: nothing of them is skipped");
   const int n_layers = model.config.L;
   if (skip.exit_layer < -1 || skip.exit_layer > n_layers) {
-    fail(Status::InvalidArgument, "[plan] SkipSet.exit_layer is " + std::to_string(skip.exit_layer) + ", want 0.." +
+    fail(Status::InvalidArgument, "[plan] DraftSpec.exit_layer is " + std::to_string(skip.exit_layer) + ", want 0.." +
                                       std::to_string(n_layers) + " or -1 for none");
   }
   const std::vector<bool> no_attn = membership(skip.attn, n_layers, "attn"),
                           no_mlp = membership(skip.mlp, n_layers, "mlp");
   const size_t forms = skip.weights.size();
   if (forms > 1 && forms != static_cast<size_t>(n_layers)) {
-    fail(Status::InvalidArgument, "[plan] SkipSet.weights names " + std::to_string(forms) + " forms, want one or " +
+    fail(Status::InvalidArgument, "[plan] DraftSpec.weights names " + std::to_string(forms) + " forms, want one or " +
                                       std::to_string(n_layers) + ", one a layer");
   }
   const auto form = [&](int layer) -> const Weights& {

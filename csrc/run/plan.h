@@ -1,5 +1,5 @@
-// A SkipSet compiles to a Plan: the flat list of sublayers that a pass runs. The target is the plan that skips nothing;
-// draft and target differ in data, never in code.
+// A DraftSpec compiles to a Plan: the flat list of sublayers that a pass runs. The target is the plan that skips
+// nothing; draft and target differ in data, never in code.
 #pragma once
 #include <optional>
 #include <span>
@@ -11,7 +11,7 @@
 namespace swiftk {
 
 // Sublayers left out of the draft. Every subset is legal; a bad one costs speed, never correctness.
-struct SkipSet {
+struct DraftSpec {
   std::vector<int> attn{}, mlp{};  // layers, any order; duplicates are ignored
   int exit_layer = -1;             // layers >= exit_layer are left out whole; -1: none
   // The stored form that is read of each layer [L], or of all [1]; none, or empty: the model's own. The head's is the
@@ -22,8 +22,8 @@ struct SkipSet {
   std::optional<int> drafter{};
   bool alone() const { return drafter && weights.empty(); }
   bool guided() const { return drafter && !weights.empty(); }
-  SkipSet unguided() const;  // what drafts the same tokens by itself
-  bool operator==(const SkipSet&) const = default;
+  DraftSpec unguided() const;  // what drafts the same tokens by itself
+  bool operator==(const DraftSpec&) const = default;
 };
 
 // As hosts name it: "drafter", "drafter-2", ...
@@ -32,8 +32,8 @@ std::string name_of_drafter(int number);
 // Sets the weights that are read, by names as hosts write them: "own" or dtypes, and behind one of them, or alone, the
 // name of a drafter.
 // Throws Error(InvalidArgument) for another name.
-void read_weights(SkipSet&, std::span<const std::string> names);
-std::vector<std::string> names_of_weights(const SkipSet&);
+void read_weights(DraftSpec&, std::span<const std::string> names);
+std::vector<std::string> names_of_weights(const DraftSpec&);
 
 // Cross: attention whose K and V are others': it appends none.
 enum class StepKind : uint8_t { Attention, Mlp, Cross };
@@ -53,7 +53,7 @@ struct Plan {
 };
 
 // Throws Error(InvalidArgument) for a layer outside [0, L), exit_layer outside [0, L], or weights that are not loaded.
-Plan compile_plan(const Model&, const SkipSet&);
+Plan compile_plan(const Model&, const DraftSpec&);
 
 // Number of steps that both plans begin with, reading the same weights. Their K, V and residual rows are equal bit for
 // bit.

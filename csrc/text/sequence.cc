@@ -56,7 +56,7 @@ Verified::Verified() {
 Sequence::Sequence(const Model& model, int most)
     : most_text(most),
       seen(model.config.V),
-      plan(std::make_shared<DraftPlan>(model, SkipSet{})),
+      plan(std::make_shared<DraftPlan>(model, DraftSpec{})),
       followed(model.drafters.size()) {
   text.reserve(most + 1);
   path_tokens.reserve(TokenTree::kMaxNodes);

@@ -10,7 +10,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from rich.text import Text
 
-from ..draft.skip import SkipSet
+from ..draft.draft_spec import DraftSpec
 from ..draft.sources import DRAFTERS
 from ..errors import InvalidArgument
 from .common import (
@@ -120,23 +120,23 @@ def ways(lm: Any) -> dict[str, dict[str, Any]]:
         **{f"{name} alone": {"drafter": name} for name, drafter in DRAFTERS.items() if not drafter.plan},
         **{f"{kind} alone": {"drafter": kind} for kind in lm.model.drafters},
         **{f"skips {name}": {"skip": skip} for name, skip in skip_sets(layers).items()},
-        "skips every second layer, one threshold": {"skip": SkipSet.uniform(layers), "gate": 0.0},
+        "skips every second layer, one threshold": {"skip": DraftSpec.uniform(layers), "gate": 0.0},
         "swift's search": {"optimizer": "swift"},
     }
     return {"default": {}, **{name: {**how, "speculate": "always"} for name, how in always.items()}}
 
 
-def skip_sets(n_layers: int) -> dict[str, SkipSet]:
+def skip_sets(n_layers: int) -> dict[str, DraftSpec]:
     """Drafts from harmless to hopeless: correctness may depend on none of them."""
     shuffled = random.Random(n_layers)
     pick = [i for i in range(n_layers) if shuffled.random() < 0.6]
     other = [i for i in range(n_layers) if shuffled.random() < 0.6]
     return {
-        "every second layer": SkipSet.uniform(n_layers),
-        "random sublayers": SkipSet(attn=tuple(pick), mlp=tuple(other)),
-        "all after half": SkipSet.early_exit(max(1, n_layers // 2)),
-        "everything": SkipSet.layers(range(n_layers)),
-        "nothing": SkipSet(),
+        "every second layer": DraftSpec.uniform(n_layers),
+        "random sublayers": DraftSpec(attn=tuple(pick), mlp=tuple(other)),
+        "all after half": DraftSpec.early_exit(max(1, n_layers // 2)),
+        "everything": DraftSpec.layers(range(n_layers)),
+        "nothing": DraftSpec(),
     }
 
 

@@ -12,7 +12,7 @@ import typer
 
 from .. import _core
 from ..draft.cost import break_even, tokens_per_round
-from ..draft.skip import DRAFTER_NAMES, SkipSet
+from ..draft.draft_spec import DRAFTER_NAMES, DraftSpec
 from .common import (
     PROMPTS,
     JsonOption,
@@ -61,12 +61,12 @@ def _measure(lm: Any, step: Callable[[], None]) -> dict[str, Any]:
     session.set_logprobs(0)
     session.prefill([(7 * i + 1) % vocab for i in range(min(48, lm.context // 2))])
     plans = {
-        **{f"{name} copy": SkipSet(weights=name) for name in lm.model.copies},
-        "every second layer": SkipSet.uniform(layers),
-        "exit at half": SkipSet.early_exit(layers // 2),
+        **{f"{name} copy": DraftSpec(weights=name) for name in lm.model.copies},
+        "every second layer": DraftSpec.uniform(layers),
+        "exit at half": DraftSpec.early_exit(layers // 2),
     }
     for name, kind in zip(DRAFTER_NAMES, lm.model.drafters, strict=False):
-        plans[f"{kind} {name}"] = SkipSet(weights=name)
+        plans[f"{kind} {name}"] = DraftSpec(weights=name)
     every: dict[Any, Callable[[], float]] = {n: partial(_verify, session, n) for n in _ROWS if n <= vocab}
     every |= {name: partial(_draft_step, session, plan) for name, plan in plans.items()}
     plain, cost = _in_turn(every, step)
@@ -109,9 +109,9 @@ def _verify(session: Any, rows: int) -> float:
     return float(session.last["verify"])
 
 
-def _draft_step(session: Any, plan: SkipSet) -> float:
-    session.set_skip(_core.SkipSet(**plan.arguments()))
-    session.draft(_core.DraftRule(confidence=0.0, max_draft=_DRAFT, max_nodes=_DRAFT + 1))
+def _draft_step(session: Any, plan: DraftSpec) -> float:
+    session.set_skip(_core.DraftSpec(**plan.arguments()))
+    session.draft(_core.TreeRule(confidence=0.0, max_draft=_DRAFT, max_nodes=_DRAFT + 1))
     return float(session.last["draft"]) / max(1, int(session.last["draft_steps"]))
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from ..api import LM
-from ..draft.skip import SkipSet
+from ..draft.draft_spec import DraftSpec
 from ..errors import InvalidArgument
 from ..papers import self_sd
 from .common import (
@@ -37,7 +37,7 @@ _WAYS = {"plain": "plain", "before": "uniform set", "after": "found set", "defau
 class Found:
     """The best set so far; matchness is the share of its drafted tokens that were right."""
 
-    skip: SkipSet
+    skip: DraftSpec
     matchness: float = 0.0
     steps: int = 0
     seconds: float = 0.0
@@ -103,7 +103,7 @@ def verdict(rates: dict[str, float]) -> str:
 
 
 def _search(lm: LM, texts: list[str], optimizer: str, steps: int, new_tokens: int) -> Found:
-    found = Found(SkipSet.uniform(lm.config["num_layers"]))
+    found = Found(DraftSpec.uniform(lm.config["num_layers"]))
     searching = _offline if optimizer == "self-sd" else _online
     with work(f"searching ({optimizer})", steps) as progress:
         try:
@@ -115,12 +115,12 @@ def _search(lm: LM, texts: list[str], optimizer: str, steps: int, new_tokens: in
     return found
 
 
-def _rates(lm: LM, texts: list[str], tokens: int, layers: int, skip: SkipSet) -> dict[str, float]:
+def _rates(lm: LM, texts: list[str], tokens: int, layers: int, skip: DraftSpec) -> dict[str, float]:
     """Tokens per second after the first one of each text, by how it is decoded. The ways take turns, text by text, so
     that all see the same machine; the first text's first turn warms up."""
     ways: dict[str, dict[str, Any]] = {
         "plain": {"speculate": False},
-        "before": {"skip": SkipSet.uniform(layers), "speculate": "always"},
+        "before": {"skip": DraftSpec.uniform(layers), "speculate": "always"},
         "after": {"skip": skip, "speculate": "always"},
         "default": {},
     }

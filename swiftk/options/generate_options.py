@@ -14,10 +14,10 @@ from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, get_type_hints
 
-from ..draft.draft_rule import MAX_DRAFT, DraftRule
-from ..draft.skip import DRAFTER_NAMES, SkipSet
+from ..draft.draft_spec import DRAFTER_NAMES, DraftSpec
 from ..draft.source_settings import SourceSettings
 from ..draft.sources import DRAFTERS
+from ..draft.tree_rule import MAX_DRAFT, TreeRule
 from ..errors import InvalidArgument, InvalidOption
 from ..text import grammar
 from .fields import BOTH, MAX_LOGPROBS, TO_THE_END, TextOptions, described, option, put, read_all, table
@@ -59,11 +59,11 @@ class GenerateOptions(TextOptions):
         'True: draft while it is faster, "always": in every round, False: never.',
         http=BOTH,
     )
-    skip: str | Path | SkipSet | Sequence[int] | None = option(
+    skip: str | Path | DraftSpec | Sequence[int] | None = option(
         "auto",
         By(Any),
-        'Layers that drafts leave out: "auto", None, a SkipSet, a list of layers, the path of a saved set, or only the '
-        'weights to read ("int4").',
+        'Layers that drafts leave out: "auto", None, a DraftSpec, a list of layers, the path of a saved one, or only '
+        'the weights to read ("int4").',
     )
     assistant_early_exit: int | str | None = option(
         None, Integer(0, 1 << 16, also=(None, "auto")), 'Draft with the first k layers; "auto": the fastest k.'
@@ -73,10 +73,10 @@ class GenerateOptions(TextOptions):
         Flag(),
         "Verification reuses the first layers of a draft if the draft ran them exactly; False: it runs them again.",
     )
-    gate: str | float | DraftRule = option(
+    gate: str | float | TreeRule = option(
         "auto",
         By(Any),
-        'When a draft ends: "auto" (by time), "swift" or SWIFT\'s confidence threshold, or a DraftRule.',
+        'When a draft ends: "auto" (by time), "swift" or SWIFT\'s confidence threshold, or a TreeRule.',
         aliases=("assistant_confidence_threshold",),
     )
     max_draft: int | None = option(
@@ -269,11 +269,13 @@ def _check_choices(o: GenerateOptions) -> None:
         names = ", ".join(map(repr, DRAFTER_NAMES[:2]))
         raise InvalidArgument(f"[generate] features={o.features!r}, want the name of a drafter: {names}, ...")
     threshold = isinstance(o.gate, Real) and not isinstance(o.gate, bool) and 0 <= o.gate <= 1
-    if not (isinstance(o.gate, DraftRule) or o.gate in ("auto", "swift") or threshold):
-        raise InvalidArgument(f"[generate] gate={o.gate!r}, want 'auto', 'swift', a threshold in [0, 1] or a DraftRule")
+    if not (isinstance(o.gate, TreeRule) or o.gate in ("auto", "swift") or threshold):
+        raise InvalidArgument(f"[generate] gate={o.gate!r}, want 'auto', 'swift', a threshold in [0, 1] or a TreeRule")
     other = isinstance(o.skip, (bytes, Mapping)) or (isinstance(o.skip, str) and not o.skip)
-    if other or not (o.skip is None or isinstance(o.skip, (str, os.PathLike, SkipSet, Iterable))):
-        raise InvalidArgument(f"[generate] skip={o.skip!r}, want 'auto', None, a SkipSet, a list of layers, or a path")
+    if other or not (o.skip is None or isinstance(o.skip, (str, os.PathLike, DraftSpec, Iterable))):
+        raise InvalidArgument(
+            f"[generate] skip={o.skip!r}, want 'auto', None, a DraftSpec, a list of layers, or a path"
+        )
 
 
 def _check_contradictions(o: GenerateOptions) -> None:
@@ -311,7 +313,7 @@ def _check_contradictions(o: GenerateOptions) -> None:
     if o.assistant_early_exit is not None and not (isinstance(o.skip, str) and o.skip == "auto"):
         raise InvalidArgument(
             f"[generate] assistant_early_exit={o.assistant_early_exit!r} and skip={o.skip!r} both choose the "
-            "draft; use skip=SkipSet(..., exit_layer=...) for both"
+            "draft; use skip=DraftSpec(..., exit_layer=...) for both"
         )
     if o.response_format is not None and grammar.asked(o.response_format) and o.ignore_eos:
         raise InvalidArgument(

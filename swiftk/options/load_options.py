@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ..draft.skip import MOST_DRAFTERS
+from ..draft.draft_spec import MOST_DRAFTERS
 from ..errors import InvalidArgument, InvalidOption
 from .fields import described, option, read_all
 from .values import By, Integer, Size, forms

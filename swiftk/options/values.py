@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Protocol, TypeVar
 
-from ..draft.skip import FORMS
+from ..draft.draft_spec import FORMS
 from ..errors import InvalidArgument, InvalidOption
 
 T = TypeVar("T")

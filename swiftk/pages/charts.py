@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from statistics import median
 
-from ..draft.skip import SkipSet
+from ..draft.draft_spec import DraftSpec
 from ..running.result import Result
 from ..running.stats import Stats
 from ..running.trace import Trace, TracedRound
@@ -178,10 +178,10 @@ def _kept_dot(axes: svg.Axes, c) -> str:
     return f"<g>{svg.title(words)}{axes.dots([(c.tokens, c.matchness)], 'kept')}</g>"
 
 
-def kept_sets(trace: Trace) -> list[tuple[str, SkipSet]]:
+def kept_sets(trace: Trace) -> list[tuple[str, DraftSpec]]:
     """What drafted, change by change, with words for each: the optimizer's kept sets; without any, the rounds'. Empty
     where nothing was ever skipped."""
-    found: list[tuple[str, SkipSet]] = []
+    found: list[tuple[str, DraftSpec]] = []
     for step, c in enumerate(trace.candidates):
         if c.kept and (not found or found[-1][1] != c.skip):
             found.append((f"step {step + 1} ({c.kind}), token {c.tokens}, matchness {c.matchness:.2f}", c.skip))
@@ -225,7 +225,7 @@ def layers(trace: Trace) -> str | None:
     return svg.svg("Skipped layers", height, body) + legend(*entries)
 
 
-def _column(x: float, wide: float, row: float, n: int, tops: dict[str, float], words: str, skip: SkipSet) -> str:
+def _column(x: float, wide: float, row: float, n: int, tops: dict[str, float], words: str, skip: DraftSpec) -> str:
     """One set: a path for what is skipped, one for what lies behind the exit. A cell is a closed square from M."""
     end = n if skip.exit_layer is None else min(skip.exit_layer, n)
     cells = {"skip": "", "exit": ""}

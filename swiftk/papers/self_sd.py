@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from time import perf_counter
 from typing import Any
 
-from ..draft.skip import SkipSet
+from ..draft.draft_spec import DraftSpec
 from ..search.base import Candidate
 from ..search.proposals import skip_set, sublayers
 from .bayes import suggest
@@ -23,7 +23,7 @@ def search(
     n_layers = lm.config["num_layers"]
     points: list[list[float]] = []
     scores: list[float] = []
-    point = _vertex(SkipSet.uniform(n_layers), n_layers)
+    point = _vertex(DraftSpec.uniform(n_layers), n_layers)
     for step in range(steps):
         began = perf_counter()
         if step:
@@ -38,13 +38,13 @@ def search(
         yield Candidate(tokens, kind, skip, acceptance, rate, best, perf_counter() - began)
 
 
-def _vertex(skip: SkipSet, n_layers: int) -> list[float]:
+def _vertex(skip: DraftSpec, n_layers: int) -> list[float]:
     skipped = sublayers(skip, n_layers)
     return [float(i in skipped) for i in range(2 * n_layers)]
 
 
 def _measure(
-    lm: Any, prompts: Sequence[Any], skip: SkipSet, tokens: int, options: dict[str, Any]
+    lm: Any, prompts: Sequence[Any], skip: DraftSpec, tokens: int, options: dict[str, Any]
 ) -> tuple[float, float]:
     """(tokens per second, acceptance) over all prompts."""
     generated, seconds, drafted, accepted = 0, 0.0, 0, 0

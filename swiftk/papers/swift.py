@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from ..draft.skip import SkipSet
+from ..draft.draft_spec import DraftSpec
 from ..options.swift_settings import SwiftSettings
 from ..search.base import Candidate, DraftConfig, Measured, Optimizer, Progress, Scorer
 from ..search.proposals import skip_set, sublayers
@@ -24,7 +24,7 @@ class Sets:
         bayesian = s.bayes and count > 0
         self._suggestions = Suggestions(len(self._inner), s.seed, s.alpha, s.kappa, s.waits) if bayesian else None
 
-    def next(self, step: int) -> tuple[str, SkipSet]:
+    def next(self, step: int) -> tuple[str, DraftSpec]:
         """(where it comes from, the set) of a step of the search, the first one being 1. A suggestion that is not there
         in its turn is scored when it is."""
         suggestions, s = self._suggestions, self._settings
@@ -38,7 +38,7 @@ class Sets:
             return "bayes", skip_set((self._inner[i] for i in largest), self.n_layers)
         return "random", skip_set(self._rng.sample(self._inner, self.count), self.n_layers)
 
-    def swapped(self, skip: SkipSet) -> SkipSet:
+    def swapped(self, skip: DraftSpec) -> DraftSpec:
         """One to three sublayers of the set for others; of the asked count, whatever the set had."""
         skipped = [s for s in self._inner if s in sublayers(skip, self.n_layers)]
         self._rng.shuffle(skipped)
@@ -48,7 +48,7 @@ class Sets:
         others = self._rng.sample(kept, min(self.count - len(stay), len(kept)))
         return skip_set([*stay, *others], self.n_layers)
 
-    def tell(self, skip: SkipSet, matchness: float) -> None:
+    def tell(self, skip: DraftSpec, matchness: float) -> None:
         """The set that was scored, not the point that it was rounded from."""
         if self._suggestions:
             skipped = sublayers(skip, self.n_layers)
@@ -68,7 +68,7 @@ class Swift(Optimizer):
     """
 
     def __init__(self, n_layers: int, measured: Measured, settings: SwiftSettings, parameters: float = 0.0) -> None:
-        super().__init__(DraftConfig(SkipSet.uniform(n_layers), "uniform"), measured)
+        super().__init__(DraftConfig(DraftSpec.uniform(n_layers), "uniform"), measured)
         self.settings = settings
         self._sets = Sets(n_layers, settings.skipped(n_layers, parameters), settings)
         self.steps = self._without_gain = self._rounds = 0

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import sqrt
 
 from ..draft.cost import Round
-from ..draft.skip import SkipSet
+from ..draft.draft_spec import DraftSpec
 from ..options.swift_settings import SwiftSettings
 from ..search.base import Candidate, DraftConfig, Measured, Optimizer, Progress, Score, Scorer
 from ..search.budget import UNMEASURED, Budget
@@ -34,7 +34,7 @@ class Trial:
     `behind` that it alone had wrong."""
 
     kind: str
-    skip: SkipSet
+    skip: DraftSpec
     price: float  # of a draft step, in plain steps
     low: int  # positions between which it was looked at
     high: int
@@ -97,7 +97,7 @@ class TimedSwift(Optimizer):
         settings: SwiftSettings,
         parameters: float = 0.0,
     ) -> None:
-        super().__init__(DraftConfig(SkipSet.uniform(n_layers), "uniform"), measured)
+        super().__init__(DraftConfig(DraftSpec.uniform(n_layers), "uniform"), measured)
         self.settings, self.domains = settings, Domains()
         self._sets = Sets(n_layers, settings.skipped(n_layers, parameters), settings)
         self._configs = {self.current.skip: self.current}
@@ -203,7 +203,7 @@ class TimedSwift(Optimizer):
         enough = last or trial.rows >= _LEAST
         return True if enough and self._kept * self._promise(trial.skip, trial.held) > PAYS else None
 
-    def _promise(self, skip: SkipSet, held: float) -> float:
+    def _promise(self, skip: DraftSpec, held: float) -> float:
         return chain_rate(min(held, 1.0), self._prices.price(skip), self.measured.row, _LENGTHS)
 
     def _live(self) -> float:
@@ -238,7 +238,7 @@ class TimedSwift(Optimizer):
         elif self._lately < self._usual - _FALL:
             self._search_again()
 
-    def _adopt(self, skip: SkipSet) -> None:
+    def _adopt(self, skip: DraftSpec) -> None:
         known = self._configs.setdefault(skip, DraftConfig(skip))
         if skip != self.current.skip:
             self._former, self.current = self.current, known

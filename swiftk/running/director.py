@@ -10,16 +10,16 @@ from typing import Any
 
 from .. import _core
 from ..draft.cost import Round
-from ..draft.skip import SkipSet
+from ..draft.draft_spec import DraftSpec
 from ..search.base import Optimizer, Progress, Score
 from .engine import Ticket
 from .policies import Policy
 from .stats import Recorder
 
 
-def native(skip: SkipSet) -> _core.SkipSet:
+def native(skip: DraftSpec) -> _core.DraftSpec:
     """As the engine has it."""
-    return _core.SkipSet(**skip.arguments())
+    return _core.DraftSpec(**skip.arguments())
 
 
 class EngineMeasured:
@@ -37,16 +37,16 @@ class EngineMeasured:
     def plain_seconds(self) -> float:
         return float(self._engine().plain_seconds)
 
-    def price(self, skip: SkipSet) -> float:
+    def price(self, skip: DraftSpec) -> float:
         return float(self._engine().price(native(skip)))
 
-    def rates(self, skip: SkipSet) -> Any:
+    def rates(self, skip: DraftSpec) -> Any:
         return self._engine().rates(native(skip))
 
-    def learned(self, skip: SkipSet, rates: Any) -> None:
+    def learned(self, skip: DraftSpec, rates: Any) -> None:
         self._engine().learned(native(skip), rates)
 
-    def no_rates(self, skip: SkipSet) -> Any:
+    def no_rates(self, skip: DraftSpec) -> Any:
         return _core.AcceptanceRates(skip.thinned)
 
     def forecast(self, rates: Any, price: float) -> float:
@@ -56,7 +56,7 @@ class EngineMeasured:
     def row(self) -> float:
         return float(self._engine().row_prices(8)[7]) / 7
 
-    def usual(self, r: Round, skip: SkipSet) -> float:
+    def usual(self, r: Round, skip: DraftSpec) -> float:
         return r.draft_steps * self.price(skip) + 1 + float(self._engine().row_prices(r.verify_rows)[-1])
 
 
@@ -71,7 +71,7 @@ class TextScorer:
         self._engine, self._number = ticket.engine, ticket.number
         self.seconds = 0.0  # of all scores
 
-    def __call__(self, skip: SkipSet, window: int, end: int | None = None) -> Score:
+    def __call__(self, skip: DraftSpec, window: int, end: int | None = None) -> Score:
         score = Score(*self._engine.score(self._number, native(skip), window, -1 if end is None else end))
         if not score.rows:
             raise PassedOver
@@ -86,8 +86,8 @@ class TextScorer:
         self.seconds += seconds
         return [Score(*outcomes, seconds / len(layers)) for outcomes in zip(confidence, rank, strict=True)]
 
-    def propose(self, most: int) -> list[SkipSet]:
-        return [SkipSet(attn, mlp) for attn, mlp in self._engine.propose_skips(self._number, most)]
+    def propose(self, most: int) -> list[DraftSpec]:
+        return [DraftSpec(attn, mlp) for attn, mlp in self._engine.propose_skips(self._number, most)]
 
 
 class Director:
@@ -145,5 +145,5 @@ class Director:
         rule = policy.moving.rule if policy.moving else policy.rule
         if (skip, rule) != self._told:
             self._told = (skip, rule)
-            its = _core.DraftRule(**rule.arguments()) if rule else None
+            its = _core.TreeRule(**rule.arguments()) if rule else None
             self._ticket.engine.direct(self._ticket.number, native(skip), its)

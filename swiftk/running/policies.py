@@ -10,9 +10,9 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from ..draft.draft_rule import MAX_DRAFT, DraftRule, SelfSdRule
-from ..draft.skip import SkipSet
+from ..draft.draft_spec import DraftSpec
 from ..draft.sources import DRAFTERS
+from ..draft.tree_rule import MAX_DRAFT, SelfSdRule, TreeRule
 from ..options.generate_options import GenerateOptions
 from ..options.swift_settings import SwiftSettings
 from ..search.auto import Auto
@@ -33,8 +33,8 @@ class Policy:
 
     drafting: str = "off"  # "planned", or "ruled": the planner says only whether
     plans: str = "none"  # "any" that is offered, "none", "fixed", or "directed" from round to round
-    skips: tuple[SkipSet, ...] = ()  # of plans that are named; "directed": of the first
-    rule: DraftRule | None = None
+    skips: tuple[DraftSpec, ...] = ()  # of plans that are named; "directed": of the first
+    rule: TreeRule | None = None
     moving: SelfSdRule | None = None  # a rule that changes from round to round
     optimizer: Optimizer | None = None
     key: Any = None  # how callers asked for the optimizer
@@ -59,10 +59,10 @@ class Policies:
         self._guard = threading.Lock()
         device = "-".join([model.device, model.isa, str(model.threads), *forms])
         self._file = LearnedFile([folder, *drafters], model.dtype, device)
-        self._saved: dict[str, tuple[SkipSet, float]] = {}
+        self._saved: dict[str, tuple[DraftSpec, float]] = {}
         self._planner_saved = -_SAVE
 
-    def take(self, o: GenerateOptions, skips: tuple[SkipSet, ...]) -> Policy:
+    def take(self, o: GenerateOptions, skips: tuple[DraftSpec, ...]) -> Policy:
         """One text's, until it is given back. `skips`: none where nothing is skipped, so that no plan drafts."""
         drafter = DRAFTERS[o.drafter_name]
         if o.speculate is False or not ((drafter.plan and skips) or drafter.sources):
@@ -125,7 +125,7 @@ class Policies:
         self._saved.clear()
         self._planner_saved = -_SAVE
 
-    def _optimizer(self, o: GenerateOptions, rule: DraftRule | None) -> Optimizer:
+    def _optimizer(self, o: GenerateOptions, rule: TreeRule | None) -> Optimizer:
         if o.assistant_early_exit == "auto":
             return Exits(self.n_layers, self._measured, self._prices, rule.max_draft if rule else None)
         if o.optimizer == "swift":
@@ -160,14 +160,14 @@ def _kind(o: GenerateOptions) -> str:
     return "sampled" if o.temperature else "greedy"
 
 
-def _rule(o: GenerateOptions) -> tuple[DraftRule | None, SelfSdRule | None]:
+def _rule(o: GenerateOptions) -> tuple[TreeRule | None, SelfSdRule | None]:
     """(the rule, one that moves) that the options `gate`, `max_draft` and `optimizer` name; (None, None): by time."""
-    if isinstance(o.gate, DraftRule):
+    if isinstance(o.gate, TreeRule):
         return (o.gate if o.max_draft is None else replace(o.gate, max_draft=min(o.gate.max_draft, o.max_draft))), None
     if o.gate == "auto" and o.optimizer == "self-sd":
         moving = SelfSdRule(o.max_draft)
         return moving.rule, moving
     if o.by_time:
         return None, None
-    rule = DraftRule() if o.gate in ("auto", "swift") else DraftRule(confidence=float(o.gate))
+    rule = TreeRule() if o.gate in ("auto", "swift") else TreeRule(confidence=float(o.gate))
     return (rule if o.max_draft is None else replace(rule, max_draft=min(o.max_draft, MAX_DRAFT))), None

@@ -14,7 +14,7 @@ import numpy as np
 
 from .. import errors
 from ..draft.cost import Round
-from ..draft.skip import SkipSet
+from ..draft.draft_spec import DraftSpec
 from ..draft.sources import NAMES
 from ..errors import InvalidArgument
 from .director import Director
@@ -200,10 +200,10 @@ def explain(turn: Any, round_line: str, spell: Callable[[int], str]) -> str:
 
 
 @lru_cache(256)
-def _made(attn: tuple[int, ...], mlp: tuple[int, ...], exit_layer: int, weights: tuple[str, ...]) -> SkipSet:
-    return SkipSet(attn, mlp, None if exit_layer < 0 else exit_layer, weights or "own")
+def _made(attn: tuple[int, ...], mlp: tuple[int, ...], exit_layer: int, weights: tuple[str, ...]) -> DraftSpec:
+    return DraftSpec(attn, mlp, None if exit_layer < 0 else exit_layer, weights or "own")
 
 
-def _skip(plan: Any) -> SkipSet:
+def _skip(plan: Any) -> DraftSpec:
     """The set of a native plan."""
     return _made(tuple(plan.attn), tuple(plan.mlp), plan.exit_layer, tuple(plan.weights))

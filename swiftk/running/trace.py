@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from ..draft.cost import Round
-    from ..draft.skip import SkipSet
+    from ..draft.draft_spec import DraftSpec
     from ..search.base import Candidate
 
 
@@ -16,7 +16,7 @@ class TracedRound(NamedTuple):
     """One round, cheap to note down."""
 
     round: Round  # what was committed, where the block was cut
-    skip: SkipSet | None  # what the draft left out; None: nothing was drafted
+    skip: DraftSpec | None  # what the draft left out; None: nothing was drafted
     clock: float  # seconds of decoding at its end, since the first token
     why: str = ""  # with explain=True: what was weighed, what was taken, and what came of it
 
@@ -33,7 +33,7 @@ class Trace:
     earlier: int = 0  # candidates that were tried in texts before
     drafters: Mapping[str, str] = field(default_factory=dict)  # loaded beside the model: name to words
 
-    def words(self, skip: SkipSet) -> str:
+    def words(self, skip: DraftSpec) -> str:
         """What drafts by a plan, for people."""
         return skip.words(self.layers, self.drafters)
 

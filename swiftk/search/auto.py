@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..draft.cost import Round
-from ..draft.skip import SkipSet
+from ..draft.draft_spec import DraftSpec
 from .base import Candidate, DraftConfig, Measured, Optimizer, Progress, Score, Scorer
 from .budget import UNMEASURED, Budget
 from .domains import Domains
@@ -39,10 +39,10 @@ class Auto(Optimizer):
         self.n_layers, self.prices = n_layers, prices
         self.domains = Domains()
         self._rng = random.Random(seed)
-        self._configs: dict[SkipSet, DraftConfig] = {}
-        self._queue: deque[tuple[str, SkipSet | None]] = deque(first_candidates(n_layers))
+        self._configs: dict[DraftSpec, DraftConfig] = {}
+        self._queue: deque[tuple[str, DraftSpec | None]] = deque(first_candidates(n_layers))
         kind, first = self._queue.popleft()
-        super().__init__(self._config(kind, first or SkipSet.uniform(n_layers)), measured)
+        super().__init__(self._config(kind, first or DraftSpec.uniform(n_layers)), measured)
         self._race = Race(self.current, measured, prices.price, self._shared, _MARGIN)
         self._budget = Budget()
         self._windows: list[tuple[int, int]] = []  # (number, end) in this text
@@ -130,7 +130,7 @@ class Auto(Optimizer):
         return exits_to_score(self.n_layers, self._head())
 
     def _head(self) -> float:
-        return self.prices.price(SkipSet.early_exit(0))
+        return self.prices.price(DraftSpec.early_exit(0))
 
     def finish(self) -> None:
         if self.current.rounds:
@@ -149,7 +149,7 @@ class Auto(Optimizer):
         """What state() gave. ValueError, KeyError or TypeError, with nothing taken over, where it is something else."""
         found = []
         for known in state["rates"]:
-            skip = SkipSet.from_dict(known["skip"]).check(self.n_layers, ())
+            skip = DraftSpec.from_dict(known["skip"]).check(self.n_layers, ())
             rates = self.measured.no_rates(skip)
             rates.restore([float(n) for n in known["counts"]])
             found.append((skip, rates))
@@ -175,7 +175,7 @@ class Auto(Optimizer):
         self._price_scores(seconds, rows * pass_price(len(layers), self._head()))
         seen = {layer: (one.matchness * one.rows, one.rows) for layer, one in found.items()}
         for layer in most_promising(seen, self.prices.price, self.measured.row):
-            self._enter(self._config("exit", SkipSet.early_exit(layer)), number, found[layer])
+            self._enter(self._config("exit", DraftSpec.early_exit(layer)), number, found[layer])
         return seconds
 
     def _window(self, number: int) -> tuple[int, int]:
@@ -233,7 +233,7 @@ class Auto(Optimizer):
                 return config, newest
         return None
 
-    def _by_programming(self, score: Scorer) -> list[tuple[str, SkipSet]]:
+    def _by_programming(self, score: Scorer) -> list[tuple[str, DraftSpec]]:
         """As many sublayers out as the incumbent leaves out, two fifths and three fifths of those that may be."""
         inner = 2 * self.n_layers - 4
         count = len(sublayers(self.current.skip, self.n_layers))
@@ -271,7 +271,7 @@ class Auto(Optimizer):
         self._before = (self._race.incumbent, 0.0)
         self._windows, self._since = [], self._end - recent
 
-    def _config(self, kind: str, skip: SkipSet) -> DraftConfig:
+    def _config(self, kind: str, skip: DraftSpec) -> DraftConfig:
         if skip not in self._configs:
             if len(self._configs) >= _MOST:
                 self._forget()

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..draft.cost import Round
-from ..draft.skip import SkipSet
+from ..draft.draft_spec import DraftSpec
 
 _MEMORY = 0.99  # weight that the rounds before keep in a rate
 WINDOWS = 12  # of evidence that a configuration keeps
@@ -42,13 +42,13 @@ class Score:
 class Scorer(Protocol):
     """Scores that an optimizer may ask of the engine between two rounds. The director accounts for their time."""
 
-    def __call__(self, skip: SkipSet, window: int, end: int | None = None) -> Score:
+    def __call__(self, skip: DraftSpec, window: int, end: int | None = None) -> Score:
         """Over `window` cached tokens, the last before position `end` of the text (None: of all)."""
 
     def exits(self, layers: Sequence[int], window: int, end: int | None = None) -> list[Score]:
         """Score of every early exit among `layers`, rising, from one pass of the target, whose seconds they share."""
 
-    def propose(self, most: int) -> list[SkipSet]:
+    def propose(self, most: int) -> list[DraftSpec]:
         """For each count of skipped sublayers up to `most` (63 or less) the set that keeps the residual stream nearest
         to the target's (CLaSp, KnapSpec)."""
 
@@ -85,21 +85,21 @@ class Measured(Protocol):
     def row(self) -> float:
         """One more row in a tree of eight."""
 
-    def price(self, skip: SkipSet) -> float:
+    def price(self, skip: DraftSpec) -> float:
         """A draft step."""
 
-    def rates(self, skip: SkipSet) -> Rates: ...
+    def rates(self, skip: DraftSpec) -> Rates: ...
 
-    def learned(self, skip: SkipSet, rates: Rates) -> None:
+    def learned(self, skip: DraftSpec, rates: Rates) -> None:
         """Was seen of the plan elsewhere."""
 
-    def no_rates(self, skip: SkipSet) -> Rates:
+    def no_rates(self, skip: DraftSpec) -> Rates:
         """Before anything was seen."""
 
     def forecast(self, rates: Rates, price: float) -> float:
         """Tokens per plain step of the best rule."""
 
-    def usual(self, r: Round, skip: SkipSet) -> float:
+    def usual(self, r: Round, skip: DraftSpec) -> float:
         """Plain steps that such a round takes."""
 
 
@@ -107,7 +107,7 @@ class Measured(Protocol):
 class DraftConfig:
     """A plan, and how it has done: live, and on windows of text that it was scored on."""
 
-    skip: SkipSet
+    skip: DraftSpec
     kind: str = ""  # where it came from
     tokens: float = 0.0
     steps: float = 0.0  # plain ones, that these tokens took
@@ -155,7 +155,7 @@ class Candidate:
 
     tokens: int  # generated so far, over the optimizer's life
     kind: str  # "uniform", "random", "bayes", "exit", "swap", ...: where the set came from
-    skip: SkipSet
+    skip: DraftSpec
     matchness: float
     rate: float | None  # tokens per plain step that it promises, where the optimizer goes by time
     kept: bool  # it became the set that drafts

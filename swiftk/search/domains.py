@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..draft.skip import SkipSet
+from ..draft.draft_spec import DraftSpec
 
 _BITS = 11
 _SIZE = 1 << _BITS  # hashed token counts
@@ -38,7 +38,7 @@ class Domain:
     """A prompt, and what drafted the text behind it in the end."""
 
     features: np.ndarray  # [_SIZE]
-    skip: SkipSet
+    skip: DraftSpec
     rate: float  # tokens per plain step
 
 
@@ -50,11 +50,11 @@ class Domains:
     _here: np.ndarray | None = None
 
     @property
-    def best(self) -> SkipSet | None:
+    def best(self) -> DraftSpec | None:
         """The set of the latest text."""
         return self.known[-1].skip if self.known else None
 
-    def enter(self, prompt: Sequence[int]) -> SkipSet | None:
+    def enter(self, prompt: Sequence[int]) -> DraftSpec | None:
         """The set remembered for prompts like this; None where there was none."""
         self._here = features(prompt)
         alike = self._alike()
@@ -65,7 +65,7 @@ class Domains:
             d.skip for d, cosine in zip(self.known[::-1], alike[::-1], strict=True) if cosine >= _NEAR * nearest
         )
 
-    def leave(self, skip: SkipSet, rate: float) -> None:
+    def leave(self, skip: DraftSpec, rate: float) -> None:
         """The text ended, drafted by `skip`. A full memory forgets the prompt most like this one: others stay."""
         if self._here is None:
             return
@@ -91,7 +91,7 @@ class Domains:
                 raise ValueError(f"features of a prompt are outside of 0..{_SIZE - 1} and 0..{_SCALE}")
             features = np.zeros(_SIZE)
             features[pairs[:, 0]] = pairs[:, 1]
-            skip = SkipSet.from_dict(value["skip"]).check(n_layers, copies)
+            skip = DraftSpec.from_dict(value["skip"]).check(n_layers, copies)
             known.append(Domain(_of_length_1(features), skip, float(value["rate"])))
         self.known = known[-_MOST:]
 

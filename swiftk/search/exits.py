@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 
 from ..draft.cost import Round
-from ..draft.skip import SkipSet
+from ..draft.draft_spec import DraftSpec
 from .base import Candidate, DraftConfig, Measured, Optimizer, Progress, Rates, Score, Scorer
 from .budget import UNMEASURED, Budget
 from .race import PAYS
@@ -45,13 +45,13 @@ def pass_price(exits: int, head: float) -> float:
 
 
 def most_promising(
-    seen: Mapping[int, tuple[float, float]], price: Callable[[SkipSet], float], row: float, most: int = _CLOSE
+    seen: Mapping[int, tuple[float, float]], price: Callable[[DraftSpec], float], row: float, most: int = _CLOSE
 ) -> list[int]:
     """Exits that the best chains draft with, best first, by (times right, tokens seen) of each."""
 
     def rate(layer: int) -> float:
         right, tokens = seen[layer]
-        return chain_rate((right + 1) / (tokens + 2), price(SkipSet.early_exit(layer)), row)
+        return chain_rate((right + 1) / (tokens + 2), price(DraftSpec.early_exit(layer)), row)
 
     return sorted(seen, key=rate, reverse=True)[:most]
 
@@ -99,7 +99,7 @@ class Exits(Optimizer):
         self._total += self._budget.follow(progress)
         end = progress.prompt + progress.generated - 1
         rows = min(_WINDOW, end - self._scored)
-        head = self.prices.price(SkipSet.early_exit(0))
+        head = self.prices.price(DraftSpec.early_exit(0))
         exits = sorted({*exits_to_score(self.n_layers, head), self._layer})
         cost = rows * pass_price(len(exits), head)
         scoring = cost * (self._rate or UNMEASURED * progress.plain_seconds)
@@ -118,7 +118,7 @@ class Exits(Optimizer):
 
     def _learn(self, found: Mapping[int, Score]) -> None:
         for layer, score in found.items():
-            seen = self._seen.setdefault(layer, self.measured.no_rates(SkipSet.early_exit(layer)))
+            seen = self._seen.setdefault(layer, self.measured.no_rates(DraftSpec.early_exit(layer)))
             seen.scale(_KEEP)
             seen.add(score.outcomes)
 
@@ -130,7 +130,7 @@ class Exits(Optimizer):
         for layer, promise in promises.items():
             kept = changed and layer == best
             matchness = self._seen[layer].matchness
-            one = Candidate(self._total, "exit", SkipSet.early_exit(layer), matchness, promise, kept, seconds)
+            one = Candidate(self._total, "exit", DraftSpec.early_exit(layer), matchness, promise, kept, seconds)
             self.trace.append(one)
             seconds = 0.0
         if changed:
@@ -143,7 +143,7 @@ class Exits(Optimizer):
 
     def _promise(self, layer: int) -> float:
         """Tokens per plain step."""
-        seen, price = self._seen[layer], self.prices.price(SkipSet.early_exit(layer))
+        seen, price = self._seen[layer], self.prices.price(DraftSpec.early_exit(layer))
         if self._length is not None:
             return chain_rate(seen.matchness, price, self.measured.row, (self._length,))
         return self.measured.forecast(seen, price)
@@ -156,5 +156,5 @@ class Exits(Optimizer):
 
     def _config(self, layer: int) -> DraftConfig:
         if layer not in self._configs:
-            self._configs[layer] = DraftConfig(SkipSet.early_exit(layer), "exit")
+            self._configs[layer] = DraftConfig(DraftSpec.early_exit(layer), "exit")
         return self._configs[layer]

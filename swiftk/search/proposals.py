@@ -5,38 +5,38 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Iterator
 
-from ..draft.skip import SkipSet
+from ..draft.draft_spec import DraftSpec
 
 PROGRAM = ("dp", None)  # what dynamic programming finds on the text
 
 
-def sublayers(skip: SkipSet, n_layers: int) -> frozenset[int]:
+def sublayers(skip: DraftSpec, n_layers: int) -> frozenset[int]:
     """Skipped sublayers by number: attention of layer i is 2 i, its MLP 2 i + 1."""
     end = n_layers if skip.exit_layer is None else skip.exit_layer
     return frozenset({2 * i for i in skip.attn} | {2 * i + 1 for i in skip.mlp} | set(range(2 * end, 2 * n_layers)))
 
 
-def skip_set(skipped: Iterable[int], n_layers: int) -> SkipSet:
+def skip_set(skipped: Iterable[int], n_layers: int) -> DraftSpec:
     """The set that leaves these sublayers out; whole layers left out at the end are an early exit."""
     left_out = set(skipped)
     end = n_layers
     while end > 0 and {2 * end - 2, 2 * end - 1} <= left_out:
         end -= 1
     inside = sorted(s for s in left_out if s < 2 * end)
-    return SkipSet(
+    return DraftSpec(
         [s // 2 for s in inside if s % 2 == 0],
         [s // 2 for s in inside if s % 2],
         None if end == n_layers else end,
     )
 
 
-def first_candidates(n_layers: int) -> list[tuple[str, SkipSet | None]]:
+def first_candidates(n_layers: int) -> list[tuple[str, DraftSpec | None]]:
     """Models trained with layer dropout are best cut, others best thinned. None: a proposal that takes a pass, here of
     the best exits."""
-    return [("uniform", SkipSet.uniform(n_layers)), *([("exits", None)] if n_layers > 1 else [])]
+    return [("uniform", DraftSpec.uniform(n_layers)), *([("exits", None)] if n_layers > 1 else [])]
 
 
-def local_move(skip: SkipSet, n_layers: int, rng: random.Random) -> SkipSet:
+def local_move(skip: DraftSpec, n_layers: int, rng: random.Random) -> DraftSpec:
     """One to three sublayers more, fewer, or others; those at the exit most often."""
     skipped = set(sublayers(skip, n_layers))
     for _ in range(rng.choice((1, 1, 2, 3))):
@@ -54,8 +54,8 @@ def local_move(skip: SkipSet, n_layers: int, rng: random.Random) -> SkipSet:
 
 
 def without_end(
-    incumbent: Callable[[], SkipSet], n_layers: int, rng: random.Random
-) -> Iterator[tuple[str, SkipSet | None]]:
+    incumbent: Callable[[], DraftSpec], n_layers: int, rng: random.Random
+) -> Iterator[tuple[str, DraftSpec | None]]:
     """Mostly neighbours of the incumbent."""
     while True:
         yield PROGRAM
@@ -65,7 +65,7 @@ def without_end(
         yield "random", random_set(count, n_layers, rng)
 
 
-def random_set(count: int, n_layers: int, rng: random.Random) -> SkipSet:
+def random_set(count: int, n_layers: int, rng: random.Random) -> DraftSpec:
     """`count` sublayers at random, none of the first and the last layer (SWIFT section 4.1)."""
     inner = range(2, 2 * n_layers - 2)
     return skip_set(rng.sample(inner, min(count, len(inner))), n_layers)

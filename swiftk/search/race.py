@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from ..draft.skip import SkipSet
+from ..draft.draft_spec import DraftSpec
 from .base import WINDOWS, DraftConfig, Measured, Rates, Score
 
 _CLEAR = 1.25  # a lead over what the incumbent does live that needs no scoring of the incumbent on the same tokens
@@ -25,7 +25,7 @@ class Race:
         self,
         incumbent: DraftConfig,
         measured: Measured,
-        price: Callable[[SkipSet], float],
+        price: Callable[[DraftSpec], float],
         paired: Callable[[], bool],
         margin: float,
     ) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..draft.skip import SkipSet
+from ..draft.draft_spec import DraftSpec
 
 _TRUST = 0.05  # error of the prior, in plain steps for all sublayers of a kind; of a measurement: _NOISE
 _NOISE = 0.02
@@ -41,7 +41,7 @@ class SublayerPrices:
         self._vector = self._prior / _TRUST**2
         self._add(self._plain, 1.0, 1.0)
 
-    def observe(self, skip: SkipSet, price: float) -> None:
+    def observe(self, skip: DraftSpec, price: float) -> None:
         """A draft step of `skip` took `price` plain steps."""
         fresh = 1 - _KEEP
         prior = np.eye(len(self._prior)) / _TRUST**2
@@ -50,7 +50,7 @@ class SublayerPrices:
         self._add(self._plain, 1.0, fresh)
         self._add(self._shares(skip), price, 1.0)
 
-    def price(self, skip: SkipSet) -> float:
+    def price(self, skip: DraftSpec) -> float:
         """Cost of a draft step with this set."""
         estimate = np.maximum(np.linalg.solve(self._matrix, self._vector), 0.1 * self._prior)
         return float(estimate @ self._shares(skip))
@@ -59,7 +59,7 @@ class SublayerPrices:
         self._matrix = self._matrix + weight * np.outer(shares, shares) / _NOISE**2
         self._vector = self._vector + weight * shares * price / _NOISE**2
 
-    def _shares(self, skip: SkipSet) -> np.ndarray:
+    def _shares(self, skip: DraftSpec) -> np.ndarray:
         """[form: head, attention, MLP]: what is read of each."""
         n = self.n_layers
         end = n if skip.exit_layer is None else skip.exit_layer

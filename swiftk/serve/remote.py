@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from fastapi import WebSocket, WebSocketDisconnect
 
 from ..api import LM, Prepared
-from ..draft.skip import DRAFTER_NAMES
+from ..draft.draft_spec import DRAFTER_NAMES
 from ..errors import InvalidArgument, SwiftkError
 from ..options.fields import TextOptions, fewer, table
 from ..options.generate_options import GenerateOptions

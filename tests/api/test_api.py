@@ -220,7 +220,7 @@ def test_reason_off(lm, options, reason):
 
 def test_a_useless_draft_is_switched_off_with_a_reason(monkeypatch):
     ask(monkeypatch, "clock=plan:.6/row:.03/far:.09")
-    everything = swiftk.SkipSet.layers(range(16))
+    everything = swiftk.DraftSpec.layers(range(16))
     with swiftk.load(swiftk.demo_model(), threads=1) as lm:
         asked = {"skip": everything, "gate": 0.0, "temperature": 1.5, "seed": 1}
         s = lm.generate(PROMPT, max_new_tokens=300, ignore_eos=True, **asked).stats

@@ -3,7 +3,7 @@
 import pytest
 
 import swiftk
-from swiftk import DraftRule
+from swiftk import TreeRule
 
 PROMPTS = [
     "Question: Tom has 5 apples and buys 7 more. How many apples does he have?\nAnswer:",
@@ -12,7 +12,7 @@ PROMPTS = [
 CHAIN = {
     "skip": "drafter",
     "drafter": "plan",
-    "gate": DraftRule(confidence=0.0, max_draft=5, width=(1, 1, 1, 1)),
+    "gate": TreeRule(confidence=0.0, max_draft=5, width=(1, 1, 1, 1)),
     "speculate": "always",
 }
 

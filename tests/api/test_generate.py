@@ -23,10 +23,10 @@ def demo():
 SKIPS = [
     "auto",
     [1, 2],
-    swiftk.SkipSet(attn=[0, 3], mlp=[1]),
-    swiftk.SkipSet(exit_layer=1),
-    swiftk.SkipSet(),
-    swiftk.SkipSet(attn=range(LAYERS), mlp=range(LAYERS)),
+    swiftk.DraftSpec(attn=[0, 3], mlp=[1]),
+    swiftk.DraftSpec(exit_layer=1),
+    swiftk.DraftSpec(),
+    swiftk.DraftSpec(attn=range(LAYERS), mlp=range(LAYERS)),
 ]
 SAMPLERS = [
     {"temperature": 0},
@@ -49,7 +49,7 @@ def test_drafts_change_no_token(lm, skip, sampler):
 
 
 @pytest.mark.parametrize(
-    "gate", ["auto", "swift", 0.3, swiftk.DraftRule(max_draft=3, max_nodes=5, width=(1, 1, 1, 1))], ids=str
+    "gate", ["auto", "swift", 0.3, swiftk.TreeRule(max_draft=3, max_nodes=5, width=(1, 1, 1, 1))], ids=str
 )
 @pytest.mark.parametrize("speculate", ["always", *exhaustive(True)])
 def test_gates_change_no_token(demo, gate, speculate):

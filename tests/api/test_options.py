@@ -7,8 +7,8 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from swiftk.draft.draft_rule import DraftRule
-from swiftk.draft.skip import SkipSet, resolve
+from swiftk.draft.draft_spec import DraftSpec, resolve
+from swiftk.draft.tree_rule import TreeRule
 from swiftk.errors import CheckpointError, InvalidArgument, InvalidOption, SwiftkError
 from swiftk.options.fields import TextOptions, table
 from swiftk.options.generate_options import NEW_TOKENS, GenerateOptions, LoadOptions, resolve_names
@@ -161,7 +161,7 @@ def test_wrong_type_is_a_type_error(given):
         {"do_sample": False, "temperature": 0.7},
         {"max_tokens": 3, "max_new_tokens": 4},
         {"stop": "a", "stop_strings": "b"},
-        {"assistant_early_exit": 3, "skip": SkipSet()},
+        {"assistant_early_exit": 3, "skip": DraftSpec()},
         {"ignore_eos": True, "eos_token_id": 2},
         {"verify": True, "acceptance": "rejection", "temperature": 1.0},
         {"min_tokens": 5, "max_new_tokens": 4},
@@ -323,25 +323,25 @@ def test_device_comes_from_the_environment(monkeypatch):
 
 
 def test_skip_sets(tmp_path):
-    assert resolve("auto", 6) == SkipSet(attn=(1, 3), mlp=(1, 3))
+    assert resolve("auto", 6) == DraftSpec(attn=(1, 3), mlp=(1, 3))
     assert resolve(None, 6) is None
-    assert resolve([4, 2, 2], 6) == SkipSet(attn=(2, 4), mlp=(2, 4))
-    card = SkipSet(attn=[3, 1], mlp=np.array([2]), exit_layer=5)
-    assert card == SkipSet(attn=(1, 3), mlp=(2,), exit_layer=5)
+    assert resolve([4, 2, 2], 6) == DraftSpec(attn=(2, 4), mlp=(2, 4))
+    card = DraftSpec(attn=[3, 1], mlp=np.array([2]), exit_layer=5)
+    assert card == DraftSpec(attn=(1, 3), mlp=(2,), exit_layer=5)
     card.save(tmp_path / "card.json", task="code")
     assert resolve(tmp_path / "card.json", 6) == resolve(str(tmp_path / "card.json"), 6) == card
     assert card.skipped(6) == 2 + 3
-    assert SkipSet(attn=(5,), exit_layer=5).skipped(6) == 2
+    assert DraftSpec(attn=(5,), exit_layer=5).skipped(6) == 2
 
 
 @pytest.mark.parametrize(
     "make",
     [
         lambda: resolve([6], 6),
-        lambda: resolve(SkipSet(exit_layer=7), 6),
-        lambda: SkipSet(attn=[-1]),
-        lambda: SkipSet(attn="12"),
-        lambda: SkipSet(mlp=[1.5]),
+        lambda: resolve(DraftSpec(exit_layer=7), 6),
+        lambda: DraftSpec(attn=[-1]),
+        lambda: DraftSpec(attn="12"),
+        lambda: DraftSpec(mlp=[1.5]),
         lambda: resolve("/nowhere.json", 6),
     ],
 )
@@ -353,9 +353,9 @@ def test_bad_skip_sets(make):
 def test_a_file_that_is_no_card(tmp_path):
     write(tmp_path, card={"attn": [1]})
     with pytest.raises(InvalidArgument, match="not a skip set"):
-        SkipSet.load(tmp_path / "card.json")
+        DraftSpec.load(tmp_path / "card.json")
 
 
 def test_gate_accepts_rules_and_thresholds():
-    assert parse(gate=DraftRule(max_draft=3)).gate.max_draft == 3
+    assert parse(gate=TreeRule(max_draft=3)).gate.max_draft == 3
     assert parse(gate=1).gate == 1.0

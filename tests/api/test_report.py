@@ -9,7 +9,7 @@ import pytest
 
 import swiftk
 from reports import LAYERS, ROUNDS, TEXTS, UNIFORM, Page, made
-from swiftk.draft.skip import SkipSet
+from swiftk.draft.draft_spec import DraftSpec
 from swiftk.errors import InvalidArgument
 from swiftk.pages.charts import KINDS, kept_sets, parts
 from swiftk.pages.page import render, report
@@ -112,7 +112,7 @@ def test_where_drafts_ended_is_what_the_stats_count():
 
 
 def test_a_copy_that_skips_nothing_has_no_grid():
-    rounds = [(3, 3, 2, SkipSet(weights="int4"))]
+    rounds = [(3, 3, 2, DraftSpec(weights="int4"))]
     page = Page(render(made(["x"] * 4, rounds)))
     assert page.columns == [] and "<h2>Layers that the draft skips" not in page.source
 
@@ -122,9 +122,9 @@ SEARCH = tuple(
     for i, (skip, rate, kept) in enumerate(
         [
             (UNIFORM, None, True),
-            (SkipSet((0, 2), (5,)), 1.2, False),
-            (SkipSet((1, 2, 3), (0, 5)), 1.3, True),
-            (SkipSet((4,), (4,), 5), 1.1, True),
+            (DraftSpec((0, 2), (5,)), 1.2, False),
+            (DraftSpec((1, 2, 3), (0, 5)), 1.3, True),
+            (DraftSpec((4,), (4,), 5), 1.1, True),
         ]
     )
 )
@@ -152,7 +152,7 @@ def test_grid_shows_the_kept_sets():
 
 def test_grid_shows_what_drafted_where_nothing_was_tried():
     result = made(TEXTS, ROUNDS)
-    assert [skip for _, skip in kept_sets(result.trace)] == [UNIFORM, SkipSet.early_exit(2)]
+    assert [skip for _, skip in kept_sets(result.trace)] == [UNIFORM, DraftSpec.early_exit(2)]
     assert [words for words, _ in kept_sets(result.trace)] == ["from token 2", "from token 6"]
     assert filled(Page(render(result)))[1] == {"skip": ([], []), "exit": ([2, 3, 4, 5], [2, 3, 4, 5])}
 

@@ -47,16 +47,16 @@ def test_settings_change_no_token(tiny_model, ids, each, sampling, cut):
     for given_settings, (n, w, g), recall in each:
         chosen = {**given_settings, "lookahead_ngram": n, "lookahead_window": w, "lookahead_guesses": g}
         session.set_recall(recall)
-        session.set_sources(_core.DrafterSettings(**chosen))
+        session.set_sources(_core.SourceSettings(**chosen))
         assert decode(session, PROMPT, 40, Rule(max_draft=0, timed=rule)).tokens == want
     got = [session.prefill(np.asarray(PROMPT, np.int32)).token]
     while len(got) < 40:
-        session.draft(_core.DraftRule(**rule, max_draft=0))
+        session.draft(_core.TreeRule(**rule, max_draft=0))
         if len(got) % 10 == cut:
-            session.set_sources(_core.DrafterSettings(**{**chosen, "parallel_tokens": 1 + len(got)}))
+            session.set_sources(_core.SourceSettings(**{**chosen, "parallel_tokens": 1 + len(got)}))
             with pytest.raises(InvalidArgument, match="there is no tree"):
                 session.verify()
-            session.draft(_core.DraftRule(**rule, max_draft=0))
+            session.draft(_core.TreeRule(**rule, max_draft=0))
         got += [e.token for e in session.verify()]
         session.commit(len(session.history) and len(got) + len(PROMPT) - len(session.history))
     assert got[:40] == want
@@ -68,8 +68,8 @@ def test_settings_are_what_is_done(tiny_model):
     decode(session, PROMPT, 100)
 
     def proposed(source, **chosen):
-        session.set_sources(_core.DrafterSettings(**chosen))
-        session.draft(_core.DraftRule(**all_of(source), max_draft=0))
+        session.set_sources(_core.SourceSettings(**chosen))
+        session.draft(_core.TreeRule(**all_of(source), max_draft=0))
         return session.last["proposed"][source]
 
     assert [proposed(PARALLEL, parallel_tokens=n) for n in (1, 20, 63)] == [1, 20, 63]
@@ -124,12 +124,12 @@ def test_a_setting_out_of_its_range_is_named(demo, field):
     for value in (low, high):
         good = SMALL | {field: value}
         assert GenerateOptions(sources=good).sources.arguments() == {**SourceSettings().arguments(), **good}
-        demo.session.set_sources(_core.DrafterSettings(**good))
+        demo.session.set_sources(_core.SourceSettings(**good))
     for value in (low - 1, high + 1):
         with pytest.raises(InvalidArgument, match=rf"\[sources\] {field}={value}, want an integer in {low}..{high}"):
             GenerateOptions(sources=SMALL | {field: value})
         with pytest.raises(InvalidArgument, match=rf"\[sources\] {field} is {value}, want {low}..{high}"):
-            demo.session.set_sources(_core.DrafterSettings(**SMALL | {field: value}))
+            demo.session.set_sources(_core.SourceSettings(**SMALL | {field: value}))
     with pytest.raises(InvalidArgument, match=field):
         SourceSettings(**{field: True})
     assert set(BOUNDS) == {one.name for one in dataclasses.fields(SourceSettings)}
@@ -141,5 +141,5 @@ def test_a_window_must_fit_a_tree(demo):
     with pytest.raises(InvalidArgument, match=words):
         GenerateOptions.parse({"sources": large})
     with pytest.raises(InvalidArgument, match=words):
-        demo.session.set_sources(_core.DrafterSettings(**large))
+        demo.session.set_sources(_core.SourceSettings(**large))
     GenerateOptions.parse({"sources": {**large, "lookahead_window": 8}})

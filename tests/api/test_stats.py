@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import swiftk
 from heads import make_block, make_eagle
 from swiftk.draft.cost import equation_6
-from swiftk.draft.skip import SkipSet
+from swiftk.draft.draft_spec import DraftSpec
 from swiftk.pages.page import render
 from swiftk.running.result import Result, TokenLogprobs
 from swiftk.running.stats import Recorder
@@ -192,7 +192,7 @@ def test_a_head_that_drafted_is_named(tiny_dir, tmp_path, number):
     with swiftk.load(folder, device="cpu", threads=1, drafter=heads) as lm:
         r = lm.generate("Question: how", skip=name, speculate="always", max_new_tokens=12, temperature=0.0)
         both = lm.generate(
-            "Question: how", skip=SkipSet(weights=("int4", "drafter")), speculate="always", max_new_tokens=12
+            "Question: how", skip=DraftSpec(weights=("int4", "drafter")), speculate="always", max_new_tokens=12
         )
     words = f"{name} ({kind}, {heads[number - 1].name})"
     assert list(r.stats.plans) == [words]
@@ -209,8 +209,8 @@ def test_plans_are_told_apart(tiny_dir):
         asked = {"speculate": "always", "max_new_tokens": 10, "temperature": 0.0}
         named = {
             "int4": "int4 copy",
-            SkipSet(attn=(1, 2), mlp=(2,)): "own weights, 3 of 8 sublayers skipped",
-            SkipSet(exit_layer=1, weights="int4"): "int4 copy, 6 of 8 sublayers skipped",
+            DraftSpec(attn=(1, 2), mlp=(2,)): "own weights, 3 of 8 sublayers skipped",
+            DraftSpec(exit_layer=1, weights="int4"): "int4 copy, 6 of 8 sublayers skipped",
         }
         for skip, words in named.items():
             assert list(lm.generate("Question: how", skip=skip, **asked).stats.plans) == [words]

@@ -111,7 +111,7 @@ def test_offline_search_is_of_the_texts_alone(bench):
     assert first == again and len(first.attn) + len(first.mlp) == 12  # .45 of the 28 inner sublayers
     assert len(written.scores(first)[1]) == 2 * offline.WINDOW
     assert written.matchness(written.best(1)) <= written.matchness(first)  # the first of the same sets
-    assert written.matchness(swiftk.SkipSet()) == 1
+    assert written.matchness(swiftk.DraftSpec()) == 1
 
 
 def test_lanes_go_on_in_turn(bench):

@@ -8,15 +8,15 @@ from debug_words import ask
 from decode import Rule, decode
 from gpu import clean_fixture, gpu_fixture, held, on_stub_only, tokens  # noqa: F401
 from low_bit import FORMS, MIXED, PROMPT, WIDE
-from swiftk import SkipSet, _core
+from swiftk import DraftSpec, _core
 from swiftk.errors import InvalidArgument, OutOfMemory
 from swiftk.gpu import pack
 
 LAYERS = 4
 SKIPS = [
-    *(SkipSet(weights=form) for form in FORMS),
-    SkipSet(attn=[1], mlp=[0], weights=MIXED),
-    SkipSet(exit_layer=2, weights="int4"),
+    *(DraftSpec(weights=form) for form in FORMS),
+    DraftSpec(attn=[1], mlp=[0], weights=MIXED),
+    DraftSpec(exit_layer=2, weights="int4"),
 ]
 SAMPLINGS = {"greedy": {}, "sampled": {"temperature": 0.9, "seed": 3}}
 
@@ -55,7 +55,7 @@ def test_no_token_changes(gpu, folder, kernels, skip, sampling, stepwise, monkey
 
 def scored(session, **plan):
     """How sure a plan is behind each of the text's last tokens."""
-    return np.array(session.score(_core.SkipSet(**SkipSet(**plan).arguments()), window=30)[0])
+    return np.array(session.score(_core.DraftSpec(**DraftSpec(**plan).arguments()), window=30)[0])
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
@@ -89,7 +89,7 @@ def test_a_small_head_is_read_in_int8(gpu, tiny_dir):
     own = scored(sessions[0], exit_layer=0)
     assert 0 < np.abs(there - own).mean() < 0.01
     assert np.abs(there - here).mean() < 0.01
-    rule = Rule(tuple(SkipSet(weights="int4").arguments().values()), **WIDE)
+    rule = Rule(tuple(DraftSpec(weights="int4").arguments().values()), **WIDE)
     assert decode(gpu.session(model), PROMPT, 24, rule).tokens == decode(gpu.session(model), PROMPT, 24).tokens
 
 

@@ -66,7 +66,7 @@ def test_up_to_the_end_of_the_context(pair, tiny_dir):
         session = open_session(model, context=40)
         run = rounds(session, PROMPT, 1, RULES["fixed length"])
         while len(session.history) < 40:
-            session.draft(_core.DraftRule(confidence=0.0))
+            session.draft(_core.TreeRule(confidence=0.0))
             run += [session.drafted_from, [e.token for e in session.verify()]]
             session.commit(len(run[-1]))
         found.append(run)
@@ -88,7 +88,7 @@ def test_sources_join_drafts_of_either_kind(pair, tiny_dir):
     found = [at_once.prefill(np.int32(PROMPT)).token]
     kinds = set()
     while len(found) < 60:
-        at_once.draft(_core.DraftRule(**rule))
+        at_once.draft(_core.TreeRule(**rule))
         kinds.add((at_once.last["at_once"], max(at_once.tree_sources)))
         found += [e.token for e in at_once.verify()]
         at_once.commit(len(found) - (len(at_once.history) - len(PROMPT)))
@@ -98,7 +98,7 @@ def test_sources_join_drafts_of_either_kind(pair, tiny_dir):
 def drafted(stub, session, **rule):
     """What a draft asked of the driver."""
     before = stub.counters()
-    session.draft(_core.DraftRule(**rule))
+    session.draft(_core.TreeRule(**rule))
     after = stub.counters()
     session.commit(len(session.verify()))
     return {name: after[name] - before.get(name, 0) for name in after if after[name] != before.get(name, 0)}
@@ -108,7 +108,7 @@ def test_a_draft_is_one_launch_and_one_wait(gpu, tiny_dir):
     on_stub_only(gpu)
     session = gpu.session(gpu.open(tiny_dir("llama3", layers=LAYERS)))
     session.prefill(np.int32(PROMPT))
-    session.set_skip(_core.SkipSet(*SKIP))
+    session.set_skip(_core.DraftSpec(*SKIP))
     assert drafted(gpu.stub, session, confidence=0.0, max_draft=5)["instantiations"] == 1
     for _ in range(4):  # until there is enough memory to copy from
         drafted(gpu.stub, session, confidence=0.0, max_draft=5)
@@ -131,18 +131,18 @@ def test_what_changes_from_draft_to_draft_records_nothing(gpu, tiny_dir):
     on_stub_only(gpu)
     session = gpu.session(gpu.open(tiny_dir("llama3", layers=LAYERS)), {"temperature": 1.0, "seed": 1})
     session.prefill(np.int32(PROMPT))
-    session.set_skip(_core.SkipSet(*SKIP))
-    session.draft(_core.DraftRule(confidence=0.0, max_draft=3))
+    session.set_skip(_core.DraftSpec(*SKIP))
+    session.draft(_core.TreeRule(confidence=0.0, max_draft=3))
     gpu.stub.reset()
     for seed, rule in enumerate(RULES.values()):
         session.set_sampling(_core.Sampling(temperature=0.5 + seed, seed=seed))
         session.reuse([7 + seed])
         session.prefill(tokens(30 + 5 * seed, 128, seed))
-        session.draft(_core.DraftRule(**{**rule, "width": (10, 5, 3, 1)}))
+        session.draft(_core.TreeRule(**{**rule, "width": (10, 5, 3, 1)}))
     assert gpu.stub.count("loop_rounds") > len(RULES)
     assert gpu.stub.count("calls.cuGraphCreate") == 0  # prompts are recorded, too, but not as loops
     session.set_sampling()
-    session.draft(_core.DraftRule(confidence=0.0))
+    session.draft(_core.TreeRule(confidence=0.0))
     assert gpu.stub.count("calls.cuGraphCreate") == 1
 
 
@@ -203,10 +203,10 @@ def test_a_draft_that_fails_leaves_the_session_usable(gpu, tiny_dir, function):
     for skip in (((2,), (), -1), SKIP):  # to be recorded, and recorded
         if function == "cuGraphLaunch" and skip != SKIP:
             continue  # the first launch is part of the recording: test_cuda_recording.py
-        session.set_skip(_core.SkipSet(*skip))
+        session.set_skip(_core.DraftSpec(*skip))
         gpu.stub.fail(function, 1)
         with pytest.raises(SwiftkError, match=r"^\[cuda\] "):
-            session.draft(_core.DraftRule(**rule))
+            session.draft(_core.TreeRule(**rule))
         session.reuse([PROMPT[0] ^ 1])
         assert rounds(session, PROMPT, 3, rule, at_once=True) == want
 
@@ -216,7 +216,7 @@ def test_nothing_is_built_on_bad_logits(pair, tiny_dir, tmp_path):
     folder, rule = tiny_dir("llama3", layers=LAYERS), RULES["fixed length"]
     session = open_session(pair(folder)[0])
     rounds(session, PROMPT, 0, rule)
-    session.draft(_core.DraftRule(**rule))
+    session.draft(_core.TreeRule(**rule))
     text = session.tree_tokens.tolist()[: session.drafted_from]
     step = next(i for i, token in enumerate(text) if token not in text[:i] and token not in PROMPT and i > 0)
     tensors = read_folder(folder)
@@ -228,7 +228,7 @@ def test_nothing_is_built_on_bad_logits(pair, tiny_dir, tmp_path):
     for model in pair(tmp_path / "bad"):
         session = open_session(model)
         rounds(session, PROMPT, 0, rule)
-        session.draft(_core.DraftRule(**rule))
+        session.draft(_core.TreeRule(**rule))
         assert session.drafted_from == step + 1 and step not in session.tree_parents
         assert session.tree_tokens.tolist()[: step + 1] == text[: step + 1]
 
@@ -239,7 +239,7 @@ def test_a_cancelled_draft_leaves_the_session_usable(gpu, tiny_dir):
     session.prefill(np.int32(PROMPT))
     session.cancel()
     with pytest.raises(SwiftkError, match="cancelled"):
-        session.draft(_core.DraftRule(confidence=0.0))
+        session.draft(_core.TreeRule(confidence=0.0))
     session.reuse([PROMPT[0] ^ 1])
     assert rounds(session, PROMPT, 2, RULES["fixed length"]) == want
 

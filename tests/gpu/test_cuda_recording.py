@@ -14,7 +14,7 @@ from gpu import clean_fixture, gpu_fixture, on_stub_only  # noqa: F401
 from gpu_drafts import LACKING, LAYERS, PROMPT, RULES, SKIP, rounds
 from marks import exhaustive
 from swiftk import _core
-from swiftk.draft.skip import SkipSet
+from swiftk.draft.draft_spec import DraftSpec
 from swiftk.errors import DeviceError
 from swiftk.gpu import device
 
@@ -52,7 +52,7 @@ def begun(gpu, model):
     """A session behind its prompt: a draft is what it records next."""
     session = gpu.session(model)
     session.prefill(np.int32(PROMPT))
-    session.set_skip(_core.SkipSet(*SKIP))
+    session.set_skip(_core.DraftSpec(*SKIP))
     return session
 
 
@@ -67,7 +67,7 @@ def goes_on(session, want, at_once):
 def test_a_loop_that_cannot_begin_is_given_up(gpu, tiny, want, function, error):
     session = begun(gpu, tiny())
     gpu.stub.fail(function, error)
-    session.draft(_core.DraftRule(**RULE))
+    session.draft(_core.TreeRule(**RULE))
     asked = gpu.stub.count("calls.cuGraphCreate")
     assert goes_on(session, want, at_once=False)
     assert gpu.stub.count("calls.cuGraphCreate") == asked
@@ -82,10 +82,10 @@ def test_a_loop_that_fails_is_recorded_once_more_in_turn(gpu, tiny, want, functi
     gpu.stub.fail(function, NOT_SUPPORTED, after)
     if times == 2:
         gpu.stub.fail(function.replace("KernelEx", "Kernel"), NOT_SUPPORTED, after)
-    session.draft(_core.DraftRule(**RULE))
+    session.draft(_core.TreeRule(**RULE))
     assert session.last["at_once"] == (times == 1)
     captures = gpu.stub.count("captures")
-    session.draft(_core.DraftRule(**RULE))
+    session.draft(_core.TreeRule(**RULE))
     assert gpu.stub.count("captures") == captures
     assert goes_on(session, want, at_once=times == 1)
     told = session.fallbacks.splitlines()
@@ -102,7 +102,7 @@ def test_a_driver_without_overlap_in_loops(gpu, tiny, want, where):
     session = begun(gpu, tiny())
     early = gpu.stub.count("early_launches")
     assert early > 0
-    session.draft(_core.DraftRule(**RULE))
+    session.draft(_core.TreeRule(**RULE))
     assert session.last["at_once"] and gpu.stub.count("loop_rounds") == session.last["draft_steps"]
     assert gpu.stub.count("early_launches") == early
     session.verify()
@@ -110,7 +110,7 @@ def test_a_driver_without_overlap_in_loops(gpu, tiny, want, where):
     assert goes_on(session, want, at_once=True)
     session.set_sampling(_core.Sampling(temperature=1.0, seed=3))  # another loop, recorded in turn from the start
     captures, damaged = (gpu.stub.count(name) for name in ("captures", "damaged_graphs"))
-    session.draft(_core.DraftRule(**RULE))
+    session.draft(_core.TreeRule(**RULE))
     assert session.last["at_once"] and gpu.stub.count("captures") == captures + 1
     assert gpu.stub.count("damaged_graphs") == damaged == (where in (1, 2))
     assert session.fallbacks.count("\n") == 1 and session.fallbacks.startswith(IN_TURN)
@@ -120,14 +120,14 @@ def test_where_nothing_overlaps_a_loop_is_not_recorded_twice(gpu, tiny, want, mo
     ask(monkeypatch, "overlap=0")
     session = begun(gpu, tiny())
     gpu.stub.fail("cuStreamEndCapture", 1)
-    session.draft(_core.DraftRule(**RULE))
+    session.draft(_core.TreeRule(**RULE))
     assert gpu.stub.count("calls.cuGraphCreate") == 1
     assert goes_on(session, want, at_once=False)
     assert session.fallbacks.startswith(BY_STEPS)
 
 
 def next_token(session):
-    session.draft(_core.DraftRule(max_draft=0))
+    session.draft(_core.TreeRule(max_draft=0))
     (emitted,) = session.verify()
     session.commit(1)
     return emitted.token
@@ -162,7 +162,7 @@ def test_an_error_of_the_device_is_thrown(gpu, tiny, what):
     gpu.stub.fail("rmsnorm", ILLEGAL_ADDRESS)
     for session in (failing, recording):
         with pytest.raises(DeviceError, match="ILLEGAL_ADDRESS"):
-            next_token(session) if what == "pass" else session.draft(_core.DraftRule(**RULE))
+            next_token(session) if what == "pass" else session.draft(_core.TreeRule(**RULE))
     del model, failing, recording, session  # as long as the device fails: what it has is lost
     gc.collect()
     gpu.stub.reset()
@@ -171,7 +171,7 @@ def test_an_error_of_the_device_is_thrown(gpu, tiny, what):
 def test_functions_are_loaded_before_anything_is_recorded(gpu, tiny, want):
     session = begun(gpu, tiny())
     assert gpu.stub.count("calls.cuFuncLoad") == gpu.stub.count("functions") > 20
-    session.draft(_core.DraftRule(**RULE))
+    session.draft(_core.TreeRule(**RULE))
     assert session.last["at_once"] and not session.fallbacks
     assert goes_on(session, want, at_once=True)
 
@@ -196,7 +196,7 @@ def test_what_is_refused_is_in_the_log_once(gpu, tiny_dir, caplog, monkeypatch):
     asked = {"max_new_tokens": 12, "temperature": 0.0, "ignore_eos": True}
     plain = lm.generate(PROMPT, speculate=False, **asked)
     with caplog.at_level(logging.WARNING, "swiftk"):
-        found = [lm.generate(PROMPT, speculate="always", skip=SkipSet.uniform(LAYERS), **asked) for _ in range(2)]
+        found = [lm.generate(PROMPT, speculate="always", skip=DraftSpec.uniform(LAYERS), **asked) for _ in range(2)]
     assert all(r.tokens == plain.tokens for r in found)
     told = [r.message for r in caplog.records]
     assert len(told) == 1 and IN_TURN in told[0] and "not supported (CUDA_ERROR_NOT_SUPPORTED)" in told[0]

@@ -8,16 +8,16 @@ from decode import TOUCHED
 from gpu import clean_fixture, gpu_fixture  # noqa: F401
 from heads import EAGLES, FORMATS, make_block, make_eagle, make_moa
 from marks import exhaustive
-from swiftk import DraftRule, _core
-from swiftk.draft.skip import DRAFTER_NAMES
+from swiftk import TreeRule, _core
+from swiftk.draft.draft_spec import DRAFTER_NAMES
 from swiftk.gpu import device
 from swiftk.testing import make_tiny
 
 PROMPTS = ([5, 9, 17, 33], [7] * 70, [300, 2, 11, 11, 250, 31, 90])
 GREEDY, SAMPLED = {"temperature": 0.0}, {"temperature": 1.0, "top_p": 0.9, **TOUCHED}
-CHAIN = DraftRule(confidence=0.0, max_draft=6, width=(1, 1, 1, 1))
-WIDE = DraftRule(confidence=0.0, max_draft=4, width=(5, 4, 3, 2))
-BEAM = DraftRule(beam=4, max_draft=3, max_nodes=16)
+CHAIN = TreeRule(confidence=0.0, max_draft=6, width=(1, 1, 1, 1))
+WIDE = TreeRule(confidence=0.0, max_draft=4, width=(5, 4, 3, 2))
+BEAM = TreeRule(beam=4, max_draft=3, max_nodes=16)
 DRAFTS = {"skip": "drafter", "speculate": "always", "drafter": "plan"}
 
 pytestmark = pytest.mark.usefixtures("clean")
@@ -105,11 +105,11 @@ def test_a_model_that_drafts_for_itself_is_always_right(target):
 def drafts(model, rounds, rule):
     """Trees of some rounds, each by its tokens and parents, and the text that came of them."""
     session = _core.Session(model, poison=True)
-    session.set_skip(_core.SkipSet([], [], -1, ["drafter"]))
+    session.set_skip(_core.DraftSpec([], [], -1, ["drafter"]))
     session.prefill(np.int32(PROMPTS[1]))
     found = []
     for _ in range(rounds):
-        session.draft(_core.DraftRule(**rule))
+        session.draft(_core.TreeRule(**rule))
         found.append((session.tree_tokens.tolist(), session.tree_parents.tolist()))
         assert not session.last["at_once"]
         session.commit(len(session.verify()))

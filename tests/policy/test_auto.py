@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from simulated_text import LAYERS, PLAIN, PROMPT, Generation, World
-from swiftk.draft.skip import SkipSet
+from swiftk.draft.draft_spec import DraftSpec
 from swiftk.search.race import Race
 
 CUT = np.concatenate([np.full(8, 1.2), np.full(16, 0.12)])  # harm of sublayers: best cut behind the fourth layer
@@ -91,7 +91,7 @@ def test_scoring_keeps_to_its_share(play, seed):
 
 def test_a_set_that_scores_better_than_it_drafts_goes(play):
     g = play(lambda t: 0.8 * CUT)
-    liar = SkipSet.early_exit(2)
+    liar = DraftSpec.early_exit(2)
     g.world.liars = {liar: 6.0}
     g.run(3000)  # it rests first, longer each time, and what is scored meanwhile takes over
     assert g.auto.current.skip != liar and rate(g) > 1.1
@@ -115,7 +115,7 @@ def test_a_window_too_old_to_keep_is_not_asked_for(play):
     race: Race = g.auto._race
     race.reopen()
     race.incumbent.windows.clear()
-    arm = g.auto._config("move", SkipSet([3], [3]))
+    arm = g.auto._config("move", DraftSpec([3], [3]))
     race.enter(arm)
     for window in range(40):
         score = g.world(arm.skip, 32, PROMPT + 40)

@@ -11,20 +11,20 @@ from distribution import DRAWS, VOCAB, chi_square_p, exact_joint
 from generating import PROMPT
 from marks import exhaustive
 from swiftk import _core
-from swiftk.draft.draft_rule import DraftRule
-from swiftk.draft.skip import SkipSet
+from swiftk.draft.draft_spec import DraftSpec
+from swiftk.draft.tree_rule import TreeRule
 from swiftk.running.director import PassedOver, TextScorer
 from swiftk.running.policies import Policy
 from swiftk.search.base import DraftConfig, Optimizer
 
 LAYERS = 4
 SETS = [
-    SkipSet.uniform(LAYERS),
-    SkipSet([1], [1, 2]),
-    SkipSet([0, 3], []),
-    SkipSet.early_exit(1),
-    SkipSet.early_exit(3),
-    SkipSet([0], [1], 2),
+    DraftSpec.uniform(LAYERS),
+    DraftSpec([1], [1, 2]),
+    DraftSpec([0, 3], []),
+    DraftSpec.early_exit(1),
+    DraftSpec.early_exit(3),
+    DraftSpec([0], [1], 2),
 ]
 SAMPLED = [{"temperature": 0.6, "top_p": 0.95}, {"temperature": 1.5, "top_k": 7, "repetition_penalty": 1.3}]
 
@@ -77,7 +77,7 @@ def restless(monkeypatch):
     return put
 
 
-@pytest.mark.parametrize("rule", [None, DraftRule()], ids=["by time", "swift"])
+@pytest.mark.parametrize("rule", [None, TreeRule()], ids=["by time", "swift"])
 @pytest.mark.parametrize("sampling", [{"temperature": 0.0}, *SAMPLED], ids=str)
 def test_a_plan_that_changes_every_round_changes_no_token(lm, restless, sampling, rule):
     options = {"max_new_tokens": 48, "ignore_eos": True, **sampling}
@@ -125,7 +125,7 @@ def test_a_plan_that_changes_every_round_changes_no_distribution(tiny_dir, restl
     lm = swiftk.load(tiny_dir("llama3", layers=LAYERS, vocab=VOCAB), threads=1)
     prompt = [3, 1, 4, 1, 5]
     joint = exact_joint(lm.model, sampling)
-    optimizer, counts, drafted = restless(lm, 1, DraftRule()), 0 * joint, 0
+    optimizer, counts, drafted = restless(lm, 1, TreeRule()), 0 * joint, 0
     for seed in range(DRAWS):
         asked = {"drafter": "plan", "speculate": "always", "acceptance": acceptance, **sampling}
         found = lm.generate(prompt, max_new_tokens=3, ignore_eos=True, seed=seed, **asked)

@@ -6,10 +6,13 @@ import pytest
 
 from heads import make_block, make_eagle
 from simulated_text import model
-from swiftk import SkipSet, _core
+from swiftk import DraftSpec, _core
 from swiftk.testing import make_tiny
 
-PLAN, HEAD = _core.SkipSet(**SkipSet([3], [3]).arguments()), _core.SkipSet(**SkipSet(weights="drafter").arguments())
+PLAN, HEAD = (
+    _core.DraftSpec(**DraftSpec([3], [3]).arguments()),
+    _core.DraftSpec(**DraftSpec(weights="drafter").arguments()),
+)
 
 
 @pytest.mark.parametrize("always", [False, True])
@@ -31,7 +34,7 @@ def test_always_drafts_though_sources_alone_would_go_faster(always):
 def test_steps_of_other_texts_are_none_of_a_plan_that_rests():
     """A was given up while B was directed, and is directed again in a round whose steps are another text's: nothing of
     that round is A's, and A rests its 64 tokens. (What was noted of plan -1 once overwrote what lay before a table.)"""
-    a, b = PLAN, _core.SkipSet(**SkipSet([2], [2]).arguments())
+    a, b = PLAN, _core.DraftSpec(**DraftSpec([2], [2]).arguments())
     one = _core.Planner(model(), directed=True)
     one.start_text()
     for _ in range(4):
@@ -189,8 +192,8 @@ def test_a_guide_changes_no_token_so_what_is_known_of_its_plan_is_shared(guided)
     """What came true of a guided copy is known of the copy; of another plan, nothing is."""
     one = _core.Planner(guided, directed=True)
     copy, with_head = (
-        _core.SkipSet(**SkipSet(weights="int4").arguments()),
-        _core.SkipSet(**SkipSet(weights=("int4", "drafter")).arguments()),
+        _core.DraftSpec(**DraftSpec(weights="int4").arguments()),
+        _core.DraftSpec(**DraftSpec(weights=("int4", "drafter")).arguments()),
     )
     before = one.rates(HEAD).counts
     one.start_text()
@@ -205,7 +208,7 @@ def test_a_guide_changes_no_token_so_what_is_known_of_its_plan_is_shared(guided)
     assert one.rates(HEAD).counts == before
 
 
-GUIDE = _core.SkipSet(**SkipSet(weights=("int4", "drafter")).arguments())
+GUIDE = _core.DraftSpec(**DraftSpec(weights=("int4", "drafter")).arguments())
 
 
 def plans_by_a_guide(one, right, rounds):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import swiftk
-from swiftk.draft.skip import SkipSet
+from swiftk.draft.draft_spec import DraftSpec
 from swiftk.search.domains import Domains
 from swiftk.search.proposals import first_candidates, local_move, random_set, skip_set, sublayers
 from swiftk.text.tokenizer import Tokenizer
@@ -31,7 +31,7 @@ def prompts():
 
 
 def set_of(kind, text=0):
-    return SkipSet(attn=[text], exit_layer=5 + KINDS.index(kind))
+    return DraftSpec(attn=[text], exit_layer=5 + KINDS.index(kind))
 
 
 def taught(prompts, per_kind, seed=0):
@@ -88,7 +88,7 @@ def test_a_full_memory_keeps_the_kinds_that_come_seldom(prompts):
 
 def test_leaving_without_having_entered_is_nothing():
     domains = Domains()
-    domains.leave(SkipSet(), 1.0)
+    domains.leave(DraftSpec(), 1.0)
     assert domains.known == []
 
 
@@ -96,8 +96,8 @@ def test_leaving_without_having_entered_is_nothing():
 def test_any_prompt_may_come(tokens):
     domains = Domains()
     assert domains.enter(tokens) is None
-    domains.leave(SkipSet(), 1.0)
-    assert domains.enter(tokens) == (SkipSet() if tokens else None)
+    domains.leave(DraftSpec(), 1.0)
+    assert domains.enter(tokens) == (DraftSpec() if tokens else None)
 
 
 def test_a_memory_comes_back_as_it_was_saved(prompts):
@@ -111,7 +111,7 @@ def test_a_memory_comes_back_as_it_was_saved(prompts):
     assert again.best == domains.best
 
 
-GOOD = {"features": [[3, 200], [2000, 90]], "skip": SkipSet(attn=[1]).to_dict(), "rate": 1.5}
+GOOD = {"features": [[3, 200], [2000, 90]], "skip": DraftSpec(attn=[1]).to_dict(), "rate": 1.5}
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ GOOD = {"features": [[3, 200], [2000, 90]], "skip": SkipSet(attn=[1]).to_dict(),
         {"features": [[1, 300]]},
         {"features": [1]},
         {"features": "x"},
-        {"skip": SkipSet(attn=[LAYERS]).to_dict()},
+        {"skip": DraftSpec(attn=[LAYERS]).to_dict()},
         {"skip": {"attn": 3}},
         {"rate": "fast"},
     ],
@@ -142,14 +142,14 @@ def test_what_is_no_memory_is_refused_and_nothing_taken_over(wrong):
 @pytest.mark.parametrize("layers", [1, 2, 3, 8, 16, 32, 80])
 def test_first_candidates_fit_every_depth(layers):
     uniform, *others = first_candidates(layers)
-    assert uniform == ("uniform", SkipSet.uniform(layers).check(layers))
+    assert uniform == ("uniform", DraftSpec.uniform(layers).check(layers))
     assert others == ([("exits", None)] if layers > 1 else [])
 
 
 @pytest.mark.parametrize("layers", [1, 2, 3, 8, 32])
 def test_moves_stay_inside_the_model_and_keep_a_sublayer(layers):
     rng = random.Random(layers)
-    skip, seen = SkipSet.uniform(layers), set()
+    skip, seen = DraftSpec.uniform(layers), set()
     for _ in range(400):
         new = local_move(skip, layers, rng).check(layers)
         before, after = sublayers(skip, layers), sublayers(new, layers)
@@ -165,7 +165,7 @@ def test_sets_and_numbers_of_sublayers_are_the_same_thing():
     for _ in range(200):
         numbers = frozenset(rng.sample(range(2 * LAYERS), rng.randint(0, 2 * LAYERS)))
         assert sublayers(skip_set(numbers, LAYERS), LAYERS) == numbers
-    assert skip_set({2, 20, 21, 22, 23}, LAYERS) == SkipSet(attn=[1], exit_layer=10)
+    assert skip_set({2, 20, 21, 22, 23}, LAYERS) == DraftSpec(attn=[1], exit_layer=10)
 
 
 @pytest.mark.parametrize("count", [0, 1, 7, 20, 99])

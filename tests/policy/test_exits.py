@@ -11,7 +11,7 @@ from generating import plain
 from marks import exhaustive
 from simulated_text import LAYERS, PLAIN, PROMPT, Generation, World
 from simulated_text import model as simulated_model
-from swiftk import DraftRule, SkipSet, _core
+from swiftk import DraftSpec, TreeRule, _core
 from swiftk.errors import InvalidArgument
 from swiftk.files.safetensors_io import Tensor, encode, read_folder, write_folder
 from swiftk.files.safetensors_io import decode as values
@@ -47,7 +47,7 @@ def test_every_exit_has_the_bits_of_its_own_score(model, sampling, window, end, 
     assert confidence.shape == rank.shape and confidence.dtype == np.float32 and rank.dtype == np.int32
     assert seconds == session.last["score"] > 0
     for i, layer in enumerate(exits):
-        own, ranks, _ = session.score(_core.SkipSet([], [], layer), window=window, end=end)
+        own, ranks, _ = session.score(_core.DraftSpec([], [], layer), window=window, end=end)
         assert confidence[i].tobytes() == own.tobytes()
         assert rank[i].tolist() == ranks.tolist()
 
@@ -60,7 +60,7 @@ def test_on_every_instruction_set(tiny_dir, isa, dtype):
     session = after(open_model(tiny_dir("llama3", layers=4), dtype=dtype, isa=isa), 40)
     confidence, rank, _ = session.score_exits([1, 2, 3], window=33)
     for i, layer in enumerate([1, 2, 3]):
-        own, ranks, _ = session.score(_core.SkipSet([], [], layer), window=33)
+        own, ranks, _ = session.score(_core.DraftSpec([], [], layer), window=33)
         assert confidence[i].tobytes() == own.tobytes() and rank[i].tolist() == ranks.tolist()
 
 
@@ -74,14 +74,14 @@ def test_the_last_exit_is_the_target_and_right(model):
 def test_text_and_what_follows_stay_as_they_are(model):
     truth = decode(open_session(model), TEXT, 60).tokens
     session = after(model, 30)
-    session.set_skip(_core.SkipSet([], [], 2))
-    session.draft(_core.DraftRule(max_draft=3))
+    session.set_skip(_core.DraftSpec([], [], 2))
+    session.draft(_core.TreeRule(max_draft=3))
     session.score_exits([1, 2, 3, 4], window=30)
     with pytest.raises(InvalidArgument, match="there is no tree"):
         session.verify()
     got = session.history.tolist()[len(TEXT) :]
     while len(got) < 60:
-        session.draft(_core.DraftRule(max_draft=2))
+        session.draft(_core.TreeRule(max_draft=2))
         emitted = session.verify()
         session.commit(len(emitted))
         got += [e.token for e in emitted]
@@ -158,7 +158,7 @@ def play():
 
 
 def best_exit(world, t):
-    return max(world.rate(SkipSet.early_exit(layer), t) for layer in range(1, LAYERS))
+    return max(world.rate(DraftSpec.early_exit(layer), t) for layer in range(1, LAYERS))
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -166,7 +166,7 @@ def best_exit(world, t):
 def test_it_drafts_with_an_exit_near_the_best(play, kind, seed):
     g = play(lambda t: kind, seed).run(400)
     assert g.world.rate(g.auto.current.skip, 0) > 0.95 * best_exit(g.world, 0) > 1.2
-    assert {one.skip for one in g.auto.trace} <= {SkipSet.early_exit(layer) for layer in range(1, LAYERS)}
+    assert {one.skip for one in g.auto.trace} <= {DraftSpec.early_exit(layer) for layer in range(1, LAYERS)}
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -213,7 +213,7 @@ def test_a_given_length_decides_by_that_length(length):
     one._learn(dict(zip(layers, world.exits(layers, 60, PROMPT + 100), strict=True)))
     for layer in layers:
         held = one._seen[layer].matchness
-        cost = 1 + length * (world.price(SkipSet.early_exit(layer)) + measured.row)
+        cost = 1 + length * (world.price(DraftSpec.early_exit(layer)) + measured.row)
         assert one._promise(layer) == pytest.approx(sum(held**i for i in range(length + 1)) / cost)
 
 
@@ -255,7 +255,7 @@ def test_it_goes_with_a_given_length_and_without_kvq(silent_from_3):
     options = {"max_new_tokens": 120, "ignore_eos": True}
     want = plain(lm, TEXT, **options)
     how = {"assistant_early_exit": "auto", "speculate": "always", "kvq": False}
-    rule = DraftRule(confidence=0.0, max_draft=4, width=(1,) * 4)
+    rule = TreeRule(confidence=0.0, max_draft=4, width=(1,) * 4)
     assert lm.generate(TEXT, **how, gate=rule, **options).tokens == want.tokens
     assert lm.generate(TEXT, **how, num_speculative_tokens=2, **options).tokens == want.tokens
 

@@ -49,7 +49,7 @@ def test_a_second_process_starts_with_the_set_that_was_found(kept):
     saved = json.loads(files(kept)[0].read_text())["states"]["greedy"]
     second = swiftk.load(swiftk.demo_model(), device="cpu", draft_weights="own")
     again = second.generate(PROMPT, **{**OPTIONS, "max_new_tokens": 4})
-    assert again.stats.skip == str(swiftk.SkipSet.from_dict(saved["domains"][-1]["skip"]))
+    assert again.stats.skip == str(swiftk.DraftSpec.from_dict(saved["domains"][-1]["skip"]))
     assert again.tokens == text.tokens[:4]
 
 

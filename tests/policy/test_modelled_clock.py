@@ -5,13 +5,13 @@ import pytest
 import swiftk
 from debug_words import ask
 from heads import make_eagle, make_moa
-from swiftk import DraftRule, _core
+from swiftk import TreeRule, _core
 from swiftk.testing import make_tiny
 
 pytestmark = pytest.mark.skipif("config.getoption('device') != 'cpu'", reason="seconds are those of no machine")
 
 PROMPT = "def read_lines(path):\n"
-CHAIN = {"skip": "drafter", "drafter": "plan", "gate": DraftRule(confidence=0.0, max_draft=4, width=(1, 1, 1, 1))}
+CHAIN = {"skip": "drafter", "drafter": "plan", "gate": TreeRule(confidence=0.0, max_draft=4, width=(1, 1, 1, 1))}
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulated_text import model, play
-from swiftk import SkipSet, _core
+from swiftk import DraftSpec, _core
 from swiftk.draft.cost import tokens_per_round
 from swiftk.testing import make_tiny
 
-PLAN = _core.SkipSet(**SkipSet([3], [3]).arguments())
+PLAN = _core.DraftSpec(**DraftSpec([3], [3]).arguments())
 SUFFIX, LOOKUP = 2, 4
 ROW = 0.01  # what a simulated row costs beyond the first, in plain steps
 
@@ -123,7 +123,7 @@ def test_another_plan_takes_over_once_and_on_half_the_allowance():
     first = lose(one)
     assert one.lost_rate == pytest.approx(1 / 1.4, rel=0.01)
     one.go_on()
-    assert one.next(_core.SkipSet(**SkipSet([4], [4]).arguments()))["drafts"]
+    assert one.next(_core.DraftSpec(**DraftSpec([4], [4]).arguments()))["drafts"]
     second = lose(one)
     one.go_on()
     assert second < 0.75 * first

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from swiftk.draft.skip import SkipSet
+from swiftk.draft.draft_spec import DraftSpec
 from swiftk.search.proposals import random_set, sublayers
 from swiftk.search.sublayers import SublayerPrices
 
@@ -18,7 +18,7 @@ CONFIG = {
     "num_kv_heads": 4,
     "ffn": 700,
 }
-NONE, ALL = SkipSet(), SkipSet.early_exit(0)
+NONE, ALL = DraftSpec(), DraftSpec.early_exit(0)
 
 
 def planted(shares, skip):
@@ -35,9 +35,9 @@ def test_the_prior_is_bytes():
     whole = head + attention + mlp
     assert prices.price(NONE) == pytest.approx(1)
     assert prices.price(ALL) == pytest.approx(head / whole)
-    assert prices.price(SkipSet(attn=range(LAYERS))) == pytest.approx((head + mlp) / whole)
-    assert prices.price(SkipSet(mlp=range(8))) == pytest.approx(1 - mlp / 2 / whole)
-    assert prices.price(SkipSet(attn=[3, 12], mlp=[13], exit_layer=4)) == pytest.approx(
+    assert prices.price(DraftSpec(attn=range(LAYERS))) == pytest.approx((head + mlp) / whole)
+    assert prices.price(DraftSpec(mlp=range(8))) == pytest.approx(1 - mlp / 2 / whole)
+    assert prices.price(DraftSpec(attn=[3, 12], mlp=[13], exit_layer=4)) == pytest.approx(
         (head + 3 / 16 * attention + 4 / 16 * mlp) / whole
     )
 
@@ -49,9 +49,9 @@ def test_planted_prices_are_found_from_a_few_sets(shares, seed):
     rng, prices, bytes_alone = random.Random(seed), SublayerPrices(CONFIG), SublayerPrices(CONFIG)
     played = [random_set(rng.randint(4, 20), LAYERS, rng) for _ in range(5)]
     for _ in range(12):
-        for skip in [*played, SkipSet.early_exit(5), SkipSet(attn=range(2, 14))]:
+        for skip in [*played, DraftSpec.early_exit(5), DraftSpec(attn=range(2, 14))]:
             prices.observe(skip, planted(shares, skip) * rng.gauss(1, 0.03))
-    unseen = [NONE, SkipSet.early_exit(2), SkipSet(mlp=range(2, 14))]
+    unseen = [NONE, DraftSpec.early_exit(2), DraftSpec(mlp=range(2, 14))]
     unseen += [random_set(rng.randint(2, 26), LAYERS, rng) for _ in range(10)]
     wrong = [abs(prices.price(skip) - planted(shares, skip)) for skip in unseen]
     before = [abs(bytes_alone.price(skip) - planted(shares, skip)) for skip in unseen]
@@ -60,18 +60,18 @@ def test_planted_prices_are_found_from_a_few_sets(shares, seed):
 
 
 def test_one_set_tells_its_own_price_and_leaves_the_others_in_order():
-    prices, skip = SublayerPrices(CONFIG), SkipSet.uniform(LAYERS)
+    prices, skip = SublayerPrices(CONFIG), DraftSpec.uniform(LAYERS)
     dear = prices.price(skip) + 0.15
     for _ in range(20):
         prices.observe(skip, dear)
     assert prices.price(skip) == pytest.approx(dear, abs=0.02)
     assert prices.price(NONE) == pytest.approx(1, abs=0.1), "a draft that skips nothing is a plain step"
-    exits = [prices.price(SkipSet.early_exit(layer)) for layer in range(LAYERS + 1)]
+    exits = [prices.price(DraftSpec.early_exit(layer)) for layer in range(LAYERS + 1)]
     assert exits == sorted(exits)
 
 
 def test_a_change_of_the_machine_is_followed():
-    prices, skip = SublayerPrices(CONFIG), SkipSet.early_exit(4)
+    prices, skip = SublayerPrices(CONFIG), DraftSpec.early_exit(4)
     for price in [0.5] * 200 + [0.25] * 200:
         prices.observe(skip, price)
     assert prices.price(skip) == pytest.approx(0.25, abs=0.03)
@@ -81,6 +81,6 @@ def test_a_change_of_the_machine_is_followed():
 def test_absurd_measurements_leave_every_price_positive(price):
     prices = SublayerPrices(CONFIG)
     for _ in range(50):
-        prices.observe(SkipSet.uniform(LAYERS), price)
-    for skip in (NONE, ALL, SkipSet(attn=range(LAYERS)), SkipSet(mlp=range(LAYERS))):
+        prices.observe(DraftSpec.uniform(LAYERS), price)
+    for skip in (NONE, ALL, DraftSpec(attn=range(LAYERS)), DraftSpec(mlp=range(LAYERS))):
         assert prices.price(skip) > 0

@@ -9,7 +9,7 @@ import pytest
 
 import swiftk
 from patience import until
-from swiftk.draft.skip import SkipSet
+from swiftk.draft.draft_spec import DraftSpec
 from swiftk.errors import InvalidArgument
 from swiftk.options.generate_options import GenerateOptions
 from swiftk.options.swift_settings import SwiftSettings, paper_ratio
@@ -58,7 +58,7 @@ def overlap(skip):
 
 def test_starts_uniform_and_any_other_set_replaces_it():
     optimizer = swift(max_score=1.0)
-    assert optimizer.current.skip == SkipSet.uniform(LAYERS)
+    assert optimizer.current.skip == DraftSpec.uniform(LAYERS)
     asked = run(optimizer, lambda _: 0.1, 20)
     assert len(asked) == 20
     assert optimizer.current.skip == asked[0], "as in the paper's code, where nothing is known of the uniform set"
@@ -90,7 +90,7 @@ def test_candidates_skip_the_asked_share_of_inner_sublayers(ratio):
     optimizer = swift(skip_ratio=ratio, max_score=1.0)
     asked = run(optimizer, overlap, 60)
     for one in asked:
-        if one != SkipSet.uniform(LAYERS):
+        if one != DraftSpec.uniform(LAYERS):
             skipped = sublayers(one, LAYERS)
             assert skipped <= INNER
             assert len(skipped) == int(2 * (LAYERS - 2) * ratio)
@@ -100,7 +100,7 @@ def test_keeps_the_best_set():
     optimizer = swift(max_score=1.0)
     run(optimizer, overlap, 200, per_round=0)
     assert overlap(optimizer.current.skip) == max(overlap(c.skip) for c in optimizer.trace)
-    assert overlap(optimizer.current.skip) > overlap(SkipSet.uniform(LAYERS))
+    assert overlap(optimizer.current.skip) > overlap(DraftSpec.uniform(LAYERS))
 
 
 def test_the_best_score_is_kept_from_text_to_text():
@@ -247,7 +247,7 @@ def test_bayesian_steps_score_vertices(monkeypatch):
 def test_a_long_life_keeps_the_latest_of_its_trace():
     optimizer = swift()
     optimizer.trace += [
-        Candidate(i, "random", SkipSet(), 0.5, None, kept=False, seconds=0.1) for i in range(2 * _TRACED)
+        Candidate(i, "random", DraftSpec(), 0.5, None, kept=False, seconds=0.1) for i in range(2 * _TRACED)
     ]
     assert optimizer.trim() == _TRACED == len(optimizer.trace)
     assert [one.tokens for one in optimizer.trace] == list(range(_TRACED, 2 * _TRACED))

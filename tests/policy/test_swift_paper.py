@@ -38,7 +38,7 @@ def test_the_name_stands_for_five_options():
             ("drafter", "auto"),
             ("drafter", "suffix"),
             ("gate", 0.5),
-            ("gate", swiftk.DraftRule()),
+            ("gate", swiftk.TreeRule()),
         ),
         *(("skip", [1, 2]), ("assistant_early_exit", 2), ("swift", SwiftSettings()), ("swift", {"opt_interval": None})),
     ],

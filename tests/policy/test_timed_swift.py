@@ -6,7 +6,7 @@ import pytest
 
 from simulated_text import CONFIG, LAYERS, model
 from swiftk import _core
-from swiftk.draft.skip import SkipSet
+from swiftk.draft.draft_spec import DraftSpec
 from swiftk.options.swift_settings import SwiftSettings
 from swiftk.papers.timed_swift import TimedSwift, Trial
 from swiftk.running.director import EngineMeasured
@@ -15,7 +15,7 @@ from swiftk.search.proposals import sublayers
 from swiftk.search.sublayers import SublayerPrices
 
 PLAIN, PROMPT = 0.05, 40
-UNIFORM = SkipSet.uniform(LAYERS)
+UNIFORM = DraftSpec.uniform(LAYERS)
 
 
 class Text:
@@ -62,7 +62,7 @@ class Text:
                     taken += 1
                 seen = _core.AcceptanceRates(thinned=True)
                 seen.add([(0.9, 0 if one else -1) for one in heard])
-                self.planner.learned(_core.SkipSet(**self.optimizer.current.skip.arguments()), seen)
+                self.planner.learned(_core.DraftSpec(**self.optimizer.current.skip.arguments()), seen)
             self.generated += taken
             self.seconds += PLAIN * (1 + 0.5 * len(heard))
             progress = Progress(PROMPT, self.generated, self.seconds, PLAIN, self.resting, taken, heard)
@@ -212,14 +212,14 @@ def test_the_set_before_is_gone_back_to():
     text = Text(keeping_low, max_score=1.0)
     text.start()
     text.optimizer.current.tokens, text.optimizer.current.steps = 120.0, 100.0
-    text.optimizer._adopt(SkipSet([3], [4]))
+    text.optimizer._adopt(DraftSpec([3], [4]))
     assert text.optimizer.give_up(0.9)
     assert text.optimizer.current.skip == UNIFORM
     assert not text.optimizer.give_up(0.9), "once"
 
 
 def test_what_was_not_drafted_is_not_compared():
-    trial = Trial("random", SkipSet(), 0.5, low=100, high=100)
+    trial = Trial("random", DraftSpec(), 0.5, low=100, high=100)
     found = Score(np.ones(4, np.float32), np.array([0, -1, 0, 0], np.int32), 0.1)
     trial.learn(found, 104, {101: False, 102: True})
     assert (trial.right, trial.rows, trial.paired, trial.ahead, trial.behind) == (3, 4, 2, 1, 1)

@@ -106,11 +106,11 @@ def test_guesses_are_those_of_the_server(lm, target, folders, kind, sampling):
     head = remote.Head(target, folders[kind], **EXACT)
     head.begin(PROMPT, sampling)
     session = lm.session
-    session.set_skip(_core.SkipSet([], [], -1, [NAMES[kind]]))
+    session.set_skip(_core.DraftSpec([], [], -1, [NAMES[kind]]))
     session.set_sampling(_core.Sampling(**sampling))
     session.prefill(np.int32(PROMPT))
     for _ in range(12):
-        session.draft(_core.DraftRule(confidence=0.0, max_draft=4, width=(1, 1, 1, 1)))
+        session.draft(_core.TreeRule(confidence=0.0, max_draft=4, width=(1, 1, 1, 1)))
         text, want = session.history.tolist()[len(PROMPT) :], session.tree_tokens[1:].tolist()
         assert text == tokens[: len(text)] and len(want) == 4
         end = len(PROMPT) + len(text) - 1

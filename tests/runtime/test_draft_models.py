@@ -9,7 +9,7 @@ import swiftk
 from decode import TOUCHED
 from heads import FORMATS, make_block, make_moa
 from marks import exhaustive
-from swiftk import DraftRule, _core
+from swiftk import TreeRule, _core
 from swiftk.files.grow import grow
 from swiftk.testing import make_tiny
 
@@ -17,8 +17,8 @@ pytestmark = pytest.mark.skipif("config.getoption('device') != 'cpu'", reason="o
 
 PROMPTS = ([5, 9, 17, 33], [7] * 70, [300, 2, 11, 11, 250, 31, 90])
 GREEDY, SAMPLED = {"temperature": 0.0}, {"temperature": 1.0, "top_p": 0.9, **TOUCHED}
-CHAIN = DraftRule(confidence=0.0, max_draft=6, width=(1, 1, 1, 1))
-WIDE = DraftRule(confidence=0.0, max_draft=4, width=(5, 4, 3, 2))
+CHAIN = TreeRule(confidence=0.0, max_draft=6, width=(1, 1, 1, 1))
+WIDE = TreeRule(confidence=0.0, max_draft=4, width=(5, 4, 3, 2))
 
 
 @pytest.fixture(scope="module")
@@ -108,10 +108,10 @@ def test_a_model_in_fewer_bits_drafts_for_less(target):
 def test_features_are_those_that_training_reads(target, folders):
     model = _core.Model(str(target), dtype="float32", drafters=[str(folders["dspark"])])
     session = _core.Session(model, poison=True)
-    session.set_skip(_core.SkipSet([], [], -1, ["drafter"]))
+    session.set_skip(_core.DraftSpec([], [], -1, ["drafter"]))
     tokens = [session.prefill(np.int32(PROMPTS[1])).token]
     while len(tokens) < 30:
-        session.draft(_core.DraftRule(confidence=0.0, max_draft=4, width=(3, 3, 2, 2)))
+        session.draft(_core.TreeRule(confidence=0.0, max_draft=4, width=(3, 3, 2, 2)))
         tokens += [e.token for e in session.verify()]
         session.commit(len(session.verify()))
     text = session.history
@@ -164,10 +164,10 @@ def test_a_block_says_what_the_trained_module_says(target, folders, name):
     """Chains of the best tokens, by an independent implementation."""
     model = _core.Model(str(target), dtype="float32", drafters=[str(folders[name])])
     session = _core.Session(model)
-    session.set_skip(_core.SkipSet([], [], -1, ["drafter"]))
+    session.set_skip(_core.DraftSpec([], [], -1, ["drafter"]))
     session.prefill(np.int32(PROMPTS[2]))
     for _ in range(6):
-        session.draft(_core.DraftRule(confidence=0.0, max_draft=5, width=(1, 1, 1, 1)))
+        session.draft(_core.TreeRule(confidence=0.0, max_draft=5, width=(1, 1, 1, 1)))
         text, drafted = session.history.tolist(), session.tree_tokens[1:].tolist()
         assert len(drafted) == 5
         hidden = np.full((7, 128), 1e9, np.float32)  # the module may not see these
@@ -188,11 +188,11 @@ def test_it_foretells_from_states_alone_or_not_at_all(tmp_path, target):
     ):
         folder = make_block(tmp_path / name, target, changes=changes)
         session = _core.Session(_core.Model(str(target), dtype="float32", drafters=[str(folder)]))
-        session.set_skip(_core.SkipSet([], [], -1, ["drafter"]))
+        session.set_skip(_core.DraftSpec([], [], -1, ["drafter"]))
         session.prefill(np.int32(PROMPTS[2]))
         found = []
         for _ in range(8):
-            session.draft(_core.DraftRule(confidence=0.0, max_draft=5, width=(1, 1, 1, 1)))
+            session.draft(_core.TreeRule(confidence=0.0, max_draft=5, width=(1, 1, 1, 1)))
             root = int(session.tree_tokens[0])
             session.commit(len(session.verify()))
             found.append((root, session.outcomes[0][0]))
@@ -209,9 +209,9 @@ def test_a_block_grows_with_its_model(tmp_path, target, folders, k):
     for size in (1, k):
         model, head = grow(target, tmp_path / f"{size}", size), grow(folders["dspark"], tmp_path / f"head-{size}", size)
         session = _core.Session(_core.Model(str(model), dtype="float32", drafters=[str(head)]))
-        session.set_skip(_core.SkipSet([], [], -1, ["drafter"]))
+        session.set_skip(_core.DraftSpec([], [], -1, ["drafter"]))
         session.prefill(np.int32(PROMPTS[2]))
-        session.draft(_core.DraftRule(confidence=0.0, max_draft=5, width=(1, 1, 1, 1)))
+        session.draft(_core.TreeRule(confidence=0.0, max_draft=5, width=(1, 1, 1, 1)))
         tokens = session.tree_tokens.tolist()
         session.verify()
         found.append((tokens, [confidence for confidence, _ in session.outcomes]))

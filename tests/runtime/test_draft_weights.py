@@ -6,24 +6,24 @@ import pytest
 import swiftk
 from decode import Rule, decode, open_session
 from low_bit import FORMS, MIXED, PROMPT, WIDE
-from swiftk import SkipSet, _core
+from swiftk import DraftSpec, _core
 from swiftk.errors import Cancelled, InvalidArgument, OutOfMemory
 from swiftk.files.safetensors_io import read_folder
 from swiftk.search.sublayers import SublayerPrices
 
 LAYERS = 4
 SKIPS = [
-    *(SkipSet(weights=form) for form in FORMS),
-    SkipSet(weights=MIXED),
-    SkipSet(attn=[1], mlp=[2], weights="int4"),
-    SkipSet(exit_layer=2, weights="int3"),
-    SkipSet(mlp=[0], exit_layer=3, weights=("int8", "own", "int4", "own")),
-    SkipSet(exit_layer=0, weights="int4"),
+    *(DraftSpec(weights=form) for form in FORMS),
+    DraftSpec(weights=MIXED),
+    DraftSpec(attn=[1], mlp=[2], weights="int4"),
+    DraftSpec(exit_layer=2, weights="int3"),
+    DraftSpec(mlp=[0], exit_layer=3, weights=("int8", "own", "int4", "own")),
+    DraftSpec(exit_layer=0, weights="int4"),
 ]
 UPPER = [
-    SkipSet(weights="upper"),
-    SkipSet(attn=[1], weights=("own", "upper", "int4", "upper")),
-    SkipSet(exit_layer=3, weights="upper"),
+    DraftSpec(weights="upper"),
+    DraftSpec(attn=[1], weights=("own", "upper", "int4", "upper")),
+    DraftSpec(exit_layer=3, weights="upper"),
 ]
 SAMPLINGS = {"greedy": {}, "sampled": {"temperature": 0.9, "top_k": 40, "seed": 3}}
 
@@ -52,7 +52,7 @@ def halves(folder):
 def opened(model, skip, **sampling):
     session = open_session(model, sampling=sampling)
     session.prefill(np.asarray(PROMPT, np.int32))
-    session.set_skip(_core.SkipSet(**skip.arguments()))
+    session.set_skip(_core.DraftSpec(**skip.arguments()))
     return session
 
 
@@ -87,7 +87,7 @@ def test_upper_bytes_are_read_and_cost_nothing(halves, folder):
     assert model.copy_shares["upper"] == 0.5
     assert model.weight_bytes == _core.Model(str(folder), dtype="float16").weight_bytes
     drafts = [
-        opened(model, SkipSet()).score(_core.SkipSet(**SkipSet(weights=form).arguments()), window=8)[0].tobytes()
+        opened(model, DraftSpec()).score(_core.DraftSpec(**DraftSpec(weights=form).arguments()), window=8)[0].tobytes()
         for form in ("own", "upper", "int4")
     ]
     assert len(set(drafts)) == 3
@@ -104,23 +104,23 @@ def test_upper_bytes_need_float16(folder):
 @pytest.mark.parametrize("form", ["int8", "int4", "upper"])
 def test_drafts_are_close_to_the_target(model, halves, form):
     """What a whole copy drafts is mostly what the target says: the weights are the same but for their rounding."""
-    model, skip = (halves.model if form == "upper" else model), SkipSet(weights=form)
-    session = opened(model, SkipSet())
+    model, skip = (halves.model if form == "upper" else model), DraftSpec(weights=form)
+    session = opened(model, DraftSpec())
     for _ in range(40):
-        session.draft(_core.DraftRule(max_draft=0))
+        session.draft(_core.TreeRule(max_draft=0))
         session.verify()
         session.commit(1)
-    _, rank, _ = session.score(_core.SkipSet(**skip.arguments()), window=40)
-    _, cut, _ = session.score(_core.SkipSet(**SkipSet(exit_layer=1).arguments()), window=40)
+    _, rank, _ = session.score(_core.DraftSpec(**skip.arguments()), window=40)
+    _, cut, _ = session.score(_core.DraftSpec(**DraftSpec(exit_layer=1).arguments()), window=40)
     assert np.mean(rank == 0) > {"int8": 0.9, "int4": 0.6, "upper": 0.5}[form]
     assert np.mean(rank == 0) > np.mean(cut == 0)
 
 
 def test_steps_that_read_other_weights_are_not_shared(model):
     """The KVQ cache keeps what is exact: the leading layers that read the model's own."""
-    for skip, shared in ((SkipSet(weights="int4"), 0), (SkipSet(weights=MIXED), 4), (SkipSet(mlp=[1]), 3)):
+    for skip, shared in ((DraftSpec(weights="int4"), 0), (DraftSpec(weights=MIXED), 4), (DraftSpec(mlp=[1]), 3)):
         session = opened(model, skip)
-        session.draft(_core.DraftRule(**WIDE))
+        session.draft(_core.TreeRule(**WIDE))
         session.verify()
         rows, steps = session.last["verify_rows"], 2 * LAYERS
         assert session.last["reused_share"] == pytest.approx(session.last["reused_rows"] * shared / (rows * steps))
@@ -129,8 +129,8 @@ def test_steps_that_read_other_weights_are_not_shared(model):
 def head_alone(model, forms):
     """How sure drafts without a layer are."""
     return (
-        opened(model, SkipSet())
-        .score(_core.SkipSet(**SkipSet(exit_layer=0, weights=forms).arguments()), window=8)[0]
+        opened(model, DraftSpec())
+        .score(_core.DraftSpec(**DraftSpec(exit_layer=0, weights=forms).arguments()), window=8)[0]
         .tobytes()
     )
 
@@ -211,15 +211,15 @@ def test_absent_weights_are_named(folder, lm):
     with pytest.raises(InvalidArgument, match=r"weights='int4', the model has own; load\(..., draft_weights='int4'\)"):
         plain.generate(PROMPT, max_new_tokens=4, skip="int4")
     with pytest.raises(InvalidArgument, match="weights are int4, the model has its own"):
-        plain.session.set_skip(_core.SkipSet(**SkipSet(weights="int4").arguments()))
+        plain.session.set_skip(_core.DraftSpec(**DraftSpec(weights="int4").arguments()))
     with pytest.raises(InvalidArgument, match="weights names 3 forms, want one or 4"):
-        lm.generate(PROMPT, max_new_tokens=4, skip=SkipSet(weights=("own", "int4", "int4")))
+        lm.generate(PROMPT, max_new_tokens=4, skip=DraftSpec(weights=("own", "int4", "int4")))
     with pytest.raises(InvalidArgument, match="weights='int2', want one of own, int8, int4, int3, upper"):
-        SkipSet(weights="int2")
+        DraftSpec(weights="int2")
 
 
 @pytest.mark.parametrize("options", [{}, {"temperature": 0.9, "seed": 5}], ids=["greedy", "sampled"])
-@pytest.mark.parametrize("skip", ["auto", "int4", "upper", SkipSet(mlp=[1], weights=MIXED)], ids=str)
+@pytest.mark.parametrize("skip", ["auto", "int4", "upper", DraftSpec(mlp=[1], weights=MIXED)], ids=str)
 def test_generate(lm, halves, skip, options):
     lm = halves if skip == "upper" else lm
     plain = lm.generate(PROMPT, max_new_tokens=60, ignore_eos=True, speculate=False, **options)
@@ -232,16 +232,16 @@ def test_generate(lm, halves, skip, options):
 def test_cards_keep_the_weights(tmp_path):
     for skip in SKIPS + UPPER:
         skip.save(tmp_path / "card.json")
-        assert SkipSet.load(tmp_path / "card.json") == skip
+        assert DraftSpec.load(tmp_path / "card.json") == skip
 
 
 def test_prices_of_copies_are_learned_on_their_own():
     """The prior is bytes; what the clock says of a copy tells nothing of the model's own weights."""
     config = {"num_layers": 8, "hidden_size": 64, "vocab_size": 500, "head_dim": 16, "num_heads": 4, "ffn": 160}
     prices = SublayerPrices({**config, "num_kv_heads": 4}, {"int4": 0.27})
-    whole, low = SkipSet(), SkipSet(weights="int4")
-    half = SkipSet(attn=range(4), mlp=range(4), weights="int4")
-    mixed = SkipSet(weights=("own",) * 4 + ("int4",) * 4)
+    whole, low = DraftSpec(), DraftSpec(weights="int4")
+    half = DraftSpec(attn=range(4), mlp=range(4), weights="int4")
+    mixed = DraftSpec(weights=("own",) * 4 + ("int4",) * 4)
     assert prices.price(low) == pytest.approx(0.27)
     assert prices.price(low) < prices.price(mixed) < prices.price(whole) == pytest.approx(1)
     for _ in range(40):

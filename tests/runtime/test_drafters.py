@@ -55,9 +55,9 @@ def test_trees_keep_their_limits_and_hold_each_token_once(tiny_model, timed, sam
     model = tiny_model("llama3", layers=LAYERS, threads=1)
     session = open_session(model, sampling=sampling)
     session.prefill(np.asarray(PROMPT, np.int32))
-    session.set_skip(_core.SkipSet(*SKIPS[0]))
+    session.set_skip(_core.DraftSpec(*SKIPS[0]))
     for depth in (5, 2, 63, 0, 7, 1):
-        size = session.draft(_core.DraftRule(**timed, max_nodes=nodes, max_depth=depth))
+        size = session.draft(_core.TreeRule(**timed, max_nodes=nodes, max_depth=depth))
         tokens, parents = session.tree_tokens.tolist(), session.tree_parents.tolist()
         assert size == len(tokens) <= nodes
         assert len(set(zip(parents, tokens, strict=True))) == size
@@ -77,14 +77,14 @@ def test_what_costs_no_step_is_preferred_where_it_covers(tiny_model):
     model = tiny_model("llama3", layers=LAYERS, threads=1)
     session = open_session(model, sampling=LOOPS)
     decode(session, PROMPT, 100)
-    session.set_skip(_core.SkipSet(*SKIPS[0]))
+    session.set_skip(_core.DraftSpec(*SKIPS[0]))
     rule = {**source_rule(1, (SUFFIX,), sure=True, min_step_gain=0.5, price=0.01), "chain": 12}
-    session.draft(_core.DraftRule(**rule))
+    session.draft(_core.TreeRule(**rule))
     assert session.last["draft_steps"] == 0 and session.tree_sources[1:].count(SUFFIX) > 3
     session.verify()
     session.commit(1)
     rule["sources"] = [(SUFFIX, np.zeros((16, 8)).tolist())]
-    session.draft(_core.DraftRule(**rule))
+    session.draft(_core.TreeRule(**rule))
     assert session.last["draft_steps"] > 0 and SUFFIX not in session.tree_sources
     assert not session.last["at_once"]
 
@@ -93,13 +93,13 @@ def test_a_step_reads_a_chain_of_guesses_at_once(tiny_model):
     model = tiny_model("llama3", layers=LAYERS, threads=1)
     session = open_session(model, sampling=LOOPS)
     decode(session, PROMPT, 100)
-    session.set_skip(_core.SkipSet(*SKIPS[0]))
+    session.set_skip(_core.DraftSpec(*SKIPS[0]))
     half = np.zeros((16, 8))
     half[:, 0] = 0.5
     rule = {**source_rule(1, (SUFFIX,), min_step_gain=0.2, price=0.001), "sources": [(SUFFIX, half.tolist())]}
-    session.draft(_core.DraftRule(**rule, max_draft=1))
+    session.draft(_core.TreeRule(**rule, max_draft=1))
     assert (session.last["draft_steps"], session.drafted_from) == (1, 1)
-    session.draft(_core.DraftRule(**{**rule, "chain": 5}, max_draft=1))
+    session.draft(_core.TreeRule(**{**rule, "chain": 5}, max_draft=1))
     assert (session.last["draft_steps"], session.drafted_from) == (1, 6)
     assert session.tree_sources[1:6] == [SUFFIX] * 5
 
@@ -110,10 +110,10 @@ def test_what_is_told_of_guesses_is_what_came(tiny_model, timed, n):
     model = tiny_model("llama3", layers=LAYERS, threads=1)
     session = open_session(model)
     session.prefill(np.asarray(PROMPT, np.int32))
-    session.set_skip(_core.SkipSet(*SKIPS[0]))
+    session.set_skip(_core.DraftSpec(*SKIPS[0]))
     ids = [one for one, _ in timed["sources"]]
     while len(session.history) < n:
-        session.draft(_core.DraftRule(**timed))
+        session.draft(_core.TreeRule(**timed))
         text = session.history.tolist()
         emitted = session.verify()
         told = session.guessed
@@ -134,7 +134,7 @@ def test_a_cut_block_is_taken_in_as_far_as_it_counts(tiny_model):
     got = [session.prefill(np.asarray(PROMPT, np.int32)).token]
     rule = all_of(SUFFIX, RECYCLE)
     for cut in [1, 2, 0, 3, 1] * 30:
-        session.draft(_core.DraftRule(**rule, max_draft=0))
+        session.draft(_core.TreeRule(**rule, max_draft=0))
         emitted = session.verify()[:cut]
         session.commit(len(emitted))
         got += [e.token for e in emitted]
@@ -150,10 +150,10 @@ def test_the_context_ends(tiny_model, ids, sampling):
     truth = decode(open_session(model, sampling=sampling), PROMPT, 60).tokens
     session = open_session(model, sampling=sampling, context=len(PROMPT) + 60)
     got = [session.prefill(np.asarray(PROMPT, np.int32)).token]
-    session.set_skip(_core.SkipSet(*SKIPS[0]))
+    session.set_skip(_core.DraftSpec(*SKIPS[0]))
     rule = {**all_of(*ids), "chain": 12, "min_step_gain": 0.1}
     while len(session.history) < session.context:
-        session.draft(_core.DraftRule(**rule))
+        session.draft(_core.TreeRule(**rule))
         emitted = session.verify()
         session.commit(len(emitted))
         got += [e.token for e in emitted]
@@ -166,16 +166,16 @@ def test_a_cancelled_round_starts_anew(tiny_model, ids):
     truth = decode(open_session(model), PROMPT, 60).tokens
     session = open_session(model)
     got = [session.prefill(np.asarray(PROMPT, np.int32)).token]
-    session.set_skip(_core.SkipSet(*SKIPS[0]))
+    session.set_skip(_core.DraftSpec(*SKIPS[0]))
     rule = {**all_of(*ids), "chain": 12, "min_step_gain": 0.9}
     while len(got) < 60:
-        session.draft(_core.DraftRule(**rule))
+        session.draft(_core.TreeRule(**rule))
         thread = threading.Thread(target=session.cancel)
         thread.start()
         thread.join()
         with pytest.raises(Cancelled):
             session.verify()
-        session.draft(_core.DraftRule(**rule))
+        session.draft(_core.TreeRule(**rule))
         emitted = session.verify()
         session.commit(len(emitted))
         got += [e.token for e in emitted]
@@ -201,10 +201,10 @@ def test_a_bad_field_is_named(tiny_model, field, value):
     session.prefill(np.asarray(PROMPT, np.int32))
     rule = source_rule(0, (SUFFIX,))
     with pytest.raises(InvalidArgument, match=rf"\[draft\] {field} is .*, want "):
-        session.draft(_core.DraftRule(**{**rule, field: value}))
+        session.draft(_core.TreeRule(**{**rule, field: value}))
     with pytest.raises(InvalidArgument, match="none without row_price"):
-        session.draft(_core.DraftRule(sources=rule["sources"]))
-    session.draft(_core.DraftRule(**rule))
+        session.draft(_core.TreeRule(sources=rule["sources"]))
+    session.draft(_core.TreeRule(**rule))
     assert session.verify()
 
 
@@ -213,13 +213,13 @@ def test_behind_what_the_plan_has_read_only_what_it_lists_is_taken(tiny_model):
     model = tiny_model("llama3", layers=LAYERS, threads=1)
     session = open_session(model)
     decode(session, PROMPT, 60)
-    session.set_skip(_core.SkipSet(*SKIPS[0]))
+    session.set_skip(_core.DraftSpec(*SKIPS[0]))
     rule, strangers = {**source_rule(1, (SUFFIX, RECYCLE), min_step_gain=0.0), "row_price": [0.0] * 64}, 0
     for _ in range(30):
         listed = DraftRows(model, session.history, SKIPS[0], {})(())[1]
 
         def children(most, rule=rule):
-            session.draft(_core.DraftRule(**rule, max_draft=most))
+            session.draft(_core.TreeRule(**rule, max_draft=most))
             assert session.last["draft_steps"] == most
             return {t for t, parent in zip(session.tree_tokens[1:], session.tree_parents[1:]) if parent == 0}
 

@@ -11,7 +11,7 @@ from eagle_oracle import EagleOracle
 from heads import EAGLES, make_eagle
 from marks import exhaustive
 from source_rules import LOOPS, SUFFIX, all_of
-from swiftk import DraftRule, _core
+from swiftk import TreeRule, _core
 from swiftk.files.grow import grow
 from swiftk.files.safetensors_io import Tensor, decode, read_folder, write_folder
 from swiftk.testing import make_tiny
@@ -26,8 +26,8 @@ PROMPTS = (
     list(np.random.default_rng(0).integers(3, 320, 150)),
 )
 GREEDY, SAMPLED = {"temperature": 0.0}, {"temperature": 1.0, "top_p": 0.9, **TOUCHED}
-CHAIN = DraftRule(confidence=0.0, max_draft=6, width=(1, 1, 1, 1))
-WIDE = DraftRule(confidence=0.0, max_draft=4, width=(5, 4, 3, 2))
+CHAIN = TreeRule(confidence=0.0, max_draft=6, width=(1, 1, 1, 1))
+WIDE = TreeRule(confidence=0.0, max_draft=4, width=(5, 4, 3, 2))
 RANKS = 10  # children of a node at most
 PLAN = 1  # the source of what a draft step proposes
 
@@ -49,7 +49,7 @@ def opened(target, folder, **options):
 
 def session_of(target, folder, prompt, **options):
     session = _core.Session(_core.Model(str(target), dtype="float32", drafters=[str(folder)]), poison=True, **options)
-    session.set_skip(_core.SkipSet([], [], -1, ["drafter"]))
+    session.set_skip(_core.DraftSpec([], [], -1, ["drafter"]))
     session.prefill(np.int32(prompt))
     return session
 
@@ -110,7 +110,7 @@ def test_chains_are_the_oracles(target, folders, form):
         if prompt is not None:
             session.prefill(np.int32(prompt))
         for _ in range(4):
-            session.draft(_core.DraftRule(confidence=0.0, max_draft=5, width=(1, 1, 1, 1)))
+            session.draft(_core.TreeRule(confidence=0.0, max_draft=5, width=(1, 1, 1, 1)))
             text, drafted = session.history.tolist(), session.tree_tokens[1:].tolist()
             assert len(drafted) == 5
             for i, token in enumerate(drafted):
@@ -128,7 +128,7 @@ def test_trees_are_the_oracles(target, folders, form):
     proposed = branches = 0
     for seed in range(8):
         by_time = {**random_rule(seed, min_step_gain=0.0, price=0.001), "max_draft": 9}
-        session.draft(_core.DraftRule(**(by_time if seed % 2 else {"beam": 4, "max_draft": 5})))
+        session.draft(_core.TreeRule(**(by_time if seed % 2 else {"beam": 4, "max_draft": 5})))
         proposed += assert_said(session, oracle)
         parents = session.tree_parents[1 : session.drafted_from].tolist()
         branches += len(parents) - len(set(parents))
@@ -144,7 +144,7 @@ def test_guesses_of_others_are_read_in_turn(target, folders):
     session.set_sampling(_core.Sampling(**LOOPS))
     chained = 0
     for _ in range(8):
-        session.draft(_core.DraftRule(**{**all_of(SUFFIX), "chain": 3, "min_step_gain": 0.0}, max_draft=3))
+        session.draft(_core.TreeRule(**{**all_of(SUFFIX), "chain": 3, "min_step_gain": 0.0}, max_draft=3))
         text, features, ways = session.history.tolist(), session.features, paths(session)
         node, sure = 0, []
         for emitted in session.verify():
@@ -184,7 +184,7 @@ def test_a_beam_is_the_papers(target, folders, beam, steps, most):
     oracle = EagleOracle(folders["eagle3"], target)
     session = session_of(target, folders["eagle3"], PROMPTS[0])
     for _ in range(3):
-        session.draft(_core.DraftRule(beam=beam, max_draft=steps, max_nodes=most))
+        session.draft(_core.TreeRule(beam=beam, max_draft=steps, max_nodes=most))
         text, features = session.history.tolist(), session.features
         want = beam_tree(lambda path: oracle.logits(text, features, path), beam, steps, most)  # noqa: B023
         assert {tuple(path) for path in paths(session)} == set(want)
@@ -194,7 +194,7 @@ def test_a_beam_is_the_papers(target, folders, beam, steps, most):
 
 def test_beams_give_plain_decoding(target, folders):
     lm = opened(target, folders["specforge"])
-    way = {"skip": "drafter", "drafter": "plan", "gate": DraftRule(beam=6, max_draft=4, max_nodes=40)}
+    way = {"skip": "drafter", "drafter": "plan", "gate": TreeRule(beam=6, max_draft=4, max_nodes=40)}
     for sampling in (GREEDY, SAMPLED, {**SAMPLED, "acceptance": "rejection", "recall": False}):
         options = {"max_new_tokens": 30, "ignore_eos": True, "seed": 4, **sampling}
         beams = lm.generate_many(PROMPTS, speculate="always", **way, **options)
@@ -202,7 +202,7 @@ def test_beams_give_plain_decoding(target, folders):
         assert [r.tokens for r in beams] == [r.tokens for r in again]
         assert beams[0].stats.num_draft_tokens > 0
     with pytest.raises(swiftk.InvalidArgument, match="beam is 11"):
-        lm.generate([5], **{**way, "gate": DraftRule(beam=11)})
+        lm.generate([5], **{**way, "gate": TreeRule(beam=11)})
 
 
 def test_rejection_keeps_the_papers_rule(target, folders):
@@ -218,7 +218,7 @@ def test_drafts_are_of_its_own_tokens(target, folders):
     known = set((own + np.arange(len(own))).tolist())
     session = session_of(target, folders["eagle3"], PROMPTS[0])
     for _ in range(5):
-        session.draft(_core.DraftRule(confidence=0.0, max_draft=4, width=(9, 9, 9, 9)))
+        session.draft(_core.TreeRule(confidence=0.0, max_draft=4, width=(9, 9, 9, 9)))
         assert len(session.tree_tokens) > 20 and set(session.tree_tokens[1:].tolist()) <= known
         session.commit(len(session.verify()))
 
@@ -245,7 +245,7 @@ def test_the_trained_module_says_the_same(target, folders):
     embedding = torch.from_numpy(decode(read_folder(target)["model.embed_tokens.weight"]).copy())
     session = session_of(target, folder, PROMPTS[2])
     for _ in range(6):
-        session.draft(_core.DraftRule(confidence=0.0, max_draft=5, width=(1, 1, 1, 1)))
+        session.draft(_core.TreeRule(confidence=0.0, max_draft=5, width=(1, 1, 1, 1)))
         text, drafted = session.history.tolist(), session.tree_tokens[1:].tolist()
         unseen = np.full((len(drafted) + 1, 3 * 64), 1e3, np.float32)
         features = torch.from_numpy(np.concatenate([session.features, unseen]))
@@ -270,7 +270,7 @@ def test_the_trained_module_of_the_older_kind_says_the_same(tmp_path, target):
     eps = json.loads((target / "config.json").read_text())["rms_norm_eps"]
     session = session_of(target, folder, PROMPTS[2])
     for _ in range(6):
-        session.draft(_core.DraftRule(confidence=0.0, max_draft=5, width=(1, 1, 1, 1)))
+        session.draft(_core.TreeRule(confidence=0.0, max_draft=5, width=(1, 1, 1, 1)))
         text, drafted = session.history.tolist(), session.tree_tokens[1:].tolist()
         unseen = np.full((len(drafted) + 1, 64), 1e3, np.float32)
         outputs = torch.from_numpy(np.concatenate([session.features, unseen]))
@@ -298,7 +298,7 @@ def test_it_grows_with_its_model(tmp_path, target, folders, form):
     for k in (1, 2):
         model, head = grow(target, tmp_path / f"{k}", k), grow(folders[form], tmp_path / f"head-{k}", k)
         session = session_of(model, head, PROMPTS[0])
-        session.draft(_core.DraftRule(confidence=0.0, max_draft=5, width=(1, 1, 1, 1)))
+        session.draft(_core.TreeRule(confidence=0.0, max_draft=5, width=(1, 1, 1, 1)))
         drafts.append(session.tree_tokens.tolist())
     assert drafts[0] == drafts[1] and len(drafts[0]) == 6
 

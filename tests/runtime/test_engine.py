@@ -57,7 +57,7 @@ def alone(model, text):
     while tokens[-1] not in stops and len(tokens) < text.options["max_new_tokens"]:
         if len(text.prompt) + len(tokens) >= CONTEXT:
             break
-        session.draft(_core.DraftRule(max_draft=0))
+        session.draft(_core.TreeRule(max_draft=0))
         (emitted,) = session.verify()
         session.commit(1)
         tokens.append(emitted.token)
@@ -118,7 +118,7 @@ def requests(vocab):
 
     def build(prompt, options):
         sampler = options.pop("sampler")
-        return Text(prompt, {**options, **sampler, "rule": _core.DraftRule(**options["rule"])})
+        return Text(prompt, {**options, **sampler, "rule": _core.TreeRule(**options["rule"])})
 
     return st.builds(build, prompt, options)
 
@@ -292,7 +292,7 @@ def test_scores_between_rounds_leave_no_trace(model):
     """A score has rows of its own, also behind a round that committed many tokens: what texts share stays as it was."""
     prompt = [*range(7, 67), 5, 9]
     plan = ([1], [0], -1, [])
-    rule = _core.DraftRule(confidence=0.0, max_draft=20)
+    rule = _core.TreeRule(confidence=0.0, max_draft=20)
     drafted = {"drafting": "ruled", "plans": "fixed", "skips": [plan], "rule": rule, "always": True, "sources": []}
     engine = _core.Engine(model, context=CONTEXT, sequences=2, poison=True)
     text, scores = Text(prompt, {"max_new_tokens": 150, **drafted}), 0
@@ -302,7 +302,7 @@ def test_scores_between_rounds_leave_no_trace(model):
         engine.step(boxes)
         while boxes[id]:
             text.hear(boxes[id].popleft())
-        _, rank, _ = engine.score(id, _core.SkipSet(*plan), 63, -1)
+        _, rank, _ = engine.score(id, _core.DraftSpec(*plan), 63, -1)
         scores += len(rank)
     again = Text([*prompt, *text.tokens[:140]], {"max_new_tokens": 8})
     read(engine, again)

@@ -166,7 +166,7 @@ def test_greedy_text_is_that_of_transformers(tiny_dir):
     session = _core.Session(_core.Model(str(folder)))
     got = [session.prefill(ids).token]
     while len(got) < n:
-        session.draft(_core.DraftRule(max_draft=0))
+        session.draft(_core.TreeRule(max_draft=0))
         emitted = session.verify()
         session.commit(len(emitted))
         got += [e.token for e in emitted]

@@ -7,7 +7,7 @@ import swiftk
 from decode import TOUCHED, decode, open_session
 from heads import make_block, make_eagle, make_moa
 from marks import exhaustive
-from swiftk import SkipSet, _core
+from swiftk import DraftSpec, _core
 from swiftk.errors import InvalidArgument, UnsupportedModel
 from swiftk.testing import make_tiny
 from timed_rule import random_rule
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif("config.getoption('device') != 'cpu'", reason="l
 
 PROMPTS = ([5, 9, 17, 33], [7] * 70, [300, 2, 11, 11, 250, 31, 90])
 SAMPLINGS = {"greedy": {"temperature": 0.0}, "sampled": {"temperature": 1.0, "top_p": 0.9, **TOUCHED}}
-INT8 = SkipSet(weights=("int8", "drafter"))
+INT8 = DraftSpec(weights=("int8", "drafter"))
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def test_texts_are_plain_decodings(target, folders, name, sampling):
     options = {"max_new_tokens": 40, "ignore_eos": True, "seed": 3, **SAMPLINGS[sampling]}
     plain = lm.generate_many(PROMPTS, speculate=False, **options)
     for weights in ("int8", "int4"):
-        skip = SkipSet(weights=(weights, "drafter"))
+        skip = DraftSpec(weights=(weights, "drafter"))
         for way in ({"drafter": "plan"}, {"drafter": "auto"}, {"drafter": "plan", "acceptance": "rejection"}):
             asked = {**options, "skip": skip, "optimizer": None, "speculate": "always", **way}
             for _ in range(4):  # beside repetitions, which cost nothing, a busy clock may find no step worth its price
@@ -64,7 +64,7 @@ def sessions(target, drafter, weights, copies="int8,int4"):
     model = _core.Model(str(target), threads=1, drafters=[str(drafter)], draft_weights=copies)
     session = open_session(model)
     decode(session, PROMPTS[0], 6)
-    session.set_skip(_core.SkipSet([], [], -1, weights))
+    session.set_skip(_core.DraftSpec([], [], -1, weights))
     return session
 
 
@@ -79,7 +79,7 @@ def certain(**more):
 def test_guesses_that_are_right_bring_a_step_on(target, guesses):
     """A model that guesses for itself: passes of 1 + guesses tokens, and every one is accepted."""
     session = sessions(target, target, ["own", "drafter"], copies="own")
-    session.draft(_core.DraftRule(**certain(max_draft=8, guesses=guesses)))
+    session.draft(_core.TreeRule(**certain(max_draft=8, guesses=guesses)))
     assert session.last["draft_steps"] == session.drafted_from == 8
     assert np.array_equal(session.tree_parents[:9], np.arange(-1, 8))
     assert sum(e.drafted for e in session.verify()) == 8
@@ -89,15 +89,15 @@ def test_what_a_guide_said_is_heard_where_the_text_tells(target):
     """One that is the model itself is right wherever the text came by, once a node, however bold it was to say a guess;
     and a plan without a guide has none."""
     session = sessions(target, target, ["own", "drafter"], copies="own")
-    session.draft(_core.DraftRule(**certain(max_draft=6, guesses=2)))
+    session.draft(_core.TreeRule(**certain(max_draft=6, guesses=2)))
     emitted = session.verify()
     assert len(emitted) == 7
     said = session.guide_outcomes
     assert 0 < len(said) <= 6
     assert {rank for _, rank in said} == {0}
     session.commit(7)
-    session.set_skip(_core.SkipSet([], [], -1, ["own"]))
-    session.draft(_core.DraftRule(**certain(max_draft=4)))
+    session.set_skip(_core.DraftSpec([], [], -1, ["own"]))
+    session.draft(_core.TreeRule(**certain(max_draft=4)))
     session.verify()
     assert session.guide_outcomes == []
 
@@ -106,7 +106,7 @@ def test_what_a_random_guide_said_is_held_against_it(target, folders):
     session = sessions(target, folders["specforge"], ["int8", "drafter"])
     ranks = []
     for _ in range(6):
-        session.draft(_core.DraftRule(**certain(max_draft=6, guesses=3)))
+        session.draft(_core.TreeRule(**certain(max_draft=6, guesses=3)))
         session.commit(len(session.verify()))
         ranks += [rank for _, rank in session.guide_outcomes]
     assert len(ranks) > 6
@@ -117,7 +117,7 @@ def test_guesses_that_were_refuted_are_not_verified(target, folders):
     """A random head's guesses: the plan reads them, and those that it does not list leave the tree."""
     session = sessions(target, folders["specforge"], ["int8", "drafter"])
     rows = [i * 0.01 for i in range(64)]
-    session.draft(_core.DraftRule(**certain(max_draft=6, guesses=3, guide=[0.2] * 16, row_price=rows)))
+    session.draft(_core.TreeRule(**certain(max_draft=6, guesses=3, guide=[0.2] * 16, row_price=rows)))
     left = session.drafted_from
     assert left == session.last["draft_steps"] < session.last["drafted"] <= 6 * 4
     assert session.tree_parents.tolist()[:left] == list(range(-1, left - 1))
@@ -126,7 +126,7 @@ def test_guesses_that_were_refuted_are_not_verified(target, folders):
 
 def test_a_bold_guess_is_not_read(target, folders):
     session = sessions(target, folders["specforge"], ["int8", "drafter"])
-    session.draft(_core.DraftRule(**certain(max_draft=3, guesses=3, guide=[0.9] * 16, least_guess=0.99)))
+    session.draft(_core.TreeRule(**certain(max_draft=3, guesses=3, guide=[0.9] * 16, least_guess=0.99)))
     assert session.last["draft_steps"] == session.drafted_from == 3
 
 
@@ -143,7 +143,7 @@ def test_any_rule_gives_plain_decoding(target, folders, seed):
 
 
 def _round(session, **rule):
-    session.draft(_core.DraftRule(**rule))
+    session.draft(_core.TreeRule(**rule))
     emitted = session.verify()
     session.commit(len(emitted))
     return emitted
@@ -156,6 +156,6 @@ def test_what_cannot_guide(target, folders):
     with pytest.raises(InvalidArgument, match="drafter=FOLDER"):
         lm.generate([5], skip=INT8, optimizer=None, drafter="plan")
     with pytest.raises(InvalidArgument, match=r"one or 6"):
-        SkipSet(weights=("int8", "int4", "drafter")).check(6)
+        DraftSpec(weights=("int8", "int4", "drafter")).check(6)
     assert str(INT8).endswith("guided by the drafter")
-    assert SkipSet.from_dict(INT8.to_dict()) == INT8
+    assert DraftSpec.from_dict(INT8.to_dict()) == INT8

@@ -36,7 +36,7 @@ def model(tiny_model):
 def opened(model, skip, kvq=True, **sampling):
     session = open_session(model, sampling=sampling)
     session.prefill(np.asarray(PROMPT, np.int32))
-    session.set_skip(_core.SkipSet(*skip))
+    session.set_skip(_core.DraftSpec(*skip))
     session.set_kvq(kvq)
     return session
 
@@ -49,8 +49,8 @@ def test_trees_have_the_same_bits_reused_or_run_again(model, skip, sampling, wid
     rule = {**WIDE, "width": (3, 3, 3, 3) if wide else (1, 1, 1, 1)}
     on, off = opened(model, skip, **sampling), opened(model, skip, kvq=False, **sampling)
     for _ in range(4):
-        nodes = on.draft(_core.DraftRule(**rule))
-        assert off.draft(_core.DraftRule(**rule)) == nodes
+        nodes = on.draft(_core.TreeRule(**rule))
+        assert off.draft(_core.TreeRule(**rule)) == nodes
         told = [[e.token for e in session.verify()] for session in (on, off)]
         assert told[0] == told[1]
         assert list(on.tree_tokens) == list(off.tree_tokens)
@@ -84,7 +84,7 @@ def test_trees_by_time_have_the_same_bits(model, seed):
     for _ in range(3):
         rows = []
         for session in sessions:
-            session.draft(_core.DraftRule(max_draft=6, **rule))
+            session.draft(_core.TreeRule(max_draft=6, **rule))
             emitted = session.verify()
             rows.append(bits(session.logits))
             session.commit(len(emitted))
@@ -99,7 +99,7 @@ def test_weights_are_saved_where_no_row_ran_the_steps(model):
     """A tree of nodes that were all drafted from: rows beyond them cost too much."""
     rule = {**random_rule(1, min_step_gain=0.0), "row_price": [100.0 * i for i in range(64)]}
     session = opened(model, EXITS[0])
-    session.draft(_core.DraftRule(max_draft=4, **rule))
+    session.draft(_core.TreeRule(max_draft=4, **rule))
     session.verify()
     c = model.config
     attention = c["hidden_size"] * c["head_dim"] * (2 * c["num_heads"] + 2 * c["num_kv_heads"])
@@ -107,7 +107,7 @@ def test_weights_are_saved_where_no_row_ran_the_steps(model):
     assert len(session.tree_tokens) == session.drafted_from == 4
     assert session.last["saved_weight_bytes"] == (layer if model.device == "cpu" else 0)
 
-    session.draft(_core.DraftRule(**WIDE))
+    session.draft(_core.TreeRule(**WIDE))
     session.verify()
     assert session.last["saved_weight_bytes"] == 0  # siblings ran them
 
@@ -115,10 +115,10 @@ def test_weights_are_saved_where_no_row_ran_the_steps(model):
 def test_verifying_again_starts_anew(model):
     """The rows that drafting left are used up by the first pass, also by one that was cancelled half-way."""
     want = opened(model, EXITS[1], kvq=False)
-    want.draft(_core.DraftRule(**WIDE))
+    want.draft(_core.TreeRule(**WIDE))
     want.verify()
     session = opened(model, EXITS[1])
-    session.draft(_core.DraftRule(**WIDE))
+    session.draft(_core.TreeRule(**WIDE))
     for _ in range(3):
         session.verify()
         assert bits(session.logits) == bits(want.logits)
@@ -127,7 +127,7 @@ def test_verifying_again_starts_anew(model):
 
 def test_a_cancelled_pass_leaves_no_half_done_row(model):
     want = opened(model, EXITS[1], kvq=False)
-    want.draft(_core.DraftRule(**WIDE))
+    want.draft(_core.TreeRule(**WIDE))
     want.verify()
     session = opened(model, EXITS[1])
     stop, cancelled = threading.Event(), 0
@@ -138,7 +138,7 @@ def test_a_cancelled_pass_leaves_no_half_done_row(model):
             stop.wait(2e-5)
 
     while cancelled <= 10:  # where in a pass is chance
-        session.draft(_core.DraftRule(**WIDE))
+        session.draft(_core.TreeRule(**WIDE))
         stop.clear()
         thread, done = threading.Thread(target=cancel), False
         thread.start()
@@ -160,7 +160,7 @@ def test_a_cancelled_pass_leaves_no_half_done_row(model):
 def test_switching_between_drafting_and_verifying_is_an_error(model):
     """The tree is forgotten, as when the skip set changes: its rows are not what verification would take them for."""
     session = opened(model, EXITS[0])
-    session.draft(_core.DraftRule(**WIDE))
+    session.draft(_core.TreeRule(**WIDE))
     session.set_kvq(False)
     with pytest.raises(swiftk.errors.InvalidArgument, match="there is no tree"):
         session.verify()

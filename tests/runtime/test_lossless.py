@@ -122,7 +122,7 @@ def test_a_block_may_be_cut_anywhere(tiny_model, cut):
     got += truth[1 : 1 + cut]
     assert list(session.history) == PROMPT + got
     while len(got) < 24:
-        session.draft(_core.DraftRule(max_draft=0))
+        session.draft(_core.TreeRule(max_draft=0))
         got += [e.token for e in session.verify()]
         session.commit(1)
     assert got == truth
@@ -144,7 +144,7 @@ def test_rejected_siblings_leave_nothing_behind(tiny_model):
     rows = path_rows(session, emitted)
     assert [e.token for e in emitted] == truth[1:6]
     session.commit(len(emitted))
-    session.draft(_core.DraftRule(max_draft=0))
+    session.draft(_core.TreeRule(max_draft=0))
     rows += path_rows(session, session.verify())
     assert np.array(rows).tobytes() == np.array(plain.logits[1:7]).tobytes()
 
@@ -181,9 +181,9 @@ def test_context_end(tiny_model):
     truth = decode(open_session(model), PROMPT, 21).tokens
     session = open_session(model, context=len(PROMPT) + 21)
     got = [session.prefill(np.asarray(PROMPT, np.int32)).token]
-    session.set_skip(_core.SkipSet(*UNIFORM))
+    session.set_skip(_core.DraftSpec(*UNIFORM))
     while len(session.history) < session.context:
-        session.draft(_core.DraftRule(confidence=0.0))
+        session.draft(_core.TreeRule(confidence=0.0))
         emitted = session.verify()
         session.commit(len(emitted))
         got += [e.token for e in emitted]
@@ -201,11 +201,11 @@ def test_cancel_from_another_thread(tiny_model):
     thread = threading.Thread(target=session.cancel)
     thread.start()
     thread.join()
-    session.draft(_core.DraftRule(max_draft=0))
+    session.draft(_core.TreeRule(max_draft=0))
     with pytest.raises(Cancelled):
         session.verify()
     while len(got) < 16:
-        session.draft(_core.DraftRule(max_draft=0))
+        session.draft(_core.TreeRule(max_draft=0))
         got += [e.token for e in session.verify()]
         session.commit(1)
     assert got == truth

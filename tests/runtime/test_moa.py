@@ -9,14 +9,14 @@ import pytest
 
 import swiftk
 from heads import make_moa
-from swiftk import DraftRule, _core
+from swiftk import TreeRule, _core
 from swiftk.testing import grow, make_tiny
 from timed_rule import random_rule
 
 pytestmark = pytest.mark.skipif("config.getoption('device') != 'cpu'", reason="on a GPU: test_stub_drafters.py")
 
 PROMPT = [300, 2, 11, 11, 250, 31, 90]
-CHAIN = DraftRule(confidence=0.0, max_draft=5, width=(1, 1, 1, 1))
+CHAIN = TreeRule(confidence=0.0, max_draft=5, width=(1, 1, 1, 1))
 LAYERS = 4
 LAST = (0, 1, 3)
 
@@ -38,12 +38,12 @@ def opened(target, folder, **options):
 
 def session_of(target, folder, dtype="float32", **options):
     session = _core.Session(_core.Model(str(target), dtype=dtype, drafters=[str(folder)]), **options)
-    session.set_skip(_core.SkipSet([], [], -1, ["drafter"]))
+    session.set_skip(_core.DraftSpec([], [], -1, ["drafter"]))
     return session
 
 
 def a_round(session, **rule):
-    session.draft(_core.DraftRule(**(rule or {"confidence": 0.0, "max_draft": 5, "width": (1, 1, 1, 1)})))
+    session.draft(_core.TreeRule(**(rule or {"confidence": 0.0, "max_draft": 5, "width": (1, 1, 1, 1)})))
     session.commit(len(session.verify()))
 
 
@@ -100,7 +100,7 @@ def test_it_says_what_the_trained_module_says(target, folders, last):
     session = session_of(target, folders[last])
     session.prefill(np.int32(PROMPT))
     for _ in range(5):
-        session.draft(_core.DraftRule(confidence=0.0, max_draft=5, width=(1, 1, 1, 1)))
+        session.draft(_core.TreeRule(confidence=0.0, max_draft=5, width=(1, 1, 1, 1)))
         text, drafted = session.history.tolist(), session.tree_tokens[1:].tolist()
         assert len(drafted) == 5
         assert guess(text, drafted)[:-1].argmax(-1).tolist() == drafted
@@ -109,7 +109,7 @@ def test_it_says_what_the_trained_module_says(target, folders, last):
     for seed in range(4):
         rule = random_rule(seed, min_step_gain=0.02, price=0.002)
         rule["p_top1"] = [max(p, 0.5) for p in rule["p_top1"]]  # the best one is the first child
-        session.draft(_core.DraftRule(**rule, max_draft=12))
+        session.draft(_core.TreeRule(**rule, max_draft=12))
         text, tokens, parents = session.history.tolist(), session.tree_tokens.tolist(), session.tree_parents.tolist()
         for node in range(session.drafted_from):
             children = {tokens[i] for i, parent in enumerate(parents) if parent == node}
@@ -130,7 +130,7 @@ def test_the_authors_config_does(target, tmp_path, folders):
     for folder in (folders[0], plain):
         session = session_of(target, folder)
         session.prefill(np.int32(PROMPT))
-        session.draft(_core.DraftRule(confidence=0.0, max_draft=5, width=(1, 1, 1, 1)))
+        session.draft(_core.TreeRule(confidence=0.0, max_draft=5, width=(1, 1, 1, 1)))
         drafts.append(session.tree_tokens.tolist())
     assert drafts[0] == drafts[1] and len(drafts[0]) == 6
 
@@ -175,7 +175,7 @@ def test_it_grows_with_its_model(tmp_path, target, folders, last):
     for k in (1, 2):
         session = session_of(grow(target, tmp_path / f"{k}", k), grow(folders[last], tmp_path / f"head-{k}", k))
         session.prefill(np.int32(PROMPT))
-        session.draft(_core.DraftRule(confidence=0.0, max_draft=5, width=(1, 1, 1, 1)))
+        session.draft(_core.TreeRule(confidence=0.0, max_draft=5, width=(1, 1, 1, 1)))
         drafts.append(session.tree_tokens.tolist())
     assert drafts[0] == drafts[1] and len(drafts[0]) == 6
 

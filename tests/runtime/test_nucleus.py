@@ -163,7 +163,7 @@ def test_a_session_draws_what_whole_rows_say(model, sampling):
     session.prefill(PROMPT)
     for _ in range(12):
         text, root = session.history[len(PROMPT) :], len(session.history)
-        session.draft(_core.DraftRule(confidence=0.0, max_draft=3, width=(3, 3, 2, 1)))
+        session.draft(_core.TreeRule(confidence=0.0, max_draft=3, width=(3, 3, 2, 1)))
         emitted = [e.token for e in session.verify()]
         node, path = 0, []
         for token in emitted:

@@ -6,7 +6,7 @@ import pytest
 import swiftk
 from decode import TOUCHED
 from heads import make_eagle
-from swiftk import DraftRule, SkipSet
+from swiftk import DraftSpec, TreeRule
 from swiftk.files.safetensors_io import Tensor, read_folder, write_folder
 from swiftk.testing import make_tiny
 
@@ -15,8 +15,8 @@ SAMPLINGS = {"greedy": {"temperature": 0.0}, "sampled": {"temperature": 1.0, "to
 WAYS = {
     "auto": {"drafter": "auto"},
     "alone": {"drafter": "eagle"},
-    "chain": {"skip": "drafter", "optimizer": None, "gate": DraftRule(confidence=0.0, max_draft=6), "drafter": "plan"},
-    "guide": {"skip": SkipSet(weights=("int4", "drafter")), "optimizer": None, "drafter": "plan"},
+    "chain": {"skip": "drafter", "optimizer": None, "gate": TreeRule(confidence=0.0, max_draft=6), "drafter": "plan"},
+    "guide": {"skip": DraftSpec(weights=("int4", "drafter")), "optimizer": None, "drafter": "plan"},
     "rejection": {"skip": "drafter", "optimizer": None, "drafter": "plan", "acceptance": "rejection"},
 }
 

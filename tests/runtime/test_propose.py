@@ -81,7 +81,7 @@ class Stream:
         """Behind sublayer `step`, with `skipped` left out."""
         out = [*skipped, *([step + 1] if step % 2 == 0 else [])]
         attn, mlp = [s // 2 for s in out if s % 2 == 0], [s // 2 for s in out if s % 2]
-        self.session.score(_core.SkipSet(attn, mlp, step // 2 + 1), window=1)
+        self.session.score(_core.DraftSpec(attn, mlp, step // 2 + 1), window=1)
         x = self.inverse @ self.session.logits[0].astype(np.float64) / self.norm
         return x / np.linalg.norm(x)
 
@@ -123,7 +123,7 @@ def test_text_cache_and_what_follows_stay_as_they_are(tiny_model):
     assert session.propose_skips(8) == first
     assert session.history.tolist() == PROMPT + got
     while len(got) < 40:
-        session.draft(_core.DraftRule(max_draft=0))
+        session.draft(_core.TreeRule(max_draft=0))
         got += [e.token for e in session.verify()]
         session.commit(1)
     assert got == truth

@@ -12,7 +12,7 @@ from swiftk.errors import InvalidArgument
 def first_tree(session, prompt, rule):
     """Nodes of a text's first tree: what is known when it begins."""
     session.prefill(np.asarray(prompt, np.int32))
-    return session.draft(_core.DraftRule(**rule.timed, max_draft=0))
+    return session.draft(_core.TreeRule(**rule.timed, max_draft=0))
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_the_recycler_learns_at_every_node(tiny_model, ids, sampling, acceptance
     slow, seen, rejected = SlowRecycler(), 0, 0
     rule = {**all_of(*ids), "row_price": [0.0] * 30}
     for _ in range(80):
-        session.draft(_core.DraftRule(**rule, max_draft=0))
+        session.draft(_core.TreeRule(**rule, max_draft=0))
         tokens, parents, by = session.tree_tokens, session.tree_parents, session.tree_sources
         children = [int(t) for t, parent, s in zip(tokens, parents, by) if parent == 0 and s in (RECYCLE, TEMPLATE)]
         known = slow.matrix.get(int(tokens[0]), [])

@@ -44,12 +44,12 @@ def model(tiny_model):
 def sampled_joint(model, sampling, acceptance, speculate, rule=SWIFT):
     counts = np.zeros((VOCAB, VOCAB))
     session = open_session(model)
-    session.set_skip(_core.SkipSet(*SKIP))
+    session.set_skip(_core.DraftSpec(*SKIP))
     accepted = 0
     for seed in range(DRAWS):
         session.set_sampling(Sampling(**sampling, seed=seed), acceptance)
         a = session.prefill(PROMPT).token
-        session.draft(_core.DraftRule(**{**rule, **({} if speculate else {"max_draft": 0})}))
+        session.draft(_core.TreeRule(**{**rule, **({} if speculate else {"max_draft": 0})}))
         e = session.verify()[0]
         counts[a, e.token] += 1
         accepted += e.drafted
@@ -106,12 +106,12 @@ def test_rejection_is_exact_in_later_positions_of_a_block(model):
     """The bonus token behind an accepted block is drawn under the same warped distribution (the reference: raw)."""
     sampling = {"temperature": 0.5, "top_k": 6}
     session = open_session(model)
-    session.set_skip(_core.SkipSet(*SKIP))
+    session.set_skip(_core.DraftSpec(*SKIP))
     seen = {}
     for seed in range(DRAWS):
         session.set_sampling(Sampling(**sampling, seed=seed), "rejection")
         first = session.prefill(PROMPT).token
-        session.draft(_core.DraftRule(confidence=0.0, max_draft=1, width=(2, 2, 2, 2)))
+        session.draft(_core.TreeRule(confidence=0.0, max_draft=1, width=(2, 2, 2, 2)))
         emitted = session.verify()
         if len(emitted) == 2:
             seen.setdefault((first, emitted[0].token), []).append(emitted[1].token)
@@ -128,13 +128,13 @@ def test_rejection_is_exact_in_later_positions_of_a_block(model):
 def test_no_token_comes_that_the_target_excludes(model, temperature):
     """Whole texts under rejection, with siblings: each token's probability by the target, counted."""
     session, probe = open_session(model), open_session(model)
-    session.set_skip(_core.SkipSet(*SKIP))
+    session.set_skip(_core.DraftSpec(*SKIP))
     least, count = 1.0, 0
     for seed in range(12):
         session.set_sampling(Sampling(temperature=temperature, seed=seed), "rejection")
         tokens = [session.prefill(PROMPT ^ seed % 8).token]
         while len(tokens) < 60:
-            session.draft(_core.DraftRule(**{**SWIFT, "max_draft": 4}))
+            session.draft(_core.TreeRule(**{**SWIFT, "max_draft": 4}))
             emitted = session.verify()
             session.commit(len(emitted))
             tokens += [e.token for e in emitted]

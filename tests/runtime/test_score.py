@@ -31,7 +31,7 @@ def continued(session, n=8):
     """Tokens and logits of plain decoding from here."""
     out = []
     for _ in range(n):
-        session.draft(_core.DraftRule(max_draft=0))
+        session.draft(_core.TreeRule(max_draft=0))
         token = session.verify()[0].token
         out.append((token, session.logits[0].tobytes()))
         session.commit(1)
@@ -48,7 +48,7 @@ def test_text_cache_and_what_follows_stay_as_they_are(model, skip, sampling):
     untouched, session = after(model, 90, sampling), after(model, 90, sampling)
     history = session.history.tolist()
     for window, end in ((15, -1), (100, -1), (63, 70), (1, 1), (200, 99)):
-        confidence, rank, seconds = session.score(_core.SkipSet(*skip), window=window, end=end)
+        confidence, rank, seconds = session.score(_core.DraftSpec(*skip), window=window, end=end)
         assert len(confidence) == len(rank) == min(window, 100 if end < 0 else end)
         assert seconds > 0
         assert session.last["score"] == seconds
@@ -59,7 +59,7 @@ def test_text_cache_and_what_follows_stay_as_they_are(model, skip, sampling):
 def test_the_target_is_right_about_itself(model):
     for sampling in ({}, SAMPLED):
         session = after(model, 80, sampling)
-        _, rank, _ = session.score(_core.SkipSet([], []), window=79)  # all that was generated
+        _, rank, _ = session.score(_core.DraftSpec([], []), window=79)  # all that was generated
         assert rank.tolist() == [0] * 79
 
 
@@ -69,10 +69,10 @@ def test_under_rejection_candidates_rank_without_noise(model):
     session.set_sampling(_core.Sampling(temperature=1.0, seed=3), "rejection")
     text = [*PROMPT, session.prefill(np.int32(PROMPT)).token]
     while len(text) < 90:
-        session.draft(_core.DraftRule(max_draft=0))
+        session.draft(_core.TreeRule(max_draft=0))
         text += [session.verify()[0].token]
         session.commit(1)
-    _, rank, _ = session.score(_core.SkipSet([], []), window=70)
+    _, rank, _ = session.score(_core.DraftSpec([], []), window=70)
     for r, end in zip(rank[::7], range(len(text) - 71, len(text) - 1, 7)):
         probe.prefill(np.int32(text[: end + 1]))
         order = np.argsort(-probe.logits[0], kind="stable")[:RANKS].tolist()
@@ -83,27 +83,27 @@ def test_under_rejection_candidates_rank_without_noise(model):
 def test_a_draft_is_as_right_as_it_is_when_it_drafts(model):
     """One row at a time: the draft's own candidates behind the same text."""
     session = after(model, 40)
-    session.set_skip(_core.SkipSet(*UNIFORM))
+    session.set_skip(_core.DraftSpec(*UNIFORM))
     before = session.history.tolist()
-    session.draft(_core.DraftRule(confidence=0.0, max_draft=1, width=(RANKS,) * 4))
+    session.draft(_core.TreeRule(confidence=0.0, max_draft=1, width=(RANKS,) * 4))
     candidates = session.tree_tokens[1:].tolist()
     session.verify()
     assert len(candidates) == RANKS
     probe = open_session(model)
     probe.prefill(np.asarray([*before, candidates[0]], np.int32))
-    own, ranks, _ = probe.score(_core.SkipSet(*UNIFORM), window=1, end=len(before))
+    own, ranks, _ = probe.score(_core.DraftSpec(*UNIFORM), window=1, end=len(before))
     assert ranks.tolist() == [0]
     assert own[0] == session.outcomes[0][0]
     for i in (1, 5, 9):
         probe.prefill(np.asarray([*before, candidates[i]], np.int32))
-        assert probe.score(_core.SkipSet(*UNIFORM), window=1, end=len(before))[1].tolist() == [i]
+        assert probe.score(_core.DraftSpec(*UNIFORM), window=1, end=len(before))[1].tolist() == [i]
 
 
 @pytest.mark.parametrize("sampling", [{}, SAMPLED], ids=["greedy", "sampled"])
 def test_outcomes_are_those_of_the_candidates_logits(model, sampling):
     session = after(model, 50, sampling)
     history, window, end = session.history.tolist(), 20, 45
-    confidence, rank, _ = session.score(_core.SkipSet(*UNIFORM), window=window, end=end)
+    confidence, rank, _ = session.score(_core.DraftSpec(*UNIFORM), window=window, end=end)
     logits = session.logits
     assert len(logits) == window
     for i, position in enumerate(range(end - window + 1, end + 1)):
@@ -120,11 +120,11 @@ def test_outcomes_are_those_of_the_candidates_logits(model, sampling):
 def test_a_long_window_is_its_pieces(model, skip, window):
     """Each piece of 63 rows sees the target's keys and values before it."""
     session = after(model, 150)
-    whole = session.score(_core.SkipSet(*skip), window=window, end=155)
+    whole = session.score(_core.DraftSpec(*skip), window=window, end=155)
     pieces, first = [], 155 - window
     while first < 155:
         n = min(63, 155 - first)
-        pieces.append(session.score(_core.SkipSet(*skip), window=n, end=first + n))
+        pieces.append(session.score(_core.DraftSpec(*skip), window=n, end=first + n))
         first += n
     assert alike(whole, [np.concatenate([piece[i] for piece in pieces]) for i in (0, 1)])
 
@@ -132,25 +132,25 @@ def test_a_long_window_is_its_pieces(model, skip, window):
 def test_an_end_is_where_the_text_ended_once(model):
     """A window back in the text says what it said when the text ended there."""
     session = after(model, 30)
-    then = session.score(_core.SkipSet(*UNIFORM), window=20)
+    then = session.score(_core.DraftSpec(*UNIFORM), window=20)
     position = len(session.history) - 1
     continued(session, 40)
-    assert alike(session.score(_core.SkipSet(*UNIFORM), window=20, end=position), then)
+    assert alike(session.score(_core.DraftSpec(*UNIFORM), window=20, end=position), then)
 
 
 def test_a_window_longer_than_the_text_is_all_of_it(model):
     session = after(model, 5)
     cached = len(session.history) - 1
-    assert len(session.score(_core.SkipSet(*UNIFORM), window=10**6)[1]) == cached
-    assert len(session.score(_core.SkipSet(*UNIFORM), window=7, end=3)[1]) == 3
-    assert len(session.score(_core.SkipSet(*UNIFORM), window=7, end=0)[1]) == 0
+    assert len(session.score(_core.DraftSpec(*UNIFORM), window=10**6)[1]) == cached
+    assert len(session.score(_core.DraftSpec(*UNIFORM), window=7, end=3)[1]) == 3
+    assert len(session.score(_core.DraftSpec(*UNIFORM), window=7, end=0)[1]) == 0
 
 
 def test_a_draft_under_way_is_forgotten(model):
     session = after(model, 20)
-    session.set_skip(_core.SkipSet(*UNIFORM))
-    session.draft(_core.DraftRule(max_draft=3))
-    session.score(_core.SkipSet(*UNIFORM), window=4)
+    session.set_skip(_core.DraftSpec(*UNIFORM))
+    session.draft(_core.TreeRule(max_draft=3))
+    session.score(_core.DraftSpec(*UNIFORM), window=4)
     with pytest.raises(InvalidArgument, match="there is no tree"):
         session.verify()
     assert len(continued(session, 2)) == 2
@@ -162,13 +162,13 @@ def test_a_draft_under_way_is_forgotten(model):
 def test_bad_windows_are_named(model, window, end, field):
     session = after(model, 20)  # 30 cached tokens
     with pytest.raises(InvalidArgument, match=rf"\[score\] {field} is {window if field == 'window' else end}, want"):
-        session.score(_core.SkipSet(*UNIFORM), window=window, end=end)
-    assert len(session.score(_core.SkipSet(*UNIFORM), window=30, end=30)[1]) == 30
+        session.score(_core.DraftSpec(*UNIFORM), window=window, end=end)
+    assert len(session.score(_core.DraftSpec(*UNIFORM), window=30, end=30)[1]) == 30
 
 
 def test_layers_that_do_not_exist_are_refused(model):
     session = after(model, 20)
     for skip in (((LAYERS,), (), -1), ((), (-1,), -1), ((), (), LAYERS + 1)):
         with pytest.raises(InvalidArgument):
-            session.score(_core.SkipSet(*skip), window=4)
+            session.score(_core.DraftSpec(*skip), window=4)
     assert len(continued(session, 2)) == 2

@@ -8,15 +8,15 @@ import pytest
 import swiftk
 from decode import TOUCHED
 from heads import make_block, make_eagle, make_moa
-from swiftk import DraftRule, SkipSet, _core
-from swiftk.draft.skip import DRAFTER_NAMES, MOST_DRAFTERS
+from swiftk import DraftSpec, TreeRule, _core
+from swiftk.draft.draft_spec import DRAFTER_NAMES, MOST_DRAFTERS
 from swiftk.testing import make_tiny
 
 pytestmark = pytest.mark.skipif("config.getoption('device') != 'cpu'", reason="on a GPU: test_stub_drafters.py")
 
 PROMPTS = ([5, 9, 17, 33], [7] * 70, [300, 2, 11, 11, 250, 31, 90])
 KINDS = {"specforge": "eagle", "moa-0": "moa", "dspark": "block", "moa-1": "moa", "model": "model", "eagle1": "eagle"}
-CHAIN = DraftRule(confidence=0.0, max_draft=5, width=(1, 1, 1, 1))
+CHAIN = TreeRule(confidence=0.0, max_draft=5, width=(1, 1, 1, 1))
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def test_texts_are_plain_decodings(lm, sampling):
     options = {"max_new_tokens": 40, "ignore_eos": True, "seed": 3, **sampling}
     plain = lm.generate_many(PROMPTS, speculate=False, **options)
     ways = [{"drafter": kind, "speculate": "always"} for kind in dict.fromkeys(KINDS.values())]
-    ways += [{"skip": SkipSet(weights=("int8", name))} for name in ("drafter", "drafter-2", "drafter-5")]
+    ways += [{"skip": DraftSpec(weights=("int8", name))} for name in ("drafter", "drafter-2", "drafter-5")]
     each = [{"skip": name, "drafter": "plan", "gate": CHAIN, "speculate": "always"} for name in DRAFTER_NAMES[:6]]
     for way in ({}, {"speculate": "always"}, *ways, *each):
         together = lm.generate_many(PROMPTS, **options, **way)
@@ -67,14 +67,14 @@ def test_each_says_what_it_says_alone(target, folders, number):
         _core.Session(_core.Model(str(target), dtype="float32", drafters=[str(f) for f in its]), poison=True)
         for its in (folders, folders[number : number + 1])
     )
-    beside.set_skip(_core.SkipSet([], [], -1, [DRAFTER_NAMES[number]]))
-    alone.set_skip(_core.SkipSet([], [], -1, ["drafter"]))
+    beside.set_skip(_core.DraftSpec([], [], -1, [DRAFTER_NAMES[number]]))
+    alone.set_skip(_core.DraftSpec([], [], -1, ["drafter"]))
     for session in (beside, alone):
         session.prefill(np.int32(PROMPTS[2]))
     for _ in range(6):
         trees = []
         for session in (beside, alone):
-            session.draft(_core.DraftRule(confidence=0.0, max_draft=4, width=(3, 3, 2, 2)))
+            session.draft(_core.TreeRule(confidence=0.0, max_draft=4, width=(3, 3, 2, 2)))
             trees.append((session.tree_tokens.tolist(), session.tree_parents.tolist()))
             session.commit(len(session.verify()))
         assert trees[0] == trees[1] and len(trees[0][0]) > 4
@@ -90,8 +90,8 @@ def test_drafters_take_turns_in_a_text(target, folders):
         session.prefill(np.int32(PROMPTS[0]))
         while len(session.history) < 90:
             number = next(turn)
-            session.set_skip(_core.SkipSet([], [], -1, [DRAFTER_NAMES[number]]))
-            session.draft(_core.DraftRule(confidence=0.0, max_draft=1, width=(1, 1, 1, 1)))
+            session.set_skip(_core.DraftSpec([], [], -1, [DRAFTER_NAMES[number]]))
+            session.draft(_core.TreeRule(confidence=0.0, max_draft=1, width=(1, 1, 1, 1)))
             if number == 1:
                 said.append((len(session.history), session.tree_tokens.tolist()))
             session.commit(1 if session.verify() else 0)
@@ -124,7 +124,7 @@ def test_what_is_not_there_is_named(lm, target, folders):
         swiftk.load(target, drafter=folders[:1] * 9)
     with pytest.raises(swiftk.InvalidArgument, match="drafter-2 was not loaded"):
         _core.Session(_core.Model(str(target), drafters=[str(folders[0])])).set_skip(
-            _core.SkipSet([], [], -1, ["drafter-2"])
+            _core.DraftSpec([], [], -1, ["drafter-2"])
         )
     few = swiftk.load(target, device="cpu", drafter=folders[:1], draft_weights="own")
     with pytest.raises(swiftk.InvalidArgument, match="drafter='moa', the model has eagle"):

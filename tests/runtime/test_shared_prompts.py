@@ -237,7 +237,7 @@ def test_what_is_counted(model):
 @pytest.mark.parametrize("sources", [[2], [3], [4], [2, 3]])
 def test_no_text_depends_on_those_before_it(model, sources):
     """Under rejection, too, where the tokens depend on what is proposed: by a rule, in the same rounds."""
-    rule = _core.DraftRule(max_draft=0, **all_of(*sources))
+    rule = _core.TreeRule(max_draft=0, **all_of(*sources))
     options = {"drafting": "ruled", "rule": rule, "always": True, "plans": "none", "sources": sources}
     asked = requested({"temperature": 0.9, "seed": 5, "max_new_tokens": 60, "acceptance": "rejection", **options})
     found = []

@@ -56,10 +56,10 @@ def rounds(target, folder, length):
     """(text, drafted, features of all but its last token and what may not be seen) of each round of chains."""
     model = _core.Model(str(target), dtype="float32", drafters=[str(folder)])
     session = _core.Session(model)
-    session.set_skip(_core.SkipSet([], [], -1, ["drafter"]))
+    session.set_skip(_core.DraftSpec([], [], -1, ["drafter"]))
     session.prefill(np.int32(PROMPT))
     for _ in range(ROUNDS):
-        session.draft(_core.DraftRule(confidence=0.0, max_draft=length, width=(1, 1, 1, 1)))
+        session.draft(_core.TreeRule(confidence=0.0, max_draft=length, width=(1, 1, 1, 1)))
         text, drafted = session.history.tolist(), session.tree_tokens[1:].tolist()
         hidden = np.full((length + 2, session.features.shape[1]), UNSEEN, np.float32)
         yield text, drafted, torch.from_numpy(np.concatenate([session.features, hidden]))[None]

@@ -1,4 +1,4 @@
-"""Trees by time (csrc/draft/draft_rule.h): the very tree that the rule gives, the best leaves, outcomes, bad fields."""
+"""Trees by time (csrc/draft/tree_rule.h): the very tree that the rule gives, the best leaves, outcomes, bad fields."""
 
 import itertools
 
@@ -29,7 +29,7 @@ def opened(model, skip, sampling=None, tokens=6, context=0):
     """A session in the middle of a text."""
     session = open_session(model, sampling=sampling, context=context)
     decode(session, PROMPT, tokens)
-    session.set_skip(_core.SkipSet(*skip))
+    session.set_skip(_core.DraftSpec(*skip))
     return session
 
 
@@ -65,7 +65,7 @@ def test_the_tree_is_the_rules(tiny_model, skip, timed, sampling, limits, stops)
     model = tiny_model("llama3", layers=LAYERS, threads=1)
     session = opened(model, skip, sampling)
     want = expected(model, session, skip, timed, sampling, **limits, stop_ids=stops)
-    session.draft(_core.DraftRule(**timed, **limits, stop_ids=sorted(stops)))
+    session.draft(_core.TreeRule(**timed, **limits, stop_ids=sorted(stops)))
     assert session.tree_tokens.tolist() == want.tokens
     assert session.tree_parents.tolist() == want.parents
     assert session.last["draft_steps"] == want.steps
@@ -103,7 +103,7 @@ def test_leaves_are_the_best_that_could_be_taken(tiny_model, seed):
     session = opened(model, SKIPS[seed % 3])
     tree = expected(model, session, SKIPS[seed % 3], rule)
     begin = tree.drafted_from
-    taken = session.draft(_core.DraftRule(**rule)) - begin
+    taken = session.draft(_core.TreeRule(**rule)) - begin
     worths = [-float(leaf[0]) for leaf in tree.choices]
     price = rule["row_price"]
     most = max(0, min(64, len(price)) - begin)
@@ -119,10 +119,10 @@ def test_the_context_ends(tiny_model, sampling):
     truth = decode(open_session(model, sampling=sampling), PROMPT, 21).tokens
     session = open_session(model, sampling=sampling, context=len(PROMPT) + 21)
     got = [session.prefill(np.asarray(PROMPT, np.int32)).token]
-    session.set_skip(_core.SkipSet(*SKIPS[0]))
+    session.set_skip(_core.DraftSpec(*SKIPS[0]))
     rule = random_rule(1, min_step_gain=0.0, price=0.0)
     while len(session.history) < session.context:
-        session.draft(_core.DraftRule(**rule))
+        session.draft(_core.TreeRule(**rule))
         emitted = session.verify()
         session.commit(len(emitted))
         got += [e.token for e in emitted]
@@ -134,7 +134,7 @@ def test_what_was_drafted_from_comes_first(tiny_model, min_step_gain):
     model = tiny_model("llama3", layers=LAYERS, threads=1)
     session = opened(model, SKIPS[1])
     rule = random_rule(8, min_step_gain=min_step_gain)
-    nodes = session.draft(_core.DraftRule(**{**rule, "row_price": [0.0] * 64}, max_draft=7))
+    nodes = session.draft(_core.TreeRule(**{**rule, "row_price": [0.0] * 64}, max_draft=7))
     grown, steps, parents = session.drafted_from, session.last["draft_steps"], session.tree_parents.tolist()
     assert steps == 7 or min_step_gain > 0
     assert 1 < steps == grown
@@ -167,8 +167,8 @@ def test_a_bad_field_is_named(tiny_model, field, value):
     session = opened(model, SKIPS[0])
     rule = random_rule(0)
     with pytest.raises(InvalidArgument, match=rf"\[draft\] {field} is .*, want "):
-        session.draft(_core.DraftRule(**{**rule, field: value}))
-    session.draft(_core.DraftRule(**rule))  # and the session goes on
+        session.draft(_core.TreeRule(**{**rule, field: value}))
+    session.draft(_core.TreeRule(**rule))  # and the session goes on
     assert session.verify()
 
 
@@ -176,4 +176,4 @@ def test_tables_of_another_shape_are_refused(tiny_model):
     session = opened(tiny_model("llama3", layers=LAYERS, threads=1), SKIPS[0])
     for field, value in (("p_top1", [0.5] * 3), ("edges", [0.5] * BUCKETS), ("p_rank", [[0.1] * RANKS] * BUCKETS)):
         with pytest.raises(swiftk.InvalidArgument, match=field):
-            session.draft(_core.DraftRule(**{**random_rule(0), field: value}))
+            session.draft(_core.TreeRule(**{**random_rule(0), field: value}))

@@ -33,7 +33,7 @@ class Rule:
 
     def draft(self, session, most):
         return session.draft(
-            _core.DraftRule(
+            _core.TreeRule(
                 confidence=self.confidence,
                 max_draft=min(self.max_draft, most),
                 max_depth=min(63, most),
@@ -59,7 +59,7 @@ class Run:
 def requested(options):
     """Fields of a _core.Request, of the sampler's fields among them, and of skip sets as tuples."""
     sampler = {name: value for name, value in options.items() if hasattr(_core.Sampling, name)}
-    skips = {"skips": [_core.SkipSet(*skip) for skip in options["skips"]]} if "skips" in options else {}
+    skips = {"skips": [_core.DraftSpec(*skip) for skip in options["skips"]]} if "skips" in options else {}
     return {"sampling": _core.Sampling(**sampler), **{n: v for n, v in options.items() if n not in sampler}, **skips}
 
 
@@ -93,10 +93,10 @@ def decode(session, prompt, n, rule=None, keep_logits=False):
     if keep_logits:
         run.logits.append(session.logits[0])
     if rule is not None:
-        session.set_skip(_core.SkipSet(*rule.skip))
+        session.set_skip(_core.DraftSpec(*rule.skip))
     while len(run.tokens) < n:
         left = n - len(run.tokens)
-        nodes = rule.draft(session, left - 1) if rule else session.draft(_core.DraftRule(max_draft=0))
+        nodes = rule.draft(session, left - 1) if rule else session.draft(_core.TreeRule(max_draft=0))
         emitted = session.verify()
         assert 1 <= len(emitted) <= nodes
         if keep_logits:

@@ -26,9 +26,9 @@ LACKING = ["cuGraphCreate", "cuGraphConditionalHandleCreate", "cuGraphAddNode_v2
 def rounds(session, prompt, count, rule, skip=SKIP, at_once=None):
     """Trees, confidences and tokens of some rounds, to be compared to the bit; `at_once`: how drafts shall be taken."""
     found = [session.prefill(np.int32(prompt)).token]
-    session.set_skip(_core.SkipSet(*skip))
+    session.set_skip(_core.DraftSpec(*skip))
     for _ in range(count):
-        session.draft(_core.DraftRule(**rule))
+        session.draft(_core.TreeRule(**rule))
         tree = session.tree_tokens.tolist(), session.tree_parents.tolist()
         assert at_once in (None, session.last["at_once"])
         found += [*tree, session.drafted_from, session.last["draft_steps"]]

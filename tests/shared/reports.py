@@ -4,7 +4,7 @@ import re
 from html.parser import HTMLParser
 
 from swiftk.draft.cost import Round
-from swiftk.draft.skip import SkipSet
+from swiftk.draft.draft_spec import DraftSpec
 from swiftk.pages.charts import KINDS
 from swiftk.running.result import Result, TokenLogprobs
 from swiftk.running.stats import Recorder
@@ -12,7 +12,7 @@ from swiftk.running.trace import Trace, TracedRound
 from turns import turn
 
 LAYERS = 6
-UNIFORM = SkipSet.uniform(LAYERS)
+UNIFORM = DraftSpec.uniform(LAYERS)
 
 
 class Page(HTMLParser):
@@ -113,5 +113,5 @@ def made(texts, rounds, logprobs=False, reason_off=None, plain=0.01, **trace):
     return Result("".join(texts), ids, "length", told, stats, 7, [1, 2, 3], drafted, kept, by)
 
 
-ROUNDS = [(0, 1, 0, None), (3, 3, 2, UNIFORM), (2, 1, 0, UNIFORM), (4, 2, 2, SkipSet.early_exit(2))]
+ROUNDS = [(0, 1, 0, None), (3, 3, 2, UNIFORM), (2, 1, 0, UNIFORM), (4, 2, 2, DraftSpec.early_exit(2))]
 TEXTS = ["<b>", "", "</script>", "&amp;", " \n\n  x", "\r\t", "\U0001f600", "\0"]

@@ -10,7 +10,7 @@ import numpy as np
 
 from swiftk import _core
 from swiftk.draft.cost import Round
-from swiftk.draft.skip import SkipSet
+from swiftk.draft.draft_spec import DraftSpec
 from swiftk.running.director import EngineMeasured
 from swiftk.search.auto import Auto
 from swiftk.search.base import Optimizer, Progress, Score
@@ -88,9 +88,9 @@ class World:
 
     def exits(self, layers, window, end=None):
         """A pass, and a head behind each layer."""
-        heads = (len(layers) - 1) * self.price(SkipSet.early_exit(0))
+        heads = (len(layers) - 1) * self.price(DraftSpec.early_exit(0))
         seconds = SCORED * PLAIN * window * (1 + heads) / len(layers)
-        return [self._score(SkipSet.early_exit(layer), window, end, seconds) for layer in layers]
+        return [self._score(DraftSpec.early_exit(layer), window, end, seconds) for layer in layers]
 
     def _score(self, skip, window, end, seconds):
         rows = [self.outcome(skip, t, self.liars.get(skip, 0.0)) for t in range(end - window + 1, end + 1)]
@@ -153,7 +153,7 @@ class Generation:
         world, planner, auto = self.world, self.planner, self.auto
         at = world.at = PROMPT + self.generated - 1
         skip, draft, steps, rows, heard, n = auto.next().skip, 0.0, 0, 1, [], 1
-        rule = planner.next(_core.SkipSet(**skip.arguments()))
+        rule = planner.next(_core.DraftSpec(**skip.arguments()))
         if rule["drafts"]:
             n, steps, rows, heard = play(rule, lambda i: world.outcome(skip, at + 1 + i))
             draft = world.price(skip) * steps * PLAIN

@@ -62,7 +62,7 @@ class DraftRows:
             # One token more: score() runs cached tokens, and the last one is not.
             self.session.prefill(np.asarray(text, np.int32))
             window = 1 + len(path)
-            self.session.score(_core.SkipSet(*self.skip), window=window, end=len(text))
+            self.session.score(_core.DraftSpec(*self.skip), window=window, end=len(text))
             self.known[path] = self._read(self.session.logits[window - 1], len(text))
         return self.known[path]
 
@@ -75,7 +75,7 @@ class DraftRows:
 
 
 class Tree:
-    """The tree of a rule, by the words of csrc/draft/draft_rule.h."""
+    """The tree of a rule, by the words of csrc/draft/tree_rule.h."""
 
     def __init__(self, rule, rows, root, room, max_draft=25, max_nodes=MAX_NODES, stop_ids=()):
         self.tokens, self.parents, self.worth = [root], [-1], [f32(1)]

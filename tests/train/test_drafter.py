@@ -106,7 +106,7 @@ def test_it_learns_and_drafts(trained, target, kind):
     lm = swiftk.load(target, device="cpu", drafter=trained, draft_weights="own")
     options = {"max_new_tokens": 60, "ignore_eos": True, "temperature": 0.0}
     plain = lm.generate("one two three", speculate=False, **options)
-    chain = swiftk.DraftRule(confidence=0.0, max_draft=3, width=(1, 1, 1, 1))
+    chain = swiftk.TreeRule(confidence=0.0, max_draft=3, width=(1, 1, 1, 1))
     way = {"skip": "drafter", "drafter": "plan", "gate": chain, "speculate": "always"}
     drafted = lm.generate("one two three", **way, **options)
     assert drafted.tokens == plain.tokens

@@ -243,7 +243,7 @@ def test_the_recipe_makes_early_exits_agree(corpus, finished, tmp_path):
     assert agreement(finished) > agreement(plain) + 0.1
     lm = swiftk.load(finished, device="cpu")
     how = {"max_new_tokens": 60, "ignore_eos": True}
-    drafted = lm.generate("three four", skip=swiftk.SkipSet.early_exit(2), optimizer=None, speculate="always", **how)
+    drafted = lm.generate("three four", skip=swiftk.DraftSpec.early_exit(2), optimizer=None, speculate="always", **how)
     assert drafted.tokens == lm.generate("three four", speculate=False, **how).tokens
     assert drafted.stats.draft_acceptance_rate > 0.5
 

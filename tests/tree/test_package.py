@@ -128,7 +128,7 @@ def test_stub_has_the_signatures_of_the_extension(name):
     assert len(got) <= 8
 
 
-@pytest.mark.parametrize("name", ["Sampling", "DraftRule", "DrafterSettings", "Request"])
+@pytest.mark.parametrize("name", ["Sampling", "TreeRule", "SourceSettings", "Request"])
 def test_stub_has_the_fields_of_objects(name):
     """What a struct is built of, as it says where a keyword is none."""
     with pytest.raises(TypeError, match="want some of the fields") as raised:

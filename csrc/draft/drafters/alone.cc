@@ -23,13 +23,13 @@ decltype(SourceRule::chance) usual_chance(SourceId id) {
   return chance;
 }
 
-DraftRule with_drafter(const DraftRule& plan, const std::string& name, float row_price) {
+TreeRule with_drafter(const TreeRule& plan, const std::string& name, float row_price) {
   const SourceId id = source_named(name);
   if (!(row_price >= 0)) {
     fail(Status::InvalidArgument, "[draft] row_price is " + std::to_string(row_price) + ", want 0 or more");
   }
   if (id == SourceId::Plan) return plan;
-  DraftRule rule{.confidence = 0, .max_draft = 0, .max_depth = plan.max_draft, .max_nodes = plan.max_nodes};
+  TreeRule rule{.confidence = 0, .max_draft = 0, .max_depth = plan.max_draft, .max_nodes = plan.max_nodes};
   rule.stop_ids = plan.stop_ids;
   rule.min_step_gain = 1;
   rule.sources = {{id, usual_chance(id)}};

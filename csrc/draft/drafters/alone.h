@@ -2,7 +2,7 @@
 #pragma once
 #include <string>
 
-#include "draft/draft_rule.h"
+#include "draft/tree_rule.h"
 
 namespace swiftk {
 
@@ -12,6 +12,6 @@ decltype(SourceRule::chance) usual_chance(SourceId);
 
 // `plan` as it is for "plan". Else its max_draft and max_nodes, for the drafter of that name: no steps, and nodes that
 // bring at least row_price tokens, or all. Throws Error(InvalidArgument) for another name or price.
-DraftRule with_drafter(const DraftRule& plan, const std::string& name, float row_price);
+TreeRule with_drafter(const TreeRule& plan, const std::string& name, float row_price);
 
 }  // namespace swiftk

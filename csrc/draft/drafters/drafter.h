@@ -11,7 +11,7 @@
 
 #include "draft/drafters/model_lists.h"
 #include "draft/drafters/registry.h"
-#include "draft/drafters/settings.h"
+#include "draft/drafters/source_settings.h"
 
 namespace swiftk {
 
@@ -66,7 +66,7 @@ class Drafter {
   virtual ~Drafter() = default;
 
   // Checked. What has another shape by them begins anew.
-  virtual void set(const DrafterSettings&) {}
+  virtual void set(const SourceSettings&) {}
   // Another text begins with the first `keep` tokens of this one. recall: what was learned of others may stay.
   virtual void restart(int /*keep*/, bool /*recall*/) {}
   // Takes in what the text has grown by.

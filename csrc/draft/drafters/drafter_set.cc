@@ -16,7 +16,7 @@ void DrafterSet::use(std::span<const SourceId> ids) {
   }
 }
 
-void DrafterSet::set(const DrafterSettings& settings) {
+void DrafterSet::set(const SourceSettings& settings) {
   settings_ = settings;
   for (const auto& drafter : made_) {
     if (drafter) drafter->set(settings);

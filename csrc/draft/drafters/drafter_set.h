@@ -26,7 +26,7 @@ class DrafterSet {
 
   void set_recall(Recall recall) { recall_ = recall; }
   // Those whose state has another shape by now begin anew. The settings are checked.
-  void set(const DrafterSettings&);
+  void set(const SourceSettings&);
   // All that was learned, of this text, too. None is in use then.
   void forget();
   // A text begins with the first `keep` tokens of the one before; it goes on with it if these are all that were cached.
@@ -62,7 +62,7 @@ class DrafterSet {
   bool wants_lists_ = false;
   SourceId scouting_ = SourceId::Target;
   Recall recall_ = Recall::Matrix;
-  DrafterSettings settings_;
+  SourceSettings settings_;
   std::span<const int32_t> text_;
   std::vector<int32_t> forced_;
   std::span<const int32_t> guessed_;

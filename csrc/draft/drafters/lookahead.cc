@@ -12,7 +12,7 @@ constexpr int kAgree = kGuessRanks;  // bits: as many n-grams may be kept of a t
 // Cursors: the first token, and the n-grams that agree with the path, a bit each; above these, the tokens of it.
 class Lookahead final : public Drafter {
  public:
-  void set(const DrafterSettings& settings) override {
+  void set(const SourceSettings& settings) override {
     if (settings.lookahead == settings_) return;
     settings_ = settings.lookahead;
     restart(0, false);

@@ -8,7 +8,7 @@ namespace {
 // Cursors: place of the next token in the text, and tokens that were copied.
 class Lookup final : public Drafter {
  public:
-  void set(const DrafterSettings& settings) override { settings_ = settings.lookup; }
+  void set(const SourceSettings& settings) override { settings_ = settings.lookup; }
 
   Cursor root(const Known& known) const override {
     const std::span<const int32_t> text = known.text;

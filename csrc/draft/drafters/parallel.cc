@@ -7,7 +7,7 @@ namespace {
 
 class Parallel final : public Drafter {
  public:
-  void set(const DrafterSettings& settings) override {
+  void set(const SourceSettings& settings) override {
     if (settings.parallel == settings_) return;
     settings_ = settings.parallel;
     guesses_.clear();

@@ -8,7 +8,7 @@ constexpr int kRecalled = 1 << 20;  // tokens of earlier texts that are too many
 
 class Suffix final : public Drafter {
  public:
-  void set(const DrafterSettings& settings) override { settings_ = settings.suffix; }
+  void set(const SourceSettings& settings) override { settings_ = settings.suffix; }
 
   // An automaton forgets nothing but all: what was kept of the text is taken in again.
   void restart(int keep, bool recall) override {

@@ -1,4 +1,4 @@
-#include "draft/draft_rule.h"
+#include "draft/tree_rule.h"
 
 #include <cmath>
 #include <string>
@@ -21,7 +21,7 @@ void check_chances(const char* field, const float* p, size_t n) {
 
 }  // namespace
 
-void DraftRule::check() const {
+void TreeRule::check() const {
   const std::string nodes = "1.." + std::to_string(TokenTree::kMaxNodes);
   want(confidence >= 0 && confidence <= 1, "confidence", confidence, "in [0, 1]");
   want(max_draft >= 0, "max_draft", max_draft, "0 or more");
@@ -48,7 +48,7 @@ void DraftRule::check() const {
   }
 }
 
-GateRule DraftRule::gate(int ranks) const {
+GateRule TreeRule::gate(int ranks) const {
   GateRule gate{};
   gate.by_time = by_time();
   gate.ranks = by_time() ? ranks : 0;

@@ -27,13 +27,13 @@ struct ParallelSettings {
   bool operator==(const ParallelSettings&) const = default;
 };
 
-struct DrafterSettings {
+struct SourceSettings {
   SuffixSettings suffix;
   LookupSettings lookup;
   LookaheadSettings lookahead;
   ParallelSettings parallel;
 
-  bool operator==(const DrafterSettings&) const = default;
+  bool operator==(const SourceSettings&) const = default;
   // Throws Error(InvalidArgument) naming the field, its value and its range.
   void check() const;
 };

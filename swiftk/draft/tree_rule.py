@@ -15,7 +15,7 @@ _START, _MOST = 0.6, 12  # its threshold at first, its draft steps
 
 
 @dataclass(frozen=True, slots=True)
-class DraftRule:
+class TreeRule:
     """SWIFT section 4.2: stop after a token of confidence below epsilon. Lower confidence gives more siblings."""
 
     confidence: float = 0.8  # epsilon; 0 never stops early
@@ -28,7 +28,7 @@ class DraftRule:
     beam: int = 0
 
     def arguments(self) -> dict[str, Any]:
-        """As _core.DraftRule takes them."""
+        """As _core.TreeRule takes them."""
         return {
             "confidence": self.confidence,
             "max_draft": self.max_draft,
@@ -49,8 +49,8 @@ class SelfSdRule:
         self._acceptance = 0.0
 
     @property
-    def rule(self) -> DraftRule:
-        return DraftRule(confidence=self.threshold, max_draft=self._limit, width=(1, 1, 1, 1))
+    def rule(self) -> TreeRule:
+        return TreeRule(confidence=self.threshold, max_draft=self._limit, width=(1, 1, 1, 1))
 
     def observe(self, outcomes: Sequence[tuple[float, int]], drafted: int) -> None:
         """One round of `drafted` steps: for each node drafted from that the text came through, the draft's confidence

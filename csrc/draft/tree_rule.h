@@ -17,7 +17,7 @@ struct SourceRule {
   bool operator==(const SourceRule&) const = default;
 };
 
-struct DraftRule {
+struct TreeRule {
   static constexpr int kBuckets = kConfidenceBuckets;  // of confidence
   static constexpr int kRanks = kLeafRanks;            // of a node's candidate children
 
@@ -63,7 +63,7 @@ struct DraftRule {
   std::array<float, kBuckets> guide{};
   float least_guess = 0;
 
-  bool operator==(const DraftRule&) const = default;
+  bool operator==(const TreeRule&) const = default;
   bool by_time() const { return !row_price.empty(); }
   bool stops(int32_t token) const { return std::find(stop_ids.begin(), stop_ids.end(), token) != stop_ids.end(); }
   // Throws Error(InvalidArgument) naming the field, its value and its range.

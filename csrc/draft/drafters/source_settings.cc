@@ -1,4 +1,4 @@
-#include "draft/drafters/settings.h"
+#include "draft/drafters/source_settings.h"
 
 #include <string>
 
@@ -18,7 +18,7 @@ void within(int value, const char* name, int low, int high) {
 }  // namespace
 
 // swiftk/draft/source_settings.py has the same ranges.
-void DrafterSettings::check() const {
+void SourceSettings::check() const {
   constexpr int kNodes = TokenTree::kMaxNodes;
   within(suffix.length, "suffix_length", 1, 64);
   within(suffix.matches, "suffix_matches", 1, 64);

@@ -1,4 +1,4 @@
-"""SkipSet: which layers a draft leaves out, and which copy of the weights it reads. Every set is allowed: a bad one
+"""DraftSpec: which layers a draft leaves out, and which copy of the weights it reads. Every set is allowed: a bad one
 costs speed, never a token."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ WEIGHTS = (*FORMS, *DRAFTER_NAMES)
 
 
 @dataclass(frozen=True, slots=True)
-class SkipSet:
+class DraftSpec:
     """attn, mlp: layers whose attention or MLP the draft skips. exit_layer: the layer from which it skips everything
     (None: no exit). weights: the weights that it reads, one of WEIGHTS or one for each layer (the vocabulary head has
     the last one's). (FORM, "drafter"): a copy guided by a loaded head; each step of the copy checks a few tokens that
@@ -40,24 +40,24 @@ class SkipSet:
             object.__setattr__(self, "exit_layer", _layers("exit_layer", [self.exit_layer])[0])
 
     @classmethod
-    def uniform(cls, n_layers: int) -> SkipSet:
+    def uniform(cls, n_layers: int) -> DraftSpec:
         """SWIFT's start: both sublayers of every second layer, the first and the last kept."""
         odd = tuple(range(1, n_layers - 1, 2))
         return cls(attn=odd, mlp=odd)
 
     @classmethod
-    def early_exit(cls, layer: int) -> SkipSet:
+    def early_exit(cls, layer: int) -> DraftSpec:
         """LayerSkip's draft: the first `layer` layers."""
         return cls(exit_layer=layer)
 
     @classmethod
-    def layers(cls, layers: Iterable[int]) -> SkipSet:
+    def layers(cls, layers: Iterable[int]) -> DraftSpec:
         """Whole layers."""
         whole = tuple(layers)
         return cls(attn=whole, mlp=whole)
 
     @classmethod
-    def load(cls, path: str | Path) -> SkipSet:
+    def load(cls, path: str | Path) -> DraftSpec:
         """Reads a card that save() wrote. InvalidArgument: the file is missing or is no card."""
         try:
             card = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -82,7 +82,7 @@ class SkipSet:
         return {"attn": list(self.attn), "mlp": list(self.mlp), "exit_layer": self.exit_layer, "weights": weights}
 
     def arguments(self) -> dict[str, Any]:
-        """As _core.SkipSet takes them."""
+        """As _core.DraftSpec takes them."""
         return {
             "attn": list(self.attn),
             "mlp": list(self.mlp),
@@ -91,7 +91,7 @@ class SkipSet:
         }
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> SkipSet:
+    def from_dict(cls, values: Mapping[str, Any]) -> DraftSpec:
         weights = values.get("weights", "own")
         return cls(
             values.get("attn", ()),
@@ -120,7 +120,7 @@ class SkipSet:
         """Whether the draft leaves out any layer."""
         return bool(self.attn or self.mlp) or self.exit_layer is not None
 
-    def check(self, n_layers: int, copies: Iterable[str] = WEIGHTS) -> SkipSet:
+    def check(self, n_layers: int, copies: Iterable[str] = WEIGHTS) -> DraftSpec:
         """Returns the set. InvalidArgument: it does not fit a model of n_layers layers with these copies."""
         for name in ("attn", "mlp"):
             outside = [layer for layer in getattr(self, name) if layer >= n_layers]
@@ -168,19 +168,19 @@ class SkipSet:
         return ", ".join(parts) or "nothing"
 
 
-def resolve(value: Any, n_layers: int, copies: Iterable[str] = ()) -> SkipSet | None:
-    """The set that a value of the option skip= means: "auto", None, a SkipSet, a list of whole layers, the path of a
+def resolve(value: Any, n_layers: int, copies: Iterable[str] = ()) -> DraftSpec | None:
+    """The set that a value of the option skip= means: "auto", None, a DraftSpec, a list of whole layers, the path of a
     card, or the name of a copy."""
     if value is None:
         return None
     if isinstance(value, str) and value == "auto":
-        return SkipSet.uniform(n_layers)
+        return DraftSpec.uniform(n_layers)
     if isinstance(value, str) and value in WEIGHTS:
-        value = SkipSet(weights=value)
+        value = DraftSpec(weights=value)
     elif isinstance(value, (str, Path)) or hasattr(value, "__fspath__"):
-        value = SkipSet.load(value)
-    elif not isinstance(value, SkipSet):
-        value = SkipSet.layers(value)
+        value = DraftSpec.load(value)
+    elif not isinstance(value, DraftSpec):
+        value = DraftSpec.layers(value)
     return value.check(n_layers, copies)
 
 
