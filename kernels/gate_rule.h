@@ -1,6 +1,6 @@
-// Which node a draft reads next, as one rule for host and device. It compares logarithms of confidences with bounds
-// whose logarithms the host takes once a draft, and multiplies once a node: no exponential, nothing to contract, so
-// both decide alike to the bit. And what a device keeps of a draft that it takes by itself.
+// One rule for host and device chooses the node that a draft reads next. It compares logarithms of confidences with
+// bounds whose logarithms the host takes once a draft, and multiplies once a node: no exponential, nothing to contract,
+// so both decide alike to the bit. And what a device keeps of a draft that it takes by itself.
 //
 // Without other headers, for CUDA C++ kernels include this, too.
 #pragma once

@@ -23,7 +23,7 @@ _LLAMA31 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 64,
 }
-# What each family's config.json says that the others' do not. Both forms of the rotary fields occur in the wild.
+# Fields of each family's config.json that the others' lack. Both forms of the rotary fields occur in the wild.
 _FAMILIES: dict[str, dict[str, Any]] = {
     "llama1": {"model_type": "llama", "num_key_value_heads": None, "rms_norm_eps": 1e-6},
     "llama2": {"model_type": "llama", "rope_theta": 10000.0, "rope_scaling": None},

@@ -92,7 +92,7 @@ void KernelPack::read_shape(const Json& shape) {
   read_head(shape);
 }
 
-// What packs of heads that draft have beside.
+// Packs of heads that draft have these fields beside a model's.
 void KernelPack::read_head(const Json& shape) {
   const auto size = [&](const Json& j, const char* what) {
     const int64_t value = whole(&j);

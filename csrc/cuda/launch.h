@@ -15,7 +15,7 @@
 // They cannot lock up: by 1, all blocks of a kernel that is waited for have their room already, so they need none that
 // a waiting block holds. Nor can one stream lock up another: blocks that wait do so for blocks that run.
 //
-// What it gains. A block of a matmul holds a ring of 80 to 176 KB of weights (kernels/cuda/plan.py), so that a block of
+// The gain: a block of a matmul holds a ring of 80 to 176 KB of weights (kernels/cuda/plan.py), so that a block of
 // the next one finds room when one has ended; all rings of an H200 together hold 11 to 24 MB, which its memory delivers
 // in 2.5 to 5.5 us. As much of what lies between two matmuls (a norm, the attention to a short text) costs it no time.
 // Where two matmuls come in turn, the second begins in the unevenness of the first one's end.

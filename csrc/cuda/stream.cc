@@ -32,7 +32,7 @@ size_t at_least_recorded(int rows) { return std::max(rows, kRecordedRows); }
 constexpr int kFar = 1 << 30;         // FAR of kernels/triton/span.py
 constexpr size_t kTables = 64 << 10;  // bytes of block tables that bound rows have room for at first
 
-// Where the parts of bound rows lie; their count comes first, then of a spine its state; block tables come last.
+// Offsets of the parts of bound rows: first their count, then the state of a spine; block tables come last.
 struct RowLayout {
   RowLayout(size_t rows, size_t tiles, size_t half, size_t state) {
     const size_t ints = aligned(sizeof(int32_t) * rows), table = aligned(sizeof(float) * rows * half);
@@ -276,7 +276,7 @@ const void* Queue::positions(const int32_t* pos, int n) {
   return drawn_at.as();
 }
 
-// What the ops of a pass need for the bound rows; here, since nothing may be allocated while a pass is recorded.
+// Reserves scratch memory of a pass over the bound rows, since nothing may be allocated while a pass is recorded.
 void Queue::reserve_rows() {
   const Shape& s = device.pack.shape();
   const size_t rows = at_least_recorded(rows_.rows), few = at_least_recorded(rows_.few), heads = s.H, d = s.HD;

@@ -108,14 +108,14 @@ class Queue {
   // Grows memory that ops use; what was recorded with the old one is forgotten. So callers ask for kRecordedRows rows
   // at least: a session that comes to larger trees then records nothing again.
   void reserve(Scratch&, size_t bytes);
-  // Where kernels find the row count of a call with n rows: in the bound rows while a pass is recorded, which then
-  // serves all counts of the bucket.
+  // The address of the row count of a call with n rows: in the bound rows while a pass is recorded, which then serves
+  // all counts of the bucket.
   const void* count(int n) const;
-  // Where kernels find the positions that n draws are for. Most often they are those behind the bound rows, and there.
+  // The address of the positions that n draws are for. Most often they are those after the bound rows, and there.
   const void* positions(const int32_t* pos, int n);
   int grid_rows(int n) const { return n > kRecordedRows ? n : kBucketRows[bucket_of(n)]; }
 
-  // Where kernels find the seed of a draw, and behind it the scale of its scores: recorded draws serve all of them.
+  // The address of a draw's seed, followed by the scale of its scores: recorded draws serve all of them.
   const void* draw_seed(uint64_t seed, float scale);
   static const void* scale_of(const void* seed) { return static_cast<const int64_t*>(seed) + 1; }
 

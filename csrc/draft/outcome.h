@@ -11,8 +11,8 @@ struct Outcome {
   int rank;
 };
 
-// What a drafter would have proposed at a place of the verified text, whether or not it became a node: how sure it was,
-// and the place of the token that followed in its list (-1: not in it).
+// A drafter's list at a place of the verified text, whether or not it became nodes: how sure the drafter was, and the
+// place of the token that followed in the list (-1: not in it).
 struct Guessed {
   SourceId source;
   int bucket, rank;

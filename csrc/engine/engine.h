@@ -44,8 +44,8 @@ class Engine {
   uint64_t submit(Request);
   // The text ends with the next round, and tells so. No error if it has ended.
   void cancel(uint64_t id);
-  // What the source Host of a text proposes from the next round on, in place of what it was told before. No error if
-  // the text has ended.
+  // Sets the proposals of a text's source Host from the next round on, in place of earlier ones. No error if the text
+  // has ended.
   void guess(uint64_t id, Guess);
 
   // One round; what it was for the texts that heard something, the oldest first. Empty where nothing is under way.
@@ -56,7 +56,7 @@ class Engine {
   const Totals& totals() const { return totals_; }
   KvUse kv_use() const { return w_.use(); }
 
-  // What is cached of texts that have ended, and what they taught those who guess. Between steps, too.
+  // Drops the cache of texts that have ended, and what sources learned of them. Between steps, too.
   void forget_texts();
   // Gives memory of K and V that no text holds back to the system, but `share` of all blocks, in which prefixes of
   // texts that have ended stay. Each round that leaves nothing under way does so for a half. Between steps, too.

@@ -18,7 +18,7 @@ Rows scratch_chain(Workspace& w, const Sequence& s, int first, int n) {
   return w.bind();
 }
 
-// What the logits of rows [first, first + n) of the text say about the tokens behind them.
+// Notes the scores that the logits of rows [first, first + n) of the text give to the tokens after them.
 void note_scores(Workspace& w, const Sequence& s, int first, int n, Outcome* outcome) {
   const int k = std::min(TreeRule::kRanks, w.model->config.V);
   for (int i = 0; i < n; ++i, ++first) {

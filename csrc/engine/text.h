@@ -49,10 +49,10 @@ struct Text {
 
 // The tree that was verified last.
 void tell_tree(const Sequence&, std::vector<TreeNode>&);
-// What the drafter that the request names reads of tokens that are cached and were not told.
+// Reports the features of cached tokens that the drafter of the request reads, of tokens not reported yet.
 void tell_features(Workspace&, Text&, Turn&);
-// What the last `rows` rows of a prompt, whose logits are from `row` on, say of the tokens behind them; returns the
-// last one's. What a preempted text runs again was told.
+// Reports the scores that the last `rows` rows of a prompt, whose logits are from `row` on, give to the tokens after
+// them; returns the last one's. Rows that a preempted text runs again were reported before.
 int tell_prompt(Workspace&, Text&, int rows, int row);
 
 // A place to step in. What a text leaves there the next one begins with: how often tokens follow each other in this

@@ -39,9 +39,9 @@ struct EagleParts {
   const float* hidden_norm = nullptr;  // [D] of features; EAGLE-3
 };
 
-// What a Mixture of Attentions has beside the layer over tokens, which is the drafter's own (arXiv 2410.03804). K and V
-// that the model cached for a token in all its layers pass a layer whose rows are the layers; their mean, widened,
-// becomes keys and values of a layer whose queries are tokens.
+// The parts of a Mixture of Attentions beside the layer over tokens, which is the drafter's own (arXiv 2410.03804). K
+// and V that the model cached for a token in all its layers pass a layer whose rows are the layers; their mean,
+// widened, becomes keys and values of a layer whose queries are tokens.
 struct MoaParts {
   std::shared_ptr<const Model> states;  // of width 2 n_kv d of the model
   Weight widen;                         // [D, 2 n_kv d], with bias
@@ -59,8 +59,8 @@ struct Head final : DraftModel {
   MoaParts moa;
 };
 
-// What kernels for a head are built for, but for the dtype; what it has beside its layers is known, their weights need
-// not be.
+// The shape that kernels for a head are built for, but for the dtype. The parts beside its layers must be known, their
+// weights need not be.
 KernelShape head_shape(const Config& layers, const Head&);
 
 }  // namespace swiftk

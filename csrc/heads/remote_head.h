@@ -18,7 +18,7 @@ class RemoteHead {
 
   // Another text, of which nothing is known but the length of its prompt.
   void begin(const Sampling&, int prompt);
-  // What the server tells of its tokens from `first` on, as DraftRunner::tell() wrote it.
+  // Takes the server's features of its tokens from `first` on, as DraftRunner::tell() wrote them.
   void know(int first, std::span<const float> told);
   // Up to `count` tokens behind a text: its first known() + 1 tokens are the server's, the others were guessed.
   std::vector<int32_t> guess(std::span<const int32_t> text, int count);

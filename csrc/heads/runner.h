@@ -53,7 +53,7 @@ class Runner : public DraftRunner {
     std::vector<int32_t>& text = followed(s).text;
     text.insert(text.end(), s.text.begin() + known(s), s.text.begin() + end);
   }
-  // What it taps of the features that the pool keeps of a token. to [taps, D of the target]
+  // Reads the taps among the features that the pool keeps of a token. to [taps, D of the target]
   void read_features(float* to, const float* kept) const;
 
   // Logits [n, V of the target] of own_, which it has of some tokens alone.
@@ -74,7 +74,7 @@ class Runner : public DraftRunner {
       caught_up_.tokens += end - from;
     }
   }
-  // What the text has grown by, `most` tokens at a time: keep(end) has to read it up to there.
+  // Follows the text's growth, `most` tokens at a time: keep(end) has to read it up to there.
   template <class Keep>
   void follow(Sequence& s, int most, Keep&& keep) {
     CaughtUp read{.tokens = unread(s)};

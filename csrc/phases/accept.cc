@@ -45,8 +45,8 @@ class Walk {
     }
   }
 
-  // What the model lists behind every node, accepted or not, in one call for all of them. A token may be at several: a
-  // node that was likelier comes earlier and so has the later word, the accepted path the last.
+  // Stores the model's list after every node, accepted or not, in one call for all of them. A token may be at several:
+  // a node that was likelier comes earlier and so has the later word, the accepted path the last.
   void recycle() {
     const int n = d_.tree.size(), V = w_.model->config.V;
     if (listed() == 1) w_.draws.list_bare(row_, n, std::min(kGuessRanks, V));

@@ -113,8 +113,8 @@ void Drafting::begin() {
   n_ = limit_ > 0 ? 1 : 0;
   if (!d_.asking || n_ == 0) return prepare();
   n_ = promote();
-  // What drafters propose is not to be mixed with draws that must be accepted by the plan's distribution; and where
-  // nothing of theirs is read, a draft that needs no host between its steps goes first.
+  // Proposals of sources must not be mixed with draws that must be accepted by the plan's distribution. A draft that
+  // reads none of them, and needs no host between its steps, goes first.
   if (n_ > 0 && (s_.rejects() || (n_ == 1 && fits_spine()))) {
     const Cursors root = d_.candidates[0].at;
     d_.tree.reset(d_.tree.token(0));

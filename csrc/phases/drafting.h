@@ -66,7 +66,7 @@ class Drafting {
   int enter_best(int most, int level);
   void plan_children(int node);
 
-  // What the nodes of a step propose is there: which ones are next?
+  // Reads the proposals of a step's nodes, and chooses those that are next.
   void read();
 
   // The candidates that the next step reads become nodes. Returns how many it reads: the root is one already.

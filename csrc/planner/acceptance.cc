@@ -77,8 +77,8 @@ void AcceptanceRates::restore(const std::vector<double>& counts, double most) {
   fade(most);
 }
 
-// What was seen seldom is completed by the whole table: the best by a line through logits (Platt's scaling), the others
-// as behind all misses.
+// Buckets seen seldom are completed by the whole table: the best by a line through logits (Platt's scaling), the others
+// as after all misses.
 Odds AcceptanceRates::odds() const {
   std::array<double, kSureness> seen{};
   double all = 0, held = 0;

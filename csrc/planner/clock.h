@@ -1,5 +1,5 @@
-// What passes cost here and now. Told seconds; answers in seconds, or in plain steps, which are passes that decode the
-// texts of a round without drafts.
+// The clock learns what passes cost here and now. It takes seconds, and answers in seconds or in plain steps, which are
+// passes that decode the texts of a round without drafts.
 #pragma once
 #include <array>
 #include <deque>
@@ -24,9 +24,9 @@ class Mean {
   int count_ = 0;
 };
 
-// What a pass of n rows costs beyond one row, as a share of that: never falling with n. Medians of samples that were
-// taken beside a plain step: neither a busy machine nor one that changes its speed moves them far. Where there are
-// none, of others, until the next plain step: what once stuttered is to be tried again.
+// The cost of a pass of n rows beyond one row, as a share of that: never falling with n. Medians of samples that were
+// taken beside a plain step: neither a busy machine nor one that changes its speed moves them far. Without such samples
+// others serve until the next plain step: what once stuttered is to be tried again.
 class RowPrices {
  public:
   static constexpr int kMost = 512;  // rows

@@ -58,8 +58,8 @@ void Planner::start_text(int mode) {
 
 int Planner::load(int texts) { return std::bit_width(static_cast<unsigned>(texts - 1)); }
 
-// Where it was not measured: more texts cost a draft step what they cost a plain step, whose weights it reads a share
-// of.
+// Unmeasured costs are estimated: more texts cost a draft step what they cost a plain step, whose weights it reads a
+// share of.
 double Planner::pass_cost(const Choice& c, int texts) const {
   const int wanted = load(texts);
   if (c.pass[wanted].count() > 0) return c.pass[wanted].value();
@@ -164,15 +164,15 @@ void Planner::look(Mode& m, int texts, double pace, const Reading& reading) {
   Allotment& next = m.next;
   next.plan = best;
   next.rate = std::max(found.rate, pace);
-  // Where nothing promises anything, drafts take a step, as long as they may lose that: what they say is what is
-  // learned.
+  // If nothing promises a gain, drafts take a step as long as they may lose that, so that something is learned.
   m.doubtful = best >= 0 && found.rate <= pace && pace == 1 && texts > 1;
   const double most = m.asked.always ? tuned::kAlways : found.rate <= pace && pace > 1 ? 2 : 1;
   next.min_step_gain = std::min(found.min_step_gain, most);
   if (best >= 0) {
     const Choice& c = plans_[best];
     next.odds = c.accepted->odds();
-    // What a step of its own reads is worth the step; what is read beside others, a row of a tree that has about eight.
+    // A node read by a step of its own must gain the step; one read beside others, a row of a tree that has about
+    // eight.
     const double row = (clock_.beyond(texts, 12 * texts) - clock_.beyond(texts, 4 * texts)) / 8;
     next.min_row_gain = cost(c, texts) > 0 ? next.min_step_gain * row / cost(c, texts) : 0;
   }

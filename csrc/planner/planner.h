@@ -37,7 +37,7 @@ struct Allotment {
   Odds odds{};
 };
 
-// What a planner can go on from in another process: how often a plan came true, what a pass of it and rows cost.
+// State from which a planner continues in another process: how often a plan came true, what a pass of it and rows cost.
 struct PlanState {
   DraftSpec skip;
   double price = 0;            // plain steps
@@ -55,7 +55,7 @@ struct RoundCost {
   int passes() const { return plan_passes > 0 ? plan_passes : draft_steps; }
 };
 
-// What drafters that follow texts have to read of those of a round, and how many tokens each of them may still get.
+// Tokens that drafters that follow texts have to read in a round, and how many tokens each text may still get.
 struct Reading {
   Unread unread{};
   double left = 0;
@@ -93,8 +93,8 @@ class Planner {
   void learn(const RoundCost&);
   // Texts of one mode in it got so many tokens each. Returns whether drafting by plans was just given up in it.
   bool settle(const Allotment&, const RoundCost&, double tokens);
-  // What verification said of nodes that the plan drafted from; and of what the drafter that guides it said of places,
-  // which that will say of them where it drafts alone.
+  // Learns from verification of nodes that the plan drafted from, and of the lists of the drafter that guides it, which
+  // are the ones that this drafter has when it drafts alone.
   void heard(const Allotment&, std::span<const Outcome>, std::span<const Outcome> guide = {});
 
   bool resting(int mode, int texts) const { return modes_[mode].purse(texts).off(); }
@@ -184,10 +184,10 @@ class Planner {
   bool tried(int plan) const { return plans_[plan].accepted->outcomes() >= tuned::kTried; }
   // The plan of its drafter alone; -1: it was not offered.
   int guide_of(const Choice& c) const { return find({.drafter = c.plan->skip.drafter}); }
-  // That it makes for a step of a plan that it guides.
+  // Guesses that it makes for a step of a plan that it guides.
   int guesses(int guide) const { return tried(guide) ? tuned::kGuesses : 1; }
-  // Of a drafter alone that was not tried: a plan that it guides is to be, whose rounds tell as much of it and lose
-  // next to nothing.
+  // For a drafter alone that was not tried: true if a plan that it guides is to be tried first, whose rounds tell as
+  // much of it and lose next to nothing.
   bool better_heard_as_guide(const Mode&, int plan) const;
   // Drafting was just given up: whether another plan that may draft is to be tried instead.
   bool make_way(Mode&, int texts);

@@ -4,7 +4,7 @@
 
 namespace swiftk {
 
-// What drafting may lose is in a purse, in plain steps: a little at first, more with every token and with all that
+// A purse holds what drafting may lose, in plain steps: a little at first, more with every token and with all that
 // drafting gains. Once the purse is empty the plain step is measured afresh, and if the loss stands, drafting is off
 // for a while, longer each time. Sources that cost no step go on meanwhile, and are off in their turn once they lose;
 // where they are all that drafts, a tree is never larger than the purse could lose whole.

@@ -1,4 +1,4 @@
-// What searches for plans take from the planner: how often a plan's word comes true, and what drafting by it is worth.
+// The planner as searches for plans see it: how often a plan's drafts come true, and the gain of drafting by it.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 

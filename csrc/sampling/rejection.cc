@@ -29,7 +29,7 @@ void Rejection::reject(int32_t x) {
   };
   double mass = 0;
   for (size_t i = 0; i < p_.size(); ++i) mass += rest(i);
-  // Where p is q up to rounding, rejecting had no probability: p stays, and no token that it excludes can be drawn.
+  // If p is q up to rounding, rejecting had no probability: p stays, and no token that it excludes can be drawn.
   if (mass > 0) {
     for (size_t i = 0; i < p_.size(); ++i) p_[i] = rest(i) / mass;
   }

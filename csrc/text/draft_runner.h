@@ -36,8 +36,8 @@ class DraftRunner {
   // none so far ahead.
   virtual void step(const KvPool& pool, std::span<Sequence* const>, std::span<const int> n, float* logits,
                     std::atomic<bool>& cancel) = 0;
-  // What a runner of the same head away from the model reads, instead of what is here, of cached tokens [from, end) of
-  // a text. out: of the host, [tokens, DraftModel::told]; there it lies where the pool keeps features.
+  // Writes the features of cached tokens [from, end) of a text for a runner of the same head away from the model. out:
+  // of the host, [tokens, DraftModel::told]; the other runner keeps it where its pool keeps features.
   virtual void tell(const KvPool& pool, const Sequence&, int from, int end, float* out, std::atomic<bool>& cancel) = 0;
 
   virtual double seconds() const = 0;  // spent in passes

@@ -51,7 +51,8 @@ class Draws {
 
   const TopkArgs& listing() const { return list_; }
 
-  // What asks for a draft's draws where the backend takes it by itself, listed as rows from 0 on; and how many it took.
+  // The request for the draws of a draft that the backend takes by itself, listed as rows from 0 on; took() says how
+  // many it took.
   const TopkArgs& spine(const Sequence&, int k);
   void took(int steps) { list_.n = steps; }
   void place(int row, int32_t pos) { pos_[row - first_] = pos; }

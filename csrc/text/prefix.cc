@@ -14,7 +14,7 @@ std::span<const int32_t, kKvBlock> next_block(const Sequence& s) {
   return std::span<const int32_t, kKvBlock>(s.text.data() + s.named * kKvBlock, kKvBlock);
 }
 
-// Where one more block begins alike, these rows of it are copied into a block of the text's own.
+// Rows of one more block that begins alike are copied into a block of the text's own.
 void copy_rows(Workspace& w, Sequence& s, int most) {
   const int room = std::clamp(most - s.cached, 0, kKvBlock);
   const auto [other, n] = w.pool.along(last_named(s), {s.text.data() + s.cached, static_cast<size_t>(room)});

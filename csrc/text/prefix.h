@@ -1,5 +1,5 @@
-// What texts have in common is cached once: a text takes over the blocks of those that begin alike, and names its own
-// so that others find them.
+// Texts that begin alike share their cache: a text takes over the blocks of earlier ones, and names its own so that
+// others find them.
 #pragma once
 #include "text/workspace.h"
 

@@ -7,7 +7,8 @@
 
 namespace swiftk {
 
-// What another sequence of the same model goes on from, to the same bits. Sampling and sources are not part of it.
+// State from which another sequence of the same model continues, to the same bits. Sampling and sources are not part
+// of it.
 std::vector<char> save_state(Workspace&, const Sequence&);
 
 // Replaces the sequence's text, for which blocks are reserved. Throws Error(InvalidArgument), with nothing changed,

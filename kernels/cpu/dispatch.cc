@@ -1,4 +1,4 @@
-// Which instruction sets this machine runs, and their tables.
+// The instruction sets that this machine runs, and their tables.
 #include <array>
 #include <cstring>
 

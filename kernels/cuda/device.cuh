@@ -1,5 +1,5 @@
-// What kernels ask of the machine that C++ has no words for: copies into shared memory that end at a barrier, the
-// tensor core's multiplication, clusters. Nothing here needs a header, so any CUDA compiler will do.
+// Machine instructions that C++ has no words for: copies into shared memory that end at a barrier, the tensor core's
+// multiplication, clusters. Nothing here needs a header, so any CUDA compiler will do.
 //
 // Kernels reach the machine through this file alone: a build for a CPU puts its own in this place, by the guard.
 #ifndef SWIFTK_DEVICE
@@ -170,7 +170,7 @@ SWIFTK_INLINE void synchronize_cluster() {
 #endif
 }
 
-// What lies at an address of this block's shared memory in that of block `rank` of the cluster.
+// Reads block `rank` of the cluster at the address of a place in this block's shared memory.
 SWIFTK_INLINE float load_from_cluster(u32 address, u32 rank) {
   float value = shared_at<float>(address);
 #ifdef SWIFTK_HOPPER

@@ -91,7 +91,7 @@ struct Ring {
   u32 round = 0;
 };
 
-// What a block computes: tiles of outputs, each for all tiles of tokens before the next, so that W is fetched once. A
+// The work of a block: tiles of outputs, each for all tiles of tokens before the next, so that W is fetched once. A
 // grid of any size covers them.
 template <class T>
 struct Work {

@@ -79,8 +79,8 @@ class Shape:
         )
         self.eps = float(shape["eps"])
         self.dtype = shape["dtype"]
-        # Of a head: what q, k and v of its first layer are made of, where that is not D; and matrices beside its
-        # layers, (rows, columns, whether there is a bias).
+        # A head has the width of its first layer's input, where that is not D, and matrices beside its layers: (rows,
+        # columns, whether there is a bias).
         self.wide, self.linears = int(shape.get("wide", 0)), shape.get("linears", ())
         self.apart = bool(shape.get("apart", False))  # q is made of other rows than k and v
         self.bytes = 4 if self.dtype == "float32" else 2

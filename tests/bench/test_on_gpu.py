@@ -197,7 +197,7 @@ def test_tools_beside_the_running_python_are_found(tree, tmp_path):
     assert "/dev/shm" in done.stdout
 
 
-# What is made ahead
+# Files that are made ahead
 
 
 def wheel(folder):

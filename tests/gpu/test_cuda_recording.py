@@ -91,7 +91,7 @@ def test_a_loop_that_fails_is_recorded_once_more_in_turn(gpu, tiny, want, functi
     told = session.fallbacks.splitlines()
     assert len(told) == times and "CUDA_ERROR_NOT_SUPPORTED" in told[0]
     assert told[0].startswith(IN_TURN) and told[-1].startswith([IN_TURN, BY_STEPS][times - 1])
-    # What a failed capture leaves, and that alone, is not freed: a driver crashes then.
+    # The remains of a failed capture, and they alone, are not freed: a driver crashes then.
     assert gpu.stub.count("damaged_graphs") == (times if function == "cuStreamEndCapture" else 0)
 
 

@@ -106,7 +106,7 @@ def test_a_cancelled_score_leaves_the_session_usable(model):
     assert session.score_exits([1, 3], window=20)[1].shape == (2, 20)
 
 
-# What chains bring
+# Tokens that chains bring
 
 
 @pytest.mark.parametrize("held", [0.0, 0.3, 0.8, 0.99, 1.0])

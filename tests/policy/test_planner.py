@@ -25,7 +25,7 @@ def planner(**options):
     return one
 
 
-# What drafting may lose
+# Bounds of losses
 
 
 def simulate(c, alpha, length=4, tokens=4000, noise=0.0, plain=1.0, change=None, seed=0, **options):
@@ -203,7 +203,7 @@ def test_what_a_search_costs_beside_rounds_is_drafting_s_to_earn():
     assert drafted < 60, "two tokens for 2.3 plain steps"
 
 
-# What rests, and what goes on meanwhile
+# Some drafts rest while others go on
 
 
 def with_drafters(draft_cost, guess_cost, guessed, tokens=4000):

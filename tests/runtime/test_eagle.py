@@ -116,7 +116,7 @@ def test_chains_are_the_oracles(target, folders, form):
             for i, token in enumerate(drafted):
                 assert oracle.logits(text, session.features, drafted[:i]).argmax() == token
             session.verify()
-            # What was accepted, and then tokens that the head's own states have not seen.
+            # First the accepted tokens, then tokens that the head's own states have not seen.
             session.commit(len(session.verify()))
 
 

@@ -15,7 +15,7 @@ LENGTHS = [1, 2, 17, 40, 90, 126]  # around the windows (16, 32) and past the or
 # Largest error of a row allowed: root mean square, in standard deviations of the logits. The cache has the dtype of the
 # weights; for bfloat16 some instruction sets round activations as well, and transformers in bfloat16 is no closer.
 TOLERANCE = {"float32": 1e-5, "float16": 4e-3, "bfloat16": 4e-2}
-# What config.json can say beyond the families' usual; None: the field is absent.
+# Fields of config.json beyond the families' usual; None: the field is absent.
 VARIANTS = {
     "qwen3-layer-types": (
         "qwen3",

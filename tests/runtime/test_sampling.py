@@ -10,7 +10,7 @@ from swiftk._core import Sampling
 
 SKIP = ((1,), (0, 1), -1)
 SWIFT = {"confidence": 0.0, "max_draft": 2, "width": (3, 3, 2, 2)}
-# What a first draw is worth goes by its own confidence, and the least confident ones do not pay for their rows.
+# A first draw is worth as much as its own confidence says, and the least confident ones do not pay for their rows.
 TIMED = {
     "max_draft": 2,
     "edges": [0.01, 0.02, 0.03, 0.05, 0.08, 0.12, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95],

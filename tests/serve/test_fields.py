@@ -22,7 +22,7 @@ TEMPLATE = (
 )
 HELLO = [{"role": "user", "content": "hello"}]
 ENDPOINTS = {"completion": ("completions", {"prompt": "hello"}), "chat": ("chat/completions", {"messages": HELLO})}
-# Of each option over HTTP a value that acts, beside what makes it act.
+# Each option over HTTP has a value that acts, beside what makes it act.
 VALUES = {
     "temperature": (0.7, {}),
     "top_k": (3, {}),

@@ -32,7 +32,7 @@ def library(folder, sanitize=""):
     if cmake is None or not (shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")):
         pytest.skip("needs CMake and a C++ compiler")
     generator = ["-G", "Ninja"] if shutil.which("ninja") else []
-    # Where speed does not matter, -O1 compiles in half the time.
+    # Speed does not matter there, and -O1 compiles in half the time.
     quick = ["-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_CXX_FLAGS_DEBUG=-O1"] if sanitize else []
     with building_in(folder) as shared:
         call(cmake, *generator, "-S", SOURCE, "-B", shared, f"-DSWIFTK_SANITIZE={sanitize}", *quick)

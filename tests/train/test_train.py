@@ -193,7 +193,7 @@ def test_two_processes_do_not_share_a_run(finished):
         loop.train(run)
 
 
-# What comes out.
+# The trained model.
 def test_the_runtime_decodes_what_was_trained(finished):
     """Greedy tokens of the runtime are the trainer's own best tokens; the config says how to end a text."""
     model = Llama(read_shape(finished, SMALL.context))

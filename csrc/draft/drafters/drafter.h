@@ -86,7 +86,7 @@ class Drafter {
 
   // Adds rows that run along: all of them do, or none.
   virtual void scouts(Scouts&) const {}
-  // What the target drew at the wanted ones. next: at the root; taken: tokens by which the text will have grown.
+  // Receives the target's draws at the wanted ones. next: at the root; taken: tokens by which the text will have grown.
   virtual void hear(const Known&, std::span<const int32_t> /*draws*/, int32_t /*next*/, int /*taken*/) {}
 };
 

@@ -10,8 +10,8 @@
 
 namespace swiftk {
 
-// What stays when another text begins: nothing; the model's lists, which are the model's more than the text's; what
-// drafters have learned of texts, too.
+// State that stays when another text begins: nothing; the model's lists, which belong to the model rather than to a
+// text; or also all that drafters have learned of texts.
 enum class Recall { Nothing, Matrix, All };
 
 // The places of all of them behind a path.
@@ -37,7 +37,7 @@ class DrafterSet {
 
   Cursors root() const;
   Cursors step(const Cursors&, int32_t token) const;
-  // What drafter i would have behind these tokens, for position `pos`.
+  // Drafter i proposes tokens after these ones, for position `pos`.
   void propose(int i, const Cursors& at, const Sampling& sampling, int32_t pos, Guesses& guesses) const {
     drafter(i).propose(known(), at[i], sampling, pos, guesses);
   }
@@ -49,7 +49,7 @@ class DrafterSet {
   // The rows of one of them, the first that has any in the order of ids, and who that is.
   const Scouts& scouts();
   SourceId scouting() const { return scouting_; }
-  // What the target drew at the wanted ones of the last scouts(), and as drafters hear it.
+  // Gives the drafters the target's draws at the wanted ones of the last scouts().
   void hear(std::span<const int32_t> draws, int32_t next, int taken);
 
  private:

@@ -21,7 +21,8 @@ class SuffixAutomaton {
   // at: a state, length: of the match.
   Cursor root() const { return known({end_, states_[end_].length}); }  // behind the text
   Cursor step(Cursor, int32_t token) const;
-  // What followed the match, then what followed ever shorter ones. The bucket is of the match's length.
+  // Proposes tokens that followed the match, then those that followed ever shorter ones. The bucket is of the match's
+  // length.
   void guess(Cursor, const SuffixSettings&, Guesses&) const;
 
  private:

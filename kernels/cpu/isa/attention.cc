@@ -39,7 +39,7 @@ inline constexpr int kScoreStride =
     512 + kKeys;  // of a query's scores; as large as a split, and no multiple of a cache way
 
 // out[m][key] = sum over i of query[i][m] * keys[i][key] for P panels of 16 keys. query [d][M], out [M][kScoreStride].
-// Where arithmetic is the limit, as many bytes are fetched from `ahead` meanwhile.
+// Arithmetic may be the limit; as many bytes are then fetched from `ahead` meanwhile.
 template <DType T, int P, int M>
 void score_panels(const Element<T>* keys, int d, const float* query, float* out, const char* ahead) {
   constexpr int kPer = kKeys / W, N = P * kPer;  // vectors per panel, in all
@@ -151,7 +151,8 @@ inline constexpr auto kScoreRuns = score_runs<T>(std::make_integer_sequence<int,
 template <DType T>
 inline constexpr auto kValueRuns = value_runs<T>(std::make_integer_sequence<int, kMaxQueries>());
 
-// What a row sees, as runs of neighbouring slots in ascending position. Everything attention does is driven by these.
+// The keys that a row sees, as runs of neighbouring slots in ascending position. Everything attention does is driven by
+// these.
 struct Run {
   int pos, slot, count;
 
@@ -204,7 +205,7 @@ struct State {
   static constexpr int kHead = 32;
 };
 
-// What one thread needs for a task.
+// Memory that one thread needs for a task.
 template <DType T>
 class Tile {
  public:

@@ -5,7 +5,7 @@
 namespace swiftk::SWIFTK_ISA {
 namespace {
 
-// What 2 W rows hold of two k: a word has the byte of the even one, and above it that of the odd one.
+// Bytes of 2 W rows for two k: a word has the byte of the even one, and above it that of the odd one.
 using WordVec = uint16_t __attribute__((vector_size(4 * W)));
 using ByteVec = uint8_t __attribute__((vector_size(4 * W)));
 using SignedByteVec = int8_t __attribute__((vector_size(4 * W)));

@@ -1,4 +1,4 @@
-// What this machine can do: sequential reads, and multiply-adds from registers, by all threads together.
+// Probes of this machine: sequential reads, and multiply-adds from registers, by all threads together.
 #include <algorithm>
 #include <chrono>
 

@@ -1,4 +1,4 @@
-// What rows of drafters need beside the ops of a pass: out = x / rms(x) * weight, means of rows, and
+// Ops that rows of heads need beside those of a pass: out = x / rms(x) * weight, means of rows, and
 // logits[token[j]] = own[j].
 #include "isa.h"
 #include "vec_math.h"

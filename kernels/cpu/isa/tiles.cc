@@ -13,7 +13,7 @@ namespace swiftk::SWIFTK_ISA {
 #if defined(__AMX_BF16__)
 namespace {
 
-// What LDTILECFG reads.
+// The operand of LDTILECFG.
 struct alignas(64) TileShapes {
   uint8_t palette = 1, start = 0, reserved[14] = {};
   uint16_t row_bytes[16] = {};

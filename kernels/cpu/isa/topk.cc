@@ -91,7 +91,7 @@ class Best {
     heap_[size_++] = c;
     std::push_heap(heap_, heap_ + size_, better);
   }
-  // What a newcomer must reach.
+  // The least value that a newcomer must reach.
   double bound() const { return size_ == k_ ? heap_[0].value : -HUGE_VAL; }
   int size() const { return size_; }
   Candidate* sort() {

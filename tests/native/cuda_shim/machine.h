@@ -1,8 +1,8 @@
 // A GPU for the CUDA C++ kernels on one CPU thread: a cluster of blocks at a time, a fiber for each thread.
 //
-// What may happen in any order on a GPU happens in random order here, by a seed: which thread goes on, how long a warp
-// is left behind, and when an asynchronous copy arrives. Where one is under way, and where nothing was written yet,
-// memory is NaN in every format. What a thread waits for is a condition, so that all waiting for ever is found, and the
+// Events that may happen in any order on a GPU happen in random order here, by a seed: which thread goes on, how long a
+// warp is left behind, and when an asynchronous copy arrives. Memory is NaN in every format while a copy to it is under
+// way, and before anything was written. A thread waits for a condition, so that all waiting for ever is found, and the
 // copies know which memory they may read.
 #pragma once
 #include <ucontext.h>

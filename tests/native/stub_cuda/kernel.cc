@@ -69,7 +69,7 @@ float rounded(float value, DType type) {
                              : swiftk::f16_to_f32(swiftk::f32_to_f16(value));
 }
 
-// What the pointer is compiled as a multiple of.
+// The alignment that the pointer is compiled for.
 size_t Launch::alignment(int i) const {
   const auto whole = [](size_t bytes) { return bytes % kAligned == 0 ? kAligned : 1; };
   switch (function->kernel->arguments[i]) {

@@ -53,7 +53,7 @@ struct Module {};
 
 struct Launch;
 
-// What a pack's kernel is here: arguments as letters (i int32, l int64, f float, the others pointers:
+// A pack's kernel has arguments as letters (i int32, l int64, f float, the others pointers:
 // p to elements, P to 16 bytes, D, V or C to 16 bytes where D, V or a cache slot is a multiple of that, W where a slot
 // is one of 16 elements), and what it does. Where weights come in a layout of their own, they are read before it waits.
 struct Kernel {
@@ -72,7 +72,7 @@ struct Function {
   bool loaded = true;  // else at its first launch, or when asked
 };
 
-// What a kernel may set of the graph that it runs in, by handle.
+// Conditions of the graph that a kernel runs in, which it may set by handle.
 using Conditions = std::map<unsigned long long, std::function<void(unsigned)>>;
 
 struct Launch {
@@ -105,7 +105,7 @@ struct Launch {
   // Throws unless the grid is what the ABI says along an axis.
   void expect(int axis, size_t programs) const;
   void expect_cover(int axis, size_t each, size_t items) const;
-  // What it does while the kernel before it may still run, if it was launched so.
+  // Does the part that may overlap the kernel before it, if it was launched so.
   void begin_early() const;
 
  private:

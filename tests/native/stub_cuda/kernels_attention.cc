@@ -37,7 +37,7 @@ void merge(State& to, const float* acc, float m, float l) {
 
 constexpr int kFar = 1 << 30, kInBlock = swiftk::kKvBlock;
 
-// What the kernels that read the cache share. Views, tables, q, K and V are neighbours among the arguments.
+// The kernels that read the cache share this. Views, tables, q, K and V are neighbours among the arguments.
 class Attention {
  public:
   Attention(const Launch& launch, int pos, int views, int window)
@@ -59,7 +59,7 @@ class Attention {
 
   int prefix(int row) const { return views_[4 * row]; }
   int scratch(int row) const { return views_[4 * row + 1]; }
-  // Where the keys end that a row's sequence has at slot == position: in whole tiles, where it is a tree.
+  // The end of the keys that a row's sequence has at slot == position: in whole tiles, where it is a tree.
   int64_t shared_end(int row) const { return prefix(row) < kFar ? prefix(row) / keys * keys : INT64_MAX; }
   int position(int row) const { return pos_[row]; }
 

@@ -110,7 +110,7 @@ Span<const float> bias_of(const Launch& launch, int argument) {
 
 float plus(float value, const Span<const float>& bias, size_t i) { return bias.data ? value + bias[i] : value; }
 
-// What becomes of the two halves of a head's outputs: kept for qk_norm_rope, or rotated, and stored.
+// The two halves of a head's outputs are kept for qk_norm_rope, or rotated, and stored.
 struct QkvOut {
   explicit QkvOut(const Launch& launch)
       : H(launch.constant("H")), KV(launch.constant("KV")), HD(launch.constant("HD")), norm(launch.number("QK_NORM")) {

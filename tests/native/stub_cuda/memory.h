@@ -24,7 +24,7 @@ class Memory {
   // Throws unless all bytes from a device address on are in one live allocation.
   void check(CUdeviceptr address, size_t bytes) const;
 
-  // What operations get to memory by. Each has a turn, the order in which work was given to the device; one that
+  // Operations get to memory by turns. Each has a turn, the order in which work was given to the device; one that
   // touches what another of a later turn wrote, or writes what it read, is ordered with it by nothing: a race, which is
   // logged. So is the same with one of the turns from `open` on, which may still be under way until it waits.
   void begin(uint64_t turn, const std::string& what, uint64_t open);

@@ -1,4 +1,4 @@
-// What the stub tells a test: counters, a log of violations, faults to inject, and settings.
+// The stub reports to a test: counters, a log of violations, faults to inject, and settings.
 #pragma once
 #include <map>
 #include <string>
