@@ -6,10 +6,10 @@
 
 namespace swiftk {
 
-inline constexpr int kSureness = 16;  // buckets
+inline constexpr int kBuckets = 16;  // of confidence
 
 // The belief before anything was seen: the best guess is right with the probability whose logit is level + slope *
-// sureness, and the r-th other takes first * r^-power * ratio^(r - 1) of its misses.
+// confidence, and the r-th other takes first * r^-power * ratio^(r - 1) of its misses.
 struct Prior {
   double level, slope;
   double level_tight, slope_tight;  // inverse variances
@@ -24,14 +24,14 @@ inline constexpr Prior kThinned{0.8, 0.4, 1.5, 20.0, 0.25, 1, 1}, kWhole{3.7, 0.
     kHead{1.0, 0.8, 1.5, 20.0, 0.25, 1, 1};
 
 struct Odds {
-  std::array<double, kSureness> p_top1{};             // that the best guess is right,
-  std::vector<std::array<double, kSureness>> p_rank;  // [ranks - 1] and that the 2nd, 3rd, ... best is
+  std::array<double, kBuckets> p_top1{};             // that the best guess is right,
+  std::vector<std::array<double, kBuckets>> p_rank;  // [ranks - 1] and that the 2nd, 3rd, ... best is
 };
 
 class AcceptanceRates {
  public:
-  // sureness: of each bucket, as the prior's line takes it. memory: outcomes that a bucket remembers.
-  AcceptanceRates(const Prior&, const std::array<double, kSureness>& sureness, int ranks, double memory);
+  // confidence: of each bucket, as the prior's line takes it. memory: outcomes that a bucket remembers.
+  AcceptanceRates(const Prior&, const std::array<double, kBuckets>& confidence, int ranks, double memory);
   // Rates of a plan's nodes, by confidence; of a source's guesses, by its own buckets.
   static AcceptanceRates of_plan(const Prior& prior);
   static AcceptanceRates of_source(const Prior& prior);
@@ -44,7 +44,7 @@ class AcceptanceRates {
   void fade(double most);
 
   Odds odds() const;
-  std::array<double, kSureness> weights() const;  // how often a bucket occurs
+  std::array<double, kBuckets> weights() const;  // how often a bucket occurs
   double outcomes() const;
   const std::vector<double>& counts() const { return counts_; }  // as below
   void scale(double by);
@@ -53,14 +53,14 @@ class AcceptanceRates {
   double matchness() const;                                      // share of best guesses that were right
 
  private:
-  std::array<double, kSureness> line(const std::array<double, kSureness>& seen) const;
+  std::array<double, kBuckets> line(const std::array<double, kBuckets>& seen) const;
   double& count(int bucket, int rank) { return counts_[bucket * (ranks_ + 1) + rank]; }
   double count(int bucket, int rank) const { return counts_[bucket * (ranks_ + 1) + rank]; }
-  double* often() { return counts_.data() + kSureness * (ranks_ + 1); }
-  const double* often() const { return counts_.data() + kSureness * (ranks_ + 1); }
+  double* often() { return counts_.data() + kBuckets * (ranks_ + 1); }
+  const double* often() const { return counts_.data() + kBuckets * (ranks_ + 1); }
 
   Prior prior_;
-  std::array<double, kSureness> sureness_;
+  std::array<double, kBuckets> confidence_;
   int ranks_;
   double memory_;
   // [buckets, ranks + 1] the last one: none of them; and behind these [buckets] how often each occurred of late, which

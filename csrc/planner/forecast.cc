@@ -20,9 +20,9 @@ double at(int i) { return (i + 1.0) / kGrid; }
 // The mean over confidences of a function on the grid, taken at p * p_top1; below the grid it is 0.
 class Onward {
  public:
-  Onward(const std::array<double, kSureness>& weight, const std::array<double, kSureness>& hold) {
+  Onward(const std::array<double, kBuckets>& weight, const std::array<double, kBuckets>& hold) {
     for (int i = 0; i < kGrid; ++i) {
-      for (int b = 0; b < kSureness; ++b) {
+      for (int b = 0; b < kBuckets; ++b) {
         const double x = at(i) * hold[b] * kGrid - 1;
         const int low = static_cast<int>(std::floor(x));
         const double part = x - low;
@@ -45,9 +45,9 @@ class Onward {
 // The proposals of a step: the best token and its runners-up under all confidences, in the order of their chances.
 class Proposals {
  public:
-  Proposals(const std::array<double, kSureness>& weight, const Odds& odds) {
+  Proposals(const std::array<double, kBuckets>& weight, const Odds& odds) {
     std::vector<std::pair<double, double>> all;  // chance, weight
-    for (int b = 0; b < kSureness; ++b) {
+    for (int b = 0; b < kBuckets; ++b) {
       all.emplace_back(odds.p_top1[b], weight[b]);
       for (const auto& rank : odds.p_rank) all.emplace_back(rank[b], weight[b]);
     }
@@ -126,7 +126,7 @@ class Drafts {
   double stop() const { return usual_stop(onwards_, usual_); }
 
  private:
-  Drafts(const std::array<double, kSureness>& weight, const Odds& odds, double draft,
+  Drafts(const std::array<double, kBuckets>& weight, const Odds& odds, double draft,
          std::span<const double, kStages> rows, double opening)
       : onward_(weight, odds.p_top1),
         proposals_(weight, odds),

@@ -79,7 +79,7 @@ double Planner::levels_of(const Choice& c) const {
   const int guide = c.plan->skip.guided() ? guide_of(c) : -1;
   if (guide < 0) return 1;
   const AcceptanceRates& seen = *plans_[guide].accepted;
-  const std::array<double, kSureness> weight = seen.weights(), holds = seen.odds().p_top1;
+  const std::array<double, kBuckets> weight = seen.weights(), holds = seen.odds().p_top1;
   const double right = std::inner_product(weight.begin(), weight.end(), holds.begin(), 0.0);
   double levels = 1, all = right;
   for (int n = guesses(guide); n > 0 && all >= tuned::kLeastGuess; --n, all *= right) levels += all;
@@ -242,18 +242,18 @@ TreeRule Planner::rule(const Allotment& a, const TextOdds& text, int texts) cons
   const double rate = priced ? texts * (a.drafts ? a.rate : a.pace) : 0;
   for (float& price : rule.row_price) price *= eager * static_cast<float>(rate);
   if (a.drafts) {
-    for (int b = 0; b < kSureness; ++b) {
+    for (int b = 0; b < kBuckets; ++b) {
       rule.p_top1[b] = static_cast<float>(a.odds.p_top1[b]);
       for (int r = 0; r < TreeRule::kRanks - 1; ++r) rule.p_rank[b][r] = static_cast<float>(a.odds.p_rank[r][b]);
     }
-    for (int b = 0; b + 1 < kSureness; ++b) rule.edges[b] = static_cast<float>(AcceptanceRates::edge(b));
+    for (int b = 0; b + 1 < kBuckets; ++b) rule.edges[b] = static_cast<float>(AcceptanceRates::edge(b));
     rule.chain = plans_[a.plan].plan->serial ? 0 : tuned::kChain;
     if (plans_[a.plan].plan->skip.guided()) {
       rule.least_guess = static_cast<float>(tuned::kLeastGuess);
       const int guide = guide_of(plans_[a.plan]);
       rule.guesses = guide < 0 ? tuned::kGuesses : guesses(guide);
       const Odds odds = guide < 0 ? a.odds : plans_[guide].accepted->odds();
-      for (int b = 0; b < kSureness; ++b) rule.guide[b] = static_cast<float>(odds.p_top1[b]);
+      for (int b = 0; b < kBuckets; ++b) rule.guide[b] = static_cast<float>(odds.p_top1[b]);
     }
   }
   for (const SourceId id : ids) rule.sources.push_back({id, text.chance(id)});
