@@ -12,6 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from . import _core
 from .api import LM, load_tensors
 from .errors import InvalidArgument, UnsupportedModel
 from .options.fields import TextOptions, table
@@ -143,10 +144,9 @@ def _refuse(config: Any, inputs: dict[str, Any], streamer: Any, batch: int) -> N
 
 def _sampling(processors: Iterable[Any], config: Any, inputs: int) -> dict[str, Any]:
     """inputs: tokens of each text's inputs, padding included."""
-    options: dict[str, Any] = {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}
+    options: dict[str, Any] = {option: getattr(_core.Sampling(), option) for _, option in _WARPERS.values()}
+    options["temperature"] = 1.0 if config.do_sample else 0.0
     least = 0
-    if config.do_sample:
-        options["temperature"] = 1.0
     for one in processors:
         kind = type(one).__name__
         if kind in _HARMLESS:

@@ -31,6 +31,11 @@ class Option:
     metavar: str | None = None  # the value, in --help
     hf: tuple[str, str] | None = None  # the logits processor of transformers that does the same, and its attribute
 
+    @property
+    def warps(self) -> bool:
+        """Whether it changes what sampling draws, and nothing of greedy decoding. transformers calls those warpers."""
+        return self.hf is not None and self.hf[0].endswith("Warper")
+
 
 def option(default: Any, kind: Kind, help: str, **doors: Any) -> Any:
     """A field of a dataclass of options."""

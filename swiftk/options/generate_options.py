@@ -14,13 +14,14 @@ from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, get_type_hints
 
+from .. import _core
 from ..draft.draft_spec import DRAFTER_NAMES, DraftSpec
 from ..draft.source_settings import SourceSettings
 from ..draft.sources import DRAFTERS
 from ..draft.tree_rule import MAX_DRAFT, TreeRule
 from ..errors import InvalidArgument, InvalidOption
 from ..text import grammar
-from .fields import BOTH, MAX_LOGPROBS, TO_THE_END, TextOptions, described, option, put, read_all, table
+from .fields import BOTH, MAX_LOGPROBS, SAMPLER, TO_THE_END, TextOptions, described, option, put, read_all, table
 from .generation_config import Defaults
 from .load_options import LoadOptions
 from .swift_settings import SwiftSettings
@@ -29,6 +30,7 @@ from .values import By, Choice, Flag, Integer, settings
 OPTIMIZERS = ("auto", "swift", "swift-paper", "self-sd", None)
 NEW_TOKENS = 256  # where neither the caller nor the model says how many, as in transformers' pipelines
 T = TypeVar("T")
+_OFF = _core.Sampling()  # a sampler with everything off
 
 
 @described
@@ -162,20 +164,17 @@ class GenerateOptions(TextOptions):
         sample = self.do_sample
         if sample is None:
             sample = self.temperature > 0 if self.temperature is not None else bool(defaults.do_sample)
-        temperature = _first(self.temperature, defaults.temperature, 1.0) if sample else 0.0
+        own = {name: value for name, value in defaults.sampling.items() if sample or not table(TextOptions)[name].warps}
+        temperature = _first(self.temperature, own.get("temperature"), 1.0) if sample else 0.0
         if self.do_sample and temperature == 0:
             temperature = 1.0  # the file's temperature would not sample
+        given = {
+            name: _first(getattr(self, name), own.get(name), getattr(_OFF, name)) for name in SAMPLER if name != "seed"
+        }
         return replace(
             self,
+            **{**given, "temperature": temperature, "top_k": max(0, given["top_k"])},
             do_sample=temperature > 0,
-            temperature=temperature,
-            top_k=max(0, _first(self.top_k, defaults.top_k if sample else None, 0)),
-            top_p=_first(self.top_p, defaults.top_p if sample else None, 1.0),
-            min_p=_first(self.min_p, defaults.min_p if sample else None, 0.0),
-            repetition_penalty=_first(self.repetition_penalty, defaults.repetition_penalty, 1.0),
-            frequency_penalty=self.frequency_penalty or 0.0,
-            presence_penalty=self.presence_penalty or 0.0,
-            min_tokens=self.min_tokens or 0,
             max_new_tokens=_first(self.max_new_tokens, defaults.new_tokens(prompt_tokens), NEW_TOKENS),
         )
 

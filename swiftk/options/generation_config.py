@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..errors import CheckpointError, InvalidArgument
+from ..errors import CheckpointError, InvalidArgument, InvalidOption
 from ..files.settings import read_json, special_id
 from .fields import TextOptions, table
-from .values import Number
-
-_NUMBERS = {
-    name: one.kind for name, one in table(TextOptions).items() if one.checkpoint and isinstance(one.kind, Number)
-}
+from .values import Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +19,7 @@ class Defaults:
     """Defaults of the model's files; None or empty if they have none."""
 
     do_sample: bool | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    repetition_penalty: float | None = None
+    sampling: Mapping[str, Any] = field(default_factory=dict)  # of the options that the files may hold, by name
     max_new_tokens: int | None = None
     max_length: int | None = None  # tokens of the prompt and of the text together
     bos_token_id: int | None = None
@@ -51,8 +44,11 @@ def read_defaults(model_dir: str | Path) -> Defaults:
     found = read_json(path)
     return Defaults(
         do_sample=found.get("do_sample") if found.get("do_sample") is None else bool(found["do_sample"]),
-        **{name: _number(path, name, kind, found.get(name)) for name, kind in _NUMBERS.items()},
-        top_k=_integer(path, "top_k", found.get("top_k"), -1),
+        sampling={
+            name: _option(path, name, one.kind, found[name])
+            for name, one in table(TextOptions).items()
+            if one.checkpoint and found.get(name) is not None
+        },
         max_new_tokens=_integer(path, "max_new_tokens", found.get("max_new_tokens"), 1),
         max_length=_integer(path, "max_length", found.get("max_length"), 1),
         bos_token_id=_integer(path, "bos_token_id", special_id(folder, "bos_token_id"), 0),
@@ -60,10 +56,11 @@ def read_defaults(model_dir: str | Path) -> Defaults:
     )
 
 
-def _number(path: Path, name: str, kind: Number, value: Any) -> Any:
-    if value is None or (isinstance(value, (int, float)) and not isinstance(value, bool) and kind.holds(value)):
-        return value if value is None else kind.read(name, value)
-    raise CheckpointError(f"[{path.name}] {name}={value!r} in {path}, want {kind.wanted}")
+def _option(path: Path, name: str, kind: Kind, value: Any) -> Any:
+    try:
+        return kind.read(f"[{path.name}] {path} has {name}", value)
+    except (InvalidArgument, InvalidOption) as error:
+        raise CheckpointError(str(error)) from None
 
 
 def _integer(path: Path, name: str, value: Any, low: int) -> Any:

@@ -72,7 +72,7 @@ class Request(Body):
         if form is not None:
             given["response_format"] = form
         if lm.defaults.do_sample is not False:
-            given.setdefault("temperature", 1.0 if lm.defaults.temperature is None else lm.defaults.temperature)
+            given.setdefault("temperature", lm.defaults.sampling.get("temperature", 1.0))
         tokens = TO_THE_END if self.new_tokens is None else self.new_tokens
         given |= {"max_new_tokens": fewer(tokens, most_tokens), "logprobs": logprobs}
         first = given.get("seed")

@@ -217,8 +217,11 @@ def test_which_options_a_sampler_and_a_client_that_drafts_have():
 
 
 MODEL = Defaults(
-    do_sample=True, temperature=0.6, top_p=0.9, top_k=20, min_p=0.1, repetition_penalty=1.1, max_new_tokens=33
+    do_sample=True,
+    sampling={"temperature": 0.6, "top_p": 0.9, "top_k": 20, "min_p": 0.1, "repetition_penalty": 1.1},
+    max_new_tokens=33,
 )
+WARM, COLD = Defaults(sampling={"temperature": 0.6}), {"temperature": 0.0}
 
 
 @pytest.mark.parametrize(
@@ -231,11 +234,11 @@ MODEL = Defaults(
         ({"top_k": -1}, MODEL, (0.6, 0, 0.9)),
         ({"temperature": 0.8}, Defaults(), (0.8, 0, 1.0)),
         ({"do_sample": True}, Defaults(), (1.0, 0, 1.0)),
-        ({"do_sample": True}, Defaults(temperature=0.3), (0.3, 0, 1.0)),
+        ({"do_sample": True}, WARM, (0.6, 0, 1.0)),
         ({"top_p": 0.5}, MODEL, (0.6, 20, 0.5)),
-        ({}, Defaults(temperature=0.6), (0.0, 0, 1.0)),
-        ({}, Defaults(do_sample=True, temperature=0.0), (0.0, 0, 1.0)),
-        ({"do_sample": True}, Defaults(temperature=0.0), (1.0, 0, 1.0)),
+        ({}, WARM, (0.0, 0, 1.0)),
+        ({}, Defaults(do_sample=True, sampling=COLD), (0.0, 0, 1.0)),
+        ({"do_sample": True}, Defaults(sampling=COLD), (1.0, 0, 1.0)),
     ],
 )
 def test_explicit_options_win_over_the_files(given, defaults, want):
@@ -281,7 +284,7 @@ def test_generation_config_files(tmp_path):
     assert read_defaults(tmp_path).eos_token_ids == (2,)
     write(tmp_path, generation_config={"eos_token_id": [5, 6], "do_sample": True, "temperature": 0.6, "top_p": None})
     found = read_defaults(tmp_path)
-    assert (found.eos_token_ids, found.do_sample, found.temperature, found.top_p) == ((5, 6), True, 0.6, None)
+    assert (found.eos_token_ids, found.do_sample, found.sampling) == ((5, 6), True, {"temperature": 0.6})
     write(tmp_path, config={"bos_token_id": 7}, generation_config={"max_length": 40, "bos_token_id": None})
     assert (found := read_defaults(tmp_path)).max_length == 40 and found.bos_token_id == 7
 

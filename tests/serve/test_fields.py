@@ -201,8 +201,8 @@ def test_defaults_are_the_protocols(client, lm, monkeypatch):
 @pytest.mark.parametrize(
     ("defaults", "temperature"),
     [
-        ({"temperature": 0.6}, 0.6),
-        ({"do_sample": True, "temperature": 0.6}, 0.6),
+        ({"sampling": {"temperature": 0.6}}, 0.6),
+        ({"do_sample": True, "sampling": {"temperature": 0.6}}, 0.6),
         ({"do_sample": False}, 0.0),
         ({}, 1.0),
     ],
