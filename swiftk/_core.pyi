@@ -64,6 +64,7 @@ class Sampling:
         top_k: int = 0,
         top_p: float = 1.0,
         min_p: float = 0.0,
+        typical_p: float = 1.0,
         repetition_penalty: float = 1.0,
         frequency_penalty: float = 0.0,
         presence_penalty: float = 0.0,
@@ -76,6 +77,7 @@ class Sampling:
     top_k: int
     top_p: float
     min_p: float
+    typical_p: float
     repetition_penalty: float
     frequency_penalty: float
     presence_penalty: float

@@ -42,6 +42,7 @@ Sampling sampling_of(const swiftk_sampling& in) {
                .top_k = in.top_k,
                .top_p = in.top_p,
                .min_p = in.min_p,
+               .typical_p = in.typical_p,
                .repetition_penalty = in.repetition_penalty,
                .frequency_penalty = in.frequency_penalty,
                .presence_penalty = in.presence_penalty,

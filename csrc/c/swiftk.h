@@ -117,7 +117,7 @@ typedef struct swiftk_logit_bias {
 } swiftk_logit_bias;
 
 /* The order is vLLM's: min_tokens, logit_bias, repetition, frequency and presence penalty, then temperature, top_k,
- * top_p and min_p. Log-probabilities of tokens are those before all of it. */
+ * top_p, min_p and typical_p. Log-probabilities of tokens are those before all of it. */
 typedef struct swiftk_sampling {
   size_t struct_size;
   float temperature;        /* 0: greedy */
@@ -138,9 +138,10 @@ typedef struct swiftk_sampling {
   /* Ids that end the text, the model's and those of swiftk_generate_params, are impossible before so many new tokens.
    * In the single phases the host decides where a text ends, so this does nothing there. */
   int32_t min_tokens;
+  float typical_p; /* 1: off */
 } swiftk_sampling;
 #define SWIFTK_SAMPLING_INIT \
-  {sizeof(swiftk_sampling), 0.0f, 1.0f, 0.0f, 0, 1.0f, SWIFTK_COUPLED, 0, 0.0f, 0.0f, NULL, 0, 0}
+  {sizeof(swiftk_sampling), 0.0f, 1.0f, 0.0f, 0, 1.0f, SWIFTK_COUPLED, 0, 0.0f, 0.0f, NULL, 0, 0, 1.0f}
 
 /* Sublayers that drafts leave out. Any set is legal: a bad one costs speed, never a different token. */
 typedef struct swiftk_skip {

@@ -11,6 +11,7 @@ void each_field(Sampling*, F&& field) {
   field("top_k", &Sampling::top_k);
   field("top_p", &Sampling::top_p);
   field("min_p", &Sampling::min_p);
+  field("typical_p", &Sampling::typical_p);
   field("repetition_penalty", &Sampling::repetition_penalty);
   field("frequency_penalty", &Sampling::frequency_penalty);
   field("presence_penalty", &Sampling::presence_penalty);

@@ -162,6 +162,7 @@ Wanted wanted(const Sampling& s, int generated, int vocab, int k) {
 
 bool draw_listed(const Sampling& s, const TopkArgs& list, const float* row, const Before& before, int k,
                  std::vector<ScoredToken>& best) {
+  if (s.typical_p < 1 && !s.greedy()) return false;  // the entropy is the whole row's
   return ListedDraw(s, list, row, before, best).run(k);
 }
 

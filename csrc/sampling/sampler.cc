@@ -30,46 +30,69 @@ bool likelier(const std::pair<float, int32_t>& a, const std::pair<float, int32_t
 }
 
 // Sorts the first `n` candidates into place; the rest stay unordered behind them.
-void sort_best(Candidates& c, size_t n) {
-  if (n < c.size()) std::nth_element(c.begin(), c.begin() + n, c.end(), likelier);
-  std::sort(c.begin(), c.begin() + std::min(n, c.size()), likelier);
+template <class Order>
+void sort_best(Candidates& c, size_t n, Order order) {
+  if (n < c.size()) std::nth_element(c.begin(), c.begin() + n, c.end(), order);
+  std::sort(c.begin(), c.begin() + std::min(n, c.size()), order);
 }
 
-// Number of best candidates whose probability first reaches top_p. Sorts as far as it has to: most nuclei are small.
-size_t nucleus(Candidates& c, float top_p) {
+float greatest(const Candidates& c) {
+  return std::max_element(c.begin(), c.end(), [](auto& a, auto& b) { return a.first < b.first; })->first;
+}
+
+// Number of first candidates whose probability first reaches `share`. Sorts as far as it has to: most nuclei are small.
+// Sums run over c in its present order, which earlier filters have made a function of the row.
+template <class Order>
+size_t nucleus(Candidates& c, float share, Order order) {
   double total = 0;
-  const float top = std::max_element(c.begin(), c.end(), [](auto& a, auto& b) { return likelier(b, a); })->first;
+  const float top = greatest(c);
   for (const auto& [score, id] : c) total += std::exp(static_cast<double>(score) - top);
   for (size_t sorted = 128;; sorted *= 8) {
-    sort_best(c, sorted);
+    sort_best(c, sorted, order);
     double mass = 0;
     for (size_t i = 0; i < std::min(sorted, c.size()); ++i) {
       mass += std::exp(static_cast<double>(c[i].first) - top);
-      if (mass >= top_p * total) return i + 1;
+      if (mass >= share * total) return i + 1;
     }
     if (sorted >= c.size()) return c.size();
   }
+}
+
+// Keeps the candidates whose -log p lies nearest to the entropy of all until their probability first reaches `share`,
+// and those that lie as near as the last of them, as transformers' TypicalLogitsWarper does.
+void keep_typical(Candidates& c, float share) {
+  const double top = greatest(c);
+  double total = 0, moment = 0;
+  for (const auto& [score, id] : c) {
+    const double p = std::exp(score - top);
+    total += p;
+    if (p > 0) moment += p * (score - top);
+  }
+  const double mean = moment / total;  // -log p and the entropy have -top + log(total) in common, which is left out
+  const auto distance = [&](const std::pair<float, int32_t>& x) { return std::abs(x.first - top - mean); };
+  const size_t n = nucleus(c, share, [&](const auto& a, const auto& b) {
+    const double near = distance(a), far = distance(b);
+    return near < far || (near == far && likelier(a, b));
+  });
+  const double farthest = distance(c[n - 1]);
+  std::erase_if(c, [&](const auto& x) { return distance(x) > farthest; });
 }
 
 void filter(const Sampling& s, float* scores, int vocab, Candidates& c) {
   c.clear();
   for (int i = 0; i < vocab; ++i) c.emplace_back(scores[i], i);
   if (s.top_k > 0 && s.top_k < vocab) {
-    sort_best(c, s.top_k);
+    sort_best(c, s.top_k, likelier);
     c.resize(s.top_k);
   }
-  // The sum inside runs over c in its present order, which top_k has made a function of the row.
-  if (s.top_p < 1) c.resize(nucleus(c, s.top_p));
-  float floor = kRemoved;
+  if (s.top_p < 1) c.resize(nucleus(c, s.top_p, likelier));
   if (s.min_p > 0) {
-    float top = kRemoved;
-    for (const auto& [score, id] : c) top = std::max(top, score);
-    floor = top + std::log(s.min_p);
+    const float floor = greatest(c) + std::log(s.min_p);
+    std::erase_if(c, [&](const auto& x) { return x.first < floor; });
   }
+  if (s.typical_p < 1) keep_typical(c, s.typical_p);
   std::fill(scores, scores + vocab, kRemoved);
-  for (const auto& [score, id] : c) {
-    if (score >= floor) scores[id] = score;
-  }
+  for (const auto& [score, id] : c) scores[id] = score;
 }
 
 }  // namespace
@@ -80,6 +103,7 @@ void check(const Sampling& s) {
   want(s.top_k >= 0, "top_k", s.top_k, "0 (off) or more");
   want(s.top_p > 0 && s.top_p <= 1, "top_p", s.top_p, "in (0, 1]");
   want(s.min_p >= 0 && s.min_p <= 1, "min_p", s.min_p, "in [0, 1]");
+  want(s.typical_p > 0 && s.typical_p <= 1, "typical_p", s.typical_p, "in (0, 1]");
   want(s.repetition_penalty > 0 && std::isfinite(s.repetition_penalty), "repetition_penalty", s.repetition_penalty,
        "a finite number > 0");
   const auto penalty = [](const char* field, float value) { want(std::abs(value) <= 2, field, value, "-2..2"); };

@@ -17,6 +17,9 @@ struct Sampling {
   float temperature = 0;       // 0: greedy
   int top_k = 0;               // 0: off
   float top_p = 1, min_p = 0;  // 1 and 0: off
+  // 1: off. Of the tokens that the other filters leave, those whose surprise is nearest to the row's entropy are kept,
+  // until their probabilities add up to it (locally typical sampling, arXiv 2202.00666).
+  float typical_p = 1;
   float repetition_penalty =
       1;  // 1: off; as Hugging Face (CTRL, 1909.05858): divides positive, multiplies negative logits
   // As OpenAI has them, 0: off. The logit of a token that was generated before loses presence_penalty once, and
@@ -29,7 +32,7 @@ struct Sampling {
   uint64_t seed = 0;
 
   bool greedy() const { return temperature == 0; }
-  bool filters() const { return !greedy() && (top_k > 0 || top_p < 1 || min_p > 0); }
+  bool filters() const { return !greedy() && (top_k > 0 || top_p < 1 || min_p > 0 || typical_p < 1); }
   bool penalises() const { return repetition_penalty != 1 || frequency_penalty != 0 || presence_penalty != 0; }
   // Whether it touches logits once so many tokens were generated.
   bool touches(int generated) const { return penalises() || !logit_bias.empty() || generated < min_tokens; }

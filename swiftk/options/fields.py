@@ -128,6 +128,16 @@ class TextOptions:
         checkpoint=True,
         hf=("MinPLogitsWarper", "min_p"),
     )
+    typical_p: float | None = option(
+        None,
+        Number(0, 1, least=LEAST, tiny=LEAST),
+        "Keep the tokens whose surprise is nearest to the entropy, until their probabilities add up to p. 1: all.",
+        http=BOTH,
+        command=True,
+        sampler=True,
+        checkpoint=True,
+        hf=("TypicalLogitsWarper", "mass"),
+    )
     repetition_penalty: float | None = option(
         None,
         Number(LEAST, MOST),

@@ -33,7 +33,6 @@ REFUSED: dict[str, tuple[Any, ...]] = {  # and what each may be besides
     "tfs_z": (1,),
     "thinking": ({"type": "disabled"},),
     "top_n_sigma": (-1,),
-    "typical_p": (1,),
     "verbosity": ("medium",),
 }
 INSTEAD = {

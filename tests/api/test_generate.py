@@ -33,6 +33,7 @@ SAMPLERS = [
     {"temperature": 0.8, "seed": 3},
     {"temperature": 1.2, "top_p": 0.9, "top_k": 30, "seed": 4},
     {"temperature": 1.0, "min_p": 0.05, "repetition_penalty": 1.3, "seed": 5},
+    {"temperature": 1.3, "typical_p": 0.6, "seed": 6},
     {"repetition_penalty": 1.2},
     TOUCHED,
 ]

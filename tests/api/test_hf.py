@@ -76,7 +76,8 @@ def test_texts_that_may_not_end_yet(model):
 
 
 def test_sampling_is_the_engines_and_repeats_by_torchs_seed(model):
-    options = {"do_sample": True, "temperature": 0.9, "top_k": 40, "top_p": 0.9, "max_new_tokens": 16}
+    sampler = {"temperature": 0.9, "top_k": 40, "top_p": 0.9, "typical_p": 0.8}
+    options = {"do_sample": True, "max_new_tokens": 16, **sampler}
     options |= {"custom_generate": swiftk.hf.generate, "num_return_sequences": 3}
     ids = torch.tensor(PROMPTS[:1])
     torch.manual_seed(3)
@@ -86,9 +87,7 @@ def test_sampling_is_the_engines_and_repeats_by_torchs_seed(model):
     assert found.shape[0] == 3 and not torch.equal(found[0], found[1])
     torch.manual_seed(3)
     seeds = torch.randint(2**62, (3,)).tolist()
-    want = swiftk.hf.attach(model).generate(
-        PROMPTS[0], temperature=0.9, top_k=40, top_p=0.9, seed=seeds[0], max_new_tokens=16, ignore_eos=True
-    )
+    want = swiftk.hf.attach(model).generate(PROMPTS[0], **sampler, seed=seeds[0], max_new_tokens=16, ignore_eos=True)
     assert found[0, len(PROMPTS[0]) :].tolist()[: len(want.tokens)] == want.tokens
 
 

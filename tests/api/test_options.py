@@ -87,6 +87,7 @@ def test_unknown_option_without_a_near_one_lists_all():
         {"top_p": 1.1},
         {"top_k": -2},
         {"min_p": 1.5},
+        {"typical_p": 1.5},
         {"repetition_penalty": 0.0},
         {"seed": -(2**63) - 1},
         {"frequency_penalty": 2.1},

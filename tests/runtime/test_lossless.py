@@ -43,6 +43,7 @@ samplings = st.one_of(
             "top_k": st.sampled_from([0, 1, 5, 50]),
             "top_p": st.sampled_from([1.0, 0.9, 0.3]),
             "min_p": st.sampled_from([0.0, 0.05]),
+            "typical_p": st.sampled_from([1.0, 0.6]),
             "repetition_penalty": st.sampled_from([1.0, 1.2, 0.8]),
             "seed": st.integers(0, 2**64 - 1),
         },

@@ -4,6 +4,8 @@ import shutil
 
 import numpy as np
 import pytest
+import torch
+import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,6 +25,7 @@ samplings = st.fixed_dictionaries(
         "top_k": st.sampled_from([1, 2, 20, 63, 64, 65, 200, 10**6]),
         "top_p": st.floats(0.01, 1),
         "min_p": st.one_of(st.just(0.0), st.floats(1e-4, 1)),
+        "typical_p": st.one_of(st.just(1.0), st.floats(0.01, 1)),
         "repetition_penalty": st.sampled_from([0.7, 1.05, 1.3, 5.0]),
         "frequency_penalty": st.sampled_from([-2.0, -0.3, 0.3, 2.0]),
         "presence_penalty": st.sampled_from([-2.0, -0.3, 0.3, 2.0]),
@@ -186,3 +189,27 @@ def test_bad_logits_are_an_error_under_filters(tiny_dir, tmp_path):
     for sampling in SHARP:
         with pytest.raises(NumericalError, match="NaN or infinite"):
             open_session(open_model(tmp_path / "bad"), sampling=sampling).prefill(PROMPT)
+
+
+@pytest.mark.parametrize("steps", [0, 4], ids=["distinct", "ties"])
+@pytest.mark.parametrize("typical_p", [0.05, 0.2, 0.6, 0.95])
+def test_typical_tokens_are_those_of_transformers(typical_p, steps):
+    """The kept set, in a row whose best token is too likely to be typical, and in flat ones."""
+    warper = transformers.TypicalLogitsWarper(mass=typical_p)
+    kept = set()
+    for spread in (0.0, 0.5, 2.0, 4.0):
+        for seed in range(20):
+            row = row_of(np.random.default_rng(seed), 61, spread, steps)
+            want = torch.isfinite(warper(None, torch.from_numpy(row)[None].double()))[0].nonzero().flatten().tolist()
+            found = draw(row, k=61, whole=True, temperature=1.0, typical_p=typical_p)
+            assert sorted(found) == want
+            kept.add((len(want), int(row.argmax()) in want))
+    assert {best for _, best in kept} == ({False, True} if typical_p < 0.9 else {True})
+    assert typical_p == 0.05 or len(kept) > 4
+
+
+def test_the_entropy_needs_the_whole_row():
+    row = row_of(np.random.default_rng(5), 300, 2.0, 0)
+    listed, whole = both(row, temperature=1.0, typical_p=0.5)
+    assert listed is None and len(whole) == 1
+    assert draw(row) == [int(row.argmax())] == draw(row, typical_p=0.5), "greedy decoding has no filters"

@@ -64,7 +64,7 @@ def sampled_joint(model, sampling, acceptance, speculate, rule=SWIFT):
     [
         {"temperature": 1.0},
         {"temperature": 0.6, "top_p": 0.8},
-        {"temperature": 1.5, "top_k": 7, "min_p": 0.05, "repetition_penalty": 1.3},
+        {"temperature": 1.5, "top_k": 7, "min_p": 0.05, "typical_p": 0.9, "repetition_penalty": 1.3},
         {"temperature": 1.0, "frequency_penalty": 1.5, "presence_penalty": -0.5},
         {"temperature": 0.8, "top_p": 0.9, "logit_bias": {3: 2.0, 7: -1.5}, "min_tokens": 2, "stop_ids": [1, 11, 20]},
         {**ALL_TOUCHES, "temperature": 1.2},

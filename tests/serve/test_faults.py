@@ -255,6 +255,7 @@ FIELDS = [
     "top_p",
     "top_k",
     "min_p",
+    "typical_p",
     "speculate",
     "echo",
     "repetition_penalty",

@@ -28,6 +28,7 @@ VALUES = {
     "top_k": (3, {}),
     "top_p": (0.5, {}),
     "min_p": (0.2, {}),
+    "typical_p": (0.2, {}),
     "repetition_penalty": (1.5, {"temperature": 0}),
     "frequency_penalty": (-2.0, {"temperature": 0}),
     "presence_penalty": (-1.5, {}),

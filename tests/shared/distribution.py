@@ -36,7 +36,7 @@ def touched(
     return z
 
 
-def warp(logits, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, **touches):
+def warp(logits, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, typical_p=1.0, **touches):
     """The reference, [V] probabilities: touched(), then transformers' warpers, in their order, in float64."""
     z = touched(logits, **touches) / temperature
     order = np.lexsort((np.arange(len(z)), -z))
@@ -51,6 +51,13 @@ def warp(logits, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, **touches):
         p /= p.sum()
     if min_p > 0:
         p[p < min_p * p.max()] = 0
+        p /= p.sum()
+    if typical_p < 1:
+        surprise = -np.log(np.where(p > 0, p, 1))
+        distance = np.where(p > 0, np.abs(surprise - (p * surprise).sum()), np.inf)
+        nearest = np.argsort(distance, kind="stable")
+        last = min(np.searchsorted(np.cumsum(p[nearest]), typical_p), len(p) - 1)
+        p[distance > distance[nearest[last]]] = 0
     return p / p.sum()
 
 
