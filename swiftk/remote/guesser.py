@@ -14,6 +14,8 @@ from ..errors import InvalidArgument
 from ..text.tokenizer import Tokenizer
 from .features import Features
 
+_UNVERIFIED = 256  # proposals at the end of a text that are walked at most; the server has verified those before
+
 
 @runtime_checkable
 class Guesser(Protocol):
@@ -46,23 +48,42 @@ class Reader(Guesser, Protocol):
 
 
 class SuffixGuesser:
-    """Proposes the tokens that followed the longest earlier match of the text's end."""
+    """Proposes the tokens that followed the longest earlier match of the text's end.
+
+    Its automaton cannot shrink, so it takes in verified tokens alone. Own proposals at the text's end, which the server
+    may still reject, are walked along.
+    """
 
     model = None
 
     def begin(self, prompt: Sequence[int], sampling: Mapping[str, Any]) -> None:
-        self._prompt, self._sampling = list(prompt), sampling
+        self._prompt, self._followed = list(prompt), []
+        self._proposed: dict[int, int] = {}  # by place
+        self._drafter = _core.drafters.Drafter("suffix")
 
     def guess(self, text: Sequence[int], count: int) -> list[int]:
-        drafter = _core.drafters.Drafter("suffix")
-        drafter.follow([*self._prompt, *text])
-        at, found = drafter.root(), []
+        whole = [*self._prompt, *text]
+        if whole[: len(self._followed)] != self._followed:
+            self.begin(self._prompt, {})
+        end = len(whole)  # of the tokens that the server said: what follows, this drafter proposed
+        while (
+            len(whole) - end < _UNVERIFIED
+            and end > len(self._followed)
+            and self._proposed.get(end - 1) == whole[end - 1]
+        ):
+            end -= 1
+        self._drafter.follow(whole[len(self._followed) : end])
+        self._followed = whole[:end]
+        at, found = self._drafter.root(), []
+        for token in whole[end:]:
+            at = self._drafter.step(at, token)
         while len(found) < count:
-            _, tokens = drafter.propose(at)
+            _, tokens = self._drafter.propose(at)
             if not tokens:
                 break
             found.append(tokens[0])
-            at = drafter.step(at, tokens[0])
+            at = self._drafter.step(at, tokens[0])
+        self._proposed = dict(enumerate([*whole[end:], *found], end))
         return found
 
     def close(self) -> None:
