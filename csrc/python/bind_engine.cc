@@ -134,6 +134,7 @@ class SharedEngine {
       last = engine.last();
       totals = engine.totals();
       use = engine.kv_use();
+      workspace_bytes = engine.workspace_bytes();
     }
     Engine engine;
     std::mutex guard;
@@ -143,6 +144,7 @@ class SharedEngine {
     Round last;
     Totals totals;
     KvUse use;
+    size_t workspace_bytes = 0;
     std::string explained, fallbacks;
     double plain_seconds = 0;
   };
@@ -421,5 +423,7 @@ void bind_engine(py::module_& m) {
           "kv_bytes", [](const SharedEngine& self) { return self.told([](const auto& s) { return s.use.bytes; }); })
       .def_property_readonly("sequences", [](const SharedEngine& self) { return self->sequences(); })
       .def_property_readonly("context", [](const SharedEngine& self) { return self->context(); })
-      .def_property_readonly("workspace_bytes", [](const SharedEngine& self) { return self->workspace_bytes(); });
+      .def_property_readonly("workspace_bytes", [](const SharedEngine& self) {
+        return self.told([](const auto& s) { return s.workspace_bytes; });
+      });
 }

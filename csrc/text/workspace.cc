@@ -56,10 +56,6 @@ Runners make_runners(const Model& model, Executor& host, int sequences, int bloc
   return runners;
 }
 
-size_t residual_bytes(const Model& model, int sequences) {
-  return sizeof(float) * sequences * TokenTree::kMaxNodes * model.config.D;
-}
-
 }  // namespace
 
 Workspace::Workspace(std::shared_ptr<const Model> m, const WorkspaceOptions& o)
@@ -72,11 +68,9 @@ Workspace::Workspace(std::shared_ptr<const Model> m, const WorkspaceOptions& o)
       x(*model->ops, sizeof(float) * executor.max_rows() * model->config.D),
       beside(make_runners(*model, executor, o.sequences, o.blocks)),
       taps_(o.taps.empty() ? model->taps : o.taps),
-      residual_(*model->ops, model->ops->device ? 0 : residual_bytes(*model, o.sequences)) {
-  if (o.poison) {
-    pool.poison(executor.ctx());
-    if (residual_.bytes() > 0) model->ops->fill(executor.ctx(), residual_.as<void>(), 0xff, residual_.bytes());
-  }
+      sequences_(o.sequences),
+      poison_(o.poison) {
+  if (poison_) pool.poison(executor.ctx());
 }
 
 bool Workspace::reserve(Sequence& s, int slots) {
@@ -132,6 +126,12 @@ Rows Workspace::spine_rows(const Sequence& s, int steps) {
   return rows;
 }
 
+void Workspace::make_residual() {
+  if (residual_.bytes() > 0) return;
+  residual_ = Buffer(*model->ops, sizeof(float) * sequences_ * TokenTree::kMaxNodes * model->config.D);
+  if (poison_) model->ops->fill(executor.ctx(), residual_.as<void>(), 0xff, residual_.bytes());
+}
+
 float* Workspace::residual(const Sequence& s, int node) const {
   return residual_.as<float>() + (size_t(s.lane) * TokenTree::kMaxNodes + node) * model->config.D;
 }
@@ -167,6 +167,7 @@ void Workspace::run_draft(std::span<Sequence* const> sequences, std::span<const 
     for (size_t i = 0; i < sequences.size(); row += n[i++] * D) {
       Draft& draft = sequences[i]->draft;
       if (!sequences[i]->kvq) continue;
+      make_residual();
       model->ops->copy(executor.ctx(), residual(*sequences[i], draft.grown), row, sizeof(float) * D * n[i]);
       draft.ran = draft.grown + n[i];
     }

@@ -123,8 +123,13 @@ class Workspace {
   // Runs what drafting did not run of the steps that it shares with the target, for all trees. Returns their number.
   int catch_up(std::span<Sequence* const> trees, int rows);
 
+  void make_residual();
+
   const std::vector<int> taps_;
-  // [sequences, kMaxNodes, D] rows that drafting leaves after the steps it shares with the target. A device has none.
+  const int sequences_;
+  const bool poison_;
+  // [sequences, kMaxNodes, D] rows that drafting leaves after the steps it shares with the target. It is made by the
+  // first draft that shares any, so a device has none.
   Buffer residual_;
 };
 

@@ -183,3 +183,14 @@ def test_generate_with_and_without(tiny_dir, sampler, skip):
 def test_kvq_is_true_or_false(tiny_dir):
     with pytest.raises(TypeError, match="kvq=1, want True or False"):
         swiftk.load(tiny_dir("llama3", layers=LAYERS)).generate("a", kvq=1)
+
+
+def test_rows_of_shared_steps_take_memory_once_a_draft_shares_any(model):
+    """A plan that shares no step with the target leaves no rows behind."""
+    apart, along = (opened(model, skip) for skip in (((0,), (), 3), ((), (), 2)))
+    for session in (apart, along):
+        session.draft(_core.TreeRule(**WIDE))
+    if model.device == "cpu":
+        assert along.workspace_bytes - apart.workspace_bytes == 4 * 64 * model.config["hidden_size"]
+    else:
+        assert along.workspace_bytes == apart.workspace_bytes
