@@ -1,17 +1,19 @@
-// THE CONTRACT between the runtime and a backend: argument structs with shapes in comments, and `Ops`, a table of functions.
+// THE CONTRACT between the runtime and a backend: argument structs with shapes in comments, and `Ops`, a table of
+// functions.
 //
-// Every compute op is row exact: the bits it writes for a row depend on that row's inputs alone, never on how many rows are
-// in the call, which rows they are, which cache slots they use, or how many threads run. Attention is also path exact: it
-// sees keys by logical position, so a tree row has the bits of the same token decoded alone. Layouts of packed weights and
-// of the cache belong to the backend. Kernels check nothing; callers validate at the edge.
+// Every compute op is row exact: the bits it writes for a row depend on that row's inputs alone, never on how many rows
+// are in the call, which rows they are, which cache slots they use, or how many threads run. Attention is also path
+// exact: it sees keys by logical position, so a tree row has the bits of the same token decoded alone. Layouts of
+// packed weights and of the cache belong to the backend. Kernels check nothing; callers validate at the edge.
 //
 // Pointers are to memory of the backend (Ops::allocate), but for the arrays of Rows, PackArgs, MoveArgs, SpineArgs,
-// the slots of ReadArgs and what topk writes, which are the host's. Residual rows and logits are fp32. What one op hands to the next (q,
-// attention's out, h) has room for floats, and is stored as the backend likes.
+// the slots of ReadArgs and what topk writes, which are the host's. Residual rows and logits are fp32. What one op
+// hands to the next (q, attention's out, h) has room for floats, and is stored as the backend likes.
 #pragma once
 #include <cstddef>
 #include <cstdint>
 
+#include "format.h"
 #include "gate_rule.h"
 #include "noise.h"
 #include "tensor.h"
@@ -21,12 +23,24 @@ namespace swiftk {
 struct Ctx;     // a backend's threads (or stream) and scratch memory; one per session, used by one thread at a time
 struct Device;  // what a backend allocates from and runs on where that is not the host
 
-// A packed matrix y[n] = W[n, k] x[k] + bias. Made by Ops::pack.
-struct Weight {
+// Rows of a matrix that are stored in one format. Made by Ops::pack.
+struct Segment {
   const void* data = nullptr;
+  size_t bytes = 0;
+  Format format = Format::F32;
+};
+
+// A packed matrix y[n] = W[n, k] x[k] + bias: its rows one segment after another. Most have one; parts of a matrix
+// whose formats differ (q, k and v; gate and up) have one each, which a device does not read.
+struct Weight {
+  static constexpr int kMostSegments = 3;
+  Segment segment[kMostSegments];
+  int segments = 1;
   const float* bias = nullptr;  // [n], in the packed row order, or null
-  DType dtype = DType::F32;     // as stored; a low_bit() one makes matmuls approximate, and rows stay exact
   int n = 0, k = 0;
+
+  const void* data() const { return segment[0].data; }  // of the first
+  Format format() const { return segment[0].format; }
 };
 
 // Tokens whose K and V lie side by side. Divides the splits of every attention kernel, so bits do not depend on where a
@@ -42,10 +56,10 @@ struct View {
 
 // Rows are tokens with a sequence, a logical position, a cache slot and a set of visible keys. Those of a sequence are
 // neighbours.
-//   Visible to row i: positions 0..prefix_len-1 at slots 0..prefix_len-1, then, in ascending order of j, the scratch rows
-//   j < 64 with bit j set in ancestors[i] (itself included) at slots scratch + j, whose positions are prefix_len,
-//   prefix_len + 1, ... in that order; pos[i] is the last of them. ancestors[i] == 0, and ancestors == null for all rows:
-//   causal, slot == position everywhere.
+//   Visible to row i: positions 0..prefix_len-1 at slots 0..prefix_len-1, then, in ascending order of j, the scratch
+//   rows j < 64 with bit j set in ancestors[i] (itself included) at slots scratch + j, whose positions are prefix_len,
+//   prefix_len + 1, ... in that order; pos[i] is the last of them. ancestors[i] == 0, and ancestors == null for all
+//   rows: causal, slot == position everywhere.
 struct Rows {
   int n = 0;
   const int32_t* token = nullptr;       // [n]
@@ -81,9 +95,9 @@ struct EmbedArgs {
   float* x;  // [n, D]
 };
 
-// q, k, v = W rmsnorm(x), or W x; optional per-head RMSNorm of q and k (Qwen3); rotary embedding (halves rotated, as Hugging Face
-// does: element i pairs with i + d/2); k and v are stored at rows.slot in the cache's dtype. n_heads may be 0: k and v
-// alone; or kv.shape.n_kv: q alone (on a device, where its kernels were built for that).
+// q, k, v = W rmsnorm(x), or W x; optional per-head RMSNorm of q and k (Qwen3); rotary embedding (halves rotated, as
+// Hugging Face does: element i pairs with i + d/2); k and v are stored at rows.slot in the cache's dtype. n_heads may
+// be 0: k and v alone; or kv.shape.n_kv: q alone (on a device, where its kernels were built for that).
 struct QkvArgs {
   const float* x;     // [n, w.k]
   const float* norm;  // [w.k]; null: x as it is
@@ -121,7 +135,7 @@ struct GateUpArgs {
   const float* x;     // [n, D]
   const float* norm;  // [D]
   float eps;
-  Weight w;  // [2F, D], packed interleaved from (gate, up) with group = kGateGroup
+  Weight w;  // [2F, D], packed interleaved from (gate, up) with group = kGateGroup; or gate and up as two segments
   int n;
   float* h;  // [n, F]
 };
@@ -162,9 +176,9 @@ struct SpreadArgs {
   float* logits;  // [n, vocab]
 };
 
-// Per row, the k largest of scale * scores + noise, best first, ties to the lowest id. scale * scores is rounded to f32;
-// noise is gumbel(seed, pos, token, stream) of noise.h if `noisy`, else 0. What is -inf or NaN never wins: where fewer
-// than k are left, id is -1 and logit -inf. scale > 0.
+// Per row, the k largest of scale * scores + noise, best first, ties to the lowest id. scale * scores is rounded to
+// f32; noise is gumbel(seed, pos, token, stream) of noise.h if `noisy`, else 0. What is -inf or NaN never wins: where
+// fewer than k are left, id is -1 and logit -inf. scale > 0.
 struct TopkArgs {
   const float* logits;  // [n, V]
   const float* scores;  // [n, V]; may be `logits`
@@ -173,16 +187,16 @@ struct TopkArgs {
   bool noisy;
   uint64_t seed;
   Stream stream;
-  const int32_t* pos;  // [n] position of the token that is drawn
-  int32_t* id;         // [n, k]
-  float* logit;        // [n, k] logits[id]
-  float* lse;          // [n] log sum exp(logits); NaN or infinite if a logit is
+  const int32_t* pos;     // [n] position of the token that is drawn
+  int32_t* id;            // [n, k]
+  float* logit;           // [n, k] logits[id]
+  float* lse;             // [n] log sum exp(logits); NaN or infinite if a logit is
   float* mass = nullptr;  // [n] or null: sum exp(scale * logits - the largest of them); no noise
 };
 inline constexpr int kMaxTopk = 64;
 
-// Copies slot from[i] to slot to[i], for i = 0, 1, ... in turn, in every layer. Slots are of the whole cache: block times
-// kKvBlock plus place.
+// Copies slot from[i] to slot to[i], for i = 0, 1, ... in turn, in every layer. Slots are of the whole cache: block
+// times kKvBlock plus place.
 struct MoveArgs {
   KvLayer kv;          // the first layer
   size_t layer_bytes;  // from one layer to the next
@@ -203,23 +217,25 @@ struct ReadArgs {
 // Which matrix it is: a backend may lay them out in different ways.
 enum class Matrix : uint8_t { Qkv, Output, GateUp, Down, Head, Embedding };
 
-// Where a packed matrix comes from: row-major parts, cut into groups of `group` rows that are laid out one after another
-// (q heads, k heads, v heads) or, interleaved, in turn (gate, up, gate, up, ...). A group may be padded by the backend.
+// Where a packed matrix comes from: row-major parts, cut into groups of `group` rows that are laid out one after
+// another (q heads, k heads, v heads) or, interleaved, in turn (gate, up, gate, up, ...). A group may be padded by the
+// backend.
 struct PackArgs {
   Matrix role = Matrix::Head;
-  const void* part[3];   // each [rows[i], k], dtype `source`
-  int rows[3];           // 0: part absent
+  const void* part[3];  // each [rows[i], k]
+  int rows[3];          // 0: part absent
   int k;
-  int group;             // rows per group; the last group of a part may be short. 0: the whole part
+  int group;  // rows per group; the last group of a part may be short. 0: the whole part
   bool interleave;
-  DType source, dtype;   // converted (rounded to nearest even, or quantised) if they differ; source is not low_bit()
-  bool fragments;        // of low_bit() weights, by the CPU's table: as a GPU reads them
-  void* dst;             // packed_bytes() bytes, from Ops::allocate
+  DType source;    // of the parts
+  Format format;   // to which they are converted: rounded to nearest even, or quantised
+  bool fragments;  // of formats in blocks, by the CPU's table: as a GPU reads them
+  void* dst;       // packed_bytes() bytes, from Ops::allocate
 };
 
 // A run of steps over rows that were bound, as far as it can be recorded: calls with equal keys make the same launches.
 struct PassKey {
-  uint64_t steps;  // a hash of the steps
+  uint64_t steps;               // a hash of the steps
   const void *x, *kv, *logits;  // null where the pass has none
   bool operator==(const PassKey&) const = default;
 };
@@ -240,8 +256,8 @@ struct SpineArgs {
 };
 
 struct Probe {
-  double read_bytes_per_s;   // sequential reads of memory far larger than the caches, all threads
-  // Peak of the multiply-add that matmuls of `dtype`, which is not low_bit(), use (2 flops each), all threads.
+  double read_bytes_per_s;  // sequential reads of memory far larger than the caches, all threads
+  // Peak of the multiply-add that matmuls of weights stored as `dtype` use (2 flops each), all threads.
   double flops_per_s;
 };
 
@@ -253,11 +269,12 @@ struct Ops {
   int draws;          // rows a topk call should take: 1 where it costs by the row, more where it waits for a device
   bool shares_table;  // a device's packed head serves as the table of embed, too
   int kv_planes;      // parts of a layer's cache, one after another, in each of which blocks lie one after another
-  int (*few_rows)(DType);  // that pass over weights of this type without arithmetic counting much: a guess
+  int (*few_rows)(Format);  // that pass over weights of this format without arithmetic counting much: a guess
 
   Ctx* (*create)(Device*, int threads);
-  // One whose ops are in turn with those of another ctx, of any table for the same device, which outlives it: with rows,
-  // scratch memory and recorded passes of its own. Null on the host, where such ops may have the other ctx itself.
+  // One whose ops are in turn with those of another ctx, of any table for the same device, which outlives it: with
+  // rows, scratch memory and recorded passes of its own. Null on the host, where such ops may have the other ctx
+  // itself.
   Ctx* (*beside)(Device*, Ctx& other);
   void (*destroy)(Ctx*);
   // 64-byte aligned and zeroed; on the host lazily by the system, with huge pages where they help. Throws bad_alloc.
@@ -278,9 +295,9 @@ struct Ops {
 
   // Makes rows known before the ops that take them; they stay bound, in host memory too, until the next call.
   void (*bind)(Ctx&, const Rows&);
-  // True: the pass was recorded before and now runs. False: the caller runs the ops, then calls end_pass, with false if it
-  // did not come to the end of them. That says false where the ops were to be recorded and could not be: they have not
-  // run, and the caller begins once more.
+  // True: the pass was recorded before and now runs. False: the caller runs the ops, then calls end_pass, with false if
+  // it did not come to the end of them. That says false where the ops were to be recorded and could not be: they have
+  // not run, and the caller begins once more.
   bool (*begin_pass)(Ctx&, const PassKey&);
   bool (*end_pass)(Ctx&, bool complete);
 
@@ -309,8 +326,8 @@ struct Ops {
   void (*probe)(Ctx&, DType, Probe*);  // takes about a second
 };
 
-// The CPU table for an instruction set ("baseline", "avx2", "avx512", "avx512bf16", "amx"); null or "": the best of this machine.
-// Returns null if the name is unknown or this machine cannot run it.
+// The CPU table for an instruction set ("baseline", "avx2", "avx512", "avx512bf16", "amx"); null or "": the best of
+// this machine. Returns null if the name is unknown or this machine cannot run it.
 const Ops* cpu_ops(const char* isa);
 
 // Names that cpu_ops() accepts on this machine, best first, ended by null.

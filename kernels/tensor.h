@@ -6,16 +6,9 @@
 
 namespace swiftk {
 
-// What an element of a checkpoint or a cache may be, and more forms of packed weights, whose layouts are the backend's:
-//   Int8, Int4, Int3: groups along k share a scale. Only drafts read them
-//   Planes: F16 as bytes of two planes, upper and lower ones, with the values and the sums of F16
-//   Upper: the same memory, of which only the upper bytes are read, by drafts: 3 significant bits of each value
-enum class DType : uint8_t { F32, BF16, F16, Int8, Int4, Int3, Planes, Upper };
+// The type of an element of a checkpoint or a cache.
+enum class DType : uint8_t { F32, BF16, F16 };
 
-constexpr bool full(DType t) { return t <= DType::F16; }
-constexpr bool low_bit(DType t) { return t >= DType::Int8 && t <= DType::Int3; }
-
-// Bytes of an element in memory; not for low_bit() ones.
 constexpr size_t size_of(DType t) { return t == DType::F32 ? 4 : 2; }
 
 constexpr float bf16_to_f32(uint16_t b) { return std::bit_cast<float>(uint32_t{b} << 16); }

@@ -15,6 +15,7 @@ class Model:
         dir: str,
         *,
         dtype: str = "auto",
+        kv_dtype: str = "auto",
         isa: str = "",
         threads: int = 0,
         device: str = "cpu",
@@ -33,6 +34,7 @@ class Model:
     device: str
     threads: int
     dtype: str
+    kv_dtype: str
     weight_bytes: int
     copies: dict[str, int]  # bytes of memory for each that drafts may read
     drafters: list[str]  # the kinds of those that were loaded beside the model
@@ -431,6 +433,7 @@ def survey(
     dir: str,
     *,
     dtype: str = "auto",
+    kv_dtype: str = "auto",
     isa: str = "",
     threads: int = 0,
     draft_weights: str = "own",

@@ -88,6 +88,7 @@ def _load(
     model = _core.Model(
         str(folder),
         dtype=options.dtype,
+        kv_dtype=options.kv_dtype,
         isa=options.isa or "",
         threads=options.threads or 0,
         device=chosen,

@@ -3,7 +3,7 @@
 
 #include <cstdio>
 
-#include "base/dtype_names.h"
+#include "base/names.h"
 #include "draft/drafters/alone.h"
 #include "files/eos.h"
 #include "heads/load.h"
@@ -135,6 +135,7 @@ swiftk_status swiftk_model_load(const char* dir, const swiftk_load_params* given
     need(dir, "dir");
     const auto params = read<swiftk_load_params>(given, SWIFTK_LOAD_PARAMS_INIT, "params");
     swiftk::LoadOptions options{.dtype = params.dtype ? params.dtype : "auto",
+                                .kv_dtype = params.kv_dtype ? params.kv_dtype : "auto",
                                 .draft_weights = params.draft_weights ? params.draft_weights : "",
                                 .draft_memory = params.draft_memory,
                                 .drafters = paths(params.drafter),

@@ -73,8 +73,10 @@ typedef struct swiftk_load_params {
                         * are joined by colons, and are then "drafter", "drafter-2", ... where skip sets name weights */
   const char* drafter_packs; /* on a GPU: what `swiftk pack --drafter` made; several files are joined by colons, in the
                               * order of the drafters */
+  const char* kv_dtype;      /* of keys and values: null or "auto" (the weights'), or as dtype; it changes the texts */
 } swiftk_load_params;
-#define SWIFTK_LOAD_PARAMS_INIT {sizeof(swiftk_load_params), NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, 0, NULL, NULL}
+#define SWIFTK_LOAD_PARAMS_INIT \
+  {sizeof(swiftk_load_params), NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, 0, NULL, NULL, NULL}
 
 typedef struct swiftk_model_info {
   size_t struct_size;

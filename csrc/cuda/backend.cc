@@ -6,9 +6,7 @@
 namespace swiftk::cuda {
 namespace {
 
-bool drafts_by_itself(const Device& device) {
-  return !debug_switch("stepwise", false) && device.functions.gate.handle;
-}
+bool drafts_by_itself(const Device& device) { return !debug_switch("stepwise", false) && device.functions.gate.handle; }
 
 struct Backend {
   Backend(int ordinal, const std::string& pack_path) : device(ordinal, pack_path) {
@@ -17,7 +15,7 @@ struct Backend {
            .draws = kMaxTopk,
            .shares_table = device.pack.layout(Matrix::Head).kernel.empty(),
            .kv_planes = 2,  // K, then V
-           .few_rows = [](DType) { return kFewRows; },
+           .few_rows = [](Format) { return kFewRows; },
            .create = create,
            .beside = beside,
            .destroy = destroy,
@@ -72,9 +70,9 @@ std::shared_ptr<const Ops> open_ops(int ordinal, const std::string& pack_path) {
 
 void check_pack(const Ops& ops, const KernelShape& shape) { ops.device->pack.check_fits(shape); }
 
-bool reads(const Ops& ops, DType copy) { return ops.device->pack.reads(copy); }
+bool reads(const Ops& ops, Format copy) { return ops.device->pack.reads(copy); }
 
-bool reads_head(const Ops& ops, DType copy) { return ops.device->pack.reads_head(copy); }
+bool reads_head(const Ops& ops, Format copy) { return ops.device->pack.reads_head(copy); }
 
 GpuInfo describe_gpu(int ordinal) {
   const Card card(ordinal);

@@ -15,9 +15,9 @@ std::shared_ptr<const Ops> open_ops(int ordinal, const std::string& pack_path);
 // Throws Error(Checkpoint) if the pack of that table is not for models of this shape.
 void check_pack(const Ops&, const KernelShape&);
 
-// Whether that pack has kernels for copies of the weights in this form.
-bool reads(const Ops&, DType);
-bool reads_head(const Ops&, DType);  // whether it has them for the head, at least
+// Whether that pack has kernels for copies of the weights in this format.
+bool reads(const Ops&, Format);
+bool reads_head(const Ops&, Format);  // whether it has them for the head, at least
 
 struct GpuInfo {
   std::string name, architecture, driver;  // "NVIDIA H200", "sm_90", "13.0"

@@ -1,6 +1,5 @@
 #include "cuda/device.h"
 
-#include "base/dtype_names.h"
 #include "base/error.h"
 
 namespace swiftk {

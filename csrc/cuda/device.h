@@ -40,7 +40,7 @@ struct Matmuls {
   Bucketed qkv, o_proj, gate_up, down, lm_head;
 };
 
-inline constexpr DType kCopies[] = {DType::Int8, DType::Int4, DType::Int3};
+inline constexpr Format kCopies[] = {Format::Int8, Format::Int4, Format::Int3};
 
 struct Functions {
   Function embed, rmsnorm, qk_norm_rope, attention_split, attention_merge, attention_branch, attention_serial;
@@ -54,7 +54,10 @@ struct Functions {
   Matmuls own;                       // of weights in the pack's dtype
   std::array<Matmuls, 3> of_copies;  // of kCopies, without handles where the pack has none
   const Matmuls& reading(const Weight& w) const {
-    return low_bit(w.dtype) ? of_copies[static_cast<int>(w.dtype) - static_cast<int>(DType::Int8)] : own;
+    for (size_t i = 0; i < std::size(kCopies); ++i) {
+      if (w.format() == kCopies[i]) return of_copies[i];
+    }
+    return own;
   }
   std::array<Function, kMatrices> pack;  // for matrices that have a layout
 };

@@ -36,7 +36,7 @@ size_t packed_bytes(const Device*, const PackArgs&);
 void pack(Ctx&, const PackArgs&);
 size_t kv_bytes(const KvShape&);
 
-// low_bit.cc: the two above for weights that drafts alone read
+// low_bit.cc: the two above for weights in blocks
 size_t copy_bytes(const PackArgs&);
 void pack_copy(Ctx&, const PackArgs&);
 

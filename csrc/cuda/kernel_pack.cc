@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <cstring>
 
-#include "base/dtype_names.h"
 #include "base/error.h"
 
 namespace swiftk::cuda {
@@ -86,7 +85,7 @@ void KernelPack::read_shape(const Json& shape) {
   if (!eps || !eps->is(Json::Type::Number)) bad("the shape has no usable eps");
   shape_.eps = eps->number();
   const std::string dtype = text(shape.find("dtype"));
-  const std::optional<DType> known = full_dtype_named(dtype);
+  const std::optional<DType> known = dtype_named(dtype);
   if (!known) bad("dtype is '" + printable(dtype) + "', want float32, bfloat16 or float16");
   shape_.dtype = *known;
   read_head(shape);
@@ -160,9 +159,9 @@ void KernelPack::check_fits(const KernelShape& model) const {
   if (model.linears != shape_.linears) bad("built for other matrices beside the layers than the drafter has");
 }
 
-bool KernelPack::reads(DType copy) const { return find(std::string("qkv.") + name_of(copy) + ".8"); }
+bool KernelPack::reads(Format copy) const { return find(std::string("qkv.") + name_of(copy) + ".8"); }
 
-bool KernelPack::reads_head(DType copy) const { return find(std::string("lm_head.") + name_of(copy) + ".8"); }
+bool KernelPack::reads_head(Format copy) const { return find(std::string("lm_head.") + name_of(copy) + ".8"); }
 
 const PackedKernel* KernelPack::find(const std::string& name) const {
   const auto found = kernels_.find(name);

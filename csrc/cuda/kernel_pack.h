@@ -50,9 +50,9 @@ class KernelPack {
   const Layout& layout(Matrix m) const { return layouts_[static_cast<int>(m)]; }
   // Throws Error(Checkpoint) naming the first field in which the pack's shape is not the model's.
   void check_fits(const KernelShape&) const;
-  // Whether it has matmuls for low_bit() weights of this kind.
-  bool reads(DType) const;
-  bool reads_head(DType) const;
+  // Whether it has matmuls for weights in blocks of this format.
+  bool reads(Format) const;
+  bool reads_head(Format) const;
   // Null if there is none of that name.
   const PackedKernel* find(const std::string& name) const;
   // Throws Error(Checkpoint).

@@ -27,18 +27,19 @@ void upload_converted(Queue& queue, char* to, const void* from, DType source, DT
 }
 
 size_t row_major_bytes(const PackArgs& a) {
-  return (size_t{0} + a.rows[0] + a.rows[1] + a.rows[2]) * a.k * size_of(a.dtype);
+  return (size_t{0} + a.rows[0] + a.rows[1] + a.rows[2]) * a.k * size_of(facts(a.format).element);
 }
 
 // Part after part, each in the checkpoint's own order.
 void upload_rows(Queue& queue, char* to, const PackArgs& a) {
+  const DType dtype = facts(a.format).element;
   for (int p = 0; p < 3; ++p) {
-    const size_t count = size_t(a.rows[p]) * a.k, bytes = count * size_of(a.dtype);
+    const size_t count = size_t(a.rows[p]) * a.k, bytes = count * size_of(dtype);
     if (count == 0) continue;
-    if (a.source == a.dtype) {
+    if (a.source == dtype) {
       queue.upload(to, a.part[p], bytes);
     } else {
-      upload_converted(queue, to, a.part[p], a.source, a.dtype, count);
+      upload_converted(queue, to, a.part[p], a.source, dtype, count);
     }
     to += bytes;
   }
@@ -101,13 +102,13 @@ void fill(Ctx& ctx, void* to, int byte, size_t bytes) {
 }
 
 size_t packed_bytes(const Device* device, const PackArgs& a) {
-  if (low_bit(a.dtype)) return copy_bytes(a);
+  if (in_blocks(a.format)) return copy_bytes(a);
   const Layout& layout = device->pack.layout(a.role);
   return layout.kernel.empty() ? row_major_bytes(a) : layout.bytes;
 }
 
 void pack(Ctx& ctx, const PackArgs& a) {
-  if (low_bit(a.dtype)) return pack_copy(ctx, a);
+  if (in_blocks(a.format)) return pack_copy(ctx, a);
   const Issue s(ctx);
   const Layout& layout = s.device.pack.layout(a.role);
   if (layout.kernel.empty()) {

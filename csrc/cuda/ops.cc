@@ -70,7 +70,7 @@ void rmsnorm_qkv_rope_append(Ctx& ctx, const QkvArgs& a) {
   const int heads = a.n_heads + 2 * kv.n_kv;
   const void* const raw = s.queue.raw.as();
   const Bucketed& kernels = qkv_of(s, a);
-  launch_matmul(s, kernels, heads * tiles(kernels, r.n, kv.d / 2), r.n, y, a.w.data, a.w.bias, r.slot, r.cos, r.sin,
+  launch_matmul(s, kernels, heads * tiles(kernels, r.n, kv.d / 2), r.n, y, a.w.data(), a.w.bias, r.slot, r.cos, r.sin,
                 a.q, a.kv.data, values(a.kv), raw);
   if (!a.q_norm) return;
   s.queue.launch(s.functions.qk_norm_rope, r.rows, heads, 1, s.queue.count(r.n), raw, a.q_norm, a.k_norm, r.slot, r.cos,
@@ -103,34 +103,34 @@ void attention(Ctx& ctx, const AttentionArgs& a) {
 void o_proj_residual(Ctx& ctx, const ResidualArgs& a) {
   Issue s(ctx);
   const Bucketed& kernels = s.functions.reading(a.w).o_proj;
-  launch_matmul(s, kernels, tiles(kernels, a.n, a.w.n), a.n, a.in, a.w.data, a.w.bias, a.x);
+  launch_matmul(s, kernels, tiles(kernels, a.n, a.w.n), a.n, a.in, a.w.data(), a.w.bias, a.x);
 }
 
 void down_proj_residual(Ctx& ctx, const ResidualArgs& a) {
   Issue s(ctx);
   const Bucketed& kernels = s.functions.reading(a.w).down;
-  launch_matmul(s, kernels, tiles(kernels, a.n, a.w.n), a.n, a.in, a.w.data, a.w.bias, a.x);
+  launch_matmul(s, kernels, tiles(kernels, a.n, a.w.n), a.n, a.in, a.w.data(), a.w.bias, a.x);
 }
 
 void rmsnorm_gate_up_silu(Ctx& ctx, const GateUpArgs& a) {
   Issue s(ctx);
   const void* const y = normalise(s, a.x, a.norm, a.n);
   const Bucketed& kernels = s.functions.reading(a.w).gate_up;
-  launch_matmul(s, kernels, tiles(kernels, a.n, a.w.n / 2), a.n, y, a.w.data, a.w.bias, a.h);
+  launch_matmul(s, kernels, tiles(kernels, a.n, a.w.n / 2), a.n, y, a.w.data(), a.w.bias, a.h);
 }
 
 void rmsnorm_lm_head(Ctx& ctx, const LmHeadArgs& a) {
   Issue s(ctx);
   const void* const y = made_ready(s, a.x, a.norm, a.n, a.w.k);
   const Bucketed& kernels = s.functions.reading(a.w).lm_head;
-  launch_matmul(s, kernels, tiles(kernels, a.n, a.w.n), a.n, y, a.w.data, a.logits);
+  launch_matmul(s, kernels, tiles(kernels, a.n, a.w.n), a.n, y, a.w.data(), a.logits);
 }
 
 void linear(Ctx& ctx, const ResidualArgs& a) {
   Issue s(ctx);
   const void* const y = rounded(s, a.in, a.n, a.w.k);
   const Bucketed& kernels = s.functions.linears.at({a.w.n, a.w.k});
-  launch_matmul(s, kernels, tiles(kernels, a.n, a.w.n), a.n, y, a.w.data, a.w.bias, a.x);
+  launch_matmul(s, kernels, tiles(kernels, a.n, a.w.n), a.n, y, a.w.data(), a.w.bias, a.x);
 }
 
 void rmsnorm(Ctx& ctx, const NormArgs& a) {

@@ -42,16 +42,16 @@ int offer_plan(Planner& planner, const Model& m, const DraftSpec& skip, bool for
 
 // Drafters that were loaded, and copies of the weights in fewer bits; or every second layer where there are none.
 void offer_plans(Planner& planner, const Model& m) {
-  planner.few_rows(m.ops->few_rows(m.dtype));
+  planner.few_rows(m.ops->few_rows(m.own.format));
   const int drafters = static_cast<int>(m.drafters.size());
   for (int i = 0; i < drafters; ++i) offer_plan(planner, m, {.drafter = i}, true);
   for (const Weights& copy : m.copies) {
     DraftSpec fewer_bits;
-    fewer_bits.weights = {copy.dtype};
+    fewer_bits.weights = {copy.format};
     offer_plan(planner, m, fewer_bits, true);
     for (int i = 0; i < drafters; ++i) {
       fewer_bits.drafter = i;
-      if (!m.drafters[i]->opens && low_bit(copy.dtype)) offer_plan(planner, m, fewer_bits, true);
+      if (!m.drafters[i]->opens && in_blocks(copy.format)) offer_plan(planner, m, fewer_bits, true);
     }
   }
   if (!m.copies.empty() || drafters > 0) return;

@@ -4,7 +4,6 @@
 #include <array>
 #include <set>
 
-#include "base/dtype_names.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "cuda/backend.h"
@@ -22,7 +21,7 @@ namespace {
 const Weight& vocabulary_head(const LoadOptions& its, const Model& target) {
   const bool few = !its.draft_weights.empty() && its.draft_weights != "own" && !target.ops->device;
   for (const Weights& copy : target.copies) {
-    if (few && low_bit(copy.dtype)) return copy.head;
+    if (few && in_blocks(copy.format)) return copy.head;
   }
   return target.own.head;
 }
@@ -43,9 +42,7 @@ std::shared_ptr<Model> head_model(const Config& config, LoadOptions its, const M
   return model;
 }
 
-size_t head_bytes(const Weight& head) {
-  return head.n * static_cast<size_t>(head.k) * (low_bit(head.dtype) ? 1 : size_of(head.dtype));
-}
+size_t head_bytes(const Weight& head) { return head.n * static_cast<size_t>(head.k) * facts(head.format()).bits / 8; }
 
 std::array<KernelShape, 3> moa_shapes(const std::array<Config, 3>& layers) {
   std::array<KernelShape, 3> shapes;
@@ -70,7 +67,10 @@ void load_moa(const std::string& dir, const Json& json, const LoadOptions& its, 
     if (target.ops->device) cuda::check_pack(*layers[i]->ops, shapes[i]);
   }
   load_tensors(file, its, *layers[0], moa_manifest(file, *layers[0], *layers[1], *layers[2], out.moa), shapes[0]);
-  layers[1]->dtype = layers[2]->dtype = layers[0]->dtype;
+  for (size_t i = 1; i < layers.size(); ++i) {
+    layers[i]->dtype = layers[0]->dtype;
+    layers[i]->kv_dtype = layers[0]->kv_dtype;
+  }
   out.layers = layers[0];
   out.moa.states = layers[1];
   out.moa.cross = layers[2];

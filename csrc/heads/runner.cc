@@ -8,7 +8,7 @@ namespace {
 // Guesses need not be those of its own weights: of a model that has a copy in fewer bits, the copy is read.
 Plan plan_of(const Model& layers) {
   DraftSpec skip;
-  if (!layers.copies.empty()) skip.weights = {layers.copies[0].dtype};
+  if (!layers.copies.empty()) skip.weights = {layers.copies[0].format};
   return compile_plan(layers, skip);
 }
 
@@ -40,7 +40,7 @@ Runner::Runner(const Model& target, int number, const Executor& host, int sequen
   if (tokens_.bytes() > 0) {
     ops_.upload(executor_.ctx(), tokens_.as<void>(), drafter_.tokens.data(), tokens_.bytes());
   }
-  if (ops_.device && drafter_.layers->own.head.data == target.own.head.data) normed_ = Buffer(ops_, x_.bytes());
+  if (ops_.device && drafter_.layers->own.head.data() == target.own.head.data()) normed_ = Buffer(ops_, x_.bytes());
 }
 
 bool Runner::make_room(Sequence& s) {

@@ -5,9 +5,9 @@
 #include <cstdio>
 #include <cstring>
 
-#include "base/dtype_names.h"
 #include "base/error.h"
 #include "base/machine.h"
+#include "base/names.h"
 #include "cuda/backend.h"
 
 namespace swiftk {
@@ -46,11 +46,15 @@ class Loader {
         drafts_(drafts) {}
 
   void run() {
-    const std::string& dtype = options_.dtype;
-    model_.dtype = dtype.empty() || dtype == "auto" ? jobs_.matrices.front().parts.front().dtype : parse_dtype(dtype);
-    model_.own.dtype = shape_.dtype = model_.dtype;
+    model_.dtype = shape_.dtype = dtype_of(options_.dtype, "dtype", jobs_.matrices.front().parts.front().dtype);
+    model_.kv_dtype = dtype_of(options_.kv_dtype, "kv_dtype", model_.dtype);
+    if (model_.ops->device && model_.kv_dtype != model_.dtype) {
+      fail(Status::Unsupported, std::string("[load] kv_dtype is ") + name_of(model_.kv_dtype) + ", on a GPU want " +
+                                    name_of(model_.dtype) + ", the weights' dtype");
+    }
+    model_.own.format = format_of(model_.dtype);
     if (model_.ops->device) cuda::check_pack(*model_.ops, shape_);
-    own_form_ = model_.dtype;
+    own_form_ = model_.own.format;
     drafts_ ? choose_form() : choose_copies();
     if (options_.survey) return measure();
     total_ = jobs_.bytes + (copies_embedding() ? jobs_.embedding.bytes : 0);
@@ -65,34 +69,36 @@ class Loader {
     for (Weights& copy : model_.copies) {
       copy.layers = model_.own.layers;  // norms and biases
       copy.head = model_.own.head;
-      blocks.push_back(model_.storage.emplace_back(*model_.ops, bytes_of(copy.dtype)).as<char>());
+      blocks.push_back(model_.storage.emplace_back(*model_.ops, bytes_of(copy.format)).as<char>());
     }
     for (const MatrixJob& job : jobs_.matrices) {
       load_matrix(*ctx, job, form_in(own_form_, job), job.in(model_.own), model_.own.bytes);
       for (size_t i = 0; i < blocks.size(); ++i) {
         Weights& copy = model_.copies[i];
-        load_matrix(*ctx, job, form_in(copy.dtype, job), job.in(copy), copy.bytes, blocks[i] + copy.bytes);
+        load_matrix(*ctx, job, form_in(copy.format, job), job.in(copy), copy.bytes, blocks[i] + copy.bytes);
       }
       drop(job.parts);
     }
     model_.own.read_bytes = model_.own.bytes;
     for (Weights& copy : model_.copies) copy.read_bytes = copy.bytes;
-    if (own_form_ == DType::Planes) model_.copies.push_back(upper_of(model_.own));
+    if (own_form_ == Format::Planes) model_.copies.push_back(upper_of(model_.own));
     if (!jobs_.embedding.data) return;
     model_.ops->device ? load_embedding(*ctx) : keep_embedding();
   }
 
  private:
-  static DType parse_dtype(const std::string& name) {
-    if (const std::optional<DType> found = full_dtype_named(name)) return *found;
-    fail(Status::InvalidArgument, "[load] dtype is '" + name + "', want auto, float32, bfloat16 or float16");
+  static DType dtype_of(const std::string& name, const char* option, DType automatic) {
+    if (name.empty() || name == "auto") return automatic;
+    if (const std::optional<DType> found = dtype_named(name)) return *found;
+    fail(Status::InvalidArgument,
+         std::string("[load] ") + option + " is '" + name + "', want auto, float32, bfloat16 or float16");
   }
 
-  static std::vector<DType> parse_forms(const std::string& asked) {
-    std::vector<DType> forms;
+  static std::vector<Format> parse_forms(const std::string& asked) {
+    std::vector<Format> forms;
     for (const std::string& name : names_in(asked)) {
-      const std::optional<DType> found = dtype_named(name);
-      if (!found || !(low_bit(*found) || *found == DType::Upper)) {
+      const std::optional<Format> found = format_named(name);
+      if (!found || !(in_blocks(*found) || *found == Format::Upper)) {
         fail(Status::InvalidArgument,
              "[load] draft_weights has '" + name + "', want auto, own, or some of int8, int4, int3 and upper");
       }
@@ -110,8 +116,8 @@ class Loader {
 
   void measure() {
     model_.own.bytes = model_.own.read_bytes = bytes_of(own_form_);
-    for (Weights& copy : model_.copies) copy.bytes = copy.read_bytes = bytes_of(copy.dtype);
-    if (own_form_ == DType::Planes) model_.copies.push_back(upper_of(model_.own));
+    for (Weights& copy : model_.copies) copy.bytes = copy.read_bytes = bytes_of(copy.format);
+    if (own_form_ == Format::Planes) model_.copies.push_back(upper_of(model_.own));
   }
 
   // Out of the page cache: all that is made of them is made.
@@ -149,13 +155,13 @@ class Loader {
   }
 
   // Everything but the pointers.
-  PackArgs describe(const MatrixJob& job, DType dtype) const {
+  PackArgs describe(const MatrixJob& job, Format format) const {
     PackArgs args{};
     args.role = job.role;
     args.k = static_cast<int>(job.parts[0].shape[1]);
     args.group = job.group;
     args.interleave = job.interleave;
-    args.dtype = dtype;
+    args.format = format;
     args.source = job.parts[0].dtype;
     for (size_t i = 0; i < job.parts.size(); ++i) {
       const TensorView& part = job.parts[i];
@@ -165,8 +171,8 @@ class Loader {
     return args;
   }
 
-  size_t packed_bytes(const MatrixJob& job, DType dtype) const {
-    return lines(model_.ops->packed_bytes(model_.ops->device, describe(job, dtype)));
+  size_t packed_bytes(const MatrixJob& job, Format format) const {
+    return lines(model_.ops->packed_bytes(model_.ops->device, describe(job, format)));
   }
 
   // The head's errors reach the logits undiluted: in int8, 1 % more bytes, it makes int4 say what the target says on
@@ -174,18 +180,18 @@ class Loader {
   // vocabulary that would be much of what a draft reads.
   bool fine_head() const {
     const Ops& ops = *model_.ops;
-    return jobs_.head_share() <= 0.1 && (!ops.device || cuda::reads_head(ops, DType::Int8));
+    return jobs_.head_share() <= 0.1 && (!ops.device || cuda::reads_head(ops, Format::Int8));
   }
 
-  // In which form a copy has a matrix.
-  DType form_in(DType copy, const MatrixJob& job) const {
-    return low_bit(copy) && job.head() && fine_head() ? DType::Int8 : copy;
+  // The format in which a copy has a matrix.
+  Format form_in(Format copy, const MatrixJob& job) const {
+    return in_blocks(copy) && job.head() && fine_head() ? Format::Int8 : copy;
   }
 
-  size_t bytes_of(DType dtype) const {
+  size_t bytes_of(Format format) const {
     size_t sum = 0;
     for (const MatrixJob& job : jobs_.matrices) {
-      sum += packed_bytes(job, form_in(dtype, job));
+      sum += packed_bytes(job, form_in(format, job));
     }
     return sum;
   }
@@ -203,10 +209,10 @@ class Loader {
   void choose_form() {
     const std::string& asked = options_.draft_weights;
     if (asked == "auto") {
-      own_form_ = DType::Int4;
+      own_form_ = Format::Int4;
     } else if (!asked.empty() && asked != "own") {
-      const std::vector<DType> forms = parse_forms(asked);
-      const auto few = std::find_if(forms.begin(), forms.end(), low_bit);
+      const std::vector<Format> forms = parse_forms(asked);
+      const auto few = std::find_if(forms.begin(), forms.end(), in_blocks);
       if (few != forms.end()) own_form_ = *few;
     }
     if (!model_.ops->device) check_memory("the weights", bytes_of(own_form_), available_memory());
@@ -223,27 +229,27 @@ class Loader {
     if (asked.empty() || asked == "own") return;
     const size_t left = have - std::min(own, have), most = options_.draft_memory ? options_.draft_memory : left / 4;
     if (asked == "auto") {
-      for (const DType dtype : {DType::Int4, DType::Int3}) {
-        const bool fits = has_kernels(dtype) && bytes_of(dtype) <= std::min(most, left);
-        if (fits && model_.copies.empty()) model_.copies.emplace_back().dtype = dtype;
+      for (const Format format : {Format::Int4, Format::Int3}) {
+        const bool fits = has_kernels(format) && bytes_of(format) <= std::min(most, left);
+        if (fits && model_.copies.empty()) model_.copies.emplace_back().format = format;
       }
       return;
     }
     size_t need = 0;
-    for (const DType dtype : parse_forms(asked)) {
-      if (dtype == DType::Upper) {
+    for (const Format format : parse_forms(asked)) {
+      if (format == Format::Upper) {
         want_float16();
-        own_form_ = DType::Planes;
+        own_form_ = Format::Planes;
         continue;
       }
-      if (!has_kernels(dtype)) {
-        const std::string name = name_of(dtype);
+      if (!has_kernels(format)) {
+        const std::string name = name_of(format);
         fail(Status::InvalidArgument, "[load] draft_weights has " + name + ", " + options_.pack +
                                           " has no kernels for it: `swiftk pack --draft-weights " + name +
                                           "` builds them");
       }
-      model_.copies.emplace_back().dtype = dtype;
-      need += bytes_of(dtype);
+      model_.copies.emplace_back().format = format;
+      need += bytes_of(format);
     }
     check_memory("copies for drafting", need, std::min(left, options_.draft_memory ? most : left));
   }
@@ -261,21 +267,21 @@ class Loader {
   // The same memory, of which upper planes are half.
   Weights upper_of(const Weights& own) const {
     Weights upper = own;
-    upper.dtype = DType::Upper;
+    upper.format = Format::Upper;
     upper.bytes = upper.read_bytes = 0;
     for (const MatrixJob& job : jobs_.matrices) {
       const bool whole = job.head() && fine_head();
-      job.in(upper).dtype = whole ? DType::Planes : DType::Upper;
-      upper.read_bytes += packed_bytes(job, DType::Planes) / (whole ? 1 : 2);
+      job.in(upper).segment[0].format = whole ? Format::Planes : Format::Upper;
+      upper.read_bytes += packed_bytes(job, Format::Planes) / (whole ? 1 : 2);
     }
     return upper;
   }
 
-  bool has_kernels(DType copy) const { return !model_.ops->device || cuda::reads(*model_.ops, copy); }
+  bool has_kernels(Format copy) const { return !model_.ops->device || cuda::reads(*model_.ops, copy); }
 
   // Adds the bytes it takes to `sum`. place: where it goes; null: into memory of its own.
-  void load_matrix(Ctx& ctx, const MatrixJob& job, DType dtype, Weight& out, size_t& sum, char* place = nullptr) {
-    PackArgs args = describe(job, dtype);
+  void load_matrix(Ctx& ctx, const MatrixJob& job, Format format, Weight& out, size_t& sum, char* place = nullptr) {
+    PackArgs args = describe(job, format);
     std::vector<std::vector<float>> staged;  // parts of unlike dtypes or at odd addresses take a detour
     for (size_t i = 0; i < job.parts.size(); ++i) {
       const TensorView& part = job.parts[i];
@@ -289,8 +295,7 @@ class Loader {
     args.dst = place ? place : model_.storage.emplace_back(*model_.ops, bytes).as<char>();
     model_.ops->pack(ctx, args);
     sum += lines(bytes);
-    out.data = args.dst;
-    out.dtype = args.dtype;
+    out.segment[0] = {args.dst, bytes, format};
     out.n = args.rows[0] + args.rows[1] + args.rows[2];
     out.k = args.k;
     for (const TensorView& part : job.parts) finished(part);
@@ -301,10 +306,10 @@ class Loader {
     Weight table = model_.own.head;
     const MatrixJob job{Matrix::Embedding, {jobs_.embedding}, 0, false};
     if (copies_embedding()) {
-      load_matrix(ctx, job, model_.dtype, table, model_.own.bytes);
+      load_matrix(ctx, job, format_of(model_.dtype), table, model_.own.bytes);
       drop(job.parts);
     }
-    model_.embedding = table.data;
+    model_.embedding = table.data();
     model_.embedding_dtype = model_.dtype;
   }
 
@@ -330,8 +335,8 @@ class Loader {
   Manifest jobs_;
   KernelShape shape_;
   const bool drafts_;
-  DType own_form_ = DType::F32;  // planes: drafts may read the upper ones
-  size_t done_ = 0, total_ = 0;  // bytes of tensors
+  Format own_form_ = Format::F32;  // planes: drafts may read the upper ones
+  size_t done_ = 0, total_ = 0;    // bytes of tensors
 };
 
 }  // namespace

@@ -4,7 +4,6 @@
 #include <cstdlib>
 
 #include "base/debug.h"
-#include "base/dtype_names.h"
 #include "base/error.h"
 #include "base/machine.h"
 #include "cuda/backend.h"
@@ -48,15 +47,15 @@ void open_backend(const LoadOptions& options, Model& model) {
   model.ops = model.backend.get();
 }
 
-const Weights& Model::stored(DType form) const {
-  if (form == dtype) return own;
+const Weights& Model::stored(Format form) const {
+  if (form == own.format) return own;
   for (const Weights& copy : copies) {
-    if (copy.dtype == form) return copy;
+    if (copy.format == form) return copy;
   }
   std::string names;
-  for (const Weights& copy : copies) names += std::string(", ") + name_of(copy.dtype);
+  for (const Weights& copy : copies) names += std::string(", ") + name_of(copy.format);
   fail(Status::InvalidArgument,
-       std::string("[plan] weights are ") + name_of(form) + ", the model has its own, " + name_of(dtype) + names);
+       std::string("[plan] weights are ") + name_of(form) + ", the model has its own, " + name_of(own.format) + names);
 }
 
 KernelShape kernel_shape(const std::string& dir, const std::string& dtype) {
@@ -64,7 +63,7 @@ KernelShape kernel_shape(const std::string& dir, const std::string& dtype) {
   if (dtype == "auto") {
     return {c, Checkpoint(dir).get("model.layers.0.self_attn.q_proj.weight", {int64_t{c.H} * c.d, c.D}).dtype};
   }
-  const std::optional<DType> type = full_dtype_named(dtype);
+  const std::optional<DType> type = dtype_named(dtype);
   if (!type) fail(Status::InvalidArgument, "[dtype] got '" + dtype + "', want float32, bfloat16 or float16");
   return {c, *type};
 }

@@ -32,9 +32,9 @@ inline double elements(const LayerWeights& w) {
   return elements(w.wqkv) + elements(w.wo) + elements(w.w_gate_up) + elements(w.w_down);
 }
 
-// One stored form of all matrices: the checkpoint's own, or a copy in fewer bits that drafts alone may read.
+// All matrices in one format, but for the head, which may be in a finer one: the checkpoint's own, or a copy.
 struct Weights {
-  DType dtype = DType::F32;
+  Format format = Format::F32;
   std::vector<LayerWeights> layers;
   Weight head;            // [V, D]
   size_t bytes = 0;       // of memory; none where it is a part of the own ones'
@@ -46,6 +46,8 @@ inline constexpr int kMostDraftModels = 8;
 
 struct LoadOptions {
   std::string dtype;  // of the packed weights: "auto" (the checkpoint's), "float32", "bfloat16", "float16"
+  std::string
+      kv_dtype{};  // of keys and values: "" or "auto" (the weights'), or one of these; a device has the weights'
   // Copies beside them: names joined by commas ("int4,int3"); "" or "own": none; "auto": int4, or int3, if one fits.
   // "upper" is no copy, but the upper bytes of float16 weights, which are then packed so that they can be read alone.
   std::string draft_weights;
@@ -74,7 +76,8 @@ struct Model {
   std::shared_ptr<const Ops> backend;  // owns ops where they belong to a device; goes last
   const Ops* ops = nullptr;
   int threads = 1;
-  DType dtype = DType::F32;         // of its own weights and of the KV cache
+  DType dtype = DType::F32;  // of its own weights' elements
+  DType kv_dtype = DType::F32;
   const void* embedding = nullptr;  // [V, D] in the checkpoint's file; on a device a packed copy
   DType embedding_dtype = DType::F32;
   const float* final_norm = nullptr;  // [D]
@@ -83,8 +86,8 @@ struct Model {
   std::vector<std::shared_ptr<const DraftModel>> drafters;
   std::vector<int> taps;  // layers whose outputs they read, ascending
 
-  // Throws Error(InvalidArgument) for a form that was not loaded.
-  const Weights& stored(DType) const;
+  // Throws Error(InvalidArgument) for a format that was not loaded.
+  const Weights& stored(Format) const;
 
   std::vector<Buffer> storage;                        // owns what the pointers above point to
   std::vector<std::shared_ptr<MappedFile>> mappings;  // keeps the embedding table mapped,

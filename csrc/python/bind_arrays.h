@@ -13,7 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/dtype_names.h"
 #include "base/error.h"
 #include "ops.h"
 
@@ -31,7 +30,13 @@ inline void want(bool ok, const std::string& what) {
 
 inline DType parse_dtype(const std::string& name) {
   const std::optional<DType> found = dtype_named(name);
-  want(found.has_value(), "dtype is '" + name + "', want float32, bfloat16, float16 or a form of packed weights");
+  want(found.has_value(), "dtype is '" + name + "', want float32, bfloat16 or float16");
+  return *found;
+}
+
+inline Format parse_format(const std::string& name) {
+  const std::optional<Format> found = format_named(name);
+  want(found.has_value(), "format is '" + name + "', which is none of packed weights");
   return *found;
 }
 
@@ -62,7 +67,7 @@ class Memory {
 };
 
 struct PackedWeight {
-  std::unique_ptr<Memory> memory;
+  std::vector<std::shared_ptr<Memory>> memory;  // of each segment
   std::optional<Floats> bias;
   Weight weight;
 };

@@ -8,7 +8,6 @@
 #include <optional>
 #include <tuple>
 
-#include "base/dtype_names.h"
 #include "engine/engine.h"
 #include "python/bind_constraint.h"
 #include "python/bind_errors.h"

@@ -3,7 +3,6 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include "base/dtype_names.h"
 #include "base/error.h"
 #include "base/machine.h"
 #include "cuda/backend.h"
@@ -23,7 +22,7 @@ namespace {
 using Release = py::call_guard<py::gil_scoped_release>;
 
 DType full_dtype(const std::string& name) {
-  if (const std::optional<DType> found = full_dtype_named(name)) return *found;
+  if (const std::optional<DType> found = dtype_named(name)) return *found;
   fail(Status::InvalidArgument, "[dtype] got '" + name + "', want float32, bfloat16 or float16");
 }
 
@@ -67,6 +66,7 @@ void set_tensors(LoadOptions& o, const py::handle& given) {
 template <class F>
 void each_field(LoadOptions*, F&& field) {
   field("dtype", &LoadOptions::dtype);
+  field("kv_dtype", &LoadOptions::kv_dtype);
   field("isa", &LoadOptions::isa);
   field("threads", &LoadOptions::threads);
   field("device", &LoadOptions::device);
@@ -113,7 +113,7 @@ std::pair<double, double> probe_model(const Model& model) {
 // Bytes of the copies that drafts may read, by name.
 py::dict copy_bytes(const Model& model) {
   py::dict found;
-  for (const Weights& copy : model.copies) found[name_of(copy.dtype)] = copy.bytes;
+  for (const Weights& copy : model.copies) found[name_of(copy.format)] = copy.bytes;
   return found;
 }
 
@@ -150,9 +150,10 @@ py::dict survey(const std::string& dir, const py::kwargs& given) {
   }
   const Model& model = *found;
   return py::dict("config"_a = config_dict(model.config), "isa"_a = model.ops->name, "threads"_a = model.threads,
-                  "dtype"_a = name_of(model.dtype), "weight_bytes"_a = model.own.bytes, "copies"_a = copy_bytes(model),
-                  "drafters"_a = drafters_of(model), "drafter_bytes"_a = drafter_bytes(model),
-                  "kv_bytes_per_token"_a = block_bytes(model) / kKvBlock, "free_bytes"_a = free);
+                  "dtype"_a = name_of(model.dtype), "kv_dtype"_a = name_of(model.kv_dtype),
+                  "weight_bytes"_a = model.own.bytes, "copies"_a = copy_bytes(model), "drafters"_a = drafters_of(model),
+                  "drafter_bytes"_a = drafter_bytes(model), "kv_bytes_per_token"_a = block_bytes(model) / kKvBlock,
+                  "free_bytes"_a = free);
 }
 
 // Outputs of layers over a text, as drafters with weights of their own read them; and logits.
@@ -229,7 +230,7 @@ class Taps {
 py::dict copy_shares(const Model& model) {
   py::dict found;
   for (const Weights& copy : model.copies) {
-    found[name_of(copy.dtype)] = static_cast<double>(copy.read_bytes) / model.own.read_bytes;
+    found[name_of(copy.format)] = static_cast<double>(copy.read_bytes) / model.own.read_bytes;
   }
   return found;
 }
@@ -265,6 +266,7 @@ void bind_model(py::module_& m) {
       .def_property_readonly("device", [](const Model& self) { return self.ops->device ? "cuda" : "cpu"; })
       .def("probe", &probe_model, Release())
       .def_property_readonly("dtype", [](const Model& self) { return name_of(self.dtype); })
+      .def_property_readonly("kv_dtype", [](const Model& self) { return name_of(self.kv_dtype); })
       .def_readonly("threads", &Model::threads)
       .def_property_readonly("weight_bytes", [](const Model& self) { return self.own.bytes; })
       .def_property_readonly("copies", &copy_bytes)

@@ -31,15 +31,15 @@ class Kernels {
   Kernels(const Kernels&) = delete;
   Kernels& operator=(const Kernels&) = delete;
 
-  std::unique_ptr<PackedWeight> pack(const std::vector<py::array>& parts, const std::string& dtype, int group,
+  std::unique_ptr<PackedWeight> pack(const std::vector<py::array>& parts, const std::string& format, int group,
                                      bool interleave, std::optional<Floats> bias, bool fragments) {
     want(!parts.empty() && parts.size() <= 3, "parts want 1 to 3 matrices");
     PackArgs args{};
     args.group = group;
     args.interleave = interleave;
-    args.dtype = parse_dtype(dtype);
+    args.format = parse_format(format);
     args.fragments = fragments;
-    want(!fragments || low_bit(args.dtype), "fragments are of low-bit weights");
+    want(!fragments || in_blocks(args.format), "fragments are of weights in blocks");
     args.source = dtype_of(parts[0]);
     args.k = static_cast<int>(parts[0].shape(1));
     int n = 0;
@@ -53,12 +53,35 @@ class Kernels {
       n += args.rows[i];
     }
     auto w = std::make_unique<PackedWeight>();
-    w->memory = std::make_unique<Memory>(ops_, ops_->packed_bytes(ops_->device, args));
-    args.dst = w->memory->data();
+    const auto memory = std::make_shared<Memory>(ops_, ops_->packed_bytes(ops_->device, args));
+    w->memory = {memory};
+    args.dst = memory->data();
     ops_->pack(*ctx_, args);
     want(!bias || bias->size() == n, "bias wants one element per row");
     w->bias = bias;
-    w->weight = {args.dst, bias ? w->bias->data() : nullptr, args.dtype, n, args.k};
+    w->weight = {.segment = {{args.dst, memory->bytes(), args.format}},
+                 .bias = bias ? w->bias->data() : nullptr,
+                 .n = n,
+                 .k = args.k};
+    return w;
+  }
+
+  // A matrix whose segments are these.
+  std::unique_ptr<PackedWeight> join(const std::vector<const PackedWeight*>& parts, std::optional<Floats> bias) {
+    want(!parts.empty() && parts.size() <= Weight::kMostSegments, "join wants 1 to 3 matrices");
+    auto w = std::make_unique<PackedWeight>();
+    Weight& out = w->weight;
+    out.segments = 0;
+    out.k = parts[0]->weight.k;
+    for (const PackedWeight* part : parts) {
+      want(part->weight.segments == 1 && part->weight.k == out.k, "joined matrices have one segment of the same width");
+      w->memory.push_back(part->memory[0]);
+      out.segment[out.segments++] = part->weight.segment[0];
+      out.n += part->weight.n;
+    }
+    want(!bias || bias->size() == out.n, "bias wants one element per row");
+    w->bias = bias;
+    out.bias = bias ? w->bias->data() : nullptr;
     return w;
   }
 
@@ -66,7 +89,6 @@ class Kernels {
   std::unique_ptr<Cache> cache(int n_kv, int d, int capacity, const std::string& dtype) {
     auto c = std::make_unique<Cache>();
     c->layer.shape = {n_kv, d, (capacity + kKvBlock - 1) / kKvBlock, parse_dtype(dtype)};
-    want(full(c->layer.shape.dtype), "a cache is not stored as " + dtype);
     c->memory = std::make_unique<Memory>(ops_, ops_->kv_bytes(c->layer.shape));
     c->layer.data = c->memory->data();
     std::memset(c->layer.data, 0xff, c->memory->bytes());
@@ -85,7 +107,7 @@ class Kernels {
                   .group = s.d,
                   .interleave = false,
                   .source = DType::F32,
-                  .dtype = DType::F32,
+                  .format = Format::F32,
                   .fragments = false,
                   .dst = nullptr};
     const std::vector<float> zeros(2 * width), one(s.d, 1.0f);
@@ -107,7 +129,10 @@ class Kernels {
                       .views = &view,
                       .cos = one.data(),
                       .sin = zeros.data()};
-      const Weight w{args.dst, bias.data(), DType::F32, static_cast<int>(2 * width), 1};
+      const Weight w{.segment = {{args.dst, packed.bytes(), Format::F32}},
+                     .bias = bias.data(),
+                     .n = static_cast<int>(2 * width),
+                     .k = 1};
       ops_->rmsnorm_qkv_rope_append(*ctx_, {.x = one.data(),
                                             .norm = one.data(),
                                             .eps = 0,
@@ -323,9 +348,9 @@ void bind_ops(py::module_& parent) {
   using namespace swiftk;
   py::module_ m = parent.def_submodule("ops", "Single ops on arrays, for tests and benchmarks.");
   py::class_<PackedWeight>(m, "PackedWeight")
-      .def_property_readonly("bytes", [](const PackedWeight& w) { return w.memory->bytes(); })
+      .def_property_readonly("bytes", [](const PackedWeight& w) { return w.memory[0]->bytes(); })
       .def_property_readonly("data", [](const PackedWeight& w) {
-        return py::bytes(static_cast<const char*>(w.memory->data()), w.memory->bytes());
+        return py::bytes(static_cast<const char*>(w.memory[0]->data()), w.memory[0]->bytes());
       });
   py::class_<Cache>(m, "Cache").def_property_readonly("data", [](const Cache& c) {
     return py::bytes(static_cast<const char*>(c.layer.data), c.memory->bytes());
@@ -336,8 +361,9 @@ void bind_ops(py::module_& parent) {
   py::class_<Kernels>(m, "Kernels")
       .def(py::init<const std::string&, int>(), "isa"_a = "", "threads"_a = 1)
       .def_property_readonly("name", &Kernels::name)
-      .def("pack", &Kernels::pack, "parts"_a, "dtype"_a, "group"_a = 0, "interleave"_a = false, "bias"_a = py::none(),
+      .def("pack", &Kernels::pack, "parts"_a, "format"_a, "group"_a = 0, "interleave"_a = false, "bias"_a = py::none(),
            "fragments"_a = false)
+      .def("join", &Kernels::join, "parts"_a, "bias"_a = py::none())
       .def("cache", &Kernels::cache, "n_kv"_a, "d"_a, "capacity"_a, "dtype"_a)
       .def("set_rows", &Kernels::set_rows, "cache"_a, "slot"_a, "k"_a, "v"_a)
       .def("embed", &Kernels::embed, "table"_a, "token"_a)

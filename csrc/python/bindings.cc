@@ -9,7 +9,6 @@
 #include <string>
 #include <system_error>
 
-#include "base/dtype_names.h"
 #include "base/error.h"
 #include "engine/session.h"
 #include "python/bind_errors.h"

@@ -22,12 +22,12 @@ uint64_t hash_of(uint64_t before, std::span<const int32_t, kKvBlock> tokens) {
 }  // namespace
 
 size_t block_bytes(const Model& model) {
-  return model.ops->kv_bytes({model.config.n_kv, model.config.d, 1, model.dtype}) * model.own.layers.size();
+  return model.ops->kv_bytes({model.config.n_kv, model.config.d, 1, model.kv_dtype}) * model.own.layers.size();
 }
 
 KvPool::KvPool(const Model& model, int blocks, int features)
     : ops_(model.ops),
-      shape_{model.config.n_kv, model.config.d, blocks, model.dtype},
+      shape_{model.config.n_kv, model.config.d, blocks, model.kv_dtype},
       n_layers_(static_cast<int>(model.own.layers.size())),
       layer_bytes_(whole_pages(ops_->kv_bytes(shape_))),
       layers_(*ops_, layer_bytes_ * n_layers_),

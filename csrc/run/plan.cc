@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <string>
 
-#include "base/dtype_names.h"
 #include "base/error.h"
 
 namespace swiftk {
@@ -39,10 +38,10 @@ void read_weights(DraftSpec& skip, std::span<const std::string> names) {
       }
       if (skip.drafter) return;
     }
-    const std::optional<DType> found = dtype_named(name);
+    const std::optional<Format> found = format_named(name);
     if (!found && name != "own") {
       fail(Status::InvalidArgument, "[skip] weights has '" + name +
-                                        "', want own or names of dtypes, and behind one of them, or alone, drafter, "
+                                        "', want own or names of formats, and behind one of them, or alone, drafter, "
                                         "drafter-2, ...");
     }
     skip.weights.push_back(found);
@@ -51,7 +50,7 @@ void read_weights(DraftSpec& skip, std::span<const std::string> names) {
 
 std::vector<std::string> names_of_weights(const DraftSpec& skip) {
   std::vector<std::string> names;
-  for (const std::optional<DType> form : skip.weights) names.push_back(form ? name_of(*form) : "own");
+  for (const std::optional<Format> form : skip.weights) names.push_back(form ? name_of(*form) : "own");
   if (skip.drafter) names.push_back(name_of_drafter(*skip.drafter));
   return names;
 }
@@ -72,7 +71,7 @@ Plan compile_plan(const Model& model, const DraftSpec& skip) {
                                       std::to_string(n_layers) + ", one a layer");
   }
   const auto form = [&](int layer) -> const Weights& {
-    const std::optional<DType> named = forms == 0 ? std::nullopt : skip.weights[forms == 1 ? 0 : layer];
+    const std::optional<Format> named = forms == 0 ? std::nullopt : skip.weights[forms == 1 ? 0 : layer];
     return named ? model.stored(*named) : model.own;
   };
   const int there = static_cast<int>(model.own.layers.size());  // none where they were not loaded
@@ -92,7 +91,7 @@ int common_prefix(const Plan& a, const Plan& b) {
 }
 
 size_t weight_bytes(const Plan& plan, int steps) {
-  const auto bytes = [](const Weight& w) { return size_of(w.dtype) * w.n * w.k; };
+  const auto bytes = [](const Weight& w) { return size_t(w.n) * w.k * facts(w.format()).bits / 8; };
   size_t sum = 0;
   for (int i = 0; i < steps; ++i) {
     const LayerWeights& w = *plan[i].weights;

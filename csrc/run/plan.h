@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "format.h"
 #include "model/model.h"
 
 namespace swiftk {
@@ -14,9 +15,9 @@ namespace swiftk {
 struct DraftSpec {
   std::vector<int> attn{}, mlp{};  // layers, any order; duplicates are ignored
   int exit_layer = -1;             // layers >= exit_layer are left out whole; -1: none
-  // The stored form that is read of each layer [L], or of all [1]; none, or empty: the model's own. The head's is the
+  // The format that is read of each layer [L], or of all [1]; none, or empty: the model's own. The head's is the
   // last one.
-  std::vector<std::optional<DType>> weights{};
+  std::vector<std::optional<Format>> weights{};
   // By number a drafter that was loaded beside the model: alone, or it guides what is read of the model, where
   // `weights` says what that is: it guesses on, and a step reads its guesses.
   std::optional<int> drafter{};
@@ -29,7 +30,7 @@ struct DraftSpec {
 // As hosts name it: "drafter", "drafter-2", ...
 std::string name_of_drafter(int number);
 
-// Sets the weights that are read, by names as hosts write them: "own" or dtypes, and behind one of them, or alone, the
+// Sets the weights that are read, by names as hosts write them: "own" or formats, and behind one of them, or alone, the
 // name of a drafter.
 // Throws Error(InvalidArgument) for another name.
 void read_weights(DraftSpec&, std::span<const std::string> names);
@@ -41,7 +42,7 @@ enum class StepKind : uint8_t { Attention, Mlp, Cross };
 struct Step {
   StepKind kind;
   int layer;
-  const LayerWeights* weights;  // the stored form that this step reads
+  const LayerWeights* weights;  // what this step reads
   bool operator==(const Step&) const = default;
 };
 
@@ -59,7 +60,7 @@ Plan compile_plan(const Model&, const DraftSpec&);
 // bit.
 int common_prefix(const Plan&, const Plan&);
 
-// Bytes of the matrices that the first `steps` steps read, none of them low_bit(), padding left out.
+// Bytes of the matrices that the first `steps` steps read, scales and padding left out.
 size_t weight_bytes(const Plan&, int steps);
 
 }  // namespace swiftk

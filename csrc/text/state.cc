@@ -31,7 +31,7 @@ Header header_of(const Workspace& w, const Sequence& s) {
   h.n_kv = model.config.n_kv;
   h.d = model.config.d;
   h.V = model.config.V;
-  h.dtype = static_cast<int32_t>(model.dtype);
+  h.dtype = static_cast<int32_t>(model.kv_dtype);
   h.features = w.pool.features();
   h.text = s.position();
   h.cached = s.cached;

@@ -1,10 +1,10 @@
 // Activations laid out for the panel kernel, normalised on the way if the op begins with an RMSNorm.
 //
-// Tokens are cut into chunks of at most max_tokens(); chunk c of M tokens is [k][M] floats, or pairs of bf16 [k /
-// 2][M], or tiles [k / 32][M][32] of bf16, or groups of 32 bytes with their scales (panel.h). Small inputs are laid out
-// before the threads start; large ones by all threads, which costs two barriers.
+// Tokens are cut into chunks of as many as a kernel takes; each lies as panel.h says (Tokens). Small inputs are laid
+// out before the threads start; large ones by all threads, which costs two barriers.
 #pragma once
 #include <algorithm>
+#include <optional>
 
 #include "ctx.h"
 #include "panel.h"
@@ -15,17 +15,19 @@ namespace swiftk::SWIFTK_ISA {
 
 class Activations {
  public:
-  // x [n, w.k]. norm [w.k] or null.
-  Activations(Ctx& ctx, const float* x, int n, const Weight& w, const float* norm, float eps)
+  // x [n, k], for weights of a format. norm [k] or null.
+  Activations(Ctx& ctx, const float* x, int n, int k, Format f, const float* norm, float eps)
       : x_(x),
         norm_(norm),
         eps_(eps),
         n_(n),
-        k_(w.k),
-        lines_(line_count(w.k, w.dtype)),
-        dtype_(w.dtype),
-        chunks_(ceil_div(n, max_tokens(w.dtype))),
-        columns_(ceil_div(w.k, kColumns)),
+        k_(k),
+        lines_(line_count(k, f)),
+        format_(f),
+        panel_(panel_format(f)),
+        tokens_(panel_.tokens),
+        chunks_(ceil_div(n, panel_.most_tokens)),
+        columns_(ceil_div(k, kColumns)),
         rows_left_(norm ? n : 0),
         tiles_left_(chunks_ * columns_) {
     constexpr int kSerial = 16384;
@@ -53,14 +55,13 @@ class Activations {
   // where the passes over the panel before have brought it, each its share: memory is read all the time, not by every
   // first pass alone.
   void multiply(const char* panel, float* out, size_t stride) const {
-    const size_t bytes = stream_bytes(k_, dtype_), share = bytes / chunks_;
-    const int passes = chunks_ * panel_passes(chunk(1), dtype_);
+    const size_t bytes = stream_bytes(k_, format_), line = layout_of(format_).line, share = bytes / chunks_;
+    const int passes = chunks_ * panel_passes(chunk(1), tokens_);
     for (int c = 0; c < chunks_; ++c) {
       const int begin = chunk(c), count = chunk(c + 1) - begin;
-      const Ahead ahead =
-          passes == 1 ? Ahead{panel + (count < far_tokens(dtype_) ? kPrefetchAhead : kFetchFar), line_bytes(dtype_)}
-                      : Ahead{panel + bytes + c * share, line_bytes(dtype_) / passes};
-      panel_kernel(dtype_, count)(panel, lines_, packed_ + begin * token_bytes(), out + begin * stride, stride, ahead);
+      const Ahead ahead = passes == 1 ? Ahead{panel + (count < far_tokens(tokens_) ? kPrefetchAhead : kFetchFar), line}
+                                      : Ahead{panel + bytes + c * share, line / passes};
+      panel_.kernel(count)(panel, lines_, packed_ + begin * token_bytes(), out + begin * stride, stride, ahead);
     }
   }
 
@@ -69,10 +70,13 @@ class Activations {
   static constexpr int kStep = 16;       // of k, that one token contributes at a time
 
   int chunk(int c) const { return static_cast<int>(int64_t{n_} * c / chunks_); }
-  bool pairs() const { return uses_pairs(dtype_); }
   size_t token_bytes() const {
-    if (uses_tiles(dtype_)) return size_t{4} * kTileLines * ceil_div(lines_, kTileLines);
-    return size_t(lines_) * 4 * (low_bit(dtype_) ? kTokenWords : pairs() ? 1 : line_columns(dtype_));
+    switch (tokens_) {
+      case Tokens::Tiles: return size_t{4} * kTileLines * ceil_div(lines_, kTileLines);
+      case Tokens::Groups: return size_t{4} * kTokenWords * lines_;
+      case Tokens::Pairs: return size_t{4} * lines_;
+      default: return size_t{4} * layout_of(format_).columns * lines_;
+    }
   }
 
   void compute_scales() {
@@ -83,9 +87,9 @@ class Activations {
     for (int i, end; tiles_left_.next(i, end);) {
       const int c = i / columns_, first = i % columns_ * kColumns;
       const int begin = chunk(c), count = chunk(c + 1) - begin, last = std::min(first + kColumns, k_);
-      low_bit(dtype_)      ? quantise_tile(begin, count, first, last)
-      : uses_tiles(dtype_) ? pack_rows(begin, count, first, last)
-                           : pack_tile(begin, count, first, last);
+      tokens_ == Tokens::Groups  ? quantise_tile(begin, count, first, last)
+      : tokens_ == Tokens::Tiles ? pack_rows(begin, count, first, last)
+                                 : pack_tile(begin, count, first, last);
     }
   }
 
@@ -99,7 +103,7 @@ class Activations {
         for (int i = 0; i < kGroup; i += kStep) read_step(begin + m, k + i, y + i);
         const QuantisedGroup q = quantise_group(y);
         for (int i = 0; i < kQuads; ++i) group[i * count + m] = q.quads[i];
-        group[kQuads * count + m] = -q.sum * code_zero(dtype_);
+        group[kQuads * count + m] = -q.sum * code_zero(format_);
         std::memcpy(group + (kQuads + 1) * count + m, &q.scale, sizeof q.scale);
       }
     }
@@ -108,7 +112,7 @@ class Activations {
   // Columns [first, last) of tokens [begin, begin + count): read along k, written across tokens.
   void pack_tile(int begin, int count, int first, int last) {
     alignas(64) int32_t tile[kMaxTokens][kStep];
-    const int step = pairs() ? kStep / 2 : kStep;  // words per token
+    const int step = tokens_ == Tokens::Pairs ? kStep / 2 : kStep;  // words per token
     int32_t* const out = reinterpret_cast<int32_t*>(packed_ + begin * token_bytes());
     const int words = static_cast<int>(token_bytes() / 4);
     for (int k = first; k < last; k += kStep) {
@@ -152,8 +156,8 @@ class Activations {
 
   void store_step(const float* y, int32_t* words) const {
 #if defined(__AVX512BF16__)
-    if (pairs()) {
-      const Vec v = dtype_ == DType::Upper ? load(y) * kUpperTokens : load(y);
+    if (tokens_ != Tokens::Floats) {
+      const Vec v = format_ == Format::Upper ? load(y) * kUpperTokens : load(y);
       const __m256bh rounded = _mm512_cvtneps_pbh((__m512)v);
       std::memcpy(words, &rounded, sizeof rounded);
       return;
@@ -166,12 +170,60 @@ class Activations {
   const float* const norm_;
   const float eps_;
   const int n_, k_, lines_;
-  const DType dtype_;
+  const Format format_;
+  const PanelFormat& panel_;
+  const Tokens tokens_;
   const int chunks_, columns_;
   Tasks rows_left_, tiles_left_;
   char* packed_;
   float* scale_;  // [n]
   bool ready_;
+};
+
+// The product of a matrix, whose segments may differ in format, and activations.
+class Product {
+ public:
+  // x [n, w.k]. norm [w.k] or null.
+  Product(Ctx& ctx, const float* x, int n, const Weight& w, const float* norm, float eps) : count_(w.segments) {
+    for (int i = 0; i < count_; ++i) {
+      const Segment& s = w.segment[i];
+      Part& part = part_[i];
+      part.panel = panel_bytes(w.k, s.format);
+      part.data = static_cast<const char*>(s.data);
+      part.end = (i > 0 ? part_[i - 1].end : 0) + static_cast<int>(s.bytes / part.panel);
+      for (int j = 0; j < i && !part.x; ++j) {
+        if (w.segment[j].format == s.format) part.x = part_[j].x;
+      }
+      if (!part.x) part.x = &part.own.emplace(ctx, x, n, w.k, s.format, norm, eps);
+    }
+  }
+
+  // Called by every thread before it reads.
+  void finish(ThreadPool& pool) {
+    for (int i = 0; i < count_; ++i) {
+      if (part_[i].own) part_[i].own->finish(pool);
+    }
+  }
+
+  // out[token * stride + i] = row i of a panel of the matrix times the token, for all tokens.
+  void multiply(int panel, float* out, size_t stride) const {
+    int i = 0;
+    while (i + 1 < count_ && panel >= part_[i].end) ++i;
+    const Part& part = part_[i];
+    const int first = i > 0 ? part_[i - 1].end : 0;
+    part.x->multiply(part.data + (panel - first) * part.panel, out, stride);
+  }
+
+ private:
+  struct Part {
+    std::optional<Activations> own;
+    const Activations* x = nullptr;  // its own, or those of an earlier segment of the same format
+    const char* data;
+    size_t panel;  // bytes of one
+    int end;       // panels up to the end of the segment
+  };
+  Part part_[Weight::kMostSegments];
+  const int count_;
 };
 
 }  // namespace swiftk::SWIFTK_ISA

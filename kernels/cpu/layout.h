@@ -3,7 +3,7 @@
 // Weights: panels of 32 output rows, k-major. A line is what the 32 rows hold of one k (f32, f16) or of two (bf16, as
 // pairs):
 //   f32 [k][32]    f16 [k][32]    bf16 [k / 2][32][2], odd k padded by zeros
-// Low-bit weights: two halves of 16 rows, one after the other. A half is row scales f32 [16], then blocks of up to 4
+// Blocks: two halves of 16 rows, one after the other. A half is row scales f32 [16], then blocks of up to 4
 // groups of 32 k (the last padded by zeros): group scales int8 [4][16], then the groups. A group is lines [16][4] of
 // bytes, whose codes are 4 successive k, a quad, of each row; W = row scale * group scale * (code - 2^(bits - 1)).
 //   int8, 8 lines: line i is quad i
@@ -24,6 +24,7 @@
 // Cache: blocks, one after another. In a block, per KV head: K [kKvBlock / 16][d][16], so that one vector holds a
 // feature of 16 keys; then, per KV head: V [kKvBlock][d rounded up to 16].
 #pragma once
+#include "format.h"
 #include "ops.h"
 
 namespace swiftk::SWIFTK_ISA {
@@ -37,30 +38,41 @@ inline constexpr int kGroup = 32, kQuads = kGroup / 4;  // of k, that share a sc
 inline constexpr int kHalf = 16;                        // rows of a half panel
 inline constexpr int kBlock = 4;                        // groups whose scales fill a line
 
-constexpr bool in_planes(DType t) { return t == DType::Planes || t == DType::Upper; }
-constexpr DType element_of(DType t) { return in_planes(t) ? DType::F16 : t; }
+// How panels of a format are made up.
+struct Layout {
+  int columns;          // of k in a line; of blocks, in a group
+  size_t line;          // bytes of a line
+  int planes = 1;       // that lie one after another
+  int group_lines = 0;  // of blocks
+};
+inline constexpr Layout kLayouts[kFormatCount] = {
+    {1, 128},            // F32
+    {2, 128},            // BF16
+    {1, 64},             // F16
+    {kGroup, 64, 1, 8},  // Int8
+    {kGroup, 64, 1, 4},  // Int4
+    {kGroup, 64, 1, 3},  // Int3
+    {2, 64, 2},          // Planes
+    {2, 64, 2},          // Upper
+};
+constexpr const Layout& layout_of(Format f) { return kLayouts[static_cast<int>(f)]; }
 
-constexpr int line_columns(DType t) { return low_bit(t) ? kGroup : t == DType::BF16 || in_planes(t) ? 2 : 1; }
-// Lines of a panel: of low-bit weights, groups; of planes, lines of one of them.
-constexpr int line_count(int k, DType t) { return ceil_div(k, line_columns(t)); }
-constexpr size_t line_bytes(DType t) { return t == DType::F32 || t == DType::BF16 ? 128 : 64; }
-constexpr int code_zero(DType t) { return t == DType::Int8 ? 128 : t == DType::Int4 ? 8 : 4; }
-constexpr int group_lines(DType t) { return t == DType::Int8 ? 8 : t == DType::Int4 ? 4 : 3; }
-constexpr size_t half_bytes(int groups, DType t) {
-  return 64 * (1 + size_t(ceil_div(groups, kBlock)) + size_t(groups) * group_lines(t));
+// Lines of a panel: of blocks, groups; of planes, lines of one of them.
+constexpr int line_count(int k, Format f) { return ceil_div(k, layout_of(f).columns); }
+constexpr int code_zero(Format f) { return 1 << (facts(f).bits - 1); }  // the code that means 0, of blocks
+constexpr size_t half_bytes(int groups, Format f) {
+  return 64 * (1 + size_t(ceil_div(groups, kBlock)) + size_t(groups) * layout_of(f).group_lines);
 }
 constexpr int whole_blocks(int groups) { return ceil_div(groups, kBlock) * kBlock; }
-constexpr size_t panel_bytes(int k, DType t, bool fragments = false) {
-  const int lines = fragments ? whole_blocks(line_count(k, t)) : line_count(k, t);
-  return low_bit(t) ? 2 * half_bytes(lines, t) : lines * line_bytes(t) * (in_planes(t) ? 2 : 1);
-}
 // Bytes of one panel, or of one of its planes: what a kernel reads in one go.
-constexpr size_t stream_bytes(int k, DType t) { return panel_bytes(k, t) / (in_planes(t) ? 2 : 1); }
-constexpr int panels_of(int rows) { return ceil_div(rows, kPanelRows); }
-
-inline const char* panel_at(const Weight& w, int panel) {
-  return static_cast<const char*>(w.data) + panel * panel_bytes(w.k, w.dtype);
+constexpr size_t stream_bytes(int k, Format f, bool fragments = false) {
+  const int lines = fragments ? whole_blocks(line_count(k, f)) : line_count(k, f);
+  return in_blocks(f) ? 2 * half_bytes(lines, f) : lines * layout_of(f).line;
 }
+constexpr size_t panel_bytes(int k, Format f, bool fragments = false) {
+  return stream_bytes(k, f, fragments) * layout_of(f).planes;
+}
+constexpr int panels_of(int rows) { return ceil_div(rows, kPanelRows); }
 
 inline constexpr int kBlockPanels = kKvBlock / kKeys;
 

@@ -5,14 +5,17 @@
 namespace swiftk::SWIFTK_ISA {
 
 struct PanelSource {
-  const char* rows;     // [count, k] of `source`
-  DType source, dtype;  // dtype: of the panel
-  int k, count;         // rows behind the count are zero
+  const char* rows;  // [count, k] of `source`
+  DType source;
+  Format format;  // of the panel
+  int k, count;   // rows behind the count are zero
   bool fragments;
 };
 
-// Low-bit panels. Defined in isa/quantise.cc.
-void quantise_panel(const PanelSource&, char* dst);
+// Packers of panels. Those of planes and lines are defined in isa/pack.cc, that of blocks in isa/quantise.cc.
+void pack_lines(const PanelSource&, char* dst);
+void pack_planes(const PanelSource&, char* dst);
+void pack_blocks(const PanelSource&, char* dst);
 
 // The codes of up to kBlock groups of a half panel, a block, and their scales as a panel stores them, or as fragments.
 struct Block {
@@ -21,6 +24,6 @@ struct Block {
 };
 
 // Defined in isa/fragments.cc. 64 + 256 * bits bytes.
-void store_fragments(const Block&, DType, char* dst);
+void store_fragments(const Block&, Format, char* dst);
 
 }  // namespace swiftk::SWIFTK_ISA

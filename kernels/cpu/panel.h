@@ -1,25 +1,23 @@
 // The matmul microkernel: one panel of 32 outputs times M tokens.
 //
 // One accumulator per (output, token), over all of k in ascending order: a token's result does not depend on M, so rows
-// are exact, and every line of weights is read once for all tokens. Activations are [k][M] floats, or pairs of bf16 [k
-// / 2][M] for the bf16 dot-product instruction (which rounds them; twice the rate). For low-bit weights they are
-// rounded to bytes, in groups of 32 k with a scale, which keeps rows as exact. Where the machine multiplies tiles,
-// tokens of bf16 weights are [k / 32][M][32] bf16 (isa/tiles.cc).
+// are exact, and every line of weights is read once for all tokens.
 #pragma once
 #include <array>
 #include <utility>
 
 #include "layout.h"
+#include "pack_source.h"
 #include "simd.h"
 
 namespace swiftk::SWIFTK_ISA {
 
 #if defined(__AVX512F__)
 inline constexpr int kMaxTokens = 14, kAccumulators = 28;  // of 32 registers
-inline constexpr int kMaxLowTokens = 12;                   // of two accumulators each
+inline constexpr int kMaxBlockTokens = 12;                 // of two accumulators each
 #else
 inline constexpr int kMaxTokens = 6, kAccumulators = 12;  // of 16 registers
-inline constexpr int kMaxLowTokens = 6;
+inline constexpr int kMaxBlockTokens = 6;
 #endif
 
 #if defined(__AVX512BF16__)
@@ -28,13 +26,6 @@ inline constexpr bool kBf16Dot = true;
 inline constexpr bool kBf16Dot = false;
 #endif
 
-// Activations of a group for low-bit weights, of M tokens: quads int8 [8][M][4], offsets int32 [M], scales f32 [M]. The
-// offset is what the codes' zero takes away from the sum.
-inline constexpr int kTokenWords = kQuads + 2;
-
-// Whether activations for weights of this type are rounded to pairs of bf16.
-constexpr bool uses_pairs(DType t) { return kBf16Dot && (t == DType::BF16 || t == DType::Upper); }
-
 // Tiles of AMX: 16 lines of half a panel, and what 16 tokens have of their k.
 #if defined(__AMX_BF16__)
 inline constexpr bool kTiles = true;
@@ -42,9 +33,21 @@ inline constexpr bool kTiles = true;
 inline constexpr bool kTiles = false;
 #endif
 inline constexpr int kTileLines = 16, kMaxTileTokens = 32;
-constexpr bool uses_tiles(DType t) { return kTiles && t == DType::BF16; }
 
-constexpr int max_tokens(DType t) { return low_bit(t) ? kMaxLowTokens : uses_tiles(t) ? kMaxTileTokens : kMaxTokens; }
+// How activations of M tokens lie for a kernel:
+//   Floats  [k][M]
+//   Pairs   [k / 2][M] of bf16, to which they are rounded, for the dot product of pairs: twice the rate
+//   Tiles   [k / 32][M][32] of bf16 (isa/tiles.cc)
+//   Groups  of 32 k, rounded to bytes that share a scale: quads int8 [8][M][4], offsets int32 [M], scales f32 [M]. The
+//           offset is what the codes' zero takes away from the sum
+enum class Tokens : uint8_t { Floats, Pairs, Tiles, Groups };
+inline constexpr int kTokenWords = kQuads + 2;  // of a group
+
+constexpr Tokens tokens_of(Format f) {
+  if (in_blocks(f)) return Tokens::Groups;
+  if (kTiles && f == Format::BF16) return Tokens::Tiles;
+  return kBf16Dot && (f == Format::BF16 || f == Format::Upper) ? Tokens::Pairs : Tokens::Floats;
+}
 
 // Upper bytes are put where bf16 has its sign, exponent and fraction, without a word for the other bias: as weights
 // they are 2^112 too small. Tokens take 2^96 of that, so that no product is lost, and sums the rest.
@@ -54,7 +57,7 @@ inline constexpr size_t kPrefetchAhead = 2048;  // bytes, into the first cache
 inline constexpr size_t kFetchFar = 16384;  // bytes, into the second, which pays where arithmetic and memory balance:
 // from so many tokens on. Eight on two Zen 4 cores: 41 ms became 33. With tiles on two Xeon cores, as shares of the
 // memory's measured rate: 8 tokens .90 far and .94 near, 16 .85 and .85, 24 .82 and .76.
-constexpr int far_tokens(DType t) { return uses_tiles(t) ? 17 : 6; }
+constexpr int far_tokens(Tokens t) { return t == Tokens::Tiles ? 17 : 6; }
 
 // acc[i][m] += w[i] * x[m]
 template <int N, int M>
@@ -76,8 +79,8 @@ constexpr int vectors_for(int tokens) {
 }
 
 // How often a kernel passes over a line of its panel.
-constexpr int panel_passes(int tokens, DType t) {
-  return low_bit(t) ? kHalf / W : uses_tiles(t) ? 1 : kPanelRows / W / vectors_for(tokens);
+constexpr int panel_passes(int tokens, Tokens t) {
+  return t == Tokens::Groups ? kHalf / W : t == Tokens::Tiles ? 1 : kPanelRows / W / vectors_for(tokens);
 }
 
 // What a kernel fetches while it works: an address that moves on by `step` bytes with every line of weights it reads.
@@ -98,13 +101,24 @@ constexpr std::array<PanelKernel, N> for_each_count(Make make) {
   }(std::make_integer_sequence<int, N>());
 }
 
-// 1 <= tokens <= max_tokens(). Defined in isa/panel.cc, where the kernels are compiled.
-PanelKernel panel_kernel(DType, int tokens);
-// For low-bit weights, whose lines are counted in groups; tokens <= kMaxLowTokens. Defined in isa/low_panel.cc.
-PanelKernel low_panel_kernel(DType, int tokens);
-// For planes. Defined in isa/planes.cc.
-PanelKernel plane_kernel(DType, int tokens);
-// For bf16 weights; tokens <= kMaxTileTokens. Defined in isa/tiles.cc.
+// What is done with a format on this instruction set.
+struct PanelFormat {
+  Tokens tokens;
+  int most_tokens;                    // of a kernel
+  PanelKernel (*kernel)(int tokens);  // 1 <= tokens <= most_tokens
+  void (*pack)(const PanelSource&, char* dst);
+};
+// Defined in isa/formats.cc.
+const PanelFormat& panel_format(Format);
+
+// Kernels of each kind. Defined in isa/panel.cc, isa/block_panel.cc (lines are counted in groups), isa/planes.cc and
+// isa/tiles.cc.
+template <Format>
+PanelKernel line_kernel(int tokens);
+template <Format>
+PanelKernel block_kernel(int tokens);
+template <Format>
+PanelKernel plane_kernel(int tokens);
 PanelKernel tile_kernel(int tokens);
 // Multiplies whole tiles from registers; how many floating-point operations that were.
 double multiply_tiles(int rounds);

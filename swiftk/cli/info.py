@@ -45,6 +45,7 @@ def command(
     found = _core.survey(
         str(folder),
         dtype=o.dtype,
+        kv_dtype=o.kv_dtype,
         isa=o.isa or "",
         threads=o.threads or 0,
         draft_weights=o.draft_weights,

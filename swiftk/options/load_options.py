@@ -100,6 +100,12 @@ class LoadOptions:
         "Weights in memory: auto (as in the checkpoint), float32, bfloat16 or float16.",
         metavar="DTYPE",
     )
+    kv_dtype: str = option(
+        "auto",
+        By(str, _dtype),
+        "Keys and values: auto (as the weights), float32, bfloat16 or float16. On a GPU, auto. It changes the texts.",
+        metavar="DTYPE",
+    )
     threads: int | None = option(None, Integer(1, MAX_THREADS), "CPU threads. Default: one per core.")
     context: int | None = option(
         None, Integer(2, 1 << 31), "Maximum number of tokens of prompt and answer together. Default: the model's."

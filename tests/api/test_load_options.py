@@ -15,6 +15,7 @@ NAMES = list(table(LoadOptions))
 GIVEN = {  # option: as a command line gives it, and what load() is called with
     "device": ("cpu", "cpu"),
     "dtype": ("float32", "float32"),
+    "kv_dtype": ("float16", "float16"),
     "threads": ("3", 3),
     "context": ("77", 77),
     "isa": ("avx2", "avx2"),

@@ -56,7 +56,7 @@ Matrix pack(const Ops& ops, Ctx& ctx, DType dtype, std::vector<int> rows, int k,
                 .group = group,
                 .interleave = interleave,
                 .source = DType::F32,
-                .dtype = dtype,
+                .format = format_of(dtype),
                 .dst = nullptr};
   const float* part = m.source.data();
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -67,7 +67,7 @@ Matrix pack(const Ops& ops, Ctx& ctx, DType dtype, std::vector<int> rows, int k,
   m.packed = std::make_unique<Lines>(ops.packed_bytes(ops.device, args));
   args.dst = m.packed->data;
   ops.pack(ctx, args);
-  m.weight = {args.dst, m.bias.data(), dtype, n, k};
+  m.weight = {.segment = {{args.dst, m.packed->size, format_of(dtype)}}, .bias = m.bias.data(), .n = n, .k = k};
   return m;
 }
 

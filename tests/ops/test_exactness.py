@@ -71,6 +71,38 @@ def test_rows_do_not_depend_on_their_company(isa, dtype):
             assert same(got, want[rows]), f"{len(rows)} rows"
 
 
+@each_isa
+def test_segments_of_unlike_formats(isa):
+    """Each part of a matrix is multiplied as it is in a matrix of its own format alone."""
+    s, rng, n = SHAPE, np.random.default_rng(6), 29
+    k, rows = ops.Kernels(isa, 3), np.arange(29)
+    x, h, norm, head_norm = normal(rng, n, s.D), normal(rng, n, s.F), normal(rng, s.D), normal(rng, s.d)
+    wide = weight(rng, *s.matrix("qkv"), "bfloat16")
+    parts = [wide[: s.H * s.d], wide[s.H * s.d : -s.n_kv * s.d], wide[-s.n_kv * s.d :]]
+
+    def qkv(w):
+        cache = k.cache(s.n_kv, s.d, n, "bfloat16")
+        q = k.qkv(x, norm, EPS, w, causal_rows(rows, s.d), cache, s.H, head_norm, head_norm)
+        return q, *np.split(k.read_rows(cache, rows, 2 * s.n_kv * s.d).reshape(n, s.n_kv, 2, s.d), 2, axis=2)
+
+    bias = normal(rng, len(wide))
+    for formats in (("int4", "bfloat16", "int8"), ("int3", "float32", "int3"), ("bfloat16",) * 3):
+        joined = k.join([k.pack([part], f, group=s.d) for part, f in zip(parts, formats)], bias=bias)
+        alone = {f: qkv(k.pack(parts, f, group=s.d, bias=bias)) for f in formats}
+        for i, (got, f) in enumerate(zip(qkv(joined), formats)):
+            assert same(got, alone[f][i]), f"part {i}, {f}"
+
+    gate_up = weight(rng, *s.matrix("gate_up"), "bfloat16")
+    gate, up = gate_up[: s.F], gate_up[s.F :]
+    pair = k.join([k.pack([part], "int4") for part in (gate, up)])
+    assert same(k.gate_up(x, norm, EPS, pair), k.gate_up(x, norm, EPS, k.pack([gate, up], "int4", 32, True)))
+
+    down = weight(rng, *s.matrix("down"), "bfloat16")
+    top, bottom = (k.pack([part], f) for part, f in ((down[:96], "float16"), (down[96:], "int8")))
+    want = [k.residual(h, w, x[:, part].copy(), down=True) for w, part in ((top, slice(96)), (bottom, slice(96, None)))]
+    assert same(k.residual(h, k.join([top, bottom]), x, down=True), np.concatenate(want, axis=1))
+
+
 def one_by_one(kernels, keys, positions, q, window, d, dtype):
     """Attention of single causal rows in a cache of their own, as plain decoding has it."""
     n, n_kv = keys.k.shape[:2]

@@ -1,4 +1,4 @@
-// Blocks of low-bit codes in the order of a GPU's tensor cores (layout.h).
+// Blocks of codes in the order of a GPU's tensor cores (layout.h).
 #include <algorithm>
 #include <cstring>
 
@@ -35,14 +35,14 @@ char* store_plane(const Block& block, int from, int bits, char* dst) {
 
 }  // namespace
 
-void store_fragments(const Block& block, DType t, char* dst) {
+void store_fragments(const Block& block, Format f, char* dst) {
   for (int row = 0; row < kHalf; ++row) {
     for (int group = 0; group < kBlock; ++group) *dst++ = static_cast<char>(block.scales[group][row]);
   }
-  if (t == DType::Int3) {
+  if (f == Format::Int3) {
     store_plane(block, 2, 1, store_plane(block, 0, 2, dst));
   } else {
-    store_plane(block, 0, t == DType::Int8 ? 8 : 4, dst);
+    store_plane(block, 0, facts(f).bits, dst);
   }
 }
 

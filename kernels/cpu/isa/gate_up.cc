@@ -1,4 +1,4 @@
-// h = silu(Wg y) * (Wu y), y = rmsnorm(x). A task has a panel of gate and its panel of up, which are neighbours.
+// h = silu(Wg y) * (Wu y), y = rmsnorm(x). A task has a panel of gate and its panel of up.
 #include "activations.h"
 #include "isa.h"
 
@@ -26,10 +26,11 @@ void combine(const GateUpArgs& a, int first, int count, const float* gate, const
 
 void rmsnorm_gate_up_silu(Ctx& ctx, const GateUpArgs& a) {
   ctx.scratch.reset();
-  Activations x(ctx, a.x, a.n, a.w, a.norm, a.eps);
+  Product x(ctx, a.x, a.n, a.w, a.norm, a.eps);
   const size_t size = size_t(a.n) * kPanelRows;
   float* const outs = ctx.scratch.take<float>(ctx.pool.size() * 2 * size);
   const int hidden = a.w.n / 2, pairs = panels_of(hidden);
+  const bool apart = a.w.segments > 1;
   Runs tasks(pairs, ctx.pool.size());
   ctx.pool.run([&](int thread) {
     x.finish(ctx.pool);
@@ -37,8 +38,8 @@ void rmsnorm_gate_up_silu(Ctx& ctx, const GateUpArgs& a) {
     float* const up = gate + size;
     for (int pair, end; tasks.next(pair, end);) {
       for (; pair < end; ++pair) {
-        x.multiply(panel_at(a.w, 2 * pair), gate, kPanelRows);
-        x.multiply(panel_at(a.w, 2 * pair + 1), up, kPanelRows);
+        x.multiply(apart ? pair : 2 * pair, gate, kPanelRows);
+        x.multiply(apart ? pairs + pair : 2 * pair + 1, up, kPanelRows);
         const int first = pair * kPanelRows;
         combine(a, first, std::min(kPanelRows, hidden - first), gate, up, a.w.bias ? a.w.bias + 2 * first : nullptr);
       }

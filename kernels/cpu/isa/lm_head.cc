@@ -6,7 +6,7 @@ namespace swiftk::SWIFTK_ISA {
 
 void rmsnorm_lm_head(Ctx& ctx, const LmHeadArgs& a) {
   ctx.scratch.reset();
-  Activations x(ctx, a.x, a.n, a.w, a.norm, a.eps);
+  Product x(ctx, a.x, a.n, a.w, a.norm, a.eps);
   float* const outs = ctx.scratch.take<float>(size_t(ctx.pool.size()) * a.n * kPanelRows);
   const int panels = panels_of(a.w.n);
   Runs tasks(panels, ctx.pool.size());
@@ -15,7 +15,7 @@ void rmsnorm_lm_head(Ctx& ctx, const LmHeadArgs& a) {
     float* const out = outs + size_t(thread) * a.n * kPanelRows;  // [n, 32]
     for (int panel, end; tasks.next(panel, end);) {
       for (; panel < end; ++panel) {
-        x.multiply(panel_at(a.w, panel), out, kPanelRows);
+        x.multiply(panel, out, kPanelRows);
         const int first = panel * kPanelRows, count = std::min(kPanelRows, a.w.n - first);
         for (int i = 0; i < a.n; ++i) {
           float* const logits = a.logits + size_t(i) * a.w.n + first;

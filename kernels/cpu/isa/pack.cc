@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "isa.h"
-#include "pack_source.h"
+#include "panel.h"
 
 namespace swiftk::SWIFTK_ISA {
 namespace {
@@ -35,9 +35,10 @@ void for_each_group(const PackArgs& a, Visit&& visit) {
 uint32_t bits(const PanelSource& s, int row, int column) {
   if (row >= s.count || column >= s.k) return 0;
   const size_t i = size_t(row) * s.k + column;
-  if (s.source == element_of(s.dtype) && s.source != DType::F32) return reinterpret_cast<const uint16_t*>(s.rows)[i];
+  const DType element = facts(s.format).element;
+  if (s.source == element && s.source != DType::F32) return reinterpret_cast<const uint16_t*>(s.rows)[i];
   const float value = load_element(s.rows, s.source, i);
-  switch (s.dtype) {
+  switch (element) {
     case DType::F32: return std::bit_cast<uint32_t>(value);
     case DType::BF16: return f32_to_bf16(value);
     default: return f32_to_f16(value);
@@ -54,41 +55,52 @@ void split(const PanelSource& s, int row, int line, uint8_t* upper, uint8_t* low
   }
 }
 
-void pack_panel(const PanelSource& s, char* dst) {
-  if (low_bit(s.dtype)) return quantise_panel(s, dst);
-  constexpr int kBlock = 32;  // lines at a time: one cache line of each row
-  const int lines = line_count(s.k, s.dtype);
+// Calls store(row, line) for every one of a panel; a few lines at a time, so that a cache line of each row is read
+// once.
+template <class Store>
+void each_line(const PanelSource& s, Store&& store) {
+  constexpr int kBlock = 32;
+  const int lines = line_count(s.k, s.format);
   for (int first = 0; first < lines; first += kBlock) {
     const int last = std::min(first + kBlock, lines);
     for (int row = 0; row < kPanelRows; ++row) {
-      for (int line = first; line < last; ++line) {
-        const size_t at = size_t(line) * kPanelRows + row;
-        if (in_planes(s.dtype)) {
-          uint8_t* const upper = reinterpret_cast<uint8_t*>(dst) + 2 * at;
-          split(s, row, line, upper, upper + stream_bytes(s.k, s.dtype));
-        } else if (s.dtype == DType::F16) {
-          reinterpret_cast<uint16_t*>(dst)[at] = static_cast<uint16_t>(bits(s, row, line));
-        } else if (s.dtype == DType::BF16) {
-          reinterpret_cast<uint32_t*>(dst)[at] = bits(s, row, 2 * line) | bits(s, row, 2 * line + 1) << 16;
-        } else {
-          reinterpret_cast<uint32_t*>(dst)[at] = bits(s, row, line);
-        }
-      }
+      for (int line = first; line < last; ++line) store(row, line);
     }
   }
 }
 
 }  // namespace
 
+void pack_planes(const PanelSource& s, char* dst) {
+  const size_t plane = stream_bytes(s.k, s.format);
+  each_line(s, [&](int row, int line) {
+    uint8_t* const upper = reinterpret_cast<uint8_t*>(dst) + 2 * (size_t(line) * kPanelRows + row);
+    split(s, row, line, upper, upper + plane);
+  });
+}
+
+void pack_lines(const PanelSource& s, char* dst) {
+  each_line(s, [&](int row, int line) {
+    const size_t at = size_t(line) * kPanelRows + row;
+    if (s.format == Format::F16) {
+      reinterpret_cast<uint16_t*>(dst)[at] = static_cast<uint16_t>(bits(s, row, line));
+    } else if (s.format == Format::BF16) {
+      reinterpret_cast<uint32_t*>(dst)[at] = bits(s, row, 2 * line) | bits(s, row, 2 * line + 1) << 16;
+    } else {
+      reinterpret_cast<uint32_t*>(dst)[at] = bits(s, row, line);
+    }
+  });
+}
+
 size_t packed_bytes(const Device*, const PackArgs& a) {
   int panels = 0;
   for_each_group(a, [&](const Group& g) { panels += panels_of(g.rows); });
-  return panels * panel_bytes(a.k, a.dtype, a.fragments);
+  return panels * panel_bytes(a.k, a.format, a.fragments);
 }
 
 void pack(Ctx& ctx, const PackArgs& a) {
   advise_dense(a.dst, packed_bytes(nullptr, a));
-  const size_t bytes = panel_bytes(a.k, a.dtype, a.fragments), row_bytes = a.k * size_of(a.source);
+  const size_t bytes = panel_bytes(a.k, a.format, a.fragments), row_bytes = a.k * size_of(a.source);
   // Every thread walks all groups, which costs nothing, and packs its share of the panels.
   ctx.pool.run([&](int thread) {
     int panel = 0;
@@ -96,8 +108,8 @@ void pack(Ctx& ctx, const PackArgs& a) {
       for (int row = 0; row < g.rows; row += kPanelRows, ++panel) {
         if (panel % ctx.pool.size() != thread) continue;
         const char* const rows = static_cast<const char*>(a.part[g.part]) + (g.first + row) * row_bytes;
-        pack_panel({rows, a.source, a.dtype, a.k, std::min(kPanelRows, g.rows - row), a.fragments},
-                   static_cast<char*>(a.dst) + panel * bytes);
+        panel_format(a.format).pack({rows, a.source, a.format, a.k, std::min(kPanelRows, g.rows - row), a.fragments},
+                                    static_cast<char*>(a.dst) + panel * bytes);
       }
     });
   });

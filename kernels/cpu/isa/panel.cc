@@ -1,13 +1,13 @@
-// The panel kernels: one for every stored type and number of tokens.
+// The panel kernels of lines: one for every format and number of tokens.
 #include "panel.h"
 
 namespace swiftk::SWIFTK_ISA {
 namespace {
 
 // One line of weights, N vectors of it, times M tokens.
-template <DType T, int N, int M>
+template <Format T, int N, int M>
 [[gnu::always_inline]] inline void multiply_line(const char* line, const void* x, Vec (&acc)[N][M]) {
-  if constexpr (uses_pairs(T)) {
+  if constexpr (tokens_of(T) == Tokens::Pairs) {
 #if defined(__AVX512BF16__)
     const int32_t* const pairs = static_cast<const int32_t*>(x);
 #pragma GCC unroll 16
@@ -19,7 +19,7 @@ template <DType T, int N, int M>
       }
     }
 #endif
-  } else if constexpr (T == DType::BF16) {
+  } else if constexpr (T == Format::BF16) {
     const float* const tokens = static_cast<const float*>(x);
     Vec w[N];
 #pragma GCC unroll 8
@@ -31,17 +31,17 @@ template <DType T, int N, int M>
   } else {
     Vec w[N];
 #pragma GCC unroll 8
-    for (int i = 0; i < N; ++i) w[i] = load_as<T>(line + i * W * size_of(T));
+    for (int i = 0; i < N; ++i) w[i] = load_as<facts(T).element>(line + i * W * size_of(facts(T).element));
     multiply_add(w, static_cast<const float*>(x), acc);
   }
 }
 
-template <DType T, int M>
+template <Format T, int M>
 void multiply_panel(const char* panel, int lines, const void* x, float* out, size_t stride, Ahead ahead) {
   constexpr int N = vectors_for(M);
-  constexpr size_t kLine = line_bytes(T);
+  constexpr size_t kLine = layout_of(T).line;
   constexpr size_t kVector = kLine / kPanelRows * W;  // bytes of a line that one vector of outputs reads
-  constexpr size_t kStep = M * 4 * (T == DType::BF16 && !uses_pairs(T) ? 2 : 1);  // bytes of activations
+  constexpr size_t kStep = M * 4 * (tokens_of(T) == Tokens::Pairs ? 1 : layout_of(T).columns);  // bytes of activations
   for (int first = 0; first < kPanelRows / W; first += N) {
     Vec acc[N][M];
 #pragma GCC unroll 8
@@ -55,7 +55,7 @@ void multiply_panel(const char* panel, int lines, const void* x, float* out, siz
       prefetch(line + kPrefetchAhead);
       if constexpr (N * kVector > 64) prefetch(line + kPrefetchAhead + 64);
       prefetch_far(ahead.at);
-      if (M >= far_tokens(T) && ahead.step > 64) prefetch_far(ahead.at + 64);
+      if (M >= far_tokens(tokens_of(T)) && ahead.step > 64) prefetch_far(ahead.at + 64);
       ahead.at += ahead.step;
       multiply_line<T>(line, token, acc);
       line += kLine;
@@ -69,18 +69,19 @@ void multiply_panel(const char* panel, int lines, const void* x, float* out, siz
   }
 }
 
-template <DType T>
+template <Format T>
 constexpr auto kKernels = for_each_count<kMaxTokens>([]<int M>() -> PanelKernel { return multiply_panel<T, M>; });
 
 }  // namespace
 
-PanelKernel panel_kernel(DType t, int tokens) {
-  if (low_bit(t)) return low_panel_kernel(t, tokens);
-  if (in_planes(t)) return plane_kernel(t, tokens);
-  if (uses_tiles(t)) return tile_kernel(tokens);
-  return (t == DType::F32    ? kKernels<DType::F32>
-          : t == DType::BF16 ? kKernels<DType::BF16>
-                             : kKernels<DType::F16>)[tokens - 1];
+template <Format T>
+PanelKernel line_kernel(int tokens) {
+  return kKernels<T>[tokens - 1];
 }
+template PanelKernel line_kernel<Format::F32>(int);
+template PanelKernel line_kernel<Format::F16>(int);
+#if !defined(__AMX_BF16__)  // which has tiles for it
+template PanelKernel line_kernel<Format::BF16>(int);
+#endif
 
 }  // namespace swiftk::SWIFTK_ISA

@@ -32,14 +32,14 @@ WordVec finite(WordVec words) {
 }
 
 // Bits of float16. Both planes are those of bits + 128.
-template <DType T>
+template <Format T>
 WordVec even_bits(WordVec upper, WordVec lower) {
-  if constexpr (T == DType::Upper) return upper << 8;
+  if constexpr (T == Format::Upper) return upper << 8;
   return ((upper << 8) | (lower & 0xff)) - 128;
 }
-template <DType T>
+template <Format T>
 WordVec odd_bits(WordVec upper, WordVec lower) {
-  if constexpr (T == DType::Upper) return upper & 0xff00;
+  if constexpr (T == Format::Upper) return upper & 0xff00;
   return ((upper & 0xff00) | (lower >> 8)) - 128;
 }
 
@@ -73,18 +73,18 @@ template <int N, int M>
 #endif
 
 // A line of each plane, N vectors of outputs, times M tokens. x [2][M], or pairs [M].
-template <DType T, int N, int M>
+template <Format T, int N, int M>
 [[gnu::always_inline]] inline void multiply_line(const char* line, size_t plane, const float* x, Vec (&acc)[N][M]) {
   static_assert(N % 2 == 0);
 #if defined(__AVX512BF16__)
-  if constexpr (uses_pairs(T)) return multiply_pairs(line, reinterpret_cast<const int32_t*>(x), acc);
+  if constexpr (tokens_of(T) == Tokens::Pairs) return multiply_pairs(line, reinterpret_cast<const int32_t*>(x), acc);
 #endif
   WordVec upper[N / 2], lower[N / 2] = {};
   Vec w[N];
 #pragma GCC unroll 4
   for (int i = 0; i < N / 2; ++i) {
     upper[i] = load_words(line + i * sizeof(WordVec));
-    if constexpr (T == DType::Upper) {
+    if constexpr (T == Format::Upper) {
       upper[i] = finite(upper[i]);
     } else {
       lower[i] = load_words(line + plane + i * sizeof(WordVec));
@@ -97,10 +97,10 @@ template <DType T, int N, int M>
   multiply_add(w, x + M, acc);
 }
 
-template <DType T, int M>
+template <Format T, int M>
 void multiply_panel(const char* panel, int lines, const void* x, float* out, size_t stride, Ahead ahead) {
   constexpr int N = vectors_for(M);
-  const size_t plane = lines * line_bytes(T);
+  const size_t plane = lines * layout_of(T).line;
   const char* const end = panel + plane;
   const auto beyond = [&](const char* at) {
     return at < end ? at : at + plane;
@@ -117,34 +117,38 @@ void multiply_panel(const char* panel, int lines, const void* x, float* out, siz
     for (int k = 0; k < lines; ++k) {
       const char* const near = beyond(line + kPrefetchAhead);
       prefetch(near);
-      if constexpr (T == DType::Planes) prefetch(near + plane);
-      if constexpr (M >= far_tokens(T) || panel_passes(M, T) > 1) {  // else it is the same address
+      if constexpr (T == Format::Planes) prefetch(near + plane);
+      if constexpr (M >= far_tokens(tokens_of(T)) ||
+                    panel_passes(M, tokens_of(T)) > 1) {  // else it is the same address
         const char* const far = beyond(ahead.at);
         prefetch_far(far);
-        if constexpr (T == DType::Planes) prefetch_far(far + plane);
+        if constexpr (T == Format::Planes) prefetch_far(far + plane);
         ahead.at += ahead.step;
       }
       multiply_line<T>(line, plane, token, acc);
-      line += line_bytes(T);
-      token += (uses_pairs(T) ? 1 : 2) * M;
+      line += layout_of(T).line;
+      token += ((tokens_of(T) == Tokens::Pairs) ? 1 : 2) * M;
     }
 #pragma GCC unroll 16
     for (int m = 0; m < M; ++m) {
 #pragma GCC unroll 8
       for (int i = 0; i < N; ++i) {
-        store(out + m * stride + (first + i) * W, uses_pairs(T) ? acc[i][m] * kUpperSums : acc[i][m]);
+        store(out + m * stride + (first + i) * W, (tokens_of(T) == Tokens::Pairs) ? acc[i][m] * kUpperSums : acc[i][m]);
       }
     }
   }
 }
 
-template <DType T>
+template <Format T>
 constexpr auto kKernels = for_each_count<kMaxTokens>([]<int M>() -> PanelKernel { return multiply_panel<T, M>; });
 
 }  // namespace
 
-PanelKernel plane_kernel(DType t, int tokens) {
-  return (t == DType::Planes ? kKernels<DType::Planes> : kKernels<DType::Upper>)[tokens - 1];
+template <Format T>
+PanelKernel plane_kernel(int tokens) {
+  return kKernels<T>[tokens - 1];
 }
+template PanelKernel plane_kernel<Format::Planes>(int);
+template PanelKernel plane_kernel<Format::Upper>(int);
 
 }  // namespace swiftk::SWIFTK_ISA

@@ -54,7 +54,7 @@ double measure_reads(Ctx& ctx) {
   return rate[kRounds / 2];
 }
 
-// Multiply-adds of one vector: the instruction that panels of this dtype run on.
+// Multiply-adds of one vector, by the instruction that kernels use.
 template <bool kPairs>
 float spin(int rounds) {
   constexpr int kChains = 12;
@@ -78,9 +78,9 @@ float spin(int rounds) {
   return sum[0];
 }
 
-double measure_flops(Ctx& ctx, DType dtype) {
+double measure_flops(Ctx& ctx, Tokens tokens) {
   constexpr int kTurns = 1 << 20, kRounds = 6, kChains = 12;
-  const bool pairs = uses_pairs(dtype), tiles = uses_tiles(dtype);
+  const bool pairs = tokens == Tokens::Pairs, tiles = tokens == Tokens::Tiles;
   std::atomic<int> sink{0};
   double best = 0;
   for (int round = 0; round < kRounds; ++round) {
@@ -104,7 +104,7 @@ double measure_flops(Ctx& ctx, DType dtype) {
 
 void probe(Ctx& ctx, DType dtype, Probe* p) {
   p->read_bytes_per_s = measure_reads(ctx);
-  p->flops_per_s = measure_flops(ctx, dtype);
+  p->flops_per_s = measure_flops(ctx, tokens_of(format_of(dtype)));
 }
 
 }  // namespace swiftk::SWIFTK_ISA

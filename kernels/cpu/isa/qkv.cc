@@ -54,7 +54,7 @@ void finish_row(const QkvArgs& a, const KvLayout& layout, int head, int row, flo
 void rmsnorm_qkv_rope_append(Ctx& ctx, const QkvArgs& a) {
   ctx.scratch.reset();
   const int n = a.rows->n;
-  Activations x(ctx, a.x, n, a.w, a.norm, a.eps);
+  Product x(ctx, a.x, n, a.w, a.norm, a.eps);
   const KvLayout layout(a.kv.shape);
   const int panels = panels_of(layout.d), stride = panels * kPanelRows;
   float* const outs = ctx.scratch.take<float>(size_t(ctx.pool.size()) * n * stride);
@@ -64,7 +64,7 @@ void rmsnorm_qkv_rope_append(Ctx& ctx, const QkvArgs& a) {
     float* const out = outs + size_t(thread) * n * stride;  // [n, stride]
     for (int head, end; heads.next(head, end);) {
       for (; head < end; ++head) {
-        for (int p = 0; p < panels; ++p) x.multiply(panel_at(a.w, head * panels + p), out + p * kPanelRows, stride);
+        for (int p = 0; p < panels; ++p) x.multiply(head * panels + p, out + p * kPanelRows, stride);
         for (int i = 0; i < n; ++i) finish_row(a, layout, head, i, out + size_t(i) * stride);
       }
     }

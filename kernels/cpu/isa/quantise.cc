@@ -1,5 +1,5 @@
-// Low-bit panels (layout.h) out of a matrix, by rounding to nearest. A group's scale is the one of some candidates that
-// loses least, in squares; candidates are scales as they will be stored.
+// Panels of blocks (layout.h) out of a matrix, by rounding to nearest. A group's scale is the one of some candidates
+// that loses least, in squares; candidates are scales as they will be stored.
 #include <algorithm>
 
 #include "dot.h"
@@ -15,20 +15,20 @@ struct Search {
   float first, step;
 };
 constexpr int kCandidates = 10;
-constexpr Search search_of(DType t) {
-  return t == DType::Int8 ? Search{0.997f, 0.006f} : t == DType::Int4 ? Search{0.88f, 0.03f} : Search{0.78f, 0.05f};
+constexpr Search search_of(Format f) {
+  return f == Format::Int8 ? Search{0.997f, 0.006f} : f == Format::Int4 ? Search{0.88f, 0.03f} : Search{0.78f, 0.05f};
 }
 
 struct Codes {
-  DType dtype;
+  Format format;
   float zero;    // as a number
   float widest;  // scale of the widest candidate, of a magnitude of one
 };
 
-Codes codes_of(DType t) {
-  const Search s = search_of(t);
-  const float zero = static_cast<float>(code_zero(t));
-  return {t, zero, (s.first + (kCandidates - 1) * s.step) / zero};
+Codes codes_of(Format f) {
+  const Search s = search_of(f);
+  const float zero = static_cast<float>(code_zero(f));
+  return {f, zero, (s.first + (kCandidates - 1) * s.step) / zero};
 }
 
 Vec magnitude(Vec v) { return (Vec)((IntVec)v & 0x7fffffff); }
@@ -73,7 +73,7 @@ Vec best_scale(const float* w, Vec unit, const Codes& c) {
     high = greatest(high, load(w + i * kHalf));
   }
   const Vec extreme = high > -low ? high : low, per_unit = inverse_of(unit);
-  const Search search = search_of(c.dtype);
+  const Search search = search_of(c.format);
   Vec best{}, least_error = splat(kInfinity);
   for (int i = 0; i < kCandidates; ++i) {
     const float at = (search.first + i * search.step) / -c.zero;
@@ -91,8 +91,8 @@ Vec best_scale(const float* w, Vec unit, const Codes& c) {
 }
 
 // codes [8 quads][16 rows][4] to a group's lines.
-void store_lines(const uint8_t* codes, DType t, uint8_t* lines) {
-  if (t == DType::Int8) {
+void store_lines(const uint8_t* codes, Format f, uint8_t* lines) {
+  if (f == Format::Int8) {
     std::copy_n(codes, kQuads * 64, lines);
     return;
   }
@@ -100,9 +100,9 @@ void store_lines(const uint8_t* codes, DType t, uint8_t* lines) {
   for (int i = 0; i < kQuads / 2; ++i) {
     for (int j = 0; j < 64; ++j) nibbles[i][j] = codes[2 * i * 64 + j] | codes[(2 * i + 1) * 64 + j] << 4;
   }
-  for (int i = 0; i < group_lines(t); ++i) {
+  for (int i = 0; i < layout_of(f).group_lines; ++i) {
     for (int j = 0; j < 64; ++j) {
-      const int spare = t == DType::Int3 ? (nibbles[3][j] >> i & 0x11) << 3 : 0;
+      const int spare = f == Format::Int3 ? (nibbles[3][j] >> i & 0x11) << 3 : 0;
       lines[i * 64 + j] = static_cast<uint8_t>(nibbles[i][j] | spare);
     }
   }
@@ -123,11 +123,11 @@ void quantise_rows(const float* w, const float* units, const Codes& c, uint8_t (
 }
 
 void quantise_half(const PanelSource& s, int first, char* dst) {
-  const Codes c = codes_of(s.dtype);
+  const Codes c = codes_of(s.format);
   float* const units = reinterpret_cast<float*>(dst);
   for (int row = 0; row < kHalf; ++row) units[row] = largest_of(s, first + row) * c.widest / 127;
   char* out = dst + 64;
-  const int groups = line_count(s.k, s.dtype), bytes = group_lines(s.dtype) * 64;
+  const int groups = line_count(s.k, s.format), bytes = layout_of(s.format).group_lines * 64;
   for (int g = 0; g < groups; g += kBlock) {
     Block block{};
     const int present = std::min(kBlock, groups - g);
@@ -140,21 +140,21 @@ void quantise_half(const PanelSource& s, int first, char* dst) {
       quantise_rows(w[0], units, c, block.codes[i], block.scales[i]);
     }
     if (s.fragments) {
-      store_fragments(block, s.dtype, out);
+      store_fragments(block, s.format, out);
       out += 64 + kBlock * bytes;
       continue;
     }
     std::copy_n(block.scales[0], 64, reinterpret_cast<int8_t*>(out));
     out += 64;
     for (int i = 0; i < present; ++i, out += bytes)
-      store_lines(block.codes[i][0][0], s.dtype, reinterpret_cast<uint8_t*>(out));
+      store_lines(block.codes[i][0][0], s.format, reinterpret_cast<uint8_t*>(out));
   }
 }
 
 }  // namespace
 
-void quantise_panel(const PanelSource& s, char* dst) {
-  const size_t half = panel_bytes(s.k, s.dtype, s.fragments) / 2;
+void pack_blocks(const PanelSource& s, char* dst) {
+  const size_t half = panel_bytes(s.k, s.format, s.fragments) / 2;
   for (int i = 0; i < kPanelRows / kHalf; ++i) quantise_half(s, i * kHalf, dst + i * half);
 }
 

@@ -6,7 +6,7 @@ namespace swiftk::SWIFTK_ISA {
 
 void linear_residual(Ctx& ctx, const ResidualArgs& a) {
   ctx.scratch.reset();
-  Activations in(ctx, a.in, a.n, a.w, nullptr, 0);
+  Product in(ctx, a.in, a.n, a.w, nullptr, 0);
   float* const outs = ctx.scratch.take<float>(size_t(ctx.pool.size()) * a.n * kPanelRows);
   const int panels = panels_of(a.w.n);
   Runs tasks(panels, ctx.pool.size());
@@ -15,7 +15,7 @@ void linear_residual(Ctx& ctx, const ResidualArgs& a) {
     float* const out = outs + size_t(thread) * a.n * kPanelRows;  // [n, 32]
     for (int panel, end; tasks.next(panel, end);) {
       for (; panel < end; ++panel) {
-        in.multiply(panel_at(a.w, panel), out, kPanelRows);
+        in.multiply(panel, out, kPanelRows);
         const int first = panel * kPanelRows, count = std::min(kPanelRows, a.w.n - first);
         for (int i = 0; i < a.n; ++i) {
           float* const x = a.x + size_t(i) * a.w.n + first;

@@ -17,7 +17,7 @@ void bind(Ctx&, const Rows&) {}
 bool begin_pass(Ctx&, const PassKey&) { return false; }
 bool end_pass(Ctx&, bool) { return true; }
 // As tiles, 32 rows take 1.35 times as long as one; as vectors 8 do (ops.h).
-int few_rows(DType t) { return uses_tiles(t) ? kMaxTileTokens : kFewRows; }
+int few_rows(Format f) { return tokens_of(f) == Tokens::Tiles ? kMaxTileTokens : kFewRows; }
 
 }  // namespace
 

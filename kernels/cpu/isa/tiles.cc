@@ -42,7 +42,7 @@ constexpr TileShapes shapes() {
 // kTileLines lines of weights.
 template <int M>
 [[gnu::always_inline]] inline void multiply_lines(const char* line, const char* tokens) {
-  constexpr size_t kLine = line_bytes(DType::BF16);
+  constexpr size_t kLine = layout_of(Format::BF16).line;
   _tile_loadd(4, tokens, 64);
   _tile_loadd(6, line, kLine);
   _tile_dpbf16ps(0, 4, 6);
@@ -58,7 +58,7 @@ template <int M>
 template <int M>
 void multiply_panel(const char* panel, int lines, const void* x, float* out, size_t stride, Ahead ahead) {
   static constexpr TileShapes kShapes = shapes<M>();
-  constexpr size_t kLine = line_bytes(DType::BF16);
+  constexpr size_t kLine = layout_of(Format::BF16).line;
   _tile_loadconfig(&kShapes);
   _tile_zero(0);
   _tile_zero(1);

@@ -1,4 +1,4 @@
-// The panel kernels of low-bit weights. Within a group of 32 k sums are of integers; one float accumulator per (output,
+// The panel kernels of blocks. Within a group of 32 k sums are of integers; one float accumulator per (output,
 // token) takes them group by group.
 #include <algorithm>
 
@@ -15,14 +15,14 @@ template <int M>
 }
 
 // This vector of rows reads its part of a group's lines. x: quads of M tokens [8][M].
-template <DType T, int M>
+template <Format T, int M>
 [[gnu::always_inline]] inline void add_nibbles(const char* lines, const int32_t* x, Dot (&sum)[M]) {
-  constexpr int32_t kCodes = T == DType::Int4 ? 0x0f0f0f0f : 0x07070707;
+  constexpr int32_t kCodes = T == Format::Int4 ? 0x0f0f0f0f : 0x07070707;
   IntVec spare{};
 #pragma GCC unroll 4
   for (int i = 0; i < kQuads / 2; ++i) {
-    const IntVec line = i < group_lines(T) ? load_bits(lines + i * 64) : spare;
-    if (T == DType::Int3 && i < group_lines(T)) spare |= (line >> (3 - i)) & (0x11111111 << i);
+    const IntVec line = i < layout_of(T).group_lines ? load_bits(lines + i * 64) : spare;
+    if (T == Format::Int3 && i < layout_of(T).group_lines) spare |= (line >> (3 - i)) & (0x11111111 << i);
     add_quad(line & kCodes, x + 2 * i * M, sum);
     add_quad((line >> 4) & kCodes, x + (2 * i + 1) * M, sum);
   }
@@ -39,20 +39,20 @@ template <bool kNibble, int M>
 }
 
 // total[m] = offset[m] + sum over the group of code times byte
-template <DType T, int M>
+template <Format T, int M>
 [[gnu::always_inline]] inline void add_group(const char* lines, const int32_t* x, IntVec (&total)[M]) {
   const int32_t* const offset = x + kQuads * M;
   Dot sum[M];
 #pragma GCC unroll 16
   for (int m = 0; m < M; ++m) sum[m].start(offset[m]);
-  if constexpr (T != DType::Int8) {
+  if constexpr (T != Format::Int8) {
     add_nibbles<T>(lines, x, sum);
   } else {
     add_bytes<!kDotBytes>(lines, 0, x, sum);
   }
 #pragma GCC unroll 16
   for (int m = 0; m < M; ++m) total[m] = sum[m].total(offset[m]);
-  if constexpr (T == DType::Int8 && !kDotBytes) {
+  if constexpr (T == Format::Int8 && !kDotBytes) {
 #pragma GCC unroll 16
     for (int m = 0; m < M; ++m) sum[m].start(0);
     add_bytes<true>(lines, 4, x, sum);
@@ -62,7 +62,7 @@ template <DType T, int M>
 }
 
 // Rows [first, first + W) of a half panel.
-template <DType T, int M>
+template <Format T, int M>
 [[gnu::always_inline]] inline void multiply_rows(const char* half, int first, int groups, const int32_t* x, float* out,
                                                  size_t stride, Ahead& ahead) {
   const auto fetch = [&](const char* line) {
@@ -84,8 +84,8 @@ template <DType T, int M>
       const Vec s = load_bytes(scale);
 #pragma GCC unroll 16
       for (int m = 0; m < M; ++m) acc[m] = fma(to_float(sum[m]), s * splat(token[m]), acc[m]);
-      for (int i = 0; i < group_lines(T); ++i) fetch(line + i * 64);
-      line += group_lines(T) * 64;
+      for (int i = 0; i < layout_of(T).group_lines; ++i) fetch(line + i * 64);
+      line += layout_of(T).group_lines * 64;
     }
   }
   const Vec row = load(reinterpret_cast<const float*>(half) + first);
@@ -93,7 +93,7 @@ template <DType T, int M>
   for (int m = 0; m < M; ++m) store(out + m * stride, acc[m] * row);
 }
 
-template <DType T, int M>
+template <Format T, int M>
 void multiply_panel(const char* panel, int groups, const void* x, float* out, size_t stride, Ahead ahead) {
   for (int row = 0; row < kPanelRows; row += W) {
     multiply_rows<T, M>(panel + row / kHalf * half_bytes(groups, T), row % kHalf, groups,
@@ -101,15 +101,17 @@ void multiply_panel(const char* panel, int groups, const void* x, float* out, si
   }
 }
 
-template <DType T>
-constexpr auto kKernels = for_each_count<kMaxLowTokens>([]<int M>() -> PanelKernel { return multiply_panel<T, M>; });
+template <Format T>
+constexpr auto kKernels = for_each_count<kMaxBlockTokens>([]<int M>() -> PanelKernel { return multiply_panel<T, M>; });
 
 }  // namespace
 
-PanelKernel low_panel_kernel(DType t, int tokens) {
-  return (t == DType::Int8   ? kKernels<DType::Int8>
-          : t == DType::Int4 ? kKernels<DType::Int4>
-                             : kKernels<DType::Int3>)[tokens - 1];
+template <Format T>
+PanelKernel block_kernel(int tokens) {
+  return kKernels<T>[tokens - 1];
 }
+template PanelKernel block_kernel<Format::Int8>(int);
+template PanelKernel block_kernel<Format::Int4>(int);
+template PanelKernel block_kernel<Format::Int3>(int);
 
 }  // namespace swiftk::SWIFTK_ISA
