@@ -68,8 +68,8 @@ struct Rows {
   const uint64_t* ancestors = nullptr;  // [n] or null
   const int32_t* sequence = nullptr;    // [n] rising from 0, or null: all rows are of views[0]
   const View* views = nullptr;          // [sequences]
-  const float* cos = nullptr;           // [n, d/2] rotary tables of these rows, scaling included
-  const float* sin = nullptr;           // [n, d/2]
+  const float* cos = nullptr;           // [tables, n, d/2] rotary tables of these rows, scaling included
+  const float* sin = nullptr;           // [tables, n, d/2]
 
   const View& view(int row) const { return views[sequence ? sequence[row] : 0]; }
 };
@@ -92,12 +92,13 @@ struct EmbedArgs {
   DType dtype;
   const int32_t* token;  // [n]
   int n, D;
-  float* x;  // [n, D]
+  float* x;         // [n, D]
+  float scale = 1;  // of what the table holds
 };
 
-// q, k, v = W rmsnorm(x), or W x; optional per-head RMSNorm of q and k (Qwen3); rotary embedding (halves rotated, as
-// Hugging Face does: element i pairs with i + d/2); k and v are stored at rows.slot in the cache's dtype. n_heads may
-// be 0: k and v alone; or kv.shape.n_kv: q alone (on a device, where its kernels were built for that).
+// q, k, v = W rmsnorm(x), or W x; optional RMSNorm of each head of q and k; rotary embedding (halves rotated, as
+// Hugging Face does: element i pairs with i + d/2) or none; k and v are stored at rows.slot in the cache's dtype.
+// n_heads may be 0: k and v alone; or kv.shape.n_kv: q alone (on a device, where its kernels were built for that).
 struct QkvArgs {
   const float* x;     // [n, w.k]
   const float* norm;  // [w.k]; null: x as it is
@@ -108,10 +109,12 @@ struct QkvArgs {
   const Rows* rows;
   KvLayer kv;
   int n_heads;
-  float* q;  // [n, H, d]
+  float* q;      // [n, H, d]
+  int rope = 0;  // which of the rows' rotary tables; -1: none
 };
 
-// out = softmax(scale q k^T) v over the visible keys whose position is > pos - window (window 0: all).
+// out = softmax(scores) v over the visible keys whose position is > pos - window (window 0: all), where scores are
+// scale q k^T, or soft_cap tanh(scale q k^T / soft_cap).
 struct AttentionArgs {
   const float* q;  // [n, H, d]
   const Rows* rows;
@@ -119,29 +122,36 @@ struct AttentionArgs {
   int n_heads;
   int window;
   float scale;
-  float* out;  // [n, H, d]
+  float* out;          // [n, H, d]
+  float soft_cap = 0;  // 0: none
 };
 
-// x += W in + bias
+// x += scale (W in + bias), or x += scale rmsnorm(W in + bias)
 struct ResidualArgs {
   const float* in;  // [n, K]
   Weight w;         // [D, K]
   int n;
   float* x;  // [n, D], updated in place
+  float scale = 1;
+  const float* norm = nullptr;  // [D] or null
+  float eps = 0;
 };
 
-// h = silu(Wg y) * (Wu y), y = rmsnorm(x)
+enum class Activation : uint8_t { Silu, GeluTanh };
+
+// h = activation(Wg y) * (Wu y), y = rmsnorm(x), or x as it is
 struct GateUpArgs {
   const float* x;     // [n, D]
-  const float* norm;  // [D]
+  const float* norm;  // [D]; null: x as it is
   float eps;
   Weight w;  // [2F, D], packed interleaved from (gate, up) with group = kGateGroup; or gate and up as two segments
   int n;
   float* h;  // [n, F]
+  Activation activation = Activation::Silu;
 };
 inline constexpr int kGateGroup = 32;
 
-// logits = W rmsnorm(x), or W x
+// logits = scale W rmsnorm(x), or scale W x; or soft_cap tanh(these / soft_cap)
 struct LmHeadArgs {
   const float* x;     // [n, D]
   const float* norm;  // [D]; null: x as it is
@@ -149,6 +159,8 @@ struct LmHeadArgs {
   Weight w;  // [V, D]
   int n;
   float* logits;  // [n, V]
+  float scale = 1;
+  float soft_cap = 0;  // 0: none
 };
 
 // out = rmsnorm(x), which some drafters read beside another row.
@@ -305,7 +317,7 @@ struct Ops {
   void (*rmsnorm_qkv_rope_append)(Ctx&, const QkvArgs&);
   void (*attention)(Ctx&, const AttentionArgs&);  // prefill, decode and verify are one op
   void (*o_proj_residual)(Ctx&, const ResidualArgs&);
-  void (*rmsnorm_gate_up_silu)(Ctx&, const GateUpArgs&);
+  void (*rmsnorm_gate_up_act)(Ctx&, const GateUpArgs&);
   void (*down_proj_residual)(Ctx&, const ResidualArgs&);
   void (*rmsnorm_lm_head)(Ctx&, const LmHeadArgs&);
   // What drafters with weights of their own need beside these. linear: x += W in + bias, of any shape on the host, on a

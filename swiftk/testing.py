@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from . import _core
 from .errors import InvalidArgument
 from .files.grow import grow
 from .files.safetensors_io import STORED, Tensor, encode, write_folder
@@ -73,7 +74,6 @@ _FAMILIES: dict[str, dict[str, Any]] = {
     },
 }
 FAMILIES = list(_FAMILIES)
-_ARCHITECTURE = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3"}
 _CORPUS = (
     "The quick brown fox jumps over the lazy dog. Question: how many apples are there in the other basket? Answer: the "
     "total is 3 + 4 = 7 apples. def main(args): return [value for value in args if value is not None]\n"
@@ -125,7 +125,7 @@ def make_tiny(
         **({} if tied is None else {"tie_word_embeddings": tied}),
         **overrides,
     }
-    config["architectures"] = [_ARCHITECTURE.get(config["model_type"], "Unknown") + "ForCausalLM"]
+    config["architectures"] = [_family(config).get("architecture", "UnknownForCausalLM")]
     dir = Path(dir)
     dir.mkdir(parents=True, exist_ok=True)
     (dir / "config.json").write_text(json.dumps(config, indent=2))
@@ -138,14 +138,23 @@ def make_tiny(
     return dir
 
 
+def _family(config: dict[str, Any]) -> dict[str, Any]:
+    return _core.families().get(config["model_type"], {})
+
+
 def _tensors(config: dict[str, Any], stored: str, seed: int) -> dict[str, Tensor]:
     hidden, ffn, vocab = config["hidden_size"], config["intermediate_size"], config["vocab_size"]
     heads = config["num_attention_heads"]
     kv_heads = config.get("num_key_value_heads") or heads
     head = config.get("head_dim") or hidden // heads
-    llama, qwen3 = config["model_type"] == "llama", config["model_type"] == "qwen3"
-    attention_bias = bool(config.get("attention_bias")) and (llama or qwen3)
-    mlp_bias = bool(config.get("mlp_bias")) and llama
+    family = _family(config)
+
+    def has_bias(matrix: str, asked: str) -> bool:
+        when = family.get(matrix, "never")
+        return when == "always" or (when == "if asked" and bool(config.get(asked)))
+
+    qkv_bias, o_bias = has_bias("qkv_bias", "attention_bias"), has_bias("o_bias", "attention_bias")
+    mlp_bias = has_bias("mlp_bias", "mlp_bias")
     out: dict[str, Tensor] = {}
 
     def noise(name: str, *shape: int) -> np.ndarray:
@@ -170,13 +179,12 @@ def _tensors(config: dict[str, Any], stored: str, seed: int) -> dict[str, Tensor
     for i in range(config["num_hidden_layers"]):
         at = f"model.layers.{i}."
         strength = unit * (first if i == 0 else 0.3 * first)
-        qkv_bias = attention_bias or config["model_type"] == "qwen2"
         norm(at + "input_layernorm", hidden)
         linear(at + "self_attn.q_proj", heads * head, hidden, 1.3, qkv_bias)
         linear(at + "self_attn.k_proj", kv_heads * head, hidden, 1.3, qkv_bias)
         linear(at + "self_attn.v_proj", kv_heads * head, hidden, 1.0, qkv_bias)
-        linear(at + "self_attn.o_proj", hidden, heads * head, 1.5 * strength, attention_bias)
-        if qwen3:
+        linear(at + "self_attn.o_proj", hidden, heads * head, 1.5 * strength, o_bias)
+        if family.get("qk_norm"):
             norm(at + "self_attn.q_norm", head)
             norm(at + "self_attn.k_norm", head)
         norm(at + "post_attention_layernorm", hidden)

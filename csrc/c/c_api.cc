@@ -6,6 +6,7 @@
 #include "base/names.h"
 #include "draft/drafters/alone.h"
 #include "files/eos.h"
+#include "files/family.h"
 #include "heads/load.h"
 
 namespace swiftk::c_api {
@@ -168,7 +169,7 @@ swiftk_status swiftk_model_get_info(const swiftk_model* handle, swiftk_model_inf
                             .ffn = c.F,
                             .context = c.max_position,
                             .threads = model.threads,
-                            .model_type = c.model_type.c_str(),
+                            .model_type = c.family->model_type,
                             .dtype = name_of(model.dtype),
                             .isa = model.ops->name,
                             .weight_bytes = model.own.bytes,

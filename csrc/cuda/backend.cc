@@ -36,7 +36,7 @@ struct Backend {
            .rmsnorm_qkv_rope_append = rmsnorm_qkv_rope_append,
            .attention = attention,
            .o_proj_residual = o_proj_residual,
-           .rmsnorm_gate_up_silu = rmsnorm_gate_up_silu,
+           .rmsnorm_gate_up_act = rmsnorm_gate_up_act,
            .down_proj_residual = down_proj_residual,
            .rmsnorm_lm_head = rmsnorm_lm_head,
            .linear = linear,

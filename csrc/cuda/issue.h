@@ -45,7 +45,7 @@ void embed(Ctx&, const EmbedArgs&);
 void rmsnorm_qkv_rope_append(Ctx&, const QkvArgs&);
 void attention(Ctx&, const AttentionArgs&);
 void o_proj_residual(Ctx&, const ResidualArgs&);
-void rmsnorm_gate_up_silu(Ctx&, const GateUpArgs&);
+void rmsnorm_gate_up_act(Ctx&, const GateUpArgs&);
 void down_proj_residual(Ctx&, const ResidualArgs&);
 void rmsnorm_lm_head(Ctx&, const LmHeadArgs&);
 void linear(Ctx&, const ResidualArgs&);

@@ -1,10 +1,12 @@
 #include "cuda/kernel_pack.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 
 #include "base/error.h"
+#include "files/family.h"
 
 namespace swiftk::cuda {
 namespace {
@@ -14,6 +16,21 @@ constexpr int kVersion = 1;
 std::string text(const Json* j) { return j && j->is(Json::Type::String) ? j->string() : ""; }
 
 int64_t whole(const Json* j) { return j && j->is_integer() ? j->integer() : -1; }
+
+// Kernels of a GPU compute one kind of layer: norms before its sublayers, silu, one rotary table, no scale, no cap.
+void want_usual(const Config& c) {
+  const NormNames& norms = c.family->norms;
+  const auto usual = [](const LayerConfig& l) {
+    return l.activation == Activation::Silu && l.rope == 0 && l.soft_cap == 0 && l.residual_scale == 1;
+  };
+  const bool scaled = c.embedding_scale != 1 || c.logit_scale != 1 || c.logit_soft_cap != 0;
+  if (!scaled && c.ropes.size() == 1 && norms.attn && norms.mlp && !norms.attn_after && !norms.mlp_after &&
+      std::all_of(c.layers.begin(), c.layers.end(), usual)) {
+    return;
+  }
+  fail(Status::Unsupported,
+       std::string("[pack] a GPU has no kernels for layers of a ") + c.family->model_type + "; device 'cpu' runs it");
+}
 
 }  // namespace
 
@@ -151,6 +168,7 @@ void KernelPack::check_fits(const KernelShape& model) const {
   want("o_bias", shape_.o_bias, c.o_bias);
   want("mlp_bias", shape_.mlp_bias, c.mlp_bias);
   if (std::fabs(shape_.eps - c.norm_eps) > 1e-3 * c.norm_eps) want("eps", shape_.eps, double{c.norm_eps});
+  want_usual(c);
   if (model.dtype != shape_.dtype) {
     bad(std::string("built for ") + name_of(shape_.dtype) + ", the weights are " + name_of(model.dtype));
   }

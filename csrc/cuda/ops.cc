@@ -112,7 +112,7 @@ void down_proj_residual(Ctx& ctx, const ResidualArgs& a) {
   launch_matmul(s, kernels, tiles(kernels, a.n, a.w.n), a.n, a.in, a.w.data(), a.w.bias, a.x);
 }
 
-void rmsnorm_gate_up_silu(Ctx& ctx, const GateUpArgs& a) {
+void rmsnorm_gate_up_act(Ctx& ctx, const GateUpArgs& a) {
   Issue s(ctx);
   const void* const y = normalise(s, a.x, a.norm, a.n);
   const Bucketed& kernels = s.functions.reading(a.w).gate_up;

@@ -10,20 +10,11 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "files/family.h"
 
 namespace swiftk {
 namespace {
 
-struct Family {
-  const char *model_type, *architecture;
-  int kv_heads;  // where num_key_value_heads is absent; 0: as many as heads
-  int head_dim;  // where head_dim is absent; 0: hidden_size / heads
-  int max_position;
-};
-constexpr Family kFamilies[] = {{"llama", "LlamaForCausalLM", 0, 0, 2048},
-                                {"mistral", "MistralForCausalLM", 8, 0, 131072},
-                                {"qwen2", "Qwen2ForCausalLM", 32, 0, 32768},
-                                {"qwen3", "Qwen3ForCausalLM", 32, 128, 32768}};
 constexpr const char* kRopeTypes = "default, linear, dynamic, llama3";
 
 [[noreturn]] void wrong(const std::string& field, const Json* got, const std::string& want) {
@@ -80,12 +71,14 @@ class Fields {
 
 const Family& find_family(const Fields& in, bool any_architecture) {
   const Json* type = in.find("model_type");
-  if (!type || !type->is(Json::Type::String)) wrong("model_type", type, "one of llama, mistral, qwen2, qwen3");
   const Family* family = nullptr;
-  for (const Family& f : kFamilies) {
-    if (type->string() == f.model_type) family = &f;
+  std::string names;
+  for (const Family& f : families()) {
+    if (type && type->is(Json::Type::String) && type->string() == f.model_type) family = &f;
+    names += (names.empty() ? "" : ", ") + std::string(f.model_type);
   }
-  if (!family) unsupported("model_type", *type, "llama, mistral, qwen2, qwen3");
+  if (!type || !type->is(Json::Type::String)) wrong("model_type", type, "one of " + names);
+  if (!family) unsupported("model_type", *type, names);
   if (const Json* list = in.find("architectures"); list && !any_architecture) {
     if (!list->is(Json::Type::Array)) wrong("architectures", list, "a list of names");
     bool known = list->items().empty();
@@ -129,22 +122,24 @@ void read_sizes(const Fields& in, const Family& family, Config& c) {
   c.norm_eps = static_cast<float>(in.positive("rms_norm_eps", 1e-6));
 }
 
-void read_flags(const Fields& in, Config& c) {
-  const bool llama = c.model_type == "llama", qwen3 = c.model_type == "qwen3";
+// Whether there are biases; `key` is the field that asks for them.
+bool read_biases(const Fields& in, const char* key, Biases biases, const Family& family) {
+  const bool asked = in.flag(key, false);
+  if (asked && biases == Biases::Never) unsupported(key, *in.find(key), std::string("false for ") + family.model_type);
+  return biases == Biases::Always || asked;
+}
+
+void read_flags(const Fields& in, const Family& family, Config& c) {
   if (const Json* act = in.find("hidden_act"); act && !(act->is(Json::Type::String) && act->string() == "silu")) {
     unsupported("hidden_act", *act, "'silu'");
   }
   if (const Json* quant = in.find("quantization_config")) {
     unsupported("quantization_config", *quant, "none; float32, bfloat16 and float16 weights");
   }
-  const bool attention_bias = in.flag("attention_bias", false), mlp_bias = in.flag("mlp_bias", false);
-  const std::string off = "false for " + c.model_type;
-  if (attention_bias && !llama && !qwen3) unsupported("attention_bias", *in.find("attention_bias"), off);
-  if (mlp_bias && !llama) unsupported("mlp_bias", *in.find("mlp_bias"), off);
-  c.qkv_bias = attention_bias || c.model_type == "qwen2";
-  c.o_bias = attention_bias;
-  c.mlp_bias = mlp_bias;
-  c.qk_norm = qwen3;
+  c.o_bias = read_biases(in, "attention_bias", family.o_bias, family);
+  c.qkv_bias = read_biases(in, "attention_bias", family.qkv_bias, family);
+  c.mlp_bias = read_biases(in, "mlp_bias", family.mlp_bias, family);
+  c.qk_norm = family.qk_norm;
   c.tied_head = in.flag("tie_word_embeddings", false);
   const Json* dtype = in.find("dtype") ? in.find("dtype") : in.find("torch_dtype");
   if (dtype && !dtype->is(Json::Type::String)) wrong("dtype", dtype, "a name");
@@ -152,20 +147,20 @@ void read_flags(const Fields& in, Config& c) {
 }
 
 // [L] from layer_types, or from max_window_layers (the first so many layers see everything), or all layers alike.
-void read_windows(const Fields& in, Config& c) {
-  c.window.assign(c.L, 0);
-  if (c.model_type == "llama") return;
-  const bool qwen = c.model_type != "mistral";
+void read_windows(const Fields& in, const Family& family, Config& c) {
+  if (family.sliding == Sliding::Never) return;
+  const bool by_layer = family.sliding == Sliding::FromLayer;
   const bool null = in.given("sliding_window") && !in.find("sliding_window");
-  const bool sliding = !null && (!qwen || in.flag("use_sliding_window", false));
+  const bool sliding = !null && (!by_layer || in.flag("use_sliding_window", false));
   const int window = sliding ? in.count("sliding_window", 4096) : 0;
   int first = 0;
-  if (const Json* value = in.find("max_window_layers"); qwen && value && value->is_integer() && value->integer() == 0) {
+  if (const Json* value = in.find("max_window_layers");
+      by_layer && value && value->is_integer() && value->integer() == 0) {
     first = 0;  // every layer slides
-  } else if (qwen) {
+  } else if (by_layer) {
     first = in.count("max_window_layers", 28);
   }
-  for (int i = first; i < c.L; ++i) c.window[i] = window;
+  for (int i = first; i < c.L; ++i) c.layers[i].window = window;
 
   const Json* types = in.find("layer_types");
   if (!types) return;
@@ -180,18 +175,21 @@ void read_windows(const Fields& in, Config& c) {
       unsupported(field, type, "'full_attention', 'sliding_attention'");
     }
     if (slides && window == 0) wrong(field, &type, "'full_attention', as no sliding_window is set");
-    // Hugging Face's Mistral slides in all layers or none, whatever the list says: refuse what would differ.
-    if (!qwen && slides != (window > 0)) unsupported(field, type, "the same type in every layer of a mistral");
-    c.window[i] = slides ? window : 0;
+    // Hugging Face's slide in all layers or none, whatever the list says: refuse what would differ.
+    if (!by_layer && slides != (window > 0)) {
+      unsupported(field, type, std::string("the same type in every layer of a ") + family.model_type);
+    }
+    c.layers[i].window = slides ? window : 0;
   }
 }
 
 // Both forms: rope_theta and rope_scaling at the top, or all of it inside rope_parameters.
 void read_rope(const Fields& top, Config& c) {
+  Rope& rope = c.ropes.emplace_back();
   const char* key = top.find("rope_scaling") ? "rope_scaling" : "rope_parameters";
   const Json* object = top.find(key);
   top.require_one("partial_rotary_factor");
-  c.rope_theta = top.positive("rope_theta", 10000);
+  rope.theta = top.positive("rope_theta", 10000);
   if (!object) return;
   if (!object->is(Json::Type::Object)) wrong(key, object, "an object");
   const Fields in(*object, std::string(key) + ".");
@@ -199,7 +197,7 @@ void read_rope(const Fields& top, Config& c) {
   if (const Json* nested = in.find("full_attention")) {
     unsupported(in.name("full_attention"), *nested, "one rotary setting for all layers");
   }
-  c.rope_theta = in.positive("rope_theta", c.rope_theta);
+  rope.theta = in.positive("rope_theta", rope.theta);
 
   const char* type_key = in.find("rope_type") || !in.find("type") ? "rope_type" : "type";
   const Json* value = in.find(type_key);
@@ -207,36 +205,36 @@ void read_rope(const Fields& top, Config& c) {
   const std::string type = value ? value->string() : "default";
   if (type == "default") return;
   if (type == "linear") {
-    c.rope.type = RopeScaling::Type::Linear;
+    rope.type = Rope::Type::Linear;
   } else if (type == "dynamic") {
-    c.rope.type = RopeScaling::Type::Dynamic;
+    rope.type = Rope::Type::Dynamic;
   } else if (type == "llama3") {
-    c.rope.type = RopeScaling::Type::Llama3;
+    rope.type = Rope::Type::Llama3;
   } else {
     unsupported(in.name(type_key), *value, kRopeTypes);
   }
-  c.rope.factor = in.positive("factor");
+  rope.factor = in.positive("factor");
   if (type == "dynamic") {
     if (c.d < 4) wrong("head_dim", top.find("head_dim"), "at least 4 with dynamic rope");
-    if (c.rope.factor < 1) wrong(in.name("factor"), in.find("factor"), "at least 1");
+    if (rope.factor < 1) wrong(in.name("factor"), in.find("factor"), "at least 1");
     // The scaling exists to go past max_position_embeddings; it reaches `factor` times as far.
-    c.rope.original_max_position = c.max_position;
-    const double reach = std::min<double>(c.rope.factor * c.max_position, std::numeric_limits<int>::max());
+    rope.original_max_position = c.max_position;
+    const double reach = std::min<double>(rope.factor * c.max_position, std::numeric_limits<int>::max());
     c.max_position = static_cast<int>(reach);
   }
   if (type == "llama3") {
-    c.rope.low_freq_factor = in.positive("low_freq_factor");
-    c.rope.high_freq_factor = in.positive("high_freq_factor");
-    if (c.rope.high_freq_factor <= c.rope.low_freq_factor) {
+    rope.low_freq_factor = in.positive("low_freq_factor");
+    rope.high_freq_factor = in.positive("high_freq_factor");
+    if (rope.high_freq_factor <= rope.low_freq_factor) {
       wrong(in.name("high_freq_factor"), in.find("high_freq_factor"), "more than low_freq_factor");
     }
     const char* original = "original_max_position_embeddings";
-    c.rope.original_max_position = top.find(original) ? top.count(original) : in.count(original, c.max_position);
+    rope.original_max_position = top.find(original) ? top.count(original) : in.count(original, c.max_position);
   }
 }
 
 // Llama 3.1: long wavelengths are divided by the factor, short ones kept, those between blended.
-double llama3_frequency(const RopeScaling& r, double frequency) {
+double llama3_frequency(const Rope& r, double frequency) {
   const double turns = r.original_max_position * frequency / (2 * M_PI);  // of this pair within the original context
   if (turns < r.low_freq_factor) return frequency / r.factor;
   if (turns > r.high_freq_factor) return frequency;
@@ -264,10 +262,11 @@ Config config_of(const Json& json, bool any_architecture) {
   const Fields in(json, "");
   Config c;
   const Family& family = find_family(in, any_architecture);
-  c.model_type = family.model_type;
+  c.family = &family;
   read_sizes(in, family, c);
-  read_flags(in, c);
-  read_windows(in, c);
+  read_flags(in, family, c);
+  c.layers.assign(c.L, {.attention_scale = 1 / std::sqrt(static_cast<float>(c.d))});
+  read_windows(in, family, c);
   read_rope(in, c);
   return c;
 }
@@ -278,19 +277,19 @@ Config read_config(const std::string& model_dir) { return config_of(read_config_
 
 Config layer_config(const Json& object) { return config_of(object, true); }
 
-void rope_row(const Config& c, int pos, float* cos, float* sin) {
-  double base = c.rope_theta;
-  const RopeScaling& r = c.rope;
-  if (r.type == RopeScaling::Type::Dynamic && pos + 1 > r.original_max_position) {
+void rope_row(const Rope& r, int head_dim, int pos, float* cos, float* sin) {
+  double base = r.theta;
+  if (r.type == Rope::Type::Dynamic && pos + 1 > r.original_max_position) {
     const double stretch = r.factor * (pos + 1.0) / r.original_max_position - (r.factor - 1);
-    base *= std::pow(stretch, c.d / (c.d - 2.0));
+    base *= std::pow(stretch, head_dim / (head_dim - 2.0));
   }
-  const double ratio = std::pow(base, -2.0 / c.d);  // frequencies are its powers; the product errs by d/2 ulp at most
+  const double ratio =
+      std::pow(base, -2.0 / head_dim);  // frequencies are its powers; the product errs by d/2 ulp at most
   double frequency = 1;
-  for (int i = 0; i < c.d / 2; ++i, frequency *= ratio) {
+  for (int i = 0; i < head_dim / 2; ++i, frequency *= ratio) {
     double f = frequency;
-    if (r.type == RopeScaling::Type::Linear) f /= r.factor;
-    if (r.type == RopeScaling::Type::Llama3) f = llama3_frequency(r, f);
+    if (r.type == Rope::Type::Linear) f /= r.factor;
+    if (r.type == Rope::Type::Llama3) f = llama3_frequency(r, f);
     cos[i] = static_cast<float>(std::cos(pos * f));
     sin[i] = static_cast<float>(std::sin(pos * f));
   }

@@ -3,38 +3,56 @@
 #include <string>
 #include <vector>
 
+#include "ops.h"
+
 namespace swiftk {
 
 class Json;
+struct Family;
 
-struct RopeScaling {
+// A rotary table.
+struct Rope {
+  double theta = 10000;
   enum class Type { Default, Linear, Dynamic, Llama3 } type = Type::Default;
   double factor = 1;
   double low_freq_factor = 1, high_freq_factor = 4;  // Llama3
   int original_max_position = 0;                     // Llama3, Dynamic
 };
 
-struct Config {
-  std::string model_type;                 // "llama", "mistral", "qwen2", "qwen3"
-  int D = 0, H = 0, n_kv = 0, d = 0;      // hidden size, heads, KV heads, head dimension
-  int F = 0, V = 0, L = 0;                // FFN size, vocabulary, layers
-  int max_position = 0;                   // context length
-  float norm_eps = 1e-6f;
-  double rope_theta = 10000;
-  RopeScaling rope;
-  std::vector<int> window;                // [L] sliding window of each layer, 0: none
-  bool qkv_bias = false, o_bias = false, mlp_bias = false, qk_norm = false, tied_head = false;
-  std::string dtype;                      // "float32", "bfloat16", "float16" or "" if the file does not say
+// What a layer computes with its weights.
+struct LayerConfig {
+  Activation activation = Activation::Silu;
+  int rope = 0;               // which of the model's tables; -1: none
+  int window = 0;             // sliding window; 0: none
+  float attention_scale = 0;  // of q k^T
+  float soft_cap = 0;         // of scores; 0: none
+  float residual_scale = 1;
 };
 
-// Throws Error(Checkpoint) for unreadable JSON or a missing field, Error(Unsupported) naming field, value and what works.
+struct Config {
+  const Family* family = nullptr;     // a row of families()
+  int D = 0, H = 0, n_kv = 0, d = 0;  // hidden size, heads, KV heads, head dimension
+  int F = 0, V = 0, L = 0;            // FFN size, vocabulary, layers
+  int max_position = 0;               // context length
+  float norm_eps = 1e-6f;
+  std::vector<Rope> ropes;
+  std::vector<LayerConfig> layers;  // [L]
+  float norm_offset = 0;            // added to weights of norms over D values as they are loaded
+  float embedding_scale = 1, logit_scale = 1, logit_soft_cap = 0;  // 0: no cap
+  bool qkv_bias = false, o_bias = false, mlp_bias = false, qk_norm = false, tied_head = false;
+  std::string dtype;  // "float32", "bfloat16", "float16" or "" if the file does not say
+};
+
+// Throws Error(Checkpoint) for unreadable JSON or a missing field, Error(Unsupported) naming field, value and what
+// works.
 Config read_config(const std::string& model_dir);
 // The file itself; and the shape of a drafter's layers that an object of it has, whatever architecture that names.
 Json read_config_file(const std::string& model_dir);
 Config layer_config(const Json& object);
 
-// Rotary angles of one position as cos[d/2], sin[d/2]; a function of the position alone (a row must not depend on the length
-// of the text around it), so dynamic scaling takes pos + 1 as the current length, as decoding token by token does.
-void rope_row(const Config&, int pos, float* cos, float* sin);
+// Rotary angles of one position as cos[d/2], sin[d/2]; a function of the position alone (a row must not depend on the
+// length of the text around it), so dynamic scaling takes pos + 1 as the current length, as decoding token by token
+// does.
+void rope_row(const Rope&, int head_dim, int pos, float* cos, float* sin);
 
 }  // namespace swiftk

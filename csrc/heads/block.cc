@@ -20,7 +20,6 @@ class Block : public Runner {
         c_(drafter_.layers->config),
         ahead_(ops_, sizeof(float) * sequences * block_.size * drafter_.V),
         features_(ops_, sizeof(float) * kMostRows * block_.fc.k),
-        q_(ops_, sizeof(float) * kMostRows * c_.H * c_.d),
         normed_states_(ops_, block_.sure.empty() ? 0 : sizeof(float) * sequences * block_.size * c_.D),
         before_(ops_, sizeof(float) * std::min(kMostRows, sequences * TokenTree::kMaxNodes) * block_.rank) {}
 
@@ -54,7 +53,7 @@ class Block : public Runner {
   }
 
   size_t bytes() const override {
-    return Runner::bytes() + normed_states_.bytes() + ahead_.bytes() + features_.bytes() + q_.bytes() + before_.bytes();
+    return Runner::bytes() + normed_states_.bytes() + ahead_.bytes() + features_.bytes() + before_.bytes();
   }
 
  private:
@@ -75,18 +74,8 @@ class Block : public Runner {
     float* const x = x_.as<float>();
     ops_.fill(ctx, x, 0, sizeof(float) * n * c_.D);
     ops_.linear(ctx, {.in = features_.as<float>(), .w = block_.fc, .n = n, .x = x});
-    for (int layer = 0; layer < c_.L; ++layer) {
-      const LayerWeights& w = drafter_.layers->own.layers[layer];
-      ops_.rmsnorm_qkv_rope_append(ctx, {.x = x,
-                                         .norm = block_.feature_norm,
-                                         .eps = c_.norm_eps,
-                                         .w = w.wqkv,
-                                         .q_norm = w.q_norm,
-                                         .k_norm = w.k_norm,
-                                         .rows = &rows,
-                                         .kv = pool_.layer(layer),
-                                         .n_heads = c_.H,
-                                         .q = q_.as<float>()});
+    for (const Step& step : plan_.steps) {
+      if (step.kind == StepKind::Attention) executor_.append(step, rows, x, block_.feature_norm, pool_);
     }
   }
 
@@ -160,7 +149,7 @@ class Block : public Runner {
   const BlockParts& block_;
   const Config& c_;                   // of its layers
   Buffer ahead_;                      // [sequences, size, its V]
-  Buffer features_, q_;               // [kMostRows, taps D], [kMostRows, H d]
+  Buffer features_;                   // [kMostRows, taps D]
   Buffer normed_states_;              // [sequences, size, D], where it foretells how sure it is
   std::vector<float> states_, sure_;  // of the host: the same; [sequences, size]
   Buffer before_;                     // [nodes of a step, rank]

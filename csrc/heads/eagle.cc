@@ -3,7 +3,6 @@
 // the model's. A row behind it reads what the head said of its parent, which a pass before must have read.
 #include <algorithm>
 #include <array>
-#include <cmath>
 
 #include "base/stopwatch.h"
 #include "heads/head.h"
@@ -21,8 +20,6 @@ class Eagle : public Runner {
         features_(ops_, floats(kMostRows) * eagle_.width),
         embedded_(ops_, floats(executor_.max_rows()) * c_.D),
         pairs_(ops_, floats(executor_.max_rows()) * 2 * c_.D),
-        q_(ops_, floats(executor_.max_rows()) * c_.H * c_.d),
-        attended_(ops_, floats(executor_.max_rows()) * c_.H * c_.d),
         said_(ops_, floats(sequences) * TokenTree::kMaxNodes * c_.D) {}
 
   void step(const KvPool& pool, std::span<Sequence* const> sequences, std::span<const int> n, float* logits,
@@ -56,8 +53,7 @@ class Eagle : public Runner {
   }
 
   size_t bytes() const override {
-    return Runner::bytes() + features_.bytes() + embedded_.bytes() + pairs_.bytes() + q_.bytes() + attended_.bytes() +
-           said_.bytes();
+    return Runner::bytes() + features_.bytes() + embedded_.bytes() + pairs_.bytes() + said_.bytes();
   }
 
  private:
@@ -139,28 +135,10 @@ class Eagle : public Runner {
   // The first layer's attention, whose rows are not the residual stream alone.
   void attend(const Rows& rows, float* x) {
     const Model& layers = *drafter_.layers;
-    const LayerWeights& w = layers.own.layers[0];
-    Ctx& ctx = executor_.ctx();
-    ops_.embed(ctx, {layers.embedding, layers.embedding_dtype, rows.token, rows.n, c_.D, embedded_.as<float>()});
+    ops_.embed(executor_.ctx(),
+               {layers.embedding, layers.embedding_dtype, rows.token, rows.n, c_.D, embedded_.as<float>()});
     eagle_.fused ? pair_fused(rows.n, x) : pair(rows.n, x);
-    ops_.rmsnorm_qkv_rope_append(ctx, {.x = eagle_.fused ? pairs_.as<float>() : x,
-                                       .norm = nullptr,
-                                       .eps = c_.norm_eps,
-                                       .w = w.wqkv,
-                                       .q_norm = w.q_norm,
-                                       .k_norm = w.k_norm,
-                                       .rows = &rows,
-                                       .kv = pool_.layer(0),
-                                       .n_heads = c_.H,
-                                       .q = q_.as<float>()});
-    ops_.attention(ctx, {.q = q_.as<float>(),
-                         .rows = &rows,
-                         .kv = pool_.layer(0),
-                         .n_heads = c_.H,
-                         .window = 0,
-                         .scale = 1 / std::sqrt(static_cast<float>(c_.d)),
-                         .out = attended_.as<float>()});
-    ops_.o_proj_residual(ctx, {.in = attended_.as<float>(), .w = w.wo, .n = rows.n, .x = x});
+    executor_.attend(plan_[0], rows, eagle_.fused ? pairs_.as<float>() : x, nullptr, x, pool_);
   }
 
   // EAGLE-3: x is the feature, and what the layer reads is (norm of the embedding, norm of the feature).
@@ -227,12 +205,12 @@ class Eagle : public Runner {
   void copy(float* to, const float* from, int count) { ops_.copy(executor_.ctx(), to, from, floats(count)); }
 
   const EagleParts& eagle_;
-  const Config& c_;                         // of its layers
-  Buffer features_;                         // [kMostRows, width]
-  Buffer embedded_, pairs_, q_, attended_;  // [rows, D], [rows, 2 D], [rows, H d], [rows, H d]
-  Buffer said_;                             // [sequences, kMaxNodes, D]
-  std::vector<Feature> row_;                // of each of the pass
-  std::vector<Waves> waves_;                // of each text
+  const Config& c_;           // of its layers
+  Buffer features_;           // [kMostRows, width]
+  Buffer embedded_, pairs_;   // [rows, D], [rows, 2 D]
+  Buffer said_;               // [sequences, kMaxNodes, D]
+  std::vector<Feature> row_;  // of each of the pass
+  std::vector<Waves> waves_;  // of each text
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include "heads/formats.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "base/error.h"
@@ -118,6 +119,12 @@ bool is_fused_eagle(const Json& json, const std::string& type) {
          (type.empty() && (given(json, "eagle_config") || given(json, "draft_vocab_size") || named(json, "Eagle3")));
 }
 
+void want_no_window(const Config& layers) {
+  for (const LayerConfig& layer : layers.layers) {
+    if (layer.window > 0) unsupported("its layers see a sliding window (supported: all of the text)");
+  }
+}
+
 // Reads the layers that it taps. EAGLE's own and SpecForge's list is of outputs, inside eagle_config; vLLM's and
 // speculators', at the top, is of transformers' hidden_states. Without a list they are these three.
 std::vector<int> eagle_taps(const Json& json, const Config& target) {
@@ -145,7 +152,7 @@ Config moa_layer(const Config& model, const Checkpoint& file, const std::string&
   c.H = heads;
   c.d = size;
   c.qkv_bias = c.o_bias = c.mlp_bias = c.qk_norm = false;
-  c.window = {0};
+  c.layers = {{.attention_scale = 1 / std::sqrt(static_cast<float>(c.d))}};
   const auto rows = [&](const char* of) {
     const std::vector<int64_t> shape = file.shape(name + of);
     return shape.empty() ? 1 : static_cast<int>(shape[0]);  // what is missing is found out when it is loaded
@@ -226,9 +233,7 @@ Config read_block(const Json& json, const Config& target, const Checkpoint& chec
     wrong("config.mask_token_id is " + std::to_string(block.mask) + ", the model has tokens 0.." +
           std::to_string(target.V - 1));
   }
-  if (std::any_of(layers.window.begin(), layers.window.end(), [](int w) { return w > 0; })) {
-    unsupported("its layers see a sliding window (supported: all of the text)");
-  }
+  want_no_window(layers);
   out.reach = block.size - !block.from_anchor;
   if (type && type->string() == "dspark") {
     const bool foretells = flag(json, "enable_confidence_head", checkpoint.has(kConfidence));
@@ -262,9 +267,7 @@ Config read_eagle(const Json& json, const Config& target, const Checkpoint& chec
     unsupported("hidden_size is " + std::to_string(layers.D) + " in the drafter and " + std::to_string(target.D) +
                 " in the model, which needs a tensor embed_tokens.weight of its own");
   }
-  if (std::any_of(layers.window.begin(), layers.window.end(), [](int w) { return w > 0; })) {
-    unsupported("its layers see a sliding window (supported: all of the text)");
-  }
+  want_no_window(layers);
   out.V = target.V;
   if (eagle.fused) {
     out.taps = eagle_taps(json, target);

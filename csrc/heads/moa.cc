@@ -35,8 +35,7 @@ class Moa : public Runner {
         cross_pool_(*moa_.cross, blocks),
         states_x_(*moa_.states->ops, floats(together_ * layers_, moa_.states->config.D)),
         mean_(ops_, floats(together_, moa_.states->config.D)),
-        widened_(ops_, floats(together_, drafter_.layers->config.D)),
-        q_(ops_, floats(together_, drafter_.layers->config.H * drafter_.layers->config.d)) {
+        widened_(ops_, floats(together_, drafter_.layers->config.D)) {
     own_blocks_.resize(together_ * each_);
     for (size_t i = 0; i < own_blocks_.size(); ++i) own_blocks_[i] = static_cast<int32_t>(i);
   }
@@ -83,7 +82,7 @@ class Moa : public Runner {
   double seconds() const override { return executor_.seconds() + states_.seconds() + cross_.seconds(); }
   size_t bytes() const override {
     return Runner::bytes() + states_.workspace_bytes() + cross_.workspace_bytes() + states_x_.bytes() + mean_.bytes() +
-           widened_.bytes() + q_.bytes();
+           widened_.bytes();
   }
 
  private:
@@ -122,20 +121,10 @@ class Moa : public Runner {
     Rows rows = batch_.rows();
     executor_.prepare(rows);
     append_cross(rows);
-    const LayerWeights& w = drafter_.layers->own.layers[0];
     float* const x = x_.as<float>();
     const Model& tokens = *drafter_.layers;
     ops_.embed(executor_.ctx(), {tokens.embedding, tokens.embedding_dtype, rows.token, n, c.D, x});
-    ops_.rmsnorm_qkv_rope_append(executor_.ctx(), {.x = x,
-                                                   .norm = w.attn_norm,
-                                                   .eps = c.norm_eps,
-                                                   .w = w.wqkv,
-                                                   .q_norm = nullptr,
-                                                   .k_norm = nullptr,
-                                                   .rows = &rows,
-                                                   .kv = pool_.layer(0),
-                                                   .n_heads = c.H,
-                                                   .q = q_.as<float>()});
+    executor_.append(plan_[0], rows, x, plan_[0].weights->attn_norm, pool_);
   }
 
   // The mean of a token's states is all that is read of them behind their layer: as much as K and V of one layer.
@@ -205,7 +194,6 @@ class Moa : public Runner {
   KvPool cross_pool_;      // in the same blocks as those of the layer over tokens
   Buffer states_x_;        // [tokens, layers, 2 n_kv d of the model]
   Buffer mean_, widened_;  // [tokens, 2 n_kv d of the model], [tokens, D]
-  Buffer q_;               // [tokens, H d]
   std::vector<int32_t> own_blocks_, slots_, last_;
 };
 

@@ -107,8 +107,14 @@ void Runner::head(const float* x, int n, float* logits) {
                  {.x = x, .norm = layers.final_norm, .eps = eps, .n = n, .D = D, .out = out, .stride = size_t(D)});
     x = out;
   }
-  target_.ops->rmsnorm_lm_head(target_ctx_,
-                               {.x = x, .norm = nullptr, .eps = eps, .w = layers.own.head, .n = n, .logits = logits});
+  target_.ops->rmsnorm_lm_head(target_ctx_, {.x = x,
+                                             .norm = nullptr,
+                                             .eps = eps,
+                                             .w = layers.own.head,
+                                             .n = n,
+                                             .logits = logits,
+                                             .scale = plan_.logit_scale,
+                                             .soft_cap = plan_.logit_soft_cap});
 }
 
 void Runner::run_with_head(const Rows& rows, std::atomic<bool>& cancel, float* logits) {

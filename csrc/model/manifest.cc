@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "files/family.h"
 
 namespace swiftk {
 
@@ -20,7 +21,7 @@ Manifest::Manifest(const Checkpoint& checkpoint, Model& model, bool layers) : ch
   const Config& c = model.config;
   layers ? add_layers(model, "model.layers.") : void(absent_ = elements_of_layers(c));
   embedding = get("model.embed_tokens.weight", {c.V, c.D});
-  add_vector({get("model.norm.weight", {c.D})}, 0, &model.final_norm);
+  add_vector({get("model.norm.weight", {c.D})}, 0, &model.final_norm, c.norm_offset);
   add_matrix({Matrix::Head, {c.tied_head ? embedding : get("lm_head.weight", {c.V, c.D})}, 0, false});
 }
 
@@ -28,7 +29,7 @@ void Manifest::add_layers(Model& model, const std::string& prefix) {
   const Config& c = model.config;
   model.own.layers.resize(c.L);
   for (int i = 0; i < c.L; ++i) add_layer(c, prefix + std::to_string(i) + ".", i, model.own.layers[i], c.D);
-  refuse_others("a " + c.model_type, c.L, prefix);
+  refuse_others(std::string("a ") + c.family->model_type, c.L, prefix);
 }
 
 TensorView Manifest::get(const std::string& name, std::initializer_list<int64_t> shape) {
@@ -36,9 +37,9 @@ TensorView Manifest::get(const std::string& name, std::initializer_list<int64_t>
   return checkpoint_.get(name, shape);
 }
 
-void Manifest::add_vector(std::vector<TensorView> parts, int group, const float** out) {
+void Manifest::add_vector(std::vector<TensorView> parts, int group, const float** out, float offset) {
   for (const TensorView& part : parts) bytes += part.bytes;
-  vectors.push_back({std::move(parts), group, out});
+  vectors.push_back({std::move(parts), group, out, offset});
 }
 
 void Manifest::add_matrix(MatrixJob job) {
@@ -54,7 +55,11 @@ void Manifest::add_layer(const Config& c, const std::string& at, int layer, Laye
                          Weight* apart) {
   const std::string attn = at + "self_attn.", mlp = at + "mlp.";
   const int64_t q = int64_t{c.H} * c.d, kv = int64_t{c.n_kv} * c.d;
-  if (norm) add_vector({get(at + "input_layernorm.weight", {c.D})}, 0, &w.attn_norm);
+  const NormNames& norms = c.family->norms;
+  const auto add_norm = [&](const char* name, const float** out) {
+    if (name) add_vector({get(at + name + ".weight", {c.D})}, 0, out, c.norm_offset);
+  };
+  if (norm) add_norm(norms.attn, &w.attn_norm);
   std::vector<TensorView> of_q{get(attn + "q_proj.weight", {q, width})},
       of_kv{get(attn + "k_proj.weight", {kv, width}), get(attn + "v_proj.weight", {kv, width})};
   if (!apart) of_q.insert(of_q.end(), of_kv.begin(), of_kv.end());
@@ -71,7 +76,8 @@ void Manifest::add_layer(const Config& c, const std::string& at, int layer, Laye
   add_matrix({Matrix::Output, {get(attn + "o_proj.weight", {c.D, q})}, 0, false, layer, &LayerWeights::wo});
   if (c.o_bias) add_vector({get(attn + "o_proj.bias", {c.D})}, 0, &w.wo.bias);
 
-  add_vector({get(at + "post_attention_layernorm.weight", {c.D})}, 0, &w.mlp_norm);
+  add_norm(norms.attn_after, &w.attn_after);
+  add_norm(norms.mlp, &w.mlp_norm);
   add_matrix({Matrix::GateUp,
               {get(mlp + "gate_proj.weight", {c.F, c.D}), get(mlp + "up_proj.weight", {c.F, c.D})},
               kGateGroup,
@@ -79,6 +85,7 @@ void Manifest::add_layer(const Config& c, const std::string& at, int layer, Laye
               layer,
               &LayerWeights::w_gate_up});
   add_matrix({Matrix::Down, {get(mlp + "down_proj.weight", {c.D, c.F})}, 0, false, layer, &LayerWeights::w_down});
+  add_norm(norms.mlp_after, &w.mlp_after);
   if (c.mlp_bias) {
     add_vector({get(mlp + "gate_proj.bias", {c.F}), get(mlp + "up_proj.bias", {c.F})}, kGateGroup, &w.w_gate_up.bias);
     add_vector({get(mlp + "down_proj.bias", {c.D})}, 0, &w.w_down.bias);

@@ -14,6 +14,7 @@ struct VectorJob {
   std::vector<TensorView> parts;
   int group;  // 0: parts one after another; else in turns of so many elements
   const float** out;
+  float offset;  // that is added
 };
 
 struct MatrixJob {
@@ -36,7 +37,7 @@ class Manifest {
   Manifest(const Checkpoint& checkpoint, Model& model, bool layers);
 
   TensorView get(const std::string& name, std::initializer_list<int64_t> shape);
-  void add_vector(std::vector<TensorView> parts, int group, const float** out);
+  void add_vector(std::vector<TensorView> parts, int group, const float** out, float offset = 0);
   void add_matrix(MatrixJob job);
   // A matrix that is in no layer, as it is.
   void add_other(TensorView matrix, Weight* out);

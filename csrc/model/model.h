@@ -17,14 +17,16 @@ namespace swiftk {
 // Biases are indexed by logical row in packed order, padding left out: q, k, v one after another; gate and up in turns
 // of kGateGroup rows, the last turn short if kGateGroup does not divide F.
 struct LayerWeights {
-  const float* attn_norm = nullptr;  // [D]
-  Weight wqkv;                       // [(H + 2 n_kv) d, D]
-  const float* q_norm = nullptr;     // [d] or null
-  const float* k_norm = nullptr;     // [d] or null
-  Weight wo;                         // [D, H d]
-  const float* mlp_norm = nullptr;   // [D]
-  Weight w_gate_up;                  // [2F, D] interleaved
-  Weight w_down;                     // [D, F]
+  const float* attn_norm = nullptr;   // [D], over what attention reads, or null
+  Weight wqkv;                        // [(H + 2 n_kv) d, D]
+  const float* q_norm = nullptr;      // [d] or null
+  const float* k_norm = nullptr;      // [d] or null
+  Weight wo;                          // [D, H d]
+  const float* attn_after = nullptr;  // [D], over what attention adds, or null
+  const float* mlp_norm = nullptr;    // [D] or null
+  Weight w_gate_up;                   // [2F, D] interleaved
+  Weight w_down;                      // [D, F]
+  const float* mlp_after = nullptr;   // [D] or null
 };
 
 inline double elements(const Weight& w) { return static_cast<double>(w.n) * w.k; }

@@ -98,8 +98,9 @@ inline std::unique_ptr<RowSet> make_rows(Ints pos, Ints slot, Floats cos, Floats
   auto r = std::make_unique<RowSet>(RowSet{pos, slot, ancestors, cos, sin, sequence, {}, {}, {}});
   const int n = static_cast<int>(pos.size());
   want(n > 0 && slot.size() == n && (!ancestors || ancestors->size() == n), "rows differ in number");
-  want(cos.ndim() == 2 && cos.shape(0) == n && sin.ndim() == 2 && sin.shape(0) == n,
-       "cos and sin want shape [n, d / 2]");
+  const auto is_table = [&](const Floats& t) { return t.ndim() >= 2 && t.ndim() <= 3 && t.shape(t.ndim() - 2) == n; };
+  want(is_table(cos) && is_table(sin) && cos.size() == sin.size(),
+       "cos and sin want shape [n, d / 2] or [tables, n, d / 2]");
   if (!views) {
     const int last = std::max(*std::max_element(slot.data(), slot.data() + n), scratch + 63);
     std::vector<int32_t> blocks(std::max(last, 0) / kKvBlock + 1);

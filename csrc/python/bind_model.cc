@@ -7,6 +7,7 @@
 #include "base/machine.h"
 #include "cuda/backend.h"
 #include "files/checkpoint.h"
+#include "files/family.h"
 #include "heads/load.h"
 #include "model/draft_model.h"
 #include "python/fields.h"
@@ -27,10 +28,26 @@ DType full_dtype(const std::string& name) {
 }
 
 py::dict config_dict(const Config& c) {
-  return py::dict("model_type"_a = c.model_type, "hidden_size"_a = c.D, "num_layers"_a = c.L, "num_heads"_a = c.H,
-                  "num_kv_heads"_a = c.n_kv, "head_dim"_a = c.d, "ffn"_a = c.F, "vocab_size"_a = c.V,
-                  "max_position"_a = c.max_position, "window"_a = c.window, "tied_head"_a = c.tied_head,
-                  "rope_theta"_a = c.rope_theta, "dtype"_a = c.dtype);
+  std::vector<int> window;
+  for (const LayerConfig& layer : c.layers) window.push_back(layer.window);
+  return py::dict("model_type"_a = c.family->model_type, "hidden_size"_a = c.D, "num_layers"_a = c.L,
+                  "num_heads"_a = c.H, "num_kv_heads"_a = c.n_kv, "head_dim"_a = c.d, "ffn"_a = c.F,
+                  "vocab_size"_a = c.V, "max_position"_a = c.max_position, "window"_a = window,
+                  "tied_head"_a = c.tied_head, "rope_theta"_a = c.ropes[0].theta, "dtype"_a = c.dtype);
+}
+
+// The table of families, by model_type.
+py::dict family_dicts() {
+  constexpr const char* kBiases[] = {"never", "if asked", "always"};
+  const auto name = [&](Biases b) { return kBiases[static_cast<int>(b)]; };
+  py::dict all;
+  for (const Family& f : families()) {
+    all[f.model_type] =
+        py::dict("architecture"_a = f.architecture, "kv_heads"_a = f.kv_heads, "head_dim"_a = f.head_dim,
+                 "max_position"_a = f.max_position, "qkv_bias"_a = name(f.qkv_bias), "o_bias"_a = name(f.o_bias),
+                 "mlp_bias"_a = name(f.mlp_bias), "qk_norm"_a = f.qk_norm);
+  }
+  return all;
 }
 
 // As the header of a kernel pack has it.
@@ -298,5 +315,7 @@ void bind_model(py::module_& m) {
   m.def("survey", &survey, "dir"_a);
   m.def("gpu_info", &gpu_info, "ordinal"_a = 0);
   m.def("gpu_free_bytes", [](int ordinal) { return cuda::free_memory(ordinal); }, "ordinal"_a = 0, Release());
+  m.def("families", &family_dicts);
+  m.def("read_config", [](const std::string& dir) { return config_dict(read_config(dir)); }, "dir"_a);
   m.def("probe", &probe, "dtype"_a = "bfloat16", "isa"_a = "", "threads"_a = 0, Release());
 }

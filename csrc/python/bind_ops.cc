@@ -146,18 +146,18 @@ class Kernels {
     }
   }
 
-  Floats embed(const py::array& table, const Ints& token) {
+  Floats embed(const py::array& table, const Ints& token, float scale) {
     want(table.ndim() == 2 && (table.flags() & py::array::c_style), "table wants two dimensions in C order");
     for (py::ssize_t i = 0; i < token.size(); ++i)
       want(token.at(i) >= 0 && token.at(i) < table.shape(0), "token out of range");
     const int n = static_cast<int>(token.size()), D = static_cast<int>(table.shape(1));
     Floats x({n, D});
-    ops_->embed(*ctx_, {table.data(), dtype_of(table), token.data(), n, D, x.mutable_data()});
+    ops_->embed(*ctx_, {table.data(), dtype_of(table), token.data(), n, D, x.mutable_data(), scale});
     return x;
   }
 
   Floats qkv(const Floats& x, const Floats& norm, float eps, const PackedWeight& w, const RowSet& rows,
-             const Cache& cache, int n_heads, std::optional<Floats> q_norm, std::optional<Floats> k_norm) {
+             const Cache& cache, int n_heads, std::optional<Floats> q_norm, std::optional<Floats> k_norm, int rope) {
     const int n = rows_of(x, w.weight.k), d = cache.layer.shape.d;
     want(n == rows.rows.n, "x and rows differ in number");
     want(w.weight.n == (n_heads + 2 * cache.layer.shape.n_kv) * d, "weight does not fit the heads");
@@ -172,13 +172,14 @@ class Kernels {
                        .rows = &rows.rows,
                        .kv = cache.layer,
                        .n_heads = n_heads,
-                       .q = q.mutable_data()};
+                       .q = q.mutable_data(),
+                       .rope = rope};
     const py::gil_scoped_release release;
     ops_->rmsnorm_qkv_rope_append(*ctx_, args);
     return q;
   }
 
-  Floats attention(const Floats& q, const RowSet& rows, const Cache& cache, int window, float scale) {
+  Floats attention(const Floats& q, const RowSet& rows, const Cache& cache, int window, float scale, float soft_cap) {
     want(q.ndim() == 3 && q.shape(0) == rows.rows.n && q.shape(2) == cache.layer.shape.d, "q wants shape [n, H, d]");
     want(q.shape(1) % cache.layer.shape.n_kv == 0, "heads are not a multiple of KV heads");
     check_slots(rows, cache);
@@ -189,36 +190,44 @@ class Kernels {
                              .n_heads = static_cast<int>(q.shape(1)),
                              .window = window,
                              .scale = scale,
-                             .out = out.mutable_data()};
+                             .out = out.mutable_data(),
+                             .soft_cap = soft_cap};
     const py::gil_scoped_release release;
     ops_->attention(*ctx_, args);
     return out;
   }
 
-  Floats residual(const Floats& in, const PackedWeight& w, const Floats& x, bool down) {
+  Floats residual(const Floats& in, const PackedWeight& w, const Floats& x, bool down, float scale,
+                  std::optional<Floats> norm, float eps) {
     const int n = rows_of(in, w.weight.k);
     want(rows_of(x, w.weight.n) == n, "x and in differ in rows");
     Floats out({n, w.weight.n});
     std::copy_n(x.data(), x.size(), out.mutable_data());
-    const ResidualArgs args{in.data(), w.weight, n, out.mutable_data()};
+    const ResidualArgs args{in.data(), w.weight, n, out.mutable_data(), scale, data_or_null(norm), eps};
     const py::gil_scoped_release release;
     (down ? ops_->down_proj_residual : ops_->o_proj_residual)(*ctx_, args);
     return out;
   }
 
-  Floats gate_up(const Floats& x, const Floats& norm, float eps, const PackedWeight& w) {
+  Floats gate_up(const Floats& x, std::optional<Floats> norm, float eps, const PackedWeight& w, bool gelu) {
     const int n = rows_of(x, w.weight.k);
     Floats h({n, w.weight.n / 2});
-    const GateUpArgs args{x.data(), norm.data(), eps, w.weight, n, h.mutable_data()};
+    const GateUpArgs args{x.data(),
+                          data_or_null(norm),
+                          eps,
+                          w.weight,
+                          n,
+                          h.mutable_data(),
+                          gelu ? Activation::GeluTanh : Activation::Silu};
     const py::gil_scoped_release release;
-    ops_->rmsnorm_gate_up_silu(*ctx_, args);
+    ops_->rmsnorm_gate_up_act(*ctx_, args);
     return h;
   }
 
-  Floats lm_head(const Floats& x, const Floats& norm, float eps, const PackedWeight& w) {
+  Floats lm_head(const Floats& x, const Floats& norm, float eps, const PackedWeight& w, float scale, float soft_cap) {
     const int n = rows_of(x, w.weight.k);
     Floats logits({n, w.weight.n});
-    const LmHeadArgs args{x.data(), norm.data(), eps, w.weight, n, logits.mutable_data()};
+    const LmHeadArgs args{x.data(), norm.data(), eps, w.weight, n, logits.mutable_data(), scale, soft_cap};
     const py::gil_scoped_release release;
     ops_->rmsnorm_lm_head(*ctx_, args);
     return logits;
@@ -321,8 +330,7 @@ class Kernels {
   }
 
   static void check_slots(const RowSet& rows, const Cache& cache) {
-    want(rows.cos.shape(1) == cache.layer.shape.d / 2 && rows.sin.shape(1) == cache.layer.shape.d / 2,
-         "cos does not fit d");
+    want(rows.cos.shape(rows.cos.ndim() - 1) == cache.layer.shape.d / 2, "cos does not fit d");
     for (const auto& blocks : rows.blocks) {
       for (const int32_t b : blocks) want(b >= 0 && b < cache.layer.shape.blocks, "block out of range");
     }
@@ -366,13 +374,14 @@ void bind_ops(py::module_& parent) {
       .def("join", &Kernels::join, "parts"_a, "bias"_a = py::none())
       .def("cache", &Kernels::cache, "n_kv"_a, "d"_a, "capacity"_a, "dtype"_a)
       .def("set_rows", &Kernels::set_rows, "cache"_a, "slot"_a, "k"_a, "v"_a)
-      .def("embed", &Kernels::embed, "table"_a, "token"_a)
+      .def("embed", &Kernels::embed, "table"_a, "token"_a, "scale"_a = 1.0f)
       .def("qkv", &Kernels::qkv, "x"_a, "norm"_a, "eps"_a, "w"_a, "rows"_a, "cache"_a, "n_heads"_a,
-           "q_norm"_a = py::none(), "k_norm"_a = py::none())
-      .def("attention", &Kernels::attention, "q"_a, "rows"_a, "cache"_a, "window"_a, "scale"_a)
-      .def("residual", &Kernels::residual, "input"_a, "w"_a, "x"_a, "down"_a = false)
-      .def("gate_up", &Kernels::gate_up, "x"_a, "norm"_a, "eps"_a, "w"_a)
-      .def("lm_head", &Kernels::lm_head, "x"_a, "norm"_a, "eps"_a, "w"_a)
+           "q_norm"_a = py::none(), "k_norm"_a = py::none(), "rope"_a = 0)
+      .def("attention", &Kernels::attention, "q"_a, "rows"_a, "cache"_a, "window"_a, "scale"_a, "soft_cap"_a = 0.0f)
+      .def("residual", &Kernels::residual, "input"_a, "w"_a, "x"_a, "down"_a = false, "scale"_a = 1.0f,
+           "norm"_a = py::none(), "eps"_a = 0.0f)
+      .def("gate_up", &Kernels::gate_up, "x"_a, "norm"_a, "eps"_a, "w"_a, "gelu"_a = false)
+      .def("lm_head", &Kernels::lm_head, "x"_a, "norm"_a, "eps"_a, "w"_a, "scale"_a = 1.0f, "soft_cap"_a = 0.0f)
       .def("rmsnorm", &Kernels::rmsnorm, "x"_a, "norm"_a, "eps"_a, "stride"_a)
       .def("mean", &Kernels::mean, "x"_a, "group"_a)
       .def("spread", &Kernels::spread, "own"_a, "token"_a, "logits"_a)

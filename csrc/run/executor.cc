@@ -53,8 +53,8 @@ Executor::Executor(std::shared_ptr<const Model> model, int max_rows, Ctx* ctx, b
   q_ = Buffer(ops, floats(n * c.H * c.d));
   attn_ = Buffer(ops, floats(n * c.H * c.d));
   h_ = Buffer(ops, floats(n * c.F));
-  rope_.resize(n * c.d);
-  known_rope_.resize(size_t{kKnown} * c.d);
+  rope_.resize(n * c.d * c.ropes.size());
+  known_rope_.resize(size_t{kKnown} * c.d * c.ropes.size());
   known_pos_.assign(kKnown, -1);
 }
 
@@ -63,16 +63,20 @@ Executor::~Executor() {
 }
 
 void Executor::rotate(Rows& rows) {
-  const int half = model_->config.d / 2;
+  const std::vector<Rope>& ropes = model_->config.ropes;
+  const size_t half = model_->config.d / 2, tables = ropes.size(), table = rows.n * half;
   float* const cos = rope_.data();
-  float* const sin = cos + static_cast<size_t>(max_rows_) * half;
+  float* const sin = cos + max_rows_ * tables * half;
   for (int i = 0; i < rows.n; ++i) {
     const int at = rows.pos[i] % kKnown;
-    float* const known = known_rope_.data() + static_cast<size_t>(at) * 2 * half;
-    if (known_pos_[at] != rows.pos[i]) rope_row(model_->config, rows.pos[i], known, known + half);
+    float* known = known_rope_.data() + at * tables * 2 * half;
+    const bool fresh = known_pos_[at] != rows.pos[i];
     known_pos_[at] = rows.pos[i];
-    std::copy_n(known, half, cos + i * half);
-    std::copy_n(known + half, half, sin + i * half);
+    for (size_t t = 0; t < tables; ++t, known += 2 * half) {
+      if (fresh) rope_row(ropes[t], model_->config.d, rows.pos[i], known, known + half);
+      std::copy_n(known, half, cos + t * table + i * half);
+      std::copy_n(known + half, half, sin + t * table + i * half);
+    }
   }
   rows.cos = cos;
   rows.sin = sin;
@@ -93,7 +97,7 @@ void Executor::run(const Plan& plan, const Rows& rows, int begin, int end, float
   while (!done) {
     try {
       steps(plan, rows, begin, end, x, pool, cancel);
-      if (logits) project(*plan.head, x, rows.n, logits);
+      if (logits) project(plan, x, rows.n, logits);
     } catch (...) {
       model_->ops->end_pass(*ctx_, false);
       throw;
@@ -111,7 +115,7 @@ int Executor::draft(const Plan& plan, SpineArgs spine, float* x, const KvPool& p
   const int end = plan.size();
   auto pass = [&] {
     steps(plan, row, 0, end, x, pool, cancel);
-    project(*plan.head, x, 1, logits);
+    project(plan, x, 1, logits);
   };
   spine.pass = {hash_steps(plan, 0, end, true), x, pool.layer(0).data, logits};
   spine.of = &pass;
@@ -123,62 +127,81 @@ void Executor::steps(const Plan& plan, const Rows& rows, int begin, int end, flo
                      std::atomic<bool>& cancel) {
   const Config& c = model_->config;
   if (begin == 0 && model_->embedding) {
-    model_->ops->embed(*ctx_, {model_->embedding, model_->embedding_dtype, rows.token, rows.n, c.D, x});
+    model_->ops->embed(*ctx_,
+                       {model_->embedding, model_->embedding_dtype, rows.token, rows.n, c.D, x, plan.embedding_scale});
   }
   for (int i = begin; i < end; ++i) {
     if (cancel.exchange(false)) fail(Status::Cancelled, "[run] cancelled");
-    if (plan[i].kind == StepKind::Mlp) {
-      mlp(plan[i], rows.n, x);
-    } else {
-      attention(plan[i], rows, x, pool);
-    }
+    const Step& step = plan[i];
+    step.kind == StepKind::Mlp ? mlp(step, rows.n, x) : attend(step, rows, x, step.weights->attn_norm, x, pool);
   }
 }
 
-void Executor::attention(const Step& step, const Rows& rows, float* x, const KvPool& pool) {
+void Executor::append(const Step& step, const Rows& rows, const float* in, const float* norm, const KvPool& pool) {
   const Config& c = model_->config;
   const LayerWeights& w = *step.weights;
-  const KvLayer kv = pool.layer(step.layer);
-  KvLayer appended = kv;
-  if (step.kind == StepKind::Cross) appended.shape.n_kv = 0;
-  float* const q = q_.as<float>();
-  float* const out = attn_.as<float>();
-  model_->ops->rmsnorm_qkv_rope_append(*ctx_, {.x = x,
-                                               .norm = w.attn_norm,
+  KvLayer kv = pool.layer(step.layer);
+  if (step.kind == StepKind::Cross) kv.shape.n_kv = 0;
+  model_->ops->rmsnorm_qkv_rope_append(*ctx_, {.x = in,
+                                               .norm = norm,
                                                .eps = c.norm_eps,
                                                .w = w.wqkv,
                                                .q_norm = w.q_norm,
                                                .k_norm = w.k_norm,
                                                .rows = &rows,
-                                               .kv = appended,
+                                               .kv = kv,
                                                .n_heads = c.H,
-                                               .q = q});
-  model_->ops->attention(*ctx_, {.q = q,
+                                               .q = q_.as<float>(),
+                                               .rope = step.config->rope});
+}
+
+void Executor::attend(const Step& step, const Rows& rows, const float* in, const float* norm, float* x,
+                      const KvPool& pool) {
+  const Config& c = model_->config;
+  const LayerConfig& its = *step.config;
+  append(step, rows, in, norm, pool);
+  model_->ops->attention(*ctx_, {.q = q_.as<float>(),
                                  .rows = &rows,
-                                 .kv = kv,
+                                 .kv = pool.layer(step.layer),
                                  .n_heads = c.H,
-                                 .window = c.window[step.layer],
-                                 .scale = 1 / std::sqrt(static_cast<float>(c.d)),
-                                 .out = out});
-  model_->ops->o_proj_residual(*ctx_, {.in = out, .w = w.wo, .n = rows.n, .x = x});
+                                 .window = its.window,
+                                 .scale = its.attention_scale,
+                                 .out = attn_.as<float>(),
+                                 .soft_cap = its.soft_cap});
+  model_->ops->o_proj_residual(*ctx_, {.in = attn_.as<float>(),
+                                       .w = step.weights->wo,
+                                       .n = rows.n,
+                                       .x = x,
+                                       .scale = its.residual_scale,
+                                       .norm = step.weights->attn_after,
+                                       .eps = c.norm_eps});
 }
 
 void Executor::mlp(const Step& step, int n, float* x) {
   const LayerWeights& w = *step.weights;
+  const LayerConfig& its = *step.config;
+  const float eps = model_->config.norm_eps;
   float* const h = h_.as<float>();
-  model_->ops->rmsnorm_gate_up_silu(
-      *ctx_, {.x = x, .norm = w.mlp_norm, .eps = model_->config.norm_eps, .w = w.w_gate_up, .n = n, .h = h});
-  model_->ops->down_proj_residual(*ctx_, {.in = h, .w = w.w_down, .n = n, .x = x});
+  model_->ops->rmsnorm_gate_up_act(
+      *ctx_, {.x = x, .norm = w.mlp_norm, .eps = eps, .w = w.w_gate_up, .n = n, .h = h, .activation = its.activation});
+  model_->ops->down_proj_residual(
+      *ctx_, {.in = h, .w = w.w_down, .n = n, .x = x, .scale = its.residual_scale, .norm = w.mlp_after, .eps = eps});
 }
 
 void Executor::head(const Plan& plan, const float* x, int n, float* logits) {
   const Stopwatch watch(seconds_, Stopwatch::Add);
-  project(*plan.head, x, n, logits);
+  project(plan, x, n, logits);
 }
 
-void Executor::project(const Weight& head, const float* x, int n, float* logits) {
-  model_->ops->rmsnorm_lm_head(
-      *ctx_, {.x = x, .norm = model_->final_norm, .eps = model_->config.norm_eps, .w = head, .n = n, .logits = logits});
+void Executor::project(const Plan& plan, const float* x, int n, float* logits) {
+  model_->ops->rmsnorm_lm_head(*ctx_, {.x = x,
+                                       .norm = model_->final_norm,
+                                       .eps = model_->config.norm_eps,
+                                       .w = *plan.head,
+                                       .n = n,
+                                       .logits = logits,
+                                       .scale = plan.logit_scale,
+                                       .soft_cap = plan.logit_soft_cap});
 }
 
 void Executor::topk(const TopkArgs& args) {

@@ -30,6 +30,11 @@ class Executor {
   // pass: before it) once cancel is set, and clears it; K and V of these rows are then undefined, nothing else.
   void run(const Plan&, const Rows&, int begin, int end, float* x, const KvPool&, std::atomic<bool>& cancel,
            float* logits = nullptr);
+  // One step's attention over rows that are bound: x += W attention(q, k, v), which are made of rows `in`, behind
+  // `norm` if it is given. Of a step that appends, k and v are kept.
+  void attend(const Step&, const Rows&, const float* in, const float* norm, float* x, const KvPool&);
+  // Its first part alone: keeps k and v.
+  void append(const Step&, const Rows&, const float* in, const float* norm, const KvPool&);
   // logits [n, V] of residual rows x [n, D], by the plan's head.
   void head(const Plan&, const float* x, int n, float* logits);
   void topk(const TopkArgs&);
@@ -45,9 +50,8 @@ class Executor {
 
  private:
   void steps(const Plan&, const Rows&, int begin, int end, float* x, const KvPool&, std::atomic<bool>& cancel);
-  void attention(const Step&, const Rows&, float* x, const KvPool&);
   void mlp(const Step&, int n, float* x);
-  void project(const Weight& head, const float* x, int n, float* logits);
+  void project(const Plan&, const float* x, int n, float* logits);
 
   Executor(std::shared_ptr<const Model>, int max_rows, Ctx* ctx, bool owns);
 
@@ -56,10 +60,10 @@ class Executor {
   bool owns_;
   int max_rows_;
   Buffer q_, attn_, h_;      // [rows, H d], [rows, H d], [rows, F]
-  std::vector<float> rope_;  // [2, rows, d/2]
+  std::vector<float> rope_;  // [2, tables, rows, d/2]
   // Tables of late positions: a round comes to most of the last one's again, and they cost microseconds each.
   static constexpr int kKnown = 128;
-  std::vector<float> known_rope_;  // [kKnown, 2, d/2], by position % kKnown
+  std::vector<float> known_rope_;  // [kKnown, tables, 2, d/2], by position % kKnown
   std::vector<int> known_pos_;     // [kKnown], -1: none
   double seconds_ = 0;
 };

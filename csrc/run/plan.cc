@@ -76,11 +76,16 @@ Plan compile_plan(const Model& model, const DraftSpec& skip) {
   };
   const int there = static_cast<int>(model.own.layers.size());  // none where they were not loaded
   const int end = std::min(there, skip.exit_layer < 0 ? n_layers : skip.exit_layer);
-  Plan plan{.steps = {}, .head = &form(n_layers - 1).head};
+  const Config& c = model.config;
+  Plan plan{.steps = {},
+            .head = &form(n_layers - 1).head,
+            .embedding_scale = c.embedding_scale,
+            .logit_scale = c.logit_scale,
+            .logit_soft_cap = c.logit_soft_cap};
   for (int layer = 0; layer < end; ++layer) {
     const LayerWeights* const weights = &form(layer).layers[layer];
-    if (!no_attn[layer]) plan.steps.push_back({StepKind::Attention, layer, weights});
-    if (!no_mlp[layer]) plan.steps.push_back({StepKind::Mlp, layer, weights});
+    if (!no_attn[layer]) plan.steps.push_back({StepKind::Attention, layer, weights, &c.layers[layer]});
+    if (!no_mlp[layer]) plan.steps.push_back({StepKind::Mlp, layer, weights, &c.layers[layer]});
   }
   return plan;
 }

@@ -43,12 +43,14 @@ struct Step {
   StepKind kind;
   int layer;
   const LayerWeights* weights;  // what this step reads
+  const LayerConfig* config;    // and what it computes with it
   bool operator==(const Step&) const = default;
 };
 
 struct Plan {
   std::vector<Step> steps;
   const Weight* head = nullptr;
+  float embedding_scale = 1, logit_scale = 1, logit_soft_cap = 0;  // 0: no cap
   int size() const { return static_cast<int>(steps.size()); }
   const Step& operator[](int i) const { return steps[i]; }
 };

@@ -1,4 +1,5 @@
-// Vector mathematics on top of simd.h: exp, silu, and reductions whose order is a function of the length alone.
+// Vector mathematics on top of simd.h: exp, tanh, activations, and reductions whose order is a function of the length
+// alone.
 #pragma once
 #include <cmath>
 #include <limits>
@@ -43,6 +44,25 @@ inline Vec exp(Vec x) {
 }
 
 inline Vec silu(Vec x) { return x / (1.0f + exp(-x)); }
+
+// tanh x = sign(x) (1 - e) / (1 + e), e = exp(-2 |x|); near 0, where that would lose digits, its series.
+inline Vec tanh(Vec x) {
+  const IntVec sign = (IntVec)x & splat_bits(INT32_MIN);
+  const Vec size = (Vec)((IntVec)x & 0x7fffffff), e = exp(size * -2.0f);
+  const Vec far = (Vec)((IntVec)((1.0f - e) / (1.0f + e)) | sign);
+  const Vec s = x * x;
+  Vec p = splat(-17.0f / 315);
+  for (const float factor : {2.0f / 15, -1.0f / 3, 1.0f}) p = fma(p, s, splat(factor));
+  return size < splat(0.125f) ? x * p : far;
+}
+
+inline Vec gelu_tanh(Vec x) {
+  const Vec inner = (x + x * x * x * 0.044715f) * 0.7978845608028654f;
+  return x * 0.5f * (1.0f + tanh(inner));
+}
+
+// cap tanh(x / cap)
+inline Vec soft_capped(Vec x, float cap) { return tanh(x / cap) * cap; }
 
 inline float exp(float x) { return exp(splat(x))[0]; }
 

@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
+from .. import _core
 from ..errors import InvalidArgument
 from .folders import cache_folder
 from .safetensors_io import Stream, Tensor, decode, encode, read_folder, write_folder
 from .settings import read_json
 
-_KV_HEADS = {"mistral": 8, "qwen2": 32, "qwen3": 32}  # where config.json leaves num_key_value_heads out
 _TABLES = ("d2t", "t2d", "confidence_head.proj.bias")  # of tokens, and of one number
 _BLOCK = 64 << 20  # bytes per write
 _SHARD = 2 << 30  # bytes of a file where one does not hold the model
@@ -110,9 +110,9 @@ def grow(src_dir: str | Path, dst_dir: str | Path, k: int, progress: Callable[[i
     tensors = {name: _wider(name, t, k, stored.keys(), D) for name, t in stored.items()}
     dst.mkdir(parents=True, exist_ok=True)
     heads = shape["num_attention_heads"]
-    usual = 128 if shape["model_type"] == "qwen3" else shape["hidden_size"] // heads
-    shape["head_dim"] = shape.get("head_dim") or usual
-    shape["num_key_value_heads"] = shape.get("num_key_value_heads") or _KV_HEADS.get(shape["model_type"], heads)
+    usual = _core.families()[shape["model_type"]]  # where config.json leaves them out
+    shape["head_dim"] = shape.get("head_dim") or usual["head_dim"] or shape["hidden_size"] // heads
+    shape["num_key_value_heads"] = shape.get("num_key_value_heads") or usual["kv_heads"] or heads
     for field in shape:  # a Mixture of Attentions has them of several layers
         if field.endswith(("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads")):
             shape[field] *= k

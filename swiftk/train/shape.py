@@ -41,8 +41,7 @@ def read_shape(folder: Path, context: int) -> Shape:
     native = _core.kernel_shape(str(folder), "float32")  # reads config.json alone: there may be no weights yet
     config = read_json(folder / "config.json")
     reach = config.get("max_position_embeddings") or 2048
-    if config.get("use_sliding_window", config["model_type"] == "mistral"):
-        reach = min(reach, config.get("sliding_window", 4096) or reach)
+    reach = min([reach, *(window for window in _core.read_config(str(folder))["window"] if window)])
     if context > reach:
         raise InvalidArgument(f"[train] --context is {context}, want at most {reach}, the reach of the model")
     flags = {name: native[name] for name in ("qkv_bias", "o_bias", "mlp_bias", "qk_norm", "eps")}

@@ -109,7 +109,7 @@ Floats run_layer(const Ops& ops, Ctx& ctx, const Weights& w, DType dtype) {
       keep(out);
     }
     ops.o_proj_residual(ctx, {out.data(), w.o.weight, n, x.data()});
-    ops.rmsnorm_gate_up_silu(ctx, {x.data(), norm.data(), kEps, w.gate_up.weight, n, h.data()});
+    ops.rmsnorm_gate_up_act(ctx, {x.data(), norm.data(), kEps, w.gate_up.weight, n, h.data()});
     ops.down_proj_residual(ctx, {h.data(), w.down.weight, n, x.data()});
     ops.rmsnorm_lm_head(ctx, {x.data(), norm.data(), kEps, w.head.weight, n, logits.data()});
     Floats normed(size_t(n) * (D + 3)), all_logits(size_t(n) * (V + 9));

@@ -92,6 +92,56 @@ def test_extreme_activations(kernels, dtype, isa, rng):
     assert got[0] == 400 and got[1] == 0 and got[2] == 0 and got[3] == 80
 
 
+@pytest.mark.parametrize("n", [1, 5, 23])
+def test_what_other_families_compute(kernels, n, dtype, isa, rng):
+    """Scales, caps, a norm over what a sublayer adds, gelu, other rotary tables or none: alone and by rows."""
+    s = next(shape for shape in SHAPES if shape.name == "biased")
+    slack, rows_of = tolerance(dtype, isa), lambda op: weight(rng, *s.matrix(op), dtype)
+
+    def check(call, want, unit=None, tolerance=slack):
+        got = call(slice(None))
+        assert_close(got, want, tolerance, unit)
+        assert np.concatenate([call(slice(i, i + 1)) for i in range(n)]).tobytes() == got.tobytes()
+
+    x, inp, norm = normal(rng, n, s.D), normal(rng, n, s.F), normal(rng, s.D)
+    w, bias = rows_of("down"), normal(rng, s.D)
+    packed = kernels.pack([w], dtype, bias=bias)
+    for options in ({"scale": 0.22}, {"norm": norm, "eps": EPS}, {"scale": 0.22, "norm": norm, "eps": EPS}):
+        want = ref.residual(x, inp, w, bias, **options)
+        check(lambda i: kernels.residual(inp[i], packed, x[i], True, **options), want)  # noqa: B023
+
+    gate, up = (weight(rng, s.F, s.D, dtype) for _ in range(2))
+    packed = kernels.pack([gate, up], dtype, group=32, interleave=True)
+    for before in (norm, None):
+        want = ref.gate_up(3 * x, before, EPS, gate, up, activation=ref.gelu_tanh)
+        check(lambda i: kernels.gate_up(3 * x[i], before, EPS, packed, gelu=True), want, None, 4 * slack)  # noqa: B023
+
+    head = rows_of("lm_head")
+    packed = kernels.pack([head], dtype)
+    for options in ({"scale": 0.125}, {"soft_cap": 3.0}, {"scale": 2.0, "soft_cap": 30.0}):
+        want, unit = ref.lm_head(x, norm, EPS, head, **options), options.get("scale", 1) * size(x)
+        check(lambda i: kernels.lm_head(x[i], norm, EPS, packed, **options), want, unit * 8, slack)  # noqa: B023
+
+    table, token = weight(rng, 40, s.D, dtype), rng.integers(0, 40, n)
+    assert np.array_equal(kernels.embed(table, token, scale=1.5), kernels.embed(table, token) * np.float32(1.5))
+
+    wq, wk, wv = (weight(rng, heads * s.d, s.D, dtype) for heads in (s.H, s.n_kv, s.n_kv))
+    packed, pos = kernels.pack([wq, wk, wv], dtype, group=s.d), np.arange(n)
+    tables = [angles(pos, s.d), angles(7 * pos, s.d)]
+    cos, sin = (np.stack(t) for t in zip(*tables))
+    for rope in (0, 1, -1):
+        cache, rows = kernels.cache(s.n_kv, s.d, n, dtype), ops.Rows(pos, pos, cos, sin)
+        q = kernels.qkv(x, norm, EPS, packed, rows, cache, s.H, rope=rope)
+        want_q, k, v = ref.qkv(x, norm, EPS, wq, wk, wv, s.d, *(tables[rope] if rope >= 0 else (None, None)))
+        assert_close(q, want_q, 2 * slack)
+        stored = kernels.read_rows(cache, pos, 2 * s.n_kv * s.d).reshape(n, s.n_kv, 2, s.d)
+        assert_close(stored[:, :, 0], k, 2 * slack + 4 * STORE_TOLERANCE[dtype])
+        seen = [stored[: i + 1, :, 0] for i in range(n)], [stored[: i + 1, :, 1] for i in range(n)]
+        for cap in (0.5, 50.0):
+            got = kernels.attention(q, rows, cache, 0, 0.3, soft_cap=cap)
+            assert_close(got, ref.attention(q, *seen, 0, 0.3, cap), ATTENTION_TOLERANCE * 4, unit=size(v))
+
+
 @each_shape
 @pytest.mark.parametrize("n", ROWS)
 def test_qkv(kernels, shape, n, dtype, isa, rng):

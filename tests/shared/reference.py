@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from cases import EPS
+
 MASK64 = (1 << 64) - 1
 
 
@@ -50,38 +52,50 @@ def qkv(x, norm, eps, wq, wk, wv, d, cos, sin, bias=None, q_norm=None, k_norm=No
         q = rmsnorm(q, q_norm, eps)
     if k_norm is not None:
         k = rmsnorm(k, k_norm, eps)
-    return rope(q, cos, sin), rope(k, cos, sin), v
+    return (q, k, v) if cos is None else (rope(q, cos, sin), rope(k, cos, sin), v)
 
 
-def attention(q, keys, values, window, scale):
+def capped(x, cap):
+    return cap * np.tanh(x / cap) if cap else x
+
+
+def attention(q, keys, values, window, scale, soft_cap=0):
     """q [n, H, d]; keys, values: per row [positions, n_kv, d], in order, the row's own last."""
     out = np.empty(q.shape)
     for i, (k, v) in enumerate(zip(keys, values)):
         k, v = (np.asarray(t[-window:] if window else t, np.float64) for t in (k, v))
         group = q.shape[1] // k.shape[1]
         for h in range(q.shape[1]):
-            s = k[:, h // group] @ np.asarray(q[i, h], np.float64) * scale
+            s = capped(k[:, h // group] @ np.asarray(q[i, h], np.float64) * scale, soft_cap)
             p = np.exp(s - s.max())
             out[i, h] = p @ v[:, h // group] / p.sum()
     return out
 
 
-def residual(x, inp, w, bias=None):
-    out = np.asarray(x, np.float64) + np.asarray(inp, np.float64) @ value(w).T
-    return out if bias is None else out + bias
+def residual(x, inp, w, bias=None, scale=1, norm=None, eps=EPS):
+    out = np.asarray(inp, np.float64) @ value(w).T + (0 if bias is None else bias)
+    return np.asarray(x, np.float64) + scale * (out if norm is None else rmsnorm(out, norm, eps))
 
 
-def gate_up(x, norm, eps, gate, up, bias=None):
-    """bias: of gate, then of up."""
-    y = rmsnorm(x, norm, eps)
+def silu(x):
+    return x / (1 + np.exp(-x))
+
+
+def gelu_tanh(x):
+    return x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+
+
+def gate_up(x, norm, eps, gate, up, bias=None, activation=silu):
+    """bias: of gate, then of up. norm None: x as it is."""
+    y = np.asarray(x, np.float64) if norm is None else rmsnorm(x, norm, eps)
     g, u = y @ value(gate).T, y @ value(up).T
     if bias is not None:
         g, u = g + bias[: len(gate)], u + bias[len(gate) :]
-    return g / (1 + np.exp(-g)) * u
+    return activation(g) * u
 
 
-def lm_head(x, norm, eps, w):
-    return rmsnorm(x, norm, eps) @ value(w).T
+def lm_head(x, norm, eps, w, scale=1, soft_cap=0):
+    return capped(scale * (rmsnorm(x, norm, eps) @ value(w).T), soft_cap)
 
 
 def philox(key, low, high):

@@ -335,6 +335,7 @@ class Tile {
     if (begin >= end) return;
     float* const x = row(m);
     const int from = begin / kKeys * kKeys, to = ceil_div(end, kKeys) * kKeys;
+    for (int i = from; a_.soft_cap > 0 && i < to; i += W) store(x + i, soft_capped(load(x + i), a_.soft_cap));
     std::fill(x + from, x + begin, -kInfinity);
     std::fill(x + end, x + to, -kInfinity);
     Vec best[kKeys / W], sum[kKeys / W] = {};

@@ -10,7 +10,7 @@ void embed(Ctx& ctx, const EmbedArgs& a) {
       for (; i < end; ++i) {
         const size_t from = size_t(a.token[i]) * a.D;
         float* const x = a.x + size_t(i) * a.D;
-        for (int j = 0; j < a.D; ++j) x[j] = load_element(a.table, a.dtype, from + j);
+        for (int j = 0; j < a.D; ++j) x[j] = load_element(a.table, a.dtype, from + j) * a.scale;
       }
     }
   };

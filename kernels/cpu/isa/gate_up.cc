@@ -1,4 +1,4 @@
-// h = silu(Wg y) * (Wu y), y = rmsnorm(x). A task has a panel of gate and its panel of up.
+// h = activation(Wg y) * (Wu y), y = rmsnorm(x). A task has a panel of gate and its panel of up.
 #include "activations.h"
 #include "isa.h"
 
@@ -6,6 +6,11 @@ namespace swiftk::SWIFTK_ISA {
 namespace {
 
 static_assert(kGateGroup == kPanelRows);
+
+template <class Function>
+void multiply(float* gate, const float* up, Function&& activation) {
+  for (int j = 0; j < kPanelRows; j += W) store(gate + j, activation(load(gate + j)) * load(up + j));
+}
 
 // gate, up [n, 32]; bias of the pair's gate rows, then of its up rows, or null.
 void combine(const GateUpArgs& a, int first, int count, const float* gate, const float* up, const float* bias) {
@@ -17,14 +22,14 @@ void combine(const GateUpArgs& a, int first, int count, const float* gate, const
       g[j] += bias[j];
       u[j] += bias[count + j];
     }
-    for (int j = 0; j < kPanelRows; j += W) store(g + j, silu(load(g + j)) * load(u + j));
+    a.activation == Activation::Silu ? multiply(g, u, silu) : multiply(g, u, gelu_tanh);
     std::copy_n(g, count, a.h + size_t(i) * (a.w.n / 2) + first);
   }
 }
 
 }  // namespace
 
-void rmsnorm_gate_up_silu(Ctx& ctx, const GateUpArgs& a) {
+void rmsnorm_gate_up_act(Ctx& ctx, const GateUpArgs& a) {
   ctx.scratch.reset();
   Product x(ctx, a.x, a.n, a.w, a.norm, a.eps);
   const size_t size = size_t(a.n) * kPanelRows;

@@ -1,4 +1,4 @@
-// logits = W rmsnorm(x) + bias
+// logits = scale (W rmsnorm(x) + bias), or soft_cap tanh(these / soft_cap)
 #include "activations.h"
 #include "isa.h"
 
@@ -19,8 +19,11 @@ void rmsnorm_lm_head(Ctx& ctx, const LmHeadArgs& a) {
         const int first = panel * kPanelRows, count = std::min(kPanelRows, a.w.n - first);
         for (int i = 0; i < a.n; ++i) {
           float* const logits = a.logits + size_t(i) * a.w.n + first;
-          for (int j = 0; j < count; ++j) logits[j] = out[i * kPanelRows + j];
-          for (int j = 0; a.w.bias && j < count; ++j) logits[j] += a.w.bias[first + j];
+          float* const y = out + i * kPanelRows;
+          for (int j = 0; a.w.bias && j < count; ++j) y[j] += a.w.bias[first + j];
+          for (int j = 0; j < kPanelRows; j += W) store(y + j, load(y + j) * a.scale);
+          for (int j = 0; a.soft_cap > 0 && j < kPanelRows; j += W) store(y + j, soft_capped(load(y + j), a.soft_cap));
+          std::copy_n(y, count, logits);
         }
       }
     }

@@ -44,7 +44,10 @@ void finish_row(const QkvArgs& a, const KvLayout& layout, int head, int row, flo
   if (v_head >= 0) return store_cache(a.kv, x, layout.value(v_head, block, place), 1);
   const float* const norm = kv_head < 0 ? a.q_norm : a.k_norm;
   if (norm) normalise(x, norm, d, a.eps);
-  rotate(x, rows.cos + size_t(row) * (d / 2), rows.sin + size_t(row) * (d / 2), d / 2);
+  if (a.rope >= 0) {
+    const size_t at = (size_t(a.rope) * rows.n + row) * (d / 2);
+    rotate(x, rows.cos + at, rows.sin + at, d / 2);
+  }
   if (kv_head >= 0) return store_cache(a.kv, x, layout.key(kv_head, block, place), kKeys);
   std::copy_n(x, d, a.q + (size_t(row) * a.n_heads + head) * d);
 }

@@ -4,23 +4,6 @@
 #include "vec_math.h"
 
 namespace swiftk::SWIFTK_ISA {
-namespace {
-
-// Few rows are done before a thread would wake up.
-template <class Job>
-void each_row(Ctx& ctx, int n, Job&& row) {
-  Tasks rows(n, 4);
-  const auto job = [&](int) {
-    for (int i, end; rows.next(i, end);) {
-      for (; i < end; ++i) row(i);
-    }
-  };
-  if (n <= 4) return job(0);
-  ctx.pool.run(job);
-}
-
-}  // namespace
-
 void rmsnorm(Ctx& ctx, const NormArgs& a) {
   each_row(ctx, a.n, [&](int i) {
     const float* const x = a.x + size_t(i) * a.D;

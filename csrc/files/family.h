@@ -1,0 +1,31 @@
+// Families of models: what a config.json of one leaves out, may ask for, and means. Nothing else names a family.
+#pragma once
+#include <span>
+
+namespace swiftk {
+
+// Which layers see a window: none; all where `sliding_window` is set; or with `use_sliding_window`, those from
+// `max_window_layers` on. `layer_types` may say it layer by layer, but for AllOrNone.
+enum class Sliding : unsigned char { Never, AllOrNone, FromLayer };
+
+// Names of a layer's norms over D values, over what a sublayer reads and over what it adds; null: it has none.
+struct NormNames {
+  const char *attn, *attn_after, *mlp, *mlp_after;
+};
+
+// Whether matrices have biases.
+enum class Biases : unsigned char { Never, IfAsked, Always };
+
+struct Family {
+  const char *model_type, *architecture;
+  // Where config.json leaves them out. 0: as many KV heads as heads; heads of hidden_size / heads.
+  int kv_heads, head_dim, max_position;
+  Biases qkv_bias, o_bias, mlp_bias;  // attention_bias asks for the first two, mlp_bias for the last
+  bool qk_norm;                       // of each head
+  Sliding sliding;
+  NormNames norms;
+};
+
+std::span<const Family> families();
+
+}  // namespace swiftk
