@@ -1,7 +1,8 @@
 """`pytest` runs the tests, `pytest --benchmark` the benchmarks; pytest-benchmark itself has no option of that name.
 
 Both run against the installed swiftk: the source tree, which holds no built extension, must not shadow it. Where the
-tree itself is installed (pip install -e), the extension is built anew first: seconds, where little changed.
+tree itself is installed (pip install -e), the extension is built anew first; so is, in any case, the tests' own,
+swiftk._testing: seconds, where little changed.
 """
 
 import json
@@ -29,15 +30,20 @@ def is_installed():
     return ROOT in [Path(url2pathname(urlsplit(url["url"]).path)) for url in urls]
 
 
-def rebuild():
-    command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
+def build(*command):
+    command = [sys.executable, "setup.py", "-q", *command]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
         pytest.exit(f"{done.stdout}{done.stderr}\n{' '.join(command)} failed", 1)
 
 
-if "PYTEST_XDIST_WORKER" not in os.environ and is_installed():
-    rebuild()
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    if is_installed():
+        build("build_ext", "--inplace")
+    build("build_testing")
+import swiftk  # noqa: E402
+
+swiftk.__path__.append(str(ROOT / "build" / "testing" / "swiftk"))  # where swiftk._testing is
 
 # A process of several has cores of its own: else threads of all of them wait for each other. What it starts is no part
 # of the run.

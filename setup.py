@@ -6,8 +6,9 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import ClassVar
 
-from setuptools import Extension, setup
+from setuptools import Command, Extension, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
@@ -49,20 +50,40 @@ class KernelCopy(build_py):
             shutil.copy(ROOT / "kernels" / "gate_rule.h", package)
 
 
+def build(target: str, component: str, prefix: Path) -> None:
+    """Configures, builds a target, and installs its component below `prefix`."""
+    folder = ROOT / "build" / f"cmake-{sys.implementation.cache_tag}"  # kept: a second install compiles little
+    if not shutil.which("ninja") and (folder / "build.ninja").exists():
+        shutil.rmtree(folder)  # configured for a generator that is not here any more
+    subprocess.check_call(["cmake", "-S", ROOT, "-B", folder, *cmake_arguments()])
+    jobs = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL", str(cores()))
+    subprocess.check_call(["cmake", "--build", folder, "--target", target, "--config", "Release", "-j", jobs])
+    subprocess.check_call(
+        ["cmake", "--install", folder, "--config", "Release", "--component", component, "--prefix", prefix]
+    )
+
+
 class CMakeBuild(build_ext):
-    """Configures, builds and installs the one target into the place setuptools wants it."""
+    """Builds the one target into the place setuptools wants it."""
 
     def build_extension(self, ext: Extension) -> None:
-        package = Path(self.get_ext_fullpath(ext.name)).resolve().parent
-        build = ROOT / "build" / f"cmake-{sys.implementation.cache_tag}"  # kept: a second install compiles little
-        if not shutil.which("ninja") and (build / "build.ninja").exists():
-            shutil.rmtree(build)  # configured for a generator that is not here any more
-        subprocess.check_call(["cmake", "-S", ROOT, "-B", build, *cmake_arguments()])
-        jobs = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL", str(cores()))
-        subprocess.check_call(["cmake", "--build", build, "--target", "_core", "--config", "Release", "-j", jobs])
-        subprocess.check_call(
-            ["cmake", "--install", build, "--config", "Release", "--component", "python", "--prefix", package.parent]
-        )
+        build("_core", "python", Path(self.get_ext_fullpath(ext.name)).resolve().parent.parent)
 
 
-setup(ext_modules=[Extension("swiftk._core", sources=[])], cmdclass={"build_ext": CMakeBuild, "build_py": KernelCopy})
+class TestingBuild(Command):
+    """Builds the extension that tests and benchmarks use besides, into build/testing/swiftk."""
+
+    user_options: ClassVar[list[tuple[str, str, str]]] = []
+
+    def initialize_options(self) -> None: ...
+
+    def finalize_options(self) -> None: ...
+
+    def run(self) -> None:
+        build("_testing", "testing", ROOT / "build" / "testing")
+
+
+setup(
+    ext_modules=[Extension("swiftk._core", sources=[])],
+    cmdclass={"build_ext": CMakeBuild, "build_py": KernelCopy, "build_testing": TestingBuild},
+)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from cases import EPS, LOW_BIT, MATMULS, MODELS, Shape
-from swiftk import _core
+from swiftk import _testing
 
 ROWS = [1, 8, 12, 512]
 DTYPE = "bfloat16"
@@ -42,7 +42,7 @@ def rows_behind(n, d, first):
     """n rows of a text behind `first` cached ones; slot == position."""
     at = np.arange(first, first + n, dtype=np.int32)
     angle = at[:, None] * np.ones((1, d // 2), np.float32) / 100
-    return _core.ops.Rows(at, at, np.cos(angle), np.sin(angle))
+    return _testing.ops.Rows(at, at, np.cos(angle), np.sin(angle))
 
 
 def packer(k, s, op):
@@ -86,7 +86,7 @@ def shapes(model, grow):
 
 @pytest.fixture(scope="module")
 def kernels(model):
-    return _core.ops.Kernels(model.isa, model.threads)
+    return _testing.ops.Kernels(model.isa, model.threads)
 
 
 @pytest.fixture(scope="module")

@@ -307,48 +307,6 @@ class AcceptanceRates:
     outcomes: float
     matchness: float
 
-class Planner:
-    """csrc/planner/solo.h on a clock that Python tells: for simulations."""
-
-    def __init__(
-        self,
-        model: Model,
-        plans: bool = True,
-        directed: bool = False,
-        drafters: Sequence[int] = (),
-        always: bool = False,
-    ) -> None: ...
-    def start_text(self) -> None: ...
-    def next(self, skip: DraftSpec | None = None, unread: Sequence[int] = (), left: float = 0.0) -> dict[str, Any]: ...
-    def learn(
-        self,
-        tokens: int,
-        outcomes: Sequence[tuple[float, int]] = (),
-        guessed: Sequence[tuple[int, int, int]] = (),
-        guide: Sequence[tuple[float, int]] = (),
-        *,
-        rows: int = 1,
-        draft_steps: int = 0,
-        plan_passes: int = 0,
-        draft: float = 0.0,
-        first_step: float = 0.0,
-        verify: float = 1.0,
-        reading: float = 0.0,
-        read: int = 0,
-    ) -> bool: ...
-    def wake(self) -> None: ...
-    def go_on(self) -> None: ...
-    def charge(self, seconds: float) -> None: ...
-    def price(self, skip: DraftSpec) -> float: ...
-    def rates(self, skip: DraftSpec) -> AcceptanceRates: ...
-    def learned(self, skip: DraftSpec, rates: AcceptanceRates) -> None: ...
-    def forecast(self, rates: AcceptanceRates, price: float) -> float: ...
-    def row_prices(self, n: int) -> list[float]: ...
-    resting: bool
-    lost_rate: float
-    reason_off: str
-    plain_seconds: float
-
 def forecast(rates: AcceptanceRates, draft: float, rows: Sequence[float], pace: float = 1.0) -> tuple[float, float]: ...
 
 class Engine:

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 from debug_words import appended
 from decode import open_model
-from swiftk import _core
+from swiftk import _testing
 from swiftk.testing import make_tiny
 
 # Examples of a property, which is tested with the quick tests and, on more of them, with the exhaustive ones.
@@ -84,7 +84,7 @@ def no_lines_of_progress(monkeypatch):
 @pytest.fixture
 def kernels(isa):
     """The CPU's ops of an instruction set, on two threads."""
-    return _core.ops.Kernels(isa, 2)
+    return _testing.ops.Kernels(isa, 2)
 
 
 @pytest.fixture

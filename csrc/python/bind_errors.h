@@ -1,5 +1,11 @@
-// Names of errors in Python.
+// Errors become the classes of swiftk.errors.
 #pragma once
+#include <pybind11/pybind11.h>
+
+#include <new>
+#include <string>
+#include <system_error>
+
 #include "base/error.h"
 
 namespace swiftk {
@@ -15,6 +21,24 @@ inline const char* python_name(Status status) {
     case Status::OutOfMemory: return "OutOfMemory";
     case Status::Device: return "DeviceError";
     default: return "InternalError";
+  }
+}
+
+inline void raise_python(const char* name, const char* what) {
+  const pybind11::object type = pybind11::module_::import("swiftk.errors").attr(name);
+  PyErr_SetString(type.ptr(), what);
+}
+
+// A translator of exceptions.
+inline void raise_in_python(std::exception_ptr p) {
+  try {
+    if (p) std::rethrow_exception(p);
+  } catch (const Error& e) {
+    raise_python(python_name(e.status()), e.what());
+  } catch (const std::bad_alloc&) {
+    raise_python("OutOfMemory", "[memory] a buffer could not be allocated");
+  } catch (const std::system_error& e) {
+    raise_python("OutOfMemory", (std::string("[threads] none more can be started: ") + e.what()).c_str());
   }
 }
 

@@ -4,12 +4,9 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include <new>
 #include <optional>
 #include <string>
-#include <system_error>
 
-#include "base/error.h"
 #include "engine/session.h"
 #include "python/bind_errors.h"
 #include "python/bind_scores.h"
@@ -22,9 +19,8 @@ void bind_model(py::module_& m);     // bind_model.cc
 void bind_sampling(py::module_& m);  // bind_sampling.cc
 void bind_draft(py::module_& m);     // bind_draft.cc
 void bind_drafters(py::module_& m);  // bind_drafters.cc
-void bind_planner(py::module_& m);   // bind_planner.cc
+void bind_rates(py::module_& m);     // bind_rates.cc
 void bind_engine(py::module_& m);    // bind_engine.cc
-void bind_ops(py::module_& m);       // bind_ops.cc
 void bind_remote(py::module_& m);    // bind_remote.cc
 
 namespace swiftk {
@@ -32,23 +28,6 @@ namespace {
 
 using Tokens = py::array_t<int32_t, py::array::c_style | py::array::forcecast>;
 using Release = py::call_guard<py::gil_scoped_release>;
-
-void raise_python(const char* name, const char* what) {
-  const py::object type = py::module_::import("swiftk.errors").attr(name);
-  PyErr_SetString(type.ptr(), what);
-}
-
-void translate(std::exception_ptr p) {
-  try {
-    if (p) std::rethrow_exception(p);
-  } catch (const Error& e) {
-    raise_python(python_name(e.status()), e.what());
-  } catch (const std::bad_alloc&) {
-    raise_python("OutOfMemory", "[memory] a buffer could not be allocated");
-  } catch (const std::system_error& e) {
-    raise_python("OutOfMemory", (std::string("[threads] none more can be started: ") + e.what()).c_str());
-  }
-}
 
 std::span<const int32_t> span(const Tokens& t) { return {t.data(), static_cast<size_t>(t.size())}; }
 
@@ -189,7 +168,7 @@ void bind_session(py::module_& m) {
 
 PYBIND11_MODULE(_core, m) {
   using namespace swiftk;
-  py::register_exception_translator(&translate);
+  py::register_exception_translator(&raise_in_python);
   py::class_<Emitted>(m, "Emitted")
       .def_readonly("token", &Emitted::token)
       .def_property_readonly("drafted", &Emitted::drafted)
@@ -204,9 +183,8 @@ PYBIND11_MODULE(_core, m) {
   bind_sampling(m);
   bind_draft(m);
   bind_drafters(m);
-  bind_planner(m);
+  bind_rates(m);
   bind_session(m);
   bind_engine(m);
-  bind_ops(m);
   bind_remote(m);
 }

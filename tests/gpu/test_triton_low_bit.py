@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
+from swiftk._testing import ops
 
 from cases import LOW_BIT, LOW_BIT_LOSS, Shape
 from low_bit import parts, unpack, unpack_fragments
 from marks import exhaustive
 from reference import stored, value
-from swiftk._core import ops
 from triton_interpreter import DTYPES, interpreter_fixture  # noqa: F401
 from triton_matmuls import Matmuls, close, normal
 

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from swiftk._testing import ops
 
 from cases import DTYPES, EPS, LOW_BIT, Shape
 from marks import exhaustive
 from op_data import Keys, angles, causal_rows, normal, path, random_tree, tree_parts, tree_rows, weight
-from swiftk._core import ops
 
 ISAS = ops.isas()
 THREADS = [1, 2, 3]

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
+from swiftk._testing import ops
 
 import reference as ref
 from cases import DTYPES, EPS, LOW_BIT, LOW_BIT_LOSS, LOW_BIT_TOLERANCE, SHAPES
 from low_bit import GROUP, HALF, as_bytes, parts, unpack
 from op_data import angles, causal_rows, normal, weight
-from swiftk._core import ops
 
 ISAS = ops.isas()
 ROWS = [1, 2, 5, 12, 17, 33]

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
+from swiftk._testing import ops
 
 import reference as ref
 from cases import ATTENTION_TOLERANCE, DTYPES, EPS, HEADS, SHAPES, STORE_TOLERANCE, tolerance
 from marks import exhaustive
 from op_data import Keys, angles, causal_rows, normal, path, random_tree, tree_rows, weight
-from swiftk._core import ops
 
 ISAS = ops.isas()
 ROWS = [1, 2, 5, 17]

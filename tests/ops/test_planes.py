@@ -3,11 +3,11 @@ significant bits from the upper one. Every pattern of 16 bits is tried."""
 
 import numpy as np
 import pytest
+from swiftk._testing import ops
 
 import reference as ref
 from cases import DTYPES, EPS, SHAPES, tolerance
 from op_data import causal_rows, normal, weight
-from swiftk._core import ops
 
 ISAS = ops.isas()
 ROWS = [1, 2, 5, 17, 33]

@@ -6,10 +6,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from swiftk._testing import ops
 
 from building import call, find_cmake
 from patience import PATIENCE
-from swiftk._core import ops
 from swiftk.testing import make_tiny
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from swiftk._testing import ops
 
 import reference as ref
 from op_data import normal
-from swiftk._core import ops
 
 ISAS = ops.isas()
 VOCABS = [1, 3, 100, 1024, 1027, 32003]

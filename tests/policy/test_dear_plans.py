@@ -6,7 +6,7 @@ import pytest
 
 from heads import make_block, make_eagle
 from simulated_text import model
-from swiftk import DraftSpec, _core
+from swiftk import DraftSpec, _core, _testing
 from swiftk.testing import make_tiny
 
 PLAN, HEAD = (
@@ -18,7 +18,7 @@ PLAN, HEAD = (
 @pytest.mark.parametrize("always", [False, True])
 def test_always_drafts_though_sources_alone_would_go_faster(always):
     """By time, a plan that is dear and wrong takes no step in a text whose guesses come true."""
-    one = _core.Planner(model(), directed=True, always=always)
+    one = _testing.Planner(model(), directed=True, always=always)
     one.start_text()
     for _ in range(4):
         one.next(PLAN)
@@ -35,7 +35,7 @@ def test_steps_of_other_texts_are_none_of_a_plan_that_rests():
     """A was given up while B was directed, and is directed again in a round whose steps are another text's: nothing of
     that round is A's, and A rests its 64 tokens. (What was noted of plan -1 once overwrote what lay before a table.)"""
     a, b = PLAN, _core.DraftSpec(**DraftSpec([2], [2]).arguments())
-    one = _core.Planner(model(), directed=True)
+    one = _testing.Planner(model(), directed=True)
     one.start_text()
     for _ in range(4):
         one.next(a)
@@ -105,27 +105,27 @@ def texts_of_a_head(one, alpha, texts, prompt=200, tokens=300, reading=0.1, c=0.
 
 def test_a_head_that_never_helps_reads_one_text_and_no_other(headed):
     """The first, as its price is not known before; neither what it rested in nor other prompts, for a long time."""
-    first, *others = texts_of_a_head(_core.Planner(headed, directed=True), 0.0, 10)
+    first, *others = texts_of_a_head(_testing.Planner(headed, directed=True), 0.0, 10)
     assert 1.06 < first < 1.08  # 20 plain steps of 300 for the prompt
     assert sum(others) <= 9.1
 
 
 @pytest.mark.parametrize("tokens, most", [(96, 1.05), (48, 1.0)])
 def test_a_trial_of_all_that_may_draft_takes_a_share_of_the_text(headed, tokens, most):
-    rate = texts_of_a_head(_core.Planner(headed, directed=True), 0.0, 1, prompt=100, tokens=tokens, reading=0.02)[0]
+    rate = texts_of_a_head(_testing.Planner(headed, directed=True), 0.0, 1, prompt=100, tokens=tokens, reading=0.02)[0]
     assert rate <= most and (rate > 1) == (most > 1)
 
 
 def test_a_head_that_helps_reads_every_text(headed):
-    assert max(texts_of_a_head(_core.Planner(headed, directed=True), 0.8, 6)) < 0.65
-    assert max(texts_of_a_head(_core.Planner(headed, directed=True), 0.6, 6)) < 0.87
+    assert max(texts_of_a_head(_testing.Planner(headed, directed=True), 0.8, 6)) < 0.65
+    assert max(texts_of_a_head(_testing.Planner(headed, directed=True), 0.6, 6)) < 0.87
 
 
 def test_what_was_read_is_not_held_against_the_first_guesses(headed):
     """Reading the prompt takes two thirds of what drafting may lose at first; a wrong guess, a third."""
     ended = []
     for seed in range(20):
-        planner = _core.Planner(headed, directed=True)
+        planner = _testing.Planner(headed, directed=True)
         ended += texts_of_a_head(planner, 0.55, 1, prompt=100, tokens=128, reading=0.01, seed=seed)
     assert sum(rate > 0.9 for rate in ended) <= 2
 
@@ -160,7 +160,7 @@ def plans_of(one, unread, rounds, left=256.0, tokens=2):
 def test_before_a_head_was_tried_it_reads_what_a_trial_may_cost(guided):
     """Its price is foretold by its multiply-adds. Where a copy drafts, a long prompt waits until the texts before it
     have brought what reading takes, and a short one is read at once."""
-    short, long = _core.Planner(guided), _core.Planner(guided)
+    short, long = _testing.Planner(guided), _testing.Planner(guided)
     short.start_text()
     long.start_text()
     assert plans_of(short, 17, 5)[-1] in (ALONE, GUIDED)
@@ -170,7 +170,7 @@ def test_before_a_head_was_tried_it_reads_what_a_trial_may_cost(guided):
 
 def test_where_guesses_outrun_all_plans_the_better_of_them_stands_by(guided):
     """A paste makes a text faster than either plan; the head, which was wrong all the time, gains no doubt by it."""
-    one = _core.Planner(guided)
+    one = _testing.Planner(guided)
     one.start_text()
     after = []
     for i in range(80):
@@ -190,7 +190,7 @@ def test_where_guesses_outrun_all_plans_the_better_of_them_stands_by(guided):
 
 def test_a_guide_changes_no_token_so_what_is_known_of_its_plan_is_shared(guided):
     """What came true of a guided copy is known of the copy; of another plan, nothing is."""
-    one = _core.Planner(guided, directed=True)
+    one = _testing.Planner(guided, directed=True)
     copy, with_head = (
         _core.DraftSpec(**DraftSpec(weights="int4").arguments()),
         _core.DraftSpec(**DraftSpec(weights=("int4", "drafter")).arguments()),
@@ -240,7 +240,7 @@ def plans_by_a_guide(one, right, rounds):
 def test_a_head_is_tried_as_a_guide_first(guided):
     """There its words tell as much as by itself. One that is never right then never drafts alone, not even once; one
     that is right most of the time soon does."""
-    bad, good = _core.Planner(guided), _core.Planner(guided)
+    bad, good = _testing.Planner(guided), _testing.Planner(guided)
     bad.start_text()
     good.start_text()
     assert GUIDED in (found := plans_by_a_guide(bad, 0.05, 60))
@@ -252,7 +252,7 @@ def test_a_head_is_tried_as_a_guide_first(guided):
 
 def test_what_a_guide_missed_in_one_text_does_not_price_it_out_of_all_others(guided):
     """Where it is right a pass of the copy brings more than one step. It was, in all rounds but the last 40."""
-    rng, found, one = random.Random(4), [], _core.Planner(guided)
+    rng, found, one = random.Random(4), [], _testing.Planner(guided)
     one.start_text()
     for i in range(440):
         right = 0.8 if i < 400 else 0.0
@@ -287,7 +287,7 @@ def test_what_a_guide_missed_in_one_text_does_not_price_it_out_of_all_others(gui
 
 
 def test_what_a_guide_said_is_known_of_it_alone(guided):
-    one = _core.Planner(guided, directed=True)
+    one = _testing.Planner(guided, directed=True)
     before = one.rates(HEAD).outcomes
     one.start_text()
     for _ in range(4):
@@ -309,7 +309,7 @@ def blocked(tmp_path_factory):
 def test_where_a_text_defeats_all_plans_the_best_of_them_is_tried_after_one_rest(blocked):
     """The copy fails, and makes way for the head, which fails as well. Their common rest is of one failure, not of two;
     behind it the copy is tried, which promises more, though it had made way."""
-    one = _core.Planner(blocked)
+    one = _testing.Planner(blocked)
     one.start_text()
     plans = []
     for _ in range(120):
@@ -332,7 +332,7 @@ def test_where_a_text_defeats_all_plans_the_best_of_them_is_tried_after_one_rest
 def test_a_head_that_was_never_tried_reads_no_long_prompt_because_a_copy_failed(guided):
     """The copy rests for a while, and only for that: what the head promises before it was tried is no reason to read a
     prompt for longer than a trial may take."""
-    one = _core.Planner(guided)
+    one = _testing.Planner(guided)
     one.start_text()
     plans = []
     for _ in range(60):

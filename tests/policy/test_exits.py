@@ -11,7 +11,7 @@ from generating import plain
 from marks import exhaustive
 from simulated_text import LAYERS, PLAIN, PROMPT, Generation, World
 from simulated_text import model as simulated_model
-from swiftk import DraftSpec, TreeRule, _core
+from swiftk import DraftSpec, TreeRule, _core, _testing
 from swiftk.errors import InvalidArgument
 from swiftk.files.safetensors_io import Tensor, encode, read_folder, write_folder
 from swiftk.files.safetensors_io import decode as values
@@ -206,7 +206,7 @@ def test_what_is_known_carries_over_to_the_next_text(play):
 @pytest.mark.parametrize("length", [1, 8])
 def test_a_given_length_decides_by_that_length(length):
     """A dear exit that is right more often pays for drafts of one token, a cheap one for long ones."""
-    world, planner = World(lambda t: CUT), _core.Planner(simulated_model(), directed=True)
+    world, planner = World(lambda t: CUT), _testing.Planner(simulated_model(), directed=True)
     measured = EngineMeasured(lambda: planner)
     one = Exits(LAYERS, measured, world.prices, length)
     layers = range(1, 9)

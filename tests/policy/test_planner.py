@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulated_text import model, play
-from swiftk import DraftSpec, _core
+from swiftk import DraftSpec, _core, _testing
 from swiftk.draft.cost import tokens_per_round
 from swiftk.testing import make_tiny
 
@@ -20,7 +20,7 @@ ROW = 0.01  # what a simulated row costs beyond the first, in plain steps
 
 
 def planner(**options):
-    one = _core.Planner(model(), **options)
+    one = _testing.Planner(model(), **options)
     one.start_text()
     return one
 
@@ -134,7 +134,7 @@ def several(good, tokens, seed=0, c=0.3):
     """(seconds over plain seconds, tokens that each plan's rounds got) of a text that three plans may draft: chains of
     `good` come true, those of the others never, which all say that they are sure."""
     tiny = make_tiny(tempfile.mkdtemp(), "llama3", layers=2)
-    rng, one = random.Random(seed), _core.Planner(_core.Model(str(tiny), threads=1, draft_weights="int8,int4,int3"))
+    rng, one = random.Random(seed), _testing.Planner(_core.Model(str(tiny), threads=1, draft_weights="int8,int4,int3"))
     one.start_text()
     spent, by_plan = 0.0, {}
     while (done := sum(by_plan.values())) < tokens:

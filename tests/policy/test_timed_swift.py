@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from simulated_text import CONFIG, LAYERS, model
-from swiftk import _core
+from swiftk import _core, _testing
 from swiftk.draft.draft_spec import DraftSpec
 from swiftk.options.swift_settings import SwiftSettings
 from swiftk.papers.timed_swift import TimedSwift, Trial
@@ -25,7 +25,7 @@ class Text:
         settings.setdefault("bayes", False)
         self.truth, self.chain = truth, chain
         self.luck = np.random.default_rng(seed).random(100_000)
-        self.planner = _core.Planner(model(), directed=True)
+        self.planner = _testing.Planner(model(), directed=True)
         measured = EngineMeasured(lambda: self.planner)
         self.optimizer = TimedSwift(LAYERS, measured, SublayerPrices(CONFIG), SwiftSettings(**settings))
         self.generated, self.seconds, self.scoring, self.resting = 1, 0.0, 0.0, False

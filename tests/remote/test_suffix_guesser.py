@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from swiftk import _core
+from swiftk import _core, _testing
 from swiftk.remote.guesser import SuffixGuesser
 
 
@@ -24,7 +24,7 @@ class Counting:
         return getattr(self._drafter, name)
 
 
-Drafter = _core.drafters.Drafter
+Drafter = _testing.Drafter
 
 
 @pytest.fixture

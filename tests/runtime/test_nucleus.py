@@ -8,10 +8,11 @@ import torch
 import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from swiftk._testing import ops
 
 from decode import open_model, open_session
 from swiftk import _core
-from swiftk._core import Sampling, ops
+from swiftk._core import Sampling
 from swiftk.errors import NumericalError
 from swiftk.files.safetensors_io import Tensor, read_folder, write_folder
 

@@ -4,7 +4,7 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from swiftk._core.ops import rejection
+from swiftk._testing.ops import rejection
 
 
 def softmax(scores):

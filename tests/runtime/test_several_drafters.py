@@ -8,7 +8,7 @@ import pytest
 import swiftk
 from decode import TOUCHED
 from heads import make_block, make_eagle, make_moa
-from swiftk import DraftSpec, TreeRule, _core
+from swiftk import DraftSpec, TreeRule, _core, _testing
 from swiftk.draft.draft_spec import DRAFTER_NAMES, MOST_DRAFTERS
 from swiftk.testing import make_tiny
 
@@ -103,7 +103,7 @@ def test_drafters_take_turns_in_a_text(target, folders):
 def test_the_clock_chooses(target, folders):
     """Of two heads, one of which is always right and the other never."""
     model = _core.Model(str(target), drafters=[str(folders[5]), str(folders[0])], dtype="float32")
-    one = _core.Planner(model)
+    one = _testing.Planner(model)
     taken = []
     for _ in range(60):
         a = one.next()

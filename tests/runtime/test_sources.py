@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 
 import reference
 from slow_sources import BUCKETS, follower, longest_match, slow_guess
-from swiftk import _core
+from swiftk import _testing
 
 texts = st.lists(st.integers(0, 3), min_size=1, max_size=60)
 
 
 def drafter(name, text=(), **given):
-    found = _core.drafters.Drafter(name, **given)
+    found = _testing.Drafter(name, **given)
     found.follow(text)
     return found
 
@@ -52,12 +52,12 @@ def test_an_automaton_has_the_states_that_a_text_needs(text):
     for i in range(len(text)):
         for j in range(i + 1, len(text) + 1):
             ends.setdefault(tuple(text[i:j]), set()).add(j)
-    assert _core.drafters.automaton_states(text) == 1 + len({frozenset(places) for places in ends.values()})
+    assert _testing.automaton_states(text) == 1 + len({frozenset(places) for places in ends.values()})
 
 
 @given(earlier=st.lists(texts, min_size=1, max_size=3), text=texts, path=st.lists(st.integers(0, 3), max_size=6))
 def test_matches_reach_into_earlier_texts_but_not_across_them(earlier, text, path):
-    found = _core.drafters.Drafter("suffix", recall=True)
+    found = _testing.Drafter("suffix", recall=True)
     for one in earlier:
         found.follow(one)
         found.restart()
@@ -77,7 +77,7 @@ def test_a_text_of_one_token_is_linear():
     found = drafter("suffix", [7] * 20000)
     bucket, tokens = found.propose(found.root())
     assert tokens == [7] and bucket == len(BUCKETS)
-    assert _core.drafters.automaton_states([7] * 20000) == 20001
+    assert _testing.automaton_states([7] * 20000) == 20001
 
 
 @given(
@@ -264,7 +264,7 @@ def test_jacobi_moves_its_guesses_on(n, data):
     tokens = [token for _, token, _ in jacobi.scouts()]
     assert tokens[: n + 1 - taken] == draws[taken - 1 :]
     assert len(tokens) == n and set(tokens[n + 1 - taken :]) <= {4, 5, 6}
-    assert _core.drafters.Drafter("parallel").scouts() == []
+    assert _testing.Drafter("parallel").scouts() == []
 
 
 @pytest.mark.parametrize("length", [1, 3])

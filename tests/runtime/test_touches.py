@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from swiftk._testing import ops
 
 from decode import decode, open_session, requested
 from distribution import touched
 from source_rules import LOOPS
 from swiftk import _core
-from swiftk._core import Sampling, ops
+from swiftk._core import Sampling
 from swiftk.errors import InvalidArgument
 
 PROMPT = [5, 9, 2, 7, 7, 1, 30, 12, 4, 8, 21]

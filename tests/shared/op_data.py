@@ -1,9 +1,9 @@
 """Random inputs for single ops, and caches whose unwritten slots hold NaN."""
 
 import numpy as np
+from swiftk._testing import ops
 
 from reference import stored, value
-from swiftk._core import ops
 
 
 def normal(rng, *shape):

@@ -8,7 +8,7 @@ from functools import cache, partial
 
 import numpy as np
 
-from swiftk import _core
+from swiftk import _core, _testing
 from swiftk.draft.cost import Round
 from swiftk.draft.draft_spec import DraftSpec
 from swiftk.running.director import EngineMeasured
@@ -31,8 +31,8 @@ def model(layers=LAYERS):
 
 
 def play(rule, outcome):
-    """One round of a chain with siblings as csrc/phases/draft.cc grows it; rule: as _core.Planner tells it; outcome(i):
-    of the draft's i-th step. Returns (tokens, draft steps, rows, outcomes that verification reports)."""
+    """One round of a chain with siblings as csrc/phases/draft.cc grows it; rule: as _testing.Planner tells it;
+    outcome(i): of the draft's i-th step. Returns (tokens, draft steps, rows, outcomes that verification reports)."""
     worth, alive, steps = 1.0, True, 0
     leaves, heard, tokens = [], [], 1
     while steps < rule["max_draft"]:
@@ -130,7 +130,7 @@ class Generation:
     woken: int = 0
 
     def __post_init__(self):
-        self.planner = _core.Planner(model(), directed=True)
+        self.planner = _testing.Planner(model(), directed=True)
         make = self.make or partial(Auto, seed=self.seed)
         self.auto = make(LAYERS, SimulatedMeasured(self.planner, self.world), SublayerPrices(CONFIG))
         self.start()

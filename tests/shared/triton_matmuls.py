@@ -1,12 +1,12 @@
 """Triton's matmuls on random rows, beside the oracle."""
 
 import numpy as np
+from swiftk._testing import ops
 
 import reference as ref
 from cases import EPS, MATMULS, STORE_TOLERANCE, tolerance
 from low_bit import parts, unpack_fragments
 from reference import stored, value
-from swiftk._core import ops
 from triton_interpreter import Pack, unwritten
 
 

@@ -1,12 +1,12 @@
-// swiftk._core.ops: single ops on arrays, for tests and benchmarks. Arrays of 16-bit floats cross as uint16 (bf16) and
-// float16.
+// swiftk._testing.ops: single ops on arrays, for tests and benchmarks. Arrays of 16-bit floats cross as uint16 (bf16)
+// and float16.
 #include <pybind11/stl.h>
 
 #include <algorithm>
 #include <bit>
 #include <cstring>
 
-#include "python/bind_arrays.h"
+#include "python/testing/bind_arrays.h"
 
 using namespace py::literals;
 

@@ -1,9 +1,8 @@
-// The planner as searches for plans see it: how often a plan's drafts come true, and the gain of drafting by it.
+// The planner without an engine around it.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
 #include <algorithm>
-#include <array>
 #include <memory>
 #include <vector>
 
@@ -14,8 +13,6 @@
 
 namespace py = pybind11;
 using namespace py::literals;
-
-void bind_planner(py::module_& m);
 
 namespace swiftk {
 namespace {
@@ -83,50 +80,11 @@ py::dict told(const Allotment& a, const TreeRule& r) {
                   "max_draft"_a = r.max_draft);
 }
 
-void bind_rates(py::module_& m) {
-  py::class_<AcceptanceRates>(m, "AcceptanceRates")
-      .def(py::init([](bool thinned) { return AcceptanceRates::of_plan(thinned ? kThinned : kWhole); }), "thinned"_a)
-      // (confidence, rank) of each outcome.
-      .def("add",
-           [](AcceptanceRates& self, const std::vector<std::pair<float, int>>& outcomes) {
-             for (const auto& [confidence, rank] : outcomes) self.add(AcceptanceRates::bucket(confidence), rank);
-           })
-      .def("merge", &AcceptanceRates::merge, "other"_a)
-      .def("scale", &AcceptanceRates::scale, "by"_a)
-      .def(
-          "restore",
-          [](AcceptanceRates& self, const std::vector<double>& counts) {
-            if (counts.size() != self.counts().size()) {
-              fail(Status::InvalidArgument, "[learned] there are " + std::to_string(counts.size()) + " counts, want " +
-                                                std::to_string(self.counts().size()));
-            }
-            for (const double c : counts) {
-              if (!(c >= 0 && c <= 1e9)) fail(Status::InvalidArgument, "[learned] counts are no counts");
-            }
-            self.restore(counts, 1e9);
-          },
-          "counts"_a)
-      .def_property_readonly("counts", &AcceptanceRates::counts)
-      // (how often each bucket occurs, that the best guess is right in it, that the 2nd, 3rd, ... is [ranks - 1]).
-      .def_property_readonly("odds",
-                             [](const AcceptanceRates& self) {
-                               const Odds odds = self.odds();
-                               return py::make_tuple(self.weights(), odds.p_top1, odds.p_rank);
-                             })
-      .def_property_readonly("outcomes", &AcceptanceRates::outcomes)
-      .def_property_readonly("matchness", &AcceptanceRates::matchness);
-  // draft: price of a step; rows [stages]: of a verified row in each stage of a chain; both in plain steps. pace:
-  // tokens per plain step that come by other means.
-  m.def(
-      "forecast",
-      [](const AcceptanceRates& rates, double draft, const std::array<double, kStages>& rows, double pace) {
-        const Forecast f = forecast(rates, draft, rows, pace);
-        return std::pair(f.rate, f.min_step_gain);
-      },
-      "rates"_a, "draft"_a, "rows"_a, "pace"_a = 1.0);
-}
+}  // namespace
+}  // namespace swiftk
 
-void bind_simulated(py::module_& m) {
+void bind_planner(py::module_& m) {
+  using namespace swiftk;
   py::class_<Simulated>(m, "Planner")
       .def(py::init<std::shared_ptr<Model>, bool, bool, const std::vector<int>&, bool>(), "model"_a, "plans"_a = true,
            "directed"_a = false, "drafters"_a = std::vector<int>{}, "always"_a = false)
@@ -181,12 +139,4 @@ void bind_simulated(py::module_& m) {
       .def_property_readonly("lost_rate", [](Simulated& self) { return self.planner().lost_rate(self->mode(), 1); })
       .def_property_readonly("reason_off", [](Simulated& self) { return self.planner().reason_off(self->mode()); })
       .def_property_readonly("plain_seconds", [](Simulated& self) { return self.planner().clock().step(1); });
-}
-
-}  // namespace
-}  // namespace swiftk
-
-void bind_planner(py::module_& m) {
-  swiftk::bind_rates(m);
-  swiftk::bind_simulated(m);
 }

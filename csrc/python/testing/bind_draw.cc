@@ -1,8 +1,8 @@
-// swiftk._core.ops.draw: one draw from one row, by the row's best logits or by the whole row, for tests of their
-// equality. swiftk._core.ops.rejection: what the rejection rule makes of siblings, for tests that enumerate them.
+// swiftk._testing.ops.draw: one draw from one row, by the row's best logits or by the whole row, for tests of their
+// equality. swiftk._testing.ops.rejection: what the rejection rule makes of siblings, for tests that enumerate them.
 #include <pybind11/stl.h>
 
-#include "python/bind_arrays.h"
+#include "python/testing/bind_arrays.h"
 #include "sampling/nucleus.h"
 #include "sampling/rejection.h"
 

@@ -1,0 +1,65 @@
+// Single sources of tokens with all that an engine does to them, for tests that hold them against slow ones.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <memory>
+#include <tuple>
+
+#include "draft/drafters/suffix_automaton.h"
+#include "python/lone_drafter.h"
+
+namespace py = pybind11;
+using namespace py::literals;
+
+namespace {
+
+using namespace swiftk;
+
+using Told = std::tuple<int, int32_t, bool>;  // a scout
+
+class TestedDrafter : public LoneDrafter {
+ public:
+  TestedDrafter(const std::string& name, const SourceSettings& settings, bool recall) : LoneDrafter(name, settings) {
+    set_.set_recall(recall ? Recall::All : Recall::Nothing);
+  }
+  void restart() {
+    text_.clear();
+    set_.restart(0, false);
+  }
+  void learn(int vocab, int32_t token, const std::vector<int32_t>& id, const std::vector<float>& logit, float lse) {
+    set_.lists().learn(vocab, token, id.data(), logit.data(), static_cast<int>(id.size()), lse);
+  }
+  std::vector<Told> scouts() {
+    std::vector<Told> all;
+    for (const Scout& p : set_.scouts()) all.emplace_back(p.parent, p.token, p.wanted);
+    return all;
+  }
+  void hear(const std::vector<int32_t>& draws, int32_t next, int taken) { set_.hear(draws, next, taken); }
+};
+
+}  // namespace
+
+void bind_drafters(py::module_& m) {
+  py::class_<TestedDrafter>(m, "Drafter")
+      .def(py::init([](const std::string& name, bool recall, const py::kwargs& settings) {
+             const py::object given = py::type::of<SourceSettings>()(**settings);
+             return std::make_unique<TestedDrafter>(name, given.cast<SourceSettings>(), recall);
+           }),
+           "name"_a, "recall"_a = false)
+      .def("restart", &TestedDrafter::restart)
+      .def("follow", &TestedDrafter::follow, "tokens"_a)
+      .def("root", &TestedDrafter::root)
+      .def("step", &TestedDrafter::step, "at"_a, "token"_a)
+      .def("propose", &TestedDrafter::propose, "at"_a, "temperature"_a = 0.0f, "seed"_a = 0, "pos"_a = 0)
+      .def("learn", &TestedDrafter::learn, "vocab"_a, "token"_a, "ids"_a, "logits"_a, "lse"_a)
+      .def("scouts", &TestedDrafter::scouts)
+      .def("hear", &TestedDrafter::hear, "draws"_a, "next"_a, "taken"_a);
+  m.def(
+      "automaton_states",
+      [](const std::vector<int32_t>& text) {
+        SuffixAutomaton automaton;
+        for (const int32_t token : text) automaton.append(token);
+        return automaton.states();
+      },
+      "text"_a);
+}
