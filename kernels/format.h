@@ -35,6 +35,9 @@ constexpr Format format_of(DType t) { return static_cast<Format>(t); }
 static_assert(facts(format_of(DType::F32)).bits == 32 && facts(format_of(DType::BF16)).element == DType::BF16 &&
               facts(format_of(DType::F16)).element == DType::F16);
 
+// Fewer than a checkpoint's elements have.
+constexpr bool few_bits(Format f) { return facts(f).bits < 16; }
+
 constexpr const char* name_of(Format f) { return facts(f).name; }
 constexpr const char* name_of(DType t) { return name_of(format_of(t)); }
 

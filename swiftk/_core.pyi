@@ -398,6 +398,7 @@ def survey(
     draft_memory: int = 0,
     drafters: Sequence[str] = (),
 ) -> dict[str, Any]: ...  # what Model() with these would have and take, by the headers alone
+def formats() -> list[tuple[str, int]]: ...  # of packed weights: names, and bits of an element
 def families() -> dict[str, dict[str, Any]]: ...  # the table of them, by model_type
 def read_config(dir: str) -> dict[str, Any]: ...
 def kernel_shape(dir: str, dtype: str = "auto") -> dict[str, Any]: ...

@@ -98,9 +98,12 @@ class Loader {
     std::vector<Format> forms;
     for (const std::string& name : names_in(asked)) {
       const std::optional<Format> found = format_named(name);
-      if (!found || !(in_blocks(*found) || *found == Format::Upper)) {
-        fail(Status::InvalidArgument,
-             "[load] draft_weights has '" + name + "', want auto, own, or some of int8, int4, int3 and upper");
+      if (!found || !few_bits(*found)) {
+        std::string names;
+        for (int i = 0; i < kFormatCount; ++i) {
+          if (few_bits(static_cast<Format>(i))) names += std::string(names.empty() ? "" : ", ") + kFormats[i].name;
+        }
+        fail(Status::InvalidArgument, "[load] draft_weights has '" + name + "', want auto, own, or some of " + names);
       }
       forms.push_back(*found);
     }

@@ -315,6 +315,11 @@ void bind_model(py::module_& m) {
   m.def("survey", &survey, "dir"_a);
   m.def("gpu_info", &gpu_info, "ordinal"_a = 0);
   m.def("gpu_free_bytes", [](int ordinal) { return cuda::free_memory(ordinal); }, "ordinal"_a = 0, Release());
+  m.def("formats", [] {
+    std::vector<std::pair<const char*, int>> all;
+    for (const FormatFacts& f : kFormats) all.emplace_back(f.name, f.bits);
+    return all;
+  });
   m.def("families", &family_dicts);
   m.def("read_config", [](const std::string& dir) { return config_dict(read_config(dir)); }, "dir"_a);
   m.def("probe", &probe, "dtype"_a = "bfloat16", "isa"_a = "", "threads"_a = 0, Release());
