@@ -27,6 +27,7 @@ struct LayerConfig {
   float attention_scale = 0;  // of q k^T
   float soft_cap = 0;         // of scores; 0: none
   float residual_scale = 1;
+  bool operator==(const LayerConfig&) const = default;
 };
 
 struct Config {

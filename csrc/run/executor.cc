@@ -25,6 +25,7 @@ uint64_t hash_steps(const Plan& plan, int begin, int end, bool with_head) {
     mix(uint64_t(plan[i].kind));
     mix(uint64_t(plan[i].layer));
     mix(std::bit_cast<uintptr_t>(plan[i].weights));
+    mix(uint64_t(plan[i].config.window));
   }
   if (with_head) mix(std::bit_cast<uintptr_t>(plan.head));
   return hash;
@@ -152,13 +153,13 @@ void Executor::append(const Step& step, const Rows& rows, const float* in, const
                                                .kv = kv,
                                                .n_heads = c.H,
                                                .q = q_.as<float>(),
-                                               .rope = step.config->rope});
+                                               .rope = step.config.rope});
 }
 
 void Executor::attend(const Step& step, const Rows& rows, const float* in, const float* norm, float* x,
                       const KvPool& pool) {
   const Config& c = model_->config;
-  const LayerConfig& its = *step.config;
+  const LayerConfig& its = step.config;
   append(step, rows, in, norm, pool);
   model_->ops->attention(*ctx_, {.q = q_.as<float>(),
                                  .rows = &rows,
@@ -179,7 +180,7 @@ void Executor::attend(const Step& step, const Rows& rows, const float* in, const
 
 void Executor::mlp(const Step& step, int n, float* x) {
   const LayerWeights& w = *step.weights;
-  const LayerConfig& its = *step.config;
+  const LayerConfig& its = step.config;
   const float eps = model_->config.norm_eps;
   float* const h = h_.as<float>();
   model_->ops->rmsnorm_gate_up_act(

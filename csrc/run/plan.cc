@@ -84,8 +84,8 @@ Plan compile_plan(const Model& model, const DraftSpec& skip) {
             .logit_soft_cap = c.logit_soft_cap};
   for (int layer = 0; layer < end; ++layer) {
     const LayerWeights* const weights = &form(layer).layers[layer];
-    if (!no_attn[layer]) plan.steps.push_back({StepKind::Attention, layer, weights, &c.layers[layer]});
-    if (!no_mlp[layer]) plan.steps.push_back({StepKind::Mlp, layer, weights, &c.layers[layer]});
+    if (!no_attn[layer]) plan.steps.push_back({StepKind::Attention, layer, weights, c.layers[layer]});
+    if (!no_mlp[layer]) plan.steps.push_back({StepKind::Mlp, layer, weights, c.layers[layer]});
   }
   return plan;
 }

@@ -43,7 +43,7 @@ struct Step {
   StepKind kind;
   int layer;
   const LayerWeights* weights;  // what this step reads
-  const LayerConfig* config;    // and what it computes with it
+  LayerConfig config;           // and what it computes with it
   bool operator==(const Step&) const = default;
 };
 

@@ -44,7 +44,7 @@ def load_with(folders, tmp_path):
 UNSUPPORTED = [
     (
         {"model_type": "mixtral"},
-        "config.model_type='mixtral' is not supported \\(supported: llama, mistral, qwen2, qwen3\\)",
+        f"config.model_type='mixtral' is not supported \\(supported: {', '.join(_core.families())}\\)",
     ),
     ({"architectures": ["LlamaForSequenceClassification"]}, "config.architectures=.*supported: LlamaForCausalLM"),
     (
