@@ -43,7 +43,7 @@ struct Turn {
   double commit = 0;                // seconds, of this text alone
   bool resting = false;             // drafting does,
   double given_up = 0;              // since this round: it had brought so many tokens per plain step
-  double plain = 0;                 // seconds of a plain step of one text, as far as is known
+  double plain = 0;                 // seconds of a plain step of the round's texts, as far as is known
   std::vector<TreeNode> tree{};     // if the request asks for it
   std::vector<float> features{};    // [told, floats] of tokens cached since the last turn, if the request asks for it
   int told = 0;

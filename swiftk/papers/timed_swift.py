@@ -130,8 +130,8 @@ class TimedSwift(Optimizer):
         if self.current.rounds:
             self.domains.leave(self.current.skip, self.current.rate)
 
-    def observe(self, r: Round) -> None:
-        Optimizer.observe(self, r)
+    def observe(self, r: Round, plain_seconds: float) -> None:
+        Optimizer.observe(self, r, plain_seconds)
         if self.current.rounds % LOOK_EVERY == 0:
             self._prices.observe(self.current.skip, self.measured.price(self.current.skip))
 

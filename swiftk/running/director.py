@@ -33,10 +33,6 @@ class EngineMeasured:
     def now(self) -> float:
         return float(self._engine().now)
 
-    @property
-    def plain_seconds(self) -> float:
-        return float(self._engine().plain_seconds)
-
     def price(self, skip: DraftSpec) -> float:
         return float(self._engine().price(native(skip)))
 
@@ -125,7 +121,8 @@ class Director:
         if turn.given_up and optimizer.give_up(turn.given_up):
             engine.go_on(number)
         if r.draft_steps and turn.plain:
-            optimizer.observe(replace(r, tokens=r.tokens - r.guessed))  # a plan gets no credit for what others gave
+            planned = replace(r, tokens=r.tokens - r.guessed)  # a plan gets no credit for what others gave
+            optimizer.observe(planned, turn.plain)
         right = [rank == 0 for _, rank in turn.outcomes] if r.draft_steps else []
         plain = turn.plain or turn.verify  # in "always" none is ever measured
         progress = Progress(

@@ -126,7 +126,7 @@ class Recorder:
         self.saved_bytes += turn.saved_weight_bytes
 
     def finish(self, plain_seconds: float | None, **extra: Any) -> Stats:
-        """The figures. plain_seconds: of one plain step, None if none was measured."""
+        """The figures. plain_seconds: of a plain step of one text, None if none was measured."""
         steps = sum(block.steps for block in self.spec)
         cost = self.draft / steps / plain_seconds if steps and plain_seconds else None  # c
         whole = [block for block in self.spec if not block.cut]

@@ -66,8 +66,8 @@ class Auto(Optimizer):
     def _shared(self) -> bool:
         return self._guessed > _SHARED
 
-    def observe(self, r: Round) -> None:
-        Optimizer.observe(self, r)
+    def observe(self, r: Round, plain_seconds: float) -> None:
+        Optimizer.observe(self, r, plain_seconds)
         skip = self.current.skip
         self._guessed += 0.1 * (r.guessed / (r.tokens + r.guessed) - self._guessed)
         if self._rounds % LOOK_EVERY == 0:

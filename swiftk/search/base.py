@@ -79,9 +79,6 @@ class Measured(Protocol):
         """Seconds since some moment."""
 
     @property
-    def plain_seconds(self) -> float: ...
-
-    @property
     def row(self) -> float:
         """One more row in a tree of eight."""
 
@@ -143,7 +140,7 @@ class Progress:
     prompt: int  # tokens
     generated: int  # tokens, the last of them not cached yet
     seconds: float  # of decoding, behind the first token
-    plain_seconds: float  # of a plain step; 0 while unknown
+    plain_seconds: float  # of a plain step of the texts that decode together; 0 while unknown
     resting: bool = False  # drafting does
     tokens: int = 0  # of the last round
     right: Sequence[bool] = ()  # for the first of these, whether the plan's best guess was right
@@ -183,9 +180,9 @@ class Optimizer:
         """That of the next round that drafts."""
         return self.current
 
-    def observe(self, r: Round) -> None:
-        """A round of the current configuration, once a plain step is known."""
-        self.current.observe(r, self.measured.plain_seconds)
+    def observe(self, r: Round, plain_seconds: float) -> None:
+        """A round of the current configuration. plain_seconds: of a plain step of the round's texts."""
+        self.current.observe(r, plain_seconds)
 
     def give_up(self, rate: float) -> bool:
         """The current one loses against plain decoding: so many tokens per plain step lately. Returns whether another

@@ -77,8 +77,8 @@ class Exits(Optimizer):
         self._budget.start()
         self._scored, self._kept = len(prompt), 1.0
 
-    def observe(self, r: Round) -> None:
-        Optimizer.observe(self, r)
+    def observe(self, r: Round, plain_seconds: float) -> None:
+        Optimizer.observe(self, r, plain_seconds)
         if self._rounds % LOOK_EVERY == 0:
             self.prices.observe(self.current.skip, self.measured.price(self.current.skip))
         self._rounds += 1

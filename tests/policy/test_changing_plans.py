@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import swiftk
+from debug_words import ask
 from distribution import DRAWS, VOCAB, chi_square_p, exact_joint
 from generating import PROMPT
 from marks import exhaustive
@@ -36,7 +37,7 @@ class Restless(Optimizer):
         self.configs, self.rng, self.used = [DraftConfig(skip) for skip in SETS], random.Random(seed), set()
         super().__init__(self.configs[0], None)
 
-    def observe(self, r):
+    def observe(self, r, plain_seconds):
         """Nothing is learned."""
 
     def next(self):
@@ -54,35 +55,46 @@ class Restless(Optimizer):
         return False
 
 
+class Steady(Optimizer):
+    """One plan; it keeps the plain steps that its rounds were compared with."""
+
+    def __init__(self):
+        self.plain = []
+        super().__init__(DraftConfig(SETS[0]), None)
+
+    def observe(self, r, plain_seconds):
+        self.plain.append(plain_seconds)
+
+
 @pytest.fixture(scope="module")
 def lm(tiny_dir):
     return swiftk.load(tiny_dir("llama3", layers=LAYERS))
 
 
 @pytest.fixture
-def restless(monkeypatch):
-    """restless(lm, seed): from now on it drafts like this; returns the optimizer."""
+def directed(monkeypatch):
+    """directed(lm, optimizer): from now on it directs all texts that draft."""
 
-    def put(lm, seed, rule=None):
-        found, take = Restless(seed), lm.policies.take
+    def put(lm, optimizer, rule=None):
+        take = lm.policies.take
 
-        def restless(o, skip):
+        def directed(o, skip):
             if o.speculate is False:
                 return take(o, skip)
-            return Policy("ruled" if rule else "planned", "directed", (SETS[0],), rule, None, found)
+            return Policy("ruled" if rule else "planned", "directed", (SETS[0],), rule, None, optimizer)
 
-        monkeypatch.setattr(lm.policies, "take", restless)
-        return found
+        monkeypatch.setattr(lm.policies, "take", directed)
+        return optimizer
 
     return put
 
 
 @pytest.mark.parametrize("rule", [None, TreeRule()], ids=["by time", "swift"])
 @pytest.mark.parametrize("sampling", [{"temperature": 0.0}, *SAMPLED], ids=str)
-def test_a_plan_that_changes_every_round_changes_no_token(lm, restless, sampling, rule):
+def test_a_plan_that_changes_every_round_changes_no_token(lm, directed, sampling, rule):
     options = {"max_new_tokens": 48, "ignore_eos": True, **sampling}
     want = [lm.generate(PROMPT, seed=seed, speculate=False, **options).tokens for seed in range(6)]
-    optimizer = restless(lm, 0, rule)
+    optimizer = directed(lm, Restless(0), rule)
     for seed in range(6):
         found = lm.generate(PROMPT, seed=seed, drafter="plan", speculate="always", **options)
         assert found.tokens == want[seed]
@@ -90,6 +102,17 @@ def test_a_plan_that_changes_every_round_changes_no_token(lm, restless, sampling
     assert optimizer.used == set(SETS)
     again = [lm.generate(PROMPT, seed=seed, speculate=False, **options).tokens for seed in range(6)]
     assert again == want, "what texts leave for others is the target's own"
+
+
+@pytest.mark.skipif("config.getoption('device') != 'cpu'", reason="seconds are those of no machine")
+@pytest.mark.parametrize(("texts", "plain"), [(1, 1.0), (4, 2.5)])
+def test_a_plan_is_judged_by_a_plain_step_of_the_texts_that_ran_with_it(tiny_dir, monkeypatch, directed, texts, plain):
+    """A round's seconds are of all its texts, and so is the plain step that they are compared with."""
+    ask(monkeypatch, "clock=plan:.1/row:.5/far:.5")
+    lm = swiftk.load(tiny_dir("llama3", layers=LAYERS))
+    optimizer = directed(lm, Steady())
+    lm.generate(PROMPT, n=texts, max_new_tokens=24, ignore_eos=True, drafter="plan")
+    assert optimizer.plain and set(optimizer.plain) == {plain}
 
 
 def test_a_text_that_is_not_there_is_passed_over(lm):
@@ -121,11 +144,11 @@ def test_real_optimizers_change_no_token(lm, optimizer, interval, sampling):
 
 @pytest.mark.parametrize("acceptance", ["coupled", "rejection"])
 @pytest.mark.parametrize("sampling", [{"temperature": 0.6, "top_p": 0.8}, *exhaustive({"temperature": 1.0})], ids=str)
-def test_a_plan_that_changes_every_round_changes_no_distribution(tiny_dir, restless, sampling, acceptance):
+def test_a_plan_that_changes_every_round_changes_no_distribution(tiny_dir, directed, sampling, acceptance):
     lm = swiftk.load(tiny_dir("llama3", layers=LAYERS, vocab=VOCAB), threads=1)
     prompt = [3, 1, 4, 1, 5]
     joint = exact_joint(lm.model, sampling)
-    optimizer, counts, drafted = restless(lm, 1, TreeRule()), 0 * joint, 0
+    optimizer, counts, drafted = directed(lm, Restless(1), TreeRule()), 0 * joint, 0
     for seed in range(DRAWS):
         asked = {"drafter": "plan", "speculate": "always", "acceptance": acceptance, **sampling}
         found = lm.generate(prompt, max_new_tokens=3, ignore_eos=True, seed=seed, **asked)

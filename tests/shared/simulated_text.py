@@ -166,7 +166,7 @@ class Generation:
             planner.go_on()
         plain = planner.plain_seconds
         if steps and plain:
-            auto.observe(r)
+            auto.observe(r, plain)
         if auto.step(world, Progress(PROMPT, self.generated, world.clock, plain)):
             planner.wake()
             self.woken += 1
