@@ -359,6 +359,7 @@ class Engine:
     explained: str
     fallbacks: str  # as Session.fallbacks
     plain_seconds: float
+    plans: int  # that the planner knows
     now: float  # seconds by which searches are timed
     context: int
     workspace_bytes: int

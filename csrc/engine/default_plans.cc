@@ -29,7 +29,7 @@ double bytes_read(const Model& m, const Plan& plan) {
 }  // namespace
 
 // Before it was measured a step costs what it reads of the weights.
-int offer_plan(Planner& planner, const Model& m, const DraftSpec& skip, bool for_all) {
+int offer_plan(Planner& planner, const Model& m, const DraftSpec& skip, bool for_all, std::span<const InUse> texts) {
   auto plan = std::make_shared<DraftPlan>(m, skip);
   double price = skip.alone() ? 0 : bytes_read(m, plan->steps) / bytes_read(m, compile_plan(m, {}));
   if (skip.drafter) {
@@ -37,7 +37,7 @@ int offer_plan(Planner& planner, const Model& m, const DraftSpec& skip, bool for
     price += static_cast<double>(drafter.read_bytes) / static_cast<double>(m.own.read_bytes);
   }
   const bool whole = !skip.alone() && skip.attn.empty() && skip.mlp.empty() && skip.exit_layer < 0;
-  return planner.offer(std::move(plan), price, whole ? kWhole : skip.alone() ? kHead : kThinned, for_all);
+  return planner.offer(std::move(plan), price, whole ? kWhole : skip.alone() ? kHead : kThinned, for_all, texts);
 }
 
 // Drafters that were loaded, and copies of the weights in fewer bits; or every second layer where there are none.

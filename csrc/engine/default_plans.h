@@ -5,8 +5,8 @@
 
 namespace swiftk {
 
-// Returns its number. for_all: texts whose hosts name no plan may draft by it.
-int offer_plan(Planner&, const Model&, const DraftSpec&, bool for_all);
+// Returns its number. for_all: texts whose hosts name no plan may draft by it. The last: by the texts under way.
+int offer_plan(Planner&, const Model&, const DraftSpec&, bool for_all, std::span<const InUse> = {});
 // Those of texts whose hosts name none.
 void offer_plans(Planner&, const Model&);
 

@@ -256,12 +256,19 @@ void Engine::name_mode(Text& text) {
                              .sources = r.sources,
                              .lane = r.plans == Plans::Directed ? text.sequence.lane : 0,
                              .rule = std::move(rule),
-                             .always = r.always});
+                             .always = r.always},
+                            in_use());
+}
+
+std::vector<InUse> Engine::in_use() const {
+  std::vector<InUse> texts;
+  for (const auto& [id, text] : texts_) texts.push_back({text->mode, text->plan});
+  return texts;
 }
 
 int Engine::plan(const DraftSpec& skip) {
   const int known = planner_.find(skip);
-  return known >= 0 ? known : offer_plan(planner_, *w_.model, skip, false);
+  return known >= 0 ? known : offer_plan(planner_, *w_.model, skip, false, in_use());
 }
 
 // With room for as many rows as a tree has: the last round's may be full of what it committed.

@@ -4,6 +4,7 @@
 
 #include "draft/draft_plan.h"
 #include "model/draft_model.h"
+#include "planner/planner.h"
 #include "run/logits.h"
 #include "text/check.h"
 
@@ -44,6 +45,10 @@ void check(const Request& r, const Model& model, int context) {
   r.settings.check();
   const bool named = r.plans == Plans::Fixed || r.plans == Plans::Directed;
   if (named && r.skips.empty()) fail(Status::InvalidArgument, "[submit] plans are to be named, and none is");
+  if (r.skips.size() > Planner::kMostUnused) {
+    fail(Status::InvalidArgument, "[submit] " + std::to_string(r.skips.size()) + " plans are named, want at most " +
+                                      std::to_string(Planner::kMostUnused));
+  }
   for (const DraftSpec& skip : r.skips) const DraftPlan checked(model, skip);
 }
 

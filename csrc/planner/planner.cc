@@ -16,14 +16,48 @@ namespace {
 constexpr int kRows = 512;  // that a pass may have
 constexpr size_t kMostModes = 64;
 
+// The place of a new one: of the one that was used least lately, where more are not kept than may stay.
+template <class T>
+int place_of_another(std::vector<T>& all, const std::vector<bool>& kept) {
+  int unused = 0, oldest = -1;
+  for (int i = 0; i < static_cast<int>(all.size()); ++i) {
+    if (kept[i]) continue;
+    ++unused;
+    if (oldest < 0 || all[i].used < all[oldest].used) oldest = i;
+  }
+  if (unused >= Planner::kMostUnused) return oldest;
+  all.emplace_back();
+  return static_cast<int>(all.size()) - 1;
+}
+
 }  // namespace
 
-int Planner::find(const DraftSpec& skip) const {
+int Planner::index_of(const DraftSpec& skip) const {
   const auto found = std::find_if(plans_.begin(), plans_.end(), [&](const Choice& c) { return c.plan->skip == skip; });
   return found == plans_.end() ? -1 : static_cast<int>(found - plans_.begin());
 }
 
-int Planner::offer(std::shared_ptr<const DraftPlan> plan, double price, const Prior& prior, bool for_all) {
+int Planner::find(const DraftSpec& skip) {
+  const int known = index_of(skip);
+  if (known >= 0) plans_[known].used = ++uses_;
+  return known;
+}
+
+std::vector<bool> Planner::kept_plans(std::span<const InUse> texts) const {
+  std::vector<bool> kept;
+  for (const Choice& c : plans_) kept.push_back(c.for_all);
+  for (const InUse& text : texts) {
+    if (text.plan >= 0) kept[text.plan] = true;
+  }
+  for (const Mode& m : modes_) {
+    if (m.directed >= 0) kept[m.directed] = true;
+    for (const int plan : m.asked.fixed) kept[plan] = true;
+  }
+  return kept;
+}
+
+int Planner::offer(std::shared_ptr<const DraftPlan> plan, double price, const Prior& prior, bool for_all,
+                   std::span<const InUse> texts) {
   const int known = find(plan->skip);
   if (known >= 0) return known;
   const DraftSpec unguided = plan->skip.unguided();
@@ -32,22 +66,37 @@ int Planner::offer(std::shared_ptr<const DraftPlan> plan, double price, const Pr
   auto accepted =
       same != plans_.end() ? same->accepted : std::make_shared<AcceptanceRates>(AcceptanceRates::of_plan(prior));
   const double step = plan->opens ? tuned::kFollowing : price;
-  plans_.push_back({std::move(plan), std::move(accepted), step, price - step, for_all});
-  plans_.back().levels = levels_of(plans_.back());
-  for (Mode& m : modes_) m.due = 0;
-  return static_cast<int>(plans_.size()) - 1;
+  const int place = place_of_another(plans_, kept_plans(texts));
+  Choice& c = plans_[place];
+  c = {std::move(plan), std::move(accepted), step, price - step, for_all};
+  c.levels = levels_of(c);
+  c.used = ++uses_;
+  for (Mode& m : modes_) {
+    m.forget(place);
+    m.due = 0;
+  }
+  return place;
 }
 
 // Hosts may name rules without end: of many, those that differ in nothing else are one.
-int Planner::mode(const DraftMode& asked) {
+int Planner::mode(const DraftMode& asked, std::span<const InUse> texts) {
   const bool many = modes_.size() >= kMostModes;
   const auto same = [&](const Mode& m) { return many ? m.asked.alike(asked) : m.asked == asked; };
   const auto found = std::find_if(modes_.begin(), modes_.end(), same);
-  if (found != modes_.end()) return static_cast<int>(found - modes_.begin());
-  Mode& m = modes_.emplace_back(Mode{.asked = asked, .purses = {}});
-  for (int l = 0; l < kLoads; ++l) m.purses.emplace_back(asked.plans != Plans::None, 1 << l);
-  m.next.mode = static_cast<int>(modes_.size()) - 1;
-  return m.next.mode;
+  int place = static_cast<int>(found - modes_.begin());
+  if (found == modes_.end()) {
+    std::vector<bool> kept(modes_.size());
+    for (const InUse& text : texts) {
+      if (text.mode >= 0) kept[text.mode] = true;
+    }
+    place = place_of_another(modes_, kept);
+    Mode& m = modes_[place];
+    m = {.asked = asked, .purses = {}};
+    for (int l = 0; l < kLoads; ++l) m.purses.emplace_back(asked.plans != Plans::None, 1 << l);
+    m.next.mode = place;
+  }
+  modes_[place].used = ++uses_;
+  return place;
 }
 
 void Planner::start_text(int mode) {
@@ -185,7 +234,10 @@ void Planner::look(Mode& m, int texts, double pace, const Reading& reading) {
 const Allotment& Planner::allot(int mode, int texts, double pace, int plan, const Reading& reading) {
   Mode& m = modes_[mode];
   if (m.asked.plans == Plans::Directed && plan != m.directed) {
-    if (m.directed >= 0) m.purse(texts).switched();
+    if (m.directed >= 0) {
+      m.purse(texts).switched();
+      plans_[m.directed].used = ++uses_;  // until now
+    }
     m.directed = plan;
     m.due = 0;
   }

@@ -66,12 +66,24 @@ struct PlannerState {
   std::vector<std::pair<int, double>> rows;  // (number of them, plain steps beyond one)
 };
 
+// The numbers that a text under way holds; -1: none.
+struct InUse {
+  int mode = -1, plan = -1;
+};
+
+// Searches and hosts name new plans and modes without end, so numbers are used again. A plan stays while it is for all
+// texts, a text holds it, or a mode names it; a mode stays while a text holds it. Of the others the kMostUnused that
+// were used last stay. One that was used before these is forgotten with all that was learned of it, and its number is
+// the next new one's.
 class Planner {
  public:
+  static constexpr int kMostUnused = 256;  // plans; and modes
+
   // A plan that may draft. price: of one of its steps, in plain steps, before it was measured. for_all: of texts whose
   // hosts name none. Returns its number; one that skips the same keeps the one it has.
-  int offer(std::shared_ptr<const DraftPlan>, double price, const Prior&, bool for_all);
-  int find(const DraftSpec&) const;  // -1: it was not offered
+  int offer(std::shared_ptr<const DraftPlan>, double price, const Prior&, bool for_all, std::span<const InUse> = {});
+  int find(const DraftSpec&);  // for use; -1: it was not offered
+  int plans() const { return static_cast<int>(plans_.size()); }
   std::shared_ptr<const DraftPlan> shared_plan(int i) const { return plans_[i].plan; }
   // Rows up to which a pass is taken to cost little more than one of a single row, before it was measured.
   void few_rows(int n) { clock_.few_rows(n); }
@@ -80,7 +92,7 @@ class Planner {
   bool has_plans() const { return !plans_.empty(); }
 
   // The number of a way to draft. What is given up, and when it is tried again, is learned for each.
-  int mode(const DraftMode&);
+  int mode(const DraftMode&, std::span<const InUse> = {});
 
   void start_text(int mode);
   // The next round of so many texts, of which those in this mode have the mean pace `pace`; plan: that their host
@@ -132,6 +144,7 @@ class Planner {
     std::array<Mean, kLoads> pass{};   // by load(texts): in plain steps of so many
     std::array<Mean, kLoads> first{};  // of a plan that opens: its first step, beyond another
     double rate = 1;
+    uint64_t used = 0;  // when it was last
 
     void hear(std::span<const Outcome> outcomes) {
       for (const Outcome& o : outcomes) accepted->add(AcceptanceRates::bucket(o.confidence), o.rank);
@@ -141,8 +154,15 @@ class Planner {
     Purse& purse(int texts) { return purses[load(texts)]; }
     const Purse& purse(int texts) const { return purses[load(texts)]; }
 
+    // A plan whose number is another's from now on.
+    void forget(int plan) {
+      if (drafted == plan) drafted = -1;
+      if (plan < static_cast<int>(losses.size())) losses[plan] = {};
+    }
+
     DraftMode asked;
     std::vector<Purse> purses;  // [kLoads]
+    uint64_t used = 0;          // when it was last
     Allotment next{};
     int directed = -1;  // the plan that its host named last
     int drafted = -1;   // the plan that drafted last
@@ -162,6 +182,8 @@ class Planner {
     double plan_cost = 1, opening = 0;  // plain steps of a draft step; of the first beyond it;
     std::vector<float> beyond{};        // [kRows] plain steps of so many rows beyond one
   };
+  int index_of(const DraftSpec&) const;  // -1: it was not offered
+  std::vector<bool> kept_plans(std::span<const InUse>) const;
   static int load(int texts);  // 1, 2, 3-4, 5-8, ...: 0, 1, 2, ...
   // Price of a draft step of so many texts, in plain steps of as many.
   double cost(const Choice& c, int texts) const { return pass_cost(c, texts) / c.levels; }
@@ -183,7 +205,7 @@ class Planner {
   bool may_draft(const Mode&, int plan) const;
   bool tried(int plan) const { return plans_[plan].accepted->outcomes() >= tuned::kTried; }
   // The plan of its drafter alone; -1: it was not offered.
-  int guide_of(const Choice& c) const { return find({.drafter = c.plan->skip.drafter}); }
+  int guide_of(const Choice& c) const { return index_of({.drafter = c.plan->skip.drafter}); }
   // Guesses that it makes for a step of a plan that it guides.
   int guesses(int guide) const { return tried(guide) ? tuned::kGuesses : 1; }
   // For a drafter alone that was not tried: true if a plan that it guides is to be tried first, whose rounds tell as
@@ -197,6 +219,7 @@ class Planner {
   std::array<Mean, kMostDraftModels> reading_;  // seconds a token that a drafter catches up with
   std::vector<Choice> plans_;
   std::vector<Mode> modes_;
+  uint64_t uses_ = 0;
 };
 
 }  // namespace swiftk

@@ -409,6 +409,8 @@ void bind_engine(py::module_& m) {
       .def_property_readonly(
           "plain_seconds",
           [](const SharedEngine& self) { return self.told([](const auto& s) { return s.plain_seconds; }); })
+      .def_property_readonly(
+          "plans", [](const SharedEngine& self) { return self.between([](Engine& e) { return e.planner().plans(); }); })
       .def_property_readonly("now", [](const SharedEngine& self) { return self->now(); })
       .def_property_readonly(
           "fallbacks", [](const SharedEngine& self) { return self.told([](const auto& s) { return s.fallbacks; }); })
