@@ -38,8 +38,8 @@ def vectors(*shape):
     return np.random.default_rng(shape[0]).standard_normal(shape, np.float32)
 
 
-def rows_behind(n, d, first):
-    """n rows of a text behind `first` cached ones; slot == position."""
+def rows_after(n, d, first):
+    """n rows of a text after `first` cached ones; slot == position."""
     at = np.arange(first, first + n, dtype=np.int32)
     angle = at[:, None] * np.ones((1, d // 2), np.float32) / 100
     return _testing.ops.Rows(at, at, np.cos(angle), np.sin(angle))
@@ -58,7 +58,7 @@ def runner(k, s, op, counts):
     x = {n: vectors(n, s.matrix(op)[1]) for n in counts}
     norm = np.ones(s.D, np.float32)
     if op == "qkv":
-        cache, rows = k.cache(s.n_kv, s.d, max(counts), DTYPE), {n: rows_behind(n, s.d, 0) for n in counts}
+        cache, rows = k.cache(s.n_kv, s.d, max(counts), DTYPE), {n: rows_after(n, s.d, 0) for n in counts}
         return lambda w, n: k.qkv(x[n], norm, EPS, w, rows[n], cache, s.H)
     if op == "gate_up":
         return lambda w, n: k.gate_up(x[n], norm, EPS, w)
@@ -166,12 +166,12 @@ def test_attention(benchmark, table, kernels, shapes, grow, rounds, name, contex
         pytest.skip("a trial leaves the sizes of other models out")
     s = shapes[name]
     size = s.attention_bytes(context, DTYPE)
-    fill = rows_behind(context + max(ROWS), s.d, 0)
+    fill = rows_after(context + max(ROWS), s.d, 0)
     weight = kernels.pack([matrix(r, 32) for r in (s.H * s.d, s.n_kv * s.d, s.n_kv * s.d)], DTYPE, group=s.d)
     caches = [kernels.cache(s.n_kv, s.d, context + max(ROWS), DTYPE) for _ in range(copies(size, grow))]
     for cache in caches:
         kernels.qkv(vectors(context + max(ROWS), 32), np.ones(32, np.float32), EPS, weight, fill, cache, s.H)
-    q, rows = {n: vectors(n, s.H, s.d) for n in ROWS}, {n: rows_behind(n, s.d, context) for n in ROWS}
+    q, rows = {n: vectors(n, s.H, s.d) for n in ROWS}, {n: rows_after(n, s.d, context) for n in ROWS}
     turns = cycle(caches)
     measured = measure(
         benchmark, kernels, lambda n: kernels.attention(q[n], rows[n], next(turns), 0, s.d**-0.5), ROWS, rounds

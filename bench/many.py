@@ -17,7 +17,7 @@ CONTEXT = 1024  # tokens of a text, at most
 
 class Lane:
     """Texts under way, of which each is to have `most` tokens in the mean; how many they had in how many rounds, and
-    how long that took, behind the first of each."""
+    how long that took, after the first of each."""
 
     def __init__(self, most: int) -> None:
         self.texts: list[list[int]] = []

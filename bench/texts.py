@@ -32,7 +32,7 @@ class Text:
 
 
 def stream(name: str, folder: Path, count: int | None = None, skip: int = 0) -> list[Text]:
-    """`count` texts behind the first `skip`, in the tokens of the model in `folder`."""
+    """`count` texts after the first `skip`, in the tokens of the model in `folder`."""
     tokenizer, end = Tokenizer(folder), None if count is None else skip + count
     lines = (_STREAMS / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
     every = [json.loads(line)["turns"] for line in lines[skip:end]]

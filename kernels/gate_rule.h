@@ -20,7 +20,7 @@ inline constexpr int kConfidenceBuckets = 16, kLeafRanks = 10, kDraftNodes = 64;
 struct GateRule {
   int by_time;  // the best leaf is read next; else the last node's best child
   int ranks;
-  float floor;                                       // else: nothing is read behind a token whose log p is below
+  float floor;                                       // else: nothing is read after a token whose log p is below
   float min_step_gain;                               // by time: nor where no leaf is worth this much
   float edges[kConfidenceBuckets - 1];               // upper bounds of log p of the first buckets, ascending
   float p_top1[kConfidenceBuckets];                  // probability that the best child is right, by its bucket,
@@ -43,7 +43,7 @@ inline constexpr int kGateStops = 32;
 
 struct SpineState {
   int step, most;  // steps that were taken, and that may be: step i reads node i
-  int stops;       // of stop_ids, behind which nothing is read
+  int stops;       // of stop_ids, after which nothing is read
   int stop_ids[kGateStops];
   GateRule rule;
   int depth[kDraftNodes];

@@ -263,7 +263,7 @@ struct SpineArgs {
   void* of;
   TopkArgs draw;  // of a step (n = 1, pos unused). What the steps drew goes to id and logit [rows->n, k], lse [rows->n]
   GateRule gate;
-  const int32_t* stop_ids;  // [stops] nothing is read behind
+  const int32_t* stop_ids;  // [stops] nothing is read after
   int stops;
 };
 
@@ -329,7 +329,7 @@ struct Ops {
   void (*topk)(Ctx&, const TopkArgs&);
   void (*move_rows)(Ctx&, const MoveArgs&);
   void (*read_rows)(Ctx&, const ReadArgs&);
-  // Null where steps cost nothing between them. Returns the steps taken, behind which no rows are bound; 0: this spine
+  // Null where steps cost nothing between them. Returns the steps taken, after which no rows are bound; 0: this spine
   // has to be drafted step by step.
   int (*draft_spine)(Ctx&, const SpineArgs&);
   // Null where there are none. What is done in a slower way since a device refused the usual one, and why: lines.

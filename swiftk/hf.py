@@ -162,7 +162,7 @@ def _sampling(processors: Iterable[Any], config: Any, inputs: int) -> dict[str, 
 
 
 def _criteria(criteria: Iterable[Any]) -> tuple[int, list[int], list[Callable[..., Any]]]:
-    """(most tokens in all, tokens that end a text, what else is asked behind every token)."""
+    """(most tokens in all, tokens that end a text, what else is asked after every token)."""
     most, ends, others = 0, [], []
     for one in criteria:
         kind = type(one).__name__

@@ -1,5 +1,5 @@
 /* A C host for bench/c_host.py: each line it reads is a prompt, "TOKENS SPECULATE id id ..."; it answers with the seconds
- * behind the first token, and the tokens. No setting is changed from what the header says.
+ * after the first token, and the tokens. No setting is changed from what the header says.
  *
  *   host MODEL_DIR */
 #define _POSIX_C_SOURCE 200809L

@@ -27,7 +27,7 @@ _COLD = 600_000_000  # bytes of caches that take turns, so that none is in L2 wh
 
 
 class Problem:
-    """n rows of a chain behind `context` cached tokens; caches [2, slots, KV, HD] that take turns."""
+    """n rows of a chain after `context` cached tokens; caches [2, slots, KV, HD] that take turns."""
 
     def __init__(self, config: dict[str, Any], context: int, n: int, like: dict[str, Any], cold: int) -> None:
         self.H, self.KV, self.HD = (

@@ -58,7 +58,7 @@ def overlap(s: Subject, context: int) -> None:
 
 
 def drafted(s: Subject, lm: Any, context: int) -> list:
-    """Trees, what they were worth and what came of them, of some drafts behind a text."""
+    """Trees, what they were worth and what came of them, of some drafts after a text."""
     session, found = lm.session, []
     session.set_skip(_core.DraftSpec(**DraftSpec.uniform(s.config["num_hidden_layers"]).arguments()))
     session.reuse([s.text[0] ^ 1])

@@ -1,4 +1,4 @@
-"""What a text behind them costs one row and n rows, as a chain and as a tree, on the shapes of known models."""
+"""What a text after them costs one row and n rows, as a chain and as a tree, on the shapes of known models."""
 
 from __future__ import annotations
 

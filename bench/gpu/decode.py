@@ -32,7 +32,7 @@ def plain(s: Subject) -> None:
 
 
 def rows(s: Subject) -> None:
-    """Passes of n rows in turn, behind the same text; ratios round by round."""
+    """Passes of n rows in turn, after the same text; ratios round by round."""
     taken = {n: found for (_, n), found in s.seconds(CONTEXT, [chain]).items()}
     s.part.keep(f"{s.label}: step seconds", {n: median(found) for n, found in taken.items()})
     s.row("step of one row", median(taken[1]) * 1e3, "ms", of_reads=s.share(median(taken[1])))

@@ -158,7 +158,7 @@ class Part:
         self._write()
 
     def keep(self, name: str, figures: Any) -> None:
-        """Figures behind the rows, for the JSON alone."""
+        """Figures after the rows, for the JSON alone."""
         self.found["figures"][name] = figures
         self._write()
 

@@ -95,16 +95,16 @@ class Subject:
         self.part.add(self.label, measure, value, unit, **more)
 
     def cached(self, context: int) -> int:
-        """Bytes of keys and values behind which a row is computed."""
+        """Bytes of keys and values after which a row is computed."""
         c = self.config
         return 4 * c["num_hidden_layers"] * c["num_key_value_heads"] * c["head_dim"] * context
 
     def share(self, seconds: float, context: int = 0) -> float:
-        """A step's reads, of the weights and behind a text, beside what memory can deliver."""
+        """A step's reads, of the weights and after a text, beside what memory can deliver."""
         return (self.bytes + self.cached(context)) / seconds / self.reads
 
     def verify(self, session: Any, context: int, parents: list[int]) -> np.ndarray:
-        """Logits of a tree behind the text's first tokens, which the session holds."""
+        """Logits of a tree after the text's first tokens, which the session holds."""
         session.set_tree(self.text[context : context + len(parents)], parents)
         session.verify()
         return np.array(session.logits)

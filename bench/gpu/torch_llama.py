@@ -43,7 +43,7 @@ class Llama:
                 joined("mlp.gate_proj", "mlp.up_proj"), weights[at + "mlp.down_proj.weight"])
 
     def forward(self, tokens: Tensor, positions: Tensor) -> Tensor:
-        """Logits behind the last of some tokens, which are stored at their positions."""
+        """Logits after the last of some tokens, which are stored at their positions."""
         n, group = len(tokens), self.heads // self.kv_heads
         x = F.embedding(tokens, self.embedding)
         cos, sin = self.cos[positions], self.sin[positions]
@@ -78,7 +78,7 @@ class Llama:
 
 @torch.inference_mode()
 def seconds_per_token(model: Llama, prompt: list[int], count: int, compiled: bool) -> float:
-    """Mean of `count` steps behind a prompt, replayed one after another."""
+    """Mean of `count` steps after a prompt, replayed one after another."""
     step = model.step
     if compiled:
         step = torch.compile(step, fullgraph=True, options={"coordinate_descent_tuning": True})

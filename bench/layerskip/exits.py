@@ -57,7 +57,7 @@ def cross_entropy(logits: np.ndarray, targets: list[int]) -> float:
 
 
 def measure(lm: LM, count: int, tokens: int) -> list[dict[str, Any]]:
-    """A row of each exit, on the first `count` texts of each stream; `tokens` are generated behind each."""
+    """A row of each exit, on the first `count` texts of each stream; `tokens` are generated after each."""
     layers, options = lm.config["num_layers"], {"max_new_tokens": tokens, "ignore_eos": True, **GREEDY}
     texts = [one.prompt[:TEXT] for name in STREAMS for one in stream(name, lm.folder, count)]
     loss, agrees, prompts = losses(lm, texts), np.zeros(layers), [text[:PROMPT] for text in texts]

@@ -1,6 +1,6 @@
 """Streams made to defeat drafting. What counts is that nothing is lost.
 
-Cold: prompts of random tokens at temperature 1.5, nothing learned before. Behind easy text: what was learned on plain
+Cold: prompts of random tokens at temperature 1.5, nothing learned before. After easy text: what was learned on plain
 English is wrong there. Layers reversed: a model whose layers were put in another order drafts hardly anything right.
 """
 

@@ -43,7 +43,7 @@ def searched(study: Study, training: Sequence[Text], steps: int, of: float = 0.5
 
 
 class Written:
-    """What a model writes greedily behind some prompts, for drafts to guess. No clock is in it: a model that was grown
+    """What a model writes greedily after some prompts, for drafts to guess. No clock is in it: a model that was grown
     writes what the original does, so the original tells the same in a fraction of the time."""
 
     def __init__(self, lm: LM, texts: Sequence[Text]) -> None:

@@ -57,7 +57,7 @@ class Peer:
         return {"tokens": found, "seconds": perf_counter() - began}
 
     def _decode(self, rows: Iterable[tuple[int, int, int, bool]]) -> list[int]:
-        """The best token behind every row that wants logits."""
+        """The best token after every row that wants logits."""
         batch, count, wanted = self._batch, 0, 0
         for i, (token, at, text, wants) in enumerate(rows):
             batch.token[i], batch.pos[i], batch.logits[i] = token, at, wants

@@ -7,7 +7,7 @@
 
 namespace swiftk {
 
-// The value behind "word="; "1" for the word alone, "" where the list lacks it. The last one counts, so that a list
+// The value after "word="; "1" for the word alone, "" where the list lacks it. The last one counts, so that a list
 // can be overruled by what is appended to it. Throws Error(InvalidArgument) if the list holds an unknown word.
 std::string debug_value(std::string_view word);
 

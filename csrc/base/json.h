@@ -14,7 +14,7 @@ class Json {
   static constexpr int kMaxDepth = 64;
 
   // Throws Error(Checkpoint) "<where>: not valid JSON at byte N: ...". Rejects what some readers let pass: trailing
-  // commas, comments, NaN, a byte-order mark, duplicate keys, invalid UTF-8, lone surrogates, text behind the value.
+  // commas, comments, NaN, a byte-order mark, duplicate keys, invalid UTF-8, lone surrogates, text after the value.
   static Json parse(std::string_view text, const std::string& where);
 
   Type type() const { return type_; }

@@ -218,13 +218,13 @@ SWIFTK_API const char* swiftk_source_name(int source); /* "target", "plan", "suf
  *
  * Other drafters cost no draft step, need no skip set and leave the plan out; of the fields before `drafter` they take
  * max_draft and max_nodes. "suffix" finds where the text repeats itself, "recycle" (arXiv 2408.08696) keeps what the
- * model listed behind each token: their guesses become nodes where they are worth row_price, by fixed tables of how
+ * model listed after each token: their guesses become nodes where they are worth row_price, by fixed tables of how
  * often they are right; nothing is measured. "lookup" (prompt lookup as transformers has it), "lookahead" (2402.02057),
  * "parallel" (2305.10427) and "template" (the tree of 2408.08696, cut to 63 nodes) take all that they guess, as their
  * papers do. */
 typedef struct swiftk_draft_rule {
   size_t struct_size;
-  float confidence;  /* drafting ends behind a token less likely than this; 0: never early */
+  float confidence;  /* drafting ends after a token less likely than this; 0: never early */
   int32_t max_draft; /* tokens on the path */
   int32_t max_nodes; /* root, path and siblings: 1..64 */
   float tier[3];
@@ -247,7 +247,7 @@ typedef struct swiftk_generate_params {
 #define SWIFTK_GENERATE_PARAMS_INIT {sizeof(swiftk_generate_params), 128, 0, NULL, 0, 1, NULL}
 
 /* logprob: under the model's own distribution, before penalties and temperature. Nonzero ends the call with
- * SWIFTK_CANCELLED behind this token. */
+ * SWIFTK_CANCELLED after this token. */
 typedef int (*swiftk_on_token)(void* user, int32_t token, uint32_t flags, float logprob);
 
 /* Replaces the text by `prompt` (the longest cached prefix is kept), then generates until a stop id, max_new_tokens or
@@ -271,7 +271,7 @@ typedef struct swiftk_stats { /* counters and seconds are of the last swiftk_gen
   int32_t proposed[SWIFTK_SOURCES];      /* nodes of trees by who proposed them, siblings and all */
   int32_t accepted[SWIFTK_SOURCES];
   int32_t num_draft_steps;
-  double mean_generated_length; /* tokens per target pass behind the prompt's; a last block that was cut left out */
+  double mean_generated_length; /* tokens per target pass after the prompt's; a last block that was cut left out */
 } swiftk_stats;
 SWIFTK_API swiftk_status swiftk_session_get_stats(const swiftk_session* session, swiftk_stats* stats);
 
@@ -305,7 +305,7 @@ SWIFTK_API swiftk_status swiftk_session_tree(const swiftk_session* session, cons
 SWIFTK_API swiftk_status swiftk_session_verify(swiftk_session* session, const swiftk_token** emitted, size_t* n);
 SWIFTK_API swiftk_status swiftk_session_commit(swiftk_session* session, size_t n); /* the first n emitted tokens */
 /* Tokens that the host chose instead, by the logits of verify(): all but the last are nodes of the tree, each a child
- * of the one before, the first of the root; the last, behind them, may be any token. Grammars and samplers of a host's
+ * of the one before, the first of the root; the last, after them, may be any token. Grammars and samplers of a host's
  * own go this way, one token at a time (n = 1, without a tree) or along trees. */
 SWIFTK_API swiftk_status swiftk_session_commit_tokens(swiftk_session* session, const int32_t* tokens, size_t n);
 
@@ -319,7 +319,7 @@ SWIFTK_API swiftk_status swiftk_session_score(swiftk_session* session, const swi
                                               swiftk_score* score);
 
 SWIFTK_API swiftk_status swiftk_session_history(const swiftk_session* session, const int32_t** tokens, size_t* n);
-/* [rows, vocab] of the last extend (one row, also behind sample or put), verify (a row per node of the tree) or score
+/* [rows, vocab] of the last extend (one row, also after sample or put), verify (a row per node of the tree) or score
  * (the rows of its last pass). Fails where there are none: once the text or its tree has changed. */
 SWIFTK_API swiftk_status swiftk_session_logits(const swiftk_session* session, const float** logits, size_t* rows,
                                                size_t* vocab);

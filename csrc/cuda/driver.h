@@ -125,15 +125,15 @@ class Driver {
   SWIFTK_CUDA_OPTIONAL_FUNCTIONS(SWIFTK_DECLARE)
 #undef SWIFTK_DECLARE
 
-  // Throws Error(Device), or Error(OutOfMemory), with the driver's own words for the error behind `doing`.
+  // Throws Error(Device), or Error(OutOfMemory), with the driver's own words for the error after `doing`.
   void check(Result, const std::string& doing) const;
   std::string describe(Result) const;  // the driver's own words: "not supported (CUDA_ERROR_NOT_SUPPORTED)"
   int version() const;                 // of CUDA: 13000
   std::string version_text() const;    // "13.0"
 };
 
-// Makes a context current on this thread for a while, and what was current before again behind it: a host may use
-// another. Never throws, so that what is released can be; where it fails, the calls behind it do, too.
+// Makes a context current on this thread for a while, and what was current before again after it: a host may use
+// another. Never throws, so that what is released can be; where it fails, the calls after it do, too.
 class Current {
  public:
   Current(const Driver&, ContextHandle) noexcept;

@@ -4,7 +4,7 @@
 
 namespace swiftk::cuda {
 
-// The session's queue behind a Ctx, with its GPU current on this thread while the op is issued.
+// The session's queue that a Ctx stands for, with its GPU current on this thread while the op is issued.
 struct Issue {
   explicit Issue(Ctx& ctx)
       : queue(reinterpret_cast<Queue&>(ctx)),
@@ -56,7 +56,7 @@ void topk(Ctx&, const TopkArgs&);
 void move_rows(Ctx&, const MoveArgs&);
 void read_rows(Ctx&, const ReadArgs&);
 
-// Launches a draw of a.n rows, behind reserve_draws(). Into Queue::drawn: kMaxTopk ids a row, then as many logits a
+// Launches a draw of a.n rows, after reserve_draws(). Into Queue::drawn: kMaxTopk ids a row, then as many logits a
 // row, then a log sum exp a row. pos: where kernels find the positions; seed: as Queue::draw_seed() gives it.
 void reserve_draws(Issue&, int rows, int vocab);
 void draw(Issue&, const TopkArgs&, const void* pos, const void* seed);

@@ -163,7 +163,7 @@ void Queue::bind(const Rows& r) { bind(r, nullptr); }
 
 void Queue::bind_spine(const Rows& r, const SpineState& state) { bind(r, &state); }
 
-// Lists the query tiles. Prompts behind all other rows go in one go each, but in a call that may be recorded: that goes
+// Lists the query tiles. Prompts after all other rows go in one go each, but in a call that may be recorded: that goes
 // split by split, whatever its rows are, and has one of two numbers of tiles, what one sequence needs or what any may.
 void Queue::tile_rows(const Rows& r, int n) {
   const Shape& shape = device.pack.shape();

@@ -60,7 +60,7 @@ class Staging {
 // brings all of a small call.
 struct DeviceRows {
   int n = 0, rows = 0;  // rows: of the bucket, or n where there are more
-  // For attention: rows that go split by split, and what grids cover of them; their query tiles; these and, behind
+  // For attention: rows that go split by split, and what grids cover of them; their query tiles; these and, after
   // them, the tiles of prompts.
   int few = 0, few_rows = 0, few_tiles = 0, tiles = 0;
   int splits = 0;     // rounded up so that recorded passes last

@@ -20,7 +20,7 @@ float cheapest_row(const TreeRule& rule, int rows) {
 }
 
 // Reading a node is worth less where drafters have `source_mass` of its children's probability: by this factor. The
-// root, since behind a place that they miss and the plan does not, they may go on. (Beside a model of ten layers, on a
+// root, since after a place that they miss and the plan does not, they may go on. (Beside a model of ten layers, on a
 // modelled clock, tokens per plain step greedy and at T = 1: without a factor 3.09 and 2.23, by the root 3.04 and 2.23,
 // by the mass itself 2.96 and 2.21; beside an EAGLE-2 head 2.34 and 1.67, 2.45 and 1.67, 2.52 and 1.68.)
 float share_left(float source_mass) { return std::sqrt(std::max(0.0f, 1 - source_mass)); }
@@ -56,7 +56,7 @@ int CandidatePool::find_or_add(int parent, int32_t token, int rank) {
   return added;
 }
 
-// Behind what the plan has read, drafters are a second opinion. Where both have the same best they fail as if they knew
+// After what the plan has read, drafters are a second opinion. Where both have the same best they fail as if they knew
 // nothing of each other; a runner-up that a drafter believes in lies between the two, in logarithms; and what the plan
 // does not even list did not come once in 700 times (int4 on the streams of bench/modes.py, greedy and T = 1: bests
 // 356 of 356.4 expected, runners-up 26 of 48 where the larger of the two words expected 101).

@@ -1,5 +1,5 @@
 // Tokens that may become nodes of the tree, from the draft plan and from drafters, each with the probability that it is
-// accepted. A token that several of them propose behind the same path is one candidate.
+// accepted. A token that several of them propose after the same path is one candidate.
 #pragma once
 #include <cstdint>
 #include <span>

@@ -29,7 +29,7 @@ struct TreeRule {
   int max_nodes = 64;                            // of the tree, root included; what was drafted from goes first
   std::array<float, 3> tier{0.5f, 0.8f, 0.95f};  // upper bounds of the first three widths
   std::array<int, 4> width{10, 5, 3, 1};
-  std::vector<int32_t> stop_ids{};  // nothing is drafted behind one of these
+  std::vector<int32_t> stop_ids{};  // nothing is drafted after one of these
 
   // EAGLE-2 section 4.1 (arXiv 2406.16858) instead, if not 0: a step reads the best `beam` of what the last one
   // proposed, by the draft's own probabilities along their paths; the best of all that were not read fill the tree.
@@ -49,7 +49,7 @@ struct TreeRule {
   // prices. A step runs where all texts' nodes are worth `min_step_gain` on the mean.
   int others = 0;
 
-  // By time, too: drafters propose what costs no step. A step then runs for what they leave: behind a node
+  // By time, too: drafters propose what costs no step. A step then runs for what they leave: after a node
   // whose children are theirs with probability c, it is worth sqrt(1 - c) of what it is without them. A step may read
   // `chain` of their nodes beside that, each further row of it for at least `min_row_gain`. Under rejection a tree is
   // the plan's or the drafters', not both.
@@ -57,7 +57,7 @@ struct TreeRule {
   int chain = 0;
   float min_row_gain = 0;
 
-  // By time, too: where a drafter guides the plan, a step that reads one node reads so many of its guesses behind that,
+  // By time, too: where a drafter guides the plan, a step that reads one node reads so many of its guesses after that,
   // as long as they are all right with this probability, of which each is with `guide`, by its confidence.
   int guesses = 0;
   std::array<float, kBuckets> guide{};

@@ -145,7 +145,7 @@ void Engine::take_orders() {
   drop_ended();
 }
 
-// The oldest first, so that none waits for ever; one that does not fit holds up those behind it.
+// The oldest first, so that none waits for ever; one that does not fit holds up those after it.
 void Engine::admit() {
   for (auto& [id, text] : texts_) {
     if (!text->stepping && !begin(*text)) return;

@@ -30,7 +30,7 @@ struct GenerateStats {
   double prefill = 0, draft = 0, verify = 0, commit = 0;  // seconds
 };
 
-// Returning false ends generation behind this token with Error(Cancelled).
+// Returning false ends generation after this token with Error(Cancelled).
 using OnToken = std::function<bool(const Emitted&, Origin, bool stops)>;
 
 // The text of the session becomes the prompt and exactly the tokens that on_token saw. `stats` is filled as it goes, so

@@ -64,7 +64,7 @@ std::vector<Outcome> score(Workspace& w, Sequence& s, const DraftSpec& skip, int
   return score_at(w, s, plan, {&whole, 1}, window, end);
 }
 
-// Behind layer E the target's own pass is where the plan that exits there ends: the same rows, the same bits.
+// After layer E the target's own pass is where the plan that exits there ends: the same rows, the same bits.
 std::vector<Outcome> score_exits(Workspace& w, Sequence& s, std::span<const int32_t> exits, int window, int end) {
   if (exits.empty()) fail(Status::InvalidArgument, "[score] exits is empty, want one layer at least");
   std::vector<int> ends;

@@ -11,7 +11,7 @@ namespace swiftk {
 // at a time, against the target's K and V before them: an outcome a row, matchness = share of rank 0.
 std::vector<Outcome> score(Workspace&, Sequence&, const DraftSpec&, int window, int end = -1);
 
-// Every exit's score by one pass of the target over the window, and a head behind each of the layers `exits` (rising, 0
+// Every exit's score by one pass of the target over the window, and a head after each of the layers `exits` (rising, 0
 // to L): outcomes [exits, rows], those that score() gives for the plan that exits there, bit for bit.
 std::vector<Outcome> score_exits(Workspace&, Sequence&, std::span<const int32_t> exits, int window, int end = -1);
 

@@ -37,7 +37,7 @@ class Session {
   int reuse(std::span<const int32_t> tokens);
   // Appends tokens to the text by causal target rows, at most max_chunk() at a time; keeps the last row for sample().
   void extend(std::span<const int32_t> tokens);
-  // Draws the token behind an extend(); it joins the text, not yet cached.
+  // Draws the token after an extend(); it joins the text, not yet cached.
   Emitted sample();
   // A token of the host's instead.
   void put(int32_t token);

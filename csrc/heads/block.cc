@@ -1,5 +1,5 @@
 // A block drafter (DFlash, arXiv 2602.06036, and DSpark, 2607.05147): features of the text's rows are keys and values
-// of its layers. The first step of a draft runs a block of positions behind the text, which see each other; each then
+// of its layers. The first step of a draft runs a block of positions after the text, which see each other; each then
 // has logits, which the other steps only read, with the bias by the token before.
 #include <algorithm>
 #include <cmath>
@@ -79,7 +79,7 @@ class Block : public Runner {
     }
   }
 
-  // Logits of every place of a block behind each text.
+  // Logits of every place of a block after each text.
   void look_ahead(std::atomic<bool>& cancel) {
     const int size = block_.size;
     batch_.clear();

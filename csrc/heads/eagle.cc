@@ -1,6 +1,6 @@
 // EAGLE-3, and EAGLE-1 and 2 (head.h says how they differ). The row of token p is made of its embedding and of
 // the feature of place p - 1, so it lies at slot p - 1, and the root of a tree is the last row that reads a feature of
-// the model's. A row behind it reads what the head said of its parent, which a pass before must have read.
+// the model's. A row after it reads what the head said of its parent, which a pass before must have read.
 #include <algorithm>
 #include <array>
 
@@ -68,7 +68,7 @@ class Eagle : public Runner {
 
   static size_t floats(int n) { return sizeof(float) * static_cast<size_t>(n); }
 
-  // [D] of a node: the residual stream behind the layers.
+  // [D] of a node: the residual stream after the layers.
   float* said(const Sequence& s, int node) const {
     return said_.as<float>() + (size_t(s.lane) * TokenTree::kMaxNodes + node) * c_.D;
   }
@@ -153,7 +153,7 @@ class Eagle : public Runner {
     if (eagle_.normed) norm(x, eagle_.hidden_norm, n, x, D);
   }
 
-  // EAGLE-1 and 2: x is made of both. The model's feature is behind its last norm.
+  // EAGLE-1 and 2: x is made of both. The model's feature is after its last norm.
   void pair(int n, float* x) {
     const int D = c_.D;
     float* const both = pairs_.as<float>();
@@ -173,7 +173,7 @@ class Eagle : public Runner {
     project(both, n, x);
   }
 
-  // The rows' features, neighbours that are the model's together: models(first row, count), behind which they lie in
+  // The rows' features, neighbours that are the model's together: models(first row, count), after which they lie in
   // features_, or owns(row).
   template <class Models, class Owns>
   void each_feature(int n, Models&& models, Owns&& owns) {

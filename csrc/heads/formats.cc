@@ -179,7 +179,7 @@ std::string kind_of(const std::string& dir, const Json& json) {
   return "model";
 }
 
-// DSpark's confidence head: a row of the states of a place, of the embedding of the token before behind it where it
+// DSpark's confidence head: a row of the states of a place, then of the embedding of the token before where it
 // reads that, too, and a bias. What it says of the token before is made for all tokens at once.
 void read_confidence(const Checkpoint& checkpoint, const Config& target, bool reads_before, BlockParts& block) {
   const int D = target.D, V = target.V, rank = reads_before ? block.rank : 0;

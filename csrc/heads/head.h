@@ -21,7 +21,7 @@ struct BlockParts {
   const float* before = nullptr;        // [the model's V, rank]
   Weight bias;                          // [its V, rank]
   // How often a place's best guess is right, as it foretells: the logistic function of sure (of what its layers say
-  // there, behind their norm) + sure_before (of the token before).
+  // there, after their norm) + sure_before (of the token before).
   std::vector<float> sure;         // [D]; empty: it does not foretell
   std::vector<float> sure_before;  // [the model's V]
 };
@@ -32,7 +32,7 @@ struct BlockParts {
 // (2401.15077, 2406.16858) foretell what the model's last norm gives, and read logits with the model's head.
 struct EagleParts {
   bool fused = false;                  // EAGLE-3
-  bool normed = false;                 // of it: the residual stream begins behind the norm of the feature
+  bool normed = false;                 // of it: the residual stream begins after the norm of the feature
   int width = 0;                       // floats of what it taps, of all layers
   bool biased = false;                 // fc has a bias
   Weight fc;                           // [D, width]; of EAGLE-1 [D, 2 D]
@@ -47,7 +47,7 @@ struct MoaParts {
   Weight widen;                         // [D, 2 n_kv d], with bias
   std::shared_ptr<const Model> cross;   // its wqkv is of q alone,
   Weight cross_kv;                      // [2 n_kv d, D] of k and v
-  int last = 0;                         // layers of the model that run behind it
+  int last = 0;                         // layers of the model that run after it
 };
 
 struct Head final : DraftModel {

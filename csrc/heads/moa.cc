@@ -99,7 +99,7 @@ class Moa : public Runner {
     return batch_.size();
   }
 
-  // All of them see the whole text and nothing behind it, from places of their own.
+  // All of them see the whole text and nothing after it, from places of their own.
   void look_up(std::span<Sequence* const> sequences, std::span<const int> n, Rows rows, std::atomic<bool>& cancel) {
     last_.clear();
     for (size_t i = 0; i < sequences.size(); ++i) last_.insert(last_.end(), n[i], sequences[i]->cached - 1);
@@ -127,7 +127,7 @@ class Moa : public Runner {
     executor_.append(plan_[0], rows, x, plan_[0].weights->attn_norm, pool_);
   }
 
-  // The mean of a token's states is all that is read of them behind their layer: as much as K and V of one layer.
+  // The mean of a token's states is all that is read of them after their layer: as much as K and V of one layer.
   void read_means(const KvPool& pool, const Sequence& s, int from, int end) {
     const int wide = moa_.states->config.D;
     for (int i = from; i < end; ++i) {

@@ -54,7 +54,7 @@ void RemoteHead::begin(const Sampling& sampling, int prompt) {
   s_.forget_tree();
 }
 
-// Nothing is guessed behind the end of the context.
+// Nothing is guessed after the end of the context.
 void RemoteHead::know(int first, std::span<const float> told) {
   const size_t n = told.size() / width_;
   if (told.size() % width_ != 0 || first < 0 || (first > known_ && known_ < s_.most_text)) {

@@ -93,7 +93,7 @@ void Manifest::add_layer(const Config& c, const std::string& at, int layer, Laye
 }
 
 // A layer that holds more than the config says (biases, norms, adapters) is another architecture: reading on would
-// give wrong text. Rotary tables are left over from old checkpoints; layers behind the last are left out on purpose.
+// give wrong text. Rotary tables are left over from old checkpoints; layers after the last are left out on purpose.
 void Manifest::refuse_others(const std::string& who, int layers, const std::string& prefix) const {
   static const std::string kRotary = "rotary_emb.inv_freq";
   for (const std::string& name : checkpoint_.names()) {

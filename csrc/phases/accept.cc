@@ -114,7 +114,7 @@ class Walk {
     return found == last ? -1 : static_cast<int>(found - choice);
   }
 
-  // Judges what was said of the place behind a node, now that its token is known.
+  // Judges what was said of the place after a node, now that its token is known.
   void note_outcome(int node, int32_t token) {
     if (node < d_.grown) v_.outcomes.push_back({d_.said.confidence[node], rank_of(token, d_.said.of(node))});
     if (d_.guide.confidence[node] >= 0) {

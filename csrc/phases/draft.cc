@@ -43,7 +43,7 @@ void add_worthy(std::span<Drafting* const> all) {
   for (size_t i = 0; i < all.size(); ++i) all[i]->take(take[i]);
 }
 
-// Drafters that guide a plan guess on behind what its next step reads.
+// Drafters that guide a plan guess on after what its next step reads.
 void add_guesses(Workspace& w, std::span<Drafting* const> all) {
   std::vector<Sequence*> sequences;
   std::vector<int> n;

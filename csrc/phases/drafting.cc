@@ -11,7 +11,7 @@ namespace swiftk {
 
 Drafting::Drafting(Workspace& w, Sequence& s, const TreeRule& rule) : w_(w), s_(s), d_(s.draft), rule_(rule) {
   begin_tree(s);
-  // Every accepted token and the bonus token behind it must still fit the context.
+  // Every accepted token and the bonus token after it must still fit the context.
   d_.most_depth = std::min(rule.max_depth, s.most_text - s.position() - 1);
   limit_ = std::min({rule.max_draft, rule.max_nodes - 1, d_.most_depth});
   if (!rule.by_time() || s.rejects()) limit_ = std::min(limit_, s.plan->reach);
@@ -190,7 +190,7 @@ void Drafting::plan_children(int node) {
   int n = 0;
   std::array<float, TreeRule::kRanks> chance;
   for (; n < d_.choices && token[n] >= 0; ++n) chance[n] = worth_of(d_.gate, b, n, 1);
-  // Rejection needs siblings in the order of their draws, none left out: each is worth what the best behind it is.
+  // Rejection needs siblings in the order of their draws, none left out: each is worth what the best after it is.
   // The first draw is no leaf: follow() takes it.
   for (int r = n - 2; rejection && r > 0; --r) chance[r] = std::max(chance[r], chance[r + 1]);
   d_.candidates.read(candidate);

@@ -72,7 +72,7 @@ class Drafting {
   // The candidates that the next step reads become nodes. Returns how many it reads: the root is one already.
   int promote();
 
-  // The last node's best token joins the tree, and is drafted from unless drafting stops behind it. Rejection draws
+  // The last node's best token joins the tree, and is drafted from unless drafting stops after it. Rejection draws
   // that token from the draft's distribution: were it left out for what it is, the output would not be the target's.
   int follow();
   void ask();

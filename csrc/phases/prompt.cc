@@ -74,7 +74,7 @@ Emitted read(Workspace& w, const Sequence& s, int row, int32_t token, int logpro
 
 Emitted sample(Workspace& w, Sequence& s, int row) {
   check_room(s, "sample");
-  s.draft.begin(s.text.back());  // a lone root: what follows it is drawn as behind any node
+  s.draft.begin(s.text.back());  // a lone root: what follows it is drawn as after any node
   s.drafters.use({});
   accept(w, s, row);
   const Emitted e = s.verified.emitted[0];

@@ -16,7 +16,7 @@ void extend(Workspace&, Sequence&, std::span<const int32_t> tokens);
 // A token that is there already, as a row of logits has it.
 Emitted read(Workspace&, const Sequence&, int row, int32_t token, int logprobs);
 
-// Draws the token behind a text that is all cached, from a row of logits; it joins the text, not yet cached.
+// Draws the token after a text that is all cached, from a row of logits; it joins the text, not yet cached.
 Emitted sample(Workspace&, Sequence&, int row);
 
 }  // namespace swiftk

@@ -7,7 +7,7 @@
 namespace swiftk {
 
 // Fills each sequence's `verified` with what plain decoding would emit next: accepted tokens, then the bonus token. The
-// chunks' rows run in the same pass; their last rows' logits lie behind those of the trees. What is wrong with one
+// chunks' rows run in the same pass; their last rows' logits lie after those of the trees. What is wrong with one
 // sequence's logits is kept in its `verified.failed`.
 void verify(Workspace&, std::span<Sequence* const> trees, std::span<const Chunk> chunks = {});
 

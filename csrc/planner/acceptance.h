@@ -63,7 +63,7 @@ class AcceptanceRates {
   std::array<double, kBuckets> confidence_;
   int ranks_;
   double memory_;
-  // [buckets, ranks + 1] the last one: none of them; and behind these [buckets] how often each occurred of late, which
+  // [buckets, ranks + 1] the last one: none of them; and after these [buckets] how often each occurred of late, which
   // the former do not tell: each bucket remembers as many.
   std::vector<double> counts_;
 };

@@ -78,7 +78,7 @@ class Clock {
 
   std::vector<Mean> plain_;  // [kTexts]
   int last_texts_ = 0;       // of the last plain pass,
-  double last_seconds_ = 0;  // which passes behind it are compared with: a machine's speed drifts
+  double last_seconds_ = 0;  // which passes after it are compared with: a machine's speed drifts
   RowPrices rows_;
 };
 

@@ -61,7 +61,7 @@ class Proposals {
       count_.push_back(count_.back() + its);
     }
   }
-  // (tokens, rows) of a step behind p, whose proposals are taken if worth more than `least`.
+  // (tokens, rows) of a step after p, whose proposals are taken if worth more than `least`.
   std::pair<double, double> taken(double p, double least) const {
     const auto many =
         std::lower_bound(falling_.begin(), falling_.end(), least / p, std::greater<>()) - falling_.begin();
@@ -79,7 +79,7 @@ double first_root(const Values& f) {
   return at(i) - (1.0 / kGrid) * f[i] / (f[i] - below);
 }
 
-// Behind which probability a step still pays. Rows get dearer from step to step, so this is where drafts of the usual
+// After which probability a step still pays. Rows get dearer from step to step, so this is where drafts of the usual
 // acceptance end; none of their steps before that one is to be left out.
 double usual_stop(const std::array<Values, kSteps>& onwards, double usual) {
   double likely = 1, before = 1, reach = 1.5;
@@ -145,7 +145,7 @@ class Drafts {
 
 }  // namespace
 
-// Optimal stopping: with f_i(p) the tokens beyond their price at `rate` that drafting on still brings behind step i if
+// Optimal stopping: with f_i(p) the tokens beyond their price at `rate` that drafting on still brings after step i if
 // all so far is accepted with probability p, f_i(p) = max(0, gain_i(p) - rate * draft + mean over confidences of
 // f_i+1(p * p_top1)), and the best rate is the one at which a round earns nothing: 1 + f_0(1) = rate (1 + opening).
 Forecast forecast(const AcceptanceRates& seen, double draft, std::span<const double, kStages> rows, double pace,

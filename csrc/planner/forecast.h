@@ -15,7 +15,7 @@ inline constexpr int kStages = kSteps / kStage;
 struct Forecast {
   double rate;  // tokens per plain step, by drafting alone
   double
-      min_step_gain;  // a draft step pays behind nodes that are accepted with at least this probability; above 1: never
+      min_step_gain;  // a draft step pays after nodes that are accepted with at least this probability; above 1: never
 };
 
 // draft: price of a step, rows: of a row in each stage of a chain, both in plain steps. pace: tokens per plain step

@@ -31,9 +31,9 @@ struct Allotment {
   int steps = 0, rows = 0;   // that a draft may take, and that may be verified
   double pace = 1;           // tokens per plain step and text lately
   double rate = 1;           // that it promises
-  double min_step_gain = 2;  // a draft step pays behind nodes accepted with this probability, on the mean of texts
+  double min_step_gain = 2;  // a draft step pays after nodes accepted with this probability, on the mean of texts
   double min_row_gain = 0;   // what one more row in a step must bring: its part of what the step must
-  bool eager = false;        // this once: to see what lies behind
+  bool eager = false;        // this once: to see what lies after
   Odds odds{};
 };
 

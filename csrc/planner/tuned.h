@@ -6,7 +6,7 @@ namespace swiftk::tuned {
 
 // The clock. The machine's memory changed its speed by half from one second to the next: what is compared must be near.
 inline constexpr double kNewestPlain = 0.5;  // weight of the newest plain step
-inline constexpr int kNear = 6;              // passes behind a plain one that are compared with it
+inline constexpr int kNear = 6;              // passes after a plain one that are compared with it
 inline constexpr unsigned kSamples = 9;      // of a row count, whose median is its price
 inline constexpr double kRow = 0.015;        // share of a pass per further row, before any was measured,
 inline constexpr double kBeyond = 0.09;      // and of rows beyond few: those may be bound by arithmetic

@@ -100,7 +100,7 @@ class SharedEngine {
     }
   }
 
-  // The state behind the last step: any thread may read it.
+  // The state after the last step: any thread may read it.
   template <class T>
   auto told(T what) const {
     const std::lock_guard lock(state_->guard);
@@ -242,7 +242,7 @@ py::tuple score_exits(const SharedEngine& self, uint64_t id, const std::vector<i
 // The set that drafted, or None.
 std::optional<DraftSpec> plan_of(const Turn& t) { return t.plan ? std::optional(t.plan->skip) : std::nullopt; }
 
-// (token, parent, source, path_probability, came) of each node behind the root.
+// (token, parent, source, path_probability, came) of each node after the root.
 py::list tree_of(const Turn& t) {
   py::list out;
   for (const TreeNode& n : t.tree) {

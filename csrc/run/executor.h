@@ -30,7 +30,7 @@ class Executor {
   // pass: before it) once cancel is set, and clears it; K and V of these rows are then undefined, nothing else.
   void run(const Plan&, const Rows&, int begin, int end, float* x, const KvPool&, std::atomic<bool>& cancel,
            float* logits = nullptr);
-  // One step's attention over rows that are bound: x += W attention(q, k, v), which are made of rows `in`, behind
+  // One step's attention over rows that are bound: x += W attention(q, k, v), which are made of rows `in`, after
   // `norm` if it is given. Of a step that appends, k and v are kept.
   void attend(const Step&, const Rows&, const float* in, const float* norm, float* x, const KvPool&);
   // Its first part alone: keeps k and v.

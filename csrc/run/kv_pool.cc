@@ -131,7 +131,7 @@ void KvPool::name_end(int32_t block, int32_t before, std::span<const int32_t> it
   enter(block, before, its);
 }
 
-// Blocks that come behind it keep their names, by which nobody finds them any more; they go as they get old.
+// Blocks that come after it keep their names, by which nobody finds them any more; they go as they get old.
 void KvPool::forget(int32_t block) {
   Block& b = blocks_[block];
   if (b.name == 0) return;

@@ -51,14 +51,14 @@ class KvPool {
   void release(int32_t block);
   int holders(int32_t block) const { return blocks_[block].holders; }
 
-  // The block with these tokens behind block `before` (kNone: at the beginning of a text), with one holder more; kNone
+  // The block with these tokens after block `before` (kNone: at the beginning of a text), with one holder more; kNone
   // where there is none. `before` is named, and held by the caller.
   int32_t find(int32_t before, std::span<const int32_t, kKvBlock> tokens);
   // Names a block that is full, which the caller holds. If there is one of that name already, the caller holds that one
   // instead. Returns the one it holds.
   int32_t name(int32_t block, int32_t before, std::span<const int32_t, kKvBlock> tokens);
   bool named(int32_t block) const { return blocks_[block].name != 0; }
-  // The named block behind `before` that goes along with these tokens for longest, and for how long; not held.
+  // The named block after `before` that goes along with these tokens for longest, and for how long; not held.
   std::pair<int32_t, int> along(int32_t before, std::span<const int32_t> tokens) const;
   // Names the last block of a text as far as it goes, unless there is one that goes along with all of it. The text may
   // go on in it: rows that have a name stay as they are.

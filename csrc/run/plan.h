@@ -30,7 +30,7 @@ struct DraftSpec {
 // As hosts name it: "drafter", "drafter-2", ...
 std::string name_of_drafter(int number);
 
-// Sets the weights that are read, by names as hosts write them: "own" or formats, and behind one of them, or alone, the
+// Sets the weights that are read, by names as hosts write them: "own" or formats, and after one of them, or alone, the
 // name of a drafter.
 // Throws Error(InvalidArgument) for another name.
 void read_weights(DraftSpec&, std::span<const std::string> names);

@@ -9,7 +9,7 @@ namespace swiftk {
 class Constraint {
  public:
   virtual ~Constraint() = default;
-  // Bits of the tokens that may come next, [ceil(V / 32)], behind the text and `path`, which has not become text.
+  // Bits of the tokens that may come next, [ceil(V / 32)], after the text and `path`, which has not become text.
   // False, with nothing written: the path may not. Throws Error where no token may.
   virtual bool allow(std::span<const int32_t> path, std::span<uint32_t> bits) = 0;
   // Tokens that the text goes on with, as far as only one can come: a guess, since it may be spelled otherwise.

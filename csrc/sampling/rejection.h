@@ -1,6 +1,6 @@
 // Recursive rejection without replacement (EAGLE-1, SWIFT): how the papers turn drawn siblings into a draw of the
 // target. A sibling x is accepted with probability min(1, p(x) / q(x)); where it is not, the next one faces what is
-// left: p becomes the normalised positive part of p - q, and q loses x. Behind the last sibling, a token is drawn from
+// left: p becomes the normalised positive part of p - q, and q loses x. After the last sibling, a token is drawn from
 // p.
 //
 // The rest of q is summed from its remaining tokens: 1 - q(x) is 0, or noise, where q(x) is nearly 1, and the next

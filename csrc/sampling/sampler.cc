@@ -29,7 +29,7 @@ bool likelier(const std::pair<float, int32_t>& a, const std::pair<float, int32_t
   return a.first > b.first || (a.first == b.first && a.second < b.second);
 }
 
-// Sorts the first `n` candidates into place; the rest stay unordered behind them.
+// Sorts the first `n` candidates into place; the rest stay unordered after them.
 template <class Order>
 void sort_best(Candidates& c, size_t n, Order order) {
   if (n < c.size()) std::nth_element(c.begin(), c.begin() + n, c.end(), order);

@@ -27,7 +27,7 @@ class DraftRunner {
  public:
   virtual ~DraftRunner() = default;
 
-  // Room for a tree behind the text; false: there are not so many blocks. Forgets what the text no longer begins with.
+  // Room for a tree after the text; false: there are not so many blocks. Forgets what the text no longer begins with.
   virtual bool make_room(Sequence&) = 0;
   // The text needs nothing any more.
   virtual void leave(Sequence&) = 0;
@@ -43,7 +43,7 @@ class DraftRunner {
   virtual double seconds() const = 0;  // spent in passes
   // Tokens of a text to be read before it drafts, where they are more than a round brings; else 0.
   virtual int unread(const Sequence&) const = 0;
-  // How often the best guess behind a node that the last step read is right, where the drafter foretells that; else
+  // How often the best guess after a node that the last step read is right, where the drafter foretells that; else
   // below 0.
   virtual float foretold(const Sequence&, int node) const = 0;
   // The tokens of such texts that the last step read.

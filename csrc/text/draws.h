@@ -21,7 +21,7 @@ class Draws {
  public:
   Draws(Executor&, Logits&, const Model&);
 
-  // Leaves to the row what the text's grammar allows behind `path`.
+  // Leaves to the row what the text's grammar allows after `path`.
   void constrain(const Sequence&, int row, std::span<const int32_t> path);
   // The same for a draft: whatever is wrong with the grammar, verification tells, and tells this text alone.
   void constrain_draft(const Sequence&, int row, std::span<const int32_t> path);

@@ -71,10 +71,10 @@ struct Draft {
   int dropped = 0;  // nodes that were, and are not there any more
   int beside = 0;   // leading nodes that the plan's drafter has read
   int reused = 0;   // rows that verification took over from drafting
-  int ran = 0;      // of them, those whose residual row is exact behind the steps that the plan shares with the target
+  int ran = 0;      // of them, those whose residual row is exact after the steps that the plan shares with the target
   int choices = 0;  // candidate children of each
-  Said said;        // by the plan, behind nodes that were drafted from
-  Said guide;       // by the drafter that guides it, behind leading nodes
+  Said said;        // by the plan, after nodes that were drafted from
+  Said guide;       // by the drafter that guides it, after leading nodes
   std::vector<double> q;  // rejection only: [grown, V]
   float log_p = 0;        // of the best candidate of the last node
   GateRule gate{};
@@ -100,7 +100,7 @@ struct Verified {
 struct Followed {
   std::vector<int32_t> text;
   std::vector<int32_t> blocks;  // of its own pool
-  int ahead = 0;                // first row of the logits that it has of the places behind the text
+  int ahead = 0;                // first row of the logits that it has of the places after the text
 };
 
 // The tokens that a host expects from position `at` on.
@@ -120,7 +120,7 @@ struct Sequence {
   View view(int prefix_len = 0, int scratch = 0) const { return {blocks.data(), prefix_len, scratch}; }
   int slot(int i) const { return blocks[i / kKvBlock] * kKvBlock + i % kKvBlock; }  // of the pool, where token i lies
   std::vector<int32_t> forced() const { return constraint ? constraint->forced() : std::vector<int32_t>{}; }
-  std::span<const int32_t> guessed() const;  // by the host behind the text, as far as it has come true
+  std::span<const int32_t> guessed() const;  // by the host after the text, as far as it has come true
   void forget_tree();
   int add_node(int parent, int32_t token, SourceId source);
   // Rows of nodes [begin, end), to a batch whose last view has this text.

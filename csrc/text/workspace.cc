@@ -176,7 +176,7 @@ void Workspace::run_draft(std::span<Sequence* const> sequences, std::span<const 
   draws.forget();
 }
 
-// Rows that drafting ran are exact behind the steps that the plan shares with the target: only the others pass through
+// Rows that drafting ran are exact after the steps that the plan shares with the target: only the others pass through
 // these. What a pass changes is used up: after it, also after half of it, another one must start from the tokens.
 int Workspace::catch_up(std::span<Sequence* const> trees, int rows) {
   const DraftPlan* const plan = trees[0]->plan.get();

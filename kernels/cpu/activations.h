@@ -143,7 +143,7 @@ class Activations {
     }
   }
 
-  // kStep normalised elements of a token, zeros behind the last.
+  // kStep normalised elements of a token, zeros after the last.
   void read_step(int row, int k, float* y) const {
     const float* const x = x_ + size_t(row) * k_ + k;
     if (k + kStep <= k_) {

@@ -8,7 +8,7 @@ struct PanelSource {
   const char* rows;  // [count, k] of `source`
   DType source;
   Format format;  // of the panel
-  int k, count;   // rows behind the count are zero
+  int k, count;   // rows after the count are zero
   bool fragments;
 };
 

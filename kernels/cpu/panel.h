@@ -84,7 +84,7 @@ constexpr int panel_passes(int tokens, Tokens t) {
 }
 
 // What a kernel fetches while it works: an address that moves on by `step` bytes with every line of weights it reads.
-// For planes it is as if upper planes, which are a plane apart, lay one behind the other; lower ones follow it.
+// For planes it is as if upper planes, which are a plane apart, lay one after the other; lower ones follow it.
 struct Ahead {
   const char* at;
   size_t step;

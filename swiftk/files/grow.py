@@ -44,12 +44,12 @@ def _wide(rows: np.ndarray, k: int) -> Iterator[np.ndarray]:
 
 
 def _of_features(names: Collection[str]) -> bool:
-    """Whether a drafter reads and foretells what is behind the model's last norm, as EAGLE-1 and 2 do."""
+    """Whether a drafter reads and foretells what is after the model's last norm, as EAGLE-1 and 2 do."""
     return "fc.weight" in names and "norm.weight" not in names and any(n.startswith("layers.0.") for n in names)
 
 
 def _share(name: str, k: int, of_features: bool, columns: int) -> Any:
-    """What a matrix's columns are divided by: k copies are summed. What is behind the model's last norm is a k-th of
+    """What a matrix's columns are divided by: k copies are summed. What is after the model's last norm is a k-th of
     what it was, and so are all states of a drafter that foretells it."""
     if not of_features:
         return np.float32(k)
@@ -70,7 +70,7 @@ def _wider(name: str, t: Tensor, k: int, names: Collection[str], D: int) -> Stre
 
     if name.endswith(("q_norm.weight", "k_norm.weight")) or name.startswith("markov_head.") or name in _TABLES:
         return t  # one head's, and heads stay as they are; what knows tokens alone
-    if name == "confidence_head.proj.weight":  # states, and behind them the token before
+    if name == "confidence_head.proj.weight":  # states, and after them the token before
         return Tensor(t.dtype, np.concatenate([np.tile(t.bits[:, :D], (1, k)), t.bits[:, D:]], axis=1))
     if name in ("model.norm.weight", "norm.weight") or (of_features and name == "fc.bias"):
         return Tensor(t.dtype, np.tile(encode(decode(t) / np.float32(k), t.dtype), k))
@@ -95,7 +95,7 @@ def _wider(name: str, t: Tensor, k: int, names: Collection[str], D: int) -> Stre
 def grow(src_dir: str | Path, dst_dir: str | Path, k: int, progress: Callable[[int, int], None] | None = None) -> Path:
     """Writes the checkpoint of ``src_dir`` k times as wide (k * k times the layer weights) to ``dst_dir``; of a
     drafter, one for the model k times as wide. A Mixture of Attentions has no norm: its logits are k times as large,
-    unless layers of the model run behind it.
+    unless layers of the model run after it.
 
     With k a power of two every weight is exact and the logits are equal up to the order of summation; another k also
     rounds weights to the checkpoint's dtype. ``progress`` gets bytes done and bytes in all after each tensor.

@@ -13,7 +13,7 @@ _NAMES = frozenset(word.partition("=")[0] for word in _WORDS)
 
 
 def value(word: str) -> str:
-    """What stands behind "word="; "1" for the word alone, "" where the list lacks it. The last one counts."""
+    """What stands after "word="; "1" for the word alone, "" where the list lacks it. The last one counts."""
     found = ""
     for one in filter(None, os.environ.get("SWIFTK_DEBUG", "").split(",")):
         name, equals, said = one.partition("=")

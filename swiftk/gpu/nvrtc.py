@@ -1,4 +1,4 @@
-"""NVRTC, the compiler of CUDA C++ that is a library, behind a command line: a source to an image, with nvcc's options.
+"""NVRTC, the compiler of CUDA C++ that is a library, after a command line: a source to an image, with nvcc's options.
 
 A program of its own, run by its path, so that what a compiler leaves behind, or a crash of it, is not the caller's.
 It needs the library of a wheel (nvidia-cuda-nvrtc), and neither a GPU nor a driver nor a compiler for the host.

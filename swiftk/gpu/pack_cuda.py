@@ -5,7 +5,7 @@ compiles them with what is there: NVRTC from a wheel, or nvcc. NVRTC comes first
 host and takes half the time; of several, the oldest, as images of CUDA 12 run on its drivers and on later ones.
 
 Images of the two differ even where their versions do not: NVRTC takes 64 bits for a pointer to shared memory, nvcc 32,
-and so they unroll the loop behind the sums unequally and take other registers. The order of the sums is the sources'.
+and so they unroll the loop after the sums unequally and take other registers. The order of the sums is the sources'.
 """
 
 from __future__ import annotations

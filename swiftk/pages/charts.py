@@ -57,7 +57,7 @@ def kinds(result: Result, trace: Trace, *more: tuple[str, str]) -> str:
 
 def tokens(result: Result, trace: Trace, stats: Stats) -> str | None:
     """Tokens over time, stacked by where they came from: how steep they rise is the speed, beside plain decoding's."""
-    ends = [(0.0, 1)]  # (seconds, tokens) behind each round; the first token is the prompt's
+    ends = [(0.0, 1)]  # (seconds, tokens) after each round; the first token is the prompt's
     for one in trace.rounds:
         ends.append((one.clock, ends[-1][1] + one.round.tokens))
     seconds, total = ends[-1]
@@ -226,7 +226,7 @@ def layers(trace: Trace) -> str | None:
 
 
 def _column(x: float, wide: float, row: float, n: int, tops: dict[str, float], words: str, skip: DraftSpec) -> str:
-    """One set: a path for what is skipped, one for what lies behind the exit. A cell is a closed square from M."""
+    """One set: a path for what is skipped, one for what lies after the exit. A cell is a closed square from M."""
     end = n if skip.exit_layer is None else min(skip.exit_layer, n)
     cells = {"skip": "", "exit": ""}
     w, h = svg.number(max(wide - 1, wide * 0.8)), svg.number(max(row - 1, row * 0.8))

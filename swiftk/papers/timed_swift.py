@@ -20,7 +20,7 @@ from .swift import Sets
 
 _STAGES = (8, 16, 32, 32)  # tokens of a candidate's scores: on a CPU eight rows cost little more than one
 _EAGER, _ADVANCE = 0.015, 0.5  # the budget's: less than the race's, for what is found at random is worth less
-_SURE, _CLOSE = 2.0, 1.4  # leads, in deviations of chance, that decide behind a stage, and behind the last one
+_SURE, _CLOSE = 2.0, 1.4  # leads, in deviations of chance, that decide after a stage, and after the last one
 _LEAST = 24  # tokens of both before a lead counts
 _MOVES = 2  # one candidate of so many is random, the others are neighbours of the set that drafts
 _KNOWN = 256  # tokens back for which it is known whether the set that drafts was right
@@ -148,7 +148,7 @@ class TimedSwift(Optimizer):
 
     def step(self, score: Scorer, progress: Progress) -> bool:
         self._total += self._budget.follow(progress)
-        last = progress.prompt + progress.generated - 1  # the last token's position, behind those that are cached
+        last = progress.prompt + progress.generated - 1  # the last token's position, after those that are cached
         self._remember(progress, last)
         if self.stopped is None and not progress.resting and self._matches():
             self._stop(f"matchness {self._live():.3f}")

@@ -1,7 +1,7 @@
 """Frames between a client that drafts and the server that verifies: msgpack maps, one in a WebSocket message.
 
 From the client, first `begin`, or `resume` on a new line where the old one broke; then `guess` as often as it likes,
-which goes on where the guess before ended or takes back what it said of `at` and behind; `cancel` ends the text. From
+which goes on where the guess before ended or takes back what it said of `at` and after; `cancel` ends the text. From
 the server, first `begun`, or `gone` where it no longer has the text; then `tokens` after each round; in the end `end`
 or `error`.
 A guess counts where it equals what the model draws. Tokens alone travel; and where the client's guesser is a head, what

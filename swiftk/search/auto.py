@@ -24,9 +24,9 @@ _DP_WIDTH = 24  # sublayers that a proposal by dynamic programming leaves out at
 _EXITS = ("exits", None)  # in the queue: those that one pass finds best
 _DP = 0.5  # scored tokens that one of them costs
 _DRIFT, _ALARM = 0.2, 12.0  # loss a round that is tolerated, and tokens of loss beyond it that re-open the search
-_AGAIN = 256  # tokens behind which a search that found nothing may begin again
-_PROOF, _DISPROVED = 60, 0.92  # rounds behind which a set must have kept its lead, live, over the one before
-_TRIED = 4  # rounds behind which the one before it is gone back to, rather than to none
+_AGAIN = 256  # tokens after which a search that found nothing may begin again
+_PROOF, _DISPROVED = 60, 0.92  # rounds after which a set must have kept its lead, live, over the one before
+_TRIED = 4  # rounds after which the one before it is gone back to, rather than to none
 _SHARED = 0.1  # share of tokens by sources, beyond which live drafts do not see what scores see
 _MOST, _PROVEN = 200, 4
 _MARGIN = 0.6  # the race's: a lead counts beyond this over the root of the outcomes
@@ -46,7 +46,7 @@ class Auto(Optimizer):
         self._race = Race(self.current, measured, prices.price, self._shared, _MARGIN)
         self._budget = Budget()
         self._windows: list[tuple[int, int]] = []  # (number, end) in this text
-        self._since = self._end = self._window_count = 0  # positions from where text is scored, and behind it
+        self._since = self._end = self._window_count = 0  # positions from where text is scored, and after it
         self._total = self._opened = 0  # tokens, over the optimizer's life; when the last search began
         self._rate = 0.0  # seconds of scoring a token, for a plan of a plain step's price
         self._thinking = 0.0  # seconds of judging what a score says

@@ -139,7 +139,7 @@ class Progress:
 
     prompt: int  # tokens
     generated: int  # tokens, the last of them not cached yet
-    seconds: float  # of decoding, behind the first token
+    seconds: float  # of decoding, after the first token
     plain_seconds: float  # of a plain step of the texts that decode together; 0 while unknown
     resting: bool = False  # drafting does
     tokens: int = 0  # of the last round

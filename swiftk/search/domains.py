@@ -35,7 +35,7 @@ def _of_length_1(values: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """A prompt, and what drafted the text behind it in the end."""
+    """A prompt, and what drafted the text after it in the end."""
 
     features: np.ndarray  # [_SIZE]
     skip: DraftSpec

@@ -14,8 +14,8 @@ from .budget import UNMEASURED, Budget
 from .race import PAYS
 from .sublayers import LOOK_EVERY, SublayerPrices
 
-_DEEPEST = 0.75  # share of the layers: an exit behind more of them costs too much, however right it is
-_HEADS = 1.0  # passes of the target that the heads behind exits may cost together
+_DEEPEST = 0.75  # share of the layers: an exit after more of them costs too much, however right it is
+_HEADS = 1.0  # passes of the target that the heads after exits may cost together
 LENGTHS = range(19)  # of chains, as DEL has them
 
 _FIRST, _WINDOW = 16, 32  # new tokens that a score waits for, and those that it looks at most
@@ -70,7 +70,7 @@ class Exits(Optimizer):
         self._rate = 0.0  # seconds of scoring a token, in a pass of the price 1
         self._total, self._rounds = 0, 0
         self._thinking = 0.0  # seconds of judging what a score says
-        self._scored = 0  # position behind the last token that a score has looked at
+        self._scored = 0  # position after the last token that a score has looked at
         self._kept = 1.0  # share of what an exit had promised that it brought when it was given up
 
     def start(self, prompt: Sequence[int]) -> None:

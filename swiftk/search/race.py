@@ -55,7 +55,7 @@ class Race:
         self._leads.pop(id(one), None)
 
     def lead(self, one: DraftConfig) -> tuple[float, float, bool]:
-        """(promised rate over the incumbent's, outcomes behind it, whether both were scored on the same tokens)."""
+        """(promised rate over the incumbent's, outcomes after it, whether both were scored on the same tokens)."""
         if id(one) not in self._leads:
             self._leads[id(one)] = self._lead(one)
         return self._leads[id(one)]

@@ -37,7 +37,7 @@ class SublayerPrices:
         self._prior = np.concatenate([size * weights / weights.sum() for size in (1.0, *(copies or {}).values())])
         self._plain = np.zeros(len(self._prior))
         self._plain[:3] = 1.0
-        self._matrix = np.eye(len(self._prior)) / _TRUST**2  # least squares behind the estimate, prior included
+        self._matrix = np.eye(len(self._prior)) / _TRUST**2  # least squares after the estimate, prior included
         self._vector = self._prior / _TRUST**2
         self._add(self._plain, 1.0, 1.0)
 

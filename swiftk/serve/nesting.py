@@ -14,7 +14,7 @@ class Nesting:
 
     def __init__(self, at: int, shallow: int = 0) -> None:
         """at: of the bracket. shallow: brackets around what is not deep."""
-        self.end: int | None = None  # behind the bracket that closes it
+        self.end: int | None = None  # after the bracket that closes it
         self._at, self._depth, self._shallow = at, 0, shallow
         self._quote, self._string = "", at
 

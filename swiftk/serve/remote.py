@@ -73,7 +73,7 @@ class Held:
             self._grew.notify_all()
 
     async def grown(self, said: int, known: int, line: object) -> None:
-        """Until there is something to say behind `said` tokens and `known` features, or another line is told."""
+        """Until there is something to say after `said` tokens and `known` features, or another line is told."""
 
         def more() -> bool:
             return len(self.events) > said or len(self.rows) > known or self.line is not line

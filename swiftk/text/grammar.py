@@ -189,7 +189,7 @@ class Grammar:
         self._matcher, self._ends, self._by_copy = matcher, frozenset(ends), by_copy
 
     def allow(self, path: list[int], address: int, size: int) -> bool:
-        """Writes the bits of tokens that may come behind the text and `path`. False where the path itself may not."""
+        """Writes the bits of tokens that may come after the text and `path`. False where the path itself may not."""
         tried = self._matcher.deep_copy() if path and self._by_copy else self._matcher
         taken = tried.try_consume_tokens(path) if path else 0
         allowed = taken == len(path)

@@ -120,9 +120,9 @@ class BlockDrafter(DraftVocab):
     def forward(
         self, features: Tensor, tokens: Tensor, anchors: Tensor, embedding: Tensor, head: Tensor
     ) -> tuple[Tensor, Tensor | None]:
-        """Logits [B, A, block, its tokens] of blocks behind each anchor, and [B, A, block] of how sure they are.
+        """Logits [B, A, block, its tokens] of blocks after each anchor, and [B, A, block] of how sure they are.
         features [B, T, taps * D] of tokens [B, T]; anchors [B, A]: the last place whose features a block may see. The
-        block begins with the token behind it; slot j says what follows the j-th of the tokens from there on."""
+        block begins with the token after it; slot j says what follows the j-th of the tokens from there on."""
         B, A = anchors.shape
         context = self.hidden_norm(self.fc(features))
         places = anchors[:, :, None] + 1 + torch.arange(self.block, device=anchors.device)  # [B, A, block]
@@ -245,7 +245,7 @@ class Block:
 
     def _drafted(self, batch: np.ndarray, rng: np.random.Generator) -> tuple[Tensor, Tensor, Tensor]:
         """The drafter's logits [B, A, block, its tokens], how sure it is, and the model's [.., V], of blocks
-        behind anchors that are drawn from each sequence."""
+        after anchors that are drawn from each sequence."""
         s, model = self.settings, self.model
         features, logits = self._read(batch)
         places = batch.shape[1] - s.block - 1

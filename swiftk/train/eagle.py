@@ -107,7 +107,7 @@ class EagleDrafter(Unrolled, DraftVocab):
 
     def forward(self, features: Tensor, tokens: Tensor, embedding: Tensor, steps: int) -> list[Tensor]:
         """Logits [B, T - 1 - k, its tokens] of each step k. features [B, T, taps * D] of tokens [B, T]; row t of step k
-        has read the model up to place t and tokens up to t + 1 + k, and says what comes behind them."""
+        has read the model up to place t and tokens up to t + 1 + k, and says what comes after them."""
         x = self.fc(features[:, :-1])
         rope, seen, found = self._angles(tokens.shape[1]), [], []
         for k in range(steps):

@@ -49,7 +49,7 @@ class Eagle2Drafter(Unrolled):
         self.layers = nn.ModuleList([FirstLayer(s)])
 
     def forward(self, features: Tensor, tokens: Tensor, embedding: Tensor, steps: int) -> list[Tensor]:
-        """Features [B, T - 1 - k, D] of each step k. features [B, T, D] of tokens [B, T]: behind the model's last norm;
+        """Features [B, T - 1 - k, D] of each step k. features [B, T, D] of tokens [B, T]: after the model's last norm;
         row t of step k has read the model up to place t and tokens up to t + 1 + k, and foretells the feature of the
         last of them."""
         x = features[:, :-1]
@@ -109,7 +109,7 @@ class Eagle2:
         }
 
     def _read_text(self, batch: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
-        """(features [B, T, D] behind the last norm, the model's logits [B, T, V], tokens [B, T])."""
+        """(features [B, T, D] after the last norm, the model's logits [B, T, V], tokens [B, T])."""
         outputs, logits = self._read(batch)
         features = F.rms_norm(outputs, self._norm.shape, self._norm, self.shape.eps)
         return features, logits, torch.from_numpy(batch).to(self.model.device)

@@ -85,7 +85,7 @@ class MoaDrafter(nn.Module):
 
 @dataclass
 class States:
-    """Of all tokens: in front of the model's last layers, behind them and the norm, and logits."""
+    """Of all tokens: in front of the model's last layers, after them and the norm, and logits."""
 
     before: Tensor
     after: Tensor
@@ -145,7 +145,7 @@ class Moa:
         return self.settings.kl * divergence + error
 
     def right(self, batch: np.ndarray, rng: np.random.Generator) -> Tensor:
-        """[n, places] whether the best guess is the model's own, so many tokens behind what was observed last."""
+        """[n, places] whether the best guess is the model's own, so many tokens after what was observed last."""
         every = np.full(len(batch), self.places + 1)
         phase = rng.integers(0, every)
         guessed, wanted = self.states(batch, _last_observed(batch.shape, every, phase))
@@ -175,7 +175,7 @@ class Moa:
 
     def states(self, batch: np.ndarray, last: np.ndarray, staircase: np.ndarray | None = None) -> tuple[States, States]:
         """The drafter's and the model's. last [B, T]: up to where each token sees states; staircase [B]: whose tokens
-        see only tokens behind that."""
+        see only tokens after that."""
         D, device = self.shape.D, self.model.device
         kv, features, target = self._read(batch)
         tokens, observed = (torch.from_numpy(part).to(device) for part in (batch, last))
@@ -190,7 +190,7 @@ class Moa:
             out = self.module(tokens, kv, self.model.embedding, own[:, None], seen[:, None])
             after = out
             if self.behind:
-                # Rows of the model's own states, and behind them drafted ones, which see those up to `last`.
+                # Rows of the model's own states, and after them drafted ones, which see those up to `last`.
                 above = torch.cat([causal.expand_as(seen), torch.zeros_like(seen)], -1)
                 visible = torch.cat([above, torch.cat([seen, since], -1)], 1)[:, None]
                 after = torch.cat([features[..., :D], out], 1)

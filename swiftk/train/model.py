@@ -109,12 +109,12 @@ class Llama(nn.Module):
             self._loss = torch.compile(self._loss)
 
     def head(self, x: Tensor) -> Tensor:
-        """Logits of one exit: the same norm and matrix behind every layer. x [..., D] -> [..., V]."""
+        """Logits of one exit: the same norm and matrix after every layer. x [..., D] -> [..., V]."""
         weight = self.model.embed_tokens.weight if self.lm_head is None else self.lm_head.weight
         return F.linear(self.model.norm(x), weight)
 
     def exits(self, tokens: Tensor, wanted: Sequence[bool], kept: np.ndarray | None = None) -> list[Tensor]:
-        """The residual stream [B, T, D] behind each layer that is `wanted` [L]; kept [L, B]: who runs which layer."""
+        """The residual stream [B, T, D] after each layer that is `wanted` [L]; kept [L, B]: who runs which layer."""
         T = tokens.shape[1]
         rope = self._angles(T)
         mask = torch.full((T, T), -torch.inf, device=tokens.device).triu(1) if self.compiled else None

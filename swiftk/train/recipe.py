@@ -1,6 +1,6 @@
 """LayerSkip's formulas: how often each layer is dropped and how much each exit's loss weighs, as functions of the step.
 
-Layers l count from 0 to L-1, steps t from 0 to T-1; exit l is the head behind layer l. No torch here.
+Layers l count from 0 to L-1, steps t from 0 to T-1; exit l is the head after layer l. No torch here.
 """
 
 from __future__ import annotations

@@ -71,13 +71,13 @@ def test_bytes_that_are_no_text_do_not_block_for_ever(byte_fallback):
     assert detokenizer.push(5) != ""
 
 
-def test_the_first_word_keeps_its_space_behind_a_prompt(byte_fallback):
+def test_the_first_word_keeps_its_space_after_a_prompt(byte_fallback):
     backend, _ = byte_fallback
     assert Detokenizer(backend.decode, [1, 2]).push(1) == " the"
     assert Detokenizer(backend.decode).push(1) == "the"
 
 
-def test_text_of_a_whole_token_is_not_held_back_with_the_half_character_behind_it(byte_fallback):
+def test_text_of_a_whole_token_is_not_held_back_with_the_half_character_after_it(byte_fallback):
     backend, first = byte_fallback
     detokenizer = Detokenizer(lambda some: backend.decode(some))
     assert [detokenizer.push(i) for i in (3, first + 0xE2, first + 0x82, first + 0xAC)] == ["lo", "", "", "€"]

@@ -53,7 +53,7 @@ def test_a_guess_waits_for_its_place(lm, wanted):
     assert result.tokens == want and "host" not in result.sources[:10] and "host" in result.sources[10:]
 
 
-def test_a_wrong_guess_proposes_nothing_behind_it(lm, wanted):
+def test_a_wrong_guess_proposes_nothing_after_it(lm, wanted):
     want = wanted[0.0]
     stream = lm.submit(PROMPT, **ASKED, drafter="host", speculate="always")
     stream.guess([(want[3] + 1) % 4096, *want[4:]], 3)
@@ -61,7 +61,7 @@ def test_a_wrong_guess_proposes_nothing_behind_it(lm, wanted):
     assert result.tokens == want and "host" not in result.sources
 
 
-def test_guesses_go_on_behind_what_was_read(lm, wanted):
+def test_guesses_go_on_after_what_was_read(lm, wanted):
     want = wanted[0.0]
     stream = lm.submit(PROMPT, **ASKED, drafter="host", speculate="always")
     read = [next(stream) for _ in range(5)]

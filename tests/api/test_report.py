@@ -131,7 +131,7 @@ SEARCH = tuple(
 
 
 def filled(page):
-    """The grid read back from its squares: layers of attention and of MLPs that are skipped or behind the exit."""
+    """The grid read back from its squares: layers of attention and of MLPs that are skipped or after the exit."""
     return [{kind: tuple(layers_in(cells, b) for b in page.blocks) for kind, cells in c.items()} for c in page.columns]
 
 

@@ -26,7 +26,7 @@ typedef struct {
   int32_t token[MAX_TOKENS];
   uint32_t flags[MAX_TOKENS];
   size_t n;
-  size_t cancel_at; /* the callback returns nonzero behind this many tokens; 0: never */
+  size_t cancel_at; /* the callback returns nonzero after this many tokens; 0: never */
 } Record;
 
 static inline int record(void* user, int32_t token, uint32_t flags, float logprob) {

@@ -48,7 +48,7 @@ static size_t count(const Record* text, int32_t token) {
   return n;
 }
 
-/* The struct as it was before it had penalties: what lies behind its end is not read. */
+/* The struct as it was before it had penalties: what lies after its end is not read. */
 static void check_an_older_host(swiftk_model* model) {
   swiftk_sampling sampling = SWIFTK_SAMPLING_INIT;
   const swiftk_generate_params params = params_of(0);

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from decode import Rule, decode
-from gpu import chain, clean_fixture, gpu_fixture, logits_behind, on_stub_only, tokens  # noqa: F401
+from gpu import chain, clean_fixture, gpu_fixture, logits_after, on_stub_only, tokens  # noqa: F401
 from marks import exhaustive
 from swiftk import _core
 from swiftk.errors import DeviceError
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("clean")
 
 
 def tree_logits(session, prompt, drawn, nodes, parents):
-    """Logits rows of a tree behind a prompt, whose next token is taken to be `drawn`."""
+    """Logits rows of a tree after a prompt, whose next token is taken to be `drawn`."""
     session.reuse([int(prompt[0]) ^ 1, 0])
     session.prefill(prompt)
     assert session.history[-1] == drawn
@@ -56,7 +56,7 @@ def test_a_row_has_the_same_bits_in_any_company(gpu, tiny_dir, dtype, length):
         assert part.tobytes() == whole[:n].tobytes(), f"{n} rows"
     for i in (0, 1, 20, 62):  # the same tokens as a prompt of their own
         text = [*prompt, drawn, *nodes[:i]]
-        assert logits_behind(session, text).tobytes() == whole[i].tobytes(), f"row {i}"
+        assert logits_after(session, text).tobytes() == whole[i].tobytes(), f"row {i}"
 
 
 def test_branches_have_the_bits_of_their_text(gpu, tiny_dir):
@@ -75,7 +75,7 @@ def test_branches_have_the_bits_of_their_text(gpu, tiny_dir):
             while node > 0:
                 path.append(int(nodes[node - 1]))
                 node = int(parents[node - 1])
-            assert logits_behind(session, [*prompt, drawn, *path[::-1]]).tobytes() == rows[leaf].tobytes()
+            assert logits_after(session, [*prompt, drawn, *path[::-1]]).tobytes() == rows[leaf].tobytes()
 
 
 @pytest.mark.parametrize("length", [4400, *exhaustive(8188)])
@@ -88,8 +88,8 @@ def test_long_contexts_split_at_the_same_positions(gpu, tiny_dir, length):
     drawn = session.prefill(prompt).token
     rows = tree_logits(session, prompt, drawn, nodes, chain(8))
     forks = tree_logits(session, prompt, drawn, nodes, np.int32([0, 0, 2, 3, 4, 1, 6, 7]))
-    assert logits_behind(session, [*prompt, drawn, *nodes[:5]]).tobytes() == rows[5].tobytes()
-    assert logits_behind(session, [*prompt, drawn, *nodes[1:5]]).tobytes() == forks[5].tobytes()
+    assert logits_after(session, [*prompt, drawn, *nodes[:5]]).tobytes() == rows[5].tobytes()
+    assert logits_after(session, [*prompt, drawn, *nodes[1:5]]).tobytes() == forks[5].tobytes()
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
@@ -99,7 +99,7 @@ def test_logits_are_those_of_the_cpu(gpu, tiny_dir, family, dtype):
     ours, cpu = gpu.open(folder, dtype), _core.Model(str(folder), dtype=dtype)
     text = tokens(70, ours.config["vocab_size"])
     for n in (1, 5, 40, 70):
-        got, want = (logits_behind(_core.Session(m, poison=True), text[:n]) for m in (ours, cpu))
+        got, want = (logits_after(_core.Session(m, poison=True), text[:n]) for m in (ours, cpu))
         assert np.abs(got - want).max() < TOLERANCE[dtype] * want.std()
 
 
@@ -129,8 +129,8 @@ def test_both_kinds_of_matmuls(gpu, tiny_dir, matmuls):
         model = gpu.open(folder, pack=path)
         session = gpu.session(model)
         text = tokens(70, model.config["vocab_size"])
-        want = logits_behind(_core.Session(_core.Model(str(folder))), text)
-        assert np.abs(logits_behind(session, text) - want).max() < TOLERANCE["bfloat16"] * want.std()
+        want = logits_after(_core.Session(_core.Model(str(folder))), text)
+        assert np.abs(logits_after(session, text) - want).max() < TOLERANCE["bfloat16"] * want.std()
         drawn = session.prefill(text).token
         whole = tree_logits(session, text, drawn, text[:63], chain(63))
         for n in (1, 9, 17, 33):

@@ -54,7 +54,7 @@ def test_no_token_changes(gpu, folder, kernels, skip, sampling, stepwise, monkey
 
 
 def scored(session, **plan):
-    """How sure a plan is behind each of the text's last tokens."""
+    """How sure a plan is after each of the text's last tokens."""
     return np.array(session.score(_core.DraftSpec(**DraftSpec(**plan).arguments()), window=30)[0])
 
 

@@ -24,7 +24,7 @@ def folder(tiny_dir):
 
 @pytest.fixture(scope="module")
 def want(gpu, tiny_dir):
-    """The text behind PROMPT, decoded plainly."""
+    """The text after PROMPT, decoded plainly."""
     return decode(gpu.session(gpu.open(tiny_dir("llama3", layers=4))), PROMPT, N).tokens
 
 

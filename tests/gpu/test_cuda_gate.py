@@ -47,7 +47,7 @@ def next_leaf(s, step, log_p, drawn):
 
 
 def stepped(arrays):
-    """The arrays behind a step, and whether there is to be another."""
+    """The arrays after a step, and whether there is to be another."""
     state, drawn, token, pos, next_, slot, path, cos, sin, out = arrays = [a.copy() for a in arrays]
     s, step, floats = state[0], int(state[0]["step"]), drawn.view(np.float32)
     lse, ahead, begin = floats[2 * LISTED], step + 1, 1 + step * (2 * K + 1)

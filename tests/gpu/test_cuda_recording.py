@@ -49,7 +49,7 @@ def want(gpu, tiny):
 
 
 def begun(gpu, model):
-    """A session behind its prompt: a draft is what it records next."""
+    """A session after its prompt: a draft is what it records next."""
     session = gpu.session(model)
     session.prefill(np.int32(PROMPT))
     session.set_skip(_core.DraftSpec(*SKIP))

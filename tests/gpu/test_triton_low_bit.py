@@ -65,8 +65,8 @@ def test_bits_of_a_weight(form):
 
 @each_form
 @pytest.mark.parametrize("n", [3, 40])
-def test_rows_behind_the_last_are_not_used(interpreter, form, n):
-    """Nor are columns behind the last, whatever a block has there."""
+def test_rows_after_the_last_are_not_used(interpreter, form, n):
+    """Nor are columns after the last, whatever a block has there."""
     case = Matmuls(interpreter, Shape("", D=140, H=1, n_kv=1, d=2, F=1, V=37), "float32", n, form)
     tokens, expected = 8 if n < 8 else 64, case.expected("lm_head")
     tiles = case.packed["lm_head"].reshape(4, -1).copy()

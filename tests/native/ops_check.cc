@@ -75,7 +75,7 @@ struct Weights {
   Matrix qkv, o, gate_up, down, head;
 };
 
-// A chain behind a prompt, then a tree on it; returns everything that was computed.
+// A chain after a prompt, then a tree on it; returns everything that was computed.
 Floats run_layer(const Ops& ops, Ctx& ctx, const Weights& w, DType dtype) {
   const int prompt = 600;
   const std::vector<int32_t> blocks{3, 0, 7, 10, 1, 9, 2, 8, 4, 6, 5};

@@ -127,7 +127,7 @@ def test_attention_rows_do_not_depend_on_their_company(isa, dtype, heads, window
     alone = one_by_one(one, keys, pos, q, window, d, dtype)
     for threads in THREADS:
         kernels = ops.Kernels(isa, threads)
-        cache = kernels.cache(n_kv, d, n + 77, dtype)  # another capacity, poison behind
+        cache = kernels.cache(n_kv, d, n + 77, dtype)  # another capacity, poison after
         keys.write(kernels, cache, range(n), slice(None))
         for size in (2, 7, 13, 64, len(pos)):
             which = np.sort(rng.choice(len(pos), size, replace=False))

@@ -227,7 +227,7 @@ def test_a_bad_activation_shows(kernels, dtype, isa, bad, rng):
 
 @each_isa
 @each_dtype
-def test_rows_behind_the_last_are_zero(kernels, dtype, isa, rng):
+def test_rows_after_the_last_are_zero(kernels, dtype, isa, rng):
     packed = kernels.pack([weight(rng, HALF + 3, 40, "float32")], dtype)
     assert not unpack(packed.data, dtype, 40)[HALF + 3 :].any()
 

@@ -8,7 +8,7 @@ from simulated_text import LAYERS, PLAIN, PROMPT, Generation, World
 from swiftk.draft.draft_spec import DraftSpec
 from swiftk.search.race import Race
 
-CUT = np.concatenate([np.full(8, 1.2), np.full(16, 0.12)])  # harm of sublayers: best cut behind the fourth layer
+CUT = np.concatenate([np.full(8, 1.2), np.full(16, 0.12)])  # harm of sublayers: best cut after the fourth layer
 THIN = np.full(2 * LAYERS, 0.06)  # best thinned
 THIN[[0, 1, 8, 9, 10, 11, -4, -3, -2, -1]] = 1.5
 HARD = np.full(2 * LAYERS, 0.9)

@@ -308,7 +308,7 @@ def blocked(tmp_path_factory):
 
 def test_where_a_text_defeats_all_plans_the_best_of_them_is_tried_after_one_rest(blocked):
     """The copy fails, and makes way for the head, which fails as well. Their common rest is of one failure, not of two;
-    behind it the copy is tried, which promises more, though it had made way."""
+    after it the copy is tried, which promises more, though it had made way."""
     one = _testing.Planner(blocked)
     one.start_text()
     plans = []

@@ -144,7 +144,7 @@ def test_the_most_promising_exits_weigh_agreement_against_price():
 
 # The optimizer, on simulated texts
 
-CUT = np.concatenate([np.full(8, 1.2), np.full(16, 0.12)])  # harm of sublayers: best cut behind the fourth layer
+CUT = np.concatenate([np.full(8, 1.2), np.full(16, 0.12)])  # harm of sublayers: best cut after the fourth layer
 SOON = np.concatenate([np.full(4, 1.2), np.full(20, 0.05)])
 HARD = np.full(2 * LAYERS, 0.9)
 
@@ -222,7 +222,7 @@ def test_a_given_length_decides_by_that_length(length):
 
 @pytest.fixture(scope="module")
 def silent_from_3(tmp_path_factory):
-    """A model that is sure of its tokens and whose layers from the fourth on add nothing: the exit behind the third is
+    """A model that is sure of its tokens and whose layers from the fourth on add nothing: the exit after the third is
     always right."""
     folder = make_tiny(tmp_path_factory.mktemp("silent"), "llama3", layers=8, seed=3)
     tensors = read_folder(folder)

@@ -286,7 +286,7 @@ def test_row_prices_are_found_on_a_busy_machine_that_changes_its_speed(spikes, d
 
 
 def test_rounds_far_from_a_plain_one_say_nothing():
-    """The machine's speed changes behind a plain step: only a few rounds are compared with it."""
+    """The machine's speed changes after a plain step: only a few rounds are compared with it."""
     one = planner(plans=False)
     one.learn(1)
     for _ in range(6):

@@ -289,7 +289,7 @@ except swiftk.InvalidArgument as error: print(error)"""
         ({"at": 5}, "tokens of 'guess'"),
     ],
 )
-def test_garbage_behind_the_beginning(server, guess, words):
+def test_garbage_after_the_beginning(server, guess, words):
     from websockets.sync.client import connect
 
     with connect(server[0].replace("http", "ws") + frames.PATH, compression=None, open_timeout=PATIENCE) as line:

@@ -63,7 +63,7 @@ def paths(session):
 
 
 def assert_said(session, oracle):
-    """What it proposed behind nodes that it read is the best by the oracle. Returns how many it proposed."""
+    """What it proposed after nodes that it read is the best by the oracle. Returns how many it proposed."""
     text, features, ways = session.history.tolist(), session.features, paths(session)
     assert features.shape[0] == len(text) - 1
     logits, proposed = {}, 0
@@ -138,7 +138,7 @@ def test_trees_are_the_oracles(target, folders, form):
 
 def test_guesses_of_others_are_read_in_turn(target, folders):
     """A step may read a chain that the text's repetitions propose: each node waits for its parent's state. How sure the
-    head is of its best token, behind each node on the way that the text took, is the oracle's word."""
+    head is of its best token, after each node on the way that the text took, is the oracle's word."""
     oracle = EagleOracle(folders["specforge"], target)
     session = session_of(target, folders["specforge"], PROMPTS[2] * 6)
     session.set_sampling(_core.Sampling(**LOOPS))

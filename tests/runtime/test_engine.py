@@ -178,7 +178,7 @@ def test_prefixes_are_found_again(model):
 
 
 def test_a_prefix_in_use_is_nobodys_to_take(model):
-    """A text goes on behind blocks that it took over, while another one waits for memory."""
+    """A text goes on after blocks that it took over, while another one waits for memory."""
     rng, vocab = np.random.default_rng(2), model.config["vocab_size"]
     block = 64 * 2 * model.config["num_kv_heads"] * model.config["head_dim"] * 4 * model.config["num_layers"]
     engine = _core.Engine(model, context=CONTEXT, sequences=4, kv_memory=7 * block, poison=True)
@@ -223,7 +223,7 @@ def test_a_long_prompt_delays_nobody_by_more_than_a_chunk(model):
 
 
 def test_a_last_chunk_of_one_token(model):
-    """128 rows of a prompt run beside texts that decode: one of 129 tokens is drawn from behind the last of them."""
+    """128 rows of a prompt run beside texts that decode: one of 129 tokens is drawn from after the last of them."""
     prompt = np.random.default_rng(6).integers(0, model.config["vocab_size"], 129).tolist()
     texts = [Text([5, 6, 7], {"max_new_tokens": 30}), Text(prompt, {"max_new_tokens": 5})]
     engine = _core.Engine(model, context=CONTEXT, sequences=4)
@@ -289,7 +289,7 @@ def test_memory_must_hold_one_text(model):
 
 
 def test_scores_between_rounds_leave_no_trace(model):
-    """A score has rows of its own, also behind a round that committed many tokens: what texts share stays as it was."""
+    """A score has rows of its own, also after a round that committed many tokens: what texts share stays as it was."""
     prompt = [*range(7, 67), 5, 9]
     plan = ([1], [0], -1, [])
     rule = _core.TreeRule(confidence=0.0, max_draft=20)

@@ -78,7 +78,7 @@ def error(got, want):
 
 
 def decoded(model, ids):
-    """A row for every token, each computed alone behind what is cached."""
+    """A row for every token, each computed alone after what is cached."""
     session = _core.Session(model, context=len(ids) + 2, poison=True)
     rows = []
     for n in range(1, len(ids) + 1):

@@ -45,7 +45,7 @@ def opened(model, skip, kvq=True, **sampling):
 @pytest.mark.parametrize("skip", [*EXITS, *LATER, *BOTH], ids=str)
 @pytest.mark.parametrize("wide", [True, False])
 def test_trees_have_the_same_bits_reused_or_run_again(model, skip, sampling, wide):
-    """All rows of a tree have them, siblings and the token behind the last step among them."""
+    """All rows of a tree have them, siblings and the token after the last step among them."""
     rule = {**WIDE, "width": (3, 3, 3, 3) if wide else (1, 1, 1, 1)}
     on, off = opened(model, skip, **sampling), opened(model, skip, kvq=False, **sampling)
     for _ in range(4):

@@ -130,14 +130,14 @@ def test_a_block_may_be_cut_anywhere(tiny_model, cut):
 
 
 def test_rejected_siblings_leave_nothing_behind(tiny_model):
-    """Accepting an off-spine branch moves its rows; the logits behind it are those of plain decoding."""
+    """Accepting an off-spine branch moves its rows; the logits after it are those of plain decoding."""
     model = tiny_model("llama3", layers=LAYERS)
     plain = decode(open_session(model), PROMPT, 12, keep_logits=True)
     truth = plain.tokens
     session = open_session(model)
     session.prefill(np.asarray(PROMPT, np.int32))
     wrong = [(t + 1) % 40 for t in truth]
-    # root -> wrong chain of 3 (slots 1..3), then the right chain of 4 behind it (slots 4..7)
+    # root -> wrong chain of 3 (slots 1..3), then the right chain of 4 after it (slots 4..7)
     tokens = wrong[1:4] + truth[1:5]
     parents = [0, 1, 2, 0, 4, 5, 6]
     session.set_tree(np.asarray(tokens, np.int32), np.asarray(parents, np.int32))

@@ -62,7 +62,7 @@ def test_k_and_v_are_those_that_training_reads(target, folders, dtype):
 
 
 def trained(target, folder, last):
-    """guess(text, drafted) -> logits behind the text and each of the drafted tokens, by the module that is trained."""
+    """guess(text, drafted) -> logits after the text and each of the drafted tokens, by the module that is trained."""
     torch = pytest.importorskip("torch")
     from swiftk.files.safetensors_io import decode, read_folder
     from swiftk.train.drafter_settings import DrafterSettings
@@ -95,7 +95,7 @@ def trained(target, folder, last):
 
 @pytest.mark.parametrize("last", LAST)
 def test_it_says_what_the_trained_module_says(target, folders, last):
-    """Chains of the best tokens; then trees, whose nodes have the best behind their paths as children."""
+    """Chains of the best tokens; then trees, whose nodes have the best after their paths as children."""
     guess = trained(target, folders[last], last)
     session = session_of(target, folders[last])
     session.prefill(np.int32(PROMPT))

@@ -68,7 +68,7 @@ def test_idle_sublayers_of_the_first_and_the_last_layer_stay(tmp_path):
 
 
 class Stream:
-    """Directions of the residual stream behind any steps, solved from the logits of a candidate that ends there."""
+    """Directions of the residual stream after any steps, solved from the logits of a candidate that ends there."""
 
     def __init__(self, folder, model, layers):
         self.session, self.layers = after(model), layers
@@ -78,7 +78,7 @@ class Stream:
         self.at = functools.cache(self._at)
 
     def _at(self, skipped, step):
-        """Behind sublayer `step`, with `skipped` left out."""
+        """After sublayer `step`, with `skipped` left out."""
         out = [*skipped, *([step + 1] if step % 2 == 0 else [])]
         attn, mlp = [s // 2 for s in out if s % 2 == 0], [s // 2 for s in out if s % 2]
         self.session.score(_core.DraftSpec(attn, mlp, step // 2 + 1), window=1)

@@ -74,7 +74,7 @@ def test_a_text_that_goes_on_is_not_taken_in_twice(tiny_model):
 
 
 class SlowRecycler:
-    """What the model listed behind each token, from whole logits rows of verified trees."""
+    """What the model listed after each token, from whole logits rows of verified trees."""
 
     def __init__(self):
         self.matrix = {}

@@ -103,7 +103,7 @@ def test_the_chi_square_test_can_fail(model):
 
 
 def test_rejection_is_exact_in_later_positions_of_a_block(model):
-    """The bonus token behind an accepted block is drawn under the same warped distribution (the reference: raw)."""
+    """The bonus token after an accepted block is drawn under the same warped distribution (the reference: raw)."""
     sampling = {"temperature": 0.5, "top_k": 6}
     session = open_session(model)
     session.set_skip(_core.DraftSpec(*SKIP))

@@ -81,7 +81,7 @@ def test_under_rejection_candidates_rank_without_noise(model):
 
 
 def test_a_draft_is_as_right_as_it_is_when_it_drafts(model):
-    """One row at a time: the draft's own candidates behind the same text."""
+    """One row at a time: the draft's own candidates after the same text."""
     session = after(model, 40)
     session.set_skip(_core.DraftSpec(*UNIFORM))
     before = session.history.tolist()

@@ -81,7 +81,7 @@ def test_each_says_what_it_says_alone(target, folders, number):
 
 
 def test_drafters_take_turns_in_a_text(target, folders):
-    """Each goes on behind what others drafted meanwhile, as if it had been there."""
+    """Each goes on after what others drafted meanwhile, as if it had been there."""
     turns = [itertools.cycle(range(len(KINDS))), itertools.repeat(1)]
     texts = []
     for turn in turns:

@@ -118,7 +118,7 @@ PAPER = {
 
 
 def breadth_first(found):
-    """All that a drafter proposes behind its text: (parent, token), the root being 0."""
+    """All that a drafter proposes after its text: (parent, token), the root being 0."""
     nodes, at = [], [found.root()]
     for i, cursor in enumerate(at):
         for token in found.propose(cursor)[1]:
@@ -244,7 +244,7 @@ def test_lookahead_keeps_the_ngrams_of_its_window(seed, vocab, shape):
 
 
 def test_the_window_hangs_column_by_column():
-    """Level 0 is a chain behind the root; level 1 of column i hangs on its level 0."""
+    """Level 0 is a chain after the root; level 1 of column i hangs on its level 0."""
     pool = drafter("lookahead", [1, 2, 3])
     for token, draws in [(5, [5] * 6), (6, [6] * 7)]:
         pool.scouts()

@@ -139,7 +139,7 @@ def test_all_that_is_made_of_a_body_is_inside(folder, lm, monkeypatch, caplog, e
 
 
 @pytest.mark.parametrize("error", [RuntimeError("in /a/b/c"), ValueError("\n"), swiftk.InternalError("broken")])
-def test_what_fails_behind_it_is_the_servers_fault(lm, monkeypatch, caplog, error):
+def test_what_fails_after_it_is_the_servers_fault(lm, monkeypatch, caplog, error):
     """The answer has an id, the log the stack under this id."""
     monkeypatch.setattr(lm, "start", failing(error))
     with app_of(lm) as app, caplog.at_level(logging.INFO, "swiftk.serve"):

@@ -88,7 +88,7 @@ def path_rows(session, emitted):
 
 
 def decode(session, prompt, n, rule=None, keep_logits=False):
-    """``n`` tokens behind ``prompt``; plain without a rule."""
+    """``n`` tokens after ``prompt``; plain without a rule."""
     run = Run([session.prefill(np.asarray(prompt, np.int32)).token])
     if keep_logits:
         run.logits.append(session.logits[0])

@@ -1,4 +1,4 @@
-"""What an EAGLE head says behind any path, row by row in float64, whatever its format."""
+"""What an EAGLE head says after any path, row by row in float64, whatever its format."""
 
 import json
 
@@ -20,7 +20,7 @@ class EagleOracle:
         self.target_eps = json.loads((target / "config.json").read_text())["rms_norm_eps"]
 
     def logits(self, text, features, path):
-        """[V] behind `path` of drafted tokens after `text`; features [len(text) - 1, taps * D]: of all but the last."""
+        """[V] after `path` of drafted tokens after `text`; features [len(text) - 1, taps * D]: of all but the last."""
         tokens, said, rows = [*text, *path], None, [[] for _ in range(self.c["num_hidden_layers"])]
         for place in range(len(tokens) - 1):
             own = place >= len(text) - 1

@@ -84,7 +84,7 @@ def tokens(n, vocab, seed=0):
     return np.random.default_rng(seed).integers(1, vocab, n).astype(np.int32)
 
 
-def logits_behind(session, text):
+def logits_after(session, text):
     """The logits row of the last token of a text, computed from nothing."""
     session.reuse([int(text[0]) ^ 1, 0])
     session.prefill(text)

@@ -172,7 +172,7 @@ def _shapes(c, taps, rank, own):
 
 
 def make_moa(folder, target, last=0, seed=0, dtype="F32", own=True, changes=None, kv_heads=(1, 2, 2), heads=None):
-    """A random Mixture of Attentions for the model in `target`. last: its layers that run behind; own: config.json says
+    """A random Mixture of Attentions for the model in `target`. last: its layers that run after; own: config.json says
     what its authors' leaves out. kv_heads: of the layers over tokens, over states, and between; heads: over states."""
     model = json.loads((target / "config.json").read_text())
     D, F, H = model["hidden_size"], 40, model["num_attention_heads"]

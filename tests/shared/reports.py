@@ -81,7 +81,7 @@ class Page(HTMLParser):
 
 
 def made(texts, rounds, logprobs=False, reason_off=None, plain=0.01, **trace):
-    """A Result of (spine, tokens, accepted, skip) rounds behind a first token."""
+    """A Result of (spine, tokens, accepted, skip) rounds after a first token."""
     recorder = Recorder(prompt_tokens=3, generated=1, prefill=0.5, first_token=0.5)
     turns, drafted = [], [False]
     for spine, tokens, accepted, skip in rounds:

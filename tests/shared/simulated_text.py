@@ -87,7 +87,7 @@ class World:
         return self._score(skip, window, end, SCORED * PLAIN * window * self.price(skip))
 
     def exits(self, layers, window, end=None):
-        """A pass, and a head behind each layer."""
+        """A pass, and a head after each layer."""
         heads = (len(layers) - 1) * self.price(DraftSpec.early_exit(0))
         seconds = SCORED * PLAIN * window * (1 + heads) / len(layers)
         return [self._score(DraftSpec.early_exit(layer), window, end, seconds) for layer in layers]

@@ -4,14 +4,14 @@ BUCKETS = [1, 2, 3, 4, 5, 7, 9, 12, 16, 24, 40]  # longest match of the first on
 
 
 def follower(text, match):
-    """The token behind the latest occurrence of `match` that has one; None without."""
+    """The token after the latest occurrence of `match` that has one; None without."""
     n = len(match)
     ends = [i for i in range(n, len(text)) if text[i - n : i] == match]
     return text[ends[-1]] if ends else None
 
 
 def longest_match(text, path):
-    """The longest suffix of text + path that occurs in the text with a token behind it."""
+    """The longest suffix of text + path that occurs in the text with a token after it."""
     whole = text + path
     return next(whole[i:] for i in range(len(whole) + 1) if i == len(whole) or follower(text, whole[i:]) is not None)
 

@@ -127,7 +127,7 @@ class Host:
         self.stream = self.make("cuStreamCreate", flags)
 
     def close(self):
-        """Leaves nothing behind."""
+        """Leaves nothing after."""
         self.cu("cuStreamDestroy_v2", self.stream)
         for release, handle in reversed(self.live):
             assert self.cu(release, handle) == 0
@@ -183,7 +183,7 @@ class Host:
         return function
 
     def add_loop(self, graph, handle):
-        """(result, body) of a node of `graph` that repeats its body while the condition behind `handle` is not 0."""
+        """(result, body) of a node of `graph` that repeats its body while the condition after `handle` is not 0."""
         node = np.zeros(32, np.uint64)  # CUgraphNodeParams
         node[0], node[2], node[3], node[5] = 13, handle, 1 | 1 << 32, self.context
         made = ctypes.byref(ctypes.c_uint64())

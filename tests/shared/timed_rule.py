@@ -49,7 +49,7 @@ def random_rule(seed, min_step_gain=0.3, price=0.02):
 
 
 class DraftRows:
-    """(confidence, candidates) behind any path of drafted tokens, from passes of their own over the whole path."""
+    """(confidence, candidates) after any path of drafted tokens, from passes of their own over the whole path."""
 
     def __init__(self, model, history, skip, sampling):
         self.session = open_session(model)

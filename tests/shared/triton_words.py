@@ -1,4 +1,4 @@
-"""A kernel for a test alone: the logarithm behind the noise, of given words."""
+"""A kernel for a test alone: the logarithm after the noise, of given words."""
 
 import triton
 import triton.language as tl

@@ -291,7 +291,7 @@ def test_modules_of_the_package_import_in_no_circle():
 
 
 def test_no_export_has_the_name_of_a_module():
-    modules = {p.stem for p in (ROOT / "swiftk").iterdir()}  # importing one would hide the export behind it
+    modules = {p.stem for p in (ROOT / "swiftk").iterdir()}  # importing one would hide the export after it
     assert not modules & {*swiftk.__all__}
 
 

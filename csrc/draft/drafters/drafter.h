@@ -1,4 +1,4 @@
-// The interface of drafters. A drafter follows the text, says what may come behind any path of tokens, and may have
+// The interface of drafters. A drafter follows the text, says what may come after any path of tokens, and may have
 // rows of its own run along with the tree. A guess costs no step of the model; how often it is right is learned by its
 // bucket and its rank.
 #pragma once
@@ -30,7 +30,7 @@ inline int32_t any_token(std::span<const int32_t> text, uint32_t i) {
 
 struct Sampling;
 
-// The place of a drafter behind some tokens; what the numbers mean is its own affair. at < 0: it has nothing to say.
+// The place of a drafter after some tokens; what the numbers mean is its own affair. at < 0: it has nothing to say.
 struct Cursor {
   int32_t at = -1, length = 0;
 };
@@ -57,7 +57,7 @@ struct Guesses {
 struct Known {
   std::span<const int32_t> text;
   const ModelLists& lists;
-  std::span<const int32_t> forced;   // by the text's grammar, behind it
+  std::span<const int32_t> forced;   // by the text's grammar, after it
   std::span<const int32_t> guessed;  // by the host
 };
 
@@ -72,7 +72,7 @@ class Drafter {
   // Takes in what the text has grown by.
   virtual void follow(std::span<const int32_t> /*text*/) {}
 
-  virtual Cursor root(const Known&) const { return {}; }  // behind the text
+  virtual Cursor root(const Known&) const { return {}; }  // after the text
   virtual Cursor step(const Known&, Cursor, int32_t /*token*/) const { return {}; }
   // For a draw at position `pos`.
   virtual void propose(const Known&, Cursor, const Sampling&, int32_t /*pos*/, Guesses& guesses) const {

@@ -14,7 +14,7 @@ namespace swiftk {
 // text; or also all that drafters have learned of texts.
 enum class Recall { Nothing, Matrix, All };
 
-// The places of all of them behind a path.
+// The places of all of them after a path.
 using Cursors = std::array<Cursor, kMostDrafters>;
 
 class DrafterSet {
@@ -42,7 +42,7 @@ class DrafterSet {
     drafter(i).propose(known(), at[i], sampling, pos, guesses);
   }
 
-  // Whether any of them wants the model's own lists behind tokens.
+  // Whether any of them wants the model's own lists after tokens.
   bool wants_lists() const { return wants_lists_; }
   ModelLists& lists() { return lists_; }
 

@@ -57,7 +57,7 @@ class Lookahead final : public Drafter {
     }
   }
 
-  // The window as a tree: level 0 is a chain behind the root, which is its column 0; the others hang below, column by
+  // The window as a tree: level 0 is a chain after the root, which is its column 0; the others hang below, column by
   // column. What is drawn is wanted at each column's last level, of which column 0's may be the root.
   void scouts(Scouts& scouts) const override {
     for (int i = 1; i < settings_.window; ++i) scouts.push_back({i - 2, window_[0][i], filled_ == 1});

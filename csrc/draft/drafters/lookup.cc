@@ -1,4 +1,4 @@
-// Prompt lookup as transformers has it: the tokens behind the first place where the text's last ones occurred before,
+// Prompt lookup as transformers has it: the tokens after the first place where the text's last ones occurred before,
 // two of them, else one; at most ten.
 #include "draft/drafters/drafter.h"
 

@@ -1,4 +1,4 @@
-// For every token what the model listed behind it when it was last verified, accepted or not: the matrix of Token
+// For every token what the model listed after it when it was last verified, accepted or not: the matrix of Token
 // Recycling (arXiv 2408.08696). 72 bytes for each token of the vocabulary, made once a drafter wants it.
 #pragma once
 #include <array>

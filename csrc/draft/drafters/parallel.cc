@@ -1,5 +1,5 @@
 // Parallel decoding (arXiv 2305.10427) by Jacobi's iteration: a chain of guesses runs along with every pass, and what
-// the target draws behind each of them is the next guess for its place.
+// the target draws after each of them is the next guess for its place.
 #include "draft/drafters/drafter.h"
 
 namespace swiftk {
@@ -25,7 +25,7 @@ class Parallel final : public Drafter {
     for (int i = 0; i < static_cast<int>(guesses_.size()); ++i) scouts.push_back({i - 1, guesses_[i], true});
   }
 
-  // Scout i guesses the token i + 1 places behind the root; its draw is for the place behind that.
+  // Scout i guesses the token i + 1 places after the root; its draw is for the place after that.
   void hear(const Known&, std::span<const int32_t> draws, int32_t, int taken) override {
     guesses_.clear();
     for (size_t i = taken - 1; i < draws.size(); ++i) guesses_.push_back(draws[i]);

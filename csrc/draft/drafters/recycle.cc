@@ -1,4 +1,4 @@
-// Token Recycling (arXiv 2408.08696): behind a token, what the model listed there when it was last verified, in the
+// Token Recycling (arXiv 2408.08696): after a token, what the model listed there when it was last verified, in the
 // order of the draw that is due: its noise is known already.
 #include "draft/drafters/drafter.h"
 #include "sampling/sampler.h"

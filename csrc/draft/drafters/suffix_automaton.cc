@@ -73,7 +73,7 @@ void SuffixAutomaton::append(int32_t token) {
   text_.push_back(token);
   for (int32_t s = end_, n = 0; s > 0 && n < kNewest; s = states_[s].link, ++n) states_[s].follow = place;
   int32_t from = end_;
-  if (const int32_t e = find(from, token); e >= 0) {  // behind a separation: this text was met before
+  if (const int32_t e = find(from, token); e >= 0) {  // after a separation: this text was met before
     const int32_t to = edges_[e].to;
     end_ = states_[to].length == states_[from].length + 1 ? to : clone(from, token, to);
     return;
@@ -90,7 +90,7 @@ void SuffixAutomaton::append(int32_t token) {
   states_[end_].link = link;
 }
 
-// The longest suffix of a match behind which there is something.
+// The longest suffix of a match after which there is something.
 Cursor SuffixAutomaton::known(Cursor c) const {
   while (c.at > 0 && states_[c.at].follow < 0) {
     c.at = states_[c.at].link;

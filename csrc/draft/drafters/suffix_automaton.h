@@ -1,4 +1,4 @@
-// The suffix automaton of a text that grows: behind any tokens, the longest suffix of them that the text holds already,
+// The suffix automaton of a text that grows: after any tokens, the longest suffix of them that the text holds already,
 // and what followed its latest occurrence there. Amortised constant time a token, about 130 bytes each.
 #pragma once
 #include <cstdint>
@@ -19,7 +19,7 @@ class SuffixAutomaton {
   int states() const { return static_cast<int>(states_.size()); }
 
   // at: a state, length: of the match.
-  Cursor root() const { return known({end_, states_[end_].length}); }  // behind the text
+  Cursor root() const { return known({end_, states_[end_].length}); }  // after the text
   Cursor step(Cursor, int32_t token) const;
   // Proposes tokens that followed the match, then those that followed ever shorter ones. The bucket is of the match's
   // length.
@@ -28,7 +28,7 @@ class SuffixAutomaton {
  private:
   struct State {
     int32_t length, link;  // tokens of its longest string; the state of the longest suffix that is none of its strings
-    int32_t follow;        // place of the token behind the latest occurrence; -1: there is none behind the only one
+    int32_t follow;        // place of the token after the latest occurrence; -1: there is none after the only one
     int32_t edges;         // the first of its list
   };
   struct Edge {

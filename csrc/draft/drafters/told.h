@@ -1,4 +1,4 @@
-// A drafter that finds nothing: it was told what comes behind the text.
+// A drafter that finds nothing: it was told what comes after the text.
 #pragma once
 #include "draft/drafters/drafter.h"
 

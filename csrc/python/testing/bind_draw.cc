@@ -69,7 +69,7 @@ std::optional<std::vector<int32_t>> draw_row(const Floats& logits, const Samplin
   return id;
 }
 
-// How likely each sibling is accepted where those before were not, and what is left of p behind the last.
+// How likely each sibling is accepted where those before were not, and what is left of p after the last.
 std::pair<std::vector<double>, std::vector<double>> rejection(std::vector<double> p, std::vector<double> q,
                                                               const std::vector<int32_t>& siblings) {
   want(q.empty() || q.size() == p.size(), "p and q differ in size");

@@ -363,7 +363,7 @@ class Tile {
     weigh(1, run.slot, run.count, row(m) + (run.pos - start_), out + size_t(m) * layout_.v_stride);
   }
 
-  // The shared keys that all queries see are read once for all; before and behind them each query goes alone.
+  // The shared keys that all queries see are read once for all; before and after them each query goes alone.
   void weigh_values(float* out) const {
     int from = start_, to = stop_;
     for (int m = 0; m < count_; ++m) {

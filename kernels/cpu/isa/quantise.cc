@@ -38,7 +38,7 @@ Vec code_of(Vec w, Vec inverse, const Codes& c) {
 }
 Vec inverse_of(Vec scale) { return magnitude(scale) > Vec{} ? 1.0f / scale : Vec{}; }
 
-// kGroup elements of a row from column k on, zeros behind the last.
+// kGroup elements of a row from column k on, zeros after the last.
 void read_group(const PanelSource& s, int row, int k, float* out) {
   const size_t size = size_of(s.source), first = size_t(row) * s.k + k;
   if (row < s.count && k + kGroup <= s.k) {

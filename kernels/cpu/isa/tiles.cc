@@ -79,7 +79,7 @@ void multiply_panel(const char* panel, int lines, const void* x, float* out, siz
     if (left >= kTileLines) [[likely]] {
       multiply_lines<M>(line, token);
     } else {
-      alignas(64) char last[kTileLines * kLine] = {};  // what lies behind the panel is not read, not even times 0
+      alignas(64) char last[kTileLines * kLine] = {};  // what lies after the panel is not read, not even times 0
       std::memcpy(last, line, left * kLine);
       asm volatile("" : : "r"(last) : "memory");  // tiles are loaded without the compiler's knowledge
       multiply_lines<M>(last, token);

@@ -272,7 +272,7 @@ class Topk {
     }
   }
 
-  // chance[i] = 2^32 exp(scale x[i] - need), with room for every rounding on the way; -1 behind the last.
+  // chance[i] = 2^32 exp(scale x[i] - need), with room for every rounding on the way; -1 after the last.
   void bound_chances(const float* x, int n, float need, float* chance) const {
     constexpr float kRoom = 1.001f * 0x1p32f;
     const float slack = 1e-5f * (std::fabs(need) + 1);

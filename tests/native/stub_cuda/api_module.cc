@@ -68,7 +68,7 @@ struct Image : Module {
   std::vector<CUfunction> handles;
 };
 
-// Values of the arguments, and the two hidden pointers behind them, which must be null.
+// Values of the arguments, and the two hidden pointers after them, which must be null.
 std::array<uint64_t, 16> read_arguments(const Kernel& kernel, void** values) {
   std::array<uint64_t, 16> all{};
   const size_t n = std::strlen(kernel.arguments);

@@ -1,4 +1,4 @@
-// The state behind the driver's functions, and the frame that each of them runs in.
+// The state after the driver's functions, and the frame that each of them runs in.
 #pragma once
 #include <algorithm>
 #include <mutex>

@@ -19,7 +19,7 @@ struct Candidate {
   }
 };
 
-// Entry `i` of the best, sorted; behind the last, one that stands for none.
+// Entry `i` of the best, sorted; after the last, one that stands for none.
 Candidate entry(const std::vector<Candidate>& best, int i) {
   return i < static_cast<int>(best.size()) ? best[i] : Candidate{-kInfinity, -1};
 }

@@ -29,7 +29,7 @@ struct Op {
   std::function<void()> run;  // throws Violation or Refusal: the device has failed
   std::vector<Point> after;
   bool early = false;                          // a kernel that may begin while the one before it runs
-  std::shared_ptr<const Ops> parts = nullptr;  // of a graph: run in turn behind itself
+  std::shared_ptr<const Ops> parts = nullptr;  // of a graph: run in turn after itself
   std::function<bool()> again = nullptr;       // of a loop: whether its parts are run once more; else they are run once
   uint64_t turn = 0;  // in the order of all work that was given; each part has one of its own, every time it is run
 
