@@ -25,8 +25,8 @@ if not any(p.suffix in {".so", ".pyd"} for p in ROOT.glob("swiftk/_core.*")):
 
 def is_installed():
     """Whether this tree is, by pip install -e."""
-    told = [one.read_text("direct_url.json") for one in metadata.distributions(name="swiftk")]
-    urls = [url for url in map(json.loads, filter(None, told)) if url.get("dir_info", {}).get("editable")]
+    reported = [one.read_text("direct_url.json") for one in metadata.distributions(name="swiftk")]
+    urls = [url for url in map(json.loads, filter(None, reported)) if url.get("dir_info", {}).get("editable")]
     return ROOT in [Path(url2pathname(urlsplit(url["url"]).path)) for url in urls]
 
 

@@ -273,7 +273,7 @@ struct Probe {
   double flops_per_s;
 };
 
-inline constexpr int kFewRows = 8;  // of Ops::few_rows, where nothing tells better
+inline constexpr int kFewRows = 8;  // of Ops::few_rows, where nothing says better
 
 struct Ops {
   const char* name;   // "baseline", "avx2", "avx512", "avx512bf16", "amx", "cuda"

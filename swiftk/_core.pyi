@@ -38,7 +38,7 @@ class Model:
     weight_bytes: int
     copies: dict[str, int]  # bytes of memory for each that drafts may read
     drafters: list[str]  # the kinds of those that were loaded beside the model
-    reads: list[tuple[list[int], int]]  # of each: layers that it taps, floats of a token that it is told elsewhere
+    reads: list[tuple[list[int], int]]  # of each: layers that it taps, floats of a token that it is given elsewhere
     drafter_bytes: int
     copy_shares: dict[str, float]  # of the bytes of the model's own that a pass reads, what it reads of each
 
@@ -276,7 +276,7 @@ class Request:
         kvq: bool = True,
         rule: TreeRule | None = None,
         constraint: Any = None,  # allow(path, address, size), forced(), took(tokens)
-        tells: int = -1,  # a drafter by its number: what it reads of the text, turns tell
+        reports: int = -1,  # a drafter by its number: what it reads of the text, turns report
         explain: bool = False,
         outcomes: bool = False,
     ) -> None: ...
@@ -290,7 +290,7 @@ class Request:
     max_draft: int
     always: bool
     kvq: bool
-    tells: int
+    reports: int
     explain: bool
     outcomes: bool
 
@@ -377,11 +377,11 @@ class RemoteHead:
         context: int = 0,
     ) -> None: ...
     def begin(self, sampling: Sampling, prompt: int) -> None: ...  # tokens of the text's prompt
-    def know(self, first: int, told: np.ndarray) -> None: ...  # [n, width] of tokens from `first` on
+    def know(self, first: int, reported: np.ndarray) -> None: ...  # [n, width] of tokens from `first` on
     def guess(self, text: Sequence[int], count: int) -> list[int]: ...
     kind: str  # "block", "eagle" or "moa"
     taps: list[int]
-    width: int  # floats that are told of each token
+    width: int  # floats that are given of each token
     known: int  # leading tokens of the text that were
     context: int
 

@@ -44,7 +44,7 @@ _PROMPT = (
     *("parse_special", "add_special_tokens"),
     *("add_generation_prompt", "continue_final_message", "chat_template_kwargs"),
 )
-_TELL = 2.0  # seconds between two lines of the log about a load
+_REPORT = 2.0  # seconds between two lines of the log about a load
 
 
 def load(model_dir: str | Path, *, progress: Callable[[int, int], Any] | None = None, **options: Any) -> LM:
@@ -128,11 +128,11 @@ class LoggedProgress:
     """Tells the log how far a load has come, where it takes long."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder, self._told = folder, perf_counter()
+        self._folder, self._reported = folder, perf_counter()
 
     def __call__(self, done: int, total: int) -> None:
-        if perf_counter() - self._told > _TELL:
-            self._told = perf_counter()
+        if perf_counter() - self._reported > _REPORT:
+            self._reported = perf_counter()
             _log.info("loading %s, copies in few bits included: %.0f %%", self._folder, 100 * done / total)
 
 
@@ -164,7 +164,7 @@ class LM:
         self._options = options or LoadOptions()
         self._engine = Engine(self._make_engine)
         self._session: Any = None
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._layers, self._copy_bytes = int(model.config["num_layers"]), sum(model.copies.values())
         loaded = zip(DRAFTER_NAMES, model.drafters, self._options.drafter or (), strict=False)
         self._drafter_words = {name: f"{name} ({kind}, {Path(path).name})" for name, kind, path in loaded}
@@ -455,7 +455,7 @@ class LM:
                 optimizer.finish()
                 self.policies.keep(o, optimizer)
             self.policies.give(policy)
-            self._tell_fallbacks(engine)
+            self._report_fallbacks(engine)
             candidates = tuple(optimizer.trace) if optimizer else ()
             pieces = tuple(e.text for e in text.events)
             rounds = tuple(text.recorder.rounds)
@@ -486,7 +486,7 @@ class LM:
             kvq=o.kvq,
             explain=o.explain,
             outcomes=policy.directed,
-            tells=-1 if o.features is None else DRAFTER_NAMES.index(o.features),
+            reports=-1 if o.features is None else DRAFTER_NAMES.index(o.features),
         )
 
     def _stats(self, o: GenerateOptions, policy: Policy, text: Transcript, native: Any, trace: Trace) -> Stats:
@@ -515,7 +515,7 @@ class LM:
             text="".join(trace.texts),
             tokens=[e.token for e in events],
             finish_reason=text.stopper.finish or "cancelled",
-            logprobs=None if o.logprobs is None else [e.told for e in events],
+            logprobs=None if o.logprobs is None else [e.reported for e in events],
             prompt_logprobs=None if o.prompt_logprobs is None else text.prompt,
             stats=stats,
             seed=o.seed,
@@ -528,11 +528,11 @@ class LM:
             self._compare(result, ids, o)
         return result
 
-    def _tell_fallbacks(self, native: Any) -> None:
+    def _report_fallbacks(self, native: Any) -> None:
         """Once each."""
         for line in native.fallbacks.splitlines():
-            if line not in self._told:
-                self._told.add(line)
+            if line not in self._reported:
+                self._reported.add(line)
                 _log.warning("slower than it could be: %s", line)
 
     def _compare(self, result: Result, ids: np.ndarray, o: GenerateOptions) -> None:

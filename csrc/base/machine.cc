@@ -84,13 +84,13 @@ double memory_left(const std::string& group) {
 }
 
 // As the word "memory" of SWIFTK_DEBUG says, so that a test need not fill the machine.
-double told_memory() {
-  const std::string told = debug_value("memory");
-  if (told.empty()) return HUGE_VAL;
+double reported_memory() {
+  const std::string reported = debug_value("memory");
+  if (reported.empty()) return HUGE_VAL;
   double bytes = -1;
-  const auto read = std::from_chars(told.data(), told.data() + told.size(), bytes);
-  if (read.ptr == told.data() + told.size() && bytes >= 0) return bytes;
-  fail(Status::InvalidArgument, "[debug] memory is '" + told + "', want the bytes that are free");
+  const auto read = std::from_chars(reported.data(), reported.data() + reported.size(), bytes);
+  if (read.ptr == reported.data() + reported.size() && bytes >= 0) return bytes;
+  fail(Status::InvalidArgument, "[debug] memory is '" + reported + "', want the bytes that are free");
 }
 
 // The bytes that `ulimit -v` leaves.
@@ -115,7 +115,7 @@ size_t available_memory() {
     if (name == "MemAvailable:" || name == "SwapFree:") kilobytes += std::stod(line);
   }
   const double free = kilobytes > 0 ? kilobytes * 1024 : HUGE_VAL;
-  const double bytes = std::min({free, least_limit("memory", memory_left), address_space(), told_memory()});
+  const double bytes = std::min({free, least_limit("memory", memory_left), address_space(), reported_memory()});
   return bytes < 0x1p62 ? static_cast<size_t>(bytes) : std::numeric_limits<size_t>::max();
 }
 

@@ -237,11 +237,11 @@ swiftk_status swiftk_session_clear_cancel(swiftk_session* session) {
 swiftk_status swiftk_generate(swiftk_session* session, const int32_t* prompt, size_t n_prompt,
                               const swiftk_generate_params* params, swiftk_on_token on_token, void* user) {
   return with(session, [&](swiftk_session& s) {
-    const auto tell = [&](const swiftk::Emitted& e, swiftk::Origin origin, bool stops) {
+    const auto report = [&](const swiftk::Emitted& e, swiftk::Origin origin, bool stops) {
       const uint32_t flags = flags_of(e, origin) | (stops ? SWIFTK_TOKEN_STOP : 0);
       return !on_token || on_token(user, e.token, flags, e.logprob) == 0;
     };
-    swiftk::generate(s.session, s.planner, ids(prompt, n_prompt, "prompt"), generate_options(params, s.eos_ids), tell,
+    swiftk::generate(s.session, s.planner, ids(prompt, n_prompt, "prompt"), generate_options(params, s.eos_ids), report,
                      s.stats);
   });
 }
@@ -249,7 +249,7 @@ swiftk_status swiftk_generate(swiftk_session* session, const int32_t* prompt, si
 swiftk_status swiftk_session_get_stats(const swiftk_session* session, swiftk_stats* stats) {
   return with(session, [&](const swiftk_session& s) {
     const swiftk::GenerateStats& g = s.stats;
-    swiftk_stats told{
+    swiftk_stats reported{
         .struct_size = 0,
         .finish = static_cast<int32_t>(g.finish),
         .prompt_tokens = g.prompt_tokens,
@@ -269,8 +269,8 @@ swiftk_status swiftk_session_get_stats(const swiftk_session* session, swiftk_sta
         .accepted = {},
         .num_draft_steps = g.draft_steps,
         .mean_generated_length = g.whole_steps > 0 ? static_cast<double>(g.whole_tokens) / g.whole_steps : 1.0};
-    std::copy(g.proposed.begin(), g.proposed.end(), told.proposed);
-    std::copy(g.accepted.begin(), g.accepted.end(), told.accepted);
-    write(stats, told, "stats");
+    std::copy(g.proposed.begin(), g.proposed.end(), reported.proposed);
+    std::copy(g.accepted.begin(), g.accepted.end(), reported.accepted);
+    write(stats, reported, "stats");
   });
 }

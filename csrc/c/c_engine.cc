@@ -42,7 +42,7 @@ swiftk::Request request_of(const swiftk_engine& engine, const swiftk_request& gi
 }
 
 // A token each, and the end with the last of them.
-void tell(const swiftk::Turn& turn, std::vector<swiftk_event>& out) {
+void report(const swiftk::Turn& turn, std::vector<swiftk_event>& out) {
   const bool stops = turn.finish == swiftk::Finish::Stop;
   swiftk_event event{.id = turn.id, .token = -1, .flags = 0, .logprob = 0, .finish = 0, .status = SWIFTK_OK};
   if (turn.tokens.empty()) out.push_back(event);
@@ -105,7 +105,7 @@ swiftk_status swiftk_engine_step(swiftk_engine* engine, const swiftk_event** eve
       ~Guard() { flag.store(false, std::memory_order_release); }
     } const guard{e.stepping};
     e.events.clear();
-    for (const swiftk::Turn& turn : e.engine.step()) tell(turn, e.events);
+    for (const swiftk::Turn& turn : e.engine.step()) report(turn, e.events);
     *events = e.events.data();
     *n = e.events.size();
   });

@@ -325,8 +325,8 @@ SWIFTK_API swiftk_status swiftk_session_logits(const swiftk_session* session, co
                                                size_t* vocab);
 
 /* The text and what is cached of it, for a session of the same model, kernels and dtype, in this process or another
- * one. Sampling is not part of it. save() writes at most `capacity` bytes to `state`, which may be null, and tells how
- * many it takes; too small a capacity is an error. */
+ * one. Sampling is not part of it. save() writes at most `capacity` bytes to `state`, which may be null, and reports
+ * how many it takes; too small a capacity is an error. */
 SWIFTK_API swiftk_status swiftk_session_save(swiftk_session* session, void* state, size_t capacity, size_t* bytes);
 SWIFTK_API swiftk_status swiftk_session_load(swiftk_session* session, const void* state, size_t bytes);
 
@@ -377,7 +377,7 @@ SWIFTK_API void swiftk_engine_free(swiftk_engine* engine); /* null is allowed */
 SWIFTK_API swiftk_status swiftk_engine_submit(swiftk_engine* engine, const swiftk_request* request, uint64_t* id);
 SWIFTK_API swiftk_status swiftk_engine_cancel(swiftk_engine* engine, uint64_t id); /* no error if it has ended */
 /* What source HOST of a text proposes from the next round on, from position `at` of the text, prompt included: as far
- * as it has come true by then. In place of what it was told before; no error if the text has ended. */
+ * as it has come true by then. In place of what it was given before; no error if the text has ended. */
 SWIFTK_API swiftk_status swiftk_engine_guess(swiftk_engine* engine, uint64_t id, int32_t at, const int32_t* tokens,
                                              size_t n);
 /* One round. Events are valid until the next step; none where nothing is under way. */

@@ -10,7 +10,7 @@ namespace {
 
 constexpr const char* kSystemDriver = "libcuda.so.1";
 
-// A driver that is not there is what most machines have: say so in words that tell what to do.
+// A driver that is not there is what most machines have: say so, and name what to do.
 void* open_library() {
   const std::string chosen = debug_value("driver"), name = chosen.empty() ? kSystemDriver : chosen;
   // The driver is never unloaded: a process that unloads it after cuInit may crash when it ends.

@@ -44,7 +44,8 @@ class CandidatePool {
   void read(int candidate) { all_[candidate].read = true; }
   int plan(int parent, int32_t token, int rank, float chance);
   int guide(int parent, int32_t token, float chance);  // by the drafter that guides the plan, before that reads it
-  // Children by drafters, for all candidates that may be worth a row of their own, best first. The rule's prices tell.
+  // Children by drafters, for all candidates that may be worth a row of their own, best first. The rule's prices
+  // decide.
   void ask(const TreeRule&, const DrafterSet&, const Sampling&, int32_t root_pos, int most_depth, int tree_size);
   // CandidatePool for a step to read, best first: those that together are worth most beyond the price of their rows, if
   // they are worth the step's.

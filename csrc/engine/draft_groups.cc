@@ -86,8 +86,8 @@ void DraftGroups::learn(const Phase& phase, bool prompt) {
   for (Text* const t : texts_) {
     if (t->mode < 0) continue;
     const Verified& v = t->sequence.verified;
-    planner_.heard(group_of(*t).allotment, v.outcomes, v.guide_outcomes);
-    t->odds.heard(v.guessed);
+    planner_.observe(group_of(*t).allotment, v.outcomes, v.guide_outcomes);
+    t->odds.observe(v.guessed);
     if (step > 0) t->odds.observe(static_cast<double>(v.emitted.size()), r.seconds / step);
   }
   if (prompt || texts_.empty()) return;

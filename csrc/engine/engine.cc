@@ -370,7 +370,7 @@ void Engine::run_round() {
   std::vector<Chunk> chunks;
   int outputs = 0;  // rows of logits of prompts
   for (const auto& [text, rows] : prompts_) {
-    chunks.push_back({&text->sequence, rows, text->tells_prompt()});
+    chunks.push_back({&text->sequence, rows, text->reports_prompt()});
     outputs += outputs_of(chunks.back());
     round_.prompt_rows += rows;
   }
@@ -380,7 +380,7 @@ void Engine::run_round() {
     round_.nodes += t->sequence.draft.tree.size();
   }
   if (!trees.empty() || !chunks.empty()) verify(w_, trees, chunks);
-  if (modelled_) modelled_->tell(w_.last, round_.nodes);
+  if (modelled_) modelled_->set(w_.last, round_.nodes);
   round_.sequences = static_cast<int>(trees.size());
   round_.prompts = static_cast<int>(chunks.size());
   round_.draft = trees.empty() ? 0 : w_.last.draft;
@@ -388,9 +388,9 @@ void Engine::run_round() {
   round_.draft_steps = trees.empty() ? 0 : w_.last.draft_steps;
   round_.run = w_.run_seconds() - ran;
   groups_.learn(w_.last, !chunks.empty());
-  for (Text* const t : decoding_) hear(*t);
+  for (Text* const t : decoding_) report(*t);
   for (size_t i = 0, row = round_.nodes; i < chunks.size(); row += outputs_of(chunks[i++])) {
-    hear_prompt(prompts_[i], static_cast<int>(row));
+    finish_prompt_rows(prompts_[i], static_cast<int>(row));
   }
   drop_ended();
   for (auto& [id, text] : texts_) round_.waiting += !text->stepping;
@@ -398,7 +398,7 @@ void Engine::run_round() {
 }
 
 // Verified tokens become text, up to where it ends.
-void Engine::hear(Text& text) {
+void Engine::report(Text& text) {
   Sequence& s = text.sequence;
   const Draft& d = s.draft;
   if (s.verified.failed) return end(text, Finish::Failed, s.verified.failed->status(), s.verified.failed->what());
@@ -417,7 +417,7 @@ void Engine::hear(Text& text) {
     turn.saved_weight_bytes = w_.last.saved_weight_bytes;
   }
   for (int i = 1; i < d.tree.size(); ++i) ++turn.proposed[static_cast<int>(d.source[i])];
-  if (text.request.explain) tell_tree(s, turn.tree);
+  if (text.request.explain) report_tree(s, turn.tree);
   for (const Emitted& e : s.verified.emitted) {
     if (!hand_out(text, turn, e)) break;
   }
@@ -427,29 +427,29 @@ void Engine::hear(Text& text) {
     const Stopwatch watch(turn.commit);
     commit(w_, s, count);
   }
-  tell_features(w_, text, turn);
+  report_features(w_, text, turn);
   name_blocks(w_.pool, s);
   w_.trim(s, s.cached + TokenTree::kMaxNodes);
   round_.tokens += count;
 }
 
 // row: the first row of logits of its rows.
-void Engine::hear_prompt(const PromptRows& ran, int row) {
+void Engine::finish_prompt_rows(const PromptRows& ran, int row) {
   Text& text = *ran.text;
   Sequence& s = text.sequence;
   name_blocks(w_.pool, s);
   if (text.generated > 0) return;
   try {
-    if (text.tells_prompt()) row = tell_prompt(w_, text, ran.rows, row);
+    if (text.reports_prompt()) row = report_prompt(w_, text, ran.rows, row);
     if (s.cached < text.due()) return;
     name_end(w_.pool, s);
     const Emitted first = sample(w_, s, row);
     Turn& turn = turns_.emplace_back(Turn{.id = text.id, .cached = text.reused, .queued = text.queued});
     if (text.request.prompt_logprobs < 0) totals_.prefix_queries += text.request.prompt.size();
     totals_.prefix_hits += text.reused;
-    turn.prompt = std::move(text.prompt_told);
+    turn.prompt = std::move(text.prompt_reported);
     hand_out(text, turn, first);
-    tell_features(w_, text, turn);
+    report_features(w_, text, turn);
   } catch (const Error& e) {
     end(text, Finish::Failed, e.status(), e.what());
   }

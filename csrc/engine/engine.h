@@ -42,13 +42,13 @@ class Engine {
 
   // Checks the request and lets it wait for its turn. Returns its number.
   uint64_t submit(Request);
-  // The text ends with the next round, and tells so. No error if it has ended.
+  // The text ends with the next round, and says so. No error if it has ended.
   void cancel(uint64_t id);
   // Sets the proposals of a text's source Host from the next round on, in place of earlier ones. No error if the text
   // has ended.
   void guess(uint64_t id, Guess);
 
-  // One round; what it was for the texts that heard something, the oldest first. Empty where nothing is under way.
+  // One round; what it was for the texts that received something, the oldest first. Empty where nothing is under way.
   // Throws what concerns all texts; what concerns one ends that one.
   std::vector<Turn> step();
   bool idle() const;
@@ -103,8 +103,8 @@ class Engine {
   std::vector<InUse> in_use() const;
   Text* cached_text(uint64_t id);
   Text* drafting_text(uint64_t id);
-  void hear(Text&);
-  void hear_prompt(const PromptRows&, int row);
+  void report(Text&);
+  void finish_prompt_rows(const PromptRows&, int row);
   bool hand_out(Text&, Turn&, const Emitted&);
   void end(Text&, Finish, Status = Status::Ok, const char* what = "");
   std::vector<Outcome> priced(std::vector<Outcome>);  // a score, once it ran

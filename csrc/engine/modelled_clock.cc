@@ -38,7 +38,7 @@ std::optional<ModelledClock> ModelledClock::asked() {
   return clock;
 }
 
-void ModelledClock::tell(Phase& phase, int rows) const {
+void ModelledClock::set(Phase& phase, int rows) const {
   const double first = phase.drafter_passes > 0 && phase.plan_passes == 0 ? opening : 0;
   phase.caught_up.seconds = reading * phase.caught_up.tokens;
   phase.draft = first + plan * phase.plan_passes + drafter * phase.drafter_passes + phase.caught_up.seconds;

@@ -1,6 +1,6 @@
-// Seconds that rounds and scores would take where prices are given, in place of those that they took: what a planner and
-// the searches decide is then the same on any machine, however busy. For tests and studies; a plain step of any number
-// of texts takes one second.
+// Seconds that rounds and scores would take where prices are given, in place of those that they took: what a planner
+// and the searches decide is then the same on any machine, however busy. For tests and studies; a plain step of any
+// number of texts takes one second.
 #pragma once
 #include <optional>
 
@@ -20,7 +20,7 @@ struct ModelledClock {
   // Error(InvalidArgument) for what it cannot read.
   static std::optional<ModelledClock> asked();
   // In a round that verified so many rows.
-  void tell(Phase&, int rows) const;
+  void set(Phase&, int rows) const;
   // Seconds of a score over so many rows. A plan reads them as a drafter reads a text that it had not followed.
   double score(int rows) const { return plan + reading * rows; }
 };

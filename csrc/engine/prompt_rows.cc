@@ -30,7 +30,7 @@ int saved_by(const Text& text, const Text& other) {
 }
 
 bool waits(const Text& text, const std::vector<PromptRows>& running) {
-  if (text.begun || text.tells_prompt()) return false;
+  if (text.begun || text.reports_prompt()) return false;
   return std::any_of(running.begin(), running.end(),
                      [&](const PromptRows& r) { return saved_by(text, *r.text) > kRoundRows; });
 }
@@ -40,7 +40,7 @@ bool waits(const Text& text, const std::vector<PromptRows>& running) {
 // The last token due is run in any case: the token after it is drawn from its logits.
 void take_prefix(Workspace& w, Text& text) {
   const bool prompt = text.generated == 0;
-  if (text.tells_prompt()) return;  // all of its rows are wanted
+  if (text.reports_prompt()) return;  // all of its rows are wanted
   share_prefix(w, text.sequence, text.due() - prompt);
   if (prompt) text.reused = text.sequence.cached;
 }

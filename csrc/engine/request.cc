@@ -34,8 +34,8 @@ void check(const Request& r, const Model& model, int context) {
   among("logprobs", r.logprobs, 0);
   among("prompt_logprobs", r.prompt_logprobs, -1);
   const int drafters = static_cast<int>(model.drafters.size());
-  if (r.tells < -1 || r.tells >= drafters || (r.tells >= 0 && model.drafters[r.tells]->told == 0)) {
-    fail(Status::InvalidArgument, "[submit] tells is " + std::to_string(r.tells) +
+  if (r.reports < -1 || r.reports >= drafters || (r.reports >= 0 && model.drafters[r.reports]->reported == 0)) {
+    fail(Status::InvalidArgument, "[submit] reports is " + std::to_string(r.reports) +
                                       ", want the number of a head among " + std::to_string(drafters) +
                                       " drafters, or -1 for none");
   }

@@ -29,7 +29,7 @@ struct Request {
   Sampling sampling{};
   Acceptance acceptance = Acceptance::Coupled;
   int logprobs = 0;
-  int prompt_logprobs = -1;  // the same of the prompt's tokens; -1: these are not told, and may be taken over
+  int prompt_logprobs = -1;  // the same of the prompt's tokens; -1: these are not reported, and may be taken over
   int max_new_tokens = 128;
   int continued = 0;  // last tokens of the prompt that were generated: penalties and min_tokens count them
   DraftBy draft_by = DraftBy::Planner;
@@ -43,8 +43,8 @@ struct Request {
   bool kvq = true;                           // as Session::set_kvq
   TreeRule rule{.max_draft = 0};             // Ruled: how far and wide
   std::shared_ptr<Constraint> constraint{};  // of the text; null: any token may come
-  int tells = -1;         // a drafter, whose runner elsewhere turns tell what it reads of the text; -1: none
-  bool explain = false;   // turns tell their trees
+  int reports = -1;       // a drafter, whose runner elsewhere turns report what it reads of the text; -1: none
+  bool explain = false;   // turns report their trees
   bool outcomes = false;  // and what came of nodes that the plan drafted from
 };
 

@@ -5,7 +5,7 @@
 
 namespace swiftk {
 
-void tell_tree(const Sequence& s, std::vector<TreeNode>& out) {
+void report_tree(const Sequence& s, std::vector<TreeNode>& out) {
   const Draft& d = s.draft;
   for (int i = 1; i < d.tree.size(); ++i) {
     const bool came = std::find(s.verified.path.begin(), s.verified.path.end(), i) != s.verified.path.end();
@@ -13,21 +13,21 @@ void tell_tree(const Sequence& s, std::vector<TreeNode>& out) {
   }
 }
 
-void tell_features(Workspace& w, Text& text, Turn& turn) {
-  const int number = text.request.tells, end = text.sequence.cached;
-  if (number < 0 || text.finish != Finish::None || text.told >= end) return;
-  const size_t width = w.model->drafters[number]->told;
-  turn.told = end - text.told;
-  turn.features.resize(width * turn.told);
-  w.beside[number]->tell(w.pool, text.sequence, text.told, end, turn.features.data(), w.cancel);
-  text.told = end;
+void report_features(Workspace& w, Text& text, Turn& turn) {
+  const int number = text.request.reports, end = text.sequence.cached;
+  if (number < 0 || text.finish != Finish::None || text.reported >= end) return;
+  const size_t width = w.model->drafters[number]->reported;
+  turn.reported = end - text.reported;
+  turn.features.resize(width * turn.reported);
+  w.beside[number]->report(w.pool, text.sequence, text.reported, end, turn.features.data(), w.cancel);
+  text.reported = end;
 }
 
-int tell_prompt(Workspace& w, Text& text, int rows, int row) {
+int report_prompt(Workspace& w, Text& text, int rows, int row) {
   const Sequence& s = text.sequence;
   for (int i = s.cached - rows; i < s.cached; ++i, ++row) {
-    if (i != static_cast<int>(text.prompt_told.size()) || i + 1 == text.due()) continue;
-    text.prompt_told.push_back(read(w, s, row, s.text[i + 1], text.request.prompt_logprobs));
+    if (i != static_cast<int>(text.prompt_reported.size()) || i + 1 == text.due()) continue;
+    text.prompt_reported.push_back(read(w, s, row, s.text[i + 1], text.request.prompt_logprobs));
   }
   return row - 1;
 }

@@ -28,7 +28,7 @@ struct Text {
   int uncached() const { return due() - sequence.cached; }  // of these tokens
   bool decodes() const { return generated > 0 && uncached() == 0; }
   // Whether logits of all the prompt's rows are wanted.
-  bool tells_prompt() const { return request.prompt_logprobs >= 0 && generated == 0; }
+  bool reports_prompt() const { return request.prompt_logprobs >= 0 && generated == 0; }
   // Tokens that it may still get.
   int left() const { return std::min(request.max_new_tokens - generated, sequence.most_text - sequence.position()); }
 
@@ -38,22 +38,22 @@ struct Text {
   Sequence sequence;
   TextOdds odds{};
   int generated = 0, reused = 0;
-  double submitted = 0, queued = 0;    // by the engine's clock; seconds until it got a lane for the first time
-  bool admitted = false;               // it did
-  int told = 0;                        // tokens whose features turns have
-  std::vector<Emitted> prompt_told{};  // of the prompt's tokens, from the second on
-  bool stepping = false;               // has a lane,
-  bool begun = false;                  // and rows of it ran there
+  double submitted = 0, queued = 0;        // by the engine's clock; seconds until it got a lane for the first time
+  bool admitted = false;                   // it did
+  int reported = 0;                        // tokens whose features turns have
+  std::vector<Emitted> prompt_reported{};  // of the prompt's tokens, from the second on
+  bool stepping = false;                   // has a lane,
+  bool begun = false;                      // and rows of it ran there
   Finish finish = Finish::None;
 };
 
 // The tree that was verified last.
-void tell_tree(const Sequence&, std::vector<TreeNode>&);
+void report_tree(const Sequence&, std::vector<TreeNode>&);
 // Reports the features of cached tokens that the drafter of the request reads, of tokens not reported yet.
-void tell_features(Workspace&, Text&, Turn&);
+void report_features(Workspace&, Text&, Turn&);
 // Reports the scores that the last `rows` rows of a prompt, whose logits are from `row` on, give to the tokens after
 // them; returns the last one's. Rows that a preempted text runs again were reported before.
-int tell_prompt(Workspace&, Text&, int rows, int row);
+int report_prompt(Workspace&, Text&, int rows, int row);
 
 // A place to step in. What a text leaves there the next one begins with: how often tokens follow each other in this
 // model, and how often those who guess are right.

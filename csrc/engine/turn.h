@@ -1,4 +1,4 @@
-// The news of a text, as its host hears it.
+// The news of a text, as its host receives it.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -27,7 +27,7 @@ struct TreeNode {
 struct Turn {
   uint64_t id = 0;
   std::vector<Emitted> tokens{};
-  std::vector<Emitted> prompt{};            // its tokens from the second on, where they are told; with the first token
+  std::vector<Emitted> prompt{};            // its tokens from the second on, where they are given; with the first token
   int cached = 0;                           // of the prompt's tokens, found in memory; with the first token
   double queued = 0;                        // seconds that it waited for its turn; with the first token
   int nodes = 0;                            // verified, root included; 0: the prompt's own pass
@@ -45,8 +45,8 @@ struct Turn {
   double given_up = 0;              // since this round: it had brought so many tokens per plain step
   double plain = 0;                 // seconds of a plain step of the round's texts, as far as is known
   std::vector<TreeNode> tree{};     // if the request asks for it
-  std::vector<float> features{};    // [told, floats] of tokens cached since the last turn, if the request asks for it
-  int told = 0;
+  std::vector<float> features{};  // [reported, floats] of tokens cached since the last turn, if the request asks for it
+  int reported = 0;
   double seconds = 0, draft = 0, verify = 0, run = 0;  // of the round, for all of its texts; run: in passes
   Finish finish = Finish::None;
   Status status = Status::Ok;  // why it failed

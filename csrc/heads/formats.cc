@@ -113,7 +113,7 @@ bool named(const Json& json, const char* part) {
                      [&](const Json& name) { return name.string().find(part) != std::string::npos; });
 }
 
-// EAGLE-1 and 2 have the config of a plain model: their tensors tell.
+// EAGLE-1 and 2 have the config of a plain model: their tensors show.
 bool is_fused_eagle(const Json& json, const std::string& type) {
   return type == "eagle3" ||
          (type.empty() && (given(json, "eagle_config") || given(json, "draft_vocab_size") || named(json, "Eagle3")));

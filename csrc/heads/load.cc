@@ -216,7 +216,7 @@ void load_drafters(const LoadOptions& options, Model& target) {
   std::set<int> taps;
   for (const std::string& dir : options.drafters) {
     const auto drafter = load_draft_model(dir, options, target, packs);
-    drafter->told =
+    drafter->reported =
         drafter->moa.states ? drafter->moa.states->config.D : static_cast<int>(drafter->taps.size()) * target.config.D;
     drafter->reading = reading_of(target, *drafter);
     drafter->block_bytes = block_bytes(*drafter->layers);

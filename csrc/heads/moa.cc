@@ -60,7 +60,8 @@ class Moa : public Runner {
     host_.run(target_plan_, rows, end - 2 * moa_.last, end, x, pool, cancel, logits);
   }
 
-  void tell(const KvPool& pool, const Sequence& s, int from, int end, float* out, std::atomic<bool>& cancel) override {
+  void report(const KvPool& pool, const Sequence& s, int from, int end, float* out,
+              std::atomic<bool>& cancel) override {
     const int wide = moa_.states->config.D;
     for (int next = from; next < end; next += together_) {
       const int stop = std::min(next + together_, end);

@@ -16,7 +16,7 @@ std::shared_ptr<const Model> opened(const std::string& target, LoadOptions optio
   options.layers = false;
   std::shared_ptr<const Model> model = load_with_drafters(target, options);
   const auto& drafter = static_cast<const Head&>(*model->drafters.at(0));
-  if (drafter.told == 0) {
+  if (drafter.reported == 0) {
     fail(Status::Unsupported,
          "[remote] " + options.drafters[0] + " is a model, want a head, which reads another's states");
   }
@@ -33,10 +33,10 @@ RemoteHead::RemoteHead(const std::string& target, LoadOptions options, int conte
     : RemoteHead(opened(target, std::move(options)), context) {}
 
 RemoteHead::RemoteHead(const std::shared_ptr<const Model>& model, int context)
-    : width_(model->drafters[0]->told),
+    : width_(model->drafters[0]->reported),
       w_(model, {.max_rows = TokenTree::kMaxNodes,
                  .blocks = blocks_for(checked_context(*model, context, "remote") + TokenTree::kMaxNodes),
-                 .told = width_}),
+                 .reported = width_}),
       s_(*model, checked_context(*model, context, "remote")) {
   s_.plan = std::make_shared<DraftPlan>(*model, DraftSpec{.drafter = 0});
 }
@@ -55,10 +55,10 @@ void RemoteHead::begin(const Sampling& sampling, int prompt) {
 }
 
 // Nothing is guessed after the end of the context.
-void RemoteHead::know(int first, std::span<const float> told) {
-  const size_t n = told.size() / width_;
-  if (told.size() % width_ != 0 || first < 0 || (first > known_ && known_ < s_.most_text)) {
-    fail(Status::InvalidArgument, "[remote] got " + std::to_string(told.size()) + " floats of tokens from " +
+void RemoteHead::know(int first, std::span<const float> reported) {
+  const size_t n = reported.size() / width_;
+  if (reported.size() % width_ != 0 || first < 0 || (first > known_ && known_ < s_.most_text)) {
+    fail(Status::InvalidArgument, "[remote] got " + std::to_string(reported.size()) + " floats of tokens from " +
                                       std::to_string(first) + " on, want a multiple of " + std::to_string(width_) +
                                       ", of tokens from " + std::to_string(known_) + " on");
   }
@@ -66,7 +66,7 @@ void RemoteHead::know(int first, std::span<const float> told) {
   if (!w_.reserve(s_, end)) fail(Status::OutOfMemory, "[remote] the text does not fit");
   for (; known_ < end; ++known_) {
     w_.model->ops->upload(w_.executor.ctx(), w_.pool.features_at(s_.slot(known_)),
-                          told.data() + size_t(known_ - first) * width_, sizeof(float) * width_);
+                          reported.data() + size_t(known_ - first) * width_, sizeof(float) * width_);
   }
 }
 

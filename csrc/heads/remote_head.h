@@ -1,4 +1,4 @@
-// A head away from its model, whose layers are at a server: that tells what the head reads of each token of a text.
+// A head away from its model, whose layers are at a server: that reports what the head reads of each token of a text.
 // Here are the model's embedding, last norm and vocabulary head. One text at a time; used by one thread at a time.
 #pragma once
 #include <memory>
@@ -18,13 +18,13 @@ class RemoteHead {
 
   // Another text, of which nothing is known but the length of its prompt.
   void begin(const Sampling&, int prompt);
-  // Takes the server's features of its tokens from `first` on, as DraftRunner::tell() wrote them.
-  void know(int first, std::span<const float> told);
+  // Takes the server's features of its tokens from `first` on, as DraftRunner::report() wrote them.
+  void know(int first, std::span<const float> reported);
   // Up to `count` tokens after a text: its first known() + 1 tokens are the server's, the others were guessed.
   std::vector<int32_t> guess(std::span<const int32_t> text, int count);
 
   int known() const { return known_; }  // leading tokens of the text
-  int width() const { return width_; }  // floats that are told of each
+  int width() const { return width_; }  // floats that are given of each
   int context() const { return s_.most_text; }
   const Model& model() const { return *w_.model; }
   const DraftModel& drafter() const { return *w_.model->drafters[0]; }

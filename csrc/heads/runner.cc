@@ -73,7 +73,7 @@ void Runner::read_features(float* to, const float* kept) const {
   }
 }
 
-void Runner::tell(const KvPool& pool, const Sequence& s, int from, int end, float* out, std::atomic<bool>&) {
+void Runner::report(const KvPool& pool, const Sequence& s, int from, int end, float* out, std::atomic<bool>&) {
   const size_t D = target_.config.D;
   for (int i = from; i < end; ++i) {
     for (const int column : columns_) {

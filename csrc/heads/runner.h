@@ -22,7 +22,7 @@ class Runner : public DraftRunner {
   bool make_room(Sequence&) override;
   void leave(Sequence&) override;
   // Tells the features that the head taps.
-  void tell(const KvPool& pool, const Sequence&, int from, int end, float* out, std::atomic<bool>& cancel) override;
+  void report(const KvPool& pool, const Sequence&, int from, int end, float* out, std::atomic<bool>& cancel) override;
   double seconds() const override { return executor_.seconds() + beside_; }
   int unread(const Sequence& s) const override {
     const int n = s.cached - known(s);

@@ -23,7 +23,7 @@ struct DraftModel {
   std::vector<int> taps;                // layers of the model whose outputs it reads, ascending
   int V = 0;                            // tokens that it has logits of
   std::vector<int32_t> tokens;          // [V] the model's ids of them; empty: they are the model's own
-  int told = 0;  // floats of each token of a text that its runner away from the model has to be told; 0: none
+  int reported = 0;  // floats of each token of a text that its runner away from the model has to be given; 0: none
 
   int reach = 0;        // tokens ahead that it can propose
   bool opens = false;   // a draft's first step costs what others do not: they follow from it

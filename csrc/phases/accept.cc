@@ -60,14 +60,14 @@ class Walk {
     for (const int node : v_.path) learn(node);
   }
 
-  void hear_scouts() {
+  void receive_scouts() {
     std::array<int32_t, TokenTree::kMaxNodes> draws;
     for (size_t i = 0; i < d_.wanted.size(); ++i) {
       const int node = d_.wanted[i];
       s_.read_path(node);
       draws[i] = w_.draws.pick(s_, row_ + node, position(node), s_.path_tokens, 1, Stream::Target).id[0];
     }
-    s_.drafters.hear({draws.data(), d_.wanted.size()}, v_.emitted[0].token, static_cast<int>(v_.emitted.size()));
+    s_.drafters.receive({draws.data(), d_.wanted.size()}, v_.emitted[0].token, static_cast<int>(v_.emitted.size()));
   }
 
  private:
@@ -168,7 +168,7 @@ void accept(Workspace& w, Sequence& s, int row) {
   if (masked && s.drafters.wants_lists()) walk.recycle();
   s.rejects() ? walk.rejection() : walk.coupled();
   if (!masked && s.drafters.wants_lists()) walk.recycle();
-  if (!s.draft.wanted.empty()) walk.hear_scouts();
+  if (!s.draft.wanted.empty()) walk.receive_scouts();
   s.verified.pending = true;
 }
 

@@ -82,7 +82,7 @@ class Drafting {
   // SWIFT: nearest to the root first: what depends on fewer guesses is accepted more often.
   void add_siblings();
 
-  // All of them or none: what is drawn at some tells nothing without the others.
+  // All of them or none: what is drawn at some says nothing without the others.
   void add_scouts();
 
   Workspace& w_;

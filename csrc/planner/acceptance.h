@@ -64,7 +64,7 @@ class AcceptanceRates {
   int ranks_;
   double memory_;
   // [buckets, ranks + 1] the last one: none of them; and after these [buckets] how often each occurred of late, which
-  // the former do not tell: each bucket remembers as many.
+  // the former do not say: each bucket remembers as many.
   std::vector<double> counts_;
 };
 

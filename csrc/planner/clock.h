@@ -48,7 +48,7 @@ class RowPrices {
   void fill();
 
   std::vector<Samples> samples_;  // by knot
-  int near_ = 0, few_ = 8;        // the second until kernels tell
+  int near_ = 0, few_ = 8;        // the second until kernels say
   std::array<float, kMost> table_;
 };
 

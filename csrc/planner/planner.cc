@@ -156,7 +156,7 @@ bool Planner::may_draft(const Mode& m, int plan) const {
   }
 }
 
-bool Planner::better_heard_as_guide(const Mode& m, int plan) const {
+bool Planner::better_observe_as_guide(const Mode& m, int plan) const {
   const DraftSpec& skip = plans_[plan].plan->skip;
   if (!skip.alone() || tried(plan) || m.asked.always) return false;
   for (int i = 0; i < static_cast<int>(plans_.size()); ++i) {
@@ -199,7 +199,7 @@ void Planner::look(Mode& m, int texts, double pace, const Reading& reading) {
     c.levels = levels_of(c);
     const Forecast f = forecast(*c.accepted, cost(c, texts), rows, pace, c.rate, opening(c, texts));
     c.rate = f.rate;
-    if (!m.rests_now(i) && !better_heard_as_guide(m, i)) promised.emplace_back(i, f);
+    if (!m.rests_now(i) && !better_observe_as_guide(m, i)) promised.emplace_back(i, f);
     if (!c.plan->skip.drafter) other = std::max(other, f.rate);  // though it may rest, that is only for a while
   }
   int best = -1;
@@ -312,10 +312,10 @@ TreeRule Planner::rule(const Allotment& a, const TextOdds& text, int texts) cons
   return rule;
 }
 
-void Planner::heard(const Allotment& a, std::span<const Outcome> outcomes, std::span<const Outcome> guide) {
+void Planner::observe(const Allotment& a, std::span<const Outcome> outcomes, std::span<const Outcome> guide) {
   if (!a.drafts) return;
-  plans_[a.plan].hear(outcomes);
-  if (const int alone = guide_of(plans_[a.plan]); alone >= 0) plans_[alone].hear(guide);
+  plans_[a.plan].observe(outcomes);
+  if (const int alone = guide_of(plans_[a.plan]); alone >= 0) plans_[alone].observe(guide);
 }
 
 void Planner::learn(const RoundCost& r) {

@@ -107,7 +107,7 @@ class Planner {
   bool settle(const Allotment&, const RoundCost&, double tokens);
   // Learns from verification of nodes that the plan drafted from, and of the lists of the drafter that guides it, which
   // are the ones that this drafter has when it drafts alone.
-  void heard(const Allotment&, std::span<const Outcome>, std::span<const Outcome> guide = {});
+  void observe(const Allotment&, std::span<const Outcome>, std::span<const Outcome> guide = {});
 
   bool resting(int mode, int texts) const { return modes_[mode].purse(texts).off(); }
   double lost_rate(int mode, int texts) const { return modes_[mode].purse(texts).lost_rate(); }
@@ -146,7 +146,7 @@ class Planner {
     double rate = 1;
     uint64_t used = 0;  // when it was last
 
-    void hear(std::span<const Outcome> outcomes) {
+    void observe(std::span<const Outcome> outcomes) {
       for (const Outcome& o : outcomes) accepted->add(AcceptanceRates::bucket(o.confidence), o.rank);
     }
   };
@@ -208,9 +208,9 @@ class Planner {
   int guide_of(const Choice& c) const { return index_of({.drafter = c.plan->skip.drafter}); }
   // Guesses that it makes for a step of a plan that it guides.
   int guesses(int guide) const { return tried(guide) ? tuned::kGuesses : 1; }
-  // For a drafter alone that was not tried: true if a plan that it guides is to be tried first, whose rounds tell as
+  // For a drafter alone that was not tried: true if a plan that it guides is to be tried first, whose rounds report as
   // much of it and lose next to nothing.
-  bool better_heard_as_guide(const Mode&, int plan) const;
+  bool better_observe_as_guide(const Mode&, int plan) const;
   // Drafting was just given up: whether another plan that may draft is to be tried instead.
   bool make_way(Mode&, int texts);
 

@@ -15,8 +15,8 @@ bool SoloPlanner::learn(RoundCost r, int tokens, std::span<const Outcome> outcom
                         std::span<const Outcome> guide) {
   r.texts = 1;
   r.drafted_by = allotment_.drafts ? allotment_.plan : -1;
-  planner.heard(allotment_, outcomes, guide);
-  odds_.heard(guessed);
+  planner.observe(allotment_, outcomes, guide);
+  odds_.observe(guessed);
   if (const double step = planner.clock().step(1); step > 0) odds_.observe(tokens, r.seconds / step);
   planner.learn(r);
   return planner.settle(allotment_, r, tokens);

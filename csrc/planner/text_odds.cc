@@ -22,7 +22,7 @@ void TextOdds::start() {
   tokens = steps = 0;
 }
 
-void TextOdds::heard(std::span<const Guessed> guessed) {
+void TextOdds::observe(std::span<const Guessed> guessed) {
   for (const Guessed& g : guessed) {
     if (auto& seen = rates[static_cast<int>(g.source)]) seen->add(g.bucket, g.rank);
   }

@@ -19,7 +19,7 @@ struct TextOdds {
   double tokens = 0, steps = 0;                                  // lately, in plain steps
 
   void start();  // another text
-  void heard(std::span<const Guessed>);
+  void observe(std::span<const Guessed>);
   void observe(double its_tokens, double its_steps);
   // The probability that a guess of a source is right, by its bucket and rank.
   std::array<std::array<float, kGuessRanks>, kGuessBuckets> chance(SourceId) const;

@@ -13,11 +13,11 @@ inline constexpr double kBeyond = 0.09;      // and of rows beyond few: those ma
 
 // How often guesses come true. Fewer outcomes than these follow a text faster, and know it less well.
 inline constexpr double kPlanMemory = 300, kDrafterMemory = 120;  // outcomes that a bucket remembers
-inline constexpr double kOften = 1000;                            // outcomes that tell how sure a plan usually is
+inline constexpr double kOften = 1000;                            // outcomes that show how sure a plan usually is
 inline constexpr double kLine = 20, kMisses = 12;  // outcomes that the line counts as, in a bucket; misses, a prior's
 inline constexpr double kCarried = 4;              // outcomes of a bucket that another text begins with,
 inline constexpr double kRestored = 60;            // and another process, of a plan
-inline constexpr double kTight = 0.15, kTightSlope = 60;  // inverse variances of drafters' trust: first tokens tell
+inline constexpr double kTight = 0.15, kTightSlope = 60;  // inverse variances of drafters' trust: first tokens show
 
 inline constexpr double kFollowing =
     0.01;  // plain steps of what only reads a pass that was made, before it was measured

@@ -59,8 +59,8 @@ class SharedEngine {
   Engine& operator*() const { return state_->engine; }
   Engine* operator->() const { return &state_->engine; }
 
-  // One round, or the end of the one that another thread is at. What texts heard goes to the end of boxes[id], all at
-  // once as a signal's handler sees it. A text that has no box is cancelled.
+  // One round, or the end of the one that another thread is at. What texts received goes to the end of boxes[id], all
+  // at once as a signal's handler sees it. A text that has no box is cancelled.
   void step(const py::dict& boxes) const {
     std::vector<Turn> turns;
     {
@@ -102,7 +102,7 @@ class SharedEngine {
 
   // The state after the last step: any thread may read it.
   template <class T>
-  auto told(T what) const {
+  auto reported(T what) const {
     const std::lock_guard lock(state_->guard);
     return what(*state_);
   }
@@ -188,14 +188,14 @@ void each_field(Request*, F&& field) {
   field("constraint", nullptr, [](Request& r, const py::handle& given) {
     if (!given.is_none()) r.constraint = constraint_of(py::reinterpret_borrow<py::object>(given));
   });
-  field("tells", &Request::tells);
+  field("reports", &Request::reports);
   field("explain", &Request::explain);
   field("outcomes", &Request::outcomes);
 }
 
 namespace {
 
-// The text's box is boxes[id], there before any other thread may have heard of it: the lock of Python's interpreter is
+// The text's box is boxes[id], there before any other thread may know of it: the lock of Python's interpreter is
 // kept.
 uint64_t submit(const SharedEngine& self, py::dict boxes, const Request& request) {
   const py::object box = py::module_::import("collections").attr("deque")();
@@ -261,7 +261,7 @@ DraftSpec set_of(const Card& card) {
   return skip;
 }
 
-py::dict told(const PlannerState& state) {
+py::dict reported(const PlannerState& state) {
   py::list plans;
   for (const PlanState& s : state.plans) {
     plans.append(py::dict("skip"_a = Card(s.skip.attn, s.skip.mlp, s.skip.exit_layer, names_of_weights(s.skip)),
@@ -312,7 +312,7 @@ void bind_engine(py::module_& m) {
       .def_property_readonly("outcomes", [](const Turn& t) { return pairs_of(t.outcomes); })
       .def_property_readonly("features",
                              [](const Turn& t) {
-                               const size_t n = t.told, width = t.features.size() / std::max<size_t>(n, 1);
+                               const size_t n = t.reported, width = t.features.size() / std::max<size_t>(n, 1);
                                return py::array_t<float>({n, width}, t.features.data());
                              })
       .def_property_readonly("plan", &plan_of)
@@ -396,7 +396,9 @@ void bind_engine(py::module_& m) {
           [](const SharedEngine& self, double share) { self.tidy([&](Engine& e) { e.give_back(share); }); },
           "share"_a = 0.0)
       .def("state",
-           [](const SharedEngine& self) { return told(self.between([](Engine& e) { return e.planner().state(); })); })
+           [](const SharedEngine& self) {
+             return reported(self.between([](Engine& e) { return e.planner().state(); }));
+           })
       .def(
           "restore",
           [](const SharedEngine& self, const py::dict& state) {
@@ -405,26 +407,29 @@ void bind_engine(py::module_& m) {
           },
           "state"_a)
       .def_property_readonly(
-          "explained", [](const SharedEngine& self) { return self.told([](const auto& s) { return s.explained; }); })
+          "explained",
+          [](const SharedEngine& self) { return self.reported([](const auto& s) { return s.explained; }); })
       .def_property_readonly(
           "plain_seconds",
-          [](const SharedEngine& self) { return self.told([](const auto& s) { return s.plain_seconds; }); })
+          [](const SharedEngine& self) { return self.reported([](const auto& s) { return s.plain_seconds; }); })
       .def_property_readonly(
           "plans", [](const SharedEngine& self) { return self.between([](Engine& e) { return e.planner().plans(); }); })
       .def_property_readonly("now", [](const SharedEngine& self) { return self->now(); })
       .def_property_readonly(
-          "fallbacks", [](const SharedEngine& self) { return self.told([](const auto& s) { return s.fallbacks; }); })
+          "fallbacks",
+          [](const SharedEngine& self) { return self.reported([](const auto& s) { return s.fallbacks; }); })
       .def_property_readonly(
-          "last", [](const SharedEngine& self) { return counts(self.told([](const auto& s) { return s.last; })); })
+          "last", [](const SharedEngine& self) { return counts(self.reported([](const auto& s) { return s.last; })); })
       .def_property_readonly(
-          "totals", [](const SharedEngine& self) { return counts(self.told([](const auto& s) { return s.totals; })); })
+          "totals",
+          [](const SharedEngine& self) { return counts(self.reported([](const auto& s) { return s.totals; })); })
       .def_property_readonly(
-          "kv", [](const SharedEngine& self) { return counts(self.told([](const auto& s) { return s.use; })); })
+          "kv", [](const SharedEngine& self) { return counts(self.reported([](const auto& s) { return s.use; })); })
       .def_property_readonly(
-          "kv_bytes", [](const SharedEngine& self) { return self.told([](const auto& s) { return s.use.bytes; }); })
+          "kv_bytes", [](const SharedEngine& self) { return self.reported([](const auto& s) { return s.use.bytes; }); })
       .def_property_readonly("sequences", [](const SharedEngine& self) { return self->sequences(); })
       .def_property_readonly("context", [](const SharedEngine& self) { return self->context(); })
       .def_property_readonly("workspace_bytes", [](const SharedEngine& self) {
-        return self.told([](const auto& s) { return s.workspace_bytes; });
+        return self.reported([](const auto& s) { return s.workspace_bytes; });
       });
 }

@@ -141,10 +141,10 @@ std::vector<std::string> drafters_of(const Model& model) {
   return kinds;
 }
 
-// For each drafter the layers that it taps, and the floats of each token that it is told away from the model; 0: none.
+// For each drafter the layers that it taps, and the floats of each token that it is given away from the model; 0: none.
 std::vector<std::pair<std::vector<int>, int>> reads(const Model& model) {
   std::vector<std::pair<std::vector<int>, int>> all;
-  for (const auto& drafter : model.drafters) all.emplace_back(drafter->taps, drafter->told);
+  for (const auto& drafter : model.drafters) all.emplace_back(drafter->taps, drafter->reported);
   return all;
 }
 

@@ -38,10 +38,10 @@ void bind_remote(py::module_& m) {
       .def("begin", &RemoteHead::begin, "sampling"_a, "prompt"_a)
       .def(
           "know",
-          [](RemoteHead& self, int first, const Floats& told) {
-            self.know(first, {told.data(), static_cast<size_t>(told.size())});
+          [](RemoteHead& self, int first, const Floats& reported) {
+            self.know(first, {reported.data(), static_cast<size_t>(reported.size())});
           },
-          "first"_a, "told"_a)
+          "first"_a, "reported"_a)
       .def(
           "guess",
           [](RemoteHead& self, const std::vector<int32_t>& text, int count) { return self.guess(text, count); },

@@ -1,5 +1,5 @@
 // Draws out of a row's best logits alone: penalties, filters and noise over the tokens that the topk op lists, wherever
-// these tell what warp() would keep of the whole row. Whether they do is a function of the row, so drafting, verifying
+// these show what warp() would keep of the whole row. Whether they do is a function of the row, so drafting, verifying
 // and plain decoding go the same way, and the result is the one that warp() leads to.
 #pragma once
 #include <span>
@@ -28,7 +28,7 @@ Wanted wanted(const Sampling&, int generated, int vocab, int k);
 
 // The best k tokens that warp() keeps, with their noise, best first; fewer if it keeps fewer. list: one row, listed as
 // wanted() says at scale 1 / temperature. row: its logits, or null if they are not wanted. False: the list does not
-// tell.
+// say.
 bool draw_listed(const Sampling&, const TopkArgs& list, const float* row, const Before&, int k,
                  std::vector<ScoredToken>& best);
 

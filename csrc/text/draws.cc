@@ -97,7 +97,7 @@ const TopkArgs& Draws::spine(const Sequence& s, int k) {
   return list_;
 }
 
-// The best k of a row that was listed, from the whole row if the list does not tell.
+// The best k of a row that was listed, from the whole row if the list does not say.
 Drawn Draws::of_listed(const Sequence& s, int row, std::span<const int32_t> path, int k) {
   const int at = row - first_;
   TopkArgs list = list_;

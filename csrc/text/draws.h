@@ -23,7 +23,7 @@ class Draws {
 
   // Leaves to the row what the text's grammar allows after `path`.
   void constrain(const Sequence&, int row, std::span<const int32_t> path);
-  // The same for a draft: whatever is wrong with the grammar, verification tells, and tells this text alone.
+  // The same for a draft: whatever is wrong with the grammar, verification finds it, for this text alone.
   void constrain_draft(const Sequence&, int row, std::span<const int32_t> path);
   // The k best tokens of a row under the sequence's sampler, with the noise of `stream` for position `pos`. path: the
   // tokens between the text and the row.

@@ -44,7 +44,7 @@ int checked_context(const Model& model, int context, const char* where) {
 namespace {
 
 int kept_floats(const Model& model, const WorkspaceOptions& o) {
-  if (o.told > 0) return o.told;
+  if (o.reported > 0) return o.reported;
   return static_cast<int>((o.taps.empty() ? model.taps : o.taps).size()) * model.config.D;
 }
 

@@ -48,7 +48,7 @@ struct WorkspaceOptions {
   int threads = 0;                     // 0: the model's
   bool poison = false;                 // tests: fill the cache with NaN first
   std::vector<int> taps{};             // layers whose outputs are kept, ascending; none: those of the model's drafters
-  int told = 0;                        // floats that others tell of each token, which are kept instead; 0: nobody does
+  int reported = 0;  // floats that others report of each token, which are kept instead; 0: nobody does
 };
 
 // Bytes of K and V of a block, and of what drafters keep of as many tokens.

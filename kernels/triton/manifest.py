@@ -40,7 +40,7 @@ class Entry:
 
     @property
     def options(self):
-        """What Triton is told beside the signature."""
+        """What Triton is given beside the signature."""
         limit = {"maxnreg": self.registers} if self.registers else {}
         return {"num_warps": self.warps, "num_stages": self.stages, **limit, **OPTIONS}
 

@@ -51,7 +51,7 @@ def topk_partial(
 
     part = row.to(tl.int64) * tl.num_programs(0) + block
     top = tl.max(logit, 0)
-    odd = (id < V) & (tl.abs(logit) == float("inf"))  # the sum shall tell; NaN does by itself
+    odd = (id < V) & (tl.abs(logit) == float("inf"))  # the sum shall show; NaN does by itself
     sum = tl.sum(tl.where(odd, float("nan"), tl.exp(logit - top)), 0)
     tl.store(part_lse + 3 * part, top)
     tl.store(part_lse + 3 * part + 1, sum)

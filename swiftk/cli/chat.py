@@ -62,15 +62,15 @@ def command(
         chat.set(option, value)
     if speaker.note:
         err.print(plain(speaker.note))
-    with messages(speaker.about) as heard:
-        converse(chat, heard)
+    with messages(speaker.about) as received:
+        converse(chat, received)
 
 
-def converse(chat: Conversation, heard: Iterable[str]) -> None:
+def converse(chat: Conversation, received: Iterable[str]) -> None:
     """Until the user leaves, or there are no more messages."""
     commands = Commands(chat)
-    for text in heard:
-        if not commands.hear(text):
+    for text in received:
+        if not commands.receive(text):
             return
 
 
@@ -84,8 +84,8 @@ def messages(about: str) -> Iterator[Iterable[str]]:
     from .editor import typed
 
     print(f"{plain(about)}\n{_HOW}", file=shown)
-    with typed(shown) as heard:
-        yield heard
+    with typed(shown) as received:
+        yield received
 
 
 def piped() -> Iterator[str]:

@@ -39,7 +39,7 @@ class Commands:
             "retry": ("", "asks for another answer to the last message, with another seed", self._retry),
         }
 
-    def hear(self, text: str) -> bool:
+    def receive(self, text: str) -> bool:
         """A message or a command; False: the user leaves."""
         if not text.startswith("/"):
             if text.strip():

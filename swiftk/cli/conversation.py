@@ -167,10 +167,10 @@ class Conversation:
         return "".join(text).strip()
 
     def _messages(self, turns: Sequence[Turn]) -> list[Message]:
-        told = [] if self.system is None else [{"role": "system", "content": self.system}]
+        reported = [] if self.system is None else [{"role": "system", "content": self.system}]
         for turn in turns:
-            told += [{"role": "user", "content": turn.said}, {"role": "assistant", "content": turn.answer}]
-        return told
+            reported += [{"role": "user", "content": turn.said}, {"role": "assistant", "content": turn.answer}]
+        return reported
 
 
 def _counted(turns: int) -> str:

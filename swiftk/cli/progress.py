@@ -34,10 +34,10 @@ class Work:
         self._console, self._what, self._bytes, self._clock = console, what, unit_bytes, clock
         self._bar: Progress | None = None
         self._task: Any = None
-        self._began = self._told = clock()
+        self._began = self._reported = clock()
 
     def __enter__(self) -> Work:
-        self._began = self._told = self._clock()
+        self._began = self._reported = self._clock()
         if line_width(self._console.file) is None:
             words = Column(ratio=1, no_wrap=True, overflow="ellipsis")
             self._bar = Progress(
@@ -60,8 +60,8 @@ class Work:
         self.done, self.total = done, total
         if self._bar:
             self._show(self._bar)
-        elif self._clock() - self._told >= EVERY:
-            self._told = self._clock()
+        elif self._clock() - self._reported >= EVERY:
+            self._reported = self._clock()
             self._console.print(f"{self._what}: {self.amount}")
 
     def advance(self, steps: int = 1) -> None:

@@ -59,9 +59,9 @@ class Remote:
             del asked[_SENT["max_new_tokens"]]
         ended = None
         with self._open("chat/completions", asked, _SILENCE) as response:
-            for told in _objects(response):
-                self._check(told)
-                for choice in _mappings(told.get("choices")):
+            for reported in _objects(response):
+                self._check(reported)
+                for choice in _mappings(reported.get("choices")):
                     said = choice.get("delta") or choice.get("message")
                     yield from _pieces(said if isinstance(said, Mapping) else choice)
                     ended = choice.get("finish_reason") or ended
@@ -82,12 +82,12 @@ class Remote:
             raise InvalidArgument(f"[chat] {self._base} lists no models: --model NAME says which one to ask for")
         return named
 
-    def _check(self, told: Any) -> None:
+    def _check(self, reported: Any) -> None:
         """An error in place of an answer, or in the middle of it."""
-        if not isinstance(told, Mapping):
-            raise InvalidArgument(f"[chat] {self._base} sends {json.dumps(told)[:_MOST]}, want an object")
-        if told.get("error") or told.get("object") == "error":
-            raise _refusal(f"[chat] {self._base} ended the answer: {message(told)}", json.dumps(told))
+        if not isinstance(reported, Mapping):
+            raise InvalidArgument(f"[chat] {self._base} sends {json.dumps(reported)[:_MOST]}, want an object")
+        if reported.get("error") or reported.get("object") == "error":
+            raise _refusal(f"[chat] {self._base} ended the answer: {message(reported)}", json.dumps(reported))
 
     @contextmanager
     def _open(self, path: str, asked: Mapping[str, Any] | None, patience: int) -> Iterator[Any]:
@@ -120,19 +120,19 @@ class Refusal(InvalidArgument):
         self.status = status
 
 
-def message(told: Any) -> str:
+def message(reported: Any) -> str:
     """The message of an error, in whichever form: OpenAI's object, a text, FastAPI's `detail`, ..."""
-    while isinstance(told, Mapping):
-        inner = next((told[name] for name in ("error", "message", "detail") if told.get(name)), None)
+    while isinstance(reported, Mapping):
+        inner = next((reported[name] for name in ("error", "message", "detail") if reported.get(name)), None)
         if inner is None:
             break
-        told = inner
-    return plain(" ".join((told if isinstance(told, str) else json.dumps(told)).split()))[:_MOST]
+        reported = inner
+    return plain(" ".join((reported if isinstance(reported, str) else json.dumps(reported)).split()))[:_MOST]
 
 
-def _refusal(text: str, told: str, status: int = 400) -> InvalidArgument:
-    """The error of what a server told. Servers agree on no code for a full context, and all name it."""
-    full = status in (400, 413, 422) and "context" in told.lower()
+def _refusal(text: str, reported: str, status: int = 400) -> InvalidArgument:
+    """The error of what a server reported. Servers agree on no code for a full context, and all name it."""
+    full = status in (400, 413, 422) and "context" in reported.lower()
     return ContextFull(text) if full else Refusal(text, status)
 
 

@@ -62,7 +62,7 @@ def _share(name: str, k: int, of_features: bool, columns: int) -> Any:
 
 
 def _wider(name: str, t: Tensor, k: int, names: Collection[str], D: int) -> Stream | Tensor:
-    """names: of all tensors, which tell what kind of drafter it is. D: hidden size."""
+    """names: of all tensors, which show what kind of drafter it is. D: hidden size."""
     of_features = _of_features(names)
 
     def divided() -> np.ndarray:

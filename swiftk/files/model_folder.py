@@ -279,7 +279,7 @@ def _listed(paths: list[Path]) -> str:
 
 
 def _origin(known: Any, name: str) -> str:
-    """The repository of the checkpoint that something was made of, as far as names tell."""
+    """The repository of the checkpoint that something was made of, as far as names show."""
     if isinstance(known, str) and re.fullmatch(_HUB, known) and not _SUFFIX.search(known):
         return known
     name = _SUFFIX.sub("", re.sub(r"^models--[\w.-]+?--", "", name))

@@ -177,9 +177,9 @@ def _compile(
         run = subprocess.run(command, capture_output=True, text=True, check=False)
         if run.returncode:
             said = (run.stderr or run.stdout).strip().splitlines()
-            told = next((line for line in said if re.search(r"\b(error|fatal)\b", line)), "".join(said[-1:]))
+            reported = next((line for line in said if re.search(r"\b(error|fatal)\b", line)), "".join(said[-1:]))
             raise Unavailable(
-                f"compiling {entry.name} for {arch} with {compiler.name}: {told or f'status {run.returncode}'}"
+                f"compiling {entry.name} for {arch} with {compiler.name}: {reported or f'status {run.returncode}'}"
             )
         return output.read_bytes()
 

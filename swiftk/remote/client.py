@@ -88,7 +88,7 @@ class RemoteText:
         self._remote, self._asked = remote, {"prompt": prompt, "options": options}
         self._tokens: list[int] = []
         self._guessed: list[bool] = []
-        self._told = ""
+        self._reported = ""
         self._guess: list[int] = []  # draft tokens after self._tokens, sent and not answered
         self._lost = self._rounds = self._sent = self._received = 0
         self._alone_from: int | None = None
@@ -129,7 +129,7 @@ class RemoteText:
                     self._sent, self._received = self._sent + line.sent, self._received + line.received
                     line.close()
         self.result = RemoteResult(
-            self._told,
+            self._reported,
             self._tokens,
             reason,
             self._begun["sampling"]["seed"],
@@ -194,7 +194,7 @@ class RemoteText:
         return {"known": self._remote._reader.known} if self._remote._reader else {}
 
     def _answer(self, line: Line) -> dict[str, Any]:
-        frame = line.hear(self._remote._patience)
+        frame = line.receive(self._remote._patience)
         if frame is None:
             raise Lost(f"the server did not answer within {self._remote._patience:g} s")
         return _checked(frame)
@@ -204,13 +204,13 @@ class RemoteText:
         wanted = True  # whether the guesser may have more to propose
         while True:
             room = wanted and len(self._guess) < self._remote._ahead
-            frame = line.hear(0 if room else None)
+            frame = line.receive(0 if room else None)
             if frame is None:
                 more = self._remote._guesser.guess([*self._tokens, *self._guess], _BLOCK)
                 at = len(self._tokens) + len(self._guess)
                 self._guess += more
                 wanted = bool(more)
-                with suppress(Lost):  # what was heard before comes first: the text's end, perhaps
+                with suppress(Lost):  # what was received before comes first: the text's end, perhaps
                     if more:
                         line.send(frames.pack("guess", at=at, tokens=more))
                 continue
@@ -237,7 +237,7 @@ class RemoteText:
         self._guess = self._guess[len(tokens) :] if kept else []
         self._tokens += tokens
         self._guessed += guessed
-        self._told += text
+        self._reported += text
         self._rounds += 1
         return RemotePiece(text, tokens, guessed)
 
@@ -254,7 +254,7 @@ class RemoteText:
             for event in stream:
                 self._tokens.append(event.token)
                 self._guessed.append(False)
-                self._told += event.text
+                self._reported += event.text
                 yield RemotePiece(event.text, [event.token], [False], True)
             return stream.result.finish_reason
 

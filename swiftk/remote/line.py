@@ -27,7 +27,7 @@ class Line:
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else None
         self.sent = self.received = 0
         self._open = ExitStack()
-        self._heard: queue.SimpleQueue[bytes | Lost] = queue.SimpleQueue()
+        self._received: queue.SimpleQueue[bytes | Lost] = queue.SimpleQueue()
         try:
             self._socket = self._open.enter_context(
                 connect(
@@ -53,10 +53,10 @@ class Line:
             raise Lost(f"the line broke: {error}") from None
         self.sent += len(frame)
 
-    def hear(self, timeout: float | None) -> dict[str, Any] | None:
+    def receive(self, timeout: float | None) -> dict[str, Any] | None:
         """The next frame, or None if none arrives within `timeout` seconds (None: waits for ever)."""
         try:
-            found = self._heard.get(timeout=timeout) if timeout != 0 else self._heard.get_nowait()
+            found = self._received.get(timeout=timeout) if timeout != 0 else self._received.get_nowait()
         except queue.Empty:
             return None
         if isinstance(found, Lost):
@@ -72,9 +72,9 @@ class Line:
         try:
             while True:
                 data = self._socket.recv()
-                self._heard.put(data if isinstance(data, bytes) else data.encode())
+                self._received.put(data if isinstance(data, bytes) else data.encode())
         except (ConnectionClosed, OSError) as error:
-            self._heard.put(Lost(f"the line broke: {error}"))
+            self._received.put(Lost(f"the line broke: {error}"))
 
 
 def address(url: str) -> str:

@@ -1,4 +1,4 @@
-"""Policies that live in Python, over a text that an engine steps: they hear what came of each round, may score plans
+"""Policies that live in Python, over a text that an engine steps: they receive what came of each round, may score plans
 between two of them, and name the plan and the rule of the next one."""
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Director:
 
     def __init__(self, policy: Policy, prompt: Sequence[int]) -> None:
         self._policy, self._prompt = policy, prompt
-        self._told: Any = None  # plan and rule of the next round, as the engine has them
+        self._reported: Any = None  # plan and rule of the next round, as the engine has them
 
     def begin(self, ticket: Ticket) -> None:
         """The prompt's pass is over."""
@@ -100,7 +100,7 @@ class Director:
             self._policy.optimizer.start(self._prompt)
         self._direct()
 
-    def hear(self, turn: Any, r: Round, recorder: Recorder) -> None:
+    def receive(self, turn: Any, r: Round, recorder: Recorder) -> None:
         """A round that was not the text's last."""
         if not self._policy.directed:
             return
@@ -140,7 +140,7 @@ class Director:
             return
         skip = policy.optimizer.next().skip if policy.optimizer else policy.skips[0]
         rule = policy.moving.rule if policy.moving else policy.rule
-        if (skip, rule) != self._told:
-            self._told = (skip, rule)
+        if (skip, rule) != self._reported:
+            self._reported = (skip, rule)
             its = _core.TreeRule(**rule.arguments()) if rule else None
             self._ticket.engine.direct(self._ticket.number, native(skip), its)

@@ -11,13 +11,13 @@ from ..errors import InvalidArgument
 
 
 class Engine:
-    """Submits texts and hears of them; from any thread, and anew in a forked process."""
+    """Submits texts and receives what comes of them; from any thread, and anew in a forked process."""
 
     def __init__(self, make: Callable[[], Any]) -> None:
         """make: a _core.Engine, once one is needed."""
         self._make = make
         self._native: Any = None
-        self._boxes: dict[int, deque[Any]] = {}  # what each text under way heard, and nobody has read
+        self._boxes: dict[int, deque[Any]] = {}  # what each text under way received, and nobody has read
         self._process = os.getpid()
 
     @property
@@ -41,7 +41,7 @@ class Engine:
         return Ticket(native, boxes, native.submit(boxes, request))
 
     def step(self) -> None:
-        """One round of all texts, for who hears of many of them; waits where another thread is in one."""
+        """One round of all texts, for who receives of many of them; waits where another thread is in one."""
         if self.started and self._boxes:
             self._native.step(self._boxes)
 
@@ -74,11 +74,11 @@ class Ticket:
         return self._number
 
     @property
-    def heard(self) -> bool:
-        """Whether hear() would not wait."""
+    def received(self) -> bool:
+        """Whether receive() would not wait."""
         return bool(self._box)
 
-    def hear(self) -> Any:
+    def receive(self) -> Any:
         """The next _core.Turn of the text: waits, and steps the engine where no other thread does."""
         self._same_process()
         while not self._box:
@@ -94,12 +94,12 @@ class Ticket:
             self._native.cancel(self._number)
 
     def guess(self, at: int, tokens: Sequence[int]) -> None:
-        """What source "host" proposes from position `at` on, in place of what it was told before."""
+        """What source "host" proposes from position `at` on, in place of what it was given before."""
         if self._process == os.getpid():
             self._native.guess(self._number, at, list(tokens))
 
     def drop(self) -> None:
-        """Nobody is going to hear of it any more."""
+        """Nobody is going to receive of it any more."""
         if self._boxes.pop(self._number, None) is not None:
             self.cancel()
 

@@ -34,7 +34,7 @@ class Event:
     features: Any = field(default=None, repr=False, compare=False)
 
     @property
-    def told(self) -> TokenLogprobs:
+    def reported(self) -> TokenLogprobs:
         """With logprobs."""
         assert self.logprob is not None
         return TokenLogprobs(self.token, self.logprob, self.top, self.piece)
@@ -75,7 +75,7 @@ class Result:
         }
 
 
-def _plain(told: list[TokenLogprobs] | None) -> list[dict[str, Any]] | None:
-    if told is None:
+def _plain(reported: list[TokenLogprobs] | None) -> list[dict[str, Any]] | None:
+    if reported is None:
         return None
-    return [{"token": t.token, "logprob": t.logprob, "top": [list(pair) for pair in t.top]} for t in told]
+    return [{"token": t.token, "logprob": t.logprob, "top": [list(pair) for pair in t.top]} for t in reported]

@@ -58,7 +58,7 @@ class Stream:
     def _read(self) -> None:
         try:
             if self._text.stopper.finish is None:
-                self._hear(self._ticket.hear())
+                self._receive(self._ticket.receive())
             if not self._ready and self._text.stopper.finish is not None:
                 self._result = self._finish()
         except BaseException:
@@ -69,7 +69,7 @@ class Stream:
         """(events so far, whether the text has ended). Never waits. For programs that call LM.step()."""
         events = list(self._ready)
         self._ready.clear()
-        while self._result is None and (self._ticket.heard or self._text.stopper.finish is not None):
+        while self._result is None and (self._ticket.received or self._text.stopper.finish is not None):
             self._read()
             events += self._ready
             self._ready.clear()
@@ -129,7 +129,7 @@ class Stream:
             raise InvalidArgument("[stream] the text is not finished; read all events first")
         return self._result
 
-    def _hear(self, turn: Any) -> None:
+    def _receive(self, turn: Any) -> None:
         text = self._text
         if turn.error is not None:
             name, message = turn.error
@@ -175,15 +175,15 @@ class Stream:
         why = explain(turn, self._ticket.engine.explained, self._spell) if self._spell else ""
         recorder.rounds.append(TracedRound(tree, _skip(turn.plan) if turn.plan else None, recorder.decode, why))
         if self._text.stopper.finish is None:  # a cut block says nothing about what pays
-            self._director.hear(turn, tree, recorder)
+            self._director.receive(turn, tree, recorder)
 
 
 def _shares(turn: Any) -> list[Any]:
     """Features to each token of a turn: of the place before it, to the first one all that come before."""
-    told, n = turn.features, len(turn.tokens)
-    if len(told) == 0:
+    reported, n = turn.features, len(turn.tokens)
+    if len(reported) == 0:
         return [None] * n
-    return np.split(told, range(len(told) - n + 1, len(told)))
+    return np.split(reported, range(len(reported) - n + 1, len(reported)))
 
 
 def explain(turn: Any, round_line: str, spell: Callable[[int], str]) -> str:

@@ -16,7 +16,7 @@ class Transcript:
     """Its events, where it ends, and its figures."""
 
     stopper: Stopper
-    logprobs: bool = False  # whether events tell them
+    logprobs: bool = False  # whether events report them
     recorder: Recorder = field(default_factory=Recorder)
     events: list[Event] = field(default_factory=list)
     prompt: list[TokenLogprobs] = field(default_factory=list)  # what the model says of its tokens from the second on

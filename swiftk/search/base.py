@@ -1,4 +1,4 @@
-"""Interfaces between a text's director, an optimizer, and the engine. Pure policy: it is told
+"""Interfaces between a text's director, an optimizer, and the engine. Pure policy: it is given
 tokens, prices and scores, and never sees the runtime."""
 
 from __future__ import annotations

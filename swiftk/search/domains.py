@@ -1,6 +1,6 @@
 """What was good for texts like this one: prompts are compared by their tokens, the nearest remembered one's set starts.
 
-KNN-SSD (arXiv 2505.16162) compares prompts by hidden states; counts of hashed tokens tell kinds of text apart, too, and
+KNN-SSD (arXiv 2505.16162) compares prompts by hidden states; counts of hashed tokens show kinds of text apart, too, and
 cost no pass of the model. Prompts are remembered one by one: means of several come to look like each other.
 """
 

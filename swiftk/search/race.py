@@ -16,7 +16,7 @@ PAYS = 1.02  # tokens per plain step from which drafting is worth while
 class Race:
     """The incumbent and its challengers.
 
-    price: of a draft step of a set. paired: whether only scores on the same tokens tell who is better, as where sources
+    price: of a draft step of a set. paired: whether only scores on the same tokens show who is better, as where sources
     guess the easy ones and drafts see the rest. margin: a lead counts once it exceeds this over the square root of the
     outcomes it was seen on.
     """

@@ -11,7 +11,7 @@ from ..api import LM
 from ..running.result import Event, Result, TokenLogprobs
 from .calls import Reader
 from .logprobs import Entries, Entry, chat_shape, completion_shape, of_prompt
-from .tools import Tools, told_calls
+from .tools import Tools, reported_calls
 
 
 class Answer:
@@ -30,9 +30,9 @@ class Answer:
     ) -> None:
         """begins: of each text, whether no words come before it."""
         self._lm, self._chat, self._logprobs, self._tools = lm, chat, logprobs, tools
-        self.sources = False  # whether chunks tell who proposed each token
+        self.sources = False  # whether chunks report who proposed each token
         self._readers: dict[int, Reader] = {}  # of texts, by index
-        self._calls: dict[int, list[dict[str, Any]]] = {}  # that a stream tells at the end of a text
+        self._calls: dict[int, list[dict[str, Any]]] = {}  # that a stream reports at the end of a text
         self._entries = [Entries(lm.tokenizer, each) for each in begins]
         self._offsets = [0] * len(self._entries)  # characters of each text that entries have had
         self._id = f"{'chatcmpl' if chat else 'cmpl'}-{number}"
@@ -51,8 +51,8 @@ class Answer:
                 content = {"message": {"role": "assistant", "content": said or (None if calls else ""), **called}}
                 reason = "tool_calls" if calls else reason
             prompt = of_prompt(self._lm.tokenizer, result, start)
-            told = self._told(i, result.logprobs or (), result.text, True, prompt)
-            choices.append({"index": i, **content, "logprobs": told, "finish_reason": reason})
+            reported = self._reported(i, result.logprobs or (), result.text, True, prompt)
+            choices.append({"index": i, **content, "logprobs": reported, "finish_reason": reason})
         return {**self._same, "object": kind, "choices": choices, "usage": usage(results), "metrics": metrics(results)}
 
     def echo(self, index: int, text: str) -> str:
@@ -64,7 +64,7 @@ class Answer:
         """A line of the stream: some tokens of a text, and its end."""
         events = list(events)
         text = "".join(e.text for e in events)
-        told = self._told(index, events, text, result is not None)
+        reported = self._reported(index, events, text, result is not None)
         content: dict[str, Any] = {"text": text}
         reason = result and finish(result)
         if self._chat:
@@ -78,7 +78,7 @@ class Answer:
                 reason = "tool_calls"
         if self.sources:
             content["pieces"] = [(e.text, e.source) for e in events]
-        return self._line([{"index": index, **content, "logprobs": told, "finish_reason": reason}])
+        return self._line([{"index": index, **content, "logprobs": reported, "finish_reason": reason}])
 
     def _parted(self, index: int, text: str, ended: bool) -> tuple[str, list[dict[str, Any]]]:
         """What is said, and what is called, of a text that goes on by so much."""
@@ -87,7 +87,7 @@ class Answer:
         reader = self._readers.setdefault(index, self._tools.reader())
         first = reader.count
         said, calls = reader.push(text, ended)
-        return said, told_calls(calls, f"{self._id.rpartition('-')[2]}-{index}", first)
+        return said, reported_calls(calls, f"{self._id.rpartition('-')[2]}-{index}", first)
 
     def last(self, results: Sequence[Result], with_usage: bool) -> str:
         """The last lines of a stream."""
@@ -98,7 +98,7 @@ class Answer:
         kind = "chat.completion.chunk" if self._chat else "text_completion"
         return f"data: {json.dumps({**self._same, 'object': kind, 'choices': choices, **(extra or {})})}\n\n"
 
-    def _told(
+    def _reported(
         self,
         index: int,
         tokens: Iterable[Event | TokenLogprobs],

@@ -151,13 +151,13 @@ class Door:
         for _ in range(3):  # a replica that dies before it answers has said nothing: another one may
             pieces = handle.answer.remote(scope, body, key=key)
             try:
-                status, told = await pieces.__anext__()
+                status, reported = await pieces.__anext__()
                 break
             except RayError:
                 continue
         else:
             raise Refused(503, "[serve] no replica answers", {"Retry-After": "5"})
-        kept = {k: v for k, v in told if k.lower() not in _SKIPPED}
+        kept = {k: v for k, v in reported if k.lower() not in _SKIPPED}
         return StreamingResponse(_closing(pieces), status, kept)
 
 

@@ -129,7 +129,7 @@ class Guard:
             if not exchange.status:  # else the client sees that its answer breaks off
                 await refused.response()(scope, exchange.receive, exchange.send)
         finally:
-            self._tell(scope, method, exchange.status, note)
+            self._report(scope, method, exchange.status, note)
 
     async def _answer(self, scope: Any, exchange: Exchange) -> None:
         refused = self._refusal(scope)
@@ -154,7 +154,7 @@ class Guard:
             return Refused(503, "[serve] the model is being loaded", {"Retry-After": "5"})
         return None
 
-    def _tell(self, scope: Any, method: str, status: int, note: Note) -> None:
+    def _report(self, scope: Any, method: str, status: int, note: Note) -> None:
         seconds = perf_counter() - note.began
         route = getattr(scope.get("route"), "path", "none")
         self._metrics.answered(method if method in _METHODS else "other", route, status, seconds)

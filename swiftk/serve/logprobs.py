@@ -61,19 +61,19 @@ class Entries:
             left -= len(entries[i].bytes)
         return entries
 
-    def _entry(self, told: Event | TokenLogprobs) -> Entry:
-        top = tuple(self._other(*one) for one in told.top)
+    def _entry(self, reported: Event | TokenLogprobs) -> Entry:
+        top = tuple(self._other(*one) for one in reported.top)
         if not self._tokenizer.available:
-            return Entry(str(told.token), b"", told.logprob, told.token, top)
-        text = told.piece[: self._room]
+            return Entry(str(reported.token), b"", reported.logprob, reported.token, top)
+        text = reported.piece[: self._room]
         self._room -= len(text)
-        (own, dropped), decoder = self._bytes(told.token), _utf8("replace")
+        (own, dropped), decoder = self._bytes(reported.token), _utf8("replace")
         decoder.decode(self._half + own)
-        said = told.piece or decoder.getstate()[0]  # else a token that the text leaves out, or a first space
+        said = reported.piece or decoder.getstate()[0]  # else a token that the text leaves out, or a first space
         if said:
             self._half = decoder.getstate()[0]
         self._begins = self._begins and not said and not dropped
-        return Entry(text, own if said else b"", told.logprob, told.token, top)
+        return Entry(text, own if said else b"", reported.logprob, reported.token, top)
 
     def _other(self, token: int, logprob: float) -> Entry:
         """An alternative to a token."""
@@ -98,16 +98,16 @@ def of_prompt(tokenizer: Tokenizer, result: Result, text: str) -> list[Entry]:
     if result.prompt_logprobs is None:
         return []
     spell = Detokenizer(lambda ids: tokenizer.decode(ids, skip_special_tokens=False) if tokenizer.available else "")
-    told = [TokenLogprobs(result.prompt_tokens[0], 0.0), *result.prompt_logprobs]
+    reported = [TokenLogprobs(result.prompt_tokens[0], 0.0), *result.prompt_logprobs]
     out, at = [], 0
     entries = Entries(tokenizer, True)
-    for i, one in enumerate(told):
+    for i, one in enumerate(reported):
         piece = spell.push(one.token)
         piece = next((p for p in (piece, piece.removeprefix(" ")) if text.startswith(p, at)), "")
-        if i == len(told) - 1:
+        if i == len(reported) - 1:
             piece = text[at:]  # half a character, perhaps
         at += len(piece)
-        out += entries.push([TokenLogprobs(one.token, one.logprob, one.top, piece)], piece, i == len(told) - 1)
+        out += entries.push([TokenLogprobs(one.token, one.logprob, one.top, piece)], piece, i == len(reported) - 1)
     return [replace(out[0], logprob=None, top=None), *out[1:]]
 
 

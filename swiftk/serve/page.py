@@ -19,7 +19,7 @@ text is the same without drafting.</p></header>
 <label>key <input id="key" type="password" autocomplete="off" size="8"></label>
 <button id="go">Go</button> <button id="stop" type="button" disabled>Stop</button>
 </div><p class="soft" id="how">&nbsp;</p></form>
-<div class="card" style="margin-top:12px"><p class="soft" id="told">&nbsp;</p>
+<div class="card" style="margin-top:12px"><p class="soft" id="reported">&nbsp;</p>
 <div class="legend" id="legend"></div><div class="text" id="text" aria-live="polite"></div></div>
 """
 
@@ -103,7 +103,7 @@ async function run() {
     speculate: at("speculate").checked, stream: true, stream_options: {include_usage: true, include_sources: true}};
   if (kind === "completions") asked.prompt = said; else asked.messages = [{role: "user", content: said}];
   at("text").replaceChildren();
-  at("told").textContent = "\\u2026";
+  at("reported").textContent = "\\u2026";
   const began = performance.now();
   const response = await fetch("v1/" + kind, {method: "POST", headers: headers(), body: JSON.stringify(asked),
     signal: running.signal});
@@ -120,13 +120,13 @@ async function run() {
     legend(counts);
     if (one.usage) {
       const seconds = (performance.now() - began) / 1000, drafting = one.metrics.speculative_decoding;
-      at("told").textContent = `${one.usage.completion_tokens} tokens in ${seconds.toFixed(2)} s, ` +
+      at("reported").textContent = `${one.usage.completion_tokens} tokens in ${seconds.toFixed(2)} s, ` +
         `${(one.usage.completion_tokens / seconds).toFixed(1)} a second, ` +
         `${drafting.mean_generated_length.toFixed(2)} for each pass of the model` +
         Object.entries(drafting.accepted_by_plan).map(([plan, n]) => `; ${n} by the plan: ${plan}`).join("");
       const why = !model.chat_template ? "text" : kind === "completions" ? "raw" : "chat";
       if (ended === "stop" && !at("text").textContent.trim())
-        at("told").textContent += `. Nothing to show: ${NOTHING[why]}`;
+        at("reported").textContent += `. Nothing to show: ${NOTHING[why]}`;
     }
   }
 }
@@ -137,7 +137,7 @@ at("form").addEventListener("submit", async event => {
   at("go").disabled = true;
   at("stop").disabled = false;
   try { await run(); } catch (error) {
-    at("told").textContent = error.name === "AbortError" ? "stopped" : error.message;
+    at("reported").textContent = error.name === "AbortError" ? "stopped" : error.message;
   }
   at("go").disabled = false;
   at("stop").disabled = true;

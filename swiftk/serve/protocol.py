@@ -94,8 +94,8 @@ class CompletionRequest(Request, _options("completion")):  # type: ignore[misc]
     parse_special: bool = True
 
     def options(self, lm: LM, most_tokens: int | None, logprobs: int | None) -> list[dict[str, Any]]:
-        told = {"prompt_logprobs": logprobs} if self.echo and logprobs is not None else {}
-        return [{**one, **told} for one in super().options(lm, most_tokens, logprobs)]
+        reported = {"prompt_logprobs": logprobs} if self.echo and logprobs is not None else {}
+        return [{**one, **reported} for one in super().options(lm, most_tokens, logprobs)]
 
     def prompts(self) -> list[Any]:
         """One or several."""

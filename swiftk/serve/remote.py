@@ -50,12 +50,12 @@ class Held:
         self.rows: list[bytes] = []  # features of the text's tokens
         self.result: Result | None = None
         self.failed: BaseException | None = None
-        self.line: object = None  # that is told of it, the last one
+        self.line: object = None  # that receives it, the last one
         self._at, self._guess = 0, list[int]()
         self._grew = asyncio.Condition()
-        self._hearing = asyncio.create_task(self._hear())
+        self._receiving = asyncio.create_task(self._receive())
 
-    async def _hear(self) -> None:
+    async def _receive(self) -> None:
         try:
             async for events in self.text.batches():
                 for event in events:
@@ -73,7 +73,7 @@ class Held:
             self._grew.notify_all()
 
     async def grown(self, said: int, known: int, line: object) -> None:
-        """Until there is something to say after `said` tokens and `known` features, or another line is told."""
+        """Until there is something to say after `said` tokens and `known` features, or another line is given."""
 
         def more() -> bool:
             return len(self.events) > said or len(self.rows) > known or self.line is not line
@@ -90,7 +90,7 @@ class Held:
         self._at, self._guess = self._at + past, self._guess[past:]
         self.text.guess(self._guess, self._at)
 
-    def told(self, said: int, known: int) -> dict[str, Any]:
+    def reported(self, said: int, known: int) -> dict[str, Any]:
         """Tokens after `said` and features after `known`, as a frame has them. Tokens do not wait for many
         features, as a long prompt has them."""
         new, rows = self.events[said:], self.rows[known:]
@@ -108,8 +108,8 @@ class Held:
 def _sampling(o: GenerateOptions) -> dict[str, Any]:
     """The sampler that draws the text, for a client that guesses its draws. Fields that are off are left out, but for
     those of which the client's model may have other defaults."""
-    told = {name: (getattr(o, name), one.checkpoint) for name, one in table(TextOptions).items() if one.sampler}
-    return {"seed": o.seed, **{name: value for name, (value, always) in told.items() if value or always}}
+    reported = {name: (getattr(o, name), one.checkpoint) for name, one in table(TextOptions).items() if one.sampler}
+    return {"seed": o.seed, **{name: value for name, (value, always) in reported.items() if value or always}}
 
 
 class Remotes:
@@ -126,15 +126,15 @@ class Remotes:
         try:
             name, held, said, known = await self._first(socket)
             await held.wake()
-            hearing = asyncio.create_task(self._hear(socket, held))
+            receiving = asyncio.create_task(self._receive(socket, held))
             try:
-                if await self._tell(socket, held, said, known):
+                if await self._report(socket, held, said, known):
                     self._drop(name)
             except SwiftkError:
                 self._drop(name)
                 raise
             finally:
-                hearing.cancel()
+                receiving.cancel()
                 note.prompt_tokens, note.new_tokens = held.text.prompt_tokens, held.text.new_tokens
         except Exception as error:
             closed = isinstance(error, (WebSocketDisconnect, RuntimeError)) and not isinstance(error, SwiftkError)
@@ -189,11 +189,11 @@ class Remotes:
         o = frames.options_of(options).filled(lm.defaults, 0)
         if self._server.settings.most_tokens is not None:
             options["max_new_tokens"] = fewer(o.max_new_tokens, self._server.settings.most_tokens)
-        features, told = None, {}
+        features, reported = None, {}
         if "features" in frame:
             features = Features.parse(frame["features"])
-            told = {"features": DRAFTER_NAMES[features.among(self._heads())]}
-        return o, lm.prepare([frame["prompt"]], [{**options, "drafter": "host", **told}]), features
+            reported = {"features": DRAFTER_NAMES[features.among(self._heads())]}
+        return o, lm.prepare([frame["prompt"]], [{**options, "drafter": "host", **reported}]), features
 
     def _heads(self) -> list[Features]:
         """Features that the loaded heads read."""
@@ -203,7 +203,7 @@ class Remotes:
             self._reads = [read_by(kind, *reads, folder) for kind, reads, folder in each]
         return self._reads
 
-    async def _hear(self, socket: WebSocket, held: Held) -> None:
+    async def _receive(self, socket: WebSocket, held: Held) -> None:
         try:
             while (frame := await self._read(socket, "guess", "cancel"))["op"] == "guess":
                 held.guess(frame["at"], frame["tokens"])
@@ -214,7 +214,7 @@ class Remotes:
         except (WebSocketDisconnect, RuntimeError):
             pass
 
-    async def _tell(self, socket: WebSocket, held: Held, said: int, known: int) -> bool:
+    async def _report(self, socket: WebSocket, held: Held, said: int, known: int) -> bool:
         """Tokens as rounds bring them. Whether all is said."""
         while True:
             await held.grown(said, known, socket)
@@ -226,10 +226,10 @@ class Remotes:
                 if held.result:
                     await socket.send_bytes(frames.pack("end", reason=held.result.finish_reason))
                     return True
-            told = held.told(said, known)
-            await socket.send_bytes(frames.pack("tokens", **told))
-            said += len(told["tokens"])
-            known += len(told.get("features", b"")) // (held.features.bytes if held.features else 1)
+            reported = held.reported(said, known)
+            await socket.send_bytes(frames.pack("tokens", **reported))
+            said += len(reported["tokens"])
+            known += len(reported.get("features", b"")) // (held.features.bytes if held.features else 1)
 
     async def _read(self, socket: WebSocket, *ops: str) -> dict[str, Any]:
         data, most = await socket.receive_bytes(), self._server.settings.most_bytes

@@ -54,7 +54,7 @@ class Server:
 
     def __init__(self, settings: ServeSettings) -> None:
         self.settings = settings
-        self.names = settings.names  # the first one is told where a request names none
+        self.names = settings.names  # the first one is named where a request names none
         self.metrics = Metrics(*self.names[:1])
         self.intake = Intake(settings)
         self.began = int(time.time())
@@ -150,23 +150,23 @@ def _end(texts: Sequence[Text], note: Note) -> None:
 
 async def _merged(texts: Sequence[Text]) -> AsyncIterator[tuple[int, list[Event] | None, bool]]:
     """(index, events or None at its end, whether they are its first) of all texts, as they come."""
-    heard: asyncio.Queue[Any] = asyncio.Queue()
+    received: asyncio.Queue[Any] = asyncio.Queue()
 
     async def listen(index: int, text: Text) -> None:
         first = True
         try:
             async for events in text.batches():
-                heard.put_nowait((index, events, first))
+                received.put_nowait((index, events, first))
                 first = False
-            heard.put_nowait((index, None, first))
+            received.put_nowait((index, None, first))
         except BaseException as error:
-            heard.put_nowait(error)
+            received.put_nowait(error)
 
     listeners = [asyncio.create_task(listen(i, text)) for i, text in enumerate(texts)]
     try:
         left = len(texts)
         while left:
-            found = await heard.get()
+            found = await received.get()
             if isinstance(found, BaseException):
                 raise found
             yield found

@@ -20,14 +20,14 @@ class Text:
         self._stream, self.prompt_tokens, self._loop = stream, prompt_tokens, loop
         self.new_tokens = 0  # so far
         self.failure: SwiftkError | None = None
-        self._heard: asyncio.Queue[list[Event] | BaseException | None] = asyncio.Queue()
+        self._received: asyncio.Queue[list[Event] | BaseException | None] = asyncio.Queue()
 
     async def batches(self) -> AsyncIterator[list[Event]]:
         """Tokens as rounds commit them."""
-        while (heard := await self._heard.get()) is not None:
-            if isinstance(heard, BaseException):
-                raise heard
-            yield heard
+        while (received := await self._received.get()) is not None:
+            if isinstance(received, BaseException):
+                raise received
+            yield received
 
     async def wait(self) -> Result:
         async for _ in self.batches():
@@ -60,15 +60,15 @@ class Text:
             return True
         if events:
             self.new_tokens += len(events)
-            self.tell(events)
+            self.report(events)
         return over
 
     def end(self) -> None:
-        self.tell(self.failure)
+        self.report(self.failure)
 
-    def tell(self, heard: list[Event] | BaseException | None) -> None:
+    def report(self, received: list[Event] | BaseException | None) -> None:
         try:
-            self._loop.call_soon_threadsafe(self._heard.put_nowait, heard)
+            self._loop.call_soon_threadsafe(self._received.put_nowait, received)
         except RuntimeError:  # the loop is closed: nobody listens
             self._stream.cancel()
 
@@ -122,7 +122,7 @@ class Texts:
         with self._changed:
             texts = list(self._active)
         for text in texts:
-            text.tell(error)
+            text.report(error)
             text.close()
 
     @property

@@ -80,7 +80,7 @@ def _function(index: int, tool: Any) -> Mapping[str, Any]:
     return function
 
 
-def told_calls(calls: Sequence[Call], answer: str, first: int) -> list[dict[str, Any]]:
+def reported_calls(calls: Sequence[Call], answer: str, first: int) -> list[dict[str, Any]]:
     """As OpenAI has calls. answer: what tells their ids from those of others; first: the number of the first."""
     return [
         {

@@ -108,8 +108,8 @@ class DrafterTrainer(trainer.Trainer):
         by_place = all_right.mean(0)
         length = 1 + all_right.cumprod(1).sum(1).mean().item()
         self.validations.add(self.step, [length, *by_place.tolist()])
-        told = "  ".join(f"{i}: {p:.2f}" for i, p in enumerate(by_place.tolist(), 1))
-        self.display.say(f"step {self.step}/{s.steps}: {length:.2f} tokens a pass; the model's own, by place  {told}")
+        found = "  ".join(f"{i}: {p:.2f}" for i, p in enumerate(by_place.tolist(), 1))
+        self.display.say(f"step {self.step}/{s.steps}: {length:.2f} tokens a pass; the model's own, by place  {found}")
 
     def export(self) -> None:
         with whole(self.folder / "config.json") as partial:

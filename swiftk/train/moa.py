@@ -39,7 +39,7 @@ class CrossAttention(Attention):
 
 
 class MoaLayer(nn.Module):
-    """A decoder's layer over rows that see what they are told to, of their own or of others by the same norm."""
+    """A decoder's layer over rows that see what they are asked to, of their own or of others by the same norm."""
 
     def __init__(self, s: Shape) -> None:
         super().__init__()

@@ -148,15 +148,15 @@ def test_threads_take_turns(lm):
 
 def test_an_interrupt_leaves_the_model_usable(lm, monkeypatch):
     want, calls = plain(lm).tokens, []
-    hear = Ticket.hear
+    receive = Ticket.receive
 
     def interrupted(self):
         calls.append(1)
         if len(calls) == 3:
             raise KeyboardInterrupt
-        return hear(self)
+        return receive(self)
 
-    monkeypatch.setattr(Ticket, "hear", interrupted)
+    monkeypatch.setattr(Ticket, "receive", interrupted)
     with pytest.raises(KeyboardInterrupt):
         drafted(lm)
     assert drafted(lm).tokens == want
@@ -290,8 +290,8 @@ def test_load_logs_one_line(tiny_dir, caplog):
     assert "2 threads" in caplog.text
 
 
-def test_a_long_load_tells_the_log(tiny_dir, caplog, monkeypatch):
-    monkeypatch.setattr("swiftk.api._TELL", -1.0)
+def test_a_long_load_reports_the_log(tiny_dir, caplog, monkeypatch):
+    monkeypatch.setattr("swiftk.api._REPORT", -1.0)
     with caplog.at_level(logging.INFO, "swiftk"):
         swiftk.load(tiny_dir("llama3", layers=LAYERS), threads=2)
     assert "copies in few bits included: 100 %" in caplog.records[-2].getMessage()

@@ -98,22 +98,22 @@ def test_run_reads_stdin_and_writes_json(swift, folder, monkeypatch):
     assert found["stats"]["generated_tokens"] == len(found["tokens"])
 
 
-@pytest.mark.parametrize("heard", [0, 1, 4])
-def test_an_interrupted_run_prints_what_there_is(swift, folder, monkeypatch, heard):
+@pytest.mark.parametrize("received", [0, 1, 4])
+def test_an_interrupted_run_prints_what_there_is(swift, folder, monkeypatch, received):
     asked = ("run", folder, "Question: how", "-n", "12", "--no-spec")
-    want, calls, hear = swift(*asked)[1], [], Ticket.hear
+    want, calls, receive = swift(*asked)[1], [], Ticket.receive
 
     def interrupted(self):
         calls.append(1)
-        if len(calls) == heard + 1:
+        if len(calls) == received + 1:
             raise KeyboardInterrupt
-        return hear(self)
+        return receive(self)
 
-    monkeypatch.setattr(Ticket, "hear", interrupted)
+    monkeypatch.setattr(Ticket, "receive", interrupted)
     status, out, _ = swift(*asked, "--json")
     found = json.loads(out)
     assert (status, found["finish_reason"]) == (130, "cancelled")
-    assert len(found["tokens"]) == heard and want.startswith(found["text"])
+    assert len(found["tokens"]) == received and want.startswith(found["text"])
     calls.clear()
     assert swift(*asked)[:2] == (130, found["text"] + "\n")
 
@@ -143,7 +143,7 @@ def test_info(swift, folder):
     assert found["isa"] in out
 
 
-def test_info_and_doctor_tell_of_a_drafter(swift, folder, tmp_path):
+def test_info_and_doctor_report_of_a_drafter(swift, folder, tmp_path):
     drafter = str(make_block(tmp_path / "head", Path(folder)))
     status, out, _ = swift("info", folder, "--drafter", drafter, "--json")
     found = json.loads(out)

@@ -18,7 +18,7 @@ from swiftk.errors import InvalidArgument, NumericalError
 
 
 class Scripted:
-    """A model that answers what it is told to: texts, pieces, errors, or what a function of the messages gives."""
+    """A model that answers what it is asked to: texts, pieces, errors, or what a function of the messages gives."""
 
     name, about, note = "scripted", "scripted: a model", ""
     options = ("temperature", "seed", "max_new_tokens", "stop", "speculate")
@@ -31,8 +31,8 @@ class Scripted:
 
     def answer(self, messages, options):
         self.asked.append((messages, options))
-        told = self.answers.pop(0) if self.answers else "yes"
-        for one in [told] if isinstance(told, (str, Exception)) else told(messages) if callable(told) else told:
+        next = self.answers.pop(0) if self.answers else "yes"
+        for one in [next] if isinstance(next, (str, Exception)) else next(messages) if callable(next) else next:
             if isinstance(one, BaseException):
                 raise one
             if callable(one):
@@ -141,10 +141,10 @@ def up_to(messages):
 def test_a_full_context_drops_the_oldest_turns_and_says_so(talk, system):
     model = Scripted(*[up_to(5)] * 40)
     _, err, chat = talk(model, *"abcdef", system=system)
-    told = [] if system is None else [{"role": "system", "content": "brief"}]
-    assert model.asked[-1][0] == told + said("d", "answer d", "e", "answer e", "f")
+    first = [] if system is None else [{"role": "system", "content": "brief"}]
+    assert model.asked[-1][0] == first + said("d", "answer d", "e", "answer e", "f")
     assert err == "the context is full: the oldest turn is dropped\n" * 3  # at d, e and f
-    assert len(chat.messages()) == len(told) + 12  # what is saved has them all
+    assert len(chat.messages()) == len(first) + 12  # what is saved has them all
 
 
 def test_several_turns_are_dropped_at_once(talk):
@@ -180,7 +180,7 @@ def test_notes_come_after_the_answer(talk, monkeypatch):
     ("line", "near"),
     [("/hlep", "/help"), ("/exi", "/exit"), ("/clera now", "/clear"), ("/Save x", "/save"), ("/", "/"), ("//x", "/")],
 )
-def test_an_unknown_command_is_told_and_never_sent(talk, line, near):
+def test_an_unknown_command_is_reported_and_never_sent(talk, line, near):
     model = Scripted()
     out, err, _ = talk(model, line)
     assert not model.asked and out == ""

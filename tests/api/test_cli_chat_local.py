@@ -116,7 +116,7 @@ def test_a_folder_without_a_tokenizer_is_refused_before_it_is_loaded(piped, tmp_
         (("--url", "http://127.0.0.1:1", "--threads", "1"), "--threads: for a model that is loaded here"),
     ],
 )
-def test_mistakes_are_told_before_anything_is_loaded(piped, monkeypatch, arguments, says):
+def test_mistakes_are_reported_before_anything_is_loaded(piped, monkeypatch, arguments, says):
     monkeypatch.setattr(local, "open_model", lambda *_: pytest.fail("it is being loaded"))
     status, out, err = piped("a\n", *arguments)
     assert (status, out) == (2, "") and says in err

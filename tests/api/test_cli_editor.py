@@ -24,15 +24,15 @@ def typed(monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
     def run(*keys):
-        heard = []
+        received = []
         with create_pipe_input() as pipe:
             messages = iter(editor.Editor(DummyOutput(), input=pipe))
             for one in keys:
                 pipe.send_text(one)
-                heard += [next(messages)]
+                received += [next(messages)]
             pipe.send_text(CTRL_D)
             assert list(messages) == []
-        return heard, capsys.readouterr().err
+        return received, capsys.readouterr().err
 
     return run
 
@@ -45,7 +45,7 @@ def pasted(text):
 
 
 @pytest.mark.parametrize(
-    ("keys", "heard"),
+    ("keys", "received"),
     [
         (["one\r", "two\r"], ["one", "two"]),
         ([f"ac{LEFT}b\r"], ["abc"]),
@@ -59,8 +59,8 @@ def pasted(text):
         ([], []),
     ],
 )
-def test_what_is_typed(typed, keys, heard):
-    assert typed(*keys) == (heard, "")
+def test_what_is_typed(typed, keys, received):
+    assert typed(*keys) == (received, "")
 
 
 @pytest.mark.parametrize("length", [4094, 4096, 60_000])
@@ -90,8 +90,8 @@ def test_the_history_is_kept_for_its_user_alone(typed, tmp_path):
 
 def test_a_history_that_cannot_be_written_is_of_this_chat(typed, tmp_path, monkeypatch):
     (tmp_path / "state").write_text("a file")
-    heard, err = typed("one\r", f"{UP}\r")
-    assert heard == ["one", "one"] and "the history is of this chat alone" in err
+    received, err = typed("one\r", f"{UP}\r")
+    assert received == ["one", "one"] and "the history is of this chat alone" in err
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "other"))
 
     def full(*_):

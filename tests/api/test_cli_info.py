@@ -104,7 +104,7 @@ def huge(folder):
     return at
 
 
-def test_a_model_larger_than_memory_is_told_of_without_being_read(tmp_path):
+def test_a_model_larger_than_memory_is_reported_of_without_being_read(tmp_path):
     """On a machine with a gigabyte for all of it."""
     size = huge(tmp_path / "m")
     code = "import sys; from swiftk.cli import main; sys.exit(main(sys.argv[1:]))"

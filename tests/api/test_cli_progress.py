@@ -140,7 +140,7 @@ WORDS = {  # command: (arguments, what it says of its progress)
 
 
 @pytest.mark.parametrize("command", WORDS)
-def test_piped_commands_tell(shown, tiny_dir, tmp_path, monkeypatch, capsys, command):
+def test_piped_commands_report(shown, tiny_dir, tmp_path, monkeypatch, capsys, command):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("swiftk.cli.doctor._SECONDS", 0.0)
     (tmp_path / "data.txt").write_text("Question: who?\n")
@@ -152,7 +152,7 @@ def test_piped_commands_tell(shown, tiny_dir, tmp_path, monkeypatch, capsys, com
     assert "\x1b" not in found and "\r" not in found
 
 
-def test_check_tells_its_time_before_and_after(shown, tiny_dir, tmp_path, monkeypatch, capsys):
+def test_check_reports_its_time_before_and_after(shown, tiny_dir, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(check, "err", common.err)
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("one\ntwo\nthree\nfour\n")

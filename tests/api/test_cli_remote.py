@@ -38,12 +38,12 @@ class Script:
 
     def answer(self, path, body):
         if path.endswith("/models"):
-            status, told = self.models[:2]
-            return status, "application/json", [told]
+            status, body = self.models[:2]
+            return status, "application/json", [body]
         self.asked.append(json.loads(body))
-        told = self.answers.pop(0)
+        body = self.answers.pop(0)
         return (
-            told if isinstance(told, tuple) else (200, "text/event-stream", told if isinstance(told, list) else [told])
+            body if isinstance(body, tuple) else (200, "text/event-stream", body if isinstance(body, list) else [body])
         )
 
 
@@ -223,8 +223,8 @@ BAD = {  # answers that are errors, and what is said of them
 
 @pytest.mark.parametrize("name", BAD)
 def test_an_error_costs_a_turn(talk, name):
-    told, says = BAD[name]
-    with scripted(data(delta("one")) + DONE, told, data(delta("three")) + DONE) as (url, script):
+    body, says = BAD[name]
+    with scripted(data(delta("one")) + DONE, body, data(delta("three")) + DONE) as (url, script):
         status, out, err = talk(url, "a", "b", "c")
     assert status == 0 and says in err and "/retry asks again" in err and "\x1b" not in err
     assert out in ("one\nthree\n", "one\nhalf\nthree\n")

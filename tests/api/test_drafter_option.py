@@ -1,4 +1,4 @@
-"""generate(drafter=...): the same text whoever proposes it, who did is told, contradictions are refused."""
+"""generate(drafter=...): the same text whoever proposes it, who did is reported, contradictions are refused."""
 
 import functools
 
@@ -77,7 +77,7 @@ def test_stop_strings_end_inside_of_a_guessed_block(demo):
     assert (got.tokens, got.text, got.finish_reason) == (want.tokens, want.text, "stop")
 
 
-def test_events_tell_who_proposed(demo):
+def test_events_report_who_proposed(demo):
     stream = demo.generate(PROMPT, max_new_tokens=N, ignore_eos=True, drafter="suffix", speculate="always", stream=True)
     events = list(stream)
     assert [e.source for e in events] == stream.result.sources

@@ -91,28 +91,28 @@ def test_sampling_is_the_engines_and_repeats_by_torchs_seed(model):
     assert found[0, len(PROMPTS[0]) :].tolist()[: len(want.tokens)] == want.tokens
 
 
-class Told:
+class Given:
     """A streamer."""
 
     def __init__(self):
-        self.heard, self.ended = [], False
+        self.received, self.ended = [], False
 
     def put(self, value):
-        self.heard += value.flatten().tolist()
+        self.received += value.flatten().tolist()
 
     def end(self):
         self.ended = True
 
 
-def test_streamers_hear_every_token(model):
-    own, ours = Told(), Told()
+def test_streamers_receive_every_token(model):
+    own, ours = Given(), Given()
     ids, options = torch.tensor(PROMPTS[:1]), {"max_new_tokens": 12, "do_sample": False}
     model.generate(ids, streamer=own, **options)
     model.generate(ids, streamer=ours, custom_generate=swiftk.hf.generate, **options)
-    assert ours.heard == own.heard and ours.ended
+    assert ours.received == own.received and ours.ended
     three = padded(PROMPTS)["input_ids"]
     with pytest.raises(InvalidArgument, match="one text, got 3"):
-        swiftk.hf.generate(model, three, generation_config=model.generation_config, streamer=Told())
+        swiftk.hf.generate(model, three, generation_config=model.generation_config, streamer=Given())
 
 
 def test_criteria_of_the_callers_stop_it(model):

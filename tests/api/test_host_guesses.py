@@ -80,7 +80,7 @@ def test_refused(lm):
     stream.guess([1, 2])  # it has ended: no error
 
 
-def test_who_does_not_listen_is_told_nothing(lm, wanted):
+def test_who_does_not_listen_is_reported_nothing(lm, wanted):
     stream = lm.submit(PROMPT, **ASKED, drafter="suffix", speculate="always")
     stream.guess(wanted[0.0])
     assert "host" not in stream.wait().sources

@@ -266,7 +266,7 @@ def test_names(tmp_path, monkeypatch, given):
 
 
 @pytest.mark.parametrize("given", ["", "models--org--name", "models--org--name/snapshots", "models--org--name/blobs"])
-def test_the_cache_of_the_hub_tells_its_snapshots(tmp_path, given):
+def test_the_cache_of_the_hub_reports_its_snapshots(tmp_path, given):
     lay(tmp_path, CACHE)
     snapshots = tmp_path / "hub/models--org--name/snapshots"
     words = [f"A model is in {snapshots}/bbb, {snapshots}/aaa: give"]  # main's first

@@ -13,7 +13,7 @@ from swiftk.testing import make_tiny
 
 @pytest.fixture(scope="module")
 def lm(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("told") / "tiny"
+    folder = tmp_path_factory.mktemp("reported") / "tiny"
     make_tiny(folder, "llama3", "float32", layers=3, max_position_embeddings=2048)
     with swiftk.load(folder, device="cpu", max_sequences=4) as lm:
         yield lm
@@ -40,13 +40,13 @@ def test_they_are_a_softmax_of_every_row(lm):
     logits = _core.Taps(lm.model, [0], 64).read(text)[1].astype(np.float64)
     best = logits.max(1, keepdims=True)
     want = logits - best - np.log(np.exp(logits - best).sum(1, keepdims=True))
-    for i, told in enumerate(found):
-        assert told.logprob == pytest.approx(want[i, text[i + 1]], abs=1e-5)
-        assert [t for t, _ in told.top] == np.argsort(-want[i], kind="stable")[:5].tolist()
+    for i, reported in enumerate(found):
+        assert reported.logprob == pytest.approx(want[i, text[i + 1]], abs=1e-5)
+        assert [t for t, _ in reported.top] == np.argsort(-want[i], kind="stable")[:5].tolist()
 
 
 def test_others_do_not_notice(lm):
-    """A text whose prompt is told among texts that decode, and more of them than step at a time."""
+    """A text whose prompt is given among texts that decode, and more of them than step at a time."""
     prompts = [[5 + i, 9, 17] * (40 * i + 1) for i in range(7)]
     each = [{"prompt_logprobs": 2} if i % 2 else {} for i in range(7)]
     options = {"max_new_tokens": 40, **GREEDY}
@@ -60,7 +60,7 @@ def test_others_do_not_notice(lm):
 def test_one_token_and_plain_values(lm):
     found = lm.generate([5], max_new_tokens=2, prompt_logprobs=0, **GREEDY)
     assert found.prompt_logprobs == [] and found.to_dict()["prompt_logprobs"] == []
-    told = lm.generate([5, 6], max_new_tokens=2, prompt_logprobs=1, **GREEDY).to_dict()["prompt_logprobs"]
-    assert told[0]["token"] == 6 and len(told[0]["top"]) == 1
+    reported = lm.generate([5, 6], max_new_tokens=2, prompt_logprobs=1, **GREEDY).to_dict()["prompt_logprobs"]
+    assert reported[0]["token"] == 6 and len(reported[0]["top"]) == 1
     with pytest.raises(InvalidArgument, match="prompt_logprobs=65"):
         lm.generate([5, 6], prompt_logprobs=65)

@@ -32,7 +32,7 @@ def test_every_token_once_in_order_and_escaped():
     assert [hover.split(", ")[1] for _, _, hover in page.tokens] == turns
 
 
-def test_logprobs_are_told():
+def test_logprobs_are_reported():
     hovers = [hover for _, _, hover in Page(render(made(TEXTS, ROUNDS, logprobs=True))).tokens]
     assert hovers[2].endswith("logprob -0.500")
 

@@ -68,7 +68,7 @@ def test_empty_tiles_and_charts_say_why(what):
     assert all(f"<h2>{heading}</h2>" not in page.source for heading in headings)
 
 
-def test_logprobs_that_were_not_asked_for_are_told_of():
+def test_logprobs_that_were_not_asked_for_are_reported_of():
     assert "Logprobs were not asked for" in render(made(TEXTS, ROUNDS))
     assert "Logprobs were not asked for" not in render(made(TEXTS, ROUNDS, logprobs=True))
 

@@ -63,7 +63,7 @@ def test_settings_change_no_token(tiny_model, ids, each, sampling, cut):
 
 
 def test_settings_are_what_is_done(tiny_model):
-    """Trees of one source are as large as it was told."""
+    """Trees of one source are as large as it was given."""
     session = open_session(tiny_model("llama3", layers=LAYERS, threads=1), sampling=LOOPS)
     decode(session, PROMPT, 100)
 

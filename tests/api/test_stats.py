@@ -22,8 +22,8 @@ def recorded(rounds, decode=10.0, run=9.0, cut=False):
     r = Recorder(prompt_tokens=5, cached=2, generated=1, prefill=0.5, first_token=0.5, decode=decode, run=run)
     for i, (steps, accepted) in enumerate(rounds):
         last = cut and i == len(rounds) - 1
-        told = turn(steps=steps, drafted=steps, nodes=steps + 3 if steps else 1)
-        r.round(told, ["plan"] * accepted, accepted + (not last), last)
+        reported = turn(steps=steps, drafted=steps, nodes=steps + 3 if steps else 1)
+        r.round(reported, ["plan"] * accepted, accepted + (not last), last)
     return r
 
 
@@ -204,7 +204,7 @@ def test_a_head_that_drafted_is_named(tiny_dir, tmp_path, number):
     assert list(both.stats.plans) == ["int4 copy, guided by drafter (eagle, first-head)"]
 
 
-def test_plans_are_told_apart(tiny_dir):
+def test_plans_are_reported_apart(tiny_dir):
     with swiftk.load(tiny_dir("llama3", layers=4), device="cpu", threads=1) as lm:
         asked = {"speculate": "always", "max_new_tokens": 10, "temperature": 0.0}
         named = {

@@ -56,7 +56,7 @@ static int same(const Record* got, const Record* whole) {
   return got->n <= whole->n && memcmp(got->token, whole->token, got->n * sizeof *got->token) == 0;
 }
 
-/* Flags and counters tell the same: this source, and nobody else, proposed what was accepted. */
+/* Flags and counters report the same: this source, and nobody else, proposed what was accepted. */
 static void check_sources(const swiftk_session* session, const Record* got, int source, float temperature) {
   const swiftk_stats stats = stats_of(session);
   int32_t accepted = 0;
@@ -121,7 +121,7 @@ static void check_phases(swiftk_model* model, const Record* whole, const char* n
   swiftk_session_free(session);
 }
 
-/* The same text again is as new where the session is to remember nothing; a matrix stays unless told otherwise. */
+/* The same text again is as new where the session is to remember nothing; a matrix stays unless said otherwise otherwise. */
 static void check_recall(swiftk_model* model) {
   for (int32_t recall = -1; recall < 2; ++recall) {
     for (int i = 0; i < DRAFTERS; ++i) {

@@ -88,9 +88,9 @@ def test_a_loop_that_fails_is_recorded_once_more_in_turn(gpu, tiny, want, functi
     session.draft(_core.TreeRule(**RULE))
     assert gpu.stub.count("captures") == captures
     assert goes_on(session, want, at_once=times == 1)
-    told = session.fallbacks.splitlines()
-    assert len(told) == times and "CUDA_ERROR_NOT_SUPPORTED" in told[0]
-    assert told[0].startswith(IN_TURN) and told[-1].startswith([IN_TURN, BY_STEPS][times - 1])
+    reported = session.fallbacks.splitlines()
+    assert len(reported) == times and "CUDA_ERROR_NOT_SUPPORTED" in reported[0]
+    assert reported[0].startswith(IN_TURN) and reported[-1].startswith([IN_TURN, BY_STEPS][times - 1])
     # The remains of a failed capture, and they alone, are not freed: a driver crashes then.
     assert gpu.stub.count("damaged_graphs") == (times if function == "cuStreamEndCapture" else 0)
 
@@ -198,5 +198,5 @@ def test_what_is_refused_is_in_the_log_once(gpu, tiny_dir, caplog, monkeypatch):
     with caplog.at_level(logging.WARNING, "swiftk"):
         found = [lm.generate(PROMPT, speculate="always", skip=DraftSpec.uniform(LAYERS), **asked) for _ in range(2)]
     assert all(r.tokens == plain.tokens for r in found)
-    told = [r.message for r in caplog.records]
-    assert len(told) == 1 and IN_TURN in told[0] and "not supported (CUDA_ERROR_NOT_SUPPORTED)" in told[0]
+    reported = [r.message for r in caplog.records]
+    assert len(reported) == 1 and IN_TURN in reported[0] and "not supported (CUDA_ERROR_NOT_SUPPORTED)" in reported[0]

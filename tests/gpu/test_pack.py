@@ -140,7 +140,7 @@ def test_a_shape_that_nothing_is_built_for_is_an_error(tiny_dir, tmp_path):
         pack.shape_of(tmp_path, "float16")
 
 
-def test_the_hash_tells_what_kernels_are_made_from(sources):
+def test_the_hash_reports_what_kernels_are_made_from(sources):
     before = pack.hash_of(SMALL, "stub")
     assert pack.hash_of(dict(reversed(SMALL.items())), "stub") == before
     changed = [{**SMALL, "D": 128}, {**SMALL, "dtype": "float16"}, {**SMALL, "eps": 1e-6}, {**SMALL, "qk_norm": True}]
@@ -151,7 +151,7 @@ def test_the_hash_tells_what_kernels_are_made_from(sources):
     assert len({before, after, pack.hash_of(SMALL, "stub")}) == 3
 
 
-def test_the_hash_tells_architecture_matmuls_and_copies():
+def test_the_hash_reports_architecture_matmuls_and_copies():
     of = [("stub",), ("sm_80",), ("sm_90",), ("sm_90", "triton"), ("sm_90", "cuda", "int4")]
     assert len({pack.hash_of(SMALL, *arguments) for arguments in of}) == len(of)
     assert pack.hash_of(SMALL, "sm_90") == pack.hash_of(SMALL, "sm_90", "cuda")

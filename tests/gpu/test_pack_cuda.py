@@ -216,7 +216,7 @@ def test_a_cache_that_cannot_be_written_keeps_no_gate(monkeypatch, machine, tmp_
         ('extern "C" __device__ void no_such();\nextern "C" __global__ void f() { no_such(); }', "fatal.*no_such"),
     ],
 )
-def test_what_a_compiler_says_is_told(monkeypatch, tmp_path, kind, added, message):
+def test_what_a_compiler_says_is_reported(monkeypatch, tmp_path, kind, added, message):
     there = [c for c in pack_cuda.compilers() if c.name.startswith(kind)]
     if not there:
         pytest.skip(f"needs {kind}")

@@ -68,7 +68,7 @@ def test_device_memory_is_out_of_the_hosts_reach(stub):
 
 
 @pytest.mark.parametrize("what", ["freed", "past", "host", "twice", "size 0"])
-def test_bad_addresses_are_refused_and_told(host, stub, what):
+def test_bad_addresses_are_refused_and_reported(host, stub, what):
     array, p = np.zeros(64, np.uint8), host.make("cuMemAlloc_v2", 64)
     to, size, source = p, 64, array.ctypes.data
     if what == "size 0":
@@ -278,7 +278,7 @@ def test_a_thread_needs_a_context(host, stub):
     assert "no context" in take_log(stub)[0]
 
 
-def test_what_is_left_in_a_context_is_told(stub):
+def test_what_is_left_in_a_context_is_reported(stub):
     stub.reset()
     host = Host(stub)
     host.allocate(8)

@@ -39,7 +39,7 @@ def test_grammars_hold(folder, temperature):
         assert many[0].tokens == want.tokens
 
 
-def test_prompts_are_told(folder):
+def test_prompts_are_reported(folder):
     options = {"temperature": 0.0, "ignore_eos": True}
     with swiftk.load(folder, device="cuda", dtype="float32", draft_weights="own") as lm:
         first = lm.generate([5, 9, 17], max_new_tokens=60, logprobs=3, **options)

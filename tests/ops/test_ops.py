@@ -21,7 +21,7 @@ def size(x):
 
 
 def assert_close(got, want, tolerance, unit=None):
-    """tolerance in units of the wanted array's root mean square, unless told."""
+    """tolerance in units of the wanted array's root mean square, unless said otherwise."""
     error = np.abs(got - want).max() / (unit or size(want))
     assert error <= tolerance, f"largest error {error:.3g}"
 

@@ -64,7 +64,7 @@ def test_how_often_a_confidence_occurs_is_learned_before_memory_is_full():
     assert odds(learned(want, 2000))[0] == pytest.approx(want[0], abs=0.03)
 
 
-def test_a_few_outcomes_already_tell_a_good_draft_from_a_bad_one():
+def test_a_few_outcomes_already_report_a_good_draft_from_a_bad_one():
     good, bad = (odds(learned(truth(scale=s), 40))[1].mean() for s in (1.0, 0.3))
     assert good > bad + 0.15
 

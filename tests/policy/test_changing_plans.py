@@ -116,7 +116,7 @@ def test_a_plan_is_judged_by_a_plain_step_of_the_texts_that_ran_with_it(tiny_dir
 
 
 def test_a_text_that_is_not_there_is_passed_over(lm):
-    """It has ended, or gave its memory up: a search hears so, and of no empty score."""
+    """It has ended, or gave its memory up: a search knows so, and gets no empty score."""
     ticket = lm._engine.submit(_core.Request(prompt=np.int32(lm.encode(PROMPT)), max_new_tokens=4))
     scorer = TextScorer(ticket)
     for score in (lambda: scorer(SETS[0], 8), lambda: scorer.exits([1, 2], 8)):

@@ -79,7 +79,7 @@ def texts_of_a_head(one, alpha, texts, prompt=200, tokens=300, reading=0.1, c=0.
             if one.next(HEAD, [behind], tokens - done)["drafts"]:
                 while n <= length and rng.random() < alpha:
                     n += 1
-                heard = [(0.5, 0)] * (n - 1) + [(0.5, -1)] * (n <= length)
+                received = [(0.5, 0)] * (n - 1) + [(0.5, -1)] * (n <= length)
                 first = c + (0 if behind else reading * unread)
                 draft = first + c * (length - 1)
                 one.learn(
@@ -88,7 +88,7 @@ def texts_of_a_head(one, alpha, texts, prompt=200, tokens=300, reading=0.1, c=0.
                     draft_steps=length,
                     draft=draft,
                     verify=1.05,
-                    outcomes=heard,
+                    outcomes=received,
                     guessed=(),
                     reading=reading * behind,
                     read=behind,
@@ -238,7 +238,7 @@ def plans_by_a_guide(one, right, rounds):
 
 
 def test_a_head_is_tried_as_a_guide_first(guided):
-    """There its words tell as much as by itself. One that is never right then never drafts alone, not even once; one
+    """There its words report as much as by itself. One that is never right then never drafts alone, not even once; one
     that is right most of the time soon does."""
     bad, good = _testing.Planner(guided), _testing.Planner(guided)
     bad.start_text()

@@ -31,16 +31,16 @@ def plans(first, last):
         yield _core.DraftSpec(attn=attn, mlp=mlp)
 
 
-def hear(native, boxes):
+def receive(native, boxes):
     """[(text, turn)] of a round."""
     native.step(boxes)
-    heard = [(text, turn) for text, box in boxes.items() for turn in box]
+    received = [(text, turn) for text, box in boxes.items() for turn in box]
     for box in boxes.values():
         box.clear()
-    for text, turn in heard:
+    for text, turn in received:
         if turn.finish:
             del boxes[text]
-    return heard
+    return received
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_a_plan_in_use_is_kept_and_the_others_are_few(lm, native, submit):
         for skip in islice(others, 1000):
             assert native.rates(skip).outcomes == 0 and native.rates(asked).outcomes == 50
         assert native.plans < MOST and native.rates(drafts).outcomes == seen
-        tokens += [e.token for _, turn in hear(native, boxes) for e in turn.tokens]
+        tokens += [e.token for _, turn in receive(native, boxes) for e in turn.tokens]
         seen = native.rates(drafts).outcomes
     assert seen > 8 and native.rates(once).outcomes == 0
     assert tokens == lm.generate(PROMPT, max_new_tokens=N, ignore_eos=True, speculate=False).tokens
@@ -86,7 +86,7 @@ def test_texts_that_change_among_thousands_of_plans_stay_the_same(lm, native, su
         for text in boxes:
             for drafted[text] in islice(others, 100):
                 native.direct(text, drafted[text])
-        for text, turn in hear(native, boxes):
+        for text, turn in receive(native, boxes):
             tokens[text] += [e.token for e in turn.tokens]
             assert turn.steps == 0 or (turn.plan.attn, turn.plan.mlp) == (drafted[text].attn, drafted[text].mlp)
     assert list(tokens.values()) == want and native.plans < MOST
@@ -100,7 +100,7 @@ def test_ways_to_draft_of_texts_that_ended_are_few(native, submit):
     while lasting in boxes:
         for skip in islice(others, 3):
             submit(boxes, 1, plans="fixed", skips=[skip])
-        for text, turn in hear(native, boxes):
+        for text, turn in receive(native, boxes):
             rounds += text == lasting and turn.steps > 0 and turn.plan.attn == drafts.attn
     assert rounds > 250 and native.plans < 2 * MOST
 

@@ -143,8 +143,8 @@ def several(good, tokens, seed=0, c=0.3):
         steps = min(4, found["max_draft"]) if found["drafts"] else 0
         right = [plan == good and rng.random() < 0.95 for _ in range(steps)]
         n = 1 + next((i for i, hit in enumerate(right) if not hit), steps)
-        heard = [(0.9, 0 if hit else -1) for hit in right[:n]]
-        one.learn(n, rows=1 + steps, draft_steps=steps, draft=c * steps, verify=1 + ROW * steps, outcomes=heard)
+        received = [(0.9, 0 if hit else -1) for hit in right[:n]]
+        one.learn(n, rows=1 + steps, draft_steps=steps, draft=c * steps, verify=1 + ROW * steps, outcomes=received)
         spent += c * steps + 1 + ROW * steps
         by_plan[plan] = by_plan.get(plan, 0) + n
     return spent / done, by_plan
@@ -360,9 +360,9 @@ def drafted(c, calibrated, rounds=400, seed=0, row=ROW, **options):
     for i in range(rounds):
         rule = one.next(PLAN)
         rules.append(rule)
-        n, steps, rows, heard = play(rule, text.outcome) if rule["drafts"] else (1, 0, 1, [])
+        n, steps, rows, received = play(rule, text.outcome) if rule["drafts"] else (1, 0, 1, [])
         verify = 1 + row * (rows - 1)
-        one.learn(n, rows=rows, draft_steps=steps, draft=c * steps, verify=verify, outcomes=heard)
+        one.learn(n, rows=rows, draft_steps=steps, draft=c * steps, verify=verify, outcomes=received)
         if i >= rounds // 3:
             tokens += n
             spent += c * steps + verify

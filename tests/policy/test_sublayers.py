@@ -59,7 +59,7 @@ def test_planted_prices_are_found_from_a_few_sets(shares, seed):
     assert sum(wrong) < 0.5 * sum(before)
 
 
-def test_one_set_tells_its_own_price_and_leaves_the_others_in_order():
+def test_one_set_reports_its_own_price_and_leaves_the_others_in_order():
     prices, skip = SublayerPrices(CONFIG), DraftSpec.uniform(LAYERS)
     dear = prices.price(skip) + 0.15
     for _ in range(20):

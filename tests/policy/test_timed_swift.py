@@ -53,19 +53,19 @@ class Text:
         woken, until = False, self.generated + tokens
         while self.generated < until:
             at = PROMPT + self.generated  # of the next token
-            heard, taken = [], 1
+            received, taken = [], 1
             if not self.resting:
                 for i in range(self.chain):
-                    heard.append(self.right(self.optimizer.current.skip, at + i))
-                    if not heard[-1]:
+                    received.append(self.right(self.optimizer.current.skip, at + i))
+                    if not received[-1]:
                         break
                     taken += 1
                 seen = _core.AcceptanceRates(thinned=True)
-                seen.add([(0.9, 0 if one else -1) for one in heard])
+                seen.add([(0.9, 0 if one else -1) for one in received])
                 self.planner.learned(_core.DraftSpec(**self.optimizer.current.skip.arguments()), seen)
             self.generated += taken
-            self.seconds += PLAIN * (1 + 0.5 * len(heard))
-            progress = Progress(PROMPT, self.generated, self.seconds, PLAIN, self.resting, taken, heard)
+            self.seconds += PLAIN * (1 + 0.5 * len(received))
+            progress = Progress(PROMPT, self.generated, self.seconds, PLAIN, self.resting, taken, received)
             woken |= self.optimizer.step(self.score, progress)
         return woken
 

@@ -53,7 +53,7 @@ def url(lm):
 
 
 class Recorded(remote.Head):
-    """Keeps what it is told, and what it guesses."""
+    """Keeps what it is given, and what it guesses."""
 
     def __init__(self, target, head, **options):
         super().__init__(target, head, threads=1, **options)
@@ -75,7 +75,7 @@ class Recorded(remote.Head):
 
 
 def states(lm, kind, prompt, **asked):
-    """(tokens, what the head reads of the text but the last two) as the engine tells it."""
+    """(tokens, what the head reads of the text but the last two) as the engine says it."""
     events = list(lm.submit(prompt, features=NAMES[kind], speculate=False, **asked))
     return [e.token for e in events], np.concatenate([e.features for e in events if e.features is not None])
 
@@ -142,7 +142,7 @@ def test_what_travels_is_what_the_engine_has(url, lm, target, folders, kind):
 
 
 def test_states_survive_a_lack_of_memory(target, folders):
-    """Texts that give way are read again, and tell on where they were."""
+    """Texts that give way are read again, and report on where they were."""
     way = {"dtype": "float32", "draft_weights": "own", "context": 200, "kv_memory": 1, "device": "cpu"}
     prompts = [PROMPT[i:] for i in range(3)]
     with swiftk.load(target, **{**way, "kv_memory": None}, drafter=folders["eagle3"]) as large:
@@ -153,22 +153,22 @@ def test_states_survive_a_lack_of_memory(target, folders):
     with swiftk.load(target, **{**way, "kv_memory": least}, drafter=folders["eagle3"]) as small:
         each = [{"features": "drafter", **ASKED, "max_new_tokens": 100}] * 3
         streams, gave_way = small.submit_many(prompts, each), 0
-        heard = [[] for _ in streams]
-        while len(heard) > sum(s._result is not None for s in streams):
+        received = [[] for _ in streams]
+        while len(received) > sum(s._result is not None for s in streams):
             small.step()
             gave_way += small.last_round["preempted"]
-            for events, stream in zip(heard, streams):
+            for events, stream in zip(received, streams):
                 events += stream.poll()[0]
     assert gave_way > 0
-    for (tokens, rows), events in zip(want, heard):
+    for (tokens, rows), events in zip(want, received):
         assert [e.token for e in events] == tokens
-        told = np.concatenate([e.features for e in events if e.features is not None])
-        assert len(PROMPT) < len(told) <= len(rows) and told.tobytes() == rows[: len(told)].tobytes()
+        reported = np.concatenate([e.features for e in events if e.features is not None])
+        assert len(PROMPT) < len(reported) <= len(rows) and reported.tobytes() == rows[: len(reported)].tobytes()
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_lines_that_break(url, lm, target, folders, kind):
-    """What came before is not told again; where the server forgot the text, neither."""
+    """What came before is not reported again; where the server forgot the text, neither."""
     want, rows = states(lm, kind, PROMPT, **ASKED, **SAMPLED)
     for _ in range(20):  # tokens wait for no features: all may be said before the line is there again
         head = Recorded(target, folders[kind], **EXACT)
@@ -282,7 +282,7 @@ def test_heads_that_do_not_fit_here(target, folders, tmp_path):
         remote.Head(target, folders["eagle3"], features="int8")
 
 
-def test_what_is_told_must_fit(target, folders):
+def test_what_is_reported_must_fit(target, folders):
     head = remote.Head(target, folders["eagle3"], **EXACT)
     head.begin(PROMPT, {**GREEDY, "seed": 0})
     rows = np.ones((len(PROMPT), head.features.width), np.float32)

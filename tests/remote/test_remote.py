@@ -92,12 +92,12 @@ def test_guesses_count(server, lm, monkeypatch):
         step()
         came[0] += lm.last_round["tokens"]
 
-    def hears(self, tokens, at=None):
+    def receives(self, tokens, at=None):
         guess(self, tokens, at)
         known[0] = max(known[0], at + len(tokens))
 
     monkeypatch.setattr(lm, "step", waits)
-    monkeypatch.setattr(Stream, "guess", hears)
+    monkeypatch.setattr(Stream, "guess", receives)
     with dial(server[0], Knows(want), ahead=64) as line:
         got = line.generate(PROMPT, **asked)
     assert got.tokens == want and sum(got.guessed) > 100 and got.rounds < 40

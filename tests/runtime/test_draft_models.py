@@ -175,13 +175,13 @@ def test_a_block_says_what_the_trained_module_says(target, folders, name):
         logits, ids, sure = torch_logits(folders[name], target, features, [*text, *drafted, 0, 0], len(text) - 2)
         assert ids[logits.argmax(-1)].tolist() == drafted
         session.commit(len(session.verify()))
-        heard = [confidence for confidence, _ in session.outcomes]
-        assert heard == pytest.approx(sure[: len(heard)].tolist(), rel=1e-4)
+        received = [confidence for confidence, _ in session.outcomes]
+        assert received == pytest.approx(sure[: len(received)].tolist(), rel=1e-4)
 
 
 def test_it_foretells_from_states_alone_or_not_at_all(tmp_path, target):
     """Without the token before, and without a confidence head: then the probability of its best guess counts."""
-    heard = {}
+    received = {}
     for name, changes in (
         ("states", {"confidence_head_with_markov": False}),
         ("none", {"enable_confidence_head": False}),
@@ -196,10 +196,10 @@ def test_it_foretells_from_states_alone_or_not_at_all(tmp_path, target):
             root = int(session.tree_tokens[0])
             session.commit(len(session.verify()))
             found.append((root, session.outcomes[0][0]))
-        heard[name] = found
-    assert [root for root, _ in heard["states"]] == [root for root, _ in heard["none"]]
-    assert heard["states"] != heard["none"]
-    assert all(0 < confidence < 1 for _, confidence in heard["states"] + heard["none"])
+        received[name] = found
+    assert [root for root, _ in received["states"]] == [root for root, _ in received["none"]]
+    assert received["states"] != received["none"]
+    assert all(0 < confidence < 1 for _, confidence in received["states"] + received["none"])
 
 
 @pytest.mark.parametrize("k", [2, 3])

@@ -236,7 +236,7 @@ def test_cards_keep_the_weights(tmp_path):
 
 
 def test_prices_of_copies_are_learned_on_their_own():
-    """The prior is bytes; what the clock says of a copy tells nothing of the model's own weights."""
+    """The prior is bytes; what the clock says of a copy says nothing of the model's own weights."""
     config = {"num_layers": 8, "hidden_size": 64, "vocab_size": 500, "head_dim": 16, "num_heads": 4, "ffn": 160}
     prices = SublayerPrices({**config, "num_kv_heads": 4}, {"int4": 0.27})
     whole, low = DraftSpec(), DraftSpec(weights="int4")

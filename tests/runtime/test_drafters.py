@@ -1,4 +1,4 @@
-"""Trees with nodes from sources: output is plain decoding's whatever guesses, limits hold, and what is told is true."""
+"""Trees with nodes from sources: output is plain decoding's whatever guesses, limits hold, reports are true."""
 
 import threading
 
@@ -105,7 +105,7 @@ def test_a_step_reads_a_chain_of_guesses_at_once(tiny_model):
 
 
 @given(timed=rules, n=st.integers(5, 60))
-def test_what_is_told_of_guesses_is_what_came(tiny_model, timed, n):
+def test_what_is_reported_of_guesses_is_what_came(tiny_model, timed, n):
     """At each emitted token, for each source: whether its own list, asked at that place, held it."""
     model = tiny_model("llama3", layers=LAYERS, threads=1)
     session = open_session(model)
@@ -116,13 +116,13 @@ def test_what_is_told_of_guesses_is_what_came(tiny_model, timed, n):
         session.draft(_core.TreeRule(**timed))
         text = session.history.tolist()
         emitted = session.verify()
-        told = session.guessed
-        assert [one for one, _, _ in told] == ids * len(emitted)
+        reported = session.guessed
+        assert [one for one, _, _ in reported] == ids * len(emitted)
         if SUFFIX in ids:
             for i, e in enumerate(emitted):
                 bucket, want = slow_guess(text, [x.token for x in emitted[:i]])
-                _, told_bucket, rank = told[i * len(ids) + ids.index(SUFFIX)]
-                assert told_bucket == bucket
+                _, reported_bucket, rank = reported[i * len(ids) + ids.index(SUFFIX)]
+                assert reported_bucket == bucket
                 assert rank == (want[:4].index(e.token) if e.token in want[:4] else -1) or len(want) > 4
         session.commit(len(emitted))
 

@@ -33,7 +33,7 @@ RULES = [
 
 @dataclass
 class Text:
-    """A request, and what was heard of it."""
+    """A request, and what was known of it."""
 
     prompt: list
     options: dict
@@ -41,7 +41,7 @@ class Text:
     finish: str = ""
     error: object = None
 
-    def hear(self, turn):
+    def receive(self, turn):
         assert not self.finish, "nothing comes behind the end"
         assert len(turn.tokens) <= turn.nodes or not self.tokens
         self.tokens += [emitted.token for emitted in turn.tokens]
@@ -79,7 +79,7 @@ def run(engine, texts, arrivals=None, cancels=None):
         engine.step(boxes)
         for id, box in boxes.items():
             for turn in box:
-                ids[id].hear(turn)
+                ids[id].receive(turn)
             box.clear()
         rounds += 1
         assert rounds < 20000
@@ -150,7 +150,7 @@ def read(engine, text):
     while not text.finish:
         engine.step(boxes)
         while boxes[id]:
-            text.hear(boxes[id].popleft())
+            text.receive(boxes[id].popleft())
         rows += engine.last["prompt_rows"]
     return rows
 
@@ -246,7 +246,7 @@ def test_requests_from_many_threads(model):
             while not text.finish:
                 while not box:
                     engine.step(boxes)
-                text.hear(box.popleft())
+                text.receive(box.popleft())
             texts.append(text)
 
     clients = [threading.Thread(target=client, args=(n,)) for n in range(8)]
@@ -301,7 +301,7 @@ def test_scores_between_rounds_leave_no_trace(model):
     while not text.finish:
         engine.step(boxes)
         while boxes[id]:
-            text.hear(boxes[id].popleft())
+            text.receive(boxes[id].popleft())
         _, rank, _ = engine.score(id, _core.DraftSpec(*plan), 63, -1)
         scores += len(rank)
     again = Text([*prompt, *text.tokens[:140]], {"max_new_tokens": 8})

@@ -85,7 +85,7 @@ def test_guesses_that_are_right_bring_a_step_on(target, guesses):
     assert sum(e.drafted for e in session.verify()) == 8
 
 
-def test_what_a_guide_said_is_heard_where_the_text_tells(target):
+def test_what_a_guide_said_is_received_where_the_text_reports(target):
     """One that is the model itself is right wherever the text came by, once a node, however bold it was to say a guess;
     and a plan without a guide has none."""
     session = sessions(target, target, ["own", "drafter"], copies="own")

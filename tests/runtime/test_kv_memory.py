@@ -91,7 +91,7 @@ def test_memory_that_is_asked_for_is_given(model, free):
     assert engine.kv["blocks"] == 40
 
 
-def test_what_is_told_to_be_free_is_a_number(model, monkeypatch):
+def test_what_is_reported_to_be_free_is_a_number(model, monkeypatch):
     monkeypatch.setenv("SWIFTK_DEBUG", "memory=lots")
     with pytest.raises(InvalidArgument, match=r"\[debug\] memory is 'lots', want the bytes that are free"):
         _core.Engine(model)

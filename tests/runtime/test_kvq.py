@@ -51,8 +51,8 @@ def test_trees_have_the_same_bits_reused_or_run_again(model, skip, sampling, wid
     for _ in range(4):
         nodes = on.draft(_core.TreeRule(**rule))
         assert off.draft(_core.TreeRule(**rule)) == nodes
-        told = [[e.token for e in session.verify()] for session in (on, off)]
-        assert told[0] == told[1]
+        reported = [[e.token for e in session.verify()] for session in (on, off)]
+        assert reported[0] == reported[1]
         assert list(on.tree_tokens) == list(off.tree_tokens)
         assert bits(on.logits) == bits(off.logits)
         reused = 5 if SHARED[skip] and model.device == "cpu" else 0
@@ -60,7 +60,7 @@ def test_trees_have_the_same_bits_reused_or_run_again(model, skip, sampling, wid
         assert on.last["reused_share"] == pytest.approx(reused * SHARED[skip] / (nodes * 2 * LAYERS))
         assert (off.last["reused_rows"], off.last["reused_share"]) == (0, 0)
         for session in (on, off):
-            session.commit(len(told[0]))
+            session.commit(len(reported[0]))
 
 
 @pytest.mark.parametrize("isa", _core.isas())

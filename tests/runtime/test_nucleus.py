@@ -66,7 +66,7 @@ def both(logits, text=(), path=(), **options):
     stops=st.sampled_from([0, 1, 3, 80]),
     allowed=st.sampled_from([None, None, 0.0, 0.01, 0.5]),
 )
-def test_a_list_tells_what_the_row_does(sampling, vocab, spread, steps, k, seed, isa, biases, stops, allowed):
+def test_a_list_reports_what_the_row_does(sampling, vocab, spread, steps, k, seed, isa, biases, stops, allowed):
     """allowed: what a grammar leaves of the row, beside stop ids."""
     rng = np.random.default_rng(seed)
     logits = row_of(rng, vocab, spread, steps)
@@ -122,7 +122,7 @@ SHARP = [
 
 @pytest.mark.parametrize("sampling", SHARP, ids=str)
 def test_a_list_is_enough_for_rows_like_a_model_s(sampling):
-    rng, told = np.random.default_rng(1), 0
+    rng, reported = np.random.default_rng(1), 0
     for seed in range(60):
         # A few likely tokens ahead of a long tail.
         logits = row_of(rng, 32000, 1.5, 0)
@@ -130,8 +130,8 @@ def test_a_list_is_enough_for_rows_like_a_model_s(sampling):
         logits[likely] += np.linspace(16, 8, 12).astype(np.float32)
         listed, whole = both(logits, likely[:4], likely[2:6], **sampling, seed=seed, pos=seed, k=3)
         assert listed is None or listed == whole
-        told += listed is not None
-    assert told >= 55
+        reported += listed is not None
+    assert reported >= 55
 
 
 def test_a_penalty_that_takes_the_sum_s_largest_term():

@@ -49,21 +49,21 @@ class Even:
 
 
 def alone(model, prompt, new, **options):
-    """What an engine that has nothing else to do makes of the request: its tokens, and those told of the prompt."""
+    """What an engine that has nothing else to do makes of the request: its tokens, and those reported of the prompt."""
     engine, boxes = _core.Engine(model, context=CONTEXT, sequences=1, poison=True), {}
-    heard = hear(
+    received = receive(
         engine, boxes, engine.submit(boxes, _core.Request(prompt=prompt, max_new_tokens=new, drafting="off", **options))
     )
-    return heard["tokens"], heard["prompt"]
+    return received["tokens"], received["prompt"]
 
 
-def hear(engine, boxes, id):
+def receive(engine, boxes, id):
     while not boxes[id] or not boxes[id][-1].finish:
         engine.step(boxes)
-    return told(boxes[id])
+    return reported(boxes[id])
 
 
-def told(turns):
+def reported(turns):
     return {
         "tokens": [e.token for turn in turns for e in turn.tokens],
         "prompt": [(e.token, e.logprob) for turn in turns for e in turn.prompt],
@@ -138,7 +138,7 @@ def test_prompts_that_begin_alike_run_their_prefix_once(model):
     in_blocks = 333 % 64  # of the last block of the prefix, copied where it is full by then
     assert 333 + 600 + 20 + 37 + 41 <= rows <= 333 + 600 + 20 + 37 + 41 + 2 * in_blocks
     for prompt, id in zip(prompts, ids):
-        assert told(boxes[id])["tokens"] == alone(model, prompt, 3)[0]
+        assert reported(boxes[id])["tokens"] == alone(model, prompt, 3)[0]
 
 
 def requests():
@@ -165,7 +165,7 @@ def requests():
     data=st.data(),
 )
 def test_texts_are_the_same_whoever_shares_their_passes(model, texts, blocks, data):
-    """With prefixes in common, prompts that are told, grammars, cancelled prompts, and too little memory for all."""
+    """With prefixes in common, prompts that are given, grammars, cancelled prompts, and too little memory for all."""
     arrives = data.draw(st.lists(st.integers(0, 6), min_size=len(texts), max_size=len(texts)))
     cancels = data.draw(st.dictionaries(st.integers(0, len(texts) - 1), st.integers(0, 8), max_size=2))
     block = 64 * 2 * model.config["num_kv_heads"] * model.config["head_dim"] * 2 * model.config["num_layers"]
@@ -192,12 +192,12 @@ def test_texts_are_the_same_whoever_shares_their_passes(model, texts, blocks, da
         rounds += 1
         assert rounds < 2000
     for i, (prompt, new, options) in enumerate(texts):
-        tokens, prompt_told = alone(model, prompt, new, **options_of(options))
-        found = told(boxes[ids[i]])
+        tokens, prompt_reported = alone(model, prompt, new, **options_of(options))
+        found = reported(boxes[ids[i]])
         if found["finish"] == "cancelled":
             assert i in cancels and found["tokens"] == tokens[: len(found["tokens"])]
         else:
-            assert (found["tokens"], found["prompt"]) == (tokens, prompt_told)
+            assert (found["tokens"], found["prompt"]) == (tokens, prompt_reported)
     assert engine.kv["used_blocks"] == 0, "nothing is held for texts that have ended"
 
 
@@ -216,8 +216,8 @@ def test_time_in_the_queue_is_of_the_engine_s_clock(model, monkeypatch):
 def test_what_is_counted(model):
     engine, boxes = _core.Engine(model, context=256, sequences=2), {}
     prompt = tokens_of(1, 150)
-    hear(engine, boxes, engine.submit(boxes, _core.Request(prompt=prompt, max_new_tokens=2, drafting="off")))
-    hear(
+    receive(engine, boxes, engine.submit(boxes, _core.Request(prompt=prompt, max_new_tokens=2, drafting="off")))
+    receive(
         engine,
         boxes,
         engine.submit(
@@ -225,7 +225,7 @@ def test_what_is_counted(model):
             _core.Request(prompt=np.append(prompt, 3), max_new_tokens=2, sampling=_core.Sampling(stop_ids=range(256))),
         ),
     )
-    hear(engine, boxes, engine.submit(boxes, _core.Request(prompt=prompt, max_new_tokens=1, prompt_logprobs=0)))
+    receive(engine, boxes, engine.submit(boxes, _core.Request(prompt=prompt, max_new_tokens=1, prompt_logprobs=0)))
     gone = engine.submit(boxes, _core.Request(prompt=prompt, max_new_tokens=50))
     engine.cancel(gone)
     engine.step(boxes)
@@ -244,13 +244,13 @@ def test_no_text_depends_on_those_before_it(model, sources):
     for before in (None, None, 7, 8):
         engine, boxes = _core.Engine(model, context=512, sequences=1, poison=True), {}
         if before is not None:
-            hear(
+            receive(
                 engine,
                 boxes,
                 engine.submit(boxes, _core.Request(prompt=tokens_of(before, 60), **{**asked, "recall": True})),
             )
         found.append(
-            hear(
+            receive(
                 engine, boxes, engine.submit(boxes, _core.Request(prompt=tokens_of(1, 60), **{**asked, "recall": True}))
             )["tokens"]
         )

@@ -226,7 +226,7 @@ def test_lookahead_keeps_the_ngrams_of_its_window(seed, vocab, shape):
         root, fresh = int(rng.integers(vocab)), rng.integers(0, vocab, w).tolist()
         first = len(slow.levels) == 1
         pool.follow([root])
-        pool.hear(fresh[1:] if first else fresh, fresh[0], 1)
+        pool.receive(fresh[1:] if first else fresh, fresh[0], 1)
         slow.learn(root, fresh)
         for token in range(vocab):
             pool.follow([token])
@@ -248,7 +248,7 @@ def test_the_window_hangs_column_by_column():
     pool = drafter("lookahead", [1, 2, 3])
     for token, draws in [(5, [5] * 6), (6, [6] * 7)]:
         pool.scouts()
-        pool.hear(draws, token, 1)
+        pool.receive(draws, token, 1)
     parents = [parent for parent, _, _ in pool.scouts()]
     assert parents == [-1, 0, 1, 2, 3, 4] + [x for column in range(7) for x in (column - 1, 6 + 2 * column)]
 
@@ -260,7 +260,7 @@ def test_jacobi_moves_its_guesses_on(n, data):
     first = jacobi.scouts()
     assert [parent for parent, _, _ in first] == list(range(-1, n - 1)) and all(wanted for _, _, wanted in first)
     draws = list(range(100, 100 + n))
-    jacobi.hear(draws, 0, taken)
+    jacobi.receive(draws, 0, taken)
     tokens = [token for _, token, _ in jacobi.scouts()]
     assert tokens[: n + 1 - taken] == draws[taken - 1 :]
     assert len(tokens) == n and set(tokens[n + 1 - taken :]) <= {4, 5, 6}

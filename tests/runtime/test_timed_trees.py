@@ -71,17 +71,17 @@ def test_the_tree_is_the_rules(tiny_model, skip, timed, sampling, limits, stops)
     assert session.last["draft_steps"] == want.steps
     assert session.drafted_from == want.drafted_from
 
-    node, heard = 0, []
+    node, received = 0, []
     for emitted in session.verify():
         if node < want.drafted_from:
             ids = want.candidates[node]
-            heard.append((want.confidence[node], ids.index(emitted.token) if emitted.token in ids else -1))
+            received.append((want.confidence[node], ids.index(emitted.token) if emitted.token in ids else -1))
         children = [i for i, p in enumerate(want.parents) if p == node and want.tokens[i] == emitted.token]
         assert emitted.drafted == bool(children)
         node = children[0] if children else None
     assert node is None
-    assert [rank for _, rank in session.outcomes] == [rank for _, rank in heard]
-    assert [c for c, _ in session.outcomes] == pytest.approx([c for c, _ in heard], rel=1e-5)
+    assert [rank for _, rank in session.outcomes] == [rank for _, rank in received]
+    assert [c for c, _ in session.outcomes] == pytest.approx([c for c, _ in received], rel=1e-5)
 
 
 def test_the_slow_model_draws_more_than_chains(tiny_model):

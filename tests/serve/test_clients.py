@@ -51,8 +51,8 @@ def test_completions_and_chats(client, lm):
     want = lm.generate("hello", max_new_tokens=20, **SAMPLED)
     found = client.completions.create(model="tiny", prompt="hello", max_tokens=20, logprobs=2, **SAMPLED)
     assert found.choices[0].text == want.text and found.usage.completion_tokens == len(want.tokens)
-    told = lm.generate("hello", max_new_tokens=20, logprobs=2, **SAMPLED).logprobs
-    assert found.choices[0].logprobs.token_logprobs == [one.logprob for one in told]
+    reported = lm.generate("hello", max_new_tokens=20, logprobs=2, **SAMPLED).logprobs
+    assert found.choices[0].logprobs.token_logprobs == [one.logprob for one in reported]
     want = lm.generate(HELLO, max_new_tokens=20, **SAMPLED)
     found = client.chat.completions.create(model="tiny", messages=HELLO, max_completion_tokens=20, **SAMPLED)
     assert found.choices[0].message.content == want.text and found.choices[0].finish_reason == "length"

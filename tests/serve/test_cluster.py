@@ -102,8 +102,8 @@ def test_requests_that_begin_alike_meet(cluster):
     counts = []
     for i in range(4):
         body = {"prompt": prompt + f"{i}", "max_tokens": 2, "seed": 1}
-        told = httpx.post(f"{cluster[0]}/v1/completions", json=body, timeout=PATIENCE).json()
-        counts.append(told["usage"]["prompt_tokens_details"]["cached_tokens"])
+        reported = httpx.post(f"{cluster[0]}/v1/completions", json=body, timeout=PATIENCE).json()
+        counts.append(reported["usage"]["prompt_tokens_details"]["cached_tokens"])
     assert all(counts[1:])
 
 

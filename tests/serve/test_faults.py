@@ -100,10 +100,10 @@ def test_clients_that_leave_at_any_moment(lm, clients, monkeypatch):
         assert set(statuses) <= {0, 200, 429} and 200 in statuses and 0 in statuses
         until(lambda: len(server.texts) == 0)
         with httpx.Client(base_url=url, timeout=PATIENCE) as client:
-            told = figures(client)
-        ended, left = (told[f'vllm:request_success_total{{finished_reason="{why}"}}'] for why in ("length", "abort"))
-        assert statuses.count(200) <= ended and ended + left <= clients and told["vllm:num_requests_running"] == 0
-        assert 40 * ended <= told["vllm:generation_tokens_total"] <= 40 * (ended + left)
+            shown = figures(client)
+        ended, left = (shown[f'vllm:request_success_total{{finished_reason="{why}"}}'] for why in ("length", "abort"))
+        assert statuses.count(200) <= ended and ended + left <= clients and shown["vllm:num_requests_running"] == 0
+        assert 40 * ended <= shown["vllm:generation_tokens_total"] <= 40 * (ended + left)
     assert wanted(lm, 3) == want[3]
     assert lm.last_round["waiting"] == 0
 
@@ -144,11 +144,11 @@ def test_a_round_that_fails_ends_its_texts_alone(served, lm, monkeypatch, error,
 
     monkeypatch.setattr(lm, "step", fails)
     failed = client.post("/v1/completions", json={**ASKED, "seed": 1, "stream": stream})
-    told = json.loads(failed.text.removeprefix("data: "))["error"]
+    shown = json.loads(failed.text.removeprefix("data: "))["error"]
     assert failed.status_code == (200 if stream else status)
-    assert told["type"] == "server_error" and told["code"] is None
+    assert shown["type"] == "server_error" and shown["code"] is None
     said = str(error) if status == 503 else "internal error"
-    assert said in told["message"] and (status == 503) == (str(error) in told["message"])
+    assert said in shown["message"] and (status == 503) == (str(error) in shown["message"])
     monkeypatch.undo()
     assert client.post("/v1/completions", json={**ASKED, "seed": 1}).json()["choices"][0]["text"] == wanted(lm, 1)
     assert len(server.texts) == 0

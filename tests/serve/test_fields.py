@@ -140,7 +140,7 @@ def test_fields_that_would_change_the_text_are_refused_unless_they_are_off(clien
     ],
 )
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
-def test_misspelt_fields_are_told_with_the_nearest(client, endpoint, name, value, hint):
+def test_misspelt_fields_are_reported_with_the_nearest(client, endpoint, name, value, hint):
     path, asked = ENDPOINTS[endpoint]
     error = client.post(path, json={**asked, name: value})
     assert error.status_code == 400
@@ -218,7 +218,7 @@ def test_no_tokens_score_a_prompt(client, lm):
     """As lm-eval asks for log-likelihoods."""
     asked = {"prompt": [5, 9, 17, 33], "max_tokens": 0, "temperature": 0, "logprobs": 1, "echo": True}
     found = client.post("completions", json=asked).json()
-    told, want = found["choices"][0]["logprobs"], lm.generate([5, 9, 17, 33], max_new_tokens=1, prompt_logprobs=1)
-    assert told["token_logprobs"] == [None, *(t.logprob for t in want.prompt_logprobs)]
+    reported, want = found["choices"][0]["logprobs"], lm.generate([5, 9, 17, 33], max_new_tokens=1, prompt_logprobs=1)
+    assert reported["token_logprobs"] == [None, *(t.logprob for t in want.prompt_logprobs)]
     assert found["usage"]["completion_tokens"] == 0 and found["choices"][0]["finish_reason"] == "length"
     assert found["choices"][0]["text"] == lm.decode([5, 9, 17, 33])

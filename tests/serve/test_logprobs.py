@@ -54,11 +54,11 @@ def served(request, tmp_path_factory):
         yield client, lm
 
 
-def told(told, text, offset=0):
+def probs(probs, text, offset=0):
     """Checks a completion's logprobs against its text."""
-    assert "".join(told["tokens"]) == text
-    assert told["text_offset"] == [offset + len("".join(told["tokens"][:i])) for i in range(len(told["tokens"]))]
-    return told
+    assert "".join(probs["tokens"]) == text
+    assert probs["text_offset"] == [offset + len("".join(probs["tokens"][:i])) for i in range(len(probs["tokens"]))]
+    return probs
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -67,7 +67,7 @@ def test_completions_join_to_the_text(served, prompt, seed):
     client, lm = served
     asked = {"prompt": prompt, "max_tokens": 40, "temperature": 1.0, "seed": seed, "logprobs": 5}
     choice = client.post("/v1/completions", json=asked).json()["choices"][0]
-    found = told(choice["logprobs"], choice["text"])
+    found = probs(choice["logprobs"], choice["text"])
     want = lm.generate(prompt, max_new_tokens=40, temperature=1.0, seed=seed, logprobs=5)
     assert found["token_logprobs"] == [one.logprob for one in want.logprobs]
     assert all(len(top) == 5 for top in found["top_logprobs"])
@@ -127,7 +127,7 @@ def test_a_stop_string_cuts_entries_too(served):
             some = {**asked, "seed": seed, "stop": stop, "include_stop_str_in_output": included}
             choice = client.post("/v1/completions", json=some).json()["choices"][0]
             assert choice["text"] == whole[: whole.find(stop) + (len(stop) if included else 0)] and stop in whole
-            found = told(choice["logprobs"], choice["text"])
+            found = probs(choice["logprobs"], choice["text"])
             chunks = [c["choices"][0] for c in lines(client.post("/v1/completions", json={**some, "stream": True}))]
             assert [t for c in chunks if c["logprobs"] for t in c["logprobs"]["tokens"]] == found["tokens"]
             cut += not found["tokens"][-1]
@@ -139,7 +139,7 @@ def test_an_echo_joins_to_prompt_and_text(served, prompt):
     client, lm = served
     asked = {"prompt": prompt, "max_tokens": 8, "temperature": 0, "logprobs": 2, "echo": True}
     choice = client.post("/v1/completions", json=asked).json()["choices"][0]
-    found = told(choice["logprobs"], choice["text"])
+    found = probs(choice["logprobs"], choice["text"])
     start = prompt if isinstance(prompt, str) else lm.decode(prompt)
     assert choice["text"].startswith(start)
     assert found["token_logprobs"][0] is None and found["top_logprobs"][0] is None

@@ -51,16 +51,16 @@ def test_a_text_is_shown_with_who_proposed_it(lm, browser, tmp_path):
         for kind, prompt in ("completions", "hello"), ("chat/completions", [{"role": "user", "content": "hello"}]):
             want = lm.generate(prompt, max_new_tokens=40, temperature=0.5, seed=7)
             asked(page, url, kind, prompt="hello", tokens=40, temperature=0.5, seed=7)
-            page.wait_for_function("document.getElementById('told').textContent.includes('a second')")
+            page.wait_for_function("document.getElementById('reported').textContent.includes('a second')")
             assert page.text_content("#text") == want.text
             assert page.locator("#text span").count() == len(want.tokens)
-            assert f"{len(want.tokens)} tokens in" in page.text_content("#told")
+            assert f"{len(want.tokens)} tokens in" in page.text_content("#reported")
         assert "the model" in page.text_content("#legend") and not wrong
         page.screenshot(path=tmp_path / "page.png")
         page.close()
 
 
-def test_errors_are_told_and_a_text_can_be_stopped(lm, browser, monkeypatch):
+def test_errors_are_reported_and_a_text_can_be_stopped(lm, browser, monkeypatch):
     step, rounds, clicked = lm.step, count(), threading.Event()
 
     def held():
@@ -74,25 +74,25 @@ def test_errors_are_told_and_a_text_can_be_stopped(lm, browser, monkeypatch):
         page.goto(url)
         page.fill("#prompt", "hello")
         page.click("#go")
-        page.wait_for_function("document.getElementById('told').textContent.includes('API key')")
+        page.wait_for_function("document.getElementById('reported').textContent.includes('API key')")
         page.fill("#key", "secret")
         page.fill("#tokens", "8000")
         page.uncheck("#speculate")
         page.click("#go")
         page.wait_for_selector("#text span", state="attached")
         page.click("#stop")
-        page.wait_for_function("document.getElementById('told').textContent === 'stopped'")
+        page.wait_for_function("document.getElementById('reported').textContent === 'stopped'")
         clicked.set()
         until(lambda: len(server.texts) == 0)
         page.close()
 
 
 def go(page, prompt):
-    """What the page tells of a text with its defaults, once it has ended."""
+    """What the page reports of a text with its defaults, once it has ended."""
     page.fill("#prompt", prompt)
     page.click("#go")
-    page.wait_for_function("document.getElementById('told').textContent.includes('a second')")
-    return page.text_content("#told")
+    page.wait_for_function("document.getElementById('reported').textContent.includes('a second')")
+    return page.text_content("#reported")
 
 
 @pytest.mark.parametrize("template", [True, False])
@@ -130,6 +130,6 @@ def test_a_text_that_ends_at_its_first_token_says_so(lm, browser, monkeypatch, k
         page.goto(url)
         page.wait_for_function("document.getElementById('name').textContent === 'tiny'")
         page.select_option("#kind", kind)
-        told = go(page, "hello")
-        assert "Nothing to show: " in told and says in told
+        reported = go(page, "hello")
+        assert "Nothing to show: " in reported and says in reported
         page.close()

@@ -152,10 +152,10 @@ def test_bytes_of_tokens_join_to_the_text(named, lm):
 def test_logprobs_join_to_the_text(client, seed):
     asked = {"prompt": "日本", "max_tokens": 40, "temperature": 1.0, "seed": seed, "logprobs": 20}
     choice = client.post("/v1/completions", json=asked).json()["choices"][0]
-    told = choice["logprobs"]
-    assert "".join(told["tokens"]) == choice["text"] and all(len(top) == 20 for top in told["top_logprobs"])
+    reported = choice["logprobs"]
+    assert "".join(reported["tokens"]) == choice["text"] and all(len(top) == 20 for top in reported["top_logprobs"])
     if "\ufffd" not in choice["text"]:
-        assert bytes(b for own in told["bytes"] for b in own) == choice["text"].encode()
+        assert bytes(b for own in reported["bytes"] for b in own) == choice["text"].encode()
 
 
 def test_prompts_that_clients_format(named, lm, client):

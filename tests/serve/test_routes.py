@@ -209,15 +209,15 @@ def test_a_template_from_a_file(lm, tmp_path):
 
 def test_the_description_names_every_body(app):
     """Clients and fuzzers read it."""
-    told = ask(app, "GET", "/openapi.json").json()
+    shown = ask(app, "GET", "/openapi.json").json()
     for path, name in (("/v1/completions", "CompletionRequest"), ("/v1/chat/completions", "ChatRequest")):
-        schema = told["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
+        schema = shown["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
         assert (
-            schema == {"$ref": f"#/components/schemas/{name}"} and "properties" in told["components"]["schemas"][name]
+            schema == {"$ref": f"#/components/schemas/{name}"} and "properties" in shown["components"]["schemas"][name]
         )
-    text = json.dumps(told)
+    text = json.dumps(shown)
     names = {part.split('"')[0] for part in text.split("#/components/schemas/")[1:]}
-    assert names <= told["components"]["schemas"].keys()
+    assert names <= shown["components"]["schemas"].keys()
 
 
 def test_identifiers_are_unique_over_replicas(lm):

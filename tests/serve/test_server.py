@@ -66,9 +66,9 @@ def test_chats_are_what_generate_says(served, lm):
     asked = {"messages": messages, "max_completion_tokens": 16, "temperature": 0, "logprobs": True, "top_logprobs": 3}
     choice = client.post("/v1/chat/completions", json=asked).json()["choices"][0]
     assert choice["message"] == {"role": "assistant", "content": want.text}
-    told = choice["logprobs"]["content"]
-    assert [one["logprob"] for one in told] == [t.logprob for t in want.logprobs]
-    assert all(len(one["top_logprobs"]) == 3 for one in told)
+    reported = choice["logprobs"]["content"]
+    assert [one["logprob"] for one in reported] == [t.logprob for t in want.logprobs]
+    assert all(len(one["top_logprobs"]) == 3 for one in reported)
     parts = [{"role": "user", "content": [{"type": "text", "text": "hel"}, {"type": "text", "text": "lo"}]}]
     again = client.post("/v1/chat/completions", json={**asked, "messages": parts, "stream": True})
     chunks = lines(again)
@@ -99,12 +99,12 @@ def test_an_echo_with_logprobs_scores_the_prompt(served, lm):
     """As lm-eval's local-completions asks for it, and reads it."""
     client, _ = served
     asked = {"prompt": [5, 9, 17, 33], "max_tokens": 1, "temperature": 0, "logprobs": 1, "echo": True, "seed": 1}
-    told = client.post("/v1/completions", json=asked).json()["choices"][0]["logprobs"]
+    reported = client.post("/v1/completions", json=asked).json()["choices"][0]["logprobs"]
     want = lm.generate([5, 9, 17, 33], max_new_tokens=1, temperature=0.0, logprobs=1, prompt_logprobs=1)
     both = [*want.prompt_logprobs, *want.logprobs]
-    assert told["token_logprobs"] == [None, *(t.logprob for t in both)]
-    assert told["top_logprobs"][0] is None and all(len(top) == 1 for top in told["top_logprobs"][1:])
-    assert len(told["tokens"]) == 5
+    assert reported["token_logprobs"] == [None, *(t.logprob for t in both)]
+    assert reported["top_logprobs"][0] is None and all(len(top) == 1 for top in reported["top_logprobs"][1:])
+    assert len(reported["tokens"]) == 5
 
 
 def test_many_clients_at_a_time_each_get_their_own(served, lm):
@@ -123,7 +123,7 @@ def test_many_clients_at_a_time_each_get_their_own(served, lm):
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_who_leaves_takes_no_rows(lm, stream, monkeypatch):
-    """The engine stands still from its 20th round on until the server has heard that the client left."""
+    """The engine stands still from its 20th round on until the server has learned that the client left."""
     n, rounds, cancelled, step, cancel = (1 if stream else 4), count(), [], lm.step, Stream.cancel
 
     def held():
@@ -222,7 +222,7 @@ def test_what_operators_ask(served, lm):
     assert client.get("/version").json() == {"version": swiftk.__version__}
 
 
-def test_who_proposed_what_is_told_where_asked(folder, monkeypatch):
+def test_who_proposed_what_is_reported_where_asked(folder, monkeypatch):
     ask(monkeypatch, "clock=plan:.6/row:.03/far:.09")  # on a busy machine little is drafted
     asked = {"prompt": "hello hello hello", "max_tokens": 30, "temperature": 0, "stream": True, "speculate": "always"}
     with (
@@ -267,7 +267,7 @@ def test_an_end_waits_for_texts_and_refuses_new_ones(lm):
 
 
 def test_a_model_is_loaded_while_the_server_runs(folder):
-    """And whoever asks meanwhile is told so."""
+    """And whoever asks meanwhile is answered so."""
     may = threading.Event()
 
     def load():

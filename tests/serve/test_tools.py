@@ -18,7 +18,7 @@ from patience import PATIENCE  # noqa: E402
 from serving import TOOL_TEMPLATE, lines, serving  # noqa: E402
 from swiftk.serve import calls as calls_of  # noqa: E402
 from swiftk.serve.calls import HERMES, LLAMA, MISTRAL, MISTRAL_ARGS, PHI, SPELLINGS, Reader, spelling_of  # noqa: E402
-from swiftk.serve.tools import Tools, read_message, told_calls  # noqa: E402
+from swiftk.serve.tools import Tools, read_message, reported_calls  # noqa: E402
 from swiftk.text.tokenizer import Tokenizer  # noqa: E402
 
 WEATHER = {
@@ -77,9 +77,9 @@ def test_a_call_that_is_required_comes(served, choice):
     want = lm.generate(ids, response_format=grammar, speculate=False, **options)
     assert read(spelling, want.text) == ("", [(name, arguments)])
     chunks = lines(client.post("/v1/chat/completions", json={**asked, "stream": True}))
-    told = [c["choices"][0] for c in chunks]
-    assert "".join(c["delta"].get("content") or "" for c in told) == ""
-    assert called(told[-1]["delta"]) == (name, arguments) and told[-1]["finish_reason"] == "tool_calls"
+    reported = [c["choices"][0] for c in chunks]
+    assert "".join(c["delta"].get("content") or "" for c in reported) == ""
+    assert called(reported[-1]["delta"]) == (name, arguments) and reported[-1]["finish_reason"] == "tool_calls"
 
 
 @pytest.mark.parametrize("form", [{"response_format": {"type": "json_object"}}, {"structured_outputs": {"regex": "a"}}])
@@ -262,7 +262,7 @@ def test_arguments_of_a_call_are_looked_at_once(spelling, monkeypatch):
     assert found + reader.push("", True)[1] == [("f", arguments)] and len(looked) < 40
 
 
-PARTS = ["<tool", "_call>", "\n", "<", "tell", " {", '"name": "f"', "}", '"a"}', "</tool_call>", "[TOOL_CALLS]"]
+PARTS = ["<tool", "_call>", "\n", "<", "report", " {", '"name": "f"', "}", '"a"}', "</tool_call>", "[TOOL_CALLS]"]
 PARTS += ["[", "]", "f", "[ARGS]", '{"name": "g"}', ";", " ", "f(a=1)", '"', "'", "\\"]
 
 
@@ -294,11 +294,11 @@ def test_calls_of_a_message_that_are_none(calls):
 
 
 def test_ids_of_calls_are_what_mistral_takes_and_stay_the_same():
-    (told,) = told_calls([F], "12-0", 0)
-    assert told["function"] == {"name": "f", "arguments": '{"a": 1}'}
-    assert len(told["id"]) == 9 and told["id"].isalnum()
-    assert told["id"] != told_calls([F], "12-0", 1)[0]["id"] != told_calls([F], "12-1", 0)[0]["id"]
-    for id in (told["id"], "call_of_another_server"):
+    (reported,) = reported_calls([F], "12-0", 0)
+    assert reported["function"] == {"name": "f", "arguments": '{"a": 1}'}
+    assert len(reported["id"]) == 9 and reported["id"].isalnum()
+    assert reported["id"] != reported_calls([F], "12-0", 1)[0]["id"] != reported_calls([F], "12-1", 0)[0]["id"]
+    for id in (reported["id"], "call_of_another_server"):
         call = {"id": id, "function": {"name": "f", "arguments": "{}"}}
         (sent,) = read_message({"role": "assistant", "tool_calls": [call]})["tool_calls"]
         assert read_message({"role": "tool", "tool_call_id": id, "content": "1"})["tool_call_id"] == sent["id"]

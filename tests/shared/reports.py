@@ -87,8 +87,8 @@ def made(texts, rounds, logprobs=False, reason_off=None, plain=0.01, **trace):
     for spine, tokens, accepted, skip in rounds:
         seconds = {"draft": 0.004 * spine, "verify": 0.012, "commit": 0.0001}
         counts = {"steps": spine, "drafted": spine, "nodes": spine + 3 if spine else 1, "reused_rows": spine}
-        told = turn(**seconds, **counts, saved_weight_bytes=0, proposed=[1, spine, *[0] * 8])
-        recorder.round(told, ["plan"] * accepted, tokens, tokens <= accepted)
+        reported = turn(**seconds, **counts, saved_weight_bytes=0, proposed=[1, spine, *[0] * 8])
+        recorder.round(reported, ["plan"] * accepted, tokens, tokens <= accepted)
         recorder.decode += 0.0125 + 0.004 * spine
         clocked = Round(
             0.0125 + 0.004 * spine,
@@ -107,10 +107,10 @@ def made(texts, rounds, logprobs=False, reason_off=None, plain=0.01, **trace):
     assert len(texts) == len(drafted)
     ids = [1000 + i for i in range(len(texts))]
     stats = recorder.finish(plain, reason_off=reason_off, skip=str(UNIFORM))
-    told = [TokenLogprobs(t, -0.25 * i) for i, t in enumerate(ids)] if logprobs else None
+    reported = [TokenLogprobs(t, -0.25 * i) for i, t in enumerate(ids)] if logprobs else None
     kept = Trace("some <model>", LAYERS, tuple(texts), tuple(turns), **trace)
     by = ["plan" if d else None for d in drafted]
-    return Result("".join(texts), ids, "length", told, stats, 7, [1, 2, 3], drafted, kept, by)
+    return Result("".join(texts), ids, "length", reported, stats, 7, [1, 2, 3], drafted, kept, by)
 
 
 ROUNDS = [(0, 1, 0, None), (3, 3, 2, UNIFORM), (2, 1, 0, UNIFORM), (4, 2, 2, DraftSpec.early_exit(2))]

@@ -31,16 +31,16 @@ def model(layers=LAYERS):
 
 
 def play(rule, outcome):
-    """One round of a chain with siblings as csrc/phases/draft.cc grows it; rule: as _testing.Planner tells it;
+    """One round of a chain with siblings as csrc/phases/draft.cc grows it; rule: as _testing.Planner says it;
     outcome(i): of the draft's i-th step. Returns (tokens, draft steps, rows, outcomes that verification reports)."""
     worth, alive, steps = 1.0, True, 0
-    leaves, heard, tokens = [], [], 1
+    leaves, received, tokens = [], [], 1
     while steps < rule["max_draft"]:
         confidence, rank = outcome(steps)
         b = int(np.searchsorted(rule["edges"], confidence))
         steps += 1
         if alive:
-            heard.append((confidence, rank))
+            received.append((confidence, rank))
             tokens += rank == 0
         leaves += [(worth * p, alive and rank == r + 1) for r, p in enumerate(rule["p_rank"][b])]
         alive = alive and rank == 0
@@ -53,7 +53,7 @@ def play(rule, outcome):
     gains = np.cumsum([w - (price[steps + 1 + i] - price[steps + i]) for i, (w, _) in enumerate(leaves[:room])])
     take = int(gains.argmax()) + 1 if gains.size and gains.max() > 0 else 0
     tokens += sum(right for _, right in leaves[:take])
-    return tokens, steps, 1 + steps + take, heard
+    return tokens, steps, 1 + steps + take, received
 
 
 class World:
@@ -152,16 +152,16 @@ class Generation:
     def _round(self):
         world, planner, auto = self.world, self.planner, self.auto
         at = world.at = PROMPT + self.generated - 1
-        skip, draft, steps, rows, heard, n = auto.next().skip, 0.0, 0, 1, [], 1
+        skip, draft, steps, rows, received, n = auto.next().skip, 0.0, 0, 1, [], 1
         rule = planner.next(_core.DraftSpec(**skip.arguments()))
         if rule["drafts"]:
-            n, steps, rows, heard = play(rule, lambda i: world.outcome(skip, at + 1 + i))
+            n, steps, rows, received = play(rule, lambda i: world.outcome(skip, at + 1 + i))
             draft = world.price(skip) * steps * PLAIN
         verify = PLAIN * (1 + ROW * (rows - 1))
         r = Round(draft + verify, draft, steps, verify, rows, n, n - 1)
         world.clock += r.seconds
         self.generated += r.tokens
-        given_up = planner.learn(n, rows=rows, draft_steps=steps, draft=draft, verify=verify, outcomes=heard)
+        given_up = planner.learn(n, rows=rows, draft_steps=steps, draft=draft, verify=verify, outcomes=received)
         if given_up and auto.give_up(planner.lost_rate):
             planner.go_on()
         plain = planner.plain_seconds

@@ -1,4 +1,4 @@
-"""What an engine tells of a round, without one."""
+"""What an engine reports of a round, without one."""
 
 from types import SimpleNamespace
 

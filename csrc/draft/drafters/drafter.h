@@ -19,7 +19,7 @@ namespace swiftk {
 struct Scout {
   int parent;  // scout, -1: the root
   int32_t token;
-  bool wanted;  // its drafter hears what is drawn there
+  bool wanted;  // its drafter receives what is drawn there
 };
 using Scouts = std::vector<Scout>;
 
@@ -81,13 +81,13 @@ class Drafter {
 
   // Whether it reads known.lists, which are then made of every verified row.
   virtual bool wants_lists() const { return false; }
-  // As trust_of() tells it.
+  // As trust_of() says it.
   virtual std::optional<Trust> trust() const { return {}; }
 
   // Adds rows that run along: all of them do, or none.
   virtual void scouts(Scouts&) const {}
   // Receives the target's draws at the wanted ones. next: at the root; taken: tokens by which the text will have grown.
-  virtual void hear(const Known&, std::span<const int32_t> /*draws*/, int32_t /*next*/, int /*taken*/) {}
+  virtual void receive(const Known&, std::span<const int32_t> /*draws*/, int32_t /*next*/, int /*taken*/) {}
 };
 
 }  // namespace swiftk

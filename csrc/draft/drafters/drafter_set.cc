@@ -65,8 +65,8 @@ const Scouts& DrafterSet::scouts() {
   return scouts_;
 }
 
-void DrafterSet::hear(std::span<const int32_t> draws, int32_t next, int taken) {
-  made_[static_cast<int>(scouting_)]->hear(known(), draws, next, taken);
+void DrafterSet::receive(std::span<const int32_t> draws, int32_t next, int taken) {
+  made_[static_cast<int>(scouting_)]->receive(known(), draws, next, taken);
 }
 
 }  // namespace swiftk

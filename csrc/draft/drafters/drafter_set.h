@@ -50,7 +50,7 @@ class DrafterSet {
   const Scouts& scouts();
   SourceId scouting() const { return scouting_; }
   // Gives the drafters the target's draws at the wanted ones of the last scouts().
-  void hear(std::span<const int32_t> draws, int32_t next, int taken);
+  void receive(std::span<const int32_t> draws, int32_t next, int taken);
 
  private:
   Drafter& drafter(int i) const { return *made_[static_cast<int>(ids_[i])]; }

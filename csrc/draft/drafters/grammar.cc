@@ -1,10 +1,10 @@
 // Tokens of which the text's grammar leaves no choice.
-#include "draft/drafters/told.h"
+#include "draft/drafters/given.h"
 
 namespace swiftk {
 
 std::unique_ptr<Drafter> make_grammar() {
-  return std::make_unique<Told>(&Known::forced, Trust{3.0f, 0.0f, 0.01f, 0.1f});
+  return std::make_unique<Given>(&Known::forced, Trust{3.0f, 0.0f, 0.01f, 0.1f});
 }
 
 }  // namespace swiftk

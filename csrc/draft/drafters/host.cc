@@ -1,8 +1,10 @@
 // Proposes what the host expects the text to go on with.
-#include "draft/drafters/told.h"
+#include "draft/drafters/given.h"
 
 namespace swiftk {
 
-std::unique_ptr<Drafter> make_host() { return std::make_unique<Told>(&Known::guessed, Trust{1.0f, 0.0f, 0.01f, 0.1f}); }
+std::unique_ptr<Drafter> make_host() {
+  return std::make_unique<Given>(&Known::guessed, Trust{1.0f, 0.0f, 0.01f, 0.1f});
+}
 
 }  // namespace swiftk

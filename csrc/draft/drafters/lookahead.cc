@@ -69,7 +69,7 @@ class Lookahead final : public Drafter {
     }
   }
 
-  void hear(const Known& known, std::span<const int32_t> draws, int32_t next, int) override {
+  void receive(const Known& known, std::span<const int32_t> draws, int32_t next, int) override {
     std::vector<int32_t> fresh(settings_.window);
     size_t at = 0;
     for (int column = 0; column < settings_.window; ++column) {

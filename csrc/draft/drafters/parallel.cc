@@ -26,7 +26,7 @@ class Parallel final : public Drafter {
   }
 
   // Scout i guesses the token i + 1 places after the root; its draw is for the place after that.
-  void hear(const Known&, std::span<const int32_t> draws, int32_t, int taken) override {
+  void receive(const Known&, std::span<const int32_t> draws, int32_t, int taken) override {
     guesses_.clear();
     for (size_t i = taken - 1; i < draws.size(); ++i) guesses_.push_back(draws[i]);
     fill();

@@ -15,7 +15,7 @@ namespace {
 
 using namespace swiftk;
 
-using Told = std::tuple<int, int32_t, bool>;  // a scout
+using Given = std::tuple<int, int32_t, bool>;  // a scout
 
 class TestedDrafter : public LoneDrafter {
  public:
@@ -29,12 +29,12 @@ class TestedDrafter : public LoneDrafter {
   void learn(int vocab, int32_t token, const std::vector<int32_t>& id, const std::vector<float>& logit, float lse) {
     set_.lists().learn(vocab, token, id.data(), logit.data(), static_cast<int>(id.size()), lse);
   }
-  std::vector<Told> scouts() {
-    std::vector<Told> all;
+  std::vector<Given> scouts() {
+    std::vector<Given> all;
     for (const Scout& p : set_.scouts()) all.emplace_back(p.parent, p.token, p.wanted);
     return all;
   }
-  void hear(const std::vector<int32_t>& draws, int32_t next, int taken) { set_.hear(draws, next, taken); }
+  void receive(const std::vector<int32_t>& draws, int32_t next, int taken) { set_.receive(draws, next, taken); }
 };
 
 }  // namespace
@@ -53,7 +53,7 @@ void bind_drafters(py::module_& m) {
       .def("propose", &TestedDrafter::propose, "at"_a, "temperature"_a = 0.0f, "seed"_a = 0, "pos"_a = 0)
       .def("learn", &TestedDrafter::learn, "vocab"_a, "token"_a, "ids"_a, "logits"_a, "lse"_a)
       .def("scouts", &TestedDrafter::scouts)
-      .def("hear", &TestedDrafter::hear, "draws"_a, "next"_a, "taken"_a);
+      .def("receive", &TestedDrafter::receive, "draws"_a, "next"_a, "taken"_a);
   m.def(
       "automaton_states",
       [](const std::vector<int32_t>& text) {

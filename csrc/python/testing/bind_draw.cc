@@ -16,7 +16,7 @@ struct FreeCtx {
   void operator()(Ctx* ctx) const { ops->destroy(ctx); }
 };
 
-// The ids of the best k that are kept; none if the list does not tell.
+// The ids of the best k that are kept; none if the list does not say.
 std::optional<std::vector<int32_t>> draw_row(const Floats& logits, const Sampling& s, int k, int32_t pos,
                                              const Ints& prompt, const Ints& text, const std::vector<int32_t>& path,
                                              const std::string& isa, bool whole) {

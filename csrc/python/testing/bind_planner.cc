@@ -17,7 +17,7 @@ using namespace py::literals;
 namespace swiftk {
 namespace {
 
-// A planner without an engine, on a clock that Python tells: for simulations.
+// A planner without an engine, on a clock that Python sets: for simulations.
 class Simulated {
  public:
   Simulated(std::shared_ptr<Model> model, bool plans, bool directed, const std::vector<int>& drafters, bool always)
@@ -73,7 +73,7 @@ void each_field(RoundCost*, F&& field) {
 
 namespace {
 
-py::dict told(const Allotment& a, const TreeRule& r) {
+py::dict reported(const Allotment& a, const TreeRule& r) {
   return py::dict("drafts"_a = a.drafts, "guesses"_a = a.guesses, "eager"_a = a.eager, "steps"_a = a.steps,
                   "rows"_a = a.rows, "plan"_a = a.plan, "rate"_a = a.rate, "min_step_gain"_a = r.min_step_gain,
                   "edges"_a = r.edges, "p_top1"_a = r.p_top1, "p_rank"_a = r.p_rank, "row_price"_a = r.row_price,
@@ -95,7 +95,7 @@ void bind_planner(py::module_& m) {
             Reading reading{.left = left};
             std::copy_n(unread.begin(), std::min(unread.size(), reading.unread.size()), reading.unread.begin());
             const Allotment& a = self->next(skip ? self.plan(*skip) : -1, reading);
-            return told(a, self->rule());
+            return reported(a, self->rule());
           },
           "skip"_a = py::none(), "unread"_a = std::vector<int>{}, "left"_a = 0.0)
       .def(

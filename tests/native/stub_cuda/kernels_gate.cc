@@ -1,5 +1,5 @@
 // The end of a draft's step (kernels/cuda/gate.cu): what was drawn is stored, the next row made, and whether there is
-// one told to the graph.
+// one asked to the graph.
 #include <cmath>
 
 #include "gate_rule.h"
