@@ -76,7 +76,7 @@ class Models:
     def __getitem__(self, lane: int) -> LM:
         one = self._first
         while len(self._all) <= lane:
-            self._all.append(LM(one.folder, one.model, one.tokenizer, one.defaults))
+            self._all.append(LM(one.files, one.model, one.tokenizer, one.defaults))
         return self._all[lane]
 
     def forget(self) -> None:

@@ -18,6 +18,7 @@ from . import _core
 from .draft.draft_spec import DRAFTER_NAMES, DraftSpec, resolve
 from .draft.sources import DRAFTERS, numbers
 from .errors import InternalError, InvalidArgument, InvalidOption
+from .files.model_files import ModelFiles, open_model_files
 from .files.model_folder import check_config, find
 from .gpu.device import drafter_kernels, place
 from .options.fields import SAMPLER, TO_THE_END
@@ -58,18 +59,18 @@ def load(model_dir: str | Path, *, progress: Callable[[int, int], Any] | None = 
     weights serve as a copy that takes none. help(swiftk.LoadOptions) explains each option.
     """
     chosen = LoadOptions(**resolve_names(LoadOptions, options))
-    return _load(find(model_dir), chosen, progress)
+    return _load(open_model_files(find(model_dir)), chosen, progress)
 
 
 def load_tensors(folder: Path, tensors: Mapping[str, Any], owner: Any, options: Mapping[str, Any]) -> LM:
     """A model whose config.json is in the folder, and whose weights are in memory: (dtype, shape, address, bytes) by
     name, which last as long as `owner`. options: load()'s."""
     check_config(folder, "hf")
-    return _load(folder, LoadOptions(**resolve_names(LoadOptions, options)), None, tensors, owner)
+    return _load(open_model_files(folder), LoadOptions(**resolve_names(LoadOptions, options)), None, tensors, owner)
 
 
 def _load(
-    folder: Path,
+    files: ModelFiles,
     options: LoadOptions,
     progress: Callable[[int, int], Any] | None,
     tensors: Mapping[str, Any] | None = None,
@@ -77,7 +78,7 @@ def _load(
 ) -> LM:
     if not (progress is None or callable(progress)):
         raise InvalidOption(f"[load] progress={progress!r}, want a function of (done, total)")
-    defaults = read_defaults(folder)
+    defaults, folder = read_defaults(files), files.path
     copies = options.draft_weights
     chosen, kernels = place(folder, options.device, options.dtype, options.pack, draft_weights=copies)
     drafters = [find(one, role="drafter") for one in options.drafter]
@@ -104,7 +105,7 @@ def _load(
     most = model.config["max_position"]
     if options.context and options.context > most:
         raise InvalidArgument(f"[load] context is {options.context}, want 2..{most} (the model's)")
-    lm = LM(folder, model, Tokenizer(folder, options.chat_template), defaults, options)
+    lm = LM(files, model, Tokenizer(files, options.chat_template), defaults, options)
     for kind, drafter in zip(model.drafters, drafters, strict=True):
         if kind == "model":
             lm.tokenizer.must_equal(Tokenizer(drafter))
@@ -157,9 +158,14 @@ class LM:
     reuses its keys and values."""
 
     def __init__(
-        self, folder: Path, model: Any, tokenizer: Tokenizer, defaults: Defaults, options: LoadOptions | None = None
+        self,
+        files: ModelFiles,
+        model: Any,
+        tokenizer: Tokenizer,
+        defaults: Defaults,
+        options: LoadOptions | None = None,
     ) -> None:
-        self.folder, self.model = folder, model
+        self.files, self.model = files, model
         self.tokenizer, self.defaults = tokenizer, defaults
         self._options = options or LoadOptions()
         self._engine = Engine(self._make_engine)
@@ -171,7 +177,7 @@ class LM:
         self._forms = (*model.copies, *DRAFTER_NAMES[: len(model.drafters)])
         self._grammars = Grammars(tokenizer, int(model.config["vocab_size"]), defaults.eos_token_ids)
         self.policies = Policies(
-            folder, model, EngineMeasured(lambda: self._engine.native), self._forms, self._options.drafter
+            files, model, EngineMeasured(lambda: self._engine.native), self._forms, self._options.drafter
         )
 
     def __repr__(self) -> str:
@@ -192,6 +198,10 @@ class LM:
         """Cancels all texts and frees the model's memory."""
         self._engine.close()
         self._session = self.model = None
+
+    @property
+    def folder(self) -> Path:
+        return self.files.path
 
     @property
     def config(self) -> dict[str, Any]:

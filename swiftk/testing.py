@@ -12,6 +12,7 @@ import numpy as np
 from . import _core
 from .errors import InvalidArgument
 from .files.grow import grow
+from .files.hf_folder import CONFIG, GENERATION
 from .files.safetensors_io import STORED, Tensor, encode, write_folder
 from .text.bpe import SMALLEST, write_bpe
 
@@ -128,9 +129,9 @@ def make_tiny(
     config["architectures"] = [_family(config).get("architecture", "UnknownForCausalLM")]
     dir = Path(dir)
     dir.mkdir(parents=True, exist_ok=True)
-    (dir / "config.json").write_text(json.dumps(config, indent=2))
+    (dir / CONFIG).write_text(json.dumps(config, indent=2))
     eos = {"bos_token_id": 1, "eos_token_id": 2, "do_sample": False}
-    (dir / "generation_config.json").write_text(json.dumps(eos, indent=2))
+    (dir / GENERATION).write_text(json.dumps(eos, indent=2))
     for _ in write_folder(dir, _tensors(config, STORED[dtype], seed), shards):
         pass
     if tokenizer if tokenizer is not None else vocab >= SMALLEST:

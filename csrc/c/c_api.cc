@@ -5,7 +5,6 @@
 
 #include "base/names.h"
 #include "draft/drafters/alone.h"
-#include "files/eos.h"
 #include "files/family.h"
 #include "heads/load.h"
 
@@ -149,8 +148,9 @@ swiftk_status swiftk_model_load(const char* dir, const swiftk_load_params* given
     if (params.progress) {
       options.progress = [&](size_t done, size_t total) { return params.progress(params.user, done, total) == 0; };
     }
-    std::vector<int32_t> eos_ids = swiftk::read_eos_ids(dir);
-    *model = new swiftk_model{swiftk::load_with_drafters(dir, options), std::move(eos_ids)};
+    const auto files = swiftk::open_model_files(dir);
+    std::vector<int32_t> eos_ids = files->token_ids("eos_token");
+    *model = new swiftk_model{swiftk::load_with_drafters(*files, options), std::move(eos_ids)};
   });
 }
 

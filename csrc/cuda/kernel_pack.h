@@ -6,8 +6,8 @@
 #include <string>
 
 #include "base/json.h"
-#include "files/checkpoint.h"
 #include "files/kernel_shape.h"
+#include "files/mapped_file.h"
 #include "ops.h"
 
 namespace swiftk::cuda {

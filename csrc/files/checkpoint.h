@@ -1,5 +1,4 @@
-// Memory-mapped safetensors, single file or sharded by model.safetensors.index.json; or what a host has in memory. Own
-// reader; nothing is copied.
+// The tensors of a model by the names that its files give them. Nothing is copied.
 #pragma once
 #include <cstdint>
 #include <initializer_list>
@@ -8,26 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "files/mapped_file.h"
 #include "tensor.h"
 
 namespace swiftk {
-
-// Read-only mmap of a whole file. Throws Error(Checkpoint) naming the path and the system's reason.
-class MappedFile {
- public:
-  explicit MappedFile(const std::string& path);
-  ~MappedFile();
-  MappedFile(const MappedFile&) = delete;
-  MappedFile& operator=(const MappedFile&) = delete;
-  const char* data() const { return data_; }
-  size_t size() const { return size_; }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-  const char* data_ = nullptr;
-  size_t size_ = 0;
-};
 
 struct TensorView {
   const void* data = nullptr;  // may be misaligned: old files do not pad their header
@@ -37,21 +20,22 @@ struct TensorView {
   const MappedFile* file = nullptr;  // null: a host has it
 };
 
-// A tensor in the memory of a host, which keeps it there; dtype as safetensors name it.
-struct HostTensor {
+// A tensor as a file has it, or a host application, which keeps it in its memory; dtype as safetensors name it.
+struct RawTensor {
   std::string name, dtype;
   std::vector<int64_t> shape;
   const void* data;
   size_t bytes;
+  std::shared_ptr<MappedFile> file{};  // null: a host application has it
 };
+
+std::string show_shape(const std::vector<int64_t>& shape);
 
 class Checkpoint {
  public:
-  // Opens model.safetensors, or the shards that the index names. Throws Error(Checkpoint) that names the file: missing,
-  // truncated, header not JSON, offsets outside the file, a shard that lacks a tensor the index promises.
-  explicit Checkpoint(const std::string& model_dir);
-  // Tensors of a host's instead. Throws Error(Checkpoint) for one whose bytes do not fit its shape.
-  explicit Checkpoint(const std::vector<HostTensor>&);
+  // where: what messages call the whole of the files. Throws Error(Checkpoint) for a tensor whose bytes do not fit its
+  // shape.
+  Checkpoint(std::string where, const std::vector<RawTensor>&);
 
   // Throws Error(Checkpoint) naming the tensor if it is missing, has another shape, or is not F32, BF16 or F16.
   TensorView get(const std::string& name, std::initializer_list<int64_t> shape) const;
@@ -75,10 +59,8 @@ class Checkpoint {
   };
   const Entry& find(const std::string& name, const std::vector<int64_t>& shape,
                     const std::vector<std::string>& dtypes) const;
-  void open_shards(const std::string& dir, const std::string& index_path);
-  void read_header(std::shared_ptr<MappedFile>, std::map<std::string, Entry>& out);
 
-  std::string dir_;
+  std::string where_;
   std::vector<std::shared_ptr<MappedFile>> files_;
   std::map<std::string, Entry> tensors_;
 };

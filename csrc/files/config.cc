@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
-#include <iterator>
 #include <limits>
 
 #include "base/error.h"
@@ -242,22 +240,6 @@ double llama3_frequency(const Rope& r, double frequency) {
   return (1 - smooth) * frequency / r.factor + smooth * frequency;
 }
 
-}  // namespace
-
-Json read_config_file(const std::string& model_dir) {
-  const std::string path = model_dir + "/config.json";
-  std::ifstream file(path, std::ios::binary);
-  if (!file) fail(Status::Checkpoint, "[config] " + path + " cannot be opened, want a Hugging Face model folder");
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  Json json = Json::parse(text, "[config] " + path);
-  if (!json.is(Json::Type::Object)) {
-    fail(Status::Checkpoint, "[config] " + path + ": got " + json.show() + ", want an object");
-  }
-  return json;
-}
-
-namespace {
-
 Config config_of(const Json& json, bool any_architecture) {
   const Fields in(json, "");
   Config c;
@@ -273,7 +255,7 @@ Config config_of(const Json& json, bool any_architecture) {
 
 }  // namespace
 
-Config read_config(const std::string& model_dir) { return config_of(read_config_file(model_dir), false); }
+Config read_config(const Json& object) { return config_of(object, false); }
 
 Config layer_config(const Json& object) { return config_of(object, true); }
 

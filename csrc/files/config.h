@@ -44,11 +44,9 @@ struct Config {
   std::string dtype;  // "float32", "bfloat16", "float16" or "" if the file does not say
 };
 
-// Throws Error(Checkpoint) for unreadable JSON or a missing field, Error(Unsupported) naming field, value and what
-// works.
-Config read_config(const std::string& model_dir);
-// The file itself; and the shape of a drafter's layers that an object of it has, whatever architecture that names.
-Json read_config_file(const std::string& model_dir);
+// Of config.json. Throws Error(Checkpoint) for a missing field, Error(Unsupported) naming field, value and what works.
+Config read_config(const Json& object);
+// The shape of a drafter's layers that an object of it has, whatever architecture that names.
 Config layer_config(const Json& object);
 
 // Rotary angles of one position as cos[d/2], sin[d/2]; a function of the position alone (a row must not depend on the

@@ -169,11 +169,12 @@ Config moa_layer(const Config& model, const Checkpoint& file, const std::string&
 }  // namespace
 
 // "block", "moa", "eagle" or "model".
-std::string kind_of(const std::string& dir, const Json& json) {
+std::string kind_of(const ModelFiles& files) {
+  const Json& json = files.json();
   const std::string type = speculator_of(json);
   if (type == "dflash" || type == "dspark" || (type.empty() && given(json, "dflash_config"))) return "block";
   if (named(json, "MOASpecLlamaForCausalLM")) return "moa";
-  const auto has_fc = [&] { return type.empty() && Checkpoint(dir).has("fc.weight"); };
+  const auto has_fc = [&] { return type.empty() && files.tensors().has("fc.weight"); };
   if (type == "eagle" || is_fused_eagle(json, type) || named(json, "Eagle") || has_fc()) return "eagle";
   if (!type.empty()) unsupported("config.json is of a head of another kind (supported: " + std::string(kKinds) + ")");
   return "model";

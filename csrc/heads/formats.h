@@ -9,7 +9,7 @@
 namespace swiftk {
 
 // "block", "moa", "eagle" or "model".
-std::string kind_of(const std::string& dir, const Json& config);
+std::string kind_of(const ModelFiles&);
 // Each returns the shape of the head's layers for a model of that shape, and fills in what it has beside them.
 Config read_block(const Json& config, const Config& target, const Checkpoint&, Head&);
 Config read_eagle(const Json& config, const Config& target, const Checkpoint&, Head&);

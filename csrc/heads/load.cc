@@ -55,9 +55,9 @@ std::array<KernelShape, 3> moa_shapes(const std::array<Config, 3>& layers) {
   return shapes;
 }
 
-void load_moa(const std::string& dir, const Json& json, const LoadOptions& its, const Model& target, Head& out) {
-  const Checkpoint file(dir);
-  const std::array<Config, 3> configs = read_moa(json, target.config, file, out);
+void load_moa(const ModelFiles& files, const LoadOptions& its, const Model& target, Head& out) {
+  const Checkpoint& file = files.tensors();
+  const std::array<Config, 3> configs = read_moa(files.json(), target.config, file, out);
   std::array<KernelShape, 3> shapes = moa_shapes(configs);
   std::array<std::shared_ptr<Model>, 3> layers;
   for (size_t i = 0; i < layers.size(); ++i) {
@@ -133,15 +133,14 @@ void load_layers(const Checkpoint& checkpoint, const Config& config, const LoadO
   out.layers = layers;
 }
 
-std::shared_ptr<Head> load_draft_model(const std::string& dir, const LoadOptions& options, const Model& target,
+std::shared_ptr<Head> load_draft_model(const ModelFiles& files, const LoadOptions& options, const Model& target,
                                        size_t& packs) {
   auto out = std::make_shared<Head>();
-  const Json json = read_config_file(dir);
-  out->kind = kind_of(dir, json);
+  out->kind = kind_of(files);
   const LoadOptions its = options_of(out->kind, options, target, packs);
   out->reach = TokenTree::kMaxNodes;
   if (out->kind == "model") {
-    out->layers = load_model(dir, its);
+    out->layers = load_model(files, its);
     out->V = out->layers->config.V;
     const Model& layers = *out->layers;
     out->bytes = layers.own.bytes;
@@ -150,17 +149,17 @@ std::shared_ptr<Head> load_draft_model(const std::string& dir, const LoadOptions
     return out;
   }
   if (out->kind == "moa") {
-    load_moa(dir, json, its, target, *out);
+    load_moa(files, its, target, *out);
     return out;
   }
-  const Checkpoint checkpoint(dir);
+  const Checkpoint& checkpoint = files.tensors();
   if (out->kind == "block") {
     out->opens = true;
-    const Config config = read_block(json, target.config, checkpoint, *out);
+    const Config config = read_block(files.json(), target.config, checkpoint, *out);
     load_layers(checkpoint, config, its, target, out->tokens.empty(), *out);
   } else {
     out->serial = true;
-    const Config config = read_eagle(json, target.config, checkpoint, *out);
+    const Config config = read_eagle(files.json(), target.config, checkpoint, *out);
     load_layers(checkpoint, config, its, target, !out->eagle.fused, *out);
   }
   return out;
@@ -183,21 +182,20 @@ KernelShape head_shape(const Config& layers, const Head& drafter) {
   return shape;
 }
 
-std::vector<KernelShape> drafter_kernel_shapes(const std::string& dir, const std::string& target,
+std::vector<KernelShape> drafter_kernel_shapes(const ModelFiles& drafter, const ModelFiles& target,
                                                const std::string& dtype) {
-  const Json json = read_config_file(dir);
   Head out;
-  out.kind = kind_of(dir, json);
-  if (out.kind == "model") return {kernel_shape(dir, dtype)};
+  out.kind = kind_of(drafter);
+  if (out.kind == "model") return {kernel_shape(drafter, dtype)};
   const KernelShape model = kernel_shape(target, dtype);
-  const Checkpoint checkpoint(dir);
+  const Checkpoint& checkpoint = drafter.tensors();
   std::vector<KernelShape> shapes;
   if (out.kind == "moa") {
-    const auto three = moa_shapes(read_moa(json, model.config, checkpoint, out));
+    const auto three = moa_shapes(read_moa(drafter.json(), model.config, checkpoint, out));
     shapes.assign(three.begin(), three.end());
   } else {
     const auto read = out.kind == "block" ? read_block : read_eagle;
-    const Config layers = read(json, model.config, checkpoint, out);
+    const Config layers = read(drafter.json(), model.config, checkpoint, out);
     shapes = {head_shape(layers, out)};
   }
   for (KernelShape& shape : shapes) shape.dtype = model.dtype;
@@ -215,7 +213,7 @@ void load_drafters(const LoadOptions& options, Model& target) {
   size_t packs = 0;
   std::set<int> taps;
   for (const std::string& dir : options.drafters) {
-    const auto drafter = load_draft_model(dir, options, target, packs);
+    const auto drafter = load_draft_model(*open_model_files(dir), options, target, packs);
     drafter->reported =
         drafter->moa.states ? drafter->moa.states->config.D : static_cast<int>(drafter->taps.size()) * target.config.D;
     drafter->reading = reading_of(target, *drafter);
@@ -233,8 +231,8 @@ void load_drafters(const LoadOptions& options, Model& target) {
 
 }  // namespace
 
-std::shared_ptr<Model> load_with_drafters(const std::string& dir, const LoadOptions& options) {
-  std::shared_ptr<Model> model = load_model(dir, options);
+std::shared_ptr<Model> load_with_drafters(const ModelFiles& files, const LoadOptions& options) {
+  std::shared_ptr<Model> model = load_model(files, options);
   load_drafters(options, *model);
   return model;
 }

@@ -14,7 +14,7 @@ namespace {
 
 std::shared_ptr<const Model> opened(const std::string& target, LoadOptions options) {
   options.layers = false;
-  std::shared_ptr<const Model> model = load_with_drafters(target, options);
+  std::shared_ptr<const Model> model = load_with_drafters(*open_model_files(target), options);
   const auto& drafter = static_cast<const Head&>(*model->drafters.at(0));
   if (drafter.reported == 0) {
     fail(Status::Unsupported,

@@ -345,8 +345,8 @@ class Loader {
 
 }  // namespace
 
-void load_weights(const Checkpoint& checkpoint, const LoadOptions& options, Model& model) {
-  Loader(checkpoint, options, model, Manifest(checkpoint, model, options.layers), {.config = model.config}, false)
+void load_weights(const ModelFiles& files, const LoadOptions& options, Model& model) {
+  Loader(files.tensors(), options, model, Manifest(files, model, options.layers), {.config = model.config}, false)
       .run();
 }
 

@@ -17,12 +17,13 @@ double elements_of_layers(const Config& c) {
 
 }  // namespace
 
-Manifest::Manifest(const Checkpoint& checkpoint, Model& model, bool layers) : checkpoint_(checkpoint) {
+Manifest::Manifest(const ModelFiles& files, Model& model, bool layers)
+    : checkpoint_(files.tensors()), names_(files.names()) {
   const Config& c = model.config;
-  layers ? add_layers(model, "model.layers.") : void(absent_ = elements_of_layers(c));
-  embedding = get("model.embed_tokens.weight", {c.V, c.D});
-  add_vector({get("model.norm.weight", {c.D})}, 0, &model.final_norm, c.norm_offset);
-  add_matrix({Matrix::Head, {c.tied_head ? embedding : get("lm_head.weight", {c.V, c.D})}, 0, false});
+  layers ? add_layers(model, names_.layers) : void(absent_ = elements_of_layers(c));
+  embedding = weight(names_.embedding, {c.V, c.D});
+  add_vector({weight(names_.final_norm, {c.D})}, 0, &model.final_norm, c.norm_offset);
+  add_matrix({Matrix::Head, {c.tied_head ? embedding : weight(names_.head, {c.V, c.D})}, 0, false});
 }
 
 void Manifest::add_layers(Model& model, const std::string& prefix) {
@@ -53,42 +54,42 @@ void Manifest::add_other(TensorView matrix, Weight* out) {
 
 void Manifest::add_layer(const Config& c, const std::string& at, int layer, LayerWeights& w, int64_t width, bool norm,
                          Weight* apart) {
-  const std::string attn = at + "self_attn.", mlp = at + "mlp.";
+  const TensorNames& n = names_;
+  const auto bias = [&](const char* name, int64_t size) { return get(at + name + ".bias", {size}); };
   const int64_t q = int64_t{c.H} * c.d, kv = int64_t{c.n_kv} * c.d;
   const NormNames& norms = c.family->norms;
   const auto add_norm = [&](const char* name, const float** out) {
     if (name) add_vector({get(at + name + ".weight", {c.D})}, 0, out, c.norm_offset);
   };
   if (norm) add_norm(norms.attn, &w.attn_norm);
-  std::vector<TensorView> of_q{get(attn + "q_proj.weight", {q, width})},
-      of_kv{get(attn + "k_proj.weight", {kv, width}), get(attn + "v_proj.weight", {kv, width})};
+  std::vector<TensorView> of_q{weight(at + n.q, {q, width})},
+      of_kv{weight(at + n.k, {kv, width}), weight(at + n.v, {kv, width})};
   if (!apart) of_q.insert(of_q.end(), of_kv.begin(), of_kv.end());
   add_matrix({Matrix::Qkv, std::move(of_q), c.d, false, layer, &LayerWeights::wqkv});
   if (apart) add_matrix({Matrix::Qkv, std::move(of_kv), c.d, false, layer, nullptr, apart});
   if (c.qkv_bias) {
-    add_vector({get(attn + "q_proj.bias", {q}), get(attn + "k_proj.bias", {kv}), get(attn + "v_proj.bias", {kv})}, 0,
-               &w.wqkv.bias);
+    add_vector({bias(n.q, q), bias(n.k, kv), bias(n.v, kv)}, 0, &w.wqkv.bias);
   }
   if (c.qk_norm) {
-    add_vector({get(attn + "q_norm.weight", {c.d})}, 0, &w.q_norm);
-    add_vector({get(attn + "k_norm.weight", {c.d})}, 0, &w.k_norm);
+    add_vector({weight(at + n.q_norm, {c.d})}, 0, &w.q_norm);
+    add_vector({weight(at + n.k_norm, {c.d})}, 0, &w.k_norm);
   }
-  add_matrix({Matrix::Output, {get(attn + "o_proj.weight", {c.D, q})}, 0, false, layer, &LayerWeights::wo});
-  if (c.o_bias) add_vector({get(attn + "o_proj.bias", {c.D})}, 0, &w.wo.bias);
+  add_matrix({Matrix::Output, {weight(at + n.o, {c.D, q})}, 0, false, layer, &LayerWeights::wo});
+  if (c.o_bias) add_vector({bias(n.o, c.D)}, 0, &w.wo.bias);
 
   add_norm(norms.attn_after, &w.attn_after);
   add_norm(norms.mlp, &w.mlp_norm);
   add_matrix({Matrix::GateUp,
-              {get(mlp + "gate_proj.weight", {c.F, c.D}), get(mlp + "up_proj.weight", {c.F, c.D})},
+              {weight(at + n.gate, {c.F, c.D}), weight(at + n.up, {c.F, c.D})},
               kGateGroup,
               true,
               layer,
               &LayerWeights::w_gate_up});
-  add_matrix({Matrix::Down, {get(mlp + "down_proj.weight", {c.D, c.F})}, 0, false, layer, &LayerWeights::w_down});
+  add_matrix({Matrix::Down, {weight(at + n.down, {c.D, c.F})}, 0, false, layer, &LayerWeights::w_down});
   add_norm(norms.mlp_after, &w.mlp_after);
   if (c.mlp_bias) {
-    add_vector({get(mlp + "gate_proj.bias", {c.F}), get(mlp + "up_proj.bias", {c.F})}, kGateGroup, &w.w_gate_up.bias);
-    add_vector({get(mlp + "down_proj.bias", {c.D})}, 0, &w.w_down.bias);
+    add_vector({bias(n.gate, c.F), bias(n.up, c.F)}, kGateGroup, &w.w_gate_up.bias);
+    add_vector({bias(n.down, c.D)}, 0, &w.w_down.bias);
   }
 }
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "files/checkpoint.h"
+#include "files/hf_folder.h"
 #include "model/model.h"
 
 namespace swiftk {
@@ -31,10 +31,11 @@ struct MatrixJob {
 
 class Manifest {
  public:
-  explicit Manifest(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
+  // Of a head, whose layers have the names that Hugging Face gives them.
+  explicit Manifest(const Checkpoint& checkpoint) : checkpoint_(checkpoint), names_(kHfNames) {}
   // Of a model. Throws Error(Checkpoint) or Error(Unsupported) naming the tensor, as all below do. Sizes
   // model.own.layers; jobs point into `model`. layers: whether these are loaded.
-  Manifest(const Checkpoint& checkpoint, Model& model, bool layers);
+  Manifest(const ModelFiles& files, Model& model, bool layers);
 
   TensorView get(const std::string& name, std::initializer_list<int64_t> shape);
   void add_vector(std::vector<TensorView> parts, int group, const float** out, float offset = 0);
@@ -42,8 +43,8 @@ class Manifest {
   // A matrix that is in no layer, as it is.
   void add_other(TensorView matrix, Weight* out);
   void add_layers(Model& model, const std::string& prefix);
-  // width: of what q, k and v are made of. Such a layer begins with a norm over it, or another one, or with none.
-  // apart: where k and v go, if not to one matrix with q.
+  // at: how the names of its tensors begin. width: of what q, k and v are made of. Such a layer begins with a norm over
+  // it, or another one, or with none. apart: where k and v go, if not to one matrix with q.
   void add_layer(const Config& c, const std::string& at, int layer, LayerWeights& w, int64_t width, bool norm = true,
                  Weight* apart = nullptr);
   // Tensors that a file may have, and that are not loaded.
@@ -58,7 +59,12 @@ class Manifest {
   double head_share() const;  // of the elements of all matrices of the model
 
  private:
+  TensorView weight(const std::string& name, std::initializer_list<int64_t> shape) {
+    return get(name + ".weight", shape);
+  }
+
   const Checkpoint& checkpoint_;
+  const TensorNames& names_;
   double absent_ = 0;  // elements of layers that are not loaded
   std::set<std::string> used_;
 };

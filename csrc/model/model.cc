@@ -58,17 +58,18 @@ const Weights& Model::stored(Format form) const {
        std::string("[plan] weights are ") + name_of(form) + ", the model has its own, " + name_of(own.format) + names);
 }
 
-KernelShape kernel_shape(const std::string& dir, const std::string& dtype) {
-  const Config c = read_config(dir);
+KernelShape kernel_shape(const ModelFiles& files, const std::string& dtype) {
+  const Config c = files.config();
   if (dtype == "auto") {
-    return {c, Checkpoint(dir).get("model.layers.0.self_attn.q_proj.weight", {int64_t{c.H} * c.d, c.D}).dtype};
+    const std::string first = files.names().layer(0) + files.names().q + ".weight";
+    return {c, files.tensors().get(first, {int64_t{c.H} * c.d, c.D}).dtype};
   }
   const std::optional<DType> type = dtype_named(dtype);
   if (!type) fail(Status::InvalidArgument, "[dtype] got '" + dtype + "', want float32, bfloat16 or float16");
   return {c, *type};
 }
 
-std::shared_ptr<Model> load_model(const std::string& dir, const LoadOptions& options) {
+std::shared_ptr<Model> load_model(const ModelFiles& files, const LoadOptions& options) {
   constexpr int kMostThreads = 1024;
   if (options.threads < 0 || options.threads > kMostThreads) {
     const std::string got = std::to_string(options.threads), most = std::to_string(kMostThreads);
@@ -77,9 +78,9 @@ std::shared_ptr<Model> load_model(const std::string& dir, const LoadOptions& opt
   const auto model = std::make_shared<Model>();
   open_backend(options, *model);
   model->threads = options.threads ? options.threads : default_threads();
-  model->config = read_config(dir);
+  model->config = files.config();
   model->owner = options.owner;
-  load_weights(options.tensors.empty() ? Checkpoint(dir) : Checkpoint(options.tensors), options, *model);
+  load_weights(files, options, *model);
   return model;
 }
 

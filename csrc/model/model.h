@@ -7,9 +7,8 @@
 #include <vector>
 
 #include "base/buffer.h"
-#include "files/checkpoint.h"
-#include "files/config.h"
 #include "files/kernel_shape.h"
+#include "files/model_files.h"
 #include "ops.h"
 
 namespace swiftk {
@@ -66,9 +65,7 @@ struct LoadOptions {
   bool layers = true;
   // Sizes alone: every tensor is found and checked, no weight is read, and the model has bytes but no weights.
   bool survey = false;
-  // Weights that a host has in memory, instead of the folder's; kept as long as the model, by who owns them.
-  std::vector<HostTensor> tensors{};
-  std::shared_ptr<const void> owner{};
+  std::shared_ptr<const void> owner{};  // of weights that a host application has in memory; kept as long as the model
   // Called after each tensor with bytes done and bytes in all; returning false cancels the load (Error(Cancelled)).
   std::function<bool(size_t done, size_t total)> progress;
 };
@@ -99,11 +96,11 @@ struct Model {
 // The ops that options ask for: the host's, or a device's with the kernels of a pack, which the model then owns.
 void open_backend(const LoadOptions&, Model&);
 
-// Known before any weight is loaded: for a given dtype from config.json alone, for "auto" by the header of the weights,
+// Known before any weight is loaded: for a given dtype from the config alone, for "auto" by the header of the weights,
 // too.
-KernelShape kernel_shape(const std::string& dir, const std::string& dtype);
+KernelShape kernel_shape(const ModelFiles&, const std::string& dtype);
 
 // The model alone, without the drafters that options name.
-std::shared_ptr<Model> load_model(const std::string& dir, const LoadOptions&);
+std::shared_ptr<Model> load_model(const ModelFiles&, const LoadOptions&);
 
 }  // namespace swiftk

@@ -6,7 +6,6 @@
 #include "base/error.h"
 #include "base/machine.h"
 #include "cuda/backend.h"
-#include "files/checkpoint.h"
 #include "files/family.h"
 #include "heads/load.h"
 #include "model/draft_model.h"
@@ -69,7 +68,12 @@ py::dict shape_dict(const KernelShape& shape) {
   return out;
 }
 
-void set_tensors(LoadOptions& o, const py::handle& given) {
+// Options of a load, and weights that are in memory, in place of the folder's.
+struct Loading : LoadOptions {
+  std::vector<RawTensor> tensors;
+};
+
+void set_tensors(Loading& o, const py::handle& given) {
   for (const auto& [name, tensor] : py::reinterpret_borrow<py::dict>(given)) {
     const auto [dtype, shape, address, bytes] =
         tensor.cast<std::tuple<std::string, std::vector<int64_t>, uintptr_t, size_t>>();
@@ -81,18 +85,18 @@ void set_tensors(LoadOptions& o, const py::handle& given) {
 
 // Objects of Python are borrowed: those who load keep them.
 template <class F>
-void each_field(LoadOptions*, F&& field) {
-  field("dtype", &LoadOptions::dtype);
-  field("kv_dtype", &LoadOptions::kv_dtype);
-  field("isa", &LoadOptions::isa);
-  field("threads", &LoadOptions::threads);
-  field("device", &LoadOptions::device);
-  field("pack", &LoadOptions::pack);
-  field("draft_weights", &LoadOptions::draft_weights);
-  field("draft_memory", &LoadOptions::draft_memory);
-  field("drafters", &LoadOptions::drafters);
-  field("drafter_packs", &LoadOptions::drafter_packs);
-  field("progress", nullptr, [](LoadOptions& o, const py::handle& given) {
+void each_field(Loading*, F&& field) {
+  field("dtype", &Loading::dtype);
+  field("kv_dtype", &Loading::kv_dtype);
+  field("isa", &Loading::isa);
+  field("threads", &Loading::threads);
+  field("device", &Loading::device);
+  field("pack", &Loading::pack);
+  field("draft_weights", &Loading::draft_weights);
+  field("draft_memory", &Loading::draft_memory);
+  field("drafters", &Loading::drafters);
+  field("drafter_packs", &Loading::drafter_packs);
+  field("progress", nullptr, [](Loading& o, const py::handle& given) {
     if (given.is_none()) return;
     o.progress = [given](size_t done, size_t total) {
       const py::gil_scoped_acquire gil;
@@ -101,7 +105,7 @@ void each_field(LoadOptions*, F&& field) {
     };
   });
   field("tensors", nullptr, &set_tensors);
-  field("owner", nullptr, [](LoadOptions& o, const py::handle& given) {
+  field("owner", nullptr, [](Loading& o, const py::handle& given) {
     if (given.is_none()) return;
     o.owner = std::shared_ptr<const void>(given.inc_ref().ptr(), [](const void* object) {
       const py::gil_scoped_acquire gil;
@@ -113,9 +117,9 @@ void each_field(LoadOptions*, F&& field) {
 namespace {
 
 std::shared_ptr<Model> load(const std::string& dir, const py::kwargs& given) {
-  const auto options = of_fields<LoadOptions>(given, "load");
+  const auto options = of_fields<Loading>(given, "load");
   const py::gil_scoped_release release;
-  return load_with_drafters(dir, options);
+  return load_with_drafters(*open_model_files(dir, options.tensors), options);
 }
 
 // Read bandwidth in bytes/s and peak flop/s of what the model runs on.
@@ -156,14 +160,14 @@ size_t drafter_bytes(const Model& model) {
 
 // The sizes that load() would have, read from headers alone.
 py::dict survey(const std::string& dir, const py::kwargs& given) {
-  auto options = of_fields<LoadOptions>(given, "load");
+  auto options = of_fields<Loading>(given, "load");
   options.survey = true;
   std::shared_ptr<const Model> found;
   size_t free = 0;
   {
     const py::gil_scoped_release release;
     free = available_memory();
-    found = load_with_drafters(dir, options);
+    found = load_with_drafters(*open_model_files(dir, options.tensors), options);
   }
   const Model& model = *found;
   return py::dict("config"_a = config_dict(model.config), "isa"_a = model.ops->name, "threads"_a = model.threads,
@@ -302,17 +306,23 @@ void bind_model(py::module_& m) {
   });
   m.def(
       "kernel_shape",
-      [](const std::string& dir, const std::string& dtype) { return shape_dict(kernel_shape(dir, dtype)); }, "dir"_a,
-      "dtype"_a = "auto");
+      [](const std::string& dir, const std::string& dtype) {
+        return shape_dict(kernel_shape(*open_model_files(dir), dtype));
+      },
+      "dir"_a, "dtype"_a = "auto");
   m.def(
       "drafter_kernel_shapes",
       [](const std::string& dir, const std::string& target, const std::string& dtype) {
         py::list shapes;
-        for (const KernelShape& shape : drafter_kernel_shapes(dir, target, dtype)) shapes.append(shape_dict(shape));
+        for (const KernelShape& shape : drafter_kernel_shapes(*open_model_files(dir), *open_model_files(target), dtype))
+          shapes.append(shape_dict(shape));
         return shapes;
       },
       "dir"_a, "target"_a, "dtype"_a = "auto");
   m.def("survey", &survey, "dir"_a);
+  m.def(
+      "token_ids", [](const std::string& dir, const std::string& token) { return open_model_files(dir)->token_ids(token); },
+      "dir"_a, "token"_a);
   m.def("gpu_info", &gpu_info, "ordinal"_a = 0);
   m.def("gpu_free_bytes", [](int ordinal) { return cuda::free_memory(ordinal); }, "ordinal"_a = 0, Release());
   m.def("formats", [] {
@@ -321,6 +331,6 @@ void bind_model(py::module_& m) {
     return all;
   });
   m.def("families", &family_dicts);
-  m.def("read_config", [](const std::string& dir) { return config_dict(read_config(dir)); }, "dir"_a);
+  m.def("read_config", [](const std::string& dir) { return config_dict(open_model_files(dir)->config()); }, "dir"_a);
   m.def("probe", &probe, "dtype"_a = "bfloat16", "isa"_a = "", "threads"_a = 0, Release());
 }

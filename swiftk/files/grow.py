@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import zlib
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -20,8 +19,8 @@ import numpy as np
 from .. import _core
 from ..errors import InvalidArgument
 from .folders import cache_folder
-from .safetensors_io import Stream, Tensor, decode, encode, read_folder, write_folder
-from .settings import read_json
+from .hf_folder import CONFIG, HfFolder
+from .safetensors_io import Stream, Tensor, decode, encode, write_folder
 
 _TABLES = ("d2t", "t2d", "confidence_head.proj.bias")  # of tokens, and of one number
 _BLOCK = 64 << 20  # bytes per write
@@ -103,8 +102,8 @@ def grow(src_dir: str | Path, dst_dir: str | Path, k: int, progress: Callable[[i
     if k < 1:
         raise InvalidArgument(f"[grow] k is {k}, want at least 1")
     src, dst = Path(src_dir), Path(dst_dir)
-    config = read_json(src / "config.json")
-    stored = read_folder(src)
+    files = HfFolder(src)
+    config, stored = files.config, files.tensors()
     shape = config.get("transformer_layer_config", config)
     D = shape["hidden_size"]
     tensors = {name: _wider(name, t, k, stored.keys(), D) for name, t in stored.items()}
@@ -116,10 +115,10 @@ def grow(src_dir: str | Path, dst_dir: str | Path, k: int, progress: Callable[[i
     for field in shape:  # a Mixture of Attentions has them of several layers
         if field.endswith(("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads")):
             shape[field] *= k
-    (dst / "config.json").write_text(json.dumps(config, indent=2))
-    for file in src.iterdir():
-        if file.name != "config.json" and file.suffix in (".json", ".jinja") and not file.name.endswith(".index.json"):
-            shutil.copyfile(file, dst / file.name)
+    (dst / CONFIG).write_text(json.dumps(config, indent=2))
+    for name, content in files.settings().items():
+        if name != CONFIG:
+            (dst / name).write_bytes(content)
     total = sum(_nbytes(t) for t in tensors.values())
     done = 0
     for size in write_folder(dst, tensors, -(-total // _SHARD)):
@@ -136,7 +135,7 @@ def grown(source: Path, k: int, show: Callable[[Path], AbstractContextManager[An
     for file in sorted(source.glob("*.safetensors")):
         weights = zlib.crc32(file.read_bytes(), weights)
     folder = cache_folder() / "grown" / f"{weights:08x}" / f"{source.resolve().name}-x{k}"
-    if (folder / "config.json").is_file():
+    if (folder / CONFIG).is_file():
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     partial = folder.with_name(f"{folder.name}.{os.getpid()}")

@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import CheckpointError, InvalidOption, SwiftkError, UnsupportedModel
+from .hf_folder import CONFIG
+from .safetensors_io import INDEX, WEIGHTS
 
 WANT = "want a Hugging Face folder with config.json and model.safetensors (or its shards)"
-_WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
+_WEIGHTS = (WEIGHTS, INDEX)
 _NO_WEIGHTS = ("training_args.bin", "optimizer.pt", "scheduler.pt", "rng_state.pth", "scaler.pt")  # of trainers
 _ORIGINAL = "Get the original checkpoint: `hf download {origin} --local-dir DIR`, where ORG made the model."
 _SAVE = {  # how weights that transformers or torch reads become safetensors, of a model and of a drafter
@@ -162,7 +164,7 @@ def _in_folder(path: Path, role: str) -> Problem | None:
 
 def _file(path: Path, role: str) -> Problem:
     folder = path.parent
-    if path.name == "config.json" or path.suffix in (".safetensors", ".json"):
+    if path.name == CONFIG or path.suffix in (".safetensors", ".json"):
         instead = f"Give its folder: {folder}." if is_model(folder) else "One file is no model: config.json is needed."
         return CheckpointError, "is a file", instead
     begins = _begins(path)
@@ -194,7 +196,7 @@ def _hub(repo: str, name: Name) -> Problem:
 
 
 def is_model(folder: Path) -> bool:
-    return os.path.isfile(folder / "config.json") and any(os.path.isfile(folder / name) for name in _WEIGHTS)
+    return os.path.isfile(folder / CONFIG) and any(os.path.isfile(folder / name) for name in _WEIGHTS)
 
 
 def _near(path: Path) -> Iterator[Path]:
@@ -231,7 +233,7 @@ def _hub_cache() -> Path:
 
 
 def _config(folder: Path) -> Mapping[str, Any]:
-    return _json(folder / "config.json")
+    return _json(folder / CONFIG)
 
 
 def _json(path: Path) -> Mapping[str, Any]:
@@ -269,8 +271,8 @@ def _begins(path: Path) -> bytes:
 
 
 def _missing(names: list[str]) -> str:
-    lacks = [] if "config.json" in names else ["config.json"]
-    lacks += [] if set(names) & set(_WEIGHTS) else ["model.safetensors"]
+    lacks = [] if CONFIG in names else [CONFIG]
+    lacks += [] if set(names) & set(_WEIGHTS) else [WEIGHTS]
     return "no " + " and no ".join(lacks)
 
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from ..errors import CheckpointError
 
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 STORED = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}  # config.json's name -> safetensors' name
 _NUMPY = {
     "F32": np.dtype("<f4"),
@@ -82,7 +83,7 @@ def read_file(path: str | Path) -> dict[str, Tensor]:
 def read_folder(folder: str | Path) -> dict[str, Tensor]:
     """The tensors of a checkpoint, whether one file or shards."""
     folder = Path(folder)
-    single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    single, index = folder / WEIGHTS, folder / INDEX
     if single.is_file() or not index.is_file():
         return read_file(single)
     out: dict[str, Tensor] = {}
@@ -119,7 +120,7 @@ def write_folder(folder: str | Path, tensors: Mapping[str, Tensor | Stream], sha
     """
     folder = Path(folder)
     if shards == 1:
-        yield from write_file(folder / "model.safetensors", tensors)
+        yield from write_file(folder / WEIGHTS, tensors)
         return
     names = list(tensors)
     cuts = [len(names) * i // shards for i in range(shards + 1)]
@@ -135,4 +136,4 @@ def write_folder(folder: str | Path, tensors: Mapping[str, Tensor | Stream], sha
             yield from sizes
     weight_map = {name: file for file, part in parts.items() for name in part}
     index = {"metadata": {"total_size": total}, "weight_map": weight_map}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2))
+    (folder / INDEX).write_text(json.dumps(index, indent=2))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from ..errors import CheckpointError, InvalidArgument, InvalidOption
-from ..files.settings import read_json, special_id
+from ..files.model_files import ModelFiles, open_model_files
 from .fields import TextOptions, table
 from .values import Kind
 
@@ -37,11 +37,10 @@ class Defaults:
         return self.max_length - prompt_tokens
 
 
-def read_defaults(model_dir: str | Path) -> Defaults:
-    """Both files are optional here; one that is there and unreadable is a CheckpointError."""
-    folder = Path(model_dir)
-    path = folder / "generation_config.json"
-    found = read_json(path)
+def read_defaults(model: str | PathLike[str] | ModelFiles) -> Defaults:
+    """All files are optional here; one that is there and unreadable is a CheckpointError."""
+    files = open_model_files(model)
+    path, found = files.generation_path, files.generation
     return Defaults(
         do_sample=found.get("do_sample") if found.get("do_sample") is None else bool(found["do_sample"]),
         sampling={
@@ -51,8 +50,8 @@ def read_defaults(model_dir: str | Path) -> Defaults:
         },
         max_new_tokens=_integer(path, "max_new_tokens", found.get("max_new_tokens"), 1),
         max_length=_integer(path, "max_length", found.get("max_length"), 1),
-        bos_token_id=_integer(path, "bos_token_id", special_id(folder, "bos_token_id"), 0),
-        eos_token_ids=_eos(path, special_id(folder, "eos_token_id")),
+        bos_token_id=next(iter(files.token_ids("bos_token")), None),
+        eos_token_ids=tuple(files.token_ids("eos_token")),
     )
 
 
@@ -67,14 +66,3 @@ def _integer(path: Path, name: str, value: Any, low: int) -> Any:
     if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= low):
         return value
     raise CheckpointError(f"[{path.name}] {name}={value!r} in {path}, want an integer of {low} or more")
-
-
-def _eos(path: Path, value: Any) -> tuple[int, ...]:
-    try:
-        return (
-            () if value is None else tuple(operator.index(v) for v in (value if isinstance(value, list) else [value]))
-        )
-    except TypeError:
-        raise CheckpointError(
-            f"[{path.name}] eos_token_id={value!r} in {path.parent}, want an id or a list of ids"
-        ) from None

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import InvalidArgument
-from ..files.safetensors_io import from_bfloat16, read_folder, to_bfloat16
+from ..files.model_files import open_model_files
+from ..files.safetensors_io import from_bfloat16, to_bfloat16
 
 DTYPES = {"bfloat16": "<u2", "float32": "<f4"}
 
@@ -87,7 +88,7 @@ def read_by(kind: str, taps: Sequence[int], width: int, folder: Path, **more: An
 
 def _states(folder: Path) -> str:
     digest = hashlib.sha256()
-    for name, tensor in sorted(read_folder(folder).items()):
+    for name, tensor in sorted(open_model_files(folder).tensors().items()):
         if name.startswith("layer_self_attention."):
             digest.update(f"{name} {tensor.dtype} {tensor.bits.shape}".encode() + tensor.bits.tobytes())
     return digest.hexdigest()[:16]

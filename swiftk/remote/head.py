@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -14,8 +12,9 @@ import numpy as np
 from .. import _core
 from ..api import LM
 from ..errors import CheckpointError, InvalidArgument
+from ..files.model_files import open_model_files
 from ..files.model_folder import find
-from ..files.safetensors_io import Tensor, read_folder, write_folder
+from ..files.safetensors_io import write_folder
 from ..options.generate_options import LoadOptions
 from ..text.tokenizer import Tokenizer
 from .features import read_by
@@ -78,19 +77,17 @@ class Head:
 def cut(target: str | PathLike[str], folder: str | PathLike[str]) -> Path:
     """Writes to `folder` the parts of a model that a Head needs: all but its layers. Returns the folder."""
     source, out = find(target, "remote"), Path(folder).expanduser()
-    config = source / "config.json"
     if out.exists() and out.samefile(source):
         raise InvalidArgument(f"[remote] {out} is the model's own folder, want another one")
-    tied = json.loads(config.read_text(encoding="utf-8")).get("tie_word_embeddings", False)
-    wanted = [_EMBEDDING, _NORM, *([] if tied else [_HEAD])]
-    tensors: dict[str, Tensor] = read_folder(source)
+    files = open_model_files(source)
+    wanted = [_EMBEDDING, _NORM, *([] if files.config.get("tie_word_embeddings") else [_HEAD])]
+    tensors = files.tensors()
     missing = next((name for name in wanted if name not in tensors), None)
     if missing is not None:
         raise CheckpointError(f"[remote] {source} has no tensor {missing}, want a model's folder")
     out.mkdir(parents=True, exist_ok=True)
-    for file in source.iterdir():
-        if file.suffix in (".json", ".jinja") and not file.name.endswith(".index.json"):
-            shutil.copy2(file, out / file.name)
+    for name, content in files.settings().items():
+        (out / name).write_bytes(content)
     for _ in write_folder(out, {name: tensors[name] for name in wanted}):
         pass
     return out

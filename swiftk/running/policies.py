@@ -13,6 +13,7 @@ from typing import Any
 from ..draft.draft_spec import DraftSpec
 from ..draft.sources import DRAFTERS
 from ..draft.tree_rule import MAX_DRAFT, SelfSdRule, TreeRule
+from ..files.model_files import ModelFiles
 from ..options.generate_options import GenerateOptions
 from ..options.swift_settings import SwiftSettings
 from ..search.auto import Auto
@@ -48,7 +49,7 @@ class Policies:
     """A model's. Searches share what sublayers cost."""
 
     def __init__(
-        self, folder: Path, model: Any, measured: Measured, forms: tuple[str, ...], drafters: Sequence[Path] = ()
+        self, files: ModelFiles, model: Any, measured: Measured, forms: tuple[str, ...], drafters: Sequence[Path] = ()
     ) -> None:
         """forms: what drafts may read but the model's own weights; drafters: the folders of some of them."""
         self.n_layers = int(model.config["num_layers"])
@@ -58,7 +59,7 @@ class Policies:
         self._kept: dict[Any, Optimizer] = {}
         self._guard = threading.Lock()
         device = "-".join([model.device, model.isa, str(model.threads), *forms])
-        self._file = LearnedFile([folder, *drafters], model.dtype, device)
+        self._file = LearnedFile([files, *drafters], model.dtype, device)
         self._saved: dict[str, tuple[DraftSpec, float]] = {}
         self._planner_saved = -_SAVE
 

@@ -3,7 +3,6 @@ and device in the user's cache folder. SWIFTK_LEARNED=0 neither reads nor writes
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
@@ -13,19 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from ..files.folders import cache_folder
+from ..files.model_files import ModelFiles, open_model_files
 
 _log = logging.getLogger("swiftk")
 _FORMAT = "swiftk learned 1"
-_SAMPLE = 1 << 16  # bytes of each weight file that tell models of one shape apart
 
 
 class LearnedFile:
     """The file of one model, and the drafters beside it, on one device."""
 
-    def __init__(self, folders: Sequence[Path], dtype: str, device: str) -> None:
+    def __init__(self, models: Sequence[str | os.PathLike[str] | ModelFiles], dtype: str, device: str) -> None:
         self.enabled = os.environ.get("SWIFTK_LEARNED", "1") != "0"
-        models = "-".join(_fingerprint(one) for one in folders)
-        self.path = cache_folder() / "learned" / f"{models}-{dtype}-{device}.json"
+        names = "-".join(open_model_files(one).fingerprint for one in models)
+        self.path = cache_folder() / "learned" / f"{names}-{dtype}-{device}.json"
         self._states: dict[str, Any] | None = None
 
     def load(self, kind: str) -> Any:
@@ -67,14 +66,3 @@ def _read(path: Path) -> dict[str, Any]:
         _log.warning('what was learned before is not used: %s is no "%s"', path, _FORMAT)
         return {}
     return file["states"]
-
-
-def _fingerprint(folder: Path) -> str:
-    """A model's name for its file, from its config and samples of its weights: reading all of them would take long."""
-    digest = hashlib.sha256((folder / "config.json").read_bytes())
-    for path in sorted(folder.glob("*.safetensors")):
-        with path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size // 2 - _SAMPLE // 2))
-            digest.update(str(size).encode() + file.read(_SAMPLE))
-    return digest.hexdigest()[:24]

@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
+from ..files.hf_folder import TOKENIZER, TOKENIZER_SETTINGS
+
 SPECIAL = ("<unk>", "<s>", "</s>")  # ids 0, 1, 2
 SMALLEST = 256 + len(SPECIAL)  # a token for every byte
 
@@ -38,7 +40,7 @@ def write_bpe(folder: Path, texts: Iterable[str], vocab: int, chat_template: str
         "clean_up_tokenization_spaces": False,
         **({"chat_template": chat_template} if chat_template else {}),
     }
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=2))
-    partial = folder / "tokenizer.json.partial"
+    (folder / TOKENIZER_SETTINGS).write_text(json.dumps(settings, indent=2))
+    partial = folder / f"{TOKENIZER}.partial"
     tokenizer.save(str(partial))
-    partial.replace(folder / "tokenizer.json")
+    partial.replace(folder / TOKENIZER)

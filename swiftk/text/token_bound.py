@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from ..errors import ContextExceeded
@@ -29,9 +28,9 @@ class TokenBound:
         return -(-spelt // (self.longest * (_NFC if self.composes and not text.isascii() else 1)))
 
 
-def read_token_bound(file: Path) -> TokenBound | None:
-    """Of a tokenizer.json; None where it may drop or join any amount of text."""
-    spec = json.loads(file.read_text(encoding="utf-8"))
+def read_token_bound(tokenizer: bytes) -> TokenBound | None:
+    """Of what tokenizer.json holds; None where it may drop or join any amount of text."""
+    spec = json.loads(tokenizer)
     vocabulary, added = spec["model"].get("vocab"), spec.get("added_tokens") or []
     steps = _steps(spec.get("pre_tokenizer"), "pretokenizers")
     normal = _steps(spec.get("normalizer"), "normalizers")

@@ -6,39 +6,40 @@ import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import cached_property
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from ..errors import CheckpointError, InvalidArgument, InvalidOption, UnsupportedModel
-from ..files.settings import content_of, tokenizer_settings
+from ..files.model_files import ModelFiles, open_model_files
 from .token_bound import TokenBound, read_token_bound, too_long
 from .token_bytes import bytes_of
 
 _log = logging.getLogger("swiftk")
 _LONGEST = 1 << 26  # characters that a template may write
-_SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
 _MARK = "END_OF_THE_FINAL_MESSAGE "  # the space at its end shows whether a template trims contents
 
 
 class Tokenizer:
     """tokenizer.json decides everything, the leading BOS included (its post-processor), as in transformers."""
 
-    def __init__(self, model_dir: str | Path, chat_template: str | Path | None = None) -> None:
+    def __init__(
+        self, model: str | PathLike[str] | ModelFiles, chat_template: str | PathLike[str] | None = None
+    ) -> None:
         """chat_template: the file of one, in place of the checkpoint's."""
-        self.folder = Path(model_dir)
-        self._file = self.folder / "tokenizer.json"
+        self.files = open_model_files(model)
+        self.folder = self.files.path
         self._backends: dict[bool, Any] = {}  # by whether they parse special tokens; threads share them
         self._templates: dict[str, Any] = {}  # compiled, by their text
-        self._template_file = Path(chat_template) if chat_template else self.folder / "chat_template.jinja"
-        self._template: tuple[Any] | None = None  # the text, or several by name, once it was read
-        self._config: dict[str, Any] | None = None
+        self._template_file = Path(chat_template) if chat_template else None
         self._bytes: list[bytes] | None = None
         self._bound: tuple[TokenBound | None] | None = None  # once it is needed
 
     @property
     def available(self) -> bool:
         """Whether the checkpoint has a tokenizer; without one, prompts are token ids and texts are empty."""
-        return self._file.is_file()
+        return self.files.has_tokenizer
 
     def encode(
         self, text: str, special: bool = True, parse_special: bool = False, *, context: int | None = None
@@ -145,7 +146,7 @@ class Tokenizer:
             "messages": [dict(m) for m in messages],
             "add_generation_prompt": add_generation_prompt,
             "tools": [dict(tool) for tool in tools] if tools else None,
-            **self._special_tokens(),
+            **self.files.special_tokens,
         }
         own = {"documents": None, **(chat_template_kwargs or {})}
         if taken := sorted(variables.keys() & own.keys()):
@@ -194,7 +195,7 @@ class Tokenizer:
         if len(text) < context:
             return
         if self._bound is None and self.available:
-            self._bound = (read_token_bound(self._file),)
+            self._bound = (read_token_bound(self.files.tokenizer_json()),)
         bound = self._bound[0] if self._bound else None
         if bound and (fewest := bound.fewest(text)) >= context:
             raise too_long(f"at least {fewest}", context)
@@ -206,32 +207,24 @@ class Tokenizer:
             from tokenizers import Tokenizer as Backend
 
             try:
-                backend = Backend.from_file(str(self._file))
+                backend = Backend.from_buffer(self.files.tokenizer_json())
             except Exception as error:  # the library raises bare Exception
-                raise CheckpointError(f"[tokenizer] {self._file} is not a tokenizer: {error}") from None
+                raise CheckpointError(f"[tokenizer] {self.files.tokenizer_path} is not a tokenizer: {error}") from None
             backend.no_truncation()
             backend.no_padding()
             backend.encode_special_tokens = not parse_special
             self._backends[parse_special] = backend
         return self._backends[parse_special]
 
-    def _settings(self) -> dict[str, Any]:
-        if self._config is None:
-            self._config = tokenizer_settings(self.folder)
-        return self._config
-
-    def _special_tokens(self) -> dict[str, str]:
-        named = self._settings()
-        return {name: content_of(named[name]) for name in _SPECIAL if named.get(name) is not None}
+    @cached_property
+    def _template(self) -> Any:
+        """The text, or several by name; read once, so that texts are alike whenever they are asked for."""
+        file = self._template_file
+        return file.read_text(encoding="utf-8") if file and file.is_file() else self.files.chat_template
 
     def template(self, tools: bool = False) -> str | None:
         """The chat template; tools: where there are several, the one for messages with tools."""
-        if self._template is None:  # once: texts are alike, whenever they are asked for
-            given = self._template_file.is_file()
-            self._template = (
-                self._template_file.read_text(encoding="utf-8") if given else self._settings().get("chat_template"),
-            )
-        (found,) = self._template
+        found = self._template
         if isinstance(found, list):  # several, by name
             named = {entry.get("name"): entry.get("template") for entry in found}
             found = (named.get("tool_use") if tools else None) or named.get("default")

@@ -15,6 +15,7 @@ import torch
 import swiftk
 
 from ..errors import CheckpointError, InvalidArgument
+from ..files.hf_folder import CONFIG
 from ..files.model_folder import find
 from ..options.generation_config import read_defaults
 from . import texts, tokens, trainer, weights
@@ -112,9 +113,9 @@ class DrafterTrainer(trainer.Trainer):
         self.display.say(f"step {self.step}/{s.steps}: {length:.2f} tokens a pass; the model's own, by place  {found}")
 
     def export(self) -> None:
-        with whole(self.folder / "config.json") as partial:
+        with whole(self.folder / CONFIG) as partial:
             partial.write_text(json.dumps(self.kind.config(), indent=2) + "\n", encoding="utf-8")
-        weights.export(self.module, self.folder / "model.safetensors", "bfloat16")
+        weights.export(self.module, self.folder, "bfloat16")
 
 
 def _data(folder: Path, s: DrafterSettings) -> tokens.Tokens:

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from .. import _core
-from ..files.safetensors_io import decode, read_folder
-from ..files.settings import read_json
+from ..files.model_files import open_model_files
+from ..files.safetensors_io import decode
 from .shape import Shape
 
 
@@ -20,9 +20,10 @@ class Frozen:
 
     def __init__(self, folder: Path, device: torch.device) -> None:
         self.device = device
-        self.config = read_json(folder / "config.json")
+        files = open_model_files(folder)
+        self.config = files.config
         self.native = _core.Model(str(folder))
-        self._stored, name = read_folder(folder), "model.embed_tokens.weight"
+        self._stored, name = files.tensors(), "model.embed_tokens.weight"
         tied = "lm_head.weight" not in self._stored or bool(self.config.get("tie_word_embeddings"))
         self.embedding: torch.Tensor  # [V, D]
         self.head: torch.Tensor  # [V, D]

@@ -80,7 +80,7 @@ class ModelTrainer(trainer.Trainer):
         self.display.validated(self.step, held_out)
 
     def export(self) -> None:
-        weights.export(self.model, self.folder / "model.safetensors", self.settings.export_dtype or "bfloat16")
+        weights.export(self.model, self.folder, self.settings.export_dtype or "bfloat16")
         plot(self.folder / "training")
 
     def _losses(self, batch: np.ndarray, wanted: list[bool], kept: np.ndarray | None) -> torch.Tensor:

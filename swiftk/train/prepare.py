@@ -14,16 +14,15 @@ from typing import Any
 
 from .. import _core
 from ..errors import CheckpointError, InvalidArgument
+from ..files.hf_folder import CONFIG, GENERATION, TOKENIZER_FILES
+from ..files.model_files import open_model_files
 from ..files.model_folder import find
-from ..files.settings import read_json
 from ..options.generation_config import read_defaults
 from ..text.bpe import write_bpe
 from . import texts, tokens
 from .files import whole
 from .settings import NEW_MODEL, Settings, flag
 from .shape import Shape, new_config, read_shape
-
-_TOKENIZER = ("tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja", "tokenizer.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +80,11 @@ def prepare(run: Run, progress: tokens.Progress) -> tuple[Shape, tokens.Tokens]:
     s = run.settings
     template = texts.template_of(s.field, s.template)
     files = [Path(name) for name in s.data]
-    if not (run.folder / "tokenizer.json").is_file():
+    if not open_model_files(run.folder).has_tokenizer:
         _make_tokenizer(run, files, template)
     ends = read_defaults(s.model).eos_token_ids if s.model else ()
     encoder = tokens.Encoder.read(run.folder, ends[0] if ends else None)
-    if not (run.folder / "config.json").is_file():
+    if not (run.folder / CONFIG).is_file():
         _make_config(run, encoder)
     shape = read_shape(run.folder, s.context)
     if encoder.size > shape.V:
@@ -103,9 +102,9 @@ def _decided(s: Settings, threads: int) -> Settings:
     if s.model:
         find(s.model, "train")
         dtype = _core.kernel_shape(s.model)["dtype"]  # and any fault of config.json, by name
-        layers = read_json(Path(s.model) / "config.json")["num_hidden_layers"]
+        layers = open_model_files(s.model).config["num_hidden_layers"]
     source = s.tokenizer or s.model
-    if source and not (Path(source) / "tokenizer.json").is_file():
+    if source and not open_model_files(source).has_tokenizer:
         raise InvalidArgument(f"[train] {source} has no tokenizer.json, want --tokenizer with a folder that has one")
     return replace(
         s,
@@ -127,7 +126,7 @@ def _check_shape(s: Settings) -> None:
         read_shape(Path(s.model), s.context)
         return
     with TemporaryDirectory() as name:
-        (Path(name) / "config.json").write_text(json.dumps(new_config(s, s.vocab, {})))
+        (Path(name) / CONFIG).write_text(json.dumps(new_config(s, s.vocab, {})))
         read_shape(Path(name), s.context)
 
 
@@ -137,25 +136,25 @@ def _make_tokenizer(run: Run, files: list[Path], template: str) -> None:
         texts.check(files, template)
         write_bpe(run.folder, (p.text for path in files for p in texts.pieces(path, template)), run.settings.vocab)
         return
-    for name in _TOKENIZER:  # tokenizer.json last: where it is there, all are
-        if (Path(source) / name).is_file():
-            with whole(run.folder / name) as partial:
-                shutil.copyfile(Path(source) / name, partial)
+    settings = open_model_files(source).settings()
+    for name in (one for one in TOKENIZER_FILES if one in settings):  # where the last one is there, all are
+        with whole(run.folder / name) as partial:
+            partial.write_bytes(settings[name])
 
 
 def _make_config(run: Run, encoder: tokens.Encoder) -> None:
     s = run.settings
     if s.model:
-        config = read_json(Path(s.model) / "config.json")
+        files = open_model_files(s.model)
+        config = {**files.config, "torch_dtype": s.export_dtype}
         config.pop("dtype", None)
-        config["torch_dtype"] = s.export_dtype
-        generation = read_json(Path(s.model) / "generation_config.json")
+        generation = files.generation
     else:
         config = new_config(s, encoder.size, encoder.special)
         generation = {**encoder.special, "do_sample": False}
     if generation:
-        _write_json(run.folder / "generation_config.json", generation)
-    _write_json(run.folder / "config.json", config)
+        _write_json(run.folder / GENERATION, generation)
+    _write_json(run.folder / CONFIG, config)
 
 
 def _write_json(path: Path, value: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from .. import _core
 from ..errors import InvalidArgument
-from ..files.settings import read_json
+from ..files.model_files import open_model_files
 from .settings import Settings
 
 
@@ -39,7 +39,7 @@ def read_shape(folder: Path, context: int) -> Shape:
     Within that length sliding windows see everything and dynamic rope does not scale, so neither is implemented here.
     """
     native = _core.kernel_shape(str(folder), "float32")  # reads config.json alone: there may be no weights yet
-    config = read_json(folder / "config.json")
+    config = open_model_files(folder).config
     reach = config.get("max_position_embeddings") or 2048
     reach = min([reach, *(window for window in _core.read_config(str(folder))["window"] if window)])
     if context > reach:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import CheckpointError, InvalidArgument
-from ..files.settings import read_json
+from ..files.model_files import open_model_files
 from .files import whole
 from .texts import Piece, pieces
 
@@ -44,13 +44,16 @@ class Encoder:
         """eos: what ends a document, where the checkpoint says it; else the tokenizer's."""
         from tokenizers import Tokenizer
 
+        files = open_model_files(folder)
         try:
-            backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
+            backend = Tokenizer.from_buffer(files.tokenizer_json())
         except Exception as error:  # the library raises Exception itself
-            raise CheckpointError(f"[data] {folder / 'tokenizer.json'} cannot be read: {error}") from None
+            raise CheckpointError(f"[data] {files.tokenizer_path} cannot be read: {error}") from None
         backend.no_truncation()
         backend.no_padding()
-        special = _special_ids(folder, backend)
+        spelt = {f"{name}_id": files.special_tokens.get(name) for name in ("bos_token", "eos_token")}
+        named = {name: backend.token_to_id(text) for name, text in spelt.items() if text is not None}
+        special = {name: id for name, id in named.items() if id is not None}
         eos = special.get("eos_token_id") if eos is None else eos
         around = backend.encode("", add_special_tokens=True).ids
         return cls(backend, special, tuple(i for i in around if i != eos), () if eos is None else (eos,))
@@ -141,17 +144,6 @@ class Order:
             self._starts = rng.permutation((self.tokens - self.context) // self.context) * self.context + offset
             self._epoch = epoch
         return int(self._starts[at])
-
-
-def _special_ids(folder: Path, backend: Any) -> dict[str, int]:
-    named = {**read_json(folder / "special_tokens_map.json"), **read_json(folder / "tokenizer_config.json")}
-    found = {}
-    for name in ("bos_token", "eos_token"):
-        value = named.get(name)
-        token = value.get("content") if isinstance(value, dict) else value
-        if isinstance(token, str) and (i := backend.token_to_id(token)) is not None:
-            found[f"{name}_id"] = i
-    return found
 
 
 def _encoded(scratch: Path, path: Path, template: str, encode: Encode, dtype: np.dtype) -> np.ndarray:

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 
 from ..errors import CheckpointError
-from ..files.safetensors_io import STORED, Stream, Tensor, decode, encode, read_file, read_folder, write_file
+from ..files.model_files import open_model_files
+from ..files.safetensors_io import STORED, WEIGHTS, Stream, Tensor, decode, encode, read_file, write_file
 from .files import whole
 from .model import Llama
 
@@ -18,7 +19,7 @@ _MOMENTS = ("exp_avg", "exp_avg_sq")  # AdamW's names, and the state file's
 
 def load(model: Llama, folder: Path) -> None:
     """The weights of a checkpoint, whatever their dtype, as float32."""
-    stored = read_folder(folder)
+    stored = open_model_files(folder).tensors()
     wanted = _fill(model.state_dict(), stored, folder)
     for name in stored:  # what else a layer holds would be lost without a word; rotary tables are computed
         layer = name.removeprefix("model.layers.").split(".")[0]
@@ -27,10 +28,12 @@ def load(model: Llama, folder: Path) -> None:
             raise CheckpointError(f"[train] {folder} has a tensor {name}, want none that its config.json does not name")
 
 
-def export(model: torch.nn.Module, path: Path, dtype: str) -> None:
-    """model.safetensors, a tensor at a time. What is not of floats stays as it is."""
+def export(model: torch.nn.Module, folder: Path, dtype: str) -> None:
+    """Writes model.safetensors, a tensor at a time. What is not of floats stays as it is."""
     kept = {torch.int64: "I64", torch.bool: "BOOL"}
-    _write(path, {name: _stream(t, kept.get(t.dtype, STORED[dtype])) for name, t in model.state_dict().items()})
+    _write(
+        folder / WEIGHTS, {name: _stream(t, kept.get(t.dtype, STORED[dtype])) for name, t in model.state_dict().items()}
+    )
 
 
 def save_state(path: Path, step: int, model: Llama, optimizer: torch.optim.Optimizer) -> None:

@@ -12,6 +12,8 @@ import pytest
 
 import swiftk
 from swiftk.draft import sources
+from swiftk.files import hf_folder
+from swiftk.files.safetensors_io import INDEX, WEIGHTS
 
 ROOT = Path(__file__).resolve().parents[2]
 CONTRACT = {"format.h", "ops.h", "tensor.h", "noise.h", "gate_rule.h"}  # all that csrc may see of kernels/
@@ -22,6 +24,7 @@ SWIFTK_ROOMS += ["hf", "testing", "remote", "serve", "cli", "train", "__main__"]
 PURE = {"draft", "options", "search", "papers"}  # rooms of policy, which run and are tested without the engine
 PURE |= {"running.policies", "running.stats", "running.trace", "text.bpe", "text.stops"}
 PURE |= {f"train.{name}" for name in ("settings", "recipe", "files", "texts", "tokens", "log")}
+READERS = {"draft.sources", "files.hf_folder"}
 TRAIN = ROOT / "swiftk" / "train"
 WITH_TORCH = {"model", "weights", "loop", "running", "trainer"}
 WITH_TORCH |= {"frozen", "drafter", "draft_vocab", "block", "eagle", "eagle2", "moa"}
@@ -234,14 +237,14 @@ def test_the_closure_follows_packages():
 
 @rule
 def test_policy_never_reaches_the_extension():
-    """But for the names of drafters, which sources.py reads there."""
+    """But for the names of drafters and special tokens, which READERS take from there."""
     pure = {*PURE}
     for module in PURE:
         path = module_file(module)
         assert path, f"there is no module {module}"
         pure |= {f"{module}.{p.stem}" for p in path.parent.glob("[!_]*.py") if path.name == "__init__.py"}
-    for module in pure - {"draft.sources"}:
-        found = {"_core", "api", "running.director"} & closure(module, {"draft.sources"})
+    for module in pure - READERS:
+        found = {"_core", "api", "running.director"} & closure(module, {*READERS})
         yield from ((module_file(module), f"reaches {other}") for other in found)
 
 
@@ -256,6 +259,14 @@ def test_no_import_runs_upwards():
             target = (inside(found, list(module[:-1])) or [""])[0]
             if target in SWIFTK_ROOMS and SWIFTK_ROOMS.index(target) > SWIFTK_ROOMS.index(module[0]):
                 yield path, f"imports {'.'.join(inside(found, list(module[:-1])))}"
+
+
+@rule
+def test_only_files_knows_the_names_of_a_models_files():
+    names = {hf_folder.CONFIG, hf_folder.GENERATION, *hf_folder.TOKENIZER_FILES, WEIGHTS, INDEX}
+    for path in set(below("swiftk", PYTHON)) - set(below("swiftk/files", PYTHON)):
+        words = {node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)}
+        yield from ((path, f"names {word}") for word in names & words)
 
 
 def test_every_room_of_swiftk_has_its_place():

@@ -1,0 +1,28 @@
+// A file in memory, read-only.
+#pragma once
+#include <cstddef>
+#include <string>
+
+namespace swiftk {
+
+// Throws Error(Checkpoint) "[checkpoint] file: what".
+[[noreturn]] void bad_file(const std::string& file, const std::string& what);
+
+// Read-only mmap of a whole file. Throws Error(Checkpoint) naming the path and the system's reason.
+class MappedFile {
+ public:
+  explicit MappedFile(const std::string& path);
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+  const char* data() const { return data_; }
+  size_t size() const { return size_; }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  const char* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+}  // namespace swiftk

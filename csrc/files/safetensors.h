@@ -1,0 +1,13 @@
+// safetensors: 8 bytes of little-endian header length, a JSON header, then the data that its offsets cut into tensors.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "files/checkpoint.h"
+
+namespace swiftk {
+
+// Throws Error(Checkpoint) that names the file: missing, truncated, header not JSON, offsets outside the file.
+std::vector<RawTensor> read_safetensors(const std::string& path);
+
+}  // namespace swiftk
