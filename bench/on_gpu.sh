@@ -3,9 +3,9 @@
 # $OUT, if that is set). Downloads nothing; where there is no GPU it says so and ends with status 0.
 #
 #   bench/gpu/prepare.sh                                     # before, on a machine without one: kernels and a wheel
-#   bench/on_gpu.sh ladder                                   # what works: rungs from single matmuls to the default
+#   bench/on_gpu.sh ladder                                   # what works: rungs from kernels in turn to the default
 #   bench/on_gpu.sh hardware decode contexts bits            # how fast
-#   bench/on_gpu.sh peers speculation tests
+#   bench/on_gpu.sh speculation tests
 #
 # Each takes less than ten minutes and goes around what the ladder found faulty; what earlier ones found stays in gpu.json.
 # bench/gpu/run.py has the options (--only MODEL, --results DIR, --device cpu --tiny: small shapes without a GPU),

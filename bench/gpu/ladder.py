@@ -32,12 +32,11 @@ class Part:
 
 
 LADDER = {
-    "matmuls": Part("matmuls", 75, arguments=("--only", "7b")),
     "smoke": Part("smoke", 60, {**_TRITON, **_IN_TURN, **_BY_HOST}),
     "loops": Part("smoke", 45, {**_TRITON, **_IN_TURN}, ("smoke",)),
     "overlap": Part("smoke", 45, {**_TRITON, **_BY_HOST}, ("smoke",)),
     "triton": Part("smoke", 45, _TRITON, ("smoke", "loops", "overlap")),
-    "cuda": Part("smoke", 45, _CUDA, ("smoke", "matmuls")),
+    "cuda": Part("smoke", 45, _CUDA, ("smoke",)),
     "many": Part("smoke", 75, needs=("smoke",), arguments=("--texts", "many")),
     "heads": Part("smoke", 75, needs=("smoke",), arguments=("--texts", "heads")),
     "same bits": Part("suite", 150, needs=("smoke",), arguments=("--short",)),
@@ -50,11 +49,10 @@ PARTS = {
     "decode": Part("decode", 240, needs=("smoke",), models=("7b", "1b", "8b", "13b")),
     "contexts": Part("contexts", 150, needs=("smoke",), models=("7b", "8b")),
     "bits": Part("bits", 100, needs=("smoke",), models=("1b", "7b")),
-    "peers": Part("peers", 210),
     "speculation": Part("speculation", 130, needs=("smoke",), models=("grown",), any_model=False),
     "tests": Part("suite", 200, needs=("smoke",)),
 }
-ORDER = ("build", "ladder", "hardware", "decode", "contexts", "bits", "peers", "speculation", "tests")
+ORDER = ("build", "ladder", "hardware", "decode", "contexts", "bits", "speculation", "tests")
 ENDED = "not run: "
 BY_DEVICE = "drafts are taken by the device"
 
@@ -81,10 +79,8 @@ def outcome(part: Mapping[str, Any] | None) -> str:
 
 
 def faults(parts: Mapping[str, Any]) -> dict[str, str]:
-    """Rungs that did not end well, and how. Matmuls that could not be measured are judged by the rung "cuda"."""
+    """Rungs that did not end well, and how."""
     found = {name: outcome(parts.get(name)) for name in LADDER}
-    if found["matmuls"] == "broken":
-        del found["matmuls"]
     return {name: how for name, how in found.items() if how not in ("", "ok")}
 
 
@@ -95,7 +91,7 @@ def settings(parts: Mapping[str, Any]) -> dict[str, str]:
         out |= _BY_HOST
     if "overlap" in found:
         out |= _IN_TURN
-    if found.keys() & {"matmuls", "cuda"}:
+    if "cuda" in found:
         out |= _TRITON
     return out
 
@@ -121,7 +117,6 @@ def says(parts: Mapping[str, Any]) -> str:
 
 
 _MEANS = {
-    "matmuls": "the C++ matmuls fault by themselves",
     "smoke": "kernels fault, launched in turn and by the host",
     "loops": "kernels work, loops on the device fault",
     "overlap": "kernels work, launches that overlap fault",

@@ -31,7 +31,7 @@ import suite
 import swiftk
 from swiftk.gpu import pack, pack_cuda
 
-_RUNS = ("ladder", "hardware decode contexts bits", "peers speculation tests")
+_RUNS = ("ladder", "hardware decode contexts bits", "speculation tests")
 Job = tuple[dict[str, Any], str, str]  # shape, kind of matmuls, forms of copies
 
 

@@ -25,7 +25,7 @@ import record
 
 _HERE = Path(__file__).resolve().parent
 _TOOLS = ("python3", "nvcc", "cmake", "compute-sanitizer")
-_PACKAGES = ("torch", "triton", "cupy-cuda13x", "transformers")
+_PACKAGES = ("torch", "triton")
 _LEAST = 5  # seconds that are worth beginning a part for
 
 

@@ -351,8 +351,15 @@ void Queue::fall_back(const char* to) {
   if (fallbacks_.find(line) == std::string::npos) fallbacks_ += line;
 }
 
+// Drivers that read pageable memory in place (address translation services, GH200) may read it after the call.
 void Queue::upload(void* to, const void* from, size_t bytes) {
+  constexpr size_t kStaged = size_t{1} << 16;
+  if (bytes <= kStaged) {
+    std::memcpy(staging.next(bytes), from, bytes);
+    return staging.copy(stream, to, bytes);
+  }
   device.check(device.gpu.driver.cuMemcpyHtoDAsync_v2(address(to), from, bytes, stream), "copying to the GPU");
+  synchronize();
 }
 
 void Queue::download(void* to, const void* from, size_t bytes) {

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 BUCKETS = (8, 16, 32, 64)
 DTYPES = {"bfloat16": "Bf16", "float16": "F16"}
 MULTIPROCESSORS = 132  # that blocks are counted for; other counts are right too
-SHARED = {"sm_80": 163, "sm_86": 99, "sm_89": 99, "sm_120": 99}  # KB of a block, where it is not 227
+SHARED = {"sm_80": 163, "sm_87": 163, "sm_90": 227, "sm_100": 227, "sm_103": 227}  # KB of a block, where it is not:
+LEAST_SHARED = 99
 SLICES, CHUNK = 4, 64
 ATTENTION = {64: 54 * 1024, 128: 73 * 1024}  # bytes of a program of it, by size of heads; o_proj fetches beside it
 # Options of nvcc and NVRTC alike. Without contraction: a sum that is rounded in one kernel and not in another would
@@ -21,6 +22,15 @@ OPTIONS = ("-std=c++17", "-fmad=false")
 
 def cdiv(a, b):
     return -(-a // b)
+
+
+def shared_of(arch):
+    return SHARED.get(arch.rstrip("a"), LEAST_SHARED)
+
+
+def has_clusters(arch):
+    """Of those that are known to have them, with the most shared memory of a block."""
+    return shared_of(arch) == 227
 
 
 def defines(values):
@@ -91,7 +101,7 @@ def tile(outputs, unit, tokens, arch="sm_90", beside=0):
     one together come in groups that four need not divide, and no cluster should have to wait for another's end.
     `beside`: bytes of shared memory that stay free for the kernel before.
     """
-    small = SHARED.get(arch.rstrip("a"))  # then without clusters, too
+    shared, small = shared_of(arch), not has_clusters(arch)
     if tokens <= 16:
         choice = {"TILES": unit, "ROW_WARPS": 1, "K_WARPS": 4, "CLUSTER": 1}
     else:
@@ -101,7 +111,7 @@ def tile(outputs, unit, tokens, arch="sm_90", beside=0):
     blocks = cdiv(outputs, 16 * choice["TILES"] * choice["ROW_WARPS"]) * choice["CLUSTER"]
     share = 2 if blocks > MULTIPROCESSORS or choice["CLUSTER"] > 1 else 1
     sums, one = (shared_bytes(choice, stages) for stages in (0, 1))
-    room = ((small or 227) + 1) * 1024  # bytes of a multiprocessor; each block costs 1 KB beside what it has
+    room = (shared + 1) * 1024  # bytes of a multiprocessor; each block costs 1 KB beside what it has
     stages = {n: min(((room - beside) // n - 1024 - sums) // (one - sums), 16) for n in (1, 2)}
     share = share if stages[share] >= 3 else 1
     return {**choice, "STAGES": stages[share], "BLOCKS": share}
@@ -123,7 +133,7 @@ def kernels(shape, arch="sm_90"):
     """Every matmul of a pack, by its entry's name."""
     for name, source, sizes, outputs, K, pairs in operations(shape):
         for tokens in BUCKETS:
-            follows = name == "o_proj" and tokens <= 16 and arch.rstrip("a") not in SHARED
+            follows = name == "o_proj" and tokens <= 16 and has_clusters(arch)
             beside = ATTENTION[64 if shape["HD"] <= 64 else 128] if follows else 0
             choice = tile(outputs, unit(outputs, pairs), tokens, arch, beside)
             yield Kernel(f"{name}.{tokens}", source, sizes, choice, outputs, K)

@@ -1,10 +1,7 @@
 """Parts of bench/on_gpu.sh on small shapes, without a GPU or on the stub of one; the models they are measured with."""
 
 import importlib
-import json
-import math
 import os
-import shutil
 import subprocess
 import sys
 from argparse import Namespace
@@ -117,7 +114,7 @@ def test_a_model_grown_into_shards_is_the_same(tmp_path, monkeypatch):
 
 def part_of(name, tmp_path, *arguments, env=os.environ):
     """A part's rows, as {(case, measure): value}, and gpu.md."""
-    models = [] if name == "smoke" else ["--models", tmp_path / "models"]
+    models = [] if name in ("smoke", "hardware") else ["--models", tmp_path / "models"]
     done = call(sys.executable, GPU / f"{name}.py", "--tiny", "--results", tmp_path, *models, *arguments, env=env)
     assert done.returncode == 0, done.stdout + done.stderr
     part, text = found(tmp_path)["parts"][name], (tmp_path / "gpu.md").read_text()
@@ -130,6 +127,7 @@ def part_of(name, tmp_path, *arguments, env=os.environ):
     ("part", "words"),
     [
         ("smoke", ["drafted text equals plain text", "rows equal among 1 to 64", "the CPU agrees"]),
+        ("hardware", ["reads", "GB/s", "TFLOP/s"]),
         *exhaustive(
             ("decode", ["Llama-2-7B", "verify 8 rows", "launches in turn", "prefill of 512", "worst case"]),
             (
@@ -141,7 +139,7 @@ def part_of(name, tmp_path, *arguments, env=os.environ):
     ],
 )
 def test_part_runs_on_small_shapes(tmp_path, part, words):
-    only = [] if part == "smoke" else ["--only", "7b"]
+    only = [] if part in ("smoke", "hardware") else ["--only", "7b"]
     _, text = part_of(part, tmp_path, "--device", "cpu", *only)
     assert all(word in text for word in words)
     assert "Llama-3.1-8B" not in text
@@ -210,48 +208,3 @@ def test_tests_part_counts_outcomes(tmp_path):
     rows = {row["measure"]: row["value"] for row in found(tmp_path)["parts"]["tests"]["rows"]}
     assert rows["passed"] > 5
     assert rows["failed"] == 0
-
-
-@pytest.mark.exhaustive
-def test_peer_computes_what_transformers_does(tool):
-    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
-    config = {**tool("models").config("1b", True), "rope_theta": 10000.0}
-    del config["rope_scaling"]
-    fields = {key: value for key, value in config.items() if key not in ("architectures", "torch_dtype")}
-    torch.manual_seed(0)
-    theirs = transformers.LlamaForCausalLM(transformers.LlamaConfig(**fields)).float().eval()
-    with torch.no_grad():
-        for parameter in theirs.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.1)
-        ours = tool("torch_llama").Llama(config, dict(theirs.state_dict()), 32)
-        tokens = torch.arange(7, 21)
-        ours.start(tokens.tolist())
-        text = [*tokens.tolist(), ours.token.item()]
-        for _ in range(8):
-            want = theirs(torch.tensor([text])).logits[0, -1]
-            got = ours.forward(ours.token, ours.position)[0]
-            assert (got - want).abs().max() < 1e-4 * want.std()
-            ours.step()
-            text.append(ours.token.item())
-            assert text[-1] == want.argmax()
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("way", [0, 2, 3])
-def test_peer_runs_on_small_shapes(tool, way):
-    pytest.importorskip("transformers")
-    name = tool("peer").WAYS[way]
-    done = call(sys.executable, GPU / "peer.py", name, "1b", "--device", "cpu", "--tiny", "--tokens", "4")
-    assert done.returncode == 0, done.stderr
-    assert math.isfinite(json.loads(done.stdout)["seconds"])  # of two tokens, on a machine that may be busy
-
-
-@pytest.mark.parametrize("arch", [80, 90])
-def test_read_kernels_compile(tmp_path, arch):
-    if not shutil.which("nvcc"):
-        pytest.skip("needs nvcc")
-    code = f"-gencode=arch=compute_{arch},code=sm_{arch}"
-    done = call("nvcc", code, "-cubin", "-std=c++17", "-Xptxas", "-v", GPU / "streams.cu", "-o", tmp_path / "cubin")
-    assert done.returncode == 0, done.stderr
-    assert "0 bytes spill stores" in done.stderr
-    assert ("read_bulk" in done.stderr) == (arch >= 90)

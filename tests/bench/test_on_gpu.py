@@ -55,8 +55,8 @@ with record.Part(given.part, given) as part:
     if how == "crashed":
         os.kill(os.getpid(), signal.SIGSEGV)
 """
-LADDER = ["matmuls", "smoke", "loops", "overlap", "triton", "cuda", "many", "heads", "same bits"]
-LATER = ["hardware", "decode", "speculation", "peers"]
+LADDER = ["smoke", "loops", "overlap", "triton", "cuda", "many", "heads", "same bits"]
+LATER = ["hardware", "decode", "speculation"]
 BY_HOST, IN_TURN, TRITON = {"stepwise": "1"}, {"overlap": "0"}, {"matmuls": "triton"}
 
 
@@ -67,7 +67,7 @@ def tree(tmp_path):
     gpu.mkdir(parents=True)
     for path in (SCRIPT, BENCH / "tables.py", *(GPU / f"{name}.py" for name in ("run", "record", "ladder", "ahead"))):
         shutil.copy(path, tmp_path / path.relative_to(BENCH.parent))
-    for name in ("build", "matmuls", "smoke", "suite", "hardware", "decode", "speculation", "peers"):
+    for name in ("build", "smoke", "suite", "hardware", "decode", "speculation"):
         (gpu / f"{name}.py").write_text(FAKE)
     (gpu / "models.py").write_text("import sys, time\nif 'make' in sys.argv: time.sleep(3600)\n")
     python = tmp_path / "build" / "gpu" / "venv" / "bin" / "python"
@@ -87,9 +87,9 @@ def run(tree, *arguments, **environment):
 CASES = {
     "nothing": ({}, "nothing faults", {}, [], []),
     "kernels": ({"smoke": "crashed"}, "kernels fault, launched in turn and by the host (smoke: crashed); ended: decode",
-                {}, LADDER[2:], ["decode", "speculation"]),
-    "kernels, wrong": ({"smoke": "wrong"}, "(smoke: wrong); ended", {}, LADDER[2:], ["decode", "speculation"]),
-    "kernels, hung": ({"smoke": "deaf"}, "(smoke: hung); ended", {}, LADDER[2:], ["decode", "speculation"]),
+                {}, LADDER[1:], ["decode", "speculation"]),
+    "kernels, wrong": ({"smoke": "wrong"}, "(smoke: wrong); ended", {}, LADDER[1:], ["decode", "speculation"]),
+    "kernels, hung": ({"smoke": "deaf"}, "(smoke: hung); ended", {}, LADDER[1:], ["decode", "speculation"]),
     "loops": ({"loops": "hung"}, "kernels work, loops on the device fault (loops: hung); later parts run with "
               "SWIFTK_DEBUG=stepwise=1", BY_HOST, ["triton"], []),
     "overlap": ({"overlap": "crashed"}, "launches that overlap fault (overlap: crashed); later parts run with "
@@ -99,12 +99,9 @@ CASES = {
     "together": ({"triton": "wrong"}, "loops and overlap work, but not together (triton: wrong)", BY_HOST, [], []),
     "C++ matmuls": ({"cuda": "broken"}, "the C++ matmuls fault in a model (cuda: broken); later parts run with "
                     "SWIFTK_DEBUG=matmuls=triton", TRITON, [], []),
-    "C++ matmuls alone": ({"matmuls": "wrong"}, "the C++ matmuls fault by themselves (matmuls: wrong)", TRITON,
-                          ["cuda"], []),
-    "unmeasured": ({"matmuls": "broken"}, "nothing faults", {}, [], []),
     "tests": ({"same bits": "wrong"}, "tests of equal bits fail (same bits: wrong)", {}, [], []),
 }  # fmt: skip
-QUICK = ("nothing", "kernels", "loops and overlap", "C++ matmuls alone")
+QUICK = ("nothing", "kernels", "loops and overlap", "C++ matmuls")
 
 
 @pytest.mark.parametrize(
@@ -140,9 +137,9 @@ def test_the_next_run_goes_by_the_last_one_and_the_user_has_the_last_word(tree):
     elsewhere = json.loads(results.read_text())
     elsewhere["machine"]["GPU"] = "another"
     results.write_text(json.dumps(elsewhere))
-    _, parts = run(tree, "peers")
+    _, parts = run(tree, "hardware")
     assert "decode: measured before, with GPU another" in (results.with_suffix(".md")).read_text()
-    assert "machine" not in parts["peers"]
+    assert "machine" not in parts["hardware"]
     before = parts["decode"]
     done, parts = run(tree, "smoke", "decode", FAKE='{"smoke": "wrong"}')
     assert parts["decode"] == before and "== decode: not run: smoke faults" in done.stdout
@@ -167,13 +164,13 @@ def test_a_sanitizer_runs_over_kernels_that_fault(tree, tmp_path):
 def test_parts_fail_or_end_at_the_limit_and_the_rest_goes_on(tree):
     out = tree / "out"
     out.mkdir()
-    done, parts = run(tree, "build", "peers", "hardware", "decode", SWIFTK_GPU_SECONDS="40", OUT=str(out),
-                      FAKE='{"peers": "broken", "hardware": "hung"}')  # fmt: skip
+    done, parts = run(tree, "build", "speculation", "hardware", "decode", SWIFTK_GPU_SECONDS="40", OUT=str(out),
+                      FAKE='{"speculation": "broken", "hardware": "hung"}')  # fmt: skip
     assert done.returncode == 1
     assert {name: part["state"] for name, part in parts.items()} == {
-        "build": "done", "peers": "failed", "hardware": "stopped at its limit",
+        "build": "done", "speculation": "failed", "hardware": "stopped at its limit",
         "decode": "not run: no time was left"}  # fmt: skip
-    assert parts["peers"]["notes"] == ["ValueError: no memory"]
+    assert parts["speculation"]["notes"] == ["ValueError: no memory"]
     text = (tree / "bench" / "results" / "gpu.md").read_text()
     assert "1.25 GB/s" in text and "trial on small shapes" in text
     assert text in done.stdout
@@ -190,7 +187,7 @@ def test_tools_beside_the_running_python_are_found(tree, tmp_path):
     for tool in (python, toolkit):
         tool.touch()
         tool.chmod(0o755)
-    done, _ = run(tree, "peers", PATH=f"{python.parent}:/usr/bin:/bin", CUDA_HOME=str(toolkit.parents[1]))
+    done, _ = run(tree, "hardware", PATH=f"{python.parent}:/usr/bin:/bin", CUDA_HOME=str(toolkit.parents[1]))
     beside = shutil.which("python3", path=f"{Path(sys.executable).parent}:{python.parent}")
     assert f"[machine] python3: {beside}\n" in done.stdout
     assert f"[machine] nvcc: {toolkit}\n" in done.stdout

@@ -61,6 +61,15 @@ def all_compiled(folder, compiler):
     return [(arch, kernel, *result) for (arch, kernel, _), result in zip(work, results)]
 
 
+@pytest.mark.parametrize(("arch", "most"), [("sm_90a", 227), ("sm_80", 163), ("sm_87", 163), ("sm_121", 99)])
+def test_tiles_fit_the_shared_memory_of_a_block(arch, most):
+    """An architecture that the plan does not know gets what all have, and no clusters."""
+    sizes = {"D": 4096, "H": 32, "KV": 8, "HD": 128, "F": 14336, "V": 128256}
+    kernels = list(plan.kernels({**sizes, **PLAIN}, arch))
+    assert max(kernel.shared for kernel in kernels) <= most * 1024
+    assert any(kernel.tile["CLUSTER"] > 1 for kernel in kernels) == (most == 227)
+
+
 @pytest.fixture(name="all_builds", scope="module")
 def all_builds_fixture(tmp_path_factory):
     """all_builds(kind): by "nvrtc" or "nvcc", once."""
