@@ -45,8 +45,8 @@ struct TreeRule {
   std::array<float, kBuckets> p_top1{};                          // that the best token is right, by its confidence
   std::array<std::array<float, kRanks - 1>, kBuckets> p_rank{};  // that the 2nd, 3rd, ... best is
   std::vector<float> row_price{};  // [i]: what verifying i + 1 nodes costs, in tokens; beyond: too much
-  // Texts that draft together with this one: at least so many nodes of theirs are verified, too, and count in these
-  // prices. A step runs where all texts' nodes are worth `min_step_gain` on the mean.
+  // Texts that are verified together with this one: at least so many nodes of theirs count in these prices, too. A step
+  // runs where nodes are worth `min_step_gain` on the mean of the texts that draft by its plan.
   int others = 0;
 
   // By time, too: drafters propose what costs no step. A step then runs for what they leave: after a node

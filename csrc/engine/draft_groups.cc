@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 
 #include "phases/draft.h"
 
@@ -28,22 +29,33 @@ void DraftGroups::form(const Workspace& w) {
     g.reading.left /= g.texts;
     g.allotment = planner_.allot(g.mode, static_cast<int>(texts_.size()), g.pace / g.texts, g.plan, g.reading);
   }
+  round_ = {.texts = static_cast<int>(texts_.size()), .rows = std::numeric_limits<int>::max()};
+  for (const Text* const t : texts_) {
+    const Allotment* const a = t->mode < 0 ? nullptr : &group_of(*t).allotment;
+    round_.worth += a ? a->worth() : 1;
+    const bool by_time = a && t->request.draft_by == DraftBy::Planner && (a->drafts || a->guesses);
+    if (by_time) round_.rows = std::min(round_.rows, a->rows);
+  }
+}
+
+int DraftGroups::texts_of(int plan) const {
+  int texts = 0;
+  for (const Group& g : groups_) texts += g.allotment.drafts && g.allotment.plan == plan ? g.texts : 0;
+  return texts;
 }
 
 // Within what is left of the text; the bonus token is not drafted.
 TreeRule DraftGroups::rule_of(const Text& text, int most_rows) const {
   const Request& r = text.request;
-  const int texts = static_cast<int>(texts_.size());
   TreeRule rule{.max_draft = 0};
   if (text.mode >= 0) {
     const Allotment& a = group_of(text).allotment;
-    if (r.draft_by == DraftBy::Planner) rule = planner_.rule(a, text.odds, texts);
+    if (r.draft_by == DraftBy::Planner) rule = planner_.rule(a, text.odds, round_, texts_of(a.plan));
     if (r.draft_by == DraftBy::Rule && (a.drafts || a.guesses)) rule = r.rule;
     if (!a.drafts) rule.max_draft = 0;
   }
-  if (groups_.size() > 1) rule.others = 0;
   const int most = text.left() - 1;
-  rule.max_nodes = std::min(rule.max_nodes, most_rows / texts);
+  rule.max_nodes = std::min(rule.max_nodes, most_rows / round_.texts);
   rule.max_draft = std::min({rule.max_draft, r.max_draft, most});
   rule.max_depth = std::min(rule.max_depth, most);
   rule.stop_ids = r.sampling.stop_ids;
@@ -91,7 +103,10 @@ void DraftGroups::learn(const Phase& phase, bool prompt) {
     if (step > 0) t->odds.observe(static_cast<double>(v.emitted.size()), r.seconds / step);
   }
   if (prompt || texts_.empty()) return;
-  if (groups_.size() == 1 && groups_[0].allotment.drafts) r.drafted_by = groups_[0].allotment.plan;
+  const auto drafts = [](const Group& g) { return g.allotment.drafts; };
+  const auto first = std::find_if(groups_.begin(), groups_.end(), drafts);
+  const auto another = [&](const Group& g) { return drafts(g) && g.allotment.plan != first->allotment.plan; };
+  if (first != groups_.end() && std::none_of(first, groups_.end(), another)) r.drafted_by = first->allotment.plan;
   planner_.learn(r);
   for (Group& g : groups_) {
     int tokens = 0;

@@ -1,4 +1,5 @@
-// The allotments of a round. Texts that draft alike share an allotment, and are judged together.
+// The allotments of a round. Texts that draft alike share an allotment, and are judged together. One pass verifies the
+// rows of all texts, so these have one price, however their texts draft.
 #pragma once
 #include <span>
 #include <string>
@@ -34,10 +35,12 @@ class DraftGroups {
   static bool alike(const Group& g, const Text& t) { return g.mode == t.mode && g.plan == t.plan; }
   const Group& group_of(const Text&) const;
   void form(const Workspace&);
+  int texts_of(int plan) const;  // that draft by it
   TreeRule rule_of(const Text&, int most_rows) const;
 
   Planner& planner_;
   std::span<Text* const> texts_;
+  RoundTexts round_;
   std::vector<Group> groups_;
 };
 

@@ -75,7 +75,7 @@ class Engine {
   double score_seconds() const { return w_.last.score; }
   // Seconds by which searches and queues are timed: of the modelled clock, where it is asked for. From any thread.
   double now() const;
-  // The number of a plan, until the next round; it is offered, so that it may draft.
+  // The number of a plan, until others are asked for; it is offered, so that it may draft.
   int plan(const DraftSpec&);
 
   Planner& planner() { return planner_; }  // while nobody steps

@@ -1,6 +1,6 @@
 // Seconds that rounds and scores would take where prices are given, in place of those that they took: what a planner
-// and the searches decide is then the same on any machine, however busy. For tests and studies; a plain step of any
-// number of texts takes one second.
+// and the searches decide is then the same on any machine, however busy. For tests and studies; a plain step of one
+// text takes one second, and each text beside it is a row.
 #pragma once
 #include <optional>
 

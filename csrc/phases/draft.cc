@@ -9,32 +9,33 @@
 namespace swiftk {
 namespace {
 
-// A step of texts that draft together is worth its time where all their nodes are, on the mean of all texts.
-void weigh_step(std::span<Drafting* const> all) {
+// A step of texts that draft together by a plan is worth its time where all nodes that it reads are, on the mean of
+// these texts.
+void weigh_step(std::span<Drafting* const> all, const DraftPlan* plan) {
+  const auto weighed = [&](const Drafting* d) { return d->together() && d->sequence().plan.get() == plan; };
   float worth = 0, least = 0;
   for (const Drafting* const d : all) {
-    if (d->together() && d->reads() > 0) worth += d->worth();
-    if (d->together()) least += d->rule().min_step_gain;
+    if (weighed(d) && d->reads() > 0) worth += d->worth();
+    if (weighed(d) && d->rule().max_draft > 0) least += d->rule().min_step_gain;
   }
   if (worth >= least) return;
   for (Drafting* const d : all) {
-    if (d->together()) d->stop();
+    if (weighed(d)) d->stop();
   }
 }
 
-// As many of the best candidates of all texts as bring most beyond the price of their rows.
-void add_worthy(std::span<Drafting* const> all) {
+// As many of the best candidates of texts that draft together as bring most beyond the price of their rows, of which
+// all may have as many. rows: of all trees of the round.
+void add_worthy(std::span<Drafting* const> all, int rows) {
   if (all.empty()) return;
-  const TreeRule& rule = all[0]->rule();
-  int rows = 0;
-  for (const Drafting* const d : all) rows += d->sequence().draft.tree.size();
   std::vector<size_t> take(all.size(), 0);
   float gain = 0, best = 0;
-  for (; rows < static_cast<int>(rule.row_price.size()); ++rows) {
+  for (; rows < static_cast<int>(all[0]->rule().row_price.size()); ++rows) {
     const auto by_worth = [](const Drafting* a, const Drafting* b) { return a->next_worth() < b->next_worth(); };
     Drafting* const next = *std::max_element(all.begin(), all.end(), by_worth);
     if (next->next_worth() < 0) break;
-    gain += next->next_worth() - (rule.row_price[rows] - rule.row_price[rows - 1]);
+    const std::vector<float>& price = next->rule().row_price;
+    gain += next->next_worth() - (price[rows] - price[rows - 1]);
     next->skim();
     if (gain <= best) continue;
     best = gain;
@@ -66,17 +67,19 @@ void run_steps(Workspace& w, std::span<Drafting* const> all) {
   std::vector<Sequence*> sequences;
   std::vector<int> n;
   std::vector<Drafting*> reading;
+  const auto reads = [](const Drafting* d) { return d->reads() > 0; };
   for (;;) {
-    weigh_step(all);
+    const auto first = std::find_if(all.begin(), all.end(), reads);
+    if (first == all.end()) return;
+    const DraftPlan* const plan = (*first)->sequence().plan.get();
+    weigh_step(all, plan);
     sequences.clear(), n.clear(), reading.clear();
-    const DraftPlan* plan = nullptr;
     for (Drafting* const d : all) {
-      if (d->reads() == 0 || (plan && d->sequence().plan.get() != plan)) continue;
-      plan = d->sequence().plan.get();
+      if (!reads(d) || d->sequence().plan.get() != plan) continue;
       reading.push_back(d);
       sequences.push_back(&d->sequence());
     }
-    if (reading.empty()) return;
+    if (reading.empty()) continue;
     double seconds = 0;
     {
       const Stopwatch watch(seconds);
@@ -122,9 +125,11 @@ void draft(Workspace& w, std::span<Sequence* const> sequences, std::span<const T
   for (Drafting& d : all) {
     d.finish();
     Drafting* const alone = &d;
-    d.together() ? together.push_back(&d) : add_worthy({&alone, 1});
+    d.together() ? together.push_back(&d) : add_worthy({&alone, 1}, d.sequence().draft.tree.size());
   }
-  add_worthy(together);
+  int rows = 0;
+  for (const Drafting& d : all) rows += d.sequence().draft.tree.size();
+  add_worthy(together, rows);
   for (Drafting& d : all) {
     const Sequence& s = d.sequence();
     w.last.drafted += s.draft.drafted();

@@ -280,19 +280,26 @@ const Allotment& Planner::allot(int mode, int texts, double pace, int plan, cons
   return next;
 }
 
-TreeRule Planner::rule(const Allotment& a, const TextOdds& text, int texts) const {
+// What a step and a row must bring was worked out as if all texts drafted like this one.
+TreeRule Planner::rule(const Allotment& a, const TextOdds& text, const RoundTexts& round, int by_plan) const {
   const Mode& m = modes_[a.mode];
   const float eager = a.eager ? static_cast<float>(tuned::kEager) : 1.0f;
   TreeRule rule{.confidence = 0, .max_draft = a.drafts ? a.steps : 0};
   if (!a.drafts && !a.guesses) return rule;
-  rule.min_step_gain = static_cast<float>(a.min_step_gain) * eager;
-  rule.min_row_gain = static_cast<float>(a.min_row_gain) * eager;
-  rule.row_price.assign(m.beyond.begin(), m.beyond.begin() + a.rows);
-  rule.others = texts - 1;
+  const double share = round.worth / (round.texts * a.worth());
+  double least = a.min_step_gain;
+  // Texts that draft by other plans get nothing from a step, and have no rows of it.
+  if (a.drafts && tried(a.plan) && !m.asked.always) {
+    const double step = std::min(least, a.rate * m.plan_cost);
+    least = share * (least + step * (round.texts - by_plan) / by_plan);
+  }
+  rule.min_step_gain = static_cast<float>(least) * eager;
+  rule.min_row_gain = static_cast<float>(a.min_row_gain * share) * eager;
+  rule.row_price.assign(m.beyond.begin(), m.beyond.begin() + round.rows);
+  rule.others = round.texts - 1;
   const std::vector<SourceId>& ids = m.asked.sources;
   const bool priced = a.drafts || std::all_of(ids.begin(), ids.end(), [&](SourceId id) { return text.of(id); });
-  const double rate = priced ? texts * (a.drafts ? a.rate : a.pace) : 0;
-  for (float& price : rule.row_price) price *= eager * static_cast<float>(rate);
+  for (float& price : rule.row_price) price *= eager * static_cast<float>(priced ? round.worth : 0);
   if (a.drafts) {
     for (int b = 0; b < kBuckets; ++b) {
       rule.p_top1[b] = static_cast<float>(a.odds.p_top1[b]);

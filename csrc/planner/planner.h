@@ -35,6 +35,15 @@ struct Allotment {
   double min_row_gain = 0;   // what one more row in a step must bring: its part of what the step must
   bool eager = false;        // this once: to see what lies after
   Odds odds{};
+
+  double worth() const { return drafts ? rate : pace; }  // tokens that a plain step of time is worth to a text
+};
+
+// The texts of a round, however they draft: one pass verifies the rows of all.
+struct RoundTexts {
+  int texts = 0;
+  double worth = 0;  // tokens that a plain step of time is worth to all of them
+  int rows = 0;      // that may be verified
 };
 
 // State from which a planner continues in another process: how often a plan came true, what a pass of it and rows cost.
@@ -98,8 +107,8 @@ class Planner {
   // The next round of so many texts, of which those in this mode have the mean pace `pace`; plan: that their host
   // directs, where it does.
   const Allotment& allot(int mode, int texts, double pace, int plan = -1, const Reading& = {});
-  // The rule of a text in it.
-  TreeRule rule(const Allotment&, const TextOdds&, int texts) const;
+  // The rule of a text in it. by_plan: so many texts of the round draft by its plan.
+  TreeRule rule(const Allotment&, const TextOdds&, const RoundTexts&, int by_plan) const;
 
   // A round is over.
   void learn(const RoundCost&);

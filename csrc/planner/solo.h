@@ -13,8 +13,10 @@ class SoloPlanner {
   void start_text();
   // The next round; plan: that the host directs, where it does.
   const Allotment& next(int plan = -1, const Reading& = {});
-  TreeRule rule() const { return planner.rule(allotment_, odds_, 1); }
-  // Hears what came of it. Returns whether drafting by plans was just given up.
+  TreeRule rule() const {
+    return planner.rule(allotment_, odds_, {.texts = 1, .worth = allotment_.worth(), .rows = allotment_.rows}, 1);
+  }
+  // Learns what came of it. Returns whether drafting by plans was just given up.
   bool learn(RoundCost, int tokens, std::span<const Outcome>, std::span<const Guessed>,
              std::span<const Outcome> guide = {});
   int mode() const { return mode_; }

@@ -1,5 +1,6 @@
 """The engine on a modelled clock: what it takes is what its rounds ran, at given prices, whatever the machine does."""
 
+import numpy as np
 import pytest
 
 import swiftk
@@ -11,6 +12,7 @@ from swiftk.testing import make_tiny
 pytestmark = pytest.mark.skipif("config.getoption('device') != 'cpu'", reason="seconds are those of no machine")
 
 PROMPT = "def read_lines(path):\n"
+MANY = (PROMPT, "Question: Tom has 3 apples. How many", "The history of the town", "Dear Sir, I am writing to")
 CHAIN = {"skip": "drafter", "drafter": "plan", "gate": TreeRule(confidence=0.0, max_draft=4, width=(1, 1, 1, 1))}
 
 
@@ -75,3 +77,40 @@ def test_prices_that_are_none_are_refused(monkeypatch, tmp_path, said):
     ask(monkeypatch, f"clock={said}")
     with pytest.raises(swiftk.InvalidArgument, match="clock has"):
         _core.Engine(_core.Model(str(make_tiny(tmp_path / "m", "llama3"))))
+
+
+def rate_and_texts(lm, sources):
+    """Tokens a second of four texts until one of them has 100, and all their tokens; sources: of each, none: plain."""
+    native, boxes, tokens = _core.Engine(lm.model, sequences=4), {}, {}
+    for its, prompt in zip(sources, MANY, strict=True):
+        request = {"sources": list(its)} if its else {"drafting": "off"}
+        ids = np.int32(lm.encode(prompt))
+        tokens[native.submit(boxes, _core.Request(prompt=ids, max_new_tokens=100, **request))] = []
+    seconds, rate = 0.0, 0.0
+    while boxes:
+        native.step(boxes)
+        seconds += native.last["seconds"]
+        for text, box in list(boxes.items()):
+            for turn in box:
+                tokens[text] += [e.token for e in turn.tokens]
+                if turn.finish:
+                    del boxes[text]
+            box.clear()
+        rate = rate or (len(boxes) < 4 and sum(map(len, tokens.values())) / seconds)
+    return rate, list(tokens.values())
+
+
+@pytest.mark.parametrize("price", ["row:.03/far:.09", "row:.01/far:.03", "row:.1/far:.3"])
+def test_texts_that_draft_in_two_ways_draft_as_well_as_in_one(monkeypatch, price):
+    """One pass verifies the rows of all, so each row is to be worth its price beside all others."""
+    ask(monkeypatch, f"clock=plan:.3/{price}")
+    monkeypatch.setenv("SWIFTK_LEARNED", "0")
+    lm = swiftk.load(swiftk.demo_model(), draft_weights="int4", threads=1)
+    one, other = (2, 3), (3, 2)
+    plain, want = rate_and_texts(lm, [()] * 4)
+    rates = {}
+    for sources in ([one] * 4, [other] * 4, [one, other] * 2, [one, (), other, ()]):
+        rates[tuple(sources)], got = rate_and_texts(lm, sources)
+        assert got == want
+    first, second, mixed, beside_plain = rates.values()
+    assert mixed > 0.97 * (first + second) / 2 and beside_plain > plain, rates
