@@ -91,8 +91,8 @@ int Planner::mode(const DraftMode& asked, std::span<const InUse> texts) {
     }
     place = place_of_another(modes_, kept);
     Mode& m = modes_[place];
-    m = {.asked = asked, .purses = {}};
-    for (int l = 0; l < kLoads; ++l) m.purses.emplace_back(asked.plans != Plans::None, 1 << l);
+    m = {.asked = asked, .budgets = {}};
+    for (int l = 0; l < kLoads; ++l) m.budgets.emplace_back(asked.plans != Plans::None, 1 << l);
     m.next.mode = place;
   }
   modes_[place].used = ++uses_;
@@ -100,8 +100,8 @@ int Planner::mode(const DraftMode& asked, std::span<const InUse> texts) {
 }
 
 void Planner::start_text(int mode) {
-  std::vector<Purse>& purses = modes_[mode].purses;
-  for (Purse& purse : purses) purse.start(&purse == &purses[0]);
+  std::vector<Budget>& budgets = modes_[mode].budgets;
+  for (Budget& budget : budgets) budget.start(&budget == &budgets[0]);
   modes_[mode].due = 0;
 }
 
@@ -185,7 +185,7 @@ bool Planner::affords(const Mode& m, int plan, int texts, double pace, double ra
   const double share = other == 0 ? tuned::kOnlyTrial : tuned::kTrial;
   const double trial = std::max(share * left / usual, tuned::kReread * m.tokens);
   const double most = priced > 0 && tried(plan) ? gain : std::min(gain, trial);
-  return price <= (other == 0 ? std::max(most, m.purse(texts).left()) : most);
+  return price <= (other == 0 ? std::max(most, m.budget(texts).left()) : most);
 }
 
 // The plan that promises most. One that was seen little gets the benefit of the doubt, if it could be best at all.
@@ -235,7 +235,7 @@ const Allotment& Planner::allot(int mode, int texts, double pace, int plan, cons
   Mode& m = modes_[mode];
   if (m.asked.plans == Plans::Directed && plan != m.directed) {
     if (m.directed >= 0) {
-      m.purse(texts).switched();
+      m.budget(texts).switched();
       plans_[m.directed].used = ++uses_;  // until now
     }
     m.directed = plan;
@@ -266,17 +266,17 @@ const Allotment& Planner::allot(int mode, int texts, double pace, int plan, cons
     next.guesses = true;
     return next;
   }
-  const Purse& purse = m.purse(texts);
+  const Budget& budget = m.budget(texts);
   // A round bets no more than may be lost; drafters that cost no step, one plain step at most.
   double bet =
-      m.asked.plans != Plans::None ? std::max(purse.left(), tuned::kLeastBet) : std::clamp(purse.left(), 0.0, 1.0);
+      m.asked.plans != Plans::None ? std::max(budget.left(), tuned::kLeastBet) : std::clamp(budget.left(), 0.0, 1.0);
   if (next.plan >= 0 && plans_[next.plan].plan->skip.alone() && !tried(next.plan))
     bet = std::min(bet, tuned::kFirstBet);
   next.steps = m.doubtful ? 1 : std::clamp(static_cast<int>((bet - m.opening) / m.plan_cost), 1, kSteps);
   next.rows = static_cast<int>(std::upper_bound(m.beyond.begin(), m.beyond.end(), bet) - m.beyond.begin());
-  const bool on = purse.draft_next() && clock_.knows(texts);
+  const bool on = budget.draft_next() && clock_.knows(texts);
   next.drafts = next.plan >= 0 && on;
-  next.guesses = on || (purse.guess_next() && clock_.knows(texts));
+  next.guesses = on || (budget.guess_next() && clock_.knows(texts));
   return next;
 }
 
@@ -340,14 +340,14 @@ void Planner::learn(const RoundCost& r) {
 
 bool Planner::settle(const Allotment& a, const RoundCost& r, double tokens) {
   Mode& m = modes_[a.mode];
-  Purse& purse = m.purse(r.texts);
+  Budget& budget = m.budget(r.texts);
   m.tokens += tokens;
   for (Mode::Loss& loss : m.losses) {
     loss.off_for = std::max(0.0, loss.off_for - tokens);
     if (loss.ago >= 0) loss.ago += tokens;
   }
   if (r.rows == r.texts && r.draft_steps == 0) {
-    if (!purse.plain_round(tokens)) return false;
+    if (!budget.plain_round(tokens)) return false;
     m.losses.resize(plans_.size());
     if (m.drafted >= 0) m.losses[m.drafted].ago = 0;
     return !make_way(m, r.texts);
@@ -357,12 +357,12 @@ bool Planner::settle(const Allotment& a, const RoundCost& r, double tokens) {
   // A machine that stutters is no loss of drafting's.
   const double drafting = r.drafted_by >= 0 ? cost(plans_[r.drafted_by], r.texts, r.passes()) : r.draft / step;
   const double usual = drafting + 1 + clock_.beyond(r.texts, r.rows);
-  purse.read(r.reading / step);
+  budget.read(r.reading / step);
   const bool drafted = a.drafts && r.draft_steps > 0;  // the round's steps may all be of texts in another mode
-  purse.drafted_round(tokens, std::min(r.seconds / step, 1.5 * usual), drafted);
+  budget.drafted_round(tokens, std::min(r.seconds / step, 1.5 * usual), drafted);
   if (!drafted) return false;
   m.drafted = a.plan;
-  if (purse.left() == tuned::kSavings && a.plan < static_cast<int>(m.losses.size())) m.losses[a.plan] = {};
+  if (budget.left() == tuned::kSavings && a.plan < static_cast<int>(m.losses.size())) m.losses[a.plan] = {};
   return false;
 }
 
@@ -378,7 +378,7 @@ bool Planner::make_way(Mode& m, int texts) {
   loss.off_for = loss.back_off;
   loss.back_off = std::min(2 * loss.back_off, tuned::kMostOff);
   m.due = 0;
-  m.purse(texts).take_over();
+  m.budget(texts).take_over();
   return true;
 }
 
@@ -399,7 +399,7 @@ std::vector<double> Planner::row_prices(int n) const {
 
 void Planner::charge(int mode, int texts, double seconds) {
   const double step = clock_.step(texts);
-  if (step > 0) modes_[mode].purse(texts).charge(seconds / step);
+  if (step > 0) modes_[mode].budget(texts).charge(seconds / step);
 }
 
 PlannerState Planner::state() const {
@@ -452,17 +452,17 @@ std::string Planner::explain(const Allotment& a, int texts) const {
   if (texts == 0) return "no text decodes";
   char line[256];
   if (a.mode < 0) return std::to_string(texts) + " texts, plain";
-  const Purse& purse = modes_[a.mode].purse(texts);
+  const Budget& budget = modes_[a.mode].budget(texts);
   if (!a.drafts) {
     std::snprintf(line, sizeof line, "%d texts, plain%s: %s, budget %.1f plain steps", texts,
-                  a.guesses ? " with sources" : "", purse.off() ? "drafting lost" : "measuring", purse.left());
+                  a.guesses ? " with sources" : "", budget.off() ? "drafting lost" : "measuring", budget.left());
   } else {
     std::snprintf(
         line, sizeof line,
         "%d texts, plan %d: a draft step costs %.2f plain steps and gains from probability %.2f on, a ninth row costs "
         "%.3f, expected %.2f tokens per plain step, budget %.1f",
         texts, a.plan, cost(plans_[a.plan], texts), a.min_step_gain,
-        clock_.beyond(texts, 9 * texts) - clock_.beyond(texts, 8 * texts), a.rate, purse.left());
+        clock_.beyond(texts, 9 * texts) - clock_.beyond(texts, 8 * texts), a.rate, budget.left());
   }
   return line;
 }

@@ -13,10 +13,10 @@
 #include "draft/outcome.h"
 #include "draft/tree_rule.h"
 #include "planner/acceptance.h"
+#include "planner/budget.h"
 #include "planner/clock.h"
 #include "planner/draft_mode.h"
 #include "planner/forecast.h"
-#include "planner/purse.h"
 #include "planner/text_odds.h"
 #include "planner/tuned.h"
 
@@ -118,10 +118,10 @@ class Planner {
   // are the ones that this drafter has when it drafts alone.
   void observe(const Allotment&, std::span<const Outcome>, std::span<const Outcome> guide = {});
 
-  bool resting(int mode, int texts) const { return modes_[mode].purse(texts).off(); }
-  double lost_rate(int mode, int texts) const { return modes_[mode].purse(texts).lost_rate(); }
-  void wake(int mode, int texts) { modes_[mode].purse(texts).wake(); }
-  void go_on(int mode, int texts) { modes_[mode].purse(texts).go_on(); }
+  bool resting(int mode, int texts) const { return modes_[mode].budget(texts).off(); }
+  double lost_rate(int mode, int texts) const { return modes_[mode].budget(texts).lost_rate(); }
+  void wake(int mode, int texts) { modes_[mode].budget(texts).wake(); }
+  void go_on(int mode, int texts) { modes_[mode].budget(texts).go_on(); }
   void charge(int mode, int texts, double seconds);
 
   // Price of a draft step of one text, in plain steps; how often the plan came true.
@@ -160,8 +160,8 @@ class Planner {
     }
   };
   struct Mode {
-    Purse& purse(int texts) { return purses[load(texts)]; }
-    const Purse& purse(int texts) const { return purses[load(texts)]; }
+    Budget& budget(int texts) { return budgets[load(texts)]; }
+    const Budget& budget(int texts) const { return budgets[load(texts)]; }
 
     // A plan whose number is another's from now on.
     void forget(int plan) {
@@ -170,8 +170,8 @@ class Planner {
     }
 
     DraftMode asked;
-    std::vector<Purse> purses;  // [kLoads]
-    uint64_t used = 0;          // when it was last
+    std::vector<Budget> budgets;  // [kLoads]
+    uint64_t used = 0;            // when it was last
     Allotment next{};
     int directed = -1;  // the plan that its host named last
     int drafted = -1;   // the plan that drafted last

@@ -22,7 +22,7 @@ inline constexpr double kTight = 0.15, kTightSlope = 60;  // inverse variances o
 inline constexpr double kFollowing =
     0.01;  // plain steps of what only reads a pass that was made, before it was measured
 
-// Bounds of drafting: without a purse texts of 128 tokens lost up to a tenth; with savings of 2 plain steps lookup
+// Bounds of drafting: without a budget texts of 128 tokens lost up to a tenth; with savings of 2 plain steps lookup
 // rested where it makes 5.2 of plain decoding.
 inline constexpr double kOpening = 1.5;   // plain steps, before it was worth anything,
 inline constexpr double kGuessing = 0.5;  // where drafters alone draft: most of their rounds cost a tenth of a step

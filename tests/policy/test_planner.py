@@ -92,7 +92,7 @@ def test_the_reason_is_in_numbers():
 
 
 @given(st.floats(0.0, 0.2), st.integers(1, 63), st.floats(0.0, 0.6), st.integers(0, 2**32))
-def test_drafters_alone_lose_no_more_than_their_purse(row, guessed, alpha, seed):
+def test_drafters_alone_lose_no_more_than_their_budget(row, guessed, alpha, seed):
     """On a machine where a row costs what it costs, however much they guess."""
     rng, one, lost = random.Random(seed), planner(plans=False, drafters=[LOOKUP]), 0.0
     for done in range(1, 600):

@@ -4,19 +4,19 @@
 
 namespace swiftk {
 
-// A purse holds what drafting may lose, in plain steps: a little at first, more with every token and with all that
-// drafting gains. Once the purse is empty the plain step is measured afresh, and if the loss stands, drafting is off
+// A budget holds what drafting may lose, in plain steps: a little at first, more with every token and with all that
+// drafting gains. Once the budget is empty the plain step is measured afresh, and if the loss stands, drafting is off
 // for a while, longer each time. Sources that cost no step go on meanwhile, and are off in their turn once they lose;
-// where they are all that drafts, a tree is never larger than the purse could lose whole.
-class Purse {
+// where they are all that drafts, a tree is never larger than the budget could lose whole.
+class Budget {
  public:
   // plan: whether one drafts, and not sources alone. texts: that step together, about.
-  explicit Purse(bool plan, int texts = 1);
+  explicit Budget(bool plan, int texts = 1);
 
   void start(bool alone);  // another text, alone or among others: a plain step may cost something else
   bool draft_next() const { return off_for_ == 0 && measured(); }
   bool guess_next() const { return plan_ && quiet_for_ == 0 && measured(); }  // where there is no draft
-  double left() const { return purse_; }
+  double left() const { return budget_; }
   bool off() const { return off_for_ > 0; }
   // Tokens per plain step of the rounds before drafting was given up last.
   double lost_rate() const { return lost_rate_; }
@@ -40,7 +40,7 @@ class Purse {
   void another_chance();
 
   bool plan_;
-  double opening_, purse_;
+  double opening_, budget_;
   double tokens_ = 0, steps_ = 0;  // what the last rounds that drafted brought, and took in plain steps
   double lost_rate_ = 1;
   int since_plain_ = 0, want_plain_ = 2;

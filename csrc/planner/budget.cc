@@ -1,4 +1,4 @@
-#include "planner/purse.h"
+#include "planner/budget.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,81 +8,81 @@
 namespace swiftk {
 
 // The more texts, the dearer are rows beyond theirs, and the less is to be hoped for.
-Purse::Purse(bool plan, int texts)
+Budget::Budget(bool plan, int texts)
     : plan_(plan),
       opening_((plan ? tuned::kOpening : tuned::kGuessing) / std::sqrt(texts)),
-      purse_(opening_),
+      budget_(opening_),
       back_off_(tuned::kBackOff) {}
 
-void Purse::start(bool alone) {
+void Budget::start(bool alone) {
   if (alone || since_plain_ >= tuned::kSoon) want_plain_ = std::max(want_plain_, 1);
 }
 
-bool Purse::measured() const {
+bool Budget::measured() const {
   return want_plain_ == 0 && since_plain_ < (tokens_ < tuned::kDoubtful * steps_ ? tuned::kSoon : tuned::kReplain);
 }
 
-void Purse::earn(double steps) { purse_ = std::min(purse_ + steps, tuned::kSavings); }
+void Budget::earn(double steps) { budget_ = std::min(budget_ + steps, tuned::kSavings); }
 
-void Purse::rest(double tokens) {
+void Budget::rest(double tokens) {
   earn(tuned::kEarned * tokens);
   quiet_for_ = std::max(0.0, quiet_for_ - tokens);
   if (off_for_ == 0) return;
-  off_for_ = std::max(off_for_ - tokens, purse_ <= 0 ? 1.0 : 0.0);
+  off_for_ = std::max(off_for_ - tokens, budget_ <= 0 ? 1.0 : 0.0);
   if (off_for_ == 0) {
     tokens_ = steps_ = 0;
-    purse_ = std::min(purse_, opening_);  // what sources gained is not for drafts to lose
+    budget_ = std::min(budget_, opening_);  // what sources gained is not for drafts to lose
   }
 }
 
-void Purse::drafted_round(double tokens, double steps, bool drafted) {
+void Budget::drafted_round(double tokens, double steps, bool drafted) {
   rest(tokens);
   ++since_plain_;
   tokens_ = tuned::kRecent * tokens_ + tokens;
   steps_ = tuned::kRecent * steps_ + steps;
   earn(tokens - steps);
-  if (drafted && purse_ == tuned::kSavings) {
+  if (drafted && budget_ == tuned::kSavings) {
     back_off_ = tuned::kBackOff;
     failed_ = false;
   }
-  if (purse_ <= 0) {
+  if (budget_ <= 0) {
     confirm_ = true;
     want_plain_ = 2;
   }
 }
 
-void Purse::another_chance() { purse_ = std::max(purse_, opening_ / 2); }
+void Budget::another_chance() { budget_ = std::max(budget_, opening_ / 2); }
 
-void Purse::switched() {
+void Budget::switched() {
   tokens_ = steps_ = 0;
   another_chance();
 }
 
-void Purse::take_over() {
+void Budget::take_over() {
   off_for_ = 0;
   back_off_ = std::max(back_off_ / 2, tuned::kBackOff);  // it did not rest
   switched();
 }
 
-void Purse::wake() {
+void Budget::wake() {
   off_for_ = 0;
   back_off_ = tuned::kBackOff;
   another_chance();
 }
 
-void Purse::go_on() {
+void Budget::go_on() {
   if (!failed_before_) wake();
 }
 
-void Purse::charge(double steps) {
+void Budget::charge(double steps) {
   if (off()) return;
   earn(-steps);
   steps_ += steps;
 }
 
-void Purse::read(double steps) { purse_ = std::max(std::min(purse_, opening_), purse_ - steps); }
+void Budget::read(double steps) { budget_ = std::max(std::min(budget_, opening_), budget_ - steps); }
 
-bool Purse::plain_round(double tokens) {
+bool Budget::plain_round(double tokens) {
   rest(tokens);
   since_plain_ = 0;
   want_plain_ = std::max(0, want_plain_ - 1);
