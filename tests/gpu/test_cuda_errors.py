@@ -8,7 +8,7 @@ from debug_words import ask
 from decode import Rule, decode
 from gpu import clean_fixture, copied, gpu_fixture, on_stub_only, replaced  # noqa: F401
 from swiftk import _core
-from swiftk.errors import CheckpointError, DeviceError, InvalidArgument, OutOfMemory, SwiftkError
+from swiftk.errors import CheckpointError, DeviceError, InvalidArgument, OutOfMemory, SwiftkError, UnsupportedModel
 from swiftk.gpu import device
 
 PROMPT = [5, 9, 2, 7, 7, 1, 30, 12]
@@ -51,6 +51,12 @@ def test_no_such_gpu(gpu, folder):
         _core.Model(str(folder), device="cuda:x")
     with pytest.raises(InvalidArgument, match="needs a kernel pack"):
         _core.Model(str(folder), device="cuda")
+
+
+def test_keys_and_values_have_the_weights_dtype_there(gpu, folder):
+    with pytest.raises(UnsupportedModel, match="kv_dtype is float16, on a GPU want bfloat16, the weights' dtype"):
+        swiftk.load(folder, device="cuda", kv_dtype="float16")
+    assert swiftk.load(folder, device="cuda", kv_dtype="bfloat16").model.kv_dtype == "bfloat16"
 
 
 def test_auto_takes_the_gpu_where_there_is_one(gpu, folder, monkeypatch):
