@@ -96,6 +96,7 @@ class Stopper:
             self.finish = "stop"
             return self._strings.flush() + self.piece
         if self.remaining >= self._searched_from:
+            self.finish = None if self.remaining else "length"
             return self.piece
         text, complete = self._strings.push(shown)
         if spelled and not complete:

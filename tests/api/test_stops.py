@@ -129,3 +129,11 @@ def test_stop_strings_are_looked_for_after_the_first_tokens():
     assert pushed([1, 2, 1, 2], ["ab"], min_tokens=2) == (["a", "b", "", ""], "stop")
     assert pushed([1, 2, 1, 2], ["ab"], min_tokens=1) == (["a", "b", "", ""], "stop")
     assert pushed([1, 2], ["ab"]) == (["", ""], "stop")
+
+
+def test_a_text_that_may_not_be_longer_than_it_must_ends():
+    stopper = Stopper(2, (), min_tokens=2)
+    stopper.push(1)
+    assert stopper.finish is None
+    stopper.push(1)
+    assert stopper.finish == "length"
