@@ -11,7 +11,6 @@ from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 from debug_words import appended
 from decode import open_model
-from swiftk import _testing
 from swiftk.testing import make_tiny
 
 # Examples of a property, which is tested with the quick tests and, on more of them, with the exhaustive ones.
@@ -84,7 +83,9 @@ def no_lines_of_progress(monkeypatch):
 @pytest.fixture
 def kernels(isa):
     """The CPU's ops of an instruction set, on two threads."""
-    return _testing.ops.Kernels(isa, 2)
+    from swiftk._testing import ops
+
+    return ops.Kernels(isa, 2)
 
 
 @pytest.fixture

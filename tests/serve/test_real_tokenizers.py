@@ -199,7 +199,7 @@ def test_messages_with_calls_render_as_in_transformers(named):
     theirs = transformers.PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"))
     ours = Tokenizer(folder)
     theirs.chat_template = ours.template(True)
-    special = {k: v for k, v in ours._special_tokens().items() if k in ("bos_token", "eos_token")}
+    special = {k: v for k, v in ours.files.special_tokens.items() if k in ("bos_token", "eos_token")}
     theirs.add_special_tokens(special)
     want = theirs.apply_chat_template(read, tools=TOOLS, tokenize=False, add_generation_prompt=True)
     assert ours.render(read, TOOLS) == want and '"day": 3' in want
