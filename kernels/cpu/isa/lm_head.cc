@@ -9,6 +9,7 @@ void rmsnorm_lm_head(Ctx& ctx, const LmHeadArgs& a) {
   Product x(ctx, a.x, a.n, a.w, a.norm, a.eps);
   float* const outs = ctx.scratch.take<float>(size_t(ctx.pool.size()) * a.n * kPanelRows);
   const int panels = panels_of(a.w.n);
+  const float scale = a.scale;
   Runs tasks(panels, ctx.pool.size());
   ctx.pool.run([&](int thread) {
     x.finish(ctx.pool);
@@ -21,9 +22,12 @@ void rmsnorm_lm_head(Ctx& ctx, const LmHeadArgs& a) {
           float* const logits = a.logits + size_t(i) * a.w.n + first;
           float* const y = out + i * kPanelRows;
           for (int j = 0; a.w.bias && j < count; ++j) y[j] += a.w.bias[first + j];
-          for (int j = 0; j < kPanelRows; j += W) store(y + j, load(y + j) * a.scale);
-          for (int j = 0; a.soft_cap > 0 && j < kPanelRows; j += W) store(y + j, soft_capped(load(y + j), a.soft_cap));
-          std::copy_n(y, count, logits);
+          if (a.soft_cap > 0) {
+            for (int j = 0; j < kPanelRows; j += W) store(y + j, soft_capped(load(y + j) * scale, a.soft_cap));
+            std::copy_n(y, count, logits);
+          } else {
+            for (int j = 0; j < count; ++j) logits[j] = y[j] * scale;
+          }
         }
       }
     }

@@ -31,7 +31,8 @@ void each_panel(Ctx& ctx, const ResidualArgs& a, Done&& done) {
 
 void add(const ResidualArgs& a, int row, int first, int count, const float* y) {
   float* const x = a.x + size_t(row) * a.w.n + first;
-  for (int j = 0; j < count; ++j) x[j] += y[j] * a.scale;
+  const float scale = a.scale;
+  for (int j = 0; j < count; ++j) x[j] += y[j] * scale;
 }
 
 }  // namespace
