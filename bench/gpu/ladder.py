@@ -50,7 +50,7 @@ PARTS = {
     "contexts": Part("contexts", 150, needs=("smoke",), models=("7b", "8b")),
     "bits": Part("bits", 100, needs=("smoke",), models=("1b", "7b")),
     "speculation": Part("speculation", 130, needs=("smoke",), models=("grown",), any_model=False),
-    "tests": Part("suite", 200, needs=("smoke",)),
+    "tests": Part("suite", 260, needs=("smoke",)),
 }
 ORDER = ("build", "ladder", "hardware", "decode", "contexts", "bits", "speculation", "tests")
 ENDED = "not run: "

@@ -52,7 +52,7 @@ def save(results: Path, found: dict[str, Any]) -> None:
         partial = results / f".{name}.{os.getpid()}"
         partial.write_text(text, encoding="utf-8")
         partial.replace(results / name)
-        if os.environ.get("OUT"):
+        if os.environ.get("OUT") and not results.samefile(os.environ["OUT"]):
             shutil.copy(results / name, os.environ["OUT"])
 
 

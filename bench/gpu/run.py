@@ -157,19 +157,19 @@ def ended(status: int) -> str:
 
 
 @contextmanager
-def checkpoints(given: argparse.Namespace, parts: Sequence[str], flags: list[str]) -> Iterator[None]:
-    """Models are made while parts before theirs run, and removed at the end."""
+def checkpoints(run: Run, parts: Sequence[str]) -> Iterator[None]:
+    """Models are made, with the swiftk that was built, while parts before theirs run; they are removed at the end."""
+    given, flags = run.given, run.flags
     names = list(dict.fromkeys(model for name in parts for model in ladder.PARTS[name].chosen(given.only)))
-    script = [sys.executable, str(_HERE / "models.py")]
-    environment = {**os.environ, "PYTHONPATH": str(record.ROOT)}
-    maker = subprocess.Popen([*script, "make", *names, *flags], env=environment) if names else None
+    script = [str(run.python), str(_HERE / "models.py")]
+    maker = subprocess.Popen([*script, "make", *names, *flags]) if names and run.python.exists() else None
     try:
         yield
     finally:
         if maker:
             maker.kill()
             maker.wait()
-            subprocess.run([*script, "remove", *flags], env=environment, check=False)
+            subprocess.run([*script, "remove", *flags], check=False)
 
 
 def arguments() -> argparse.Namespace:
@@ -195,8 +195,10 @@ def main() -> int:
     if "build" not in parts and not run.python.exists():
         parts.insert(0, "build")
     run.begin(parts, fresh=not given.parts)
-    with checkpoints(given, parts, run.flags):
-        for name in parts:
+    if "build" in parts:
+        run.part("build")
+    with checkpoints(run, parts):
+        for name in (name for name in parts if name != "build"):
             run.part(name)
             faulty = name == "smoke" and name in ladder.faults(record.load(given.results)["parts"])
             if faulty and shutil.which("compute-sanitizer"):

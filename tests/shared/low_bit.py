@@ -4,6 +4,7 @@ and the drafts that tests let read them."""
 import numpy as np
 
 from cases import LOW_BIT
+from reference import stored, value
 
 GROUP = 32  # of k
 HALF = 16  # rows of half a panel
@@ -68,14 +69,15 @@ def fragment_codes(blocks, dtype):
     return found
 
 
-def unpack_fragments(data, dtype, k, stored="float64"):
-    """The same of fragments. `stored`: what codes times their groups' scales are rounded to."""
+def unpack_fragments(data, dtype, k, rounding=None):
+    """The same of fragments. rounding: the dtype that codes times their groups' scales are rounded to; None: exact."""
     blocks, zero = -(-k // 128), 1 << (LOW_BIT[dtype] - 1)
     tiles = np.frombuffer(data, np.uint32).reshape(-1, 16 + blocks * (16 + 64 * LOW_BIT[dtype]))
     unit, body = tiles[:, :16].copy().view(np.float32), tiles[:, 16:].reshape(len(tiles), blocks, -1)
     scales = np.ascontiguousarray(body[..., :16]).view(np.int8).reshape(len(tiles), blocks, 16, 4)
     values = fragment_codes(body[..., 16:].astype(np.int64), dtype) - zero
-    values = (values * np.repeat(scales, GROUP, -1).astype(np.int64)).astype(stored).astype(np.float64)
+    values = (values * np.repeat(scales, GROUP, -1).astype(np.int64)).astype(np.float64)
+    values = value(stored(values.astype(np.float32), rounding)) if rounding else values
     values = values.transpose(0, 2, 1, 3).reshape(len(tiles), 16, -1) * unit[..., None]
     return values.reshape(len(tiles) * 16, -1)[:, :k]
 

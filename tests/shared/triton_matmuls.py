@@ -1,5 +1,7 @@
 """Triton's matmuls on random rows, beside the oracle."""
 
+from functools import partial
+
 import numpy as np
 from swiftk._testing import ops
 
@@ -34,10 +36,8 @@ def quantised(op, w, shape, dtype, form):
     """(words that kernels read, the matrix that they hold) of a matrix, as the runtime has them made for a GPU."""
     halves = {"qkv": shape.d // 2, "gate_up": shape.F}
     data = ops.Kernels("", 2).pack([w], form, group=halves.get(op, 0), fragments=True).data
-    (kept,) = parts(
-        data, form, w.shape[1], [len(w)], halves.get(op, 0),
-        unpack=lambda *packed: unpack_fragments(*packed, "float32" if dtype == "bfloat16" else dtype),
-    )  # fmt: skip
+    unpack = partial(unpack_fragments, rounding=dtype)
+    (kept,) = parts(data, form, w.shape[1], [len(w)], halves.get(op, 0), unpack=unpack)
     return np.frombuffer(data, np.int32).copy(), kept
 
 
