@@ -229,7 +229,7 @@ struct ReadArgs {
 // Which matrix it is: a backend may lay them out in different ways.
 enum class Matrix : uint8_t { Qkv, Output, GateUp, Down, Head, Embedding };
 
-// Where a packed matrix comes from: row-major parts, cut into groups of `group` rows that are laid out one after
+// The source of a packed matrix: row-major parts, cut into groups of `group` rows that are laid out one after
 // another (q heads, k heads, v heads) or, interleaved, in turn (gate, up, gate, up, ...). A group may be padded by the
 // backend.
 struct PackArgs {

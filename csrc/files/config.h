@@ -19,7 +19,7 @@ struct Rope {
   int original_max_position = 0;                     // Llama3, Dynamic
 };
 
-// What a layer computes with its weights.
+// The part of a layer's computation that differs by layer or family.
 struct LayerConfig {
   Activation activation = Activation::Silu;
   int rope = 0;               // which of the model's tables; -1: none
@@ -44,7 +44,7 @@ struct Config {
   std::string dtype;  // "float32", "bfloat16", "float16" or "" if the file does not say
 };
 
-// Of config.json. Throws Error(Checkpoint) for a missing field, Error(Unsupported) naming field, value and what works.
+// The configuration in a config.json. Throws Error(Checkpoint) for a missing field, Error(Unsupported) naming field, value and what works.
 Config read_config(const Json& object);
 // The shape of a drafter's layers that an object of it has, whatever architecture that names.
 Config layer_config(const Json& object);

@@ -3,43 +3,26 @@
 namespace swiftk {
 namespace {
 
-constexpr auto kNever = Biases::Never, kIfAsked = Biases::IfAsked, kAlways = Biases::Always;
-constexpr NormNames kBefore{"input_layernorm", nullptr, "post_attention_layernorm", nullptr};
+constexpr auto kIfAsked = Biases::IfAsked, kAlways = Biases::Always;
 
 constexpr Family kFamilies[] = {
     {.model_type = "llama",
      .architecture = "LlamaForCausalLM",
-     .kv_heads = 0,
-     .head_dim = 0,
      .max_position = 2048,
      .qkv_bias = kIfAsked,
      .o_bias = kIfAsked,
-     .mlp_bias = kIfAsked,
-     .qk_norm = false,
-     .sliding = Sliding::Never,
-     .norms = kBefore},
+     .mlp_bias = kIfAsked},
     {.model_type = "mistral",
      .architecture = "MistralForCausalLM",
      .kv_heads = 8,
-     .head_dim = 0,
      .max_position = 131072,
-     .qkv_bias = kNever,
-     .o_bias = kNever,
-     .mlp_bias = kNever,
-     .qk_norm = false,
-     .sliding = Sliding::AllOrNone,
-     .norms = kBefore},
+     .sliding = Sliding::AllOrNone},
     {.model_type = "qwen2",
      .architecture = "Qwen2ForCausalLM",
      .kv_heads = 32,
-     .head_dim = 0,
      .max_position = 32768,
      .qkv_bias = kAlways,
-     .o_bias = kNever,
-     .mlp_bias = kNever,
-     .qk_norm = false,
-     .sliding = Sliding::FromLayer,
-     .norms = kBefore},
+     .sliding = Sliding::FromLayer},
     {.model_type = "qwen3",
      .architecture = "Qwen3ForCausalLM",
      .kv_heads = 32,
@@ -47,10 +30,8 @@ constexpr Family kFamilies[] = {
      .max_position = 32768,
      .qkv_bias = kIfAsked,
      .o_bias = kIfAsked,
-     .mlp_bias = kNever,
      .qk_norm = true,
-     .sliding = Sliding::FromLayer,
-     .norms = kBefore},
+     .sliding = Sliding::FromLayer},
 };
 
 }  // namespace

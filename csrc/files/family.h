@@ -4,7 +4,7 @@
 
 namespace swiftk {
 
-// Which layers see a window: none; all where `sliding_window` is set; or with `use_sliding_window`, those from
+// Layers that see a window: none; all where `sliding_window` is set; or with `use_sliding_window`, those from
 // `max_window_layers` on. `layer_types` may say it layer by layer, but for AllOrNone.
 enum class Sliding : unsigned char { Never, AllOrNone, FromLayer };
 
@@ -18,12 +18,13 @@ enum class Biases : unsigned char { Never, IfAsked, Always };
 
 struct Family {
   const char *model_type, *architecture;
-  // Where config.json leaves them out. 0: as many KV heads as heads; heads of hidden_size / heads.
-  int kv_heads, head_dim, max_position;
-  Biases qkv_bias, o_bias, mlp_bias;  // attention_bias asks for the first two, mlp_bias for the last
-  bool qk_norm;                       // of each head
-  Sliding sliding;
-  NormNames norms;
+  // Values of what config.json leaves out. 0: as many KV heads as heads; heads of hidden_size / heads.
+  int kv_heads = 0, head_dim = 0, max_position;
+  // attention_bias asks for the first two, mlp_bias for the last.
+  Biases qkv_bias = Biases::Never, o_bias = Biases::Never, mlp_bias = Biases::Never;
+  bool qk_norm = false;  // of each head
+  Sliding sliding = Sliding::Never;
+  NormNames norms{"input_layernorm", nullptr, "post_attention_layernorm", nullptr};
 };
 
 std::span<const Family> families();

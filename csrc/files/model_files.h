@@ -1,4 +1,4 @@
-// What the engine reads of a model, whatever kind of files it is in.
+// A model as the engine reads it, whatever kind of files it is in.
 #pragma once
 #include <memory>
 #include <string>

@@ -42,8 +42,6 @@ std::shared_ptr<Model> head_model(const Config& config, LoadOptions its, const M
   return model;
 }
 
-size_t head_bytes(const Weight& head) { return head.n * static_cast<size_t>(head.k) * facts(head.format()).bits / 8; }
-
 std::array<KernelShape, 3> moa_shapes(const std::array<Config, 3>& layers) {
   std::array<KernelShape, 3> shapes;
   for (size_t i = 0; i < shapes.size(); ++i) {
@@ -75,8 +73,8 @@ void load_moa(const ModelFiles& files, const LoadOptions& its, const Model& targ
   out.moa.states = layers[1];
   out.moa.cross = layers[2];
   out.bytes = out.layers->own.bytes;
-  const size_t bytes = target.own.read_bytes - head_bytes(target.own.head);
-  out.read_bytes = out.bytes + head_bytes(layers[0]->own.head) + bytes / target.config.L * out.moa.last;
+  const size_t bytes = target.own.read_bytes - bytes_of(target.own.head);
+  out.read_bytes = out.bytes + bytes_of(layers[0]->own.head) + bytes / target.config.L * out.moa.last;
 }
 
 // A Mixture of Attentions has a row for each of the model's layers there.
@@ -129,7 +127,7 @@ void load_layers(const Checkpoint& checkpoint, const Config& config, const LoadO
       out.kind == "eagle" ? eagle_manifest(checkpoint, *layers, out) : block_manifest(checkpoint, *layers, out);
   load_tensors(checkpoint, its, *layers, std::move(jobs), head_shape(layers->config, out));
   out.bytes = layers->own.bytes;
-  out.read_bytes = layers->own.bytes + (reads_head ? head_bytes(layers->own.head) : 0);
+  out.read_bytes = layers->own.bytes + (reads_head ? bytes_of(layers->own.head) : 0);
   out.layers = layers;
 }
 

@@ -147,7 +147,7 @@ class Loader {
       for (size_t begin = 0; begin < part_size; begin += std::min(turn, part_size - begin)) {
         for (const TensorView& part : job.parts) {
           const size_t size = part.shape[0], stop = size - begin > turn ? begin + turn : size;
-          for (size_t i = begin; i < stop; ++i)
+          for (size_t i = begin; i < stop; ++i)  // an offset of 0 is not added: -0 would lose its sign
             *end++ = job.offset == 0 ? element(part, i) : element(part, i) + job.offset;
         }
       }

@@ -31,9 +31,9 @@ struct MatrixJob {
 
 class Manifest {
  public:
-  // Of a head, whose layers have the names that Hugging Face gives them.
+  // The manifest of a head, whose layers have the names that Hugging Face gives them.
   explicit Manifest(const Checkpoint& checkpoint) : checkpoint_(checkpoint), names_(kHfNames) {}
-  // Of a model. Throws Error(Checkpoint) or Error(Unsupported) naming the tensor, as all below do. Sizes
+  // The manifest of a model. Throws Error(Checkpoint) or Error(Unsupported) naming the tensor, as all below do. Sizes
   // model.own.layers; jobs point into `model`. layers: whether these are loaded.
   Manifest(const ModelFiles& files, Model& model, bool layers);
 

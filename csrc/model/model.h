@@ -28,6 +28,7 @@ struct LayerWeights {
   const float* mlp_after = nullptr;   // [D] or null
 };
 
+inline size_t bytes_of(const Weight& w) { return size_t(w.n) * w.k * facts(w.format()).bits / 8; }
 inline double elements(const Weight& w) { return static_cast<double>(w.n) * w.k; }
 inline double elements(const LayerWeights& w) {
   return elements(w.wqkv) + elements(w.wo) + elements(w.w_gate_up) + elements(w.w_down);
@@ -47,8 +48,8 @@ inline constexpr int kMostDraftModels = 8;
 
 struct LoadOptions {
   std::string dtype;  // of the packed weights: "auto" (the checkpoint's), "float32", "bfloat16", "float16"
-  std::string
-      kv_dtype{};  // of keys and values: "" or "auto" (the weights'), or one of these; a device has the weights'
+  // Of keys and values: "" or "auto" (the weights'), or one of the above. A device takes the weights' alone.
+  std::string kv_dtype{};
   // Copies beside them: names joined by commas ("int4,int3"); "" or "own": none; "auto": int4, or int3, if one fits.
   // "upper" is no copy, but the upper bytes of float16 weights, which are then packed so that they can be read alone.
   std::string draft_weights;

@@ -280,7 +280,7 @@ const Allotment& Planner::allot(int mode, int texts, double pace, int plan, cons
   return next;
 }
 
-// What a step and a row must bring was worked out as if all texts drafted like this one.
+// The allotment says what a step and a row must bring if all texts drafted like this one.
 TreeRule Planner::rule(const Allotment& a, const TextOdds& text, const RoundTexts& round, int by_plan) const {
   const Mode& m = modes_[a.mode];
   const float eager = a.eager ? static_cast<float>(tuned::kEager) : 1.0f;

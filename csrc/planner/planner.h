@@ -217,8 +217,8 @@ class Planner {
   int guide_of(const Choice& c) const { return index_of({.drafter = c.plan->skip.drafter}); }
   // Guesses that it makes for a step of a plan that it guides.
   int guesses(int guide) const { return tried(guide) ? tuned::kGuesses : 1; }
-  // For a drafter alone that was not tried: true if a plan that it guides is to be tried first, whose rounds report as
-  // much of it and lose next to nothing.
+  // For a drafter alone that was not tried: true if a plan that it guides is to be tried first: rounds of that plan
+  // report as much of the drafter, and lose next to nothing.
   bool better_observe_as_guide(const Mode&, int plan) const;
   // Drafting was just given up: whether another plan that may draft is to be tried instead.
   bool make_way(Mode&, int texts);

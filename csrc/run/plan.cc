@@ -41,7 +41,7 @@ void read_weights(DraftSpec& skip, std::span<const std::string> names) {
     const std::optional<Format> found = format_named(name);
     if (!found && name != "own") {
       fail(Status::InvalidArgument, "[skip] weights has '" + name +
-                                        "', want own or names of formats, and behind one of them, or alone, drafter, "
+                                        "', want own or names of formats, and after one of them, or alone, drafter, "
                                         "drafter-2, ...");
     }
     skip.weights.push_back(found);
@@ -96,11 +96,11 @@ int common_prefix(const Plan& a, const Plan& b) {
 }
 
 size_t weight_bytes(const Plan& plan, int steps) {
-  const auto bytes = [](const Weight& w) { return size_t(w.n) * w.k * facts(w.format()).bits / 8; };
   size_t sum = 0;
   for (int i = 0; i < steps; ++i) {
     const LayerWeights& w = *plan[i].weights;
-    sum += plan[i].kind == StepKind::Attention ? bytes(w.wqkv) + bytes(w.wo) : bytes(w.w_gate_up) + bytes(w.w_down);
+    sum += plan[i].kind == StepKind::Attention ? bytes_of(w.wqkv) + bytes_of(w.wo)
+                                               : bytes_of(w.w_gate_up) + bytes_of(w.w_down);
   }
   return sum;
 }

@@ -226,4 +226,26 @@ class Product {
   const int count_;
 };
 
+// W rmsnorm(x) + bias, panel by panel: done(first row, count, out [n, 32]). norm null: of x itself.
+template <class Done>
+void each_panel(Ctx& ctx, const float* in, int n, const Weight& w, const float* norm, float eps, Done&& done) {
+  Product x(ctx, in, n, w, norm, eps);
+  float* const outs = ctx.scratch.take<float>(size_t(ctx.pool.size()) * n * kPanelRows);
+  Runs tasks(panels_of(w.n), ctx.pool.size());
+  ctx.pool.run([&](int thread) {
+    x.finish(ctx.pool);
+    float* const out = outs + size_t(thread) * n * kPanelRows;
+    for (int panel, end; tasks.next(panel, end);) {
+      for (; panel < end; ++panel) {
+        x.multiply(panel, out, kPanelRows);
+        const int first = panel * kPanelRows, count = std::min(kPanelRows, w.n - first);
+        for (int i = 0; w.bias && i < n; ++i) {
+          for (int j = 0; j < count; ++j) out[i * kPanelRows + j] += w.bias[first + j];
+        }
+        done(first, count, out);
+      }
+    }
+  });
+}
+
 }  // namespace swiftk::SWIFTK_ISA

@@ -101,7 +101,7 @@ constexpr std::array<PanelKernel, N> for_each_count(Make make) {
   }(std::make_integer_sequence<int, N>());
 }
 
-// What is done with a format on this instruction set.
+// A format's functions on this instruction set.
 struct PanelFormat {
   Tokens tokens;
   int most_tokens;                    // of a kernel

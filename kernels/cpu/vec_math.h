@@ -100,4 +100,10 @@ inline float rms_scale(const float* x, int n, float eps) {
   return 1.0f / std::sqrt(total / static_cast<float>(n) + eps);
 }
 
+// out = x / rms(x) * weight, [n] each; out may be x.
+inline void normalise(const float* x, const float* weight, int n, float eps, float* out) {
+  const float scale = rms_scale(x, n, eps);
+  for (int i = 0; i < n; ++i) out[i] = x[i] * scale * weight[i];
+}
+
 }  // namespace swiftk::SWIFTK_ISA

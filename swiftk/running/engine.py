@@ -41,7 +41,7 @@ class Engine:
         return Ticket(native, boxes, native.submit(boxes, request))
 
     def step(self) -> None:
-        """One round of all texts, for who receives of many of them; waits where another thread is in one."""
+        """One round of all texts, for a caller who receives tokens of many; it waits for a round of another thread."""
         if self.started and self._boxes:
             self._native.step(self._boxes)
 
@@ -99,7 +99,7 @@ class Ticket:
             self._native.guess(self._number, at, list(tokens))
 
     def drop(self) -> None:
-        """Nobody is going to receive of it any more."""
+        """Frees the text: nobody will receive its tokens any more."""
         if self._boxes.pop(self._number, None) is not None:
             self.cancel()
 

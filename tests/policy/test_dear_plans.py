@@ -238,7 +238,7 @@ def plans_by_a_guide(one, right, rounds):
 
 
 def test_a_head_is_tried_as_a_guide_first(guided):
-    """There its words report as much as by itself. One that is never right then never drafts alone, not even once; one
+    """As a guide it is observed as well as alone. One that is never right then never drafts alone, not even once; one
     that is right most of the time soon does."""
     bad, good = _testing.Planner(guided), _testing.Planner(guided)
     bad.start_text()

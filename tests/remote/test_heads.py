@@ -142,7 +142,7 @@ def test_what_travels_is_what_the_engine_has(url, lm, target, folders, kind):
 
 
 def test_states_survive_a_lack_of_memory(target, folders):
-    """Texts that give way are read again, and report on where they were."""
+    """Texts that give way are read again, and go on where they were."""
     way = {"dtype": "float32", "draft_weights": "own", "context": 200, "kv_memory": 1, "device": "cpu"}
     prompts = [PROMPT[i:] for i in range(3)]
     with swiftk.load(target, **{**way, "kv_memory": None}, drafter=folders["eagle3"]) as large:

@@ -81,7 +81,7 @@ class Drafter {
 
   // Whether it reads known.lists, which are then made of every verified row.
   virtual bool wants_lists() const { return false; }
-  // As trust_of() says it.
+  // How far its sources are trusted; see trust_of().
   virtual std::optional<Trust> trust() const { return {}; }
 
   // Adds rows that run along: all of them do, or none.

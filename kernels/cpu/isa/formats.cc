@@ -1,4 +1,4 @@
-// What this instruction set does with each format.
+// Each format's functions on this instruction set.
 #include "panel.h"
 
 namespace swiftk::SWIFTK_ISA {

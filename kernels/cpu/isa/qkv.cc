@@ -14,11 +14,6 @@ void rotate(float* x, const float* cos, const float* sin, int half) {
   }
 }
 
-void normalise(float* x, const float* weight, int d, float eps) {
-  const float scale = rms_scale(x, d, eps);
-  for (int i = 0; i < d; ++i) x[i] = x[i] * scale * weight[i];
-}
-
 template <class Element, class Convert>
 void scatter(const float* x, int d, void* data, size_t at, int stride, Convert&& convert) {
   Element* const out = static_cast<Element*>(data) + at;
@@ -43,7 +38,7 @@ void finish_row(const QkvArgs& a, const KvLayout& layout, int head, int row, flo
   const int slot = rows.slot[row], block = rows.view(row).blocks[slot / kKvBlock], place = slot % kKvBlock;
   if (v_head >= 0) return store_cache(a.kv, x, layout.value(v_head, block, place), 1);
   const float* const norm = kv_head < 0 ? a.q_norm : a.k_norm;
-  if (norm) normalise(x, norm, d, a.eps);
+  if (norm) normalise(x, norm, d, a.eps, x);
   if (a.rope >= 0) {
     const size_t at = (size_t(a.rope) * rows.n + row) * (d / 2);
     rotate(x, rows.cos + at, rows.sin + at, d / 2);

@@ -4,13 +4,9 @@
 #include "vec_math.h"
 
 namespace swiftk::SWIFTK_ISA {
+
 void rmsnorm(Ctx& ctx, const NormArgs& a) {
-  each_row(ctx, a.n, [&](int i) {
-    const float* const x = a.x + size_t(i) * a.D;
-    float* const out = a.out + i * a.stride;
-    const float scale = rms_scale(x, a.D, a.eps);
-    for (int j = 0; j < a.D; ++j) out[j] = x[j] * scale * a.norm[j];
-  });
+  each_row(ctx, a.n, [&](int i) { normalise(a.x + size_t(i) * a.D, a.norm, a.D, a.eps, a.out + i * a.stride); });
 }
 
 void mean(Ctx& ctx, const MeanArgs& a) {
