@@ -107,8 +107,8 @@ def low_bit_table(results):
         "low_bit",
         "Matmuls over weights in fewer bits, which drafts read.",
         LOW_BIT_COLUMNS,
-        f"copies in turn, as in ops.md; shapes of the grown demo model; c(n): n rows over one row of {DTYPE}, all of "
-        "them in turns; times include Python's call",
+        "copies in turn, as the study `ops` does; shapes of the grown demo model; "
+        f"c(n): n rows over one row of {DTYPE}, all of them in turns; times include Python's call",
     )
 
 
