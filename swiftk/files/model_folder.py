@@ -43,7 +43,8 @@ FORMATS = (
         ("*.gguf",),
         _ORIGINAL + " Or convert it with transformers: "
         "AutoModelForCausalLM.from_pretrained({folder!r}, gguf_file={name!r}).save_pretrained(DIR), and AutoTokenizer "
-        "likewise.",
+        "likewise. Where transformers has GgufConfig, the model's call needs quantization_config=GgufConfig("
+        "dequantize=True), too.",
         b"GGUF",
     ),
     Format("GGML, an old format", ("*.ggml", "*ggml*.bin"), _ORIGINAL, b"lmgg"),
