@@ -71,7 +71,7 @@ void Session::set_kvq(bool on) {
 void Session::set_sources(const SourceSettings& settings) {
   settings.check();
   s_.drafters.set(settings);
-  s_.forget_tree();  // whose scouts are of the old ones
+  s_.forget_tree();  // its extra rows are of the old ones
 }
 
 void Session::forget_sources() {

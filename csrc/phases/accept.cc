@@ -60,7 +60,7 @@ class Walk {
     for (const int node : v_.path) learn(node);
   }
 
-  void receive_scouts() {
+  void receive_at_extra_rows() {
     std::array<int32_t, TokenTree::kMaxNodes> draws;
     for (size_t i = 0; i < d_.wanted.size(); ++i) {
       const int node = d_.wanted[i];
@@ -168,7 +168,7 @@ void accept(Workspace& w, Sequence& s, int row) {
   if (masked && s.drafters.wants_lists()) walk.recycle();
   s.rejects() ? walk.rejection() : walk.coupled();
   if (!masked && s.drafters.wants_lists()) walk.recycle();
-  if (!s.draft.wanted.empty()) walk.receive_scouts();
+  if (!s.draft.wanted.empty()) walk.receive_at_extra_rows();
   s.verified.pending = true;
 }
 

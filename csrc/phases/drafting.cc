@@ -97,7 +97,7 @@ float Drafting::next_worth() const {
 void Drafting::take(size_t n) {
   const std::vector<int> taken(open_.begin(), open_.begin() + n);
   for (const int i : taken) enter(i);
-  if (rule_.by_time()) add_scouts();
+  if (rule_.by_time()) add_extra_rows();
 }
 
 void Drafting::start_drafters() {
@@ -257,15 +257,15 @@ void Drafting::add_siblings() {
   }
 }
 
-void Drafting::add_scouts() {
-  const Scouts& scouts = s_.drafters.scouts();
-  if (scouts.empty() || d_.tree.size() + static_cast<int>(scouts.size()) > rule_.max_nodes) return;
-  for (const Scout& scout : scouts) {
-    const int parent = scout.parent < 0 ? 0 : d_.scouts[scout.parent];
-    const int there = d_.tree.child(parent, scout.token);
+void Drafting::add_extra_rows() {
+  const ExtraRows& extra_rows = s_.drafters.extra_rows();
+  if (extra_rows.empty() || d_.tree.size() + static_cast<int>(extra_rows.size()) > rule_.max_nodes) return;
+  for (const ExtraRow& row : extra_rows) {
+    const int parent = row.parent < 0 ? 0 : d_.extra_rows[row.parent];
+    const int there = d_.tree.child(parent, row.token);
     if (there < 0 && d_.tree.depth(parent) >= d_.most_depth) return d_.wanted.clear();
-    d_.scouts.push_back(there >= 0 ? there : s_.add_node(parent, scout.token, s_.drafters.scouting()));
-    if (scout.wanted) d_.wanted.push_back(d_.scouts.back());
+    d_.extra_rows.push_back(there >= 0 ? there : s_.add_node(parent, row.token, s_.drafters.extra_source()));
+    if (row.wanted) d_.wanted.push_back(d_.extra_rows.back());
   }
 }
 

@@ -83,7 +83,7 @@ class Drafting {
   void add_siblings();
 
   // All of them or none: what is drawn at some says nothing without the others.
-  void add_scouts();
+  void add_extra_rows();
 
   Workspace& w_;
   Sequence& s_;

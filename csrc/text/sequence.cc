@@ -7,7 +7,7 @@ namespace swiftk {
 // Sized here so that no phase allocates.
 Draft::Draft() {
   candidates.reserve();
-  scouts.reserve(TokenTree::kMaxNodes);
+  extra_rows.reserve(TokenTree::kMaxNodes);
   wanted.reserve(TokenTree::kMaxNodes);
 }
 
@@ -16,7 +16,7 @@ void Draft::begin(int32_t root) {
   source[0] = SourceId::Target;
   steps = grown = dropped = beside = ran = choices = 0;
   guide.confidence.fill(-1);
-  scouts.clear();
+  extra_rows.clear();
   wanted.clear();
   asking = false;
   pending = true;

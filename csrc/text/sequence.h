@@ -79,9 +79,9 @@ struct Draft {
   float log_p = 0;        // of the best candidate of the last node
   GateRule gate{};
   CandidatePool candidates;
-  bool asking = false;              // drafters, whose candidates may join the tree
-  std::vector<int> scouts, wanted;  // nodes that run along; of these, those whose draws are learned from
-  bool pending = false;             // hangs on the present text and may be verified
+  bool asking = false;                  // drafters, whose candidates may join the tree
+  std::vector<int> extra_rows, wanted;  // nodes that run along; of these, those whose draws are learned from
+  bool pending = false;                 // hangs on the present text and may be verified
 };
 
 // The result of a verification.

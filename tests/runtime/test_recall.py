@@ -102,8 +102,8 @@ class SlowRecycler:
     ],
 )
 def test_the_recycler_learns_at_every_node(tiny_model, ids, sampling, acceptance):
-    """Rejected ones and scouts, too. A token may be at several nodes: then at the last of the path that came out, else
-    at the first."""
+    """Rejected ones and extra rows, too. A token may be at several nodes: then at the last of the path that came out,
+    else at the first."""
     model = tiny_model("llama3", layers=LAYERS, threads=1)
     session = open_session(model, sampling=sampling, acceptance=acceptance)
     session.prefill(np.asarray(PROMPT, np.int32))

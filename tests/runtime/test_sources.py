@@ -212,14 +212,14 @@ def test_lookahead_keeps_the_ngrams_of_its_window(seed, vocab, shape):
     rng = np.random.default_rng(seed)
     prompt = rng.integers(0, vocab, 9).tolist()
     pool = drafter("lookahead", prompt, lookahead_ngram=n, lookahead_window=w, lookahead_guesses=g)
-    level_0 = [None, *(token for _, token, _ in pool.scouts())]
+    level_0 = [None, *(token for _, token, _ in pool.extra_rows())]
     slow = SlowLookahead(level_0, n, g)
     for _ in range(30):
-        scouts = pool.scouts()
-        assert len(scouts) == w - 1 + w * (len(slow.levels) - 1)
-        wanted = sum(w for _, _, w in scouts)
+        extra_rows = pool.extra_rows()
+        assert len(extra_rows) == w - 1 + w * (len(slow.levels) - 1)
+        wanted = sum(w for _, _, w in extra_rows)
         assert wanted == (w - 1 if len(slow.levels) == 1 else w)
-        tokens = [token for _, token, _ in scouts]
+        tokens = [token for _, token, _ in extra_rows]
         assert tokens[: w - 1] == slow.levels[0][1:]
         below = [level[column] for column in range(w) for level in slow.levels[1:]]
         assert tokens[w - 1 :] == below
@@ -247,9 +247,9 @@ def test_the_window_hangs_column_by_column():
     """Level 0 is a chain after the root; level 1 of column i hangs on its level 0."""
     pool = drafter("lookahead", [1, 2, 3])
     for token, draws in [(5, [5] * 6), (6, [6] * 7)]:
-        pool.scouts()
+        pool.extra_rows()
         pool.receive(draws, token, 1)
-    parents = [parent for parent, _, _ in pool.scouts()]
+    parents = [parent for parent, _, _ in pool.extra_rows()]
     assert parents == [-1, 0, 1, 2, 3, 4] + [x for column in range(7) for x in (column - 1, 6 + 2 * column)]
 
 
@@ -257,14 +257,14 @@ def test_the_window_hangs_column_by_column():
 def test_jacobi_moves_its_guesses_on(n, data):
     taken = data.draw(st.integers(1, n + 1))
     jacobi = drafter("parallel", [4, 5, 6], parallel_tokens=n)
-    first = jacobi.scouts()
+    first = jacobi.extra_rows()
     assert [parent for parent, _, _ in first] == list(range(-1, n - 1)) and all(wanted for _, _, wanted in first)
     draws = list(range(100, 100 + n))
     jacobi.receive(draws, 0, taken)
-    tokens = [token for _, token, _ in jacobi.scouts()]
+    tokens = [token for _, token, _ in jacobi.extra_rows()]
     assert tokens[: n + 1 - taken] == draws[taken - 1 :]
     assert len(tokens) == n and set(tokens[n + 1 - taken :]) <= {4, 5, 6}
-    assert _testing.Drafter("parallel").scouts() == []
+    assert _testing.Drafter("parallel").extra_rows() == []
 
 
 @pytest.mark.parametrize("length", [1, 3])

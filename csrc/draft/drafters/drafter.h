@@ -16,12 +16,12 @@
 namespace swiftk {
 
 // Rows of a drafter's own that run along with a tree for what the target draws there, whether or not they are accepted.
-struct Scout {
-  int parent;  // scout, -1: the root
+struct ExtraRow {
+  int parent;  // an earlier extra row; -1: the root
   int32_t token;
   bool wanted;  // its drafter receives what is drawn there
 };
-using Scouts = std::vector<Scout>;
+using ExtraRows = std::vector<ExtraRow>;
 
 // Tokens taken from a text as if at random: what papers begin their guesses with.
 inline int32_t any_token(std::span<const int32_t> text, uint32_t i) {
@@ -84,8 +84,8 @@ class Drafter {
   // How far its sources are trusted; see trust_of().
   virtual std::optional<Trust> trust() const { return {}; }
 
-  // Adds rows that run along: all of them do, or none.
-  virtual void scouts(Scouts&) const {}
+  // Adds rows that lookahead and parallel decoding need in the pass: all of them run, or none.
+  virtual void extra_rows(ExtraRows&) const {}
   // Receives the target's draws at the wanted ones. next: at the root; taken: tokens by which the text will have grown.
   virtual void receive(const Known&, std::span<const int32_t> /*draws*/, int32_t /*next*/, int /*taken*/) {}
 };

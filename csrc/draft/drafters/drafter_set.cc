@@ -55,18 +55,18 @@ Cursors DrafterSet::step(const Cursors& from, int32_t token) const {
   return cursors;
 }
 
-const Scouts& DrafterSet::scouts() {
-  scouts_.clear();
+const ExtraRows& DrafterSet::extra_rows() {
+  extra_rows_.clear();
   const std::span<const SourceId> used(ids_.data(), active_);
-  for (int id = 0; id < kSourceIds && scouts_.empty(); ++id) {
-    scouting_ = static_cast<SourceId>(id);
-    if (std::find(used.begin(), used.end(), scouting_) != used.end()) made_[id]->scouts(scouts_);
+  for (int id = 0; id < kSourceIds && extra_rows_.empty(); ++id) {
+    extra_source_ = static_cast<SourceId>(id);
+    if (std::find(used.begin(), used.end(), extra_source_) != used.end()) made_[id]->extra_rows(extra_rows_);
   }
-  return scouts_;
+  return extra_rows_;
 }
 
 void DrafterSet::receive(std::span<const int32_t> draws, int32_t next, int taken) {
-  made_[static_cast<int>(scouting_)]->receive(known(), draws, next, taken);
+  made_[static_cast<int>(extra_source_)]->receive(known(), draws, next, taken);
 }
 
 }  // namespace swiftk

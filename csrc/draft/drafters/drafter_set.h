@@ -47,9 +47,9 @@ class DrafterSet {
   ModelLists& lists() { return lists_; }
 
   // The rows of one of them, the first that has any in the order of ids, and who that is.
-  const Scouts& scouts();
-  SourceId scouting() const { return scouting_; }
-  // Gives the drafters the target's draws at the wanted ones of the last scouts().
+  const ExtraRows& extra_rows();
+  SourceId extra_source() const { return extra_source_; }
+  // Gives the drafters the target's draws at the wanted ones of the last extra_rows().
   void receive(std::span<const int32_t> draws, int32_t next, int taken);
 
  private:
@@ -60,14 +60,14 @@ class DrafterSet {
   std::array<SourceId, kMostDrafters> ids_{};
   std::array<std::unique_ptr<Drafter>, kSourceIds> made_;
   bool wants_lists_ = false;
-  SourceId scouting_ = SourceId::Target;
+  SourceId extra_source_ = SourceId::Target;
   Recall recall_ = Recall::Matrix;
   SourceSettings settings_;
   std::span<const int32_t> text_;
   std::vector<int32_t> forced_;
   std::span<const int32_t> guessed_;
   ModelLists lists_;
-  Scouts scouts_;
+  ExtraRows extra_rows_;
 };
 
 }  // namespace swiftk

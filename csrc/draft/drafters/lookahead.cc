@@ -59,12 +59,12 @@ class Lookahead final : public Drafter {
 
   // The window as a tree: level 0 is a chain after the root, which is its column 0; the others hang below, column by
   // column. What is drawn is wanted at each column's last level, of which column 0's may be the root.
-  void scouts(Scouts& scouts) const override {
-    for (int i = 1; i < settings_.window; ++i) scouts.push_back({i - 2, window_[0][i], filled_ == 1});
+  void extra_rows(ExtraRows& extra_rows) const override {
+    for (int i = 1; i < settings_.window; ++i) extra_rows.push_back({i - 2, window_[0][i], filled_ == 1});
     for (int column = 0; column < settings_.window; ++column) {
       for (int level = 1; level < filled_; ++level) {
-        const int parent = level == 1 ? column - 1 : static_cast<int>(scouts.size()) - 1;
-        scouts.push_back({parent, window_[level][column], level == filled_ - 1});
+        const int parent = level == 1 ? column - 1 : static_cast<int>(extra_rows.size()) - 1;
+        extra_rows.push_back({parent, window_[level][column], level == filled_ - 1});
       }
     }
   }

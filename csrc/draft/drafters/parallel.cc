@@ -21,11 +21,11 @@ class Parallel final : public Drafter {
     fill();
   }
 
-  void scouts(Scouts& scouts) const override {
-    for (int i = 0; i < static_cast<int>(guesses_.size()); ++i) scouts.push_back({i - 1, guesses_[i], true});
+  void extra_rows(ExtraRows& extra_rows) const override {
+    for (int i = 0; i < static_cast<int>(guesses_.size()); ++i) extra_rows.push_back({i - 1, guesses_[i], true});
   }
 
-  // Scout i guesses the token i + 1 places after the root; its draw is for the place after that.
+  // Row i guesses the token i + 1 places after the root; its draw is for the place after that.
   void receive(const Known&, std::span<const int32_t> draws, int32_t, int taken) override {
     guesses_.clear();
     for (size_t i = taken - 1; i < draws.size(); ++i) guesses_.push_back(draws[i]);

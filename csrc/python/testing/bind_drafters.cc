@@ -15,7 +15,7 @@ namespace {
 
 using namespace swiftk;
 
-using Given = std::tuple<int, int32_t, bool>;  // a scout
+using Given = std::tuple<int, int32_t, bool>;  // an extra row
 
 class TestedDrafter : public LoneDrafter {
  public:
@@ -29,9 +29,9 @@ class TestedDrafter : public LoneDrafter {
   void learn(int vocab, int32_t token, const std::vector<int32_t>& id, const std::vector<float>& logit, float lse) {
     set_.lists().learn(vocab, token, id.data(), logit.data(), static_cast<int>(id.size()), lse);
   }
-  std::vector<Given> scouts() {
+  std::vector<Given> extra_rows() {
     std::vector<Given> all;
-    for (const Scout& p : set_.scouts()) all.emplace_back(p.parent, p.token, p.wanted);
+    for (const ExtraRow& p : set_.extra_rows()) all.emplace_back(p.parent, p.token, p.wanted);
     return all;
   }
   void receive(const std::vector<int32_t>& draws, int32_t next, int taken) { set_.receive(draws, next, taken); }
@@ -52,7 +52,7 @@ void bind_drafters(py::module_& m) {
       .def("step", &TestedDrafter::step, "at"_a, "token"_a)
       .def("propose", &TestedDrafter::propose, "at"_a, "temperature"_a = 0.0f, "seed"_a = 0, "pos"_a = 0)
       .def("learn", &TestedDrafter::learn, "vocab"_a, "token"_a, "ids"_a, "logits"_a, "lse"_a)
-      .def("scouts", &TestedDrafter::scouts)
+      .def("extra_rows", &TestedDrafter::extra_rows)
       .def("receive", &TestedDrafter::receive, "draws"_a, "next"_a, "taken"_a);
   m.def(
       "automaton_states",
