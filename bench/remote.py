@@ -1,4 +1,4 @@
-"""A drafter near the user: a model on a server, guessed at a client beyond a line of the air; and the line is cut."""
+"""A drafter near the user: a client drafts for a model on a server beyond a slow line; and the line is cut."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ PLACES = {"wire": Air(0.0, 0.0, 1e9, 0.0), "5G": Air(0.01, 0.01, 50e6, 1e-3), "4
 CUT = 50  # tokens
 STREAMS = ("gsm8k", "humaneval", "english")
 COLUMNS = {"line": "part", "client": "way", "tokens/s": "rate:.1f", "over plain": "over:.2f"}
-COLUMNS |= {"guessed": "guessed:.0%", "rounds a token": "rounds:.2f", "bytes up": "up:.0f", "down": "down:.0f"}
+COLUMNS |= {"proposed": "proposed:.0%", "rounds a token": "rounds:.2f", "bytes up": "up:.0f", "down": "down:.0f"}
 COLUMNS |= {"same text": "same", "silence": "silence:.2f", "alone": "alone:.1f"}
 NOTES = (
     "Server and client have a core each, and share the machine's memory. Delay, jitter, width and loss hold for each "
     "direction (5G and 4G as in Mixture of Attentions). plain: the server streams without drafts. model: the toy's "
     "first 10 layers. EAGLE-2 head: the bundled one, as wide as the model, with states as bfloat16. bytes: per token, "
-    "with the states of the prompt. guessed: tokens that the client had drafted in time. cut: after 50 tokens, for "
+    "with the states of the prompt. proposed: tokens that the client had drafted in time. cut: after 50 tokens, for "
     "good. silence: seconds until the client's own model continues. alone: its tokens/s. same text: up to there. "
     "tokens/s: after the first token."
 )
 
 
 class Silent:
-    """Guesses nothing."""
+    """Proposes nothing."""
 
     model = None
 
     def begin(self, prompt: Any, sampling: Any) -> None: ...
 
-    def guess(self, text: Any, count: int) -> list[int]:
+    def propose(self, text: Any, count: int) -> list[int]:
         return []
 
     def close(self) -> None: ...
@@ -80,7 +80,7 @@ def row(part: str, way: str, some: list[dict[str, Any]]) -> dict[str, Any]:
     tokens, new = sum(len(r.tokens) for r in results), sum(len(one["times"]) - 1 for one in some)
     found = {"part": part, "way": way, "rate": new / sum(one["seconds"] for one in some)}
     sums = {
-        "guessed": sum(sum(r.guessed) for r in results),
+        "proposed": sum(sum(r.proposed) for r in results),
         "rounds": sum(r.rounds for r in results),
         "up": sum(r.sent for r in results),
         "down": sum(r.received for r in results),

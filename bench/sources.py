@@ -21,7 +21,7 @@ PROMPT, ANSWER = 128, 96  # tokens of what is written again
 WAYS = [Way(name, {"drafter": name}) for name, one in DRAFTERS.items() if not one.beside and name != "host"]
 NOTES = (
     "accepted: tokens, by what proposed them; lookup, lookahead, parallel and template (Token Recycling's tree) take "
-    "all that they guess, as their papers do, until drafting is seen to lose"
+    "all that they propose, as their papers do, until drafting is seen to lose"
 )
 
 

@@ -281,7 +281,7 @@ struct Ops {
   int draws;          // rows a topk call should take: 1 where it costs by the row, more where it waits for a device
   bool shares_table;  // a device's packed head serves as the table of embed, too
   int kv_planes;      // parts of a layer's cache, one after another, in each of which blocks lie one after another
-  int (*few_rows)(Format);  // that pass over weights of this format without arithmetic counting much: a guess
+  int (*few_rows)(Format);  // that pass over weights of this format without arithmetic counting much: an estimate
 
   Ctx* (*create)(Device*, int threads);
   // One whose ops are in turn with those of another ctx, of any table for the same device, which outlives it: with

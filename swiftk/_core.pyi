@@ -116,7 +116,7 @@ class Session:
     tree_tokens: np.ndarray  # [nodes] int32
     tree_parents: np.ndarray  # [nodes] int32
     tree_sources: list[int]  # [nodes] swiftk.sources.NAMES
-    guessed: list[tuple[int, int, int]]  # (source, bucket, rank of the right token) along verified text
+    proposed: list[tuple[int, int, int]]  # (source, bucket, rank of the right token) along verified text
     history: np.ndarray  # [n] int32
     logits: np.ndarray  # [rows, V] float32
     outcomes: list[tuple[float, int]]  # of the last verify: confidence and rank of each node drafted from on the path
@@ -169,9 +169,9 @@ class TreeRule:
         row_price: Sequence[float] = (),
         chain: int = 0,
         min_row_gain: float = 0.0,
-        guesses: int = 0,
+        proposals: int = 0,
         guide: Sequence[float] = ...,  # [16]
-        least_guess: float = 0.0,
+        least_proposal: float = 0.0,
         sources: Sequence[tuple[int, Sequence[Sequence[float]]]] = (),  # (source, [bucket][rank])
     ) -> None: ...
     confidence: float
@@ -189,9 +189,9 @@ class TreeRule:
     row_price: list[float]
     chain: int
     min_row_gain: float
-    guesses: int
+    proposals: int
     guide: list[float]
-    least_guess: float
+    least_proposal: float
     sources: list[tuple[int, list[list[float]]]]
 
 class Turn:
@@ -338,7 +338,7 @@ class Engine:
     def row_prices(self, n: int) -> list[float]: ...
     def step(self, boxes: dict[int, Any]) -> None: ...
     def cancel(self, id: int) -> None: ...
-    def guess(self, id: int, at: int, tokens: Sequence[int]) -> None: ...
+    def propose(self, id: int, at: int, tokens: Sequence[int]) -> None: ...
     def idle(self) -> bool: ...
     def leave_behind(self) -> None: ...
     def forget_texts(self) -> None: ...
@@ -378,7 +378,7 @@ class RemoteHead:
     ) -> None: ...
     def begin(self, sampling: Sampling, prompt: int) -> None: ...  # tokens of the text's prompt
     def know(self, first: int, reported: np.ndarray) -> None: ...  # [n, width] of tokens from `first` on
-    def guess(self, text: Sequence[int], count: int) -> list[int]: ...
+    def propose(self, text: Sequence[int], count: int) -> list[int]: ...
     kind: str  # "block", "eagle" or "moa"
     taps: list[int]
     width: int  # floats that are given of each token

@@ -1,4 +1,4 @@
-"""What each exit of a model is worth, without a clock: its loss on text that it has not seen, how often it guesses the
+"""What each exit of a model is worth, without a clock: its loss on text that it has not seen, how often it gets the
 model's own next token, and the share of its drafts that are accepted. Nothing here depends on the machine.
 """
 
@@ -29,7 +29,7 @@ COLUMNS = {
 COLUMNS |= {"tokens per pass": "M:.2f"}
 NOTES = (
     "loss in nats a token, of text that is given; agrees: all tokens before being the model's own, its next one is "
-    f"guessed; drafts are greedy chains of {DRAFT}"
+    f"proposed; drafts are greedy chains of {DRAFT}"
 )
 
 
@@ -88,7 +88,7 @@ def main() -> None:
     study.results.name = "-".join([study.results.name, *(folder.resolve().name for folder in study.given.models)])
     for lm in [study.open(folder)[0] for folder in study.given.models] or [study.small]:
         study.rows.extend(measure(lm, study.instances, study.tokens))
-    told = {"loss": "held-out loss, nats a token", "agrees": "the model's own tokens that the exit guesses"}
+    told = {"loss": "held-out loss, nats a token", "agrees": "the model's own tokens that the exit proposes"}
     panels = [lines(title, key, "layer", "model", None, "layers run") for key, title in told.items()]
     study.finish({"model": "model", **COLUMNS}, NOTES, panels=panels, width=10)
 

@@ -29,7 +29,7 @@ def silent(folder: Path, skip: DraftSpec) -> Path:
 
 
 def reversed_layers(folder: Path, layers: int) -> Path:
-    """The last layer first: what follows a layer is not what it was trained for, and no draft guesses it."""
+    """The last layer first: what follows a layer is not what it was trained for, and no draft gets it right."""
 
     def change(tensors: Tensors) -> Tensors:
         def other(name: str) -> str:

@@ -43,7 +43,7 @@ def searched(study: Study, training: Sequence[Text], steps: int, of: float = 0.5
 
 
 class Written:
-    """What a model writes greedily after some prompts, for drafts to guess. No clock is in it: a model that was grown
+    """What a model writes greedily after some prompts, for drafts to propose. No clock is in it: a model that was grown
     writes what the original does, so the original tells the same in a fraction of the time."""
 
     def __init__(self, lm: LM, texts: Sequence[Text]) -> None:
@@ -61,12 +61,12 @@ class Written:
         return np.concatenate([one[0] for one in every]), np.concatenate([one[1] for one in every])
 
     def matchness(self, skip: DraftSpec) -> float:
-        """Share of the tokens that the draft guesses (SWIFT section 4.1)."""
+        """Share of the tokens that the draft gets right (SWIFT section 4.1)."""
         return float(np.mean(self.scores(skip)[1] == 0))
 
     def best(self, steps: int, ratio: float | None = None) -> DraftSpec:
-        """The set that guesses most among so many of the ratio (None: SWIFT's): random ones, as in SWIFT's search, then
-        the best with one sublayer exchanged. No Bayesian steps: the same texts always give the same set."""
+        """The set that gets most right among so many of the ratio (None: SWIFT's): random ones, as in SWIFT's search,
+        then the best with one sublayer exchanged. No Bayesian steps: the same texts always give the same set."""
         layers = self._lm.config["num_layers"]
         count = SwiftSettings(skip_ratio=ratio).skipped(layers, self._lm.model.weight_bytes / 2)
         draw, inner = random.Random(0), range(2, 2 * layers - 2)

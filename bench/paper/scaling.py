@@ -1,7 +1,7 @@
 """Speed-up over the model's size and the share of sublayers that is skipped (SWIFT Figures 8b and 9).
 
 The paper has models of 13, 34 and 70 B parameters, of which the larger ones bear more skipping, and other families.
-Here all sizes are one model made wider, and write the same: what a set guesses stays, and what steps cost changes.
+Here all sizes are one model made wider, and write the same: what a set gets right stays, and what steps cost changes.
 """
 
 from __future__ import annotations

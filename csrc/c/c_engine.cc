@@ -85,11 +85,11 @@ swiftk_status swiftk_engine_cancel(swiftk_engine* engine, uint64_t id) {
   return guarded([&] { need(engine, "engine").engine.cancel(id); });
 }
 
-swiftk_status swiftk_engine_guess(swiftk_engine* engine, uint64_t id, int32_t at, const int32_t* tokens, size_t n) {
+swiftk_status swiftk_engine_propose(swiftk_engine* engine, uint64_t id, int32_t at, const int32_t* tokens, size_t n) {
   return guarded([&] {
     swiftk_engine& e = need(engine, "engine");
     if (n > 0) need(tokens, "tokens");
-    e.engine.guess(id, {at, std::vector<int32_t>(tokens, tokens + n)});
+    e.engine.propose(id, {at, std::vector<int32_t>(tokens, tokens + n)});
   });
 }
 

@@ -154,7 +154,7 @@ typedef struct swiftk_skip {
   size_t n_mlp;
   int32_t exit_layer; /* layers from here on are left out whole; -1: none */
   /* What drafts read: a copy that was loaded ("int4"); null: the model's own. "drafter": none of it, the drafter that
-   * was loaded beside the model drafts, and nothing is left out. "int4,drafter": it guesses for that copy. */
+   * was loaded beside the model drafts, and nothing is left out. "int4,drafter": it proposes for that copy. */
   const char* weights;
 } swiftk_skip;
 #define SWIFTK_SKIP_INIT {sizeof(swiftk_skip), NULL, 0, NULL, 0, -1, NULL}
@@ -207,7 +207,7 @@ enum {
   SWIFTK_SOURCE_PARALLEL = 6,
   SWIFTK_SOURCE_TEMPLATE = 7,
   SWIFTK_SOURCE_GRAMMAR = 8, /* of hosts in Python alone */
-  SWIFTK_SOURCE_HOST = 9,    /* swiftk_engine_guess() */
+  SWIFTK_SOURCE_HOST = 9,    /* swiftk_engine_propose() */
   SWIFTK_SOURCES = 16        /* room for more */
 };
 #define SWIFTK_TOKEN_SOURCE(flags) ((int)((flags) >> 8 & 0xff))
@@ -218,9 +218,9 @@ SWIFTK_API const char* swiftk_source_name(int source); /* "target", "plan", "suf
  *
  * Other drafters cost no draft step, need no skip set and leave the plan out; of the fields before `drafter` they take
  * max_draft and max_nodes. "suffix" finds where the text repeats itself, "recycle" (arXiv 2408.08696) keeps what the
- * model listed after each token: their guesses become nodes where they are worth row_price, by fixed tables of how
+ * model listed after each token: their proposals become nodes where they are worth row_price, by fixed tables of how
  * often they are right; nothing is measured. "lookup" (prompt lookup as transformers has it), "lookahead" (2402.02057),
- * "parallel" (2305.10427) and "template" (the tree of 2408.08696, cut to 63 nodes) take all that they guess, as their
+ * "parallel" (2305.10427) and "template" (the tree of 2408.08696, cut to 63 nodes) take all that they propose, as their
  * papers do. */
 typedef struct swiftk_draft_rule {
   size_t struct_size;
@@ -333,7 +333,7 @@ SWIFTK_API swiftk_status swiftk_session_load(swiftk_session* session, const void
 /* ---- Engines: many texts at a time ----
  *
  * Texts are handed in, and every step() is a round of all that are under way. A text is the same whoever shares its
- * rounds. One thread steps; submit, cancel and guess may come from any. */
+ * rounds. One thread steps; submit, cancel and propose may come from any. */
 
 typedef struct swiftk_engine swiftk_engine;
 
@@ -378,8 +378,8 @@ SWIFTK_API swiftk_status swiftk_engine_submit(swiftk_engine* engine, const swift
 SWIFTK_API swiftk_status swiftk_engine_cancel(swiftk_engine* engine, uint64_t id); /* no error if it has ended */
 /* What source HOST of a text proposes from the next round on, from position `at` of the text, prompt included: as far
  * as it has come true by then. In place of what it was given before; no error if the text has ended. */
-SWIFTK_API swiftk_status swiftk_engine_guess(swiftk_engine* engine, uint64_t id, int32_t at, const int32_t* tokens,
-                                             size_t n);
+SWIFTK_API swiftk_status swiftk_engine_propose(swiftk_engine* engine, uint64_t id, int32_t at, const int32_t* tokens,
+                                               size_t n);
 /* One round. Events are valid until the next step; none where nothing is under way. */
 SWIFTK_API swiftk_status swiftk_engine_step(swiftk_engine* engine, const swiftk_event** events, size_t* n);
 SWIFTK_API swiftk_status swiftk_engine_idle(const swiftk_engine* engine, int32_t* idle);

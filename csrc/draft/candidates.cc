@@ -61,45 +61,45 @@ int CandidatePool::find_or_add(int parent, int32_t token, int rank) {
 // does not even list did not come once in 700 times (int4 on the streams of bench/modes.py, greedy and T = 1: bests
 // 356 of 356.4 expected, runners-up 26 of 48 where the larger of the two words expected 101).
 float CandidatePool::chance_of(const Candidate& c) const {
-  if (c.planned < 0) return all_[c.parent].read ? 0 : c.guessed;
-  if (c.rank == 0) return c.planned + (1 - c.planned) * c.guessed;
-  return c.guessed > c.planned ? std::sqrt(c.planned * c.guessed) : c.planned;
+  if (c.planned < 0) return all_[c.parent].read ? 0 : c.proposed;
+  if (c.rank == 0) return c.planned + (1 - c.planned) * c.proposed;
+  return c.proposed > c.planned ? std::sqrt(c.planned * c.proposed) : c.planned;
 }
 
 int CandidatePool::plan(int parent, int32_t token, int rank, float chance) {
   const int i = find_or_add(parent, token, rank);
   all_[i].rank = rank;
   all_[i].planned = chance;
-  if (chance >= all_[i].guessed) all_[i].source = SourceId::Plan;
+  if (chance >= all_[i].proposed) all_[i].source = SourceId::Plan;
   all_[i].path_probability = all_[parent].path_probability * chance_of(all_[i]);
   return i;
 }
 
 int CandidatePool::guide(int parent, int32_t token, float chance) {
   const int i = find_or_add(parent, token, TreeRule::kRanks);
-  all_[i].guessed = std::max(all_[i].guessed, chance);
+  all_[i].proposed = std::max(all_[i].proposed, chance);
   all_[i].path_probability = all_[parent].path_probability * chance_of(all_[i]);
   return i;
 }
 
 // Drafters that are asked later count for what those before them leave.
-bool CandidatePool::guess(int parent, const TreeRule& rule, const DrafterSet& drafters, const Sampling& sampling,
-                          int32_t pos, float floor) {
-  Guesses guesses;
+bool CandidatePool::propose(int parent, const TreeRule& rule, const DrafterSet& drafters, const Sampling& sampling,
+                            int32_t pos, float floor) {
+  Proposals proposals;
   float left = 1;
   bool shared = false;
   for (int s = 0; s < drafters.active(); ++s) {
-    drafters.propose(s, all_[parent].at, sampling, pos, guesses);
+    drafters.propose(s, all_[parent].at, sampling, pos, proposals);
     const float before = left;
-    for (int r = 0; r < guesses.size; ++r) {
-      const float chance = rule.sources[s].chance[guesses.bucket][r] * before;
+    for (int r = 0; r < proposals.size; ++r) {
+      const float chance = rule.sources[s].chance[proposals.bucket][r] * before;
       if (all_[parent].path_probability * chance <= floor) continue;
-      const int i = all_[parent].read ? find(parent, guesses.token[r])
-                                      : find_or_add(parent, guesses.token[r], TreeRule::kRanks + r);
-      if (i < 0 || chance <= all_[i].guessed) continue;
+      const int i = all_[parent].read ? find(parent, proposals.token[r])
+                                      : find_or_add(parent, proposals.token[r], TreeRule::kRanks + r);
+      if (i < 0 || chance <= all_[i].proposed) continue;
       shared |= all_[i].planned >= 0;
-      left -= chance - all_[i].guessed;
-      all_[i].guessed = chance;
+      left -= chance - all_[i].proposed;
+      all_[i].proposed = chance;
       if (chance > all_[i].planned) all_[i].source = drafters.id(s);
     }
     left = std::max(left, 0.0f);
@@ -135,7 +135,7 @@ void CandidatePool::ask(const TreeRule& rule, const DrafterSet& drafters, const 
     all_[i].asked = true;
     if (i > 0) all_[i].at = drafters.step(all_[all_[i].parent].at, all_[i].token);
     const int first = size();
-    const bool shared = guess(i, rule, drafters, sampling, root_pos + all_[i].depth, floor);
+    const bool shared = propose(i, rule, drafters, sampling, root_pos + all_[i].depth, floor);
     settle(shared ? i + 1 : first);
     if (shared) std::make_heap(heap_.begin(), heap_.end(), worse);
     for (int child = first; child < size(); ++child) consider(child);

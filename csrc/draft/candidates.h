@@ -15,10 +15,10 @@ struct Candidate {
   int parent;  // candidate; -1: this is the root
   int32_t token;
   int rank, depth;
-  float planned = -1, guessed = 0;  // that it is right if its parent is: by the plan (-1: not its), and by a drafter
-  float path_probability = 0;       // that it is accepted
-  float source_mass = 0;            // what drafters have of its children's probability
-  int node = -1;                    // of the tree
+  float planned = -1, proposed = 0;  // that it is right if its parent is: by the plan (-1: not its), and by a drafter
+  float path_probability = 0;        // that it is accepted
+  float source_mass = 0;             // what drafters have of its children's probability
+  int node = -1;                     // of the tree
   SourceId source = SourceId::Plan;
   bool read = false;   // by the plan
   bool asked = false;  // the drafters, for its children
@@ -59,12 +59,12 @@ class CandidatePool {
   void leave(int node) { all_[of_node_[node]].node = -1; }
 
  private:
-  static constexpr int kMost = 64 * (TreeRule::kRanks + kMostDrafters * kGuessRanks + 1) + 1;
+  static constexpr int kMost = 64 * (TreeRule::kRanks + kMostDrafters * kProposalRanks + 1) + 1;
 
   int find(int parent, int32_t token) const;  // -1: no child of it
   int find_or_add(int parent, int32_t token, int rank);
   float chance_of(const Candidate&) const;
-  bool guess(int parent, const TreeRule&, const DrafterSet&, const Sampling&, int32_t pos, float floor);
+  bool propose(int parent, const TreeRule&, const DrafterSet&, const Sampling&, int32_t pos, float floor);
   void settle(int first);
   bool better(int a, int b) const;
   void sort_open();

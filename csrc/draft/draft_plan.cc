@@ -13,7 +13,7 @@ Plan steps_of(const Model& model, const DraftSpec& skip) {
                                       " was not loaded, want load() to name its folder");
   }
   if (skip.guided() && model.drafters[*skip.drafter]->opens) {
-    fail(Status::Unsupported, "[plan] a block drafter guesses behind the text alone, it guides no other weights");
+    fail(Status::Unsupported, "[plan] a block drafter proposes behind the text alone, it guides no other weights");
   }
   return skip.alone() ? Plan{} : compile_plan(model, skip);
 }

@@ -13,7 +13,7 @@ struct Outcome {
 
 // A drafter's list at a place of the verified text, whether or not it became nodes: how sure the drafter was, and the
 // place of the token that followed in the list (-1: not in it).
-struct Guessed {
+struct Proposed {
   SourceId source;
   int bucket, rank;
 };

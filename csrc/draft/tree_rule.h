@@ -13,7 +13,7 @@ namespace swiftk {
 // A drafter that is asked, and how often it is right by its bucket and rank.
 struct SourceRule {
   SourceId id = SourceId::Suffix;
-  std::array<std::array<float, kGuessRanks>, kGuessBuckets> chance{};
+  std::array<std::array<float, kProposalRanks>, kProposalBuckets> chance{};
   bool operator==(const SourceRule&) const = default;
 };
 
@@ -57,11 +57,11 @@ struct TreeRule {
   int chain = 0;
   float min_row_gain = 0;
 
-  // By time, too: where a drafter guides the plan, a step that reads one node reads so many of its guesses after that,
-  // as long as they are all right with this probability, of which each is with `guide`, by its confidence.
-  int guesses = 0;
+  // By time, too: where a drafter guides the plan, a step that reads one node reads so many of its proposals after
+  // that, as long as they are all right with this probability, of which each is with `guide`, by its confidence.
+  int proposals = 0;
   std::array<float, kBuckets> guide{};
-  float least_guess = 0;
+  float least_proposal = 0;
 
   bool operator==(const TreeRule&) const = default;
   bool by_time() const { return !row_price.empty(); }

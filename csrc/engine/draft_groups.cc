@@ -33,7 +33,7 @@ void DraftGroups::form(const Workspace& w) {
   for (const Text* const t : texts_) {
     const Allotment* const a = t->mode < 0 ? nullptr : &group_of(*t).allotment;
     round_.worth += a ? a->worth() : 1;
-    const bool by_time = a && t->request.draft_by == DraftBy::Planner && (a->drafts || a->guesses);
+    const bool by_time = a && t->request.draft_by == DraftBy::Planner && (a->drafts || a->proposals);
     if (by_time) round_.rows = std::min(round_.rows, a->rows);
   }
 }
@@ -51,7 +51,7 @@ TreeRule DraftGroups::rule_of(const Text& text, int most_rows) const {
   if (text.mode >= 0) {
     const Allotment& a = group_of(text).allotment;
     if (r.draft_by == DraftBy::Planner) rule = planner_.rule(a, text.odds, round_, texts_of(a.plan));
-    if (r.draft_by == DraftBy::Rule && (a.drafts || a.guesses)) rule = r.rule;
+    if (r.draft_by == DraftBy::Rule && (a.drafts || a.proposals)) rule = r.rule;
     if (!a.drafts) rule.max_draft = 0;
   }
   const int most = text.left() - 1;
@@ -99,7 +99,7 @@ void DraftGroups::learn(const Phase& phase, bool prompt) {
     if (t->mode < 0) continue;
     const Verified& v = t->sequence.verified;
     planner_.observe(group_of(*t).allotment, v.outcomes, v.guide_outcomes);
-    t->odds.observe(v.guessed);
+    t->odds.observe(v.proposed);
     if (step > 0) t->odds.observe(static_cast<double>(v.emitted.size()), r.seconds / step);
   }
   if (prompt || texts_.empty()) return;

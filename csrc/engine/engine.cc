@@ -100,11 +100,12 @@ void Engine::cancel(uint64_t id) {
   cancelled_.push_back(id);
 }
 
-void Engine::guess(uint64_t id, Guess guess) {
-  if (guess.at < 0) fail(Status::InvalidArgument, "[guess] at is " + std::to_string(guess.at) + ", want at least 0");
-  check_tokens(w_.model->config, guess.tokens, "guess");
+void Engine::propose(uint64_t id, Proposal proposal) {
+  if (proposal.at < 0)
+    fail(Status::InvalidArgument, "[propose] at is " + std::to_string(proposal.at) + ", want at least 0");
+  check_tokens(w_.model->config, proposal.tokens, "propose");
   const std::lock_guard lock(orders_);
-  guesses_.insert_or_assign(id, std::move(guess));
+  proposals_.insert_or_assign(id, std::move(proposal));
 }
 
 void Engine::forget_texts() {
@@ -124,7 +125,7 @@ bool Engine::idle() const {
 
 void Engine::take_orders() {
   std::vector<uint64_t> cancelled;
-  std::map<uint64_t, Guess> guesses;
+  std::map<uint64_t, Proposal> proposals;
   {
     const std::lock_guard lock(orders_);
     for (auto& text : submitted_) {
@@ -134,10 +135,11 @@ void Engine::take_orders() {
     }
     submitted_.clear();
     cancelled.swap(cancelled_);
-    guesses.swap(guesses_);
+    proposals.swap(proposals_);
   }
-  for (auto& [id, guess] : guesses) {
-    if (const auto found = texts_.find(id); found != texts_.end()) found->second->sequence.guess = std::move(guess);
+  for (auto& [id, proposal] : proposals) {
+    if (const auto found = texts_.find(id); found != texts_.end())
+      found->second->sequence.proposal = std::move(proposal);
   }
   for (const uint64_t id : cancelled) {
     if (const auto found = texts_.find(id); found != texts_.end()) end(*found->second, Finish::Cancelled);

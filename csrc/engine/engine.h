@@ -1,7 +1,7 @@
 // Many texts at a time. submit() hands one in, step() runs a round of all that are under way: drafts together, verifies
 // together, and brings prompts in chunk by chunk beside them. A text is the same whoever shares its rounds.
 //
-// step() is one caller's at a time; submit(), cancel() and guess() may be called from any thread meanwhile.
+// step() is one caller's at a time; submit(), cancel() and propose() may be called from any thread meanwhile.
 #pragma once
 #include <atomic>
 #include <deque>
@@ -46,7 +46,7 @@ class Engine {
   void cancel(uint64_t id);
   // Sets the proposals of a text's source Host from the next round on, in place of earlier ones. No error if the text
   // has ended.
-  void guess(uint64_t id, Guess);
+  void propose(uint64_t id, Proposal);
 
   // One round; what it was for the texts that received something, the oldest first. Empty where nothing is under way.
   // Throws what concerns all texts; what concerns one ends that one.
@@ -127,7 +127,7 @@ class Engine {
   mutable std::mutex orders_;  // guards what follows
   std::deque<std::unique_ptr<Text>> submitted_;
   std::vector<uint64_t> cancelled_;
-  std::map<uint64_t, Guess> guesses_;
+  std::map<uint64_t, Proposal> proposals_;
   uint64_t last_id_ = 0;
   size_t alive_ = 0;
 };

@@ -98,7 +98,7 @@ class Loop {
                     .verify = last.verify,
                     .reading = read.seconds,
                     .read = read.tokens},
-                   tokens, session_.outcomes(), session_.guessed(), session_.guide_outcomes());
+                   tokens, session_.outcomes(), session_.proposed(), session_.guide_outcomes());
   }
 
   // False: the host has had enough. Sets `finish` if this token is the last for another reason.

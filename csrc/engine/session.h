@@ -71,7 +71,7 @@ class Session {
   std::span<const Outcome> outcomes() const { return s_.verified.outcomes; }  // of the last verify, from the root on
   std::span<const Outcome> guide_outcomes() const { return s_.verified.guide_outcomes; }
   // At each of its tokens, by each drafter in use.
-  std::span<const Guessed> guessed() const { return s_.verified.guessed; }
+  std::span<const Proposed> proposed() const { return s_.verified.proposed; }
   int shared_steps() const { return s_.plan->shared; }  // steps of the draft whose results verification keeps
   int max_chunk() const { return w_.executor.max_rows(); }
   int context() const { return s_.most_text; }

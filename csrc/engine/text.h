@@ -56,7 +56,7 @@ void report_features(Workspace&, Text&, Turn&);
 int report_prompt(Workspace&, Text&, int rows, int row);
 
 // A place to step in. What a text leaves there the next one begins with: how often tokens follow each other in this
-// model, and how often those who guess are right.
+// model, and how often those who propose are right.
 struct Lane {
   bool taken = false;
   DrafterSet drafters;

@@ -20,7 +20,7 @@ struct BlockParts {
   int rank = 0;                         // of the bias; 0: none
   const float* before = nullptr;        // [the model's V, rank]
   Weight bias;                          // [its V, rank]
-  // How often a place's best guess is right, as it foretells: the logistic function of sure (of what its layers say
+  // How often a place's best token is right, as it foretells: the logistic function of sure (of what its layers say
   // there, after their norm) + sure_before (of the token before).
   std::vector<float> sure;         // [D]; empty: it does not foretell
   std::vector<float> sure_before;  // [the model's V]

@@ -54,7 +54,7 @@ void RemoteHead::begin(const Sampling& sampling, int prompt) {
   s_.forget_tree();
 }
 
-// Nothing is guessed after the end of the context.
+// Nothing is proposed after the end of the context.
 void RemoteHead::know(int first, std::span<const float> reported) {
   const size_t n = reported.size() / width_;
   if (reported.size() % width_ != 0 || first < 0 || (first > known_ && known_ < s_.most_text)) {
@@ -89,8 +89,8 @@ bool RemoteHead::along(std::span<const int32_t> ahead) const {
   return behind <= ahead.size() && std::equal(ahead.begin(), ahead.begin() + behind, tree.tokens() + 1);
 }
 
-// Nodes that were read stay as long as the guesses before come true or are not answered yet.
-std::vector<int32_t> RemoteHead::guess(std::span<const int32_t> text, int count) {
+// Nodes that were read stay as long as the proposals before come true or are not answered yet.
+std::vector<int32_t> RemoteHead::propose(std::span<const int32_t> text, int count) {
   check_tokens(w_.model->config, text, "remote");
   const size_t verified = known_ + 1, most = std::min(s_.most_text, s_.plan->reach + known_ + 1);
   if (text.size() < verified) {

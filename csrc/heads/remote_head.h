@@ -20,8 +20,8 @@ class RemoteHead {
   void begin(const Sampling&, int prompt);
   // Takes the server's features of its tokens from `first` on, as DraftRunner::report() wrote them.
   void know(int first, std::span<const float> reported);
-  // Up to `count` tokens after a text: its first known() + 1 tokens are the server's, the others were guessed.
-  std::vector<int32_t> guess(std::span<const int32_t> text, int count);
+  // Up to `count` tokens after a text: its first known() + 1 tokens are the server's, the others were proposed.
+  std::vector<int32_t> propose(std::span<const int32_t> text, int count);
 
   int known() const { return known_; }  // leading tokens of the text
   int width() const { return width_; }  // floats that are given of each

@@ -5,7 +5,7 @@
 namespace swiftk {
 namespace {
 
-// Guesses need not be those of its own weights: of a model that has a copy in fewer bits, the copy is read.
+// Proposals need not be those of its own weights: of a model that has a copy in fewer bits, the copy is read.
 Plan plan_of(const Model& layers) {
   DraftSpec skip;
   if (!layers.copies.empty()) skip.weights = {layers.copies[0].format};

@@ -49,7 +49,7 @@ class Walk {
   // a node that was likelier comes earlier and so has the later word, the accepted path the last.
   void recycle() {
     const int n = d_.tree.size(), V = w_.model->config.V;
-    if (listed() == 1) w_.draws.list_bare(row_, n, std::min(kGuessRanks, V));
+    if (listed() == 1) w_.draws.list_bare(row_, n, std::min(kProposalRanks, V));
     const TopkArgs& list = w_.draws.listing();
     const auto learn = [&](int node) {
       const int at = node * list.k;
@@ -77,7 +77,7 @@ class Walk {
   // is the same list.
   int listed() const {
     const bool alike = s_.drafters.wants_lists() && s_.sampling.greedy() && !s_.warps() && !s_.constraint;
-    return alike ? std::min(kGuessRanks, w_.model->config.V) : 1;
+    return alike ? std::min(kProposalRanks, w_.model->config.V) : 1;
   }
 
   Drawn pick(int node) {
@@ -121,10 +121,10 @@ class Walk {
       v_.guide_outcomes.push_back({d_.guide.confidence[node], rank_of(token, d_.guide.of(node))});
     }
     if (s_.drafters.active() == 0) return;
-    Guesses guesses;
+    Proposals proposals;
     for (int i = 0; i < s_.drafters.active(); ++i) {
-      s_.drafters.propose(i, at_, s_.sampling, position(node), guesses);
-      v_.guessed.push_back({s_.drafters.id(i), guesses.bucket, guesses.rank(token)});
+      s_.drafters.propose(i, at_, s_.sampling, position(node), proposals);
+      v_.proposed.push_back({s_.drafters.id(i), proposals.bucket, proposals.rank(token)});
     }
     at_ = s_.drafters.step(at_, token);
   }
@@ -161,7 +161,7 @@ void accept(Workspace& w, Sequence& s, int row) {
   s.verified.emitted.clear();
   s.verified.outcomes.clear();
   s.verified.guide_outcomes.clear();
-  s.verified.guessed.clear();
+  s.verified.proposed.clear();
   s.verified.path.clear();
   Walk walk(w, s, row);
   const bool masked = s.constraint;  // and the model's lists are not to be

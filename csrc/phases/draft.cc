@@ -44,8 +44,8 @@ void add_worthy(std::span<Drafting* const> all, int rows) {
   for (size_t i = 0; i < all.size(); ++i) all[i]->take(take[i]);
 }
 
-// Drafters that guide a plan guess on after what its next step reads.
-void add_guesses(Workspace& w, std::span<Drafting* const> all) {
+// Drafters that guide a plan go on proposing after what its next step reads.
+void add_proposals(Workspace& w, std::span<Drafting* const> all) {
   std::vector<Sequence*> sequences;
   std::vector<int> n;
   std::vector<Drafting*> guided(all.begin(), all.end());
@@ -58,7 +58,7 @@ void add_guesses(Workspace& w, std::span<Drafting* const> all) {
       n.push_back(d->unguided());
     }
     w.run_beside(sequences, n);
-    for (int i = 0, row = 0; i < static_cast<int>(guided.size()); ++i) guided[i]->guess((row += n[i]) - 1);
+    for (int i = 0, row = 0; i < static_cast<int>(guided.size()); ++i) guided[i]->propose((row += n[i]) - 1);
   }
 }
 
@@ -83,7 +83,7 @@ void run_steps(Workspace& w, std::span<Drafting* const> all) {
     double seconds = 0;
     {
       const Stopwatch watch(seconds);
-      add_guesses(w, reading);
+      add_proposals(w, reading);
       for (const Drafting* const d : reading) n.push_back(d->reads());
       w.run_draft(sequences, n);
     }

@@ -29,12 +29,12 @@ Drafting::Drafting(Workspace& w, Sequence& s, const TreeRule& rule) : w_(w), s_(
 }
 
 int Drafting::unguided() const {
-  const bool on = guides_ && rule_.guesses >= n_ && n_ == 1 + guesses_;
+  const bool on = guides_ && rule_.proposals >= n_ && n_ == 1 + proposals_;
   const int size = d_.tree.size(), depth = d_.tree.depth(size - 1);
-  return on && guess_worth_ > 0 && size < rule_.max_nodes && depth < d_.most_depth ? size - d_.beside : 0;
+  return on && proposal_worth_ > 0 && size < rule_.max_nodes && depth < d_.most_depth ? size - d_.beside : 0;
 }
 
-void Drafting::guess(int row) {
+void Drafting::propose(int row) {
   const int node = d_.tree.size() - 1;
   s_.read_path(node);
   w_.draws.constrain_draft(s_, row, s_.path_tokens);
@@ -42,11 +42,11 @@ void Drafting::guess(int row) {
   const Drawn drawn = w_.draws.proposed(s_, row, pos, s_.path_tokens, d_.choices, Stream::Target);
   const float log_p = drawn.logit[0] - drawn.lse, chance = rule_.guide[bucket_of(d_.gate, log_p)];
   d_.guide.say(node, std::exp(log_p), drawn.id, d_.choices);
-  guess_worth_ *= chance;
+  proposal_worth_ *= chance;
   const bool none = drawn.id[0] < 0 || rule_.stops(drawn.id[0]);
-  if (none || guess_worth_ < rule_.least_guess) return void(guess_worth_ = 0);
+  if (none || proposal_worth_ < rule_.least_proposal) return void(proposal_worth_ = 0);
   enter(d_.candidates.guide(d_.candidates.of_node(node), drawn.id[0], chance));
-  ++guesses_, ++n_;
+  ++proposals_, ++n_;
 }
 
 void Drafting::step(int row) {
@@ -58,9 +58,9 @@ void Drafting::step(int row) {
     propose(d_.grown + i, row + i, w_.draws.proposed(s_, row + i, pos, s_.path_tokens, d_.choices, stream));
   }
   levels_ = 1;
-  for (int node = d_.grown; levels_ <= guesses_ && best_of(node) == d_.tree.token(node + 1); ++node) ++levels_;
-  guesses_ = 0;
-  guess_worth_ = 1;
+  for (int node = d_.grown; levels_ <= proposals_ && best_of(node) == d_.tree.token(node + 1); ++node) ++levels_;
+  proposals_ = 0;
+  proposal_worth_ = 1;
   read();
 }
 
@@ -82,8 +82,8 @@ void Drafting::finish() {
   d_.asking = s_.drafters.active() > 0 && (!s_.rejects() || d_.steps == 0);
   if (beams()) return void(enter_best(rule_.max_nodes, -1));
   if (!rule_.by_time()) return add_siblings();
-  // Guesses that the plan has refuted since are not verified. What is exact of a row is where its node is.
-  const bool doubted = (rule_.guesses > 0 || !rule_.sources.empty()) && !s_.rejects();
+  // Proposals that the plan has refuted since are not verified. What is exact of a row is where its node is.
+  const bool doubted = (rule_.proposals > 0 || !rule_.sources.empty()) && !s_.rejects();
   if (doubted && w_.kept(*s_.plan) == 0) d_.drop(d_.candidates.not_worth_verifying(rule_, d_.tree.size()));
   ask();
   open_ = d_.candidates.open();
@@ -105,7 +105,7 @@ void Drafting::start_drafters() {
   std::transform(rule_.sources.begin(), rule_.sources.end(), ids.begin(), [](const SourceRule& r) { return r.id; });
   s_.drafters.use({ids.data(), rule_.sources.size()});
   d_.asking = s_.drafters.active() > 0;
-  if (d_.asking) s_.drafters.follow(s_.text, s_.forced(), s_.guessed());
+  if (d_.asking) s_.drafters.follow(s_.text, s_.forced(), s_.proposed());
   d_.candidates.start(d_.tree.token(0), d_.asking ? s_.drafters.root() : Cursors{});
 }
 

@@ -18,14 +18,14 @@ class Drafting {
   bool at_once() const { return fits_spine() && n_ == 1 && d_.steps == 0 && limit_ > 0 && !d_.asking && !s_.rejects(); }
   Sequence& sequence() const { return s_; }
 
-  // Nodes that the drafter which guides the plan has to read before it guesses on; 0: the step reads no guess more.
+  // Nodes that the drafter which guides the plan has to read before it proposes on; 0: the step reads no proposal more.
   int unguided() const;
-  // It has: its logits of the last one are row `row`. Its guess is read by the step, unless it is too bold.
-  void guess(int row);
+  // It has: its logits of the last one are row `row`. Its proposal is read by the step, unless it is too bold.
+  void propose(int row);
 
   // A step has read them: their logits are rows [row, row + reads()).
   void step(int row);
-  // Tokens that the last step brought its draft on: more than one where guesses were right.
+  // Tokens that the last step brought its draft on: more than one where proposals were right.
   int levels() const { return levels_; }
 
   // All steps in one go of the backend, which follows the same rule: what they drew is listed, and the tree grows from
@@ -79,7 +79,7 @@ class Drafting {
   void enter(int i);
   int width_at(float confidence) const;
 
-  // SWIFT: nearest to the root first: what depends on fewer guesses is accepted more often.
+  // SWIFT: nearest to the root first: what depends on fewer proposals is accepted more often.
   void add_siblings();
 
   // All of them or none: what is drawn at some says nothing without the others.
@@ -92,8 +92,8 @@ class Drafting {
   DraftRunner* beside_ = nullptr;  // of the drafter that the plan names
   int limit_ = 0, n_ = 0;
   bool guides_ = false;  // its drafter has room
-  int guesses_ = 0, levels_ = 1;
-  float guess_worth_ = 1;  // that all of them are right
+  int proposals_ = 0, levels_ = 1;
+  float proposal_worth_ = 1;  // that all of them are right
   std::span<const int> open_;
   size_t next_ = 0;
 };

@@ -1,4 +1,4 @@
-// How often ranked guesses come true, by how sure whoever guesses is: counts of outcomes, completed where there are
+// How often ranked proposals come true, by how sure whoever proposals is: counts of outcomes, completed where there are
 // few.
 #pragma once
 #include <array>
@@ -8,7 +8,7 @@ namespace swiftk {
 
 inline constexpr int kBuckets = 16;  // of confidence
 
-// The belief before anything was seen: the best guess is right with the probability whose logit is level + slope *
+// The belief before anything was seen: the best token is right with the probability whose logit is level + slope *
 // confidence, and the r-th other takes first * r^-power * ratio^(r - 1) of its misses.
 struct Prior {
   double level, slope;
@@ -24,7 +24,7 @@ inline constexpr Prior kThinned{0.8, 0.4, 1.5, 20.0, 0.25, 1, 1}, kWhole{3.7, 0.
     kHead{1.0, 0.8, 1.5, 20.0, 0.25, 1, 1};
 
 struct Odds {
-  std::array<double, kBuckets> p_top1{};             // that the best guess is right,
+  std::array<double, kBuckets> p_top1{};             // that the best token is right,
   std::vector<std::array<double, kBuckets>> p_rank;  // [ranks - 1] and that the 2nd, 3rd, ... best is
 };
 
@@ -32,13 +32,13 @@ class AcceptanceRates {
  public:
   // confidence: of each bucket, as the prior's line takes it. memory: outcomes that a bucket remembers.
   AcceptanceRates(const Prior&, const std::array<double, kBuckets>& confidence, int ranks, double memory);
-  // Rates of a plan's nodes, by confidence; of a source's guesses, by its own buckets.
+  // Rates of a plan's nodes, by confidence; of a source's proposals, by its own buckets.
   static AcceptanceRates of_plan(const Prior& prior);
   static AcceptanceRates of_source(const Prior& prior);
   static int bucket(double confidence);
   static double edge(int bucket);  // its upper bound
 
-  // rank: place of the right token among the guesses, 0 the best; below 0 or beyond them: none.
+  // rank: place of the right token among the proposals, 0 the best; below 0 or beyond them: none.
   void add(int bucket, int rank);
   // Another text: what was seen so far counts for little.
   void fade(double most);
@@ -50,7 +50,7 @@ class AcceptanceRates {
   void scale(double by);
   void merge(const AcceptanceRates& other);                      // what it saw was seen here, too
   void restore(const std::vector<double>& counts, double most);  // at most so many of a bucket's outcomes
-  double matchness() const;                                      // share of best guesses that were right
+  double matchness() const;                                      // share of best tokens that were right
 
  private:
   std::array<double, kBuckets> line(const std::array<double, kBuckets>& seen) const;

@@ -10,7 +10,7 @@ namespace swiftk {
 // The more texts, the dearer are rows beyond theirs, and the less is to be hoped for.
 Budget::Budget(bool plan, int texts)
     : plan_(plan),
-      opening_((plan ? tuned::kOpening : tuned::kGuessing) / std::sqrt(texts)),
+      opening_((plan ? tuned::kOpening : tuned::kProposing) / std::sqrt(texts)),
       budget_(opening_),
       back_off_(tuned::kBackOff) {}
 

@@ -15,7 +15,7 @@ class Budget {
 
   void start(bool alone);  // another text, alone or among others: a plain step may cost something else
   bool draft_next() const { return off_for_ == 0 && measured(); }
-  bool guess_next() const { return plan_ && quiet_for_ == 0 && measured(); }  // where there is no draft
+  bool propose_next() const { return plan_ && quiet_for_ == 0 && measured(); }  // where there is no draft
   double left() const { return budget_; }
   bool off() const { return off_for_ > 0; }
   // Tokens per plain step of the rounds before drafting was given up last.

@@ -149,9 +149,9 @@ class Drafts {
 // all so far is accepted with probability p, f_i(p) = max(0, gain_i(p) - rate * draft + mean over confidences of
 // f_i+1(p * p_top1)), and the best rate is the one at which a round earns nothing: 1 + f_0(1) = rate (1 + opening).
 Forecast forecast(const AcceptanceRates& seen, double draft, std::span<const double, kStages> rows, double pace,
-                  double guess, double opening) {
+                  double estimate, double opening) {
   Drafts drafts(seen, draft, rows, opening);
-  double rate = guess, earned = 1;
+  double rate = estimate, earned = 1;
   for (int round = 0; round < kRounds && std::abs(earned) >= kClose; ++round) {
     earned = drafts.earned(rate);
     rate += earned;

@@ -19,9 +19,9 @@ struct Forecast {
 };
 
 // draft: price of a step, rows: of a row in each stage of a chain, both in plain steps. pace: tokens per plain step
-// that come by other means; time is worth that, and where the rate is lower, the rule is the one at this pace. guess:
-// of the rate, to begin from. opening: what a draft's first step costs beyond another.
+// that come by other means; time is worth that, and where the rate is lower, the rule is the one at this pace.
+// estimate: of the rate, to begin from. opening: what a draft's first step costs beyond another.
 Forecast forecast(const AcceptanceRates&, double draft, std::span<const double, kStages> rows, double pace = 1,
-                  double guess = 1, double opening = 0);
+                  double estimate = 1, double opening = 0);
 
 }  // namespace swiftk

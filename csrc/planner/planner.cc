@@ -131,7 +131,7 @@ double Planner::levels_of(const Choice& c) const {
   const std::array<double, kBuckets> weight = seen.weights(), holds = seen.odds().p_top1;
   const double right = std::inner_product(weight.begin(), weight.end(), holds.begin(), 0.0);
   double levels = 1, all = right;
-  for (int n = guesses(guide); n > 0 && all >= tuned::kLeastGuess; --n, all *= right) levels += all;
+  for (int n = proposals(guide); n > 0 && all >= tuned::kLeastProposal; --n, all *= right) levels += all;
   return levels;
 }
 
@@ -263,7 +263,7 @@ const Allotment& Planner::allot(int mode, int texts, double pace, int plan, cons
     next.steps = kSteps;
     next.rows = kRows;
     next.drafts = next.plan >= 0;
-    next.guesses = true;
+    next.proposals = true;
     return next;
   }
   const Budget& budget = m.budget(texts);
@@ -276,7 +276,7 @@ const Allotment& Planner::allot(int mode, int texts, double pace, int plan, cons
   next.rows = static_cast<int>(std::upper_bound(m.beyond.begin(), m.beyond.end(), bet) - m.beyond.begin());
   const bool on = budget.draft_next() && clock_.knows(texts);
   next.drafts = next.plan >= 0 && on;
-  next.guesses = on || (budget.guess_next() && clock_.knows(texts));
+  next.proposals = on || (budget.propose_next() && clock_.knows(texts));
   return next;
 }
 
@@ -285,7 +285,7 @@ TreeRule Planner::rule(const Allotment& a, const TextOdds& text, const RoundText
   const Mode& m = modes_[a.mode];
   const float eager = a.eager ? static_cast<float>(tuned::kEager) : 1.0f;
   TreeRule rule{.confidence = 0, .max_draft = a.drafts ? a.steps : 0};
-  if (!a.drafts && !a.guesses) return rule;
+  if (!a.drafts && !a.proposals) return rule;
   const double share = round.worth / (round.texts * a.worth());
   double least = a.min_step_gain;
   // Texts that draft by other plans get nothing from a step, and have no rows of it.
@@ -308,9 +308,9 @@ TreeRule Planner::rule(const Allotment& a, const TextOdds& text, const RoundText
     for (int b = 0; b + 1 < kBuckets; ++b) rule.edges[b] = static_cast<float>(AcceptanceRates::edge(b));
     rule.chain = plans_[a.plan].plan->serial ? 0 : tuned::kChain;
     if (plans_[a.plan].plan->skip.guided()) {
-      rule.least_guess = static_cast<float>(tuned::kLeastGuess);
+      rule.least_proposal = static_cast<float>(tuned::kLeastProposal);
       const int guide = guide_of(plans_[a.plan]);
-      rule.guesses = guide < 0 ? tuned::kGuesses : guesses(guide);
+      rule.proposals = guide < 0 ? tuned::kProposals : proposals(guide);
       const Odds odds = guide < 0 ? a.odds : plans_[guide].accepted->odds();
       for (int b = 0; b < kBuckets; ++b) rule.guide[b] = static_cast<float>(odds.p_top1[b]);
     }
@@ -455,7 +455,7 @@ std::string Planner::explain(const Allotment& a, int texts) const {
   const Budget& budget = modes_[a.mode].budget(texts);
   if (!a.drafts) {
     std::snprintf(line, sizeof line, "%d texts, plain%s: %s, budget %.1f plain steps", texts,
-                  a.guesses ? " with sources" : "", budget.off() ? "drafting lost" : "measuring", budget.left());
+                  a.proposals ? " with sources" : "", budget.off() ? "drafting lost" : "measuring", budget.left());
   } else {
     std::snprintf(
         line, sizeof line,

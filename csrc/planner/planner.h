@@ -25,8 +25,8 @@ namespace swiftk {
 // The plan of a round, for all of its texts that draft alike.
 struct Allotment {
   int mode = -1;
-  bool drafts = false;   // by a plan
-  bool guesses = false;  // sources are asked
+  bool drafts = false;     // by a plan
+  bool proposals = false;  // sources are asked
   int plan = -1;
   int steps = 0, rows = 0;   // that a draft may take, and that may be verified
   double pace = 1;           // tokens per plain step and text lately
@@ -215,8 +215,8 @@ class Planner {
   bool tried(int plan) const { return plans_[plan].accepted->outcomes() >= tuned::kTried; }
   // The plan of its drafter alone; -1: it was not offered.
   int guide_of(const Choice& c) const { return index_of({.drafter = c.plan->skip.drafter}); }
-  // Guesses that it makes for a step of a plan that it guides.
-  int guesses(int guide) const { return tried(guide) ? tuned::kGuesses : 1; }
+  // Proposals that it makes for a step of a plan that it guides.
+  int proposals(int guide) const { return tried(guide) ? tuned::kProposals : 1; }
   // For a drafter alone that was not tried: true if a plan that it guides is to be tried first: rounds of that plan
   // report as much of the drafter, and lose next to nothing.
   bool better_observe_as_guide(const Mode&, int plan) const;

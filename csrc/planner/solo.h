@@ -17,7 +17,7 @@ class SoloPlanner {
     return planner.rule(allotment_, odds_, {.texts = 1, .worth = allotment_.worth(), .rows = allotment_.rows}, 1);
   }
   // Learns what came of it. Returns whether drafting by plans was just given up.
-  bool learn(RoundCost, int tokens, std::span<const Outcome>, std::span<const Guessed>,
+  bool learn(RoundCost, int tokens, std::span<const Outcome>, std::span<const Proposed>,
              std::span<const Outcome> guide = {});
   int mode() const { return mode_; }
 

@@ -22,21 +22,21 @@ void TextOdds::start() {
   tokens = steps = 0;
 }
 
-void TextOdds::observe(std::span<const Guessed> guessed) {
-  for (const Guessed& g : guessed) {
+void TextOdds::observe(std::span<const Proposed> proposed) {
+  for (const Proposed& g : proposed) {
     if (auto& seen = rates[static_cast<int>(g.source)]) seen->add(g.bucket, g.rank);
   }
 }
 
 // Drafters that are not priced propose as their papers have it: all that they know.
-std::array<std::array<float, kGuessRanks>, kGuessBuckets> TextOdds::chance(SourceId id) const {
-  std::array<std::array<float, kGuessRanks>, kGuessBuckets> chance;
+std::array<std::array<float, kProposalRanks>, kProposalBuckets> TextOdds::chance(SourceId id) const {
+  std::array<std::array<float, kProposalRanks>, kProposalBuckets> chance;
   for (auto& ranks : chance) ranks.fill(1);
   if (!of(id)) return chance;
   const Odds odds = of(id)->odds();
-  for (int b = 0; b < kGuessBuckets; ++b) {
+  for (int b = 0; b < kProposalBuckets; ++b) {
     chance[b][0] = static_cast<float>(odds.p_top1[b]);
-    for (int r = 1; r < kGuessRanks; ++r) chance[b][r] = static_cast<float>(odds.p_rank[r - 1][b]);
+    for (int r = 1; r < kProposalRanks; ++r) chance[b][r] = static_cast<float>(odds.p_rank[r - 1][b]);
   }
   return chance;
 }

@@ -19,10 +19,10 @@ struct TextOdds {
   double tokens = 0, steps = 0;                                  // lately, in plain steps
 
   void start();  // another text
-  void observe(std::span<const Guessed>);
+  void observe(std::span<const Proposed>);
   void observe(double its_tokens, double its_steps);
-  // The probability that a guess of a source is right, by its bucket and rank.
-  std::array<std::array<float, kGuessRanks>, kGuessBuckets> chance(SourceId) const;
+  // The probability that a proposal of a source is right, by its bucket and rank.
+  std::array<std::array<float, kProposalRanks>, kProposalBuckets> chance(SourceId) const;
   double pace() const;  // tokens per plain step lately, plain rounds included; 1 where nothing was seen yet
 };
 

@@ -11,7 +11,7 @@ inline constexpr unsigned kSamples = 9;      // of a row count, whose median is 
 inline constexpr double kRow = 0.015;        // share of a pass per further row, before any was measured,
 inline constexpr double kBeyond = 0.09;      // and of rows beyond few: those may be bound by arithmetic
 
-// How often guesses come true. Fewer outcomes than these follow a text faster, and know it less well.
+// How often proposals come true. Fewer outcomes than these follow a text faster, and know it less well.
 inline constexpr double kPlanMemory = 300, kDrafterMemory = 120;  // outcomes that a bucket remembers
 inline constexpr double kOften = 1000;                            // outcomes that show how sure a plan usually is
 inline constexpr double kLine = 20, kMisses = 12;  // outcomes that the line counts as, in a bucket; misses, a prior's
@@ -25,7 +25,7 @@ inline constexpr double kFollowing =
 // Bounds of drafting: without a budget texts of 128 tokens lost up to a tenth; with savings of 2 plain steps lookup
 // rested where it makes 5.2 of plain decoding.
 inline constexpr double kOpening = 1.5;   // plain steps, before it was worth anything,
-inline constexpr double kGuessing = 0.5;  // where drafters alone draft: most of their rounds cost a tenth of a step
+inline constexpr double kProposing = 0.5;  // where drafters alone draft: most of their rounds cost a tenth of a step
 inline constexpr double kEarned = 0.005;  // more for every token
 inline constexpr double kSavings = 8;     // no more at once, whatever was gained: a change for the worse shows soon
 inline constexpr double kLeastBet = 0.3;  // of a round, however little is left
@@ -53,12 +53,12 @@ inline constexpr double kEager = 0.85;       // in the last of them: of what a s
 inline constexpr double kUnsure = 0.6;       // a plan is believed to be better by this over the root of its outcomes
 inline constexpr double kPace = 0.94;        // weight that the rounds before keep in a text's pace,
 inline constexpr double kFastest = 12;       // which is never taken to be higher
-inline constexpr double kAlways = 0.5;       // drafting always, a plan takes its first step where guesses leave it this
+inline constexpr double kAlways = 0.5;     // drafting always, a plan takes its first step where sources leave it this
 inline constexpr int kChain = 3;    // drafters' nodes that a step reads at most: four rows of int4 cost what one does
-inline constexpr int kGuesses = 3;  // of a drafter that guides a plan, in a step: for the same reason,
+inline constexpr int kProposals = 3;  // of a drafter that guides a plan, in a step: for the same reason,
 // All of them right with this probability, as is learned: a wrong one is a row of a step, and leaves the tree. On the
 // modelled clock with the bundled head, 36 cold texts, tokens per plain step greedy and at T = 1: by .1 2.87 and 2.15,
-// by .05 2.88 and 2.17, by .02 2.88 and 2.18; by .05 with five guesses 2.88 and 2.14.
-inline constexpr double kLeastGuess = .05;
+// by .05 2.88 and 2.17, by .02 2.88 and 2.18; by .05 with five proposals 2.88 and 2.14.
+inline constexpr double kLeastProposal = .05;
 
 }  // namespace swiftk::tuned

@@ -44,9 +44,9 @@ void each_field(TreeRule*, F&& field) {
   field("row_price", &TreeRule::row_price);
   field("chain", &TreeRule::chain);
   field("min_row_gain", &TreeRule::min_row_gain);
-  field("guesses", &TreeRule::guesses);
+  field("proposals", &TreeRule::proposals);
   field("guide", &TreeRule::guide);
-  field("least_guess", &TreeRule::least_guess);
+  field("least_proposal", &TreeRule::least_proposal);
   field(
       "sources",
       [](const TreeRule& r) {

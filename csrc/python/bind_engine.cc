@@ -382,9 +382,9 @@ void bind_engine(py::module_& m) {
       .def(
           "cancel", [](const SharedEngine& self, uint64_t id) { self->cancel(id); }, "id"_a)
       .def(
-          "guess",
+          "propose",
           [](const SharedEngine& self, uint64_t id, int32_t at, std::vector<int32_t> tokens) {
-            self->guess(id, {at, std::move(tokens)});
+            self->propose(id, {at, std::move(tokens)});
           },
           "id"_a, "at"_a, "tokens"_a)
       .def("step", &SharedEngine::step, "boxes"_a)

@@ -37,7 +37,7 @@ void bind_rates(py::module_& m) {
           },
           "counts"_a)
       .def_property_readonly("counts", &AcceptanceRates::counts)
-      // (how often each bucket occurs, that the best guess is right in it, that the 2nd, 3rd, ... is [ranks - 1]).
+      // (how often each bucket occurs, that the best token is right in it, that the 2nd, 3rd, ... is [ranks - 1]).
       .def_property_readonly("odds",
                              [](const AcceptanceRates& self) {
                                const Odds odds = self.odds();

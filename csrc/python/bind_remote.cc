@@ -43,8 +43,8 @@ void bind_remote(py::module_& m) {
           },
           "first"_a, "reported"_a)
       .def(
-          "guess",
-          [](RemoteHead& self, const std::vector<int32_t>& text, int count) { return self.guess(text, count); },
+          "propose",
+          [](RemoteHead& self, const std::vector<int32_t>& text, int count) { return self.propose(text, count); },
           "text"_a, "count"_a, Release())
       .def_property_readonly("kind", [](const RemoteHead& self) { return self.drafter().kind; })
       .def_property_readonly("taps", [](const RemoteHead& self) { return self.drafter().taps; })

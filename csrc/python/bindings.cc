@@ -126,13 +126,13 @@ void bind_session(py::module_& m) {
                              })
       .def_property_readonly("outcomes", [](const Session& s) { return pairs_of(s.outcomes()); })
       .def_property_readonly("guide_outcomes", [](const Session& s) { return pairs_of(s.guide_outcomes()); })
-      .def_property_readonly("guessed",
+      .def_property_readonly("proposed",
                              [](const Session& s) {
-                               std::vector<std::tuple<int, int, int>> guessed;
-                               for (const Guessed& g : s.guessed()) {
-                                 guessed.emplace_back(static_cast<int>(g.source), g.bucket, g.rank);
+                               std::vector<std::tuple<int, int, int>> proposed;
+                               for (const Proposed& g : s.proposed()) {
+                                 proposed.emplace_back(static_cast<int>(g.source), g.bucket, g.rank);
                                }
-                               return guessed;
+                               return proposed;
                              })
       .def_property_readonly("tree_sources",
                              [](const Session& s) {

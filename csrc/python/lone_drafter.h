@@ -30,7 +30,7 @@ class LoneDrafter {
     Sampling sampling;
     sampling.temperature = temperature;
     sampling.seed = seed;
-    Guesses g;
+    Proposals g;
     set_.propose(0, cursors(at), sampling, pos, g);
     return {g.bucket, {g.token.begin(), g.token.begin() + g.size}};
   }

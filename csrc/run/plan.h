@@ -19,7 +19,7 @@ struct DraftSpec {
   // last one.
   std::vector<std::optional<Format>> weights{};
   // By number a drafter that was loaded beside the model: alone, or it guides what is read of the model, where
-  // `weights` says what that is: it guesses on, and a step reads its guesses.
+  // `weights` says what that is: it goes on proposing, and a step reads its proposals.
   std::optional<int> drafter{};
   bool alone() const { return drafter && weights.empty(); }
   bool guided() const { return drafter && !weights.empty(); }

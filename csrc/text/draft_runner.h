@@ -44,7 +44,7 @@ class DraftRunner {
   virtual double seconds() const = 0;  // spent in passes
   // Tokens of a text to be read before it drafts, where they are more than a round brings; else 0.
   virtual int unread(const Sequence&) const = 0;
-  // How often the best guess after a node that the last step read is right, where the drafter foretells that; else
+  // How often the best token after a node that the last step read is right, where the drafter foretells that; else
   // below 0.
   virtual float foretold(const Sequence&, int node) const = 0;
   // The tokens of such texts that the last step read.

@@ -50,7 +50,7 @@ Verified::Verified() {
   path.reserve(TokenTree::kMaxNodes);
   outcomes.reserve(TokenTree::kMaxNodes);
   guide_outcomes.reserve(TokenTree::kMaxNodes);
-  guessed.reserve(kMostDrafters * TokenTree::kMaxNodes);
+  proposed.reserve(kMostDrafters * TokenTree::kMaxNodes);
 }
 
 Sequence::Sequence(const Model& model, int most)
@@ -62,12 +62,12 @@ Sequence::Sequence(const Model& model, int most)
   path_tokens.reserve(TokenTree::kMaxNodes);
 }
 
-std::span<const int32_t> Sequence::guessed() const {
-  const size_t known = text.size() - std::min<size_t>(guess.at, text.size());
-  if (guess.at > position() || known >= guess.tokens.size()) return {};
-  const std::span<const int32_t> came(text.data() + guess.at, known);
-  return std::equal(came.begin(), came.end(), guess.tokens.begin()) ? std::span(guess.tokens).subspan(known)
-                                                                    : std::span<const int32_t>{};
+std::span<const int32_t> Sequence::proposed() const {
+  const size_t known = text.size() - std::min<size_t>(proposal.at, text.size());
+  if (proposal.at > position() || known >= proposal.tokens.size()) return {};
+  const std::span<const int32_t> came(text.data() + proposal.at, known);
+  return std::equal(came.begin(), came.end(), proposal.tokens.begin()) ? std::span(proposal.tokens).subspan(known)
+                                                                       : std::span<const int32_t>{};
 }
 
 void Sequence::forget_tree() {

@@ -91,7 +91,7 @@ struct Verified {
   std::vector<Emitted> emitted;
   std::vector<int32_t> path;                      // accepted nodes, root excluded
   std::vector<Outcome> outcomes, guide_outcomes;  // of the plan, and of the drafter that guides it
-  std::vector<Guessed> guessed;
+  std::vector<Proposed> proposed;
   bool pending = false;         // may be committed
   std::optional<Error> failed;  // what was wrong with this text's logits
 };
@@ -104,7 +104,7 @@ struct Followed {
 };
 
 // The tokens that a host expects from position `at` on.
-struct Guess {
+struct Proposal {
   int32_t at = 0;
   std::vector<int32_t> tokens;
 };
@@ -120,7 +120,7 @@ struct Sequence {
   View view(int prefix_len = 0, int scratch = 0) const { return {blocks.data(), prefix_len, scratch}; }
   int slot(int i) const { return blocks[i / kKvBlock] * kKvBlock + i % kKvBlock; }  // of the pool, where token i lies
   std::vector<int32_t> forced() const { return constraint ? constraint->forced() : std::vector<int32_t>{}; }
-  std::span<const int32_t> guessed() const;  // by the host after the text, as far as it has come true
+  std::span<const int32_t> proposed() const;  // by the host after the text, as far as it has come true
   void forget_tree();
   int add_node(int parent, int32_t token, SourceId source);
   // Rows of nodes [begin, end), to a batch whose last view has this text.
@@ -141,7 +141,7 @@ struct Sequence {
   bool kvq = true;   // rows of steps that draft and target share are run once (LayerSkip's KVQ cache)
   uint64_t round = 0;
   Constraint* constraint = nullptr;  // the host's; null: any token may come
-  Guess guess;                       // the host's
+  Proposal proposal;                 // the host's
 
   int lane = 0;  // which of the engine's it has as long as it steps
   std::shared_ptr<const DraftPlan> plan;

@@ -16,7 +16,7 @@ class Round:
     verify_rows: int = 1
     tokens: int = 1
     accepted: int = 0  # draft tokens among them
-    guessed: int = 0  # of these, by sources that cost no step
+    proposed: int = 0  # of these, by sources that cost no step
     drafted: int = 0  # places of the text that the plan drafted
     cut: bool = False  # the text ended inside
 

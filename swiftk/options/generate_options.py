@@ -94,7 +94,7 @@ class GenerateOptions(TextOptions):
         'text. "recycle": the model\'s earlier candidates after the same token. "model", "block", "eagle" or "moa": '
         'the loaded draft model or head of that kind, the fastest of several. "auto": the fastest of all these. '
         '"lookup", "lookahead", "parallel" and "template" (Token Recycling\'s tree): as in their papers. "host": '
-        'tokens given to Stream.guess(). None: "auto" with gate="auto" unless skip, optimizer or an early exit is '
+        'tokens given to Stream.propose(). None: "auto" with gate="auto" unless skip, optimizer or an early exit is '
         'given, else "plan".',
     )
     recall: bool | None = option(

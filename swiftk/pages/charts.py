@@ -21,14 +21,14 @@ KINDS = {  # where a token came from, in the order that they are stacked
     "plan": "drafted by the plan",
     "suffix": "repetition in the text",
     "recycle": "recycled: the model's earlier candidates",
-    "guess": "another source",
+    "source": "another source",
     "bonus": "the model's own, after a draft",
     "plain": "plain",
 }
 _ENDS = {  # why a round brought no more tokens
     "held": "the whole draft was accepted",
     "refused": "the model wanted another token",
-    "guess": "sources only, no draft step",
+    "source": "sources only, no draft step",
 }
 
 
@@ -45,7 +45,7 @@ def origins(result: Result, trace: Trace) -> Iterator[tuple[int, str]]:
     for i, one in enumerate(trace.rounds):
         for source in result.sources[at : at + one.round.tokens]:
             own = "bonus" if one.round.speculative else "plain"
-            yield i + 1, own if source is None else source if source in KINDS else "guess"
+            yield i + 1, own if source is None else source if source in KINDS else "source"
         at += one.round.tokens
 
 
@@ -145,7 +145,7 @@ def ends(trace: Trace) -> str | None:
 
 
 def _end(drafted: int, accepted: int) -> str:
-    return "guess" if drafted == 0 else "held" if accepted >= drafted else "refused"
+    return "source" if drafted == 0 else "held" if accepted >= drafted else "refused"
 
 
 def matchness(trace: Trace) -> str | None:

@@ -12,7 +12,7 @@ CSS = """
 .bonus, .verify { --c: var(--blue); }
 .suffix, .prefill, .refused { --c: var(--amber); }
 .recycle, .optimizer { --c: var(--violet); }
-.guess, .commit { --c: var(--pink); }
+.source, .commit { --c: var(--pink); }
 .plain, .other, .tried { --c: var(--grey); }
 .exit { --c: color-mix(in srgb, var(--green) 45%, var(--card)); }
 .runs { --c: var(--line); }

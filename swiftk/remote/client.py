@@ -13,8 +13,8 @@ from typing import Any
 from .. import errors
 from ..errors import InvalidArgument
 from . import frames
-from .guesser import Guesser, Reader, guesser
 from .line import Line, Lost, address
+from .proposer import Proposer, Reader, proposer
 from .result import RemotePiece, RemoteResult
 
 _log = logging.getLogger("swiftk")
@@ -33,7 +33,7 @@ def connect(
     """A connection to `swiftk serve`.
 
     url: http://HOST:PORT, as for OpenAI's clients. drafter: a model's folder or an LM with the server's vocabulary;
-    "suffix", which finds repetitions at no cost; a Head; or a Guesser. A folder is loaded, and closed with the
+    "suffix", which finds repetitions at no cost; a Head; or a Proposer. A folder is loaded, and closed with the
     connection. patience: seconds until a server that does not answer counts as gone. ahead: maximum number of draft
     tokens that wait for an answer.
     """
@@ -42,17 +42,17 @@ def connect(
         raise InvalidArgument(f"[remote] patience is {patience!r}, want seconds above 0")
     if ahead < 1:
         raise InvalidArgument(f"[remote] ahead is {ahead!r}, want at least 1")
-    return Remote(lambda: Line(url, api_key, patience), guesser(drafter), patience, ahead)
+    return Remote(lambda: Line(url, api_key, patience), proposer(drafter), patience, ahead)
 
 
 class Remote:
     """Generates texts one after another, from one thread at a time."""
 
-    def __init__(self, dial: Callable[[], Line], guesses: Guesser, patience: float, ahead: int) -> None:
+    def __init__(self, dial: Callable[[], Line], proposals: Proposer, patience: float, ahead: int) -> None:
         """dial: opens a connection."""
-        self._dial, self._guesser, self._patience, self._ahead = dial, guesses, patience, ahead
-        self._reader = guesses if isinstance(guesses, Reader) else None
-        self._tokenizer = guesses.tokenizer if self._reader else guesses.model and guesses.model.tokenizer
+        self._dial, self._proposer, self._patience, self._ahead = dial, proposals, patience, ahead
+        self._reader = proposals if isinstance(proposals, Reader) else None
+        self._tokenizer = proposals.tokenizer if self._reader else proposals.model and proposals.model.tokenizer
         self._vocabulary = frames.vocabulary(self._tokenizer) if self._tokenizer else None
 
     def generate(self, prompt: Any, **options: Any) -> RemoteResult:
@@ -69,7 +69,7 @@ class Remote:
         return RemoteText(self, prompt, options)
 
     def close(self) -> None:
-        self._guesser.close()
+        self._proposer.close()
 
     def __enter__(self) -> Remote:
         return self
@@ -87,9 +87,9 @@ class RemoteText:
         frames.options_of(options)
         self._remote, self._asked = remote, {"prompt": prompt, "options": options}
         self._tokens: list[int] = []
-        self._guessed: list[bool] = []
+        self._proposed: list[bool] = []
         self._reported = ""
-        self._guess: list[int] = []  # draft tokens after self._tokens, sent and not answered
+        self._proposal: list[int] = []  # draft tokens after self._tokens, sent and not answered
         self._lost = self._rounds = self._sent = self._received = 0
         self._alone_from: int | None = None
         self._begun: dict[str, Any] = {}
@@ -134,7 +134,7 @@ class RemoteText:
             reason,
             self._begun["sampling"]["seed"],
             self._begun["prompt"],
-            self._guessed,
+            self._proposed,
             self._alone_from,
             self._lost,
             self._sent,
@@ -162,7 +162,7 @@ class RemoteText:
 
     def _take_up(self, line: Line) -> None:
         known = self._tokens
-        self._guess = []
+        self._proposal = []
         if self._begun:
             at = {"at": len(known), "digest": frames.digest(known), **self._known()}
             line.send(frames.pack("resume", version=frames.VERSION, id=self._begun["id"], **at))
@@ -172,7 +172,7 @@ class RemoteText:
             options = {**self._asked["options"], "seed": self._begun["sampling"]["seed"]}
             asked = {"prompt": self._begun["prompt"], "options": options, **self._features(**self._known())}
             line.send(frames.pack("begin", version=frames.VERSION, **asked))
-            line.send(frames.pack("guess", at=0, tokens=known))
+            line.send(frames.pack("propose", at=0, tokens=known))
             self._begun = self._answer(line)
             return
         line.send(frames.pack("begin", version=frames.VERSION, **self._asked, **self._features()))
@@ -183,7 +183,7 @@ class RemoteText:
                 f"[remote] {self._remote._tokenizer.folder} has another vocabulary than the server's model; want a "
                 "drafter with the same tokenizer"
             )
-        self._remote._guesser.begin(self._begun["prompt"], self._begun["sampling"])
+        self._remote._proposer.begin(self._begun["prompt"], self._begun["sampling"])
 
     def _features(self, known: int = 0) -> dict[str, Any]:
         """The features that `begin` asks for. known: number of leading tokens whose features are here."""
@@ -201,18 +201,18 @@ class RemoteText:
 
     def _listen(self, line: Line) -> Any:
         """Yields pieces of the text, and returns the finish reason."""
-        wanted = True  # whether the guesser may have more to propose
+        wanted = True  # whether the proposer may have more to propose
         while True:
-            room = wanted and len(self._guess) < self._remote._ahead
+            room = wanted and len(self._proposal) < self._remote._ahead
             frame = line.receive(0 if room else None)
             if frame is None:
-                more = self._remote._guesser.guess([*self._tokens, *self._guess], _BLOCK)
-                at = len(self._tokens) + len(self._guess)
-                self._guess += more
+                more = self._remote._proposer.propose([*self._tokens, *self._proposal], _BLOCK)
+                at = len(self._tokens) + len(self._proposal)
+                self._proposal += more
                 wanted = bool(more)
                 with suppress(Lost):  # what was received before comes first: the text's end, perhaps
                     if more:
-                        line.send(frames.pack("guess", at=at, tokens=more))
+                        line.send(frames.pack("propose", at=at, tokens=more))
                 continue
             frame = _checked(frame)
             if frame["op"] == "end":
@@ -229,21 +229,21 @@ class RemoteText:
             raise errors.InternalError(f"[remote] the server continues from token {frame['at']} with another text")
         if self._remote._reader and "features" in frame:
             self._remote._reader.know(frame.get("first", 0), self._remote._reader.features.unpacked(frame["features"]))
-        tokens, guessed = frame["tokens"][again:], [bool(g) for g in frame["guessed"][again:]]
+        tokens, proposed = frame["tokens"][again:], [bool(g) for g in frame["proposed"][again:]]
         if not tokens:
             return None
         text = "".join(frame["texts"][again:])
-        kept = self._guess[: len(tokens)] == tokens
-        self._guess = self._guess[len(tokens) :] if kept else []
+        kept = self._proposal[: len(tokens)] == tokens
+        self._proposal = self._proposal[len(tokens) :] if kept else []
         self._tokens += tokens
-        self._guessed += guessed
+        self._proposed += proposed
         self._reported += text
         self._rounds += 1
-        return RemotePiece(text, tokens, guessed)
+        return RemotePiece(text, tokens, proposed)
 
     def _alone(self) -> Any:
         """Continues with the client's own model, and returns the finish reason."""
-        model = self._remote._guesser.model
+        model = self._remote._proposer.model
         if model is None:
             _log.warning("the server is gone, and there is no model here to continue with")
             return "lost"
@@ -253,7 +253,7 @@ class RemoteText:
         with model.submit([*self._begun["prompt"], *self._tokens], **options) as stream:
             for event in stream:
                 self._tokens.append(event.token)
-                self._guessed.append(False)
+                self._proposed.append(False)
                 self._reported += event.text
                 yield RemotePiece(event.text, [event.token], [False], True)
             return stream.result.finish_reason

@@ -1,11 +1,11 @@
 """Frames between a client that drafts and the server that verifies: msgpack maps, one in a WebSocket message.
 
-From the client, first `begin`, or `resume` on a new line where the old one broke; then `guess` as often as it likes,
-which goes on where the guess before ended or takes back what it said of `at` and after; `cancel` ends the text. From
+From the client, first `begin`, or `resume` on a new line where the old one broke; then `propose` as often as it likes,
+which goes on where the proposal before ended or takes back what it said of `at` and after; `cancel` ends the text. From
 the server, first `begun`, or `gone` where it no longer has the text; then `tokens` after each round; in the end `end`
 or `error`.
-A guess counts where it equals what the model draws. Tokens alone travel; and where the client's guesser is a head, what
-it reads of the model's states (features.py), token by token, of those that the client lacks.
+A proposal counts where it equals what the model draws. Tokens alone travel; and where the client's proposer is a head,
+what it reads of the model's states (features.py), token by token, of those that the client lacks.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _OPTIONAL: dict[str, dict[str, Any]] = {
 _FIELDS: dict[str, dict[str, Any]] = {
     "begin": {"version": int, "prompt": (str, list), "options": dict},
     "resume": {"version": int, "id": str, "at": int, "digest": int},
-    "guess": {"at": int, "tokens": list},
+    "propose": {"at": int, "tokens": list},
     "cancel": {},
     "begun": {"id": str, "prompt": list, "sampling": dict, "vocabulary": str},
     "gone": {},
-    "tokens": {"at": int, "tokens": list, "guessed": list, "texts": list},
+    "tokens": {"at": int, "tokens": list, "proposed": list, "texts": list},
     "end": {"reason": str},
     "error": {"message": str, "status": int},
 }
@@ -63,7 +63,7 @@ def unpack(data: Any, *ops: str) -> dict[str, Any]:
         value = frame.get(name)
         if not isinstance(value, kind) or isinstance(value, bool):
             raise InvalidArgument(f"[remote] {name} of {op!r} is {value!r:.80}, want {kind}")
-        numbers = {"at": [value], "first": [value], "known": [value], "tokens": value, "guessed": value}.get(name, ())
+        numbers = {"at": [value], "first": [value], "known": [value], "tokens": value, "proposed": value}.get(name, ())
         if not all(isinstance(one, int) and 0 <= one < 1 << 31 for one in numbers):
             raise InvalidArgument(f"[remote] {name} of {op!r} is {value!r:.80}, want integers from 0 on of 31 bits")
     return frame

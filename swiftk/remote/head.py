@@ -65,10 +65,10 @@ class Head:
         """rows: [tokens, floats], features of tokens from `first` on, counted from the prompt's first."""
         self._native.know(first, rows)
 
-    def guess(self, text: Sequence[int], count: int) -> list[int]:
+    def propose(self, text: Sequence[int], count: int) -> list[int]:
         if self.known < len(self._prompt):
             return []  # the features have not arrived yet
-        return self._native.guess([*self._prompt, *text], count)
+        return self._native.propose([*self._prompt, *text], count)
 
     def close(self) -> None:
         """Does nothing: another connection may use the head next."""

@@ -11,7 +11,7 @@ class RemotePiece:
 
     text: str  # may be empty: half a character is held back
     tokens: list[int]
-    guessed: list[bool]  # for each token: whether the client proposed it and the server accepted it
+    proposed: list[bool]  # for each token: whether the client proposed it and the server accepted it
     alone: bool = False  # from the client's own model, because the server was gone
 
 
@@ -24,7 +24,7 @@ class RemoteResult:
     finish_reason: str  # "stop", "length"; "lost": the server was gone, and no model here could continue
     seed: int
     prompt_tokens: list[int]
-    guessed: list[bool]  # as in RemotePiece
+    proposed: list[bool]  # as in RemotePiece
     alone_from: int | None  # index of the first token of the client's own model; None: all are the server's
     lost: int  # number of broken connections
     sent: int  # bytes sent to the server

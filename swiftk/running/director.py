@@ -121,7 +121,7 @@ class Director:
         if turn.given_up and optimizer.give_up(turn.given_up):
             engine.go_on(number)
         if r.draft_steps and turn.plain:
-            planned = replace(r, tokens=r.tokens - r.guessed)  # a plan gets no credit for what others gave
+            planned = replace(r, tokens=r.tokens - r.proposed)  # a plan gets no credit for what others gave
             optimizer.observe(planned, turn.plain)
         right = [rank == 0 for _, rank in turn.outcomes] if r.draft_steps else []
         plain = turn.plain or turn.verify  # in "always" none is ever measured

@@ -85,7 +85,7 @@ class Stream:
         """From any thread. The text ends and keeps its tokens; finish_reason is "cancelled"."""
         self._ticket.cancel()
 
-    def guess(self, tokens: Sequence[int], at: int | None = None) -> None:
+    def propose(self, tokens: Sequence[int], at: int | None = None) -> None:
         """Proposes the next tokens of the text, for drafter="host". Replaces the proposal before. From any thread.
 
         tokens: token ids. at: index among the text's new tokens of the first one; default: the token after those that
@@ -93,7 +93,7 @@ class Stream:
         after a wrong one nothing more is proposed. No error if the text has ended.
         """
         behind = len(self._text.events) if at is None else at
-        self._ticket.guess(self._text.recorder.prompt_tokens + behind, tokens)
+        self._ticket.propose(self._text.recorder.prompt_tokens + behind, tokens)
 
     def close(self) -> None:
         """Cancels the text; its result has the tokens so far."""
@@ -169,9 +169,9 @@ class Stream:
         recorder.round(turn, by, len(events), cut)
         recorder.decode += turn.seconds
         recorder.run += turn.run
-        guessed = sum(source != "plan" for source in by)
+        proposed = sum(source != "plan" for source in by)
         clocked = turn.seconds, turn.draft, turn.steps, turn.verify, turn.nodes
-        tree = Round(*clocked, len(events), len(by), guessed, turn.drafted, cut)
+        tree = Round(*clocked, len(events), len(by), proposed, turn.drafted, cut)
         why = explain(turn, self._ticket.engine.explained, self._spell) if self._spell else ""
         recorder.rounds.append(TracedRound(tree, _skip(turn.plan) if turn.plan else None, recorder.decode, why))
         if self._text.stopper.finish is None:  # a cut block says nothing about what pays

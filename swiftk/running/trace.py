@@ -43,7 +43,7 @@ class Trace:
         found: dict[str, PlanStats] = {}
         for skip, one in ((t.skip, t.round) for t in self.rounds if t.skip is not None and t.round.draft_steps):
             before = found.get(self.words(skip), PlanStats())
-            planned = one.accepted - one.guessed
+            planned = one.accepted - one.proposed
             found[self.words(skip)] = PlanStats(
                 before.rounds + 1,
                 before.steps + one.draft_steps,

@@ -50,7 +50,7 @@ class Auto(Optimizer):
         self._total = self._opened = 0  # tokens, over the optimizer's life; when the last search began
         self._rate = 0.0  # seconds of scoring a token, for a plan of a plain step's price
         self._thinking = 0.0  # seconds of judging what a score says
-        self._guessed = 0.0  # share of tokens that sources proposed, lately
+        self._proposed = 0.0  # share of tokens that sources proposed, lately
         self._loss, self._usual, self._rounds = 0.0, 0.0, 0
         self._before = (self.current, 0.0)  # the incumbent before this one, and its live rate
         self._proven: list[DraftConfig] = []  # that had drafted for a while at a gain
@@ -64,12 +64,12 @@ class Auto(Optimizer):
             self._adopt(self._config("remembered", known))
 
     def _shared(self) -> bool:
-        return self._guessed > _SHARED
+        return self._proposed > _SHARED
 
     def observe(self, r: Round, plain_seconds: float) -> None:
         Optimizer.observe(self, r, plain_seconds)
         skip = self.current.skip
-        self._guessed += 0.1 * (r.guessed / (r.tokens + r.guessed) - self._guessed)
+        self._proposed += 0.1 * (r.proposed / (r.tokens + r.proposed) - self._proposed)
         if self._rounds % LOOK_EVERY == 0:
             self.prices.observe(skip, self.measured.price(skip))
         gained = r.tokens - self.measured.usual(r, skip)  # a machine that stutters is no change of text
@@ -206,7 +206,7 @@ class Auto(Optimizer):
         return False
 
     def _open_window(self, progress: Progress) -> None:
-        """Scored tokens are generated ones: it is these that a draft must guess."""
+        """Scored tokens are generated ones: it is these that a draft must get right."""
         self._end = progress.prompt + progress.generated - 1
         last = self._windows[-1][1] if self._windows else max(progress.prompt, self._since)
         if self._end - last >= (_WINDOW if self._windows else _FIRST):

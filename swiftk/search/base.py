@@ -143,7 +143,7 @@ class Progress:
     plain_seconds: float  # of a plain step of the texts that decode together; 0 while unknown
     resting: bool = False  # drafting does
     tokens: int = 0  # of the last round
-    right: Sequence[bool] = ()  # for the first of these, whether the plan's best guess was right
+    right: Sequence[bool] = ()  # for the first of these, whether the plan's best token was right
 
 
 @dataclass(frozen=True, slots=True)

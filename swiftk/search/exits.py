@@ -1,5 +1,5 @@
-"""Early exits by time, as in DEL (arXiv 2504.05598): one pass of the target says what every exit would have guessed of
-the last tokens; the exit that promises most tokens per time drafts, chosen again as the text goes on."""
+"""Early exits by time, as in DEL (arXiv 2504.05598): one pass of the target says what every exit would have proposed
+for the last tokens; the exit that promises most tokens per time drafts, chosen again as the text goes on."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Exits(Optimizer):
         """length: of the chains that a fixed rule drafts; None: the planner draws them out as long as that pays."""
         self.n_layers, self.prices, self._length = n_layers, prices, length
         self._configs: dict[int, DraftConfig] = {}
-        self._layer = max(1, n_layers // 4)  # that drafts; a guess, until the first score
+        self._layer = max(1, n_layers // 4)  # that drafts, until the first score says better
         self._seen: dict[int, Rates] = {}  # of every exit that was scored
         super().__init__(self._config(self._layer), measured)
         self._budget = Budget()

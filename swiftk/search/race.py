@@ -17,8 +17,8 @@ class Race:
     """The incumbent and its challengers.
 
     price: of a draft step of a set. paired: whether only scores on the same tokens show who is better, as where sources
-    guess the easy ones and drafts see the rest. margin: a lead counts once it exceeds this over the square root of the
-    outcomes it was seen on.
+    propose the easy ones and drafts see the rest. margin: a lead counts once it exceeds this over the square root of
+    the outcomes it was seen on.
     """
 
     def __init__(

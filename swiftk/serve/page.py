@@ -66,7 +66,7 @@ function headers() {
 
 function show(text, source) {
   const span = document.createElement("span");
-  span.className = source ? colours[source] || "guess" : "plain";
+  span.className = source ? colours[source] || "source" : "plain";
   span.title = source || "the model";
   span.textContent = text;
   at("text").append(span);
@@ -75,7 +75,7 @@ function show(text, source) {
 function legend(counts) {
   at("legend").replaceChildren(...Object.entries(counts).map(([source, n]) => {
     const one = document.createElement("span"), colour = document.createElement("i");
-    colour.className = source === "the model" ? "plain" : colours[source] || "guess";
+    colour.className = source === "the model" ? "plain" : colours[source] || "source";
     one.append(colour, source + " " + n);
     return one;
   }));

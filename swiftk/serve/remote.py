@@ -39,7 +39,7 @@ class Server(Protocol):
 
 
 class Held:
-    """A text, all that it said so far, and what is guessed of it; it outlives its line."""
+    """A text, all that it said so far, and what is proposed for it; it outlives its line."""
 
     def __init__(
         self, text: Text, prompt: list[int], sampling: Mapping[str, Any], features: Features | None = None
@@ -51,7 +51,7 @@ class Held:
         self.result: Result | None = None
         self.failed: BaseException | None = None
         self.line: object = None  # that receives it, the last one
-        self._at, self._guess = 0, list[int]()
+        self._at, self._proposal = 0, list[int]()
         self._grew = asyncio.Condition()
         self._receiving = asyncio.create_task(self._receive())
 
@@ -81,21 +81,21 @@ class Held:
         async with self._grew:
             await self._grew.wait_for(lambda: more() or self.result or self.failed)
 
-    def guess(self, at: int, tokens: list[int]) -> None:
+    def propose(self, at: int, tokens: list[int]) -> None:
         kept = at - self._at
-        if not 0 <= kept <= len(self._guess):
-            self._at, self._guess, kept = at, [], 0
-        self._guess[kept:] = tokens
-        past = max(min(len(self.events) - self._at, len(self._guess)), 0)
-        self._at, self._guess = self._at + past, self._guess[past:]
-        self.text.guess(self._guess, self._at)
+        if not 0 <= kept <= len(self._proposal):
+            self._at, self._proposal, kept = at, [], 0
+        self._proposal[kept:] = tokens
+        past = max(min(len(self.events) - self._at, len(self._proposal)), 0)
+        self._at, self._proposal = self._at + past, self._proposal[past:]
+        self.text.propose(self._proposal, self._at)
 
     def reported(self, said: int, known: int) -> dict[str, Any]:
         """Tokens after `said` and features after `known`, as a frame has them. Tokens do not wait for many
         features, as a long prompt has them."""
         new, rows = self.events[said:], self.rows[known:]
-        guessed = [int(e.source == "host") for e in new]
-        frame = {"at": said, "tokens": [e.token for e in new], "guessed": guessed, "texts": [e.text for e in new]}
+        proposed = [int(e.source == "host") for e in new]
+        frame = {"at": said, "tokens": [e.token for e in new], "proposed": proposed, "texts": [e.text for e in new]}
         if rows:
             most = max(_FEATURES // len(rows[0]), 1)
             rows = [] if new and len(rows) > most else rows[:most]
@@ -106,7 +106,7 @@ class Held:
 
 
 def _sampling(o: GenerateOptions) -> dict[str, Any]:
-    """The sampler that draws the text, for a client that guesses its draws. Fields that are off are left out, but for
+    """The sampler that draws the text, for a client that proposes its draws. Fields that are off are left out, but for
     those of which the client's model may have other defaults."""
     reported = {name: (getattr(o, name), one.checkpoint) for name, one in table(TextOptions).items() if one.sampler}
     return {"seed": o.seed, **{name: value for name, (value, always) in reported.items() if value or always}}
@@ -205,8 +205,8 @@ class Remotes:
 
     async def _receive(self, socket: WebSocket, held: Held) -> None:
         try:
-            while (frame := await self._read(socket, "guess", "cancel"))["op"] == "guess":
-                held.guess(frame["at"], frame["tokens"])
+            while (frame := await self._read(socket, "propose", "cancel"))["op"] == "propose":
+                held.propose(frame["at"], frame["tokens"])
             held.close()
         except SwiftkError as error:
             held.failed = error

@@ -42,8 +42,8 @@ class Text:
     def result(self) -> Result:
         return self._stream.result
 
-    def guess(self, tokens: Sequence[int], at: int) -> None:
-        self._stream.guess(tokens, at)
+    def propose(self, tokens: Sequence[int], at: int) -> None:
+        self._stream.propose(tokens, at)
 
     def close(self) -> None:
         self._stream.cancel()

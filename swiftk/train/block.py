@@ -69,7 +69,7 @@ class Markov(nn.Module):
 
 
 class Confidence(nn.Module):
-    """How often the guess at a place is right, foretold from what the layers say and the token before (DSpark)."""
+    """How often the token proposed for a place is right, foretold by the layers and the token before (DSpark)."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -170,7 +170,7 @@ def loss_of(log_q: Tensor, p: Tensor, counts: Tensor | None, weight: Tensor, tv:
 
 def doubt_of(sure: Tensor, log_q: Tensor, p: Tensor, weight: Tensor) -> Tensor:
     """Cross entropy of how sure each place is [B, A, block] with the share of both distributions that overlaps, in
-    which a guess is right (DSpark). p [.., its tokens]: the model's probabilities of these among all."""
+    which a proposed token is right (DSpark). p [.., its tokens]: the model's probabilities of these among all."""
     overlap = torch.minimum(p, log_q.detach().exp()).sum(-1)
     entropy = F.binary_cross_entropy_with_logits(sure.float(), overlap, reduction="none")
     return (entropy * weight).mean() / weight.mean()
@@ -218,12 +218,12 @@ class Block:
         return loss_of(log_q, p, counts, weight, self.settings.tv) + doubt_of(sure, log_q, whole, weight)
 
     def right(self, batch: np.ndarray, rng: np.random.Generator) -> Tensor:
-        """[n, places] whether the best guess is the model's own, at each place of some drafts."""
+        """[n, places] whether the best token is the model's own, at each place of some drafts."""
         logits, _, target = self._drafted(batch, rng)
-        guesses = logits.argmax(-1)
+        proposals = logits.argmax(-1)
         if self.module.lm_head is not None:
-            guesses = self.module.ids[guesses]
-        return (guesses == target.argmax(-1)).flatten(0, 1)
+            proposals = self.module.ids[proposals]
+        return (proposals == target.argmax(-1)).flatten(0, 1)
 
     def config(self) -> dict[str, Any]:
         """config.json as speculators write it for "dspark"; layers' outputs are numbered as transformers' states."""

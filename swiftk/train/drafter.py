@@ -96,7 +96,7 @@ class DrafterTrainer(trainer.Trainer):
         return loss.item(), []
 
     def validate(self) -> None:
-        """How often the best guess at each place is the model's, where all before are given; and the mean length of
+        """How often the best token at each place is the model's, where all before are given; and the mean length of
         what would be accepted of a chain."""
         s = self.settings
         starts = range(0, len(self.tokens.valid) - s.context - 1, s.context)[: s.eval_batches * s.batch]

@@ -160,11 +160,11 @@ class Eagle:
         return loss_of(logits, *self.module.likely(target), decay)
 
     def right(self, batch: np.ndarray, rng: np.random.Generator) -> Tensor:
-        """[n, places] whether the best guess is the model's own, at each step from each place."""
+        """[n, places] whether the best token is the model's own, at each step from each place."""
         logits, target = self._drafted(batch)
         n, best = logits[-1].shape[1], target.argmax(-1)
-        guesses = [self.module.ids[step[:, :n].argmax(-1)] for step in logits]
-        return torch.stack([g == best[:, 1 + k : 1 + k + n] for k, g in enumerate(guesses)], -1).flatten(0, 1)
+        proposals = [self.module.ids[step[:, :n].argmax(-1)] for step in logits]
+        return torch.stack([g == best[:, 1 + k : 1 + k + n] for k, g in enumerate(proposals)], -1).flatten(0, 1)
 
     def config(self) -> dict[str, Any]:
         """config.json as SpecForge writes it; layers are numbered by their outputs."""

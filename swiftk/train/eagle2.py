@@ -93,12 +93,12 @@ class Eagle2:
         return F.smooth_l1_loss(said, features[:, 1:]) - _CE * (p * log_q).sum(-1).mean()
 
     def right(self, batch: np.ndarray, rng: np.random.Generator) -> Tensor:
-        """[n, places] whether the best guess is the model's own, at each step from each place."""
+        """[n, places] whether the best token is the model's own, at each step from each place."""
         features, logits, tokens = self._read_text(batch)
         steps, best = self._drafted(features, tokens, self.places), logits.argmax(-1)
         n = steps[-1].shape[1]
-        guesses = [F.linear(step[:, :n], self.model.head).argmax(-1) for step in steps]
-        return torch.stack([g == best[:, 1 + k : 1 + k + n] for k, g in enumerate(guesses)], -1).flatten(0, 1)
+        proposals = [F.linear(step[:, :n], self.model.head).argmax(-1) for step in steps]
+        return torch.stack([g == best[:, 1 + k : 1 + k + n] for k, g in enumerate(proposals)], -1).flatten(0, 1)
 
     def config(self) -> dict[str, Any]:
         """config.json as EAGLE has it: of a model with one layer."""

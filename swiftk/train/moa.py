@@ -136,20 +136,20 @@ class Moa:
         last = _last_observed(batch.shape, every, np.zeros_like(every))
         if self.settings.observe_all:
             last = np.tile(np.maximum(np.arange(batch.shape[1]) - 1, 0), (len(batch), 1))
-        guessed, wanted = self.states(batch, last, staircase)
-        log_q, log_p = guessed.logits.float().log_softmax(-1), wanted.logits.log_softmax(-1)
+        proposed, wanted = self.states(batch, last, staircase)
+        log_q, log_p = proposed.logits.float().log_softmax(-1), wanted.logits.log_softmax(-1)
         divergence = F.kl_div(log_q, log_p, reduction="none", log_target=True).sum(-1).mean()
-        error = F.smooth_l1_loss(guessed.after.float(), wanted.after)
+        error = F.smooth_l1_loss(proposed.after.float(), wanted.after)
         if self.behind:
-            error = (error + F.smooth_l1_loss(guessed.before.float(), wanted.before)) / 2
+            error = (error + F.smooth_l1_loss(proposed.before.float(), wanted.before)) / 2
         return self.settings.kl * divergence + error
 
     def right(self, batch: np.ndarray, rng: np.random.Generator) -> Tensor:
-        """[n, places] whether the best guess is the model's own, so many tokens after what was observed last."""
+        """[n, places] whether the best token is the model's own, so many tokens after what was observed last."""
         every = np.full(len(batch), self.places + 1)
         phase = rng.integers(0, every)
-        guessed, wanted = self.states(batch, _last_observed(batch.shape, every, phase))
-        right = (guessed.logits.argmax(-1) == wanted.logits.argmax(-1)).cpu()
+        proposed, wanted = self.states(batch, _last_observed(batch.shape, every, phase))
+        right = (proposed.logits.argmax(-1) == wanted.logits.argmax(-1)).cpu()
         starts = [np.arange(p + 1, batch.shape[1] - self.places + 1, self.places + 1) for p in phase]
         return torch.cat([right[i, at[:, None] + np.arange(self.places)] for i, at in enumerate(starts)])
 

@@ -57,7 +57,7 @@ def test_rejection_repeats_a_text_that_does_not_go_by_the_clock(demo, drafter):
     options["recall"] = False  # what is proposed decides which draws are made
     got = demo.generate(PROMPT, max_new_tokens=N, ignore_eos=True, **options)
     assert len(got.tokens) == N
-    if drafter in ("lookup", "lookahead", "parallel", "template"):  # all that they guess, whatever it costs
+    if drafter in ("lookup", "lookahead", "parallel", "template"):  # all that they propose, whatever it costs
         assert demo.generate(PROMPT, max_new_tokens=N, ignore_eos=True, **options).tokens == got.tokens
 
 
@@ -69,7 +69,7 @@ def test_the_end_of_the_text_is_kept(demo, budget):
         assert got.tokens == plain(demo, "the " * 20, max_new_tokens=budget).tokens
 
 
-def test_stop_strings_end_inside_of_a_guessed_block(demo):
+def test_stop_strings_end_inside_of_a_proposed_block(demo):
     loop = plain(demo, max_new_tokens=200)
     stop = loop.text[-12:]
     want = plain(demo, max_new_tokens=200, stop=[stop])

@@ -79,7 +79,7 @@ def test_a_mask_takes_the_best_of_what_is_allowed(lm):
 
 
 def test_what_is_forced_is_drafted():
-    """Without a plan nobody else can guess what was never said."""
+    """Without a plan nobody else can propose what was never said."""
     form = {"type": "json_schema", "schema": {"const": "zqxwvkjh-0918-zyxwvut-3746-qpzm"}}
     accepted = 0
     for _ in range(4):  # where the machine stutters the clock may forbid it, to one that has learned so for long

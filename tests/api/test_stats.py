@@ -61,7 +61,7 @@ def test_one_block_that_was_cut_says_nothing():
     assert (s.num_draft_tokens, s.num_accepted_draft_tokens, s.speculation) == (4, 2, "on")
 
 
-def test_what_sources_guess_is_no_draft_token():
+def test_what_sources_propose_is_no_draft_token():
     r = Recorder(generated=1)
     r.round(turn(steps=0, drafted=0, nodes=9), ["suffix"] * 6, 7, False)
     r.round(turn(drafted=5, nodes=9), ["plan", "suffix", "plan"], 4, False)  # a step has read two nodes at once

@@ -37,7 +37,7 @@ static void* submit(void* argument) {
     request.params = &params;
     pthread_mutex_lock(&guard);
     CHECK_OK(swiftk_engine_submit(client->engine, &request, &t->id));
-    CHECK_OK(swiftk_engine_guess(client->engine, t->id, 4 + i, t->prompt, 4)); /* true or not, nothing changes */
+    CHECK_OK(swiftk_engine_propose(client->engine, t->id, 4 + i, t->prompt, 4)); /* true or not, nothing changes */
     pthread_mutex_unlock(&guard);
   }
   return NULL;
@@ -115,10 +115,10 @@ int main(int argc, char** argv) {
   CHECK_OK(swiftk_engine_create(model, &params, &engine));
   CHECK_BAD(swiftk_engine_submit(engine, &bad, &id));
   CHECK_BAD(swiftk_engine_submit(engine, NULL, &id));
-  CHECK_BAD(swiftk_engine_guess(NULL, 1, 0, NULL, 0));
-  CHECK_BAD(swiftk_engine_guess(engine, 1, 0, NULL, 1));
-  CHECK_BAD(swiftk_engine_guess(engine, 1, -1, texts[0].prompt, 1));
-  CHECK_OK(swiftk_engine_guess(engine, 1, 0, NULL, 0));
+  CHECK_BAD(swiftk_engine_propose(NULL, 1, 0, NULL, 0));
+  CHECK_BAD(swiftk_engine_propose(engine, 1, 0, NULL, 1));
+  CHECK_BAD(swiftk_engine_propose(engine, 1, -1, texts[0].prompt, 1));
+  CHECK_OK(swiftk_engine_propose(engine, 1, 0, NULL, 0));
   CHECK_OK(swiftk_engine_step(engine, &events, &n));
   CHECK(n == 0);
   for (c = 0; c < TEXTS; ++c) make(&texts[c], c);

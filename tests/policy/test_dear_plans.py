@@ -17,7 +17,7 @@ PLAN, HEAD = (
 
 @pytest.mark.parametrize("always", [False, True])
 def test_always_drafts_though_sources_alone_would_go_faster(always):
-    """By time, a plan that is dear and wrong takes no step in a text whose guesses come true."""
+    """By time, a plan that is dear and wrong takes no step in a text whose proposals come true."""
     one = _testing.Planner(model(), directed=True, always=always)
     one.start_text()
     for _ in range(4):
@@ -89,7 +89,7 @@ def texts_of_a_head(one, alpha, texts, prompt=200, tokens=300, reading=0.1, c=0.
                     draft=draft,
                     verify=1.05,
                     outcomes=received,
-                    guessed=(),
+                    proposed=(),
                     reading=reading * behind,
                     read=behind,
                     first_step=first,
@@ -121,8 +121,8 @@ def test_a_head_that_helps_reads_every_text(headed):
     assert max(texts_of_a_head(_testing.Planner(headed, directed=True), 0.6, 6)) < 0.87
 
 
-def test_what_was_read_is_not_held_against_the_first_guesses(headed):
-    """Reading the prompt takes two thirds of what drafting may lose at first; a wrong guess, a third."""
+def test_what_was_read_is_not_held_against_the_first_proposals(headed):
+    """Reading the prompt takes two thirds of what drafting may lose at first; a wrong proposal, a third."""
     ended = []
     for seed in range(20):
         planner = _testing.Planner(headed, directed=True)
@@ -168,7 +168,7 @@ def test_before_a_head_was_tried_it_reads_what_a_trial_may_cost(guided):
     assert {ALONE, GUIDED} & set(plans_of(long, 400, 2000))
 
 
-def test_where_guesses_outrun_all_plans_the_better_of_them_stands_by(guided):
+def test_where_proposals_outrun_all_plans_the_better_of_them_stands_by(guided):
     """A paste makes a text faster than either plan; the head, which was wrong all the time, gains no doubt by it."""
     one = _testing.Planner(guided)
     one.start_text()

@@ -92,20 +92,20 @@ def test_the_reason_is_in_numbers():
 
 
 @given(st.floats(0.0, 0.2), st.integers(1, 63), st.floats(0.0, 0.6), st.integers(0, 2**32))
-def test_drafters_alone_lose_no_more_than_their_budget(row, guessed, alpha, seed):
-    """On a machine where a row costs what it costs, however much they guess."""
+def test_drafters_alone_lose_no_more_than_their_budget(row, proposed, alpha, seed):
+    """On a machine where a row costs what it costs, however much they propose."""
     rng, one, lost = random.Random(seed), planner(plans=False, drafters=[LOOKUP]), 0.0
     for done in range(1, 600):
         found = one.next()
         assert not found["drafts"]
-        rows, accepted = min(found["rows"], 1 + guessed) if found["guesses"] else 1, 0
+        rows, accepted = min(found["rows"], 1 + proposed) if found["proposals"] else 1, 0
         assert rows >= 1
         while accepted + 1 < rows and rng.random() < alpha:
             accepted += 1
         seconds = 1 + row * (rows - 1)
         one.learn(accepted + 1, rows=rows, verify=seconds)
         lost += seconds - accepted - 1
-        wrong = row * guessed  # one tree, before it was known what its rows cost
+        wrong = row * proposed  # one tree, before it was known what its rows cost
         assert lost <= 1 + 0.01 * done + wrong
 
 
@@ -206,9 +206,9 @@ def test_what_a_search_costs_beside_rounds_is_drafting_s_to_earn():
 # Some drafts rest while others go on
 
 
-def with_drafters(draft_cost, guess_cost, guessed, tokens=4000):
-    """(seconds over plain seconds, what rounds did) where drafts are never right, and `guessed` tokens a round of what
-    drafters that cost no step guess."""
+def with_drafters(draft_cost, proposal_cost, proposed, tokens=4000):
+    """(seconds over plain seconds, what rounds did) where drafts are never right, and `proposed` tokens a round of what
+    drafters that cost no step propose."""
     one, total, done, did = planner(directed=True, drafters=[SUFFIX]), 0.0, 0, []
     while done < tokens:
         found = one.next(PLAN)
@@ -216,9 +216,9 @@ def with_drafters(draft_cost, guess_cost, guessed, tokens=4000):
             did.append("draft")
             seconds, n = 1.0 + draft_cost, 1
             one.learn(1, rows=3, draft_steps=1, draft=draft_cost, verify=1.0)
-        elif found["guesses"]:
-            did.append("guess")
-            seconds, n = 1.0 + guess_cost, 1 + guessed
+        elif found["proposals"]:
+            did.append("proposal")
+            seconds, n = 1.0 + proposal_cost, 1 + proposed
             one.learn(n, rows=5, verify=seconds)
         else:
             did.append("plain")
@@ -230,13 +230,13 @@ def with_drafters(draft_cost, guess_cost, guessed, tokens=4000):
 
 def test_where_drafting_rests_other_drafters_go_on():
     ratio, did = with_drafters(0.5, 0.1, 1)
-    assert did[-500:].count("guess") > 480
+    assert did[-500:].count("proposal") > 480
     assert ratio < 0.65
 
 
 def test_drafters_that_lose_rest_too():
     ratio, did = with_drafters(0.5, 0.1, 0)
-    assert did.count("guess") > 20, "they were tried"
+    assert did.count("proposal") > 20, "they were tried"
     assert did[-1000:].count("plain") > 600
     assert ratio < 1.035
 
@@ -245,10 +245,10 @@ def test_drafters_alone_rest_where_they_lose():
     """Without a plan there is nothing that would rest before them, and nothing that goes on meanwhile."""
     one, total, done, did = planner(plans=False, drafters=[SUFFIX]), 0.0, 0, []
     while done < 224:
-        guesses = one.next()["guesses"]
-        seconds = 1.4 if guesses else 1.0
-        one.learn(1, rows=8 if guesses else 1, verify=seconds)
-        did.append(guesses)
+        proposals = one.next()["proposals"]
+        seconds = 1.4 if proposals else 1.0
+        one.learn(1, rows=8 if proposals else 1, verify=seconds)
+        did.append(proposals)
         total, done = total + seconds, done + 1
     assert 3 <= sum(did) <= 9, "they were tried, and soon given up"
     assert total / done < 1.02

@@ -1,5 +1,5 @@
-"""A head at the client: what it reads comes from the server, its guesses are those that it makes there, and the text is
-the server's own, token for token."""
+"""A head at the client: what it reads comes from the server, its proposals are those that it makes there, and the text
+is the server's own, token for token."""
 
 import numpy as np
 import pytest
@@ -53,14 +53,14 @@ def url(lm):
 
 
 class Recorded(remote.Head):
-    """Keeps what it is given, and what it guesses."""
+    """Keeps what it is given, and what it proposes."""
 
     def __init__(self, target, head, **options):
         super().__init__(target, head, threads=1, **options)
 
     def begin(self, prompt, sampling):
         super().begin(prompt, sampling)
-        self.rows, self.guesses, self.bytes = np.zeros((0, self.features.width), np.float32), [], 0
+        self.rows, self.proposals, self.bytes = np.zeros((0, self.features.width), np.float32), [], 0
 
     def know(self, first, rows):
         assert first <= len(self.rows)
@@ -68,9 +68,9 @@ class Recorded(remote.Head):
         self.rows = np.concatenate([self.rows[:first], rows])
         super().know(first, rows)
 
-    def guess(self, text, count):
-        found = super().guess(text, count)
-        self.guesses.append(([*self._prompt, *text], self.known, found))
+    def propose(self, text, count):
+        found = super().propose(text, count)
+        self.proposals.append(([*self._prompt, *text], self.known, found))
         return found
 
 
@@ -88,17 +88,17 @@ def test_the_text_is_the_servers(url, lm, target, folders, kind, sampling):
     head = Recorded(target, folders[kind])
     with dial(url, head) as line:
         got = line.generate(PROMPT, **asked, **sampling)
-        guesses = head.guesses
+        proposals = head.proposals
         again = line.generate(PROMPT[:20], **ASKED, **sampling)
     assert (got.tokens, got.text, got.finish_reason) == (want.tokens, want.text, want.finish_reason)
     assert again.tokens == lm.generate(PROMPT[:20], **ASKED, **sampling, speculate=False).tokens
-    assert sum(len(found) for *_, found in guesses) > 0
+    assert sum(len(found) for *_, found in proposals) > 0
     assert got.received > got.rounds and got.lost == 0
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_guesses_are_those_of_the_server(lm, target, folders, kind, sampling):
+def test_proposals_are_those_of_the_server(lm, target, folders, kind, sampling):
     """Bit for bit the same states, and so the same chains, whether they are made at once or go on."""
     sampling = {"seed": 0, **sampling}
     tokens, rows = states(lm, kind, PROMPT, **ASKED, **sampling)
@@ -115,9 +115,9 @@ def test_guesses_are_those_of_the_server(lm, target, folders, kind, sampling):
         assert text == tokens[: len(text)] and len(want) == 4
         end = len(PROMPT) + len(text) - 1
         head.know(head.known, rows[head.known : end])
-        assert head.guess(text, 2) == want[:2]
-        assert head.guess([*text, *want[:2]], 9)[:2] == want[2:]
-        assert head.guess([*text, want[0]], 3) == want[1:]
+        assert head.propose(text, 2) == want[:2]
+        assert head.propose([*text, *want[:2]], 9)[:2] == want[2:]
+        assert head.propose([*text, want[0]], 3) == want[1:]
         session.commit(len(session.verify()))
 
 
@@ -229,7 +229,7 @@ def test_a_client_needs_no_layers(url, lm, target, folders, tmp_path):
         head = remote.Head(folder, folders["eagle1"], **EXACT)
         head.begin(PROMPT, {**GREEDY, "seed": 0})
         head.know(0, rows)
-        found.append(head.guess(text[: len(rows) - len(PROMPT) + 1], 6))
+        found.append(head.propose(text[: len(rows) - len(PROMPT) + 1], 6))
     assert found[0] == found[1] and len(found[0]) == 6
     with dial(url, remote.Head(small, folders["eagle1"])) as line:
         assert line.generate(PROMPT, **ASKED).tokens == lm.generate(PROMPT, **ASKED, speculate=False).tokens
@@ -290,23 +290,23 @@ def test_what_is_reported_must_fit(target, folders):
         head.know(1, rows)
     with pytest.raises(swiftk.InvalidArgument, match="multiple of 192"):
         head.know(0, rows[:, 1:])
-    assert head.guess([3], 4) == []
+    assert head.propose([3], 4) == []
     head.know(0, rows)
     with pytest.raises(swiftk.InvalidArgument, match="want at least"):
-        head.guess([], 4)
+        head.propose([], 4)
     with pytest.raises(swiftk.InvalidArgument, match=r"want 0\.\.319"):
-        head.guess([320], 4)
-    assert len(head.guess([3], 4)) == 4
-    assert head.guess([3] * 80, 4) == []  # a tree has 64 nodes
-    assert len(head.guess([3], 4)) == 4
+        head.propose([320], 4)
+    assert len(head.propose([3], 4)) == 4
+    assert head.propose([3] * 80, 4) == []  # a tree has 64 nodes
+    assert len(head.propose([3], 4)) == 4
     head.know(len(PROMPT), np.full((1, head.features.width), np.nan, np.float32))
     for _ in range(2):
         with pytest.raises(swiftk.NumericalError, match="NaN"):
-            head.guess([3, 4], 4)
+            head.propose([3, 4], 4)
     head.begin(PROMPT, {**GREEDY, "seed": 0})
     head.know(0, rows)
     head.know(len(PROMPT), np.ones((1000, head.features.width), np.float32))  # beyond the context
-    assert head.known == 512 and head.guess([3] * 600, 4) == []
+    assert head.known == 512 and head.propose([3] * 600, 4) == []
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A drafter at the client: the server's text, whatever is guessed and however lines break; and what is left without."""
+"""Drafts made by a client: the server's text, whatever is proposed, however lines break, and without a line."""
 
 import socket
 import subprocess
@@ -59,7 +59,7 @@ def test_the_text_is_the_servers(server, lm, small, sampling, who):
         got = line.generate(PROMPT, **ASKED, **sampling)
     assert (got.tokens, got.text, got.finish_reason) == (want.tokens, want.text, want.finish_reason)
     assert (got.seed, got.prompt_tokens) == (want.seed if sampling else got.seed, want.prompt_tokens)
-    assert got.alone_from is None and got.lost == 0 and len(got.guessed) == len(got.tokens)
+    assert got.alone_from is None and got.lost == 0 and len(got.proposed) == len(got.tokens)
     assert got.sent > 0 and got.received > len(got.tokens)
 
 
@@ -74,18 +74,18 @@ class Knows:
     def begin(self, prompt, sampling):
         pass
 
-    def guess(self, text, count):
+    def propose(self, text, count):
         return self.tokens[len(text) :][:count]
 
     def close(self):
         pass
 
 
-def test_guesses_count(server, lm, monkeypatch):
-    """The engine waits for a guess of what comes next, as of a client that is in time."""
+def test_proposals_count(server, lm, monkeypatch):
+    """The engine waits for a proposal of what comes next, as of a client that is in time."""
     asked = {"max_new_tokens": 120, "ignore_eos": True}
     want = lm.generate(PROMPT, **asked, speculate=False).tokens
-    step, guess, came, known = lm.step, Stream.guess, [1], [0]
+    step, propose, came, known = lm.step, Stream.propose, [1], [0]
 
     def waits():
         until(lambda: known[0] >= min(came[0] + 8, len(want)))
@@ -93,14 +93,14 @@ def test_guesses_count(server, lm, monkeypatch):
         came[0] += lm.last_round["tokens"]
 
     def receives(self, tokens, at=None):
-        guess(self, tokens, at)
+        propose(self, tokens, at)
         known[0] = max(known[0], at + len(tokens))
 
     monkeypatch.setattr(lm, "step", waits)
-    monkeypatch.setattr(Stream, "guess", receives)
+    monkeypatch.setattr(Stream, "propose", receives)
     with dial(server[0], Knows(want), ahead=64) as line:
         got = line.generate(PROMPT, **asked)
-    assert got.tokens == want and sum(got.guessed) > 100 and got.rounds < 40
+    assert got.tokens == want and sum(got.proposed) > 100 and got.rounds < 40
 
 
 def test_pieces_make_the_text(server, lm):
@@ -235,7 +235,7 @@ GARBAGE = st.one_of(
     st.binary(max_size=40),
     st.builds(
         lambda op, fields: frames.pack(op, **fields),
-        st.sampled_from(["begin", "resume", "guess", "cancel", "tokens", "other"]),
+        st.sampled_from(["begin", "resume", "propose", "cancel", "tokens", "other"]),
         st.dictionaries(
             st.sampled_from(["version", "prompt", "options", "id", "at", "digest", "tokens", "features", "known"]),
             st.one_of(
@@ -280,21 +280,21 @@ except swiftk.InvalidArgument as error: print(error)"""
 
 
 @pytest.mark.parametrize(
-    ("guess", "words"),
+    ("proposal", "words"),
     [
         ({"at": 1400, "tokens": [1 << 30]}, "want 0.."),
         ({"at": 1400, "tokens": [1 << 40]}, "31 bits"),
         ({"at": 1 << 40, "tokens": [1]}, "31 bits"),
         ({"at": 5, "tokens": ["a"]}, "31 bits"),
-        ({"at": 5}, "tokens of 'guess'"),
+        ({"at": 5}, "tokens of 'propose'"),
     ],
 )
-def test_garbage_after_the_beginning(server, guess, words):
+def test_garbage_after_the_beginning(server, proposal, words):
     from websockets.sync.client import connect
 
     with connect(server[0].replace("http", "ws") + frames.PATH, compression=None, open_timeout=PATIENCE) as line:
         line.send(frames.pack("begin", version=1, prompt=PROMPT, options={"max_new_tokens": 1500, "ignore_eos": True}))
-        line.send(frames.pack("guess", **guess))
+        line.send(frames.pack("propose", **proposal))
         while (frame := frames.unpack(line.recv(PATIENCE), "begun", "tokens", "error"))["op"] != "error":
             pass
     assert words in frame["message"] and frame["status"] == 400

@@ -180,7 +180,7 @@ def test_a_block_says_what_the_trained_module_says(target, folders, name):
 
 
 def test_it_foretells_from_states_alone_or_not_at_all(tmp_path, target):
-    """Without the token before, and without a confidence head: then the probability of its best guess counts."""
+    """Without the token before, and without a confidence head: then the probability of its best token counts."""
     received = {}
     for name, changes in (
         ("states", {"confidence_head_with_markov": False}),
@@ -204,7 +204,7 @@ def test_it_foretells_from_states_alone_or_not_at_all(tmp_path, target):
 
 @pytest.mark.parametrize("k", [2, 3])
 def test_a_block_grows_with_its_model(tmp_path, target, folders, k):
-    """It guesses the same, and is as sure of it."""
+    """It proposes the same, and is as sure of it."""
     found = []
     for size in (1, k):
         model, head = grow(target, tmp_path / f"{size}", size), grow(folders["dspark"], tmp_path / f"head-{size}", size)

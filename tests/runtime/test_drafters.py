@@ -1,4 +1,4 @@
-"""Trees with nodes from sources: output is plain decoding's whatever guesses, limits hold, reports are true."""
+"""Trees with nodes from sources: output is plain decoding's whatever is proposed, limits hold, reports are true."""
 
 import threading
 
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from decode import Rule, decode, open_session
-from slow_sources import slow_guess
+from slow_sources import slow_proposal
 from source_rules import LAYERS, LOOPS, PARALLEL, PROMPT, RECYCLE, SETS, SKIPS, SUFFIX, all_of, source_rule
 from swiftk import _core
 from swiftk.errors import Cancelled, InvalidArgument
@@ -89,7 +89,7 @@ def test_what_costs_no_step_is_preferred_where_it_covers(tiny_model):
     assert not session.last["at_once"]
 
 
-def test_a_step_reads_a_chain_of_guesses_at_once(tiny_model):
+def test_a_step_reads_a_chain_of_proposals_at_once(tiny_model):
     model = tiny_model("llama3", layers=LAYERS, threads=1)
     session = open_session(model, sampling=LOOPS)
     decode(session, PROMPT, 100)
@@ -105,7 +105,7 @@ def test_a_step_reads_a_chain_of_guesses_at_once(tiny_model):
 
 
 @given(timed=rules, n=st.integers(5, 60))
-def test_what_is_reported_of_guesses_is_what_came(tiny_model, timed, n):
+def test_what_is_reported_of_proposals_is_what_came(tiny_model, timed, n):
     """At each emitted token, for each source: whether its own list, asked at that place, held it."""
     model = tiny_model("llama3", layers=LAYERS, threads=1)
     session = open_session(model)
@@ -116,11 +116,11 @@ def test_what_is_reported_of_guesses_is_what_came(tiny_model, timed, n):
         session.draft(_core.TreeRule(**timed))
         text = session.history.tolist()
         emitted = session.verify()
-        reported = session.guessed
+        reported = session.proposed
         assert [one for one, _, _ in reported] == ids * len(emitted)
         if SUFFIX in ids:
             for i, e in enumerate(emitted):
-                bucket, want = slow_guess(text, [x.token for x in emitted[:i]])
+                bucket, want = slow_proposal(text, [x.token for x in emitted[:i]])
                 _, reported_bucket, rank = reported[i * len(ids) + ids.index(SUFFIX)]
                 assert reported_bucket == bucket
                 assert rank == (want[:4].index(e.token) if e.token in want[:4] else -1) or len(want) > 4
@@ -209,7 +209,7 @@ def test_a_bad_field_is_named(tiny_model, field, value):
 
 
 def test_behind_what_the_plan_has_read_only_what_it_lists_is_taken(tiny_model):
-    """Sources are a second opinion there. Before it has read, whatever they guess may be a node."""
+    """Sources are a second opinion there. Before it has read, whatever they propose may be a node."""
     model = tiny_model("llama3", layers=LAYERS, threads=1)
     session = open_session(model)
     decode(session, PROMPT, 60)

@@ -136,7 +136,7 @@ def test_trees_are_the_oracles(target, folders, form):
     assert proposed > 200 and branches > 20
 
 
-def test_guesses_of_others_are_read_in_turn(target, folders):
+def test_proposals_of_others_are_read_in_turn(target, folders):
     """A step may read a chain that the text's repetitions propose: each node waits for its parent's state. How sure the
     head is of its best token, after each node on the way that the text took, is the oracle's word."""
     oracle = EagleOracle(folders["specforge"], target)

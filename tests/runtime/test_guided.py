@@ -1,4 +1,4 @@
-"""A drafter that guides few-bit weights: its guesses are read in one step, the text stays plain decoding's."""
+"""A drafter that guides few-bit weights: its proposals are read in one step, the text stays plain decoding's."""
 
 import numpy as np
 import pytest
@@ -75,21 +75,21 @@ def certain(**more):
     return {**rule, **sure, "row_price": [1e-6] * 64, **more}
 
 
-@pytest.mark.parametrize("guesses", [0, 1, 3])
-def test_guesses_that_are_right_bring_a_step_on(target, guesses):
-    """A model that guesses for itself: passes of 1 + guesses tokens, and every one is accepted."""
+@pytest.mark.parametrize("proposals", [0, 1, 3])
+def test_proposals_that_are_right_bring_a_step_on(target, proposals):
+    """A model that proposes for itself: passes of 1 + proposals tokens, and every one is accepted."""
     session = sessions(target, target, ["own", "drafter"], copies="own")
-    session.draft(_core.TreeRule(**certain(max_draft=8, guesses=guesses)))
+    session.draft(_core.TreeRule(**certain(max_draft=8, proposals=proposals)))
     assert session.last["draft_steps"] == session.drafted_from == 8
     assert np.array_equal(session.tree_parents[:9], np.arange(-1, 8))
     assert sum(e.drafted for e in session.verify()) == 8
 
 
 def test_what_a_guide_said_is_received_where_the_text_reports(target):
-    """One that is the model itself is right wherever the text came by, once a node, however bold it was to say a guess;
+    """One that is the model itself is right wherever the text came by, once a node, however bold a proposal was;
     and a plan without a guide has none."""
     session = sessions(target, target, ["own", "drafter"], copies="own")
-    session.draft(_core.TreeRule(**certain(max_draft=6, guesses=2)))
+    session.draft(_core.TreeRule(**certain(max_draft=6, proposals=2)))
     emitted = session.verify()
     assert len(emitted) == 7
     said = session.guide_outcomes
@@ -106,27 +106,27 @@ def test_what_a_random_guide_said_is_held_against_it(target, folders):
     session = sessions(target, folders["specforge"], ["int8", "drafter"])
     ranks = []
     for _ in range(6):
-        session.draft(_core.TreeRule(**certain(max_draft=6, guesses=3)))
+        session.draft(_core.TreeRule(**certain(max_draft=6, proposals=3)))
         session.commit(len(session.verify()))
         ranks += [rank for _, rank in session.guide_outcomes]
     assert len(ranks) > 6
     assert sum(rank == 0 for rank in ranks) < len(ranks) / 2
 
 
-def test_guesses_that_were_refuted_are_not_verified(target, folders):
-    """A random head's guesses: the plan reads them, and those that it does not list leave the tree."""
+def test_proposals_that_were_refuted_are_not_verified(target, folders):
+    """A random head's proposals: the plan reads them, and those that it does not list leave the tree."""
     session = sessions(target, folders["specforge"], ["int8", "drafter"])
     rows = [i * 0.01 for i in range(64)]
-    session.draft(_core.TreeRule(**certain(max_draft=6, guesses=3, guide=[0.2] * 16, row_price=rows)))
+    session.draft(_core.TreeRule(**certain(max_draft=6, proposals=3, guide=[0.2] * 16, row_price=rows)))
     left = session.drafted_from
     assert left == session.last["draft_steps"] < session.last["drafted"] <= 6 * 4
     assert session.tree_parents.tolist()[:left] == list(range(-1, left - 1))
     assert session.verify()
 
 
-def test_a_bold_guess_is_not_read(target, folders):
+def test_a_bold_proposal_is_not_read(target, folders):
     session = sessions(target, folders["specforge"], ["int8", "drafter"])
-    session.draft(_core.TreeRule(**certain(max_draft=3, guesses=3, guide=[0.9] * 16, least_guess=0.99)))
+    session.draft(_core.TreeRule(**certain(max_draft=3, proposals=3, guide=[0.9] * 16, least_proposal=0.99)))
     assert session.last["draft_steps"] == session.drafted_from == 3
 
 
@@ -137,7 +137,7 @@ def test_any_rule_gives_plain_decoding(target, folders, seed):
     fast, found = sessions(target, folders["eagle1"], ["int4", "drafter"]), []
     while len(found) < 30:
         rule = random_rule(seed + len(found), min_step_gain=0.05, price=0.003)
-        guided = {"guesses": 1 + seed, "guide": rule["p_top1"], "least_guess": 0.1 * seed}
+        guided = {"proposals": 1 + seed, "guide": rule["p_top1"], "least_proposal": 0.1 * seed}
         found += [e.token for e in _round(fast, **rule, **guided)]
     assert found[:30] == want[:30]
 
@@ -150,7 +150,7 @@ def _round(session, **rule):
 
 
 def test_what_cannot_guide(target, folders):
-    with pytest.raises(UnsupportedModel, match="block drafter guesses behind the text alone"):
+    with pytest.raises(UnsupportedModel, match="block drafter proposes behind the text alone"):
         sessions(target, folders["block"], ["int8", "drafter"])
     lm = swiftk.load(target, device="cpu", draft_weights="int8")
     with pytest.raises(InvalidArgument, match="drafter=FOLDER"):

@@ -62,7 +62,7 @@ def test_k_and_v_are_those_that_training_reads(target, folders, dtype):
 
 
 def trained(target, folder, last):
-    """guess(text, drafted) -> logits after the text and each of the drafted tokens, by the module that is trained."""
+    """propose(text, drafted) -> logits after the text and each of the drafted tokens, by the module that is trained."""
     torch = pytest.importorskip("torch")
     from swiftk.files.safetensors_io import decode, read_folder
     from swiftk.train.drafter_settings import DrafterSettings
@@ -83,27 +83,27 @@ def trained(target, folder, last):
     kind.module = MoaDrafter(*sizes)
     kind.module.load_state_dict(stored)
 
-    def guess(text, drafted):
+    def propose(text, drafted):
         tokens = [*text, *drafted]
         known = np.minimum(np.arange(len(tokens)), len(text) - 2)  # the last token of a text is not verified yet
         with torch.no_grad():
             said, _ = kind.states(np.array([tokens]), known[None])
         return said.logits[0, len(text) - 1 :].numpy()
 
-    return guess
+    return propose
 
 
 @pytest.mark.parametrize("last", LAST)
 def test_it_says_what_the_trained_module_says(target, folders, last):
     """Chains of the best tokens; then trees, whose nodes have the best after their paths as children."""
-    guess = trained(target, folders[last], last)
+    propose = trained(target, folders[last], last)
     session = session_of(target, folders[last])
     session.prefill(np.int32(PROMPT))
     for _ in range(5):
         session.draft(_core.TreeRule(confidence=0.0, max_draft=5, width=(1, 1, 1, 1)))
         text, drafted = session.history.tolist(), session.tree_tokens[1:].tolist()
         assert len(drafted) == 5
-        assert guess(text, drafted)[:-1].argmax(-1).tolist() == drafted
+        assert propose(text, drafted)[:-1].argmax(-1).tolist() == drafted
         session.commit(len(session.verify()))
     nodes = 0
     for seed in range(4):
@@ -116,7 +116,7 @@ def test_it_says_what_the_trained_module_says(target, folders, last):
             path, at = [], node
             while at > 0:
                 path, at = [tokens[at], *path], parents[at]
-            best = np.argsort(-guess(text, path)[-1])
+            best = np.argsort(-propose(text, path)[-1])
             assert children == set(best[: len(children)].tolist())
             nodes += len(children)
         session.commit(len(session.verify()))

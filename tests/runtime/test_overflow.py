@@ -1,4 +1,4 @@
-"""A draft whose numbers overflow proposes nothing there: no text fails for what only guesses it."""
+"""A draft whose numbers overflow proposes nothing there: no text fails for what its draft alone does."""
 
 import numpy as np
 import pytest

@@ -30,8 +30,8 @@ SIBLINGS = {"p_rank": [[0.2, 0.15, 0.12, 0.02, *[0.0] * 5]] * 16}
 DEAR = {"row_price": [0.4 * i for i in range(64)]}
 
 
-def guessing(chance):
-    """Suffixes and recycled tokens propose, too; their best guesses are believed this much."""
+def proposing(chance):
+    """Suffixes and recycled tokens propose, too; their best tokens are believed this much."""
     table = [[chance, *[chance / 3] * 7]] * 16
     return {"sources": [(2, table), (3, table)], "chain": 3, "max_depth": 3}
 
@@ -86,10 +86,10 @@ def test_two_tokens_are_distributed_as_the_target_says(model, sampling, acceptan
         {**TIMED, "min_step_gain": 0.25},
         {**TIMED, **SIBLINGS, "min_step_gain": 0.0, "max_draft": 5},
         {**TIMED, **DEAR, "min_step_gain": 0.0, "stop_ids": list(range(0, VOCAB, 2))},
-        {**TIMED, **guessing(0.9), "min_step_gain": 0.5},
-        {**TIMED, **guessing(0.3), "min_step_gain": 0.5},
+        {**TIMED, **proposing(0.9), "min_step_gain": 0.5},
+        {**TIMED, **proposing(0.3), "min_step_gain": 0.5},
     ],
-    ids=["first draws", "siblings", "stops", "guesses lead", "the plan leads"],
+    ids=["first draws", "siblings", "stops", "proposals lead", "the plan leads"],
 )
 @pytest.mark.parametrize("sampling", [{"temperature": 0.7}, {"temperature": 1.5, "top_k": 7}], ids=str)
 def test_trees_by_time_change_no_distribution(model, rule, sampling, acceptance):

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import reference
-from slow_sources import BUCKETS, follower, longest_match, slow_guess
+from slow_sources import BUCKETS, follower, longest_match, slow_proposal
 from swiftk import _testing
 
 texts = st.lists(st.integers(0, 3), min_size=1, max_size=60)
@@ -25,7 +25,7 @@ def test_suffixes_match_as_far_as_they_can(text, path):
     for i in range(len(path) + 1):
         assert at[1] == len(longest_match(text, path[:i]))
         bucket, tokens = found.propose(at)
-        want_bucket, want = slow_guess(text, path[:i])
+        want_bucket, want = slow_proposal(text, path[:i])
         assert bucket == want_bucket
         assert tokens[:1] == want[:1], "what followed the longest match last"
         assert set(tokens) <= set(want) and len(tokens) == min(len(want), len(tokens)) == len(set(tokens))
@@ -183,9 +183,9 @@ def test_prompt_lookup_copies_as_transformers_does(text, ngram, tokens):
 class SlowLookahead:
     """Window and pool as dictionaries: N levels with the draw, W columns, G n-grams a token."""
 
-    def __init__(self, first_level, n, guesses):
+    def __init__(self, first_level, n, proposals):
         self.levels, self.pool = [list(first_level)], {}
-        self.most, self.columns, self.guesses = n - 1, len(first_level), guesses
+        self.most, self.columns, self.proposals = n - 1, len(first_level), proposals
 
     def learn(self, root, fresh):
         if len(self.levels) < self.most:
@@ -198,7 +198,7 @@ class SlowLookahead:
                 fresh[column],
             )
             kept = [g for g in self.pool.get(gram[0], []) if g != gram[1:]]
-            self.pool[gram[0]] = [*kept, gram[1:]][-self.guesses :]
+            self.pool[gram[0]] = [*kept, gram[1:]][-self.proposals :]
         self.levels = [*self.levels[1:], fresh]
 
 
@@ -234,8 +234,8 @@ def test_lookahead_keeps_the_ngrams_of_its_window(seed, vocab, shape):
             while True:
                 rest = [g for g in slow.pool.get(token, []) if list(g[: len(path)]) == path and len(g) > len(path)]
                 want = list(dict.fromkeys(g[len(path)] for g in reversed(rest)))
-                bucket, guessed = pool.propose(at)
-                assert guessed == want
+                bucket, proposed = pool.propose(at)
+                assert proposed == want
                 if not want:
                     break
                 assert bucket == len(path)
@@ -254,7 +254,7 @@ def test_the_window_hangs_column_by_column():
 
 
 @given(n=st.integers(1, 63), data=st.data())
-def test_jacobi_moves_its_guesses_on(n, data):
+def test_jacobi_moves_its_proposals_on(n, data):
     taken = data.draw(st.integers(1, n + 1))
     jacobi = drafter("parallel", [4, 5, 6], parallel_tokens=n)
     first = jacobi.extra_rows()

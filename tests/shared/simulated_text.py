@@ -1,4 +1,4 @@
-"""A machine and a text without a model: what a draft guesses right follows from the sublayers it leaves out. The clock
+"""A machine and a text without a model: what a draft gets right follows from the sublayers it leaves out. The clock
 is simulated, too."""
 
 import tempfile

@@ -16,7 +16,7 @@ def longest_match(text, path):
     return next(whole[i:] for i in range(len(whole) + 1) if i == len(whole) or follower(text, whole[i:]) is not None)
 
 
-def slow_guess(text, path):
+def slow_proposal(text, path):
     match = longest_match(text, path)
     followers = [follower(text, match[i:]) for i in range(len(match))]
     return sum(len(match) > most for most in BUCKETS), list(dict.fromkeys(followers))

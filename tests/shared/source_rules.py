@@ -26,5 +26,5 @@ def source_rule(seed, ids, chain=0, min_row_gain=0.0, sure=False, **more):
 
 
 def all_of(*ids):
-    """Whatever sources guess, as far as there is room."""
+    """Whatever sources propose, as far as there is room."""
     return {**source_rule(0, ids, sure=True), "row_price": [0.0] * 64}

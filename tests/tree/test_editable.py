@@ -22,9 +22,9 @@ namespace {
 class Echo final : public Drafter {
  public:
   Cursor root(const Known& known) const override { return {known.text.back(), 0}; }
-  void propose(const Known&, Cursor c, const Sampling&, int32_t, Guesses& guesses) const override {
-    guesses.start(0);
-    if (c.at >= 0) guesses.add(c.at);
+  void propose(const Known&, Cursor c, const Sampling&, int32_t, Proposals& proposals) const override {
+    proposals.start(0);
+    if (c.at >= 0) proposals.add(c.at);
   }
 };
 

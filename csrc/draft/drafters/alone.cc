@@ -12,13 +12,13 @@ namespace swiftk {
 decltype(SourceRule::chance) usual_chance(SourceId id) {
   decltype(SourceRule::chance) chance;
   const std::optional<Trust> trust = trust_of(id);
-  for (int bucket = 0; bucket < kGuessBuckets; ++bucket) {
+  for (int bucket = 0; bucket < kProposalBuckets; ++bucket) {
     chance[bucket].fill(1);
     if (!trust) continue;
     const float first = std::clamp(1 / (1 + std::exp(-trust->level - trust->slope * bucket)), 0.01f, 0.99f);
     float share = (1 - first) * trust->second;
     chance[bucket][0] = first;
-    for (int rank = 1; rank < kGuessRanks; ++rank, share *= trust->ratio) chance[bucket][rank] = share;
+    for (int rank = 1; rank < kProposalRanks; ++rank, share *= trust->ratio) chance[bucket][rank] = share;
   }
   return chance;
 }

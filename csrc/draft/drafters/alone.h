@@ -6,7 +6,7 @@
 
 namespace swiftk {
 
-// How often what a drafter guesses is taken to be right, by bucket and rank: by its trust; always, where a paper takes
+// How often what a drafter proposes is taken to be right, by bucket and rank: by its trust; always, where a paper takes
 // it whole.
 decltype(SourceRule::chance) usual_chance(SourceId);
 

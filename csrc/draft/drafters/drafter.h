@@ -1,6 +1,6 @@
 // The interface of drafters. A drafter follows the text, says what may come after any path of tokens, and may have
-// rows of its own run along with the tree. A guess costs no step of the model; how often it is right is learned by its
-// bucket and its rank.
+// rows of its own run along with the tree. A proposal costs no step of the model; how often it is right is learned by
+// its bucket and its rank.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -23,7 +23,7 @@ struct ExtraRow {
 };
 using ExtraRows = std::vector<ExtraRow>;
 
-// Tokens taken from a text as if at random: what papers begin their guesses with.
+// Tokens taken from a text as if at random: papers begin their proposals with them.
 inline int32_t any_token(std::span<const int32_t> text, uint32_t i) {
   return text[(uint64_t{i} * 2654435761u >> 7) % text.size()];
 }
@@ -36,16 +36,16 @@ struct Cursor {
 };
 
 // Best first, each token once. The bucket says how sure the drafter is of the list.
-struct Guesses {
+struct Proposals {
   int size = 0, bucket = 0;
-  std::array<int32_t, kGuessRanks> token;
+  std::array<int32_t, kProposalRanks> token;
 
   void start(int sure) {
     size = 0;
     bucket = sure;
   }
   void add(int32_t t) {
-    if (size < kGuessRanks && rank(t) < 0) token[size++] = t;
+    if (size < kProposalRanks && rank(t) < 0) token[size++] = t;
   }
   int rank(int32_t t) const {
     const auto end = token.begin() + size, found = std::find(token.begin(), end, t);
@@ -57,8 +57,8 @@ struct Guesses {
 struct Known {
   std::span<const int32_t> text;
   const ModelLists& lists;
-  std::span<const int32_t> forced;   // by the text's grammar, after it
-  std::span<const int32_t> guessed;  // by the host
+  std::span<const int32_t> forced;    // by the text's grammar, after it
+  std::span<const int32_t> proposed;  // by the host
 };
 
 class Drafter {
@@ -75,8 +75,8 @@ class Drafter {
   virtual Cursor root(const Known&) const { return {}; }  // after the text
   virtual Cursor step(const Known&, Cursor, int32_t /*token*/) const { return {}; }
   // For a draw at position `pos`.
-  virtual void propose(const Known&, Cursor, const Sampling&, int32_t /*pos*/, Guesses& guesses) const {
-    guesses.start(0);
+  virtual void propose(const Known&, Cursor, const Sampling&, int32_t /*pos*/, Proposals& proposals) const {
+    proposals.start(0);
   }
 
   // Whether it reads known.lists, which are then made of every verified row.

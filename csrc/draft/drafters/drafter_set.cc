@@ -36,10 +36,10 @@ void DrafterSet::restart(int keep, bool goes_on) {
   }
 }
 
-void DrafterSet::follow(std::span<const int32_t> text, std::vector<int32_t> forced, std::span<const int32_t> guessed) {
+void DrafterSet::follow(std::span<const int32_t> text, std::vector<int32_t> forced, std::span<const int32_t> proposed) {
   text_ = text;
   forced_ = std::move(forced);
-  guessed_ = guessed;
+  proposed_ = proposed;
   for (int i = 0; i < active_; ++i) drafter(i).follow(text);
 }
 

@@ -31,15 +31,15 @@ class DrafterSet {
   void forget();
   // A text begins with the first `keep` tokens of the one before; it goes on with it if these are all that were cached.
   void restart(int keep, bool goes_on);
-  // Takes in what the text has grown by, what its grammar leaves no choice of, and what the host guesses. All are read
+  // Takes in what the text has grown by, what its grammar leaves no choice of, and what the host proposes. All are read
   // until the next call.
-  void follow(std::span<const int32_t> text, std::vector<int32_t> forced = {}, std::span<const int32_t> guessed = {});
+  void follow(std::span<const int32_t> text, std::vector<int32_t> forced = {}, std::span<const int32_t> proposed = {});
 
   Cursors root() const;
   Cursors step(const Cursors&, int32_t token) const;
   // Drafter i proposes tokens after these ones, for position `pos`.
-  void propose(int i, const Cursors& at, const Sampling& sampling, int32_t pos, Guesses& guesses) const {
-    drafter(i).propose(known(), at[i], sampling, pos, guesses);
+  void propose(int i, const Cursors& at, const Sampling& sampling, int32_t pos, Proposals& proposals) const {
+    drafter(i).propose(known(), at[i], sampling, pos, proposals);
   }
 
   // Whether any of them wants the model's own lists after tokens.
@@ -54,7 +54,7 @@ class DrafterSet {
 
  private:
   Drafter& drafter(int i) const { return *made_[static_cast<int>(ids_[i])]; }
-  Known known() const { return {text_, lists_, forced_, guessed_}; }
+  Known known() const { return {text_, lists_, forced_, proposed_}; }
 
   int active_ = 0;
   std::array<SourceId, kMostDrafters> ids_{};
@@ -65,7 +65,7 @@ class DrafterSet {
   SourceSettings settings_;
   std::span<const int32_t> text_;
   std::vector<int32_t> forced_;
-  std::span<const int32_t> guessed_;
+  std::span<const int32_t> proposed_;
   ModelLists lists_;
   ExtraRows extra_rows_;
 };

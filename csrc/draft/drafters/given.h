@@ -13,9 +13,9 @@ class Given final : public Drafter {
   Cursor step(const Known& known, Cursor c, int32_t token) const override {
     return c.at >= 0 && (known.*reported_)[c.at] == token ? at(known, c.at + 1) : Cursor{};
   }
-  void propose(const Known& known, Cursor c, const Sampling&, int32_t, Guesses& guesses) const override {
-    guesses.start(0);
-    if (c.at >= 0) guesses.add((known.*reported_)[c.at]);
+  void propose(const Known& known, Cursor c, const Sampling&, int32_t, Proposals& proposals) const override {
+    proposals.start(0);
+    if (c.at >= 0) proposals.add((known.*reported_)[c.at]);
   }
   std::optional<Trust> trust() const override { return trust_; }
 

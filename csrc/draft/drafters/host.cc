@@ -4,7 +4,7 @@
 namespace swiftk {
 
 std::unique_ptr<Drafter> make_host() {
-  return std::make_unique<Given>(&Known::guessed, Trust{1.0f, 0.0f, 0.01f, 0.1f});
+  return std::make_unique<Given>(&Known::proposed, Trust{1.0f, 0.0f, 0.01f, 0.1f});
 }
 
 }  // namespace swiftk

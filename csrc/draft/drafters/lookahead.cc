@@ -1,4 +1,4 @@
-// Lookahead decoding (arXiv 2402.02057): a window of W columns and N - 1 levels of guesses runs along with every pass
+// Lookahead decoding (arXiv 2402.02057): a window of W columns and N - 1 levels of proposals runs along with every pass
 // and gives W new n-grams; those that begin with the last token of the text are proposed.
 #include <unordered_map>
 
@@ -7,7 +7,7 @@
 namespace swiftk {
 namespace {
 
-constexpr int kAgree = kGuessRanks;  // bits: as many n-grams may be kept of a token
+constexpr int kAgree = kProposalRanks;  // bits: as many n-grams may be kept of a token
 
 // Cursors: the first token, and the n-grams that agree with the path, a bit each; above these, the tokens of it.
 class Lookahead final : public Drafter {
@@ -46,14 +46,14 @@ class Lookahead final : public Drafter {
     return {c.at, (depth + 1) << kAgree | agree};
   }
 
-  void propose(const Known&, Cursor c, const Sampling&, int32_t, Guesses& guesses) const override {
-    guesses.start(0);
+  void propose(const Known&, Cursor c, const Sampling&, int32_t, Proposals& proposals) const override {
+    proposals.start(0);
     if (c.at < 0) return;
     const int depth = c.length >> kAgree;
-    guesses.bucket = depth;
+    proposals.bucket = depth;
     const std::vector<Rest>& rests = pool_.at(c.at);
     for (int i = static_cast<int>(rests.size()) - 1; i >= 0; --i) {
-      if (c.length >> i & 1) guesses.add(rests[i][depth]);
+      if (c.length >> i & 1) proposals.add(rests[i][depth]);
     }
   }
 

@@ -27,9 +27,9 @@ class Lookup final : public Drafter {
     return more ? Cursor{c.at + 1, c.length + 1} : Cursor{};
   }
 
-  void propose(const Known& known, Cursor c, const Sampling&, int32_t, Guesses& guesses) const override {
-    guesses.start(std::min(c.length, kGuessBuckets - 1));
-    if (c.at >= 0) guesses.add(known.text[c.at]);
+  void propose(const Known& known, Cursor c, const Sampling&, int32_t, Proposals& proposals) const override {
+    proposals.start(std::min(c.length, kProposalBuckets - 1));
+    if (c.at >= 0) proposals.add(known.text[c.at]);
   }
 
  private:

@@ -15,7 +15,8 @@ const ModelLists::Entry ModelLists::nothing_{};
 void ModelLists::learn(int vocab, int32_t token, const int32_t* id, const float* logit, int n, float lse) {
   if (entries_.empty()) entries_.resize(vocab);
   Entry& entry = entries_[token] = {};
-  for (int i = 0; i < n && entry.list.size < kGuessRanks; ++i) {  // a draw with noise lists them in the order of that
+  for (int i = 0; i < n && entry.list.size < kProposalRanks;
+       ++i) {  // a draw with noise lists them in the order of that
     if (id[i] >= 0) entry.list.add(id[i], logit[i]);
   }
   const float best = entry.list.size > 0 ? std::exp(entry.list.value[0] - lse) : 0;

@@ -13,8 +13,8 @@ namespace swiftk {
 template <class T>
 struct Ranked {
   int size = 0;
-  std::array<T, kGuessRanks> value{};
-  std::array<int32_t, kGuessRanks> id{};
+  std::array<T, kProposalRanks> value{};
+  std::array<int32_t, kProposalRanks> id{};
 
   void add(int32_t token, T v) {
     int at = size++;

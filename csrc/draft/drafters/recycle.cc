@@ -12,16 +12,17 @@ class Recycle final : public Drafter {
   Cursor root(const Known& known) const override { return {known.text.back(), 0}; }
   Cursor step(const Known&, Cursor, int32_t token) const override { return {token, 0}; }
 
-  void propose(const Known& known, Cursor c, const Sampling& sampling, int32_t pos, Guesses& guesses) const override {
+  void propose(const Known& known, Cursor c, const Sampling& sampling, int32_t pos,
+               Proposals& proposals) const override {
     const ModelLists::Entry& entry = known.lists.behind(c.at);
-    guesses.start(entry.bucket);
+    proposals.start(entry.bucket);
     Ranked<double> drawn;
     for (int i = 0; i < entry.list.size; ++i) {
       const int32_t id = entry.list.id[i];
       const double noise = sampling.greedy() ? 0 : gumbel(sampling.seed, pos, id) * sampling.temperature;
       drawn.add(id, entry.list.value[i] + noise);
     }
-    for (const int32_t id : drawn.tokens()) guesses.add(id);
+    for (const int32_t id : drawn.tokens()) proposals.add(id);
   }
 
   bool wants_lists() const override { return true; }

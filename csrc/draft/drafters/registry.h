@@ -26,12 +26,12 @@ enum class SourceId : uint8_t { Target, Plan, SWIFTK_DRAFTERS(SWIFTK_ID) };
 inline constexpr int kSourceIds = 2 SWIFTK_DRAFTERS(SWIFTK_ONE);
 #undef SWIFTK_ONE
 
-// A list of guesses is as long as this, and as many words say how sure its drafter is of it.
-inline constexpr int kGuessBuckets = 16, kGuessRanks = 8;
+// A list of proposals is as long as this, and as many words say how sure its drafter is of it.
+inline constexpr int kProposalBuckets = 16, kProposalRanks = 8;
 
 inline constexpr int kMostDrafters = 3;  // that are asked at a time
 
-// How often guesses are right before any was seen: the best by a line through logits, over buckets; the others share
+// How often proposals are right before any was seen: the best by a line through logits, over buckets; the others share
 // what it leaves.
 struct Trust {
   float level, slope, second, ratio;
@@ -44,7 +44,7 @@ SWIFTK_DRAFTERS(SWIFTK_MAKE)
 #undef SWIFTK_MAKE
 
 std::unique_ptr<Drafter> make_drafter(SourceId);
-// None: as its paper has it, all that it guesses is taken, whatever rows cost.
+// None: as its paper has it, all that it proposes is taken, whatever rows cost.
 std::optional<Trust> trust_of(SourceId);
 const char* name_of(SourceId);
 // By name: the plan or a drafter. Throws Error(InvalidArgument) for another one.

@@ -22,12 +22,12 @@ void SourceSettings::check() const {
   constexpr int kNodes = TokenTree::kMaxNodes;
   within(suffix.length, "suffix_length", 1, 64);
   within(suffix.matches, "suffix_matches", 1, 64);
-  within(suffix.ranks, "suffix_ranks", 1, kGuessRanks);
+  within(suffix.ranks, "suffix_ranks", 1, kProposalRanks);
   within(lookup.ngram, "lookup_ngram", 1, 16);
   within(lookup.tokens, "lookup_tokens", 1, kNodes - 1);
   within(lookahead.ngram, "lookahead_ngram", 2, 16);
   within(lookahead.window, "lookahead_window", 2, kNodes - 1);
-  within(lookahead.guesses, "lookahead_guesses", 1, kGuessRanks);
+  within(lookahead.guesses, "lookahead_guesses", 1, kProposalRanks);
   within(parallel.tokens, "parallel_tokens", 1, kNodes - 1);
   const int nodes = (lookahead.ngram - 1) * (lookahead.window + lookahead.guesses);
   if (nodes > kNodes) {

@@ -16,7 +16,7 @@ struct LookupSettings {
   bool operator==(const LookupSettings&) const = default;
 };
 
-// N, W and G of the paper. The root is one node of the window: with all that may be guessed it takes (N - 1)(W + G).
+// N, W and G of the paper. The root is one node of the window: with all that may be proposed it takes (N - 1)(W + G).
 struct LookaheadSettings {
   int ngram = 5, window = 7, guesses = 7;
   bool operator==(const LookaheadSettings&) const = default;

@@ -22,8 +22,8 @@ class Suffix final : public Drafter {
 
   Cursor root(const Known&) const override { return automaton_.root(); }
   Cursor step(const Known&, Cursor c, int32_t token) const override { return automaton_.step(c, token); }
-  void propose(const Known&, Cursor c, const Sampling&, int32_t, Guesses& guesses) const override {
-    automaton_.guess(c, settings_, guesses);
+  void propose(const Known&, Cursor c, const Sampling&, int32_t, Proposals& proposals) const override {
+    automaton_.propose(c, settings_, proposals);
   }
 
   std::optional<Trust> trust() const override { return Trust{-2.2f, 0.5f, 0.05f, 0.4f}; }

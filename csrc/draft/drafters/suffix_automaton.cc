@@ -109,11 +109,11 @@ Cursor SuffixAutomaton::step(Cursor c, int32_t token) const {
   return known({edges_[e].to, c.length + 1});
 }
 
-void SuffixAutomaton::guess(Cursor c, const SuffixSettings& settings, Guesses& guesses) const {
+void SuffixAutomaton::propose(Cursor c, const SuffixSettings& settings, Proposals& proposals) const {
   const auto last = std::end(kLongest);
-  guesses.start(static_cast<int>(std::lower_bound(std::begin(kLongest), last, c.length) - std::begin(kLongest)));
-  for (int n = 0; c.length >= settings.length && n < settings.matches && guesses.size < settings.ranks; ++n) {
-    if (states_[c.at].follow >= 0) guesses.add(text_[states_[c.at].follow]);
+  proposals.start(static_cast<int>(std::lower_bound(std::begin(kLongest), last, c.length) - std::begin(kLongest)));
+  for (int n = 0; c.length >= settings.length && n < settings.matches && proposals.size < settings.ranks; ++n) {
+    if (states_[c.at].follow >= 0) proposals.add(text_[states_[c.at].follow]);
     c.at = states_[c.at].link;
     c.length = states_[c.at].length;
   }

@@ -23,7 +23,7 @@ class SuffixAutomaton {
   Cursor step(Cursor, int32_t token) const;
   // Proposes tokens that followed the match, then those that followed ever shorter ones. The bucket is of the match's
   // length.
-  void guess(Cursor, const SuffixSettings&, Guesses&) const;
+  void propose(Cursor, const SuffixSettings&, Proposals&) const;
 
  private:
   struct State {

@@ -8,7 +8,7 @@ namespace {
 // likeliest ones that its authors counted, and trees here have 63. So its ranks are priced: integers in proportion to
 // minus the logarithm of their chances, as those 80 tell them from all other nodes with the widest margin. The nodes
 // whose ranks cost 13 or less together are 63 of the 80, six levels deep.
-constexpr int kPrice[kGuessRanks] = {2, 5, 7, 8, 9, 9, 10, 10};
+constexpr int kPrice[kProposalRanks] = {2, 5, 7, 8, 9, 9, 10, 10};
 constexpr int kMost = 13;
 
 // Cursors: the token that was met, and the price of its path.
@@ -25,12 +25,12 @@ class Template final : public Drafter {
     return price <= kMost ? Cursor{token, price} : Cursor{};
   }
 
-  void propose(const Known& known, Cursor c, const Sampling&, int32_t, Guesses& guesses) const override {
-    guesses.start(0);
+  void propose(const Known& known, Cursor c, const Sampling&, int32_t, Proposals& proposals) const override {
+    proposals.start(0);
     if (c.at < 0) return;
     int rank = 0;
     for (const int32_t token : known.lists.behind(c.at).list.tokens()) {
-      if (c.length + kPrice[rank++] <= kMost) guesses.add(token);
+      if (c.length + kPrice[rank++] <= kMost) proposals.add(token);
     }
   }
 

@@ -74,7 +74,7 @@ void each_field(RoundCost*, F&& field) {
 namespace {
 
 py::dict reported(const Allotment& a, const TreeRule& r) {
-  return py::dict("drafts"_a = a.drafts, "guesses"_a = a.guesses, "eager"_a = a.eager, "steps"_a = a.steps,
+  return py::dict("drafts"_a = a.drafts, "proposals"_a = a.proposals, "eager"_a = a.eager, "steps"_a = a.steps,
                   "rows"_a = a.rows, "plan"_a = a.plan, "rate"_a = a.rate, "min_step_gain"_a = r.min_step_gain,
                   "edges"_a = r.edges, "p_top1"_a = r.p_top1, "p_rank"_a = r.p_rank, "row_price"_a = r.row_price,
                   "max_draft"_a = r.max_draft);
@@ -100,15 +100,15 @@ void bind_planner(py::module_& m) {
           "skip"_a = py::none(), "unread"_a = std::vector<int>{}, "left"_a = 0.0)
       .def(
           "learn",
-          [](Simulated& self, int tokens, const Pairs& outcomes, const std::vector<std::tuple<int, int, int>>& guessed,
+          [](Simulated& self, int tokens, const Pairs& outcomes, const std::vector<std::tuple<int, int, int>>& proposed,
              const Pairs& guide, const py::kwargs& cost) {
-            std::vector<Guessed> g;
-            for (const auto& [id, bucket, rank] : guessed) g.push_back({static_cast<SourceId>(id), bucket, rank});
+            std::vector<Proposed> g;
+            for (const auto& [id, bucket, rank] : proposed) g.push_back({static_cast<SourceId>(id), bucket, rank});
             RoundCost round = of_fields(cost, "round", RoundCost{.rows = 1, .verify = 1});
             round.seconds = round.draft + round.verify;
             return self->learn(round, tokens, outcomes_of(outcomes), g, outcomes_of(guide));
           },
-          "tokens"_a, "outcomes"_a = Pairs{}, "guessed"_a = std::vector<std::tuple<int, int, int>>{},
+          "tokens"_a, "outcomes"_a = Pairs{}, "proposed"_a = std::vector<std::tuple<int, int, int>>{},
           "guide"_a = Pairs{})
       .def("wake", [](Simulated& self) { self.planner().wake(self->mode(), 1); })
       .def("go_on", [](Simulated& self) { self.planner().go_on(self->mode(), 1); })

@@ -18,7 +18,7 @@ _UNVERIFIED = 256  # proposals at the end of a text that are walked at most; the
 
 
 @runtime_checkable
-class Guesser(Protocol):
+class Proposer(Protocol):
     """Proposes tokens at the client. Host applications may write their own."""
 
     model: LM | None  # continues without the server; None: nothing can
@@ -26,15 +26,15 @@ class Guesser(Protocol):
     def begin(self, prompt: Sequence[int], sampling: Mapping[str, Any]) -> None:
         """Starts another text. prompt: token ids; sampling: the server's temperature, seed and warpers."""
 
-    def guess(self, text: Sequence[int], count: int) -> list[int]:
+    def propose(self, text: Sequence[int], count: int) -> list[int]:
         """Up to `count` tokens that may follow. text: new tokens so far, verified or proposed before."""
 
     def close(self) -> None: ...
 
 
 @runtime_checkable
-class Reader(Guesser, Protocol):
-    """A guesser that reads states of the server's model."""
+class Reader(Proposer, Protocol):
+    """A proposer that reads states of the server's model."""
 
     tokenizer: Tokenizer  # of that model
     features: Features
@@ -47,7 +47,7 @@ class Reader(Guesser, Protocol):
         """rows: [tokens, floats], features of tokens from `first` on. Known tokens may be among them."""
 
 
-class SuffixGuesser:
+class SuffixProposer:
     """Proposes the tokens that followed the longest earlier match of the text's end.
 
     Its automaton cannot shrink, so it takes in verified tokens alone. Own proposals at the text's end, which the server
@@ -61,7 +61,7 @@ class SuffixGuesser:
         self._proposed: dict[int, int] = {}  # by place
         self._drafter = _core.drafters.Drafter("suffix")
 
-    def guess(self, text: Sequence[int], count: int) -> list[int]:
+    def propose(self, text: Sequence[int], count: int) -> list[int]:
         whole = [*self._prompt, *text]
         if whole[: len(self._followed)] != self._followed:
             self.begin(self._prompt, {})
@@ -90,7 +90,7 @@ class SuffixGuesser:
         pass
 
 
-class ModelGuesser:
+class ModelProposer:
     """A model of the same vocabulary. It draws with the server's seed, so both models draw the same token if they find
     the same tokens likely, at any temperature."""
 
@@ -99,10 +99,10 @@ class ModelGuesser:
 
     def begin(self, prompt: Sequence[int], sampling: Mapping[str, Any]) -> None:
         self._prompt = list(prompt)
-        # A guess may be short.
+        # A proposal may be short.
         self._sampling = {name: value for name, value in sampling.items() if name != "min_tokens"}
 
-    def guess(self, text: Sequence[int], count: int) -> list[int]:
+    def propose(self, text: Sequence[int], count: int) -> list[int]:
         known = [*self._prompt, *text]
         count = min(count, self.model.context - len(known))
         if count < 1:
@@ -115,15 +115,15 @@ class ModelGuesser:
             self.model.close()
 
 
-def guesser(drafter: Any) -> Guesser:
-    """drafter: "suffix", an LM, a model's folder, a Head, or a Guesser."""
+def proposer(drafter: Any) -> Proposer:
+    """drafter: "suffix", an LM, a model's folder, a Head, or a Proposer."""
     if drafter == "suffix":
-        return SuffixGuesser()
+        return SuffixProposer()
     if isinstance(drafter, LM):
-        return ModelGuesser(drafter, False)
+        return ModelProposer(drafter, False)
     if isinstance(drafter, (str, PathLike)):
-        return ModelGuesser(load(drafter, draft_weights="own"), True)
-    if isinstance(drafter, Guesser):
+        return ModelProposer(load(drafter, draft_weights="own"), True)
+    if isinstance(drafter, Proposer):
         return drafter
-    kinds = '"suffix", a model\'s folder, an LM, a Head, or a Guesser'
+    kinds = '"suffix", a model\'s folder, an LM, a Head, or a Proposer'
     raise InvalidArgument(f"[remote] drafter is {drafter!r}, want {kinds}")

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from swiftk import _core, _testing
-from swiftk.remote.guesser import SuffixGuesser
+from swiftk.remote.proposer import SuffixProposer
 
 
 class Counting:
@@ -54,12 +54,12 @@ def test_a_text_is_taken_in_once(followed, wrong):
     rng = random.Random(4)
     words = [[rng.randrange(50) for _ in range(6)] for _ in range(5)]
     prompt = [t for _ in range(40) for t in rng.choice(words)]
-    guesser, text = SuffixGuesser(), []
-    guesser.begin(prompt, {})
+    proposer, text = SuffixProposer(), []
+    proposer.begin(prompt, {})
     for _ in range(200):
-        ahead = guesser.guess(text, 4)
+        ahead = proposer.propose(text, 4)
         assert ahead == from_scratch([*prompt, *text], 4) or followed() < len(prompt) + len(text)
-        more = guesser.guess([*text, *ahead], 4)  # before the server has said what it thinks of those
+        more = proposer.propose([*text, *ahead], 4)  # before the server has said what it thinks of those
         if rng.random() < wrong:
             text += [*ahead[: rng.randrange(4)], 50 + rng.randrange(50)]
         else:
@@ -68,11 +68,11 @@ def test_a_text_is_taken_in_once(followed, wrong):
 
 
 def test_another_text_begins_anew(followed):
-    guesser, prompt = SuffixGuesser(), [1, 2, 3, 1, 2]
-    guesser.begin(prompt, {})
-    assert guesser.guess([], 2) == [3, 1]
-    assert guesser.guess([7, 1, 2], 1) == from_scratch([*prompt, 7, 1, 2], 1)
-    assert guesser.guess([8, 1, 2], 1) == from_scratch([*prompt, 8, 1, 2], 1), "the server said another token"
+    proposer, prompt = SuffixProposer(), [1, 2, 3, 1, 2]
+    proposer.begin(prompt, {})
+    assert proposer.propose([], 2) == [3, 1]
+    assert proposer.propose([7, 1, 2], 1) == from_scratch([*prompt, 7, 1, 2], 1)
+    assert proposer.propose([8, 1, 2], 1) == from_scratch([*prompt, 8, 1, 2], 1), "the server said another token"
     assert followed() == 5 + 3 + 8, "all of the other text is read"
-    guesser.begin([4, 5, 4], {})
-    assert guesser.guess([], 1) == [5]
+    proposer.begin([4, 5, 4], {})
+    assert proposer.propose([], 1) == [5]

@@ -1,4 +1,4 @@
-"""What a host expects of a text (drafter="host"): guesses that come true are taken, and none changes a token."""
+"""What a host expects of a text (drafter="host"): proposals that come true are taken, and none changes a token."""
 
 import pytest
 from hypothesis import given
@@ -22,7 +22,7 @@ def wanted(lm):
 
 
 @given(st.data())
-def test_no_guess_changes_a_token(lm, wanted, data):
+def test_no_proposal_changes_a_token(lm, wanted, data):
     temperature = data.draw(st.sampled_from([0.0, 1.0]))
     want = wanted[temperature]
     always = data.draw(st.sampled_from([True, "always"]))
@@ -30,57 +30,57 @@ def test_no_guess_changes_a_token(lm, wanted, data):
     for event in stream:
         assert event.source in (None, "host")
         at = data.draw(st.integers(0, 45), label="at")
-        guess = want[at : at + data.draw(st.integers(0, 9), label="right")]
-        stream.guess(guess + data.draw(st.lists(st.integers(0, 4095), max_size=3), label="more"), at)
+        proposal = want[at : at + data.draw(st.integers(0, 9), label="right")]
+        stream.propose(proposal + data.draw(st.lists(st.integers(0, 4095), max_size=3), label="more"), at)
     assert stream.result.tokens == want
 
 
 def test_what_comes_true_is_taken(lm, wanted):
     want = wanted[0.0]
     stream = lm.submit(PROMPT, **ASKED, drafter="host", speculate="always")
-    stream.guess(want)
+    stream.propose(want)
     result = stream.wait()
     assert result.tokens == want
     assert result.sources.count("host") > 25
     assert result.stats.mean_generated_length > 2
 
 
-def test_a_guess_waits_for_its_place(lm, wanted):
+def test_a_proposal_waits_for_its_place(lm, wanted):
     want = wanted[0.0]
     stream = lm.submit(PROMPT, **ASKED, drafter="host", speculate="always")
-    stream.guess(want[10:], 10)
+    stream.propose(want[10:], 10)
     result = stream.wait()
     assert result.tokens == want and "host" not in result.sources[:10] and "host" in result.sources[10:]
 
 
-def test_a_wrong_guess_proposes_nothing_after_it(lm, wanted):
+def test_a_wrong_token_proposes_nothing_after_it(lm, wanted):
     want = wanted[0.0]
     stream = lm.submit(PROMPT, **ASKED, drafter="host", speculate="always")
-    stream.guess([(want[3] + 1) % 4096, *want[4:]], 3)
+    stream.propose([(want[3] + 1) % 4096, *want[4:]], 3)
     result = stream.wait()
     assert result.tokens == want and "host" not in result.sources
 
 
-def test_guesses_go_on_after_what_was_read(lm, wanted):
+def test_proposals_go_on_after_what_was_read(lm, wanted):
     want = wanted[0.0]
     stream = lm.submit(PROMPT, **ASKED, drafter="host", speculate="always")
     read = [next(stream) for _ in range(5)]
-    stream.guess(want[5:30])
+    stream.propose(want[5:30])
     assert [e.token for e in read] + [e.token for e in stream] == want
     assert "host" in stream.result.sources
 
 
 def test_refused(lm):
     stream = lm.submit(PROMPT, **ASKED, drafter="host")
-    with pytest.raises(swiftk.InvalidArgument, match=r"\[guess\] token 1 is 4096, want 0..4095"):
-        stream.guess([1, 4096])
+    with pytest.raises(swiftk.InvalidArgument, match=r"\[propose\] token 1 is 4096, want 0..4095"):
+        stream.propose([1, 4096])
     with pytest.raises(swiftk.InvalidArgument, match="at is -1"):
-        stream.guess([1], -5)
+        stream.propose([1], -5)
     stream.close()
-    stream.guess([1, 2])  # it has ended: no error
+    stream.propose([1, 2])  # it has ended: no error
 
 
 def test_who_does_not_listen_is_reported_nothing(lm, wanted):
     stream = lm.submit(PROMPT, **ASKED, drafter="suffix", speculate="always")
-    stream.guess(wanted[0.0])
+    stream.propose(wanted[0.0])
     assert "host" not in stream.wait().sources
