@@ -1,4 +1,4 @@
-"""What drafters with weights of their own bring, beside what needs none: each alone, by time and as a chain, and by
+"""What draft models bring, beside what needs none: each alone, by time and as a chain, and by
 time with all others.
 """
 

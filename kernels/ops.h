@@ -320,7 +320,7 @@ struct Ops {
   void (*rmsnorm_gate_up_act)(Ctx&, const GateUpArgs&);
   void (*down_proj_residual)(Ctx&, const ResidualArgs&);
   void (*rmsnorm_lm_head)(Ctx&, const LmHeadArgs&);
-  // What drafters with weights of their own need beside these. linear: x += W in + bias, of any shape on the host, on a
+  // What draft models need beside these. linear: x += W in + bias, of any shape on the host, on a
   // device of those that its kernels were built for; `in` is fp32.
   void (*linear)(Ctx&, const ResidualArgs&);
   void (*rmsnorm)(Ctx&, const NormArgs&);

@@ -7,7 +7,7 @@ import numpy as np
 
 Tokens = Sequence[int] | np.ndarray
 
-drafters: Any  # sources of tokens without an engine around them; .names, in the order of their numbers
+sources: Any  # sources of tokens without an engine around them; .names, in the order of their numbers
 
 class Model:
     def __init__(
@@ -43,7 +43,7 @@ class Model:
     copy_shares: dict[str, float]  # of the bytes of the model's own that a pass reads, what it reads of each
 
 class Taps:
-    """Outputs of some layers over texts, as drafters with weights of their own read them."""
+    """Outputs of some layers over texts, as draft models read them."""
 
     def __init__(self, model: Model, layers: Sequence[int], context: int) -> None: ...
     def read(self, tokens: Sequence[int], logits: bool = True) -> tuple[np.ndarray, np.ndarray]: ...
@@ -120,13 +120,13 @@ class Session:
     history: np.ndarray  # [n] int32
     logits: np.ndarray  # [rows, V] float32
     outcomes: list[tuple[float, int]]  # of the last verify: confidence and rank of each node drafted from on the path
-    guide_outcomes: list[tuple[float, int]]  # the same of what the drafter that guides the plan said there
+    guide_outcomes: list[tuple[float, int]]  # the same of what the draft model that guides the plan said there
     drafted_from: int
     shared_steps: int
     max_chunk: int
     context: int
     cache_bytes: int
-    features: np.ndarray  # [cached tokens, width] what the drafters beside the model read of the text
+    features: np.ndarray  # [cached tokens, width] what the draft models beside the model read of the text
     kv_rows: np.ndarray  # [cached tokens, floats] K and V of all layers: of each head its K, then its V
     workspace_bytes: int
     run_seconds: float
@@ -227,7 +227,7 @@ class Turn:
     error: tuple[str, str] | None  # (class in swiftk.errors, message)
 
 class SourceSettings:
-    """csrc/draft/drafters/source_settings.h."""
+    """csrc/draft/sources/source_settings.h."""
 
     def __init__(
         self,
@@ -276,7 +276,7 @@ class Request:
         kvq: bool = True,
         rule: TreeRule | None = None,
         constraint: Any = None,  # allow(path, address, size), forced(), took(tokens)
-        reports: int = -1,  # a drafter by its number: what it reads of the text, turns report
+        reports: int = -1,  # a draft model by its number: what it reads of the text, turns report
         explain: bool = False,
         outcomes: bool = False,
     ) -> None: ...

@@ -118,6 +118,15 @@ class Run:
         found["parts"].pop(name, None)
         record.save(self.given.results, found)
 
+    def keep(self, name: str, before: dict[str, Any]) -> None:
+        """Rows and notes of models that this run did not measure."""
+        found = record.load(self.given.results)
+        part = found["parts"].setdefault(name, {"state": "unfinished", "rows": [], "notes": [], "figures": {}})
+        measured = {row["case"] for row in part["rows"]}
+        part["rows"] = [row for row in before["rows"] if row["case"] not in measured] + part["rows"]
+        part["notes"] = list(dict.fromkeys([*before["notes"], *part["notes"]]))
+        record.save(self.given.results, found)
+
     def part(self, name: str) -> None:
         part, found = ladder.PARTS[name], record.load(self.given.results)["parts"]
         faulty = [need for need in part.needs if need in ladder.faults(found)]
@@ -132,11 +141,14 @@ class Run:
         limit = int(min(most, left))
         shown = ladder.joined({word: chosen[word] for word in ladder.SETTINGS if word in chosen})
         print(f"== {name} (at most {limit} s) {shown}".rstrip())
+        before = found.get(name)
         self.forget(name)
         status = self.process(name, part, limit, {**os.environ, "SWIFTK_DEBUG": ladder.joined(chosen)})
         state = record.load(self.given.results)["parts"].get(name, {}).get("state", "unfinished")
         if status and state in ("unfinished", "done"):
             self.end(name, ended(status))
+        if self.given.only and before:
+            self.keep(name, before)
         self.failed = self.failed or status != 0
 
     def process(self, name: str, part: ladder.Part, limit: int, environment: dict[str, str]) -> int:

@@ -4,7 +4,7 @@
 #include <cstdio>
 
 #include "base/names.h"
-#include "draft/drafters/alone.h"
+#include "draft/sources/alone.h"
 #include "files/family.h"
 #include "heads/load.h"
 
@@ -81,7 +81,7 @@ TreeRule tree_rule(const swiftk_draft_rule* given) {
   TreeRule out{.confidence = rule.confidence, .max_draft = rule.max_draft, .max_nodes = rule.max_nodes, .stop_ids = {}};
   std::copy_n(rule.tier, out.tier.size(), out.tier.begin());
   std::copy_n(rule.width, out.width.size(), out.width.begin());
-  return swiftk::with_drafter(out, rule.drafter ? rule.drafter : "plan", rule.row_price);
+  return swiftk::with_source(out, rule.drafter ? rule.drafter : "plan", rule.row_price);
 }
 
 uint32_t flags_of(const Emitted& e, Origin origin) {
@@ -109,9 +109,9 @@ static_assert(
         is(SWIFTK_SOURCE_LOOKUP, Source::Lookup) && is(SWIFTK_SOURCE_LOOKAHEAD, Source::Lookahead) &&
         is(SWIFTK_SOURCE_PARALLEL, Source::Parallel) && is(SWIFTK_SOURCE_TEMPLATE, Source::Template) &&
         is(SWIFTK_SOURCE_GRAMMAR, Source::Grammar) && is(SWIFTK_SOURCE_HOST, Source::Host),
-    "csrc/draft/drafters/registry.h lists the drafters of csrc/c/swiftk.h in another order: put new ones at its end");
+    "csrc/draft/sources/registry.h lists the sources of csrc/c/swiftk.h in another order: put new ones at its end");
 static_assert(swiftk::kSourceIds <= SWIFTK_SOURCES,
-              "csrc/draft/drafters/registry.h lists more drafters than SWIFTK_SOURCES of csrc/c/swiftk.h, which sizes "
+              "csrc/draft/sources/registry.h lists more sources than SWIFTK_SOURCES of csrc/c/swiftk.h, which sizes "
               "its structs: "
               "raise both it and SWIFTK_ABI_VERSION");
 
@@ -150,7 +150,7 @@ swiftk_status swiftk_model_load(const char* dir, const swiftk_load_params* given
     }
     const auto files = swiftk::open_model_files(dir);
     std::vector<int32_t> eos_ids = files->token_ids("eos_token");
-    *model = new swiftk_model{swiftk::load_with_drafters(*files, options), std::move(eos_ids)};
+    *model = new swiftk_model{swiftk::load_with_draft_models(*files, options), std::move(eos_ids)};
   });
 }
 

@@ -66,13 +66,13 @@ typedef struct swiftk_load_params {
   /* Copies in fewer bits that drafts may read: "int8", "int4", "int3", joined by commas; "auto": int4, or int3, if one
    * fits; null or "own": none. They cost memory, at most draft_memory bytes (0: a quarter of what is available).
    * "upper", alone or among them, costs none: it is the upper bytes of weights whose dtype is "float16". On a CPU a
-   * drafter is read in the first of them that has few bits. */
+   * draft model is read in the first of them that has few bits. */
   const char* draft_weights;
   size_t draft_memory;
-  const char* drafter; /* null, or the folder of a drafter with weights of its own: another model, or a head; several
-                        * are joined by colons, and are then "drafter", "drafter-2", ... where skip sets name weights */
+  const char* drafter; /* null, or the folder of a draft model: another model, or a head; several are
+                        * joined by colons, and are then "drafter", "drafter-2", ... where skip sets name weights */
   const char* drafter_packs; /* on a GPU: what `swiftk pack --drafter` made; several files are joined by colons, in the
-                              * order of the drafters */
+                              * order of the draft models */
   const char* kv_dtype;      /* of keys and values: null or "auto" (the weights'), or as dtype; it changes the texts */
 } swiftk_load_params;
 #define SWIFTK_LOAD_PARAMS_INIT \
@@ -105,7 +105,7 @@ typedef struct swiftk_session_params {
   size_t struct_size;
   int32_t context; /* most tokens of text; 0: the model's */
   int32_t threads; /* 0: the model's */
-  /* What drafters that cost no draft step keep when another text begins. 0: the matrix of "recycle" and "template";
+  /* What sources keep when another text begins. 0: the matrix of "recycle" and "template";
    * positive: the texts of "suffix", too; negative: nothing. */
   int32_t recall;
 } swiftk_session_params;
@@ -153,13 +153,13 @@ typedef struct swiftk_skip {
   const int32_t* mlp; /* [n_mlp] layers */
   size_t n_mlp;
   int32_t exit_layer; /* layers from here on are left out whole; -1: none */
-  /* What drafts read: a copy that was loaded ("int4"); null: the model's own. "drafter": none of it, the drafter that
+  /* What drafts read: a copy that was loaded ("int4"); null: the model's own. "drafter": none of it, the draft model that
    * was loaded beside the model drafts, and nothing is left out. "int4,drafter": it proposes for that copy. */
   const char* weights;
 } swiftk_skip;
 #define SWIFTK_SKIP_INIT {sizeof(swiftk_skip), NULL, 0, NULL, 0, -1, NULL}
 
-/* What drafters that cost no draft step do (see swiftk_draft_rule). Beside the ranges given,
+/* What sources do (see swiftk_draft_rule). Beside the ranges given,
  * (lookahead_ngram - 1) * (lookahead_window + lookahead_guesses) is at most 64, the nodes of a tree. */
 typedef struct swiftk_source_settings {
   size_t struct_size;
@@ -180,7 +180,7 @@ SWIFTK_API swiftk_status swiftk_session_create(swiftk_model* model, const swiftk
 SWIFTK_API void swiftk_session_free(swiftk_session* session); /* null is allowed */
 SWIFTK_API swiftk_status swiftk_session_set_sampling(swiftk_session* session, const swiftk_sampling* sampling);
 SWIFTK_API swiftk_status swiftk_session_set_skip(swiftk_session* session, const swiftk_skip* skip);
-/* Where this changes what a drafter keeps, it begins anew. No token changes. */
+/* Where this changes what a source keeps, it restarts. No token changes. */
 SWIFTK_API swiftk_status swiftk_session_set_sources(swiftk_session* session, const swiftk_source_settings* settings);
 /* Ends the call under way with SWIFTK_CANCELLED, or the next one if there is none; swiftk_session_clear_cancel() takes
  * a cancellation back that came too late. The text keeps every token that was handed out. */
@@ -196,7 +196,7 @@ enum {                           /* flags of a token */
        SWIFTK_TOKEN_STOP = 8     /* a stop id: the last token */
 };
 
-/* Who proposed a token: in bits 8 to 15 of its flags. Drafters without a constant have a name all the same. */
+/* Who proposed a token: in bits 8 to 15 of its flags. Sources without a constant have a name all the same. */
 enum {
   SWIFTK_SOURCE_TARGET = 0, /* nobody but the model */
   SWIFTK_SOURCE_PLAN = 1,
@@ -216,7 +216,7 @@ SWIFTK_API const char* swiftk_source_name(int source); /* "target", "plan", "suf
 /* What drafts, and how far. The plan: when to stop, and how many siblings a drafted token brings, width[i] for the
  * first confidence <= tier[i], else width[3].
  *
- * Other drafters cost no draft step, need no skip set and leave the plan out; of the fields before `drafter` they take
+ * Sources cost no draft step, need no skip set and leave the plan out; of the fields before `drafter` they take
  * max_draft and max_nodes. "suffix" finds where the text repeats itself, "recycle" (arXiv 2408.08696) keeps what the
  * model listed after each token: their proposals become nodes where they are worth row_price, by fixed tables of how
  * often they are right; nothing is measured. "lookup" (prompt lookup as transformers has it), "lookahead" (2402.02057),

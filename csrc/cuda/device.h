@@ -45,7 +45,7 @@ inline constexpr Format kCopies[] = {Format::Int8, Format::Int4, Format::Int3};
 struct Functions {
   Function embed, rmsnorm, qk_norm_rope, attention_split, attention_merge, attention_branch, attention_serial;
   Function topk_partial, topk_merge, move_rows, read_probe, dot_probe;
-  // For drafters with weights of their own; of heads alone: matmuls of a first layer that reads more than D, of q
+  // For draft models; of heads alone: matmuls of a first layer that reads more than D, of q
   // alone, of k and v alone, and of matrices beside the layers, by rows and columns.
   Function norm_rows, round_rows, mean_rows, spread_rows, read_rows;
   Bucketed wide_qkv, lone_q, lone_kv;

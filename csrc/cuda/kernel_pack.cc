@@ -174,7 +174,7 @@ void KernelPack::check_fits(const KernelShape& model) const {
   }
   want("wide", shape_.wide, model.wide);
   want("apart", shape_.apart, model.apart);
-  if (model.linears != shape_.linears) bad("built for other matrices beside the layers than the drafter has");
+  if (model.linears != shape_.linears) bad("built for other matrices beside the layers than the draft model has");
 }
 
 bool KernelPack::reads(Format copy) const { return find(std::string("qkv.") + name_of(copy) + ".8"); }

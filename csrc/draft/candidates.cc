@@ -19,7 +19,7 @@ float cheapest_row(const TreeRule& rule, int rows) {
   return cheapest;
 }
 
-// Reading a node is worth less where drafters have `source_mass` of its children's probability: by this factor. The
+// Reading a node is worth less where sources have `source_mass` of its children's probability: by this factor. The
 // root, since after a place that they miss and the plan does not, they may go on. (Beside a model of ten layers, on a
 // modelled clock, tokens per plain step greedy and at T = 1: without a factor 3.09 and 2.23, by the root 3.04 and 2.23,
 // by the mass itself 2.96 and 2.21; beside an EAGLE-2 head 2.34 and 1.67, 2.45 and 1.67, 2.52 and 1.68.)
@@ -56,8 +56,8 @@ int CandidatePool::find_or_add(int parent, int32_t token, int rank) {
   return added;
 }
 
-// After what the plan has read, drafters are a second opinion. Where both have the same best they fail as if they knew
-// nothing of each other; a runner-up that a drafter believes in lies between the two, in logarithms; and what the plan
+// After what the plan has read, sources are a second opinion. Where both have the same best they fail as if they knew
+// nothing of each other; a runner-up that a source believes in lies between the two, in logarithms; and what the plan
 // does not even list did not come once in 700 times (int4 on the streams of bench/modes.py, greedy and T = 1: bests
 // 356 of 356.4 expected, runners-up 26 of 48 where the larger of the two words expected 101).
 float CandidatePool::chance_of(const Candidate& c) const {
@@ -82,14 +82,14 @@ int CandidatePool::guide(int parent, int32_t token, float chance) {
   return i;
 }
 
-// Drafters that are asked later count for what those before them leave.
-bool CandidatePool::propose(int parent, const TreeRule& rule, const DrafterSet& drafters, const Sampling& sampling,
+// Sources that are asked later count for what those before them leave.
+bool CandidatePool::propose(int parent, const TreeRule& rule, const SourceSet& sources, const Sampling& sampling,
                             int32_t pos, float floor) {
   Proposals proposals;
   float left = 1;
   bool shared = false;
-  for (int s = 0; s < drafters.active(); ++s) {
-    drafters.propose(s, all_[parent].at, sampling, pos, proposals);
+  for (int s = 0; s < sources.active(); ++s) {
+    sources.propose(s, all_[parent].at, sampling, pos, proposals);
     const float before = left;
     for (int r = 0; r < proposals.size; ++r) {
       const float chance = rule.sources[s].chance[proposals.bucket][r] * before;
@@ -100,7 +100,7 @@ bool CandidatePool::propose(int parent, const TreeRule& rule, const DrafterSet& 
       shared |= all_[i].planned >= 0;
       left -= chance - all_[i].proposed;
       all_[i].proposed = chance;
-      if (chance > all_[i].planned) all_[i].source = drafters.id(s);
+      if (chance > all_[i].planned) all_[i].source = sources.id(s);
     }
     left = std::max(left, 0.0f);
   }
@@ -114,9 +114,9 @@ void CandidatePool::settle(int first) {
   }
 }
 
-void CandidatePool::ask(const TreeRule& rule, const DrafterSet& drafters, const Sampling& sampling, int32_t root_pos,
+void CandidatePool::ask(const TreeRule& rule, const SourceSet& sources, const Sampling& sampling, int32_t root_pos,
                         int most_depth, int tree_size) {
-  if (drafters.active() == 0) return;
+  if (sources.active() == 0) return;
   settle(0);
   const float floor = cheapest_row(rule, tree_size);
   const auto worse = [this](int a, int b) { return better(b, a); };
@@ -133,9 +133,9 @@ void CandidatePool::ask(const TreeRule& rule, const DrafterSet& drafters, const 
     const int i = heap_.back();
     heap_.pop_back();
     all_[i].asked = true;
-    if (i > 0) all_[i].at = drafters.step(all_[all_[i].parent].at, all_[i].token);
+    if (i > 0) all_[i].at = sources.step(all_[all_[i].parent].at, all_[i].token);
     const int first = size();
-    const bool shared = propose(i, rule, drafters, sampling, root_pos + all_[i].depth, floor);
+    const bool shared = propose(i, rule, sources, sampling, root_pos + all_[i].depth, floor);
     settle(shared ? i + 1 : first);
     if (shared) std::make_heap(heap_.begin(), heap_.end(), worse);
     for (int child = first; child < size(); ++child) consider(child);

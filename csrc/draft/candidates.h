@@ -1,11 +1,11 @@
-// Tokens that may become nodes of the tree, from the draft plan and from drafters, each with the probability that it is
+// Tokens that may become nodes of the tree, from the draft plan and from sources, each with the probability that it is
 // accepted. A token that several of them propose after the same path is one candidate.
 #pragma once
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include "draft/drafters/drafter_set.h"
+#include "draft/sources/source_set.h"
 #include "draft/token_tree.h"
 #include "draft/tree_rule.h"
 
@@ -15,13 +15,13 @@ struct Candidate {
   int parent;  // candidate; -1: this is the root
   int32_t token;
   int rank, depth;
-  float planned = -1, proposed = 0;  // that it is right if its parent is: by the plan (-1: not its), and by a drafter
+  float planned = -1, proposed = 0;  // that it is right if its parent is: by the plan (-1: not its), and by a source
   float path_probability = 0;        // that it is accepted
-  float source_mass = 0;             // what drafters have of its children's probability
+  float source_mass = 0;             // what sources have of its children's probability
   int node = -1;                     // of the tree
   SourceId source = SourceId::Plan;
   bool read = false;   // by the plan
-  bool asked = false;  // the drafters, for its children
+  bool asked = false;  // the sources, for its children
   bool picked = false;
   Cursors at{};
   int child = -1, sibling = -1;
@@ -43,10 +43,10 @@ class CandidatePool {
   // The plan has read a candidate: its children follow, the best first.
   void read(int candidate) { all_[candidate].read = true; }
   int plan(int parent, int32_t token, int rank, float chance);
-  int guide(int parent, int32_t token, float chance);  // by the drafter that guides the plan, before that reads it
-  // Children by drafters, for all candidates that may be worth a row of their own, best first. The rule's prices
+  int guide(int parent, int32_t token, float chance);  // by the draft model that guides the plan, before that reads it
+  // Children by sources, for all candidates that may be worth a row of their own, best first. The rule's prices
   // decide.
-  void ask(const TreeRule&, const DrafterSet&, const Sampling&, int32_t root_pos, int most_depth, int tree_size);
+  void ask(const TreeRule&, const SourceSet&, const Sampling&, int32_t root_pos, int most_depth, int tree_size);
   // CandidatePool for a step to read, best first: those that together are worth most beyond the price of their rows, if
   // they are worth the step's.
   std::span<const int> reading(const TreeRule&, int room, int most_depth);
@@ -59,12 +59,12 @@ class CandidatePool {
   void leave(int node) { all_[of_node_[node]].node = -1; }
 
  private:
-  static constexpr int kMost = 64 * (TreeRule::kRanks + kMostDrafters * kProposalRanks + 1) + 1;
+  static constexpr int kMost = 64 * (TreeRule::kRanks + kMostSources * kProposalRanks + 1) + 1;
 
   int find(int parent, int32_t token) const;  // -1: no child of it
   int find_or_add(int parent, int32_t token, int rank);
   float chance_of(const Candidate&) const;
-  bool propose(int parent, const TreeRule&, const DrafterSet&, const Sampling&, int32_t pos, float floor);
+  bool propose(int parent, const TreeRule&, const SourceSet&, const Sampling&, int32_t pos, float floor);
   void settle(int first);
   bool better(int a, int b) const;
   void sort_open();

@@ -8,12 +8,12 @@ namespace swiftk {
 namespace {
 
 Plan steps_of(const Model& model, const DraftSpec& skip) {
-  if (skip.drafter.value_or(-1) >= static_cast<int>(model.drafters.size())) {
-    fail(Status::InvalidArgument, "[plan] " + (model.drafters.empty() ? "no drafter" : name_of_drafter(*skip.drafter)) +
+  if (skip.draft_model.value_or(-1) >= static_cast<int>(model.draft_models.size())) {
+    fail(Status::InvalidArgument, "[plan] " + (model.draft_models.empty() ? "no draft model" : name_of_draft_model(*skip.draft_model)) +
                                       " was not loaded, want load() to name its folder");
   }
-  if (skip.guided() && model.drafters[*skip.drafter]->opens) {
-    fail(Status::Unsupported, "[plan] a block drafter proposes behind the text alone, it guides no other weights");
+  if (skip.guided() && model.draft_models[*skip.draft_model]->opens) {
+    fail(Status::Unsupported, "[plan] a block head proposes behind the text alone, it guides no other weights");
   }
   return skip.alone() ? Plan{} : compile_plan(model, skip);
 }
@@ -22,13 +22,13 @@ Plan steps_of(const Model& model, const DraftSpec& skip) {
 
 DraftPlan::DraftPlan(const Model& model, DraftSpec given)
     : skip(std::move(given)), steps(steps_of(model, skip)), shared(common_prefix(steps, compile_plan(model, {}))) {
-  if (!skip.drafter) return;
-  const DraftModel& drafter = *model.drafters[*skip.drafter];
-  reading = drafter.reading;
+  if (!skip.draft_model) return;
+  const DraftModel& draft_model = *model.draft_models[*skip.draft_model];
+  reading = draft_model.reading;
   if (!skip.alone()) return;
-  reach = drafter.reach;
-  opens = drafter.opens;
-  serial = drafter.serial;
+  reach = draft_model.reach;
+  opens = draft_model.opens;
+  serial = draft_model.serial;
 }
 
 }  // namespace swiftk

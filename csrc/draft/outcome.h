@@ -1,6 +1,6 @@
 // The judgement of verified text on those who proposed it.
 #pragma once
-#include "draft/drafters/registry.h"
+#include "draft/sources/registry.h"
 
 namespace swiftk {
 
@@ -11,7 +11,7 @@ struct Outcome {
   int rank;
 };
 
-// A drafter's list at a place of the verified text, whether or not it became nodes: how sure the drafter was, and the
+// A source's list at a place of the verified text, whether or not it became nodes: how sure the source was, and the
 // place of the token that followed in the list (-1: not in it).
 struct Proposed {
   SourceId source;

@@ -37,8 +37,8 @@ void TreeRule::check() const {
   for (const auto& ranks : p_rank) check_chances("p_rank", ranks.data(), ranks.size());
   want(chain >= 0 && chain < TokenTree::kMaxNodes, "chain", chain, "0.." + std::to_string(TokenTree::kMaxNodes - 1));
   want(min_row_gain >= 0, "min_row_gain", min_row_gain, "0 or more");
-  want(sources.size() <= kMostDrafters, "sources", static_cast<double>(sources.size()),
-       "at most " + std::to_string(kMostDrafters));
+  want(sources.size() <= kMostSources, "sources", static_cast<double>(sources.size()),
+       "at most " + std::to_string(kMostSources));
   want(sources.empty() || by_time(), "sources", static_cast<double>(sources.size()), "none without row_price");
   for (const SourceRule& source : sources) {
     const int id = static_cast<int>(source.id);

@@ -5,12 +5,12 @@
 #include <cstdint>
 #include <vector>
 
-#include "draft/drafters/registry.h"
+#include "draft/sources/registry.h"
 #include "gate_rule.h"
 
 namespace swiftk {
 
-// A drafter that is asked, and how often it is right by its bucket and rank.
+// A source that is asked, and how often it is right by its bucket and rank.
 struct SourceRule {
   SourceId id = SourceId::Suffix;
   std::array<std::array<float, kProposalRanks>, kProposalBuckets> chance{};
@@ -49,15 +49,15 @@ struct TreeRule {
   // runs where nodes are worth `min_step_gain` on the mean of the texts that draft by its plan.
   int others = 0;
 
-  // By time, too: drafters propose what costs no step. A step then runs for what they leave: after a node
+  // By time, too: sources propose what costs no step. A step then runs for what they leave: after a node
   // whose children are theirs with probability c, it is worth sqrt(1 - c) of what it is without them. A step may read
   // `chain` of their nodes beside that, each further row of it for at least `min_row_gain`. Under rejection a tree is
-  // the plan's or the drafters', not both.
+  // the plan's or the sources', not both.
   std::vector<SourceRule> sources{};
   int chain = 0;
   float min_row_gain = 0;
 
-  // By time, too: where a drafter guides the plan, a step that reads one node reads so many of its proposals after
+  // By time, too: where a draft model guides the plan, a step that reads one node reads so many of its proposals after
   // that, as long as they are all right with this probability, of which each is with `guide`, by its confidence.
   int proposals = 0;
   std::array<float, kBuckets> guide{};

@@ -32,29 +32,29 @@ double bytes_read(const Model& m, const Plan& plan) {
 int offer_plan(Planner& planner, const Model& m, const DraftSpec& skip, bool for_all, std::span<const InUse> texts) {
   auto plan = std::make_shared<DraftPlan>(m, skip);
   double price = skip.alone() ? 0 : bytes_read(m, plan->steps) / bytes_read(m, compile_plan(m, {}));
-  if (skip.drafter) {
-    const DraftModel& drafter = *m.drafters[*skip.drafter];
-    price += static_cast<double>(drafter.read_bytes) / static_cast<double>(m.own.read_bytes);
+  if (skip.draft_model) {
+    const DraftModel& draft_model = *m.draft_models[*skip.draft_model];
+    price += static_cast<double>(draft_model.read_bytes) / static_cast<double>(m.own.read_bytes);
   }
   const bool whole = !skip.alone() && skip.attn.empty() && skip.mlp.empty() && skip.exit_layer < 0;
   return planner.offer(std::move(plan), price, whole ? kWhole : skip.alone() ? kHead : kThinned, for_all, texts);
 }
 
-// Drafters that were loaded, and copies of the weights in fewer bits; or every second layer where there are none.
+// Draft models that were loaded, and copies of the weights in fewer bits; or every second layer where there are none.
 void offer_plans(Planner& planner, const Model& m) {
   planner.few_rows(m.ops->few_rows(m.own.format));
-  const int drafters = static_cast<int>(m.drafters.size());
-  for (int i = 0; i < drafters; ++i) offer_plan(planner, m, {.drafter = i}, true);
+  const int draft_models = static_cast<int>(m.draft_models.size());
+  for (int i = 0; i < draft_models; ++i) offer_plan(planner, m, {.draft_model = i}, true);
   for (const Weights& copy : m.copies) {
     DraftSpec fewer_bits;
     fewer_bits.weights = {copy.format};
     offer_plan(planner, m, fewer_bits, true);
-    for (int i = 0; i < drafters; ++i) {
-      fewer_bits.drafter = i;
-      if (!m.drafters[i]->opens && in_blocks(copy.format)) offer_plan(planner, m, fewer_bits, true);
+    for (int i = 0; i < draft_models; ++i) {
+      fewer_bits.draft_model = i;
+      if (!m.draft_models[i]->opens && in_blocks(copy.format)) offer_plan(planner, m, fewer_bits, true);
     }
   }
-  if (!m.copies.empty() || drafters > 0) return;
+  if (!m.copies.empty() || draft_models > 0) return;
   DraftSpec half;
   for (int layer = 1; layer + 1 < m.config.L; layer += 2) half.attn.push_back(layer), half.mlp.push_back(layer);
   offer_plan(planner, m, half, true);

@@ -169,11 +169,11 @@ bool Engine::begin(Text& text) {
   s.lane = static_cast<int>(lane - lanes_.begin());
   name_mode(text);
   if (text.generated == 0 && text.mode >= 0) planner_.start_text(text.mode);
-  s.drafters = std::move(lane->drafters);
+  s.sources = std::move(lane->sources);
   // Under rejection a text depends on what is proposed, so nothing that others taught may be.
-  s.drafters.set_recall(s.rejects() ? Recall::Nothing : text.request.recall);
-  s.drafters.set(text.request.settings);
-  s.drafters.restart(0, false);
+  s.sources.set_recall(s.rejects() ? Recall::Nothing : text.request.recall);
+  s.sources.set(text.request.settings);
+  s.sources.restart(0, false);
   text.odds = lane->odds;
   text.odds.start();
   if (!text.admitted) {
@@ -193,7 +193,7 @@ void Engine::leave(Text& text) {
   s.cached = 0;
   s.forget_tree();
   if (!text.stepping) return;
-  lanes_[text.sequence.lane] = {false, std::move(text.sequence.drafters), text.odds};
+  lanes_[text.sequence.lane] = {false, std::move(text.sequence.sources), text.odds};
   text.stepping = false;
 }
 

@@ -15,7 +15,7 @@ std::optional<ModelledClock> ModelledClock::asked() {
   const std::string said = debug_value("clock");
   if (said.empty() || said == "0") return {};
   ModelledClock clock;
-  const std::pair<std::string_view, double*> prices[] = {{"plan", &clock.plan},       {"drafter", &clock.drafter},
+  const std::pair<std::string_view, double*> prices[] = {{"plan", &clock.plan},       {"drafter", &clock.draft_model},
                                                          {"opening", &clock.opening}, {"row", &clock.row},
                                                          {"far", &clock.far},         {"reading", &clock.reading}};
   std::string_view rest = said;
@@ -39,10 +39,10 @@ std::optional<ModelledClock> ModelledClock::asked() {
 }
 
 void ModelledClock::set(Phase& phase, int rows) const {
-  const double first = phase.drafter_passes > 0 && phase.plan_passes == 0 ? opening : 0;
+  const double first = phase.draft_model_passes > 0 && phase.plan_passes == 0 ? opening : 0;
   phase.caught_up.seconds = reading * phase.caught_up.tokens;
-  phase.draft = first + plan * phase.plan_passes + drafter * phase.drafter_passes + phase.caught_up.seconds;
-  phase.first_step = phase.draft_steps == 0 ? 0 : phase.plan_passes > 0 ? plan : first + drafter;
+  phase.draft = first + plan * phase.plan_passes + draft_model * phase.draft_model_passes + phase.caught_up.seconds;
+  phase.first_step = phase.draft_steps == 0 ? 0 : phase.plan_passes > 0 ? plan : first + draft_model;
   phase.first_step += phase.caught_up.seconds;
   phase.verify = 1 + row * std::clamp(rows - 1, 0, 7) + far * std::max(0, rows - 8);
 }

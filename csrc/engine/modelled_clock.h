@@ -10,18 +10,18 @@ namespace swiftk {
 
 struct ModelledClock {
   double plan = .3;       // a pass of a draft plan
-  double drafter = .02;   // of a drafter with weights of its own
+  double draft_model = .02;   // of a draft model
   double opening = 0;     // the first one of a draft, beyond that
   double row = .03;       // a verified row beyond the first, up to eight,
   double far = .09;       // and beyond
-  double reading = .006;  // a token of a text that a drafter had not followed
+  double reading = .006;  // a token of a text that a draft model had not followed
 
   // As the word "clock" of SWIFTK_DEBUG says: "clock=plan:.3/row:.03", or "clock" for these. Throws
   // Error(InvalidArgument) for what it cannot read.
   static std::optional<ModelledClock> asked();
   // In a round that verified so many rows.
   void set(Phase&, int rows) const;
-  // Seconds of a score over so many rows. A plan reads them as a drafter reads a text that it had not followed.
+  // Seconds of a score over so many rows. A plan reads them as a draft model reads a text that it had not followed.
   double score(int rows) const { return plan + reading * rows; }
 };
 

@@ -33,11 +33,11 @@ void check(const Request& r, const Model& model, int context) {
   };
   among("logprobs", r.logprobs, 0);
   among("prompt_logprobs", r.prompt_logprobs, -1);
-  const int drafters = static_cast<int>(model.drafters.size());
-  if (r.reports < -1 || r.reports >= drafters || (r.reports >= 0 && model.drafters[r.reports]->reported == 0)) {
+  const int draft_models = static_cast<int>(model.draft_models.size());
+  if (r.reports < -1 || r.reports >= draft_models || (r.reports >= 0 && model.draft_models[r.reports]->reported == 0)) {
     fail(Status::InvalidArgument, "[submit] reports is " + std::to_string(r.reports) +
-                                      ", want the number of a head among " + std::to_string(drafters) +
-                                      " drafters, or -1 for none");
+                                      ", want the number of a head among " + std::to_string(draft_models) +
+                                      " draft models, or -1 for none");
   }
   TreeRule rule = r.rule;
   rule.stop_ids = r.sampling.stop_ids;

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "draft/drafters/drafter_set.h"
+#include "draft/sources/source_set.h"
 #include "draft/tree_rule.h"
 #include "planner/draft_mode.h"
 #include "text/sequence.h"
@@ -43,7 +43,7 @@ struct Request {
   bool kvq = true;                           // as Session::set_kvq
   TreeRule rule{.max_draft = 0};             // Ruled: how far and wide
   std::shared_ptr<Constraint> constraint{};  // of the text; null: any token may come
-  int reports = -1;       // a drafter, whose runner elsewhere turns report what it reads of the text; -1: none
+  int reports = -1;       // a draft model, whose runner elsewhere turns report what it reads of the text; -1: none
   bool explain = false;   // turns report their trees
   bool outcomes = false;  // and what came of nodes that the plan drafted from
 };

@@ -70,12 +70,12 @@ void Session::set_kvq(bool on) {
 
 void Session::set_sources(const SourceSettings& settings) {
   settings.check();
-  s_.drafters.set(settings);
+  s_.sources.set(settings);
   s_.forget_tree();  // its extra rows are of the old ones
 }
 
 void Session::forget_sources() {
-  s_.drafters.forget();
+  s_.sources.forget();
   s_.forget_tree();
 }
 

@@ -27,8 +27,8 @@ class Session {
   // LayerSkip's KVQ cache, on at first: verification takes K, V and residual rows of the steps that draft and target
   // share at their start from drafting. Off, it runs these steps again, to the same bits.
   void set_kvq(bool on);
-  void set_recall(Recall recall) { s_.drafters.set_recall(recall); }  // what drafters keep when another text begins
-  // Settings of drafters. Where these change what drafters keep, they begin anew.
+  void set_recall(Recall recall) { s_.sources.set_recall(recall); }  // what sources keep when another text begins
+  // Settings of sources. Where these change what sources keep, they begin anew.
   void set_sources(const SourceSettings&);
   void forget_sources();  // what they have learned
 
@@ -70,20 +70,20 @@ class Session {
   int drafted_from() const { return s_.draft.grown; }  // leading nodes of the tree that a step has read
   std::span<const Outcome> outcomes() const { return s_.verified.outcomes; }  // of the last verify, from the root on
   std::span<const Outcome> guide_outcomes() const { return s_.verified.guide_outcomes; }
-  // At each of its tokens, by each drafter in use.
+  // At each of its tokens, by each source in use.
   std::span<const Proposed> proposed() const { return s_.verified.proposed; }
   int shared_steps() const { return s_.plan->shared; }  // steps of the draft whose results verification keeps
   int max_chunk() const { return w_.executor.max_rows(); }
   int context() const { return s_.most_text; }
   int cached() const { return s_.cached; }         // leading tokens of the text
-  Unread unread() const { return w_.unread(s_); }  // tokens that drafters have to read first
+  Unread unread() const { return w_.unread(s_); }  // tokens that draft models have to read first
   const Phase& last() const { return w_.last; }
   double run_seconds() const { return w_.run_seconds(); }
   size_t cache_bytes() const { return w_.pool.bytes_per_token() * s_.cached; }
   size_t workspace_bytes() const { return w_.bytes() + s_.draft.q.capacity() * sizeof(double); }
   const char* fallbacks() const { return w_.fallbacks(); }
   const Model& model() const { return *w_.model; }
-  // [cached tokens, width] what the model's drafter reads of the text's rows.
+  // [cached tokens, width] what the model's draft model reads of the text's rows.
   std::vector<float> features() const;
   // [cached tokens, layers, KV heads, 2, head size] K and V of the text: of each head its K, then its V.
   std::vector<float> kv_rows() const;

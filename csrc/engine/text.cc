@@ -16,7 +16,7 @@ void report_tree(const Sequence& s, std::vector<TreeNode>& out) {
 void report_features(Workspace& w, Text& text, Turn& turn) {
   const int number = text.request.reports, end = text.sequence.cached;
   if (number < 0 || text.finish != Finish::None || text.reported >= end) return;
-  const size_t width = w.model->drafters[number]->reported;
+  const size_t width = w.model->draft_models[number]->reported;
   turn.reported = end - text.reported;
   turn.features.resize(width * turn.reported);
   w.beside[number]->report(w.pool, text.sequence, text.reported, end, turn.features.data(), w.cancel);

@@ -49,7 +49,7 @@ struct Text {
 
 // The tree that was verified last.
 void report_tree(const Sequence&, std::vector<TreeNode>&);
-// Reports the features of cached tokens that the drafter of the request reads, of tokens not reported yet.
+// Reports the features of cached tokens that the draft model of the request reads, of tokens not reported yet.
 void report_features(Workspace&, Text&, Turn&);
 // Reports the scores that the last `rows` rows of a prompt, whose logits are from `row` on, give to the tokens after
 // them; returns the last one's. Rows that a preempted text runs again were reported before.
@@ -59,7 +59,7 @@ int report_prompt(Workspace&, Text&, int rows, int row);
 // model, and how often those who propose are right.
 struct Lane {
   bool taken = false;
-  DrafterSet drafters;
+  SourceSet sources;
   TextOdds odds;
 };
 

@@ -46,7 +46,7 @@ struct Config {
 
 // The configuration in a config.json. Throws Error(Checkpoint) for a missing field, Error(Unsupported) naming field, value and what works.
 Config read_config(const Json& object);
-// The shape of a drafter's layers that an object of it has, whatever architecture that names.
+// The shape of a draft model's layers that an object of it has, whatever architecture that names.
 Config layer_config(const Json& object);
 
 // Rotary angles of one position as cos[d/2], sin[d/2]; a function of the position alone (a row must not depend on the

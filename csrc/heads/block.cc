@@ -1,4 +1,4 @@
-// A block drafter (DFlash, arXiv 2602.06036, and DSpark, 2607.05147): features of the text's rows are keys and values
+// A block head (DFlash, arXiv 2602.06036, and DSpark, 2607.05147): features of the text's rows are keys and values
 // of its layers. The first step of a draft runs a block of positions after the text, which see each other; each then
 // has logits, which the other steps only read, with the bias by the token before.
 #include <algorithm>
@@ -16,9 +16,9 @@ class Block : public Runner {
  public:
   Block(const Model& target, int number, const Executor& host, int sequences, int blocks)
       : Runner(target, number, host, sequences, blocks),
-        block_(drafter_.block),
-        c_(drafter_.layers->config),
-        ahead_(ops_, sizeof(float) * sequences * block_.size * drafter_.V),
+        block_(head_.block),
+        c_(head_.layers->config),
+        ahead_(ops_, sizeof(float) * sequences * block_.size * head_.V),
         features_(ops_, sizeof(float) * kMostRows * block_.fc.k),
         normed_states_(ops_, block_.sure.empty() ? 0 : sizeof(float) * sequences * block_.size * c_.D),
         before_(ops_, sizeof(float) * std::min(kMostRows, sequences * TokenTree::kMaxNodes) * block_.rank) {}
@@ -36,7 +36,7 @@ class Block : public Runner {
       }
       look_ahead(cancel);
     }
-    const bool all = drafter_.tokens.empty();
+    const bool all = head_.tokens.empty();
     float* const its = all ? logits : own_.as<float>();
     const int nodes = read(sequences, n, its);
     if (block_.rank > 0) {
@@ -47,7 +47,7 @@ class Block : public Runner {
 
   float foretold(const Sequence& s, int node) const override {
     const TokenTree& tree = s.draft.tree;
-    if (block_.sure.empty() || tree.depth(node) >= drafter_.reach) return -1;
+    if (block_.sure.empty() || tree.depth(node) >= head_.reach) return -1;
     const float sure = sure_[place(s, tree.depth(node))] + block_.sure_before[tree.token(node)];
     return std::max(1 / (1 + std::exp(-sure)), std::numeric_limits<float>::min());
   }
@@ -57,7 +57,7 @@ class Block : public Runner {
   }
 
  private:
-  float* ahead(int row) const { return ahead_.as<float>() + static_cast<size_t>(row) * drafter_.V; }
+  float* ahead(int row) const { return ahead_.as<float>() + static_cast<size_t>(row) * head_.V; }
 
   // K and V of the text up to there, from features of its rows.
   void keep(const KvPool& pool, Sequence& s, int end) {
@@ -106,7 +106,7 @@ class Block : public Runner {
     const int D = c_.D;
     float* const normed = normed_states_.as<float>();
     ops_.rmsnorm(executor_.ctx(), {.x = x_.as<float>(),
-                                   .norm = drafter_.layers->final_norm,
+                                   .norm = head_.layers->final_norm,
                                    .eps = c_.norm_eps,
                                    .n = rows,
                                    .D = D,
@@ -125,14 +125,14 @@ class Block : public Runner {
 
   // What was said of the nodes' places [nodes, its V], and what the bias is made of. Returns the nodes.
   int read(std::span<Sequence* const> sequences, std::span<const int> n, float* its) {
-    const size_t V = drafter_.V, rank = block_.rank;
+    const size_t V = head_.V, rank = block_.rank;
     Ctx& ctx = executor_.ctx();
     int row = 0;
     for (size_t i = 0; i < sequences.size(); ++i) {
       const Draft& draft = sequences[i]->draft;
       for (int node = draft.beside; node < draft.beside + n[i]; ++node, ++row) {
         const int depth = draft.tree.depth(node);
-        if (depth < drafter_.reach) {
+        if (depth < head_.reach) {
           const float* const said = ahead(place(*sequences[i], depth));
           ops_.copy(ctx, its + row * V, said, sizeof(float) * V);
         } else {

@@ -15,8 +15,8 @@ class Eagle : public Runner {
  public:
   Eagle(const Model& target, int number, const Executor& host, int sequences, int blocks)
       : Runner(target, number, host, sequences, blocks),
-        eagle_(drafter_.eagle),
-        c_(drafter_.layers->config),
+        eagle_(head_.eagle),
+        c_(head_.layers->config),
         features_(ops_, floats(kMostRows) * eagle_.width),
         embedded_(ops_, floats(executor_.max_rows()) * c_.D),
         pairs_(ops_, floats(executor_.max_rows()) * 2 * c_.D),
@@ -47,7 +47,7 @@ class Eagle : public Runner {
       copy(x_.as<float>() + size_t(row) * c_.D, said(s, s.draft.beside), n[i] * c_.D);
       if (s.draft.beside == 0) knows(s, s.cached + 1);  // the root's row is there when it has become text
     }
-    if (drafter_.tokens.empty()) return head(x_.as<float>(), row, logits);
+    if (head_.tokens.empty()) return head(x_.as<float>(), row, logits);
     head(x_.as<float>(), row, own_.as<float>());
     spread(row, logits);
   }
@@ -134,7 +134,7 @@ class Eagle : public Runner {
 
   // The first layer's attention, whose rows are not the residual stream alone.
   void attend(const Rows& rows, float* x) {
-    const Model& layers = *drafter_.layers;
+    const Model& layers = *head_.layers;
     ops_.embed(executor_.ctx(),
                {layers.embedding, layers.embedding_dtype, rows.token, rows.n, c_.D, embedded_.as<float>()});
     eagle_.fused ? pair_fused(rows.n, x) : pair(rows.n, x);
@@ -148,7 +148,7 @@ class Eagle : public Runner {
         n, [&](int i, int count) { project(features_.as<float>(), count, x + size_t(i) * D); },
         [&](int i) { copy(x + size_t(i) * D, row_[i].from, D); });
     float* const both = pairs_.as<float>();
-    norm(embedded_.as<float>(), drafter_.layers->own.layers[0].attn_norm, n, both, 2 * D);
+    norm(embedded_.as<float>(), head_.layers->own.layers[0].attn_norm, n, both, 2 * D);
     norm(x, eagle_.hidden_norm, n, both + D, 2 * D);
     if (eagle_.normed) norm(x, eagle_.hidden_norm, n, x, D);
   }

@@ -1,4 +1,4 @@
-// Formats of drafters: a model's folder; z-lab's DFlash; EAGLE's own and SpecForge's; vLLM's speculators ("dflash",
+// Formats of draft models: a model's folder; z-lab's DFlash; EAGLE's own and SpecForge's; vLLM's speculators ("dflash",
 // "dspark", "eagle3", "eagle"); MOASpec, as Mixture of Attentions' authors write it. What they share with the model
 // they draft for (embedding, vocabulary head) is not in their files, or not read.
 #include "heads/formats.h"
@@ -61,9 +61,9 @@ std::vector<int> taps_of(const Json& object, const char* key, int shift, const C
   return taps;
 }
 
-void must_match(const char* what, int drafter, int model) {
-  if (drafter == model) return;
-  unsupported(std::string(what) + " is " + std::to_string(drafter) + " in the drafter and " + std::to_string(model) +
+void must_match(const char* what, int draft_model, int model) {
+  if (draft_model == model) return;
+  unsupported(std::string(what) + " is " + std::to_string(draft_model) + " in the draft model and " + std::to_string(model) +
               " in the model, want the same");
 }
 
@@ -265,7 +265,7 @@ Config read_eagle(const Json& json, const Config& target, const Checkpoint& chec
     must_match("hidden_size", layers.D, target.D);
   }
   if (layers.D != target.D && !checkpoint.has("embed_tokens.weight")) {
-    unsupported("hidden_size is " + std::to_string(layers.D) + " in the drafter and " + std::to_string(target.D) +
+    unsupported("hidden_size is " + std::to_string(layers.D) + " in the draft model and " + std::to_string(target.D) +
                 " in the model, which needs a tensor embed_tokens.weight of its own");
   }
   want_no_window(layers);

@@ -1,4 +1,4 @@
-// Reads config.json and the tensors of a drafter. All functions throw Error(Checkpoint, Unsupported).
+// Reads config.json and the tensors of a draft model. All functions throw Error(Checkpoint, Unsupported).
 #pragma once
 #include <array>
 #include <string>

@@ -1,4 +1,4 @@
-// Drafters with weights of their own, as they are loaded beside a model: another model, or a head that reads this
+// Draft models, as they are loaded beside a model: another model, or a head that reads this
 // one's states.
 #pragma once
 #include <memory>
@@ -8,7 +8,7 @@
 
 namespace swiftk {
 
-// A block drafter's parts beside its layers. Features of the model's layers become keys and values of each of its own;
+// A block head's parts beside its layers. Features of the model's layers become keys and values of each of its own;
 // one pass over a block of positions proposes a token for each of them (DFlash, arXiv 2602.06036), which a bias by the
 // token before makes follow each other (DSpark, arXiv 2607.05147).
 struct BlockParts {
@@ -39,7 +39,7 @@ struct EagleParts {
   const float* hidden_norm = nullptr;  // [D] of features; EAGLE-3
 };
 
-// The parts of a Mixture of Attentions beside the layer over tokens, which is the drafter's own (arXiv 2410.03804). K
+// The parts of a Mixture of Attentions beside the layer over tokens, which is the draft model's own (arXiv 2410.03804). K
 // and V that the model cached for a token in all its layers pass a layer whose rows are the layers; their mean,
 // widened, becomes keys and values of a layer whose queries are tokens.
 struct MoaParts {

@@ -27,10 +27,10 @@ class Independent : public Runner {
     for (size_t i = 0; i < sequences.size(); ++i) {
       Sequence& s = *sequences[i];
       begin(s, known(s), s.cached);
-      s.add_rows(batch_, s.draft.beside, s.draft.beside + n[i], drafter_.V);
+      s.add_rows(batch_, s.draft.beside, s.draft.beside + n[i], head_.V);
     }
     run(cancel);
-    const size_t D = drafter_.layers->config.D;
+    const size_t D = head_.layers->config.D;
     float* const x = x_.as<float>();
     int row = 0, nodes = 0;
     for (size_t i = 0; i < sequences.size(); ++i) {
@@ -47,7 +47,7 @@ class Independent : public Runner {
   // Rows of its text; a token that this model does not have is as good as any.
   void begin(const Sequence& s, int from, int end) {
     batch_.begin(view(s));
-    for (int i = from; i < end; ++i) batch_.add(s.text[i] < drafter_.V ? s.text[i] : 0, i, i);
+    for (int i = from; i < end; ++i) batch_.add(s.text[i] < head_.V ? s.text[i] : 0, i, i);
   }
 
   void run(std::atomic<bool>& cancel) {
@@ -58,7 +58,7 @@ class Independent : public Runner {
 
   // Models of one family have vocabularies that were padded to unlike sizes.
   void head(int nodes, float* logits) {
-    const size_t V = target_.config.V, own = drafter_.V, both = std::min(V, own);
+    const size_t V = target_.config.V, own = head_.V, both = std::min(V, own);
     if (own == V) return executor_.head(plan_, x_.as<float>(), nodes, logits);
     executor_.head(plan_, x_.as<float>(), nodes, own_.as<float>());
     Ctx& ctx = executor_.ctx();

@@ -1,4 +1,4 @@
-// Drafters: on a GPU with kernels of their own.
+// Draft models: on a GPU with kernels of their own.
 #include "heads/load.h"
 
 #include <array>
@@ -26,7 +26,7 @@ const Weight& vocabulary_head(const LoadOptions& its, const Model& target) {
   return target.own.head;
 }
 
-// pack: which of the drafter's kernels it runs.
+// pack: which of the draft model's kernels it runs.
 std::shared_ptr<Model> head_model(const Config& config, LoadOptions its, const Model& target, size_t pack = 0) {
   auto model = std::make_shared<Model>();
   model->config = config;
@@ -78,15 +78,15 @@ void load_moa(const ModelFiles& files, const LoadOptions& its, const Model& targ
 }
 
 // A Mixture of Attentions has a row for each of the model's layers there.
-double reading_of(const Model& model, const Head& drafter) {
+double reading_of(const Model& model, const Head& head) {
   const auto layers = [](const Model& m) {
     double sum = 0;
     for (const LayerWeights& w : m.own.layers) sum += elements(w);
     return sum;
   };
-  double read = layers(*drafter.layers) + elements(drafter.block.fc) + elements(drafter.eagle.fc);
-  if (drafter.moa.states) {
-    read += model.config.L * layers(*drafter.moa.states) + elements(drafter.moa.widen) + elements(drafter.moa.cross_kv);
+  double read = layers(*head.layers) + elements(head.block.fc) + elements(head.eagle.fc);
+  if (head.moa.states) {
+    read += model.config.L * layers(*head.moa.states) + elements(head.moa.widen) + elements(head.moa.cross_kv);
   }
   return read / (layers(model) + elements(model.own.head));
 }
@@ -109,7 +109,7 @@ LoadOptions options_of(const std::string& kind, const LoadOptions& options, cons
   const size_t want = kind == "moa" ? 3 : 1, got = options.drafter_packs.size() - packs;
   if (got < want) {
     fail(Status::InvalidArgument, "[drafter] device '" + options.device + "' needs " + std::to_string(want) +
-                                      (want > 1 ? " kernel packs" : " kernel pack") + " for the drafter, got " +
+                                      (want > 1 ? " kernel packs" : " kernel pack") + " for the draft model, got " +
                                       std::to_string(got) + ": `swiftk pack --drafter` makes them");
   }
   its.drafter_packs.assign(options.drafter_packs.begin() + packs, options.drafter_packs.begin() + packs + want);
@@ -165,35 +165,35 @@ std::shared_ptr<Head> load_draft_model(const ModelFiles& files, const LoadOption
 
 }  // namespace
 
-KernelShape head_shape(const Config& layers, const Head& drafter) {
+KernelShape head_shape(const Config& layers, const Head& head) {
   const int D = layers.D;
   KernelShape shape{.config = layers, .head = true};
-  shape.config.V = drafter.V;
-  if (drafter.kind == "eagle") {
-    const EagleParts& eagle = drafter.eagle;
+  shape.config.V = head.V;
+  if (head.kind == "eagle") {
+    const EagleParts& eagle = head.eagle;
     shape.wide = eagle.fused ? 2 * D : 0;
     shape.linears = {{D, eagle.fused ? eagle.width : 2 * D, eagle.biased}};
   } else {
-    shape.linears = {{D, static_cast<int>(drafter.taps.size()) * D}};
-    if (drafter.block.rank > 0) shape.linears.push_back({drafter.V, drafter.block.rank});
+    shape.linears = {{D, static_cast<int>(head.taps.size()) * D}};
+    if (head.block.rank > 0) shape.linears.push_back({head.V, head.block.rank});
   }
   return shape;
 }
 
-std::vector<KernelShape> drafter_kernel_shapes(const ModelFiles& drafter, const ModelFiles& target,
+std::vector<KernelShape> drafter_kernel_shapes(const ModelFiles& files, const ModelFiles& target,
                                                const std::string& dtype) {
   Head out;
-  out.kind = kind_of(drafter);
-  if (out.kind == "model") return {kernel_shape(drafter, dtype)};
+  out.kind = kind_of(files);
+  if (out.kind == "model") return {kernel_shape(files, dtype)};
   const KernelShape model = kernel_shape(target, dtype);
-  const Checkpoint& checkpoint = drafter.tensors();
+  const Checkpoint& checkpoint = files.tensors();
   std::vector<KernelShape> shapes;
   if (out.kind == "moa") {
-    const auto three = moa_shapes(read_moa(drafter.json(), model.config, checkpoint, out));
+    const auto three = moa_shapes(read_moa(files.json(), model.config, checkpoint, out));
     shapes.assign(three.begin(), three.end());
   } else {
     const auto read = out.kind == "block" ? read_block : read_eagle;
-    const Config layers = read(drafter.json(), model.config, checkpoint, out);
+    const Config layers = read(files.json(), model.config, checkpoint, out);
     shapes = {head_shape(layers, out)};
   }
   for (KernelShape& shape : shapes) shape.dtype = model.dtype;
@@ -202,7 +202,7 @@ std::vector<KernelShape> drafter_kernel_shapes(const ModelFiles& drafter, const 
 
 namespace {
 
-void load_drafters(const LoadOptions& options, Model& target) {
+void load_draft_models(const LoadOptions& options, Model& target) {
   if (options.drafters.empty()) return;
   if (options.drafters.size() > kMostDraftModels) {
     fail(Status::Unsupported, "[drafter] there are " + std::to_string(options.drafters.size()) + ", want at most " +
@@ -211,27 +211,27 @@ void load_drafters(const LoadOptions& options, Model& target) {
   size_t packs = 0;
   std::set<int> taps;
   for (const std::string& dir : options.drafters) {
-    const auto drafter = load_draft_model(*open_model_files(dir), options, target, packs);
-    drafter->reported =
-        drafter->moa.states ? drafter->moa.states->config.D : static_cast<int>(drafter->taps.size()) * target.config.D;
-    drafter->reading = reading_of(target, *drafter);
-    drafter->block_bytes = block_bytes(*drafter->layers);
-    if (drafter->moa.cross) drafter->block_bytes += block_bytes(*drafter->moa.cross);
-    taps.insert(drafter->taps.begin(), drafter->taps.end());
-    target.drafters.push_back(drafter);
+    const auto draft_model = load_draft_model(*open_model_files(dir), options, target, packs);
+    draft_model->reported =
+        draft_model->moa.states ? draft_model->moa.states->config.D : static_cast<int>(draft_model->taps.size()) * target.config.D;
+    draft_model->reading = reading_of(target, *draft_model);
+    draft_model->block_bytes = block_bytes(*draft_model->layers);
+    if (draft_model->moa.cross) draft_model->block_bytes += block_bytes(*draft_model->moa.cross);
+    taps.insert(draft_model->taps.begin(), draft_model->taps.end());
+    target.draft_models.push_back(draft_model);
   }
   target.taps.assign(taps.begin(), taps.end());
   if (target.ops->device && packs < options.drafter_packs.size()) {
-    fail(Status::InvalidArgument, "[drafter] the drafters need " + std::to_string(packs) + " kernel packs, got " +
+    fail(Status::InvalidArgument, "[drafter] the draft models need " + std::to_string(packs) + " kernel packs, got " +
                                       std::to_string(options.drafter_packs.size()));
   }
 }
 
 }  // namespace
 
-std::shared_ptr<Model> load_with_drafters(const ModelFiles& files, const LoadOptions& options) {
+std::shared_ptr<Model> load_with_draft_models(const ModelFiles& files, const LoadOptions& options) {
   std::shared_ptr<Model> model = load_model(files, options);
-  load_drafters(options, *model);
+  load_draft_models(options, *model);
   return model;
 }
 

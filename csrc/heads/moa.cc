@@ -20,7 +20,7 @@ class Moa : public Runner {
  public:
   Moa(const Model& target, int number, Executor& host, int sequences, int blocks)
       : Runner(target, number, host, sequences, blocks),
-        moa_(drafter_.moa),
+        moa_(head_.moa),
         away_(target.own.layers.empty()),
         layers_(target.config.L),
         together_(std::max(1, kMostRows / layers_)),
@@ -35,7 +35,7 @@ class Moa : public Runner {
         cross_pool_(*moa_.cross, blocks),
         states_x_(*moa_.states->ops, floats(together_ * layers_, moa_.states->config.D)),
         mean_(ops_, floats(together_, moa_.states->config.D)),
-        widened_(ops_, floats(together_, drafter_.layers->config.D)) {
+        widened_(ops_, floats(together_, head_.layers->config.D)) {
     own_blocks_.resize(together_ * each_);
     for (size_t i = 0; i < own_blocks_.size(); ++i) own_blocks_[i] = static_cast<int32_t>(i);
   }
@@ -89,7 +89,7 @@ class Moa : public Runner {
  private:
   static size_t floats(int rows, int width) { return sizeof(float) * rows * static_cast<size_t>(width); }
 
-  // Rows of the trees, in blocks of this drafter or of the model.
+  // Rows of the trees, in blocks of this draft model or of the model.
   int add_nodes(std::span<Sequence* const> sequences, std::span<const int> n, bool own) {
     batch_.clear();
     for (size_t i = 0; i < sequences.size(); ++i) {
@@ -112,7 +112,7 @@ class Moa : public Runner {
 
   // K and V of the text up to there, of both layers.
   void keep(const KvPool& pool, const Sequence& s, int end, std::atomic<bool>& cancel) {
-    const Config& c = drafter_.layers->config;
+    const Config& c = head_.layers->config;
     const int from = known(s), n = end - from;
     away_ ? read_means(pool, s, from, end) : average(pool, s, from, end, cancel);
     widen(n);
@@ -123,7 +123,7 @@ class Moa : public Runner {
     executor_.prepare(rows);
     append_cross(rows);
     float* const x = x_.as<float>();
-    const Model& tokens = *drafter_.layers;
+    const Model& tokens = *head_.layers;
     ops_.embed(executor_.ctx(), {tokens.embedding, tokens.embedding_dtype, rows.token, n, c.D, x});
     executor_.append(plan_[0], rows, x, plan_[0].weights->attn_norm, pool_);
   }
@@ -161,7 +161,7 @@ class Moa : public Runner {
 
   void widen(int n) {
     Ctx& ctx = executor_.ctx();
-    ops_.fill(ctx, widened_.as<void>(), 0, floats(n, drafter_.layers->config.D));
+    ops_.fill(ctx, widened_.as<void>(), 0, floats(n, head_.layers->config.D));
     ops_.linear(ctx, {.in = mean_.as<float>(), .w = moa_.widen, .n = n, .x = widened_.as<float>()});
   }
 

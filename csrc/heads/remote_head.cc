@@ -14,14 +14,14 @@ namespace {
 
 std::shared_ptr<const Model> opened(const std::string& target, LoadOptions options) {
   options.layers = false;
-  std::shared_ptr<const Model> model = load_with_drafters(*open_model_files(target), options);
-  const auto& drafter = static_cast<const Head&>(*model->drafters.at(0));
-  if (drafter.reported == 0) {
+  std::shared_ptr<const Model> model = load_with_draft_models(*open_model_files(target), options);
+  const auto& draft_model = static_cast<const Head&>(*model->draft_models.at(0));
+  if (draft_model.reported == 0) {
     fail(Status::Unsupported,
          "[remote] " + options.drafters[0] + " is a model, want a head, which reads another's states");
   }
-  if (drafter.moa.last > 0) {
-    fail(Status::Unsupported, "[remote] config.target_layer_inference is " + std::to_string(drafter.moa.last) +
+  if (draft_model.moa.last > 0) {
+    fail(Status::Unsupported, "[remote] config.target_layer_inference is " + std::to_string(draft_model.moa.last) +
                                   ", and layers of the model are at the server; want a head with 0");
   }
   return model;
@@ -33,12 +33,12 @@ RemoteHead::RemoteHead(const std::string& target, LoadOptions options, int conte
     : RemoteHead(opened(target, std::move(options)), context) {}
 
 RemoteHead::RemoteHead(const std::shared_ptr<const Model>& model, int context)
-    : width_(model->drafters[0]->reported),
+    : width_(model->draft_models[0]->reported),
       w_(model, {.max_rows = TokenTree::kMaxNodes,
                  .blocks = blocks_for(checked_context(*model, context, "remote") + TokenTree::kMaxNodes),
                  .reported = width_}),
       s_(*model, checked_context(*model, context, "remote")) {
-  s_.plan = std::make_shared<DraftPlan>(*model, DraftSpec{.drafter = 0});
+  s_.plan = std::make_shared<DraftPlan>(*model, DraftSpec{.draft_model = 0});
 }
 
 void RemoteHead::begin(const Sampling& sampling, int prompt) {

@@ -13,7 +13,7 @@ namespace swiftk {
 class RemoteHead {
  public:
   // target: the model's folder, of which no layer is read; options name one head. context: most tokens of a text; 0:
-  // the model's. Throws Error(Unsupported) for a drafter that needs nothing of the model's states, or its layers.
+  // the model's. Throws Error(Unsupported) for a draft model that needs nothing of the model's states, or its layers.
   RemoteHead(const std::string& target, LoadOptions options, int context);
 
   // Another text, of which nothing is known but the length of its prompt.
@@ -27,7 +27,7 @@ class RemoteHead {
   int width() const { return width_; }  // floats that are given of each
   int context() const { return s_.most_text; }
   const Model& model() const { return *w_.model; }
-  const DraftModel& drafter() const { return *w_.model->drafters[0]; }
+  const DraftModel& draft_model() const { return *w_.model->draft_models[0]; }
 
  private:
   RemoteHead(const std::shared_ptr<const Model>&, int context);

@@ -25,22 +25,22 @@ std::vector<int> columns_of(const std::vector<int>& taps, const std::vector<int>
 Runner::Runner(const Model& target, int number, const Executor& host, int sequences, int blocks)
     : target_(target),
       number_(number),
-      drafter_(static_cast<const Head&>(*target.drafters[number])),
-      ops_(*drafter_.layers->ops),
+      head_(static_cast<const Head&>(*target.draft_models[number])),
+      ops_(*head_.layers->ops),
       target_ctx_(host.ctx()),
-      plan_(plan_of(*drafter_.layers)),
-      executor_(drafter_.layers, host, std::max(kMostRows, sequences * (kBeside + TokenTree::kMaxNodes))),
-      pool_(*drafter_.layers, blocks),
-      x_(ops_, sizeof(float) * executor_.max_rows() * drafter_.layers->config.D),
-      columns_(columns_of(drafter_.taps, target.taps)) {
-  if (drafter_.V != target.config.V || !drafter_.tokens.empty()) {
-    own_ = Buffer(ops_, sizeof(float) * std::min(kMostRows, sequences * TokenTree::kMaxNodes) * drafter_.V);
+      plan_(plan_of(*head_.layers)),
+      executor_(head_.layers, host, std::max(kMostRows, sequences * (kBeside + TokenTree::kMaxNodes))),
+      pool_(*head_.layers, blocks),
+      x_(ops_, sizeof(float) * executor_.max_rows() * head_.layers->config.D),
+      columns_(columns_of(head_.taps, target.taps)) {
+  if (head_.V != target.config.V || !head_.tokens.empty()) {
+    own_ = Buffer(ops_, sizeof(float) * std::min(kMostRows, sequences * TokenTree::kMaxNodes) * head_.V);
   }
-  tokens_ = Buffer(ops_, sizeof(int32_t) * drafter_.tokens.size());
+  tokens_ = Buffer(ops_, sizeof(int32_t) * head_.tokens.size());
   if (tokens_.bytes() > 0) {
-    ops_.upload(executor_.ctx(), tokens_.as<void>(), drafter_.tokens.data(), tokens_.bytes());
+    ops_.upload(executor_.ctx(), tokens_.as<void>(), head_.tokens.data(), tokens_.bytes());
   }
-  if (ops_.device && drafter_.layers->own.head.data() == target.own.head.data()) normed_ = Buffer(ops_, x_.bytes());
+  if (ops_.device && head_.layers->own.head.data() == target.own.head.data()) normed_ = Buffer(ops_, x_.bytes());
 }
 
 bool Runner::make_room(Sequence& s) {
@@ -89,7 +89,7 @@ void Runner::spread(int n, float* logits) const {
   ops_.spread(executor_.ctx(), {.own = own_.as<float>(),
                                 .token = tokens_.as<int32_t>(),
                                 .n = n,
-                                .own_vocab = drafter_.V,
+                                .own_vocab = head_.V,
                                 .vocab = target_.config.V,
                                 .logits = logits});
 }
@@ -98,7 +98,7 @@ void Runner::spread(int n, float* logits) const {
 void Runner::head(const float* x, int n, float* logits) {
   if (normed_.bytes() == 0) return executor_.head(plan_, x, n, logits);
   const Stopwatch watch(beside_, Stopwatch::Add);
-  const Model& layers = *drafter_.layers;
+  const Model& layers = *head_.layers;
   const int D = layers.config.D;
   const float eps = layers.config.norm_eps;
   if (layers.final_norm) {

@@ -1,4 +1,4 @@
-// The base of runners, whatever the kind of drafter.
+// The base of runners, whatever the kind of draft model.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -16,7 +16,7 @@ namespace swiftk {
 
 class Runner : public DraftRunner {
  public:
-  // number: of the model's drafters; host: the model's, on whose threads it runs.
+  // number: of the model's draft models; host: the model's, on whose threads it runs.
   Runner(const Model& target, int number, const Executor& host, int sequences, int blocks);
 
   bool make_room(Sequence&) override;
@@ -90,7 +90,7 @@ class Runner : public DraftRunner {
 
   const Model& target_;
   const int number_;
-  const Head& drafter_;
+  const Head& head_;
   const Ops& ops_;  // on a GPU those of a pack of its own
   Ctx& target_ctx_;
   const Plan plan_;
@@ -105,7 +105,7 @@ class Runner : public DraftRunner {
   double beside_ = 0;  // seconds in ops that the executor did not run
 
  private:
-  const std::vector<int> columns_;  // of each of its taps, among those of all drafters
+  const std::vector<int> columns_;  // of each of its taps, among those of all draft models
 };
 
 std::unique_ptr<DraftRunner> make_independent(const Model&, int number, const Executor& host, int sequences,

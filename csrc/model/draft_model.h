@@ -1,4 +1,4 @@
-// A drafter with weights of its own, as it lies beside a model: what passes know of it, whatever its kind.
+// A draft model, as it lies beside a model: what passes know of it, whatever its kind.
 #pragma once
 #include <memory>
 #include <string>
@@ -13,7 +13,7 @@ class Executor;
 
 struct DraftModel {
   virtual ~DraftModel() = default;
-  // Runs it, as the number-th drafter of `target`, on the threads of `host`, which is the target's. sequences: that
+  // Runs it, as the number-th draft model of `target`, on the threads of `host`, which is the target's. sequences: that
   // draft together; blocks: of K and V that all may hold.
   virtual std::unique_ptr<DraftRunner> runner(const Model& target, int number, Executor& host, int sequences,
                                               int blocks) const = 0;

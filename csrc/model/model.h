@@ -54,12 +54,12 @@ struct LoadOptions {
   // "upper" is no copy, but the upper bytes of float16 weights, which are then packed so that they can be read alone.
   std::string draft_weights;
   size_t draft_memory = 0;              // most bytes of all copies; 0: a quarter of the memory that is available
-  std::vector<std::string> drafters{};  // folders of drafters with weights of their own
+  std::vector<std::string> drafters{};  // folders of draft models
   std::string isa;                      // "" : what SWIFTK_DEBUG says, else the best of this machine
   int threads = 0;                      // 0: one per core this process may use
   std::string device;                   // "" or "cpu"; "cuda" or "cuda:N": the N-th GPU, with the kernels of `pack`
   std::string pack;                     // file that swiftk pack made
-  // The same for the layers of drafters, one after the other: of each one, of a Mixture of Attentions three.
+  // The same for the layers of draft models, one after the other: of each one, of a Mixture of Attentions three.
   std::vector<std::string> drafter_packs{};
   // False: of the model its embedding, last norm and vocabulary head alone, for a head that drafts away from it. Its
   // plans then have no steps.
@@ -83,7 +83,7 @@ struct Model {
   const float* final_norm = nullptr;  // [D]
   Weights own;
   std::vector<Weights> copies;
-  std::vector<std::shared_ptr<const DraftModel>> drafters;
+  std::vector<std::shared_ptr<const DraftModel>> draft_models;
   std::vector<int> taps;  // layers whose outputs they read, ascending
 
   // Throws Error(InvalidArgument) for a format that was not loaded.
@@ -101,7 +101,7 @@ void open_backend(const LoadOptions&, Model&);
 // too.
 KernelShape kernel_shape(const ModelFiles&, const std::string& dtype);
 
-// The model alone, without the drafters that options name.
+// The model alone, without the draft models that options name.
 std::shared_ptr<Model> load_model(const ModelFiles&, const LoadOptions&);
 
 }  // namespace swiftk

@@ -13,7 +13,7 @@ namespace {
 class Walk {
  public:
   Walk(Workspace& w, Sequence& s, int row) : w_(w), s_(s), d_(s.draft), v_(s.verified), row_(row) {
-    if (s.drafters.active() > 0) at_ = d_.candidates[0].at;
+    if (s.sources.active() > 0) at_ = d_.candidates[0].at;
   }
 
   // Draws what plain decoding draws at every node on the way, which ends where no child holds that token.
@@ -54,7 +54,7 @@ class Walk {
     const auto learn = [&](int node) {
       const int at = node * list.k;
       if (!std::isfinite(list.lse[node])) return;
-      s_.drafters.lists().learn(V, d_.tree.token(node), list.id + at, list.logit + at, list.k, list.lse[node]);
+      s_.sources.lists().learn(V, d_.tree.token(node), list.id + at, list.logit + at, list.k, list.lse[node]);
     };
     for (int node = n - 1; node >= 0; --node) learn(node);
     for (const int node : v_.path) learn(node);
@@ -67,16 +67,16 @@ class Walk {
       s_.read_path(node);
       draws[i] = w_.draws.pick(s_, row_ + node, position(node), s_.path_tokens, 1, Stream::Target).id[0];
     }
-    s_.drafters.receive({draws.data(), d_.wanted.size()}, v_.emitted[0].token, static_cast<int>(v_.emitted.size()));
+    s_.sources.receive({draws.data(), d_.wanted.size()}, v_.emitted[0].token, static_cast<int>(v_.emitted.size()));
   }
 
  private:
   int32_t position(int node) const { return s_.position() + d_.tree.depth(node); }
 
-  // How many tokens of a verified row are listed: the one that is drawn, or what drafters keep of all rows where that
+  // How many tokens of a verified row are listed: the one that is drawn, or what sources keep of all rows where that
   // is the same list.
   int listed() const {
-    const bool alike = s_.drafters.wants_lists() && s_.sampling.greedy() && !s_.warps() && !s_.constraint;
+    const bool alike = s_.sources.wants_lists() && s_.sampling.greedy() && !s_.warps() && !s_.constraint;
     return alike ? std::min(kProposalRanks, w_.model->config.V) : 1;
   }
 
@@ -120,13 +120,13 @@ class Walk {
     if (d_.guide.confidence[node] >= 0) {
       v_.guide_outcomes.push_back({d_.guide.confidence[node], rank_of(token, d_.guide.of(node))});
     }
-    if (s_.drafters.active() == 0) return;
+    if (s_.sources.active() == 0) return;
     Proposals proposals;
-    for (int i = 0; i < s_.drafters.active(); ++i) {
-      s_.drafters.propose(i, at_, s_.sampling, position(node), proposals);
-      v_.proposed.push_back({s_.drafters.id(i), proposals.bucket, proposals.rank(token)});
+    for (int i = 0; i < s_.sources.active(); ++i) {
+      s_.sources.propose(i, at_, s_.sampling, position(node), proposals);
+      v_.proposed.push_back({s_.sources.id(i), proposals.bucket, proposals.rank(token)});
     }
-    at_ = s_.drafters.step(at_, token);
+    at_ = s_.sources.step(at_, token);
   }
 
   // The accepted child of a node or -1; then p_, the target's warped distribution, is what is left of it. Children
@@ -165,9 +165,9 @@ void accept(Workspace& w, Sequence& s, int row) {
   s.verified.path.clear();
   Walk walk(w, s, row);
   const bool masked = s.constraint;  // and the model's lists are not to be
-  if (masked && s.drafters.wants_lists()) walk.recycle();
+  if (masked && s.sources.wants_lists()) walk.recycle();
   s.rejects() ? walk.rejection() : walk.coupled();
-  if (!masked && s.drafters.wants_lists()) walk.recycle();
+  if (!masked && s.sources.wants_lists()) walk.recycle();
   if (!s.draft.wanted.empty()) walk.receive_at_extra_rows();
   s.verified.pending = true;
 }

@@ -44,7 +44,7 @@ void add_worthy(std::span<Drafting* const> all, int rows) {
   for (size_t i = 0; i < all.size(); ++i) all[i]->take(take[i]);
 }
 
-// Drafters that guide a plan go on proposing after what its next step reads.
+// Draft models that guide a plan go on proposing after what its next step reads.
 void add_proposals(Workspace& w, std::span<Drafting* const> all) {
   std::vector<Sequence*> sequences;
   std::vector<int> n;
@@ -101,7 +101,7 @@ void run_steps(Workspace& w, std::span<Drafting* const> all) {
 
 void draft(Workspace& w, std::span<Sequence* const> sequences, std::span<const TreeRule* const> rules) {
   const Stopwatch watch(w.last.draft);
-  w.last.draft_steps = w.last.drafted = w.last.plan_passes = w.last.drafter_passes = 0;
+  w.last.draft_steps = w.last.drafted = w.last.plan_passes = w.last.draft_model_passes = 0;
   w.last.first_step = 0;
   w.last.caught_up = {};
   w.last.at_once = false;

@@ -1,4 +1,4 @@
-// Drafting: steps of the draft plan extend the trees of sequences from their roots, and what drafters that cost no step
+// Drafting: steps of the draft plan extend the trees of sequences from their roots, and what sources
 // propose joins them.
 #pragma once
 #include <span>

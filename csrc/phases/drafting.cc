@@ -24,7 +24,7 @@ Drafting::Drafting(Workspace& w, Sequence& s, const TreeRule& rule) : w_(w), s_(
                                     : *std::max_element(rule.width.begin(), rule.width.end());
   d_.choices = std::min(widest, w.model->config.V);
   d_.gate = rule.gate(d_.choices);
-  start_drafters();
+  start_sources();
   begin();
 }
 
@@ -79,7 +79,7 @@ bool Drafting::spine() {
 }
 
 void Drafting::finish() {
-  d_.asking = s_.drafters.active() > 0 && (!s_.rejects() || d_.steps == 0);
+  d_.asking = s_.sources.active() > 0 && (!s_.rejects() || d_.steps == 0);
   if (beams()) return void(enter_best(rule_.max_nodes, -1));
   if (!rule_.by_time()) return add_siblings();
   // Proposals that the plan has refuted since are not verified. What is exact of a row is where its node is.
@@ -100,13 +100,13 @@ void Drafting::take(size_t n) {
   if (rule_.by_time()) add_extra_rows();
 }
 
-void Drafting::start_drafters() {
-  std::array<SourceId, kMostDrafters> ids;
+void Drafting::start_sources() {
+  std::array<SourceId, kMostSources> ids;
   std::transform(rule_.sources.begin(), rule_.sources.end(), ids.begin(), [](const SourceRule& r) { return r.id; });
-  s_.drafters.use({ids.data(), rule_.sources.size()});
-  d_.asking = s_.drafters.active() > 0;
-  if (d_.asking) s_.drafters.follow(s_.text, s_.forced(), s_.proposed());
-  d_.candidates.start(d_.tree.token(0), d_.asking ? s_.drafters.root() : Cursors{});
+  s_.sources.use({ids.data(), rule_.sources.size()});
+  d_.asking = s_.sources.active() > 0;
+  if (d_.asking) s_.sources.follow(s_.text, s_.forced(), s_.proposed());
+  d_.candidates.start(d_.tree.token(0), d_.asking ? s_.sources.root() : Cursors{});
 }
 
 void Drafting::begin() {
@@ -130,7 +130,7 @@ void Drafting::prepare() {
 }
 
 bool Drafting::fits_spine() const {
-  return w_.model->ops->draft_spine && !s_.plan->skip.drafter && !s_.warps() && !beams() && !s_.constraint;
+  return w_.model->ops->draft_spine && !s_.plan->skip.draft_model && !s_.warps() && !beams() && !s_.constraint;
 }
 
 int Drafting::run_spine() {
@@ -232,7 +232,7 @@ int Drafting::follow() {
 
 void Drafting::ask() {
   if (d_.asking) {
-    d_.candidates.ask(rule_, s_.drafters, s_.sampling, s_.position(), d_.most_depth, d_.tree.size());
+    d_.candidates.ask(rule_, s_.sources, s_.sampling, s_.position(), d_.most_depth, d_.tree.size());
   }
 }
 
@@ -258,13 +258,13 @@ void Drafting::add_siblings() {
 }
 
 void Drafting::add_extra_rows() {
-  const ExtraRows& extra_rows = s_.drafters.extra_rows();
+  const ExtraRows& extra_rows = s_.sources.extra_rows();
   if (extra_rows.empty() || d_.tree.size() + static_cast<int>(extra_rows.size()) > rule_.max_nodes) return;
   for (const ExtraRow& row : extra_rows) {
     const int parent = row.parent < 0 ? 0 : d_.extra_rows[row.parent];
     const int there = d_.tree.child(parent, row.token);
     if (there < 0 && d_.tree.depth(parent) >= d_.most_depth) return d_.wanted.clear();
-    d_.extra_rows.push_back(there >= 0 ? there : s_.add_node(parent, row.token, s_.drafters.extra_source()));
+    d_.extra_rows.push_back(there >= 0 ? there : s_.add_node(parent, row.token, s_.sources.extra_source()));
     if (row.wanted) d_.wanted.push_back(d_.extra_rows.back());
   }
 }

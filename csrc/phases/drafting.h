@@ -18,7 +18,7 @@ class Drafting {
   bool at_once() const { return fits_spine() && n_ == 1 && d_.steps == 0 && limit_ > 0 && !d_.asking && !s_.rejects(); }
   Sequence& sequence() const { return s_; }
 
-  // Nodes that the drafter which guides the plan has to read before it proposes on; 0: the step reads no proposal more.
+  // Nodes that the draft model which guides the plan has to read before it goes on; 0: the step reads no proposal more.
   int unguided() const;
   // It has: its logits of the last one are row `row`. Its proposal is read by the step, unless it is too bold.
   void propose(int row);
@@ -47,7 +47,7 @@ class Drafting {
   size_t skimmed() const { return next_; }
 
  private:
-  void start_drafters();
+  void start_sources();
   void begin();
   void prepare();
   bool fits_spine() const;
@@ -89,9 +89,9 @@ class Drafting {
   Sequence& s_;
   Draft& d_;
   const TreeRule& rule_;
-  DraftRunner* beside_ = nullptr;  // of the drafter that the plan names
+  DraftRunner* beside_ = nullptr;  // of the draft model that the plan names
   int limit_ = 0, n_ = 0;
-  bool guides_ = false;  // its drafter has room
+  bool guides_ = false;  // its draft model has room
   int proposals_ = 0, levels_ = 1;
   float proposal_worth_ = 1;  // that all of them are right
   std::span<const int> open_;

@@ -10,7 +10,7 @@ namespace swiftk {
 void begin_tree(Sequence& s) {
   s.forget_tree();
   s.draft.begin(s.text.back());
-  s.drafters.use({});
+  s.sources.use({});
 }
 
 void set_tree(Workspace& w, Sequence& s, std::span<const int32_t> token, std::span<const int32_t> parent) {

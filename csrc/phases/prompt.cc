@@ -23,7 +23,7 @@ int reuse(Workspace& w, Sequence& s, std::span<const int32_t> tokens) {
   size_t keep = 0;
   while (keep < most && tokens[keep] == s.text[keep]) ++keep;
   s.text.resize(keep);
-  s.drafters.restart(static_cast<int>(keep), static_cast<int>(keep) == s.cached);
+  s.sources.restart(static_cast<int>(keep), static_cast<int>(keep) == s.cached);
   s.cached = static_cast<int>(keep);
   s.seen.reset();
   for (const int32_t t : s.text) s.seen.add_prompt(t);
@@ -75,7 +75,7 @@ Emitted read(Workspace& w, const Sequence& s, int row, int32_t token, int logpro
 Emitted sample(Workspace& w, Sequence& s, int row) {
   check_room(s, "sample");
   s.draft.begin(s.text.back());  // a lone root: what follows it is drawn as after any node
-  s.drafters.use({});
+  s.sources.use({});
   accept(w, s, row);
   const Emitted e = s.verified.emitted[0];
   s.forget_tree();

@@ -37,7 +37,7 @@ AcceptanceRates AcceptanceRates::of_plan(const Prior& prior) {
 AcceptanceRates AcceptanceRates::of_source(const Prior& prior) {
   std::array<double, kBuckets> confidence;
   std::iota(confidence.begin(), confidence.end(), 0.0);
-  return {prior, confidence, kSourceRanks, tuned::kDrafterMemory};
+  return {prior, confidence, kSourceRanks, tuned::kSourceMemory};
 }
 
 int AcceptanceRates::bucket(double confidence) {

@@ -160,7 +160,7 @@ bool Planner::better_observe_as_guide(const Mode& m, int plan) const {
   const DraftSpec& skip = plans_[plan].plan->skip;
   if (!skip.alone() || tried(plan) || m.asked.always) return false;
   for (int i = 0; i < static_cast<int>(plans_.size()); ++i) {
-    const bool guide = plans_[i].plan->skip.guided() && plans_[i].plan->skip.drafter == skip.drafter;
+    const bool guide = plans_[i].plan->skip.guided() && plans_[i].plan->skip.draft_model == skip.draft_model;
     if (guide && may_draft(m, i) && !m.rests_now(i) && !tried(i)) return true;
   }
   return false;
@@ -168,7 +168,7 @@ bool Planner::better_observe_as_guide(const Mode& m, int plan) const {
 
 // Before it was measured: its multiply-adds, at what they cost where a pass is bound by them.
 double Planner::reading(const Choice& c, int texts) const {
-  const Mean& seen = reading_[*c.plan->skip.drafter];
+  const Mean& seen = reading_[*c.plan->skip.draft_model];
   if (seen.count() > 0) return seen.value() / clock_.step(texts);
   return c.plan->reading * (clock_.beyond(texts, 64) - clock_.beyond(texts, 32)) / 32;
 }
@@ -176,7 +176,7 @@ double Planner::reading(const Choice& c, int texts) const {
 bool Planner::affords(const Mode& m, int plan, int texts, double pace, double rate, double other,
                       const Reading& r) const {
   const Choice& c = plans_[plan];
-  const int unread = c.plan->skip.drafter ? r.unread[*c.plan->skip.drafter] : 0;
+  const int unread = c.plan->skip.draft_model ? r.unread[*c.plan->skip.draft_model] : 0;
   if (unread == 0 || m.asked.always) return true;
   const double price = unread * reading(c, texts), ago = m.loss_of(plan).ago;
   const double left = std::min(r.left, tuned::kLeft), usual = std::max(pace, other);
@@ -200,7 +200,7 @@ void Planner::look(Mode& m, int texts, double pace, const Reading& reading) {
     const Forecast f = forecast(*c.accepted, cost(c, texts), rows, pace, c.rate, opening(c, texts));
     c.rate = f.rate;
     if (!m.rests_now(i) && !better_observe_as_guide(m, i)) promised.emplace_back(i, f);
-    if (!c.plan->skip.drafter) other = std::max(other, f.rate);  // though it may rest, that is only for a while
+    if (!c.plan->skip.draft_model) other = std::max(other, f.rate);  // though it may rest, that is only for a while
   }
   int best = -1;
   double hope = 0;
@@ -267,7 +267,7 @@ const Allotment& Planner::allot(int mode, int texts, double pace, int plan, cons
     return next;
   }
   const Budget& budget = m.budget(texts);
-  // A round bets no more than may be lost; drafters that cost no step, one plain step at most.
+  // A round bets no more than may be lost; sources, one plain step at most.
   double bet =
       m.asked.plans != Plans::None ? std::max(budget.left(), tuned::kLeastBet) : std::clamp(budget.left(), 0.0, 1.0);
   if (next.plan >= 0 && plans_[next.plan].plan->skip.alone() && !tried(next.plan))
@@ -331,7 +331,7 @@ void Planner::learn(const RoundCost& r) {
   clock_.verified(r.texts, r.rows, r.verify);
   if (r.drafted_by < 0 || r.draft_steps == 0 || step <= 0) return;
   Choice& c = plans_[r.drafted_by];
-  if (r.read > 0) reading_[*c.plan->skip.drafter].add(r.reading / r.read);
+  if (r.read > 0) reading_[*c.plan->skip.draft_model].add(r.reading / r.read);
   const int l = load(r.texts);
   if (!c.plan->opens) return c.pass[l].add(r.draft / r.passes() / step);
   if (r.draft_steps > 1) c.pass[l].add((r.draft - r.first_step) / (r.draft_steps - 1) / step);

@@ -58,13 +58,13 @@ struct RoundCost {
   int draft_steps = 0, drafted_by = -1;  // a plan; -1: of several
   int plan_passes = 0;                   // in which these steps were; 0: one in each
   double seconds = 0, draft = 0, first_step = 0, verify = 0;
-  double reading = 0;  // seconds beyond these, in which a drafter read
+  double reading = 0;  // seconds beyond these, in which a draft model read
   int read = 0;        // so many tokens of texts that it had not followed
 
   int passes() const { return plan_passes > 0 ? plan_passes : draft_steps; }
 };
 
-// Tokens that drafters that follow texts have to read in a round, and how many tokens each text may still get.
+// Tokens that draft models that follow texts have to read in a round, and how many tokens each text may still get.
 struct Reading {
   Unread unread{};
   double left = 0;
@@ -114,8 +114,8 @@ class Planner {
   void learn(const RoundCost&);
   // Texts of one mode in it got so many tokens each. Returns whether drafting by plans was just given up in it.
   bool settle(const Allotment&, const RoundCost&, double tokens);
-  // Learns from verification of nodes that the plan drafted from, and of the lists of the drafter that guides it, which
-  // are the ones that this drafter has when it drafts alone.
+  // Learns from verification of nodes that the plan drafted from, and of the lists of the draft model that guides it, which
+  // are the ones that this draft model has when it drafts alone.
   void observe(const Allotment&, std::span<const Outcome>, std::span<const Outcome> guide = {});
 
   bool resting(int mode, int texts) const { return modes_[mode].budget(texts).off(); }
@@ -205,7 +205,7 @@ class Planner {
     return passes > 0 ? opening(c, texts) + passes * pass_cost(c, texts) : 0;
   }
   void look(Mode&, int texts, double pace, const Reading&);
-  // Plain steps that a drafter takes for a token of a text that it has not followed.
+  // Plain steps that a draft model takes for a token of a text that it has not followed.
   double reading(const Choice&, int texts) const;
   // Whether what a plan that promises `rate` has to read of such texts is less than is promised to come back; or than
   // may be lost, where no other plan may draft. other: what the best plan promises that reads nothing, though it may
@@ -213,19 +213,19 @@ class Planner {
   bool affords(const Mode&, int plan, int texts, double pace, double rate, double other, const Reading&) const;
   bool may_draft(const Mode&, int plan) const;
   bool tried(int plan) const { return plans_[plan].accepted->outcomes() >= tuned::kTried; }
-  // The plan of its drafter alone; -1: it was not offered.
-  int guide_of(const Choice& c) const { return index_of({.drafter = c.plan->skip.drafter}); }
+  // The plan of its draft model alone; -1: it was not offered.
+  int guide_of(const Choice& c) const { return index_of({.draft_model = c.plan->skip.draft_model}); }
   // Proposals that it makes for a step of a plan that it guides.
   int proposals(int guide) const { return tried(guide) ? tuned::kProposals : 1; }
-  // For a drafter alone that was not tried: true if a plan that it guides is to be tried first: rounds of that plan
-  // report as much of the drafter, and lose next to nothing.
+  // For a draft model alone that was not tried: true if a plan that it guides is to be tried first: rounds of that plan
+  // report as much of the draft model, and lose next to nothing.
   bool better_observe_as_guide(const Mode&, int plan) const;
   // Drafting was just given up: whether another plan that may draft is to be tried instead.
   bool make_way(Mode&, int texts);
 
   Clock clock_;
   bool timed_looks_ = true;
-  std::array<Mean, kMostDraftModels> reading_;  // seconds a token that a drafter catches up with
+  std::array<Mean, kMostDraftModels> reading_;  // seconds a token that a draft model catches up with
   std::vector<Choice> plans_;
   std::vector<Mode> modes_;
   uint64_t uses_ = 0;

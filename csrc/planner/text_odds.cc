@@ -28,7 +28,7 @@ void TextOdds::observe(std::span<const Proposed> proposed) {
   }
 }
 
-// Drafters that are not priced propose as their papers have it: all that they know.
+// Sources that are not priced propose as their papers have it: all that they know.
 std::array<std::array<float, kProposalRanks>, kProposalBuckets> TextOdds::chance(SourceId id) const {
   std::array<std::array<float, kProposalRanks>, kProposalBuckets> chance;
   for (auto& ranks : chance) ranks.fill(1);

@@ -4,7 +4,7 @@
 #include <optional>
 #include <span>
 
-#include "draft/drafters/registry.h"
+#include "draft/sources/registry.h"
 #include "draft/outcome.h"
 #include "planner/acceptance.h"
 
@@ -15,7 +15,7 @@ struct TextOdds {
   TextOdds();
   const std::optional<AcceptanceRates>& of(SourceId id) const { return rates[static_cast<int>(id)]; }
 
-  std::array<std::optional<AcceptanceRates>, kSourceIds> rates;  // none: as its paper has it, a drafter is not priced
+  std::array<std::optional<AcceptanceRates>, kSourceIds> rates;  // none: as its paper has it, a source is not priced
   double tokens = 0, steps = 0;                                  // lately, in plain steps
 
   void start();  // another text

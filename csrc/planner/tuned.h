@@ -12,12 +12,12 @@ inline constexpr double kRow = 0.015;        // share of a pass per further row,
 inline constexpr double kBeyond = 0.09;      // and of rows beyond few: those may be bound by arithmetic
 
 // How often proposals come true. Fewer outcomes than these follow a text faster, and know it less well.
-inline constexpr double kPlanMemory = 300, kDrafterMemory = 120;  // outcomes that a bucket remembers
+inline constexpr double kPlanMemory = 300, kSourceMemory = 120;  // outcomes that a bucket remembers
 inline constexpr double kOften = 1000;                            // outcomes that show how sure a plan usually is
 inline constexpr double kLine = 20, kMisses = 12;  // outcomes that the line counts as, in a bucket; misses, a prior's
 inline constexpr double kCarried = 4;              // outcomes of a bucket that another text begins with,
 inline constexpr double kRestored = 60;            // and another process, of a plan
-inline constexpr double kTight = 0.15, kTightSlope = 60;  // inverse variances of drafters' trust: first tokens show
+inline constexpr double kTight = 0.15, kTightSlope = 60;  // inverse variances of sources' trust: first tokens show
 
 inline constexpr double kFollowing =
     0.01;  // plain steps of what only reads a pass that was made, before it was measured
@@ -25,16 +25,16 @@ inline constexpr double kFollowing =
 // Bounds of drafting: without a budget texts of 128 tokens lost up to a tenth; with savings of 2 plain steps lookup
 // rested where it makes 5.2 of plain decoding.
 inline constexpr double kOpening = 1.5;   // plain steps, before it was worth anything,
-inline constexpr double kProposing = 0.5;  // where drafters alone draft: most of their rounds cost a tenth of a step
+inline constexpr double kProposing = 0.5;  // where sources alone draft: most of their rounds cost a tenth of a step
 inline constexpr double kEarned = 0.005;  // more for every token
 inline constexpr double kSavings = 8;     // no more at once, whatever was gained: a change for the worse shows soon
 inline constexpr double kLeastBet = 0.3;  // of a round, however little is left
-inline constexpr double kFirstBet = .3;  // of a drafter alone that was tried little: a round of a wrong one says little
+inline constexpr double kFirstBet = .3;  // of a draft model alone that was tried little: a round of a wrong one says little
 inline constexpr double kRecent = 0.97;  // weight that the rounds before keep, in the rate that decides
-inline constexpr double kLeft = 256;     // tokens of a text that a drafter which has to read it first can count on;
+inline constexpr double kLeft = 256;     // tokens of a text that a draft model which has to read it first can count on;
 inline constexpr double kReread = 0.01;  // plain steps, for every token since it was given up, that it may read for
 // A Mixture of Attentions that helped nothing read a prompt in 16 of the 66 plain steps that its text took.
-inline constexpr double kTried = 30;   // outcomes from which on what a drafter promises counts beside another plan;
+inline constexpr double kTried = 30;   // outcomes from which on what a draft model promises counts beside another plan;
 inline constexpr double kTrial = .03;  // before, this share of a text's time, or kReread of all texts', may be read for,
 // and where no other plan may draft, this one. An EAGLE head reads 600 tokens in 4 plain steps: by .03 a text of 96
 // went without it.
@@ -54,8 +54,8 @@ inline constexpr double kUnsure = 0.6;       // a plan is believed to be better 
 inline constexpr double kPace = 0.94;        // weight that the rounds before keep in a text's pace,
 inline constexpr double kFastest = 12;       // which is never taken to be higher
 inline constexpr double kAlways = 0.5;     // drafting always, a plan takes its first step where sources leave it this
-inline constexpr int kChain = 3;    // drafters' nodes that a step reads at most: four rows of int4 cost what one does
-inline constexpr int kProposals = 3;  // of a drafter that guides a plan, in a step: for the same reason,
+inline constexpr int kChain = 3;    // sources' nodes that a step reads at most: four rows of int4 cost what one does
+inline constexpr int kProposals = 3;  // of a draft model that guides a plan, in a step: for the same reason,
 // All of them right with this probability, as is learned: a wrong one is a row of a step, and leaves the tree. On the
 // modelled clock with the bundled head, 36 cold texts, tokens per plain step greedy and at T = 1: by .1 2.87 and 2.15,
 // by .05 2.88 and 2.17, by .02 2.88 and 2.18; by .05 with five proposals 2.88 and 2.14.

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "draft/drafters/source_settings.h"
+#include "draft/sources/source_settings.h"
 #include "draft/tree_rule.h"
 #include "python/fields.h"
 #include "run/plan.h"

@@ -119,7 +119,7 @@ namespace {
 std::shared_ptr<Model> load(const std::string& dir, const py::kwargs& given) {
   const auto options = of_fields<Loading>(given, "load");
   const py::gil_scoped_release release;
-  return load_with_drafters(*open_model_files(dir, options.tensors), options);
+  return load_with_draft_models(*open_model_files(dir, options.tensors), options);
 }
 
 // Read bandwidth in bytes/s and peak flop/s of what the model runs on.
@@ -138,23 +138,23 @@ py::dict copy_bytes(const Model& model) {
   return found;
 }
 
-// The kind of each drafter: "model", "block", "eagle" or "moa".
+// The kind of each draft model: "model", "block", "eagle" or "moa".
 std::vector<std::string> drafters_of(const Model& model) {
   std::vector<std::string> kinds;
-  for (const auto& drafter : model.drafters) kinds.push_back(drafter->kind);
+  for (const auto& draft_model : model.draft_models) kinds.push_back(draft_model->kind);
   return kinds;
 }
 
-// For each drafter the layers that it taps, and the floats of each token that it is given away from the model; 0: none.
+// For each draft model the layers that it taps, and the floats of each token that it is given away from the model; 0: none.
 std::vector<std::pair<std::vector<int>, int>> reads(const Model& model) {
   std::vector<std::pair<std::vector<int>, int>> all;
-  for (const auto& drafter : model.drafters) all.emplace_back(drafter->taps, drafter->reported);
+  for (const auto& draft_model : model.draft_models) all.emplace_back(draft_model->taps, draft_model->reported);
   return all;
 }
 
 size_t drafter_bytes(const Model& model) {
   size_t bytes = 0;
-  for (const auto& drafter : model.drafters) bytes += drafter->bytes;
+  for (const auto& draft_model : model.draft_models) bytes += draft_model->bytes;
   return bytes;
 }
 
@@ -167,7 +167,7 @@ py::dict survey(const std::string& dir, const py::kwargs& given) {
   {
     const py::gil_scoped_release release;
     free = available_memory();
-    found = load_with_drafters(*open_model_files(dir, options.tensors), options);
+    found = load_with_draft_models(*open_model_files(dir, options.tensors), options);
   }
   const Model& model = *found;
   return py::dict("config"_a = config_dict(model.config), "isa"_a = model.ops->name, "threads"_a = model.threads,
@@ -177,7 +177,7 @@ py::dict survey(const std::string& dir, const py::kwargs& given) {
                   "free_bytes"_a = free);
 }
 
-// Outputs of layers over a text, as drafters with weights of their own read them; and logits.
+// Outputs of layers over a text, as draft models read them; and logits.
 class Taps {
  public:
   Taps(std::shared_ptr<Model> model, const std::vector<int>& layers, int context)

@@ -46,8 +46,8 @@ void bind_remote(py::module_& m) {
           "propose",
           [](RemoteHead& self, const std::vector<int32_t>& text, int count) { return self.propose(text, count); },
           "text"_a, "count"_a, Release())
-      .def_property_readonly("kind", [](const RemoteHead& self) { return self.drafter().kind; })
-      .def_property_readonly("taps", [](const RemoteHead& self) { return self.drafter().taps; })
+      .def_property_readonly("kind", [](const RemoteHead& self) { return self.draft_model().kind; })
+      .def_property_readonly("taps", [](const RemoteHead& self) { return self.draft_model().taps; })
       .def_property_readonly("width", &RemoteHead::width)
       .def_property_readonly("known", &RemoteHead::known)
       .def_property_readonly("context", &RemoteHead::context);

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "draft/drafters/drafter_set.h"
+#include "draft/sources/source_set.h"
 #include "text/sequence.h"
 
 namespace swiftk {

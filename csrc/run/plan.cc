@@ -24,24 +24,24 @@ std::vector<bool> membership(const std::vector<int>& layers, int n_layers, const
 
 DraftSpec DraftSpec::unguided() const {
   DraftSpec set = *this;
-  if (!alone()) set.drafter.reset();
+  if (!alone()) set.draft_model.reset();
   return set;
 }
 
-std::string name_of_drafter(int number) { return number == 0 ? "drafter" : "drafter-" + std::to_string(number + 1); }
+std::string name_of_draft_model(int number) { return number == 0 ? "drafter" : "drafter-" + std::to_string(number + 1); }
 
 void read_weights(DraftSpec& skip, std::span<const std::string> names) {
   for (const std::string& name : names) {
     if (&name == &names.back() && names.size() <= 2) {
       for (int i = 0; i < kMostDraftModels; ++i) {
-        if (name == name_of_drafter(i)) skip.drafter = i;
+        if (name == name_of_draft_model(i)) skip.draft_model = i;
       }
-      if (skip.drafter) return;
+      if (skip.draft_model) return;
     }
     const std::optional<Format> found = format_named(name);
     if (!found && name != "own") {
       fail(Status::InvalidArgument, "[skip] weights has '" + name +
-                                        "', want own or names of formats, and after one of them, or alone, drafter, "
+                                        "', want own or names of formats, and after one of them, or alone, draft model, "
                                         "drafter-2, ...");
     }
     skip.weights.push_back(found);
@@ -51,13 +51,13 @@ void read_weights(DraftSpec& skip, std::span<const std::string> names) {
 std::vector<std::string> names_of_weights(const DraftSpec& skip) {
   std::vector<std::string> names;
   for (const std::optional<Format> form : skip.weights) names.push_back(form ? name_of(*form) : "own");
-  if (skip.drafter) names.push_back(name_of_drafter(*skip.drafter));
+  if (skip.draft_model) names.push_back(name_of_draft_model(*skip.draft_model));
   return names;
 }
 
 Plan compile_plan(const Model& model, const DraftSpec& skip) {
   if (skip.alone())
-    fail(Status::InvalidArgument, "[plan] the drafter has layers of its own: nothing of them is skipped");
+    fail(Status::InvalidArgument, "[plan] the draft model has layers of its own: nothing of them is skipped");
   const int n_layers = model.config.L;
   if (skip.exit_layer < -1 || skip.exit_layer > n_layers) {
     fail(Status::InvalidArgument, "[plan] DraftSpec.exit_layer is " + std::to_string(skip.exit_layer) + ", want 0.." +

@@ -18,20 +18,20 @@ struct DraftSpec {
   // The format that is read of each layer [L], or of all [1]; none, or empty: the model's own. The head's is the
   // last one.
   std::vector<std::optional<Format>> weights{};
-  // By number a drafter that was loaded beside the model: alone, or it guides what is read of the model, where
+  // By number a draft model that was loaded beside the model: alone, or it guides what is read of the model, where
   // `weights` says what that is: it goes on proposing, and a step reads its proposals.
-  std::optional<int> drafter{};
-  bool alone() const { return drafter && weights.empty(); }
-  bool guided() const { return drafter && !weights.empty(); }
+  std::optional<int> draft_model{};
+  bool alone() const { return draft_model && weights.empty(); }
+  bool guided() const { return draft_model && !weights.empty(); }
   DraftSpec unguided() const;  // what drafts the same tokens by itself
   bool operator==(const DraftSpec&) const = default;
 };
 
 // As hosts name it: "drafter", "drafter-2", ...
-std::string name_of_drafter(int number);
+std::string name_of_draft_model(int number);
 
 // Sets the weights that are read, by names as hosts write them: "own" or formats, and after one of them, or alone, the
-// name of a drafter.
+// name of a draft model.
 // Throws Error(InvalidArgument) for another name.
 void read_weights(DraftSpec&, std::span<const std::string> names);
 std::vector<std::string> names_of_weights(const DraftSpec&);

@@ -1,4 +1,4 @@
-// Passes of a drafter with weights of its own, as a workspace asks for them. It follows texts: what it caches of each
+// Passes of a draft model, as a workspace asks for them. It follows texts: what it caches of each
 // is its own, in blocks of its own, and its rows of a tree are forgotten with the tree.
 #pragma once
 #include <atomic>
@@ -44,7 +44,7 @@ class DraftRunner {
   virtual double seconds() const = 0;  // spent in passes
   // Tokens of a text to be read before it drafts, where they are more than a round brings; else 0.
   virtual int unread(const Sequence&) const = 0;
-  // How often the best token after a node that the last step read is right, where the drafter foretells that; else
+  // How often the best token after a node that the last step read is right, where the draft model foretells that; else
   // below 0.
   virtual float foretold(const Sequence&, int node) const = 0;
   // The tokens of such texts that the last step read.

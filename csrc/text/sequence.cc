@@ -50,14 +50,14 @@ Verified::Verified() {
   path.reserve(TokenTree::kMaxNodes);
   outcomes.reserve(TokenTree::kMaxNodes);
   guide_outcomes.reserve(TokenTree::kMaxNodes);
-  proposed.reserve(kMostDrafters * TokenTree::kMaxNodes);
+  proposed.reserve(kMostSources * TokenTree::kMaxNodes);
 }
 
 Sequence::Sequence(const Model& model, int most)
     : most_text(most),
       seen(model.config.V),
       plan(std::make_shared<DraftPlan>(model, DraftSpec{})),
-      followed(model.drafters.size()) {
+      followed(model.draft_models.size()) {
   text.reserve(most + 1);
   path_tokens.reserve(TokenTree::kMaxNodes);
 }

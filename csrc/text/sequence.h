@@ -15,7 +15,7 @@
 #include "base/error.h"
 #include "draft/candidates.h"
 #include "draft/draft_plan.h"
-#include "draft/drafters/drafter_set.h"
+#include "draft/sources/source_set.h"
 #include "draft/outcome.h"
 #include "draft/token_tree.h"
 #include "draft/tree_rule.h"
@@ -69,17 +69,17 @@ struct Draft {
   int steps = 0;
   int grown = 0;    // leading nodes that were drafted from
   int dropped = 0;  // nodes that were, and are not there any more
-  int beside = 0;   // leading nodes that the plan's drafter has read
+  int beside = 0;   // leading nodes that the plan's draft model has read
   int reused = 0;   // rows that verification took over from drafting
   int ran = 0;      // of them, those whose residual row is exact after the steps that the plan shares with the target
   int choices = 0;  // candidate children of each
   Said said;        // by the plan, after nodes that were drafted from
-  Said guide;       // by the drafter that guides it, after leading nodes
+  Said guide;       // by the draft model that guides it, after leading nodes
   std::vector<double> q;  // rejection only: [grown, V]
   float log_p = 0;        // of the best candidate of the last node
   GateRule gate{};
   CandidatePool candidates;
-  bool asking = false;                  // drafters, whose candidates may join the tree
+  bool asking = false;                  // sources, whose candidates may join the tree
   std::vector<int> extra_rows, wanted;  // nodes that run along; of these, those whose draws are learned from
   bool pending = false;                 // hangs on the present text and may be verified
 };
@@ -90,13 +90,13 @@ struct Verified {
 
   std::vector<Emitted> emitted;
   std::vector<int32_t> path;                      // accepted nodes, root excluded
-  std::vector<Outcome> outcomes, guide_outcomes;  // of the plan, and of the drafter that guides it
+  std::vector<Outcome> outcomes, guide_outcomes;  // of the plan, and of the draft model that guides it
   std::vector<Proposed> proposed;
   bool pending = false;         // may be committed
   std::optional<Error> failed;  // what was wrong with this text's logits
 };
 
-// A text as a drafter with weights of its own has it: the tokens whose rows it cached, and where those lie.
+// A text as a draft model has it: the tokens whose rows it cached, and where those lie.
 struct Followed {
   std::vector<int32_t> text;
   std::vector<int32_t> blocks;  // of its own pool
@@ -145,8 +145,8 @@ struct Sequence {
 
   int lane = 0;  // which of the engine's it has as long as it steps
   std::shared_ptr<const DraftPlan> plan;
-  DrafterSet drafters;
-  std::vector<Followed> followed;  // by the model's drafters
+  SourceSet sources;
+  std::vector<Followed> followed;  // by the model's draft models
   Draft draft;
   Verified verified;
   std::vector<int32_t> path_tokens;  // on the way to a node

@@ -18,7 +18,7 @@ struct Header {
   uint64_t round;
   int32_t layers, n_kv, d, V, dtype;
   int32_t text, cached;  // tokens
-  int32_t features;      // floats of each token that a drafter reads
+  int32_t features;      // floats of each token that a draft model reads
   int32_t prompt;        // leading tokens that were not generated
 };
 
@@ -102,7 +102,7 @@ void load_state(Workspace& w, Sequence& s, std::span<const char> state) {
   want(h.layers == mine.layers && h.n_kv == mine.n_kv && h.d == mine.d && h.V == mine.V && h.dtype == mine.dtype,
        "it is of a model of another shape or dtype");
   want(h.features == mine.features, "it keeps " + std::to_string(h.features) +
-                                        " features of each token, this model's " + "drafter reads " +
+                                        " features of each token, this model's " + "draft model reads " +
                                         std::to_string(mine.features));
   want(h.text >= 0 && h.cached >= 0 && h.cached <= h.text && h.prompt >= 0 && h.prompt <= h.text,
        "its lengths cannot be");
@@ -128,7 +128,7 @@ void load_state(Workspace& w, Sequence& s, std::span<const char> state) {
   s.round = h.round;
   s.seen.reset();
   for (int32_t i = 0; i < h.text; ++i) i < h.prompt ? s.seen.add_prompt(s.text[i]) : s.seen.add(s.text[i]);
-  s.drafters.restart(0, false);
+  s.sources.restart(0, false);
   s.forget_tree();
 }
 

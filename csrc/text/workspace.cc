@@ -11,10 +11,10 @@
 
 namespace swiftk {
 
-// Drafters keep K and V of their own, and the features that they read of the model.
+// Draft models keep K and V of their own, and the features that they read of the model.
 size_t block_bytes_in_all(const Model& model) {
   size_t bytes = block_bytes(model) + sizeof(float) * kKvBlock * model.taps.size() * model.config.D;
-  for (const auto& drafter : model.drafters) bytes += drafter->block_bytes;
+  for (const auto& draft_model : model.draft_models) bytes += draft_model->block_bytes;
   return bytes;
 }
 
@@ -50,8 +50,8 @@ int kept_floats(const Model& model, const WorkspaceOptions& o) {
 
 Runners make_runners(const Model& model, Executor& host, int sequences, int blocks) {
   Runners runners;
-  for (const auto& drafter : model.drafters) {
-    runners.push_back(drafter->runner(model, static_cast<int>(runners.size()), host, sequences, blocks));
+  for (const auto& draft_model : model.draft_models) {
+    runners.push_back(draft_model->runner(model, static_cast<int>(runners.size()), host, sequences, blocks));
   }
   return runners;
 }
@@ -142,7 +142,7 @@ void Workspace::add_nodes(const Sequence& s, int begin, int end) {
 }
 
 void Workspace::run_beside(std::span<Sequence* const> sequences, std::span<const int> n) {
-  ++last.drafter_passes;
+  ++last.draft_model_passes;
   DraftRunner& its = *runner(*sequences[0]->plan);
   its.step(pool, sequences, n, logits.compute(std::accumulate(n.begin(), n.end(), 0)), cancel);
   for (size_t i = 0; i < sequences.size(); ++i) sequences[i]->draft.beside += n[i];
@@ -213,7 +213,7 @@ int Workspace::catch_up(std::span<Sequence* const> trees, int rows) {
   return shared;
 }
 
-// The target's steps from `begin` on. What a drafter reads of the rows on the way is kept where their K and V lie.
+// The target's steps from `begin` on. What a draft model reads of the rows on the way is kept where their K and V lie.
 void Workspace::run_tapped(const Rows& rows, int begin, float* out) {
   const size_t D = model->config.D;
   const float* const row = x.as<float>();

@@ -20,7 +20,7 @@ struct Phase {
   double first_step = 0;  // of the draft
   CaughtUp caught_up{};   // in it
   int draft_steps = 0, verify_rows = 0;
-  int plan_passes = 0, drafter_passes = 0;  // of the draft
+  int plan_passes = 0, draft_model_passes = 0;  // of the draft
   int drafted = 0;  // nodes that draft steps read: of the children of each at most one is accepted
   // What verification saved: rows that drafting had run up to some step; share of rows x steps that did not run again;
   // weights that were not read, mostly none, since any row that runs a step reads its weights.
@@ -47,11 +47,11 @@ struct WorkspaceOptions {
   int blocks = 0;                      // of K and V
   int threads = 0;                     // 0: the model's
   bool poison = false;                 // tests: fill the cache with NaN first
-  std::vector<int> taps{};             // layers whose outputs are kept, ascending; none: those of the model's drafters
+  std::vector<int> taps{};             // layers whose outputs are kept, ascending; none: those of the model's draft models
   int reported = 0;  // floats that others report of each token, which are kept instead; 0: nobody does
 };
 
-// Bytes of K and V of a block, and of what drafters keep of as many tokens.
+// Bytes of K and V of a block, and of what draft models keep of as many tokens.
 size_t block_bytes_in_all(const Model&);
 // Bytes that are free where the model's K and V lie.
 size_t free_bytes(const Model&);
@@ -74,9 +74,9 @@ class Workspace {
   void run_text(Sequence&, int n);
   // One pass of a draft plan, which all of them have: over nodes [grown, grown + n) of each. Logits: a row a node.
   void run_draft(std::span<Sequence* const> sequences, std::span<const int> n);
-  // The same of the drafter that the plan names: over nodes [beside, beside + n).
+  // The same of the draft model that the plan names: over nodes [beside, beside + n).
   void run_beside(std::span<Sequence* const> sequences, std::span<const int> n);
-  // Steps of the draft that the target need not run again for the rows that drafting ran; none where a drafter reads
+  // Steps of the draft that the target need not run again for the rows that drafting ran; none where a draft model reads
   // what they leave.
   int kept(const DraftPlan& plan) const { return model->ops->device || !taps_.empty() ? 0 : plan.shared; }
 
@@ -89,7 +89,7 @@ class Workspace {
   // Frees what slots from `slots` on lie in.
   void trim(Sequence&, int slots);
 
-  // The use of all K and V, those of the model's drafters included; blocks are the model's.
+  // The use of all K and V, those of the model's draft models included; blocks are the model's.
   KvUse use() const;
   // Between rounds: memory of logits, and of K and V that no text holds, goes back to the system. `keep` blocks stay
   // for texts that begin alike.
@@ -100,9 +100,9 @@ class Workspace {
   float* residual(const Sequence& s, int node) const;
   double run_seconds() const;  // in passes
   Unread unread(const Sequence&) const;
-  // The runner of the drafter that the plan names; null where it names none.
+  // The runner of the draft model that the plan names; null where it names none.
   DraftRunner* runner(const DraftPlan& plan) const {
-    return plan.skip.drafter ? beside[*plan.skip.drafter].get() : nullptr;
+    return plan.skip.draft_model ? beside[*plan.skip.draft_model].get() : nullptr;
   }
 
   const std::shared_ptr<const Model> model;
@@ -113,7 +113,7 @@ class Workspace {
   Draws draws;
   RowBatch batch;
   Buffer x;              // [max_rows, D] the residual stream
-  const Runners beside;  // of the model's drafters
+  const Runners beside;  // of the model's draft models
   std::atomic<bool> cancel{false};
   Phase last;
 

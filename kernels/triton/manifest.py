@@ -246,7 +246,7 @@ def sampling(s):
 
 
 def drafting(s):
-    """What drafters with weights of their own ask for, of their packs and of the model's."""
+    """What draft models ask for, of their packs and of the model's."""
     whole, f32_rows = power_of_2(s.D), ("x", "out") if s.D % 4 == 0 else ()
     norm = s.types(n_ptr="*i32", x="*fp32", weight="*fp32", out="*fp32", stride="i32")
     sizes = {"D": s.D, "EPS": s.eps, "BLOCK": whole, "EARLY": s.early}

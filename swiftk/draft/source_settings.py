@@ -1,4 +1,4 @@
-"""Settings of the sources that cost no draft step (csrc/draft/drafters/source_settings.h)."""
+"""Settings of the sources that cost no draft step (csrc/draft/sources/source_settings.h)."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from .. import _core
 
-NAMES: tuple[str, ...] = _core.drafters.names  # csrc/draft/drafters/registry.h; the model and its draft plans first
+NAMES: tuple[str, ...] = _core.sources.names  # csrc/draft/sources/registry.h; the model and its draft plans first
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Drafters at the client: a small model, a head of the server's model, or repetitions in the text."""
+"""What a client may draft with: a small model, a head of the server's model, or repetitions in the text."""
 
 from __future__ import annotations
 
@@ -59,30 +59,30 @@ class SuffixProposer:
     def begin(self, prompt: Sequence[int], sampling: Mapping[str, Any]) -> None:
         self._prompt, self._followed = list(prompt), []
         self._proposed: dict[int, int] = {}  # by place
-        self._drafter = _core.drafters.Drafter("suffix")
+        self._source = _core.sources.Source("suffix")
 
     def propose(self, text: Sequence[int], count: int) -> list[int]:
         whole = [*self._prompt, *text]
         if whole[: len(self._followed)] != self._followed:
             self.begin(self._prompt, {})
-        end = len(whole)  # of the tokens that the server said: what follows, this drafter proposed
+        end = len(whole)  # of the tokens that the server said: what follows, this source proposed
         while (
             len(whole) - end < _UNVERIFIED
             and end > len(self._followed)
             and self._proposed.get(end - 1) == whole[end - 1]
         ):
             end -= 1
-        self._drafter.follow(whole[len(self._followed) : end])
+        self._source.follow(whole[len(self._followed) : end])
         self._followed = whole[:end]
-        at, found = self._drafter.root(), []
+        at, found = self._source.root(), []
         for token in whole[end:]:
-            at = self._drafter.step(at, token)
+            at = self._source.step(at, token)
         while len(found) < count:
-            _, tokens = self._drafter.propose(at)
+            _, tokens = self._source.propose(at)
             if not tokens:
                 break
             found.append(tokens[0])
-            at = self._drafter.step(at, tokens[0])
+            at = self._source.step(at, tokens[0])
         self._proposed = dict(enumerate([*whole[end:], *found], end))
         return found
 

@@ -1,4 +1,4 @@
-"""A block drafter for training: DFlash's layers (arXiv 2602.06036) with DSpark's bias between positions (2607.05147).
+"""A block head for training: DFlash's layers (arXiv 2602.06036) with DSpark's bias between positions (2607.05147).
 
 Modules are named as tensors in speculators' checkpoints are. csrc/heads/block.cc computes the same.
 """

@@ -1,4 +1,4 @@
-/* Drafters that cost no draft step: the tokens of plain decoding, cut where that is cut, and who proposed each of them.
+/* Sources: the tokens of plain decoding, cut where that is cut, and who proposed each of them.
  *   drafters MODEL_DIR ISA */
 #include "check.h"
 

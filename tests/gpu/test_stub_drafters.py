@@ -1,4 +1,4 @@
-"""Drafters with weights of their own on a GPU: they change no token, and draft what they draft on the CPU."""
+"""Draft models on a GPU: they change no token, and draft what they draft on the CPU."""
 
 import numpy as np
 import pytest

@@ -302,7 +302,7 @@ def test_what_a_guide_said_is_known_of_it_alone(guided):
 
 @pytest.fixture(scope="module")
 def blocked(tmp_path_factory):
-    """The head is a block drafter, which guides nothing."""
+    """The head is a block head, which guides nothing."""
     return beside_a_copy(tmp_path_factory.mktemp("blocked"), make_block)
 
 

@@ -92,9 +92,9 @@ def test_the_reason_is_in_numbers():
 
 
 @given(st.floats(0.0, 0.2), st.integers(1, 63), st.floats(0.0, 0.6), st.integers(0, 2**32))
-def test_drafters_alone_lose_no_more_than_their_budget(row, proposed, alpha, seed):
+def test_sources_alone_lose_no_more_than_their_budget(row, proposed, alpha, seed):
     """On a machine where a row costs what it costs, however much they propose."""
-    rng, one, lost = random.Random(seed), planner(plans=False, drafters=[LOOKUP]), 0.0
+    rng, one, lost = random.Random(seed), planner(plans=False, sources=[LOOKUP]), 0.0
     for done in range(1, 600):
         found = one.next()
         assert not found["drafts"]
@@ -206,10 +206,10 @@ def test_what_a_search_costs_beside_rounds_is_drafting_s_to_earn():
 # Some drafts rest while others go on
 
 
-def with_drafters(draft_cost, proposal_cost, proposed, tokens=4000):
+def with_sources(draft_cost, proposal_cost, proposed, tokens=4000):
     """(seconds over plain seconds, what rounds did) where drafts are never right, and `proposed` tokens a round of what
-    drafters that cost no step propose."""
-    one, total, done, did = planner(directed=True, drafters=[SUFFIX]), 0.0, 0, []
+    sources propose."""
+    one, total, done, did = planner(directed=True, sources=[SUFFIX]), 0.0, 0, []
     while done < tokens:
         found = one.next(PLAN)
         if found["drafts"]:
@@ -228,22 +228,22 @@ def with_drafters(draft_cost, proposal_cost, proposed, tokens=4000):
     return total / done, did
 
 
-def test_where_drafting_rests_other_drafters_go_on():
-    ratio, did = with_drafters(0.5, 0.1, 1)
+def test_where_drafting_rests_other_sources_go_on():
+    ratio, did = with_sources(0.5, 0.1, 1)
     assert did[-500:].count("proposal") > 480
     assert ratio < 0.65
 
 
-def test_drafters_that_lose_rest_too():
-    ratio, did = with_drafters(0.5, 0.1, 0)
+def test_sources_that_lose_rest_too():
+    ratio, did = with_sources(0.5, 0.1, 0)
     assert did.count("proposal") > 20, "they were tried"
     assert did[-1000:].count("plain") > 600
     assert ratio < 1.035
 
 
-def test_drafters_alone_rest_where_they_lose():
+def test_sources_alone_rest_where_they_lose():
     """Without a plan there is nothing that would rest before them, and nothing that goes on meanwhile."""
-    one, total, done, did = planner(plans=False, drafters=[SUFFIX]), 0.0, 0, []
+    one, total, done, did = planner(plans=False, sources=[SUFFIX]), 0.0, 0, []
     while done < 224:
         proposals = one.next()["proposals"]
         seconds = 1.4 if proposals else 1.0
@@ -255,7 +255,7 @@ def test_drafters_alone_rest_where_they_lose():
 
 
 def test_the_plain_step_s_price_is_kept_fresh():
-    _, did = with_drafters(0.5, 0.1, 1)
+    _, did = with_sources(0.5, 0.1, 1)
     longest = max(len(list(group)) for kind, group in itertools.groupby(did) if kind != "plain")
     assert longest <= 65
 

@@ -1,4 +1,4 @@
-"""The client's drafter of repetitions: what it proposes, and how often it reads a text."""
+"""The client's source of repetitions: what it proposes, and how often it reads a text."""
 
 import random
 
@@ -14,36 +14,36 @@ class Counting:
     followed = 0
 
     def __init__(self, name):
-        self._drafter = Drafter(name)
+        self._source = Source(name)
 
     def follow(self, tokens):
         Counting.followed += len(tokens)
-        self._drafter.follow(tokens)
+        self._source.follow(tokens)
 
     def __getattr__(self, name):
-        return getattr(self._drafter, name)
+        return getattr(self._source, name)
 
 
-Drafter = _testing.Drafter
+Source = _testing.Source
 
 
 @pytest.fixture
 def followed(monkeypatch):
-    monkeypatch.setattr(_core.drafters, "Drafter", Counting)
+    monkeypatch.setattr(_core.sources, "Source", Counting)
     monkeypatch.setattr(Counting, "followed", 0)
     return lambda: Counting.followed
 
 
 def from_scratch(text, count):
-    drafter = Drafter("suffix")
-    drafter.follow(text)
-    at, found = drafter.root(), []
+    source = Source("suffix")
+    source.follow(text)
+    at, found = source.root(), []
     while len(found) < count:
-        _, tokens = drafter.propose(at)
+        _, tokens = source.propose(at)
         if not tokens:
             break
         found.append(tokens[0])
-        at = drafter.step(at, tokens[0])
+        at = source.step(at, tokens[0])
     return found
 
 

@@ -1,4 +1,4 @@
-"""Drafters with weights of their own: whatever they say, the text is plain decoding's; and what they say is theirs."""
+"""Draft models: whatever they say, the text is plain decoding's; and what they say is theirs."""
 
 import json
 
@@ -28,7 +28,7 @@ def target(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory, target):
-    """By name: random block drafters of every format; a model of another shape; and one with a larger vocabulary."""
+    """By name: random block heads of every format; a model of another shape; and one with a larger vocabulary."""
     base = tmp_path_factory.mktemp("drafters")
     found = {form: make_block(base / form, target, form) for form in FORMATS}
     found["few"] = make_block(base / "few", target, "dspark", draft_vocab=100)

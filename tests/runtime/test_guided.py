@@ -1,4 +1,4 @@
-"""A drafter that guides few-bit weights: its proposals are read in one step, the text stays plain decoding's."""
+"""A draft model that guides few-bit weights: its proposals are read in one step, the text stays plain decoding's."""
 
 import numpy as np
 import pytest
@@ -150,7 +150,7 @@ def _round(session, **rule):
 
 
 def test_what_cannot_guide(target, folders):
-    with pytest.raises(UnsupportedModel, match="block drafter proposes behind the text alone"):
+    with pytest.raises(UnsupportedModel, match="block head proposes behind the text alone"):
         sessions(target, folders["block"], ["int8", "drafter"])
     lm = swiftk.load(target, device="cpu", draft_weights="int8")
     with pytest.raises(InvalidArgument, match="drafter=FOLDER"):

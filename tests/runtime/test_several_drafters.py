@@ -1,4 +1,4 @@
-"""Several drafters with weights of their own beside one model: each says what it says alone, and the clock chooses."""
+"""Several draft models beside one model: each says what it says alone, and the clock chooses."""
 
 import itertools
 

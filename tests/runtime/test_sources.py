@@ -1,4 +1,4 @@
-"""Drafters, each against a slow one: what matches, what followed it, what is proposed."""
+"""Sources, each against a slow one: what matches, what followed it, what is proposed."""
 
 import numpy as np
 import pytest
@@ -12,15 +12,15 @@ from swiftk import _testing
 texts = st.lists(st.integers(0, 3), min_size=1, max_size=60)
 
 
-def drafter(name, text=(), **given):
-    found = _testing.Drafter(name, **given)
+def source(name, text=(), **given):
+    found = _testing.Source(name, **given)
     found.follow(text)
     return found
 
 
 @given(text=texts, path=st.lists(st.integers(0, 4), max_size=12))
 def test_suffixes_match_as_far_as_they_can(text, path):
-    found = drafter("suffix", text)
+    found = source("suffix", text)
     at = found.root()
     for i in range(len(path) + 1):
         assert at[1] == len(longest_match(text, path[:i]))
@@ -38,7 +38,7 @@ def test_suffixes_propose_from_their_shortest_match_on(text, path, length, ranks
     match = longest_match(text, path)
     want = list(dict.fromkeys(follower(text, match[i:]) for i in range(len(match) - length + 1)))
     for matches, most in [(64, ranks), (1, 1)]:
-        found = drafter("suffix", text, suffix_length=length, suffix_matches=matches, suffix_ranks=ranks)
+        found = source("suffix", text, suffix_length=length, suffix_matches=matches, suffix_ranks=ranks)
         at = found.root()
         for token in path:
             at = found.step(at, token)
@@ -57,7 +57,7 @@ def test_an_automaton_has_the_states_that_a_text_needs(text):
 
 @given(earlier=st.lists(texts, min_size=1, max_size=3), text=texts, path=st.lists(st.integers(0, 3), max_size=6))
 def test_matches_reach_into_earlier_texts_but_not_across_them(earlier, text, path):
-    found = _testing.Drafter("suffix", recall=True)
+    found = _testing.Source("suffix", recall=True)
     for one in earlier:
         found.follow(one)
         found.restart()
@@ -74,7 +74,7 @@ def test_matches_reach_into_earlier_texts_but_not_across_them(earlier, text, pat
 
 def test_a_text_of_one_token_is_linear():
     """Where every suffix recurs, work stays in proportion to the text."""
-    found = drafter("suffix", [7] * 20000)
+    found = source("suffix", [7] * 20000)
     bucket, tokens = found.propose(found.root())
     assert tokens == [7] and bucket == len(BUCKETS)
     assert _testing.automaton_states([7] * 20000) == 20001
@@ -90,7 +90,7 @@ def test_recycled_lists_are_drawn_with_the_noise_of_their_place(logits, temperat
     vocab = 40
     kept = np.array(logits[:8], np.float32)
     ids = np.random.default_rng(len(logits)).permutation(vocab)[: len(logits)].tolist()
-    recycler = drafter("recycle", [3])
+    recycler = source("recycle", [3])
     draw = (temperature, seed, pos)
     assert recycler.propose(recycler.root(), *draw)[1] == []
     recycler.learn(vocab, 3, ids, logits, float(np.log(np.exp(kept.astype(float)).sum())))
@@ -118,7 +118,7 @@ PAPER = {
 
 
 def breadth_first(found):
-    """All that a drafter proposes after its text: (parent, token), the root being 0."""
+    """All that a source proposes after its text: (parent, token), the root being 0."""
     nodes, at = [], [found.root()]
     for i, cursor in enumerate(at):
         for token in found.propose(cursor)[1]:
@@ -132,7 +132,7 @@ def test_the_template_is_the_papers_as_far_as_a_tree_goes():
     paths = {(*node, rank) for node, n in PAPER.items() for rank in range(n)}
     assert len(paths) == 80
     vocab = 100
-    template = drafter("template", [7])
+    template = source("template", [7])
     listed = {t: np.random.default_rng(t).permutation(vocab)[:8].tolist() for t in range(vocab)}
     for token, ids in listed.items():
         template.learn(vocab, token, ids, np.linspace(3, -3, 8).tolist(), 4.0)
@@ -156,7 +156,7 @@ def test_the_template_is_the_papers_as_far_as_a_tree_goes():
 
 @given(ids=st.lists(st.integers(0, 5), min_size=1, max_size=8, unique=True))
 def test_the_template_takes_what_is_listed(ids):
-    template = drafter("template", [0])
+    template = source("template", [0])
     assert breadth_first(template) == []
     template.learn(6, 0, ids, [float(-i) for i in range(len(ids))], 1.0)
     nodes = breadth_first(template)
@@ -174,10 +174,10 @@ def test_prompt_lookup_copies_as_transformers_does(text, ngram, tokens):
             want = text[starts[0] : starts[0] + tokens]
             break
     found = [
-        breadth_first(drafter("lookup", text, lookup_ngram=n, lookup_tokens=m)) for n, m in [(ngram, tokens), (2, 10)]
+        breadth_first(source("lookup", text, lookup_ngram=n, lookup_tokens=m)) for n, m in [(ngram, tokens), (2, 10)]
     ]
     assert found[0] == list(enumerate(want))
-    assert breadth_first(drafter("lookup", text)) == found[1]
+    assert breadth_first(source("lookup", text)) == found[1]
 
 
 class SlowLookahead:
@@ -211,7 +211,7 @@ def test_lookahead_keeps_the_ngrams_of_its_window(seed, vocab, shape):
     n, w, g = shape
     rng = np.random.default_rng(seed)
     prompt = rng.integers(0, vocab, 9).tolist()
-    pool = drafter("lookahead", prompt, lookahead_ngram=n, lookahead_window=w, lookahead_guesses=g)
+    pool = source("lookahead", prompt, lookahead_ngram=n, lookahead_window=w, lookahead_guesses=g)
     level_0 = [None, *(token for _, token, _ in pool.extra_rows())]
     slow = SlowLookahead(level_0, n, g)
     for _ in range(30):
@@ -245,7 +245,7 @@ def test_lookahead_keeps_the_ngrams_of_its_window(seed, vocab, shape):
 
 def test_the_window_hangs_column_by_column():
     """Level 0 is a chain after the root; level 1 of column i hangs on its level 0."""
-    pool = drafter("lookahead", [1, 2, 3])
+    pool = source("lookahead", [1, 2, 3])
     for token, draws in [(5, [5] * 6), (6, [6] * 7)]:
         pool.extra_rows()
         pool.receive(draws, token, 1)
@@ -256,7 +256,7 @@ def test_the_window_hangs_column_by_column():
 @given(n=st.integers(1, 63), data=st.data())
 def test_jacobi_moves_its_proposals_on(n, data):
     taken = data.draw(st.integers(1, n + 1))
-    jacobi = drafter("parallel", [4, 5, 6], parallel_tokens=n)
+    jacobi = source("parallel", [4, 5, 6], parallel_tokens=n)
     first = jacobi.extra_rows()
     assert [parent for parent, _, _ in first] == list(range(-1, n - 1)) and all(wanted for _, _, wanted in first)
     draws = list(range(100, 100 + n))
@@ -264,11 +264,11 @@ def test_jacobi_moves_its_proposals_on(n, data):
     tokens = [token for _, token, _ in jacobi.extra_rows()]
     assert tokens[: n + 1 - taken] == draws[taken - 1 :]
     assert len(tokens) == n and set(tokens[n + 1 - taken :]) <= {4, 5, 6}
-    assert _testing.Drafter("parallel").extra_rows() == []
+    assert _testing.Source("parallel").extra_rows() == []
 
 
 @pytest.mark.parametrize("length", [1, 3])
 def test_short_texts_have_nothing_to_say(length):
     text = list(range(length))
     for name in ["suffix", "lookup"]:
-        assert breadth_first(drafter(name, text)) == []
+        assert breadth_first(source(name, text)) == []

@@ -1,4 +1,4 @@
-"""Random drafters with weights of their own, in the formats that others publish: they draft badly."""
+"""Random draft models, in the formats that others publish: they draft badly."""
 
 import json
 import zlib
@@ -47,7 +47,7 @@ def block_config(model, form, layers=2, block=5, taps=(0, 2), mask=3, rank=8, dr
 
 
 def make_block(folder, target, form="dspark", seed=0, dtype="F32", changes=None, **shape):
-    """A random block drafter for the model in `target`. changes: of its config.json."""
+    """A random block head for the model in `target`. changes: of its config.json."""
     model = json.loads((target / "config.json").read_text())
     config = block_config(model, form, **shape)
     config.update(changes or {})

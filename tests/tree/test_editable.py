@@ -14,12 +14,12 @@ pytestmark = pytest.mark.exhaustive
 KEPT = ["CMakeLists.txt", "LICENSE", "README.md", "conftest.py", "pyproject.toml", "setup.py"]
 KEPT += ["csrc", "kernels", "swiftk"]
 ECHO = """// The text's last token, once more.
-#include "drafter.h"
+#include "source.h"
 
 namespace swiftk {
 namespace {
 
-class Echo final : public Drafter {
+class Echo final : public Source {
  public:
   Cursor root(const Known& known) const override { return {known.text.back(), 0}; }
   void propose(const Known&, Cursor c, const Sampling&, int32_t, Proposals& proposals) const override {
@@ -30,7 +30,7 @@ class Echo final : public Drafter {
 
 }  // namespace
 
-std::unique_ptr<Drafter> make_echo() { return std::make_unique<Echo>(); }
+std::unique_ptr<Source> make_echo() { return std::make_unique<Echo>(); }
 
 }  // namespace swiftk
 """
@@ -92,8 +92,8 @@ def test_what_changed_is_built_and_nothing_else(developer):
     assert len(developer.pytest("assert swiftk.LM")) == 1
 
 
-def test_a_new_drafter_is_a_file_and_a_line(developer):
-    registry = developer.tree / "csrc" / "draft" / "drafters" / "registry.h"
+def test_a_new_source_is_a_file_and_a_line(developer):
+    registry = developer.tree / "csrc" / "draft" / "sources" / "registry.h"
     lines = registry.read_text().splitlines(keepends=True)
     last = max(i for i, line in enumerate(lines) if line.startswith("  X("))
     lines[last] = lines[last].rstrip() + " \\\n  X(Echo, echo)\n"

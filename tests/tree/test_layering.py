@@ -153,10 +153,10 @@ def test_every_room_of_csrc_has_its_place():
 
 
 # Rules within these orders: what a room may see at all.
-PLANNER_SEES = {"draft/draft_plan.h", "draft/drafters/registry.h", "draft/tree_rule.h", "draft/outcome.h"}
+PLANNER_SEES = {"draft/draft_plan.h", "draft/sources/registry.h", "draft/tree_rule.h", "draft/outcome.h"}
 PLANNER_SEES |= {"base/error.h", "base/stopwatch.h"}
-DRAFTERS = CSRC / "draft" / "drafters"
-DRAFTERS_SEE = {"base/error.h", "sampling/sampler.h", "draft/token_tree.h", "draft/tree_rule.h"}
+SOURCES = CSRC / "draft" / "sources"
+SOURCES_SEE = {"base/error.h", "sampling/sampler.h", "draft/token_tree.h", "draft/tree_rule.h"}
 
 
 @rule
@@ -167,18 +167,18 @@ def test_the_planner_sees_prices_and_probabilities_alone():
 
 
 @rule
-def test_drafters_see_the_text_and_draws_alone():
-    for path in below("csrc/draft/drafters"):
-        others = {header for header in includes(path)[0] if not header.startswith("draft/drafters/")}
-        yield from ((path, f"includes {header}") for header in others - DRAFTERS_SEE)
+def test_sources_see_the_text_and_draws_alone():
+    for path in below("csrc/draft/sources"):
+        others = {header for header in includes(path)[0] if not header.startswith("draft/sources/")}
+        yield from ((path, f"includes {header}") for header in others - SOURCES_SEE)
 
 
-def test_a_drafter_is_a_line_of_the_registry_and_a_file():
-    names = re.findall(r"X\(\w+, (\w+)\)", (DRAFTERS / "registry.h").read_text())
-    makers = {p.stem for p in DRAFTERS.glob("*.cc") if f"make_{p.stem}()" in p.read_text()}
+def test_a_source_is_a_line_of_the_registry_and_a_file():
+    names = re.findall(r"X\(\w+, (\w+)\)", (SOURCES / "registry.h").read_text())
+    makers = {p.stem for p in SOURCES.glob("*.cc") if f"make_{p.stem}()" in p.read_text()}
     assert len(names) == len(makers) > 0 and set(names) == makers
     assert ("target", "plan", *names) == sources.NAMES
-    assert {*names} - {"grammar"} <= sources.DRAFTERS.keys()
+    assert {*names} - {"grammar"} <= sources.SOURCES.keys()
 
 
 def test_headers_of_csrc_have_no_cycle():

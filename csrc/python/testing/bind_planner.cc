@@ -20,8 +20,8 @@ namespace {
 // A planner without an engine, on a clock that Python sets: for simulations.
 class Simulated {
  public:
-  Simulated(std::shared_ptr<Model> model, bool plans, bool directed, const std::vector<int>& drafters, bool always)
-      : model_(std::move(model)), solo_(asked(plans, directed, drafters, always)) {
+  Simulated(std::shared_ptr<Model> model, bool plans, bool directed, const std::vector<int>& sources, bool always)
+      : model_(std::move(model)), solo_(asked(plans, directed, sources, always)) {
     solo_.planner.untimed_looks();
     if (plans && !directed) offer_plans(solo_.planner, *model_);
   }
@@ -35,13 +35,13 @@ class Simulated {
   }
 
  private:
-  static DraftMode asked(bool plans, bool directed, const std::vector<int>& drafters, bool always) {
+  static DraftMode asked(bool plans, bool directed, const std::vector<int>& sources, bool always) {
     DraftMode c{.plans = !plans     ? Plans::None
                          : directed ? Plans::Directed
                                     : Plans::Any,
                 .sources = {},
                 .always = always};
-    for (const int id : drafters) c.sources.push_back(static_cast<SourceId>(id));
+    for (const int id : sources) c.sources.push_back(static_cast<SourceId>(id));
     return c;
   }
 
@@ -87,7 +87,7 @@ void bind_planner(py::module_& m) {
   using namespace swiftk;
   py::class_<Simulated>(m, "Planner")
       .def(py::init<std::shared_ptr<Model>, bool, bool, const std::vector<int>&, bool>(), "model"_a, "plans"_a = true,
-           "directed"_a = false, "drafters"_a = std::vector<int>{}, "always"_a = false)
+           "directed"_a = false, "sources"_a = std::vector<int>{}, "always"_a = false)
       .def("start_text", [](Simulated& self) { self->start_text(); })
       .def(
           "next",

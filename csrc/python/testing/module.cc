@@ -7,13 +7,13 @@
 namespace py = pybind11;
 
 void bind_ops(py::module_& m);       // bind_ops.cc
-void bind_drafters(py::module_& m);  // bind_drafters.cc
+void bind_sources(py::module_& m);  // bind_sources.cc
 void bind_planner(py::module_& m);   // bind_planner.cc
 
 PYBIND11_MODULE(_testing, m) {
   py::module_::import("swiftk._core");  // whose classes these take
   py::register_local_exception_translator(&swiftk::raise_in_python);
   bind_ops(m);
-  bind_drafters(m);
+  bind_sources(m);
   bind_planner(m);
 }

@@ -1,10 +1,10 @@
-#include "draft/drafters/alone.h"
+#include "draft/sources/alone.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
-#include "draft/drafters/registry.h"
+#include "draft/sources/registry.h"
 #include "draft/token_tree.h"
 
 namespace swiftk {
@@ -23,7 +23,7 @@ decltype(SourceRule::chance) usual_chance(SourceId id) {
   return chance;
 }
 
-TreeRule with_drafter(const TreeRule& plan, const std::string& name, float row_price) {
+TreeRule with_source(const TreeRule& plan, const std::string& name, float row_price) {
   const SourceId id = source_named(name);
   if (!(row_price >= 0)) {
     fail(Status::InvalidArgument, "[draft] row_price is " + std::to_string(row_price) + ", want 0 or more");

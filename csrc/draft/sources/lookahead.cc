@@ -2,7 +2,7 @@
 // and gives W new n-grams; those that begin with the last token of the text are proposed.
 #include <unordered_map>
 
-#include "draft/drafters/drafter.h"
+#include "draft/sources/source.h"
 
 namespace swiftk {
 namespace {
@@ -10,7 +10,7 @@ namespace {
 constexpr int kAgree = kProposalRanks;  // bits: as many n-grams may be kept of a token
 
 // Cursors: the first token, and the n-grams that agree with the path, a bit each; above these, the tokens of it.
-class Lookahead final : public Drafter {
+class Lookahead final : public Source {
  public:
   void set(const SourceSettings& settings) override {
     if (settings.lookahead == settings_) return;
@@ -109,6 +109,6 @@ class Lookahead final : public Drafter {
 
 }  // namespace
 
-std::unique_ptr<Drafter> make_lookahead() { return std::make_unique<Lookahead>(); }
+std::unique_ptr<Source> make_lookahead() { return std::make_unique<Lookahead>(); }
 
 }  // namespace swiftk

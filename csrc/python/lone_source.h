@@ -4,17 +4,17 @@
 #include <utility>
 #include <vector>
 
-#include "draft/drafters/drafter_set.h"
+#include "draft/sources/source_set.h"
 #include "sampling/sampler.h"
 
 namespace swiftk {
 
-class LoneDrafter {
+class LoneSource {
  public:
   using Place = std::pair<int32_t, int32_t>;            // a cursor
   using Listed = std::pair<int, std::vector<int32_t>>;  // bucket, tokens
 
-  explicit LoneDrafter(const std::string& name, const SourceSettings& settings = {}) : id_(source_named(name)) {
+  explicit LoneSource(const std::string& name, const SourceSettings& settings = {}) : id_(source_named(name)) {
     settings.check();
     set_.set(settings);
     set_.use({&id_, 1});
@@ -40,7 +40,7 @@ class LoneDrafter {
   static Cursors cursors(Place p) { return {Cursor{p.first, p.second}}; }
 
   const SourceId id_;
-  DrafterSet set_;
+  SourceSet set_;
   std::vector<int32_t> text_;
 };
 

@@ -1,28 +1,28 @@
-#include "draft/drafters/registry.h"
+#include "draft/sources/registry.h"
 
 #include <iterator>
 
 #include "base/error.h"
-#include "draft/drafters/drafter.h"
+#include "draft/sources/source.h"
 
 namespace swiftk {
 namespace {
 
 struct Entry {
   const char* name;
-  std::unique_ptr<Drafter> (*make)();
+  std::unique_ptr<Source> (*make)();
 };
 
 #define SWIFTK_ENTRY(id, name) {#name, make_##name},
-constexpr Entry kEntries[] = {{"target", nullptr}, {"plan", nullptr}, SWIFTK_DRAFTERS(SWIFTK_ENTRY)};
+constexpr Entry kEntries[] = {{"target", nullptr}, {"plan", nullptr}, SWIFTK_EACH_SOURCE(SWIFTK_ENTRY)};
 #undef SWIFTK_ENTRY
 static_assert(std::size(kEntries) == kSourceIds);
 
 }  // namespace
 
-std::unique_ptr<Drafter> make_drafter(SourceId id) { return kEntries[static_cast<int>(id)].make(); }
+std::unique_ptr<Source> make_source(SourceId id) { return kEntries[static_cast<int>(id)].make(); }
 
-std::optional<Trust> trust_of(SourceId id) { return make_drafter(id)->trust(); }
+std::optional<Trust> trust_of(SourceId id) { return make_source(id)->trust(); }
 
 const char* name_of(SourceId id) { return kEntries[static_cast<int>(id)].name; }
 

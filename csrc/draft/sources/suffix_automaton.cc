@@ -1,4 +1,4 @@
-#include "draft/drafters/suffix_automaton.h"
+#include "draft/sources/suffix_automaton.h"
 
 namespace swiftk {
 namespace {

@@ -1,4 +1,4 @@
-#include "draft/drafters/model_lists.h"
+#include "draft/sources/model_lists.h"
 
 #include <algorithm>
 #include <cmath>

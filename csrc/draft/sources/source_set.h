@@ -1,25 +1,25 @@
-// The drafters of one text: which are asked, and the one way to ask any of them. It moves from text to text with what
-// they have learned: a drafter is made when it is first used, and stays where it is.
+// The sources of one text: which are asked, and the one way to ask any of them. It moves from text to text with what
+// they have learned: a source is made when it is first used, and stays where it is.
 #pragma once
 #include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
 
-#include "draft/drafters/drafter.h"
+#include "draft/sources/source.h"
 
 namespace swiftk {
 
 // State that stays when another text begins: nothing; the model's lists, which belong to the model rather than to a
-// text; or also all that drafters have learned of texts.
+// text; or also all that sources have learned of texts.
 enum class Recall { Nothing, Matrix, All };
 
 // The places of all of them after a path.
-using Cursors = std::array<Cursor, kMostDrafters>;
+using Cursors = std::array<Cursor, kMostSources>;
 
-class DrafterSet {
+class SourceSet {
  public:
-  // The drafters that are asked from now on, in the order of their say.
+  // The sources that are asked from now on, in the order of their say.
   void use(std::span<const SourceId> ids);
   int active() const { return active_; }
   SourceId id(int i) const { return ids_[i]; }
@@ -37,9 +37,9 @@ class DrafterSet {
 
   Cursors root() const;
   Cursors step(const Cursors&, int32_t token) const;
-  // Drafter i proposes tokens after these ones, for position `pos`.
+  // Source i proposes tokens after these ones, for position `pos`.
   void propose(int i, const Cursors& at, const Sampling& sampling, int32_t pos, Proposals& proposals) const {
-    drafter(i).propose(known(), at[i], sampling, pos, proposals);
+    source(i).propose(known(), at[i], sampling, pos, proposals);
   }
 
   // Whether any of them wants the model's own lists after tokens.
@@ -49,16 +49,16 @@ class DrafterSet {
   // The rows of one of them, the first that has any in the order of ids, and who that is.
   const ExtraRows& extra_rows();
   SourceId extra_source() const { return extra_source_; }
-  // Gives the drafters the target's draws at the wanted ones of the last extra_rows().
+  // Gives the sources the target's draws at the wanted ones of the last extra_rows().
   void receive(std::span<const int32_t> draws, int32_t next, int taken);
 
  private:
-  Drafter& drafter(int i) const { return *made_[static_cast<int>(ids_[i])]; }
+  Source& source(int i) const { return *made_[static_cast<int>(ids_[i])]; }
   Known known() const { return {text_, lists_, forced_, proposed_}; }
 
   int active_ = 0;
-  std::array<SourceId, kMostDrafters> ids_{};
-  std::array<std::unique_ptr<Drafter>, kSourceIds> made_;
+  std::array<SourceId, kMostSources> ids_{};
+  std::array<std::unique_ptr<Source>, kSourceIds> made_;
   bool wants_lists_ = false;
   SourceId extra_source_ = SourceId::Target;
   Recall recall_ = Recall::Matrix;

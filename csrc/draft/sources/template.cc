@@ -1,5 +1,5 @@
 // Token Recycling's tree as its paper has it: the same ranks of the lists in every round, whatever they are worth.
-#include "draft/drafters/drafter.h"
+#include "draft/sources/source.h"
 
 namespace swiftk {
 namespace {
@@ -12,7 +12,7 @@ constexpr int kPrice[kProposalRanks] = {2, 5, 7, 8, 9, 9, 10, 10};
 constexpr int kMost = 13;
 
 // Cursors: the token that was met, and the price of its path.
-class Template final : public Drafter {
+class Template final : public Source {
  public:
   Cursor root(const Known& known) const override { return {known.text.back(), 0}; }
 
@@ -39,6 +39,6 @@ class Template final : public Drafter {
 
 }  // namespace
 
-std::unique_ptr<Drafter> make_template() { return std::make_unique<Template>(); }
+std::unique_ptr<Source> make_template() { return std::make_unique<Template>(); }
 
 }  // namespace swiftk

@@ -1,4 +1,4 @@
-// Settings of drafters that callers may change. The defaults are those of the papers, or were measured.
+// Settings of sources that callers may change. The defaults are those of the papers, or were measured.
 #pragma once
 
 namespace swiftk {

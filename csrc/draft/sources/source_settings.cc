@@ -1,9 +1,9 @@
-#include "draft/drafters/source_settings.h"
+#include "draft/sources/source_settings.h"
 
 #include <string>
 
 #include "base/error.h"
-#include "draft/drafters/registry.h"
+#include "draft/sources/registry.h"
 #include "draft/token_tree.h"
 
 namespace swiftk {

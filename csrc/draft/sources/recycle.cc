@@ -1,13 +1,13 @@
 // Token Recycling (arXiv 2408.08696): after a token, what the model listed there when it was last verified, in the
 // order of the draw that is due: its noise is known already.
-#include "draft/drafters/drafter.h"
+#include "draft/sources/source.h"
 #include "sampling/sampler.h"
 
 namespace swiftk {
 namespace {
 
 // Cursors: the token that was met.
-class Recycle final : public Drafter {
+class Recycle final : public Source {
  public:
   Cursor root(const Known& known) const override { return {known.text.back(), 0}; }
   Cursor step(const Known&, Cursor, int32_t token) const override { return {token, 0}; }
@@ -31,6 +31,6 @@ class Recycle final : public Drafter {
 
 }  // namespace
 
-std::unique_ptr<Drafter> make_recycle() { return std::make_unique<Recycle>(); }
+std::unique_ptr<Source> make_recycle() { return std::make_unique<Recycle>(); }
 
 }  // namespace swiftk

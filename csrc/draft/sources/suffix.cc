@@ -1,12 +1,12 @@
 // Proposes what followed the longest suffix of the text that it holds already, at its latest occurrence.
-#include "draft/drafters/suffix_automaton.h"
+#include "draft/sources/suffix_automaton.h"
 
 namespace swiftk {
 namespace {
 
 constexpr int kRecalled = 1 << 20;  // tokens of earlier texts that are too many
 
-class Suffix final : public Drafter {
+class Suffix final : public Source {
  public:
   void set(const SourceSettings& settings) override { settings_ = settings.suffix; }
 
@@ -36,6 +36,6 @@ class Suffix final : public Drafter {
 
 }  // namespace
 
-std::unique_ptr<Drafter> make_suffix() { return std::make_unique<Suffix>(); }
+std::unique_ptr<Source> make_suffix() { return std::make_unique<Suffix>(); }
 
 }  // namespace swiftk

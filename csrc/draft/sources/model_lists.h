@@ -1,11 +1,11 @@
 // For every token what the model listed after it when it was last verified, accepted or not: the matrix of Token
-// Recycling (arXiv 2408.08696). 72 bytes for each token of the vocabulary, made once a drafter wants it.
+// Recycling (arXiv 2408.08696). 72 bytes for each token of the vocabulary, made once a source wants it.
 #pragma once
 #include <array>
 #include <span>
 #include <vector>
 
-#include "draft/drafters/registry.h"
+#include "draft/sources/registry.h"
 
 namespace swiftk {
 

@@ -1,9 +1,9 @@
 // Tokens of which the text's grammar leaves no choice.
-#include "draft/drafters/given.h"
+#include "draft/sources/given.h"
 
 namespace swiftk {
 
-std::unique_ptr<Drafter> make_grammar() {
+std::unique_ptr<Source> make_grammar() {
   return std::make_unique<Given>(&Known::forced, Trust{3.0f, 0.0f, 0.01f, 0.1f});
 }
 

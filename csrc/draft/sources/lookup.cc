@@ -1,12 +1,12 @@
 // Prompt lookup as transformers has it: the tokens after the first place where the text's last ones occurred before,
 // two of them, else one; at most ten.
-#include "draft/drafters/drafter.h"
+#include "draft/sources/source.h"
 
 namespace swiftk {
 namespace {
 
 // Cursors: place of the next token in the text, and tokens that were copied.
-class Lookup final : public Drafter {
+class Lookup final : public Source {
  public:
   void set(const SourceSettings& settings) override { settings_ = settings.lookup; }
 
@@ -38,6 +38,6 @@ class Lookup final : public Drafter {
 
 }  // namespace
 
-std::unique_ptr<Drafter> make_lookup() { return std::make_unique<Lookup>(); }
+std::unique_ptr<Source> make_lookup() { return std::make_unique<Lookup>(); }
 
 }  // namespace swiftk

@@ -1,11 +1,11 @@
 // Parallel decoding (arXiv 2305.10427) by Jacobi's iteration: a chain of proposals runs along with every pass, and what
 // the target draws after each of them is the next proposal for its place.
-#include "draft/drafters/drafter.h"
+#include "draft/sources/source.h"
 
 namespace swiftk {
 namespace {
 
-class Parallel final : public Drafter {
+class Parallel final : public Source {
  public:
   void set(const SourceSettings& settings) override {
     if (settings.parallel == settings_) return;
@@ -44,6 +44,6 @@ class Parallel final : public Drafter {
 
 }  // namespace
 
-std::unique_ptr<Drafter> make_parallel() { return std::make_unique<Parallel>(); }
+std::unique_ptr<Source> make_parallel() { return std::make_unique<Parallel>(); }
 
 }  // namespace swiftk

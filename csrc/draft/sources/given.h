@@ -1,11 +1,11 @@
-// A drafter that finds nothing: it was given what comes after the text.
+// A source that finds nothing: it was given what comes after the text.
 #pragma once
-#include "draft/drafters/drafter.h"
+#include "draft/sources/source.h"
 
 namespace swiftk {
 
 // Cursors: place of the next token among those that were given.
-class Given final : public Drafter {
+class Given final : public Source {
  public:
   Given(std::span<const int32_t> Known::* reported, Trust trust) : reported_(reported), trust_(trust) {}
 

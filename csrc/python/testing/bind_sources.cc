@@ -5,8 +5,8 @@
 #include <memory>
 #include <tuple>
 
-#include "draft/drafters/suffix_automaton.h"
-#include "python/lone_drafter.h"
+#include "draft/sources/suffix_automaton.h"
+#include "python/lone_source.h"
 
 namespace py = pybind11;
 using namespace py::literals;
@@ -17,9 +17,9 @@ using namespace swiftk;
 
 using Given = std::tuple<int, int32_t, bool>;  // an extra row
 
-class TestedDrafter : public LoneDrafter {
+class TestedSource : public LoneSource {
  public:
-  TestedDrafter(const std::string& name, const SourceSettings& settings, bool recall) : LoneDrafter(name, settings) {
+  TestedSource(const std::string& name, const SourceSettings& settings, bool recall) : LoneSource(name, settings) {
     set_.set_recall(recall ? Recall::All : Recall::Nothing);
   }
   void restart() {
@@ -39,21 +39,21 @@ class TestedDrafter : public LoneDrafter {
 
 }  // namespace
 
-void bind_drafters(py::module_& m) {
-  py::class_<TestedDrafter>(m, "Drafter")
+void bind_sources(py::module_& m) {
+  py::class_<TestedSource>(m, "Source")
       .def(py::init([](const std::string& name, bool recall, const py::kwargs& settings) {
              const py::object given = py::type::of<SourceSettings>()(**settings);
-             return std::make_unique<TestedDrafter>(name, given.cast<SourceSettings>(), recall);
+             return std::make_unique<TestedSource>(name, given.cast<SourceSettings>(), recall);
            }),
            "name"_a, "recall"_a = false)
-      .def("restart", &TestedDrafter::restart)
-      .def("follow", &TestedDrafter::follow, "tokens"_a)
-      .def("root", &TestedDrafter::root)
-      .def("step", &TestedDrafter::step, "at"_a, "token"_a)
-      .def("propose", &TestedDrafter::propose, "at"_a, "temperature"_a = 0.0f, "seed"_a = 0, "pos"_a = 0)
-      .def("learn", &TestedDrafter::learn, "vocab"_a, "token"_a, "ids"_a, "logits"_a, "lse"_a)
-      .def("extra_rows", &TestedDrafter::extra_rows)
-      .def("receive", &TestedDrafter::receive, "draws"_a, "next"_a, "taken"_a);
+      .def("restart", &TestedSource::restart)
+      .def("follow", &TestedSource::follow, "tokens"_a)
+      .def("root", &TestedSource::root)
+      .def("step", &TestedSource::step, "at"_a, "token"_a)
+      .def("propose", &TestedSource::propose, "at"_a, "temperature"_a = 0.0f, "seed"_a = 0, "pos"_a = 0)
+      .def("learn", &TestedSource::learn, "vocab"_a, "token"_a, "ids"_a, "logits"_a, "lse"_a)
+      .def("extra_rows", &TestedSource::extra_rows)
+      .def("receive", &TestedSource::receive, "draws"_a, "next"_a, "taken"_a);
   m.def(
       "automaton_states",
       [](const std::vector<int32_t>& text) {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "draft/drafters/drafter.h"
+#include "draft/sources/source.h"
 
 namespace swiftk {
 

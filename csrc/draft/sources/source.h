@@ -1,4 +1,4 @@
-// The interface of drafters. A drafter follows the text, says what may come after any path of tokens, and may have
+// The interface of sources. A source follows the text, says what may come after any path of tokens, and may have
 // rows of its own run along with the tree. A proposal costs no step of the model; how often it is right is learned by
 // its bucket and its rank.
 #pragma once
@@ -9,17 +9,17 @@
 #include <span>
 #include <vector>
 
-#include "draft/drafters/model_lists.h"
-#include "draft/drafters/registry.h"
-#include "draft/drafters/source_settings.h"
+#include "draft/sources/model_lists.h"
+#include "draft/sources/registry.h"
+#include "draft/sources/source_settings.h"
 
 namespace swiftk {
 
-// Rows of a drafter's own that run along with a tree for what the target draws there, whether or not they are accepted.
+// Rows of a source's own that run along with a tree for what the target draws there, whether or not they are accepted.
 struct ExtraRow {
   int parent;  // an earlier extra row; -1: the root
   int32_t token;
-  bool wanted;  // its drafter receives what is drawn there
+  bool wanted;  // its source receives what is drawn there
 };
 using ExtraRows = std::vector<ExtraRow>;
 
@@ -30,12 +30,12 @@ inline int32_t any_token(std::span<const int32_t> text, uint32_t i) {
 
 struct Sampling;
 
-// The place of a drafter after some tokens; what the numbers mean is its own affair. at < 0: it has nothing to say.
+// The place of a source after some tokens; what the numbers mean is its own affair. at < 0: it has nothing to say.
 struct Cursor {
   int32_t at = -1, length = 0;
 };
 
-// Best first, each token once. The bucket says how sure the drafter is of the list.
+// Best first, each token once. The bucket says how sure the source is of the list.
 struct Proposals {
   int size = 0, bucket = 0;
   std::array<int32_t, kProposalRanks> token;
@@ -53,7 +53,7 @@ struct Proposals {
   }
 };
 
-// State that all drafters go by. It is handed to each call, so that none of them points into a set that moves.
+// State that all sources go by. It is handed to each call, so that none of them points into a set that moves.
 struct Known {
   std::span<const int32_t> text;
   const ModelLists& lists;
@@ -61,9 +61,9 @@ struct Known {
   std::span<const int32_t> proposed;  // by the host
 };
 
-class Drafter {
+class Source {
  public:
-  virtual ~Drafter() = default;
+  virtual ~Source() = default;
 
   // Checked. What has another shape by them begins anew.
   virtual void set(const SourceSettings&) {}
