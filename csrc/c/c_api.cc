@@ -102,13 +102,13 @@ static_assert(SWIFTK_DEVICE == static_cast<int>(Status::Device));
 
 // The numbers of swiftk.h are the registry's.
 constexpr bool is(int number, swiftk::SourceId id) { return number == static_cast<int>(id); }
-using Source = swiftk::SourceId;
+using Id = swiftk::SourceId;
 static_assert(
-    is(SWIFTK_SOURCE_TARGET, Source::Target) && is(SWIFTK_SOURCE_PLAN, Source::Plan) &&
-        is(SWIFTK_SOURCE_SUFFIX, Source::Suffix) && is(SWIFTK_SOURCE_RECYCLE, Source::Recycle) &&
-        is(SWIFTK_SOURCE_LOOKUP, Source::Lookup) && is(SWIFTK_SOURCE_LOOKAHEAD, Source::Lookahead) &&
-        is(SWIFTK_SOURCE_PARALLEL, Source::Parallel) && is(SWIFTK_SOURCE_TEMPLATE, Source::Template) &&
-        is(SWIFTK_SOURCE_GRAMMAR, Source::Grammar) && is(SWIFTK_SOURCE_HOST, Source::Host),
+    is(SWIFTK_SOURCE_TARGET, Id::Target) && is(SWIFTK_SOURCE_PLAN, Id::Plan) && is(SWIFTK_SOURCE_SUFFIX, Id::Suffix) &&
+        is(SWIFTK_SOURCE_RECYCLE, Id::Recycle) && is(SWIFTK_SOURCE_LOOKUP, Id::Lookup) &&
+        is(SWIFTK_SOURCE_LOOKAHEAD, Id::Lookahead) && is(SWIFTK_SOURCE_PARALLEL, Id::Parallel) &&
+        is(SWIFTK_SOURCE_TEMPLATE, Id::Template) && is(SWIFTK_SOURCE_GRAMMAR, Id::Grammar) &&
+        is(SWIFTK_SOURCE_HOST, Id::Host),
     "csrc/draft/sources/registry.h lists the sources of csrc/c/swiftk.h in another order: put new ones at its end");
 static_assert(swiftk::kSourceIds <= SWIFTK_SOURCES,
               "csrc/draft/sources/registry.h lists more sources than SWIFTK_SOURCES of csrc/c/swiftk.h, which sizes "
@@ -126,7 +126,7 @@ const char* swiftk_status_name(swiftk_status status) {
 }
 
 const char* swiftk_source_name(int source) {
-  return source >= 0 && source < swiftk::kSourceIds ? name_of(static_cast<Source>(source)) : "unknown source";
+  return source >= 0 && source < swiftk::kSourceIds ? name_of(static_cast<Id>(source)) : "unknown source";
 }
 
 swiftk_status swiftk_model_load(const char* dir, const swiftk_load_params* given, swiftk_model** model) {

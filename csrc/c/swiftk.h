@@ -27,7 +27,7 @@
 extern "C" {
 #endif
 
-#define SWIFTK_ABI_VERSION 1
+#define SWIFTK_ABI_VERSION 2
 SWIFTK_API uint32_t swiftk_abi_version(void); /* of the library: equal to SWIFTK_ABI_VERSION of a header that fits it */
 SWIFTK_API const char* swiftk_version(void);
 
@@ -69,8 +69,9 @@ typedef struct swiftk_load_params {
    * draft model is read in the first of them that has few bits. */
   const char* draft_weights;
   size_t draft_memory;
-  const char* drafter; /* null, or the folder of a draft model: another model, or a head; several are
-                        * joined by colons, and are then "drafter", "drafter-2", ... where skip sets name weights */
+  /* Null, or the folder of a draft model: another model, or a head. Several are joined by colons, and are then
+   * "drafter", "drafter-2", ... where skip sets name weights. */
+  const char* drafter;
   const char* drafter_packs; /* on a GPU: what `swiftk pack --drafter` made; several files are joined by colons, in the
                               * order of the draft models */
   const char* kv_dtype;      /* of keys and values: null or "auto" (the weights'), or as dtype; it changes the texts */
@@ -153,8 +154,8 @@ typedef struct swiftk_skip {
   const int32_t* mlp; /* [n_mlp] layers */
   size_t n_mlp;
   int32_t exit_layer; /* layers from here on are left out whole; -1: none */
-  /* What drafts read: a copy that was loaded ("int4"); null: the model's own. "drafter": none of it, the draft model that
-   * was loaded beside the model drafts, and nothing is left out. "int4,drafter": it proposes for that copy. */
+  /* What drafts read: a copy that was loaded ("int4"); null: the model's own. "drafter": none of it, the draft model
+   * that was loaded beside the model drafts, and nothing is left out. "int4,drafter": it proposes for that copy. */
   const char* weights;
 } swiftk_skip;
 #define SWIFTK_SKIP_INIT {sizeof(swiftk_skip), NULL, 0, NULL, 0, -1, NULL}

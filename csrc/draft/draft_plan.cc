@@ -9,8 +9,9 @@ namespace {
 
 Plan steps_of(const Model& model, const DraftSpec& skip) {
   if (skip.draft_model.value_or(-1) >= static_cast<int>(model.draft_models.size())) {
-    fail(Status::InvalidArgument, "[plan] " + (model.draft_models.empty() ? "no draft model" : name_of_draft_model(*skip.draft_model)) +
-                                      " was not loaded, want load() to name its folder");
+    fail(Status::InvalidArgument,
+         "[plan] " + (model.draft_models.empty() ? "no draft model" : name_of_draft_model(*skip.draft_model)) +
+             " was not loaded, want load() to name its folder");
   }
   if (skip.guided() && model.draft_models[*skip.draft_model]->opens) {
     fail(Status::Unsupported, "[plan] a block head proposes behind the text alone, it guides no other weights");

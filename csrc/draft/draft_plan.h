@@ -22,8 +22,8 @@ struct DraftPlan {
   int reach = TokenTree::kMaxNodes;  // tokens ahead that it can propose
   bool opens = false;                // a draft's first step costs what others do not
   bool serial = false;               // a node that follows another of its step takes a pass more
-  double reading = 0;  // multiply-adds of its draft model for a token of a text that it has to read first, as a share of
-                       // the model's own for a token
+  double reading = 0;  // multiply-adds of its draft model for a token of a text that it has to read first, as a share
+                       // of the model's own for a token
 };
 
 }  // namespace swiftk

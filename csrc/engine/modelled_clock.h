@@ -9,12 +9,12 @@
 namespace swiftk {
 
 struct ModelledClock {
-  double plan = .3;       // a pass of a draft plan
-  double draft_model = .02;   // of a draft model
-  double opening = 0;     // the first one of a draft, beyond that
-  double row = .03;       // a verified row beyond the first, up to eight,
-  double far = .09;       // and beyond
-  double reading = .006;  // a token of a text that a draft model had not followed
+  double plan = .3;          // a pass of a draft plan
+  double draft_model = .02;  // of a draft model
+  double opening = 0;        // the first one of a draft, beyond that
+  double row = .03;          // a verified row beyond the first, up to eight,
+  double far = .09;          // and beyond
+  double reading = .006;     // a token of a text that a draft model had not followed
 
   // As the word "clock" of SWIFTK_DEBUG says: "clock=plan:.3/row:.03", or "clock" for these. Throws
   // Error(InvalidArgument) for what it cannot read.

@@ -44,7 +44,8 @@ struct Config {
   std::string dtype;  // "float32", "bfloat16", "float16" or "" if the file does not say
 };
 
-// The configuration in a config.json. Throws Error(Checkpoint) for a missing field, Error(Unsupported) naming field, value and what works.
+// The configuration in a config.json. Throws Error(Checkpoint) for a missing field, Error(Unsupported) naming field,
+// value and what works.
 Config read_config(const Json& object);
 // The shape of a draft model's layers that an object of it has, whatever architecture that names.
 Config layer_config(const Json& object);

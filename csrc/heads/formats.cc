@@ -63,8 +63,8 @@ std::vector<int> taps_of(const Json& object, const char* key, int shift, const C
 
 void must_match(const char* what, int draft_model, int model) {
   if (draft_model == model) return;
-  unsupported(std::string(what) + " is " + std::to_string(draft_model) + " in the draft model and " + std::to_string(model) +
-              " in the model, want the same");
+  unsupported(std::string(what) + " is " + std::to_string(draft_model) + " in the draft model and " +
+              std::to_string(model) + " in the model, want the same");
 }
 
 // Draft ids are the model's, as much further on as d2t says.

@@ -39,8 +39,8 @@ struct EagleParts {
   const float* hidden_norm = nullptr;  // [D] of features; EAGLE-3
 };
 
-// The parts of a Mixture of Attentions beside the layer over tokens, which is the draft model's own (arXiv 2410.03804). K
-// and V that the model cached for a token in all its layers pass a layer whose rows are the layers; their mean,
+// The parts of a Mixture of Attentions beside the layer over tokens, which is the draft model's own (arXiv 2410.03804).
+// K and V that the model cached for a token in all its layers pass a layer whose rows are the layers; their mean,
 // widened, becomes keys and values of a layer whose queries are tokens.
 struct MoaParts {
   std::shared_ptr<const Model> states;  // of width 2 n_kv d of the model

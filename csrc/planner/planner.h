@@ -114,8 +114,8 @@ class Planner {
   void learn(const RoundCost&);
   // Texts of one mode in it got so many tokens each. Returns whether drafting by plans was just given up in it.
   bool settle(const Allotment&, const RoundCost&, double tokens);
-  // Learns from verification of nodes that the plan drafted from, and of the lists of the draft model that guides it, which
-  // are the ones that this draft model has when it drafts alone.
+  // Learns from verification of nodes that the plan drafted from, and of the lists of the draft model that guides it,
+  // which are the ones that this draft model has when it drafts alone.
   void observe(const Allotment&, std::span<const Outcome>, std::span<const Outcome> guide = {});
 
   bool resting(int mode, int texts) const { return modes_[mode].budget(texts).off(); }

@@ -4,8 +4,8 @@
 #include <optional>
 #include <span>
 
-#include "draft/sources/registry.h"
 #include "draft/outcome.h"
+#include "draft/sources/registry.h"
 #include "planner/acceptance.h"
 
 namespace swiftk {

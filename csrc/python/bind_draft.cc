@@ -23,7 +23,7 @@ void each_field(DraftSpec*, F&& field) {
 
 namespace {
 
-using Source = std::pair<int, decltype(SourceRule::chance)>;  // its number
+using Numbered = std::pair<int, decltype(SourceRule::chance)>;  // a source by its number
 
 }  // namespace
 
@@ -50,12 +50,12 @@ void each_field(TreeRule*, F&& field) {
   field(
       "sources",
       [](const TreeRule& r) {
-        std::vector<Source> all;
+        std::vector<Numbered> all;
         for (const SourceRule& s : r.sources) all.emplace_back(static_cast<int>(s.id), s.chance);
         return all;
       },
       [](TreeRule& r, const py::handle& given) {
-        for (const auto& [id, chance] : given.cast<std::vector<Source>>()) {
+        for (const auto& [id, chance] : given.cast<std::vector<Numbered>>()) {
           r.sources.push_back({static_cast<SourceId>(id), chance});
         }
       });

@@ -145,7 +145,8 @@ std::vector<std::string> drafters_of(const Model& model) {
   return kinds;
 }
 
-// For each draft model the layers that it taps, and the floats of each token that it is given away from the model; 0: none.
+// For each draft model the layers that it taps, and the floats of each token that it is given away from the model; 0:
+// none.
 std::vector<std::pair<std::vector<int>, int>> reads(const Model& model) {
   std::vector<std::pair<std::vector<int>, int>> all;
   for (const auto& draft_model : model.draft_models) all.emplace_back(draft_model->taps, draft_model->reported);
@@ -321,8 +322,9 @@ void bind_model(py::module_& m) {
       "dir"_a, "target"_a, "dtype"_a = "auto");
   m.def("survey", &survey, "dir"_a);
   m.def(
-      "token_ids", [](const std::string& dir, const std::string& token) { return open_model_files(dir)->token_ids(token); },
-      "dir"_a, "token"_a);
+      "token_ids",
+      [](const std::string& dir, const std::string& token) { return open_model_files(dir)->token_ids(token); }, "dir"_a,
+      "token"_a);
   m.def("gpu_info", &gpu_info, "ordinal"_a = 0);
   m.def("gpu_free_bytes", [](int ordinal) { return cuda::free_memory(ordinal); }, "ordinal"_a = 0, Release());
   m.def("formats", [] {

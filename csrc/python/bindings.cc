@@ -18,7 +18,7 @@ using namespace py::literals;
 void bind_model(py::module_& m);     // bind_model.cc
 void bind_sampling(py::module_& m);  // bind_sampling.cc
 void bind_draft(py::module_& m);     // bind_draft.cc
-void bind_sources(py::module_& m);  // bind_sources.cc
+void bind_sources(py::module_& m);   // bind_sources.cc
 void bind_rates(py::module_& m);     // bind_rates.cc
 void bind_engine(py::module_& m);    // bind_engine.cc
 void bind_remote(py::module_& m);    // bind_remote.cc

@@ -28,7 +28,9 @@ DraftSpec DraftSpec::unguided() const {
   return set;
 }
 
-std::string name_of_draft_model(int number) { return number == 0 ? "drafter" : "drafter-" + std::to_string(number + 1); }
+std::string name_of_draft_model(int number) {
+  return number == 0 ? "drafter" : "drafter-" + std::to_string(number + 1);
+}
 
 void read_weights(DraftSpec& skip, std::span<const std::string> names) {
   for (const std::string& name : names) {
@@ -40,9 +42,10 @@ void read_weights(DraftSpec& skip, std::span<const std::string> names) {
     }
     const std::optional<Format> found = format_named(name);
     if (!found && name != "own") {
-      fail(Status::InvalidArgument, "[skip] weights has '" + name +
-                                        "', want own or names of formats, and after one of them, or alone, draft model, "
-                                        "drafter-2, ...");
+      fail(Status::InvalidArgument,
+           "[skip] weights has '" + name +
+               "', want own or names of formats, and after one of them, or alone, draft model, "
+               "drafter-2, ...");
     }
     skip.weights.push_back(found);
   }

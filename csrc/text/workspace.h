@@ -47,8 +47,8 @@ struct WorkspaceOptions {
   int blocks = 0;                      // of K and V
   int threads = 0;                     // 0: the model's
   bool poison = false;                 // tests: fill the cache with NaN first
-  std::vector<int> taps{};             // layers whose outputs are kept, ascending; none: those of the model's draft models
-  int reported = 0;  // floats that others report of each token, which are kept instead; 0: nobody does
+  std::vector<int> taps{};  // layers whose outputs are kept, ascending; none: those of the model's draft models
+  int reported = 0;         // floats that others report of each token, which are kept instead; 0: nobody does
 };
 
 // Bytes of K and V of a block, and of what draft models keep of as many tokens.
@@ -76,8 +76,8 @@ class Workspace {
   void run_draft(std::span<Sequence* const> sequences, std::span<const int> n);
   // The same of the draft model that the plan names: over nodes [beside, beside + n).
   void run_beside(std::span<Sequence* const> sequences, std::span<const int> n);
-  // Steps of the draft that the target need not run again for the rows that drafting ran; none where a draft model reads
-  // what they leave.
+  // Steps of the draft that the target need not run again for the rows that drafting ran; none where a draft model
+  // reads what they leave.
   int kept(const DraftPlan& plan) const { return model->ops->device || !taps_.empty() ? 0 : plan.shared; }
 
   // Rows of a draft of so many steps that the backend takes by itself, one sequence's: not bound.

@@ -150,7 +150,7 @@ def test_info_and_doctor_report_of_a_drafter(swift, folder, tmp_path):
     assert status == 0 and found["drafters"] == "block" and found["drafter_weight_bytes"] > 0
     status, out, _ = swift("doctor", folder, "--drafter", drafter, "--json")
     costs = {draft["draft"]: draft["draft_cost"] for draft in json.loads(out)["drafts"]}
-    assert status == 0 and costs["block head"] > 0
+    assert status == 0 and costs["block drafter"] > 0
 
 
 def test_check_agrees(swift, folder, tmp_path, monkeypatch):

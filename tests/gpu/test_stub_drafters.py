@@ -157,7 +157,7 @@ def test_in_16_bits(target, folders, name, dtype):
 def test_a_drafter_needs_kernels_of_its_own(target, folders):
     pack = device.kernels(target, "float32", "cuda")
     model = {"dtype": "float32", "device": "cuda", "pack": pack, "drafters": [str(folders["model"])]}
-    with pytest.raises(swiftk.InvalidArgument, match="needs 1 kernel pack for the drafter, got 0"):
+    with pytest.raises(swiftk.InvalidArgument, match="needs 1 kernel pack for the draft model, got 0"):
         _core.Model(str(target), **model)
     with pytest.raises(swiftk.CheckpointError, match="built for D = 64, the model has 32"):
         _core.Model(str(target), **model, drafter_packs=[pack])

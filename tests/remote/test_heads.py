@@ -268,7 +268,7 @@ def test_another_vocabulary(url, folders, target, tmp_path):
 
 def test_heads_that_do_not_fit_here(target, folders, tmp_path):
     wide = make_tiny(tmp_path / "wide", "qwen3", "float32", layers=8, hidden_size=96)
-    with pytest.raises(swiftk.UnsupportedModel, match="hidden_size is 64 in the drafter and 96 in the model"):
+    with pytest.raises(swiftk.UnsupportedModel, match="hidden_size is 64 in the draft model and 96 in the model"):
         remote.Head(wide, folders["eagle3"])
     with pytest.raises(swiftk.UnsupportedModel, match=r"target_layer_inference is 1.*want a head with 0"):
         remote.Head(target, make_moa(tmp_path / "moa", target, last=1))

@@ -241,7 +241,7 @@ class TestWhatDoesNotFit:
             ({"aux_hidden_state_layer_ids": [1, 5]}, "want layers of the model, 1..4 ascending"),
             ({"aux_hidden_state_layer_ids": [3, 1]}, "ascending"),
             ({"markov_head_type": "gated"}, "markov_head_type='gated' is not supported"),
-            ({"draft_vocab_size": 100}, r"draft_vocab_size .there is no tensor d2t. is 100 in the drafter and 320 in"),
+            ({"draft_vocab_size": 100}, r"draft_vocab_size .there is no tensor d2t. is 100 in the draft model and"),
             ({"draft_vocab_size": 400}, "draft_vocab_size is 400, the model has 320 tokens"),
             ({"confidence_head_with_markov": False}, r"weight has shape .1, 72., the config wants .1, 64."),
             ({"speculators_model_type": "mlp"}, "of a head of another kind"),
@@ -256,7 +256,7 @@ class TestWhatDoesNotFit:
 
     def test_hidden_size(self, tmp_path, target):
         other = make_tiny(tmp_path / "other", "llama2", "float32", hidden_size=48, layers=4)
-        with pytest.raises(swiftk.UnsupportedModel, match="hidden_size is 48 in the drafter and 64 in the model"):
+        with pytest.raises(swiftk.UnsupportedModel, match="hidden_size is 48 in the draft model and 64 in the model"):
             opened(target, make_block(tmp_path / "head", other))
 
     def test_another_vocabulary(self, tmp_path, target):

@@ -319,10 +319,10 @@ class TestWhatDoesNotFit:
             ("fusion", {"layernorms": True}, "layernorms=true is not supported"),
             ("eagle3", {"draft_vocab_size": 400}, "draft_vocab_size is 400, the model has 320"),
             ("eagle3", {"draft_vocab_size": 50}, "tensor d2t has shape .100., the config wants .50."),
-            ("eagle3", {"vocab_size": 352}, "vocab_size is 352 in the drafter and 320 in the model"),
-            ("narrow", {"target_hidden_size": 48}, "target_hidden_size is 48 in the drafter and 64 in the model"),
-            ("eagle1", {"hidden_size": 48}, "hidden_size is 48 in the drafter and 64 in the model"),
-            ("eagle3", {"hidden_size": 48}, "hidden_size is 48 in the drafter and 64 in the model"),
+            ("eagle3", {"vocab_size": 352}, "vocab_size is 352 in the draft model and 320 in the model"),
+            ("narrow", {"target_hidden_size": 48}, "target_hidden_size is 48 in the draft model and 64 in the model"),
+            ("eagle1", {"hidden_size": 48}, "hidden_size is 48 in the draft model and 64 in the model"),
+            ("eagle3", {"hidden_size": 48}, "hidden_size is 48 in the draft model and 64 in the model"),
         ],
     )  # fmt: skip
     def test_configs(self, tmp_path, target, form, changes, words):
@@ -335,10 +335,10 @@ class TestWhatDoesNotFit:
     @pytest.mark.parametrize(
         ("form", "name", "words"),
         [
-            ("specforge", "d2t", "there is no tensor d2t. is 100 in the drafter and 320 in the model"),
+            ("specforge", "d2t", "there is no tensor d2t. is 100 in the draft model and 320 in the model"),
             ("specforge", "midlayer.hidden_norm.weight", "tensor midlayer.hidden_norm.weight is missing"),
             ("eagle1", "layers.1.input_layernorm.weight", "tensor layers.1.input_layernorm.weight is missing"),
-            ("narrow", "embed_tokens.weight", "hidden_size is 32 in the drafter and 64 in the model, which needs"),
+            ("narrow", "embed_tokens.weight", "hidden_size is 32 in the draft model and 64 in the model, which needs"),
         ],
     )
     def test_missing_tensors(self, tmp_path, target, form, name, words):

@@ -186,11 +186,11 @@ class TestWhatDoesNotFit:
     @pytest.mark.parametrize(
         ("changes", "words"),
         [
-            ({"num_hidden_layers": 5}, "num_hidden_layers is 5 in the drafter and 4 in the model"),
-            ({"num_key_value_heads": 4}, "num_key_value_heads is 4 in the drafter and 2 in the model"),
-            ({"head_dim": 32}, "head_dim is 32 in the drafter and 24 in the model"),
-            ({"vocab_size": 999}, "vocab_size is 999 in the drafter and 320 in the model"),
-            ({"hidden_size": 48}, "hidden_size is 48 in the drafter and 64 in the model"),
+            ({"num_hidden_layers": 5}, "num_hidden_layers is 5 in the draft model and 4 in the model"),
+            ({"num_key_value_heads": 4}, "num_key_value_heads is 4 in the draft model and 2 in the model"),
+            ({"head_dim": 32}, "head_dim is 32 in the draft model and 24 in the model"),
+            ({"vocab_size": 999}, "vocab_size is 999 in the draft model and 320 in the model"),
+            ({"hidden_size": 48}, "hidden_size is 48 in the draft model and 64 in the model"),
             ({"target_layer_inference": 4}, "target_layer_inference is 4, want fewer than the model's 4 layers"),
             ({"target_layer_inference": -1}, "target_layer_inference is -1, want an integer from 0 on"),
             ({"layer_self_attention_num_attention_heads": 5}, "is 5, want heads of an even size in 96"),

@@ -7,13 +7,13 @@
 
 // The order numbers them, for hosts, too: a new one stands at the end. Hosts and Python read names here.
 #define SWIFTK_EACH_SOURCE(X) \
-  X(Suffix, suffix)        \
-  X(Recycle, recycle)      \
-  X(Lookup, lookup)        \
-  X(Lookahead, lookahead)  \
-  X(Parallel, parallel)    \
-  X(Template, template)    \
-  X(Grammar, grammar)      \
+  X(Suffix, suffix)           \
+  X(Recycle, recycle)         \
+  X(Lookup, lookup)           \
+  X(Lookahead, lookahead)     \
+  X(Parallel, parallel)       \
+  X(Template, template)       \
+  X(Grammar, grammar)         \
   X(Host, host)
 
 namespace swiftk {

@@ -6,9 +6,9 @@
 
 namespace py = pybind11;
 
-void bind_ops(py::module_& m);       // bind_ops.cc
+void bind_ops(py::module_& m);      // bind_ops.cc
 void bind_sources(py::module_& m);  // bind_sources.cc
-void bind_planner(py::module_& m);   // bind_planner.cc
+void bind_planner(py::module_& m);  // bind_planner.cc
 
 PYBIND11_MODULE(_testing, m) {
   py::module_::import("swiftk._core");  // whose classes these take
