@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "encoding.h"
 #include "format.h"
 #include "gate_rule.h"
 #include "noise.h"
@@ -88,8 +89,8 @@ struct KvLayer {
 };
 
 struct EmbedArgs {
-  const void* table;  // [V, D] row-major, as in the checkpoint; on a device as one packed part
-  DType dtype;
+  const void* table;     // [V, D] row-major, as in the checkpoint; on a device as one packed part
+  Encoding encoding;     // of its rows; a device has the dtype of its kernels
   const int32_t* token;  // [n]
   int n, D;
   float* x;         // [n, D]
@@ -234,12 +235,10 @@ enum class Matrix : uint8_t { Qkv, Output, GateUp, Down, Head, Embedding };
 // backend.
 struct PackArgs {
   Matrix role = Matrix::Head;
-  const void* part[3];  // each [rows[i], k]
-  int rows[3];          // 0: part absent
+  StoredRows part[3];  // each [rows, k]
   int k;
   int group;  // rows per group; the last group of a part may be short. 0: the whole part
   bool interleave;
-  DType source;    // of the parts
   Format format;   // to which they are converted: rounded to nearest even, or quantised
   bool fragments;  // of formats in blocks, by the CPU's table: as a GPU reads them
   void* dst;       // packed_bytes() bytes, from Ops::allocate

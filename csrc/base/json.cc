@@ -238,9 +238,28 @@ const Json* Json::find(std::string_view key) const {
   return it != members_.end() && it->key == key ? &it->value : nullptr;
 }
 
+namespace {
+
+// The bytes of the UTF-8 character at the front of a text; 0: there is none.
+size_t character_bytes(std::string_view text) {
+  const auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
+  const unsigned first = byte(0), second = byte(1);
+  const size_t n = first < 0x80 ? 1 : first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : first < 0xf5 ? 4 : 0;
+  for (size_t i = 1; i < n; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+  }
+  const bool overlong = (first == 0xe0 && second < 0xa0) || (first == 0xf0 && second < 0x90);
+  const bool surrogate = first == 0xed && second >= 0xa0, beyond = first == 0xf4 && second >= 0x90;
+  return overlong || surrogate || beyond ? 0 : n;
+}
+
+}  // namespace
+
 std::string printable(std::string text) {
-  for (char& c : text) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  for (size_t i = 0; i < text.size();) {
+    const size_t n = character_bytes(std::string_view(text).substr(i));
+    if (n == 0 || static_cast<unsigned char>(text[i]) < 0x20 || text[i] == 0x7f) text[i] = '?';
+    i += n ? n : 1;
   }
   return text;
 }

@@ -43,7 +43,7 @@ class Json {
   std::vector<Member> members_;
 };
 
-// For error messages: control characters replaced, as a NUL would end the message.
+// For error messages: control characters replaced, as a NUL would end the message, and bytes that are no UTF-8.
 std::string printable(std::string text);
 
 struct Json::Member {

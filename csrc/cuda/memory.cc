@@ -1,5 +1,6 @@
 // Device memory, copies in both directions, and weights as kernels read them.
 #include <algorithm>
+#include <vector>
 
 #include "cuda/issue.h"
 
@@ -16,30 +17,37 @@ void store(DType t, void* to, size_t i, float value) {
   }
 }
 
-// The next chunk is converted while the last one is copied.
-void upload_converted(Queue& queue, char* to, const void* from, DType source, DType dtype, size_t count) {
-  for (size_t begin = 0; begin < count; begin += kChunk) {
-    const size_t n = std::min(kChunk, count - begin);
-    char* const host = queue.staging.next(n * size_of(dtype));
-    for (size_t i = 0; i < n; ++i) store(dtype, host, i, load_element(from, source, begin + i));
-    queue.staging.copy(queue.stream, to + begin * size_of(dtype), n * size_of(dtype));
+// The next rows are converted while the last ones are copied.
+void upload_converted(Queue& queue, char* to, const StoredRows& part, size_t k, DType dtype) {
+  std::vector<float> row(k);
+  const int most = static_cast<int>(std::max<size_t>(1, kChunk / k));
+  for (int begin = 0; begin < part.rows; begin += most) {
+    const int rows = std::min(most, part.rows - begin);
+    const size_t bytes = rows * k * size_of(dtype);
+    char* const host = queue.staging.next(bytes);
+    for (int i = 0; i < rows; ++i) {
+      decode(part.encoding, part.at(begin + i, k), k, row.data());
+      for (size_t j = 0; j < k; ++j) store(dtype, host, i * k + j, row[j]);
+    }
+    queue.staging.copy(queue.stream, to, bytes);
+    to += bytes;
   }
 }
 
 size_t row_major_bytes(const PackArgs& a) {
-  return (size_t{0} + a.rows[0] + a.rows[1] + a.rows[2]) * a.k * size_of(facts(a.format).element);
+  return (size_t{0} + a.part[0].rows + a.part[1].rows + a.part[2].rows) * a.k * size_of(facts(a.format).element);
 }
 
 // Part after part, each in the checkpoint's own order.
 void upload_rows(Queue& queue, char* to, const PackArgs& a) {
   const DType dtype = facts(a.format).element;
-  for (int p = 0; p < 3; ++p) {
-    const size_t count = size_t(a.rows[p]) * a.k, bytes = count * size_of(dtype);
-    if (count == 0) continue;
-    if (a.source == dtype) {
-      queue.upload(to, a.part[p], bytes);
+  for (const StoredRows& part : a.part) {
+    const size_t bytes = size_t(part.rows) * a.k * size_of(dtype);
+    if (bytes == 0) continue;
+    if (part.encoding == encoding_of(dtype) && !part.paired) {
+      queue.upload(to, part.data, bytes);
     } else {
-      upload_converted(queue, to, a.part[p], a.source, dtype, count);
+      upload_converted(queue, to, part, a.k, dtype);
     }
     to += bytes;
   }

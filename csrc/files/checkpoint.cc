@@ -3,8 +3,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -23,19 +23,19 @@ int element_bits(const std::string& dtype) {
   return 0;
 }
 
-void read_dtype(const std::string& name, DType* out) {
-  if (name == "F32") *out = DType::F32;
-  if (name == "BF16") *out = DType::BF16;
-  if (name == "F16") *out = DType::F16;
-}
-
-// Bytes of a tensor; -1 if that is more than an int64 holds.
-int64_t tensor_bytes(const std::vector<int64_t>& shape, int bits) {
-  int64_t n = bits / 8;
-  for (const int64_t dim : shape) {
-    if (__builtin_mul_overflow(n, dim, &n)) return -1;
+// Whether a tensor has the bytes of its shape. Sizes of unknown types are not known.
+bool fits(const RawTensor& t) {
+  const std::optional<Encoding> encoding = encoding_named(t.dtype);
+  const int bits = element_bits(t.dtype);
+  if (!encoding && bits == 0) return true;
+  const int64_t block = encoding ? facts(*encoding).block : 1;
+  int64_t n = encoding ? facts(*encoding).bytes : bits / 8;
+  for (size_t i = 0; i < t.shape.size(); ++i) {
+    const bool last = i + 1 == t.shape.size();  // blocks lie along it
+    if (last && t.shape[i] % block != 0) return false;
+    if (__builtin_mul_overflow(n, last ? t.shape[i] / block : t.shape[i], &n)) return false;
   }
-  return n;
+  return n == static_cast<int64_t>(t.bytes);
 }
 
 }  // namespace
@@ -48,8 +48,7 @@ std::string show_shape(const std::vector<int64_t>& shape) {
 
 Checkpoint::Checkpoint(std::string where, const std::vector<RawTensor>& tensors) : where_(std::move(where)) {
   for (const RawTensor& t : tensors) {
-    const int bits = element_bits(t.dtype);
-    if (bits && tensor_bytes(t.shape, bits) != static_cast<int64_t>(t.bytes)) {
+    if (!fits(t)) {
       bad_file(t.file ? t.file->path() : where_, "tensor " + t.name + " has " + std::to_string(t.bytes) +
                                                      " bytes, which is not " + t.dtype + " " + show_shape(t.shape));
     }
@@ -59,22 +58,19 @@ Checkpoint::Checkpoint(std::string where, const std::vector<RawTensor>& tensors)
     entry.view.shape = t.shape;
     entry.view.bytes = t.bytes;
     entry.view.file = t.file.get();
-    read_dtype(t.dtype, &entry.view.dtype);
+    entry.view.paired = t.paired;
+    entry.view.encoding = encoding_named(t.dtype).value_or(Encoding::F32);
     if (t.file && (files_.empty() || files_.back() != t.file)) files_.push_back(t.file);
   }
 }
 
 const Checkpoint::Entry& Checkpoint::find(const std::string& name, const std::vector<int64_t>& shape,
-                                          const std::vector<std::string>& dtypes) const {
+                                          bool (*read)(const std::string& dtype), const char* want) const {
   const auto it = tensors_.find(name);
   if (it == tensors_.end()) bad_file(where_, "tensor " + name + " is missing, want shape " + show_shape(shape));
   const Entry& entry = it->second;
   const std::string& file = entry.view.file ? entry.view.file->path() : where_;
-  if (std::find(dtypes.begin(), dtypes.end(), entry.dtype) == dtypes.end()) {
-    std::string want = dtypes[0];
-    for (size_t i = 1; i < dtypes.size(); ++i) want += (i + 1 < dtypes.size() ? ", " : " or ") + dtypes[i];
-    bad_file(file, "tensor " + name + " has dtype " + entry.dtype + ", want " + want);
-  }
+  if (!read(entry.dtype)) bad_file(file, "tensor " + name + " has dtype " + entry.dtype + ", want " + want);
   if (entry.view.shape != shape) {
     bad_file(file, "tensor " + name + " has shape " + show_shape(entry.view.shape) + ", the config wants " +
                        show_shape(shape));
@@ -83,20 +79,20 @@ const Checkpoint::Entry& Checkpoint::find(const std::string& name, const std::ve
 }
 
 TensorView Checkpoint::get(const std::string& name, std::initializer_list<int64_t> shape) const {
-  return find(name, shape, {"F32", "BF16", "F16"}).view;
+  const auto read = [](const std::string& dtype) { return encoding_named(dtype).has_value(); };
+  return find(name, shape, read, "F32, BF16 or F16").view;
 }
 
 std::vector<float> Checkpoint::floats(const std::string& name, std::initializer_list<int64_t> shape) const {
   const TensorView view = get(name, shape);
-  const size_t n = view.bytes / size_of(view.dtype);
-  std::vector<float> raw((view.bytes + sizeof(float) - 1) / sizeof(float)), out(n);
-  std::memcpy(raw.data(), view.data, view.bytes);
-  for (size_t i = 0; i < n; ++i) out[i] = load_element(raw.data(), view.dtype, i);
+  std::vector<float> out(view.bytes / facts(view.encoding).bytes * facts(view.encoding).block);
+  decode(view.encoding, view.data, out.size(), out.data());
   return out;
 }
 
 std::vector<int64_t> Checkpoint::integers(const std::string& name, int64_t count) const {
-  const Entry& entry = find(name, {count}, {"I64", "I32"});
+  const auto read = [](const std::string& dtype) { return dtype == "I64" || dtype == "I32"; };
+  const Entry& entry = find(name, {count}, read, "I64 or I32");
   std::vector<int64_t> out(count);
   const char* at = static_cast<const char*>(entry.view.data);
   for (int64_t& value : out) {

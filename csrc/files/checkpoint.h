@@ -7,26 +7,31 @@
 #include <string>
 #include <vector>
 
+#include "encoding.h"
 #include "files/mapped_file.h"
-#include "tensor.h"
 
 namespace swiftk {
 
 struct TensorView {
   const void* data = nullptr;  // may be misaligned: old files do not pad their header
-  DType dtype = DType::F32;
-  std::vector<int64_t> shape;
+  Encoding encoding = Encoding::F32;
+  std::vector<int64_t> shape;  // of a matrix: rows, and elements of each
   size_t bytes = 0;
   const MappedFile* file = nullptr;  // null: a host has it
+  int paired = 0;                    // as StoredRows has it
+
+  StoredRows rows() const { return {data, static_cast<int>(shape[0]), encoding, paired}; }
 };
 
-// A tensor as a file has it, or a host application, which keeps it in its memory; dtype as safetensors name it.
+// A tensor as a file has it, or a host application, which keeps it in its memory; dtype as safetensors name it, or an
+// encoding.
 struct RawTensor {
   std::string name, dtype;
   std::vector<int64_t> shape;
   const void* data;
   size_t bytes;
   std::shared_ptr<MappedFile> file{};  // null: a host application has it
+  int paired = 0;                      // as StoredRows has it
 };
 
 std::string show_shape(const std::vector<int64_t>& shape);
@@ -37,7 +42,7 @@ class Checkpoint {
   // shape.
   Checkpoint(std::string where, const std::vector<RawTensor>&);
 
-  // Throws Error(Checkpoint) naming the tensor if it is missing, has another shape, or is not F32, BF16 or F16.
+  // Throws Error(Checkpoint) naming the tensor if it is missing, has another shape, or is in no known encoding.
   TensorView get(const std::string& name, std::initializer_list<int64_t> shape) const;
   // The elements of a tensor, as get() finds it.
   std::vector<float> floats(const std::string& name, std::initializer_list<int64_t> shape) const;
@@ -55,10 +60,11 @@ class Checkpoint {
  private:
   struct Entry {
     TensorView view;
-    std::string dtype;  // as the header names it; the view's is set only if it is F32, BF16 or F16
+    std::string dtype;  // as the header names it; the view's encoding is set only if it is one
   };
-  const Entry& find(const std::string& name, const std::vector<int64_t>& shape,
-                    const std::vector<std::string>& dtypes) const;
+  // want: the types that read() takes.
+  const Entry& find(const std::string& name, const std::vector<int64_t>& shape, bool (*read)(const std::string& dtype),
+                    const char* want) const;
 
   std::string where_;
   std::vector<std::shared_ptr<MappedFile>> files_;

@@ -13,7 +13,7 @@
 namespace swiftk {
 namespace {
 
-constexpr const char* kRopeTypes = "default, linear, dynamic, llama3";
+constexpr const char* kRopeTypes = "default, linear, dynamic, llama3, yarn";
 
 [[noreturn]] void wrong(const std::string& field, const Json* got, const std::string& want) {
   fail(Status::Checkpoint, "[config] config." + field + " is " + (got ? got->show() : "missing") + ", want " + want);
@@ -181,6 +181,22 @@ void read_windows(const Fields& in, const Family& family, Config& c) {
   }
 }
 
+// YaRN (arXiv 2309.00071), with the defaults of transformers' modeling_rope_utils.py.
+void read_yarn(const Fields& in, const char* original, Rope& rope, Config& c) {
+  rope.original_max_position = in.count(original, c.max_position);
+  rope.beta_fast = in.positive("beta_fast", 32);
+  rope.beta_slow = in.positive("beta_slow", 1);
+  for (const char* field : {"mscale", "mscale_all_dim"}) {
+    if (const Json* value = in.find(field)) unsupported(in.name(field), *value, "none");
+  }
+  if (!in.flag("truncate", true)) unsupported(in.name("truncate"), *in.find("truncate"), "true");
+  rope.scale = in.positive("attention_factor", rope.factor > 1 ? 1 + 0.1 * std::log(rope.factor) : 1);
+  if (in.find(original)) {
+    const double reach = std::min<double>(rope.factor * rope.original_max_position, std::numeric_limits<int>::max());
+    c.max_position = std::max(c.max_position, static_cast<int>(reach));
+  }
+}
+
 // Both forms: rope_theta and rope_scaling at the top, or all of it inside rope_parameters.
 void read_rope(const Fields& top, Config& c) {
   Rope& rope = c.ropes.emplace_back();
@@ -208,6 +224,8 @@ void read_rope(const Fields& top, Config& c) {
     rope.type = Rope::Type::Dynamic;
   } else if (type == "llama3") {
     rope.type = Rope::Type::Llama3;
+  } else if (type == "yarn") {
+    rope.type = Rope::Type::Yarn;
   } else {
     unsupported(in.name(type_key), *value, kRopeTypes);
   }
@@ -220,13 +238,14 @@ void read_rope(const Fields& top, Config& c) {
     const double reach = std::min<double>(rope.factor * c.max_position, std::numeric_limits<int>::max());
     c.max_position = static_cast<int>(reach);
   }
+  const char* original = "original_max_position_embeddings";
+  if (type == "yarn") read_yarn(in, original, rope, c);
   if (type == "llama3") {
     rope.low_freq_factor = in.positive("low_freq_factor");
     rope.high_freq_factor = in.positive("high_freq_factor");
     if (rope.high_freq_factor <= rope.low_freq_factor) {
       wrong(in.name("high_freq_factor"), in.find("high_freq_factor"), "more than low_freq_factor");
     }
-    const char* original = "original_max_position_embeddings";
     rope.original_max_position = top.find(original) ? top.count(original) : in.count(original, c.max_position);
   }
 }
@@ -239,6 +258,23 @@ double llama3_frequency(const Rope& r, double frequency) {
   const double smooth = (turns - r.low_freq_factor) / (r.high_freq_factor - r.low_freq_factor);
   return (1 - smooth) * frequency / r.factor + smooth * frequency;
 }
+
+// The pairs at which YaRN begins to stretch frequencies, and from which on it does so wholly.
+struct YarnRange {
+  YarnRange(const Rope& r, int head_dim) {
+    const auto pair_of = [&](double turns) {
+      return head_dim * std::log(r.original_max_position / (turns * 2 * M_PI)) / (2 * std::log(r.theta));
+    };
+    low = std::max(std::floor(pair_of(r.beta_fast)), 0.0);
+    high = std::min(std::ceil(pair_of(r.beta_slow)), head_dim - 1.0);
+    if (low == high) high += 0.001;
+  }
+  double stretched(int pair, double frequency, double factor) const {
+    const double share = std::clamp((pair - low) / (high - low), 0.0, 1.0);
+    return frequency / factor * share + frequency * (1 - share);
+  }
+  double low, high;
+};
 
 Config config_of(const Json& json, bool any_architecture) {
   const Fields in(json, "");
@@ -267,13 +303,16 @@ void rope_row(const Rope& r, int head_dim, int pos, float* cos, float* sin) {
   }
   const double ratio =
       std::pow(base, -2.0 / head_dim);  // frequencies are its powers; the product errs by d/2 ulp at most
+  const YarnRange yarn(r, head_dim);
   double frequency = 1;
   for (int i = 0; i < head_dim / 2; ++i, frequency *= ratio) {
     double f = frequency;
     if (r.type == Rope::Type::Linear) f /= r.factor;
     if (r.type == Rope::Type::Llama3) f = llama3_frequency(r, f);
-    cos[i] = static_cast<float>(std::cos(pos * f));
-    sin[i] = static_cast<float>(std::sin(pos * f));
+    if (r.type == Rope::Type::Yarn) f = yarn.stretched(i, f, r.factor);
+    if (!r.divisors.empty()) f /= r.divisors[i];
+    cos[i] = static_cast<float>(std::cos(pos * f) * r.scale);
+    sin[i] = static_cast<float>(std::sin(pos * f) * r.scale);
   }
 }
 

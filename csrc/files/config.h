@@ -13,10 +13,13 @@ struct Family;
 // A rotary table.
 struct Rope {
   double theta = 10000;
-  enum class Type { Default, Linear, Dynamic, Llama3 } type = Type::Default;
+  enum class Type { Default, Linear, Dynamic, Llama3, Yarn } type = Type::Default;
   double factor = 1;
   double low_freq_factor = 1, high_freq_factor = 4;  // Llama3
-  int original_max_position = 0;                     // Llama3, Dynamic
+  double beta_fast = 32, beta_slow = 1;              // Yarn: turns within the original context
+  double scale = 1;                                  // of cosines and sines
+  int original_max_position = 0;                     // Llama3, Dynamic, Yarn
+  std::vector<float> divisors{};                     // [d / 2] of frequencies, or none
 };
 
 // The part of a layer's computation that differs by layer or family.

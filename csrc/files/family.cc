@@ -11,7 +11,8 @@ constexpr Family kFamilies[] = {
      .max_position = 2048,
      .qkv_bias = kIfAsked,
      .o_bias = kIfAsked,
-     .mlp_bias = kIfAsked},
+     .mlp_bias = kIfAsked,
+     .gguf = {"llama", true}},
     {.model_type = "mistral",
      .architecture = "MistralForCausalLM",
      .kv_heads = 8,
@@ -22,7 +23,8 @@ constexpr Family kFamilies[] = {
      .kv_heads = 32,
      .max_position = 32768,
      .qkv_bias = kAlways,
-     .sliding = Sliding::FromLayer},
+     .sliding = Sliding::FromLayer,
+     .gguf = {"qwen2"}},
     {.model_type = "qwen3",
      .architecture = "Qwen3ForCausalLM",
      .kv_heads = 32,
@@ -31,7 +33,8 @@ constexpr Family kFamilies[] = {
      .qkv_bias = kIfAsked,
      .o_bias = kIfAsked,
      .qk_norm = true,
-     .sliding = Sliding::FromLayer},
+     .sliding = Sliding::FromLayer,
+     .gguf = {"qwen3"}},
 };
 
 }  // namespace

@@ -8,13 +8,20 @@ namespace swiftk {
 // `max_window_layers` on. `layer_types` may say it layer by layer, but for AllOrNone.
 enum class Sliding : unsigned char { Never, AllOrNone, FromLayer };
 
-// Names of a layer's norms over D values, over what a sublayer reads and over what it adds; null: it has none.
+// Names of a layer's norms over D values, over what a sublayer reads and over what it adds, in a Hugging Face folder;
+// null: it has none.
 struct NormNames {
   const char *attn, *attn_after, *mlp, *mlp_after;
 };
 
 // Whether matrices have biases.
 enum class Biases : unsigned char { Never, IfAsked, Always };
+
+// How llama.cpp's converter writes a family.
+struct GgufFamily {
+  const char* architecture = nullptr;  // general.architecture; null: as that of another family
+  bool paired = false;                 // rows of q and k have rotary pairs side by side
+};
 
 struct Family {
   const char *model_type, *architecture;
@@ -25,6 +32,7 @@ struct Family {
   bool qk_norm = false;  // of each head
   Sliding sliding = Sliding::Never;
   NormNames norms{"input_layernorm", nullptr, "post_attention_layernorm", nullptr};
+  GgufFamily gguf{};
 };
 
 std::span<const Family> families();

@@ -30,7 +30,8 @@ std::string hint(const std::string& dir) {
   for (const auto& entry : fs::directory_iterator(dir, ignored)) {
     const std::string name = entry.path().filename().string();
     const std::string ext = entry.path().extension().string();
-    if (ext == ".bin" || ext == ".pth" || ext == ".pt" || ext == ".gguf") {
+    if (ext == ".gguf") return "found " + name + ", want that file itself";
+    if (ext == ".bin" || ext == ".pth" || ext == ".pt") {
       return "found " + name + ", want model.safetensors or model.safetensors.index.json (convert the checkpoint)";
     }
   }

@@ -7,16 +7,17 @@
 #include "base/json.h"
 #include "files/checkpoint.h"
 #include "files/config.h"
+#include "files/family.h"
 
 namespace swiftk {
 
-// How a kind of files names tensors by what they are to a model: ".weight" or ".bias" follows. The norms of a layer are
-// named by the family (family.h).
+// How a kind of files names tensors by what they are to a model: ".weight" or ".bias" follows.
 struct TensorNames {
   const char *embedding, *final_norm, *head;
   const char* layers;  // names of a layer's tensors begin with this, its number and a dot:
   const char *q, *k, *v, *q_norm, *k_norm, *o;
   const char *gate, *up, *down;
+  NormNames norms{};  // null: as the family names them
 
   std::string layer(int number) const { return layers + std::to_string(number) + "."; }
 };
@@ -28,7 +29,7 @@ class ModelFiles {
   virtual ~ModelFiles() = default;
   // Throws Error(Unsupported) naming field, value and what works.
   virtual Config config() const = 0;
-  // config.json, which may be a head's; an empty object of a kind of files that has none.
+  // config.json, which may be a head's, or what a GGUF file's metadata stand for.
   virtual const Json& json() const = 0;
   virtual const Checkpoint& tensors() const = 0;
   virtual const TensorNames& names() const = 0;
@@ -37,7 +38,8 @@ class ModelFiles {
   virtual std::vector<int32_t> token_ids(const std::string& token) const = 0;
 };
 
-// path: a Hugging Face folder. tensors: those of a host application, in place of the folder's, if there are any.
+// path: a Hugging Face folder, or a GGUF file. tensors: those of a host application, in place of a folder's, if there
+// are any.
 std::unique_ptr<ModelFiles> open_model_files(const std::string& path, std::vector<RawTensor> tensors = {});
 
 }  // namespace swiftk

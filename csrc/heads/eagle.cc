@@ -136,7 +136,7 @@ class Eagle : public Runner {
   void attend(const Rows& rows, float* x) {
     const Model& layers = *head_.layers;
     ops_.embed(executor_.ctx(),
-               {layers.embedding, layers.embedding_dtype, rows.token, rows.n, c_.D, embedded_.as<float>()});
+               {layers.embedding, layers.embedding_encoding, rows.token, rows.n, c_.D, embedded_.as<float>()});
     eagle_.fused ? pair_fused(rows.n, x) : pair(rows.n, x);
     executor_.attend(plan_[0], rows, eagle_.fused ? pairs_.as<float>() : x, nullptr, x, pool_);
   }

@@ -37,7 +37,7 @@ std::shared_ptr<Model> head_model(const Config& config, LoadOptions its, const M
   }
   model->threads = target.threads;
   model->embedding = target.embedding;
-  model->embedding_dtype = target.embedding_dtype;
+  model->embedding_encoding = target.embedding_encoding;
   model->own.head = vocabulary_head(its, target);
   return model;
 }

@@ -124,7 +124,7 @@ class Moa : public Runner {
     append_cross(rows);
     float* const x = x_.as<float>();
     const Model& tokens = *head_.layers;
-    ops_.embed(executor_.ctx(), {tokens.embedding, tokens.embedding_dtype, rows.token, n, c.D, x});
+    ops_.embed(executor_.ctx(), {tokens.embedding, tokens.embedding_encoding, rows.token, n, c.D, x});
     executor_.append(plan_[0], rows, x, plan_[0].weights->attn_norm, pool_);
   }
 

@@ -23,13 +23,12 @@ size_t lines(size_t bytes) { return (bytes + 63) / 64 * 64; }  // whole cache li
 
 size_t rounded(size_t floats) { return (floats + 15) / 16 * 16; }  // vectors start on cache lines
 
-bool aligned(const TensorView& t) { return reinterpret_cast<uintptr_t>(t.data) % size_of(t.dtype) == 0; }
-
-// load_element for data at any address.
-float element(const TensorView& t, size_t i) {
-  alignas(4) char bits[4];
-  std::memcpy(bits, static_cast<const char*>(t.data) + i * size_of(t.dtype), size_of(t.dtype));
-  return load_element(bits, t.dtype, 0);
+// The elements of a vector in their order in the model.
+std::vector<float> elements_of(const TensorView& t) {
+  std::vector<float> out(t.shape[0]);
+  const StoredRows rows = t.rows();
+  for (int i = 0; i < rows.rows; ++i) decode(t.encoding, rows.at(i, 1), 1, &out[i]);
+  return out;
 }
 
 class Loader {
@@ -46,7 +45,8 @@ class Loader {
         drafts_(drafts) {}
 
   void run() {
-    model_.dtype = shape_.dtype = dtype_of(options_.dtype, "dtype", jobs_.matrices.front().parts.front().dtype);
+    model_.dtype = shape_.dtype =
+        dtype_of(options_.dtype, "dtype", element_of(jobs_.matrices.front().parts.front().encoding));
     model_.kv_dtype = dtype_of(options_.kv_dtype, "kv_dtype", model_.dtype);
     if (model_.ops->device && model_.kv_dtype != model_.dtype) {
       fail(Status::Unsupported, std::string("[load] kv_dtype is ") + name_of(model_.kv_dtype) + ", on a GPU want " +
@@ -144,11 +144,13 @@ class Loader {
       *job.out = base + (dst - staged.data());
       float* end = dst;
       const size_t part_size = job.parts[0].shape[0], turn = job.group ? job.group : SIZE_MAX;
+      std::vector<std::vector<float>> parts;
+      for (const TensorView& part : job.parts) parts.push_back(elements_of(part));
       for (size_t begin = 0; begin < part_size; begin += std::min(turn, part_size - begin)) {
-        for (const TensorView& part : job.parts) {
-          const size_t size = part.shape[0], stop = size - begin > turn ? begin + turn : size;
+        for (const std::vector<float>& part : parts) {
+          const size_t stop = part.size() - begin > turn ? begin + turn : part.size();
           for (size_t i = begin; i < stop; ++i)  // an offset of 0 is not added: -0 would lose its sign
-            *end++ = job.offset == 0 ? element(part, i) : element(part, i) + job.offset;
+            *end++ = job.offset == 0 ? part[i] : part[i] + job.offset;
         }
       }
       dst += rounded(elements(job));
@@ -158,7 +160,7 @@ class Loader {
     model_.ops->upload(ctx, model_.storage.back().as<float>(), staged.data(), floats * sizeof(float));
   }
 
-  // Everything but the pointers.
+  // Everything but where it goes.
   PackArgs describe(const MatrixJob& job, Format format) const {
     PackArgs args{};
     args.role = job.role;
@@ -166,12 +168,7 @@ class Loader {
     args.group = job.group;
     args.interleave = job.interleave;
     args.format = format;
-    args.source = job.parts[0].dtype;
-    for (size_t i = 0; i < job.parts.size(); ++i) {
-      const TensorView& part = job.parts[i];
-      args.rows[i] = static_cast<int>(part.shape[0]);
-      if (part.dtype != args.source || !aligned(part)) args.source = DType::F32;  // see load_matrix
-    }
+    for (size_t i = 0; i < job.parts.size(); ++i) args.part[i] = job.parts[i].rows();
     return args;
   }
 
@@ -286,21 +283,12 @@ class Loader {
   // Adds the bytes it takes to `sum`. place: where it goes; null: into memory of its own.
   void load_matrix(Ctx& ctx, const MatrixJob& job, Format format, Weight& out, size_t& sum, char* place = nullptr) {
     PackArgs args = describe(job, format);
-    std::vector<std::vector<float>> staged;  // parts of unlike dtypes or at odd addresses take a detour
-    for (size_t i = 0; i < job.parts.size(); ++i) {
-      const TensorView& part = job.parts[i];
-      args.part[i] = part.data;
-      if (args.source == part.dtype && aligned(part)) continue;
-      std::vector<float>& copy = staged.emplace_back(part.bytes / size_of(part.dtype));
-      for (size_t j = 0; j < copy.size(); ++j) copy[j] = element(part, j);
-      args.part[i] = copy.data();
-    }
     const size_t bytes = model_.ops->packed_bytes(model_.ops->device, args);
     args.dst = place ? place : model_.storage.emplace_back(*model_.ops, bytes).as<char>();
     model_.ops->pack(ctx, args);
     sum += lines(bytes);
     out.segment[0] = {args.dst, bytes, format};
-    out.n = args.rows[0] + args.rows[1] + args.rows[2];
+    out.n = args.part[0].rows + args.part[1].rows + args.part[2].rows;
     out.k = args.k;
     for (const TensorView& part : job.parts) finished(part);
   }
@@ -314,22 +302,16 @@ class Loader {
       drop(job.parts);
     }
     model_.embedding = table.data();
-    model_.embedding_dtype = model_.dtype;
+    model_.embedding_encoding = encoding_of(model_.dtype);
   }
 
   // Rows of the embedding are read out of the file; its pages come and go with use.
   void keep_embedding() {
     const TensorView& table = jobs_.embedding;
     model_.embedding = table.data;
-    model_.embedding_dtype = table.dtype;
-    if (aligned(table)) {
-      for (const auto& file : checkpoint_.files()) {
-        if (file.get() == table.file) model_.mappings.push_back(file);
-      }
-    } else {
-      Buffer& copy = model_.storage.emplace_back(*model_.ops, table.bytes);
-      std::memcpy(copy.as<char>(), table.data, table.bytes);
-      model_.embedding = copy.as<void>();
+    model_.embedding_encoding = table.encoding;
+    for (const auto& file : checkpoint_.files()) {
+      if (file.get() == table.file) model_.mappings.push_back(file);
     }
   }
 

@@ -58,10 +58,11 @@ void Manifest::add_layer(const Config& c, const std::string& at, int layer, Laye
   const auto bias = [&](const char* name, int64_t size) { return get(at + name + ".bias", {size}); };
   const int64_t q = int64_t{c.H} * c.d, kv = int64_t{c.n_kv} * c.d;
   const NormNames& norms = c.family->norms;
-  const auto add_norm = [&](const char* name, const float** out) {
+  const auto add_norm = [&](const char* NormNames::* which, const float** out) {
+    const char* const name = norms.*which && n.norms.*which ? n.norms.*which : norms.*which;
     if (name) add_vector({get(at + name + ".weight", {c.D})}, 0, out, c.norm_offset);
   };
-  if (norm) add_norm(norms.attn, &w.attn_norm);
+  if (norm) add_norm(&NormNames::attn, &w.attn_norm);
   std::vector<TensorView> of_q{weight(at + n.q, {q, width})},
       of_kv{weight(at + n.k, {kv, width}), weight(at + n.v, {kv, width})};
   if (!apart) of_q.insert(of_q.end(), of_kv.begin(), of_kv.end());
@@ -77,8 +78,8 @@ void Manifest::add_layer(const Config& c, const std::string& at, int layer, Laye
   add_matrix({Matrix::Output, {weight(at + n.o, {c.D, q})}, 0, false, layer, &LayerWeights::wo});
   if (c.o_bias) add_vector({bias(n.o, c.D)}, 0, &w.wo.bias);
 
-  add_norm(norms.attn_after, &w.attn_after);
-  add_norm(norms.mlp, &w.mlp_norm);
+  add_norm(&NormNames::attn_after, &w.attn_after);
+  add_norm(&NormNames::mlp, &w.mlp_norm);
   add_matrix({Matrix::GateUp,
               {weight(at + n.gate, {c.F, c.D}), weight(at + n.up, {c.F, c.D})},
               kGateGroup,
@@ -86,7 +87,7 @@ void Manifest::add_layer(const Config& c, const std::string& at, int layer, Laye
               layer,
               &LayerWeights::w_gate_up});
   add_matrix({Matrix::Down, {weight(at + n.down, {c.D, c.F})}, 0, false, layer, &LayerWeights::w_down});
-  add_norm(norms.mlp_after, &w.mlp_after);
+  add_norm(&NormNames::mlp_after, &w.mlp_after);
   if (c.mlp_bias) {
     add_vector({bias(n.gate, c.F), bias(n.up, c.F)}, kGateGroup, &w.w_gate_up.bias);
     add_vector({bias(n.down, c.D)}, 0, &w.w_down.bias);
@@ -100,8 +101,8 @@ void Manifest::refuse_others(const std::string& who, int layers, const std::stri
   for (const std::string& name : checkpoint_.names()) {
     if (name.rfind(prefix, 0) != 0 || used_.count(name) || name.find(kRotary) != std::string::npos) continue;
     if (std::atoi(name.c_str() + prefix.size()) >= layers) continue;
-    fail(Status::Checkpoint, "[load] tensor " + printable(name) + " is in the checkpoint, but " + who +
-                                 " of this config.json has none of that name");
+    fail(Status::Checkpoint,
+         "[load] tensor " + printable(name) + " is in the checkpoint, but " + who + " has none of that name");
   }
 }
 
@@ -109,7 +110,7 @@ double Manifest::head_share() const {
   double all = absent_, head = 0;
   for (const MatrixJob& job : matrices) {
     for (const TensorView& part : job.parts) {
-      const double size = static_cast<double>(part.bytes / size_of(part.dtype));
+      const double size = static_cast<double>(part.shape[0]) * static_cast<double>(part.shape[1]);
       all += size;
       if (job.head()) head += size;
     }

@@ -62,7 +62,7 @@ KernelShape kernel_shape(const ModelFiles& files, const std::string& dtype) {
   const Config c = files.config();
   if (dtype == "auto") {
     const std::string first = files.names().layer(0) + files.names().q + ".weight";
-    return {c, files.tensors().get(first, {int64_t{c.H} * c.d, c.D}).dtype};
+    return {c, element_of(files.tensors().get(first, {int64_t{c.H} * c.d, c.D}).encoding)};
   }
   const std::optional<DType> type = dtype_named(dtype);
   if (!type) fail(Status::InvalidArgument, "[dtype] got '" + dtype + "', want float32, bfloat16 or float16");

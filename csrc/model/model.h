@@ -79,7 +79,7 @@ struct Model {
   DType dtype = DType::F32;  // of its own weights' elements
   DType kv_dtype = DType::F32;
   const void* embedding = nullptr;  // [V, D] in the checkpoint's file; on a device a packed copy
-  DType embedding_dtype = DType::F32;
+  Encoding embedding_encoding = Encoding::F32;
   const float* final_norm = nullptr;  // [D]
   Weights own;
   std::vector<Weights> copies;

@@ -18,6 +18,7 @@ using namespace py::literals;
 void bind_model(py::module_& m);     // bind_model.cc
 void bind_sampling(py::module_& m);  // bind_sampling.cc
 void bind_draft(py::module_& m);     // bind_draft.cc
+void bind_gguf(py::module_& m);      // bind_gguf.cc
 void bind_sources(py::module_& m);   // bind_sources.cc
 void bind_rates(py::module_& m);     // bind_rates.cc
 void bind_engine(py::module_& m);    // bind_engine.cc
@@ -182,6 +183,7 @@ PYBIND11_MODULE(_core, m) {
   bind_model(m);
   bind_sampling(m);
   bind_draft(m);
+  bind_gguf(m);
   bind_sources(m);
   bind_rates(m);
   bind_session(m);

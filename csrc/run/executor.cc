@@ -128,8 +128,8 @@ void Executor::steps(const Plan& plan, const Rows& rows, int begin, int end, flo
                      std::atomic<bool>& cancel) {
   const Config& c = model_->config;
   if (begin == 0 && model_->embedding) {
-    model_->ops->embed(*ctx_,
-                       {model_->embedding, model_->embedding_dtype, rows.token, rows.n, c.D, x, plan.embedding_scale});
+    model_->ops->embed(
+        *ctx_, {model_->embedding, model_->embedding_encoding, rows.token, rows.n, c.D, x, plan.embedding_scale});
   }
   for (int i = begin; i < end; ++i) {
     if (cancel.exchange(false)) fail(Status::Cancelled, "[run] cancelled");

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any, Protocol
 
+from .gguf import GgufFile
 from .hf_folder import HfFolder
 from .safetensors_io import Tensor
 
@@ -55,4 +56,7 @@ class ModelFiles(Protocol):
 
 def open_model_files(model: str | os.PathLike[str] | ModelFiles) -> ModelFiles:
     """The files of a path, which model_folder.find() has accepted. Nothing is read yet."""
-    return HfFolder(Path(model)) if isinstance(model, (str, os.PathLike)) else model
+    if not isinstance(model, (str, os.PathLike)):
+        return model
+    path = Path(model)
+    return GgufFile(path) if path.is_file() else HfFolder(path)

@@ -17,7 +17,7 @@ from ..errors import CheckpointError, InvalidOption, SwiftkError, UnsupportedMod
 from .hf_folder import CONFIG
 from .safetensors_io import INDEX, WEIGHTS
 
-WANT = "want a Hugging Face folder with config.json and model.safetensors (or its shards)"
+WANT = "want a Hugging Face folder with config.json and model.safetensors (or its shards), or a GGUF file"
 _WEIGHTS = (WEIGHTS, INDEX)
 _NO_WEIGHTS = ("training_args.bin", "optimizer.pt", "scheduler.pt", "rng_state.pth", "scaler.pt")  # of trainers
 _ORIGINAL = "Get the original checkpoint: `hf download {origin} --local-dir DIR`, where ORG made the model."
@@ -38,15 +38,7 @@ class Format:
 
 
 FORMATS = (
-    Format(
-        "GGUF, which is not read yet",
-        ("*.gguf",),
-        _ORIGINAL + " Or convert it with transformers: "
-        "AutoModelForCausalLM.from_pretrained({folder!r}, gguf_file={name!r}).save_pretrained(DIR), and AutoTokenizer "
-        "likewise. Where transformers has GgufConfig, the model's call needs quantization_config=GgufConfig("
-        "dequantize=True), too.",
-        b"GGUF",
-    ),
+    Format("GGUF, which is one file", ("*.gguf",), "Give that file: {file}."),
     Format("GGML, an old format", ("*.ggml", "*ggml*.bin"), _ORIGINAL, b"lmgg"),
     Format(
         "Meta's own format",
@@ -94,20 +86,18 @@ NAMES = (
     Name(r"\w+://.*", "an address", "Download it, and give the folder."),
     Name(
         r"(?:[\w.-]+/)*[\w.-]+:[\w.-]+",
-        "a name as Ollama and llama.cpp have them, for GGUF, which is not read yet",
-        "Get the original checkpoint: `hf download ORG/NAME --local-dir DIR` (for llama3.2:1b it is "
-        "meta-llama/Llama-3.2-1B-Instruct).",
-        UnsupportedModel,
+        "a name as Ollama and llama.cpp have them",
+        "Download the GGUF file, and give its path: `hf download ORG/NAME-GGUF FILE.gguf --local-dir DIR`.",
     ),
     Name(rf"(?P<repo>{_HUB})", "not a directory; it looks like a repository of the Hub", ""),
 )
 
 
 def find(given: Any, function: str = "load", role: str = "model") -> Path:
-    """The folder of a model, or of a drafter (role). CheckpointError: it is missing, or not whole; UnsupportedModel: it
-    is in a format that is not read. Both say what to do."""
+    """The folder of a model, or of a drafter (role), or its GGUF file. CheckpointError: it is missing, or not whole;
+    UnsupportedModel: it is in a format that is not read. Both say what to do."""
     if not isinstance(given, (str, os.PathLike)):
-        raise InvalidOption(f"[{function}] {role}={given!r}, want the path of a directory")
+        raise InvalidOption(f"[{function}] {role}={given!r}, want the path of a folder or of a GGUF file")
     path = Path(given).expanduser()
     what = f"[{function}] {'drafter ' if role == 'drafter' else ''}{path if os.path.exists(path) else given}"
     if os.path.isdir(path):
@@ -163,8 +153,12 @@ def _in_folder(path: Path, role: str) -> Problem | None:
     return CheckpointError, found, f"`hf download ORG/NAME --local-dir {path}` gets all files of a model."
 
 
-def _file(path: Path, role: str) -> Problem:
+def _file(path: Path, role: str) -> Problem | None:
     folder = path.parent
+    if _begins(path).startswith(b"GGUF"):
+        return None
+    if path.suffix == ".gguf":
+        return CheckpointError, "does not begin as a GGUF file does", "It may be damaged, or a pointer of Git LFS."
     if path.name == CONFIG or path.suffix in (".safetensors", ".json"):
         instead = f"Give its folder: {folder}." if is_model(folder) else "One file is no model: config.json is needed."
         return CheckpointError, "is a file", instead
@@ -189,7 +183,10 @@ def _hub(repo: str, name: Name) -> Problem:
     """A repository of the Hub, which may be here already."""
     if inside := re.search(rf"(?:^|[-_./])({_QUANTISED})(?=$|[-_.])", repo, re.IGNORECASE):
         origin = _origin(None, repo.split("/")[1])
-        format = "GGUF, which is not read yet" if inside[1].upper() == "GGUF" else f"{inside[1]}, which is not read"
+        if inside[1].upper() == "GGUF":
+            fetch = f"`hf download {repo} FILE.gguf --local-dir DIR` gets one of its files"
+            return CheckpointError, f"is {name.found}", f"{fetch}: give its path."
+        format = f"{inside[1]}, which is not read"
         return UnsupportedModel, f"is {name.found} in {format}", _ORIGINAL.format(origin=origin)
     cached = list(_snapshots(_hub_cache() / f"models--{repo.replace('/', '--')}"))
     have = f"It is downloaded already: {_listed(cached)}." if cached else ""

@@ -11,7 +11,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from ..errors import CheckpointError, InvalidArgument, InvalidOption, UnsupportedModel
+from ..errors import CheckpointError, InvalidArgument, InvalidOption, SwiftkError, UnsupportedModel
 from ..files.model_files import ModelFiles, open_model_files
 from .token_bound import TokenBound, read_token_bound, too_long
 from .token_bytes import bytes_of
@@ -208,6 +208,8 @@ class Tokenizer:
 
             try:
                 backend = Backend.from_buffer(self.files.tokenizer_json())
+            except SwiftkError:
+                raise
             except Exception as error:  # the library raises bare Exception
                 raise CheckpointError(f"[tokenizer] {self.files.tokenizer_path} is not a tokenizer: {error}") from None
             backend.no_truncation()

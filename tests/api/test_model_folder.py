@@ -24,27 +24,20 @@ def quantised(**how):
 
 # name: (files below tmp_path, what is given, the error, words of it)
 FILES = {
-    "a GGUF file": (
-        {"m/Llama-3.2-1B-Q4_K_M.gguf": GGUF},
+    "a GGUF file that is none": (
+        {"m/Llama-3.2-1B-Q4_K_M.gguf": POINTER},
         "m/Llama-3.2-1B-Q4_K_M.gguf",
-        UnsupportedModel,
-        [
-            "is a file: GGUF, which is not read yet",
-            "`hf download ORG/Llama-3.2-1B --local-dir DIR`",
-            "gguf_file='Llama",
-        ],
+        CheckpointError,
+        ["does not begin as a GGUF file does", "Git LFS"],
     ),
     "a folder of GGUF": (
         {"m/Qwen3-0.6B-Q8_0-00001-of-00002.gguf": GGUF, "m/README.md": b""},
         "m",
         UnsupportedModel,
-        ["has Qwen3-0.6B-Q8_0-00001-of-00002.gguf: GGUF", "`hf download ORG/Qwen3-0.6B ", "gguf_file="],
-    ),
-    "a GGUF file without a suffix": (
-        {"blobs/sha256-74701a8c": GGUF},
-        "blobs/sha256-74701a8c",
-        UnsupportedModel,
-        ["GGUF, which is not read yet", "hf download ORG/"],
+        [
+            "has Qwen3-0.6B-Q8_0-00001-of-00002.gguf: GGUF",
+            "Give that file: {tmp}/m/Qwen3-0.6B-Q8_0-00001-of-00002.gguf.",
+        ],
     ),
     "a config beside GGUF": ({"m/config.json": CONFIG, "m/x.gguf": GGUF}, "m", UnsupportedModel, ["has x.gguf: GGUF"]),
     "pickles": (
@@ -194,19 +187,19 @@ NAMES = {  # given: (the error, words of it)
     "org/name": (CheckpointError, ["looks like a repository of the Hub", "`hf download org/name --local-dir DIR`"]),
     "Qwen/Qwen3-0.6B": (CheckpointError, ["`hf download Qwen/Qwen3-0.6B --local-dir DIR`"]),
     "x/Llama-3.2-1B-Instruct-GGUF": (
-        UnsupportedModel,
-        ["in GGUF, which is not read yet", "`hf download ORG/Llama-3.2-1B-Instruct --local-dir DIR`"],
+        CheckpointError,
+        ["`hf download x/Llama-3.2-1B-Instruct-GGUF FILE.gguf --local-dir DIR`", "give its path"],
     ),
     "x/Llama-2-7B-AWQ": (UnsupportedModel, ["in AWQ, which is not read", "ORG/Llama-2-7B "]),
     "x/Llama-2-7B-Chat-GPTQ": (UnsupportedModel, ["in GPTQ, ", "ORG/Llama-2-7B-Chat "]),
     "x/Llama-3.2-1B-bnb-4bit": (UnsupportedModel, ["ORG/Llama-3.2-1B "]),
     "mlx-community/Qwen3-0.6B-4bit": (UnsupportedModel, ["ORG/Qwen3-0.6B "]),
     "x/Llama-3.2-1B-FP8": (UnsupportedModel, ["in FP8", "ORG/Llama-3.2-1B "]),
-    "llama3.2:1b": (UnsupportedModel, ["Ollama", "GGUF, which is not read yet", "hf download ORG/NAME"]),
-    "library/qwen3:latest": (UnsupportedModel, ["Ollama"]),
-    "hf.co/x/Llama-3.2-1B-GGUF:Q4_K_M": (UnsupportedModel, ["in GGUF", "ORG/Llama-3.2-1B "]),
+    "llama3.2:1b": (CheckpointError, ["Ollama", "Download the GGUF file", "hf download ORG/NAME-GGUF FILE.gguf"]),
+    "library/qwen3:latest": (CheckpointError, ["Ollama"]),
+    "hf.co/x/Llama-3.2-1B-GGUF:Q4_K_M": (CheckpointError, ["`hf download x/Llama-3.2-1B-GGUF FILE.gguf "]),
     "https://huggingface.co/org/name/tree/main": (CheckpointError, ["a Hub address", "`hf download org/name "]),
-    "https://huggingface.co/org/name-GGUF/blob/main/x.gguf": (UnsupportedModel, ["in GGUF"]),
+    "https://huggingface.co/org/name-GGUF/blob/main/x.gguf": (CheckpointError, ["org/name-GGUF FILE.gguf"]),
     "s3://bucket/model": (CheckpointError, ["an address", "Download it"]),
     "no-such-model": (CheckpointError, ["is not a directory"]),
     "": (CheckpointError, ["no config.json"]),
@@ -243,7 +236,7 @@ def test_files_and_folders(tmp_path, name):
 
 
 @pytest.mark.parametrize(
-    "name", ["a GGUF file", "a folder of GGUF", "an adapter", "AWQ", "no config.json", "a folder above"]
+    "name", ["a GGUF file that is none", "a folder of GGUF", "an adapter", "AWQ", "no config.json", "a folder above"]
 )
 def test_drafters_alike(tmp_path, tiny_dir, name):
     files, given, error, words = FILES[name]
@@ -304,12 +297,12 @@ def test_what_is_a_model_is_one(tmp_path, tiny_dir):
 @pytest.mark.parametrize("command", ["run", "chat", "info", "check", "bench", "doctor", "tune", "pack"])
 def test_every_command_says_so_in_one_line(tmp_path, monkeypatch, capsys, command):
     monkeypatch.chdir(tmp_path)
-    lay(tmp_path, {"x.gguf": GGUF, "data.txt": b"one\n"})
+    lay(tmp_path, {"x.onnx": b"", "data.txt": b"one\n"})
     rest = {"run": ["hello"], "tune": ["--data", "data.txt", "--out", "card.json"]}.get(command, [])
-    given = ["--model", "x.gguf", "-o", "y", "--arch", "sm_90"] if command == "pack" else ["x.gguf", *rest]
+    given = ["--model", "x.onnx", "-o", "y", "--arch", "sm_90"] if command == "pack" else ["x.onnx", *rest]
     assert main([command, *given]) == 2
     out, err = capsys.readouterr()
-    assert out == "" and re.fullmatch(r"swiftk: .*GGUF, which is not read yet.*hf download.*\n", err)
+    assert out == "" and re.fullmatch(r"swiftk: .*x\.onnx is a file: ONNX.*hf download.*\n", err)
 
 
 def test_a_torch_model_that_is_none():

@@ -49,12 +49,17 @@ UNSUPPORTED = [
     ({"architectures": ["LlamaForSequenceClassification"]}, "config.architectures=.*supported: LlamaForCausalLM"),
     (
         {"rope_scaling": {"rope_type": "longrope", "factor": 2.0}},
-        "config.rope_scaling.rope_type='longrope' is not supported \\(supported: default, linear, dynamic, llama3\\)",
+        "config.rope_scaling.rope_type='longrope' is not supported "
+        "\\(supported: default, linear, dynamic, llama3, yarn\\)",
     ),
     ({"rope_scaling": {"type": "su"}}, "config.rope_scaling.type='su' is not supported"),
     (
-        {"rope_parameters": {"rope_type": "yarn", "factor": 2.0}},
-        "config.rope_parameters.rope_type='yarn' is not supported",
+        {"rope_parameters": {"rope_type": "yarn", "factor": 2.0, "mscale": 0.7}},
+        "config.rope_parameters.mscale=0.7 is not supported \\(supported: none\\)",
+    ),
+    (
+        {"rope_scaling": {"rope_type": "yarn", "factor": 2.0, "truncate": False}},
+        "config.rope_scaling.truncate=false is not supported \\(supported: true\\)",
     ),
     ({"rope_parameters": {"full_attention": {"rope_type": "default"}}}, "config.rope_parameters.full_attention="),
     ({"partial_rotary_factor": 0.5}, "config.partial_rotary_factor=0.5 is not supported \\(supported: 1\\)"),
@@ -156,7 +161,7 @@ def test_wrong_layer_types(load_with, types, message):
 
 
 def test_biases_that_the_config_does_not_announce(load_with):
-    with pytest.raises(CheckpointError, match=r"k_proj\.bias is in the checkpoint, but a llama of this config\.json"):
+    with pytest.raises(CheckpointError, match=r"k_proj\.bias is in the checkpoint, but a llama has none of that name"):
         load_with("qwen2", model_type="llama", architectures=["LlamaForCausalLM"])
 
 

@@ -15,6 +15,7 @@ LENGTHS = [1, 2, 17, 40, 90, 126]  # around the windows (16, 32) and past the or
 # Largest error of a row allowed: root mean square, in standard deviations of the logits. The cache has the dtype of the
 # weights; for bfloat16 some instruction sets round activations as well, and transformers in bfloat16 is no closer.
 TOLERANCE = {"float32": 1e-5, "float16": 4e-3, "bfloat16": 4e-2}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
 # Fields of config.json beyond the families' usual; None: the field is absent.
 VARIANTS = {
     "qwen3-layer-types": (
@@ -44,6 +45,20 @@ VARIANTS = {
     "llama-rope-in-both": ("llama2", {"rope_theta": 100.0, "rope_parameters": {"rope_theta": 70000.0}}),
     "llama-rope-at-top": ("llama2", {"rope_theta": 700.0, "rope_parameters": {"rope_type": "linear", "factor": 2.5}}),
     "llama3-original-at-top": ("llama3.1", {"original_max_position_embeddings": 32}),
+    "llama-yarn": ("llama2", {"max_position_embeddings": 256, "rope_scaling": YARN}),
+    "llama-yarn-all-fields": (
+        "llama2",
+        {
+            "max_position_embeddings": 256,
+            "rope_parameters": {
+                **YARN,
+                "rope_theta": 50000.0,
+                "beta_fast": 16.0,
+                "beta_slow": 2.0,
+                "attention_factor": 1.3,
+            },
+        },
+    ),
     "llama-large-eps": ("llama2", {"rms_norm_eps": 0.5}),
 }
 

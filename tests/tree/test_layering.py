@@ -16,7 +16,14 @@ from swiftk.files import hf_folder
 from swiftk.files.safetensors_io import INDEX, WEIGHTS
 
 ROOT = Path(__file__).resolve().parents[2]
-CONTRACT = {"format.h", "ops.h", "tensor.h", "noise.h", "gate_rule.h"}  # all that csrc may see of kernels/
+CONTRACT = {
+    "encoding.h",
+    "format.h",
+    "ops.h",
+    "tensor.h",
+    "noise.h",
+    "gate_rule.h",
+}  # all that csrc may see of kernels/
 # Modules of swiftk, and folders, in their order: each may import itself and those before it.
 SWIFTK = ROOT / "swiftk"
 SWIFTK_ROOMS = ["errors", "files", "draft", "text", "options", "gpu", "search", "papers", "running", "pages", "api"]

@@ -40,17 +40,14 @@ class Kernels {
     args.format = parse_format(format);
     args.fragments = fragments;
     want(!fragments || in_blocks(args.format), "fragments are of weights in blocks");
-    args.source = dtype_of(parts[0]);
     args.k = static_cast<int>(parts[0].shape(1));
     int n = 0;
     for (size_t i = 0; i < parts.size(); ++i) {
       const py::array& part = parts[i];
-      want(part.ndim() == 2 && part.shape(1) == args.k && dtype_of(part) == args.source,
-           "parts differ in width or dtype");
+      want(part.ndim() == 2 && part.shape(1) == args.k, "parts differ in width");
       want(part.flags() & py::array::c_style, "parts want C order");
-      args.part[i] = part.data();
-      args.rows[i] = static_cast<int>(part.shape(0));
-      n += args.rows[i];
+      args.part[i] = {part.data(), static_cast<int>(part.shape(0)), encoding_of(dtype_of(part))};
+      n += args.part[i].rows;
     }
     auto w = std::make_unique<PackedWeight>();
     const auto memory = std::make_shared<Memory>(ops_, ops_->packed_bytes(ops_->device, args));
@@ -102,16 +99,14 @@ class Kernels {
     const py::ssize_t n = slot.size();
     want(k.size() == py::ssize_t(n * width) && v.size() == k.size(), "k and v want shape [n, n_kv, d]");
     PackArgs args{.part = {},
-                  .rows = {static_cast<int>(2 * width), 0, 0},
                   .k = 1,
                   .group = s.d,
                   .interleave = false,
-                  .source = DType::F32,
                   .format = Format::F32,
                   .fragments = false,
                   .dst = nullptr};
     const std::vector<float> zeros(2 * width), one(s.d, 1.0f);
-    args.part[0] = zeros.data();
+    args.part[0] = {zeros.data(), static_cast<int>(2 * width)};
     const Memory packed(ops_, ops_->packed_bytes(ops_->device, args));
     args.dst = packed.data();
     ops_->pack(*ctx_, args);
@@ -152,7 +147,7 @@ class Kernels {
       want(token.at(i) >= 0 && token.at(i) < table.shape(0), "token out of range");
     const int n = static_cast<int>(token.size()), D = static_cast<int>(table.shape(1));
     Floats x({n, D});
-    ops_->embed(*ctx_, {table.data(), dtype_of(table), token.data(), n, D, x.mutable_data(), scale});
+    ops_->embed(*ctx_, {table.data(), encoding_of(dtype_of(table)), token.data(), n, D, x.mutable_data(), scale});
     return x;
   }
 
@@ -391,6 +386,15 @@ void bind_ops(py::module_& parent) {
       .def("read_rows", &Kernels::read_rows, "cache"_a, "slot"_a, "stride"_a)
       .def("probe", &Kernels::probe, "dtype"_a, Release());
   bind_draw(m);
+  m.def(
+      "decode",
+      [](const std::string& encoding, const std::string& bytes) {
+        const EncodingFacts& its = facts(encoding_named(encoding).value());
+        std::vector<float> out(bytes.size() / its.bytes * its.block);
+        decode(*encoding_named(encoding), bytes.data(), out.size(), out.data());
+        return py::array_t<float>(static_cast<py::ssize_t>(out.size()), out.data());
+      },
+      "encoding"_a, "bytes"_a);
   m.def("isas", [] {
     std::vector<std::string> names;
     for (const char* const* name = cpu_isas(); *name; ++name) names.emplace_back(*name);

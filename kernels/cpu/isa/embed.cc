@@ -8,9 +8,10 @@ void embed(Ctx& ctx, const EmbedArgs& a) {
   const auto job = [&](int) {
     for (int i, end; rows.next(i, end);) {
       for (; i < end; ++i) {
-        const size_t from = size_t(a.token[i]) * a.D;
+        const StoredRows table{.data = a.table, .encoding = a.encoding};
         float* const x = a.x + size_t(i) * a.D;
-        for (int j = 0; j < a.D; ++j) x[j] = load_element(a.table, a.dtype, from + j) * a.scale;
+        decode(a.encoding, table.at(a.token[i], a.D), a.D, x);
+        for (int j = 0; j < a.D; ++j) x[j] *= a.scale;
       }
     }
   };

@@ -1,5 +1,6 @@
 // Packs row-major matrices into panels (layout.h). Bound by memory.
 #include <algorithm>
+#include <vector>
 
 #include "isa.h"
 #include "panel.h"
@@ -11,21 +12,21 @@ struct Group {
   int part, first, rows;  // rows [first, first + rows) of a part
 };
 
-int group_rows(const PackArgs& a, int part) { return a.group ? a.group : a.rows[part]; }
+int group_rows(const PackArgs& a, int part) { return a.group ? a.group : a.part[part].rows; }
 
 // Calls visit(group) for every group in packed order.
 template <class Visit>
 void for_each_group(const PackArgs& a, Visit&& visit) {
   const auto group = [&](int part, int first) {
-    if (first < a.rows[part]) visit(Group{part, first, std::min(group_rows(a, part), a.rows[part] - first)});
+    if (first < a.part[part].rows) visit(Group{part, first, std::min(group_rows(a, part), a.part[part].rows - first)});
   };
   if (!a.interleave) {
     for (int part = 0; part < 3; ++part) {
-      for (int first = 0; first < a.rows[part]; first += group_rows(a, part)) group(part, first);
+      for (int first = 0; first < a.part[part].rows; first += group_rows(a, part)) group(part, first);
     }
     return;
   }
-  const int most = std::max({a.rows[0], a.rows[1], a.rows[2]}), turn = a.group ? a.group : most;
+  const int most = std::max({a.part[0].rows, a.part[1].rows, a.part[2].rows}), turn = a.group ? a.group : most;
   for (int first = 0; first < most; first += turn) {
     for (int part = 0; part < 3; ++part) group(part, first);
   }
@@ -69,6 +70,20 @@ void each_line(const PanelSource& s, Store&& store) {
   }
 }
 
+// Where a panel's rows lie side by side as elements, they are read where they are; else they are decoded first.
+void read_rows(const StoredRows& part, int first, std::vector<float>& decoded, PanelSource& out) {
+  const DType element = element_of(part.encoding);
+  out.rows = part.at(first, out.k);
+  if (plain(part.encoding) && !part.paired && reinterpret_cast<uintptr_t>(out.rows) % size_of(element) == 0) {
+    out.source = element;
+    return;
+  }
+  decoded.resize(size_t(out.count) * out.k);
+  for (int i = 0; i < out.count; ++i)
+    decode(part.encoding, part.at(first + i, out.k), out.k, decoded.data() + size_t(i) * out.k);
+  out.rows = reinterpret_cast<const char*>(decoded.data());
+}
+
 }  // namespace
 
 void pack_planes(const PanelSource& s, char* dst) {
@@ -100,16 +115,17 @@ size_t packed_bytes(const Device*, const PackArgs& a) {
 
 void pack(Ctx& ctx, const PackArgs& a) {
   advise_dense(a.dst, packed_bytes(nullptr, a));
-  const size_t bytes = panel_bytes(a.k, a.format, a.fragments), row_bytes = a.k * size_of(a.source);
+  const size_t bytes = panel_bytes(a.k, a.format, a.fragments);
   // Every thread walks all groups, which costs nothing, and packs its share of the panels.
   ctx.pool.run([&](int thread) {
     int panel = 0;
+    std::vector<float> decoded;
     for_each_group(a, [&](const Group& g) {
       for (int row = 0; row < g.rows; row += kPanelRows, ++panel) {
         if (panel % ctx.pool.size() != thread) continue;
-        const char* const rows = static_cast<const char*>(a.part[g.part]) + (g.first + row) * row_bytes;
-        panel_format(a.format).pack({rows, a.source, a.format, a.k, std::min(kPanelRows, g.rows - row), a.fragments},
-                                    static_cast<char*>(a.dst) + panel * bytes);
+        PanelSource source{nullptr, DType::F32, a.format, a.k, std::min(kPanelRows, g.rows - row), a.fragments};
+        read_rows(a.part[g.part], g.first + row, decoded, source);
+        panel_format(a.format).pack(source, static_cast<char*>(a.dst) + panel * bytes);
       }
     });
   });

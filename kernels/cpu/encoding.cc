@@ -1,0 +1,183 @@
+// Decodes blocks as files store them.
+#include "encoding.h"
+
+#include <cstring>
+
+namespace swiftk {
+namespace {
+
+float half(const uint8_t* p) { return f16_to_f32(static_cast<uint16_t>(p[0] | p[1] << 8)); }
+
+template <DType T>
+void element(const uint8_t* from, float* out) {
+  alignas(4) uint8_t bits[4];
+  std::memcpy(bits, from, size_of(T));
+  *out = load_element(bits, T, 0);
+}
+
+// Sixteen bytes have 32 codes of four bits: byte j has that of element j below that of element j + 16.
+template <class Value>
+void each_nibble(const uint8_t* bytes, float* out, Value value) {
+  for (int j = 0; j < 16; ++j) {
+    out[j] = value(bytes[j] & 15, j);
+    out[j + 16] = value(bytes[j] >> 4, j + 16);
+  }
+}
+
+void q8_0(const uint8_t* b, float* out) {
+  const float d = half(b);
+  for (int i = 0; i < 32; ++i) out[i] = static_cast<float>(static_cast<int8_t>(b[2 + i])) * d;
+}
+
+void q4_0(const uint8_t* b, float* out) {
+  const float d = half(b);
+  each_nibble(b + 2, out, [d](int n, int) { return static_cast<float>(n - 8) * d; });
+}
+
+void q4_1(const uint8_t* b, float* out) {
+  const float d = half(b), m = half(b + 2);
+  each_nibble(b + 4, out, [d, m](int n, int) { return static_cast<float>(n) * d + m; });
+}
+
+// Bit i of a 32-bit word is the fifth bit of element i's code.
+int fifth(const uint8_t* word, int i) { return (word[i / 8] >> i % 8 & 1) << 4; }
+
+void q5_0(const uint8_t* b, float* out) {
+  const float d = half(b);
+  each_nibble(b + 6, out, [=](int n, int i) { return static_cast<float>((n | fifth(b + 2, i)) - 16) * d; });
+}
+
+void q5_1(const uint8_t* b, float* out) {
+  const float d = half(b), m = half(b + 2);
+  each_nibble(b + 8, out, [=](int n, int i) { return static_cast<float>(n | fifth(b + 4, i)) * d + m; });
+}
+
+// The j-th of eight scales and minima of six bits in twelve bytes.
+struct SixBits {
+  int scale, min;
+};
+SixBits six_bits(const uint8_t* b, int j) {
+  if (j < 4) return {b[j] & 63, b[j + 4] & 63};
+  return {(b[j + 4] & 15) | (b[j - 4] >> 6) << 4, (b[j + 4] >> 4) | (b[j] >> 6) << 4};
+}
+
+// codes: 32 bytes for each two runs of 32 elements, the first of them in the low nibbles. fifth_bits: null, or byte l
+// has in bit j the fifth bit of element l of run j.
+void runs_of_32(const uint8_t* b, const uint8_t* codes, const uint8_t* fifth_bits, float* out) {
+  const float d = half(b), d_min = half(b + 2);
+  for (int j = 0; j < 8; ++j) {
+    const SixBits s = six_bits(b + 4, j);
+    const float scale = d * static_cast<float>(s.scale), min = d_min * static_cast<float>(s.min);
+    for (int l = 0; l < 32; ++l) {
+      int n = codes[32 * (j / 2) + l] >> 4 * (j % 2) & 15;
+      if (fifth_bits) n |= (fifth_bits[l] >> j & 1) << 4;
+      out[32 * j + l] = scale * static_cast<float>(n) - min;
+    }
+  }
+}
+
+void q4_k(const uint8_t* b, float* out) { runs_of_32(b, b + 16, nullptr, out); }
+void q5_k(const uint8_t* b, float* out) { runs_of_32(b, b + 48, b + 16, out); }
+
+void q6_k(const uint8_t* b, float* out) {
+  const uint8_t *low = b, *high = b + 128, *scales = b + 192;
+  const float d = half(b + 208);
+  for (int i = 0; i < 256; ++i) {
+    const int h = i / 128, run = i % 128 / 32, l = i % 32;
+    const int n = (low[64 * h + l + 32 * (run & 1)] >> 4 * (run >> 1) & 15) | (high[32 * h + l] >> 2 * run & 3) << 4;
+    const float scale = d * static_cast<float>(static_cast<int8_t>(scales[8 * h + 2 * run + l / 16]));
+    out[i] = scale * static_cast<float>(n - 32);
+  }
+}
+
+void q2_k(const uint8_t* b, float* out) {
+  const float d = half(b + 80), d_min = half(b + 82);
+  for (int i = 0; i < 256; ++i) {
+    const int h = i / 128, run = i % 128 / 32, l = i % 32, n = b[16 + 32 * h + l] >> 2 * run & 3;
+    const float scale = d * static_cast<float>(b[i / 16] & 15), min = d_min * static_cast<float>(b[i / 16] >> 4);
+    out[i] = scale * static_cast<float>(n) - min;
+  }
+}
+
+void q3_k(const uint8_t* b, float* out) {
+  const uint8_t *high = b, *codes = b + 32, *scales = b + 96;
+  const float d = half(b + 108);
+  for (int i = 0; i < 256; ++i) {
+    const int run = i / 32, l = i % 32, j = i / 16;
+    const int low = j < 8 ? scales[j] & 15 : scales[j - 8] >> 4, top = scales[8 + j % 4] >> 2 * (j / 4) & 3;
+    const int n = (codes[32 * (run / 4) + l] >> 2 * (run % 4) & 3) - (high[l] >> run & 1 ? 0 : 4);
+    out[i] = d * static_cast<float>((low | top << 4) - 32) * static_cast<float>(n);
+  }
+}
+
+constexpr int kTable[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+
+void iq4_nl(const uint8_t* b, float* out) {
+  const float d = half(b);
+  each_nibble(b + 2, out, [d](int n, int) { return static_cast<float>(kTable[n]) * d; });
+}
+
+void iq4_xs(const uint8_t* b, float* out) {
+  const float d = half(b);
+  const int high = b[2] | b[3] << 8;
+  for (int j = 0; j < 8; ++j) {
+    const int s = (b[4 + j / 2] >> 4 * (j % 2) & 15) | (high >> 2 * j & 3) << 4;
+    const float scale = d * static_cast<float>(s - 32);
+    each_nibble(b + 8 + 16 * j, out + 32 * j, [scale](int n, int) { return static_cast<float>(kTable[n]) * scale; });
+  }
+}
+
+// Twice the values of FP4 (E2M1). The scale is a power of two with a bias of 127, halved for that.
+constexpr int kFp4[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+
+void mxfp4(const uint8_t* b, float* out) {
+  const uint32_t bits = b[0] < 2 ? 0x00200000u << b[0] : static_cast<uint32_t>(b[0] - 1) << 23;  // 2^(b - 128)
+  const float scale = std::bit_cast<float>(bits);
+  each_nibble(b + 1, out, [scale](int n, int) { return static_cast<float>(kFp4[n]) * scale; });
+}
+
+// Block by block.
+template <int kElements, int kBytes, void (*kBlock)(const uint8_t*, float*)>
+void each_block(const uint8_t* from, size_t elements, float* out) {
+  for (size_t i = 0; i < elements; i += kElements, from += kBytes) kBlock(from, out + i);
+}
+template <int kElements, int kBytes, void (*kBlock)(const uint8_t*, float*)>
+constexpr EncodingFacts facts_of(const char* name) {
+  return {name, kElements, kBytes, each_block<kElements, kBytes, kBlock>};
+}
+
+constexpr EncodingFacts kEncodings[kEncodingCount] = {
+    facts_of<1, 4, element<DType::F32>>("F32"),
+    facts_of<1, 2, element<DType::BF16>>("BF16"),
+    facts_of<1, 2, element<DType::F16>>("F16"),
+    facts_of<32, 34, q8_0>("Q8_0"),
+    facts_of<32, 18, q4_0>("Q4_0"),
+    facts_of<32, 20, q4_1>("Q4_1"),
+    facts_of<32, 22, q5_0>("Q5_0"),
+    facts_of<32, 24, q5_1>("Q5_1"),
+    facts_of<256, 84, q2_k>("Q2_K"),
+    facts_of<256, 110, q3_k>("Q3_K"),
+    facts_of<256, 144, q4_k>("Q4_K"),
+    facts_of<256, 176, q5_k>("Q5_K"),
+    facts_of<256, 210, q6_k>("Q6_K"),
+    facts_of<32, 18, iq4_nl>("IQ4_NL"),
+    facts_of<256, 136, iq4_xs>("IQ4_XS"),
+    facts_of<32, 17, mxfp4>("MXFP4"),
+};
+
+}  // namespace
+
+const EncodingFacts& facts(Encoding e) { return kEncodings[static_cast<int>(e)]; }
+
+std::optional<Encoding> encoding_named(std::string_view name) {
+  for (int i = 0; i < kEncodingCount; ++i) {
+    if (name == kEncodings[i].name) return static_cast<Encoding>(i);
+  }
+  return std::nullopt;
+}
+
+void decode(Encoding e, const void* from, size_t elements, float* out) {
+  facts(e).decode(static_cast<const uint8_t*>(from), elements, out);
+}
+
+}  // namespace swiftk

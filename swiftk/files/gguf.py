@@ -1,0 +1,103 @@
+"""A GGUF file as a model's files. The native library reads the file; here are its metadata and its tokenizer."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from .. import _core
+from ..errors import UnsupportedModel
+from .gguf_tokenizer import build
+from .hf_folder import CONFIG, TOKENIZER
+from .safetensors_io import Tensor
+
+_SAMPLE = 1 << 16  # bytes at three places of each part that tell files of one size apart
+_PART = re.compile(r"-00001-of-(\d{5})\.gguf$")
+_PREFIX = "tokenizer."
+
+
+class GgufFile:
+    """Each part is read when it is first asked for. model_files.ModelFiles says what the members are."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = self.tokenizer_path = self.generation_path = path
+
+    @cached_property
+    def metadata(self) -> dict[str, Any]:
+        """All keys of the file, as llama.cpp names them."""
+        return _core.gguf_metadata(str(self.path))
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        return dict(json.loads(_core.gguf_config(str(self.path))))
+
+    @property
+    def generation(self) -> dict[str, Any]:
+        return {}
+
+    @property
+    def has_tokenizer(self) -> bool:
+        return self.metadata.get("tokenizer.ggml.model", "none") != "none"
+
+    @cached_property
+    def _tokenizer(self) -> bytes:
+        return build(self.path, self.metadata)
+
+    def tokenizer_json(self) -> bytes:
+        return self._tokenizer
+
+    @property
+    def chat_template(self) -> Any:
+        names = self.metadata.get("tokenizer.chat_templates", [])
+        default = self.metadata.get("tokenizer.chat_template")
+        others = {name: self.metadata.get(f"tokenizer.chat_template.{name}") for name in names}
+        if not any(others.values()):
+            return default
+        named = {"default": default, **others}
+        return [{"name": name, "template": text} for name, text in named.items() if text]
+
+    @property
+    def special_tokens(self) -> dict[str, str]:
+        tokens = self.metadata.get("tokenizer.ggml.tokens", [])
+        names = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
+        ids = {name: self.metadata.get(f"tokenizer.ggml.{key}_token_id") for name, key in names.items()}
+        for name in ("bos_token", "eos_token"):
+            if ids[name] is None and (usual := self.token_ids(name)):
+                ids[name] = usual[0]
+        return {name: tokens[i] for name, i in ids.items() if i is not None and 0 <= i < len(tokens)}
+
+    def token_ids(self, token: str) -> list[int]:
+        return _core.token_ids(str(self.path), token)
+
+    def tensors(self) -> dict[str, Tensor]:
+        raise UnsupportedModel(
+            f"[gguf] {self.path}: weights of a GGUF file are read by the engine alone; want a Hugging Face folder"
+        )
+
+    @cached_property
+    def fingerprint(self) -> str:
+        digest = hashlib.sha256()
+        for path in self._parts():
+            with path.open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                digest.update(str(size).encode())
+                for at in (0, size // 2, max(0, size - _SAMPLE)):
+                    file.seek(at)
+                    digest.update(file.read(_SAMPLE))
+        return digest.hexdigest()[:24]
+
+    def settings(self) -> dict[str, bytes]:
+        files = {CONFIG: json.dumps(self.config, indent=2).encode()}
+        return {**files, TOKENIZER: self.tokenizer_json()} if self.has_tokenizer else files
+
+    def _parts(self) -> list[Path]:
+        split = _PART.search(self.path.name)
+        if split is None:
+            return [self.path]
+        stem, count = self.path.name[: split.start()], int(split[1])
+        return [self.path.with_name(f"{stem}-{i:05}-of-{count:05}.gguf") for i in range(1, count + 1)]

@@ -1,0 +1,348 @@
+"""GGUF files: a model has the same bits as from a Hugging Face folder, and a damaged file is an error that names it."""
+
+import json
+import struct
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import swiftk
+from gguf_files import BLOCKS, TYPES, Entry, File, Typed, dequantised, of_array, of_folder, paired, random_blocks, split
+from swiftk import _core
+from swiftk.errors import CheckpointError, UnsupportedModel
+from swiftk.files.safetensors_io import Tensor, read_folder, write_folder
+from swiftk.testing import make_tiny
+
+IDS = np.random.default_rng(3).integers(3, 300, 120).astype(np.int32)
+FAMILIES = ["llama1", "llama2", "llama3", "codellama", "yi", "deepseek-coder", "mistral", "qwen2", "qwen3"]
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
+
+
+def logits(path, ids=IDS, **options):
+    session = _core.Session(_core.Model(str(path), **options), context=len(ids) + 2, poison=True)
+    session.prefill(ids)
+    return session.logits[0].copy()
+
+
+def same(path, folder, **options):
+    got, want = logits(path, **options), logits(folder, **options)
+    assert np.isfinite(want).all()
+    np.testing.assert_array_equal(got.view(np.uint32), want.view(np.uint32))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_file_has_the_bits_of_its_folder(tmp_path, family, dtype):
+    window = {"sliding_window": None} if family == "mistral" else {}  # the container has none for this architecture
+    folder = make_tiny(tmp_path / "hf", family, dtype=dtype, tokenizer=False, **window)
+    same(of_folder(folder).write(tmp_path / "x.gguf"), folder)
+
+
+@pytest.mark.parametrize(
+    ("family", "fields"),
+    [
+        ("llama2", {"tie_word_embeddings": True}),
+        ("llama-bias", {}),
+        ("llama3", {"num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 22}),
+        ("llama2", {"max_position_embeddings": 256, "rope_scaling": YARN}),
+        ("qwen3", {"tie_word_embeddings": False, "attention_bias": True}),
+    ],
+)
+def test_other_shapes(tmp_path, family, fields):
+    folder = make_tiny(tmp_path / "hf", family, dtype="float32", tokenizer=False, **fields)
+    same(of_folder(folder).write(tmp_path / "x.gguf"), folder)
+
+
+@pytest.mark.parametrize("family", ["llama3.1", "llama3.2"])
+def test_divisors_of_rotary_frequencies(tmp_path, family):
+    folder = make_tiny(tmp_path / "hf", family, dtype="float32", tokenizer=False)
+    file = of_folder(folder)
+    got, want = logits(file.write(tmp_path / "x.gguf")), logits(folder)
+    assert np.abs(got - want).max() < 1e-4 * want.std()
+    del file.tensors["rope_freqs.weight"]
+    assert np.abs(logits(file.write(tmp_path / "y.gguf")) - want).max() > 0.01 * want.std()
+
+
+@pytest.mark.parametrize("paired_too", [True, False])
+def test_the_order_of_rotary_pairs_matters(tmp_path, paired_too):
+    """llama's q and k are reordered by the converter, those of qwen2 are not."""
+    folder = make_tiny(tmp_path / "hf", "llama3", dtype="float32", tokenizer=False)
+    file = of_folder(folder)
+    if not paired_too:
+        x = np.frombuffer(file.tensors["blk.0.attn_q.weight"].data, np.float32).reshape(64, 64)
+        file.tensors["blk.0.attn_q.weight"] = of_array(paired(x, 4))
+    equal = np.array_equal(logits(file.write(tmp_path / "x.gguf")), logits(folder))
+    assert equal == paired_too
+
+
+def in_blocks(tmp_path, encoding):
+    """A model whose matrices are random blocks, and the folder of what they mean."""
+    sizes = {"hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 4, "num_key_value_heads": 2}
+    folder = make_tiny(tmp_path / "hf", "llama3", dtype="float32", layers=2, tokenizer=False, **sizes)
+    file, rng = of_folder(folder), np.random.default_rng(5)
+    scale = {"Q8_0": 1e-3, "MXFP4": 1}.get(encoding, 4e-3) / {"Q6_K": 64, "Q3_K": 24, "IQ4_XS": 400}.get(encoding, 1)
+    weights = {name: Tensor(t.dtype, t.bits.copy()) for name, t in read_folder(folder).items()}  # written again below
+    names = {"attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj"}
+    names |= {"attn_output": "self_attn.o_proj", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj"}
+    names |= {"ffn_down": "mlp.down_proj"}
+    whole = {"token_embd": "model.embed_tokens", "output": "lm_head"}
+    for name, entry in file.tensors.items():
+        parts = name.split(".")
+        if len(entry.shape) == 1:
+            continue
+        rows, k = entry.shape
+        data = random_blocks(encoding, rows, k, rng, scale)
+        file.tensors[name] = Entry(entry.shape, TYPES[encoding], data)
+        x = dequantised(encoding, data, k)
+        its = parts[2] if parts[0] == "blk" else parts[0]
+        if its in ("attn_q", "attn_k"):
+            d = 64
+            x = x.reshape(-1, d // 2, 2, k).swapaxes(1, 2).reshape(rows, k)
+        hf = f"model.layers.{parts[1]}.{names[its]}.weight" if parts[0] == "blk" else f"{whole[its]}.weight"
+        weights[hf] = Tensor("F32", np.ascontiguousarray(x, np.float32))
+    for _ in write_folder(folder, weights):
+        pass
+    return file.write(tmp_path / "x.gguf"), folder
+
+
+@pytest.mark.parametrize("encoding", BLOCKS)
+def test_blocks_have_the_bits_of_their_floats(tmp_path, encoding):
+    pytest.importorskip("gguf")
+    path, folder = in_blocks(tmp_path, encoding)
+    assert _core.Model(str(path)).dtype == "float32"
+    same(path, folder)
+    same(path, folder, dtype="bfloat16")
+
+
+def test_each_tensor_may_have_its_own_encoding(tmp_path):
+    pytest.importorskip("gguf")
+    folder = make_tiny(tmp_path / "hf", "llama3", dtype="float32", tokenizer=False)
+    mixed = {"attn_q": "Q8_0", "attn_k": "F16", "attn_v": "Q4_0", "ffn_gate": "Q5_1", "token_embd": "Q4_1"}
+    path = of_folder(folder, mixed).write(tmp_path / "x.gguf")
+    got, want = logits(path), logits(folder)
+    assert 0 < np.abs(got - want).mean() < 0.3 * want.std()
+    session = _core.Session(_core.Model(str(path)), poison=True)  # rows of the embedding, token by token
+    for n in range(1, 9):
+        session.prefill(IDS[:n])
+    np.testing.assert_array_equal(session.logits[0], logits(path, IDS[:8]))
+
+
+@pytest.mark.parametrize("parts", [2, 3])
+def test_files_in_parts(tmp_path, parts):
+    folder = make_tiny(tmp_path / "hf", "qwen2", dtype="float32", tokenizer=False)
+    paths = [tmp_path / f"m-{i + 1:05}-of-{parts:05}.gguf" for i in range(parts)]
+    for file, path in zip(split(of_folder(folder), parts), paths, strict=True):
+        file.write(path)
+    same(paths[0], folder)
+    with pytest.raises(CheckpointError, match=rf"is part 2 of {parts}, want the first one"):
+        _core.Model(str(paths[1]))
+    paths[1].unlink()
+    with pytest.raises(CheckpointError, match=rf"m-00002-of-0000{parts}\.gguf: cannot be opened"):
+        _core.Model(str(paths[0]))
+    renamed = paths[0].rename(tmp_path / "other.gguf")
+    with pytest.raises(CheckpointError, match=rf"other\.gguf: has {parts} parts, want a name that ends in -00001-of-"):
+        _core.Model(str(renamed))
+
+
+def test_a_second_version_and_another_alignment(tmp_path):
+    folder = make_tiny(tmp_path / "hf", "llama2", dtype="float32", tokenizer=False)
+    file = replace(of_folder(folder), version=2)
+    file.metadata["general.alignment"] = 256
+    same(file.write(tmp_path / "x.gguf"), folder)
+
+
+def test_drafts_change_no_token(tmp_path):
+    folder = make_tiny(tmp_path / "hf", "llama3")
+    file = of_folder(folder)
+    file.metadata |= {"tokenizer.ggml.tokens": [str(i) for i in range(320)], "tokenizer.ggml.eos_token_id": 2}
+    lm, want = swiftk.load(file.write(tmp_path / "x.gguf")), swiftk.load(folder)
+    ids = [int(i) for i in IDS[:20]]
+    assert lm.generate(ids, max_new_tokens=40).tokens == want.generate(ids, max_new_tokens=40).tokens
+
+
+# What is damaged: (change to a file that is right, the error, its text).
+def with_keys(**keys):
+    return lambda f: f.metadata.update({name.replace("__", "."): value for name, value in keys.items()})
+
+
+def without(key):
+    return lambda f: f.metadata.pop(key)
+
+
+def with_field(**fields):
+    return lambda f: [setattr(f, name, value) for name, value in fields.items()]
+
+
+def with_tensor(name="blk.0.attn_q.weight", **fields):
+    return lambda f: f.tensors.update({name: replace(f.tensors[name], **fields)})
+
+
+def array(kind, count, data=b""):
+    return Typed(9, struct.pack("<IQ", kind, count) + data)
+
+
+HUGE, Q = 2**64 - 1, "tensor blk.0.attn_q.weight"
+DAMAGED = {
+    "magic": (with_field(magic=b"GGML"), CheckpointError, "not a directory|does not begin with GGUF|x.gguf"),
+    "version 1": (with_field(version=1), UnsupportedModel, r"is of version 1, which is not read \(supported: 2 and 3"),
+    "big endian": (with_field(version=3 << 24), UnsupportedModel, "version 3 in the other byte order"),
+    "number of keys": (with_field(pairs=HUGE), CheckpointError, f"truncated, or not GGUF: {HUGE} keys in"),
+    "number of keys that wraps": (with_field(pairs=2**60), CheckpointError, f"truncated, or not GGUF: {2**60} keys"),
+    "number of tensors": (with_field(count=HUGE), CheckpointError, f"{HUGE} tensors in"),
+    "one tensor too many": (with_field(count=30), CheckpointError, "x.gguf"),
+    "length of a text": (
+        with_keys(general__name=Typed(8, struct.pack("<Q", HUGE))),
+        CheckpointError,
+        f"general.name has {HUGE} bytes",
+    ),
+    "length of an array": (with_keys(a=array(4, 2**63)), CheckpointError, f"{2**63} elements of a"),
+    "bytes of an array that wrap": (with_keys(a=array(10, 2**61)), CheckpointError, f"{2**61} elements of a"),
+    "array of texts": (with_keys(a=array(8, 2**40)), CheckpointError, f"{2**40} elements of a"),
+    "array of arrays": (with_keys(a=array(9, 1)), CheckpointError, "a is an array of arrays"),
+    "type of a value": (with_keys(a=Typed(13, b"")), CheckpointError, "a has type 13, want 0 to 12"),
+    "type of elements": (with_keys(a=array(99, 1)), CheckpointError, "the elements of a has type 99"),
+    "truth value": (with_keys(a=Typed(7, b"\2")), CheckpointError, "a is no truth value"),
+    "empty key": (lambda f: f.metadata.update({"": 1}), CheckpointError, "is empty, or has a NUL"),
+    "NUL in a key": (lambda f: f.metadata.update({"a\0b": 1}), CheckpointError, "is empty, or has a NUL"),
+    "long key": (lambda f: f.metadata.update({"k" * 70000: 1}), CheckpointError, "has 70000 bytes, want at most 65535"),
+    "alignment 0": (with_keys(general__alignment=0), CheckpointError, "general.alignment is 0, want a power of two"),
+    "alignment 48": (with_keys(general__alignment=48), CheckpointError, "alignment is 48, want a power of two"),
+    "alignment beyond": (with_keys(general__alignment=2**31), CheckpointError, "truncated: tensor"),
+    "alignment of another type": (
+        with_keys(general__alignment=Typed(10, 32)),
+        CheckpointError,
+        "general.alignment is 32, want a U32",
+    ),
+    "dimensions": (with_tensor(dims=(64, 64, 1, 1, 1)), CheckpointError, f"{Q} has 5 dimensions, want 1 to 4"),
+    "many dimensions": (with_tensor(dims=(1,) * 100), CheckpointError, f"{Q} has 100 dimensions"),
+    "no dimension": (with_tensor(dims=()), CheckpointError, f"{Q} has 0 dimensions"),
+    "a dimension of 0": (with_tensor(dims=(64, 0)), CheckpointError, f"{Q} has a dimension of 0"),
+    "negative dimension": (with_tensor(dims=(64, -1)), CheckpointError, f"{Q} has a dimension of -1"),
+    "shape that wraps": (with_tensor(dims=(2**32, 2**31, 2)), CheckpointError, f"{Q} has shape .*, more than a file"),
+    "shape too large": (with_tensor(dims=(64, 2**40)), CheckpointError, f"truncated: {Q} has"),
+    "another shape": (
+        with_tensor(dims=(32, 128)),
+        CheckpointError,
+        f"{Q} has shape .128, 32., the config wants .64, 64",
+    ),
+    "offset outside": (with_tensor(offset=2**40), CheckpointError, f"{Q} is at offset {2**40}, want"),
+    "offset that wraps": (with_tensor(offset=HUGE - 31), CheckpointError, f"{Q} is at offset {HUGE - 31}, want"),
+    "offset of another": (with_tensor(offset=0), CheckpointError, f"{Q} is at offset 0, want"),
+    "removed type": (
+        with_tensor(type=4),
+        UnsupportedModel,
+        f"{Q} is in unknown type 4, which is not read .supported: F",
+    ),
+    "type without decoder": (with_tensor(type=16), UnsupportedModel, f"{Q} is in IQ2_XXS, which is not read"),
+    "type of a fork": (with_tensor(type=137), UnsupportedModel, f"{Q} is in unknown type 137"),
+    "rows that are no blocks": (
+        with_tensor("blk.0.ffn_down.weight", type=8),
+        CheckpointError,
+        "ffn_down.weight has rows of 88, want a multiple of 32 in Q8_0",
+    ),
+    "a name that is too long": (with_tensor(spelt=struct.pack("<Q", 65) + b"n" * 65), CheckpointError, "has 65 bytes"),
+    "a name twice": (
+        with_tensor("blk.0.attn_k.weight", spelt=struct.pack("<Q", 19) + b"blk.0.attn_v.weight"),
+        CheckpointError,
+        "tensor blk.0.attn_v.weight occurs twice",
+    ),
+    "a tensor missing": (
+        lambda f: f.tensors.pop("blk.1.ffn_up.weight"),
+        CheckpointError,
+        "tensor blk.1.ffn_up.weight is missing, want shape .88, 64",
+    ),
+    "a tensor of a layer too many": (
+        lambda f: f.tensors.update({"blk.0.attn_sinks.weight": f.tensors["output_norm.weight"]}),
+        CheckpointError,
+        "blk.0.attn_sinks.weight is in the checkpoint, but a llama has none of that name",
+    ),
+    "a tensor too many": (
+        lambda f: f.tensors.update({"rope_factors_long.weight": f.tensors["output_norm.weight"]}),
+        UnsupportedModel,
+        "tensor rope_factors_long.weight is in the file, a llama has none",
+    ),
+    "no architecture": (without("general.architecture"), CheckpointError, "general.architecture is missing, want"),
+    "another architecture": (
+        with_keys(general__architecture="mamba"),
+        UnsupportedModel,
+        "general.architecture='mamba' is not supported .supported: llama, qwen2, qwen3",
+    ),
+    "no heads": (with_keys(llama__attention__head_count=0), CheckpointError, "head_count is 0, want at least 1"),
+    "heads by layer": (
+        with_keys(llama__attention__head_count_kv=[2, 2, 1]),
+        CheckpointError,
+        "head_count_kv is an array of 3, want a number",
+    ),
+    "KV heads that do not divide": (
+        with_keys(llama__attention__head_count_kv=3),
+        CheckpointError,
+        "num_key_value_heads",
+    ),
+    "no width": (
+        without("llama.embedding_length"),
+        CheckpointError,
+        "llama.embedding_length is missing, want a number",
+    ),
+    "a width beyond": (with_keys(llama__embedding_length=2**32 - 1), CheckpointError, "want a number of 32 bits"),
+    "no epsilon": (without("llama.attention.layer_norm_rms_epsilon"), CheckpointError, "rms_epsilon is missing"),
+    "infinite base": (
+        with_keys(llama__rope__freq_base=float("inf")),
+        CheckpointError,
+        "freq_base is inf, want a number",
+    ),
+    "experts": (with_keys(llama__expert_count=8), UnsupportedModel, "expert_count=8 is not supported"),
+    "a key that is not known": (
+        with_keys(llama__attention__key_length_mla=576),
+        UnsupportedModel,
+        "llama.attention.key_length_mla=576 is not supported",
+    ),
+    "longrope": (with_keys(llama__rope__scaling__type="longrope"), UnsupportedModel, "supported: none, linear, yarn"),
+    "partial rotation": (
+        with_keys(llama__rope__dimension_count=8),
+        UnsupportedModel,
+        "dimension_count=8 .*supported: 16",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    folder = make_tiny(tmp_path_factory.mktemp("gguf"), "llama3", layers=2, tokenizer=False)
+    return of_folder(folder)
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_damaged_files(tmp_path, whole, name):
+    change, error, message = DAMAGED[name]
+    file = replace(whole, metadata=dict(whole.metadata), tensors=dict(whole.tensors))
+    change(file)
+    path = file.write(tmp_path / "x.gguf")
+    with pytest.raises(error, match=message):
+        _core.Model(str(path))
+
+
+@pytest.mark.parametrize("length", [0, 3, 4, 8, 23, 24, 43, 400, -1])
+def test_truncated_files(tmp_path, whole, length):
+    path = tmp_path / "x.gguf"
+    path.write_bytes(whole.bytes()[: length if length >= 0 else -33])
+    with pytest.raises(CheckpointError, match=r"truncated|not a directory|no such"):
+        _core.Model(str(path))
+
+
+def test_an_array_without_end(tmp_path):
+    """43 bytes that keep other readers busy for ever: gguf-py, llama.cpp#25378."""
+    data = File({"a": array(4, 2**63)}).bytes()[:43]
+    (tmp_path / "x.gguf").write_bytes(data)
+    with pytest.raises(CheckpointError):
+        _core.Model(str(tmp_path / "x.gguf"))
+
+
+def test_the_config_is_that_of_the_folder(tmp_path):
+    folder = make_tiny(tmp_path / "hf", "qwen3", dtype="float32", tokenizer=False)
+    its = json.loads(_core.gguf_config(str(of_folder(folder).write(tmp_path / "x.gguf"))))
+    given = json.loads((folder / "config.json").read_text())
+    names = ["model_type", "hidden_size", "num_hidden_layers", "num_key_value_heads", "head_dim", "vocab_size"]
+    names += ["rms_norm_eps", "tie_word_embeddings", "max_position_embeddings"]
+    assert {name: its[name] for name in names} == {name: given[name] for name in names}
+    assert its["rope_theta"] == given["rope_parameters"]["rope_theta"]
