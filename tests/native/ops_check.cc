@@ -50,18 +50,11 @@ Matrix pack(const Ops& ops, Ctx& ctx, DType dtype, std::vector<int> rows, int k,
   for (const int r : rows) n += r;
   m.source = random_floats(size_t(n) * k, n);
   m.bias = random_floats(n, k);
-  PackArgs args{.part = {},
-                .rows = {},
-                .k = k,
-                .group = group,
-                .interleave = interleave,
-                .source = DType::F32,
-                .format = format_of(dtype),
-                .dst = nullptr};
+  PackArgs args{
+      .part = {}, .k = k, .group = group, .interleave = interleave, .format = format_of(dtype), .dst = nullptr};
   const float* part = m.source.data();
   for (size_t i = 0; i < rows.size(); ++i) {
-    args.part[i] = part;
-    args.rows[i] = rows[i];
+    args.part[i] = {.data = part, .rows = rows[i]};
     part += size_t(rows[i]) * k;
   }
   m.packed = std::make_unique<Lines>(ops.packed_bytes(ops.device, args));
@@ -101,7 +94,7 @@ Floats run_layer(const Ops& ops, Ctx& ctx, const Weights& w, DType dtype) {
     const Rows rows{n,       token.data(), pos.data(), slot.data(), tree ? ancestors.data() : nullptr,
                     nullptr, &view,        cos.data(), sin.data()};
     Floats x(size_t(n) * D), q(size_t(n) * H * d), out(q.size()), h(size_t(n) * F), logits(size_t(n) * V);
-    ops.embed(ctx, {table.data(), DType::F32, token.data(), n, D, x.data()});
+    ops.embed(ctx, {table.data(), Encoding::F32, token.data(), n, D, x.data()});
     ops.rmsnorm_qkv_rope_append(
         ctx, {x.data(), norm.data(), kEps, w.qkv.weight, norm.data(), norm.data(), &rows, kv, H, q.data()});
     for (const int window : {0, 37}) {
