@@ -32,11 +32,21 @@ enum class Encoding : uint8_t {
 };
 inline constexpr int kEncodingCount = 16;
 
+// A group of 32 elements as an encoding of integers has it: element i is
+// d factor[i / 16] (codes[i] - zero), or, of an encoding with minima, d factor[i / 16] codes[i] + m m_factor.
+struct CodeGroup {
+  static constexpr int kSize = 32;
+  uint8_t codes[kSize];
+  uint16_t d = 0, m = 0;                    // bits of float16
+  int8_t factor[2] = {1, 1}, m_factor = 1;  // of larger blocks; m_factor: 0 or less
+};
+
 struct EncodingFacts {
   const char* name;  // as files spell it
   int block;         // elements of a block
   int bytes;         // of a block
   void (*decode)(const uint8_t* from, size_t elements, float* out);
+  void (*split)(const uint8_t* block, int group, CodeGroup& out);  // null where the elements are no such integers
 };
 const EncodingFacts& facts(Encoding);
 std::optional<Encoding> encoding_named(std::string_view name);

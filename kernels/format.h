@@ -5,25 +5,55 @@
 #include <optional>
 #include <string_view>
 
-#include "tensor.h"
+#include "encoding.h"
 
 namespace swiftk {
 
 // The order is that of kFormats.
-enum class Format : uint8_t { F32, BF16, F16, Int8, Int4, Int3, Planes, Upper };
+enum class Format : uint8_t {
+  F32,
+  BF16,
+  F16,
+  Int8,
+  Int4,
+  Int3,
+  Planes,
+  Upper,
+  Q8_0,
+  Q4_0,
+  Q4_1,
+  Q5_0,
+  Q5_1,
+  Q4_K,
+  Q5_K,
+  Q6_K
+};
 
 struct FormatFacts {
-  const char* name;  // as hosts write it
-  DType element;     // of a stored value, once it is read alone
-  int block;         // elements of a row that share a scale; 1: none do
-  int bits;          // that a pass reads of an element, scales left out
+  const char* name;                              // as hosts write it
+  DType element;                                 // of a stored value, once it is read alone
+  int block;                                     // elements of a row that share a scale; 1: none do
+  int bits;                                      // that a pass reads of an element, scales left out
+  std::optional<Encoding> exact = std::nullopt;  // whose values it holds as they are; of others it is made by rounding
 };
 
 inline constexpr FormatFacts kFormats[] = {
-    {"float32", DType::F32, 1, 32}, {"bfloat16", DType::BF16, 1, 16}, {"float16", DType::F16, 1, 16},
-    {"int8", DType::F32, 32, 8},    {"int4", DType::F32, 32, 4},      {"int3", DType::F32, 32, 3},
+    {"float32", DType::F32, 1, 32, Encoding::F32},
+    {"bfloat16", DType::BF16, 1, 16, Encoding::BF16},
+    {"float16", DType::F16, 1, 16, Encoding::F16},
+    {"int8", DType::F32, 32, 8},
+    {"int4", DType::F32, 32, 4},
+    {"int3", DType::F32, 32, 3},
     {"planes", DType::F16, 1, 16},  // two planes of bytes, upper and lower ones, with the sums of float16
     {"upper", DType::F16, 1, 8},    // the same memory, of which only the upper bytes are read: 3 significant bits
+    {"q8_0", DType::F32, 32, 8, Encoding::Q8_0},
+    {"q4_0", DType::F32, 32, 4, Encoding::Q4_0},
+    {"q4_1", DType::F32, 32, 4, Encoding::Q4_1},
+    {"q5_0", DType::F32, 32, 5, Encoding::Q5_0},
+    {"q5_1", DType::F32, 32, 5, Encoding::Q5_1},
+    {"q4_k", DType::F32, 32, 4, Encoding::Q4_K},
+    {"q5_k", DType::F32, 32, 5, Encoding::Q5_K},
+    {"q6_k", DType::F32, 16, 6, Encoding::Q6_K},
 };
 inline constexpr int kFormatCount = sizeof kFormats / sizeof *kFormats;
 
@@ -35,8 +65,18 @@ constexpr Format format_of(DType t) { return static_cast<Format>(t); }
 static_assert(facts(format_of(DType::F32)).bits == 32 && facts(format_of(DType::BF16)).element == DType::BF16 &&
               facts(format_of(DType::F16)).element == DType::F16);
 
-// Fewer than a checkpoint's elements have.
-constexpr bool few_bits(Format f) { return facts(f).bits < 16; }
+// The format that holds what an encoding does; none: matmuls read what it decodes to.
+constexpr std::optional<Format> format_of(Encoding e) {
+  for (int i = 0; i < kFormatCount; ++i) {
+    if (kFormats[i].exact == e) return static_cast<Format>(i);
+  }
+  return std::nullopt;
+}
+
+// A file's own blocks.
+constexpr bool exact_blocks(Format f) { return in_blocks(f) && facts(f).exact; }
+// Made of weights for drafts: in fewer bits than theirs.
+constexpr bool of_drafts(Format f) { return !facts(f).exact && facts(f).bits < 16; }
 
 constexpr const char* name_of(Format f) { return facts(f).name; }
 constexpr const char* name_of(DType t) { return name_of(format_of(t)); }

@@ -21,6 +21,9 @@ size_t elements(const VectorJob& job) {
 
 size_t lines(size_t bytes) { return (bytes + 63) / 64 * 64; }  // whole cache lines, as packed matrices begin on one
 
+// Of a copy of the weights; none: the model's own.
+using Form = std::optional<Format>;
+
 size_t rounded(size_t floats) { return (floats + 15) / 16 * 16; }  // vectors start on cache lines
 
 // The elements of a vector in their order in the model.
@@ -45,16 +48,16 @@ class Loader {
         drafts_(drafts) {}
 
   void run() {
-    model_.dtype = shape_.dtype =
-        dtype_of(options_.dtype, "dtype", element_of(jobs_.matrices.front().parts.front().encoding));
-    model_.kv_dtype = dtype_of(options_.kv_dtype, "kv_dtype", model_.dtype);
+    as_stored_ = !drafts_ && !model_.ops->device && automatic(options_.dtype) && has_blocks();
+    const DType first = element_of(jobs_.matrices.front().parts.front().encoding);
+    model_.dtype = shape_.dtype = dtype_of(options_.dtype, "dtype", as_stored_ ? DType::F32 : first);
+    model_.kv_dtype = dtype_of(options_.kv_dtype, "kv_dtype", as_stored_ ? DType::F16 : model_.dtype);
     if (model_.ops->device && model_.kv_dtype != model_.dtype) {
       fail(Status::Unsupported, std::string("[load] kv_dtype is ") + name_of(model_.kv_dtype) + ", on a GPU want " +
                                     name_of(model_.dtype) + ", the weights' dtype");
     }
-    model_.own.format = format_of(model_.dtype);
     if (model_.ops->device) cuda::check_pack(*model_.ops, shape_);
-    own_form_ = model_.own.format;
+    own_form_ = model_.own.format = as_stored_ ? most_common() : format_of(model_.dtype);
     drafts_ ? choose_form() : choose_copies();
     if (options_.survey) return measure();
     total_ = jobs_.bytes + (copies_embedding() ? jobs_.embedding.bytes : 0);
@@ -65,30 +68,32 @@ class Loader {
                                                    model_.ops->destroy);
     load_vectors(*ctx);
     // One block for each copy: matrices with a mapping each end on small pages, a tenth of a short read.
+    char* const own = model_.ops->device ? nullptr : allocate(bytes_of({}));
     std::vector<char*> blocks;
     for (Weights& copy : model_.copies) {
       copy.layers = model_.own.layers;  // norms and biases
       copy.head = model_.own.head;
-      blocks.push_back(model_.storage.emplace_back(*model_.ops, bytes_of(copy.format)).as<char>());
+      blocks.push_back(allocate(bytes_of(copy.format)));
     }
     for (const MatrixJob& job : jobs_.matrices) {
-      load_matrix(*ctx, job, form_in(own_form_, job), job.in(model_.own), model_.own.bytes);
+      load_matrix(*ctx, job, {}, model_.own, own);
       for (size_t i = 0; i < blocks.size(); ++i) {
-        Weights& copy = model_.copies[i];
-        load_matrix(*ctx, job, form_in(copy.format, job), job.in(copy), copy.bytes, blocks[i] + copy.bytes);
+        load_matrix(*ctx, job, model_.copies[i].format, model_.copies[i], blocks[i]);
       }
       drop(job.parts);
     }
     model_.own.read_bytes = model_.own.bytes;
-    for (Weights& copy : model_.copies) copy.read_bytes = copy.bytes;
+    for (Weights& copy : model_.copies) copy.read_bytes = copy.bytes + shared_bytes();
     if (own_form_ == Format::Planes) model_.copies.push_back(upper_of(model_.own));
     if (!jobs_.embedding.data) return;
     model_.ops->device ? load_embedding(*ctx) : keep_embedding();
   }
 
  private:
-  static DType dtype_of(const std::string& name, const char* option, DType automatic) {
-    if (name.empty() || name == "auto") return automatic;
+  static bool automatic(const std::string& name) { return name.empty() || name == "auto"; }
+
+  static DType dtype_of(const std::string& name, const char* option, DType otherwise) {
+    if (automatic(name)) return otherwise;
     if (const std::optional<DType> found = dtype_named(name)) return *found;
     fail(Status::InvalidArgument,
          std::string("[load] ") + option + " is '" + name + "', want auto, float32, bfloat16 or float16");
@@ -98,10 +103,10 @@ class Loader {
     std::vector<Format> forms;
     for (const std::string& name : names_in(asked)) {
       const std::optional<Format> found = format_named(name);
-      if (!found || !few_bits(*found)) {
+      if (!found || !of_drafts(*found)) {
         std::string names;
         for (int i = 0; i < kFormatCount; ++i) {
-          if (few_bits(static_cast<Format>(i))) names += std::string(names.empty() ? "" : ", ") + kFormats[i].name;
+          if (of_drafts(static_cast<Format>(i))) names += std::string(names.empty() ? "" : ", ") + kFormats[i].name;
         }
         fail(Status::InvalidArgument, "[load] draft_weights has '" + name + "', want auto, own, or some of " + names);
       }
@@ -109,6 +114,31 @@ class Loader {
     }
     return forms;
   }
+
+  bool has_blocks() const {
+    for (const MatrixJob& job : jobs_.matrices) {
+      for (const TensorView& part : job.parts) {
+        if (!plain(part.encoding)) return true;
+      }
+    }
+    return false;
+  }
+
+  // What most elements of the matrices are packed in.
+  Format most_common() const {
+    double elements[kFormatCount] = {};
+    for (const MatrixJob& job : jobs_.matrices) {
+      for (const TensorView& part : job.parts) {
+        elements[static_cast<int>(as_it_is(part))] += static_cast<double>(part.shape[0] * part.shape[1]);
+      }
+    }
+    return static_cast<Format>(std::max_element(elements, elements + kFormatCount) - elements);
+  }
+
+  // Of what no format holds, panels have the values.
+  static Format as_it_is(const TensorView& part) { return format_of(part.encoding).value_or(Format::F32); }
+
+  char* allocate(size_t bytes) { return model_.storage.emplace_back(*model_.ops, bytes).as<char>(); }
 
   // The device's table is a copy of its own, unless the head, which is the same, serves as one.
   bool copies_embedding() const {
@@ -118,8 +148,11 @@ class Loader {
   }
 
   void measure() {
-    model_.own.bytes = model_.own.read_bytes = bytes_of(own_form_);
-    for (Weights& copy : model_.copies) copy.bytes = copy.read_bytes = bytes_of(copy.format);
+    model_.own.bytes = model_.own.read_bytes = bytes_of({});
+    for (Weights& copy : model_.copies) {
+      copy.bytes = bytes_of(copy.format);
+      copy.read_bytes = copy.bytes + shared_bytes();
+    }
     if (own_form_ == Format::Planes) model_.copies.push_back(upper_of(model_.own));
   }
 
@@ -160,20 +193,34 @@ class Loader {
     model_.ops->upload(ctx, model_.storage.back().as<float>(), staged.data(), floats * sizeof(float));
   }
 
-  // Everything but where it goes.
-  PackArgs describe(const MatrixJob& job, Format format) const {
-    PackArgs args{};
-    args.role = job.role;
-    args.k = static_cast<int>(job.parts[0].shape[1]);
-    args.group = job.group;
-    args.interleave = job.interleave;
-    args.format = format;
-    for (size_t i = 0; i < job.parts.size(); ++i) args.part[i] = job.parts[i].rows();
-    return args;
+  // Its segments, but for where they go: one, or one for each part where these differ in format. None where the form
+  // has the model's own.
+  std::vector<PackArgs> describe(const MatrixJob& job, Form form) const {
+    std::vector<PackArgs> segments;
+    if (form && job.head() && shares_head(job)) return segments;
+    const size_t parts = job.parts.size();
+    for (size_t i = 0; i < parts; ++i) {
+      const Format format = form_in(form, job, job.parts[i]);
+      const auto alike = [&](const TensorView& part) { return form_in(form, job, part) == format; };
+      const bool together = std::all_of(job.parts.begin(), job.parts.end(), alike);
+      PackArgs& args = segments.emplace_back();
+      args.role = job.role;
+      args.k = static_cast<int>(job.parts[0].shape[1]);
+      args.group = job.group;
+      args.format = format;
+      if (!together) {
+        args.part[0] = job.parts[i].rows();
+        continue;
+      }
+      args.interleave = job.interleave;
+      for (size_t j = 0; j < parts; ++j) args.part[j] = job.parts[j].rows();
+      break;
+    }
+    return segments;
   }
 
-  size_t packed_bytes(const MatrixJob& job, Format format) const {
-    return lines(model_.ops->packed_bytes(model_.ops->device, describe(job, format)));
+  size_t packed_bytes(const PackArgs& segment) const {
+    return lines(model_.ops->packed_bytes(model_.ops->device, segment));
   }
 
   // The head's errors reach the logits undiluted: in int8, 1 % more bytes, it makes int4 say what the target says on
@@ -184,15 +231,30 @@ class Loader {
     return jobs_.head_share() <= 0.1 && (!ops.device || cuda::reads_head(ops, Format::Int8));
   }
 
-  // The format in which a copy has a matrix.
-  Format form_in(Format copy, const MatrixJob& job) const {
-    return in_blocks(copy) && job.head() && fine_head() ? Format::Int8 : copy;
+  // A copy would be no smaller.
+  bool shares_head(const MatrixJob& head) const {
+    return as_stored_ && fine_head() && facts(as_it_is(head.parts[0])).bits <= facts(Format::Int8).bits;
   }
-
-  size_t bytes_of(Format format) const {
+  // Of the model's own weights, that every copy has, too.
+  size_t shared_bytes() const {
     size_t sum = 0;
     for (const MatrixJob& job : jobs_.matrices) {
-      sum += packed_bytes(job, form_in(format, job));
+      if (job.head() && shares_head(job)) sum += packed_bytes(describe(job, {})[0]);
+    }
+    return sum;
+  }
+
+  // The format in which a form has a part of a matrix.
+  Format form_in(Form form, const MatrixJob& job, const TensorView& part) const {
+    if (!form && as_stored_) return as_it_is(part);
+    const Format format = form.value_or(own_form_);
+    return in_blocks(format) && job.head() && fine_head() ? Format::Int8 : format;
+  }
+
+  size_t bytes_of(Form form) const {
+    size_t sum = 0;
+    for (const MatrixJob& job : jobs_.matrices) {
+      for (const PackArgs& segment : describe(job, form)) sum += packed_bytes(segment);
     }
     return sum;
   }
@@ -216,7 +278,7 @@ class Loader {
       const auto few = std::find_if(forms.begin(), forms.end(), in_blocks);
       if (few != forms.end()) own_form_ = *few;
     }
-    if (!model_.ops->device) check_memory("the weights", bytes_of(own_form_), available_memory());
+    if (!model_.ops->device) check_memory("the weights", bytes_of({}), available_memory());
   }
 
   // The host's memory is handed out before it exists: unchecked, a model too large would end the process, not the load.
@@ -224,14 +286,15 @@ class Loader {
   void choose_copies() {
     const Ops& ops = *model_.ops;
     const size_t have = ops.device ? cuda::free_memory(*ops.device) : available_memory();
-    const size_t own = bytes_of(own_form_) + (copies_embedding() ? jobs_.embedding.bytes : 0);
+    const size_t own = bytes_of({}) + (copies_embedding() ? jobs_.embedding.bytes : 0);
     if (!ops.device) check_memory("the weights", own, have);
     const std::string& asked = options_.draft_weights;
     if (asked.empty() || asked == "own") return;
     const size_t left = have - std::min(own, have), most = options_.draft_memory ? options_.draft_memory : left / 4;
     if (asked == "auto") {
       for (const Format format : {Format::Int4, Format::Int3}) {
-        const bool fits = has_kernels(format) && bytes_of(format) <= std::min(most, left);
+        const size_t bytes = bytes_of(format);
+        const bool fits = has_kernels(format) && bytes <= std::min(most, left) && pays(bytes, own);
         if (fits && model_.copies.empty()) model_.copies.emplace_back().format = format;
       }
       return;
@@ -255,6 +318,9 @@ class Loader {
     check_memory("copies for drafting", need, std::min(left, options_.draft_memory ? most : left));
   }
 
+  // A draft that is most of the time nearly as good as a plain step, but costs three fifths of one, gains little.
+  static bool pays(size_t copy, size_t own) { return 5 * copy <= 3 * own; }
+
   void want_float16() const {
     if (model_.ops->device) {
       fail(Status::Unsupported, "[load] draft_weights 'upper' needs the CPU; a GPU has copies in fewer bits");
@@ -273,24 +339,36 @@ class Loader {
     for (const MatrixJob& job : jobs_.matrices) {
       const bool whole = job.head() && fine_head();
       job.in(upper).segment[0].format = whole ? Format::Planes : Format::Upper;
-      upper.read_bytes += packed_bytes(job, Format::Planes) / (whole ? 1 : 2);
+      upper.read_bytes += packed_bytes(describe(job, Format::Planes)[0]) / (whole ? 1 : 2);
     }
     return upper;
   }
 
   bool has_kernels(Format copy) const { return !model_.ops->device || cuda::reads(*model_.ops, copy); }
 
-  // Adds the bytes it takes to `sum`. place: where it goes; null: into memory of its own.
-  void load_matrix(Ctx& ctx, const MatrixJob& job, Format format, Weight& out, size_t& sum, char* place = nullptr) {
-    PackArgs args = describe(job, format);
-    const size_t bytes = model_.ops->packed_bytes(model_.ops->device, args);
-    args.dst = place ? place : model_.storage.emplace_back(*model_.ops, bytes).as<char>();
-    model_.ops->pack(ctx, args);
-    sum += lines(bytes);
-    out.segment[0] = {args.dst, bytes, format};
-    out.n = args.part[0].rows + args.part[1].rows + args.part[2].rows;
-    out.k = args.k;
+  // Adds the bytes it takes to those of `weights`. block: where these go, one after the other; null: into memory of
+  // its own.
+  void load_matrix(Ctx& ctx, const MatrixJob& job, Form form, Weights& weights, char* block) {
+    const std::vector<PackArgs> segments = describe(job, form);
+    if (segments.empty()) {
+      job.in(weights) = job.in(model_.own);
+    } else {
+      pack(ctx, segments, job.in(weights), weights.bytes, block);
+    }
     for (const TensorView& part : job.parts) finished(part);
+  }
+
+  void pack(Ctx& ctx, const std::vector<PackArgs>& segments, Weight& out, size_t& sum, char* block) {
+    out.segments = out.n = 0;
+    for (PackArgs args : segments) {
+      const size_t bytes = model_.ops->packed_bytes(model_.ops->device, args);
+      args.dst = block ? block + sum : allocate(bytes);
+      model_.ops->pack(ctx, args);
+      sum += lines(bytes);
+      out.segment[out.segments++] = {args.dst, bytes, args.format};
+      out.n += args.part[0].rows + args.part[1].rows + args.part[2].rows;
+      out.k = args.k;
+    }
   }
 
   // A device reads rows of a packed matrix: of the head, where they are one.
@@ -298,7 +376,8 @@ class Loader {
     Weight table = model_.own.head;
     const MatrixJob job{Matrix::Embedding, {jobs_.embedding}, 0, false};
     if (copies_embedding()) {
-      load_matrix(ctx, job, format_of(model_.dtype), table, model_.own.bytes);
+      pack(ctx, describe(job, format_of(model_.dtype)), table, model_.own.bytes, nullptr);
+      finished(jobs_.embedding);
       drop(job.parts);
     }
     model_.embedding = table.data();
@@ -321,6 +400,7 @@ class Loader {
   Manifest jobs_;
   KernelShape shape_;
   const bool drafts_;
+  bool as_stored_ = false;         // in the format of each part of a matrix; else in
   Format own_form_ = Format::F32;  // planes: drafts may read the upper ones
   size_t done_ = 0, total_ = 0;    // bytes of tensors
 };

@@ -73,7 +73,7 @@ class Activations {
   size_t token_bytes() const {
     switch (tokens_) {
       case Tokens::Tiles: return size_t{4} * kTileLines * ceil_div(lines_, kTileLines);
-      case Tokens::Groups: return size_t{4} * kTokenWords * lines_;
+      case Tokens::Groups: return size_t{4} * token_words(format_) * lines_;
       case Tokens::Pairs: return size_t{4} * lines_;
       default: return size_t{4} * layout_of(format_).columns * lines_;
     }
@@ -97,14 +97,19 @@ class Activations {
   void quantise_tile(int begin, int count, int first, int last) {
     int32_t* const out = reinterpret_cast<int32_t*>(packed_ + begin * token_bytes());
     for (int k = first; k < last; k += kGroup) {
-      int32_t* const group = out + size_t(k / kGroup) * kTokenWords * count;
+      int32_t* const group = out + size_t(k / kGroup) * token_words(format_) * count;
       for (int m = 0; m < count; ++m) {
         alignas(64) float y[kGroup];
         for (int i = 0; i < kGroup; i += kStep) read_step(begin + m, k + i, y + i);
         const QuantisedGroup q = quantise_group(y);
         for (int i = 0; i < kQuads; ++i) group[i * count + m] = q.quads[i];
-        group[kQuads * count + m] = -q.sum * code_zero(format_);
-        std::memcpy(group + (kQuads + 1) * count + m, &q.scale, sizeof q.scale);
+        int32_t* const rest = group + kQuads * count + m;
+        rest[0] = -(scales_halves(format_) ? q.sum[0] : q.sum[0] + q.sum[1]) * code_zero(format_);
+        rest[count] = std::bit_cast<int32_t>(q.scale);
+        if (scales_halves(format_)) rest[2 * count] = -q.sum[1] * code_zero(format_);
+        if (layout_of(format_).minima) {
+          rest[2 * count] = std::bit_cast<int32_t>(q.scale * static_cast<float>(q.sum[0] + q.sum[1]));
+        }
       }
     }
   }

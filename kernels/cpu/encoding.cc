@@ -24,69 +24,85 @@ void each_nibble(const uint8_t* bytes, float* out, Value value) {
   }
 }
 
-void q8_0(const uint8_t* b, float* out) {
-  const float d = half(b);
-  for (int i = 0; i < 32; ++i) out[i] = static_cast<float>(static_cast<int8_t>(b[2 + i])) * d;
-}
+uint16_t half_bits(const uint8_t* p) { return static_cast<uint16_t>(p[0] | p[1] << 8); }
 
-void q4_0(const uint8_t* b, float* out) {
-  const float d = half(b);
-  each_nibble(b + 2, out, [d](int n, int) { return static_cast<float>(n - 8) * d; });
-}
-
-void q4_1(const uint8_t* b, float* out) {
-  const float d = half(b), m = half(b + 2);
-  each_nibble(b + 4, out, [d, m](int n, int) { return static_cast<float>(n) * d + m; });
-}
-
-// Bit i of a 32-bit word is the fifth bit of element i's code.
-int fifth(const uint8_t* word, int i) { return (word[i / 8] >> i % 8 & 1) << 4; }
-
-void q5_0(const uint8_t* b, float* out) {
-  const float d = half(b);
-  each_nibble(b + 6, out, [=](int n, int i) { return static_cast<float>((n | fifth(b + 2, i)) - 16) * d; });
-}
-
-void q5_1(const uint8_t* b, float* out) {
-  const float d = half(b), m = half(b + 2);
-  each_nibble(b + 8, out, [=](int n, int i) { return static_cast<float>(n | fifth(b + 4, i)) * d + m; });
-}
-
-// The j-th of eight scales and minima of six bits in twelve bytes.
-struct SixBits {
-  int scale, min;
-};
-SixBits six_bits(const uint8_t* b, int j) {
-  if (j < 4) return {b[j] & 63, b[j + 4] & 63};
-  return {(b[j + 4] & 15) | (b[j - 4] >> 6) << 4, (b[j + 4] >> 4) | (b[j] >> 6) << 4};
-}
-
-// codes: 32 bytes for each two runs of 32 elements, the first of them in the low nibbles. fifth_bits: null, or byte l
-// has in bit j the fifth bit of element l of run j.
-void runs_of_32(const uint8_t* b, const uint8_t* codes, const uint8_t* fifth_bits, float* out) {
-  const float d = half(b), d_min = half(b + 2);
-  for (int j = 0; j < 8; ++j) {
-    const SixBits s = six_bits(b + 4, j);
-    const float scale = d * static_cast<float>(s.scale), min = d_min * static_cast<float>(s.min);
-    for (int l = 0; l < 32; ++l) {
-      int n = codes[32 * (j / 2) + l] >> 4 * (j % 2) & 15;
-      if (fifth_bits) n |= (fifth_bits[l] >> j & 1) << 4;
-      out[32 * j + l] = scale * static_cast<float>(n) - min;
-    }
+void nibbles(const uint8_t* bytes, uint8_t* codes) {
+  for (int j = 0; j < 16; ++j) {
+    codes[j] = bytes[j] & 15;
+    codes[j + 16] = bytes[j] >> 4;
   }
 }
 
-void q4_k(const uint8_t* b, float* out) { runs_of_32(b, b + 16, nullptr, out); }
-void q5_k(const uint8_t* b, float* out) { runs_of_32(b, b + 48, b + 16, out); }
+// Bit i of a 32-bit word is the fifth bit of element i's code.
+void add_fifth(const uint8_t* word, uint8_t* codes) {
+  for (int i = 0; i < 32; ++i) codes[i] |= (word[i / 8] >> i % 8 & 1) << 4;
+}
 
-void q6_k(const uint8_t* b, float* out) {
-  const uint8_t *low = b, *high = b + 128, *scales = b + 192;
-  const float d = half(b + 208);
-  for (int i = 0; i < 256; ++i) {
-    const int h = i / 128, run = i % 128 / 32, l = i % 32;
-    const int n = (low[64 * h + l + 32 * (run & 1)] >> 4 * (run >> 1) & 15) | (high[32 * h + l] >> 2 * run & 3) << 4;
-    const float scale = d * static_cast<float>(static_cast<int8_t>(scales[8 * h + 2 * run + l / 16]));
-    out[i] = scale * static_cast<float>(n - 32);
+void q8_0(const uint8_t* b, int, CodeGroup& g) {
+  g.d = half_bits(b);
+  for (int i = 0; i < 32; ++i) g.codes[i] = b[2 + i] ^ 0x80;
+}
+
+void q4_0(const uint8_t* b, int, CodeGroup& g) {
+  g.d = half_bits(b);
+  nibbles(b + 2, g.codes);
+}
+
+void q4_1(const uint8_t* b, int, CodeGroup& g) {
+  g.d = half_bits(b);
+  g.m = half_bits(b + 2);
+  nibbles(b + 4, g.codes);
+}
+
+void q5_0(const uint8_t* b, int, CodeGroup& g) {
+  g.d = half_bits(b);
+  nibbles(b + 6, g.codes);
+  add_fifth(b + 2, g.codes);
+}
+
+void q5_1(const uint8_t* b, int, CodeGroup& g) {
+  g.d = half_bits(b);
+  g.m = half_bits(b + 2);
+  nibbles(b + 8, g.codes);
+  add_fifth(b + 4, g.codes);
+}
+
+// The j-th of eight scales and minima of six bits in twelve bytes; minima are taken away.
+void six_bits(const uint8_t* b, int j, CodeGroup& g) {
+  const int scale = j < 4 ? b[j] & 63 : (b[j + 4] & 15) | (b[j - 4] >> 6) << 4;
+  const int min = j < 4 ? b[j + 4] & 63 : (b[j + 4] >> 4) | (b[j] >> 6) << 4;
+  g.factor[0] = g.factor[1] = static_cast<int8_t>(scale);
+  g.m_factor = static_cast<int8_t>(-min);
+}
+
+// 32 bytes for each two groups, the first of them in the low nibbles.
+void nibbles_of_pair(const uint8_t* codes, int j, uint8_t* out) {
+  for (int l = 0; l < 32; ++l) out[l] = codes[32 * (j / 2) + l] >> 4 * (j % 2) & 15;
+}
+
+void q4_k(const uint8_t* b, int j, CodeGroup& g) {
+  g.d = half_bits(b);
+  g.m = half_bits(b + 2);
+  six_bits(b + 4, j, g);
+  nibbles_of_pair(b + 16, j, g.codes);
+}
+
+// Byte l of 32 has in bit j the fifth bit of element l of group j.
+void q5_k(const uint8_t* b, int j, CodeGroup& g) {
+  g.d = half_bits(b);
+  g.m = half_bits(b + 2);
+  six_bits(b + 4, j, g);
+  nibbles_of_pair(b + 48, j, g.codes);
+  for (int l = 0; l < 32; ++l) g.codes[l] |= (b[16 + l] >> j & 1) << 4;
+}
+
+void q6_k(const uint8_t* b, int j, CodeGroup& g) {
+  const int h = j / 4, run = j % 4;
+  const uint8_t *low = b + 64 * h + 32 * (run & 1), *high = b + 128 + 32 * h, *scales = b + 192 + 2 * j;
+  g.d = half_bits(b + 208);
+  for (int i = 0; i < 2; ++i) g.factor[i] = static_cast<int8_t>(scales[i]);
+  for (int l = 0; l < 32; ++l) {
+    g.codes[l] = static_cast<uint8_t>((low[l] >> 4 * (run >> 1) & 15) | (high[l] >> 2 * run & 3) << 4);
   }
 }
 
@@ -143,23 +159,44 @@ void each_block(const uint8_t* from, size_t elements, float* out) {
 }
 template <int kElements, int kBytes, void (*kBlock)(const uint8_t*, float*)>
 constexpr EncodingFacts facts_of(const char* name) {
-  return {name, kElements, kBytes, each_block<kElements, kBytes, kBlock>};
+  return {name, kElements, kBytes, each_block<kElements, kBytes, kBlock>, nullptr};
+}
+
+using Split = void(const uint8_t*, int, CodeGroup&);
+constexpr int kMinima = -1;  // in place of a zero
+
+template <int kElements, Split* kSplit, int kZero>
+void coded(const uint8_t* b, float* out) {
+  for (int j = 0; j < kElements / CodeGroup::kSize; ++j, out += CodeGroup::kSize) {
+    CodeGroup g;
+    kSplit(b, j, g);
+    const float d = f16_to_f32(g.d), m = -(f16_to_f32(g.m) * static_cast<float>(-g.m_factor));  // 0 keeps its sign
+    const float scale[] = {d * static_cast<float>(g.factor[0]), d * static_cast<float>(g.factor[1])};
+    for (int i = 0; i < CodeGroup::kSize; ++i) {
+      out[i] = scale[i / 16] * static_cast<float>(kZero == kMinima ? g.codes[i] : g.codes[i] - kZero);
+      if (kZero == kMinima) out[i] += m;
+    }
+  }
+}
+template <int kElements, int kBytes, Split* kSplit, int kZero>
+constexpr EncodingFacts facts_of(const char* name) {
+  return {name, kElements, kBytes, each_block<kElements, kBytes, coded<kElements, kSplit, kZero>>, kSplit};
 }
 
 constexpr EncodingFacts kEncodings[kEncodingCount] = {
     facts_of<1, 4, element<DType::F32>>("F32"),
     facts_of<1, 2, element<DType::BF16>>("BF16"),
     facts_of<1, 2, element<DType::F16>>("F16"),
-    facts_of<32, 34, q8_0>("Q8_0"),
-    facts_of<32, 18, q4_0>("Q4_0"),
-    facts_of<32, 20, q4_1>("Q4_1"),
-    facts_of<32, 22, q5_0>("Q5_0"),
-    facts_of<32, 24, q5_1>("Q5_1"),
+    facts_of<32, 34, q8_0, 128>("Q8_0"),
+    facts_of<32, 18, q4_0, 8>("Q4_0"),
+    facts_of<32, 20, q4_1, kMinima>("Q4_1"),
+    facts_of<32, 22, q5_0, 16>("Q5_0"),
+    facts_of<32, 24, q5_1, kMinima>("Q5_1"),
     facts_of<256, 84, q2_k>("Q2_K"),
     facts_of<256, 110, q3_k>("Q3_K"),
-    facts_of<256, 144, q4_k>("Q4_K"),
-    facts_of<256, 176, q5_k>("Q5_K"),
-    facts_of<256, 210, q6_k>("Q6_K"),
+    facts_of<256, 144, q4_k, kMinima>("Q4_K"),
+    facts_of<256, 176, q5_k, kMinima>("Q5_K"),
+    facts_of<256, 210, q6_k, 32>("Q6_K"),
     facts_of<32, 18, iq4_nl>("IQ4_NL"),
     facts_of<256, 136, iq4_xs>("IQ4_XS"),
     facts_of<32, 17, mxfp4>("MXFP4"),

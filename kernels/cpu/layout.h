@@ -3,12 +3,20 @@
 // Weights: panels of 32 output rows, k-major. A line is what the 32 rows hold of one k (f32, f16) or of two (bf16, as
 // pairs):
 //   f32 [k][32]    f16 [k][32]    bf16 [k / 2][32][2], odd k padded by zeros
-// Blocks: two halves of 16 rows, one after the other. A half is row scales f32 [16], then blocks of up to 4
-// groups of 32 k (the last padded by zeros): group scales int8 [4][16], then the groups. A group is lines [16][4] of
-// bytes, whose codes are 4 successive k, a quad, of each row; W = row scale * group scale * (code - 2^(bits - 1)).
-//   int8, 8 lines: line i is quad i
-//   int4, 4 lines: line i has quad 2i in its low nibbles, quad 2i + 1 in the high ones
-//   int3, 3 lines: the same; what would be line 3 is in the spare bits, bit i of its nibbles as bit 3 of line i's
+// Blocks: two halves of 16 rows, one after the other. A half is blocks of groups of 32 k (the last group padded by
+// zeros): the scales of up to so many groups, in whole lines, then the groups. A group is lines [16][4] of bytes, whose
+// codes are 4 successive k, a quad, of each row.
+//   8 bits, 8 lines: line i is quad i
+//   4 bits, 4 lines: line i has quad 2i in its low nibbles, quad 2i + 1 in the high ones
+//   3 bits, 3 lines: the same; what would be line 3 is in the spare bits, bit i of its nibbles as bit 3 of line i's
+//   5 bits, 5 lines: those of 4 bits; bit i of a byte of the fifth line is bit 4 of quad i's code
+//   6 bits, 6 lines: those of 4 bits; bits 2i and 2i + 1 of a byte of the fifth line are bits 4 and 5 of quad i's code,
+//                    of the sixth line of quad 4 + i's
+// Formats that drafts are made in: row scales f32 [16] come before the first block; of each of 4 groups there are
+// scales int8 [16]. W = row scale * group scale * (code - 2^(bits - 1)). Formats that files have (encoding.h,
+// CodeGroup), of up to 8 groups: for all of them d, m f16 [16] (q4_k, q5_k), or d (q6_k) and nothing for a line's
+// second half; then for each d f16 [16] (q8_0, q4_0, q5_0), d, m f16 [16] (q4_1, q5_1), factors of d, of m int8 [16]
+// (q4_k, q5_k), or factors int8 [2][16] (q6_k).
 //
 // Fragments are what a GPU reads instead (kernels/triton/low_bit.py): the same halves, but every block has 4 groups,
 // its scales are int8 [16][4], and its 2048 codes lie as the lanes of mma.sync take them. Lane 4 (row % 8) + k % 16 / 4
@@ -36,7 +44,19 @@ constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
 
 inline constexpr int kGroup = 32, kQuads = kGroup / 4;  // of k, that share a scale
 inline constexpr int kHalf = 16;                        // rows of a half panel
-inline constexpr int kBlock = 4;                        // groups whose scales fill a line
+inline constexpr int kBlock = 4;                        // groups of a block that drafts read
+
+// Of half a panel in blocks, in bytes.
+struct ScaleLayout {
+  int rows = 0;    // before the first block
+  int groups = 1;  // of a block, a number
+  int shared = 0;  // at a block's beginning
+  int each = 0;    // of each group, behind these
+  // The scales of a block of so many groups.
+  constexpr int bytes(int present) const { return (shared + present * each + 63) / 64 * 64; }
+};
+inline constexpr ScaleLayout kOfDrafts{64, kBlock, 0, 16}, kScale{0, 8, 0, 32}, kScaleAndMin{0, 8, 0, 64},
+    kSuperScales{0, 8, 64, 32};
 
 // How panels of a format are made up.
 struct Layout {
@@ -44,24 +64,39 @@ struct Layout {
   size_t line;          // bytes of a line
   int planes = 1;       // that lie one after another
   int group_lines = 0;  // of blocks
+  ScaleLayout scales{};
+  bool minima = false;  // codes count from a minimum, not from a zero in their midst
 };
 inline constexpr Layout kLayouts[kFormatCount] = {
-    {1, 128},            // F32
-    {2, 128},            // BF16
-    {1, 64},             // F16
-    {kGroup, 64, 1, 8},  // Int8
-    {kGroup, 64, 1, 4},  // Int4
-    {kGroup, 64, 1, 3},  // Int3
-    {2, 64, 2},          // Planes
-    {2, 64, 2},          // Upper
+    {1, 128},                                 // F32
+    {2, 128},                                 // BF16
+    {1, 64},                                  // F16
+    {kGroup, 64, 1, 8, kOfDrafts},            // Int8
+    {kGroup, 64, 1, 4, kOfDrafts},            // Int4
+    {kGroup, 64, 1, 3, kOfDrafts},            // Int3
+    {2, 64, 2},                               // Planes
+    {2, 64, 2},                               // Upper
+    {kGroup, 64, 1, 8, kScale},               // Q8_0
+    {kGroup, 64, 1, 4, kScale},               // Q4_0
+    {kGroup, 64, 1, 4, kScaleAndMin, true},   // Q4_1
+    {kGroup, 64, 1, 5, kScale},               // Q5_0
+    {kGroup, 64, 1, 5, kScaleAndMin, true},   // Q5_1
+    {kGroup, 64, 1, 4, kSuperScales, true},   // Q4_K
+    {kGroup, 64, 1, 5, kSuperScales, true},   // Q5_K
+    {kGroup, 64, 1, 6, kSuperScales, false},  // Q6_K
 };
 constexpr const Layout& layout_of(Format f) { return kLayouts[static_cast<int>(f)]; }
+// Scales of either half of a group's k.
+constexpr bool scales_halves(Format f) { return facts(f).block == kGroup / 2; }
 
 // Lines of a panel: of blocks, groups; of planes, lines of one of them.
 constexpr int line_count(int k, Format f) { return ceil_div(k, layout_of(f).columns); }
-constexpr int code_zero(Format f) { return 1 << (facts(f).bits - 1); }  // the code that means 0, of blocks
+constexpr int code_zero(Format f) { return layout_of(f).minima ? 0 : 1 << (facts(f).bits - 1); }  // of blocks
 constexpr size_t half_bytes(int groups, Format f) {
-  return 64 * (1 + size_t(ceil_div(groups, kBlock)) + size_t(groups) * layout_of(f).group_lines);
+  const ScaleLayout& s = layout_of(f).scales;
+  const int whole = groups / s.groups, rest = groups % s.groups;
+  return s.rows + size_t(whole) * s.bytes(s.groups) + (rest ? s.bytes(rest) : 0) +
+         size_t(groups) * layout_of(f).group_lines * 64;
 }
 constexpr int whole_blocks(int groups) { return ceil_div(groups, kBlock) * kBlock; }
 // Bytes of one panel, or of one of its planes: what a kernel reads in one go.

@@ -39,9 +39,10 @@ inline constexpr int kTileLines = 16, kMaxTileTokens = 32;
 //   Pairs   [k / 2][M] of bf16, to which they are rounded, for the dot product of pairs: twice the rate
 //   Tiles   [k / 32][M][32] of bf16 (isa/tiles.cc)
 //   Groups  of 32 k, rounded to bytes that share a scale: quads int8 [8][M][4], offsets int32 [M], scales f32 [M]. The
-//           offset is what the codes' zero takes away from the sum
+//           offset is what the codes' zero takes away from the sum. Formats with a scale for each half of k have the
+//           second half's offsets int32 [M] after these; those with minima scale * sum of the bytes, f32 [M]
 enum class Tokens : uint8_t { Floats, Pairs, Tiles, Groups };
-inline constexpr int kTokenWords = kQuads + 2;  // of a group
+constexpr int token_words(Format f) { return kQuads + 2 + (scales_halves(f) || layout_of(f).minima); }  // of a group
 
 constexpr Tokens tokens_of(Format f) {
   if (in_blocks(f)) return Tokens::Groups;

@@ -12,7 +12,7 @@ inline constexpr int32_t kRoundBits = 0x4b400000;
 
 struct QuantisedGroup {
   alignas(64) int32_t quads[kQuads];  // of bytes
-  int32_t sum;                        // of the bytes
+  int32_t sum[2];                     // of the first 16 bytes, of the others
   float scale;                        // NaN if an element is NaN or infinite
 };
 
@@ -27,13 +27,13 @@ inline QuantisedGroup quantise_group(const float* y) {
   QuantisedGroup q;
   q.scale = limit * (1.0f / 127) + (limit - limit);
   const float inverse = limit > 0 ? 127 / limit : 0;
-  IntVec sum{};
+  IntVec sum[2] = {};
   for (int i = 0; i < kGroup; i += W) {
     const IntVec rounded = (IntVec)(load(y + i) * inverse + kRound) - kRoundBits;
     store_bytes(reinterpret_cast<char*>(q.quads) + i, rounded);
-    sum += (rounded << 24) >> 24;  // as stored: what becomes of NaN must not overflow
+    sum[i / 16] += (rounded << 24) >> 24;  // as stored: what becomes of NaN must not overflow
   }
-  q.sum = sum_lanes(sum);
+  for (int i = 0; i < 2; ++i) q.sum[i] = sum_lanes(sum[i]);
   return q;
 }
 

@@ -39,14 +39,23 @@ class Kernels {
     args.interleave = interleave;
     args.format = parse_format(format);
     args.fragments = fragments;
-    want(!fragments || in_blocks(args.format), "fragments are of weights in blocks");
-    args.k = static_cast<int>(parts[0].shape(1));
+    want(!fragments || (in_blocks(args.format) && !exact_blocks(args.format)), "fragments are of copies in blocks");
+    const Encoding blocks = facts(args.format).exact.value_or(Encoding::F32);  // what arrays of bytes are
+    const auto encoding = [&](const py::array& part) {
+      return py::isinstance<py::array_t<uint8_t>>(part) ? blocks : encoding_of(dtype_of(part));
+    };
+    const auto width = [&](const py::array& part) {
+      const EncodingFacts& its = facts(encoding(part));
+      return plain(encoding(part)) ? part.shape(1) : part.shape(1) / its.bytes * its.block;
+    };
+    args.k = static_cast<int>(width(parts[0]));
     int n = 0;
     for (size_t i = 0; i < parts.size(); ++i) {
       const py::array& part = parts[i];
-      want(part.ndim() == 2 && part.shape(1) == args.k, "parts differ in width");
+      want(part.ndim() == 2 && width(part) == args.k, "parts differ in width");
+      want(!exact_blocks(args.format) || encoding(part) == blocks, "parts want bytes, the blocks of the format");
       want(part.flags() & py::array::c_style, "parts want C order");
-      args.part[i] = {part.data(), static_cast<int>(part.shape(0)), encoding_of(dtype_of(part))};
+      args.part[i] = {part.data(), static_cast<int>(part.shape(0)), encoding(part)};
       n += args.part[i].rows;
     }
     auto w = std::make_unique<PackedWeight>();

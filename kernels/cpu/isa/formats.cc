@@ -7,7 +7,8 @@ namespace {
 template <Format T>
 constexpr PanelFormat kLines{tokens_of(T), kMaxTokens, line_kernel<T>, pack_lines};
 template <Format T>
-constexpr PanelFormat kBlocks{tokens_of(T), kMaxBlockTokens, block_kernel<T>, pack_blocks};
+constexpr PanelFormat kBlocks{tokens_of(T), kMaxBlockTokens, block_kernel<T>,
+                              exact_blocks(T) ? pack_codes : pack_blocks};
 template <Format T>
 constexpr PanelFormat kPlanes{tokens_of(T), kMaxTokens, plane_kernel<T>, pack_planes};
 
@@ -22,6 +23,10 @@ constexpr PanelFormat kPanelFormats[kFormatCount] = {
     kLines<Format::F16>,     kBlocks<Format::Int8>,
     kBlocks<Format::Int4>,   kBlocks<Format::Int3>,
     kPlanes<Format::Planes>, kPlanes<Format::Upper>,
+    kBlocks<Format::Q8_0>,   kBlocks<Format::Q4_0>,
+    kBlocks<Format::Q4_1>,   kBlocks<Format::Q5_0>,
+    kBlocks<Format::Q5_1>,   kBlocks<Format::Q4_K>,
+    kBlocks<Format::Q5_K>,   kBlocks<Format::Q6_K>,
 };
 
 }  // namespace

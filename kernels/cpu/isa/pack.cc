@@ -71,7 +71,9 @@ void each_line(const PanelSource& s, Store&& store) {
 }
 
 // Where a panel's rows lie side by side as elements, they are read where they are; else they are decoded first.
-void read_rows(const StoredRows& part, int first, std::vector<float>& decoded, PanelSource& out) {
+void read_rows(std::vector<float>& decoded, PanelSource& out) {
+  const StoredRows& part = *out.stored;
+  const int first = out.first;
   const DType element = element_of(part.encoding);
   out.rows = part.at(first, out.k);
   if (plain(part.encoding) && !part.paired && reinterpret_cast<uintptr_t>(out.rows) % size_of(element) == 0) {
@@ -123,8 +125,9 @@ void pack(Ctx& ctx, const PackArgs& a) {
     for_each_group(a, [&](const Group& g) {
       for (int row = 0; row < g.rows; row += kPanelRows, ++panel) {
         if (panel % ctx.pool.size() != thread) continue;
-        PanelSource source{nullptr, DType::F32, a.format, a.k, std::min(kPanelRows, g.rows - row), a.fragments};
-        read_rows(a.part[g.part], g.first + row, decoded, source);
+        PanelSource source{nullptr,     DType::F32,      a.format,     a.k, std::min(kPanelRows, g.rows - row),
+                           a.fragments, &a.part[g.part], g.first + row};
+        if (!exact_blocks(a.format)) read_rows(decoded, source);
         panel_format(a.format).pack(source, static_cast<char*>(a.dst) + panel * bytes);
       }
     });

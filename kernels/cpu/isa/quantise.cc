@@ -90,24 +90,6 @@ Vec best_scale(const float* w, Vec unit, const Codes& c) {
   return best;
 }
 
-// codes [8 quads][16 rows][4] to a group's lines.
-void store_lines(const uint8_t* codes, Format f, uint8_t* lines) {
-  if (f == Format::Int8) {
-    std::copy_n(codes, kQuads * 64, lines);
-    return;
-  }
-  uint8_t nibbles[kQuads / 2][64];
-  for (int i = 0; i < kQuads / 2; ++i) {
-    for (int j = 0; j < 64; ++j) nibbles[i][j] = codes[2 * i * 64 + j] | codes[(2 * i + 1) * 64 + j] << 4;
-  }
-  for (int i = 0; i < layout_of(f).group_lines; ++i) {
-    for (int j = 0; j < 64; ++j) {
-      const int spare = f == Format::Int3 ? (nibbles[3][j] >> i & 0x11) << 3 : 0;
-      lines[i * 64 + j] = static_cast<uint8_t>(nibbles[i][j] | spare);
-    }
-  }
-}
-
 // One group of a half panel. w [32][16]; units [16]: the rows' scales; codes [8 quads][16 rows][4]; scales [16].
 void quantise_rows(const float* w, const float* units, const Codes& c, uint8_t (*codes)[kHalf][4], int8_t* scales) {
   for (int row = 0; row < kHalf; row += W) {
