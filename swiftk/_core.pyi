@@ -399,7 +399,7 @@ def survey(
     draft_memory: int = 0,
     drafters: Sequence[str] = (),
 ) -> dict[str, Any]: ...  # what Model() with these would have and take, by the headers alone
-def formats() -> list[tuple[str, int]]: ...  # of packed weights: names, and bits of an element
+def draft_formats() -> list[str]: ...  # of copies that drafts may read
 def families() -> dict[str, dict[str, Any]]: ...  # the table of them, by model_type
 def read_config(dir: str) -> dict[str, Any]: ...
 def gguf_metadata(path: str) -> dict[str, Any]: ...

@@ -170,7 +170,7 @@ swiftk_status swiftk_model_get_info(const swiftk_model* handle, swiftk_model_inf
                             .context = c.max_position,
                             .threads = model.threads,
                             .model_type = c.family->model_type,
-                            .dtype = name_of(model.dtype),
+                            .dtype = name_of(model.own.format),
                             .isa = model.ops->name,
                             .weight_bytes = model.own.bytes,
                             .eos_ids = handle->eos_ids.data(),

@@ -56,7 +56,9 @@ typedef struct swiftk_model swiftk_model;
 
 typedef struct swiftk_load_params {
   size_t struct_size;
-  const char* dtype; /* of the weights: null or "auto" (the checkpoint's), "float32", "bfloat16", "float16" */
+  /* Of the weights: null or "auto" (the file's), "float32", "bfloat16", "float16". Blocks of a GGUF file stay as they
+   * are by "auto", and are multiplied by activations rounded to 8 bits; the others decode them. */
+  const char* dtype; /* or format: what most of the weights are in, of blocks "q4_k", say */
   const char* isa;   /* null: the best of this machine; else "baseline", "avx2", "avx512", "avx512bf16", "amx" */
   int32_t threads;   /* 0: one per core this process may use */
   int (*progress)(void* user, size_t bytes_done, size_t bytes_total); /* null, or called as it loads; nonzero cancels */
@@ -74,7 +76,7 @@ typedef struct swiftk_load_params {
   const char* drafter;
   const char* drafter_packs; /* on a GPU: what `swiftk pack --drafter` made; several files are joined by colons, in the
                               * order of the draft models */
-  const char* kv_dtype;      /* of keys and values: null or "auto" (the weights'), or as dtype; it changes the texts */
+  const char* kv_dtype;      /* of keys and values: null or "auto" (the weights', of blocks float16), or as dtype; it changes the texts */
 } swiftk_load_params;
 #define SWIFTK_LOAD_PARAMS_INIT \
   {sizeof(swiftk_load_params), NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, 0, NULL, NULL, NULL}

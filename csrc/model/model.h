@@ -34,9 +34,10 @@ inline double elements(const LayerWeights& w) {
   return elements(w.wqkv) + elements(w.wo) + elements(w.w_gate_up) + elements(w.w_down);
 }
 
-// All matrices in one format, but for the head, which may be in a finer one: the checkpoint's own, or a copy.
+// The checkpoint's own, whose matrices may differ in format, or a copy, all in one, but for the head, which may be in a
+// finer one.
 struct Weights {
-  Format format = Format::F32;
+  Format format = Format::F32;  // of the copy; of most of its own
   std::vector<LayerWeights> layers;
   Weight head;            // [V, D]
   size_t bytes = 0;       // of memory; none where it is a part of the own ones'
@@ -47,8 +48,10 @@ struct DraftModel;
 inline constexpr int kMostDraftModels = 8;
 
 struct LoadOptions {
-  std::string dtype;  // of the packed weights: "auto" (the checkpoint's), "float32", "bfloat16", "float16"
-  // Of keys and values: "" or "auto" (the weights'), or one of the above. A device takes the weights' alone.
+  // Of the packed weights: "auto" (the file's; on the host blocks stay as they are), "float32", "bfloat16", "float16".
+  std::string dtype;
+  // Of keys and values: "" or "auto" (the weights'; of blocks float16), or one of the above. A device takes the weights'
+  // alone.
   std::string kv_dtype{};
   // Copies beside them: names joined by commas ("int4,int3"); "" or "own": none; "auto": int4, or int3, if one fits.
   // "upper" is no copy, but the upper bytes of float16 weights, which are then packed so that they can be read alone.

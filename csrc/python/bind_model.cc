@@ -172,7 +172,7 @@ py::dict survey(const std::string& dir, const py::kwargs& given) {
   }
   const Model& model = *found;
   return py::dict("config"_a = config_dict(model.config), "isa"_a = model.ops->name, "threads"_a = model.threads,
-                  "dtype"_a = name_of(model.dtype), "kv_dtype"_a = name_of(model.kv_dtype),
+                  "dtype"_a = name_of(model.own.format), "kv_dtype"_a = name_of(model.kv_dtype),
                   "weight_bytes"_a = model.own.bytes, "copies"_a = copy_bytes(model), "drafters"_a = drafters_of(model),
                   "drafter_bytes"_a = drafter_bytes(model), "kv_bytes_per_token"_a = block_bytes(model) / kKvBlock,
                   "free_bytes"_a = free);
@@ -287,7 +287,7 @@ void bind_model(py::module_& m) {
       .def_property_readonly("isa", [](const Model& self) { return self.ops->name; })
       .def_property_readonly("device", [](const Model& self) { return self.ops->device ? "cuda" : "cpu"; })
       .def("probe", &probe_model, Release())
-      .def_property_readonly("dtype", [](const Model& self) { return name_of(self.dtype); })
+      .def_property_readonly("dtype", [](const Model& self) { return name_of(self.own.format); })
       .def_property_readonly("kv_dtype", [](const Model& self) { return name_of(self.kv_dtype); })
       .def_readonly("threads", &Model::threads)
       .def_property_readonly("weight_bytes", [](const Model& self) { return self.own.bytes; })
@@ -327,10 +327,12 @@ void bind_model(py::module_& m) {
       "token"_a);
   m.def("gpu_info", &gpu_info, "ordinal"_a = 0);
   m.def("gpu_free_bytes", [](int ordinal) { return cuda::free_memory(ordinal); }, "ordinal"_a = 0, Release());
-  m.def("formats", [] {
-    std::vector<std::pair<const char*, int>> all;
-    for (const FormatFacts& f : kFormats) all.emplace_back(f.name, f.bits);
-    return all;
+  m.def("draft_formats", [] {
+    std::vector<const char*> names;
+    for (int i = 0; i < kFormatCount; ++i) {
+      if (of_drafts(static_cast<Format>(i))) names.push_back(kFormats[i].name);
+    }
+    return names;
   });
   m.def("families", &family_dicts);
   m.def("read_config", [](const std::string& dir) { return config_dict(open_model_files(dir)->config()); }, "dir"_a);

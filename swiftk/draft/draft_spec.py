@@ -15,7 +15,7 @@ from ..errors import InvalidArgument
 
 _FORMAT = "swiftk skip set 1"
 # What drafts may read: the model's own weights, and copies in few bits; "upper" is the upper bytes of float16 weights.
-FORMS = ("own", *(name for name, bits in _core.formats() if bits < 16))
+FORMS = ("own", *_core.draft_formats())
 MOST_DRAFTERS = 8  # beside a model
 # Names of the heads and draft models that were loaded beside the model, in their order.
 DRAFTER_NAMES = ("drafter", *(f"drafter-{i}" for i in range(2, MOST_DRAFTERS + 1)))

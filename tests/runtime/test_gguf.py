@@ -8,14 +8,16 @@ import numpy as np
 import pytest
 
 import swiftk
+from decode import Rule, decode, open_session
 from gguf_files import BLOCKS, TYPES, Entry, File, Typed, dequantised, of_array, of_folder, paired, random_blocks, split
-from swiftk import _core
+from swiftk import DraftSpec, _core
 from swiftk.errors import CheckpointError, UnsupportedModel
 from swiftk.files.safetensors_io import Tensor, read_folder, write_folder
 from swiftk.testing import make_tiny
 
 IDS = np.random.default_rng(3).integers(3, 300, 120).astype(np.int32)
 FAMILIES = ["llama1", "llama2", "llama3", "codellama", "yi", "deepseek-coder", "mistral", "qwen2", "qwen3"]
+CODED = ["Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K"]  # which matmuls read as they are
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
 
 
@@ -110,9 +112,43 @@ def in_blocks(tmp_path, encoding):
 def test_blocks_have_the_bits_of_their_floats(tmp_path, encoding):
     pytest.importorskip("gguf")
     path, folder = in_blocks(tmp_path, encoding)
-    assert _core.Model(str(path)).dtype == "float32"
-    same(path, folder)
+    same(path, folder, dtype="float32")
     same(path, folder, dtype="bfloat16")
+
+
+@pytest.mark.parametrize("encoding", [name for name in BLOCKS if name not in CODED])
+def test_blocks_without_matmuls_of_their_own_become_floats(tmp_path, encoding):
+    path, folder = in_blocks(tmp_path, encoding)
+    assert _core.Model(str(path)).dtype == "float32"
+    same(path, folder, kv_dtype="float16")
+
+
+@pytest.mark.parametrize("encoding", CODED)
+def test_blocks_stay_as_they_are(tmp_path, encoding):
+    path, _ = in_blocks(tmp_path, encoding)
+    model = _core.Model(str(path))
+    assert (model.dtype, model.kv_dtype) == (encoding.lower(), "float16")
+    rows = 2 * (512 + 256 + 1024 + 2 * 256) + model.config["vocab_size"]  # of 256 inputs; the embedding is not kept
+    elements, size, _ = BLOCKS[encoding]
+    whole = rows * 256 / elements * size
+    assert whole <= model.weight_bytes <= 1.03 * (whole + 32 * 256 / elements * size)  # panels have 32 rows
+    got, want = logits(path), logits(path, dtype="float32")
+    assert 0 < np.sqrt(np.mean((got - want) ** 2)) < 0.03 * want.std()
+
+
+@pytest.mark.parametrize("isa", _core.isas())
+@pytest.mark.parametrize("encoding", CODED)
+def test_drafts_change_no_bit_of_what_blocks_say(tmp_path, encoding, isa):
+    path, _ = in_blocks(tmp_path, encoding)
+    model = _core.Model(str(path), isa=isa, draft_weights="int4,int3")
+    for sampling in ({}, {"temperature": 0.8, "top_p": 0.9, "seed": 5}):
+        plain = decode(open_session(model, sampling=sampling), list(IDS[:9]), 40, keep_logits=True)
+        for weights in ("int4", "int3", "own"):
+            skip = tuple(DraftSpec(attn=[0], weights=weights).arguments().values())
+            rule = Rule(skip, 0.0, 6, width=(3, 3, 3, 3))
+            fast = decode(open_session(model, sampling=sampling), list(IDS[:9]), 40, rule, keep_logits=True)
+            assert fast.tokens == plain.tokens
+            assert np.array(fast.logits[:40]).tobytes() == np.array(plain.logits).tobytes()
 
 
 def test_each_tensor_may_have_its_own_encoding(tmp_path):
