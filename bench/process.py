@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from time import sleep
@@ -16,6 +16,7 @@ from typing import Any
 from swiftk.files.folders import cache_folder
 
 from .harness import Study
+from .texts import Text
 
 _PEERS = Path(__file__).with_name("peers")
 _CALM = 0.02  # seconds: a process's idle threads spin for some milliseconds, on the cores that the next one needs
@@ -84,9 +85,27 @@ def llama(study: Study, dtype: str, **options: Any) -> Peer:
     return Peer("llama_cpp", python, path=gguf(study.folder, dtype, python), **options)
 
 
-def side_by_side(study: Study, peers: Mapping[str, Any]) -> tuple[dict[str, list[dict[str, Any]]], list[str]]:
-    """Every text by every peer in turn, greedy: the answers of each, and notes. peers: by name, what makes it."""
+def quantised(study: Study, kind: str) -> str:
+    """The study's model as llama.cpp's own quantiser makes it of its 16-bit file; kind as llama.cpp names it."""
+    python = study.given.python_llama
+    source = gguf(study.folder, "f16", python)
+    path = source.replace("-f16-", f"-{kind}-")
+    if not Path(path).is_file():
+        command = [python, str(_PEERS / "gguf_quantise.py"), source, path, kind]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise Missing(f"{python}: {done.stderr.strip().splitlines()[-1]}")
+    return path
+
+
+def side_by_side(
+    study: Study, peers: Mapping[str, Any], texts: Sequence[Text] | None = None, part: str = "texts"
+) -> tuple[dict[str, list[dict[str, Any]]], list[str]]:
+    """Every text, by default those of the study's streams, by every peer in turn, greedy: the answers of each, and
+    notes. peers: by name, what makes it."""
     notes, lanes = [], {}
+    if texts is None:
+        texts = [text for name in study.streams for text in study.texts(name)]
     with ExitStack() as stack:
         for name in study.chosen(peers):
             try:
@@ -96,8 +115,8 @@ def side_by_side(study: Study, peers: Mapping[str, Any]) -> tuple[dict[str, list
         versions = {name.partition(",")[0]: lane.version for name, lane in lanes.items()}
         notes.append("versions: " + ", ".join(f"{peer} {version}" for peer, version in versions.items()))
         order, found = list(lanes), {name: [] for name in lanes}
-        for _ in study.parts({"texts": None}):
-            for text in study.each([text for name in study.streams for text in study.texts(name)]):
+        for _ in study.parts({part: None}):
+            for text in study.each(texts):
                 for name in order:
                     found[name].append(lanes[name].ask("generate", prompt=text.prompt, count=study.tokens))
                 order.reverse()

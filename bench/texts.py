@@ -31,12 +31,16 @@ class Text:
         return list(self.turns[0])
 
 
+def turns(name: str) -> list[list[str]]:
+    """A stream's texts, turn by turn."""
+    return [json.loads(line)["turns"] for line in (_STREAMS / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
 def stream(name: str, folder: Path, count: int | None = None, skip: int = 0) -> list[Text]:
     """`count` texts after the first `skip`, in the tokens of the model in `folder`."""
     tokenizer, end = Tokenizer(folder), None if count is None else skip + count
-    lines = (_STREAMS / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
-    every = [json.loads(line)["turns"] for line in lines[skip:end]]
-    return [Text(name, tuple(tuple(tokenizer.encode(t, i == 0)) for i, t in enumerate(turns))) for turns in every]
+    every = turns(name)[skip:end]
+    return [Text(name, tuple(tuple(tokenizer.encode(t, i == 0)) for i, t in enumerate(text))) for text in every]
 
 
 def noise(vocab: int, count: int, tokens: int = 64) -> list[Text]:

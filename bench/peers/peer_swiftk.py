@@ -19,6 +19,10 @@ class Peer:
             self._options["gate"] = swiftk.TreeRule(confidence=0.0, max_draft=given["chain"], width=(1, 1, 1, 1))
         self.generate([1, 2, 3], 8)
 
+    def sizes(self) -> dict[str, Any]:
+        """What a pass reads of the weights, in bytes, and the memory's rate now, in bytes per second."""
+        return {"bytes": self._lm.model.weight_bytes, "reads": self._lm.model.probe()[0]}
+
     def generate(self, prompt: list[int], count: int) -> dict[str, Any]:
         stream = self._lm.generate(prompt, max_new_tokens=count, **self._options)
         tokens, began = [next(stream).token], perf_counter()
