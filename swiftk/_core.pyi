@@ -400,6 +400,7 @@ def survey(
     drafters: Sequence[str] = (),
 ) -> dict[str, Any]: ...  # what Model() with these would have and take, by the headers alone
 def draft_formats() -> list[str]: ...  # of copies that drafts may read
+def compressions() -> list[str]: ...  # values of quantization_config.quant_method that are read
 def families() -> dict[str, dict[str, Any]]: ...  # the table of them, by model_type
 def read_config(dir: str) -> dict[str, Any]: ...
 def gguf_metadata(path: str) -> dict[str, Any]: ...

@@ -59,6 +59,7 @@ Checkpoint::Checkpoint(std::string where, const std::vector<RawTensor>& tensors)
     entry.view.bytes = t.bytes;
     entry.view.file = t.file.get();
     entry.view.paired = t.paired;
+    entry.view.make = t.make;
     entry.view.encoding = encoding_named(t.dtype).value_or(Encoding::F32);
     if (t.file && (files_.empty() || files_.back() != t.file)) files_.push_back(t.file);
   }
@@ -85,8 +86,9 @@ TensorView Checkpoint::get(const std::string& name, std::initializer_list<int64_
 
 std::vector<float> Checkpoint::floats(const std::string& name, std::initializer_list<int64_t> shape) const {
   const TensorView view = get(name, shape);
+  const std::shared_ptr<const void> made = view.make ? view.make() : nullptr;
   std::vector<float> out(view.bytes / facts(view.encoding).bytes * facts(view.encoding).block);
-  decode(view.encoding, view.data, out.size(), out.data());
+  decode(view.encoding, made ? made.get() : view.data, out.size(), out.data());
   return out;
 }
 

@@ -1,6 +1,7 @@
 // The tensors of a model by the names that its files give them. Nothing is copied.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <map>
 #include <memory>
@@ -12,13 +13,17 @@
 
 namespace swiftk {
 
+// Makes the rows of a tensor, in memory that lasts as long as what it returns.
+using MakeRows = std::function<std::shared_ptr<const void>()>;
+
 struct TensorView {
-  const void* data = nullptr;  // may be misaligned: old files do not pad their header
+  const void* data = nullptr;  // may be misaligned: old files do not pad their header; null where rows are made
   Encoding encoding = Encoding::F32;
   std::vector<int64_t> shape;  // of a matrix: rows, and elements of each
   size_t bytes = 0;
   const MappedFile* file = nullptr;  // null: a host has it
   int paired = 0;                    // as StoredRows has it
+  MakeRows make{};                   // null: they are there
 
   StoredRows rows() const { return {data, static_cast<int>(shape[0]), encoding, paired}; }
 };
@@ -32,6 +37,7 @@ struct RawTensor {
   size_t bytes;
   std::shared_ptr<MappedFile> file{};  // null: a host application has it
   int paired = 0;                      // as StoredRows has it
+  MakeRows make{};                     // in place of data
 };
 
 std::string show_shape(const std::vector<int64_t>& shape);

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "files/compressed.h"
 #include "files/family.h"
 
 namespace swiftk {
@@ -131,9 +132,7 @@ void read_flags(const Fields& in, const Family& family, Config& c) {
   if (const Json* act = in.find("hidden_act"); act && !(act->is(Json::Type::String) && act->string() == "silu")) {
     unsupported("hidden_act", *act, "'silu'");
   }
-  if (const Json* quant = in.find("quantization_config")) {
-    unsupported("quantization_config", *quant, "none; float32, bfloat16 and float16 weights");
-  }
+  if (const Json* compressed = in.find("quantization_config")) check_compression(*compressed);
   c.o_bias = read_biases(in, "attention_bias", family.o_bias, family);
   c.qkv_bias = read_biases(in, "attention_bias", family.qkv_bias, family);
   c.mlp_bias = read_biases(in, "mlp_bias", family.mlp_bias, family);

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "files/compressed.h"
 #include "files/safetensors.h"
 
 namespace swiftk {
@@ -177,7 +178,12 @@ const Json& HfFolder::json() const {
 
 const Checkpoint& HfFolder::tensors() const {
   if (!tensors_) {
-    tensors_ = given_.empty() ? Checkpoint(dir_, read_weights()) : Checkpoint("the host's tensors", given_);
+    const std::string where = given_.empty() ? dir_ : "the host's tensors";
+    std::vector<RawTensor> found = given_.empty() ? read_weights() : given_;
+    tensors_.emplace(where, found);
+    if (const Json* compressed = json().find("quantization_config")) {
+      tensors_.emplace(where, decompress(*compressed, std::move(found)));
+    }
   }
   return *tensors_;
 }

@@ -75,7 +75,8 @@ class Loader {
       copy.head = model_.own.head;
       blocks.push_back(allocate(bytes_of(copy.format)));
     }
-    for (const MatrixJob& job : jobs_.matrices) {
+    for (const MatrixJob& listed : jobs_.matrices) {
+      const auto [job, made] = ready(listed);
       load_matrix(*ctx, job, {}, model_.own, own);
       for (size_t i = 0; i < blocks.size(); ++i) {
         load_matrix(*ctx, job, model_.copies[i].format, model_.copies[i], blocks[i]);
@@ -85,7 +86,7 @@ class Loader {
     model_.own.read_bytes = model_.own.bytes;
     for (Weights& copy : model_.copies) copy.read_bytes = copy.bytes + shared_bytes();
     if (own_form_ == Format::Planes) model_.copies.push_back(upper_of(model_.own));
-    if (!jobs_.embedding.data) return;
+    if (jobs_.embedding.shape.empty()) return;
     model_.ops->device ? load_embedding(*ctx) : keep_embedding();
   }
 
@@ -142,9 +143,8 @@ class Loader {
 
   // The device's table is a copy of its own, unless the head, which is the same, serves as one.
   bool copies_embedding() const {
-    const auto head = [&](const MatrixJob& job) { return job.head() && job.parts[0].data == jobs_.embedding.data; };
-    return model_.ops->device && jobs_.embedding.data &&
-           !(model_.ops->shares_table && std::any_of(jobs_.matrices.begin(), jobs_.matrices.end(), head));
+    return model_.ops->device && !jobs_.embedding.shape.empty() &&
+           !(model_.ops->shares_table && model_.config.tied_head);
   }
 
   void measure() {
@@ -191,6 +191,15 @@ class Loader {
       drop(job.parts);
     }
     model_.ops->upload(ctx, model_.storage.back().as<float>(), staged.data(), floats * sizeof(float));
+  }
+
+  // With the rows that have to be made, which live as long as the others of the pair.
+  static std::pair<MatrixJob, std::vector<std::shared_ptr<const void>>> ready(MatrixJob job) {
+    std::vector<std::shared_ptr<const void>> made;
+    for (TensorView& part : job.parts) {
+      if (part.make) part.data = made.emplace_back(part.make()).get();
+    }
+    return {std::move(job), std::move(made)};
   }
 
   // Its segments, but for where they go: one, or one for each part where these differ in format. None where the form
@@ -374,8 +383,8 @@ class Loader {
   // A device reads rows of a packed matrix: of the head, where they are one.
   void load_embedding(Ctx& ctx) {
     Weight table = model_.own.head;
-    const MatrixJob job{Matrix::Embedding, {jobs_.embedding}, 0, false};
     if (copies_embedding()) {
+      const auto [job, made] = ready({Matrix::Embedding, {jobs_.embedding}, 0, false});
       pack(ctx, describe(job, format_of(model_.dtype)), table, model_.own.bytes, nullptr);
       finished(jobs_.embedding);
       drop(job.parts);
@@ -387,7 +396,8 @@ class Loader {
   // Rows of the embedding are read out of the file; its pages come and go with use.
   void keep_embedding() {
     const TensorView& table = jobs_.embedding;
-    model_.embedding = table.data;
+    if (table.make) model_.made = table.make();
+    model_.embedding = table.make ? model_.made.get() : table.data;
     model_.embedding_encoding = table.encoding;
     for (const auto& file : checkpoint_.files()) {
       if (file.get() == table.file) model_.mappings.push_back(file);

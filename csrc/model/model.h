@@ -50,8 +50,8 @@ inline constexpr int kMostDraftModels = 8;
 struct LoadOptions {
   // Of the packed weights: "auto" (the file's; on the host blocks stay as they are), "float32", "bfloat16", "float16".
   std::string dtype;
-  // Of keys and values: "" or "auto" (the weights'; of blocks float16), or one of the above. A device takes the weights'
-  // alone.
+  // Of keys and values: "" or "auto" (the weights'; of blocks float16), or one of the above. A device takes the
+  // weights' alone.
   std::string kv_dtype{};
   // Copies beside them: names joined by commas ("int4,int3"); "" or "own": none; "auto": int4, or int3, if one fits.
   // "upper" is no copy, but the upper bytes of float16 weights, which are then packed so that they can be read alone.
@@ -94,7 +94,8 @@ struct Model {
 
   std::vector<Buffer> storage;                        // owns what the pointers above point to
   std::vector<std::shared_ptr<MappedFile>> mappings;  // keeps the embedding table mapped,
-  std::shared_ptr<const void> owner;                  // or in the host's memory
+  std::shared_ptr<const void> owner;                  // or in the host's memory,
+  std::shared_ptr<const void> made;                   // or in that where it was made
 };
 
 // The ops that options ask for: the host's, or a device's with the kernels of a pack, which the model then owns.

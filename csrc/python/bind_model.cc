@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/machine.h"
 #include "cuda/backend.h"
+#include "files/compressed.h"
 #include "files/family.h"
 #include "heads/load.h"
 #include "model/draft_model.h"
@@ -334,6 +335,7 @@ void bind_model(py::module_& m) {
     }
     return names;
   });
+  m.def("compressions", &compressions);
   m.def("families", &family_dicts);
   m.def("read_config", [](const std::string& dir) { return config_dict(open_model_files(dir)->config()); }, "dir"_a);
   m.def("probe", &probe, "dtype"_a = "bfloat16", "isa"_a = "", "threads"_a = 0, Release());

@@ -13,6 +13,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+from .. import _core
 from ..errors import CheckpointError, InvalidOption, SwiftkError, UnsupportedModel
 from .hf_folder import CONFIG
 from .safetensors_io import INDEX, WEIGHTS
@@ -113,9 +114,9 @@ def find(given: Any, function: str = "load", role: str = "model") -> Path:
 
 
 def check_config(folder: Path, function: str = "load") -> None:
-    """UnsupportedModel: weights that are packed in few bits, by config.json. What is no JSON is left to its reader."""
+    """UnsupportedModel: weights that are compressed in a way that nothing here reads, by config.json."""
     if found := _quantised(_config(folder)):
-        raise UnsupportedModel(f"[{function}] {folder} {found}; want float32, bfloat16 or float16 weights")
+        raise UnsupportedModel(f"[{function}] {folder} {found}; want {', '.join(_core.compressions())}, or none")
 
 
 Problem = tuple[type[SwiftkError], str, str]  # what to raise, what was found, what to do instead
@@ -244,8 +245,10 @@ def _json(path: Path) -> Mapping[str, Any]:
 
 
 def _quantised(config: Mapping[str, Any]) -> str | None:
-    how = config.get("quantization_config") or config.get("compression_config")
-    if isinstance(how, dict):
+    how = config.get("quantization_config")
+    read = isinstance(how, dict) and how.get("quant_method") in _core.compressions()
+    how = how or config.get("compression_config")
+    if isinstance(how, dict) and not read:
         bits = how.get("bits") or next((n for n in (4, 8) if how.get(f"load_in_{n}bit")), None)
         return f"has weights that are packed by {how.get('quant_method', 'something')}" + (
             f" ({bits} bits)" if bits else ""

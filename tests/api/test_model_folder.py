@@ -95,17 +95,11 @@ FILES = {
         UnsupportedModel,
         ["packed by MLX (4 bits)", "hf download ORG/m "],
     ),
-    "AWQ": (
-        {f"Llama-AWQ/{n}": f for n, f in quantised(quant_method="awq", bits=4).items()},
-        "Llama-AWQ",
+    "AQLM": (
+        {f"Llama-AQLM/{n}": f for n, f in quantised(quant_method="aqlm", bits=2).items()},
+        "Llama-AQLM",
         UnsupportedModel,
-        ["packed by awq (4 bits)", "hf download ORG/Llama "],
-    ),
-    "GPTQ": (
-        {f"m/{n}": f for n, f in quantised(quant_method="gptq", bits=8).items()},
-        "m",
-        UnsupportedModel,
-        ["by gptq (8 bits)"],
+        ["packed by aqlm (2 bits)", "hf download ORG/Llama "],
     ),
     "bitsandbytes": (
         {f"m/{n}": f for n, f in quantised(quant_method="bitsandbytes", load_in_4bit=True).items()},
@@ -113,7 +107,6 @@ FILES = {
         UnsupportedModel,
         ["packed by bitsandbytes (4 bits)"],
     ),
-    "fp8": ({f"m/{n}": f for n, f in quantised(quant_method="fp8").items()}, "m", UnsupportedModel, ["packed by fp8"]),
     "an unknown packing": (
         {f"m/{n}": f for n, f in quantised(quant_method="novel9").items()},
         "m",
@@ -236,7 +229,7 @@ def test_files_and_folders(tmp_path, name):
 
 
 @pytest.mark.parametrize(
-    "name", ["a GGUF file that is none", "a folder of GGUF", "an adapter", "AWQ", "no config.json", "a folder above"]
+    "name", ["a GGUF file that is none", "a folder of GGUF", "an adapter", "AQLM", "no config.json", "a folder above"]
 )
 def test_drafters_alike(tmp_path, tiny_dir, name):
     files, given, error, words = FILES[name]

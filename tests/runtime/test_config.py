@@ -65,7 +65,10 @@ UNSUPPORTED = [
     ({"partial_rotary_factor": 0.5}, "config.partial_rotary_factor=0.5 is not supported \\(supported: 1\\)"),
     ({"rope_parameters": {"partial_rotary_factor": 0.25}}, "config.rope_parameters.partial_rotary_factor=0.25"),
     ({"hidden_act": "gelu"}, "config.hidden_act='gelu' is not supported \\(supported: 'silu'\\)"),
-    ({"quantization_config": {"quant_method": "gptq", "bits": 4}}, "config.quantization_config=.*gptq"),
+    (
+        {"quantization_config": {"quant_method": "hqq"}},
+        r"config.quantization_config.quant_method='hqq' is not supported \(supported: gptq, awq",
+    ),
     ({"head_dim": 15}, "config.head_dim=15 is not supported \\(supported: even"),
 ]
 
