@@ -105,7 +105,10 @@ def _load(
     most = model.config["max_position"]
     if options.context and options.context > most:
         raise InvalidArgument(f"[load] context is {options.context}, want 2..{most} (the model's)")
-    lm = LM(files, model, Tokenizer(files, options.chat_template), defaults, options)
+    tokenizer = Tokenizer(options.tokenizer or files, options.chat_template)
+    if options.tokenizer and (size := len(tokenizer.vocabulary())) > (most := model.config["vocab_size"]):
+        raise InvalidArgument(f"[load] the tokenizer of {options.tokenizer} has {size} tokens, the model {most}")
+    lm = LM(files, model, tokenizer, defaults, options)
     for kind, drafter in zip(model.drafters, drafters, strict=True):
         if kind == "model":
             lm.tokenizer.must_equal(Tokenizer(drafter))

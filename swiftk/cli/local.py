@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from ..errors import InvalidArgument
@@ -29,7 +30,7 @@ class Local:
     """A checkpoint's chat template writes the conversation; without one it is a plain transcript."""
 
     def __init__(self, model: str, loading: Loading, stats: bool = False) -> None:
-        _must_speak(model)
+        _must_speak(loading.get("tokenizer") or model_folder(model))
         self._lm, self._stats = open_model(model, loading), stats
         lm = self._lm
         self._chats = lm.tokenizer.has_template
@@ -82,9 +83,8 @@ class Local:
         return ids
 
 
-def _must_speak(model: str) -> None:
+def _must_speak(folder: Path) -> None:
     """Before the model is loaded: a chat is text."""
-    folder = model_folder(model)
     tokenizer = Tokenizer(folder)
     if not tokenizer.available:
         raise InvalidArgument(f"[chat] {folder} has no tokenizer.json, and a chat is text; want a folder that has one")

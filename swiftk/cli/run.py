@@ -59,7 +59,8 @@ def command(
     """Generate one text from a prompt. If the model has a chat template, it answers the prompt."""
     if page is not None:
         check(page)
-    chats = Tokenizer(model_folder(model), loading.get("chat_template")).has_template
+    words = loading.get("tokenizer") or model_folder(model)
+    chats = Tokenizer(words, loading.get("chat_template")).has_template
     asked = _prompt(prompt, system, chats and not raw, "--raw leaves out" if raw else f"{model} does not have")
     name, folders = _drafters(drafter or [])
     lm = open_model(model, {**loading, "drafter": folders})

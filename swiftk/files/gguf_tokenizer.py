@@ -10,7 +10,7 @@ from typing import Any
 from ..errors import CheckpointError, UnsupportedModel
 
 _NORMAL, _CONTROL, _USER, _BYTE = 1, 3, 4, 6  # of tokenizer.ggml.token_type
-_OUT = "a Hugging Face folder has a tokenizer of its own"
+_OUT = "tokenizer=PATH names another, of a Hugging Face folder or a GGUF file"
 
 _CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _ENDS = r"\s*[\r\n]+|\s+(?!\S)|\s+"

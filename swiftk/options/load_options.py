@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from ..draft.draft_spec import MOST_DRAFTERS
 from ..errors import InvalidArgument, InvalidOption
+from ..files.model_files import open_model_files
 from .fields import described, option, read_all
 from .values import By, Integer, Size, forms
 
@@ -71,15 +72,24 @@ def _drafter_pack(where: str, value: Any) -> list[str] | None:
     return [os.fspath(file) for file in files]
 
 
+def _tokenizer(where: str, value: Any) -> Path | None:
+    path = _path(where, value)
+    if path and not open_model_files(path).has_tokenizer:
+        raise InvalidArgument(f"{where}={str(path)!r} has no tokenizer, want a model's folder or GGUF file")
+    return path
+
+
 def _chat_template(where: str, value: Any) -> Path | None:
-    if value is None:
-        return None
-    if not isinstance(value, (str, os.PathLike)):
-        raise InvalidOption(f"{where}={value!r}, want the path of a file")
-    file = Path(value).expanduser()
-    if not file.is_file():
+    file = _path(where, value)
+    if file and not file.is_file():
         raise InvalidArgument(f"{where}={str(file)!r} is no file, want one with a Jinja template")
     return file
+
+
+def _path(where: str, value: Any) -> Path | None:
+    if not (value is None or isinstance(value, (str, os.PathLike))):
+        raise InvalidOption(f"{where}={value!r}, want the path of a file")
+    return None if value is None else Path(value).expanduser()
 
 
 @described
@@ -162,6 +172,13 @@ class LoadOptions:
         "Maximum memory of keys and values: bytes, or a size such as 6GB or 512MiB. Default: one text of full "
         "length, and an eighth of one for each of the others, but no more than half of the free memory.",
         metavar="SIZE",
+    )
+    tokenizer: str | Path | None = option(
+        None,
+        By(str, _tokenizer),
+        "A model's folder or GGUF file, whose tokenizer and chat template are used in place of the model's own; its "
+        "vocabulary must be the model's. Default: the model's.",
+        metavar="PATH",
     )
     chat_template: str | Path | None = option(
         None,

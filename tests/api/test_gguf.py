@@ -8,7 +8,7 @@ import pytest
 import swiftk
 from gguf_files import of_folder
 from swiftk.cli import main
-from swiftk.errors import CheckpointError, UnsupportedModel
+from swiftk.errors import CheckpointError, InvalidArgument, UnsupportedModel
 from swiftk.files.gguf_tokenizer import build
 from swiftk.testing import make_tiny
 from swiftk.text.tokenizer import Tokenizer
@@ -68,6 +68,21 @@ def test_texts_and_chats_are_those_of_the_folder(tmp_path, folder):
         got, its = (one.generate(prompt, max_new_tokens=24, temperature=0.8, seed=3) for one in (lm, want))
         assert (got.text, got.prompt_tokens) == (its.text, its.prompt_tokens)
     assert lm.generate("x", max_new_tokens=1).prompt_tokens[:2].count(want.tokenizer.encode("")[0]) == 1  # one BOS
+
+
+def test_a_tokenizer_from_elsewhere(tmp_path, folder):
+    path = byte_level(folder, pre="novel9").write(tmp_path / "x.gguf")
+    with pytest.raises(UnsupportedModel, match="tokenizer=PATH names another"):
+        swiftk.load(path).generate("x", max_new_tokens=1)
+    got = swiftk.load(path, tokenizer=folder).generate("The", max_new_tokens=9)
+    want = swiftk.load(folder).generate("The", max_new_tokens=9)
+    assert (got.text, got.prompt_tokens) == (want.text, want.prompt_tokens)
+    assert main(["run", str(path), "The quick", "-n", "4", "--tokenizer", str(folder)]) == 0
+    with pytest.raises(InvalidArgument, match="has no tokenizer, want"):
+        swiftk.load(path, tokenizer=tmp_path)
+    small = make_tiny(tmp_path / "small", "llama3", vocab_size=90, tokenizer=False)
+    with pytest.raises(InvalidArgument, match=r"has 320 tokens, the model 90"):
+        swiftk.load(small, tokenizer=folder)
 
 
 def test_commands(tmp_path, folder, capsys):

@@ -25,6 +25,7 @@ GIVEN = {  # option: as a command line gives it, and what load() is called with
     "draft_memory": ("512MiB", "512MiB"),
     "max_sequences": ("5", 5),
     "kv_memory": ("1.5GB", "1.5GB"),
+    "tokenizer": (str(swiftk.demo_model()),) * 2,
     "chat_template": ("template.jinja", "template.jinja"),
 }
 REST = {  # what a command wants besides, and what of load() it has no choice in
