@@ -57,7 +57,8 @@ typedef struct swiftk_model swiftk_model;
 typedef struct swiftk_load_params {
   size_t struct_size;
   /* Of the weights: null or "auto" (the file's), "float32", "bfloat16", "float16". Blocks of a GGUF file stay as they
-   * are by "auto", and are multiplied by activations rounded to 8 bits; the others decode them. */
+   * are by "auto", and are multiplied by activations rounded to 8 bits; the others decode them. "int8" and "int4" make
+   * such blocks of weights in more bits. */
   const char* dtype; /* or format: what most of the weights are in, of blocks "q4_k", say */
   const char* isa;   /* null: the best of this machine; else "baseline", "avx2", "avx512", "avx512bf16", "amx" */
   int32_t threads;   /* 0: one per core this process may use */

@@ -48,16 +48,17 @@ class Loader {
         drafts_(drafts) {}
 
   void run() {
-    as_stored_ = !drafts_ && !model_.ops->device && automatic(options_.dtype) && has_blocks();
+    choose_kind();
     const DType first = element_of(jobs_.matrices.front().parts.front().encoding);
-    model_.dtype = shape_.dtype = dtype_of(options_.dtype, "dtype", as_stored_ ? DType::F32 : first);
-    model_.kv_dtype = dtype_of(options_.kv_dtype, "kv_dtype", as_stored_ ? DType::F16 : model_.dtype);
+    model_.dtype = shape_.dtype =
+        dtype_of(rounds() ? "auto" : options_.dtype, "dtype", by_parts() ? DType::F32 : first);
+    model_.kv_dtype = dtype_of(options_.kv_dtype, "kv_dtype", by_parts() ? DType::F16 : model_.dtype);
     if (model_.ops->device && model_.kv_dtype != model_.dtype) {
       fail(Status::Unsupported, std::string("[load] kv_dtype is ") + name_of(model_.kv_dtype) + ", on a GPU want " +
                                     name_of(model_.dtype) + ", the weights' dtype");
     }
     if (model_.ops->device) cuda::check_pack(*model_.ops, shape_);
-    own_form_ = model_.own.format = as_stored_ ? most_common() : format_of(model_.dtype);
+    own_form_ = model_.own.format = by_parts() ? most_common() : format_of(model_.dtype);
     drafts_ ? choose_form() : choose_copies();
     if (options_.survey) return measure();
     total_ = jobs_.bytes + (copies_embedding() ? jobs_.embedding.bytes : 0);
@@ -93,11 +94,29 @@ class Loader {
  private:
   static bool automatic(const std::string& name) { return name.empty() || name == "auto"; }
 
+  // Blocks that weights are rounded to are no type of elements.
+  bool rounds() const { return options_.dtype == "int8" || options_.dtype == "int4"; }
+
+  void choose_kind() {
+    if (drafts_) return;
+    if (rounds() && model_.ops->device) {
+      fail(Status::Unsupported,
+           "[load] dtype '" + options_.dtype + "' needs the CPU; on a GPU want bfloat16 or float16");
+    }
+    if (rounds()) {
+      own_kind_ = options_.dtype == "int8" ? Kind::Int8 : Kind::Int4;
+    } else if (!model_.ops->device && automatic(options_.dtype) && has_blocks()) {
+      own_kind_ = Kind::AsStored;
+    }
+  }
+  bool by_parts() const { return own_kind_ != Kind::Same; }
+
   static DType dtype_of(const std::string& name, const char* option, DType otherwise) {
     if (automatic(name)) return otherwise;
     if (const std::optional<DType> found = dtype_named(name)) return *found;
-    fail(Status::InvalidArgument,
-         std::string("[load] ") + option + " is '" + name + "', want auto, float32, bfloat16 or float16");
+    fail(Status::InvalidArgument, std::string("[load] ") + option + " is '" + name +
+                                      "', want auto, float32, bfloat16 or float16" +
+                                      (std::string(option) == "dtype" ? ", or int8 or int4" : ""));
   }
 
   static std::vector<Format> parse_forms(const std::string& asked) {
@@ -130,7 +149,7 @@ class Loader {
     double elements[kFormatCount] = {};
     for (const MatrixJob& job : jobs_.matrices) {
       for (const TensorView& part : job.parts) {
-        elements[static_cast<int>(as_it_is(part))] += static_cast<double>(part.shape[0] * part.shape[1]);
+        elements[static_cast<int>(form_in({}, job, part))] += static_cast<double>(part.shape[0] * part.shape[1]);
       }
     }
     return static_cast<Format>(std::max_element(elements, elements + kFormatCount) - elements);
@@ -242,7 +261,7 @@ class Loader {
 
   // A copy would be no smaller.
   bool shares_head(const MatrixJob& head) const {
-    return as_stored_ && fine_head() && facts(as_it_is(head.parts[0])).bits <= facts(Format::Int8).bits;
+    return by_parts() && fine_head() && facts(form_in({}, head, head.parts[0])).bits <= facts(Format::Int8).bits;
   }
   // Of the model's own weights, that every copy has, too.
   size_t shared_bytes() const {
@@ -253,9 +272,20 @@ class Loader {
     return sum;
   }
 
+  // Of weights in four bits, what llama.cpp's Q4_K_M has in six (llama-quant.cpp): the head, and v and down of some
+  // layers.
+  bool finer(const MatrixJob& job, const TensorView& part) const {
+    if (job.head()) return true;
+    const int n = model_.config.L, i = job.layer, eighth = n / 8;
+    const bool more = i < eighth || i >= 7 * n / 8 || (i - eighth) % 3 == 2;
+    return more && (job.role == Matrix::Down || (job.role == Matrix::Qkv && &part == &job.parts.back()));
+  }
+
   // The format in which a form has a part of a matrix.
   Format form_in(Form form, const MatrixJob& job, const TensorView& part) const {
-    if (!form && as_stored_) return as_it_is(part);
+    if (!form && own_kind_ == Kind::AsStored) return as_it_is(part);
+    if (!form && own_kind_ == Kind::Int8) return Format::Q8_0;
+    if (!form && own_kind_ == Kind::Int4) return finer(job, part) ? Format::Q6_K : Format::Q4_K;
     const Format format = form.value_or(own_form_);
     return in_blocks(format) && job.head() && fine_head() ? Format::Int8 : format;
   }
@@ -410,7 +440,8 @@ class Loader {
   Manifest jobs_;
   KernelShape shape_;
   const bool drafts_;
-  bool as_stored_ = false;         // in the format of each part of a matrix; else in
+  enum class Kind : uint8_t { Same, AsStored, Int8, Int4 };
+  Kind own_kind_ = Kind::Same;     // same: all in
   Format own_form_ = Format::F32;  // planes: drafts may read the upper ones
   size_t done_ = 0, total_ = 0;    // bytes of tensors
 };

@@ -48,7 +48,8 @@ struct DraftModel;
 inline constexpr int kMostDraftModels = 8;
 
 struct LoadOptions {
-  // Of the packed weights: "auto" (the file's; on the host blocks stay as they are), "float32", "bfloat16", "float16".
+  // Of the packed weights: "auto" (the file's; on the host blocks stay as they are), "float32", "bfloat16", "float16";
+  // or "int8", "int4": blocks that are made of them, on the host.
   std::string dtype;
   // Of keys and values: "" or "auto" (the weights'; of blocks float16), or one of the above. A device takes the
   // weights' alone.

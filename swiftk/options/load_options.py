@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -26,6 +26,7 @@ DTYPES = {
     "bf16": "bfloat16",
     "fp16": "float16",
 }
+ROUNDED = {"int8": "int8", "int4": "int4"}  # of weights alone
 
 
 def _device(where: str, value: Any) -> str:
@@ -35,11 +36,14 @@ def _device(where: str, value: Any) -> str:
     return str(device)
 
 
-def _dtype(where: str, value: Any) -> str:
-    dtype = str(value).removeprefix("torch.")
-    if dtype not in DTYPES:
-        raise InvalidArgument(f"{where}={value!r}, want one of {', '.join(sorted(DTYPES))}")
-    return DTYPES[dtype]
+def _of(names: Mapping[str, str]) -> Callable[[str, Any], str]:
+    def dtype(where: str, value: Any) -> str:
+        name = str(value).removeprefix("torch.")
+        if name not in names:
+            raise InvalidArgument(f"{where}={value!r}, want one of {', '.join(sorted(names))}")
+        return names[name]
+
+    return dtype
 
 
 def _isa(where: str, value: Any) -> Any:
@@ -106,13 +110,14 @@ class LoadOptions:
     )
     dtype: str = option(
         "auto",
-        By(str, _dtype),
-        "Weights in memory: auto (as in the checkpoint), float32, bfloat16 or float16.",
+        By(str, _of(DTYPES | ROUNDED)),
+        "Weights in memory: auto (as in the checkpoint), float32, bfloat16, float16, int8 or int4 (rounded when they "
+        "are loaded, on a CPU).",
         metavar="DTYPE",
     )
     kv_dtype: str = option(
         "auto",
-        By(str, _dtype),
+        By(str, _of(DTYPES)),
         "Keys and values: auto (as the weights), float32, bfloat16 or float16. On a GPU, auto. It changes the texts.",
         metavar="DTYPE",
     )

@@ -230,6 +230,48 @@ def test_zeros_and_rows_after_the_last(kernels, encoding, isa, rng):
     assert not got[:, 7].any() and not got[1].any() and got[0].any()
 
 
-def test_bytes_of_another_format_are_refused(rng):
-    with pytest.raises(ValueError, match="the blocks of the format"):
-        ops.Kernels("", 1).pack([normal(rng, 3, 64)], "q4_0")
+def kept(kernels, packed, rows, k):
+    """The matrix [rows, k] that a packed one means, by products with single inputs."""
+    x = 127 * np.eye(k, dtype=f32)
+    return (kernels.residual(x, packed, np.zeros((k, rows), f32)).T / 127).astype(f32)
+
+
+# Of weights from a normal distribution, the error's share of their root mean square: about what llama.cpp's have.
+LOSS = {"Q8_0": 0.0056, "Q4_0": 0.085, "Q4_1": 0.075, "Q5_0": 0.042, "Q5_1": 0.037}
+LOSS |= {"Q4_K": 0.075, "Q5_K": 0.037, "Q6_K": 0.019}
+
+
+@each_isa
+@each_format
+@pytest.mark.parametrize("shape", [(70, 512), (33, 330)], ids=str)
+def test_weights_in_more_bits_are_rounded(kernels, encoding, isa, shape, rng):
+    w = normal(rng, *shape)
+    w[5] = 0
+    w[6] = np.abs(w[6])  # minima of 0
+    found = kept(kernels, kernels.pack([w], encoding.lower()), *shape)
+    assert np.sqrt(((found - w) ** 2).sum() / (w * w).sum()) <= LOSS[encoding]
+    assert not found[5].any()
+    alone = kept(kernels, kernels.pack([w[7:8]], encoding.lower()), 1, shape[1])
+    np.testing.assert_array_equal(alone[0], found[7])
+
+
+@pytest.mark.parametrize("encoding", ["Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"])
+def test_searching_loses_about_no_more_than_the_gguf_package(encoding, rng):
+    from gguf import GGMLQuantizationType, quants
+
+    kernels, w = ops.Kernels("", 2), normal(rng, 64, 512) ** 3
+    theirs = values(encoding, quants.quantize(w, GGMLQuantizationType[encoding]), 512)
+    found = kept(kernels, kernels.pack([w], encoding.lower()), *w.shape)
+    assert ((found - w) ** 2).sum() <= 1.02 * ((theirs - w) ** 2).sum()
+
+
+@each_isa
+@each_format
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_bad_weight_stays_in_its_row(kernels, encoding, isa, bad, rng):
+    w, x = normal(rng, 50, 256), normal(rng, 3, 256)
+    clean = kernels.residual(x, kernels.pack([w], encoding.lower()), np.zeros((3, 50), f32))
+    w[11, 40] = bad
+    got = kernels.residual(x, kernels.pack([w], encoding.lower()), np.zeros((3, 50), f32))
+    others = np.arange(50) != 11
+    assert not np.isfinite(got[:, 11]).any() and got[:, others].tobytes() == clean[:, others].tobytes()

@@ -53,7 +53,6 @@ class Kernels {
     for (size_t i = 0; i < parts.size(); ++i) {
       const py::array& part = parts[i];
       want(part.ndim() == 2 && width(part) == args.k, "parts differ in width");
-      want(!exact_blocks(args.format) || encoding(part) == blocks, "parts want bytes, the blocks of the format");
       want(part.flags() & py::array::c_style, "parts want C order");
       args.part[i] = {part.data(), static_cast<int>(part.shape(0)), encoding(part)};
       n += args.part[i].rows;

@@ -1,4 +1,5 @@
-// Panels of blocks (layout.h) out of what a file has in blocks: the same codes and scales in another order.
+// Panels of blocks (layout.h) out of what a file has in blocks: the same codes and scales in another order; or out of
+// weights in more bits.
 #include <algorithm>
 
 #include "pack_source.h"
@@ -6,14 +7,7 @@
 namespace swiftk::SWIFTK_ISA {
 namespace {
 
-// What 16 rows have of a group.
-struct Codes {
-  uint8_t codes[kQuads][kHalf][4];
-  uint16_t d[kHalf], m[kHalf];
-  int8_t factors[2][kHalf];  // of d, of each half of k; or, of an encoding with minima, of d and of m
-};
-
-void read_group(const PanelSource& s, int first, int group, Codes& out) {
+void take_group(const PanelSource& s, int first, int group, HalfGroup& out) {
   const Encoding encoding = s.stored->encoding;
   const EncodingFacts& its = facts(encoding);
   const int groups = its.block / CodeGroup::kSize;  // of a block of the file
@@ -30,7 +24,7 @@ void read_group(const PanelSource& s, int first, int group, Codes& out) {
 }
 
 // The scales of a block's i-th group. shared: those of all its groups, which every group has.
-void store_scales(const Codes& c, Format f, uint8_t* shared, int i) {
+void store_scales(const HalfGroup& c, Format f, uint8_t* shared, int i) {
   const Layout& layout = layout_of(f);
   uint8_t* const each = shared + layout.scales.shared + i * layout.scales.each;
   uint8_t* const halves = layout.scales.shared ? shared : each;  // where float16s go
@@ -45,14 +39,20 @@ void pack_half(const PanelSource& s, int first, char* dst) {
   const int groups = line_count(s.k, s.format);
   for (int g = 0; g < groups; g += scales.groups) {
     const int present = std::min(scales.groups, groups - g);
+    HalfGroup found[8]{};
+    if (s.rows) {
+      alignas(64) float w[8 * kGroup * kHalf];
+      read_groups(s, first, g * kGroup, present, w);
+      fit_codes(w, present, s.format, found);
+    } else {
+      for (int i = 0; i < present; ++i) take_group(s, first, g + i, found[i]);
+    }
     uint8_t* const shared = out;
     std::fill_n(out, scales.bytes(present), uint8_t{0});
     out += scales.bytes(present);
     for (int i = 0; i < present; ++i, out += layout_of(s.format).group_lines * 64) {
-      Codes c{};
-      read_group(s, first, g + i, c);
-      store_scales(c, s.format, shared, i);
-      store_lines(c.codes[0][0], s.format, out);
+      store_scales(found[i], s.format, shared, i);
+      store_lines(found[i].codes[0][0], s.format, out);
     }
   }
 }

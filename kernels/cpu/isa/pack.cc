@@ -88,6 +88,26 @@ void read_rows(std::vector<float>& decoded, PanelSource& out) {
 
 }  // namespace
 
+void read_group(const PanelSource& s, int row, int k, float* out) {
+  const size_t size = size_of(s.source), first = size_t(row) * s.k + k;
+  if (row < s.count && k + kGroup <= s.k) {
+    for (int i = 0; i < kGroup; i += W) store(out + i, load_any(s.rows + (first + i) * size, s.source));
+  } else {
+    for (int i = 0; i < kGroup; ++i)
+      out[i] = row < s.count && k + i < s.k ? load_element(s.rows, s.source, first + i) : 0.0f;
+  }
+}
+
+void read_groups(const PanelSource& s, int first, int k, int groups, float* out) {
+  for (int row = 0; row < kHalf; ++row) {
+    for (int g = 0; g < groups; ++g) {
+      alignas(64) float elements[kGroup];
+      read_group(s, first + row, k + g * kGroup, elements);
+      for (int i = 0; i < kGroup; ++i) out[(g * kGroup + i) * kHalf + row] = elements[i];
+    }
+  }
+}
+
 void pack_planes(const PanelSource& s, char* dst) {
   const size_t plane = stream_bytes(s.k, s.format);
   each_line(s, [&](int row, int line) {
@@ -127,7 +147,8 @@ void pack(Ctx& ctx, const PackArgs& a) {
         if (panel % ctx.pool.size() != thread) continue;
         PanelSource source{nullptr,     DType::F32,      a.format,     a.k, std::min(kPanelRows, g.rows - row),
                            a.fragments, &a.part[g.part], g.first + row};
-        if (!exact_blocks(a.format)) read_rows(decoded, source);
+        const bool as_it_is = exact_blocks(a.format) && a.part[g.part].encoding == *facts(a.format).exact;
+        if (!as_it_is) read_rows(decoded, source);
         panel_format(a.format).pack(source, static_cast<char*>(a.dst) + panel * bytes);
       }
     });

@@ -38,17 +38,6 @@ Vec code_of(Vec w, Vec inverse, const Codes& c) {
 }
 Vec inverse_of(Vec scale) { return magnitude(scale) > Vec{} ? 1.0f / scale : Vec{}; }
 
-// kGroup elements of a row from column k on, zeros after the last.
-void read_group(const PanelSource& s, int row, int k, float* out) {
-  const size_t size = size_of(s.source), first = size_t(row) * s.k + k;
-  if (row < s.count && k + kGroup <= s.k) {
-    for (int i = 0; i < kGroup; i += W) store(out + i, load_any(s.rows + (first + i) * size, s.source));
-  } else {
-    for (int i = 0; i < kGroup; ++i)
-      out[i] = row < s.count && k + i < s.k ? load_element(s.rows, s.source, first + i) : 0.0f;
-  }
-}
-
 // The largest magnitude of a row; NaN if it has one.
 float largest_of(const PanelSource& s, int row) {
   if (row >= s.count) return 0;
@@ -114,11 +103,8 @@ void quantise_half(const PanelSource& s, int first, char* dst) {
     Block block{};
     const int present = std::min(kBlock, groups - g);
     for (int i = 0; i < present; ++i) {
-      alignas(64) float row_major[kHalf][kGroup], w[kGroup][kHalf];
-      for (int row = 0; row < kHalf; ++row) read_group(s, first + row, (g + i) * kGroup, row_major[row]);
-      for (int k = 0; k < kGroup; ++k) {
-        for (int row = 0; row < kHalf; ++row) w[k][row] = row_major[row][k];
-      }
+      alignas(64) float w[kGroup][kHalf];
+      read_groups(s, first, (g + i) * kGroup, 1, w[0]);
       quantise_rows(w[0], units, c, block.codes[i], block.scales[i]);
     }
     if (s.fragments) {
