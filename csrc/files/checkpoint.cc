@@ -125,6 +125,12 @@ void Checkpoint::drop(const TensorView& tensor) const {
     ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);  // advice: failing is harmless
 }
 
+void Checkpoint::expect(int count, const char* things) const {
+  if (static_cast<size_t>(count) <= tensors_.size()) return;
+  bad_file(where_, "there are " + std::to_string(tensors_.size()) + " tensors, the config has " +
+                       std::to_string(count) + " " + things);
+}
+
 std::vector<std::string> Checkpoint::names() const {
   std::vector<std::string> out;
   for (const auto& [name, entry] : tensors_) out.push_back(name);

@@ -62,6 +62,8 @@ class Checkpoint {
   // The files, kept alive by whoever reads from them after loading (the embedding table stays mapped).
   const std::vector<std::shared_ptr<MappedFile>>& files() const { return files_; }
   std::vector<std::string> names() const;  // sorted
+  // Throws Error(Checkpoint) where there are fewer tensors than things that have one each.
+  void expect(int count, const char* things) const;
 
  private:
   struct Entry {

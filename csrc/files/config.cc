@@ -14,6 +14,7 @@
 namespace swiftk {
 namespace {
 
+constexpr int kMostLayers = 1 << 16;  // each takes memory before its tensors are found
 constexpr const char* kRopeTypes = "default, linear, dynamic, llama3, yarn";
 
 [[noreturn]] void wrong(const std::string& field, const Json* got, const std::string& want) {
@@ -95,6 +96,9 @@ void read_sizes(const Fields& in, const Family& family, Config& c) {
   c.F = in.count("intermediate_size");
   c.V = in.count("vocab_size");
   c.L = in.count("num_hidden_layers");
+  if (c.L > kMostLayers) {
+    wrong("num_hidden_layers", in.find("num_hidden_layers"), "at most " + std::to_string(kMostLayers));
+  }
   c.n_kv = in.count("num_key_value_heads", family.kv_heads && !in.given("num_key_value_heads") ? family.kv_heads : c.H);
   if (c.H % c.n_kv != 0) {
     const std::string heads = std::to_string(c.H);

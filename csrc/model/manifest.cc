@@ -28,6 +28,7 @@ Manifest::Manifest(const ModelFiles& files, Model& model, bool layers)
 
 void Manifest::add_layers(Model& model, const std::string& prefix) {
   const Config& c = model.config;
+  checkpoint_.expect(c.L, "layers");  // before there is memory for them
   model.own.layers.resize(c.L);
   for (int i = 0; i < c.L; ++i) add_layer(c, prefix + std::to_string(i) + ".", i, model.own.layers[i], c.D);
   refuse_others(std::string("a ") + c.family->model_type, c.L, prefix);

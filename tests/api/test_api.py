@@ -251,7 +251,7 @@ def test_module_level_generate(tiny_dir, lm):
     ("arguments", "error"),
     [
         ({"device": "cuda:99"}, DeviceError),
-        ({"dtype": "int4"}, InvalidArgument),
+        ({"dtype": "int5"}, InvalidArgument),
         ({"isa": "avx9000", "device": "cpu"}, InvalidArgument),
         ({"context": 1 << 20}, InvalidArgument),
         ({"thread": 1}, InvalidOption),

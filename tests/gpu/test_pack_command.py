@@ -69,7 +69,7 @@ def test_kernels_of_a_drafter(tmp_path, copies):
         (["--show", "/no/file"], "/no/file: No such file"),
         (["--model", "/no/dir", "--arch", "stub", "-o", "a.pack"], "/no/dir is not a directory"),
         (["--model", "demo", "--arch", "volta", "-o", "a.pack"], "arch is 'volta', want sm_80"),
-        (["--model", "demo", "--arch", "stub", "-o", "a.pack", "--dtype", "int4"], "dtype='int4'"),
+        (["--model", "demo", "--arch", "stub", "-o", "a.pack", "--dtype", "int4"], "[dtype] got 'int4', want"),
         (["--model", "demo", "--arch", "stub", "-o", "a.pack", "--matmuls", "blas"], "'blas', want 'triton'"),
         (["--model", "demo", "--arch", "stub", "-o", "a.pack", "--dtype", "float32", "--matmuls", "cuda"], "16-bit"),
         (["--model", "demo", "--arch", "stub", "-o", "a.pack", "--draft-weights", "int5"], "draft_weights=['int5']"),

@@ -5,10 +5,13 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 from swiftk._testing import ops
 
 from building import call, find_cmake
+from compressed import Compressed, gptq
+from gguf_files import TYPES, Entry, of_folder, random_blocks
 from patience import PATIENCE
 from swiftk.testing import make_tiny
 
@@ -18,29 +21,52 @@ SOURCE = ROOT / "tests" / "native"
 pytestmark = pytest.mark.exhaustive
 
 
-# The widest vectors overrun the furthest; races do not depend on them, and baseline compiles fastest.
-@pytest.mark.parametrize("sanitizer, isa", [("address", ops.isas()[0]), ("thread", "baseline")])
-def test_ops(tmp_path, sanitizer, isa):
+def build(tmp_path, program, sanitizer, isas):
+    """A program of tests/native, with a sanitizer."""
     cmake = find_cmake()
     if cmake is None:
         pytest.skip("needs CMake, which the test extra brings")
     generator = ["-G", "Ninja"] if shutil.which("ninja") else []
+    debug = ["-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_CXX_FLAGS_DEBUG=-O1"]
+    how = [f"-DSWIFTK_SANITIZE={sanitizer}", f"-DSWIFTK_ISAS={isas}"]
+    call(cmake, *generator, "-S", SOURCE, "-B", tmp_path, *how, *debug)
+    call(cmake, "--build", tmp_path, "--target", program, "-j", len(os.sched_getaffinity(0)))
+    return tmp_path / program
+
+
+# The widest vectors overrun the furthest; races do not depend on them, and baseline compiles fastest.
+@pytest.mark.parametrize("sanitizer, isa", [("address", ops.isas()[0]), ("thread", "baseline")])
+def test_ops(tmp_path, sanitizer, isa):
     isas = "baseline" if isa == "baseline" else f"baseline;{isa}"  # CMake insists on baseline
-    call(
-        cmake,
-        *generator,
-        "-S",
-        SOURCE,
-        "-B",
-        tmp_path,
-        f"-DSWIFTK_SANITIZE={sanitizer}",
-        f"-DSWIFTK_ISAS={isas}",
-        "-DCMAKE_BUILD_TYPE=Debug",
-        "-DCMAKE_CXX_FLAGS_DEBUG=-O1",
-    )
-    call(cmake, "--build", tmp_path, "--target", "ops_check", "-j", len(os.sched_getaffinity(0)))
-    done = subprocess.run([tmp_path / "ops_check", isa], capture_output=True, text=True, timeout=PATIENCE)
+    program = build(tmp_path, "ops_check", sanitizer, isas)
+    done = subprocess.run([program, isa], capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_damaged_files(tmp_path):
+    """A GGUF file of several encodings with its words, and a folder that GPTQ made, damaged in some thousand ways."""
+    program = build(tmp_path / "build", "file_fuzz", "address", "baseline")
+    sizes = {"hidden_size": 256, "intermediate_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2}
+    tiny = make_tiny(tmp_path / "tiny", "llama3", layers=1, vocab=40, tokenizer=False, **sizes)
+    encodings = {"": "Q8_0", "attn_v": "Q5_1", "ffn_up": "F16", "token_embd": "Q4_0"}
+    file = of_folder(tiny, encodings)
+    data = random_blocks("Q4_K", 256, 256, np.random.default_rng(1))
+    file.tensors["blk.0.ffn_down.weight"] = Entry((256, 256), TYPES["Q4_K"], data)
+    words = {"model": "llama", "tokens": [f"<{i}>" for i in range(40)], "scores": [0.0] * 40, "eos_token_id": 2}
+    file.metadata |= {f"tokenizer.ggml.{name}": value for name, value in words.items()}
+    gguf = file.write(tmp_path / "x.gguf")
+    folder = Compressed(tmp_path, *gptq(), layers=1, vocab=40).folder
+    for model, damaged, runs in ((gguf, gguf, 4000), (folder, folder / "model.safetensors", 2000)):
+        done = subprocess.run(
+            [program, model, damaged, str(runs), "1"],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            env={**os.environ, "ASAN_OPTIONS": "allocator_may_return_null=1"},
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        became = int(done.stdout.split()[2])
+        assert 0 < became < runs, done.stdout
 
 
 def test_engine_and_its_threads(tmp_path):

@@ -1,19 +1,16 @@
 """Compressed Hugging Face checkpoints have the bits of what their formats' own words say their weights are."""
 
 import json
-import shutil
 
 import numpy as np
 import pytest
 
+from compressed import Compressed, f32, gptq, scales, words
 from swiftk import _core
 from swiftk.errors import CheckpointError, UnsupportedModel
 from swiftk.files.safetensors_io import read_folder
-from swiftk.testing import make_tiny
 
 IDS = np.random.default_rng(3).integers(3, 300, 60).astype(np.int32)
-LINEAR = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-f32 = np.float32
 
 
 def logits(path, **options):
@@ -22,48 +19,7 @@ def logits(path, **options):
     return session.logits[0].copy()
 
 
-def write(folder, tensors):
-    """tensors: arrays by name, or (dtype of safetensors, array of its bits)."""
-    header, data, names = {}, b"", {"f": "F", "i": "I", "u": "U"}
-    for name, t in tensors.items():
-        dtype, bits = t if isinstance(t, tuple) else (names[t.dtype.kind] + str(8 * t.dtype.itemsize), t)
-        end = len(data) + bits.nbytes
-        header[name] = {"dtype": dtype, "shape": list(bits.shape), "data_offsets": [len(data), end]}
-        data += np.ascontiguousarray(bits).tobytes()
-    text = json.dumps(header).encode()
-    (folder / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + data)
-
-
-class Model:
-    """A tiny model whose matrices are made by make(rows, k, rng) -> (parts by name, the matrix that they mean)."""
-
-    def __init__(self, tmp_path, config, make, **sizes):
-        sizes = {
-            "hidden_size": 128,
-            "intermediate_size": 256,
-            "num_attention_heads": 4,
-            "num_key_value_heads": 2,
-        } | sizes
-        self.plain = make_tiny(tmp_path / "plain", "llama3", dtype="float32", layers=2, tokenizer=False, **sizes)
-        self.folder = tmp_path / "compressed"
-        shutil.copytree(self.plain, self.folder)
-        its = json.loads((self.folder / "config.json").read_text())
-        (self.folder / "config.json").write_text(json.dumps({**its, "quantization_config": config}))
-        rng, whole = np.random.default_rng(7), {n: np.array(t.bits) for n, t in read_folder(self.plain).items()}
-        self.tensors = {}
-        for name, x in list(whole.items()):
-            if name.split(".")[-2] not in LINEAR:
-                self.tensors[name] = x
-                continue
-            parts, whole[name] = make(*x.shape, rng)
-            self.tensors |= {f"{name.removesuffix('.weight')}.{part}": bits for part, bits in parts.items()}
-        write(self.plain, whole)
-        self.write()
-
-    def write(self):
-        write(self.folder, self.tensors)
-        return self.folder
-
+class Model(Compressed):
     def check(self, dtype):
         """The bits of the plain folder where all is decoded, and nearly these by the format that it is packed in."""
         want = logits(self.plain)
@@ -73,42 +29,9 @@ class Model:
         assert np.sqrt(np.mean((logits(self.folder) - want) ** 2)) < 0.05 * want.std()
 
 
-def words(codes, bits, axis):
-    """Codes as int32 words along an axis, the first in the lowest bits."""
-    codes = np.moveaxis(codes.astype(np.uint32), axis, -1)
-    codes = np.pad(codes, [(0, 0)] * (codes.ndim - 1) + [(0, -codes.shape[-1] % (32 // bits))])
-    codes = codes.reshape(*codes.shape[:-1], -1, 32 // bits)
-    packed = (codes << (bits * np.arange(32 // bits, dtype=np.uint32))).sum(-1, dtype=np.uint32)
-    return np.moveaxis(packed, -1, axis).view(np.int32)
-
-
-def scales(rng, *shape, dtype=np.float16):
-    return rng.uniform(0.002, 0.01, shape).astype(dtype)
-
-
 def bfloat16(x):
     bits = np.asarray(x, f32).view(np.uint32) >> 16
     return ("BF16", bits.astype(np.uint16)), (bits << 16).astype(np.uint32).view(f32)
-
-
-def gptq(bits=4, group=32, version=1, symmetric=False, order=False):
-    def make(rows, k, rng):
-        size = k if group < 0 else group
-        codes = rng.integers(0, 1 << bits, (k, rows))
-        zeros = rng.integers(0, 1 << bits, (k // size, rows))
-        zeros = np.full_like(zeros, 1 << (bits - 1)) if symmetric else zeros
-        s, g = scales(rng, k // size, rows) / np.float16(1 << max(0, bits - 4)), np.arange(k) // size
-        if order:
-            g = rng.permutation(g)
-        stored = words(zeros, bits, 1).view(np.uint32)
-        if version == 1:  # less one each; of zero, one is borrowed from the next
-            stored = stored - np.uint32(sum(1 << at for at in range(0, 32, bits)))
-        parts = {"qweight": words(codes, bits, 0), "qzeros": stored.view(np.int32), "scales": s}
-        parts["g_idx"] = g.astype(np.int32)
-        return parts, np.ascontiguousarray((s[g].astype(f32) * (codes - zeros[g]).astype(f32)).T)
-
-    config = {"quant_method": "gptq", "bits": bits, "group_size": group, "desc_act": order, "sym": symmetric}
-    return config | ({"checkpoint_format": "gptq_v2"} if version == 2 else {}), make
 
 
 @pytest.mark.parametrize(

@@ -119,6 +119,8 @@ WRONG = [
     ({"num_key_value_heads": 3}, "config.num_key_value_heads is 3, want a divisor of num_attention_heads=4"),
     ({"num_key_value_heads": 0}, "config.num_key_value_heads is 0"),
     ({"num_hidden_layers": None}, "config.num_hidden_layers is missing"),
+    ({"num_hidden_layers": 1 << 28}, "config.num_hidden_layers is 268435456, want at most 65536"),
+    ({"num_hidden_layers": 50000}, "there are [0-9]+ tensors, the config has 50000 layers"),
     ({"num_hidden_layers": 4}, "tensor model.layers.3.input_layernorm.weight is missing"),
     ({"vocab_size": REMOVE}, "config.vocab_size is missing"),
     ({"vocab_size": 321}, "model.embed_tokens.weight has shape \\[320, 64\\], the config wants \\[321, 64\\]"),

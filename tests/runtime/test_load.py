@@ -60,7 +60,7 @@ def test_error_in_progress_comes_through(folder):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"dtype": "int4"}, "dtype is 'int4', want auto, float32, bfloat16 or float16"),
+        ({"dtype": "int5"}, "dtype is 'int5', want auto, float32, bfloat16 or float16"),
         ({"kv_dtype": "int8"}, "kv_dtype is 'int8', want auto, float32, bfloat16 or float16"),
         ({"isa": "mmx"}, "isa is 'mmx', this machine has .*"),
         ({"threads": -1}, "threads is -1, want 0"),
