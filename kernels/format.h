@@ -67,6 +67,8 @@ static_assert(facts(format_of(DType::F32)).bits == 32 && facts(format_of(DType::
 
 // The format that holds what an encoding does; none: matmuls read what it decodes to.
 constexpr std::optional<Format> format_of(Encoding e) {
+  if (e == Encoding::Q3_K) return Format::Q6_K;    // the same with codes of fewer values
+  if (e == Encoding::IQ4_NL) return Format::Q8_0;  // whose table is of bytes
   for (int i = 0; i < kFormatCount; ++i) {
     if (kFormats[i].exact == e) return static_cast<Format>(i);
   }

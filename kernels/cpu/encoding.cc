@@ -115,22 +115,26 @@ void q2_k(const uint8_t* b, float* out) {
   }
 }
 
-void q3_k(const uint8_t* b, float* out) {
-  const uint8_t *high = b, *codes = b + 32, *scales = b + 96;
-  const float d = half(b + 108);
-  for (int i = 0; i < 256; ++i) {
-    const int run = i / 32, l = i % 32, j = i / 16;
-    const int low = j < 8 ? scales[j] & 15 : scales[j - 8] >> 4, top = scales[8 + j % 4] >> 2 * (j / 4) & 3;
-    const int n = (codes[32 * (run / 4) + l] >> 2 * (run % 4) & 3) - (high[l] >> run & 1 ? 0 : 4);
-    out[i] = d * static_cast<float>((low | top << 4) - 32) * static_cast<float>(n);
+// As six bits: 32 means zero there, too.
+void q3_k(const uint8_t* b, int j, CodeGroup& g) {
+  const uint8_t *high = b, *codes = b + 32 + 32 * (j / 4), *scales = b + 96;
+  g.d = half_bits(b + 108);
+  for (int i = 0; i < 2; ++i) {
+    const int part = 2 * j + i, low = part < 8 ? scales[part] & 15 : scales[part - 8] >> 4;
+    g.factor[i] = static_cast<int8_t>((low | (scales[8 + part % 4] >> 2 * (part / 4) & 3) << 4) - 32);
+  }
+  for (int l = 0; l < 32; ++l) {
+    g.codes[l] = static_cast<uint8_t>(32 + (codes[l] >> 2 * (j % 4) & 3) - (high[l] >> j & 1 ? 0 : 4));
   }
 }
 
 constexpr int kTable[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 
-void iq4_nl(const uint8_t* b, float* out) {
-  const float d = half(b);
-  each_nibble(b + 2, out, [d](int n, int) { return static_cast<float>(kTable[n]) * d; });
+// As bytes.
+void iq4_nl(const uint8_t* b, int, CodeGroup& g) {
+  g.d = half_bits(b);
+  nibbles(b + 2, g.codes);
+  for (uint8_t& code : g.codes) code = static_cast<uint8_t>(128 + kTable[code]);
 }
 
 void iq4_xs(const uint8_t* b, float* out) {
@@ -193,11 +197,11 @@ constexpr EncodingFacts kEncodings[kEncodingCount] = {
     facts_of<32, 22, q5_0, 16>("Q5_0"),
     facts_of<32, 24, q5_1, kMinima>("Q5_1"),
     facts_of<256, 84, q2_k>("Q2_K"),
-    facts_of<256, 110, q3_k>("Q3_K"),
+    facts_of<256, 110, q3_k, 32>("Q3_K"),
     facts_of<256, 144, q4_k, kMinima>("Q4_K"),
     facts_of<256, 176, q5_k, kMinima>("Q5_K"),
     facts_of<256, 210, q6_k, 32>("Q6_K"),
-    facts_of<32, 18, iq4_nl>("IQ4_NL"),
+    facts_of<32, 18, iq4_nl, 128>("IQ4_NL"),
     facts_of<256, 136, iq4_xs>("IQ4_XS"),
     facts_of<32, 17, mxfp4>("MXFP4"),
 };

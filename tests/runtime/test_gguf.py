@@ -17,7 +17,9 @@ from swiftk.testing import make_tiny
 
 IDS = np.random.default_rng(3).integers(3, 300, 120).astype(np.int32)
 FAMILIES = ["llama1", "llama2", "llama3", "codellama", "yi", "deepseek-coder", "mistral", "qwen2", "qwen3"]
-CODED = ["Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K"]  # which matmuls read as they are
+# What matmuls read as it is, and in which form.
+CODED = {name: name.lower() for name in ("Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K")}
+CODED |= {"Q3_K": "q6_k", "IQ4_NL": "q8_0"}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
 
 
@@ -83,7 +85,7 @@ def in_blocks(tmp_path, encoding):
     sizes = {"hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 4, "num_key_value_heads": 2}
     folder = make_tiny(tmp_path / "hf", "llama3", dtype="float32", layers=2, tokenizer=False, **sizes)
     file, rng = of_folder(folder), np.random.default_rng(5)
-    scale = {"Q8_0": 1e-3, "MXFP4": 1}.get(encoding, 4e-3) / {"Q6_K": 64, "Q3_K": 24, "IQ4_XS": 400}.get(encoding, 1)
+    scale = {"Q8_0": 1e-3, "MXFP4": 1}.get(encoding, 4e-3) / {"Q6_K": 64, "Q3_K": 24, "IQ4_XS": 400, "IQ4_NL": 8}.get(encoding, 1)
     weights = {name: Tensor(t.dtype, t.bits.copy()) for name, t in read_folder(folder).items()}  # written again below
     names = {"attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj"}
     names |= {"attn_output": "self_attn.o_proj", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj"}
@@ -127,9 +129,9 @@ def test_blocks_without_matmuls_of_their_own_become_floats(tmp_path, encoding):
 def test_blocks_stay_as_they_are(tmp_path, encoding):
     path, _ = in_blocks(tmp_path, encoding)
     model = _core.Model(str(path))
-    assert (model.dtype, model.kv_dtype) == (encoding.lower(), "float16")
+    assert (model.dtype, model.kv_dtype) == (CODED[encoding], "float16")
     rows = 2 * (512 + 256 + 1024 + 2 * 256) + model.config["vocab_size"]  # of 256 inputs; the embedding is not kept
-    elements, size, _ = BLOCKS[encoding]
+    elements, size, _ = BLOCKS[CODED[encoding].upper()]
     whole = rows * 256 / elements * size
     assert whole <= model.weight_bytes <= 1.03 * (whole + 32 * 256 / elements * size)  # panels have 32 rows
     got, want = logits(path), logits(path, dtype="float32")

@@ -53,9 +53,12 @@ samplings = st.one_of(
 )
 
 
-@given(family=st.sampled_from(FAMILIES), rule=rules, sampling=samplings, n=st.integers(1, 40))
-def test_any_speculation_equals_plain(tiny_model, family, rule, sampling, n):
-    model = tiny_model(family, layers=LAYERS)
+dtypes = st.sampled_from(["auto", "int8", "int4"])
+
+
+@given(family=st.sampled_from(FAMILIES), dtype=dtypes, rule=rules, sampling=samplings, n=st.integers(1, 40))
+def test_any_speculation_equals_plain(tiny_model, family, dtype, rule, sampling, n):
+    model = tiny_model(family, layers=LAYERS, load_dtype=dtype)
     plain = decode(open_session(model, sampling=sampling), PROMPT, n)
     fast = decode(open_session(model, sampling=sampling), PROMPT, n, rule)
     assert fast.tokens == plain.tokens

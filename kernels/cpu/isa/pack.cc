@@ -147,7 +147,7 @@ void pack(Ctx& ctx, const PackArgs& a) {
         if (panel % ctx.pool.size() != thread) continue;
         PanelSource source{nullptr,     DType::F32,      a.format,     a.k, std::min(kPanelRows, g.rows - row),
                            a.fragments, &a.part[g.part], g.first + row};
-        const bool as_it_is = exact_blocks(a.format) && a.part[g.part].encoding == *facts(a.format).exact;
+        const bool as_it_is = exact_blocks(a.format) && format_of(a.part[g.part].encoding) == a.format;
         if (!as_it_is) read_rows(decoded, source);
         panel_format(a.format).pack(source, static_cast<char*>(a.dst) + panel * bytes);
       }
