@@ -85,7 +85,8 @@ def in_blocks(tmp_path, encoding):
     sizes = {"hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 4, "num_key_value_heads": 2}
     folder = make_tiny(tmp_path / "hf", "llama3", dtype="float32", layers=2, tokenizer=False, **sizes)
     file, rng = of_folder(folder), np.random.default_rng(5)
-    scale = {"Q8_0": 1e-3, "MXFP4": 1}.get(encoding, 4e-3) / {"Q6_K": 64, "Q3_K": 24, "IQ4_XS": 400, "IQ4_NL": 8}.get(encoding, 1)
+    large = {"Q6_K": 64, "Q3_K": 24, "IQ4_XS": 400, "IQ4_NL": 8}.get(encoding, 1)
+    scale = {"Q8_0": 1e-3, "MXFP4": 1}.get(encoding, 4e-3) / large
     weights = {name: Tensor(t.dtype, t.bits.copy()) for name, t in read_folder(folder).items()}  # written again below
     names = {"attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj"}
     names |= {"attn_output": "self_attn.o_proj", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj"}
