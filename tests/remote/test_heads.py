@@ -221,7 +221,7 @@ def test_a_client_needs_no_layers(url, lm, target, folders, tmp_path):
     small = remote.cut(target, tmp_path / "small")
     size = (small / "model.safetensors").stat().st_size
     assert size < 0.5 * (target / "model.safetensors").stat().st_size
-    with pytest.raises(swiftk.CheckpointError, match=r"layers\.0"):
+    with pytest.raises(swiftk.CheckpointError, match="there are 2 tensors, the config has 8 layers"):
         swiftk.load(small)
     text, rows = states(lm, "eagle1", PROMPT, **ASKED, **GREEDY)
     found = []
