@@ -56,10 +56,10 @@ typedef struct swiftk_model swiftk_model;
 
 typedef struct swiftk_load_params {
   size_t struct_size;
-  /* Of the weights: null or "auto" (the file's), "float32", "bfloat16", "float16". Blocks of a GGUF file stay as they
-   * are by "auto", and are multiplied by activations rounded to 8 bits; the others decode them. "int8" and "int4" make
-   * such blocks of weights in more bits. */
-  const char* dtype; /* or format: what most of the weights are in, of blocks "q4_k", say */
+  /* Of the weights: null or "auto" (as the file has them), "float32", "bfloat16" or "float16"; or "int8" or "int4", to
+   * which the CPU rounds them as it loads. With "auto" a CPU keeps quantised weights as they are, and matmuls round
+   * activations to 8 bits. "float32" and the other two decode them. */
+  const char* dtype;
   const char* isa;   /* null: the best of this machine; else "baseline", "avx2", "avx512", "avx512bf16", "amx" */
   int32_t threads;   /* 0: one per core this process may use */
   int (*progress)(void* user, size_t bytes_done, size_t bytes_total); /* null, or called as it loads; nonzero cancels */
@@ -77,7 +77,9 @@ typedef struct swiftk_load_params {
   const char* drafter;
   const char* drafter_packs; /* on a GPU: what `swiftk pack --drafter` made; several files are joined by colons, in the
                               * order of the draft models */
-  const char* kv_dtype;      /* of keys and values: null or "auto" (the weights', of blocks float16), or as dtype; it changes the texts */
+  /* Of keys and values: null or "auto" (the weights'; float16 where weights are in 8 bits or fewer), "float32",
+   * "bfloat16" or "float16". It changes the texts. */
+  const char* kv_dtype;
 } swiftk_load_params;
 #define SWIFTK_LOAD_PARAMS_INIT \
   {sizeof(swiftk_load_params), NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, 0, NULL, NULL, NULL}
@@ -87,7 +89,7 @@ typedef struct swiftk_model_info {
   int32_t vocab, layers, hidden, heads, kv_heads, head_dim, ffn, context;
   int32_t threads;
   const char* model_type; /* these strings live as long as the model */
-  const char* dtype;
+  const char* dtype;      /* of the weights; where they are in 8 bits or fewer, the format of most of them: "q4_k" */
   const char* isa;
   uint64_t weight_bytes;
   const int32_t* eos_ids; /* [n_eos] from generation_config.json, else config.json, else the tokenizer's files */

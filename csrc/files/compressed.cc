@@ -16,8 +16,8 @@ namespace {
 
 constexpr int kGroup = 32;  // elements of a block of the encodings below
 
-// Of a matrix [rows, k]: value(row, i) = scale * (code(row, i) - zero), where scale and zero are those of the row and
-// of i's group.
+// The scales and zeros of a matrix [rows, k]. Element (row, i) is scale * (code - zero); a scale and a zero belong to
+// one row and one group of inputs.
 struct Grid {
   int64_t groups = 1;
   std::vector<float> scales;  // [groups, rows]
@@ -493,7 +493,7 @@ std::vector<RawTensor> decompress(const Json& config, std::vector<RawTensor> ten
       "qzeros",           "scales",           "g_idx",       "weight_shape",
       "weight_scale",     "weight_g_idx",     "input_scale", "weight_zero_point",
       "input_zero_point", "weight_scale_inv", "qweight",     "weight_packed"};
-  // What the closures below read stays where it is as long as one of them does.
+  // The closures below point into these tensors, and each shares ownership of them.
   const auto files = std::make_shared<const std::vector<RawTensor>>(std::move(tensors));
   const auto split = [](const std::string& name) {
     const size_t dot = name.rfind('.');

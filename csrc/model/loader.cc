@@ -21,7 +21,7 @@ size_t elements(const VectorJob& job) {
 
 size_t lines(size_t bytes) { return (bytes + 63) / 64 * 64; }  // whole cache lines, as packed matrices begin on one
 
-// Of a copy of the weights; none: the model's own.
+// The format of a copy of the weights. None stands for the model's own weights.
 using Form = std::optional<Format>;
 
 size_t rounded(size_t floats) { return (floats + 15) / 16 * 16; }  // vectors start on cache lines
@@ -144,7 +144,7 @@ class Loader {
     return false;
   }
 
-  // What most elements of the matrices are packed in.
+  // The format in which most elements of all matrices are packed.
   Format most_common() const {
     double elements[kFormatCount] = {};
     for (const MatrixJob& job : jobs_.matrices) {
@@ -155,7 +155,7 @@ class Loader {
     return static_cast<Format>(std::max_element(elements, elements + kFormatCount) - elements);
   }
 
-  // Of what no format holds, panels have the values.
+  // The format that holds a part exactly. Encodings that no format holds are decoded to float32.
   static Format as_it_is(const TensorView& part) { return format_of(part.encoding).value_or(Format::F32); }
 
   char* allocate(size_t bytes) { return model_.storage.emplace_back(*model_.ops, bytes).as<char>(); }
@@ -263,7 +263,7 @@ class Loader {
   bool shares_head(const MatrixJob& head) const {
     return by_parts() && fine_head() && facts(form_in({}, head, head.parts[0])).bits <= facts(Format::Int8).bits;
   }
-  // Of the model's own weights, that every copy has, too.
+  // The bytes of the model's own weights that all copies share: the head's, or none.
   size_t shared_bytes() const {
     size_t sum = 0;
     for (const MatrixJob& job : jobs_.matrices) {
@@ -272,8 +272,8 @@ class Loader {
     return sum;
   }
 
-  // Of weights in four bits, what llama.cpp's Q4_K_M has in six (llama-quant.cpp): the head, and v and down of some
-  // layers.
+  // Whether int4 keeps a part in six bits. The choice is that of llama.cpp's Q4_K_M (llama-quant.cpp): the head, and v
+  // and down of some layers.
   bool finer(const MatrixJob& job, const TensorView& part) const {
     if (job.head()) return true;
     const int n = model_.config.L, i = job.layer, eighth = n / 8;

@@ -48,11 +48,11 @@ struct DraftModel;
 inline constexpr int kMostDraftModels = 8;
 
 struct LoadOptions {
-  // Of the packed weights: "auto" (the file's; on the host blocks stay as they are), "float32", "bfloat16", "float16";
-  // or "int8", "int4": blocks that are made of them, on the host.
+  // The dtype of the packed weights: "float32", "bfloat16" or "float16"; or "auto": as in the file, where the host also
+  // keeps quantised blocks; or "int8" or "int4": the host rounds weights to such blocks.
   std::string dtype;
-  // Of keys and values: "" or "auto" (the weights'; of blocks float16), or one of the above. A device takes the
-  // weights' alone.
+  // The dtype of keys and values: "float32", "bfloat16" or "float16"; or "" or "auto": that of the weights, and float16
+  // where these are quantised. A device takes that of the weights alone.
   std::string kv_dtype{};
   // Copies beside them: names joined by commas ("int4,int3"); "" or "own": none; "auto": int4, or int3, if one fits.
   // "upper" is no copy, but the upper bytes of float16 weights, which are then packed so that they can be read alone.

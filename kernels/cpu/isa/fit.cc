@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kMostGroups = 8;  // of a block
 
-// What is fitted: value = scale * code + min, codes from `low` to `high`; min is 0, or at most 0.
+// A fit of some elements: each is about scale * code + min. min is never above 0; without minima it is 0.
 struct Fit {
   Vec scale, min;
 };
