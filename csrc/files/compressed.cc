@@ -75,6 +75,9 @@ float number(const RawTensor& t, int64_t i) {
   return out;
 }
 constexpr std::initializer_list<const char*> kFloats = {"F16", "BF16", "F32"};
+bool of_floats(const RawTensor& t) {
+  return std::any_of(kFloats.begin(), kFloats.end(), [&](const char* type) { return t.dtype == type; });
+}
 
 // The group of each input by g_idx; empty where they are in turn.
 std::vector<int32_t> order_of(const RawTensor& t, int64_t group, int64_t groups) {
@@ -92,6 +95,11 @@ std::vector<int32_t> order_of(const RawTensor& t, int64_t group, int64_t groups)
 int64_t integer_or(const Json& config, const char* field, int64_t otherwise) {
   const Json* value = config.find(field);
   return value && value->is_integer() ? value->integer() : otherwise;
+}
+
+std::string text_of(const Json& config, const char* field) {
+  const Json* value = config.find(field);
+  return value && value->is(Json::Type::String) ? value->string() : "";
 }
 
 int64_t group_size(const Json& config, int64_t k) {
@@ -135,8 +143,7 @@ Codes gptq(const Json& config, const RawTensor& owner, const Parts& parts) {
     bad(packed, "has " + std::to_string(rows) + " columns, want a multiple of " + std::to_string(per));
   const RawTensor& zeros = part(parts, owner, "qzeros", {"I32"}, {groups, rows / per});
   if (parts.count("g_idx")) m.order = order_of(part(parts, owner, "g_idx", {"I32"}, {m.k}), m.group, groups);
-  const Json* format = config.find("checkpoint_format");
-  const bool second = format && format->is(Json::Type::String) && format->string() == "gptq_v2";
+  const bool second = text_of(config, "checkpoint_format") == "gptq_v2";
   const uint32_t one_each = bits == 2 ? 0x55555555 : bits == 4 ? 0x11111111 : 0x01010101;
   m.grid = [=, &scales, &zeros] {
     return Grid{groups, all_numbers(scales), row_codes(zeros, groups, rows, bits, second ? 0 : one_each, nullptr)};
@@ -191,7 +198,7 @@ const RawTensor& scales_of(const Parts& parts, const RawTensor& owner, int64_t r
   groups = t.shape.size() == 2 ? t.shape[1] : 1;
   const bool single = t.shape.empty() || (t.shape.size() == 1 && t.shape[0] == 1);
   const bool fits = single || (t.shape.size() == 2 && t.shape[0] == rows && groups > 0 && k % groups == 0);
-  if (!fits || (t.dtype != "F16" && t.dtype != "BF16" && t.dtype != "F32")) {
+  if (!fits || !of_floats(t)) {
     bad(t, "is " + t.dtype + " " + show_shape(t.shape) + ", want F16, BF16 or F32 [" + std::to_string(rows) +
                ", groups], [" + std::to_string(rows) + ", 1] or [1]");
   }
@@ -368,8 +375,7 @@ RawTensor eight_bit_floats(const Json& config, const RawTensor& weight, const Pa
   } else if (scales.shape.size() > 1 || (scales.shape.size() == 1 && scales.shape[0] != 1)) {
     bad(scales, "has shape " + show_shape(scales.shape) + ", want one number, one for each row, or for each block");
   }
-  if (scales.dtype != "F16" && scales.dtype != "BF16" && scales.dtype != "F32")
-    bad(scales, "has dtype " + scales.dtype + ", want F16, BF16 or F32");
+  if (!of_floats(scales)) bad(scales, "has dtype " + scales.dtype + ", want F16, BF16 or F32");
   const int64_t across = (k + block[1] - 1) / block[1];
   RawTensor out{weight.name, "F32", weight.shape, nullptr, static_cast<size_t>(rows * k) * sizeof(float)};
   out.make = [=]() -> std::shared_ptr<const void> {
@@ -391,11 +397,6 @@ struct Kind {
   const char* sign;  // the part by which a matrix is known
   Codes (*read)(const Json&, const RawTensor& owner, const Parts&);
 };
-
-std::string text_of(const Json& config, const char* field) {
-  const Json* value = config.find(field);
-  return value && value->is(Json::Type::String) ? value->string() : "";
-}
 
 [[noreturn]] void refuse(const std::string& field, const Json* got, const std::string& want) {
   fail(Status::Unsupported, "[config] config.quantization_config" + field + "=" + (got ? got->show() : "null") +
