@@ -55,6 +55,9 @@ inline constexpr FormatFacts kFormats[] = {
     {"q5_k", DType::F32, 32, 5, Encoding::Q5_K},
     {"q6_k", DType::F32, 16, 6, Encoding::Q6_K},
 };
+// Of the bytes of panels on a CPU, which converted models have: counts changes of cpu/layout.h and of what packs by it.
+inline constexpr int kPanelLayout = 1;
+
 inline constexpr int kFormatCount = sizeof kFormats / sizeof *kFormats;
 
 constexpr const FormatFacts& facts(Format f) { return kFormats[static_cast<int>(f)]; }

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .api import LM as LM
+    from .api import convert as convert
     from .api import generate as generate
     from .api import load as load
     from .draft.draft_spec import DraftSpec as DraftSpec
@@ -34,6 +35,7 @@ __path__ = extend_path(__path__, __name__)
 _HOME = {
     "LM": "api",
     "Stream": "running.stream",
+    "convert": "api",
     "generate": "api",
     "load": "api",
     "report": "pages.page",

@@ -399,6 +399,17 @@ def survey(
     draft_memory: int = 0,
     drafters: Sequence[str] = (),
 ) -> dict[str, Any]: ...  # what Model() with these would have and take, by the headers alone
+def convert(
+    dir: str,
+    path: str,
+    *,
+    dtype: str = "auto",
+    draft_weights: str = "own",
+    draft_memory: int = 0,
+    isa: str = "",
+    threads: int = 0,
+    progress: Callable[[int, int], bool | None] | None = None,
+) -> None: ...  # writes what Model() with these would have; path: a file, or a folder that is there
 def draft_formats() -> list[str]: ...  # of copies that drafts may read
 def compressions() -> list[str]: ...  # values of quantization_config.quant_method that are read
 def families() -> dict[str, dict[str, Any]]: ...  # the table of them, by model_type

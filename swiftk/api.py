@@ -18,8 +18,10 @@ from . import _core
 from .draft.draft_spec import DRAFTER_NAMES, DraftSpec, resolve
 from .draft.sources import DRAFTERS, numbers
 from .errors import InternalError, InvalidArgument, InvalidOption
+from .files.folders import write_whole
 from .files.model_files import ModelFiles, open_model_files
 from .files.model_folder import check_config, find
+from .files.safetensors_io import WEIGHTS
 from .gpu.device import drafter_kernels, place
 from .options.fields import SAMPLER, TO_THE_END
 from .options.generate_options import GenerateOptions, LoadOptions, names, resolve_names, show_options
@@ -126,6 +128,48 @@ def _load(
         lm.context,
     )
     return lm
+
+
+def convert(
+    model_dir: str | Path,
+    out: str | Path,
+    *,
+    force: bool = False,
+    progress: Callable[[int, int], Any] | None = None,
+    **options: Any,
+) -> Path:
+    """Writes a model with its weights as they lie in memory once loaded, few-bit copies included, so that loading what
+    was written packs nothing: processes that load it share its pages. Returns where it is.
+
+    A GGUF file becomes a GGUF file, a folder a folder, with the same metadata and tokenizer. Only swiftk reads the
+    result, and only a build whose panels are laid out alike; others say so. options: load()'s dtype, draft_weights and
+    draft_memory, which later loads cannot change, threads and isa. progress: as load()'s, once for reading and once for
+    writing. Raises InvalidArgument where `out` is there already, unless `force` replaces it.
+    """
+    folder, target = find(model_dir), Path(out).expanduser()
+    files = open_model_files(folder)
+    chosen = LoadOptions(**resolve_names(LoadOptions, options))
+    weights = target if folder.is_file() else target / WEIGHTS
+    if target.exists() and target.samefile(folder):
+        raise InvalidArgument(f"[convert] {target} is the model itself, want another place")
+    if target.exists() and target.is_file() != folder.is_file():
+        raise InvalidArgument(f"[convert] {target} is there, want {'a file' if folder.is_file() else 'a folder'}")
+    if weights.exists() and not force:
+        raise InvalidArgument(f"[convert] {weights} is there already; force replaces it")
+    if folder.is_dir():
+        for name, data in files.settings().items():
+            write_whole(target / name, data)
+    _core.convert(
+        str(folder),
+        str(target),
+        dtype=chosen.dtype,
+        draft_weights=chosen.draft_weights,
+        draft_memory=chosen.draft_memory or 0,
+        isa=chosen.isa or "",
+        threads=chosen.threads or 0,
+        progress=progress or LoggedProgress(folder),
+    )
+    return target
 
 
 class LoggedProgress:

@@ -255,6 +255,21 @@ size_t character_bytes(std::string_view text) {
 
 }  // namespace
 
+std::string json_string(std::string_view text) {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string out = "\"";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20) {
+      out += std::string("\\u00") + kDigits[byte / 16] + kDigits[byte % 16];
+      continue;
+    }
+    if (c == '"' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out + '"';
+}
+
 std::string printable(std::string text) {
   for (size_t i = 0; i < text.size();) {
     const size_t n = character_bytes(std::string_view(text).substr(i));

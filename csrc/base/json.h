@@ -1,4 +1,4 @@
-// A small strict JSON reader (RFC 8259) for config files and safetensors headers. Values only; it writes nothing.
+// A small strict JSON reader (RFC 8259) for config files and safetensors headers.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -43,6 +43,8 @@ class Json {
   std::vector<Member> members_;
 };
 
+// Valid UTF-8 as a JSON string.
+std::string json_string(std::string_view text);
 // For error messages: control characters replaced, as a NUL would end the message, and bytes that are no UTF-8.
 std::string printable(std::string text);
 

@@ -3,11 +3,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
 
 #include "base/error.h"
 #include "base/json.h"
+#include "files/converted.h"
 
 namespace swiftk {
 namespace {
@@ -46,7 +48,10 @@ std::string show_shape(const std::vector<int64_t>& shape) {
   return out + "]";
 }
 
-Checkpoint::Checkpoint(std::string where, const std::vector<RawTensor>& tensors) : where_(std::move(where)) {
+Checkpoint::Checkpoint(std::string where, std::vector<RawTensor> tensors) : where_(std::move(where)) {
+  if (std::optional<Converted> found = take_converted(tensors)) {
+    converted_ = std::make_shared<const Converted>(std::move(*found));
+  }
   for (const RawTensor& t : tensors) {
     if (!fits(t)) {
       bad_file(t.file ? t.file->path() : where_, "tensor " + t.name + " has " + std::to_string(t.bytes) +
@@ -54,6 +59,7 @@ Checkpoint::Checkpoint(std::string where, const std::vector<RawTensor>& tensors)
     }
     Entry& entry = tensors_[t.name];
     entry.dtype = t.dtype;
+    entry.view.name = t.name;
     entry.view.data = t.data;
     entry.view.shape = t.shape;
     entry.view.bytes = t.bytes;
@@ -129,6 +135,17 @@ void Checkpoint::expect(int count, const char* things) const {
   if (static_cast<size_t>(count) <= tensors_.size()) return;
   bad_file(where_, "there are " + std::to_string(tensors_.size()) + " tensors, the config has " +
                        std::to_string(count) + " " + things);
+}
+
+std::vector<RawTensor> Checkpoint::all() const {
+  std::vector<RawTensor> out;
+  for (const auto& [name, entry] : tensors_) {
+    const TensorView& view = entry.view;
+    const auto file = std::find_if(files_.begin(), files_.end(), [&](const auto& f) { return f.get() == view.file; });
+    out.push_back({name, entry.dtype, view.shape, view.data, view.bytes, file == files_.end() ? nullptr : *file,
+                   view.paired, view.make});
+  }
+  return out;
 }
 
 std::vector<std::string> Checkpoint::names() const {

@@ -5,6 +5,7 @@
 #include <initializer_list>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@ namespace swiftk {
 using MakeRows = std::function<std::shared_ptr<const void>()>;
 
 struct TensorView {
+  std::string name{};
   const void* data = nullptr;  // may be misaligned: old files do not pad their header; null where rows are made
   Encoding encoding = Encoding::F32;
   std::vector<int64_t> shape;  // of a matrix: rows, and elements of each
@@ -42,11 +44,13 @@ struct RawTensor {
 
 std::string show_shape(const std::vector<int64_t>& shape);
 
+struct Converted;
+
 class Checkpoint {
  public:
   // where: what messages call the whole of the files. Throws Error(Checkpoint) for a tensor whose bytes do not fit its
   // shape.
-  Checkpoint(std::string where, const std::vector<RawTensor>&);
+  Checkpoint(std::string where, std::vector<RawTensor>);
 
   // Throws Error(Checkpoint) naming the tensor if it is missing, has another shape, or is in no known encoding.
   TensorView get(const std::string& name, std::initializer_list<int64_t> shape) const;
@@ -62,6 +66,9 @@ class Checkpoint {
   // The files, kept alive by whoever reads from them after loading (the embedding table stays mapped).
   const std::vector<std::shared_ptr<MappedFile>>& files() const { return files_; }
   std::vector<std::string> names() const;  // sorted
+  std::vector<RawTensor> all() const;      // by name
+  // What a converted model has in place of rows of matrices; null where the files have all rows.
+  const Converted* converted() const { return converted_.get(); }
   // Throws Error(Checkpoint) where there are fewer tensors than things that have one each.
   void expect(int count, const char* things) const;
 
@@ -76,6 +83,7 @@ class Checkpoint {
 
   std::string where_;
   std::vector<std::shared_ptr<MappedFile>> files_;
+  std::shared_ptr<const Converted> converted_;
   std::map<std::string, Entry> tensors_;
 };
 

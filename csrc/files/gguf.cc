@@ -35,7 +35,7 @@ constexpr TensorNames kGgufNames{
         .attn = "attn_norm", .attn_after = "post_attention_norm", .mlp = "ffn_norm", .mlp_after = "post_ffw_norm"}};
 constexpr const char* kDivisors = "rope_freqs.weight";  // of rotary frequencies, of Llama 3.1 and later
 
-constexpr uint64_t kMostKey = 65535, kMostName = 64;
+constexpr uint64_t kMostKey = 65535, kMostName = 64, kUsualAlignment = 32;
 constexpr uint32_t kMostDims = 4;
 constexpr uint64_t kLeastPair = 8 + 1 + 4 + 1, kLeastTensor = 8 + 1 + 4 + 8 + 4 + 8;  // bytes
 
@@ -159,7 +159,7 @@ Metadata read_metadata(Reader& in, uint64_t pairs) {
 
 uint64_t alignment_of(const Reader& in, const Metadata& metadata) {
   const GgufValue* value = find(metadata, "general.alignment");
-  if (!value) return 32;
+  if (!value) return kUsualAlignment;
   if (value->array || value->type != GgufType::U32) in.bad("general.alignment is " + value->show() + ", want a U32");
   const auto n = load<uint32_t>(value->data.data());
   if (n == 0 || (n & (n - 1)) != 0) in.bad("general.alignment is " + std::to_string(n) + ", want a power of two");
@@ -191,9 +191,14 @@ uint64_t bytes_of(const Reader& in, const RawTensor& t, const EncodingFacts& its
   return bytes;
 }
 
+// Bytes, which no matrix is made of.
+constexpr const char* kBytes = "I8";
+constexpr EncodingFacts kByte{kBytes, 1, 1, nullptr, nullptr};
+
 const EncodingFacts& read_encoding(Reader& in, const std::string& name) {
   const auto id = in.number<uint32_t>("the type of tensor " + name);
   const char* const known = id < std::size(kTypes) ? kTypes[id] : "";
+  if (std::string_view(known) == kBytes) return kByte;
   if (const std::optional<Encoding> found = encoding_named(known)) return facts(*found);
   std::string all;
   for (int i = 0; i < kEncodingCount; ++i) all += (i ? ", " : "") + std::string(facts(static_cast<Encoding>(i)).name);
@@ -269,6 +274,51 @@ Metadata read_part(const std::shared_ptr<MappedFile>& file, std::vector<RawTenso
     all.push_back(std::move(t));
   }
   return metadata;
+}
+
+// The header of a file of these tensors with other metadata's keys, but for those of parts.
+std::string header_of(const Metadata& metadata, const std::vector<RawTensor>& tensors, uint64_t alignment) {
+  static constexpr char kPadding[] = "swiftk.padding";
+  std::string out = "GGUF", pairs, infos;
+  const auto put = [](std::string& to, auto number) {
+    to.append(reinterpret_cast<const char*>(&number), sizeof number);
+  };
+  const auto put_text = [&](std::string& to, std::string_view text) {
+    put(to, uint64_t{text.size()});
+    to += text;
+  };
+  uint64_t count = 0, at = 0;
+  for (const auto& [key, value] : metadata) {
+    if (key.rfind("split.", 0) == 0 || key == kPadding) continue;
+    ++count;
+    put_text(pairs, key);
+    if (value.array) {
+      put(pairs, GgufType::Array);
+      put(pairs, value.type);
+      put(pairs, value.count);
+      pairs += value.data;
+      continue;
+    }
+    put(pairs, value.type);
+    value.type == GgufType::String ? put_text(pairs, value.data) : void(pairs += value.data);
+  }
+  for (const RawTensor& t : tensors) {
+    put_text(infos, t.name);
+    put(infos, static_cast<uint32_t>(t.shape.size()));
+    for (auto n = t.shape.rbegin(); n != t.shape.rend(); ++n) put(infos, static_cast<uint64_t>(*n));
+    const auto* const type = std::find(std::begin(kTypes), std::end(kTypes), t.dtype);
+    put(infos, static_cast<uint32_t>(type - kTypes));
+    put(infos, at);
+    at = (at + t.bytes + alignment - 1) / alignment * alignment;
+  }
+  put_text(pairs, kPadding);
+  put(pairs, GgufType::String);
+  put(out, uint32_t{3});
+  put(out, uint64_t{tensors.size()});
+  put(out, count + 1);
+  const size_t size = out.size() + pairs.size() + 8 + infos.size();
+  put_text(pairs, std::string((size + kFilePage - 1) / kFilePage * kFilePage - size, ' '));
+  return out + pairs + infos;
 }
 
 // Metadata by typed questions.
@@ -612,6 +662,25 @@ const std::string& GgufFile::config_text() const {
 const Json& GgufFile::json() const {
   if (!json_) json_ = Json::parse(config_text(), "[gguf] " + path_);
   return *json_;
+}
+
+void GgufFile::write(const std::string& path, const std::vector<RawTensor>& tensors, const Progress& progress) const {
+  const GgufValue* const asked = find(metadata_, "general.alignment");
+  const uint64_t alignment = asked ? load<uint32_t>(asked->data.data()) : kUsualAlignment;
+  const auto aligned = [&](size_t n) { return (n + alignment - 1) / alignment * alignment; };
+  const std::string header = header_of(metadata_, tensors, alignment);
+  size_t total = aligned(header.size());
+  for (const RawTensor& t : tensors) total += aligned(t.bytes);
+  FileWriter file(path, total, progress);
+  file.write(header);
+  size_t at = aligned(header.size());
+  file.fill(at);
+  for (const RawTensor& t : tensors) {
+    file.write({static_cast<const char*>(t.data), t.bytes});
+    at += aligned(t.bytes);
+    file.fill(at);
+  }
+  file.finish();
 }
 
 Config GgufFile::config() const {

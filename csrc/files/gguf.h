@@ -45,6 +45,7 @@ class GgufFile : public ModelFiles {
   // Ids by the metadata. Of the end, also those that end a turn or a message, and tokens that are known to by their
   // texts. Throws Error(Checkpoint) for an id that the vocabulary does not have.
   std::vector<int32_t> token_ids(const std::string& token) const override;
+  void write(const std::string& path, const std::vector<RawTensor>& tensors, const Progress&) const override;
 
   const std::map<std::string, GgufValue>& metadata() const { return metadata_; }
   const std::string& config_text() const;  // json() as text

@@ -181,7 +181,8 @@ const Checkpoint& HfFolder::tensors() const {
     const std::string where = given_.empty() ? dir_ : "the host's tensors";
     std::vector<RawTensor> found = given_.empty() ? read_weights() : given_;
     tensors_.emplace(where, found);
-    if (const Json* compressed = json().find("quantization_config")) {
+    const Json* const compressed = json().find("quantization_config");
+    if (compressed && !tensors_->converted()) {
       tensors_.emplace(where, decompress(*compressed, std::move(found)));
     }
   }
@@ -196,5 +197,9 @@ std::vector<RawTensor> HfFolder::read_weights() const {
 }
 
 std::vector<int32_t> HfFolder::token_ids(const std::string& token) const { return SpecialToken(dir_, token).ids(); }
+
+void HfFolder::write(const std::string& path, const std::vector<RawTensor>& tensors, const Progress& progress) const {
+  write_safetensors(path + "/model.safetensors", tensors, progress);
+}
 
 }  // namespace swiftk

@@ -34,6 +34,8 @@ class HfFolder : public ModelFiles {
   // where none of them names one, the id of the tokenizer's "eos_token" (tokenizer_config.json,
   // special_tokens_map.json).
   std::vector<int32_t> token_ids(const std::string& token) const override;
+  // path: of a folder, which gets a model.safetensors.
+  void write(const std::string& path, const std::vector<RawTensor>& tensors, const Progress&) const override;
 
  private:
   std::vector<RawTensor> read_weights() const;

@@ -8,6 +8,7 @@
 #include "files/checkpoint.h"
 #include "files/config.h"
 #include "files/family.h"
+#include "files/file_writer.h"
 
 namespace swiftk {
 
@@ -36,6 +37,9 @@ class ModelFiles {
   // The ids of a special token, "bos_token" or "eos_token"; none if the files name none. The engine itself knows no
   // end: whoever generates passes these on.
   virtual std::vector<int32_t> token_ids(const std::string& token) const = 0;
+  // Writes a file of the same kind and metadata with other tensors, the first of which begins on a page.
+  // A folder's other files are not copied.
+  virtual void write(const std::string& path, const std::vector<RawTensor>& tensors, const Progress&) const = 0;
 };
 
 // path: a Hugging Face folder, or a GGUF file. tensors: those of a host application, in place of a folder's, if there

@@ -92,4 +92,27 @@ std::vector<RawTensor> read_safetensors(const std::string& path) {
   return tensors;
 }
 
+void write_safetensors(const std::string& path, const std::vector<RawTensor>& tensors, const Progress& progress) {
+  std::string header = R"({"__metadata__":{"format":"pt"})";
+  size_t at = 0;
+  for (const RawTensor& t : tensors) {
+    std::string shape;
+    for (const int64_t n : t.shape) {
+      if (!shape.empty()) shape += ',';
+      shape += std::to_string(n);
+    }
+    header += "," + json_string(t.name) + R"(:{"dtype":)" + json_string(t.dtype) + R"(,"shape":[)" + shape +
+              R"(],"data_offsets":[)" + std::to_string(at) + "," + std::to_string(at + t.bytes) + "]}";
+    at += t.bytes;
+  }
+  header += '}';
+  const uint64_t length = (8 + header.size() + kFilePage - 1) / kFilePage * kFilePage - 8;
+  header.resize(length, ' ');
+  FileWriter file(path, 8 + length + at, progress);
+  file.write({reinterpret_cast<const char*>(&length), sizeof length});
+  file.write(header);
+  for (const RawTensor& t : tensors) file.write({static_cast<const char*>(t.data), t.bytes});
+  file.finish();
+}
+
 }  // namespace swiftk

@@ -9,6 +9,7 @@
 #include "base/machine.h"
 #include "base/names.h"
 #include "cuda/backend.h"
+#include "files/converted.h"
 
 namespace swiftk {
 namespace {
@@ -28,8 +29,14 @@ size_t rounded(size_t floats) { return (floats + 15) / 16 * 16; }  // vectors st
 
 // The elements of a vector in their order in the model.
 std::vector<float> elements_of(const TensorView& t) {
+  if (!plain(t.encoding)) {
+    fail(Status::Unsupported,
+         "[load] tensor " + t.name + " is a vector in " + facts(t.encoding).name + ", want F32, BF16 or F16");
+  }
   std::vector<float> out(t.shape[0]);
-  const StoredRows rows = t.rows();
+  const std::shared_ptr<const void> made = t.make ? t.make() : nullptr;
+  StoredRows rows = t.rows();
+  if (made) rows.data = made.get();
   for (int i = 0; i < rows.rows; ++i) decode(t.encoding, rows.at(i, 1), 1, &out[i]);
   return out;
 }
@@ -45,13 +52,16 @@ class Loader {
         model_(model),
         jobs_(std::move(jobs)),
         shape_(std::move(shape)),
-        drafts_(drafts) {}
+        drafts_(drafts),
+        converted_(checkpoint.converted()),
+        dtype_(options.dtype),
+        draft_weights_(options.draft_weights) {}
 
   void run() {
+    if (converted_) follow(*converted_);
     choose_kind();
     const DType first = element_of(jobs_.matrices.front().parts.front().encoding);
-    model_.dtype = shape_.dtype =
-        dtype_of(rounds() ? "auto" : options_.dtype, "dtype", by_parts() ? DType::F32 : first);
+    model_.dtype = shape_.dtype = dtype_of(rounds() ? "auto" : dtype_, "dtype", by_parts() ? DType::F32 : first);
     model_.kv_dtype = dtype_of(options_.kv_dtype, "kv_dtype", by_parts() ? DType::F16 : model_.dtype);
     if (model_.ops->device && model_.kv_dtype != model_.dtype) {
       fail(Status::Unsupported, std::string("[load] kv_dtype is ") + name_of(model_.kv_dtype) + ", on a GPU want " +
@@ -68,21 +78,20 @@ class Loader {
     const std::unique_ptr<Ctx, void (*)(Ctx*)> ctx(model_.ops->create(model_.ops->device, model_.threads),
                                                    model_.ops->destroy);
     load_vectors(*ctx);
-    // One block for each copy: matrices with a mapping each end on small pages, a tenth of a short read.
-    char* const own = model_.ops->device ? nullptr : allocate(bytes_of({}));
-    std::vector<char*> blocks;
+    const Block own = model_.ops->device ? Block{} : block_of({});
+    std::vector<Block> blocks;
     for (Weights& copy : model_.copies) {
       copy.layers = model_.own.layers;  // norms and biases
       copy.head = model_.own.head;
-      blocks.push_back(allocate(bytes_of(copy.format)));
+      blocks.push_back(block_of(copy.format));
     }
     for (const MatrixJob& listed : jobs_.matrices) {
-      const auto [job, made] = ready(listed);
+      const auto [job, made] = converted_ ? Ready{listed, {}} : ready(listed);
       load_matrix(*ctx, job, {}, model_.own, own);
       for (size_t i = 0; i < blocks.size(); ++i) {
         load_matrix(*ctx, job, model_.copies[i].format, model_.copies[i], blocks[i]);
       }
-      drop(job.parts);
+      if (!converted_) drop(job.parts);
     }
     model_.own.read_bytes = model_.own.bytes;
     for (Weights& copy : model_.copies) copy.read_bytes = copy.bytes + shared_bytes();
@@ -95,17 +104,29 @@ class Loader {
   static bool automatic(const std::string& name) { return name.empty() || name == "auto"; }
 
   // Blocks that weights are rounded to are no type of elements.
-  bool rounds() const { return options_.dtype == "int8" || options_.dtype == "int4"; }
+  bool rounds() const { return dtype_ == "int8" || dtype_ == "int4"; }
+
+  // A converted model is loaded as it was when it was converted.
+  void follow(const Converted& made) {
+    if (model_.ops->device) {
+      fail(Status::Unsupported, "[load] the model was converted for a CPU; on a GPU want the one that it was made of");
+    }
+    if (!automatic(dtype_) && dtype_ != made.dtype) {
+      fail(Status::InvalidArgument, "[load] dtype is '" + dtype_ + "', the model was converted with '" + made.dtype +
+                                        "': want auto, or the model that it was made of");
+    }
+    dtype_ = made.dtype;
+    if (draft_weights_ == "auto") draft_weights_ = made.draft_weights;
+  }
 
   void choose_kind() {
     if (drafts_) return;
     if (rounds() && model_.ops->device) {
-      fail(Status::Unsupported,
-           "[load] dtype '" + options_.dtype + "' needs the CPU; on a GPU want bfloat16 or float16");
+      fail(Status::Unsupported, "[load] dtype '" + dtype_ + "' needs the CPU; on a GPU want bfloat16 or float16");
     }
     if (rounds()) {
-      own_kind_ = options_.dtype == "int8" ? Kind::Int8 : Kind::Int4;
-    } else if (!model_.ops->device && automatic(options_.dtype) && has_blocks()) {
+      own_kind_ = dtype_ == "int8" ? Kind::Int8 : Kind::Int4;
+    } else if (!model_.ops->device && automatic(dtype_) && has_blocks()) {
       own_kind_ = Kind::AsStored;
     }
   }
@@ -157,6 +178,36 @@ class Loader {
 
   // The format that holds a part exactly. Encodings that no format holds are decoded to float32.
   static Format as_it_is(const TensorView& part) { return format_of(part.encoding).value_or(Format::F32); }
+
+  // All matrices of a form, one after another: with a mapping each they end on small pages, a tenth of a short read.
+  struct Block {
+    char* memory = nullptr;        // to be packed into; null: into memory of their own
+    const char* panels = nullptr;  // packed already, in a file
+  };
+  Block block_of(Form form) { return converted_ ? Block{nullptr, panels(form)} : Block{allocate(bytes_of(form))}; }
+
+  // What is converted is untrusted: nothing is read where it does not lie as this build would have packed it.
+  const char* panels(Form form) {
+    const std::string name = form ? name_of(*form) : "own";
+    const PanelBlock* const block = converted_->find(name);
+    if (!block) {
+      fail(Status::InvalidArgument, "[load] draft_weights has " + name + ", the model was converted with " +
+                                        (converted_->draft_weights.empty() ? "none" : converted_->draft_weights) +
+                                        ": convert it again, from the model that it was made of");
+    }
+    std::vector<std::string> segments;
+    for (const MatrixJob& job : jobs_.matrices) {
+      for (const PackArgs& segment : describe(job, form)) segments.emplace_back(name_of(segment.format));
+    }
+    if (converted_->layout != kPanelLayout || block->segments != segments || block->bytes != bytes_of(form)) {
+      const std::string file = block->file ? block->file->path() : "the host's tensors";
+      fail(Status::Checkpoint, "[load] " + file + ": panels of " + name +
+                                   " are not those that this build makes: convert the model again, from the one that "
+                                   "it was made of");
+    }
+    if (block->file) model_.mappings.push_back(block->file);
+    return block->data;
+  }
 
   char* allocate(size_t bytes) { return model_.storage.emplace_back(*model_.ops, bytes).as<char>(); }
 
@@ -213,7 +264,8 @@ class Loader {
   }
 
   // With the rows that have to be made, which live as long as the others of the pair.
-  static std::pair<MatrixJob, std::vector<std::shared_ptr<const void>>> ready(MatrixJob job) {
+  using Ready = std::pair<MatrixJob, std::vector<std::shared_ptr<const void>>>;
+  static Ready ready(MatrixJob job) {
     std::vector<std::shared_ptr<const void>> made;
     for (TensorView& part : job.parts) {
       if (part.make) part.data = made.emplace_back(part.make()).get();
@@ -309,7 +361,7 @@ class Loader {
   // Four bits cost the heads of the demo model 2 % of the tokens that they foretell, and their steps three quarters of
   // their time.
   void choose_form() {
-    const std::string& asked = options_.draft_weights;
+    const std::string& asked = draft_weights_;
     if (asked == "auto") {
       own_form_ = Format::Int4;
     } else if (!asked.empty() && asked != "own") {
@@ -325,9 +377,9 @@ class Loader {
   void choose_copies() {
     const Ops& ops = *model_.ops;
     const size_t have = ops.device ? cuda::free_memory(*ops.device) : available_memory();
-    const size_t own = bytes_of({}) + (copies_embedding() ? jobs_.embedding.bytes : 0);
+    const size_t own = converted_ ? 0 : bytes_of({}) + (copies_embedding() ? jobs_.embedding.bytes : 0);
     if (!ops.device) check_memory("the weights", own, have);
-    const std::string& asked = options_.draft_weights;
+    const std::string& asked = draft_weights_;
     if (asked.empty() || asked == "own") return;
     const size_t left = have - std::min(own, have), most = options_.draft_memory ? options_.draft_memory : left / 4;
     if (asked == "auto") {
@@ -385,9 +437,8 @@ class Loader {
 
   bool has_kernels(Format copy) const { return !model_.ops->device || cuda::reads(*model_.ops, copy); }
 
-  // Adds the bytes it takes to those of `weights`. block: where these go, one after the other; null: into memory of
-  // its own.
-  void load_matrix(Ctx& ctx, const MatrixJob& job, Form form, Weights& weights, char* block) {
+  // Adds the bytes it takes to those of `weights`.
+  void load_matrix(Ctx& ctx, const MatrixJob& job, Form form, Weights& weights, Block block) {
     const std::vector<PackArgs> segments = describe(job, form);
     if (segments.empty()) {
       job.in(weights) = job.in(model_.own);
@@ -397,14 +448,17 @@ class Loader {
     for (const TensorView& part : job.parts) finished(part);
   }
 
-  void pack(Ctx& ctx, const std::vector<PackArgs>& segments, Weight& out, size_t& sum, char* block) {
+  void pack(Ctx& ctx, const std::vector<PackArgs>& segments, Weight& out, size_t& sum, Block block) {
     out.segments = out.n = 0;
     for (PackArgs args : segments) {
       const size_t bytes = model_.ops->packed_bytes(model_.ops->device, args);
-      args.dst = block ? block + sum : allocate(bytes);
-      model_.ops->pack(ctx, args);
+      const void* panels = block.panels + sum;
+      if (!block.panels) {
+        panels = args.dst = block.memory ? block.memory + sum : allocate(bytes);
+        model_.ops->pack(ctx, args);
+      }
       sum += lines(bytes);
-      out.segment[out.segments++] = {args.dst, bytes, args.format};
+      out.segment[out.segments++] = {panels, bytes, args.format};
       out.n += args.part[0].rows + args.part[1].rows + args.part[2].rows;
       out.k = args.k;
     }
@@ -415,7 +469,7 @@ class Loader {
     Weight table = model_.own.head;
     if (copies_embedding()) {
       const auto [job, made] = ready({Matrix::Embedding, {jobs_.embedding}, 0, false});
-      pack(ctx, describe(job, format_of(model_.dtype)), table, model_.own.bytes, nullptr);
+      pack(ctx, describe(job, format_of(model_.dtype)), table, model_.own.bytes, {});
       finished(jobs_.embedding);
       drop(job.parts);
     }
@@ -440,6 +494,8 @@ class Loader {
   Manifest jobs_;
   KernelShape shape_;
   const bool drafts_;
+  const Converted* const converted_;  // null: rows are packed
+  std::string dtype_, draft_weights_;
   enum class Kind : uint8_t { Same, AsStored, Int8, Int4 };
   Kind own_kind_ = Kind::Same;     // same: all in
   Format own_form_ = Format::F32;  // planes: drafts may read the upper ones

@@ -72,7 +72,7 @@ struct LoadOptions {
   bool survey = false;
   std::shared_ptr<const void> owner{};  // of weights that a host application has in memory; kept as long as the model
   // Called after each tensor with bytes done and bytes in all; returning false cancels the load (Error(Cancelled)).
-  std::function<bool(size_t done, size_t total)> progress;
+  Progress progress;
 };
 
 struct Model {

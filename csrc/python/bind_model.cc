@@ -9,6 +9,7 @@
 #include "files/compressed.h"
 #include "files/family.h"
 #include "heads/load.h"
+#include "model/convert.h"
 #include "model/draft_model.h"
 #include "python/fields.h"
 #include "text/check.h"
@@ -121,6 +122,12 @@ std::shared_ptr<Model> load(const std::string& dir, const py::kwargs& given) {
   const auto options = of_fields<Loading>(given, "load");
   const py::gil_scoped_release release;
   return load_with_draft_models(*open_model_files(dir, options.tensors), options);
+}
+
+void convert_model(const std::string& dir, const std::string& path, const py::kwargs& given) {
+  const auto options = of_fields<Loading>(given, "load");
+  const py::gil_scoped_release release;
+  convert(*open_model_files(dir, options.tensors), options, path);
 }
 
 // Read bandwidth in bytes/s and peak flop/s of what the model runs on.
@@ -322,6 +329,7 @@ void bind_model(py::module_& m) {
       },
       "dir"_a, "target"_a, "dtype"_a = "auto");
   m.def("survey", &survey, "dir"_a);
+  m.def("convert", &convert_model, "dir"_a, "path"_a);
   m.def(
       "token_ids",
       [](const std::string& dir, const std::string& token) { return open_model_files(dir)->token_ids(token); }, "dir"_a,

@@ -11,7 +11,7 @@ from typing import Any, TextIO
 from ..errors import SwiftkError
 
 LONGEST_LINE = 1 << 20  # columns
-COMMANDS = ("demo", "run", "chat", "serve", "info", "check", "doctor", "bench", "tune", "pack")
+COMMANDS = ("demo", "run", "chat", "serve", "info", "check", "doctor", "bench", "tune", "convert", "pack")
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -40,7 +40,8 @@ out = Lines()
 err = Lines(stderr=True)
 
 ModelArgument = Annotated[
-    str, typer.Argument(metavar="MODEL", help="A Hugging Face folder, or 'demo' for the bundled toy model.")
+    str,
+    typer.Argument(metavar="MODEL", help="A Hugging Face folder, a GGUF file, or 'demo' for the bundled toy model."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 NewTokensOption = Annotated[

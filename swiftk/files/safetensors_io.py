@@ -20,6 +20,7 @@ from ..errors import CheckpointError
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 STORED = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}  # config.json's name -> safetensors' name
+_CONVERTED = "swiftk.converted"  # csrc/files/converted.h
 _NUMPY = {
     "F32": np.dtype("<f4"),
     "BF16": np.dtype("<u2"),
@@ -71,6 +72,8 @@ def read_file(path: str | Path) -> dict[str, Tensor]:
         (length,) = struct.unpack("<Q", data[:8].tobytes())
         header = json.loads(data[8 : 8 + length].tobytes())
         header.pop("__metadata__", None)
+        if _CONVERTED in header:
+            raise ValueError("it was converted for loading, want the model that it was made of")
         out = {}
         for name, info in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
             begin, end = (8 + length + offset for offset in info["data_offsets"])

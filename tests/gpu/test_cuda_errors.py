@@ -28,6 +28,12 @@ def want(gpu, tiny_dir):
     return decode(gpu.session(gpu.open(tiny_dir("llama3", layers=4))), PROMPT, N).tokens
 
 
+def test_a_model_that_was_converted_for_a_cpu(gpu, folder, tmp_path):
+    out = swiftk.convert(folder, tmp_path / "out")
+    with pytest.raises(UnsupportedModel, match="was converted for a CPU; on a GPU want the one that it was made of"):
+        swiftk.load(out, device="cuda")
+
+
 def test_no_driver(monkeypatch, folder):
     ask(monkeypatch, "driver=/no/such/libcuda.so", "arch=stub")
     with pytest.raises(DeviceError, match=r"no CUDA driver: /no/such/libcuda\.so.*device='cpu' runs everywhere"):

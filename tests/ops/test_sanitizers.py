@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from swiftk._testing import ops
 
+import swiftk
 from building import call, find_cmake
 from compressed import Compressed, gptq
 from gguf_files import TYPES, Entry, of_folder, random_blocks
@@ -56,7 +57,12 @@ def test_damaged_files(tmp_path):
     file.metadata |= {f"tokenizer.ggml.{name}": value for name, value in words.items()}
     gguf = file.write(tmp_path / "x.gguf")
     folder = Compressed(tmp_path, *gptq(), layers=1, vocab=40).folder
-    for model, damaged, runs in ((gguf, gguf, 4000), (folder, folder / "model.safetensors", 2000)):
+    converted = swiftk.convert(gguf, tmp_path / "converted.gguf")
+    for model, damaged, runs in (
+        (gguf, gguf, 4000),
+        (folder, folder / "model.safetensors", 2000),
+        (converted, converted, 4000),
+    ):
         done = subprocess.run(
             [program, model, damaged, str(runs), "1"],
             capture_output=True,
