@@ -393,6 +393,68 @@ RawTensor eight_bit_floats(const Json& config, const RawTensor& weight, const Pa
   return out;
 }
 
+// bitsandbytes: codes of four bits of the whole matrix, row after row, the first of a byte in its high bits; values of
+// a table times a scale of each so many, which may itself be a code. What shape it has is in JSON beside it.
+constexpr const char* kStates[] = {"weight.quant_state.bitsandbytes__nf4", "weight.quant_state.bitsandbytes__fp4"};
+
+const RawTensor* state_of(const Parts& parts) {
+  for (const char* name : kStates) {
+    if (const auto it = parts.find(name); it != parts.end()) return it->second;
+  }
+  return nullptr;
+}
+
+RawTensor four_bit_floats(const RawTensor& weight, const Parts& parts) {
+  const RawTensor& state = *state_of(parts);
+  if (state.dtype != "U8") bad(state, "has dtype " + state.dtype + ", want U8");
+  const std::string where = "[checkpoint] tensor " + state.name;
+  const Json its = Json::parse({static_cast<const char*>(state.data), state.bytes}, where);
+  const auto count = [&](const Json* value, const char* field) {
+    if (!value || !value->is_integer() || value->integer() < 1 || value->integer() > INT32_MAX) {
+      bad(state, std::string("has ") + field + " " + (value ? value->show() : "missing") + ", want a count");
+    }
+    return value->integer();
+  };
+  const Json* const shape = its.find("shape");
+  if (!shape || shape->items().size() != 2) bad(state, "has no shape of a matrix");
+  const int64_t rows = count(&shape->items()[0], "rows"), k = count(&shape->items()[1], "columns"), n = rows * k;
+  const int64_t size = count(its.find("blocksize"), "blocksize"), blocks = (n + size - 1) / size;
+  if (weight.bytes != static_cast<size_t>((n + 1) / 2)) {
+    bad(weight, "has " + std::to_string(weight.bytes) + " bytes, want codes of four bits for " + show_shape({rows, k}));
+  }
+  const RawTensor& table = part(parts, weight, "weight.quant_map", {"F32"}, {16});
+  const RawTensor& scales = part(parts, weight, "weight.absmax", {"F32", "U8"}, {blocks});
+  const RawTensor *outer = nullptr, *codes = nullptr;
+  int64_t each = 1;
+  float offset = 0;
+  if (scales.dtype == "U8") {
+    each = count(its.find("nested_blocksize"), "nested_blocksize");
+    const Json* const its_offset = its.find("nested_offset");
+    if (!its_offset || !its_offset->is(Json::Type::Number)) bad(state, "has no nested_offset");
+    offset = static_cast<float>(its_offset->number());
+    codes = &part(parts, weight, "weight.nested_quant_map", {"F32"}, {256});
+    outer = &part(parts, weight, "weight.nested_absmax", {"F32"}, {(blocks + each - 1) / each});
+  }
+  RawTensor out{weight.name, "F32", {rows, k}, nullptr, static_cast<size_t>(n) * sizeof(float)};
+  out.make = [=, &weight, &table, &scales]() -> std::shared_ptr<const void> {
+    std::shared_ptr<void> memory = allocate(n * sizeof(float));
+    float* value = static_cast<float*>(memory.get());
+    const std::vector<float> values = all_numbers(table);
+    const std::vector<float> scale_values = codes ? all_numbers(*codes) : all_numbers(scales);
+    const std::vector<float> factors = outer ? all_numbers(*outer) : std::vector<float>{};
+    for (int64_t block = 0; block < blocks; ++block) {
+      const float scale =
+          outer ? scale_values[element<uint8_t>(scales, block)] * factors[block / each] + offset : scale_values[block];
+      for (int64_t i = block * size; i < std::min(n, (block + 1) * size); ++i) {
+        const uint8_t pair = element<uint8_t>(weight, i / 2);
+        *value++ = values[i % 2 ? pair & 15 : pair >> 4] * scale;
+      }
+    }
+    return memory;
+  };
+  return out;
+}
+
 struct Kind {
   const char* sign;  // the part by which a matrix is known
   Codes (*read)(const Json&, const RawTensor& owner, const Parts&);
@@ -459,14 +521,23 @@ void check_compressed_tensors(const Json& config) {
   }
 }
 
+void check_bitsandbytes(const Json& config) {
+  const Json* const four = config.find("load_in_4bit");
+  if (!four || !four->boolean()) refuse(".load_in_4bit", four, "true");
+  want_name(config, "bnb_4bit_quant_type", {"nf4", "fp4"}, false);
+}
+
 void check_fp8(const Json& config) { want_name(config, "fmt", {"e4m3"}, true); }
 
 struct Method {
   const char* name;
   void (*check)(const Json&);
 };
-constexpr Method kMethods[] = {
-    {"gptq", check_gptq}, {"awq", check_awq}, {"compressed-tensors", check_compressed_tensors}, {"fp8", check_fp8}};
+constexpr Method kMethods[] = {{"gptq", check_gptq},
+                               {"awq", check_awq},
+                               {"compressed-tensors", check_compressed_tensors},
+                               {"fp8", check_fp8},
+                               {"bitsandbytes", check_bitsandbytes}};
 
 }  // namespace
 
@@ -494,10 +565,11 @@ std::vector<RawTensor> decompress(const Json& config, std::vector<RawTensor> ten
       "qzeros",           "scales",           "g_idx",       "weight_shape",
       "weight_scale",     "weight_g_idx",     "input_scale", "weight_zero_point",
       "input_zero_point", "weight_scale_inv", "qweight",     "weight_packed"};
+  static constexpr std::string_view kOfWeight = "weight.";  // begins what bitsandbytes adds
   // The closures below point into these tensors, and each shares ownership of them.
   const auto files = std::make_shared<const std::vector<RawTensor>>(std::move(tensors));
   const auto split = [](const std::string& name) {
-    const size_t dot = name.rfind('.');
+    const size_t weight = name.find(".weight."), dot = weight == std::string::npos ? name.rfind('.') : weight;
     return dot == std::string::npos ? std::pair<std::string, std::string>{"", name}
                                     : std::pair{name.substr(0, dot), name.substr(dot + 1)};
   };
@@ -519,7 +591,8 @@ std::vector<RawTensor> decompress(const Json& config, std::vector<RawTensor> ten
       if (const auto found = parts.find(kind.sign); found != parts.end()) read = kind.read, owner = found->second;
     }
     if (!read && owner && owner->dtype == "I8" && owner->shape.size() == 2) read = bytes;
-    const bool floats = !read && owner && owner->dtype == "F8_E4M3" && owner->shape.size() == 2;
+    const bool eight = !read && owner && owner->dtype == "F8_E4M3" && owner->shape.size() == 2;
+    const bool four = !read && owner && owner->dtype == "U8" && state_of(parts), floats = eight || four;
     if (read) {
       const Codes codes = read(config, *owner, parts);
       const Encoding encoding = encoding_for(codes, codes.grid());
@@ -531,12 +604,13 @@ std::vector<RawTensor> decompress(const Json& config, std::vector<RawTensor> ten
       made.make = [codes, encoding] { return rows_of(codes, encoding); };
       keep_files(std::move(made));
     } else if (floats) {
-      keep_files(eight_bit_floats(config, *owner, parts));
+      keep_files(four ? four_bit_floats(*owner, parts) : eight_bit_floats(config, *owner, parts));
     }
     for (const auto& [its, t] : parts) {
       const bool replaced = (read || floats) && its == "weight";
       const bool beside =
-          (read || floats) && std::find(std::begin(kBeside), std::end(kBeside), its) != std::end(kBeside);
+          (read || floats) && (std::find(std::begin(kBeside), std::end(kBeside), its) != std::end(kBeside) ||
+                               (four && its.rfind(kOfWeight, 0) == 0));
       if (!replaced && !beside) out.push_back(*t);
     }
   }

@@ -101,11 +101,11 @@ FILES = {
         UnsupportedModel,
         ["packed by aqlm (2 bits)", "hf download ORG/Llama "],
     ),
-    "bitsandbytes": (
-        {f"m/{n}": f for n, f in quantised(quant_method="bitsandbytes", load_in_4bit=True).items()},
+    "four bits of another packing": (
+        {f"m/{n}": f for n, f in quantised(quant_method="quanto", load_in_4bit=True).items()},
         "m",
         UnsupportedModel,
-        ["packed by bitsandbytes (4 bits)"],
+        ["packed by quanto (4 bits)"],
     ),
     "an unknown packing": (
         {f"m/{n}": f for n, f in quantised(quant_method="novel9").items()},

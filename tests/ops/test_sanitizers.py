@@ -11,7 +11,7 @@ from swiftk._testing import ops
 
 import swiftk
 from building import call, find_cmake
-from compressed import Compressed, gptq
+from compressed import Compressed, four_bits, gptq
 from gguf_files import TYPES, Entry, of_folder, random_blocks
 from patience import PATIENCE
 from swiftk.testing import make_tiny
@@ -45,7 +45,8 @@ def test_ops(tmp_path, sanitizer, isa):
 
 
 def test_damaged_files(tmp_path):
-    """A GGUF file of several encodings with its words, and a folder that GPTQ made, damaged in some thousand ways."""
+    """A GGUF file of several encodings with its words, folders that GPTQ and bitsandbytes made, and a converted model,
+    each damaged in some thousand ways."""
     program = build(tmp_path / "build", "file_fuzz", "address", "baseline")
     sizes = {"hidden_size": 256, "intermediate_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2}
     tiny = make_tiny(tmp_path / "tiny", "llama3", layers=1, vocab=40, tokenizer=False, **sizes)
@@ -57,10 +58,12 @@ def test_damaged_files(tmp_path):
     file.metadata |= {f"tokenizer.ggml.{name}": value for name, value in words.items()}
     gguf = file.write(tmp_path / "x.gguf")
     folder = Compressed(tmp_path, *gptq(), layers=1, vocab=40).folder
+    (tmp_path / "nf4").mkdir()
+    four = Compressed(tmp_path / "nf4", *four_bits(), layers=1, vocab=40).folder
     converted = swiftk.convert(gguf, tmp_path / "converted.gguf")
     for model, damaged, runs in (
         (gguf, gguf, 4000),
-        (folder, folder / "model.safetensors", 2000),
+        *((one, one / "model.safetensors", 2000) for one in (folder, four)),
         (converted, converted, 4000),
     ):
         done = subprocess.run(

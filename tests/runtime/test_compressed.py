@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from compressed import Compressed, f32, gptq, scales, words
+from compressed import Compressed, f32, four_bits, gptq, scales, words
 from swiftk import _core
 from swiftk.errors import CheckpointError, UnsupportedModel
 from swiftk.files.safetensors_io import read_folder
@@ -158,6 +158,28 @@ def test_fp8(tmp_path, kind):
     Model(tmp_path, config, make).check("float32")
 
 
+@pytest.mark.parametrize("options", [{}, {"nested": False}, {"kind": "fp4", "size": 128}, {"size": 4096}], ids=str)
+def test_bitsandbytes(tmp_path, options):
+    Model(tmp_path, *four_bits(**options)).check("float32")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"shape": [3]}, "has no shape of a matrix"),
+        ({"shape": [2**40, 1]}, "has rows 1099511627776, want a count"),
+        ({"shape": [3, 5]}, "bytes, want codes of four bits for"),
+        ({"blocksize": 0}, "has blocksize 0, want a count"),
+        ({"blocksize": 32}, "weight.absmax has shape"),
+        ({"nested_blocksize": 100}, "weight.nested_absmax has shape"),
+        ({"nested_offset": "x"}, "has no nested_offset"),
+    ],
+)
+def test_states_that_do_not_fit(tmp_path, change, message):
+    with pytest.raises(CheckpointError, match=message):
+        _core.Model(str(Model(tmp_path, *four_bits(**change)).folder))
+
+
 def test_matrices_that_were_left_as_they_are(tmp_path):
     """A layer that the tool ignored is beside others in the same model: segments of one matrix differ."""
     model = Model(tmp_path, *gptq(symmetric=True))
@@ -209,7 +231,12 @@ def test_parts_that_do_not_belong_together(tmp_path, change, message):
         ({"quant_method": "awq", "bits": 4, "version": "gemv_fast"}, "version='gemv_fast'"),
         ({"quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized"}, "format='nvfp4-pack-quantized'"),
         (tensors_config("pack-quantized", 3), "weights.num_bits=3"),
-        ({"quant_method": "bitsandbytes"}, r"quant_method='bitsandbytes' is not supported \(supported: gptq, awq"),
+        ({"quant_method": "hqq"}, r"quant_method='hqq' is not supported \(supported: gptq, awq"),
+        ({"quant_method": "bitsandbytes", "load_in_8bit": True}, "load_in_4bit=null is not supported"),
+        (
+            {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf3"},
+            r"bnb_4bit_quant_type='nf3' is not supported \(supported: nf4, fp4\)",
+        ),
         ({}, "quant_method=null"),
     ],
     ids=str,

@@ -82,3 +82,34 @@ def gptq(bits=4, group=32, version=1, symmetric=False, order=False):
 
     config = {"quant_method": "gptq", "bits": bits, "group_size": group, "desc_act": order, "sym": symmetric}
     return config | ({"checkpoint_format": "gptq_v2"} if version == 2 else {}), make
+
+
+NF4 = [
+    *(-1.0, -0.6961928, -0.52507305, -0.3949175, -0.28444138, -0.18477343, -0.09105004, 0.0),
+    *(0.0795803, 0.1609302, 0.2461123, 0.33791524, 0.44070983, 0.562617, 0.72295684, 1.0),
+]
+
+
+def four_bits(kind="nf4", size=64, nested=True, **changes):
+    """bitsandbytes' words: blocks of the matrix as it lies, whose scales may be codes of blocks of 256 of them."""
+
+    def make(rows, k, rng):
+        table = np.array(NF4 if kind == "nf4" else rng.uniform(-1, 1, 16), f32)
+        codes, blocks = rng.integers(0, 16, rows * k), -(-rows * k // size)
+        pairs = np.append(codes, np.zeros(len(codes) % 2, int)).reshape(-1, 2)
+        parts = {"weight": (pairs[:, 0] << 4 | pairs[:, 1]).astype(np.uint8)[:, None], "weight.quant_map": table}
+        state = {"quant_type": kind, "blocksize": size, "dtype": "bfloat16", "shape": [rows, k]}
+        if nested:
+            its = rng.integers(0, 256, blocks).astype(np.uint8)
+            outer, inner = rng.uniform(0.01, 0.02, -(-blocks // 256)).astype(f32), np.linspace(-1, 1, 256, dtype=f32)
+            state |= {"nested_blocksize": 256, "nested_dtype": "float32", "nested_offset": 0.03125}
+            parts |= {"weight.nested_absmax": outer, "weight.nested_quant_map": inner}
+            scale = inner[its] * outer[np.arange(blocks) // 256] + f32(0.03125)
+        else:
+            its = scale = rng.uniform(0.01, 0.05, blocks).astype(f32)
+        state = json.dumps({**state, **changes}).encode()
+        parts |= {"weight.absmax": its, f"weight.quant_state.bitsandbytes__{kind}": np.frombuffer(state, np.uint8)}
+        each = scale[np.arange(rows * k) // size]
+        return parts, (table[codes] * each).reshape(rows, k).astype(f32)
+
+    return {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": kind}, make
