@@ -20,7 +20,8 @@ MINUTES = {
     **BENCHMARKS,
     "compare": 6.5,
     "modes": 6.5,
-    "quantised": 6.0,
+    "quantised": 9.0,
+    "loading": 2.0,
     "batch": 5.0,
     "arrivals": 1.7,
     "users": 6.0,
@@ -46,7 +47,7 @@ MINUTES = {
     "layerskip/sweep": 2.2,
     "layerskip/transformers_peer": 1.5,
 }
-WITH_LLAMA = ("compare", "quantised", "batch", "users")
+WITH_LLAMA = ("compare", "quantised", "loading", "batch", "users")
 
 
 def command(name: str, given: argparse.Namespace, minutes: float) -> list[str]:

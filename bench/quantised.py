@@ -5,8 +5,11 @@ SmolLM2 answers chats of the 13 categories of Spec-Bench by its own template; th
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from swiftk.text.tokenizer import Tokenizer
 
@@ -19,10 +22,13 @@ from .texts import Text, turns
 NOTES = (
     "tokens/s: after the first token of each text, greedy. of reads: bytes of the weights times tokens/s, as a share "
     "of the memory's rate, the mean of two probes around the texts. equal texts: to swiftk's plain decoding of the "
-    "same file; llama.cpp rounds activations as swiftk does, but sums in another order. Each engine runs in a process "
-    "of its own, and they take turns text by text."
+    "same file; llama.cpp rounds activations as swiftk does, but sums in another order. prompts: their tokens over the "
+    "time to the first token, the best of three; the long one has 2,000 tokens, of SmolLM2 4,096. Each engine runs in "
+    "a process of its own, and they take turns text by text."
 )
 KINDS = ("q8_0", "q6_k", "q4_k_m", "q4_0")
+LENGTHS, LONGER = (512, 2000), (512, 4096)  # of prompts; the toy has 2,048 positions
+TRIES = 3
 # Spec-Bench's 13 categories: eight are mt-bench's.
 CHATS = {"mt-bench": 8, "translation": 1, "summarization": 1, "qa": 1, "math_reasoning": 1, "rag": 1}
 
@@ -37,17 +43,33 @@ def chats(path: Path, count: int) -> list[Text]:
     return found
 
 
-def files(study: Study) -> dict[str, tuple[str, list[Text]]]:
-    """By name: a file, and the texts that its model continues."""
+def files(study: Study) -> dict[str, tuple[str, list[Text], tuple[int, ...]]]:
+    """By name: a file, the texts that its model continues, and the lengths of prompts."""
     problems = study.texts("gsm8k")
-    found = {f"toy, {kind}": (quantised(study, kind), problems) for kind in KINDS[: 1 if study.quick else None]}
+    kinds, some = KINDS[: 1 if study.quick else None], 1 if study.quick else None
+    found = {f"toy, {kind}": (quantised(study, kind), problems, LENGTHS[:some]) for kind in kinds}
     published = MODELS["smollm2"].path
     if published.is_file():
-        found["SmolLM2, Q4_1"] = (str(published), chats(published, 2)[: 2 if study.quick else None])
+        found["SmolLM2, Q4_1"] = (str(published), chats(published, 2)[: 2 if study.quick else None], LONGER[:some])
     else:
         fetch = "`python -m bench.published` fetches it"
         study.results.notes.append(f"left out: SmolLM2 ({published} is missing; {fetch})")
     return found
+
+
+def prompts(study: Study, peers: Mapping[str, Any], path: str, lengths: Sequence[int]) -> dict[str, list[float]]:
+    """Tokens of each prompt over the time until its first token, by peer."""
+    tokenizer = Tokenizer(path)
+    ids = [token for text in turns("summarization") for one in text for token in tokenizer.encode(one)]
+    best: dict[str, list[float]] = {name: [float("inf")] * len(lengths) for name in peers}
+    with ExitStack() as stack:
+        lanes = {name: stack.enter_context(make(threads=study.threads)) for name, make in peers.items()}
+        for begin in range(TRIES):  # no two begin alike, so that none is found in a cache
+            for at, length in enumerate(lengths):
+                for name, lane in lanes.items():
+                    took = lane.ask("generate", prompt=ids[begin : begin + length], count=2)["first"]
+                    best[name][at] = min(best[name][at], took)
+    return {name: [length / took for length, took in zip(lengths, times)] for name, times in best.items()}
 
 
 def main() -> None:
@@ -56,13 +78,15 @@ def main() -> None:
         chosen = files(study)
     except Missing as error:
         raise SystemExit(f"[quantised] needs llama.cpp, whose quantiser makes the files: {error}") from None
-    for name, (path, texts) in chosen.items():
+    for name, (path, texts, lengths) in chosen.items():
         peers = {
             "swiftk, default": partial(Peer, "swiftk", model=path),
             "swiftk, plain": partial(
                 Peer, "swiftk", model=path, loading={"draft_weights": "own"}, options={"speculate": False}
             ),
-            "llama.cpp": partial(Peer, "llama_cpp", study.given.python_llama, path=path, context=2048),
+            "llama.cpp": partial(
+                Peer, "llama_cpp", study.given.python_llama, path=path, context=max(2048, lengths[-1] + 8)
+            ),
         }
         reads: list[dict[str, float]] = []
         with peers["swiftk, plain"](threads=study.threads) as peer:
@@ -70,16 +94,19 @@ def main() -> None:
         found, notes = side_by_side(study, peers, texts, name)
         with peers["swiftk, plain"](threads=study.threads) as peer:
             reads.append(peer.ask("sizes"))
+        speeds = prompts(study, {way: peers[way] for way in found if way != "swiftk, default"}, path, lengths)
         plain, theirs = found["swiftk, plain"], summed(found["llama.cpp"])["rate"] if "llama.cpp" in found else None
         for way, answers in found.items():
             row = {"part": name, "way": way, **summed(answers), "equal": equal(answers, plain)}
             row |= {"over": row["rate"] / theirs if theirs else None, "bytes": reads[0]["bytes"]}
             if way != "swiftk, default":
                 row["share"] = row["rate"] * row["bytes"] * len(reads) / sum(one["reads"] for one in reads)
+                row |= dict(zip(("prompt", "long_prompt"), speeds[way]))
             study.rows.append(row)
     study.results.notes += notes[-1:]
     columns = {"file": "part", "": "way", "tokens/s": "rate:.1f", "over llama.cpp": "over:.2f", "of reads": "share:.2f"}
     columns |= {"tokens a pass": "M:.2f", "peak memory, GB": "memory_GB:.2f", "equal texts": "equal"}
+    columns |= {"prompt of 512, tokens/s": "prompt:.0f", "long prompt, tokens/s": "long_prompt:.0f"}
     panels = [bars(name, "rate", part=name) for name in chosen]
     study.finish(columns, NOTES, panels=panels, height=2.2)
 

@@ -18,7 +18,9 @@ class Peer:
     def __init__(self, path: str, threads: int, context: int = 1024, texts: int = 1) -> None:
         logging.getLogger("llama-cpp-python").setLevel(logging.CRITICAL + 1)
         llama_cpp.llama_backend_init()
+        began = perf_counter()
         self._model = llama_cpp.llama_model_load_from_file(path.encode(), llama_cpp.llama_model_default_params())
+        self._loaded = perf_counter() - began
         options = llama_cpp.llama_context_default_params()
         options.n_seq_max, options.n_ctx, options.n_batch = texts, texts * context, context
         options.n_threads = options.n_threads_batch = threads
@@ -30,11 +32,18 @@ class Peer:
         self._last: list[int] = []
         self._lengths: list[int] = []
 
+    def load(self) -> dict[str, Any]:
+        """How long that took, and the tensors' bytes."""
+        return {"seconds": self._loaded, "weight_bytes": llama_cpp.llama_model_size(self._model), "dtype": ""}
+
     def generate(self, prompt: list[int], count: int) -> dict[str, Any]:
+        asked = perf_counter()
         first = self.begin([prompt])["tokens"]
+        began = perf_counter()
         found = self.go_on(count - 1)
         tokens = [one for (one,) in first + found["tokens"]]
-        return {"tokens": tokens, "timed": count - 1, "seconds": found["seconds"], "steps": count - 1}
+        timed = {"timed": count - 1, "seconds": found["seconds"], "first": began - asked}
+        return {"tokens": tokens, **timed, "steps": count - 1}
 
     def begin(self, prompts: list[list[int]]) -> dict[str, Any]:
         """The first token of each; what was there before is forgotten."""

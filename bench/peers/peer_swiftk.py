@@ -13,7 +13,9 @@ class Peer:
 
     def __init__(self, model: str, threads: int, loading: dict[str, Any] | None = None, **given: Any) -> None:
         """given: options, of generate(); chain, how many tokens each draft has, transformers' rule."""
+        began = perf_counter()
         self._lm = swiftk.load(model, threads=threads, **(loading or {}))
+        self._loaded = perf_counter() - began
         self._options = {"temperature": 0.0, "ignore_eos": True, "stream": True, **given.get("options", {})}
         if "chain" in given:
             self._options["gate"] = swiftk.TreeRule(confidence=0.0, max_draft=given["chain"], width=(1, 1, 1, 1))
@@ -23,10 +25,17 @@ class Peer:
         """What a pass reads of the weights, in bytes, and the memory's rate now, in bytes per second."""
         return {"bytes": self._lm.model.weight_bytes, "reads": self._lm.model.probe()[0]}
 
+    def load(self) -> dict[str, Any]:
+        """How long that took, and what is in memory."""
+        weights = self._lm.model.weight_bytes + sum(self._lm.model.copies.values())
+        return {"seconds": self._loaded, "weight_bytes": weights, "dtype": self._lm.model.dtype}
+
     def generate(self, prompt: list[int], count: int) -> dict[str, Any]:
+        asked = perf_counter()
         stream = self._lm.generate(prompt, max_new_tokens=count, **self._options)
         tokens, began = [next(stream).token], perf_counter()
         tokens += [event.token for event in stream]
         seconds, stats = perf_counter() - began, stream.result.stats
         steps, drafted = stats.num_steps, stats.num_draft_tokens
-        return {"tokens": tokens, "timed": count - 1, "seconds": seconds, "steps": steps, "drafted": drafted}
+        found = {"tokens": tokens, "timed": count - 1, "seconds": seconds, "first": began - asked}
+        return {**found, "steps": steps, "drafted": drafted}

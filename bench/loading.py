@@ -1,0 +1,78 @@
+"""How long does a load take, and how much memory: of GGUF files, of folders, and of what `swiftk convert` made of them.
+
+llama.cpp loads the same files where they are GGUF.
+"""
+
+from __future__ import annotations
+
+import shutil
+from functools import partial
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+
+import swiftk
+
+from .harness import Study
+from .plots import bars
+from .process import PYTHON_LLAMA, Missing, Peer, quantised
+
+NOTES = (
+    "seconds: of swiftk.load, or of llama.cpp's function that loads a model, the median of five processes; files are "
+    "in the page cache. peak memory: resident when the model has generated 8 tokens, pages of mapped files included, "
+    'which processes share. own: draft_weights="own".'
+)
+TRIES = 5
+
+
+def sources(study: Study) -> dict[str, tuple[Path, dict[str, str]]]:
+    """By name: a model, and options of load()."""
+    found = {"bf16 folder": (study.folder, {}), "bf16 folder, as int4": (study.folder, {"dtype": "int4"})}
+    for kind in ("q8_0", "q4_k_m"):
+        try:
+            found[f"{kind} file"] = (Path(quantised(study, kind)), {})
+        except Missing as error:
+            study.results.notes.append(f"left out: {kind} ({error})")
+            break
+    return found
+
+
+def main() -> None:
+    study = Study("loading", __doc__, options=PYTHON_LLAMA)
+    with TemporaryDirectory(dir=study.folder.parent) as folder:
+        for name, (path, options) in study.parts(sources(study)):
+            out = Path(folder) / f"converted{path.suffix}"
+            swiftk.convert(path, out, **options)
+            own = {**options, "draft_weights": "own"}
+            ways = {
+                "own": partial(Peer, "swiftk", model=str(path), loading=own),
+                "with the copy": partial(Peer, "swiftk", model=str(path), loading=options),
+                "converted": partial(Peer, "swiftk", model=str(out)),
+            }
+            if path.is_file():
+                ways["llama.cpp"] = partial(Peer, "llama_cpp", study.given.python_llama, path=str(path))
+            size = {way: _bytes(out if way == "converted" else path) for way in ways}
+            answers: dict[str, list[dict]] = {way: [] for way in ways}
+            for _ in study.each(range(1 if study.quick else TRIES)):
+                for way, make in ways.items():
+                    with make(threads=study.threads) as peer:
+                        answers[way].append(peer.ask("load"))
+            for way, found in answers.items():
+                row = {"part": name, "way": way, "GB": size[way] / 1e9, "dtype": found[0]["dtype"]}
+                row |= {"seconds": median(one["seconds"] for one in found)}
+                row |= {"weights_GB": found[0]["weight_bytes"] / 1e9}
+                row |= {"memory_GB": max(one["peak_bytes"] for one in found) / 1e9}
+                study.rows.append({**row, "per_GB": row["seconds"] / row["GB"]})
+            shutil.rmtree(out) if out.is_dir() else out.unlink()
+    columns = {"model": "part", "": "way", "file, GB": "GB:.2f", "weights": "dtype", "weights, GB": "weights_GB:.2f"}
+    columns |= {"seconds": "seconds:.2f", "seconds a GB": "per_GB:.2f", "peak memory, GB": "memory_GB:.2f"}
+    parts = dict.fromkeys(row["part"] for row in study.rows)
+    study.finish(columns, NOTES, panels=[bars(part, "seconds", part=part) for part in parts], height=2.2)
+
+
+def _bytes(path: Path) -> int:
+    return path.stat().st_size if path.is_file() else sum(file.stat().st_size for file in path.glob("*.safetensors"))
+
+
+if __name__ == "__main__":
+    main()
