@@ -27,8 +27,13 @@ struct Lines {  // on cache lines, as Ops::allocate gives; an overrun is still a
   size_t size;
 };
 
-constexpr int D = 67, H = 6, n_kv = 3, d = 20, F = 50, V = 2101, kRows = 31;
+constexpr int V = 2101, kRows = 31;
 constexpr float kEps = 1e-5f;
+
+struct Shape {
+  int D, H, n_kv, d, F;
+};
+constexpr Shape kOdd{67, 6, 3, 20, 50}, kOfBlocks{256, 8, 2, 32, 256};  // files have whole blocks
 
 Floats random_floats(size_t n, unsigned seed) {
   std::mt19937 engine(seed);
@@ -44,14 +49,13 @@ struct Matrix {
   Weight weight;
 };
 
-Matrix pack(const Ops& ops, Ctx& ctx, DType dtype, std::vector<int> rows, int k, int group, bool interleave) {
+Matrix pack(const Ops& ops, Ctx& ctx, Format format, std::vector<int> rows, int k, int group, bool interleave) {
   Matrix m;
   int n = 0;
   for (const int r : rows) n += r;
   m.source = random_floats(size_t(n) * k, n);
   m.bias = random_floats(n, k);
-  PackArgs args{
-      .part = {}, .k = k, .group = group, .interleave = interleave, .format = format_of(dtype), .dst = nullptr};
+  PackArgs args{.part = {}, .k = k, .group = group, .interleave = interleave, .format = format, .dst = nullptr};
   const float* part = m.source.data();
   for (size_t i = 0; i < rows.size(); ++i) {
     args.part[i] = {.data = part, .rows = rows[i]};
@@ -60,7 +64,7 @@ Matrix pack(const Ops& ops, Ctx& ctx, DType dtype, std::vector<int> rows, int k,
   m.packed = std::make_unique<Lines>(ops.packed_bytes(ops.device, args));
   args.dst = m.packed->data;
   ops.pack(ctx, args);
-  m.weight = {.segment = {{args.dst, m.packed->size, format_of(dtype)}}, .bias = m.bias.data(), .n = n, .k = k};
+  m.weight = {.segment = {{args.dst, m.packed->size, format}}, .bias = m.bias.data(), .n = n, .k = k};
   return m;
 }
 
@@ -69,10 +73,11 @@ struct Weights {
 };
 
 // A chain after a prompt, then a tree on it; returns everything that was computed.
-Floats run_layer(const Ops& ops, Ctx& ctx, const Weights& w, DType dtype) {
+Floats run_layer(const Ops& ops, Ctx& ctx, const Weights& w, const Shape& its, DType kv_dtype) {
+  const auto [D, H, n_kv, d, F] = its;
   const int prompt = 600;
   const std::vector<int32_t> blocks{3, 0, 7, 10, 1, 9, 2, 8, 4, 6, 5};
-  const KvShape shape{n_kv, d, static_cast<int>(blocks.size()), dtype};
+  const KvShape shape{n_kv, d, static_cast<int>(blocks.size()), kv_dtype};
   const Lines cache(ops.kv_bytes(shape));
   const KvLayer kv{cache.data, shape};
   Floats all;
@@ -141,19 +146,22 @@ bool same(const Floats& a, const Floats& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * 4) == 0;
 }
 
-bool check(const Ops& ops, DType dtype) {
+bool check(const Ops& ops, Format format) {
+  const Shape& its = exact_blocks(format) ? kOfBlocks : kOdd;
+  const auto [D, H, n_kv, d, F] = its;
+  const DType kv_dtype = in_blocks(format) ? DType::F16 : facts(format).element;
   Ctx* const one = ops.create(ops.device, 1);
   const auto matrix = [&](std::vector<int> rows, int k, int group, bool interleave) {
-    return pack(ops, *one, dtype, std::move(rows), k, group, interleave);
+    return pack(ops, *one, format, std::move(rows), k, group, interleave);
   };
   const Weights w{matrix({H * d, n_kv * d, n_kv * d}, D, d, false), matrix({D}, H * d, 0, false),
                   matrix({F, F}, D, kGateGroup, true), matrix({D}, F, 0, false), matrix({V}, D, 0, false)};
-  const Floats want = run_layer(ops, *one, w, dtype);
+  const Floats want = run_layer(ops, *one, w, its, kv_dtype);
   ops.destroy(one);
   bool good[2] = {};
   const auto host = [&](bool* result) {
     Ctx* const ctx = ops.create(ops.device, 3);
-    *result = same(run_layer(ops, *ctx, w, dtype), want);
+    *result = same(run_layer(ops, *ctx, w, its, kv_dtype), want);
     ops.destroy(ctx);
   };
   std::thread first(host, &good[0]), second(host, &good[1]);
@@ -167,10 +175,10 @@ bool check(const Ops& ops, DType dtype) {
 int main(int argc, char** argv) {
   const Ops* const ops = cpu_ops(argc > 1 ? argv[1] : nullptr);
   if (!ops) return 2;
-  for (const DType dtype : {DType::F32, DType::BF16, DType::F16}) {
-    if (check(*ops, dtype)) continue;
-    std::printf("%s: results of three threads differ from those of one, dtype %d\n", ops->name,
-                static_cast<int>(dtype));
+  for (int i = 0; i < kFormatCount; ++i) {
+    const auto format = static_cast<Format>(i);
+    if (check(*ops, format)) continue;
+    std::printf("%s: results of three threads differ from those of one, in %s\n", ops->name, name_of(format));
     return 1;
   }
   return 0;
