@@ -68,12 +68,6 @@ T element(const RawTensor& t, int64_t i) {
 }
 uint32_t word(const RawTensor& t, int64_t i) { return element<uint32_t>(t, i); }
 
-float number(const RawTensor& t, int64_t i) {
-  const Encoding encoding = *encoding_named(t.dtype);
-  float out;
-  decode(encoding, static_cast<const char*>(t.data) + encoded_bytes(encoding, i), 1, &out);
-  return out;
-}
 constexpr std::initializer_list<const char*> kFloats = {"F16", "BF16", "F32"};
 bool of_floats(const RawTensor& t) {
   return std::any_of(kFloats.begin(), kFloats.end(), [&](const char* type) { return t.dtype == type; });
@@ -182,9 +176,11 @@ Codes awq(const Json& config, const RawTensor& owner, const Parts& parts) {
 // Scales [rows or 1, groups] as a grid has them; zeros all the same.
 Grid by_rows(const RawTensor& scales, int64_t rows, int64_t groups, int zero) {
   Grid grid{groups, std::vector<float>(groups * rows), std::vector<int>(groups * rows, zero)};
+  const std::vector<float> found = all_numbers(scales);
+  const bool shared = scales.shape.empty() || scales.shape[0] == 1;
   for (int64_t g = 0; g < groups; ++g) {
     for (int64_t n = 0; n < rows; ++n) {
-      grid.scales[g * rows + n] = number(scales, scales.shape.empty() || scales.shape[0] == 1 ? g : n * groups + g);
+      grid.scales[g * rows + n] = found[shared ? g : n * groups + g];
     }
   }
   return grid;

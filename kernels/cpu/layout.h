@@ -44,6 +44,7 @@ constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
 
 inline constexpr int kGroup = 32, kQuads = kGroup / 4;  // of k, that share a scale
 inline constexpr int kHalf = 16;                        // rows of a half panel
+inline constexpr int kMostGroups = 8;                   // of any block
 inline constexpr int kBlock = 4;                        // groups of a block that drafts read
 
 // Of half a panel in blocks, in bytes.

@@ -39,7 +39,7 @@ void pack_half(const PanelSource& s, int first, char* dst) {
   const int groups = line_count(s.k, s.format);
   for (int g = 0; g < groups; g += scales.groups) {
     const int present = std::min(scales.groups, groups - g);
-    HalfGroup found[8]{};
+    HalfGroup found[kMostGroups]{};
     if (s.rows) {
       alignas(64) float w[8 * kGroup * kHalf];
       read_groups(s, first, g * kGroup, present, w);
