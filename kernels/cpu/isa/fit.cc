@@ -10,7 +10,6 @@
 namespace swiftk::SWIFTK_ISA {
 namespace {
 
-
 // A fit of some elements: each is about scale * code + min. min is never above 0; without minima it is 0.
 struct Fit {
   Vec scale, min;
