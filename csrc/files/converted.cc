@@ -13,6 +13,8 @@ namespace {
 constexpr char kPrefix[] = "swiftk.", kTable[] = "swiftk.converted";
 constexpr size_t kLine = 64;  // bytes; panels begin on one
 
+bool is_ours(const RawTensor& t) { return t.name.rfind(kPrefix, 0) == 0; }
+
 // The table, by typed questions.
 class Table {
  public:
@@ -90,8 +92,6 @@ std::string listed(const Items& items, F&& show) {
 
 }  // namespace
 
-bool of_converted(const std::string& tensor) { return tensor.rfind(kPrefix, 0) == 0; }
-
 const PanelBlock* Converted::find(const std::string& name) const {
   const auto it = std::find_if(blocks.begin(), blocks.end(), [&](const PanelBlock& b) { return b.name == name; });
   return it == blocks.end() ? nullptr : &*it;
@@ -100,11 +100,11 @@ const PanelBlock* Converted::find(const std::string& name) const {
 std::optional<Converted> take_converted(std::vector<RawTensor>& tensors) {
   std::map<std::string, RawTensor> ours;
   for (const RawTensor& t : tensors) {
-    if (of_converted(t.name)) ours.emplace(t.name, t);
+    if (is_ours(t)) ours.emplace(t.name, t);
   }
   const auto found = ours.find(kTable);
   if (found == ours.end()) return std::nullopt;
-  std::erase_if(tensors, [](const RawTensor& t) { return of_converted(t.name); });
+  std::erase_if(tensors, is_ours);
   const Table table(found->second);
   Converted out;
   const Json& layout = table.field("layout", Json::Type::Number);

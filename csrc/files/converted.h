@@ -37,7 +37,4 @@ std::optional<Converted> take_converted(std::vector<RawTensor>&);
 // `text` is kept by the caller.
 std::vector<RawTensor> as_tensors(const Converted&, const std::vector<RawTensor>& matrices, std::string& text);
 
-// Whether a tensor is a part of a converted model that a program other than this one cannot read.
-bool of_converted(const std::string& tensor);
-
 }  // namespace swiftk

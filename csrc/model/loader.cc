@@ -111,6 +111,9 @@ class Loader {
     if (model_.ops->device) {
       fail(Status::Unsupported, "[load] the model was converted for a CPU; on a GPU want the one that it was made of");
     }
+    if (!options_.layers) {
+      fail(Status::Unsupported, "[load] a converted model is read whole; want the one that it was made of");
+    }
     if (!automatic(dtype_) && dtype_ != made.dtype) {
       fail(Status::InvalidArgument, "[load] dtype is '" + dtype_ + "', the model was converted with '" + made.dtype +
                                         "': want auto, or the model that it was made of");
@@ -151,7 +154,7 @@ class Loader {
         }
         fail(Status::InvalidArgument, "[load] draft_weights has '" + name + "', want auto, own, or some of " + names);
       }
-      forms.push_back(*found);
+      if (std::find(forms.begin(), forms.end(), *found) == forms.end()) forms.push_back(*found);
     }
     return forms;
   }
@@ -452,8 +455,8 @@ class Loader {
     out.segments = out.n = 0;
     for (PackArgs args : segments) {
       const size_t bytes = model_.ops->packed_bytes(model_.ops->device, args);
-      const void* panels = block.panels + sum;
-      if (!block.panels) {
+      const void* panels = block.panels ? block.panels + sum : nullptr;
+      if (!panels) {
         panels = args.dst = block.memory ? block.memory + sum : allocate(bytes);
         model_.ops->pack(ctx, args);
       }

@@ -13,6 +13,7 @@ import swiftk
 from compressed import Compressed, gptq
 from decode import Rule, decode, open_session
 from gguf_files import of_folder, split
+from heads import make_block
 from swiftk import _core
 from swiftk.errors import Cancelled, CheckpointError, InvalidArgument, UnsupportedModel
 from swiftk.files.safetensors_io import read_folder
@@ -153,6 +154,12 @@ def test_a_converted_model_drafts_for_another(folder, tmp_path):
     assert b.stats.num_accepted_draft_tokens > 0
 
 
+def test_a_head_at_a_client_wants_parts(folder, tmp_path):
+    out, head = swiftk.convert(folder, tmp_path / "out"), make_block(tmp_path / "head", folder)
+    with pytest.raises(UnsupportedModel, match="a converted model is read whole; want the one that it was made of"):
+        swiftk.remote.Head(target=out, head=head)
+
+
 def test_places(folder, tmp_path):
     out = swiftk.convert(folder, tmp_path / "out")
     with pytest.raises(InvalidArgument, match="is there already"):
@@ -242,6 +249,7 @@ DAMAGE = {
     "another name": (put("x", "matrices", 0, 0), CheckpointError, "is missing"),
     "a norm": (put("model.norm.weight", "matrices", 0, 0), CheckpointError, "occurs twice"),
     "another dtype": (put("float17", "dtype"), InvalidArgument, "float17"),
+    "copies named twice": (put("int4,int4,int3", "draft_weights"), InvalidArgument, "draft_weights has int3"),
     "unknown copies": (put("int5", "draft_weights"), InvalidArgument, "int5"),
 }
 
