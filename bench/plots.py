@@ -132,7 +132,7 @@ def bars(title: str, key: str, label: str = "way", mark: str | None = None, **of
         axis.margins(x=0.15)
         if mark:
             axis.plot([row.get(mark) for row in rows], names, "D", markersize=4, color="#222222")
-        axis.locator_params(axis="x", nbins=5)
+        axis.locator_params(axis="x", nbins=3)
         axis.set_title(title)
         axis.set_ylim(len(rows) - 0.5, -0.5)
         axis.grid(axis="y", visible=False)

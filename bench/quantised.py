@@ -108,7 +108,7 @@ def main() -> None:
     columns |= {"tokens a pass": "M:.2f", "peak memory, GB": "memory_GB:.2f", "equal texts": "equal"}
     columns |= {"prompt of 512, tokens/s": "prompt:.0f", "long prompt, tokens/s": "long_prompt:.0f"}
     panels = [bars(name, "rate", part=name) for name in chosen]
-    study.finish(columns, NOTES, panels=panels, height=2.2)
+    study.finish(columns, NOTES, panels=panels, height=2.2, sharey=True)
 
 
 if __name__ == "__main__":
