@@ -38,7 +38,7 @@ def sources(study: Study) -> dict[str, tuple[Path, dict[str, str]]]:
 
 
 def main() -> None:
-    study = Study("loading", __doc__, options=PYTHON_LLAMA)
+    study, missing = Study("loading", __doc__, options=PYTHON_LLAMA), set()
     with TemporaryDirectory(dir=study.folder.parent) as folder:
         for name, (path, options) in study.parts(sources(study)):
             out = Path(folder) / f"converted{path.suffix}"
@@ -55,15 +55,21 @@ def main() -> None:
             answers: dict[str, list[dict]] = {way: [] for way in ways}
             for _ in study.each(range(1 if study.quick else TRIES)):
                 for way, make in ways.items():
-                    with make(threads=study.threads) as peer:
-                        answers[way].append(peer.ask("load"))
+                    try:
+                        with make(threads=study.threads) as peer:
+                            answers[way].append(peer.ask("load"))
+                    except Missing as error:
+                        missing.add(f"left out: {way} ({error})")
             for way, found in answers.items():
+                if not found:
+                    continue
                 row = {"part": name, "way": way, "GB": size[way] / 1e9, "dtype": found[0]["dtype"]}
                 row |= {"seconds": median(one["seconds"] for one in found)}
                 row |= {"weights_GB": found[0]["weight_bytes"] / 1e9}
                 row |= {"memory_GB": max(one["peak_bytes"] for one in found) / 1e9}
                 study.rows.append({**row, "per_GB": row["seconds"] / row["GB"]})
             shutil.rmtree(out) if out.is_dir() else out.unlink()
+    study.results.notes += sorted(missing)
     columns = {"model": "part", "": "way", "file, GB": "GB:.2f", "weights": "dtype", "weights, GB": "weights_GB:.2f"}
     columns |= {"seconds": "seconds:.2f", "seconds a GB": "per_GB:.2f", "peak memory, GB": "memory_GB:.2f"}
     parts = dict.fromkeys(row["part"] for row in study.rows)
