@@ -18,9 +18,10 @@ from .plots import bars
 from .process import PYTHON_LLAMA, Missing, Peer, quantised
 
 NOTES = (
-    "seconds: of swiftk.load, or of llama.cpp's function that loads a model, the median of five processes; files are "
-    "in the page cache. peak memory: resident when the model has generated 8 tokens, pages of mapped files included, "
-    'which processes share. own: draft_weights="own".'
+    "Seconds are those of swiftk.load, or of llama.cpp's function that loads a model: the median of five "
+    "processes, with the files in the page cache. Peak memory is what is resident after the model has generated 8 "
+    'tokens. It includes pages of mapped files, which processes share. The way "own" loads with '
+    'draft_weights="own", without a copy.'
 )
 TRIES = 5
 

@@ -20,11 +20,12 @@ from .published import MODELS
 from .texts import Text, turns
 
 NOTES = (
-    "tokens/s: after the first token of each text, greedy. of reads: bytes of the weights times tokens/s, as a share "
-    "of the memory's rate, the mean of two probes around the texts. equal texts: to swiftk's plain decoding of the "
-    "same file; llama.cpp rounds activations as swiftk does, but sums in another order. prompts: their tokens over the "
-    "time to the first token, the best of three; the long one has 2,000 tokens, of SmolLM2 4,096. Each engine runs in "
-    "a process of its own, and they take turns text by text."
+    "Decoding is greedy, and tokens/s leaves out the first token of each text. The share of reads is tokens/s "
+    "times the bytes of the weights, over the memory's read rate, which is probed before and after the texts. "
+    "Texts are compared with swiftk's plain decoding of the same file. llama.cpp rounds activations as swiftk "
+    "does, but sums in another order. The speed of a prompt is its number of tokens over the time to the first "
+    "token, the best of three. The long prompt has 2,000 tokens, SmolLM2's 4,096. Each engine runs in a process "
+    "of its own, and they take turns text by text."
 )
 KINDS = ("q8_0", "q6_k", "q4_k_m", "q4_0")
 LENGTHS, LONGER = (512, 2000), (512, 4096)  # of prompts; the toy has 2,048 positions

@@ -55,7 +55,7 @@ inline constexpr FormatFacts kFormats[] = {
     {"q5_k", DType::F32, 32, 5, Encoding::Q5_K},
     {"q6_k", DType::F32, 16, 6, Encoding::Q6_K},
 };
-// Of the bytes of panels on a CPU, which converted models have: counts changes of cpu/layout.h and of what packs by it.
+// The version of the panels that a CPU packs, which converted models store. Every change of the packed bytes raises it.
 inline constexpr int kPanelLayout = 1;
 
 inline constexpr int kFormatCount = sizeof kFormats / sizeof *kFormats;

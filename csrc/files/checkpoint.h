@@ -67,7 +67,7 @@ class Checkpoint {
   const std::vector<std::shared_ptr<MappedFile>>& files() const { return files_; }
   std::vector<std::string> names() const;  // sorted
   std::vector<RawTensor> all() const;      // by name
-  // What a converted model has in place of rows of matrices; null where the files have all rows.
+  // The panels of a converted model, whose files lack the rows of its matrices; null for any other model.
   const Converted* converted() const { return converted_.get(); }
   // Throws Error(Checkpoint) where there are fewer tensors than things that have one each.
   void expect(int count, const char* things) const;

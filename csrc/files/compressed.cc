@@ -389,8 +389,8 @@ RawTensor eight_bit_floats(const Json& config, const RawTensor& weight, const Pa
   return out;
 }
 
-// bitsandbytes: codes of four bits of the whole matrix, row after row, the first of a byte in its high bits; values of
-// a table times a scale of each so many, which may itself be a code. What shape it has is in JSON beside it.
+// bitsandbytes: the matrix is codes of four bits, row after row, the first of a byte in its high bits. An element is
+// the table's value for its code times the scale of its block, which may be a code, too. JSON beside it has the shape.
 constexpr const char* kStates[] = {"weight.quant_state.bitsandbytes__nf4", "weight.quant_state.bitsandbytes__fp4"};
 
 const RawTensor* state_of(const Parts& parts) {

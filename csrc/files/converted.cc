@@ -79,7 +79,7 @@ class Table {
   Json json_;
 };
 
-// What is in a list's brackets.
+// The items of a JSON list, without its brackets.
 template <class Items, class F>
 std::string listed(const Items& items, F&& show) {
   std::string out;

@@ -33,8 +33,8 @@ struct Converted {
 // had. None where nothing is. Throws Error(Checkpoint) naming the file where what is there is damaged.
 std::optional<Converted> take_converted(std::vector<RawTensor>&);
 
-// The opposite: tensors that stand for blocks, and for matrices of which only names, encodings and shapes are used.
-// `text` is kept by the caller.
+// The tensors that a converted model's file has in place of matrices: its blocks, and a table of what they hold. The
+// table is written to `text`, which the caller keeps alive. Only names, encodings and shapes of `matrices` are used.
 std::vector<RawTensor> as_tensors(const Converted&, const std::vector<RawTensor>& matrices, std::string& text);
 
 }  // namespace swiftk

@@ -191,7 +191,7 @@ uint64_t bytes_of(const Reader& in, const RawTensor& t, const EncodingFacts& its
   return bytes;
 }
 
-// Bytes, which no matrix is made of.
+// The type of plain bytes, which no matrix has.
 constexpr const char* kBytes = "I8";
 constexpr EncodingFacts kByte{kBytes, 1, 1, nullptr, nullptr};
 
@@ -276,7 +276,7 @@ Metadata read_part(const std::shared_ptr<MappedFile>& file, std::vector<RawTenso
   return metadata;
 }
 
-// The header of a file of these tensors with other metadata's keys, but for those of parts.
+// The header of one file that has these tensors and this metadata, without the keys that say it is split.
 std::string header_of(const Metadata& metadata, const std::vector<RawTensor>& tensors, uint64_t alignment) {
   static constexpr char kPadding[] = "swiftk.padding";
   std::string out = "GGUF", pairs, infos;

@@ -9,7 +9,7 @@
 namespace swiftk {
 namespace {
 
-// Where a matrix that is the model's own serves a copy, the copy's block has none.
+// A copy's block leaves out each matrix that the copy shares with the model's own weights.
 PanelBlock block_of(const Manifest& manifest, Model& model, Weights& weights) {
   const bool own = &weights == &model.own;
   PanelBlock block{own ? "own" : name_of(weights.format), {}, nullptr, weights.bytes};

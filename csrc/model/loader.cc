@@ -189,7 +189,7 @@ class Loader {
   };
   Block block_of(Form form) { return converted_ ? Block{nullptr, panels(form)} : Block{allocate(bytes_of(form))}; }
 
-  // What is converted is untrusted: nothing is read where it does not lie as this build would have packed it.
+  // A converted file is untrusted: its panels are used only if they lie exactly as this build would pack them.
   const char* panels(Form form) {
     const std::string name = form ? name_of(*form) : "own";
     const PanelBlock* const block = converted_->find(name);

@@ -302,8 +302,8 @@ def test_misaligned_panels(converted, tmp_path):
         open_(tmp_path / "x")
 
 
-# Of the bytes that packing makes, by kPanelLayout (kernels/format.h): who changes the bytes counts it up, and builds
-# then refuse files of others.
+# The version of packed bytes (kPanelLayout in kernels/format.h), and their digest. If the bytes change, the version has
+# to rise, so that a build refuses files that another version made.
 LAYOUT, BYTES = 1, "a9a96871f19c9611"
 
 
