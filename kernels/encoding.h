@@ -63,23 +63,32 @@ inline size_t encoded_bytes(Encoding e, size_t elements) { return elements / fac
 // So many elements, which are whole blocks. from: at any address.
 void decode(Encoding, const void* from, size_t elements, float* out);
 
+// How a file orders the rows of q and k within a head. The matrix has value i turn with value i + d / 2; of a file the
+// first `rotated` values turn, 2 i with 2 i + 1 if they are paired, else i with i + rotated / 2, and the others stay.
+struct HeadOrder {
+  int d = 0;  // of a head; 0: the file has the order of the matrix
+  int rotated = 0;
+  bool paired = false;
+
+  // The place in the file of a row of the matrix.
+  int place(int row) const {
+    if (d == 0) return row;
+    const int head = row / d, i = row % d, half = d / 2, turning = rotated / 2;
+    const int second = i / half, pair = i % half;
+    if (pair >= turning) return head * d + rotated + second * (half - turning) + pair - turning;
+    return head * d + (paired ? 2 * pair + second : second * turning + pair);
+  }
+};
+
 // Rows of a matrix as a file stores them.
 struct StoredRows {
   const void* data = nullptr;  // at any address
   int rows = 0;                // 0: there are none
   Encoding encoding = Encoding::F32;
-  // The head dimension d of rows whose rotary pairs lie side by side: of each d rows in the file, number 2 i + p is
-  // number p d / 2 + i of the matrix. 0: they lie as the matrix has them.
-  int paired = 0;
+  HeadOrder order{};
 
-  // The place in the file of a row of the matrix.
-  int place(int row) const {
-    if (paired == 0) return row;
-    const int head = row / paired, i = row % paired, half = paired / 2;
-    return head * paired + 2 * (i % half) + i / half;
-  }
   const char* at(int row, size_t k) const {
-    return static_cast<const char*>(data) + place(row) * encoded_bytes(encoding, k);
+    return static_cast<const char*>(data) + order.place(row) * encoded_bytes(encoding, k);
   }
 };
 

@@ -51,8 +51,9 @@ inline constexpr int kKvBlock = 64;
 // A sequence as its rows see it. Its slot s is place s % kKvBlock of block blocks[s / kKvBlock].
 struct View {
   const int32_t* blocks = nullptr;
-  int prefix_len = 0;  // used with ancestors only
-  int scratch = 0;     // slot of scratch row 0; used with ancestors only
+  int prefix_len = 0;      // used with ancestors only
+  int scratch = 0;         // slot of scratch row 0; used with ancestors only
+  bool stretched = false;  // which of two rotary tables it has, for the caller who makes cos and sin
 };
 
 // Rows are tokens with a sequence, a logical position, a cache slot and a set of visible keys. Those of a sequence are
@@ -97,21 +98,26 @@ struct EmbedArgs {
   float scale = 1;  // of what the table holds
 };
 
-// q, k, v = W rmsnorm(x), or W x; optional RMSNorm of each head of q and k; rotary embedding (halves rotated, as
-// Hugging Face does: element i pairs with i + d/2) or none; k and v are stored at rows.slot in the cache's dtype.
+// What an RMSNorm of q and k goes over: each head, before or after it is rotated; or all heads of q, and all of k.
+enum class QkNorm : uint8_t { Heads, RotatedHeads, Whole };
+
+// q, k, v = W rmsnorm(x), or W x; optional RMSNorm of q and k; rotary embedding (halves rotated, as Hugging Face does:
+// element i pairs with i + d/2) or none; k and v are stored at rows.slot in the cache's dtype.
 // n_heads may be 0: k and v alone; or kv.shape.n_kv: q alone (on a device, where its kernels were built for that).
 struct QkvArgs {
   const float* x;     // [n, w.k]
   const float* norm;  // [w.k]; null: x as it is
   float eps;
   Weight w;             // [(H + 2 n_kv) d, D], packed with group = d from (q, k, v)
-  const float* q_norm;  // [d] or null
-  const float* k_norm;  // [d] or null
+  const float* q_norm;  // [d], or [H d] of Whole, or null
+  const float* k_norm;  // [d], or [n_kv d], or null
   const Rows* rows;
   KvLayer kv;
   int n_heads;
-  float* q;      // [n, H, d]
-  int rope = 0;  // which of the rows' rotary tables; -1: none
+  float* q;                          // [n, H, d]
+  int rope = 0;                      // which of the rows' rotary tables k takes; -1: none
+  int query_rope = 0;                // the same of q
+  QkNorm norm_over = QkNorm::Heads;  // a device has this one alone
 };
 
 // out = softmax(scores) v over the visible keys whose position is > pos - window (window 0: all), where scores are

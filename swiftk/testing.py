@@ -25,6 +25,7 @@ _LLAMA31 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 64,
 }
+_GEMMA = {"head_dim": 24, "tie_word_embeddings": True, "hidden_act": None, "hidden_activation": "gelu_pytorch_tanh"}
 # Fields of each family's config.json that the others' lack. Both forms of the rotary fields occur in the wild.
 _FAMILIES: dict[str, dict[str, Any]] = {
     "llama1": {"model_type": "llama", "num_key_value_heads": None, "rms_norm_eps": 1e-6},
@@ -73,6 +74,90 @@ _FAMILIES: dict[str, dict[str, Any]] = {
         "rms_norm_eps": 1e-6,
         "rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0},
     },
+    "ministral": {
+        "model_type": "ministral",
+        "head_dim": 24,
+        "sliding_window": 16,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    },
+    "ministral3": {
+        "model_type": "ministral3",
+        "head_dim": 24,
+        "rope_parameters": {
+            "rope_type": "yarn",
+            "rope_theta": 1000000.0,
+            "factor": 8.0,
+            "original_max_position_embeddings": 32,
+            "beta_fast": 32.0,
+            "beta_slow": 1.0,
+            "mscale": 1.0,
+            "mscale_all_dim": 1.0,
+            "llama_4_scaling_beta": 0.1,
+        },
+    },
+    "smollm3": {
+        "model_type": "smollm3",
+        "pad_token_id": 0,
+        "no_rope_layer_interval": 2,
+        "no_rope_layers": [1, 0, 1],
+        "tie_word_embeddings": True,
+    },
+    "granite": {
+        "model_type": "granite",
+        "embedding_multiplier": 3.0,
+        "attention_multiplier": 0.3,
+        "residual_multiplier": 0.7,
+        "logits_scaling": 0.8,
+    },
+    "gemma": {**_GEMMA, "model_type": "gemma", "hidden_act": "gelu_pytorch_tanh"},
+    "gemma2": {**_GEMMA, "model_type": "gemma2", "sliding_window": 16, "query_pre_attn_scalar": 20},
+    "gemma3": {
+        **_GEMMA,
+        "model_type": "gemma3_text",
+        "sliding_window": 16,
+        "sliding_window_pattern": 3,
+        "query_pre_attn_scalar": 20,
+        "rope_theta": 1000000.0,
+        "rope_local_base_freq": 10000.0,
+        "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+    },
+    "olmo2": {"model_type": "olmo2", "rope_theta": 500000.0},
+    "olmo3": {
+        "model_type": "olmo3",
+        "sliding_window": 16,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        "rope_theta": 500000.0,
+        "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64},
+    },
+    "exaone4": {
+        "model_type": "exaone4",
+        "sliding_window": 16,
+        "sliding_window_pattern": 2,
+        "rope_theta": 1000000.0,
+        "rope_scaling": {**_LLAMA31, "factor": 16.0},
+    },
+    "hunyuan": {
+        "model_type": "hunyuan_v1_dense",
+        "head_dim": 24,
+        "rope_theta": 10000.0,
+        "rope_scaling": {"type": "dynamic", "alpha": 1000.0, "factor": 1.0},
+    },
+    "ernie4.5": {"model_type": "ernie4_5", "head_dim": 24, "use_bias": True, "tie_word_embeddings": True},
+    "phi3": {"model_type": "phi3", "sliding_window": 24, "pad_token_id": 0},
+    "phi4-mini": {
+        "model_type": "phi3",
+        "pad_token_id": 0,
+        "partial_rotary_factor": 0.75,
+        "tie_word_embeddings": True,
+        "original_max_position_embeddings": 64,
+        "rope_scaling": {
+            "type": "longrope",
+            "short_factor": [1.0, 1.1, 1.3, 1.5, 1.8, 2.0],
+            "long_factor": [1.0, 1.5, 3.0, 6.0, 12.0, 24.0],
+        },
+    },
+    "seed-oss": {"model_type": "seed_oss", "head_dim": 24, "attention_bias": True, "attention_out_bias": True},
+    "internlm3": {"model_type": "internlm3", "head_dim": 24, "qkv_bias": True, "bias": True},
 }
 FAMILIES = list(_FAMILIES)
 _CORPUS = (
@@ -140,7 +225,8 @@ def make_tiny(
 
 
 def _family(config: dict[str, Any]) -> dict[str, Any]:
-    return _core.families().get(config["model_type"], {})
+    families = _core.families()
+    return families.get(config["model_type"], families["llama"])
 
 
 def _tensors(config: dict[str, Any], stored: str, seed: int) -> dict[str, Tensor]:
@@ -149,50 +235,57 @@ def _tensors(config: dict[str, Any], stored: str, seed: int) -> dict[str, Tensor
     kv_heads = config.get("num_key_value_heads") or heads
     head = config.get("head_dim") or hidden // heads
     family = _family(config)
-
-    def has_bias(matrix: str, asked: str) -> bool:
-        when = family.get(matrix, "never")
-        return when == "always" or (when == "if asked" and bool(config.get(asked)))
-
-    qkv_bias, o_bias = has_bias("qkv_bias", "attention_bias"), has_bias("o_bias", "attention_bias")
-    mlp_bias = has_bias("mlp_bias", "mlp_bias")
-    out: dict[str, Tensor] = {}
+    norms = family["norms"]
+    out: dict[str, np.ndarray] = {}
 
     def noise(name: str, *shape: int) -> np.ndarray:
         # Seeded by name: a tensor is the same whatever else the model holds.
         return np.random.default_rng([seed, zlib.crc32(name.encode())]).standard_normal(shape, np.float32)
 
-    def put(name: str, x: np.ndarray) -> None:
-        out[name] = Tensor(stored, encode(x, stored))
+    def linear(name: str, rows: int, columns: int, gain: float, bias: str) -> None:
+        out[name + ".weight"] = noise(name, rows, columns) * (gain / columns**0.5)
+        when, field = family[bias]
+        if when == "always" or (when != "never" and config.get(field, when == "unless denied")):
+            out[name + ".bias"] = noise(name + ".bias", rows) * (gain / 4)
 
-    def linear(name: str, rows: int, columns: int, gain: float, bias: bool = False) -> None:
-        put(name + ".weight", noise(name, rows, columns) * (gain / columns**0.5))
-        if bias:
-            put(name + ".bias", noise(name + ".bias", rows) * (gain / 4))
+    def norm(name: str, size: int, gain: float = 1) -> None:
+        out[name + ".weight"] = gain * (1 + noise(name, size) / 8) - family["norm_offset"]
 
-    def norm(name: str, size: int) -> None:
-        put(name + ".weight", 1 + noise(name, size) / 8)
+    def layer_norm(at: str, which: str, size: int, gain: float = 1) -> None:
+        if norms[which] is not None:
+            norm(at + norms[which], size, gain)
+
+    def join(name: str, parts: list[str]) -> None:
+        """Tensors that the family has as one."""
+        if family["fused"]:
+            out[name + ".weight"] = np.concatenate([out.pop(part + ".weight") for part in parts])
 
     # Logits with a standard deviation of about 2.5. The residual stream must outgrow the embedding it starts from, or a
     # tied head repeats its input; the first layer sees to that, so that the others can be left out without ruin.
     unit, first = 2.5 / hidden**0.5, 12.0 if config["tie_word_embeddings"] else 5.0
-    put("model.embed_tokens.weight", noise("embed", vocab, hidden) * unit)
+    first *= hidden**0.5 if family["scaled_by_width"] else config.get("embedding_multiplier", 1.0)
+    out["model.embed_tokens.weight"] = noise("embed", vocab, hidden) * unit
     for i in range(config["num_hidden_layers"]):
         at = f"model.layers.{i}."
+        mixer, mlp = at + "self_attn.", at + "mlp."
         strength = unit * (first if i == 0 else 0.3 * first)
-        norm(at + "input_layernorm", hidden)
-        linear(at + "self_attn.q_proj", heads * head, hidden, 1.3, qkv_bias)
-        linear(at + "self_attn.k_proj", kv_heads * head, hidden, 1.3, qkv_bias)
-        linear(at + "self_attn.v_proj", kv_heads * head, hidden, 1.0, qkv_bias)
-        linear(at + "self_attn.o_proj", hidden, heads * head, 1.5 * strength, o_bias)
-        if family.get("qk_norm"):
-            norm(at + "self_attn.q_norm", head)
-            norm(at + "self_attn.k_norm", head)
-        norm(at + "post_attention_layernorm", hidden)
-        linear(at + "mlp.gate_proj", ffn, hidden, 1.0, mlp_bias)
-        linear(at + "mlp.up_proj", ffn, hidden, 1.0, mlp_bias)
-        linear(at + "mlp.down_proj", hidden, ffn, 2.0 * strength, mlp_bias)
+        layer_norm(at, "attn", hidden)
+        linear(mixer + "q_proj", heads * head, hidden, 1.3, "qkv_bias")
+        linear(mixer + "k_proj", kv_heads * head, hidden, 1.3, "qkv_bias")
+        linear(mixer + "v_proj", kv_heads * head, hidden, 1.0, "qkv_bias")
+        join(mixer + "qkv_proj", [mixer + "q_proj", mixer + "k_proj", mixer + "v_proj"])
+        linear(mixer + "o_proj", hidden, heads * head, 1.5 * strength, "o_bias")
+        whole = family["norm_over"] == "whole"
+        layer_norm(at, "q", heads * head if whole else head)
+        layer_norm(at, "k", kv_heads * head if whole else head)
+        layer_norm(at, "attn_after", hidden, 1.5 * strength)
+        layer_norm(at, "mlp", hidden)
+        linear(mlp + "gate_proj", ffn, hidden, 1.0, "mlp_bias")
+        linear(mlp + "up_proj", ffn, hidden, 1.0, "mlp_bias")
+        join(mlp + "gate_up_proj", [mlp + "gate_proj", mlp + "up_proj"])
+        linear(mlp + "down_proj", hidden, ffn, 2.0 * strength, "mlp_bias")
+        layer_norm(at, "mlp_after", hidden, 2.0 * strength)
     norm("model.norm", hidden)
     if not config["tie_word_embeddings"]:
-        put("lm_head.weight", noise("lm_head", vocab, hidden) * unit)
-    return out
+        out["lm_head.weight"] = noise("lm_head", vocab, hidden) * unit
+    return {name: Tensor(stored, encode(x, stored)) for name, x in out.items()}

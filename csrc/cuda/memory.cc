@@ -44,7 +44,7 @@ void upload_rows(Queue& queue, char* to, const PackArgs& a) {
   for (const StoredRows& part : a.part) {
     const size_t bytes = size_t(part.rows) * a.k * size_of(dtype);
     if (bytes == 0) continue;
-    if (part.encoding == encoding_of(dtype) && !part.paired) {
+    if (part.encoding == encoding_of(dtype) && part.order.d == 0) {
       queue.upload(to, part.data, bytes);
     } else {
       upload_converted(queue, to, part, a.k, dtype);

@@ -29,7 +29,7 @@ class Loop {
     {
       const Stopwatch watch(stats_.prefill);
       stats_.prompt_tokens = static_cast<int>(prompt.size());
-      stats_.reused_tokens = session_.reuse(prompt);
+      stats_.reused_tokens = session_.reuse(prompt, static_cast<int64_t>(prompt.size()) + options_.max_new_tokens);
       for (size_t done = stats_.reused_tokens; done < prompt.size();) {
         const size_t n = std::min<size_t>(session_.max_chunk(), prompt.size() - done);
         session_.extend(prompt.subspan(done, n));

@@ -79,8 +79,8 @@ void Session::forget_sources() {
   s_.forget_tree();
 }
 
-int Session::reuse(std::span<const int32_t> tokens) {
-  return phase(false, [&] { return swiftk::reuse(w_, s_, tokens); });
+int Session::reuse(std::span<const int32_t> tokens, int64_t end) {
+  return phase(false, [&] { return swiftk::reuse(w_, s_, tokens, end); });
 }
 
 void Session::extend(std::span<const int32_t> tokens) {

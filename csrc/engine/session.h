@@ -33,8 +33,9 @@ class Session {
   void forget_sources();  // what they have learned
 
   // Starts a new text: keeps the longest cached prefix of `tokens` (at most all but the last), forgets the rest;
-  // returns its length. The caller then extends by the others.
-  int reuse(std::span<const int32_t> tokens);
+  // returns its length. The caller then extends by the others. end: tokens that the text may have at most, if fewer
+  // than the context; rotary positions of some models (LongRoPE) depend on it.
+  int reuse(std::span<const int32_t> tokens, int64_t end = INT64_MAX);
   // Appends tokens to the text by causal target rows, at most max_chunk() at a time; keeps the last row for sample().
   void extend(std::span<const int32_t> tokens);
   // Draws the token after an extend(); it joins the text, not yet cached.

@@ -48,6 +48,21 @@ std::string show_shape(const std::vector<int64_t>& shape) {
   return out + "]";
 }
 
+TensorView TensorView::slice(int64_t first, int64_t count) const {
+  TensorView out = *this;
+  const size_t row = bytes / shape[0];
+  out.shape[0] = count;
+  out.bytes = row * count;
+  if (data) out.data = static_cast<const char*>(data) + row * first;
+  if (make) {
+    out.make = [whole = make, offset = row * first] {
+      const std::shared_ptr<const void> made = whole();
+      return std::shared_ptr<const void>(made, static_cast<const char*>(made.get()) + offset);
+    };
+  }
+  return out;
+}
+
 Checkpoint::Checkpoint(std::string where, std::vector<RawTensor> tensors) : where_(std::move(where)) {
   if (std::optional<Converted> found = take_converted(tensors)) {
     converted_ = std::make_shared<const Converted>(std::move(*found));
@@ -64,7 +79,6 @@ Checkpoint::Checkpoint(std::string where, std::vector<RawTensor> tensors) : wher
     entry.view.shape = t.shape;
     entry.view.bytes = t.bytes;
     entry.view.file = t.file.get();
-    entry.view.paired = t.paired;
     entry.view.make = t.make;
     entry.view.encoding = encoding_named(t.dtype).value_or(Encoding::F32);
     if (t.file && (files_.empty() || files_.back() != t.file)) files_.push_back(t.file);
@@ -142,8 +156,8 @@ std::vector<RawTensor> Checkpoint::all() const {
   for (const auto& [name, entry] : tensors_) {
     const TensorView& view = entry.view;
     const auto file = std::find_if(files_.begin(), files_.end(), [&](const auto& f) { return f.get() == view.file; });
-    out.push_back({name, entry.dtype, view.shape, view.data, view.bytes, file == files_.end() ? nullptr : *file,
-                   view.paired, view.make});
+    out.push_back(
+        {name, entry.dtype, view.shape, view.data, view.bytes, file == files_.end() ? nullptr : *file, view.make});
   }
   return out;
 }

@@ -24,10 +24,12 @@ struct TensorView {
   std::vector<int64_t> shape;  // of a matrix: rows, and elements of each
   size_t bytes = 0;
   const MappedFile* file = nullptr;  // null: a host has it
-  int paired = 0;                    // as StoredRows has it
+  HeadOrder order{};                 // of the rows
   MakeRows make{};                   // null: they are there
 
-  StoredRows rows() const { return {data, static_cast<int>(shape[0]), encoding, paired}; }
+  StoredRows rows() const { return {data, static_cast<int>(shape[0]), encoding, order}; }
+  // Some of its rows.
+  TensorView slice(int64_t first, int64_t count) const;
 };
 
 // A tensor as a file has it, or a host application, which keeps it in its memory; dtype as safetensors name it, or an
@@ -38,7 +40,6 @@ struct RawTensor {
   const void* data;
   size_t bytes;
   std::shared_ptr<MappedFile> file{};  // null: a host application has it
-  int paired = 0;                      // as StoredRows has it
   MakeRows make{};                     // in place of data
 };
 

@@ -17,23 +17,27 @@
 namespace swiftk {
 namespace {
 
-constexpr TensorNames kGgufNames{
-    .embedding = "token_embd",
-    .final_norm = "output_norm",
-    .head = "output",
-    .layers = "blk.",
-    .q = "attn_q",
-    .k = "attn_k",
-    .v = "attn_v",
-    .q_norm = "attn_q_norm",
-    .k_norm = "attn_k_norm",
-    .o = "attn_output",
-    .gate = "ffn_gate",
-    .up = "ffn_up",
-    .down = "ffn_down",
-    .norms = {
-        .attn = "attn_norm", .attn_after = "post_attention_norm", .mlp = "ffn_norm", .mlp_after = "post_ffw_norm"}};
+constexpr TensorNames kGgufNames{.embedding = "token_embd",
+                                 .final_norm = "output_norm",
+                                 .head = "output",
+                                 .layers = "blk.",
+                                 .q = "attn_q",
+                                 .k = "attn_k",
+                                 .v = "attn_v",
+                                 .qkv = "attn_qkv",
+                                 .o = "attn_output",
+                                 .gate = "ffn_gate",
+                                 .up = "ffn_up",
+                                 .gate_up = "ffn_up",
+                                 .down = "ffn_down",
+                                 .norms = {.attn = "attn_norm",
+                                           .attn_after = "post_attention_norm",
+                                           .mlp = "ffn_norm",
+                                           .mlp_after = "post_ffw_norm",
+                                           .q = "attn_q_norm",
+                                           .k = "attn_k_norm"}};
 constexpr const char* kDivisors = "rope_freqs.weight";  // of rotary frequencies, of Llama 3.1 and later
+constexpr const char *kShort = "rope_factors_short.weight", *kLong = "rope_factors_long.weight";  // LongRoPE's
 
 constexpr uint64_t kMostKey = 65535, kMostName = 64, kUsualAlignment = 32;
 constexpr uint32_t kMostDims = 4;
@@ -360,43 +364,59 @@ class Keys {
   const Metadata& metadata_;
 };
 
-const Family* family_of(const std::string& architecture) {
-  for (const Family& family : families()) {
-    if (family.gguf.architecture && architecture == family.gguf.architecture) return &family;
+constexpr const char* kArchitecture = "general.architecture";
+
+// Null where it is none that is known. Families of one architecture differ in whether they have windows.
+const Family* family_of(const Keys& keys) {
+  const std::string name = keys.text(kArchitecture).value_or("");
+  const bool slides = keys.find(name + ".attention.sliding_window");
+  const Family* found = nullptr;
+  for (const Family& f : families()) {
+    if (!f.gguf.architecture || name != f.gguf.architecture) continue;
+    if (!found || slides == (f.sliding != Sliding::Never)) found = &f;
   }
-  return nullptr;
+  return found;
 }
 
 const Family& known_family(const Keys& keys) {
-  const char* const key = "general.architecture";
-  const std::optional<std::string> name = keys.text(key);
-  if (!name) keys.wrong(key, nullptr, "the name of an architecture");
-  if (const Family* family = family_of(*name)) return *family;
+  if (!keys.text(kArchitecture)) keys.wrong(kArchitecture, nullptr, "the name of an architecture");
+  if (const Family* const found = family_of(keys)) return *found;
+  std::set<std::string_view> said;
   std::string all;
   for (const Family& f : families()) {
-    if (f.gguf.architecture) all += (all.empty() ? "" : ", ") + std::string(f.gguf.architecture);
+    if (!f.gguf.architecture || !said.insert(f.gguf.architecture).second) continue;
+    all += (all.empty() ? "" : ", ") + std::string(f.gguf.architecture);
   }
-  keys.unsupported(key, all);
+  keys.unsupported(kArchitecture, all);
 }
 
 // config.json, field by field.
 class ConfigText {
  public:
-  void add(const std::string& field, double value) {
-    char digits[40];
-    const auto end = std::to_chars(digits, digits + sizeof digits, value).ptr;
-    put(field, std::string(digits, end));
+  template <class T>
+  void add(const std::string& field, const T& value) {
+    fields_ += (fields_.empty() ? "\"" : ", \"") + field + "\": " + spelled(value);
   }
-  void add(const std::string& field, int64_t value) { put(field, std::to_string(value)); }
-  void add(const std::string& field, bool value) { put(field, value ? "true" : "false"); }
-  void add(const std::string& field, const char* text) { put(field, '"' + std::string(text) + '"'); }
-  void add(const std::string& field, const ConfigText& object) { put(field, object.whole()); }
+  void add_null(const std::string& field) { add(field, std::nullopt); }
   std::string whole() const { return "{" + fields_ + "}"; }
 
  private:
-  void put(const std::string& field, const std::string& value) {
-    fields_ += (fields_.empty() ? "\"" : ", \"") + field + "\": " + value;
+  static std::string spelled(double value) {
+    char digits[40];
+    return {digits, std::to_chars(digits, digits + sizeof digits, value).ptr};
   }
+  static std::string spelled(int64_t value) { return std::to_string(value); }
+  static std::string spelled(bool value) { return value ? "true" : "false"; }
+  static std::string spelled(const char* text) { return '"' + std::string(text) + '"'; }
+  static std::string spelled(std::nullopt_t) { return "null"; }
+  static std::string spelled(const ConfigText& object) { return object.whole(); }
+  template <class T>
+  static std::string spelled(const std::vector<T>& list) {
+    std::string items;
+    for (const T& item : list) items += (items.empty() ? "" : ", ") + spelled(item);
+    return "[" + items + "]";
+  }
+
   std::string fields_;
 };
 
@@ -430,8 +450,10 @@ class Translation {
     if (!eps) missing("attention.layer_norm_rms_epsilon");
     out_.add("rms_norm_eps", shortest(*eps));
     out_.add("tie_word_embeddings", !tensors_.has("output.weight"));
-    if (family_.qkv_bias == Biases::IfAsked) out_.add("attention_bias", tensors_.has("blk.0.attn_q.bias"));
-    if (family_.mlp_bias == Biases::IfAsked) out_.add("mlp_bias", tensors_.has("blk.0.ffn_gate.bias"));
+    out_.add(family_.activation_field, family_.activation == Activation::Silu ? "silu" : "gelu_pytorch_tanh");
+    biases();
+    scalars();
+    windows();
     rope();
     refuse_others();
     return out_.whole();
@@ -454,10 +476,71 @@ class Translation {
     const int64_t width = *keys_.integer(key("embedding_length"));
     if (heads < 1) keys_.wrong(key("attention.head_count"), keys_.find(key("attention.head_count")), "at least 1");
     const int64_t d = keys_.integer(key("attention.key_length")).value_or(width / heads);
-    for (const char* same : {"attention.value_length", "rope.dimension_count"}) {
-      if (keys_.integer(key(same)).value_or(d) != d) keys_.unsupported(key(same), std::to_string(d));
+    if (d < 1) keys_.wrong(key("attention.key_length"), keys_.find(key("attention.key_length")), "at least 1");
+    if (keys_.integer(key("attention.value_length")).value_or(d) != d) {
+      keys_.unsupported(key("attention.value_length"), std::to_string(d));
     }
+    const int64_t rotated = keys_.integer(key("rope.dimension_count")).value_or(d);
+    if (rotated != d && !family_.partial) keys_.unsupported(key("rope.dimension_count"), std::to_string(d));
     out_.add("head_dim", d);
+    if (rotated != d) out_.add("partial_rotary_factor", static_cast<double>(rotated) / static_cast<double>(d));
+    if (family_.scalars != Scalars::WidthAndCaps) return;
+    const bool wide = *keys_.integer(key("block_count")) == family_.gguf.scaled_layers;
+    out_.add("query_pre_attn_scalar", wide ? width / heads : d);
+  }
+
+  // A factor that the family may have; 0 in the file stands for none.
+  void factor(const char* field, const char* name) {
+    const double value = keys_.number(key(name)).value_or(0);
+    if (value != 0) out_.add(field, shortest(value));
+  }
+
+  void scalars() {
+    if (family_.scalars == Scalars::Multipliers) {
+      factor("embedding_multiplier", "embedding_scale");
+      factor("residual_multiplier", "residual_scale");
+      factor("logits_scaling", "logit_scale");
+      const int64_t heads = *keys_.integer(key("attention.head_count")),
+                    width = *keys_.integer(key("embedding_length"));
+      const double scale = keys_.number(key("attention.scale")).value_or(0);
+      const auto d = static_cast<double>(keys_.integer(key("attention.key_length")).value_or(width / heads));
+      out_.add("attention_multiplier", scale != 0 ? shortest(scale) : 1 / std::sqrt(d));
+    }
+    if (family_.scalars == Scalars::WidthAndCaps) {
+      factor("attn_logit_softcapping", "attn_logit_softcapping");
+      factor("final_logit_softcapping", "final_logit_softcapping");
+    }
+  }
+
+  void windows() {
+    if (family_.sliding == Sliding::Never) return;
+    const std::string name = key("attention.sliding_window"), pattern = key("attention.sliding_window_pattern");
+    const int64_t layers = *keys_.integer(key("block_count"));
+    const bool slides = family_.gguf.sliding_layers == 0 || layers == family_.gguf.sliding_layers;
+    const int64_t window = slides ? keys_.integer(name).value_or(0) : 0;
+    if (window == 0) {
+      // Gemma 2's files may leave it out; in others, nothing slides then.
+      if (!slides || keys_.find(name) || family_.score_cap == 0) out_.add_null("sliding_window");
+      return;
+    }
+    out_.add("sliding_window", window);
+    const GgufValue* const list = keys_.find(pattern);
+    if (!list) return;
+    if (!list->array) return out_.add("sliding_window_pattern", *keys_.integer(pattern));
+    std::vector<const char*> types;
+    for (const double flag : numbers_of(*list)) types.push_back(flag != 0 ? "sliding_attention" : "full_attention");
+    out_.add("layer_types", types);
+  }
+
+  void biases() {
+    std::set<std::string_view> said;
+    const std::pair<const Bias&, const char*> all[] = {
+        {family_.qkv_bias, kGgufNames.q}, {family_.o_bias, kGgufNames.o}, {family_.mlp_bias, kGgufNames.gate}};
+    for (const auto& [bias, name] : all) {
+      const bool asked = bias.when == Biases::IfAsked || bias.when == Biases::UnlessDenied;
+      if (!asked || !said.insert(bias.field).second) continue;
+      out_.add(bias.field, tensors_.has(kGgufNames.layer(0) + name + ".bias"));
+    }
   }
 
   int64_t vocabulary() {
@@ -469,32 +552,63 @@ class Translation {
 
   void rope() {
     out_.add("rope_theta", shortest(keys_.number(key("rope.freq_base")).value_or(10000)));
+    if (family_.local_theta > 0) factor("rope_local_base_freq", "rope.freq_base_swa");
+    known_.insert("rope.freq_base_swa");
     const std::string type = keys_.text(key("rope.scaling.type")).value_or("");
     std::optional<double> factor = keys_.number(key("rope.scaling.factor"));
     if (!factor) factor = keys_.number(key("rope.scale_linear"));
     const bool linear = type == "linear" || (type.empty() && factor.value_or(1) != 1);
-    if (!linear && type != "" && type != "none" && type != "yarn") {
-      keys_.unsupported(key("rope.scaling.type"), "none, linear, yarn");
+    if (!linear && type != "" && type != "none" && type != "yarn" && type != "longrope") {
+      keys_.unsupported(key("rope.scaling.type"), "none, linear, yarn, longrope");
+    }
+    if (const GgufValue* const tuned = keys_.find(key("rope.scaling.finetuned")); tuned && number_of(*tuned) == 0) {
+      keys_.unsupported(key("rope.scaling.finetuned"), "true");
     }
     const std::optional<int64_t> original = keys_.integer(key("rope.scaling.original_context_length"));
     const double attention = keys_.number(key("rope.scaling.attn_factor")).value_or(1);
     const double fast = keys_.number(key("rope.scaling.yarn_beta_fast")).value_or(32);
     const double slow = keys_.number(key("rope.scaling.yarn_beta_slow")).value_or(1);
     const double extrapolated = keys_.number(key("rope.scaling.yarn_ext_factor")).value_or(1);
-    if (!linear && type != "yarn") return;
-    if (!factor || *factor <= 0)
-      keys_.wrong(key("rope.scaling.factor"), keys_.find(key("rope.scaling.factor")), "more than 0");
+    const double times = keys_.number(key("rope.scaling.yarn_log_multiplier")).value_or(0);
+    const std::optional<double> whole = keys_.number(key("rope.scaling.yarn_attn_factor"));  // Hugging Face's own
+    const double beta = keys_.number(key("attention.temperature_scale")).value_or(0);
+    const double alpha = keys_.number(key("rope.scaling.alpha")).value_or(0);
     ConfigText scaling;
-    scaling.add("rope_type", linear ? "linear" : "yarn");
-    scaling.add("factor", shortest(*factor));
-    if (!linear) {
-      if (extrapolated != 1 && extrapolated != -1) keys_.unsupported(key("rope.scaling.yarn_ext_factor"), "1");
-      scaling.add("beta_fast", fast);
-      scaling.add("beta_slow", slow);
-      scaling.add("attention_factor", shortest(attention) * (1 + 0.1 * std::log(shortest(*factor))));
-      if (original) scaling.add("original_max_position_embeddings", *original);
+    if (type == "longrope" || tensors_.has(kLong)) {
+      scaling.add("rope_type", "longrope");
+      for (const auto& [field, name] : {std::pair{"short_factor", kShort}, std::pair{"long_factor", kLong}}) {
+        std::vector<double> factors;
+        for (const float f : tensors_.floats(name, {rotary_pairs()})) factors.push_back(f);
+        scaling.add(field, factors);
+      }
+      scaling.add("attention_factor", shortest(attention));
+    } else if (alpha > 0) {
+      scaling.add("rope_type", "dynamic");
+      scaling.add("alpha", shortest(alpha));
+    } else if (linear || type == "yarn") {
+      if (!factor || *factor <= 0)
+        keys_.wrong(key("rope.scaling.factor"), keys_.find(key("rope.scaling.factor")), "more than 0");
+      scaling.add("rope_type", linear ? "linear" : "yarn");
+      scaling.add("factor", shortest(*factor));
+      if (!linear) {
+        if (extrapolated != 1 && extrapolated != -1) keys_.unsupported(key("rope.scaling.yarn_ext_factor"), "1");
+        const double turn = std::max(0.0, std::log(*factor));
+        scaling.add("beta_fast", fast);
+        scaling.add("beta_slow", slow);
+        const double usual = shortest(attention) * (1 + 0.1 * turn) / (1 + 0.1 * times * turn);
+        scaling.add("attention_factor", whole ? shortest(*whole) : usual);
+        if (beta > 0) scaling.add("llama_4_scaling_beta", shortest(beta));
+      }
+    } else {
+      return;
     }
+    if (original && !linear) scaling.add("original_max_position_embeddings", *original);
     out_.add("rope_scaling", scaling);
+  }
+
+  int64_t rotary_pairs() const {
+    const std::vector<int64_t> shape = tensors_.shape(kLong);
+    return shape.empty() ? 0 : shape[0];
   }
 
   // What is not known may change the computation.
@@ -509,7 +623,8 @@ class Translation {
       for (const std::string& one : known_) all += (all.empty() ? "" : ", ") + one;
       keys_.unsupported(name, "keys " + all + " of " + prefix_);
     }
-    const std::set<std::string> single{"token_embd.weight", "output_norm.weight", "output.weight", kDivisors};
+    const std::set<std::string> single{
+        "token_embd.weight", "output_norm.weight", "output.weight", kDivisors, kShort, kLong};
     for (const std::string& name : tensors_.names()) {
       if (name.rfind(kGgufNames.layers, 0) == 0 || single.count(name)) continue;
       fail(Status::Unsupported, printable("[gguf] tensor " + name + " is in the file, a " + prefix_ + " has none"));
@@ -583,6 +698,19 @@ std::vector<std::string_view> strings_of(const GgufValue& v) {
   return out;
 }
 
+std::vector<double> numbers_of(const GgufValue& v) {
+  std::vector<double> out;
+  if (!v.array || v.type == GgufType::String) return out;
+  GgufValue one = v;
+  one.array = false;
+  const size_t size = size_of(v.type);
+  for (uint64_t i = 0; i < v.count; ++i) {
+    one.data = v.data.substr(i * size, size);
+    out.push_back(number_of(one));
+  }
+  return out;
+}
+
 bool is_gguf(const std::string& path) {
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(path, ignored)) return false;
@@ -593,8 +721,6 @@ bool is_gguf(const std::string& path) {
 
 GgufFile::GgufFile(std::string path) : path_(std::move(path)) { read_parts(); }
 GgufFile::~GgufFile() = default;
-
-const TensorNames& GgufFile::names() const { return kGgufNames; }
 
 void GgufFile::read_parts() {
   std::vector<RawTensor> all;
@@ -627,26 +753,10 @@ void GgufFile::read_parts() {
   for (const RawTensor& t : all) {
     if (!names.insert(t.name).second) bad_file(t.file->path(), "tensor " + t.name + " occurs twice");
   }
-  name_rotary_pairs(all);
   tensors_ = std::make_unique<Checkpoint>(path_, all);
-}
-
-// llama.cpp's converter lays rotary pairs of some families side by side.
-void GgufFile::name_rotary_pairs(std::vector<RawTensor>& all) const {
-  const Keys keys(path_, metadata_);
-  const Family* const family = family_of(keys.text("general.architecture").value_or(""));
-  if (!family || !family->gguf.paired) return;
-  const std::string prefix = std::string(family->gguf.architecture) + ".";
-  const int64_t heads = keys.integer(prefix + "attention.head_count").value_or(0);
-  const int64_t width = keys.integer(prefix + "embedding_length").value_or(0);
-  const int64_t d = keys.integer(prefix + "attention.key_length").value_or(heads ? width / heads : 0);
-  if (d % 2 != 0) return;  // config() says so
-  for (RawTensor& t : all) {
-    const size_t dot = t.name.rfind('.'), before = dot == std::string::npos ? dot : t.name.rfind('.', dot - 1);
-    if (before == std::string::npos) continue;
-    const std::string what = t.name.substr(before + 1, dot - before - 1);
-    if ((what == kGgufNames.q || what == kGgufNames.k) && d > 0 && t.shape[0] % d == 0) t.paired = static_cast<int>(d);
-  }
+  names_ = kGgufNames;
+  const Family* const family = family_of(keys);
+  if (family && family->gguf.mlp_norm) names_.norms.mlp = family->gguf.mlp_norm;
 }
 
 const std::string& GgufFile::config_text() const {
@@ -685,7 +795,10 @@ void GgufFile::write(const std::string& path, const std::vector<RawTensor>& tens
 
 Config GgufFile::config() const {
   Config c = read_config(json());
-  if (tensors_->has(kDivisors)) c.ropes[0].divisors = tensors_->floats(kDivisors, {c.d / 2});
+  c.paired = c.family->gguf.paired;
+  c.fused_qkv = tensors_->has(names_.layer(0) + names_.qkv + ".weight");
+  c.norm_offset = 0;  // the converter has added it
+  if (tensors_->has(kDivisors)) c.ropes[0].divisors = tensors_->floats(kDivisors, {c.ropes[0].size / 2});
   return c;
 }
 

@@ -41,7 +41,7 @@ class GgufFile : public ModelFiles {
   // The fields of config.json that the metadata stand for.
   const Json& json() const override;
   const Checkpoint& tensors() const override { return *tensors_; }
-  const TensorNames& names() const override;
+  const TensorNames& names() const override { return names_; }
   // Ids by the metadata. Of the end, also those that end a turn or a message, and tokens that are known to by their
   // texts. Throws Error(Checkpoint) for an id that the vocabulary does not have.
   std::vector<int32_t> token_ids(const std::string& token) const override;
@@ -52,12 +52,12 @@ class GgufFile : public ModelFiles {
 
  private:
   void read_parts();
-  void name_rotary_pairs(std::vector<RawTensor>& all) const;
 
   const std::string path_;
   std::vector<std::shared_ptr<MappedFile>> files_;
   std::map<std::string, GgufValue> metadata_;  // of the first part
   std::unique_ptr<Checkpoint> tensors_;
+  TensorNames names_{};
   mutable std::string text_;
   mutable std::optional<Json> json_;
 };
@@ -67,6 +67,8 @@ bool is_gguf(const std::string& path);
 
 // The number that a value is. Exact for integers below 2^53.
 double number_of(const GgufValue&);
+// The elements of an array of numbers.
+std::vector<double> numbers_of(const GgufValue&);
 // The elements of an array of strings.
 std::vector<std::string_view> strings_of(const GgufValue&);
 

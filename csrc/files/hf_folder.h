@@ -13,11 +13,11 @@ inline constexpr TensorNames kHfNames{.embedding = "model.embed_tokens",
                                       .q = "self_attn.q_proj",
                                       .k = "self_attn.k_proj",
                                       .v = "self_attn.v_proj",
-                                      .q_norm = "self_attn.q_norm",
-                                      .k_norm = "self_attn.k_norm",
+                                      .qkv = "self_attn.qkv_proj",
                                       .o = "self_attn.o_proj",
                                       .gate = "mlp.gate_proj",
                                       .up = "mlp.up_proj",
+                                      .gate_up = "mlp.gate_up_proj",
                                       .down = "mlp.down_proj"};
 
 class HfFolder : public ModelFiles {

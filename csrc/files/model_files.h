@@ -15,9 +15,9 @@ namespace swiftk {
 // How a kind of files names tensors by what they are to a model: ".weight" or ".bias" follows.
 struct TensorNames {
   const char *embedding, *final_norm, *head;
-  const char* layers;  // names of a layer's tensors begin with this, its number and a dot:
-  const char *q, *k, *v, *q_norm, *k_norm, *o;
-  const char *gate, *up, *down;
+  const char* layers;               // names of a layer's tensors begin with this, its number and a dot:
+  const char *q, *k, *v, *qkv, *o;  // qkv: of a family that has them in one tensor
+  const char *gate, *up, *gate_up, *down;
   NormNames norms{};  // null: as the family names them
 
   std::string layer(int number) const { return layers + std::to_string(number) + "."; }

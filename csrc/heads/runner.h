@@ -46,7 +46,7 @@ class Runner : public DraftRunner {
   Followed& followed(Sequence& s) const { return s.followed[number_]; }
   const Followed& followed(const Sequence& s) const { return s.followed[number_]; }
   const int32_t* blocks(const Sequence& s) const { return followed(s).blocks.data(); }
-  View view(const Sequence& s) const { return {blocks(s), s.cached, s.cached}; }
+  View view(const Sequence& s) const { return {blocks(s), s.cached, s.cached, s.stretched}; }
   int known(const Sequence& s) const { return static_cast<int>(followed(s).text.size()); }
   // Its rows of the text are there up to token `end`.
   void knows(Sequence& s, int end) const {

@@ -58,37 +58,56 @@ void Manifest::add_layer(const Config& c, const std::string& at, int layer, Laye
   const TensorNames& n = names_;
   const auto bias = [&](const char* name, int64_t size) { return get(at + name + ".bias", {size}); };
   const int64_t q = int64_t{c.H} * c.d, kv = int64_t{c.n_kv} * c.d;
-  const NormNames& norms = c.family->norms;
-  const auto add_norm = [&](const char* NormNames::* which, const float** out) {
-    const char* const name = norms.*which && n.norms.*which ? n.norms.*which : norms.*which;
-    if (name) add_vector({get(at + name + ".weight", {c.D})}, 0, out, c.norm_offset);
+  const auto add_norm = [&](const char* NormNames::* which, const float** out, int64_t size) -> TensorView* {
+    const char* const its = c.family->norms.*which;
+    const char* const name = its && n.norms.*which ? n.norms.*which : its;
+    if (name) add_vector({get(at + name + ".weight", {size})}, 0, out, c.norm_offset);
+    return name ? &vectors.back().parts[0] : nullptr;
   };
-  if (norm) add_norm(&NormNames::attn, &w.attn_norm);
-  std::vector<TensorView> of_q{weight(at + n.q, {q, width})},
-      of_kv{weight(at + n.k, {kv, width}), weight(at + n.v, {kv, width})};
-  if (!apart) of_q.insert(of_q.end(), of_kv.begin(), of_kv.end());
-  add_matrix({Matrix::Qkv, std::move(of_q), c.d, false, layer, &LayerWeights::wqkv});
-  if (apart) add_matrix({Matrix::Qkv, std::move(of_kv), c.d, false, layer, nullptr, apart});
-  if (c.qkv_bias) {
-    add_vector({bias(n.q, q), bias(n.k, kv), bias(n.v, kv)}, 0, &w.wqkv.bias);
+  HeadOrder order{c.d, c.ropes[0].size, c.paired};
+  if (!order.paired && order.rotated == order.d) order = {};
+  const auto turned = [&](TensorView rows) {
+    rows.order = order;
+    return rows;
+  };
+  if (norm) add_norm(&NormNames::attn, &w.attn_norm, c.D);
+  std::vector<TensorView> parts;
+  if (c.fused_qkv) {
+    const TensorView whole = weight(at + n.qkv, {q + 2 * kv, width});
+    parts = {whole.slice(0, q), whole.slice(q, kv), whole.slice(q + kv, kv)};
+  } else {
+    parts = {weight(at + n.q, {q, width}), weight(at + n.k, {kv, width}), weight(at + n.v, {kv, width})};
+  }
+  const std::vector<TensorView> of_q{turned(parts[0])}, of_kv{turned(parts[1]), parts[2]},
+      all{of_q[0], of_kv[0], parts[2]};
+  add_matrix({Matrix::Qkv, apart ? of_q : all, c.d, false, layer, &LayerWeights::wqkv});
+  if (apart) add_matrix({Matrix::Qkv, of_kv, c.d, false, layer, nullptr, apart});
+  if (c.qkv_bias && c.fused_qkv) {
+    const TensorView whole = bias(n.qkv, q + 2 * kv);
+    add_vector({turned(whole.slice(0, q)), turned(whole.slice(q, kv)), whole.slice(q + kv, kv)}, 0, &w.wqkv.bias);
+  } else if (c.qkv_bias) {
+    add_vector({turned(bias(n.q, q)), turned(bias(n.k, kv)), bias(n.v, kv)}, 0, &w.wqkv.bias);
   }
   if (c.qk_norm) {
-    add_vector({weight(at + n.q_norm, {c.d})}, 0, &w.q_norm);
-    add_vector({weight(at + n.k_norm, {c.d})}, 0, &w.k_norm);
+    const bool whole = c.qk_norm_over == QkNorm::Whole;
+    add_norm(&NormNames::q, &w.q_norm, whole ? q : c.d)->order = order;
+    add_norm(&NormNames::k, &w.k_norm, whole ? kv : c.d)->order = order;
   }
   add_matrix({Matrix::Output, {weight(at + n.o, {c.D, q})}, 0, false, layer, &LayerWeights::wo});
   if (c.o_bias) add_vector({bias(n.o, c.D)}, 0, &w.wo.bias);
 
-  add_norm(&NormNames::attn_after, &w.attn_after);
-  add_norm(&NormNames::mlp, &w.mlp_norm);
-  add_matrix({Matrix::GateUp,
-              {weight(at + n.gate, {c.F, c.D}), weight(at + n.up, {c.F, c.D})},
-              kGateGroup,
-              true,
-              layer,
-              &LayerWeights::w_gate_up});
+  add_norm(&NormNames::attn_after, &w.attn_after, c.D);
+  add_norm(&NormNames::mlp, &w.mlp_norm, c.D);
+  std::vector<TensorView> of_gate;
+  if (c.fused_gate) {
+    const TensorView whole = weight(at + n.gate_up, {2 * int64_t{c.F}, c.D});
+    of_gate = {whole.slice(0, c.F), whole.slice(c.F, c.F)};
+  } else {
+    of_gate = {weight(at + n.gate, {c.F, c.D}), weight(at + n.up, {c.F, c.D})};
+  }
+  add_matrix({Matrix::GateUp, std::move(of_gate), kGateGroup, true, layer, &LayerWeights::w_gate_up});
   add_matrix({Matrix::Down, {weight(at + n.down, {c.D, c.F})}, 0, false, layer, &LayerWeights::w_down});
-  add_norm(&NormNames::mlp_after, &w.mlp_after);
+  add_norm(&NormNames::mlp_after, &w.mlp_after, c.D);
   if (c.mlp_bias) {
     add_vector({bias(n.gate, c.F), bias(n.up, c.F)}, kGateGroup, &w.w_gate_up.bias);
     add_vector({bias(n.down, c.D)}, 0, &w.w_down.bias);

@@ -18,8 +18,8 @@ namespace swiftk {
 struct LayerWeights {
   const float* attn_norm = nullptr;   // [D], over what attention reads, or null
   Weight wqkv;                        // [(H + 2 n_kv) d, D]
-  const float* q_norm = nullptr;      // [d] or null
-  const float* k_norm = nullptr;      // [d] or null
+  const float* q_norm = nullptr;      // [d], or [H d] of QkNorm::Whole, or null
+  const float* k_norm = nullptr;      // [d], or [n_kv d], or null
   Weight wo;                          // [D, H d]
   const float* attn_after = nullptr;  // [D], over what attention adds, or null
   const float* mlp_norm = nullptr;    // [D] or null

@@ -12,13 +12,16 @@
 
 namespace swiftk {
 
-int reuse(Workspace& w, Sequence& s, std::span<const int32_t> tokens) {
+int reuse(Workspace& w, Sequence& s, std::span<const int32_t> tokens, int64_t end) {
   if (tokens.empty()) fail(Status::InvalidArgument, "[prefill] the prompt is empty, want at least one token");
   check_tokens(w.model->config, tokens, "prefill");
   if (tokens.size() >= static_cast<size_t>(s.most_text)) {
     fail(Status::InvalidArgument, "[prefill] the prompt has " + std::to_string(tokens.size()) +
                                       " tokens, want fewer than the context of " + std::to_string(s.most_text));
   }
+  const bool stretched = std::min<int64_t>(end, s.most_text) > stretched_after(w.model->config);
+  if (stretched != s.stretched) s.cached = 0;
+  s.stretched = stretched;
   const size_t most = std::min<size_t>({tokens.size() - 1, static_cast<size_t>(s.cached), s.text.size()});
   size_t keep = 0;
   while (keep < most && tokens[keep] == s.text[keep]) ++keep;

@@ -7,8 +7,9 @@
 namespace swiftk {
 
 // Starts a new text: keeps the longest prefix of `tokens` whose K and V lie in the sequence's blocks (at most all but
-// the last), forgets the rest; returns its length. The text is that prefix then.
-int reuse(Workspace&, Sequence&, std::span<const int32_t> tokens);
+// the last), forgets the rest; returns its length. The text is that prefix then. end: tokens that the text may have at
+// most, if fewer than its context; rotary positions of some models depend on it.
+int reuse(Workspace&, Sequence&, std::span<const int32_t> tokens, int64_t end);
 
 // Appends tokens to the text by causal rows; keeps the last row's logits for sample().
 void extend(Workspace&, Sequence&, std::span<const int32_t> tokens);

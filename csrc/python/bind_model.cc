@@ -39,14 +39,20 @@ py::dict config_dict(const Config& c) {
 
 // The table of families, by model_type.
 py::dict family_dicts() {
-  constexpr const char* kBiases[] = {"never", "if asked", "always"};
-  const auto name = [&](Biases b) { return kBiases[static_cast<int>(b)]; };
+  constexpr const char* kBiases[] = {"never", "if asked", "unless denied", "always"};
+  const auto bias = [&](const Bias& b) { return py::make_tuple(kBiases[static_cast<int>(b.when)], b.field); };
+  constexpr const char* kOver[] = {"heads", "rotated heads", "whole"};
   py::dict all;
   for (const Family& f : families()) {
-    all[f.model_type] =
-        py::dict("architecture"_a = f.architecture, "kv_heads"_a = f.kv_heads, "head_dim"_a = f.head_dim,
-                 "max_position"_a = f.max_position, "qkv_bias"_a = name(f.qkv_bias), "o_bias"_a = name(f.o_bias),
-                 "mlp_bias"_a = name(f.mlp_bias), "qk_norm"_a = f.qk_norm);
+    all[f.model_type] = py::dict(
+        "architecture"_a = f.architecture, "kv_heads"_a = f.kv_heads, "head_dim"_a = f.head_dim,
+        "max_position"_a = f.max_position, "tied_head"_a = f.tied_head, "qkv_bias"_a = bias(f.qkv_bias),
+        "o_bias"_a = bias(f.o_bias), "mlp_bias"_a = bias(f.mlp_bias), "fused"_a = f.fused,
+        "norm_offset"_a = f.norm_offset,
+        "scaled_by_width"_a = f.scalars == Scalars::Width || f.scalars == Scalars::WidthAndCaps,
+        "norm_over"_a = kOver[static_cast<int>(f.qk_norm)],
+        "norms"_a = py::dict("attn"_a = f.norms.attn, "attn_after"_a = f.norms.attn_after, "mlp"_a = f.norms.mlp,
+                             "mlp_after"_a = f.norms.mlp_after, "q"_a = f.norms.q, "k"_a = f.norms.k));
   }
   return all;
 }

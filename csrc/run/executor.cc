@@ -56,7 +56,7 @@ Executor::Executor(std::shared_ptr<const Model> model, int max_rows, Ctx* ctx, b
   h_ = Buffer(ops, floats(n * c.F));
   rope_.resize(n * c.d * c.ropes.size());
   known_rope_.resize(size_t{kKnown} * c.d * c.ropes.size());
-  known_pos_.assign(kKnown, -1);
+  known_.assign(kKnown, -1);
 }
 
 Executor::~Executor() {
@@ -71,10 +71,12 @@ void Executor::rotate(Rows& rows) {
   for (int i = 0; i < rows.n; ++i) {
     const int at = rows.pos[i] % kKnown;
     float* known = known_rope_.data() + at * tables * 2 * half;
-    const bool fresh = known_pos_[at] != rows.pos[i];
-    known_pos_[at] = rows.pos[i];
+    const bool stretched = rows.view(i).stretched;
+    const int64_t name = int64_t{rows.pos[i]} * 2 + stretched;
+    const bool fresh = known_[at] != name;
+    known_[at] = name;
     for (size_t t = 0; t < tables; ++t, known += 2 * half) {
-      if (fresh) rope_row(ropes[t], model_->config.d, rows.pos[i], known, known + half);
+      if (fresh) rope_row(ropes[t], model_->config.d, rows.pos[i], stretched, known, known + half);
       std::copy_n(known, half, cos + t * table + i * half);
       std::copy_n(known + half, half, sin + t * table + i * half);
     }
@@ -153,7 +155,9 @@ void Executor::append(const Step& step, const Rows& rows, const float* in, const
                                                .kv = kv,
                                                .n_heads = c.H,
                                                .q = q_.as<float>(),
-                                               .rope = step.config.rope});
+                                               .rope = step.config.rope,
+                                               .query_rope = step.config.query_rope,
+                                               .norm_over = c.qk_norm_over});
 }
 
 void Executor::attend(const Step& step, const Rows& rows, const float* in, const float* norm, float* x,

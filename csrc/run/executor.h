@@ -64,7 +64,7 @@ class Executor {
   // Tables of late positions: a round comes to most of the last one's again, and they cost microseconds each.
   static constexpr int kKnown = 128;
   std::vector<float> known_rope_;  // [kKnown, tables, 2, d/2], by position % kKnown
-  std::vector<int> known_pos_;     // [kKnown], -1: none
+  std::vector<int64_t> known_;     // [kKnown] twice the position, and 1 where it is stretched; -1: none
   double seconds_ = 0;
 };
 

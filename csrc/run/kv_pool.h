@@ -30,6 +30,8 @@ size_t block_bytes(const Model&);
 class KvPool {
  public:
   static constexpr int32_t kNone = -1;
+  // What comes before the first block of a text whose rotary tables are stretched: its rows are other ones.
+  static constexpr int32_t kStretched = -2;
 
   // Memory is touched only as blocks fill. features: floats of each token that are kept beside its K and V, for who
   // drafts.
@@ -51,8 +53,8 @@ class KvPool {
   void release(int32_t block);
   int holders(int32_t block) const { return blocks_[block].holders; }
 
-  // The block with these tokens after block `before` (kNone: at the beginning of a text), with one holder more; kNone
-  // where there is none. `before` is named, and held by the caller.
+  // The block with these tokens after block `before` (kNone, kStretched: at the beginning of a text), with one holder
+  // more; kNone where there is none. `before` is named, and held by the caller.
   int32_t find(int32_t before, std::span<const int32_t, kKvBlock> tokens);
   // Names a block that is full, which the caller holds. If there is one of that name already, the caller holds that one
   // instead. Returns the one it holds.
@@ -90,7 +92,7 @@ class KvPool {
     int holders = 0;
     bool touched = false;                  // its memory may have been written
     uint64_t name = 0;                     // no two blocks ever have the same; 0: none
-    uint64_t before = 0;                   // name of the block before; 0: it begins a text
+    uint64_t before = 0;                   // name of the block before; of what begins a text, 0 or another
     uint64_t hash = 0;                     // of `before` and the tokens, if it is full
     int tokens = 0;                        // of named ones
     int32_t older = kNone, newer = kNone;  // among those that nobody holds, by when they were released
@@ -101,7 +103,9 @@ class KvPool {
   int32_t* tokens(int32_t block) { return tokens_.data() + size_t(block) * kKvBlock; }
   const int32_t* tokens(int32_t block) const { return tokens_.data() + size_t(block) * kKvBlock; }
   void enter(int32_t block, int32_t before, std::span<const int32_t> its);
-  uint64_t name_of(int32_t block) const { return block == kNone ? 0 : blocks_[block].name; }
+  uint64_t name_of(int32_t block) const {
+    return block == kNone ? 0 : block == kStretched ? UINT64_MAX : blocks_[block].name;
+  }
   int32_t look_up(uint64_t hash, uint64_t before, std::span<const int32_t, kKvBlock> tokens);
 
   const Ops* ops_;

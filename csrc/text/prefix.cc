@@ -8,7 +8,10 @@ namespace swiftk {
 namespace {
 
 // The last block that others may share.
-int32_t last_named(const Sequence& s) { return s.named > 0 ? s.blocks[s.named - 1] : KvPool::kNone; }
+int32_t last_named(const Sequence& s) {
+  if (s.named > 0) return s.blocks[s.named - 1];
+  return s.stretched ? KvPool::kStretched : KvPool::kNone;
+}
 
 std::span<const int32_t, kKvBlock> next_block(const Sequence& s) {
   return std::span<const int32_t, kKvBlock>(s.text.data() + s.named * kKvBlock, kKvBlock);

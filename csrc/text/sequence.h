@@ -117,7 +117,7 @@ struct Sequence {
   bool warps() const { return sampling.filters() || sampling.touches(seen.generated()); }
   // Noise of one round only: a position that is drafted again later must not see the same numbers.
   uint64_t round_seed() const { return sampling.seed ^ (round + 1) * 0x9E3779B97F4A7C15u; }
-  View view(int prefix_len = 0, int scratch = 0) const { return {blocks.data(), prefix_len, scratch}; }
+  View view(int prefix_len = 0, int scratch = 0) const { return {blocks.data(), prefix_len, scratch, stretched}; }
   int slot(int i) const { return blocks[i / kKvBlock] * kKvBlock + i % kKvBlock; }  // of the pool, where token i lies
   std::vector<int32_t> forced() const { return constraint ? constraint->forced() : std::vector<int32_t>{}; }
   std::span<const int32_t> proposed() const;  // by the host after the text, as far as it has come true
@@ -128,7 +128,8 @@ struct Sequence {
   void add_rows(RowBatch&, int begin, int end, int vocab = INT_MAX) const;
   void read_path(int node);  // the tokens that lead to a node, its own the last, to path_tokens
 
-  int most_text = 0;  // tokens
+  int most_text = 0;       // tokens
+  bool stretched = false;  // its rotary tables are those of texts that pass the original context
   std::vector<int32_t> text;
   int cached = 0;               // leading tokens whose K and V lie in blocks
   std::vector<int32_t> blocks;  // of the pool

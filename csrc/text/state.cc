@@ -9,7 +9,7 @@
 namespace swiftk {
 namespace {
 
-constexpr char kMagic[8] = {'s', 'w', 'i', 'f', 't', 'k', 's', '2'};
+constexpr char kMagic[8] = {'s', 'w', 'i', 'f', 't', 'k', 's', '3'};
 
 struct Header {
   char magic[8];
@@ -20,6 +20,7 @@ struct Header {
   int32_t text, cached;  // tokens
   int32_t features;      // floats of each token that a draft model reads
   int32_t prompt;        // leading tokens that were not generated
+  int32_t stretched, unused;
 };
 
 Header header_of(const Workspace& w, const Sequence& s) {
@@ -37,6 +38,7 @@ Header header_of(const Workspace& w, const Sequence& s) {
   h.cached = s.cached;
   h.prompt = s.position() - s.seen.generated();
   h.round = s.round;
+  h.stretched = s.stretched;
   return h;
 }
 
@@ -108,6 +110,8 @@ void load_state(Workspace& w, Sequence& s, std::span<const char> state) {
        "its lengths cannot be");
   want(h.text <= s.most_text, "its text has " + std::to_string(h.text) + " tokens, want at most the context of " +
                                   std::to_string(s.most_text));
+  want(h.stretched == mine.stretched,
+       "it was made with a context on the other side of the model's original one, whose rotary positions differ");
   const int blocks = blocks_for(h.cached);
   size_t bytes = sizeof h + sizeof(int32_t) * h.text;
   for_each_part(w, s, blocks, [&](const char*, size_t part) { bytes += part; });

@@ -142,6 +142,36 @@ def test_what_other_families_compute(kernels, n, dtype, isa, rng):
             assert_close(got, ref.attention(q, *seen, 0, 0.3, cap), ATTENTION_TOLERANCE * 4, unit=size(v))
 
 
+@pytest.mark.parametrize("over", ["heads", "rotated heads", "whole"])
+def test_norms_of_q_and_k_and_tables_of_their_own(kernels, over, dtype, isa, rng):
+    """Norms over heads before or after they are rotated, or over all heads; q may take another table than k."""
+    s, n = next(shape for shape in SHAPES if shape.name == "biased"), 7
+    wq, wk, wv = (weight(rng, heads * s.d, s.D, dtype) for heads in (s.H, s.n_kv, s.n_kv))
+    sizes = (s.H * s.d, s.n_kv * s.d) if over == "whole" else (s.d, s.d)
+    q_norm, k_norm = (normal(rng, size) for size in sizes)
+    x, norm, bias, pos = normal(rng, n, s.D), normal(rng, s.D), normal(rng, s.matrix("qkv")[0]), np.arange(n)
+    w = kernels.pack([wq, wk, wv], dtype, group=s.d, bias=bias)
+    tables = [angles(pos, s.d), tuple(1.5 * t for t in angles(pos, s.d))]
+    cos, sin = (np.stack(t) for t in zip(*tables))
+
+    def call(i):
+        cache, rows = kernels.cache(s.n_kv, s.d, n, dtype), ops.Rows(pos[i], pos[i], cos[:, i], sin[:, i])
+        q = kernels.qkv(x[i], norm, EPS, w, rows, cache, s.H, q_norm, k_norm, rope=0, query_rope=1, norm_over=over)
+        stored = kernels.read_rows(cache, pos[i], 2 * s.n_kv * s.d).reshape(-1, s.n_kv, 2, s.d)
+        return q, stored
+
+    q, stored = call(slice(None))
+    of_one = dict(bias=bias, q_norm=q_norm, k_norm=k_norm, over=over, of_q=tables[1])
+    want_q, want_k, want_v = ref.qkv(x, norm, EPS, wq, wk, wv, s.d, *tables[0], **of_one)
+    slack = 4 * tolerance(dtype, isa)
+    assert_close(q, want_q, slack)
+    assert_close(stored[:, :, 0], want_k, slack + 8 * STORE_TOLERANCE[dtype])
+    assert_close(stored[:, :, 1], want_v, slack + 8 * STORE_TOLERANCE[dtype])
+    for i in range(n):
+        alone = call(slice(i, i + 1))
+        assert alone[0].tobytes() == q[i].tobytes() and alone[1].tobytes() == stored[i].tobytes()
+
+
 @each_shape
 @pytest.mark.parametrize("n", ROWS)
 def test_qkv(kernels, shape, n, dtype, isa, rng):

@@ -41,6 +41,7 @@ def load_with(folders, tmp_path):
     return load
 
 
+LONG = {"rope_type": "longrope", "short_factor": [1.0] * 8, "long_factor": [2.0] * 8}
 UNSUPPORTED = [
     (
         {"model_type": "mixtral"},
@@ -48,23 +49,19 @@ UNSUPPORTED = [
     ),
     ({"architectures": ["LlamaForSequenceClassification"]}, "config.architectures=.*supported: LlamaForCausalLM"),
     (
-        {"rope_scaling": {"rope_type": "longrope", "factor": 2.0}},
-        "config.rope_scaling.rope_type='longrope' is not supported "
-        "\\(supported: default, linear, dynamic, llama3, yarn\\)",
+        {"rope_scaling": {"rope_type": "ntk", "factor": 2.0}},
+        "config.rope_scaling.rope_type='ntk' is not supported "
+        "\\(supported: default, linear, dynamic, llama3, yarn, longrope\\)",
     ),
     ({"rope_scaling": {"type": "su"}}, "config.rope_scaling.type='su' is not supported"),
     (
-        {"rope_parameters": {"rope_type": "yarn", "factor": 2.0, "mscale": 0.7}},
-        "config.rope_parameters.mscale=0.7 is not supported \\(supported: none\\)",
-    ),
-    (
-        {"rope_scaling": {"rope_type": "yarn", "factor": 2.0, "truncate": False}},
-        "config.rope_scaling.truncate=false is not supported \\(supported: true\\)",
+        {"rope_scaling": {**LONG, "short_mscale": 0.7}},
+        "config.rope_scaling.short_mscale=0.7 is not supported \\(supported: none\\)",
     ),
     ({"rope_parameters": {"full_attention": {"rope_type": "default"}}}, "config.rope_parameters.full_attention="),
     ({"partial_rotary_factor": 0.5}, "config.partial_rotary_factor=0.5 is not supported \\(supported: 1\\)"),
     ({"rope_parameters": {"partial_rotary_factor": 0.25}}, "config.rope_parameters.partial_rotary_factor=0.25"),
-    ({"hidden_act": "gelu"}, "config.hidden_act='gelu' is not supported \\(supported: 'silu'\\)"),
+    ({"hidden_act": "gelu"}, "config.hidden_act='gelu' is not supported \\(supported: 'silu', 'gelu_pytorch_tanh'\\)"),
     (
         {"quantization_config": {"quant_method": "hqq"}},
         r"config.quantization_config.quant_method='hqq' is not supported \(supported: gptq, awq",

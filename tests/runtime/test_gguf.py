@@ -17,6 +17,20 @@ from swiftk.testing import make_tiny
 
 IDS = np.random.default_rng(3).integers(3, 300, 120).astype(np.int32)
 FAMILIES = ["llama1", "llama2", "llama3", "codellama", "yi", "deepseek-coder", "mistral", "qwen2", "qwen3"]
+FAMILIES += ["ministral3", "smollm3", "granite", "gemma", "gemma2", "gemma3", "olmo2", "olmo3", "exaone4"]
+FAMILIES += ["ernie4.5", "phi3", "seed-oss", "internlm3"]
+# What the container can say of a family: windows of llama it cannot; SmolLM3's every fourth layer has no positions;
+# Gemma's scale is that of its sizes; patterns are Gemma's own; EXAONE has windows in a model of 64 layers alone; the
+# output projection of Seed-OSS has no bias.
+SAID = {
+    "mistral": {"sliding_window": None},
+    "smollm3": {"no_rope_layers": None, "no_rope_layer_interval": 4, "layers": 5, "rope_theta": 2000000.0},
+    "ernie4.5": {"rope_theta": 500000.0},
+    "gemma2": {"query_pre_attn_scalar": 24},
+    "gemma3": {"query_pre_attn_scalar": 24, "sliding_window_pattern": 6, "layers": 7},
+    "exaone4": {"sliding_window": None, "rope_scaling": None},
+    "seed-oss": {"attention_out_bias": False},
+}
 # What matmuls read as it is, and in which form.
 CODED = {name: name.lower() for name in ("Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K")}
 CODED |= {"Q3_K": "q6_k", "IQ4_NL": "q8_0"}
@@ -38,8 +52,7 @@ def same(path, folder, **options):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_file_has_the_bits_of_its_folder(tmp_path, family, dtype):
-    window = {"sliding_window": None} if family == "mistral" else {}  # the container has none for this architecture
-    folder = make_tiny(tmp_path / "hf", family, dtype=dtype, tokenizer=False, **window)
+    folder = make_tiny(tmp_path / "hf", family, dtype=dtype, tokenizer=False, **SAID.get(family, {}))
     same(of_folder(folder).write(tmp_path / "x.gguf"), folder)
 
 
@@ -58,14 +71,41 @@ def test_other_shapes(tmp_path, family, fields):
     same(of_folder(folder).write(tmp_path / "x.gguf"), folder)
 
 
-@pytest.mark.parametrize("family", ["llama3.1", "llama3.2"])
+@pytest.mark.parametrize("family", ["llama3.1", "llama3.2", "exaone4"])
 def test_divisors_of_rotary_frequencies(tmp_path, family):
-    folder = make_tiny(tmp_path / "hf", family, dtype="float32", tokenizer=False)
+    window = {"sliding_window": None} if family == "exaone4" else {}
+    folder = make_tiny(tmp_path / "hf", family, dtype="float32", tokenizer=False, **window)
     file = of_folder(folder)
     got, want = logits(file.write(tmp_path / "x.gguf")), logits(folder)
     assert np.abs(got - want).max() < 1e-4 * want.std()
     del file.tensors["rope_freqs.weight"]
     assert np.abs(logits(file.write(tmp_path / "y.gguf")) - want).max() > 0.01 * want.std()
+
+
+@pytest.mark.parametrize("context", [40, 122])
+@pytest.mark.parametrize("family", ["hunyuan", "phi4-mini"])
+def test_angles_that_the_container_rounds(tmp_path, family, context):
+    """The base of Hunyuan, and the factor of LongRoPE, whose tables differ by whether a text may pass 64 positions."""
+    folder = make_tiny(tmp_path / "hf", family, dtype="float32", tokenizer=False)
+    path = of_folder(folder).write(tmp_path / "x.gguf")
+    got, want = logits(path, IDS[: context - 2]), logits(folder, IDS[: context - 2])
+    assert np.abs(got - want).max() < 1e-4 * want.std()
+
+
+def test_windows_of_a_large_exaone(tmp_path):
+    sizes = {"layers": 64, "hidden_size": 32, "num_attention_heads": 2, "num_key_value_heads": 1}
+    folder = make_tiny(
+        tmp_path / "hf",
+        "exaone4",
+        dtype="float32",
+        tokenizer=False,
+        sliding_window_pattern=4,
+        rope_scaling=None,
+        **sizes,
+    )
+    path = of_folder(folder).write(tmp_path / "x.gguf")
+    assert _core.Model(str(path)).config["window"] == [16, 16, 16, 0] * 16
+    same(path, folder)
 
 
 @pytest.mark.parametrize("paired_too", [True, False])
@@ -297,15 +337,15 @@ DAMAGED = {
         "blk.0.attn_sinks.weight is in the checkpoint, but a llama has none of that name",
     ),
     "a tensor too many": (
-        lambda f: f.tensors.update({"rope_factors_long.weight": f.tensors["output_norm.weight"]}),
+        lambda f: f.tensors.update({"rope_factors.weight": f.tensors["output_norm.weight"]}),
         UnsupportedModel,
-        "tensor rope_factors_long.weight is in the file, a llama has none",
+        "tensor rope_factors.weight is in the file, a llama has none",
     ),
     "no architecture": (without("general.architecture"), CheckpointError, "general.architecture is missing, want"),
     "another architecture": (
         with_keys(general__architecture="mamba"),
         UnsupportedModel,
-        "general.architecture='mamba' is not supported .supported: llama, qwen2, qwen3",
+        "general.architecture='mamba' is not supported .supported: llama, mistral3, qwen2, qwen3",
     ),
     "no heads": (with_keys(llama__attention__head_count=0), CheckpointError, "head_count is 0, want at least 1"),
     "heads by layer": (
@@ -336,7 +376,16 @@ DAMAGED = {
         UnsupportedModel,
         "llama.attention.key_length_mla=576 is not supported",
     ),
-    "longrope": (with_keys(llama__rope__scaling__type="longrope"), UnsupportedModel, "supported: none, linear, yarn"),
+    "longrope": (
+        with_keys(llama__rope__scaling__type="longrope"),
+        CheckpointError,
+        "rope_factors_short.weight is missing",
+    ),
+    "another scaling": (
+        with_keys(llama__rope__scaling__type="su"),
+        UnsupportedModel,
+        "supported: none, linear, yarn, longrope",
+    ),
     "partial rotation": (
         with_keys(llama__rope__dimension_count=8),
         UnsupportedModel,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from swiftk import _core
 from swiftk.files.safetensors_io import decode, read_folder
 
 TYPES = {
@@ -34,18 +35,34 @@ _NAMES = {
     "model.embed_tokens": "token_embd",
     "model.norm": "output_norm",
     "lm_head": "output",
-    "input_layernorm": "attn_norm",
-    "post_attention_layernorm": "ffn_norm",
     "self_attn.q_proj": "attn_q",
     "self_attn.k_proj": "attn_k",
     "self_attn.v_proj": "attn_v",
-    "self_attn.q_norm": "attn_q_norm",
-    "self_attn.k_norm": "attn_k_norm",
+    "self_attn.qkv_proj": "attn_qkv",
     "self_attn.o_proj": "attn_output",
     "mlp.gate_proj": "ffn_gate",
     "mlp.up_proj": "ffn_up",
+    "mlp.gate_up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
 }
+_NORMS = {
+    "attn": "attn_norm",
+    "attn_after": "post_attention_norm",
+    "mlp": "ffn_norm",
+    "mlp_after": "post_ffw_norm",
+    "q": "attn_q_norm",
+    "k": "attn_k_norm",
+}
+_ARCHITECTURES = {
+    "mistral": "llama",
+    "internlm3": "llama",
+    "gemma3_text": "gemma3",
+    "ministral3": "mistral3",
+    "olmo3": "olmo2",
+    "hunyuan_v1_dense": "hunyuan-dense",
+}
+_REORDERED = {"llama", "mistral3", "smollm3", "granite"}  # rotary pairs of q and k go side by side
+_OFFSET = {"gemma", "gemma2", "gemma3"}  # 1 is added to norms
 
 
 @dataclass(frozen=True)
@@ -179,10 +196,17 @@ def paired(x, heads):
     return x.reshape(heads, 2, d // 2, *x.shape[1:]).swapaxes(1, 2).reshape(x.shape)
 
 
+def rope_of(config):
+    return {**(config.get("rope_scaling") or {}), **(config.get("rope_parameters") or {})}
+
+
 def keys_of(config, architecture):
     """Metadata of a model, without a tokenizer."""
-    heads = config["num_attention_heads"]
-    rope = {**(config.get("rope_scaling") or {}), **(config.get("rope_parameters") or {})}
+    heads, rope = config["num_attention_heads"], rope_of(config)
+    d = config.get("head_dim", config["hidden_size"] // heads)
+    theta = rope.get("rope_theta", config.get("rope_theta", 10000.0))
+    kind = rope.get("rope_type", rope.get("type"))
+    original = rope.get("original_max_position_embeddings", config.get("original_max_position_embeddings"))
     keys = {
         "block_count": config["num_hidden_layers"],
         "context_length": config["max_position_embeddings"],
@@ -191,21 +215,51 @@ def keys_of(config, architecture):
         "attention.head_count": heads,
         "attention.head_count_kv": config.get("num_key_value_heads") or heads,
         "attention.layer_norm_rms_epsilon": float(config["rms_norm_eps"]),
-        "rope.freq_base": float(rope.get("rope_theta", config.get("rope_theta", 10000.0))),
         "vocab_size": config["vocab_size"],
     }
+    if architecture not in ("gemma", "gemma2"):
+        keys["rope.freq_base"] = float(theta)
     if "head_dim" in config:
         keys |= {"attention.key_length": config["head_dim"], "attention.value_length": config["head_dim"]}
-    if rope.get("rope_type", rope.get("type")) in ("linear", "yarn"):
-        keys |= {"rope.scaling.type": rope.get("rope_type", rope.get("type")), "rope.scaling.factor": rope["factor"]}
-        if "original_max_position_embeddings" in rope:
-            keys["rope.scaling.original_context_length"] = rope["original_max_position_embeddings"]
+    if kind in ("linear", "yarn"):
+        keys |= {"rope.scaling.type": kind, "rope.scaling.factor": rope["factor"]}
+        if original:
+            keys["rope.scaling.original_context_length"] = original
+    if "alpha" in rope:
+        keys["rope.freq_base"] = theta * rope["alpha"] ** (d / (d - 2))
+        keys |= {"rope.scaling.type": "none", "rope.scaling.factor": 1.0}
+        keys["rope.scaling.original_context_length"] = 262144
+    if "llama_4_scaling_beta" in rope:
+        keys["attention.temperature_scale"] = rope["llama_4_scaling_beta"]
+        keys["rope.scaling.yarn_log_multiplier"] = rope["mscale_all_dim"]
+    if kind == "longrope":
+        stretch = config["max_position_embeddings"] / original
+        keys["rope.scaling.attn_factor"] = float(np.sqrt(1 + np.log(stretch) / np.log(original)))
+        keys["rope.scaling.original_context_length"] = original
+    if architecture == "phi3":
+        keys["rope.dimension_count"] = int(config.get("partial_rotary_factor", 1) * d)
+        keys["attention.sliding_window"] = config.get("sliding_window") or 0
+    if config.get("sliding_window") and architecture in ("gemma2", "gemma3", "olmo2", "exaone4"):
+        keys["attention.sliding_window"] = config["sliding_window"]
+    if architecture == "olmo2" and "layer_types" in config:
+        keys["attention.sliding_window_pattern"] = [kind == "sliding_attention" for kind in config["layer_types"]]
+    for field, key in (
+        ("embedding_multiplier", "embedding_scale"),
+        ("residual_multiplier", "residual_scale"),
+        ("attention_multiplier", "attention.scale"),
+        ("logits_scaling", "logit_scale"),
+        ("attn_logit_softcapping", "attn_logit_softcapping"),
+        ("final_logit_softcapping", "final_logit_softcapping"),
+        ("rope_local_base_freq", "rope.freq_base_swa"),
+    ):
+        if config.get(field) is not None:
+            keys[key] = float(config[field])
     return {"general.architecture": architecture} | {f"{architecture}.{key}": value for key, value in keys.items()}
 
 
 def divisors(config):
     """rope_freqs.weight of Llama 3.1 and later, by the formula of transformers."""
-    rope = {**(config.get("rope_scaling") or {}), **(config.get("rope_parameters") or {})}
+    rope = rope_of(config)
     d = config.get("head_dim", config["hidden_size"] // config["num_attention_heads"])
     theta, factor = rope.get("rope_theta", config.get("rope_theta")), rope["factor"]
     length = 2 * np.pi * theta ** (np.arange(0, d, 2) / d)
@@ -219,21 +273,32 @@ def of_folder(folder, encodings=None):
     """A File of a Hugging Face folder. encodings: of matrices by the converter's name ("attn_q"), or of all under "";
     others are as the folder has them."""
     config = json.loads((Path(folder) / "config.json").read_text())
-    architecture = "llama" if config["model_type"] == "mistral" else config["model_type"]
+    kind = config["model_type"]
+    architecture = _ARCHITECTURES.get(kind, kind)
+    norms = {its: _NORMS[which] for which, its in _core.families()[kind]["norms"].items() if its}
+    if architecture == "seed_oss":
+        norms["post_attention_layernorm"] = "post_attention_norm"
+    heads = config["num_attention_heads"]
+    count = {"attn_q": heads, "attn_k": config.get("num_key_value_heads") or heads}
     file, tensors = File(keys_of(config, architecture)), {}
     for name, tensor in read_folder(folder).items():
-        stem, kind = name.rsplit(".", 1)
+        stem, end = name.rsplit(".", 1)
         parts = stem.split(".")
-        its = _NAMES[".".join(parts[3:])] if parts[1:2] == ["layers"] else _NAMES[stem]
+        its = (_NAMES | norms)[".".join(parts[3:])] if parts[1:2] == ["layers"] else _NAMES[stem]
         x = decode(tensor)
-        if architecture == "llama" and its in ("attn_q", "attn_k"):
-            heads = config["num_attention_heads"]
-            x = paired(x, heads if its == "attn_q" else config.get("num_key_value_heads") or heads)
-        full = f"blk.{parts[2]}.{its}.{kind}" if parts[1:2] == ["layers"] else f"{its}.{kind}"
+        if architecture in _REORDERED and its in count:
+            x = paired(x, count[its])
+        if architecture in _OFFSET and its.endswith("norm"):
+            x = x + np.float32(1)
+        full = f"blk.{parts[2]}.{its}.{end}" if parts[1:2] == ["layers"] else f"{its}.{end}"
         chosen = (encodings or {}).get(its, (encodings or {}).get("", tensor.dtype))
         tensors[full] = of_array(x, "F32" if x.ndim == 1 else chosen)
-    if any((config.get(name) or {}).get("rope_type") == "llama3" for name in ("rope_scaling", "rope_parameters")):
+    rope = rope_of(config)
+    if rope.get("rope_type") == "llama3":
         tensors["rope_freqs.weight"] = of_array(divisors(config))
+    for length in ("long", "short"):
+        if f"{length}_factor" in rope:
+            tensors[f"rope_factors_{length}.weight"] = of_array(np.array(rope[f"{length}_factor"], np.float32))
     file.tensors = tensors
     return file
 

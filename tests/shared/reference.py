@@ -40,19 +40,24 @@ def rope(x, cos, sin):
     return np.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
 
 
-def qkv(x, norm, eps, wq, wk, wv, d, cos, sin, bias=None, q_norm=None, k_norm=None):
-    """q [n, H, d], k and v [n, n_kv, d]."""
+def qkv(x, norm, eps, wq, wk, wv, d, cos, sin, bias=None, q_norm=None, k_norm=None, over="heads", of_q=None):
+    """q [n, H, d], k and v [n, n_kv, d]. of_q: the tables of q, where they are others."""
     y = rmsnorm(x, norm, eps)
     out = y @ np.concatenate([value(wq), value(wk), value(wv)]).T
     if bias is not None:
         out = out + bias
     q, k, v = np.split(out, [len(wq), len(wq) + len(wk)], axis=1)
+    if over == "whole" and q_norm is not None:
+        q, k = rmsnorm(q, q_norm, eps), rmsnorm(k, k_norm, eps)
     q, k, v = (t.reshape(len(x), -1, d) for t in (q, k, v))
-    if q_norm is not None:
-        q = rmsnorm(q, q_norm, eps)
-    if k_norm is not None:
-        k = rmsnorm(k, k_norm, eps)
-    return (q, k, v) if cos is None else (rope(q, cos, sin), rope(k, cos, sin), v)
+    if over == "heads":
+        q = q if q_norm is None else rmsnorm(q, q_norm, eps)
+        k = k if k_norm is None else rmsnorm(k, k_norm, eps)
+    if cos is not None:
+        q, k = rope(q, *(of_q or (cos, sin))), rope(k, cos, sin)
+    if over == "rotated heads" and q_norm is not None:
+        q, k = rmsnorm(q, q_norm, eps), rmsnorm(k, k_norm, eps)
+    return q, k, v
 
 
 def capped(x, cap):

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <map>
 
 #include "python/testing/bind_arrays.h"
 
@@ -160,7 +161,11 @@ class Kernels {
   }
 
   Floats qkv(const Floats& x, const Floats& norm, float eps, const PackedWeight& w, const RowSet& rows,
-             const Cache& cache, int n_heads, std::optional<Floats> q_norm, std::optional<Floats> k_norm, int rope) {
+             const Cache& cache, int n_heads, std::optional<Floats> q_norm, std::optional<Floats> k_norm, int rope,
+             std::optional<int> query_rope, const std::string& norm_over) {
+    static const std::map<std::string, QkNorm> kOver{
+        {"heads", QkNorm::Heads}, {"rotated heads", QkNorm::RotatedHeads}, {"whole", QkNorm::Whole}};
+
     const int n = rows_of(x, w.weight.k), d = cache.layer.shape.d;
     want(n == rows.rows.n, "x and rows differ in number");
     want(w.weight.n == (n_heads + 2 * cache.layer.shape.n_kv) * d, "weight does not fit the heads");
@@ -176,7 +181,9 @@ class Kernels {
                        .kv = cache.layer,
                        .n_heads = n_heads,
                        .q = q.mutable_data(),
-                       .rope = rope};
+                       .rope = rope,
+                       .query_rope = query_rope.value_or(rope),
+                       .norm_over = kOver.at(norm_over)};
     const py::gil_scoped_release release;
     ops_->rmsnorm_qkv_rope_append(*ctx_, args);
     return q;
@@ -379,7 +386,8 @@ void bind_ops(py::module_& parent) {
       .def("set_rows", &Kernels::set_rows, "cache"_a, "slot"_a, "k"_a, "v"_a)
       .def("embed", &Kernels::embed, "table"_a, "token"_a, "scale"_a = 1.0f)
       .def("qkv", &Kernels::qkv, "x"_a, "norm"_a, "eps"_a, "w"_a, "rows"_a, "cache"_a, "n_heads"_a,
-           "q_norm"_a = py::none(), "k_norm"_a = py::none(), "rope"_a = 0)
+           "q_norm"_a = py::none(), "k_norm"_a = py::none(), "rope"_a = 0, "query_rope"_a = py::none(),
+           "norm_over"_a = "heads")
       .def("attention", &Kernels::attention, "q"_a, "rows"_a, "cache"_a, "window"_a, "scale"_a, "soft_cap"_a = 0.0f)
       .def("residual", &Kernels::residual, "input"_a, "w"_a, "x"_a, "down"_a = false, "scale"_a = 1.0f,
            "norm"_a = py::none(), "eps"_a = 0.0f)

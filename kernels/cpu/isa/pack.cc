@@ -76,7 +76,7 @@ void read_rows(std::vector<float>& decoded, PanelSource& out) {
   const int first = out.first;
   const DType element = element_of(part.encoding);
   out.rows = part.at(first, out.k);
-  if (plain(part.encoding) && !part.paired && reinterpret_cast<uintptr_t>(out.rows) % size_of(element) == 0) {
+  if (plain(part.encoding) && part.order.d == 0 && reinterpret_cast<uintptr_t>(out.rows) % size_of(element) == 0) {
     out.source = element;
     return;
   }

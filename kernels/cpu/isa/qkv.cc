@@ -30,21 +30,36 @@ void store_cache(const KvLayer& kv, const float* x, size_t at, int stride) {
   }
 }
 
-// x [d]: one row of a head, straight from the matmul.
+void add_bias(const QkvArgs& a, int head, int d, float* x) {
+  for (int i = 0; a.w.bias && i < d; ++i) x[i] += a.w.bias[size_t(head) * d + i];
+}
+
+// x [d]: one row of a head, with its bias.
 void finish_row(const QkvArgs& a, const KvLayout& layout, int head, int row, float* x) {
   const int d = layout.d, kv_head = head - a.n_heads, v_head = kv_head - layout.n_kv;
   const Rows& rows = *a.rows;
-  for (int i = 0; a.w.bias && i < d; ++i) x[i] += a.w.bias[size_t(head) * d + i];
   const int slot = rows.slot[row], block = rows.view(row).blocks[slot / kKvBlock], place = slot % kKvBlock;
   if (v_head >= 0) return store_cache(a.kv, x, layout.value(v_head, block, place), 1);
   const float* const norm = kv_head < 0 ? a.q_norm : a.k_norm;
-  if (norm) normalise(x, norm, d, a.eps, x);
-  if (a.rope >= 0) {
-    const size_t at = (size_t(a.rope) * rows.n + row) * (d / 2);
+  const int rope = kv_head < 0 ? a.query_rope : a.rope;
+  if (norm && a.norm_over == QkNorm::Heads) normalise(x, norm, d, a.eps, x);
+  if (rope >= 0) {
+    const size_t at = (size_t(rope) * rows.n + row) * (d / 2);
     rotate(x, rows.cos + at, rows.sin + at, d / 2);
   }
+  if (norm && a.norm_over == QkNorm::RotatedHeads) normalise(x, norm, d, a.eps, x);
   if (kv_head >= 0) return store_cache(a.kv, x, layout.key(kv_head, block, place), kKeys);
   std::copy_n(x, d, a.q + (size_t(row) * a.n_heads + head) * d);
+}
+
+// A row of all heads [H + 2 n_kv, d], whose norms go over all of q, and all of k.
+void finish_whole(const QkvArgs& a, const KvLayout& layout, int row, float* x) {
+  const int q = a.n_heads * layout.d, k = layout.n_kv * layout.d;
+  if (q > 0) normalise(x, a.q_norm, q, a.eps, x);
+  if (k > 0) normalise(x + q, a.k_norm, k, a.eps, x + q);
+  for (int head = 0; head < a.n_heads + 2 * layout.n_kv; ++head) {
+    finish_row(a, layout, head, row, x + size_t(head) * layout.d);
+  }
 }
 
 }  // namespace
@@ -56,17 +71,26 @@ void rmsnorm_qkv_rope_append(Ctx& ctx, const QkvArgs& a) {
   const KvLayout layout(a.kv.shape);
   const int panels = panels_of(layout.d), stride = panels * kPanelRows;
   float* const outs = ctx.scratch.take<float>(size_t(ctx.pool.size()) * n * stride);
-  Runs heads(a.n_heads + 2 * layout.n_kv, ctx.pool.size());
+  const int all = a.n_heads + 2 * layout.n_kv;
+  const bool whole = a.q_norm && a.norm_over == QkNorm::Whole;
+  float* const apart = whole ? ctx.scratch.take<float>(size_t(n) * all * layout.d) : nullptr;  // [n, all, d]
+  Runs heads(all, ctx.pool.size());
   ctx.pool.run([&](int thread) {
     x.finish(ctx.pool);
     float* const out = outs + size_t(thread) * n * stride;  // [n, stride]
     for (int head, end; heads.next(head, end);) {
       for (; head < end; ++head) {
         for (int p = 0; p < panels; ++p) x.multiply(head * panels + p, out + p * kPanelRows, stride);
-        for (int i = 0; i < n; ++i) finish_row(a, layout, head, i, out + size_t(i) * stride);
+        for (int i = 0; i < n; ++i) {
+          float* const row = out + size_t(i) * stride;
+          add_bias(a, head, layout.d, row);
+          whole ? void(std::copy_n(row, layout.d, apart + (size_t(i) * all + head) * layout.d))
+                : finish_row(a, layout, head, i, row);
+        }
       }
     }
   });
+  if (whole) each_row(ctx, n, [&](int i) { finish_whole(a, layout, i, apart + size_t(i) * all * layout.d); });
 }
 
 }  // namespace swiftk::SWIFTK_ISA
