@@ -78,7 +78,7 @@ _FAMILIES: dict[str, dict[str, Any]] = {
         "model_type": "ministral",
         "head_dim": 24,
         "sliding_window": 16,
-        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        "layer_types": ["sliding_attention", "full_attention"],
     },
     "ministral3": {
         "model_type": "ministral3",
@@ -98,8 +98,7 @@ _FAMILIES: dict[str, dict[str, Any]] = {
     "smollm3": {
         "model_type": "smollm3",
         "pad_token_id": 0,
-        "no_rope_layer_interval": 2,
-        "no_rope_layers": [1, 0, 1],
+        "no_rope_layers": [1, 0],
         "tie_word_embeddings": True,
     },
     "granite": {
@@ -125,7 +124,7 @@ _FAMILIES: dict[str, dict[str, Any]] = {
     "olmo3": {
         "model_type": "olmo3",
         "sliding_window": 16,
-        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        "layer_types": ["sliding_attention", "full_attention"],
         "rope_theta": 500000.0,
         "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64},
     },
@@ -211,6 +210,10 @@ def make_tiny(
         **({} if tied is None else {"tie_word_embeddings": tied}),
         **overrides,
     }
+    for name in ("layer_types", "no_rope_layers"):  # rows have a period of them
+        if name in _FAMILIES[family] and name not in overrides:
+            period = config[name]
+            config[name] = [period[i % len(period)] for i in range(layers)]
     config["architectures"] = [_family(config).get("architecture", "UnknownForCausalLM")]
     dir = Path(dir)
     dir.mkdir(parents=True, exist_ok=True)

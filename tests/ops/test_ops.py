@@ -161,8 +161,9 @@ def test_norms_of_q_and_k_and_tables_of_their_own(kernels, over, dtype, isa, rng
         return q, stored
 
     q, stored = call(slice(None))
-    of_one = dict(bias=bias, q_norm=q_norm, k_norm=k_norm, over=over, of_q=tables[1])
-    want_q, want_k, want_v = ref.qkv(x, norm, EPS, wq, wk, wv, s.d, *tables[0], **of_one)
+    want_q, want_k, want_v = ref.qkv(
+        x, norm, EPS, wq, wk, wv, s.d, *tables[0], bias, q_norm, k_norm, over=over, of_q=tables[1]
+    )
     slack = 4 * tolerance(dtype, isa)
     assert_close(q, want_q, slack)
     assert_close(stored[:, :, 0], want_k, slack + 8 * STORE_TOLERANCE[dtype])

@@ -13,6 +13,9 @@ from swiftk import _core
 from swiftk.errors import Cancelled
 
 FAMILIES = ["llama3", "qwen3", "qwen2", "mistral"]
+if os.environ["SWIFTK_DEVICE"] == "cpu":  # which alone computes the others
+    FAMILIES += ["ministral3", "smollm3", "granite", "gemma2", "gemma3", "olmo2", "olmo3", "exaone4", "hunyuan"]
+    FAMILIES += ["ernie4.5", "phi4-mini"]
 LAYERS = 4
 PROMPT = [5, 9, 2, 7, 7, 1, 30, 12, 4, 8, 21]
 UNIFORM = ((1,), (1, 2), -1)

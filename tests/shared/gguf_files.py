@@ -243,7 +243,7 @@ def keys_of(config, architecture):
         keys["attention.sliding_window"] = config["sliding_window"]
     if architecture == "olmo2" and "layer_types" in config:
         keys["attention.sliding_window_pattern"] = [kind == "sliding_attention" for kind in config["layer_types"]]
-    for field, key in (
+    for name, key in (
         ("embedding_multiplier", "embedding_scale"),
         ("residual_multiplier", "residual_scale"),
         ("attention_multiplier", "attention.scale"),
@@ -252,8 +252,8 @@ def keys_of(config, architecture):
         ("final_logit_softcapping", "final_logit_softcapping"),
         ("rope_local_base_freq", "rope.freq_base_swa"),
     ):
-        if config.get(field) is not None:
-            keys[key] = float(config[field])
+        if config.get(name) is not None:
+            keys[key] = float(config[name])
     return {"general.architecture": architecture} | {f"{architecture}.{key}": value for key, value in keys.items()}
 
 
