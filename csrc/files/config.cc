@@ -79,25 +79,11 @@ class Fields {
   std::string path_;
 };
 
-// A family of the same name but for what follows it, of a type that is none: "gemma3_text" for "gemma4".
-const Family* nearest(const std::string& type) {
-  const Family* found = nullptr;
-  size_t most = 0;
-  for (const Family& f : families()) {
-    const std::string its = f.model_type, name = its.substr(0, its.find_first_not_of("abcdefghijklmnopqrstuvwxyz"));
-    if (type.rfind(name, 0) != 0) continue;
-    const size_t same = std::mismatch(its.begin(), its.end(), type.begin(), type.end()).first - its.begin();
-    if (same >= most) found = &f, most = same;
-  }
-  return found;
-}
-
 [[noreturn]] void unknown_type(const Fields& in, const Json* type) {
   std::string names;
   for (const Family& f : families()) names += (names.empty() ? "" : ", ") + std::string(f.model_type);
   if (!type || !type->is(Json::Type::String)) wrong(in.name("model_type"), type, "one of " + names);
-  const Family* const near = nearest(type->string());
-  unsupported(in.name("model_type"), *type, names + (near ? "; the nearest is " + std::string(near->model_type) : ""));
+  unsupported(in.name("model_type"), *type, names + nearest_to(type->string()));
 }
 
 const Family& find_family(const Fields& in) {
@@ -213,7 +199,8 @@ void read_scalars(const Fields& in, const Family& family, Config& c) {
   }
   if (family.scalars == Scalars::WidthAndCaps) {
     layer.attention_scale = static_cast<float>(1 / std::sqrt(in.positive("query_pre_attn_scalar", 256)));
-    layer.soft_cap = read_cap(in, "attn_logit_softcapping", family.score_cap);
+    // Of Gemma 3, transformers reads the field and does nothing with it.
+    if (family.score_cap > 0) layer.soft_cap = read_cap(in, "attn_logit_softcapping", family.score_cap);
     c.logit_soft_cap = read_cap(in, "final_logit_softcapping", family.logit_cap);
   }
   std::fill(c.layers.begin() + 1, c.layers.end(), layer);
@@ -503,7 +490,8 @@ Config config_of(const Json& json, const Json& outer, const std::string& path, b
   return c;
 }
 
-// The text model of one that reads pictures, too; null where it stands alone.
+}  // namespace
+
 const Json* text_model(const Json& json) {
   const Json* const type = json.find("model_type");
   if (!type || !type->is(Json::Type::String)) return nullptr;
@@ -512,8 +500,6 @@ const Json* text_model(const Json& json) {
   const Json* const text = known ? json.find("text_config") : nullptr;
   return text && text->is(Json::Type::Object) ? text : nullptr;
 }
-
-}  // namespace
 
 Config read_config(const Json& object) {
   if (const Json* const text = text_model(object)) return config_of(*text, object, "text_config.", false);

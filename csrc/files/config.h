@@ -58,6 +58,9 @@ struct Config {
 // The configuration in a config.json. Throws Error(Checkpoint) for a missing field, Error(Unsupported) naming field,
 // value and what works.
 Config read_config(const Json& object);
+// The object within a config.json that is of the text model, where another is around it, which reads pictures, too;
+// else null.
+const Json* text_model(const Json& object);
 // The shape of a draft model's layers that an object of it has, whatever architecture that names.
 Config layer_config(const Json& object);
 

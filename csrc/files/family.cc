@@ -1,6 +1,8 @@
 // Facts are those of transformers' configuration_*.py and modeling_*.py, and of llama.cpp's converter.
 #include "files/family.h"
 
+#include <algorithm>
+
 namespace swiftk {
 namespace {
 
@@ -229,5 +231,18 @@ constexpr Family kFamilies[] = {
 }  // namespace
 
 std::span<const Family> families() { return kFamilies; }
+
+std::string nearest_to(std::string_view type) {
+  const Family* found = nullptr;
+  size_t most = 0;
+  for (const Family& f : kFamilies) {
+    const std::string_view its = f.model_type,
+                           name = its.substr(0, its.find_first_not_of("abcdefghijklmnopqrstuvwxyz"));
+    if (!type.starts_with(name)) continue;
+    const size_t same = std::mismatch(its.begin(), its.end(), type.begin(), type.end()).first - its.begin();
+    if (same >= most) found = &f, most = same;
+  }
+  return found ? std::string("; the nearest is ") + found->model_type : "";
+}
 
 }  // namespace swiftk

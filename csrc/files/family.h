@@ -1,6 +1,8 @@
 // Families of models: what a config.json of one leaves out, may ask for, and means. Nothing else names a family.
 #pragma once
 #include <span>
+#include <string>
+#include <string_view>
 
 #include "ops.h"
 
@@ -77,5 +79,8 @@ struct Family {
 };
 
 std::span<const Family> families();
+// For messages: of a type or an architecture that is no family's, the family whose name is most like it ("gemma4":
+// "; the nearest is gemma3_text"), or nothing.
+std::string nearest_to(std::string_view type);
 
 }  // namespace swiftk

@@ -387,7 +387,7 @@ const Family& known_family(const Keys& keys) {
     if (!f.gguf.architecture || !said.insert(f.gguf.architecture).second) continue;
     all += (all.empty() ? "" : ", ") + std::string(f.gguf.architecture);
   }
-  keys.unsupported(kArchitecture, all);
+  keys.unsupported(kArchitecture, all + nearest_to(*keys.text(kArchitecture)));
 }
 
 // config.json, field by field.

@@ -160,6 +160,17 @@ std::vector<RawTensor> read_shards(const std::string& dir, const std::string& in
   return tensors;
 }
 
+// Names of a text model's tensors are those that they have where it stands alone.
+void name_alone(std::vector<RawTensor>& tensors) {
+  static constexpr std::pair<std::string_view, std::string_view> kPrefixes[] = {{"language_model.", ""},
+                                                                                {"model.language_model.", "model."}};
+  for (RawTensor& t : tensors) {
+    for (const auto& [around, alone] : kPrefixes) {
+      if (t.name.rfind(around, 0) == 0) t.name = std::string(alone) + t.name.substr(around.size());
+    }
+  }
+}
+
 }  // namespace
 
 HfFolder::HfFolder(std::string dir, std::vector<RawTensor> tensors)
@@ -180,6 +191,7 @@ const Checkpoint& HfFolder::tensors() const {
   if (!tensors_) {
     const std::string where = given_.empty() ? dir_ : "the host's tensors";
     std::vector<RawTensor> found = given_.empty() ? read_weights() : given_;
+    if (text_model(json())) name_alone(found);
     tensors_.emplace(where, found);
     const Json* const compressed = json().find("quantization_config");
     if (compressed && !tensors_->converted()) {

@@ -29,7 +29,9 @@ class HfFolder:
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        return read_json(self.path / CONFIG)
+        found = read_json(self.path / CONFIG)
+        text = found.get("text_config")  # of a model that reads pictures, too
+        return {**found, **text} if isinstance(text, dict) else found
 
     @cached_property
     def generation(self) -> dict[str, Any]:

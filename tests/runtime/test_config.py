@@ -45,7 +45,7 @@ LONG = {"rope_type": "longrope", "short_factor": [1.0] * 8, "long_factor": [2.0]
 UNSUPPORTED = [
     (
         {"model_type": "mixtral"},
-        f"config.model_type='mixtral' is not supported \\(supported: {', '.join(_core.families())}\\)",
+        f"config.model_type='mixtral' is not supported \\(supported: {', '.join(_core.families())}",
     ),
     ({"architectures": ["LlamaForSequenceClassification"]}, "config.architectures=.*supported: LlamaForCausalLM"),
     (
@@ -68,6 +68,33 @@ UNSUPPORTED = [
     ),
     ({"head_dim": 15}, "config.head_dim=15 is not supported \\(supported: even"),
 ]
+
+
+@pytest.mark.parametrize(
+    ("type", "nearest"),
+    [
+        ("qwen3_5", "qwen3"),
+        ("qwen3_next", "qwen3"),
+        ("qwen3_moe", "qwen3"),
+        ("gemma3n", "gemma3_text"),
+        ("gemma4", "gemma3_text"),
+        ("granitemoehybrid", "granite"),
+        ("olmoe", "olmo3"),
+        ("olmo_hybrid", "olmo3"),
+        ("exaone_moe", "exaone4"),
+        ("ernie4_5_moe", "ernie4_5"),
+        ("phimoe", "phi3"),
+        ("lfm2", None),
+        ("mamba2", None),
+        ("gpt_oss", None),
+    ],
+)
+def test_what_is_near_to_a_family_that_is_not_read(load_with, type, nearest):
+    end = f"; the nearest is {nearest}\\)" if nearest else "internlm3\\)"
+    with pytest.raises(
+        UnsupportedModel, match=f"config.model_type='{type}' is not supported \\(supported: llama, .*{end}"
+    ):
+        load_with("llama2", model_type=type, architectures=["AnyForCausalLM"])
 
 
 @pytest.mark.parametrize(("fields", "message"), UNSUPPORTED)

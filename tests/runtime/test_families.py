@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from swiftk import _core, demo_model
+from swiftk.files.safetensors_io import Tensor, read_folder, write_folder
 from swiftk.testing import FAMILIES, make_tiny
 
 torch = pytest.importorskip("torch")
@@ -60,6 +61,49 @@ VARIANTS = {
         },
     ),
     "llama-large-eps": ("llama2", {"rms_norm_eps": 0.5}),
+    "llama-yarn-mscale": ("llama2", {"rope_parameters": {**YARN, "mscale": 0.7, "mscale_all_dim": 1.3}}),
+    "llama-yarn-not-whole": ("llama2", {"rope_parameters": {**YARN, "truncate": False}}),
+    "smollm3-windows": (
+        "smollm3",
+        {"use_sliding_window": True, "sliding_window": 16, "no_rope_layers": None, "no_rope_layer_interval": 2},
+    ),
+    "smollm3-layer-types": (
+        "smollm3",
+        {
+            "use_sliding_window": True,
+            "sliding_window": 16,
+            "layer_types": ["sliding_attention"] + ["full_attention"] * 2,
+        },
+    ),
+    "granite-bias": ("granite", {"attention_bias": True, "mlp_bias": True, "num_key_value_heads": None}),
+    "gemma-untied": ("gemma", {"tie_word_embeddings": False, "hidden_act": "gelu", "num_key_value_heads": 1}),
+    "gemma2-other-caps": ("gemma2", {"attn_logit_softcapping": 2.0, "final_logit_softcapping": None}),
+    "gemma2-no-cap": ("gemma2", {"attn_logit_softcapping": None, "layer_types": ["full_attention"] * 3}),
+    "gemma3-by-type": (
+        "gemma3",
+        {
+            "layers": 7,
+            "sliding_window_pattern": 6,
+            "rope_scaling": None,
+            "rope_parameters": {
+                "full_attention": {"rope_type": "linear", "factor": 4.0, "rope_theta": 500000.0},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 20000.0},
+            },
+        },
+    ),
+    "gemma3-caps": ("gemma3", {"attn_logit_softcapping": 3.0, "final_logit_softcapping": 20.0, "attention_bias": True}),
+    "olmo2-bias": ("olmo2", {"attention_bias": True, "num_key_value_heads": 1}),
+    "olmo3-default-types": ("olmo3", {"layer_types": None, "layers": 5, "rope_scaling": None}),
+    "exaone4-no-window": ("exaone4", {"sliding_window": None, "layer_types": ["full_attention"] * 3}),
+    "exaone4-layer-types": ("exaone4", {"layer_types": ["full_attention", "sliding_attention", "full_attention"]}),
+    "hunyuan-bias": ("hunyuan", {"attention_bias": True, "rope_scaling": None}),
+    "ernie-no-bias": ("ernie4.5", {"use_bias": False, "tie_word_embeddings": False}),
+    "phi3-partial": ("phi3", {"partial_rotary_factor": 0.5, "num_attention_heads": 2}),
+    "phi4-mini-factor": ("phi4-mini", {"original_max_position_embeddings": 200, "max_position_embeddings": 400}),
+    "seed-oss-mlp-bias": ("seed-oss", {"attention_bias": False, "attention_out_bias": False, "mlp_bias": True}),
+    "internlm3-no-bias": ("internlm3", {"qkv_bias": False, "bias": False}),
+    "ministral-by-default": ("ministral", {"layer_types": None}),
+    "ministral3-window": ("ministral3", {"sliding_window": 16}),
 }
 
 
@@ -120,6 +164,34 @@ def test_prompts_of_every_length_and_decoding(tiny_dir, family, dtype):
         got = prefilled(model, ids[:n], context=len(ids) + 2)  # rotary positions of some depend on it
         assert error(got, want[n - 1]) < TOLERANCE[dtype], n
     assert error(decoded(model, ids), want) < TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("prefixes", [("language_model.model.", "language_model."), ("model.language_model.", "")])
+@pytest.mark.parametrize(
+    ("family", "around"), [("gemma3", "Gemma3"), ("ministral3", "Mistral3"), ("mistral", "Mistral3")]
+)
+def test_a_text_model_within_one_that_reads_pictures(tiny_dir, tmp_path, family, around, prefixes):
+    """As its folder alone, in both ways in which such files name its tensors; those of pictures are passed over."""
+    alone = tiny_dir(family, dtype="float32")
+    text = json.loads((alone / "config.json").read_text())
+    whole = {
+        "model_type": around.lower(),
+        "architectures": [f"{around}ForConditionalGeneration"],
+        "tie_word_embeddings": text.pop("tie_word_embeddings"),
+        "torch_dtype": text.pop("torch_dtype"),
+        "text_config": text,
+        "vision_config": {"hidden_size": 8},
+    }
+    (tmp_path / "config.json").write_text(json.dumps(whole))
+    model, others = prefixes
+    named = {"vision_tower.patch.weight": Tensor("F32", np.zeros((4, 8), np.float32))}
+    for name, tensor in read_folder(alone).items():
+        named[model + name.removeprefix("model.") if name.startswith("model.") else others + name] = tensor
+    for _ in write_folder(tmp_path, named):
+        pass
+    got, want = _core.Model(str(tmp_path)), _core.Model(str(alone))
+    assert (got.config, got.dtype) == (want.config, "float32")
+    assert prefilled(got, tokens(40)).tobytes() == prefilled(want, tokens(40)).tobytes()
 
 
 @pytest.mark.parametrize("isa", _core.isas())

@@ -347,6 +347,11 @@ DAMAGED = {
         UnsupportedModel,
         "general.architecture='mamba' is not supported .supported: llama, mistral3, qwen2, qwen3",
     ),
+    "an architecture that is near to one": (
+        with_keys(general__architecture="qwen3moe"),
+        UnsupportedModel,
+        "architecture='qwen3moe' is not supported .supported: llama, .*; the nearest is qwen3",
+    ),
     "no heads": (with_keys(llama__attention__head_count=0), CheckpointError, "head_count is 0, want at least 1"),
     "heads by layer": (
         with_keys(llama__attention__head_count_kv=[2, 2, 1]),
