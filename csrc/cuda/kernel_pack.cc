@@ -17,19 +17,8 @@ std::string text(const Json* j) { return j && j->is(Json::Type::String) ? j->str
 
 int64_t whole(const Json* j) { return j && j->is_integer() ? j->integer() : -1; }
 
-// Kernels of a GPU compute one kind of layer: norms before its sublayers, silu, norms of heads before they are rotated,
-// one rotary table, no scale, no cap.
 void want_usual(const Config& c) {
-  const NormNames& norms = c.family->norms;
-  const auto usual = [](const LayerConfig& l) {
-    return l.activation == Activation::Silu && l.rope == 0 && l.query_rope == 0 && l.soft_cap == 0 &&
-           l.residual_scale == 1;
-  };
-  const bool scaled = c.embedding_scale != 1 || c.logit_scale != 1 || c.logit_soft_cap != 0;
-  if (!scaled && c.qk_norm_over == QkNorm::Heads && c.ropes.size() == 1 && norms.attn && norms.mlp &&
-      !norms.attn_after && !norms.mlp_after && std::all_of(c.layers.begin(), c.layers.end(), usual)) {
-    return;
-  }
+  if (like_llama(c)) return;
   fail(Status::Unsupported,
        std::string("[pack] a GPU has no kernels for layers of a ") + c.family->model_type + "; device 'cpu' runs it");
 }

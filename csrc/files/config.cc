@@ -508,7 +508,9 @@ Config read_config(const Json& object) {
 
 Config layer_config(const Json& object) { return config_of(object, object, "", true); }
 
-void rope_row(const Rope& r, int head_dim, int pos, bool stretched, float* cos, float* sin) {
+namespace {
+
+std::vector<double> frequencies_at(const Rope& r, int pos, bool stretched) {
   double base = r.theta;
   if (r.type == Rope::Type::Dynamic && pos + 1 > r.original_max_position) {
     const double stretch = r.factor * (pos + 1.0) / r.original_max_position - (r.factor - 1);
@@ -517,20 +519,44 @@ void rope_row(const Rope& r, int head_dim, int pos, bool stretched, float* cos, 
   const double ratio =
       std::pow(base, -2.0 / r.size);  // frequencies are its powers; the product errs by d/2 ulp at most
   const std::vector<float>& divisors = stretched && !r.long_divisors.empty() ? r.long_divisors : r.divisors;
-  const double turns = r.query_beta > 0 ? std::log1p(pos / r.original_max_position) : 0;
-  const double scale = r.scale * (1 + r.query_beta * turns);
   const YarnRange yarn(r);
+  std::vector<double> out(r.size / 2);
   double frequency = 1;
   for (int i = 0; i < r.size / 2; ++i, frequency *= ratio) {
     double f = frequency;
     if (r.type == Rope::Type::Linear) f /= r.factor;
     if (r.type == Rope::Type::Llama3) f = llama3_frequency(r, f);
     if (r.type == Rope::Type::Yarn) f = yarn.stretched(i, f, r.factor);
-    if (!divisors.empty()) f /= divisors[i];
-    cos[i] = static_cast<float>(std::cos(pos * f) * scale);
-    sin[i] = static_cast<float>(std::sin(pos * f) * scale);
+    out[i] = divisors.empty() ? f : f / divisors[i];
   }
-  for (int i = r.size / 2; i < head_dim / 2; ++i) cos[i] = 1, sin[i] = 0;
+  return out;
+}
+
+}  // namespace
+
+std::vector<double> frequencies(const Rope& r) { return frequencies_at(r, 0, false); }
+
+void rope_row(const Rope& r, int head_dim, int pos, bool stretched, float* cos, float* sin) {
+  const double turns = r.query_beta > 0 ? std::log1p(pos / r.original_max_position) : 0;
+  const double scale = r.scale * (1 + r.query_beta * turns);
+  int i = 0;
+  for (const double f : frequencies_at(r, pos, stretched)) {
+    cos[i] = static_cast<float>(std::cos(pos * f) * scale);
+    sin[i++] = static_cast<float>(std::sin(pos * f) * scale);
+  }
+  for (; i < head_dim / 2; ++i) cos[i] = 1, sin[i] = 0;
+}
+
+bool like_llama(const Config& c) {
+  const NormNames& norms = c.family->norms;
+  const auto usual = [](const LayerConfig& l) {
+    return l.activation == Activation::Silu && l.rope == 0 && l.query_rope == 0 && l.soft_cap == 0 &&
+           l.residual_scale == 1;
+  };
+  const bool scaled = c.embedding_scale != 1 || c.logit_scale != 1 || c.logit_soft_cap != 0;
+  const bool whole = c.ropes.size() == 1 && c.ropes[0].size == c.d && c.ropes[0].long_divisors.empty();
+  return !scaled && whole && (!c.qk_norm || c.qk_norm_over == QkNorm::Heads) && norms.attn && norms.mlp &&
+         !norms.attn_after && !norms.mlp_after && std::all_of(c.layers.begin(), c.layers.end(), usual);
 }
 
 int stretched_after(const Config& c) {

@@ -68,6 +68,11 @@ Config layer_config(const Json& object);
 // dynamic scaling takes pos + 1 as the current length, as decoding token by token does. stretched: the text may pass
 // the original context, which is known before its first row.
 void rope_row(const Rope&, int head_dim, int pos, bool stretched, float* cos, float* sin);
+// Of the pairs [size / 2] that turn, by how much from position to position, at the beginning of a text.
+std::vector<double> frequencies(const Rope&);
+// Whether layers compute what LLaMA's do, perhaps with biases, windows and norms of heads: all that kernels of a GPU
+// and training know.
+bool like_llama(const Config&);
 // The longest text whose angles are not stretched; most often, there is no such bound.
 int stretched_after(const Config&);
 

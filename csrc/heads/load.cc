@@ -42,6 +42,12 @@ std::shared_ptr<Model> head_model(const Config& config, LoadOptions its, const M
   return model;
 }
 
+// Logits by the target's vocabulary head are made as the target's are.
+void share_logits(const Model& target, Model& layers) {
+  layers.config.logit_scale = target.config.logit_scale;
+  layers.config.logit_soft_cap = target.config.logit_soft_cap;
+}
+
 std::array<KernelShape, 3> moa_shapes(const std::array<Config, 3>& layers) {
   std::array<KernelShape, 3> shapes;
   for (size_t i = 0; i < shapes.size(); ++i) {
@@ -61,6 +67,7 @@ void load_moa(const ModelFiles& files, const LoadOptions& its, const Model& targ
   for (size_t i = 0; i < layers.size(); ++i) {
     layers[i] = head_model(configs[i], its, target, i);
     if (i > 0) layers[i]->embedding = nullptr;
+    share_logits(target, *layers[i]);
     shapes[i].dtype = target.dtype;
     if (target.ops->device) cuda::check_pack(*layers[i]->ops, shapes[i]);
   }
@@ -126,6 +133,7 @@ void load_layers(const Checkpoint& checkpoint, const Config& config, const LoadO
   Manifest jobs =
       out.kind == "eagle" ? eagle_manifest(checkpoint, *layers, out) : block_manifest(checkpoint, *layers, out);
   load_tensors(checkpoint, its, *layers, std::move(jobs), head_shape(layers->config, out));
+  if (reads_head) share_logits(target, *layers);
   out.bytes = layers->own.bytes;
   out.read_bytes = layers->own.bytes + (reads_head ? bytes_of(layers->own.head) : 0);
   out.layers = layers;

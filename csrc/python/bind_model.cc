@@ -34,7 +34,9 @@ py::dict config_dict(const Config& c) {
   return py::dict("model_type"_a = c.family->model_type, "hidden_size"_a = c.D, "num_layers"_a = c.L,
                   "num_heads"_a = c.H, "num_kv_heads"_a = c.n_kv, "head_dim"_a = c.d, "ffn"_a = c.F,
                   "vocab_size"_a = c.V, "max_position"_a = c.max_position, "window"_a = window,
-                  "tied_head"_a = c.tied_head, "rope_theta"_a = c.ropes[0].theta, "dtype"_a = c.dtype);
+                  "tied_head"_a = c.tied_head, "rope_theta"_a = c.ropes[0].theta, "norm_offset"_a = c.norm_offset,
+                  "logit_scale"_a = c.logit_scale, "logit_soft_cap"_a = c.logit_soft_cap,
+                  "like_llama"_a = like_llama(c), "dtype"_a = c.dtype);
 }
 
 // The table of families, by model_type.
@@ -351,6 +353,16 @@ void bind_model(py::module_& m) {
   });
   m.def("compressions", &compressions);
   m.def("families", &family_dicts);
+  m.def(
+      "frequencies",
+      [](const std::string& dir, int head_dim) {
+        const Config c = open_model_files(dir)->config();
+        Rope rope = like_llama(c) ? c.ropes[0] : Rope{.theta = c.ropes[0].theta, .size = c.d};
+        if (head_dim != rope.size) rope.divisors.clear();
+        rope.size = head_dim;
+        return std::pair(frequencies(rope), rope.scale);
+      },
+      "dir"_a, "head_dim"_a);
   m.def("read_config", [](const std::string& dir) { return config_dict(open_model_files(dir)->config()); }, "dir"_a);
   m.def("probe", &probe, "dtype"_a = "bfloat16", "isa"_a = "", "threads"_a = 0, Release());
 }

@@ -18,9 +18,9 @@ _UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]
 _START = r"[^\r\n\p{L}\p{N}]?"
 
 
-def _words(letters: str, numbers: str) -> str:
+def _words(letters: str, numbers: str, after_marks: str = r"[\r\n]*") -> str:
     """Contractions, words with a mark before them, numbers, marks, and space."""
-    return rf"{_CONTRACTIONS}|{_START}{letters}+|{numbers}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{_ENDS}"
+    return rf"{_CONTRACTIONS}|{_START}{letters}+|{numbers}| ?[^\s\p{{L}}\p{{N}}]+{after_marks}|{_ENDS}"
 
 
 def _cased(numbers: str, contractions: str) -> str:
@@ -29,19 +29,30 @@ def _cased(numbers: str, contractions: str) -> str:
     return rf"{words}|{numbers}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_ENDS}"
 
 
-_LLAMA3 = _words(r"\p{L}", r"\p{N}{1,3}")
-_PATTERNS = {
+_THREE = r"\p{N}{1,3}"
+_LLAMA3 = (_words(r"\p{L}", _THREE),)
+# By what a text is split; each splits what those before it left.
+_PATTERNS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("llama-bpe", "llama3", "llama-v3", "smaug-bpe", "falcon3", "dbrx", "pixtral", "lfm2"), _LLAMA3),
     **dict.fromkeys(("glm4", "chatglm-bpe"), _LLAMA3),
-    **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "megrez", "stablelm2"), _words(r"\p{L}", r"\p{N}")),
-    "qwen35": _words(r"[\p{L}\p{M}]", r"\p{N}"),
-    "tekken": _cased(r"\p{N}", ""),
-    **dict.fromkeys(("gpt-4o", "llama4"), _cased(r"\p{N}{1,3}", f"{_CONTRACTIONS}?")),
+    **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "megrez", "stablelm2", "hunyuan"), (_words(r"\p{L}", r"\p{N}"),)),
+    "qwen35": (_words(r"[\p{L}\p{M}]", r"\p{N}"),),
+    "seed-coder": (_words(r"\p{L}", r"\p{N}", ""),),
+    "tekken": (_cased(r"\p{N}", ""),),
+    **dict.fromkeys(("gpt-4o", "llama4"), (_cased(_THREE, f"{_CONTRACTIONS}?"),)),
+    "minicpm5": (_THREE, _words(r"\p{L}", r"\p{N}+")),
+    "hunyuan-dense": (
+        _THREE,
+        "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+        r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
+        rf"| ?[\p{{P}}\p{{S}}]+[\r\n]*|{_ENDS}",
+    ),
 }
-_GPT2 = ("gpt-2", "phi-2", "mpt", "olmo", "jais")
+_GPT2 = ("gpt-2", "phi-2", "mpt", "olmo", "jais", "exaone4")
 _DIGITS = ("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone")  # one by one, then as GPT-2
-_WHOLE_WORDS = ("llama-bpe", "llama3", "llama-v3", "smaug-bpe", "falcon3", "dbrx", "pixtral", "lfm2", "tekken")
-_WITH_BOS = (*_WHOLE_WORDS, "chameleon")  # where the file does not say
+_LIKE_LLAMA3 = ("llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral", "lfm2", "tekken")
+_WHOLE_WORDS = (*_LIKE_LLAMA3, "minicpm5")  # a word that is a token is one, whatever merges say
+_WITH_BOS = (*_LIKE_LLAMA3, "chameleon")  # where the file does not say
 
 
 def build(path: Path, metadata: Mapping[str, Any]) -> bytes:
@@ -107,8 +118,8 @@ def _byte_level(facts: _Facts) -> Any:
 
     pre = facts.get("pre")
     if pre in _PATTERNS:
-        split = pre_tokenizers.Split(Regex(_PATTERNS[pre]), "isolated")
-        steps = [split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+        splits = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in _PATTERNS[pre]]
+        steps = [*splits, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
     elif pre in _GPT2 or pre in _DIGITS:
         digits = [pre_tokenizers.Digits(individual_digits=True)] if pre in _DIGITS else []
         steps = [*digits, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)]

@@ -5,6 +5,7 @@ Modules are named as tensors in speculators' checkpoints are. csrc/heads/block.c
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +18,7 @@ from ..errors import InvalidArgument
 from .draft_vocab import DraftVocab, frequent
 from .drafter_settings import DrafterSettings
 from .frozen import Frozen
-from .model import Attention, Mlp, Norm, rotate
+from .model import Attention, Mlp, Norm, Rotary, rotate
 from .running import autocast
 from .shape import Shape
 
@@ -115,14 +116,20 @@ class BlockDrafter(DraftVocab):
             self.set_ids(ids, s.V)
         self.markov_head = Markov(s.V, s.V if ids is None else len(ids), rank) if rank else None
         self.confidence_head = Confidence(s.D + rank) if confident else None
-        self.register_buffer("inv_freq", torch.tensor(s.inv_freq, dtype=torch.float64), persistent=False)
+        self.rotary = Rotary(s)
 
     def forward(
-        self, features: Tensor, tokens: Tensor, anchors: Tensor, embedding: Tensor, head: Tensor
+        self,
+        features: Tensor,
+        tokens: Tensor,
+        anchors: Tensor,
+        embedding: Tensor,
+        logits_of: Callable[[Tensor], Tensor],
     ) -> tuple[Tensor, Tensor | None]:
         """Logits [B, A, block, its tokens] of blocks after each anchor, and [B, A, block] of how sure they are.
-        features [B, T, taps * D] of tokens [B, T]; anchors [B, A]: the last place whose features a block may see. The
-        block begins with the token after it; slot j says what follows the j-th of the tokens from there on."""
+        features [B, T, taps * D] of tokens [B, T]; anchors [B, A]: the last place whose features a block may see;
+        logits_of: the model's own, of states. The block begins with the token after its anchor; slot j says what
+        follows the j-th of the tokens from there on."""
         B, A = anchors.shape
         context = self.hidden_norm(self.fc(features))
         places = anchors[:, :, None] + 1 + torch.arange(self.block, device=anchors.device)  # [B, A, block]
@@ -133,9 +140,9 @@ class BlockDrafter(DraftVocab):
         rope, visible = self._angles(places, features.shape[1]), self._visible(anchors, features.shape[1])
         for layer in self.layers:
             x = layer(x, context, rope, visible)
-        own = head if self.lm_head is None else self.lm_head.weight
         states = self.norm(x)
-        logits = F.linear(states, own).view(B, A, self.block, -1)
+        logits = logits_of(states) if self.lm_head is None else F.linear(states, self.lm_head.weight)
+        logits = logits.view(B, A, self.block, -1)
         known = [states.view(B, A, self.block, -1)]
         if self.markov_head is not None:
             before, bias = self.markov_head(there)
@@ -145,8 +152,8 @@ class BlockDrafter(DraftVocab):
 
     def _angles(self, places: Tensor, text: int) -> tuple[Tensor, Tensor]:
         before = torch.arange(text, device=places.device).expand(len(places), -1)
-        angles = torch.cat([before, places.flatten(1)], 1).double()[:, None, :, None] * self.inv_freq
-        return angles.cos().float(), angles.sin().float()
+        cos, sin = self.rotary(torch.cat([before, places.flatten(1)], 1))
+        return cos[:, None], sin[:, None]
 
     def _visible(self, anchors: Tensor, text: int) -> Tensor:
         """A block sees the text up to its anchor, and itself."""
@@ -254,7 +261,7 @@ class Block:
         target = logits[torch.arange(len(batch))[:, None, None], behind]
         tokens, there = torch.from_numpy(batch).to(model.device), torch.from_numpy(anchors).to(model.device)
         with autocast(model.device, s.precision):
-            return *self.module(features, tokens, there, model.embedding, model.head), target
+            return *self.module(features, tokens, there, model.embedding, model.logits), target
 
 
 def taps_of(layers: int, count: int) -> list[int]:

@@ -28,7 +28,7 @@ from .frozen import Frozen
 from .moa import Moa
 from .progress import Display, tokenizing
 from .running import default_precision, device
-from .shape import read_shape
+from .shape import target_shape
 from .tokens import Order, windows
 
 KINDS: dict[str, Any] = {"block": Block, "eagle3": Eagle, "eagle2": Eagle2, "moa": Moa}
@@ -46,7 +46,7 @@ def start(folder: Path, s: DrafterSettings) -> tuple[Path, DrafterSettings]:
     texts.check([Path(name) for name in files], texts.template_of(s.field, s.template))
     target, threads = str(find(s.target, "train").resolve()), s.threads or torch.get_num_threads()
     s = replace(s, data=tuple(files), target=target, threads=threads, precision=precision)
-    shape = read_shape(Path(target), s.context)
+    shape = target_shape(Path(target), s.context)
     KINDS[s.kind].check(s, shape)
     (folder / "training").mkdir(parents=True)
     try:
@@ -78,7 +78,7 @@ class DrafterTrainer(trainer.Trainer):
         self.tokens = _data(folder, s)
         self.order = Order(len(self.tokens.train), s.context, s.seed)
         target = Path(s.target or "")
-        shape = read_shape(target, s.context)
+        shape = target_shape(target, s.context)
         frozen = Frozen(target, device(s.device))
         self.kind = KINDS[s.kind](s, shape, frozen, self.tokens.train)
         super().__init__(folder, s, display, self.kind.module.to(frozen.device))

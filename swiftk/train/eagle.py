@@ -18,7 +18,7 @@ from ..errors import InvalidArgument
 from .draft_vocab import DraftVocab, frequent
 from .drafter_settings import DrafterSettings
 from .frozen import Frozen
-from .model import Attention, Mlp, Norm, rotate
+from .model import Attention, Mlp, Norm, Rotary, rotate
 from .running import autocast
 from .shape import Shape
 
@@ -77,7 +77,7 @@ class Unrolled(nn.Module):
     def __init__(self, s: Shape) -> None:
         super().__init__()
         self.shape = s
-        self.register_buffer("inv_freq", torch.tensor(s.inv_freq, dtype=torch.float64), persistent=False)
+        self.rotary = Rotary(s)
 
     @torch.no_grad()
     def randomize(self, seed: int) -> None:
@@ -86,10 +86,6 @@ class Unrolled(nn.Module):
         for parameter in self.parameters():
             if parameter.dim() == 2:
                 parameter.normal_(0, 0.02, generator=generator)
-
-    def _angles(self, length: int) -> tuple[Tensor, Tensor]:
-        angles = torch.arange(length, device=self.inv_freq.device).double()[:, None] * self.inv_freq
-        return angles.cos().float(), angles.sin().float()
 
 
 class EagleDrafter(Unrolled, DraftVocab):
@@ -109,7 +105,7 @@ class EagleDrafter(Unrolled, DraftVocab):
         """Logits [B, T - 1 - k, its tokens] of each step k. features [B, T, taps * D] of tokens [B, T]; row t of step k
         has read the model up to place t and tokens up to t + 1 + k, and says what comes after them."""
         x = self.fc(features[:, :-1])
-        rope, seen, found = self._angles(tokens.shape[1]), [], []
+        rope, seen, found = self.rotary(torch.arange(tokens.shape[1], device=tokens.device)), [], []
         for k in range(steps):
             embedded = F.embedding(tokens[:, 1 + k :], embedding)
             n = embedded.shape[1]

@@ -53,7 +53,7 @@ class Eagle2Drafter(Unrolled):
         row t of step k has read the model up to place t and tokens up to t + 1 + k, and foretells the feature of the
         last of them."""
         x = features[:, :-1]
-        rope, seen, found = self._angles(tokens.shape[1]), [], []
+        rope, seen, found = self.rotary(torch.arange(tokens.shape[1], device=tokens.device)), [], []
         for k in range(steps):
             embedded = F.embedding(tokens[:, 1 + k :], embedding)
             n = embedded.shape[1]
@@ -69,7 +69,6 @@ class Eagle2:
     def __init__(self, s: DrafterSettings, shape: Shape, model: Frozen, tokens: np.ndarray) -> None:
         self.settings, self.model, self.shape, self.places = s, model, shape, s.steps_ahead
         self.module = Eagle2Drafter(shape)
-        self._norm = model.tensor("model.norm.weight")
         self._read = model.taps([shape.L - 1], s.context + 1).read
 
     @staticmethod
@@ -89,7 +88,7 @@ class Eagle2:
         features, logits, tokens = self._read_text(batch)
         noise = torch.from_numpy(rng.random(features.shape, np.float32)).to(features.device)
         said = self._drafted(features + (noise - 0.5) * _NOISE, tokens, 1)[0]
-        p, log_q = logits[:, 1:].softmax(-1), F.linear(said, self.model.head).log_softmax(-1)
+        p, log_q = logits[:, 1:].softmax(-1), self.model.logits(said).log_softmax(-1)
         return F.smooth_l1_loss(said, features[:, 1:]) - _CE * (p * log_q).sum(-1).mean()
 
     def right(self, batch: np.ndarray, rng: np.random.Generator) -> Tensor:
@@ -97,7 +96,7 @@ class Eagle2:
         features, logits, tokens = self._read_text(batch)
         steps, best = self._drafted(features, tokens, self.places), logits.argmax(-1)
         n = steps[-1].shape[1]
-        proposals = [F.linear(step[:, :n], self.model.head).argmax(-1) for step in steps]
+        proposals = [self.model.logits(step[:, :n]).argmax(-1) for step in steps]
         return torch.stack([g == best[:, 1 + k : 1 + k + n] for k, g in enumerate(proposals)], -1).flatten(0, 1)
 
     def config(self) -> dict[str, Any]:
@@ -111,7 +110,7 @@ class Eagle2:
     def _read_text(self, batch: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
         """(features [B, T, D] after the last norm, the model's logits [B, T, V], tokens [B, T])."""
         outputs, logits = self._read(batch)
-        features = F.rms_norm(outputs, self._norm.shape, self._norm, self.shape.eps)
+        features = F.rms_norm(outputs, self.model.norm.shape, self.model.norm, self.shape.eps)
         return features, logits, torch.from_numpy(batch).to(self.model.device)
 
     def _drafted(self, features: Tensor, tokens: Tensor, steps: int) -> list[Tensor]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn import functional as F
 
 from .. import _core
 from ..files.model_files import open_model_files
@@ -22,16 +23,28 @@ class Frozen:
         self.device = device
         files = open_model_files(folder)
         self.config = files.config
-        self.native = _core.Model(str(folder))
+        self._folder = str(folder)
+        self.native = _core.Model(self._folder)
+        self.settings = self.native.config
         self._stored, name = files.tensors(), "model.embed_tokens.weight"
-        tied = "lm_head.weight" not in self._stored or bool(self.config.get("tie_word_embeddings"))
+        tied = self.settings["tied_head"]
         self.embedding: torch.Tensor  # [V, D]
         self.head: torch.Tensor  # [V, D]
         self.embedding, self.head = (self.tensor(key) for key in (name, name if tied else "lm_head.weight"))
+        self.norm = self.tensor("model.norm.weight") + self.settings["norm_offset"]  # [D]
 
     def tensor(self, name: str) -> torch.Tensor:
         """Of the checkpoint, as float32."""
         return torch.from_numpy(np.array(decode(self._stored[name]))).to(self.device)
+
+    def logits(self, states: torch.Tensor) -> torch.Tensor:
+        """[..., V] of states [..., D] after the last norm."""
+        said, cap = F.linear(states, self.head) * self.settings["logit_scale"], self.settings["logit_soft_cap"]
+        return torch.tanh(said / cap) * cap if cap else said
+
+    def frequencies(self, size: int) -> list[float]:
+        """[size / 2] rotary frequencies of a head's layers whose own heads have so many values."""
+        return list(_core.frequencies(self._folder, size)[0])
 
     def taps(self, layers: list[int], context: int) -> Taps:
         return Taps(self, layers, context)
@@ -40,6 +53,7 @@ class Frozen:
         """Fields of config.json for layers of this shape, at the model's positions."""
         rope = self.config.get("rope_parameters") or {}
         scaling = rope if rope.get("rope_type", "default") != "default" else None
+        scaling = (self.config.get("rope_scaling") or scaling) if self.settings["like_llama"] else None
         return {
             "model_type": model_type,
             "hidden_size": s.D,
@@ -51,8 +65,8 @@ class Frozen:
             "vocab_size": s.V,
             "max_position_embeddings": self.config.get("max_position_embeddings", 2048),
             "rms_norm_eps": s.eps,
-            "rope_theta": self.config.get("rope_theta") or rope.get("rope_theta") or 10000.0,
-            "rope_scaling": self.config.get("rope_scaling") or scaling,
+            "rope_theta": self.settings["rope_theta"],
+            "rope_scaling": scaling,
             "hidden_act": "silu",
             "tie_word_embeddings": False,
         }

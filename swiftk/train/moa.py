@@ -13,12 +13,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..errors import InvalidArgument
+from ..errors import InvalidArgument, UnsupportedModel
 from .drafter_settings import DrafterSettings
 from .frozen import Frozen
-from .model import Attention, Mlp, Norm, rotate
+from .model import Attention, Mlp, Norm, Rotary, rotate
 from .running import autocast
-from .shape import Shape, frequencies
+from .shape import Shape
 
 _OBSERVED = (6, 15)  # tokens between those whose states are seen again: from, below; the authors'
 
@@ -47,14 +47,13 @@ class MoaLayer(nn.Module):
         self.self_attn = CrossAttention(s)
         self.post_attention_layernorm = Norm(s.D, s.eps)
         self.mlp = Mlp(s)
-        self.register_buffer("inv_freq", torch.tensor(s.inv_freq, dtype=torch.float64), persistent=False)
+        self.rotary = Rotary(s)
 
     def forward(self, x: Tensor, places: Tensor, visible: Tensor | None = None, other: Tensor | None = None) -> Tensor:
         """places [T]: positions of rows."""
-        angles = places.double()[:, None] * self.inv_freq
         normed = self.input_layernorm(x)
         seen = normed if other is None else self.input_layernorm(other)
-        x = x + self.self_attn(normed, seen, (angles.cos().float(), angles.sin().float()), visible)
+        x = x + self.self_attn(normed, seen, self.rotary(places), visible)
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
@@ -97,12 +96,17 @@ class Moa:
 
     def __init__(self, s: DrafterSettings, shape: Shape, model: Frozen, tokens: np.ndarray) -> None:
         self.settings, self.model, self.shape, self.places = s, model, shape, s.ahead
-        self.module = MoaDrafter(*shapes_of(shape, model.config))
+        self.module = MoaDrafter(*shapes_of(shape, model))
         self.module.unmixed = s.unmixed
+        if s.target_layers and not model.settings["like_llama"]:
+            raise UnsupportedModel(
+                f"[train] --target-layers is {s.target_layers}; layers of a {model.settings['model_type']} are not "
+                "trained through, want 0"
+            )
         first = shape.L - s.target_layers
         self._read = model.taps(sorted({first - 1, shape.L - 1}), s.context + 1).read_kv
         self.norm = Norm(shape.D, shape.eps).to(model.device).requires_grad_(False)
-        self.norm.weight.copy_(model.tensor("model.norm.weight"))
+        self.norm.weight.copy_(model.norm)
         self.behind = [self._layer(layer) for layer in range(first, shape.L)]
 
     @staticmethod
@@ -197,17 +201,17 @@ class Moa:
                 for layer in self.behind:
                     after = layer(after, torch.cat([places, places]), visible)
                 after = self.norm(after[:, len(places) :])
-            logits = F.linear(after, self.model.head)
+            logits = self.model.logits(after)
         return States(out, after, logits), States(features[..., :D], self.norm(features[..., -D:]), target)
 
 
-def shapes_of(s: Shape, model: dict[str, Any]) -> tuple[Shape, Shape, Shape]:
+def shapes_of(s: Shape, model: Frozen) -> tuple[Shape, Shape, Shape]:
     """Layers over tokens, over the model's layers, and between both, as its authors have them for a model of 8 B."""
     wide = 2 * s.n_kv * s.d
     heads = s.H if wide % (2 * s.H) == 0 else 2 * s.n_kv
     plain = replace(s, L=1, F=_units(s.D), qkv_bias=False, o_bias=False, mlp_bias=False, qk_norm=False)
     tokens = replace(plain, n_kv=s.n_kv // 2 if s.n_kv % 2 == 0 else s.n_kv)
-    turns = tuple(frequencies(model, wide // heads))
+    turns = tuple(model.frequencies(wide // heads))
     states = replace(plain, D=wide, H=heads, d=wide // heads, F=_units(wide), inv_freq=turns)
     return tokens, states, tokens
 

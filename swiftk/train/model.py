@@ -30,6 +30,19 @@ class Norm(nn.Module):
         return F.rms_norm(x.float(), self.weight.shape, self.weight, self.eps)
 
 
+class Rotary(nn.Module):
+    """Positions [...] -> cos, sin [..., d / 2]; angles in float64, as positions times frequencies grow large."""
+
+    def __init__(self, s: Shape) -> None:
+        super().__init__()
+        self.scale = s.rope_scale
+        self.register_buffer("inv_freq", torch.tensor(s.inv_freq, dtype=torch.float64), persistent=False)
+
+    def forward(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        angles = positions.double()[..., None] * self.inv_freq
+        return (angles.cos() * self.scale).float(), (angles.sin() * self.scale).float()
+
+
 class Attention(nn.Module):
     def __init__(self, s: Shape) -> None:
         super().__init__()
@@ -102,7 +115,7 @@ class Llama(nn.Module):
         self.compiled = compiled
         self.model = Body(shape)
         self.lm_head = None if shape.tied else nn.Linear(shape.D, shape.V, bias=False)
-        self.register_buffer("inv_freq", torch.tensor(shape.inv_freq, dtype=torch.float64), persistent=False)
+        self.rotary = Rotary(shape)
         if compiled:
             for layer in self.model.layers:
                 layer.compile()
@@ -116,7 +129,7 @@ class Llama(nn.Module):
     def exits(self, tokens: Tensor, wanted: Sequence[bool], kept: np.ndarray | None = None) -> list[Tensor]:
         """The residual stream [B, T, D] after each layer that is `wanted` [L]; kept [L, B]: who runs which layer."""
         T = tokens.shape[1]
-        rope = self._angles(T)
+        rope = self.rotary(torch.arange(T, device=tokens.device))
         mask = torch.full((T, T), -torch.inf, device=tokens.device).triu(1) if self.compiled else None
         x = self.model.embed_tokens(tokens)
         found = []
@@ -150,12 +163,6 @@ class Llama(nn.Module):
         if not self.recompute or not torch.is_grad_enabled():
             return function(*arguments)
         return checkpoint(function, *arguments, use_reentrant=False, preserve_rng_state=False)
-
-    def _angles(self, length: int) -> tuple[Tensor, Tensor]:
-        """cos, sin [T, d / 2]; angles in float64, as positions times frequencies grow large."""
-        positions = torch.arange(length, device=self.inv_freq.device, dtype=torch.float64)
-        angles = positions[:, None] * self.inv_freq
-        return angles.cos().float(), angles.sin().float()
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

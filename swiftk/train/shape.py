@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .. import _core
-from ..errors import InvalidArgument
+from ..errors import InvalidArgument, UnsupportedModel
 from ..files.model_files import open_model_files
 from .settings import Settings
 
@@ -31,32 +30,50 @@ class Shape:
     mlp_bias: bool
     qk_norm: bool
     inv_freq: tuple[float, ...]  # [d / 2] rotary frequencies
+    rope_scale: float = 1.0  # of their cosines and sines
 
 
 def read_shape(folder: Path, context: int) -> Shape:
-    """Refuses what the runtime refuses, and texts longer than where the model's mathematics changes with length.
+    """The shape of a model to train. Refuses what the runtime refuses, layers that are unlike LLaMA's, and texts longer
+    than where the model's mathematics changes with length.
 
     Within that length sliding windows see everything and dynamic rope does not scale, so neither is implemented here.
     """
+    config = _core.read_config(str(folder))
+    if not config["like_llama"]:
+        raise UnsupportedModel(
+            f"[train] layers of a {config['model_type']} are not trained (supported: those of llama, mistral, qwen2, "
+            "qwen3); heads for it are: `python -m swiftk.train drafter`"
+        )
+    windows = [window for window in config["window"] if window]
+    return target_shape(folder, context, min([_positions(folder), *windows]))
+
+
+def target_shape(folder: Path, context: int, reach: int | None = None) -> Shape:
+    """The shape of a model that heads are trained for; their own layers are LLaMA's, whatever the model's are."""
     native = _core.kernel_shape(str(folder), "float32")  # reads config.json alone: there may be no weights yet
-    config = open_model_files(folder).config
-    reach = config.get("max_position_embeddings") or 2048
-    reach = min([reach, *(window for window in _core.read_config(str(folder))["window"] if window)])
+    reach = reach or _positions(folder)
     if context > reach:
         raise InvalidArgument(f"[train] --context is {context}, want at most {reach}, the reach of the model")
     flags = {name: native[name] for name in ("qkv_bias", "o_bias", "mlp_bias", "qk_norm", "eps")}
+    turns, scale = _core.frequencies(str(folder), native["HD"])
     return Shape(
-        L=config["num_hidden_layers"],
+        L=_core.read_config(str(folder))["num_layers"],
         D=native["D"],
         H=native["H"],
         n_kv=native["KV"],
         d=native["HD"],
         F=native["F"],
         V=native["V"],
-        tied=bool(config.get("tie_word_embeddings") or False),
-        inv_freq=tuple(frequencies(config, native["HD"])),
+        tied=_core.read_config(str(folder))["tied_head"],
+        inv_freq=tuple(turns),
+        rope_scale=scale,
         **flags,
     )
+
+
+def _positions(folder: Path) -> int:
+    return open_model_files(folder).config.get("max_position_embeddings") or 2048
 
 
 def new_config(settings: Settings, vocab: int, special: dict[str, int]) -> dict[str, Any]:
@@ -79,25 +96,3 @@ def new_config(settings: Settings, vocab: int, special: dict[str, int]) -> dict[
         "torch_dtype": settings.export_dtype or "bfloat16",
         **special,
     }
-
-
-def frequencies(config: dict[str, Any], d: int) -> list[float]:
-    """base^(-2i/d), scaled. The fields may stand at the top or inside, as csrc/files/config.cc has it."""
-    rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
-    base = rope.get("rope_theta") or config.get("rope_theta") or 10000.0
-    kind = rope.get("rope_type") or rope.get("type") or "default"
-    found = [base ** (-2 * i / d) for i in range(d // 2)]
-    if kind == "linear":
-        return [f / rope["factor"] for f in found]
-    if kind != "llama3":
-        return found
-    name = "original_max_position_embeddings"
-    original = config.get(name) or rope.get(name) or config.get("max_position_embeddings") or 2048
-    low, high, factor = rope["low_freq_factor"], rope["high_freq_factor"], rope["factor"]
-
-    def llama3(f: float) -> float:
-        """Long waves are stretched, short ones kept, those between blended by how often they turn within `original`."""
-        keep = min(1.0, max(0.0, (original * f / (2 * math.pi) - low) / (high - low)))
-        return keep * f + (1 - keep) * f / factor
-
-    return [llama3(f) for f in found]

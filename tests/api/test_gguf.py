@@ -6,10 +6,10 @@ import json
 import pytest
 
 import swiftk
-from gguf_files import of_folder
+from gguf_files import Typed, of_folder
 from swiftk.cli import main
 from swiftk.errors import CheckpointError, InvalidArgument, UnsupportedModel
-from swiftk.files.gguf_tokenizer import build
+from swiftk.files.gguf_tokenizer import _DIGITS, _GPT2, _PATTERNS, build
 from swiftk.testing import make_tiny
 from swiftk.text.tokenizer import Tokenizer
 
@@ -43,7 +43,7 @@ def byte_level(folder, **changes):
         "tokenizer.ggml.model": "gpt2",
         "tokenizer.ggml.pre": "gpt-2",
         "tokenizer.ggml.tokens": tokens,
-        "tokenizer.ggml.token_type": [3 if token in special else 1 for token in tokens],
+        "tokenizer.ggml.token_type": [Typed(5, 3 if token in special else 1) for token in tokens],
         "tokenizer.ggml.merges": merges,
         "tokenizer.ggml.bos_token_id": ids["<s>"],
         "tokenizer.ggml.eos_token_id": ids["</s>"],
@@ -68,6 +68,49 @@ def test_texts_and_chats_are_those_of_the_folder(tmp_path, folder):
         got, its = (one.generate(prompt, max_new_tokens=24, temperature=0.8, seed=3) for one in (lm, want))
         assert (got.text, got.prompt_tokens) == (its.text, its.prompt_tokens)
     assert lm.generate("x", max_new_tokens=1).prompt_tokens[:2].count(want.tokenizer.encode("")[0]) == 1  # one BOS
+
+
+PAGE = [
+    "can't WE'LL they'D 'tis o'clock don\u2019t  two  spaces\tand\ttabs\nlines\r\n\r\n\n\nmore ",
+    "3.14159 12345678 1,000,000 0x7fff 1e-9 \u0661\u0662\u0663 \u00bd \u00b2 v1.2.3-rc4 (a+b)*c != d/e // f",
+    "\u65e5\u672c\u8a9e\u306e\u30c6\u30ad\u30b9\u30c8 \u4e2d\u6587\u5b57 \ud55c\uad6d\uc5b4 "
+    "\u0440\u0443\u0441\u0441\u043a\u0438\u0439 "
+    "\u0e44\u0e17\u0e22 \u00c0\u00c9\u00ee\u00f5\u00fc",
+    "def f(x):\n    return {'a': [x**2, ~x], \"b\": x!=0}  # ok\n\n\nclass HTTPServer2:\n\tpass\n",
+    "\U0001f642\U0001f469\u200d\U0001f467 \u00a0 https://user:pw@example.org:80/a/b?q=1&r=%20#x ...!?!? CamelCaseWORDs",
+]
+MARKED = "\u0939\u093f\u0928\u094d\u0926\u0940 \u0930\u093e\u091c e\u0301"  # letters with marks
+
+
+@pytest.fixture(scope="module")
+def unsplit(tmp_path_factory):
+    """The GGUF file of a model whose tokenizer has learned merges across words, so that ids show every split."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer, made.decoder = (
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        decoders.ByteLevel(),
+    )
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    made.train_from_iterator(
+        [*PAGE, MARKED] * 2,
+        trainers.BpeTrainer(vocab_size=900, special_tokens=["<s>", "</s>"], initial_alphabet=alphabet),
+    )
+    folder = make_tiny(tmp_path_factory.mktemp("unsplit") / "hf", "llama3", vocab=made.get_vocab_size(), layers=1)
+    (folder / "tokenizer.json").write_text(made.to_str())
+    return folder
+
+
+@pytest.mark.parametrize("pre", sorted({*_PATTERNS, *_GPT2, *_DIGITS}))
+def test_texts_are_split_as_llama_cpp_splits_them(tmp_path, unsplit, pre):
+    llama_cpp = pytest.importorskip("llama_cpp")
+    path = byte_level(unsplit, pre=pre, add_bos_token=None).write(tmp_path / "x.gguf")
+    ours, theirs = Tokenizer(path), llama_cpp.Llama(str(path), vocab_only=True, verbose=False)
+    # Of these, llama.cpp leaves marks out of the expressions that the models' own tokenizers have.
+    page = PAGE if pre in ("gpt-4o", "llama4", "tekken") else [*PAGE, MARKED]
+    for text in page:
+        assert ours.encode(text) == theirs.tokenize(text.encode(), add_bos=True, special=False), text
 
 
 def test_a_tokenizer_from_elsewhere(tmp_path, folder):

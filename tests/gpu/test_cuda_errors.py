@@ -7,6 +7,7 @@ import swiftk
 from debug_words import ask
 from decode import Rule, decode
 from gpu import clean_fixture, copied, gpu_fixture, on_stub_only, replaced  # noqa: F401
+from marks import exhaustive
 from swiftk import _core
 from swiftk.errors import CheckpointError, DeviceError, InvalidArgument, OutOfMemory, SwiftkError, UnsupportedModel
 from swiftk.gpu import device
@@ -132,7 +133,7 @@ def test_kernels_for_another_gpu(gpu, folder, tmp_path):
         gpu.open(folder, pack=path)
 
 
-@pytest.mark.parametrize("after", [1, 2, 40])
+@pytest.mark.parametrize("after", [2, *exhaustive(1, 40)])
 @pytest.mark.parametrize(
     "function, error",
     [

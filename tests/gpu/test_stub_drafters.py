@@ -124,7 +124,7 @@ def on_both(target, drafter, dtype="float32"):
 
 
 @pytest.mark.parametrize("rule", [{"width": (1, 1, 1, 1)}, {"width": (4, 3, 2, 2)}], ids=["chain", "tree"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*QUICK, *exhaustive(*(name for name in NAMES if name not in QUICK))])
 def test_drafts_are_those_of_the_cpu(target, folders, name, rule):
     rule = {"confidence": 0.0, "max_draft": 5, **rule}
     there, here = (drafts(model, 6, rule) for model in on_both(target, folders[name]))

@@ -3,6 +3,7 @@
 import pytest
 
 import swiftk
+from marks import exhaustive
 from patience import PATIENCE
 from swiftk.options.fields import table
 from swiftk.options.generate_options import GenerateOptions
@@ -114,7 +115,7 @@ def test_fields_that_cannot_change_the_text_are_passed_over(client, endpoint, na
     assert client.post(path, json={**asked, "max_tokens": 1, name: {"a": 1}}).status_code == 200
 
 
-@pytest.mark.parametrize("endpoint", ENDPOINTS)
+@pytest.mark.parametrize("endpoint", ["completion", *exhaustive("chat")])
 @pytest.mark.parametrize("name", sorted({*REFUSED, "guided_json", "guided_regex", "guided_anything"}))
 def test_fields_that_would_change_the_text_are_refused_unless_they_are_off(client, endpoint, name):
     path, asked = ENDPOINTS[endpoint]

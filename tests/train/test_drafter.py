@@ -9,7 +9,8 @@ import pytest
 
 import swiftk
 from marks import exhaustive
-from swiftk.errors import InvalidArgument
+from swiftk.errors import InvalidArgument, UnsupportedModel
+from swiftk.testing import make_tiny
 
 torch = pytest.importorskip("torch")
 from swiftk.train import drafter, loop  # noqa: E402
@@ -139,6 +140,31 @@ def test_bfloat16_learns_as_float32_does(tmp_path, trained, corpus, target, kind
     means = [np.convolve(run, np.full(10, 0.1), "valid") for run in losses]  # one step's loss leaps, in either
     assert not np.array_equal(*losses) and np.allclose(*means, rtol=0.15)
     assert lengths[1] > 0.8 * lengths[0]
+
+
+@pytest.mark.parametrize(("family", "kind"), [("gemma3", "eagle2"), ("granite", "moa"), ("ernie4.5", "block")])
+def test_heads_of_families_with_layers_of_their_own(tmp_path, corpus, family, kind):
+    """A head's layers are LLaMA's; it reads states, cached rows and logits as the family has them."""
+    target = make_tiny(tmp_path / "target", family, dtype="float32")
+    settings = replace(KINDS[kind], data=(corpus,), target=str(target), steps=12, eval_every=12)
+    folder = tmp_path / "out"
+    assert drafter.train(*drafter.start(folder, settings))
+    lm = swiftk.load(target, device="cpu", drafter=folder, draft_weights="own")
+    options = {"max_new_tokens": 40, "ignore_eos": True, "temperature": 0.7, "seed": 3}
+    plain = lm.generate("one two three", speculate=False, **options)
+    drafted = lm.generate("one two three", skip="drafter", speculate="always", **options)
+    assert drafted.tokens == plain.tokens and drafted.stats.num_spec_steps > 0
+
+
+def test_what_of_other_families_is_not_trained(tmp_path, corpus):
+    target = make_tiny(tmp_path / "target", "gemma2")
+    with pytest.raises(
+        UnsupportedModel, match=r"layers of a gemma2 are not trained .supported: those of llama, mistral"
+    ):
+        loop.begin(tmp_path / "out", Settings(model=str(target), data=(corpus,), steps=1, context=32))
+    through = replace(KINDS["moa-1"], data=(corpus,), target=str(target))
+    with pytest.raises(UnsupportedModel, match="--target-layers is 1; layers of a gemma2 are not trained through"):
+        drafter.train(*drafter.start(tmp_path / "head", through))
 
 
 def test_answers_are_the_models(tmp_path, corpus, target):

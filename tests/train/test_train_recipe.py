@@ -134,7 +134,7 @@ def by_hand(model, ids, exit, runs):
     for sample, row in zip(ids, runs):
         x = model.model.embed_tokens(sample[None, :-1])
         for layer in [layer for layer in range(exit + 1) if row[layer]]:
-            x = model.model.layers[layer](x, model._angles(x.shape[1]))
+            x = model.model.layers[layer](x, model.rotary(torch.arange(x.shape[1])))
         logits = model.head(x)[0].double()
         total += -(logits.log_softmax(-1)[torch.arange(len(logits)), sample[1:]]).mean().item()
     return total / len(ids)
