@@ -1,4 +1,5 @@
-"""SmolLM2 as it is published: texts, rows and drafts of a real file. `python -m bench.published smollm2` fetches it."""
+"""SmolLM2 and Gemma 3 as they are published: texts, rows and drafts of real files, which `python -m bench.published`
+fetches."""
 
 from importlib import import_module
 from pathlib import Path
@@ -77,6 +78,70 @@ def test_rows_are_those_of_transformers(path):
     with torch.no_grad():
         want = model.eval()(torch.tensor(ids.astype(np.int64))[None], use_cache=False).logits[0, -1].numpy()
     assert np.sqrt(np.mean((got - want) ** 2)) < 1e-5 * want.std()
+
+
+# Plain texts to go on with: Gemma 3 270M was not trained to chat.
+BEGINNINGS = [
+    "The capital of France is",
+    "def fibonacci(n):\n",
+    "Once upon a time, in a village by the sea,",
+    "The three laws of thermodynamics are:\n1.",
+    "Q: What is 12 times 7?\nA:",
+]
+
+
+@pytest.fixture(scope="module")
+def gemma(published):
+    return published("gemma3")
+
+
+@pytest.fixture(scope="module")
+def gemma_oracle(gemma):
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+    return transformers.AutoModelForCausalLM.from_pretrained(
+        gemma.parent, gguf_file=gemma.name, dtype=torch.float32, attn_implementation="eager"
+    ).eval()
+
+
+def test_drafts_change_no_token_of_gemma(gemma):
+    with swiftk.load(gemma) as lm:
+        for sampling in ({}, {"temperature": 0.8, "top_p": 0.95, "seed": 7}):
+            plain = [lm.generate(p, max_new_tokens=60, speculate=False, **sampling).tokens for p in BEGINNINGS]
+            assert [lm.generate(p, max_new_tokens=60, **sampling).tokens for p in BEGINNINGS] == plain
+            together = lm.generate_many(BEGINNINGS, max_new_tokens=60, **sampling)
+            assert [r.tokens for r in together] == plain
+
+
+def test_rows_of_gemma_are_those_of_transformers(gemma, gemma_oracle):
+    """Past its window of 512. In float32 either errs by 2 to 6e-5, beside float64: states grow large."""
+    torch = pytest.importorskip("torch")
+    ids = np.random.default_rng(3).integers(0, 200000, 700).astype(np.int32)
+    session = _core.Session(_core.Model(str(gemma), dtype="float32"), context=len(ids) + 2, poison=True)
+    with torch.no_grad():
+        want = gemma_oracle(torch.tensor(ids.astype(np.int64))[None], use_cache=False).logits[0].numpy()
+    for n in (5, 80, 511, 513, 700):
+        session.prefill(ids[:n])
+        got = session.logits[0]
+        assert np.sqrt(np.mean((got - want[n - 1]) ** 2)) < 3e-4 * want[n - 1].std(), n
+
+
+def test_texts_of_gemma_are_those_of_transformers(gemma, gemma_oracle):
+    """Where a token differs, the best two were within what float32 errs by."""
+    torch = pytest.importorskip("torch")
+    with swiftk.load(gemma, dtype="float32", draft_weights="own") as lm:
+        for text in BEGINNINGS:
+            got = lm.generate(text, max_new_tokens=64, ignore_eos=True)
+            prompt, n = torch.tensor([got.prompt_tokens]), len(got.tokens)
+            want = gemma_oracle.generate(prompt, max_new_tokens=n, do_sample=False, eos_token_id=None)[
+                0, prompt.shape[1] :
+            ]
+            differ = [i for i in range(n) if got.tokens[i] != want[i]]
+            if differ:
+                ids = torch.cat([prompt[0], want[: differ[0]]])[None]
+                with torch.no_grad():
+                    first, second = gemma_oracle(ids).logits[0, -1].topk(2).values
+                assert first - second < 0.01, (text, differ[0])
 
 
 def test_ends_and_template(path, lm):
