@@ -1,6 +1,7 @@
 """The same GGUF files in swiftk and in llama.cpp: SmolLM2 as it is published, and the toy as llama.cpp quantises it.
 
-SmolLM2 answers chats of the 13 categories of Spec-Bench by its own template; the toy solves word problems.
+SmolLM2 answers chats of the 13 categories of Spec-Bench by its own template, Gemma 3 270M, which was not trained to
+chat, goes on with the same questions; the toy solves word problems.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ NOTES = (
     "times the bytes of the weights, over the memory's read rate, which is probed before and after the texts. "
     "Texts are compared with swiftk's plain decoding of the same file. llama.cpp rounds activations as swiftk "
     "does, but sums in another order. The speed of a prompt is its number of tokens over the time to the first "
-    "token, the best of three. The long prompt has 2,000 tokens, SmolLM2's 4,096. Each engine runs in a process "
+    "token, the best of three. The long prompt has 2,000 tokens, of the published models 4,096. Each engine runs in a process "
     "of its own, and they take turns text by text."
 )
 KINDS = ("q8_0", "q6_k", "q4_k_m", "q4_0")
@@ -34,13 +35,15 @@ TRIES = 3
 CHATS = {"mt-bench": 8, "translation": 1, "summarization": 1, "qa": 1, "math_reasoning": 1, "rag": 1}
 
 
-def chats(path: Path, count: int) -> list[Text]:
-    """First turns of every category, `count` of each, by the model's template."""
+def questions(path: Path, count: int, chats: bool) -> list[Text]:
+    """First turns of every category, `count` of each: by the model's template, or as texts to go on with."""
     tokenizer, found = Tokenizer(path), []
     for name, categories in CHATS.items():
         for (question, *_), _ in zip(turns(name), range(count * categories)):
             words = question.removeprefix("Question: ").removesuffix("\nAnswer:")
-            found.append(Text(name, (tuple(tokenizer.encode_chat([{"role": "user", "content": words}])),)))
+            chat = [{"role": "user", "content": words}]
+            ids = tokenizer.encode_chat(chat) if chats else tokenizer.encode(f"Question: {words}\nAnswer:")
+            found.append(Text(name, (tuple(ids),)))
     return found
 
 
@@ -49,12 +52,14 @@ def files(study: Study) -> dict[str, tuple[str, list[Text], tuple[int, ...]]]:
     problems = study.texts("gsm8k")
     kinds, some = KINDS[: 1 if study.quick else None], 1 if study.quick else None
     found = {f"toy, {kind}": (quantised(study, kind), problems, LENGTHS[:some]) for kind in kinds}
-    published = MODELS["smollm2"].path
-    if published.is_file():
-        found["SmolLM2, Q4_1"] = (str(published), chats(published, 2)[: 2 if study.quick else None], LONGER[:some])
-    else:
-        fetch = "`python -m bench.published` fetches it"
-        study.results.notes.append(f"left out: SmolLM2 ({published} is missing; {fetch})")
+    for label, name, chats in (("SmolLM2, Q4_1", "smollm2", True), ("Gemma 3 270M, Q4_K_M", "gemma3", False)):
+        published = MODELS[name].path
+        if published.is_file():
+            asked = questions(published, 2 if chats else 1, chats)[: 2 if study.quick else None]
+            found[label] = (str(published), asked, LONGER[:some])
+        else:
+            fetch = "`python -m bench.published` fetches it"
+            study.results.notes.append(f"left out: {label} ({published} is missing; {fetch})")
     return found
 
 

@@ -3,28 +3,13 @@
 #include <string>
 #include <vector>
 
+#include "files/rope.h"
 #include "ops.h"
 
 namespace swiftk {
 
 class Json;
 struct Family;
-
-// A rotary table.
-struct Rope {
-  double theta = 10000;
-  int size = 0;  // leading values of a head that turn, in pairs; the others stay
-  enum class Type { Default, Linear, Dynamic, Llama3, Yarn, Long } type = Type::Default;
-  double factor = 1;
-  double low_freq_factor = 1, high_freq_factor = 4;  // Llama3
-  double beta_fast = 32, beta_slow = 1;              // Yarn: turns within the original context
-  bool truncate = true;                              // Yarn: these bounds are whole pairs
-  double scale = 1;                                  // of cosines and sines
-  double query_beta = 0;                             // scale grows by beta log(1 + floor(pos / original))
-  int original_max_position = 0;                     // all but Default and Linear; 0: none
-  std::vector<float> divisors{};                     // [size / 2] of frequencies, or none
-  std::vector<float> long_divisors{};                // Long: in texts that may pass the original context
-};
 
 // The part of a layer's computation that differs by layer or family.
 struct LayerConfig {
@@ -64,12 +49,6 @@ const Json* text_model(const Json& object);
 // The shape of a draft model's layers that an object of it has, whatever architecture that names.
 Config layer_config(const Json& object);
 
-// Rotary angles of one position as cos[d/2], sin[d/2]. A row must not depend on the length of the text around it, so
-// dynamic scaling takes pos + 1 as the current length, as decoding token by token does. stretched: the text may pass
-// the original context, which is known before its first row.
-void rope_row(const Rope&, int head_dim, int pos, bool stretched, float* cos, float* sin);
-// Of the pairs [size / 2] that turn, by how much from position to position, at the beginning of a text.
-std::vector<double> frequencies(const Rope&);
 // Whether layers compute what LLaMA's do, perhaps with biases, windows and norms of heads: all that kernels of a GPU
 // and training know.
 bool like_llama(const Config&);
