@@ -25,8 +25,8 @@ NOTES = (
     "times the bytes of the weights, over the memory's read rate, which is probed before and after the texts. "
     "Texts are compared with swiftk's plain decoding of the same file. llama.cpp rounds activations as swiftk "
     "does, but sums in another order. The speed of a prompt is its number of tokens over the time to the first "
-    "token, the best of three. The long prompt has 2,000 tokens, of the published models 4,096. Each engine runs in a process "
-    "of its own, and they take turns text by text."
+    "token, the best of three. The long prompt has 2,000 tokens, of the published models 4,096. Each engine runs in a "
+    "process of its own, and they take turns text by text."
 )
 KINDS = ("q8_0", "q6_k", "q4_k_m", "q4_0")
 LENGTHS, LONGER = (512, 2000), (512, 4096)  # of prompts; the toy has 2,048 positions

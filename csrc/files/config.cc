@@ -161,6 +161,9 @@ Activation read_activation(const Fields& in, const Family& family) {
 
 void read_flags(const Fields& in, const Fields& outer, const Family& family, Config& c) {
   if (const Json* compressed = outer.find("quantization_config")) check_compression(*compressed);
+  if (in.flag("use_bidirectional_attention", false)) {
+    unsupported(in.name("use_bidirectional_attention"), *in.find("use_bidirectional_attention"), "false");
+  }
   c.o_bias = read_bias(in, family.o_bias, family);
   c.qkv_bias = read_bias(in, family.qkv_bias, family);
   c.mlp_bias = read_bias(in, family.mlp_bias, family);
@@ -338,6 +341,7 @@ void read_yarn(const Fields& in, Rope& rope, Config& c) {
 // LongRoPE (arXiv 2402.13753), with the defaults of transformers' modeling_rope_utils.py.
 void read_long(const Fields& in, const Fields& top, Rope& rope, const Config& c) {
   rope.original_max_position = in.find(kOriginal) ? in.count(kOriginal) : top.count(kOriginal, c.max_position);
+  if (rope.original_max_position < 2) wrong(in.name(kOriginal), in.find(kOriginal), "at least 2");
   rope.divisors = in.positives("short_factor", rope.size / 2);
   rope.long_divisors = in.positives("long_factor", rope.size / 2);
   for (const char* field : {"short_mscale", "long_mscale"}) {
@@ -424,7 +428,7 @@ void read_ropes(const Fields& top, const Family& family, Config& c) {
   const double theta = top.positive("rope_theta", family.theta);
   const double local_theta = family.local_theta > 0 ? top.positive("rope_local_base_freq", family.local_theta) : theta;
   if (object && !object->is(Json::Type::Object)) wrong(key, object, "an object");
-  const Json none = Json::parse("{}", "");
+  const Json none = Json::parse(family.rope ? family.rope : "{}", "");
   const Fields in(object ? *object : none, std::string(key) + ".");
   const auto by_type = [&](const char* type, double its) {
     const Json* const nested = in.find(type);

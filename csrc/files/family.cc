@@ -48,6 +48,8 @@ constexpr Family kFamilies[] = {
      .max_position = 262144,
      .norm_eps = 1e-5,
      .sliding = Sliding::AllOrNone,
+     .rope = R"({"rope_type": "yarn", "rope_theta": 1000000.0, "factor": 16.0, "mscale": 1.0, "mscale_all_dim": 1.0,
+                 "original_max_position_embeddings": 16384, "llama_4_scaling_beta": 0.1})",
      .gguf = {"mistral3", true}},
     {.model_type = "qwen2",
      .architecture = "Qwen2ForCausalLM",

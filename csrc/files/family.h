@@ -68,10 +68,11 @@ struct Family {
   // `rope_local_base_freq`; 0: the usual one's.
   bool local_table = false;
   double local_theta = 0;
-  bool partial = false;   // partial_rotary_factor may be less than 1
-  bool paired = false;    // rows of q and k have rotary pairs side by side
-  bool fused = false;     // q, k and v are one tensor; gate and up are
-  float norm_offset = 0;  // added to weights of norms over D values, and of q and k, as they are loaded
+  const char* rope = nullptr;  // rope_parameters
+  bool partial = false;        // partial_rotary_factor may be less than 1
+  bool paired = false;         // rows of q and k have rotary pairs side by side
+  bool fused = false;          // q, k and v are one tensor; gate and up are
+  float norm_offset = 0;       // added to weights of norms over D values, and of q and k, as they are loaded
   Scalars scalars = Scalars::None;
   float score_cap = 0, logit_cap = 0;
   NormNames norms{"input_layernorm", nullptr, "post_attention_layernorm", nullptr};

@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from .. import _core
-from ..errors import CheckpointError, DeviceError, InvalidArgument
+from ..errors import CheckpointError, DeviceError, InvalidArgument, UnsupportedModel
 from ..files.folders import cache_folder, kernel_sources, load_source, typed, write_whole
 from . import debug, pack_cuda
 from .pack_compile import Image, compile_kernels
@@ -41,6 +41,10 @@ _log = logging.getLogger("swiftk")
 
 def shape_of(folder: str | Path, dtype: str = "auto") -> dict[str, Any]:
     """What kernels for a checkpoint are compiled for: by its config.json and, for "auto", the header of its weights."""
+    config = _core.read_config(str(folder))
+    if not config["like_llama"]:
+        kind = config["model_type"]
+        raise UnsupportedModel(f"[pack] a GPU has no kernels for layers of a {kind}; device 'cpu' runs it")
     return _core.kernel_shape(str(folder), dtype)
 
 

@@ -123,6 +123,13 @@ def test_a_truncated_pack(gpu, folder, tmp_path):
             gpu.open(folder, pack=whole)
 
 
+def test_layers_without_kernels(gpu, tiny_dir):
+    with pytest.raises(
+        UnsupportedModel, match="a GPU has no kernels for layers of a gemma3_text; device 'cpu' runs it"
+    ):
+        gpu.open(tiny_dir("gemma3"))
+
+
 def test_kernels_for_another_gpu(gpu, folder, tmp_path):
     on_stub_only(gpu)
     path = copied(folder, tmp_path / "a.pack")

@@ -66,6 +66,7 @@ UNSUPPORTED = [
         {"quantization_config": {"quant_method": "hqq"}},
         r"config.quantization_config.quant_method='hqq' is not supported \(supported: gptq, awq",
     ),
+    ({"use_bidirectional_attention": True}, "config.use_bidirectional_attention=true is not supported"),
     ({"head_dim": 15}, "config.head_dim=15 is not supported \\(supported: even"),
 ]
 
@@ -156,6 +157,15 @@ WRONG = [
     ({"rope_scaling": "linear"}, "config.rope_scaling is 'linear', want an object"),
     ({"rope_scaling": {"type": 3}}, "config.rope_scaling.type is 3, want a name"),
     ({"rope_scaling": {"type": "linear"}}, "config.rope_scaling.factor is missing"),
+    (
+        {"rope_scaling": {**LONG, "long_factor": [1.0]}},
+        "config.rope_scaling.long_factor is .*, want a list of 8 positive",
+    ),
+    ({"rope_scaling": {**LONG, "short_factor": [0.0] * 8}}, "config.rope_scaling.short_factor is 0, want a list of 8"),
+    (
+        {"rope_scaling": {**LONG, "original_max_position_embeddings": 1}},
+        "original_max_position_embeddings is 1, want at",
+    ),
     ({"rope_scaling": {"type": "linear", "factor": 0}}, "config.rope_scaling.factor is 0"),
     ({"rope_scaling": {"type": "dynamic", "factor": 0.5}}, "config.rope_scaling.factor is 0.5, want at least 1"),
     ({"rope_scaling": {**LLAMA3, "low_freq_factor": 4.0}}, "high_freq_factor is 4, want more than low_freq_factor"),

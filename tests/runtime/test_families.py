@@ -238,6 +238,42 @@ def test_an_absent_field_has_the_default_of_its_family(tmp_path, family, field):
     assert error(decoded(model, ids), whole(oracle(folder), ids)) < TOLERANCE["float32"]
 
 
+@pytest.mark.parametrize(
+    ("family", "field"),
+    [
+        ("ministral3", "rope_parameters"),
+        ("smollm3", "no_rope_layers"),
+        ("smollm3", "tie_word_embeddings"),
+        ("granite", "embedding_multiplier"),
+        ("granite", "attention_multiplier"),
+        ("granite", "logits_scaling"),
+        ("gemma", "hidden_act"),
+        ("gemma2", "sliding_window"),
+        ("gemma2", "query_pre_attn_scalar"),
+        ("gemma2", "hidden_activation"),
+        ("gemma3", "rope_theta"),
+        ("gemma3", "rope_local_base_freq"),
+        ("gemma3", "sliding_window_pattern"),
+        ("olmo3", "layer_types"),
+        ("olmo3", "rms_norm_eps"),
+        ("exaone4", "sliding_window_pattern"),
+        ("hunyuan", "rope_scaling"),
+        ("phi3", "sliding_window"),
+        ("phi4-mini", "partial_rotary_factor"),
+        ("seed-oss", "attention_bias"),
+    ],
+)
+def test_an_absent_field_of_other_families(tmp_path, family, field):
+    folder = make_tiny(tmp_path, family, dtype="float32", layers=7, tokenizer=False)
+    config = json.loads((folder / "config.json").read_text())
+    del config[field]
+    if field == "partial_rotary_factor":
+        config["rope_scaling"] = None
+    (folder / "config.json").write_text(json.dumps(config))
+    model, ids = _core.Model(str(folder)), tokens(40)
+    assert error(decoded(model, ids), whole(oracle(folder), ids)) < TOLERANCE["float32"]
+
+
 def test_dynamic_rope_beyond_the_original_context_is_that_of_token_by_token_decoding(tiny_dir):
     folder = tiny_dir("llama-dynamic", dtype="float32")
     model, ids = _core.Model(str(folder)), tokens(200)
