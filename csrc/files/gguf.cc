@@ -280,8 +280,17 @@ Metadata read_part(const std::shared_ptr<MappedFile>& file, std::vector<RawTenso
   return metadata;
 }
 
-// The header of one file that has these tensors and this metadata, without the keys that say it is split.
-std::string header_of(const Metadata& metadata, const std::vector<RawTensor>& tensors, uint64_t alignment) {
+// Where tensors begin one after another, and where the last one ends.
+std::vector<uint64_t> places_of(const std::vector<RawTensor>& tensors, uint64_t alignment) {
+  std::vector<uint64_t> at{0};
+  for (const RawTensor& t : tensors) at.push_back((at.back() + t.bytes + alignment - 1) / alignment * alignment);
+  return at;
+}
+
+// The header of one file that has these tensors and this metadata, without the keys that say it is split. Its length is
+// whole pages.
+std::string header_of(const Metadata& metadata, const std::vector<RawTensor>& tensors,
+                      const std::vector<uint64_t>& places) {
   static constexpr char kPadding[] = "swiftk.padding";
   std::string out = "GGUF", pairs, infos;
   const auto put = [](std::string& to, auto number) {
@@ -291,7 +300,7 @@ std::string header_of(const Metadata& metadata, const std::vector<RawTensor>& te
     put(to, uint64_t{text.size()});
     to += text;
   };
-  uint64_t count = 0, at = 0;
+  uint64_t count = 0;
   for (const auto& [key, value] : metadata) {
     if (key.rfind("split.", 0) == 0 || key == kPadding) continue;
     ++count;
@@ -306,14 +315,14 @@ std::string header_of(const Metadata& metadata, const std::vector<RawTensor>& te
     put(pairs, value.type);
     value.type == GgufType::String ? put_text(pairs, value.data) : void(pairs += value.data);
   }
-  for (const RawTensor& t : tensors) {
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const RawTensor& t = tensors[i];
     put_text(infos, t.name);
     put(infos, static_cast<uint32_t>(t.shape.size()));
     for (auto n = t.shape.rbegin(); n != t.shape.rend(); ++n) put(infos, static_cast<uint64_t>(*n));
     const auto* const type = std::find(std::begin(kTypes), std::end(kTypes), t.dtype);
     put(infos, static_cast<uint32_t>(type - kTypes));
-    put(infos, at);
-    at = (at + t.bytes + alignment - 1) / alignment * alignment;
+    put(infos, places[i]);
   }
   put_text(pairs, kPadding);
   put(pairs, GgufType::String);
@@ -777,19 +786,16 @@ const Json& GgufFile::json() const {
 void GgufFile::write(const std::string& path, const std::vector<RawTensor>& tensors, const Progress& progress) const {
   const GgufValue* const asked = find(metadata_, "general.alignment");
   const uint64_t alignment = asked ? load<uint32_t>(asked->data.data()) : kUsualAlignment;
-  const auto aligned = [&](size_t n) { return (n + alignment - 1) / alignment * alignment; };
-  const std::string header = header_of(metadata_, tensors, alignment);
-  size_t total = aligned(header.size());
-  for (const RawTensor& t : tensors) total += aligned(t.bytes);
-  FileWriter file(path, total, progress);
+  const std::vector<uint64_t> places = places_of(tensors, alignment);
+  const std::string header = header_of(metadata_, tensors, places);
+  const uint64_t begin = (header.size() + alignment - 1) / alignment * alignment;
+  FileWriter file(path, begin + places.back(), progress);
   file.write(header);
-  size_t at = aligned(header.size());
-  file.fill(at);
-  for (const RawTensor& t : tensors) {
-    file.write({static_cast<const char*>(t.data), t.bytes});
-    at += aligned(t.bytes);
-    file.fill(at);
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    file.fill(begin + places[i]);
+    file.write({static_cast<const char*>(tensors[i].data), tensors[i].bytes});
   }
+  file.fill(begin + places.back());
   file.finish();
 }
 
