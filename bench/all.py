@@ -22,6 +22,7 @@ MINUTES = {
     "modes": 6.5,
     "quantised": 13.0,
     "loading": 2.0,
+    "families": 2.5,
     "batch": 5.0,
     "arrivals": 1.7,
     "users": 10.0,

@@ -50,6 +50,7 @@ def test_benchmark_reports(tmp_path, name, words):
 
 STUDIES = {
     "compare": ["swiftk, default", "swiftk, plain", "peak memory, GB", "1 of 1"],
+    "families": ["Gemma 3", "over LLaMA's"],
     "loading": ["bf16 folder, as int4", "converted", "seconds a GB"],
     "quantised": ["toy, q8_0", "of reads", "long prompt", "1 of 1"],
     "modes": ["plain again", "uniform skip", "int3", "suffix", "auto", "memory"],
