@@ -100,13 +100,22 @@ Floats run_layer(const Ops& ops, Ctx& ctx, const Weights& w, const Shape& its, D
                     nullptr, &view,        cos.data(), sin.data()};
     Floats x(size_t(n) * D), q(size_t(n) * H * d), out(q.size()), h(size_t(n) * F), logits(size_t(n) * V);
     ops.embed(ctx, {table.data(), Encoding::F32, token.data(), n, D, x.data()});
-    ops.rmsnorm_qkv_rope_append(
-        ctx, {x.data(), norm.data(), kEps, w.qkv.weight, norm.data(), norm.data(), &rows, kv, H, q.data()});
-    for (const int window : {0, 37}) {
-      ops.attention(ctx, {q.data(), &rows, kv, H, window, 0.2f, out.data()});
-      keep(out);
+    const Floats wide = random_floats(size_t(H) * d, 5);
+    for (const QkNorm over : {QkNorm::Whole, QkNorm::RotatedHeads, QkNorm::Heads}) {
+      const QkvArgs args{x.data(), norm.data(), kEps, w.qkv.weight, wide.data(), wide.data(), &rows, kv, H,
+                         q.data(), 0,           0,    over};
+      ops.rmsnorm_qkv_rope_append(ctx, args);
+      keep(q);
     }
-    ops.o_proj_residual(ctx, {out.data(), w.o.weight, n, x.data()});
+    for (const int window : {0, 37}) {
+      for (const float cap : {2.0f, 0.0f}) {
+        ops.attention(ctx, {q.data(), &rows, kv, H, window, 0.2f, out.data(), cap});
+        keep(out);
+      }
+    }
+    ops.o_proj_residual(ctx, {out.data(), w.o.weight, n, x.data(), 0.5f, norm.data(), kEps});
+    ops.rmsnorm_gate_up_act(ctx, {x.data(), norm.data(), kEps, w.gate_up.weight, n, h.data(), Activation::GeluTanh});
+    keep(h);
     ops.rmsnorm_gate_up_act(ctx, {x.data(), norm.data(), kEps, w.gate_up.weight, n, h.data()});
     ops.down_proj_residual(ctx, {h.data(), w.down.weight, n, x.data()});
     ops.rmsnorm_lm_head(ctx, {x.data(), norm.data(), kEps, w.head.weight, n, logits.data()});

@@ -45,8 +45,8 @@ def test_ops(tmp_path, sanitizer, isa):
 
 
 def test_damaged_files(tmp_path):
-    """A GGUF file of several encodings with its words, folders that GPTQ and bitsandbytes made, and a converted model,
-    each damaged in some thousand ways."""
+    """GGUF files, one of several encodings with its words, folders that GPTQ and bitsandbytes made, and a converted
+    model, each damaged in some thousand ways."""
     program = build(tmp_path / "build", "file_fuzz", "address", "baseline")
     sizes = {"hidden_size": 256, "intermediate_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2}
     tiny = make_tiny(tmp_path / "tiny", "llama3", layers=1, vocab=40, tokenizer=False, **sizes)
@@ -61,8 +61,15 @@ def test_damaged_files(tmp_path):
     (tmp_path / "nf4").mkdir()
     four = Compressed(tmp_path / "nf4", *four_bits(), layers=1, vocab=40).folder
     converted = swiftk.convert(gguf, tmp_path / "converted.gguf")
+    others = [
+        of_folder(make_tiny(tmp_path / family, family, layers=1, vocab=40, tokenizer=False)).write(
+            tmp_path / f"{family}.gguf"
+        )
+        for family in ("gemma3", "phi4-mini")
+    ]
     for model, damaged, runs in (
         (gguf, gguf, 4000),
+        *((one, one, 2000) for one in others),
         *((one, one / "model.safetensors", 2000) for one in (folder, four)),
         (converted, converted, 4000),
     ):
