@@ -154,7 +154,9 @@ def torch_logits(folder, target, features, tokens, anchor):
     embedding = torch.from_numpy(decode(weights["model.embed_tokens.weight"]).copy())
     with torch.no_grad():
         there, text = torch.tensor([[anchor]]), torch.tensor([tokens])
-        logits, sure = drafter(torch.from_numpy(features)[None], text, there, embedding, embedding)
+        logits, sure = drafter(
+            torch.from_numpy(features)[None], text, there, embedding, lambda states: states @ embedding.T
+        )
         sure = sure.sigmoid()[0, 0].numpy()
     return logits[0, 0].numpy(), np.arange(shape.V) if ids is None else ids.numpy(), sure
 

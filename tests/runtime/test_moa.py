@@ -75,7 +75,7 @@ def trained(target, folder, last):
     model.config["rope_parameters"] = {"rope_type": "default", "rope_theta": 10000.0}  # this drafter's, not the model's
     kind = Moa(DrafterSettings(kind="moa", target_layers=last, context=400), shape, model, np.zeros(0, np.int32))
     sizes = []
-    for name, s in zip(("self_attention", "layer_self_attention", "cross_attention"), shapes_of(shape, model.config)):
+    for name, s in zip(("self_attention", "layer_self_attention", "cross_attention"), shapes_of(shape, model)):
         units = stored[f"{name}.mlp.gate_proj.weight"].shape[0]
         kv_heads = stored[f"{name}.self_attn.k_proj.weight"].shape[0] // s.d
         turns = tuple(10000.0 ** (-2 * i / s.d) for i in range(s.d // 2))
