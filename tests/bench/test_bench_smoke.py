@@ -160,6 +160,7 @@ def test_all_studies_are_run_and_told_of(results):
     assert all(f"`{name.replace('/', '.')}`" in told for name in every.MINUTES)
 
 
+@pytest.mark.exhaustive
 def test_a_study_that_fails_stops_no_other_and_what_is_there_is_not_measured_again(tmp_path):
     words = ["bench.all", "--quick", "--out", tmp_path, "--only", "paper/constructed", "arrivals"]
     broken = tmp_path / "paper"

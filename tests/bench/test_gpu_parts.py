@@ -179,6 +179,7 @@ def test_bits_are_compared_where_a_gpu_may_get_them_wrong(tmp_path, on_stub):
             assert rows[case, measure] is True
 
 
+@pytest.mark.exhaustive
 def test_smoke_says_whether_the_device_drafts_by_itself(tmp_path, on_stub):
     for stepwise in ("0", "1"):
         rows, _ = part_of("smoke", tmp_path, env=with_word(on_stub, f"stepwise={stepwise}"))
@@ -201,6 +202,7 @@ def test_speculation_keeps_its_rows_when_it_is_killed(tmp_path):
     assert ways >= {"plain", "default", "always, half skipped", "always, int4 weights"}
 
 
+@pytest.mark.exhaustive
 def test_tests_part_counts_outcomes(tmp_path):
     chosen = ["--select", "tests/api/test_stops.py"]
     done = call(sys.executable, GPU / "suite.py", "--device", "cpu", "--results", tmp_path, *chosen)

@@ -10,6 +10,7 @@ from debug_words import ask
 from decode import Rule, decode, open_session
 from gpu import clean_fixture, copied, gpu_fixture, on_stub_only, replaced, tokens  # noqa: F401
 from gpu_drafts import LACKING, LAYERS, PROMPT, RULES, SKIP, TIMED, rounds
+from marks import exhaustive
 from swiftk import _core
 from swiftk.errors import SwiftkError
 from swiftk.files.safetensors_io import Tensor, read_folder, write_folder
@@ -37,7 +38,9 @@ def pair_fixture(gpu, monkeypatch):
     return make
 
 
-@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
+@pytest.mark.parametrize(
+    "sampling", [SAMPLINGS["sampled"], *exhaustive(SAMPLINGS["greedy"])], ids=["sampled", "greedy"]
+)
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
 def test_trees_are_those_of_single_steps(pair, tiny_dir, rule, sampling):
     at_once, by_steps = (open_session(m, sampling=sampling) for m in pair(tiny_dir("llama3", layers=LAYERS)))
@@ -49,7 +52,7 @@ def test_trees_are_those_of_single_steps(pair, tiny_dir, rule, sampling):
 
 
 @pytest.mark.parametrize("family", ["qwen3", "mistral", "llama-bias"])
-@pytest.mark.parametrize("length", [1, 120, 250])
+@pytest.mark.parametrize("length", [250, *exhaustive(1, 120)])
 def test_in_other_families_and_across_splits(pair, tiny_dir, family, length):
     extra = {"mistral": {"sliding_window": 7}}.get(family, {})
     models = pair(tiny_dir(family, layers=3, max_position_embeddings=512, **extra))
@@ -157,7 +160,7 @@ def test_a_new_skip_set_records_its_own_draft(gpu, tiny_dir):
     assert gpu.stub.count("instantiations") == 1
 
 
-@pytest.mark.parametrize("lacking", [*LACKING, "version", "gate"])
+@pytest.mark.parametrize("lacking", ["version", "gate", *exhaustive(*LACKING)])
 def test_without_loops_drafts_go_step_by_step(gpu, tiny_dir, tmp_path, monkeypatch, lacking):
     on_stub_only(gpu)
     folder = tiny_dir("llama3", layers=LAYERS)

@@ -74,7 +74,7 @@ def test_a_loop_that_cannot_begin_is_given_up(gpu, tiny, want, function, error):
     assert session.fallbacks.startswith(BY_STEPS) and session.fallbacks.count("\n") == 1
 
 
-@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("times", [2, *exhaustive(1)])
 @pytest.mark.parametrize("function, after", ENDING)
 def test_a_loop_that_fails_is_recorded_once_more_in_turn(gpu, tiny, want, function, times, after):
     """Launches of the second recording do not overlap, so they are made by another function."""

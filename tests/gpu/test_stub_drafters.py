@@ -59,7 +59,7 @@ def opened(target, drafter, **options):
     return swiftk.load(target, device="cuda", drafter=drafter, **options)
 
 
-@pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("sampling", [SAMPLED, *exhaustive(GREEDY)], ids=["sampled", "greedy"])
 @pytest.mark.parametrize("name", [*QUICK, *exhaustive(*(name for name in NAMES if name not in QUICK))])
 def test_texts_are_plain_decodings(target, folders, name, sampling):
     lm = opened(target, folders[name])
