@@ -141,9 +141,10 @@ void read_sizes(const Fields& in, const Family& family, Config& c) {
 }
 
 bool read_bias(const Fields& in, const Bias& bias, const Family& family) {
-  const bool asked = in.flag(bias.field, bias.when == Biases::UnlessDenied);
+  const char* const field = bias.also && !in.find(bias.field) ? bias.also : bias.field;
+  const bool asked = in.flag(field, bias.when == Biases::UnlessDenied);
   if (asked && bias.when == Biases::Never) {
-    unsupported(in.name(bias.field), *in.find(bias.field), std::string("false for ") + family.model_type);
+    unsupported(in.name(field), *in.find(field), std::string("false for ") + family.model_type);
   }
   return bias.when == Biases::Always || asked;
 }

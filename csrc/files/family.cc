@@ -225,9 +225,9 @@ constexpr Family kFamilies[] = {
      .head_dim = 128,
      .max_position = 32768,
      .norm_eps = 1e-5,
-     .qkv_bias = {Biases::IfAsked, "qkv_bias"},
-     .o_bias = {Biases::IfAsked, "bias"},
-     .mlp_bias = {Biases::IfAsked, "bias"}},
+     .qkv_bias = {Biases::IfAsked, "qkv_bias", "attention_bias"},
+     .o_bias = {Biases::IfAsked, "bias", "attention_bias"},
+     .mlp_bias = {Biases::IfAsked, "bias", "mlp_bias"}},
 };
 
 }  // namespace

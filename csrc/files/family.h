@@ -29,6 +29,7 @@ enum class Biases : unsigned char { Never, IfAsked, UnlessDenied, Always };
 struct Bias {
   Biases when = Biases::Never;
   const char* field = "attention_bias";
+  const char* also = nullptr;  // another name of the field
 };
 
 // Numbers that a family multiplies by, or divides, beside LLaMA's.
