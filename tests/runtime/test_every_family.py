@@ -60,11 +60,14 @@ def test_the_default_on_texts_that_begin_alike(tiny_dir, family):
 def test_a_text_takes_the_tables_of_its_length(tmp_path):
     """LongRoPE: texts that may pass the original context have other positions from their first row on, and share no
     rows with those that stay within it."""
-    folder = make_tiny(tmp_path, "phi4-mini", dtype="float32", layers=LAYERS)
+    folder = make_tiny(tmp_path, "phi4-mini", dtype="float32", layers=LAYERS, original_max_position_embeddings=160)
     with swiftk.load(folder, threads=1) as lm:
-        prompt = PROMPT * 2
-        short, long = (lm.generate(prompt, max_new_tokens=n, stop_token_ids=[]).tokens for n in (20, 40))
-        assert short != long[:20], "the tables differ too little for this test"
-        for n, want in ((20, short), (40, long), (20, short)):
-            assert lm.generate(prompt, max_new_tokens=n, stop_token_ids=[]).tokens == want
-            assert lm.generate(prompt, max_new_tokens=n, stop_token_ids=[], speculate=False).tokens == want
+        prompt = PROMPT * 4  # more than a block of tokens, which texts share
+        short, long = (lm.generate(prompt, max_new_tokens=n, stop_token_ids=[]).tokens for n in (40, 100))
+        assert short != long[:40], "the tables differ too little for this test"
+        for n, want in ((40, short), (100, long), (40, short)):
+            for speculate in (True, False):
+                with swiftk.load(folder, threads=1) as fresh:
+                    again = fresh.generate(prompt, max_new_tokens=n, stop_token_ids=[], speculate=speculate)
+                assert again.tokens == want
+                assert lm.generate(prompt, max_new_tokens=n, stop_token_ids=[], speculate=speculate).tokens == want
