@@ -93,7 +93,8 @@ def main() -> None:
         for name, (family, fields) in study.parts(FAMILIES, forget=False):
             folder = make_tiny(Path(work) / family, family, **{**fields, **shape})
             pairs, prompts = [], []
-            # Where a model's pages lie in memory tells as much as its arithmetic: each is loaded first once.
+            # A model's place in memory changes its speed as much as its arithmetic does. So the pair is loaded twice,
+            # and each of the two comes first once.
             for folders in ((folder, usual), (usual, folder)):
                 loaded = {one: Steps(one, study.threads) for one in folders}
                 its, theirs = loaded[folder], loaded[usual]

@@ -98,7 +98,8 @@ struct EmbedArgs {
   float scale = 1;  // of what the table holds
 };
 
-// What an RMSNorm of q and k goes over: each head, before or after it is rotated; or all heads of q, and all of k.
+// The values that one RMSNorm of q and k takes together: those of a head, before or after it is rotated; or those of
+// all heads of q, and those of all heads of k.
 enum class QkNorm : uint8_t { Heads, RotatedHeads, Whole };
 
 // q, k, v = W rmsnorm(x), or W x; optional RMSNorm of q and k; rotary embedding (halves rotated, as Hugging Face does:

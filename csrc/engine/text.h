@@ -18,7 +18,7 @@ struct Text {
     sequence.kvq = request.kvq;
     sequence.constraint = request.constraint.get();
     const int64_t end = static_cast<int64_t>(request.prompt.size()) + request.max_new_tokens;
-    sequence.stretched = std::min<int64_t>(end, context) > stretched_after(model.config);
+    sequence.stretched = sequence.stretches(model.config, end);
     sequence.text = request.prompt;
     const size_t prompt = sequence.text.size() - request.continued;
     for (size_t i = 0; i < sequence.text.size(); ++i) {

@@ -203,7 +203,7 @@ void read_scalars(const Fields& in, const Family& family, Config& c) {
   }
   if (family.scalars == Scalars::WidthAndCaps) {
     layer.attention_scale = static_cast<float>(1 / std::sqrt(in.positive("query_pre_attn_scalar", 256)));
-    // Of Gemma 3, transformers reads the field and does nothing with it.
+    // transformers ignores this field in Gemma 3.
     if (family.score_cap > 0) layer.soft_cap = read_cap(in, "attn_logit_softcapping", family.score_cap);
     c.logit_soft_cap = read_cap(in, "final_logit_softcapping", family.logit_cap);
   }
@@ -298,7 +298,7 @@ void read_unrotated(const Fields& in, const Family& family, Config& c) {
   }
 }
 
-// Which table each layer takes, after its window is known.
+// Chooses each layer's rotary table. Windows must be known.
 void choose_tables(const Family& family, Config& c) {
   const auto slides = [](const LayerConfig& layer) { return layer.window > 0; };
   const bool some = std::any_of(c.layers.begin(), c.layers.end(), slides);
@@ -494,6 +494,13 @@ bool like_llama(const Config& c) {
   const bool whole = c.ropes.size() == 1 && c.ropes[0].size == c.d && c.ropes[0].long_divisors.empty();
   return !scaled && whole && (!c.qk_norm || c.qk_norm_over == QkNorm::Heads) && norms.attn && norms.mlp &&
          !norms.attn_after && !norms.mlp_after && std::all_of(c.layers.begin(), c.layers.end(), usual);
+}
+
+Rope rope_of_head(const Config& model, int size) {
+  Rope rope = like_llama(model) ? model.ropes[0] : Rope{.theta = model.ropes[0].theta};
+  if (size != rope.size) rope.divisors.clear();
+  rope.size = size;
+  return rope;
 }
 
 int stretched_after(const Config& c) {

@@ -52,6 +52,9 @@ Config layer_config(const Json& object);
 // Whether layers compute what LLaMA's do, perhaps with biases, windows and norms of heads: all that kernels of a GPU
 // and training know.
 bool like_llama(const Config&);
+// The rotary table of a head's layers beside a model, whose heads have so many values: the model's, where their layers
+// are alike, else one of its theta without scaling.
+Rope rope_of_head(const Config& model, int size);
 // The longest text whose angles are not stretched; most often, there is no such bound.
 int stretched_after(const Config&);
 

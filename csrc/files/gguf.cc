@@ -280,7 +280,7 @@ Metadata read_part(const std::shared_ptr<MappedFile>& file, std::vector<RawTenso
   return metadata;
 }
 
-// Where tensors begin one after another, and where the last one ends.
+// The offset of each tensor in the data, and then the size of the data.
 std::vector<uint64_t> places_of(const std::vector<RawTensor>& tensors, uint64_t alignment) {
   std::vector<uint64_t> at{0};
   for (const RawTensor& t : tensors) at.push_back((at.back() + t.bytes + alignment - 1) / alignment * alignment);

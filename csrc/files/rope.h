@@ -24,7 +24,7 @@ struct Rope {
 // dynamic scaling takes pos + 1 as the current length, as decoding token by token does. stretched: the text may pass
 // the original context, which is known before its first row.
 void rope_row(const Rope&, int head_dim, int pos, bool stretched, float* cos, float* sin);
-// Of the pairs [size / 2] that turn, by how much from position to position, at the beginning of a text.
+// The angle [size / 2] by which each pair turns from one position to the next, at the beginning of a text.
 std::vector<double> frequencies(const Rope&);
 
 }  // namespace swiftk

@@ -154,9 +154,7 @@ Config moa_layer(const Config& model, const Checkpoint& file, const std::string&
   c.family = &families()[0];  // its layers are LLaMA's, whatever the model's are
   c.qkv_bias = c.o_bias = c.mlp_bias = c.qk_norm = c.paired = c.fused_qkv = c.fused_gate = false;
   c.norm_offset = 0;
-  c.ropes = {like_llama(model) ? model.ropes[0] : Rope{.theta = model.ropes[0].theta, .size = size}};
-  if (size != c.ropes[0].size) c.ropes[0].divisors.clear();
-  c.ropes[0].size = size;
+  c.ropes = {rope_of_head(model, size)};
   c.layers = {{.attention_scale = 1 / std::sqrt(static_cast<float>(c.d))}};
   const auto rows = [&](const char* of) {
     const std::vector<int64_t> shape = file.shape(name + of);

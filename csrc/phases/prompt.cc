@@ -19,7 +19,7 @@ int reuse(Workspace& w, Sequence& s, std::span<const int32_t> tokens, int64_t en
     fail(Status::InvalidArgument, "[prefill] the prompt has " + std::to_string(tokens.size()) +
                                       " tokens, want fewer than the context of " + std::to_string(s.most_text));
   }
-  const bool stretched = std::min<int64_t>(end, s.most_text) > stretched_after(w.model->config);
+  const bool stretched = s.stretches(w.model->config, end);
   if (stretched != s.stretched) s.cached = 0;
   s.stretched = stretched;
   const size_t most = std::min<size_t>({tokens.size() - 1, static_cast<size_t>(s.cached), s.text.size()});

@@ -356,10 +356,7 @@ void bind_model(py::module_& m) {
   m.def(
       "frequencies",
       [](const std::string& dir, int head_dim) {
-        const Config c = open_model_files(dir)->config();
-        Rope rope = like_llama(c) ? c.ropes[0] : Rope{.theta = c.ropes[0].theta, .size = c.d};
-        if (head_dim != rope.size) rope.divisors.clear();
-        rope.size = head_dim;
+        const Rope rope = rope_of_head(open_model_files(dir)->config(), head_dim);
         return std::pair(frequencies(rope), rope.scale);
       },
       "dir"_a, "head_dim"_a);

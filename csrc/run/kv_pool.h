@@ -30,7 +30,8 @@ size_t block_bytes(const Model&);
 class KvPool {
  public:
   static constexpr int32_t kNone = -1;
-  // What comes before the first block of a text whose rotary tables are stretched: its rows are other ones.
+  // Stands in place of kNone before the first block of a text with stretched rotary tables: such texts share no rows
+  // with others.
   static constexpr int32_t kStretched = -2;
 
   // Memory is touched only as blocks fill. features: floats of each token that are kept beside its K and V, for who

@@ -55,7 +55,7 @@ Verified::Verified() {
 
 Sequence::Sequence(const Model& model, int most)
     : most_text(most),
-      stretched(most > stretched_after(model.config)),
+      stretched(stretches(model.config, most)),
       seen(model.config.V),
       plan(std::make_shared<DraftPlan>(model, DraftSpec{})),
       followed(model.draft_models.size()) {

@@ -117,6 +117,8 @@ struct Sequence {
   bool warps() const { return sampling.filters() || sampling.touches(seen.generated()); }
   // Noise of one round only: a position that is drafted again later must not see the same numbers.
   uint64_t round_seed() const { return sampling.seed ^ (round + 1) * 0x9E3779B97F4A7C15u; }
+  // Whether a text that ends before position `end`, and within the context, takes stretched rotary tables.
+  bool stretches(const Config& c, int64_t end) const { return std::min<int64_t>(end, most_text) > stretched_after(c); }
   View view(int prefix_len = 0, int scratch = 0) const { return {blocks.data(), prefix_len, scratch, stretched}; }
   int slot(int i) const { return blocks[i / kKvBlock] * kKvBlock + i % kKvBlock; }  // of the pool, where token i lies
   std::vector<int32_t> forced() const { return constraint ? constraint->forced() : std::vector<int32_t>{}; }

@@ -20,9 +20,9 @@ IDS = np.random.default_rng(3).integers(3, 300, 120).astype(np.int32)
 FAMILIES = ["llama1", "llama2", "llama3", "codellama", "yi", "deepseek-coder", "mistral", "qwen2", "qwen3"]
 FAMILIES += ["ministral3", "smollm3", "granite", "gemma", "gemma2", "gemma3", "olmo2", "olmo3", "exaone4"]
 FAMILIES += ["ernie4.5", "phi3", "seed-oss", "internlm3"]
-# What the container can say of a family: windows of llama it cannot; SmolLM3's every fourth layer has no positions;
-# Gemma's scale is that of its sizes; patterns are Gemma's own; EXAONE has windows in a model of 64 layers alone; the
-# output projection of Seed-OSS has no bias.
+# Fields that the container cannot say, set to what a reader assumes: llama has no windows; in SmolLM3 every fourth
+# layer has no positions; Gemma's scale is that of its sizes; patterns are Gemma's own; EXAONE has windows in a model of
+# 64 layers alone; the output projection of Seed-OSS has no bias.
 SAID = {
     "mistral": {"sliding_window": None},
     "smollm3": {"no_rope_layers": None, "no_rope_layer_interval": 4, "layers": 5, "rope_theta": 2000000.0},
