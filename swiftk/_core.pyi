@@ -21,6 +21,7 @@ class Model:
         device: str = "cpu",
         pack: str = "",
         draft_weights: str = "own",
+        draft_tokens: Sequence[int] = (),
         draft_memory: int = 0,
         drafters: Sequence[str] = (),
         drafter_packs: Sequence[str] = (),
@@ -29,6 +30,9 @@ class Model:
         owner: Any = None,  # kept as long as they are read
     ) -> None: ...
     def probe(self) -> tuple[float, float]: ...
+    draft_tokens: int  # of the trimmed head; 0: there is none
+    trimmed_bytes: int
+    trimming_pays: bool  # whether drafts would read much less by one
     config: dict[str, Any]
     isa: str
     device: str
@@ -142,11 +146,13 @@ class DraftSpec:
         mlp: Sequence[int] = (),
         exit_layer: int = -1,
         weights: Sequence[str] = (),
+        trimmed: bool = False,
     ) -> None: ...
     attn: list[int]
     mlp: list[int]
     exit_layer: int
     weights: list[str]
+    trimmed: bool
 
 class TreeRule:
     """csrc/draft/tree_rule.h: how far and wide one draft goes."""
@@ -396,6 +402,7 @@ def survey(
     isa: str = "",
     threads: int = 0,
     draft_weights: str = "own",
+    draft_tokens: Sequence[int] = (),
     draft_memory: int = 0,
     drafters: Sequence[str] = (),
 ) -> dict[str, Any]: ...  # what Model() with these would have and take, by the headers alone

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from . import _core
-from .draft.draft_spec import DRAFTER_NAMES, DraftSpec, resolve
+from .draft.draft_spec import DRAFTER_NAMES, TRIMMED, DraftSpec, resolve
 from .draft.sources import DRAFTERS, numbers
 from .errors import InternalError, InvalidArgument, InvalidOption
 from .files.folders import write_whole
@@ -34,6 +34,7 @@ from .running.stats import Stats
 from .running.stream import Stream
 from .running.trace import Trace
 from .running.transcript import Transcript
+from .search.used_tokens import UsedTokens, draft_tokens
 from .text.detokenizer import Detokenizer
 from .text.grammar import Grammar, Grammars
 from .text.prompt import known_ids, token_ids
@@ -88,6 +89,8 @@ def _load(
     if not beside:
         made = [drafter_kernels(one, folder, options.dtype, chosen, draft_weights=copies) for one in drafters]
         beside = list(chain.from_iterable(made))
+    tokenizer = Tokenizer(options.tokenizer or files, options.chat_template)
+    used = UsedTokens(files)
     model = _core.Model(
         str(folder),
         dtype=options.dtype,
@@ -97,6 +100,7 @@ def _load(
         device=chosen,
         pack=kernels,
         draft_weights=copies,
+        draft_tokens=draft_tokens(options.draft_vocab, chosen, used, tokenizer, defaults.eos_token_ids),
         draft_memory=options.draft_memory or 0,
         drafters=[str(one) for one in drafters],
         drafter_packs=beside,
@@ -107,10 +111,9 @@ def _load(
     most = model.config["max_position"]
     if options.context and options.context > most:
         raise InvalidArgument(f"[load] context is {options.context}, want 2..{most} (the model's)")
-    tokenizer = Tokenizer(options.tokenizer or files, options.chat_template)
     if options.tokenizer and (size := len(tokenizer.vocabulary())) > (most := model.config["vocab_size"]):
         raise InvalidArgument(f"[load] the tokenizer of {options.tokenizer} has {size} tokens, the model {most}")
-    lm = LM(files, model, tokenizer, defaults, options)
+    lm = LM(files, model, tokenizer, defaults, options, used)
     for kind, drafter in zip(model.drafters, drafters, strict=True):
         if kind == "model":
             lm.tokenizer.must_equal(Tokenizer(drafter))
@@ -122,6 +125,7 @@ def _load(
         model.dtype,
         model.weight_bytes / 1e6,
         "".join(f", {name} {size / 1e6:.0f} MB" for name, size in model.copies.items())
+        + (f", head trimmed to {model.draft_tokens} tokens" if model.draft_tokens else "")
         + (f", drafter ({', '.join(model.drafters)}) {model.drafter_bytes / 1e6:.0f} MB" if drafters else ""),
         model.isa,
         model.threads,
@@ -211,6 +215,7 @@ class LM:
         tokenizer: Tokenizer,
         defaults: Defaults,
         options: LoadOptions | None = None,
+        used: UsedTokens | None = None,
     ) -> None:
         self.files, self.model = files, model
         self.tokenizer, self.defaults = tokenizer, defaults
@@ -218,10 +223,13 @@ class LM:
         self._engine = Engine(self._make_engine)
         self._session: Any = None
         self._reported: set[str] = set()
-        self._layers, self._copy_bytes = int(model.config["num_layers"]), sum(model.copies.values())
+        self._layers = int(model.config["num_layers"])
+        self._copy_bytes = sum(model.copies.values()) + model.trimmed_bytes
         loaded = zip(DRAFTER_NAMES, model.drafters, self._options.drafter or (), strict=False)
         self._drafter_words = {name: f"{name} ({kind}, {Path(path).name})" for name, kind, path in loaded}
-        self._forms = (*model.copies, *DRAFTER_NAMES[: len(model.drafters)])
+        trimmed = (TRIMMED,) if model.draft_tokens else ()
+        self._forms = (*model.copies, *DRAFTER_NAMES[: len(model.drafters)], *trimmed)
+        self._used = used if model.trimming_pays else None
         self._grammars = Grammars(tokenizer, int(model.config["vocab_size"]), defaults.eos_token_ids)
         self.policies = Policies(
             files, model, EngineMeasured(lambda: self._engine.native), self._forms, self._options.drafter
@@ -244,6 +252,8 @@ class LM:
     def close(self) -> None:
         """Cancels all texts and frees the model's memory."""
         self._engine.close()
+        if self._used:
+            self._used.save()
         self._session = self.model = None
 
     @property
@@ -512,6 +522,8 @@ class LM:
                 optimizer.finish()
                 self.policies.keep(o, optimizer)
             self.policies.give(policy)
+            if self._used:
+                self._used.add(chain(ids.tolist(), (e.token for e in text.events)))
             self._report_fallbacks(engine)
             candidates = tuple(optimizer.trace) if optimizer else ()
             pieces = tuple(e.text for e in text.events)

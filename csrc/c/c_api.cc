@@ -73,6 +73,7 @@ DraftSpec draft_spec(const swiftk_skip* given) {
   const auto attn = ids(skip.attn, skip.n_attn, "skip.attn"), mlp = ids(skip.mlp, skip.n_mlp, "skip.mlp");
   DraftSpec out{{attn.begin(), attn.end()}, {mlp.begin(), mlp.end()}, skip.exit_layer};
   if (skip.weights) read_weights(out, swiftk::names_in(skip.weights));
+  out.trimmed = skip.trimmed != 0;
   return out;
 }
 
@@ -134,9 +135,11 @@ swiftk_status swiftk_model_load(const char* dir, const swiftk_load_params* given
     need(model, "model") = nullptr;
     need(dir, "dir");
     const auto params = read<swiftk_load_params>(given, SWIFTK_LOAD_PARAMS_INIT, "params");
+    const auto tokens = ids(params.draft_tokens, params.n_draft_tokens, "params.draft_tokens");
     swiftk::LoadOptions options{.dtype = params.dtype ? params.dtype : "auto",
                                 .kv_dtype = params.kv_dtype ? params.kv_dtype : "auto",
                                 .draft_weights = params.draft_weights ? params.draft_weights : "",
+                                .draft_tokens = {tokens.begin(), tokens.end()},
                                 .draft_memory = params.draft_memory,
                                 .drafters = paths(params.drafter),
                                 .isa = params.isa ? params.isa : "",

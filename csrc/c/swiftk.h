@@ -60,8 +60,8 @@ typedef struct swiftk_load_params {
    * which the CPU rounds them as it loads. With "auto" a CPU keeps quantised weights as they are, and matmuls round
    * activations to 8 bits. "float32" and the other two decode them. */
   const char* dtype;
-  const char* isa;   /* null: the best of this machine; else "baseline", "avx2", "avx512", "avx512bf16", "amx" */
-  int32_t threads;   /* 0: one per core this process may use */
+  const char* isa; /* null: the best of this machine; else "baseline", "avx2", "avx512", "avx512bf16", "amx" */
+  int32_t threads; /* 0: one per core this process may use */
   int (*progress)(void* user, size_t bytes_done, size_t bytes_total); /* null, or called as it loads; nonzero cancels */
   void* user;
   const char* device; /* null or "cpu"; "cuda" or "cuda:N": the N-th GPU, with the kernels of pack */
@@ -80,9 +80,13 @@ typedef struct swiftk_load_params {
   /* Of keys and values: null or "auto" (the weights'; float16 where weights are in 8 bits or fewer), "float32",
    * "bfloat16" or "float16". It changes the texts. */
   const char* kv_dtype;
+  /* [n_draft_tokens], or null: tokens whose rows make up a trimmed vocabulary head, which drafts may read and which
+   * proposes no others. On a CPU alone. */
+  const int32_t* draft_tokens;
+  size_t n_draft_tokens;
 } swiftk_load_params;
 #define SWIFTK_LOAD_PARAMS_INIT \
-  {sizeof(swiftk_load_params), NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, 0, NULL, NULL, NULL}
+  {sizeof(swiftk_load_params), NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, 0, NULL, NULL, NULL, NULL, 0}
 
 typedef struct swiftk_model_info {
   size_t struct_size;
@@ -162,8 +166,9 @@ typedef struct swiftk_skip {
   /* What drafts read: a copy that was loaded ("int4"); null: the model's own. "drafter": none of it, the draft model
    * that was loaded beside the model drafts, and nothing is left out. "int4,drafter": it proposes for that copy. */
   const char* weights;
+  int32_t trimmed; /* nonzero: drafts read the trimmed head that was loaded */
 } swiftk_skip;
-#define SWIFTK_SKIP_INIT {sizeof(swiftk_skip), NULL, 0, NULL, 0, -1, NULL}
+#define SWIFTK_SKIP_INIT {sizeof(swiftk_skip), NULL, 0, NULL, 0, -1, NULL, 0}
 
 /* What sources do (see swiftk_draft_rule). Beside the ranges given,
  * (lookahead_ngram - 1) * (lookahead_window + lookahead_guesses) is at most 64, the nodes of a tree. */

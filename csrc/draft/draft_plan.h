@@ -13,7 +13,8 @@ using Unread = std::array<int, kMostDraftModels>;
 struct DraftPlan {
   // Throws Error(InvalidArgument) as compile_plan() does, and where a draft model is named that was not loaded.
   DraftPlan(const Model& model, DraftSpec given);
-  bool skips(const Model& model) const { return shared < 2 * model.config.L; }  // or reads other weights
+  // Whether a draft by it is anything but a plain step.
+  bool drafts(const Model& model) const { return shared < 2 * model.config.L || skip.trimmed; }
 
   DraftSpec skip;
   Plan steps;  // none of a draft model's

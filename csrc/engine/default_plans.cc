@@ -7,10 +7,12 @@
 namespace swiftk {
 namespace {
 
-// Bytes that a step of the plan reads, as if all matrices of the model's own had elements of one byte.
+// Bytes that a step of the plan reads, as if all elements of a form took as many.
 double bytes_read(const Model& m, const Plan& plan) {
-  double read = 0;
-  const auto add = [&](const Weights& form, double share) {
+  double read = 0, all = elements(m.own.head);
+  for (const LayerWeights& w : m.own.layers) all += elements(w);
+  const auto add = [&](const Weights& form) {
+    const double share = static_cast<double>(form.read_bytes) / all;
     for (const Step& step : plan.steps) {
       if (step.weights != &form.layers[step.layer]) continue;
       const LayerWeights& w = *step.weights;
@@ -19,11 +21,9 @@ double bytes_read(const Model& m, const Plan& plan) {
     }
     if (plan.head == &form.head) read += share * elements(form.head);
   };
-  add(m.own, 1);
-  for (const Weights& copy : m.copies) {
-    add(copy, static_cast<double>(copy.read_bytes) / static_cast<double>(m.own.read_bytes));
-  }
-  return read;
+  add(m.own);
+  for (const Weights& copy : m.copies) add(copy);
+  return plan.tokens.empty() ? read : read + static_cast<double>(bytes_of(m.trimmed.weight));
 }
 
 }  // namespace
@@ -40,7 +40,8 @@ int offer_plan(Planner& planner, const Model& m, const DraftSpec& skip, bool for
   return planner.offer(std::move(plan), price, whole ? kWhole : skip.alone() ? kHead : kThinned, for_all, texts);
 }
 
-// Draft models that were loaded, and copies of the weights in fewer bits; or every second layer where there are none.
+// Draft models that were loaded, copies of the weights in fewer bits, and a trimmed head; or every second layer where
+// there are none.
 void offer_plans(Planner& planner, const Model& m) {
   planner.few_rows(m.ops->few_rows(m.own.format));
   const int draft_models = static_cast<int>(m.draft_models.size());
@@ -54,7 +55,12 @@ void offer_plans(Planner& planner, const Model& m) {
       if (!m.draft_models[i]->opens && in_blocks(copy.format)) offer_plan(planner, m, fewer_bits, true);
     }
   }
-  if (!m.copies.empty() || draft_models > 0) return;
+  const bool trims = !m.trimmed.tokens.empty();
+  if (trims) offer_plan(planner, m, {.trimmed = true}, true);
+  for (const Weights& copy : m.copies) {
+    if (trims) offer_plan(planner, m, {.weights = {copy.format}, .trimmed = true}, true);
+  }
+  if (!m.copies.empty() || draft_models > 0 || trims) return;
   DraftSpec half;
   for (int layer = 1; layer + 1 < m.config.L; layer += 2) half.attn.push_back(layer), half.mlp.push_back(layer);
   offer_plan(planner, m, half, true);

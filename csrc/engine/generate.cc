@@ -18,8 +18,7 @@ class Loop {
     planned_ = options.speculate && !options.rule;
     if (options.rule) given_ = *options.rule;
     session.set_stop_ids(options.stop_ids);
-    const int sublayers = 2 * session.model().config.L;
-    const bool ruled = options.speculate && (!given_.sources.empty() || session.shared_steps() < sublayers);
+    const bool ruled = options.speculate && (!given_.sources.empty() || session.drafts());
     if (!ruled) given_ = {.max_draft = 0};
     if (planned_) planner.start_text();
   }

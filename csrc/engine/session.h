@@ -73,6 +73,7 @@ class Session {
   std::span<const Outcome> guide_outcomes() const { return s_.verified.guide_outcomes; }
   // At each of its tokens, by each source in use.
   std::span<const Proposed> proposed() const { return s_.verified.proposed; }
+  bool drafts() const { return s_.plan->drafts(*w_.model); }
   int shared_steps() const { return s_.plan->shared; }  // steps of the draft whose results verification keeps
   int max_chunk() const { return w_.executor.max_rows(); }
   int context() const { return s_.most_text; }

@@ -8,6 +8,7 @@
 
 #include "heads/head.h"
 #include "heads/runner.h"
+#include "run/logits.h"
 
 namespace swiftk {
 namespace {

@@ -4,6 +4,7 @@
 
 #include "heads/head.h"
 #include "heads/runner.h"
+#include "run/logits.h"
 
 namespace swiftk {
 namespace {

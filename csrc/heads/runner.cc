@@ -1,4 +1,5 @@
 #include "heads/runner.h"
+#include "run/logits.h"
 
 #include <algorithm>
 

@@ -37,8 +37,6 @@ class Runner : public DraftRunner {
   }
 
  protected:
-  // A byte of logits of next to no probability, -1.7e9: draws refuse infinite ones.
-  static constexpr int kUnknown = 0xce;
   static constexpr int kMostRows = 512;  // of a pass over text alone
   static constexpr int kBeside = 64;     // of a text, in the pass that reads its tree
   static constexpr int kRound = 16;      // tokens of a text that one round may bring

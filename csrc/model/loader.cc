@@ -25,6 +25,9 @@ size_t lines(size_t bytes) { return (bytes + 63) / 64 * 64; }  // whole cache li
 // The format of a copy of the weights. None stands for the model's own weights.
 using Form = std::optional<Format>;
 
+// The share of all elements up to which a head is no burden for drafts.
+constexpr double kSmallHead = 0.1;
+
 size_t rounded(size_t floats) { return (floats + 15) / 16 * 16; }  // vectors start on cache lines
 
 // The elements of a vector in their order in the model.
@@ -70,6 +73,7 @@ class Loader {
     if (model_.ops->device) cuda::check_pack(*model_.ops, shape_);
     own_form_ = model_.own.format = by_parts() ? most_common() : format_of(model_.dtype);
     drafts_ ? choose_form() : choose_copies();
+    choose_tokens();
     if (options_.survey) return measure();
     total_ = jobs_.bytes + (copies_embedding() ? jobs_.embedding.bytes : 0);
     for (const MatrixJob& job : jobs_.matrices) {
@@ -91,6 +95,7 @@ class Loader {
       for (size_t i = 0; i < blocks.size(); ++i) {
         load_matrix(*ctx, job, model_.copies[i].format, model_.copies[i], blocks[i]);
       }
+      if (job.head() && trims()) load_trimmed(*ctx, job);
       if (!converted_) drop(job.parts);
     }
     model_.own.read_bytes = model_.own.bytes;
@@ -227,6 +232,9 @@ class Loader {
       copy.read_bytes = copy.bytes + shared_bytes();
     }
     if (own_form_ == Format::Planes) model_.copies.push_back(upper_of(model_.own));
+    for (const MatrixJob& job : jobs_.matrices) {
+      if (job.head() && trims()) model_.trimmed.bytes = packed_bytes(describe_trimmed(job));
+    }
   }
 
   // Out of the page cache: all that is made of them is made.
@@ -311,7 +319,7 @@ class Loader {
   // vocabulary that would be much of what a draft reads.
   bool fine_head() const {
     const Ops& ops = *model_.ops;
-    return jobs_.head_share() <= 0.1 && (!ops.device || cuda::reads_head(ops, Format::Int8));
+    return jobs_.head_share() <= kSmallHead && (!ops.device || cuda::reads_head(ops, Format::Int8));
   }
 
   // A copy would be no smaller.
@@ -410,6 +418,50 @@ class Loader {
       need += bytes_of(format);
     }
     check_memory("copies for drafting", need, std::min(left, options_.draft_memory ? most : left));
+  }
+
+  bool trims() const { return !model_.trimmed.tokens.empty(); }
+
+  void choose_tokens() {
+    if (drafts_) return;
+    const auto whole = std::find_if(jobs_.matrices.begin(), jobs_.matrices.end(), [](auto& job) { return job.head(); });
+    model_.trimmed.pays =
+        !model_.ops->device && jobs_.head_share() > kSmallHead && !(converted_ && whole->parts[0].make);
+    std::vector<int32_t> tokens = options_.draft_tokens;
+    if (tokens.empty()) return;
+    if (model_.ops->device) fail(Status::Unsupported, "[load] a trimmed head, draft_vocab, needs the CPU");
+    std::sort(tokens.begin(), tokens.end());
+    tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
+    const int V = model_.config.V;
+    if (tokens.front() < 0 || tokens.back() >= V) {
+      fail(Status::InvalidArgument, "[load] draft_vocab has token " +
+                                        std::to_string(tokens.front() < 0 ? tokens.front() : tokens.back()) +
+                                        ", want 0.." + std::to_string(V - 1));
+    }
+    model_.trimmed.tokens = std::move(tokens);
+  }
+
+  // Where the head's own format has few bits, the trimmed one has it, too: their logits are the same bits.
+  PackArgs describe_trimmed(const MatrixJob& head) const {
+    const Format own = form_in({}, head, head.parts[0]);
+    PackArgs args = describe(head, {})[0];
+    args.format = facts(own).bits <= facts(Format::Int8).bits ? own : Format::Int8;
+    args.part[0].rows = static_cast<int>(model_.trimmed.tokens.size());
+    return args;
+  }
+
+  void load_trimmed(Ctx& ctx, const MatrixJob& head) {
+    const TensorView& part = head.parts[0];
+    const std::shared_ptr<const void> made = part.data ? nullptr : part.make();  // throws for panels of a converted one
+    StoredRows all = part.rows();
+    if (made) all.data = made.get();
+    PackArgs args = describe_trimmed(head);
+    const size_t row = encoded_bytes(all.encoding, args.k);
+    std::vector<char> rows(row * model_.trimmed.tokens.size());
+    char* to = rows.data();
+    for (const int32_t token : model_.trimmed.tokens) to = std::copy_n(all.at(token, args.k), row, to);
+    args.part[0].data = rows.data();
+    pack(ctx, {args}, model_.trimmed.weight, model_.trimmed.bytes, {});
   }
 
   // A draft that is most of the time nearly as good as a plain step, but costs three fifths of one, gains little.

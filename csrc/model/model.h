@@ -44,6 +44,14 @@ struct Weights {
   size_t read_bytes = 0;  // by a pass over all of them
 };
 
+// Rows of the vocabulary head, of some tokens alone: drafts that read it propose no others (FR-Spec, Zhao et al. 2025).
+struct TrimmedHead {
+  Weight weight;                // [tokens, D]
+  std::vector<int32_t> tokens;  // ascending; none: there is no such head
+  size_t bytes = 0;             // of memory
+  bool pays = false;            // whether one could be made, and drafts would read much less by it
+};
+
 struct DraftModel;
 inline constexpr int kMostDraftModels = 8;
 
@@ -57,6 +65,7 @@ struct LoadOptions {
   // Copies beside them: names joined by commas ("int4,int3"); "" or "own": none; "auto": int4, or int3, if one fits.
   // "upper" is no copy, but the upper bytes of float16 weights, which are then packed so that they can be read alone.
   std::string draft_weights;
+  std::vector<int32_t> draft_tokens{};  // of a trimmed head, in any order; on the host alone
   size_t draft_memory = 0;              // most bytes of all copies; 0: a quarter of the memory that is available
   std::vector<std::string> drafters{};  // folders of draft models
   std::string isa;                      // "" : what SWIFTK_DEBUG says, else the best of this machine
@@ -87,6 +96,7 @@ struct Model {
   const float* final_norm = nullptr;  // [D]
   Weights own;
   std::vector<Weights> copies;
+  TrimmedHead trimmed;
   std::vector<std::shared_ptr<const DraftModel>> draft_models;
   std::vector<int> taps;  // layers whose outputs they read, ascending
 

@@ -17,6 +17,7 @@ void each_field(DraftSpec*, F&& field) {
   field("attn", &DraftSpec::attn);
   field("mlp", &DraftSpec::mlp);
   field("exit_layer", &DraftSpec::exit_layer);
+  field("trimmed", &DraftSpec::trimmed);
   field("weights", &names_of_weights,
         [](DraftSpec& s, const py::handle& given) { read_weights(s, given.cast<std::vector<std::string>>()); });
 }
@@ -82,12 +83,13 @@ void bind_draft(pybind11::module_& m) {
   using Layers = std::vector<int>;
   using Names = std::vector<std::string>;
   bind_fields<DraftSpec>(m, "DraftSpec")
-      .def(py::init([](const Layers& attn, const Layers& mlp, int exit_layer, const Names& weights) {
+      .def(py::init([](const Layers& attn, const Layers& mlp, int exit_layer, const Names& weights, bool trimmed) {
              DraftSpec skip{attn, mlp, exit_layer};
+             skip.trimmed = trimmed;
              read_weights(skip, weights);
              return skip;
            }),
-           "attn"_a = Layers{}, "mlp"_a = Layers{}, "exit_layer"_a = -1, "weights"_a = Names{});
+           "attn"_a = Layers{}, "mlp"_a = Layers{}, "exit_layer"_a = -1, "weights"_a = Names{}, "trimmed"_a = false);
   bind_by_keyword<TreeRule>(m, "TreeRule", "rule");
   bind_by_keyword<SourceSettings>(m, "SourceSettings", "sources");
 }

@@ -251,12 +251,13 @@ py::list tree_of(const Turn& t) {
   return out;
 }
 
-// A skip set in a file: (attn, mlp, exit_layer, weights).
-using Card = std::tuple<std::vector<int>, std::vector<int>, int, std::vector<std::string>>;
+// A skip set in a file: (attn, mlp, exit_layer, weights, trimmed).
+using Card = std::tuple<std::vector<int>, std::vector<int>, int, std::vector<std::string>, bool>;
 
 DraftSpec set_of(const Card& card) {
-  const auto& [attn, mlp, exit_layer, weights] = card;
+  const auto& [attn, mlp, exit_layer, weights, trimmed] = card;
   DraftSpec skip{attn, mlp, exit_layer};
+  skip.trimmed = trimmed;
   read_weights(skip, weights);
   return skip;
 }
@@ -264,7 +265,8 @@ DraftSpec set_of(const Card& card) {
 py::dict reported(const PlannerState& state) {
   py::list plans;
   for (const PlanState& s : state.plans) {
-    plans.append(py::dict("skip"_a = Card(s.skip.attn, s.skip.mlp, s.skip.exit_layer, names_of_weights(s.skip)),
+    const DraftSpec& set = s.skip;
+    plans.append(py::dict("skip"_a = Card(set.attn, set.mlp, set.exit_layer, names_of_weights(set), set.trimmed),
                           "price"_a = s.price, "counts"_a = s.counts));
   }
   return py::dict("plans"_a = plans, "rows"_a = state.rows);

@@ -103,6 +103,7 @@ void each_field(Loading*, F&& field) {
   field("device", &Loading::device);
   field("pack", &Loading::pack);
   field("draft_weights", &Loading::draft_weights);
+  field("draft_tokens", &Loading::draft_tokens);
   field("draft_memory", &Loading::draft_memory);
   field("drafters", &Loading::drafters);
   field("drafter_packs", &Loading::drafter_packs);
@@ -189,9 +190,10 @@ py::dict survey(const std::string& dir, const py::kwargs& given) {
   const Model& model = *found;
   return py::dict("config"_a = config_dict(model.config), "isa"_a = model.ops->name, "threads"_a = model.threads,
                   "dtype"_a = name_of(model.own.format), "kv_dtype"_a = name_of(model.kv_dtype),
-                  "weight_bytes"_a = model.own.bytes, "copies"_a = copy_bytes(model), "drafters"_a = drafters_of(model),
-                  "drafter_bytes"_a = drafter_bytes(model), "kv_bytes_per_token"_a = block_bytes(model) / kKvBlock,
-                  "free_bytes"_a = free);
+                  "weight_bytes"_a = model.own.bytes, "copies"_a = copy_bytes(model),
+                  "draft_tokens"_a = model.trimmed.tokens.size(), "trimmed_bytes"_a = model.trimmed.bytes,
+                  "drafters"_a = drafters_of(model), "drafter_bytes"_a = drafter_bytes(model),
+                  "kv_bytes_per_token"_a = block_bytes(model) / kKvBlock, "free_bytes"_a = free);
 }
 
 // Outputs of layers over a text, as draft models read them; and logits.
@@ -308,6 +310,9 @@ void bind_model(py::module_& m) {
       .def_readonly("threads", &Model::threads)
       .def_property_readonly("weight_bytes", [](const Model& self) { return self.own.bytes; })
       .def_property_readonly("copies", &copy_bytes)
+      .def_property_readonly("draft_tokens", [](const Model& self) { return self.trimmed.tokens.size(); })
+      .def_property_readonly("trimmed_bytes", [](const Model& self) { return self.trimmed.bytes; })
+      .def_property_readonly("trimming_pays", [](const Model& self) { return self.trimmed.pays; })
       .def_property_readonly("drafters", &drafters_of)
       .def_property_readonly("reads", &reads)
       .def_property_readonly("drafter_bytes", &drafter_bytes)

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/stopwatch.h"
+#include "run/logits.h"
 #include "run/row_batch.h"
 
 namespace swiftk {
@@ -54,6 +55,7 @@ Executor::Executor(std::shared_ptr<const Model> model, int max_rows, Ctx* ctx, b
   q_ = Buffer(ops, floats(n * c.H * c.d));
   attn_ = Buffer(ops, floats(n * c.H * c.d));
   h_ = Buffer(ops, floats(n * c.F));
+  if (const size_t some = model_->trimmed.tokens.size()) some_logits_ = Buffer(ops, floats(n * some));
   rope_.resize(n * c.d * c.ropes.size());
   known_rope_.resize(size_t{kKnown} * c.d * c.ropes.size());
   known_.assign(kKnown, -1);
@@ -198,15 +200,26 @@ void Executor::head(const Plan& plan, const float* x, int n, float* logits) {
   project(plan, x, n, logits);
 }
 
+// Tokens that the head has no row of are no likelier than those that may not come.
 void Executor::project(const Plan& plan, const float* x, int n, float* logits) {
+  const bool all = plan.tokens.empty();
+  const int V = model_->config.V;
   model_->ops->rmsnorm_lm_head(*ctx_, {.x = x,
                                        .norm = model_->final_norm,
                                        .eps = model_->config.norm_eps,
                                        .w = *plan.head,
                                        .n = n,
-                                       .logits = logits,
+                                       .logits = all ? logits : some_logits_.as<float>(),
                                        .scale = plan.logit_scale,
                                        .soft_cap = plan.logit_soft_cap});
+  if (all) return;
+  model_->ops->fill(*ctx_, logits, kUnknown, floats(size_t(n) * V));
+  model_->ops->spread(*ctx_, {.own = some_logits_.as<float>(),
+                              .token = plan.tokens.data(),
+                              .n = n,
+                              .own_vocab = static_cast<int>(plan.tokens.size()),
+                              .vocab = V,
+                              .logits = logits});
 }
 
 void Executor::topk(const TopkArgs& args) {
@@ -216,7 +229,8 @@ void Executor::topk(const TopkArgs& args) {
 }
 
 size_t Executor::workspace_bytes() const {
-  return q_.bytes() + attn_.bytes() + h_.bytes() + (rope_.size() + known_rope_.size()) * sizeof(float);
+  return q_.bytes() + attn_.bytes() + h_.bytes() + some_logits_.bytes() +
+         (rope_.size() + known_rope_.size()) * sizeof(float);
 }
 
 }  // namespace swiftk

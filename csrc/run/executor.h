@@ -60,6 +60,7 @@ class Executor {
   bool owns_;
   int max_rows_;
   Buffer q_, attn_, h_;      // [rows, H d], [rows, H d], [rows, F]
+  Buffer some_logits_;       // [rows, tokens of the trimmed head]
   std::vector<float> rope_;  // [2, tables, rows, d/2]
   // Tables of late positions: a round comes to most of the last one's again, and they cost microseconds each.
   static constexpr int kKnown = 128;

@@ -73,6 +73,9 @@ Plan compile_plan(const Model& model, const DraftSpec& skip) {
     fail(Status::InvalidArgument, "[plan] DraftSpec.weights names " + std::to_string(forms) + " forms, want one or " +
                                       std::to_string(n_layers) + ", one a layer");
   }
+  if (skip.trimmed && model.trimmed.tokens.empty()) {
+    fail(Status::InvalidArgument, "[plan] DraftSpec.trimmed needs a trimmed head, want load() with draft_vocab");
+  }
   const auto form = [&](int layer) -> const Weights& {
     const std::optional<Format> named = forms == 0 ? std::nullopt : skip.weights[forms == 1 ? 0 : layer];
     return named ? model.stored(*named) : model.own;
@@ -81,7 +84,8 @@ Plan compile_plan(const Model& model, const DraftSpec& skip) {
   const int end = std::min(there, skip.exit_layer < 0 ? n_layers : skip.exit_layer);
   const Config& c = model.config;
   Plan plan{.steps = {},
-            .head = &form(n_layers - 1).head,
+            .head = skip.trimmed ? &model.trimmed.weight : &form(n_layers - 1).head,
+            .tokens = skip.trimmed ? std::span(model.trimmed.tokens) : std::span<const int32_t>(),
             .embedding_scale = c.embedding_scale,
             .logit_scale = c.logit_scale,
             .logit_soft_cap = c.logit_soft_cap};

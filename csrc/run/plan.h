@@ -21,6 +21,7 @@ struct DraftSpec {
   // By number a draft model that was loaded beside the model: alone, or it guides what is read of the model, where
   // `weights` says what that is: it goes on proposing, and a step reads its proposals.
   std::optional<int> draft_model{};
+  bool trimmed = false;  // the vocabulary head is the trimmed one, whatever is read of the layers
   bool alone() const { return draft_model && weights.empty(); }
   bool guided() const { return draft_model && !weights.empty(); }
   DraftSpec unguided() const;  // what drafts the same tokens by itself
@@ -50,6 +51,7 @@ struct Step {
 struct Plan {
   std::vector<Step> steps;
   const Weight* head = nullptr;
+  std::span<const int32_t> tokens{};                               // that the head makes logits of; empty: all
   float embedding_scale = 1, logit_scale = 1, logit_soft_cap = 0;  // 0: no cap
   int size() const { return static_cast<int>(steps.size()); }
   const Step& operator[](int i) const { return steps[i]; }

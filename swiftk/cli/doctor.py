@@ -62,6 +62,7 @@ def _measure(lm: Any, step: Callable[[], None]) -> dict[str, Any]:
     session.prefill([(7 * i + 1) % vocab for i in range(min(48, lm.context // 2))])
     plans = {
         **{f"{name} copy": DraftSpec(weights=name) for name in lm.model.copies},
+        **({"trimmed head": DraftSpec(trimmed=True)} if lm.model.draft_tokens else {}),
         "every second layer": DraftSpec.uniform(layers),
         "exit at half": DraftSpec.early_exit(layers // 2),
     }

@@ -6,9 +6,12 @@ from __future__ import annotations
 from rich.table import Table
 
 from .. import __version__, _core
+from ..files.model_files import open_model_files
 from ..files.model_folder import find
 from ..gpu.device import architecture, choose
+from ..options.generation_config import read_defaults
 from ..options.load_options import LoadOptions
+from ..search.used_tokens import UsedTokens, draft_tokens
 from ..text.tokenizer import Tokenizer
 from .common import (
     JsonOption,
@@ -23,7 +26,7 @@ from .common import (
 
 _WORDS = {  # as a person reads them; other names are their own
     "weight_bytes": "weights",
-    "draft_weight_bytes": "few-bit copies",
+    "draft_weight_bytes": "few-bit copies and trimmed head",
     "drafter_weight_bytes": "drafters' weights",
     "load_bytes": "memory after loading",
     "free_bytes": "free memory now",
@@ -42,6 +45,8 @@ def command(
     """Show a model's shape, the kernels it would use, and its memory. Loads no weights."""
     folder, o = model_folder(model), LoadOptions(**loading)
     drafters = [find(one, role="drafter") for one in o.drafter]
+    device, tokenizer, files = choose(o.device), Tokenizer(folder), open_model_files(folder)
+    ends = read_defaults(files).eos_token_ids
     found = _core.survey(
         str(folder),
         dtype=o.dtype,
@@ -49,12 +54,13 @@ def command(
         isa=o.isa or "",
         threads=o.threads or 0,
         draft_weights=o.draft_weights,
+        draft_tokens=draft_tokens(o.draft_vocab, device, UsedTokens(files), tokenizer, ends),
         draft_memory=o.draft_memory or 0,
         drafters=[str(one) for one in drafters],
     )
-    config, device, tokenizer = found["config"], choose(o.device), Tokenizer(folder)
+    config = found["config"]
     context = o.context or config["max_position"]
-    copies = sum(found["copies"].values())
+    copies = sum(found["copies"].values()) + found["trimmed_bytes"]
     facts = {
         "swiftk": __version__,
         "model": str(folder),
@@ -72,6 +78,7 @@ def command(
         "threads": found["threads"],
         "dtype": found["dtype"],
         "draft_weights": ", ".join(found["copies"]) or "none",
+        "draft_vocab": found["draft_tokens"] or "all",
         "drafters": ", ".join(found["drafters"]) or "none",
         "tokenizer": tokenizer.available,
         "chat_template": tokenizer.available and tokenizer.has_template,

@@ -44,7 +44,7 @@ class Found:
     notes: dict[str, Any] = field(default_factory=dict)
 
 
-@loads(without=("draft_weights", "draft_memory", "drafter", "drafter_pack"))
+@loads(without=("draft_weights", "draft_memory", "draft_vocab", "drafter", "drafter_pack"))
 def command(
     model: ModelArgument,
     data: Annotated[Path, typer.Option(help="Prompts: one per line, as text or JSON; may be .gz.")],
@@ -63,7 +63,7 @@ def command(
     if not card.parent.is_dir():
         raise InvalidArgument(f"[tune] --out {card}: {card.parent} is not a folder")
     texts = read_prompts(data)[:limit]
-    with open_model(model, {**loading, "draft_weights": "own"}) as lm:  # the sets leave out sublayers of those
+    with open_model(model, {**loading, "draft_weights": "own", "draft_vocab": "all"}) as lm:  # which sets thin
         found = _search(lm, texts, optimizer, steps, new_tokens)
         name, layers = lm.folder.name, lm.config["num_layers"]
     with open_model(model, loading) as lm:  # as users load it, with what the default drafts

@@ -20,6 +20,7 @@ MOST_DRAFTERS = 8  # beside a model
 # Names of the heads and draft models that were loaded beside the model, in their order.
 DRAFTER_NAMES = ("drafter", *(f"drafter-{i}" for i in range(2, MOST_DRAFTERS + 1)))
 WEIGHTS = (*FORMS, *DRAFTER_NAMES)
+TRIMMED = "trimmed"  # among what a model has for drafts: a trimmed head
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +28,14 @@ class DraftSpec:
     """attn, mlp: layers whose attention or MLP the draft skips. exit_layer: the layer from which it skips everything
     (None: no exit). weights: the weights that it reads, one of WEIGHTS or one for each layer (the vocabulary head has
     the last one's). (FORM, "drafter"): a copy guided by a loaded head; each step of the copy checks a few tokens that
-    the head proposed."""
+    the head proposed. trimmed: the vocabulary head is trimmed to the tokens of load()'s draft_vocab, so that no others
+    are drafted."""
 
     attn: tuple[int, ...] = ()
     mlp: tuple[int, ...] = ()
     exit_layer: int | None = None
     weights: str | tuple[str, ...] = "own"
+    trimmed: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "weights", _weights(self.weights))
@@ -81,7 +84,8 @@ class DraftSpec:
 
     def to_dict(self) -> dict[str, Any]:
         weights = self.weights if isinstance(self.weights, str) else list(self.weights)
-        return {"attn": list(self.attn), "mlp": list(self.mlp), "exit_layer": self.exit_layer, "weights": weights}
+        layers = {"attn": list(self.attn), "mlp": list(self.mlp), "exit_layer": self.exit_layer}
+        return {**layers, "weights": weights, "trimmed": self.trimmed}
 
     def arguments(self) -> dict[str, Any]:
         """As _core.DraftSpec takes them."""
@@ -90,6 +94,7 @@ class DraftSpec:
             "mlp": list(self.mlp),
             "exit_layer": -1 if self.exit_layer is None else self.exit_layer,
             "weights": [] if self.weights == "own" else list(_forms(self.weights)),
+            "trimmed": self.trimmed,
         }
 
     @classmethod
@@ -100,6 +105,7 @@ class DraftSpec:
             values.get("mlp", ()),
             values.get("exit_layer"),
             tuple(weights) if isinstance(weights, list) else weights,
+            bool(values.get("trimmed", False)),
         )
 
     @property
@@ -122,7 +128,7 @@ class DraftSpec:
         """Whether the draft leaves out any layer."""
         return bool(self.attn or self.mlp) or self.exit_layer is not None
 
-    def check(self, n_layers: int, copies: Iterable[str] = WEIGHTS) -> DraftSpec:
+    def check(self, n_layers: int, copies: Iterable[str] = (*WEIGHTS, TRIMMED)) -> DraftSpec:
         """Returns the set. InvalidArgument: it does not fit a model of n_layers layers with these copies."""
         for name in ("attn", "mlp"):
             outside = [layer for layer in getattr(self, name) if layer >= n_layers]
@@ -136,11 +142,13 @@ class DraftSpec:
             )
         absent = sorted(self.forms - set(copies))
         if absent:
-            have = ", ".join(["own", *copies])
+            have = ", ".join(["own", *(name for name in copies if name != TRIMMED)])
             drafter = absent[0] in DRAFTER_NAMES
             how = "drafter=FOLDER) loads one" if drafter else f"draft_weights={absent[0]!r}) makes it"
             raise InvalidArgument(f"[skip] weights={absent[0]!r}, the model has {have}; load(..., {how}")
-        if self.drafters and not self.guided and (self.thinned or not isinstance(self.weights, str)):
+        if self.trimmed and TRIMMED not in copies:
+            raise InvalidArgument("[skip] trimmed=True, the model has no trimmed head; load(draft_vocab=) makes one")
+        if self.drafters and not self.guided and (self.trimmed or self.thinned or not isinstance(self.weights, str)):
             raise InvalidArgument(
                 "[skip] weights='drafter' and layers of the model's, want one of both, or weights=(FORM, 'drafter')"
             )
@@ -159,6 +167,7 @@ class DraftSpec:
         forms = "/".join(sorted(self.forms - self.drafters))
         parts = [f"{forms} copy" if forms else "own weights"]
         parts += [f"{self.skipped(n_layers)} of {2 * n_layers} sublayers skipped"] if self.thinned else []
+        parts += ["trimmed head"] if self.trimmed else []
         return ", ".join(parts) + (f", guided by {heads}" if heads else "")
 
     def __str__(self) -> str:
@@ -166,6 +175,7 @@ class DraftSpec:
         parts += [f"mlp {list(self.mlp)}"] if self.mlp else []
         parts += [f"exit before layer {self.exit_layer}"] if self.exit_layer is not None else []
         parts += [f"{'/'.join(sorted(self.forms))} weights"] if self.forms - self.drafters else []
+        parts += ["trimmed head"] if self.trimmed else []
         parts += [f"guided by the {name}" if self.guided else f"the {name}" for name in sorted(self.drafters)]
         return ", ".join(parts) or "nothing"
 

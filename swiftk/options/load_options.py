@@ -14,7 +14,7 @@ from ..draft.draft_spec import MOST_DRAFTERS
 from ..errors import InvalidArgument, InvalidOption
 from ..files.model_files import open_model_files
 from .fields import described, option, read_all
-from .values import By, Integer, Size, forms
+from .values import By, Ids, Integer, Size, forms
 
 MAX_THREADS = 1024
 DTYPES = {
@@ -65,6 +65,15 @@ def _drafter(where: str, value: Any) -> list[Path]:
     if len(several) > MOST_DRAFTERS:
         raise InvalidOption(f"{where}= names {len(several)} folders, want at most {MOST_DRAFTERS}")
     return [Path(one).expanduser() for one in several if one is not None]
+
+
+def _draft_vocab(where: str, value: Any) -> Any:
+    if isinstance(value, (str, os.PathLike)):
+        return value if value in ("auto", "all") else _path(where, value)
+    ids = Ids().read(where, value)
+    if not ids:
+        raise InvalidOption(f"{where}=[], want 'auto', 'all', the path of a text file, or token ids")
+    return ids
 
 
 def _drafter_pack(where: str, value: Any) -> list[str] | None:
@@ -160,6 +169,14 @@ class LoadOptions:
         "GPU kernels of heads and draft models, files of `swiftk pack --drafter` in the same order (three for "
         "a Mixture of Attentions). Default: built at first use, then cached.",
         metavar="FILE",
+    )
+    draft_vocab: str | Path | Sequence[int] = option(
+        "auto",
+        By(str, _draft_vocab),
+        "Tokens that drafts may propose by a vocabulary head that is trimmed to them, on a CPU: auto (those of this "
+        "model's texts so far, where its head is large), all (no trimmed head), or the path of a text file, whose "
+        "tokens they are. In Python also a list of token ids.",
+        metavar="auto|all|FILE",
     )
     draft_memory: int | str | None = option(
         None,

@@ -19,13 +19,12 @@ from ..options.swift_settings import SwiftSettings
 from ..search.auto import Auto
 from ..search.base import Measured, Optimizer
 from ..search.exits import Exits
-from ..search.learned import LearnedFile
+from ..search.learned import SAVE, LearnedFile
 from ..search.sublayers import SublayerPrices
 
 _log = logging.getLogger("swiftk")
 _MOST = 32  # searches kept in memory
 _PLANNER = "planner"  # in the file
-_SAVE = 30.0  # seconds between two writes of what was learned, unless another set drafts now
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +50,7 @@ class Policies:
     def __init__(
         self, files: ModelFiles, model: Any, measured: Measured, forms: tuple[str, ...], drafters: Sequence[Path] = ()
     ) -> None:
-        """forms: what drafts may read but the model's own weights; drafters: the folders of some of them."""
+        """forms: what drafts may read but the model's own matrices; drafters: the folders of some of them."""
         self.n_layers = int(model.config["num_layers"])
         self._forms = forms
         self._config, self._shares, self._measured = model.config, model.copy_shares, measured
@@ -61,7 +60,7 @@ class Policies:
         device = "-".join([model.device, model.isa, str(model.threads), *forms])
         self._file = LearnedFile([files, *drafters], model.dtype, device)
         self._saved: dict[str, tuple[DraftSpec, float]] = {}
-        self._planner_saved = -_SAVE
+        self._planner_saved = -SAVE
 
     def take(self, o: GenerateOptions, skips: tuple[DraftSpec, ...]) -> Policy:
         """One text's, until it is given back. `skips`: none where nothing is skipped, so that no plan drafts."""
@@ -102,7 +101,7 @@ class Policies:
         if not self._lasting(o, optimizer) or not optimizer.domains.known:
             return
         before, at = self._saved.get(kind, (None, 0.0))
-        if before != optimizer.current.skip or now - at > _SAVE:
+        if before != optimizer.current.skip or now - at > SAVE:
             self._saved[kind] = (optimizer.current.skip, now)
             self._file.save(kind, optimizer.state())
 
@@ -115,7 +114,7 @@ class Policies:
     def keep_planner(self, engine: Any) -> None:
         """A text of an engine's has ended."""
         now = monotonic()
-        if self._file.enabled and now - self._planner_saved > _SAVE:
+        if self._file.enabled and now - self._planner_saved > SAVE:
             self._planner_saved = now
             self._file.save(_PLANNER, engine.state())
 
@@ -124,7 +123,7 @@ class Policies:
         self._prices = SublayerPrices(self._config, self._shares)
         self._kept.clear()
         self._saved.clear()
-        self._planner_saved = -_SAVE
+        self._planner_saved = -SAVE
 
     def _optimizer(self, o: GenerateOptions, rule: TreeRule | None) -> Optimizer:
         if o.assistant_early_exit == "auto":

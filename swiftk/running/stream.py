@@ -200,10 +200,12 @@ def explain(turn: Any, round_line: str, spell: Callable[[int], str]) -> str:
 
 
 @lru_cache(256)
-def _made(attn: tuple[int, ...], mlp: tuple[int, ...], exit_layer: int, weights: tuple[str, ...]) -> DraftSpec:
-    return DraftSpec(attn, mlp, None if exit_layer < 0 else exit_layer, weights or "own")
+def _made(
+    attn: tuple[int, ...], mlp: tuple[int, ...], exit_layer: int, weights: tuple[str, ...], trimmed: bool
+) -> DraftSpec:
+    return DraftSpec(attn, mlp, None if exit_layer < 0 else exit_layer, weights or "own", trimmed)
 
 
 def _skip(plan: Any) -> DraftSpec:
     """The set of a native plan."""
-    return _made(tuple(plan.attn), tuple(plan.mlp), plan.exit_layer, tuple(plan.weights))
+    return _made(tuple(plan.attn), tuple(plan.mlp), plan.exit_layer, tuple(plan.weights), plan.trimmed)

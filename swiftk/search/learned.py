@@ -1,5 +1,5 @@
-"""Statistics of drafting with a model, kept from one process to the next: a small JSON file per model, dtype
-and device in the user's cache folder. SWIFTK_LEARNED=0 neither reads nor writes any."""
+"""Statistics of a model, kept from one process to the next: small JSON files in the user's cache folder.
+SWIFTK_LEARNED=0 neither reads nor writes any."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from ..files.model_files import ModelFiles, open_model_files
 
 _log = logging.getLogger("swiftk")
 _FORMAT = "swiftk learned 1"
+SAVE = 30.0  # seconds between two writes of what changes all the time
 
 
 class LearnedFile:
-    """The file of one model, and the drafters beside it, on one device."""
+    """The file of one model, and the drafters beside it. of: what it is true of, a dtype and a device."""
 
-    def __init__(self, models: Sequence[str | os.PathLike[str] | ModelFiles], dtype: str, device: str) -> None:
+    def __init__(self, models: Sequence[str | os.PathLike[str] | ModelFiles], *of: str) -> None:
         self.enabled = os.environ.get("SWIFTK_LEARNED", "1") != "0"
         names = "-".join(open_model_files(one).fingerprint for one in models)
-        self.path = cache_folder() / "learned" / f"{names}-{dtype}-{device}.json"
+        self.path = cache_folder() / "learned" / f"{'-'.join([names, *of])}.json"
         self._states: dict[str, Any] | None = None
 
     def load(self, kind: str) -> Any:

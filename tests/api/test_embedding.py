@@ -99,6 +99,7 @@ def run(host, *arguments):
         ({"skip": "1,2"}, "plan"),
         ({"weights": "int4"}, "plan"),
         ({"weights": "upper", "dtype": "float16"}, "plan"),
+        ({"vocab": ",".join(str(token) for token in range(300) if token % 3)}, "plan"),
         ({"drafter": "recycle"}, "recycle"),
     ],
     ids=str,

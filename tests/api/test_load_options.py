@@ -22,6 +22,7 @@ GIVEN = {  # option: as a command line gives it, and what load() is called with
     "draft_weights": ("int4,int8", "int4,int8"),
     "drafter": ("folder", ["folder"]),
     "drafter_pack": ("file", ["file"]),
+    "draft_vocab": ("words.txt", "words.txt"),
     "draft_memory": ("512MiB", "512MiB"),
     "max_sequences": ("5", 5),
     "kv_memory": ("1.5GB", "1.5GB"),
@@ -37,7 +38,10 @@ REST = {  # what a command wants besides, and what of load() it has no choice in
     "check": (("demo",), set()),
     "doctor": ((), set()),
     "bench": (("demo",), set()),
-    "tune": (("demo", "--out", "card.json"), {"draft_weights", "draft_memory", "drafter", "drafter_pack"}),
+    "tune": (
+        ("demo", "--out", "card.json"),
+        {"draft_weights", "draft_memory", "draft_vocab", "drafter", "drafter_pack"},
+    ),
 }
 
 

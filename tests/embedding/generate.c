@@ -73,6 +73,7 @@ static swiftk_status configure(swiftk_session* session, int argc, char** argv) {
   skip.attn = skip.mlp = layers;
   skip.n_attn = skip.n_mlp = parse_ids(option(argc, argv, "skip", ""), layers);
   skip.weights = option(argc, argv, "weights", NULL);
+  skip.trimmed = *option(argc, argv, "vocab", "") != 0;
   return swiftk_session_set_skip(session, &skip);
 }
 
@@ -107,6 +108,9 @@ int main(int argc, char** argv) {
   params.device = option(argc, argv, "device", NULL);
   params.pack = option(argc, argv, "pack", NULL);
   params.draft_weights = option(argc, argv, "weights", NULL);
+  int32_t vocab[MAX_IDS];
+  params.n_draft_tokens = parse_ids(option(argc, argv, "vocab", ""), vocab);
+  params.draft_tokens = vocab;
   swiftk_model* model;
   if (report(swiftk_model_load(argv[1], &params, &model)) != SWIFTK_OK) return 1;
 

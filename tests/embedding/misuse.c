@@ -33,6 +33,13 @@ static void check_loading(const char* dir) {
   params.threads = -1;
   CHECK_BAD(swiftk_model_load(dir, &params, &model));
   params.threads = 0;
+  params.n_draft_tokens = 1;
+  CHECK_BAD(swiftk_model_load(dir, &params, &model)); /* one token, at null */
+  const int32_t token = -1;
+  params.draft_tokens = &token;
+  CHECK_BAD(swiftk_model_load(dir, &params, &model));
+  CHECK(strstr(swiftk_last_error(), "token -1"));
+  params.n_draft_tokens = 0;
   int calls = 0;
   params.progress = refuse;
   params.user = &calls;
@@ -130,6 +137,9 @@ static void check_options(swiftk_session* session, int32_t vocab) {
   CHECK_BAD(swiftk_session_set_skip(session, &skip));
   skip.weights = "";
   CHECK_BAD(swiftk_session_set_skip(session, &skip));
+  skip.weights = NULL;
+  skip.trimmed = 1;
+  CHECK_BAD(swiftk_session_set_skip(session, &skip)); /* no trimmed head was loaded */
 
   const int32_t outside[] = {0, vocab}, negative[] = {-1};
   CHECK_BAD(swiftk_generate(session, outside, 2, NULL, NULL, NULL));

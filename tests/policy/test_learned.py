@@ -62,7 +62,7 @@ def test_forget_starts_from_the_file_again(kept, weights):
     assert lm.generate(PROMPT, **OPTIONS).stats.plain_tokens_per_second
 
 
-PLAN = {"skip": [[], [], -1, ["int4"]], "price": 0.3, "counts": [1.0] * 176}
+PLAN = {"skip": [[], [], -1, ["int4"], False], "price": 0.3, "counts": [1.0] * 176}
 
 
 @pytest.mark.parametrize("weights", ["auto", *exhaustive("own")])

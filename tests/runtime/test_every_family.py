@@ -9,20 +9,22 @@ from swiftk import _core
 from swiftk.testing import FAMILIES, make_tiny
 
 PROMPT = [int(t) for t in np.random.default_rng(5).integers(3, 300, 21)]
-# (attention layers, MLP layers, exit layer, weights)
+# (attention layers, MLP layers, exit layer, weights, whether the head is trimmed)
 DRAFTS = {
     "skip": ((1,), (2,), -1, []),
     "exit": ((), (), 2, []),
     "int4": ((), (), -1, ["int4"]),
     "int3, skip": ((2,), (), -1, ["int3"]),
+    "trimmed head": ((), (), -1, [], True),
 }
+SOME = [token for token in range(300) if token % 8]
 LAYERS, SAMPLED = 4, {"temperature": 0.8, "top_p": 0.9, "seed": 5}
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
 def model(request, tiny_dir):
     folder = tiny_dir(request.param, layers=LAYERS)
-    return _core.Model(str(folder), threads=1, draft_weights="int4,int3")
+    return _core.Model(str(folder), threads=1, draft_weights="int4,int3", draft_tokens=SOME)
 
 
 @pytest.mark.parametrize("sampling", [{}, SAMPLED], ids=["greedy", "sampled"])
