@@ -26,11 +26,14 @@ NOTES = (
     "Texts are compared with swiftk's plain decoding of the same file. llama.cpp rounds activations as swiftk "
     "does, but sums in another order. The speed of a prompt is its number of tokens over the time to the first "
     "token, the best of three. The long prompt has 2,000 tokens, of the published models 4,096. Each engine runs in a "
-    "process of its own, and they take turns text by text."
+    "process of its own, and they take turns text by text. The trimmed head, which drafts may read beside the whole "
+    "one, has the tokens of other questions of the same kinds, and of how the model goes on with them."
 )
 KINDS = ("q8_0", "q6_k", "q4_k_m", "q4_0")
 LENGTHS, LONGER = (512, 2000), (512, 4096)  # of prompts; the toy has 2,048 positions
 TRIES = 3
+TRIMMED = "swiftk, trimmed head"
+DRAFTED = ("swiftk, default", TRIMMED)
 # Spec-Bench's 13 categories: eight are mt-bench's.
 CHATS = {"mt-bench": 8, "translation": 1, "summarization": 1, "qa": 1, "math_reasoning": 1, "rag": 1}
 
@@ -47,16 +50,19 @@ def questions(path: Path, count: int, chats: bool) -> list[Text]:
     return found
 
 
-def files(study: Study) -> dict[str, tuple[str, list[Text], tuple[int, ...]]]:
-    """By name: a file, the texts that its model continues, and the lengths of prompts."""
+def files(study: Study) -> dict[str, tuple[str, list[Text], tuple[int, ...], list[Text]]]:
+    """By name: a file, the texts that its model continues, the lengths of prompts, and other texts, whose tokens a
+    trimmed head has."""
     problems = study.texts("gsm8k")
     kinds, some = KINDS[: 1 if study.quick else None], 1 if study.quick else None
-    found = {f"toy, {kind}": (quantised(study, kind), problems, LENGTHS[:some]) for kind in kinds}
+    found = {f"toy, {kind}": (quantised(study, kind), problems, LENGTHS[:some], []) for kind in kinds}
     for label, name, chats in (("SmolLM2, Q4_1", "smollm2", True), ("Gemma 3 270M, Q4_K_M", "gemma3", False)):
         published = MODELS[name].path
         if published.is_file():
-            asked = questions(published, 2 if chats else 1, chats)[: 2 if study.quick else None]
-            found[label] = (str(published), asked, LONGER[:some])
+            few = 2 if study.quick else None
+            asked = questions(published, 2 if chats else 1, chats)
+            others = [] if chats else [one for one in questions(published, 3, chats) if one not in asked]
+            found[label] = (str(published), asked[:few], LONGER[:some], others[:few])
         else:
             fetch = "`python -m bench.published` fetches it"
             study.results.notes.append(f"left out: {label} ({published} is missing; {fetch})")
@@ -78,13 +84,20 @@ def prompts(study: Study, peers: Mapping[str, Any], path: str, lengths: Sequence
     return {name: [length / took for length, took in zip(lengths, times)] for name, times in best.items()}
 
 
+def used(study: Study, make: Any, texts: Sequence[Text]) -> list[int]:
+    """Tokens of these, and of how the model goes on with them."""
+    with make(threads=study.threads) as peer:
+        answers = [peer.ask("generate", prompt=text.prompt, count=study.tokens)["tokens"] for text in texts]
+    return sorted({token for text, answer in zip(texts, answers) for token in (*text.prompt, *answer)})
+
+
 def main() -> None:
     study = Study("quantised", __doc__, instances=8, tokens=128, options=PYTHON_LLAMA)
     try:
         chosen = files(study)
     except Missing as error:
         raise SystemExit(f"[quantised] needs llama.cpp, whose quantiser makes the files: {error}") from None
-    for name, (path, texts, lengths) in chosen.items():
+    for name, (path, texts, lengths, others) in chosen.items():
         peers = {
             "swiftk, default": partial(Peer, "swiftk", model=path),
             "swiftk, plain": partial(
@@ -94,18 +107,22 @@ def main() -> None:
                 Peer, "llama_cpp", study.given.python_llama, path=path, context=max(2048, lengths[-1] + 8)
             ),
         }
+        if others:
+            peers[TRIMMED] = partial(
+                Peer, "swiftk", model=path, loading={"draft_vocab": used(study, peers["swiftk, default"], others)}
+            )
         reads: list[dict[str, float]] = []
         with peers["swiftk, plain"](threads=study.threads) as peer:
             reads.append(peer.ask("sizes"))
         found, notes = side_by_side(study, peers, texts, name)
         with peers["swiftk, plain"](threads=study.threads) as peer:
             reads.append(peer.ask("sizes"))
-        speeds = prompts(study, {way: peers[way] for way in found if way != "swiftk, default"}, path, lengths)
+        speeds = prompts(study, {way: peers[way] for way in found if way not in DRAFTED}, path, lengths)
         plain, theirs = found["swiftk, plain"], summed(found["llama.cpp"])["rate"] if "llama.cpp" in found else None
         for way, answers in found.items():
             row = {"part": name, "way": way, **summed(answers), "equal": equal(answers, plain)}
             row |= {"over": row["rate"] / theirs if theirs else None, "bytes": reads[0]["bytes"]}
-            if way != "swiftk, default":
+            if way not in DRAFTED:
                 row["share"] = row["rate"] * row["bytes"] * len(reads) / sum(one["reads"] for one in reads)
                 row |= dict(zip(("prompt", "long_prompt"), speeds[way]))
             study.rows.append(row)
