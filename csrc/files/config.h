@@ -50,7 +50,7 @@ const Json* text_model(const Json& object);
 Config layer_config(const Json& object);
 
 // Whether layers compute what LLaMA's do, perhaps with biases, windows and norms of heads: all that kernels of a GPU
-// and training know.
+// know.
 bool like_llama(const Config&);
 // The rotary table of a head's layers beside a model, whose heads have so many values: the model's, where their layers
 // are alike, else one of its theta without scaling.

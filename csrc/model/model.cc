@@ -61,8 +61,8 @@ const Weights& Model::stored(Format form) const {
 KernelShape kernel_shape(const ModelFiles& files, const std::string& dtype) {
   const Config c = files.config();
   if (dtype == "auto") {
-    const std::string first = files.names().layer(0) + files.names().q + ".weight";
-    return {c, element_of(files.tensors().get(first, {int64_t{c.H} * c.d, c.D}).encoding)};
+    const std::string first = files.names().layer(0) + files.names().o + ".weight";  // which no family fuses
+    return {c, element_of(files.tensors().get(first, {c.D, int64_t{c.H} * c.d}).encoding)};
   }
   const std::optional<DType> type = dtype_named(dtype);
   if (!type) fail(Status::InvalidArgument, "[dtype] got '" + dtype + "', want float32, bfloat16 or float16");

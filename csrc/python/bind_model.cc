@@ -28,22 +28,44 @@ DType full_dtype(const std::string& name) {
   fail(Status::InvalidArgument, "[dtype] got '" + name + "', want float32, bfloat16 or float16");
 }
 
+constexpr const char* name_of(QkNorm over) {
+  constexpr const char* kOver[] = {"heads", "rotated heads", "whole"};
+  return kOver[static_cast<int>(over)];
+}
+
+// A rotary table, with the number of positions from the first on that turn alike in every text; 0: all do.
+py::dict rope_dict(const Rope& rope) {
+  const bool changes = rope.type == Rope::Type::Dynamic || rope.type == Rope::Type::Long || rope.query_beta != 0;
+  return py::dict("frequencies"_a = frequencies(rope), "scale"_a = rope.scale,
+                  "alike"_a = changes ? rope.original_max_position : 0);
+}
+
+py::dict layer_dict(const LayerConfig& layer) {
+  return py::dict("activation"_a = layer.activation == Activation::Silu ? "silu" : "gelu_tanh", "rope"_a = layer.rope,
+                  "attention_scale"_a = layer.attention_scale, "soft_cap"_a = layer.soft_cap,
+                  "residual_scale"_a = layer.residual_scale);
+}
+
 py::dict config_dict(const Config& c) {
   std::vector<int> window;
   for (const LayerConfig& layer : c.layers) window.push_back(layer.window);
+  py::list layers, ropes;
+  for (const LayerConfig& layer : c.layers) layers.append(layer_dict(layer));
+  for (const Rope& rope : c.ropes) ropes.append(rope_dict(rope));
   return py::dict("model_type"_a = c.family->model_type, "hidden_size"_a = c.D, "num_layers"_a = c.L,
                   "num_heads"_a = c.H, "num_kv_heads"_a = c.n_kv, "head_dim"_a = c.d, "ffn"_a = c.F,
                   "vocab_size"_a = c.V, "max_position"_a = c.max_position, "window"_a = window,
                   "tied_head"_a = c.tied_head, "rope_theta"_a = c.ropes[0].theta, "norm_offset"_a = c.norm_offset,
                   "logit_scale"_a = c.logit_scale, "logit_soft_cap"_a = c.logit_soft_cap,
-                  "like_llama"_a = like_llama(c), "dtype"_a = c.dtype);
+                  "like_llama"_a = like_llama(c), "dtype"_a = c.dtype, "embedding_scale"_a = c.embedding_scale,
+                  "norm_over"_a = name_of(c.qk_norm_over), "paired"_a = c.paired, "fused"_a = c.fused_qkv,
+                  "layers"_a = layers, "ropes"_a = ropes);
 }
 
 // The table of families, by model_type.
 py::dict family_dicts() {
   constexpr const char* kBiases[] = {"never", "if asked", "unless denied", "always"};
   const auto bias = [&](const Bias& b) { return py::make_tuple(kBiases[static_cast<int>(b.when)], b.field); };
-  constexpr const char* kOver[] = {"heads", "rotated heads", "whole"};
   py::dict all;
   for (const Family& f : families()) {
     all[f.model_type] = py::dict(
@@ -52,7 +74,7 @@ py::dict family_dicts() {
         "o_bias"_a = bias(f.o_bias), "mlp_bias"_a = bias(f.mlp_bias), "fused"_a = f.fused,
         "norm_offset"_a = f.norm_offset,
         "scaled_by_width"_a = f.scalars == Scalars::Width || f.scalars == Scalars::WidthAndCaps,
-        "norm_over"_a = kOver[static_cast<int>(f.qk_norm)],
+        "norm_over"_a = name_of(f.qk_norm),
         "norms"_a = py::dict("attn"_a = f.norms.attn, "attn_after"_a = f.norms.attn_after, "mlp"_a = f.norms.mlp,
                              "mlp_after"_a = f.norms.mlp_after, "q"_a = f.norms.q, "k"_a = f.norms.k));
   }

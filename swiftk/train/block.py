@@ -116,7 +116,7 @@ class BlockDrafter(DraftVocab):
             self.set_ids(ids, s.V)
         self.markov_head = Markov(s.V, s.V if ids is None else len(ids), rank) if rank else None
         self.confidence_head = Confidence(s.D + rank) if confident else None
-        self.rotary = Rotary(s)
+        self.rotary = Rotary(s.ropes[0])
 
     def forward(
         self,

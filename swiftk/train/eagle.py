@@ -77,7 +77,7 @@ class Unrolled(nn.Module):
     def __init__(self, s: Shape) -> None:
         super().__init__()
         self.shape = s
-        self.rotary = Rotary(s)
+        self.rotary = Rotary(s.ropes[0])
 
     @torch.no_grad()
     def randomize(self, seed: int) -> None:

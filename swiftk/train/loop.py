@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from . import trainer, weights
-from .model import Llama, initialize
+from .model import Decoder, initialize
 from .plot import plot
 from .prepare import Run, prepare, start
 from .progress import Display, tokenizing
@@ -40,7 +40,7 @@ class ModelTrainer(trainer.Trainer):
         layers, schedule = self.shape.L, s.dropout_schedule or "constant"
         self.recipe = Recipe(layers, s.steps, s.p_max, s.e_scale, s.curriculum, s.rotation or layers - 1, schedule)
         self.device = device(s.device)
-        self.model = Llama(self.shape, s.recompute, s.compile).to(self.device)
+        self.model = Decoder(self.shape, s.recompute, s.compile).to(self.device)
         super().__init__(run.folder, s, display, self.model)
         exits = [f"exit_{layer + 1}" for layer in range(layers)]
         self.tables(exits, exits)

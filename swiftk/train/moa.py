@@ -6,6 +6,7 @@ Modules are named as tensors in its authors' checkpoints. csrc/heads/moa.cc is t
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..errors import InvalidArgument, UnsupportedModel
+from ..errors import InvalidArgument
 from .drafter_settings import DrafterSettings
 from .frozen import Frozen
-from .model import Attention, Mlp, Norm, Rotary, rotate
+from .model import Attention, Layer, Mlp, Norm, Rotary, rotate
 from .running import autocast
-from .shape import Shape
+from .shape import Rope, Shape, read_shape
 
 _OBSERVED = (6, 15)  # tokens between those whose states are seen again: from, below; the authors'
 
@@ -47,7 +48,7 @@ class MoaLayer(nn.Module):
         self.self_attn = CrossAttention(s)
         self.post_attention_layernorm = Norm(s.D, s.eps)
         self.mlp = Mlp(s)
-        self.rotary = Rotary(s)
+        self.rotary = Rotary(s.ropes[0])
 
     def forward(self, x: Tensor, places: Tensor, visible: Tensor | None = None, other: Tensor | None = None) -> Tensor:
         """places [T]: positions of rows."""
@@ -55,6 +56,21 @@ class MoaLayer(nn.Module):
         seen = normed if other is None else self.input_layernorm(other)
         x = x + self.self_attn(normed, seen, self.rotary(places), visible)
         return x + self.mlp(self.post_attention_layernorm(x))
+
+
+class Behind(nn.Module):
+    """A layer of the model, over rows that see what they are asked to."""
+
+    def __init__(self, whole: Shape, index: int) -> None:
+        super().__init__()
+        its = whole.layers[index]
+        self.layer = Layer(whole, its)
+        self.rotary = None if its.rope is None else Rotary(whole.ropes[its.rope])
+
+    def forward(self, x: Tensor, places: Tensor, visible: Tensor) -> Tensor:
+        """x [B, T, D]; places [T]: positions of rows; visible [B, 1, T, T]."""
+        mask = torch.zeros(visible.shape, device=x.device).masked_fill(~visible, -torch.inf)
+        return self.layer(x, self.rotary and self.rotary(places), mask)
 
 
 class MoaDrafter(nn.Module):
@@ -98,16 +114,12 @@ class Moa:
         self.settings, self.model, self.shape, self.places = s, model, shape, s.ahead
         self.module = MoaDrafter(*shapes_of(shape, model))
         self.module.unmixed = s.unmixed
-        if s.target_layers and not model.settings["like_llama"]:
-            raise UnsupportedModel(
-                f"[train] --target-layers is {s.target_layers}; layers of a {model.settings['model_type']} are not "
-                "trained through, want 0"
-            )
         first = shape.L - s.target_layers
         self._read = model.taps(sorted({first - 1, shape.L - 1}), s.context + 1).read_kv
         self.norm = Norm(shape.D, shape.eps).to(model.device).requires_grad_(False)
         self.norm.weight.copy_(model.norm)
-        self.behind = [self._layer(layer) for layer in range(first, shape.L)]
+        whole = read_shape(Path(s.target or ""), s.context) if s.target_layers else shape
+        self.behind = [self._layer(layer, whole) for layer in range(first, shape.L)]
 
     @staticmethod
     def check(s: DrafterSettings, shape: Shape) -> None:
@@ -171,11 +183,11 @@ class Moa:
             "torch_dtype": "bfloat16",
         }
 
-    def _layer(self, index: int) -> MoaLayer:
-        layer = MoaLayer(self.shape)
-        named = {name: self.model.tensor(f"model.layers.{index}.{name}") for name in layer.state_dict()}
-        layer.load_state_dict(named)
-        return layer.to(self.model.device).requires_grad_(False)
+    def _layer(self, index: int, whole: Shape) -> Behind:
+        behind = Behind(whole, index)
+        named = {name: self.model.tensor(f"model.layers.{index}.{name}") for name in behind.layer.state_dict()}
+        behind.layer.load_state_dict(named)
+        return behind.to(self.model.device).requires_grad_(False)
 
     def states(self, batch: np.ndarray, last: np.ndarray, staircase: np.ndarray | None = None) -> tuple[States, States]:
         """The drafter's and the model's. last [B, T]: up to where each token sees states; staircase [B]: whose tokens
@@ -211,8 +223,8 @@ def shapes_of(s: Shape, model: Frozen) -> tuple[Shape, Shape, Shape]:
     heads = s.H if wide % (2 * s.H) == 0 else 2 * s.n_kv
     plain = replace(s, L=1, F=_units(s.D), qkv_bias=False, o_bias=False, mlp_bias=False, qk_norm=False)
     tokens = replace(plain, n_kv=s.n_kv // 2 if s.n_kv % 2 == 0 else s.n_kv)
-    turns = tuple(model.frequencies(wide // heads))
-    states = replace(plain, D=wide, H=heads, d=wide // heads, F=_units(wide), inv_freq=turns)
+    turns = (Rope(tuple(model.frequencies(wide // heads)), s.ropes[0].scale),)
+    states = replace(plain, D=wide, H=heads, d=wide // heads, F=_units(wide), ropes=turns)
     return tokens, states, tokens
 
 

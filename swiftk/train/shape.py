@@ -2,14 +2,49 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from .. import _core
-from ..errors import InvalidArgument, UnsupportedModel
+from ..errors import InvalidArgument
 from ..files.model_files import open_model_files
 from .settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Rope:
+    """A rotary table."""
+
+    inv_freq: tuple[float, ...]  # of the pairs that turn
+    scale: float = 1.0  # of cosines and sines
+
+
+@dataclass(frozen=True, slots=True)
+class LayerShape:
+    """What one layer of a family computes otherwise than another."""
+
+    activation: str = "silu"  # or "gelu_tanh"
+    rope: int | None = 0  # which of the tables; None: no positions
+    attention_scale: float | None = None  # None: 1 / sqrt(d)
+    soft_cap: float = 0.0  # of scores; 0: none
+    residual_scale: float = 1.0
+
+
+USUAL = LayerShape()  # LLaMA's
+
+
+@dataclass(frozen=True, slots=True)
+class Norms:
+    """A layer's norms by their names in checkpoints, over what a sublayer reads and what it adds, and of q and k; None:
+    it has none."""
+
+    attn: str | None = "input_layernorm"
+    attn_after: str | None = None
+    mlp: str | None = "post_attention_layernorm"
+    mlp_after: str | None = None
+    q: str = "self_attn.q_norm"
+    k: str = "self_attn.k_norm"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,46 +64,59 @@ class Shape:
     o_bias: bool
     mlp_bias: bool
     qk_norm: bool
-    inv_freq: tuple[float, ...]  # [d / 2] rotary frequencies
-    rope_scale: float = 1.0  # of their cosines and sines
+    ropes: tuple[Rope, ...]
+    layers: tuple[LayerShape, ...] = ()  # of a model to train [L]
+    norms: Norms = Norms()
+    norm_offset: float = 0.0  # added to the weights of norms
+    norm_over: str = "heads"  # those of q and k; or "rotated heads", or "whole"
+    paired: bool = False  # rotary pairs lie side by side
+    fused: bool = False  # q, k and v are one tensor; gate and up are
+    embedding_scale: float = 1.0
+    logit_scale: float = 1.0
+    logit_soft_cap: float = 0.0  # 0: none
 
 
 def read_shape(folder: Path, context: int) -> Shape:
-    """The shape of a model to train. Refuses what the runtime refuses, layers that are unlike LLaMA's, and texts longer
-    than where the model's mathematics changes with length.
+    """The shape of a model to train. Refuses what the runtime refuses, and texts longer than where the model's
+    mathematics changes with length.
 
-    Within that length sliding windows see everything and dynamic rope does not scale, so neither is implemented here.
+    Within that length sliding windows see everything and rotary tables do not scale, so neither is implemented here.
     """
     config = _core.read_config(str(folder))
-    if not config["like_llama"]:
-        raise UnsupportedModel(
-            f"[train] layers of a {config['model_type']} are not trained (supported: those of llama, mistral, qwen2, "
-            "qwen3); heads for it are: `python -m swiftk.train drafter`"
-        )
-    windows = [window for window in config["window"] if window]
-    return target_shape(folder, context, min([_positions(folder), *windows]))
+    family = _core.families()[config["model_type"]]
+    alike = [rope["alike"] for rope in config["ropes"]]
+    shape = target_shape(folder, context, min([_positions(folder), *filter(None, [*config["window"], *alike])]))
+    names = {which: name for which, name in family["norms"].items() if name or which not in "qk"}
+    same = ("norm_offset", "norm_over", "paired", "fused", "embedding_scale", "logit_scale", "logit_soft_cap")
+    layers = [{**its, "rope": None if its["rope"] < 0 else its["rope"]} for its in config["layers"]]
+    return replace(
+        shape,
+        ropes=tuple(Rope(tuple(rope["frequencies"]), rope["scale"]) for rope in config["ropes"]),
+        layers=tuple(LayerShape(**its) for its in layers),
+        norms=Norms(**names),
+        **{name: config[name] for name in same},
+    )
 
 
 def target_shape(folder: Path, context: int, reach: int | None = None) -> Shape:
     """The shape of a model that heads are trained for; their own layers are LLaMA's, whatever the model's are."""
     native = _core.kernel_shape(str(folder), "float32")  # reads config.json alone: there may be no weights yet
+    config = _core.read_config(str(folder))
     reach = reach or _positions(folder)
     if context > reach:
         raise InvalidArgument(f"[train] --context is {context}, want at most {reach}, the reach of the model")
-    flags = {name: native[name] for name in ("qkv_bias", "o_bias", "mlp_bias", "qk_norm", "eps")}
     turns, scale = _core.frequencies(str(folder), native["HD"])
     return Shape(
-        L=_core.read_config(str(folder))["num_layers"],
+        L=config["num_layers"],
         D=native["D"],
         H=native["H"],
         n_kv=native["KV"],
         d=native["HD"],
         F=native["F"],
         V=native["V"],
-        tied=_core.read_config(str(folder))["tied_head"],
-        inv_freq=tuple(turns),
-        rope_scale=scale,
-        **flags,
+        tied=config["tied_head"],
+        ropes=(Rope(tuple(turns), scale),),
+        **{name: native[name] for name in ("qkv_bias", "o_bias", "mlp_bias", "qk_norm", "eps")},
     )
 
 

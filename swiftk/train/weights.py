@@ -12,12 +12,12 @@ from ..errors import CheckpointError
 from ..files.model_files import open_model_files
 from ..files.safetensors_io import STORED, WEIGHTS, Stream, Tensor, decode, encode, read_file, write_file
 from .files import whole
-from .model import Llama
+from .model import Decoder
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")  # AdamW's names, and the state file's
 
 
-def load(model: Llama, folder: Path) -> None:
+def load(model: Decoder, folder: Path) -> None:
     """The weights of a checkpoint, whatever their dtype, as float32."""
     stored = open_model_files(folder).tensors()
     wanted = _fill(model.state_dict(), stored, folder)
@@ -36,7 +36,7 @@ def export(model: torch.nn.Module, folder: Path, dtype: str) -> None:
     )
 
 
-def save_state(path: Path, step: int, model: Llama, optimizer: torch.optim.Optimizer) -> None:
+def save_state(path: Path, step: int, model: Decoder, optimizer: torch.optim.Optimizer) -> None:
     """All that a run is besides its settings: the steps done, weights, and the optimizer's moments."""
     tensors = {"step": _stream(torch.tensor([float(step)]), "F32")}  # exact up to 2^24, the most steps
     for name, parameter in model.named_parameters():
@@ -46,7 +46,7 @@ def save_state(path: Path, step: int, model: Llama, optimizer: torch.optim.Optim
     _write(path, tensors)
 
 
-def load_state(path: Path, model: Llama, optimizer: torch.optim.Optimizer) -> int:
+def load_state(path: Path, model: Decoder, optimizer: torch.optim.Optimizer) -> int:
     """Fills both as save_state() found them and returns the steps done."""
     stored = read_file(path)
     step = _fill({"step": torch.zeros(1)}, stored, path)["step"]

@@ -22,7 +22,7 @@ from swiftk.train.tokens import read, windows
 
 torch = pytest.importorskip("torch")
 from swiftk.train import loop, running, weights  # noqa: E402
-from swiftk.train.model import Llama  # noqa: E402
+from swiftk.train.model import Decoder  # noqa: E402
 from swiftk.train.prepare import reopen  # noqa: E402
 from swiftk.train.shape import read_shape  # noqa: E402
 
@@ -196,7 +196,7 @@ def test_two_processes_do_not_share_a_run(finished):
 # The trained model.
 def test_the_runtime_decodes_what_was_trained(finished):
     """Greedy tokens of the runtime are the trainer's own best tokens; the config says how to end a text."""
-    model = Llama(read_shape(finished, SMALL.context))
+    model = Decoder(read_shape(finished, SMALL.context))
     weights.load(model, finished)
     lm = swiftk.load(finished, device="cpu")
     prompt = lm.tokenizer.encode("three four five")
@@ -209,12 +209,31 @@ def test_the_runtime_decodes_what_was_trained(finished):
     assert (config["bos_token_id"], config["eos_token_id"]) == (1, 2)
 
 
+@pytest.mark.parametrize("family", ["gemma2", "gemma3", "olmo3", "phi3", "ernie4.5", "hunyuan", "granite", "smollm3"])
+def test_models_of_other_families_go_on(corpus, tiny_dir, tmp_path, family):
+    """What was trained is other weights of the same model, which the runtime decodes as the trainer does."""
+    before = tiny_dir(family, dtype="float32")
+    changes = {name: getattr(Settings(), name) for name in NEW_MODEL}
+    folder = trained(tmp_path / "out", corpus, **changes, model=str(before), steps=6, context=16, batch=4)
+    model = Decoder(read_shape(folder, 16))
+    weights.load(model, folder)
+    first = Decoder(read_shape(before, 16))
+    weights.load(first, before)
+    assert not any(torch.equal(a, b) for a, b in zip(model.parameters(), first.parameters(), strict=True))
+    lm, prompt = swiftk.load(folder, device="cpu", dtype="float32"), [5, 9, 2, 7]
+    tokens = lm.generate(prompt, max_new_tokens=12, ignore_eos=True).tokens
+    with torch.no_grad():
+        (x,) = model.exits(torch.tensor([[*prompt, *tokens]]), [False] * (model.shape.L - 1) + [True])
+        best = model.head(x)[0].argmax(-1).tolist()
+    assert best[len(prompt) - 1 : -1] == list(tokens)
+
+
 def test_transformers_load_it(finished):
     transformers = pytest.importorskip("transformers")
     ids = torch.tensor(np.random.default_rng(1).integers(3, 290, (2, 20)))
     with torch.no_grad():
         theirs = transformers.AutoModelForCausalLM.from_pretrained(finished, dtype=torch.float32).eval()(ids).logits
-        model = Llama(read_shape(finished, SMALL.context))
+        model = Decoder(read_shape(finished, SMALL.context))
         weights.load(model, finished)
         (x,) = model.exits(ids, [False, False, False, True])
         assert (model.head(x) - theirs).abs().max() < 1e-4 * theirs.std()
@@ -225,7 +244,7 @@ def test_transformers_load_it(finished):
 @torch.no_grad()
 def agreement(folder):
     """Share of held-out tokens at which exit 2 and the model say the same next."""
-    model = Llama(read_shape(folder, SMALL.context))
+    model = Decoder(read_shape(folder, SMALL.context))
     weights.load(model, folder)
     held_out = read(folder / "training" / "tokens", SMALL.context, SMALL.held_out).valid
     batch = torch.from_numpy(windows(held_out, 31, range(0, 32 * 31, 31)))

@@ -7,26 +7,14 @@ import numpy as np
 import pytest
 
 from swiftk.errors import CheckpointError, InvalidArgument
-from swiftk.testing import make_tiny
+from swiftk.testing import FAMILIES, make_tiny
 from swiftk.train.recipe import Recipe, learning_rate
 from swiftk.train.settings import Settings
 
 torch = pytest.importorskip("torch")
 from swiftk.train import weights  # noqa: E402
-from swiftk.train.model import Llama  # noqa: E402
+from swiftk.train.model import Decoder  # noqa: E402
 from swiftk.train.shape import read_shape  # noqa: E402
-
-FAMILIES = [
-    "llama1",
-    "llama3.1",
-    "llama3.2",
-    "deepseek-coder",
-    "llama-dynamic",
-    "llama-bias",
-    "mistral",
-    "qwen2",
-    "qwen3",
-]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -111,7 +99,7 @@ def test_settings_name_what_is_wrong():
 
 # The model.
 def opened(folder, context=16, **options):
-    model = Llama(read_shape(folder, context), **options)
+    model = Decoder(read_shape(folder, context), **options)
     weights.load(model, folder)
     return model
 
@@ -134,7 +122,7 @@ def by_hand(model, ids, exit, runs):
     for sample, row in zip(ids, runs):
         x = model.model.embed_tokens(sample[None, :-1])
         for layer in [layer for layer in range(exit + 1) if row[layer]]:
-            x = model.model.layers[layer](x, model.rotary(torch.arange(x.shape[1])))
+            x = model.model.layers[layer](x, model.rotary[0](torch.arange(x.shape[1])))
         logits = model.head(x)[0].double()
         total += -(logits.log_softmax(-1)[torch.arange(len(logits)), sample[1:]]).mean().item()
     return total / len(ids)
