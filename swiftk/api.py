@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -229,7 +230,9 @@ class LM:
         self._drafter_words = {name: f"{name} ({kind}, {Path(path).name})" for name, kind, path in loaded}
         trimmed = (TRIMMED,) if model.draft_tokens else ()
         self._forms = (*model.copies, *DRAFTER_NAMES[: len(model.drafters)], *trimmed)
-        self._used = used if model.trimming_pays else None
+        self._used = used if model.trimming_pays and self._options.draft_vocab == "auto" else None
+        if self._used:
+            weakref.finalize(self, self._used.save)
         self._grammars = Grammars(tokenizer, int(model.config["vocab_size"]), defaults.eos_token_ids)
         self.policies = Policies(
             files, model, EngineMeasured(lambda: self._engine.native), self._forms, self._options.drafter
@@ -428,6 +431,8 @@ class LM:
         Running texts are cancelled."""
         self._engine.close()
         self.policies.forget()
+        if self._used:
+            self._used.forget()
 
     @property
     def _model(self) -> Any:
@@ -523,7 +528,7 @@ class LM:
                 self.policies.keep(o, optimizer)
             self.policies.give(policy)
             if self._used:
-                self._used.add(chain(ids.tolist(), (e.token for e in text.events)))
+                self._used.add(chain(ids[text.recorder.cached :].tolist(), (e.token for e in text.events)))
             self._report_fallbacks(engine)
             candidates = tuple(optimizer.trace) if optimizer else ()
             pieces = tuple(e.text for e in text.events)

@@ -80,8 +80,8 @@ typedef struct swiftk_load_params {
   /* Of keys and values: null or "auto" (the weights'; float16 where weights are in 8 bits or fewer), "float32",
    * "bfloat16" or "float16". It changes the texts. */
   const char* kv_dtype;
-  /* [n_draft_tokens], or null: tokens whose rows make up a trimmed vocabulary head, which drafts may read and which
-   * proposes no others. On a CPU alone. */
+  /* [n_draft_tokens], or null: tokens whose rows make up a trimmed vocabulary head. Drafts that read it propose these
+   * tokens alone. Needs a CPU. */
   const int32_t* draft_tokens;
   size_t n_draft_tokens;
 } swiftk_load_params;

@@ -16,6 +16,9 @@ Plan steps_of(const Model& model, const DraftSpec& skip) {
   if (skip.guided() && model.draft_models[*skip.draft_model]->opens) {
     fail(Status::Unsupported, "[plan] a block head proposes behind the text alone, it guides no other weights");
   }
+  if (skip.alone() && skip.trimmed) {
+    fail(Status::InvalidArgument, "[plan] a draft model that drafts alone has a head of its own, want trimmed off");
+  }
   return skip.alone() ? Plan{} : compile_plan(model, skip);
 }
 

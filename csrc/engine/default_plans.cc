@@ -7,12 +7,10 @@
 namespace swiftk {
 namespace {
 
-// Bytes that a step of the plan reads, as if all elements of a form took as many.
+// Bytes that a step of the plan reads of whole forms, as if all matrices of the model's own had elements of one byte.
 double bytes_read(const Model& m, const Plan& plan) {
-  double read = 0, all = elements(m.own.head);
-  for (const LayerWeights& w : m.own.layers) all += elements(w);
-  const auto add = [&](const Weights& form) {
-    const double share = static_cast<double>(form.read_bytes) / all;
+  double read = 0;
+  const auto add = [&](const Weights& form, double share) {
     for (const Step& step : plan.steps) {
       if (step.weights != &form.layers[step.layer]) continue;
       const LayerWeights& w = *step.weights;
@@ -21,9 +19,11 @@ double bytes_read(const Model& m, const Plan& plan) {
     }
     if (plan.head == &form.head) read += share * elements(form.head);
   };
-  add(m.own);
-  for (const Weights& copy : m.copies) add(copy);
-  return plan.tokens.empty() ? read : read + static_cast<double>(bytes_of(m.trimmed.weight));
+  add(m.own, 1);
+  for (const Weights& copy : m.copies) {
+    add(copy, static_cast<double>(copy.read_bytes) / static_cast<double>(m.own.read_bytes));
+  }
+  return read;
 }
 
 }  // namespace
@@ -32,10 +32,9 @@ double bytes_read(const Model& m, const Plan& plan) {
 int offer_plan(Planner& planner, const Model& m, const DraftSpec& skip, bool for_all, std::span<const InUse> texts) {
   auto plan = std::make_shared<DraftPlan>(m, skip);
   double price = skip.alone() ? 0 : bytes_read(m, plan->steps) / bytes_read(m, compile_plan(m, {}));
-  if (skip.draft_model) {
-    const DraftModel& draft_model = *m.draft_models[*skip.draft_model];
-    price += static_cast<double>(draft_model.read_bytes) / static_cast<double>(m.own.read_bytes);
-  }
+  const double own = static_cast<double>(m.own.read_bytes);
+  if (skip.trimmed) price += static_cast<double>(m.trimmed.bytes) / own;
+  if (skip.draft_model) price += static_cast<double>(m.draft_models[*skip.draft_model]->read_bytes) / own;
   const bool whole = !skip.alone() && skip.attn.empty() && skip.mlp.empty() && skip.exit_layer < 0;
   return planner.offer(std::move(plan), price, whole ? kWhole : skip.alone() ? kHead : kThinned, for_all, texts);
 }

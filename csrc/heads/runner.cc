@@ -1,7 +1,8 @@
 #include "heads/runner.h"
-#include "run/logits.h"
 
 #include <algorithm>
+
+#include "run/logits.h"
 
 namespace swiftk {
 namespace {

@@ -72,8 +72,8 @@ class Loader {
     }
     if (model_.ops->device) cuda::check_pack(*model_.ops, shape_);
     own_form_ = model_.own.format = by_parts() ? most_common() : format_of(model_.dtype);
-    drafts_ ? choose_form() : choose_copies();
     choose_tokens();
+    drafts_ ? choose_form() : choose_copies();
     if (options_.survey) return measure();
     total_ = jobs_.bytes + (copies_embedding() ? jobs_.embedding.bytes : 0);
     for (const MatrixJob& job : jobs_.matrices) {
@@ -232,9 +232,7 @@ class Loader {
       copy.read_bytes = copy.bytes + shared_bytes();
     }
     if (own_form_ == Format::Planes) model_.copies.push_back(upper_of(model_.own));
-    for (const MatrixJob& job : jobs_.matrices) {
-      if (job.head() && trims()) model_.trimmed.bytes = packed_bytes(describe_trimmed(job));
-    }
+    model_.trimmed.bytes = trimmed_bytes();
   }
 
   // Out of the page cache: all that is made of them is made.
@@ -388,7 +386,8 @@ class Loader {
   void choose_copies() {
     const Ops& ops = *model_.ops;
     const size_t have = ops.device ? cuda::free_memory(*ops.device) : available_memory();
-    const size_t own = converted_ ? 0 : bytes_of({}) + (copies_embedding() ? jobs_.embedding.bytes : 0);
+    const size_t own =
+        (converted_ ? 0 : bytes_of({}) + (copies_embedding() ? jobs_.embedding.bytes : 0)) + trimmed_bytes();
     if (!ops.device) check_memory("the weights", own, have);
     const std::string& asked = draft_weights_;
     if (asked.empty() || asked == "own") return;
@@ -424,9 +423,8 @@ class Loader {
 
   void choose_tokens() {
     if (drafts_) return;
-    const auto whole = std::find_if(jobs_.matrices.begin(), jobs_.matrices.end(), [](auto& job) { return job.head(); });
-    model_.trimmed.pays =
-        !model_.ops->device && jobs_.head_share() > kSmallHead && !(converted_ && whole->parts[0].make);
+    const MatrixJob& head = head_job();
+    model_.trimmed.pays = !model_.ops->device && jobs_.head_share() > kSmallHead && !(converted_ && head.parts[0].make);
     std::vector<int32_t> tokens = options_.draft_tokens;
     if (tokens.empty()) return;
     if (model_.ops->device) fail(Status::Unsupported, "[load] a trimmed head, draft_vocab, needs the CPU");
@@ -440,6 +438,12 @@ class Loader {
     }
     model_.trimmed.tokens = std::move(tokens);
   }
+
+  const MatrixJob& head_job() const {
+    return *std::find_if(jobs_.matrices.begin(), jobs_.matrices.end(), [](const MatrixJob& job) { return job.head(); });
+  }
+
+  size_t trimmed_bytes() const { return trims() ? packed_bytes(describe_trimmed(head_job())) : 0; }
 
   // Where the head's own format has few bits, the trimmed one has it, too: their logits are the same bits.
   PackArgs describe_trimmed(const MatrixJob& head) const {

@@ -251,11 +251,14 @@ py::list tree_of(const Turn& t) {
   return out;
 }
 
-// A skip set in a file: (attn, mlp, exit_layer, weights, trimmed).
+// A skip set in a file: (attn, mlp, exit_layer, weights), and whether it is trimmed, which older files leave out.
 using Card = std::tuple<std::vector<int>, std::vector<int>, int, std::vector<std::string>, bool>;
 
-DraftSpec set_of(const Card& card) {
-  const auto& [attn, mlp, exit_layer, weights, trimmed] = card;
+DraftSpec set_of(const py::handle& saved) {
+  py::list card;
+  for (const py::handle one : saved) card.append(one);
+  if (card.size() == 4) card.append(false);
+  const auto [attn, mlp, exit_layer, weights, trimmed] = card.cast<py::tuple>().cast<Card>();
   DraftSpec skip{attn, mlp, exit_layer};
   skip.trimmed = trimmed;
   read_weights(skip, weights);
@@ -276,7 +279,7 @@ PlannerState planner_state(const py::dict& from) {
   PlannerState state;
   for (const py::handle plan : from["plans"]) {
     state.plans.push_back(
-        {set_of(plan["skip"].cast<Card>()), plan["price"].cast<double>(), plan["counts"].cast<std::vector<double>>()});
+        {set_of(plan["skip"]), plan["price"].cast<double>(), plan["counts"].cast<std::vector<double>>()});
   }
   state.rows = from["rows"].cast<std::vector<std::pair<int, double>>>();
   return state;

@@ -49,17 +49,27 @@ py::dict layer_dict(const LayerConfig& layer) {
 py::dict config_dict(const Config& c) {
   std::vector<int> window;
   for (const LayerConfig& layer : c.layers) window.push_back(layer.window);
-  py::list layers, ropes;
-  for (const LayerConfig& layer : c.layers) layers.append(layer_dict(layer));
-  for (const Rope& rope : c.ropes) ropes.append(rope_dict(rope));
   return py::dict("model_type"_a = c.family->model_type, "hidden_size"_a = c.D, "num_layers"_a = c.L,
                   "num_heads"_a = c.H, "num_kv_heads"_a = c.n_kv, "head_dim"_a = c.d, "ffn"_a = c.F,
                   "vocab_size"_a = c.V, "max_position"_a = c.max_position, "window"_a = window,
                   "tied_head"_a = c.tied_head, "rope_theta"_a = c.ropes[0].theta, "norm_offset"_a = c.norm_offset,
                   "logit_scale"_a = c.logit_scale, "logit_soft_cap"_a = c.logit_soft_cap,
-                  "like_llama"_a = like_llama(c), "dtype"_a = c.dtype, "embedding_scale"_a = c.embedding_scale,
-                  "norm_over"_a = name_of(c.qk_norm_over), "paired"_a = c.paired, "fused"_a = c.fused_qkv,
-                  "layers"_a = layers, "ropes"_a = ropes);
+                  "like_llama"_a = like_llama(c), "dtype"_a = c.dtype);
+}
+
+// What layers compute besides, for those who train them.
+py::dict whole_config(const Config& c) {
+  py::list layers, ropes;
+  for (const LayerConfig& layer : c.layers) layers.append(layer_dict(layer));
+  for (const Rope& rope : c.ropes) ropes.append(rope_dict(rope));
+  py::dict out = config_dict(c);
+  out["embedding_scale"] = c.embedding_scale;
+  out["norm_over"] = name_of(c.qk_norm_over);
+  out["paired"] = c.paired;
+  out["fused"] = c.fused_qkv;
+  out["layers"] = layers;
+  out["ropes"] = ropes;
+  return out;
 }
 
 // The table of families, by model_type.
@@ -387,6 +397,6 @@ void bind_model(py::module_& m) {
         return std::pair(frequencies(rope), rope.scale);
       },
       "dir"_a, "head_dim"_a);
-  m.def("read_config", [](const std::string& dir) { return config_dict(open_model_files(dir)->config()); }, "dir"_a);
+  m.def("read_config", [](const std::string& dir) { return whole_config(open_model_files(dir)->config()); }, "dir"_a);
   m.def("probe", &probe, "dtype"_a = "bfloat16", "isa"_a = "", "threads"_a = 0, Release());
 }

@@ -200,7 +200,6 @@ void Executor::head(const Plan& plan, const float* x, int n, float* logits) {
   project(plan, x, n, logits);
 }
 
-// Tokens that the head has no row of are no likelier than those that may not come.
 void Executor::project(const Plan& plan, const float* x, int n, float* logits) {
   const bool all = plan.tokens.empty();
   const int V = model_->config.V;

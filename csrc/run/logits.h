@@ -10,8 +10,9 @@ namespace swiftk {
 
 // The logit of a token that may not come: of next to no probability, and finite, since draws refuse what is not.
 inline constexpr float kNever = -1.7e9f;
-// Each byte of the logits of tokens that a draft cannot propose: about the same number.
-inline constexpr int kUnknown = 0xce;
+// Each byte of the logits of tokens that a draft knows nothing of: -4.3e8, so that it prefers them to those that may
+// not come.
+inline constexpr int kUnknown = 0xcd;
 
 class Logits {
  public:

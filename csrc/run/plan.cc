@@ -74,7 +74,7 @@ Plan compile_plan(const Model& model, const DraftSpec& skip) {
                                       std::to_string(n_layers) + ", one a layer");
   }
   if (skip.trimmed && model.trimmed.tokens.empty()) {
-    fail(Status::InvalidArgument, "[plan] DraftSpec.trimmed needs a trimmed head, want load() with draft_vocab");
+    fail(Status::InvalidArgument, "[plan] DraftSpec.trimmed needs a trimmed head, want a load that names its tokens");
   }
   const auto form = [&](int layer) -> const Weights& {
     const std::optional<Format> named = forms == 0 ? std::nullopt : skip.weights[forms == 1 ? 0 : layer];

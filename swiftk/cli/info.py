@@ -3,6 +3,9 @@ weight is read."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 from rich.table import Table
 
 from .. import __version__, _core
@@ -44,20 +47,8 @@ def command(
 ) -> None:
     """Show a model's shape, the kernels it would use, and its memory. Loads no weights."""
     folder, o = model_folder(model), LoadOptions(**loading)
-    drafters = [find(one, role="drafter") for one in o.drafter]
-    device, tokenizer, files = choose(o.device), Tokenizer(folder), open_model_files(folder)
-    ends = read_defaults(files).eos_token_ids
-    found = _core.survey(
-        str(folder),
-        dtype=o.dtype,
-        kv_dtype=o.kv_dtype,
-        isa=o.isa or "",
-        threads=o.threads or 0,
-        draft_weights=o.draft_weights,
-        draft_tokens=draft_tokens(o.draft_vocab, device, UsedTokens(files), tokenizer, ends),
-        draft_memory=o.draft_memory or 0,
-        drafters=[str(one) for one in drafters],
-    )
+    device, tokenizer = choose(o.device), Tokenizer(o.tokenizer or folder)
+    found = _survey(folder, o, device, tokenizer)
     config = found["config"]
     context = o.context or config["max_position"]
     copies = sum(found["copies"].values()) + found["trimmed_bytes"]
@@ -98,3 +89,19 @@ def command(
         words = _WORDS.get(name, name.replace("_", " "))
         table.add_row(words, str(value) if name not in _WORDS else megabytes(value) if value else "none")
     out.print(table)
+
+
+def _survey(folder: Path, o: LoadOptions, device: str, tokenizer: Tokenizer) -> dict[str, Any]:
+    files = open_model_files(folder)
+    ends = read_defaults(files).eos_token_ids
+    return _core.survey(
+        str(folder),
+        dtype=o.dtype,
+        kv_dtype=o.kv_dtype,
+        isa=o.isa or "",
+        threads=o.threads or 0,
+        draft_weights=o.draft_weights,
+        draft_tokens=draft_tokens(o.draft_vocab, device, UsedTokens(files), tokenizer, ends),
+        draft_memory=o.draft_memory or 0,
+        drafters=[str(find(one, role="drafter")) for one in o.drafter],
+    )

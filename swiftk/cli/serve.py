@@ -107,6 +107,7 @@ def needs(lm: LM) -> str:
     model, copies = lm.model, lm.model.copies
     memory = [f"{megabytes(model.weight_bytes)} of {model.dtype} weights"]
     memory += [f"{megabytes(sum(copies.values()))} of copies ({', '.join(copies)})"] if copies else []
+    memory += [f"{megabytes(model.trimmed_bytes)} of a trimmed head"] if model.draft_tokens else []
     memory += [f"{megabytes(model.drafter_bytes)} of drafters ({', '.join(model.drafters)})"] if model.drafters else []
     memory += [f"at most {megabytes(lm.kv['bytes'])} of K and V"]
     where = f"{model.threads} threads" if model.device == "cpu" else model.device

@@ -63,7 +63,7 @@ def command(
     if not card.parent.is_dir():
         raise InvalidArgument(f"[tune] --out {card}: {card.parent} is not a folder")
     texts = read_prompts(data)[:limit]
-    with open_model(model, {**loading, "draft_weights": "own", "draft_vocab": "all"}) as lm:  # which sets thin
+    with open_model(model, {**loading, "draft_weights": "own", "draft_vocab": "all"}) as lm:
         found = _search(lm, texts, optimizer, steps, new_tokens)
         name, layers = lm.folder.name, lm.config["num_layers"]
     with open_model(model, loading) as lm:  # as users load it, with what the default drafts

@@ -39,6 +39,8 @@ class DraftSpec:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "weights", _weights(self.weights))
+        if not isinstance(self.trimmed, bool):
+            raise InvalidArgument(f"[skip] trimmed={self.trimmed!r}, want True or False")
         for name in ("attn", "mlp"):
             object.__setattr__(self, name, _layers(name, getattr(self, name)))
         if self.exit_layer is not None:
@@ -105,7 +107,7 @@ class DraftSpec:
             values.get("mlp", ()),
             values.get("exit_layer"),
             tuple(weights) if isinstance(weights, list) else weights,
-            bool(values.get("trimmed", False)),
+            values.get("trimmed", False),
         )
 
     @property

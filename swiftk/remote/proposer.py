@@ -122,7 +122,7 @@ def proposer(drafter: Any) -> Proposer:
     if isinstance(drafter, LM):
         return ModelProposer(drafter, False)
     if isinstance(drafter, (str, PathLike)):
-        return ModelProposer(load(drafter, draft_weights="own"), True)
+        return ModelProposer(load(drafter, draft_weights="own", draft_vocab="all"), True)
     if isinstance(drafter, Proposer):
         return drafter
     kinds = '"suffix", a model\'s folder, an LM, a Head, or a Proposer'

@@ -10,7 +10,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from ..draft.draft_spec import DraftSpec
+from ..draft.draft_spec import TRIMMED, DraftSpec
 from ..draft.sources import DRAFTERS
 from ..draft.tree_rule import MAX_DRAFT, SelfSdRule, TreeRule
 from ..files.model_files import ModelFiles
@@ -57,7 +57,7 @@ class Policies:
         self._prices = SublayerPrices(model.config, self._shares)
         self._kept: dict[Any, Optimizer] = {}
         self._guard = threading.Lock()
-        device = "-".join([model.device, model.isa, str(model.threads), *forms])
+        device = "-".join([model.device, model.isa, str(model.threads), *(form for form in forms if form != TRIMMED)])
         self._file = LearnedFile([files, *drafters], model.dtype, device)
         self._saved: dict[str, tuple[DraftSpec, float]] = {}
         self._planner_saved = -SAVE

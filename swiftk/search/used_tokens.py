@@ -19,54 +19,63 @@ from .learned import SAVE, LearnedFile
 _log = logging.getLogger("swiftk")
 _KIND = "used tokens"  # in the file
 _FEW = 4096  # counted tokens, below which the next one is too often one that was never seen
+_PART = 4  # a trimmed head has at most this part of the vocabulary, or it would save little
 _MOST = 1 << 16  # tokens that are kept, the most frequent ones
 
 
 class UsedTokens:
-    """A model's, on whatever device."""
+    """A model's, on whatever device: how often each token came, with nothing of their order. Several processes may
+    count at a time."""
 
     def __init__(self, files: ModelFiles) -> None:
-        self._file = LearnedFile([files], "tokens")
+        self._files = files
         self._guard = threading.Lock()
+        self._fresh: Counter[int] = Counter()  # not saved yet
         self._saved = -SAVE
-        self._unsaved = False
-        self._counts = self._read(files)
 
     def ids(self) -> list[int]:
-        """All that were seen; none before there are enough to tell."""
-        with self._guard:
-            return sorted(self._counts) if self._counts.total() >= _FEW else []
+        """The most frequent tokens that were saved; none before there are enough to tell."""
+        counts, V = self._read()
+        return sorted(token for token, _ in counts.most_common(V // _PART)) if counts.total() >= _FEW else []
 
     def add(self, tokens: Iterable[int]) -> None:
-        """The tokens of a text that has ended."""
+        """Tokens of a text that has ended, those left out that were counted with another."""
         with self._guard:
-            self._counts.update(tokens)
-            self._unsaved = True
+            self._fresh.update(tokens)
             due = monotonic() - self._saved > SAVE
         if due:
             self.save()
 
     def save(self) -> None:
+        """Adds what was counted since the last time to the file."""
         with self._guard:
-            if not self._unsaved or not self._file.enabled:
-                return
-            self._saved, self._unsaved = monotonic(), False
-            self._file.save(_KIND, self._counts.most_common(_MOST))
+            fresh, self._fresh, self._saved = self._fresh, Counter(), monotonic()
+        if fresh and self._file.enabled:
+            counts, _ = self._read()
+            self._file.save(_KIND, (counts + fresh).most_common(_MOST))
 
-    def _read(self, files: ModelFiles) -> Counter[int]:
-        state = self._file.load(_KIND)
-        if state is None:
-            return Counter()
+    def forget(self) -> None:
+        """Drops what is not saved."""
+        with self._guard:
+            self._fresh = Counter()
+
+    @property
+    def _file(self) -> LearnedFile:
+        """As it is now."""
+        return LearnedFile([self._files], "tokens")
+
+    def _read(self) -> tuple[Counter[int], int]:
+        """Counts in the file, and the size of the vocabulary."""
+        V, file = int(_core.read_config(str(self._files.path))["vocab_size"]), self._file
         try:
-            V = _core.read_config(str(files.path))["vocab_size"]
-            counted = Counter({int(token): int(count) for token, count in state})
-            for token, count in counted.items():
+            counts = Counter({int(token): int(count) for token, count in file.load(_KIND) or ()})
+            for token, count in counts.items():
                 if not (0 <= token < V and count > 0):
                     raise ValueError(f"token {token} was seen {count} times, want tokens 0..{V - 1}")
-            return counted
+            return counts, V
         except (TypeError, ValueError) as error:
-            _log.warning("what was learned before is not used: %s: %s", self._file.path, error)
-            return Counter()
+            _log.warning("what was learned before is not used: %s: %s", file.path, error)
+            return Counter(), V
 
 
 def draft_tokens(

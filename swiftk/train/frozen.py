@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from .. import _core
 from ..files.model_files import open_model_files
 from ..files.safetensors_io import decode
-from .shape import Shape
+from .shape import Shape, read_shape
 
 
 class Frozen:
@@ -41,6 +41,10 @@ class Frozen:
         """[..., V] of states [..., D] after the last norm."""
         said, cap = F.linear(states, self.head) * self.settings["logit_scale"], self.settings["logit_soft_cap"]
         return torch.tanh(said / cap) * cap if cap else said
+
+    def shape(self, context: int) -> Shape:
+        """That of its own layers."""
+        return read_shape(Path(self._folder), context)
 
     def frequencies(self, size: int) -> list[float]:
         """[size / 2] rotary frequencies of a head's layers whose own heads have so many values."""

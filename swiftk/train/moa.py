@@ -6,7 +6,6 @@ Modules are named as tensors in its authors' checkpoints. csrc/heads/moa.cc is t
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from .drafter_settings import DrafterSettings
 from .frozen import Frozen
 from .model import Attention, Layer, Mlp, Norm, Rotary, rotate
 from .running import autocast
-from .shape import Rope, Shape, read_shape
+from .shape import Rope, Shape
 
 _OBSERVED = (6, 15)  # tokens between those whose states are seen again: from, below; the authors'
 
@@ -118,7 +117,7 @@ class Moa:
         self._read = model.taps(sorted({first - 1, shape.L - 1}), s.context + 1).read_kv
         self.norm = Norm(shape.D, shape.eps).to(model.device).requires_grad_(False)
         self.norm.weight.copy_(model.norm)
-        whole = read_shape(Path(s.target or ""), s.context) if s.target_layers else shape
+        whole = model.shape(s.context) if s.target_layers else shape
         self.behind = [self._layer(layer, whole) for layer in range(first, shape.L)]
 
     @staticmethod

@@ -140,6 +140,8 @@ static void check_options(swiftk_session* session, int32_t vocab) {
   skip.weights = NULL;
   skip.trimmed = 1;
   CHECK_BAD(swiftk_session_set_skip(session, &skip)); /* no trimmed head was loaded */
+  skip.weights = "drafter";
+  CHECK_BAD(swiftk_session_set_skip(session, &skip));
 
   const int32_t outside[] = {0, vocab}, negative[] = {-1};
   CHECK_BAD(swiftk_generate(session, outside, 2, NULL, NULL, NULL));

@@ -10,7 +10,9 @@ from gpu import clean_fixture, copied, gpu_fixture, on_stub_only, replaced  # no
 from marks import exhaustive
 from swiftk import _core
 from swiftk.errors import CheckpointError, DeviceError, InvalidArgument, OutOfMemory, SwiftkError, UnsupportedModel
+from swiftk.files.model_files import open_model_files
 from swiftk.gpu import device
+from swiftk.search.used_tokens import UsedTokens, draft_tokens
 
 PROMPT = [5, 9, 2, 7, 7, 1, 30, 12]
 RULE = Rule(((1,), (1, 2), -1), 0.0, 5)
@@ -64,6 +66,13 @@ def test_keys_and_values_have_the_weights_dtype_there(gpu, folder):
     with pytest.raises(UnsupportedModel, match="kv_dtype is float16, on a GPU want bfloat16, the weights' dtype"):
         swiftk.load(folder, device="cuda", kv_dtype="float16")
     assert swiftk.load(folder, device="cuda", kv_dtype="bfloat16").model.kv_dtype == "bfloat16"
+
+
+def test_heads_are_trimmed_on_a_cpu_alone(gpu, folder):
+    with pytest.raises(UnsupportedModel, match="a trimmed head, draft_vocab, needs the CPU"):
+        swiftk.load(folder, device="cuda", draft_vocab=[3, 4, 5])
+    used = UsedTokens(open_model_files(folder))
+    assert draft_tokens("auto", "cuda", used, None, [2]) == draft_tokens("all", "cpu", used, None, [2]) == []
 
 
 def test_auto_takes_the_gpu_where_there_is_one(gpu, folder, monkeypatch):

@@ -1,5 +1,6 @@
 """Heads are trimmed to the tokens that a model's texts used in processes before, or to those that are given."""
 
+import gc
 import json
 import logging
 
@@ -61,26 +62,73 @@ def test_few_tokens_say_nothing(kept, folder):
         assert lm.model.draft_tokens == 0
 
 
+def counted(folder):
+    return dict(UsedTokens(open_model_files(folder))._read()[0])
+
+
 def test_every_thirty_seconds_and_at_the_end(kept, folder, monkeypatch):
     now = [100.0]
     monkeypatch.setattr(used_tokens, "monotonic", lambda: now[0])
     used = UsedTokens(open_model_files(folder))
     used.add([1, 2, 2])
     used.add([3])
-    assert dict(UsedTokens(open_model_files(folder))._counts) == {1: 1, 2: 2}
+    assert counted(folder) == {1: 1, 2: 2}
     now[0] += 31
     used.add([3])
-    assert dict(UsedTokens(open_model_files(folder))._counts) == {1: 1, 2: 2, 3: 2}
+    assert counted(folder) == {1: 1, 2: 2, 3: 2}
     used.add([4])
     used.save()
-    assert dict(UsedTokens(open_model_files(folder))._counts) == {1: 1, 2: 2, 3: 2, 4: 1}
+    assert counted(folder) == {1: 1, 2: 2, 3: 2, 4: 1}
+    used.add([5])
+    used.forget()
+    used.save()
+    assert counted(folder) == {1: 1, 2: 2, 3: 2, 4: 1}
+
+
+def test_models_that_nobody_closes(kept, folder):
+    lm = load(folder)
+    for token in (5, 70):
+        lm.generate([token], **OPTIONS)
+    before = counted(folder)
+    del lm
+    gc.collect()
+    assert sum(before.values()) == 13 and sum(counted(folder).values()) == 26
+
+
+def test_several_processes_count_together(kept, folder):
+    one, other = (UsedTokens(open_model_files(folder)) for _ in range(2))
+    one.add([1, 2])
+    other.add([2, 3])
+    assert counted(folder) == {1: 1, 2: 2, 3: 1}
+
+
+def test_what_texts_share_is_counted_once(kept, folder):
+    """Turns of a chat, several texts of one prompt."""
+    prompt = list(range(3, 303))
+    with load(folder) as lm:
+        first, again = (lm.generate(prompt, **OPTIONS) for _ in range(2))
+    shared = again.stats.cached_prompt_tokens
+    assert shared > 250
+    assert sum(counted(folder).values()) == 2 * (len(prompt) + len(first.tokens)) - shared
 
 
 def test_the_most_frequent_are_kept(kept, folder, monkeypatch):
     monkeypatch.setattr(used_tokens, "_MOST", 2)
+    UsedTokens(open_model_files(folder)).add([7, 8, 8, 9, 9, 9])
+    assert counted(folder) == {9: 3, 8: 2}
+
+
+def test_a_trimmed_head_is_a_part_of_the_whole(kept, folder):
     used = UsedTokens(open_model_files(folder))
-    used.add([7, 8, 8, 9, 9, 9])
-    assert dict(UsedTokens(open_model_files(folder))._counts) == {9: 3, 8: 2}
+    used.add([*range(320), *range(100, 180)])
+    assert used.ids() == list(range(100, 180))
+
+
+def test_only_auto_counts(kept, folder):
+    for given in ("all", [3, 4, 5]):
+        with load(folder, draft_vocab=given) as lm:
+            lm.generate([5, 6, 7], **OPTIONS)
+    assert not list(kept.glob("learned/*-tokens.json"))
 
 
 @pytest.mark.parametrize(

@@ -137,14 +137,14 @@ def torch_logits(folder, target, features, tokens, anchor):
     torch = pytest.importorskip("torch")
     from swiftk.files.safetensors_io import decode, read_folder
     from swiftk.train.block import BlockDrafter
-    from swiftk.train.shape import Shape
+    from swiftk.train.shape import Rope, Shape
 
     c = json.loads((folder / "config.json").read_text())
     inner = c["transformer_layer_config"]
     d = inner["head_dim"]
     shape = Shape(L=2, D=64, H=3, n_kv=1, d=d, F=inner["intermediate_size"], V=inner["vocab_size"], eps=1e-5, tied=True,
                   qkv_bias=False, o_bias=False, mlp_bias=False, qk_norm=True,
-                  inv_freq=tuple(1e4 ** (-2 * i / d) for i in range(d // 2)))  # fmt: skip
+                  ropes=(Rope(tuple(1e4 ** (-2 * i / d) for i in range(d // 2))),))  # fmt: skip
     stored = {name: torch.from_numpy(decode(t).copy()) for name, t in read_folder(folder).items()}
     ids = stored["d2t"].long() + torch.arange(len(stored["d2t"])) if "d2t" in stored else None
     drafter = BlockDrafter(shape, 2, 2, c["block_size"], c.get("markov_rank", 0), c["mask_token_id"], ids,

@@ -224,10 +224,11 @@ def test_drafts_are_of_its_own_tokens(target, folders):
 
 
 def shape_of_heads():
-    from swiftk.train.shape import Shape
+    from swiftk.train.shape import Rope, Shape
 
+    rope = Rope(tuple(1e4 ** (-2 * i / 16) for i in range(8)))
     return Shape(L=1, D=64, H=3, n_kv=1, d=16, F=72, V=320, eps=1e-5, tied=True, qkv_bias=False, o_bias=False,
-                 mlp_bias=False, qk_norm=False, inv_freq=tuple(1e4 ** (-2 * i / 16) for i in range(8)))  # fmt: skip
+                 mlp_bias=False, qk_norm=False, ropes=(rope,))  # fmt: skip
 
 
 def test_the_trained_module_says_the_same(target, folders):

@@ -68,7 +68,7 @@ def trained(target, folder, last):
     from swiftk.train.drafter_settings import DrafterSettings
     from swiftk.train.frozen import Frozen
     from swiftk.train.moa import Moa, MoaDrafter, shapes_of
-    from swiftk.train.shape import read_shape
+    from swiftk.train.shape import Rope, read_shape
 
     stored = {name: torch.from_numpy(decode(t).copy()) for name, t in read_folder(folder).items()}
     shape, model = read_shape(target, 400), Frozen(target, torch.device("cpu"))
@@ -79,7 +79,7 @@ def trained(target, folder, last):
         units = stored[f"{name}.mlp.gate_proj.weight"].shape[0]
         kv_heads = stored[f"{name}.self_attn.k_proj.weight"].shape[0] // s.d
         turns = tuple(10000.0 ** (-2 * i / s.d) for i in range(s.d // 2))
-        sizes.append(replace(s, F=units, n_kv=kv_heads, inv_freq=turns))
+        sizes.append(replace(s, F=units, n_kv=kv_heads, ropes=(Rope(turns),)))
     kind.module = MoaDrafter(*sizes)
     kind.module.load_state_dict(stored)
 

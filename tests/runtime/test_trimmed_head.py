@@ -1,10 +1,13 @@
 """Drafts by a vocabulary head that is trimmed to some tokens: they propose no others, and change no text."""
 
+import ctypes
+
 import numpy as np
 import pytest
 
 import swiftk
-from decode import Rule, decode, open_session
+from decode import Rule, decode, open_session, requested
+from heads import make_block, make_eagle
 from swiftk import DraftSpec, _core
 from swiftk.errors import InvalidArgument, UnsupportedModel
 from swiftk.testing import make_tiny
@@ -113,16 +116,75 @@ def test_rows_of_all_layers_are_run_once(tiny_dir):
 
 
 def test_texts_together(tiny_dir):
-    """By the default, and by the trimmed head in every round; a grammar may allow what it has no row of."""
+    """By the default, and by the trimmed head in every round, beside texts that draft by other plans."""
     with swiftk.load(tiny_dir("gemma3", layers=4), threads=2, draft_vocab=SOME, draft_weights="int4") as lm:
         prompts = [PROMPT * 4, PROMPT * 4 + [7], PROMPT * 3 + [9, 8], [11, *PROMPT]]
         for sampling in SAMPLINGS.values():
             options = {"max_new_tokens": 24, "stop_token_ids": [], **sampling}
             alone = [lm.generate(prompt, speculate=False, **options).tokens for prompt in prompts]
-            for how in ({}, {"skip": DraftSpec(trimmed=True), "speculate": "always"}):
-                results = lm.generate_many(prompts, **options, **how)
+            for skips in ([None] * 4, [SPECS["own"]] * 4, [SPECS["own"], SPECS["int4"], SPECS["exit"], None]):
+                how = [{"skip": skip, "speculate": "always"} if skip else {} for skip in skips]
+                streams = lm.submit_many(prompts, [{**options, **its} for its in how])
+                results = [stream.wait() for stream in streams]
                 assert [one.tokens for one in results] == alone
             assert sum(sum(one.drafted) for one in results) > 0
+
+
+class Only:
+    """A grammar that knows of these tokens alone."""
+
+    def __init__(self, tokens):
+        self.tokens = tokens
+
+    def allow(self, path, address, size):
+        bits = (ctypes.c_uint32 * (size // 4)).from_address(address)
+        for token in self.tokens:
+            bits[token // 32] |= 1 << token % 32
+        return True
+
+    def forced(self):
+        return []
+
+    def took(self, tokens):
+        pass
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
+def test_a_grammar_that_allows_what_the_head_lacks(tiny_dir, sampling):
+    """What it allows is proposed before what it forbids, whatever the head knows."""
+    model = loaded(tiny_dir("llama3", layers=4, vocab_size=320))
+    lacking = [token for token in range(3, 320) if token not in SOME][:40]
+
+    def run(tokens, **given):
+        engine, boxes = _core.Engine(model, context=128), {}
+        options = {"max_new_tokens": 20, **sampling, **given, "constraint": Only(tokens)}
+        id = engine.submit(boxes, _core.Request(prompt=np.int32(PROMPT), **requested(options)))
+        while not engine.idle():
+            engine.step(boxes)
+        turns = list(boxes[id])
+        assert turns[-1].error is None
+        proposed = {node[0] for turn in turns for node in turn.tree}
+        return [e.token for turn in turns for e in turn.tokens], proposed
+
+    fixed = {"drafting": "planned", "plans": "fixed", "always": True, "explain": True, "sources": []}
+    for allowed in (lacking, [*lacking[:5], *SOME[:5]]):
+        plain, _ = run(allowed, drafting="off")
+        drafted, proposed = run(allowed, skips=[tuple(SPECS["own"].arguments().values())], **fixed)
+        assert drafted == plain and set(plain) <= set(allowed)
+        assert proposed and proposed <= set(allowed)
+
+
+@pytest.mark.parametrize("kind", ["eagle", "block"])
+def test_beside_heads(tiny_dir, tmp_path, kind):
+    """Which read what layers leave, so that no rows are kept; or propose tokens to a copy, whose head is trimmed."""
+    target = tiny_dir("llama3", layers=6, vocab_size=320)
+    make = make_eagle if kind == "eagle" else make_block
+    model = loaded(target, drafters=[str(make(tmp_path / "head", target))])
+    guided = [DraftSpec(weights=("int4", "drafter"), trimmed=True)] if kind == "eagle" else []
+    for spec in (SPECS["own"], SPECS["int4"], *guided):
+        followed(model, spec, {})
+    with pytest.raises(InvalidArgument, match="has a head of its own, want trimmed off"):
+        open_session(model).set_skip(_core.DraftSpec(weights=["drafter"], trimmed=True))
 
 
 def test_the_planner_is_offered_both_heads(tiny_dir):
@@ -143,11 +205,13 @@ def test_tokens_that_the_model_lacks(tiny_dir, tokens):
 
 def test_a_plan_needs_one(tiny_dir):
     folder = tiny_dir("llama3")
-    with pytest.raises(InvalidArgument, match="trimmed needs a trimmed head, want load"):
+    with pytest.raises(InvalidArgument, match="trimmed needs a trimmed head, want a load that names its tokens"):
         open_session(_core.Model(str(folder))).set_skip(_core.DraftSpec(trimmed=True))
     lm = swiftk.load(folder, threads=1, draft_vocab="all")
     with pytest.raises(InvalidArgument, match="the model has no trimmed head"):
         lm.generate(PROMPT, skip=DraftSpec(trimmed=True))
+    with pytest.raises(InvalidArgument, match="trimmed='yes', want True or False"):
+        DraftSpec.from_dict({"trimmed": "yes"})
     drafter = DraftSpec(weights="drafter", trimmed=True)
     with pytest.raises(InvalidArgument, match="want one of both"):
         drafter.check(4, ("drafter", "trimmed"))
