@@ -60,8 +60,8 @@ typedef struct swiftk_load_params {
    * which the CPU rounds them as it loads. With "auto" a CPU keeps quantised weights as they are, and matmuls round
    * activations to 8 bits. "float32" and the other two decode them. */
   const char* dtype;
-  const char* isa; /* null: the best of this machine; else "baseline", "avx2", "avx512", "avx512bf16", "amx" */
-  int32_t threads; /* 0: one per core this process may use */
+  const char* isa;   /* null: the best of this machine; else "baseline", "avx2", "avx512", "avx512bf16", "amx" */
+  int32_t threads;   /* 0: one per core this process may use */
   int (*progress)(void* user, size_t bytes_done, size_t bytes_total); /* null, or called as it loads; nonzero cancels */
   void* user;
   const char* device; /* null or "cpu"; "cuda" or "cuda:N": the N-th GPU, with the kernels of pack */

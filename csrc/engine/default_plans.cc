@@ -55,9 +55,9 @@ void offer_plans(Planner& planner, const Model& m) {
     }
   }
   const bool trims = !m.trimmed.tokens.empty();
-  if (trims) offer_plan(planner, m, {.trimmed = true}, true);
-  for (const Weights& copy : m.copies) {
-    if (trims) offer_plan(planner, m, {.weights = {copy.format}, .trimmed = true}, true);
+  if (trims) {
+    offer_plan(planner, m, {.trimmed = true}, true);
+    for (const Weights& copy : m.copies) offer_plan(planner, m, {.weights = {copy.format}, .trimmed = true}, true);
   }
   if (!m.copies.empty() || draft_models > 0 || trims) return;
   DraftSpec half;

@@ -86,14 +86,13 @@ void Runner::report(const KvPool& pool, const Sequence& s, int from, int end, fl
 }
 
 void Runner::spread(int n, float* logits) const {
-  const size_t bytes = sizeof(float) * n * target_.config.V;
-  ops_.fill(executor_.ctx(), logits, kUnknown, bytes);
-  ops_.spread(executor_.ctx(), {.own = own_.as<float>(),
-                                .token = tokens_.as<int32_t>(),
-                                .n = n,
-                                .own_vocab = head_.V,
-                                .vocab = target_.config.V,
-                                .logits = logits});
+  swiftk::spread(ops_, executor_.ctx(),
+                 {.own = own_.as<float>(),
+                  .token = tokens_.as<int32_t>(),
+                  .n = n,
+                  .own_vocab = head_.V,
+                  .vocab = target_.config.V,
+                  .logits = logits});
 }
 
 // On a GPU the target's head lies as the kernels of the target read it.

@@ -445,7 +445,7 @@ class Loader {
 
   size_t trimmed_bytes() const { return trims() ? packed_bytes(describe_trimmed(head_job())) : 0; }
 
-  // Where the head's own format has few bits, the trimmed one has it, too: their logits are the same bits.
+  // In the format of the whole head where that has few bits, so that both heads say the same bits; else in int8.
   PackArgs describe_trimmed(const MatrixJob& head) const {
     const Format own = form_in({}, head, head.parts[0]);
     PackArgs args = describe(head, {})[0];

@@ -57,7 +57,7 @@ py::dict config_dict(const Config& c) {
                   "like_llama"_a = like_llama(c), "dtype"_a = c.dtype);
 }
 
-// What layers compute besides, for those who train them.
+// The same, and what each layer computes: all that training needs.
 py::dict whole_config(const Config& c) {
   py::list layers, ropes;
   for (const LayerConfig& layer : c.layers) layers.append(layer_dict(layer));

@@ -202,7 +202,6 @@ void Executor::head(const Plan& plan, const float* x, int n, float* logits) {
 
 void Executor::project(const Plan& plan, const float* x, int n, float* logits) {
   const bool all = plan.tokens.empty();
-  const int V = model_->config.V;
   model_->ops->rmsnorm_lm_head(*ctx_, {.x = x,
                                        .norm = model_->final_norm,
                                        .eps = model_->config.norm_eps,
@@ -212,13 +211,13 @@ void Executor::project(const Plan& plan, const float* x, int n, float* logits) {
                                        .scale = plan.logit_scale,
                                        .soft_cap = plan.logit_soft_cap});
   if (all) return;
-  model_->ops->fill(*ctx_, logits, kUnknown, floats(size_t(n) * V));
-  model_->ops->spread(*ctx_, {.own = some_logits_.as<float>(),
-                              .token = plan.tokens.data(),
-                              .n = n,
-                              .own_vocab = static_cast<int>(plan.tokens.size()),
-                              .vocab = V,
-                              .logits = logits});
+  spread(*model_->ops, *ctx_,
+         {.own = some_logits_.as<float>(),
+          .token = plan.tokens.data(),
+          .n = n,
+          .own_vocab = static_cast<int>(plan.tokens.size()),
+          .vocab = model_->config.V,
+          .logits = logits});
 }
 
 void Executor::topk(const TopkArgs& args) {

@@ -14,6 +14,12 @@ inline constexpr float kNever = -1.7e9f;
 // not come.
 inline constexpr int kUnknown = 0xcd;
 
+// Logits [n, vocab] of a draft whose head has those of some tokens.
+inline void spread(const Ops& ops, Ctx& ctx, const SpreadArgs& a) {
+  ops.fill(ctx, a.logits, kUnknown, sizeof(float) * a.n * a.vocab);
+  ops.spread(ctx, a);
+}
+
 class Logits {
  public:
   Logits(const Ops& ops, int rows, int vocab)

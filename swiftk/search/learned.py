@@ -32,6 +32,10 @@ class LearnedFile:
         """The state saved under `kind`, or None. A file that cannot be used is left alone, with a warning."""
         return self._all().get(kind) if self.enabled else None
 
+    def reload(self) -> None:
+        """Reads the file again at the next load or save: other processes may have written it."""
+        self._states = None
+
     def save(self, kind: str, state: Any) -> None:
         """Writes it beside the others. A full disk or a folder that may not be written costs a warning, no more."""
         if not self.enabled:

@@ -7,6 +7,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 from time import monotonic
 
@@ -28,15 +29,19 @@ class UsedTokens:
     count at a time."""
 
     def __init__(self, files: ModelFiles) -> None:
-        self._files = files
+        self._files, self._file = files, LearnedFile([files], "tokens")
         self._guard = threading.Lock()
         self._fresh: Counter[int] = Counter()  # not saved yet
         self._saved = -SAVE
 
+    @cached_property
+    def _vocab(self) -> int:
+        return int(_core.read_config(str(self._files.path))["vocab_size"])
+
     def ids(self) -> list[int]:
         """The most frequent tokens that were saved; none before there are enough to tell."""
-        counts, V = self._read()
-        return sorted(token for token, _ in counts.most_common(V // _PART)) if counts.total() >= _FEW else []
+        counts = self._read()
+        return sorted(token for token, _ in counts.most_common(self._vocab // _PART)) if counts.total() >= _FEW else []
 
     def add(self, tokens: Iterable[int]) -> None:
         """Tokens of a text that has ended, those left out that were counted with another."""
@@ -51,31 +56,25 @@ class UsedTokens:
         with self._guard:
             fresh, self._fresh, self._saved = self._fresh, Counter(), monotonic()
         if fresh and self._file.enabled:
-            counts, _ = self._read()
-            self._file.save(_KIND, (counts + fresh).most_common(_MOST))
+            self._file.save(_KIND, (self._read() + fresh).most_common(_MOST))
 
     def forget(self) -> None:
         """Drops what is not saved."""
         with self._guard:
             self._fresh = Counter()
 
-    @property
-    def _file(self) -> LearnedFile:
-        """As it is now."""
-        return LearnedFile([self._files], "tokens")
-
-    def _read(self) -> tuple[Counter[int], int]:
-        """Counts in the file, and the size of the vocabulary."""
-        V, file = int(_core.read_config(str(self._files.path))["vocab_size"]), self._file
+    def _read(self) -> Counter[int]:
+        """Counts in the file, as it is now."""
+        self._file.reload()
         try:
-            counts = Counter({int(token): int(count) for token, count in file.load(_KIND) or ()})
+            counts = Counter({int(token): int(count) for token, count in self._file.load(_KIND) or ()})
             for token, count in counts.items():
-                if not (0 <= token < V and count > 0):
-                    raise ValueError(f"token {token} was seen {count} times, want tokens 0..{V - 1}")
-            return counts, V
+                if not (0 <= token < self._vocab and count > 0):
+                    raise ValueError(f"token {token} was seen {count} times, want tokens 0..{self._vocab - 1}")
+            return counts
         except (TypeError, ValueError) as error:
-            _log.warning("what was learned before is not used: %s: %s", file.path, error)
-            return Counter(), V
+            _log.warning("what was learned before is not used: %s: %s", self._file.path, error)
+            return Counter()
 
 
 def draft_tokens(

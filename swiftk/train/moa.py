@@ -66,9 +66,8 @@ class Behind(nn.Module):
         self.layer = Layer(whole, its)
         self.rotary = None if its.rope is None else Rotary(whole.ropes[its.rope])
 
-    def forward(self, x: Tensor, places: Tensor, visible: Tensor) -> Tensor:
-        """x [B, T, D]; places [T]: positions of rows; visible [B, 1, T, T]."""
-        mask = torch.zeros(visible.shape, device=x.device).masked_fill(~visible, -torch.inf)
+    def forward(self, x: Tensor, places: Tensor, mask: Tensor) -> Tensor:
+        """x [B, T, D]; places [T]: positions of rows; mask [B, 1, T, T]: what is added to scores."""
         return self.layer(x, self.rotary and self.rotary(places), mask)
 
 
@@ -208,9 +207,10 @@ class Moa:
                 # Rows of the model's own states, and after them drafted ones, which see those up to `last`.
                 above = torch.cat([causal.expand_as(seen), torch.zeros_like(seen)], -1)
                 visible = torch.cat([above, torch.cat([seen, since], -1)], 1)[:, None]
+                mask = torch.zeros(visible.shape, device=device).masked_fill(~visible, -torch.inf)
                 after = torch.cat([features[..., :D], out], 1)
                 for layer in self.behind:
-                    after = layer(after, torch.cat([places, places]), visible)
+                    after = layer(after, torch.cat([places, places]), mask)
                 after = self.norm(after[:, len(places) :])
             logits = self.model.logits(after)
         return States(out, after, logits), States(features[..., :D], self.norm(features[..., -D:]), target)

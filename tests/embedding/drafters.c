@@ -9,9 +9,12 @@ enum { PROMPT = sizeof kPrompt / sizeof *kPrompt, LENGTH = 90 };
 static const struct {
   const char* name;
   int source;
-} kDrafters[] = {{"suffix", SWIFTK_SOURCE_SUFFIX},     {"recycle", SWIFTK_SOURCE_RECYCLE},
-                 {"lookup", SWIFTK_SOURCE_LOOKUP},     {"lookahead", SWIFTK_SOURCE_LOOKAHEAD},
-                 {"parallel", SWIFTK_SOURCE_PARALLEL}, {"template", SWIFTK_SOURCE_TEMPLATE}};
+} kDrafters[] = {{"suffix", SWIFTK_SOURCE_SUFFIX},
+                 {"recycle", SWIFTK_SOURCE_RECYCLE},
+                 {"lookup", SWIFTK_SOURCE_LOOKUP},
+                 {"lookahead", SWIFTK_SOURCE_LOOKAHEAD},
+                 {"parallel", SWIFTK_SOURCE_PARALLEL},
+                 {"template", SWIFTK_SOURCE_TEMPLATE}};
 enum { DRAFTERS = sizeof kDrafters / sizeof *kDrafters };
 
 static swiftk_session* make_session(swiftk_model* model, int32_t context, int32_t recall, float temperature) {
@@ -118,8 +121,7 @@ static void check_phases(swiftk_model* model, const Record* whole, const char* n
   swiftk_session_free(session);
 }
 
-/* The same text again is as new where the session is to remember nothing; a matrix stays unless said otherwise
- * otherwise. */
+/* The same text again is as new where the session is to remember nothing; a matrix stays unless said otherwise. */
 static void check_recall(swiftk_model* model) {
   for (int32_t recall = -1; recall < 2; ++recall) {
     for (int i = 0; i < DRAFTERS; ++i) {

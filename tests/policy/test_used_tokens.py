@@ -63,7 +63,7 @@ def test_few_tokens_say_nothing(kept, folder):
 
 
 def counted(folder):
-    return dict(UsedTokens(open_model_files(folder))._read()[0])
+    return dict(UsedTokens(open_model_files(folder))._read())
 
 
 def test_every_thirty_seconds_and_at_the_end(kept, folder, monkeypatch):

@@ -1,6 +1,5 @@
 """What a sampler makes of logits before temperature: biases, penalties, and the ends that min_tokens keeps back."""
 
-import ctypes
 from itertools import pairwise
 
 import numpy as np
@@ -11,6 +10,7 @@ from swiftk._testing import ops
 
 from decode import decode, open_session, requested
 from distribution import touched
+from grammars import Only
 from source_rules import LOOPS
 from swiftk import _core
 from swiftk._core import Sampling
@@ -193,25 +193,6 @@ def test_log_probabilities_are_the_models(model):
     want = z - z.max() - np.log(np.exp(z - z.max()).sum())
     assert emitted.logprob == pytest.approx(want[emitted.token], abs=1e-4)
     assert [token for token, _ in emitted.top] == np.argsort(-z, kind="stable")[:3].tolist()
-
-
-class Only:
-    """A grammar that knows of these tokens alone."""
-
-    def __init__(self, *tokens):
-        self.tokens = tokens
-
-    def allow(self, path, address, size):
-        bits = (ctypes.c_uint32 * (size // 4)).from_address(address)
-        for token in self.tokens:
-            bits[token // 32] |= 1 << token % 32
-        return True
-
-    def forced(self):
-        return []
-
-    def took(self, tokens):
-        pass
 
 
 @pytest.mark.parametrize("drafting", ["off", "planned"])

@@ -1,12 +1,11 @@
 """Drafts by a vocabulary head that is trimmed to some tokens: they propose no others, and change no text."""
 
-import ctypes
-
 import numpy as np
 import pytest
 
 import swiftk
 from decode import Rule, decode, open_session, requested
+from grammars import Only
 from heads import make_block, make_eagle
 from swiftk import DraftSpec, _core
 from swiftk.errors import InvalidArgument, UnsupportedModel
@@ -130,25 +129,6 @@ def test_texts_together(tiny_dir):
             assert sum(sum(one.drafted) for one in results) > 0
 
 
-class Only:
-    """A grammar that knows of these tokens alone."""
-
-    def __init__(self, tokens):
-        self.tokens = tokens
-
-    def allow(self, path, address, size):
-        bits = (ctypes.c_uint32 * (size // 4)).from_address(address)
-        for token in self.tokens:
-            bits[token // 32] |= 1 << token % 32
-        return True
-
-    def forced(self):
-        return []
-
-    def took(self, tokens):
-        pass
-
-
 @pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
 def test_a_grammar_that_allows_what_the_head_lacks(tiny_dir, sampling):
     """What it allows is proposed before what it forbids, whatever the head knows."""
@@ -157,7 +137,7 @@ def test_a_grammar_that_allows_what_the_head_lacks(tiny_dir, sampling):
 
     def run(tokens, **given):
         engine, boxes = _core.Engine(model, context=128), {}
-        options = {"max_new_tokens": 20, **sampling, **given, "constraint": Only(tokens)}
+        options = {"max_new_tokens": 20, **sampling, **given, "constraint": Only(*tokens)}
         id = engine.submit(boxes, _core.Request(prompt=np.int32(PROMPT), **requested(options)))
         while not engine.idle():
             engine.step(boxes)
