@@ -211,6 +211,7 @@ class Turn:
     nodes: int
     steps: int
     drafted: int
+    draft_nodes: int
     cut: bool
     proposed: list[int]  # [swiftk.sources.NAMES]
     seconds: float

@@ -271,7 +271,8 @@ swiftk_status swiftk_session_get_stats(const swiftk_session* session, swiftk_sta
         .proposed = {},
         .accepted = {},
         .num_draft_steps = g.draft_steps,
-        .mean_generated_length = g.whole_steps > 0 ? static_cast<double>(g.whole_tokens) / g.whole_steps : 1.0};
+        .mean_generated_length = g.whole_steps > 0 ? static_cast<double>(g.whole_tokens) / g.whole_steps : 1.0,
+        .num_draft_nodes = g.draft_nodes};
     std::copy(g.proposed.begin(), g.proposed.end(), reported.proposed);
     std::copy(g.accepted.begin(), g.accepted.end(), reported.accepted);
     write(stats, reported, "stats");

@@ -274,7 +274,7 @@ typedef struct swiftk_stats { /* counters and seconds are of the last swiftk_gen
   int32_t prompt_tokens, reused_tokens; /* reused: found in the cache */
   int32_t new_tokens;
   int32_t num_spec_steps;            /* rounds with something to verify */
-  int32_t num_draft_tokens;          /* places of the text that the plan drafted, with siblings or without */
+  int32_t num_draft_tokens;          /* places of the text that the plan drafted, one a draft step */
   int32_t num_accepted_draft_tokens; /* of the plan's: never more. All that were accepted: the sum of accepted[] */
   int32_t num_plain_steps;
   double prefill_seconds, draft_seconds, verify_seconds, commit_seconds;
@@ -283,6 +283,8 @@ typedef struct swiftk_stats { /* counters and seconds are of the last swiftk_gen
   int32_t accepted[SWIFTK_SOURCES];
   int32_t num_draft_steps;
   double mean_generated_length; /* tokens per target pass after the prompt's; a last block that was cut left out */
+  int32_t num_draft_nodes;      /* nodes of trees that draft steps read: more than one a step, where steps are wide.
+                                   Before this field was here num_draft_tokens counted them. */
 } swiftk_stats;
 SWIFTK_API swiftk_status swiftk_session_get_stats(const swiftk_session* session, swiftk_stats* stats);
 

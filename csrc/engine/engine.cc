@@ -404,8 +404,8 @@ void Engine::report(Text& text) {
   Sequence& s = text.sequence;
   const Draft& d = s.draft;
   if (s.verified.failed) return end(text, Finish::Failed, s.verified.failed->status(), s.verified.failed->what());
-  Turn& turn =
-      turns_.emplace_back(Turn{.id = text.id, .nodes = d.tree.size(), .steps = d.steps, .drafted = d.drafted()});
+  Turn& turn = turns_.emplace_back(Turn{
+      .id = text.id, .nodes = d.tree.size(), .steps = d.steps, .drafted = s.places(), .draft_nodes = d.nodes_read()});
   if (d.steps > 0) turn.plan = s.plan;
   if (text.request.outcomes) turn.outcomes = s.verified.outcomes;
   turn.plain = planner_.clock().step(round_.sequences);

@@ -55,7 +55,8 @@ class Loop {
     }
     (proposed ? stats_.spec_steps : stats_.plain_steps) += 1;
     stats_.draft_steps += session_.last().draft_steps;
-    stats_.drafted += session_.last().drafted;
+    stats_.drafted += session_.places();
+    stats_.draft_nodes += session_.last().draft_nodes;
     if (count == static_cast<int>(emitted.size())) {
       stats_.whole_steps += 1;
       stats_.whole_tokens += count;

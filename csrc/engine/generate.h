@@ -24,7 +24,8 @@ struct GenerateOptions {
 struct GenerateStats {
   Finish finish = Finish::None;
   int prompt_tokens = 0, reused_tokens = 0, new_tokens = 0;
-  int spec_steps = 0, draft_steps = 0, drafted = 0, plain_steps = 0;
+  int spec_steps = 0, draft_steps = 0, plain_steps = 0;
+  int drafted = 0, draft_nodes = 0;                       // places of the text, and nodes that draft steps read
   int whole_steps = 0, whole_tokens = 0;                  // of all but a last block that was cut
   std::array<int, kSourceIds> proposed{}, accepted{};     // nodes of trees and tokens, by who proposed them
   double prefill = 0, draft = 0, verify = 0, commit = 0;  // seconds

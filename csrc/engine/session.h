@@ -68,6 +68,7 @@ class Session {
   const TokenTree& tree() const { return s_.draft.tree; }
   // The source of each node of the tree.
   std::span<const SourceId> tree_sources() const { return {s_.draft.source.data(), size_t(tree().size())}; }
+  int places() const { return s_.places(); }
   int drafted_from() const { return s_.draft.grown; }  // leading nodes of the tree that a step has read
   std::span<const Outcome> outcomes() const { return s_.verified.outcomes; }  // of the last verify, from the root on
   std::span<const Outcome> guide_outcomes() const { return s_.verified.guide_outcomes; }

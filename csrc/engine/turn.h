@@ -32,7 +32,8 @@ struct Turn {
   double queued = 0;                        // seconds that it waited for its turn; with the first token
   int nodes = 0;                            // verified, root included; 0: the prompt's own pass
   int steps = 0;                            // of drafting that it took part in
-  int drafted = 0;                          // nodes that these steps read
+  int drafted = 0;                          // places of the text that these steps drafted: one a step
+  int draft_nodes = 0;                      // nodes that they read
   bool cut = false;                         // the text ended inside what was verified
   std::array<int, kSourceIds> proposed{};   // nodes by who proposed them
   std::shared_ptr<const DraftPlan> plan{};  // of these steps

@@ -101,7 +101,7 @@ void run_steps(Workspace& w, std::span<Drafting* const> all) {
 
 void draft(Workspace& w, std::span<Sequence* const> sequences, std::span<const TreeRule* const> rules) {
   const Stopwatch watch(w.last.draft);
-  w.last.draft_steps = w.last.drafted = w.last.plan_passes = w.last.draft_model_passes = 0;
+  w.last.draft_steps = w.last.draft_nodes = w.last.plan_passes = w.last.draft_model_passes = 0;
   w.last.first_step = 0;
   w.last.caught_up = {};
   w.last.at_once = false;
@@ -132,7 +132,7 @@ void draft(Workspace& w, std::span<Sequence* const> sequences, std::span<const T
   add_worthy(together, rows);
   for (Drafting& d : all) {
     const Sequence& s = d.sequence();
-    w.last.drafted += s.draft.drafted();
+    w.last.draft_nodes += s.draft.nodes_read();
     for (int i = 0; i < s.draft.tree.size(); ++i) ++w.last.proposed[static_cast<int>(s.draft.source[i])];
   }
 }

@@ -300,6 +300,7 @@ void bind_engine(py::module_& m) {
       .def_readonly("nodes", &Turn::nodes)
       .def_readonly("steps", &Turn::steps)
       .def_readonly("drafted", &Turn::drafted)
+      .def_readonly("draft_nodes", &Turn::draft_nodes)
       .def_readonly("cut", &Turn::cut)
       .def_readonly("proposed", &Turn::proposed)
       .def_readonly("seconds", &Turn::seconds)

@@ -46,7 +46,7 @@ std::vector<Emitted> verify(Session& self) {
 py::dict phase_dict(const Session& self) {
   const Phase& p = self.last();
   return py::dict("prefill"_a = p.prefill, "draft"_a = p.draft, "verify"_a = p.verify, "commit"_a = p.commit,
-                  "score"_a = p.score, "draft_steps"_a = p.draft_steps, "drafted"_a = p.drafted,
+                  "score"_a = p.score, "draft_steps"_a = p.draft_steps, "draft_nodes"_a = p.draft_nodes,
                   "verify_rows"_a = p.verify_rows, "reused_rows"_a = p.reused_rows, "reused_share"_a = p.reused_share,
                   "saved_weight_bytes"_a = p.saved_weight_bytes, "at_once"_a = p.at_once, "proposed"_a = p.proposed);
 }

@@ -94,6 +94,12 @@ void Sequence::add_rows(RowBatch& batch, int begin, int end, int vocab) const {
   }
 }
 
+int Sequence::places() const {
+  const std::vector<int32_t>& path = verified.path;
+  const auto planned = [this](int32_t node) { return draft.source[node] == SourceId::Plan; };
+  return std::max(draft.steps, static_cast<int>(std::count_if(path.begin(), path.end(), planned)));
+}
+
 void Sequence::read_path(int node) {
   path_tokens.clear();
   for (int i = 1; i <= node; ++i) {

@@ -60,8 +60,8 @@ struct Said {
 struct Draft {
   Draft();
   void begin(int32_t root);
-  void drop(uint64_t nodes);  // with whom all that follow them go
-  int drafted() const { return grown + dropped; }
+  void drop(uint64_t nodes);                          // with whom all that follow them go
+  int nodes_read() const { return grown + dropped; }  // by draft steps
 
   TokenTree tree;
   std::array<SourceId, TokenTree::kMaxNodes> source{};  // of each node
@@ -128,6 +128,9 @@ struct Sequence {
   // Rows of nodes [begin, end), to a batch whose last view has this text.
   // Nodes [begin, end); a token from `vocab` on goes as 0.
   void add_rows(RowBatch&, int begin, int end, int vocab = INT_MAX) const;
+  // Places of the text that the plan drafted, once the tree is verified: one a step. Proposals of a guide that the plan
+  // refuted may come true all the same; where more came than there were steps, each is a place.
+  int places() const;
   void read_path(int node);  // the tokens that lead to a node, its own the last, to path_tokens
 
   int most_text = 0;       // tokens

@@ -21,7 +21,7 @@ struct Phase {
   CaughtUp caught_up{};   // in it
   int draft_steps = 0, verify_rows = 0;
   int plan_passes = 0, draft_model_passes = 0;  // of the draft
-  int drafted = 0;  // nodes that draft steps read: of the children of each at most one is accepted
+  int draft_nodes = 0;  // that draft steps read: of the children of each at most one is accepted
   // What verification saved: rows that drafting had run up to some step; share of rows x steps that did not run again;
   // weights that were not read, mostly none, since any row that runs a step reads its weights.
   int reused_rows = 0;

@@ -127,7 +127,7 @@ def ends(trace: Trace) -> str | None:
     drafts = [one.round for one in trace.rounds if one.round.speculative and not one.round.cut]
     if not drafts:
         return None
-    found = Counter((r.accepted, _end(r.drafted, r.accepted)) for r in drafts)
+    found = Counter((r.accepted, _end(r.drafted, r.accepted - r.proposed)) for r in drafts)
     most = max(r.accepted for r in drafts)
     highest = max(Counter(r.accepted for r in drafts).values())
     axes = svg.Axes((-0.5, most + 0.5), (0, 1.05 * highest))
@@ -145,6 +145,7 @@ def ends(trace: Trace) -> str | None:
 
 
 def _end(drafted: int, accepted: int) -> str:
+    """Of places that the plan drafted, and tokens of its that were accepted."""
     return "source" if drafted == 0 else "held" if accepted >= drafted else "refused"
 
 

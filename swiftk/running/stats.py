@@ -26,7 +26,8 @@ class Stats:
     num_steps: int = 0  # target passes after the prompt's
     num_spec_steps: int = 0  # target passes that had a tree to verify
     num_draft_steps: int = 0
-    num_draft_tokens: int = 0  # draft depth, summed over rounds: siblings in a tree do not count
+    num_draft_tokens: int = 0  # places of the text that the plan drafted, one a draft step
+    num_draft_nodes: int = 0  # nodes that draft steps read: several a step of a beam, or beside sources' chains
     num_accepted_draft_tokens: int = 0  # at most num_draft_tokens
     num_tree_tokens: int = 0  # nodes of all trees, siblings included
     proposed_by: dict[str, int] = field(default_factory=dict)  # number of tree nodes, by source
@@ -72,7 +73,8 @@ class Block:
     """One spec step."""
 
     steps: int  # draft steps
-    drafted: int  # draft depth of the plan
+    drafted: int  # places of the text that the plan drafted
+    nodes: int  # that draft steps read
     planned: int  # accepted tokens of the plan
     accepted: int  # accepted tokens of any source
     cut: bool  # the text ended inside the block
@@ -116,7 +118,7 @@ class Recorder:
             self.plain += 1
             return
         planned = sum(source == "plan" for source in accepted)
-        self.spec.append(Block(turn.steps, turn.drafted, planned, len(accepted), cut))
+        self.spec.append(Block(turn.steps, turn.drafted, turn.draft_nodes, planned, len(accepted), cut))
         self.accepted_by.update(accepted)
         self.proposed_by.update({name: n for name, n in zip(NAMES[1:], turn.proposed[1:], strict=True) if n})
         self.tree_tokens += turn.nodes - 1
@@ -153,6 +155,7 @@ class Recorder:
             num_spec_steps=len(self.spec),
             num_draft_steps=steps,
             num_draft_tokens=sum(block.drafted for block in self.spec),
+            num_draft_nodes=sum(block.nodes for block in self.spec),
             num_accepted_draft_tokens=self.accepted_by["plan"],
             num_tree_tokens=self.tree_tokens,
             proposed_by=dict(self.proposed_by),

@@ -63,16 +63,16 @@ def test_one_block_that_was_cut_says_nothing():
 
 def test_what_sources_propose_is_no_draft_token():
     r = Recorder(generated=1)
-    r.round(turn(steps=0, drafted=0, nodes=9), ["suffix"] * 6, 7, False)
-    r.round(turn(drafted=5, nodes=9), ["plan", "suffix", "plan"], 4, False)  # a step has read two nodes at once
+    r.round(turn(steps=0, drafted=0, draft_nodes=0, nodes=9), ["suffix"] * 6, 7, False)
+    r.round(turn(draft_nodes=5, nodes=9), ["plan", "suffix", "plan"], 4, False)  # a step has read two nodes at once
     s = r.finish(1.0)
-    assert (s.num_spec_steps, s.num_draft_steps, s.num_draft_tokens, s.num_accepted_draft_tokens) == (2, 4, 5, 2)
-    assert s.draft_acceptance_rate == 2 / 5
+    assert (s.num_spec_steps, s.num_draft_steps, s.num_draft_tokens, s.num_accepted_draft_tokens) == (2, 4, 4, 2)
+    assert (s.num_draft_nodes, s.draft_acceptance_rate) == (5, 2 / 4)
     assert s.mean_acceptance_length == s.mean_generated_length == 1 + 9 / 2
     assert s.acceptance_histogram == (0, 0, 0, 1, 0, 0, 1)
     assert s.accepted_by == {"plan": 2, "suffix": 7}
     assert s.proposed_by == {"plan": 12, "suffix": 4}
-    assert s.expected_speedup == pytest.approx(equation_6(1 + 9 / 2, 2 / 5, s.draft_cost))
+    assert s.expected_speedup == pytest.approx(equation_6(1 + 9 / 2, 2 / 4, s.draft_cost))
     assert s.forecast_speedup == pytest.approx((1 + 9 / 2) / (1 + s.draft_cost * 4 / 2))
 
 
@@ -135,7 +135,7 @@ def test_figures_of_any_text_add_up(demo, drafter, speculate, sampling, tokens, 
     result = demo.generate(prompt, max_new_tokens=tokens, ignore_eos=True, seed=seed, **asked)
     s = result.stats
     assert 0 <= s.num_accepted_draft_tokens <= s.num_draft_tokens
-    assert s.num_draft_steps <= s.num_draft_tokens
+    assert s.num_draft_steps == s.num_draft_tokens <= s.num_draft_nodes
     assert s.num_accepted_draft_tokens == s.accepted_by.get("plan", 0)
     assert sum(s.accepted_by.values()) == sum(result.drafted)
     assert all(s.accepted_by[name] <= s.proposed_by[name] for name in s.accepted_by)

@@ -167,6 +167,7 @@ static void check_tokens(swiftk_model* model, float temperature) {
   for (size_t i = 0; i < got.n; ++i) drafted += got.flags[i] & SWIFTK_TOKEN_DRAFTED;
   CHECK(drafted == (size_t)stats.num_accepted_draft_tokens && drafted > 0);
   CHECK(stats.num_accepted_draft_tokens <= stats.num_draft_tokens && stats.num_draft_steps == stats.num_draft_tokens);
+  CHECK(stats.num_draft_nodes == stats.num_draft_tokens); /* a chain */
   CHECK(stats.mean_generated_length >= 1 && stats.mean_generated_length <= stats.new_tokens);
 
   check_stops(session, &whole, 0);

@@ -200,7 +200,11 @@ def test_beams_give_plain_decoding(target, folders):
         beams = lm.generate_many(PROMPTS, speculate="always", **way, **options)
         again = lm.generate_many(PROMPTS, speculate="acceptance" in sampling and "always", **way, **options)
         assert [r.tokens for r in beams] == [r.tokens for r in again]
-        assert beams[0].stats.num_draft_tokens > 0
+        s = beams[0].stats
+        assert 0 < s.num_draft_tokens == s.num_draft_steps, "a place a step"
+        wide = "acceptance" not in sampling
+        assert wide == (s.num_draft_nodes > 2 * s.num_draft_steps), "a step reads a level"
+        assert s.num_accepted_draft_tokens <= s.num_draft_tokens
     with pytest.raises(swiftk.InvalidArgument, match="beam is 11"):
         lm.generate([5], **{**way, "gate": TreeRule(beam=11)})
 

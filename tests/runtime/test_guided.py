@@ -119,7 +119,7 @@ def test_proposals_that_were_refuted_are_not_verified(target, folders):
     rows = [i * 0.01 for i in range(64)]
     session.draft(_core.TreeRule(**certain(max_draft=6, proposals=3, guide=[0.2] * 16, row_price=rows)))
     left = session.drafted_from
-    assert left == session.last["draft_steps"] < session.last["drafted"] <= 6 * 4
+    assert left == session.last["draft_steps"] < session.last["draft_nodes"] <= 6 * 4
     assert session.tree_parents.tolist()[:left] == list(range(-1, left - 1))
     assert session.verify()
 

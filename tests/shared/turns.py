@@ -2,8 +2,9 @@
 
 from types import SimpleNamespace
 
-USUAL = {"draft": 0.625, "verify": 1.0, "commit": 0.01, "steps": 4, "drafted": 4, "nodes": 7}
-USUAL |= {"reused_rows": 4, "reused_share": 0.25, "saved_weight_bytes": 1000, "proposed": [1, 6, 2, *[0] * 7]}
+USUAL = {"draft": 0.625, "verify": 1.0, "commit": 0.01, "steps": 4, "drafted": 4, "draft_nodes": 6}
+USUAL |= {"nodes": 7, "reused_rows": 4, "reused_share": 0.25, "saved_weight_bytes": 1000}
+USUAL |= {"proposed": [1, 6, 2, *[0] * 7]}
 
 
 def turn(**fields):
