@@ -25,6 +25,8 @@ _DTYPES = {"torch.float32": "F32", "torch.bfloat16": "BF16", "torch.float16": "F
 # Logits processors that the sampler has as well: the attribute, and the option that is the same.
 _WARPERS = {one.hf[0]: (one.hf[1], name) for name, one in table(TextOptions).items() if one.hf}
 _HARMLESS = ("LogitNormalization",)  # which keep a distribution as it is
+# What says how to draft: options of generate() here, and what transformers (5.24) fills in where nobody asked.
+_DRAFTING = {"assistant_early_exit": None, "num_assistant_tokens": 20, "assistant_confidence_threshold": 0.4}
 _RETURNS = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")
 _loaded: weakref.WeakKeyDictionary[Any, Loaded] = weakref.WeakKeyDictionary()
 
@@ -71,6 +73,9 @@ def generate(
     of its own generate(), tokens [B, T + new], padded after a text's end. InvalidArgument names an option that this
     engine does not have.
 
+    assistant_early_exit=k drafts with the first k layers, num_assistant_tokens and assistant_confidence_threshold limit
+    drafts; where they have transformers' defaults, the clock does. None of them changes a token.
+
     Greedy tokens are the model's own, up to the order of summation. Sampling draws by seeds that come from torch's
     generator: torch.manual_seed() repeats it.
     """
@@ -84,6 +89,7 @@ def generate(
     lm = attach(model)
     options = _sampling(logits_processor, generation_config, input_ids.shape[1])
     most, ends, others = _criteria(stopping_criteria)
+    options |= _drafting(generation_config)
     options |= {"max_new_tokens": most - input_ids.shape[1], "stop_token_ids": ends, "ignore_eos": True}
     if options["max_new_tokens"] < 1:
         raise InvalidArgument(f"[hf] max_length is {most}, the inputs have {input_ids.shape[1]} tokens already")
@@ -130,7 +136,7 @@ def _refuse(config: Any, inputs: dict[str, Any], streamer: Any, batch: int) -> N
     asked = [name for name in _RETURNS if getattr(config, name, None)]
     if asked:
         raise InvalidArgument(f"[hf] {asked[0]}=True is not supported: drafts have no such values for every token")
-    for name in ("num_beams", "num_beam_groups", "penalty_alpha", "assistant_early_exit"):
+    for name in ("num_beams", "num_beam_groups", "penalty_alpha"):
         if (value := getattr(config, name, None)) not in (None, 1):
             raise InvalidArgument(f"[hf] {name}={value} is not supported, want greedy search or sampling")
     if inputs.get("inputs_embeds") is not None:
@@ -140,6 +146,11 @@ def _refuse(config: Any, inputs: dict[str, Any], streamer: Any, batch: int) -> N
         raise InvalidArgument("[hf] past_key_values are not supported: the engine reuses common beginnings by itself")
     if streamer is not None and batch > 1:
         raise InvalidArgument(f"[hf] a streamer takes one text, got {batch}")
+
+
+def _drafting(config: Any) -> dict[str, Any]:
+    asked = {name: getattr(config, name, None) for name in _DRAFTING}
+    return {name: value for name, value in asked.items() if value not in (None, _DRAFTING[name])}
 
 
 def _sampling(processors: Iterable[Any], config: Any, inputs: int) -> dict[str, Any]:

@@ -157,6 +157,52 @@ def test_what_is_not_honoured_is_named(model, options, words):
         model.generate(ids, max_new_tokens=8, do_sample=False, custom_generate=swiftk.hf.generate, **options)
 
 
+@pytest.fixture
+def asked(model, monkeypatch):
+    """Options and figures of each text that the engine makes for transformers."""
+    lm, found = swiftk.hf.attach(model, threads=1), []
+    submit = lm.submit_many
+
+    def submit_many(prompts, each):
+        streams = submit(prompts, each)
+        found.extend(zip(each, streams, strict=True))
+        return streams
+
+    monkeypatch.setattr(lm, "submit_many", submit_many)
+    return found
+
+
+@pytest.mark.parametrize("exit_layer", [1, 2])
+def test_early_exits_draft_and_change_nothing(model, asked, exit_layer):
+    """LayerSkip's own line: model.generate(**inputs, assistant_early_exit=k)."""
+    options = {"max_new_tokens": 12, "do_sample": False, "pad_token_id": 0}
+    early = {"assistant_early_exit": exit_layer, "num_assistant_tokens": 3}
+    own = model.generate(**padded(PROMPTS), **options)
+    ours = model.generate(**padded(PROMPTS), **options, **early, custom_generate=swiftk.hf.generate)
+    assert torch.equal(own, ours) and len(asked) == len(PROMPTS)
+    for given, stream in asked:
+        assert {name: given[name] for name in early} == early
+        assert stream.result.stats.skip == f"exit before layer {exit_layer}"
+
+
+def test_what_drafts_is_the_clocks_unless_it_was_asked_for(model, asked):
+    options = {"max_new_tokens": 4, "do_sample": False, "custom_generate": swiftk.hf.generate}
+    ids = torch.tensor(PROMPTS[:1])
+    model.generate(ids, **options)
+    model.generate(ids, **options, assistant_confidence_threshold=0.7)
+    drafting = [{name: given[name] for name in swiftk.hf._DRAFTING if name in given} for given, _ in asked]
+    assert drafting == [{}, {"assistant_confidence_threshold": 0.7}]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [({"assistant_early_exit": 9}, "9"), ({"assistant_early_exit": 1, "num_assistant_tokens": 64}, "64")],
+)
+def test_an_exit_that_is_not_there_is_named(model, options, words):
+    with pytest.raises(InvalidArgument, match=words):
+        model.generate(torch.tensor(PROMPTS[:1]), max_new_tokens=8, custom_generate=swiftk.hf.generate, **options)
+
+
 def test_other_dtypes_and_families_are_refused(folder, tmp_path):
     with pytest.raises(swiftk.UnsupportedModel, match=r"torch\.float64"):
         swiftk.hf.attach(opened(folder).double())
