@@ -1,5 +1,5 @@
-"""SWIFT as its paper and its code have it (arXiv 2410.06916, section 4.1): a step between two rounds scores a set of a
-fixed ratio, random or suggested by Bayesian optimisation, and keeps the one that matches most tokens."""
+"""SWIFT as its paper has it (arXiv 2410.06916, section 4.1): a step between two rounds scores a set of a fixed ratio,
+random or suggested by Bayesian optimisation, and keeps the one that matches most tokens."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Sets:
         return skip_set([*stay, *others], self.n_layers)
 
     def tell(self, skip: DraftSpec, matchness: float) -> None:
-        """The set that was scored, not the point that it was rounded from."""
+        """The set that was scored; the authors' code registers the point that it was rounded from."""
         if self._suggestions:
             skipped = sublayers(skip, self.n_layers)
             self._suggestions.tell([float(i in skipped) for i in self._inner], matchness)
