@@ -12,9 +12,9 @@ from typing import Any
 from ..errors import InvalidArgument, SwiftkError
 from .common import err
 from .conversation import Conversation
+from .options import value
 from .terminal import plain
 
-_WORDS = {"true": True, "True": True, "false": False, "False": False, "null": None, "None": None, "default": None}
 _FORCE = "--force "
 
 
@@ -81,15 +81,15 @@ class Commands:
         err.print("there is no system message" if system is None else f"system message: {plain(system)}")
 
     def _set(self, text: str) -> None:
-        chat, (name, *value) = self._chat, text.split(maxsplit=1) or [""]
-        if value:
-            name = chat.set(name, _value(value[0]))
+        chat, (name, *given) = self._chat, text.split(maxsplit=1) or [""]
+        if given:
+            name = chat.set(name, value(given[0]))
             err.print(plain(f"{name} {_spelled(chat.options.get(name))}"))
         elif name:
             raise InvalidArgument(f"[chat] /set {name} has no value, want /set {name} VALUE, or default")
         else:
-            for name, given in chat.options.items():
-                err.print(plain(f"{name} {_spelled(given)}"))
+            for name, one in chat.options.items():
+                err.print(plain(f"{name} {_spelled(one)}"))
             rest = (name for name in chat.model.options if name not in chat.options)
             err.print(f"at their defaults: {', '.join(rest)}")
 
@@ -109,16 +109,6 @@ class Commands:
 
     def _retry(self, _: str) -> None:
         self._chat.retry()
-
-
-def _value(text: str) -> Any:
-    """The value of an option: JSON, or else the text itself."""
-    if text in _WORDS:
-        return _WORDS[text]
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
 
 
 def _spelled(value: Any) -> str:

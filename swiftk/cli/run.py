@@ -69,7 +69,7 @@ def command(
         "max_new_tokens": max_new_tokens,
         "skip": skip,
         "drafter": name,
-        "speculate": not no_spec,
+        **({"speculate": False} if no_spec else {}),
         "explain": explain,
     }
     result = _streamed(lm, asked, options, quiet=json)

@@ -60,6 +60,7 @@ class GenerateOptions(TextOptions):
         Choice((True, False, "always")),
         'True: draft while it is faster, "always": in every round, False: never.',
         http=BOTH,
+        command=True,
     )
     skip: str | Path | DraftSpec | Sequence[int] | None = option(
         "auto",
@@ -68,24 +69,29 @@ class GenerateOptions(TextOptions):
         'the weights to read ("int4").',
     )
     assistant_early_exit: int | str | None = option(
-        None, Integer(0, 1 << 16, also=(None, "auto")), 'Draft with the first k layers; "auto": the fastest k.'
+        None,
+        Integer(0, 1 << 16, also=(None, "auto")),
+        'Draft with the first k layers; "auto": the fastest k.',
+        command=True,
     )
     kvq: bool = option(
         True,
         Flag(),
         "Verification reuses the first layers of a draft if the draft ran them exactly; False: it runs them again.",
     )
-    gate: str | float | TreeRule = option(
+    gate: str | float | TreeRule | Mapping[str, Any] = option(
         "auto",
         By(Any),
-        'When a draft ends: "auto" (by time), "swift" or SWIFT\'s confidence threshold, or a TreeRule.',
+        'When a draft ends: "auto" (by time), "swift" or SWIFT\'s confidence threshold, or a TreeRule or its fields.',
         aliases=("assistant_confidence_threshold",),
+        command=True,
     )
     max_draft: int | None = option(
         None,
         Integer(1, MAX_DRAFT),
         "Maximum number of tokens drafted in a round.",
         aliases=("num_speculative_tokens", "num_assistant_tokens"),
+        command=True,
     )
     drafter: str | None = option(
         None,
@@ -119,14 +125,18 @@ class GenerateOptions(TextOptions):
         'time. "swift-paper": SWIFT as its paper has it, a step before each round, which always drafts (it stands for '
         'optimizer="swift", swift={"opt_interval": 1}, gate="swift", drafter="plan", speculate="always"). "self-sd": '
         "the rule of Self-SD, with a set of `swiftk tune`.",
+        command=True,
     )
-    swift: SwiftSettings | Mapping[str, Any] | None = option(None, By(Any), 'Settings of optimizer="swift".')
+    swift: SwiftSettings | Mapping[str, Any] | None = option(
+        None, By(Any), 'Settings of optimizer="swift".', command=True
+    )
     acceptance: str = option(
         "coupled",
         Choice(("coupled", "rejection")),
         '"coupled": the seed alone decides the tokens. "rejection": the rule of the papers, same distribution. Its '
         "draws depend on the rounds, so a seed repeats its tokens only with a gate and an optimizer that do not use "
         "the clock, and with recall=False.",
+        command=True,
     )
     stream: bool = option(False, Flag(), "Return a Stream of Events.")
     verify: bool = option(False, Flag(), "Decode again without drafts, and compare.")
@@ -138,6 +148,8 @@ class GenerateOptions(TextOptions):
             _as_in_the_paper(self)
         if isinstance(self.swift, Mapping):
             put(self, "swift", settings(SwiftSettings, self.swift, "swift"))
+        if isinstance(self.gate, Mapping):
+            put(self, "gate", settings(TreeRule, self.gate, "gate"))
         put(self, "sources", settings(SourceSettings, self.sources, "sources"))
         _check_choices(self)
         _check_contradictions(self)

@@ -8,6 +8,7 @@ import signal
 import pytest
 
 import swiftk
+from swiftk.api import LM
 from swiftk.cli import main, terminal
 
 PROMPT = "how\tmany?"
@@ -45,6 +46,56 @@ def ending_at_once(folder, to, prompt):
     path = copy / "generation_config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "eos_token_id": first}))
     return copy
+
+
+@pytest.mark.parametrize(
+    ("more", "asked"),
+    [
+        (("--assistant-early-exit", "2"), {"assistant_early_exit": 2}),
+        (("--assistant-early-exit", "auto"), {"assistant_early_exit": "auto"}),
+        (
+            ("--optimizer", "swift-paper", "--swift", '{"window": 16}'),
+            {"optimizer": "swift-paper", "swift": {"window": 16}},
+        ),
+        (("--optimizer", "None"), {"optimizer": None}),
+        (("--gate", "0.6", "--max-draft", "5"), {"gate": 0.6, "max_draft": 5}),
+        (("--gate", "swift", "--speculate", "always"), {"gate": "swift", "speculate": "always"}),
+        (
+            ("--gate", '{"beam": 4, "max_draft": 3, "max_nodes": 20}', "--skip", "int4"),
+            {"gate": {"beam": 4, "max_draft": 3, "max_nodes": 20}, "skip": "int4"},
+        ),
+        (("--acceptance", "rejection"), {"acceptance": "rejection"}),
+        (("--no-spec",), {"speculate": False}),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_papers_methods_are_options(run, folder, monkeypatch, more, asked):
+    """What generate() is asked for, and that the text comes."""
+    given, generate = {}, LM.generate
+
+    def noted(lm, prompt, **options):
+        given.update(options)
+        return generate(lm, prompt, **options)
+
+    monkeypatch.setattr(LM, "generate", noted)
+    code, text, errors = run(folder, PROMPT, *FLAGS, *more)
+    assert (code, errors) == (0, "") and text
+    usual = {"max_new_tokens": 9, "temperature": 0.8, "seed": 4, "drafter": None, "explain": False, "stream": True}
+    assert given == {**usual, "skip": "auto", **asked}
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (("--gate", '{"beem": 4}'), "[gate] unknown setting 'beem', want some of confidence"),
+        (("--gate", "often"), "[generate] gate='often', want 'auto', 'swift', a threshold in [0, 1] or a TreeRule"),
+        (("--optimizer", "slow"), "[generate] optimizer='slow', want one of 'auto'"),
+        (("--assistant-early-exit", "two"), "assistant_early_exit='two', want 'auto' or an integer"),
+    ],
+)
+def test_a_method_that_is_not_there_is_named(run, folder, more, words):
+    code, text, errors = run(folder, PROMPT, *FLAGS, *more)
+    assert (code, text) == (2, "") and words in errors and errors.count("\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -363,3 +363,4 @@ def test_a_file_that_is_no_card(tmp_path):
 def test_gate_accepts_rules_and_thresholds():
     assert parse(gate=TreeRule(max_draft=3)).gate.max_draft == 3
     assert parse(gate=1).gate == 1.0
+    assert parse(gate={"beam": 4, "max_nodes": 20}).gate == TreeRule(beam=4, max_nodes=20)
