@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <tuple>
 
 namespace swiftk {
@@ -205,6 +206,14 @@ uint64_t CandidatePool::not_worth_verifying(const TreeRule& rule, int tree_size)
     if (saved - lost > most) most = saved - lost, gone = worst;
   }
   return gone;
+}
+
+std::vector<int> CandidatePool::best(int n) const {
+  std::vector<int> order(size());
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(), [this](int a, int b) { return better(a, b); });
+  order.resize(std::min(n, size()));
+  return order;
 }
 
 std::span<const int> CandidatePool::open() {

@@ -31,9 +31,9 @@ struct TreeRule {
   std::array<int, 4> width{10, 5, 3, 1};
   std::vector<int32_t> stop_ids{};  // nothing is drafted after one of these
 
-  // EAGLE-2 section 4.1 (arXiv 2406.16858) instead, if not 0: a step reads the best `beam` of what the last one
-  // proposed, by the draft's own probabilities along their paths; the best of all that were not read fill the tree.
-  // Under rejection, whose draws are in turn, the above holds.
+  // EAGLE-2 section 4 (arXiv 2406.16858) instead, if not 0: a step reads the best `beam` of what the last one proposed,
+  // by the draft's own probabilities along their paths; then the best `max_nodes` of all make up the tree, read or not.
+  // Under rejection they are certain proposals, as in its authors' code.
   int beam = 0;
 
   // By time (with `row_price`): a node is worth the probability that it is accepted, p_top1 and p_rank multiplied

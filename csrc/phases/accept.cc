@@ -129,13 +129,13 @@ class Walk {
     at_ = s_.sources.step(at_, token);
   }
 
-  // The accepted child of a node or -1; then p_, the target's warped distribution, is what is left of it. Children
-  // without a draft distribution were given by set_tree().
+  // The accepted child of a node or -1; then p_, the target's warped distribution, is what is left of it. Children that
+  // a beam chose, or set_tree() gave, are certain proposals.
   int accept_child(int node, int32_t pos) {
     const size_t V = p_.size();
-    const bool drafted = node < d_.grown;
-    if (drafted) std::copy_n(d_.q.data() + node * V, V, q_.data());
-    Rejection rule(p_, drafted ? std::span<double>(q_) : std::span<double>());
+    const bool drawn = d_.drawn && node < d_.grown;
+    if (drawn) std::copy_n(d_.q.data() + node * V, V, q_.data());
+    Rejection rule(p_, drawn ? std::span<double>(q_) : std::span<double>());
     uint32_t index = 0;
     for (int child = node + 1; child < d_.tree.size(); ++child) {
       if (d_.tree.parent(child) != node) continue;

@@ -50,12 +50,15 @@ void Drafting::propose(int row) {
 }
 
 void Drafting::step(int row) {
+  const bool likeliest = s_.rejects() && beams();
   for (int i = 0; i < n_; ++i) {
     s_.read_path(d_.grown + i);
     const int32_t pos = s_.position() + d_.tree.depth(d_.grown + i);
-    const Stream stream = s_.rejects() ? Stream::Draft : Stream::Target;
+    const Stream stream = d_.drawn ? Stream::Draft : Stream::Target;
     w_.draws.constrain_draft(s_, row + i, s_.path_tokens);
-    propose(d_.grown + i, row + i, w_.draws.proposed(s_, row + i, pos, s_.path_tokens, d_.choices, stream));
+    propose(d_.grown + i, row + i,
+            likeliest ? w_.draws.likeliest(row + i, d_.choices)
+                      : w_.draws.proposed(s_, row + i, pos, s_.path_tokens, d_.choices, stream));
   }
   levels_ = 1;
   for (int node = d_.grown; levels_ <= proposals_ && best_of(node) == d_.tree.token(node + 1); ++node) ++levels_;
@@ -80,7 +83,7 @@ bool Drafting::spine() {
 
 void Drafting::finish() {
   d_.asking = s_.sources.active() > 0 && (!s_.rejects() || d_.steps == 0);
-  if (beams()) return void(enter_best(rule_.max_nodes, -1));
+  if (beams()) return rerank();
   if (!rule_.by_time()) return add_siblings();
   // Proposals that the plan has refuted since are not verified. What is exact of a row is where its node is.
   const bool doubted = (rule_.proposals > 0 || !rule_.sources.empty()) && !s_.rejects();
@@ -126,7 +129,8 @@ void Drafting::begin() {
 }
 
 void Drafting::prepare() {
-  if (s_.rejects() && n_ > 0) d_.q.resize(static_cast<size_t>(limit_) * w_.model->config.V);
+  d_.drawn = s_.rejects() && !beams() && n_ > 0;
+  if (d_.drawn) d_.q.resize(static_cast<size_t>(limit_) * w_.model->config.V);
 }
 
 bool Drafting::fits_spine() const {
@@ -151,7 +155,7 @@ int Drafting::run_spine() {
 }
 
 void Drafting::propose(int node, int row, const Drawn& drawn) {
-  if (s_.rejects()) {
+  if (d_.drawn) {
     const int V = w_.model->config.V;
     softmax(w_.draws.warped(s_, row, s_.path_tokens), V, d_.q.data() + static_cast<size_t>(node) * V);
   }
@@ -171,16 +175,26 @@ void Drafting::plan_beam(int node, const Drawn& drawn) {
   }
 }
 
-int Drafting::enter_best(int most, int level) {
+int Drafting::enter_level() {
   int taken = 0;
   for (const int i : d_.candidates.open()) {
-    if (taken == most || d_.tree.size() == rule_.max_nodes) break;
+    if (taken == rule_.beam || d_.tree.size() == TokenTree::kMaxNodes) break;
     const Candidate& c = d_.candidates[i];
-    if (level >= 0 && (c.depth != level || rule_.stops(c.token))) continue;
+    if (c.depth != d_.steps || rule_.stops(c.token)) continue;
     enter(i);
     ++taken;
   }
   return taken;
+}
+
+void Drafting::rerank() {
+  const std::vector<int> best = d_.candidates.best(rule_.max_nodes);
+  uint64_t gone = ~uint64_t{0} >> (TokenTree::kMaxNodes - d_.tree.size());
+  for (const int i : best) {
+    if (const int node = d_.candidates[i].node; node >= 0) gone &= ~(uint64_t{1} << node);
+  }
+  d_.drop(gone);
+  for (const int i : best) enter(i);
 }
 
 void Drafting::plan_children(int node) {
@@ -201,7 +215,7 @@ void Drafting::read() {
   d_.grown += n_;
   d_.steps += levels_;
   if (beams()) {
-    n_ = d_.steps < limit_ ? enter_best(rule_.beam, d_.steps) : 0;
+    n_ = d_.steps < limit_ ? enter_level() : 0;
   } else if (s_.rejects() || !rule_.by_time()) {
     n_ = follow();
   } else {

@@ -51,7 +51,7 @@ class Drafting {
   void begin();
   void prepare();
   bool fits_spine() const;
-  bool beams() const { return rule_.beam > 0 && !s_.rejects(); }
+  bool beams() const { return rule_.beam > 0; }
 
   int run_spine();
   int32_t best_of(int node) const { return *d_.said.of(node); }
@@ -62,8 +62,11 @@ class Drafting {
   // By the draft's own probabilities, which noise only ranks.
   void plan_beam(int node, const Drawn& drawn);
 
-  // The best candidates become nodes: so many of a level, or (-1) of all. Returns how many.
-  int enter_best(int most, int level);
+  // The best candidates of the last level become nodes, which the next step reads. Returns how many.
+  int enter_level();
+
+  // Of all candidates the best make up the tree: those that were read may leave it.
+  void rerank();
   void plan_children(int node);
 
   // Reads the proposals of a step's nodes, and chooses those that are next.

@@ -151,12 +151,24 @@ Drawn Draws::pick(const Sequence& s, int row, int32_t pos, std::span<const int32
   return of_listed(s, row, path, k);
 }
 
+namespace {
+
+Drawn nothing() {
+  Drawn none{};
+  std::fill(std::begin(none.id), std::end(none.id), -1);
+  std::fill(std::begin(none.logit), std::end(none.logit), -std::numeric_limits<float>::infinity());
+  return none;
+}
+
+}  // namespace
+
 Drawn Draws::proposed_of_listed(const Sequence& s, int row, std::span<const int32_t> path, int k) {
-  if (std::isfinite(list_.lse[row - first_])) return of_listed(s, row, path, k);
-  Drawn nothing{};
-  std::fill(std::begin(nothing.id), std::end(nothing.id), -1);
-  std::fill(std::begin(nothing.logit), std::end(nothing.logit), -std::numeric_limits<float>::infinity());
-  return nothing;
+  return std::isfinite(list_.lse[row - first_]) ? of_listed(s, row, path, k) : nothing();
+}
+
+Drawn Draws::likeliest(int row, int k) {
+  const Drawn found = best(row, k);
+  return std::isfinite(found.lse) ? found : nothing();
 }
 
 Drawn Draws::proposed(const Sequence& s, int row, int32_t pos, std::span<const int32_t> path, int k, Stream stream) {

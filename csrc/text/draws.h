@@ -47,6 +47,7 @@ class Draws {
 
   // The same for a draft, whose rows may hold anything: one that is not finite proposes nothing, id -1.
   Drawn proposed(const Sequence&, int row, int32_t pos, std::span<const int32_t> path, int k, Stream);
+  Drawn likeliest(int row, int k);  // of best()
   Drawn proposed_of_listed(const Sequence&, int row, std::span<const int32_t> path, int k);
 
   const TopkArgs& listing() const { return list_; }

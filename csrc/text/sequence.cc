@@ -1,6 +1,7 @@
 #include "text/sequence.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace swiftk {
 
@@ -18,7 +19,7 @@ void Draft::begin(int32_t root) {
   guide.confidence.fill(-1);
   extra_rows.clear();
   wanted.clear();
-  asking = false;
+  asking = drawn = false;
   pending = true;
 }
 
@@ -26,6 +27,7 @@ void Draft::drop(uint64_t nodes) {
   if (nodes == 0) return;
   const TokenTree old = tree;
   const int read = grown;
+  ran = std::min(ran, std::countr_zero(nodes));
   std::array<int, TokenTree::kMaxNodes> at{};
   tree.reset(old.token(0));
   grown = read > 0;

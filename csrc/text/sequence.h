@@ -60,7 +60,9 @@ struct Said {
 struct Draft {
   Draft();
   void begin(int32_t root);
-  void drop(uint64_t nodes);                          // with whom all that follow them go
+  // With these nodes all that follow them go. What drafting ran of a row is where its node was: from the first of these
+  // on, rows run again.
+  void drop(uint64_t nodes);
   int nodes_read() const { return grown + dropped; }  // by draft steps
 
   TokenTree tree;
@@ -75,7 +77,8 @@ struct Draft {
   int choices = 0;  // candidate children of each
   Said said;        // by the plan, after nodes that were drafted from
   Said guide;       // by the draft model that guides it, after leading nodes
-  std::vector<double> q;  // rejection only: [grown, V]
+  bool drawn = false;     // under rejection: children are draws of q, and not given
+  std::vector<double> q;  // [grown, V] of these
   float log_p = 0;        // of the best candidate of the last node
   GateRule gate{};
   CandidatePool candidates;

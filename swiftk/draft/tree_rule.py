@@ -23,8 +23,8 @@ class TreeRule:
     max_nodes: int = 64  # root, spine and siblings; the spine goes first
     tier: tuple[float, float, float] = (0.5, 0.8, 0.95)  # upper bounds of the first three widths
     width: tuple[int, int, int, int] = (10, 5, 3, 1)  # children of a spine node, by confidence
-    # EAGLE-2's tree instead (arXiv 2406.16858), if not 0: each of max_draft steps reads so many of the last level, at
-    # most 10, and the likeliest of the others fill it up to max_nodes. What was read stays. The paper has 10, 6 and 60.
+    # EAGLE-2's tree instead (arXiv 2406.16858, section 4), if not 0: each of max_draft steps reads so many of the last
+    # level, at most 10; then the likeliest max_nodes of all, read or not, make up the tree. The paper has 10, 6 and 60.
     beam: int = 0
 
     def arguments(self) -> dict[str, Any]:

@@ -97,6 +97,14 @@ def test_trees_by_time_change_no_distribution(model, rule, sampling, acceptance)
     assert p > 1e-4
 
 
+@pytest.mark.parametrize("sampling", [{"temperature": 0.7}, {"temperature": 1.5, "top_k": 7}], ids=str)
+@pytest.mark.parametrize("beam", [1, 3])
+def test_beams_change_no_distribution(model, sampling, beam):
+    rule = {"beam": beam, "max_draft": 2, "max_nodes": 8}
+    p = chi_square_p(sampled_joint(model, sampling, "rejection", True, rule), exact_joint(model, sampling))
+    assert p > 1e-4
+
+
 def test_the_chi_square_test_can_fail(model):
     counts = sampled_joint(model, {"temperature": 1.3}, "coupled", False)
     assert chi_square_p(counts, exact_joint(model, {"temperature": 1.0})) < 1e-6
