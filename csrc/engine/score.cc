@@ -10,12 +10,37 @@
 namespace swiftk {
 namespace {
 
+constexpr int kMostRows = TokenTree::kMaxNodes - 1;  // of a pass
+
 // Rows [first, first + n) of the text once more, in scratch slots, as a chain that sees the text before `first`.
 Rows scratch_chain(Workspace& w, const Sequence& s, int first, int n) {
   w.batch.clear();
   w.batch.begin(s.view(first, s.cached));
   for (int i = 0; i < n; ++i) w.batch.add(s.text[first + i], first + i, s.cached + i, ~uint64_t{0} >> (63 - i));
   return w.bind();
+}
+
+// The same of a text that has left its own at a place: what comes after it lies in the branch's blocks.
+Rows branch_rows(Workspace& w, const Sequence& s, std::span<const int32_t> branch, int first, int n) {
+  w.batch.clear();
+  w.batch.begin({branch.data(), 0, 0, s.stretched});
+  for (int i = first; i < first + n; ++i) w.batch.add(s.text[i], i, i);
+  return w.bind();
+}
+
+// Blocks of a branch of the text, from place `first` up to `end`, in what the text has beyond its tokens. None where
+// the pool has no room for them.
+std::vector<int32_t> branch_off(Workspace& w, Sequence& s, int first, int end) {
+  const int shared = first / kKvBlock, free = blocks_for(s.cached), own = blocks_for(end) - shared;
+  if (!w.reserve(s, (free + own) * kKvBlock)) return {};
+  std::vector<int32_t> blocks(s.blocks.begin(), s.blocks.begin() + shared), from, to;
+  blocks.insert(blocks.end(), s.blocks.begin() + free, s.blocks.begin() + free + own);
+  for (int i = shared * kKvBlock; i < first; ++i) {
+    from.push_back(s.slot(i));
+    to.push_back(blocks[shared] * kKvBlock + i % kKvBlock);
+  }
+  w.pool.move_rows(w.executor.ctx(), from, to);
+  return blocks;
 }
 
 // Notes the scores that the logits of rows [first, first + n) of the text give to the tokens after them.
@@ -43,9 +68,11 @@ std::vector<Outcome> score_at(Workspace& w, Sequence& s, const Plan& plan, std::
   const Stopwatch watch(w.last.score);
   const int first = std::max(0, end - window), rows = std::max(0, end - first);
   std::vector<Outcome> outcomes(ends.size() * rows);
+  const std::vector<int32_t> branch = rows > kMostRows ? branch_off(w, s, first, end) : std::vector<int32_t>{};
   for (int at = 0; at < rows;) {
-    const int n = std::min(TokenTree::kMaxNodes - 1, rows - at);
-    const Rows window_rows = scratch_chain(w, s, first + at, n);
+    const int n = std::min(kMostRows, rows - at);
+    const Rows window_rows =
+        branch.empty() ? scratch_chain(w, s, first + at, n) : branch_rows(w, s, branch, first + at, n);
     for (size_t i = 0, ran = 0; i < ends.size(); ran = ends[i++]) {
       w.executor.run(plan, window_rows, static_cast<int>(ran), ends[i], w.x.as<float>(), w.pool, w.cancel,
                      w.logits.compute(n));

@@ -1,5 +1,9 @@
 """score(): outcomes of a candidate on any stretch of the text, in pieces as at once, and nothing else changes."""
 
+import json
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -7,6 +11,7 @@ import reference
 from decode import decode, open_session
 from swiftk import _core
 from swiftk.errors import InvalidArgument
+from swiftk.files.safetensors_io import read_folder, write_folder
 
 LAYERS = 4
 PROMPT = [5, 9, 2, 7, 7, 1, 30, 12, 4, 8, 21]
@@ -115,18 +120,64 @@ def test_outcomes_are_those_of_the_candidates_logits(model, sampling):
         assert rank[i] == (found.index(history[position]) if history[position] in found else -1)
 
 
+def in_pieces(session, skip, window, end):
+    """Each piece of 63 rows sees the target's keys and values before it."""
+    pieces, first = [], end - window
+    while first < end:
+        n = min(63, end - first)
+        pieces.append(session.score(skip, window=n, end=first + n))
+        first += n
+    return [np.concatenate([piece[i] for piece in pieces]) for i in (0, 1)]
+
+
+@pytest.fixture
+def without_layer(tiny_dir, tmp_path):
+    """The model that a draft is which skips layer 1."""
+    folder, tensors = Path(tiny_dir("llama3", layers=LAYERS)), {}
+    for name, tensor in read_folder(folder).items():
+        layer = re.search(r"layers\.(\d+)\.", name)
+        if layer and int(layer[1]) == 1:
+            continue
+        number = int(layer[1]) if layer else 0
+        tensors[name.replace(f"layers.{number}.", f"layers.{number - (number > 1)}.") if layer else name] = tensor
+    list(write_folder(tmp_path, tensors))
+    config = json.loads((folder / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "num_hidden_layers": LAYERS - 1}))
+    return _core.Model(str(tmp_path), threads=1)
+
+
+@pytest.mark.parametrize("end", [155, 64, 129])
+def test_a_long_window_has_the_candidates_own_keys_and_values(model, without_layer, end):
+    """Over all of a text a draft is a model of its own, bit for bit."""
+    session, probe = after(model, 150), open_session(without_layer)
+    text = session.history
+    confidence, rank, _ = session.score(_core.DraftSpec([1], [1]), window=end, end=end)
+    for i in range(end):
+        probe.prefill(text[: i + 1].astype(np.int32))
+        ids, best, lse, _ = reference.topk(probe.logits[:1], RANKS)
+        assert confidence[i] == pytest.approx(np.exp(best[0, 0] - lse[0]), rel=1e-5)
+        found = ids[0].tolist()
+        assert rank[i] == (found.index(text[i + 1]) if text[i + 1] in found else -1)
+
+
 @pytest.mark.parametrize("skip", SKIPS, ids=str)
 @pytest.mark.parametrize("window", [63, 64, 100, 150])
-def test_a_long_window_is_its_pieces(model, skip, window):
-    """Each piece of 63 rows sees the target's keys and values before it."""
+def test_a_long_window_begins_as_a_short_one(model, skip, window):
+    """Its first 63 rows are those of a window that ends with them. Exits have the target's keys and values."""
     session = after(model, 150)
-    whole = session.score(_core.DraftSpec(*skip), window=window, end=155)
-    pieces, first = [], 155 - window
-    while first < 155:
-        n = min(63, 155 - first)
-        pieces.append(session.score(_core.DraftSpec(*skip), window=n, end=first + n))
-        first += n
-    assert alike(whole, [np.concatenate([piece[i] for piece in pieces]) for i in (0, 1)])
+    spec = _core.DraftSpec(*skip)
+    whole, pieces = session.score(spec, window=window, end=155), in_pieces(session, spec, window, 155)
+    assert alike([part[:63] for part in whole[:2]], [part[:63] for part in pieces])
+    exact = window == 63 or spec.exit_layer >= 0 or spec.mlp == [3]
+    assert alike(whole, pieces) == exact
+
+
+def test_where_there_is_no_room_for_them_a_window_is_its_pieces(model):
+    session = open_session(model, context=160)
+    decode(session, PROMPT, 148)
+    for end in (158, 120):
+        whole = session.score(_core.DraftSpec(*UNIFORM), window=100, end=end)
+        assert alike(whole, in_pieces(session, _core.DraftSpec(*UNIFORM), 100, end))
 
 
 def test_an_end_is_where_the_text_ended_once(model):
