@@ -161,7 +161,7 @@ void Workspace::run_draft(std::span<Sequence* const> sequences, std::span<const 
   const DraftPlan& plan = *sequences[0]->plan;
   const int shared = kept(plan), steps = plan.steps.size();
   if (shared > 0) {
-    executor.run(plan.steps, rows, 0, shared, x.as<float>(), pool, cancel);
+    run_tapped(rows, 0, shared);
     const size_t D = model->config.D;
     const float* row = x.as<float>();
     for (size_t i = 0; i < sequences.size(); row += n[i++] * D) {
@@ -194,7 +194,7 @@ int Workspace::catch_up(std::span<Sequence* const> trees, int rows) {
     for (Sequence* const s : trees) {
       if (s->draft.ran < s->draft.tree.size()) add_nodes(*s, s->draft.ran, s->draft.tree.size());
     }
-    executor.run(target, bind(), 0, shared, x.as<float>(), pool, cancel);
+    run_tapped(bind(), 0, shared);
     const float* row = x.as<float>();
     for (Sequence* const s : trees) {
       const int left = s->draft.tree.size() - s->draft.ran;
@@ -213,20 +213,21 @@ int Workspace::catch_up(std::span<Sequence* const> trees, int rows) {
   return shared;
 }
 
-// The target's steps from `begin` on. What a draft model reads of the rows on the way is kept where their K and V lie.
-void Workspace::run_tapped(const Rows& rows, int begin, float* out) {
+// Steps [begin, end) of the target. What a draft model reads of the rows on the way is kept where their K and V lie.
+void Workspace::run_tapped(const Rows& rows, int begin, int end, float* out) {
   const size_t D = model->config.D;
   const float* const row = x.as<float>();
   for (size_t t = 0; t < taps_.size(); ++t) {
-    const int end = 2 * (taps_[t] + 1);
-    executor.run(target, rows, begin, end, x.as<float>(), pool, cancel);
-    begin = end;
+    const int tap = 2 * (taps_[t] + 1);
+    if (tap <= begin || tap > end) continue;
+    executor.run(target, rows, begin, tap, x.as<float>(), pool, cancel);
+    begin = tap;
     for (int i = 0; i < rows.n; ++i) {
       const int slot = rows.view(i).blocks[rows.slot[i] / kKvBlock] * kKvBlock + rows.slot[i] % kKvBlock;
       model->ops->copy(executor.ctx(), pool.features_at(slot) + t * D, row + i * D, sizeof(float) * D);
     }
   }
-  executor.run(target, rows, begin, target.size(), x.as<float>(), pool, cancel, out);
+  executor.run(target, rows, begin, end, x.as<float>(), pool, cancel, out);
 }
 
 void Workspace::run_target(std::span<Sequence* const> trees, std::span<const Chunk> chunks) {
@@ -252,8 +253,8 @@ void Workspace::run_target(std::span<Sequence* const> trees, std::span<const Chu
   const Rows rows = bind();
   draws.forget();
   float* const out = logits.compute(outputs);
-  if (chunks.empty()) return run_tapped(rows, begin, out);
-  run_tapped(rows, 0, nullptr);
+  if (chunks.empty()) return run_tapped(rows, begin, target.size(), out);
+  run_tapped(rows, 0, target.size());
   const size_t D = model->config.D;
   int end = nodes, to = nodes;
   for (const auto& [s, n, all] : chunks) {
@@ -273,7 +274,7 @@ void Workspace::run_text(Sequence& s, int n) {
   for (int i = s.cached; i < s.cached + n; ++i) batch.add(s.text[i], i, i);
   const Rows rows = bind();
   draws.forget();
-  run_tapped(rows, 0, nullptr);
+  run_tapped(rows, 0, target.size());
   s.cached += n;
 }
 

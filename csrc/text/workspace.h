@@ -76,9 +76,8 @@ class Workspace {
   void run_draft(std::span<Sequence* const> sequences, std::span<const int> n);
   // The same of the draft model that the plan names: over nodes [beside, beside + n).
   void run_beside(std::span<Sequence* const> sequences, std::span<const int> n);
-  // Steps of the draft that the target need not run again for the rows that drafting ran; none where a draft model
-  // reads what they leave.
-  int kept(const DraftPlan& plan) const { return model->ops->device || !taps_.empty() ? 0 : plan.shared; }
+  // Steps of the draft that the target need not run again for the rows that drafting ran.
+  int kept(const DraftPlan& plan) const { return model->ops->device ? 0 : plan.shared; }
 
   // Rows of a draft of so many steps that the backend takes by itself, one sequence's: not bound.
   Rows spine_rows(const Sequence&, int steps);
@@ -119,7 +118,7 @@ class Workspace {
 
  private:
   void add_nodes(const Sequence&, int begin, int end);
-  void run_tapped(const Rows&, int begin, float* out);
+  void run_tapped(const Rows&, int begin, int end, float* out = nullptr);
   // Runs what drafting did not run of the steps that it shares with the target, for all trees. Returns their number.
   int catch_up(std::span<Sequence* const> trees, int rows);
 

@@ -1,6 +1,7 @@
 """LayerSkip's KVQ cache: verifying takes the first steps of drafted rows from drafting, or runs them again. By bits."""
 
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 import swiftk
 from decode import Rule, decode, open_session
 from generating import drafted, plain
+from heads import make_eagle
 from swiftk import _core
 from swiftk.errors import Cancelled
 from timed_rule import random_rule
@@ -61,6 +63,45 @@ def test_trees_have_the_same_bits_reused_or_run_again(model, skip, sampling, wid
         assert (off.last["reused_rows"], off.last["reused_share"]) == (0, 0)
         for session in (on, off):
             session.commit(len(reported[0]))
+
+
+@pytest.mark.parametrize("skip", [EXITS[1], LATER[0]], ids=str)
+def test_nodes_that_leave_a_beam_change_no_bit(model, skip):
+    """A beam drops nodes that it has read: rows before the first of them are reused, and the others run again."""
+    sessions, partly = [opened(model, skip, kvq) for kvq in (True, False)], 0
+    for _ in range(20):
+        rows = []
+        for session in sessions:
+            session.draft(_core.TreeRule(beam=6, max_draft=4, max_nodes=12))
+            emitted = session.verify()
+            rows.append((bits(session.logits), session.tree_tokens.tolist()))
+            session.commit(len(emitted))
+        on = sessions[0]
+        assert rows[0] == rows[1] and on.drafted_from < on.last["draft_nodes"] == 19
+        partly += 0 < on.last["reused_rows"] < on.drafted_from
+    assert partly > 0 or model.device != "cpu"
+
+
+@pytest.mark.parametrize("rule", [WIDE, {"beam": 4, "max_draft": 4, "max_nodes": 9}], ids=["chain", "beam"])
+@pytest.mark.parametrize("skip", [EXITS[1], LATER[1], LATER[2]], ids=str)
+def test_what_a_head_reads_is_kept_of_reused_rows(tiny_dir, tmp_path, skip, rule):
+    """A head is loaded that reads layers before the exit, at it and after it: the same states, reused or run again."""
+    folder = Path(tiny_dir("llama3", layers=LAYERS))
+    head = make_eagle(tmp_path / "head", folder, taps=(0, 1, 3))
+    sessions = [opened(_core.Model(str(folder), drafters=[str(head)], threads=1), skip, kvq) for kvq in (True, False)]
+    reused = 0
+    for turn in range(6):
+        seen = []
+        for session in sessions:
+            session.set_skip(_core.DraftSpec(*skip) if turn != 4 else _core.DraftSpec([], [], -1, ["drafter"]))
+            session.draft(_core.TreeRule(**rule))
+            emitted = [e.token for e in session.verify()]
+            seen.append((session.tree_tokens.tolist(), bits(session.logits), emitted))
+            session.commit(len(emitted))
+            seen[-1] += (bits(session.features),)
+        assert seen[0] == seen[1]
+        reused += sessions[0].last["reused_rows"]
+    assert reused > 10 and sessions[1].last["reused_rows"] == 0
 
 
 @pytest.mark.parametrize("isa", _core.isas())
