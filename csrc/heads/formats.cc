@@ -15,9 +15,10 @@ namespace swiftk {
 namespace {
 
 constexpr const char* kConfidence = "confidence_head.proj.weight";
+constexpr const char* kMoaOfQwen2 = "MOASpecQwen2ForCausalLM";  // its layers have biases of q, k and v
 constexpr const char* kKinds =
     "a model's folder, DFlash's dflash_config, EAGLE's config, speculators_model_type \"dflash\", \"dspark\", "
-    "\"eagle3\" or \"eagle\", or the architecture MOASpecLlamaForCausalLM";
+    "\"eagle3\" or \"eagle\", or the architecture MOASpecLlamaForCausalLM or MOASpecQwen2ForCausalLM";
 
 [[noreturn]] void wrong(const std::string& what) { fail(Status::Checkpoint, "[drafter] " + what); }
 [[noreturn]] void unsupported(const std::string& what) { fail(Status::Unsupported, "[drafter] " + what); }
@@ -145,14 +146,16 @@ std::vector<int> eagle_taps(const Json& json, const Config& target) {
 
 // A layer of a Mixture of Attentions. config.json is that of the model; how many KV heads and units these layers have,
 // shapes of their tensors say.
-Config moa_layer(const Config& model, const Checkpoint& file, const std::string& name, int width, int heads, int size) {
+Config moa_layer(const Config& model, const Checkpoint& file, const std::string& name, int width, int heads, int size,
+                 bool biased) {
   Config c = model;
   c.L = 1;
   c.D = width;
   c.H = heads;
   c.d = size;
   c.family = &families()[0];  // its layers are LLaMA's, whatever the model's are
-  c.qkv_bias = c.o_bias = c.mlp_bias = c.qk_norm = c.paired = c.fused_qkv = c.fused_gate = false;
+  c.qkv_bias = biased;
+  c.o_bias = c.mlp_bias = c.qk_norm = c.paired = c.fused_qkv = c.fused_gate = false;
   c.norm_offset = 0;
   c.ropes = {rope_of_head(model, size)};
   c.layers = {{.attention_scale = 1 / std::sqrt(static_cast<float>(c.d))}};
@@ -176,7 +179,7 @@ std::string kind_of(const ModelFiles& files) {
   const Json& json = files.json();
   const std::string type = speculator_of(json);
   if (type == "dflash" || type == "dspark" || (type.empty() && given(json, "dflash_config"))) return "block";
-  if (named(json, "MOASpecLlamaForCausalLM")) return "moa";
+  if (named(json, "MOASpecLlamaForCausalLM") || named(json, kMoaOfQwen2)) return "moa";
   const auto has_fc = [&] { return type.empty() && files.tensors().has("fc.weight"); };
   if (type == "eagle" || is_fused_eagle(json, type) || named(json, "Eagle") || has_fc()) return "eagle";
   if (!type.empty()) unsupported("config.json is of a head of another kind (supported: " + std::string(kKinds) + ")");
@@ -305,9 +308,10 @@ std::array<Config, 3> read_moa(const Json& json, const Config& t, const Checkpoi
     wrong("config." + std::string(key) + " is " + std::to_string(heads) + ", want heads of an even size in " +
           std::to_string(wide) + ", K and V of a layer");
   }
-  return {moa_layer(c, file, "self_attention.", c.D, c.H, c.d),
-          moa_layer(c, file, "layer_self_attention.", wide, heads, wide / heads),
-          moa_layer(c, file, "cross_attention.", c.D, c.H, c.d)};
+  const bool biased = named(json, kMoaOfQwen2);
+  return {moa_layer(c, file, "self_attention.", c.D, c.H, c.d, biased),
+          moa_layer(c, file, "layer_self_attention.", wide, heads, wide / heads, biased),
+          moa_layer(c, file, "cross_attention.", c.D, c.H, c.d, biased)};
 }
 
 }  // namespace swiftk

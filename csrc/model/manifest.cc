@@ -86,7 +86,9 @@ void Manifest::add_layer(const Config& c, const std::string& at, int layer, Laye
     const TensorView whole = bias(n.qkv, q + 2 * kv);
     add_vector({turned(whole.slice(0, q)), turned(whole.slice(q, kv)), whole.slice(q + kv, kv)}, 0, &w.wqkv.bias);
   } else if (c.qkv_bias) {
-    add_vector({turned(bias(n.q, q)), turned(bias(n.k, kv)), bias(n.v, kv)}, 0, &w.wqkv.bias);
+    const TensorView its_q = turned(bias(n.q, q)), k = turned(bias(n.k, kv)), v = bias(n.v, kv);
+    add_vector(apart ? std::vector{its_q} : std::vector{its_q, k, v}, 0, &w.wqkv.bias);
+    if (apart) add_vector({k, v}, 0, &apart->bias);
   }
   if (c.qk_norm) {
     const bool whole = c.qk_norm_over == QkNorm::Whole;

@@ -29,7 +29,8 @@ def target(tmp_path_factory):
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory, target):
     base = tmp_path_factory.mktemp("moa")
-    return {last: make_moa(base / str(last), target, last) for last in LAST}
+    own = {last: make_moa(base / str(last), target, last) for last in LAST}
+    return own | {(last, "Qwen2"): make_moa(base / f"qwen2-{last}", target, last, form="Qwen2") for last in LAST}
 
 
 def opened(target, folder, **options):
@@ -79,7 +80,8 @@ def trained(target, folder, last):
         units = stored[f"{name}.mlp.gate_proj.weight"].shape[0]
         kv_heads = stored[f"{name}.self_attn.k_proj.weight"].shape[0] // s.d
         turns = tuple(10000.0 ** (-2 * i / s.d) for i in range(s.d // 2))
-        sizes.append(replace(s, F=units, n_kv=kv_heads, ropes=(Rope(turns),)))
+        biased = f"{name}.self_attn.q_proj.bias" in stored
+        sizes.append(replace(s, F=units, n_kv=kv_heads, ropes=(Rope(turns),), qkv_bias=biased))
     kind.module = MoaDrafter(*sizes)
     kind.module.load_state_dict(stored)
 
@@ -94,10 +96,12 @@ def trained(target, folder, last):
 
 
 @pytest.mark.parametrize("last", LAST)
-def test_it_says_what_the_trained_module_says(target, folders, last):
+@pytest.mark.parametrize("form", ["Llama", "Qwen2"])
+def test_it_says_what_the_trained_module_says(target, folders, last, form):
     """Chains of the best tokens; then trees, whose nodes have the best after their paths as children."""
-    propose = trained(target, folders[last], last)
-    session = session_of(target, folders[last])
+    folder = folders[last if form == "Llama" else (last, form)]
+    propose = trained(target, folder, last)
+    session = session_of(target, folder)
     session.prefill(np.int32(PROMPT))
     for _ in range(5):
         session.draft(_core.TreeRule(confidence=0.0, max_draft=5, width=(1, 1, 1, 1)))
@@ -224,6 +228,14 @@ class TestWhatDoesNotFit:
         for _ in write_folder(folder, tensors):
             pass
         with pytest.raises(swiftk.CheckpointError, match=words):
+            opened(target, folder)
+
+    def test_a_bias_that_is_missing(self, tmp_path, target):
+        folder = make_moa(tmp_path / "head", target)
+        config = json.loads((folder / "config.json").read_text())
+        names = {"architectures": ["MOASpecQwen2ForCausalLM"], "model_type": "qwen2"}
+        (folder / "config.json").write_text(json.dumps({**config, **names}))
+        with pytest.raises(swiftk.CheckpointError, match=r"self_attn\.q_proj\.bias is missing"):
             opened(target, folder)
 
     def test_kv_heads_that_do_not_divide(self, tmp_path, target):

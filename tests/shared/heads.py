@@ -1,6 +1,7 @@
 """Random draft models, in the formats that others publish: they draft badly."""
 
 import json
+import re
 import zlib
 
 import numpy as np
@@ -171,14 +172,17 @@ def _shapes(c, taps, rank, own):
     return out
 
 
-def make_moa(folder, target, last=0, seed=0, dtype="F32", own=True, changes=None, kv_heads=(1, 2, 2), heads=None):
+def make_moa(
+    folder, target, last=0, seed=0, dtype="F32", own=True, changes=None, kv_heads=(1, 2, 2), heads=None, form="Llama"
+):
     """A random Mixture of Attentions for the model in `target`. last: its layers that run after; own: config.json says
-    what its authors' leaves out. kv_heads: of the layers over tokens, over states, and between; heads: over states."""
+    what its authors' leaves out. kv_heads: of the layers over tokens, over states, and between; heads: over states.
+    form: "Qwen2" has biases of q, k and v."""
     model = json.loads((target / "config.json").read_text())
     D, F, H = model["hidden_size"], 40, model["num_attention_heads"]
     d = model.get("head_dim") or D // H
     wide = 2 * model["num_key_value_heads"] * d
-    config = {**model, "architectures": ["MOASpecLlamaForCausalLM"], "model_type": "llama", "head_dim": d}
+    config = {**model, "architectures": [f"MOASpec{form}ForCausalLM"], "model_type": form.lower(), "head_dim": d}
     config["rope_theta"] = 10000.0
     if own:
         config |= {"target_layer_inference": last, "layer_self_attention_num_attention_heads": heads or H}
@@ -191,6 +195,10 @@ def make_moa(folder, target, last=0, seed=0, dtype="F32", own=True, changes=None
     shapes |= _layer("self_attention.", D, H * d, of_tokens * d, F)
     shapes |= _layer("layer_self_attention.", wide, wide, of_states * (wide // (heads or H)), F + 7)
     shapes |= _layer("cross_attention.", D, H * d, between * d, F + 8)
+    if form == "Qwen2":
+        shapes |= {
+            name.replace("weight", "bias"): rows[:1] for name, rows in shapes.items() if re.search(r"[qkv]_proj", name)
+        }
     return _written(folder, shapes, seed, dtype)
 
 
