@@ -21,6 +21,7 @@ from .frozen import Frozen
 from .model import Attention, Mlp, Norm, Rotary, rotate
 from .running import autocast
 from .shape import Shape
+from .tokens import Batch
 
 _DECAY = 0.85  # of the loss, by position
 
@@ -164,14 +165,12 @@ class BlockDrafter(DraftVocab):
         return torch.cat([seen.repeat_interleave(self.block, 1), own], -1)[:, None]
 
 
-def loss_of(log_q: Tensor, p: Tensor, counts: Tensor | None, weight: Tensor, tv: float) -> Tensor:
+def loss_of(log_q: Tensor, p: Tensor, weight: Tensor, tv: float) -> Tensor:
     """Cross entropy with the model's own distribution, and their total variation, of which a share of tokens is refused
     (DSpark). log_q, p [B, A, block, its tokens]: of the drafter, and the model's probabilities at the same places;
-    counts [B, A, block]: which places count, None: all; weight [block]."""
+    weight [B, A, block]."""
     entropy = -(p * log_q).sum(-1)
     variation = (p - log_q.exp()).abs().sum(-1) / 2
-    if counts is not None:
-        weight = weight * counts
     return (((1 - tv) * entropy + tv * variation) * weight).mean() / weight.mean().clamp(min=1e-9)
 
 
@@ -180,19 +179,19 @@ def doubt_of(sure: Tensor, log_q: Tensor, p: Tensor, weight: Tensor) -> Tensor:
     which a proposed token is right (DSpark). p [.., its tokens]: the model's probabilities of these among all."""
     overlap = torch.minimum(p, log_q.detach().exp()).sum(-1)
     entropy = F.binary_cross_entropy_with_logits(sure.float(), overlap, reduction="none")
-    return (entropy * weight).mean() / weight.mean()
+    return (entropy * weight).mean() / weight.mean().clamp(min=1e-9)
 
 
 class Block:
     """The kind, as drafter.py trains it."""
 
-    def __init__(self, s: DrafterSettings, shape: Shape, model: Frozen, tokens: np.ndarray) -> None:
+    def __init__(self, s: DrafterSettings, shape: Shape, model: Frozen, ids: np.ndarray) -> None:
         self.settings, self.model, self.places = s, model, s.block
         self.taps = taps_of(shape.L, s.taps)
-        ids = frequent(tokens, s.draft_vocab, shape.V) if s.draft_vocab and s.draft_vocab < shape.V else None
-        self.module = BlockDrafter(shape, s.layers or 2, len(self.taps), s.block, s.rank, s.mask, ids)
+        own = frequent(ids, s.draft_vocab, shape.V) if s.draft_vocab and s.draft_vocab < shape.V else None
+        self.module = BlockDrafter(shape, s.layers or 2, len(self.taps), s.block, s.rank, s.mask, own)
         if self.module.lm_head is not None:
-            self.module.lm_head.weight.copy_(model.head.cpu()[ids])
+            self.module.lm_head.weight.copy_(model.head.cpu()[own])
         self._read = model.taps(self.taps, s.context + 1).read
 
     @staticmethod
@@ -213,24 +212,25 @@ class Block:
             elif parameter.dim() == 2:
                 parameter.normal_(0, 0.02, generator=generator)
 
-    def loss(self, batch: np.ndarray, rng: np.random.Generator, done: float) -> Tensor:
-        """Of tokens [B, T]; what is drawn, such as places to draft from, comes from `rng`. done: share of the run."""
-        logits, sure, target = self._drafted(batch, rng)
+    def loss(self, batch: Batch, rng: np.random.Generator, done: float) -> Tensor:
+        """What is drawn, such as places to draft from, comes from `rng`. done: share of the run."""
+        logits, sure, target, counts = self._drafted(batch, rng)
         log_q = logits.float().log_softmax(-1)
         decay = _DECAY if self.settings.decay is None else self.settings.decay
-        weight = decay ** torch.arange(log_q.shape[2], device=log_q.device)
-        p, counts = (whole := target.softmax(-1)), None
+        weight = counts * decay ** torch.arange(log_q.shape[2], device=log_q.device)
+        p, known = (whole := target.softmax(-1)), weight
         if self.module.lm_head is not None:
-            whole, (p, counts) = whole[..., self.module.ids], self.module.likely(target)
-        return loss_of(log_q, p, counts, weight, self.settings.tv) + doubt_of(sure, log_q, whole, weight)
+            whole, (p, likely) = whole[..., self.module.ids], self.module.likely(target)
+            known = weight * likely
+        return loss_of(log_q, p, known, self.settings.tv) + doubt_of(sure, log_q, whole, weight)
 
-    def right(self, batch: np.ndarray, rng: np.random.Generator) -> Tensor:
+    def right(self, batch: Batch, rng: np.random.Generator) -> Tensor:
         """[n, places] whether the best token is the model's own, at each place of some drafts."""
-        logits, _, target = self._drafted(batch, rng)
+        logits, _, target, counts = self._drafted(batch, rng)
         proposals = logits.argmax(-1)
         if self.module.lm_head is not None:
             proposals = self.module.ids[proposals]
-        return (proposals == target.argmax(-1)).flatten(0, 1)
+        return (proposals == target.argmax(-1))[counts.all(-1)]
 
     def config(self) -> dict[str, Any]:
         """config.json as speculators write it for "dspark"; layers' outputs are numbered as transformers' states."""
@@ -250,18 +250,25 @@ class Block:
             "torch_dtype": "bfloat16",
         }
 
-    def _drafted(self, batch: np.ndarray, rng: np.random.Generator) -> tuple[Tensor, Tensor, Tensor]:
-        """The drafter's logits [B, A, block, its tokens], how sure it is, and the model's [.., V], of blocks
-        after anchors that are drawn from each sequence."""
+    def _drafted(self, batch: Batch, rng: np.random.Generator) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The drafter's logits [B, A, block, its tokens], how sure it is, the model's logits [.., V], and which places
+        count [B, A, block], of blocks after anchors that are drawn from each sequence, where their first token
+        counts."""
         s, model = self.settings, self.model
-        features, logits = self._read(batch)
-        places = batch.shape[1] - s.block - 1
-        anchors = np.stack([np.sort(rng.permutation(places)[: s.anchors]) for _ in batch])
-        behind = torch.from_numpy(anchors[:, :, None] + 1 + np.arange(s.block))
-        target = logits[torch.arange(len(batch))[:, None, None], behind]
-        tokens, there = torch.from_numpy(batch).to(model.device), torch.from_numpy(anchors).to(model.device)
+        features, logits = self._read(batch.tokens)
+        anchors = np.stack([_some(np.flatnonzero(row[1 : -s.block]), s.anchors, rng) for row in batch.counts])
+        behind = anchors[:, :, None] + 1 + np.arange(s.block)
+        rows = np.arange(len(anchors))[:, None, None]
+        target, counts = logits[rows, behind], torch.from_numpy(batch.counts[rows, behind])
+        tokens, there = (torch.from_numpy(part).to(model.device) for part in (batch.tokens, anchors))
         with autocast(model.device, s.precision):
-            return *self.module(features, tokens, there, model.embedding, model.logits), target
+            logits, sure = self.module(features, tokens, there, model.embedding, model.logits)
+        return logits, sure, target, counts.to(model.device)
+
+
+def _some(places: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
+    """[count] of the places, ascending, some more than once where there are fewer; 0 where there is none."""
+    return np.sort(rng.choice(places, count, len(places) < count)) if len(places) else np.zeros(count, np.int64)
 
 
 def taps_of(layers: int, count: int) -> list[int]:

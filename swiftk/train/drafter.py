@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-
-import swiftk
 
 from ..errors import CheckpointError, InvalidArgument
 from ..files.hf_folder import CONFIG
@@ -25,14 +22,14 @@ from .eagle import Eagle
 from .eagle2 import Eagle2
 from .files import whole
 from .frozen import Frozen
+from .independent import Independent
 from .moa import Moa
 from .progress import Display, tokenizing
 from .running import default_precision, device
 from .shape import target_shape
-from .tokens import Order, windows
+from .tokens import LEARNED, Batches, Text, rows
 
-KINDS: dict[str, Any] = {"block": Block, "eagle3": Eagle, "eagle2": Eagle2, "moa": Moa}
-_TOGETHER = 16  # prompts that are answered at a time
+KINDS: dict[str, Any] = {"block": Block, "eagle3": Eagle, "eagle2": Eagle2, "moa": Moa, "model": Independent}
 
 
 def start(folder: Path, s: DrafterSettings) -> tuple[Path, DrafterSettings]:
@@ -76,11 +73,13 @@ def train(folder: Path, s: DrafterSettings) -> bool:
 class DrafterTrainer(trainer.Trainer):
     def __init__(self, folder: Path, s: DrafterSettings, display: Display) -> None:
         self.tokens = _data(folder, s)
-        self.order = Order(len(self.tokens.train), s.context, s.seed)
         target = Path(s.target or "")
         shape = target_shape(target, s.context)
         frozen = Frozen(target, device(s.device))
-        self.kind = KINDS[s.kind](s, shape, frozen, self.tokens.train)
+        train = self.tokens.train
+        self.kind = KINDS[s.kind](s, shape, frozen, train.ids[(train.marks & LEARNED).astype(bool)])
+        self.batches = Batches(_segments(train, s, self.kind.places, s.batch), s.batch, s.seed)
+        self.held_out = _segments(self.tokens.valid, s, self.kind.places, bool(s.held_out))
         super().__init__(folder, s, display, self.kind.module.to(frozen.device))
         self.tables([], ["mean_length", *(f"place_{i + 1}" for i in range(self.kind.places))])
 
@@ -90,7 +89,7 @@ class DrafterTrainer(trainer.Trainer):
     def gradients(self) -> tuple[float, list[float | None]]:
         s = self.settings
         rng = np.random.default_rng([s.seed, self.step, 3])
-        batch = windows(self.tokens.train, s.context, self.order.starts(self.step * s.batch, s.batch))
+        batch = rows(self.tokens.train, self.batches.at(self.step))
         loss = self.kind.loss(batch, rng, self.step / s.steps)
         loss.backward()
         return loss.item(), []
@@ -99,12 +98,12 @@ class DrafterTrainer(trainer.Trainer):
         """How often the best token at each place is the model's, where all before are given; and the mean length of
         what would be accepted of a chain."""
         s = self.settings
-        starts = range(0, len(self.tokens.valid) - s.context - 1, s.context)[: s.eval_batches * s.batch]
-        if not starts:
+        held_out = self.held_out[: s.eval_batches * s.batch]
+        if not len(held_out):
             return
         right, rng = [], np.random.default_rng([s.seed, 4])
-        for i in range(0, len(starts), s.batch):
-            right.append(self.kind.right(windows(self.tokens.valid, s.context, starts[i : i + s.batch]), rng).cpu())
+        for i in range(0, len(held_out), s.batch):
+            right.append(self.kind.right(rows(self.tokens.valid, held_out[i : i + s.batch]), rng).cpu())
         all_right = torch.cat(right).float()
         by_place = all_right.mean(0)
         length = 1 + all_right.cumprod(1).sum(1).mean().item()
@@ -119,26 +118,22 @@ class DrafterTrainer(trainer.Trainer):
 
 
 def _data(folder: Path, s: DrafterSettings) -> tokens.Tokens:
-    """The token file: the texts', or the model's answers to them."""
     where, target = folder / "training" / "tokens", Path(s.target or "")
     if not where.is_dir():
         ends = read_defaults(target).eos_token_ids
         encoder = tokens.Encoder.read(target, ends[0] if ends else None)
         files, template = [Path(name) for name in s.data], texts.template_of(s.field, s.template)
-        encode = _answers(target, s.answers) if s.answers else None
-        tokens.build(where, files, template, encoder, s.held_out, tokenizing, encode)
+        tokens.build(where, files, template, encoder, s.held_out, tokenizing)
     return tokens.read(where, s.context, s.held_out)
 
 
-def _answers(target: Path, count: int) -> Any:
-    """Prompts with what the model says to them, every second one at temperature 1, else greedy."""
-    lm = swiftk.load(target, device="cpu", draft_weights="own", max_sequences=_TOGETHER)
-
-    def answered(found: Sequence[texts.Piece]) -> Iterator[list[int]]:
-        prompts = [piece.text for piece in found]
-        each = [{"temperature": float(i % 2), "seed": i} for i in range(len(prompts))]
-        ids = [lm.encode(prompt) for prompt in prompts]
-        for prompt, result in zip(ids, lm.generate_many(ids, each=each, max_new_tokens=count), strict=True):
-            yield [*prompt, *result.tokens]
-
-    return answered
+def _segments(text: Text, s: DrafterSettings, places: int, least: int) -> np.ndarray:
+    """[n, 2] those of the text that are long enough for a draft of so many places. InvalidArgument: fewer than
+    `least`."""
+    shortest = places + 3
+    found = tokens.segments(text, s.context, shortest)
+    if len(found) < least:
+        raise InvalidArgument(
+            f"[data] {len(found)} texts of at least {shortest} tokens, some of them learned, want {least} or more"
+        )
+    return found

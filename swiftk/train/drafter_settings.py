@@ -17,6 +17,7 @@ KINDS = {
     "eagle3": "one token per pass",
     "eagle2": "predicts the model's last states: EAGLE-1 and 2",
     "moa": "Mixture of Attentions: reads K and V of all layers",
+    "model": "a small model of its own, which learns the model's distributions",
 }
 
 
@@ -25,21 +26,28 @@ class DrafterSettings(Checked):
     """None: depends on the model; the help says how."""
 
     data: tuple[str, ...] = option((), "data", "UTF-8 text files, and JSON lines (.jsonl); both also as .gz")
-    field: str = option("text", "data", "the field of a JSON line that is its text, or its prompt")
+    field: str | None = option(
+        None,
+        "data",
+        "the field of a JSON line that is its text; default: text, messages (a chat), or prompt and completion; of the "
+        "last two, answers alone are learned",
+    )
     template: str | None = option(
         None, "data", r"the text of a JSON line from several fields: 'Question: {question}\nAnswer:'"
-    )
-    answers: int = option(
-        0,
-        "data",
-        "take texts as prompts, and learn from this many tokens of the model's answers; 0: from the texts",
-        least=0,
     )
     held_out: float = option(0.02, "data", "share of each file, from its end, kept for validation", least=0, most=0.5)
 
     kind: str = option("block", "drafter", ", ".join(f"{k} ({about})" for k, about in KINDS.items()), choices=(*KINDS,))
     target: str | None = option(None, "drafter", "Hugging Face folder of the model to draft for")
-    layers: int | None = option(None, "drafter", "block: number of layers; default: 2 (other kinds have one)", least=1)
+    layers: int | None = option(
+        None, "drafter", "block, model: number of layers; default: 2 and 4 (other kinds have one)", least=1
+    )
+    hidden: int | None = option(
+        None,
+        "drafter",
+        "model: hidden size, a multiple of the model's head size; default: half of the model's",
+        least=1,
+    )
     block: int = option(8, "drafter", "block: tokens per block", least=2, most=64)
     taps: int = option(3, "drafter", "block, eagle3: number of model layers whose outputs the head reads", least=1)
     rank: int = option(64, "drafter", "block: rank of the bias that depends on the token before; 0: no bias", least=0)
@@ -47,19 +55,13 @@ class DrafterSettings(Checked):
         0, "drafter", "block: id of a token that marks positions not known yet; texts should not have it", least=0
     )
     steps_ahead: int = option(
-        5, "drafter", "eagle3: steps unrolled in training; eagle2: steps in validation", least=1, most=16
+        5, "drafter", "eagle3: steps unrolled in training; eagle2, model: steps in validation", least=1, most=16
     )
     draft_vocab: int | None = option(
         None, "drafter", "block, eagle3: draft only this many most frequent tokens; default: all", least=1
     )
     target_layers: int = option(
         0, "drafter", "moa: number of the model's last layers that run after the head (TLI)", least=0
-    )
-    observe_all: bool = option(
-        False, "drafter", "moa: in training see states of every token, not of every 6th to 14th (the ablation)"
-    )
-    unmixed: bool = option(
-        False, "drafter", "moa: take the mean of the model's layers instead of attention over them (the ablation)"
     )
     ahead: int = option(7, "drafter", "moa: number of tokens ahead that validation reports", least=1, most=63)
 

@@ -6,6 +6,7 @@ at inference.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +22,7 @@ from .frozen import Frozen
 from .model import Attention, Mlp, Norm, Rotary, rotate
 from .running import autocast
 from .shape import Shape
+from .tokens import Batch
 
 _DECAY = 0.8  # the paper's
 
@@ -129,10 +131,10 @@ def loss_of(logits: list[Tensor], likely: Tensor, counts: Tensor, decay: float) 
 class Eagle:
     """The kind, as drafter.py trains it."""
 
-    def __init__(self, s: DrafterSettings, shape: Shape, model: Frozen, tokens: np.ndarray) -> None:
+    def __init__(self, s: DrafterSettings, shape: Shape, model: Frozen, ids: np.ndarray) -> None:
         self.settings, self.model, self.places = s, model, s.steps_ahead
         self.taps = taps_of(shape.L, s.taps)
-        self.module = EagleDrafter(shape, len(self.taps), frequent(tokens, s.draft_vocab or shape.V, shape.V))
+        self.module = EagleDrafter(shape, len(self.taps), frequent(ids, s.draft_vocab or shape.V, shape.V))
         self._read = model.taps(self.taps, s.context + 1).read
 
     @staticmethod
@@ -149,18 +151,19 @@ class Eagle:
         self.module.randomize(seed)
         self.module.lm_head.weight.copy_(self.model.head[self.module.ids.to(self.model.head.device)])
 
-    def loss(self, batch: np.ndarray, rng: np.random.Generator, done: float) -> Tensor:
-        """Of tokens [B, T]; nothing is drawn, at any time: all places are drafted from."""
+    def loss(self, batch: Batch, rng: np.random.Generator, done: float) -> Tensor:
+        """Nothing is drawn, at any time: all places are drafted from."""
         logits, target = self._drafted(batch)
         decay = _DECAY if self.settings.decay is None else self.settings.decay
-        return loss_of(logits, *self.module.likely(target), decay)
+        likely, known = self.module.likely(target)
+        return loss_of(logits, likely, known & torch.from_numpy(batch.counts).to(known.device), decay)
 
-    def right(self, batch: np.ndarray, rng: np.random.Generator) -> Tensor:
+    def right(self, batch: Batch, rng: np.random.Generator) -> Tensor:
         """[n, places] whether the best token is the model's own, at each step from each place."""
         logits, target = self._drafted(batch)
-        n, best = logits[-1].shape[1], target.argmax(-1)
-        proposals = [self.module.ids[step[:, :n].argmax(-1)] for step in logits]
-        return torch.stack([g == best[:, 1 + k : 1 + k + n] for k, g in enumerate(proposals)], -1).flatten(0, 1)
+        best = target.argmax(-1)
+        proposals = [self.module.ids[step.argmax(-1)] for step in logits]
+        return right_of(proposals, best, torch.from_numpy(batch.counts).to(best.device))
 
     def config(self) -> dict[str, Any]:
         """config.json as SpecForge writes it; layers are numbered by their outputs."""
@@ -172,13 +175,21 @@ class Eagle:
             "torch_dtype": "bfloat16",
         }
 
-    def _drafted(self, batch: np.ndarray) -> tuple[list[Tensor], Tensor]:
+    def _drafted(self, batch: Batch) -> tuple[list[Tensor], Tensor]:
         """The drafter's logits of each step, and the model's [B, T, V]."""
         model = self.model
-        features, logits = self._read(batch)
-        tokens = torch.from_numpy(batch).to(model.device)
+        features, logits = self._read(batch.tokens)
+        tokens = torch.from_numpy(batch.tokens).to(model.device)
         with autocast(model.device, self.settings.precision):
             return self.module(features, tokens, model.embedding, self.places), logits
+
+
+def right_of(proposals: Sequence[Tensor], best: Tensor, counts: Tensor) -> Tensor:
+    """[m, places] whether each step's proposals [B, at least n] from each place are the model's best tokens [B, T],
+    where all of them count [B, T]."""
+    n = proposals[-1].shape[1]
+    wanted, counted = (x[:, 1:].unfold(1, len(proposals), 1) for x in (best, counts))
+    return (torch.stack([step[:, :n] for step in proposals], -1) == wanted)[counted.all(-1)]
 
 
 def taps_of(layers: int, count: int) -> list[int]:

@@ -15,11 +15,12 @@ from torch.nn import functional as F
 
 from ..errors import InvalidArgument
 from .drafter_settings import DrafterSettings
-from .eagle import EagleAttention, Unrolled
+from .eagle import EagleAttention, Unrolled, right_of
 from .frozen import Frozen
 from .model import Mlp, Norm
 from .running import autocast
 from .shape import Shape
+from .tokens import Batch
 
 _NOISE = 0.2  # width of what is added to features in training, from -0.1 on (1's section 4.2)
 _CE = 0.1  # weight of the cross entropy beside the error of features (1's equation of the loss)
@@ -66,7 +67,7 @@ class Eagle2Drafter(Unrolled):
 class Eagle2:
     """The kind, as drafter.py trains it."""
 
-    def __init__(self, s: DrafterSettings, shape: Shape, model: Frozen, tokens: np.ndarray) -> None:
+    def __init__(self, s: DrafterSettings, shape: Shape, model: Frozen, ids: np.ndarray) -> None:
         self.settings, self.model, self.shape, self.places = s, model, shape, s.steps_ahead
         self.module = Eagle2Drafter(shape)
         self._read = model.taps([shape.L - 1], s.context + 1).read
@@ -82,22 +83,23 @@ class Eagle2:
         self.module.randomize(seed)
         self.module.fc.bias.zero_()
 
-    def loss(self, batch: np.ndarray, rng: np.random.Generator, done: float) -> Tensor:
-        """Of tokens [B, T]: smooth L1 of features, and cross entropy with what the model says of its own; a single
-        step, from features with noise, as a drafted one's are inexact."""
+    def loss(self, batch: Batch, rng: np.random.Generator, done: float) -> Tensor:
+        """Smooth L1 of features, and cross entropy with what the model says of its own; a single step, from features
+        with noise, as a drafted one's are inexact."""
         features, logits, tokens = self._read_text(batch)
         noise = torch.from_numpy(rng.random(features.shape, np.float32)).to(features.device)
         said = self._drafted(features + (noise - 0.5) * _NOISE, tokens, 1)[0]
-        p, log_q = logits[:, 1:].softmax(-1), self.model.logits(said).log_softmax(-1)
-        return F.smooth_l1_loss(said, features[:, 1:]) - _CE * (p * log_q).sum(-1).mean()
+        counts = torch.from_numpy(batch.counts[:, 1:]).to(said.device)
+        said, p = said[counts], logits[:, 1:][counts].softmax(-1)
+        entropy = -(p * self._logits(said).log_softmax(-1)).sum(-1).mean()
+        return F.smooth_l1_loss(said, features[:, 1:][counts]) + _CE * entropy
 
-    def right(self, batch: np.ndarray, rng: np.random.Generator) -> Tensor:
+    def right(self, batch: Batch, rng: np.random.Generator) -> Tensor:
         """[n, places] whether the best token is the model's own, at each step from each place."""
         features, logits, tokens = self._read_text(batch)
         steps, best = self._drafted(features, tokens, self.places), logits.argmax(-1)
-        n = steps[-1].shape[1]
-        proposals = [self.model.logits(step[:, :n]).argmax(-1) for step in steps]
-        return torch.stack([g == best[:, 1 + k : 1 + k + n] for k, g in enumerate(proposals)], -1).flatten(0, 1)
+        proposals = [self._logits(step).argmax(-1) for step in steps]
+        return right_of(proposals, best, torch.from_numpy(batch.counts).to(best.device))
 
     def config(self) -> dict[str, Any]:
         """config.json as EAGLE has it: of a model with one layer."""
@@ -107,11 +109,15 @@ class Eagle2:
             "torch_dtype": "bfloat16",
         }
 
-    def _read_text(self, batch: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
+    def _read_text(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """(features [B, T, D] after the last norm, the model's logits [B, T, V], tokens [B, T])."""
-        outputs, logits = self._read(batch)
+        outputs, logits = self._read(batch.tokens)
         features = F.rms_norm(outputs, self.model.norm.shape, self.model.norm, self.shape.eps)
-        return features, logits, torch.from_numpy(batch).to(self.model.device)
+        return features, logits, torch.from_numpy(batch.tokens).to(self.model.device)
+
+    def _logits(self, states: Tensor) -> Tensor:
+        with autocast(states.device, self.settings.precision):
+            return self.model.logits(states).float()
 
     def _drafted(self, features: Tensor, tokens: Tensor, steps: int) -> list[Tensor]:
         with autocast(features.device, self.settings.precision):

@@ -16,7 +16,7 @@ from .progress import Display, tokenizing
 from .recipe import Recipe
 from .running import autocast, default_precision, device
 from .settings import Settings
-from .tokens import Order, windows
+from .tokens import Batch, Order, windows
 
 
 def begin(folder: Path, settings: Settings) -> Run:
@@ -74,7 +74,7 @@ class ModelTrainer(trainer.Trainer):
         sums = torch.zeros(self.recipe.layers, device=self.device)
         for i in range(0, len(starts), s.batch):
             batch = windows(self.tokens.valid, s.context, starts[i : i + s.batch])
-            sums += self._losses(batch, [True] * self.recipe.layers, None) * len(batch)
+            sums += self._losses(batch, [True] * self.recipe.layers, None) * len(batch.tokens)
         held_out = (sums / len(starts)).tolist()
         self.validations.add(self.step, held_out)
         self.display.validated(self.step, held_out)
@@ -83,6 +83,7 @@ class ModelTrainer(trainer.Trainer):
         weights.export(self.model, self.folder, self.settings.export_dtype or "bfloat16")
         plot(self.folder / "training")
 
-    def _losses(self, batch: np.ndarray, wanted: list[bool], kept: np.ndarray | None) -> torch.Tensor:
+    def _losses(self, batch: Batch, wanted: list[bool], kept: np.ndarray | None) -> torch.Tensor:
         with autocast(self.device, self.settings.precision):
-            return self.model.losses(torch.from_numpy(batch).to(self.device), wanted, kept)
+            tokens, learned = (torch.from_numpy(part).to(self.device) for part in (batch.tokens, batch.learned))
+            return self.model.losses(tokens, wanted, kept, learned)

@@ -19,6 +19,7 @@ from .frozen import Frozen
 from .model import Attention, Layer, Mlp, Norm, Rotary, rotate
 from .running import autocast
 from .shape import Rope, Shape
+from .tokens import Batch
 
 _OBSERVED = (6, 15)  # tokens between those whose states are seen again: from, below; the authors'
 
@@ -81,15 +82,12 @@ class MoaDrafter(nn.Module):
         self.layer_self_attention = MoaLayer(states)
         self.cross_attention = MoaLayer(cross)
         self.Ekv2E = nn.Linear(states.D, tokens.D)
-        self.unmixed = False  # states are as a layer gives them that adds nothing
 
     def forward(self, tokens: Tensor, kv: Tensor, embedding: Tensor, own: Tensor, seen: Tensor) -> Tensor:
         """[B, T, D] for tokens [B, T]. kv [B, T, L, 2 n_kv d]: what the model's layers cached for each; own, seen
         [B, 1, T, T]: of which tokens each sees the token, and the states."""
         B, T, L = kv.shape[:3]
-        of_layers = kv.flatten(0, 1)
-        if not self.unmixed:
-            of_layers = self.layer_self_attention(of_layers, torch.arange(L, device=kv.device))
+        of_layers = self.layer_self_attention(kv.flatten(0, 1), torch.arange(L, device=kv.device))
         states = self.Ekv2E(of_layers.mean(1)).view(B, T, -1)
         places = torch.arange(T, device=kv.device)
         x = self.self_attention(F.embedding(tokens, embedding), places, own)
@@ -98,20 +96,18 @@ class MoaDrafter(nn.Module):
 
 @dataclass
 class States:
-    """Of all tokens: in front of the model's last layers, after them and the norm, and logits."""
+    """Of all tokens: in front of the model's last layers, and after them and the norm."""
 
     before: Tensor
     after: Tensor
-    logits: Tensor
 
 
 class Moa:
     """The kind, as drafter.py trains it."""
 
-    def __init__(self, s: DrafterSettings, shape: Shape, model: Frozen, tokens: np.ndarray) -> None:
+    def __init__(self, s: DrafterSettings, shape: Shape, model: Frozen, ids: np.ndarray) -> None:
         self.settings, self.model, self.shape, self.places = s, model, shape, s.ahead
         self.module = MoaDrafter(*shapes_of(shape, model))
-        self.module.unmixed = s.unmixed
         first = shape.L - s.target_layers
         self._read = model.taps(sorted({first - 1, shape.L - 1}), s.context + 1).read_kv
         self.norm = Norm(shape.D, shape.eps).to(model.device).requires_grad_(False)
@@ -135,37 +131,33 @@ class Moa:
                 parameter.zero_()
             elif parameter.dim() == 2:
                 parameter.normal_(0, 0.02, generator=generator)
-        if self.module.unmixed:  # at inference the layer is there
-            self.module.layer_self_attention.self_attn.o_proj.weight.zero_()
-            self.module.layer_self_attention.mlp.down_proj.weight.zero_()
 
-    def loss(self, batch: np.ndarray, rng: np.random.Generator, done: float) -> Tensor:
-        """KL and the error of states, of tokens [B, T]; what is drawn comes from `rng`. done: share of the run.
+    def loss(self, batch: Batch, rng: np.random.Generator, done: float) -> Tensor:
+        """KL and the error of states; what is drawn comes from `rng`. done: share of the run.
 
-        The model's states are seen again every few tokens, another number in each sequence. In the first half of a run
-        fewer and fewer sequences see only tokens since then: what was before is to be learned from states.
+        The model's states are seen again every few tokens of an answer, another number in each sequence, and at each
+        token of what was asked. In the first half of a run fewer and fewer sequences see only tokens since then: what
+        was before is to be learned from states. A place that sees its own state is no draft, and is left out.
         """
-        every = rng.integers(*_OBSERVED, len(batch))
-        staircase = rng.random(len(batch)) >= min(1.0, 2 * done)
-        last = _last_observed(batch.shape, every, np.zeros_like(every))
-        if self.settings.observe_all:
-            last = np.tile(np.maximum(np.arange(batch.shape[1]) - 1, 0), (len(batch), 1))
-        proposed, wanted = self.states(batch, last, staircase)
-        log_q, log_p = proposed.logits.float().log_softmax(-1), wanted.logits.log_softmax(-1)
+        every = rng.integers(*_OBSERVED, len(batch.tokens))
+        staircase = rng.random(len(batch.tokens)) >= min(1.0, 2 * done)
+        last, drafts = _last_observed(batch.learned, every, np.zeros_like(every))
+        proposed, wanted, said = self.states(batch.tokens, last, staircase)
+        counts = torch.from_numpy(drafts & batch.counts).to(said.device)
+        log_q, log_p = self._logits(proposed.after[counts]).log_softmax(-1), said[counts].log_softmax(-1)
         divergence = F.kl_div(log_q, log_p, reduction="none", log_target=True).sum(-1).mean()
-        error = F.smooth_l1_loss(proposed.after.float(), wanted.after)
+        error = F.smooth_l1_loss(proposed.after[counts].float(), wanted.after[counts])
         if self.behind:
-            error = (error + F.smooth_l1_loss(proposed.before.float(), wanted.before)) / 2
+            error = (error + F.smooth_l1_loss(proposed.before[counts].float(), wanted.before[counts])) / 2
         return self.settings.kl * divergence + error
 
-    def right(self, batch: np.ndarray, rng: np.random.Generator) -> Tensor:
+    def right(self, batch: Batch, rng: np.random.Generator) -> Tensor:
         """[n, places] whether the best token is the model's own, so many tokens after what was observed last."""
-        every = np.full(len(batch), self.places + 1)
-        phase = rng.integers(0, every)
-        proposed, wanted = self.states(batch, _last_observed(batch.shape, every, phase))
-        right = (proposed.logits.argmax(-1) == wanted.logits.argmax(-1)).cpu()
-        starts = [np.arange(p + 1, batch.shape[1] - self.places + 1, self.places + 1) for p in phase]
-        return torch.cat([right[i, at[:, None] + np.arange(self.places)] for i, at in enumerate(starts)])
+        every = np.full(len(batch.tokens), self.places + 1)
+        last, drafts = _last_observed(batch.learned, every, rng.integers(0, every))
+        proposed, _, said = self.states(batch.tokens, last)
+        right = (self._logits(proposed.after).argmax(-1) == said.argmax(-1)).cpu().numpy()
+        return torch.from_numpy(_windows(right, self.places)[_first_of(last, drafts & batch.counts, self.places)])
 
     def config(self) -> dict[str, Any]:
         """config.json as its authors' is, the model's own, with what theirs leaves to the caller."""
@@ -187,13 +179,19 @@ class Moa:
         behind.layer.load_state_dict(named)
         return behind.to(self.model.device).requires_grad_(False)
 
-    def states(self, batch: np.ndarray, last: np.ndarray, staircase: np.ndarray | None = None) -> tuple[States, States]:
-        """The drafter's and the model's. last [B, T]: up to where each token sees states; staircase [B]: whose tokens
-        see only tokens after that."""
+    def _logits(self, states: Tensor) -> Tensor:
+        with autocast(self.model.device, self.settings.precision):
+            return self.model.logits(states).float()
+
+    def states(
+        self, ids: np.ndarray, last: np.ndarray, staircase: np.ndarray | None = None
+    ) -> tuple[States, States, Tensor]:
+        """The drafter's and the model's, and the model's logits [B, T, V], of tokens [B, T]. last [B, T]: up to where
+        each token sees states; staircase [B]: whose tokens see only tokens after that."""
         D, device = self.shape.D, self.model.device
-        kv, features, target = self._read(batch)
-        tokens, observed = (torch.from_numpy(part).to(device) for part in (batch, last))
-        places = torch.arange(batch.shape[1], device=device)
+        kv, features, said = self._read(ids)
+        tokens, observed = (torch.from_numpy(part).to(device) for part in (ids, last))
+        places = torch.arange(ids.shape[1], device=device)
         causal = places <= places[:, None]
         seen = places <= observed[..., None]  # [B, T, T]
         since = causal & (~seen | torch.eye(len(places), dtype=torch.bool, device=device))
@@ -212,8 +210,7 @@ class Moa:
                 for layer in self.behind:
                     after = layer(after, torch.cat([places, places]), mask)
                 after = self.norm(after[:, len(places) :])
-            logits = self.model.logits(after)
-        return States(out, after, logits), States(features[..., :D], self.norm(features[..., -D:]), target)
+        return States(out, after), States(features[..., :D], self.norm(features[..., -D:])), said
 
 
 def shapes_of(s: Shape, model: Frozen) -> tuple[Shape, Shape, Shape]:
@@ -231,7 +228,23 @@ def _units(width: int) -> int:
     return -(-width * 3 // 2 // 32) * 32
 
 
-def _last_observed(shape: tuple[int, ...], every: np.ndarray, phase: np.ndarray) -> np.ndarray:
-    """[B, T] up to where each token sees states: each every-th place is observed, from the phase-th on."""
-    places = np.arange(shape[1])
-    return np.maximum(places - (places - phase[:, None]) % every[:, None], 0)
+def _last_observed(learned: np.ndarray, every: np.ndarray, phase: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """[B, T] up to where each token sees states, and [B, T] whether it is a draft, which does not see its own. Each
+    every-th token of an answer is observed, from the phase-th on, and all others."""
+    places = np.arange(learned.shape[1])
+    begun = np.maximum.accumulate(np.where(learned, 0, places), 1)  # the last token before an answer, or the first
+    since = (places - begun + (every - phase)[:, None]) % every[:, None]
+    last = np.maximum(places - since, begun)
+    return last, last < places
+
+
+def _windows(values: np.ndarray, count: int) -> np.ndarray:
+    """[B, T + 1 - count, count]"""
+    return np.lib.stride_tricks.sliding_window_view(values, count, axis=1)
+
+
+def _first_of(last: np.ndarray, counts: np.ndarray, places: int) -> np.ndarray:
+    """[B, T + 1 - places] whether a draft begins there that is `places` long and counts all along."""
+    begins = last == np.arange(last.shape[1]) - 1
+    same = (_windows(last, places) == last[:, : last.shape[1] + 1 - places, None]).all(-1)
+    return begins[:, : same.shape[1]] & same & _windows(counts, places).all(-1)

@@ -18,6 +18,8 @@ from torch.utils.checkpoint import checkpoint
 
 from .shape import USUAL, LayerShape, Rope, Shape
 
+_UNLEARNED = -100  # the target of a token that is not learned
+
 
 class Norm(nn.Module):
     """RMSNorm over the last dimension; offset: added to its weights."""
@@ -180,13 +182,23 @@ class Decoder(nn.Module):
                 found.append(x)
         return found
 
-    def losses(self, tokens: Tensor, wanted: Sequence[bool], kept: np.ndarray | None = None) -> Tensor:
-        """Mean cross entropy at each exit that is wanted. tokens [B, T + 1]: inputs, and the same one further."""
-        inputs, targets = tokens[:, :-1], tokens[:, 1:].flatten()
+    def losses(
+        self,
+        tokens: Tensor,
+        wanted: Sequence[bool],
+        kept: np.ndarray | None = None,
+        learned: Tensor | None = None,
+    ) -> Tensor:
+        """Mean cross entropy at each exit that is wanted. tokens [B, T + 1]: inputs, and the same one further; learned
+        [B, T + 1]: which of them are to be said, None: all."""
+        said = tokens if learned is None else tokens.masked_fill(~learned, _UNLEARNED)
+        inputs, targets = tokens[:, :-1], said[:, 1:].flatten()
         return torch.stack([self._run(self._loss, x, targets) for x in self.exits(inputs, wanted, kept)])
 
     def _loss(self, x: Tensor, targets: Tensor) -> Tensor:
-        return F.cross_entropy(self.head(x).flatten(0, 1).float(), targets)
+        logits = self.head(x).flatten(0, 1).float()
+        total = F.cross_entropy(logits, targets, ignore_index=_UNLEARNED, reduction="sum")
+        return total / (targets != _UNLEARNED).sum().clamp(min=1)
 
     def _through(self, layer: nn.Module, x: Tensor, shared: tuple[Any, ...], kept: np.ndarray | None) -> Tensor:
         """Only the samples that keep the layer are computed; the others' residuals pass."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from time import monotonic
 
@@ -58,6 +59,17 @@ class Display:
 
     def say(self, text: str) -> None:
         self.console.print(text, markup=False)
+
+
+@contextmanager
+def counting(done: str) -> Iterator[Callable[[int], None]]:
+    """A function that says how many are done, and after what time."""
+    console, began = _console(), monotonic()
+
+    def say(count: int) -> None:
+        console.print(f"{done} {count:,} after {timedelta(seconds=round(monotonic() - began))}", markup=False)
+
+    yield say
 
 
 def tokenizing(done: int, files: int) -> None:

@@ -72,7 +72,12 @@ class Settings(Checked):
     """None: depends on the model; the help says how."""
 
     data: tuple[str, ...] = option((), "data", "UTF-8 text files, and JSON lines (.jsonl); both also as .gz")
-    field: str = option("text", "data", "the field of a JSON line that is its text")
+    field: str | None = option(
+        None,
+        "data",
+        "the field of a JSON line that is its text; default: text, messages (a chat), or prompt and completion; of the "
+        "last two, answers alone are learned",
+    )
     template: str | None = option(
         None, "data", r"the text of a JSON line from several fields: 'Question: {question}\nAnswer: {answer}'"
     )

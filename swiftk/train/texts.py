@@ -1,4 +1,8 @@
-"""Reads training texts: UTF-8 files, one document each, and JSON lines, one document a line; a piece at a time."""
+"""Reads training texts: UTF-8 files, one document each, and JSON lines, one document a line; a piece at a time.
+
+A JSON line holds a `text`, a chat (`messages`), or a `prompt` and its `completion`, as TRL's data sets do. Of the last
+two only answers are learned, as Mixture of Attentions has it (arXiv 2410.03804, section 3.3).
+"""
 
 from __future__ import annotations
 
@@ -6,39 +10,75 @@ import gzip
 import json
 import string
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from ..errors import InvalidArgument
 
 _PIECE = 1 << 16  # characters read at a time
 
 
-class Piece(NamedTuple):
-    """Part of a document: whole lines, or a single long one."""
+Messages = Sequence[Mapping[str, Any]]
 
+
+class Part(NamedTuple):
     text: str
+    learned: bool = True  # whether it is what a model should say
+
+
+class Piece(NamedTuple):
+    """Part of a document: whole lines, or a single long one; a chat, or a prompt and its answer, is one piece."""
+
+    parts: tuple[Part, ...]
     first: bool  # whether its document begins here
     last: bool
+    framed: bool = False  # whether it has the special tokens around a document already
+
+    @property
+    def text(self) -> str:
+        return "".join(part.text for part in self.parts)
 
 
-def pieces(path: Path, template: str) -> Iterator[Piece]:
-    """The documents of a file, piece by piece. A file without any text is an InvalidArgument."""
+Render = Callable[[Messages], tuple[Part, ...]]
+
+
+def pieces(path: Path, template: str | None, render: Render | None = None) -> Iterator[Piece]:
+    """The documents of a file, piece by piece. template: the text of a JSON line, None: in the fields that it has;
+    render: how a chat is written. A file without any text is an InvalidArgument."""
     empty = True
-    for piece in _of_json(path, template) if is_json(path) else _of_text(path):
+    for piece in _of_json(path, template, render) if is_json(path) else _of_text(path):
         empty = False
         yield piece
     if empty:
         raise InvalidArgument(f"[data] {path} holds no text, want some")
 
 
+def prompts(path: Path, template: str | None) -> Iterator[str | list[Mapping[str, Any]]]:
+    """What a model is to answer: texts, and chats up to their last question."""
+    if not is_json(path):
+        with _opened(path) as file:
+            yield file.read()
+        return
+    for where, value in _objects(path):
+        if template is None and "messages" in value:
+            said = _messages(where, value)
+            while said and said[-1]["role"] == "assistant":
+                said.pop()
+            if not said:
+                raise InvalidArgument(f"{where} has no message but the assistant's, want a question")
+            yield said
+        else:
+            yield _filled(where, value, template or ("{prompt}" if "prompt" in value else "{text}"))
+
+
 def is_json(path: Path) -> bool:
     return ".jsonl" in path.suffixes[-2:]
 
 
-def check(paths: Sequence[Path], template: str) -> None:
+def check(paths: Sequence[Path], template: str | None) -> None:
     """Names what is missing before anything long begins."""
     if not paths:
         raise InvalidArgument("[data] no file was given, want text files or JSON lines")
@@ -48,13 +88,14 @@ def check(paths: Sequence[Path], template: str) -> None:
             raise InvalidArgument(f"[data] {path} {found}, want a text file or JSON lines")
         if path.stat().st_size == 0:
             raise InvalidArgument(f"[data] {path} is empty, want text")
-    _fields(template)
+    if template is not None:
+        _fields(template)
 
 
-def template_of(field: str, template: str | None) -> str:
-    r"""The one way to say it: "{text}". A shell gives \n as two characters."""
+def template_of(field: str | None, template: str | None) -> str | None:
+    r"""The one way to say it: "{text}"; None: neither was given. A shell gives \n as two characters."""
     if template is None:
-        return "{" + field + "}"
+        return None if field is None else "{" + field + "}"
     return template.replace("\\n", "\n").replace("\\t", "\t")
 
 
@@ -65,30 +106,42 @@ def _of_text(path: Path) -> Iterator[Piece]:
         first = True
         while lines := file.readlines(_PIECE):
             if held is not None:
-                yield Piece(held, first, False)
+                yield Piece((Part(held),), first, False)
                 first = False
             held = "".join(lines)
         if held is not None and (held.strip() or not first):
-            yield Piece(held, first, True)
+            yield Piece((Part(held),), first, True)
 
 
-def _of_json(path: Path, template: str) -> Iterator[Piece]:
-    names = _fields(template)
+def _of_json(path: Path, template: str | None, render: Render | None) -> Iterator[Piece]:
+    for where, value in _objects(path):
+        if template is None and "messages" in value:
+            yield Piece(_chat(where, _messages(where, value), render), True, True, framed=True)
+        elif template is None and "prompt" in value:
+            asked, said = (_filled(where, value, name) for name in ("{prompt}", "{completion}"))
+            yield Piece((Part(asked, False), Part(said)), True, True)
+        elif (text := _filled(where, value, template or "{text}")).strip():
+            yield Piece((Part(text),), True, True)
+
+
+def _objects(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Where each line stands, and what it holds."""
     with _opened(path) as file:
         for number, line in enumerate(file, 1):
-            if line.strip() and (text := _filled(path, number, line, template, names)).strip():
-                yield Piece(text, True, True)
+            where = f"[data] {path} line {number}"
+            if not line.strip():
+                continue
+            try:
+                value = json.loads(line)
+            except ValueError as error:
+                raise InvalidArgument(f"{where} is not JSON: {error}") from None
+            if not isinstance(value, dict):
+                raise InvalidArgument(f"{where} is {type(value).__name__}, want an object")
+            yield where, value
 
 
-def _filled(path: Path, number: int, line: str, template: str, names: Iterable[str]) -> str:
-    where = f"[data] {path} line {number}"
-    try:
-        value = json.loads(line)
-    except ValueError as error:
-        raise InvalidArgument(f"{where} is not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise InvalidArgument(f"{where} is {type(value).__name__}, want an object")
-    for name in names:
+def _filled(where: str, value: Mapping[str, Any], template: str) -> str:
+    for name in _fields(template):
         if not isinstance(value.get(name), str):
             found = f"field {name!r} of type {type(value[name]).__name__}" if name in value else f"no field {name!r}"
             has = ", ".join(k for k, v in value.items() if isinstance(v, str)) or "none"
@@ -96,6 +149,29 @@ def _filled(path: Path, number: int, line: str, template: str, names: Iterable[s
     return template.format_map(value)
 
 
+def _messages(where: str, value: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    found = value["messages"]
+    if isinstance(found, list) and all(
+        isinstance(message, dict) and isinstance(message.get("role"), str) and isinstance(message.get("content"), str)
+        for message in found
+    ):
+        return list(found)
+    raise InvalidArgument(f"{where} has messages that are no list of objects, each with the texts role and content")
+
+
+def _chat(where: str, messages: Messages, render: Render | None) -> tuple[Part, ...]:
+    if render is None:
+        raise InvalidArgument(f"{where} has messages, and there is no model whose chat template writes them; want text")
+    try:
+        parts = render(messages)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{where}: {error}") from None
+    if not any(part.learned for part in parts):
+        raise InvalidArgument(f"{where} has no message of the assistant, want one to learn from")
+    return parts
+
+
+@cache
 def _fields(template: str) -> list[str]:
     """Names in braces; an attribute, index or conversion is refused, as templates may come from elsewhere."""
     try:

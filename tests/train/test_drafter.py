@@ -1,11 +1,14 @@
 """Training a drafter: it learns, it goes on after a stop to the same bits, and what it writes drafts."""
 
 import csv
+import json
 import random
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
+import typer
 
 import swiftk
 from marks import exhaustive
@@ -13,7 +16,7 @@ from swiftk.errors import InvalidArgument
 from swiftk.testing import make_tiny
 
 torch = pytest.importorskip("torch")
-from swiftk.train import drafter, loop  # noqa: E402
+from swiftk.train import answers, drafter, loop  # noqa: E402
 from swiftk.train.__main__ import main  # noqa: E402
 from swiftk.train.drafter_settings import DrafterSettings  # noqa: E402
 from swiftk.train.settings import Settings  # noqa: E402
@@ -61,7 +64,7 @@ KINDS = {
     "eagle": replace(SMALL, kind="eagle3", steps_ahead=3, draft_vocab=200, taps=3),
     "eagle2": replace(SMALL, kind="eagle2", steps_ahead=3),
     "moa": replace(SMALL, kind="moa", ahead=4),
-    "moa-bare": replace(SMALL, kind="moa", ahead=4, observe_all=True, unmixed=True),
+    "model": replace(SMALL, kind="model", layers=2, hidden=24, steps_ahead=3),
     "moa-1": replace(SMALL, kind="moa", ahead=4, target_layers=1),
 }
 
@@ -159,12 +162,60 @@ def test_heads_of_families_with_layers_of_their_own(tmp_path, corpus, family, ki
     assert drafted.tokens == plain.tokens and drafted.stats.num_spec_steps > 0
 
 
-def test_answers_are_the_models(tmp_path, corpus, target):
-    prompts = tmp_path / "prompts.txt"
-    prompts.write_text("one two\nfour five\n" * 30)
-    settings = replace(SMALL, data=(str(prompts),), target=str(target), answers=40, held_out=0.0)
-    folder, _ = drafter.start(tmp_path / "out", settings)
-    assert (folder / "training" / "tokens" / "train.bin").stat().st_size > 2 * 40
+def test_answers_are_the_models(tmp_path, target):
+    """A line each; a run that was stopped goes on to the same lines; a head learns from them."""
+    prompts, out = tmp_path / "prompts.jsonl", tmp_path / "answers.jsonl"
+    prompts.write_text("".join(json.dumps({"prompt": f"{word} {next}"}) + "\n" for word, next in pairwise(WORDS)))
+    words = ["--target", str(target), str(prompts), "--out", str(out), "--tokens", "24", "--temperature", "0.5"]
+    command(words)
+    lines = out.read_text().splitlines()
+    lm = swiftk.load(target, device="cpu", draft_weights="own")
+    for i, line in enumerate(map(json.loads, lines)):
+        options = {"temperature": 0.5 * (i % 2), "seed": i, "max_new_tokens": 24}
+        assert line["completion"] == lm.generate(line["prompt"], **options).text
+    assert len(lines) == len(WORDS) - 1
+    out.write_text("\n".join(lines[:4]) + "\n")
+    command(words)
+    assert out.read_text().splitlines() == lines
+    settings = replace(SMALL, data=(str(out),), target=str(target), held_out=0.0, steps=2, context=32, block=3)
+    assert drafter.train(*drafter.start(tmp_path / "out", settings))
+
+
+def command(words):
+    app = typer.Typer()
+    app.command()(answers.main)
+    app(words, standalone_mode=False)
+
+
+def test_only_answers_are_learned(tmp_path, target, kind):
+    """Losses and accuracies of answers do not depend on what the model would say within questions."""
+    from swiftk.train import tokens
+    from swiftk.train.frozen import Frozen
+    from swiftk.train.shape import target_shape
+
+    settings = replace(KINDS[kind], target=str(target), precision="float32")
+    frozen = Frozen(target, torch.device("cpu"))
+    module = drafter.KINDS[settings.kind](settings, target_shape(target, 48), frozen, np.arange(300))
+    module.initialize(0)
+    ids = np.random.default_rng(0).integers(3, 300, (3, 40))
+    learned = np.zeros((3, 40), bool)
+    learned[:, 12:30] = True
+    whole, part = tokens.Batch(ids, np.ones_like(learned)), tokens.Batch(ids, learned)
+    read = module._read
+
+    def changed(tokens):
+        *states, logits = read(tokens)
+        logits[~torch.from_numpy(part.counts)] *= -1
+        return *states, logits
+
+    @torch.no_grad()
+    def found(batch, of):
+        module._read, rng = of, np.random.default_rng(1)
+        return module.loss(batch, rng, 1.0).item(), module.right(batch, rng).tolist()
+
+    assert found(part, read) == found(part, changed)
+    assert found(whole, read)[0] != found(whole, changed)[0]
+    assert found(part, read)[0] != found(whole, read)[0]
 
 
 def test_the_command(tmp_path, corpus, target, capsys):
@@ -184,6 +235,7 @@ def test_the_command(tmp_path, corpus, target, capsys):
         ({"mask": 300}, "tokens 0..299"),
         ({"ahead": 25, "kind": "moa"}, "at most half of --context 48"),
         ({"kind": "eagle3", "layers": 2}, "--layers 2 .* has one layer"),
+        ({"kind": "model", "hidden": 25}, "--hidden is 25, want a multiple of the model's head size 24"),
         ({"kind": "eagle2", "layers": 2}, "--layers is 2, an eagle2 drafter has one layer"),
         ({"kind": "eagle3", "draft_vocab": 301}, "--draft-vocab 301, the model has 3 layers and 300 tokens"),
     ],

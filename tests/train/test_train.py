@@ -247,7 +247,7 @@ def agreement(folder):
     model = Decoder(read_shape(folder, SMALL.context))
     weights.load(model, folder)
     held_out = read(folder / "training" / "tokens", SMALL.context, SMALL.held_out).valid
-    batch = torch.from_numpy(windows(held_out, 31, range(0, 32 * 31, 31)))
+    batch = torch.from_numpy(windows(held_out, 31, range(0, 32 * 31, 31)).tokens)
     exits = [model.head(x).argmax(-1) for x in model.exits(batch, [False, True, False, True])]
     return (exits[0] == exits[1]).double().mean().item()
 

@@ -1,8 +1,11 @@
 """What the trainer reads and keeps: texts, the token file, the order of windows, tables. No torch."""
 
 import gzip
+import json
 import re
+import shutil
 
+import numpy as np
 import pytest
 
 from swiftk.errors import CheckpointError, InvalidArgument
@@ -24,7 +27,7 @@ def test_documents_are_text_files_and_json_lines(tmp_path, encoder):
     prose.write_text("one fox\nand two dogs")
     lines.write_text('{"q": "how many", "a": "seven"}\n\n{"q": "which", "a": "the {brown} one"}\n')
     packed.write_bytes(gzip.compress(b'{"q": "why", "a": "so"}\n'))
-    found = token_file(tmp_path, encoder, [prose, lines, packed], "Q: {q}\nA: {a}").train.tolist()
+    found = token_file(tmp_path, encoder, [prose, lines, packed], "Q: {q}\nA: {a}").train.ids.tolist()
     documents = ["one fox\nand two dogs", "Q: how many\nA: seven", "Q: which\nA: the {brown} one", "Q: why\nA: so"]
     want = [i for text in documents for i in [1, *encoder.backend.encode(text, add_special_tokens=False).ids, 2]]
     assert found == want
@@ -35,10 +38,89 @@ def test_a_long_text_loses_nothing_at_its_seams(tmp_path, encoder):
     (tmp_path / "long.txt").write_text(text, encoding="utf-8")
     assert len(list(texts.pieces(tmp_path / "long.txt", "{text}"))) > 2
     found = token_file(tmp_path, encoder, [tmp_path / "long.txt"], held_out=0.25)
-    ids = [*found.train.tolist(), *found.valid.tolist()]
+    ids = [*found.train.ids.tolist(), *found.valid.ids.tolist()]
     assert encoder.backend.decode(ids) == text
     assert (ids.count(1), ids.count(2)) == (1, 1)
     assert len(found.valid) == int(len(ids) * 0.25)
+
+
+CHATML = "{% for m in messages %}<s>{{ m.role }}\n{{ m.content }}</s>\n{% endfor %}" + (
+    "{% if add_generation_prompt %}<s>assistant\n{% endif %}"
+)
+CHAT = [
+    {"role": "user", "content": "one fox"},
+    {"role": "assistant", "content": "two dogs"},
+    {"role": "user", "content": "and?"},
+    {"role": "assistant", "content": "three"},
+]
+
+
+@pytest.fixture
+def chats(tiny_dir, tmp_path):
+    """An encoder of a model with a chat template."""
+    folder = tmp_path / "chats"
+    shutil.copytree(tiny_dir("llama3"), folder)
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "chat_template": CHATML}))
+    return tokens.Encoder.read(folder, eos=2)
+
+
+def learned(encoder, text):
+    """What is learned of it, in pieces."""
+    marks = text.marks & tokens.LEARNED
+    cuts = np.flatnonzero(np.diff(marks)) + 1
+    parts = zip(np.split(text.ids, cuts), np.split(marks, cuts), strict=True)
+    return [encoder.backend.decode(ids.tolist(), skip_special_tokens=False) for ids, own in parts if own[0]]
+
+
+def test_of_chats_and_answers_what_is_said_is_learned(tmp_path, chats):
+    (tmp_path / "a.jsonl").write_text(json.dumps({"messages": CHAT}) + '\n{"prompt": "who", "completion": " me"}\n')
+    found = token_file(tmp_path, chats, [tmp_path / "a.jsonl"], None).train
+    written = "<s>user\none fox</s>\n<s>assistant\ntwo dogs</s>\n<s>user\nand?</s>\n<s>assistant\nthree</s>"
+    assert learned(chats, found) == ["two dogs</s>", "three</s>", " me</s>"]
+    begins = np.flatnonzero(found.marks & tokens.FIRST)
+    assert chats.backend.decode(found.ids[: begins[1]].tolist(), skip_special_tokens=False) == written
+    assert (found.ids[0], found.ids[begins[1]]) == (1, 1) and len(begins) == 2
+    asked = list(texts.prompts(tmp_path / "a.jsonl", None))
+    assert asked == [CHAT[:3], "who"]
+
+
+def test_a_template_that_writes_earlier_messages_anew_is_refused(tmp_path, chats):
+    path = chats.template.folder / "tokenizer_config.json"
+    anew = CHATML.replace("{{ m.content }}", "{{ m.content }}{{ loop.last }}")
+    path.write_text(json.dumps({**json.loads(path.read_text()), "chat_template": anew}))
+    (tmp_path / "a.jsonl").write_text(json.dumps({"messages": CHAT}))
+    with pytest.raises(InvalidArgument, match=r"a.jsonl line 1: \[chat\] the chat template writes"):
+        token_file(tmp_path, tokens.Encoder.read(path.parent, eos=2), [tmp_path / "a.jsonl"], None)
+
+
+def test_segments_are_of_one_document_and_learned():
+    marks = np.zeros(40, np.uint8)
+    marks[[0, 5, 30]] |= tokens.FIRST
+    marks[8:12] |= tokens.LEARNED
+    marks[20:] |= tokens.LEARNED
+    text = tokens.Text(np.arange(40), marks)
+    assert tokens.segments(text, 10, 4).tolist() == [[5, 11], [15, 11], [25, 5], [30, 10]]
+    assert tokens.segments(text, 10, 6).tolist() == [[5, 11], [15, 11], [30, 10]]
+    batch = tokens.rows(text, [(5, 11), (25, 5)])
+    assert batch.tokens.tolist() == [[*range(5, 16)], [25, 26, 27, 28, 29, 0, 0, 0, 0, 0, 0]]
+    assert np.flatnonzero(batch.learned[0]).tolist() == [3, 4, 5, 6]
+    assert np.flatnonzero(batch.counts[0]).tolist() == [2, 3, 4, 5]
+    assert np.flatnonzero(batch.counts[1]).tolist() == [0, 1, 2, 3]
+
+
+def test_batches_have_each_segment_once_and_alike():
+    rng = np.random.default_rng(0)
+    found = np.stack([np.arange(1003) * 100, rng.integers(4, 100, 1003)], 1)
+    batches = tokens.Batches(found, 8, seed=5)
+    count = 1003 // 8
+    for epoch in range(2):
+        seen = np.concatenate([batches.at(epoch * count + i) for i in range(count)])
+        assert len(np.unique(seen[:, 0])) == count * 8
+        lengths = seen[:, 1].reshape(count, 8)
+        assert (lengths.max(1, keepdims=True) - lengths).mean() < 2  # padding; 40 or so if they were in any order
+    again = tokens.Batches(found, 8, seed=5)
+    assert (again.at(count + 3) == batches.at(count + 3)).all() and (again.at(3) != batches.at(count + 3)).any()
 
 
 @pytest.mark.parametrize(
@@ -53,6 +135,20 @@ def test_a_long_text_loses_nothing_at_its_seams(tmp_path, encoder):
         ("a.jsonl", b"[1]", "{text}", "line 1 is list, want an object"),
         ("a.jsonl", b'{"body": "x"}', "{text}", "line 1 has no field 'text', want text; its fields with text: body"),
         ("a.jsonl", b'{"text": 3}', "{text}", "line 1 has field 'text' of type int"),
+        (
+            "a.jsonl",
+            b'{"prompt": "x"}',
+            None,
+            "line 1 has no field 'completion', want text",
+        ),
+        ("a.jsonl", b'{"messages": "x"}', None, "line 1 has messages that are no list of objects"),
+        ("a.jsonl", b'{"messages": [{"role": "user"}]}', None, "line 1 has messages that are no list of objects"),
+        (
+            "a.jsonl",
+            b'{"messages": [{"role": "user", "content": "x"}]}',
+            None,
+            "line 1 has no message of the assistant",
+        ),
         ("a.jsonl", b'{"text": "x"}', "no field", "--template is 'no field', want text with names"),
         ("a.jsonl", b'{"text": "x"}', "{text.__class__}", "--template is "),
         ("a.jsonl", b'{"text": "x"}', "{text", "--template '{text' does not parse"),
