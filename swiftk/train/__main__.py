@@ -41,8 +41,8 @@ speculators, of SpecForge (eagle3), of EAGLE (eagle2), or of the authors of Mixt
 _DRAFTER_EPILOG = r"""
 examples:
   python -m swiftk.train drafter --target my-model books.txt --out my-drafter
-  python -m swiftk.train drafter --target my-model gsm8k.jsonl --template 'Question: {question}\nAnswer:' \
-      --answers 160 --out my-drafter
+  python -m swiftk.train.answers prompts.jsonl --target my-model --out answers.jsonl
+  python -m swiftk.train drafter --target my-model answers.jsonl --out my-drafter
   python -m swiftk.train drafter --kind moa --target my-model books.txt --out my-other-drafter
   python -m swiftk.train drafter --resume my-drafter
   swiftk run my-model --drafter my-drafter "Once upon a time"
