@@ -42,10 +42,16 @@ std::shared_ptr<Model> head_model(const Config& config, LoadOptions its, const M
   return model;
 }
 
-// Logits by the target's vocabulary head are made as the target's are.
+// Logits by the target's vocabulary head are made as the target's are. Of a trimmed one the weights stay the target's.
 void share_logits(const Model& target, Model& layers) {
+  layers.trimmed = target.trimmed;
   layers.config.logit_scale = target.config.logit_scale;
   layers.config.logit_soft_cap = target.config.logit_soft_cap;
+}
+
+// What a pass reads of the vocabulary head.
+size_t head_bytes(const Model& layers) {
+  return layers.trimmed.tokens.empty() ? bytes_of(layers.own.head) : layers.trimmed.bytes;
 }
 
 std::array<KernelShape, 3> moa_shapes(const std::array<Config, 3>& layers) {
@@ -81,7 +87,7 @@ void load_moa(const ModelFiles& files, const LoadOptions& its, const Model& targ
   out.moa.cross = layers[2];
   out.bytes = out.layers->own.bytes;
   const size_t bytes = target.own.read_bytes - bytes_of(target.own.head);
-  out.read_bytes = out.bytes + bytes_of(layers[0]->own.head) + bytes / target.config.L * out.moa.last;
+  out.read_bytes = out.bytes + head_bytes(*layers[0]) + bytes / target.config.L * out.moa.last;
 }
 
 // A Mixture of Attentions has a row for each of the model's layers there.
@@ -135,7 +141,7 @@ void load_layers(const Checkpoint& checkpoint, const Config& config, const LoadO
   load_tensors(checkpoint, its, *layers, std::move(jobs), head_shape(layers->config, out));
   if (reads_head) share_logits(target, *layers);
   out.bytes = layers->own.bytes;
-  out.read_bytes = layers->own.bytes + (reads_head ? bytes_of(layers->own.head) : 0);
+  out.read_bytes = layers->own.bytes + (reads_head ? head_bytes(*layers) : 0);
   out.layers = layers;
 }
 

@@ -26,7 +26,7 @@ class Moa : public Runner {
         together_(std::max(1, kMostRows / layers_)),
         each_(blocks_for(layers_)),
         host_(host),
-        target_plan_(compile_plan(target, {})),
+        target_plan_(compile_plan(target, {.trimmed = !head_.layers->trimmed.tokens.empty()})),
         states_(moa_.states, host, together_ * layers_),
         states_plan_(compile_plan(*moa_.states, {})),
         states_pool_(*moa_.states, together_ * each_),

@@ -7,9 +7,10 @@
 namespace swiftk {
 namespace {
 
-// Proposals need not be those of its own weights: of a model that has a copy in fewer bits, the copy is read.
+// Proposals need not be those of its own weights: of a model that has a copy in fewer bits, the copy is read, and
+// where there is a trimmed vocabulary head, that one.
 Plan plan_of(const Model& layers) {
-  DraftSpec skip;
+  DraftSpec skip{.trimmed = !layers.trimmed.tokens.empty()};
   if (!layers.copies.empty()) skip.weights = {layers.copies[0].format};
   return compile_plan(layers, skip);
 }

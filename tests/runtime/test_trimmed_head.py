@@ -6,7 +6,7 @@ import pytest
 import swiftk
 from decode import Rule, decode, open_session, requested
 from grammars import Only
-from heads import make_block, make_eagle
+from heads import make_block, make_eagle, make_moa
 from swiftk import DraftSpec, _core
 from swiftk.errors import InvalidArgument, UnsupportedModel
 from swiftk.testing import make_tiny
@@ -165,6 +165,34 @@ def test_beside_heads(tiny_dir, tmp_path, kind):
         followed(model, spec, {})
     with pytest.raises(InvalidArgument, match="has a head of its own, want trimmed off"):
         open_session(model).set_skip(_core.DraftSpec(weights=["drafter"], trimmed=True))
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
+@pytest.mark.parametrize("kind", ["eagle1", "block", "moa", "moa-2", "specforge"])
+def test_heads_that_share_the_vocabulary_head_read_the_trimmed_one(tiny_dir, tmp_path, kind, sampling):
+    """Also after layers of the model's; a head with tokens of its own keeps them."""
+    target, head = tiny_dir("llama3", layers=6, vocab_size=320), tmp_path / "head"
+    if kind.startswith("moa"):
+        make_moa(head, target, last=int(kind[4:] or 0))
+    elif kind == "block":
+        make_block(head, target)
+    else:
+        make_eagle(head, target, kind)
+    drafted = {}
+    for tokens in (SOME, list(range(320))):
+        model = loaded(target, tokens, drafters=[str(head)])
+        session = open_session(model, sampling=sampling)
+        session.prefill(np.asarray(PROMPT, np.int32))
+        session.set_skip(_core.DraftSpec(weights=["drafter"]))
+        found = drafted.setdefault(len(tokens), set())
+        for _ in range(30):
+            session.draft(_core.TreeRule(confidence=0.0, max_draft=4))
+            found.update(list(session.tree_tokens)[1:])
+            session.commit(len(session.verify()))
+        followed(model, DraftSpec(weights="drafter"), sampling)
+    some, every = drafted.values()
+    assert len(some) > 20 and not every <= set(SOME)
+    assert (some <= set(SOME)) == (kind != "specforge")
 
 
 def test_the_planner_is_offered_both_heads(tiny_dir):
