@@ -1,7 +1,8 @@
 """Every result of a CPU, in order: each study in a process of its own, so that one that fails stops no other.
 
 A study whose results are of the build that is installed is left out, so a second run goes on where the first one
-ended. By default all of them take about an hour on two cores.
+ended. By default all of them take two to three hours on two cores, half of them for
+Self-SD's searches, which run for as many steps as were asked for.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import sys
 from pathlib import Path
 from time import perf_counter
 
-from .results import OUT, RECORD, folder_of, is_current
+from .published import MODELS, model
+from .results import OUT, RECORD, folder_of, is_current, place
 
 ROOT = Path(__file__).resolve().parents[1]
 BENCHMARKS = {"ops": 4.0, "phases": 0.7, "draws": 0.7, "generate": 2.2}  # pytest --benchmark; minutes
@@ -33,12 +35,12 @@ MINUTES = {
     "structured": 1.5,
     "drafters": 6.0,
     "modelled": 2.0,
-    "paper/main_table": 9.0,
+    "paper/main_table": 26.0,
     "paper/topk": 1.4,
     "paper/transfer": 1.5,
     "paper/inference": 2.3,
-    "paper/mixed": 2.7,
-    "paper/search": 2.6,
+    "paper/mixed": 20.0,
+    "paper/search": 38.0,
     "paper/scaling": 2.0,
     "paper/ablation": 2.4,
     "paper/defeat": 2.4,
@@ -58,7 +60,9 @@ def command(name: str, given: argparse.Namespace, minutes: float) -> list[str]:
         return ["pytest", "--benchmark", "-q", f"bench/bench_{name}.py", *grow, *where]
     words = [f"bench.{name.replace('/', '.')}", "--minutes", f"{minutes:.1f}", *where]
     words += ["--quick"] if given.quick else []
-    words += ["--model", str(given.model)] if given.model else []
+    for option in ("model", "dtype", "isa", "texts", "tokens"):
+        value = getattr(given, option)
+        words += [f"--{option}", str(value)] if value else []
     return words + (["--python-llama", given.python_llama] if name in WITH_LLAMA else [])
 
 
@@ -67,7 +71,10 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=sum(MINUTES.values()), help="of all; default %(default)s")
     parser.add_argument("--only", nargs="+", choices=MINUTES, metavar="STUDY", help=f"some of: {', '.join(MINUTES)}")
     parser.add_argument("--quick", action="store_true", help="smoke tests, of seconds, on the bundled model")
-    parser.add_argument("--model", type=Path, help="Hugging Face folder for the studies that are not pytest benchmarks")
+    about = f"folder, GGUF file, or one of {', '.join(MODELS)}, for the studies that are not pytest benchmarks"
+    parser.add_argument("--model", type=model, help=about)
+    for option, kind in (("dtype", str), ("isa", str), ("texts", int), ("tokens", int)):
+        parser.add_argument(f"--{option}", type=kind, help="as in these studies")
     parser.add_argument("--out", type=Path, help=f"folder of results; default {OUT}")
     parser.add_argument("--record", action="store_true", help=f"results go to {RECORD}, which READMEs cite")
     parser.add_argument("--python-llama", default=sys.executable, help="interpreter that has llama-cpp-python and gguf")
@@ -77,7 +84,9 @@ def main() -> int:
     except ValueError as error:
         parser.error(str(error))
     began, failed = perf_counter(), []
-    todo = {name: MINUTES[name] for name in given.only or MINUTES if not is_current(name, given.out, given.quick)}
+    asked = given.model, given.dtype, given.isa
+    there = {name: given.out if name in BENCHMARKS else place(given.out, *asked) for name in given.only or MINUTES}
+    todo = {name: MINUTES[name] for name, folder in there.items() if not is_current(name, folder, given.quick)}
     print(f"{len(todo)} studies, {given.minutes:.0f} minutes at most, into {given.out}", flush=True)
     for at, (name, share) in enumerate(todo.items()):
         left = max(0.0, given.minutes - (perf_counter() - began) / 60)

@@ -53,8 +53,10 @@ def serve(lm: LM, prompts: list[list[int]], gap: float, **options: Any) -> dict[
 
 
 def main() -> None:
-    study = Study("arrivals", __doc__, instances=2, tokens=64, streams=STREAMS, loading={})
-    prompts = [text.prompt[:PROMPT] for some in zip(*map(study.texts, study.streams)) for text in some]
+    study = Study("arrivals", __doc__, texts=2, tokens=64, streams=STREAMS, loading={})
+    prompts = [
+        text.prompt for some in zip(*(study.texts(name, most=PROMPT) for name in study.streams)) for text in some
+    ]
     for part, gap in study.parts(dict(list(EVERY.items())[-1:]) if study.quick else EVERY):
         for way, options in WAYS.items():
             found = serve(study.lm, prompts, gap, max_new_tokens=study.tokens, **options)

@@ -48,9 +48,9 @@ def rows(study: Study, prompts: list[list[int]], sampling: dict[str, Any], peers
 
 
 def main() -> None:
-    study = Study("batch", __doc__, instances=2, tokens=64, streams=STREAMS, loading={}, options=PYTHON_LLAMA)
-    texts = [text for some in zip(*map(study.texts, study.streams)) for text in some]
-    prompts, peers, notes = [text.prompt[:PROMPT] for text in texts], ["f16", "q8_0", "q4_0"], [NOTES]
+    study = Study("batch", __doc__, texts=2, tokens=64, streams=STREAMS, loading={}, options=PYTHON_LLAMA)
+    texts = [text for some in zip(*(study.texts(name, most=PROMPT) for name in study.streams)) for text in some]
+    prompts, peers, notes = [text.prompt for text in texts], ["f16", "q8_0", "q4_0"], [NOTES]
     sizes = [size for size in SIZES if size <= len(prompts)]
     for part, (size, mode) in study.parts({f"{n}, {mode}": (n, mode) for mode in SAMPLINGS for n in sizes}):
         asked = study, prompts[:size], SAMPLINGS[mode]

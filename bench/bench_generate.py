@@ -33,7 +33,7 @@ def models(model_dir):
 @pytest.mark.parametrize("mode", SAMPLINGS)
 def test_generate(benchmark, results, models, model_dir, grow, mode):
     texts = [Text("prompts", (tuple(prompt),)) for prompt in prompts(model_dir, 3)]
-    every, tokens, pairs = ways(models[0].config["num_layers"]), 128 if grow > 1 else 24, []
+    every, tokens, pairs = ways(models.plain.config["num_layers"]), 128 if grow > 1 else 24, []
     models.forget()
 
     def once():

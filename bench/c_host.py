@@ -55,13 +55,17 @@ def row(part: str, some: list[dict[str, Any]]) -> dict[str, Any]:
 
 def main() -> None:
     study, every = Study("c_host", __doc__, tokens=128, streams=STREAMS, loading={}), []
+    if study.asked:
+        raise SystemExit(
+            f"[c_host] --{next(iter(study.asked))}: the host in C loads as the header says, and no other way"
+        )
     host, order = Host(study.folder), list(WAYS)
     for name, _ in study.parts(dict.fromkeys(study.streams), forget=False):
         some = []
-        for text in study.each(study.texts(name)):
+        for text in study.each(study.texts(name, most=PROMPT)):
             found, written = {"tokens": study.tokens - 1}, []
             for way in order:
-                asked = text.prompt[:PROMPT], study.tokens, "plain" not in way
+                asked = text.prompt, study.tokens, "plain" not in way
                 found[way], tokens = host(*asked) if way.startswith("C") else in_python(study.lm, *asked)
                 written.append(tokens)
             some.append({**found, "same": all(tokens == written[0] for tokens in written)})

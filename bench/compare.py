@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from functools import partial
 
+from .decoded import folder_of
 from .harness import Study
 from .plots import bars
-from .process import PYTHON_LLAMA, Peer, equal, llama, side_by_side, summed
+from .process import PYTHON_LLAMA, Peer, equal, llama, ours, over, side_by_side, summed
 
 NOTES = (
     "tokens/s: after the first token of each text. equal texts: equal to swiftk's plain decoding in bf16, token by "
@@ -18,22 +19,25 @@ NOTES = (
 
 
 def main() -> None:
-    study = Study("compare", __doc__, instances=12, tokens=128, streams=("gsm8k",), options=PYTHON_LLAMA)
-    model = str(study.folder)
+    study = Study("compare", __doc__, texts=12, tokens=128, streams=("gsm8k",), options=PYTHON_LLAMA)
     peers = {
-        "swiftk, default": partial(Peer, "swiftk", model=model),
-        "swiftk, plain": partial(
-            Peer, "swiftk", model=model, loading={"draft_weights": "own"}, options={"speculate": False}
-        ),
+        "swiftk, default": ours(study),
+        "swiftk, plain": ours(study, {"draft_weights": "own"}, options={"speculate": False}),
         **{f"llama.cpp, {dtype}": partial(llama, study, dtype) for dtype in ("f16", "q8_0", "q4_0")},
-        "transformers, bf16": partial(Peer, "transformers", model=model),
+        "transformers, bf16": partial(Peer, "transformers", model=str(folder_of(study.folder))),
     }
     found, notes = side_by_side(study, peers)
     reference = found["swiftk, plain"]
     for name, texts in found.items():
         study.rows.append({"way": name, **summed(texts), "equal": equal(texts, reference)})
-        study.rows[-1]["over"] = study.rows[-1]["rate"] / summed(reference)["rate"]
-    columns = {"": "way", "tokens/s": "rate:.1f", "over swiftk, plain": "over:.2f", "tokens a pass": "M:.2f"}
+        study.rows[-1] |= over(texts, reference)
+    columns = {
+        "": "way",
+        "tokens/s": "rate:.1f",
+        "over swiftk, plain": "over:.2f",
+        "±": "error:.2f",
+        "tokens a pass": "M:.2f",
+    }
     columns |= {"peak memory, GB": "memory_GB:.2f", "equal texts": "equal"}
     panels = [bars("tokens/s", "rate"), bars("peak memory, GB", "memory_GB")]
     study.finish(columns, NOTES, *notes, panels=panels, height=2.6, sharey=True)

@@ -21,6 +21,15 @@ SAMPLINGS = {"greedy": GREEDY, "T 1": {"temperature": 1.0}}
 STREAMS = ("gsm8k", "humaneval", "summarization", "english")
 REACH = 7  # tokens of a chain
 ALL = Way("auto with all")
+DRAFTERS = {
+    "--drafters": {
+        "type": Path,
+        "nargs": "+",
+        "default": [],
+        "metavar": "FOLDER",
+        "help": "heads (of the model before it grows) and small models; default: the bundled head, of the toy",
+    }
+}
 NOTES = (
     "memory: of the drafter or the copy, as a share of the model's own weights; no drafter: the default without one; "
     "auto: all of them by time; by the clock: of the drafters of that kind whichever pays; places: of the tokens of a "
@@ -28,12 +37,17 @@ NOTES = (
 )
 
 
-def without() -> list[Way]:
+def without(copy: str) -> list[Way]:
     return [
-        Way("no drafter", {"skip": "int4", "optimizer": None, "drafter": "auto"}),
-        by_time("int4", "int4"),
+        Way("no drafter", {"skip": copy, "optimizer": None, "drafter": "auto"}),
+        by_time(copy, copy),
         Way("suffix", {"drafter": "suffix"}),
     ]
+
+
+def drafters(study: Study) -> list[Path]:
+    """Those that are given; the bundled one is for the bundled model alone."""
+    return study.given.drafters or ([] if study.given.model else [demo_drafter()])
 
 
 def ways(name: str, kind: str) -> list[Way]:
@@ -45,11 +59,11 @@ def ways(name: str, kind: str) -> list[Way]:
 def opened(study: Study) -> Iterator[tuple[Models, list[Way], dict[str, float]]]:
     """A model without a drafter, one with each, and one with all: its ways, and the memory that they take, of the
     model's."""
-    for folders in groups(study.given.drafters):
-        models = study.open(study.folder, draft_weights="int4", drafter=[wide(study, folder) for folder in folders])
-        model = models[0].model
+    for folders in groups(drafters(study)):
+        models = study.open(study.folder, draft_weights=study.copy, drafter=[wide(study, folder) for folder in folders])
+        model = models.plain.model
         if not folders:
-            its, memory = without(), {form: size / model.weight_bytes for form, size in model.copies.items()}
+            its, memory = without(study.copy), {form: size / model.weight_bytes for form, size in model.copies.items()}
         elif len(folders) == 1:
             its = ways(folders[0].resolve().name, model.drafters[0])
             memory = {way.name: model.drafter_bytes / model.weight_bytes for way in its[:2]}
@@ -82,13 +96,11 @@ def by_place(pairs: Sequence[Pair]) -> str:
 
 
 def main() -> None:
-    about = "folders; heads are those of the model before it grows; default: the bundled one"
-    folders = {"type": Path, "nargs": "+", "default": [demo_drafter()], "help": about}
-    study = Study("drafters", __doc__, tokens=128, streams=STREAMS, options={"--drafters": folders})
+    study = Study("drafters", __doc__, texts=2, tokens=128, streams=STREAMS, options=DRAFTERS)
     asked = [(name, mode) for name in study.streams for mode in SAMPLINGS]
     works: dict[str, Any] = {
         f"{name}, {mode}, {number}": (number, name, mode)
-        for number in range(len(groups(study.given.drafters)))
+        for number in range(len(groups(drafters(study))))
         for name, mode in asked
     }
     every = opened(study)
@@ -101,7 +113,7 @@ def main() -> None:
                 row["memory"] = memory.get(way)
                 row["places"] = by_place([p for p in pairs if p.way == way]) if way.endswith("chain") else None
     columns = {"stream": "part", "way": "way", **COLUMNS, "memory": "memory:.1%", "places": "places"}
-    height = 2.2 + 0.6 * len(groups(study.given.drafters))
+    height = 2.2 + 0.6 * len(groups(drafters(study)))
     panels = [heat(f"{mode}: speed-up", across="stream", sampling=mode) for mode in SAMPLINGS]
     study.finish(columns, ABOUT_COLUMNS, *NOTES, panels=panels, width=7.2, height=height, sharey=True)
 

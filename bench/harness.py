@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -14,11 +13,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from swiftk import LM, demo_model
+from swiftk.files.model_files import ModelFiles, open_model_files
 
 from . import plots
 from .lanes import Models, Pair, Way, measure, plain_summary, summary
-from .results import OUT, RECORD, Results, folder_of
-from .texts import Text, grown, stream
+from .published import MODELS, model
+from .results import OUT, RECORD, Results, folder_of, place
+from .texts import Prompts, Text, grown
+from .weights import flattered, size, told
 
 T = TypeVar("T")
 _COLUMNS = (TextColumn("{task.description:50}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -32,26 +34,32 @@ class Study:
         name: str,
         about: str,
         *,
-        instances: int = 1,
+        texts: int = 1,
         tokens: int = 64,
         streams: Sequence[str] = (),
         loading: Mapping[str, Any] | None = None,  # options of load(); by default drafts read no copies
         options: Mapping[str, Mapping[str, Any]] | None = None,  # of the command line, beside those of all
     ) -> None:
-        parser = _parser(about, instances, tokens, streams, options or {})
+        parser = _parser(about, texts, tokens, streams, options or {})
         self.given = given = parser.parse_args()
         try:
-            self.out = folder_of(given.record, given.out, given.quick)
+            folder = folder_of(given.record, given.out, given.quick)
         except ValueError as error:
             parser.error(str(error))
+        self.out = place(folder, given.model, given.dtype, given.isa)
         self.quick = given.quick
-        self.instances = given.instances or (1 if self.quick else instances)
+        self.count = given.texts or (1 if self.quick else texts)  # of a stream
         self.tokens = given.tokens or (8 if self.quick else tokens)
         self.streams = tuple(given.streams or (streams[:2] if self.quick else streams))
-        self.grow = None if given.model else 1 if self.quick else given.grow
-        self.folder: Path = given.model or grown(self.grow)
+        self.given_models: list[Path] = getattr(given, "models", []) or [one for one in [given.model] if one]
+        self.grow = None if self.given_models else 1 if self.quick else given.grow
+        self.folder: Path = self.given_models[0] if self.given_models else grown(self.grow)  # or a GGUF file
         self.threads = 1 if self.quick else None  # a trial leaves the machine to others; None: one for each core
+        self.asked = {name: value for name in ("dtype", "isa") if (value := getattr(given, name))}  # of every load
         self._loading = {"draft_weights": "own"} if loading is None else dict(loading)
+        # The papers' examples stand before prompts of the papers' studies; the toy was trained on such prompts alone.
+        paper = name.startswith("paper/") and given.model is not None
+        self._shots: bool = paper if given.shots is None else given.shots
         self._began, self._deadline, self._cut = perf_counter(), None, []
         self._progress: Progress | None = None
         self.results = Results(name, " ".join(about.partition("\n\n")[0].split()), {}, smoke=self.quick)
@@ -66,24 +74,56 @@ class Study:
 
     def open(self, folder: Path, **loading: Any) -> Models:
         """Another model's lanes."""
-        return Models(folder, threads=self.threads, **{**self._loading, **loading})
+        return Models(folder, threads=self.threads, **{**self.asked, **self._loading, **loading})
 
     @cached_property
     def small(self) -> LM:
-        """It writes what the grown one writes, in a fraction of the time."""
-        return self.open(self.given.model or demo_model())[0]
+        """It writes what the grown one writes, in a fraction of the time. A model that is given is not grown."""
+        return self.models.of(Way("small")) if self.given_models else self.open(demo_model()).plain
 
     @property
     def lm(self) -> LM:
         """The plain lane's."""
-        return self.models[0]
+        return self.models.plain
 
     @cached_property
-    def layers(self) -> int:
-        return json.loads((self.folder / "config.json").read_text(encoding="utf-8"))["num_hidden_layers"]
+    def files(self) -> ModelFiles:
+        return open_model_files(self.folder)
 
-    def texts(self, name: str, skip: int = 0, count: int | None = None) -> list[Text]:
-        return stream(name, self.folder, count or self.instances, skip)
+    @property
+    def layers(self) -> int:
+        return self.files.config["num_hidden_layers"]
+
+    @property
+    def copy(self) -> str:
+        """The copy that drafts of these weights may read without being flattered."""
+        return next(form for form in ("int4", "int3") if not self.flatters([form]) or form == "int3")
+
+    def flatters(self, copies: Iterable[str]) -> bool:
+        return flattered(copies, self.files, self.asked.get("dtype", "auto"))
+
+    @cached_property
+    def prompts(self) -> Prompts:
+        return self.prompts_of(self.folder)
+
+    def prompts_of(self, folder: Path) -> Prompts:
+        return Prompts(folder, self.given.chat, self._shots)
+
+    @cached_property
+    def eos(self) -> bool:
+        """Whether a text ends where the model ends it. A model that chats does."""
+        return self.prompts.chat if self.given.eos is None else self.given.eos
+
+    def texts(self, name: str, count: int | None = None, most: int | None = None) -> list[Text]:
+        """The first ones of a stream; most: tokens of a turn."""
+        return self.prompts.stream(name, count or self.count, most)
+
+    def others(self, name: str, count: int) -> list[Text]:
+        """The last ones, to search or to train on. SystemExit: some of them are measured, too."""
+        every = self.prompts.stream(name)
+        if self.count + count > len(every):
+            raise SystemExit(f"[{self.results.name}] --texts {self.count}, want at most {len(every) - count} of {name}")
+        return every[-count:]
 
     def parts(self, works: Mapping[str, T], forget: bool = True) -> Iterator[tuple[str, T]]:
         """Each has an even share of the time that is left."""
@@ -103,16 +143,17 @@ class Study:
                 if not console.is_terminal:  # a bar would not be seen
                     console.print(f"{self.results.name}: {name}, {took:.0f} s, {at + 1} of {len(works)}")
 
-    def each(self, things: Sequence[T], of: float = 1.0) -> Iterator[T]:
-        """One at least, the others while this share of the part's time lasts."""
-        began = perf_counter()
+    def each(self, things: Sequence[T]) -> Iterator[T]:
+        """One at least, the others while the part's time lasts."""
         for at, thing in enumerate(things):
-            if at and self._deadline is not None and perf_counter() > began + of * (self._deadline - began):
+            if at and self._deadline is not None and perf_counter() > self._deadline:
                 self._cut.append(f"{self._part} ({at} of {len(things)})")
                 return
-            told = f"{self.results.name}: {self._part}, {at + 1} of {len(things)}"
-            self._progress.update(self._task, description=told)
+            self.progress(f"{at + 1} of {len(things)}")
             yield thing
+
+    def progress(self, done: str) -> None:
+        self._progress.update(self._task, description=f"{self.results.name}: {self._part}, {done}")
 
     def chosen(self, names: Iterable[str]) -> list[str]:
         """Those ways that were asked for."""
@@ -122,12 +163,13 @@ class Study:
         return [name for name in known if name in asked or not asked]
 
     def measure(
-        self, texts: Sequence[Text], ways: Sequence[Way], models: Models | None = None, **sampling: Any
+        self, texts: Sequence[Text], ways: Sequence[Way], models: Models | None = None, **asked: Any
     ) -> list[Pair]:
         """Every text under every way, beside plain decoding."""
         chosen = self.chosen(way.name for way in ways)
         some = [way for way in ways if way.name in chosen]
-        found = measure(models or self.models, self.each(texts), some, self.tokens, **sampling)
+        asked = asked if "ignore_eos" in asked else {"ignore_eos": not self.eos, **asked}
+        found = measure(models or self.models, self.each(texts), some, self.tokens, **asked)
         return [pair for pairs in found for pair in pairs]
 
     def add(self, part: str, pairs: Sequence[Pair], **facts: Any) -> dict[str, dict[str, Any]]:
@@ -136,37 +178,61 @@ class Study:
         for pair in pairs:
             by_way.setdefault(pair.way, []).append(pair)
         made = {name: {"part": part, "way": name, **summary(some), **facts} for name, some in by_way.items()}
+        for name, row in made.items():
+            if self.flatters(set().union(*(pair.copies for pair in by_way[name]))):
+                row["copy"] += ", flattered"
         plain = {"part": part, "way": "plain", **plain_summary(next(iter(by_way.values()))), **facts}
         self.rows.extend([plain, *made.values()])
         return made
 
     def finish(self, columns: Mapping[str, str], *notes: str, panels: Sequence[Any] = (), **look: Any) -> None:
         """Prints the table, and keeps it with the rows and the picture."""
-        size = sum(f.stat().st_size for f in self.folder.glob("*.safetensors"))
         results = self.results
         results.columns = columns
-        results.settings = {"model": self.folder.name, "GB": round(size / 1e9, 2), "texts a stream": self.instances}
-        results.settings |= {"tokens": self.tokens, "streams": self.streams}
+        models, dtype = self.given_models or [self.folder], self.asked.get("dtype", "auto")
+        results.settings = {"model": " ".join(one.name for one in models)}
+        results.settings |= {"weights": ", ".join(dict.fromkeys(told(open_model_files(one), dtype) for one in models))}
+        results.settings |= {"GB": round(sum(map(size, models)) / 1e9, 2), "texts a stream": self.count}
+        results.settings |= {"tokens": self.tokens, "streams": self.streams, "prompts": self._prompts_told()}
         results.notes += notes
         if self._cut:
             results.notes.append(f"cut short by the time budget: {', '.join(self._cut)}")
+        results.isa = self.given.isa
         print(results.text())
         results.write(self.out)
         if panels:
             plots.draw(self.out / f"{results.name}.png", results.rows, panels, **look)
         print(f"kept in {self.out / results.name}.md")
 
+    def _prompts_told(self) -> str:
+        """How texts of streams begin, and how they end, where the study asked for such."""
+        if "prompts" not in self.__dict__:
+            return "of its own"
+        form = "by the model's chat template" if self.prompts.chat else "raw"
+        shots = " behind the papers' examples (5 of GSM8K, 1 summary)" if self._shots else ""
+        ends = "where the model ends them" if "eos" in self.__dict__ and self.eos else "at the last token"
+        return f"{form}{shots}; texts end {ends}"
+
 
 def _parser(
-    about: str, instances: int, tokens: int, streams: Iterable[str], options: Mapping[str, Mapping[str, Any]]
+    about: str, texts: int, tokens: int, streams: Iterable[str], options: Mapping[str, Mapping[str, Any]]
 ) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a smoke test, of seconds, on the bundled model")
-    parser.add_argument("--model", type=Path, help="Hugging Face folder; default: the toy model grown --grow times")
+    help = f"folder, GGUF file, or one of {', '.join(MODELS)}; default: the toy model grown --grow times"
+    parser.add_argument("--model", type=model, help=help)
+    parser.add_argument("--dtype", help="of the weights in memory, as load() takes it; default: as in the files")
+    parser.add_argument("--isa", help="instruction set: avx2, avx512, ...; default: the machine's best")
     parser.add_argument("--grow", type=int, default=8, help="width of the toy, times its own; default %(default)s")
-    parser.add_argument("--instances", type=int, help=f"texts per stream; default {instances}")
+    parser.add_argument("--texts", type=int, help=f"texts per stream; default {texts}")
     parser.add_argument("--tokens", type=int, help=f"new tokens per text; default {tokens}")
     parser.add_argument("--streams", nargs="+", help=f"kinds of prompts; default: {' '.join(streams)}")
+    switch = {"action": argparse.BooleanOptionalAction, "default": None}
+    parser.add_argument("--chat", **switch, help="prompts by the chat template; default: where there is one")
+    parser.add_argument("--eos", **switch, help="texts end where the model ends them; default: with --chat")
+    parser.add_argument(
+        "--shots", **switch, help="the papers' examples before prompts; default: in paper.*, with --model"
+    )
     parser.add_argument("--ways", nargs="+", metavar="WAY", help="some of the ways in the table; default: all")
     parser.add_argument("--minutes", type=float, help="time budget: parts are cut short, none is left out")
     parser.add_argument("--out", type=Path, help=f"folder of results; default {OUT}")

@@ -13,9 +13,11 @@ from tempfile import TemporaryDirectory
 
 import swiftk
 
+from .decoded import folder_of
 from .harness import Study
 from .plots import bars
 from .process import PYTHON_LLAMA, Missing, Peer, quantised
+from .weights import size
 
 NOTES = (
     "Seconds are those of swiftk.load, or of llama.cpp's function that loads a model: the median of five "
@@ -28,7 +30,8 @@ TRIES = 5
 
 def sources(study: Study) -> dict[str, tuple[Path, dict[str, str]]]:
     """By name: a model, and options of load()."""
-    found = {"bf16 folder": (study.folder, {}), "bf16 folder, as int4": (study.folder, {"dtype": "int4"})}
+    folder = folder_of(study.folder)
+    found = {"bf16 folder": (folder, {}), "bf16 folder, as int4": (folder, {"dtype": "int4"})}
     for kind in ("q8_0", "q4_k_m"):
         try:
             found[f"{kind} file"] = (Path(quantised(study, kind)), {})
@@ -52,7 +55,7 @@ def main() -> None:
             }
             if path.is_file():
                 ways["llama.cpp"] = partial(Peer, "llama_cpp", study.given.python_llama, path=str(path))
-            size = {way: _bytes(out if way == "converted" else path) for way in ways}
+            sizes = {way: size(out if way == "converted" else path) for way in ways}
             answers: dict[str, list[dict]] = {way: [] for way in ways}
             for _ in study.each(range(1 if study.quick else TRIES)):
                 for way, make in ways.items():
@@ -64,7 +67,7 @@ def main() -> None:
             for way, found in answers.items():
                 if not found:
                     continue
-                row = {"part": name, "way": way, "GB": size[way] / 1e9, "dtype": found[0]["dtype"]}
+                row = {"part": name, "way": way, "GB": sizes[way] / 1e9, "dtype": found[0]["dtype"]}
                 row |= {"seconds": median(one["seconds"] for one in found)}
                 row |= {"weights_GB": found[0]["weight_bytes"] / 1e9}
                 row |= {"memory_GB": max(one["peak_bytes"] for one in found) / 1e9}
@@ -75,10 +78,6 @@ def main() -> None:
     columns |= {"seconds": "seconds:.2f", "seconds a GB": "per_GB:.2f", "peak memory, GB": "memory_GB:.2f"}
     parts = dict.fromkeys(row["part"] for row in study.rows)
     study.finish(columns, NOTES, panels=[bars(part, "seconds", part=part) for part in parts], height=2.2)
-
-
-def _bytes(path: Path) -> int:
-    return path.stat().st_size if path.is_file() else sum(file.stat().st_size for file in path.glob("*.safetensors"))
 
 
 if __name__ == "__main__":

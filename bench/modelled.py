@@ -7,7 +7,6 @@ were shuffled never helps: it shows what looking at it costs.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from statistics import harmonic_mean
 from tempfile import TemporaryDirectory
@@ -15,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from swiftk import demo_drafter, demo_model
+from swiftk import demo_model
 from swiftk.files.safetensors_io import Tensor, read_folder, write_folder
 
-from .drafters import SAMPLINGS
+from .drafters import DRAFTERS, SAMPLINGS, drafters
 from .harness import Study
 from .lanes import Way
 from .plots import heat
@@ -34,13 +33,12 @@ NOTES = (
 
 def main() -> None:
     os.environ["SWIFTK_DEBUG"] = f"{os.environ.get('SWIFTK_DEBUG', '')},clock={PRICES}"
-    folders = {"type": Path, "nargs": "+", "default": [demo_drafter()], "help": "default: the bundled one"}
-    study = Study("modelled", __doc__, instances=2, tokens=300, streams=STREAMS, options={"--drafters": folders})
+    study = Study("modelled", __doc__, texts=2, tokens=300, streams=STREAMS, options=DRAFTERS)
     study.threads, study.folder = 1, study.given.model or demo_model()  # seconds are no matter here
     with TemporaryDirectory() as folder:
-        named = groups(study.given.drafters, Path(folder))
-        for name, drafters in study.parts(named):
-            models = study.open(study.folder, draft_weights="int4", drafter=drafters)
+        named = groups(drafters(study), Path(folder))
+        for name, some in study.parts(named):
+            models = study.open(study.folder, draft_weights=study.copy, drafter=some)
             for mode, sampling in SAMPLINGS.items():
                 texts = [text for stream in study.streams for text in study.texts(stream)]
                 study.rows.append({"way": name, "sampling": mode, **written(study, models, texts, sampling)})
@@ -81,7 +79,7 @@ def mixed(bits: np.ndarray, order: np.random.Generator) -> np.ndarray:
 
 
 def written(study: Study, models: Any, texts: list[Any], sampling: dict[str, Any]) -> dict[str, Any]:
-    pairs = [pair for text in cold(models, texts) for pair in study.measure([text], [Way("way")], models, **sampling)]
+    pairs = study.measure(texts, [Way("way")], models, cold=True, **sampling)
     stats = [pair.result.stats for pair in pairs]
     return {
         "M": harmonic_mean((s.generated_tokens - 1) / s.num_steps for s in stats),
@@ -89,12 +87,6 @@ def written(study: Study, models: Any, texts: list[Any], sampling: dict[str, Any
         "least": min(pair.speedup for pair in pairs),
         "same": all(pair.same for pair in pairs),
     }
-
-
-def cold(models: Any, texts: list[Any]) -> Iterator[Any]:
-    for text in texts:
-        models.forget()
-        yield text
 
 
 if __name__ == "__main__":

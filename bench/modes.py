@@ -8,7 +8,7 @@ from swiftk import DraftSpec
 from swiftk.draft.sources import DRAFTERS
 
 from .harness import Study
-from .lanes import ABOUT_COLUMNS, COLUMNS, GREEDY, Way, by_time, swift
+from .lanes import ABOUT_COLUMNS, COLUMNS, GREEDY, WITHOUT_COPIES, Way, by_time, swift
 from .plots import heat
 
 FORMS = ("int8", "int4", "int3")
@@ -31,15 +31,17 @@ def ways(layers: int) -> list[Way]:
         *(by_time(form, form) for form in FORMS),
         *(Way(name, {"drafter": name}) for name, one in DRAFTERS.items() if not one.plan),
         Way("default", {"skip": "int4", "optimizer": None, "drafter": "auto"}),
+        Way("default, int3", {"skip": "int3", "optimizer": None, "drafter": "auto"}),
+        WITHOUT_COPIES,
         Way("auto, all copies"),
     ]
 
 
 def main() -> None:
-    study = Study("modes", __doc__, tokens=96, streams=STREAMS, loading={"draft_weights": FORMS})
+    study = Study("modes", __doc__, texts=2, tokens=96, streams=STREAMS, loading={"draft_weights": FORMS})
     model, every = study.lm.model, ways(study.layers)
     memory = {form: size / model.weight_bytes for form, size in model.copies.items()}
-    memory |= {"default": memory["int4"], "auto, all copies": sum(memory.values())}
+    memory |= {"default": memory["int4"], "default, int3": memory["int3"], "auto, all copies": sum(memory.values())}
     works = {f"{name}, {mode}": (name, mode) for name in study.streams for mode in SAMPLINGS}
     for part, (name, mode) in study.parts(works):
         pairs = study.measure(study.texts(name), every, **SAMPLINGS[mode])

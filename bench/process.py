@@ -9,13 +9,16 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from time import sleep
 from typing import Any
 
 from swiftk.files.folders import cache_folder
 
+from .decoded import folder_of
 from .harness import Study
+from .spread import error
 from .texts import Text
 
 _PEERS = Path(__file__).with_name("peers")
@@ -69,6 +72,7 @@ class Peer:
 
 def gguf(model: Path, dtype: str, python: str) -> str:
     """The weights as llama.cpp reads them, made once for a model that has not changed by a python that has gguf."""
+    model = folder_of(model)
     stamp = max(int(f.stat().st_mtime) for f in model.glob("*.safetensors"))
     path = cache_folder() / "gguf" / f"{model.resolve().name}-{stamp}-{dtype}-words.gguf"
     if not path.is_file():
@@ -78,6 +82,11 @@ def gguf(model: Path, dtype: str, python: str) -> str:
         if done.returncode:
             raise Missing(f"{python}: {done.stderr.strip().splitlines()[-1]}")
     return str(path)
+
+
+def ours(study: Study, loading: Mapping[str, Any] | None = None, **more: Any) -> Any:
+    """What makes a peer of the study's model in swiftk."""
+    return partial(Peer, "swiftk", model=str(study.folder), loading={**study.asked, **(loading or {})}, **more)
 
 
 def llama(study: Study, dtype: str, **options: Any) -> Peer:
@@ -133,6 +142,13 @@ def summed(texts: list[dict[str, Any]]) -> dict[str, Any]:
         "M": timed / steps,
         "alpha": sum(len(text["tokens"]) - 1 - text["steps"] for text in texts) / drafted if drafted else None,
     }
+
+
+def over(texts: list[dict[str, Any]], others: list[dict[str, Any]]) -> dict[str, Any]:
+    """How much faster a peer is than another on the same texts, and the standard error of that by the texts."""
+    ratio = summed(texts)["rate"] / summed(others)["rate"]
+    a, b = ([text["seconds"] / text["timed"] for text in some] for some in (others, texts))
+    return {"over": ratio, "error": error(a, b)}
 
 
 def equal(texts: list[dict[str, Any]], others: list[dict[str, Any]]) -> str:

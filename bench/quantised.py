@@ -1,7 +1,7 @@
 """The same GGUF files in swiftk and in llama.cpp: SmolLM2 as it is published, and the toy as llama.cpp quantises it.
 
 SmolLM2 answers chats of the 13 categories of Spec-Bench by its own template, Gemma 3 270M, which was not trained to
-chat, goes on with the same questions; the toy solves word problems.
+chat, goes on with the same questions. The toy solves word problems.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from swiftk.text.tokenizer import Tokenizer
 
 from .harness import Study
 from .plots import bars
-from .process import PYTHON_LLAMA, Missing, Peer, equal, quantised, side_by_side, summed
+from .process import PYTHON_LLAMA, Missing, Peer, equal, over, quantised, side_by_side, summed
 from .published import MODELS
-from .texts import Text, turns
+from .texts import CATEGORIES, Prompts, Text, lines
 
 NOTES = (
     "Decoding is greedy, and tokens/s leaves out the first token of each text. The share of reads is tokens/s "
@@ -34,20 +34,13 @@ LENGTHS, LONGER = (512, 2000), (512, 4096)  # of prompts; the toy has 2,048 posi
 TRIES = 3
 TRIMMED = "swiftk, trimmed head"
 DRAFTED = ("swiftk, default", TRIMMED)
-# Spec-Bench's 13 categories: eight are mt-bench's.
-CHATS = {"mt-bench": 8, "translation": 1, "summarization": 1, "qa": 1, "math_reasoning": 1, "rag": 1}
 
 
-def questions(path: Path, count: int, chats: bool) -> list[Text]:
-    """First turns of every category, `count` of each: by the model's template, or as texts to go on with."""
-    tokenizer, found = Tokenizer(path), []
-    for name, categories in CHATS.items():
-        for (question, *_), _ in zip(turns(name), range(count * categories)):
-            words = question.removeprefix("Question: ").removesuffix("\nAnswer:")
-            chat = [{"role": "user", "content": words}]
-            ids = tokenizer.encode_chat(chat) if chats else tokenizer.encode(f"Question: {words}\nAnswer:")
-            found.append(Text(name, (tuple(ids),)))
-    return found
+def questions(path: Path, count: int, skip: int = 0) -> list[Text]:
+    """First turns of `count` texts of every category after the first `skip`: as the model is used."""
+    prompts = Prompts(path)
+    every = [text for name in CATEGORIES for text in prompts.stream(name, skip + count)[skip:]]
+    return [Text(text.stream, text.turns[:1]) for text in every]
 
 
 def files(study: Study) -> dict[str, tuple[str, list[Text], tuple[int, ...], list[Text]]]:
@@ -55,13 +48,13 @@ def files(study: Study) -> dict[str, tuple[str, list[Text], tuple[int, ...], lis
     trimmed head has."""
     problems = study.texts("gsm8k")
     kinds, some = KINDS[: 1 if study.quick else None], 1 if study.quick else None
-    found = {f"toy, {kind}": (quantised(study, kind), problems, LENGTHS[:some], []) for kind in kinds}
+    own = "toy" if study.grow else study.folder.stem
+    found = {f"{own}, {kind}": (quantised(study, kind), problems, LENGTHS[:some], []) for kind in kinds}
     for label, name, chats in (("SmolLM2, Q4_1", "smollm2", True), ("Gemma 3 270M, Q4_K_M", "gemma3", False)):
         published = MODELS[name].path
         if published.is_file():
             few = 2 if study.quick else None
-            asked = questions(published, 2 if chats else 1, chats)
-            others = [] if chats else [one for one in questions(published, 3, chats) if one not in asked]
+            asked, others = questions(published, 2 if chats else 1), [] if chats else questions(published, 2, 1)
             found[label] = (str(published), asked[:few], LONGER[:some], others[:few])
         else:
             fetch = "`python -m bench.published` fetches it"
@@ -72,7 +65,7 @@ def files(study: Study) -> dict[str, tuple[str, list[Text], tuple[int, ...], lis
 def prompts(study: Study, peers: Mapping[str, Any], path: str, lengths: Sequence[int]) -> dict[str, list[float]]:
     """Tokens of each prompt over the time until its first token, by peer."""
     tokenizer = Tokenizer(path)
-    ids = [token for text in turns("summarization") for one in text for token in tokenizer.encode(one)]
+    ids = [token for line in lines("summarization") for one in line["turns"] for token in tokenizer.encode(one)]
     best: dict[str, list[float]] = {name: [float("inf")] * len(lengths) for name in peers}
     with ExitStack() as stack:
         lanes = {name: stack.enter_context(make(threads=study.threads)) for name, make in peers.items()}
@@ -92,7 +85,7 @@ def used(study: Study, make: Any, texts: Sequence[Text]) -> list[int]:
 
 
 def main() -> None:
-    study = Study("quantised", __doc__, instances=8, tokens=128, options=PYTHON_LLAMA)
+    study = Study("quantised", __doc__, texts=8, tokens=128, options=PYTHON_LLAMA)
     try:
         chosen = files(study)
     except Missing as error:
@@ -118,16 +111,23 @@ def main() -> None:
         with peers["swiftk, plain"](threads=study.threads) as peer:
             reads.append(peer.ask("sizes"))
         speeds = prompts(study, {way: peers[way] for way in found if way not in DRAFTED}, path, lengths)
-        plain, theirs = found["swiftk, plain"], summed(found["llama.cpp"])["rate"] if "llama.cpp" in found else None
+        plain = found["swiftk, plain"]
         for way, answers in found.items():
             row = {"part": name, "way": way, **summed(answers), "equal": equal(answers, plain)}
-            row |= {"over": row["rate"] / theirs if theirs else None, "bytes": reads[0]["bytes"]}
+            row |= {"bytes": reads[0]["bytes"], **(over(answers, found["llama.cpp"]) if "llama.cpp" in found else {})}
             if way not in DRAFTED:
                 row["share"] = row["rate"] * row["bytes"] * len(reads) / sum(one["reads"] for one in reads)
                 row |= dict(zip(("prompt", "long_prompt"), speeds[way]))
             study.rows.append(row)
     study.results.notes += notes[-1:]
-    columns = {"file": "part", "": "way", "tokens/s": "rate:.1f", "over llama.cpp": "over:.2f", "of reads": "share:.2f"}
+    columns = {
+        "file": "part",
+        "": "way",
+        "tokens/s": "rate:.1f",
+        "over llama.cpp": "over:.2f",
+        "±": "error:.2f",
+        "of reads": "share:.2f",
+    }
     columns |= {"tokens a pass": "M:.2f", "peak memory, GB": "memory_GB:.2f", "equal texts": "equal"}
     columns |= {"prompt of 512, tokens/s": "prompt:.0f", "long prompt, tokens/s": "long_prompt:.0f"}
     panels = [bars(name, "rate", part=name) for name in chosen]

@@ -15,6 +15,7 @@ import swiftk
 from swiftk import demo_drafter, demo_model
 from swiftk.files.safetensors_io import read_folder, write_folder
 
+from .decoded import folder_of
 from .harness import Study
 from .plots import bars
 from .server import Server
@@ -53,6 +54,7 @@ class Silent:
 
 def shallow(source: Path, folder: Path, layers: int) -> Path:
     """A model of the first layers alone."""
+    source = folder_of(source)
     config = json.loads((source / "config.json").read_text(encoding="utf-8"))
     kept = {n: t for n, t in read_folder(source).items() if ".layers." not in n or int(n.split(".")[2]) < layers}
     shutil.copytree(source, folder, ignore=shutil.ignore_patterns("*.safetensors", "*.md"))
@@ -98,7 +100,9 @@ def main() -> None:
         command += ["--drafter", str(head)]
     with Server(command, "/health", {cores[0]}) as server, TemporaryDirectory() as name:
         os.sched_setaffinity(0, {cores[-1]})
-        small = swiftk.load(shallow(demo_model(), Path(name) / "small", LAYERS), draft_weights="own", threads=1)
+        small = swiftk.load(
+            shallow(study.given.model or demo_model(), Path(name) / "small", LAYERS), draft_weights="own", threads=1
+        )
         ways = {"plain": Silent(), "suffix": "suffix", "model": small}
         for head in heads:
             ways["EAGLE-2 head"] = swiftk.remote.Head(study.folder, head, threads=1)

@@ -30,6 +30,11 @@ def folder_of(record: bool, out: Path | None, smoke: bool) -> Path:
     return RECORD if record else out or OUT
 
 
+def place(folder: Path, model: Path | None, dtype: str | None, isa: str | None) -> Path:
+    """Where below it results of another model, other weights or another instruction set go."""
+    return folder / "-".join(filter(None, (model and model.resolve().name.removesuffix(".gguf"), dtype, isa)))
+
+
 @dataclass
 class Results:
     """What a study found: plain values by name in each row, those that its table and its pictures need."""
@@ -42,10 +47,11 @@ class Results:
     notes: list[str] = field(default_factory=list)
     rows: list[dict[str, Any]] = field(default_factory=list)
     smoke: bool = False  # it ran only to see whether it runs
+    isa: str | None = None  # the instruction set that was asked for
 
     @cached_property
     def machine(self) -> dict[str, Any]:
-        return probe()
+        return probe(isa=self.isa)
 
     def table(self) -> str:
         table = Table(list(self.columns))

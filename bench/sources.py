@@ -28,8 +28,8 @@ NOTES = (
 def again(study: Study, name: str) -> list[Text]:
     """The model's own words, and their beginning once more."""
     found = []
-    for text in study.texts(AGAIN[name]):
-        prompt = text.prompt[:PROMPT]
+    for text in study.texts(AGAIN[name], most=PROMPT):
+        prompt = text.prompt
         answer = study.lm.generate(prompt, max_new_tokens=ANSWER, ignore_eos=True, speculate=False, **GREEDY)
         found.append(Text(name, ((*prompt, *answer.tokens, *prompt),)))
     return found
@@ -39,7 +39,7 @@ def main() -> None:
     study = Study("sources", __doc__, tokens=96, streams=(*AGAIN, "noise"), loading={})
     for name, _ in study.parts(dict.fromkeys(study.streams)):
         if name == "noise":
-            texts, sampling = noise(study.lm.config["vocab_size"], study.instances), {"temperature": 1.5}
+            texts, sampling = noise(study.lm.config["vocab_size"], study.count), {"temperature": 1.5}
         else:
             texts, sampling = again(study, name) if name in AGAIN else study.texts(name), GREEDY
         pairs = study.measure(texts, WAYS, **sampling)

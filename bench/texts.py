@@ -1,14 +1,17 @@
-"""Texts to measure with, in the model's tokens, and the bundled model at a real size."""
+"""Texts to measure with, in the model's tokens and as it is used: by its chat template where it has one; and the
+bundled model at a real size."""
 
 from __future__ import annotations
 
 import json
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from swiftk import demo_model
 from swiftk.files import grow
@@ -17,6 +20,13 @@ from swiftk.text.tokenizer import Tokenizer
 _PROMPTS = Path(__file__).with_name("prompts.jsonl")
 _STREAMS = Path(__file__).parent / "paper" / "data"  # its README says whose they are
 STREAMS = ("gsm8k", "humaneval", "mt-bench", "translation", "summarization", "qa", "math_reasoning", "rag", "english")
+_OF_MT_BENCH = ("writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities")
+CATEGORIES = (*_OF_MT_BENCH, "translation", "summarization", "qa", "math_reasoning", "rag")  # the 13 of Spec-Bench
+# What a model without a template goes on with, and what one is asked; by default a question, and the text itself.
+_RAW = {"humaneval": "{}", "english": "{}", "summarization": "{}\nSummary:"}
+_ASKED = {"humaneval": "Complete this Python function:\n\n{}", "english": "Continue this text: {}"}
+_ANSWER = "THE ANSWER IS HERE"  # stands for one, where a template puts it
+_PART = 3  # a turn has at most this part of the model's positions
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +41,67 @@ class Text:
         return list(self.turns[0])
 
 
-def turns(name: str) -> list[list[str]]:
-    """A stream's texts, turn by turn."""
-    return [json.loads(line)["turns"] for line in (_STREAMS / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
+@cache
+def lines(name: str) -> list[dict[str, Any]]:
+    """A stream's texts, or those of a category: "turns", and what a study needs to judge an answer."""
+    file = _STREAMS / f"{'mt-bench' if name in _OF_MT_BENCH else name}.jsonl"
+    every = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    return [line for line in every if name not in _OF_MT_BENCH or line["category"] == name]
 
 
-def stream(name: str, folder: Path, count: int | None = None, skip: int = 0) -> list[Text]:
-    """`count` texts after the first `skip`, in the tokens of the model in `folder`."""
-    tokenizer, end = Tokenizer(folder), None if count is None else skip + count
-    every = turns(name)[skip:end]
-    return [Text(name, tuple(tuple(tokenizer.encode(t, i == 0)) for i, t in enumerate(text))) for text in every]
+@cache
+def shots(name: str) -> list[list[str]]:
+    """The papers' examples, question and answer: 5 for GSM8K, 1 for summaries."""
+    return json.loads((_STREAMS / "shots.json").read_text(encoding="utf-8")).get(name, [])
+
+
+class Prompts:
+    """Streams as prompts for one model. chat: by its template; None: where it has one. shots: behind examples."""
+
+    def __init__(self, model: Path, chat: bool | None = None, shots: bool = False) -> None:
+        self._tokenizer, self._shots = Tokenizer(model), shots
+        self.chat = self._tokenizer.has_template if chat is None else chat
+        self._most = self._tokenizer.files.config["max_position_embeddings"] // _PART
+
+    def stream(self, name: str, count: int | None = None, most: int | None = None) -> list[Text]:
+        """The first `count` texts, or all that there are. most: tokens of a turn, examples and template left out."""
+        return [self.text(name, line["turns"], most) for line in lines(name)[:count]]
+
+    def text(self, name: str, words: Sequence[str], most: int | None = None) -> Text:
+        encode, most = self._asked if self.chat else self._raw, min(most or self._most, self._most)
+        return Text(name, tuple(tuple(encode(name, turn, not at, most)) for at, turn in enumerate(words)))
+
+    def _raw(self, name: str, words: str, first: bool, most: int) -> list[int]:
+        form = _RAW.get(name, "Question: {}\nAnswer:")
+        examples = [f"{form.format(asked)} {answer}\n\n" for asked, answer in self._examples(name, first)]
+        before = "".join(examples) if first else "\n"
+        return _fitting(words, most, lambda some: self._tokenizer.encode(before + form.format(some), first))
+
+    def _asked(self, name: str, words: str, first: bool, most: int) -> list[int]:
+        """A later turn begins behind the answer before it, which the text has already."""
+        form, before = _ASKED.get(name, "{}"), []
+        for asked, answer in self._examples(name, first) if first else [("", _ANSWER)]:
+            before += [{"role": "user", "content": form.format(asked)}, {"role": "assistant", "content": answer}]
+
+        def encode(some: str) -> list[int]:
+            said = self._tokenizer.render([*before, {"role": "user", "content": form.format(some)}])
+            said = said if first else said.partition(_ANSWER)[2]
+            return self._tokenizer.encode(said, special=False, parse_special=True)
+
+        return _fitting(words, most, encode)
+
+    def _examples(self, name: str, first: bool) -> list[list[str]]:
+        return shots(name) if self._shots and first else []
+
+
+def _fitting(words: str, most: int, encode: Callable[[str], list[int]]) -> list[int]:
+    """Words behind the first one are left out until the others are `most` tokens, beside what encode() adds."""
+    ids, around = encode(words), len(encode(""))
+    first, *others = words.split(" ")
+    while others and (length := len(ids) - around) > most:
+        others = others[max(1, len(others) * (length - most) // length) :]
+        ids = encode(" ".join([first, *others]))
+    return ids
 
 
 def noise(vocab: int, count: int, tokens: int = 64) -> list[Text]:
@@ -52,8 +113,8 @@ def noise(vocab: int, count: int, tokens: int = 64) -> list[Text]:
 def prompts(folder: Path, count: int | None = None) -> list[list[int]]:
     """Word problems, code and prose in turn."""
     tokenizer = Tokenizer(folder)
-    lines = _PROMPTS.read_text(encoding="utf-8").splitlines()
-    return [tokenizer.encode(json.loads(line)["text"]) for line in lines[:count]]
+    some = _PROMPTS.read_text(encoding="utf-8").splitlines()[:count]
+    return [tokenizer.encode(json.loads(line)["text"]) for line in some]
 
 
 def long_prompt(folder: Path, tokens: int) -> list[int]:

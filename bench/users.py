@@ -21,7 +21,7 @@ from .harness import Study
 from .plots import lines
 from .process import PYTHON_LLAMA, Missing, gguf
 from .server import Server
-from .texts import STREAMS, grown
+from .texts import STREAMS, Prompts, grown
 
 USERS = (1, 2, 4, 8, 16)
 PROMPT = 200  # tokens, at most
@@ -103,14 +103,16 @@ def row(
 
 
 def main() -> None:
-    study = Study("users", __doc__, instances=20, tokens=64, streams=STREAMS, options=PYTHON_LLAMA)
+    study = Study("users", __doc__, texts=20, tokens=64, streams=STREAMS, options=PYTHON_LLAMA)
     tokenizer, python, notes = Tokenizer(study.folder), study.given.python_llama, [*NOTES]
-    mixed = zip(*(study.texts(name) for name in study.streams))
-    prompts = [tokenizer.decode(text.prompt[1:PROMPT]) for texts in mixed for text in texts]
+    raw = Prompts(study.folder, chat=False)  # the server gets texts, and makes no chats of them
+    mixed = zip(*(raw.stream(name, study.count, PROMPT) for name in study.streams))
+    prompts = [tokenizer.decode(text.prompt) for texts in mixed for text in texts]
     sizes = USERS[:2] if study.quick else USERS
     head = ["--drafter", str(grown(study.grow, demo_drafter()))] if study.grow else []
     threads = ["--threads", "1"] if study.quick else []
-    swiftk = [sys.executable, "-m", "swiftk", "serve", str(study.folder), *head, *threads], "/health"
+    loading = [word for name, value in study.asked.items() for word in (f"--{name}", value)]
+    swiftk = [sys.executable, "-m", "swiftk", "serve", str(study.folder), *loading, *head, *threads], "/health"
     servers: dict[str, Any] = dict.fromkeys(reversed(WAYS), swiftk)
     try:
         command = [python, "-m", "llama_cpp.server", "--model", gguf(study.folder, "q4_0", python), "--n_ctx", "1024"]

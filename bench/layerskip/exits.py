@@ -4,7 +4,6 @@ model's own next token, and the share of its drafts that are accepted. Nothing h
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,11 +13,12 @@ from swiftk import LM, DraftSpec, _core
 from ..harness import Study
 from ..lanes import GREEDY, chain, fixed
 from ..plots import lines
-from ..texts import stream
+from ..texts import Prompts
+from . import SEVERAL
 
 STREAMS = ("gsm8k", "humaneval", "summarization")  # test problems, code, news: none of it is trained on here
 ROWS = 63  # of a score
-TEXT, PROMPT = 512, 256  # tokens at most
+TEXT, PROMPT = 512, 256  # tokens at most: of a text that is given, and of a turn
 DRAFT = 4  # of a chain
 COLUMNS = {
     "layers run": "layer",
@@ -56,11 +56,10 @@ def cross_entropy(logits: np.ndarray, targets: list[int]) -> float:
     return float((np.log(np.exp(x - top[:, None]).sum(1)) + top - x[np.arange(len(x)), targets]).sum())
 
 
-def measure(lm: LM, count: int, tokens: int) -> list[dict[str, Any]]:
-    """A row of each exit, on the first `count` texts of each stream; `tokens` are generated after each."""
+def measure(lm: LM, texts: list[list[int]], prompts: list[list[int]], tokens: int) -> list[dict[str, Any]]:
+    """A row of each exit: its loss on the texts; `tokens` are generated after each prompt."""
     layers, options = lm.config["num_layers"], {"max_new_tokens": tokens, "ignore_eos": True, **GREEDY}
-    texts = [one.prompt[:TEXT] for name in STREAMS for one in stream(name, lm.folder, count)]
-    loss, agrees, prompts = losses(lm, texts), np.zeros(layers), [text[:PROMPT] for text in texts]
+    loss, agrees = losses(lm, texts), np.zeros(layers)
     for prompt in prompts:
         text = lm.generate(prompt, speculate=False, **options).tokens
         lm.session.prefill(np.int32([*prompt, *text[:-1]]))
@@ -68,10 +67,10 @@ def measure(lm: LM, count: int, tokens: int) -> list[dict[str, Any]]:
     rows = []
     for layer in range(1, layers + 1):
         row = {
-            "model": lm.folder.resolve().name,
+            "model": lm.folder.name,
             "layer": layer,
             "loss": loss[layer - 1],
-            "agrees": agrees[layer - 1] / len(texts),
+            "agrees": agrees[layer - 1] / len(prompts),
         }
         if layer < layers:
             way = fixed("", DraftSpec.early_exit(layer), chain(DRAFT)).options
@@ -83,11 +82,14 @@ def measure(lm: LM, count: int, tokens: int) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    several = {"nargs": "+", "type": Path, "default": [], "help": "folders; default: the bundled model"}
-    study = Study("layerskip/exits", __doc__, instances=4, tokens=64, streams=STREAMS, options={"--models": several})
-    study.results.name = "-".join([study.results.name, *(folder.resolve().name for folder in study.given.models)])
-    for lm in [study.open(folder)[0] for folder in study.given.models] or [study.small]:
-        study.rows.extend(measure(lm, study.instances, study.tokens))
+    study = Study("layerskip/exits", __doc__, texts=4, tokens=64, streams=STREAMS, options=SEVERAL)
+    models = [study.open(folder).plain for folder in study.given_models] or [study.small]
+    for lm in models:
+        texts, prompts = (
+            [one.prompt for name in study.streams for one in some.stream(name, study.count, most)]
+            for some, most in ((Prompts(lm.folder, chat=False), TEXT), (study.prompts_of(lm.folder), PROMPT))
+        )
+        study.rows.extend(measure(lm, texts, prompts, study.tokens))
     told = {"loss": "held-out loss, nats a token", "agrees": "the model's own tokens that the exit proposes"}
     panels = [lines(title, key, "layer", "model", None, "layers run") for key, title in told.items()]
     study.finish({"model": "model", **COLUMNS}, NOTES, panels=panels, width=10)

@@ -24,7 +24,7 @@ NOTES = (
 
 
 def main() -> None:
-    study = Study("layerskip/kvq", __doc__, tokens=48, streams=("english", "gsm8k"))
+    study = Study("layerskip/kvq", __doc__, texts=2, tokens=48, streams=("english", "gsm8k"))
     texts = [text for name in study.streams for text in study.texts(name)]
     exits = [study.layers // 4, study.layers // 2]
     works = {f"exit {layer}, {name}": (layer, rule) for layer in exits for name, rule in SHAPES.items()}

@@ -48,7 +48,7 @@ def _copy(folder: Path, name: str, change: Callable[[Tensors], Tensors]) -> Path
     for _ in write_file(made / "model.safetensors", change(read_folder(folder))):
         pass
     for path in folder.iterdir():
-        if path.suffix == ".json" and not path.name.endswith(".index.json") and path.name != "config.json":
+        if path.suffix in (".json", ".jinja") and not path.name.endswith(".index.json") and path.name != "config.json":
             shutil.copyfile(path, made / path.name)
     shutil.copyfile(folder / "config.json", made / "config.json")  # last: it says that all is there
     return made

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from swiftk import DraftSpec
 
+from ..decoded import folder_of
 from ..harness import Study
 from ..lanes import ABOUT_COLUMNS, COLUMNS, chain, fixed
 from ..plots import lines
@@ -19,9 +20,9 @@ NOTES = "no siblings: a tree of n drafted tokens has n + 1 rows; alpha below 1 i
 
 
 def main() -> None:
-    study = Study("paper/constructed", __doc__, instances=2, tokens=128, streams=("gsm8k",))
+    study = Study("paper/constructed", __doc__, texts=2, tokens=128, streams=("gsm8k",))
     skip = DraftSpec.uniform(study.layers)
-    study.folder = silent(study.folder, skip)
+    study.folder = silent(folder_of(study.folder), skip)
     ways = [fixed(f"{n} drafted", skip, chain(n)) for n in LENGTHS]
     for name, _ in study.parts(dict.fromkeys(study.streams)):
         study.add(name, study.measure(study.texts(name), ways))

@@ -47,10 +47,10 @@ def facts(pairs: list[Pair], written: Written) -> dict[str, object]:
 
 
 def main() -> None:
-    study = Study("paper/inference", __doc__, instances=4, tokens=192, streams=("summarization",))
+    study = Study("paper/inference", __doc__, texts=10, tokens=192, streams=("summarization",))
     for name, _ in study.parts(dict.fromkeys(study.streams)):
         texts = study.texts(name)
-        pairs, written = study.measure(texts, [paper_swift(), swift(), AUTO]), Written(study.small, texts)
+        pairs, written = study.measure(texts, [paper_swift(), swift(), AUTO]), Written(study, texts)
         for way, row in study.add(name, pairs).items():
             row |= facts([pair for pair in pairs if pair.way == way], written)
             row["kept"] = row["kept"] if way == "auto" else None

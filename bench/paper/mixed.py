@@ -6,27 +6,24 @@ from __future__ import annotations
 from ..harness import Study
 from ..lanes import ABOUT_COLUMNS, AUTO, COLUMNS, self_sd, summary, swift
 from ..plots import heat, series
-from .offline import searched
+from .offline import SAMPLES, SELF_SD, searched
 
 DOMAINS = ("gsm8k", "humaneval", "summarization", "english")
 ENOUGH = 0.9
-STEPS = 8  # of the offline search, on the first domain alone
 NOTES = (
     "settled: over the second half of the domain's texts; recovered: texts after the change until one has "
     f"{ENOUGH:.0%} of the best settled speed-up of any way",
-    f"self-sd: the set that {STEPS} steps of its offline search found on other texts of the first domain; chains, by "
-    "its own gate",
+    f"self-sd: the set that its offline search, of as many steps as --self-sd-steps says, found on {SAMPLES} other "
+    "texts of the first domain; chains, by its own gate",
 )
 
 
 def main() -> None:
-    study = Study("paper/mixed", __doc__, instances=3, tokens=96, streams=DOMAINS)
+    study = Study("paper/mixed", __doc__, texts=6, tokens=96, streams=DOMAINS, options=SELF_SD)
     pairs, ways = [], []
     for domain, _ in study.parts(dict.fromkeys(study.streams), forget=False):
         if not ways:
-            training = study.texts(domain, skip=study.instances, count=2)
-            ways = [AUTO, swift(), self_sd(searched(study, training, 2 if study.quick else STEPS)[-1].skip)]
-            study.models.forget()
+            ways = [AUTO, swift(), self_sd(searched(study, study.others(domain, SAMPLES)).skip)]
         found = study.measure(study.texts(domain), ways)
         rows = study.add(domain, found)
         for way, row in rows.items():

@@ -24,10 +24,10 @@ NOTES = (
 
 
 def main() -> None:
-    study = Study("paper/scaling", __doc__, instances=1, tokens=96, streams=("summarization", "gsm8k"))
+    study = Study("paper/scaling", __doc__, texts=4, tokens=96, streams=("summarization", "gsm8k"))
     texts = [text for name in study.streams for text in study.texts(name)]
-    spare = [text for name in study.streams for text in study.texts(name, study.instances, TRAINING)]
-    written = Written(study.small, spare)
+    spare = [text for name in study.streams for text in study.others(name, TRAINING)]
+    written = Written(study, spare)
     sets = {
         f"{ratio:.2f}": written.best(4 if study.quick else STEPS, ratio) for ratio in RATIOS[:: 2 if study.quick else 1]
     }
@@ -41,7 +41,7 @@ def main() -> None:
     folders = {folder.name: folder for folder in (map(grown, sizes) if study.grow else [study.folder])}
     for name, folder in study.parts(folders):
         models = study.open(folder)
-        size = models[0].model.weight_bytes
+        size = models.plain.model.weight_bytes
         for way, row in study.add(name, study.measure(texts, ways, models), GB=size / 1e9).items():
             row |= {"ratio": way[2:] if way.startswith("r ") else None, "MB": f"{size / 1e6:.0f}"}
     columns = {"model": "part", "GB": "GB:.2f", "way": "way", **COLUMNS}

@@ -25,11 +25,11 @@ NOTES = (
 
 
 def main() -> None:
-    study = Study("paper/topk", __doc__, tokens=96, streams=("summarization", "gsm8k", "english"))
+    study = Study("paper/topk", __doc__, texts=4, tokens=96, streams=("summarization", "gsm8k", "english"))
     skip = DraftSpec.uniform(study.layers)
     every = [fixed(name, skip, rule) for name, rule in RULES.items()]
     for name, _ in study.parts(dict.fromkeys(study.streams)):
-        confidence, rank = Written(study.small, study.texts(name, count=WRITTEN)).scores(skip)
+        confidence, rank = Written(study, study.texts(name, WRITTEN)).scores(skip)
         for way, row in study.add(name, study.measure(study.texts(name), every)).items():
             k = np.array(RULES[way].width)[np.digitize(confidence, RULES[way].tier)]
             row["within"] = float(np.mean((rank >= 0) & (rank < k)))

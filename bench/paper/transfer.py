@@ -1,21 +1,19 @@
 """Sets of skipped sublayers moved to other tasks than they were searched for (SWIFT Figure 2b).
 
 The paper searches with Self-SD on LLaMA-2-13B, for CNN/DM, GSM8K, TinyStories and WMT16 DE-EN. Here sets all skip as
-much and are searched for matchness over several texts of the task, none of which they are measured on; english stands
-in for TinyStories. Matchness has no clock.
+many sublayers (evenly: at equal distances, searched for nothing) and are searched for matchness over several texts of
+the task, none of which they are measured on; english stands in for TinyStories. Matchness has no clock.
 """
 
 from __future__ import annotations
 
-from swiftk import DraftSpec
-
 from ..harness import Study
 from ..lanes import ABOUT_COLUMNS, COLUMNS, fixed
 from ..plots import heat
-from .offline import Written
+from .offline import Written, evenly
 
 TASKS = ("summarization", "gsm8k", "english", "translation")
-TRAINING, STEPS, WRITTEN = 6, 200, 4  # texts to search on, sets that are scored, texts that matchness is of
+TRAINING, STEPS = 6, 200  # texts to search on, sets that are scored
 NOTES = (
     f"for: the task that the set was searched for, by {STEPS} scores over {TRAINING} other texts; matchness: share of "
     "the measured texts' first tokens that it gets right, given the right ones before; every way drafts in every round",
@@ -24,16 +22,24 @@ NOTES = (
 
 
 def main() -> None:
-    study = Study("paper/transfer", __doc__, tokens=96, streams=TASKS)
-    training = {task: study.texts(task, skip=WRITTEN, count=TRAINING) for task in study.streams}
-    sets = {task: Written(study.small, some).best(4 if study.quick else STEPS) for task, some in training.items()}
-    sets["uniform"] = DraftSpec.uniform(study.layers)
+    study = Study("paper/transfer", __doc__, texts=4, tokens=96, streams=TASKS)
+    training = {task: Written(study, study.others(task, TRAINING)) for task in study.streams}
+    sets = {task: written.best(4 if study.quick else STEPS) for task, written in training.items()}
+    sets["evenly"] = evenly(study.layers, next(iter(training.values())).skipped())
     for task, _ in study.parts(dict.fromkeys(study.streams)):
-        written = Written(study.small, study.texts(task, count=WRITTEN))
-        pairs = study.measure(study.texts(task), [fixed(name, skip) for name, skip in sets.items()])
+        texts = study.texts(task)
+        written = Written(study, texts)
+        pairs = study.measure(texts, [fixed(name, skip) for name, skip in sets.items()])
         for name, row in study.add(task, pairs).items():
             row |= {"matchness": written.matchness(sets[name]), "skip": str(sets[name])}
-    columns = {"applied to": "part", "set for": "way", **COLUMNS, "matchness": "matchness:.3f"}
+            row["skipped"] = len(sets[name].attn) + len(sets[name].mlp)
+    columns = {
+        "applied to": "part",
+        "set for": "way",
+        **COLUMNS,
+        "matchness": "matchness:.3f",
+        "sublayers skipped": "skipped",
+    }
     panels = [
         heat("speed-up of the set searched for", between=(0.5, 1.5)),
         heat("matchness", "matchness", between=None),

@@ -106,7 +106,8 @@ def _add_vocabulary(writer: gguf.GGUFWriter, config: dict, file: Path) -> None:
     writer.add_token_types([kinds.CONTROL if i in special else kinds.NORMAL for i in ids])
     writer.add_token_merges([" ".join(pair) if isinstance(pair, list) else pair for pair in told["model"]["merges"]])
     writer.add_bos_token_id(config["bos_token_id"])
-    writer.add_eos_token_id(config["eos_token_id"])
+    ends = config["eos_token_id"]
+    writer.add_eos_token_id(ends[0] if isinstance(ends, list) else ends)
     writer.add_add_bos_token(True)
 
 

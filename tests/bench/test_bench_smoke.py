@@ -53,7 +53,7 @@ STUDIES = {
     "families": ["Gemma 3", "over LLaMA's"],
     "loading": ["bf16 folder, as int4", "converted", "seconds a GB"],
     "quantised": ["toy, q8_0", "of reads", "long prompt", "1 of 1"],
-    "modes": ["plain again", "uniform skip", "int3", "suffix", "auto", "memory"],
+    "modes": ["plain again", "default, int3", "uniform skip", "int3", "suffix", "auto", "memory"],
     "sources": ["again: code", "recycle", "accepted"],
     "precision": ["int4, 16", "uniform skip, by time", "T 1"],
     "batch": ["2, greedy", "over plain", "2 of 2"],

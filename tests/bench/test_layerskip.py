@@ -41,6 +41,17 @@ def test_sweep_reports(tmp_path):
     assert all(row["same"] for row in rows if row["way"] != "plain")
 
 
+def test_models_are_swept_in_one_table(tmp_path):
+    copy = tmp_path / "continued"
+    copy.symlink_to(demo_model())
+    done = run("sweep", "--out", tmp_path, "--streams", "english", "--models", demo_model(), copy)
+    assert done.returncode == 0, done.stderr
+    _, rows = report(tmp_path, "sweep")
+    assert {row["part"] for row in rows} == {
+        f"{model}, {part}" for model in ("lm13m", "continued") for part in ("exit 4", "exit 8", "chosen")
+    }
+
+
 def test_both_ways_of_kvq_run_the_same_rounds(tmp_path):
     done = run("kvq", "--out", tmp_path, "--streams", "english", "--tokens", "16")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -62,7 +73,7 @@ def test_exits_of_a_model_without_a_clock(tmp_path):
         (copy / file.name).symlink_to(file)
     done = run("exits", "--models", demo_model(), copy, "--tokens", "16", "--out", tmp_path)
     assert done.returncode == 0, done.stderr
-    table, rows = report(tmp_path, "exits-lm13m-copy")
+    table, rows = report(tmp_path, "exits")
     assert table.splitlines()[0] in done.stdout
     exits = [row for row in rows if row["model"] == "lm13m"]
     assert [{**row, "model": "copy"} for row in exits] == [row for row in rows if row["model"] == "copy"]

@@ -27,6 +27,7 @@ WORDS = {
         "parallel",
         "layerskip",
         "self-sd",
+        "self-sd, tree",
         "uniform",
         "swift (paper)",
         "auto",
@@ -36,11 +37,11 @@ WORDS = {
         "realised / E",
     ],
     "topk": ["k = 10", "by conf.", "within k"],
-    "transfer": ["applied to", "set for", "gsm8k", "summarization", "uniform", "matchness"],
+    "transfer": ["applied to", "set for", "gsm8k", "summarization", "evenly", "matchness"],
     "inference": ["swift (paper)", "draft", "verify", "commit", "search", "other", "budget kept", "matchness"],
     "scaling": ["lm13m", "lm13m-x2", "r 0.45", "uniform", "swift", "auto"],
-    "ablation": ["no early stop", "no dynamic verification", "no optimisation", "window 128", "ms a step"],
-    "search": ["uniform", "20 scores", "no Bayesian", "tokens, by time", "self-sd, 2 steps", "matchness"],
+    "ablation": ["no early stop", "no dynamic verification", "no optimisation", "window 128", "ms a candidate"],
+    "search": ["uniform", "8 scores", "8, beta 10", "no Bayesian", "tokens, by time", "self-sd^c", "self-sd, tree"],
     "mixed": ["auto", "swift", "self-sd", "recovered", "settled"],
     "defeat": ["cold", "behind easy text", "layers reversed", "holds"],
     "constructed": ["6 drafted", "E(Spd.)", "/ E at v"],
@@ -76,12 +77,28 @@ def test_experiment_reports(tmp_path, name):
     assert not drawn.is_file() or drawn.stat().st_size < 100_000
 
 
+def test_every_search_of_the_ablation_scores_candidates(tmp_path):
+    done = run("paper.ablation", "--out", tmp_path)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((tmp_path / "paper" / "ablation.json").read_text())["rows"]
+    searched = [row for row in rows if row["way"] not in ("plain", "no optimisation")]
+    assert len(searched) == 2 * 6 and all(row["candidates"] > 0 for row in searched)
+    assert all(row["candidates"] == 0 for row in rows if row["way"] == "no optimisation")
+
+
+def test_sets_that_are_compared_skip_as_much(tmp_path):
+    done = run("paper.transfer", "--out", tmp_path)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((tmp_path / "paper" / "transfer.json").read_text())["rows"]
+    assert {row["skipped"] for row in rows if row["way"] != "plain"} == {12}
+
+
 def test_time_budget_cuts_texts_but_no_part(tmp_path):
-    done = run("paper.ablation", "--out", tmp_path, "--minutes", "0.0001", "--instances", "3")
+    done = run("paper.ablation", "--out", tmp_path, "--minutes", "0.0001", "--texts", "3")
     found = json.loads((tmp_path / "paper" / "ablation.json").read_text())
 
     assert done.returncode == 0, done.stderr
-    assert {row["texts"] for row in found["rows"]} == {2}, "one of each stream"
+    assert {row["texts"] for row in found["rows"]} == {1}
     assert "cut short by the time budget: summarization (1 of 3), english (1 of 3)" in found["notes"][-1]
 
 
@@ -105,7 +122,8 @@ def test_the_paper_s_schedule_is_told_apart(bench):
 
 def test_offline_search_is_of_the_texts_alone(bench):
     offline, texts = bench("paper.offline"), bench("texts")
-    written = offline.Written(swiftk.load(demo_model(), draft_weights="own"), texts.stream("gsm8k", demo_model(), 2))
+    study = SimpleNamespace(small=swiftk.load(demo_model(), draft_weights="own"), eos=False)
+    written = offline.Written(study, texts.Prompts(demo_model()).stream("gsm8k", 2))
     first, again = (written.best(8) for _ in range(2))
 
     assert first == again and len(first.attn) + len(first.mlp) == 12  # .45 of the 28 inner sublayers
@@ -138,10 +156,11 @@ def test_ways_go_side_by_side(bench):
     (pairs,) = lanes.measure(models, [text], [lanes.AUTO, lanes.swift()], 30)
 
     assert [pair.way for pair in pairs] == ["auto", "swift"] * 2 and all(pair.same for pair in pairs)
-    assert len({models[lane] for lane in range(3)}) == 3
+    assert len({models.of(way) for way in (lanes.PLAIN, lanes.AUTO, lanes.swift())}) == 3
     first, then = pairs[0], pairs[2]
     assert first.seconds == pytest.approx(first.result.trace.rounds[-1].clock)
     assert then.plain.prompt_tokens == [1, 5, 9, *first.plain.tokens, 7], "a turn follows on the plain answer"
+    assert lanes.summary(pairs[::2])["texts"] == 1, "two turns of one text"
 
 
 def test_summaries_are_equation_6(bench):
@@ -153,16 +172,20 @@ def test_summaries_are_equation_6(bench):
         passes = {"draft_seconds": 337 * 0.55 * factor, "verify_seconds": 110.0 * factor}
         drafted = Stats(**spent, **counted, **passes, num_accepted_draft_tokens=334)
         plain = Stats(time_to_first_token=1.0, total_seconds=1.0 + 434 * factor)
-        result, beside = (SimpleNamespace(stats=s, tokens=[0] * 435) for s in (drafted, plain))
-        return lanes.Pair("way", None, result, beside)
+        skip = swiftk.DraftSpec(weights="int4")
+        trace = SimpleNamespace(rounds=[SimpleNamespace(skip=None), SimpleNamespace(skip=skip)])
+        result, beside = (SimpleNamespace(stats=s, tokens=[0] * 435, trace=trace) for s in (drafted, plain))
+        return lanes.Pair("way", object(), result, beside)
 
-    row = lanes.summary([pair(1), pair(2)])  # the same on a machine half as fast
+    every = [pair(1), pair(2)]
+    row = lanes.summary(every)  # the same on a machine half as fast
 
     assert (row["M"], round(row["alpha"], 2), round(row["c"], 6)) == (4.34, 0.99, 0.55)
     assert round(row["E"], 2) == 1.52  # LLaMA-2-13B on CNN/DM, the paper's Table 4
     assert row["speedup"] == pytest.approx(434 / 300)
     assert row["v"] == pytest.approx(1.1)
     assert row["of_E_at_v"] == pytest.approx(434 / 300 / (434 / (337 * 0.55 + 110)), rel=0.01)
+    assert row["worst"] == pytest.approx(434 / 300) and row["error"] == pytest.approx(0) and row["copy"] == "int4"
     assert row["without_search"] == pytest.approx(434 / 270) and row["search"] == pytest.approx(0.1)
 
 
@@ -190,6 +213,7 @@ def test_prompts_fit_the_demo_model(bench):
     assert sum(path.stat().st_size for path in DATA) <= 200_000
     assert {path.stem for path in DATA} == set(texts.STREAMS)
     for name in texts.STREAMS:
-        some = texts.stream(name, demo_model())
-        assert len(some) == 20
-        assert max(sum(len(turn) + 256 for turn in text.turns) for text in some) < 2048
+        for shots in (False, True):
+            some = texts.Prompts(demo_model(), shots=shots).stream(name)
+            assert len(some) == (40 if name == "mt-bench" else 20)
+            assert max(sum(len(turn) + 256 for turn in text.turns) for text in some) < 2048

@@ -182,7 +182,8 @@ def test_ids_are_those_of_llama_cpp(published, name, special):
 def test_rounding_activations_loses_little(path):
     """Beside the same weights as floats. llama.cpp, which rounds alike, has a divergence of .0028 and 96.7 % on
     Wikipedia, where swiftk has .0028 and 97.0 %."""
-    ids = Tokenizer(path).encode(" ".join(turn for text in bench("texts").turns("summarization") for turn in text))
+    words = [turn for line in bench("texts").lines("summarization") for turn in line["turns"]]
+    ids = Tokenizer(path).encode(" ".join(words))
     found = []
     floats, own = (_core.Taps(_core.Model(str(path), **o), [0], 514) for o in ({"dtype": "float32"}, {}))
     for at in range(0, 2048, 512):
