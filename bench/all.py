@@ -35,6 +35,8 @@ MINUTES = {
     "structured": 1.5,
     "drafters": 6.0,
     "modelled": 2.0,
+    "published_model": 4.0,
+    "quality": 3.0,
     "paper/main_table": 26.0,
     "paper/topk": 1.4,
     "paper/transfer": 1.5,

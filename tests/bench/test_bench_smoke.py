@@ -53,6 +53,8 @@ STUDIES = {
     "families": ["Gemma 3", "over LLaMA's"],
     "loading": ["bf16 folder, as int4", "converted", "seconds a GB"],
     "quantised": ["toy, q8_0", "of reads", "long prompt", "1 of 1"],
+    "published_model": ["writing, greedy", "default, int3", "without copies", "wanted", "mean of categories"],
+    "quality": ["pass@1", "exact match", "ROUGE-L"],
     "modes": ["plain again", "default, int3", "uniform skip", "int3", "suffix", "auto", "memory"],
     "sources": ["again: code", "recycle", "accepted"],
     "precision": ["int4, 16", "uniform skip, by time", "T 1"],
