@@ -1,8 +1,8 @@
 """Every result of a CPU, in order: each study in a process of its own, so that one that fails stops no other.
 
 A study whose results are of the build that is installed is left out, so a second run goes on where the first one
-ended. By default all of them take two to three hours on two cores, half of them for
-Self-SD's searches, which run for as many steps as were asked for.
+ended. By default all of them take two to three hours on two cores, half of that for Self-SD's searches, which run
+for as many steps as were asked for.
 """
 
 from __future__ import annotations

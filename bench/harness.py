@@ -173,7 +173,11 @@ class Study:
         return [pair for pairs in found for pair in pairs]
 
     def add(self, part: str, pairs: Sequence[Pair], **facts: Any) -> dict[str, dict[str, Any]]:
-        """A row of plain decoding and one of each way, which are returned by its name."""
+        """A row of plain decoding and one of each way, which are returned by its name; none where no answer had two
+        tokens."""
+        if not pairs:
+            self.results.notes.append(f"left out: {part}, whose answers are one token each")
+            return {}
         by_way: dict[str, list[Pair]] = {}
         for pair in pairs:
             by_way.setdefault(pair.way, []).append(pair)

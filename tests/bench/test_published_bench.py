@@ -146,7 +146,7 @@ def test_an_error_is_of_texts_and_not_of_their_number(bench):
     assert error([1.0], [1.0]) is None
     assert error([2.0] * 10, [1.0] * 10) == 0
     few, many = ([1.0, 3.0] * n for n in (5, 500))
-    assert 0.15 < error(few, [1.0] * 10) < 0.5 and error(many, [1.0] * 1000) < 0.05  # about 1 / sqrt(n)
+    assert 0.25 < error(few, [1.0] * 10) < 0.4 and error(many, [1.0] * 1000) < 0.05  # about 1 / sqrt(n)
 
 
 def test_every_way_has_its_model_and_loads_once(bench):
@@ -254,6 +254,7 @@ def test_scores(bench):
     assert quality.last_number("It is $1,234.50, or 7.0.") == "7" and quality.last_number("none") is None
     assert quality.last_number("-3 and 1,000") == "1000" and quality.last_number("so -3") == "-3"
     assert quality.rouge_l("the cat sat", "The cat sat.") == 1 and quality.rouge_l("a b", "c d") == 0
+    assert quality.rouge_l("a a", "a") == pytest.approx(2 / 3), "each word once"
     assert quality.rouge_l("a x b", "a b c d") == pytest.approx(2 * 2 / 7)
     assert quality.opening("Summarize: One. Two! Three? Four.") == "One. Two! Three?"
 
