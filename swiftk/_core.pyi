@@ -371,6 +371,11 @@ class Engine:
     context: int
     workspace_bytes: int
 
+class GgufTensors:
+    def __init__(self, path: str) -> None: ...
+    def names(self) -> list[str]: ...  # those that a Hugging Face folder has
+    def read(self, name: str) -> np.ndarray: ...  # float32, as it is in such a folder
+
 class RemoteHead:
     """csrc/heads/remote_head.h: a head whose model's layers are at a server."""
 
@@ -421,7 +426,7 @@ def convert(
 def draft_formats() -> list[str]: ...  # of copies that drafts may read
 def compressions() -> list[str]: ...  # values of quantization_config.quant_method that are read
 def families() -> dict[str, dict[str, Any]]: ...  # the table of them, by model_type
-def read_config(dir: str) -> dict[str, Any]: ...
+def read_config(dir: str) -> dict[str, Any]: ...  # as it is in a Hugging Face folder, whatever the file's order of rows
 def frequencies(dir: str, head_dim: int) -> tuple[list[float], float]: ...  # of rotary pairs; scale of their tables
 def gguf_metadata(path: str) -> dict[str, Any]: ...
 def gguf_config(path: str) -> str: ...  # config.json, as the metadata stand for it

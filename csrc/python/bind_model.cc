@@ -397,6 +397,14 @@ void bind_model(py::module_& m) {
         return std::pair(frequencies(rope), rope.scale);
       },
       "dir"_a, "head_dim"_a);
-  m.def("read_config", [](const std::string& dir) { return whole_config(open_model_files(dir)->config()); }, "dir"_a);
+  m.def(
+      "read_config",
+      [](const std::string& dir) {
+        const auto files = open_model_files(dir);
+        Config config = read_config(files->json());
+        config.ropes = files->config().ropes;
+        return whole_config(config);
+      },
+      "dir"_a);
   m.def("probe", &probe, "dtype"_a = "bfloat16", "isa"_a = "", "threads"_a = 0, Release());
 }

@@ -6,19 +6,35 @@ import hashlib
 import json
 import os
 import re
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from .. import _core
-from ..errors import UnsupportedModel
 from .gguf_tokenizer import build
-from .hf_folder import CONFIG, TOKENIZER
+from .hf_folder import CONFIG, TOKENIZER, TOKENIZER_SETTINGS
 from .safetensors_io import Tensor
 
 _SAMPLE = 1 << 16  # bytes at three places of each part that tell files of one size apart
 _PART = re.compile(r"-00001-of-(\d{5})\.gguf$")
 _PREFIX = "tokenizer."
+
+
+class _Tensors(Mapping[str, Tensor]):
+    """Each is decoded when it is asked for."""
+
+    def __init__(self, native: _core.GgufTensors) -> None:
+        self._native, self._names = native, dict.fromkeys(native.names())
+
+    def __getitem__(self, name: str) -> Tensor:
+        return Tensor("F32", self._native.read(name))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 class GgufFile:
@@ -74,10 +90,8 @@ class GgufFile:
     def token_ids(self, token: str) -> list[int]:
         return _core.token_ids(str(self.path), token)
 
-    def tensors(self) -> dict[str, Tensor]:
-        raise UnsupportedModel(
-            f"[gguf] {self.path}: weights of a GGUF file are read by the engine alone; want a Hugging Face folder"
-        )
+    def tensors(self) -> Mapping[str, Tensor]:
+        return _Tensors(_core.GgufTensors(str(self.path)))
 
     @cached_property
     def fingerprint(self) -> str:
@@ -93,7 +107,11 @@ class GgufFile:
 
     def settings(self) -> dict[str, bytes]:
         files = {CONFIG: json.dumps(self.config, indent=2).encode()}
-        return {**files, TOKENIZER: self.tokenizer_json()} if self.has_tokenizer else files
+        if not self.has_tokenizer:
+            return files
+        template = {"chat_template": self.chat_template} if self.chat_template else {}
+        named = json.dumps({**self.special_tokens, **template}, indent=2).encode()
+        return {**files, TOKENIZER: self.tokenizer_json(), TOKENIZER_SETTINGS: named}
 
     def _parts(self) -> list[Path]:
         split = _PART.search(self.path.name)

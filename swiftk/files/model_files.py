@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -43,7 +44,7 @@ class ModelFiles(Protocol):
     def token_ids(self, token: str) -> list[int]:
         """Ids of "bos_token" or "eos_token"; empty if the files name none."""
 
-    def tensors(self) -> dict[str, Tensor]:
+    def tensors(self) -> Mapping[str, Tensor]:
         """All weights, by Hugging Face's names."""
 
     def settings(self) -> dict[str, bytes]:

@@ -65,7 +65,7 @@ def reopen(folder: Path, changes: dict[str, Any]) -> tuple[Path, DrafterSettings
 
 def train(folder: Path, s: DrafterSettings) -> bool:
     """Trains to the last step, writes the drafter, and says whether it got that far."""
-    display = Display(s.steps, s.batch * (s.anchors * s.block if s.kind == "block" else s.context * s.steps_ahead))
+    display = Display(s.steps, s.batch * (s.anchors * s.block if s.kind == "block" else s.context))
     again = "python -m swiftk.train drafter"
     return trainer.run(folder, s, display, lambda: DrafterTrainer(folder, s, display), again)
 

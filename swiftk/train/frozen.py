@@ -25,7 +25,7 @@ class Frozen:
         self.config = files.config
         self._folder = str(folder)
         self.native = _core.Model(self._folder)
-        self.settings = self.native.config
+        self.settings = _core.read_config(self._folder)
         self._stored, name = files.tensors(), "model.embed_tokens.weight"
         tied = self.settings["tied_head"]
         self.embedding: torch.Tensor  # [V, D]

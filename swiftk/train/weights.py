@@ -67,10 +67,11 @@ def _fill(wanted: dict[str, torch.Tensor], stored: Mapping[str, Tensor], where: 
     for name, t in wanted.items():
         if name not in stored:
             raise CheckpointError(f"[train] {where} has no tensor {name}, which its config.json asks for")
-        if stored[name].bits.shape != tuple(t.shape):
-            shapes = f"has shape {list(stored[name].bits.shape)}, want {list(t.shape)}"
+        found = stored[name]
+        if found.bits.shape != tuple(t.shape):
+            shapes = f"has shape {list(found.bits.shape)}, want {list(t.shape)}"
             raise CheckpointError(f"[train] {where}: tensor {name} {shapes}")
-        t.copy_(torch.from_numpy(np.array(decode(stored[name]))))
+        t.copy_(torch.from_numpy(np.array(decode(found))))
     return wanted
 
 

@@ -13,7 +13,9 @@ from gguf_files import BLOCKS, TYPES, Entry, File, Typed, dequantised, of_array,
 from marks import exhaustive
 from swiftk import DraftSpec, _core
 from swiftk.errors import CheckpointError, UnsupportedModel
+from swiftk.files.model_files import open_model_files
 from swiftk.files.safetensors_io import Tensor, read_folder, write_folder
+from swiftk.files.safetensors_io import decode as decoded
 from swiftk.testing import make_tiny
 
 IDS = np.random.default_rng(3).integers(3, 300, 120).astype(np.int32)
@@ -48,6 +50,19 @@ def same(path, folder, **options):
     got, want = logits(path, **options), logits(folder, **options)
     assert np.isfinite(want).all()
     np.testing.assert_array_equal(got.view(np.uint32), want.view(np.uint32))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_weights_are_a_folders(tmp_path, family):
+    """What Python reads, for training: names, order of rows and norms of the folder that a file was made of."""
+    folder = make_tiny(tmp_path / "hf", family, dtype="float32", tokenizer=False)
+    found = open_model_files(of_folder(folder).write(tmp_path / "x.gguf")).tensors()
+    wanted = read_folder(folder)
+    assert sorted(found) == sorted(wanted)
+    for name, tensor in wanted.items():
+        offset = name.endswith("norm.weight") and family.startswith("gemma")  # which the converter adds in float32
+        assert np.allclose(decoded(found[name]), decoded(tensor), rtol=0, atol=1e-7 if offset else 0), name
+    assert _core.read_config(str(tmp_path / "x.gguf"))["paired"] == _core.read_config(str(folder))["paired"]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
