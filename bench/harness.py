@@ -17,6 +17,7 @@ from swiftk.files.model_files import ModelFiles, open_model_files
 
 from . import plots
 from .lanes import Models, Pair, Way, measure, plain_summary, summary
+from .paper import DEVIATIONS
 from .published import MODELS, model
 from .results import OUT, RECORD, Results, folder_of, place
 from .texts import Prompts, Text, grown
@@ -198,7 +199,11 @@ class Study:
         results.settings |= {"weights": ", ".join(dict.fromkeys(told(open_model_files(one), dtype) for one in models))}
         results.settings |= {"GB": round(sum(map(size, models)) / 1e9, 2), "texts a stream": self.count}
         results.settings |= {"tokens": self.tokens, "streams": self.streams, "prompts": self._prompts_told()}
-        results.notes += notes
+        results.notes += [*notes, *([DEVIATIONS] if results.name.startswith("paper/") else [])]
+        if forms := [form for form in ("int8", "int4", "int3") if self.flatters([form])]:
+            results.notes.append(
+                f"flattered: drafts that read a copy in {' or '.join(forms)}, where tables do not say it"
+            )
         if self._cut:
             results.notes.append(f"cut short by the time budget: {', '.join(self._cut)}")
         results.isa = self.given.isa

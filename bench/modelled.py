@@ -49,7 +49,14 @@ def main() -> None:
     columns = {"way": "way", "sampling": "sampling", "M": "M:.2f", "speed-up": "speedup:.3f", "least": "least:.2f"}
     columns |= {"of none": "of_none:.3f", "output equal": "same"}
     panels = [heat("speed-up", across="sampling")]
-    study.finish(columns, *NOTES, panels=panels, width=4.5, height=1.2 + 0.35 * len(named))
+    study.finish(
+        columns,
+        *NOTES,
+        f"drafts may read a copy in {study.copy}",
+        panels=panels,
+        width=4.5,
+        height=1.2 + 0.35 * len(named),
+    )
 
 
 def groups(folders: list[Path], scratch: Path) -> dict[str, list[Path]]:

@@ -110,12 +110,12 @@ def opening(article: str, sentences: int = 3) -> str:
 
 Judge = Callable[[str, Mapping[str, Any]], float]
 TASKS: dict[str, tuple[str, Judge]] = {
-    "gsm8k": ("exact match", lambda text, line: last_number(text) == last_number(line["answer"])),
-    "summarization": ("ROUGE-L", lambda text, line: rouge_l(text, opening(line["turns"][0]))),
     CODE: (
         "pass, greedy",
         lambda text, line: passes(program(line["turns"][0], text, line["test"], line["entry_point"])),
     ),
+    "gsm8k": ("exact match", lambda text, line: last_number(text) == last_number(line["answer"])),
+    "summarization": ("ROUGE-L", lambda text, line: rouge_l(text, opening(line["turns"][0]))),
 }
 
 
@@ -146,7 +146,7 @@ def main() -> None:
             told = {part: sum(map(sum, of_texts)) / len(of_texts)}
             if samples > 1:
                 told = {f"{name}, pass@{k}": pass_at(k, counts) for k in (1, samples)}
-            study.rows += [{"part": task, "way": way, "score": score, "equal": equal} for task, score in told.items()]
+            study.rows.extend({"part": task, "way": way, "score": x, "equal": equal} for task, x in told.items())
     study.finish({"task": "part", "way": "way", "score": "score:.3f", "equal texts": "equal"}, *NOTES)
 
 
