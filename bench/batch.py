@@ -11,7 +11,7 @@ from .harness import Study
 from .lanes import GREEDY, SAMPLED, in_turn
 from .many import CONTEXT, Lane, Llama, Many
 from .plots import lines
-from .process import PYTHON_LLAMA, Missing, llama
+from .process import PYTHON_LLAMA, Ended, Missing, llama
 from .texts import STREAMS
 
 SIZES = (1, 2, 4, 8, 16)
@@ -56,7 +56,7 @@ def main() -> None:
         asked = study, prompts[:size], SAMPLINGS[mode]
         try:
             found = rows(*asked, peers if mode == "greedy" else [])
-        except Missing as error:
+        except (Missing, Ended) as error:
             notes.append(f"left out: llama.cpp ({error})")
             peers, found = [], rows(*asked, [])
         study.rows.extend({"part": part, "size": size, "told": f"{row['way']}, {mode}", **row} for row in found)

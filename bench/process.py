@@ -30,6 +30,10 @@ class Missing(Exception):
     """What a peer needs is not installed."""
 
 
+class Ended(RuntimeError):
+    """A peer's process is no longer there."""
+
+
 class Peer:
     """A context; peers/worker.py on the other side."""
 
@@ -54,7 +58,7 @@ class Peer:
 
     def _answer(self) -> dict[str, Any]:
         if not (line := self._process.stdout.readline()):
-            raise RuntimeError(f"[peers] {self._process.args[2]} ended with status {self._process.wait()}")
+            raise Ended(f"[peers] {self._process.args[2]} ended with status {self._process.wait()}")
         found = json.loads(line)
         if "missing" in found:
             raise Missing(f"{self._process.args[0]}: {found['missing']}")
@@ -122,14 +126,20 @@ def side_by_side(
             except Missing as error:
                 notes.append(f"left out: {name} ({error})")
         versions = {name.partition(",")[0]: lane.version for name, lane in lanes.items()}
-        notes.append("versions: " + ", ".join(f"{peer} {version}" for peer, version in versions.items()))
         order, found = list(lanes), {name: [] for name in lanes}
         for _ in study.parts({part: None}):
             for text in study.each(texts):
-                for name in order:
-                    found[name].append(lanes[name].ask("generate", prompt=text.prompt, count=study.tokens))
+                for name in list(order):
+                    try:
+                        found[name].append(lanes[name].ask("generate", prompt=text.prompt, count=study.tokens))
+                    except Ended as error:
+                        if name.startswith("swiftk"):
+                            raise
+                        notes.append(f"left out: {name} ({error})")
+                        order.remove(name)
+                        del found[name]
                 order.reverse()
-    return found, notes
+    return found, [*notes, "versions: " + ", ".join(f"{peer} {version}" for peer, version in versions.items())]
 
 
 def summed(texts: list[dict[str, Any]]) -> dict[str, Any]:
