@@ -104,6 +104,16 @@ void Engine::propose(uint64_t id, Proposal proposal) {
   if (proposal.at < 0)
     fail(Status::InvalidArgument, "[propose] at is " + std::to_string(proposal.at) + ", want at least 0");
   check_tokens(w_.model->config, proposal.tokens, "propose");
+  const size_t most = TokenTree::kMaxNodes - 1, given = proposal.parents.size(), tokens = proposal.tokens.size();
+  if (given > 0 && (given != tokens || given > most)) {
+    fail(Status::InvalidArgument, "[propose] got " + std::to_string(tokens) + " tokens and " + std::to_string(given) +
+                                      " parents, want as many of both, at most " + std::to_string(most));
+  }
+  for (size_t i = 0; i < given; ++i) {
+    if (proposal.parents[i] >= 0 && proposal.parents[i] <= static_cast<int32_t>(i)) continue;
+    fail(Status::InvalidArgument, "[propose] parent " + std::to_string(i) + " is " +
+                                      std::to_string(proposal.parents[i]) + ", want 0.." + std::to_string(i));
+  }
   const std::lock_guard lock(orders_);
   proposals_.insert_or_assign(id, std::move(proposal));
 }

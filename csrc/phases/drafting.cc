@@ -108,7 +108,7 @@ void Drafting::start_sources() {
   std::transform(rule_.sources.begin(), rule_.sources.end(), ids.begin(), [](const SourceRule& r) { return r.id; });
   s_.sources.use({ids.data(), rule_.sources.size()});
   d_.asking = s_.sources.active() > 0;
-  if (d_.asking) s_.sources.follow(s_.text, s_.forced(), s_.proposed());
+  if (d_.asking) s_.sources.follow(s_.text, s_.forced(), s_.expected());
   d_.candidates.start(d_.tree.token(0), d_.asking ? s_.sources.root() : Cursors{});
 }
 

@@ -389,10 +389,9 @@ void bind_engine(py::module_& m) {
           "cancel", [](const SharedEngine& self, uint64_t id) { self->cancel(id); }, "id"_a)
       .def(
           "propose",
-          [](const SharedEngine& self, uint64_t id, int32_t at, std::vector<int32_t> tokens) {
-            self->propose(id, {at, std::move(tokens)});
-          },
-          "id"_a, "at"_a, "tokens"_a)
+          [](const SharedEngine& self, uint64_t id, int32_t at, std::vector<int32_t> tokens,
+             std::vector<int32_t> parents) { self->propose(id, {at, std::move(tokens), std::move(parents)}); },
+          "id"_a, "at"_a, "tokens"_a, "parents"_a = std::vector<int32_t>{})
       .def("step", &SharedEngine::step, "boxes"_a)
       .def("idle", [](const SharedEngine& self) { return self->idle(); })
       .def("leave_behind", &SharedEngine::leave_behind)

@@ -65,12 +65,10 @@ Sequence::Sequence(const Model& model, int most)
   path_tokens.reserve(TokenTree::kMaxNodes);
 }
 
-std::span<const int32_t> Sequence::proposed() const {
-  const size_t known = text.size() - std::min<size_t>(proposal.at, text.size());
-  if (proposal.at > position() || known >= proposal.tokens.size()) return {};
-  const std::span<const int32_t> came(text.data() + proposal.at, known);
-  return std::equal(came.begin(), came.end(), proposal.tokens.begin()) ? std::span(proposal.tokens).subspan(known)
-                                                                       : std::span<const int32_t>{};
+Expected Sequence::expected() const {
+  Expected all{proposal.tokens, proposal.parents, proposal.at <= position() ? 0 : -1};
+  for (int i = proposal.at; i < position() && all.root >= 0; ++i) all.root = all.child(all.root, text[i]);
+  return all;
 }
 
 void Sequence::forget_tree() {

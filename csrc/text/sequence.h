@@ -103,13 +103,14 @@ struct Verified {
 struct Followed {
   std::vector<int32_t> text;
   std::vector<int32_t> blocks;  // of its own pool
+  int unverified = 0;           // of them, the last ones, of whom nobody will say what the model makes of them
   int ahead = 0;                // first row of the logits that it has of the places after the text
 };
 
-// The tokens that a host expects from position `at` on.
+// The tokens that a host expects from position `at` on, and their parents as Expected has them.
 struct Proposal {
   int32_t at = 0;
-  std::vector<int32_t> tokens;
+  std::vector<int32_t> tokens, parents{};
 };
 
 struct Sequence {
@@ -125,7 +126,7 @@ struct Sequence {
   View view(int prefix_len = 0, int scratch = 0) const { return {blocks.data(), prefix_len, scratch, stretched}; }
   int slot(int i) const { return blocks[i / kKvBlock] * kKvBlock + i % kKvBlock; }  // of the pool, where token i lies
   std::vector<int32_t> forced() const { return constraint ? constraint->forced() : std::vector<int32_t>{}; }
-  std::span<const int32_t> proposed() const;  // by the host after the text, as far as it has come true
+  Expected expected() const;  // by the host, from the text on
   void forget_tree();
   int add_node(int parent, int32_t token, SourceId source);
   // Rows of nodes [begin, end), to a batch whose last view has this text.

@@ -93,10 +93,10 @@ class Ticket:
         if self._process == os.getpid():
             self._native.cancel(self._number)
 
-    def propose(self, at: int, tokens: Sequence[int]) -> None:
+    def propose(self, at: int, tokens: Sequence[int], parents: Sequence[int] = ()) -> None:
         """What source "host" proposes from position `at` on, in place of what it was given before."""
         if self._process == os.getpid():
-            self._native.propose(self._number, at, list(tokens))
+            self._native.propose(self._number, at, list(tokens), list(parents))
 
     def drop(self) -> None:
         """Frees the text: nobody will receive its tokens any more."""

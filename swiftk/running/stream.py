@@ -85,15 +85,17 @@ class Stream:
         """From any thread. The text ends and keeps its tokens; finish_reason is "cancelled"."""
         self._ticket.cancel()
 
-    def propose(self, tokens: Sequence[int], at: int | None = None) -> None:
+    def propose(self, tokens: Sequence[int], at: int | None = None, parents: Sequence[int] = ()) -> None:
         """Proposes the next tokens of the text, for drafter="host". Replaces the proposal before. From any thread.
 
         tokens: token ids. at: index among the text's new tokens of the first one; default: the token after those that
-        were read. A proposal that begins ahead of the text waits for it. Tokens that the text has reached are dropped;
-        after a wrong one nothing more is proposed. No error if the text has ended.
+        were read. parents: of a tree of at most 63 tokens, which of them each token follows: 0 is the text before all,
+        i + 1 is tokens[i], an earlier one; default: each follows the one before it. A proposal that begins ahead of the
+        text waits for it. Tokens that the text has reached are dropped; after a wrong one nothing more is proposed. No
+        error if the text has ended.
         """
         behind = len(self._text.events) if at is None else at
-        self._ticket.propose(self._text.recorder.prompt_tokens + behind, tokens)
+        self._ticket.propose(self._text.recorder.prompt_tokens + behind, tokens, parents)
 
     def close(self) -> None:
         """Cancels the text; its result has the tokens so far."""

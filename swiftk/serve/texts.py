@@ -42,8 +42,8 @@ class Text:
     def result(self) -> Result:
         return self._stream.result
 
-    def propose(self, tokens: Sequence[int], at: int) -> None:
-        self._stream.propose(tokens, at)
+    def propose(self, tokens: Sequence[int], at: int, parents: Sequence[int] = ()) -> None:
+        self._stream.propose(tokens, at, parents)
 
     def close(self) -> None:
         self._stream.cancel()

@@ -53,12 +53,31 @@ struct Proposals {
   }
 };
 
+// Tokens that a host expects, as a tree: token i follows node parents[i], node 0 is the text before all of them, and
+// token i is node i + 1. Without parents they are a chain. root: the node that the text has come to; below 0: it went
+// another way.
+struct Expected {
+  std::span<const int32_t> tokens{}, parents{};
+  int root = -1;
+
+  int size() const { return static_cast<int>(tokens.size()); }
+  int parent(int i) const { return parents.empty() ? i : parents[i]; }
+  // The node after `node` that has this token, or -1.
+  int child(int node, int32_t token) const {
+    for (int i = node; i < size() && node >= 0; ++i) {
+      if (parent(i) == node && tokens[i] == token) return i + 1;
+      if (parents.empty()) break;
+    }
+    return -1;
+  }
+};
+
 // State that all sources go by. It is handed to each call, so that none of them points into a set that moves.
 struct Known {
   std::span<const int32_t> text;
   const ModelLists& lists;
-  std::span<const int32_t> forced;    // by the text's grammar, after it
-  std::span<const int32_t> proposed;  // by the host
+  std::span<const int32_t> forced;  // by the text's grammar, after it
+  const Expected& expected;         // by the host
 };
 
 class Source {

@@ -36,10 +36,10 @@ void SourceSet::restart(int keep, bool goes_on) {
   }
 }
 
-void SourceSet::follow(std::span<const int32_t> text, std::vector<int32_t> forced, std::span<const int32_t> proposed) {
+void SourceSet::follow(std::span<const int32_t> text, std::vector<int32_t> forced, const Expected& expected) {
   text_ = text;
   forced_ = std::move(forced);
-  proposed_ = proposed;
+  expected_ = expected;
   for (int i = 0; i < active_; ++i) source(i).follow(text);
 }
 

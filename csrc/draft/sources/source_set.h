@@ -31,9 +31,9 @@ class SourceSet {
   void forget();
   // A text begins with the first `keep` tokens of the one before; it goes on with it if these are all that were cached.
   void restart(int keep, bool goes_on);
-  // Takes in what the text has grown by, what its grammar leaves no choice of, and what the host proposes. All are read
+  // Takes in what the text has grown by, what its grammar leaves no choice of, and what the host expects. All are read
   // until the next call.
-  void follow(std::span<const int32_t> text, std::vector<int32_t> forced = {}, std::span<const int32_t> proposed = {});
+  void follow(std::span<const int32_t> text, std::vector<int32_t> forced = {}, const Expected& expected = {});
 
   Cursors root() const;
   Cursors step(const Cursors&, int32_t token) const;
@@ -54,7 +54,7 @@ class SourceSet {
 
  private:
   Source& source(int i) const { return *made_[static_cast<int>(ids_[i])]; }
-  Known known() const { return {text_, lists_, forced_, proposed_}; }
+  Known known() const { return {text_, lists_, forced_, expected_}; }
 
   int active_ = 0;
   std::array<SourceId, kMostSources> ids_{};
@@ -65,7 +65,7 @@ class SourceSet {
   SourceSettings settings_;
   std::span<const int32_t> text_;
   std::vector<int32_t> forced_;
-  std::span<const int32_t> proposed_;
+  Expected expected_;
   ModelLists lists_;
   ExtraRows extra_rows_;
 };
