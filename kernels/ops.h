@@ -7,8 +7,8 @@
 // packed weights and of the cache belong to the backend. Kernels check nothing; callers validate at the edge.
 //
 // Pointers are to memory of the backend (Ops::allocate), but for the arrays of Rows, PackArgs, MoveArgs, SpineArgs,
-// the slots of ReadArgs and what topk writes, which are the host's. Residual rows and logits are fp32. What one op
-// hands to the next (q, attention's out, h) has room for floats, and is stored as the backend likes.
+// the slots of ReadArgs and WriteArgs, and what topk writes, which are the host's. Residual rows and logits are fp32.
+// What one op hands to the next (q, attention's out, h) has room for floats, and is stored as the backend likes.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -234,6 +234,15 @@ struct ReadArgs {
   float* out;     // [n, n_kv, 2, d]
 };
 
+// The other way: slots receive K and V, rounded to the cache's dtype.
+struct WriteArgs {
+  KvLayer kv;
+  const int32_t* slot;  // [n]
+  int n;
+  size_t stride;    // floats from a row of `in` to the next
+  const float* in;  // [n, n_kv, 2, d]
+};
+
 // Which matrix it is: a backend may lay them out in different ways.
 enum class Matrix : uint8_t { Qkv, Output, GateUp, Down, Head, Embedding };
 
@@ -335,6 +344,7 @@ struct Ops {
   void (*topk)(Ctx&, const TopkArgs&);
   void (*move_rows)(Ctx&, const MoveArgs&);
   void (*read_rows)(Ctx&, const ReadArgs&);
+  void (*write_rows)(Ctx&, const WriteArgs&);  // null on a device
   // Null where steps cost nothing between them. Returns the steps taken, after which no rows are bound; 0: this spine
   // has to be drafted step by step.
   int (*draft_spine)(Ctx&, const SpineArgs&);

@@ -46,6 +46,7 @@ struct Backend {
            .topk = topk,
            .move_rows = move_rows,
            .read_rows = read_rows,
+           .write_rows = nullptr,
            .draft_spine = drafts_by_itself(device) ? draft_spine : nullptr,
            .fallbacks = [](Ctx& ctx) { return Issue(ctx).queue.fallbacks(); },
            .probe = probe};

@@ -288,6 +288,10 @@ Config read_eagle(const Json& json, const Config& target, const Checkpoint& chec
   return layers;
 }
 
+int target_layers(const Json& json) {
+  return given(json, "target_layer_inference") ? count(json, "target_layer_inference", 0) : 0;
+}
+
 // The shapes are those of its layers over tokens, over states, and between.
 std::array<Config, 3> read_moa(const Json& json, const Config& t, const Checkpoint& file, Head& out) {
   const Config c = layer_config(json);
@@ -297,7 +301,7 @@ std::array<Config, 3> read_moa(const Json& json, const Config& t, const Checkpoi
   must_match("num_key_value_heads", c.n_kv, t.n_kv);
   must_match("head_dim", c.d, t.d);
   must_match("vocab_size", c.V, t.V);
-  out.moa.last = given(json, "target_layer_inference") ? count(json, "target_layer_inference", 0) : 0;
+  out.moa.last = target_layers(json);
   if (out.moa.last >= t.L) {
     wrong("config.target_layer_inference is " + std::to_string(out.moa.last) + ", want fewer than the model's " +
           std::to_string(t.L) + " layers");

@@ -226,8 +226,9 @@ void load_draft_models(const LoadOptions& options, Model& target) {
   std::set<int> taps;
   for (const std::string& dir : options.drafters) {
     const auto draft_model = load_draft_model(*open_model_files(dir), options, target, packs);
-    draft_model->reported = draft_model->moa.states ? draft_model->moa.states->config.D
-                                                    : static_cast<int>(draft_model->taps.size()) * target.config.D;
+    const MoaParts& moa = draft_model->moa;
+    draft_model->reported = moa.states ? moa.states->config.D * (1 + moa.last)
+                                       : static_cast<int>(draft_model->taps.size()) * target.config.D;
     draft_model->reading = reading_of(target, *draft_model);
     draft_model->block_bytes = block_bytes(*draft_model->layers);
     if (draft_model->moa.cross) draft_model->block_bytes += block_bytes(*draft_model->moa.cross);

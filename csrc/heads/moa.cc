@@ -21,7 +21,7 @@ class Moa : public Runner {
   Moa(const Model& target, int number, Executor& host, int sequences, int blocks)
       : Runner(target, number, host, sequences, blocks),
         moa_(head_.moa),
-        away_(target.own.layers.empty()),
+        away_(target.own.layers.size() < static_cast<size_t>(target.config.L)),
         layers_(target.config.L),
         together_(std::max(1, kMostRows / layers_)),
         each_(blocks_for(layers_)),
@@ -60,14 +60,25 @@ class Moa : public Runner {
     host_.run(target_plan_, rows, end - 2 * moa_.last, end, x, pool, cancel, logits);
   }
 
+  // Of a token its mean, then K and V of the layers that run after the head.
   void report(const KvPool& pool, const Sequence& s, int from, int end, float* out,
               std::atomic<bool>& cancel) override {
-    const int wide = moa_.states->config.D;
+    const size_t wide = moa_.states->config.D, row = wide * (1 + moa_.last);
+    float* const rows = states_x_.as<float>();
     for (int next = from; next < end; next += together_) {
-      const int stop = std::min(next + together_, end);
-      average(pool, s, next, stop, cancel);
-      float* const to = out + static_cast<size_t>(next - from) * wide;
-      ops_.download(executor_.ctx(), to, mean_.as<float>(), floats(stop - next, wide));
+      const int n = std::min(next + together_, end) - next;
+      average(pool, s, next, next + n, cancel);
+      for (int t = 0; t < n; ++t) {
+        ops_.copy(executor_.ctx(), rows + t * row, mean_.as<float>() + t * wide, sizeof(float) * wide);
+      }
+      for (int l = 0; l < moa_.last; ++l) {
+        target_.ops->read_rows(target_ctx_, {.kv = pool.layer(layers_ - moa_.last + l),
+                                             .slot = slots_.data(),
+                                             .n = n,
+                                             .stride = row,
+                                             .out = rows + (1 + l) * wide});
+      }
+      ops_.download(executor_.ctx(), out + (next - from) * row, rows, sizeof(float) * n * row);
     }
   }
 
@@ -100,10 +111,13 @@ class Moa : public Runner {
     return batch_.size();
   }
 
-  // All of them see the whole text and nothing after it, from places of their own.
+  // All of them see the text, as far as it was verified, and nothing after it, from places of their own.
   void look_up(std::span<Sequence* const> sequences, std::span<const int> n, Rows rows, std::atomic<bool>& cancel) {
     last_.clear();
-    for (size_t i = 0; i < sequences.size(); ++i) last_.insert(last_.end(), n[i], sequences[i]->cached - 1);
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      const Sequence& s = *sequences[i];
+      last_.insert(last_.end(), n[i], s.cached - followed(s).unverified - 1);
+    }
     rows.pos = last_.data();
     rows.ancestors = nullptr;
     moa_.cross->ops->bind(cross_.ctx(), rows);
@@ -114,7 +128,7 @@ class Moa : public Runner {
   void keep(const KvPool& pool, const Sequence& s, int end, std::atomic<bool>& cancel) {
     const Config& c = head_.layers->config;
     const int from = known(s), n = end - from;
-    away_ ? read_means(pool, s, from, end) : average(pool, s, from, end, cancel);
+    away_ ? read_reported(pool, s, from, end) : average(pool, s, from, end, cancel);
     widen(n);
     batch_.clear();
     batch_.begin(view(s));
@@ -128,12 +142,18 @@ class Moa : public Runner {
     executor_.append(plan_[0], rows, x, plan_[0].weights->attn_norm, pool_);
   }
 
-  // The mean of a token's states is all that is read of them after their layer: as much as K and V of one layer.
-  void read_means(const KvPool& pool, const Sequence& s, int from, int end) {
-    const int wide = moa_.states->config.D;
+  // Takes what report() wrote of a token. Its mean is all that is read of its states after their layer: as much as K
+  // and V of one layer.
+  void read_reported(const KvPool& pool, const Sequence& s, int from, int end) {
+    const size_t wide = moa_.states->config.D;
     for (int i = from; i < end; ++i) {
-      float* const mean = mean_.as<float>() + static_cast<size_t>(i - from) * wide;
-      ops_.copy(executor_.ctx(), mean, pool.features_at(s.slot(i)), floats(1, wide));
+      const int32_t slot = s.slot(i);
+      const float* const given = pool.features_at(slot);
+      ops_.copy(executor_.ctx(), mean_.as<float>() + (i - from) * wide, given, sizeof(float) * wide);
+      for (int l = 0; l < moa_.last; ++l) {
+        const float* const kv = given + (1 + l) * wide;
+        target_.ops->write_rows(target_ctx_, {.kv = pool.layer(l), .slot = &slot, .n = 1, .stride = wide, .in = kv});
+      }
     }
   }
 
@@ -181,7 +201,7 @@ class Moa : public Runner {
   }
 
   const MoaParts& moa_;
-  const bool away_;     // from the model's layers: the pool has means of states, not states
+  const bool away_;     // from the model's layers: the pool has what report() wrote, not states
   const int layers_;    // of the model
   const int together_;  // tokens of a pass over states
   const int each_;      // blocks of a token in it

@@ -116,7 +116,7 @@ class Loader {
     if (model_.ops->device) {
       fail(Status::Unsupported, "[load] the model was converted for a CPU; on a GPU want the one that it was made of");
     }
-    if (!options_.layers) {
+    if (options_.last_layers >= 0) {
       fail(Status::Unsupported, "[load] a converted model is read whole; want the one that it was made of");
     }
     if (!automatic(dtype_) && dtype_ != made.dtype) {
@@ -337,7 +337,8 @@ class Loader {
   // and down of some layers.
   bool finer(const MatrixJob& job, const TensorView& part) const {
     if (job.head()) return true;
-    const int n = model_.config.L, i = job.layer, eighth = n / 8;
+    const int n = model_.config.L, there = static_cast<int>(model_.own.layers.size());
+    const int i = n - there + job.layer, eighth = n / 8;
     const bool more = i < eighth || i >= 7 * n / 8 || (i - eighth) % 3 == 2;
     return more && (job.role == Matrix::Down || (job.role == Matrix::Qkv && &part == &job.parts.back()));
   }
@@ -564,7 +565,7 @@ class Loader {
 }  // namespace
 
 void load_weights(const ModelFiles& files, const LoadOptions& options, Model& model) {
-  Loader(files.tensors(), options, model, Manifest(files, model, options.layers), {.config = model.config}, false)
+  Loader(files.tensors(), options, model, Manifest(files, model, options.last_layers), {.config = model.config}, false)
       .run();
 }
 

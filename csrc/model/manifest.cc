@@ -11,27 +11,31 @@ namespace swiftk {
 
 namespace {
 
-double elements_of_layers(const Config& c) {
-  return static_cast<double>(c.L) * c.D * (2.0 * (c.H + c.n_kv) * c.d + 3.0 * c.F);
+double elements_of_layers(const Config& c, int layers) {
+  return static_cast<double>(layers) * c.D * (2.0 * (c.H + c.n_kv) * c.d + 3.0 * c.F);
 }
 
 }  // namespace
 
-Manifest::Manifest(const ModelFiles& files, Model& model, bool layers)
+Manifest::Manifest(const ModelFiles& files, Model& model, int last)
     : checkpoint_(files.tensors()), names_(files.names()) {
   const Config& c = model.config;
-  layers ? add_layers(model, names_.layers) : void(absent_ = elements_of_layers(c));
+  const int first = last < 0 ? 0 : c.L - last;
+  absent_ = elements_of_layers(c, first);
+  add_layers(model, names_.layers, first);
   embedding = weight(names_.embedding, {c.V, c.D});
   add_vector({weight(names_.final_norm, {c.D})}, 0, &model.final_norm, c.norm_offset);
   add_matrix({Matrix::Head, {c.tied_head ? embedding : weight(names_.head, {c.V, c.D})}, 0, false});
 }
 
-void Manifest::add_layers(Model& model, const std::string& prefix) {
+void Manifest::add_layers(Model& model, const std::string& prefix, int first) {
   const Config& c = model.config;
-  checkpoint_.expect(c.L, "layers");  // before there is memory for them
-  model.own.layers.resize(c.L);
-  for (int i = 0; i < c.L; ++i) add_layer(c, prefix + std::to_string(i) + ".", i, model.own.layers[i], c.D);
-  refuse_others(std::string("a ") + c.family->model_type, c.L, prefix);
+  checkpoint_.expect(c.L - first, "layers");  // before there is memory for them
+  model.own.layers.resize(c.L - first);
+  for (int i = first; i < c.L; ++i) {
+    add_layer(c, prefix + std::to_string(i) + ".", i - first, model.own.layers[i - first], c.D);
+  }
+  if (first == 0) refuse_others(std::string("a ") + c.family->model_type, c.L, prefix);
 }
 
 TensorView Manifest::get(const std::string& name, std::initializer_list<int64_t> shape) {

@@ -34,15 +34,15 @@ class Manifest {
   // The manifest of a head, whose layers have the names that Hugging Face gives them.
   explicit Manifest(const Checkpoint& checkpoint) : checkpoint_(checkpoint), names_(kHfNames) {}
   // The manifest of a model. Throws Error(Checkpoint) or Error(Unsupported) naming the tensor, as all below do. Sizes
-  // model.own.layers; jobs point into `model`. layers: whether these are loaded.
-  Manifest(const ModelFiles& files, Model& model, bool layers);
+  // model.own.layers; jobs point into `model`. last: so many of them, the last ones; -1: all.
+  Manifest(const ModelFiles& files, Model& model, int last);
 
   TensorView get(const std::string& name, std::initializer_list<int64_t> shape);
   void add_vector(std::vector<TensorView> parts, int group, const float** out, float offset = 0);
   void add_matrix(MatrixJob job);
   // A matrix that is in no layer, as it is.
   void add_other(TensorView matrix, Weight* out);
-  void add_layers(Model& model, const std::string& prefix);
+  void add_layers(Model& model, const std::string& prefix, int first = 0);
   // at: how the names of its tensors begin. width: of what q, k and v are made of. Such a layer begins with a norm over
   // it, or another one, or with none. apart: where k and v go, if not to one matrix with q.
   void add_layer(const Config& c, const std::string& at, int layer, LayerWeights& w, int64_t width, bool norm = true,

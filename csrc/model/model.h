@@ -74,9 +74,9 @@ struct LoadOptions {
   std::string pack;                     // file that swiftk pack made
   // The same for the layers of draft models, one after the other: of each one, of a Mixture of Attentions three.
   std::vector<std::string> drafter_packs{};
-  // False: of the model its embedding, last norm and vocabulary head alone, for a head that drafts away from it. Its
-  // plans then have no steps.
-  bool layers = true;
+  // Of the model's layers so many alone, the last ones, for a head that drafts away from it; -1: all. Plans have steps
+  // of those alone.
+  int last_layers = -1;
   // Sizes alone: every tensor is found and checked, no weight is read, and the model has bytes but no weights.
   bool survey = false;
   std::shared_ptr<const void> owner{};  // of weights that a host application has in memory; kept as long as the model

@@ -46,6 +46,17 @@ void bind_remote(py::module_& m) {
           "propose",
           [](RemoteHead& self, const std::vector<int32_t>& text, int count) { return self.propose(text, count); },
           "text"_a, "count"_a, Release())
+      .def(
+          "grow",
+          [](RemoteHead& self, const std::vector<int32_t>& text, const TreeRule& rule) {
+            return self.grow(text, rule);
+          },
+          "text"_a, "rule"_a, Release())
+      .def(
+          "next", [](RemoteHead& self, const std::vector<int32_t>& text) { return self.next(text); }, "text"_a,
+          Release())
+      .def_property_readonly("alone", &RemoteHead::alone)
+      .def_property_readonly("last_layers", &RemoteHead::last_layers)
       .def_property_readonly("kind", [](const RemoteHead& self) { return self.draft_model().kind; })
       .def_property_readonly("taps", [](const RemoteHead& self) { return self.draft_model().taps; })
       .def_property_readonly("width", &RemoteHead::width)

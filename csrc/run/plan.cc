@@ -80,8 +80,8 @@ Plan compile_plan(const Model& model, const DraftSpec& skip) {
     const std::optional<Format> named = forms == 0 ? std::nullopt : skip.weights[forms == 1 ? 0 : layer];
     return named ? model.stored(*named) : model.own;
   };
-  const int there = static_cast<int>(model.own.layers.size());  // none where they were not loaded
-  const int end = std::min(there, skip.exit_layer < 0 ? n_layers : skip.exit_layer);
+  const int first = n_layers - static_cast<int>(model.own.layers.size());  // those before it were not loaded
+  const int end = skip.exit_layer < 0 ? n_layers : skip.exit_layer;
   const Config& c = model.config;
   Plan plan{.steps = {},
             .head = skip.trimmed ? &model.trimmed.weight : &form(n_layers - 1).head,
@@ -89,10 +89,11 @@ Plan compile_plan(const Model& model, const DraftSpec& skip) {
             .embedding_scale = c.embedding_scale,
             .logit_scale = c.logit_scale,
             .logit_soft_cap = c.logit_soft_cap};
-  for (int layer = 0; layer < end; ++layer) {
-    const LayerWeights* const weights = &form(layer).layers[layer];
-    if (!no_attn[layer]) plan.steps.push_back({StepKind::Attention, layer, weights, c.layers[layer]});
-    if (!no_mlp[layer]) plan.steps.push_back({StepKind::Mlp, layer, weights, c.layers[layer]});
+  for (int layer = first; layer < end; ++layer) {
+    const int place = layer - first;
+    const LayerWeights* const weights = &form(layer).layers[place];
+    if (!no_attn[layer]) plan.steps.push_back({StepKind::Attention, place, weights, c.layers[layer]});
+    if (!no_mlp[layer]) plan.steps.push_back({StepKind::Mlp, place, weights, c.layers[layer]});
   }
   return plan;
 }

@@ -42,7 +42,7 @@ enum class StepKind : uint8_t { Attention, Mlp, Cross };
 
 struct Step {
   StepKind kind;
-  int layer;
+  int layer;                    // of those that were loaded
   const LayerWeights* weights;  // what this step reads
   LayerConfig config;           // and what it computes with it
   bool operator==(const Step&) const = default;

@@ -37,7 +37,7 @@ class DraftRunner {
   virtual void step(const KvPool& pool, std::span<Sequence* const>, std::span<const int> n, float* logits,
                     std::atomic<bool>& cancel) = 0;
   // Writes the features of cached tokens [from, end) of a text for a runner of the same head away from the model. out:
-  // of the host, [tokens, DraftModel::reported]; the other runner keeps it where its pool keeps features.
+  // of the host, [tokens, DraftModel::reported]; the other runner finds it where its pool keeps features.
   virtual void report(const KvPool& pool, const Sequence&, int from, int end, float* out,
                       std::atomic<bool>& cancel) = 0;
 

@@ -32,6 +32,7 @@ void spread(Ctx&, const SpreadArgs&);
 void topk(Ctx&, const TopkArgs&);
 void move_rows(Ctx&, const MoveArgs&);
 void read_rows(Ctx&, const ReadArgs&);
+void write_rows(Ctx&, const WriteArgs&);
 void probe(Ctx&, DType, Probe*);
 
 }  // namespace swiftk::SWIFTK_ISA

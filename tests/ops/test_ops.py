@@ -269,6 +269,18 @@ def test_read_rows(kernels, n_kv, d, gap, dtype, isa, rng):
     assert (got[:, width:] == 0).all()
 
 
+@pytest.mark.parametrize(("n_kv", "d", "gap"), [(1, 2, 0), (3, 20, 0), (2, 36, 7)])
+def test_write_rows(kernels, n_kv, d, gap, dtype, isa, rng):
+    """The other way: what was read, written to another cache; nothing else of that changes."""
+    keys, width = Keys(rng, 150, n_kv, d, dtype), 2 * n_kv * d
+    cache, other = kernels.cache(n_kv, d, 150, dtype), kernels.cache(n_kv, d, 150, dtype)
+    keys.write(kernels, cache, range(150), slice(None))
+    slots = np.int32([149, 0, 63, 64, 17])
+    kernels.write_rows(other, slots, kernels.read_rows(cache, slots, width + gap))
+    want = np.where(np.isin(np.arange(150), slots)[:, None], kernels.read_rows(cache, np.arange(150), width), 0)
+    assert kernels.read_rows(other, np.arange(150), width).tobytes() == want.astype(np.float32).tobytes()
+
+
 @pytest.mark.parametrize("shape", SHAPES[:1], ids=lambda s: s.name)
 @pytest.mark.parametrize("n", [1, 5])
 def test_q_alone_and_k_and_v_alone(kernels, shape, n, dtype, isa, rng):

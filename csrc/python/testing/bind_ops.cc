@@ -324,6 +324,15 @@ class Kernels {
     return out;
   }
 
+  void write_rows(const Cache& cache, const Ints& slot, const Floats& rows) {
+    const KvShape& s = cache.layer.shape;
+    const int width = s.n_kv * 2 * s.d, n = static_cast<int>(slot.size());
+    for (py::ssize_t i = 0; i < n; ++i) want(slot.at(i) >= 0 && slot.at(i) < s.blocks * kKvBlock, "slot out of range");
+    want(rows.ndim() == 2 && rows.shape(0) == n && rows.shape(1) >= width, "rows want [slots, K and V or more]");
+    const auto stride = static_cast<size_t>(rows.shape(1));
+    ops_->write_rows(*ctx_, {.kv = cache.layer, .slot = slot.data(), .n = n, .stride = stride, .in = rows.data()});
+  }
+
   std::pair<double, double> probe(const std::string& dtype) {
     Probe p;
     ops_->probe(*ctx_, parse_dtype(dtype), &p);
@@ -400,6 +409,7 @@ void bind_ops(py::module_& parent) {
            "stream"_a = 0, "pos"_a = py::none())
       .def("move_row", &Kernels::move_row, "cache"_a, "from_slot"_a, "to_slot"_a)
       .def("read_rows", &Kernels::read_rows, "cache"_a, "slot"_a, "stride"_a)
+      .def("write_rows", &Kernels::write_rows, "cache"_a, "slot"_a, "rows"_a)
       .def("probe", &Kernels::probe, "dtype"_a, Release());
   bind_draw(m);
   m.def(

@@ -1,4 +1,4 @@
-// Size of a layer's cache, moving rows of it, and reading them.
+// Size of a layer's cache, moving rows of it, reading and writing them.
 #include "isa.h"
 #include "layout.h"
 
@@ -38,6 +38,23 @@ void read(const ReadArgs& a, Convert&& convert) {
   }
 }
 
+template <class Element, class Convert>
+void write(const WriteArgs& a, Convert&& convert) {
+  const KvLayout layout(a.kv.shape);
+  Element* const data = static_cast<Element*>(a.kv.data);
+  const int d = layout.d;
+  for (int i = 0; i < a.n; ++i) {
+    const int block = a.slot[i] / kKvBlock, place = a.slot[i] % kKvBlock;
+    const float* in = a.in + i * a.stride;
+    for (int head = 0; head < layout.n_kv; ++head, in += 2 * d) {
+      Element* const k = data + layout.key(head, block, place);
+      Element* const v = data + layout.value(head, block, place);
+      for (int j = 0; j < d; ++j) k[j * kKeys] = convert(in[j]);
+      for (int j = 0; j < d; ++j) v[j] = convert(in[d + j]);
+    }
+  }
+}
+
 }  // namespace
 
 size_t kv_bytes(const KvShape& shape) { return KvLayout(shape).elements() * size_of(shape.dtype); }
@@ -47,6 +64,14 @@ void read_rows(Ctx&, const ReadArgs& a) {
     case DType::F32: return read<float>(a, [](float f) { return f; });
     case DType::BF16: return read<uint16_t>(a, bf16_to_f32);
     default: return read<uint16_t>(a, f16_to_f32);
+  }
+}
+
+void write_rows(Ctx&, const WriteArgs& a) {
+  switch (a.kv.shape.dtype) {
+    case DType::F32: return write<float>(a, [](float f) { return f; });
+    case DType::BF16: return write<uint16_t>(a, f32_to_bf16);
+    default: return write<uint16_t>(a, f32_to_f16);
   }
 }
 

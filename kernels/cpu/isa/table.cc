@@ -62,6 +62,7 @@ const Ops kOps = {
     .topk = topk,
     .move_rows = move_rows,
     .read_rows = read_rows,
+    .write_rows = write_rows,
     .draft_spine = nullptr,
     .fallbacks = nullptr,
     .probe = probe,
