@@ -14,7 +14,7 @@ from typing import Any
 from ..errors import InvalidArgument
 
 _HOME = {"Remote": "client", "RemoteText": "client", "connect": "client", "Proposer": "proposer", "Lost": "line"}
-_HOME |= {"Head": "head", "cut": "head"}
+_HOME |= {"Head": "head", "TreeHead": "head", "Tree": "tree", "cut": "head"}
 _HOME |= {"RemotePiece": "result", "RemoteResult": "result"}
 __all__ = list(_HOME)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any
@@ -13,9 +13,12 @@ from typing import Any
 from .. import errors
 from ..errors import InvalidArgument
 from . import frames
+from .alone import Speaker, speak, stopper
 from .line import Line, Lost, address
-from .proposer import Proposer, Reader, proposer
+from .private import PrivateText
+from .proposer import Grower, Proposer, Reader, proposer
 from .result import RemotePiece, RemoteResult
+from .tree import MOST, Tree, chain
 
 _log = logging.getLogger("swiftk")
 _BLOCK = 4  # tokens in one draft: a short one in time gains more than a long one that is late
@@ -53,20 +56,27 @@ class Remote:
         self._dial, self._proposer, self._patience, self._ahead = dial, proposals, patience, ahead
         self._reader = proposals if isinstance(proposals, Reader) else None
         self._tokenizer = proposals.tokenizer if self._reader else proposals.model and proposals.model.tokenizer
-        self._vocabulary = frames.vocabulary(self._tokenizer) if self._tokenizer else None
 
-    def generate(self, prompt: Any, **options: Any) -> RemoteResult:
+    def generate(self, prompt: Any, *, private: str | Sequence[int] | None = None, **options: Any) -> RemoteResult:
         """A whole text. prompt: text, token ids or chat messages. options: those of generate() that decide the text,
         such as max_new_tokens, temperature, seed and stop. A refusal of the server is raised as the same error as here.
-        `Lost`: it never answered."""
-        text = RemoteText(self, prompt, options)
+        `Lost`: it never answered.
+
+        private: text or token ids after the prompt that the server must not see. The server then reads the prompt
+        alone. A head here, a Mixture of Attentions, reads both and writes all of the text, which nobody verifies.
+        Neither `private`, nor the text, nor the options are sent."""
+        text = self.stream(prompt, private=private, **options)
         for _ in text:
             pass
         return text.result
 
-    def stream(self, prompt: Any, **options: Any) -> RemoteText:
+    def stream(
+        self, prompt: Any, *, private: str | Sequence[int] | None = None, **options: Any
+    ) -> RemoteText | PrivateText:
         """The same in pieces as they arrive. Its `result` is complete when all pieces were read."""
-        return RemoteText(self, prompt, options)
+        if private is None:
+            return RemoteText(self, prompt, options)
+        return PrivateText(self._dial, self._proposer, self._patience, prompt, private, options)
 
     def close(self) -> None:
         self._proposer.close()
@@ -89,9 +99,10 @@ class RemoteText:
         self._tokens: list[int] = []
         self._proposed: list[bool] = []
         self._reported = ""
-        self._proposal: list[int] = []  # draft tokens after self._tokens, sent and not answered
+        self._proposal = Tree()  # draft tokens after self._tokens, sent and not answered
         self._lost = self._rounds = self._sent = self._received = 0
         self._alone_from: int | None = None
+        self._alone_by: str | None = None
         self._begun: dict[str, Any] = {}
         self._pieces = self._run()
 
@@ -136,6 +147,7 @@ class RemoteText:
             self._begun["prompt"],
             self._proposed,
             self._alone_from,
+            self._alone_by,
             self._lost,
             self._sent,
             self._received,
@@ -162,7 +174,7 @@ class RemoteText:
 
     def _take_up(self, line: Line) -> None:
         known = self._tokens
-        self._proposal = []
+        self._proposal = Tree()
         if self._begun:
             at = {"at": len(known), "digest": frames.digest(known), **self._known()}
             line.send(frames.pack("resume", version=frames.VERSION, id=self._begun["id"], **at))
@@ -177,12 +189,7 @@ class RemoteText:
             return
         line.send(frames.pack("begin", version=frames.VERSION, **self._asked, **self._features()))
         self._begun = self._answer(line)
-        mine = self._remote._vocabulary
-        if mine is not None and mine != self._begun["vocabulary"]:
-            raise errors.UnsupportedModel(
-                f"[remote] {self._remote._tokenizer.folder} has another vocabulary than the server's model; want a "
-                "drafter with the same tokenizer"
-            )
+        frames.must_equal(self._remote._tokenizer, self._begun["vocabulary"])
         self._remote._proposer.begin(self._begun["prompt"], self._begun["sampling"])
 
     def _features(self, known: int = 0) -> dict[str, Any]:
@@ -197,30 +204,47 @@ class RemoteText:
         frame = line.receive(self._remote._patience)
         if frame is None:
             raise Lost(f"the server did not answer within {self._remote._patience:g} s")
-        return _checked(frame)
+        return frames.checked(frame)
 
     def _listen(self, line: Line) -> Any:
         """Yields pieces of the text, and returns the finish reason."""
         wanted = True  # whether the proposer may have more to propose
         while True:
-            room = wanted and len(self._proposal) < self._remote._ahead
+            room = wanted and self._has_room()
             frame = line.receive(0 if room else None)
             if frame is None:
-                more = self._remote._proposer.propose([*self._tokens, *self._proposal], _BLOCK)
-                at = len(self._tokens) + len(self._proposal)
-                self._proposal += more
-                wanted = bool(more)
+                more = self._propose()
+                wanted = more is not None
                 with suppress(Lost):  # what was received before comes first: the text's end, perhaps
                     if more:
-                        line.send(frames.pack("propose", at=at, tokens=more))
+                        line.send(more)
                 continue
-            frame = _checked(frame)
+            frame = frames.checked(frame)
             if frame["op"] == "end":
                 return frame["reason"]
             piece = self._take(frame)
             wanted |= piece is not None or "features" in frame
             if piece:
                 yield piece
+
+    def _has_room(self) -> bool:
+        """Whether more may be proposed before the next answer."""
+        full = isinstance(self._remote._proposer, Grower) and len(self._proposal) >= MOST
+        return not full and len(self._proposal.spine()) < self._remote._ahead
+
+    def _propose(self) -> bytes | None:
+        """A frame of what may follow the proposal's spine; None: the proposer has nothing to say."""
+        known, ahead = len(self._tokens), self._proposal.spine()
+        text, proposer = [*self._tokens, *ahead], self._remote._proposer
+        if isinstance(proposer, Grower):
+            more = proposer.grow(text)
+            self._proposal.graft(more, MOST)
+            said = {"at": known, "tokens": self._proposal.tokens, "parents": self._proposal.parents}
+        else:
+            more = chain(proposer.propose(text, _BLOCK))
+            self._proposal.graft(more)
+            said = {"at": known + len(ahead), "tokens": more.tokens}
+        return frames.pack("propose", **said) if more else None
 
     def _take(self, frame: dict[str, Any]) -> RemotePiece | None:
         """What of a frame is new. A text that was begun anew says again what is here."""
@@ -233,8 +257,7 @@ class RemoteText:
         if not tokens:
             return None
         text = "".join(frame["texts"][again:])
-        kept = self._proposal[: len(tokens)] == tokens
-        self._proposal = self._proposal[len(tokens) :] if kept else []
+        self._proposal = self._proposal.after(tokens)
         self._tokens += tokens
         self._proposed += proposed
         self._reported += text
@@ -242,13 +265,12 @@ class RemoteText:
         return RemotePiece(text, tokens, proposed)
 
     def _alone(self) -> Any:
-        """Continues with the client's own model, and returns the finish reason."""
+        """Continues with the client's own model, or the head, and returns the finish reason."""
         model = self._remote._proposer.model
         if model is None:
-            _log.warning("the server is gone, and there is no model here to continue with")
-            return "lost"
+            return (yield from self._by_head())
         _log.warning("the server is gone: %s continues from token %d", model.folder, len(self._tokens))
-        self._alone_from = len(self._tokens)
+        self._alone_from, self._alone_by = len(self._tokens), "model"
         options = {**self._asked["options"], **self._begun["sampling"], "continued_tokens": len(self._tokens)}
         with model.submit([*self._begun["prompt"], *self._tokens], **options) as stream:
             for event in stream:
@@ -258,9 +280,19 @@ class RemoteText:
                 yield RemotePiece(event.text, [event.token], [False], True)
             return stream.result.finish_reason
 
-
-def _checked(frame: dict[str, Any]) -> dict[str, Any]:
-    if frame["op"] == "error":
-        kind = errors.InvalidArgument if 400 <= frame["status"] < 500 else errors.SwiftkError
-        raise kind(f"[remote] the server answers {frame['status']}: {frame['message']}")
-    return frame
+    def _by_head(self) -> Any:
+        """A grammar is the server's: a text of one is lost."""
+        head, o = self._remote._proposer, frames.options_of(self._asked["options"])
+        if not (isinstance(head, Speaker) and head.alone) or o.response_format is not None:
+            _log.warning("the server is gone, and there is nobody here to continue with")
+            return "lost"
+        _log.warning("the server is gone: the head continues from token %d, unverified", len(self._tokens))
+        self._alone_from, self._alone_by = len(self._tokens), "head"
+        ends = stopper(head, self._begun["prompt"], o, self._begun["ends"], self._begun["most"])
+        for token in self._tokens:
+            ends.push(token)
+        for text in speak(head, self._tokens, ends):
+            self._proposed.append(False)
+            self._reported += text
+            yield RemotePiece(text, self._tokens[-1:], [False], True)
+        return ends.finish or "length"

@@ -13,6 +13,7 @@ from ..api import LM, load
 from ..errors import InvalidArgument
 from ..text.tokenizer import Tokenizer
 from .features import Features
+from .tree import Tree
 
 _UNVERIFIED = 256  # proposals at the end of a text that are walked at most; the server has verified those before
 
@@ -30,6 +31,14 @@ class Proposer(Protocol):
         """Up to `count` tokens that may follow. text: new tokens so far, verified or proposed before."""
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class Grower(Proposer, Protocol):
+    """A proposer of trees."""
+
+    def grow(self, text: Sequence[int]) -> Tree:
+        """What may follow `text`, as propose() is given it."""
 
 
 @runtime_checkable

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class RemotePiece:
-    """The tokens of one frame, or of one pass of the client's own model."""
+    """The tokens of one frame, or of one pass of who continues at the client."""
 
     text: str  # may be empty: half a character is held back
     tokens: list[int]
     proposed: list[bool]  # for each token: whether the client proposed it and the server accepted it
-    alone: bool = False  # from the client's own model, because the server was gone
+    alone: bool = False  # made at the client, because the server was gone or must not see the text: nobody verified it
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,11 +21,12 @@ class RemoteResult:
 
     text: str
     tokens: list[int]
-    finish_reason: str  # "stop", "length"; "lost": the server was gone, and no model here could continue
+    finish_reason: str  # "stop", "length"; "lost": the server was gone, and nobody here could continue
     seed: int
     prompt_tokens: list[int]
     proposed: list[bool]  # as in RemotePiece
-    alone_from: int | None  # index of the first token of the client's own model; None: all are the server's
+    alone_from: int | None  # index of the first token that the server did not verify; None: it verified all
+    alone_by: str | None  # who wrote these: "model", the client's own, or "head", which reads the server's states
     lost: int  # number of broken connections
     sent: int  # bytes sent to the server
     received: int  # bytes received

@@ -42,16 +42,16 @@ class Held:
     """A text, all that it said so far, and what is proposed for it; it outlives its line."""
 
     def __init__(
-        self, text: Text, prompt: list[int], sampling: Mapping[str, Any], features: Features | None = None
+        self, text: Text, begun: Mapping[str, Any], features: Features | None = None, states: bool = False
     ) -> None:
-        """features: that its client asks for."""
-        self.text, self.prompt, self.sampling, self.features = text, prompt, sampling, features
+        """begun: what its client is told of it first. features: that it asks for; states: all of the prompt's."""
+        self.text, self.begun, self.features, self._states = text, begun, features, states
         self.events: list[Event] = []
         self.rows: list[bytes] = []  # features of the text's tokens
         self.result: Result | None = None
         self.failed: BaseException | None = None
         self.line: object = None  # that receives it, the last one
-        self._at, self._proposal = 0, list[int]()
+        self._at, self._proposal, self._is_tree = 0, list[int](), False
         self._grew = asyncio.Condition()
         self._receiving = asyncio.create_task(self._receive())
 
@@ -81,14 +81,22 @@ class Held:
         async with self._grew:
             await self._grew.wait_for(lambda: more() or self.result or self.failed)
 
-    def propose(self, at: int, tokens: list[int]) -> None:
+    def propose(self, at: int, tokens: list[int], parents: list[int] | None = None) -> None:
+        self._is_tree, was_tree = parents is not None, self._is_tree
+        if parents is not None:
+            return self.text.propose(tokens, at, parents)
         kept = at - self._at
-        if not 0 <= kept <= len(self._proposal):
+        if was_tree or not 0 <= kept <= len(self._proposal):
             self._at, self._proposal, kept = at, [], 0
         self._proposal[kept:] = tokens
         past = max(min(len(self.events) - self._at, len(self._proposal)), 0)
         self._at, self._proposal = self._at + past, self._proposal[past:]
         self.text.propose(self._proposal, self._at)
+
+    def said_all(self, said: int, known: int) -> bool:
+        """Whether a client that has so many tokens and features lacks nothing that it asked for."""
+        whole = len(self.begun["prompt"]) if self._states else 0
+        return len(self.events) == said and known >= min(whole, len(self.rows))
 
     def reported(self, said: int, known: int) -> dict[str, Any]:
         """Tokens after `said` and features after `known`, as a frame has them. Tokens do not wait for many
@@ -167,18 +175,20 @@ class Remotes:
             await socket.send_bytes(frames.pack("gone"))
         held = self._held[name]
         held.line = socket  # from here on nobody drops it for the line before
-        begun = {"id": name, "prompt": held.prompt, "sampling": held.sampling}
         if self._vocabulary is None:
             self._vocabulary = await asyncio.to_thread(frames.vocabulary, self._server.lm.tokenizer)
-        await socket.send_bytes(frames.pack("begun", **begun, vocabulary=self._vocabulary))
+        await socket.send_bytes(frames.pack("begun", id=name, **held.begun, vocabulary=self._vocabulary))
         return name, held, said, known
 
     async def _begin(self, frame: Mapping[str, Any]) -> str:
         self._server.must_run()
         o, prepared, features = await asyncio.to_thread(blame, lambda: self._prepared(frame))
         (text,) = await self._server.begin(prepared)
-        name, prompt = secrets.token_hex(8), prepared[0][0].tolist()
-        self._held[name] = Held(text, prompt, _sampling(o), features)
+        name, lm, prompt = secrets.token_hex(8), self._server.lm, prepared[0][0].tolist()
+        ends = sorted({*o.stop_token_ids, *(() if o.ignore_eos else lm.defaults.eos_token_ids)})
+        most = fewer(fewer(o.max_new_tokens, self._server.settings.most_tokens), lm.context - len(prompt))
+        begun = {"prompt": prompt, "sampling": _sampling(o), "ends": ends, "most": most}
+        self._held[name] = Held(text, begun, features, bool(frame.get("states")))
         return name
 
     def _prepared(self, frame: Mapping[str, Any]) -> tuple[GenerateOptions, list[Prepared], Features | None]:
@@ -189,10 +199,12 @@ class Remotes:
         o = frames.options_of(options).filled(lm.defaults, 0)
         if self._server.settings.most_tokens is not None:
             options["max_new_tokens"] = fewer(o.max_new_tokens, self._server.settings.most_tokens)
-        features, reported = None, {}
+        features, reported = None, dict[str, Any]()
         if "features" in frame:
             features = Features.parse(frame["features"])
             reported = {"features": DRAFTER_NAMES[features.among(self._heads())]}
+        if frame.get("states"):
+            reported |= {"max_new_tokens": 2, "ignore_eos": True}  # the fewest after which states are reported
         return o, lm.prepare([frame["prompt"]], [{**options, "drafter": "host", **reported}]), features
 
     def _heads(self) -> list[Features]:
@@ -206,7 +218,7 @@ class Remotes:
     async def _receive(self, socket: WebSocket, held: Held) -> None:
         try:
             while (frame := await self._read(socket, "propose", "cancel"))["op"] == "propose":
-                held.propose(frame["at"], frame["tokens"])
+                held.propose(frame["at"], frame["tokens"], frame.get("parents"))
             held.close()
         except SwiftkError as error:
             held.failed = error
@@ -220,7 +232,7 @@ class Remotes:
             await held.grown(said, known, socket)
             if held.line is not socket:
                 return False
-            if len(held.events) == said:
+            if held.said_all(said, known):
                 if held.failed:
                     raise held.failed
                 if held.result:

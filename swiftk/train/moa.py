@@ -144,7 +144,7 @@ class Moa:
         last, drafts = _last_observed(batch.learned, every, np.zeros_like(every))
         proposed, wanted, said = self.states(batch.tokens, last, staircase)
         counts = torch.from_numpy(drafts & batch.counts).to(said.device)
-        log_q, log_p = self._logits(proposed.after[counts]).log_softmax(-1), said[counts].log_softmax(-1)
+        log_q, log_p = self.logits(proposed.after[counts]).log_softmax(-1), said[counts].log_softmax(-1)
         divergence = F.kl_div(log_q, log_p, reduction="none", log_target=True).sum(-1).mean()
         error = F.smooth_l1_loss(proposed.after[counts].float(), wanted.after[counts])
         if self.behind:
@@ -156,7 +156,7 @@ class Moa:
         every = np.full(len(batch.tokens), self.places + 1)
         last, drafts = _last_observed(batch.learned, every, rng.integers(0, every))
         proposed, _, said = self.states(batch.tokens, last)
-        right = (self._logits(proposed.after).argmax(-1) == said.argmax(-1)).cpu().numpy()
+        right = (self.logits(proposed.after).argmax(-1) == said.argmax(-1)).cpu().numpy()
         return torch.from_numpy(_windows(right, self.places)[_first_of(last, drafts & batch.counts, self.places)])
 
     def config(self) -> dict[str, Any]:
@@ -179,7 +179,8 @@ class Moa:
         behind.layer.load_state_dict(named)
         return behind.to(self.model.device).requires_grad_(False)
 
-    def _logits(self, states: Tensor) -> Tensor:
+    def logits(self, states: Tensor) -> Tensor:
+        """[..., V] of states [..., D] after the last norm."""
         with autocast(self.model.device, self.settings.precision):
             return self.model.logits(states).float()
 

@@ -16,8 +16,8 @@ from patience import PATIENCE
 from relay import Relay
 from serving import dial, serving
 
-KINDS = ("eagle3", "eagle1", "block", "moa")
-NAMES = dict(zip(KINDS, ("drafter", "drafter-2", "drafter-3", "drafter-4")))
+KINDS = ("eagle3", "eagle1", "block", "moa", "moa2")  # the last: two layers of the target run after it
+NAMES = dict(zip(KINDS, ("drafter", "drafter-2", "drafter-3", "drafter-4", "drafter-5")))
 ASKED = {"max_new_tokens": 60, "ignore_eos": True}
 PROMPT = [5, 9, 17, 33, *range(40, 100), 7, 7, 9]
 GREEDY = {"temperature": 0.0}
@@ -36,6 +36,7 @@ def folders(tmp_path_factory, target):
     base = tmp_path_factory.mktemp("heads")
     made = [make_eagle(base / "eagle3", target), make_eagle(base / "eagle1", target, "eagle1")]
     made += [make_block(base / "block", target), make_moa(base / "moa", target)]
+    made += [make_moa(base / "moa2", target, last=2)]
     return dict(zip(KINDS, made))
 
 
@@ -223,14 +224,21 @@ def test_a_client_needs_no_layers(url, lm, target, folders, tmp_path):
     assert size < 0.5 * (target / "model.safetensors").stat().st_size
     with pytest.raises(swiftk.CheckpointError, match="there are 2 tensors, the config has 8 layers"):
         swiftk.load(small)
-    text, rows = states(lm, "eagle1", PROMPT, **ASKED, **GREEDY)
-    found = []
-    for folder in (target, small):
-        head = remote.Head(folder, folders["eagle1"], **EXACT)
-        head.begin(PROMPT, {**GREEDY, "seed": 0})
-        head.know(0, rows)
-        found.append(head.propose(text[: len(rows) - len(PROMPT) + 1], 6))
-    assert found[0] == found[1] and len(found[0]) == 6
+    last = remote.cut(target, tmp_path / "last", layers=2)
+    assert size < (last / "model.safetensors").stat().st_size < 0.5 * (target / "model.safetensors").stat().st_size
+    for kind, cut in (("eagle1", small), ("moa2", last)):
+        text, rows = states(lm, kind, PROMPT, **ASKED, **GREEDY)
+        found = []
+        for folder in (target, cut):
+            head = remote.Head(folder, folders[kind], **EXACT)
+            head.begin(PROMPT, {**GREEDY, "seed": 0})
+            head.know(0, rows)
+            found.append(head.propose(text[: len(rows) - len(PROMPT) + 1], 6))
+        assert found[0] == found[1] and len(found[0]) == 6
+    with pytest.raises(swiftk.CheckpointError, match=r"layers\.6"):
+        remote.Head(small, folders["moa2"])
+    with pytest.raises(swiftk.InvalidArgument, match=r"layers is 8, want 0\.\.7"):
+        remote.cut(target, tmp_path / "all", layers=8)
     with dial(url, remote.Head(small, folders["eagle1"])) as line:
         assert line.generate(PROMPT, **ASKED).tokens == lm.generate(PROMPT, **ASKED, speculate=False).tokens
 
@@ -270,8 +278,6 @@ def test_heads_that_do_not_fit_here(target, folders, tmp_path):
     wide = make_tiny(tmp_path / "wide", "qwen3", "float32", layers=8, hidden_size=96)
     with pytest.raises(swiftk.UnsupportedModel, match="hidden_size is 64 in the draft model and 96 in the model"):
         remote.Head(wide, folders["eagle3"])
-    with pytest.raises(swiftk.UnsupportedModel, match=r"target_layer_inference is 1.*want a head with 0"):
-        remote.Head(target, make_moa(tmp_path / "moa", target, last=1))
     with pytest.raises(swiftk.UnsupportedModel, match="is a model, want a head"):
         remote.Head(target, target)
     with pytest.raises(swiftk.CheckpointError, match="not a directory"):
@@ -329,7 +335,7 @@ def test_what_is_asked_for_is_checked(url, given, words):
     assert words in frame["message"] and frame["status"] == 400
 
 
-@pytest.mark.parametrize(("version", "op"), [(1, "begun"), (2, "begun"), (3, "error")])
+@pytest.mark.parametrize(("version", "op"), [(1, "begun"), (2, "begun"), (3, "begun"), (4, "error")])
 def test_versions(url, version, op):
     from websockets.sync.client import connect
 
@@ -338,7 +344,7 @@ def test_versions(url, version, op):
     with connect(url.replace("http", "ws") + frames.PATH, compression=None, open_timeout=PATIENCE) as line:
         line.send(frames.pack("begin", version=version, prompt=[5], options={"max_new_tokens": 4}))
         frame = frames.unpack(line.recv(PATIENCE), "error", "begun")
-        assert frame["op"] == op and (op == "begun" or "want 1 or 2" in frame["message"])
+        assert frame["op"] == op and (op == "begun" or "want 1 or 2 or 3" in frame["message"])
         while op == "begun" and frames.unpack(line.recv(PATIENCE), "tokens", "end")["op"] != "end":
             pass
 
