@@ -27,15 +27,17 @@ PLACES = {"wire": Air(0.0, 0.0, 1e9, 0.0), "5G": Air(0.01, 0.01, 50e6, 1e-3), "4
 CUT = 50  # tokens
 STREAMS = ("gsm8k", "humaneval", "english")
 COLUMNS = {"line": "part", "client": "way", "tokens/s": "rate:.1f", "over plain": "over:.2f"}
-COLUMNS |= {"proposed": "proposed:.0%", "rounds a token": "rounds:.2f", "bytes up": "up:.0f", "down": "down:.0f"}
+COLUMNS |= {"proposed": "proposed:.0%", "tau": "tau:.2f", "calls": "calls:.0f", "bytes up": "up:.0f"}
+COLUMNS |= {"down": "down:.0f"}
 COLUMNS |= {"same text": "same", "silence": "silence:.2f", "alone": "alone:.1f"}
 NOTES = (
     "Server and client have a core each, and share the machine's memory. Delay, jitter, width and loss hold for each "
     "direction (5G and 4G as in Mixture of Attentions). plain: the server streams without drafts. model: the toy's "
-    "first 10 layers. EAGLE-2 head: the bundled one, as wide as the model, with states as bfloat16. bytes: per token, "
-    "with the states of the prompt. proposed: tokens that the client had drafted in time. cut: after 50 tokens, for "
-    "good. silence: seconds until the client's own model continues. alone: its tokens/s. same text: up to there. "
-    "tokens/s: after the first token."
+    "first 10 layers. EAGLE-2 head: the bundled one, as wide as the model, with states as bfloat16. Other heads: of "
+    "--head. tree: 8 wide, 6 deep, of 32 tokens; else chains. proposed: tokens that the client had drafted in time. "
+    "tau: tokens a pass of the server. calls: such passes, per text. bytes: per token, with the states of the prompt. "
+    "cut: after 50 tokens, for good. silence: seconds until the client continues, with its own model or the head. "
+    "alone: its tokens/s. same text: up to there. tokens/s: after the first token."
 )
 
 
@@ -83,48 +85,75 @@ def row(part: str, way: str, some: list[dict[str, Any]]) -> dict[str, Any]:
     found = {"part": part, "way": way, "rate": new / sum(one["seconds"] for one in some)}
     sums = {
         "proposed": sum(sum(r.proposed) for r in results),
-        "rounds": sum(r.rounds for r in results),
         "up": sum(r.sent for r in results),
         "down": sum(r.received for r in results),
     }
+    calls = sum(r.rounds for r in results)
+    found |= {"tau": tokens / calls, "calls": calls / len(results)}
     return {**found, **{name: value / tokens for name, value in sums.items()}}
 
 
-def main() -> None:
-    study = Study("remote", __doc__, tokens=128, streams=STREAMS)
+def is_mixture(folder: Path) -> bool:
+    return "MOASpec" in (folder / "config.json").read_text(encoding="utf-8")
+
+
+def clients(folder: Path, heads: dict[str, Path], small: swiftk.LM | None) -> dict[str, Any]:
+    """Drafters by way. small: a model with the vocabulary of the one in `folder`, if there is one."""
+    ways = {"plain": Silent(), "suffix": "suffix"} | ({"model": small} if small else {})
+    for name, head in heads.items():
+        ways[name] = swiftk.remote.Head(folder, head, threads=1)
+        if is_mixture(head):
+            ways[f"{name}, tree"] = swiftk.remote.TreeHead(folder, head, threads=1)
+    return ways
+
+
+def cut_off(
+    port: int, air: Air, part: str, way: str, drafter: Any, prompt: list[int], wanted: list[int]
+) -> dict[str, Any]:
+    """A row of a text whose line is cut. wanted: the first tokens of it."""
+    line = SlowLine(port, air)
+    one = said(line.url, drafter, prompt, 3 * CUT, line)
+    line.close()
+    own, result = one["own"], one["result"]
+    gone = {"silence": own[0] - one["times"][-1], "alone": (len(own) - 1) / (own[-1] - own[0])}
+    both = min(result.alone_from, len(wanted))
+    return {**row(part, f"{way}, cut", [one]), **gone, "same": result.tokens[:both] == wanted[:both]}
+
+
+def measure(study: Study, port: int, ways: dict[str, Any], alone: dict[str, Any]) -> None:
     prompts = [text.prompt[:200] for name in study.streams for text in study.texts(name)]
+    for part, air in study.parts(PLACES):
+        line, wanted, plain = SlowLine(port, air), [], 0.0
+        for way, drafter in ways.items():
+            some = [said(line.url, drafter, prompt, study.tokens) for prompt in study.each(prompts)]
+            wanted = wanted or [one["result"].tokens for one in some]
+            made = row(part, way, some)
+            plain = plain or made["rate"]
+            same = all(one["result"].tokens == want for one, want in zip(some, wanted))
+            study.rows.append({**made, "over": made["rate"] / plain, "same": same})
+        line.close()
+        for way, drafter in alone.items():
+            study.rows.append(cut_off(port, air, part, way, drafter, prompts[0], wanted[0]))
+
+
+def main() -> None:
+    given = {"nargs": "*", "type": Path, "default": [], "help": "folders of heads, as wide as the model"}
+    study = Study("remote", __doc__, tokens=128, streams=STREAMS, options={"--head": given})
     cores = sorted(os.sched_getaffinity(0))
     command = [sys.executable, "-m", "swiftk", "serve", str(study.folder), "--threads", "1"]
-    heads = [] if study.grow is None else [grown(study.grow, demo_drafter())]  # of the demo model
-    for head in heads:
+    heads = {} if study.grow is None else {"EAGLE-2 head": grown(study.grow, demo_drafter())}
+    heads |= {head.name: head for head in study.given.head}
+    for head in heads.values():
         command += ["--drafter", str(head)]
     with Server(command, "/health", {cores[0]}) as server, TemporaryDirectory() as name:
         os.sched_setaffinity(0, {cores[-1]})
-        small = swiftk.load(
-            shallow(study.given.model or demo_model(), Path(name) / "small", LAYERS), draft_weights="own", threads=1
-        )
-        ways = {"plain": Silent(), "suffix": "suffix", "model": small}
-        for head in heads:
-            ways["EAGLE-2 head"] = swiftk.remote.Head(study.folder, head, threads=1)
+        first = shallow(study.given.model or demo_model(), Path(name) / "small", LAYERS)
+        small = swiftk.load(first, draft_weights="own", threads=1)
+        ways = clients(study.folder, heads, small)
+        alone = {"model": small}
+        alone |= {way: ways[way] for way, head in heads.items() if is_mixture(head)}
         try:
-            for part, air in study.parts(PLACES):
-                line, wanted, plain = SlowLine(server.port, air), [], 0.0
-                for way, drafter in ways.items():
-                    some = [said(line.url, drafter, prompt, study.tokens) for prompt in study.each(prompts)]
-                    wanted = wanted or [one["result"].tokens for one in some]
-                    made = row(part, way, some)
-                    plain = plain or made["rate"]
-                    same = all(one["result"].tokens == want for one, want in zip(some, wanted))
-                    study.rows.append({**made, "over": made["rate"] / plain, "same": same})
-                line.close()
-                line = SlowLine(server.port, air)
-                one = said(line.url, small, prompts[0], 3 * CUT, line)
-                own = one["own"]
-                gone = {"silence": own[0] - one["times"][-1], "alone": (len(own) - 1) / (own[-1] - own[0])}
-                both = min(one["result"].alone_from, study.tokens)
-                kept = one["result"].tokens[:both] == wanted[0][:both]
-                study.rows.append({**row(part, "model, cut", [one]), **gone, "same": kept})
-                line.close()
+            measure(study, server.port, ways, alone)
         finally:
             small.close()
     study.finish(COLUMNS, NOTES, panels=[bars(f"over plain, {part}", "over", part=part) for part in PLACES])
