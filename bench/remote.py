@@ -88,8 +88,9 @@ def row(part: str, way: str, some: list[dict[str, Any]]) -> dict[str, Any]:
         "up": sum(r.sent for r in results),
         "down": sum(r.received for r in results),
     }
-    calls = sum(r.rounds for r in results)
-    found |= {"tau": tokens / calls, "calls": calls / len(results)}
+    verified = [hit for r in results for hit in r.proposed[: r.alone_from]]
+    passes = verified.count(False)  # each says one token that nobody proposed
+    found |= {"tau": len(verified) / passes, "calls": passes / len(results)}
     return {**found, **{name: value / tokens for name, value in sums.items()}}
 
 
