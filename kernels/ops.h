@@ -283,7 +283,8 @@ struct SpineArgs {
 };
 
 struct Probe {
-  double read_bytes_per_s;  // sequential reads of memory far larger than the caches, all threads
+  double read_bytes_per_s;  // sequential reads of memory, all threads
+  size_t read_bytes;        // of the memory that was read in turn: far larger than the caches, if there was room
   // Peak of the multiply-add that matmuls of weights stored as `dtype` use (2 flops each), all threads.
   double flops_per_s;
 };
@@ -310,6 +311,8 @@ struct Ops {
   // Null on a device. Gives whole pages of a range back to the system: they hold nothing, and take no memory until they
   // are written again.
   void (*discard)(void*, size_t bytes);
+  // Null on a device. Says, before any of it is written, that a range will be filled from end to end: it gets huge pages.
+  void (*dense)(void*, size_t bytes);
   // Copies, in turn with the ops. Host memory may be used again, or read, when the call returns.
   void (*upload)(Ctx&, void* to, const void* from_host, size_t bytes);
   void (*download)(Ctx&, void* to_host, const void* from, size_t bytes);
@@ -351,7 +354,8 @@ struct Ops {
   // Null where there are none. What is done in a slower way since a device refused the usual one, and why: lines.
   const char* (*fallbacks)(Ctx&);
 
-  void (*probe)(Ctx&, DType, Probe*);  // takes about a second
+  // Takes about a second, and at most so many bytes of the host's memory meanwhile.
+  void (*probe)(Ctx&, DType, size_t memory, Probe*);
 };
 
 // The CPU table for an instruction set ("baseline", "avx2", "avx512", "avx512bf16", "amx"); null or "": the best of

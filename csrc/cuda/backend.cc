@@ -22,6 +22,7 @@ struct Backend {
            .allocate = allocate,
            .release = release,
            .discard = nullptr,
+           .dense = nullptr,
            .upload = upload,
            .download = download,
            .copy = copy,

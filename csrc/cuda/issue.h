@@ -65,6 +65,6 @@ void draw(Issue&, const TopkArgs&, const void* pos, const void* seed);
 int draft_spine(Ctx&, const SpineArgs&);
 
 // probe.cc
-void probe(Ctx&, DType, Probe*);
+void probe(Ctx&, DType, size_t memory, Probe*);
 
 }  // namespace swiftk::cuda

@@ -32,7 +32,7 @@ double fastest(const Issue& s, Call call) {
 
 }  // namespace
 
-void probe(Ctx& ctx, DType, Probe* out) {
+void probe(Ctx& ctx, DType, size_t, Probe* out) {
   const Issue s(ctx);
   size_t free = 0, total = 0;
   s.device.check(s.driver.cuMemGetInfo_v2(&free, &total), "asking for free memory");
@@ -47,7 +47,8 @@ void probe(Ctx& ctx, DType, Probe* out) {
                  "filling memory");
   const double read_seconds =
       fastest(s, [&] { s.queue.launch(read, programs, 1, 1, data.as<const void>(), sums.as<const void>(), count); });
-  out->read_bytes_per_s = count * sizeof(int32_t) / read_seconds;
+  out->read_bytes = count * sizeof(int32_t);
+  out->read_bytes_per_s = out->read_bytes / read_seconds;
 
   const int dot_programs = 8 * s.device.gpu.attribute(kMultiprocessors);
   const int32_t turns = 4096;

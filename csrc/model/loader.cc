@@ -187,7 +187,8 @@ class Loader {
   // The format that holds a part exactly. Encodings that no format holds are decoded to float32.
   static Format as_it_is(const TensorView& part) { return format_of(part.encoding).value_or(Format::F32); }
 
-  // All matrices of a form, one after another: with a mapping each they end on small pages, a tenth of a short read.
+  // All matrices of a form, one after another: with a mapping each, those of a small model would lie on small pages,
+  // from which two cores of a Xeon read a matrix of 1.8 MB at 18 GB/s, and from huge ones at 26.
   struct Block {
     char* memory = nullptr;        // to be packed into; null: into memory of their own
     const char* panels = nullptr;  // packed already, in a file
@@ -217,7 +218,11 @@ class Loader {
     return block->data;
   }
 
-  char* allocate(size_t bytes) { return model_.storage.emplace_back(*model_.ops, bytes).as<char>(); }
+  char* allocate(size_t bytes) {
+    char* const memory = model_.storage.emplace_back(*model_.ops, bytes).as<char>();
+    if (model_.ops->dense) model_.ops->dense(memory, bytes);
+    return memory;
+  }
 
   // The device's table is a copy of its own, unless the head, which is the same, serves as one.
   bool copies_embedding() const {

@@ -171,14 +171,17 @@ void convert_model(const std::string& dir, const std::string& path, const py::kw
   convert(*open_model_files(dir, options.tensors), options, path);
 }
 
-// Read bandwidth in bytes/s and peak flop/s of what the model runs on.
-std::pair<double, double> probe_model(const Model& model) {
-  Ctx* const ctx = model.ops->create(model.ops->device, model.threads);
+// Read bandwidth in bytes/s and peak flop/s. Takes half of the free memory at most.
+std::pair<double, double> probe_ops(const Ops& ops, DType dtype, int threads) {
+  Ctx* const ctx = ops.create(ops.device, threads);
   Probe p;
-  model.ops->probe(*ctx, model.dtype, &p);
-  model.ops->destroy(ctx);
+  ops.probe(*ctx, dtype, available_memory() / 2, &p);
+  ops.destroy(ctx);
   return {p.read_bytes_per_s, p.flops_per_s};
 }
+
+// Of what the model runs on.
+std::pair<double, double> probe_model(const Model& model) { return probe_ops(*model.ops, model.dtype, model.threads); }
 
 // Bytes of the copies that drafts may read, by name.
 py::dict copy_bytes(const Model& model) {
@@ -319,11 +322,7 @@ py::dict gpu_info(int ordinal) {
 std::pair<double, double> probe(const std::string& dtype, const std::string& isa, int threads) {
   const Ops* const ops = cpu_ops(isa.empty() ? nullptr : isa.c_str());
   if (!ops) fail(Status::InvalidArgument, "[probe] isa '" + isa + "' is not available on this machine");
-  Ctx* const ctx = ops->create(ops->device, threads > 0 ? threads : default_threads());
-  Probe p;
-  ops->probe(*ctx, full_dtype(dtype), &p);
-  ops->destroy(ctx);
-  return {p.read_bytes_per_s, p.flops_per_s};
+  return probe_ops(*ops, full_dtype(dtype), threads > 0 ? threads : default_threads());
 }
 
 }  // namespace

@@ -33,6 +33,6 @@ void topk(Ctx&, const TopkArgs&);
 void move_rows(Ctx&, const MoveArgs&);
 void read_rows(Ctx&, const ReadArgs&);
 void write_rows(Ctx&, const WriteArgs&);
-void probe(Ctx&, DType, Probe*);
+void probe(Ctx&, DType, size_t memory, Probe*);
 
 }  // namespace swiftk::SWIFTK_ISA

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <map>
 
+#include "cpu/caches.h"
 #include "python/testing/bind_arrays.h"
 
 using namespace py::literals;
@@ -60,6 +61,7 @@ class Kernels {
     }
     auto w = std::make_unique<PackedWeight>();
     const auto memory = std::make_shared<Memory>(ops_, ops_->packed_bytes(ops_->device, args));
+    if (ops_->dense) ops_->dense(memory->data(), memory->bytes());
     w->memory = {memory};
     args.dst = memory->data();
     ops_->pack(*ctx_, args);
@@ -333,10 +335,14 @@ class Kernels {
     ops_->write_rows(*ctx_, {.kv = cache.layer, .slot = slot.data(), .n = n, .stride = stride, .in = rows.data()});
   }
 
-  std::pair<double, double> probe(const std::string& dtype) {
+  py::dict probe(const std::string& dtype, size_t memory) {
     Probe p;
-    ops_->probe(*ctx_, parse_dtype(dtype), &p);
-    return {p.read_bytes_per_s, p.flops_per_s};
+    {
+      const py::gil_scoped_release release;
+      ops_->probe(*ctx_, parse_dtype(dtype), memory, &p);
+    }
+    return py::dict("read_bytes_per_s"_a = p.read_bytes_per_s, "read_bytes"_a = p.read_bytes,
+                    "flops_per_s"_a = p.flops_per_s);
   }
 
   std::string name() const { return ops_->name; }
@@ -410,8 +416,9 @@ void bind_ops(py::module_& parent) {
       .def("move_row", &Kernels::move_row, "cache"_a, "from_slot"_a, "to_slot"_a)
       .def("read_rows", &Kernels::read_rows, "cache"_a, "slot"_a, "stride"_a)
       .def("write_rows", &Kernels::write_rows, "cache"_a, "slot"_a, "rows"_a)
-      .def("probe", &Kernels::probe, "dtype"_a, Release());
+      .def("probe", &Kernels::probe, "dtype"_a, "memory"_a = size_t{1} << 40);
   bind_draw(m);
+  m.def("last_caches", &last_caches, "processors"_a = "/sys/devices/system/cpu");
   m.def(
       "decode",
       [](const std::string& encoding, const std::string& bytes) {

@@ -136,7 +136,6 @@ size_t packed_bytes(const Device*, const PackArgs& a) {
 }
 
 void pack(Ctx& ctx, const PackArgs& a) {
-  advise_dense(a.dst, packed_bytes(nullptr, a));
   const size_t bytes = panel_bytes(a.k, a.format, a.fragments);
   // Every thread walks all groups, which costs nothing, and packs its share of the panels.
   ctx.pool.run([&](int thread) {

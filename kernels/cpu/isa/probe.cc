@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "caches.h"
 #include "isa.h"
 #include "panel.h"
 
@@ -23,16 +24,29 @@ int32_t read_all(const char* p, size_t bytes) {
   return all[0] ^ all[W - 1];
 }
 
+constexpr size_t kPiece = size_t{1} << 18;
+
+// Four times the last caches: of a buffer read over and over, a cache that drops lines at random then has a fiftieth,
+// where of one twice as large as the cache it would have a fifth. Half a gigabyte at least; at most what there is room
+// for.
+size_t read_buffer(size_t memory) {
+  constexpr size_t kLeast = size_t{1} << 29;
+  const size_t bytes = std::min(std::max(kLeast, 4 * last_caches()), memory);
+  return std::max<size_t>(1, bytes / kPiece) * kPiece;
+}
+
 // The median: virtual machines may read faster for a moment than they can go on reading.
-double measure_reads(Ctx& ctx) {
-  constexpr size_t kPiece = size_t{1} << 18, kBytes = 2048 * kPiece;
-  constexpr int kPieces = kBytes / kPiece, kRounds = 15;
-  char* const data = static_cast<char*>(allocate(kBytes));
-  advise_dense(data, kBytes);
+double measure_reads(Ctx& ctx, size_t bytes_in_all) {
+  constexpr size_t kRead = size_t{1} << 33;  // in all rounds, about
+  constexpr int kLeastRounds = 5, kMostRounds = 15;
+  const int pieces_in_all = static_cast<int>(bytes_in_all / kPiece);
+  const int rounds = static_cast<int>(std::clamp<size_t>(kRead / bytes_in_all, kLeastRounds, kMostRounds));
+  char* const data = static_cast<char*>(allocate(bytes_in_all));
+  advise_dense(data, bytes_in_all);
   std::atomic<int32_t> sink{0};
-  double rate[kRounds];
-  for (int round = -1; round < kRounds; ++round) {  // the first one fills
-    Runs pieces(kPieces, ctx.pool.size());
+  double rate[kMostRounds];
+  for (int round = -1; round < rounds; ++round) {  // the first one fills
+    Runs pieces(pieces_in_all, ctx.pool.size());
     const auto start = std::chrono::steady_clock::now();
     ctx.pool.run([&](int) {
       int32_t seen = 0;
@@ -47,11 +61,11 @@ double measure_reads(Ctx& ctx) {
       }
       sink.fetch_xor(seen);
     });
-    if (round >= 0) rate[round] = kBytes / seconds_since(start);
+    if (round >= 0) rate[round] = bytes_in_all / seconds_since(start);
   }
-  release(data, kBytes);
-  std::nth_element(rate, rate + kRounds / 2, rate + kRounds);
-  return rate[kRounds / 2];
+  release(data, bytes_in_all);
+  std::nth_element(rate, rate + rounds / 2, rate + rounds);
+  return rate[rounds / 2];
 }
 
 // Multiply-adds of one vector, by the instruction that kernels use.
@@ -102,8 +116,9 @@ double measure_flops(Ctx& ctx, Tokens tokens) {
 
 }  // namespace
 
-void probe(Ctx& ctx, DType dtype, Probe* p) {
-  p->read_bytes_per_s = measure_reads(ctx);
+void probe(Ctx& ctx, DType dtype, size_t memory, Probe* p) {
+  p->read_bytes = read_buffer(memory);
+  p->read_bytes_per_s = measure_reads(ctx, p->read_bytes);
   p->flops_per_s = measure_flops(ctx, tokens_of(format_of(dtype)));
 }
 

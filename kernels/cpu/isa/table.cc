@@ -38,6 +38,7 @@ const Ops kOps = {
     .allocate = allocate_host,
     .release = release_host,
     .discard = discard,
+    .dense = advise_dense,
     .upload = copy,
     .download = copy,
     .copy = copy,
