@@ -26,8 +26,9 @@ class Activations {
         format_(f),
         panel_(panel_format(f)),
         tokens_(panel_.tokens),
-        chunks_(ceil_div(n, panel_.most_tokens)),
         columns_(ceil_div(k, kColumns)),
+        starts_(ctx.scratch.take<int>(n + 1)),
+        chunks_(cut()),
         rows_left_(norm ? n : 0),
         tiles_left_(chunks_ * columns_) {
     constexpr int kSerial = 16384;
@@ -55,13 +56,14 @@ class Activations {
   // where the passes over the panel before have brought it, each its share: memory is read all the time, not by every
   // first pass alone.
   void multiply(const char* panel, float* out, size_t stride) const {
-    const size_t bytes = stream_bytes(k_, format_), line = layout_of(format_).line, share = bytes / chunks_;
-    const int passes = chunks_ * panel_passes(chunk(1), tokens_);
+    const size_t bytes = stream_bytes(k_, format_), line = layout_of(format_).line;
+    int done = 0;  // passes
     for (int c = 0; c < chunks_; ++c) {
-      const int begin = chunk(c), count = chunk(c + 1) - begin;
-      const Ahead ahead = passes == 1 ? Ahead{panel + (count < far_tokens(tokens_) ? kPrefetchAhead : kFetchFar), line}
-                                      : Ahead{panel + bytes + c * share, line / passes};
+      const int begin = starts_[c], count = starts_[c + 1] - begin;
+      const Ahead ahead = passes_ == 1 ? Ahead{panel + (count < far_tokens(tokens_) ? kPrefetchAhead : kFetchFar), line}
+                                       : Ahead{panel + bytes + bytes * done / passes_, line / passes_};
       panel_.kernel(count)(panel, lines_, packed_ + begin * token_bytes(), out + begin * stride, stride, ahead);
+      done += panel_passes(count, tokens_);
     }
   }
 
@@ -69,7 +71,18 @@ class Activations {
   static constexpr int kColumns = 1024;  // of k, per tile
   static constexpr int kStep = 16;       // of k, that one token contributes at a time
 
-  int chunk(int c) const { return static_cast<int>(int64_t{n_} * c / chunks_); }
+  // Fills starts_ and counts passes; how many chunks there are.
+  int cut() {
+    int chunks = 0;
+    for (int at = 0; at < n_; ++chunks) {
+      const int count = first_chunk(n_ - at, tokens_, panel_.most_tokens);
+      passes_ += panel_passes(count, tokens_);
+      starts_[chunks] = at;
+      at += count;
+    }
+    starts_[chunks] = n_;
+    return chunks;
+  }
   size_t token_bytes() const {
     switch (tokens_) {
       case Tokens::Tiles: return size_t{4} * kTileLines * ceil_div(lines_, kTileLines);
@@ -86,7 +99,7 @@ class Activations {
   void pack_tiles() {
     for (int i, end; tiles_left_.next(i, end);) {
       const int c = i / columns_, first = i % columns_ * kColumns;
-      const int begin = chunk(c), count = chunk(c + 1) - begin, last = std::min(first + kColumns, k_);
+      const int begin = starts_[c], count = starts_[c + 1] - begin, last = std::min(first + kColumns, k_);
       tokens_ == Tokens::Groups  ? quantise_tile(begin, count, first, last)
       : tokens_ == Tokens::Tiles ? pack_rows(begin, count, first, last)
                                  : pack_tile(begin, count, first, last);
@@ -178,7 +191,10 @@ class Activations {
   const Format format_;
   const PanelFormat& panel_;
   const Tokens tokens_;
-  const int chunks_, columns_;
+  const int columns_;
+  int passes_ = 0;     // of all chunks over a panel
+  int* const starts_;  // [chunks + 1] the first token of each chunk
+  const int chunks_;
   Tasks rows_left_, tiles_left_;
   char* packed_;
   float* scale_;  // [n]

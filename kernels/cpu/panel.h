@@ -3,6 +3,7 @@
 // One accumulator per (output, token), over all of k in ascending order: a token's result does not depend on M, so rows
 // are exact, and every line of weights is read once for all tokens.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -67,7 +68,29 @@ template <int N, int M>
   for (int m = 0; m < M; ++m) {
     const Vec token = splat(x[m]);
 #pragma GCC unroll 8
-    for (int i = 0; i < N; ++i) acc[i][m] = fma(w[i], token, acc[i][m]);
+    for (int i = 0; i < N; ++i) add_product(w[i], token, acc[i][m]);
+  }
+}
+
+// acc[i][m] += weights(i) * x[m]. The fewer of both are held in registers beside the accumulators: all weights, or all
+// tokens.
+template <int N, int M, class Weights>
+[[gnu::always_inline]] inline void multiply_lines(Weights&& weights, const float* x, Vec (&acc)[N][M]) {
+  if constexpr (N <= M) {
+    Vec w[N];
+#pragma GCC unroll 8
+    for (int i = 0; i < N; ++i) w[i] = weights(i);
+    multiply_add(w, x, acc);
+  } else {
+    Vec token[M];
+#pragma GCC unroll 16
+    for (int m = 0; m < M; ++m) token[m] = splat(x[m]);
+#pragma GCC unroll 8
+    for (int i = 0; i < N; ++i) {
+      const Vec w = weights(i);
+#pragma GCC unroll 16
+      for (int m = 0; m < M; ++m) add_product(w, token[m], acc[i][m]);
+    }
   }
 }
 
@@ -82,6 +105,32 @@ constexpr int vectors_for(int tokens) {
 // How often a kernel passes over a line of its panel.
 constexpr int panel_passes(int tokens, Tokens t) {
   return t == Tokens::Groups ? kHalf / W : t == Tokens::Tiles ? 1 : kPanelRows / W / vectors_for(tokens);
+}
+
+// For kernels of vectors: the first of the chunks into which n <= 2 kMaxTokens tokens are cut, at [n]. A pass takes as
+// long as its multiply-adds, or as kLeastSums accumulators would, which hide their latency.
+inline constexpr auto kFirstChunk = [] {
+  constexpr int kMost = 2 * kMaxTokens;
+  const auto cost = [](int tokens) {
+    constexpr int kLeastSums = 10;
+    return panel_passes(tokens, Tokens::Floats) * std::max(vectors_for(tokens) * tokens, kLeastSums);
+  };
+  std::array<int, kMost + 1> first{}, least{};
+  for (int n = 1; n <= kMost; ++n) {
+    const auto with = [&](int m) { return cost(m) + least[n - m]; };
+    first[n] = ceil_div(n, ceil_div(n, kMaxTokens));  // alike, if nothing is better
+    for (int m = 1; m <= std::min(n, kMaxTokens); ++m) {
+      if (with(m) < with(first[n])) first[n] = m;
+    }
+    least[n] = with(first[n]);
+  }
+  return first;
+}();
+
+// The same for any n and kind of tokens, of which a kernel takes `most`.
+constexpr int first_chunk(int n, Tokens t, int most) {
+  const bool vectors = t == Tokens::Floats || t == Tokens::Pairs;
+  return vectors && n <= 2 * kMaxTokens ? kFirstChunk[n] : ceil_div(n, ceil_div(n, most));
 }
 
 // What a kernel fetches while it works: an address that moves on by `step` bytes with every line of weights it reads.

@@ -84,9 +84,32 @@ inline Vec fma(Vec a, Vec b, Vec c) {
 #endif
 }
 
+// sum = a * b + sum, in the sum's own register: left to itself a compiler may write over a factor instead, and then has
+// to copy and to spill where sums fill the registers.
+inline void add_product(Vec a, Vec b, Vec& sum) {
+#if defined(__AVX512F__)
+  asm("vfmadd231ps %1, %2, %0" : "+v"(sum) : "v"(a), "v"(b));
+#elif defined(__AVX2__)
+  asm("vfmadd231ps %1, %2, %0" : "+x"(sum) : "x"(a), "x"(b));
+#else
+  sum = fma(a, b, sum);
+#endif
+}
+
 // bf16 in pairs (element 2i and 2i + 1 of a line share a 32-bit lane): the even and the odd ones, as floats.
 inline Vec even_bf16(IntVec pairs) { return (Vec)(pairs << 16); }
+#if defined(__AVX2__) && !defined(__AVX512F__)
+// The mask stays in memory: 16 registers hold none beside 12 accumulators, 3 tokens and a vector of weights.
+alignas(32) inline constexpr uint16_t kOdd[16] = {0, 0xffff, 0, 0xffff, 0, 0xffff, 0, 0xffff,
+                                                  0, 0xffff, 0, 0xffff, 0, 0xffff, 0, 0xffff};
+inline Vec odd_bf16(IntVec pairs) {
+  Vec odd;
+  asm("vpand %1, %2, %0" : "=x"(odd) : "m"(kOdd), "x"(pairs));
+  return odd;
+}
+#else
 inline Vec odd_bf16(IntVec pairs) { return (Vec)(pairs & static_cast<int32_t>(0xffff0000u)); }
+#endif
 
 inline Vec load_bf16(const uint16_t* p) {
 #if defined(__AVX512F__)

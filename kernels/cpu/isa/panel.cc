@@ -21,18 +21,12 @@ template <Format T, int N, int M>
 #endif
   } else if constexpr (T == Format::BF16) {
     const float* const tokens = static_cast<const float*>(x);
-    Vec w[N];
-#pragma GCC unroll 8
-    for (int i = 0; i < N; ++i) w[i] = even_bf16(load_bits(line + i * sizeof(Vec)));
-    multiply_add(w, tokens, acc);
-#pragma GCC unroll 8
-    for (int i = 0; i < N; ++i) w[i] = odd_bf16(load_bits(line + i * sizeof(Vec)));
-    multiply_add(w, tokens + M, acc);
+    multiply_lines([&](int i) { return even_bf16(load_bits(line + i * sizeof(Vec))); }, tokens, acc);
+    multiply_lines([&](int i) { return odd_bf16(load_bits(line + i * sizeof(Vec))); }, tokens + M, acc);
   } else {
-    Vec w[N];
-#pragma GCC unroll 8
-    for (int i = 0; i < N; ++i) w[i] = load_as<facts(T).element>(line + i * W * size_of(facts(T).element));
-    multiply_add(w, static_cast<const float*>(x), acc);
+    constexpr DType kElement = facts(T).element;
+    multiply_lines([&](int i) { return load_as<kElement>(line + i * W * size_of(kElement)); },
+                   static_cast<const float*>(x), acc);
   }
 }
 
