@@ -311,7 +311,8 @@ struct Ops {
   // Null on a device. Gives whole pages of a range back to the system: they hold nothing, and take no memory until they
   // are written again.
   void (*discard)(void*, size_t bytes);
-  // Null on a device. Says, before any of it is written, that a range will be filled from end to end: it gets huge pages.
+  // Null on a device. Says, before any of it is written, that a range will be filled from end to end: huge pages serve
+  // it.
   void (*dense)(void*, size_t bytes);
   // Copies, in turn with the ops. Host memory may be used again, or read, when the call returns.
   void (*upload)(Ctx&, void* to, const void* from_host, size_t bytes);
@@ -364,5 +365,9 @@ const Ops* cpu_ops(const char* isa);
 
 // Names that cpu_ops() accepts on this machine, best first, ended by null.
 const char* const* cpu_isas();
+
+// Bytes of the last caches before memory, of all processors together: those that share one count it once. 0 if the
+// system does not say. `processors` is the folder that has cpu0/cache, cpu1/cache and so on.
+size_t last_caches(const char* processors = "/sys/devices/system/cpu");
 
 }  // namespace swiftk

@@ -1,7 +1,9 @@
-#include "caches.h"
-
+// The processors' caches, as the system reports them.
 #include <fstream>
 #include <map>
+#include <string>
+
+#include "ops.h"
 
 namespace swiftk {
 namespace {
@@ -24,10 +26,10 @@ std::string word_in(const std::string& path) {
 
 }  // namespace
 
-size_t last_caches(const std::string& processors) {
+size_t last_caches(const char* processors) {
   std::map<std::string, size_t> last;  // by the processors that share it
   for (int cpu = 0;; ++cpu) {
-    const std::string folder = processors + "/cpu" + std::to_string(cpu) + "/cache/index";
+    const std::string folder = processors + ("/cpu" + std::to_string(cpu)) + "/cache/index";
     std::string shared;
     size_t bytes = 0;
     int deepest = 0;

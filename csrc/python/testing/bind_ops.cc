@@ -7,7 +7,6 @@
 #include <cstring>
 #include <map>
 
-#include "cpu/caches.h"
 #include "python/testing/bind_arrays.h"
 
 using namespace py::literals;

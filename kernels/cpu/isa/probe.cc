@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <chrono>
 
-#include "caches.h"
 #include "isa.h"
 #include "panel.h"
 
