@@ -72,6 +72,8 @@ class GgufTensors {
     }
   }
 
+  bool divides_angles() const { return !config_.ropes[0].divisors.empty(); }
+
   std::vector<std::string> names() const {
     std::vector<std::string> all;
     for (const auto& [name, source] : sources_) all.push_back(name);
@@ -132,6 +134,7 @@ void bind_gguf(py::module_& m) {
       "path"_a);
   py::class_<GgufTensors>(m, "GgufTensors")
       .def(py::init<const std::string&>(), "path"_a)
+      .def_property_readonly("divides_angles", &GgufTensors::divides_angles)
       .def("names", &GgufTensors::names)
       .def("read", &GgufTensors::read, "name"_a);
   m.def("gguf_config", [](const std::string& path) { return GgufFile(path).config_text(); }, "path"_a);

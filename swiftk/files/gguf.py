@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from .. import _core
+from ..errors import UnsupportedModel
 from .gguf_tokenizer import build
-from .hf_folder import CONFIG, TOKENIZER, TOKENIZER_SETTINGS
+from .hf_folder import CONFIG, GENERATION, TOKENIZER, TOKENIZER_SETTINGS
 from .safetensors_io import Tensor
 
 _SAMPLE = 1 << 16  # bytes at three places of each part that tell files of one size apart
@@ -54,7 +55,8 @@ class GgufFile:
 
     @property
     def generation(self) -> dict[str, Any]:
-        return {}
+        begin, ends = self.token_ids("bos_token"), self.token_ids("eos_token")
+        return {"bos_token_id": begin[0] if begin else None, "eos_token_id": ends}
 
     @property
     def has_tokenizer(self) -> bool:
@@ -106,12 +108,18 @@ class GgufFile:
         return digest.hexdigest()[:24]
 
     def settings(self) -> dict[str, bytes]:
-        files = {CONFIG: json.dumps(self.config, indent=2).encode()}
-        if not self.has_tokenizer:
-            return files
-        template = {"chat_template": self.chat_template} if self.chat_template else {}
-        named = json.dumps({**self.special_tokens, **template}, indent=2).encode()
-        return {**files, TOKENIZER: self.tokenizer_json(), TOKENIZER_SETTINGS: named}
+        """UnsupportedModel: rotary frequencies that stand in a tensor of the file, and in no config.json."""
+        if _core.GgufTensors(str(self.path)).divides_angles:
+            raise UnsupportedModel(
+                f"[gguf] {self.path}: rope_freqs.weight divides rotary frequencies, which no config.json says; want "
+                "the folder that the file was made of"
+            )
+        files = {CONFIG: self.config, GENERATION: self.generation}
+        if self.has_tokenizer:
+            template = {"chat_template": self.chat_template} if self.chat_template else {}
+            files[TOKENIZER_SETTINGS] = {**self.special_tokens, **template}
+        written = {name: json.dumps(its, indent=2).encode() for name, its in files.items()}
+        return {**written, TOKENIZER: self.tokenizer_json()} if self.has_tokenizer else written
 
     def _parts(self) -> list[Path]:
         split = _PART.search(self.path.name)

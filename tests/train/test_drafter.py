@@ -11,6 +11,7 @@ import pytest
 import typer
 
 import swiftk
+from gguf_files import of_folder
 from marks import exhaustive
 from swiftk.errors import InvalidArgument
 from swiftk.testing import make_tiny
@@ -19,7 +20,10 @@ torch = pytest.importorskip("torch")
 from swiftk.train import answers, drafter, loop  # noqa: E402
 from swiftk.train.__main__ import main  # noqa: E402
 from swiftk.train.drafter_settings import DrafterSettings  # noqa: E402
+from swiftk.train.frozen import Frozen  # noqa: E402
 from swiftk.train.settings import Settings  # noqa: E402
+from swiftk.train.shape import target_shape  # noqa: E402
+from swiftk.train.tokens import Batch  # noqa: E402
 
 WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 TARGET = Settings(
@@ -145,6 +149,21 @@ def test_bfloat16_learns_as_float32_does(tmp_path, trained, corpus, target, kind
     assert lengths[1] > 0.8 * lengths[0]
 
 
+@pytest.mark.parametrize("kind", ["eagle2", "moa-1"])
+def test_a_gguf_file_teaches_what_its_folder_does(tmp_path, corpus, target, kind):
+    """Weights in the order of a folder: also of a layer that runs in training."""
+    file = of_folder(target, {"": "F32"}).write(tmp_path / "x.gguf")
+    ids = np.random.default_rng(0).integers(3, 300, (3, 40))
+    batch, losses = Batch(ids, np.ones_like(ids, bool)), []
+    for path in (target, file):
+        settings = replace(KINDS[kind], target=str(path), precision="float32")
+        shape, frozen = target_shape(path, 48), Frozen(path, torch.device("cpu"))
+        module = drafter.KINDS[settings.kind](settings, shape, frozen, np.arange(300))
+        module.initialize(0)
+        losses.append(module.loss(batch, np.random.default_rng(1), 1.0).item())
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3)
+
+
 @pytest.mark.parametrize(
     ("family", "kind"),
     [("gemma3", "eagle2"), ("granite", "moa"), ("ernie4.5", "block"), ("olmo2", "moa-1"), ("hunyuan", "moa-1")],
@@ -189,10 +208,6 @@ def command(words):
 
 def test_only_answers_are_learned(tmp_path, target, kind):
     """Losses and accuracies of answers do not depend on what the model would say within questions."""
-    from swiftk.train import tokens
-    from swiftk.train.frozen import Frozen
-    from swiftk.train.shape import target_shape
-
     settings = replace(KINDS[kind], target=str(target), precision="float32")
     frozen = Frozen(target, torch.device("cpu"))
     module = drafter.KINDS[settings.kind](settings, target_shape(target, 48), frozen, np.arange(300))
@@ -200,7 +215,7 @@ def test_only_answers_are_learned(tmp_path, target, kind):
     ids = np.random.default_rng(0).integers(3, 300, (3, 40))
     learned = np.zeros((3, 40), bool)
     learned[:, 12:30] = True
-    whole, part = tokens.Batch(ids, np.ones_like(learned)), tokens.Batch(ids, learned)
+    whole, part = Batch(ids, np.ones_like(learned)), Batch(ids, learned)
     read = module._read
 
     def changed(tokens):
