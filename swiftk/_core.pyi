@@ -373,8 +373,7 @@ class Engine:
 
 class GgufTensors:
     def __init__(self, path: str) -> None: ...
-    @property
-    def divides_angles(self) -> bool: ...  # rotary frequencies by a tensor, which no such folder has
+    divides_angles: bool  # rotary frequencies by a tensor, which no such folder has
     def names(self) -> list[str]: ...  # those that a Hugging Face folder has
     def read(self, name: str) -> np.ndarray: ...  # float32, as it is in such a folder
 

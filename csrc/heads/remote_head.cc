@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <utility>
 
 #include "base/error.h"
@@ -134,29 +135,38 @@ std::pair<std::vector<int32_t>, std::vector<int32_t>> RemoteHead::grow(std::span
   s_.forget_tree();  // another one begins, whatever was read
   if (!hang(text)) return grown;
   Draft& d = s_.draft;
-  const int root = static_cast<int>(text.size() - settled()), most = std::min(root + rule.max_nodes, kMostTreeRows);
+  const int root = static_cast<int>(text.size() - settled());
+  const int most = std::min(root + TokenTree::kMaxNodes, kMostTreeRows);
   const size_t end = std::min<size_t>(s_.most_text, s_.plan->reach + settled());
   const int levels = std::min(rule.max_draft, static_cast<int>(end) - static_cast<int>(text.size()));
   CandidatePool& candidates = d.candidates;
   candidates.start(d.tree.token(root), {});
   candidates.enter(0, root);
-  const auto enter_best = [&](int count, int level) {
+  const auto enter_level = [&](int level) {
+    int left = rule.beam;
     for (const int i : candidates.open()) {
-      if (count == 0 || d.tree.size() == most) return;
+      if (left == 0 || d.tree.size() == most) return;
       const Candidate c = candidates[i];
-      if (level > 0 && (c.depth != level || rule.stops(c.token))) continue;
+      if (c.depth != level || rule.stops(c.token)) continue;
       candidates.enter(i, s_.add_node(candidates[c.parent].node, c.token, SourceId::Plan));
-      --count;
+      --left;
     }
   };
   for (int level = 1; level <= levels && d.beside < d.tree.size(); ++level) {
     read_beam(root, std::min(rule.beam, w_.model->config.V));
-    if (level < levels) enter_best(rule.beam, level);
+    if (level < levels) enter_level(level);
   }
-  enter_best(most, 0);
-  for (int node = root + 1; node < d.tree.size(); ++node) {
-    grown.first.push_back(d.tree.token(node));
-    grown.second.push_back(std::max(d.tree.parent(node) - root, 0));
+  // The best of all, those that were read first and in their order, as the engine has them.
+  std::vector<int> best = candidates.best(rule.max_nodes);
+  const auto read = [&](int i) { return candidates[i].node >= 0; };
+  const auto others = std::stable_partition(best.begin(), best.end(), read);
+  std::sort(best.begin(), others, [&](int a, int b) { return candidates[a].node < candidates[b].node; });
+  std::map<int, int> place;  // in the tree, of candidates
+  for (const int i : best) {
+    place[i] = static_cast<int>(place.size());
+    if (i == 0) continue;
+    grown.first.push_back(candidates[i].token);
+    grown.second.push_back(place.at(candidates[i].parent));
   }
   s_.forget_tree();  // what follows is no chain
   return grown;

@@ -27,7 +27,7 @@ PanelBlock block_of(const Manifest& manifest, Model& model, Weights& weights) {
 void convert(const ModelFiles& files, const LoadOptions& options, const std::string& path) {
   const std::shared_ptr<Model> model = load_model(files, options);
   if (model->ops->device) fail(Status::Unsupported, "[convert] device '" + options.device + "', want cpu");
-  const Manifest manifest(files, *model, true);
+  const Manifest manifest(files, *model, options.last_layers);
   const Checkpoint& checkpoint = files.tensors();
   const Converted* const before = checkpoint.converted();
   Converted out{kPanelLayout, before ? before->dtype : options.dtype.empty() ? "auto" : options.dtype, "", {}};

@@ -29,8 +29,8 @@ class DrafterSettings(Checked):
     field: str | None = option(
         None,
         "data",
-        "the field of a JSON line that is its text; default: text, messages (a chat), or prompt and completion; of the "
-        "last two, answers alone are learned",
+        "the field of a JSON line that is its text; default: text, messages (a chat), or prompt and completion, of "
+        "which answers alone are learned",
     )
     template: str | None = option(
         None, "data", r"the text of a JSON line from several fields: 'Question: {question}\nAnswer:'"

@@ -276,9 +276,11 @@ def test_write_rows(kernels, n_kv, d, gap, dtype, isa, rng):
     cache, other = kernels.cache(n_kv, d, 150, dtype), kernels.cache(n_kv, d, 150, dtype)
     keys.write(kernels, cache, range(150), slice(None))
     slots = np.int32([149, 0, 63, 64, 17])
+    every = np.arange(150, dtype=np.int32)
+    read, before = (kernels.read_rows(one, every, width) for one in (cache, other))
     kernels.write_rows(other, slots, kernels.read_rows(cache, slots, width + gap))
-    want = np.where(np.isin(np.arange(150), slots)[:, None], kernels.read_rows(cache, np.arange(150), width), 0)
-    assert kernels.read_rows(other, np.arange(150), width).tobytes() == want.astype(np.float32).tobytes()
+    want = np.where(np.isin(every, slots)[:, None], read, before)
+    assert kernels.read_rows(other, every, width).tobytes() == want.tobytes()
 
 
 @pytest.mark.parametrize("shape", SHAPES[:1], ids=lambda s: s.name)

@@ -16,6 +16,7 @@ from swiftk.text.tokenizer import Tokenizer
 LAYERS = 12
 DATA = Path(__file__).resolve().parents[2] / "bench" / "paper" / "data"
 KINDS = ["gsm8k", "humaneval", "translation", "summarization"]
+ASKED = {"humaneval": "{}", "summarization": "{:.500}\nSummary:"}  # as studies ask a model without a template
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +26,8 @@ def prompts():
 
     def read(kind):
         lines = (DATA / f"{kind}.jsonl").read_text(encoding="utf-8").splitlines()
-        return [tokenizer.encode(json.loads(line)["turns"][0]) for line in lines[:20]]
+        asked = ASKED.get(kind, "Question: {}\nAnswer:")
+        return [tokenizer.encode(asked.format(json.loads(line)["turns"][0])) for line in lines[:20]]
 
     return {kind: read(kind) for kind in KINDS}
 

@@ -92,8 +92,8 @@ def test_proposals_count(server, lm, monkeypatch):
         step()
         came[0] += lm.last_round["tokens"]
 
-    def receives(self, tokens, at=None):
-        propose(self, tokens, at)
+    def receives(self, tokens, at=None, parents=()):
+        propose(self, tokens, at, parents)
         known[0] = max(known[0], at + len(tokens))
 
     monkeypatch.setattr(lm, "step", waits)

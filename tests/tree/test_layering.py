@@ -34,7 +34,7 @@ PURE |= {f"train.{name}" for name in ("settings", "recipe", "files", "texts", "t
 READERS = {"draft.sources", "files.hf_folder"}
 TRAIN = ROOT / "swiftk" / "train"
 WITH_TORCH = {"model", "weights", "loop", "running", "trainer"}
-WITH_TORCH |= {"frozen", "drafter", "draft_vocab", "block", "eagle", "eagle2", "moa"}
+WITH_TORCH |= {"frozen", "drafter", "draft_vocab", "block", "eagle", "eagle2", "moa", "independent"}
 LONGEST_FUNCTION = 60
 
 SUFFIXES = {".h", ".cc", ".cu", ".cuh"}
