@@ -22,7 +22,8 @@ _STREAMS = Path(__file__).parent / "paper" / "data"  # its README says whose the
 STREAMS = ("gsm8k", "humaneval", "mt-bench", "translation", "summarization", "qa", "math_reasoning", "rag", "english")
 _OF_MT_BENCH = ("writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities")
 CATEGORIES = (*_OF_MT_BENCH, "translation", "summarization", "qa", "math_reasoning", "rag")  # the 13 of Spec-Bench
-# What a model without a template goes on with, and what one is asked; by default a question, and the text itself.
+# How a text is put to a model without a chat template (by default as a question), and to one with a template (by
+# default as it is).
 _RAW = {"humaneval": "{}", "english": "{}", "summarization": "{}\nSummary:"}
 _ASKED = {"humaneval": "Complete this Python function:\n\n{}", "english": "Continue this text: {}"}
 _ANSWER = "THE ANSWER IS HERE"  # stands for one, where a template puts it
@@ -78,7 +79,7 @@ class Prompts:
         return _fitting(words, most, lambda some: self._tokenizer.encode(before + form.format(some), first))
 
     def _asked(self, name: str, words: str, first: bool, most: int) -> list[int]:
-        """A later turn begins behind the answer before it, which the text has already."""
+        """The answer before a later turn is in the text already, so that the turn begins after it."""
         form, before = _ASKED.get(name, "{}"), []
         for asked, answer in self._examples(name, first) if first else [("", _ANSWER)]:
             before += [{"role": "user", "content": form.format(asked)}, {"role": "assistant", "content": answer}]
@@ -95,7 +96,7 @@ class Prompts:
 
 
 def _fitting(words: str, most: int, encode: Callable[[str], list[int]]) -> list[int]:
-    """Words behind the first one are left out until the others are `most` tokens, beside what encode() adds."""
+    """As many of the first words as make `most` tokens, and at least one; what encode() adds is not counted."""
     ids, around = encode(words), len(encode(""))
     first, *others = words.split(" ")
     while others and (length := len(ids) - around) > most:

@@ -53,7 +53,7 @@ class CandidatePool {
   float reading_worth() const { return reading_worth_; }  // of what reading() last chose
   // Those that are no nodes, best first: a parent before its children.
   std::span<const int> open();
-  // Of all, the best n, the root among them, in that order.
+  // The best n of all candidates, the best first; the root is one of them.
   std::vector<int> best(int n) const;
   void enter(int candidate, int node);
   // Nodes of a tree that a pass is cheaper without: what was found out since they entered it speaks against them.

@@ -49,7 +49,7 @@ void share_logits(const Model& target, Model& layers) {
   layers.config.logit_soft_cap = target.config.logit_soft_cap;
 }
 
-// What a pass reads of the vocabulary head.
+// Bytes of the vocabulary head that a pass reads.
 size_t head_bytes(const Model& layers) {
   return layers.trimmed.tokens.empty() ? bytes_of(layers.own.head) : layers.trimmed.bytes;
 }

@@ -60,7 +60,7 @@ class Moa : public Runner {
     host_.run(target_plan_, rows, end - 2 * moa_.last, end, x, pool, cancel, logits);
   }
 
-  // Of a token its mean, then K and V of the layers that run after the head.
+  // A row holds the mean of a token's states, then its K and V in the layers that run after the head.
   void report(const KvPool& pool, const Sequence& s, int from, int end, float* out,
               std::atomic<bool>& cancel) override {
     const size_t wide = moa_.states->config.D, row = wide * (1 + moa_.last);

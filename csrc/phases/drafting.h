@@ -65,7 +65,7 @@ class Drafting {
   // The best candidates of the last level become nodes, which the next step reads. Returns how many.
   int enter_level();
 
-  // Of all candidates the best make up the tree: those that were read may leave it.
+  // The best of all candidates make up the tree, so that nodes that were read may leave it.
   void rerank();
   void plan_children(int node);
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any
@@ -17,7 +17,7 @@ from .alone import Speaker, speak, stopper
 from .line import Line, Lost, address
 from .private import PrivateText
 from .proposer import Grower, Proposer, Reader, proposer
-from .result import RemotePiece, RemoteResult
+from .result import RemotePiece, RemotePieces, RemoteResult
 from .tree import MOST, Tree, chain
 
 _log = logging.getLogger("swiftk")
@@ -88,10 +88,8 @@ class Remote:
         self.close()
 
 
-class RemoteText:
-    """An iterator of RemotePieces."""
-
-    result: RemoteResult
+class RemoteText(RemotePieces):
+    """A text of the server's."""
 
     def __init__(self, remote: Remote, prompt: Any, options: dict[str, Any]) -> None:
         frames.options_of(options)
@@ -106,17 +104,7 @@ class RemoteText:
         self._begun: dict[str, Any] = {}
         self._pieces = self._run()
 
-    def __iter__(self) -> Iterator[RemotePiece]:
-        return self
-
-    def __next__(self) -> RemotePiece:
-        return next(self._pieces)
-
-    def close(self) -> None:
-        """Also ends the text at the server."""
-        self._pieces.close()
-
-    def _run(self) -> Iterator[RemotePiece]:
+    def _run(self) -> Generator[RemotePiece, None, None]:
         reason = None
         while reason is None:
             line: Line | None = None

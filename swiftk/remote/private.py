@@ -7,7 +7,7 @@ after them, and writes the text: the server could only verify what it sees.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -17,13 +17,11 @@ from . import frames
 from .alone import Speaker, speak, stopper
 from .line import Line, Lost
 from .proposer import Proposer, Reader
-from .result import RemotePiece, RemoteResult
+from .result import RemotePiece, RemotePieces, RemoteResult
 
 
-class PrivateText:
-    """An iterator of RemotePieces, each a token of the head's."""
-
-    result: RemoteResult
+class PrivateText(RemotePieces):
+    """Each piece is a token of the head's."""
 
     def __init__(
         self,
@@ -45,16 +43,7 @@ class PrivateText:
         self._dial, self._head, self._patience, self._prompt, self._given = dial, head, patience, prompt, options
         self._pieces = self._run()
 
-    def __iter__(self) -> Iterator[RemotePiece]:
-        return self
-
-    def __next__(self) -> RemotePiece:
-        return next(self._pieces)
-
-    def close(self) -> None:
-        self._pieces.close()
-
-    def _run(self) -> Iterator[RemotePiece]:
+    def _run(self) -> Generator[RemotePiece, None, None]:
         line = self._dial()
         try:
             begun = self._read(line)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,3 +39,20 @@ class RemoteResult:
 
     def __str__(self) -> str:
         return self.text
+
+
+class RemotePieces:
+    """An iterator of the pieces of a text. `result` is there when all of them were read."""
+
+    result: RemoteResult
+    _pieces: Generator[RemotePiece, None, None]
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> RemotePiece:
+        return next(self._pieces)
+
+    def close(self) -> None:
+        """Ends the text, also at the server."""
+        self._pieces.close()

@@ -14,8 +14,8 @@ from swiftk.testing import make_tiny
 from swiftk.text.tokenizer import Tokenizer
 
 pytest.importorskip("websockets")
-from relay import Relay
-from serving import dial, serving
+from relay import Relay, cut
+from serving import dial
 
 LAST = (0, 2)
 ASKED = {"max_new_tokens": 150, "ignore_eos": True}
@@ -35,19 +35,6 @@ def folders(tmp_path_factory, target):
     return {last: make_moa(base / str(last), target, last) for last in LAST} | {
         "eagle": make_eagle(base / "e", target, taps=(0, 1, 2))
     }
-
-
-@pytest.fixture(scope="module")
-def lm(target, folders):
-    options = {"dtype": "float32", "draft_weights": "own", "max_sequences": 4, "device": "cpu"}
-    with swiftk.load(target, drafter=list(folders.values()), **options) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def url(lm):
-    with serving(lm) as (address, _):
-        yield address
 
 
 def knowing(lm, target, folder, name, sampling):
@@ -95,13 +82,7 @@ def test_a_head_goes_on(url, lm, target, folders, last):
     relay = Relay(url, [])
     head = remote.Head(target, folders[last], threads=1)
     with dial(relay.url, head) as line:
-        text, pieces = line.stream(PROMPT, max_new_tokens=400, ignore_eos=True), []
-        for piece in text:
-            if not pieces:
-                relay.close()
-                line._patience = 0  # nobody will answer
-            pieces.append(piece)
-    got = text.result
+        got, pieces = cut(relay, line, PROMPT, max_new_tokens=400, ignore_eos=True)
     assert (got.alone_by, got.finish_reason, len(got.tokens)) == ("head", "length", 400)
     assert 0 < got.alone_from < 400 and got.tokens[: got.alone_from] == want[: got.alone_from]
     assert [p.alone for p in pieces] == sorted(p.alone for p in pieces)

@@ -40,19 +40,6 @@ def folders(tmp_path_factory, target):
     return dict(zip(KINDS, made))
 
 
-@pytest.fixture(scope="module")
-def lm(target, folders):
-    options = {"dtype": "float32", "draft_weights": "own", "max_sequences": 4, "device": "cpu"}
-    with swiftk.load(target, drafter=list(folders.values()), **options) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def url(lm):
-    with serving(lm) as (address, _):
-        yield address
-
-
 class Recorded(remote.Head):
     """Keeps what it is given, and what it proposes."""
 

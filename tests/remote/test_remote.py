@@ -17,7 +17,7 @@ from swiftk.testing import make_tiny
 
 pytest.importorskip("websockets")
 from patience import PATIENCE, until
-from relay import Relay
+from relay import Relay, cut
 from serving import dial, serving
 
 ASKED = {"max_new_tokens": 60, "ignore_eos": True}
@@ -147,13 +147,7 @@ def test_alone(server, lm, small, caplog):
     how = {"temperature": 1.0, "seed": 3, "frequency_penalty": 0.6, "min_tokens": 9}  # what counts tokens goes on
     relay = Relay(server[0], [1200])
     with dial(relay.url, small) as line:
-        text, pieces = line.stream(PROMPT, **ASKED, **how), []
-        for piece in text:
-            if not pieces:
-                relay.close()
-                line._patience = 0  # nobody will answer
-            pieces.append(piece)
-    got = text.result
+        got, pieces = cut(relay, line, PROMPT, **ASKED, **how)
     want = lm.generate(PROMPT, **ASKED, **how, speculate=False)
     assert 0 < got.alone_from < 60 and got.lost >= 1 and got.finish_reason == "length"
     assert got.tokens == want.tokens  # it is the same model here

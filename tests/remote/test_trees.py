@@ -16,7 +16,7 @@ from swiftk.testing import make_tiny
 
 pytest.importorskip("websockets")
 from patience import PATIENCE, until
-from serving import dial, serving
+from serving import dial
 
 KINDS = ("eagle3", "moa", "moa2", "block")
 NAMES = dict(zip(KINDS, ("drafter", "drafter-2", "drafter-3", "drafter-4")))
@@ -38,19 +38,6 @@ def folders(tmp_path_factory, target):
     made = [make_eagle(base / "eagle3", target), make_moa(base / "moa", target)]
     made += [make_moa(base / "moa2", target, last=2), make_block(base / "block", target)]
     return dict(zip(KINDS, made))
-
-
-@pytest.fixture(scope="module")
-def lm(target, folders):
-    options = {"dtype": "float32", "draft_weights": "own", "max_sequences": 4, "device": "cpu"}
-    with swiftk.load(target, drafter=list(folders.values()), **options) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def url(lm):
-    with serving(lm) as (address, _):
-        yield address
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])

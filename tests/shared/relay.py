@@ -41,3 +41,14 @@ class Relay:
         self.listening.close()
         for ends in self.lines:
             self.cut(ends)
+
+
+def cut(relay, line, prompt, **options):
+    """A text whose server is gone for good after the first piece, and its pieces."""
+    text, pieces = line.stream(prompt, **options), []
+    for piece in text:
+        if not pieces:
+            relay.close()
+            line._patience = 0  # nobody will answer
+        pieces.append(piece)
+    return text.result, pieces
