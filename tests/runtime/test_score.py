@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import reference
-from decode import decode, open_session
+from decode import decode, open_model, open_session
 from swiftk import _core
 from swiftk.errors import InvalidArgument
 from swiftk.files.safetensors_io import read_folder, write_folder
@@ -143,7 +143,7 @@ def without_layer(tiny_dir, tmp_path):
     list(write_folder(tmp_path, tensors))
     config = json.loads((folder / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**config, "num_hidden_layers": LAYERS - 1}))
-    return _core.Model(str(tmp_path), threads=1)
+    return open_model(tmp_path, threads=1)
 
 
 @pytest.mark.parametrize("end", [155, 64, 129])
