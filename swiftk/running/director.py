@@ -125,9 +125,8 @@ class Director:
             optimizer.observe(planned, turn.plain)
         right = [rank == 0 for _, rank in turn.outcomes] if r.draft_steps else []
         plain = turn.plain or turn.verify  # in "always" none is ever measured
-        progress = Progress(
-            recorder.prompt_tokens, recorder.generated, recorder.decode, plain, turn.resting, r.tokens, right
-        )
+        so_far, together = (recorder.prompt_tokens, recorder.generated, recorder.decode), engine.last["sequences"]
+        progress = Progress(*so_far, plain, turn.resting, r.tokens, right, max(1, together))
         with suppress(PassedOver):
             if optimizer.step(self._scorer, progress):
                 engine.wake(number)

@@ -144,6 +144,7 @@ class Progress:
     resting: bool = False  # drafting does
     tokens: int = 0  # of the last round
     right: Sequence[bool] = ()  # for the first of these, whether the plan's best token was right
+    together: int = 1  # texts that decode in the same passes, and share their time
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ class Budget:
     left: float = 0.0
     ahead: float = 0.0  # taken out of what the first tokens will earn
     debt: float = 0.0
-    plain: float = 0.0  # seconds of a step
+    plain: float = 0.0  # seconds of a step, the text's part
     tokens: int = 0
     advanced: bool = False
     eager: float = _EAGER
@@ -34,9 +34,10 @@ class Budget:
         self.seconds, self.generated = 0.0, 1
 
     def follow(self, progress: Progress) -> int:
-        """Earns for what the text has gone on by; returns its tokens."""
-        tokens = progress.generated - self.generated
-        self._earn(progress.seconds - self.seconds, tokens, progress.plain_seconds)
+        """Earns for what the text has gone on by; returns its tokens. All texts of a round may search, so each earns
+        for its part of the time."""
+        tokens, share = progress.generated - self.generated, 1 / progress.together
+        self._earn((progress.seconds - self.seconds) * share, tokens, progress.plain_seconds * share)
         self.seconds, self.generated = progress.seconds, progress.generated
         return tokens
 

@@ -29,7 +29,7 @@ from . import texts
 from .progress import counting
 
 _TOGETHER = 128  # texts that the model generates at a time
-_GROUP = 2 * _TOGETHER  # answers between two writes
+_GROUP = 4 * _TOGETHER  # answers between two writes
 _LONGEST = 128  # tokens of a prompt that the model invents
 _MARK = "THE PROMPT"
 
@@ -77,7 +77,8 @@ def invented(lm: LM, seeds: Sequence[int]) -> Iterator[list[dict[str, str]]]:
     written = lm.tokenizer.render([{"role": "user", "content": _MARK}])
     begin = lm.tokenizer.encode(written[: written.index(_MARK)], special=False, parse_special=True)
     each = [{"seed": seed} for seed in seeds]
-    for result in lm.generate_many([begin] * len(each), each=each, temperature=1.0, max_new_tokens=_LONGEST):
+    options = {"temperature": 1.0, "max_new_tokens": _LONGEST, "speculate": False}
+    for result in lm.generate_many([begin] * len(each), each=each, **options):
         if result.finish_reason == "stop" and result.text.strip():
             yield [{"role": "user", "content": result.text.strip()}]
 
@@ -85,7 +86,7 @@ def invented(lm: LM, seeds: Sequence[int]) -> Iterator[list[dict[str, str]]]:
 def answered(lm: LM, asked: Sequence[Any], first: int, tokens: int, temperature: float) -> Iterator[dict[str, Any]]:
     """Lines of the result; first: how many came before."""
     each = [{"temperature": temperature * (i % 2), "seed": i} for i in range(first, first + len(asked))]
-    found = lm.generate_many(asked, each=each, max_new_tokens=tokens, parse_special=True)
+    found = lm.generate_many(asked, each=each, max_new_tokens=tokens, parse_special=True, speculate=False)
     for prompt, result in zip(asked, found, strict=True):
         if isinstance(prompt, str):
             yield {"prompt": prompt, "completion": result.text}

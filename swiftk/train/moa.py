@@ -83,13 +83,16 @@ class MoaDrafter(nn.Module):
         self.cross_attention = MoaLayer(cross)
         self.Ekv2E = nn.Linear(states.D, tokens.D)
 
-    def forward(self, tokens: Tensor, kv: Tensor, embedding: Tensor, own: Tensor, seen: Tensor) -> Tensor:
-        """[B, T, D] for tokens [B, T]. kv [B, T, L, 2 n_kv d]: what the model's layers cached for each; own, seen
-        [B, 1, T, T]: of which tokens each sees the token, and the states."""
+    def observed(self, kv: Tensor) -> Tensor:
+        """States [B, T, D] of tokens for which the model's layers cached kv [B, T, L, 2 n_kv d]."""
         B, T, L = kv.shape[:3]
         of_layers = self.layer_self_attention(kv.flatten(0, 1), torch.arange(L, device=kv.device))
-        states = self.Ekv2E(of_layers.mean(1)).view(B, T, -1)
-        places = torch.arange(T, device=kv.device)
+        return self.Ekv2E(of_layers.mean(1)).view(B, T, -1)
+
+    def forward(self, tokens: Tensor, states: Tensor, embedding: Tensor, own: Tensor, seen: Tensor) -> Tensor:
+        """[B, T, D] for tokens [B, T]. states [B, T, D]: what is observed of each; own, seen [B, 1, T, T]: of which
+        tokens each sees the token, and the states."""
+        places = torch.arange(tokens.shape[1], device=tokens.device)
         x = self.self_attention(F.embedding(tokens, embedding), places, own)
         return self.cross_attention(x, places, seen, states)
 
@@ -191,6 +194,7 @@ class Moa:
         each token sees states; staircase [B]: whose tokens see only tokens after that."""
         D, device = self.shape.D, self.model.device
         kv, features, said = self._read(ids)
+        wanted = States(features[..., :D], self.norm(features[..., -D:]))
         tokens, observed = (torch.from_numpy(part).to(device) for part in (ids, last))
         places = torch.arange(ids.shape[1], device=device)
         causal = places <= places[:, None]
@@ -200,7 +204,8 @@ class Moa:
         if staircase is not None:
             own = torch.where(torch.from_numpy(staircase).to(device)[:, None, None], since, own)
         with autocast(device, self.settings.precision):
-            out = self.module(tokens, kv, self.model.embedding, own[:, None], seen[:, None])
+            found = self.observed(kv, wanted.after)
+            out = self.module(tokens, found, self.model.embedding, own[:, None], seen[:, None])
             after = out
             if self.behind:
                 # Rows of the model's own states, and after them drafted ones, which see those up to `last`.
@@ -211,7 +216,11 @@ class Moa:
                 for layer in self.behind:
                     after = layer(after, torch.cat([places, places]), mask)
                 after = self.norm(after[:, len(places) :])
-        return States(out, after), States(features[..., :D], self.norm(features[..., -D:])), said
+        return States(out, after), wanted, said
+
+    def observed(self, kv: Tensor, after: Tensor) -> Tensor:
+        """States [B, T, D] for the drafter, of the model's K and V [B, T, L, 2 n_kv d], or of its last ones."""
+        return self.module.observed(kv)
 
 
 def shapes_of(s: Shape, model: Frozen) -> tuple[Shape, Shape, Shape]:

@@ -125,6 +125,7 @@ class Generation:
     world: World
     seed: int = 0
     make: Callable[..., Optimizer] | None = None  # (layers, measured, prices); None: the default optimizer
+    together: int = 1  # texts of a round
     share: list = field(default_factory=list)  # of decoding time that scoring took, by tokens
     drafted: list = field(default_factory=list)  # whether each token's round drafted
     woken: int = 0
@@ -167,7 +168,7 @@ class Generation:
         plain = planner.plain_seconds
         if steps and plain:
             auto.observe(r, plain)
-        if auto.step(world, Progress(PROMPT, self.generated, world.clock, plain)):
+        if auto.step(world, Progress(PROMPT, self.generated, world.clock, plain, together=self.together)):
             planner.wake()
             self.woken += 1
         self.share += [world.scoring / world.clock] * r.tokens
