@@ -52,6 +52,7 @@ MINUTES = {
     "layerskip/sweep": 2.2,
     "layerskip/transformers_peer": 1.5,
 }
+APART = ("heads",)  # takes hours, and wants texts to learn from
 WITH_LLAMA = ("compare", "quantised", "loading", "batch", "users")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -63,21 +64,21 @@ def reopen(folder: Path, changes: dict[str, Any]) -> tuple[Path, DrafterSettings
     return folder, replace(DrafterSettings.from_dict(json.loads(path.read_text(encoding="utf-8"))), **changes)
 
 
-def train(folder: Path, s: DrafterSettings) -> bool:
-    """Trains to the last step, writes the drafter, and says whether it got that far."""
+def train(folder: Path, s: DrafterSettings, kinds: Mapping[str, Any] = KINDS) -> bool:
+    """Trains to the last step, writes the drafter, and says whether it got that far. kinds: what can be trained."""
     display = Display(s.steps, s.batch * (s.anchors * s.block if s.kind == "block" else s.context))
     again = "python -m swiftk.train drafter"
-    return trainer.run(folder, s, display, lambda: DrafterTrainer(folder, s, display), again)
+    return trainer.run(folder, s, display, lambda: DrafterTrainer(folder, s, display, kinds[s.kind]), again)
 
 
 class DrafterTrainer(trainer.Trainer):
-    def __init__(self, folder: Path, s: DrafterSettings, display: Display) -> None:
+    def __init__(self, folder: Path, s: DrafterSettings, display: Display, kind: Any) -> None:
         self.tokens = _data(folder, s)
         target = Path(s.target or "")
         shape = target_shape(target, s.context)
         frozen = Frozen(target, device(s.device))
         train = self.tokens.train
-        self.kind = KINDS[s.kind](s, shape, frozen, train.ids[(train.marks & LEARNED).astype(bool)])
+        self.kind = kind(s, shape, frozen, train.ids[(train.marks & LEARNED).astype(bool)])
         self.batches = Batches(_segments(train, s, self.kind.places, s.batch), s.batch, s.seed)
         self.held_out = _segments(self.tokens.valid, s, self.kind.places, bool(s.held_out))
         super().__init__(folder, s, display, self.kind.module.to(frozen.device))

@@ -63,6 +63,7 @@ STUDIES = {
     "users": ["no drafts", "default", "first, median", "1 of 1"],
     "remote": ["model, cut", "EAGLE-2 head", "4G", "suffix", "silence"],
     "structured": ["nothing forced", "records", "by grammar"],
+    "heads": ["eagle2", "moa-last-states", "place 7", "tokens a pass"],
     "modelled": ["lm13m-eagle2, shuffled", "of none", "T 1"],
 }
 
@@ -158,8 +159,8 @@ def test_all_studies_are_run_and_told_of(results):
     studies = {str(path.relative_to(bench).with_suffix("")) for path in files}
     told = (bench / "README.md").read_text()
 
-    assert studies == set(every.MINUTES) - set(every.BENCHMARKS)
-    assert all(f"`{name.replace('/', '.')}`" in told for name in every.MINUTES)
+    assert studies == {*every.MINUTES, *every.APART} - set(every.BENCHMARKS)
+    assert all(f"`{name.replace('/', '.')}`" in told for name in (*every.MINUTES, *every.APART))
 
 
 @pytest.mark.exhaustive
