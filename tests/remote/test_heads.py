@@ -1,12 +1,15 @@
 """A head at the client: what it reads comes from the server, its proposals are those that it makes there, and the text
 is the server's own, token for token."""
 
+import itertools
+
 import numpy as np
 import pytest
 
 import swiftk
 from decode import TOUCHED
 from heads import make_block, make_eagle, make_moa
+from marks import exhaustive
 from swiftk import _core, remote
 from swiftk.remote.features import Features
 from swiftk.testing import make_tiny
@@ -22,6 +25,7 @@ ASKED = {"max_new_tokens": 60, "ignore_eos": True}
 PROMPT = [5, 9, 17, 33, *range(40, 100), 7, 7, 9]
 GREEDY = {"temperature": 0.0}
 SAMPLED = {"temperature": 1.0, "seed": 7, "top_p": 0.95, **TOUCHED}
+SAMPLINGS = {"greedy": GREEDY, "sampled": SAMPLED}
 EXACT = {"features": "float32", "dtype": "float32", "draft_weights": "own"}
 
 
@@ -68,23 +72,28 @@ def states(lm, kind, prompt, **asked):
     return [e.token for e in events], np.concatenate([e.features for e in events if e.features is not None])
 
 
-@pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
-@pytest.mark.parametrize("kind", KINDS)
+QUICK = [("eagle3", "sampled"), ("moa2", "greedy"), ("block", "greedy")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "sampling"),
+    [*QUICK, *exhaustive(*(case for case in itertools.product(KINDS, SAMPLINGS) if case not in QUICK))],
+)
 def test_the_text_is_the_servers(url, lm, target, folders, kind, sampling):
     asked = {**ASKED, "max_new_tokens": 200}  # of a model so small that a client is hardly in time
-    want = lm.generate(PROMPT, **asked, **sampling, speculate=False)
+    want = lm.generate(PROMPT, **asked, **SAMPLINGS[sampling], speculate=False)
     head = Recorded(target, folders[kind])
     with dial(url, head) as line:
-        got = line.generate(PROMPT, **asked, **sampling)
+        got = line.generate(PROMPT, **asked, **SAMPLINGS[sampling])
         proposals = head.proposals
-        again = line.generate(PROMPT[:20], **ASKED, **sampling)
+        again = line.generate(PROMPT[:20], **ASKED, **SAMPLINGS[sampling])
     assert (got.tokens, got.text, got.finish_reason) == (want.tokens, want.text, want.finish_reason)
-    assert again.tokens == lm.generate(PROMPT[:20], **ASKED, **sampling, speculate=False).tokens
+    assert again.tokens == lm.generate(PROMPT[:20], **ASKED, **SAMPLINGS[sampling], speculate=False).tokens
     assert sum(len(found) for *_, found in proposals) > 0
     assert got.received > got.rounds and got.lost == 0
 
 
-@pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_proposals_are_those_of_the_server(lm, target, folders, kind, sampling):
     """Bit for bit the same states, and so the same chains, whether they are made at once or go on."""

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import swiftk
 from decode import TOUCHED
 from heads import make_block, make_eagle, make_moa
+from marks import exhaustive
 from swiftk import TreeRule, _core, remote
 from swiftk.remote.tree import MOST, Tree, chain
 from swiftk.testing import make_tiny
@@ -23,6 +24,7 @@ NAMES = dict(zip(KINDS, ("drafter", "drafter-2", "drafter-3", "drafter-4")))
 ASKED = {"max_new_tokens": 60, "ignore_eos": True}
 PROMPT = [5, 9, 17, 33, *range(40, 100), 7, 7, 9]
 GREEDY, SAMPLED = {"temperature": 0.0}, {"temperature": 1.0, "seed": 7, "top_p": 0.95, **TOUCHED}
+SAMPLINGS = {"greedy": GREEDY, "sampled": SAMPLED}
 EXACT = {"features": "float32", "dtype": "float32", "draft_weights": "own"}
 RULE = TreeRule(beam=4, max_draft=5, max_nodes=24)
 
@@ -40,7 +42,7 @@ def folders(tmp_path_factory, target):
     return dict(zip(KINDS, made))
 
 
-@pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_clients_tree_is_the_engines(lm, target, folders, kind, sampling):
     """Bit for bit the same states, and so the same tree after verified text. After tokens that are only proposed it
@@ -70,14 +72,19 @@ def test_a_clients_tree_is_the_engines(lm, target, folders, kind, sampling):
         session.commit(len(session.verify()))
 
 
-@pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
-@pytest.mark.parametrize("kind", KINDS)
+QUICK = [("moa", "sampled"), ("eagle3", "greedy")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "sampling"),
+    [*QUICK, *exhaustive(*(case for case in itertools.product(KINDS, SAMPLINGS) if case not in QUICK))],
+)
 def test_the_text_is_the_servers(url, lm, target, folders, kind, sampling):
     asked = {**ASKED, "max_new_tokens": 200}
-    want = lm.generate(PROMPT, **asked, **sampling, speculate=False)
+    want = lm.generate(PROMPT, **asked, **SAMPLINGS[sampling], speculate=False)
     head = remote.TreeHead(target, folders[kind], rule=RULE, suffix=kind == "moa", threads=1)
     with dial(url, head) as line:
-        got = line.generate(PROMPT, **asked, **sampling)
+        got = line.generate(PROMPT, **asked, **SAMPLINGS[sampling])
     assert (got.tokens, got.text, got.finish_reason) == (want.tokens, want.text, want.finish_reason)
     assert got.lost == 0 and got.sent > 1000
 

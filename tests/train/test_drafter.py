@@ -125,7 +125,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(tmp_path, trained, corp
     folder = tmp_path / "out"
     run, settings = drafter.start(folder, replace(KINDS[kind], data=(corpus,), target=str(target)))
     with drafter.Display(settings.steps, 1) as display:
-        trainer = drafter.DrafterTrainer(run, settings, display)
+        trainer = drafter.DrafterTrainer(run, settings, display, drafter.KINDS[settings.kind])
         for _ in range(21):  # five after the last checkpoint
             trainer.advance()
         trainer.close()
