@@ -3,6 +3,7 @@
 import csv
 import json
 import random
+import shutil
 from dataclasses import replace
 from itertools import pairwise
 
@@ -198,6 +199,33 @@ def test_answers_are_the_models(tmp_path, target):
     assert out.read_text().splitlines() == lines
     settings = replace(SMALL, data=(str(out),), target=str(target), held_out=0.0, steps=2, context=32, block=3)
     assert drafter.train(*drafter.start(tmp_path / "out", settings))
+
+
+def test_questions_are_invented_once(tmp_path, target, monkeypatch):
+    """Each from its seed, those that end; a run that was stopped goes on to the same lines."""
+    folder, out = tmp_path / "chats", tmp_path / "answers.jsonl"
+    shutil.copytree(target, folder)
+    told = json.loads((folder / "tokenizer_config.json").read_text())
+    template = "{% for m in messages %}<s>{{ m.role }} {{ m.content }}{% endfor %}"
+    (folder / "tokenizer_config.json").write_text(json.dumps({**told, "chat_template": template}))
+    ends = [2, *swiftk.load(folder).tokenizer.encode(" nine", special=False)]
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": ends}))
+    monkeypatch.setattr(answers, "_LONGEST", 12)
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"prompt": "one"}\n{"prompt": "two"}\n')
+    words = ["--target", str(folder), str(prompts), "--out", str(out), "--tokens", "8", "--invent", "40"]
+    command(words)
+    lines = out.read_text().splitlines()
+    seeds = [json.loads(line).get("invented") for line in lines]
+    assert seeds[:2] == [None, None] and 2 < len(seeds) < 42 and seeds[2:] == sorted(set(seeds[2:]))
+    lm = swiftk.load(folder, device="cpu", draft_weights="own")
+    begin = lm.tokenizer.encode("<s>user ", special=False, parse_special=True)
+    drawn = lm.generate(begin, seed=seeds[-1], temperature=1.0, max_new_tokens=12)
+    assert json.loads(lines[-1])["messages"][0]["content"] == drawn.text.strip()
+    for kept in (1, 2, len(lines) - 1):
+        out.write_text("\n".join(lines[:kept]) + "\n")
+        command(words)
+        assert out.read_text().splitlines() == lines
 
 
 def command(words):
