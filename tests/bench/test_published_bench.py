@@ -200,6 +200,9 @@ def test_what_is_wanted_is_judged(bench):
     greedy, hot, slowest, unequal = held(rows)
     assert greedy.endswith("reached") and hot.endswith("MISSED")
     assert slowest == "slowest: suffix, qa, greedy: 0.960 of 0.97 wanted: MISSED" and "in 1 of 3" in unequal
+    rows += [row("all", "greedy", "one head", 2.9), row("all", "greedy", "another", 3.1)]
+    _, best, *_ = held(rows, ["one head", "another"])
+    assert best == "another, greedy: 3.10 of 3.0 wanted: reached"
 
 
 # Quality
