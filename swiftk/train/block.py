@@ -214,7 +214,8 @@ class Block:
 
     def loss(self, batch: Batch, rng: np.random.Generator, done: float) -> Tensor:
         """What is drawn, such as places to draft from, comes from `rng`. done: share of the run."""
-        logits, sure, target, counts = self._drafted(batch, rng)
+        logits, sure, states, counts = self._drafted(batch, rng)
+        target = self.model.said(states, self.settings.precision)
         log_q = logits.float().log_softmax(-1)
         decay = _DECAY if self.settings.decay is None else self.settings.decay
         weight = counts * decay ** torch.arange(log_q.shape[2], device=log_q.device)
@@ -226,11 +227,11 @@ class Block:
 
     def right(self, batch: Batch, rng: np.random.Generator) -> Tensor:
         """[n, places] whether the best token is the model's own, at each place of some drafts."""
-        logits, _, target, counts = self._drafted(batch, rng)
+        logits, _, states, counts = self._drafted(batch, rng)
         proposals = logits.argmax(-1)
         if self.module.lm_head is not None:
             proposals = self.module.ids[proposals]
-        return (proposals == target.argmax(-1))[counts.all(-1)]
+        return (proposals == self.model.logits(states).argmax(-1))[counts.all(-1)]
 
     def config(self) -> dict[str, Any]:
         """config.json as speculators write it for "dspark"; layers' outputs are numbered as transformers' states."""
@@ -251,19 +252,19 @@ class Block:
         }
 
     def _drafted(self, batch: Batch, rng: np.random.Generator) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The drafter's logits [B, A, block, its tokens], how sure it is, the model's logits [.., V], and which places
-        count [B, A, block], of blocks after anchors that are drawn from each sequence, where their first token
-        counts."""
+        """The drafter's logits [B, A, block, its tokens], how sure it is, the model's states [B, A, block, D] after the
+        last norm, and which places count [B, A, block], of blocks after anchors that are drawn from each sequence,
+        where their first token counts."""
         s, model = self.settings, self.model
-        features, logits = self._read(batch.tokens)
+        features, states = self._read(batch.tokens)
         anchors = np.stack([_some(np.flatnonzero(row[1 : -s.block]), s.anchors, rng) for row in batch.counts])
         behind = anchors[:, :, None] + 1 + np.arange(s.block)
         rows = np.arange(len(anchors))[:, None, None]
-        target, counts = logits[rows, behind], torch.from_numpy(batch.counts[rows, behind])
+        wanted, counts = states[rows, behind], torch.from_numpy(batch.counts[rows, behind])
         tokens, there = (torch.from_numpy(part).to(model.device) for part in (batch.tokens, anchors))
         with autocast(model.device, s.precision):
             logits, sure = self.module(features, tokens, there, model.embedding, model.logits)
-        return logits, sure, target, counts.to(model.device)
+        return logits, sure, wanted, counts.to(model.device)
 
 
 def _some(places: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:

@@ -153,15 +153,15 @@ class Eagle:
 
     def loss(self, batch: Batch, rng: np.random.Generator, done: float) -> Tensor:
         """Nothing is drawn, at any time: all places are drafted from."""
-        logits, target = self._drafted(batch)
+        logits, states = self._drafted(batch)
         decay = _DECAY if self.settings.decay is None else self.settings.decay
-        likely, known = self.module.likely(target)
+        likely, known = self.module.likely(self.model.said(states, self.settings.precision))
         return loss_of(logits, likely, known & torch.from_numpy(batch.counts).to(known.device), decay)
 
     def right(self, batch: Batch, rng: np.random.Generator) -> Tensor:
         """[n, places] whether the best token is the model's own, at each step from each place."""
-        logits, target = self._drafted(batch)
-        best = target.argmax(-1)
+        logits, states = self._drafted(batch)
+        best = self.model.best(states)
         proposals = [self.module.ids[step.argmax(-1)] for step in logits]
         return right_of(proposals, best, torch.from_numpy(batch.counts).to(best.device))
 
@@ -176,12 +176,12 @@ class Eagle:
         }
 
     def _drafted(self, batch: Batch) -> tuple[list[Tensor], Tensor]:
-        """The drafter's logits of each step, and the model's [B, T, V]."""
+        """The drafter's logits of each step, and the model's states [B, T, D] after the last norm."""
         model = self.model
-        features, logits = self._read(batch.tokens)
+        features, states = self._read(batch.tokens)
         tokens = torch.from_numpy(batch.tokens).to(model.device)
         with autocast(model.device, self.settings.precision):
-            return self.module(features, tokens, model.embedding, self.places), logits
+            return self.module(features, tokens, model.embedding, self.places), states
 
 
 def right_of(proposals: Sequence[Tensor], best: Tensor, counts: Tensor) -> Tensor:

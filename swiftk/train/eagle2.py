@@ -86,19 +86,19 @@ class Eagle2:
     def loss(self, batch: Batch, rng: np.random.Generator, done: float) -> Tensor:
         """Smooth L1 of features, and cross entropy with what the model says of its own; a single step, from features
         with noise, as a drafted one's are inexact."""
-        features, logits, tokens = self._read_text(batch)
+        features, tokens = self._read_text(batch)
         noise = torch.from_numpy(rng.random(features.shape, np.float32)).to(features.device)
         said = self._drafted(features + (noise - 0.5) * _NOISE, tokens, 1)[0]
         counts = torch.from_numpy(batch.counts[:, 1:]).to(said.device)
-        said, p = said[counts], logits[:, 1:][counts].softmax(-1)
-        entropy = -(p * self._logits(said).log_softmax(-1)).sum(-1).mean()
-        return F.smooth_l1_loss(said, features[:, 1:][counts]) + _CE * entropy
+        said, wanted, precision = said[counts], features[:, 1:][counts], self.settings.precision
+        p, log_q = self.model.said(wanted, precision).softmax(-1), self.model.said(said, precision).log_softmax(-1)
+        return F.smooth_l1_loss(said, wanted) - _CE * (p * log_q).sum(-1).mean()
 
     def right(self, batch: Batch, rng: np.random.Generator) -> Tensor:
         """[n, places] whether the best token is the model's own, at each step from each place."""
-        features, logits, tokens = self._read_text(batch)
-        steps, best = self._drafted(features, tokens, self.places), logits.argmax(-1)
-        proposals = [self._logits(step).argmax(-1) for step in steps]
+        features, tokens = self._read_text(batch)
+        steps, best = self._drafted(features, tokens, self.places), self.model.best(features)
+        proposals = [self.model.said(step, self.settings.precision).argmax(-1) for step in steps]
         return right_of(proposals, best, torch.from_numpy(batch.counts).to(best.device))
 
     def config(self) -> dict[str, Any]:
@@ -109,15 +109,10 @@ class Eagle2:
             "torch_dtype": "bfloat16",
         }
 
-    def _read_text(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        """(features [B, T, D] after the last norm, the model's logits [B, T, V], tokens [B, T])."""
-        outputs, logits = self._read(batch.tokens)
-        features = F.rms_norm(outputs, self.model.norm.shape, self.model.norm, self.shape.eps)
-        return features, logits, torch.from_numpy(batch.tokens).to(self.model.device)
-
-    def _logits(self, states: Tensor) -> Tensor:
-        with autocast(states.device, self.settings.precision):
-            return self.model.logits(states).float()
+    def _read_text(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """(features [B, T, D] after the last norm, tokens [B, T])."""
+        _, features = self._read(batch.tokens)
+        return features, torch.from_numpy(batch.tokens).to(self.model.device)
 
     def _drafted(self, features: Tensor, tokens: Tensor, steps: int) -> list[Tensor]:
         with autocast(features.device, self.settings.precision):

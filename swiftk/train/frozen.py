@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from .. import _core
 from ..files.model_files import open_model_files
 from ..files.safetensors_io import decode
+from .running import autocast
 from .shape import Shape, read_shape
 
 
@@ -32,6 +33,8 @@ class Frozen:
         self.head: torch.Tensor  # [V, D]
         self.embedding, self.head = (self.tensor(key) for key in (name, name if tied else "lm_head.weight"))
         self.norm = self.tensor("model.norm.weight") + self.settings["norm_offset"]  # [D]
+        self.eps: float = _core.kernel_shape(self._folder, "float32")["eps"]
+        self.layers: int = self.settings["num_layers"]
 
     def tensor(self, name: str) -> torch.Tensor:
         """Of the checkpoint, as float32."""
@@ -41,6 +44,19 @@ class Frozen:
         """[..., V] of states [..., D] after the last norm."""
         said, cap = F.linear(states, self.head) * self.settings["logit_scale"], self.settings["logit_soft_cap"]
         return torch.tanh(said / cap) * cap if cap else said
+
+    def said(self, states: torch.Tensor, precision: str | None) -> torch.Tensor:
+        """The same as float32, by matrix products of a precision."""
+        with autocast(self.device, precision):
+            return self.logits(states).float()
+
+    def best(self, states: torch.Tensor) -> torch.Tensor:
+        """[B, T] its tokens of the highest logits, of states [B, T, D] after the last norm."""
+        return torch.stack([self.logits(text).argmax(-1) for text in states])
+
+    def normed(self, outputs: torch.Tensor) -> torch.Tensor:
+        """After the last norm."""
+        return F.rms_norm(outputs, self.norm.shape, self.norm, self.eps)
 
     def shape(self, context: int) -> Shape:
         """That of its own layers."""
@@ -77,25 +93,30 @@ class Frozen:
 
 
 class Taps:
-    """Outputs of some layers over whole texts, and logits."""
+    """Outputs of some layers over whole texts, and what the model's vocabulary head reads."""
 
     def __init__(self, model: Frozen, layers: list[int], context: int) -> None:
-        self._device = model.device
-        self._native = _core.Taps(model.native, layers, context)
+        last = model.layers - 1
+        self._model, self._also_last = model, last not in layers
+        self._native = _core.Taps(model.native, [*layers, *([last] if self._also_last else [])], context)
 
     def read(self, batch: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-        """(features [B, T, layers * D], logits [B, T, V]) of tokens [B, T]."""
-        features, logits = self._stack(self._native.read(one.astype(np.int32).tolist()) for one in batch)
-        return features, logits
+        """(features [B, T, layers * D], states [B, T, D] after the last norm) of tokens [B, T]."""
+        (outputs,) = self._stack((self._outputs(text),) for text in batch)
+        return self._parts(outputs)
 
     def read_kv(self, batch: np.ndarray) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """(K and V of all layers [B, T, L, 2 n_kv d], and the same as read())."""
-        kv, features, logits = self._stack(self._one_kv(one.astype(np.int32).tolist()) for one in batch)
-        return kv.flatten(3), features, logits
+        outputs, kv = self._stack((self._outputs(text), self._native.kv()) for text in batch)
+        return kv.flatten(3), *self._parts(outputs)
 
-    def _one_kv(self, text: list[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        features, logits = self._native.read(text)
-        return self._native.kv(), features, logits
+    def _outputs(self, text: np.ndarray) -> np.ndarray:
+        return self._native.read(text.astype(np.int32).tolist(), logits=False)[0]
+
+    def _parts(self, outputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        last = outputs[..., -len(self._model.norm) :]
+        features = outputs[..., : -len(self._model.norm)] if self._also_last else outputs
+        return features, self._model.normed(last)
 
     def _stack(self, read: Iterable[tuple[np.ndarray, ...]]) -> Iterator[torch.Tensor]:
-        return (torch.from_numpy(np.stack(part)).to(self._device) for part in zip(*read, strict=True))
+        return (torch.from_numpy(np.stack(part)).to(self._model.device) for part in zip(*read, strict=True))

@@ -45,20 +45,21 @@ class Independent:
 
     def loss(self, batch: Batch, rng: np.random.Generator, done: float) -> Tensor:
         """Cross entropy with the large model's distribution; nothing is drawn."""
-        said, states = self._read_both(batch)
+        large, states = self._read_both(batch)
         counts = torch.from_numpy(batch.counts).to(states.device)
         with autocast(states.device, self.settings.precision):
             logits = self.module.head(states[counts])
-        return F.cross_entropy(logits.float(), said[counts].softmax(-1))
+        said = self.model.said(large[counts], self.settings.precision)
+        return F.cross_entropy(logits.float(), said.softmax(-1))
 
     def right(self, batch: Batch, rng: np.random.Generator) -> Tensor:
         """[n, places] whether the best token is the large model's own, at places one after another."""
-        said, states = self._read_both(batch)
+        large, states = self._read_both(batch)
         with autocast(states.device, self.settings.precision):
             best = self.module.head(states).argmax(-1)
         n = best.shape[1]
         steps = [best[:, 1 + k : n - self.places + 1 + k] for k in range(self.places)]
-        return right_of(steps, said.argmax(-1), torch.from_numpy(batch.counts).to(best.device))
+        return right_of(steps, self.model.best(large), torch.from_numpy(batch.counts).to(best.device))
 
     def config(self) -> dict[str, Any]:
         """config.json of a LLaMA with the large model's tokens."""
@@ -70,12 +71,12 @@ class Independent:
         }
 
     def _read_both(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The large model's logits [B, T, V], and the small one's states [B, T, D] after its last layer."""
-        _, said = self._read(batch.tokens)
+        """States after the large model's last norm [B, T, D], and after the small one's last layer [B, T, its D]."""
+        _, large = self._read(batch.tokens)
         tokens = torch.from_numpy(batch.tokens).to(self.model.device)
         with autocast(tokens.device, self.settings.precision):
             (states,) = self.module.exits(tokens, [False] * (self.module.shape.L - 1) + [True])
-        return said, states
+        return large, states
 
 
 def small(s: DrafterSettings, model: Shape) -> Shape:

@@ -112,9 +112,7 @@ class Moa:
         self.settings, self.model, self.shape, self.places = s, model, shape, s.ahead
         self.module = MoaDrafter(*shapes_of(shape, model))
         first = shape.L - s.target_layers
-        self._read = model.taps(sorted({first - 1, shape.L - 1}), s.context + 1).read_kv
-        self.norm = Norm(shape.D, shape.eps).to(model.device).requires_grad_(False)
-        self.norm.weight.copy_(model.norm)
+        self._read = model.taps([first - 1], s.context + 1).read_kv
         whole = model.shape(s.context) if s.target_layers else shape
         self.behind = [self._layer(layer, whole) for layer in range(first, shape.L)]
 
@@ -145,9 +143,9 @@ class Moa:
         every = rng.integers(*_OBSERVED, len(batch.tokens))
         staircase = rng.random(len(batch.tokens)) >= min(1.0, 2 * done)
         last, drafts = _last_observed(batch.learned, every, np.zeros_like(every))
-        proposed, wanted, said = self.states(batch.tokens, last, staircase)
-        counts = torch.from_numpy(drafts & batch.counts).to(said.device)
-        log_q, log_p = self.logits(proposed.after[counts]).log_softmax(-1), said[counts].log_softmax(-1)
+        proposed, wanted = self.states(batch.tokens, last, staircase)
+        counts = torch.from_numpy(drafts & batch.counts).to(self.model.device)
+        log_q, log_p = (self.logits(x.after[counts]).log_softmax(-1) for x in (proposed, wanted))
         divergence = F.kl_div(log_q, log_p, reduction="none", log_target=True).sum(-1).mean()
         error = F.smooth_l1_loss(proposed.after[counts].float(), wanted.after[counts])
         if self.behind:
@@ -158,8 +156,8 @@ class Moa:
         """[n, places] whether the best token is the model's own, so many tokens after what was observed last."""
         every = np.full(len(batch.tokens), self.places + 1)
         last, drafts = _last_observed(batch.learned, every, rng.integers(0, every))
-        proposed, _, said = self.states(batch.tokens, last)
-        right = (self.logits(proposed.after).argmax(-1) == said.argmax(-1)).cpu().numpy()
+        proposed, wanted = self.states(batch.tokens, last)
+        right = (self.logits(proposed.after).argmax(-1) == self.model.best(wanted.after)).cpu().numpy()
         return torch.from_numpy(_windows(right, self.places)[_first_of(last, drafts & batch.counts, self.places)])
 
     def config(self) -> dict[str, Any]:
@@ -184,17 +182,14 @@ class Moa:
 
     def logits(self, states: Tensor) -> Tensor:
         """[..., V] of states [..., D] after the last norm."""
-        with autocast(self.model.device, self.settings.precision):
-            return self.model.logits(states).float()
+        return self.model.said(states, self.settings.precision)
 
-    def states(
-        self, ids: np.ndarray, last: np.ndarray, staircase: np.ndarray | None = None
-    ) -> tuple[States, States, Tensor]:
-        """The drafter's and the model's, and the model's logits [B, T, V], of tokens [B, T]. last [B, T]: up to where
-        each token sees states; staircase [B]: whose tokens see only tokens after that."""
-        D, device = self.shape.D, self.model.device
-        kv, features, said = self._read(ids)
-        wanted = States(features[..., :D], self.norm(features[..., -D:]))
+    def states(self, ids: np.ndarray, last: np.ndarray, staircase: np.ndarray | None = None) -> tuple[States, States]:
+        """The drafter's and the model's, of tokens [B, T]. last [B, T]: up to where each token sees states; staircase
+        [B]: whose tokens see only tokens after that."""
+        device = self.model.device
+        kv, before, after = self._read(ids)
+        wanted = States(before, after)
         tokens, observed = (torch.from_numpy(part).to(device) for part in (ids, last))
         places = torch.arange(ids.shape[1], device=device)
         causal = places <= places[:, None]
@@ -205,18 +200,17 @@ class Moa:
             own = torch.where(torch.from_numpy(staircase).to(device)[:, None, None], since, own)
         with autocast(device, self.settings.precision):
             found = self.observed(kv, wanted.after)
-            out = self.module(tokens, found, self.model.embedding, own[:, None], seen[:, None])
-            after = out
+            after = out = self.module(tokens, found, self.model.embedding, own[:, None], seen[:, None])
             if self.behind:
                 # Rows of the model's own states, and after them drafted ones, which see those up to `last`.
                 above = torch.cat([causal.expand_as(seen), torch.zeros_like(seen)], -1)
                 visible = torch.cat([above, torch.cat([seen, since], -1)], 1)[:, None]
                 mask = torch.zeros(visible.shape, device=device).masked_fill(~visible, -torch.inf)
-                after = torch.cat([features[..., :D], out], 1)
+                after = torch.cat([before, out], 1)
                 for layer in self.behind:
                     after = layer(after, torch.cat([places, places]), mask)
-                after = self.norm(after[:, len(places) :])
-        return States(out, after), wanted, said
+                after = self.model.normed(after[:, len(places) :])
+        return States(out, after), wanted
 
     def observed(self, kv: Tensor, after: Tensor) -> Tensor:
         """States [B, T, D] for the drafter, of the model's K and V [B, T, L, 2 n_kv d], or of its last ones."""

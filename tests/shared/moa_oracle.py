@@ -33,7 +33,7 @@ def trained(target, folder, last):
         tokens = [*text, *drafted]
         known = np.minimum(np.arange(len(tokens)), len(text) - 2)  # the last token of a text is not verified yet
         with torch.no_grad():
-            proposed, _, _ = kind.states(np.array([tokens]), known[None])
+            proposed, _ = kind.states(np.array([tokens]), known[None])
             return kind.logits(proposed.after)[0, len(text) - 1 :].numpy()
 
     return propose
