@@ -43,8 +43,8 @@ HEADS: dict[str, dict[str, Any]] = {
     "moa-last-states": {"kind": "moa"},
     "moa": {"kind": "moa"},
     "moa-1": {"kind": "moa", "target_layers": 1},
-    "eagle3": {"kind": "eagle3"},
-    "block": {"kind": "block"},
+    "eagle3": {"kind": "eagle3", "draft_vocab": 8192},
+    "block": {"kind": "block", "draft_vocab": 8192},
     "model": {"kind": "model"},
 }
 COLUMNS = {"head": "part", "parameters, M": "million:.1f", "steps": "steps", "minutes": "minutes:.0f"}
@@ -59,6 +59,7 @@ NOTES = (
 OPTIONS: dict[str, dict[str, Any]] = {
     "--data": {"nargs": "+", "metavar": "FILE", "help": "texts to learn from, as the trainer reads them"},
     "--heads": {"type": Path, "metavar": "FOLDER", "help": "where heads are kept; default: nowhere"},
+    "--threads": {"type": int, "help": "of each training; several at a time do more on one thread each"},
     "--steps": {"type": int, "help": f"of training each; default {STEPS}"},
 }
 
@@ -100,7 +101,13 @@ def main() -> None:
     steps, batch, context = (2, 2, 48) if study.quick else (study.given.steps or STEPS, BATCH, CONTEXT)
     precision = "bfloat16" if study.lm.model.isa == "amx" else "float32"
     common = {"data": data_of(study), "target": str(study.folder), "steps": steps, "batch": batch, "context": context}
-    common |= {"precision": precision, "held_out": 0.3 if study.quick else 0.02, "eval_batches": 16, **DRAFTS}
+    common |= {
+        "precision": precision,
+        "threads": study.given.threads or study.threads,
+        "held_out": 0.3 if study.quick else 0.02,
+        "eval_batches": 16,
+        **DRAFTS,
+    }
     with tempfile.TemporaryDirectory() as nowhere:
         kept = study.given.heads or Path(nowhere)
         for name, its in study.parts({name: HEADS[name] for name in study.chosen(HEADS)}):

@@ -76,7 +76,7 @@ class DrafterTrainer(trainer.Trainer):
         self.tokens = _data(folder, s)
         target = Path(s.target or "")
         shape = target_shape(target, s.context)
-        frozen = Frozen(target, device(s.device))
+        frozen = Frozen(target, device(s.device), s.threads)
         train = self.tokens.train
         self.kind = kind(s, shape, frozen, train.ids[(train.marks & LEARNED).astype(bool)])
         self.batches = Batches(_segments(train, s, self.kind.places, s.batch), s.batch, s.seed)
