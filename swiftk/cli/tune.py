@@ -28,6 +28,7 @@ from .common import (
 )
 
 _FIELDS = ("prompt", "question", "text", "turns")
+_IDLE = 4  # after so many turns over all texts without a score, a search has ended by itself
 _OPTIMIZERS = ("auto", "swift", "self-sd")
 _MEASURED = 4  # texts that the card is measured on
 _WAYS = {"plain": "plain", "before": "uniform set", "after": "found set", "default": "default"}
@@ -178,7 +179,8 @@ def _online(lm: LM, texts: list[str], optimizer: str, steps: int, tokens: int, f
     asked = {"optimizer": optimizer, "drafter": "plan", "temperature": 0.0, "ignore_eos": True}
     if optimizer == "swift":
         asked |= {"swift": {"opt_interval": 1, "max_steps": steps}, "speculate": "always"}
-    while found.steps < steps:
+    idle = 0  # turns in which nothing was scored: time for a score may have to be earned over several
+    while idle < _IDLE:
         before = found.steps
         for text in texts:
             trace = lm.generate(text, max_new_tokens=tokens, **asked).trace
@@ -189,5 +191,4 @@ def _online(lm: LM, texts: list[str], optimizer: str, steps: int, tokens: int, f
             yield
             if found.steps >= steps:
                 return
-        if found.steps == before:  # the search has ended by itself
-            return
+        idle = idle + 1 if found.steps == before else 0

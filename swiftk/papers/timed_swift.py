@@ -19,7 +19,6 @@ from ..search.sublayers import LOOK_EVERY, SublayerPrices
 from .swift import Sets
 
 _STAGES = (8, 16, 32, 32)  # tokens of a candidate's scores: on a CPU eight rows cost little more than one
-_EAGER, _ADVANCE = 0.015, 0.5  # the budget's: less than the race's, for what is found at random is worth less
 _SURE, _CLOSE = 2.0, 1.4  # leads, in deviations of chance, that decide after a stage, and after the last one
 _LEAST = 24  # tokens of both before a lead counts
 _MOVES = 2  # one candidate of so many is random, the others are neighbours of the set that drafts
@@ -104,7 +103,7 @@ class TimedSwift(Optimizer):
         self._former: DraftConfig | None = None
         self._prices = prices
         self._stages = [min(rows, settings.window) for rows in _STAGES]
-        self._budget = Budget(eager=_EAGER, advance=_ADVANCE)
+        self._budget = Budget()
         self._rate = 0.0  # seconds that scoring a token takes a plan of a plain step's price
         self._trial: Trial | None = None
         self._known: dict[int, bool] = {}  # by position: whether the set that drafts was right
@@ -248,7 +247,6 @@ class TimedSwift(Optimizer):
     def _search_again(self) -> None:
         if self.stopped is not None and self._sets.count:
             self.stopped, self.steps, self._without_gain = None, 0, 0
-            self._budget.reopen()
 
     def _stop(self, why: str) -> None:
         self.stopped = why

@@ -258,7 +258,6 @@ class Auto(Optimizer):
     def _reopen(self, recent: int = 0) -> None:
         """Sets that were good before are tried first. What was seen of them so far says nothing about what follows, of
         which there are `recent` tokens already."""
-        self._budget.reopen()
         self._opened = self._total
         self._loss, self._rounds = 0.0, 0
         first, *others = first_candidates(self.n_layers)

@@ -85,15 +85,13 @@ def test_when_it_can_be_drafted_again_it_is(play):
 @pytest.mark.parametrize("seed", range(3))
 def test_scoring_keeps_to_its_share(play, seed):
     g = play(lambda t: CUT, seed).run(3000)
-    assert g.share[199] < 0.07
-    assert g.share[999] < 0.0125 and g.share[2999] < 0.0125
+    assert max(g.share) < 0.022
 
 
 @pytest.mark.parametrize("together", [2, 8])
 def test_texts_that_decode_together_share_that_time(play, together):
     g = play(lambda t: CUT, together=together).run(3000)
-    assert g.share[199] < 0.07 / together
-    assert 0 < g.share[2999] < 0.0125 / together
+    assert g.share[2999] > 0 and max(g.share) < 0.022 / together
 
 
 def test_a_set_that_scores_better_than_it_drafts_goes(play):

@@ -181,7 +181,7 @@ def test_it_chooses_again_when_the_text_changes(play, seed):
 @pytest.mark.parametrize("seed", range(3))
 def test_scoring_keeps_to_its_share(play, seed):
     g = play(lambda t: CUT, seed).run(3000)
-    assert g.share[199] < 0.07 and g.share[2999] < 0.0125
+    assert max(g.share) < 0.022
 
 
 def test_where_no_exit_pays_nothing_is_lost(play):
