@@ -119,6 +119,7 @@ struct QkvArgs {
   int rope = 0;                      // which of the rows' rotary tables k takes; -1: none
   int query_rope = 0;                // the same of q
   QkNorm norm_over = QkNorm::Heads;  // a device has this one alone
+  const Weight* next = nullptr;      // of the op that reads weights next: a hint, for threads that wait; or null
 };
 
 // out = softmax(scores) v over the visible keys whose position is > pos - window (window 0: all), where scores are
@@ -143,6 +144,7 @@ struct ResidualArgs {
   float scale = 1;
   const float* norm = nullptr;  // [D] or null
   float eps = 0;
+  const Weight* next = nullptr;  // as of QkvArgs
 };
 
 enum class Activation : uint8_t { Silu, GeluTanh };
@@ -156,6 +158,7 @@ struct GateUpArgs {
   int n;
   float* h;  // [n, F]
   Activation activation = Activation::Silu;
+  const Weight* next = nullptr;  // as of QkvArgs
 };
 inline constexpr int kGateGroup = 32;
 

@@ -267,9 +267,9 @@ const Allotment& Planner::allot(int mode, int texts, double pace, int plan, cons
     return next;
   }
   const Budget& budget = m.budget(texts);
-  // A round bets no more than may be lost; sources, one plain step at most.
-  double bet =
-      m.asked.plans != Plans::None ? std::max(budget.left(), tuned::kLeastBet) : std::clamp(budget.left(), 0.0, 1.0);
+  // A round bets a part of what may be lost; sources all of it, up to one plain step.
+  double bet = m.asked.plans != Plans::None ? std::max(tuned::kBet * budget.left(), tuned::kLeastBet)
+                                            : std::clamp(budget.left(), 0.0, 1.0);
   if (next.plan >= 0 && plans_[next.plan].plan->skip.alone() && !tried(next.plan))
     bet = std::min(bet, tuned::kFirstBet);
   next.steps = m.doubtful ? 1 : std::clamp(static_cast<int>((bet - m.opening) / m.plan_cost), 1, kSteps);

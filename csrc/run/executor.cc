@@ -32,6 +32,11 @@ uint64_t hash_steps(const Plan& plan, int begin, int end, bool with_head) {
   return hash;
 }
 
+// The matrix that it reads first.
+const Weight& first_of(const Step& step) {
+  return step.kind == StepKind::Mlp ? step.weights->w_gate_up : step.weights->wqkv;
+}
+
 }  // namespace
 
 Executor::Executor(std::shared_ptr<const Model> model, int threads, int max_rows)
@@ -96,12 +101,13 @@ void Executor::run(const Plan& plan, const Rows& rows, int begin, int end, float
                    std::atomic<bool>& cancel, float* logits) {
   const Stopwatch watch(seconds_, Stopwatch::Add);
   if (cancel.exchange(false)) fail(Status::Cancelled, "[run] cancelled");
-  if (end - begin == 1 && !logits) return steps(plan, rows, begin, end, x, pool, cancel);  // not worth a recording
+  if (end - begin == 1 && !logits)
+    return steps(plan, rows, begin, end, x, pool, cancel, nullptr);  // not worth a recording
   const PassKey key{hash_steps(plan, begin, end, logits), x, pool.layer(0).data, logits};
   bool done = model_->ops->begin_pass(*ctx_, key);
   while (!done) {
     try {
-      steps(plan, rows, begin, end, x, pool, cancel);
+      steps(plan, rows, begin, end, x, pool, cancel, logits ? plan.head : nullptr);
       if (logits) project(plan, x, rows.n, logits);
     } catch (...) {
       model_->ops->end_pass(*ctx_, false);
@@ -119,7 +125,7 @@ int Executor::draft(const Plan& plan, SpineArgs spine, float* x, const KvPool& p
   row.n = 1;
   const int end = plan.size();
   auto pass = [&] {
-    steps(plan, row, 0, end, x, pool, cancel);
+    steps(plan, row, 0, end, x, pool, cancel, plan.head);
     project(plan, x, 1, logits);
   };
   spine.pass = {hash_steps(plan, 0, end, true), x, pool.layer(0).data, logits};
@@ -129,7 +135,7 @@ int Executor::draft(const Plan& plan, SpineArgs spine, float* x, const KvPool& p
 }
 
 void Executor::steps(const Plan& plan, const Rows& rows, int begin, int end, float* x, const KvPool& pool,
-                     std::atomic<bool>& cancel) {
+                     std::atomic<bool>& cancel, const Weight* after) {
   const Config& c = model_->config;
   if (begin == 0 && model_->embedding) {
     model_->ops->embed(
@@ -138,7 +144,9 @@ void Executor::steps(const Plan& plan, const Rows& rows, int begin, int end, flo
   for (int i = begin; i < end; ++i) {
     if (cancel.exchange(false)) fail(Status::Cancelled, "[run] cancelled");
     const Step& step = plan[i];
-    step.kind == StepKind::Mlp ? mlp(step, rows.n, x) : attend(step, rows, x, step.weights->attn_norm, x, pool);
+    const Weight* const next = i + 1 < end ? &first_of(plan[i + 1]) : after;
+    step.kind == StepKind::Mlp ? mlp(step, rows.n, x, next)
+                               : attend(step, rows, x, step.weights->attn_norm, x, pool, next);
   }
 }
 
@@ -159,11 +167,12 @@ void Executor::append(const Step& step, const Rows& rows, const float* in, const
                                                .q = q_.as<float>(),
                                                .rope = step.config.rope,
                                                .query_rope = step.config.query_rope,
-                                               .norm_over = c.qk_norm_over});
+                                               .norm_over = c.qk_norm_over,
+                                               .next = &w.wo});
 }
 
 void Executor::attend(const Step& step, const Rows& rows, const float* in, const float* norm, float* x,
-                      const KvPool& pool) {
+                      const KvPool& pool, const Weight* next) {
   const Config& c = model_->config;
   const LayerConfig& its = step.config;
   append(step, rows, in, norm, pool);
@@ -181,18 +190,31 @@ void Executor::attend(const Step& step, const Rows& rows, const float* in, const
                                        .x = x,
                                        .scale = its.residual_scale,
                                        .norm = step.weights->attn_after,
-                                       .eps = c.norm_eps});
+                                       .eps = c.norm_eps,
+                                       .next = next});
 }
 
-void Executor::mlp(const Step& step, int n, float* x) {
+void Executor::mlp(const Step& step, int n, float* x, const Weight* next) {
   const LayerWeights& w = *step.weights;
   const LayerConfig& its = step.config;
   const float eps = model_->config.norm_eps;
   float* const h = h_.as<float>();
-  model_->ops->rmsnorm_gate_up_act(
-      *ctx_, {.x = x, .norm = w.mlp_norm, .eps = eps, .w = w.w_gate_up, .n = n, .h = h, .activation = its.activation});
-  model_->ops->down_proj_residual(
-      *ctx_, {.in = h, .w = w.w_down, .n = n, .x = x, .scale = its.residual_scale, .norm = w.mlp_after, .eps = eps});
+  model_->ops->rmsnorm_gate_up_act(*ctx_, {.x = x,
+                                           .norm = w.mlp_norm,
+                                           .eps = eps,
+                                           .w = w.w_gate_up,
+                                           .n = n,
+                                           .h = h,
+                                           .activation = its.activation,
+                                           .next = &w.w_down});
+  model_->ops->down_proj_residual(*ctx_, {.in = h,
+                                          .w = w.w_down,
+                                          .n = n,
+                                          .x = x,
+                                          .scale = its.residual_scale,
+                                          .norm = w.mlp_after,
+                                          .eps = eps,
+                                          .next = next});
 }
 
 void Executor::head(const Plan& plan, const float* x, int n, float* logits) {

@@ -32,7 +32,8 @@ class Executor {
            float* logits = nullptr);
   // One step's attention over rows that are bound: x += W attention(q, k, v), which are made of rows `in`, after
   // `norm` if it is given. Of a step that appends, k and v are kept.
-  void attend(const Step&, const Rows&, const float* in, const float* norm, float* x, const KvPool&);
+  void attend(const Step&, const Rows&, const float* in, const float* norm, float* x, const KvPool&,
+              const Weight* next = nullptr);
   // Its first part alone: keeps k and v.
   void append(const Step&, const Rows&, const float* in, const float* norm, const KvPool&);
   // logits [n, V] of residual rows x [n, D], by the plan's head.
@@ -49,8 +50,10 @@ class Executor {
   const Model& model() const { return *model_; }
 
  private:
-  void steps(const Plan&, const Rows&, int begin, int end, float* x, const KvPool&, std::atomic<bool>& cancel);
-  void mlp(const Step&, int n, float* x);
+  // after, next: the matrix that is read after that, if it is known.
+  void steps(const Plan&, const Rows&, int begin, int end, float* x, const KvPool&, std::atomic<bool>& cancel,
+             const Weight* after);
+  void mlp(const Step&, int n, float* x, const Weight* next);
   void project(const Plan&, const float* x, int n, float* logits);
 
   Executor(std::shared_ptr<const Model>, int max_rows, Ctx* ctx, bool owns);

@@ -4,6 +4,7 @@
 // out before the threads start; large ones by all threads, which costs two barriers.
 #pragma once
 #include <algorithm>
+#include <cmath>
 #include <optional>
 
 #include "ctx.h"
@@ -247,9 +248,22 @@ class Product {
   const int count_;
 };
 
-// W rmsnorm(x) + bias, panel by panel: done(first row, count, out [n, 32]). norm null: of x itself.
+inline constexpr size_t kExpected = size_t{64} << 10;  // bytes that a thread fetches at most while it waits
+
+// A thread will read the run of the matrix that Runs hands out as its number says, if threads begin in order.
+inline void expect(Ctx& ctx, int thread, const Weight* next) {
+  if (!next) return;
+  const Segment& s = next->segment[0];
+  const double part = 0.5 / ctx.pool.size(), left = s.bytes * std::pow(1 - part, thread);
+  ctx.pool.expect(thread, static_cast<const char*>(s.data) + (s.bytes - static_cast<size_t>(left)),
+                  std::min(kExpected, static_cast<size_t>(left * part)));
+}
+
+// W rmsnorm(x) + bias, panel by panel: done(first row, count, out [n, 32]). norm null: of x itself. next: what is read
+// after it, or null.
 template <class Done>
-void each_panel(Ctx& ctx, const float* in, int n, const Weight& w, const float* norm, float eps, Done&& done) {
+void each_panel(Ctx& ctx, const float* in, int n, const Weight& w, const float* norm, float eps, const Weight* next,
+                Done&& done) {
   Product x(ctx, in, n, w, norm, eps);
   float* const outs = ctx.scratch.take<float>(size_t(ctx.pool.size()) * n * kPanelRows);
   Runs tasks(panels_of(w.n), ctx.pool.size());
@@ -266,6 +280,7 @@ void each_panel(Ctx& ctx, const float* in, int n, const Weight& w, const float* 
         done(first, count, out);
       }
     }
+    expect(ctx, thread, next);
   });
 }
 

@@ -17,24 +17,9 @@ void relax() {
 #endif
 }
 
-// Returns once `a` differs from `old`. Sleeping and waking cost about as much as this spin, and much more than most
-// gaps.
-void await_change(const std::atomic<uint32_t>& a, uint32_t old) {
-  using Clock = std::chrono::steady_clock;
-  constexpr auto kSpin = std::chrono::microseconds(50);
-  const auto start = Clock::now();
-  do {
-    for (int i = 0; i < 32; ++i) {
-      if (a.load(std::memory_order_acquire) != old) return;
-      relax();
-    }
-  } while (Clock::now() - start < kSpin);
-  a.wait(old, std::memory_order_acquire);
-}
-
 }  // namespace
 
-ThreadPool::ThreadPool(int threads) { start(std::max(threads - 1, 0)); }
+ThreadPool::ThreadPool(int threads) : expected_(std::max(threads, 1)) { start(std::max(threads - 1, 0)); }
 
 ThreadPool::~ThreadPool() { stop(); }
 
@@ -66,6 +51,26 @@ void ThreadPool::leave_behind() {
   behind.push_back(std::exchange(workers_, {}));
 }
 
+// Returns once `a` differs from `old`. Sleeping and waking cost about as much as this spin, and much more than most
+// gaps.
+void ThreadPool::await_change(const std::atomic<uint32_t>& a, uint32_t old, Lines& expected) {
+  using Clock = std::chrono::steady_clock;
+  constexpr auto kSpin = std::chrono::microseconds(50);
+  const auto start = Clock::now();
+  do {
+    for (int i = 0; i < 32; ++i) {
+      if (a.load(std::memory_order_acquire) != old) return;
+      if (expected.at < expected.end) {
+        __builtin_prefetch(expected.at, 0, 2);  // into the second cache
+        expected.at += 64;
+      } else {
+        relax();
+      }
+    }
+  } while (Clock::now() - start < kSpin);
+  a.wait(old, std::memory_order_acquire);
+}
+
 void ThreadPool::fork(Call call, const void* arg) {
   if (process_ != getpid()) {
     const int workers = static_cast<int>(workers_.size());
@@ -79,12 +84,12 @@ void ThreadPool::fork(Call call, const void* arg) {
   job_.fetch_add(1);
   job_.notify_all();
   call(arg, 0);
-  for (uint32_t busy; (busy = busy_.load(std::memory_order_acquire)) != 0;) await_change(busy_, busy);
+  for (uint32_t busy; (busy = busy_.load(std::memory_order_acquire)) != 0;) await_change(busy_, busy, expected_[0]);
 }
 
 void ThreadPool::work(int thread, uint32_t seen) {
   for (;; ++seen) {
-    await_change(job_, seen);
+    await_change(job_, seen, expected_[thread]);
     if (stopping_) return;
     call_(arg_, thread);
     if (busy_.fetch_sub(1) == 1) busy_.notify_one();
@@ -99,7 +104,8 @@ void ThreadPool::barrier() {
     phase_.fetch_add(1);
     phase_.notify_all();
   } else {
-    await_change(phase_, phase);
+    Lines none;
+    await_change(phase_, phase, none);
   }
 }
 

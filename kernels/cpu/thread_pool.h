@@ -1,6 +1,7 @@
 // A fixed set of threads for fork and join. The caller is thread 0; the others spin for a moment between jobs, so that
-// the ops of a layer meet them awake, then sleep. One job at a time; jobs do not nest. In a forked process, where its
-// threads are not, a pool starts others.
+// the ops of a layer meet them awake, then sleep. One job at a time; jobs do not nest. A thread that spins fetches what
+// it is expected to read next: memory would stand idle otherwise. In a forked process, where its threads are not, a
+// pool starts others.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -30,16 +31,24 @@ class ThreadPool {
   // Inside a job: waits until every thread has come here.
   void barrier();
 
+  // Inside a job: what this thread will read soon.
+  void expect(int thread, const char* from, size_t bytes) { expected_[thread] = {from, from + bytes}; }
+
  private:
+  struct alignas(64) Lines {  // of cache
+    const char *at = nullptr, *end = nullptr;
+  };
   using Call = void (*)(const void*, int);
   void fork(Call call, const void* arg);
   void work(int thread, uint32_t seen);
   void start(int workers);
   void stop();
   void leave_behind();
+  static void await_change(const std::atomic<uint32_t>&, uint32_t old, Lines&);
 
   int process_;  // whose threads they are
   std::vector<std::thread> workers_;
+  std::vector<Lines> expected_;  // by thread
   Call call_ = nullptr;
   const void* arg_ = nullptr;
   // On cache lines of their own: each is written by one side while the other spins on another.

@@ -49,6 +49,7 @@ void rmsnorm_gate_up_act(Ctx& ctx, const GateUpArgs& a) {
         combine(a, first, std::min(kPanelRows, hidden - first), gate, up, a.w.bias ? a.w.bias + 2 * first : nullptr);
       }
     }
+    expect(ctx, thread, a.next);
   });
 }
 

@@ -7,7 +7,7 @@ namespace swiftk::SWIFTK_ISA {
 void rmsnorm_lm_head(Ctx& ctx, const LmHeadArgs& a) {
   ctx.scratch.reset();
   const float scale = a.scale;
-  each_panel(ctx, a.x, a.n, a.w, a.norm, a.eps, [&](int first, int count, float* out) {
+  each_panel(ctx, a.x, a.n, a.w, a.norm, a.eps, nullptr, [&](int first, int count, float* out) {
     for (int i = 0; i < a.n; ++i) {
       float* const logits = a.logits + size_t(i) * a.w.n + first;
       float* const y = out + i * kPanelRows;

@@ -89,6 +89,7 @@ void rmsnorm_qkv_rope_append(Ctx& ctx, const QkvArgs& a) {
         }
       }
     }
+    expect(ctx, thread, a.next);
   });
   if (whole) each_row(ctx, n, [&](int i) { finish_whole(a, layout, i, apart + size_t(i) * all * layout.d); });
 }

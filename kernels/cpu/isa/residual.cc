@@ -17,12 +17,12 @@ void add(const ResidualArgs& a, int row, int first, int count, const float* y) {
 void linear_residual(Ctx& ctx, const ResidualArgs& a) {
   ctx.scratch.reset();
   if (!a.norm) {
-    return each_panel(ctx, a.in, a.n, a.w, nullptr, 0, [&](int first, int count, const float* out) {
+    return each_panel(ctx, a.in, a.n, a.w, nullptr, 0, a.next, [&](int first, int count, const float* out) {
       for (int i = 0; i < a.n; ++i) add(a, i, first, count, out + i * kPanelRows);
     });
   }
   float* const whole = ctx.scratch.take<float>(size_t(a.n) * a.w.n);
-  each_panel(ctx, a.in, a.n, a.w, nullptr, 0, [&](int first, int count, const float* out) {
+  each_panel(ctx, a.in, a.n, a.w, nullptr, 0, a.next, [&](int first, int count, const float* out) {
     for (int i = 0; i < a.n; ++i) std::copy_n(out + i * kPanelRows, count, whole + size_t(i) * a.w.n + first);
   });
   each_row(ctx, a.n, [&](int i) {
