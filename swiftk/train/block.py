@@ -196,10 +196,10 @@ class Block:
 
     @staticmethod
     def check(s: DrafterSettings, shape: Shape) -> None:
-        if s.taps > shape.L or s.mask >= shape.V or (s.draft_vocab or 0) > shape.V:
+        if s.taps > shape.L or s.mask >= shape.V:
             raise InvalidArgument(
-                f"[train] --taps is {s.taps}, --mask {s.mask} and --draft-vocab {s.draft_vocab}, the model has "
-                f"{shape.L} layers and tokens 0..{shape.V - 1}"
+                f"[train] --taps is {s.taps} and --mask {s.mask}, the model has {shape.L} layers and tokens "
+                f"0..{shape.V - 1}"
             )
 
     @torch.no_grad()

@@ -58,7 +58,7 @@ class DrafterSettings(Checked):
         5, "drafter", "eagle3: steps unrolled in training; eagle2, model: steps in validation", least=1, most=16
     )
     draft_vocab: int | None = option(
-        None, "drafter", "block, eagle3: draft only this many most frequent tokens; default: all", least=1
+        None, "drafter", "block, eagle3: draft at most this many tokens, the most frequent ones; default: all", least=1
     )
     target_layers: int = option(
         0, "drafter", "moa: number of the model's last layers that run after the head (TLI)", least=0

@@ -278,10 +278,9 @@ def test_the_command(tmp_path, corpus, target, capsys):
         ({"target_layers": 3, "kind": "moa"}, "the model has 3 layers"),
         ({"mask": 300}, "tokens 0..299"),
         ({"ahead": 25, "kind": "moa"}, "at most half of --context 48"),
-        ({"kind": "eagle3", "layers": 2}, "--layers 2 .* has one layer"),
+        ({"kind": "eagle3", "layers": 2}, "--layers 2, .* drafter has one"),
         ({"kind": "model", "hidden": 25}, "--hidden is 25, want a multiple of the model's head size 24"),
         ({"kind": "eagle2", "layers": 2}, "--layers is 2, an eagle2 drafter has one layer"),
-        ({"kind": "eagle3", "draft_vocab": 301}, "--draft-vocab 301, the model has 3 layers and 300 tokens"),
     ],
 )
 def test_what_cannot_be_trained(tmp_path, corpus, target, changes, words):
@@ -322,4 +321,5 @@ def test_the_draft_vocabulary_is_the_most_frequent_tokens():
 
     assert frequent(np.array([5, 5, 1, 7, 7, 7, 2, 2], np.uint16), 3, 9).tolist() == [2, 5, 7]
     assert frequent(np.array([3], np.uint16), 4, 4).tolist() == [0, 1, 2, 3]
+    assert frequent(np.array([3], np.uint16), 9, 4).tolist() == [0, 1, 2, 3]  # at most
     assert taps_of(32, 3) == [1, 15, 28] and taps_of(16, 2) == [7, 15] and taps_of(3, 3) == [0, 1, 2]
