@@ -61,6 +61,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "--heads": {"type": Path, "metavar": "FOLDER", "help": "where heads are kept; default: nowhere"},
     "--threads": {"type": int, "help": "of each training; several at a time do more on one thread each"},
     "--steps": {"type": int, "help": f"of training each; default {STEPS}"},
+    "--batch": {"type": int, "help": f"sequences of {CONTEXT} tokens in a step; default {BATCH}"},
 }
 
 
@@ -98,18 +99,19 @@ def row_of(folder: Path) -> dict[str, Any]:
 
 def main() -> None:
     study = Study("heads", __doc__, options=OPTIONS)
-    steps, batch, context = (2, 2, 48) if study.quick else (study.given.steps or STEPS, BATCH, CONTEXT)
-    precision = "bfloat16" if study.lm.model.isa == "amx" else "float32"
+    given, context = study.given, 48 if study.quick else CONTEXT
+    steps, batch = (2, 2) if study.quick else (given.steps or STEPS, given.batch or BATCH)
+    precision = "bfloat16" if study.lm.model.isa in ("amx", "avx512bf16") else "float32"
     common = {"data": data_of(study), "target": str(study.folder), "steps": steps, "batch": batch, "context": context}
     common |= {
         "precision": precision,
-        "threads": study.given.threads or study.threads,
+        "threads": given.threads or study.threads,
         "held_out": 0.3 if study.quick else 0.02,
         "eval_batches": 16,
         **DRAFTS,
     }
     with tempfile.TemporaryDirectory() as nowhere:
-        kept = study.given.heads or Path(nowhere)
+        kept = given.heads or Path(nowhere)
         for name, its in study.parts({name: HEADS[name] for name in study.chosen(HEADS)}):
             kinds = {**drafter.KINDS, "moa": LastStates} if name == "moa-last-states" else drafter.KINDS
             minutes = trained(kept / name, DrafterSettings(**common, **its), kinds)
