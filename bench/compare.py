@@ -9,12 +9,13 @@ from functools import partial
 from .decoded import folder_of
 from .harness import Study
 from .plots import bars
-from .process import PYTHON_LLAMA, Peer, equal, llama, ours, over, side_by_side, summed
+from .process import LOOKED_UP, PYTHON_LLAMA, Peer, equal, llama, ours, over, side_by_side, summed
 
 NOTES = (
     "tokens/s: after the first token of each text. equal texts: equal to swiftk's plain decoding in bf16, token by "
-    "token. peak memory: of the whole process, with weights, copies and libraries. Each engine runs in a process of "
-    "its own, and they take turns text by text."
+    "token. lookup: it drafts two tokens by the prompt lookup of its Python package. peak memory: of the whole "
+    "process, with weights, copies and libraries. Each engine runs in a process of its own, and they take turns text "
+    "by text."
 )
 
 
@@ -24,6 +25,7 @@ def main() -> None:
         "swiftk, default": ours(study),
         "swiftk, plain": ours(study, {"draft_weights": "own"}, options={"speculate": False}),
         **{f"llama.cpp, {dtype}": partial(llama, study, dtype) for dtype in ("f16", "q8_0", "q4_0")},
+        "llama.cpp, f16, lookup": partial(llama, study, "f16", lookup=LOOKED_UP),
         "transformers, bf16": partial(Peer, "transformers", model=str(folder_of(study.folder))),
     }
     found, notes = side_by_side(study, peers)

@@ -23,6 +23,7 @@ from .texts import Text
 
 _PEERS = Path(__file__).with_name("peers")
 _CALM = 0.02  # seconds: a process's idle threads spin for some milliseconds, on the cores that the next one needs
+LOOKED_UP = 2  # tokens of a draft: what llama-cpp-python's README says is best on CPUs
 PYTHON_LLAMA = {"--python-llama": {"default": sys.executable, "help": "interpreter that has llama-cpp-python and gguf"}}
 
 

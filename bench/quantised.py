@@ -16,7 +16,7 @@ from swiftk.text.tokenizer import Tokenizer
 
 from .harness import Study
 from .plots import bars
-from .process import PYTHON_LLAMA, Missing, Peer, equal, over, quantised, side_by_side, summed
+from .process import LOOKED_UP, PYTHON_LLAMA, Missing, Peer, equal, over, quantised, side_by_side, summed
 from .published import MODELS
 from .texts import CATEGORIES, Prompts, Text, lines
 
@@ -27,13 +27,14 @@ NOTES = (
     "does, but sums in another order. The speed of a prompt is its number of tokens over the time to the first "
     "token, the best of three. The long prompt has 2,000 tokens, of the published models 4,096. Each engine runs in a "
     "process of its own, and they take turns text by text. The trimmed head, which drafts may read beside the whole "
-    "one, has the tokens of other questions of the same kinds, and of how the model goes on with them."
+    "one, has the tokens of other questions of the same kinds, and of how the model goes on with them. lookup: "
+    "llama.cpp drafts two tokens by the prompt lookup of its Python package."
 )
 KINDS = ("q8_0", "q6_k", "q4_k_m", "q4_0")
 LENGTHS, LONGER = (512, 2000), (512, 4096)  # of prompts; the toy has 2,048 positions
 TRIES = 3
-TRIMMED = "swiftk, trimmed head"
-DRAFTED = ("swiftk, default", TRIMMED)
+TRIMMED, LOOKUP = "swiftk, trimmed head", "llama.cpp, lookup"
+DRAFTED = ("swiftk, default", TRIMMED, LOOKUP)
 
 
 def questions(path: Path, count: int, skip: int = 0) -> list[Text]:
@@ -91,14 +92,15 @@ def main() -> None:
     except Missing as error:
         raise SystemExit(f"[quantised] needs llama.cpp, whose quantiser makes the files: {error}") from None
     for name, (path, texts, lengths, others) in chosen.items():
+        context = max(2048, lengths[-1] + 8)
+        theirs = partial(Peer, "llama_cpp", study.given.python_llama, path=path, context=context)
         peers = {
             "swiftk, default": partial(Peer, "swiftk", model=path),
             "swiftk, plain": partial(
                 Peer, "swiftk", model=path, loading={"draft_weights": "own"}, options={"speculate": False}
             ),
-            "llama.cpp": partial(
-                Peer, "llama_cpp", study.given.python_llama, path=path, context=max(2048, lengths[-1] + 8)
-            ),
+            "llama.cpp": theirs,
+            LOOKUP: partial(theirs, lookup=LOOKED_UP),
         }
         if others:
             peers[TRIMMED] = partial(

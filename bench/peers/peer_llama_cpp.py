@@ -1,5 +1,5 @@
 """llama.cpp with one text or several at once, greedy, driven with token ids: as many as n_seq_max says, each in cells
-of its own."""
+of its own. One text can be drafted by the prompt lookup of its Python package."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from typing import Any
 
 import llama_cpp
 import numpy as np
+from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
 
 
 class Peer:
     version = llama_cpp.__version__
 
-    def __init__(self, path: str, threads: int, context: int = 1024, texts: int = 1) -> None:
+    def __init__(self, path: str, threads: int, context: int = 1024, texts: int = 1, lookup: int = 0) -> None:
+        """lookup: tokens of a draft; 0: none."""
         logging.getLogger("llama-cpp-python").setLevel(logging.CRITICAL + 1)
         llama_cpp.llama_backend_init()
         began = perf_counter()
@@ -29,6 +31,7 @@ class Peer:
             raise RuntimeError(f"[llama_cpp] llama.cpp refuses {path} with {texts} texts")
         self._columns = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self._model))
         self._batch = llama_cpp.llama_batch_init(context, 0, 1)
+        self._lookup = LlamaPromptLookupDecoding(num_pred_tokens=lookup) if lookup else None
         self._last: list[int] = []
         self._lengths: list[int] = []
 
@@ -40,10 +43,13 @@ class Peer:
         asked = perf_counter()
         first = self.begin([prompt])["tokens"]
         began = perf_counter()
-        found = self.go_on(count - 1)
-        tokens = [one for (one,) in first + found["tokens"]]
-        timed = {"timed": count - 1, "seconds": found["seconds"], "first": began - asked}
-        return {"tokens": tokens, **timed, "steps": count - 1}
+        steps = count - 1
+        if self._lookup:
+            tokens, steps = self._drafted(prompt + first[0], count - 1)
+        else:
+            tokens = [one for (one,) in self.go_on(count - 1)["tokens"]]
+        timed = {"timed": count - 1, "seconds": perf_counter() - began, "first": began - asked}
+        return {"tokens": first[0] + tokens, **timed, "steps": steps}
 
     def begin(self, prompts: list[list[int]]) -> dict[str, Any]:
         """The first token of each; what was there before is forgotten."""
@@ -64,6 +70,19 @@ class Peer:
             self._lengths = [length + 1 for length in self._lengths]
             found.append(self._last)
         return {"tokens": found, "seconds": perf_counter() - began}
+
+    def _drafted(self, text: list[int], count: int) -> tuple[list[int], int]:
+        """So many more tokens of a text, of which all but the last are in its cells; and how many passes they took."""
+        memory, begin, passes = llama_cpp.llama_get_memory(self._context), len(text), 0
+        while (left := begin + count - len(text)) > 0:
+            draft = self._lookup(np.array(text, np.intc)).tolist()[: left - 1]
+            first = len(text) - 1
+            best = self._decode((token, first + i, 0, True) for i, token in enumerate([text[-1], *draft]))
+            right = next((i for i, token in enumerate(draft) if token != best[i]), len(draft))
+            text = [*text, *best[: right + 1]]
+            llama_cpp.llama_memory_seq_rm(memory, 0, len(text) - 1, -1)
+            passes += 1
+        return text[begin:], passes
 
     def _decode(self, rows: Iterable[tuple[int, int, int, bool]]) -> list[int]:
         """The best token after every row that wants logits."""
