@@ -16,8 +16,9 @@ from ..errors import CheckpointError, InvalidArgument
 from ..files.hf_folder import CONFIG
 from ..files.model_folder import find
 from ..options.generation_config import read_defaults
-from . import texts, tokens, trainer, weights
+from . import log, texts, tokens, trainer, weights
 from .block import Block
+from .card import card
 from .drafter_settings import DrafterSettings
 from .eagle import Eagle
 from .eagle2 import Eagle2
@@ -116,6 +117,11 @@ class DrafterTrainer(trainer.Trainer):
         with whole(self.folder / CONFIG) as partial:
             partial.write_text(json.dumps(self.kind.config(), indent=2) + "\n", encoding="utf-8")
         weights.export(self.module, self.folder, "bfloat16")
+        values = sum(tensor.numel() for tensor in self.module.parameters())
+        known = log.read(self.folder / "training" / "valid.csv")
+        with whole(self.folder / "README.md") as partial:
+            told = card(self.settings, values, len(self.tokens.train.ids), known[-1] if known else None)
+            partial.write_text(told, encoding="utf-8")
 
 
 def _data(folder: Path, s: DrafterSettings) -> tokens.Tokens:

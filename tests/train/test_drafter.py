@@ -112,6 +112,9 @@ def test_it_learns_and_drafts(trained, target, kind):
     with (trained / "training" / "valid.csv").open() as file:
         lengths = [float(row["mean_length"]) for row in csv.DictReader(file)]
     assert len(lengths) == 2 and lengths[-1] > 1.5
+    told = (trained / "README.md").read_text()
+    assert f"base_model: {target.name}" in told and f" {lengths[-1]:.2f} |" in told
+    assert f" --target {target.name} " in told and "drafter counting.txt --" in told
     lm = swiftk.load(target, device="cpu", drafter=trained, draft_weights="own")
     options = {"max_new_tokens": 60, "ignore_eos": True, "temperature": 0.0}
     plain = lm.generate("one two three", speculate=False, **options)
