@@ -112,14 +112,12 @@ def quantised(study: Study, kind: str) -> str:
     return path
 
 
-def side_by_side(
-    study: Study, peers: Mapping[str, Any], texts: Sequence[Text] | None = None, part: str = "texts"
+def side_by_side_on(
+    study: Study, peers: Mapping[str, Any], texts: Sequence[Text]
 ) -> tuple[dict[str, list[dict[str, Any]]], list[str]]:
-    """Every text, by default those of the study's streams, by every peer in turn, greedy: the answers of each, and
-    notes. peers: by name, what makes it."""
+    """Every text by every peer in turn, greedy, within a part of the study: the answers of each, and notes. peers: by
+    name, what makes it."""
     notes, lanes = [], {}
-    if texts is None:
-        texts = [text for name in study.streams for text in study.texts(name)]
     with ExitStack() as stack:
         for name in study.chosen(peers):
             try:
@@ -128,19 +126,26 @@ def side_by_side(
                 notes.append(f"left out: {name} ({error})")
         versions = {name.partition(",")[0]: lane.version for name, lane in lanes.items()}
         order, found = list(lanes), {name: [] for name in lanes}
-        for _ in study.parts({part: None}):
-            for text in study.each(texts):
-                for name in list(order):
-                    try:
-                        found[name].append(lanes[name].ask("generate", prompt=text.prompt, count=study.tokens))
-                    except Ended as error:
-                        if name.startswith("swiftk"):
-                            raise
-                        notes.append(f"left out: {name} ({error})")
-                        order.remove(name)
-                        del found[name]
-                order.reverse()
+        for text in study.each(texts):
+            for name in list(order):
+                try:
+                    found[name].append(lanes[name].ask("generate", prompt=text.prompt, count=study.tokens))
+                except Ended as error:
+                    if name.startswith("swiftk"):
+                        raise
+                    notes.append(f"left out: {name} ({error})")
+                    order.remove(name)
+                    del found[name]
+            order.reverse()
     return found, [*notes, "versions: " + ", ".join(f"{peer} {version}" for peer, version in versions.items())]
+
+
+def side_by_side(study: Study, peers: Mapping[str, Any]) -> tuple[dict[str, list[dict[str, Any]]], list[str]]:
+    """The same with the texts of the study's streams, as its only part."""
+    every = [text for name in study.streams for text in study.texts(name)]
+    for _, texts in study.parts({"texts": every}):
+        found = side_by_side_on(study, peers, texts)
+    return found
 
 
 def summed(texts: list[dict[str, Any]]) -> dict[str, Any]:

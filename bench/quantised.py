@@ -16,7 +16,7 @@ from swiftk.text.tokenizer import Tokenizer
 
 from .harness import Study
 from .plots import bars
-from .process import LOOKED_UP, PYTHON_LLAMA, Missing, Peer, equal, over, quantised, side_by_side, summed
+from .process import LOOKED_UP, PYTHON_LLAMA, Missing, Peer, equal, over, quantised, side_by_side_on, summed
 from .published import MODELS
 from .texts import CATEGORIES, Prompts, Text, lines
 
@@ -49,8 +49,7 @@ def files(study: Study) -> dict[str, tuple[str, list[Text], tuple[int, ...], lis
     trimmed head has."""
     problems = study.texts("gsm8k")
     kinds, some = KINDS[: 1 if study.quick else None], 1 if study.quick else None
-    own = "toy" if study.grow else study.folder.stem
-    found = {f"{own}, {kind}": (quantised(study, kind), problems, LENGTHS[:some], []) for kind in kinds}
+    own, found = "toy" if study.grow else study.folder.stem, {}
     for label, name, chats in (("SmolLM2, Q4_1", "smollm2", True), ("Gemma 3 270M, Q4_K_M", "gemma3", False)):
         published = MODELS[name].path
         if published.is_file():
@@ -60,7 +59,7 @@ def files(study: Study) -> dict[str, tuple[str, list[Text], tuple[int, ...], lis
         else:
             fetch = "`python -m bench.published` fetches it"
             study.results.notes.append(f"left out: {label} ({published} is missing; {fetch})")
-    return found
+    return found | {f"{own}, {kind}": (quantised(study, kind), problems, LENGTHS[:some], []) for kind in kinds}
 
 
 def prompts(study: Study, peers: Mapping[str, Any], path: str, lengths: Sequence[int]) -> dict[str, list[float]]:
@@ -91,7 +90,7 @@ def main() -> None:
         chosen = files(study)
     except Missing as error:
         raise SystemExit(f"[quantised] needs llama.cpp, whose quantiser makes the files: {error}") from None
-    for name, (path, texts, lengths, others) in chosen.items():
+    for name, (path, texts, lengths, others) in study.parts(chosen):
         context = max(2048, lengths[-1] + 8)
         theirs = partial(Peer, "llama_cpp", study.given.python_llama, path=path, context=context)
         peers = {
@@ -109,7 +108,7 @@ def main() -> None:
         reads: list[dict[str, float]] = []
         with peers["swiftk, plain"](threads=study.threads) as peer:
             reads.append(peer.ask("sizes"))
-        found, notes = side_by_side(study, peers, texts, name)
+        found, notes = side_by_side_on(study, peers, texts)
         with peers["swiftk, plain"](threads=study.threads) as peer:
             reads.append(peer.ask("sizes"))
         speeds = prompts(study, {way: peers[way] for way in found if way not in DRAFTED}, path, lengths)
