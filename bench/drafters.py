@@ -32,10 +32,11 @@ DRAFTERS = {
     }
 }
 NOTES = (
-    "memory: of the drafter or the copy, as a share of the model's own weights; no drafter: the default without one; "
-    "auto: all of them by time; by the clock: of the drafters of that kind whichever pays; places: of the tokens of a "
-    "chain, how often each is accepted where all before it are; tree: EAGLE-2's, 8 wide and 6 deep, the best 62 nodes "
-    "of all, in every round, as in Table 2 of Mixture of Attentions, whose tau is 25 % above EAGLE-2's there",
+    "Memory is that of the drafter or the copy, as a share of the model's own weights. The way `no drafter` is the "
+    "default without one, `auto` chooses among all by time, and `by the clock` among the drafters of one kind. Places "
+    "say how often each token of a chain is accepted if all before it are. The way `tree` drafts EAGLE-2's tree in "
+    "every round, 8 wide and 6 deep, and verifies the best 62 nodes. Table 2 of Mixture of Attentions does so, too: "
+    "its tau is 25 % above EAGLE-2's there.",
 )
 
 

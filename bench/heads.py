@@ -50,9 +50,10 @@ HEADS: dict[str, dict[str, Any]] = {
 COLUMNS = {"head": "part", "parameters, M": "million:.1f", "steps": "steps", "minutes": "minutes:.0f"}
 COLUMNS |= {"M, greedy chain": "M:.2f", **{f"place {i + 1}": f"place_{i + 1}:.3f" for i in range(PLACES)}}
 NOTES = (
-    f"a draft has {PLACES} places; all before being the model's own, place i is right with the probability that is "
-    "shown. M: tokens of a pass with a greedy chain of so many. minutes: of training, where it was not interrupted. "
-    "moa-last-states: without layer self attention; moa-1: the model's last layer runs after the head",
+    f"A draft has {PLACES} places. The column of a place shows how often its token is the model's own if all tokens "
+    "before it are. M is the number of tokens that a pass brings with a greedy chain of that length. Minutes are those "
+    "of a training that was not interrupted. The head moa-last-states has no layer self attention, and after moa-1 the "
+    "model's last layer runs.",
     "paper: EAGLE to cross attention +26 % tokens a pass (+33 % by time), layer self attention +6 %, and target layer "
     "inference raises them, for Llama-3-8B (Table 5)",
 )

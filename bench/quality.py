@@ -30,10 +30,10 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 _NEWUSER, _NEWNET = 0x10000000, 0x40000000  # of unshare(2)
 _TOP_LEVEL = re.compile(r"\n(?=[^\s#)\]}])")  # where a function that was completed ends
 NOTES = (
-    f"pass@1 and pass@10: of {SAMPLES} samples a problem at T .6, top-p .95, by the unbiased estimator; pass, greedy: "
-    "of one text each; exact match: the last number of an answer; ROUGE-L: F-measure of the longest common subsequence "
-    "of words with the first three sentences of the text, as Spec-Bench has no references. equal: "
-    "texts that equal plain decoding's, token by token.",
+    f"pass@1 and pass@10 are estimated without bias from {SAMPLES} samples a problem, at T .6 and top-p .95. Greedy "
+    "passes are of one text each. Exact match compares the last number of an answer. ROUGE-L is the F-measure of the "
+    "longest common subsequence of words with the first three sentences of the text, because Spec-Bench has no "
+    "references. Equal texts are those that equal plain decoding's, token by token.",
     "papers: pass@1 and pass@10 of CodeLLaMA (SWIFT, Table 3); accuracy and ROUGE (Mixture of Attentions, Table 8)",
 )
 

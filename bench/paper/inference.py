@@ -15,9 +15,9 @@ from .offline import Written
 PARTS = ("draft", "verify", "commit", "search", "other")
 FIRST, LASTING = 0.05, 0.01  # shares of time that auto's search may take in the first 200 tokens, and over 1000 or more
 NOTES = (
-    "draft .. other: shares of decode time, plain steps being verification; first text: the search's share in it; "
-    "first, last: speed-up over the first and the last quarter of the texts; matchness: of the set that drafts at "
-    "last, over the first tokens of all texts",
+    "The columns from draft to other are shares of the time of decoding, where a plain step counts as verification. "
+    "First text is the search's share in that text. First and last are the speed-ups over the first and the last "
+    "quarter of the texts. Matchness is that of the set which drafts at the end, over the first tokens of all texts.",
     f"budget kept: auto's search takes at most {FIRST:.0%} of the first text and, after 1000 tokens, {LASTING:.0%} "
     "of all",
     "paper: .8% of the time is the search's and 64.4% the draft's; matchness .45 at first, .98 at the end; 1.53 then",
